@@ -1,0 +1,39 @@
+// Element types of tensors. Names in YAML, safetensors and messages are given by dtype_name.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+namespace dltrain {
+
+enum class DType : uint8_t { f32, f64, bf16, f16, i32, i64, u8, i8, u16, boolean };
+
+// Bytes of one element.
+constexpr size_t dtype_size(DType t) {
+  switch (t) {
+    case DType::f64:
+    case DType::i64: return 8;
+    case DType::f32:
+    case DType::i32: return 4;
+    case DType::bf16:
+    case DType::f16:
+    case DType::u16: return 2;
+    case DType::u8:
+    case DType::i8:
+    case DType::boolean: return 1;
+  }
+  return 0;
+}
+
+constexpr bool is_floating(DType t) {
+  return t == DType::f32 || t == DType::f64 || t == DType::bf16 || t == DType::f16;
+}
+
+// "f32", "bf16", "i64", "bool", ...
+std::string_view dtype_name(DType t);
+// The inverse of dtype_name; nothing for an unknown name.
+std::optional<DType> dtype_from_name(std::string_view name);
+
+}  // namespace dltrain
