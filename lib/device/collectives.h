@@ -1,0 +1,52 @@
+// The collective operations of one process group, whatever carries them (nothing, Gloo, NCCL).
+//
+// Every operation begins after the work queued so far on `after` and returns a ticket at once;
+// wait(ticket, before) makes later work on `before` wait for it. On the CPU the operations run in
+// order on a thread of their own, so they overlap with compute. All ranks must issue the same
+// operations in the same order (the Plan's order). Nothing is allocated after set-up.
+//
+// Errors: a lost, hung or mismatched peer throws Error(rank) from the operation's wait(), naming the
+// peer where the transport knows it. After an error the group is dead.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "device/device.h"
+#include "tensor/dtype.h"
+
+namespace dltrain {
+
+enum class ReduceOp : uint8_t { sum, max };
+
+class Collectives {
+ public:
+  using Ticket = uint64_t;
+
+  virtual ~Collectives() = default;
+  virtual int rank() const = 0;
+  virtual int size() const = 0;
+
+  // In place: every rank ends with the reduction of all ranks' `data`. The order of the additions
+  // depends only on the number of ranks and the count. f32, f64, i32, i64 (and bf16, f16 with f32
+  // arithmetic).
+  virtual Ticket all_reduce(void* data, size_t count, DType dtype, ReduceOp op, Stream& after) = 0;
+  // `input` has size() * count elements; `output` receives this rank's reduced part.
+  virtual Ticket reduce_scatter(const void* input, void* output, size_t count, DType dtype,
+                                ReduceOp op, Stream& after) = 0;
+  // `output` has size() * count elements in rank order.
+  virtual Ticket all_gather(const void* input, void* output, size_t count, DType dtype,
+                            Stream& after) = 0;
+  virtual Ticket broadcast(void* data, size_t count, DType dtype, int root, Stream& after) = 0;
+  // Both have size() * count elements; part i goes to rank i.
+  virtual Ticket all_to_all(const void* input, void* output, size_t count, DType dtype,
+                            Stream& after) = 0;
+  virtual Ticket send(const void* data, size_t count, DType dtype, int to, Stream& after) = 0;
+  virtual Ticket receive(void* data, size_t count, DType dtype, int from, Stream& after) = 0;
+
+  virtual void wait(Ticket ticket, Stream& before) = 0;
+  // Blocks the host until every rank has come here.
+  virtual void barrier() = 0;
+};
+
+}  // namespace dltrain

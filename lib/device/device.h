@@ -1,0 +1,112 @@
+// What a backend offers to the rest of the program: memory, ordered queues (streams), events, copies
+// and capture. The CPU engine is linked in; the CUDA engine is a plug-in (device/engine.h).
+//
+// Threads: a Device and everything made from it is used by one thread at a time, except that copies
+// on a second Stream may be issued by the loader's thread.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+namespace dltrain {
+
+struct DeviceProperties {
+  std::string backend;             // "cpu", "cuda", "reference"
+  int index = 0;                   // cuda:index
+  std::string name;                // "AMD EPYC …", "NVIDIA H200"
+  std::string architecture;        // "avx512_bf16", "sm_90"
+  std::string libraries;           // "oneDNN 2.6.3", "CUDA 13.0, cuBLAS 13.0, cuDNN 9.19"
+  uint64_t total_memory = 0;       // bytes
+  uint64_t free_memory = 0;        // bytes, when asked
+  int processors = 0;              // cores, or streaming multiprocessors
+};
+
+// An ordered queue of work. On the CPU work is done before the call returns.
+class Stream {
+ public:
+  virtual ~Stream() = default;
+  // Blocks the host until everything queued so far is done. Never called inside a step.
+  virtual void synchronize() = 0;
+  // cudaStream_t on CUDA, nullptr on the CPU.
+  virtual void* native() { return nullptr; }
+};
+
+// A mark in a stream that another stream or the host can wait for.
+class Event {
+ public:
+  virtual ~Event() = default;
+  virtual void record(Stream& stream) = 0;
+  virtual void make_wait(Stream& stream) = 0;  // later work on `stream` waits for the mark
+  virtual void synchronize() = 0;              // the host waits
+};
+
+// A sequence of calls recorded once and replayed as one launch (a CUDA graph).
+class CapturedGraph {
+ public:
+  virtual ~CapturedGraph() = default;
+  virtual void launch(Stream& stream) = 0;
+};
+
+enum class Memory { device, pinned_host };
+
+class Device {
+ public:
+  virtual ~Device() = default;
+
+  virtual const DeviceProperties& properties() const = 0;
+
+  // Zeroed memory, aligned to at least 256 bytes (2 MiB and huge pages on the CPU for large blocks).
+  // Throws Error(memory) with needed and free bytes. Release with free() on the same Device.
+  virtual void* allocate(size_t bytes, Memory kind) = 0;
+  virtual void free(void* pointer, Memory kind) = 0;
+
+  virtual std::unique_ptr<Stream> make_stream() = 0;
+  virtual std::unique_ptr<Event> make_event() = 0;
+
+  // Between any two of device and host memory, in stream order; asynchronous for pinned host memory.
+  virtual void copy(void* destination, const void* source, size_t bytes, Stream& stream) = 0;
+  virtual void zero(void* destination, size_t bytes, Stream& stream) = 0;
+
+  // Records what `body` queues on `stream`; nullptr where the backend has nothing to gain (CPU): the
+  // caller then runs the body each time.
+  virtual std::unique_ptr<CapturedGraph> capture(Stream& stream,
+                                                 const std::function<void()>& body) = 0;
+};
+
+// Memory of one device; freed with the object. Move-only.
+class Buffer {
+ public:
+  Buffer() = default;
+  Buffer(Device& device, size_t bytes, Memory kind = Memory::device)
+      : device_(&device), data_(bytes ? device.allocate(bytes, kind) : nullptr), bytes_(bytes),
+        kind_(kind) {}
+  Buffer(Buffer&& other) noexcept { swap(other); }
+  Buffer& operator=(Buffer&& other) noexcept {
+    swap(other);
+    return *this;
+  }
+  ~Buffer() {
+    if (data_) device_->free(data_, kind_);
+  }
+
+  std::byte* data() const { return static_cast<std::byte*>(data_); }
+  size_t bytes() const { return bytes_; }
+
+ private:
+  void swap(Buffer& other) noexcept {
+    std::swap(device_, other.device_);
+    std::swap(data_, other.data_);
+    std::swap(bytes_, other.bytes_);
+    std::swap(kind_, other.kind_);
+  }
+
+  Device* device_ = nullptr;
+  void* data_ = nullptr;
+  size_t bytes_ = 0;
+  Memory kind_ = Memory::device;
+};
+
+}  // namespace dltrain
