@@ -1,10 +1,44 @@
-# Finds every dependency, or stops with the name of the package that has it.
+# Finds every dependency. What is missing is reported in one message, each with the package that has it.
+#
+# dltrain_require(NAME PACKAGE [find_package arguments…]) notes a miss; dltrain_check_dependencies()
+# stops if there was one.
+set(dltrain_missing "")
+
 macro(dltrain_require name package)
   find_package(${name} ${ARGN} QUIET)
   if(NOT ${name}_FOUND)
-    message(FATAL_ERROR "dltrain needs ${name}: apt-get install ${package} (or run scripts/install_dependencies.sh)")
+    list(APPEND dltrain_missing ${name}:${package})
   endif()
 endmacro()
+
+function(dltrain_check_dependencies)
+  if(NOT dltrain_missing)
+    return()
+  endif()
+  set(lines "")
+  set(packages "")
+  foreach(miss ${dltrain_missing})
+    string(REPLACE ":" ";" miss ${miss})
+    list(GET miss 0 name)
+    list(GET miss 1 package)
+    string(APPEND lines "  ${name} is missing: package ${package}\n")
+    string(APPEND packages " ${package}")
+  endforeach()
+  message(FATAL_ERROR "dltrain lacks libraries it is built with:\n${lines}"
+                      "Install them with: apt-get install${packages}\nor run scripts/install_dependencies.sh")
+endfunction()
+
+# The wrapper target that code links instead of OpenMP itself. Without OpenMP the pragmas are ignored
+# and only the library of omp_get_max_threads() and the like is linked (oneDNN brings it anyway).
+add_library(dltrain_openmp INTERFACE)
+if(DLTRAIN_OPENMP)
+  dltrain_require(OpenMP libgomp1 COMPONENTS CXX)
+  if(OpenMP_CXX_FOUND)
+    target_link_libraries(dltrain_openmp INTERFACE OpenMP::OpenMP_CXX)
+  endif()
+else()
+  target_link_libraries(dltrain_openmp INTERFACE gomp)
+endif()
 
 dltrain_require(Threads libc6-dev)
 dltrain_require(fmt libfmt-dev)
@@ -13,8 +47,16 @@ dltrain_require(yaml-cpp libyaml-cpp-dev)
 dltrain_require(CLI11 libcli11-dev)
 dltrain_require(nlohmann_json nlohmann-json3-dev)
 dltrain_require(dnnl libdnnl-dev)
-dltrain_require(OpenMP libgomp1 COMPONENTS CXX)
+dltrain_require(hwy libhwy-dev)
+dltrain_require(Gloo libgloo-dev CONFIG)
 dltrain_require(ZLIB zlib1g-dev)
 if(DLTRAIN_BUILD_TESTS)
   dltrain_require(Catch2 catch2)
+endif()
+dltrain_check_dependencies()
+
+# yaml-cpp 0.8 (Ubuntu 24.04) exports yaml-cpp::yaml-cpp, 0.7 (Debian 12) plain yaml-cpp.
+if(TARGET yaml-cpp::yaml-cpp AND NOT TARGET yaml-cpp)
+  add_library(yaml-cpp INTERFACE IMPORTED)
+  target_link_libraries(yaml-cpp INTERFACE yaml-cpp::yaml-cpp)
 endif()

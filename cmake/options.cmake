@@ -5,14 +5,17 @@ set(CMAKE_CXX_EXTENSIONS OFF)
 set(CMAKE_POSITION_INDEPENDENT_CODE ON)
 set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
 if(NOT CMAKE_BUILD_TYPE)
-  set(CMAKE_BUILD_TYPE Release CACHE STRING "" FORCE)
+  set(CMAKE_BUILD_TYPE Release CACHE STRING "Release, Debug, RelWithDebInfo" FORCE)
 endif()
 set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR})
 set(CMAKE_LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR})
 
 option(DLTRAIN_BUILD_TESTS "Build the tests" ON)
 option(DLTRAIN_WERROR "Treat warnings as errors" ON)
+option(DLTRAIN_OPENMP "Compile with OpenMP (off for the thread sanitizer, which cannot see its barriers)" ON)
+option(DLTRAIN_FUZZ "Build tests/fuzz with libFuzzer (needs clang) instead of as replay tests" OFF)
 set(DLTRAIN_CUDA AUTO CACHE STRING "Build the CUDA engine: AUTO (when the toolkit is found), ON or OFF")
+set_property(CACHE DLTRAIN_CUDA PROPERTY STRINGS AUTO ON OFF)
 set(DLTRAIN_SANITIZE "" CACHE STRING "Sanitizers, for instance address,undefined")
 
 find_program(CCACHE ccache)
@@ -21,11 +24,32 @@ if(CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
   set(CMAKE_CUDA_COMPILER_LAUNCHER ${CCACHE})
 endif()
 
-add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-Wall> $<$<COMPILE_LANGUAGE:CXX>:-Wextra>)
+# No -march=native: the executable runs on any x86-64, and the kernels choose their instructions at
+# run time. No contraction: a*b+c rounds as written unless a kernel asks for a fused multiply-add, so
+# the instruction set chosen at compile time does not change results.
+add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-Wall> $<$<COMPILE_LANGUAGE:CXX>:-Wextra>
+                    $<$<COMPILE_LANGUAGE:CXX>:-ffp-contract=off>)
 if(DLTRAIN_WERROR)
   add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-Werror>)
 endif()
+if(NOT DLTRAIN_OPENMP)
+  add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-Wno-unknown-pragmas>)
+endif()
+add_link_options(LINKER:--as-needed)
+
 if(DLTRAIN_SANITIZE)
   add_compile_options(-fsanitize=${DLTRAIN_SANITIZE} -fno-omit-frame-pointer)
   add_link_options(-fsanitize=${DLTRAIN_SANITIZE})
+  if(DLTRAIN_SANITIZE MATCHES "undefined")
+    add_compile_options(-fno-sanitize-recover=undefined)
+  endif()
+  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+    # g++ 12 warns falsely about the code that its own sanitizers insert.
+    add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-Wno-maybe-uninitialized>
+                        $<$<COMPILE_LANGUAGE:CXX>:-Wno-array-bounds>
+                        $<$<COMPILE_LANGUAGE:CXX>:-Wno-stringop-overflow>)
+  endif()
+endif()
+if(DLTRAIN_FUZZ AND NOT CMAKE_CXX_COMPILER_ID MATCHES "Clang")
+  message(FATAL_ERROR "DLTRAIN_FUZZ needs clang with libFuzzer: set CXX=clang++")
 endif()

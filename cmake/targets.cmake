@@ -18,9 +18,11 @@ function(dltrain_library name)
   target_link_libraries(${target} ${scope} ${ARG_LINK})
 endfunction()
 
-# dltrain_test(NAME [LINK …]): one test program of all *.cpp files in tests/NAME, one ctest entry a case.
+# dltrain_test(NAME [LINK …] [LABELS …]): one test program of all *.cpp files in tests/NAME, one ctest
+# entry a case. Cases tagged [.long] are hidden from the plain run and carry the ctest label `long`
+# (scripts/test.sh --full runs them). The label `threads` marks what the thread sanitizer runs.
 function(dltrain_test name)
-  cmake_parse_arguments(ARG "" "" "LINK" ${ARGN})
+  cmake_parse_arguments(ARG "" "" "LINK;LABELS" ${ARGN})
   file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${name}/*.cpp)
   if(NOT sources)
     return()
@@ -29,5 +31,53 @@ function(dltrain_test name)
   target_include_directories(test_${name} PRIVATE ${CMAKE_CURRENT_SOURCE_DIR})
   target_link_libraries(test_${name} PRIVATE ${ARG_LINK} dltrain_test_main)
   target_compile_definitions(test_${name} PRIVATE DLTRAIN_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
-  catch_discover_tests(test_${name} TEST_PREFIX "${name}: " PROPERTIES TIMEOUT 600)
+  set(properties TIMEOUT 600)
+  if(ARG_LABELS)
+    list(APPEND properties LABELS ${ARG_LABELS})
+  endif()
+  catch_discover_tests(test_${name} TEST_PREFIX "${name}: " PROPERTIES ${properties})
+  foreach(source ${sources})
+    file(STRINGS ${source} long_cases REGEX "\\[\\.long\\]")
+    if(long_cases)
+      catch_discover_tests(test_${name} TEST_SPEC "[long]" TEST_PREFIX "${name}: "
+                           PROPERTIES TIMEOUT 3600 LABELS long)
+      break()
+    endif()
+  endforeach()
+endfunction()
+
+# dltrain_script_tests(): one ctest entry for every tests/scripts/test_*.sh. Each gets the executable
+# as $DLTRAIN, the sources as $SOURCE_DIR and the build folder as $BUILD_DIR; exit 77 means skipped.
+function(dltrain_script_tests)
+  file(GLOB scripts CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/scripts/test_*.sh)
+  foreach(script ${scripts})
+    get_filename_component(name ${script} NAME_WE)
+    string(REGEX REPLACE "^test_" "" name ${name})
+    add_test(NAME "scripts: ${name}" COMMAND bash ${script})
+    set_tests_properties("scripts: ${name}" PROPERTIES
+      TIMEOUT 600 SKIP_RETURN_CODE 77
+      ENVIRONMENT "DLTRAIN=$<TARGET_FILE:dltrain>;SOURCE_DIR=${CMAKE_SOURCE_DIR};BUILD_DIR=${CMAKE_BINARY_DIR}")
+  endforeach()
+endfunction()
+
+# dltrain_fuzz_targets(LINK …): one program for every tests/fuzz/*.cpp that defines
+# LLVMFuzzerTestOneInput. With DLTRAIN_FUZZ (clang) it is a libFuzzer campaign; otherwise
+# tests/fuzz/driver/replay.cpp gives it a main, and ctest runs it over its seeds in
+# tests/fuzz/seeds/NAME and a fixed number of mutations of them, so that no target rots.
+function(dltrain_fuzz_targets)
+  cmake_parse_arguments(ARG "" "" "LINK" ${ARGN})
+  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/fuzz/*.cpp)
+  foreach(source ${sources})
+    get_filename_component(name ${source} NAME_WE)
+    set(seeds ${CMAKE_CURRENT_SOURCE_DIR}/fuzz/seeds/${name})
+    add_executable(fuzz_${name} ${source})
+    target_link_libraries(fuzz_${name} PRIVATE ${ARG_LINK})
+    if(DLTRAIN_FUZZ)
+      target_link_options(fuzz_${name} PRIVATE -fsanitize=fuzzer)
+    else()
+      target_sources(fuzz_${name} PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/fuzz/driver/replay.cpp)
+      add_test(NAME "fuzz: ${name}, seeds and mutations" COMMAND fuzz_${name} ${seeds})
+      set_tests_properties("fuzz: ${name}, seeds and mutations" PROPERTIES TIMEOUT 300)
+    endif()
+  endforeach()
 endfunction()

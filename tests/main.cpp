@@ -1,7 +1,9 @@
 // The main program of every test executable (compiled once: Catch2 v2 is a header).
 #if __has_include(<catch2/catch_session.hpp>)
 #include <catch2/catch_session.hpp>
-int main(int argc, char** argv) { return Catch::Session().run(argc, argv); }
+int main(int argc, char** argv) {
+  return Catch::Session().run(argc, argv);
+}
 #else
 #define CATCH_CONFIG_MAIN
 #include <catch2/catch.hpp>

@@ -1,3 +1,5 @@
 #include <cstdio>
 
-int main() { std::puts("dltrain 0.1.0"); }
+int main() {
+  std::puts("dltrain 0.1.0");
+}

@@ -1,9 +1,9 @@
 // The one error type of the program, and the exit codes that shell scripts rely on.
 //
-// Every failure that a person can cause is thrown as Error with a code, a message that says what was
-// expected and what was found, and (where there is one) a place: "exp.yaml:7:14", a layer path, a
-// file with an offset. Only apps/ turns an Error into a message on stderr and an exit status; nothing
-// below apps/ calls exit() or abort().
+// Every failure that a person can cause is thrown as Error with a code, a message that says what
+// was expected and what was found, and (where there is one) a place: "exp.yaml:7:14", a layer path,
+// a file with an offset. Only apps/ turns an Error into a message on stderr and an exit status;
+// nothing below apps/ calls exit() or abort().
 #pragma once
 
 #include <stdexcept>
@@ -16,17 +16,17 @@ namespace dltrain {
 
 // Documented in docs/exit-codes.md and in `dltrain --help`; scripts depend on the numbers.
 enum class ExitCode : int {
-  ok = 0,             // done
-  internal = 1,       // a bug in dltrain
-  usage = 2,          // configuration or command line
-  data = 3,           // data missing, truncated, out of range, not finite
-  diverged = 4,       // loss or gradients not finite
-  memory = 5,         // does not fit, or out of memory
-  rank = 6,           // a rank was lost, hung or never came
-  storage = 7,        // unwritable, full; corrupt or foreign checkpoint
-  device = 8,         // device missing or faulty
-  check_failed = 9,   // `dltrain check` found a failure
-  stopped = 75,       // stopped early by a signal or time limit, with a checkpoint
+  ok = 0,            // done
+  internal = 1,      // a bug in dltrain
+  usage = 2,         // configuration or command line
+  data = 3,          // data missing, truncated, out of range, not finite
+  diverged = 4,      // loss or gradients not finite
+  memory = 5,        // does not fit, or out of memory
+  rank = 6,          // a rank was lost, hung or never came
+  storage = 7,       // unwritable, full; corrupt or foreign checkpoint
+  device = 8,        // device missing or faulty
+  check_failed = 9,  // `dltrain check` found a failure
+  stopped = 75,      // stopped early by a signal or time limit, with a checkpoint
 };
 
 class Error : public std::runtime_error {

@@ -36,7 +36,8 @@ DLTRAIN_HD Philox4 philox4x32(uint64_t key, uint64_t counter_low, uint64_t count
 }
 
 // 32 random bits for element `index`. `stream` separates purposes (hash of a tensor or layer name,
-// see random_stream); `step` is 0 where nothing depends on the step. Elements 4k..4k+3 share a block.
+// see random_stream); `step` is 0 where nothing depends on the step. Elements 4k..4k+3 share a
+// block.
 DLTRAIN_HD uint32_t random_bits(uint64_t seed, uint64_t stream, uint64_t step, uint64_t index) {
   const uint64_t key = seed ^ (stream * 0x9E3779B97F4A7C15ull);
   return philox4x32(key, index >> 2, (step << 20) ^ (stream >> 44)).v[index & 3];

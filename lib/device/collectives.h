@@ -5,8 +5,8 @@
 // order on a thread of their own, so they overlap with compute. All ranks must issue the same
 // operations in the same order (the Plan's order). Nothing is allocated after set-up.
 //
-// Errors: a lost, hung or mismatched peer throws Error(rank) from the operation's wait(), naming the
-// peer where the transport knows it. After an error the group is dead.
+// Errors: a lost, hung or mismatched peer throws Error(rank) from the operation's wait(), naming
+// the peer where the transport knows it. After an error the group is dead.
 #pragma once
 
 #include <cstddef>

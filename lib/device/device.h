@@ -1,5 +1,5 @@
-// What a backend offers to the rest of the program: memory, ordered queues (streams), events, copies
-// and capture. The CPU engine is linked in; the CUDA engine is a plug-in (device/engine.h).
+// What a backend offers to the rest of the program: memory, ordered queues (streams), events,
+// copies and capture. The CPU engine is linked in; the CUDA engine is a plug-in (device/engine.h).
 //
 // Threads: a Device and everything made from it is used by one thread at a time, except that copies
 // on a second Stream may be issued by the loader's thread.
@@ -14,14 +14,14 @@
 namespace dltrain {
 
 struct DeviceProperties {
-  std::string backend;             // "cpu", "cuda", "reference"
-  int index = 0;                   // cuda:index
-  std::string name;                // "AMD EPYC …", "NVIDIA H200"
-  std::string architecture;        // "avx512_bf16", "sm_90"
-  std::string libraries;           // "oneDNN 2.6.3", "CUDA 13.0, cuBLAS 13.0, cuDNN 9.19"
-  uint64_t total_memory = 0;       // bytes
-  uint64_t free_memory = 0;        // bytes, when asked
-  int processors = 0;              // cores, or streaming multiprocessors
+  std::string backend;        // "cpu", "cuda", "reference"
+  int index = 0;              // cuda:index
+  std::string name;           // "AMD EPYC …", "NVIDIA H200"
+  std::string architecture;   // "avx512_bf16", "sm_90"
+  std::string libraries;      // "oneDNN 2.6.3", "CUDA 13.0, cuBLAS 13.0, cuDNN 9.19"
+  uint64_t total_memory = 0;  // bytes
+  uint64_t free_memory = 0;   // bytes, when asked
+  int processors = 0;         // cores, or streaming multiprocessors
 };
 
 // An ordered queue of work. On the CPU work is done before the call returns.
@@ -58,20 +58,22 @@ class Device {
 
   virtual const DeviceProperties& properties() const = 0;
 
-  // Zeroed memory, aligned to at least 256 bytes (2 MiB and huge pages on the CPU for large blocks).
-  // Throws Error(memory) with needed and free bytes. Release with free() on the same Device.
+  // Zeroed memory, aligned to at least 256 bytes (2 MiB and huge pages on the CPU for large
+  // blocks). Throws Error(memory) with needed and free bytes. Release with free() on the same
+  // Device.
   virtual void* allocate(size_t bytes, Memory kind) = 0;
   virtual void free(void* pointer, Memory kind) = 0;
 
   virtual std::unique_ptr<Stream> make_stream() = 0;
   virtual std::unique_ptr<Event> make_event() = 0;
 
-  // Between any two of device and host memory, in stream order; asynchronous for pinned host memory.
+  // Between any two of device and host memory, in stream order; asynchronous for pinned host
+  // memory.
   virtual void copy(void* destination, const void* source, size_t bytes, Stream& stream) = 0;
   virtual void zero(void* destination, size_t bytes, Stream& stream) = 0;
 
-  // Records what `body` queues on `stream`; nullptr where the backend has nothing to gain (CPU): the
-  // caller then runs the body each time.
+  // Records what `body` queues on `stream`; nullptr where the backend has nothing to gain (CPU):
+  // the caller then runs the body each time.
   virtual std::unique_ptr<CapturedGraph> capture(Stream& stream,
                                                  const std::function<void()>& body) = 0;
 };
@@ -81,7 +83,9 @@ class Buffer {
  public:
   Buffer() = default;
   Buffer(Device& device, size_t bytes, Memory kind = Memory::device)
-      : device_(&device), data_(bytes ? device.allocate(bytes, kind) : nullptr), bytes_(bytes),
+      : device_(&device),
+        data_(bytes ? device.allocate(bytes, kind) : nullptr),
+        bytes_(bytes),
         kind_(kind) {}
   Buffer(Buffer&& other) noexcept { swap(other); }
   Buffer& operator=(Buffer&& other) noexcept {

@@ -21,21 +21,21 @@ inline constexpr uint32_t kEngineAbi = 1;
 
 struct Engine {
   uint32_t abi = kEngineAbi;
-  const char* name = "";                       // "cpu"
-  const KernelRow* kernels = nullptr;          // explicit table, first match wins
+  const char* name = "";               // "cpu"
+  const KernelRow* kernels = nullptr;  // explicit table, first match wins
   size_t kernel_count = 0;
   int (*device_count)() = nullptr;
   // Throws Error(device) when device `index` cannot be used.
   std::unique_ptr<Device> (*open)(int index) = nullptr;
 };
 
-// The plug-in's only exported symbol: extern "C" const dltrain::Engine* dltrain_engine(uint32_t abi).
-// Returns nullptr when it was built for another ABI.
+// The plug-in's only exported symbol: extern "C" const dltrain::Engine* dltrain_engine(uint32_t
+// abi). Returns nullptr when it was built for another ABI.
 inline constexpr const char* kEngineSymbol = "dltrain_engine";
 using EngineEntry = const Engine* (*)(uint32_t abi);
 
-// Opens the plug-in `name` (for "cuda": libdltrain_cuda.so). Returns nullptr and fills `why` with one
-// line for the user when there is no driver, no plug-in, or it was built for another version.
+// Opens the plug-in `name` (for "cuda": libdltrain_cuda.so). Returns nullptr and fills `why` with
+// one line for the user when there is no driver, no plug-in, or it was built for another version.
 const Engine* load_engine_plugin(const std::string& name, std::string& why);
 
 }  // namespace dltrain

@@ -14,15 +14,19 @@ enum class DType : uint8_t { f32, f64, bf16, f16, i32, i64, u8, i8, u16, boolean
 constexpr size_t dtype_size(DType t) {
   switch (t) {
     case DType::f64:
-    case DType::i64: return 8;
+    case DType::i64:
+      return 8;
     case DType::f32:
-    case DType::i32: return 4;
+    case DType::i32:
+      return 4;
     case DType::bf16:
     case DType::f16:
-    case DType::u16: return 2;
+    case DType::u16:
+      return 2;
     case DType::u8:
     case DType::i8:
-    case DType::boolean: return 1;
+    case DType::boolean:
+      return 1;
   }
   return 0;
 }

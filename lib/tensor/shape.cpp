@@ -15,7 +15,9 @@ Shape::Shape(std::span<const int64_t> dims) : rank_(static_cast<int>(dims.size()
   std::copy(dims.begin(), dims.end(), dims_.begin());
 }
 
-int64_t Shape::elements() const { return elements(0, rank_); }
+int64_t Shape::elements() const {
+  return elements(0, rank_);
+}
 
 int64_t Shape::elements(int first, int last) const {
   int64_t n = 1;

@@ -1,0 +1,72 @@
+#!/usr/bin/env bash
+# Installs what dltrain is built with, on Debian 12, Ubuntu 24.04 and newer.
+#
+#   scripts/install_dependencies.sh [build|test|full] [--list]
+#
+# build: compiler, CMake and libraries (the default). test: also what scripts/test.sh checks with.
+# full: also what scripts/test.sh --full needs. Does nothing, and asks for no rights, when all is
+# there; --list only prints the missing packages. docs/dependencies.md says what each is for.
+set -euo pipefail
+
+level=build
+list_only=no
+for argument in "$@"; do
+  case "$argument" in
+    build | test | full) level=$argument ;;
+    --list) list_only=yes ;;
+    *)
+      echo "usage: $0 [build|test|full] [--list]" >&2
+      exit 2
+      ;;
+  esac
+done
+
+# Programs are looked for by name (a newer one from elsewhere will do): program:package.
+tools="g++:g++ cmake:cmake ninja:ninja-build ccache:ccache git:git python3:python3"
+libraries="libc6-dev libfmt-dev libspdlog-dev libyaml-cpp-dev libcli11-dev nlohmann-json3-dev
+  libdnnl-dev libhwy-dev libgloo-dev zlib1g-dev catch2"
+if [ "$level" != build ]; then
+  tools="$tools clang-format-14:clang-format-14 shellcheck:shellcheck"
+fi
+if [ "$level" = full ]; then
+  tools="$tools clang++:clang"
+  libraries="$libraries libclang-rt-dev"
+fi
+
+if ! command -v dpkg-query >/dev/null || ! command -v apt-get >/dev/null; then
+  echo "This is no Debian or Ubuntu: nothing was installed. dltrain needs (by their Debian names): ${libraries//$'\n'/}" >&2
+  exit 0
+fi
+
+missing=""
+for entry in $tools; do
+  command -v "${entry%%:*}" >/dev/null || missing="$missing ${entry##*:}"
+done
+for package in $libraries; do
+  status=$(dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null || true)
+  [ "$status" = installed ] || missing="$missing $package"
+done
+# prepare_digits.sh needs pip, or the means to make an environment that has it.
+if ! python3 -m pip --version >/dev/null 2>&1 && ! python3 -c 'import ensurepip' 2>/dev/null; then
+  missing="$missing python3-pip"
+fi
+
+if [ "$list_only" = yes ]; then
+  echo "${missing# }"
+  exit 0
+fi
+[ -z "$missing" ] && exit 0
+
+as_root=""
+if [ "$(id -u)" != 0 ]; then
+  if ! command -v sudo >/dev/null; then
+    echo "dltrain needs packages that are not installed; as root, run: apt-get install$missing" >&2
+    exit 1
+  fi
+  as_root=sudo
+fi
+echo "Installing:$missing"
+export DEBIAN_FRONTEND=noninteractive
+$as_root apt-get update -qq || echo "apt-get update failed; trying with the package lists that are there" >&2
+# shellcheck disable=SC2086  # a list of names
+$as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $missing

@@ -1,0 +1,42 @@
+#!/usr/bin/env bash
+# Builds build/dltrain and the tests, and runs them with the checks of style, includes and scripts
+# (which are ctest entries too), so that ctest's summary at the end covers everything.
+#
+#   scripts/test.sh [--full]
+#
+# --full adds: AddressSanitizer with UndefinedBehaviorSanitizer over all tests, ThreadSanitizer over
+# the threaded parts, every fuzzer for FUZZ_SECONDS (60), clang-tidy, and the long campaigns. It
+# writes a dated record of all that under docs/records/.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+full=no
+case "${1:-}" in
+  "") ;;
+  --full) full=yes ;;
+  *)
+    echo "usage: $0 [--full]" >&2
+    exit 2
+    ;;
+esac
+
+jobs=$(nproc)
+# Several tests run at a time: threads that wait must sleep, not spin.
+export OMP_WAIT_POLICY=passive
+
+build() { # build PRESET: configures and builds everything of it
+  cmake --preset "$1" --log-level=WARNING >/dev/null
+  cmake --build --preset "$1" --parallel "$jobs"
+}
+
+if [ $full = yes ]; then
+  scripts/install_dependencies.sh full
+else
+  scripts/install_dependencies.sh test
+fi
+scripts/prepare_digits.sh
+build release
+if [ $full = yes ]; then
+  exec scripts/test_full.sh
+fi
+exec ctest --test-dir build --parallel "$jobs" --output-on-failure --label-exclude '^long$'

@@ -1,0 +1,33 @@
+#!/usr/bin/env bash
+# clang-tidy with the checks of .clang-tidy over lib/, kernels/ (without CUDA) and apps/, every warning
+# an error. Takes clang-tidy 15 or newer where there is one (14 cannot read g++ 12's <ranges>), and
+# otherwise the one of the Python package clang-tidy, in an environment of its own under build/.
+#
+#   scripts/tidy.sh [FILE.cpp]...
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+tidy=
+for candidate in clang-tidy-16 clang-tidy-18 clang-tidy-17 clang-tidy-19 clang-tidy; do
+  command -v $candidate >/dev/null || continue
+  version=$($candidate --version | sed -n 's/.*version \([0-9]*\).*/\1/p' | head -n 1)
+  if [ "${version:-0}" -ge 15 ]; then
+    tidy=$candidate
+    break
+  fi
+done
+if [ -z "$tidy" ]; then
+  tidy=build/tidy-venv/bin/clang-tidy
+  if [ ! -x $tidy ]; then
+    python3 -m venv build/tidy-venv
+    build/tidy-venv/bin/python -m pip install --quiet 'clang-tidy==18.1.8'
+  fi
+fi
+
+[ -f build/compile_commands.json ] || cmake --preset release --log-level=WARNING >/dev/null
+files=("$@")
+if [ ${#files[@]} = 0 ]; then
+  mapfile -t files < <(find lib kernels apps -name '*.cpp' ! -path 'kernels/cuda/*' | sort)
+fi
+printf '%s\0' "${files[@]}" | xargs -0 -n 1 -P "$(nproc)" "$tidy" -p build --quiet --warnings-as-errors='*'
+echo "clang-tidy: ${#files[@]} files checked"
