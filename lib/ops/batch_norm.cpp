@@ -1,0 +1,88 @@
+// batch_norm: y = (x − mean) / √(variance + epsilon) · gamma + beta over all axes but the last.
+//
+//   x [..., C]; gamma, beta [C]  → y like x; mean, variance [C] (biased) in the accumulation dtype
+//   Statistics are those of the micro-batch (the ghost group). Attribute: epsilon.
+// batch_norm_backward(x, dy, gamma, mean, variance) → dx, dgamma, dbeta.
+// batch_norm_inference(x, gamma, beta, running_mean, running_variance) → y.
+// batch_norm_update(step_state, running_mean, running_variance, mean_sum, variance_sum): once a
+// step,
+//   running ← running + momentum·(sum / groups − running), the variance times `unbias` (n/(n−1), as
+//   PyTorch keeps it). The sums run over the `groups` micro-batches of the global batch, so that
+//   accumulation and ranks agree. Skipped when the step is not finite. Attributes: momentum,
+//   groups, unbias (numbers).
+//
+// gamma, beta, running statistics and sums have the accumulation dtype of x.
+#include "ops/definitions.h"
+#include "ops/rules.h"
+
+namespace dltrain {
+namespace {
+
+SpecList infer(SpecSpan inputs, const Attributes&) {
+  expect_inputs("batch_norm", inputs, 3, 3);
+  expect_rank("batch_norm", "the input", inputs[0].shape, 2, Shape::kMaxRank);
+  const Shape channels{inputs[0].shape[-1]};
+  expect_shape("batch_norm", "gamma", inputs[1].shape, channels);
+  expect_shape("batch_norm", "beta", inputs[2].shape, channels);
+  const DType dtype = accumulation_dtype(inputs[0].dtype);
+  return {inputs[0], {channels, dtype}, {channels, dtype}};
+}
+
+std::vector<ValueId> gradient(const GradientRequest& r) {
+  return r.emitter.emit(
+      "batch_norm_backward",
+      {r.inputs[0], r.output_gradients[0], r.inputs[1], r.outputs[1], r.outputs[2]}, r.attributes);
+}
+
+SpecList infer_backward(SpecSpan inputs, const Attributes&) {
+  expect_inputs("batch_norm_backward", inputs, 5, 5);
+  expect_shape("batch_norm_backward", "dy", inputs[1].shape, inputs[0].shape);
+  return {inputs[0], inputs[3], inputs[3]};
+}
+
+SpecList infer_inference(SpecSpan inputs, const Attributes&) {
+  expect_inputs("batch_norm_inference", inputs, 5, 5);
+  const Shape channels{inputs[0].shape[-1]};
+  for (size_t i = 1; i < 5; ++i) {
+    expect_shape("batch_norm_inference", "a channel vector", inputs[i].shape, channels);
+  }
+  return {inputs[0]};
+}
+
+std::optional<std::vector<Placement>> split_inference(SpecSpan, const Attributes&,
+                                                      std::span<const Placement> p) {
+  return split_samples(p, {kSplitSamples});
+}
+
+SpecList infer_update(SpecSpan inputs, const Attributes&) {
+  expect_inputs("batch_norm_update", inputs, 5, 5);
+  for (size_t i = 2; i < 5; ++i) {
+    expect_shape("batch_norm_update", "a channel vector", inputs[i].shape, inputs[1].shape);
+  }
+  return {inputs[1], inputs[2]};
+}
+
+std::vector<int> aliases_update(SpecSpan, const Attributes&) {
+  return {1, 2};
+}
+
+}  // namespace
+
+constinit const OpDef kBatchNormOp{.name = "batch_norm",
+                                   .doc = "normalises each channel by the micro-batch's statistics",
+                                   .infer = infer,
+                                   .gradient = gradient};
+constinit const OpDef kBatchNormBackwardOp{.name = "batch_norm_backward",
+                                           .doc = "dx, dgamma, dbeta of batch_norm",
+                                           .infer = infer_backward};
+constinit const OpDef kBatchNormInferenceOp{.name = "batch_norm_inference",
+                                            .doc = "normalises each channel by running statistics",
+                                            .infer = infer_inference,
+                                            .split = split_inference};
+constinit const OpDef kBatchNormUpdateOp{.name = "batch_norm_update",
+                                         .doc = "moves the running statistics, once a step",
+                                         .infer = infer_update,
+                                         .aliases = aliases_update,
+                                         .has_effect = true};
+
+}  // namespace dltrain

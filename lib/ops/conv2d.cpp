@@ -1,0 +1,145 @@
+// conv2d: y = x ∗ w (+ bias), then an optional activation (cross-correlation, as everywhere in the
+// field).
+//
+//   x [N, H, W, Cin]   w [Cout, KH, KW, Cin/groups]   bias [Cout], optional   y [N, OH, OW, Cout]
+//
+// Attributes: stride, padding, dilation (two integers each: height, width), groups, activation (set
+// by the fuse pass, as for matmul).
+//
+// conv2d_backward_input(dy, w)    → dx; attribute input_shape
+// conv2d_backward_weight(dy, x)   → dw in the accumulation dtype; attribute weight_shape
+// The bias gradient is a reduce of dy over N, OH, OW.
+#include "ops/conv2d.h"
+
+#include "base/error.h"
+#include "ops/definitions.h"
+#include "ops/rules.h"
+
+namespace dltrain {
+namespace {
+
+std::vector<int64_t> as_list(const Shape& shape) {
+  return {shape.begin(), shape.end()};
+}
+
+SpecList infer(SpecSpan inputs, const Attributes& attributes) {
+  expect_inputs("conv2d", inputs, 2, 3);
+  expect_one_float_dtype("conv2d", inputs);
+  const Shape y =
+      conv2d_output_shape(inputs[0].shape, inputs[1].shape, Conv2dAttributes(attributes));
+  if (inputs.size() == 3 && !is_absent(inputs[2])) {
+    expect_shape("conv2d", "bias", inputs[2].shape, Shape{y[3]});
+  }
+  return {{y, inputs[0].dtype}};
+}
+
+std::vector<ValueId> gradient(const GradientRequest& r) {
+  OpEmitter& e = r.emitter;
+  const ValueId x = r.inputs[0], w = r.inputs[1], dy = r.output_gradients[0];
+  Attributes base = r.attributes;
+  base.erase("activation");
+  std::vector<ValueId> out(r.inputs.size(), kNoValue);
+  if (r.wanted[0]) {
+    Attributes attributes = base;
+    attributes.set("input_shape", as_list(e.spec(x).shape));
+    out[0] = e.emit1("conv2d_backward_input", {dy, w}, attributes);
+  }
+  if (r.wanted[1]) {
+    Attributes attributes = base;
+    attributes.set("weight_shape", as_list(e.spec(w).shape));
+    out[1] = e.emit1("conv2d_backward_weight", {dy, x}, attributes);
+  }
+  if (r.inputs.size() == 3 && r.inputs[2] != kNoValue && r.wanted[2]) {
+    out[2] = e.emit1("reduce", {dy}, {{"kind", "sum"}, {"axes", std::vector<int64_t>{0, 1, 2}}});
+  }
+  return out;
+}
+
+SpecList infer_backward_input(SpecSpan inputs, const Attributes& attributes) {
+  expect_inputs("conv2d_backward_input", inputs, 2, 2);
+  const Shape x(attributes.integers("input_shape"));
+  expect_shape("conv2d_backward_input", "dy", inputs[0].shape,
+               conv2d_output_shape(x, inputs[1].shape, Conv2dAttributes(attributes)));
+  return {{x, inputs[0].dtype}};
+}
+
+SpecList infer_backward_weight(SpecSpan inputs, const Attributes& attributes) {
+  expect_inputs("conv2d_backward_weight", inputs, 2, 2);
+  const Shape w(attributes.integers("weight_shape"));
+  expect_shape("conv2d_backward_weight", "dy", inputs[0].shape,
+               conv2d_output_shape(inputs[1].shape, w, Conv2dAttributes(attributes)));
+  return {{w, accumulation_dtype(inputs[0].dtype)}};
+}
+
+std::optional<std::vector<Placement>> split_forward(SpecSpan, const Attributes&,
+                                                    std::span<const Placement> p) {
+  return split_samples(p, {kSplitSamples});
+}
+std::optional<std::vector<Placement>> split_backward_weight(SpecSpan, const Attributes&,
+                                                            std::span<const Placement> p) {
+  if (!(p[0] == kSplitSamples) || !(p[1] == kSplitSamples)) return {};
+  return {{kPartial}};
+}
+
+// Multiply-adds of one pass over all outputs, counted from dy (or y) and w.
+Cost pass_cost(const Shape& y, const Shape& w, SpecSpan inputs, SpecSpan outputs) {
+  Cost c{2.0 * static_cast<double>(y.elements()) * static_cast<double>(w.elements(1, 4)), 0};
+  for (const TensorSpec& spec : inputs) c.bytes += static_cast<double>(spec.bytes());
+  for (const TensorSpec& spec : outputs) c.bytes += static_cast<double>(spec.bytes());
+  return c;
+}
+Cost cost(SpecSpan inputs, SpecSpan outputs, const Attributes&) {
+  return pass_cost(outputs[0].shape, inputs[1].shape, inputs, outputs);
+}
+Cost cost_backward_input(SpecSpan inputs, SpecSpan outputs, const Attributes&) {
+  return pass_cost(inputs[0].shape, inputs[1].shape, inputs, outputs);
+}
+Cost cost_backward_weight(SpecSpan inputs, SpecSpan outputs, const Attributes&) {
+  return pass_cost(inputs[0].shape, outputs[0].shape, inputs, outputs);
+}
+
+void read_pair(const Attributes& attributes, std::string_view name, int64_t* pair) {
+  const auto values = attributes.integers(name);
+  if (values.empty()) return;
+  check_internal(values.size() == 2, "conv2d: {} has {} values", name, values.size());
+  pair[0] = values[0];
+  pair[1] = values[1];
+}
+
+}  // namespace
+
+Conv2dAttributes::Conv2dAttributes(const Attributes& attributes) {
+  read_pair(attributes, "stride", stride);
+  read_pair(attributes, "padding", padding);
+  read_pair(attributes, "dilation", dilation);
+  groups = attributes.integer("groups", 1);
+}
+
+Shape conv2d_output_shape(const Shape& x, const Shape& w, const Conv2dAttributes& a) {
+  expect_rank("conv2d", "the input (samples, height, width, channels)", x, 4, 4);
+  expect_rank("conv2d", "the weight (out, height, width, in)", w, 4, 4);
+  if (a.groups < 1 || x[3] % a.groups != 0 || w[0] % a.groups != 0 || w[3] != x[3] / a.groups) {
+    fail(ExitCode::usage, "conv2d: input {} and weight {} do not match with {} group{}",
+         to_string(x), to_string(w), a.groups, a.groups == 1 ? "" : "s");
+  }
+  return Shape{x[0], window_extent("conv2d", x[1], w[1], a.stride[0], a.padding[0], a.dilation[0]),
+               window_extent("conv2d", x[2], w[2], a.stride[1], a.padding[1], a.dilation[1]), w[0]};
+}
+
+constinit const OpDef kConv2dOp{.name = "conv2d",
+                                .doc = "y = x ∗ w (+ bias), then an optional activation",
+                                .infer = infer,
+                                .gradient = gradient,
+                                .split = split_forward,
+                                .cost = cost};
+constinit const OpDef kConv2dBackwardInputOp{.name = "conv2d_backward_input",
+                                             .doc = "dx of conv2d",
+                                             .infer = infer_backward_input,
+                                             .cost = cost_backward_input};
+constinit const OpDef kConv2dBackwardWeightOp{.name = "conv2d_backward_weight",
+                                              .doc = "dw of conv2d",
+                                              .infer = infer_backward_weight,
+                                              .split = split_backward_weight,
+                                              .cost = cost_backward_weight};
+
+}  // namespace dltrain

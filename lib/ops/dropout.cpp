@@ -1,0 +1,32 @@
+// dropout(x, step_state): y = x / (1 − rate) where kept, else 0. Its gradient is itself.
+//
+// Element e of the micro-batch is kept when
+//   random_uniform(seed, stream, step, sample_offset · elements_per_sample + e) >= rate
+// (base/philox.h; seed, step and sample_offset from StepState.in), so a mask never depends on
+// threads, ranks or accumulation. The first axis is samples. Attributes: rate (number in [0, 1)),
+// stream (integer: random_stream of the layer's path, as int64).
+#include "ops/definitions.h"
+#include "ops/rules.h"
+
+namespace dltrain {
+namespace {
+
+SpecList infer(SpecSpan inputs, const Attributes&) {
+  expect_inputs("dropout", inputs, 2, 2);
+  expect_rank("dropout", "the input", inputs[0].shape, 1, Shape::kMaxRank);
+  return {inputs[0]};
+}
+
+std::vector<ValueId> gradient(const GradientRequest& r) {
+  return {r.emitter.emit1("dropout", {r.output_gradients[0], r.inputs[1]}, r.attributes), kNoValue};
+}
+
+}  // namespace
+
+constinit const OpDef kDropoutOp{.name = "dropout",
+                                 .doc = "y = x / (1 − rate) where kept, else 0",
+                                 .infer = infer,
+                                 .gradient = gradient,
+                                 .in_place_allowed = true};
+
+}  // namespace dltrain

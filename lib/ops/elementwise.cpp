@@ -1,0 +1,194 @@
+// Element-wise ops. Unary ops and activations keep shape and dtype; binary ops broadcast as numpy.
+//
+//   relu, gelu (erf), gelu_tanh, silu, tanh, sigmoid     y = f(x)
+//   <activation>_backward                                dx = dy · f'(x); relu, tanh and sigmoid
+//   take
+//                                                        the output y, the others the input x,
+//                                                        first
+//   exp, log, sqrt, square                               y = f(x)
+//   affine   y = x · scale + shift (attributes, numbers)
+//   identity y = x; as an accumulating kernel it adds x into y
+//   cast     y = x in the dtype of attribute `dtype` (text)
+//   add, sub, mul, div                                   y = a ∘ b
+//
+// gelu_tanh is 0.5x(1 + tanh(√(2/π)(x + 0.044715x³))) (Hendrycks & Gimpel 2016).
+#include "base/error.h"
+#include "ops/definitions.h"
+#include "ops/rules.h"
+
+namespace dltrain {
+namespace {
+
+SpecList infer_unary(SpecSpan inputs, const Attributes&) {
+  expect_inputs("unary op", inputs, 1, 1);
+  return {inputs[0]};
+}
+
+SpecList infer_pair(SpecSpan inputs, const Attributes&) {
+  expect_inputs("activation gradient", inputs, 2, 2);
+  expect_shape("activation gradient", "dy", inputs[1].shape, inputs[0].shape);
+  return {inputs[1]};
+}
+
+SpecList infer_binary(SpecSpan inputs, const Attributes&) {
+  expect_inputs("binary op", inputs, 2, 2);
+  expect_one_float_dtype("binary op", inputs);
+  return {{broadcast_shape("binary op", inputs[0].shape, inputs[1].shape), inputs[0].dtype}};
+}
+
+SpecList infer_cast(SpecSpan inputs, const Attributes& attributes) {
+  expect_inputs("cast", inputs, 1, 1);
+  return {{inputs[0].shape, dtype_from_name(attributes.text("dtype")).value()}};
+}
+
+Cost cost_elementwise(SpecSpan inputs, SpecSpan outputs, const Attributes&) {
+  Cost c{static_cast<double>(outputs[0].shape.elements()), 0};
+  for (const TensorSpec& spec : inputs) c.bytes += static_cast<double>(spec.bytes());
+  c.bytes += static_cast<double>(outputs[0].bytes());
+  return c;
+}
+
+using Gradients = std::vector<ValueId>;
+
+Gradients grad_relu(const GradientRequest& r) {
+  return {r.emitter.emit1("relu_backward", {r.outputs[0], r.output_gradients[0]})};
+}
+Gradients grad_tanh(const GradientRequest& r) {
+  return {r.emitter.emit1("tanh_backward", {r.outputs[0], r.output_gradients[0]})};
+}
+Gradients grad_sigmoid(const GradientRequest& r) {
+  return {r.emitter.emit1("sigmoid_backward", {r.outputs[0], r.output_gradients[0]})};
+}
+Gradients grad_gelu(const GradientRequest& r) {
+  return {r.emitter.emit1("gelu_backward", {r.inputs[0], r.output_gradients[0]})};
+}
+Gradients grad_gelu_tanh(const GradientRequest& r) {
+  return {r.emitter.emit1("gelu_tanh_backward", {r.inputs[0], r.output_gradients[0]})};
+}
+Gradients grad_silu(const GradientRequest& r) {
+  return {r.emitter.emit1("silu_backward", {r.inputs[0], r.output_gradients[0]})};
+}
+Gradients grad_exp(const GradientRequest& r) {
+  return {r.emitter.emit1("mul", {r.output_gradients[0], r.outputs[0]})};
+}
+Gradients grad_log(const GradientRequest& r) {
+  return {r.emitter.emit1("div", {r.output_gradients[0], r.inputs[0]})};
+}
+Gradients grad_sqrt(const GradientRequest& r) {
+  const ValueId ratio = r.emitter.emit1("div", {r.output_gradients[0], r.outputs[0]});
+  return {r.emitter.emit1("affine", {ratio}, {{"scale", 0.5}, {"shift", 0.0}})};
+}
+Gradients grad_square(const GradientRequest& r) {
+  const ValueId twice = r.emitter.emit1("affine", {r.inputs[0]}, {{"scale", 2.0}, {"shift", 0.0}});
+  return {r.emitter.emit1("mul", {r.output_gradients[0], twice})};
+}
+Gradients grad_affine(const GradientRequest& r) {
+  return {r.emitter.emit1("affine", {r.output_gradients[0]},
+                          {{"scale", r.attributes.number("scale", 1.0)}, {"shift", 0.0}})};
+}
+Gradients grad_identity(const GradientRequest& r) {
+  return {r.output_gradients[0]};
+}
+Gradients grad_cast(const GradientRequest& r) {
+  const std::string dtype(dtype_name(r.emitter.spec(r.inputs[0]).dtype));
+  return {r.emitter.emit1("cast", {r.output_gradients[0]}, {{"dtype", dtype}})};
+}
+
+// Reduces the gradient of operand i to the operand's shape.
+ValueId fit(const GradientRequest& r, size_t i, ValueId gradient) {
+  return reduce_to_shape(r.emitter, gradient, r.emitter.spec(r.inputs[i]).shape);
+}
+ValueId negate(const GradientRequest& r, ValueId x) {
+  return r.emitter.emit1("affine", {x}, {{"scale", -1.0}, {"shift", 0.0}});
+}
+
+Gradients grad_add(const GradientRequest& r) {
+  const ValueId dy = r.output_gradients[0];
+  return {r.wanted[0] ? fit(r, 0, dy) : kNoValue, r.wanted[1] ? fit(r, 1, dy) : kNoValue};
+}
+Gradients grad_sub(const GradientRequest& r) {
+  const ValueId dy = r.output_gradients[0];
+  return {r.wanted[0] ? fit(r, 0, dy) : kNoValue,
+          r.wanted[1] ? fit(r, 1, negate(r, dy)) : kNoValue};
+}
+Gradients grad_mul(const GradientRequest& r) {
+  const ValueId dy = r.output_gradients[0];
+  Gradients out(2, kNoValue);
+  for (size_t i = 0; i < 2; ++i) {
+    if (r.wanted[i]) out[i] = fit(r, i, r.emitter.emit1("mul", {dy, r.inputs[1 - i]}));
+  }
+  return out;
+}
+// d(a/b): da = dy/b, db = −(a/b)·dy/b.
+Gradients grad_div(const GradientRequest& r) {
+  const ValueId da = r.emitter.emit1("div", {r.output_gradients[0], r.inputs[1]});
+  Gradients out{r.wanted[0] ? fit(r, 0, da) : kNoValue, kNoValue};
+  if (r.wanted[1]) {
+    out[1] = fit(r, 1, negate(r, r.emitter.emit1("mul", {r.outputs[0], da})));
+  }
+  return out;
+}
+
+constexpr OpDef unary(std::string_view name, std::string_view doc,
+                      Gradients (*gradient)(const GradientRequest&)) {
+  return {.name = name,
+          .doc = doc,
+          .infer = infer_unary,
+          .gradient = gradient,
+          .split = split_elementwise,
+          .cost = cost_elementwise,
+          .in_place_allowed = true,
+          .elementwise = true};
+}
+constexpr OpDef pair(std::string_view name, std::string_view doc) {
+  OpDef op = unary(name, doc, nullptr);
+  op.infer = infer_pair;
+  return op;
+}
+constexpr OpDef binary(std::string_view name, std::string_view doc,
+                       Gradients (*gradient)(const GradientRequest&)) {
+  OpDef op = unary(name, doc, gradient);
+  op.infer = infer_binary;
+  return op;
+}
+constexpr OpDef cast_op() {
+  OpDef op = unary("cast", "y = x in another dtype", grad_cast);
+  op.infer = infer_cast;
+  op.in_place_allowed = false;
+  op.elementwise = false;
+  return op;
+}
+
+constinit const OpDef kTable[] = {
+    unary("relu", "y = max(x, 0)", grad_relu),
+    unary("gelu", "y = x·Φ(x), with erf", grad_gelu),
+    unary("gelu_tanh", "y = x·Φ(x), tanh approximation", grad_gelu_tanh),
+    unary("silu", "y = x·sigmoid(x)", grad_silu),
+    unary("tanh", "y = tanh(x)", grad_tanh),
+    unary("sigmoid", "y = 1 / (1 + exp(-x))", grad_sigmoid),
+    unary("exp", "y = exp(x)", grad_exp),
+    unary("log", "y = ln(x)", grad_log),
+    unary("sqrt", "y = √x", grad_sqrt),
+    unary("square", "y = x²", grad_square),
+    unary("affine", "y = x·scale + shift", grad_affine),
+    unary("identity", "y = x", grad_identity),
+    cast_op(),
+    pair("relu_backward", "dx = dy where y > 0, else 0"),
+    pair("gelu_backward", "dx = dy·gelu'(x)"),
+    pair("gelu_tanh_backward", "dx = dy·gelu_tanh'(x)"),
+    pair("silu_backward", "dx = dy·silu'(x)"),
+    pair("tanh_backward", "dx = dy·(1 - y²)"),
+    pair("sigmoid_backward", "dx = dy·y·(1 - y)"),
+    binary("add", "y = a + b", grad_add),
+    binary("sub", "y = a - b", grad_sub),
+    binary("mul", "y = a·b", grad_mul),
+    binary("div", "y = a / b", grad_div),
+};
+
+}  // namespace
+
+std::span<const OpDef> elementwise_ops() {
+  return kTable;
+}
+
+}  // namespace dltrain

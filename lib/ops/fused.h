@@ -1,0 +1,25 @@
+// The program of a fused_elementwise op: a list of element-wise steps that one kernel runs block by
+// block. Operands 0 … inputs-1 are the inputs, later numbers are earlier steps.
+//
+// Its text (attribute "program") is what makes the op printable and comparable:
+//   "relu_backward(0, 1); affine(2; 0.5, 0)"
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace dltrain {
+
+struct FusedStep {
+  std::string op;               // the name of an element-wise op (OpDef::elementwise)
+  std::vector<int> operands;    // one or two
+  double scale = 1, shift = 0;  // of affine
+
+  bool operator==(const FusedStep&) const = default;
+};
+
+std::string print_fused_program(const std::vector<FusedStep>& steps);
+// Throws Error(internal) on text that print_fused_program cannot have written.
+std::vector<FusedStep> parse_fused_program(const std::string& text);
+
+}  // namespace dltrain

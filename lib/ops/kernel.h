@@ -1,0 +1,81 @@
+// A kernel: one op on one backend for known shapes, prepared once and replayed every step.
+//
+//   make(request)  shapes, dtypes and attributes are known: vendor descriptors are built here
+//   bind(bindings) addresses are known and stay fixed for the life of the plan
+//   run(stream)    queues the work; allocates nothing, waits for nothing
+//
+// Backends list their kernels in one explicit table (kernels/<backend>/table.cpp); the first row
+// whose op matches and whose make() does not return nullptr is taken.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "device/collectives.h"
+#include "device/device.h"
+#include "ops/attributes.h"
+#include "tensor/shape.h"
+
+namespace dltrain {
+
+struct Engine;  // device/engine.h
+
+struct KernelRequest {
+  std::string_view op;  // for makers that serve several rows
+  const Attributes& attributes;
+  std::span<const TensorSpec> inputs;
+  std::span<const TensorSpec> outputs;
+  // Add to the outputs instead of overwriting them (gradients after the first micro-step). Only
+  // asked of rows with `accumulates`; it concerns every output.
+  bool accumulate = false;
+  Device& device;
+  // The group that collective ops talk to; nullptr with one rank.
+  Collectives* collectives = nullptr;
+  // One slot for each asynchronous collective of the plan (attribute "slot"): the begin kernel
+  // stores its ticket there, the end kernel waits for it. Outlives the kernels.
+  std::span<Collectives::Ticket> tickets = {};
+};
+
+struct Bindings {
+  std::span<void* const> inputs;   // nullptr for absent optional inputs
+  std::span<void* const> outputs;  // an aliased output has its input's address
+  void* workspace = nullptr;       // workspace_bytes(), 256-byte aligned, contents undefined
+};
+
+class Kernel {
+ public:
+  virtual ~Kernel() = default;
+  // Scratch memory that lives only during run().
+  virtual size_t workspace_bytes() const { return 0; }
+  virtual void bind(const Bindings& bindings) = 0;
+  virtual void run(Stream& stream) = 0;
+};
+
+using KernelMaker = std::unique_ptr<Kernel> (*)(const KernelRequest& request);
+
+struct KernelRow {
+  std::string_view op;
+  std::string_view variant;    // how it works: "oneDNN", "simd", "cublasLt"; shown by `list ops`
+  KernelMaker make = nullptr;  // returns nullptr for dtypes or attributes it does not serve
+  bool accumulates = false;
+  bool proven = true;  // false until it has run on the hardware it is for
+};
+
+struct FoundKernel {
+  std::unique_ptr<Kernel> kernel;
+  const KernelRow* row = nullptr;
+};
+
+// The first row of `engine` that serves the request. Throws Error(usage) naming op, specs and
+// engine when none does. When `request.accumulate` is set, rows that cannot accumulate are passed
+// over; the result is then empty rather than an error, and the planner adds the addition.
+FoundKernel find_kernel(const Engine& engine, const KernelRequest& request);
+
+// Absent inputs have this spec: zero elements.
+inline TensorSpec absent_spec() {
+  return {Shape{0}, DType::u8};
+}
+
+}  // namespace dltrain

@@ -1,0 +1,129 @@
+// matmul: y = op(a)·op(b) (+ bias), then an optional activation.
+//
+//   a     [..., M, K]; flattened to two dimensions [rows, last]; transposed when transpose_a
+//   b     [K, N], or [N, K] when transpose_b; two dimensions
+//   bias  [N], optional; added to every row
+//   y     [..., M, N] (leading extents of a); [last of a, N] when transpose_a
+//
+// Attributes: transpose_a, transpose_b (bool); activation: "" or the name of a unary activation
+// that is applied last (set by the fuse pass); output_dtype (text, default: a's dtype): weight
+// gradients are asked for in the accumulation dtype.
+#include "base/error.h"
+#include "ops/definitions.h"
+#include "ops/rules.h"
+
+namespace dltrain {
+namespace {
+
+struct Sizes {
+  int64_t m, k, n;
+};
+
+Sizes sizes(SpecSpan inputs, const Attributes& attributes) {
+  const Shape &a = inputs[0].shape, &b = inputs[1].shape;
+  const int64_t rows = a.elements(0, a.rank() - 1), last = a[-1];
+  const bool ta = attributes.boolean("transpose_a"), tb = attributes.boolean("transpose_b");
+  return {ta ? last : rows, ta ? rows : last, tb ? b[0] : b[1]};
+}
+
+SpecList infer(SpecSpan inputs, const Attributes& attributes) {
+  expect_inputs("matmul", inputs, 2, 3);
+  expect_rank("matmul", "a", inputs[0].shape, 2, Shape::kMaxRank);
+  // b is two-dimensional, or (as the second factor of a weight gradient) flattened like a.
+  expect_rank("matmul", "b", inputs[1].shape, 2, 2);
+  expect_one_float_dtype("matmul", inputs);
+  const Sizes s = sizes(inputs, attributes);
+  const Shape& b = inputs[1].shape;
+  const int64_t inner = attributes.boolean("transpose_b") ? b[1] : b[0];
+  if (inner != s.k) {
+    fail(ExitCode::usage, "matmul: inner extents differ: {}{} · {}{}", to_string(inputs[0].shape),
+         attributes.boolean("transpose_a") ? "ᵀ" : "", to_string(b),
+         attributes.boolean("transpose_b") ? "ᵀ" : "");
+  }
+  if (inputs.size() == 3 && !is_absent(inputs[2])) {
+    expect_shape("matmul", "bias", inputs[2].shape, Shape{s.n});
+  }
+  Shape y = attributes.boolean("transpose_a") ? Shape{s.m, s.n} : inputs[0].shape;
+  y[-1] = s.n;
+  const std::string dtype = attributes.text("output_dtype");
+  return {{y, dtype.empty() ? inputs[0].dtype : dtype_from_name(dtype).value()}};
+}
+
+ValueId flatten_rows(OpEmitter& emitter, ValueId value) {
+  const Shape shape = emitter.spec(value).shape;
+  if (shape.rank() == 2) return value;
+  const int64_t rows = shape.elements(0, shape.rank() - 1);
+  return emitter.emit1("reshape", {value}, {{"shape", std::vector<int64_t>{rows, shape[-1]}}});
+}
+
+// With y = a·b: da = dy·bᵀ and db = aᵀ·dy; the transposes of the attributes are folded in.
+std::vector<ValueId> gradient(const GradientRequest& r) {
+  OpEmitter& e = r.emitter;
+  const bool ta = r.attributes.boolean("transpose_a"), tb = r.attributes.boolean("transpose_b");
+  check_internal(r.attributes.text("activation").empty(),
+                 "matmul is fused before the reverse pass");
+  const ValueId a = r.inputs[0], b = r.inputs[1], dy = r.output_gradients[0];
+  std::vector<ValueId> out(r.inputs.size(), kNoValue);
+  if (r.wanted[0]) {
+    out[0] = ta ? e.emit1("matmul", {b, flatten_rows(e, dy)},
+                          {{"transpose_a", tb}, {"transpose_b", true}})
+                : e.emit1("matmul", {dy, b}, {{"transpose_b", !tb}});
+    if (ta && !(e.spec(out[0]).shape == e.spec(a).shape)) {
+      const Shape& s = e.spec(a).shape;
+      out[0] = e.emit1("reshape", {out[0]}, {{"shape", std::vector<int64_t>(s.begin(), s.end())}});
+    }
+  }
+  if (r.wanted[1]) {
+    const std::string dtype(dtype_name(accumulation_dtype(e.spec(b).dtype)));
+    const ValueId a2 = flatten_rows(e, a), dy2 = flatten_rows(e, dy);
+    out[1] = tb ? e.emit1("matmul", {dy2, a2},
+                          {{"transpose_a", true}, {"transpose_b", ta}, {"output_dtype", dtype}})
+                : e.emit1("matmul", {a2, dy2}, {{"transpose_a", !ta}, {"output_dtype", dtype}});
+  }
+  if (r.inputs.size() == 3 && r.inputs[2] != kNoValue && r.wanted[2]) {
+    out[2] = e.emit1("reduce", {flatten_rows(e, dy)},
+                     {{"kind", "sum"}, {"axes", std::vector<int64_t>{0}}});
+  }
+  return out;
+}
+
+// Rows split over samples; columns split when b's columns are; partial sums when the inner axis is.
+std::optional<std::vector<Placement>> split(SpecSpan inputs, const Attributes& attributes,
+                                            std::span<const Placement> p) {
+  const bool ta = attributes.boolean("transpose_a"), tb = attributes.boolean("transpose_b");
+  const bool has_bias = p.size() == 3 && !is_absent(inputs[2]);
+  const bool linear = attributes.text("activation").empty();
+  const int last = inputs[0].shape.rank() - 1;
+  const auto is_split = [&](size_t i, int axis) {
+    return p[i].kind == Placement::split && p[i].axis == axis;
+  };
+  if (!ta && p[0].kind == Placement::split && p[0].axis < last && p[1] == kReplicated &&
+      (!has_bias || p[2] == kReplicated)) {
+    return {{p[0]}};
+  }
+  if (p[0] == kReplicated && is_split(1, tb ? 0 : 1) && (!has_bias || is_split(2, 0))) {
+    return {{Placement{Placement::split, ta ? 1 : last}}};
+  }
+  const bool inner_a = ta ? is_split(0, 0) : is_split(0, last);
+  if (inner_a && is_split(1, tb ? 1 : 0) && !has_bias && linear) return {{kPartial}};
+  return {};
+}
+
+Cost cost(SpecSpan inputs, SpecSpan outputs, const Attributes& attributes) {
+  const Sizes s = sizes(inputs, attributes);
+  Cost c{2.0 * static_cast<double>(s.m) * static_cast<double>(s.n) * static_cast<double>(s.k), 0};
+  for (const TensorSpec& spec : inputs) c.bytes += static_cast<double>(spec.bytes());
+  c.bytes += static_cast<double>(outputs[0].bytes());
+  return c;
+}
+
+}  // namespace
+
+constinit const OpDef kMatmulOp{.name = "matmul",
+                                .doc = "y = op(a)·op(b) (+ bias), then an optional activation",
+                                .infer = infer,
+                                .gradient = gradient,
+                                .split = split,
+                                .cost = cost};
+
+}  // namespace dltrain

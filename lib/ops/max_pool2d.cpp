@@ -1,0 +1,71 @@
+// max_pool2d: y = the greatest value of each window; padding never wins.
+//
+//   x [N, H, W, C] → y [N, OH, OW, C], position u8 [N, OH, OW, C]: the winner's place in its
+//   window, row by row (the first on ties, NaN wins as in PyTorch). A window has at most 255
+//   places.
+//
+// Attributes: kernel, stride, padding (two integers each: height, width).
+// max_pool2d_backward(dy, position) → dx; attribute input_shape. Overlapping windows add up.
+#include "base/error.h"
+#include "ops/definitions.h"
+#include "ops/rules.h"
+
+namespace dltrain {
+namespace {
+
+Shape pooled(const Shape& x, const Attributes& attributes) {
+  expect_rank("max_pool2d", "the input (samples, height, width, channels)", x, 4, 4);
+  const auto kernel = attributes.integers("kernel"), stride = attributes.integers("stride", kernel),
+             padding = attributes.integers("padding", {0, 0});
+  check_internal(kernel.size() == 2 && stride.size() == 2 && padding.size() == 2,
+                 "max_pool2d: kernel, stride and padding have two values");
+  if (kernel[0] * kernel[1] > 255) {
+    fail(ExitCode::usage, "max_pool2d: a window of {}×{} has more than 255 places", kernel[0],
+         kernel[1]);
+  }
+  if (2 * padding[0] > kernel[0] || 2 * padding[1] > kernel[1]) {
+    fail(ExitCode::usage, "max_pool2d: padding [{}, {}] is more than half of the window [{}, {}]",
+         padding[0], padding[1], kernel[0], kernel[1]);
+  }
+  return Shape{x[0], window_extent("max_pool2d", x[1], kernel[0], stride[0], padding[0], 1),
+               window_extent("max_pool2d", x[2], kernel[1], stride[1], padding[1], 1), x[3]};
+}
+
+SpecList infer(SpecSpan inputs, const Attributes& attributes) {
+  expect_inputs("max_pool2d", inputs, 1, 1);
+  const Shape y = pooled(inputs[0].shape, attributes);
+  return {{y, inputs[0].dtype}, {y, DType::u8}};
+}
+
+std::vector<ValueId> gradient(const GradientRequest& r) {
+  const Shape x = r.emitter.spec(r.inputs[0]).shape;
+  Attributes attributes = r.attributes;
+  attributes.set("input_shape", std::vector<int64_t>(x.begin(), x.end()));
+  return {
+      r.emitter.emit1("max_pool2d_backward", {r.output_gradients[0], r.outputs[1]}, attributes)};
+}
+
+SpecList infer_backward(SpecSpan inputs, const Attributes& attributes) {
+  expect_inputs("max_pool2d_backward", inputs, 2, 2);
+  const Shape x(attributes.integers("input_shape"));
+  expect_shape("max_pool2d_backward", "dy", inputs[0].shape, pooled(x, attributes));
+  expect_shape("max_pool2d_backward", "position", inputs[1].shape, inputs[0].shape);
+  return {{x, inputs[0].dtype}};
+}
+
+std::optional<std::vector<Placement>> split(SpecSpan, const Attributes&,
+                                            std::span<const Placement> p) {
+  return split_samples(p, {kSplitSamples, kSplitSamples});
+}
+
+}  // namespace
+
+constinit const OpDef kMaxPool2dOp{.name = "max_pool2d",
+                                   .doc = "y = the greatest value of each window, and its place",
+                                   .infer = infer,
+                                   .gradient = gradient,
+                                   .split = split};
+constinit const OpDef kMaxPool2dBackwardOp{
+    .name = "max_pool2d_backward", .doc = "dx of max_pool2d", .infer = infer_backward};
+
+}  // namespace dltrain

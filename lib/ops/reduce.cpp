@@ -1,0 +1,134 @@
+// reduce:    y = sum, mean or max of x over `axes` (attribute, integers); the axes disappear.
+//            Attribute kind: "sum", "mean", "max". The result has the accumulation dtype.
+// broadcast: y = x repeated along the axes where x has extent 1, to attribute `shape`.
+// reshape:   the same memory under another shape (attribute `shape`); no copy.
+#include "base/error.h"
+#include "ops/definitions.h"
+#include "ops/rules.h"
+
+namespace dltrain {
+namespace {
+
+std::vector<int64_t> as_list(const Shape& shape) {
+  return {shape.begin(), shape.end()};
+}
+
+// The input's shape with extent 1 at the reduced axes.
+Shape keep_axes(const Shape& shape, const std::vector<int64_t>& axes) {
+  Shape kept = shape;
+  for (int64_t axis : axes) kept[static_cast<int>(axis)] = 1;
+  return kept;
+}
+
+SpecList infer_reduce(SpecSpan inputs, const Attributes& attributes) {
+  expect_inputs("reduce", inputs, 1, 1);
+  const Shape& x = inputs[0].shape;
+  std::vector<bool> gone(static_cast<size_t>(x.rank()), false);
+  for (int64_t axis : attributes.integers("axes")) {
+    if (axis < 0 || axis >= x.rank() || gone[static_cast<size_t>(axis)]) {
+      fail(ExitCode::usage, "reduce: axis {} of {}", axis, to_string(x));
+    }
+    gone[static_cast<size_t>(axis)] = true;
+  }
+  std::vector<int64_t> rest;
+  for (int i = 0; i < x.rank(); ++i) {
+    if (!gone[static_cast<size_t>(i)]) rest.push_back(x[i]);
+  }
+  if (rest.empty()) rest.push_back(1);
+  return {{Shape(rest), accumulation_dtype(inputs[0].dtype)}};
+}
+
+std::vector<ValueId> gradient_reduce(const GradientRequest& r) {
+  const std::string kind = r.attributes.text("kind");
+  check_internal(kind != "max", "reduce max has no gradient");
+  const Shape x = r.emitter.spec(r.inputs[0]).shape;
+  const auto axes = r.attributes.integers("axes");
+  ValueId dx =
+      r.emitter.emit1("reshape", {r.output_gradients[0]}, {{"shape", as_list(keep_axes(x, axes))}});
+  const DType dtype = r.emitter.spec(r.inputs[0]).dtype;
+  if (r.emitter.spec(dx).dtype != dtype) {
+    dx = r.emitter.emit1("cast", {dx}, {{"dtype", std::string(dtype_name(dtype))}});
+  }
+  if (kind == "mean") {
+    int64_t n = 1;
+    for (int64_t axis : axes) n *= x[static_cast<int>(axis)];
+    dx = r.emitter.emit1("affine", {dx}, {{"scale", 1.0 / static_cast<double>(n)}, {"shift", 0.0}});
+  }
+  return {r.emitter.emit1("broadcast", {dx}, {{"shape", as_list(x)}})};
+}
+
+std::optional<std::vector<Placement>> split_reduce(SpecSpan inputs, const Attributes& attributes,
+                                                   std::span<const Placement> p) {
+  if (p[0].kind != Placement::split) return {};
+  const auto axes = attributes.integers("axes");
+  int removed_before = 0;
+  for (int64_t axis : axes) {
+    if (axis == p[0].axis) {
+      if (attributes.text("kind") != "sum") return {};
+      return {{kPartial}};
+    }
+    removed_before += axis < p[0].axis ? 1 : 0;
+  }
+  (void)inputs;
+  return {{Placement{Placement::split, p[0].axis - removed_before}}};
+}
+
+SpecList infer_broadcast(SpecSpan inputs, const Attributes& attributes) {
+  expect_inputs("broadcast", inputs, 1, 1);
+  const Shape to(attributes.integers("shape"));
+  expect_shape("broadcast", "the result", broadcast_shape("broadcast", inputs[0].shape, to), to);
+  return {{to, inputs[0].dtype}};
+}
+
+std::vector<ValueId> gradient_broadcast(const GradientRequest& r) {
+  return {reduce_to_shape(r.emitter, r.output_gradients[0], r.emitter.spec(r.inputs[0]).shape)};
+}
+
+SpecList infer_reshape(SpecSpan inputs, const Attributes& attributes) {
+  expect_inputs("reshape", inputs, 1, 1);
+  const Shape to(attributes.integers("shape"));
+  if (to.elements() != inputs[0].shape.elements()) {
+    fail(ExitCode::usage, "reshape: {} has {} elements, {} has {}", to_string(inputs[0].shape),
+         inputs[0].shape.elements(), to_string(to), to.elements());
+  }
+  return {{to, inputs[0].dtype}};
+}
+
+std::vector<ValueId> gradient_reshape(const GradientRequest& r) {
+  const Shape x = r.emitter.spec(r.inputs[0]).shape;
+  return {r.emitter.emit1("reshape", {r.output_gradients[0]}, {{"shape", as_list(x)}})};
+}
+
+// The samples axis survives any reshape that keeps the first extent.
+std::optional<std::vector<Placement>> split_reshape(SpecSpan inputs, const Attributes& attributes,
+                                                    std::span<const Placement> p) {
+  const auto to = attributes.integers("shape");
+  (void)inputs;
+  (void)to;
+  // The target extent is a constant of the attributes, so a split input would need another one.
+  return p[0] == kReplicated ? std::optional(std::vector{kReplicated}) : std::nullopt;
+}
+
+std::vector<int> alias_first(SpecSpan, const Attributes&) {
+  return {0};
+}
+
+}  // namespace
+
+constinit const OpDef kReduceOp{.name = "reduce",
+                                .doc = "y = sum, mean or max of x over axes",
+                                .infer = infer_reduce,
+                                .gradient = gradient_reduce,
+                                .split = split_reduce};
+constinit const OpDef kBroadcastOp{.name = "broadcast",
+                                   .doc = "y = x repeated along axes of extent 1",
+                                   .infer = infer_broadcast,
+                                   .gradient = gradient_broadcast};
+constinit const OpDef kReshapeOp{.name = "reshape",
+                                 .doc = "the same memory under another shape",
+                                 .infer = infer_reshape,
+                                 .gradient = gradient_reshape,
+                                 .split = split_reshape,
+                                 .aliases = alias_first};
+
+}  // namespace dltrain

@@ -1,0 +1,62 @@
+// The table of ops. A new op is its own file, a row here, a kernel a backend, and a case in
+// tests/ops/cases.cpp.
+#include <vector>
+
+#include "ops/definitions.h"
+
+namespace dltrain {
+namespace {
+
+std::vector<OpDef> make_table() {
+  std::vector<OpDef> table(elementwise_ops().begin(), elementwise_ops().end());
+  for (const OpDef* op : {&kFusedElementwiseOp,
+                          &kReduceOp,
+                          &kBroadcastOp,
+                          &kReshapeOp,
+                          &kMatmulOp,
+                          &kConv2dOp,
+                          &kConv2dBackwardInputOp,
+                          &kConv2dBackwardWeightOp,
+                          &kMaxPool2dOp,
+                          &kMaxPool2dBackwardOp,
+                          &kBatchNormOp,
+                          &kBatchNormBackwardOp,
+                          &kBatchNormInferenceOp,
+                          &kBatchNormUpdateOp,
+                          &kDropoutOp,
+                          &kSoftmaxCrossEntropyOp,
+                          &kSoftmaxCrossEntropyBackwardOp,
+                          &kLossSeedOp,
+                          &kGradientNormOp,
+                          &kSgdUpdateOp,
+                          &kAdamwUpdateOp,
+                          &kAllReduceBeginOp,
+                          &kAllReduceEndOp}) {
+    table.push_back(*op);
+  }
+  return table;
+}
+
+}  // namespace
+
+std::span<const OpDef> all_ops() {
+  static const std::vector<OpDef> table = make_table();
+  return table;
+}
+
+const OpDef* find_op(std::string_view name) {
+  for (const OpDef& op : all_ops()) {
+    if (op.name == name) return &op;
+  }
+  return nullptr;
+}
+
+Cost op_cost(const OpDef& op, SpecSpan inputs, SpecSpan outputs, const Attributes& attributes) {
+  if (op.cost != nullptr) return op.cost(inputs, outputs, attributes);
+  Cost c;
+  for (const TensorSpec& spec : inputs) c.bytes += static_cast<double>(spec.bytes());
+  for (const TensorSpec& spec : outputs) c.bytes += static_cast<double>(spec.bytes());
+  return c;
+}
+
+}  // namespace dltrain

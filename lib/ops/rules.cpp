@@ -1,0 +1,110 @@
+#include "ops/rules.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+
+namespace dltrain {
+
+void expect_inputs(std::string_view op, SpecSpan inputs, size_t least, size_t most) {
+  if (inputs.size() >= least && inputs.size() <= most) return;
+  fail(ExitCode::usage, "{}: expects {} inputs, got {}", op,
+       least == most ? fmt::format("{}", least) : fmt::format("{} to {}", least, most),
+       inputs.size());
+}
+
+void expect_shape(std::string_view op, std::string_view what, const Shape& found,
+                  const Shape& expected) {
+  if (found == expected) return;
+  fail(ExitCode::usage, "{}: {} has shape {}, expected {}", op, what, to_string(found),
+       to_string(expected));
+}
+
+void expect_rank(std::string_view op, std::string_view what, const Shape& found, int least,
+                 int most) {
+  if (found.rank() >= least && found.rank() <= most) return;
+  fail(ExitCode::usage, "{}: {} has shape {}, expected {} dimensions", op, what, to_string(found),
+       least == most ? fmt::format("{}", least) : fmt::format("{} to {}", least, most));
+}
+
+void expect_one_float_dtype(std::string_view op, SpecSpan inputs) {
+  const TensorSpec* first = nullptr;
+  for (const TensorSpec& spec : inputs) {
+    if (is_absent(spec)) continue;
+    if (!is_floating(spec.dtype)) {
+      fail(ExitCode::usage, "{}: expects floating inputs, got {}", op, to_string(spec));
+    }
+    if (first == nullptr) first = &spec;
+    if (spec.dtype != first->dtype) {
+      fail(ExitCode::usage, "{}: inputs of different dtypes: {} and {}", op, to_string(*first),
+           to_string(spec));
+    }
+  }
+}
+
+bool is_absent(const TensorSpec& spec) {
+  return spec.dtype == DType::u8 && spec.shape == Shape{0};
+}
+
+DType accumulation_dtype(DType compute) {
+  return compute == DType::f64 ? DType::f64 : DType::f32;
+}
+
+Shape broadcast_shape(std::string_view op, const Shape& a, const Shape& b) {
+  const Shape& longer = a.rank() >= b.rank() ? a : b;
+  const Shape& shorter = a.rank() >= b.rank() ? b : a;
+  Shape out = longer;
+  for (int i = 1; i <= shorter.rank(); ++i) {
+    if (out[-i] == 1) out[-i] = shorter[-i];
+    if (shorter[-i] != out[-i] && shorter[-i] != 1) {
+      fail(ExitCode::usage, "{}: shapes {} and {} do not match", op, to_string(a), to_string(b));
+    }
+  }
+  return out;
+}
+
+ValueId reduce_to_shape(OpEmitter& emitter, ValueId gradient, const Shape& shape) {
+  const Shape full = emitter.spec(gradient).shape;
+  if (full == shape) return gradient;
+  std::vector<int64_t> axes;
+  const int extra = full.rank() - shape.rank();
+  for (int i = 0; i < full.rank(); ++i) {
+    if (i < extra || (shape[i - extra] == 1 && full[i] != 1)) axes.push_back(i);
+  }
+  ValueId sum = emitter.emit1("reduce", {gradient}, {{"kind", "sum"}, {"axes", axes}});
+  if (emitter.spec(sum).shape == shape) return sum;
+  return emitter.emit1("reshape", {sum},
+                       {{"shape", std::vector<int64_t>(shape.begin(), shape.end())}});
+}
+
+int64_t window_extent(std::string_view op, int64_t input, int64_t kernel, int64_t stride,
+                      int64_t padding, int64_t dilation) {
+  const int64_t reach = (kernel - 1) * dilation + 1;
+  const int64_t padded = input + 2 * padding;
+  if (kernel < 1 || stride < 1 || padding < 0 || dilation < 1 || reach > padded) {
+    fail(ExitCode::usage,
+         "{}: a window of {} (stride {}, padding {}, dilation {}) does not fit an extent of {}", op,
+         kernel, stride, padding, dilation, input);
+  }
+  return (padded - reach) / stride + 1;
+}
+
+std::optional<std::vector<Placement>> split_elementwise(SpecSpan inputs, const Attributes&,
+                                                        std::span<const Placement> placements) {
+  for (size_t i = 1; i < placements.size(); ++i) {
+    if (!(placements[i] == placements[0]) || !(inputs[i].shape == inputs[0].shape)) return {};
+  }
+  if (placements[0].kind == Placement::partial) return {};  // not linear in general
+  return std::vector<Placement>{placements[0]};
+}
+
+std::optional<std::vector<Placement>> split_samples(std::span<const Placement> placements,
+                                                    std::vector<Placement> outputs) {
+  if (!(placements[0] == kSplitSamples)) return {};
+  for (size_t i = 1; i < placements.size(); ++i) {
+    if (!(placements[i] == kReplicated)) return {};
+  }
+  return outputs;
+}
+
+}  // namespace dltrain

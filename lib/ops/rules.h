@@ -1,0 +1,52 @@
+// Small helpers that shape, split and gradient rules share.
+#pragma once
+
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "ops/op.h"
+
+namespace dltrain {
+
+// Throws Error(usage) "matmul: expects 2 or 3 inputs, got 1".
+void expect_inputs(std::string_view op, SpecSpan inputs, size_t least, size_t most);
+// Throws Error(usage) with both shapes unless they are equal.
+void expect_shape(std::string_view op, std::string_view what, const Shape& found,
+                  const Shape& expected);
+// Throws Error(usage) unless the rank is within [least, most].
+void expect_rank(std::string_view op, std::string_view what, const Shape& found, int least,
+                 int most);
+// Throws Error(usage) unless every present input is a floating tensor of one dtype.
+void expect_one_float_dtype(std::string_view op, SpecSpan inputs);
+
+// True for the spec of an absent optional input.
+bool is_absent(const TensorSpec& spec);
+
+// The dtype of sums, statistics and weight gradients: f64 for f64, else f32.
+DType accumulation_dtype(DType compute);
+
+// Numpy's broadcasting of two shapes; throws Error(usage) naming both.
+Shape broadcast_shape(std::string_view op, const Shape& a, const Shape& b);
+
+// The gradient of a broadcast: sums `gradient` over the broadcast axes down to `shape`.
+ValueId reduce_to_shape(OpEmitter& emitter, ValueId gradient, const Shape& shape);
+
+// Extent of a pooled or convolved axis; throws Error(usage) when the window does not fit.
+int64_t window_extent(std::string_view op, int64_t input, int64_t kernel, int64_t stride,
+                      int64_t padding, int64_t dilation);
+
+// Split rules used by many ops.
+// Every input is laid out alike, and so are the outputs (element-wise ops of equal shapes).
+std::optional<std::vector<Placement>> split_elementwise(SpecSpan inputs, const Attributes&,
+                                                        std::span<const Placement> placements);
+// Input 0 may be split along the samples axis (0), the others are replicated; every output of the
+// list follows with `outputs[i]`.
+std::optional<std::vector<Placement>> split_samples(std::span<const Placement> placements,
+                                                    std::vector<Placement> outputs);
+
+inline constexpr Placement kReplicated{Placement::replicated, -1};
+inline constexpr Placement kSplitSamples{Placement::split, 0};
+inline constexpr Placement kPartial{Placement::partial, -1};
+
+}  // namespace dltrain

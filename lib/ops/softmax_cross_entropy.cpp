@@ -1,0 +1,91 @@
+// softmax_cross_entropy: the summed negative log likelihood of integer targets.
+//
+//   logits   [..., C] floating; targets i32 [...]; a target equal to ignore_index is not counted
+//   outputs  loss_sum f64 [1]; log_sum_exp [rows] (accumulation dtype, kept for the backward);
+//            correct f64 [1]: counted rows whose greatest logit (the first, on ties) is the target
+//
+// With label smoothing ε the target distribution is (1-ε)·one_hot + ε/C (Szegedy et al. 2016).
+// loss_sum is a sum over the micro-batch: the mean over the global batch's valid targets comes from
+// the seed (loss_seed), so masks, accumulation and ranks all come out right.
+//
+// softmax_cross_entropy_backward(logits, targets, log_sum_exp, dloss f64 [1]) → dlogits:
+//   dlogits = dloss · (softmax(logits) − target distribution), 0 for ignored rows.
+//
+// Attributes of both: ignore_index (integer, −100), label_smoothing (number, 0). Targets outside
+// [0, C) other than ignore_index are refused by the data path before they get here.
+#include "base/error.h"
+#include "ops/definitions.h"
+#include "ops/rules.h"
+
+namespace dltrain {
+namespace {
+
+void expect_targets(SpecSpan inputs) {
+  expect_rank("softmax_cross_entropy", "logits", inputs[0].shape, 1, Shape::kMaxRank);
+  Shape rows(inputs[0].shape.dims().first(static_cast<size_t>(inputs[0].shape.rank() - 1)));
+  expect_shape("softmax_cross_entropy", "targets", inputs[1].shape, rows);
+  if (inputs[1].dtype != DType::i32) {
+    fail(ExitCode::usage, "softmax_cross_entropy: targets are {}, expected i32",
+         to_string(inputs[1]));
+  }
+}
+
+SpecList infer(SpecSpan inputs, const Attributes&) {
+  expect_inputs("softmax_cross_entropy", inputs, 2, 2);
+  expect_targets(inputs);
+  const int64_t rows = inputs[1].shape.elements();
+  return {{Shape{1}, DType::f64},
+          {Shape{rows}, accumulation_dtype(inputs[0].dtype)},
+          {Shape{1}, DType::f64}};
+}
+
+std::vector<ValueId> gradient(const GradientRequest& r) {
+  return {r.emitter.emit1("softmax_cross_entropy_backward",
+                          {r.inputs[0], r.inputs[1], r.outputs[1], r.output_gradients[0]},
+                          r.attributes),
+          kNoValue};
+}
+
+std::optional<std::vector<Placement>> split(SpecSpan, const Attributes&,
+                                            std::span<const Placement> p) {
+  if (!(p[0] == kSplitSamples) || !(p[1] == kSplitSamples)) return {};
+  return {{kPartial, kSplitSamples, kPartial}};
+}
+
+SpecList infer_backward(SpecSpan inputs, const Attributes&) {
+  expect_inputs("softmax_cross_entropy_backward", inputs, 4, 4);
+  expect_targets(inputs);
+  return {inputs[0]};
+}
+
+std::optional<std::vector<Placement>> split_backward(SpecSpan, const Attributes&,
+                                                     std::span<const Placement> p) {
+  for (size_t i = 0; i < 3; ++i) {
+    if (!(p[i] == kSplitSamples)) return {};
+  }
+  return p[3] == kReplicated ? std::optional(std::vector{kSplitSamples}) : std::nullopt;
+}
+
+Cost cost(SpecSpan inputs, SpecSpan outputs, const Attributes&) {
+  return {5.0 * static_cast<double>(inputs[0].shape.elements()),
+          static_cast<double>(inputs[0].bytes() + inputs[1].bytes() + outputs[0].bytes())};
+}
+
+}  // namespace
+
+constinit const OpDef kSoftmaxCrossEntropyOp{
+    .name = "softmax_cross_entropy",
+    .doc = "summed negative log likelihood of integer targets, and the count of right answers",
+    .infer = infer,
+    .gradient = gradient,
+    .split = split,
+    .cost = cost};
+constinit const OpDef kSoftmaxCrossEntropyBackwardOp{
+    .name = "softmax_cross_entropy_backward",
+    .doc = "dlogits = dloss·(softmax(logits) − targets)",
+    .infer = infer_backward,
+    .split = split_backward,
+    .cost = cost,
+    .in_place_allowed = true};
+
+}  // namespace dltrain
