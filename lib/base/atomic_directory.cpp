@@ -1,0 +1,108 @@
+#include "base/atomic_directory.h"
+
+#include <cerrno>
+#include <string_view>
+#include <vector>
+
+#include "base/checksum.h"
+#include "base/system_calls.h"
+
+namespace dltrain {
+namespace fs = std::filesystem;
+namespace {
+
+constexpr std::string_view kTemporary = ".tmp-";
+constexpr std::string_view kReplaced = ".old-";
+
+fs::path beside(const fs::path& path, std::string_view prefix) {
+  return path.parent_path() / (std::string(prefix) + path.filename().string());
+}
+
+void rename_or_fail(const fs::path& from, const fs::path& to) {
+  if (system_calls().rename(from.c_str(), to.c_str()) != 0) {
+    fail_storage(to, "put in place", errno);
+  }
+}
+
+}  // namespace
+
+AtomicDirectory::AtomicDirectory(fs::path path)
+    : path_(fs::absolute(path).lexically_normal()), temporary_(beside(path_, kTemporary)) {
+  make_directories(path_.parent_path());
+  remove_recursively(temporary_);
+  if (system_calls().make_directory(temporary_.c_str(), 0777) != 0) {
+    fail_storage(temporary_, "create the folder", errno);
+  }
+}
+
+AtomicDirectory::~AtomicDirectory() {
+  if (published_) return;
+  files_.clear();
+  try {
+    remove_recursively(temporary_);
+  } catch (const Error&) {
+    // The error that brought us here is the one to report; remove_leftovers() tries again.
+  }
+}
+
+FileWriter& AtomicDirectory::create(const std::string& name) {
+  check_internal(fs::path(name).filename() == name && !name.empty(), "file name '{}'", name);
+  return files_.emplace_back(temporary_ / name);
+}
+
+void AtomicDirectory::publish() {
+  Checksums checksums;
+  for (FileWriter& file : files_) {
+    file.sync();
+    checksums[file.path().filename().string()] = file.close();
+  }
+  FileWriter list(temporary_ / kChecksumsFile);
+  list.write(checksums_to_json(checksums));
+  list.sync();
+  list.close();
+  sync_directory(temporary_);
+
+  const fs::path parent = path_.parent_path();
+  const fs::path old = beside(path_, kReplaced);
+  std::error_code ignored;
+  const bool replaces = fs::exists(path_, ignored);
+  if (replaces) {
+    remove_recursively(old);
+    rename_or_fail(path_, old);
+  }
+  try {
+    rename_or_fail(temporary_, path_);
+  } catch (const Error&) {
+    if (replaces) system_calls().rename(old.c_str(), path_.c_str());
+    throw;
+  }
+  published_ = true;
+  sync_directory(parent);
+  if (replaces) remove_recursively(old);
+}
+
+void remove_leftovers(const fs::path& parent) {
+  std::error_code error;
+  std::vector<fs::path> entries;
+  for (fs::directory_iterator it(parent, error), end; !error && it != end; it.increment(error)) {
+    entries.push_back(it->path());
+  }
+  if (error && error != std::errc::no_such_file_or_directory) {
+    fail_storage(parent, "list", error.value());
+  }
+  for (const fs::path& entry : entries) {
+    const std::string name = entry.filename().string();
+    if (name.starts_with(kTemporary)) {
+      remove_recursively(entry);
+    } else if (name.starts_with(kReplaced)) {
+      const fs::path original = parent / name.substr(kReplaced.size());
+      if (fs::exists(original, error)) {
+        remove_recursively(entry);
+      } else {
+        rename_or_fail(entry, original);
+      }
+    }
+  }
+}
+
+}  // namespace dltrain

@@ -1,0 +1,50 @@
+// XXH3-128 of files, and `checksums.json`: the list of the files of a folder with size and hash.
+//
+//   {"format": 1, "files": {"model.safetensors": {"bytes": 1234, "xxh3_128": "0123…"}, …}}
+//
+// The hash finds damage (bad disks, cut copies, edits by hand); it is not a signature.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+
+namespace dltrain {
+
+struct FileDigest {
+  uint64_t bytes = 0;
+  std::string xxh3_128;  // 32 lower-case hexadecimal digits
+  bool operator==(const FileDigest&) const = default;
+};
+
+// Hashes a stream of bytes.
+class Hasher {
+ public:
+  Hasher();
+  Hasher(Hasher&&) noexcept;
+  Hasher& operator=(Hasher&&) noexcept;
+  ~Hasher();
+  void update(std::span<const std::byte> data);
+  std::string hex() const;  // of all the bytes so far
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+inline constexpr const char* kChecksumsFile = "checksums.json";
+
+using Checksums = std::map<std::string, FileDigest>;  // by file name within the folder
+
+std::string checksums_to_json(const Checksums& checksums);
+
+// Reads `folder`/checksums.json and compares every file that it lists. Throws Error(storage) naming
+// the first file that is missing, has another size or another hash, or is no checksums file of a
+// known format. Files that are not listed are ignored.
+Checksums verify_checksums(const std::filesystem::path& folder);
+
+}  // namespace dltrain

@@ -1,0 +1,235 @@
+#include "base/file.h"
+
+#include <cerrno>
+#include <cstring>
+#include <system_error>
+#include <utility>
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/system_calls.h"
+
+namespace dltrain {
+namespace fs = std::filesystem;
+namespace {
+
+std::string reason(int error_number) {
+  return std::error_code(error_number, std::generic_category()).message();
+}
+
+// Opens a regular file for reading; the caller closes the descriptor.
+int open_regular(const fs::path& path, ExitCode on_error, uint64_t& size) {
+  // O_NONBLOCK: opening a pipe must not hang before it can be refused.
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (fd < 0) throw Error(on_error, "cannot open: " + reason(errno), path.string());
+  struct stat info {};
+  const char* problem = nullptr;
+  if (::fstat(fd, &info) != 0) {
+    problem = "cannot be examined";
+  } else if (S_ISDIR(info.st_mode)) {
+    problem = "is a folder, expected a file";
+  } else if (!S_ISREG(info.st_mode)) {
+    problem = "is not a regular file";
+  }
+  if (problem) {
+    ::close(fd);
+    throw Error(on_error, problem, path.string());
+  }
+  size = static_cast<uint64_t>(info.st_size);
+  return fd;
+}
+
+fs::path parent_of(const fs::path& path) {
+  const fs::path parent = path.parent_path();
+  return parent.empty() ? fs::path(".") : parent;
+}
+
+}  // namespace
+
+void fail_storage(const fs::path& path, std::string_view action, int error_number) {
+  throw Error(ExitCode::storage, fmt::format("cannot {}: {}", action, reason(error_number)),
+              path.string());
+}
+
+FileWriter::FileWriter(fs::path path, bool append) : path_(std::move(path)) {
+  const int flags = O_WRONLY | O_CREAT | (append ? O_APPEND : O_TRUNC);
+  fd_ = system_calls().open(path_.c_str(), flags, 0666);
+  if (fd_ < 0) fail_storage(path_, "create", errno);
+}
+
+FileWriter::FileWriter(FileWriter&& other) noexcept
+    : path_(std::move(other.path_)),
+      fd_(std::exchange(other.fd_, -1)),
+      bytes_(other.bytes_),
+      hasher_(std::move(other.hasher_)) {}
+
+FileWriter& FileWriter::operator=(FileWriter&& other) noexcept {
+  std::swap(path_, other.path_);
+  std::swap(fd_, other.fd_);
+  std::swap(bytes_, other.bytes_);
+  std::swap(hasher_, other.hasher_);
+  return *this;
+}
+
+FileWriter::~FileWriter() {
+  if (fd_ >= 0) system_calls().close(fd_);
+}
+
+void FileWriter::write(std::span<const std::byte> data) {
+  hasher_.update(data);
+  while (!data.empty()) {
+    const ssize_t written = system_calls().write(fd_, data.data(), data.size());
+    if (written < 0) {
+      if (errno == EINTR) continue;
+      fail_storage(path_, fmt::format("write ({} bytes written so far)", bytes_), errno);
+    }
+    // A device may accept nothing without an error; trying for ever would hang the run.
+    if (written == 0) fail_storage(path_, "write", ENOSPC);
+    bytes_ += static_cast<uint64_t>(written);
+    data = data.subspan(static_cast<size_t>(written));
+  }
+}
+
+void FileWriter::write(std::string_view text) {
+  write(std::as_bytes(std::span(text)));
+}
+
+void FileWriter::sync() {
+  if (system_calls().sync(fd_) != 0 && errno != EINVAL) {  // EINVAL: a pipe or a device
+    fail_storage(path_, "bring to the disk", errno);
+  }
+}
+
+FileDigest FileWriter::close() {
+  const int fd = std::exchange(fd_, -1);
+  // Network file systems report a full disk only here.
+  if (system_calls().close(fd) != 0 && errno != EINTR) fail_storage(path_, "close", errno);
+  return {bytes_, hasher_.hex()};
+}
+
+MappedFile::MappedFile(const fs::path& path, ExitCode on_error) {
+  uint64_t size = 0;
+  const int fd = open_regular(path, on_error, size);
+  if (size > 0) {
+    void* data = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, fd, 0);
+    if (data == MAP_FAILED) {
+      const int error_number = errno;
+      ::close(fd);
+      throw Error(on_error, "cannot map into memory: " + reason(error_number), path.string());
+    }
+    data_ = static_cast<const std::byte*>(data);
+    size_ = size;
+  }
+  ::close(fd);
+}
+
+MappedFile::MappedFile(MappedFile&& other) noexcept
+    : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
+
+MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
+  std::swap(data_, other.data_);
+  std::swap(size_, other.size_);
+  return *this;
+}
+
+MappedFile::~MappedFile() {
+  if (data_) ::munmap(const_cast<std::byte*>(data_), size_);
+}
+
+std::string read_file(const fs::path& path, uint64_t max_bytes, ExitCode on_error) {
+  uint64_t size = 0;
+  const int fd = open_regular(path, on_error, size);
+  std::string content;
+  if (size <= max_bytes) content.resize(size);
+  uint64_t done = 0;
+  int error_number = 0;
+  while (done < content.size()) {
+    const ssize_t n = ::read(fd, content.data() + done, content.size() - done);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) error_number = errno;
+    if (n <= 0) break;
+    done += static_cast<uint64_t>(n);
+  }
+  ::close(fd);
+  if (size > max_bytes) {
+    throw Error(on_error, fmt::format("{} bytes, expected at most {}", size, max_bytes),
+                path.string());
+  }
+  if (error_number) {
+    throw Error(on_error, fmt::format("cannot read at offset {}: {}", done, reason(error_number)),
+                path.string());
+  }
+  content.resize(done);
+  return content;
+}
+
+void write_file_atomically(const fs::path& path, std::string_view content) {
+  std::error_code ignored;
+  const fs::path target = fs::is_symlink(path, ignored) ? fs::weakly_canonical(path) : path;
+  const fs::file_status status = fs::status(target, ignored);
+  if (fs::exists(status) && !fs::is_regular_file(status) && !fs::is_directory(status)) {
+    FileWriter file(target);
+    file.write(content);
+    file.close();
+    return;
+  }
+  const fs::path temporary = parent_of(target) / (".tmp-" + target.filename().string());
+  try {
+    FileWriter file(temporary);
+    file.write(content);
+    file.sync();
+    file.close();
+    if (system_calls().rename(temporary.c_str(), target.c_str()) != 0) {
+      fail_storage(target, "put in place", errno);
+    }
+  } catch (...) {
+    system_calls().remove_file(temporary.c_str());
+    throw;
+  }
+  sync_directory(parent_of(target));
+}
+
+void sync_directory(const fs::path& path) {
+  const int fd = system_calls().open(path.c_str(), O_RDONLY | O_DIRECTORY, 0);
+  if (fd < 0) fail_storage(path, "open", errno);
+  const int failed = system_calls().sync(fd) != 0 ? errno : 0;
+  system_calls().close(fd);
+  // Some file systems cannot sync a folder and say EINVAL; they order renames by themselves.
+  if (failed && failed != EINVAL) fail_storage(path, "bring to the disk", failed);
+}
+
+void make_directories(const fs::path& path) {
+  std::error_code ignored;
+  if (path.empty() || fs::is_directory(path, ignored)) return;
+  if (path.has_parent_path() && path.parent_path() != path) make_directories(path.parent_path());
+  if (!path.has_filename()) return;  // a trailing slash: the parent was all of it
+  if (system_calls().make_directory(path.c_str(), 0777) != 0) {
+    const int error_number = errno;
+    if (!fs::is_directory(path, ignored)) fail_storage(path, "create the folder", error_number);
+  }
+}
+
+void remove_recursively(const fs::path& path) {
+  std::error_code ignored;
+  const fs::file_status status = fs::symlink_status(path, ignored);
+  if (!fs::exists(status)) return;
+  if (!fs::is_directory(status)) {
+    if (system_calls().remove_file(path.c_str()) != 0 && errno != ENOENT) {
+      fail_storage(path, "remove", errno);
+    }
+    return;
+  }
+  std::error_code error;
+  for (fs::directory_iterator it(path, error), end; !error && it != end; it.increment(error)) {
+    remove_recursively(it->path());
+  }
+  if (error) fail_storage(path, "list", error.value());
+  if (system_calls().remove_directory(path.c_str()) != 0 && errno != ENOENT) {
+    fail_storage(path, "remove", errno);
+  }
+}
+
+}  // namespace dltrain

@@ -1,0 +1,66 @@
+#include "base/run_lock.h"
+
+#include <array>
+#include <cerrno>
+#include <string>
+#include <string_view>
+
+#include <fcntl.h>
+#include <spdlog/spdlog.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "base/file.h"
+
+namespace dltrain {
+namespace {
+
+std::string read_holder(int fd) {
+  std::array<char, 300> text{};
+  const ssize_t n = ::pread(fd, text.data(), text.size(), 0);
+  std::string_view holder(text.data(), n > 0 ? static_cast<size_t>(n) : 0);
+  holder = holder.substr(0, holder.find('\n'));
+  for (char c : holder) {
+    if (c < ' ' || c > '~') return "an unknown process";  // not written by us: do not print it
+  }
+  return holder.empty() ? "an unknown process" : std::string(holder);
+}
+
+}  // namespace
+
+RunLock::RunLock(const std::filesystem::path& folder) {
+  const std::filesystem::path path = folder / ".lock";
+  fd_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
+  if (fd_ < 0) fail_storage(path, "create", errno);
+  if (::flock(fd_, LOCK_EX | LOCK_NB) != 0) {
+    const int error_number = errno;
+    const std::string holder = error_number == EWOULDBLOCK ? read_holder(fd_) : std::string();
+    if (error_number == EWOULDBLOCK) {
+      ::close(fd_);
+      throw Error(ExitCode::usage,
+                  fmt::format("this run folder is in use by {}; wait for it, stop it, or choose "
+                              "another --output-dir",
+                              holder),
+                  folder.string());
+    }
+    spdlog::warn("{}: no lock possible ({}): nothing stops a second process from writing here",
+                 folder.string(), std::error_code(error_number, std::generic_category()).message());
+    return;
+  }
+  std::array<char, 256> host{};
+  if (::gethostname(host.data(), host.size() - 1) != 0) host[0] = '\0';
+  const std::string holder = fmt::format("process {} on {}\n", ::getpid(), host.data());
+  if (::ftruncate(fd_, 0) != 0 ||
+      ::pwrite(fd_, holder.data(), holder.size(), 0) != static_cast<ssize_t>(holder.size())) {
+    const int error_number = errno;
+    ::close(fd_);
+    fail_storage(path, "write", error_number);
+  }
+}
+
+RunLock::~RunLock() {
+  if (fd_ >= 0) ::close(fd_);
+}
+
+}  // namespace dltrain

@@ -1,0 +1,24 @@
+// One process at a time writes to a run folder.
+#pragma once
+
+#include <filesystem>
+
+namespace dltrain {
+
+// Holds the lock file `folder`/.lock while it lives (flock: the kernel releases it when the process
+// dies, however it dies). The file itself stays and names the last holder.
+// A file system without locks is accepted with a warning in the log.
+class RunLock {
+ public:
+  // Throws Error(usage) naming process and host when another process (or another RunLock of this
+  // one) holds the folder, Error(storage) when the folder cannot be written to.
+  explicit RunLock(const std::filesystem::path& folder);
+  ~RunLock();
+  RunLock(const RunLock&) = delete;
+  RunLock& operator=(const RunLock&) = delete;
+
+ private:
+  int fd_ = -1;
+};
+
+}  // namespace dltrain

@@ -1,0 +1,43 @@
+// The system calls that change a disk, one virtual function each. Everything of dltrain that must
+// survive a full disk, a failing disk or a kill writes through these, so that a test can let the
+// k-th call fail, write short, or be the last one that ever happened.
+//
+// The functions behave as their POSIX namesakes: -1 and errno on failure.
+#pragma once
+
+#include <cstddef>
+
+#include <sys/types.h>
+
+namespace dltrain {
+
+class SystemCalls {
+ public:
+  virtual ~SystemCalls() = default;
+  virtual int open(const char* path, int flags, mode_t mode);
+  virtual ssize_t write(int fd, const void* data, size_t bytes);
+  virtual int truncate(int fd, off_t bytes);
+  virtual int sync(int fd);
+  virtual int close(int fd);
+  virtual int rename(const char* from, const char* to);
+  virtual int make_directory(const char* path, mode_t mode);
+  virtual int remove_file(const char* path);
+  virtual int remove_directory(const char* path);
+};
+
+// The calls in use: those of the operating system, unless a test replaced them.
+SystemCalls& system_calls();
+
+// Replaces the calls of the whole process while the object lives. For tests, one at a time.
+class ReplaceSystemCalls {
+ public:
+  explicit ReplaceSystemCalls(SystemCalls& calls);
+  ~ReplaceSystemCalls();
+  ReplaceSystemCalls(const ReplaceSystemCalls&) = delete;
+  ReplaceSystemCalls& operator=(const ReplaceSystemCalls&) = delete;
+
+ private:
+  SystemCalls* before_;
+};
+
+}  // namespace dltrain
