@@ -53,7 +53,7 @@ dltrain_require(ZLIB zlib1g-dev)
 # Used as a header only (XXH_INLINE_ALL): nothing to link, nothing to carry in a bundle.
 find_path(XXHASH_INCLUDE_DIR xxhash.h)
 if(NOT XXHASH_INCLUDE_DIR)
-  message(FATAL_ERROR "dltrain needs xxhash: apt-get install libxxhash-dev (or run scripts/install_dependencies.sh)")
+  list(APPEND dltrain_missing xxhash:libxxhash-dev)
 endif()
 if(DLTRAIN_BUILD_TESTS)
   dltrain_require(Catch2 catch2)
