@@ -1,0 +1,219 @@
+#!/usr/bin/env bash
+# Trains one configuration with many settings, several at a time, and ranks the results.
+#
+#   scripts/sweep.sh -c CONFIG [-j N] [-o DIR] [--metric NAME] [--mode min|max]
+#                    [--random N [--seed S]] KEY=VALUE,VALUE,... [KEY=...]... [-- DLTRAIN_ARGUMENTS...]
+#
+#   scripts/sweep.sh -c configs/recipes/digits-mlp.yaml -j 2 \
+#       optimizer.learning_rate=1e-3,3e-3 seed=1,2,3
+#
+# Every combination of the values is one trial, a run of its own with `-s KEY=VALUE`; commas inside
+# brackets do not separate (optimizer.betas=[0.9,0.99],[0.9,0.999]). --random N draws N different
+# combinations instead, the same ones for the same --seed.
+#
+# DIR (default runs/sweep-<configuration's name>) gets, for trial NAME = "learning_rate=1e-3,seed=1":
+#   NAME/run          the run folder      NAME/result.json   the summary (`dltrain --result`)
+#   NAME/output.txt   stdout and stderr   NAME/exit_code     written last, when the trial has ended
+#   table.txt         the ranked table, which is also printed
+# A second call with the same DIR trains only what is missing, failed (from its last checkpoint where
+# there is one) or is new; nothing finished is overwritten.
+#
+# The CPUs are divided among the N trials that run at a time (OMP_NUM_THREADS, unless it is set).
+# The metric is a key of the summary (default eval_accuracy, mode max; a loss wants --mode min).
+# DLTRAIN names another executable than build/dltrain. Exit status: 0 if all trials ended with 0,
+# otherwise that of the first failed trial in the table's order of trials; 2 for wrong usage.
+set -euo pipefail
+
+here=$(cd "$(dirname "$0")/.." && pwd)
+dltrain=${DLTRAIN:-$here/build/dltrain}
+config="" jobs=1 folder="" metric=eval_accuracy mode=max random=0 seed=0
+axes=() extra=()
+
+usage() {
+  echo "scripts/sweep.sh: $1" >&2
+  echo "usage: scripts/sweep.sh -c CONFIG [-j N] [-o DIR] [--metric NAME] [--mode min|max] [--random N [--seed S]] KEY=V1,V2,... [-- ARGUMENTS]" >&2
+  exit 2
+}
+
+while [ $# -gt 0 ]; do
+  case "$1" in
+    -h | --help)
+      sed -n '2,/^set/{/^#/s/^# \{0,1\}//p}' "$0"
+      exit 0
+      ;;
+    -c | -j | -o | --config | --jobs | --output-dir | --metric | --mode | --random | --seed)
+      [ $# -ge 2 ] || usage "$1 needs a value"
+      case "$1" in
+        -c | --config) config=$2 ;;
+        -j | --jobs) jobs=$2 ;;
+        -o | --output-dir) folder=$2 ;;
+        --metric) metric=$2 ;;
+        --mode) mode=$2 ;;
+        --random) random=$2 ;;
+        --seed) seed=$2 ;;
+      esac
+      shift 2
+      ;;
+    --)
+      shift
+      extra=("$@")
+      break
+      ;;
+    -*) usage "unknown option $1" ;;
+    ?*=?*)
+      axes+=("$1")
+      shift
+      ;;
+    *) usage "expected KEY=VALUE,VALUE,..., found '$1'" ;;
+  esac
+done
+[ -n "$config" ] || usage "which configuration? (-c)"
+[ -f "$config" ] || usage "no file $config"
+[ ${#axes[@]} -gt 0 ] || usage "nothing to vary (KEY=VALUE,VALUE,...)"
+[[ $jobs =~ ^[1-9][0-9]*$ ]] || usage "-j needs a number from 1, not '$jobs'"
+[[ $random$seed =~ ^[0-9]+$ ]] || usage "--random and --seed need numbers"
+[ "$mode" = min ] || [ "$mode" = max ] || usage "--mode is min or max, not '$mode'"
+[ -x "$dltrain" ] || usage "no executable $dltrain: run scripts/quickstart.sh, or cmake --build build"
+[ -n "$folder" ] || folder=runs/sweep-$(basename "$config" .yaml)
+mkdir -p "$folder"
+
+# One trial a line: NAME, then each KEY=VALUE, separated by tabs.
+trials=$(python3 - "$random" "$seed" "${axes[@]}" <<'PYTHON'
+import itertools, random, re, sys
+
+def split(text):
+    """Splits at commas outside of brackets and braces."""
+    parts, depth = [""], 0
+    for character in text:
+        depth += (character in "[{") - (character in "]}")
+        if character == "," and depth == 0:
+            parts.append("")
+        else:
+            parts[-1] += character
+    return parts
+
+count, seed = int(sys.argv[1]), int(sys.argv[2])
+axes = []
+for axis in sys.argv[3:]:
+    key, values = axis.split("=", 1)
+    axes.append([(key, value) for value in dict.fromkeys(split(values))])
+keys = [axis[0][0] for axis in axes]
+twice = [key for key in keys if keys.count(key) > 1]
+if twice:
+    sys.exit(f"scripts/sweep.sh: {twice[0]} is varied twice: give all its values at once")
+last = [key.split(".")[-1] for key in keys]
+short = {key: name if last.count(name) == 1 else key for key, name in zip(keys, last)}
+total = 1
+for axis in axes:
+    total *= len(axis)
+if count:
+    chosen = sorted(random.Random(seed).sample(range(total), min(count, total)))
+else:
+    if total > 100000:
+        sys.exit(f"scripts/sweep.sh: {total} combinations: use --random N")
+    chosen = range(total)
+for index in chosen:
+    combination = []
+    for axis in reversed(axes):
+        index, at = divmod(index, len(axis))
+        combination.insert(0, axis[at])
+    name = ",".join(f"{short[key]}={value}" for key, value in combination)
+    name = re.sub(r"[^A-Za-z0-9_.,=+\-\[\]]", "_", name)
+    print("\t".join([name] + [f"{key}={value}" for key, value in combination]))
+PYTHON
+) || exit 2
+duplicates=$(cut -f 1 <<<"$trials" | sort | uniq -d)
+[ -z "$duplicates" ] || usage "these settings would share the folder '${duplicates%%$'\n'*}'"
+
+# Threads for each trial, unless the caller has decided.
+cpus=$(nproc)
+export OMP_NUM_THREADS=${OMP_NUM_THREADS:-$((cpus / jobs > 0 ? cpus / jobs : 1))}
+
+run_trial() { # run_trial NAME KEY=VALUE...: leaves its outcome in the trial's folder
+  local name=$1 trial="$folder/$1" arguments=() code=0 setting
+  shift
+  if [ -f "$trial/exit_code" ] && [ "$(cat "$trial/exit_code")" = 0 ]; then
+    echo "$name: done before"
+    return
+  fi
+  mkdir -p "$trial"
+  rm -f "$trial/exit_code"
+  for setting in "$@"; do arguments+=(-s "$setting"); done
+  if [ -e "$trial/run" ]; then
+    if [ -e "$trial/run/checkpoints/latest" ]; then
+      arguments+=(--resume auto)
+    else
+      arguments+=(--overwrite)
+    fi
+  fi
+  # In a session of its own, so that an interrupt from the terminal reaches it once, through us.
+  setsid "$dltrain" --config "$config" "${arguments[@]}" --name "$name" --output-dir "$trial/run" \
+    --result "$trial/result.json" --quiet ${extra[@]+"${extra[@]}"} >"$trial/output.txt" 2>&1 &
+  local child=$! signalled=yes
+  trap 'signalled=yes; kill -TERM $child 2>/dev/null' TERM
+  while [ $signalled = yes ]; do # a wait that our own signal ended has not seen the trial's code
+    signalled=no code=0
+    wait $child || code=$?
+  done
+  echo "$code" >"$trial/exit_code.part"
+  mv "$trial/exit_code.part" "$trial/exit_code"
+  echo "$name: exit code $code"
+}
+
+# An interrupt ends the trials that run (dltrain writes a checkpoint and exits 75), starts no more.
+pids=()
+stop() {
+  trap - INT TERM
+  kill -TERM ${pids[@]+"${pids[@]}"} 2>/dev/null || true
+  wait
+  echo "scripts/sweep.sh: stopped; the same command continues" >&2
+  exit 75
+}
+trap stop INT TERM
+
+while IFS=$'\t' read -r -a trial; do
+  while [ "$(jobs -rp | wc -l)" -ge "$jobs" ]; do wait -n || true; done
+  run_trial "${trial[@]}" </dev/null &
+  pids+=($!)
+done <<<"$trials"
+wait
+
+python3 - "$folder" "$metric" "$mode" "$trials" <<'PYTHON'
+import json, math, os, sys
+
+folder, metric, mode, trials = sys.argv[1:]
+rows, first_failure, seen = [], 0, set()
+for line in trials.splitlines():
+    name = line.split("\t")[0]
+    try:
+        with open(os.path.join(folder, name, "exit_code"), encoding="utf-8") as file:
+            code = int(file.read())
+    except (OSError, ValueError):
+        code = 1  # the trial was killed before it could leave its code
+    summary = {}
+    try:
+        with open(os.path.join(folder, name, "result.json"), encoding="utf-8") as file:
+            summary = json.load(file)
+    except (OSError, ValueError):
+        pass
+    seen |= set(summary)
+    value = summary.get(metric) if code == 0 else None
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or math.isnan(value):
+        value = None
+    first_failure = first_failure or code
+    rows.append((name, code, value))
+sign = -1 if mode == "max" else 1
+rows.sort(key=lambda row: (row[2] is None, sign * (row[2] or 0)))
+width = max(len(row[0]) for row in rows)
+lines = [f"{'rank':>4}  {metric:>14}  {'exit code':>9}  trial"]
+for rank, (name, code, value) in enumerate(rows, 1):
+    lines.append(f"{rank if value is not None else '-':>4}  {'-' if value is None else format(value, '.6g'):>14}  {code:>9}  {name}")
+table = "\n".join(lines) + "\n"
+with open(os.path.join(folder, "table.txt"), "w", encoding="utf-8") as file:
+    file.write(table)
+print(table, end="")
+if all(row[2] is None for row in rows) and first_failure == 0:
+    names = ", ".join(sorted(seen)) or "nothing"
+    sys.exit(f"scripts/sweep.sh: no summary holds '{metric}' (they hold {names})")
+sys.exit(first_failure)
+PYTHON
