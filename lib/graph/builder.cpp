@@ -1,0 +1,70 @@
+#include "graph/builder.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "ops/step_state.h"
+
+namespace dltrain {
+
+ValueId GraphBuilder::add_value(std::string name, TensorSpec spec, Role role) {
+  check_internal(graph_.find(name) == kNoValue, "two values are named {}", name);
+  graph_.values.push_back({.name = std::move(name), .spec = spec, .role = role});
+  return static_cast<ValueId>(graph_.values.size() - 1);
+}
+
+ValueId GraphBuilder::step_state() {
+  if (graph_.step_state == kNoValue) {
+    graph_.step_state =
+        add_value("step_state", {Shape{sizeof(StepState)}, DType::u8}, Role::step_state);
+  }
+  return graph_.step_state;
+}
+
+std::vector<ValueId> GraphBuilder::emit(std::string_view op, std::vector<ValueId> inputs,
+                                        Attributes attributes) {
+  Node node{.op = find_op(op),
+            .attributes = std::move(attributes),
+            .inputs = std::move(inputs),
+            .outputs = {},
+            .layer = layer_,
+            .phase = phase_};
+  check_internal(node.op != nullptr, "no op is named {}", op);
+  const SpecList in = graph_.input_specs(node);
+  SpecList specs;
+  try {
+    specs = node.op->infer(in, node.attributes);
+  } catch (const Error& error) {
+    if (layer_.empty() || !error.place().empty()) throw;
+    throw Error(error.code(), error.what(), layer_);
+  }
+  std::vector<int> aliases(specs.size(), -1);
+  if (node.op->aliases != nullptr) aliases = node.op->aliases(in, node.attributes);
+  for (size_t i = 0; i < specs.size(); ++i) {
+    Value value{.name = {}, .spec = specs[i], .producer = static_cast<int>(graph_.nodes.size())};
+    if (aliases[i] >= 0) {
+      value.storage_of = node.inputs[static_cast<size_t>(aliases[i])];
+      value.role = graph_.value(value.storage_of).role;
+    }
+    node.outputs.push_back(static_cast<ValueId>(graph_.values.size()));
+    graph_.values.push_back(std::move(value));
+  }
+  graph_.nodes.push_back(std::move(node));
+  return graph_.nodes.back().outputs;
+}
+
+ValueId GraphBuilder::accumulate(ValueId value, std::string name, Role role) {
+  const Value& v = graph_.value(value);
+  const bool own = v.producer >= 0 && v.storage_of == kNoValue && v.role == Role::activation &&
+                   graph_.nodes[static_cast<size_t>(v.producer)].outputs.size() == 1;
+  const bool read = std::any_of(graph_.nodes.begin(), graph_.nodes.end(), [&](const Node& node) {
+    return std::find(node.inputs.begin(), node.inputs.end(), value) != node.inputs.end();
+  });
+  const ValueId sum = own && !read ? value : emit1("identity", {value});
+  check_internal(graph_.find(name) == kNoValue, "two values are named {}", name);
+  graph_.value(sum).name = std::move(name);
+  graph_.value(sum).role = role;
+  return sum;
+}
+
+}  // namespace dltrain

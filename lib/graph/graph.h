@@ -1,0 +1,68 @@
+// The static graph of a whole training step: values (SSA) and nodes in execution order. Layers emit
+// the forward, the reverse pass appends the backward, later passes rewrite it; each pass is a pure
+// function from graph to graph. The order of `nodes` is the order of execution.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "graph/role.h"
+#include "ops/op.h"
+
+namespace dltrain {
+
+// The segment that a node belongs to.
+enum class Phase : uint8_t { forward, backward, update };
+std::string_view phase_name(Phase phase);
+
+struct Value {
+  std::string name;  // unique for persistent values: "layers.0.weight", "gradient.layers.0.weight"
+  TensorSpec spec;
+  Role role = Role::activation;
+  int producer = -1;              // index into nodes; −1 for inputs and state
+  ValueId storage_of = kNoValue;  // the value whose memory this one is (in-place writers, reshape)
+};
+
+struct Node {
+  const OpDef* op = nullptr;
+  Attributes attributes;
+  std::vector<ValueId> inputs;  // kNoValue where an optional input is absent
+  std::vector<ValueId> outputs;
+  std::string layer;  // path of the layer that asked for it: "layers.3"
+  Phase phase = Phase::forward;
+  bool once_a_step = false;  // runs in the last micro-step only (collectives over accumulated sums)
+};
+
+struct Graph {
+  std::vector<Value> values;
+  std::vector<Node> nodes;
+  ValueId step_state = kNoValue;
+
+  const Value& value(ValueId id) const { return values[static_cast<size_t>(id)]; }
+  Value& value(ValueId id) { return values[static_cast<size_t>(id)]; }
+
+  // The value that owns the memory of `id`, following storage_of to its end.
+  ValueId storage(ValueId id) const;
+  // The value named `name`, or kNoValue.
+  ValueId find(std::string_view name) const;
+  std::vector<ValueId> with_role(Role role) const;
+
+  // Specs of a node's inputs (absent_spec() for absent ones) and outputs.
+  SpecList input_specs(const Node& node) const;
+  SpecList output_specs(const Node& node) const;
+
+  // How many nodes read each value.
+  std::vector<int> count_uses() const;
+};
+
+// One line a node: "%7 = matmul(%5, layers.0.weight) {transpose_b=true} : f32[32, 10]  # layers.0".
+// Deterministic: passes are tested by comparing it before and after.
+std::string print_graph(const Graph& graph);
+
+// Proves the invariants that every pass must keep; throws Error(internal) naming the node:
+// inputs exist and are produced earlier; shapes agree with the shape rules; phases are in order;
+// in-place writes come after every other read of the old content; an accumulating value is its
+// node's only output and is read only in the update segment.
+void verify_graph(const Graph& graph);
+
+}  // namespace dltrain

@@ -1,0 +1,279 @@
+#include "graph/plan.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/error.h"
+
+namespace dltrain {
+namespace {
+
+bool accumulates(const Graph& graph, const Node& node) {
+  return node.outputs.size() == 1 && graph.value(node.outputs[0]).storage_of == kNoValue &&
+         rules_of(graph.value(node.outputs[0]).role).accumulates;
+}
+
+constexpr MicroStep kVariants[] = {MicroStep::first, MicroStep::middle, MicroStep::last,
+                                   MicroStep::only};
+
+}  // namespace
+
+std::string_view micro_step_name(MicroStep micro_step) {
+  constexpr std::string_view names[] = {"first", "middle", "last", "only"};
+  return names[static_cast<size_t>(micro_step)];
+}
+
+MicroStep micro_step_of(int64_t index, int64_t count) {
+  if (count == 1) return MicroStep::only;
+  if (index == 0) return MicroStep::first;
+  return index + 1 == count ? MicroStep::last : MicroStep::middle;
+}
+
+Plan::~Plan() = default;
+
+Plan Plan::prepare(Graph graph, const PlanOptions& options) {
+  verify_graph(graph);
+  Plan plan(std::move(graph), options);
+  plan.make_calls();
+  plan.place_memory();
+  plan.fill_segments();
+  return plan;
+}
+
+void Plan::make_calls() {
+  int64_t slots = 0;
+  for (const Node& node : graph_.nodes) {
+    slots = std::max(slots, node.attributes.integer("slot", -1) + 1);
+  }
+  tickets_.assign(static_cast<size_t>(slots), 0);
+  plain_calls_.resize(graph_.nodes.size());
+  accumulating_calls_.resize(graph_.nodes.size());
+  for (size_t i = 0; i < graph_.nodes.size(); ++i) {
+    add_call(i, false);
+    if (options_.several_micro_steps && accumulates(graph_, graph_.nodes[i])) add_call(i, true);
+  }
+}
+
+void Plan::add_call(size_t index, bool accumulate) {
+  const Node& node = graph_.nodes[index];
+  const SpecList inputs = graph_.input_specs(node), outputs = graph_.output_specs(node);
+  auto& list = accumulate ? accumulating_calls_[index] : plain_calls_[index];
+  const auto request = [&](std::string_view op, const Attributes& attributes, SpecSpan in,
+                           bool add) {
+    return KernelRequest{.op = op,
+                         .attributes = attributes,
+                         .inputs = in,
+                         .outputs = outputs,
+                         .accumulate = add,
+                         .device = *options_.device,
+                         .collectives = options_.collectives,
+                         .tickets = tickets_};
+  };
+  const auto push = [&](FoundKernel found, bool add) -> Call& {
+    list.push_back(calls_.size());
+    calls_.push_back(
+        {.kernel = std::move(found.kernel), .row = found.row, .node = index, .accumulate = add});
+    return calls_.back();
+  };
+  try {
+    FoundKernel found =
+        find_kernel(*options_.engine, request(node.op->name, node.attributes, inputs, accumulate));
+    if (found.kernel) {
+      push(std::move(found), accumulate);
+      return;
+    }
+    // No kernel of this op can add to its output: compute beside it, then add.
+    push(find_kernel(*options_.engine, request(node.op->name, node.attributes, inputs, false)),
+         false)
+        .temporary_block = 0;  // numbered by place_memory
+    const Attributes none;
+    FoundKernel add = find_kernel(*options_.engine, request("identity", none, outputs, true));
+    check_internal(add.kernel != nullptr, "the {} engine cannot add", options_.engine->name);
+    push(std::move(add), true).adds_temporary = true;
+  } catch (const Error& error) {
+    if (node.layer.empty() || !error.place().empty()) throw;
+    throw Error(error.code(), error.what(), node.layer);
+  }
+}
+
+// An element-wise output takes over the block of an input that dies with this node.
+void Plan::merge_in_place(size_t index, const std::vector<int>& last_use) {
+  const Node& node = graph_.nodes[index];
+  if (!node.op->in_place_allowed || node.outputs.size() != 1) return;
+  const ValueId output = node.outputs[0];
+  if (graph_.value(output).role != Role::activation) return;
+  for (ValueId input : node.inputs) {
+    if (input == kNoValue) continue;
+    const ValueId root = graph_.storage(input);
+    const int block = value_block_[static_cast<size_t>(root)];
+    if (block < 0 || graph_.value(root).role != Role::activation) continue;
+    if (last_use[static_cast<size_t>(root)] != static_cast<int>(index)) continue;
+    if (!(graph_.value(input).spec == graph_.value(output).spec)) continue;
+    value_block_[static_cast<size_t>(output)] = block;
+    return;
+  }
+}
+
+void Plan::place_memory() {
+  const int end = static_cast<int>(graph_.nodes.size());
+  std::vector<int> last_use(graph_.values.size(), -2);
+  for (int i = 0; i < end; ++i) {
+    const Node& node = graph_.nodes[static_cast<size_t>(i)];
+    for (const auto* ids : {&node.inputs, &node.outputs}) {
+      for (ValueId id : *ids) {
+        if (id != kNoValue) last_use[static_cast<size_t>(graph_.storage(id))] = i;
+      }
+    }
+  }
+  value_block_.assign(graph_.values.size(), -1);
+  const auto new_block = [&](size_t bytes, int first, int last) {
+    blocks_.push_back({.bytes = bytes, .first = first, .last = last});
+    return static_cast<int>(blocks_.size() - 1);
+  };
+  for (ValueId id : graph_.with_role(Role::input)) {
+    value_block_[static_cast<size_t>(id)] = new_block(
+        graph_.value(id).spec.bytes(), -1, std::max(last_use[static_cast<size_t>(id)], -1));
+  }
+  for (int i = 0; i < end; ++i) {
+    const auto index = static_cast<size_t>(i);
+    merge_in_place(index, last_use);
+    for (ValueId id : graph_.nodes[index].outputs) {
+      const Value& value = graph_.value(id);
+      if (value.storage_of != kNoValue || rules_of(value.role).persistent) continue;
+      int& block = value_block_[static_cast<size_t>(id)];
+      const int last = last_use[static_cast<size_t>(id)];
+      if (block < 0) {
+        block = new_block(value.spec.bytes(), i, last);
+      } else {
+        MemoryBlock& shared = blocks_[static_cast<size_t>(block)];
+        shared.last = std::max(shared.last, last);
+      }
+    }
+  }
+  for (Call& call : calls_) {
+    const int at = static_cast<int>(call.node);
+    call.workspace_block = static_cast<size_t>(new_block(call.kernel->workspace_bytes(), at, at));
+    if (call.temporary_block >= 0) {
+      const Node& node = graph_.nodes[call.node];
+      call.temporary_block = new_block(graph_.value(node.outputs[0]).spec.bytes(), at, at);
+    } else if (call.adds_temporary) {
+      call.temporary_block = (&call - 1)->temporary_block;
+    }
+  }
+  work_bytes_ = place_blocks(blocks_);
+}
+
+size_t Plan::workspace_bytes() const {
+  size_t most = 0;
+  for (const Call& call : calls_) most = std::max(most, call.kernel->workspace_bytes());
+  return most;
+}
+
+void Plan::fill_segments() {
+  for (size_t i = 0; i < graph_.nodes.size(); ++i) {
+    const Node& node = graph_.nodes[i];
+    for (MicroStep variant : kVariants) {
+      const bool begins = variant == MicroStep::first || variant == MicroStep::only;
+      const bool ends = variant == MicroStep::last || variant == MicroStep::only;
+      if (node.once_a_step && !ends) continue;
+      const auto& calls =
+          begins || accumulating_calls_[i].empty() ? plain_calls_[i] : accumulating_calls_[i];
+      auto& list = segments_[static_cast<size_t>(node.phase)][static_cast<size_t>(variant)];
+      list.insert(list.end(), calls.begin(), calls.end());
+    }
+  }
+}
+
+const std::vector<size_t>& Plan::segment(Phase segment, MicroStep variant) const {
+  return segments_[static_cast<size_t>(segment)][static_cast<size_t>(variant)];
+}
+
+void Plan::bind(const StateLayout& layout, std::byte* state, std::byte* work) {
+  addresses_.assign(graph_.values.size(), nullptr);
+  for (size_t i = 0; i < graph_.values.size(); ++i) {
+    const ValueId root = graph_.storage(static_cast<ValueId>(i));
+    const Value& value = graph_.value(root);
+    if (rules_of(value.role).persistent) {
+      const StateTensor* tensor = layout.find(value.name);
+      check_internal(tensor != nullptr, "{} is not in the state layout", value.name);
+      addresses_[i] = state + tensor->offset;
+    } else if (const int block = value_block_[static_cast<size_t>(root)]; block >= 0) {
+      addresses_[i] = work + blocks_[static_cast<size_t>(block)].offset;
+    }
+  }
+  for (Call& call : calls_) {
+    const Node& node = graph_.nodes[call.node];
+    std::vector<void*> inputs, outputs;
+    for (ValueId id : node.inputs) inputs.push_back(id == kNoValue ? nullptr : address(id));
+    for (ValueId id : node.outputs) outputs.push_back(address(id));
+    if (call.temporary_block >= 0) {
+      void* temporary = work + blocks_[static_cast<size_t>(call.temporary_block)].offset;
+      if (call.adds_temporary) {
+        inputs = {temporary};
+      } else {
+        outputs = {temporary};
+      }
+    }
+    call.kernel->bind({.inputs = inputs,
+                       .outputs = outputs,
+                       .workspace = work + blocks_[call.workspace_block].offset});
+  }
+}
+
+void* Plan::address(ValueId value) const {
+  return addresses_[static_cast<size_t>(value)];
+}
+
+void Plan::run(Phase segment, MicroStep variant, Stream& stream) {
+  const auto& list = segments_[static_cast<size_t>(segment)][static_cast<size_t>(variant)];
+  Capture& capture = captures_[static_cast<size_t>(segment)][static_cast<size_t>(variant)];
+  const auto run_calls = [&] {
+    for (size_t call : list) calls_[call].kernel->run(stream);
+  };
+  // The first run is never captured: vendor libraries finish their set-up in it.
+  if (options_.capture && capture.runs == 1) {
+    capture.graph = options_.device->capture(stream, run_calls);
+  }
+  if (capture.runs < 2) ++capture.runs;
+  if (capture.graph) {
+    capture.graph->launch(stream);
+  } else {
+    run_calls();
+  }
+}
+
+namespace {
+
+template <typename T>
+int64_t count_non_finite(const std::vector<std::byte>& bytes, int64_t elements) {
+  const T* values = reinterpret_cast<const T*>(bytes.data());
+  return std::count_if(values, values + elements, [](T v) { return !std::isfinite(v); });
+}
+
+}  // namespace
+
+std::string Plan::find_non_finite(Phase segment, MicroStep variant, Stream& stream) {
+  for (size_t index : this->segment(segment, variant)) {
+    Call& call = calls_[index];
+    call.kernel->run(stream);
+    const Node& node = graph_.nodes[call.node];
+    for (ValueId id : node.outputs) {
+      const TensorSpec& spec = graph_.value(id).spec;
+      if (spec.dtype != DType::f32 && spec.dtype != DType::f64) continue;
+      std::vector<std::byte> host(spec.bytes());
+      options_.device->copy(host.data(), address(id), host.size(), stream);
+      stream.synchronize();
+      const int64_t n = spec.shape.elements();
+      const int64_t bad = spec.dtype == DType::f32 ? count_non_finite<float>(host, n)
+                                                   : count_non_finite<double>(host, n);
+      if (bad != 0) {
+        return fmt::format("{} in {} ({}): {} of {} values", node.op->name,
+                           node.layer.empty() ? "the model" : node.layer, phase_name(node.phase),
+                           bad, n);
+      }
+    }
+  }
+  return {};
+}
+
+}  // namespace dltrain

@@ -1,0 +1,117 @@
+// A Plan is a graph made ready to be replayed: a kernel for each node, an offset for each value,
+// and lists of calls, one a segment.
+//
+//   forward   of a micro-batch
+//   backward  of it
+//   update    norm, clipping, optimizer; once a step
+//
+// Forward and backward exist in variants for the first, a middle, the last and the only micro-step
+// of a step, over the same memory: the first overwrites sums (gradients, statistics, metrics),
+// later ones add to them; collectives over sums run in the last or only one. A segment is what is
+// captured as a CUDA graph, and what a pipeline schedule will order.
+//
+// Life: prepare (kernels made, memory placed, nothing allocated: `dltrain plan` stops here) → bind
+// (addresses fixed) → run, as often as wanted, without allocating or waiting.
+#pragma once
+
+#include <array>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "device/engine.h"
+#include "graph/graph.h"
+#include "graph/memory_planner.h"
+#include "graph/state_layout.h"
+#include "ops/kernel.h"
+
+namespace dltrain {
+
+enum class MicroStep : uint8_t { first, middle, last, only };
+std::string_view micro_step_name(MicroStep micro_step);
+// The variant of micro-step `index` out of `count`.
+MicroStep micro_step_of(int64_t index, int64_t count);
+
+struct PlanOptions {
+  const Engine* engine = nullptr;
+  Device* device = nullptr;
+  Collectives* collectives = nullptr;  // nullptr with one rank
+  bool several_micro_steps = false;    // prepare the accumulating variants
+  bool capture = true;                 // record segments where the backend can
+};
+
+// One kernel call of a segment.
+struct Call {
+  std::unique_ptr<Kernel> kernel;
+  const KernelRow* row = nullptr;
+  size_t node = 0;              // index into graph().nodes
+  bool accumulate = false;      // adds to its output
+  size_t workspace_block = 0;   // index into blocks()
+  int temporary_block = -1;     // the output goes here first and is then added to the sum
+  bool adds_temporary = false;  // this call is that addition
+};
+
+class Plan {
+ public:
+  // Throws Error(usage) when an op has no kernel, naming the layer.
+  static Plan prepare(Graph graph, const PlanOptions& options);
+  Plan(Plan&&) = default;
+  Plan& operator=(Plan&&) = default;
+  ~Plan();
+
+  const Graph& graph() const { return graph_; }
+  // Memory for values and workspaces that do not outlive a micro-step; plans that never run at the
+  // same time may share it.
+  size_t work_bytes() const { return work_bytes_; }
+  // The least that any placement of the same blocks could need.
+  size_t work_lower_bound() const { return lower_bound_bytes(blocks_); }
+  size_t workspace_bytes() const;  // the greatest workspace of a call
+
+  // Gives every kernel its addresses. `state` holds layout.bytes(), `work` work_bytes().
+  void bind(const StateLayout& layout, std::byte* state, std::byte* work);
+
+  // Where a value lies; valid after bind. For state and inputs at any time between runs, for
+  // activations only within the run that made them.
+  void* address(ValueId value) const;
+
+  void run(Phase segment, MicroStep variant, Stream& stream);
+
+  // Runs uncaptured and looks at every floating output: returns a description of the first node
+  // that produced a value that is not finite ("matmul in layers.2: 3 of 1280 values"), or "".
+  // Host-side only; slow.
+  std::string find_non_finite(Phase segment, MicroStep variant, Stream& stream);
+
+  // The calls of a segment, in order.
+  const std::vector<size_t>& segment(Phase segment, MicroStep variant) const;
+  const std::vector<Call>& calls() const { return calls_; }
+
+ private:
+  explicit Plan(Graph graph, const PlanOptions& options)
+      : graph_(std::move(graph)), options_(options) {}
+  void make_calls();
+  void add_call(size_t node, bool accumulate);
+  void place_memory();
+  void merge_in_place(size_t node, const std::vector<int>& last_use);
+  void fill_segments();
+  int block_of(ValueId value) const {
+    return value_block_[static_cast<size_t>(graph_.storage(value))];
+  }
+
+  Graph graph_;
+  PlanOptions options_;
+  std::vector<Call> calls_;
+  std::vector<std::vector<size_t>> plain_calls_, accumulating_calls_;  // per node
+  std::vector<Collectives::Ticket> tickets_;
+  std::vector<MemoryBlock> blocks_;
+  std::vector<int> value_block_;  // per value (storage roots only), -1: state
+  size_t work_bytes_ = 0;
+  std::vector<void*> addresses_;
+  std::array<std::array<std::vector<size_t>, 4>, 3> segments_;  // [phase][variant]
+  struct Capture {
+    int runs = 0;
+    std::unique_ptr<CapturedGraph> graph;
+  };
+  std::array<std::array<Capture, 4>, 3> captures_;
+};
+
+}  // namespace dltrain

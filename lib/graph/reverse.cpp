@@ -1,0 +1,136 @@
+#include "graph/reverse.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "graph/builder.h"
+#include "ops/rules.h"
+
+namespace dltrain {
+namespace {
+
+class Reverse {
+ public:
+  Reverse(Graph& graph, const std::vector<ValueId>& parameters)
+      : graph_(graph), builder_(graph), parameters_(parameters) {
+    builder_.set_phase(Phase::backward);
+    mark_dependents();
+  }
+
+  std::vector<ParameterGradient> run(const std::vector<ValueId>& losses) {
+    const size_t forward_nodes = graph_.nodes.size();
+    partials_.resize(graph_.values.size());
+    const ValueId seed = builder_.emit1("loss_seed", {builder_.step_state()});
+    for (ValueId loss : losses) partials_[static_cast<size_t>(loss)].push_back(seed);
+    std::vector<int> last_use = last_forward_reader(forward_nodes);
+    std::vector<ParameterGradient> out;
+    for (size_t i = forward_nodes; i-- > 0;) {
+      differentiate(i);
+      // A parameter's gradient is complete once its earliest reader is done.
+      for (ValueId parameter : parameters_) {
+        if (last_use[static_cast<size_t>(parameter)] != static_cast<int>(i)) continue;
+        if (const ValueId g = finish(parameter); g != kNoValue) out.push_back({parameter, g});
+      }
+    }
+    return out;
+  }
+
+ private:
+  // Values that a wanted parameter flows into.
+  void mark_dependents() {
+    depends_.assign(graph_.values.size(), false);
+    for (ValueId p : parameters_) depends_[static_cast<size_t>(p)] = true;
+    for (const Node& node : graph_.nodes) {
+      if (node.op->gradient == nullptr) continue;
+      const bool any = std::any_of(node.inputs.begin(), node.inputs.end(), [&](ValueId id) {
+        return id != kNoValue && depends_[static_cast<size_t>(id)];
+      });
+      for (ValueId id : node.outputs) depends_[static_cast<size_t>(id)] = any;
+    }
+  }
+
+  // For each value the earliest forward node that reads it: where its gradient is complete.
+  std::vector<int> last_forward_reader(size_t forward_nodes) const {
+    std::vector<int> first(graph_.values.size(), -1);
+    for (size_t i = forward_nodes; i-- > 0;) {
+      for (ValueId id : graph_.nodes[i].inputs) {
+        if (id != kNoValue) first[static_cast<size_t>(id)] = static_cast<int>(i);
+      }
+    }
+    return first;
+  }
+
+  // The sum of the partial gradients of a value; kNoValue when there are none.
+  ValueId total(ValueId id) {
+    auto& parts = partials_[static_cast<size_t>(id)];
+    if (parts.empty()) return kNoValue;
+    ValueId sum = parts[0];
+    for (size_t i = 1; i < parts.size(); ++i) sum = builder_.emit1("add", {sum, parts[i]});
+    parts.assign(1, sum);
+    return sum;
+  }
+
+  void differentiate(size_t index) {
+    const Node node = graph_.nodes[index];  // a copy: emitting moves the vector
+    std::vector<bool> wanted(node.inputs.size(), false);
+    bool any_wanted = false;
+    for (size_t i = 0; i < node.inputs.size(); ++i) {
+      wanted[i] = node.inputs[i] != kNoValue && depends_[static_cast<size_t>(node.inputs[i])];
+      any_wanted = any_wanted || wanted[i];
+    }
+    if (!any_wanted || node.op->gradient == nullptr) return;
+    builder_.set_layer(node.layer);
+    std::vector<ValueId> output_gradients;
+    bool any_gradient = false;
+    for (ValueId id : node.outputs) {
+      output_gradients.push_back(total(id));
+      any_gradient = any_gradient || output_gradients.back() != kNoValue;
+    }
+    if (!any_gradient) return;
+    const auto gradients = node.op->gradient({.emitter = builder_,
+                                              .inputs = node.inputs,
+                                              .outputs = node.outputs,
+                                              .output_gradients = output_gradients,
+                                              .wanted = wanted,
+                                              .attributes = node.attributes});
+    for (size_t i = 0; i < node.inputs.size() && i < gradients.size(); ++i) {
+      if (wanted[i] && gradients[i] != kNoValue) {
+        partials_[static_cast<size_t>(node.inputs[i])].push_back(gradients[i]);
+      }
+    }
+  }
+
+  ValueId finish(ValueId parameter) {
+    ValueId gradient = total(parameter);
+    if (gradient == kNoValue) return kNoValue;
+    const Value& p = graph_.value(parameter);
+    const DType dtype = accumulation_dtype(p.spec.dtype);
+    if (graph_.value(gradient).spec.dtype != dtype) {
+      gradient = builder_.emit1("cast", {gradient}, {{"dtype", std::string(dtype_name(dtype))}});
+    }
+    // dy may reach several values unchanged (through add): a sum over micro-steps needs its own
+    // copy.
+    int holders = 0;
+    for (const auto& parts : partials_) {
+      holders += static_cast<int>(std::count(parts.begin(), parts.end(), gradient));
+    }
+    if (holders > 1) gradient = builder_.emit1("identity", {gradient});
+    return builder_.accumulate(gradient, "gradient." + graph_.value(parameter).name,
+                               Role::gradient);
+  }
+
+  Graph& graph_;
+  GraphBuilder builder_;
+  const std::vector<ValueId>& parameters_;
+  std::vector<bool> depends_;
+  std::vector<std::vector<ValueId>> partials_;  // per forward value
+};
+
+}  // namespace
+
+std::vector<ParameterGradient> reverse(Graph& graph, const std::vector<ValueId>& losses,
+                                       const std::vector<ValueId>& parameters) {
+  return Reverse(graph, parameters).run(losses);
+}
+
+}  // namespace dltrain

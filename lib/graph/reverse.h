@@ -1,0 +1,24 @@
+// The reverse pass (reverse-mode automatic differentiation on the graph): appends the backward of
+// every loss, using the gradient rules of the ops.
+#pragma once
+
+#include <utility>
+#include <vector>
+
+#include "graph/graph.h"
+
+namespace dltrain {
+
+struct ParameterGradient {
+  ValueId parameter;
+  ValueId gradient;  // role gradient, named "gradient.<parameter>", in the accumulation dtype
+};
+
+// `losses` are scalar sums (f64 [1]); each is seeded with loss_seed (loss_scale / valid targets of
+// the global batch). Gradients are wanted for `parameters`; those that no loss depends on are left
+// out of the result (callers report them as unused). The result is in order of production, which is
+// the order in which reductions can start.
+std::vector<ParameterGradient> reverse(Graph& graph, const std::vector<ValueId>& losses,
+                                       const std::vector<ValueId>& parameters);
+
+}  // namespace dltrain
