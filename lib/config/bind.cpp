@@ -1,0 +1,333 @@
+#include "config/bind.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include <fmt/format.h>
+
+#include "config/key_index.h"
+#include "config/parse_value.h"
+#include "config/suggest.h"
+
+namespace dltrain {
+namespace {
+
+// Shared by one bind(): where problems go, and what a misspelt key may have meant elsewhere.
+struct Session {
+  Problems& problems;
+  ObjectRef root;
+  std::vector<IndexedKey> everywhere;  // filled when the first unknown key turns up
+
+  const std::vector<IndexedKey>& index() {
+    if (everywhere.empty()) everywhere = all_keys(root);
+    return everywhere;
+  }
+};
+
+std::string join_path(const std::string& path, std::string_view key) {
+  return path.empty() ? std::string(key) : fmt::format("{}.{}", path, key);
+}
+
+// " in optimizer (type adamw)"; nothing at the top level.
+std::string inside(const std::string& path, std::string_view kind) {
+  if (path.empty()) return {};
+  return kind.empty() ? fmt::format(" in {}", path) : fmt::format(" in {} (type {})", path, kind);
+}
+
+// How a person wrote the choice of a kind: which row, and the map of its keys.
+struct ChosenForm {
+  size_t row = KindTableRef::npos;
+  ConfigNode body;  // a map, without `type`
+};
+
+void bind_object(ObjectRef object, const ConfigNode& map, const std::string& path,
+                 std::string_view kind, Session& session);
+
+// Reads one map into one object.
+class Binder : public Fields {
+ public:
+  Binder(const ConfigNode& map, const std::string& path, std::string_view kind, Session& session)
+      : map_(map), path_(path), kind_(kind), session_(session), known_(map.keys.size(), false) {}
+
+  // After describe(): what was written but not described.
+  void report_unknown(ObjectRef object) {
+    for (size_t i = 0; i < map_.keys.size(); ++i) {
+      if (!known_[i]) unknown_key(map_.keys[i], object);
+    }
+  }
+
+ protected:
+  void on_value(std::string_view name, const ValueSlot& slot, const Key& key) override {
+    const ConfigNode* node = take(name, key);
+    if (!node) return;
+    const std::string path = join_path(path_, name);
+    if (const auto value = parse_value(*node, path, slot, key, session_.problems)) slot.set(*value);
+  }
+
+  void on_section(std::string_view name, const SectionSlot& slot, const Key& key) override {
+    const ConfigNode* node = take(name, key);
+    if (!node) {
+      // A section that is not written still says which of its keys must be.
+      if (!slot.optional && !key.required) {
+        bind_object(slot.open(), ConfigNode::make_map(map_.place), join_path(path_, name), {},
+                    session_);
+      }
+      return;
+    }
+    if (node->is_null() && slot.optional) {
+      slot.close();
+      return;
+    }
+    bind_section(slot.open(), *node, join_path(path_, name));
+  }
+
+  void on_sections(std::string_view name, const SectionsSlot& slot, const Key& key) override {
+    const ConfigNode* node = take(name, key);
+    if (!node) return;
+    slot.clear();
+    each(*node, name, slot.is_map, key, [&](const ConfigNode& item, const std::string& entry) {
+      const std::string path = element_path(name, entry, slot.size());
+      bind_section(slot.append(entry), item, path);
+    });
+  }
+
+  void on_kind(std::string_view name, const KindSlot& slot, const Key& key) override {
+    const ConfigNode* node = take(name, key);
+    const Chosen* initial = slot.get();
+    if (!node && (key.required || !initial)) return;
+    // A default kind that is not written still says which of its keys must be.
+    const ConfigNode unwritten = ConfigNode::make_map(map_.place);
+    if (!node) node = &unwritten;
+    if (node->is_null() && !key.required && !initial) return;
+    const std::string default_kind = initial ? initial->kind : "";
+    if (auto made = bind_kind(slot.table, *node, join_path(path_, name), default_kind)) {
+      slot.set(std::move(made));
+    }
+  }
+
+  void on_kinds(std::string_view name, const KindsSlot& slot, const Key& key) override {
+    const ConfigNode* node = take(name, key);
+    if (!node) return;
+    slot.clear();
+    size_t index = 0;
+    each(*node, name, slot.is_map, key, [&](const ConfigNode& item, const std::string& entry) {
+      auto made = bind_kind(slot.table, item, element_path(name, entry, index++), "");
+      if (made) slot.append(entry, std::move(made));
+    });
+  }
+
+ private:
+  // The node of a key, marked as known; reports a required key that is missing.
+  const ConfigNode* take(std::string_view name, const Key& key) {
+    for (size_t i = 0; i < map_.keys.size(); ++i) {
+      if (map_.keys[i].text != name) continue;
+      known_[i] = true;
+      return &map_.items[i];
+    }
+    if (key.required) {
+      session_.problems.add(map_.place,
+                            fmt::format("missing key '{}'{}", name, inside(path_, kind_)));
+    }
+    return nullptr;
+  }
+
+  std::string element_path(std::string_view name, const std::string& entry, size_t index) const {
+    const std::string base = join_path(path_, name);
+    return entry.empty() ? fmt::format("{}[{}]", base, index) : join_path(base, entry);
+  }
+
+  // Calls `use` for every element of a list (entry is empty), or every entry of a map.
+  template <typename Use>
+  void each(const ConfigNode& node, std::string_view name, bool is_map, const Key& key, Use use) {
+    const std::string path = join_path(path_, name);
+    if (is_map ? !node.is_map() : !node.is_list()) {
+      session_.problems.add(
+          node.place, fmt::format("expected a {} in {}, got {}", is_map ? "map" : "list", path,
+                                  describe_found(node)));
+      return;
+    }
+    check_size(node, path, key, session_.problems);
+    for (size_t i = 0; i < node.items.size(); ++i) {
+      if (is_map && node.keys[i].text.empty()) {
+        session_.problems.add(node.keys[i].place, fmt::format("an empty name in {}", path));
+        continue;
+      }
+      use(node.items[i], is_map ? node.keys[i].text : std::string());
+    }
+  }
+
+  void bind_section(ObjectRef object, const ConfigNode& node, const std::string& path) {
+    if (node.is_map()) {
+      bind_object(object, node, path, {}, session_);
+    } else if (node.is_null()) {
+      bind_object(object, ConfigNode::make_map(node.place), path, {}, session_);
+    } else if (!object.bare_key().empty()) {
+      bind_object(object, bare_map(object.bare_key(), node), path, {}, session_);
+    } else {
+      session_.problems.add(
+          node.place, fmt::format("expected a map in {}, got {}", path, describe_found(node)));
+    }
+  }
+
+  static ConfigNode bare_map(std::string_view key, const ConfigNode& value) {
+    ConfigNode map = ConfigNode::make_map(value.place);
+    map.set({std::string(key), value.place}, value);
+    return map;
+  }
+
+  std::unique_ptr<Chosen> bind_kind(const KindTableRef& table, const ConfigNode& node,
+                                    const std::string& path, const std::string& default_kind) {
+    const auto form = choose(table, node, path, default_kind);
+    if (!form) return nullptr;
+    std::unique_ptr<Chosen> object = table.make(form->row);
+    bind_object(ObjectRef::of(*object), form->body, path, object->kind, session_);
+    return object;
+  }
+
+  // Understands the forms of a choice: `kind`, `{type: kind, …}`, `{kind: {…}, …}`, `{kind:
+  // VALUE}`, and `{…}` where there is a default kind.
+  std::optional<ChosenForm> choose(const KindTableRef& table, const ConfigNode& node,
+                                   const std::string& path, const std::string& default_kind) {
+    if (node.is_scalar()) {
+      return named(table, node, path, ConfigNode::make_map(node.place));
+    }
+    if (node.is_null() && !default_kind.empty()) {
+      return ChosenForm{table.index(default_kind), ConfigNode::make_map(node.place)};
+    }
+    if (!node.is_map()) {
+      session_.problems.add(node.place, fmt::format("expected a map with 'type' in {}, got {}",
+                                                    path, describe_found(node)));
+      return {};
+    }
+    if (const ConfigNode* type = node.find("type")) {
+      if (!type->is_scalar()) {
+        session_.problems.add(type->place, fmt::format("expected the name of a type in {}, got {}",
+                                                       path, describe_found(*type)));
+        return {};
+      }
+      ConfigNode body = node;
+      body.erase("type");
+      return named(table, *type, path, std::move(body));
+    }
+    const size_t first = node.keys.empty() ? KindTableRef::npos : table.index(node.keys[0].text);
+    if (first != KindTableRef::npos) return keyed(table, first, node);
+    if (!default_kind.empty()) return ChosenForm{table.index(default_kind), node};
+    no_type(table, node, path);
+    return {};
+  }
+
+  std::optional<ChosenForm> named(const KindTableRef& table, const ConfigNode& type,
+                                  const std::string& path, ConfigNode body) {
+    const size_t row = table.index(type.text);
+    if (row != KindTableRef::npos) return ChosenForm{row, std::move(body)};
+    unknown_type(table, type.text, type.place, path);
+    return {};
+  }
+
+  // {linear: {features: 10}} and {linear: 10, bias: false}: the first key names the kind.
+  std::optional<ChosenForm> keyed(const KindTableRef& table, size_t row, const ConfigNode& node) {
+    const ConfigNode& value = node.items[0];
+    const std::string_view bare = table.row(row).bare_key;
+    ConfigNode body = ConfigNode::make_map(node.keys[0].place);
+    if (value.is_map()) {
+      body = value;
+      body.place = node.keys[0].place;
+    } else if (!value.is_null()) {
+      if (bare.empty()) {
+        session_.problems.add(value.place, fmt::format("expected a map of the keys of '{}', got {}",
+                                                       node.keys[0].text, describe_found(value)));
+        return {};
+      }
+      body.set({std::string(bare), value.place}, value);
+    }
+    for (size_t i = 1; i < node.keys.size(); ++i) body.set(node.keys[i], node.items[i]);
+    return ChosenForm{row, std::move(body)};
+  }
+
+  void unknown_type(const KindTableRef& table, const std::string& name, const Place& place,
+                    const std::string& path) {
+    const std::vector<std::string> names = table.names();
+    const std::string near = nearest_name(name, names);
+    std::string message = fmt::format("unknown type '{}' in {}", name, path);
+    message += near.empty() ? fmt::format("; known types: {}", join_names(names))
+                            : fmt::format("; did you mean '{}'?", near);
+    session_.problems.add(place, std::move(message));
+  }
+
+  void no_type(const KindTableRef& table, const ConfigNode& node, const std::string& path) {
+    const std::vector<std::string> names = table.names();
+    if (node.keys.size() == 1) {
+      const std::string near = nearest_name(node.keys[0].text, names);
+      if (!near.empty()) return unknown_type(table, node.keys[0].text, node.keys[0].place, path);
+    }
+    session_.problems.add(node.place, fmt::format("missing key 'type' in {}; known types: {}", path,
+                                                  join_names(names)));
+  }
+
+  void unknown_key(const ConfigNode::Key& key, ObjectRef object) {
+    const std::vector<IndexedKey> own = own_keys(object);
+    std::string message = fmt::format("unknown key '{}'{}", key.text, inside(path_, kind_));
+    if (const std::string meant = meant_key(key.text, own); !meant.empty()) {
+      message += fmt::format("; did you mean '{}'?", meant);
+    }
+    session_.problems.add(key.place, std::move(message));
+  }
+
+  std::string meant_key(const std::string& wrong, const std::vector<IndexedKey>& own) {
+    std::vector<std::string> names;
+    for (const IndexedKey& key : own) {
+      const auto& aliases = key.known_as;
+      if (std::find(aliases.begin(), aliases.end(), wrong) != aliases.end()) return key.name;
+      names.push_back(key.name);
+    }
+    // The very name at another place beats a similar name at this one.
+    if (std::string elsewhere = find_elsewhere(wrong, session_.index()); !elsewhere.empty()) {
+      return elsewhere;
+    }
+    if (!kind_.empty()) names.emplace_back("type");
+    return nearest_name(wrong, names);
+  }
+
+  const ConfigNode& map_;
+  const std::string& path_;
+  std::string_view kind_;
+  Session& session_;
+  std::vector<bool> known_;
+};
+
+void bind_object(ObjectRef object, const ConfigNode& map, const std::string& path,
+                 std::string_view kind, Session& session) {
+  const size_t before = session.problems.size();
+  if (Located* located = object.located()) {
+    located->place = map.place;
+    located->place.path = path;
+    located->given_keys.clear();
+    for (size_t i = 0; i < map.keys.size(); ++i) {
+      Place place = map.items[i].place;
+      place.path = join_path(path, map.keys[i].text);
+      located->given_keys.push_back({map.keys[i].text, std::move(place)});
+    }
+  }
+  Binder binder(map, path, kind, session);
+  object.describe(binder);
+  binder.report_unknown(object);
+  if (session.problems.size() == before) object.validate(session.problems);
+}
+
+}  // namespace
+
+void bind(ObjectRef object, const ConfigNode& root, Problems& problems) {
+  if (!root.is_map()) {
+    if (root.is_null()) {
+      bind(object, ConfigNode::make_map(root.place), problems);
+      return;
+    }
+    problems.add(root.place,
+                 fmt::format("expected a map of sections, got {}", describe_found(root)));
+    return;
+  }
+  Session session{problems, object, {}};
+  bind_object(object, root, "", {}, session);
+}
+
+}  // namespace dltrain

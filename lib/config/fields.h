@@ -1,0 +1,236 @@
+// Fields: how a configuration struct says what its keys are, once, for everything that needs to
+// know: the parser (bind.h), the resolved dump (dump.h), docs/config.md (reference.h), the JSON
+// Schema (schema.h) and the suggestions for misspelt keys.
+//
+// A struct has a member `void describe(Fields& f)` that names each key, the member it fills, and
+// its meaning. The member's initial value is the default. An example that compiles:
+//
+//   struct Optimizer : Chosen {                       // chosen by `type`: Chosen has place and
+//   kind
+//     double learning_rate = 1e-3;
+//     void describe(Fields& f) override {
+//       f.number("learning_rate", learning_rate,
+//                {.doc = "Peak learning rate", .above = 0, .known_as = {"lr"}});
+//     }
+//   };
+//   struct AdamW : Optimizer {
+//     std::array<double, 2> betas{0.9, 0.999};
+//     void describe(Fields& f) override {
+//       Optimizer::describe(f);
+//       f.numbers("betas", betas, {.doc = "Decay of both moments", .min = 0, .below = 1});
+//     }
+//   };
+//   inline const KindTable<Optimizer>& optimizer_table() {
+//     static const KindTable<Optimizer> table{
+//         "optimizer", {{"adamw", "Adam with decoupled weight decay", make_kind_of<AdamW>},
+//                       {"plain", "Gradient descent", make_kind_of<Optimizer>}}};
+//     return table;
+//   }
+//   enum class Reduction { fast, fixed };
+//   struct Training : Located {                       // Located: problems can name a key's place
+//     int64_t global_batch_size = 0;
+//     std::optional<IntegerOrAuto> micro_batch_size;
+//     Reduction reduction = Reduction::fast;
+//     void describe(Fields& f) {
+//       f.integer("global_batch_size", global_batch_size,
+//                 {.doc = "Samples a step", .required = true, .min = 1});
+//       f.integer("micro_batch_size", micro_batch_size, {.doc = "Samples at a time", .min = 1});
+//       f.choice("reduction", reduction,
+//                {{"fast", Reduction::fast}, {"fixed", Reduction::fixed}}, {.doc = "Order of
+//                sums"});
+//     }
+//     void validate(Problems& problems) const {       // cross-field: called when the keys are
+//     right
+//       if (global_batch_size % 2) problems.add(*this, "global_batch_size", "must be even");
+//     }
+//   };
+//   struct Experiment {
+//     std::string name = "run";
+//     std::unique_ptr<Optimizer> optimizer = make_kind(optimizer_table(), "adamw");
+//     std::vector<std::unique_ptr<Layer>> layers;
+//     Training training;
+//     void describe(Fields& f) {
+//       f.text("name", name, {.doc = "Name of the run"});
+//       f.one_of("optimizer", optimizer, optimizer_table(), {.doc = "The update rule"});
+//       f.list_of("layers", layers, layer_table(), {.doc = "Applied in order"});
+//       f.section("training", training, {.doc = "How long and how large"});
+//     }
+//   };
+//
+// std::optional members may be absent (or written `null`): there the default is nothing. Rules:
+// describe() must name the same keys whatever the members hold, and no key twice.
+#pragma once
+
+#include <array>
+#include <limits>
+#include <type_traits>
+
+#include "config/slots.h"
+
+namespace dltrain {
+
+// What is known of a key besides its name, member and type.
+struct Key {
+  std::string doc;                 // one sentence for docs/config.md, with the unit
+  bool required = false;           // the person must give it
+  std::optional<double> min = {};  // inclusive limits; of a list: of each element
+  std::optional<double> max = {};
+  std::optional<double> above = {};  // exclusive limits
+  std::optional<double> below = {};
+  bool allow_infinite = false;          // .inf and -.inf (never NaN)
+  std::optional<size_t> min_size = {};  // of lists
+  std::optional<size_t> max_size = {};
+  bool scalar_ok = false;                  // a list of one may be written as its element
+  std::vector<std::string> known_as = {};  // names used elsewhere: only to suggest this one
+};
+
+template <typename E>
+struct Choice {
+  std::string name;
+  E value;
+  std::string doc = {};
+};
+
+// `bare_key`: in a list, `- name: VALUE` means {type: name, bare_key: VALUE} where VALUE is no map.
+template <typename Base>
+struct KindRow {
+  std::string_view name;
+  std::string_view doc;
+  std::unique_ptr<Base> (*make)();
+  std::string_view bare_key = {};
+};
+
+// The registry of one family, an explicit table. Kinds are written `{type: name, …}`, or in short
+// `name` (no keys), or in lists `name: {…}`, `name: VALUE` (see bare_key).
+template <typename Base>
+struct KindTable {
+  std::string_view name;  // of the family, singular: "optimizer", "layer"
+  std::vector<KindRow<Base>> rows;
+
+  KindTableRef ref() const {
+    KindTableRef ref;
+    ref.id = this;
+    ref.name = name;
+    ref.size = rows.size();
+    ref.row = [this](size_t i) {
+      return KindTableRef::Row{rows[i].name, rows[i].doc, rows[i].bare_key};
+    };
+    ref.make = [this](size_t i) -> std::unique_ptr<Chosen> {
+      std::unique_ptr<Base> made = rows[i].make();
+      made->kind = rows[i].name;
+      return made;
+    };
+    return ref;
+  }
+};
+
+// KindTable is itself a template over Base, so rows of derived kinds convert through this.
+template <typename T>
+struct KindMaker {
+  template <typename Base>
+  using Function = std::unique_ptr<Base> (*)();
+  template <typename Base>
+  requires std::derived_from<T, Base>
+  operator Function<Base>() const {
+    return [] { return std::unique_ptr<Base>(std::make_unique<T>()); };
+  }
+};
+template <typename T>
+inline constexpr KindMaker<T> make_kind_of{};
+
+// A default object of the kind `name`, its `kind` set. Throws Error(internal) for an unknown name.
+template <typename Base>
+std::unique_ptr<Base> make_kind(const KindTable<Base>& table, std::string_view name) {
+  for (const KindRow<Base>& row : table.rows) {
+    if (row.name != name) continue;
+    std::unique_ptr<Base> made = row.make();
+    made->kind = row.name;
+    return made;
+  }
+  throw Error(ExitCode::internal, fmt::format("internal error: no {} '{}'", table.name, name));
+}
+
+class Fields {
+ public:
+  virtual ~Fields() = default;
+
+  // Scalars: T, or std::optional<T>.
+  void boolean(std::string_view name, bool& member, const Key& key);
+  void boolean(std::string_view name, std::optional<bool>& member, const Key& key);
+  void text(std::string_view name, std::string& member, const Key& key);
+  void text(std::string_view name, std::optional<std::string>& member, const Key& key);
+  void number(std::string_view name, double& member, const Key& key);
+  void number(std::string_view name, float& member, const Key& key);
+  void number(std::string_view name, std::optional<double>& member, const Key& key);
+  // Any integer type; what it cannot hold is refused. uint64_t takes 0 … 2^63−1.
+  template <std::integral T>
+  void integer(std::string_view name, T& member, const Key& key);
+  template <std::integral T>
+  void integer(std::string_view name, std::optional<T>& member, const Key& key);
+  // A number, or the word `auto`.
+  void integer(std::string_view name, IntegerOrAuto& member, const Key& key);
+  void integer(std::string_view name, std::optional<IntegerOrAuto>& member, const Key& key);
+  // One of a list of names.
+  template <typename E>
+  void choice(std::string_view name, E& member,
+              const std::type_identity_t<std::vector<Choice<E>>>& choices, const Key& key);
+  template <typename E>
+  void choice(std::string_view name, std::optional<E>& member,
+              const std::type_identity_t<std::vector<Choice<E>>>& choices, const Key& key);
+
+  // Lists of scalars. An array's size is part of the check.
+  void integers(std::string_view name, std::vector<int64_t>& member, const Key& key);
+  void integers(std::string_view name, std::optional<std::vector<int64_t>>& member, const Key& key);
+  void numbers(std::string_view name, std::vector<double>& member, const Key& key);
+  void texts(std::string_view name, std::vector<std::string>& member, const Key& key);
+  void texts(std::string_view name, std::optional<std::vector<std::string>>& member,
+             const Key& key);
+  template <size_t N>
+  void integers(std::string_view name, std::array<int64_t, N>& member, const Key& key);
+  template <size_t N>
+  void numbers(std::string_view name, std::array<double, N>& member, const Key& key);
+  // A map of free names to texts, in the order of the file.
+  void text_map(std::string_view name, TextPairs& member, const Key& key);
+
+  // Sub-structs.
+  template <typename T>
+  void section(std::string_view name, T& member, const Key& key);
+  template <typename T>
+  void section(std::string_view name, std::optional<T>& member, const Key& key);
+  // A list of sub-structs, and a map of free names to sub-structs.
+  template <typename T>
+  void list(std::string_view name, std::vector<T>& member, const Key& key);
+  template <typename T>
+  void map(std::string_view name, std::vector<std::pair<std::string, T>>& member, const Key& key);
+
+  // Maps that choose a kind by `type`. The kind of a member that starts non-null is the default
+  // kind (with the defaults of its table row); one that starts null and is not required may be
+  // absent.
+  template <typename Base>
+  void one_of(std::string_view name, std::unique_ptr<Base>& member, const KindTable<Base>& table,
+              const Key& key);
+  template <typename Base>
+  void list_of(std::string_view name, std::vector<std::unique_ptr<Base>>& member,
+               const KindTable<Base>& table, const Key& key);
+  template <typename Base>
+  void map_of(std::string_view name,
+              std::vector<std::pair<std::string, std::unique_ptr<Base>>>& member,
+              const KindTable<Base>& table, const Key& key);
+
+ protected:
+  virtual void on_value(std::string_view name, const ValueSlot& slot, const Key& key) = 0;
+  virtual void on_section(std::string_view name, const SectionSlot& slot, const Key& key) = 0;
+  virtual void on_sections(std::string_view name, const SectionsSlot& slot, const Key& key) = 0;
+  virtual void on_kind(std::string_view name, const KindSlot& slot, const Key& key) = 0;
+  virtual void on_kinds(std::string_view name, const KindsSlot& slot, const Key& key) = 0;
+
+ private:
+  template <typename T>
+  void put(std::string_view name, ValueSlot slot, T& member, const Key& key);
+  template <typename T>
+  void put(std::string_view name, ValueSlot slot, std::optional<T>& member, const Key& key);
+};
+
+}  // namespace dltrain
+
+#include "config/fields_inline.h"

@@ -1,0 +1,105 @@
+#include "config/key_index.h"
+
+#include <algorithm>
+#include <set>
+
+namespace dltrain {
+namespace {
+
+class KeyCollector : public Fields {
+ public:
+  KeyCollector(std::vector<IndexedKey>& keys, bool deep) : keys_(keys), deep_(deep) {}
+
+  void visit(ObjectRef object, std::string path, bool addressable) {
+    if (!active_.insert(object.type()).second) return;
+    std::swap(path_, path);
+    std::swap(addressable_, addressable);
+    object.describe(*this);
+    std::swap(path_, path);
+    std::swap(addressable_, addressable);
+    active_.erase(object.type());
+  }
+
+ protected:
+  void on_value(std::string_view name, const ValueSlot&, const Key& key) override {
+    add(name, key);
+  }
+  void on_section(std::string_view name, const SectionSlot& slot, const Key& key) override {
+    add(name, key);
+    if (deep_) descend(name, slot.open(), addressable_);
+  }
+  void on_sections(std::string_view name, const SectionsSlot& slot, const Key& key) override {
+    add(name, key);
+    if (deep_) slot.prototype([&](ObjectRef object) { descend(name, object, false); });
+  }
+  void on_kind(std::string_view name, const KindSlot& slot, const Key& key) override {
+    add(name, key);
+    if (deep_) kinds(name, slot.table, addressable_);
+  }
+  void on_kinds(std::string_view name, const KindsSlot& slot, const Key& key) override {
+    add(name, key);
+    if (deep_) kinds(name, slot.table, false);
+  }
+
+ private:
+  void add(std::string_view name, const Key& key) {
+    keys_.push_back({std::string(name), addressable_ ? join(name) : "", key.known_as});
+  }
+  std::string join(std::string_view name) const {
+    return path_.empty() ? std::string(name) : path_ + "." + std::string(name);
+  }
+  void descend(std::string_view name, ObjectRef object, bool addressable) {
+    visit(object, join(name), addressable);
+  }
+  void kinds(std::string_view name, const KindTableRef& table, bool addressable) {
+    // A table reached from inside its own kinds (layers in layers) adds nothing new.
+    if (!tables_.insert(table.id).second) return;
+    std::string path = join(name);
+    std::swap(path_, path);
+    std::swap(addressable_, addressable);
+    for (size_t i = 0; i < table.size; ++i) table.make(i)->describe(*this);
+    std::swap(path_, path);
+    std::swap(addressable_, addressable);
+    tables_.erase(table.id);
+  }
+
+  std::vector<IndexedKey>& keys_;
+  bool deep_;
+  std::string path_;
+  bool addressable_ = true;
+  std::set<const void*> active_;
+  std::set<const void*> tables_;
+};
+
+}  // namespace
+
+std::vector<IndexedKey> own_keys(ObjectRef object) {
+  std::vector<IndexedKey> keys;
+  KeyCollector(keys, false).visit(object, "", true);
+  return keys;
+}
+
+std::vector<IndexedKey> all_keys(ObjectRef object) {
+  std::vector<IndexedKey> keys;
+  KeyCollector(keys, true).visit(object, "", true);
+  return keys;
+}
+
+std::string find_elsewhere(std::string_view wrong, const std::vector<IndexedKey>& keys) {
+  std::string found;
+  for (const bool by_alias : {false, true}) {
+    for (const IndexedKey& key : keys) {
+      if (key.path.empty() || key.path == wrong) continue;
+      const bool meant = by_alias ? std::find(key.known_as.begin(), key.known_as.end(), wrong) !=
+                                        key.known_as.end()
+                                  : key.name == wrong;
+      if (!meant || key.path == found) continue;
+      if (!found.empty()) return {};
+      found = key.path;
+    }
+    if (!found.empty()) return found;
+  }
+  return {};
+}
+
+}  // namespace dltrain

@@ -1,0 +1,212 @@
+#include "config/parse_value.h"
+
+#include <cmath>
+
+#include <fmt/format.h>
+
+#include "config/range.h"
+#include "config/scalar.h"
+#include "config/suggest.h"
+
+namespace dltrain {
+namespace {
+
+// One value's parsing: the node changes from element to element, the rules do not.
+class ValueParser {
+ public:
+  ValueParser(const std::string& path, const ValueSlot& slot, const Key& key, Problems& problems)
+      : path_(path), slot_(slot), key_(key), problems_(problems) {}
+
+  std::optional<Value> parse(const ConfigNode& node) const {
+    if (slot_.optional && classify(node) == ScalarType::null && !is_collection(node)) {
+      return Value();
+    }
+    if (slot_.allow_auto && node.is_scalar() && node.text == "auto") return Value(Auto{});
+    switch (slot_.type) {
+      case ValueType::boolean:
+        return wrap(boolean(node));
+      case ValueType::integer:
+        return wrap(integer(node));
+      case ValueType::number:
+        return wrap(number(node));
+      case ValueType::text:
+        return wrap(text(node));
+      case ValueType::choice:
+        return wrap(choice(node));
+      case ValueType::integers:
+        return list<int64_t>(node, "integers", &ValueParser::integer);
+      case ValueType::numbers:
+        return list<double>(node, "numbers", &ValueParser::number);
+      case ValueType::texts:
+        return list<std::string>(node, "texts", &ValueParser::text);
+      case ValueType::text_map:
+        return text_map(node);
+    }
+    return {};
+  }
+
+ private:
+  static bool is_collection(const ConfigNode& node) { return node.is_list() || node.is_map(); }
+
+  template <typename T>
+  static std::optional<Value> wrap(std::optional<T> value) {
+    if (!value) return {};
+    return Value(*std::move(value));
+  }
+
+  void mismatch(const ConfigNode& node, std::string_view expected, ScalarType wanted) const {
+    problems_.add(node.place, fmt::format("expected {}{} for {}, got {}{}", expected,
+                                          slot_.allow_auto ? " or auto" : "", path_,
+                                          describe_found(node), scalar_hint(node, wanted)));
+  }
+
+  std::optional<bool> boolean(const ConfigNode& node) const {
+    const auto value = as_boolean(node);
+    if (!value) mismatch(node, "true or false", ScalarType::boolean);
+    return value;
+  }
+
+  std::optional<int64_t> integer(const ConfigNode& node) const {
+    const auto value = as_integer(node);
+    if (!value) {
+      if (classify(node) == ScalarType::integer) {
+        problems_.add(node.place, fmt::format("{} does not fit 64 bits in {}", node.text, path_));
+      } else {
+        mismatch(node, "an integer", ScalarType::integer);
+      }
+      return {};
+    }
+    const double exact = static_cast<double>(*value);
+    const bool fits = *value >= slot_.lowest && *value <= slot_.highest;
+    if (!fits || !in_range(exact, key_)) {
+      problems_.add(node.place, fmt::format("{} must be {}, got {}", path_,
+                                            describe_range(key_, &slot_), node.text));
+      return {};
+    }
+    return value;
+  }
+
+  std::optional<double> number(const ConfigNode& node) const {
+    const auto value = as_number(node);
+    if (!value) {
+      mismatch(node, "a number", ScalarType::number);
+      return {};
+    }
+    const bool allowed = std::isfinite(*value) || (key_.allow_infinite && !std::isnan(*value));
+    if (!allowed) {
+      problems_.add(node.place,
+                    fmt::format("{} must be a finite number, got {}", path_, node.text));
+      return {};
+    }
+    if (!in_range(*value, key_)) {
+      problems_.add(node.place, fmt::format("{} must be {}, got {}", path_,
+                                            describe_range(key_, nullptr), node.text));
+      return {};
+    }
+    return value;
+  }
+
+  // Numbers are taken as their own text (`name: 42`); true, false and null are not: they are far
+  // more often a mistake than a name.
+  std::optional<std::string> text(const ConfigNode& node) const {
+    const ScalarType type = classify(node);
+    if (node.is_scalar() && type != ScalarType::boolean && type != ScalarType::null) {
+      return node.text;
+    }
+    if (node.is_scalar() && node.style == ConfigNode::Style::either) return node.text;
+    problems_.add(
+        node.place,
+        fmt::format("expected text for {}, got {}{}", path_, describe_found(node),
+                    type == ScalarType::boolean
+                        ? fmt::format("; write \"{}\" in quotes if it is meant", node.text)
+                        : ""));
+    return {};
+  }
+
+  std::optional<std::string> choice(const ConfigNode& node) const {
+    std::vector<std::string> names;
+    for (const ChoiceName& choice : slot_.choices) names.push_back(choice.name);
+    const std::string all = join_names(names);
+    if (!node.is_scalar()) {
+      problems_.add(node.place, fmt::format("expected one of {} for {}, got {}", all, path_,
+                                            describe_found(node)));
+      return {};
+    }
+    for (const std::string& name : names) {
+      if (name == node.text) return name;
+    }
+    const std::string near = nearest_name(node.text, names);
+    problems_.add(node.place, fmt::format("unknown value '{}' for {}; {}", node.text, path_,
+                                          near.empty() ? fmt::format("known values: {}", all)
+                                                       : fmt::format("did you mean '{}'?", near)));
+    return {};
+  }
+
+  template <typename T>
+  std::optional<Value> list(const ConfigNode& node, std::string_view what,
+                            std::optional<T> (ValueParser::*element)(const ConfigNode&)
+                                const) const {
+    std::vector<T> out;
+    if (key_.scalar_ok && node.is_scalar()) {
+      const auto value = (this->*element)(node);
+      if (!value) return {};
+      out.push_back(*value);
+      return Value(std::move(out));
+    }
+    if (!node.is_list()) {
+      mismatch(node, fmt::format("a list of {}", what), ScalarType::text);
+      return {};
+    }
+    const size_t before = problems_.size();
+    check_size(node, path_, key_, problems_);
+    for (size_t i = 0; i < node.items.size(); ++i) {
+      const std::string path = fmt::format("{}[{}]", path_, i);
+      const ValueParser each(path, slot_, key_, problems_);
+      if (const auto value = (each.*element)(node.items[i])) out.push_back(*value);
+    }
+    if (problems_.size() != before) return {};
+    return Value(std::move(out));
+  }
+
+  std::optional<Value> text_map(const ConfigNode& node) const {
+    if (!node.is_map()) {
+      mismatch(node, "a map of texts", ScalarType::text);
+      return {};
+    }
+    const size_t before = problems_.size();
+    check_size(node, path_, key_, problems_);
+    TextPairs out;
+    for (size_t i = 0; i < node.items.size(); ++i) {
+      const std::string path = fmt::format("{}.{}", path_, node.keys[i].text);
+      const ValueParser each(path, slot_, key_, problems_);
+      if (auto value = each.text(node.items[i])) {
+        out.emplace_back(node.keys[i].text, *std::move(value));
+      }
+    }
+    if (problems_.size() != before) return {};
+    return Value(std::move(out));
+  }
+
+  const std::string& path_;
+  const ValueSlot& slot_;
+  const Key& key_;
+  Problems& problems_;
+};
+
+}  // namespace
+
+std::optional<Value> parse_value(const ConfigNode& node, const std::string& path,
+                                 const ValueSlot& slot, const Key& key, Problems& problems) {
+  return ValueParser(path, slot, key, problems).parse(node);
+}
+
+void check_size(const ConfigNode& node, const std::string& path, const Key& key,
+                Problems& problems) {
+  const size_t size = node.items.size();
+  const std::string range = describe_size(key);
+  if ((key.min_size && size < *key.min_size) || (key.max_size && size > *key.max_size)) {
+    problems.add(node.place, fmt::format("{} must have {}, got {}", path, range, size));
+  }
+}
+
+}  // namespace dltrain

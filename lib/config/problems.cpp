@@ -1,0 +1,46 @@
+#include "config/problems.h"
+
+#include <algorithm>
+
+namespace dltrain {
+
+void Problems::add(const Place& place, std::string message) {
+  for (const Problem& known : problems_) {
+    if (known.place.source == place.source && known.place.offset == place.offset &&
+        known.message == message && known.place.known()) {
+      return;
+    }
+  }
+  problems_.push_back({place, std::move(message)});
+}
+
+std::string Problems::describe() const {
+  // Sources in the order in which they were first complained about; inside one, by position.
+  std::vector<const Source*> sources;
+  for (const Problem& problem : problems_) {
+    if (std::find(sources.begin(), sources.end(), problem.place.source.get()) == sources.end()) {
+      sources.push_back(problem.place.source.get());
+    }
+  }
+  std::vector<const Problem*> sorted;
+  for (const Problem& problem : problems_) sorted.push_back(&problem);
+  const auto rank = [&](const Problem* problem) {
+    const auto at = std::find(sources.begin(), sources.end(), problem->place.source.get());
+    return std::pair(at - sources.begin(), problem->place.offset);
+  };
+  std::stable_sort(sorted.begin(), sorted.end(),
+                   [&](const Problem* a, const Problem* b) { return rank(a) < rank(b); });
+  std::string out;
+  for (size_t i = 0; i < sorted.size() && i < kMaxShown; ++i) {
+    if (i > 0) out += '\n';
+    out += describe_place(sorted[i]->place, sorted[i]->message);
+  }
+  if (sorted.size() > kMaxShown) out += fmt::format("\n… and {} more", sorted.size() - kMaxShown);
+  return out;
+}
+
+void Problems::throw_if_any() const {
+  if (!problems_.empty()) throw ConfigError(*this);
+}
+
+}  // namespace dltrain

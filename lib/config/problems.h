@@ -1,0 +1,58 @@
+// Problems: all mistakes found in a configuration, reported together.
+//
+// Every stage adds to one Problems and goes on as far as it sensibly can; throw_if_any() then
+// raises one ConfigError (exit code `usage`) whose text is the list of diagnostics in the order of
+// the text.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+#include "config/place.h"
+
+namespace dltrain {
+
+struct Problem {
+  Place place;
+  std::string message;  // one line, no place, no "error:"
+};
+
+class Problems {
+ public:
+  // Equal message at an equal place is kept once.
+  void add(const Place& place, std::string message);
+  // At the value of `key` inside `object` (or at the object, where the key was not given).
+  void add(const Located& object, std::string_view key, std::string message) {
+    add(object.place_of(key), std::move(message));
+  }
+
+  bool empty() const { return problems_.empty(); }
+  size_t size() const { return problems_.size(); }
+  const std::vector<Problem>& all() const { return problems_; }
+
+  // All diagnostics, sorted by source and position; at most kMaxShown, then "… and N more".
+  std::string describe() const;
+  // Throws ConfigError when there is anything to report.
+  void throw_if_any() const;
+
+  static constexpr size_t kMaxShown = 50;
+
+ private:
+  std::vector<Problem> problems_;
+};
+
+// What a wrong configuration ends in. what() is the complete text to print: every diagnostic
+// already carries its place and the word "error:", so print it as it is, without a prefix.
+class ConfigError : public Error {
+ public:
+  explicit ConfigError(Problems problems)
+      : Error(ExitCode::usage, problems.describe()), problems_(std::move(problems)) {}
+
+  const Problems& problems() const { return problems_; }
+
+ private:
+  Problems problems_;
+};
+
+}  // namespace dltrain

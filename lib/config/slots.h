@@ -1,0 +1,181 @@
+// The type-erased view of a described struct that implementations of Fields work on. Authors of
+// configuration structs need fields.h only.
+//
+// Slots point into the described object and are valid during the describe() call that made them.
+#pragma once
+
+#include <concepts>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "config/place.h"
+#include "config/problems.h"
+
+namespace dltrain {
+
+class Fields;
+
+// The word `auto` as the value of a number that the program can choose itself.
+struct Auto {
+  bool operator==(const Auto&) const = default;
+};
+using IntegerOrAuto = std::variant<Auto, int64_t>;
+
+// An ordered map of text to text, as written.
+using TextPairs = std::vector<std::pair<std::string, std::string>>;
+
+// monostate: an optional that holds nothing.
+using Value =
+    std::variant<std::monostate, Auto, bool, int64_t, double, std::string, std::vector<int64_t>,
+                 std::vector<double>, std::vector<std::string>, TextPairs>;
+
+enum class ValueType {
+  boolean,
+  integer,
+  number,
+  text,
+  choice,  // text, one of `choices`
+  integers,
+  numbers,
+  texts,
+  text_map,
+};
+
+struct ChoiceName {
+  std::string name = {};
+  std::string doc = {};
+};
+
+// One scalar, list of scalars or map of texts.
+struct ValueSlot {
+  ValueType type;
+  bool optional = false;    // may hold nothing
+  bool allow_auto = false;  // may hold Auto
+  std::vector<ChoiceName> choices = {};
+  int64_t lowest = INT64_MIN, highest = INT64_MAX;  // what the member's integer type holds
+  std::function<Value()> get = {};
+  std::function<void(const Value&)> set = {};
+};
+
+// A struct with `void describe(Fields&)`, and what else it offers:
+//   * derives from Located: the parser leaves the place there
+//   * `void validate(Problems&) const`: called once its own keys are all right
+//   * `static constexpr std::string_view kBareKey`: `x: VALUE` means `x: {kBareKey: VALUE}` where
+//     VALUE is no map
+class ObjectRef {
+ public:
+  template <typename T>
+  static ObjectRef of(T& object) {
+    ObjectRef ref;
+    ref.object_ = &object;
+    ref.describe_ = [](void* self, Fields& fields) { static_cast<T*>(self)->describe(fields); };
+    if constexpr (std::derived_from<T, Located>) ref.located_ = &object;
+    if constexpr (requires(const T& t, Problems& p) { t.validate(p); }) {
+      ref.validate_ = [](const void* self, Problems& problems) {
+        static_cast<const T*>(self)->validate(problems);
+      };
+    }
+    if constexpr (requires { T::kBareKey; }) ref.bare_key_ = T::kBareKey;
+    return ref;
+  }
+
+  void describe(Fields& fields) const { describe_(object_, fields); }
+  void validate(Problems& problems) const {
+    if (validate_) validate_(object_, problems);
+  }
+  Located* located() const { return located_; }
+  std::string_view bare_key() const { return bare_key_; }
+  // The same for all objects of one type: tells recursion in documentation.
+  const void* type() const { return reinterpret_cast<const void*>(describe_); }
+
+ private:
+  void* object_ = nullptr;
+  void (*describe_)(void*, Fields&) = nullptr;
+  void (*validate_)(const void*, Problems&) = nullptr;
+  Located* located_ = nullptr;
+  std::string_view bare_key_;
+};
+
+// A sub-struct, possibly absent.
+struct SectionSlot {
+  bool optional = false;
+  std::function<bool()> present = {};
+  std::function<ObjectRef()> open = {};  // makes it present
+  std::function<void()> close = {};      // makes it absent; of an optional one only
+};
+
+// A list of sub-structs, or a map of names to them.
+struct SectionsSlot {
+  bool is_map = false;
+  std::function<size_t()> size = {};
+  std::function<ObjectRef(size_t)> at = {};
+  std::function<std::string(size_t)> name = {};  // of a map's entry
+  std::function<void()> clear = {};
+  std::function<ObjectRef(const std::string&)> append = {};  // the name is of a map's entry
+  std::function<void(const std::function<void(ObjectRef)>&)> prototype = {};
+};
+
+// Base of everything that is chosen by `type` from a table: layers, optimizers, schedules,
+// datasets.
+struct Chosen : Located {
+  std::string kind;  // the row's name; the parser and make_kind() set it
+
+  virtual ~Chosen() = default;
+  virtual void describe(Fields& fields) = 0;
+  virtual void validate(Problems&) const {}
+};
+
+// A KindTable without its base type.
+struct KindTableRef {
+  struct Row {
+    std::string_view name, doc, bare_key;
+  };
+  const void* id = nullptr;    // equal for equal tables
+  std::string_view name = {};  // "optimizer"
+  size_t size = 0;
+  std::function<Row(size_t)> row = {};
+  std::function<std::unique_ptr<Chosen>(size_t)> make = {};  // `kind` is set
+
+  // Index of a kind; npos where the table has no such row.
+  size_t index(std::string_view kind) const {
+    for (size_t i = 0; i < size; ++i) {
+      if (row(i).name == kind) return i;
+    }
+    return npos;
+  }
+  std::vector<std::string> names() const {
+    std::vector<std::string> out;
+    for (size_t i = 0; i < size; ++i) out.emplace_back(row(i).name);
+    return out;
+  }
+  static constexpr size_t npos = static_cast<size_t>(-1);
+};
+
+// One object of a chosen kind. A non-null initial value is the default, and its kind the default
+// kind.
+struct KindSlot {
+  KindTableRef table = {};
+  std::function<Chosen*()> get = {};
+  std::function<void(std::unique_ptr<Chosen>)> set = {};
+};
+
+// A list of such objects, or a map of names to them.
+struct KindsSlot {
+  KindTableRef table = {};
+  bool is_map = false;
+  std::function<size_t()> size = {};
+  std::function<Chosen*(size_t)> at = {};
+  std::function<std::string(size_t)> name = {};
+  std::function<void()> clear = {};
+  std::function<void(const std::string&, std::unique_ptr<Chosen>)> append = {};
+};
+
+}  // namespace dltrain

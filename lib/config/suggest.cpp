@@ -1,0 +1,63 @@
+#include "config/suggest.h"
+
+#include <algorithm>
+#include <vector>
+
+namespace dltrain {
+namespace {
+
+char lower(char c) {
+  return static_cast<char>(c >= 'A' && c <= 'Z' ? c - 'A' + 'a' : c);
+}
+
+constexpr size_t kLongest = 64;  // no key is longer; bounds the work on hostile input
+
+}  // namespace
+
+size_t edit_distance(std::string_view a, std::string_view b) {
+  // Optimal string alignment: three rows of the usual table.
+  std::vector<size_t> before(b.size() + 1), last(b.size() + 1), now(b.size() + 1);
+  for (size_t j = 0; j <= b.size(); ++j) last[j] = j;
+  for (size_t i = 1; i <= a.size(); ++i) {
+    now[0] = i;
+    for (size_t j = 1; j <= b.size(); ++j) {
+      const size_t replace = last[j - 1] + (lower(a[i - 1]) == lower(b[j - 1]) ? 0 : 1);
+      now[j] = std::min({replace, last[j] + 1, now[j - 1] + 1});
+      if (i > 1 && j > 1 && lower(a[i - 1]) == lower(b[j - 2]) &&
+          lower(a[i - 2]) == lower(b[j - 1])) {
+        now[j] = std::min(now[j], before[j - 2] + 1);
+      }
+    }
+    std::swap(before, last);
+    std::swap(last, now);
+  }
+  return last[b.size()];
+}
+
+std::string nearest_name(std::string_view wrong, std::span<const std::string> names) {
+  if (wrong.empty() || wrong.size() > kLongest) return {};
+  std::string best;
+  size_t best_distance = std::max<size_t>(1, (wrong.size() + 1) / 3) + 1;
+  for (const std::string& name : names) {
+    size_t distance = edit_distance(wrong, name);
+    // Nothing in common is no likeness: "ab" is two edits from any two letters.
+    if (distance >= std::max(wrong.size(), name.size())) continue;
+    if (wrong.size() >= 3 && name.starts_with(wrong)) distance = std::min<size_t>(distance, 1);
+    if (distance < best_distance) {
+      best = name;
+      best_distance = distance;
+    }
+  }
+  return best;
+}
+
+std::string join_names(std::span<const std::string> names) {
+  std::string out;
+  for (const std::string& name : names) {
+    if (!out.empty()) out += ", ";
+    out += name;
+  }
+  return out;
+}
+
+}  // namespace dltrain

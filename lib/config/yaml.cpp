@@ -1,0 +1,323 @@
+#include "config/yaml.h"
+
+#include <algorithm>
+#include <map>
+#include <sstream>
+
+#include <fmt/format.h>
+#include <yaml-cpp/eventhandler.h>
+#include <yaml-cpp/exceptions.h>
+#include <yaml-cpp/parser.h>
+
+#include "config/utf8.h"
+
+namespace dltrain {
+namespace {
+
+// Thrown out of the event handler when reading on would be harmful (limits); the problem is
+// recorded.
+struct GiveUp {};
+
+// Positions: yaml-cpp gives line and byte column inside the part that it reads.
+class Positions {
+ public:
+  Positions(std::shared_ptr<const Source> source, size_t begin) : source_(std::move(source)) {
+    lines_.push_back(begin);
+    const std::string& text = source_->text;
+    for (size_t at = begin; at < text.size(); ++at) {
+      if (text[at] == '\n') lines_.push_back(at + 1);
+    }
+  }
+
+  size_t offset(const YAML::Mark& mark) const {
+    const std::string& text = source_->text;
+    if (mark.is_null()) return lines_[0];
+    const auto line = static_cast<size_t>(std::max(mark.line, 0));
+    if (line >= lines_.size()) return text.size();
+    return std::min(lines_[line] + static_cast<size_t>(std::max(mark.column, 0)), text.size());
+  }
+
+  Place place(const YAML::Mark& mark, std::string_view scalar = {}) const {
+    Place place;
+    place.source = source_;
+    place.offset = offset(mark);
+    place.length = token_length(place.offset, scalar);
+    return place;
+  }
+
+  // The first line, from `last` upwards, that a tab indents; npos where there is none.
+  size_t tab_indent(size_t last) const {
+    const std::string& text = source_->text;
+    for (size_t line = std::min(last + 1, lines_.size()); line-- > 0;) {
+      size_t at = lines_[line];
+      while (at < text.size() && text[at] == ' ') ++at;
+      if (at < text.size() && text[at] == '\t') return at;
+      if (line + 2 < last) break;
+    }
+    return std::string::npos;
+  }
+
+ private:
+  // How many bytes of the line the scalar at `offset` takes.
+  size_t token_length(size_t offset, std::string_view scalar) const {
+    const std::string_view rest = std::string_view(source_->text).substr(offset);
+    const std::string_view line = rest.substr(0, rest.find('\n'));
+    if (line.empty()) return 1;
+    if (line[0] == '"' || line[0] == '\'') {
+      for (size_t at = 1; at < line.size(); ++at) {
+        if (line[0] == '"' && line[at] == '\\') {
+          ++at;
+        } else if (line[at] == line[0]) {
+          return at + 1;
+        }
+      }
+      return line.size();
+    }
+    if (line[0] == '*' || line[0] == '&') {
+      return std::max<size_t>(1, std::min(line.find_first_of(" ,]}\r\t"), line.size()));
+    }
+    return !scalar.empty() && line.substr(0, scalar.size()) == scalar ? scalar.size() : 1;
+  }
+
+  std::shared_ptr<const Source> source_;
+  std::vector<size_t> lines_;  // byte offset of each line
+};
+
+// Builds the tree from yaml-cpp's events; a stack of open lists and maps.
+class TreeBuilder : public YAML::EventHandler {
+ public:
+  TreeBuilder(const Positions& positions, Problems& problems)
+      : positions_(positions), problems_(problems) {}
+
+  void OnDocumentStart(const YAML::Mark& mark) override {
+    if (++documents_ > 1) {
+      problems_.add(positions_.place(mark), "a second document; a file holds one configuration");
+      throw GiveUp{};
+    }
+  }
+  void OnDocumentEnd() override {}
+
+  void OnNull(const YAML::Mark& mark, YAML::anchor_t anchor) override {
+    ConfigNode node;
+    node.place = positions_.place(mark);
+    const std::string_view rest =
+        std::string_view(node.place.source->text).substr(node.place.offset, 4);
+    const bool written = !rest.empty() && (rest[0] == '~' || rest[0] == 'n' || rest[0] == 'N');
+    if (!written && !open_.empty() && open_.back().key) node.place = open_.back().key->place;
+    if (written && rest[0] != '~') node.place.length = rest.size();
+    finish(std::move(node), anchor);
+  }
+
+  void OnAlias(const YAML::Mark& mark, YAML::anchor_t anchor) override {
+    const auto found = anchors_.find(anchor);
+    if (found == anchors_.end()) {
+      problems_.add(positions_.place(mark), "an alias inside the value that it stands for");
+      throw GiveUp{};
+    }
+    count(found->second.nodes, mark);
+    ConfigNode copy = found->second.node;
+    copy.place = positions_.place(mark);
+    finish(std::move(copy), 0, found->second.nodes);
+  }
+
+  void OnScalar(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
+                const std::string& value) override {
+    count(1, mark);
+    ConfigNode node;
+    node.kind = ConfigNode::Kind::scalar;
+    node.text = value;
+    node.place = positions_.place(mark, value);
+    if (tag == "!" || tag == "tag:yaml.org,2002:str") {
+      node.style = ConfigNode::Style::quoted;
+    } else {
+      check_tag(tag, node.place);
+    }
+    finish(std::move(node), anchor);
+  }
+
+  void OnSequenceStart(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
+                       YAML::EmitterStyle::value) override {
+    open(ConfigNode::Kind::list, mark, tag, anchor);
+  }
+  void OnSequenceEnd() override { close(); }
+  void OnMapStart(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
+                  YAML::EmitterStyle::value) override {
+    open(ConfigNode::Kind::map, mark, tag, anchor);
+  }
+  void OnMapEnd() override { close(); }
+
+  ConfigNode take() { return std::move(root_); }
+
+ private:
+  struct Open {
+    ConfigNode node;
+    YAML::anchor_t anchor = 0;
+    std::optional<ConfigNode::Key> key;  // of a map: read, its value is not
+    bool expects_value = false;          // a key was read, if only a refused one
+    std::vector<ConfigNode> merged;      // values of `<<`
+    size_t nodes = 1;
+  };
+  struct Anchored {
+    ConfigNode node;
+    size_t nodes;
+  };
+
+  void count(size_t nodes, const YAML::Mark& mark) {
+    nodes_ += nodes;
+    if (nodes_ <= YamlLimits::kNodes) return;
+    problems_.add(positions_.place(mark),
+                  fmt::format("more than {} values (aliases expanded)", YamlLimits::kNodes));
+    throw GiveUp{};
+  }
+
+  void check_tag(const std::string& tag, const Place& place) {
+    if (tag.empty() || tag == "?") return;
+    problems_.add(place, fmt::format("tags such as '{}' are not supported", tag));
+  }
+
+  void open(ConfigNode::Kind kind, const YAML::Mark& mark, const std::string& tag,
+            YAML::anchor_t anchor) {
+    count(1, mark);
+    Open opened;
+    opened.node.kind = kind;
+    opened.node.place = positions_.place(mark);
+    opened.anchor = anchor;
+    check_tag(tag == "!" ? "" : tag, opened.node.place);
+    if (open_.size() >= YamlLimits::kDepth) {
+      problems_.add(opened.node.place,
+                    fmt::format("maps and lists nested deeper than {}", YamlLimits::kDepth));
+      throw GiveUp{};
+    }
+    open_.push_back(std::move(opened));
+  }
+
+  void close() {
+    Open closed = std::move(open_.back());
+    open_.pop_back();
+    for (ConfigNode& merged : closed.merged) {
+      for (size_t i = 0; i < merged.keys.size(); ++i) {
+        if (!closed.node.find(merged.keys[i].text)) {
+          closed.node.set(std::move(merged.keys[i]), std::move(merged.items[i]));
+        }
+      }
+    }
+    finish(std::move(closed.node), closed.anchor, closed.nodes);
+  }
+
+  // A complete value: becomes the root, a list's item, a map's key or a map's value.
+  void finish(ConfigNode node, YAML::anchor_t anchor, size_t nodes = 1) {
+    if (anchor != 0) anchors_[anchor] = {node, nodes};
+    if (open_.empty()) {
+      root_ = std::move(node);
+      return;
+    }
+    Open& parent = open_.back();
+    parent.nodes += nodes;
+    if (parent.node.is_list()) {
+      parent.node.items.push_back(std::move(node));
+    } else if (!parent.expects_value) {
+      parent.expects_value = true;
+      take_key(parent, std::move(node));
+    } else {
+      parent.expects_value = false;
+      if (parent.key) take_value(parent, std::move(node));
+    }
+  }
+
+  void take_key(Open& parent, ConfigNode node) {
+    parent.key.reset();
+    if (!node.is_scalar()) {
+      problems_.add(node.place, fmt::format("a key must be a word, not {}", describe_found(node)));
+      return;
+    }
+    for (const ConfigNode::Key& key : parent.node.keys) {
+      if (key.text != node.text) continue;
+      problems_.add(node.place, fmt::format("duplicate key '{}', first given at {}", node.text,
+                                            to_string(key.place)));
+      return;
+    }
+    parent.key = ConfigNode::Key{std::move(node.text), std::move(node.place)};
+  }
+
+  void take_value(Open& parent, ConfigNode node) {
+    if (parent.key->text != "<<") {
+      parent.node.keys.push_back(std::move(*parent.key));
+      parent.node.items.push_back(std::move(node));
+    } else if (node.is_map()) {
+      parent.merged.push_back(std::move(node));
+    } else if (node.is_list() &&
+               std::all_of(node.items.begin(), node.items.end(),
+                           [](const ConfigNode& item) { return item.is_map(); })) {
+      for (ConfigNode& item : node.items) parent.merged.push_back(std::move(item));
+    } else {
+      problems_.add(node.place, fmt::format("'<<' takes a map or a list of maps, not {}",
+                                            describe_found(node)));
+    }
+    parent.key.reset();
+  }
+
+  const Positions& positions_;
+  Problems& problems_;
+  std::vector<Open> open_;
+  std::map<YAML::anchor_t, Anchored> anchors_;
+  ConfigNode root_;
+  size_t nodes_ = 0;
+  int documents_ = 0;
+};
+
+// Refuses what no YAML file may hold: bytes that are not UTF-8, control characters.
+bool check_characters(const std::shared_ptr<const Source>& source, size_t begin,
+                      Problems& problems) {
+  const std::string_view text = std::string_view(source->text).substr(begin);
+  if (const auto bad = find_invalid_utf8(text)) {
+    problems.add(Place{source, begin + *bad, 1, {}}, "not UTF-8 text");
+    return false;
+  }
+  for (size_t at = 0; at < text.size(); ++at) {
+    const auto c = static_cast<unsigned char>(text[at]);
+    if ((c < 0x20 && c != '\n' && c != '\t' && c != '\r') || c == 0x7F) {
+      problems.add(Place{source, begin + at, 1, {}},
+                   fmt::format("control character 0x{:02x} in the text", static_cast<unsigned>(c)));
+      return false;
+    }
+  }
+  return true;
+}
+
+}  // namespace
+
+std::optional<ConfigNode> read_yaml(std::shared_ptr<const Source> source, size_t begin,
+                                    Problems& problems) {
+  const size_t before = problems.size();
+  if (source->text.size() - begin > YamlLimits::kBytes) {
+    problems.add(Place{source, begin, 1, {}},
+                 fmt::format("larger than {} bytes: not a configuration", YamlLimits::kBytes));
+    return {};
+  }
+  if (!check_characters(source, begin, problems)) return {};
+  const Positions positions(source, begin);
+  TreeBuilder builder(positions, problems);
+  try {
+    std::istringstream stream(source->text.substr(begin));
+    YAML::Parser parser(stream);
+    while (parser.HandleNextDocument(builder)) {
+    }
+  } catch (const GiveUp&) {
+    return {};
+  } catch (const YAML::Exception& error) {
+    const auto line = static_cast<size_t>(std::max(error.mark.line, 0));
+    const size_t tab = positions.tab_indent(line);
+    if (tab != std::string::npos) {
+      problems.add(Place{source, tab, 1, {}}, "a tab in the indentation; YAML wants spaces");
+    } else {
+      problems.add(positions.place(error.mark), fmt::format("not valid YAML: {}", error.msg));
+    }
+    return {};
+  }
+  if (problems.size() != before) return {};
+  ConfigNode root = builder.take();
+  if (!root.place.known()) root.place = Place{source, begin, 1, {}};
+  return root;
+}
+
+}  // namespace dltrain

@@ -1,0 +1,28 @@
+// Reads one YAML document into a ConfigNode tree. Nothing in the text is trusted: size, depth and
+// node count (aliases expanded) are bounded before they cost anything, and the text must be UTF-8.
+//
+// Accepted: YAML 1.2 block and flow style, anchors and aliases, `<<` merge keys. Refused, each with
+// its place: syntax errors, duplicate keys (both places named), keys that are no plain words, tags,
+// several documents in one file, tabs as indentation, control characters.
+#pragma once
+
+#include <memory>
+#include <optional>
+
+#include "config/problems.h"
+#include "config/tree.h"
+
+namespace dltrain {
+
+struct YamlLimits {
+  static constexpr size_t kBytes = size_t{1} << 20;  // of one file
+  static constexpr size_t kNodes = 100'000;          // of one document, aliases expanded
+  static constexpr size_t kDepth = 100;              // of nested maps and lists
+};
+
+// The text from byte `begin` on. An empty document is a null node. Empty result: the text could not
+// be read, and `problems` says why.
+std::optional<ConfigNode> read_yaml(std::shared_ptr<const Source> source, size_t begin,
+                                    Problems& problems);
+
+}  // namespace dltrain
