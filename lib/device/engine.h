@@ -25,6 +25,8 @@ struct Engine {
   const KernelRow* kernels = nullptr;  // explicit table, first match wins
   size_t kernel_count = 0;
   int (*device_count)() = nullptr;
+  // One line: why device_count() is 0 (a driver that is too old, a GPU that is not answering).
+  std::string (*problem)() = nullptr;
   // Throws Error(device) when device `index` cannot be used.
   std::unique_ptr<Device> (*open)(int index) = nullptr;
 };
@@ -35,7 +37,8 @@ inline constexpr const char* kEngineSymbol = "dltrain_engine";
 using EngineEntry = const Engine* (*)(uint32_t abi);
 
 // Opens the plug-in `name` (for "cuda": libdltrain_cuda.so). Returns nullptr and fills `why` with
-// one line for the user when there is no driver, no plug-in, or it was built for another version.
+// one line for the user when there is no driver, no plug-in, it was built for another version, or
+// it finds no usable device. Without a driver the plug-in (and with it CUDA) is not even loaded.
 const Engine* load_engine_plugin(const std::string& name, std::string& why);
 
 }  // namespace dltrain

@@ -1,0 +1,88 @@
+#include "device/engine.h"
+
+#include <filesystem>
+#include <system_error>
+
+#include <dlfcn.h>
+#include <fmt/format.h>
+
+namespace dltrain {
+namespace {
+
+namespace fs = std::filesystem;
+
+// A CPU run must not load hundreds of MiB of vendor libraries to learn
+// that there is no GPU.
+std::string missing_nvidia_driver() {
+  void* driver = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL);
+  if (driver == nullptr) return "no NVIDIA driver (libcuda.so.1) is installed";
+  dlclose(driver);
+  std::error_code ignored;
+  for (const char* node : {"/dev/nvidiactl", "/dev/nvidia0", "/dev/dxg"}) {
+    if (fs::exists(node, ignored)) return {};
+  }
+  return "an NVIDIA driver is installed, but there is no GPU (no /dev/nvidia*)";
+}
+
+// Where the plug-in may lie: beside the executable (build folder) or in ../lib (installed, bundle).
+fs::path find_plugin(const std::string& file, std::string& why) {
+  std::error_code error;
+  const fs::path here = fs::read_symlink("/proc/self/exe", error).parent_path();
+  for (const fs::path& candidate : {here / file, here.parent_path() / "lib" / file}) {
+    if (fs::exists(candidate, error)) return candidate;
+  }
+  why = fmt::format("{} is neither in {} nor in {}", file, here.string(),
+                    (here.parent_path() / "lib").string());
+  return {};
+}
+
+// dlopen's messages name the library that is missing; only the first line is for the user.
+std::string loader_error() {
+  const char* text = dlerror();
+  const std::string message = text == nullptr ? "unknown error" : text;
+  return message.substr(0, message.find('\n'));
+}
+
+const Engine* open_plugin(const fs::path& path, std::string& why) {
+  // RTLD_LOCAL keeps the plug-in's vendor symbols to itself; it is never closed, because devices
+  // and kernels made by it may live as long as the process.
+  void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (library == nullptr) {
+    why = fmt::format("{} cannot be loaded: {}", path.filename().string(), loader_error());
+    return nullptr;
+  }
+  const auto entry = reinterpret_cast<EngineEntry>(dlsym(library, kEngineSymbol));
+  if (entry == nullptr) {
+    why =
+        fmt::format("{} is not a dltrain engine (no {})", path.filename().string(), kEngineSymbol);
+    return nullptr;
+  }
+  const Engine* engine = entry(kEngineAbi);
+  if (engine == nullptr || engine->abi != kEngineAbi) {
+    why = fmt::format("{} belongs to another version of dltrain (this one needs engine ABI {})",
+                      path.filename().string(), kEngineAbi);
+    return nullptr;
+  }
+  return engine;
+}
+
+}  // namespace
+
+const Engine* load_engine_plugin(const std::string& name, std::string& why) {
+  why.clear();
+  if (name == "cuda") {
+    why = missing_nvidia_driver();
+    if (!why.empty()) return nullptr;
+  }
+  const fs::path path = find_plugin("libdltrain_" + name + ".so", why);
+  if (path.empty()) return nullptr;
+  const Engine* engine = open_plugin(path, why);
+  if (engine == nullptr) return nullptr;
+  if (engine->device_count() == 0) {
+    why = engine->problem != nullptr ? engine->problem() : "it finds no device";
+    return nullptr;
+  }
+  return engine;
+}
+
+}  // namespace dltrain

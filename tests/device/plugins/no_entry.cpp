@@ -1,0 +1,4 @@
+// A library that is no engine.
+int dltrain_no_entry() {
+  return 0;
+}
