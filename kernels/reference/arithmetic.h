@@ -1,0 +1,19 @@
+// The element-wise arithmetic of the reference engine, in double, straight from the definitions.
+#pragma once
+
+#include <string_view>
+
+namespace dltrain {
+
+using UnaryFunction = double (*)(double);
+using BinaryFunction = double (*)(double, double);
+
+// nullptr when there is no such op. `affine` is not in the list: it has attributes.
+UnaryFunction reference_unary(std::string_view op);
+// Arithmetic (a, b), and the activation gradients (output or input, dy).
+BinaryFunction reference_binary(std::string_view op);
+// The activation fused behind matmul and conv2d: "" is the identity. Throws Error(internal) for an
+// unknown name.
+UnaryFunction reference_activation(std::string_view name);
+
+}  // namespace dltrain

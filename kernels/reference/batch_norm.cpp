@@ -1,0 +1,127 @@
+// batch_norm, its gradient, its inference form and the update of the running statistics. Statistics
+// are taken in two passes. Gradient: Ioffe & Szegedy 2015, section 3.
+#include <cmath>
+
+#include "ops/step_state.h"
+#include "reference/call.h"
+#include "reference/makers.h"
+
+namespace dltrain {
+namespace {
+
+struct Channels {
+  explicit Channels(const NaiveCall& c)
+      : channels(c.inputs[0].shape[-1]),
+        rows(c.inputs[0].shape.elements() / channels),
+        epsilon(c.attributes.number("epsilon", 1e-5)) {}
+
+  int64_t channels, rows;
+  double epsilon;
+};
+
+template <typename T>
+struct BatchNorm : Channels {
+  using Channels::Channels;
+
+  void run(const NaiveCall& c) const {
+    const T *x = c.input<T>(0), *gamma = c.input<T>(1), *beta = c.input<T>(2);
+    const auto count = static_cast<double>(rows);
+    for (int64_t k = 0; k < channels; ++k) {
+      double mean = 0, variance = 0;
+      for (int64_t r = 0; r < rows; ++r) mean += x[r * channels + k] / count;
+      for (int64_t r = 0; r < rows; ++r) {
+        variance += std::pow(x[r * channels + k] - mean, 2) / count;
+      }
+      const double scale = gamma[k] / std::sqrt(variance + epsilon);
+      for (int64_t r = 0; r < rows; ++r) {
+        c.put<T>(0, r * channels + k, (x[r * channels + k] - mean) * scale + beta[k]);
+      }
+      c.put<T>(1, k, mean);
+      c.put<T>(2, k, variance);
+    }
+  }
+};
+
+// With x̂ = (x − mean)/√(variance + ε): dβ = Σdy, dγ = Σdy·x̂,
+// dx = γ/√(variance + ε)·(dy − dβ/n − x̂·dγ/n).
+template <typename T>
+struct BatchNormBackward : Channels {
+  using Channels::Channels;
+
+  void run(const NaiveCall& c) const {
+    const T *x = c.input<T>(0), *dy = c.input<T>(1), *gamma = c.input<T>(2);
+    const T *mean = c.input<T>(3), *variance = c.input<T>(4);
+    const auto count = static_cast<double>(rows);
+    for (int64_t k = 0; k < channels; ++k) {
+      const double scale = 1 / std::sqrt(variance[k] + epsilon);
+      const auto normalised = [&](int64_t i) { return (x[i] - double{mean[k]}) * scale; };
+      double dgamma = 0, dbeta = 0;
+      for (int64_t i = k; i < rows * channels; i += channels) {
+        dgamma += dy[i] * normalised(i);
+        dbeta += dy[i];
+      }
+      for (int64_t i = k; i < rows * channels; i += channels) {
+        const double centred = dy[i] - dbeta / count - normalised(i) * dgamma / count;
+        c.put<T>(0, i, gamma[k] * scale * centred);
+      }
+      c.put<T>(1, k, dgamma);
+      c.put<T>(2, k, dbeta);
+    }
+  }
+};
+
+template <typename T>
+struct BatchNormInference : Channels {
+  using Channels::Channels;
+
+  void run(const NaiveCall& c) const {
+    const T *x = c.input<T>(0), *gamma = c.input<T>(1), *beta = c.input<T>(2);
+    const T *mean = c.input<T>(3), *variance = c.input<T>(4);
+    for (int64_t i = 0; i < rows * channels; ++i) {
+      const int64_t k = i % channels;
+      const double scale = gamma[k] / std::sqrt(variance[k] + epsilon);
+      c.put<T>(0, i, (x[i] - double{mean[k]}) * scale + beta[k]);
+    }
+  }
+};
+
+template <typename T>
+struct BatchNormUpdate {
+  explicit BatchNormUpdate(const NaiveCall& c)
+      : momentum(c.attributes.number("momentum", 0.1)),
+        groups(c.attributes.number("groups", 1)),
+        unbias(c.attributes.number("unbias", 1)) {}
+
+  void run(const NaiveCall& c) const {
+    if (c.input<StepState>(0)->out.finite == 0) return;
+    move(c, 0, c.input<T>(3), 1);
+    move(c, 1, c.input<T>(4), unbias);
+  }
+
+  void move(const NaiveCall& c, size_t statistic, const T* sum, double factor) const {
+    T* running = c.output<T>(statistic);
+    for (int64_t k = 0; k < c.outputs[statistic].shape.elements(); ++k) {
+      const double now = sum[k] / groups * factor;
+      running[k] = static_cast<T>(running[k] + momentum * (now - running[k]));
+    }
+  }
+
+  double momentum, groups, unbias;
+};
+
+}  // namespace
+
+KernelPointer reference_batch_norm(const KernelRequest& request) {
+  return make_naive<BatchNorm>(request);
+}
+KernelPointer reference_batch_norm_backward(const KernelRequest& request) {
+  return make_naive<BatchNormBackward>(request);
+}
+KernelPointer reference_batch_norm_inference(const KernelRequest& request) {
+  return make_naive<BatchNormInference>(request);
+}
+KernelPointer reference_batch_norm_update(const KernelRequest& request) {
+  return make_naive<BatchNormUpdate>(request);
+}
+
+}  // namespace dltrain

@@ -1,0 +1,85 @@
+// What every reference kernel works on: a copy of the request, the bound addresses, and one plain
+// function that computes the op. bind() may be called again; run() allocates nothing.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "base/error.h"
+#include "ops/kernel.h"
+
+namespace dltrain {
+
+struct NaiveCall {
+  explicit NaiveCall(const KernelRequest& request)
+      : op(request.op),
+        attributes(request.attributes),
+        inputs(request.inputs.begin(), request.inputs.end()),
+        outputs(request.outputs.begin(), request.outputs.end()),
+        accumulate(request.accumulate),
+        in(inputs.size(), nullptr),
+        out(outputs.size(), nullptr) {}
+
+  std::string op;
+  Attributes attributes;
+  std::vector<TensorSpec> inputs, outputs;
+  bool accumulate;
+  std::vector<void*> in, out;
+
+  template <typename T>
+  const T* input(size_t i) const {
+    return static_cast<const T*>(in[i]);
+  }
+  template <typename T>
+  T* output(size_t i) const {
+    return static_cast<T*>(out[i]);
+  }
+  // Writes one result, or adds it when the request was to accumulate.
+  template <typename T>
+  void put(size_t i, int64_t element, double value) const {
+    T& y = output<T>(i)[element];
+    y = static_cast<T>(accumulate ? static_cast<double>(y) + value : value);
+  }
+  bool has_input(size_t i) const { return i < inputs.size() && in[i] != nullptr; }
+};
+
+// A kernel whose preparation is `Prepared(const NaiveCall&)` (attributes read, offsets counted) and
+// whose work is `Prepared::run(const NaiveCall&)`.
+template <typename Prepared>
+class NaiveKernel final : public Kernel {
+ public:
+  explicit NaiveKernel(const KernelRequest& request) : call_(request), prepared_(call_) {}
+
+  void bind(const Bindings& bindings) override {
+    call_.in.assign(bindings.inputs.begin(), bindings.inputs.end());
+    call_.out.assign(bindings.outputs.begin(), bindings.outputs.end());
+  }
+  void run(Stream&) override { prepared_.run(call_); }
+
+ private:
+  NaiveCall call_;
+  Prepared prepared_;
+};
+
+// The dtype of the op's tensors: that of its first f32 or f64 input.
+inline DType compute_dtype(std::span<const TensorSpec> inputs) {
+  for (const TensorSpec& spec : inputs) {
+    if (is_floating(spec.dtype)) return spec.dtype;
+  }
+  return DType::u8;
+}
+
+// Chooses the template argument of `Prepared` by the request's dtype; nullptr for other dtypes.
+template <template <typename> class Prepared>
+std::unique_ptr<Kernel> make_naive(const KernelRequest& request) {
+  switch (compute_dtype(request.inputs)) {
+    case DType::f32:
+      return std::make_unique<NaiveKernel<Prepared<float>>>(request);
+    case DType::f64:
+      return std::make_unique<NaiveKernel<Prepared<double>>>(request);
+    default:
+      return nullptr;
+  }
+}
+
+}  // namespace dltrain

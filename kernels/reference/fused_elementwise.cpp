@@ -1,0 +1,46 @@
+// fused_elementwise: interprets the program one element at a time, every step in double.
+#include "ops/fused.h"
+#include "reference/arithmetic.h"
+#include "reference/call.h"
+#include "reference/makers.h"
+
+namespace dltrain {
+namespace {
+
+template <typename T>
+struct Fused {
+  explicit Fused(const NaiveCall& c)
+      : steps(parse_fused_program(c.attributes.text("program"))),
+        results(c.attributes.integers("results")),
+        values(c.inputs.size() + steps.size()) {}
+
+  void run(const NaiveCall& c) {
+    for (int64_t i = 0; i < c.outputs[0].shape.elements(); ++i) {
+      // All inputs are read before any output is written: they may share memory.
+      for (size_t k = 0; k < c.inputs.size(); ++k) values[k] = c.input<T>(k)[i];
+      for (size_t s = 0; s < steps.size(); ++s) values[c.inputs.size() + s] = step(steps[s]);
+      for (size_t r = 0; r < results.size(); ++r) {
+        c.put<T>(r, i, values[static_cast<size_t>(results[r])]);
+      }
+    }
+  }
+
+  double step(const FusedStep& s) const {
+    const double x = values[static_cast<size_t>(s.operands[0])];
+    if (s.op == "affine") return x * s.scale + s.shift;
+    if (s.operands.size() == 1) return reference_unary(s.op)(x);
+    return reference_binary(s.op)(x, values[static_cast<size_t>(s.operands[1])]);
+  }
+
+  std::vector<FusedStep> steps;
+  std::vector<int64_t> results;
+  std::vector<double> values;  // inputs, then the result of each step
+};
+
+}  // namespace
+
+KernelPointer reference_fused_elementwise(const KernelRequest& request) {
+  return make_naive<Fused>(request);
+}
+
+}  // namespace dltrain

@@ -1,0 +1,68 @@
+// reduce: sum, mean or max over a set of axes.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "reference/call.h"
+#include "reference/makers.h"
+
+namespace dltrain {
+namespace {
+
+// A choice of axes of a shape, walked as one flat index.
+struct Axes {
+  void add(int64_t extent, int64_t stride) {
+    extents.push_back(extent);
+    strides.push_back(stride);
+    count *= extent;
+  }
+  int64_t offset(int64_t i) const {
+    int64_t out = 0;
+    for (size_t axis = extents.size(); axis-- > 0; i /= extents[axis]) {
+      out += i % extents[axis] * strides[axis];
+    }
+    return out;
+  }
+
+  std::vector<int64_t> extents, strides;
+  int64_t count = 1;
+};
+
+template <typename T>
+struct Reduce {
+  explicit Reduce(const NaiveCall& c) : kind(c.attributes.text("kind")) {
+    const Shape& x = c.inputs[0].shape;
+    const auto axes = c.attributes.integers("axes");
+    for (int i = 0; i < x.rank(); ++i) {
+      const bool reduce = std::find(axes.begin(), axes.end(), i) != axes.end();
+      (reduce ? reduced : kept).add(x[i], x.elements(i + 1, x.rank()));
+    }
+  }
+
+  void run(const NaiveCall& c) const {
+    for (int64_t o = 0; o < kept.count; ++o) {
+      const T* x = c.input<T>(0) + kept.offset(o);
+      double sum = 0, greatest = -std::numeric_limits<double>::infinity();
+      for (int64_t r = 0; r < reduced.count; ++r) {
+        const double v = x[reduced.offset(r)];
+        sum += v;
+        if (v > greatest || std::isnan(v)) greatest = v;
+      }
+      const double y = kind == "max"    ? greatest
+                       : kind == "mean" ? sum / static_cast<double>(reduced.count)
+                                        : sum;
+      c.put<T>(0, o, y);
+    }
+  }
+
+  std::string kind;
+  Axes kept, reduced;
+};
+
+}  // namespace
+
+KernelPointer reference_reduce(const KernelRequest& request) {
+  return make_naive<Reduce>(request);
+}
+
+}  // namespace dltrain

@@ -1,0 +1,77 @@
+// softmax_cross_entropy and its gradient, row by row.
+#include <algorithm>
+#include <cmath>
+
+#include "reference/call.h"
+#include "reference/makers.h"
+
+namespace dltrain {
+namespace {
+
+struct Rows {
+  explicit Rows(const NaiveCall& c)
+      : rows(c.inputs[1].shape.elements()),
+        classes(c.inputs[0].shape[-1]),
+        ignored(c.attributes.integer("ignore_index", -100)),
+        smoothing(c.attributes.number("label_smoothing", 0)) {}
+
+  // The target distribution at class k.
+  double wanted(int64_t target, int64_t k) const {
+    return (k == target ? 1 - smoothing : 0) + smoothing / static_cast<double>(classes);
+  }
+
+  int64_t rows, classes, ignored;
+  double smoothing;
+};
+
+template <typename T>
+struct SoftmaxCrossEntropy : Rows {
+  using Rows::Rows;
+
+  void run(const NaiveCall& c) const {
+    double loss = 0, correct = 0;
+    for (int64_t r = 0; r < rows; ++r) {
+      const T* logits = c.input<T>(0) + r * classes;
+      const int64_t target = c.input<int32_t>(1)[r];
+      const T* greatest = std::max_element(logits, logits + classes);  // the first on ties
+      double sum = 0;
+      for (int64_t k = 0; k < classes; ++k) sum += std::exp(logits[k] - double{*greatest});
+      const double log_sum_exp = *greatest + std::log(sum);
+      c.put<T>(1, r, log_sum_exp);
+      if (target == ignored) continue;
+      for (int64_t k = 0; k < classes; ++k) loss += wanted(target, k) * (log_sum_exp - logits[k]);
+      correct += greatest - logits == target ? 1 : 0;
+    }
+    c.put<double>(0, 0, loss);
+    c.put<double>(2, 0, correct);
+  }
+};
+
+template <typename T>
+struct SoftmaxCrossEntropyBackward : Rows {
+  using Rows::Rows;
+
+  void run(const NaiveCall& c) const {
+    const double dloss = *c.input<double>(3);
+    for (int64_t r = 0; r < rows; ++r) {
+      const int64_t target = c.input<int32_t>(1)[r];
+      const double log_sum_exp = c.input<T>(2)[r];
+      for (int64_t k = 0; k < classes; ++k) {
+        const int64_t i = r * classes + k;
+        const double softmax = std::exp(c.input<T>(0)[i] - log_sum_exp);
+        c.put<T>(0, i, target == ignored ? 0 : dloss * (softmax - wanted(target, k)));
+      }
+    }
+  }
+};
+
+}  // namespace
+
+KernelPointer reference_softmax_cross_entropy(const KernelRequest& request) {
+  return make_naive<SoftmaxCrossEntropy>(request);
+}
+KernelPointer reference_softmax_cross_entropy_backward(const KernelRequest& request) {
+  return make_naive<SoftmaxCrossEntropyBackward>(request);
+}
+
+}  // namespace dltrain

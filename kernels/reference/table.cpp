@@ -1,0 +1,90 @@
+// The kernels of the reference engine: one row an op.
+#include <iterator>
+
+#include "base/error.h"
+#include "reference/engine.h"
+#include "reference/makers.h"
+#include "shared/host_memory.h"
+
+namespace dltrain {
+namespace {
+
+constexpr KernelRow row(std::string_view op, KernelMaker make, bool accumulates) {
+  return {.op = op, .variant = "naive", .make = make, .accumulates = accumulates};
+}
+
+constexpr bool kAccumulates = true;
+constexpr bool kOverwrites = false;
+
+constexpr KernelRow kTable[] = {
+    row("relu", reference_elementwise, kAccumulates),
+    row("gelu", reference_elementwise, kAccumulates),
+    row("gelu_tanh", reference_elementwise, kAccumulates),
+    row("silu", reference_elementwise, kAccumulates),
+    row("tanh", reference_elementwise, kAccumulates),
+    row("sigmoid", reference_elementwise, kAccumulates),
+    row("exp", reference_elementwise, kAccumulates),
+    row("log", reference_elementwise, kAccumulates),
+    row("sqrt", reference_elementwise, kAccumulates),
+    row("square", reference_elementwise, kAccumulates),
+    row("affine", reference_elementwise, kAccumulates),
+    row("identity", reference_elementwise, kAccumulates),
+    row("cast", reference_cast, kAccumulates),
+    row("relu_backward", reference_elementwise, kAccumulates),
+    row("gelu_backward", reference_elementwise, kAccumulates),
+    row("gelu_tanh_backward", reference_elementwise, kAccumulates),
+    row("silu_backward", reference_elementwise, kAccumulates),
+    row("tanh_backward", reference_elementwise, kAccumulates),
+    row("sigmoid_backward", reference_elementwise, kAccumulates),
+    row("add", reference_elementwise, kAccumulates),
+    row("sub", reference_elementwise, kAccumulates),
+    row("mul", reference_elementwise, kAccumulates),
+    row("div", reference_elementwise, kAccumulates),
+    row("fused_elementwise", reference_fused_elementwise, kAccumulates),
+    row("reduce", reference_reduce, kAccumulates),
+    row("broadcast", reference_broadcast, kAccumulates),
+    row("reshape", reference_reshape, kOverwrites),
+    row("matmul", reference_matmul, kAccumulates),
+    row("conv2d", reference_conv2d, kAccumulates),
+    row("conv2d_backward_input", reference_conv2d_backward_input, kAccumulates),
+    row("conv2d_backward_weight", reference_conv2d_backward_weight, kAccumulates),
+    row("max_pool2d", reference_max_pool2d, kOverwrites),
+    row("max_pool2d_backward", reference_max_pool2d_backward, kAccumulates),
+    row("batch_norm", reference_batch_norm, kOverwrites),
+    row("batch_norm_backward", reference_batch_norm_backward, kAccumulates),
+    row("batch_norm_inference", reference_batch_norm_inference, kOverwrites),
+    row("batch_norm_update", reference_batch_norm_update, kOverwrites),
+    row("dropout", reference_dropout, kAccumulates),
+    row("softmax_cross_entropy", reference_softmax_cross_entropy, kOverwrites),
+    row("softmax_cross_entropy_backward", reference_softmax_cross_entropy_backward, kAccumulates),
+    row("loss_seed", reference_loss_seed, kOverwrites),
+    row("gradient_norm", reference_gradient_norm, kOverwrites),
+    row("sgd_update", reference_sgd_update, kOverwrites),
+    row("adamw_update", reference_adamw_update, kOverwrites),
+    row("all_reduce_begin", reference_all_reduce_begin, kOverwrites),
+    row("all_reduce_end", reference_all_reduce_end, kOverwrites),
+};
+
+int device_count() {
+  return 1;
+}
+
+std::unique_ptr<Device> open_device(int index) {
+  if (index != 0) {
+    fail(ExitCode::device, "the reference engine has one device, not an index {}", index);
+  }
+  return make_host_device("reference", "");
+}
+
+}  // namespace
+
+const Engine& reference_engine() {
+  static const Engine engine{.name = "reference",
+                             .kernels = kTable,
+                             .kernel_count = std::size(kTable),
+                             .device_count = device_count,
+                             .open = open_device};
+  return engine;
+}
+
+}  // namespace dltrain
