@@ -1,0 +1,51 @@
+// Collectives between processes on CPUs, carried by Gloo over TCP.
+//
+// Every rank of a group calls make_gloo with the same size and group name and its own rank; the
+// call returns when all are connected. Operations run in order on one communication thread of the
+// group (Gloo has another one that moves bytes). A send completes when it is delivered but does not
+// hold up the operations after it, so that neighbours may send to each other at the same time.
+//
+// Determinism: comm/exchange.h. Data types: all for moving; f32, f64, bf16, f16, i32, i64 for
+// reductions. `after` and `before` are ignored: work on CPU streams is done when its call returns.
+// Messages match by the operation's kind, count, type and place in the group's sequence: a rank
+// that issues another operation is reported at the timeout, it never receives the wrong bytes.
+//
+// Memory: scratch of 1 MiB per peer at set-up, one small channel object for each (peer, address,
+// size) when first seen. Our own code allocates nothing after that except 100 bytes for a send();
+// Gloo itself allocates list nodes for each message.
+//
+// Process-wide effect: SIGPIPE is ignored from the first group on, since Gloo writes to sockets
+// that a dead peer has closed.
+//
+// End with barrier() before the group is destroyed: closing resets the connections. The destructor
+// finishes the queued operations, except while an exception is being handled: then it breaks the
+// connections at once, so that the peers do not wait for this rank.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <string>
+
+#include "comm/store.h"
+#include "device/collectives.h"
+
+namespace dltrain {
+
+struct GlooOptions {
+  int rank = 0;
+  int size = 1;
+  // Unique for each group of a run (and for each attempt after a failure): names its keys in the
+  // store.
+  std::string group = "world";
+  // The longest wait for a peer within an operation, without any progress.
+  std::chrono::milliseconds timeout{600'000};
+  // The longest wait for all ranks to come.
+  std::chrono::milliseconds connect_timeout{60'000};
+  // This host's address, on which the peers reach it; empty: the one that leads to the store.
+  std::string address = {};
+};
+
+// Throws Error(rank), naming the ranks that did not come.
+std::unique_ptr<Collectives> make_gloo(StoreClient& store, const GlooOptions& options);
+
+}  // namespace dltrain

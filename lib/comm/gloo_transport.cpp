@@ -1,0 +1,180 @@
+// The only file that includes Gloo (0.5 of 2022-05 and later).
+#include "comm/gloo_transport.h"
+
+#include <csignal>
+#include <string_view>
+#include <unordered_map>
+
+#include <gloo/rendezvous/context.h>
+#include <gloo/rendezvous/store.h>
+#include <gloo/transport/tcp/device.h>
+#include <gloo/transport/unbound_buffer.h>
+
+#include "base/error.h"
+#include "comm/signals.h"
+
+namespace dltrain {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr size_t kMaxCachedChannels = 16384;
+
+// Gloo begins its messages with "[file:line] ", which says nothing to a user.
+std::string_view plain(std::string_view message) {
+  if (message.starts_with('[')) {
+    if (const size_t end = message.find("] "); end != message.npos) return message.substr(end + 2);
+  }
+  return message;
+}
+
+void ignore_sigpipe() {
+  struct sigaction action {};
+  if (sigaction(SIGPIPE, nullptr, &action) == 0 && action.sa_handler == SIG_DFL) {
+    action.sa_handler = SIG_IGN;
+    sigaction(SIGPIPE, &action, nullptr);
+  }
+}
+
+// Gloo's view of our store.
+class GlooStore : public gloo::rendezvous::Store {
+ public:
+  GlooStore(StoreClient& client, const GlooOptions& options)
+      : client_(client),
+        prefix_("gloo/" + options.group + "/"),
+        timeout_(options.connect_timeout) {}
+
+  void set(const std::string& key, const std::vector<char>& data) override {
+    client_.set(prefix_ + key, {data.data(), data.size()});
+  }
+  std::vector<char> get(const std::string& key) override {
+    const std::string value = client_.get(prefix_ + key, timeout_);
+    return {value.begin(), value.end()};
+  }
+  void wait(const std::vector<std::string>& keys) override { wait(keys, timeout_); }
+  void wait(const std::vector<std::string>& keys, const milliseconds& timeout) override {
+    std::vector<std::string> names;
+    for (const std::string& key : keys) names.push_back(prefix_ + key);
+    client_.wait(names, timeout);
+  }
+
+ private:
+  StoreClient& client_;
+  std::string prefix_;
+  milliseconds timeout_;
+};
+
+class GlooChannel : public Channel {
+ public:
+  GlooChannel(gloo::Context& context, int peer, void* data, size_t bytes, milliseconds timeout)
+      : buffer_(context.createUnboundBuffer(data, bytes)), peer_(peer), timeout_(timeout) {}
+
+  void send(uint64_t slot, size_t offset, size_t bytes) override {
+    guarded([&] { buffer_->send(peer_, slot, offset, bytes); });
+  }
+  void receive(uint64_t slot, size_t offset, size_t bytes) override {
+    guarded([&] { buffer_->recv(peer_, slot, offset, bytes); });
+  }
+  void wait_sent() override {
+    guarded([&] { buffer_->waitSend(nullptr, timeout_); });
+  }
+  void wait_received() override {
+    guarded([&] { buffer_->waitRecv(nullptr, timeout_); });
+  }
+
+ private:
+  template <typename F>
+  void guarded(F&& call) {
+    try {
+      call();
+    } catch (const std::exception& e) {
+      const std::string_view reason = plain(e.what());
+      if (reason.find("Timed out") == reason.npos) {
+        fail(ExitCode::rank, "lost rank {} ({})", peer_, reason);
+      }
+      fail(ExitCode::rank,
+           "rank {} did not answer within {} ms: it hangs, is slower than the timeout allows, or "
+           "has "
+           "issued another operation",
+           peer_, timeout_.count());
+    }
+  }
+
+  std::unique_ptr<gloo::transport::UnboundBuffer> buffer_;
+  int peer_;
+  milliseconds timeout_;
+};
+
+class GlooTransport : public Transport {
+ public:
+  GlooTransport(StoreClient& store, const GlooOptions& options);
+  ~GlooTransport() override { close(); }
+
+  int rank() const override { return options_.rank; }
+  int size() const override { return options_.size; }
+  std::unique_ptr<Channel> open(int peer, void* data, size_t bytes) override {
+    return std::make_unique<GlooChannel>(*context_, peer, data, bytes, options_.timeout);
+  }
+  Channel& cached(int peer, void* data, size_t bytes) override {
+    std::unique_ptr<Channel>& channel = cache_[Key{data, bytes, peer}];
+    if (!channel) channel = open(peer, data, bytes);
+    return *channel;
+  }
+  void drop_unused() override {
+    if (cache_.size() > kMaxCachedChannels) cache_.clear();
+  }
+  void close() override { context_->closeConnections(); }
+
+ private:
+  struct Key {
+    void* data;
+    size_t bytes;
+    int peer;
+    bool operator==(const Key&) const = default;
+  };
+  struct Hash {
+    size_t operator()(const Key& k) const {
+      return (reinterpret_cast<size_t>(k.data) * 31 + k.bytes) * 31 + static_cast<size_t>(k.peer);
+    }
+  };
+
+  GlooOptions options_;
+  std::shared_ptr<gloo::rendezvous::Context> context_;
+  std::unordered_map<Key, std::unique_ptr<Channel>, Hash> cache_;
+};
+
+GlooTransport::GlooTransport(StoreClient& store, const GlooOptions& options) : options_(options) {
+  ignore_sigpipe();
+  const std::string presence = "gloo/" + options.group + "/here/";
+  store.set(presence + std::to_string(options.rank), "");
+  gloo::transport::tcp::attr attributes;
+  attributes.hostname = options.address.empty() ? store.local_address() : options.address;
+  try {
+    BlockSignals block;  // for Gloo's thread
+    auto device = gloo::transport::tcp::CreateDevice(attributes);
+    context_ = std::make_shared<gloo::rendezvous::Context>(options.rank, options.size);
+    context_->setTimeout(options.connect_timeout);
+    GlooStore adapter(store, options);
+    context_->connectFullMesh(adapter, device);
+  } catch (const std::exception& e) {
+    std::string missing;
+    for (int i = 0; i < options.size; ++i) {
+      if (!store.try_get(presence + std::to_string(i))) missing += fmt::format(" {}", i);
+    }
+    const std::string who =
+        fmt::format("rank {} of {} (group '{}')", options.rank, options.size, options.group);
+    if (missing.empty()) {
+      fail(ExitCode::rank, "{} cannot connect to its peers: {}", who, plain(e.what()));
+    }
+    fail(ExitCode::rank, "{} waited {} ms for its peers; these ranks never came:{}", who,
+         options.connect_timeout.count(), missing);
+  }
+}
+
+}  // namespace
+
+std::unique_ptr<Transport> connect_gloo(StoreClient& store, const GlooOptions& options) {
+  return std::make_unique<GlooTransport>(store, options);
+}
+
+}  // namespace dltrain

@@ -1,0 +1,250 @@
+#include "comm/host_collectives.h"
+
+#include "base/error.h"
+#include "comm/gloo.h"
+#include "comm/gloo_transport.h"
+#include "comm/reduce.h"
+#include "comm/signals.h"
+
+namespace dltrain {
+namespace {
+
+// The mixing step of splitmix64.
+uint64_t mix(uint64_t state, uint64_t value) {
+  uint64_t z = state + value + 0x9e3779b97f4a7c15u;
+  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+  z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+  return z ^ (z >> 31);
+}
+
+constexpr const char* kNames[] = {"all_reduce", "reduce_scatter", "all_gather", "broadcast",
+                                  "all_to_all", "send",           "receive",    "barrier"};
+
+}  // namespace
+
+HostCollectives::HostCollectives(std::unique_ptr<Transport> transport)
+    : transport_(std::move(transport)),
+      exchange_(*transport_),
+      ring_(kCapacity),
+      sent_(transport_->size()),
+      received_(transport_->size()),
+      exceptions_at_start_(std::uncaught_exceptions()) {
+  BlockSignals block;
+  thread_ = std::thread([this] { work(); });
+}
+
+HostCollectives::~HostCollectives() {
+  if (std::uncaught_exceptions() > exceptions_at_start_) transport_->close();
+  try {
+    for (Ticket t = issued_ > kCapacity ? issued_ - kCapacity + 1 : 1; t <= issued_; ++t) finish(t);
+  } catch (const Error&) {
+    // Reported by wait() already, or nobody asked.
+  }
+  {
+    std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  changed_.notify_all();
+  thread_.join();
+  transport_->close();
+  for (Operation& o : ring_) o.sending.reset();
+}
+
+// Both ends of a message compute the same slot from what they believe the operation to be, so
+// unequal operations never match. Point-to-point messages count for each pair of ranks, since other
+// ranks do not see them. The lowest bit is left to the algorithm.
+uint64_t HostCollectives::slot_of(const Operation& o) {
+  uint64_t h = mix(static_cast<uint64_t>(o.kind), o.count * dtype_size(o.dtype));
+  if (o.kind == Kind::send) {
+    h = mix(mix(mix(0, o.count * dtype_size(o.dtype)), rank()), ++sent_[o.peer]);
+  } else if (o.kind == Kind::receive) {
+    h = mix(mix(mix(0, o.count * dtype_size(o.dtype)), o.peer), ++received_[o.peer]);
+  } else {
+    h = mix(mix(h, static_cast<uint64_t>(o.dtype) * 2 + static_cast<uint64_t>(o.op)), o.peer);
+    h = mix(h, ++collectives_);
+  }
+  return h & ~uint64_t{1};
+}
+
+HostCollectives::Ticket HostCollectives::issue(Operation operation) {
+  check_internal(operation.peer >= 0 && operation.peer < size(), "{} with rank {} of {}",
+                 kNames[static_cast<int>(operation.kind)], operation.peer, size());
+  operation.slot = slot_of(operation);
+  const Ticket ticket = issued_ + 1;
+  if (ticket > kCapacity) {
+    try {
+      finish(ticket - kCapacity);  // its place in the ring is needed
+    } catch (const Error&) {
+      // The group is dead; the wait() for this ticket says so.
+    }
+  }
+  operation.ticket = ticket;
+  {
+    std::lock_guard lock(mutex_);
+    ring_[ticket % kCapacity] = std::move(operation);
+    issued_ = ticket;
+  }
+  changed_.notify_all();
+  return ticket;
+}
+
+void HostCollectives::work() {
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    changed_.wait(lock, [this] { return stopping_ || executed_ < issued_; });
+    if (executed_ == issued_) return;
+    Operation& o = ring_[(executed_ + 1) % kCapacity];
+    if (failed_ == 0) {
+      lock.unlock();
+      try {
+        run(o);
+      } catch (const std::exception& e) {
+        record_failure(o, e.what());
+      }
+      lock.lock();
+    }
+    ++executed_;
+    changed_.notify_all();
+  }
+}
+
+void HostCollectives::run(Operation& o) {
+  const size_t bytes = o.count * dtype_size(o.dtype);
+  transport_->drop_unused();
+  switch (o.kind) {
+    case Kind::all_reduce:
+      return exchange_.all_reduce(o.output, o.count, o.dtype, o.op, o.slot);
+    case Kind::reduce_scatter:
+      return exchange_.reduce_scatter(o.input, o.output, o.count, o.dtype, o.op, o.slot);
+    case Kind::all_gather:
+      return exchange_.all_gather(o.input, o.output, bytes, o.slot);
+    case Kind::broadcast:
+      return exchange_.broadcast(o.output, bytes, o.peer, o.slot);
+    case Kind::all_to_all:
+      return exchange_.all_to_all(o.input, o.output, bytes, o.slot);
+    case Kind::send:
+      return post_send(o);
+    case Kind::receive: {
+      Channel& channel = transport_->cached(o.peer, o.output, bytes);
+      channel.receive(o.slot, 0, bytes);
+      return channel.wait_received();
+    }
+    case Kind::barrier:
+      return exchange_.barrier(o.slot);
+  }
+}
+
+// A send has a channel of its own, on which wait() waits without the communication thread.
+void HostCollectives::post_send(Operation& o) {
+  const size_t bytes = o.count * dtype_size(o.dtype);
+  auto channel = transport_->open(o.peer, const_cast<void*>(o.input), bytes);
+  channel->send(o.slot, 0, bytes);
+  std::lock_guard lock(mutex_);
+  o.sending = std::move(channel);
+}
+
+void HostCollectives::finish(Ticket ticket) {
+  std::unique_lock lock(mutex_);
+  check_internal(ticket > 0 && ticket <= issued_, "wait for ticket {} of {}", ticket, issued_);
+  changed_.wait(lock, [&] { return executed_ >= ticket; });
+  if (failed_ != 0 && ticket >= failed_) std::rethrow_exception(error_);
+  Operation& o = ring_[ticket % kCapacity];
+  if (o.ticket != ticket || !o.sending) return;
+  const std::unique_ptr<Channel> channel = std::move(o.sending);
+  lock.unlock();
+  try {
+    channel->wait_sent();
+  } catch (const Error& e) {
+    record_failure(o, e.what());
+    lock.lock();
+    std::rethrow_exception(error_);
+  }
+}
+
+void HostCollectives::record_failure(const Operation& o, const std::string& reason) {
+  {
+    std::lock_guard lock(mutex_);
+    if (failed_ == 0 || o.ticket < failed_) {
+      failed_ = o.ticket;
+      error_ = std::make_exception_ptr(
+          Error(ExitCode::rank,
+                fmt::format("rank {} of {} in {}: {}", rank(), size(), describe(o), reason)));
+    }
+  }
+  // The peers learn at once that this rank is out, whatever they are waiting for.
+  transport_->close();
+}
+
+std::string HostCollectives::describe(const Operation& o) const {
+  std::string text = kNames[static_cast<int>(o.kind)];
+  if (o.kind != Kind::barrier) text += fmt::format(" of {} {}", o.count, dtype_name(o.dtype));
+  if (o.kind == Kind::send) text += fmt::format(" to rank {}", o.peer);
+  if (o.kind == Kind::receive) text += fmt::format(" from rank {}", o.peer);
+  return text + fmt::format(" (operation {})", o.ticket);
+}
+
+HostCollectives::Ticket HostCollectives::all_reduce(void* data, size_t count, DType dtype,
+                                                    ReduceOp op, Stream&) {
+  check_internal(can_reduce(dtype), "all_reduce of {}", dtype_name(dtype));
+  return issue(
+      {.kind = Kind::all_reduce, .dtype = dtype, .op = op, .output = data, .count = count});
+}
+
+HostCollectives::Ticket HostCollectives::reduce_scatter(const void* input, void* output,
+                                                        size_t count, DType dtype, ReduceOp op,
+                                                        Stream&) {
+  check_internal(can_reduce(dtype), "reduce_scatter of {}", dtype_name(dtype));
+  return issue({.kind = Kind::reduce_scatter,
+                .dtype = dtype,
+                .op = op,
+                .input = input,
+                .output = output,
+                .count = count});
+}
+
+HostCollectives::Ticket HostCollectives::all_gather(const void* input, void* output, size_t count,
+                                                    DType dtype, Stream&) {
+  return issue(
+      {.kind = Kind::all_gather, .dtype = dtype, .input = input, .output = output, .count = count});
+}
+
+HostCollectives::Ticket HostCollectives::broadcast(void* data, size_t count, DType dtype, int root,
+                                                   Stream&) {
+  return issue(
+      {.kind = Kind::broadcast, .dtype = dtype, .peer = root, .output = data, .count = count});
+}
+
+HostCollectives::Ticket HostCollectives::all_to_all(const void* input, void* output, size_t count,
+                                                    DType dtype, Stream&) {
+  return issue(
+      {.kind = Kind::all_to_all, .dtype = dtype, .input = input, .output = output, .count = count});
+}
+
+HostCollectives::Ticket HostCollectives::send(const void* data, size_t count, DType dtype, int to,
+                                              Stream&) {
+  check_internal(to != rank(), "send to itself");
+  return issue({.kind = Kind::send, .dtype = dtype, .peer = to, .input = data, .count = count});
+}
+
+HostCollectives::Ticket HostCollectives::receive(void* data, size_t count, DType dtype, int from,
+                                                 Stream&) {
+  check_internal(from != rank(), "receive from itself");
+  return issue(
+      {.kind = Kind::receive, .dtype = dtype, .peer = from, .output = data, .count = count});
+}
+
+void HostCollectives::wait(Ticket ticket, Stream&) {
+  finish(ticket);
+}
+
+void HostCollectives::barrier() {
+  finish(issue({.kind = Kind::barrier}));
+}
+
+std::unique_ptr<Collectives> make_gloo(StoreClient& store, const GlooOptions& options) {
+  check_internal(options.size > 1 && options.rank >= 0 && options.rank < options.size,
+                 "rank {} of {}", options.rank, options.size);
+  return std::make_unique<HostCollectives>(connect_gloo(store, options));
+}
+
+}  // namespace dltrain

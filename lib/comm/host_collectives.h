@@ -1,0 +1,96 @@
+// Collectives over host memory on any Transport: a fixed queue of operations and the thread that
+// runs them. Public users take comm/gloo.h.
+//
+// Operations are issued by one thread; wait() may be called by any. Issuing blocks only when
+// kCapacity operations are unfinished.
+#pragma once
+
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "comm/exchange.h"
+#include "comm/transport.h"
+#include "device/collectives.h"
+
+namespace dltrain {
+
+class HostCollectives : public Collectives {
+ public:
+  static constexpr size_t kCapacity = 1024;
+
+  explicit HostCollectives(std::unique_ptr<Transport> transport);
+  ~HostCollectives() override;
+
+  int rank() const override { return transport_->rank(); }
+  int size() const override { return transport_->size(); }
+  Ticket all_reduce(void* data, size_t count, DType dtype, ReduceOp op, Stream& after) override;
+  Ticket reduce_scatter(const void* input, void* output, size_t count, DType dtype, ReduceOp op,
+                        Stream& after) override;
+  Ticket all_gather(const void* input, void* output, size_t count, DType dtype,
+                    Stream& after) override;
+  Ticket broadcast(void* data, size_t count, DType dtype, int root, Stream& after) override;
+  Ticket all_to_all(const void* input, void* output, size_t count, DType dtype,
+                    Stream& after) override;
+  Ticket send(const void* data, size_t count, DType dtype, int to, Stream& after) override;
+  Ticket receive(void* data, size_t count, DType dtype, int from, Stream& after) override;
+  void wait(Ticket ticket, Stream& before) override;
+  void barrier() override;
+
+ private:
+  enum class Kind : uint8_t {
+    all_reduce,
+    reduce_scatter,
+    all_gather,
+    broadcast,
+    all_to_all,
+    send,
+    receive,
+    barrier
+  };
+  struct Operation {
+    Kind kind = Kind::barrier;
+    DType dtype = DType::u8;
+    ReduceOp op = ReduceOp::sum;
+    int peer = 0;  // root, destination or source
+    const void* input = nullptr;
+    void* output = nullptr;
+    size_t count = 0;
+    uint64_t slot = 0;
+    Ticket ticket = 0;
+    std::unique_ptr<Channel> sending = nullptr;  // of a send that nobody has waited for yet
+  };
+
+  Ticket issue(Operation operation);
+  uint64_t slot_of(const Operation& o);
+  void work();
+  void run(Operation& o);
+  void post_send(Operation& o);
+  void finish(Ticket ticket);
+  void record_failure(const Operation& o, const std::string& reason);
+  std::string describe(const Operation& o) const;
+
+  std::unique_ptr<Transport> transport_;
+  Exchange exchange_;
+  std::vector<Operation> ring_;            // ticket % kCapacity
+  std::vector<uint64_t> sent_, received_;  // point-to-point messages per peer
+  uint64_t collectives_ = 0;               // collective operations issued
+  int exceptions_at_start_;
+
+  std::mutex mutex_;  // of everything below, and of Operation::sending
+  std::condition_variable changed_;
+  Ticket issued_ = 0;
+  Ticket executed_ = 0;
+  Ticket failed_ = 0;  // the first operation that failed, 0: none
+  std::exception_ptr error_;
+  bool stopping_ = false;
+  std::thread thread_;
+};
+
+}  // namespace dltrain

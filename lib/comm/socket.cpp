@@ -1,0 +1,202 @@
+#include "comm/socket.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <memory>
+#include <thread>
+
+#include <arpa/inet.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/error.h"
+
+namespace dltrain {
+namespace {
+
+struct AddressInfo {
+  std::unique_ptr<addrinfo, void (*)(addrinfo*)> list{nullptr, freeaddrinfo};
+  int error = 0;
+};
+
+AddressInfo resolve(const std::string& address, int port, bool passive) {
+  addrinfo hints{};
+  hints.ai_family = AF_UNSPEC;
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = passive ? AI_PASSIVE : 0;
+  addrinfo* list = nullptr;
+  AddressInfo info;
+  info.error = getaddrinfo(address.empty() ? nullptr : address.c_str(),
+                           std::to_string(port).c_str(), &hints, &list);
+  info.list.reset(list);
+  return info;
+}
+
+int milliseconds_left(Clock::time_point deadline) {
+  const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now()).count();
+  return static_cast<int>(std::clamp<int64_t>(left, 0, 3'600'000));
+}
+
+// Waits until `fd` is ready for `events`; false when the deadline has passed.
+bool wait_ready(int fd, short events, Clock::time_point deadline) {
+  for (;;) {
+    pollfd entry{fd, events, 0};
+    const int ready = poll(&entry, 1, milliseconds_left(deadline));
+    if (ready > 0) return true;
+    if (ready == 0 && Clock::now() >= deadline) return false;
+    if (ready < 0 && errno != EINTR) return true;  // the following call reports the error
+  }
+}
+
+// One attempt: 0 when connected, otherwise errno.
+int try_connect(const addrinfo& target, Clock::time_point deadline, FileDescriptor& result) {
+  FileDescriptor fd(
+      socket(target.ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, target.ai_protocol));
+  if (!fd) return errno;
+  if (connect(fd.get(), target.ai_addr, target.ai_addrlen) != 0) {
+    if (errno != EINPROGRESS) return errno;
+    if (!wait_ready(fd.get(), POLLOUT, deadline)) return ETIMEDOUT;
+    int error = 0;
+    socklen_t length = sizeof(error);
+    if (getsockopt(fd.get(), SOL_SOCKET, SO_ERROR, &error, &length) != 0) return errno;
+    if (error != 0) return error;
+  }
+  const int on = 1;
+  setsockopt(fd.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+  result = std::move(fd);
+  return 0;
+}
+
+}  // namespace
+
+void FileDescriptor::reset() {
+  if (fd_ >= 0) close(fd_);
+  fd_ = -1;
+}
+
+FileDescriptor listen_on(const std::string& address, int port) {
+  const AddressInfo info = resolve(address, port, true);
+  if (info.error != 0) {
+    fail(ExitCode::rank, "cannot listen on '{}': {}", address, gai_strerror(info.error));
+  }
+  int error = 0;
+  for (const addrinfo* a = info.list.get(); a; a = a->ai_next) {
+    FileDescriptor fd(
+        socket(a->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, a->ai_protocol));
+    if (!fd) {
+      error = errno;
+      continue;
+    }
+    const int on = 1;
+    setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+    if (bind(fd.get(), a->ai_addr, a->ai_addrlen) == 0 && listen(fd.get(), 1024) == 0) return fd;
+    error = errno;
+  }
+  if (error == EADDRINUSE) {
+    fail(ExitCode::rank,
+         "port {} on {} is in use by another program; choose another one (MASTER_PORT)", port,
+         address);
+  }
+  fail(ExitCode::rank, "cannot listen on {}:{}: {}", address, port, std::strerror(error));
+}
+
+namespace {
+sockaddr_storage socket_name(int fd) {
+  sockaddr_storage name{};
+  socklen_t length = sizeof(name);
+  check_internal(getsockname(fd, reinterpret_cast<sockaddr*>(&name), &length) == 0,
+                 "getsockname: {}", std::strerror(errno));
+  return name;
+}
+}  // namespace
+
+int bound_port(int fd) {
+  const sockaddr_storage name = socket_name(fd);
+  return ntohs(name.ss_family == AF_INET6 ? reinterpret_cast<const sockaddr_in6&>(name).sin6_port
+                                          : reinterpret_cast<const sockaddr_in&>(name).sin_port);
+}
+
+std::string local_address(int fd) {
+  const sockaddr_storage name = socket_name(fd);
+  char text[NI_MAXHOST] = {};
+  const int error = getnameinfo(reinterpret_cast<const sockaddr*>(&name), sizeof(name), text,
+                                sizeof(text), nullptr, 0, NI_NUMERICHOST);
+  check_internal(error == 0, "getnameinfo: {}", gai_strerror(error));
+  return text;
+}
+
+FileDescriptor connect_to(const std::string& address, int port, Clock::time_point deadline) {
+  auto pause = std::chrono::milliseconds(5);
+  std::string reason;
+  for (;;) {
+    const AddressInfo info = resolve(address, port, false);
+    if (info.error != 0 && info.error != EAI_AGAIN) {
+      fail(ExitCode::rank, "cannot resolve the address '{}': {}", address,
+           gai_strerror(info.error));
+    }
+    if (info.error != 0) reason = gai_strerror(info.error);
+    for (const addrinfo* a = info.list.get(); a; a = a->ai_next) {
+      FileDescriptor fd;
+      const int error = try_connect(*a, deadline, fd);
+      if (error == 0) return fd;
+      reason = std::strerror(error);
+    }
+    if (Clock::now() + pause >= deadline) {
+      fail(ExitCode::rank, "cannot reach the store at {}:{}: {} (is rank 0 running there?)",
+           address, port, reason);
+    }
+    std::this_thread::sleep_for(pause);
+    pause = std::min(pause * 2, std::chrono::milliseconds(200));
+  }
+}
+
+Transfer send_all(int fd, const void* data, size_t bytes, Clock::time_point deadline) {
+  auto* at = static_cast<const char*>(data);
+  while (bytes > 0) {
+    const ssize_t sent = send(fd, at, bytes, MSG_NOSIGNAL);
+    if (sent > 0) {
+      at += sent;
+      bytes -= static_cast<size_t>(sent);
+    } else if (sent < 0 && errno == EAGAIN) {
+      if (!wait_ready(fd, POLLOUT, deadline)) return Transfer::timeout;
+    } else if (sent == 0 || errno != EINTR) {
+      return Transfer::closed;
+    }
+  }
+  return Transfer::done;
+}
+
+Transfer receive_all(int fd, void* data, size_t bytes, Clock::time_point deadline) {
+  auto* at = static_cast<char*>(data);
+  while (bytes > 0) {
+    const ssize_t got = recv(fd, at, bytes, 0);
+    if (got > 0) {
+      at += got;
+      bytes -= static_cast<size_t>(got);
+    } else if (got < 0 && errno == EAGAIN) {
+      if (!wait_ready(fd, POLLIN, deadline)) return Transfer::timeout;
+    } else if (got == 0 || errno != EINTR) {
+      return Transfer::closed;
+    }
+  }
+  return Transfer::done;
+}
+
+void append_u32(std::string& to, uint32_t value) {
+  for (int shift = 0; shift < 32; shift += 8) to.push_back(static_cast<char>(value >> shift));
+}
+
+bool take_u32(std::string_view& from, uint32_t& value) {
+  if (from.size() < 4) return false;
+  value = 0;
+  for (int i = 3; i >= 0; --i) value = value << 8 | static_cast<unsigned char>(from[i]);
+  from.remove_prefix(4);
+  return true;
+}
+
+}  // namespace dltrain

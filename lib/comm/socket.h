@@ -1,0 +1,60 @@
+// Small helpers over TCP sockets: an owned descriptor, listening, connecting with a deadline, and
+// frames (a 32-bit little-endian length followed by that many bytes). Used by the store only; bulk
+// traffic is Gloo's or NCCL's.
+//
+// Threads: plain functions without shared state. Nothing here raises SIGPIPE.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+
+namespace dltrain {
+
+using Clock = std::chrono::steady_clock;
+
+// A descriptor that is closed with the object. Move-only.
+class FileDescriptor {
+ public:
+  FileDescriptor() = default;
+  explicit FileDescriptor(int fd) : fd_(fd) {}
+  FileDescriptor(FileDescriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  FileDescriptor& operator=(FileDescriptor&& other) noexcept {
+    std::swap(fd_, other.fd_);
+    return *this;
+  }
+  ~FileDescriptor() { reset(); }
+
+  int get() const { return fd_; }
+  explicit operator bool() const { return fd_ >= 0; }
+  void reset();
+
+ private:
+  int fd_ = -1;
+};
+
+// Listens on `address`:`port` (numeric address or host name; port 0: any free one). The descriptor
+// is non-blocking and not inherited by child processes. Throws Error(rank), naming the port in use.
+FileDescriptor listen_on(const std::string& address, int port);
+// The port that a socket is bound to.
+int bound_port(int fd);
+// The numeric address of this end of a connection: what peers on the same network can reach.
+std::string local_address(int fd);
+
+// Connects, retrying while nobody listens yet, until the deadline. The descriptor is non-blocking.
+// Throws Error(rank) naming address, port and the last reason.
+FileDescriptor connect_to(const std::string& address, int port, Clock::time_point deadline);
+
+enum class Transfer { done, closed, timeout };
+// Sends or receives exactly `bytes` on a non-blocking socket before the deadline.
+Transfer send_all(int fd, const void* data, size_t bytes, Clock::time_point deadline);
+Transfer receive_all(int fd, void* data, size_t bytes, Clock::time_point deadline);
+
+// Little-endian numbers in frames.
+void append_u32(std::string& to, uint32_t value);
+// Takes four bytes off the front of `from`; false when there are fewer.
+bool take_u32(std::string_view& from, uint32_t& value);
+
+}  // namespace dltrain

@@ -1,0 +1,173 @@
+#include <algorithm>
+#include <charconv>
+
+#include "base/error.h"
+#include "comm/store.h"
+#include "comm/store_protocol.h"
+
+namespace dltrain {
+
+using std::chrono::milliseconds;
+
+namespace {
+// Time for the answer itself, on top of what the server is asked to wait.
+constexpr milliseconds kAnswerTime{10'000};
+}  // namespace
+
+struct StoreClient::Reply {
+  uint8_t status = 0;
+  std::string value;
+};
+
+StoreClient::StoreClient(StoreOptions options) : options_(std::move(options)) {
+  if (options_.secret.size() > kStoreMaxSecret) {
+    fail(ExitCode::usage, "the store's secret has {} bytes, at most {} are possible",
+         options_.secret.size(), kStoreMaxSecret);
+  }
+  const auto deadline = Clock::now() + options_.connect_timeout;
+  socket_ = connect_to(options_.address, options_.port, deadline);
+  greet(std::max(deadline, Clock::now() + milliseconds(1000)));
+}
+
+void StoreClient::greet(Clock::time_point deadline) {
+  std::string body(store_protocol::kMagic);
+  append_u32(body, kStoreVersion);
+  body += options_.secret;
+  std::string frame;
+  append_u32(frame, static_cast<uint32_t>(body.size()));
+  frame += body;
+  std::string answer(4 + store_protocol::kMagic.size() + 5, '\0');
+  Transfer result = send_all(socket_.get(), frame.data(), frame.size(), deadline);
+  if (result == Transfer::done) {
+    result = receive_all(socket_.get(), answer.data(), answer.size(), deadline);
+  }
+  std::string_view rest(answer);
+  uint32_t length = 0, version = 0;
+  take_u32(rest, length);
+  if (result != Transfer::done || !rest.starts_with(store_protocol::kMagic)) {
+    fail(ExitCode::rank, "what answers at {}:{} is not a dltrain store ({}); is the port right?",
+         options_.address, options_.port,
+         result == Transfer::timeout  ? "no answer in time"
+         : result == Transfer::closed ? "it closed the connection"
+                                      : "another protocol");
+  }
+  rest.remove_prefix(store_protocol::kMagic.size());
+  take_u32(rest, version);
+  if (rest[0] == store_protocol::refused_version) {
+    fail(ExitCode::rank,
+         "the store at {}:{} speaks protocol version {}, this program {}: the ranks run different "
+         "versions of dltrain",
+         options_.address, options_.port, version, kStoreVersion);
+  }
+  if (rest[0] != store_protocol::ok) {
+    fail(ExitCode::rank, "the store at {}:{} refused this rank's secret: it belongs to another run",
+         options_.address, options_.port);
+  }
+}
+
+std::string StoreClient::receive_frame(Clock::time_point deadline) {
+  std::string head(4, '\0');
+  std::string body;
+  Transfer result = receive_all(socket_.get(), head.data(), head.size(), deadline);
+  if (result == Transfer::done) {
+    std::string_view rest(head);
+    uint32_t length = 0;
+    take_u32(rest, length);
+    if (length == 0 || length > store_protocol::kMaxMessage) {
+      fail(ExitCode::rank, "the store at {}:{} sent a message of {} bytes", options_.address,
+           options_.port, length);
+    }
+    body.resize(length);
+    result = receive_all(socket_.get(), body.data(), length, deadline);
+  }
+  if (result == Transfer::done) return body;
+  fail(ExitCode::rank, "the store at {}:{} {} (did rank 0 or the launcher end?)", options_.address,
+       options_.port, result == Transfer::closed ? "closed the connection" : "does not answer");
+}
+
+StoreClient::Reply StoreClient::call(uint8_t operation, std::string_view key,
+                                     std::string_view value, milliseconds patience) {
+  const std::string name = options_.prefix + std::string(key);
+  check_internal(!key.empty() && name.size() <= kStoreMaxKey && value.size() <= kStoreMaxValue,
+                 "store key of {} bytes with a value of {} bytes", name.size(), value.size());
+  std::string frame;
+  append_u32(frame, static_cast<uint32_t>(1 + 4 + name.size() + value.size()));
+  frame.push_back(static_cast<char>(operation));
+  append_u32(frame, static_cast<uint32_t>(name.size()));
+  frame += name;
+  frame += value;
+
+  std::lock_guard lock(mutex_);
+  // After a failed exchange the stream may be in the middle of a message.
+  if (!socket_) fail(ExitCode::rank, "the connection to the store was lost earlier");
+  const auto deadline = Clock::now() + patience + kAnswerTime;
+  try {
+    if (send_all(socket_.get(), frame.data(), frame.size(), deadline) != Transfer::done) {
+      fail(ExitCode::rank,
+           "the store at {}:{} closed the connection (did rank 0 or the launcher "
+           "end?)",
+           options_.address, options_.port);
+    }
+    std::string body = receive_frame(deadline);
+    const auto status = static_cast<uint8_t>(body[0]);
+    body.erase(0, 1);
+    return {status, std::move(body)};
+  } catch (...) {
+    socket_.reset();
+    throw;
+  }
+}
+
+void StoreClient::set(std::string_view key, std::string_view value) {
+  if (call(store_protocol::set, key, value, {}).status != store_protocol::ok) {
+    fail(ExitCode::rank, "the store at {}:{} is full", options_.address, options_.port);
+  }
+}
+
+std::optional<std::string> StoreClient::find(std::string_view key, milliseconds timeout) {
+  timeout = std::clamp(timeout, milliseconds(0), milliseconds(86'400'000));
+  std::string value;
+  append_u32(value, static_cast<uint32_t>(timeout.count()));
+  Reply reply = call(store_protocol::get, key, value, timeout);
+  if (reply.status == store_protocol::timeout) return std::nullopt;
+  return std::move(reply.value);
+}
+
+std::string StoreClient::get(std::string_view key) {
+  return get(key, options_.timeout);
+}
+
+std::string StoreClient::get(std::string_view key, milliseconds timeout) {
+  if (auto value = find(key, timeout)) return std::move(*value);
+  fail(ExitCode::rank, "nobody set '{}' in the store at {}:{} within {} ms: a rank never came", key,
+       options_.address, options_.port, timeout.count());
+}
+
+std::optional<std::string> StoreClient::try_get(std::string_view key) {
+  return find(key, milliseconds(0));
+}
+
+void StoreClient::wait(const std::vector<std::string>& keys, milliseconds timeout) {
+  const auto deadline = Clock::now() + timeout;
+  for (const std::string& key : keys) {
+    get(key, std::chrono::ceil<milliseconds>(deadline - Clock::now()));
+  }
+}
+
+int64_t StoreClient::add(std::string_view key, int64_t delta) {
+  const Reply reply = call(store_protocol::add, key, std::to_string(delta), {});
+  int64_t sum = 0;
+  const char* end = reply.value.data() + reply.value.size();
+  const auto parsed = std::from_chars(reply.value.data(), end, sum);
+  if (reply.status != store_protocol::ok || parsed.ec != std::errc() || parsed.ptr != end) {
+    fail(ExitCode::rank, "the store at {}:{} holds no number under '{}'", options_.address,
+         options_.port, key);
+  }
+  return sum;
+}
+
+std::string StoreClient::local_address() const {
+  return dltrain::local_address(socket_.get());
+}
+
+}  // namespace dltrain

@@ -1,0 +1,45 @@
+// Messages between the ranks of one group: what the collective algorithms are written on. Gloo is
+// one implementation (gloo.cpp); the algorithms (exchange.h) know nothing of it.
+//
+// A Channel is a piece of memory bound to one peer. Sends and receives are posted and return at
+// once; each completed one is taken by one wait. Messages of equal slot between two ranks match in
+// the order of posting; both sides must give the same number of bytes.
+//
+// Errors: every call throws Error(rank) naming the peer when it is lost or does not answer within
+// the timeout. After that the whole transport is dead.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+namespace dltrain {
+
+class Channel {
+ public:
+  virtual ~Channel() = default;
+  virtual void send(uint64_t slot, size_t offset, size_t bytes) = 0;
+  virtual void receive(uint64_t slot, size_t offset, size_t bytes) = 0;
+  // Blocks until one more posted send (receive) is complete.
+  virtual void wait_sent() = 0;
+  virtual void wait_received() = 0;
+};
+
+class Transport {
+ public:
+  virtual ~Transport() = default;
+  virtual int rank() const = 0;
+  virtual int size() const = 0;
+  // The memory must outlive the channel's posted messages; it is not owned. `data` is only written
+  // to by receives.
+  virtual std::unique_ptr<Channel> open(int peer, void* data, size_t bytes) = 0;
+  // A channel that stays open for later calls with the same arguments, so that replayed steps open
+  // none. Valid until the next call of drop_unused().
+  virtual Channel& cached(int peer, void* data, size_t bytes) = 0;
+  // Forgets cached channels when there are many; called between operations.
+  virtual void drop_unused() = 0;
+  // Breaks all connections, so that the peers notice at once.
+  virtual void close() = 0;
+};
+
+}  // namespace dltrain

@@ -1,0 +1,103 @@
+#include "ranks.h"
+
+#include <chrono>
+#include <csignal>
+#include <stdexcept>
+#include <thread>
+
+#include <fcntl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "catch.h"
+
+namespace dltrain::test {
+namespace {
+
+struct Child {
+  pid_t pid = 0;
+  int messages = -1;
+};
+
+[[noreturn]] void run_child(int out, RankContext context,
+                            const std::function<void(RankContext&)>& body) {
+  int code = 0;
+  std::string message;
+  try {
+    body(context);
+  } catch (const Error& e) {
+    code = static_cast<int>(e.code());
+    message = e.what();
+  } catch (const std::exception& e) {
+    code = 99;
+    message = e.what();
+  }
+  if (write(out, message.data(), message.size()) < 0) code = 98;
+  _exit(code);
+}
+
+RankResult collect(const Child& child, std::chrono::steady_clock::time_point deadline) {
+  RankResult result;
+  int status = 0;
+  while (waitpid(child.pid, &status, WNOHANG) == 0) {
+    if (std::chrono::steady_clock::now() > deadline) kill(child.pid, SIGKILL);
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  }
+  result.signalled = WIFSIGNALED(status);
+  result.code = result.signalled ? WTERMSIG(status) : WEXITSTATUS(status);
+  char block[4096];
+  for (ssize_t n; (n = read(child.messages, block, sizeof(block))) > 0;) {
+    result.message.append(block, static_cast<size_t>(n));
+  }
+  close(child.messages);
+  return result;
+}
+
+}  // namespace
+
+StoreClient RankContext::client() const {
+  return StoreClient({.port = port, .prefix = "run/"});
+}
+
+std::unique_ptr<Collectives> RankContext::collectives(std::chrono::milliseconds timeout) const {
+  StoreClient store({.port = port, .prefix = "run/"});
+  return make_gloo(store, {.rank = rank, .size = size, .timeout = timeout});
+}
+
+std::vector<RankResult> run_ranks(int size, const std::function<void(RankContext&)>& body) {
+  StoreServer server("127.0.0.1", 0);
+  std::vector<Child> children(size);
+  for (int rank = 0; rank < size; ++rank) {
+    int ends[2];
+    REQUIRE(pipe2(ends, O_CLOEXEC) == 0);
+    children[rank].pid = fork();
+    if (children[rank].pid == 0) {
+      run_child(ends[1], RankContext{rank, size, server.port(), {}}, body);
+    }
+    close(ends[1]);
+    children[rank].messages = ends[0];
+  }
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+  std::vector<RankResult> results;
+  for (const Child& child : children) results.push_back(collect(child, deadline));
+  return results;
+}
+
+void expect(bool condition, const std::string& text) {
+  if (!condition) throw std::runtime_error(text);
+}
+
+bool all_well(const std::vector<RankResult>& results) {
+  bool well = true;
+  for (size_t i = 0; i < results.size(); ++i) {
+    const RankResult& r = results[i];
+    if (!r.signalled && r.code == 0) continue;
+    well = false;
+    UNSCOPED_INFO("rank " << i << (r.signalled ? " signal " : " exit ") << r.code << ": "
+                          << r.message);
+  }
+  return well;
+}
+
+}  // namespace dltrain::test

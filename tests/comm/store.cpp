@@ -1,0 +1,159 @@
+#include "comm/store.h"
+
+#include <thread>
+
+#include <sys/socket.h>
+
+#include "base/error.h"
+#include "base/philox.h"
+#include "catch.h"
+#include "comm/socket.h"
+
+using namespace dltrain;
+using std::chrono::milliseconds;
+
+namespace {
+
+std::string message_of(const std::function<void()>& f, ExitCode code) {
+  try {
+    f();
+  } catch (const Error& e) {
+    CHECK(e.code() == code);
+    return e.what();
+  }
+  return "no error";
+}
+
+Clock::time_point soon() {
+  return Clock::now() + std::chrono::seconds(5);
+}
+
+// True when the server closes the connection after `bytes` without sending any.
+bool dropped(int port, const std::string& bytes) {
+  const FileDescriptor fd = connect_to("127.0.0.1", port, soon());
+  send_all(fd.get(), bytes.data(), bytes.size(), soon());
+  char answer;
+  return receive_all(fd.get(), &answer, 1, soon()) == Transfer::closed;
+}
+
+std::string frame(const std::string& body) {
+  std::string bytes;
+  append_u32(bytes, static_cast<uint32_t>(body.size()));
+  return bytes + body;
+}
+
+}  // namespace
+
+TEST_CASE("the store keeps values and counts") {
+  StoreServer server("127.0.0.1", 0);
+  StoreClient a({.port = server.port()}), b({.port = server.port()});
+  CHECK_FALSE(a.try_get("k"));
+  a.set("k", std::string_view("\0 bytes\xff", 8));
+  CHECK(b.get("k") == std::string_view("\0 bytes\xff", 8));
+  a.set("k", "");
+  CHECK(b.get("k").empty());
+  CHECK(a.add("n", 5) == 5);
+  CHECK(b.add("n", -7) == -2);
+  CHECK(a.get("n") == "-2");
+  a.set("big", std::string(kStoreMaxValue, 'x'));
+  CHECK(b.get("big").size() == kStoreMaxValue);
+  CHECK(a.local_address() == "127.0.0.1");
+  CHECK(message_of([&] { a.add("k", 1); }, ExitCode::rank).find("no number") != std::string::npos);
+  CHECK_THROWS_AS(a.set("too big", std::string(kStoreMaxValue + 1, 'x')), Error);
+}
+
+TEST_CASE("a get waits for its key, up to its time") {
+  StoreServer server("127.0.0.1", 0);
+  StoreClient a({.port = server.port()}), b({.port = server.port()});
+  std::thread setter([&] {
+    std::this_thread::sleep_for(milliseconds(50));
+    b.set("late", "here");
+  });
+  CHECK(a.get("late", milliseconds(5000)) == "here");
+  setter.join();
+  const auto begin = Clock::now();
+  const std::string message =
+      message_of([&] { a.get("never", milliseconds(100)); }, ExitCode::rank);
+  CHECK(message.find("'never'") != std::string::npos);
+  CHECK(Clock::now() - begin >= milliseconds(100));
+  CHECK(Clock::now() - begin < milliseconds(2000));
+  CHECK(a.get("late") == "here");  // the connection is still good
+}
+
+TEST_CASE("runs with different prefixes do not see each other") {
+  StoreServer server("127.0.0.1", 0);
+  StoreClient a({.port = server.port(), .prefix = "a/"}),
+      b({.port = server.port(), .prefix = "b/"});
+  a.set("k", "1");
+  CHECK_FALSE(b.try_get("k"));
+}
+
+TEST_CASE("a wrong secret is refused by name") {
+  StoreServer server("127.0.0.1", 0, "sesame");
+  CHECK_NOTHROW(StoreClient({.port = server.port(), .secret = "sesame"}));
+  for (const std::string wrong : {"", "sesam", "sesame2", "sesamE"}) {
+    const std::string message =
+        message_of([&] { StoreClient({.port = server.port(), .secret = wrong}); }, ExitCode::rank);
+    CHECK(message.find("secret") != std::string::npos);
+  }
+}
+
+TEST_CASE("garbage on the port is dropped and does no harm") {
+  StoreServer server("127.0.0.1", 0, "s");
+  CHECK(dropped(server.port(), "GET / HTTP/1.1\r\n\r\n"));
+  CHECK(dropped(server.port(), std::string(4, '\xff')));
+  CHECK(dropped(server.port(), frame("dltstoro\1\0\0\0s")));
+  CHECK(dropped(server.port(), frame("")));
+  const std::string greeting = frame(std::string("dltstore\1\0\0\0s", 13));
+  for (uint32_t i = 0; i < 300; ++i) {
+    // Half of them come as far as to be greeted, then send random or truncated requests.
+    const Philox4 words = philox4x32(7, i, 0);
+    std::string bytes = i % 2 ? greeting : "";
+    for (uint32_t k = 0; k < words.v[0] % 64; ++k) {
+      bytes.push_back(static_cast<char>(words.v[1 + k % 3] >> (k % 4 * 8)));
+    }
+    if (i % 4 == 1) bytes += frame(std::string("\2\xff\0\0\0key", 8));
+    const FileDescriptor fd = connect_to("127.0.0.1", server.port(), soon());
+    send_all(fd.get(), bytes.data(), bytes.size(), soon());
+  }
+  StoreClient client({.port = server.port(), .secret = "s"});
+  client.set("k", "v");
+  CHECK(client.get("k") == "v");
+}
+
+TEST_CASE("a client says what is wrong at the other end") {
+  SECTION("nobody listens") {
+    int port = 0;
+    { port = bound_port(listen_on("127.0.0.1", 0).get()); }
+    const std::string message = message_of(
+        [&] { StoreClient({.port = port, .connect_timeout = milliseconds(100)}); }, ExitCode::rank);
+    CHECK(message.find(std::to_string(port)) != std::string::npos);
+    CHECK(message.find("refused") != std::string::npos);
+  }
+  SECTION("something else listens") {
+    const FileDescriptor listener = listen_on("127.0.0.1", 0);
+    std::thread other([&] {
+      FileDescriptor fd;
+      while (!fd) fd = FileDescriptor(accept(listener.get(), nullptr, nullptr));
+      send_all(fd.get(), "HTTP/1.1 400 Bad Request\r\n\r\n", 28, soon());
+    });
+    const std::string message =
+        message_of([&] { StoreClient({.port = bound_port(listener.get())}); }, ExitCode::rank);
+    other.join();
+    CHECK(message.find("not a dltrain store") != std::string::npos);
+  }
+  SECTION("the port is taken") {
+    const FileDescriptor listener = listen_on("127.0.0.1", 0);
+    const std::string message =
+        message_of([&] { StoreServer("127.0.0.1", bound_port(listener.get())); }, ExitCode::rank);
+    CHECK(message.find("in use") != std::string::npos);
+  }
+  SECTION("the server ends") {
+    auto server = std::make_unique<StoreServer>("127.0.0.1", 0);
+    StoreClient client({.port = server->port()});
+    server.reset();
+    CHECK(message_of([&] { client.get("k"); }, ExitCode::rank).find("closed") != std::string::npos);
+    CHECK(message_of([&] { client.get("k"); }, ExitCode::rank).find("earlier") !=
+          std::string::npos);
+  }
+}
