@@ -1,0 +1,74 @@
+# Finds what the CUDA engine is built with: nvcc, the runtime, cuBLASLt and cuDNN 9. Sets DLTRAIN_CUDA_FOUND
+# and the targets dltrain_cudnn and CUDA::*.
+#
+# DLTRAIN_CUDA=OFF: not looked for. AUTO: the engine is left out, with a line that says what is missing.
+# ON: what is missing is an error. NCCL is not linked: the engine opens it when ranks need it.
+set(DLTRAIN_CUDA_FOUND FALSE)
+if(DLTRAIN_CUDA STREQUAL "OFF")
+  return()
+endif()
+
+function(dltrain_no_cuda reason)
+  if(DLTRAIN_CUDA STREQUAL "ON")
+    message(FATAL_ERROR "DLTRAIN_CUDA=ON, but ${reason}")
+  endif()
+  message(STATUS "Without the CUDA engine: ${reason}")
+endfunction()
+
+# Machine code for Ampere and Hopper data-centre GPUs, and PTX that newer ones compile at start.
+# -DCMAKE_CUDA_ARCHITECTURES=90 builds faster while working on a kernel.
+if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
+  set(CMAKE_CUDA_ARCHITECTURES 80-real 90 CACHE STRING "GPU architectures of the CUDA engine")
+endif()
+# The default is the static runtime, which would be a second one beside cuDNN's and cuBLASLt's.
+set(CMAKE_CUDA_RUNTIME_LIBRARY Shared)
+
+include(CheckLanguage)
+check_language(CUDA)
+if(NOT CMAKE_CUDA_COMPILER)
+  dltrain_no_cuda("no nvcc was found (CUDA toolkit; set CUDACXX or CMAKE_CUDA_COMPILER)")
+  return()
+endif()
+enable_language(CUDA)
+# CMake 3.25 does not know that nvcc has C++20, and drops CUDA_STANDARD 20 or refuses it.
+if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION)
+  set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION -std=c++20)
+  set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION -std=c++20)
+endif()
+find_package(CUDAToolkit QUIET)
+if(NOT CUDAToolkit_FOUND OR NOT TARGET CUDA::cublasLt)
+  dltrain_no_cuda("the toolkit of ${CMAKE_CUDA_COMPILER} has no cuBLASLt (package libcublas-dev)")
+  return()
+endif()
+find_path(CUDNN_INCLUDE_DIR cudnn_graph.h HINTS ${CUDAToolkit_INCLUDE_DIRS})
+find_library(CUDNN_LIBRARY cudnn HINTS ${CUDAToolkit_LIBRARY_DIR})
+mark_as_advanced(CUDNN_INCLUDE_DIR CUDNN_LIBRARY)
+if(NOT CUDNN_INCLUDE_DIR OR NOT CUDNN_LIBRARY)
+  dltrain_no_cuda("cuDNN 9 was not found (package libcudnn9-dev-cuda-${CUDAToolkit_VERSION_MAJOR}; \
+set CUDNN_INCLUDE_DIR and CUDNN_LIBRARY)")
+  return()
+endif()
+add_library(dltrain_cudnn INTERFACE)
+target_include_directories(dltrain_cudnn SYSTEM INTERFACE ${CUDNN_INCLUDE_DIR})
+target_link_libraries(dltrain_cudnn INTERFACE ${CUDNN_LIBRARY})
+set(DLTRAIN_CUDA_FOUND TRUE)
+
+# dltrain_cuda_engine(SOURCES…): libdltrain_cuda.so, the plug-in behind lib/device/engine.h. Only its
+# entry is exported; the libraries of lib/ that it needs are linked into it.
+function(dltrain_cuda_engine)
+  add_library(dltrain_engine_cuda MODULE ${ARGN})
+  set_target_properties(dltrain_engine_cuda PROPERTIES
+    OUTPUT_NAME dltrain_cuda
+    CUDA_STANDARD 20
+    INSTALL_RPATH "$ORIGIN;$ORIGIN/../lib;/usr/local/cuda/lib64"
+    LINK_DEPENDS ${CMAKE_SOURCE_DIR}/cmake/cuda_exports.map)
+  target_include_directories(dltrain_engine_cuda PRIVATE ${CMAKE_SOURCE_DIR}/kernels)
+  target_compile_options(dltrain_engine_cuda PRIVATE
+    $<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-Wall> $<$<COMPILE_LANGUAGE:CUDA>:-Werror=all-warnings>)
+  target_link_libraries(dltrain_engine_cuda PRIVATE
+    dltrain_shared dltrain_ops dltrain_device dltrain_tensor dltrain_base
+    CUDA::cudart CUDA::cublasLt dltrain_cudnn)
+  target_link_options(dltrain_engine_cuda PRIVATE
+    LINKER:--version-script=${CMAKE_SOURCE_DIR}/cmake/cuda_exports.map LINKER:--no-undefined)
+  install(TARGETS dltrain_engine_cuda LIBRARY DESTINATION lib)
+endfunction()

@@ -1,0 +1,199 @@
+#include "cuda/device.h"
+
+#include <cstring>
+
+#include <cudnn_graph.h>
+#include <fmt/format.h>
+
+#include "base/error.h"
+
+namespace dltrain {
+namespace {
+
+// 13000 -> "13.0"
+std::string cuda_version(int version) {
+  return fmt::format("{}.{}", version / 1000, version % 1000 / 10);
+}
+
+std::string library_versions() {
+  int runtime = 0, driver = 0;
+  check_cuda(cudaRuntimeGetVersion(&runtime), "reading the runtime's version");
+  check_cuda(cudaDriverGetVersion(&driver), "reading the driver's version");
+  const size_t blas = cublasLtGetVersion(), dnn = cudnnGetVersion();
+  return fmt::format("CUDA {} (driver for {}), cuBLASLt {}.{}.{}, cuDNN {}.{}.{}",
+                     cuda_version(runtime), cuda_version(driver), blas / 10000, blas % 10000 / 100,
+                     blas % 100, dnn / 10000, dnn % 10000 / 100, dnn % 100);
+}
+
+DeviceProperties read_properties(int index) {
+  cudaDeviceProp device{};
+  check_cuda(cudaGetDeviceProperties(&device, index), fmt::format("reading cuda:{}", index));
+  size_t free = 0, total = 0;
+  check_cuda(cudaMemGetInfo(&free, &total), "reading the free memory");
+  return {.backend = "cuda",
+          .index = index,
+          .name = device.name,
+          .architecture = fmt::format("sm_{}{}", device.major, device.minor),
+          .libraries = library_versions(),
+          .total_memory = total,
+          .free_memory = free,
+          .processors = device.multiProcessorCount};
+}
+
+class CudaStreamObject final : public Stream {
+ public:
+  CudaStreamObject() {
+    check_cuda(cudaStreamCreateWithFlags(stream_.out(), cudaStreamNonBlocking), "making a stream");
+  }
+  void synchronize() override { check_cuda(cudaStreamSynchronize(stream_), "waiting for the GPU"); }
+  void* native() override { return stream_.get(); }
+
+ private:
+  StreamHandle stream_;
+};
+
+class CudaEventObject final : public Event {
+ public:
+  CudaEventObject() {
+    check_cuda(cudaEventCreateWithFlags(event_.out(), cudaEventDisableTiming), "making an event");
+  }
+  void record(Stream& stream) override {
+    check_cuda(cudaEventRecord(event_, native_stream(stream)), "recording an event");
+  }
+  void make_wait(Stream& stream) override {
+    check_cuda(cudaStreamWaitEvent(native_stream(stream), event_, 0), "waiting for an event");
+  }
+  void synchronize() override { check_cuda(cudaEventSynchronize(event_), "waiting for the GPU"); }
+
+ private:
+  EventHandle event_;
+};
+
+class CudaCapturedGraph final : public CapturedGraph {
+ public:
+  explicit CudaCapturedGraph(cudaGraph_t graph) {
+    check_cuda(cudaGraphInstantiate(exec_.out(), graph, 0), "building a CUDA graph");
+  }
+  void launch(Stream& stream) override {
+    check_cuda(cudaGraphLaunch(exec_, native_stream(stream)), "launching a CUDA graph");
+  }
+
+ private:
+  GraphExecHandle exec_;
+};
+
+}  // namespace
+
+int cuda_device_count() {
+  int count = 0;
+  return cudaGetDeviceCount(&count) == cudaSuccess ? count : 0;
+}
+
+std::string cuda_problem() {
+  int count = 0;
+  const cudaError_t code = cudaGetDeviceCount(&count);
+  if (code == cudaErrorInsufficientDriver) {
+    int driver = 0, runtime = 0;
+    cudaDriverGetVersion(&driver);
+    cudaRuntimeGetVersion(&runtime);
+    return fmt::format("the NVIDIA driver is for CUDA {}, this engine needs CUDA {}",
+                       cuda_version(driver), cuda_version(runtime));
+  }
+  if (code != cudaSuccess) return fmt::format("CUDA finds no GPU: {}", cudaGetErrorString(code));
+  return "CUDA finds no GPU";
+}
+
+CudaDevice::CudaDevice(int index) : index_(index) {
+  const int count = cuda_device_count();
+  if (count == 0) fail(ExitCode::device, "cuda:{}: {}", index, cuda_problem());
+  if (index < 0 || index >= count) {
+    fail(ExitCode::device, "cuda:{} does not exist: this machine has {} GPU{}, cuda:0{}", index,
+         count, count == 1 ? "" : "s", count == 1 ? "" : fmt::format(" to cuda:{}", count - 1));
+  }
+  check_cuda(cudaInitDevice(index, 0, 0), fmt::format("starting cuda:{}", index));
+  make_current();
+  properties_ = read_properties(index);
+  check_cublas(cublasLtCreate(blas_.out()), "starting cuBLASLt");
+}
+
+void CudaDevice::make_current() const {
+  thread_local int current = -1;
+  if (current == index_) return;
+  check_cuda(cudaSetDevice(index_), "choosing the GPU");
+  current = index_;
+}
+
+void* CudaDevice::allocate(size_t bytes, Memory kind) {
+  make_current();
+  void* out = nullptr;
+  if (kind == Memory::pinned_host) {
+    const cudaError_t code = cudaHostAlloc(&out, bytes, cudaHostAllocPortable);
+    if (code == cudaErrorMemoryAllocation) {
+      (void)cudaGetLastError();
+      fail(ExitCode::memory, "out of pinned host memory: {} MiB needed", bytes >> 20);
+    }
+    check_cuda(code, "allocating pinned host memory");
+    std::memset(out, 0, bytes);
+    return out;
+  }
+  const cudaError_t code = cudaMalloc(&out, bytes);
+  if (code == cudaErrorMemoryAllocation) {
+    (void)cudaGetLastError();  // the error is not sticky: the device stays usable
+    size_t free = 0, total = 0;
+    check_cuda(cudaMemGetInfo(&free, &total), "reading the free memory");
+    fail(ExitCode::memory, "out of memory on cuda:{} ({}): {} MiB needed, {} of {} MiB free",
+         index_, properties_.name, bytes >> 20, free >> 20, total >> 20);
+  }
+  check_cuda(code, "allocating device memory");
+  // Our streams do not wait for the default stream, so the zeroing must be over before we return.
+  check_cuda(cudaMemset(out, 0, bytes), "zeroing device memory");
+  check_cuda(cudaStreamSynchronize(nullptr), "zeroing device memory");
+  return out;
+}
+
+// Errors are ignored: this runs in destructors, after failures that were reported already.
+void CudaDevice::free(void* pointer, Memory kind) {
+  (void)(kind == Memory::pinned_host ? cudaFreeHost(pointer) : cudaFree(pointer));
+}
+
+std::unique_ptr<Stream> CudaDevice::make_stream() {
+  make_current();
+  return std::make_unique<CudaStreamObject>();
+}
+
+std::unique_ptr<Event> CudaDevice::make_event() {
+  make_current();
+  return std::make_unique<CudaEventObject>();
+}
+
+void CudaDevice::copy(void* destination, const void* source, size_t bytes, Stream& stream) {
+  if (bytes == 0) return;
+  make_current();
+  check_cuda(cudaMemcpyAsync(destination, source, bytes, cudaMemcpyDefault, native_stream(stream)),
+             "copying");
+}
+
+void CudaDevice::zero(void* destination, size_t bytes, Stream& stream) {
+  if (bytes == 0) return;
+  make_current();
+  check_cuda(cudaMemsetAsync(destination, 0, bytes, native_stream(stream)), "zeroing");
+}
+
+std::unique_ptr<CapturedGraph> CudaDevice::capture(Stream& stream,
+                                                   const std::function<void()>& body) {
+  make_current();
+  // Thread-local: the loader's thread may go on allocating and copying meanwhile.
+  check_cuda(cudaStreamBeginCapture(native_stream(stream), cudaStreamCaptureModeThreadLocal),
+             "beginning a capture");
+  GraphHandle graph;
+  try {
+    body();
+  } catch (...) {
+    (void)cudaStreamEndCapture(native_stream(stream), graph.out());
+    throw;
+  }
+  check_cuda(cudaStreamEndCapture(native_stream(stream), graph.out()), "ending a capture");
+  return std::make_unique<CudaCapturedGraph>(graph.get());
+}
+
+}  // namespace dltrain

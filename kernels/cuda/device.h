@@ -1,0 +1,48 @@
+// The CUDA device: memory, streams, events, copies and graph capture.
+#pragma once
+
+#include <cublasLt.h>
+
+#include "cuda/check.h"
+#include "device/device.h"
+
+namespace dltrain {
+
+// Number of usable GPUs; 0 when there is none or the driver is too old (cuda_problem says why).
+int cuda_device_count();
+std::string cuda_problem();
+
+using BlasHandle = Handle<cublasLtHandle_t, cublasLtDestroy>;
+
+class CudaDevice final : public Device {
+ public:
+  // Makes the context of cuda:index. Throws Error(device) when it cannot be used.
+  explicit CudaDevice(int index);
+
+  const DeviceProperties& properties() const override { return properties_; }
+  void* allocate(size_t bytes, Memory kind) override;
+  void free(void* pointer, Memory kind) override;
+  std::unique_ptr<Stream> make_stream() override;
+  std::unique_ptr<Event> make_event() override;
+  void copy(void* destination, const void* source, size_t bytes, Stream& stream) override;
+  void zero(void* destination, size_t bytes, Stream& stream) override;
+  std::unique_ptr<CapturedGraph> capture(Stream& stream,
+                                         const std::function<void()>& body) override;
+
+  cublasLtHandle_t blas() const { return blas_; }
+
+  // CUDA's current device belongs to a thread: called before every call that depends on it.
+  void make_current() const;
+
+ private:
+  int index_;
+  DeviceProperties properties_;
+  BlasHandle blas_;
+};
+
+// The native stream, for vendor calls.
+inline cudaStream_t native_stream(Stream& stream) {
+  return static_cast<cudaStream_t>(stream.native());
+}
+
+}  // namespace dltrain

@@ -1,0 +1,107 @@
+// What every .cu file of this folder includes: the launch macro, vector loads and reductions of a
+// warp and a block. Included by .cu files only.
+//
+// Under nvcc DLTRAIN_LAUNCH is <<<>>>; the emulation (tests/cuda_emulation, put in front of the
+// compilation by the build) brings its own, and its own __global__, __shared__, threadIdx and so
+// on.
+#pragma once
+
+#include <cstdint>
+#include <type_traits>
+
+#include "cuda/launch.h"
+
+#if !defined(DLTRAIN_CUDA_EMULATION)
+#include <cuda_runtime.h>
+// A kernel with commas in its template arguments is put in parentheses.
+#define DLTRAIN_LAUNCH(kernel, grid, block, stream, ...)                              \
+  do {                                                                                \
+    (kernel)<<<(grid), (block), 0, static_cast<cudaStream_t>(stream)>>>(__VA_ARGS__); \
+    ::dltrain::check_launch(static_cast<int>(cudaGetLastError()), #kernel);           \
+  } while (false)
+#endif
+
+namespace dltrain {
+
+inline constexpr int kWarp = 32;
+
+// The type that T is computed in: double for double, float for everything narrower.
+template <typename T>
+using MathOf = std::conditional_t<std::is_same_v<T, double>, double, float>;
+
+// 16 bytes: the widest access of one thread.
+template <typename T>
+struct alignas(16) Pack {
+  static constexpr int size = 16 / static_cast<int>(sizeof(T));
+  T v[size];
+};
+
+inline bool is_pack_aligned(const void* pointer) {
+  return reinterpret_cast<uintptr_t>(pointer) % 16 == 0;
+}
+
+// Blocks for a loop over `count` items with a grid stride: enough to fill the largest GPUs (132
+// processors of 2048 threads), few enough that each thread has some work.
+inline unsigned stride_grid(int64_t count, int block) {
+  constexpr int64_t kMost = 132 * 16;
+  const int64_t blocks = divide_up(count, block);
+  return static_cast<unsigned>(blocks < kMost ? blocks : kMost);
+}
+
+__device__ inline int64_t thread_index() {
+  return static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+}
+__device__ inline int64_t thread_count() {
+  return static_cast<int64_t>(gridDim.x) * blockDim.x;
+}
+
+// The sum over the warp, in every lane. The order of the additions is fixed.
+template <typename T>
+__device__ T warp_sum(T value) {
+  for (int offset = kWarp / 2; offset > 0; offset /= 2) {
+    value += __shfl_xor_sync(0xffffffffu, value, offset);
+  }
+  return value;
+}
+
+template <typename T>
+__device__ T warp_max(T value) {
+  for (int offset = kWarp / 2; offset > 0; offset /= 2) {
+    const T other = __shfl_xor_sync(0xffffffffu, value, offset);
+    // NaN wins, wherever it stands.
+    value = (other > value || other != other) ? other : value;
+  }
+  return value;
+}
+
+// The sum over the block (a multiple of 32 threads, all of which must call), in every thread. May
+// be called again at once: it ends with a barrier.
+template <typename T>
+__device__ T block_sum(T value) {
+  __shared__ T partial[kWarp];
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  const int warp = static_cast<int>(threadIdx.x) / kWarp;
+  const int warps = static_cast<int>(blockDim.x) / kWarp;
+  value = warp_sum(value);
+  if (lane == 0) partial[warp] = value;
+  __syncthreads();
+  value = warp_sum(lane < warps ? partial[lane] : T(0));
+  __syncthreads();
+  return value;
+}
+
+template <typename T>
+__device__ T block_max(T value) {
+  __shared__ T partial[kWarp];
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  const int warp = static_cast<int>(threadIdx.x) / kWarp;
+  const int warps = static_cast<int>(blockDim.x) / kWarp;
+  value = warp_max(value);
+  if (lane == 0) partial[warp] = value;
+  __syncthreads();
+  value = warp_max(partial[lane < warps ? lane : 0]);
+  __syncthreads();
+  return value;
+}
+
+}  // namespace dltrain

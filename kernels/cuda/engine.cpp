@@ -1,0 +1,39 @@
+// The plug-in's entry: libdltrain_cuda.so exports this function and nothing else.
+#include "device/engine.h"
+
+#include <vector>
+
+#include "cuda/device.h"
+#include "cuda/makers.h"
+
+namespace dltrain {
+namespace {
+
+std::unique_ptr<Device> open_device(int index) {
+  return std::make_unique<CudaDevice>(index);
+}
+
+// Vendor rows first; our own serve what the vendor refuses.
+const std::vector<KernelRow>& kernel_table() {
+  static const std::vector<KernelRow> table = [] {
+    std::vector<KernelRow> rows(cuda_vendor_rows().begin(), cuda_vendor_rows().end());
+    rows.insert(rows.end(), cuda_own_rows().begin(), cuda_own_rows().end());
+    return rows;
+  }();
+  return table;
+}
+
+}  // namespace
+}  // namespace dltrain
+
+extern "C" const dltrain::Engine* dltrain_engine(uint32_t abi) {
+  using namespace dltrain;
+  if (abi != kEngineAbi) return nullptr;
+  static const Engine engine{.name = "cuda",
+                             .kernels = kernel_table().data(),
+                             .kernel_count = kernel_table().size(),
+                             .device_count = cuda_device_count,
+                             .problem = cuda_problem,
+                             .open = open_device};
+  return &engine;
+}

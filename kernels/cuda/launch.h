@@ -1,0 +1,23 @@
+// What the .cu files and the Kernel classes share. The .cu files hold kernels and plain functions
+// that queue them; they include no header that needs fmt (nvcc cannot compile it as C++20), so all
+// checking of specs is done by the Kernel classes in the .cpp files beside them.
+//
+// Every launch function queues on `stream`, allocates nothing and waits for nothing. The same .cu
+// files are compiled for the CPU emulation of tests/cuda_emulation.
+#pragma once
+
+#include <cstdint>
+
+namespace dltrain {
+
+using CudaStream = void*;  // cudaStream_t, as Stream::native() returns it
+
+// Throws Error(device) naming the kernel when `code` (a cudaError_t) is not success.
+void check_launch(int code, const char* kernel);
+
+// Rows, columns, … of grids: ⌈a / b⌉ for a ≥ 0.
+constexpr int64_t divide_up(int64_t a, int64_t b) {
+  return (a + b - 1) / b;
+}
+
+}  // namespace dltrain

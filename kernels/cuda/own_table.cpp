@@ -1,0 +1,48 @@
+// The engine's own kernels. None has run on a GPU yet, so every row is unproven: they are compiled
+// for sm_80 and sm_90 and checked on the CPU under tests/cuda_emulation.
+#include "cuda/makers.h"
+#include "shared/common_kernels.h"
+
+namespace dltrain {
+namespace {
+
+constexpr bool kAccumulates = true, kOverwrites = false, kUnproven = false;
+
+constinit const KernelRow kRows[] = {
+    {"relu", "own", make_cuda_elementwise, kAccumulates, kUnproven},
+    {"gelu", "own", make_cuda_elementwise, kAccumulates, kUnproven},
+    {"gelu_tanh", "own", make_cuda_elementwise, kAccumulates, kUnproven},
+    {"silu", "own", make_cuda_elementwise, kAccumulates, kUnproven},
+    {"tanh", "own", make_cuda_elementwise, kAccumulates, kUnproven},
+    {"sigmoid", "own", make_cuda_elementwise, kAccumulates, kUnproven},
+    {"exp", "own", make_cuda_elementwise, kAccumulates, kUnproven},
+    {"log", "own", make_cuda_elementwise, kAccumulates, kUnproven},
+    {"sqrt", "own", make_cuda_elementwise, kAccumulates, kUnproven},
+    {"square", "own", make_cuda_elementwise, kAccumulates, kUnproven},
+    {"affine", "own", make_cuda_elementwise, kAccumulates, kUnproven},
+    {"identity", "own", make_cuda_elementwise, kAccumulates, kUnproven},
+    {"cast", "own", make_cuda_cast, kOverwrites, kUnproven},
+    {"relu_backward", "own", make_cuda_elementwise, kAccumulates, kUnproven},
+    {"gelu_backward", "own", make_cuda_elementwise, kAccumulates, kUnproven},
+    {"gelu_tanh_backward", "own", make_cuda_elementwise, kAccumulates, kUnproven},
+    {"silu_backward", "own", make_cuda_elementwise, kAccumulates, kUnproven},
+    {"tanh_backward", "own", make_cuda_elementwise, kAccumulates, kUnproven},
+    {"sigmoid_backward", "own", make_cuda_elementwise, kAccumulates, kUnproven},
+    {"add", "own", make_cuda_elementwise, kAccumulates, kUnproven},
+    {"sub", "own", make_cuda_elementwise, kAccumulates, kUnproven},
+    {"mul", "own", make_cuda_elementwise, kAccumulates, kUnproven},
+    {"div", "own", make_cuda_elementwise, kAccumulates, kUnproven},
+    {"fused_elementwise", "interpreter", make_cuda_fused, kOverwrites, kUnproven},
+    {"broadcast", "own", make_cuda_broadcast, kAccumulates, kUnproven},
+    {"reshape", "alias", make_reshape, kOverwrites, kUnproven},
+    {"all_reduce_begin", "group", make_all_reduce_begin, kOverwrites, kUnproven},
+    {"all_reduce_end", "group", make_all_reduce_end, kOverwrites, kUnproven},
+};
+
+}  // namespace
+
+std::span<const KernelRow> cuda_own_rows() {
+  return kRows;
+}
+
+}  // namespace dltrain
