@@ -1,0 +1,49 @@
+// The `model` section, and the emission of a whole network into a graph.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "nn/layer.h"
+#include "nn/loss.h"
+
+namespace dltrain {
+
+struct ModelConfig : Located {
+  std::vector<std::unique_ptr<Layer>> layers;
+  std::optional<std::string> init_from;
+  TextPairs rename;
+  bool strict = true;
+
+  void describe(Fields& f);
+  void validate(Problems& problems) const;
+};
+
+// The forward of one micro-batch in a graph.
+struct EmittedModel {
+  Graph graph;
+  ValueId input;    // role input, "x"
+  ValueId targets;  // role input, "targets"
+  ValueId output;   // logits
+  LossOutput loss;
+  std::vector<ParameterInfo> parameters;  // in order of emission
+  std::vector<LayerContext::DeferredUpdate> updates;
+};
+
+struct ModelRequest {
+  const ModelConfig& model;
+  const Loss& loss;
+  Shape sample;         // shape of one sample
+  int64_t samples = 0;  // of the micro-batch
+  bool training = true;
+  DType compute = DType::f32;
+  int64_t ghost_groups = 1;
+};
+
+// Emits layers and loss. A layer that does not fit its input is reported at its place in the file
+// with its path and both shapes (ConfigError).
+EmittedModel emit_model(const ModelRequest& request);
+
+}  // namespace dltrain

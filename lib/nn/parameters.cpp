@@ -1,0 +1,63 @@
+#include "nn/parameters.h"
+
+#include <algorithm>
+#include <array>
+
+#include "base/error.h"
+
+namespace dltrain {
+namespace {
+
+// Calls visit(index in memory, index in file) for every element.
+template <typename Visit>
+void for_each_element(const ParameterInfo& info, Visit visit) {
+  const Shape& file = info.file.shape;
+  const int rank = file.rank();
+  std::array<int64_t, Shape::kMaxRank> stride{}, place{};
+  for (int i = 0; i < rank; ++i) {
+    const int axis = info.file.permutation[static_cast<size_t>(i)];
+    stride[static_cast<size_t>(i)] = file.elements(axis + 1, rank);
+  }
+  const Shape& memory = info.spec.shape;
+  int64_t at = 0;
+  for (int64_t i = 0; i < memory.elements(); ++i) {
+    visit(static_cast<size_t>(i), static_cast<size_t>(at));
+    for (int axis = rank; axis-- > 0;) {
+      const auto a = static_cast<size_t>(axis);
+      at += stride[a];
+      if (++place[a] < memory[axis]) break;
+      at -= stride[a] * memory[axis];
+      place[a] = 0;
+    }
+  }
+}
+
+void check_sizes(const ParameterInfo& info, size_t file, size_t memory) {
+  const auto n = static_cast<size_t>(info.spec.shape.elements());
+  check_internal(file == n && memory == n, "{}: {} elements in the file, {} in memory, expected {}",
+                 info.name, file, memory, n);
+}
+
+}  // namespace
+
+void file_to_memory(const ParameterInfo& info, std::span<const float> file,
+                    std::span<float> memory) {
+  check_sizes(info, file.size(), memory.size());
+  if (info.file.permutation.empty()) {
+    std::copy(file.begin(), file.end(), memory.begin());
+  } else {
+    for_each_element(info, [&](size_t m, size_t f) { memory[m] = file[f]; });
+  }
+}
+
+void memory_to_file(const ParameterInfo& info, std::span<const float> memory,
+                    std::span<float> file) {
+  check_sizes(info, file.size(), memory.size());
+  if (info.file.permutation.empty()) {
+    std::copy(memory.begin(), memory.end(), file.begin());
+  } else {
+    for_each_element(info, [&](size_t m, size_t f) { file[f] = memory[m]; });
+  }
+}
+
+}  // namespace dltrain

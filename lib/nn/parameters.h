@@ -1,0 +1,34 @@
+// The parameters and buffers that layers ask for: name, shape, initial value, and how a tensor of a
+// checkpoint file maps to memory.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "graph/graph.h"
+#include "nn/initializer.h"
+
+namespace dltrain {
+
+// Files keep the order of axes that PyTorch uses; memory keeps what the kernels want. The tensor in
+// the file has shape `shape`; axis i of memory is axis permutation[i] of the file.
+struct FileLayout {
+  Shape shape;
+  std::vector<int> permutation;  // empty: the same order
+};
+
+struct ParameterInfo {
+  std::string name;             // "layers.0.weight"
+  TensorSpec spec;              // in memory
+  Role role = Role::parameter;  // or buffer
+  Initializer initializer;
+  FileLayout file;
+};
+
+// f32 elements in file order → memory order, and back. Sizes must agree with `info`.
+void file_to_memory(const ParameterInfo& info, std::span<const float> file,
+                    std::span<float> memory);
+void memory_to_file(const ParameterInfo& info, std::span<const float> memory,
+                    std::span<float> file);
+
+}  // namespace dltrain
