@@ -41,7 +41,8 @@ std::vector<ValueId> GraphBuilder::emit(std::string_view op, std::vector<ValueId
   std::vector<int> aliases(specs.size(), -1);
   if (node.op->aliases != nullptr) aliases = node.op->aliases(in, node.attributes);
   for (size_t i = 0; i < specs.size(); ++i) {
-    Value value{.name = {}, .spec = specs[i], .producer = static_cast<int>(graph_.nodes.size())};
+    GraphValue value{
+        .name = {}, .spec = specs[i], .producer = static_cast<int>(graph_.nodes.size())};
     if (aliases[i] >= 0) {
       value.storage_of = node.inputs[static_cast<size_t>(aliases[i])];
       value.role = graph_.value(value.storage_of).role;
@@ -54,7 +55,7 @@ std::vector<ValueId> GraphBuilder::emit(std::string_view op, std::vector<ValueId
 }
 
 ValueId GraphBuilder::accumulate(ValueId value, std::string name, Role role) {
-  const Value& v = graph_.value(value);
+  const GraphValue& v = graph_.value(value);
   const bool own = v.producer >= 0 && v.storage_of == kNoValue && v.role == Role::activation &&
                    graph_.nodes[static_cast<size_t>(v.producer)].outputs.size() == 1;
   const bool read = std::any_of(graph_.nodes.begin(), graph_.nodes.end(), [&](const Node& node) {

@@ -67,7 +67,7 @@ namespace {
 
 std::string show(const Graph& graph, ValueId id) {
   if (id == kNoValue) return "-";
-  const Value& value = graph.value(id);
+  const GraphValue& value = graph.value(id);
   return value.name.empty() ? fmt::format("%{}", id) : value.name;
 }
 
@@ -127,7 +127,7 @@ void verify_node(const Graph& graph, size_t index, std::vector<bool>& written) {
     aliases = node.op->aliases(graph.input_specs(node), node.attributes);
   }
   for (size_t i = 0; i < node.outputs.size(); ++i) {
-    const Value& output = graph.value(node.outputs[i]);
+    const GraphValue& output = graph.value(node.outputs[i]);
     check_internal(output.producer == static_cast<int>(index), "{}: producer of output {}", where(),
                    i);
     const ValueId source = aliases[i] < 0 ? kNoValue : node.inputs[static_cast<size_t>(aliases[i])];

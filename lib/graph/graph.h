@@ -15,7 +15,7 @@ namespace dltrain {
 enum class Phase : uint8_t { forward, backward, update };
 std::string_view phase_name(Phase phase);
 
-struct Value {
+struct GraphValue {
   std::string name;  // unique for persistent values: "layers.0.weight", "gradient.layers.0.weight"
   TensorSpec spec;
   Role role = Role::activation;
@@ -34,12 +34,12 @@ struct Node {
 };
 
 struct Graph {
-  std::vector<Value> values;
+  std::vector<GraphValue> values;
   std::vector<Node> nodes;
   ValueId step_state = kNoValue;
 
-  const Value& value(ValueId id) const { return values[static_cast<size_t>(id)]; }
-  Value& value(ValueId id) { return values[static_cast<size_t>(id)]; }
+  const GraphValue& value(ValueId id) const { return values[static_cast<size_t>(id)]; }
+  GraphValue& value(ValueId id) { return values[static_cast<size_t>(id)]; }
 
   // The value that owns the memory of `id`, following storage_of to its end.
   ValueId storage(ValueId id) const;

@@ -138,7 +138,7 @@ void Plan::place_memory() {
     const auto index = static_cast<size_t>(i);
     merge_in_place(index, last_use);
     for (ValueId id : graph_.nodes[index].outputs) {
-      const Value& value = graph_.value(id);
+      const GraphValue& value = graph_.value(id);
       if (value.storage_of != kNoValue || rules_of(value.role).persistent) continue;
       int& block = value_block_[static_cast<size_t>(id)];
       const int last = last_use[static_cast<size_t>(id)];
@@ -192,7 +192,7 @@ void Plan::bind(const StateLayout& layout, std::byte* state, std::byte* work) {
   addresses_.assign(graph_.values.size(), nullptr);
   for (size_t i = 0; i < graph_.values.size(); ++i) {
     const ValueId root = graph_.storage(static_cast<ValueId>(i));
-    const Value& value = graph_.value(root);
+    const GraphValue& value = graph_.value(root);
     if (rules_of(value.role).persistent) {
       const StateTensor* tensor = layout.find(value.name);
       check_internal(tensor != nullptr, "{} is not in the state layout", value.name);

@@ -103,7 +103,7 @@ class Reverse {
   ValueId finish(ValueId parameter) {
     ValueId gradient = total(parameter);
     if (gradient == kNoValue) return kNoValue;
-    const Value& p = graph_.value(parameter);
+    const GraphValue& p = graph_.value(parameter);
     const DType dtype = accumulation_dtype(p.spec.dtype);
     if (graph_.value(gradient).spec.dtype != dtype) {
       gradient = builder_.emit1("cast", {gradient}, {{"dtype", std::string(dtype_name(dtype))}});

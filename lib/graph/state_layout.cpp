@@ -9,7 +9,7 @@ void StateLayout::add(const Graph& graph) {
   for (const RoleRules& rules : role_table()) {
     if (!rules.persistent) continue;
     for (ValueId id : graph.with_role(rules.role)) {
-      const Value& value = graph.value(id);
+      const GraphValue& value = graph.value(id);
       if (const StateTensor* known = find(value.name)) {
         check_internal(known->spec == value.spec, "{} is {} in one graph and {} in another",
                        value.name, to_string(known->spec), to_string(value.spec));

@@ -14,7 +14,7 @@ std::vector<ValueId> update_inputs(GraphBuilder& builder, ValueId state,
   for (const auto& [parameter, gradient] : gradients) inputs.push_back(gradient);
   for (const std::string& moment : moments) {
     for (const auto& [parameter, gradient] : gradients) {
-      const Value& p = builder.graph().value(parameter);
+      const GraphValue& p = builder.graph().value(parameter);
       inputs.push_back(builder.add_value(moment + "." + p.name, p.spec, Role::moment));
     }
   }
