@@ -240,7 +240,19 @@ class Binder : public Fields {
       }
       body.set({std::string(bare), value.place}, value);
     }
-    for (size_t i = 1; i < node.keys.size(); ++i) body.set(node.keys[i], node.items[i]);
+    for (size_t i = 1; i < node.keys.size(); ++i) {
+      const ConfigNode::Key& key = node.keys[i];
+      // Twice in one text is a mistake; from another one (-s, a later file) it is an override.
+      const ConfigNode* before = body.find(key.text);
+      if (before && before->place.source == key.place.source) {
+        session_.problems.add(key.place, fmt::format("duplicate key '{}', first given at {}",
+                                                     key.text, to_string(before->place)));
+        continue;
+      }
+      ConfigNode rest = ConfigNode::make_map(body.place);
+      rest.set(key, node.items[i]);
+      merge_into(body, std::move(rest));
+    }
     return ChosenForm{row, std::move(body)};
   }
 

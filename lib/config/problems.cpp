@@ -6,12 +6,17 @@ namespace dltrain {
 
 void Problems::add(const Place& place, std::string message) {
   for (const Problem& known : problems_) {
-    if (known.place.source == place.source && known.place.offset == place.offset &&
-        known.message == message && known.place.known()) {
-      return;
-    }
+    const bool same_place = known.place.known() && known.place.source == place.source &&
+                            known.place.offset == place.offset;
+    if (same_place && (known.is_cause || known.message == message)) return;
   }
   problems_.push_back({place, std::move(message)});
+}
+
+void Problems::add_cause(const Place& place, std::string message) {
+  const size_t before = problems_.size();
+  add(place, std::move(message));
+  if (problems_.size() > before) problems_.back().is_cause = true;
 }
 
 std::string Problems::describe() const {

@@ -15,13 +15,16 @@ namespace dltrain {
 
 struct Problem {
   Place place;
-  std::string message;  // one line, no place, no "error:"
+  std::string message;    // one line, no place, no "error:"
+  bool is_cause = false;  // see add_cause()
 };
 
 class Problems {
  public:
   // Equal message at an equal place is kept once.
   void add(const Place& place, std::string message);
+  // As add(); later problems at the very same place are then taken for consequences and left out.
+  void add_cause(const Place& place, std::string message);
   // At the value of `key` inside `object` (or at the object, where the key was not given).
   void add(const Located& object, std::string_view key, std::string message) {
     add(object.place_of(key), std::move(message));

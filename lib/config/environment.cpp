@@ -1,0 +1,99 @@
+#include "config/environment.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+namespace dltrain {
+namespace {
+
+bool is_name(std::string_view name) {
+  const auto letter = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
+  };
+  return !name.empty() && letter(name[0]) && std::all_of(name.begin(), name.end(), [&](char c) {
+    return letter(c) || (c >= '0' && c <= '9');
+  });
+}
+
+class Expander {
+ public:
+  Expander(const Environment& environment, Problems& problems)
+      : environment_(environment), problems_(problems) {}
+
+  void expand(ConfigNode& node) const {
+    if (node.is_scalar() && node.text.find("${") != std::string::npos) expand_scalar(node);
+    for (ConfigNode& item : node.items) expand(item);
+  }
+
+ private:
+  void expand_scalar(ConfigNode& node) const {
+    const std::string_view text = node.text;
+    std::string out;
+    size_t at = 0;
+    bool whole = false;  // the scalar is one reference and nothing else
+    while (at < text.size()) {
+      if (text.substr(at).starts_with("$${")) {
+        out += "${";
+        at += 3;
+      } else if (text.substr(at).starts_with("${")) {
+        const size_t end = text.find('}', at);
+        if (end == std::string_view::npos) {
+          problems_.add_cause(node.place, "'${' without '}'; write '$${' for the text itself");
+          return;
+        }
+        whole = at == 0 && end + 1 == text.size();
+        const auto value = reference(text.substr(at + 2, end - at - 2), node.place);
+        if (!value) return;
+        out += *value;
+        at = end + 1;
+      } else {
+        out += text[at++];
+      }
+    }
+    if (whole && node.style == ConfigNode::Style::quoted) node.style = ConfigNode::Style::either;
+    node.text = std::move(out);
+  }
+
+  std::optional<std::string> reference(std::string_view inside, const Place& place) const {
+    const size_t dash = inside.find(":-");
+    const std::string name(inside.substr(0, dash));
+    if (!is_name(name)) {
+      problems_.add_cause(place,
+                          fmt::format("'${{{}}}' names no environment variable; write '$${{' for "
+                                      "the text '${{' itself",
+                                      inside));
+      return {};
+    }
+    auto value = environment_(name);
+    if (dash != std::string_view::npos && (!value || value->empty())) {
+      return std::string(inside.substr(dash + 2));
+    }
+    if (!value) {
+      problems_.add_cause(place, fmt::format("the environment variable {0} is not set; write "
+                                             "${{{0}:-VALUE}} to give a default",
+                                             name));
+    }
+    return value;
+  }
+
+  const Environment& environment_;
+  Problems& problems_;
+};
+
+}  // namespace
+
+void expand_environment(ConfigNode& tree, const Environment& environment, Problems& problems) {
+  Expander(environment, problems).expand(tree);
+}
+
+std::string escape_references(std::string_view text) {
+  std::string out;
+  for (size_t at = 0; at < text.size(); ++at) {
+    if (text.substr(at).starts_with("${")) out += '$';
+    out += text[at];
+  }
+  return out;
+}
+
+}  // namespace dltrain

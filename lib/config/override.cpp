@@ -1,0 +1,177 @@
+#include "config/override.h"
+
+#include <algorithm>
+#include <charconv>
+
+#include <fmt/format.h>
+
+#include "config/scalar.h"
+#include "config/yaml.h"
+
+namespace dltrain {
+namespace {
+
+// Reads `a.b[2].c` from the text before '='.
+class PathReader {
+ public:
+  PathReader(std::shared_ptr<const Source> source, size_t end, Problems& problems)
+      : source_(std::move(source)), end_(end), problems_(problems) {}
+
+  std::optional<std::vector<Override::Step>> read() {
+    std::vector<Override::Step> steps;
+    if (!key(steps)) return {};
+    while (at_ < end_) {
+      if (text()[at_] == '.') {
+        ++at_;
+        if (!key(steps)) return {};
+      } else if (!index(steps)) {
+        return {};
+      }
+    }
+    return steps;
+  }
+
+ private:
+  const std::string& text() const { return source_->text; }
+  Place place(size_t from, size_t to) const {
+    return Place{source_, from, std::max<size_t>(1, to - from), {}};
+  }
+
+  bool key(std::vector<Override::Step>& steps) {
+    const size_t from = at_;
+    at_ = std::min(text().find_first_of(".[", from), end_);
+    if (at_ == from) {
+      problems_.add(place(from, from + 1), "expected a key here, as in optimizer.learning_rate=1");
+      return false;
+    }
+    steps.push_back({text().substr(from, at_ - from), 0, place(from, at_)});
+    return true;
+  }
+
+  bool index(std::vector<Override::Step>& steps) {
+    const size_t from = at_;
+    const size_t close = std::min(text().find(']', from), end_);
+    size_t value = 0;
+    const char* first = text().data() + from + 1;
+    const char* last = text().data() + close;
+    const bool bracket = text()[from] == '[' && close < end_;
+    const auto [stop, error] = bracket ? std::from_chars(first, last, value)
+                                       : std::from_chars_result{first, std::errc::invalid_argument};
+    if (error != std::errc{} || stop != last || first == last) {
+      problems_.add(place(from, std::min(close + 1, end_)),
+                    "expected an index such as [0], or '.' and a key");
+      return false;
+    }
+    at_ = close + 1;
+    steps.push_back({"", value, place(from, at_)});
+    return true;
+  }
+
+  std::shared_ptr<const Source> source_;
+  size_t at_ = 0;
+  size_t end_;
+  Problems& problems_;
+};
+
+std::optional<Override> parse_override(const std::string& text, Problems& problems) {
+  const auto source = std::make_shared<Source>(Source{"-s " + text, text, true});
+  const size_t equals = text.find('=');
+  if (equals == std::string::npos) {
+    problems.add(Place{source, 0, std::max<size_t>(1, text.size()), {}},
+                 "expected KEY=VALUE, as in optimizer.learning_rate=3e-4");
+    return {};
+  }
+  auto path = PathReader(source, equals, problems).read();
+  if (!path) return {};
+  auto value = read_yaml(source, equals + 1, problems);
+  if (!value) return {};
+  if (value->is_null() && equals + 1 >= text.size()) value->place = path->back().place;
+  return Override{*std::move(path), *std::move(value)};
+}
+
+std::string path_text(const std::vector<Override::Step>& path, size_t steps) {
+  std::string out;
+  for (size_t i = 0; i < steps; ++i) {
+    if (path[i].key.empty()) {
+      out += fmt::format("[{}]", path[i].index);
+    } else {
+      out += (out.empty() ? "" : ".") + path[i].key;
+    }
+  }
+  return out;
+}
+
+// Makes `node` a map that a key can be laid into: nothing becomes an empty one, `relu` {type:
+// relu}.
+bool become_map(ConfigNode& node, const Place& place) {
+  if (node.is_map()) return true;
+  if (node.is_null()) {
+    node = ConfigNode::make_map(place);
+    return true;
+  }
+  if (!node.is_scalar() || classify(node) != ScalarType::text) return false;
+  ConfigNode map = ConfigNode::make_map(node.place);
+  map.set({"type", node.place}, node);
+  node = std::move(map);
+  return true;
+}
+
+void apply_override(ConfigNode& tree, Override&& override, Problems& problems) {
+  ConfigNode* node = &tree;
+  const auto& path = override.path;
+  for (size_t i = 0; i < path.size(); ++i) {
+    const Override::Step& step = path[i];
+    const bool last = i + 1 == path.size();
+    const std::string where = path_text(path, i);
+    if (step.key.empty()) {
+      if (!node->is_list()) {
+        problems.add(step.place, fmt::format("{} is {}, not a list", where, describe_found(*node)));
+        return;
+      }
+      if (step.index >= node->items.size()) {
+        problems.add(step.place, fmt::format("{} has {} elements, none at [{}]", where,
+                                             node->items.size(), step.index));
+        return;
+      }
+      node = &node->items[step.index];
+      if (last) merge_into(*node, std::move(override.value));
+      continue;
+    }
+    if (!become_map(*node, step.place)) {
+      problems.add(step.place, fmt::format("{} is {}; it has no key '{}'", where,
+                                           describe_found(*node), step.key));
+      return;
+    }
+    if (last) {
+      ConfigNode laid = ConfigNode::make_map(node->place);
+      laid.set({step.key, step.place}, std::move(override.value));
+      merge_into(*node, std::move(laid));
+      continue;
+    }
+    if (!node->find(step.key)) {
+      ConfigNode empty = ConfigNode::make_map(step.place);
+      node->set({step.key, step.place}, std::move(empty));
+    }
+    node = node->find(step.key);
+  }
+}
+
+}  // namespace
+
+std::vector<Override> parse_overrides(const std::vector<std::string>& texts, Problems& problems) {
+  std::vector<Override> overrides;
+  for (const std::string& text : texts) {
+    if (auto override = parse_override(text, problems)) overrides.push_back(*std::move(override));
+  }
+  return overrides;
+}
+
+void apply_overrides(ConfigNode& tree, std::vector<Override> overrides, Problems& problems) {
+  const auto chooses_type = [](const Override& override) {
+    return override.path.size() > 1 && override.path.back().key == "type";
+  };
+  std::stable_partition(overrides.begin(), overrides.end(), chooses_type);
+  for (Override& override : overrides) apply_override(tree, std::move(override), problems);
+}
+
+}  // namespace dltrain

@@ -1,0 +1,32 @@
+// `-s KEY=VALUE`: KEY is a path such as `model.layers[2].dropout`, VALUE is YAML.
+//
+// All overrides act as one more document on top of the files. Those that choose a `type` are
+// applied first: their order on the command line does not decide what survives the change of kind.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "config/problems.h"
+#include "config/tree.h"
+
+namespace dltrain {
+
+struct Override {
+  struct Step {
+    std::string key;  // empty: an index
+    size_t index = 0;
+    Place place;
+  };
+  std::vector<Step> path;
+  ConfigNode value;
+};
+
+// Those that are well-formed, in order; the others are problems at "-s TEXT".
+std::vector<Override> parse_overrides(const std::vector<std::string>& texts, Problems& problems);
+
+// Lays the values into `tree`. Maps on the way are made where they are missing; a kind in its short
+// form (`relu`) becomes {type: relu}; an index must exist.
+void apply_overrides(ConfigNode& tree, std::vector<Override> overrides, Problems& problems);
+
+}  // namespace dltrain
