@@ -1,0 +1,118 @@
+// Loaders hand out micro-batches that lie ready in host memory (pinned, where the device wants it),
+// filled ahead of time by worker threads.
+//
+// Training: with B samples in the global batch, m in a micro-batch, W ranks and A = B / (m * W)
+// micro-batches a step, micro-batch a of rank r has the index g = r * A + a in the global batch and
+// holds the positions [s * B + g * m, + m) of the Sampler's order at step s. So the global batch of
+// a step is the same samples in the same order whatever W and m are.
+//
+// Evaluation: file order, each sample once, ranks taking turns by micro-batch; the last batches are
+// padded.
+//
+// Threads: a loader is used by one thread. Nothing is allocated by next().
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "data/dataset.h"
+#include "data/prefetch.h"
+#include "data/sampler.h"
+#include "device/device.h"
+
+namespace dltrain {
+
+struct Batch {
+  int64_t step = 0;           // optimizer step, from 0; in evaluation the number of the batch
+  int64_t micro = 0;          // a: which micro-batch of this rank's step
+  int64_t position = 0;       // of its first sample in the order: s * B + g * m
+  int64_t sample_offset = 0;  // of its first sample in the global batch: g * m
+  int64_t samples = 0;        // that are real; fewer than m only where evaluation pads
+  // Training: valid targets of the whole global batch. Evaluation: of this batch.
+  int64_t valid_targets = 0;
+  // By field of the dataset: m rows, aligned to 64 bytes.
+  std::vector<std::byte*> fields;
+};
+
+struct LoaderOptions {
+  int64_t global_batch = 1;  // B; a multiple of micro_batch * world
+  int64_t micro_batch = 1;   // m
+  int rank = 0;
+  int world = 1;
+  int64_t first_step = 0;  // where a resumed run goes on
+  bool shuffle = true;
+  uint64_t seed = 0;
+  int workers = 1;  // see PrefetchOptions
+  int slots = 4;
+  int held = 1;
+};
+
+// Memory for `slots` batches of a dataset's fields, and their addresses.
+class BatchMemory {
+ public:
+  BatchMemory(const Dataset& dataset, int64_t micro_batch, int slots, Device& device);
+  std::vector<Batch>& batches() { return batches_; }
+
+ private:
+  Buffer buffer_;
+  std::vector<Batch> batches_;
+};
+
+class TrainLoader {
+ public:
+  TrainLoader(std::shared_ptr<const Dataset> dataset, const LoaderOptions& options, Device& device);
+
+  // The next micro-batch of this rank, without end. Valid until next() was called `held` more
+  // times. Passes on errors of the dataset.
+  const Batch& next();
+
+  int64_t micro_batches_per_step() const { return accumulation_; }
+  const Sampler& sampler() const { return samplers_.front(); }
+  const Dataset& dataset() const { return *dataset_; }
+  // Seconds spent waiting for data so far.
+  double wait_seconds() const { return prefetcher_->wait_seconds(); }
+
+ private:
+  void fill(int worker, int64_t sequence, Batch& batch);
+
+  std::shared_ptr<const Dataset> dataset_;
+  LoaderOptions options_;
+  int64_t accumulation_;
+  BatchMemory memory_;
+  std::vector<Sampler> samplers_;             // one a worker
+  std::vector<std::vector<int64_t>> chosen_;  // one a worker
+  int64_t valid_targets_ = 0;                 // of the step being handed out
+  std::unique_ptr<Prefetcher> prefetcher_;    // last: its threads use the rest
+};
+
+class EvalLoader {
+ public:
+  // `samples`: only the first so many of the dataset; all by default.
+  EvalLoader(std::shared_ptr<const Dataset> dataset, int64_t micro_batch, int rank, int world,
+             Device& device, std::optional<int64_t> samples = {});
+
+  // Begins a pass from the first sample; an unfinished one is dropped.
+  void start();
+  // The next batch; nullptr after the last. All ranks get the same number of batches. Padding has
+  // zeros as inputs and kIgnoredLabel as i32 targets; f32 targets are 0 there, so their loss must
+  // look at `samples`.
+  const Batch* next();
+
+  int64_t batches() const { return batches_; }
+  int64_t samples() const { return samples_; }
+
+ private:
+  void fill(int64_t sequence, Batch& batch);
+
+  std::shared_ptr<const Dataset> dataset_;
+  int64_t micro_batch_;
+  int rank_, world_;
+  int64_t samples_, batches_;
+  BatchMemory memory_;
+  std::vector<int64_t> chosen_;
+  std::unique_ptr<Prefetcher> prefetcher_;
+};
+
+}  // namespace dltrain

@@ -1,0 +1,82 @@
+#include "data/memory_dataset.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include <unistd.h>
+
+#include "base/error.h"
+
+namespace dltrain {
+
+MemoryDataset::MemoryDataset(std::vector<FieldSpec> fields, std::vector<FieldValues> values,
+                             Places places)
+    : fields_(std::move(fields)), values_(std::move(values)), places_(std::move(places)) {
+  check_internal(fields_.size() >= 2 && fields_.size() == values_.size(), "{} fields",
+                 fields_.size());
+  for (size_t i = 0; i < fields_.size(); ++i) {
+    const int64_t elements = fields_[i].sample.shape.elements();
+    int64_t count = 0;
+    if (const auto* floats = std::get_if<std::vector<float>>(&values_[i])) {
+      check_internal(fields_[i].sample.dtype == DType::f32, "field {}", fields_[i].name);
+      count = static_cast<int64_t>(floats->size());
+      data_.push_back(reinterpret_cast<const std::byte*>(floats->data()));
+    } else {
+      const auto& integers = std::get<std::vector<int32_t>>(values_[i]);
+      check_internal(fields_[i].sample.dtype == DType::i32, "field {}", fields_[i].name);
+      count = static_cast<int64_t>(integers.size());
+      data_.push_back(reinterpret_cast<const std::byte*>(integers.data()));
+    }
+    check_internal(elements > 0 && count > 0 && count % elements == 0, "field {} has {} values",
+                   fields_[i].name, count);
+    if (i == 0) size_ = count / elements;
+    check_internal(size_ == count / elements, "field {} has {} samples, not {}", fields_[i].name,
+                   count / elements, size_);
+  }
+  if (const auto* labels = std::get_if<std::vector<int32_t>>(&values_.back())) {
+    label_bound_ = int64_t{*std::max_element(labels->begin(), labels->end())} + 1;
+    label_bound_ = std::max<int64_t>(label_bound_, 0);
+    if (std::find(labels->begin(), labels->end(), kIgnoredLabel) == labels->end()) {
+      uniform_valid_ = fields_.back().sample.shape.elements();
+    }
+  } else {
+    uniform_valid_ = 1;
+  }
+}
+
+void MemoryDataset::gather(int field, std::span<const int64_t> samples, std::byte* out) const {
+  const size_t row = fields_[field].sample.bytes();
+  const std::byte* data = data_[field];
+  size_t i = 0;
+  while (i < samples.size()) {
+    // Neighbours in the file are copied together.
+    size_t run = 1;
+    while (i + run < samples.size() && samples[i + run] == samples[i] + static_cast<int64_t>(run)) {
+      ++run;
+    }
+    std::memcpy(out, data + static_cast<size_t>(samples[i]) * row, run * row);
+    out += run * row;
+    i += run;
+  }
+}
+
+int64_t MemoryDataset::valid_targets(int64_t sample) const {
+  if (uniform_valid_) return *uniform_valid_;
+  const auto& labels = std::get<std::vector<int32_t>>(values_.back());
+  const int64_t n = fields_.back().sample.shape.elements();
+  const auto first = labels.begin() + sample * n;
+  return n - std::count(first, first + n, kIgnoredLabel);
+}
+
+void check_fits_memory(uint64_t bytes, const std::string& place) {
+  static const uint64_t limit = static_cast<uint64_t>(::sysconf(_SC_PHYS_PAGES)) *
+                                static_cast<uint64_t>(::sysconf(_SC_PAGESIZE)) / 2;
+  if (bytes <= limit) return;
+  throw Error(ExitCode::data,
+              fmt::format("needs {} MiB of memory, more than half of what this machine has "
+                          "({} MiB); split the file, or read fewer rows",
+                          bytes >> 20, (limit * 2) >> 20),
+              place);
+}
+
+}  // namespace dltrain

@@ -1,0 +1,47 @@
+// A dataset that lies in memory: what the small formats (csv, tensors, synthetic) are loaded into.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "data/dataset.h"
+
+namespace dltrain {
+
+// A field of all samples, row after row.
+using FieldValues = std::variant<std::vector<float>, std::vector<int32_t>>;
+
+class MemoryDataset final : public Dataset {
+ public:
+  using Places = std::function<std::string(int64_t sample)>;
+
+  // `values` are in the order of `fields`, each of size samples * elements of a sample, with the
+  // element type that the field states.
+  MemoryDataset(std::vector<FieldSpec> fields, std::vector<FieldValues> values, Places places);
+
+  int64_t size() const override { return size_; }
+  const std::vector<FieldSpec>& fields() const override { return fields_; }
+  void gather(int field, std::span<const int64_t> samples, std::byte* out) const override;
+  int64_t valid_targets(int64_t sample) const override;
+  std::optional<int64_t> uniform_valid_targets() const override { return uniform_valid_; }
+  int64_t label_bound() const override { return label_bound_; }
+  std::string place_of(int64_t sample) const override { return places_(sample); }
+
+ private:
+  std::vector<FieldSpec> fields_;
+  std::vector<FieldValues> values_;
+  std::vector<const std::byte*> data_;  // of each field
+  Places places_;
+  int64_t size_ = 0;
+  int64_t label_bound_ = 0;
+  std::optional<int64_t> uniform_valid_;
+};
+
+// How many bytes a dataset may take in memory: half of what the machine has. Throws Error(data)
+// with `place` and advice when `bytes` is more.
+void check_fits_memory(uint64_t bytes, const std::string& place);
+
+}  // namespace dltrain

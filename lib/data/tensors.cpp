@@ -1,0 +1,184 @@
+#include "data/tensors.h"
+
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "base/error.h"
+#include "data/memory_dataset.h"
+#include "tensor/safetensors.h"
+
+namespace dltrain {
+namespace {
+
+double bf16_value(uint16_t bits) {
+  return std::bit_cast<float>(uint32_t{bits} << 16);
+}
+
+double f16_value(uint16_t bits) {
+  const int exponent = (bits >> 10) & 31;
+  const int mantissa = bits & 1023;
+  double value = 0;
+  if (exponent == 31) {
+    value = mantissa ? std::numeric_limits<double>::quiet_NaN()
+                     : std::numeric_limits<double>::infinity();
+  } else if (exponent == 0) {
+    value = std::ldexp(mantissa, -24);
+  } else {
+    value = std::ldexp(1024 + mantissa, exponent - 25);
+  }
+  return bits & 0x8000 ? -value : value;
+}
+
+template <typename T>
+T read_as(const std::byte* data, int64_t i) {
+  T value;
+  std::memcpy(&value, data + static_cast<size_t>(i) * sizeof(T), sizeof(T));
+  return value;
+}
+
+// Calls use(reader), where reader(i) is element i as a double or an int64_t.
+template <typename Use>
+void with_reader(DType dtype, const std::byte* data, const Use& use) {
+  switch (dtype) {
+    case DType::f32:
+      return use([=](int64_t i) { return double{read_as<float>(data, i)}; });
+    case DType::f64:
+      return use([=](int64_t i) { return read_as<double>(data, i); });
+    case DType::bf16:
+      return use([=](int64_t i) { return bf16_value(read_as<uint16_t>(data, i)); });
+    case DType::f16:
+      return use([=](int64_t i) { return f16_value(read_as<uint16_t>(data, i)); });
+    case DType::i32:
+      return use([=](int64_t i) { return int64_t{read_as<int32_t>(data, i)}; });
+    case DType::i64:
+      return use([=](int64_t i) { return read_as<int64_t>(data, i); });
+    case DType::u8:
+    case DType::boolean:
+      return use([=](int64_t i) { return int64_t{read_as<uint8_t>(data, i)}; });
+    case DType::i8:
+      return use([=](int64_t i) { return int64_t{read_as<int8_t>(data, i)}; });
+    case DType::u16:
+      return use([=](int64_t i) { return int64_t{read_as<uint16_t>(data, i)}; });
+  }
+}
+
+class TensorsLoader {
+ public:
+  explicit TensorsLoader(const TensorsOptions& options)
+      : options_(options), file_(options.path, ExitCode::data) {}
+
+  std::shared_ptr<const Dataset> load() {
+    if (options_.inputs.empty()) fail(ExitCode::usage, "inputs names no tensor");
+    std::vector<const SafetensorsEntry*> entries;
+    for (const auto& [field, tensor] : options_.inputs) entries.push_back(&file_.at(tensor));
+    entries.push_back(&file_.at(options_.targets));
+    uint64_t bytes = 0;
+    for (const SafetensorsEntry* entry : entries) {
+      check_samples(*entry, *entries[0]);
+      bytes += static_cast<uint64_t>(entry->spec.shape.elements()) * sizeof(float);
+    }
+    check_fits_memory(bytes, options_.path);
+    for (size_t i = 0; i < entries.size(); ++i) {
+      const bool is_target = i + 1 == entries.size();
+      add(is_target ? kTargetField : options_.inputs[i].first, *entries[i], is_target);
+    }
+    auto place = [path = options_.path](int64_t sample) {
+      return fmt::format("{}, sample {}", path, sample);
+    };
+    return std::make_shared<MemoryDataset>(std::move(fields_), std::move(values_),
+                                           std::move(place));
+  }
+
+ private:
+  [[noreturn]] void refuse(const SafetensorsEntry& entry, const std::string& message) const {
+    throw Error(ExitCode::data,
+                fmt::format("tensor '{}' {} {}", entry.name, to_string(entry.spec), message),
+                options_.path);
+  }
+
+  [[noreturn]] void refuse_element(const SafetensorsEntry& entry, int64_t element,
+                                   const std::string& message) const {
+    const int64_t row = entry.spec.shape.elements(1, entry.spec.shape.rank());
+    throw Error(ExitCode::data, message,
+                fmt::format("{}, sample {} (tensor '{}', element {} of the sample)", options_.path,
+                            element / row, entry.name, element % row));
+  }
+
+  void check_samples(const SafetensorsEntry& entry, const SafetensorsEntry& first) const {
+    const Shape& shape = entry.spec.shape;
+    if (shape.rank() < 1) refuse(entry, "has no dimension that counts samples");
+    if (shape.elements() == 0) refuse(entry, "is empty");
+    if (shape[0] != first.spec.shape[0]) {
+      refuse(entry,
+             fmt::format("has {} samples, '{}' has {}", shape[0], first.name, first.spec.shape[0]));
+    }
+  }
+
+  void add(const std::string& field, const SafetensorsEntry& entry, bool is_target) {
+    const Shape& shape = entry.spec.shape;
+    const Shape sample(shape.dims().subspan(1));
+    const bool as_number =
+        is_floating(entry.spec.dtype) ||
+        (!is_target && (entry.spec.dtype == DType::u8 || entry.spec.dtype == DType::boolean));
+    const std::byte* data = file_.data(entry).data();
+    fields_.push_back({field, {sample, as_number ? DType::f32 : DType::i32}});
+    with_reader(entry.spec.dtype, data, [&](const auto& at) {
+      if (as_number) {
+        values_.emplace_back(read_numbers(entry, at, is_target));
+      } else {
+        values_.emplace_back(read_integers(entry, at, is_target));
+      }
+    });
+  }
+
+  template <typename Reader>
+  std::vector<float> read_numbers(const SafetensorsEntry& entry, const Reader& at,
+                                  bool is_target) const {
+    const Shape& shape = entry.spec.shape;
+    const int64_t row = shape.elements(1, shape.rank());
+    const Scaler scaler(is_target ? Scaling{} : options_.scaling, shape.rank() > 1 ? shape[-1] : 1);
+    std::vector<float> values(static_cast<size_t>(shape.elements()));
+    for (int64_t i = 0; i < shape.elements(); ++i) {
+      const float value = scaler(static_cast<double>(at(i)), i % row);
+      if (!std::isfinite(value)) {
+        refuse_element(entry, i, fmt::format("{} is not a finite f32", at(i)));
+      }
+      values[static_cast<size_t>(i)] = value;
+    }
+    return values;
+  }
+
+  template <typename Reader>
+  std::vector<int32_t> read_integers(const SafetensorsEntry& entry, const Reader& at,
+                                     bool is_target) const {
+    constexpr int64_t kHighest = std::numeric_limits<int32_t>::max() - 1;
+    const int64_t highest =
+        is_target && options_.classes ? std::min(*options_.classes - 1, kHighest) : kHighest;
+    std::vector<int32_t> values(static_cast<size_t>(entry.spec.shape.elements()));
+    for (int64_t i = 0; i < entry.spec.shape.elements(); ++i) {
+      const auto value = static_cast<int64_t>(at(i));
+      if (value > highest || (value < 0 && !(is_target && value == kIgnoredLabel))) {
+        refuse_element(entry, i,
+                       fmt::format("{} {} is out of range 0 to {}", is_target ? "label" : "index",
+                                   value, highest));
+      }
+      values[static_cast<size_t>(i)] = static_cast<int32_t>(value);
+    }
+    return values;
+  }
+
+  const TensorsOptions& options_;
+  SafetensorsFile file_;
+  std::vector<FieldSpec> fields_;
+  std::vector<FieldValues> values_;
+};
+
+}  // namespace
+
+std::shared_ptr<const Dataset> load_tensors(const TensorsOptions& options) {
+  return TensorsLoader(options).load();
+}
+
+}  // namespace dltrain

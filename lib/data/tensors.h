@@ -1,0 +1,33 @@
+// Tensors straight from a safetensors file, in file order unless shuffled: research, parity with
+// other programs, tests.
+//
+// The first dimension of every tensor counts the samples. Element types: floating types and u8
+// inputs become f32 (u8: pixel values, see scaling), other integers become i32. Targets: floating
+// types become f32, all integers i32 labels (-100: ignored).
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "data/dataset.h"
+#include "data/scaling.h"
+
+namespace dltrain {
+
+struct TensorsOptions {
+  std::string path = {};
+  // (name of the model's input, name of the tensor in the file)
+  std::vector<std::pair<std::string, std::string>> inputs{{kInputField, kInputField}};
+  std::string targets = kTargetField;
+  std::optional<int64_t> classes = {};  // labels must be below this
+  Scaling scaling = {};                 // of f32 inputs
+};
+
+// Throws Error(data) naming file, tensor, sample and element.
+std::shared_ptr<const Dataset> load_tensors(const TensorsOptions& options);
+
+}  // namespace dltrain
