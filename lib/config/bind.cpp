@@ -277,6 +277,7 @@ class Binder : public Fields {
   }
 
   void unknown_key(const ConfigNode::Key& key, ObjectRef object) {
+    if (session_.problems.full()) return session_.problems.add(key.place, "unknown key");
     const std::vector<IndexedKey> own = own_keys(object);
     std::string message = fmt::format("unknown key '{}'{}", key.text, inside(path_, kind_));
     if (const std::string meant = meant_key(key.text, own); !meant.empty()) {
@@ -309,7 +310,7 @@ class Binder : public Fields {
 
 void bind_object(ObjectRef object, const ConfigNode& map, const std::string& path,
                  std::string_view kind, Session& session) {
-  const size_t before = session.problems.size();
+  const size_t before = session.problems.reported();
   if (Located* located = object.located()) {
     located->place = map.place;
     located->place.path = path;
@@ -323,7 +324,7 @@ void bind_object(ObjectRef object, const ConfigNode& map, const std::string& pat
   Binder binder(map, path, kind, session);
   object.describe(binder);
   binder.report_unknown(object);
-  if (session.problems.size() == before) object.validate(session.problems);
+  if (session.problems.reported() == before) object.validate(session.problems);
 }
 
 }  // namespace

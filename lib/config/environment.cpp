@@ -4,6 +4,8 @@
 
 #include <fmt/format.h>
 
+#include "config/utf8.h"
+
 namespace dltrain {
 namespace {
 
@@ -73,6 +75,10 @@ class Expander {
       problems_.add_cause(place, fmt::format("the environment variable {0} is not set; write "
                                              "${{{0}:-VALUE}} to give a default",
                                              name));
+    } else if (find_invalid_utf8(*value)) {
+      problems_.add_cause(place,
+                          fmt::format("the environment variable {} is not UTF-8 text", name));
+      return {};
     }
     return value;
   }

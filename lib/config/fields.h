@@ -160,7 +160,6 @@ class Fields {
   void text(std::string_view name, std::string& member, const Key& key);
   void text(std::string_view name, std::optional<std::string>& member, const Key& key);
   void number(std::string_view name, double& member, const Key& key);
-  void number(std::string_view name, float& member, const Key& key);
   void number(std::string_view name, std::optional<double>& member, const Key& key);
   // Any integer type; what it cannot hold is refused. uint64_t takes 0 … 2^63−1.
   template <std::integral T>

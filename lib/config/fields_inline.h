@@ -119,9 +119,6 @@ inline void Fields::text(std::string_view name, std::optional<std::string>& memb
 inline void Fields::number(std::string_view name, double& member, const Key& key) {
   put(name, {.type = ValueType::number}, member, key);
 }
-inline void Fields::number(std::string_view name, float& member, const Key& key) {
-  put(name, {.type = ValueType::number}, member, key);
-}
 inline void Fields::number(std::string_view name, std::optional<double>& member, const Key& key) {
   put(name, {.type = ValueType::number}, member, key);
 }

@@ -80,7 +80,7 @@ class FileLoader {
   std::optional<ConfigNode> with_bases(ConfigNode tree, const fs::path& path) {
     ConfigNode* extends = tree.find("extends");
     if (!extends) return tree;
-    const size_t before = problems_.size();
+    const size_t before = problems_.reported();
     expand_environment(*extends, environment_, problems_);
     std::vector<ConfigNode> bases;
     if (extends->is_list()) {
@@ -96,7 +96,7 @@ class FileLoader {
                                               describe_found(base)));
         continue;
       }
-      auto loaded = problems_.size() == before
+      auto loaded = problems_.reported() == before
                         ? load((path.parent_path() / base.text).lexically_normal(), base.place)
                         : std::nullopt;
       if (!loaded) continue;
@@ -106,7 +106,7 @@ class FileLoader {
         merged = std::move(loaded);
       }
     }
-    if (problems_.size() != before) return {};
+    if (problems_.reported() != before) return {};
     if (!merged) return tree;
     merge_into(*merged, std::move(tree));
     return merged;

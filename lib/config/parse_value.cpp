@@ -110,6 +110,10 @@ class ValueParser {
   // more often a mistake than a name.
   std::optional<std::string> text(const ConfigNode& node) const {
     const ScalarType type = classify(node);
+    if (node.text.find('\0') != std::string::npos) {
+      problems_.add(node.place, fmt::format("a zero byte in {}", path_));
+      return {};
+    }
     if (node.is_scalar() && type != ScalarType::boolean && type != ScalarType::null) {
       return node.text;
     }
@@ -157,14 +161,14 @@ class ValueParser {
       mismatch(node, fmt::format("a list of {}", what), ScalarType::text);
       return {};
     }
-    const size_t before = problems_.size();
+    const size_t before = problems_.reported();
     check_size(node, path_, key_, problems_);
     for (size_t i = 0; i < node.items.size(); ++i) {
       const std::string path = fmt::format("{}[{}]", path_, i);
       const ValueParser each(path, slot_, key_, problems_);
       if (const auto value = (each.*element)(node.items[i])) out.push_back(*value);
     }
-    if (problems_.size() != before) return {};
+    if (problems_.reported() != before) return {};
     return Value(std::move(out));
   }
 
@@ -173,7 +177,7 @@ class ValueParser {
       mismatch(node, "a map of texts", ScalarType::text);
       return {};
     }
-    const size_t before = problems_.size();
+    const size_t before = problems_.reported();
     check_size(node, path_, key_, problems_);
     TextPairs out;
     for (size_t i = 0; i < node.items.size(); ++i) {
@@ -183,7 +187,7 @@ class ValueParser {
         out.emplace_back(node.keys[i].text, *std::move(value));
       }
     }
-    if (problems_.size() != before) return {};
+    if (problems_.reported() != before) return {};
     return Value(std::move(out));
   }
 

@@ -5,6 +5,11 @@
 namespace dltrain {
 
 void Problems::add(const Place& place, std::string message) {
+  ++reported_;
+  if (full()) {
+    ++dropped_;
+    return;
+  }
   for (const Problem& known : problems_) {
     const bool same_place = known.place.known() && known.place.source == place.source &&
                             known.place.offset == place.offset;
@@ -40,12 +45,13 @@ std::string Problems::describe() const {
     if (i > 0) out += '\n';
     out += describe_place(sorted[i]->place, sorted[i]->message);
   }
-  if (sorted.size() > kMaxShown) out += fmt::format("\n… and {} more", sorted.size() - kMaxShown);
+  const size_t hidden = sorted.size() - std::min(sorted.size(), kMaxShown) + dropped_;
+  if (hidden > 0) out += fmt::format("\n… and {} more", hidden);
   return out;
 }
 
 void Problems::throw_if_any() const {
-  if (!problems_.empty()) throw ConfigError(*this);
+  if (!empty()) throw ConfigError(*this);
 }
 
 }  // namespace dltrain

@@ -30,8 +30,12 @@ class Problems {
     add(object.place_of(key), std::move(message));
   }
 
-  bool empty() const { return problems_.empty(); }
+  bool empty() const { return reported_ == 0; }
+  // How often add() was called: tells whether a step found anything, repetitions included.
+  size_t reported() const { return reported_; }
+  // Problems kept; from kMaxKept on they are only counted, which bounds the work on hostile input.
   size_t size() const { return problems_.size(); }
+  bool full() const { return problems_.size() >= kMaxKept; }
   const std::vector<Problem>& all() const { return problems_; }
 
   // All diagnostics, sorted by source and position; at most kMaxShown, then "… and N more".
@@ -40,9 +44,12 @@ class Problems {
   void throw_if_any() const;
 
   static constexpr size_t kMaxShown = 50;
+  static constexpr size_t kMaxKept = 300;
 
  private:
   std::vector<Problem> problems_;
+  size_t reported_ = 0;
+  size_t dropped_ = 0;  // beyond kMaxKept
 };
 
 // What a wrong configuration ends in. what() is the complete text to print: every diagnostic

@@ -180,7 +180,13 @@ std::string number_text(double value) {
   if (std::isnan(value)) return ".nan";
   if (std::isinf(value)) return value < 0 ? "-.inf" : ".inf";
   if (value == std::floor(value) && std::abs(value) < 1e15) return fmt::format("{:.1f}", value);
-  return fmt::format("{}", value);
+  std::string text = fmt::format("{}", value);
+  // YAML 1.1 readers (PyYAML) take 1e-05 for text, 1.0e-05 for a number.
+  const size_t exponent = text.find('e');
+  if (exponent != std::string::npos && text.find('.') == std::string::npos) {
+    text.insert(exponent, ".0");
+  }
+  return text;
 }
 
 std::string quoted_when_needed(std::string_view text) {

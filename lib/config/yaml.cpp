@@ -153,6 +153,7 @@ class TreeBuilder : public YAML::EventHandler {
     ConfigNode node;
     YAML::anchor_t anchor = 0;
     std::optional<ConfigNode::Key> key;  // of a map: read, its value is not
+    bool merge_key = false;              // it is `<<`
     bool expects_value = false;          // a key was read, if only a refused one
     std::vector<ConfigNode> merged;      // values of `<<`
     size_t nodes = 1;
@@ -226,6 +227,12 @@ class TreeBuilder : public YAML::EventHandler {
 
   void take_key(Open& parent, ConfigNode node) {
     parent.key.reset();
+    parent.merge_key = node.text == "<<" && node.style == ConfigNode::Style::plain;
+    if (problems_.full()) throw GiveUp{};
+    if (parent.node.keys.size() >= YamlLimits::kKeys) {
+      problems_.add(node.place, fmt::format("more than {} keys in a map", YamlLimits::kKeys));
+      throw GiveUp{};
+    }
     if (!node.is_scalar()) {
       problems_.add(node.place, fmt::format("a key must be a word, not {}", describe_found(node)));
       return;
@@ -240,7 +247,7 @@ class TreeBuilder : public YAML::EventHandler {
   }
 
   void take_value(Open& parent, ConfigNode node) {
-    if (parent.key->text != "<<") {
+    if (!parent.merge_key) {
       parent.node.keys.push_back(std::move(*parent.key));
       parent.node.items.push_back(std::move(node));
     } else if (node.is_map()) {
@@ -288,7 +295,7 @@ bool check_characters(const std::shared_ptr<const Source>& source, size_t begin,
 
 std::optional<ConfigNode> read_yaml(std::shared_ptr<const Source> source, size_t begin,
                                     Problems& problems) {
-  const size_t before = problems.size();
+  const size_t before = problems.reported();
   if (source->text.size() - begin > YamlLimits::kBytes) {
     problems.add(Place{source, begin, 1, {}},
                  fmt::format("larger than {} bytes: not a configuration", YamlLimits::kBytes));
@@ -314,7 +321,7 @@ std::optional<ConfigNode> read_yaml(std::shared_ptr<const Source> source, size_t
     }
     return {};
   }
-  if (problems.size() != before) return {};
+  if (problems.reported() != before) return {};
   ConfigNode root = builder.take();
   if (!root.place.known()) root.place = Place{source, begin, 1, {}};
   return root;

@@ -17,6 +17,7 @@ namespace dltrain {
 struct YamlLimits {
   static constexpr size_t kBytes = size_t{1} << 20;  // of one file
   static constexpr size_t kNodes = 100'000;          // of one document, aliases expanded
+  static constexpr size_t kKeys = 10'000;            // of one map
   static constexpr size_t kDepth = 100;              // of nested maps and lists
 };
 
