@@ -12,7 +12,6 @@ KernelPointer reference_cast(const KernelRequest& request);
 KernelPointer reference_fused_elementwise(const KernelRequest& request);
 KernelPointer reference_reduce(const KernelRequest& request);
 KernelPointer reference_broadcast(const KernelRequest& request);
-KernelPointer reference_reshape(const KernelRequest& request);
 KernelPointer reference_matmul(const KernelRequest& request);
 KernelPointer reference_conv2d(const KernelRequest& request);
 KernelPointer reference_conv2d_backward_input(const KernelRequest& request);
@@ -30,7 +29,5 @@ KernelPointer reference_loss_seed(const KernelRequest& request);
 KernelPointer reference_gradient_norm(const KernelRequest& request);
 KernelPointer reference_sgd_update(const KernelRequest& request);
 KernelPointer reference_adamw_update(const KernelRequest& request);
-KernelPointer reference_all_reduce_begin(const KernelRequest& request);
-KernelPointer reference_all_reduce_end(const KernelRequest& request);
 
 }  // namespace dltrain

@@ -4,6 +4,7 @@
 #include "base/error.h"
 #include "reference/engine.h"
 #include "reference/makers.h"
+#include "shared/common_kernels.h"
 #include "shared/host_memory.h"
 
 namespace dltrain {
@@ -43,7 +44,7 @@ constexpr KernelRow kTable[] = {
     row("fused_elementwise", reference_fused_elementwise, kAccumulates),
     row("reduce", reference_reduce, kAccumulates),
     row("broadcast", reference_broadcast, kAccumulates),
-    row("reshape", reference_reshape, kOverwrites),
+    row("reshape", make_reshape, kOverwrites),
     row("matmul", reference_matmul, kAccumulates),
     row("conv2d", reference_conv2d, kAccumulates),
     row("conv2d_backward_input", reference_conv2d_backward_input, kAccumulates),
@@ -61,8 +62,8 @@ constexpr KernelRow kTable[] = {
     row("gradient_norm", reference_gradient_norm, kOverwrites),
     row("sgd_update", reference_sgd_update, kOverwrites),
     row("adamw_update", reference_adamw_update, kOverwrites),
-    row("all_reduce_begin", reference_all_reduce_begin, kOverwrites),
-    row("all_reduce_end", reference_all_reduce_end, kOverwrites),
+    row("all_reduce_begin", make_all_reduce_begin, kOverwrites),
+    row("all_reduce_end", make_all_reduce_end, kOverwrites),
 };
 
 int device_count() {

@@ -1,43 +1,82 @@
-// One case of one op. The table serves four times: the fast backends against the reference, the
-// gradient rule against finite differences in float64, split rules against the whole, and
-// benchmarks.
+// One case of one op. The table serves three times: the fast backends against the reference, the
+// gradient rule against finite differences in float64, and split rules against the whole.
 #pragma once
 
 #include <string>
 #include <vector>
 
 #include "ops/op.h"
+#include "ops/step_state.h"
 
 namespace dltrain {
 
 // How a case fills one input.
 enum class Fill {
-  normal,    // standard normal
-  positive,  // uniform in [0.5, 2]
-  apart,     // a shuffled grid of distinct values, none near 0: safe for max and ReLU differences
-  labels,    // i32 in [0, bound), every seventh one ignored (−100)
-  state,  // the StepState: seed 1, step 3, sample_offset 2, loss_scale 1, inverse_valid 0.125, …
-  position,  // u8 in [0, bound)
-  seed,      // f64 [1], 0.125
-  absent,    // an optional input that is left out
+  normal,      // standard normal
+  positive,    // uniform in [0.5, 2]
+  apart,       // a shuffled grid of distinct values, none near 0: safe for max and ReLU differences
+  not_finite,  // normal, with one infinity in the middle
+  labels,      // i32 in [0, bound), every seventh one ignored (−100)
+  state,       // OpCase::state
+  position,    // u8: a place of the max-pool window that is not in the padding (reads attributes)
+  seed,        // f64 [1], 0.125
+  absent,      // an optional input that is left out
 };
 
 struct CaseInput {
-  TensorSpec spec;  // floating inputs are written f32; the runner swaps in f64 or bf16
+  TensorSpec spec;  // floating inputs are written f32; the runner swaps in f64
   Fill fill = Fill::normal;
   int64_t bound = 0;
 };
+
+// The StepState of most cases: seed 1, step 3, the third sample of the global batch, a finite step
+// whose gradients are multiplied with a half.
+inline constexpr StepState kCaseState{
+    .in = {.seed = 1,
+           .step = 3,
+           .sample_offset = 2,
+           .learning_rate = 0.1,
+           .loss_scale = 1,
+           .inverse_valid = 0.125,
+           .max_grad_norm = 0},
+    .out = {.grad_norm = 2, .gradient_factor = 0.5, .updates = 4, .finite = 1}};
 
 struct OpCase {
   std::string name;  // "matmul 7x5·5x3 transposed b"
   std::string op;
   std::vector<CaseInput> inputs;
-  Attributes attributes;
+  Attributes attributes = {};
+  StepState state = kCaseState;
   double tolerance = 2e-5;  // of a f32 backend against the f64 reference, relative to the largest
                             // magnitude of the output; the reason stands in tests/ops/tolerances.md
 };
 
 // At least one case for every row of all_ops() but collectives (a test proves it).
 const std::vector<OpCase>& op_cases();
+
+// The parts of the table, one file a family (cases_<family>.cpp).
+void add_elementwise_cases(std::vector<OpCase>& cases);
+void add_fused_cases(std::vector<OpCase>& cases);
+void add_reduce_cases(std::vector<OpCase>& cases);
+void add_matmul_cases(std::vector<OpCase>& cases);
+void add_conv2d_cases(std::vector<OpCase>& cases);
+void add_max_pool2d_cases(std::vector<OpCase>& cases);
+void add_normalisation_cases(std::vector<OpCase>& cases);
+void add_loss_cases(std::vector<OpCase>& cases);
+void add_update_cases(std::vector<OpCase>& cases);
+
+// What the parts are written with.
+inline CaseInput case_tensor(Shape shape, Fill fill = Fill::normal) {
+  return {{shape, DType::f32}, fill};
+}
+inline CaseInput case_state() {
+  return {{Shape{sizeof(StepState)}, DType::u8}, Fill::state};
+}
+inline CaseInput case_absent() {
+  return {{Shape{0}, DType::u8}, Fill::absent};
+}
+inline std::vector<int64_t> as_integers(const Shape& shape) {
+  return {shape.begin(), shape.end()};
+}
 
 }  // namespace dltrain

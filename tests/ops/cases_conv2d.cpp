@@ -1,0 +1,82 @@
+// conv2d and its two gradients: each geometry gives three cases, and one with bias.
+#include <fmt/format.h>
+
+#include "ops/case.h"
+#include "ops/conv2d.h"
+
+namespace dltrain {
+namespace {
+
+struct Geometry {
+  Shape x, w;
+  int64_t stride = 1, padding = 0, dilation = 1, groups = 1;
+};
+
+void add(std::vector<OpCase>& cases, const Geometry& g, const Attributes& attributes) {
+  const Shape y = conv2d_output_shape(g.x, g.w, Conv2dAttributes(attributes));
+  const std::string geometry =
+      fmt::format("{} ∗ {} stride {} padding {} dilation {} groups {}", to_string(g.x),
+                  to_string(g.w), g.stride, g.padding, g.dilation, g.groups);
+  const CaseInput x = case_tensor(g.x), w = case_tensor(g.w), dy = case_tensor(y);
+  cases.push_back({"conv2d " + geometry, "conv2d", {x, w}, attributes});
+  cases.push_back(
+      {"conv2d with bias " + geometry, "conv2d", {x, w, case_tensor({y[3]})}, attributes});
+  Attributes backward = attributes;
+  backward.set("input_shape", as_integers(g.x));
+  cases.push_back(
+      {"conv2d_backward_input " + geometry, "conv2d_backward_input", {dy, w}, backward});
+  backward = attributes;
+  backward.set("weight_shape", as_integers(g.w));
+  cases.push_back(
+      {"conv2d_backward_weight " + geometry, "conv2d_backward_weight", {dy, x}, backward});
+}
+
+void add(std::vector<OpCase>& cases, const Geometry& g) {
+  add(cases, g,
+      {{"stride", std::vector<int64_t>{g.stride, g.stride}},
+       {"padding", std::vector<int64_t>{g.padding, g.padding}},
+       {"dilation", std::vector<int64_t>{g.dilation, g.dilation}},
+       {"groups", g.groups}});
+}
+
+}  // namespace
+
+void add_conv2d_cases(std::vector<OpCase>& cases) {
+  add(cases, {.x = {1, 1, 1, 1}, .w = {1, 1, 1, 1}});
+  add(cases, {.x = {2, 5, 7, 3}, .w = {4, 1, 1, 3}});
+  add(cases, {.x = {2, 6, 5, 3}, .w = {4, 3, 3, 3}});
+  add(cases, {.x = {2, 6, 5, 3}, .w = {4, 3, 3, 3}, .padding = 1});
+  add(cases, {.x = {3, 9, 8, 5}, .w = {17, 3, 3, 5}, .stride = 2, .padding = 1});
+  add(cases, {.x = {2, 8, 8, 1}, .w = {6, 5, 5, 1}, .padding = 2});
+  add(cases, {.x = {1, 15, 13, 3}, .w = {8, 7, 7, 3}, .stride = 2, .padding = 3});
+  add(cases, {.x = {2, 9, 9, 4}, .w = {6, 3, 3, 2}, .padding = 1, .groups = 2});
+  add(cases, {.x = {2, 7, 7, 6}, .w = {6, 3, 3, 1}, .padding = 1, .groups = 6});  // depthwise
+  add(cases, {.x = {2, 7, 7, 3}, .w = {6, 3, 3, 1}, .stride = 2, .groups = 3});   // multiplier 2
+  add(cases, {.x = {2, 11, 10, 3}, .w = {4, 3, 3, 3}, .padding = 2, .dilation = 2});
+  add(cases, {.x = {2, 12, 11, 2}, .w = {3, 3, 3, 2}, .stride = 3, .padding = 1, .dilation = 3});
+  add(cases, {.x = {2, 6, 6, 33}, .w = {17, 3, 3, 33}, .padding = 1});
+  add(cases, {.x = {4, 28, 28, 1}, .w = {6, 5, 5, 1}, .padding = 2});
+  add(cases, {.x = {2, 14, 14, 16}, .w = {32, 3, 3, 16}, .padding = 1});
+  // A stride that leaves rows over, and one wider than the kernel.
+  add(cases, {.x = {2, 8, 7, 3}, .w = {4, 3, 3, 3}, .stride = 2});
+  add(cases, {.x = {2, 9, 10, 3}, .w = {4, 1, 1, 3}, .stride = 2});
+  // Height and width differ in everything.
+  add(cases, {.x = {2, 9, 12, 3}, .w = {4, 3, 5, 3}},
+      {{"stride", std::vector<int64_t>{2, 1}},
+       {"padding", std::vector<int64_t>{0, 2}},
+       {"dilation", std::vector<int64_t>{1, 2}}});
+
+  for (const char* activation : {"relu", "gelu", "gelu_tanh", "silu", "tanh", "sigmoid"}) {
+    cases.push_back(
+        {fmt::format("conv2d with bias and {}", activation),
+         "conv2d",
+         {case_tensor({2, 8, 7, 3}), case_tensor({5, 3, 3, 3}), case_tensor({5})},
+         {{"padding", std::vector<int64_t>{1, 1}}, {"activation", std::string(activation)}}});
+  }
+  cases.push_back({"conv2d with an absent bias and relu",
+                   "conv2d",
+                   {case_tensor({2, 8, 7, 3}), case_tensor({5, 3, 3, 3}), case_absent()},
+                   {{"activation", std::string("relu")}}});
+}
+
+}  // namespace dltrain

@@ -1,0 +1,57 @@
+// fused_elementwise: every step kind, one and several results, an input that is a result.
+#include <fmt/format.h>
+
+#include "ops/case.h"
+#include "ops/fused.h"
+
+namespace dltrain {
+namespace {
+
+void add(std::vector<OpCase>& cases, const std::string& what, const std::vector<Fill>& fills,
+         const std::vector<FusedStep>& steps, const std::vector<int64_t>& results) {
+  for (const Shape& shape : {Shape{1}, Shape{17}, Shape{33, 65}, Shape{40001}}) {
+    OpCase c{.name = fmt::format("fused {} {}", what, to_string(shape)),
+             .op = "fused_elementwise",
+             .inputs = {},
+             .attributes = {{"program", print_fused_program(steps)}, {"results", results}}};
+    for (Fill fill : fills) c.inputs.push_back(case_tensor(shape, fill));
+    cases.push_back(std::move(c));
+  }
+}
+
+}  // namespace
+
+void add_fused_cases(std::vector<OpCase>& cases) {
+  add(cases, "relu_backward and affine", {Fill::apart, Fill::normal},
+      {{"relu_backward", {0, 1}}, {"affine", {2}, 0.5, 0.1}}, {3});
+  add(cases, "gelu of a sum, both kept", {Fill::normal, Fill::normal},
+      {{"add", {0, 1}}, {"gelu", {2}}}, {2, 3});
+  add(cases, "a use of one operand twice", {Fill::normal},
+      {{"mul", {0, 0}}, {"sub", {1, 0}}, {"affine", {2}, -1.0 / 3, 1e-9}}, {3});
+  add(cases, "all functions", {Fill::positive, Fill::normal},
+      {{"log", {0}},
+       {"sqrt", {0}},
+       {"mul", {2, 3}},
+       {"tanh", {4}},
+       {"sigmoid", {1}},
+       {"silu", {1}},
+       {"div", {5, 0}},
+       {"add", {6, 7}},
+       {"gelu_tanh", {9}},
+       {"exp", {1}},
+       {"add", {10, 11}},
+       {"square", {8}},
+       {"identity", {13}},
+       {"sub", {12, 14}}},
+      {15});
+  add(cases, "all gradients", {Fill::normal, Fill::normal},
+      {{"gelu_backward", {0, 1}},
+       {"gelu_tanh_backward", {0, 2}},
+       {"silu_backward", {0, 3}},
+       {"tanh_backward", {0, 4}},
+       {"sigmoid_backward", {0, 5}},
+       {"relu", {6}}},
+      {7, 2, 4});
+}
+
+}  // namespace dltrain

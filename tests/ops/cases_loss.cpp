@@ -1,0 +1,43 @@
+// softmax_cross_entropy and its gradient, loss_seed.
+#include <fmt/format.h>
+
+#include "ops/case.h"
+
+namespace dltrain {
+namespace {
+
+void add(std::vector<OpCase>& cases, const Shape& logits, double smoothing) {
+  const Shape targets(logits.dims().first(static_cast<size_t>(logits.rank() - 1)));
+  const int64_t classes = logits[-1];
+  const CaseInput x = case_tensor(logits), t{{targets, DType::i32}, Fill::labels, classes};
+  const Attributes attributes{{"ignore_index", int64_t{-100}}, {"label_smoothing", smoothing}};
+  const std::string what = fmt::format("{} smoothing {}", to_string(logits), smoothing);
+  cases.push_back({"softmax_cross_entropy " + what, "softmax_cross_entropy", {x, t}, attributes});
+  cases.push_back({"softmax_cross_entropy_backward " + what,
+                   "softmax_cross_entropy_backward",
+                   {x,
+                    t,
+                    case_tensor({targets.elements()}, Fill::positive),
+                    {{Shape{1}, DType::f64}, Fill::seed}},
+                   attributes});
+}
+
+}  // namespace
+
+void add_loss_cases(std::vector<OpCase>& cases) {
+  add(cases, {1, 1}, 0);
+  add(cases, {1, 3}, 0);
+  add(cases, {17, 2}, 0);
+  add(cases, {33, 10}, 0);
+  add(cases, {33, 10}, 0.1);
+  add(cases, {65, 17}, 0);
+  add(cases, {3, 5, 33}, 0.1);
+  add(cases, {9, 1000}, 0);
+  add(cases, {512, 10}, 0);
+
+  cases.push_back({"loss_seed", "loss_seed", {case_state()}});
+  cases.push_back({"loss_seed with a loss scale", "loss_seed", {case_state()}});
+  cases.back().state.in.loss_scale = 1024;
+}
+
+}  // namespace dltrain

@@ -1,0 +1,42 @@
+// max_pool2d and its gradient: disjoint, overlapping and padded windows.
+#include <fmt/format.h>
+
+#include "ops/case.h"
+#include "ops/op.h"
+
+namespace dltrain {
+namespace {
+
+using Pair = std::vector<int64_t>;
+
+void add(std::vector<OpCase>& cases, const Shape& x, const Pair& kernel, const Pair& stride,
+         const Pair& padding) {
+  Attributes attributes{{"kernel", kernel}, {"stride", stride}, {"padding", padding}};
+  const std::string geometry =
+      fmt::format("{} kernel {}x{} stride {}x{} padding {}x{}", to_string(x), kernel[0], kernel[1],
+                  stride[0], stride[1], padding[0], padding[1]);
+  const CaseInput input = case_tensor(x, Fill::apart);
+  cases.push_back({"max_pool2d " + geometry, "max_pool2d", {input}, attributes});
+  const Shape y = find_op("max_pool2d")->infer(std::vector{input.spec}, attributes).front().shape;
+  attributes.set("input_shape", as_integers(x));
+  cases.push_back({"max_pool2d_backward " + geometry,
+                   "max_pool2d_backward",
+                   {case_tensor(y), {{y, DType::u8}, Fill::position}},
+                   attributes});
+}
+
+}  // namespace
+
+void add_max_pool2d_cases(std::vector<OpCase>& cases) {
+  add(cases, {1, 1, 1, 1}, {1, 1}, {1, 1}, {0, 0});
+  add(cases, {2, 6, 6, 3}, {2, 2}, {2, 2}, {0, 0});
+  add(cases, {2, 7, 5, 17}, {2, 2}, {2, 2}, {0, 0});  // rows and columns left over
+  add(cases, {2, 9, 8, 5}, {3, 3}, {2, 2}, {1, 1});   // overlapping, as in ResNet
+  add(cases, {2, 8, 8, 4}, {3, 3}, {1, 1}, {1, 1});
+  add(cases, {1, 7, 9, 1}, {3, 2}, {1, 2}, {1, 0});
+  add(cases, {1, 9, 9, 2}, {5, 5}, {1, 1}, {2, 2});
+  add(cases, {1, 8, 8, 3}, {2, 2}, {3, 3}, {0, 0});  // gaps between windows
+  add(cases, {8, 28, 28, 6}, {2, 2}, {2, 2}, {0, 0});
+}
+
+}  // namespace dltrain

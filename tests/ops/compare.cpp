@@ -1,0 +1,174 @@
+#include "ops/compare.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "ops/rules.h"
+
+namespace dltrain {
+namespace {
+
+bool is_state(const TensorSpec& spec) {
+  return spec.dtype == DType::u8 && spec.shape == Shape{sizeof(StepState)};
+}
+
+// The fields of a StepState as tensors of their own. Norm and factor of a step that is not finite
+// are not defined: nothing reads them.
+std::vector<HostTensor> state_fields(const HostTensor& tensor) {
+  StepState s;
+  std::memcpy(&s, tensor.data.data(), sizeof s);
+  std::vector<HostTensor> out;
+  for (double value : {static_cast<double>(s.in.seed), static_cast<double>(s.in.step),
+                       static_cast<double>(s.in.sample_offset), s.in.learning_rate, s.in.loss_scale,
+                       s.in.inverse_valid, s.in.max_grad_norm, static_cast<double>(s.out.finite),
+                       static_cast<double>(s.out.updates), s.out.finite != 0 ? s.out.grad_norm : 0,
+                       s.out.finite != 0 ? s.out.gradient_factor : 0}) {
+    out.emplace_back(TensorSpec{Shape{1}, DType::f64});
+    out.back().set(0, value);
+  }
+  return out;
+}
+
+double element_difference(const HostTensor& found, const HostTensor& expected, int64_t i,
+                          double scale) {
+  const double a = found.get(i), b = expected.get(i);
+  if (a == b || (std::isnan(a) && std::isnan(b))) return 0;
+  const double d = std::abs(a - b) / scale;
+  return std::isfinite(d) && is_floating(found.spec.dtype)
+             ? d
+             : std::numeric_limits<double>::infinity();
+}
+
+void tensor_difference(const HostTensor& found, const HostTensor& expected, size_t output,
+                       Difference& worst) {
+  double scale = 0;
+  for (int64_t i = 0; i < expected.elements(); ++i) {
+    if (std::isfinite(expected.get(i))) scale = std::max(scale, std::abs(expected.get(i)));
+  }
+  scale = std::max(scale, 1e-30);
+  for (int64_t i = 0; i < expected.elements(); ++i) {
+    const double d = element_difference(found, expected, i, scale);
+    if (d <= worst.worst) continue;
+    worst = {
+        d, fmt::format("output {}[{}]: {}, expected {}", output, i, found.get(i), expected.get(i))};
+  }
+}
+
+// Compares one way of running a case.
+class CaseComparison {
+ public:
+  CaseComparison(const OpCase& c, OpRunner& tested, OpRunner& reference)
+      : case_(c), tested_(tested) {
+    run_ = {.op = c.op, .attributes = case_attributes(c, DType::f32), .inputs = {}};
+    run_.inputs = case_inputs(c, DType::f32);
+    expected_ = reference
+                    .run({.op = c.op,
+                          .attributes = case_attributes(c, DType::f64),
+                          .inputs = case_inputs(c, DType::f64)})
+                    .outputs;
+  }
+
+  void overwrite(std::vector<CaseReport>& reports) {
+    compare(run_, expected_, "overwrite", reports);
+  }
+
+  void accumulate(std::vector<CaseReport>& reports) {
+    OpRun run = run_;
+    run.accumulate = true;
+    auto expected = expected_;
+    for (size_t i = 0; i < expected.size(); ++i) {
+      TensorSpec spec = expected[i].spec;
+      if (spec.dtype == DType::f64 && !keeps_f64(i)) spec.dtype = DType::f32;
+      run.previous.push_back(
+          random_tensor(spec, fmt::format("{} previous output {}", case_.name, i)));
+      for (int64_t k = 0; k < expected[i].elements(); ++k) {
+        expected[i].set(k, expected[i].get(k) + run.previous[i].get(k));
+      }
+    }
+    compare(run, expected, "accumulate", reports);
+  }
+
+  void in_place(std::vector<CaseReport>& reports) {
+    const OpDef& op = *find_op(case_.op);
+    if (!op.in_place_allowed) return;
+    const TensorSpec y = op.infer(specs_of(run_.inputs), run_.attributes).front();
+    for (size_t i = 0; i < run_.inputs.size(); ++i) {
+      if (!(run_.inputs[i].spec == y)) continue;
+      OpRun run = run_;
+      run.in_place = static_cast<int>(i);
+      compare(run, expected_, fmt::format("in place of input {}", i), reports);
+    }
+  }
+
+ private:
+  // Outputs that are f64 in a f32 run too (loss sums).
+  bool keeps_f64(size_t output) const {
+    const OpDef& op = *find_op(case_.op);
+    return op.infer(specs_of(run_.inputs), run_.attributes)[output].dtype == DType::f64;
+  }
+
+  void compare(const OpRun& run, const std::vector<HostTensor>& expected, const std::string& how,
+               std::vector<CaseReport>& reports) {
+    CaseReport report;
+    report.op_case = &case_;
+    report.how = how;
+    try {
+      const OpResult result = tested_.run(run);
+      if (!result.served) return;
+      report.variant = result.variant;
+      const Difference d = difference(result.outputs, expected);
+      report.worst = d.worst;
+      if (!(d.worst <= case_.tolerance)) report.fault = d.where;
+      for (const std::string& fault : result.faults) {
+        report.fault += (report.fault.empty() ? "" : "; ") + fault;
+      }
+    } catch (const Error& error) {
+      report.fault = error.what();
+    }
+    reports.push_back(std::move(report));
+  }
+
+  const OpCase& case_;
+  OpRunner& tested_;
+  OpRun run_;
+  std::vector<HostTensor> expected_;
+};
+
+}  // namespace
+
+Difference difference(const std::vector<HostTensor>& found,
+                      const std::vector<HostTensor>& expected) {
+  Difference worst;
+  for (size_t i = 0; i < expected.size(); ++i) {
+    if (is_state(expected[i].spec)) {
+      const auto found_fields = state_fields(found[i]), fields = state_fields(expected[i]);
+      for (size_t k = 0; k < fields.size(); ++k) {
+        tensor_difference(found_fields[k], fields[k], i, worst);
+      }
+    } else {
+      tensor_difference(found[i], expected[i], i, worst);
+    }
+  }
+  return worst;
+}
+
+std::vector<CaseReport> compare_engine(const Engine& engine, const Engine& reference,
+                                       const std::function<bool(const OpCase&)>& wanted) {
+  OpRunner tested(engine), oracle(reference);
+  std::vector<CaseReport> reports;
+  for (const OpCase& c : op_cases()) {
+    if (!wanted(c)) continue;
+    CaseComparison comparison(c, tested, oracle);
+    comparison.overwrite(reports);
+    comparison.accumulate(reports);
+    comparison.in_place(reports);
+  }
+  return reports;
+}
+
+}  // namespace dltrain

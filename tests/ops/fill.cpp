@@ -1,0 +1,176 @@
+// The contents of a case's inputs.
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <numbers>
+#include <numeric>
+
+#include "base/error.h"
+#include "base/philox.h"
+#include "ops/runner.h"
+
+namespace dltrain {
+namespace {
+
+class Numbers {
+ public:
+  explicit Numbers(const std::string& name) : stream_(random_stream(name)) {}
+
+  uint64_t below(uint64_t bound) { return random_bits(7, stream_, 0, next_++) % bound; }
+  double uniform() { return random_uniform(7, stream_, 0, next_++); }
+  double normal() {
+    const double radius = std::sqrt(-2 * std::log(1 - uniform()));
+    return radius * std::cos(2 * std::numbers::pi * uniform());
+  }
+
+ private:
+  uint64_t stream_;
+  uint64_t next_ = 0;
+};
+
+// A shuffled grid around zero, half a step away from it.
+void fill_apart(HostTensor& t, Numbers& numbers) {
+  const auto n = static_cast<size_t>(t.elements());
+  std::vector<int64_t> places(n);
+  std::iota(places.begin(), places.end(), 0);
+  for (size_t i = n; i > 1; --i) std::swap(places[i - 1], places[numbers.below(i)]);
+  const double step = std::min(0.1, 64.0 / static_cast<double>(n));
+  for (size_t i = 0; i < n; ++i) {
+    const auto centred = static_cast<double>(places[i] - static_cast<int64_t>(n / 2));
+    t.set(static_cast<int64_t>(i), (centred + 0.5) * step);
+  }
+}
+
+// For each window a place that is not in the padding.
+void fill_positions(HostTensor& t, Numbers& numbers, const Attributes& attributes) {
+  const auto kernel = attributes.integers("kernel"), stride = attributes.integers("stride", kernel),
+             padding = attributes.integers("padding", {0, 0}),
+             x = attributes.integers("input_shape");
+  const Shape& y = t.spec.shape;
+  for (int64_t i = 0; i < t.elements(); ++i) {
+    const int64_t oh = i / (y[3] * y[2]) % y[1], ow = i / y[3] % y[2];
+    int64_t place, h, w;
+    do {
+      place = static_cast<int64_t>(numbers.below(static_cast<uint64_t>(kernel[0] * kernel[1])));
+      h = oh * stride[0] - padding[0] + place / kernel[1];
+      w = ow * stride[1] - padding[1] + place % kernel[1];
+    } while (h < 0 || h >= x[1] || w < 0 || w >= x[2]);
+    t.set(i, static_cast<double>(place));
+  }
+}
+
+void fill(HostTensor& t, const CaseInput& input, const OpCase& c, Numbers& numbers) {
+  const int64_t n = t.elements();
+  switch (input.fill) {
+    case Fill::normal:
+    case Fill::not_finite:
+      for (int64_t i = 0; i < n; ++i) t.set(i, numbers.normal());
+      if (input.fill == Fill::not_finite) t.set(n / 2, std::numeric_limits<double>::infinity());
+      break;
+    case Fill::positive:
+      for (int64_t i = 0; i < n; ++i) t.set(i, 0.5 + 1.5 * numbers.uniform());
+      break;
+    case Fill::apart:
+      fill_apart(t, numbers);
+      break;
+    case Fill::labels:
+      for (int64_t i = 0; i < n; ++i) {
+        const auto label = static_cast<double>(numbers.below(static_cast<uint64_t>(input.bound)));
+        t.set(i, i % 7 == 6 ? -100 : label);
+      }
+      break;
+    case Fill::state:
+      std::memcpy(t.data.data(), &c.state, sizeof(StepState));
+      break;
+    case Fill::position:
+      fill_positions(t, numbers, c.attributes);
+      break;
+    case Fill::seed:
+      t.set(0, 0.125);
+      break;
+    case Fill::absent:
+      break;
+  }
+}
+
+}  // namespace
+
+double HostTensor::get(int64_t i) const {
+  const auto read = [&](auto zero) {
+    std::memcpy(&zero, data.data() + static_cast<size_t>(i) * sizeof(zero), sizeof(zero));
+    return static_cast<double>(zero);
+  };
+  switch (spec.dtype) {
+    case DType::f32:
+      return read(0.0f);
+    case DType::f64:
+      return read(0.0);
+    case DType::i32:
+      return read(int32_t{0});
+    case DType::u8:
+      return read(uint8_t{0});
+    default:
+      fail(ExitCode::internal, "op cases do not read {}", to_string(spec));
+  }
+}
+
+void HostTensor::set(int64_t i, double value) {
+  const auto write = [&](auto typed) {
+    std::memcpy(data.data() + static_cast<size_t>(i) * sizeof(typed), &typed, sizeof(typed));
+  };
+  switch (spec.dtype) {
+    case DType::f32:
+      return write(static_cast<float>(value));
+    case DType::f64:
+      return write(value);
+    case DType::i32:
+      return write(static_cast<int32_t>(value));
+    case DType::u8:
+      return write(static_cast<uint8_t>(value));
+    default:
+      fail(ExitCode::internal, "op cases do not write {}", to_string(spec));
+  }
+}
+
+HostTensor converted(const HostTensor& tensor, DType floating) {
+  if (!is_floating(tensor.spec.dtype) || tensor.spec.dtype == floating) return tensor;
+  HostTensor out({tensor.spec.shape, floating});
+  for (int64_t i = 0; i < out.elements(); ++i) out.set(i, tensor.get(i));
+  return out;
+}
+
+HostTensor random_tensor(const TensorSpec& spec, const std::string& name) {
+  Numbers numbers(name);
+  HostTensor out(spec);
+  for (int64_t i = 0; i < out.elements(); ++i) out.set(i, numbers.normal());
+  return out;
+}
+
+Attributes case_attributes(const OpCase& c, DType floating) {
+  Attributes out = c.attributes;
+  for (const char* name : {"dtype", "output_dtype"}) {
+    if (out.text(name) == "f32") out.set(name, std::string(dtype_name(floating)));
+  }
+  return out;
+}
+
+std::vector<HostTensor> case_inputs(const OpCase& c, DType floating) {
+  std::vector<HostTensor> out;
+  for (const CaseInput& input : c.inputs) {
+    Numbers numbers(c.name + std::to_string(out.size()));
+    HostTensor t(input.spec);
+    fill(t, input, c, numbers);
+    // The loss seed is f64 whatever the tensors are.
+    out.push_back(input.spec.dtype == DType::f32 ? converted(t, floating) : std::move(t));
+  }
+  return out;
+}
+
+SpecList specs_of(const std::vector<HostTensor>& tensors) {
+  SpecList out;
+  for (const HostTensor& t : tensors) out.push_back(t.spec);
+  return out;
+}
+
+}  // namespace dltrain

@@ -1,0 +1,161 @@
+#include "ops/runner.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "ops/kernel.h"
+#include "ops/rules.h"
+
+namespace dltrain {
+namespace {
+
+constexpr size_t kGuard = 256;
+constexpr std::byte kGuardByte{0xA5};
+constexpr std::byte kRubbish[2] = {std::byte{0xFF}, std::byte{0x3C}};  // the first one is a NaN
+
+}  // namespace
+
+// Device memory for one tensor between two guards.
+struct OpRunner::Block {
+  Block(Device& device, Stream& stream, size_t payload_bytes)
+      : device_(&device), stream_(&stream), bytes(payload_bytes) {
+    buffer = Buffer(device, bytes + 2 * kGuard);
+    const std::vector<std::byte> guards(buffer.bytes(), kGuardByte);
+    device.copy(buffer.data(), guards.data(), guards.size(), stream);
+    stream.synchronize();
+  }
+
+  std::byte* payload() const { return buffer.data() + kGuard; }
+
+  void write(const std::vector<std::byte>& content) {
+    device_->copy(payload(), content.data(), bytes, *stream_);
+    stream_->synchronize();
+  }
+  void write(std::byte value) { write(std::vector<std::byte>(bytes, value)); }
+
+  std::vector<std::byte> read() const {
+    std::vector<std::byte> out(bytes);
+    device_->copy(out.data(), payload(), bytes, *stream_);
+    stream_->synchronize();
+    return out;
+  }
+
+  void check_guards(const std::string& what, std::vector<std::string>& faults) const {
+    std::vector<std::byte> all(buffer.bytes());
+    device_->copy(all.data(), buffer.data(), all.size(), *stream_);
+    stream_->synchronize();
+    const auto intact = [](std::byte b) { return b == kGuardByte; };
+    if (!std::all_of(all.begin(), all.begin() + kGuard, intact)) {
+      faults.push_back(what + ": written before its start");
+    }
+    if (!std::all_of(all.end() - kGuard, all.end(), intact)) {
+      faults.push_back(what + ": written beyond its end");
+    }
+  }
+
+  Device* device_;
+  Stream* stream_;
+  size_t bytes;
+  Buffer buffer;
+};
+
+OpRunner::OpRunner(const Engine& engine, int device)
+    : engine_(engine), device_(engine.open(device)), stream_(device_->make_stream()) {}
+
+// The memory of one run: a block for each input, each output that is not an input's memory, and the
+// workspace.
+struct OpRunner::Memory {
+  Memory(Device& device, Stream& stream, const OpRun& run, const SpecList& outputs,
+         std::vector<int> output_aliases, size_t workspace_bytes)
+      : aliases(std::move(output_aliases)), workspace(device, stream, workspace_bytes) {
+    for (const HostTensor& input : run.inputs) {
+      in.emplace_back(device, stream, input.spec.bytes());
+      in_addresses.push_back(is_absent(input.spec) ? nullptr : in.back().payload());
+    }
+    for (size_t i = 0; i < outputs.size(); ++i) {
+      out.emplace_back(device, stream, aliases[i] < 0 ? outputs[i].bytes() : 0);
+      out_addresses.push_back(output_block(i).payload());
+    }
+  }
+
+  const Block& output_block(size_t i) const {
+    return aliases[i] < 0 ? out[i] : in[static_cast<size_t>(aliases[i])];
+  }
+
+  void fill(const OpRun& run, std::byte rubbish) {
+    for (size_t i = 0; i < in.size(); ++i) in[i].write(run.inputs[i].data);
+    for (size_t i = 0; i < out.size(); ++i) {
+      if (run.accumulate) {
+        out[i].write(run.previous[i].data);
+      } else {
+        out[i].write(rubbish);
+      }
+    }
+    workspace.write(rubbish);
+  }
+
+  void check(const OpRun& run, std::vector<std::string>& faults) const {
+    for (size_t i = 0; i < in.size(); ++i) {
+      in[i].check_guards(fmt::format("input {}", i), faults);
+      const bool written =
+          std::find(aliases.begin(), aliases.end(), static_cast<int>(i)) != aliases.end();
+      if (!written && in[i].read() != run.inputs[i].data) {
+        faults.push_back(fmt::format("input {}: changed", i));
+      }
+    }
+    for (size_t i = 0; i < out.size(); ++i) {
+      out[i].check_guards(fmt::format("output {}", i), faults);
+    }
+    workspace.check_guards("the workspace", faults);
+  }
+
+  std::vector<int> aliases;  // for each output the input that it shares memory with, or −1
+  std::vector<Block> in, out;
+  Block workspace;
+  std::vector<void*> in_addresses, out_addresses;
+};
+
+OpResult OpRunner::run(const OpRun& run) {
+  const OpDef* op = find_op(run.op);
+  check_internal(op != nullptr, "no op {}", run.op);
+  const SpecList inputs = specs_of(run.inputs), outputs = op->infer(inputs, run.attributes);
+  const FoundKernel found = find_kernel(engine_, {.op = run.op,
+                                                  .attributes = run.attributes,
+                                                  .inputs = inputs,
+                                                  .outputs = outputs,
+                                                  .accumulate = run.accumulate,
+                                                  .device = *device_});
+  OpResult result;
+  result.served = found.kernel != nullptr;
+  if (!result.served) return result;
+  result.variant = std::string(found.row->variant);
+
+  std::vector<int> aliases(outputs.size(), -1);
+  if (op->aliases != nullptr) aliases = op->aliases(inputs, run.attributes);
+  if (run.in_place >= 0) aliases[0] = run.in_place;
+  Memory memory(*device_, *stream_, run, outputs, std::move(aliases),
+                found.kernel->workspace_bytes());
+  found.kernel->bind({memory.in_addresses, memory.out_addresses, memory.workspace.payload()});
+
+  for (int round = 0; round < 2; ++round) {
+    memory.fill(run, kRubbish[round]);
+    found.kernel->run(*stream_);
+    stream_->synchronize();
+    for (size_t i = 0; i < outputs.size(); ++i) {
+      HostTensor value(outputs[i]);
+      value.data = memory.output_block(i).read();
+      if (round == 0) {
+        result.outputs.push_back(std::move(value));
+      } else if (value.data != result.outputs[i].data) {
+        result.faults.push_back(fmt::format("output {}: the second run wrote other bits", i));
+      }
+    }
+  }
+  memory.check(run, result.faults);
+  return result;
+}
+
+}  // namespace dltrain
