@@ -38,12 +38,14 @@ std::string processor_name() {
   return "CPU";
 }
 
-DeviceProperties host_properties(const char* backend, const char* libraries) {
+DeviceProperties host_properties(const char* backend, const char* libraries,
+                                 std::string architecture) {
   struct sysinfo info {};
   sysinfo(&info);
   DeviceProperties p;
   p.backend = backend;
   p.name = processor_name();
+  p.architecture = std::move(architecture);
   p.libraries = libraries;
   p.total_memory = static_cast<uint64_t>(info.totalram) * info.mem_unit;
   p.free_memory = static_cast<uint64_t>(info.freeram + info.bufferram) * info.mem_unit;
@@ -59,8 +61,8 @@ struct Mapping {
 
 class HostDevice final : public Device {
  public:
-  HostDevice(const char* backend, const char* libraries)
-      : properties_(host_properties(backend, libraries)) {}
+  HostDevice(const char* backend, const char* libraries, std::string architecture)
+      : properties_(host_properties(backend, libraries, std::move(architecture))) {}
 
   const DeviceProperties& properties() const override { return properties_; }
 
@@ -113,8 +115,9 @@ class HostDevice final : public Device {
 
 }  // namespace
 
-std::unique_ptr<Device> make_host_device(const char* backend, const char* libraries) {
-  return std::make_unique<HostDevice>(backend, libraries);
+std::unique_ptr<Device> make_host_device(const char* backend, const char* libraries,
+                                         std::string architecture) {
+  return std::make_unique<HostDevice>(backend, libraries, std::move(architecture));
 }
 
 }  // namespace dltrain

@@ -1,0 +1,224 @@
+// conv2d, conv2d_backward_input and conv2d_backward_weight by oneDNN. Images stay NHWC; weights are
+// OHWI in our memory, and oneDNN chooses the layout it computes with: where that differs, the
+// kernel converts through its workspace (weights are small beside images).
+#include "ops/conv2d.h"
+
+#include <array>
+
+#include "cpu/makers.h"
+#include "cpu/onednn.h"
+#include "cpu/support.h"
+#include "ops/rules.h"
+
+namespace dltrain {
+namespace {
+
+using Description = dnnl::memory::desc;
+
+Description image(const Shape& s) {  // NHWC memory, described in oneDNN's order N, C, H, W
+  return onednn::strided({s[0], s[3], s[1], s[2]}, {s[1] * s[2] * s[3], 1, s[2] * s[3], s[3]});
+}
+
+dnnl::memory::dims weight_extents(const Shape& w, int64_t groups) {
+  if (groups == 1) return {w[0], w[3], w[1], w[2]};
+  return {groups, w[0] / groups, w[3], w[1], w[2]};
+}
+
+Description plain_weight(const Shape& w, int64_t groups) {
+  const int64_t out = w[1] * w[2] * w[3];
+  dnnl::memory::dims strides{out, 1, w[2] * w[3], w[3]};
+  if (groups > 1) strides.insert(strides.begin(), w[0] / groups * out);
+  return onednn::strided(weight_extents(w, groups), strides);
+}
+
+onednn::Convolution convolution(const Shape& x, const Shape& w, const Shape& y, bool has_bias,
+                                const Attributes& attributes) {
+  const Conv2dAttributes a(attributes);
+  return {.x = image(x),
+          .w = onednn::any_layout(weight_extents(w, a.groups)),
+          .bias = has_bias ? onednn::strided({w[0]}, {1}) : Description(),
+          .y = image(y),
+          .stride = {a.stride[0], a.stride[1]},
+          .dilation = {a.dilation[0] - 1, a.dilation[1] - 1},  // oneDNN: 0 is dense
+          .padding = {a.padding[0], a.padding[1]}};
+}
+
+// Byte offsets of parts of a workspace.
+class WorkspaceParts {
+ public:
+  size_t add(size_t bytes) {
+    const size_t at = total_;
+    total_ += (bytes + 255) / 256 * 256;
+    return at;
+  }
+  size_t total() const { return total_; }
+
+ private:
+  size_t total_ = 0;
+};
+
+std::byte* at(void* workspace, size_t offset) {
+  return static_cast<std::byte*>(workspace) + offset;
+}
+
+class Conv2dForward final : public Kernel {
+ public:
+  Conv2dForward(const KernelRequest& r, const dnnl::primitive_attr& attr) {
+    const bool has_bias = r.inputs.size() == 3 && !is_absent(r.inputs[2]);
+    const auto c = convolution(r.inputs[0].shape, r.inputs[1].shape, r.outputs[0].shape, has_bias,
+                               r.attributes);
+    const auto description = onednn::forward(c, attr);
+    const auto plain = plain_weight(r.inputs[1].shape, Conv2dAttributes(r.attributes).groups);
+    if (description.weights_desc() != plain) {
+      reorder_ = onednn::Reorder(plain, description.weights_desc(), false);
+      weight_ = parts_.add(description.weights_desc().get_size());
+    }
+    scratch_ =
+        parts_.add(std::max(description.scratchpad_desc().get_size(), reorder_.scratch_bytes));
+    call_ = onednn::Call(dnnl::convolution_forward(description));
+    call_.argument(DNNL_ARG_SRC, c.x);
+    call_.argument(DNNL_ARG_WEIGHTS, description.weights_desc());
+    call_.argument(DNNL_ARG_BIAS, c.bias);
+    call_.argument(DNNL_ARG_DST, c.y);
+    call_.argument(DNNL_ARG_SCRATCHPAD, description.scratchpad_desc());
+  }
+
+  size_t workspace_bytes() const override { return parts_.total(); }
+
+  void bind(const Bindings& b) override {
+    void* weight = b.inputs[1];
+    void* scratch = at(b.workspace, scratch_);
+    if (reorder_.call) {
+      weight = at(b.workspace, weight_);
+      reorder_.call.bind(std::array{b.inputs[1], weight, scratch});
+    }
+    void* bias = b.inputs.size() == 3 ? b.inputs[2] : nullptr;
+    call_.bind(std::array{b.inputs[0], weight, bias, b.outputs[0], scratch});
+  }
+
+  void run(Stream&) override {
+    if (reorder_.call) reorder_.call.run();
+    call_.run();
+  }
+
+ private:
+  onednn::Call call_;
+  onednn::Reorder reorder_;
+  WorkspaceParts parts_;
+  size_t weight_ = 0, scratch_ = 0;
+};
+
+class Conv2dBackwardInput final : public Kernel {
+ public:
+  explicit Conv2dBackwardInput(const KernelRequest& r) {
+    const Shape &w = r.inputs[1].shape, &x = r.outputs[0].shape;
+    const auto c = convolution(x, w, r.inputs[0].shape, false, r.attributes);
+    const auto description = onednn::backward_input(c);
+    const auto plain = plain_weight(w, Conv2dAttributes(r.attributes).groups);
+    if (description.weights_desc() != plain) {
+      reorder_ = onednn::Reorder(plain, description.weights_desc(), false);
+      weight_ = parts_.add(description.weights_desc().get_size());
+    }
+    scratch_ =
+        parts_.add(std::max(description.scratchpad_desc().get_size(), reorder_.scratch_bytes));
+    call_ = onednn::Call(dnnl::convolution_backward_data(description));
+    call_.argument(DNNL_ARG_DIFF_DST, c.y);
+    call_.argument(DNNL_ARG_WEIGHTS, description.weights_desc());
+    call_.argument(DNNL_ARG_DIFF_SRC, c.x);
+    call_.argument(DNNL_ARG_SCRATCHPAD, description.scratchpad_desc());
+  }
+
+  size_t workspace_bytes() const override { return parts_.total(); }
+
+  void bind(const Bindings& b) override {
+    void* weight = b.inputs[1];
+    void* scratch = at(b.workspace, scratch_);
+    if (reorder_.call) {
+      weight = at(b.workspace, weight_);
+      reorder_.call.bind(std::array{b.inputs[1], weight, scratch});
+    }
+    call_.bind(std::array{b.inputs[0], weight, b.outputs[0], scratch});
+  }
+
+  void run(Stream&) override {
+    if (reorder_.call) reorder_.call.run();
+    call_.run();
+  }
+
+ private:
+  onednn::Call call_;
+  onednn::Reorder reorder_;
+  WorkspaceParts parts_;
+  size_t weight_ = 0, scratch_ = 0;
+};
+
+class Conv2dBackwardWeight final : public Kernel {
+ public:
+  explicit Conv2dBackwardWeight(const KernelRequest& r) {
+    const Shape &x = r.inputs[1].shape, &w = r.outputs[0].shape;
+    const auto c = convolution(x, w, r.inputs[0].shape, false, r.attributes);
+    const auto description = onednn::backward_weight(c);
+    const auto plain = plain_weight(w, Conv2dAttributes(r.attributes).groups);
+    // The primitive overwrites, so accumulation goes through the workspace as a layout change does.
+    if (r.accumulate || description.diff_weights_desc() != plain) {
+      reorder_ = onednn::Reorder(description.diff_weights_desc(), plain, r.accumulate);
+      weight_ = parts_.add(description.diff_weights_desc().get_size());
+    }
+    scratch_ =
+        parts_.add(std::max(description.scratchpad_desc().get_size(), reorder_.scratch_bytes));
+    call_ = onednn::Call(dnnl::convolution_backward_weights(description));
+    call_.argument(DNNL_ARG_SRC, c.x);
+    call_.argument(DNNL_ARG_DIFF_DST, c.y);
+    call_.argument(DNNL_ARG_DIFF_WEIGHTS, description.diff_weights_desc());
+    call_.argument(DNNL_ARG_SCRATCHPAD, description.scratchpad_desc());
+  }
+
+  size_t workspace_bytes() const override { return parts_.total(); }
+
+  void bind(const Bindings& b) override {
+    void* weight = b.outputs[0];
+    void* scratch = at(b.workspace, scratch_);
+    if (reorder_.call) {
+      weight = at(b.workspace, weight_);
+      reorder_.call.bind(std::array{weight, b.outputs[0], scratch});
+    }
+    call_.bind(std::array{b.inputs[1], b.inputs[0], weight, scratch});
+  }
+
+  void run(Stream&) override {
+    call_.run();
+    if (reorder_.call) reorder_.call.run();
+  }
+
+ private:
+  onednn::Call call_;
+  onednn::Reorder reorder_;
+  WorkspaceParts parts_;
+  size_t weight_ = 0, scratch_ = 0;
+};
+
+bool usable(const KernelRequest& request) {
+  return computes_in_f32(request) && request.inputs[0].shape.elements() > 0 &&
+         request.outputs[0].shape.elements() > 0;
+}
+
+}  // namespace
+
+MadeKernel make_conv2d_onednn(const KernelRequest& request) {
+  if (!usable(request)) return nullptr;
+  dnnl::post_ops post_ops;
+  if (!onednn::append_activation(post_ops, request.attributes.text("activation"))) return nullptr;
+  return std::make_unique<Conv2dForward>(request, onednn::attributes(post_ops));
+}
+
+MadeKernel make_conv2d_backward_input_onednn(const KernelRequest& request) {
+  if (!usable(request)) return nullptr;
+  return std::make_unique<Conv2dBackwardInput>(request);
+}
+
+MadeKernel make_conv2d_backward_weight_onednn(const KernelRequest& request) {
+  if (!usable(request)) return nullptr;
+  return std::make_unique<Conv2dBackwardWeight>(request);
+}
+
+}  // namespace dltrain

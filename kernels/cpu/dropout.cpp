@@ -1,0 +1,175 @@
+// dropout: Philox blocks in vector lanes; each lane draws the four consecutive elements that share
+// a counter block (base/philox.h), so the mask is the scalar definition's, bit for bit.
+#include <algorithm>
+#include <cmath>
+
+#include "base/philox.h"
+#include "cpu/makers.h"
+#include "cpu/parallel.h"
+#include "cpu/support.h"
+#include "ops/step_state.h"
+
+#ifndef DLTRAIN_CPU_DROPOUT_ONCE
+#define DLTRAIN_CPU_DROPOUT_ONCE
+namespace dltrain {
+namespace {
+struct DropoutArguments {
+  const float* x;
+  float* y;
+  uint64_t seed, stream, step;
+  uint64_t first;      // global index of x[0]
+  uint32_t threshold;  // kept when the draw's upper 24 bits are at least this
+  float scale;
+};
+}  // namespace
+}  // namespace dltrain
+#endif
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "cpu/dropout.cpp"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+HWY_BEFORE_NAMESPACE();
+namespace dltrain {
+namespace HWY_NAMESPACE {
+namespace {
+namespace hn = hwy::HWY_NAMESPACE;
+using Words = hn::ScalableTag<uint32_t>;
+using WordVec = hn::Vec<Words>;
+
+#if HWY_TARGET == HWY_SCALAR
+
+HWY_INLINE void draw(uint64_t key, uint64_t block, uint64_t counter_high, uint32_t* out) {
+  const Philox4 drawn = philox4x32(key, block, counter_high);
+  std::copy_n(drawn.v, 4, out);
+}
+
+#else
+
+struct Halves {
+  WordVec low, high;
+};
+
+// 32 × 32 → 64 bits in every lane.
+HWY_INLINE Halves multiply(WordVec a, WordVec factor) {
+  const Words d;
+  const hn::RepartitionToWide<Words> wide;
+  const WordVec even = hn::BitCast(d, hn::MulEven(a, factor));
+  const WordVec a_odd = hn::BitCast(d, hn::ShiftRight<32>(hn::BitCast(wide, a)));
+  const WordVec odd = hn::BitCast(d, hn::MulEven(a_odd, factor));
+  // even: low0 high0 low2 high2 …; odd: low1 high1 low3 high3 …
+  const WordVec odd_low = hn::BitCast(d, hn::ShiftLeft<32>(hn::BitCast(wide, odd)));
+  const WordVec even_high = hn::BitCast(d, hn::ShiftRight<32>(hn::BitCast(wide, even)));
+  return {hn::OddEven(odd_low, even), hn::OddEven(odd, even_high)};
+}
+
+// Draws for counter blocks block … block + lanes − 1 of `key`, written in element order.
+HWY_INLINE void draw(uint64_t key, uint64_t block, uint64_t counter_high, uint32_t* out) {
+  const Words d;
+  HWY_ALIGN uint32_t low[HWY_MAX_BYTES / 4], high[HWY_MAX_BYTES / 4];
+  for (size_t i = 0; i < hn::Lanes(d); ++i) {
+    low[i] = static_cast<uint32_t>(block + i);
+    high[i] = static_cast<uint32_t>((block + i) >> 32);
+  }
+  WordVec c0 = hn::Load(d, low), c1 = hn::Load(d, high);
+  WordVec c2 = hn::Set(d, static_cast<uint32_t>(counter_high));
+  WordVec c3 = hn::Set(d, static_cast<uint32_t>(counter_high >> 32));
+  uint32_t k0 = static_cast<uint32_t>(key), k1 = static_cast<uint32_t>(key >> 32);
+  const WordVec m0 = hn::Set(d, 0xD2511F53u), m1 = hn::Set(d, 0xCD9E8D57u);
+  for (int round = 0; round < 10; ++round) {
+    const Halves p0 = multiply(c0, m0), p1 = multiply(c2, m1);
+    c0 = hn::Xor(hn::Xor(p1.high, c1), hn::Set(d, k0));
+    c2 = hn::Xor(hn::Xor(p0.high, c3), hn::Set(d, k1));
+    c1 = p1.low;
+    c3 = p0.low;
+    k0 += 0x9E3779B9u;
+    k1 += 0xBB67AE85u;
+  }
+  hn::StoreInterleaved4(c0, c1, c2, c3, d, out);
+}
+
+#endif
+
+// Elements [begin, end) of the micro-batch.
+void dropout_range(const DropoutArguments& a, int64_t begin, int64_t end) {
+  const hn::ScalableTag<float> d;
+  const Words du;
+  const hn::RebindToSigned<Words> di;
+  const size_t lanes = hn::Lanes(d);
+  const uint64_t key = a.seed ^ (a.stream * 0x9E3779B97F4A7C15ull);
+  const uint64_t counter_high = (a.step << 20) ^ (a.stream >> 44);
+  const auto scale = hn::Set(d, a.scale);
+  const auto below = hn::Set(di, static_cast<int32_t>(a.threshold) - 1);
+  HWY_ALIGN uint32_t bits[4 * HWY_MAX_BYTES / 4];
+  for (int64_t at = begin; at < end;) {
+    const uint64_t index = a.first + static_cast<uint64_t>(at);
+    draw(key, index >> 2, counter_high, bits);
+    // The first draws of the block belong to elements before `at` when `index` is no multiple of 4.
+    const size_t skipped = index & 3;
+    const int64_t count = std::min<int64_t>(end - at, static_cast<int64_t>(4 * lanes - skipped));
+    for (int64_t i = 0; i < count; i += static_cast<int64_t>(lanes)) {
+      const size_t n =
+          static_cast<size_t>(std::min<int64_t>(count - i, static_cast<int64_t>(lanes)));
+      const auto mask = hn::FirstN(d, n);
+      const auto words = hn::MaskedLoad(hn::FirstN(du, n), du, bits + skipped + i);
+      const auto drawn = hn::BitCast(di, hn::ShiftRight<8>(words));
+      const auto kept = hn::RebindMask(d, hn::Gt(drawn, below));
+      const auto x = hn::MaskedLoad(mask, d, a.x + at + i);
+      hn::BlendedStore(hn::IfThenElseZero(kept, hn::Mul(x, scale)), mask, d, a.y + at + i);
+    }
+    at += count;
+  }
+}
+
+}  // namespace
+}  // namespace HWY_NAMESPACE
+}  // namespace dltrain
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace dltrain {
+namespace {
+HWY_EXPORT(dropout_range);
+
+class Dropout final : public Kernel {
+ public:
+  explicit Dropout(const KernelRequest& request) : count_(request.inputs[0].shape.elements()) {
+    const double rate = request.attributes.number("rate");
+    per_sample_ = count_ / std::max<int64_t>(1, request.inputs[0].shape[0]);
+    arguments_.stream = static_cast<uint64_t>(request.attributes.integer("stream"));
+    // u ≥ rate for u = draw / 2²⁴, without rounding the rate to f32.
+    arguments_.threshold = static_cast<uint32_t>(std::ceil(rate * 16777216.0));
+    arguments_.scale = static_cast<float>(1 / (1 - rate));
+  }
+
+  void bind(const Bindings& bindings) override {
+    arguments_.x = input<const float>(bindings, 0);
+    state_ = input<const StepState>(bindings, 1);
+    arguments_.y = output<float>(bindings, 0);
+  }
+
+  void run(Stream&) override {
+    DropoutArguments a = arguments_;
+    a.seed = state_->in.seed;
+    a.step = static_cast<uint64_t>(state_->in.step);
+    a.first = static_cast<uint64_t>(state_->in.sample_offset * per_sample_);
+    const auto function = HWY_DYNAMIC_DISPATCH(dropout_range);
+    parallel_for(count_, 4096, [&](int64_t begin, int64_t end) { function(a, begin, end); });
+  }
+
+ private:
+  int64_t count_, per_sample_ = 0;
+  DropoutArguments arguments_{};
+  const StepState* state_ = nullptr;
+};
+
+}  // namespace
+
+MadeKernel make_dropout(const KernelRequest& request) {
+  if (request.inputs[0].dtype != DType::f32) return nullptr;
+  return std::make_unique<Dropout>(request);
+}
+
+}  // namespace dltrain
+#endif

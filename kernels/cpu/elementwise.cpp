@@ -1,0 +1,80 @@
+// Element-wise ops with broadcasting: rows of elementwise_steps.h over the threads.
+#include <array>
+
+#include "base/error.h"
+#include "cpu/broadcast_loop.h"
+#include "cpu/elementwise_steps.h"
+#include "cpu/makers.h"
+#include "cpu/parallel.h"
+#include "cpu/support.h"
+
+namespace dltrain {
+namespace {
+
+constexpr int64_t kGrain = 4096;  // elements that are worth a thread
+
+std::vector<Shape> operand_shapes(const KernelRequest& request) {
+  std::vector<Shape> shapes;
+  for (const TensorSpec& spec : request.inputs) shapes.push_back(spec.shape);
+  return shapes;
+}
+
+class Elementwise final : public Kernel {
+ public:
+  Elementwise(const KernelRequest& request, ElementwiseOp op)
+      : loop_(request.outputs[0].shape, operand_shapes(request)),
+        binary_(elementwise_operands(op) == 2) {
+    step_ =
+        elementwise_step(op, kind(0), binary_ ? kind(1) : OperandKind::each, request.accumulate);
+    operands_.scale = static_cast<float>(request.attributes.number("scale", 1));
+    operands_.shift = static_cast<float>(request.attributes.number("shift", 0));
+  }
+
+  void bind(const Bindings& bindings) override {
+    operands_.a = input<const float>(bindings, 0);
+    operands_.b = binary_ ? input<const float>(bindings, 1) : nullptr;
+    operands_.out = output<float>(bindings, 0);
+  }
+
+  void run(Stream&) override {
+    const int64_t length = loop_.row_length();
+    if (loop_.rows() == 1) {
+      parallel_for(length, kGrain, [&](int64_t begin, int64_t end) { run_part(0, begin, end); });
+      return;
+    }
+    const int64_t grain = std::max<int64_t>(1, kGrain / std::max<int64_t>(1, length));
+    parallel_for(loop_.rows(), grain, [&](int64_t begin, int64_t end) {
+      for (int64_t row = begin; row < end; ++row) run_part(row, 0, length);
+    });
+  }
+
+ private:
+  OperandKind kind(size_t i) const {
+    return loop_.one_value(i) ? OperandKind::one : OperandKind::each;
+  }
+
+  void run_part(int64_t row, int64_t begin, int64_t end) const {
+    StepOperands s = operands_;
+    s.a += loop_.offset(0, row) + (loop_.one_value(0) ? 0 : begin);
+    if (binary_) s.b += loop_.offset(1, row) + (loop_.one_value(1) ? 0 : begin);
+    s.out += row * loop_.row_length() + begin;
+    s.count = end - begin;
+    if (s.count > 0) step_(s);
+  }
+
+  BroadcastLoop loop_;
+  bool binary_;
+  StepFunction step_ = nullptr;
+  StepOperands operands_{};
+};
+
+}  // namespace
+
+MadeKernel make_elementwise(const KernelRequest& request) {
+  const auto op = elementwise_op(request.op);
+  check_internal(op.has_value(), "{} is not element-wise", request.op);
+  if (!computes_in_f32(request) || request.outputs[0].dtype != DType::f32) return nullptr;
+  return std::make_unique<Elementwise>(request, *op);
+}
+
+}  // namespace dltrain

@@ -1,0 +1,15 @@
+// The CPU engine: oneDNN for matrix products and convolutions, own SIMD kernels (chosen at run time
+// for the processor) for the rest, OpenMP threads. It computes in f32.
+//
+// Threads: kernels use omp_get_max_threads() threads; the number is to be set before kernels are
+// made (omp_set_num_threads, OMP_NUM_THREADS) and not changed while they live. Results are the same
+// in every run with one thread count, and, but for oneDNN's, with any.
+#pragma once
+
+#include "device/engine.h"
+
+namespace dltrain {
+
+const Engine& cpu_engine();
+
+}  // namespace dltrain

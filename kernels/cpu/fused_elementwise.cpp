@@ -1,0 +1,146 @@
+// A chain of element-wise steps, run block by block so that what passes between the steps stays in
+// the first-level cache.
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+#include "base/error.h"
+#include "cpu/elementwise_steps.h"
+#include "cpu/makers.h"
+#include "cpu/parallel.h"
+#include "cpu/support.h"
+#include "ops/fused.h"
+
+namespace dltrain {
+namespace {
+
+constexpr int64_t kBlock = 512;     // elements; 2 KiB an intermediate
+constexpr size_t kMaxScratch = 12;  // intermediates alive at once: 24 KiB of the stack
+
+// Where an operand or result of a step lies. Only the last step writes its result in place: an
+// output may share the memory of an input that other steps still read, so results of earlier steps
+// wait in scratch until the block is done.
+struct Place {
+  enum Kind : uint8_t { input, result, scratch };
+  Kind kind = input;
+  size_t index = 0;
+};
+
+struct PlannedStep {
+  StepFunction function;
+  Place a, b, out;
+  bool binary;
+  float scale, shift;
+};
+
+class FusedElementwise final : public Kernel {
+ public:
+  // False when more intermediates live at once than there is scratch for.
+  bool plan(const KernelRequest& request) {
+    count_ = request.outputs[0].shape.elements();
+    const auto steps = parse_fused_program(request.attributes.text("program"));
+    const auto results = request.attributes.integers("results");
+    const size_t inputs = request.inputs.size();
+    std::vector<Place> places(inputs + steps.size());
+    for (size_t i = 0; i < inputs; ++i) places[i] = {Place::input, i};
+    std::vector<size_t> last_use(places.size(), 0);
+    for (size_t s = 0; s < steps.size(); ++s) {
+      for (int operand : steps[s].operands) last_use[static_cast<size_t>(operand)] = s;
+    }
+    const auto is_result = [&](size_t operand) {
+      return std::find(results.begin(), results.end(), static_cast<int64_t>(operand)) !=
+             results.end();
+    };
+    std::array<bool, kMaxScratch> taken{};
+    for (size_t s = 0; s < steps.size(); ++s) {
+      const size_t self = inputs + s;
+      if (s + 1 == steps.size() && results.size() == 1 && is_result(self)) {
+        places[self] = {Place::result, 0};
+      } else {
+        const auto free = std::find(taken.begin(), taken.end(), false);
+        if (free == taken.end()) return false;
+        *free = true;
+        places[self] = {Place::scratch, static_cast<size_t>(free - taken.begin())};
+      }
+      add_step(steps[s], places, places[self]);
+      for (int number : steps[s].operands) {
+        const auto operand = static_cast<size_t>(number);
+        if (places[operand].kind == Place::scratch && last_use[operand] == s &&
+            !is_result(operand)) {
+          taken[places[operand].index] = false;
+        }
+      }
+    }
+    for (size_t i = 0; i < results.size(); ++i) {
+      const Place& from = places[static_cast<size_t>(results[i])];
+      if (from.kind != Place::result) copies_.push_back({from, i});
+    }
+    return true;
+  }
+
+  void bind(const Bindings& bindings) override {
+    inputs_.assign(bindings.inputs.size(), nullptr);
+    outputs_.assign(bindings.outputs.size(), nullptr);
+    for (size_t i = 0; i < inputs_.size(); ++i) inputs_[i] = input<float>(bindings, i);
+    for (size_t i = 0; i < outputs_.size(); ++i) outputs_[i] = output<float>(bindings, i);
+  }
+
+  void run(Stream&) override {
+    parallel_for(count_, 8 * kBlock, [&](int64_t begin, int64_t end) {
+      alignas(64) std::array<float, kMaxScratch * kBlock> scratch;
+      for (int64_t at = begin; at < end; at += kBlock) {
+        run_block(at, std::min(kBlock, end - at), scratch.data());
+      }
+    });
+  }
+
+ private:
+  void add_step(const FusedStep& step, const std::vector<Place>& places, Place out) {
+    const auto op = elementwise_op(step.op);
+    check_internal(op.has_value(), "fused program: unknown step {}", step.op);
+    const bool binary = elementwise_operands(*op) == 2;
+    check_internal(step.operands.size() == (binary ? 2u : 1u), "fused program: {} has {} operands",
+                   step.op, step.operands.size());
+    const Place a = places[static_cast<size_t>(step.operands[0])];
+    const Place b = places[static_cast<size_t>(step.operands.back())];
+    steps_.push_back({elementwise_step(*op, OperandKind::each, OperandKind::each, false), a, b, out,
+                      binary, static_cast<float>(step.scale), static_cast<float>(step.shift)});
+  }
+
+  void run_block(int64_t at, int64_t count, float* scratch) const {
+    const auto address = [&](Place place) {
+      if (place.kind == Place::input) return inputs_[place.index] + at;
+      if (place.kind == Place::result) return outputs_[place.index] + at;
+      return scratch + static_cast<int64_t>(place.index) * kBlock;
+    };
+    for (const PlannedStep& s : steps_) {
+      s.function({address(s.a), s.binary ? address(s.b) : nullptr, address(s.out), count, s.scale,
+                  s.shift});
+    }
+    for (const Copy& copy : copies_) {
+      std::memmove(outputs_[copy.result] + at, address(copy.from),
+                   static_cast<size_t>(count) * sizeof(float));
+    }
+  }
+
+  struct Copy {
+    Place from;
+    size_t result;
+  };
+
+  int64_t count_ = 0;
+  std::vector<PlannedStep> steps_;
+  std::vector<Copy> copies_;
+  std::vector<float*> inputs_, outputs_;
+};
+
+}  // namespace
+
+MadeKernel make_fused_elementwise(const KernelRequest& request) {
+  if (!computes_in_f32(request)) return nullptr;
+  auto kernel = std::make_unique<FusedElementwise>();
+  if (!kernel->plan(request)) return nullptr;
+  return kernel;
+}
+
+}  // namespace dltrain

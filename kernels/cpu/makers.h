@@ -1,0 +1,35 @@
+// The makers of this folder's kernels, one file an op (or family); table.cpp lists them.
+#pragma once
+
+#include <memory>
+
+#include "ops/kernel.h"
+
+namespace dltrain {
+
+using MadeKernel = std::unique_ptr<Kernel>;
+
+MadeKernel make_elementwise(const KernelRequest& request);  // every op of shared/elementwise.h
+MadeKernel make_fused_elementwise(const KernelRequest& request);
+MadeKernel make_cast(const KernelRequest& request);
+MadeKernel make_broadcast(const KernelRequest& request);
+MadeKernel make_reduce(const KernelRequest& request);
+MadeKernel make_matmul_onednn(const KernelRequest& request);
+MadeKernel make_conv2d_onednn(const KernelRequest& request);
+MadeKernel make_conv2d_backward_input_onednn(const KernelRequest& request);
+MadeKernel make_conv2d_backward_weight_onednn(const KernelRequest& request);
+MadeKernel make_max_pool2d(const KernelRequest& request);
+MadeKernel make_max_pool2d_backward(const KernelRequest& request);
+MadeKernel make_batch_norm(const KernelRequest& request);
+MadeKernel make_batch_norm_backward(const KernelRequest& request);
+MadeKernel make_batch_norm_inference(const KernelRequest& request);
+MadeKernel make_batch_norm_update(const KernelRequest& request);
+MadeKernel make_dropout(const KernelRequest& request);
+MadeKernel make_softmax_cross_entropy(const KernelRequest& request);
+MadeKernel make_softmax_cross_entropy_backward(const KernelRequest& request);
+MadeKernel make_loss_seed(const KernelRequest& request);
+MadeKernel make_gradient_norm(const KernelRequest& request);
+MadeKernel make_sgd_update(const KernelRequest& request);
+MadeKernel make_adamw_update(const KernelRequest& request);
+
+}  // namespace dltrain

@@ -1,0 +1,67 @@
+// matmul by oneDNN, on the plain layouts of both operands; bias, accumulation and activation are
+// folded in.
+#include <array>
+
+#include "cpu/makers.h"
+#include "cpu/onednn.h"
+#include "cpu/support.h"
+#include "ops/rules.h"
+
+namespace dltrain {
+namespace {
+
+class Matmul final : public Kernel {
+ public:
+  Matmul(const KernelRequest& request, const dnnl::primitive_attr& attr) {
+    const Shape &a = request.inputs[0].shape, &b = request.inputs[1].shape;
+    const int64_t rows = a.elements(0, a.rank() - 1), columns = a[-1];
+    const auto a_desc = matrix(rows, columns, request.attributes.boolean("transpose_a"));
+    const auto b_desc = matrix(b[0], b[1], request.attributes.boolean("transpose_b"));
+    const int64_t n = request.outputs[0].shape[-1];
+    const auto y_desc = matrix(request.outputs[0].shape.elements() / n, n, false);
+    const bool has_bias = request.inputs.size() == 3 && !is_absent(request.inputs[2]);
+    const auto bias_desc = has_bias ? onednn::strided({1, n}, {n, 1}) : dnnl::memory::desc();
+    const auto description = onednn::matmul(a_desc, b_desc, bias_desc, y_desc, attr);
+    scratch_bytes_ = description.scratchpad_desc().get_size();
+    call_ = onednn::Call(dnnl::matmul(description));
+    call_.argument(DNNL_ARG_SRC, a_desc);
+    call_.argument(DNNL_ARG_WEIGHTS, b_desc);
+    call_.argument(DNNL_ARG_BIAS, bias_desc);
+    call_.argument(DNNL_ARG_DST, y_desc);
+    call_.argument(DNNL_ARG_SCRATCHPAD, description.scratchpad_desc());
+  }
+
+  size_t workspace_bytes() const override { return scratch_bytes_; }
+
+  void bind(const Bindings& b) override {
+    void* bias = b.inputs.size() == 3 ? b.inputs[2] : nullptr;
+    call_.bind(std::array{b.inputs[0], b.inputs[1], bias, b.outputs[0], b.workspace});
+  }
+
+  void run(Stream&) override { call_.run(); }
+
+ private:
+  // A dense matrix, seen transposed when asked.
+  static dnnl::memory::desc matrix(int64_t rows, int64_t columns, bool transposed) {
+    return transposed ? onednn::strided({columns, rows}, {1, columns})
+                      : onednn::strided({rows, columns}, {columns, 1});
+  }
+
+  onednn::Call call_;
+  size_t scratch_bytes_ = 0;
+};
+
+}  // namespace
+
+MadeKernel make_matmul_onednn(const KernelRequest& request) {
+  if (!computes_in_f32(request)) return nullptr;
+  const std::string activation = request.attributes.text("activation");
+  if (request.accumulate && !activation.empty()) return nullptr;  // y + f(a·b) is no post-op
+  if (request.outputs[0].shape.elements() == 0) return nullptr;
+  dnnl::post_ops post_ops;
+  if (request.accumulate) onednn::append_sum(post_ops);
+  if (!onednn::append_activation(post_ops, activation)) return nullptr;
+  return std::make_unique<Matmul>(request, onednn::attributes(post_ops));
+}
+
+}  // namespace dltrain

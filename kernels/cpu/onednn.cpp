@@ -1,0 +1,161 @@
+#include "cpu/onednn.h"
+
+#include "base/error.h"
+
+namespace dltrain::onednn {
+namespace {
+
+constexpr bool kVersion3 = DNNL_VERSION_MAJOR >= 3;
+using Algorithm = dnnl::algorithm;
+
+// Version 2 has a scale in front, version 3 does not; templates keep the other form uncompiled.
+template <typename PostOps>
+void append_eltwise(PostOps& post_ops, Algorithm algorithm, float alpha) {
+  if constexpr (requires { post_ops.append_eltwise(algorithm, alpha, 0.0f); }) {
+    post_ops.append_eltwise(algorithm, alpha, 0.0f);
+  } else {
+    post_ops.append_eltwise(1.0f, algorithm, alpha, 0.0f);
+  }
+}
+
+// Version 3 builds a primitive_desc from the parts, version 2 from a description of the operation.
+template <typename Primitive, typename... Parts>
+auto describe(const dnnl::primitive_attr& attr, const Parts&... parts) {
+  using Description = typename Primitive::primitive_desc;
+  if constexpr (kVersion3) {
+    return Description(engine(), parts..., attr);
+  } else {
+    return Description(typename Primitive::desc(parts...), attr, engine());
+  }
+}
+
+// The same for a backward pass, which takes the description of its forward pass as a hint. The
+// propagation kind is given by the class.
+template <typename Primitive, typename Hint, typename... Parts>
+auto describe_backward(const Hint& hint, const Parts&... parts) {
+  using Description = typename Primitive::primitive_desc;
+  const dnnl::primitive_attr attr = attributes();
+  if constexpr (kVersion3) {
+    return Description(engine(), parts..., hint, attr);
+  } else {
+    return Description(typename Primitive::desc(parts...), attr, engine(), hint);
+  }
+}
+
+}  // namespace
+
+const dnnl::engine& engine() {
+  static const dnnl::engine instance(dnnl::engine::kind::cpu, 0);
+  return instance;
+}
+
+dnnl::stream& stream() {
+  static dnnl::stream instance(engine());
+  return instance;
+}
+
+dnnl::memory::desc strided(const dnnl::memory::dims& extents, const dnnl::memory::dims& strides) {
+  return {extents, dnnl::memory::data_type::f32, strides};
+}
+
+dnnl::memory::desc any_layout(const dnnl::memory::dims& extents) {
+  return {extents, dnnl::memory::data_type::f32, dnnl::memory::format_tag::any};
+}
+
+bool append_activation(dnnl::post_ops& post_ops, const std::string& activation) {
+  struct Row {
+    const char* name;
+    Algorithm algorithm;
+    float alpha;
+  };
+  static constexpr Row kRows[] = {{"relu", Algorithm::eltwise_relu, 0},
+                                  {"gelu", Algorithm::eltwise_gelu_erf, 0},
+                                  {"gelu_tanh", Algorithm::eltwise_gelu_tanh, 0},
+                                  {"silu", Algorithm::eltwise_swish, 1},
+                                  {"tanh", Algorithm::eltwise_tanh, 0},
+                                  {"sigmoid", Algorithm::eltwise_logistic, 0},
+                                  {"exp", Algorithm::eltwise_exp, 0},
+                                  {"sqrt", Algorithm::eltwise_sqrt, 0},
+                                  {"square", Algorithm::eltwise_square, 0}};
+  if (activation.empty() || activation == "identity") return true;
+  for (const Row& row : kRows) {
+    if (activation != row.name) continue;
+    append_eltwise(post_ops, row.algorithm, row.alpha);
+    return true;
+  }
+  return false;
+}
+
+void append_sum(dnnl::post_ops& post_ops) {
+  post_ops.append_sum(1.0f);
+}
+
+dnnl::primitive_attr attributes(const dnnl::post_ops& post_ops) {
+  dnnl::primitive_attr attr;
+  attr.set_scratchpad_mode(dnnl::scratchpad_mode::user);
+  attr.set_post_ops(post_ops);
+  return attr;
+}
+
+dnnl::matmul::primitive_desc matmul(const dnnl::memory::desc& a, const dnnl::memory::desc& b,
+                                    const dnnl::memory::desc& bias, const dnnl::memory::desc& y,
+                                    const dnnl::primitive_attr& attr) {
+  return describe<dnnl::matmul>(attr, a, b, bias, y);
+}
+
+dnnl::convolution_forward::primitive_desc forward(const Convolution& c,
+                                                  const dnnl::primitive_attr& attr) {
+  return describe<dnnl::convolution_forward>(attr, dnnl::prop_kind::forward_training,
+                                             Algorithm::convolution_direct, c.x, c.w, c.bias, c.y,
+                                             c.stride, c.dilation, c.padding, c.padding);
+}
+
+dnnl::convolution_backward_data::primitive_desc backward_input(const Convolution& c) {
+  return describe_backward<dnnl::convolution_backward_data>(
+      forward(c, attributes()), Algorithm::convolution_direct, c.x, c.w, c.y, c.stride, c.dilation,
+      c.padding, c.padding);
+}
+
+dnnl::convolution_backward_weights::primitive_desc backward_weight(const Convolution& c) {
+  return describe_backward<dnnl::convolution_backward_weights>(
+      forward(c, attributes()), Algorithm::convolution_direct, c.x, c.w, c.bias, c.y, c.stride,
+      c.dilation, c.padding, c.padding);
+}
+
+void Call::argument(int index, const dnnl::memory::desc& description) {
+  Argument argument{index, {}};
+  if (description.get_size() != 0) {
+    argument.memory = dnnl::memory(description, engine(), DNNL_MEMORY_NONE);
+    packed_.push_back({index, argument.memory.get()});
+  }
+  arguments_.push_back(std::move(argument));
+}
+
+void Call::bind(std::span<void* const> handles) {
+  check_internal(handles.size() == arguments_.size(), "oneDNN call: {} handles for {} arguments",
+                 handles.size(), arguments_.size());
+  for (size_t i = 0; i < handles.size(); ++i) {
+    if (arguments_[i].memory) arguments_[i].memory.set_data_handle(handles[i]);
+  }
+}
+
+void Call::run() const {
+  const dnnl_status_t status = dnnl_primitive_execute(
+      primitive_.get(), stream().get(), static_cast<int>(packed_.size()), packed_.data());
+  check_internal(status == dnnl_success, "oneDNN primitive failed with status {}",
+                 static_cast<int>(status));
+}
+
+Reorder::Reorder(const dnnl::memory::desc& from, const dnnl::memory::desc& to, bool accumulate) {
+  dnnl::post_ops post_ops;
+  if (accumulate) append_sum(post_ops);
+  const dnnl::reorder::primitive_desc description(engine(), from, engine(), to,
+                                                  attributes(post_ops));
+  call = Call(dnnl::reorder(description));
+  call.argument(DNNL_ARG_FROM, from);
+  call.argument(DNNL_ARG_TO, to);
+  call.argument(DNNL_ARG_SCRATCHPAD, description.scratchpad_desc());
+  scratch_bytes = description.scratchpad_desc().get_size();
+}
+
+}  // namespace dltrain::onednn

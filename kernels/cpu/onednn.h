@@ -1,0 +1,76 @@
+// A thin layer over oneDNN, the same for its versions 2 and 3: f32 memory descriptions by strides,
+// post-ops, and primitives whose arguments are fixed before they run.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <oneapi/dnnl/dnnl.hpp>
+
+namespace dltrain::onednn {
+
+// The one CPU engine and stream of the process. oneDNN's CPU stream runs in the calling thread.
+const dnnl::engine& engine();
+dnnl::stream& stream();
+
+dnnl::memory::desc strided(const dnnl::memory::dims& extents, const dnnl::memory::dims& strides);
+dnnl::memory::desc any_layout(const dnnl::memory::dims& extents);
+
+// Appends the unary activation of that name; false when oneDNN has none. "" and "identity" append
+// nothing.
+bool append_activation(dnnl::post_ops& post_ops, const std::string& activation);
+void append_sum(dnnl::post_ops& post_ops);
+
+// Attributes with the scratchpad in memory that the caller gives, so that nothing is allocated when
+// the primitive runs.
+dnnl::primitive_attr attributes(const dnnl::post_ops& post_ops = {});
+
+// bias is a zero description when absent.
+dnnl::matmul::primitive_desc matmul(const dnnl::memory::desc& a, const dnnl::memory::desc& b,
+                                    const dnnl::memory::desc& bias, const dnnl::memory::desc& y,
+                                    const dnnl::primitive_attr& attr);
+
+struct Convolution {
+  dnnl::memory::desc x, w, bias, y;  // bias is a zero description when absent
+  dnnl::memory::dims stride, dilation, padding;
+};
+dnnl::convolution_forward::primitive_desc forward(const Convolution& c,
+                                                  const dnnl::primitive_attr& attr);
+dnnl::convolution_backward_data::primitive_desc backward_input(const Convolution& c);
+dnnl::convolution_backward_weights::primitive_desc backward_weight(const Convolution& c);
+
+// A primitive with its arguments. Handles are set in bind; run() neither allocates nor looks up.
+class Call {
+ public:
+  Call() = default;
+  explicit Call(const dnnl::primitive& primitive) : primitive_(primitive) {}
+
+  // Arguments in the order in which handles are given to bind. A zero description is passed over
+  // (its handle too).
+  void argument(int index, const dnnl::memory::desc& description);
+  void bind(std::span<void* const> handles);
+  void run() const;
+  explicit operator bool() const { return static_cast<bool>(primitive_); }
+
+ private:
+  struct Argument {
+    int index;
+    dnnl::memory memory;  // empty for a zero description
+  };
+  dnnl::primitive primitive_;
+  std::vector<Argument> arguments_;
+  std::vector<dnnl_exec_arg_t> packed_;
+};
+
+// A copy between layouts; with `accumulate` it adds to the destination. Its handles: source,
+// destination, scratchpad.
+struct Reorder {
+  Reorder() = default;  // nothing to do
+  Reorder(const dnnl::memory::desc& from, const dnnl::memory::desc& to, bool accumulate);
+  Call call;
+  size_t scratch_bytes = 0;
+};
+
+}  // namespace dltrain::onednn

@@ -1,0 +1,43 @@
+// Loops over the threads of OpenMP: the pool that oneDNN uses too, so the two never compete.
+// Without OpenMP (thread sanitizer) everything runs in the caller.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include <omp.h>
+
+namespace dltrain {
+
+inline int thread_count() {
+#ifdef _OPENMP
+  return omp_get_max_threads();
+#else
+  return 1;
+#endif
+}
+
+// Calls f(begin, end) for consecutive ranges that cover [0, n), at most one a thread; borders are
+// multiples of `grain` (but n), and less than two grains of work stay in the calling thread. How
+// [0, n) is cut depends on the number of threads: sums that must not depend on it take one element
+// of the loop for a fixed chunk. f must not throw.
+template <typename F>
+void parallel_for(int64_t n, int64_t grain, const F& f) {
+  const int64_t blocks = (n + grain - 1) / grain;
+#ifdef _OPENMP
+  const int64_t wanted = std::min<int64_t>(thread_count(), blocks);
+  if (wanted > 1) {
+#pragma omp parallel num_threads(static_cast <int>(wanted))
+    {
+      const int64_t part = omp_get_thread_num(), parts = omp_get_num_threads();
+      const int64_t begin = blocks * part / parts * grain;
+      const int64_t end = std::min(n, blocks * (part + 1) / parts * grain);
+      if (begin < end) f(begin, end);
+    }
+    return;
+  }
+#endif
+  if (blocks > 0) f(int64_t{0}, n);
+}
+
+}  // namespace dltrain

@@ -1,0 +1,246 @@
+// reduce: sum, mean or max over axes of an f32 tensor.
+//
+// The tensor is seen as [outer, middle, inner] with `middle` reduced. Rows of the middle axis are
+// added in fixed chunks, and the chunks' results in order and in double, so that a sum never
+// depends on the number of threads. Reduced axes that do not lie side by side take several rounds
+// of the same, each over one run of axes.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "base/error.h"
+#include "cpu/makers.h"
+#include "cpu/parallel.h"
+#include "cpu/support.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "cpu/reduce.cpp"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+#ifndef DLTRAIN_CPU_REDUCE_ONCE
+#define DLTRAIN_CPU_REDUCE_ONCE
+namespace dltrain {
+namespace {
+enum class ReduceKind { sum, max };
+}
+}  // namespace dltrain
+#endif
+
+HWY_BEFORE_NAMESPACE();
+namespace dltrain {
+namespace HWY_NAMESPACE {
+namespace {
+namespace hn = hwy::HWY_NAMESPACE;
+
+template <bool max, typename V>
+HWY_INLINE V combine(V a, V b) {
+  // The sum or the greater; NaN wins.
+  if constexpr (max) return hn::IfThenElse(hn::Or(hn::Gt(b, a), hn::IsNaN(b)), b, a);
+  return hn::Add(a, b);
+}
+
+// out[inner] = the reduction of `rows` rows of `inner` values.
+template <bool max>
+void reduce_columns(const float* x, int64_t rows, int64_t inner, float* out) {
+  const hn::ScalableTag<float> d;
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+  const auto start = hn::Set(d, max ? -std::numeric_limits<float>::infinity() : 0.0f);
+  int64_t i = 0;
+  for (; i + 4 * lanes <= inner; i += 4 * lanes) {
+    auto s0 = start, s1 = start, s2 = start, s3 = start;
+    for (int64_t r = 0; r < rows; ++r) {
+      const float* row = x + r * inner + i;
+      s0 = combine<max>(s0, hn::LoadU(d, row));
+      s1 = combine<max>(s1, hn::LoadU(d, row + lanes));
+      s2 = combine<max>(s2, hn::LoadU(d, row + 2 * lanes));
+      s3 = combine<max>(s3, hn::LoadU(d, row + 3 * lanes));
+    }
+    hn::StoreU(s0, d, out + i);
+    hn::StoreU(s1, d, out + i + lanes);
+    hn::StoreU(s2, d, out + i + 2 * lanes);
+    hn::StoreU(s3, d, out + i + 3 * lanes);
+  }
+  for (; i < inner; i += lanes) {
+    const auto mask = hn::FirstN(d, static_cast<size_t>(std::min(lanes, inner - i)));
+    auto s = start;
+    for (int64_t r = 0; r < rows; ++r) {
+      s = combine<max>(s, hn::MaskedLoad(mask, d, x + r * inner + i));
+    }
+    hn::BlendedStore(s, mask, d, out + i);
+  }
+}
+
+// The reduction of `count` values that lie side by side.
+template <bool max>
+float reduce_row(const float* x, int64_t count) {
+  const hn::ScalableTag<float> d;
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+  const float start = max ? -std::numeric_limits<float>::infinity() : 0.0f;
+  auto s0 = hn::Set(d, start), s1 = s0;
+  int64_t i = 0;
+  for (; i + 2 * lanes <= count; i += 2 * lanes) {
+    s0 = combine<max>(s0, hn::LoadU(d, x + i));
+    s1 = combine<max>(s1, hn::LoadU(d, x + i + lanes));
+  }
+  s0 = combine<max>(s0, s1);
+  HWY_ALIGN float lane[HWY_MAX_BYTES / sizeof(float)];
+  hn::Store(s0, d, lane);
+  float out = start;
+  const auto add = [&](float v) { out = max ? (v > out || std::isnan(v) ? v : out) : out + v; };
+  for (int64_t l = 0; l < lanes; ++l) add(lane[l]);
+  for (; i < count; ++i) add(x[i]);
+  return out;
+}
+
+void columns(ReduceKind kind, const float* x, int64_t rows, int64_t inner, float* out) {
+  if (inner == 1) {
+    *out = kind == ReduceKind::max ? reduce_row<true>(x, rows) : reduce_row<false>(x, rows);
+  } else if (kind == ReduceKind::max) {
+    reduce_columns<true>(x, rows, inner, out);
+  } else {
+    reduce_columns<false>(x, rows, inner, out);
+  }
+}
+
+}  // namespace
+}  // namespace HWY_NAMESPACE
+}  // namespace dltrain
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace dltrain {
+namespace {
+HWY_EXPORT(columns);
+
+struct Round {
+  int64_t outer, middle, inner;
+  int64_t chunk_rows;  // of the middle axis
+  int64_t chunks() const { return ceil_div(middle, chunk_rows); }
+};
+
+// About this many values a chunk: enough to be worth a thread's start, few enough for the cache.
+constexpr int64_t kChunkValues = 16384;
+
+std::vector<Round> plan_rounds(const Shape& shape, std::vector<int64_t> axes) {
+  std::sort(axes.begin(), axes.end());
+  std::vector<int64_t> extents(shape.begin(), shape.end());
+  std::vector<Round> rounds;
+  for (size_t last = axes.size(); last > 0;) {  // runs of neighbours, innermost first
+    size_t first = last - 1;
+    while (first > 0 && axes[first - 1] + 1 == axes[first]) --first;
+    Round round{1, 1, 1, 1};
+    for (size_t i = 0; i < extents.size(); ++i) {
+      const auto axis = static_cast<int64_t>(i);
+      int64_t& part = axis < axes[first]       ? round.outer
+                      : axis <= axes[last - 1] ? round.middle
+                                               : round.inner;
+      part *= extents[i];
+      if (&part == &round.middle) extents[i] = 1;
+    }
+    round.chunk_rows =
+        std::clamp<int64_t>(kChunkValues / std::max<int64_t>(1, round.inner), 16, 16384);
+    rounds.push_back(round);
+    last = first;
+  }
+  if (rounds.empty()) rounds.push_back({1, 1, shape.elements(), 1});
+  return rounds;
+}
+
+class Reduce final : public Kernel {
+ public:
+  explicit Reduce(const KernelRequest& request)
+      : rounds_(plan_rounds(request.inputs[0].shape, request.attributes.integers("axes"))),
+        kind_(request.attributes.text("kind") == "max" ? ReduceKind::max : ReduceKind::sum),
+        accumulate_(request.accumulate) {
+    const double in = static_cast<double>(request.inputs[0].shape.elements());
+    const double out = static_cast<double>(request.outputs[0].shape.elements());
+    if (request.attributes.text("kind") == "mean") scale_ = out / in;
+    for (const Round& r : rounds_) {
+      partial_floats_ = std::max(partial_floats_, r.outer * r.chunks() * r.inner);
+      between_floats_ = std::max(between_floats_, r.outer * r.inner);
+    }
+  }
+
+  size_t workspace_bytes() const override {
+    return static_cast<size_t>(partial_floats_ + 2 * between_floats_) * sizeof(float);
+  }
+
+  void bind(const Bindings& bindings) override {
+    x_ = input<const float>(bindings, 0);
+    y_ = output<float>(bindings, 0);
+    partials_ = static_cast<float*>(bindings.workspace);
+  }
+
+  void run(Stream&) override {
+    const float* from = x_;
+    for (size_t i = 0; i < rounds_.size(); ++i) {
+      const bool last = i + 1 == rounds_.size();
+      float* to = last ? y_ : partials_ + partial_floats_ + between_floats_ * (i % 2);
+      run_round(rounds_[i], from, to, last);
+      from = to;
+    }
+  }
+
+ private:
+  void run_round(const Round& r, const float* from, float* to, bool last) const {
+    const int64_t chunks = r.chunks();
+    const auto function = HWY_DYNAMIC_DISPATCH(columns);
+    const int64_t work = std::min(r.chunk_rows, r.middle) * r.inner;
+    const int64_t grain = std::max<int64_t>(1, kChunkValues / std::max<int64_t>(1, work));
+    parallel_for(r.outer * chunks, grain, [&](int64_t begin, int64_t end) {
+      for (int64_t at = begin; at < end; ++at) {
+        const int64_t o = at / chunks, first = at % chunks * r.chunk_rows;
+        const int64_t rows = std::min(r.chunk_rows, r.middle - first);
+        function(kind_, from + (o * r.middle + first) * r.inner, rows, r.inner,
+                 partials_ + at * r.inner);
+      }
+    });
+    parallel_for(r.outer * r.inner, 2048, [&](int64_t begin, int64_t end) {
+      for (int64_t at = begin; at < end; ++at) {
+        const float* partial = partials_ + at / r.inner * chunks * r.inner + at % r.inner;
+        finish(combine_chunks(partial, chunks, r.inner), to[at], last);
+      }
+    });
+  }
+
+  double combine_chunks(const float* partial, int64_t chunks, int64_t stride) const {
+    double value = *partial;
+    for (int64_t c = 1; c < chunks; ++c) {
+      const double v = partial[c * stride];
+      value = kind_ == ReduceKind::sum ? value + v : v > value || std::isnan(v) ? v : value;
+    }
+    return value;
+  }
+
+  void finish(double value, float& out, bool last) const {
+    if (!last) {
+      out = static_cast<float>(value);
+      return;
+    }
+    const auto result = static_cast<float>(value * scale_);
+    out = accumulate_ ? out + result : result;
+  }
+
+  std::vector<Round> rounds_;
+  ReduceKind kind_;
+  bool accumulate_;
+  double scale_ = 1;
+  int64_t partial_floats_ = 0, between_floats_ = 0;
+  const float* x_ = nullptr;
+  float* y_ = nullptr;
+  float* partials_ = nullptr;
+};
+
+}  // namespace
+
+MadeKernel make_reduce(const KernelRequest& request) {
+  if (request.inputs[0].dtype != DType::f32) return nullptr;
+  const std::string kind = request.attributes.text("kind");
+  check_internal(kind == "sum" || kind == "mean" || kind == "max", "reduce: kind '{}'", kind);
+  if (request.inputs[0].shape.elements() == 0) return nullptr;
+  return std::make_unique<Reduce>(request);
+}
+
+}  // namespace dltrain
+#endif

@@ -1,0 +1,222 @@
+// softmax_cross_entropy and its gradient. Rows are worked on in fixed chunks whose losses are added
+// in double and in order, so that the loss never depends on the number of threads.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "cpu/makers.h"
+#include "cpu/parallel.h"
+#include "cpu/support.h"
+
+#ifndef DLTRAIN_CPU_SOFTMAX_CROSS_ENTROPY_ONCE
+#define DLTRAIN_CPU_SOFTMAX_CROSS_ENTROPY_ONCE
+namespace dltrain {
+namespace {
+
+struct CrossEntropyArguments {
+  const float* logits;
+  const int32_t* targets;
+  float* log_sum_exp;  // written by the forward, read by the backward
+  int64_t classes, ignore_index;
+  double smoothing;
+};
+
+struct ChunkSums {
+  double loss, correct;
+};
+
+}  // namespace
+}  // namespace dltrain
+#endif
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "cpu/softmax_cross_entropy.cpp"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+#include "cpu/simd_math-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace dltrain {
+namespace HWY_NAMESPACE {
+namespace {
+
+// Calls f(vector, offset, lanes in use) along a row; unused lanes are `padding`.
+template <typename F>
+HWY_INLINE void along_row(const float* row, int64_t count, float padding, const F& f) {
+  const Floats d;
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+  int64_t i = 0;
+  for (; i + lanes <= count; i += lanes) f(hn::LoadU(d, row + i), i, lanes);
+  if (i < count) {
+    const auto mask = hn::FirstN(d, static_cast<size_t>(count - i));
+    f(hn::IfThenElse(mask, hn::MaskedLoad(mask, d, row + i), hn::Set(d, padding)), i, count - i);
+  }
+}
+
+ChunkSums forward_rows(const CrossEntropyArguments& a, int64_t begin, int64_t end) {
+  const Floats d;
+  const float lowest = -std::numeric_limits<float>::infinity();
+  ChunkSums sums{0, 0};
+  for (int64_t r = begin; r < end; ++r) {
+    const float* row = a.logits + r * a.classes;
+    FloatVec greatest_vec = hn::Set(d, lowest), total_vec = hn::Zero(d);
+    along_row(row, a.classes, lowest, [&](FloatVec v, int64_t, int64_t) HWY_ATTR {
+      greatest_vec = hn::Max(greatest_vec, v);
+    });
+    const float greatest = hn::GetLane(hn::MaxOfLanes(d, greatest_vec));
+    const FloatVec shift = hn::Set(d, greatest);
+    FloatVec exp_sum = hn::Zero(d);
+    along_row(row, a.classes, lowest, [&](FloatVec v, int64_t, int64_t) HWY_ATTR {
+      exp_sum = hn::Add(exp_sum, exp_vec(hn::Sub(v, shift)));
+    });
+    const double log_sum_exp =
+        greatest + std::log(static_cast<double>(hn::GetLane(hn::SumOfLanes(d, exp_sum))));
+    a.log_sum_exp[r] = static_cast<float>(log_sum_exp);
+    const int64_t target = a.targets[r];
+    if (target == a.ignore_index) continue;
+    double expected = (1 - a.smoothing) * row[target];
+    if (a.smoothing != 0) {
+      along_row(row, a.classes, 0,
+                [&](FloatVec v, int64_t, int64_t) HWY_ATTR { total_vec = hn::Add(total_vec, v); });
+      expected += a.smoothing / static_cast<double>(a.classes) *
+                  static_cast<double>(hn::GetLane(hn::SumOfLanes(d, total_vec)));
+    }
+    sums.loss += log_sum_exp - expected;
+    // The first of equal logits wins.
+    const bool best = row[target] == greatest;
+    sums.correct += best && std::find(row, row + target, greatest) == row + target ? 1 : 0;
+  }
+  return sums;
+}
+
+void backward_rows(const CrossEntropyArguments& a, double dloss, float* dlogits, int64_t begin,
+                   int64_t end) {
+  const Floats d;
+  const auto seed = static_cast<float>(dloss);
+  const FloatVec scale = hn::Set(d, seed);
+  const FloatVec everywhere = constant(dloss * a.smoothing / static_cast<double>(a.classes));
+  for (int64_t r = begin; r < end; ++r) {
+    const float* row = a.logits + r * a.classes;
+    float* out = dlogits + r * a.classes;
+    const int64_t target = a.targets[r];
+    if (target == a.ignore_index) {
+      std::fill_n(out, a.classes, 0.0f);
+      continue;
+    }
+    const FloatVec shift = hn::Set(d, a.log_sum_exp[r]);
+    along_row(row, a.classes, 0, [&](FloatVec v, int64_t at, int64_t count) HWY_ATTR {
+      const FloatVec softmax = exp_vec(hn::Sub(v, shift));
+      const FloatVec gradient = hn::MulSub(softmax, scale, everywhere);
+      hn::BlendedStore(gradient, hn::FirstN(d, static_cast<size_t>(count)), d, out + at);
+    });
+    out[target] -= static_cast<float>(dloss * (1 - a.smoothing));
+  }
+}
+
+}  // namespace
+}  // namespace HWY_NAMESPACE
+}  // namespace dltrain
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace dltrain {
+namespace {
+HWY_EXPORT(forward_rows);
+HWY_EXPORT(backward_rows);
+
+CrossEntropyArguments arguments(const KernelRequest& request) {
+  return {.logits = nullptr,
+          .targets = nullptr,
+          .log_sum_exp = nullptr,
+          .classes = request.inputs[0].shape[-1],
+          .ignore_index = request.attributes.integer("ignore_index", -100),
+          .smoothing = request.attributes.number("label_smoothing", 0)};
+}
+
+class SoftmaxCrossEntropy final : public Kernel {
+ public:
+  explicit SoftmaxCrossEntropy(const KernelRequest& request)
+      : arguments_(arguments(request)), rows_(request.inputs[1].shape.elements()) {
+    chunk_ = std::clamp<int64_t>(4096 / std::max<int64_t>(1, arguments_.classes), 1, 64);
+  }
+
+  size_t workspace_bytes() const override {
+    return static_cast<size_t>(ceil_div(rows_, chunk_)) * sizeof(ChunkSums);
+  }
+
+  void bind(const Bindings& bindings) override {
+    arguments_.logits = input<const float>(bindings, 0);
+    arguments_.targets = input<const int32_t>(bindings, 1);
+    arguments_.log_sum_exp = output<float>(bindings, 1);
+    loss_ = output<double>(bindings, 0);
+    correct_ = output<double>(bindings, 2);
+    sums_ = static_cast<ChunkSums*>(bindings.workspace);
+  }
+
+  void run(Stream&) override {
+    const auto function = HWY_DYNAMIC_DISPATCH(forward_rows);
+    const int64_t chunks = ceil_div(rows_, chunk_);
+    parallel_for(chunks, 1, [&](int64_t begin, int64_t end) {
+      for (int64_t c = begin; c < end; ++c) {
+        sums_[c] = function(arguments_, c * chunk_, std::min(rows_, (c + 1) * chunk_));
+      }
+    });
+    ChunkSums total{0, 0};
+    for (int64_t c = 0; c < chunks; ++c) {
+      total.loss += sums_[c].loss;
+      total.correct += sums_[c].correct;
+    }
+    *loss_ = total.loss;
+    *correct_ = total.correct;
+  }
+
+ private:
+  CrossEntropyArguments arguments_;
+  int64_t rows_, chunk_;
+  double *loss_ = nullptr, *correct_ = nullptr;
+  ChunkSums* sums_ = nullptr;
+};
+
+class SoftmaxCrossEntropyBackward final : public Kernel {
+ public:
+  explicit SoftmaxCrossEntropyBackward(const KernelRequest& request)
+      : arguments_(arguments(request)), rows_(request.inputs[1].shape.elements()) {}
+
+  void bind(const Bindings& bindings) override {
+    arguments_.logits = input<const float>(bindings, 0);
+    arguments_.targets = input<const int32_t>(bindings, 1);
+    arguments_.log_sum_exp = input<float>(bindings, 2);
+    dloss_ = input<const double>(bindings, 3);
+    dlogits_ = output<float>(bindings, 0);
+  }
+
+  void run(Stream&) override {
+    const auto function = HWY_DYNAMIC_DISPATCH(backward_rows);
+    const int64_t grain = std::max<int64_t>(1, 4096 / std::max<int64_t>(1, arguments_.classes));
+    parallel_for(rows_, grain, [&](int64_t begin, int64_t end) {
+      function(arguments_, *dloss_, dlogits_, begin, end);
+    });
+  }
+
+ private:
+  CrossEntropyArguments arguments_;
+  int64_t rows_;
+  const double* dloss_ = nullptr;
+  float* dlogits_ = nullptr;
+};
+
+}  // namespace
+
+MadeKernel make_softmax_cross_entropy(const KernelRequest& request) {
+  if (request.inputs[0].dtype != DType::f32) return nullptr;
+  return std::make_unique<SoftmaxCrossEntropy>(request);
+}
+
+MadeKernel make_softmax_cross_entropy_backward(const KernelRequest& request) {
+  if (request.inputs[0].dtype != DType::f32) return nullptr;
+  return std::make_unique<SoftmaxCrossEntropyBackward>(request);
+}
+
+}  // namespace dltrain
+#endif

@@ -1,0 +1,65 @@
+// Small kernels of the step: loss_seed and batch_norm_update.
+#include "cpu/makers.h"
+#include "cpu/support.h"
+#include "shared/update_rules.h"
+
+namespace dltrain {
+namespace {
+
+class LossSeed final : public Kernel {
+ public:
+  void bind(const Bindings& bindings) override {
+    state_ = input<const StepState>(bindings, 0);
+    out_ = output<double>(bindings, 0);
+  }
+  void run(Stream&) override { *out_ = state_->in.loss_scale * state_->in.inverse_valid; }
+
+ private:
+  const StepState* state_ = nullptr;
+  double* out_ = nullptr;
+};
+
+class BatchNormUpdate final : public Kernel {
+ public:
+  explicit BatchNormUpdate(const KernelRequest& request)
+      : channels_(request.inputs[1].shape.elements()),
+        momentum_(request.attributes.number("momentum", 0.1)),
+        groups_(request.attributes.number("groups", 1)),
+        unbias_(request.attributes.number("unbias", 1)) {}
+
+  void bind(const Bindings& bindings) override {
+    state_ = input<const StepState>(bindings, 0);
+    mean_ = input<float>(bindings, 1);
+    variance_ = input<float>(bindings, 2);
+    mean_sum_ = input<const float>(bindings, 3);
+    variance_sum_ = input<const float>(bindings, 4);
+  }
+
+  void run(Stream&) override {
+    if (state_->out.finite == 0) return;
+    for (int64_t c = 0; c < channels_; ++c) {
+      mean_[c] = running_statistic(mean_[c], mean_sum_[c], momentum_, groups_, 1.0);
+      variance_[c] = running_statistic(variance_[c], variance_sum_[c], momentum_, groups_, unbias_);
+    }
+  }
+
+ private:
+  int64_t channels_;
+  double momentum_, groups_, unbias_;
+  const StepState* state_ = nullptr;
+  float *mean_ = nullptr, *variance_ = nullptr;
+  const float *mean_sum_ = nullptr, *variance_sum_ = nullptr;
+};
+
+}  // namespace
+
+MadeKernel make_loss_seed(const KernelRequest&) {
+  return std::make_unique<LossSeed>();
+}
+
+MadeKernel make_batch_norm_update(const KernelRequest& request) {
+  if (!computes_in_f32(request)) return nullptr;
+  return std::make_unique<BatchNormUpdate>(request);
+}
+
+}  // namespace dltrain

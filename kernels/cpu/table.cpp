@@ -1,0 +1,74 @@
+// The kernels of the CPU engine. For each op the first row whose maker takes the request wins.
+#include "cpu/table.h"
+
+#include "cpu/makers.h"
+#include "shared/common_kernels.h"
+
+namespace dltrain {
+namespace {
+
+constexpr KernelRow elementwise_row(std::string_view op) {
+  return {.op = op, .variant = "simd", .make = make_elementwise, .accumulates = true};
+}
+
+constinit const KernelRow kTable[] = {
+    elementwise_row("relu"),
+    elementwise_row("gelu"),
+    elementwise_row("gelu_tanh"),
+    elementwise_row("silu"),
+    elementwise_row("tanh"),
+    elementwise_row("sigmoid"),
+    elementwise_row("exp"),
+    elementwise_row("log"),
+    elementwise_row("sqrt"),
+    elementwise_row("square"),
+    elementwise_row("affine"),
+    elementwise_row("identity"),
+    elementwise_row("relu_backward"),
+    elementwise_row("gelu_backward"),
+    elementwise_row("gelu_tanh_backward"),
+    elementwise_row("silu_backward"),
+    elementwise_row("tanh_backward"),
+    elementwise_row("sigmoid_backward"),
+    elementwise_row("add"),
+    elementwise_row("sub"),
+    elementwise_row("mul"),
+    elementwise_row("div"),
+    {.op = "cast", .variant = "plain", .make = make_cast},
+    {.op = "fused_elementwise", .variant = "simd", .make = make_fused_elementwise},
+    {.op = "reduce", .variant = "simd", .make = make_reduce, .accumulates = true},
+    {.op = "broadcast", .variant = "plain", .make = make_broadcast},
+    {.op = "reshape", .variant = "no copy", .make = make_reshape},
+    {.op = "matmul", .variant = "oneDNN", .make = make_matmul_onednn, .accumulates = true},
+    {.op = "conv2d", .variant = "oneDNN", .make = make_conv2d_onednn},
+    {.op = "conv2d_backward_input", .variant = "oneDNN", .make = make_conv2d_backward_input_onednn},
+    {.op = "conv2d_backward_weight",
+     .variant = "oneDNN",
+     .make = make_conv2d_backward_weight_onednn,
+     .accumulates = true},
+    {.op = "max_pool2d", .variant = "simd", .make = make_max_pool2d},
+    {.op = "max_pool2d_backward", .variant = "simd", .make = make_max_pool2d_backward},
+    {.op = "batch_norm", .variant = "simd", .make = make_batch_norm},
+    {.op = "batch_norm_backward", .variant = "simd", .make = make_batch_norm_backward},
+    {.op = "batch_norm_inference", .variant = "simd", .make = make_batch_norm_inference},
+    {.op = "batch_norm_update", .variant = "plain", .make = make_batch_norm_update},
+    {.op = "dropout", .variant = "simd", .make = make_dropout},
+    {.op = "softmax_cross_entropy", .variant = "simd", .make = make_softmax_cross_entropy},
+    {.op = "softmax_cross_entropy_backward",
+     .variant = "simd",
+     .make = make_softmax_cross_entropy_backward},
+    {.op = "loss_seed", .variant = "plain", .make = make_loss_seed},
+    {.op = "gradient_norm", .variant = "simd", .make = make_gradient_norm},
+    {.op = "sgd_update", .variant = "simd", .make = make_sgd_update},
+    {.op = "adamw_update", .variant = "simd", .make = make_adamw_update},
+    {.op = "all_reduce_begin", .variant = "collectives", .make = make_all_reduce_begin},
+    {.op = "all_reduce_end", .variant = "collectives", .make = make_all_reduce_end},
+};
+
+}  // namespace
+
+std::span<const KernelRow> cpu_kernels() {
+  return kTable;
+}
+
+}  // namespace dltrain
