@@ -68,7 +68,7 @@ LineReader::LineReader(std::string name, std::string_view text)
         text.remove_prefix(n);
         return n;
       }),
-      buffer_(kPiece) {}
+      buffer_(std::min(kPiece, text.size() + 1)) {}
 
 std::string LineReader::place() const {
   return fmt::format("{}:{}", name_, line_);

@@ -1,0 +1,111 @@
+#include "data/config.h"
+
+#include <array>
+#include <string_view>
+
+#include "base/error.h"
+#include "data/registry.h"
+
+namespace dltrain {
+namespace {
+
+constexpr std::array<std::string_view, 3> kOwnKeys{"train", "eval", "eval_fraction"};
+
+bool is_own_key(std::string_view key) {
+  return std::find(kOwnKeys.begin(), kOwnKeys.end(), key) != kOwnKeys.end();
+}
+
+// `inputs: x` means `inputs: {input: x}`.
+void name_single_input(ConfigNode& split) {
+  ConfigNode* inputs = split.find("inputs");
+  if (!inputs || !inputs->is_scalar()) return;
+  ConfigNode map = ConfigNode::make_map(inputs->place);
+  map.set({kInputField, inputs->place}, *inputs);
+  *inputs = std::move(map);
+}
+
+// The model is built for one set of inputs.
+void check_same_fields(const Dataset& train, const Dataset& eval) {
+  const auto& a = train.fields();
+  const auto& b = eval.fields();
+  bool same = a.size() == b.size();
+  for (size_t i = 0; same && i < a.size(); ++i) {
+    same = a[i].name == b[i].name && a[i].sample == b[i].sample;
+  }
+  if (same) return;
+  const auto list = [](const std::vector<FieldSpec>& fields) {
+    std::string text;
+    for (const FieldSpec& field : fields) {
+      text += fmt::format("{}{} {}", text.empty() ? "" : ", ", field.name, to_string(field.sample));
+    }
+    return text;
+  };
+  fail(ExitCode::data, "samples of the two splits differ: data.train has {}; data.eval has {}",
+       list(a), list(b));
+}
+
+}  // namespace
+
+void DatasetConfig::describe(Fields& f) {
+  f.boolean("shuffle", shuffle,
+            {.doc = "Visit the training samples in a new random order each epoch; else in file "
+                    "order"});
+}
+
+void DataConfig::describe(Fields& f) {
+  f.one_of("train", train, dataset_table(),
+           {.doc = "What is trained on. Keys that stand in `data` itself are common to `train` and "
+                   "`eval`; those given here are laid on top",
+            .required = true});
+  f.one_of("eval", eval, dataset_table(), {.doc = "What is evaluated on"});
+  f.number("eval_fraction", eval_fraction,
+           {.doc = "Part of the training samples, the last in file order, that is held out for "
+                   "evaluation; instead of `eval`",
+            .above = 0,
+            .below = 1,
+            .known_as = {"validation_split", "val_fraction", "test_size"}});
+}
+
+void DataConfig::validate(Problems& problems) const {
+  if (eval && eval_fraction) {
+    problems.add(*this, "eval_fraction", "eval and eval_fraction are both given; keep one");
+  }
+}
+
+void DataConfig::prepare(ConfigNode& data) {
+  ConfigNode common = ConfigNode::make_map(data.place);
+  for (size_t i = 0; i < data.keys.size(); ++i) {
+    if (!is_own_key(data.keys[i].text)) common.set(data.keys[i], data.items[i]);
+  }
+  for (const ConfigNode::Key& key : common.keys) data.erase(key.text);
+  for (std::string_view split : {"train", "eval"}) {
+    ConfigNode* written = data.find(split);
+    const bool wanted = written || (split == "train" && !common.keys.empty());
+    if (!wanted) continue;
+    ConfigNode whole = common;
+    if (written) {
+      // What is neither a map nor absent cannot be laid on top; the binder says so, or takes
+      // `eval: synthetic` as the name of a type.
+      if (!written->is_map() && !(written->is_null() && split == "train")) continue;
+      whole.place = written->place;
+      if (written->is_map()) merge_into(whole, *written);
+    }
+    name_single_input(whole);
+    data.set({std::string(split), whole.place}, std::move(whole));
+  }
+}
+
+DataSplit DataConfig::open() const {
+  std::shared_ptr<const Dataset> whole = train->open();
+  if (eval_fraction) return split_off_eval(std::move(whole), *eval_fraction);
+  DataSplit split{std::move(whole), eval ? eval->open() : nullptr};
+  if (split.eval) check_same_fields(*split.train, *split.eval);
+  return split;
+}
+
+std::shared_ptr<const Dataset> DataConfig::open_eval() const {
+  if (eval) return eval->open();
+  return eval_fraction ? open().eval : nullptr;
+}
+
+}  // namespace dltrain

@@ -1,0 +1,50 @@
+// The `data` section of a configuration.
+//
+//   data:                                   data:
+//     type: csv                               train: {type: tensors, path: a.safetensors}
+//     path: digits.csv.gz                     eval: {type: tensors, path: b.safetensors}
+//     train: {rows: [0, 1437]}
+//     eval: {rows: [1437, 1797]}
+//
+// Keys beside `train`, `eval` and `eval_fraction` are common to both splits; those inside a split
+// are laid on top. Without `eval`, `eval_fraction` holds the last part of the training samples
+// out; without both there is no evaluation.
+#pragma once
+
+#include <memory>
+#include <optional>
+
+#include "config/fields.h"
+#include "config/tree.h"
+#include "data/dataset.h"
+
+namespace dltrain {
+
+// One kind of dataset; data/registry.h has the table.
+struct DatasetConfig : Chosen {
+  bool shuffle = true;
+
+  void describe(Fields& f) override;
+  // Opens the files, checks everything in them. Throws Error(data), naming the place in the file.
+  virtual std::shared_ptr<const Dataset> open() const = 0;
+};
+
+struct DataConfig : Located {
+  std::unique_ptr<DatasetConfig> train;
+  std::unique_ptr<DatasetConfig> eval;
+  std::optional<double> eval_fraction;
+
+  void describe(Fields& f);
+  void validate(Problems& problems) const;
+  // Moves the common keys into the splits.
+  static void prepare(ConfigNode& data);
+
+  // `eval` of the result is null where nothing is held out. Throws Error(data) also when the two
+  // splits differ in their fields.
+  DataSplit open() const;
+  // Only the evaluation split (null where there is none): does not read the training files when
+  // `eval` has its own.
+  std::shared_ptr<const Dataset> open_eval() const;
+};
+
+}  // namespace dltrain

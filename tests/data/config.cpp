@@ -1,0 +1,103 @@
+#include "data/config.h"
+
+#include "catch.h"
+#include "config/bind.h"
+#include "config/yaml.h"
+#include "data/registry.h"
+#include "temporary_folder.h"
+
+using namespace dltrain;
+using Catch::Matchers::Contains;
+
+namespace {
+
+struct Whole {
+  DataConfig data;
+  void describe(Fields& f) { f.section("data", data, {.doc = "Samples", .required = true}); }
+};
+
+DataConfig read(const std::string& text) {
+  Problems problems;
+  Whole whole;
+  const auto source = std::make_shared<Source>(Source{"exp.yaml", text});
+  if (const auto tree = read_yaml(source, 0, problems)) bind(whole, *tree, problems);
+  problems.throw_if_any();
+  return std::move(whole.data);
+}
+
+}  // namespace
+
+TEST_CASE("keys of data are common to both splits, keys of a split lie on top") {
+  TemporaryFolder folder;
+  const std::string path = folder.write("a.csv", "1,0\n2,1\n3,0\n4,1\n5,1\n");
+  const DataConfig config = read("data: {type: csv, path: '" + path +
+                                 "', scale: 2, train: {rows: [0, 3]}, eval: {rows: [3, 5], "
+                                 "scale: 4}}");
+  const DataSplit split = config.open();
+  CHECK(split.train->size() == 3);
+  CHECK(split.eval->size() == 2);
+  float value = 0;
+  const int64_t first = 0;
+  split.train->gather(0, {&first, 1}, reinterpret_cast<std::byte*>(&value));
+  CHECK(value == 2);
+  split.eval->gather(0, {&first, 1}, reinterpret_cast<std::byte*>(&value));
+  CHECK(value == 16);
+  CHECK(config.train->shuffle);
+  CHECK(config.open_eval()->size() == 2);
+}
+
+TEST_CASE("without a split, all keys are those of train, and a fraction may be held out") {
+  const DataConfig config =
+      read("data: {type: synthetic, shape: [2], samples: 10, eval_fraction: 0.2}");
+  const DataSplit split = config.open();
+  CHECK(split.train->size() == 8);
+  CHECK(split.eval->size() == 2);
+  CHECK(read("data: {type: synthetic}").open().eval == nullptr);
+  CHECK(read("data: {type: synthetic}").open_eval() == nullptr);
+  CHECK(read("data: {type: synthetic, samples: 5, eval: {seed: 3}}").open().eval->size() == 5);
+  CHECK(read("data: {train: {type: synthetic, samples: 5}}").open().train->size() == 5);
+}
+
+TEST_CASE("tensors are in file order by default and a single input needs no name") {
+  const DataConfig config = read(
+      "data: {train: {type: tensors, path: a.safetensors, inputs: {input_ids: x}, targets: y}}");
+  CHECK_FALSE(config.train->shuffle);
+  CHECK_THROWS_WITH(config.open(), Contains("a.safetensors: cannot open"));
+  read("data: {type: tensors, path: a, inputs: x, targets: y, shuffle: true}");
+}
+
+TEST_CASE("mistakes in the data section are found with their places") {
+  CHECK_THROWS_WITH(read("data: {}"), Contains("missing key 'train' in data"));
+  CHECK_THROWS_WITH(read("data: {path: a.csv}"), Contains("missing key 'type' in data.train"));
+  CHECK_THROWS_WITH(read("data: {type: cvs}"), Contains("did you mean 'csv'?"));
+  CHECK_THROWS_WITH(read("data: {type: csv}"), Contains("missing key 'path'"));
+  CHECK_THROWS_WITH(read("data: {type: csv, path: a, rows: [3, 3]}"),
+                    Contains("exp.yaml:1:34: error: rows [3, 3) are none"));
+  CHECK_THROWS_WITH(read("data: {type: csv, path: a, rows: [3]}"), Contains("2 elements"));
+  CHECK_THROWS_WITH(read("data: {type: csv, path: a, delimiter: ab}"), Contains("one character"));
+  CHECK_THROWS_WITH(read("data: {type: csv, path: a, scale: 0}"), Contains("must not be 0"));
+  CHECK_THROWS_WITH(read("data: {type: csv, path: a, task: regression, classes: 3}"),
+                    Contains("no classes"));
+  CHECK_THROWS_WITH(
+      read("data: {type: csv, path: a, shape: [2, 2], normalize: {mean: [1, 2, 3], std: 1}}"),
+      Contains("mean has 3 numbers; samples have 2 channels"));
+  CHECK_THROWS_WITH(read("data: {type: csv, path: a, normalize: {mean: 1}}"),
+                    Contains("missing key 'std'"));
+  CHECK_THROWS_WITH(read("data: {type: synthetic, eval_fraction: 0.1, eval: {seed: 1}}"),
+                    Contains("keep one"));
+  CHECK_THROWS_WITH(read("data: {type: synthetic, eval_fraction: 1}"), Contains("below 1"));
+}
+
+TEST_CASE("splits whose samples differ are refused") {
+  const DataConfig config = read("data: {type: synthetic, shape: [2], eval: {shape: [3]}}");
+  CHECK_THROWS_WITH(config.open(), Contains("data.train has input f32[2], target i32[]; data.eval "
+                                            "has input f32[3]"));
+}
+
+TEST_CASE("every kind of dataset can be made and described") {
+  for (const auto& row : dataset_table().rows) {
+    INFO(row.name);
+    CHECK_FALSE(row.doc.empty());
+    CHECK(make_kind(dataset_table(), row.name)->kind == row.name);
+  }
+}
