@@ -22,7 +22,7 @@ class GraphBuilder final : public OpEmitter {
   // Infers shapes; an Error of the shape rule is thrown anew with the layer path as its place.
   std::vector<ValueId> emit(std::string_view op, std::vector<ValueId> inputs,
                             Attributes attributes = {}) override;
-  const TensorSpec& spec(ValueId value) const override { return graph_.value(value).spec; }
+  TensorSpec spec(ValueId value) const override { return graph_.value(value).spec; }
   ValueId step_state() override;
 
   // Makes `value` a sum over the micro-steps of a step (role gradient, statistic or metric) under

@@ -36,8 +36,9 @@ SpecList infer(SpecSpan inputs, const Attributes& attributes) {
 std::vector<ValueId> gradient(const GradientRequest& r) {
   OpEmitter& e = r.emitter;
   const ValueId x = r.inputs[0], w = r.inputs[1], dy = r.output_gradients[0];
-  Attributes base = r.attributes;
-  base.erase("activation");
+  check_internal(r.attributes.text("activation").empty(),
+                 "conv2d: an activation is fused after the reverse pass only");
+  const Attributes& base = r.attributes;
   std::vector<ValueId> out(r.inputs.size(), kNoValue);
   if (r.wanted[0]) {
     Attributes attributes = base;

@@ -61,7 +61,7 @@ std::vector<ValueId> gradient(const GradientRequest& r) {
   OpEmitter& e = r.emitter;
   const bool ta = r.attributes.boolean("transpose_a"), tb = r.attributes.boolean("transpose_b");
   check_internal(r.attributes.text("activation").empty(),
-                 "matmul is fused before the reverse pass");
+                 "matmul: an activation is fused after the reverse pass only");
   const ValueId a = r.inputs[0], b = r.inputs[1], dy = r.output_gradients[0];
   std::vector<ValueId> out(r.inputs.size(), kNoValue);
   if (r.wanted[0]) {
@@ -104,7 +104,8 @@ std::optional<std::vector<Placement>> split(SpecSpan inputs, const Attributes& a
   if (p[0] == kReplicated && is_split(1, tb ? 0 : 1) && (!has_bias || is_split(2, 0))) {
     return {{Placement{Placement::split, ta ? 1 : last}}};
   }
-  const bool inner_a = ta ? is_split(0, 0) : is_split(0, last);
+  // The rows of a flattened a are cut at its samples, which need not be where b is cut.
+  const bool inner_a = ta ? last == 1 && is_split(0, 0) : is_split(0, last);
   if (inner_a && is_split(1, tb ? 1 : 0) && !has_bias && linear) return {{kPartial}};
   return {};
 }

@@ -28,7 +28,8 @@ class OpEmitter {
   // Appends a node, infers its outputs, and returns them.
   virtual std::vector<ValueId> emit(std::string_view op, std::vector<ValueId> inputs,
                                     Attributes attributes = {}) = 0;
-  virtual const TensorSpec& spec(ValueId value) const = 0;
+  // By value: emitting moves what the emitter keeps.
+  virtual TensorSpec spec(ValueId value) const = 0;
   // The graph's one StepState value.
   virtual ValueId step_state() = 0;
 
@@ -75,7 +76,8 @@ struct OpDef {
   std::vector<ValueId> (*gradient)(const GradientRequest& request) = nullptr;
 
   // Placements of the outputs when every rank runs the op on its own part of the inputs; nothing
-  // when that is not possible without communication first. nullptr: only replicated inputs.
+  // when that is not possible without communication first. Not asked when all inputs are
+  // replicated (so is every output then). nullptr: only replicated inputs.
   std::optional<std::vector<Placement>> (*split)(SpecSpan inputs, const Attributes& attributes,
                                                  std::span<const Placement> placements) = nullptr;
 

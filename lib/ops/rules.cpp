@@ -91,11 +91,25 @@ int64_t window_extent(std::string_view op, int64_t input, int64_t kernel, int64_
 
 std::optional<std::vector<Placement>> split_elementwise(SpecSpan inputs, const Attributes&,
                                                         std::span<const Placement> placements) {
-  for (size_t i = 1; i < placements.size(); ++i) {
-    if (!(placements[i] == placements[0]) || !(inputs[i].shape == inputs[0].shape)) return {};
+  int rank = 0;
+  for (const TensorSpec& spec : inputs) rank = std::max(rank, spec.shape.rank());
+  // The split axis, counted in the output, which broadcasting aligns at the innermost axis.
+  int axis = -1;
+  for (size_t i = 0; i < placements.size(); ++i) {
+    if (placements[i].kind == Placement::partial) return {};  // not linear in general
+    if (placements[i].kind != Placement::split) continue;
+    const int here = placements[i].axis + rank - inputs[i].shape.rank();
+    if (axis >= 0 && here != axis) return {};
+    axis = here;
   }
-  if (placements[0].kind == Placement::partial) return {};  // not linear in general
-  return std::vector<Placement>{placements[0]};
+  if (axis < 0) return std::vector<Placement>{kReplicated};
+  // An operand that has the axis in full must be split, one that is repeated along it must not.
+  for (size_t i = 0; i < placements.size(); ++i) {
+    const int own = axis - (rank - inputs[i].shape.rank());
+    const bool repeated = own < 0 || inputs[i].shape[own] == 1;
+    if (repeated == (placements[i].kind == Placement::split)) return {};
+  }
+  return std::vector<Placement>{Placement{Placement::split, axis}};
 }
 
 std::optional<std::vector<Placement>> split_samples(std::span<const Placement> placements,

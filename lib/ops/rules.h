@@ -37,7 +37,8 @@ int64_t window_extent(std::string_view op, int64_t input, int64_t kernel, int64_
                       int64_t padding, int64_t dilation);
 
 // Split rules used by many ops.
-// Every input is laid out alike, and so are the outputs (element-wise ops of equal shapes).
+// Element-wise ops: every operand is split along the same axis of the output, but those that are
+// repeated along it.
 std::optional<std::vector<Placement>> split_elementwise(SpecSpan inputs, const Attributes&,
                                                         std::span<const Placement> placements);
 // Input 0 may be split along the samples axis (0), the others are replicated; every output of the

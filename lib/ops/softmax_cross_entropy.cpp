@@ -1,7 +1,7 @@
 // softmax_cross_entropy: the summed negative log likelihood of integer targets.
 //
 //   logits   [..., C] floating; targets i32 [...]; a target equal to ignore_index is not counted
-//   outputs  loss_sum f64 [1]; log_sum_exp [rows] (accumulation dtype, kept for the backward);
+//   outputs  loss_sum f64 [1]; log_sum_exp [...] (accumulation dtype, kept for the backward);
 //            correct f64 [1]: counted rows whose greatest logit (the first, on ties) is the target
 //
 // With label smoothing ε the target distribution is (1-ε)·one_hot + ε/C (Szegedy et al. 2016).
@@ -21,7 +21,7 @@ namespace dltrain {
 namespace {
 
 void expect_targets(SpecSpan inputs) {
-  expect_rank("softmax_cross_entropy", "logits", inputs[0].shape, 1, Shape::kMaxRank);
+  expect_rank("softmax_cross_entropy", "logits", inputs[0].shape, 2, Shape::kMaxRank);
   Shape rows(inputs[0].shape.dims().first(static_cast<size_t>(inputs[0].shape.rank() - 1)));
   expect_shape("softmax_cross_entropy", "targets", inputs[1].shape, rows);
   if (inputs[1].dtype != DType::i32) {
@@ -33,9 +33,8 @@ void expect_targets(SpecSpan inputs) {
 SpecList infer(SpecSpan inputs, const Attributes&) {
   expect_inputs("softmax_cross_entropy", inputs, 2, 2);
   expect_targets(inputs);
-  const int64_t rows = inputs[1].shape.elements();
   return {{Shape{1}, DType::f64},
-          {Shape{rows}, accumulation_dtype(inputs[0].dtype)},
+          {inputs[1].shape, accumulation_dtype(inputs[0].dtype)},
           {Shape{1}, DType::f64}};
 }
 
@@ -55,6 +54,8 @@ std::optional<std::vector<Placement>> split(SpecSpan, const Attributes&,
 SpecList infer_backward(SpecSpan inputs, const Attributes&) {
   expect_inputs("softmax_cross_entropy_backward", inputs, 4, 4);
   expect_targets(inputs);
+  expect_shape("softmax_cross_entropy_backward", "log_sum_exp", inputs[2].shape, inputs[1].shape);
+  expect_shape("softmax_cross_entropy_backward", "dloss", inputs[3].shape, Shape{1});
   return {inputs[0]};
 }
 

@@ -13,13 +13,11 @@ void add(std::vector<OpCase>& cases, const Shape& logits, double smoothing) {
   const Attributes attributes{{"ignore_index", int64_t{-100}}, {"label_smoothing", smoothing}};
   const std::string what = fmt::format("{} smoothing {}", to_string(logits), smoothing);
   cases.push_back({"softmax_cross_entropy " + what, "softmax_cross_entropy", {x, t}, attributes});
-  cases.push_back({"softmax_cross_entropy_backward " + what,
-                   "softmax_cross_entropy_backward",
-                   {x,
-                    t,
-                    case_tensor({targets.elements()}, Fill::positive),
-                    {{Shape{1}, DType::f64}, Fill::seed}},
-                   attributes});
+  cases.push_back(
+      {"softmax_cross_entropy_backward " + what,
+       "softmax_cross_entropy_backward",
+       {x, t, case_tensor(targets, Fill::positive), {{Shape{1}, DType::f64}, Fill::seed}},
+       attributes});
 }
 
 }  // namespace
