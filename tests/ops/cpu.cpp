@@ -1,0 +1,16 @@
+// The CPU engine against the reference engine, case by case.
+#include "cpu/engine.h"
+
+#include "catch.h"
+#include "ops/compare.h"
+#include "reference/engine.h"
+
+using namespace dltrain;
+
+TEST_CASE("the CPU engine agrees with the reference on every op case") {
+  for (const CaseReport& report : compare_engine(cpu_engine(), reference_engine())) {
+    INFO(report.op_case->name << ", " << report.how << ", " << report.variant << ": off by "
+                              << report.worst);
+    CHECK(report.fault == "");
+  }
+}
