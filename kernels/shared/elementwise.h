@@ -89,7 +89,7 @@ DLTRAIN_HD T sigmoid_of(T x) {
 // Φ(x), the normal distribution function.
 template <typename T>
 DLTRAIN_HD T normal_cdf(T x) {
-  return T(0.5) * (T(1) + std::erf(x * T(0.70710678118654752440)));
+  return T(0.5) * std::erfc(x * T(-0.70710678118654752440));  // exact in the lower tail too
 }
 
 template <typename T>
