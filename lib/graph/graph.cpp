@@ -63,6 +63,13 @@ std::vector<int> Graph::count_uses() const {
   return uses;
 }
 
+void Graph::update_producers() {
+  for (GraphValue& v : values) v.producer = -1;
+  for (size_t i = 0; i < nodes.size(); ++i) {
+    for (ValueId id : nodes[i].outputs) value(id).producer = static_cast<int>(i);
+  }
+}
+
 namespace {
 
 std::string show(const Graph& graph, ValueId id) {

@@ -53,6 +53,10 @@ struct Graph {
 
   // How many nodes read each value.
   std::vector<int> count_uses() const;
+
+  // Sets `producer` of every value anew, after a pass has inserted, moved or removed nodes. Values
+  // that no node produces any more stay in the list, so that ids held elsewhere keep their meaning.
+  void update_producers();
 };
 
 // One line a node: "%7 = matmul(%5, layers.0.weight) {transpose_b=true} : f32[32, 10]  # layers.0".

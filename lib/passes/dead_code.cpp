@@ -1,0 +1,28 @@
+#include "passes/dead_code.h"
+
+#include <algorithm>
+
+namespace dltrain {
+
+Graph eliminate_dead_code(Graph graph) {
+  std::vector<bool> wanted(graph.values.size(), false);
+  std::vector<Node> kept;  // last node first
+  for (size_t i = graph.nodes.size(); i-- > 0;) {
+    Node& node = graph.nodes[i];
+    const bool read = std::any_of(node.outputs.begin(), node.outputs.end(), [&](ValueId id) {
+      return wanted[static_cast<size_t>(id)] || rules_of(graph.value(id).role).persistent;
+    });
+    if (!read && !node.op->has_effect) continue;
+    for (ValueId id : node.inputs) {
+      if (id != kNoValue) wanted[static_cast<size_t>(id)] = true;
+    }
+    kept.push_back(std::move(node));
+  }
+  std::reverse(kept.begin(), kept.end());
+  graph.nodes = std::move(kept);
+  graph.update_producers();
+  verify_graph(graph);
+  return graph;
+}
+
+}  // namespace dltrain

@@ -1,0 +1,214 @@
+#include "passes/fuse.h"
+
+#include <algorithm>
+#include <limits>
+#include <set>
+
+#include "ops/fused.h"
+
+namespace dltrain {
+namespace {
+
+constexpr size_t kMostInputs = 16;
+constexpr std::string_view kActivations[] = {"relu", "gelu", "gelu_tanh",
+                                             "silu", "tanh", "sigmoid"};
+
+bool is_activation(std::string_view op) {
+  return std::find(std::begin(kActivations), std::end(kActivations), op) != std::end(kActivations);
+}
+
+// Removes the marked nodes.
+void remove_nodes(Graph& graph, const std::vector<bool>& gone) {
+  std::vector<Node> kept;
+  for (size_t i = 0; i < graph.nodes.size(); ++i) {
+    if (!gone[i]) kept.push_back(std::move(graph.nodes[i]));
+  }
+  graph.nodes = std::move(kept);
+  graph.update_producers();
+}
+
+bool may_absorb_activation(const Graph& graph, const Node& node) {
+  return (node.op->name == "matmul" || node.op->name == "conv2d") &&
+         node.attributes.text("activation").empty() &&
+         graph.value(node.outputs[0]).role == Role::activation;
+}
+
+void fuse_epilogues(Graph& graph) {
+  const std::vector<int> uses = graph.count_uses();
+  std::vector<bool> gone(graph.nodes.size(), false);
+  for (size_t i = 0; i < graph.nodes.size(); ++i) {
+    const Node& activation = graph.nodes[i];
+    if (!is_activation(activation.op->name)) continue;
+    const GraphValue& x = graph.value(activation.inputs[0]);
+    const GraphValue& y = graph.value(activation.outputs[0]);
+    if (x.producer < 0 || uses[static_cast<size_t>(activation.inputs[0])] != 1) continue;
+    Node& producer = graph.nodes[static_cast<size_t>(x.producer)];
+    if (!may_absorb_activation(graph, producer) || y.role != Role::activation ||
+        producer.phase != activation.phase || !(x.spec == y.spec)) {
+      continue;
+    }
+    producer.attributes.set("activation", std::string(activation.op->name));
+    producer.outputs = activation.outputs;
+    gone[i] = true;
+  }
+  remove_nodes(graph, gone);
+}
+
+class Groups {
+ public:
+  explicit Groups(Graph& graph)
+      : graph_(graph), readers_(graph.values.size()), taken_(graph.nodes.size(), false) {
+    overwritten_at_.assign(graph.values.size(), std::numeric_limits<int>::max());
+    for (size_t i = 0; i < graph.nodes.size(); ++i) note_node(i);
+  }
+
+  // Every node is the end of a group unless a later group has taken it.
+  void run() {
+    std::vector<bool> gone(graph_.nodes.size(), false);
+    for (size_t i = graph_.nodes.size(); i-- > 0;) {
+      if (taken_[i] || !may_join(graph_.nodes[i])) continue;
+      const Members members = grow(static_cast<int>(i));
+      if (members.size() < 2) continue;
+      Node fused = make_fused(members);
+      for (int member : members) {
+        taken_[static_cast<size_t>(member)] = true;
+        gone[static_cast<size_t>(member)] = true;
+      }
+      gone[i] = false;
+      graph_.nodes[i] = std::move(fused);
+    }
+    remove_nodes(graph_, gone);
+  }
+
+ private:
+  using Members = std::set<int>;  // indices of nodes, in order of execution
+
+  void note_node(size_t index) {
+    const Node& node = graph_.nodes[index];
+    for (ValueId id : node.inputs) {
+      if (id != kNoValue) readers_[static_cast<size_t>(id)].push_back(static_cast<int>(index));
+    }
+    for (ValueId id : node.outputs) {
+      if (!node.op->has_effect || graph_.value(id).storage_of == kNoValue) continue;
+      int& at = overwritten_at_[static_cast<size_t>(graph_.storage(id))];
+      at = std::min(at, static_cast<int>(index));
+    }
+  }
+
+  bool may_join(const Node& node) const {
+    if (!node.op->elementwise || node.op->name == "identity") return false;
+    const GraphValue& output = graph_.value(node.outputs[0]);
+    return output.role == Role::activation && output.storage_of == kNoValue &&
+           std::all_of(node.inputs.begin(), node.inputs.end(), [&](ValueId id) {
+             return id != kNoValue && graph_.value(id).spec == output.spec;
+           });
+  }
+
+  bool alike(const Node& a, const Node& b) const {
+    return a.phase == b.phase && a.once_a_step == b.once_a_step &&
+           graph_.value(a.outputs[0]).spec == graph_.value(b.outputs[0]).spec;
+  }
+
+  // Moving `node` to index `to` must not carry a read past a write to the same memory.
+  bool may_move(const Node& node, int to) const {
+    return std::all_of(node.inputs.begin(), node.inputs.end(), [&](ValueId id) {
+      const int write = overwritten_at_[static_cast<size_t>(graph_.storage(id))];
+      return write > to;
+    });
+  }
+
+  bool read_only_within(const Node& node, const Members& members) const {
+    const auto& readers = readers_[static_cast<size_t>(node.outputs[0])];
+    return std::all_of(readers.begin(), readers.end(),
+                       [&](int reader) { return members.contains(reader); });
+  }
+
+  // The distinct operands that come from outside, in order of first use.
+  std::vector<ValueId> inputs_of(const Members& members) const {
+    std::vector<ValueId> inputs;
+    for (int member : members) {
+      for (ValueId id : graph_.nodes[static_cast<size_t>(member)].inputs) {
+        const bool inside = members.contains(graph_.value(id).producer);
+        if (!inside && std::find(inputs.begin(), inputs.end(), id) == inputs.end()) {
+          inputs.push_back(id);
+        }
+      }
+    }
+    return inputs;
+  }
+
+  // Producers join from the latest to the earliest, so all readers of a candidate have been decided
+  // before it.
+  Members grow(int end) const {
+    const Node& last = graph_.nodes[static_cast<size_t>(end)];
+    Members members{end};
+    std::set<int, std::greater<>> candidates;
+    const auto add_producers = [&](const Node& node) {
+      for (ValueId id : node.inputs) {
+        if (graph_.value(id).producer >= 0) candidates.insert(graph_.value(id).producer);
+      }
+    };
+    add_producers(last);
+    while (!candidates.empty()) {
+      const int index = *candidates.begin();
+      candidates.erase(candidates.begin());
+      const Node& node = graph_.nodes[static_cast<size_t>(index)];
+      if (taken_[static_cast<size_t>(index)] || !may_join(node) || !alike(node, last) ||
+          !read_only_within(node, members) || !may_move(node, end)) {
+        continue;
+      }
+      members.insert(index);
+      if (inputs_of(members).size() > kMostInputs) {
+        members.erase(index);
+        continue;
+      }
+      add_producers(node);
+    }
+    return members;
+  }
+
+  Node make_fused(const Members& members) const {
+    const Node& last = graph_.nodes[static_cast<size_t>(*members.rbegin())];
+    std::vector<ValueId> operands = inputs_of(members);
+    Node fused{.op = find_op("fused_elementwise"),
+               .attributes = {},
+               .inputs = operands,
+               .outputs = last.outputs,
+               .layer = last.layer,
+               .phase = last.phase,
+               .once_a_step = last.once_a_step};
+    std::vector<FusedStep> steps;
+    for (int member : members) {
+      const Node& node = graph_.nodes[static_cast<size_t>(member)];
+      FusedStep step{.op = std::string(node.op->name), .operands = {}};
+      for (ValueId id : node.inputs) {
+        const auto at = std::find(operands.begin(), operands.end(), id) - operands.begin();
+        step.operands.push_back(static_cast<int>(at));
+      }
+      step.scale = node.attributes.number("scale", 1);
+      step.shift = node.attributes.number("shift", 0);
+      steps.push_back(std::move(step));
+      operands.push_back(node.outputs[0]);
+    }
+    fused.attributes.set("program", print_fused_program(steps));
+    fused.attributes.set("results",
+                         std::vector<int64_t>{static_cast<int64_t>(operands.size()) - 1});
+    return fused;
+  }
+
+  Graph& graph_;
+  std::vector<std::vector<int>> readers_;  // per value: the nodes that read it
+  std::vector<int> overwritten_at_;        // per storage: the first node that writes it in place
+  std::vector<bool> taken_;                // per node
+};
+
+}  // namespace
+
+Graph fuse(Graph graph) {
+  fuse_epilogues(graph);
+  Groups(graph).run();
+  verify_graph(graph);
+  return graph;
+}
+
+}  // namespace dltrain

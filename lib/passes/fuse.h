@@ -1,0 +1,23 @@
+// Fusion: fewer passes over memory. It runs after the reverse pass, since fused nodes have no
+// gradient rule. Results may differ from the unfused graph in the last bits, as values that stay in
+// registers are not rounded to their dtype (docs/equality.md).
+#pragma once
+
+#include "graph/graph.h"
+
+namespace dltrain {
+
+// Two rewrites, in this order:
+//
+// Epilogues: a matmul or conv2d whose output is read once, by an activation (relu, gelu, gelu_tanh,
+//   silu, tanh, sigmoid) of the same phase and spec, takes it over as its attribute `activation`.
+//
+// Element-wise groups: element-wise nodes (but identity) over operands of one shape and dtype,
+//   within one phase, whose results are read only inside the group except for the last one, become
+//   one fused_elementwise at the place of the last one. At most 16 inputs a group.
+//
+// Sums over micro-steps (gradients, statistics, metrics) keep the kernels that write them: these
+// must be able to add to their output. The order of the other nodes does not change.
+Graph fuse(Graph graph);
+
+}  // namespace dltrain
