@@ -9,10 +9,12 @@ Graph eliminate_dead_code(Graph graph) {
   std::vector<Node> kept;  // last node first
   for (size_t i = graph.nodes.size(); i-- > 0;) {
     Node& node = graph.nodes[i];
-    const bool read = std::any_of(node.outputs.begin(), node.outputs.end(), [&](ValueId id) {
-      return wanted[static_cast<size_t>(id)] || rules_of(graph.value(id).role).persistent;
+    const bool stays = std::any_of(node.outputs.begin(), node.outputs.end(), [&](ValueId id) {
+      const GraphValue& value = graph.value(id);
+      const bool view = value.storage_of != kNoValue;  // of state under another shape, say
+      return wanted[static_cast<size_t>(id)] || (rules_of(value.role).persistent && !view);
     });
-    if (!read && !node.op->has_effect) continue;
+    if (!stays && !node.op->has_effect) continue;
     for (ValueId id : node.inputs) {
       if (id != kNoValue) wanted[static_cast<size_t>(id)] = true;
     }

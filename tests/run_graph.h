@@ -1,0 +1,127 @@
+// Runs a graph on the host for tests: a plan, its memory, and values by id as doubles.
+#pragma once
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+#include "base/philox.h"
+#include "graph/plan.h"
+#include "ops/step_state.h"
+#include "reference/engine.h"
+
+namespace dltrain {
+
+class GraphRun {
+ public:
+  explicit GraphRun(Graph graph, bool several_micro_steps = false,
+                    const Engine& engine = reference_engine(), Collectives* collectives = nullptr)
+      : device_(engine.open(0)),
+        stream_(device_->make_stream()),
+        plan_(Plan::prepare(std::move(graph), {.engine = &engine,
+                                               .device = device_.get(),
+                                               .collectives = collectives,
+                                               .several_micro_steps = several_micro_steps})) {
+    layout_.add(plan_.graph());
+    state_ = Buffer(*device_, layout_.bytes());
+    work_ = Buffer(*device_, plan_.work_bytes());
+    plan_.bind(layout_, state_.data(), work_.data());
+  }
+
+  const Plan& plan() const { return plan_; }
+  const StateLayout& layout() const { return layout_; }
+  ValueId id(const std::string& name) const {
+    const ValueId found = plan_.graph().find(name);
+    check_internal(found != kNoValue, "no value is named {}", name);
+    return found;
+  }
+
+  void set(ValueId value, const std::vector<double>& elements) {
+    const TensorSpec& spec = plan_.graph().value(value).spec;
+    check_internal(static_cast<int64_t>(elements.size()) == spec.shape.elements(), "{} elements",
+                   elements.size());
+    switch (spec.dtype) {
+      case DType::f32:
+        return put<float>(value, elements);
+      case DType::f64:
+        return put<double>(value, elements);
+      case DType::i32:
+        return put<int32_t>(value, elements);
+      default:
+        fail(ExitCode::internal, "no test writes {}", dtype_name(spec.dtype));
+    }
+  }
+  void set(const std::string& name, const std::vector<double>& v) { set(id(name), v); }
+
+  std::vector<double> get(ValueId value) const {
+    const TensorSpec& spec = plan_.graph().value(value).spec;
+    switch (spec.dtype) {
+      case DType::f32:
+        return take<float>(value);
+      case DType::f64:
+        return take<double>(value);
+      case DType::i32:
+        return take<int32_t>(value);
+      case DType::u8:
+        return take<uint8_t>(value);
+      default:
+        fail(ExitCode::internal, "no test reads {}", dtype_name(spec.dtype));
+    }
+  }
+  std::vector<double> get(const std::string& name) const { return get(id(name)); }
+
+  // Inputs and state of a floating dtype get numbers in [-1, 1) that depend on `seed` and the
+  // value's name only; sums and moments stay zero.
+  void fill(uint64_t seed) {
+    const Graph& graph = plan_.graph();
+    for (Role role : {Role::input, Role::parameter, Role::buffer}) {
+      for (ValueId value : graph.with_role(role)) {
+        const GraphValue& v = graph.value(value);
+        if (!is_floating(v.spec.dtype)) continue;
+        std::vector<double> elements(static_cast<size_t>(v.spec.shape.elements()));
+        for (size_t i = 0; i < elements.size(); ++i) {
+          elements[i] = 2.0 * random_uniform(seed, random_stream(v.name), 0, i) - 1.0;
+        }
+        set(value, elements);
+      }
+    }
+  }
+
+  StepState& step_state() {
+    return *static_cast<StepState*>(plan_.address(plan_.graph().step_state));
+  }
+
+  void run(Phase phase, MicroStep variant = MicroStep::only) {
+    plan_.run(phase, variant, *stream_);
+  }
+  void run_all(MicroStep variant = MicroStep::only) {
+    for (Phase phase : {Phase::forward, Phase::backward, Phase::update}) run(phase, variant);
+  }
+  std::string find_non_finite(Phase phase) {
+    return plan_.find_non_finite(phase, MicroStep::only, *stream_);
+  }
+
+ private:
+  template <typename T>
+  void put(ValueId value, const std::vector<double>& elements) {
+    T* to = static_cast<T*>(plan_.address(value));
+    std::transform(elements.begin(), elements.end(), to,
+                   [](double x) { return static_cast<T>(x); });
+  }
+  template <typename T>
+  std::vector<double> take(ValueId value) const {
+    const T* from = static_cast<const T*>(plan_.address(value));
+    const auto n = plan_.graph().value(value).spec.shape.elements();
+    return std::vector<double>(from, from + n);
+  }
+
+  std::unique_ptr<Device> device_;
+  std::unique_ptr<Stream> stream_;
+  Plan plan_;
+  StateLayout layout_;
+  Buffer state_, work_;
+};
+
+}  // namespace dltrain
