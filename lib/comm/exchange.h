@@ -24,7 +24,7 @@ namespace dltrain {
 
 class Exchange {
  public:
-  static constexpr size_t kSegmentBytes = 256 * 1024;
+  static constexpr size_t kSegmentBytes = 1024 * 1024;
   static constexpr size_t kWindow = 4;              // segments in flight
   static constexpr size_t kSmallBytes = 16 * 1024;  // up to here all_reduce takes one hop
 

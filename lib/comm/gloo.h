@@ -10,7 +10,7 @@
 // Messages match by the operation's kind, count, type and place in the group's sequence: a rank
 // that issues another operation is reported at the timeout, it never receives the wrong bytes.
 //
-// Memory: scratch of 1 MiB per peer at set-up, one small channel object for each (peer, address,
+// Memory: scratch of 2 MiB per peer at set-up, one small channel object for each (peer, address,
 // size) when first seen. Our own code allocates nothing after that except 100 bytes for a send();
 // Gloo itself allocates list nodes for each message.
 //

@@ -125,6 +125,9 @@ struct Tree {
   }
 
   void run(T* output, size_t count) const {
+    if constexpr (std::is_same_v<T, A>) {
+      if (parts.size() <= 2) return combine(0, parts.size(), 0, count, output);
+    }
     A work[kBlock];
     for (size_t begin = 0; begin < count; begin += kBlock) {
       const size_t n = std::min(kBlock, count - begin);

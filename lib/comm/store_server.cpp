@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "comm/signals.h"
 #include "comm/store.h"
 #include "comm/store_protocol.h"
 
@@ -63,6 +64,7 @@ class StoreServer::Service {
         listener_(listen_on(address, port)),
         wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
     check_internal(static_cast<bool>(wake_), "eventfd: {}", std::strerror(errno));
+    BlockSignals block;
     thread_ = std::thread([this] { run(); });
   }
 
@@ -136,7 +138,11 @@ int StoreServer::Service::poll_timeout() const {
 void StoreServer::Service::accept_all() {
   while (connections_.size() < kMaxConnections) {
     FileDescriptor fd(accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
-    if (!fd) return;
+    if (!fd) {
+      // Out of descriptors: the connection stays in the queue; do not spin on it.
+      if (errno == EMFILE || errno == ENFILE) std::this_thread::sleep_for(milliseconds(20));
+      return;
+    }
     Connection& c = connections_.emplace_back();
     c.socket = std::move(fd);
     c.deadline = Clock::now() + kGreetingTime;

@@ -25,7 +25,7 @@ constexpr DType kReducible[] = {DType::f32, DType::f64,  DType::i32,
                                 DType::i64, DType::bf16, DType::f16};
 constexpr DType kAll[] = {DType::f32, DType::f64, DType::bf16, DType::f16, DType::i32,
                           DType::i64, DType::u8,  DType::i8,   DType::u16, DType::boolean};
-// Around the borders of the small path (16 KiB), of a segment (256 KiB) and of the window.
+// Around the borders of the small path (16 KiB), of a segment (1 MiB) and of the window (2 MiB).
 constexpr size_t kCounts[] = {0, 1, 2, 3, 17, 1000, 4096, 4097, 65'537, 262'147, 1'100'003};
 
 // Small integers, whose sums are exact in every type.

@@ -1,0 +1,235 @@
+#include "comm/environment.h"
+
+#include <charconv>
+#include <initializer_list>
+#include <limits>
+#include <optional>
+#include <string_view>
+
+#include <unistd.h>
+
+#include "base/error.h"
+
+namespace dltrain {
+namespace {
+
+// The names of one launcher's variables. An empty name: this launcher has none.
+struct Family {
+  const char* launcher;
+  const char* rank;
+  const char* size;
+  const char* local_rank;
+  const char* local_size;
+  bool local_optional;
+};
+
+constexpr Family kTorchrun{"torchrun",         "RANK", "WORLD_SIZE", "LOCAL_RANK",
+                           "LOCAL_WORLD_SIZE", true};
+constexpr Family kFamilies[] = {
+    {"mpirun (Open MPI)", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
+     "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE", false},
+    {"mpirun (MVAPICH)", "MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE", "MV2_COMM_WORLD_LOCAL_RANK",
+     "MV2_COMM_WORLD_LOCAL_SIZE", false},
+    {"mpiexec (PMI)", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS", true},
+};
+
+class Reader {
+ public:
+  explicit Reader(const Environment& environment) : environment_(environment) {}
+
+  bool has(std::string_view name) const { return text(name).has_value(); }
+  // A variable that is set to nothing counts as not set.
+  std::optional<std::string> text(std::string_view name) const {
+    const auto found = environment_.find(std::string(name));
+    if (found == environment_.end() || found->second.empty()) return std::nullopt;
+    return found->second;
+  }
+  int number(std::string_view name, int minimum, int maximum) const {
+    const std::string value = text(name).value_or("");
+    int result = 0;
+    const char* end = value.data() + value.size();
+    const auto parsed = std::from_chars(value.data(), end, result);
+    if (parsed.ec != std::errc() || parsed.ptr != end || result < minimum || result > maximum) {
+      fail(ExitCode::usage, "environment variable {}='{}': expected a whole number from {} to {}",
+           name, value, minimum, maximum);
+    }
+    return result;
+  }
+
+ private:
+  const Environment& environment_;
+};
+
+constexpr int kMaxRanks = 1 << 20;
+
+// Throws unless all of the names are set.
+void require_all(const Reader& reader, const char* launcher,
+                 std::initializer_list<const char*> names) {
+  std::string present, missing;
+  for (const char* name : names) {
+    std::string& list = reader.has(name) ? present : missing;
+    list += (list.empty() ? "" : ", ") + std::string(name);
+  }
+  if (missing.empty()) return;
+  fail(
+      ExitCode::usage,
+      "the environment of {} is incomplete: {} set, but not {}; start through a launcher, or unset "
+      "them",
+      launcher, present, missing);
+}
+
+// Reads a family's numbers; false when none of its identifying variables is set.
+bool read_family(const Reader& reader, const Family& family, RankEnvironment& to) {
+  if (!reader.has(family.rank) && !reader.has(family.size)) return false;
+  require_all(reader, family.launcher, {family.rank, family.size});
+  to.launcher = family.launcher;
+  to.world_size = reader.number(family.size, 1, kMaxRanks);
+  to.rank = reader.number(family.rank, 0, to.world_size - 1);
+  if (family.local_optional && !reader.has(family.local_rank) && !reader.has(family.local_size)) {
+    return true;  // one rank a host, as on Kubernetes
+  }
+  require_all(reader, family.launcher, {family.local_rank, family.local_size});
+  to.local_world_size = reader.number(family.local_size, 1, to.world_size);
+  to.local_rank = reader.number(family.local_rank, 0, to.local_world_size - 1);
+  return true;
+}
+
+// "2(x3),1" on node i: SLURM_STEP_TASKS_PER_NODE.
+int slurm_tasks_on_node(const std::string& list, int node) {
+  size_t at = 0;
+  const auto number = [&](int& value) {
+    const auto parsed = std::from_chars(list.data() + at, list.data() + list.size(), value);
+    if (parsed.ec != std::errc() || value < 1) return false;
+    at = static_cast<size_t>(parsed.ptr - list.data());
+    return true;
+  };
+  while (at < list.size()) {
+    int tasks = 0, repeat = 1;
+    if (!number(tasks)) break;
+    if (list.compare(at, 2, "(x") == 0) {
+      at += 2;
+      if (!number(repeat) || list.compare(at, 1, ")") != 0) break;
+      ++at;
+    }
+    if (node < repeat) return tasks;
+    node -= repeat;
+    if (list.compare(at, 1, ",") == 0) ++at;
+  }
+  fail(ExitCode::usage, "environment variable SLURM_STEP_TASKS_PER_NODE='{}' is not understood",
+       list);
+}
+
+// A task started by srun. Slurm gives the batch script and interactive allocations step numbers
+// near 2^32, or none.
+bool read_slurm(const Reader& reader, RankEnvironment& to) {
+  const auto step = reader.text("SLURM_STEP_ID");
+  if (!step || !reader.has("SLURM_PROCID")) return false;
+  int64_t id = 0;
+  const auto parsed = std::from_chars(step->data(), step->data() + step->size(), id);
+  if (parsed.ec != std::errc() || id < 0 || id > std::numeric_limits<int32_t>::max()) return false;
+  const char* size = reader.has("SLURM_STEP_NUM_TASKS") ? "SLURM_STEP_NUM_TASKS" : "SLURM_NTASKS";
+  require_all(reader, "srun", {"SLURM_PROCID", size, "SLURM_LOCALID"});
+  const int world_size = reader.number(size, 1, kMaxRanks);
+  if (world_size == 1) return false;
+  to.launcher = "srun";
+  to.world_size = world_size;
+  to.rank = reader.number("SLURM_PROCID", 0, world_size - 1);
+  to.local_world_size = world_size;
+  if (const auto tasks = reader.text("SLURM_STEP_TASKS_PER_NODE")) {
+    const int node = reader.has("SLURM_NODEID") ? reader.number("SLURM_NODEID", 0, kMaxRanks) : 0;
+    to.local_world_size = slurm_tasks_on_node(*tasks, node);
+  }
+  to.local_rank = reader.number("SLURM_LOCALID", 0, to.local_world_size - 1);
+  if (!reader.has("MASTER_ADDR") && to.local_world_size < world_size) {
+    const char* list =
+        reader.has("SLURM_STEP_NODELIST") ? "SLURM_STEP_NODELIST" : "SLURM_JOB_NODELIST";
+    to.master_address = first_slurm_host(reader.text(list).value_or(""));
+  }
+  return true;
+}
+
+void read_meeting_place(const Reader& reader, RankEnvironment& to) {
+  if (to.launcher == kTorchrun.launcher && to.world_size > 1) {
+    require_all(reader, to.launcher.c_str(),
+                {kTorchrun.rank, kTorchrun.size, "MASTER_ADDR", "MASTER_PORT"});
+  }
+  if (const auto address = reader.text("MASTER_ADDR")) {
+    to.master_address = *address;
+  } else if (to.launcher != "srun" && to.local_world_size < to.world_size) {
+    fail(ExitCode::usage,
+         "{} started {} ranks on more than one host ({} on this one): set MASTER_ADDR to rank 0's "
+         "host (and MASTER_PORT)",
+         to.launcher, to.world_size, to.local_world_size);
+  }
+  if (to.master_address.empty()) {
+    fail(ExitCode::usage, "cannot read the node list of srun: set MASTER_ADDR to rank 0's host");
+  }
+  if (reader.has("MASTER_PORT")) to.master_port = reader.number("MASTER_PORT", 1, 65535);
+  // torchrun's own store occupies MASTER_PORT.
+  if (reader.text("TORCHELASTIC_USE_AGENT_STORE").value_or("") == "True") {
+    to.master_port += to.master_port < 65535 ? 1 : -1;
+  }
+}
+
+}  // namespace
+
+RankEnvironment rank_environment(const Environment& environment) {
+  const Reader reader(environment);
+  RankEnvironment result;
+  bool found = read_family(reader, kTorchrun, result);
+  for (const Family& family : kFamilies) found = found || read_family(reader, family, result);
+  found = found || read_slurm(reader, result);
+  if (!found) return result;
+  read_meeting_place(reader, result);
+  if (reader.text("DLTRAIN_STORE").value_or("") == "launcher") {
+    result.launcher = "dltrain";
+    result.store_served = true;
+  }
+  result.secret = reader.text("DLTRAIN_STORE_SECRET").value_or("");
+  for (const char* name : {"DLTRAIN_RUN_ID", "TORCHELASTIC_RUN_ID"}) {
+    if (result.run_id.empty()) result.run_id = reader.text(name).value_or("");
+  }
+  if (const auto count = reader.text("TORCHELASTIC_RESTART_COUNT")) result.run_id += "." + *count;
+  if (result.launcher == "srun") {
+    result.run_id = reader.text("SLURM_JOB_ID").value_or("") + "." + *reader.text("SLURM_STEP_ID");
+  }
+  return result;
+}
+
+Environment variables_for(const RankEnvironment& rank) {
+  Environment variables{{"RANK", std::to_string(rank.rank)},
+                        {"WORLD_SIZE", std::to_string(rank.world_size)},
+                        {"LOCAL_RANK", std::to_string(rank.local_rank)},
+                        {"LOCAL_WORLD_SIZE", std::to_string(rank.local_world_size)},
+                        {"MASTER_ADDR", rank.master_address},
+                        {"MASTER_PORT", std::to_string(rank.master_port)},
+                        {"DLTRAIN_RUN_ID", rank.run_id},
+                        {"DLTRAIN_STORE_SECRET", rank.secret}};
+  if (rank.store_served) variables["DLTRAIN_STORE"] = "launcher";
+  return variables;
+}
+
+std::string first_slurm_host(const std::string& list) {
+  const size_t end = list.find_first_of("[,");
+  std::string host = list.substr(0, end);
+  if (end == list.npos || list[end] == ',') return host;
+  const size_t close = list.find(']', end);
+  const size_t stop = list.find_first_of("-,]", end);
+  if (close == list.npos || stop == end + 1) return "";
+  host += list.substr(end + 1, stop - end - 1);
+  // What follows the bracket belongs to every name: "n[1-2]-ib".
+  const size_t next = list.find(',', close);
+  return host + list.substr(close + 1, next == list.npos ? next : next - close - 1);
+}
+
+Environment process_environment() {
+  Environment result;
+  for (char** entry = environ; *entry; ++entry) {
+    const std::string_view text(*entry);
+    const size_t equals = text.find('=');
+    if (equals != text.npos) result.emplace(text.substr(0, equals), text.substr(equals + 1));
+  }
+  return result;
+}
+
+}  // namespace dltrain

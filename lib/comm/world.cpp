@@ -1,0 +1,34 @@
+#include "comm/world.h"
+
+#include "comm/gloo.h"
+#include "comm/single.h"
+
+namespace dltrain {
+
+World join_world(const RankEnvironment& environment, Device& device, const WorldOptions& options) {
+  World world;
+  world.environment = environment;
+  if (!environment.distributed()) {
+    world.collectives = make_single(device);
+    return world;
+  }
+  if (environment.rank == 0 && !environment.store_served) {
+    const bool local = environment.local_world_size == environment.world_size;
+    world.server = std::make_unique<StoreServer>(local ? environment.master_address : "",
+                                                 environment.master_port, environment.secret);
+  }
+  world.store = std::make_unique<StoreClient>(StoreOptions{
+      .address = environment.master_address,
+      .port = environment.master_port,
+      .secret = environment.secret,
+      .prefix = environment.run_id + "/",
+      .connect_timeout = options.connect_timeout,
+  });
+  world.collectives = make_gloo(*world.store, {.rank = environment.rank,
+                                               .size = environment.world_size,
+                                               .timeout = options.timeout,
+                                               .connect_timeout = options.connect_timeout});
+  return world;
+}
+
+}  // namespace dltrain

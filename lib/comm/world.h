@@ -1,0 +1,31 @@
+// The group of all ranks of a run, ready to use: from the environment to collectives.
+#pragma once
+
+#include <chrono>
+#include <memory>
+
+#include "comm/environment.h"
+#include "comm/store.h"
+#include "device/collectives.h"
+#include "device/device.h"
+
+namespace dltrain {
+
+struct WorldOptions {
+  std::chrono::milliseconds timeout{600'000};         // of a peer within an operation
+  std::chrono::milliseconds connect_timeout{60'000};  // until all ranks have come
+};
+
+// Alone (not distributed): no store, and the group of one. Destroy after everything that uses it.
+struct World {
+  RankEnvironment environment;
+  std::unique_ptr<StoreServer> server;  // on rank 0, unless the launcher serves the store
+  std::unique_ptr<StoreClient> store;   // nullptr when alone
+  std::unique_ptr<Collectives> collectives;
+};
+
+// Meets the other ranks over Gloo. Throws Error(rank) naming what is missing. `device` outlives it.
+World join_world(const RankEnvironment& environment, Device& device,
+                 const WorldOptions& options = {});
+
+}  // namespace dltrain

@@ -1,0 +1,41 @@
+// Passes a child's output on, line by line, each with a prefix, and remembers the last lines.
+#pragma once
+
+#include <cstddef>
+#include <deque>
+#include <string>
+
+#include "comm/socket.h"
+
+namespace dltrain {
+
+class LineRelay {
+ public:
+  static constexpr size_t kMaxLine = 64 * 1024;  // longer ones are cut into several
+
+  // Reads from `from` (non-blocking), writes to the descriptor `to`, which is not owned. Once
+  // writing fails (a closed pipe), lines are only remembered.
+  LineRelay(FileDescriptor from, int to, std::string prefix, size_t remembered);
+
+  int descriptor() const { return from_.get(); }
+  bool open() const { return static_cast<bool>(from_); }
+  // Takes what is there now. At the end of the input, passes on a last line without newline and
+  // closes.
+  void pump();
+  const std::deque<std::string>& last_lines() const { return last_lines_; }
+
+ private:
+  void pass_on(std::string line);
+
+  FileDescriptor from_;
+  int to_;
+  std::string prefix_;
+  size_t remembered_;
+  std::string partial_;
+  std::deque<std::string> last_lines_;
+};
+
+// Writes everything, waiting where `fd` is full; false when nobody reads any more.
+bool write_all(int fd, const std::string& text);
+
+}  // namespace dltrain

@@ -1,0 +1,120 @@
+#include "launch/spawn.h"
+
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+
+#include <fcntl.h>
+#include <limits.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/error.h"
+
+namespace dltrain {
+namespace {
+
+struct Pipe {
+  FileDescriptor read, write;
+};
+
+Pipe make_pipe() {
+  int ends[2];
+  if (pipe2(ends, O_CLOEXEC) != 0) {
+    fail(ExitCode::internal, "cannot make a pipe: {}", std::strerror(errno));
+  }
+  return {FileDescriptor(ends[0]), FileDescriptor(ends[1])};
+}
+
+std::vector<char*> pointers(std::vector<std::string>& strings) {
+  std::vector<char*> result;
+  for (std::string& s : strings) result.push_back(s.data());
+  result.push_back(nullptr);
+  return result;
+}
+
+// What the child needs between fork and exec, where only async-signal-safe calls are allowed.
+struct ChildSetup {
+  const char* executable;
+  char* const* arguments;
+  char* const* environment;
+  int in, out, err, report;
+  pid_t parent;
+};
+
+[[noreturn]] void become(const ChildSetup& c) {
+  setpgid(0, 0);
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (getppid() != c.parent) _exit(127);  // the parent ended before the line above
+  dup2(c.in, STDIN_FILENO);
+  if (c.out >= 0) dup2(c.out, STDOUT_FILENO);
+  if (c.err >= 0) dup2(c.err, STDERR_FILENO);
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2, SIGPIPE, SIGCHLD}) {
+    std::signal(signal, SIG_DFL);
+  }
+  sigset_t none;
+  sigemptyset(&none);
+  sigprocmask(SIG_SETMASK, &none, nullptr);
+  execve(c.executable, c.arguments, c.environment);
+  const int error = errno;
+  [[maybe_unused]] const ssize_t written = write(c.report, &error, sizeof(error));
+  _exit(127);
+}
+
+void make_nonblocking(int fd) {
+  if (fd >= 0) fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);
+}
+
+}  // namespace
+
+Spawned spawn(const Command& command) {
+  std::vector<std::string> arguments{command.executable};
+  arguments.insert(arguments.end(), command.arguments.begin(), command.arguments.end());
+  std::vector<std::string> variables;
+  for (const auto& [name, value] : command.environment) variables.push_back(name + "=" + value);
+  const std::vector<char*> argv = pointers(arguments);
+  const std::vector<char*> envp = pointers(variables);
+
+  const FileDescriptor null(open("/dev/null", O_RDONLY | O_CLOEXEC));
+  Pipe out = command.own_stdout ? Pipe{} : make_pipe();
+  Pipe err = command.own_stderr ? Pipe{} : make_pipe();
+  Pipe report = make_pipe();
+  const ChildSetup setup{command.executable.c_str(),
+                         argv.data(),
+                         envp.data(),
+                         null.get(),
+                         out.write.get(),
+                         err.write.get(),
+                         report.write.get(),
+                         getpid()};
+  const pid_t pid = fork();
+  if (pid < 0) fail(ExitCode::internal, "cannot start a process: {}", std::strerror(errno));
+  if (pid == 0) become(setup);
+  setpgid(pid, pid);  // in case that the child has not come to it when it is first signalled
+
+  report.write.reset();
+  int error = 0;
+  ssize_t got;
+  while ((got = read(report.read.get(), &error, sizeof(error))) < 0 && errno == EINTR) {
+  }
+  if (got > 0) {
+    waitpid(pid, nullptr, 0);
+    fail(ExitCode::usage, "cannot start '{}': {}", command.executable, std::strerror(error));
+  }
+  make_nonblocking(out.read.get());
+  make_nonblocking(err.read.get());
+  return {pid, std::move(out.read), std::move(err.read)};
+}
+
+std::string own_executable() {
+  char path[PATH_MAX];
+  const ssize_t length = readlink("/proc/self/exe", path, sizeof(path));
+  if (length > 0 && length < static_cast<ssize_t>(sizeof(path))) {
+    const std::string result(path, static_cast<size_t>(length));
+    if (access(result.c_str(), X_OK) == 0) return result;
+  }
+  return "/proc/self/exe";  // replaced since it was started: the link still opens the old file
+}
+
+}  // namespace dltrain

@@ -1,0 +1,36 @@
+// Starts one child process of the launcher.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include <sys/types.h>
+
+#include "comm/environment.h"
+#include "comm/socket.h"
+
+namespace dltrain {
+
+struct Command {
+  std::string executable;              // a path
+  std::vector<std::string> arguments;  // without the program's name
+  Environment environment;             // all of it
+  bool own_stdout = false;             // keeps this process's stdout instead of a pipe
+  bool own_stderr = false;
+};
+
+struct Spawned {
+  pid_t pid = 0;
+  FileDescriptor out;  // reading ends, non-blocking; empty where the child keeps our own
+  FileDescriptor err;
+};
+
+// The child leads a process group of its own, reads from /dev/null, has no signal blocked and is
+// killed by the kernel when the thread that called this ends without having waited for it. Throws
+// Error(usage) when the executable cannot be started.
+Spawned spawn(const Command& command);
+
+// The path of the running program.
+std::string own_executable();
+
+}  // namespace dltrain

@@ -1,0 +1,142 @@
+#include "helper.h"
+
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <string>
+#include <vector>
+
+#include <unistd.h>
+
+#include "base/error.h"
+#include "comm/world.h"
+
+namespace dltrain::test {
+namespace {
+
+void say(std::FILE* to, const std::string& line) {
+  std::fputs((line + "\n").c_str(), to);
+  std::fflush(to);
+}
+
+std::string variable(const char* name) {
+  const char* value = std::getenv(name);
+  return value ? value : "(unset)";
+}
+
+// What only the CPU engine can do for real: not needed by Gloo's group.
+class NoDevice : public Device {
+ public:
+  const DeviceProperties& properties() const override { return properties_; }
+  void* allocate(size_t, Memory) override { return nullptr; }
+  void free(void*, Memory) override {}
+  std::unique_ptr<Stream> make_stream() override { return nullptr; }
+  std::unique_ptr<Event> make_event() override { return nullptr; }
+  void copy(void*, const void*, size_t, Stream&) override {}
+  void zero(void*, size_t, Stream&) override {}
+  std::unique_ptr<CapturedGraph> capture(Stream&, const std::function<void()>&) override {
+    return nullptr;
+  }
+
+ private:
+  DeviceProperties properties_;
+};
+
+class NoStream : public Stream {
+ public:
+  void synchronize() override {}
+};
+
+// Meets the others through the launcher's store and adds up the ranks, `steps` times.
+int meet(int rank, int steps) {
+  NoDevice device;
+  NoStream stream;
+  try {
+    World world = join_world(rank_environment(process_environment()), device);
+    for (int i = 0; i < steps; ++i) {
+      int32_t sum = rank + 1;
+      world.collectives->wait(
+          world.collectives->all_reduce(&sum, 1, DType::i32, ReduceOp::sum, stream), stream);
+      if (i == 0) say(stdout, "sum " + std::to_string(sum));
+      if (i == 20 && rank == 1 && steps > 21) raise(SIGKILL);
+    }
+    world.collectives->barrier();
+  } catch (const Error& e) {
+    say(stderr, e.what());
+    return static_cast<int>(e.code());
+  }
+  return 0;
+}
+
+// Returns when all ranks have come here.
+void wait_for_all() {
+  const RankEnvironment self = rank_environment(process_environment());
+  StoreClient store({.port = self.master_port, .secret = self.secret});
+  store.add("here", 1);
+  while (store.add("here", 0) < self.world_size) usleep(2000);
+}
+
+void on_signal(int signal) {
+  const char* text = signal == SIGUSR1  ? "got USR1\n"
+                     : signal == SIGINT ? "got INT\n"
+                                        : "got TERM\n";
+  if (write(STDOUT_FILENO, text, std::strlen(text)) < 0 || signal != SIGUSR1) _exit(75);
+}
+
+int behave(const std::string& behaviour, int rank) {
+  if (behaviour == "print") {
+    say(stdout, "out " + std::to_string(rank) + " threads " + variable("OMP_NUM_THREADS"));
+    say(stderr, "err " + std::to_string(rank) + " of " + variable("WORLD_SIZE") + " local " +
+                    variable("LOCAL_RANK") + " of " + variable("LOCAL_WORLD_SIZE"));
+    std::fputs("no newline", stdout);
+    std::fflush(stdout);
+    return 0;
+  }
+  if (behaviour == "fail" && rank == 1) {
+    for (int i = 0; i < 30; ++i) say(stderr, "line " + std::to_string(i));
+    return 3;
+  }
+  if (behaviour == "cascade") {  // the culprit takes longer to end than the rank that lost it
+    if (rank == 0) return 6;
+    if (rank == 1) {
+      usleep(150'000);
+      return 4;
+    }
+  }
+  if (behaviour == "stubborn") {
+    std::signal(SIGTERM, SIG_IGN);
+    wait_for_all();
+    if (rank == 1) return 5;
+  }
+  if (behaviour == "deaf") std::signal(SIGTERM, SIG_IGN);
+  if (behaviour == "kill" && rank == 1) raise(SIGKILL);
+  if (behaviour == "stopped") return 75;
+  if (behaviour == "signals") {
+    for (const int signal : {SIGTERM, SIGINT, SIGUSR1}) std::signal(signal, on_signal);
+    say(stdout, "ready");
+    for (;;) pause();
+  }
+  if (behaviour == "grandchild" && fork() != 0) {
+    usleep(50'000);
+    return 0;
+  }
+  if (behaviour == "meet") return meet(rank, 1);
+  if (behaviour == "meet and die") return meet(rank, 1'000'000);
+  // Everybody else stays until stopped.
+  say(stdout, "pid " + std::to_string(getpid()));
+  sleep(60);
+  return 99;
+}
+
+// Runs before main() and does not come back in a rank.
+const bool kIsTest = [] {
+  if (const char* behaviour = std::getenv(kBehaviour)) {
+    _exit(behave(behaviour, std::atoi(variable("RANK").c_str())));
+  }
+  return true;
+}();
+
+}  // namespace
+}  // namespace dltrain::test

@@ -1,0 +1,285 @@
+#include "launch/launcher.h"
+
+#include <cerrno>
+#include <csignal>
+#include <fstream>
+#include <set>
+#include <sstream>
+#include <string>
+#include <thread>
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "catch.h"
+#include "helper.h"
+
+using namespace dltrain;
+using std::chrono::milliseconds;
+
+namespace {
+
+// A launcher in a process of its own, with its output in pipes.
+class Launched {
+ public:
+  explicit Launched(LaunchOptions options) {
+    int out[2], err[2];
+    REQUIRE(pipe2(out, O_CLOEXEC) == 0);
+    REQUIRE(pipe2(err, O_CLOEXEC) == 0);
+    pid_ = fork();
+    if (pid_ == 0) {
+      dup2(out[1], STDOUT_FILENO);
+      dup2(err[1], STDERR_FILENO);
+      int code = 1;
+      try {
+        code = launch_local(options, {});
+      } catch (const Error& e) {
+        code = static_cast<int>(e.code());
+        dprintf(STDERR_FILENO, "%s\n", e.what());
+      }
+      _exit(code);
+    }
+    close(out[1]);
+    close(err[1]);
+    out_ = out[0];
+    err_ = err[0];
+  }
+  ~Launched() {
+    if (running_) {
+      kill(pid_, SIGKILL);
+      waitpid(pid_, nullptr, 0);
+    }
+    close(out_);
+    close(err_);
+  }
+
+  void signal(int number) const { kill(pid_, number); }
+  // Reads stdout until it holds `count` lines that contain `text`.
+  bool wait_for_output(const std::string& text, int count) {
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+    while (std::chrono::steady_clock::now() < deadline) {
+      int found = 0;
+      for (size_t at = 0; (at = output.find(text, at)) != output.npos; ++at) ++found;
+      if (found >= count) return true;
+      pollfd entry{out_, POLLIN, 0};
+      if (poll(&entry, 1, 100) > 0 && !read_some(out_, output)) return false;
+    }
+    return false;
+  }
+  // Reads both outputs to their end and returns the exit status (or minus the signal).
+  int finish() {
+    std::thread reader([&] {
+      while (read_some(err_, errors)) {
+      }
+    });
+    while (read_some(out_, output)) {
+    }
+    reader.join();
+    int status = 0;
+    waitpid(pid_, &status, 0);
+    running_ = false;
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+  }
+  std::multiset<std::string> output_lines() const { return lines(output); }
+  std::multiset<std::string> error_lines() const { return lines(errors); }
+  bool says(const std::string& text) const { return errors.find(text) != errors.npos; }
+
+  std::string output, errors;
+
+ private:
+  static bool read_some(int fd, std::string& to) {
+    char block[4096];
+    const ssize_t got = read(fd, block, sizeof(block));
+    if (got > 0) to.append(block, static_cast<size_t>(got));
+    return got > 0 || (got < 0 && errno == EINTR);
+  }
+  static std::multiset<std::string> lines(const std::string& text) {
+    std::multiset<std::string> result;
+    std::istringstream stream(text);
+    for (std::string line; std::getline(stream, line);) result.insert(line);
+    return result;
+  }
+
+  pid_t pid_ = 0;
+  bool running_ = true;
+  int out_ = -1, err_ = -1;
+};
+
+LaunchOptions ranks(int count, const std::string& behaviour) {
+  return {.processes = count,
+          .variables = {{test::kBehaviour, behaviour}},
+          .grace = milliseconds(3000)};
+}
+
+// A zombie that nobody has waited for yet has ended, too.
+bool is_running(pid_t pid) {
+  std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
+  std::string text;
+  std::getline(file, text);
+  const size_t name_end = text.rfind(')');
+  return name_end != text.npos && text.compare(name_end, 3, ") Z") != 0;
+}
+
+// The process numbers that ranks printed as "pid N".
+std::vector<pid_t> printed_pids(const std::string& output) {
+  std::vector<pid_t> pids;
+  for (size_t at = 0; (at = output.find("pid ", at)) != output.npos; ++at) {
+    pids.push_back(std::stoi(output.substr(at + 4)));
+  }
+  return pids;
+}
+
+bool all_gone_soon(const std::vector<pid_t>& pids) {
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(5);
+  for (const pid_t pid : pids) {
+    while (is_running(pid)) {
+      if (std::chrono::steady_clock::now() > deadline) return false;
+      std::this_thread::sleep_for(milliseconds(5));
+    }
+  }
+  return true;
+}
+
+}  // namespace
+
+TEST_CASE("ranks get their variables and their lines a prefix") {
+  LaunchOptions options = ranks(3, "print");
+  options.variables.emplace("OMP_NUM_THREADS", "7");
+  Launched launched(options);
+  CHECK(launched.finish() == 0);
+  CHECK(launched.output_lines() ==
+        std::multiset<std::string>{"out 0 threads 7", "no newline", "[rank 1] out 1 threads 7",
+                                   "[rank 1] no newline", "[rank 2] out 2 threads 7",
+                                   "[rank 2] no newline"});
+  CHECK(launched.error_lines() == std::multiset<std::string>{"err 0 of 3 local 0 of 3",
+                                                             "[rank 1] err 1 of 3 local 1 of 3",
+                                                             "[rank 2] err 2 of 3 local 2 of 3"});
+}
+
+TEST_CASE("the cores are shared among the ranks unless the user says otherwise") {
+  unsetenv("OMP_NUM_THREADS");
+  Launched many(ranks(64, "print"));
+  CHECK(many.finish() == 0);
+  CHECK(many.output_lines().count("out 0 threads 1") == 1);
+}
+
+TEST_CASE("ranks meet through the launcher's store") {
+  Launched launched(ranks(3, "meet"));
+  CHECK(launched.finish() == 0);
+  INFO(launched.errors);
+  CHECK(launched.output_lines() ==
+        std::multiset<std::string>{"sum 6", "[rank 1] sum 6", "[rank 2] sum 6"});
+}
+
+TEST_CASE("a failing rank is named with its last lines, and its code returned") {
+  Launched launched(ranks(3, "fail"));
+  CHECK(launched.finish() == 3);
+  CHECK(launched.says("dltrain: rank 1 (process "));
+  CHECK(launched.says(") failed with exit code 3\n"));
+  CHECK(launched.says("dltrain: the last lines of rank 1:\n    line 20\n"));
+  CHECK(launched.says("    line 29\n"));
+  CHECK_FALSE(launched.says("    line 19\n"));
+  CHECK(all_gone_soon(printed_pids(launched.output)));
+}
+
+TEST_CASE("a killed rank gives code 6 and the signal's name") {
+  Launched launched(ranks(2, "kill"));
+  CHECK(launched.finish() == 6);
+  CHECK(launched.says("rank 1 (process "));
+  CHECK(launched.says("was killed by signal 9 (SIGKILL"));
+}
+
+TEST_CASE("the cause is blamed, not the rank that noticed it first") {
+  Launched launched(ranks(3, "cascade"));
+  CHECK(launched.finish() == 4);
+  CHECK(launched.says("rank 1 (process "));
+  CHECK_FALSE(launched.says("rank 0 (process "));
+}
+
+TEST_CASE("ranks that lose a killed one end, and the killed one is blamed") {
+  const auto begin = std::chrono::steady_clock::now();
+  Launched launched(ranks(3, "meet and die"));
+  CHECK(launched.finish() == 6);
+  INFO(launched.errors);
+  CHECK(launched.says("dltrain: rank 1 (process "));
+  CHECK(std::chrono::steady_clock::now() - begin < milliseconds(8000));
+}
+
+TEST_CASE("ranks that ignore the request to stop are killed after the grace time") {
+  LaunchOptions options = ranks(3, "stubborn");
+  options.grace = milliseconds(200);
+  const auto begin = std::chrono::steady_clock::now();
+  Launched launched(options);
+  CHECK(launched.finish() == 5);
+  CHECK(std::chrono::steady_clock::now() - begin < milliseconds(5000));
+  CHECK(launched.says("killing the ranks that did not end within 200 ms"));
+  CHECK(all_gone_soon(printed_pids(launched.output)));
+}
+
+TEST_CASE("an early stop passes through without a complaint") {
+  Launched launched(ranks(2, "stopped"));
+  CHECK(launched.finish() == 75);
+  CHECK(launched.errors.empty());
+}
+
+TEST_CASE("signals go on to every rank") {
+  Launched launched(ranks(3, "signals"));
+  REQUIRE(launched.wait_for_output("ready", 3));
+  launched.signal(SIGUSR1);
+  REQUIRE(launched.wait_for_output("got USR1", 3));
+  const int signal = GENERATE(SIGINT, SIGTERM);
+  launched.signal(signal);
+  CHECK(launched.finish() == 75);
+  const std::string text = signal == SIGINT ? "got INT" : "got TERM";
+  CHECK(launched.output_lines().count(text) == 1);
+  CHECK(launched.output_lines().count("[rank 2] " + text) == 1);
+}
+
+TEST_CASE("a third interruption kills ranks that do not listen") {
+  Launched launched(ranks(2, "deaf"));
+  REQUIRE(launched.wait_for_output("pid ", 2));
+  const auto pids = printed_pids(launched.output);
+  for (int i = 0; i < 3; ++i) {
+    launched.signal(SIGTERM);
+    std::this_thread::sleep_for(milliseconds(100));
+  }
+  CHECK(launched.finish() == 6);
+  CHECK(launched.says("interrupted three times"));
+  CHECK(all_gone_soon(pids));
+}
+
+TEST_CASE("no rank outlives a launcher that is killed") {
+  Launched launched(ranks(3, "stay"));
+  REQUIRE(launched.wait_for_output("pid ", 3));
+  const auto pids = printed_pids(launched.output);
+  REQUIRE(pids.size() == 3);
+  launched.signal(SIGKILL);
+  CHECK(all_gone_soon(pids));
+  CHECK(launched.finish() == -SIGKILL);
+}
+
+TEST_CASE("what a rank leaves behind in its group is killed with it") {
+  const auto begin = std::chrono::steady_clock::now();
+  Launched launched(ranks(1, "grandchild"));
+  CHECK(launched.finish() == 0);
+  CHECK(std::chrono::steady_clock::now() - begin < milliseconds(5000));
+  const auto pids = printed_pids(launched.output);
+  REQUIRE(pids.size() == 1);
+  CHECK(all_gone_soon(pids));
+}
+
+TEST_CASE("an executable that does not exist is one clear error") {
+  LaunchOptions options = ranks(2, "print");
+  options.executable = "/no/such/program";
+  Launched launched(options);
+  CHECK(launched.finish() == 2);
+  CHECK(launched.says("cannot start '/no/such/program': No such file or directory"));
+}
+
+TEST_CASE("an impossible number of processes is refused") {
+  Launched launched(ranks(0, "print"));
+  CHECK(launched.finish() == 2);
+}
