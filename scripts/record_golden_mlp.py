@@ -121,7 +121,7 @@ model:
 {layers}
 loss: {{type: cross_entropy}}
 data:
-  train: {{type: tensors, path: tests/golden/{folder}/batches.safetensors, inputs: {{x: x}}, targets: y, shuffle: false}}
+  train: {{type: tensors, path: tests/golden/{folder}/batches.safetensors, inputs: x, targets: y, shuffle: false}}
 optimizer: {{{optimizer}}}
 lr_scheduler: {{type: cosine, warmup_steps: {WARMUP}, min_ratio: {MIN_RATIO}}}
 training: {{global_batch_size: {network["batch"]}, max_steps: {STEPS}{clip}}}

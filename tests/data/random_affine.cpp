@@ -1,0 +1,128 @@
+#include "data/random_affine.h"
+
+#include <cmath>
+#include <numbers>
+#include <numeric>
+#include <vector>
+
+#include "base/error.h"
+#include "catch.h"
+
+namespace dltrain {
+namespace {
+
+std::vector<float> ramp(int64_t size) {
+  std::vector<float> values(static_cast<size_t>(size));
+  std::iota(values.begin(), values.end(), 1.0f);
+  return values;
+}
+
+std::vector<float> changed(const RandomAffineOptions& options, const Shape& shape, uint64_t seed,
+                           int64_t position) {
+  RandomAffine affine(options, shape, seed);
+  std::vector<float> image = ramp(shape.elements());
+  affine.apply(position, image.data());
+  return image;
+}
+
+struct Mass {
+  double total = 0, x = 0, y = 0;  // x and y: of its centre, from the image's
+};
+
+Mass mass_of(const std::vector<float>& image, size_t width) {
+  Mass mass;
+  const double centre = static_cast<double>(width - 1) / 2;
+  for (size_t i = 0; i < image.size(); ++i) {
+    mass.total += image[i];
+    mass.x += image[i] * (static_cast<double>(i % width) - centre);
+    mass.y += image[i] * (static_cast<double>(i / width) - centre);
+  }
+  mass.x /= mass.total;
+  mass.y /= mass.total;
+  return mass;
+}
+
+}  // namespace
+
+TEST_CASE("a random affine change of no extent leaves the image as it is") {
+  const Shape shape{5, 4, 3};
+  CHECK(changed({}, shape, 1, 7) == ramp(shape.elements()));
+}
+
+TEST_CASE("a random affine change depends on seed and position only") {
+  const RandomAffineOptions options{.rotate = 15, .scale = 0.15, .translate = 1};
+  const Shape shape{8, 8, 2};
+  RandomAffine affine(options, shape, 1);
+  std::vector<float> image = ramp(shape.elements());
+  affine.apply(12, image.data());  // one that must leave no trace
+  image = ramp(shape.elements());
+  affine.apply(13, image.data());
+  CHECK(image == changed(options, shape, 1, 13));
+  CHECK(image != changed(options, shape, 1, 12));
+  CHECK(image != changed(options, shape, 2, 13));
+}
+
+TEST_CASE("channels of an image move together") {
+  const RandomAffineOptions options{.rotate = 20, .scale = 0.2, .translate = 2};
+  const std::vector<float> plain = changed(options, {6, 6}, 3, 5);
+  RandomAffine affine(options, {6, 6, 2}, 3);
+  std::vector<float> image;
+  for (float value : ramp(36)) image.insert(image.end(), {value, 10 * value});
+  affine.apply(5, image.data());
+  for (size_t i = 0; i < plain.size(); ++i) {
+    CHECK(image[2 * i] == plain[i]);
+    CHECK(image[2 * i + 1] == Approx(10 * plain[i]).margin(1e-4));
+  }
+}
+
+TEST_CASE("a random shift stays within its limit and uses the whole range") {
+  RandomAffine affine({.translate = 2}, {9, 9}, 4);
+  double least = 0, most = 0;
+  for (int64_t position = 0; position < 500; ++position) {
+    std::vector<float> image(81, 0.0f);
+    image[4 * 9 + 4] = 1;
+    affine.apply(position, image.data());
+    const Mass mass = mass_of(image, 9);
+    REQUIRE(mass.total == Approx(1).epsilon(1e-5));
+    least = std::min(least, mass.x);
+    most = std::max(most, mass.x);
+  }
+  CHECK(least == Approx(-2).margin(0.05));
+  CHECK(most == Approx(2).margin(0.05));
+}
+
+TEST_CASE("a random rotation keeps distances and stays within its angle") {
+  RandomAffine affine({.rotate = 30}, {41, 41}, 5);
+  double largest = 0;
+  for (int64_t position = 0; position < 300; ++position) {
+    std::vector<float> image(41 * 41, 0.0f);
+    image[20 * 41 + 35] = 1;  // a bright pixel, 15 to the right of the centre
+    affine.apply(position, image.data());
+    const Mass mass = mass_of(image, 41);
+    REQUIRE(std::hypot(mass.x, mass.y) == Approx(15).margin(0.5));
+    largest = std::max(largest, std::abs(std::atan2(mass.y, mass.x)) * 180 / std::numbers::pi);
+  }
+  CHECK(largest == Approx(30).margin(1.5));
+}
+
+TEST_CASE("a random scale stretches height and width within its limit") {
+  RandomAffine affine({.scale = 0.5}, {41, 41}, 6);
+  double least = 99, most = 0;
+  for (int64_t position = 0; position < 300; ++position) {
+    std::vector<float> image(41 * 41, 0.0f);
+    image[20 * 41 + 30] = 1;  // 10 to the right: to be found between 10 / 1.5 and 10 / 0.5
+    affine.apply(position, image.data());
+    const Mass mass = mass_of(image, 41);
+    REQUIRE(mass.y == Approx(0).margin(0.01));
+    least = std::min(least, mass.x);
+    most = std::max(most, mass.x);
+  }
+  CHECK(least == Approx(10 / 1.5).margin(0.5));
+  CHECK(most == Approx(10 / 0.5).margin(1.0));
+}
+
+TEST_CASE("a random affine change refuses what is no image") {
+  CHECK_THROWS_AS(RandomAffine({.rotate = 1}, {64}, 1), Error);
+}
+
+}  // namespace dltrain
