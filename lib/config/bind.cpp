@@ -1,7 +1,7 @@
 #include "config/bind.h"
 
 #include <algorithm>
-#include <cmath>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -16,7 +16,9 @@ namespace {
 struct Session {
   Problems& problems;
   ObjectRef root;
-  std::vector<IndexedKey> everywhere;  // filled when the first unknown key turns up
+  std::vector<IndexedKey> everywhere = {};  // filled when the first unknown key turns up
+  // Keys of the map around a part, which the next object's unknown keys may have meant.
+  std::vector<std::string> outer_names = {};
 
   const std::vector<IndexedKey>& index() {
     if (everywhere.empty()) everywhere = all_keys(root);
@@ -47,7 +49,40 @@ void bind_object(ObjectRef object, const ConfigNode& map, const std::string& pat
 class Binder : public Fields {
  public:
   Binder(const ConfigNode& map, const std::string& path, std::string_view kind, Session& session)
-      : map_(map), path_(path), kind_(kind), session_(session), known_(map.keys.size(), false) {}
+      : map_(map),
+        path_(path),
+        kind_(kind),
+        session_(session),
+        known_(map.keys.size(), false),
+        outer_names_(std::exchange(session.outer_names, {})) {}
+
+  // After describe(): keys that nothing described are common to the parts, where there are parts.
+  void bind_parts(ObjectRef object) {
+    if (!parts_) return;
+    ConfigNode common = ConfigNode::make_map(map_.place);
+    for (size_t i = 0; i < map_.keys.size(); ++i) {
+      if (known_[i]) continue;
+      known_[i] = true;
+      common.set(map_.keys[i], map_.items[i]);
+    }
+    for (size_t i = 0; i < parts_->parts.size(); ++i) {
+      const PartsSlot::Part& part = parts_->parts[i];
+      const ConfigNode* own = map_.find(part.name);
+      const bool written = own && !own->is_null();
+      if (!written && (i > 0 || (common.keys.empty() && !parts_required_))) continue;
+      ConfigNode node = common;
+      if (written) merge_into(node, *own);
+      // A mistake in a common key is found in every part, and reported once.
+      Problems problems;
+      Session session{problems, session_.root, session_.everywhere};
+      const std::string path = written ? join_path(path_, part.name) : path_;
+      Binder binder(node, path, kind_, session);
+      for (const IndexedKey& key : own_keys(object)) session.outer_names.push_back(key.name);
+      auto made = binder.bind_kind(parts_->table, node, path, "");
+      session_.problems.add_new_places(problems);
+      if (made) part.slot.set(std::move(made));
+    }
+  }
 
   // After describe(): what was written but not described.
   void report_unknown(ObjectRef object) {
@@ -114,6 +149,12 @@ class Binder : public Fields {
       auto made = bind_kind(slot.table, item, element_path(name, entry, index++), "");
       if (made) slot.append(entry, std::move(made));
     });
+  }
+
+  void on_parts(const PartsSlot& slot, const Key& key) override {
+    parts_ = slot;
+    parts_required_ = key.required;
+    for (const PartsSlot::Part& part : slot.parts) take(part.name, {});
   }
 
  private:
@@ -298,6 +339,7 @@ class Binder : public Fields {
       return elsewhere;
     }
     if (!kind_.empty()) names.emplace_back("type");
+    names.insert(names.end(), outer_names_.begin(), outer_names_.end());
     return nearest_name(wrong, names);
   }
 
@@ -306,6 +348,9 @@ class Binder : public Fields {
   std::string_view kind_;
   Session& session_;
   std::vector<bool> known_;
+  std::vector<std::string> outer_names_;
+  std::optional<PartsSlot> parts_;
+  bool parts_required_ = false;
 };
 
 void bind_object(ObjectRef object, const ConfigNode& written, const std::string& path,
@@ -326,6 +371,7 @@ void bind_object(ObjectRef object, const ConfigNode& written, const std::string&
   }
   Binder binder(map, path, kind, session);
   object.describe(binder);
+  binder.bind_parts(object);
   binder.report_unknown(object);
   if (session.problems.reported() == before) object.validate(session.problems);
 }
@@ -342,7 +388,7 @@ void bind(ObjectRef object, const ConfigNode& root, Problems& problems) {
                  fmt::format("expected a map of sections, got {}", describe_found(root)));
     return;
   }
-  Session session{problems, object, {}};
+  Session session{problems, object};
   bind_object(object, root, "", {}, session);
 }
 

@@ -74,6 +74,9 @@ class Dumper : public Fields {
     }
     close();
   }
+  void on_parts(const PartsSlot& slot, const Key& key) override {
+    for (const PartsSlot::Part& part : slot.parts) on_kind(part.name, part.slot, key);
+  }
 
  private:
   void line(std::string_view name, std::string_view value) {

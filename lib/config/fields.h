@@ -84,6 +84,14 @@ struct Key {
   std::vector<std::string> known_as = {};  // names used elsewhere: only to suggest this one
 };
 
+// One of the parts of Fields::parts().
+template <typename Base>
+struct Part {
+  std::string name;
+  std::unique_ptr<Base>& member;
+  std::string doc = {};
+};
+
 template <typename E>
 struct Choice {
   std::string name;
@@ -215,6 +223,13 @@ class Fields {
   void map_of(std::string_view name,
               std::vector<std::pair<std::string, std::unique_ptr<Base>>>& member,
               const KindTable<Base>& table, const Key& key);
+  // Kinds that have keys in common, written once: in
+  //   data: {type: text, path: a, eval_fraction: 0.1, eval: {path: b}}
+  // the parts are `train` and `eval`; every key of the map that nothing else describes (type, path)
+  // is common and laid below each part's own keys. A part is made where it is written; the first
+  // one also where common keys are. Others stay null. Once a struct, which is no kind itself.
+  template <typename Base>
+  void parts(std::initializer_list<Part<Base>> parts, const KindTable<Base>& table, const Key& key);
 
  protected:
   virtual void on_value(std::string_view name, const ValueSlot& slot, const Key& key) = 0;
@@ -222,6 +237,7 @@ class Fields {
   virtual void on_sections(std::string_view name, const SectionsSlot& slot, const Key& key) = 0;
   virtual void on_kind(std::string_view name, const KindSlot& slot, const Key& key) = 0;
   virtual void on_kinds(std::string_view name, const KindsSlot& slot, const Key& key) = 0;
+  virtual void on_parts(const PartsSlot& slot, const Key& key) = 0;
 
  private:
   template <typename T>

@@ -260,18 +260,35 @@ void Fields::map(std::string_view name, std::vector<std::pair<std::string, T>>& 
   on_sections(name, slot, key);
 }
 
+namespace detail {
+
+template <typename Base>
+KindSlot kind_slot(std::unique_ptr<Base>& member, const KindTable<Base>& table) {
+  static_assert(std::derived_from<Base, Chosen>);
+  return {.table = table.ref(),
+          .get = [&member]() -> Chosen* { return member.get(); },
+          .set =
+              [&member](std::unique_ptr<Chosen> made) {
+                member.reset(static_cast<Base*>(made.release()));
+              }};
+}
+
+}  // namespace detail
+
+template <typename Base>
+void Fields::parts(std::initializer_list<Part<Base>> parts, const KindTable<Base>& table,
+                   const Key& key) {
+  PartsSlot slot{.table = table.ref()};
+  for (const Part<Base>& part : parts) {
+    slot.parts.push_back({part.name, part.doc, detail::kind_slot(part.member, table)});
+  }
+  on_parts(slot, key);
+}
+
 template <typename Base>
 void Fields::one_of(std::string_view name, std::unique_ptr<Base>& member,
                     const KindTable<Base>& table, const Key& key) {
-  static_assert(std::derived_from<Base, Chosen>);
-  on_kind(name,
-          {.table = table.ref(),
-           .get = [&member]() -> Chosen* { return member.get(); },
-           .set =
-               [&member](std::unique_ptr<Chosen> made) {
-                 member.reset(static_cast<Base*>(made.release()));
-               }},
-          key);
+  on_kind(name, detail::kind_slot(member, table), key);
 }
 
 template <typename Base>

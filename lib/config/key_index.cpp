@@ -41,6 +41,11 @@ class KeyCollector : public Fields {
     if (deep_) kinds(name, slot.table, false);
   }
 
+  void on_parts(const PartsSlot& slot, const Key&) override {
+    for (const PartsSlot::Part& part : slot.parts) add(part.name, {});
+    if (deep_) kinds("", slot.table, addressable_);  // common keys stand beside the parts
+  }
+
  private:
   void add(std::string_view name, const Key& key) {
     keys_.push_back({std::string(name), addressable_ ? join(name) : "", key.known_as});
@@ -54,7 +59,7 @@ class KeyCollector : public Fields {
   void kinds(std::string_view name, const KindTableRef& table, bool addressable) {
     // A table reached from inside its own kinds (layers in layers) adds nothing new.
     if (!tables_.insert(table.id).second) return;
-    std::string path = join(name);
+    std::string path = name.empty() ? path_ : join(name);
     std::swap(path_, path);
     std::swap(addressable_, addressable);
     for (size_t i = 0; i < table.size; ++i) table.make(i)->describe(*this);

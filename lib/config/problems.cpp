@@ -24,6 +24,19 @@ void Problems::add_cause(const Place& place, std::string message) {
   if (problems_.size() > before) problems_.back().is_cause = true;
 }
 
+void Problems::add_new_places(const Problems& other) {
+  reported_ += other.reported_;
+  dropped_ += other.dropped_;
+  const size_t before = problems_.size();
+  for (const Problem& found : other.problems_) {
+    const auto at_place = [&](const Problem& known) {
+      return known.place.source == found.place.source && known.place.offset == found.place.offset;
+    };
+    const auto end = problems_.begin() + static_cast<long>(before);
+    if (std::none_of(problems_.begin(), end, at_place)) problems_.push_back(found);
+  }
+}
+
 std::string Problems::describe() const {
   // Sources in the order in which they were first complained about; inside one, by position.
   std::vector<const Source*> sources;

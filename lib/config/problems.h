@@ -25,6 +25,8 @@ class Problems {
   void add(const Place& place, std::string message);
   // As add(); later problems at the very same place are then taken for consequences and left out.
   void add_cause(const Place& place, std::string message);
+  // Adds those of `other` at places where nothing was wrong so far.
+  void add_new_places(const Problems& other);
   // At the value of `key` inside `object` (or at the object, where the key was not given).
   void add(const Located& object, std::string_view key, std::string message) {
     add(object.place_of(key), std::move(message));

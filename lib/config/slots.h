@@ -175,6 +175,16 @@ struct KindSlot {
   std::function<void(std::unique_ptr<Chosen>)> set = {};
 };
 
+// Several objects of one family inside one map, which may hold keys common to all of them.
+struct PartsSlot {
+  struct Part {
+    std::string name, doc;
+    KindSlot slot;
+  };
+  KindTableRef table = {};
+  std::vector<Part> parts = {};
+};
+
 // A list of such objects, or a map of names to them.
 struct KindsSlot {
   KindTableRef table = {};

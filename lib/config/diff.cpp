@@ -1,0 +1,96 @@
+#include "config/diff.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "config/scalar.h"
+
+namespace dltrain {
+namespace {
+
+std::string shown(const ConfigNode& node) {
+  if (node.is_null()) return "null";
+  if (node.is_scalar()) {
+    return classify(node) == ScalarType::text ? quoted_when_needed(node.text) : node.text;
+  }
+  std::string out;
+  for (size_t i = 0; i < node.items.size(); ++i) {
+    if (i > 0) out += ", ";
+    if (node.is_map()) out += quoted_when_needed(node.keys[i].text) + ": ";
+    out += shown(node.items[i]);
+  }
+  return node.is_map() ? "{" + out + "}" : "[" + out + "]";
+}
+
+bool same_scalar(const ConfigNode& a, const ConfigNode& b) {
+  const auto number_a = as_number(a), number_b = as_number(b);
+  if (number_a && number_b) return *number_a == *number_b || a.text == b.text;
+  return classify(a) == classify(b) && (a.text == b.text || classify(a) == ScalarType::null);
+}
+
+class Differ {
+ public:
+  void compare(const std::string& path, const ConfigNode& a, const ConfigNode& b) {
+    if (a.is_map() && b.is_map()) {
+      for (size_t i = 0; i < a.keys.size(); ++i) {
+        const std::string inner = join(path, a.keys[i].text);
+        if (const ConfigNode* other = b.find(a.keys[i].text)) {
+          compare(inner, a.items[i], *other);
+        } else {
+          found.push_back({inner, shown(a.items[i]), ""});
+        }
+      }
+      for (size_t i = 0; i < b.keys.size(); ++i) {
+        if (a.find(b.keys[i].text)) continue;
+        found.push_back({join(path, b.keys[i].text), "", shown(b.items[i])});
+      }
+    } else if (a.is_list() && b.is_list()) {
+      for (size_t i = 0; i < std::max(a.items.size(), b.items.size()); ++i) {
+        const std::string inner = fmt::format("{}[{}]", path, i);
+        if (i >= b.items.size()) {
+          found.push_back({inner, shown(a.items[i]), ""});
+        } else if (i >= a.items.size()) {
+          found.push_back({inner, "", shown(b.items[i])});
+        } else {
+          compare(inner, a.items[i], b.items[i]);
+        }
+      }
+    } else if (a.is_map() || a.is_list() || b.is_map() || b.is_list() || !same_scalar(a, b)) {
+      found.push_back({path, shown(a), shown(b)});
+    }
+  }
+
+  std::vector<ConfigDifference> found;
+
+ private:
+  static std::string join(const std::string& path, const std::string& key) {
+    return path.empty() ? key : path + "." + key;
+  }
+};
+
+}  // namespace
+
+std::vector<ConfigDifference> diff_configs(const ConfigNode& before, const ConfigNode& after) {
+  Differ differ;
+  differ.compare("", before, after);
+  return std::move(differ.found);
+}
+
+std::string describe_differences(const std::vector<ConfigDifference>& differences) {
+  std::string out;
+  for (const ConfigDifference& difference : differences) {
+    if (!out.empty()) out += '\n';
+    const auto& [path, before, after] = difference;
+    if (before.empty()) {
+      out += fmt::format("{}: only in the second: {}", path, after);
+    } else if (after.empty()) {
+      out += fmt::format("{}: only in the first: {}", path, before);
+    } else {
+      out += fmt::format("{}: {} -> {}", path, before, after);
+    }
+  }
+  return out;
+}
+
+}  // namespace dltrain

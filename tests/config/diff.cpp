@@ -1,0 +1,34 @@
+#include "config/diff.h"
+
+#include "catch.h"
+#include "read.h"
+
+using namespace dltrain;
+using namespace dltrain::example;
+
+namespace {
+
+std::string differences(const std::string& before, const std::string& after) {
+  Problems problems;
+  const auto a = read_yaml(source(before), 0, problems);
+  const auto b = read_yaml(source(after), 0, problems);
+  problems.throw_if_any();
+  return describe_differences(diff_configs(*a, *b));
+}
+
+}  // namespace
+
+TEST_CASE("a difference names the key path and both values") {
+  CHECK(differences("{a: 1, b: {c: x, d: [1, 2]}}", "{b: {d: [1, 3, 4], c: 'x y'}, e: {f: g}}") ==
+        "a: only in the first: 1\n"
+        "b.c: x -> \"x y\"\n"
+        "b.d[1]: 2 -> 3\n"
+        "b.d[2]: only in the second: 4\n"
+        "e: only in the second: {f: g}");
+  CHECK(differences("a: {b: 1}", "a: [1]") == "a: {b: 1} -> [1]");
+}
+
+TEST_CASE("spelling is no difference, type is") {
+  CHECK(differences("{a: 1e-3, b: x, c: null}", "{c: ~, b: 'x', a: 0.001}") == "");
+  CHECK(differences("a: 1", "a: '1'") == "a: 1 -> \"1\"");
+}
