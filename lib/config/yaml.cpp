@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <sstream>
+#include <unordered_map>
 
 #include <fmt/format.h>
 #include <yaml-cpp/eventhandler.h>
@@ -57,26 +58,42 @@ class Positions {
     return std::string::npos;
   }
 
+  // Whether the quoted scalar at `offset`, if there is one, ends.
+  bool closes_quote(size_t offset) const {
+    const std::string& text = source_->text;
+    const char quote = offset < text.size() ? text[offset] : '\0';
+    if (quote != '"' && quote != '\'') return true;
+    for (size_t at = offset + 1; at < text.size(); ++at) {
+      if (quote == '"' && text[at] == '\\') {
+        ++at;
+      } else if (text[at] == quote) {
+        if (quote == '"' || at + 1 >= text.size() || text[at + 1] != quote) return true;
+        ++at;  // '' stands for one quote
+      }
+    }
+    return false;
+  }
+
  private:
   // How many bytes of the line the scalar at `offset` takes.
   size_t token_length(size_t offset, std::string_view scalar) const {
     const std::string_view rest = std::string_view(source_->text).substr(offset);
-    const std::string_view line = rest.substr(0, rest.find('\n'));
-    if (line.empty()) return 1;
-    if (line[0] == '"' || line[0] == '\'') {
-      for (size_t at = 1; at < line.size(); ++at) {
-        if (line[0] == '"' && line[at] == '\\') {
+    if (rest.empty()) return 1;
+    if (rest[0] == '"' || rest[0] == '\'') {
+      for (size_t at = 1; at < rest.size(); ++at) {
+        if (rest[at] == '\n') return at;
+        if (rest[0] == '"' && rest[at] == '\\') {
           ++at;
-        } else if (line[at] == line[0]) {
+        } else if (rest[at] == rest[0]) {
           return at + 1;
         }
       }
-      return line.size();
+      return rest.size();
     }
-    if (line[0] == '*' || line[0] == '&') {
-      return std::max<size_t>(1, std::min(line.find_first_of(" ,]}\r\t"), line.size()));
+    if (rest[0] == '*' || rest[0] == '&') {
+      return std::max<size_t>(1, std::min(rest.find_first_of(" ,]}\r\t\n"), rest.size()));
     }
-    return !scalar.empty() && line.substr(0, scalar.size()) == scalar ? scalar.size() : 1;
+    return !scalar.empty() && rest.starts_with(scalar) ? scalar.size() : 1;
   }
 
   std::shared_ptr<const Source> source_;
@@ -129,6 +146,9 @@ class TreeBuilder : public YAML::EventHandler {
     node.place = positions_.place(mark, value);
     if (tag == "!" || tag == "tag:yaml.org,2002:str") {
       node.style = ConfigNode::Style::quoted;
+      if (!positions_.closes_quote(node.place.offset)) {  // yaml-cpp takes the end of the text
+        problems_.add(node.place, "a quote that is not closed");
+      }
     } else {
       check_tag(tag, node.place);
     }
@@ -155,7 +175,8 @@ class TreeBuilder : public YAML::EventHandler {
     std::optional<ConfigNode::Key> key;  // of a map: read, its value is not
     bool merge_key = false;              // it is `<<`
     bool expects_value = false;          // a key was read, if only a refused one
-    std::vector<ConfigNode> merged;      // values of `<<`
+    std::unordered_map<std::string, Place> seen;
+    std::vector<ConfigNode> merged;  // values of `<<`
     size_t nodes = 1;
   };
   struct Anchored {
@@ -237,10 +258,10 @@ class TreeBuilder : public YAML::EventHandler {
       problems_.add(node.place, fmt::format("a key must be a word, not {}", describe_found(node)));
       return;
     }
-    for (const ConfigNode::Key& key : parent.node.keys) {
-      if (key.text != node.text) continue;
+    const auto [seen, is_new] = parent.seen.emplace(node.text, node.place);
+    if (!is_new) {
       problems_.add(node.place, fmt::format("duplicate key '{}', first given at {}", node.text,
-                                            to_string(key.place)));
+                                            to_string(seen->second)));
       return;
     }
     parent.key = ConfigNode::Key{std::move(node.text), std::move(node.place)};

@@ -44,7 +44,7 @@ TEST_CASE("texts that are no configuration end in one located message") {
       {"a: 1\n  b: 2\n", "f.yaml:2:4: error: not valid YAML: illegal map value"},
       {"a:\n\tb: 1\n", "f.yaml:2:1: error: a tab in the indentation; YAML wants spaces"},
       {"a: b: c\n", "not valid YAML: illegal map value"},
-      {"a: 'x\n", "not valid YAML"},
+      {"a: 'x\n", "f.yaml:1:4: error: a quote that is not closed"},
       {"a: 1\n---\nb: 2\n", "error: a second document; a file holds one configuration"},
       {"a: caf\xE9\n", "f.yaml:1:7: error: not UTF-8 text"},
       {std::string("a: \0b\n", 6), "f.yaml:1:4: error: control character 0x00 in the text"},
