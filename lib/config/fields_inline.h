@@ -1,7 +1,6 @@
-// The bodies of fields.h's templates: each makes a slot out of a member.
+// The bodies of the templates of fields.h, which includes this file: each makes a slot of a member.
 #pragma once
 
-#include "config/fields.h"
 
 namespace dltrain {
 namespace detail {

@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "hostile.h"
+#include "../config/hostile.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   // An exception that escapes (a dump that does not read back, a bug) is what the fuzzer reports.
