@@ -1,7 +1,6 @@
 // The bodies of the templates of fields.h, which includes this file: each makes a slot of a member.
 #pragma once
 
-
 namespace dltrain {
 namespace detail {
 
