@@ -192,6 +192,14 @@ void write_file_atomically(const fs::path& path, std::string_view content) {
   sync_directory(parent_of(target));
 }
 
+void truncate_file(const fs::path& path, uint64_t bytes) {
+  const int fd = system_calls().open(path.c_str(), O_WRONLY, 0);
+  if (fd < 0) fail_storage(path, "open", errno);
+  const int failed = system_calls().truncate(fd, static_cast<off_t>(bytes)) != 0 ? errno : 0;
+  system_calls().close(fd);
+  if (failed) fail_storage(path, "shorten", failed);
+}
+
 void sync_directory(const fs::path& path) {
   const int fd = system_calls().open(path.c_str(), O_RDONLY | O_DIRECTORY, 0);
   if (fd < 0) fail_storage(path, "open", errno);

@@ -75,6 +75,9 @@ std::string read_file(const std::filesystem::path& path, uint64_t max_bytes, Exi
 // A symbolic link keeps pointing; a pipe or device is written to directly.
 void write_file_atomically(const std::filesystem::path& path, std::string_view content);
 
+// Shortens a file to its first `bytes`.
+void truncate_file(const std::filesystem::path& path, uint64_t bytes);
+
 // Waits until the entries of a folder (creations, renames) are on the disk.
 void sync_directory(const std::filesystem::path& path);
 

@@ -1,0 +1,52 @@
+#include "telemetry/json_object.h"
+
+#include <cmath>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+namespace dltrain {
+namespace {
+
+// Bytes that are no UTF-8 (a path may hold any) are replaced rather than refused.
+std::string quoted(std::string_view text) {
+  return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+}  // namespace
+
+JsonObject& JsonObject::raw(std::string_view key, std::string_view value) {
+  if (!body_.empty()) body_ += ", ";
+  body_ += quoted(key);
+  body_ += ": ";
+  body_ += value;
+  return *this;
+}
+
+JsonObject& JsonObject::add(std::string_view key, std::string_view text) {
+  return raw(key, quoted(text));
+}
+
+JsonObject& JsonObject::add(std::string_view key, bool value) {
+  return raw(key, value ? "true" : "false");
+}
+
+JsonObject& JsonObject::add(std::string_view key, double value) {
+  return raw(key, std::isfinite(value) ? fmt::format("{}", value) : "null");
+}
+
+JsonObject& JsonObject::add_loss(std::string_view key, double value) {
+  return add_rounded(key, value, 9);
+}
+
+JsonObject& JsonObject::add_rounded(std::string_view key, double value, int digits) {
+  return raw(key, std::isfinite(value) ? fmt::format("{:.{}g}", value, digits) : "null");
+}
+
+JsonObject& JsonObject::add(std::string_view key, const std::vector<JsonObject>& values) {
+  std::string list = "[";
+  for (const JsonObject& value : values) list += (list.size() > 1 ? ", " : "") + value.text();
+  return raw(key, list + "]");
+}
+
+}  // namespace dltrain

@@ -1,0 +1,45 @@
+// One JSON object, its keys in the order in which they were added: lines of metrics.jsonl,
+// summary.json, the file of --result.
+#pragma once
+
+#include <concepts>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace dltrain {
+
+class JsonObject {
+ public:
+  // Keys must differ; that is the caller's business.
+  JsonObject& add(std::string_view key, std::string_view text);
+  JsonObject& add(std::string_view key, const char* text) {
+    return add(key, std::string_view(text));
+  }
+  JsonObject& add(std::string_view key, bool value);
+  template <std::integral T>
+  JsonObject& add(std::string_view key, T value) {
+    return raw(key, std::to_string(value));
+  }
+  // The shortest text that reads back as the same double. What is not finite becomes null, since
+  // JSON has no word for it.
+  JsonObject& add(std::string_view key, double value);
+  // 9 significant digits: exact for a float, comparable by eye.
+  JsonObject& add_loss(std::string_view key, double value);
+  // `digits` significant digits, for times and rates.
+  JsonObject& add_rounded(std::string_view key, double value, int digits = 6);
+  JsonObject& add(std::string_view key, const JsonObject& value) { return raw(key, value.text()); }
+  JsonObject& add(std::string_view key, const std::vector<JsonObject>& values);
+
+  // {"step": 1, "loss": 2.5}
+  std::string text() const { return "{" + body_ + "}"; }
+  bool empty() const { return body_.empty(); }
+
+ private:
+  JsonObject& raw(std::string_view key, std::string_view value);
+
+  std::string body_;
+};
+
+}  // namespace dltrain

@@ -1,0 +1,94 @@
+#include "telemetry/log.h"
+
+#include <mutex>
+
+#include <spdlog/pattern_formatter.h>
+#include <spdlog/sinks/base_sink.h>
+#include <spdlog/sinks/basic_file_sink.h>
+#include <spdlog/spdlog.h>
+
+#include "base/error.h"
+
+namespace dltrain {
+namespace {
+
+// Lines for a person: no time stamp, and a word before the text only where it is no plain message.
+class ConsoleSink final : public spdlog::sinks::base_sink<std::mutex> {
+ public:
+  ConsoleSink(Console& console, std::string prefix)
+      : console_(console), prefix_(std::move(prefix)) {}
+
+ protected:
+  void sink_it_(const spdlog::details::log_msg& message) override {
+    std::string_view word, color;
+    switch (message.level) {
+      case spdlog::level::warn:
+        word = "warning: ", color = "\x1b[33m";
+        break;
+      case spdlog::level::err:
+      case spdlog::level::critical:
+        word = "error: ", color = "\x1b[31m";
+        break;
+      case spdlog::level::debug:
+      case spdlog::level::trace:
+        word = "debug: ", color = "\x1b[2m";
+        break;
+      default:
+        break;
+    }
+    std::string line = prefix_;
+    if (console_.color() && !word.empty()) {
+      line.append(color).append(word).append("\x1b[0m");
+    } else {
+      line += word;
+    }
+    line.append(message.payload.data(), message.payload.size());
+    console_.print(line);
+  }
+  void flush_() override {}
+
+ private:
+  Console& console_;
+  std::string prefix_;
+};
+
+}  // namespace
+
+spdlog::level::level_enum log_level_from_name(std::string_view name) {
+  using namespace spdlog::level;
+  constexpr std::pair<std::string_view, level_enum> kNames[] = {
+      {"trace", trace}, {"debug", debug}, {"info", info}, {"warning", warn},
+      {"warn", warn},   {"error", err},   {"off", off}};
+  for (const auto& [known, level] : kNames) {
+    if (known == name) return level;
+  }
+  fail(ExitCode::usage, "unknown log level '{}'; known: trace, debug, info, warning, error, off",
+       name);
+}
+
+void set_up_log(const LogOptions& options, Console& console) {
+  const std::string prefix =
+      options.world > 1 ? fmt::format("[rank {}] ", options.rank) : std::string();
+  auto on_console = std::make_shared<ConsoleSink>(console, prefix);
+  on_console->set_level(options.quiet ? std::max(options.level, spdlog::level::warn)
+                                      : options.level);
+  std::vector<spdlog::sink_ptr> sinks{on_console};
+  if (options.run_folder && options.rank == 0) {
+    const std::filesystem::path path = *options.run_folder / "log.txt";
+    try {
+      auto in_file = std::make_shared<spdlog::sinks::basic_file_sink_mt>(path.string());
+      in_file->set_pattern("%Y-%m-%d %H:%M:%S.%e %-7l " + prefix + "%v");
+      in_file->set_level(options.level);
+      sinks.push_back(std::move(in_file));
+    } catch (const spdlog::spdlog_ex& error) {
+      throw Error(ExitCode::storage, fmt::format("cannot write the log: {}", error.what()),
+                  path.string());
+    }
+  }
+  auto logger = std::make_shared<spdlog::logger>("dltrain", sinks.begin(), sinks.end());
+  logger->set_level(options.level);
+  logger->flush_on(spdlog::level::info);
+  spdlog::set_default_logger(std::move(logger));
+}
+
+}  // namespace dltrain

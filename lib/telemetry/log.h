@@ -1,0 +1,34 @@
+// Sets up the log. Everything else of the program just writes to it: spdlog::info("…").
+//
+// Lines go to the console (above the progress bar, never into it) and, with a time stamp, to
+// log.txt of the run folder.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include <spdlog/common.h>
+
+#include "telemetry/console.h"
+
+namespace dltrain {
+
+struct LogOptions {
+  spdlog::level::level_enum level = spdlog::level::info;
+  bool quiet = false;  // only warnings and errors on the console; log.txt is not affected
+  int rank = 0;        // named in every line when there are several; only rank 0 writes log.txt
+  int world = 1;
+  std::optional<std::filesystem::path> run_folder = {};  // log.txt is appended to here
+};
+
+// trace, debug, info, warning (or warn), error, off. Throws Error(usage) for other names.
+spdlog::level::level_enum log_level_from_name(std::string_view name);
+
+// Replaces spdlog's default logger; may be called again (the run folder is known later than the
+// first message). Throws Error(storage) when log.txt cannot be written.
+void set_up_log(const LogOptions& options, Console& console);
+
+}  // namespace dltrain
