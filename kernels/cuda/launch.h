@@ -8,6 +8,8 @@
 
 #include <cstdint>
 
+#include "base/host_device.h"
+
 namespace dltrain {
 
 using CudaStream = void*;  // cudaStream_t, as Stream::native() returns it
@@ -16,7 +18,7 @@ using CudaStream = void*;  // cudaStream_t, as Stream::native() returns it
 void check_launch(int code, const char* kernel);
 
 // Rows, columns, … of grids: ⌈a / b⌉ for a ≥ 0.
-constexpr int64_t divide_up(int64_t a, int64_t b) {
+DLTRAIN_HD int64_t divide_up(int64_t a, int64_t b) {
   return (a + b - 1) / b;
 }
 

@@ -16,5 +16,14 @@ std::span<const KernelRow> cuda_own_rows();     // own_table.cpp
 // Each returns nullptr for dtypes and attributes it does not serve.
 using Maker = std::unique_ptr<Kernel>(const KernelRequest&);
 Maker make_cuda_elementwise, make_cuda_cast, make_cuda_broadcast, make_cuda_fused;
+Maker make_cuda_reduce;
+Maker make_cuda_plain_matmul;
+Maker make_cuda_plain_conv2d, make_cuda_plain_conv2d_input, make_cuda_plain_conv2d_weight;
+Maker make_cuda_max_pool2d, make_cuda_max_pool2d_backward;
+Maker make_cuda_batch_norm, make_cuda_batch_norm_backward, make_cuda_batch_norm_inference;
+Maker make_cuda_batch_norm_update;
+Maker make_cuda_dropout;
+Maker make_cuda_cross_entropy, make_cuda_cross_entropy_backward;
+Maker make_cuda_loss_seed, make_cuda_gradient_norm, make_cuda_sgd_update, make_cuda_adamw_update;
 
 }  // namespace dltrain

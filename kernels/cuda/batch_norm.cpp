@@ -1,0 +1,85 @@
+// Kernel classes of batch_norm, batch_norm_backward and batch_norm_inference.
+#include "cuda/batch_norm.h"
+
+#include <vector>
+
+#include "cuda/makers.h"
+
+namespace dltrain {
+namespace {
+
+bool served(const KernelRequest& request) {
+  const DType dtype = request.inputs[0].dtype;
+  if (dtype != DType::f32 && dtype != DType::f64) return false;
+  for (const TensorSpec& spec : request.inputs) {
+    if (spec.dtype != dtype) return false;
+  }
+  return request.outputs[0].shape.elements() > 0;
+}
+
+class BatchNormKernel : public Kernel {
+ public:
+  explicit BatchNormKernel(const KernelRequest& request)
+      : call_{.dtype = request.inputs[0].dtype,
+              .rows = request.inputs[0].shape.elements() / request.inputs[0].shape[-1],
+              .channels = request.inputs[0].shape[-1],
+              .epsilon = request.attributes.number("epsilon", 1e-5)} {}
+
+  void bind(const Bindings& bindings) override {
+    in_.assign(bindings.inputs.begin(), bindings.inputs.end());
+    out_.assign(bindings.outputs.begin(), bindings.outputs.end());
+    workspace_ = bindings.workspace;
+  }
+
+ protected:
+  size_t chunk_bytes() const {
+    return static_cast<size_t>(batch_norm_workspace_elements(call_)) * dtype_size(call_.dtype);
+  }
+
+  BatchNormCall call_;
+  std::vector<void*> in_, out_;
+  void* workspace_ = nullptr;
+};
+
+class Forward final : public BatchNormKernel {
+ public:
+  using BatchNormKernel::BatchNormKernel;
+  size_t workspace_bytes() const override { return chunk_bytes(); }
+  void run(Stream& stream) override {
+    launch_batch_norm(call_, in_[0], in_[1], in_[2], out_[0], out_[1], out_[2], workspace_,
+                      stream.native());
+  }
+};
+
+class Backward final : public BatchNormKernel {
+ public:
+  using BatchNormKernel::BatchNormKernel;
+  size_t workspace_bytes() const override { return chunk_bytes(); }
+  void run(Stream& stream) override {
+    launch_batch_norm_backward(call_, in_[0], in_[1], in_[2], in_[3], in_[4], out_[0], out_[1],
+                               out_[2], workspace_, stream.native());
+  }
+};
+
+class Inference final : public BatchNormKernel {
+ public:
+  using BatchNormKernel::BatchNormKernel;
+  void run(Stream& stream) override {
+    launch_batch_norm_inference(call_, in_[0], in_[1], in_[2], in_[3], in_[4], out_[0],
+                                stream.native());
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<Kernel> make_cuda_batch_norm(const KernelRequest& request) {
+  return served(request) ? std::make_unique<Forward>(request) : nullptr;
+}
+std::unique_ptr<Kernel> make_cuda_batch_norm_backward(const KernelRequest& request) {
+  return served(request) ? std::make_unique<Backward>(request) : nullptr;
+}
+std::unique_ptr<Kernel> make_cuda_batch_norm_inference(const KernelRequest& request) {
+  return served(request) ? std::make_unique<Inference>(request) : nullptr;
+}
+
+}  // namespace dltrain

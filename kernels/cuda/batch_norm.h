@@ -1,0 +1,30 @@
+// Queues batch normalisation over x [rows, channels] and its gradient. T of every tensor is `dtype`
+// (f32 or f64). Statistics are joined from fixed chunks of rows, in order.
+#pragma once
+
+#include "cuda/launch.h"
+#include "tensor/dtype.h"
+
+namespace dltrain {
+
+struct BatchNormCall {
+  DType dtype = DType::f32;
+  int64_t rows = 0, channels = 0;
+  double epsilon = 1e-5;
+};
+
+// Elements of the accumulation dtype that forward and backward need.
+int64_t batch_norm_workspace_elements(const BatchNormCall& call);
+
+void launch_batch_norm(const BatchNormCall& call, const void* x, const void* gamma,
+                       const void* beta, void* y, void* mean, void* variance, void* workspace,
+                       CudaStream stream);
+void launch_batch_norm_backward(const BatchNormCall& call, const void* x, const void* dy,
+                                const void* gamma, const void* mean, const void* variance, void* dx,
+                                void* dgamma, void* dbeta, void* workspace, CudaStream stream);
+// Also the last step of launch_batch_norm.
+void launch_batch_norm_inference(const BatchNormCall& call, const void* x, const void* gamma,
+                                 const void* beta, const void* mean, const void* variance, void* y,
+                                 CudaStream stream);
+
+}  // namespace dltrain

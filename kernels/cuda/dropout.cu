@@ -1,0 +1,49 @@
+// Dropout. Philox makes the numbers of four neighbouring elements at once, so a thread takes one
+// such group: elements 4k … 4k+3 of the global batch, of which the micro-batch may begin inside.
+#include "base/philox.h"
+#include "cuda/device_code.cuh"
+#include "cuda/dropout.h"
+
+namespace dltrain {
+namespace {
+
+constexpr int kBlock = 256;
+
+template <typename T>
+__global__ void dropout_kernel(const T* x, const StepState* state, T* y, double rate, T scale,
+                               uint64_t stream, int64_t count, int64_t per_sample) {
+  const StepInputs& in = state->in;
+  const uint64_t seed = in.seed, step = static_cast<uint64_t>(in.step);
+  const int64_t first = in.sample_offset * per_sample;  // of the micro-batch, in the global batch
+  const int64_t first_group = first / 4, groups = (first + count - 1) / 4 - first_group + 1;
+  const uint64_t key = seed ^ (stream * 0x9E3779B97F4A7C15ull);  // as random_bits
+  for (int64_t g = thread_index(); g < groups; g += thread_count()) {
+    const uint64_t group = static_cast<uint64_t>(first_group + g);
+    const Philox4 bits = philox4x32(key, group, (step << 20) ^ (stream >> 44));
+    for (int j = 0; j < 4; ++j) {
+      const int64_t i = (first_group + g) * 4 + j - first;
+      if (i < 0 || i >= count) continue;
+      const float uniform = static_cast<float>(bits.v[j] >> 8) * (1.0f / 16777216.0f);
+      y[i] = static_cast<double>(uniform) >= rate ? x[i] * scale : T(0);
+    }
+  }
+}
+
+template <typename T>
+void dropout_typed(const DropoutCall& c, const void* x, const StepState* state, void* y,
+                   CudaStream stream) {
+  DLTRAIN_LAUNCH(dropout_kernel<T>, stride_grid(c.count / 4 + 2, kBlock), kBlock, stream,
+                 static_cast<const T*>(x), state, static_cast<T*>(y), c.rate,
+                 static_cast<T>(1 / (1 - c.rate)), c.stream, c.count, c.per_sample);
+}
+
+}  // namespace
+
+void launch_dropout(const DropoutCall& call, const void* x, const StepState* state, void* y,
+                    CudaStream stream) {
+  if (call.count == 0) return;
+  (call.dtype == DType::f64 ? dropout_typed<double> : dropout_typed<float>)(call, x, state, y,
+                                                                            stream);
+}
+
+}  // namespace dltrain

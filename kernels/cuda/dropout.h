@@ -1,0 +1,22 @@
+// Queues dropout: y = x / (1 − rate) where kept, else 0 (lib/ops/dropout.cpp).
+#pragma once
+
+#include "cuda/launch.h"
+#include "ops/step_state.h"
+#include "tensor/dtype.h"
+
+namespace dltrain {
+
+struct DropoutCall {
+  DType dtype = DType::f32;  // f32 or f64
+  double rate = 0;
+  uint64_t stream = 0;  // of random numbers
+  int64_t count = 0;    // elements of the micro-batch
+  int64_t per_sample = 0;
+};
+
+// y may be x.
+void launch_dropout(const DropoutCall& call, const void* x, const StepState* state, void* y,
+                    CudaStream stream);
+
+}  // namespace dltrain

@@ -1,0 +1,160 @@
+// Reductions. Three ways to walk memory: along rows (inner extent 1), down columns (the bias
+// gradient), and by strides (reduced axes that are not neighbours). Long ones take two passes:
+// partial results of fixed chunks, then the same kernel over those.
+#include "cuda/device_code.cuh"
+#include "cuda/reduce.h"
+
+namespace dltrain {
+namespace {
+
+constexpr int kBlock = 256;
+constexpr int kTileColumns = 32, kTileRows = 8;  // threads of a column block
+
+// How partial results are joined and how the last one is written.
+template <typename T>
+struct Join {
+  bool maximum;
+  bool accumulate;
+  T scale;
+
+  __device__ T start() const { return maximum ? -static_cast<T>(INFINITY) : T(0); }
+  __device__ T join(T a, T b) const {
+    if (!maximum) return a + b;
+    return b > a || b != b ? b : a;  // NaN wins
+  }
+  __device__ void write(T* y, T value) const {
+    const T scaled = maximum ? value : value * scale;
+    *y = accumulate ? *y + scaled : scaled;
+  }
+};
+
+// One warp a row of x [rows, length].
+template <typename T>
+__global__ void reduce_short_rows(Join<T> f, const T* x, T* y, int64_t rows, int64_t length) {
+  const int64_t row = thread_index() / kWarp;
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  if (row >= rows) return;
+  T value = f.start();
+  for (int64_t i = lane; i < length; i += kWarp) value = f.join(value, x[row * length + i]);
+  value = f.maximum ? warp_max(value) : warp_sum(value);
+  if (lane == 0) f.write(y + row, value);
+}
+
+// One block a chunk of a row; y is [rows, chunks].
+template <typename T>
+__global__ void reduce_long_rows(Join<T> f, const T* x, T* y, int64_t length, int64_t chunk) {
+  const int64_t row = blockIdx.x, begin = blockIdx.y * chunk;
+  const int64_t end = begin + chunk < length ? begin + chunk : length;
+  T value = f.start();
+  for (int64_t i = begin + threadIdx.x; i < end; i += kBlock) {
+    value = f.join(value, x[row * length + i]);
+  }
+  value = f.maximum ? block_max(value) : block_sum(value);
+  if (threadIdx.x == 0) f.write(y + row * gridDim.y + blockIdx.y, value);
+}
+
+// One block 32 columns of a chunk of rows; x is [outer, length, inner], y [outer, chunks, inner].
+template <typename T>
+__global__ void reduce_columns(Join<T> f, const T* x, T* y, int64_t length, int64_t inner,
+                               int64_t chunk) {
+  __shared__ T partial[kTileRows][kTileColumns];
+  const int64_t tiles = divide_up(inner, kTileColumns);
+  const int64_t outer = blockIdx.x / tiles;
+  const int lane = static_cast<int>(threadIdx.x), part = static_cast<int>(threadIdx.y);
+  const int64_t column = blockIdx.x % tiles * kTileColumns + lane;
+  const int64_t begin = blockIdx.y * chunk;
+  const int64_t end = begin + chunk < length ? begin + chunk : length;
+  T value = f.start();
+  if (column < inner) {
+    for (int64_t row = begin + part; row < end; row += kTileRows) {
+      value = f.join(value, x[(outer * length + row) * inner + column]);
+    }
+  }
+  partial[part][lane] = value;
+  __syncthreads();
+  if (part != 0 || column >= inner) return;
+  for (int i = 1; i < kTileRows; ++i) value = f.join(value, partial[i][lane]);
+  f.write(y + (outer * gridDim.y + blockIdx.y) * inner + column, value);
+}
+
+__device__ int64_t strided_offset(const StridedLayout& layout, int64_t index) {
+  int64_t at = 0;
+  for (int axis = layout.rank - 1; axis >= 0; --axis) {
+    at += index % layout.extent[axis] * layout.stride[0][axis];
+    index /= layout.extent[axis];
+  }
+  return at;
+}
+
+// One block an output element.
+template <typename T>
+__global__ void reduce_strided(Join<T> f, const T* x, T* y, StridedLayout kept, StridedLayout gone,
+                               int64_t length) {
+  const T* start = x + strided_offset(kept, blockIdx.x);
+  T value = f.start();
+  for (int64_t i = threadIdx.x; i < length; i += kBlock) {
+    value = f.join(value, start[strided_offset(gone, i)]);
+  }
+  value = f.maximum ? block_max(value) : block_sum(value);
+  if (threadIdx.x == 0) f.write(y + blockIdx.x, value);
+}
+
+// One pass over [outer, reduced, inner] in `chunks` parts.
+template <typename T>
+void launch_pass(const Join<T>& f, const T* x, T* y, const ReduceCall& call, int64_t chunks,
+                 CudaStream stream) {
+  const int64_t chunk = divide_up(call.reduced, chunks);
+  if (call.inner > 1) {
+    const dim3 grid(static_cast<unsigned>(call.outer * divide_up(call.inner, kTileColumns)),
+                    static_cast<unsigned>(chunks));
+    DLTRAIN_LAUNCH(reduce_columns<T>, grid, dim3(kTileColumns, kTileRows), stream, f, x, y,
+                   call.reduced, call.inner, chunk);
+  } else if (call.reduced <= 512) {
+    const auto grid = static_cast<unsigned>(divide_up(call.outer * kWarp, kBlock));
+    DLTRAIN_LAUNCH(reduce_short_rows<T>, grid, kBlock, stream, f, x, y, call.outer, call.reduced);
+  } else {
+    const dim3 grid(static_cast<unsigned>(call.outer), static_cast<unsigned>(chunks));
+    DLTRAIN_LAUNCH(reduce_long_rows<T>, grid, kBlock, stream, f, x, y, call.reduced, chunk);
+  }
+}
+
+template <typename T>
+void reduce_typed(const ReduceCall& call, const void* x, void* y, void* workspace,
+                  CudaStream stream) {
+  const Join<T> last{call.maximum, call.accumulate, static_cast<T>(call.scale)};
+  const T* in = static_cast<const T*>(x);
+  T* out = static_cast<T*>(y);
+  if (call.strided) {
+    DLTRAIN_LAUNCH(reduce_strided<T>, static_cast<unsigned>(call.outer), kBlock, stream, last, in,
+                   out, call.kept, call.gone, call.reduced);
+    return;
+  }
+  const int64_t chunks = reduce_chunks(call);
+  if (chunks == 1) {
+    launch_pass(last, in, out, call, 1, stream);
+    return;
+  }
+  T* partial = static_cast<T*>(workspace);
+  launch_pass(Join<T>{call.maximum, false, T(1)}, in, partial, call, chunks, stream);
+  ReduceCall second = call;
+  second.reduced = chunks;
+  launch_pass(last, static_cast<const T*>(partial), out, second, 1, stream);
+}
+
+}  // namespace
+
+int64_t reduce_chunks(const ReduceCall& call) {
+  if (call.strided) return 1;
+  const int64_t least = call.inner > 1 ? 512 : 16384;  // elements that one chunk walks
+  const int64_t chunks = divide_up(call.reduced, least);
+  return chunks < 1 ? 1 : chunks > 256 ? 256 : chunks;
+}
+
+void launch_reduce(const ReduceCall& call, const void* x, void* y, void* workspace,
+                   CudaStream stream) {
+  if (call.outer * call.inner == 0) return;
+  (call.dtype == DType::f64 ? reduce_typed<double> : reduce_typed<float>)(call, x, y, workspace,
+                                                                          stream);
+}
+
+}  // namespace dltrain

@@ -1,0 +1,158 @@
+// Softmax-cross-entropy: a warp a row for few classes, a block a row for vocabularies. Row results
+// are added by one block in a fixed order, in double.
+#include <cmath>
+
+#include "cuda/device_code.cuh"
+#include "cuda/softmax_cross_entropy.h"
+
+namespace dltrain {
+namespace {
+
+constexpr int kBlock = 256;
+
+// The threads that share a row: a warp, or the whole block.
+template <int kThreads, typename T>
+__device__ T row_sum(T value) {
+  if constexpr (kThreads == kWarp) return warp_sum(value);
+  if constexpr (kThreads == kBlock) return block_sum(value);
+}
+template <int kThreads, typename T>
+__device__ T row_max(T value) {
+  if constexpr (kThreads == kWarp) return warp_max(value);
+  if constexpr (kThreads == kBlock) return block_max(value);
+}
+
+template <typename T, int kThreads>
+__global__ void cross_entropy_kernel(const T* logits, const int32_t* targets, T* log_sum_exp,
+                                     double* row_loss, double* row_correct, int64_t rows,
+                                     int64_t classes, int64_t ignore_index, T smoothing) {
+  const int64_t row = thread_index() / kThreads;
+  const int lane = static_cast<int>(threadIdx.x) % kThreads;
+  if (row >= rows) return;  // a whole warp, or never
+  const T* x = logits + row * classes;
+
+  T greatest = -static_cast<T>(INFINITY);
+  int64_t where = classes;  // the first place of this thread's greatest
+  for (int64_t k = lane; k < classes; k += kThreads) {
+    if (x[k] > greatest || x[k] != x[k] || where == classes) {
+      greatest = x[k];
+      where = k;
+    }
+  }
+  const T top = row_max<kThreads>(greatest);
+  // The first class that has it: the greatest of the negated places.
+  const T first =
+      row_max<kThreads>(greatest == top ? -static_cast<T>(where) : -static_cast<T>(classes));
+  T exponentials = 0, distances = 0;  // Σ exp(x − top), Σ (top − x)
+  for (int64_t k = lane; k < classes; k += kThreads) {
+    exponentials += std::exp(x[k] - top);
+    distances += top - x[k];
+  }
+  const T log_sum = std::log(row_sum<kThreads>(exponentials));
+  distances = row_sum<kThreads>(distances);
+  if (lane != 0) return;
+
+  const int64_t target = targets[row];
+  const bool counted = target != ignore_index;
+  const T missed = counted ? log_sum + (top - x[target]) : T(0);   // −log softmax at the target
+  const T spread = log_sum + distances / static_cast<T>(classes);  // its mean over all classes
+  log_sum_exp[row] = top + log_sum;
+  // Not 0 · spread: a logit of −∞ makes spread infinite.
+  const T loss = smoothing > T(0) ? (T(1) - smoothing) * missed + smoothing * spread : missed;
+  row_loss[row] = counted ? static_cast<double>(loss) : 0.0;
+  row_correct[row] = counted && -first == static_cast<T>(target) ? 1.0 : 0.0;
+}
+
+__global__ void add_rows_kernel(const double* row_loss, const double* row_correct, int64_t rows,
+                                double* loss_sum, double* correct) {
+  double loss = 0, right = 0;
+  for (int64_t i = threadIdx.x; i < rows; i += blockDim.x) {
+    loss += row_loss[i];
+    right += row_correct[i];
+  }
+  loss = block_sum(loss);
+  right = block_sum(right);
+  if (threadIdx.x == 0) {
+    *loss_sum = loss;
+    *correct = right;
+  }
+}
+
+template <typename T, typename Index>
+__global__ void cross_entropy_backward_kernel(const T* logits, const int32_t* targets,
+                                              const T* log_sum_exp, const double* dloss, T* dlogits,
+                                              Index count, Index classes, int64_t ignore_index,
+                                              T smoothing) {
+  const T scale = static_cast<T>(*dloss);
+  const T rest = smoothing / static_cast<T>(classes);
+  const Index step = static_cast<Index>(thread_count());
+  for (Index i = static_cast<Index>(thread_index()); i < count; i += step) {
+    const Index row = i / classes;
+    const int64_t target = targets[row];
+    const T wanted = (static_cast<int64_t>(i % classes) == target ? T(1) - smoothing : T(0)) + rest;
+    const T softmax = std::exp(logits[i] - log_sum_exp[row]);
+    dlogits[i] = target == ignore_index ? T(0) : scale * (softmax - wanted);
+  }
+}
+
+template <typename T>
+void forward_typed(const CrossEntropyCall& c, const void* logits, const int32_t* targets,
+                   void* log_sum_exp, double* workspace, CudaStream stream) {
+  const T* x = static_cast<const T*>(logits);
+  T* lse = static_cast<T*>(log_sum_exp);
+  const T smoothing = static_cast<T>(c.label_smoothing);
+  if (c.classes <= 1024) {
+    const auto grid = static_cast<unsigned>(divide_up(c.rows, kBlock / kWarp));
+    DLTRAIN_LAUNCH((cross_entropy_kernel<T, kWarp>), grid, kBlock, stream, x, targets, lse,
+                   workspace, workspace + c.rows, c.rows, c.classes, c.ignore_index, smoothing);
+  } else {
+    DLTRAIN_LAUNCH((cross_entropy_kernel<T, kBlock>), static_cast<unsigned>(c.rows), kBlock, stream,
+                   x, targets, lse, workspace, workspace + c.rows, c.rows, c.classes,
+                   c.ignore_index, smoothing);
+  }
+}
+
+template <typename T, typename Index>
+void backward_indexed(const CrossEntropyCall& c, const void* logits, const int32_t* targets,
+                      const void* log_sum_exp, const double* dloss, void* dlogits,
+                      CudaStream stream) {
+  const int64_t count = c.rows * c.classes;
+  DLTRAIN_LAUNCH((cross_entropy_backward_kernel<T, Index>), stride_grid(count, kBlock), kBlock,
+                 stream, static_cast<const T*>(logits), targets, static_cast<const T*>(log_sum_exp),
+                 dloss, static_cast<T*>(dlogits), static_cast<Index>(count),
+                 static_cast<Index>(c.classes), c.ignore_index, static_cast<T>(c.label_smoothing));
+}
+
+template <typename T>
+void backward_typed(const CrossEntropyCall& c, const void* logits, const int32_t* targets,
+                    const void* log_sum_exp, const double* dloss, void* dlogits,
+                    CudaStream stream) {
+  const bool narrow = c.rows * c.classes < (int64_t{1} << 31);
+  (narrow ? backward_indexed<T, uint32_t>
+          : backward_indexed<T, uint64_t>)(c, logits, targets, log_sum_exp, dloss, dlogits, stream);
+}
+
+}  // namespace
+
+void launch_cross_entropy(const CrossEntropyCall& call, const void* logits, const int32_t* targets,
+                          double* loss_sum, void* log_sum_exp, double* correct, double* workspace,
+                          CudaStream stream) {
+  if (call.rows > 0) {
+    (call.dtype == DType::f64 ? forward_typed<double> : forward_typed<float>)(call, logits, targets,
+                                                                              log_sum_exp,
+                                                                              workspace, stream);
+  }
+  DLTRAIN_LAUNCH(add_rows_kernel, 1u, kBlock, stream, workspace, workspace + call.rows, call.rows,
+                 loss_sum, correct);
+}
+
+void launch_cross_entropy_backward(const CrossEntropyCall& call, const void* logits,
+                                   const int32_t* targets, const void* log_sum_exp,
+                                   const double* dloss, void* dlogits, CudaStream stream) {
+  if (call.rows * call.classes == 0) return;
+  (call.dtype == DType::f64 ? backward_typed<double> : backward_typed<float>)(call, logits, targets,
+                                                                              log_sum_exp, dloss,
+                                                                              dlogits, stream);
+}
+
+}  // namespace dltrain

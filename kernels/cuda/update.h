@@ -1,0 +1,48 @@
+// Queues the ops of the update segment (lib/ops/update.cpp). One launch serves all tensors of an
+// op: a table in device memory, built when addresses become known, cuts them into chunks of fixed
+// size, one block each.
+#pragma once
+
+#include "cuda/launch.h"
+#include "ops/step_state.h"
+#include "shared/update_rules.h"
+#include "tensor/dtype.h"
+
+namespace dltrain {
+
+inline constexpr int64_t kUpdateChunk = 8192;  // elements
+
+// Up to kUpdateChunk elements of one tensor of every role: parameter, gradient, moments.
+struct UpdateChunk {
+  void* role[4];
+  int64_t count;
+};
+
+struct UpdateTable {
+  const UpdateChunk* chunks = nullptr;  // device memory
+  int64_t count = 0;
+  DType dtype = DType::f32;  // of every tensor: f32 or f64
+};
+
+// Writes StepState.out. Role 0 is the gradient; `partial` has table.count doubles.
+void launch_gradient_norm(const UpdateTable& table, StepState* state, double* partial,
+                          CudaStream stream);
+// Roles: parameter, gradient and (with momentum) moment.
+void launch_sgd_update(const UpdateTable& table, const SgdAttributes& attributes,
+                       const StepState* state, CudaStream stream);
+// Roles: parameter, gradient, m, v.
+void launch_adamw_update(const UpdateTable& table, const AdamwAttributes& attributes,
+                         const StepState* state, CudaStream stream);
+
+struct BatchNormUpdateCall {
+  DType dtype = DType::f32;
+  int64_t channels = 0;
+  double momentum = 0.1, groups = 1, unbias = 1;
+};
+void launch_batch_norm_update(const BatchNormUpdateCall& call, const StepState* state,
+                              void* running_mean, void* running_variance, const void* mean_sum,
+                              const void* variance_sum, CudaStream stream);
+
+void launch_loss_seed(const StepState* state, double* seed, CudaStream stream);
+
+}  // namespace dltrain
