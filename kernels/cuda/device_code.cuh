@@ -6,6 +6,7 @@
 // on.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <type_traits>
 

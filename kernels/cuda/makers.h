@@ -10,8 +10,8 @@
 
 namespace dltrain {
 
-std::span<const KernelRow> cuda_vendor_rows();  // vendor_table.cpp
-std::span<const KernelRow> cuda_own_rows();     // own_table.cpp
+std::span<const KernelRow> cuda_vendor_rows();  // vendor/table.cpp
+std::span<const KernelRow> cuda_own_rows();     // table.cpp
 
 // Each returns nullptr for dtypes and attributes it does not serve.
 using Maker = std::unique_ptr<Kernel>(const KernelRequest&);

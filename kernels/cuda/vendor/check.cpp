@@ -1,4 +1,4 @@
-#include "cuda/check.h"
+#include "cuda/vendor/check.h"
 
 #include "base/error.h"
 #include "cuda/launch.h"

@@ -1,4 +1,4 @@
-#include "cuda/device.h"
+#include "cuda/vendor/device.h"
 
 #include <cstring>
 

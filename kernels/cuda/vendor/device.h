@@ -3,7 +3,7 @@
 
 #include <cublasLt.h>
 
-#include "cuda/check.h"
+#include "cuda/vendor/check.h"
 #include "device/device.h"
 
 namespace dltrain {

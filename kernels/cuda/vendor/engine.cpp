@@ -3,8 +3,8 @@
 
 #include <vector>
 
-#include "cuda/device.h"
 #include "cuda/makers.h"
+#include "cuda/vendor/device.h"
 
 namespace dltrain {
 namespace {

@@ -1,0 +1,70 @@
+// The CUDA engine's own kernels on the CPU, and proofs that the emulation finds what it is for.
+#include "cuda_emulation/emulation.h"
+
+#include <stdexcept>
+#include <vector>
+
+#include "catch.h"
+#include "cuda_emulation/engine.h"
+#include "ops/compare.h"
+#include "reference/engine.h"
+
+namespace dltrain {
+namespace {
+
+TEST_CASE("every op case on the emulated CUDA kernels agrees with the reference") {
+  const auto reports = compare_engine(emulated_cuda_engine(), reference_engine(),
+                                      [](const OpCase&) { return true; });
+  REQUIRE(reports.size() >= op_cases().size());
+  for (const CaseReport& report : reports) {
+    INFO(report.op_case->name << ", " << report.how << ", " << report.variant);
+    CHECK(report.fault == "");
+  }
+}
+
+// y[i] = x[n − 1 − i] through shared memory, with and without the barrier.
+template <bool barrier>
+void reverse_in_shared(const int* x, int* y) {
+  __shared__ int tile[64];
+  tile[threadIdx.x] = x[threadIdx.x];
+  if constexpr (barrier) __syncthreads();
+  y[threadIdx.x] = tile[63 - threadIdx.x];
+}
+
+template <bool barrier>
+int runs_that_are_right() {
+  int right = 0;
+  for (int run = 0; run < 8; ++run) {
+    std::vector<int> x(64), y(64), expected(64);
+    for (int i = 0; i < 64; ++i)
+      x[static_cast<size_t>(i)] = expected[static_cast<size_t>(63 - i)] = 100 * run + i;
+    DLTRAIN_LAUNCH(reverse_in_shared<barrier>, 1u, 64u, nullptr, x.data(), y.data());
+    right += y == expected ? 1 : 0;
+  }
+  return right;
+}
+
+TEST_CASE("the emulation shows a missing barrier") {
+  CHECK(runs_that_are_right<true>() == 8);
+  CHECK(runs_that_are_right<false>() == 0);
+}
+
+void half_at_barrier() {
+  if (threadIdx.x < 32) __syncthreads();
+}
+void half_in_shuffle(int* y) {
+  if (threadIdx.x < 16) *y = __shfl_xor_sync(0xffffffffu, 1, 1);
+}
+void nothing() {}
+
+TEST_CASE("the emulation refuses what hangs or cannot be launched") {
+  int y = 0;
+  CHECK_THROWS_AS(DLTRAIN_LAUNCH(nothing, 0u, 32u, nullptr), std::runtime_error);
+  CHECK_THROWS_AS(DLTRAIN_LAUNCH(nothing, 1u, 2048u, nullptr), std::runtime_error);
+  CHECK_THROWS_AS(DLTRAIN_LAUNCH(nothing, dim3(1, 70000), 32u, nullptr), std::runtime_error);
+  CHECK_THROWS_AS(DLTRAIN_LAUNCH(half_at_barrier, 1u, 64u, nullptr), std::runtime_error);
+  CHECK_THROWS_AS(DLTRAIN_LAUNCH(half_in_shuffle, 1u, 32u, nullptr, &y), std::runtime_error);
+}
+
+}  // namespace
+}  // namespace dltrain

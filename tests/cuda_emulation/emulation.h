@@ -1,0 +1,70 @@
+// CUDA on the CPU, for tests only: what the .cu files of kernels/cuda need of the language, so that
+// g++ compiles the same kernels. Each thread of a block is a fiber; blocks run one after the other;
+// a fiber runs until it waits at a barrier or a warp shuffle. Not a model of speed.
+//
+// What it finds:
+//   * launches that a GPU would refuse (empty or too large grids and blocks);
+//   * barriers and shuffles that not all threads of the block or warp reach;
+//   * missing barriers and other dependence on the order of threads and blocks: every launch runs
+//     them in another random order, so running a kernel twice gives different bits;
+//   * with AddressSanitizer, accesses outside of what was allocated.
+// Shared memory is static memory: at the start of a block it holds what the last block left.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <functional>
+#include <type_traits>
+
+#define DLTRAIN_CUDA_EMULATION 1
+#define __global__
+#define __device__
+#define __host__
+#define __shared__ static
+
+struct dim3 {
+  unsigned x = 1, y = 1, z = 1;
+  dim3(unsigned x_ = 1, unsigned y_ = 1, unsigned z_ = 1) : x(x_), y(y_), z(z_) {}  // as CUDA's
+};
+
+namespace dltrain::emulation {
+
+// Where the running fiber is.
+struct Position {
+  dim3 thread, block, block_size, grid_size;
+};
+const Position& position();
+
+// Runs `thread` once for every thread of the grid. Throws std::runtime_error naming the kernel when
+// a GPU would refuse the launch or hang in it.
+void launch(const char* kernel, dim3 grid, dim3 block, const std::function<void()>& thread);
+
+// Waits for all threads of the block.
+void block_barrier();
+// Hands in 8 bytes, waits for the warp, and returns what lane `lane ^ offset` handed in.
+uint64_t exchange_xor(uint32_t mask, uint64_t bits, int offset);
+
+}  // namespace dltrain::emulation
+
+#define threadIdx (::dltrain::emulation::position().thread)
+#define blockIdx (::dltrain::emulation::position().block)
+#define blockDim (::dltrain::emulation::position().block_size)
+#define gridDim (::dltrain::emulation::position().grid_size)
+#define DLTRAIN_LAUNCH(kernel, grid, block, stream, ...) \
+  (static_cast<void>(stream),                            \
+   ::dltrain::emulation::launch(#kernel, grid, block, [&] { (kernel)(__VA_ARGS__); }))
+
+inline void __syncthreads() {
+  ::dltrain::emulation::block_barrier();
+}
+
+template <typename T>
+T __shfl_xor_sync(uint32_t mask, T value, int offset) {
+  static_assert(std::is_trivially_copyable_v<T> && sizeof(T) <= 8);
+  uint64_t bits = 0;
+  std::memcpy(&bits, &value, sizeof value);
+  bits = ::dltrain::emulation::exchange_xor(mask, bits, offset);
+  std::memcpy(&value, &bits, sizeof value);
+  return value;
+}
