@@ -50,6 +50,24 @@ void DatasetConfig::describe(Fields& f) {
   f.boolean("shuffle", shuffle,
             {.doc = "Visit the training samples in a new random order each epoch; else in file "
                     "order"});
+  f.section("random_affine", random_affine,
+            {.doc = "Rotate, stretch and shift each training image a little, differently each "
+                    "time; belongs into data.train",
+             .known_as = {"augment", "augmentation", "transforms"}});
+}
+
+void RandomAffineConfig::describe(Fields& f) {
+  f.number("rotate", options.rotate,
+           {.doc = "Largest angle, either way",
+            .min = 0,
+            .max = 180,
+            .known_as = {"degrees", "rotation"}});
+  f.number("scale", options.scale,
+           {.doc = "Largest share by which height and width grow or shrink, each for itself",
+            .min = 0,
+            .below = 1});
+  f.number("translate", options.translate,
+           {.doc = "Largest shift, in pixels, down and across", .min = 0, .known_as = {"shift"}});
 }
 
 void DataConfig::describe(Fields& f) {
@@ -69,6 +87,10 @@ void DataConfig::describe(Fields& f) {
 void DataConfig::validate(Problems& problems) const {
   if (eval && eval_fraction) {
     problems.add(*this, "eval_fraction", "eval and eval_fraction are both given; keep one");
+  }
+  if (eval && eval->random_affine) {
+    problems.add(*eval, "random_affine",
+                 "evaluation sees images as they are; put random_affine into data.train");
   }
 }
 

@@ -17,12 +17,20 @@
 #include "config/fields.h"
 #include "config/tree.h"
 #include "data/dataset.h"
+#include "data/random_affine.h"
 
 namespace dltrain {
+
+struct RandomAffineConfig : Located {
+  RandomAffineOptions options;
+
+  void describe(Fields& f);
+};
 
 // One kind of dataset; data/registry.h has the table.
 struct DatasetConfig : Chosen {
   bool shuffle = true;
+  std::optional<RandomAffineConfig> random_affine;  // of `train` only
 
   void describe(Fields& f) override;
   // Opens the files, checks everything in them. Throws Error(data), naming the place in the file.

@@ -31,6 +31,22 @@ int64_t accumulation_of(const LoaderOptions& options) {
   return options.global_batch / at_once;
 }
 
+bool is_f32_input(const Dataset& dataset, int field) {
+  return field != dataset.target_field() &&
+         dataset.fields()[static_cast<size_t>(field)].sample.dtype == DType::f32;
+}
+
+std::vector<RandomAffine> affines_for(const Dataset& dataset, const LoaderOptions& options) {
+  std::vector<RandomAffine> affines;
+  if (!options.random_affine.active()) return affines;
+  for (int field = 0; field < dataset.target_field(); ++field) {
+    if (!is_f32_input(dataset, field)) continue;
+    const Shape& image = dataset.fields()[static_cast<size_t>(field)].sample.shape;
+    affines.emplace_back(options.random_affine, image, options.seed);
+  }
+  return affines;
+}
+
 }  // namespace
 
 BatchMemory::BatchMemory(const Dataset& dataset, int64_t micro_batch, int slots, Device& device)
@@ -55,6 +71,7 @@ TrainLoader::TrainLoader(std::shared_ptr<const Dataset> dataset, const LoaderOpt
   const auto workers = static_cast<size_t>(std::max(1, options.workers));
   samplers_.assign(workers, Sampler(dataset_->size(), options.seed, options.shuffle));
   chosen_.assign(workers, std::vector<int64_t>(static_cast<size_t>(options.micro_batch)));
+  affines_.assign(workers, affines_for(*dataset_, options));
   const PrefetchOptions prefetch{.workers = options.workers,
                                  .slots = options.slots,
                                  .held = options.held,
@@ -79,6 +96,7 @@ void TrainLoader::fill(int worker, int64_t sequence, Batch& batch) {
   for (size_t field = 0; field < batch.fields.size(); ++field) {
     dataset_->gather(static_cast<int>(field), chosen, batch.fields[field]);
   }
+  change_images(affines_[static_cast<size_t>(worker)], batch);
   if (const auto uniform = dataset_->uniform_valid_targets()) {
     batch.valid_targets = *uniform * options_.global_batch;
   } else if (batch.micro == 0) {
@@ -87,6 +105,19 @@ void TrainLoader::fill(int worker, int64_t sequence, Batch& batch) {
       const int64_t position = batch.step * options_.global_batch + i;
       batch.valid_targets += dataset_->valid_targets(sampler.index(position));
     }
+  }
+}
+
+void TrainLoader::change_images(std::vector<RandomAffine>& affines, Batch& batch) const {
+  int field = 0;
+  for (RandomAffine& affine : affines) {
+    while (!is_f32_input(*dataset_, field)) ++field;
+    const Shape& image = dataset_->fields()[static_cast<size_t>(field)].sample.shape;
+    auto* images = reinterpret_cast<float*>(batch.fields[static_cast<size_t>(field)]);
+    for (int64_t i = 0; i < batch.samples; ++i) {
+      affine.apply(batch.position + i, images + i * image.elements());
+    }
+    ++field;
   }
 }
 

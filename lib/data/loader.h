@@ -19,6 +19,7 @@
 
 #include "data/dataset.h"
 #include "data/prefetch.h"
+#include "data/random_affine.h"
 #include "data/sampler.h"
 #include "device/device.h"
 
@@ -44,7 +45,8 @@ struct LoaderOptions {
   int64_t first_step = 0;  // where a resumed run goes on
   bool shuffle = true;
   uint64_t seed = 0;
-  int workers = 1;  // see PrefetchOptions
+  RandomAffineOptions random_affine = {};  // of every f32 input, which must be images
+  int workers = 1;                         // see PrefetchOptions
   int slots = 4;
   int held = 1;
 };
@@ -76,6 +78,7 @@ class TrainLoader {
 
  private:
   void fill(int worker, int64_t sequence, Batch& batch);
+  void change_images(std::vector<RandomAffine>& affines, Batch& batch) const;
 
   std::shared_ptr<const Dataset> dataset_;
   LoaderOptions options_;
@@ -83,8 +86,10 @@ class TrainLoader {
   BatchMemory memory_;
   std::vector<Sampler> samplers_;             // one a worker
   std::vector<std::vector<int64_t>> chosen_;  // one a worker
-  int64_t valid_targets_ = 0;                 // of the step being handed out
-  std::unique_ptr<Prefetcher> prefetcher_;    // last: its threads use the rest
+  // One for each f32 input, one list a worker; empty lists where images stay as they are.
+  std::vector<std::vector<RandomAffine>> affines_;
+  int64_t valid_targets_ = 0;               // of the step being handed out
+  std::unique_ptr<Prefetcher> prefetcher_;  // last: its threads use the rest
 };
 
 class EvalLoader {

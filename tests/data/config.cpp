@@ -101,3 +101,17 @@ TEST_CASE("every kind of dataset can be made and described") {
     CHECK(make_kind(dataset_table(), row.name)->kind == row.name);
   }
 }
+
+TEST_CASE("random changes of images are for training only") {
+  const DataConfig config = read(
+      "data: {type: synthetic, shape: [8, 8, 1], train: {random_affine: {rotate: 10, translate: "
+      "1}}, eval: {seed: 3}}");
+  CHECK(config.train->random_affine->options.rotate == 10);
+  CHECK(config.train->random_affine->options.translate == 1);
+  CHECK_FALSE(config.eval->random_affine);
+  CHECK_THROWS_WITH(
+      read("data: {type: synthetic, shape: [8, 8, 1], random_affine: {rotate: 10}, eval: {}}"),
+      Contains("put random_affine into data.train"));
+  CHECK_THROWS_WITH(read("data: {type: synthetic, random_affine: {degrees: 10}}"),
+                    Contains("did you mean 'rotate'?"));
+}

@@ -214,3 +214,40 @@ TEST_CASE("a loader is destroyed at any time without hanging") {
   }
   SUCCEED();
 }
+
+TEST_CASE("images are changed by their position in the order, whatever the layout") {
+  const auto device = make_host_device("cpu", "");
+  constexpr int64_t kPixels = 3 * 4 * 2;
+  std::vector<float> pixels(5 * kPixels);
+  for (size_t i = 0; i < pixels.size(); ++i) pixels[i] = static_cast<float>(i % 7);
+  std::vector<FieldValues> values;
+  values.emplace_back(pixels);
+  values.emplace_back(std::vector<int32_t>{0, 1, 2, 3, 4});
+  const auto data = std::make_shared<MemoryDataset>(
+      std::vector<FieldSpec>{{"input", {{3, 4, 2}, DType::f32}}, {"target", {{}, DType::i32}}},
+      std::move(values), [](int64_t i) { return std::to_string(i); });
+  const RandomAffineOptions options{.rotate = 20, .scale = 0.1, .translate = 1};
+  RandomAffine affine(options, {3, 4, 2}, 7);
+  for (int64_t micro : {1, 2, 4}) {
+    for (int workers : {0, 2}) {
+      TrainLoader loader(data,
+                         {.global_batch = 4,
+                          .micro_batch = micro,
+                          .seed = 7,
+                          .random_affine = options,
+                          .workers = workers},
+                         *device);
+      for (int64_t position = 0; position < 12; position += micro) {
+        const Batch& batch = loader.next();
+        const auto* images = reinterpret_cast<const float*>(batch.fields[0]);
+        const auto* labels = reinterpret_cast<const int32_t*>(batch.fields[1]);
+        for (int64_t i = 0; i < micro; ++i) {
+          std::vector<float> expected(pixels.begin() + labels[i] * kPixels,
+                                      pixels.begin() + (labels[i] + 1) * kPixels);
+          affine.apply(position + i, expected.data());
+          CHECK(std::vector<float>(images + i * kPixels, images + (i + 1) * kPixels) == expected);
+        }
+      }
+    }
+  }
+}
