@@ -24,7 +24,7 @@ class LayerContext {
   bool training() const { return training_; }
   DType compute() const { return compute_; }
   int64_t ghost_groups() const { return ghost_groups_; }
-  const Shape& shape(ValueId value) const { return builder_.spec(value).shape; }
+  Shape shape(ValueId value) const { return builder_.spec(value).shape; }
 
   // The path of the layer that is being emitted: "layers.2".
   const std::string& path() const { return builder_.layer(); }
