@@ -1,0 +1,35 @@
+// What `dltrain plan` says of a compiled step: memory by kind and by layer, arithmetic and traffic.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "graph/plan.h"
+
+namespace dltrain {
+
+struct LayerCost {
+  std::string layer;
+  int64_t parameters = 0;                        // elements
+  size_t activation_bytes = 0;                   // outputs of the forward, before any sharing
+  double forward_flops = 0, backward_flops = 0;  // of one micro-batch
+};
+
+struct PlanReport {
+  std::vector<std::pair<std::string, size_t>> state_bytes;  // by role, without gaps
+  size_t state_total = 0;                                   // with alignment gaps
+  size_t work_bytes = 0;  // activations, inputs and workspaces after sharing
+  size_t work_lower_bound = 0;
+  size_t workspace_bytes = 0;     // the greatest one
+  size_t arena_bytes = 0;         // state_total + work_bytes: exactly what is allocated
+  double flops_per_step = 0;      // of one rank, all micro-steps and the update
+  double bytes_per_step = 0;      // read and written at least once, likewise
+  size_t communicated_bytes = 0;  // handed to all-reduce a step, per rank
+  std::vector<LayerCost> layers;
+  size_t kernel_calls = 0;  // in the longest step variant, a micro-step and the update
+};
+
+PlanReport make_plan_report(const Plan& plan, const StateLayout& layout, size_t work_bytes,
+                            int64_t micro_steps);
+
+}  // namespace dltrain

@@ -1,0 +1,83 @@
+#include "compile/step_graph.h"
+
+#include <algorithm>
+
+#include "graph/builder.h"
+#include "passes/data_parallel.h"
+#include "passes/dead_code.h"
+#include "passes/fuse.h"
+#include "passes/update.h"
+
+namespace dltrain {
+namespace {
+
+StepGraph emit(const StepRequest& r, bool training) {
+  EmittedModel model = emit_model({.model = r.model,
+                                   .loss = r.loss,
+                                   .sample = r.sample,
+                                   .samples = r.micro_batch,
+                                   .training = training,
+                                   .compute = r.compute,
+                                   .ghost_groups = r.micro_batches});
+  StepGraph out{.graph = std::move(model.graph),
+                .input = model.input,
+                .targets = model.targets,
+                .output = model.output,
+                .parameters = std::move(model.parameters),
+                .unused = {},
+                .metrics = {},
+                .output_spec = {}};
+  out.output_spec = out.graph.value(out.output).spec;
+  const auto log = [&](std::string_view pass) {
+    if (r.log) r.log(pass, out.graph);
+  };
+  log("emit");
+
+  // The sums that the host reads; copies, so that the loss itself can still be differentiated.
+  GraphBuilder builder(out.graph);
+  builder.set_layer("loss");
+  const std::string prefix = training ? "metric." : "evaluation.";
+  const auto add_metric = [&](const std::string& label, ValueId sum) {
+    const ValueId copy = builder.emit1("identity", {sum});
+    builder.accumulate(copy, prefix + label, Role::metric);
+    out.metrics.push_back({label, prefix + label});
+  };
+  add_metric("loss", model.loss.loss_sum);
+  for (const auto& [label, sum] : model.loss.metrics) add_metric(label, sum);
+  builder.step_state();  // present in every plan, so that the host can always write it
+
+  if (training) {
+    std::vector<ValueId> parameters = out.graph.with_role(Role::parameter);
+    const auto gradients = reverse(out.graph, {model.loss.loss_sum}, parameters);
+    for (ValueId parameter : parameters) {
+      if (std::none_of(gradients.begin(), gradients.end(),
+                       [&](const auto& g) { return g.parameter == parameter; })) {
+        out.unused.push_back(out.graph.value(parameter).name);
+      }
+    }
+    log("reverse");
+    emit_update(out.graph, r.optimizer, gradients, model.updates);
+    log("update");
+    out.graph = data_parallel(std::move(out.graph), {.ranks = r.ranks});
+    log("data_parallel");
+  }
+  out.graph = eliminate_dead_code(std::move(out.graph));
+  log("dead_code");
+  if (r.fuse) {
+    out.graph = fuse(std::move(out.graph));
+    log("fuse");
+  }
+  verify_graph(out.graph);
+  return out;
+}
+
+}  // namespace
+
+StepGraph build_training_graph(const StepRequest& request) {
+  return emit(request, true);
+}
+StepGraph build_evaluation_graph(const StepRequest& request) {
+  return emit(request, false);
+}
+
+}  // namespace dltrain

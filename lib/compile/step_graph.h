@@ -1,0 +1,51 @@
+// From a model description to the graph of a whole step: emits the forward and runs the passes in
+// their fixed order.
+//
+//   training:    emit → reverse → update → data parallel → dead code → fuse
+//   evaluation:  emit → dead code → fuse (the sums of a whole pass are reduced after it)
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "nn/model.h"
+#include "optim/optimizer.h"
+
+namespace dltrain {
+
+// Called with the graph after each pass ("emit", "reverse", …).
+using PassLog = std::function<void(std::string_view pass, const Graph& graph)>;
+
+struct StepRequest {
+  const ModelConfig& model;
+  const Loss& loss;
+  const Optimizer& optimizer;
+  Shape sample;               // shape of one sample of the input
+  int64_t micro_batch = 1;    // samples of a micro-batch
+  int64_t micro_batches = 1;  // in the global batch: ranks × accumulation
+  int ranks = 1;
+  DType compute = DType::f32;  // f64 for gradient checks on the reference engine
+  bool fuse = true;
+  PassLog log = {};
+};
+
+// A metric that the step sums up: state value `name` holds its sum over the global batch.
+struct StepMetric {
+  std::string label;  // "loss", "accuracy"
+  std::string name;   // "metric.loss"
+};
+
+struct StepGraph {
+  Graph graph;
+  ValueId input = kNoValue, targets = kNoValue, output = kNoValue;
+  std::vector<ParameterInfo> parameters;  // and buffers, in order of emission
+  std::vector<std::string> unused;        // parameters that no gradient reaches
+  std::vector<StepMetric> metrics;        // the loss first
+  TensorSpec output_spec;
+};
+
+StepGraph build_training_graph(const StepRequest& request);
+StepGraph build_evaluation_graph(const StepRequest& request);
+
+}  // namespace dltrain

@@ -1,0 +1,25 @@
+#include "train/engines.h"
+
+#include "base/error.h"
+
+namespace dltrain {
+
+ChosenDevice choose_device(const std::string& wanted, const Engines& engines, int local_rank) {
+  if (wanted == "cpu") return {engines.cpu, engines.cpu->open(0), {}};
+  std::string why;
+  const Engine* cuda = load_engine_plugin("cuda", why);
+  const int count = cuda != nullptr ? cuda->device_count() : 0;
+  if (cuda != nullptr && count == 0) why = "the driver reports no GPU";
+  if (count == 0) {
+    if (wanted != "auto") fail(ExitCode::device, "device {}: {}", wanted, why);
+    return {engines.cpu, engines.cpu->open(0), "running on the CPU: " + why};
+  }
+  const int index = wanted.starts_with("cuda:") ? std::stoi(wanted.substr(5)) : local_rank % count;
+  if (index >= count) {
+    fail(ExitCode::device, "device {}: this machine has {} GPU{} (cuda:0 to cuda:{})", wanted,
+         count, count == 1 ? "" : "s", count - 1);
+  }
+  return {cuda, cuda->open(index), {}};
+}
+
+}  // namespace dltrain

@@ -1,0 +1,28 @@
+// Which engine and device a run uses.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "device/engine.h"
+
+namespace dltrain {
+
+// The engines that are linked into the program; handed down from apps/, since lib/ knows no
+// kernels.
+struct Engines {
+  const Engine* cpu = nullptr;
+  const Engine* reference = nullptr;  // float64, for checks
+};
+
+struct ChosenDevice {
+  const Engine* engine = nullptr;
+  std::unique_ptr<Device> device;
+  std::string note;  // one line for the user where `auto` fell back to the CPU, else empty
+};
+
+// `wanted`: auto, cpu, cuda or cuda:<index>. Without an index rank `local_rank` of a machine takes
+// the GPU of that number. Throws Error(device) when a GPU was asked for and cannot be used.
+ChosenDevice choose_device(const std::string& wanted, const Engines& engines, int local_rank);
+
+}  // namespace dltrain

@@ -1,0 +1,212 @@
+#include "train/executor.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/error.h"
+
+namespace dltrain {
+namespace {
+
+constexpr size_t kSlots = 3;  // reports under way: one being computed, one late, one being read
+constexpr size_t kSlotAlignment = 64;
+
+size_t slot_bytes(size_t metrics) {
+  return align_up(sizeof(StepResults) + metrics * sizeof(double), kSlotAlignment);
+}
+
+}  // namespace
+
+Executor::Executor(ExecutorOptions options, StepGraph training, std::optional<StepGraph> evaluation)
+    : options_(std::move(options)),
+      training_(std::move(training)),
+      evaluation_(std::move(evaluation)) {
+  const PlanOptions plan_options{.engine = options_.engine,
+                                 .device = options_.device.get(),
+                                 .collectives = options_.collectives,
+                                 .several_micro_steps = options_.micro_steps > 1,
+                                 .capture = options_.capture};
+  training_plan_ = std::make_unique<Plan>(Plan::prepare(training_.graph, plan_options));
+  layout_.add(training_.graph);
+  work_bytes_ = training_plan_->work_bytes();
+  if (evaluation_) {
+    PlanOptions evaluation_options = plan_options;
+    evaluation_options.several_micro_steps = true;  // sums run over all batches of a pass
+    evaluation_options.capture = false;
+    evaluation_plan_ =
+        std::make_unique<Plan>(Plan::prepare(evaluation_->graph, evaluation_options));
+    layout_.add(evaluation_->graph);
+    work_bytes_ = std::max(work_bytes_, evaluation_plan_->work_bytes());
+  }
+}
+
+Executor::~Executor() {
+  if (stream_) stream_->synchronize();
+}
+
+PlanReport Executor::report() const {
+  return make_plan_report(*training_plan_, layout_, work_bytes_, options_.micro_steps);
+}
+
+void Executor::allocate() {
+  Device& device = *options_.device;
+  arena_ = Buffer(device, layout_.bytes() + work_bytes_);
+  std::byte* work = arena_.data() + layout_.bytes();
+  training_plan_->bind(layout_, arena_.data(), work);
+  if (evaluation_plan_) evaluation_plan_->bind(layout_, arena_.data(), work);
+  stream_ = device.make_stream();
+
+  const size_t metrics = training_.metrics.size(), each = slot_bytes(metrics);
+  host_ = Buffer(device, kSlots * each, Memory::pinned_host);
+  for (size_t i = 0; i < kSlots; ++i) {
+    slots_.push_back({host_.data() + i * each, device.make_event()});
+  }
+  device_state_ = state_address("step_state");
+  for (const StepMetric& metric : training_.metrics) {
+    metric_addresses_.push_back(state_address(metric.name));
+  }
+  pending_.reserve(kSlots);
+}
+
+std::byte* Executor::state_address(std::string_view name) const {
+  const StateTensor* tensor = layout_.find(name);
+  check_internal(tensor != nullptr, "no state is named {}", name);
+  return arena_.data() + tensor->offset;
+}
+
+void Executor::write_state(std::string_view name, std::span<const std::byte> bytes) {
+  const StateTensor* tensor = layout_.find(name);
+  check_internal(tensor != nullptr && tensor->spec.bytes() == bytes.size(), "writing {}: {} bytes",
+                 name, bytes.size());
+  options_.device->copy(state_address(name), bytes.data(), bytes.size(), *stream_);
+  stream_->synchronize();
+}
+
+void Executor::read_state(std::string_view name, std::span<std::byte> bytes) {
+  const StateTensor* tensor = layout_.find(name);
+  check_internal(tensor != nullptr && tensor->spec.bytes() == bytes.size(), "reading {}: {} bytes",
+                 name, bytes.size());
+  options_.device->copy(bytes.data(), state_address(name), bytes.size(), *stream_);
+  stream_->synchronize();
+}
+
+void Executor::fill_inputs(const StepGraph& graph, const Plan& plan,
+                           std::span<const std::byte> input, std::span<const std::byte> targets) {
+  const auto fill = [&](ValueId id, std::span<const std::byte> bytes) {
+    const TensorSpec& spec = graph.graph.value(id).spec;
+    check_internal(bytes.size() == spec.bytes(), "input of {} bytes for {}", bytes.size(),
+                   to_string(spec));
+    options_.device->copy(plan.address(id), bytes.data(), bytes.size(), *stream_);
+  };
+  fill(graph.input, input);
+  fill(graph.targets, targets);
+}
+
+void Executor::put_step_inputs(const StepInputs& state) {
+  // From ordinary (not pinned) memory, so few bytes are taken at the call, in stream order.
+  options_.device->copy(device_state_, &state, sizeof(StepInputs), *stream_);
+}
+
+void Executor::micro_step(std::span<const std::byte> input, std::span<const std::byte> targets,
+                          const StepInputs& state, int64_t index) {
+  const MicroStep variant = micro_step_of(index, options_.micro_steps);
+  fill_inputs(training_, *training_plan_, input, targets);
+  put_step_inputs(state);
+  training_plan_->run(Phase::forward, variant, *stream_);
+  training_plan_->run(Phase::backward, variant, *stream_);
+}
+
+void Executor::update(const StepInputs& state) {
+  training_plan_->run(Phase::update, MicroStep::only, *stream_);
+  queue_report(state.step);
+}
+
+int Executor::lag() const {
+  return options_.device->properties().backend == "cuda" ? 1 : 0;
+}
+
+void Executor::queue_report(int64_t step) {
+  check_internal(pending_.size() < kSlots, "{} reports were not collected", pending_.size());
+  HostSlot& slot = slots_[next_slot_];
+  options_.device->copy(slot.data, device_state_ + offsetof(StepState, out), sizeof(StepResults),
+                        *stream_);
+  for (size_t i = 0; i < metric_addresses_.size(); ++i) {
+    options_.device->copy(slot.data + sizeof(StepResults) + i * sizeof(double),
+                          metric_addresses_[i], sizeof(double), *stream_);
+  }
+  slot.ready->record(*stream_);
+  pending_.push_back({step, next_slot_});
+  next_slot_ = (next_slot_ + 1) % kSlots;
+}
+
+StepReport Executor::collect() {
+  check_internal(!pending_.empty(), "no step to collect");
+  const Pending oldest = pending_.front();
+  pending_.erase(pending_.begin());
+  HostSlot& slot = slots_[oldest.slot];
+  slot.ready->synchronize();
+  StepReport report{.step = oldest.step, .sums = std::vector<double>(metric_addresses_.size())};
+  std::memcpy(&report.results, slot.data, sizeof(StepResults));
+  std::memcpy(report.sums.data(), slot.data + sizeof(StepResults),
+              report.sums.size() * sizeof(double));
+  return report;
+}
+
+int64_t Executor::updates() {
+  StepState state;
+  read_state("step_state", std::as_writable_bytes(std::span(&state, 1)));
+  return state.out.updates;
+}
+
+void Executor::set_updates(int64_t updates) {
+  StepState state{};
+  state.out.updates = updates;
+  state.out.finite = 1;
+  write_state("step_state", std::as_bytes(std::span(&state, 1)));
+}
+
+void Executor::evaluate(std::span<const std::byte> input, std::span<const std::byte> targets,
+                        bool first) {
+  check_internal(evaluation_plan_ != nullptr, "no evaluation plan");
+  fill_inputs(*evaluation_, *evaluation_plan_, input, targets);
+  evaluation_plan_->run(Phase::forward, first ? MicroStep::first : MicroStep::middle, *stream_);
+}
+
+std::vector<double> Executor::evaluation_sums() {
+  std::vector<double> sums(evaluation_->metrics.size());
+  for (size_t i = 0; i < sums.size(); ++i) {
+    std::byte* address = state_address(evaluation_->metrics[i].name);
+    if (options_.collectives != nullptr) {
+      const auto ticket =
+          options_.collectives->all_reduce(address, 1, DType::f64, ReduceOp::sum, *stream_);
+      options_.collectives->wait(ticket, *stream_);
+    }
+    options_.device->copy(&sums[i], address, sizeof(double), *stream_);
+  }
+  stream_->synchronize();
+  return sums;
+}
+
+std::vector<float> Executor::evaluation_output() {
+  const TensorSpec& spec = evaluation_->output_spec;
+  std::vector<float> out(static_cast<size_t>(spec.shape.elements()));
+  options_.device->copy(out.data(), evaluation_plan_->address(evaluation_->output), spec.bytes(),
+                        *stream_);
+  stream_->synchronize();
+  return out;
+}
+
+std::string Executor::find_non_finite(std::span<const std::byte> input,
+                                      std::span<const std::byte> targets, const StepInputs& state) {
+  for (Phase phase : {Phase::forward, Phase::backward}) {
+    if (phase == Phase::forward) {
+      fill_inputs(training_, *training_plan_, input, targets);
+      put_step_inputs(state);
+    }
+    std::string found = training_plan_->find_non_finite(phase, MicroStep::first, *stream_);
+    if (!found.empty()) return found;
+  }
+  return {};
+}
+
+}  // namespace dltrain

@@ -1,0 +1,119 @@
+// Holds one device with the state of a run and its compiled plans, and replays them.
+//
+// Memory: one arena: the state region (parameters, moments, gradients, sums, StepState) and a work
+// region that training and evaluation share, since they never run at the same time. It is allocated
+// once, at the size that `dltrain plan` prints.
+//
+// Threads: used by one thread.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "compile/plan_report.h"
+#include "compile/step_graph.h"
+#include "graph/plan.h"
+#include "ops/step_state.h"
+
+namespace dltrain {
+
+struct ExecutorOptions {
+  const Engine* engine = nullptr;
+  std::unique_ptr<Device> device;
+  Collectives* collectives = nullptr;  // nullptr with one rank; outlives the executor
+  int64_t micro_steps = 1;             // per rank and step
+  bool capture = true;
+};
+
+// Sums of one step over the global batch, and what the update found.
+struct StepReport {
+  int64_t step = -1;
+  std::vector<double> sums;  // in the order of StepGraph::metrics
+  StepResults results{};
+};
+
+class Executor {
+ public:
+  // Compiles; allocates nothing on the device yet.
+  Executor(ExecutorOptions options, StepGraph training, std::optional<StepGraph> evaluation);
+  ~Executor();
+
+  PlanReport report() const;
+  const StepGraph& training() const { return training_; }
+  const Plan& training_plan() const { return *training_plan_; }
+  const StateLayout& layout() const { return layout_; }
+  Device& device() { return *options_.device; }
+
+  // Takes the arena and fixes all addresses. State is zero.
+  void allocate();
+
+  // State by name, in memory order (see ParameterInfo::file for the order in files). Sizes must
+  // agree.
+  void write_state(std::string_view name, std::span<const std::byte> bytes);
+  void read_state(std::string_view name, std::span<std::byte> bytes);
+
+  // One micro-batch: fills the input slots and runs forward and backward. `index` of
+  // options.micro_steps; the fields of `state` that change within a step must be set.
+  void micro_step(std::span<const std::byte> input, std::span<const std::byte> targets,
+                  const StepInputs& state, int64_t index);
+  // Update segment; queues the copy of sums and results to the host.
+  void update(const StepInputs& state);
+
+  // How many steps later than update() collect() should be called so as not to wait for the device.
+  int lag() const;
+  // Waits for and returns the report of the oldest update() not yet collected.
+  StepReport collect();
+  int pending() const { return static_cast<int>(pending_.size()); }
+
+  // Number of applied updates (StepResults::updates), part of a checkpoint.
+  int64_t updates();
+  void set_updates(int64_t updates);
+
+  // Runs the evaluation plan on one padded micro-batch; the first call of a pass overwrites the
+  // sums.
+  void evaluate(std::span<const std::byte> input, std::span<const std::byte> targets, bool first);
+  // Sums of the pass over all ranks, in the order of StepGraph::metrics.
+  std::vector<double> evaluation_sums();
+  // Logits of the last evaluate().
+  std::vector<float> evaluation_output();
+
+  // Re-runs forward and backward of a micro-batch and names the first node with a non-finite
+  // output.
+  std::string find_non_finite(std::span<const std::byte> input, std::span<const std::byte> targets,
+                              const StepInputs& state);
+
+ private:
+  struct Pending {
+    int64_t step;
+    size_t slot;
+  };
+  struct HostSlot {  // pinned
+    std::byte* data = nullptr;
+    std::unique_ptr<Event> ready;
+  };
+
+  void fill_inputs(const StepGraph& graph, const Plan& plan, std::span<const std::byte> input,
+                   std::span<const std::byte> targets);
+  void put_step_inputs(const StepInputs& state);
+  std::byte* state_address(std::string_view name) const;
+  void queue_report(int64_t step);
+
+  ExecutorOptions options_;
+  StepGraph training_;
+  std::optional<StepGraph> evaluation_;
+  std::unique_ptr<Plan> training_plan_, evaluation_plan_;
+  StateLayout layout_;
+  size_t work_bytes_ = 0;
+  Buffer arena_, host_;
+  std::unique_ptr<Stream> stream_;
+  std::vector<HostSlot> slots_;
+  std::byte* device_state_ = nullptr;
+  std::vector<const std::byte*> metric_addresses_;
+  std::vector<Pending> pending_;
+  size_t next_slot_ = 0;
+};
+
+}  // namespace dltrain

@@ -1,0 +1,174 @@
+#include "train/experiment.h"
+
+#include <cmath>
+
+#include "base/error.h"
+
+namespace dltrain {
+
+void TrainingConfig::describe(Fields& f) {
+  f.integer("global_batch_size", global_batch_size,
+            {.doc = "Samples of one optimizer step, over all ranks and micro-batches",
+             .min = 1,
+             .known_as = {"batch_size", "train_batch_size", "per_device_train_batch_size"}});
+  f.integer("micro_batch_size", micro_batch_size,
+            {.doc = "Samples that one rank computes at a time; default: its share of the global "
+                    "batch divided by gradient_accumulation_steps",
+             .min = 1,
+             .known_as = {"micro_batch"}});
+  f.integer("gradient_accumulation_steps", gradient_accumulation_steps,
+            {.doc = "Micro-batches of a rank in one step; follows from the other two",
+             .min = 1,
+             .known_as = {"accumulation_steps", "grad_accumulation"}});
+  f.integer("max_steps", max_steps,
+            {.doc = "Optimizer steps of the run", .min = 1, .known_as = {"steps", "iterations"}});
+  f.number("num_epochs", num_epochs,
+           {.doc = "Passes over the training data, rounded up to whole steps",
+            .above = 0,
+            .max = 1e9,
+            .known_as = {"epochs", "num_train_epochs"}});
+  f.number(
+      "max_time", max_time,
+      {.doc = "Seconds after which the run stops with a checkpoint and exit code 75", .above = 0});
+  f.number("max_grad_norm", max_grad_norm,
+           {.doc = "Clip the gradient to this Euclidean norm; absent: no clipping",
+            .above = 0,
+            .known_as = {"max_norm", "clip", "gradient_clipping", "clip_grad_norm"}});
+  f.choice("on_non_finite", on_non_finite,
+           {{"stop", OnNonFinite::stop, "end the run with exit code 4"},
+            {"skip", OnNonFinite::skip, "leave all state as it was and go on"}},
+           {.doc = "What happens when a loss or gradient is not finite"});
+}
+
+void TrainingConfig::validate(Problems& problems) const {
+  if (!global_batch_size && !micro_batch_size) {
+    problems.add(place, "training needs global_batch_size");
+  }
+  if (!max_steps && !num_epochs) problems.add(place, "training needs max_steps or num_epochs");
+  if (max_steps && num_epochs) {
+    problems.add(*this, "num_epochs", "max_steps and num_epochs are both given; keep one");
+  }
+}
+
+void PrecisionConfig::describe(Fields& f) {
+  f.choice("compute", compute, {{"f32", DType::f32, "single precision"}},
+           {.doc = "Element type of activations and matrix products",
+            .known_as = {"dtype", "mixed_precision"}});
+}
+
+void ParallelismConfig::describe(Fields& f) {
+  f.integer("data", data,
+            {.doc = "Data-parallel ranks; −1: as many as were started",
+             .min = -1,
+             .known_as = {"data_parallel", "dp"}});
+}
+
+void CheckpointConfig::describe(Fields& f) {
+  f.integer("save_steps", save_steps,
+            {.doc = "Steps between checkpoints; absent: only at the end and on a signal",
+             .min = 1,
+             .known_as = {"save_every", "save_interval"}});
+  f.integer("save_total_limit", save_total_limit,
+            {.doc = "Newest checkpoints that are kept; 0: all",
+             .min = 0,
+             .known_as = {"keep", "keep_last"}});
+}
+
+void LoggingConfig::describe(Fields& f) {
+  f.integer("logging_steps", logging_steps,
+            {.doc = "Steps between lines of metrics.jsonl and of the log",
+             .min = 1,
+             .known_as = {"log_steps", "log_interval", "log_every"}});
+}
+
+void EvaluationConfig::describe(Fields& f) {
+  f.integer("eval_steps", eval_steps,
+            {.doc = "Steps between evaluations; absent: only at the end",
+             .min = 1,
+             .known_as = {"eval_interval", "eval_every"}});
+  f.integer("samples", samples,
+            {.doc = "Evaluate on the first so many samples; absent: all", .min = 1});
+}
+
+void Experiment::describe(Fields& f) {
+  f.text("name", name, {.doc = "Name of the run; the run folder is runs/<name> by default"});
+  f.integer("seed", seed,
+            {.doc = "Initial weights, data order and dropout are functions of it", .min = 0});
+  f.text("device", device, {.doc = "auto (a GPU if there is one), cpu, cuda or cuda:<index>"});
+  f.section("model", model, {.doc = "The network", .required = true});
+  f.one_of("loss", loss, loss_table(), {.doc = "What is minimised"});
+  f.section("data", data, {.doc = "Where samples come from", .required = true});
+  f.one_of("optimizer", optimizer, optimizer_table(),
+           {.doc = "The update rule", .required = true, .known_as = {"optim"}});
+  f.one_of("lr_scheduler", lr_scheduler, schedule_table(),
+           {.doc = "Learning rate over the run", .known_as = {"scheduler", "lr_schedule"}});
+  f.section("training", training,
+            {.doc = "How long and how large", .required = true, .known_as = {"trainer", "train"}});
+  f.section("precision", precision, {.doc = "Number formats"});
+  f.section("parallelism", parallelism, {.doc = "How ranks share the work"});
+  f.section("checkpoint", checkpoint,
+            {.doc = "When state is saved", .known_as = {"checkpointing"}});
+  f.section("logging", logging, {.doc = "What is reported, and how often"});
+  f.section("evaluation", evaluation, {.doc = "Measuring on the eval split", .known_as = {"eval"}});
+}
+
+void Experiment::validate(Problems& problems) const {
+  const bool cuda_index = device.starts_with("cuda:") && device.size() > 5 && device.size() < 9 &&
+                          device.find_first_not_of("0123456789", 5) == std::string::npos;
+  if (device != "auto" && device != "cpu" && device != "cuda" && !cuda_index) {
+    problems.add(
+        *this, "device",
+        fmt::format("unknown device '{}'; expected auto, cpu, cuda or cuda:<index>", device));
+  }
+  if (name.empty() || name.find('/') != std::string::npos || name == "." || name == "..") {
+    problems.add(*this, "name", fmt::format("'{}' cannot be the name of a folder", name));
+  }
+}
+
+BatchLayout batch_layout(const TrainingConfig& t, int ranks) {
+  Problems problems;
+  const int64_t r = ranks;
+  if (!t.global_batch_size && r > 1) {
+    problems.add(
+        t, "micro_batch_size",
+        fmt::format("micro_batch_size alone does not say what the run means on {} ranks; "
+                    "give global_batch_size (here {} for the same micro-batches)",
+                    r, *t.micro_batch_size * t.gradient_accumulation_steps.value_or(1) * r));
+    problems.throw_if_any();
+  }
+  BatchLayout out;
+  out.global_batch = t.global_batch_size.value_or(t.micro_batch_size.value_or(1) *
+                                                  t.gradient_accumulation_steps.value_or(1));
+  if (out.global_batch % r != 0) {
+    problems.add(t, "global_batch_size",
+                 fmt::format("a global batch of {} cannot be shared evenly by {} ranks",
+                             out.global_batch, r));
+  }
+  problems.throw_if_any();
+  const int64_t share = out.global_batch / r;
+  out.micro_batch = t.micro_batch_size.value_or(share / t.gradient_accumulation_steps.value_or(1));
+  const std::string cut = r == 1
+                              ? std::string("the global batch")
+                              : fmt::format("the share of a rank ({} / {})", out.global_batch, r);
+  if (t.gradient_accumulation_steps && share % *t.gradient_accumulation_steps != 0) {
+    problems.add(t, "gradient_accumulation_steps",
+                 fmt::format("{} steps do not divide {} of {} samples",
+                             *t.gradient_accumulation_steps, cut, share));
+  } else if (out.micro_batch < 1 || share % out.micro_batch != 0) {
+    problems.add(t, "micro_batch_size",
+                 fmt::format("micro-batches of {} do not divide {} of {} samples", out.micro_batch,
+                             cut, share));
+  } else if (t.gradient_accumulation_steps &&
+             share / out.micro_batch != *t.gradient_accumulation_steps) {
+    problems.add(t, "gradient_accumulation_steps",
+                 fmt::format("{} contradicts global_batch_size {} and micro_batch_size {}, which "
+                             "mean {} micro-steps",
+                             *t.gradient_accumulation_steps, out.global_batch, out.micro_batch,
+                             share / out.micro_batch));
+  }
+  problems.throw_if_any();
+  out.micro_steps = share / out.micro_batch;
+  return out;
+}
+
+}  // namespace dltrain

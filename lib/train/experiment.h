@@ -1,0 +1,90 @@
+// The whole configuration of a run, as the person writes it. Everything that can be known before
+// data is opened and shapes are inferred is checked here, together, with places.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "config/fields.h"
+#include "data/config.h"
+#include "nn/loss.h"
+#include "nn/model.h"
+#include "optim/optimizer.h"
+#include "optim/schedule.h"
+
+namespace dltrain {
+
+enum class OnNonFinite : uint8_t { stop, skip };
+
+struct TrainingConfig : Located {
+  std::optional<int64_t> global_batch_size, micro_batch_size, gradient_accumulation_steps;
+  std::optional<int64_t> max_steps;
+  std::optional<double> num_epochs;
+  std::optional<double> max_time;
+  std::optional<double> max_grad_norm;
+  OnNonFinite on_non_finite = OnNonFinite::stop;
+
+  void describe(Fields& f);
+  void validate(Problems& problems) const;
+};
+
+struct PrecisionConfig : Located {
+  DType compute = DType::f32;
+  void describe(Fields& f);
+};
+
+struct ParallelismConfig : Located {
+  int64_t data = -1;
+  void describe(Fields& f);
+};
+
+struct CheckpointConfig : Located {
+  std::optional<int64_t> save_steps;
+  int64_t save_total_limit = 3;
+  void describe(Fields& f);
+};
+
+struct LoggingConfig : Located {
+  int64_t logging_steps = 10;
+  void describe(Fields& f);
+};
+
+struct EvaluationConfig : Located {
+  std::optional<int64_t> eval_steps;
+  std::optional<int64_t> samples;
+  void describe(Fields& f);
+};
+
+struct Experiment : Located {
+  std::string name = "run";
+  int64_t seed = 0;
+  std::string device = "auto";
+  ModelConfig model;
+  std::unique_ptr<Loss> loss = make_kind(loss_table(), "cross_entropy");
+  DataConfig data;
+  std::unique_ptr<Optimizer> optimizer;
+  std::unique_ptr<Schedule> lr_scheduler = make_kind(schedule_table(), "constant");
+  TrainingConfig training;
+  PrecisionConfig precision;
+  ParallelismConfig parallelism;
+  CheckpointConfig checkpoint;
+  LoggingConfig logging;
+  EvaluationConfig evaluation;
+
+  void describe(Fields& f);
+  void validate(Problems& problems) const;
+};
+
+// How the global batch is cut for `ranks` data-parallel ranks.
+struct BatchLayout {
+  int64_t global_batch = 0;
+  int64_t micro_batch = 0;  // samples a rank computes at a time
+  int64_t micro_steps = 0;  // accumulation: micro-batches of a rank in a step
+  int64_t micro_batches() const { return global_batch / micro_batch; }
+};
+
+// Throws ConfigError at the key that does not agree.
+BatchLayout batch_layout(const TrainingConfig& training, int ranks);
+
+}  // namespace dltrain

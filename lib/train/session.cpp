@@ -1,0 +1,111 @@
+#include "train/session.h"
+
+#include <cmath>
+
+#include "base/error.h"
+#include "train/weights.h"
+
+namespace dltrain {
+namespace {
+
+void check_data(const Session& session, const StepGraph& graph) {
+  const int64_t classes = session.experiment->loss->classes(graph.output_spec);
+  for (const auto& split : {session.data.train, session.data.eval}) {
+    if (!split) continue;
+    const TensorSpec& target = split->fields()[static_cast<size_t>(split->target_field())].sample;
+    const TensorSpec& wanted = graph.graph.value(graph.targets).spec;
+    if (target.dtype != wanted.dtype) {
+      fail(ExitCode::data, "targets are {}, the loss {} expects {}", dtype_name(target.dtype),
+           session.experiment->loss->kind, dtype_name(wanted.dtype));
+    }
+    const int64_t sample = wanted.shape.elements() / session.batch.micro_batch;
+    if (target.shape.elements() != sample) {
+      fail(ExitCode::data, "a sample has {} targets, the model gives {} outputs to judge",
+           target.shape.elements(), sample);
+    }
+    if (classes > 0) split->check_labels(classes);
+  }
+  if (session.data.eval && session.data.eval->fields()[0].sample.shape.elements() !=
+                               session.data.train->fields()[0].sample.shape.elements()) {
+    fail(ExitCode::data, "train samples have shape {}, eval samples {}",
+         to_string(session.data.train->fields()[0].sample.shape),
+         to_string(session.data.eval->fields()[0].sample.shape));
+  }
+}
+
+}  // namespace
+
+Session open_session(const Experiment& experiment, const SessionOptions& options) {
+  Session session;
+  session.experiment = &experiment;
+  session.options = options;
+  const int64_t wanted = experiment.parallelism.data;
+  if (wanted == 0 || (wanted > 0 && wanted != options.world)) {
+    Problems problems;
+    problems.add(experiment.parallelism, "data",
+                 fmt::format("{} data-parallel ranks asked for, {} started (−1: as many as there "
+                             "are)",
+                             wanted, options.world));
+    problems.throw_if_any();
+  }
+  session.batch = batch_layout(experiment.training, options.world);
+  session.data = open_data(experiment.data, static_cast<uint64_t>(experiment.seed));
+  if (session.data.train->fields().size() != 2) {
+    fail(ExitCode::usage, "this model takes one input, the data has {}",
+         session.data.train->fields().size() - 1);
+  }
+  session.max_steps =
+      experiment.training.max_steps
+          ? *experiment.training.max_steps
+          : static_cast<int64_t>(std::ceil(*experiment.training.num_epochs *
+                                           static_cast<double>(session.data.train->size()) /
+                                           static_cast<double>(session.batch.global_batch)));
+  const StepRequest request{.model = experiment.model,
+                            .loss = *experiment.loss,
+                            .optimizer = *experiment.optimizer,
+                            .sample = session.data.train->fields()[0].sample.shape,
+                            .micro_batch = session.batch.micro_batch,
+                            .micro_batches = session.batch.micro_batches(),
+                            .ranks = options.world,
+                            .compute = options.compute,
+                            .fuse = options.fuse,
+                            .log = options.log};
+  StepGraph training = build_training_graph(request);
+  check_data(session, training);
+  std::optional<StepGraph> evaluation;
+  if (options.evaluation && session.has_evaluation()) {
+    StepRequest quiet = request;
+    quiet.log = {};
+    evaluation = build_evaluation_graph(quiet);
+  }
+  ExecutorOptions executor{.engine = options.engines.reference,
+                           .collectives = options.collectives,
+                           .micro_steps = session.batch.micro_steps};
+  if (options.compute == DType::f64) {
+    executor.device = options.engines.reference->open(0);
+  } else {
+    ChosenDevice chosen = choose_device(experiment.device, options.engines, options.local_rank);
+    executor.engine = chosen.engine;
+    executor.device = std::move(chosen.device);
+    session.device_note = chosen.note;
+  }
+  session.executor =
+      std::make_unique<Executor>(std::move(executor), std::move(training), std::move(evaluation));
+  return session;
+}
+
+StartReport start_session(Session& session) {
+  const Experiment& experiment = *session.experiment;
+  session.executor->allocate();
+  initialize_weights(*session.executor, static_cast<uint64_t>(experiment.seed));
+  StartReport report;
+  if (experiment.model.init_from) {
+    LoadedWeights loaded = load_weights(*session.executor, *experiment.model.init_from,
+                                        experiment.model.rename, experiment.model.strict);
+    report = {true, loaded.loaded, std::move(loaded.missing), std::move(loaded.unexpected)};
+  }
+  session.executor->set_updates(0);
+  return report;
+}
+
+}  // namespace dltrain

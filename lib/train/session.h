@@ -1,0 +1,54 @@
+// Everything between a checked configuration and a running step: data opened, shapes inferred,
+// graphs built and compiled. `train`, `plan`, `check` and `eval` all start here.
+#pragma once
+
+#include <memory>
+#include <optional>
+
+#include "data/dataset.h"
+#include "train/engines.h"
+#include "train/executor.h"
+#include "train/experiment.h"
+
+namespace dltrain {
+
+struct SessionOptions {
+  Engines engines;
+  Collectives* collectives = nullptr;  // nullptr with one rank
+  int rank = 0, world = 1, local_rank = 0;
+  bool evaluation = true;      // compile the evaluation plan too
+  DType compute = DType::f32;  // f64: on the reference engine, for gradient checks
+  bool fuse = true;
+  PassLog log = {};
+};
+
+struct Session {
+  const Experiment* experiment = nullptr;
+  SessionOptions options;
+  DataSplit data;
+  BatchLayout batch;
+  int64_t max_steps = 0;
+  std::string device_note;  // see ChosenDevice
+  std::unique_ptr<Executor> executor;
+
+  bool has_evaluation() const { return data.eval != nullptr; }
+  double epoch(int64_t step) const {
+    return static_cast<double>(step * batch.global_batch) / static_cast<double>(data.train->size());
+  }
+};
+
+// Finds every mistake that can be found before step 1: ConfigError for shapes and sizes,
+// Error(data) for data, Error(device), Error(memory). Allocates host data, but nothing on the
+// device.
+Session open_session(const Experiment& experiment, const SessionOptions& options);
+
+// Takes the arena (Error(memory) when it does not fit) and fills it: initial values, then
+// model.init_from where given. Returns what init_from found.
+struct StartReport {
+  bool from_file = false;
+  int loaded = 0;
+  std::vector<std::string> missing, unexpected;
+};
+StartReport start_session(Session& session);
+
+}  // namespace dltrain

@@ -1,0 +1,290 @@
+#include "train/trainer.h"
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+
+#include "base/error.h"
+#include "train/process_age.h"
+#include "train/stop.h"
+
+namespace dltrain {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point from) {
+  return std::chrono::duration<double>(Clock::now() - from).count();
+}
+
+std::span<const std::byte> field_bytes(const Session& session, const Dataset& dataset, int field,
+                                       const std::byte* data) {
+  const TensorSpec& sample = dataset.fields()[static_cast<size_t>(field)].sample;
+  return {data, sample.bytes() * static_cast<size_t>(session.batch.micro_batch)};
+}
+
+// The host-side sum or maximum of a few numbers over the ranks. Host memory: the group is Gloo's.
+template <typename T>
+void reduce_on_host(Session& session, T* values, size_t count, DType dtype, ReduceOp op) {
+  Collectives* group = session.options.collectives;
+  if (group == nullptr) return;
+  const auto stream = session.executor->device().make_stream();
+  group->wait(group->all_reduce(values, count, dtype, op, *stream), *stream);
+}
+
+class Loop {
+ public:
+  Loop(Session& session, const TrainEvents& events, const TrainOptions& options)
+      : session_(session),
+        events_(events),
+        options_(options),
+        experiment_(*session.experiment),
+        loader_(session.data.train, loader_options(), session.executor->device()),
+        checkpoints_(options.run_folder / "checkpoints") {
+    // No allocation in the loop: durations beyond this many are left out of minimum and median.
+    durations_.reserve(static_cast<size_t>(
+        std::min<int64_t>(session.max_steps - options.first_step, int64_t{1} << 20)));
+  }
+
+  TrainOutcome run();
+
+ private:
+  LoaderOptions loader_options() const {
+    return {.global_batch = session_.batch.global_batch,
+            .micro_batch = session_.batch.micro_batch,
+            .rank = session_.options.rank,
+            .world = session_.options.world,
+            .first_step = options_.first_step,
+            .shuffle = session_.data.shuffle,
+            .seed = static_cast<uint64_t>(experiment_.seed),
+            .workers = 1,
+            .slots = 4,
+            .held = 2};
+  }
+  bool leads() const { return session_.options.rank == 0; }
+  bool is_last(int64_t step) const { return step + 1 == session_.max_steps; }
+  bool due(const std::optional<int64_t>& every, int64_t step) const {
+    return every && (step + 1) % *every == 0;
+  }
+
+  StepInputs step_inputs(int64_t step, const Batch& batch) const;
+  void one_step(int64_t step);
+  void collect_reports(int allowed);
+  void handle(const StepReport& report);
+  [[noreturn]] void diverged(const StepReport& report);
+  void save(int64_t step);
+  bool stop_requested();
+
+  Session& session_;
+  const TrainEvents& events_;
+  const TrainOptions& options_;
+  const Experiment& experiment_;
+  TrainLoader loader_;
+  CheckpointFolder checkpoints_;
+  TrainOutcome outcome_;
+  StepInputs inputs_{};
+  std::vector<double> valid_ =
+      std::vector<double>(4, 0.0);  // valid targets of recent steps, by step mod 4
+  std::vector<float> durations_;
+  Clock::time_point last_record_ = Clock::now();
+  int64_t last_record_step_ = 0;
+  double last_record_wait_ = 0;
+  int64_t saved_step_ = -1, evaluated_step_ = -1;
+};
+
+StepInputs Loop::step_inputs(int64_t step, const Batch& batch) const {
+  return {.seed = static_cast<uint64_t>(experiment_.seed),
+          .step = step,
+          .sample_offset = batch.sample_offset,
+          .learning_rate = experiment_.optimizer->learning_rate *
+                           experiment_.lr_scheduler->factor(step, session_.max_steps),
+          .loss_scale = 1.0,
+          .inverse_valid =
+              batch.valid_targets > 0 ? 1.0 / static_cast<double>(batch.valid_targets) : 0.0,
+          .max_grad_norm = experiment_.training.max_grad_norm.value_or(0.0)};
+}
+
+void Loop::one_step(int64_t step) {
+  const Dataset& dataset = *session_.data.train;
+  for (int64_t a = 0; a < session_.batch.micro_steps; ++a) {
+    const Batch& batch = loader_.next();
+    inputs_ = step_inputs(step, batch);
+    valid_[static_cast<size_t>(step % 4)] = static_cast<double>(batch.valid_targets);
+    session_.executor->micro_step(
+        field_bytes(session_, dataset, 0, batch.fields[0]),
+        field_bytes(session_, dataset, dataset.target_field(), batch.fields.back()), inputs_, a);
+  }
+  session_.executor->update(inputs_);
+}
+
+void Loop::collect_reports(int allowed) {
+  while (session_.executor->pending() > allowed) handle(session_.executor->collect());
+}
+
+void Loop::handle(const StepReport& report) {
+  const double valid = std::max(valid_[static_cast<size_t>(report.step % 4)], 1.0);
+  const double loss = report.sums[0] / valid;
+  const bool finite = report.results.finite != 0 && std::isfinite(loss);
+  if (!finite && experiment_.training.on_non_finite == OnNonFinite::stop) diverged(report);
+  if (!finite && leads() && events_.on_warning) {
+    events_.on_warning(
+        fmt::format("step {}: loss or gradient is not finite; skipped", report.step + 1));
+  }
+  const bool log = (report.step + 1) % experiment_.logging.logging_steps == 0 ||
+                   is_last(report.step) || report.step == options_.first_step;
+  if (!log) return;
+  StepRecord& record = outcome_.last_step;
+  const int64_t steps = report.step + 1 - last_record_step_;
+  const double elapsed = seconds_since(last_record_), wait = loader_.wait_seconds();
+  record = {
+      .step = report.step + 1,
+      .epoch = session_.epoch(report.step + 1),
+      .loss = loss,
+      .metrics = {},
+      .learning_rate = experiment_.optimizer->learning_rate *
+                       experiment_.lr_scheduler->factor(report.step, session_.max_steps),
+      .grad_norm = report.results.grad_norm,
+      .skipped = !finite,
+      .samples_per_second = static_cast<double>(steps * session_.batch.global_batch) / elapsed,
+      .step_ms = 1e3 * elapsed / static_cast<double>(steps),
+      .data_wait_ms = 1e3 * (wait - last_record_wait_) / static_cast<double>(steps)};
+  const auto& metrics = session_.executor->training().metrics;
+  for (size_t i = 1; i < metrics.size(); ++i) {
+    record.metrics.emplace_back(metrics[i].label, report.sums[i] / valid);
+  }
+  last_record_ = Clock::now();
+  last_record_step_ = report.step + 1;
+  last_record_wait_ = wait;
+  if (leads() && events_.on_step) events_.on_step(record);
+}
+
+// Re-runs the step's micro-batches, whose state is as it was, to name the op that went wrong first.
+void Loop::diverged(const StepReport& report) {
+  LoaderOptions again = loader_options();
+  again.first_step = report.step;
+  again.workers = 0;
+  TrainLoader loader(session_.data.train, again, session_.executor->device());
+  std::string found;
+  for (int64_t a = 0; a < session_.batch.micro_steps && found.empty(); ++a) {
+    const Batch& batch = loader.next();
+    found = session_.executor->find_non_finite(
+        field_bytes(session_, *session_.data.train, 0, batch.fields[0]),
+        field_bytes(session_, *session_.data.train, session_.data.train->target_field(),
+                    batch.fields.back()),
+        step_inputs(report.step, batch));
+  }
+  fail(ExitCode::diverged,
+       "step {}: the {} is not finite (loss {:.9g}, gradient norm {:.9g}); first seen in {}. "
+       "Nothing was updated in this step; lower optimizer.learning_rate, set "
+       "training.max_grad_norm, or use training.on_non_finite: skip",
+       report.step + 1, std::isfinite(report.sums[0]) ? "gradient" : "loss", report.sums[0],
+       report.results.grad_norm, found.empty() ? "the gradient norm" : found);
+}
+
+void Loop::save(int64_t step) {
+  if (options_.run_folder.empty() || saved_step_ == step) return;
+  if (leads()) {
+    const auto path =
+        checkpoints_.save(*session_.executor,
+                          {.step = step,
+                           .updates = session_.executor->updates(),
+                           .seed = experiment_.seed,
+                           .global_batch = session_.batch.global_batch,
+                           .train_samples = session_.data.train->size()},
+                          options_.resolved_config, experiment_.checkpoint.save_total_limit);
+    if (events_.on_checkpoint) events_.on_checkpoint(path);
+  }
+  if (session_.options.collectives != nullptr) session_.options.collectives->barrier();
+  saved_step_ = step;
+}
+
+// All ranks must agree in which step they stop: the greatest request of any rank counts.
+bool Loop::stop_requested() {
+  int32_t request = options_.handle_signals ? stop_signal() : 0;
+  if (request == 0 && experiment_.training.max_time &&
+      seconds_since(options_.started) >= *experiment_.training.max_time) {
+    request = 1 << 16;
+  }
+  reduce_on_host(session_, &request, 1, DType::i32, ReduceOp::max);
+  if (request == 0) return false;
+  outcome_.reason = request >= 1 << 16 ? StopReason::time_limit : StopReason::signal;
+  outcome_.signal = request & 0xffff;
+  return true;
+}
+
+TrainOutcome Loop::run() {
+  const Clock::time_point started = Clock::now();
+  last_record_step_ = options_.first_step;
+  outcome_.steps = options_.first_step;
+  for (int64_t step = options_.first_step; step < session_.max_steps; ++step) {
+    const Clock::time_point begin = Clock::now();
+    one_step(step);
+    collect_reports(session_.executor->lag());
+    outcome_.steps = step + 1;
+    if (step == options_.first_step) {
+      collect_reports(0);
+      outcome_.first_step_ms = process_age_ms();
+    } else if (durations_.size() < durations_.capacity()) {
+      durations_.push_back(static_cast<float>(1e3 * seconds_since(begin)));
+    }
+    if (leads() && events_.on_progress) events_.on_progress(step + 1);
+    const bool evaluation_due = session_.has_evaluation() &&
+                                (due(experiment_.evaluation.eval_steps, step) || is_last(step));
+    const bool stop = stop_requested() && !is_last(step);
+    if (evaluation_due || stop || due(experiment_.checkpoint.save_steps, step) || is_last(step)) {
+      collect_reports(0);
+    }
+    if (evaluation_due) {
+      outcome_.last_evaluation = evaluate(session_, step + 1);
+      if (leads() && events_.on_evaluation) events_.on_evaluation(outcome_.last_evaluation);
+    }
+    if (stop || due(experiment_.checkpoint.save_steps, step) || is_last(step)) save(step + 1);
+    if (stop) break;
+    outcome_.reason = StopReason::finished;
+    outcome_.signal = 0;
+  }
+  outcome_.seconds = seconds_since(started);
+  const int64_t steps = outcome_.steps - options_.first_step;
+  if (steps > 0) outcome_.data_wait_ms = 1e3 * loader_.wait_seconds() / static_cast<double>(steps);
+  if (!durations_.empty()) {
+    std::sort(durations_.begin(), durations_.end());
+    outcome_.step_ms_min = durations_.front();
+    outcome_.step_ms_median = durations_[durations_.size() / 2];
+  }
+  return outcome_;
+}
+
+}  // namespace
+
+TrainOutcome train(Session& session, const TrainEvents& events, const TrainOptions& options) {
+  return Loop(session, events, options).run();
+}
+
+EvaluationRecord evaluate(Session& session, int64_t step) {
+  const Clock::time_point started = Clock::now();
+  const Dataset& dataset = *session.data.eval;
+  EvalLoader loader(session.data.eval, session.batch.micro_batch, session.options.rank,
+                    session.options.world, session.executor->device(),
+                    session.experiment->evaluation.samples);
+  loader.start();
+  double valid = 0;
+  bool first = true;
+  while (const Batch* batch = loader.next()) {
+    valid += static_cast<double>(batch->valid_targets);
+    session.executor->evaluate(
+        field_bytes(session, dataset, 0, batch->fields[0]),
+        field_bytes(session, dataset, dataset.target_field(), batch->fields.back()), first);
+    first = false;
+  }
+  const std::vector<double> sums = session.executor->evaluation_sums();
+  reduce_on_host(session, &valid, 1, DType::f64, ReduceOp::sum);
+  EvaluationRecord record{.step = step, .samples = loader.samples(), .metrics = {}, .seconds = 0};
+  const auto& metrics = session.executor->training().metrics;
+  for (size_t i = 0; i < sums.size(); ++i) {
+    record.metrics.emplace_back(metrics[i].label, sums[i] / std::max(valid, 1.0));
+  }
+  record.seconds = seconds_since(started);
+  return record;
+}
+
+}  // namespace dltrain

@@ -1,0 +1,75 @@
+// The training loop: loader → micro-steps → update → reports, evaluations, checkpoints, until the
+// last step, a signal, the time limit or a step that is not finite.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "data/loader.h"
+#include "train/checkpoint.h"
+#include "train/session.h"
+
+namespace dltrain {
+
+// One logged step.
+struct StepRecord {
+  int64_t step = 0;  // 1 after the first
+  double epoch = 0;
+  double loss = 0;  // mean over the global batch's valid targets
+  std::vector<std::pair<std::string, double>> metrics;  // accuracy, …: means likewise
+  double learning_rate = 0;
+  double grad_norm = 0;           // before clipping
+  bool skipped = false;           // not finite, nothing was changed (on_non_finite: skip)
+  double samples_per_second = 0;  // since the record before
+  double step_ms = 0;             // mean since the record before
+  double data_wait_ms = 0;        // a step, likewise
+};
+
+struct EvaluationRecord {
+  int64_t step = 0;
+  int64_t samples = 0;
+  std::vector<std::pair<std::string, double>> metrics;  // loss first
+  double seconds = 0;
+};
+
+// What the loop tells the outside; called on rank 0 only, from the training thread.
+struct TrainEvents {
+  std::function<void(int64_t step)> on_progress;  // every step, cheap
+  std::function<void(const StepRecord&)> on_step;
+  std::function<void(const EvaluationRecord&)> on_evaluation;
+  std::function<void(const std::filesystem::path&)> on_checkpoint;
+  std::function<void(const std::string&)> on_warning;
+};
+
+struct TrainOptions {
+  std::filesystem::path run_folder;  // empty: no checkpoints (checks, benchmarks)
+  std::string resolved_config;       // saved with each checkpoint
+  int64_t first_step = 0;            // where a resumed run goes on
+  bool handle_signals = true;
+  std::chrono::steady_clock::time_point started = std::chrono::steady_clock::now();
+};
+
+enum class StopReason : uint8_t { finished, signal, time_limit };
+
+struct TrainOutcome {
+  StopReason reason = StopReason::finished;
+  int signal = 0;
+  int64_t steps = 0;  // done in total, resumed ones included
+  StepRecord last_step;
+  EvaluationRecord last_evaluation;  // samples 0: none
+  double first_step_ms = 0;  // from the start of the process to the end of the first step here
+  double step_ms_min = 0, step_ms_median = 0;  // of the steps here but the first
+  double data_wait_ms = 0;                     // a step
+  double seconds = 0;                          // in the loop
+};
+
+// Throws Error(diverged), Error(storage), Error(rank).
+TrainOutcome train(Session& session, const TrainEvents& events, const TrainOptions& options);
+
+// One pass over the eval split (or its first `samples`).
+EvaluationRecord evaluate(Session& session, int64_t step);
+
+}  // namespace dltrain

@@ -1,0 +1,210 @@
+#include "train/weights.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <regex>
+
+#include "base/error.h"
+
+namespace dltrain {
+namespace {
+
+// How a state tensor is kept in files. Moments share the layout of their parameter.
+const ParameterInfo* file_info(const Executor& executor, std::string_view state_name) {
+  const ParameterInfo* best = nullptr;
+  for (const ParameterInfo& info : executor.training().parameters) {
+    if (state_name == info.name) return &info;
+    if (state_name.size() > info.name.size() && state_name.ends_with(info.name) &&
+        state_name[state_name.size() - info.name.size() - 1] == '.') {
+      if (best == nullptr || info.name.size() > best->name.size()) best = &info;
+    }
+  }
+  return best;
+}
+
+void put_f32(Executor& executor, const ParameterInfo& info, std::string_view name,
+             std::span<const float> file) {
+  std::vector<float> memory(file.size());
+  file_to_memory(info, file, memory);
+  if (info.spec.dtype == DType::f64) {
+    const std::vector<double> wide(memory.begin(), memory.end());
+    executor.write_state(name, std::as_bytes(std::span(wide)));
+  } else {
+    executor.write_state(name, std::as_bytes(std::span(memory)));
+  }
+}
+
+float half_to_float(uint16_t bits) {
+  const int exponent = (bits >> 10) & 31, fraction = bits & 1023;
+  const float sign = (bits & 0x8000) != 0 ? -1.0f : 1.0f;
+  if (exponent == 31) return fraction != 0 ? NAN : sign * INFINITY;
+  if (exponent == 0) return sign * std::ldexp(static_cast<float>(fraction), -24);
+  return sign * std::ldexp(static_cast<float>(fraction + 1024), exponent - 25);
+}
+
+// Elements of a floating tensor as f32; empty for another dtype.
+std::vector<float> as_f32(const SafetensorsFile& file, const SafetensorsEntry& entry) {
+  const auto bytes = file.data(entry);
+  const auto n = static_cast<size_t>(entry.spec.shape.elements());
+  std::vector<float> out;
+  const auto convert = [&]<typename T>(T, auto to_float) {
+    out.resize(n);
+    for (size_t i = 0; i < n; ++i) {
+      T element;
+      std::memcpy(&element, bytes.data() + i * sizeof(T), sizeof(T));
+      out[i] = to_float(element);
+    }
+  };
+  switch (entry.spec.dtype) {
+    case DType::f32:
+      convert(float{}, [](float v) { return v; });
+      break;
+    case DType::f64:
+      convert(double{}, [](double v) { return static_cast<float>(v); });
+      break;
+    case DType::bf16:
+      convert(uint16_t{}, [](uint16_t v) {
+        const uint32_t bits = static_cast<uint32_t>(v) << 16;
+        float f;
+        std::memcpy(&f, &bits, sizeof f);
+        return f;
+      });
+      break;
+    case DType::f16:
+      convert(uint16_t{}, half_to_float);
+      break;
+    default:
+      break;
+  }
+  return out;
+}
+
+std::string renamed(const std::string& name, const TextPairs& rename) {
+  std::string out = name;
+  for (const auto& [pattern, replacement] : rename) {
+    try {
+      out = std::regex_replace(out, std::regex(pattern), replacement);
+    } catch (const std::regex_error& error) {
+      fail(ExitCode::usage, "model.rename: '{}' is not a regular expression ({})", pattern,
+           error.what());
+    }
+  }
+  return out;
+}
+
+std::string listed(const std::vector<std::string>& names) {
+  std::string out;
+  for (size_t i = 0; i < names.size() && i < 8; ++i) out += (i ? ", " : "") + names[i];
+  if (names.size() > 8) out += fmt::format(" and {} more", names.size() - 8);
+  return out;
+}
+
+bool is_one_of(Role role, const std::vector<Role>& roles) {
+  return std::find(roles.begin(), roles.end(), role) != roles.end();
+}
+
+}  // namespace
+
+void initialize_weights(Executor& executor, uint64_t seed) {
+  for (const ParameterInfo& info : executor.training().parameters) {
+    std::vector<float> values(static_cast<size_t>(info.spec.shape.elements()));
+    initialize(info.initializer, seed, info.name, values);
+    put_f32(executor, info, info.name, values);
+  }
+}
+
+LoadedWeights load_weights(Executor& executor, const std::filesystem::path& path,
+                           const TextPairs& rename, bool strict) {
+  const SafetensorsFile file(path, ExitCode::storage);
+  std::map<std::string, const SafetensorsEntry*> by_name;
+  for (const SafetensorsEntry& entry : file.entries()) {
+    const std::string name = renamed(entry.name, rename);
+    if (!by_name.emplace(name, &entry).second) {
+      fail(ExitCode::usage, "{}: two tensors are named {} after model.rename", path.string(), name);
+    }
+  }
+  LoadedWeights out;
+  for (const ParameterInfo& info : executor.training().parameters) {
+    const auto at = by_name.find(info.name);
+    if (at == by_name.end()) {
+      if (info.role == Role::parameter) out.missing.push_back(info.name);
+      continue;
+    }
+    const SafetensorsEntry& entry = *at->second;
+    if (!(entry.spec.shape == info.file.shape)) {
+      fail(ExitCode::storage, "{}: {} has shape {}, the model expects {}", path.string(),
+           entry.name, to_string(entry.spec.shape), to_string(info.file.shape));
+    }
+    const std::vector<float> values = as_f32(file, entry);
+    if (values.empty() && entry.spec.shape.elements() != 0) {
+      fail(ExitCode::storage, "{}: {} is {}, expected a floating dtype", path.string(), entry.name,
+           to_string(entry.spec));
+    }
+    put_f32(executor, info, info.name, values);
+    ++out.loaded;
+    by_name.erase(at);
+  }
+  for (const auto& [name, entry] : by_name) out.unexpected.push_back(name);
+  if (strict && !(out.missing.empty() && out.unexpected.empty())) {
+    fail(ExitCode::storage, "{} does not fit the model:{}{}{}{}; strict: false allows it",
+         path.string(), out.missing.empty() ? "" : " it lacks ", listed(out.missing),
+         out.unexpected.empty() ? "" : " it has the unknown ", listed(out.unexpected));
+  }
+  return out;
+}
+
+void save_tensors(Executor& executor, FileWriter& file, const std::vector<Role>& roles,
+                  const SafetensorsMetadata& metadata) {
+  std::vector<NamedTensor> names;
+  for (const StateTensor& tensor : executor.layout().tensors()) {
+    if (!is_one_of(tensor.role, roles)) continue;
+    const ParameterInfo* info = file_info(executor, tensor.name);
+    names.push_back(
+        {tensor.name, {info ? info->file.shape : tensor.spec.shape, tensor.spec.dtype}});
+  }
+  SafetensorsWriter writer(file, names, metadata);
+  for (const NamedTensor& named : names) {
+    std::vector<float> memory(static_cast<size_t>(named.spec.shape.elements()));
+    executor.read_state(named.name, std::as_writable_bytes(std::span(memory)));
+    if (const ParameterInfo* info = file_info(executor, named.name)) {
+      std::vector<float> ordered(memory.size());
+      memory_to_file(*info, memory, ordered);
+      memory.swap(ordered);
+    }
+    writer.write(named.name, std::as_bytes(std::span(memory)));
+  }
+  writer.finish();
+}
+
+void restore_tensors(Executor& executor, const std::filesystem::path& path,
+                     const std::vector<Role>& roles) {
+  const SafetensorsFile file(path, ExitCode::storage);
+  size_t expected = 0;
+  for (const StateTensor& tensor : executor.layout().tensors()) {
+    if (!is_one_of(tensor.role, roles)) continue;
+    ++expected;
+    const ParameterInfo* info = file_info(executor, tensor.name);
+    const TensorSpec spec{info ? info->file.shape : tensor.spec.shape, tensor.spec.dtype};
+    const SafetensorsEntry* entry = file.find(tensor.name);
+    if (entry == nullptr) {
+      fail(ExitCode::storage, "{} is of another model: it has no {}", path.string(), tensor.name);
+    }
+    if (!(entry->spec == spec)) {
+      fail(ExitCode::storage, "{} is of another model: {} is {}, expected {}", path.string(),
+           tensor.name, to_string(entry->spec), to_string(spec));
+    }
+    const std::vector<float> values = as_f32(file, *entry);
+    if (info != nullptr) {
+      put_f32(executor, *info, tensor.name, values);
+    } else {
+      executor.write_state(tensor.name, std::as_bytes(std::span(values)));
+    }
+  }
+  if (file.entries().size() != expected) {
+    fail(ExitCode::storage, "{} is of another model: it has {} tensors, expected {}", path.string(),
+         file.entries().size(), expected);
+  }
+}
+
+}  // namespace dltrain
