@@ -1,5 +1,99 @@
+// dltrain: reads the command line, runs one command, and turns errors into messages and exit codes.
 #include <cstdio>
+#include <exception>
+#include <new>
 
-int main() {
-  std::puts("dltrain 0.1.0");
+#include "commands.h"
+#include "config/problems.h"
+#include "cpu/engine.h"
+#include "reference/engine.h"
+
+namespace dltrain {
+
+Engines engines() {
+  return {.cpu = &cpu_engine(), .reference = &reference_engine()};
+}
+
+const std::vector<CommandRow>& commands() {
+  static const std::vector<CommandRow> table{
+      {"train", "Train; the command that is meant when none is named", add_train},
+      {"check", "Sanity checks of configuration, data, gradients and resume", add_check},
+      {"plan", "Memory, arithmetic and shapes, before anything runs", add_plan},
+      {"eval", "Measure a checkpoint on the eval split", add_eval},
+      {"init", "Write a commented starting configuration", add_init},
+      {"list", "Layers, losses, optimizers, schedules, datasets, ops, devices", add_list},
+      {"schema", "JSON Schema of experiment files (for editors)", add_schema},
+      {"completion", "Tab completion for bash or zsh", add_completion},
+      {"version", "Version and libraries", add_version}};
+  return table;
+}
+
+namespace {
+
+constexpr const char* kFooter =
+    "Exit codes: 0 done; 1 internal error; 2 configuration or usage; 3 data; 4 diverged;\n"
+    "5 memory; 6 a rank was lost; 7 storage; 8 device; 9 a check failed; 75 stopped by a\n"
+    "signal or time limit, with a checkpoint: the same command with --resume auto goes on.\n";
+
+// `dltrain --config exp.yaml` and `dltrain exp.yaml` mean `dltrain train …`.
+std::vector<std::string> with_command(int argc, char** argv) {
+  std::vector<std::string> arguments(argv + 1, argv + argc);
+  if (arguments.empty()) return {"--help"};
+  const std::string& first = arguments[0];
+  if (first == "--version") return {"version"};
+  const bool help = first == "-h" || first == "--help";
+  const auto& table = commands();
+  const bool named = std::any_of(table.begin(), table.end(),
+                                 [&](const CommandRow& row) { return first == row.name; });
+  const bool looks_like_file = first.ends_with(".yaml") || first.ends_with(".yml");
+  if (!help && !named && (first.starts_with("-") || looks_like_file)) {
+    arguments.insert(arguments.begin(), "train");
+  }
+  return arguments;
+}
+
+int run(int argc, char** argv) {
+  CLI::App app{"dltrain trains neural networks from declarative YAML files"};
+  app.name("dltrain");
+  app.footer(kFooter);
+  app.require_subcommand(1);
+  std::vector<std::pair<CLI::App*, CommandBody>> bodies;
+  for (const CommandRow& row : commands()) {
+    CLI::App* command = app.add_subcommand(row.name, row.doc);
+    bodies.emplace_back(command, row.add(*command));
+  }
+  std::vector<std::string> arguments = with_command(argc, argv);
+  std::reverse(arguments.begin(), arguments.end());  // CLI11 takes them from the back
+  try {
+    app.parse(arguments);
+  } catch (const CLI::ParseError& error) {
+    const int status = app.exit(error);
+    return static_cast<int>(status == 0 ? ExitCode::ok : ExitCode::usage);
+  }
+  for (const auto& [command, body] : bodies) {
+    if (command->parsed()) return static_cast<int>(body());
+  }
+  return static_cast<int>(ExitCode::usage);
+}
+
+}  // namespace
+}  // namespace dltrain
+
+int main(int argc, char** argv) {
+  using dltrain::ExitCode;
+  try {
+    return dltrain::run(argc, argv);
+  } catch (const dltrain::ConfigError& error) {
+    std::fprintf(stderr, "%s\n", error.what());  // every line has its place already
+    return static_cast<int>(error.code());
+  } catch (const dltrain::Error& error) {
+    std::fprintf(stderr, "dltrain: error: %s\n", error.what());
+    return static_cast<int>(error.code());
+  } catch (const std::bad_alloc&) {
+    std::fprintf(stderr, "dltrain: error: out of memory\n");
+    return static_cast<int>(ExitCode::memory);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "dltrain: internal error: %s\n", error.what());
+    return static_cast<int>(ExitCode::internal);
+  }
 }

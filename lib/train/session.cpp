@@ -49,7 +49,8 @@ Session open_session(const Experiment& experiment, const SessionOptions& options
     problems.throw_if_any();
   }
   session.batch = batch_layout(experiment.training, options.world);
-  session.data = open_data(experiment.data, static_cast<uint64_t>(experiment.seed));
+  session.data = experiment.data.open();
+  session.shuffle = experiment.data.train->shuffle;
   if (session.data.train->fields().size() != 2) {
     fail(ExitCode::usage, "this model takes one input, the data has {}",
          session.data.train->fields().size() - 1);

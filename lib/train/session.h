@@ -26,6 +26,7 @@ struct Session {
   const Experiment* experiment = nullptr;
   SessionOptions options;
   DataSplit data;
+  bool shuffle = true;
   BatchLayout batch;
   int64_t max_steps = 0;
   std::string device_note;  // see ChosenDevice

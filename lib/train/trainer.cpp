@@ -55,7 +55,7 @@ class Loop {
             .rank = session_.options.rank,
             .world = session_.options.world,
             .first_step = options_.first_step,
-            .shuffle = session_.data.shuffle,
+            .shuffle = session_.shuffle,
             .seed = static_cast<uint64_t>(experiment_.seed),
             .workers = 1,
             .slots = 4,

@@ -1,0 +1,33 @@
+#include <unistd.h>
+
+#include "commands.h"
+#include "train/checks.h"
+
+namespace dltrain {
+
+CommandBody add_check(CLI::App& command) {
+  auto options = std::make_shared<ConfigOptions>();
+  options->add_to(command);
+  return [options] {
+    const bool colour = isatty(STDOUT_FILENO) != 0 && getenv("NO_COLOR") == nullptr;
+    const auto print = [&](const CheckResult& result) {
+      const char* word = result.passed ? "PASS" : "FAIL";
+      if (colour) {
+        fmt::print("\x1b[{}m{}\x1b[0m  {}: {}\n", result.passed ? 32 : 31, word, result.name,
+                   result.detail);
+      } else {
+        fmt::print("{}  {}: {}\n", word, result.name, result.detail);
+      }
+      std::fflush(stdout);
+    };
+    const auto results = run_checks(
+        {.engines = engines(),
+         .load = [&](const std::vector<std::string>& extra) { return options->load(extra); },
+         .on_result = print});
+    const bool all = std::all_of(results.begin(), results.end(),
+                                 [](const CheckResult& result) { return result.passed; });
+    return all ? ExitCode::ok : ExitCode::check_failed;
+  };
+}
+
+}  // namespace dltrain

@@ -1,0 +1,53 @@
+// The subcommands: one file each, all listed in commands() (main.cpp). A command adds its options
+// to a CLI11 subcommand and returns what to run when it was chosen.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+
+#include "base/error.h"
+#include "train/engines.h"
+#include "train/experiment.h"
+
+namespace dltrain {
+
+// What a command does; may throw Error.
+using CommandBody = std::function<ExitCode()>;
+
+struct CommandRow {
+  const char* name;
+  const char* doc;
+  CommandBody (*add)(CLI::App& command);
+};
+
+CommandBody add_train(CLI::App& command);
+CommandBody add_plan(CLI::App& command);
+CommandBody add_check(CLI::App& command);
+CommandBody add_eval(CLI::App& command);
+CommandBody add_list(CLI::App& command);
+CommandBody add_schema(CLI::App& command);
+CommandBody add_init(CLI::App& command);
+CommandBody add_version(CLI::App& command);
+CommandBody add_completion(CLI::App& command);
+
+// The table, in the order of `dltrain --help`.
+const std::vector<CommandRow>& commands();
+
+// The engines of this program.
+Engines engines();
+
+// The options that name a configuration, shared by train, plan, check and eval.
+struct ConfigOptions {
+  std::vector<std::string> files, also_files, sets;
+  std::string device, name;
+  std::optional<int64_t> seed, max_steps;
+
+  void add_to(CLI::App& command);
+  // Loads, with `extra` overrides after the person's own. Throws ConfigError.
+  Experiment load(const std::vector<std::string>& extra = {}) const;
+};
+
+}  // namespace dltrain

@@ -1,0 +1,50 @@
+#include "commands.h"
+#include "config/load.h"
+
+namespace dltrain {
+
+void ConfigOptions::add_to(CLI::App& command) {
+  command.add_option("CONFIG", files, "Experiment files (YAML); later ones lie over earlier ones");
+  command.add_option("-c,--config", also_files, "The same as CONFIG")->type_name("FILE");
+  command.add_option("-s,--set", sets, "Set one key: -s optimizer.learning_rate=3e-4")
+      ->type_name("KEY=VALUE")
+      ->allow_extra_args(false);
+  command.add_option("--device", device, "auto, cpu, cuda or cuda:<index>");
+  command.add_option("--name", name, "Name of the run");
+  command.add_option("--seed", seed, "Seed of weights, data order and dropout");
+  command.add_option("--max-steps", max_steps,
+                     "Steps of the run; replaces max_steps or num_epochs");
+}
+
+Experiment ConfigOptions::load(const std::vector<std::string>& extra) const {
+  ConfigInputs inputs;
+  for (const auto* list : {&files, &also_files}) {
+    inputs.files.insert(inputs.files.end(), list->begin(), list->end());
+  }
+  if (inputs.files.empty()) {
+    fail(ExitCode::usage,
+         "no configuration given; try: dltrain --config exp.yaml, or dltrain init");
+  }
+  inputs.overrides = sets;
+  if (!device.empty()) inputs.overrides.push_back("device=" + device);
+  if (!name.empty()) inputs.overrides.push_back("name=" + name);
+  if (seed) inputs.overrides.push_back(fmt::format("seed={}", *seed));
+  if (max_steps) inputs.overrides.push_back(fmt::format("training.max_steps={}", *max_steps));
+  inputs.overrides.insert(inputs.overrides.end(), extra.begin(), extra.end());
+
+  Problems problems;
+  Experiment experiment;
+  auto tree = load_tree(inputs, problems);
+  // A number of steps given beside the files replaces their number of epochs.
+  const bool steps_set =
+      std::any_of(inputs.overrides.begin(), inputs.overrides.end(),
+                  [](const std::string& text) { return text.starts_with("training.max_steps="); });
+  if (tree && steps_set) {
+    if (ConfigNode* training = tree->find("training")) training->erase("num_epochs");
+  }
+  if (tree) bind(experiment, *tree, problems);
+  problems.throw_if_any();
+  return experiment;
+}
+
+}  // namespace dltrain

@@ -1,0 +1,85 @@
+// dltrain list [FAMILY]: the registries, so that nobody has to read the source for names.
+#include "commands.h"
+#include "data/registry.h"
+#include "ops/kernel.h"
+
+namespace dltrain {
+namespace {
+
+template <typename Base>
+void print_table(const std::string& title, const KindTable<Base>& table) {
+  fmt::print("{}:\n", title);
+  for (const KindRow<Base>& row : table.rows) fmt::print("  {:<16} {}\n", row.name, row.doc);
+}
+
+std::string kernels_of(const Engine& engine, std::string_view op) {
+  std::string out;
+  for (size_t i = 0; i < engine.kernel_count; ++i) {
+    const KernelRow& row = engine.kernels[i];
+    if (row.op != op) continue;
+    if (!out.empty()) out += ", ";
+    out += row.variant;
+    if (!row.proven) out += " (unproven)";
+  }
+  return out.empty() ? "-" : out;
+}
+
+void list_ops() {
+  std::string why;
+  const Engine* cuda = load_engine_plugin("cuda", why);
+  fmt::print("ops:\n  {:<32} {:<16} {:<24} {}\n", "name", "cpu", "cuda", "meaning");
+  for (const OpDef& op : all_ops()) {
+    fmt::print("  {:<32} {:<16} {:<24} {}\n", op.name, kernels_of(*engines().cpu, op.name),
+               cuda != nullptr ? kernels_of(*cuda, op.name) : "not loaded", op.doc);
+  }
+  if (cuda == nullptr) fmt::print("  cuda: {}\n", why);
+}
+
+void list_devices() {
+  fmt::print("devices:\n");
+  const auto show = [](const Engine& engine, int index) {
+    const DeviceProperties p = engine.open(index)->properties();
+    const std::string place =
+        p.backend == "cuda" ? fmt::format("cuda:{}", index) : std::string(p.backend);
+    fmt::print("  {:<8} {} ({}), {} {}, {} MiB of {} MiB free\n", place, p.name, p.architecture,
+               p.processors, p.backend == "cuda" ? "multiprocessors" : "cores", p.free_memory >> 20,
+               p.total_memory >> 20);
+  };
+  show(*engines().cpu, 0);
+  std::string why;
+  const Engine* cuda = load_engine_plugin("cuda", why);
+  for (int i = 0; cuda != nullptr && i < cuda->device_count(); ++i) show(*cuda, i);
+  if (cuda == nullptr) fmt::print("  cuda: {}\n", why);
+}
+
+struct Family {
+  const char* name;
+  void (*print)();
+};
+constexpr Family kFamilies[] = {
+    {"layers", [] { print_table("layers", layer_table()); }},
+    {"losses", [] { print_table("losses", loss_table()); }},
+    {"optimizers", [] { print_table("optimizers", optimizer_table()); }},
+    {"schedules", [] { print_table("schedules", schedule_table()); }},
+    {"datasets", [] { print_table("datasets", dataset_table()); }},
+    {"ops", list_ops},
+    {"devices", list_devices},
+};
+
+}  // namespace
+
+CommandBody add_list(CLI::App& command) {
+  auto family = std::make_shared<std::string>();
+  std::vector<std::string> names;
+  for (const Family& row : kFamilies) names.push_back(row.name);
+  command.add_option("FAMILY", *family, "What to list; all without it")
+      ->check(CLI::IsMember(names));
+  return [family] {
+    for (const Family& row : kFamilies) {
+      if (family->empty() || *family == row.name) row.print();
+    }
+    return ExitCode::ok;
+  };
+}
+
+}  // namespace dltrain

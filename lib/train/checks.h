@@ -1,0 +1,32 @@
+// The sanity suite of `dltrain check`: what a careful practitioner tries before a long run, on the
+// person's own configuration and data (Karpathy, "A recipe for training neural networks", 2019).
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "train/engines.h"
+#include "train/experiment.h"
+
+namespace dltrain {
+
+struct CheckResult {
+  std::string name;  // "loss at init"
+  bool passed = false;
+  std::string detail;  // what was measured and what was expected
+};
+
+struct CheckOptions {
+  Engines engines;
+  // Loads the experiment anew with further overrides ("training.global_batch_size=4").
+  std::function<Experiment(const std::vector<std::string>& overrides)> load;
+  // Called as each check ends.
+  std::function<void(const CheckResult&)> on_result;
+};
+
+// Runs all checks; a check that throws counts as failed, with its message. Mistakes in the
+// configuration or the data itself are thrown, as `train` would.
+std::vector<CheckResult> run_checks(const CheckOptions& options);
+
+}  // namespace dltrain
