@@ -1,0 +1,51 @@
+// dltrain completion bash|zsh: a script for `eval "$(dltrain completion bash)"`.
+#include <cstdio>
+
+#include "commands.h"
+
+namespace dltrain {
+namespace {
+
+std::string options_of(const CommandRow& row) {
+  CLI::App app;
+  row.add(app);
+  std::string out;
+  for (const CLI::Option* option : app.get_options()) {
+    for (const std::string& name : option->get_lnames()) out += " --" + name;
+  }
+  return out;
+}
+
+std::string script() {
+  std::string names, cases;
+  for (const CommandRow& row : commands()) {
+    names += std::string(" ") + row.name;
+    cases += fmt::format("    {}) words=\"{}\" ;;\n", row.name, options_of(row).substr(1));
+  }
+  return fmt::format(R"(_dltrain() {{
+  local current="${{COMP_WORDS[COMP_CWORD]}}" command="${{COMP_WORDS[1]}}" words=""
+  case "$command" in
+{}    *) words="{}" ;;
+  esac
+  if [ "$COMP_CWORD" -eq 1 ]; then words="{}"; fi
+  COMPREPLY=($(compgen -W "$words" -- "$current") $(compgen -f -X '!*.y*ml' -- "$current")
+             $(compgen -d -S / -- "$current"))
+}}
+complete -o nospace -F _dltrain dltrain
+)",
+                     cases, options_of(commands()[0]).substr(1), names.substr(1));
+}
+
+}  // namespace
+
+CommandBody add_completion(CLI::App& command) {
+  auto shell = std::make_shared<std::string>("bash");
+  command.add_option("SHELL", *shell, "bash or zsh")->check(CLI::IsMember({"bash", "zsh"}));
+  return [shell] {
+    if (*shell == "zsh") std::puts("autoload -U +X bashcompinit && bashcompinit");
+    std::fputs(script().c_str(), stdout);
+    return ExitCode::ok;
+  };
+}
+
+}  // namespace dltrain

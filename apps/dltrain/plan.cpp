@@ -1,0 +1,139 @@
+// dltrain plan: what a run will need, before anything is allocated.
+#include <cstdio>
+
+#include "base/error.h"
+#include "commands.h"
+#include "compile/plan_report.h"
+#include "train/session.h"
+
+namespace dltrain {
+namespace {
+
+std::string human_bytes(size_t bytes) {
+  const double b = static_cast<double>(bytes);
+  if (bytes < 10'000) return fmt::format("{} B", bytes);
+  if (b < 10e6) return fmt::format("{:.1f} KiB", b / 1024);
+  if (b < 10e9) return fmt::format("{:.1f} MiB", b / (1 << 20));
+  return fmt::format("{:.2f} GiB", b / (1 << 30));
+}
+
+std::string human_count(double n) {
+  if (n < 1e4) return fmt::format("{:.0f}", n);
+  if (n < 1e7) return fmt::format("{:.1f} k", n / 1e3);
+  if (n < 1e10) return fmt::format("{:.1f} M", n / 1e6);
+  return fmt::format("{:.1f} G", n / 1e9);
+}
+
+void print_memory(const PlanReport& r) {
+  fmt::print("memory (one rank):\n");
+  for (const auto& [kind, bytes] : r.state_bytes) {
+    fmt::print("  {:<22} {:>12}\n", kind, human_bytes(bytes));
+  }
+  fmt::print("  {:<22} {:>12}   shared by lifetime; no placement needs less than {}\n",
+             "activations and work", human_bytes(r.work_bytes), human_bytes(r.work_lower_bound));
+  fmt::print("  {:<22} {:>12}   {} bytes: exactly what is allocated\n", "arena",
+             human_bytes(r.arena_bytes), r.arena_bytes);
+}
+
+void print_layers(const PlanReport& r) {
+  fmt::print("layers:\n  {:<16} {:>12} {:>14} {:>16} {:>16}\n", "name", "parameters", "activations",
+             "forward FLOP", "backward FLOP");
+  for (const LayerCost& row : r.layers) {
+    fmt::print("  {:<16} {:>12} {:>14} {:>16} {:>16}\n", row.layer, row.parameters,
+               human_bytes(row.activation_bytes), human_count(row.forward_flops),
+               human_count(row.backward_flops));
+  }
+}
+
+void print_promises(const Session& session) {
+  fmt::print("promises (docs/equality.md):\n");
+  fmt::print("  bit-identical: second run, resume, memory plan (same machine and thread count)\n");
+  if (session.options.world > 1 || session.batch.micro_steps > 1) {
+    fmt::print(
+        "  within tolerance: other numbers of ranks and micro-steps for the same global "
+        "batch\n");
+  }
+}
+
+void print_plan(const Session& session) {
+  const PlanReport r = session.executor->report();
+  const StepGraph& graph = session.executor->training();
+  fmt::print(
+      "run: {} steps of {} samples ({:.2f} epochs of {}), {} rank{} × {} micro-step{} of {}\n",
+      session.max_steps, session.batch.global_batch, session.epoch(session.max_steps),
+      session.data.train->size(), session.options.world, session.options.world == 1 ? "" : "s",
+      session.batch.micro_steps, session.batch.micro_steps == 1 ? "" : "s",
+      session.batch.micro_batch);
+  fmt::print("device: {}\n", session.executor->device().properties().name);
+  int64_t parameters = 0;
+  for (const ParameterInfo& info : graph.parameters) {
+    if (info.role == Role::parameter) parameters += info.spec.shape.elements();
+  }
+  fmt::print("model: {} parameters, {} in, {} out\n", parameters,
+             to_string(graph.graph.value(graph.input).spec), to_string(graph.output_spec));
+  for (const std::string& name : graph.unused) fmt::print("  no gradient reaches {}\n", name);
+  print_layers(r);
+  print_memory(r);
+  fmt::print("step: {}FLOP, {} moved at least, {} kernel calls", human_count(r.flops_per_step),
+             human_bytes(static_cast<size_t>(r.bytes_per_step)), r.kernel_calls);
+  if (session.options.world > 1) {
+    fmt::print(", {} all-reduced a rank", human_bytes(r.communicated_bytes));
+  }
+  fmt::print("\n");
+  print_promises(session);
+}
+
+// Pretends to be one of `world` ranks: enough to place the collectives.
+class PaperRanks final : public Collectives {
+ public:
+  explicit PaperRanks(int size) : size_(size) {}
+  int rank() const override { return 0; }
+  int size() const override { return size_; }
+  Ticket all_reduce(void*, size_t, DType, ReduceOp, Stream&) override { return never(); }
+  Ticket reduce_scatter(const void*, void*, size_t, DType, ReduceOp, Stream&) override {
+    return never();
+  }
+  Ticket all_gather(const void*, void*, size_t, DType, Stream&) override { return never(); }
+  Ticket broadcast(void*, size_t, DType, int, Stream&) override { return never(); }
+  Ticket all_to_all(const void*, void*, size_t, DType, Stream&) override { return never(); }
+  Ticket send(const void*, size_t, DType, int, Stream&) override { return never(); }
+  Ticket receive(void*, size_t, DType, int, Stream&) override { return never(); }
+  void wait(Ticket, Stream&) override { never(); }
+  void barrier() override { never(); }
+
+ private:
+  static Ticket never() { fail(ExitCode::internal, "internal error: a plan on paper was run"); }
+  int size_;
+};
+
+}  // namespace
+
+CommandBody add_plan(CLI::App& command) {
+  struct Options {
+    ConfigOptions config;
+    int world = 1;
+    bool passes = false;
+  };
+  auto options = std::make_shared<Options>();
+  options->config.add_to(command);
+  command.add_option("--world", options->world, "Plan for this many data-parallel ranks")
+      ->check(CLI::Range(1, 65536));
+  command.add_flag("--passes", options->passes, "Print the graph after each pass");
+  return [options] {
+    const Experiment experiment = options->config.load(
+        {fmt::format("parallelism.data={}", options->world > 1 ? options->world : -1)});
+    PaperRanks ranks(options->world);
+    SessionOptions session_options{.engines = engines(),
+                                   .collectives = options->world > 1 ? &ranks : nullptr,
+                                   .world = options->world};
+    if (options->passes) {
+      session_options.log = [](std::string_view pass, const Graph& graph) {
+        fmt::print("after {}:\n{}\n", pass, print_graph(graph));
+      };
+    }
+    print_plan(open_session(experiment, session_options));
+    return ExitCode::ok;
+  };
+}
+
+}  // namespace dltrain
