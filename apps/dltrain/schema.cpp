@@ -1,0 +1,22 @@
+// dltrain schema [--reference]: the registry of keys, for editors and for docs/config.md.
+#include "config/schema.h"
+
+#include <cstdio>
+
+#include "commands.h"
+#include "config/reference.h"
+
+namespace dltrain {
+
+CommandBody add_schema(CLI::App& command) {
+  auto reference = std::make_shared<bool>(false);
+  command.add_flag("--reference", *reference, "Print docs/config.md (Markdown) instead");
+  return [reference] {
+    const std::string text = *reference ? config_reference<Experiment>()
+                                        : config_schema<Experiment>("dltrain experiment");
+    std::fputs(text.c_str(), stdout);
+    return ExitCode::ok;
+  };
+}
+
+}  // namespace dltrain

@@ -1,0 +1,43 @@
+// The folder of one run: who may write to it, what it holds, where to resume from.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "base/run_lock.h"
+#include "train/checkpoint.h"
+
+namespace dltrain {
+
+struct ResumeChoice {
+  std::filesystem::path checkpoint;
+  CheckpointState state;
+  std::string note;  // where newer checkpoints were passed over: why
+};
+
+class RunFolder {
+ public:
+  // Creates the folder and locks it. A folder that already holds a run is refused (Error(usage))
+  // unless `resume` is "auto" or a path, or `overwrite` is set, which removes that run. Ranks other
+  // than 0 pass `owner` false: they create, lock and remove nothing.
+  RunFolder(std::filesystem::path folder, const std::string& resume, bool overwrite, bool owner);
+
+  const std::filesystem::path& path() const { return path_; }
+
+  // What --resume means here. "never": nothing. "auto": the newest checkpoint that is whole, or
+  // nothing when there is none at all; Error(storage) when there are some but none is whole. A
+  // path: that checkpoint, or the newest of that run folder.
+  std::optional<ResumeChoice> resume(const std::string& resume) const;
+
+ private:
+  std::filesystem::path path_;
+  std::unique_ptr<RunLock> lock_;
+};
+
+// The newest whole checkpoint of `folder`, which is a checkpoint, a run folder or its checkpoints
+// folder. Error(storage) when there is none.
+ResumeChoice find_checkpoint(const std::filesystem::path& folder);
+
+}  // namespace dltrain
