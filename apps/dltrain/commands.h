@@ -50,4 +50,8 @@ struct ConfigOptions {
   Experiment load(const std::vector<std::string>& extra = {}) const;
 };
 
+// What `dltrain plan` prints, for `world` data-parallel ranks; with `passes` also the graph after
+// each.
+void print_plan(const Experiment& experiment, int world, bool passes);
+
 }  // namespace dltrain

@@ -55,7 +55,7 @@ void print_promises(const Session& session) {
   }
 }
 
-void print_plan(const Session& session) {
+void print_session(const Session& session) {
   const PlanReport r = session.executor->report();
   const StepGraph& graph = session.executor->training();
   fmt::print(
@@ -108,6 +108,18 @@ class PaperRanks final : public Collectives {
 
 }  // namespace
 
+void print_plan(const Experiment& experiment, int world, bool passes) {
+  PaperRanks ranks(world);
+  SessionOptions options{
+      .engines = engines(), .collectives = world > 1 ? &ranks : nullptr, .world = world};
+  if (passes) {
+    options.log = [](std::string_view pass, const Graph& graph) {
+      fmt::print("after {}:\n{}\n", pass, print_graph(graph));
+    };
+  }
+  print_session(open_session(experiment, options));
+}
+
 CommandBody add_plan(CLI::App& command) {
   struct Options {
     ConfigOptions config;
@@ -120,18 +132,9 @@ CommandBody add_plan(CLI::App& command) {
       ->check(CLI::Range(1, 65536));
   command.add_flag("--passes", options->passes, "Print the graph after each pass");
   return [options] {
-    const Experiment experiment = options->config.load(
-        {fmt::format("parallelism.data={}", options->world > 1 ? options->world : -1)});
-    PaperRanks ranks(options->world);
-    SessionOptions session_options{.engines = engines(),
-                                   .collectives = options->world > 1 ? &ranks : nullptr,
-                                   .world = options->world};
-    if (options->passes) {
-      session_options.log = [](std::string_view pass, const Graph& graph) {
-        fmt::print("after {}:\n{}\n", pass, print_graph(graph));
-      };
-    }
-    print_plan(open_session(experiment, session_options));
+    print_plan(options->config.load(
+                   {fmt::format("parallelism.data={}", options->world > 1 ? options->world : -1)}),
+               options->world, options->passes);
     return ExitCode::ok;
   };
 }

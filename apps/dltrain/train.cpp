@@ -1,0 +1,91 @@
+// dltrain train: one run, or the start of several ranks of it.
+#include <spdlog/spdlog.h>
+
+#include "base/file.h"
+#include "comm/world.h"
+#include "commands.h"
+#include "config/dump.h"
+#include "launch/launcher.h"
+#include "train/run.h"
+
+namespace dltrain {
+namespace {
+
+struct Options {
+  ConfigOptions config;
+  RunOptions run;
+  std::string folder, result;
+  int ranks = 1;
+  bool dry_run = false;
+};
+
+// The arguments of this process without --nproc-per-node: what each rank runs.
+std::vector<std::string> rank_arguments() {
+  std::vector<std::string> out;
+  const std::string text = read_file("/proc/self/cmdline", 1 << 21, ExitCode::internal);
+  std::vector<std::string> all;
+  for (size_t at = 0; at < text.size();) {
+    all.push_back(text.substr(at, text.find('\0', at) - at));
+    at += all.back().size() + 1;
+  }
+  for (size_t i = 1; i < all.size(); ++i) {
+    if (all[i] == "--nproc-per-node") {
+      ++i;
+    } else if (!all[i].starts_with("--nproc-per-node=")) {
+      out.push_back(all[i]);
+    }
+  }
+  return out;
+}
+
+ExitCode run(Options& options) {
+  const RankEnvironment environment = rank_environment(process_environment());
+  const Experiment experiment = options.config.load();
+  if (options.dry_run) {
+    fmt::print("{}\n", dump_config(experiment));
+    print_plan(experiment, std::max(options.ranks, environment.world_size), false);
+    return ExitCode::ok;
+  }
+  if (options.ranks > 1 && environment.launcher.empty()) {
+    // Mistakes in the file are reported once, here, and not by every rank.
+    return static_cast<ExitCode>(launch_local({.processes = options.ranks}, rank_arguments()));
+  }
+  RunOptions run = options.run;
+  run.engines = engines();
+  run.folder = options.folder;
+  run.result = options.result;
+  if (!environment.distributed()) return run_training(experiment, run);
+  const auto host = run.engines.cpu->open(0);
+  const World world = join_world(environment, *host);
+  run.collectives = world.collectives.get();
+  run.rank = environment.rank;
+  run.world = environment.world_size;
+  run.local_rank = environment.local_rank;
+  const ExitCode code = run_training(experiment, run);
+  world.collectives->barrier();
+  return code;
+}
+
+}  // namespace
+
+CommandBody add_train(CLI::App& command) {
+  auto options = std::make_shared<Options>();
+  options->config.add_to(command);
+  command.add_option("--output-dir", options->folder, "The run folder (default: runs/<name>)");
+  command.add_option(
+      "--resume", options->run.resume,
+      "auto: go on from the newest checkpoint of the run folder, or begin; never; or "
+      "a checkpoint or run folder");
+  command.add_flag("--overwrite", options->run.overwrite,
+                   "Discard a run that is in the run folder");
+  command.add_option("--result", options->result,
+                     "Write the final summary to this file as one JSON object");
+  command.add_option("--nproc-per-node", options->ranks, "Start this many ranks on this machine")
+      ->check(CLI::Range(1, 1024));
+  command.add_flag("--dry-run", options->dry_run, "Print the resolved configuration and stop");
+  command.add_flag("-q,--quiet", options->run.quiet, "Only warnings and errors on the terminal");
+  command.add_option("--log-level", options->run.log_level, "trace, debug, info, warning or error");
+  return [options] { return run(*options); };
+}
+
+}  // namespace dltrain

@@ -1,0 +1,117 @@
+#include "train/reporter.h"
+
+#include <spdlog/spdlog.h>
+
+#include "base/version.h"
+#include "telemetry/console.h"
+#include "telemetry/plot.h"
+#include "train/process_age.h"
+
+namespace dltrain {
+
+Reporter::Reporter(const Session& session, const std::filesystem::path& folder,
+                   std::optional<int64_t> resumed_step, bool quiet)
+    : session_(session), quiet_(quiet) {
+  if (session.options.rank != 0) return;
+  metrics_.emplace(folder / "metrics.jsonl", resumed_step);
+  progress_.emplace(console(), ProgressOptions{.first = resumed_step.value_or(0),
+                                               .total = session.max_steps,
+                                               .quiet = quiet});
+}
+
+TrainEvents Reporter::events() {
+  return {.on_progress =
+              [this](int64_t step) {
+                progress_->update(step, [this] { return fmt::format("loss {:.4f}", last_loss_); });
+              },
+          .on_step = [this](const StepRecord& record) { log_step(record); },
+          .on_evaluation = [this](const EvaluationRecord& record) { log_evaluation(record); },
+          .on_checkpoint =
+              [](const std::filesystem::path& path) { spdlog::debug("saved {}", path.string()); },
+          .on_warning = [](const std::string& text) { spdlog::warn("{}", text); }};
+}
+
+void Reporter::log_step(const StepRecord& r) {
+  last_loss_ = r.loss;
+  losses_.push_back(r.loss);
+  JsonObject line;
+  line.add("step", r.step).add_rounded("epoch", r.epoch).add_loss("loss", r.loss);
+  for (const auto& [label, value] : r.metrics) line.add_loss(label, value);
+  line.add_loss("learning_rate", r.learning_rate).add_loss("grad_norm", r.grad_norm);
+  if (r.skipped) line.add("skipped", true);
+  line.add_rounded("samples_per_second", r.samples_per_second)
+      .add_rounded("step_ms", r.step_ms)
+      .add_rounded("data_wait_ms", r.data_wait_ms)
+      .add_rounded("memory_mib", peak_memory_mib());
+  metrics_->write(line);
+}
+
+void Reporter::log_evaluation(const EvaluationRecord& r) {
+  JsonObject line;
+  line.add("step", r.step);
+  std::string text;
+  for (const auto& [label, value] : r.metrics) {
+    line.add_loss("eval_" + label, value);
+    text += label == "accuracy"
+                ? fmt::format("{}accuracy {:.2f} %", text.empty() ? "" : ", ", 100 * value)
+                : fmt::format("{}{} {:.4f}", text.empty() ? "" : ", ", label, value);
+  }
+  line.add("eval_samples", r.samples).add_rounded("eval_seconds", r.seconds);
+  metrics_->write(line);
+  spdlog::info("step {}: evaluation on {} samples: {}", r.step, r.samples, text);
+}
+
+void Reporter::finish(const TrainOutcome& outcome, const std::filesystem::path& folder) {
+  if (session_.options.rank != 0) return;
+  progress_->finish(fmt::format("loss {:.4f}", last_loss_));
+  if (!quiet_ && console().terminal()) {
+    const std::string curve = plot(losses_, {.width = 60, .height = 8, .utf8 = console().utf8()});
+    if (!curve.empty()) console().print("training loss\n" + curve);
+  }
+  spdlog::info("{} steps in {}, {:.3f} ms a step (median {:.3f}), {:.0f} MiB at most",
+               outcome.steps, format_duration(outcome.seconds), outcome.step_ms_min,
+               outcome.step_ms_median, peak_memory_mib());
+  spdlog::info("run folder: {} (metrics.jsonl, summary.json, log.txt, checkpoints/latest)",
+               folder.string());
+}
+
+JsonObject make_summary(const Experiment& experiment, ExitCode code, const std::string& message,
+                        const Session* session, const TrainOutcome* outcome,
+                        const std::filesystem::path& folder) {
+  JsonObject out;
+  out.add("format", 1).add("name", experiment.name).add("exit_code", static_cast<int>(code));
+  if (!message.empty()) out.add("message", message);
+  out.add("run_folder", folder.string()).add("seed", experiment.seed);
+  out.add("dltrain", version()).add("revision", git_revision());
+  if (session != nullptr && session->executor != nullptr) {
+    const PlanReport plan = session->executor->report();
+    out.add("device", session->executor->device().properties().name)
+        .add("world_size", session->options.world)
+        .add("global_batch_size", session->batch.global_batch)
+        .add("max_steps", session->max_steps)
+        .add("arena_bytes", plan.arena_bytes)
+        .add("flops_per_step", plan.flops_per_step);
+  }
+  out.add_rounded("peak_rss_mib", peak_memory_mib());
+  if (outcome == nullptr) return out;
+  out.add("steps", outcome->steps);
+  out.add("reason", outcome->reason == StopReason::finished     ? "finished"
+                    : outcome->reason == StopReason::time_limit ? "time limit"
+                                                                : "signal");
+  out.add_loss("loss", outcome->last_step.loss);
+  for (const auto& [label, value] : outcome->last_step.metrics) out.add_loss(label, value);
+  if (outcome->last_evaluation.samples > 0) {
+    out.add("eval_step", outcome->last_evaluation.step);
+    for (const auto& [label, value] : outcome->last_evaluation.metrics) {
+      out.add_loss("eval_" + label, value);
+    }
+  }
+  out.add_rounded("first_step_ms", outcome->first_step_ms)
+      .add_rounded("step_ms_min", outcome->step_ms_min)
+      .add_rounded("step_ms_median", outcome->step_ms_median)
+      .add_rounded("data_wait_ms", outcome->data_wait_ms)
+      .add_rounded("seconds", outcome->seconds);
+  return out;
+}
+
+}  // namespace dltrain

@@ -1,0 +1,45 @@
+// Turns what the training loop tells into what a person and a script see: log, progress bar,
+// metrics.jsonl, and the final summary.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "telemetry/metrics.h"
+#include "telemetry/progress.h"
+#include "train/trainer.h"
+
+namespace dltrain {
+
+class Reporter {
+ public:
+  // On ranks other than 0 nothing is shown or written. `resumed_step`: see MetricsWriter.
+  Reporter(const Session& session, const std::filesystem::path& folder,
+           std::optional<int64_t> resumed_step, bool quiet);
+
+  // Callbacks into this object, which must outlive the loop.
+  TrainEvents events();
+
+  // After the loop: last lines, the loss curve, and where to look.
+  void finish(const TrainOutcome& outcome, const std::filesystem::path& folder);
+
+ private:
+  void log_step(const StepRecord& record);
+  void log_evaluation(const EvaluationRecord& record);
+
+  const Session& session_;
+  bool quiet_;
+  double last_loss_ = 0;
+  std::vector<double> losses_;
+  std::optional<MetricsWriter> metrics_;
+  std::optional<Progress> progress_;
+};
+
+// The content of summary.json and --result. `outcome` may be null for a run that failed early.
+JsonObject make_summary(const Experiment& experiment, ExitCode code, const std::string& message,
+                        const Session* session, const TrainOutcome* outcome,
+                        const std::filesystem::path& folder);
+
+}  // namespace dltrain

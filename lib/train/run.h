@@ -1,0 +1,28 @@
+// One run from configuration to exit code: run folder, resume, session, loop, reports.
+#pragma once
+
+#include <filesystem>
+#include <string>
+
+#include "train/engines.h"
+#include "train/experiment.h"
+
+namespace dltrain {
+
+struct RunOptions {
+  Engines engines;
+  Collectives* collectives = nullptr;  // nullptr with one rank
+  int rank = 0, world = 1, local_rank = 0;
+  std::filesystem::path folder;  // empty: runs/<name>
+  std::string resume = "never";  // never, auto, or a checkpoint or run folder
+  bool overwrite = false;        // discard a run that is there
+  std::filesystem::path result;  // empty: none; the summary as one JSON object
+  bool quiet = false;            // only warnings and errors on the terminal
+  std::string log_level = "info";
+};
+
+// Returns ok, or stopped (75) when a signal or the time limit ended the run with a checkpoint.
+// Every failure is thrown; a summary with the exit code is written to `result` even then.
+ExitCode run_training(const Experiment& experiment, const RunOptions& options);
+
+}  // namespace dltrain
