@@ -24,8 +24,8 @@ void TrainingConfig::describe(Fields& f) {
             {.doc = "Optimizer steps of the run", .min = 1, .known_as = {"steps", "iterations"}});
   f.number("num_epochs", num_epochs,
            {.doc = "Passes over the training data, rounded up to whole steps",
-            .above = 0,
             .max = 1e9,
+            .above = 0,
             .known_as = {"epochs", "num_train_epochs"}});
   f.number(
       "max_time", max_time,

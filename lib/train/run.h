@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <string>
 
+#include "device/collectives.h"
 #include "train/engines.h"
 #include "train/experiment.h"
 

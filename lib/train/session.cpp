@@ -80,6 +80,7 @@ Session open_session(const Experiment& experiment, const SessionOptions& options
     evaluation = build_evaluation_graph(quiet);
   }
   ExecutorOptions executor{.engine = options.engines.reference,
+                           .device = nullptr,
                            .collectives = options.collectives,
                            .micro_steps = session.batch.micro_steps};
   if (options.compute == DType::f64) {

@@ -1,6 +1,7 @@
 #include "train/stop.h"
 
 #include <csignal>
+#include <initializer_list>
 
 namespace dltrain {
 namespace {
