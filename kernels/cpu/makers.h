@@ -27,6 +27,7 @@ MadeKernel make_batch_norm_update(const KernelRequest& request);
 MadeKernel make_dropout(const KernelRequest& request);
 MadeKernel make_softmax_cross_entropy(const KernelRequest& request);
 MadeKernel make_softmax_cross_entropy_backward(const KernelRequest& request);
+MadeKernel make_identity_f64(const KernelRequest& request);
 MadeKernel make_loss_seed(const KernelRequest& request);
 MadeKernel make_gradient_norm(const KernelRequest& request);
 MadeKernel make_sgd_update(const KernelRequest& request);

@@ -1,4 +1,4 @@
-// Small kernels of the step: loss_seed and batch_norm_update.
+// Small kernels of the step: loss_seed, batch_norm_update, and identity over f64 sums (metrics).
 #include "cpu/makers.h"
 #include "cpu/support.h"
 #include "shared/update_rules.h"
@@ -17,6 +17,27 @@ class LossSeed final : public Kernel {
  private:
   const StepState* state_ = nullptr;
   double* out_ = nullptr;
+};
+
+// Metrics are a few doubles: copied, or added to what earlier micro-steps left.
+class IdentityF64 final : public Kernel {
+ public:
+  explicit IdentityF64(const KernelRequest& request)
+      : count_(request.outputs[0].shape.elements()), accumulate_(request.accumulate) {}
+
+  void bind(const Bindings& bindings) override {
+    from_ = input<const double>(bindings, 0);
+    to_ = output<double>(bindings, 0);
+  }
+  void run(Stream&) override {
+    for (int64_t i = 0; i < count_; ++i) to_[i] = from_[i] + (accumulate_ ? to_[i] : 0.0);
+  }
+
+ private:
+  int64_t count_;
+  bool accumulate_;
+  const double* from_ = nullptr;
+  double* to_ = nullptr;
 };
 
 class BatchNormUpdate final : public Kernel {
@@ -55,6 +76,11 @@ class BatchNormUpdate final : public Kernel {
 
 MadeKernel make_loss_seed(const KernelRequest&) {
   return std::make_unique<LossSeed>();
+}
+
+MadeKernel make_identity_f64(const KernelRequest& request) {
+  if (request.inputs[0].dtype != DType::f64) return nullptr;
+  return std::make_unique<IdentityF64>(request);
 }
 
 MadeKernel make_batch_norm_update(const KernelRequest& request) {

@@ -24,6 +24,7 @@ constinit const KernelRow kTable[] = {
     elementwise_row("square"),
     elementwise_row("affine"),
     elementwise_row("identity"),
+    {.op = "identity", .variant = "f64", .make = make_identity_f64, .accumulates = true},
     elementwise_row("relu_backward"),
     elementwise_row("gelu_backward"),
     elementwise_row("gelu_tanh_backward"),
