@@ -29,12 +29,7 @@ struct OneBatch {
 };
 
 OneBatch first_batch(Session& session) {
-  TrainLoader loader(session.data.train,
-                     {.global_batch = session.batch.global_batch,
-                      .micro_batch = session.batch.micro_batch,
-                      .shuffle = session.shuffle,
-                      .seed = static_cast<uint64_t>(session.experiment->seed),
-                      .workers = 0},
+  TrainLoader loader(session.data.train, train_loader_options(session, 0, 0),
                      session.executor->device());
   const Batch& batch = loader.next();
   const Dataset& data = *session.data.train;

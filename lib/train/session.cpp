@@ -35,6 +35,22 @@ void check_data(const Session& session, const StepGraph& graph) {
 
 }  // namespace
 
+LoaderOptions train_loader_options(const Session& session, int64_t first_step, int workers) {
+  const DatasetConfig& data = *session.experiment->data.train;
+  LoaderOptions out{.global_batch = session.batch.global_batch,
+                    .micro_batch = session.batch.micro_batch,
+                    .rank = session.options.rank,
+                    .world = session.options.world,
+                    .first_step = first_step,
+                    .shuffle = data.shuffle,
+                    .seed = static_cast<uint64_t>(session.experiment->seed),
+                    .workers = workers,
+                    .slots = 4,
+                    .held = 2};
+  if (data.random_affine) out.random_affine = data.random_affine->options;
+  return out;
+}
+
 Session open_session(const Experiment& experiment, const SessionOptions& options) {
   Session session;
   session.experiment = &experiment;
@@ -50,7 +66,6 @@ Session open_session(const Experiment& experiment, const SessionOptions& options
   }
   session.batch = batch_layout(experiment.training, options.world);
   session.data = experiment.data.open();
-  session.shuffle = experiment.data.train->shuffle;
   if (session.data.train->fields().size() != 2) {
     fail(ExitCode::usage, "this model takes one input, the data has {}",
          session.data.train->fields().size() - 1);

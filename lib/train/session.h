@@ -5,7 +5,7 @@
 #include <memory>
 #include <optional>
 
-#include "data/dataset.h"
+#include "data/loader.h"
 #include "train/engines.h"
 #include "train/executor.h"
 #include "train/experiment.h"
@@ -26,7 +26,6 @@ struct Session {
   const Experiment* experiment = nullptr;
   SessionOptions options;
   DataSplit data;
-  bool shuffle = true;
   BatchLayout batch;
   int64_t max_steps = 0;
   std::string device_note;  // see ChosenDevice
@@ -37,6 +36,10 @@ struct Session {
     return static_cast<double>(step * batch.global_batch) / static_cast<double>(data.train->size());
   }
 };
+
+// How this session's training samples are loaded, from step `first_step` on. `workers`: threads
+// that fill batches ahead of time; 0: none.
+LoaderOptions train_loader_options(const Session& session, int64_t first_step, int workers);
 
 // Finds every mistake that can be found before step 1: ConfigError for shapes and sizes,
 // Error(data) for data, Error(device), Error(memory). Allocates host data, but nothing on the

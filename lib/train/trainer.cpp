@@ -39,7 +39,8 @@ class Loop {
         events_(events),
         options_(options),
         experiment_(*session.experiment),
-        loader_(session.data.train, loader_options(), session.executor->device()),
+        loader_(session.data.train, train_loader_options(session, options.first_step, 1),
+                session.executor->device()),
         checkpoints_(options.run_folder / "checkpoints") {
     // No allocation in the loop: durations beyond this many are left out of minimum and median.
     durations_.reserve(static_cast<size_t>(
@@ -49,18 +50,6 @@ class Loop {
   TrainOutcome run();
 
  private:
-  LoaderOptions loader_options() const {
-    return {.global_batch = session_.batch.global_batch,
-            .micro_batch = session_.batch.micro_batch,
-            .rank = session_.options.rank,
-            .world = session_.options.world,
-            .first_step = options_.first_step,
-            .shuffle = session_.shuffle,
-            .seed = static_cast<uint64_t>(experiment_.seed),
-            .workers = 1,
-            .slots = 4,
-            .held = 2};
-  }
   bool leads() const { return session_.options.rank == 0; }
   bool is_last(int64_t step) const { return step + 1 == session_.max_steps; }
   bool due(const std::optional<int64_t>& every, int64_t step) const {
@@ -160,10 +149,8 @@ void Loop::handle(const StepReport& report) {
 
 // Re-runs the step's micro-batches, whose state is as it was, to name the op that went wrong first.
 void Loop::diverged(const StepReport& report) {
-  LoaderOptions again = loader_options();
-  again.first_step = report.step;
-  again.workers = 0;
-  TrainLoader loader(session_.data.train, again, session_.executor->device());
+  TrainLoader loader(session_.data.train, train_loader_options(session_, report.step, 0),
+                     session_.executor->device());
   std::string found;
   for (int64_t a = 0; a < session_.batch.micro_steps && found.empty(); ++a) {
     const Batch& batch = loader.next();

@@ -1,0 +1,205 @@
+#include "config/reference.h"
+
+#include <deque>
+#include <set>
+
+#include <fmt/format.h>
+
+#include "config/dump.h"
+#include "config/range.h"
+#include "config/suggest.h"
+
+namespace dltrain {
+namespace {
+
+// A cell of a Markdown table: no line ends, no bars.
+std::string cell(std::string_view text) {
+  std::string out;
+  for (const char c : text) {
+    if (c == '|') out += '\\';
+    out += c == '\n' ? ' ' : c;
+  }
+  return out;
+}
+
+std::string code(std::string_view text) {
+  return fmt::format("`{}`", text);
+}
+
+std::string type_text(const ValueSlot& slot, const Key& key) {
+  const std::string or_auto = slot.allow_auto ? " or `auto`" : "";
+  const std::string or_one = key.scalar_ok ? ", or one alone" : "";
+  switch (slot.type) {
+    case ValueType::boolean:
+      return "boolean";
+    case ValueType::integer:
+      return "integer" + or_auto;
+    case ValueType::number:
+      return "number" + or_auto;
+    case ValueType::text:
+      return "text";
+    case ValueType::choice:
+      return "choice";
+    case ValueType::integers:
+      return "list of integers" + or_one;
+    case ValueType::numbers:
+      return "list of numbers" + or_one;
+    case ValueType::texts:
+      return "list of texts" + or_one;
+    case ValueType::text_map:
+      return "map of texts";
+  }
+  return {};
+}
+
+std::string limits_text(const ValueSlot& slot, const Key& key) {
+  if (slot.type == ValueType::choice) {
+    std::string out;
+    for (const ChoiceName& choice : slot.choices) {
+      if (!out.empty()) out += ", ";
+      out += code(choice.name);
+      if (!choice.doc.empty()) out += fmt::format(" ({})", choice.doc);
+    }
+    return out;
+  }
+  const bool integer = slot.type == ValueType::integer;
+  const std::string range = describe_range(key, integer ? &slot : nullptr);
+  const std::string size = describe_size(key);
+  return size + (size.empty() || range.empty() ? "" : ", each ") + range;
+}
+
+// A chapter that another one refers to.
+struct Section {
+  std::string path;
+  std::string doc;
+  std::string text;  // its table, and the sections below it
+};
+
+class ReferenceWriter : public Fields {
+ public:
+  std::string write(ObjectRef object) {
+    std::string out = table_of(object, "");
+    for (size_t i = 0; i < families_.size(); ++i) {
+      // Writing one family may find others (layers inside datasets), which are appended.
+      const KindTableRef family = families_[i];
+      out += family_text(family);
+    }
+    return out;
+  }
+
+ protected:
+  void on_value(std::string_view name, const ValueSlot& slot, const Key& key) override {
+    const std::string initial =
+        std::holds_alternative<std::monostate>(slot.get()) ? "none" : code(value_text(slot.get()));
+    row(name, type_text(slot, key), key.required ? "required" : initial, limits_text(slot, key),
+        key);
+  }
+  void on_section(std::string_view name, const SectionSlot& slot, const Key& key) override {
+    const bool absent = slot.optional && !slot.present();
+    row(name, "section", key.required ? "required" : (absent ? "none" : "its defaults"), "", key);
+    add_section(join(name), key.doc, slot.open());
+  }
+  void on_sections(std::string_view name, const SectionsSlot& slot, const Key& key) override {
+    row(name, slot.is_map ? "map of names to sections" : "list of sections",
+        key.required ? "required" : "empty", describe_size(key), key);
+    slot.prototype([&](ObjectRef object) {
+      add_section(join(name) + (slot.is_map ? ".NAME" : "[]"), key.doc, object);
+    });
+  }
+  void on_kind(std::string_view name, const KindSlot& slot, const Key& key) override {
+    const Chosen* initial = slot.get();
+    row(name, fmt::format("{0} ([kinds](#{0}))", slot.table.name),
+        key.required ? "required" : (initial ? code(initial->kind) : "none"), "", key);
+    add_family(slot.table);
+  }
+  void on_kinds(std::string_view name, const KindsSlot& slot, const Key& key) override {
+    row(name,
+        fmt::format("{1} of {0} ([kinds](#{0}))", slot.table.name, slot.is_map ? "map" : "list"),
+        key.required ? "required" : "empty", describe_size(key), key);
+    add_family(slot.table);
+  }
+  void on_parts(const PartsSlot& slot, const Key& key) override {
+    for (const PartsSlot::Part& part : slot.parts) {
+      Key own = key;
+      own.doc = part.doc;
+      own.required = false;
+      on_kind(part.name, part.slot, own);
+    }
+    table_ += fmt::format("| … | keys of a {0} ([kinds](#{0})) | {1} |  | {2} |\n", slot.table.name,
+                          key.required ? "required" : "none", cell(key.doc));
+  }
+
+ private:
+  void row(std::string_view name, std::string_view type, std::string_view initial,
+           std::string_view limits, const Key& key) {
+    table_ += fmt::format("| {} | {} | {} | {} | {} |\n", code(name), type, cell(initial),
+                          cell(limits), cell(key.doc));
+  }
+  std::string join(std::string_view name) const {
+    return path_.empty() ? std::string(name) : path_ + "." + std::string(name);
+  }
+
+  // The table of one object, followed by the chapters of the sections inside it.
+  std::string table_of(ObjectRef object, const std::string& path) {
+    std::string outer_table = std::exchange(table_, "");
+    std::string outer_path = std::exchange(path_, path);
+    std::vector<Section> outer_sections = std::exchange(sections_, {});
+    object.describe(*this);
+    std::string out = table_.empty() ? "No keys.\n\n"
+                                     : "| key | type | default | limits | meaning |\n"
+                                       "|---|---|---|---|---|\n" +
+                                           table_ + "\n";
+    for (const Section& section : sections_) {
+      out += fmt::format("### {}\n\n{}\n\n{}", code(section.path), section.doc, section.text);
+    }
+    table_ = std::move(outer_table);
+    path_ = std::move(outer_path);
+    sections_ = std::move(outer_sections);
+    return out;
+  }
+
+  void add_section(const std::string& path, const std::string& doc, ObjectRef object) {
+    if (!active_.insert(object.type()).second) return;
+    Section section{path, doc, table_of(object, path)};
+    sections_.push_back(std::move(section));
+    active_.erase(object.type());
+  }
+
+  void add_family(const KindTableRef& family) {
+    if (known_families_.insert(family.id).second) families_.push_back(family);
+  }
+
+  std::string family_text(const KindTableRef& family) {
+    std::string out = fmt::format("## {}\n\nKinds: ", family.name);
+    for (size_t i = 0; i < family.size; ++i) {
+      out += (i > 0 ? ", " : "") + code(family.row(i).name);
+    }
+    out += ".\n\n";
+    for (size_t i = 0; i < family.size; ++i) {
+      const KindTableRef::Row row = family.row(i);
+      out += fmt::format("### {} {}\n\n{}\n\n", family.name, code(row.name), row.doc);
+      if (!row.bare_key.empty()) {
+        out += fmt::format("In short: `{}: VALUE` sets `{}`.\n\n", row.name, row.bare_key);
+      }
+      out += table_of(ObjectRef::of(*family.make(i)), "");
+    }
+    return out;
+  }
+
+  std::string table_;
+  std::string path_;
+  std::vector<Section> sections_;
+  std::set<const void*> active_;
+  std::deque<KindTableRef> families_;
+  std::set<const void*> known_families_;
+};
+
+}  // namespace
+
+std::string config_reference(ObjectRef object) {
+  std::string out = ReferenceWriter().write(object);
+  while (out.size() > 1 && out.ends_with("\n\n")) out.pop_back();
+  return out;
+}
+
+}  // namespace dltrain

@@ -1,0 +1,21 @@
+// The reference of all keys as Markdown (docs/config.md), written from the same describe()
+// functions that the parser uses, so it cannot say anything else than what the program does.
+#pragma once
+
+#include <string>
+
+#include "config/fields.h"
+
+namespace dltrain {
+
+// One chapter for the top level and each section, one for each family of kinds, tables of key,
+// type, default, limits and meaning. `object` is a default object and may be changed.
+std::string config_reference(ObjectRef object);
+
+template <typename T>
+std::string config_reference() {
+  T object;
+  return config_reference(ObjectRef::of(object));
+}
+
+}  // namespace dltrain
