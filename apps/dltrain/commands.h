@@ -36,6 +36,9 @@ CommandBody add_completion(CLI::App& command);
 // The table, in the order of `dltrain --help`.
 const std::vector<CommandRow>& commands();
 
+// The arguments of this process, as they came.
+const std::vector<std::string>& command_line();
+
 // The engines of this program.
 Engines engines();
 

@@ -10,6 +10,14 @@
 
 namespace dltrain {
 
+namespace {
+std::vector<std::string> given_arguments;
+}  // namespace
+
+const std::vector<std::string>& command_line() {
+  return given_arguments;
+}
+
 Engines engines() {
   return {.cpu = &cpu_engine(), .reference = &reference_engine()};
 }
@@ -38,6 +46,7 @@ constexpr const char* kFooter =
 // `dltrain --config exp.yaml` and `dltrain exp.yaml` mean `dltrain train …`.
 std::vector<std::string> with_command(int argc, char** argv) {
   std::vector<std::string> arguments(argv + 1, argv + argc);
+  given_arguments = arguments;
   if (arguments.empty()) return {"--help"};
   const std::string& first = arguments[0];
   if (first == "--version") return {"version"};

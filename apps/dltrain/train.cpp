@@ -1,7 +1,6 @@
 // dltrain train: one run, or the start of several ranks of it.
 #include <spdlog/spdlog.h>
 
-#include "base/file.h"
 #include "comm/world.h"
 #include "commands.h"
 #include "config/dump.h"
@@ -21,14 +20,9 @@ struct Options {
 
 // The arguments of this process without --nproc-per-node: what each rank runs.
 std::vector<std::string> rank_arguments() {
+  const std::vector<std::string>& all = command_line();
   std::vector<std::string> out;
-  const std::string text = read_file("/proc/self/cmdline", 1 << 21, ExitCode::internal);
-  std::vector<std::string> all;
-  for (size_t at = 0; at < text.size();) {
-    all.push_back(text.substr(at, text.find('\0', at) - at));
-    at += all.back().size() + 1;
-  }
-  for (size_t i = 1; i < all.size(); ++i) {
+  for (size_t i = 0; i < all.size(); ++i) {
     if (all[i] == "--nproc-per-node") {
       ++i;
     } else if (!all[i].starts_with("--nproc-per-node=")) {

@@ -17,7 +17,9 @@ namespace dltrain {
 namespace {
 
 constexpr double kInitialLossTolerance = 0.25;  // of ln N: standard initialisers stay well within
-constexpr double kGradientTolerance = 1e-6;     // of the largest gradient of the tensor, in f64
+constexpr double kGradientTolerance = 1e-6;     // of the largest gradient of the tensor, in f64,
+constexpr double kGradientFloor = 1e-2;         // or of this share of the model's largest: tensors
+                                         // without effect (a bias before batch norm) are noise
 constexpr int kElementsPerTensor = 6;
 constexpr int kOverfitSteps = 300;
 constexpr double kOverfitRatio = 0.1;  // final loss against the first
@@ -123,6 +125,18 @@ double difference(Session& session, const OneBatch& batch, const std::string& na
   return (above - below) / (2 * step);
 }
 
+// The largest element of all gradients.
+double largest_gradient(Session& session) {
+  double largest = 0;
+  for (const StateTensor& tensor : session.executor->layout().tensors()) {
+    if (tensor.role != Role::gradient) continue;
+    std::vector<double> gradient(static_cast<size_t>(tensor.spec.shape.elements()));
+    session.executor->read_state(tensor.name, std::as_writable_bytes(std::span(gradient)));
+    for (double g : gradient) largest = std::max(largest, std::abs(g));
+  }
+  return largest;
+}
+
 CheckResult check_gradient(const CheckOptions& options, int64_t samples) {
   const auto run = prepare(options, std::min<int64_t>(samples, 4), DType::f64);
   Session& session = run->session;
@@ -130,6 +144,8 @@ CheckResult check_gradient(const CheckOptions& options, int64_t samples) {
   double worst = 0;
   std::string worst_name;
   int elements = 0;
+  run_batch(session, batch);
+  const double model_largest = largest_gradient(session);
   for (const ParameterInfo& info : session.executor->training().parameters) {
     const std::string gradient_name = "gradient." + info.name;
     if (session.executor->layout().find(gradient_name) == nullptr) continue;
@@ -138,7 +154,7 @@ CheckResult check_gradient(const CheckOptions& options, int64_t samples) {
     run_batch(session, batch);
     session.executor->read_state(info.name, std::as_writable_bytes(std::span(values)));
     session.executor->read_state(gradient_name, std::as_writable_bytes(std::span(gradient)));
-    double largest = 1e-12;
+    double largest = kGradientFloor * model_largest;
     for (double g : gradient) largest = std::max(largest, std::abs(g));
     for (int k = 0; k < kElementsPerTensor; ++k) {
       const size_t element = (n - 1) * static_cast<size_t>(k) / (kElementsPerTensor - 1);

@@ -66,6 +66,7 @@ Session open_session(const Experiment& experiment, const SessionOptions& options
   }
   session.batch = batch_layout(experiment.training, options.world);
   session.data = experiment.data.open();
+  if (!options.evaluation) session.data.eval = nullptr;
   if (session.data.train->fields().size() != 2) {
     fail(ExitCode::usage, "this model takes one input, the data has {}",
          session.data.train->fields().size() - 1);
