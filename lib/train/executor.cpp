@@ -66,6 +66,7 @@ void Executor::allocate() {
     metric_addresses_.push_back(state_address(metric.name));
   }
   pending_.reserve(kSlots);
+  report_.sums.resize(metrics);
 }
 
 std::byte* Executor::state_address(std::string_view name) const {
@@ -139,17 +140,17 @@ void Executor::queue_report(int64_t step) {
   next_slot_ = (next_slot_ + 1) % kSlots;
 }
 
-StepReport Executor::collect() {
+const StepReport& Executor::collect() {
   check_internal(!pending_.empty(), "no step to collect");
   const Pending oldest = pending_.front();
   pending_.erase(pending_.begin());
   HostSlot& slot = slots_[oldest.slot];
   slot.ready->synchronize();
-  StepReport report{.step = oldest.step, .sums = std::vector<double>(metric_addresses_.size())};
-  std::memcpy(&report.results, slot.data, sizeof(StepResults));
-  std::memcpy(report.sums.data(), slot.data + sizeof(StepResults),
-              report.sums.size() * sizeof(double));
-  return report;
+  report_.step = oldest.step;
+  std::memcpy(&report_.results, slot.data, sizeof(StepResults));
+  std::memcpy(report_.sums.data(), slot.data + sizeof(StepResults),
+              report_.sums.size() * sizeof(double));
+  return report_;
 }
 
 int64_t Executor::updates() {

@@ -64,8 +64,9 @@ class Executor {
 
   // How many steps later than update() collect() should be called so as not to wait for the device.
   int lag() const;
-  // Waits for and returns the report of the oldest update() not yet collected.
-  StepReport collect();
+  // Waits for and returns the report of the oldest update() not yet collected; valid until the next
+  // call.
+  const StepReport& collect();
   int pending() const { return static_cast<int>(pending_.size()); }
 
   // Number of applied updates (StepResults::updates), part of a checkpoint.
@@ -114,6 +115,7 @@ class Executor {
   std::vector<const std::byte*> metric_addresses_;
   std::vector<Pending> pending_;
   size_t next_slot_ = 0;
+  StepReport report_;
 };
 
 }  // namespace dltrain

@@ -24,6 +24,7 @@ std::span<const std::byte> field_bytes(const Session& session, const Dataset& da
 }
 
 // The host-side sum or maximum of a few numbers over the ranks. Host memory: the group is Gloo's.
+// (Streams mean nothing to it; evaluation and multi-rank steps may allocate one.)
 template <typename T>
 void reduce_on_host(Session& session, T* values, size_t count, DType dtype, ReduceOp op) {
   Collectives* group = session.options.collectives;
