@@ -1,6 +1,6 @@
 #include <unistd.h>
 
-#include "commands.h"
+#include "dltrain/commands.h"
 #include "train/checks.h"
 
 namespace dltrain {

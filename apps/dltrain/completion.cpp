@@ -1,7 +1,7 @@
 // dltrain completion bash|zsh: a script for `eval "$(dltrain completion bash)"`.
 #include <cstdio>
 
-#include "commands.h"
+#include "dltrain/commands.h"
 
 namespace dltrain {
 namespace {

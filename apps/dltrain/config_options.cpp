@@ -1,5 +1,5 @@
-#include "commands.h"
 #include "config/load.h"
+#include "dltrain/commands.h"
 
 namespace dltrain {
 

@@ -2,7 +2,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/file.h"
-#include "commands.h"
+#include "dltrain/commands.h"
 #include "train/run_folder.h"
 #include "train/session.h"
 #include "train/trainer.h"

@@ -3,7 +3,7 @@
 #include <filesystem>
 
 #include "base/file.h"
-#include "commands.h"
+#include "dltrain/commands.h"
 
 namespace dltrain {
 namespace {

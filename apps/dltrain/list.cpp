@@ -1,6 +1,6 @@
 // dltrain list [FAMILY]: the registries, so that nobody has to read the source for names.
-#include "commands.h"
 #include "data/registry.h"
+#include "dltrain/commands.h"
 #include "ops/kernel.h"
 
 namespace dltrain {

@@ -3,9 +3,9 @@
 #include <exception>
 #include <new>
 
-#include "commands.h"
 #include "config/problems.h"
 #include "cpu/engine.h"
+#include "dltrain/commands.h"
 #include "reference/engine.h"
 
 namespace dltrain {

@@ -2,8 +2,8 @@
 #include <cstdio>
 
 #include "base/error.h"
-#include "commands.h"
 #include "compile/plan_report.h"
+#include "dltrain/commands.h"
 #include "train/session.h"
 
 namespace dltrain {

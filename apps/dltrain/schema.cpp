@@ -3,8 +3,8 @@
 
 #include <cstdio>
 
-#include "commands.h"
 #include "config/reference.h"
+#include "dltrain/commands.h"
 
 namespace dltrain {
 

@@ -2,8 +2,8 @@
 #include <spdlog/spdlog.h>
 
 #include "comm/world.h"
-#include "commands.h"
 #include "config/dump.h"
+#include "dltrain/commands.h"
 #include "launch/launcher.h"
 #include "train/run.h"
 

@@ -2,7 +2,7 @@
 
 #include <cstdio>
 
-#include "commands.h"
+#include "dltrain/commands.h"
 
 namespace dltrain {
 
