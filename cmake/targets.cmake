@@ -60,6 +60,34 @@ function(dltrain_script_tests)
   endforeach()
 endfunction()
 
+# dltrain_app_tests(): one ctest entry for every test method of tests/apps/test_*.py (Python's unittest,
+# nothing beyond its standard library), named by the method. Methods test_long_* carry the label `long`.
+function(dltrain_app_tests)
+  find_program(DLTRAIN_PYTHON python3)
+  if(NOT DLTRAIN_PYTHON)
+    message(FATAL_ERROR "python3 is needed by the tests of the executable: apt-get install python3")
+  endif()
+  file(GLOB scripts CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/apps/test_*.py)
+  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${scripts})
+  foreach(script ${scripts})
+    get_filename_component(file ${script} NAME_WE)
+    string(REGEX REPLACE "^test_" "" file ${file})
+    file(STRINGS ${script} methods REGEX "^    def test_[a-z0-9_]+\\(self\\)")
+    foreach(method ${methods})
+      string(REGEX REPLACE "^    def (test_[a-z0-9_]+).*" "\\1" method ${method})
+      string(REGEX REPLACE "^test_" "" name ${method})
+      string(REPLACE "_" " " name ${name})
+      set(name "apps: ${file}: ${name}")
+      add_test(NAME ${name} COMMAND ${DLTRAIN_PYTHON} ${script} -k "*.${method}")
+      set_tests_properties(${name} PROPERTIES TIMEOUT 600
+        ENVIRONMENT "DLTRAIN=$<TARGET_FILE:dltrain>;SOURCE_DIR=${CMAKE_SOURCE_DIR};PYTHONDONTWRITEBYTECODE=1")
+      if(method MATCHES "^test_long_")
+        set_tests_properties(${name} PROPERTIES LABELS long TIMEOUT 3600)
+      endif()
+    endforeach()
+  endforeach()
+endfunction()
+
 # dltrain_fuzz_targets(LINK …): one program for every tests/fuzz/*.cpp that defines
 # LLVMFuzzerTestOneInput. With DLTRAIN_FUZZ (clang) it is a libFuzzer campaign; otherwise
 # tests/fuzz/driver/replay.cpp gives it a main, and ctest runs it over its seeds in

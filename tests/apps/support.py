@@ -1,0 +1,164 @@
+"""What the tests of the executable share: a scratch folder a test, runs of dltrain, its files read back.
+
+The executable is $DLTRAIN (default: build/dltrain). All runs start in the root of the sources, where the
+configurations' relative paths hold; everything they write goes to the scratch folder.
+"""
+import json
+import os
+import pathlib
+import re
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+SOURCES = pathlib.Path(os.environ.get("SOURCE_DIR", pathlib.Path(__file__).resolve().parents[2]))
+PROGRAM = os.environ.get("DLTRAIN", str(SOURCES / "build" / "dltrain"))
+TIMEOUT = 240  # seconds for one run: a hang is a failure
+
+OK, INTERNAL, USAGE, DATA, DIVERGED, MEMORY, RANK, STORAGE, DEVICE, CHECK, STOPPED = 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 75
+
+# Small and quick, with dropout and shuffling, so that a run resumed wrongly shows it.
+SMALL = """
+name: small
+seed: 7
+model:
+  layers:
+    - {type: linear, out_features: 24}
+    - {type: gelu}
+    - {type: dropout, rate: 0.2}
+    - {type: linear, out_features: 4}
+loss: {type: cross_entropy}
+data:
+  train: {type: synthetic, shape: [12], classes: 4, samples: 100, shuffle: true}
+  eval: {type: synthetic, shape: [12], classes: 4, samples: 40, seed: 1}
+optimizer: {type: adamw, learning_rate: 1.0e-2, weight_decay: 0.01}
+lr_scheduler: {type: cosine, warmup_steps: 5}
+training: {global_batch_size: 16, max_steps: 40, max_grad_norm: 1.0}
+checkpoint: {save_steps: 10}
+logging: {logging_steps: 1}
+"""
+
+
+class Result:
+    """A finished run: code, out, err (text)."""
+
+    def __init__(self, command, code, out, err):
+        self.command, self.code, self.out, self.err = command, code, out, err
+
+    def __str__(self):
+        return f"$ {' '.join(self.command)}\n{self.out}{self.err}[exit code {self.code}]"
+
+
+class DltrainTest(unittest.TestCase):
+    maxDiff = None
+
+    def setUp(self):
+        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="dltrain-test-"))
+        self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
+        self.started = []
+        self.addCleanup(self._end_all)
+
+    def _end_all(self):
+        for process in self.started:
+            if process.poll() is None:
+                process.kill()
+            process.communicate()
+
+    def start(self, *arguments, **popen):
+        """Starts dltrain; stdout and stderr are pipes."""
+        environment = dict(os.environ, OMP_WAIT_POLICY="passive")
+        environment.update(popen.pop("env", {}))
+        process = subprocess.Popen([PROGRAM, *map(str, arguments)], cwd=popen.pop("cwd", SOURCES), env=environment,
+                                   stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                   text=True, **popen)
+        self.started.append(process)
+        return process
+
+    def end(self, process):
+        try:
+            out, err = process.communicate(timeout=TIMEOUT)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            out, err = process.communicate()
+            self.fail(f"hangs: {' '.join(process.args)}\n{out}{err}")
+        self.started.remove(process)
+        return Result(process.args, process.returncode, out, err)
+
+    def run_dltrain(self, *arguments, code=OK, **popen):
+        """Runs dltrain to its end and demands an exit code."""
+        result = self.end(self.start(*arguments, **popen))
+        self.assertEqual(result.code, code, str(result))
+        return result
+
+    def refused(self, code, *arguments, says=(), **popen):
+        """A mistake: the exit code, each of `says` on stderr, and no sign of a crash."""
+        result = self.run_dltrain(*arguments, code=code, **popen)
+        for text in [says] if isinstance(says, str) else says:
+            self.assertIn(text, result.err, str(result))
+        self.assertNotIn("internal error", result.err)
+        return result
+
+    def write(self, name, text):
+        path = self.folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if isinstance(text, bytes):
+            path.write_bytes(text)
+        else:
+            path.write_text(text)
+        return path
+
+    def small(self, text=SMALL):
+        return self.write("small.yaml", text)
+
+    def wait_for(self, condition, what, seconds=60):
+        end = time.monotonic() + seconds
+        while not condition():
+            if time.monotonic() > end:
+                self.fail(f"waited {seconds} s for {what}")
+            time.sleep(0.002)
+
+    def assert_same_file(self, a, b):
+        self.assertEqual(pathlib.Path(a).read_bytes(), pathlib.Path(b).read_bytes(), f"{a} and {b} differ")
+
+    def assert_same_state(self, a, b, step=None):
+        """The newest checkpoints (or those of `step`) of two run folders, byte by byte."""
+        name = "latest" if step is None else f"step-{step:06}"
+        for file in ("model.safetensors", "optimizer.safetensors"):
+            self.assert_same_file(pathlib.Path(a) / "checkpoints" / name / file,
+                                  pathlib.Path(b) / "checkpoints" / name / file)
+
+
+def metrics(run):
+    """Lines of metrics.jsonl, and demands that each is one JSON object."""
+    return [json.loads(line) for line in (pathlib.Path(run) / "metrics.jsonl").read_text().splitlines()]
+
+
+def steps(run):
+    """The lines about training steps, without the evaluations."""
+    return [line for line in metrics(run) if "loss" in line]
+
+
+def checkpoints(run):
+    return sorted(path.name for path in (pathlib.Path(run) / "checkpoints").glob("step-*"))
+
+
+def safetensors(path):
+    """{name: (dtype, shape, bytes)} of a safetensors file, by the format's definition."""
+    content = pathlib.Path(path).read_bytes()
+    (size,) = struct.unpack("<Q", content[:8])
+    header = json.loads(content[8 : 8 + size])
+    data = content[8 + size :]
+    return {
+        name: (entry["dtype"], entry["shape"], data[slice(*entry["data_offsets"])])
+        for name, entry in header.items()
+        if name != "__metadata__"
+    }
+
+
+def main():
+    unittest.main(verbosity=2)
