@@ -18,6 +18,10 @@ MadeKernel make_matmul_onednn(const KernelRequest& request);
 MadeKernel make_conv2d_onednn(const KernelRequest& request);
 MadeKernel make_conv2d_backward_input_onednn(const KernelRequest& request);
 MadeKernel make_conv2d_backward_weight_onednn(const KernelRequest& request);
+// For few channels and many samples; own kernels.
+MadeKernel make_conv2d_lanes(const KernelRequest& request);
+MadeKernel make_conv2d_backward_input_lanes(const KernelRequest& request);
+MadeKernel make_conv2d_backward_weight_lanes(const KernelRequest& request);
 MadeKernel make_max_pool2d(const KernelRequest& request);
 MadeKernel make_max_pool2d_backward(const KernelRequest& request);
 MadeKernel make_batch_norm(const KernelRequest& request);

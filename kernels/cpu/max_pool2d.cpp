@@ -33,47 +33,169 @@ namespace HWY_NAMESPACE {
 namespace {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// One row of outputs: `row` counts over samples and output rows.
-void pool_row(const PoolGeometry& g, const float* x, float* y, uint8_t* position, int64_t row) {
-  const hn::ScalableTag<float> d;
-  const hn::RebindToSigned<decltype(d)> di;
-  const hn::Rebind<uint8_t, decltype(di)> du8;
-  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+using Tag = hn::ScalableTag<float>;
+using Vec = hn::Vec<Tag>;
+using IntTag = hn::RebindToSigned<Tag>;
+using ByteTag = hn::Rebind<uint8_t, Tag>;
+
+// The part of a window that lies inside the image.
+struct Inside {
+  int64_t first_row, last_row, first_column, last_column;  // last: one beyond
+};
+
+template <bool masked>
+HWY_INLINE Vec load(const float* x, size_t count) {
+  const Tag d;
+  if constexpr (masked) return hn::MaskedLoad(hn::FirstN(d, count), d, x);
+  return hn::LoadU(d, x);
+}
+
+// One vector of channels of one window whose corner is at `corner` (perhaps outside the image).
+// Unless masked, whole vectors are read and written, whatever `count` is.
+template <bool masked>
+HWY_INLINE void pool_vector(const PoolGeometry& g, const float* corner, const Inside& inside,
+                            size_t count, float* y, uint8_t* position) {
+  const Tag d;
+  const IntTag di;
+  const hn::RebindToUnsigned<IntTag> du;
+  const ByteTag du8;
+  const int64_t line = g.width * g.channels;
+  auto best = hn::Set(d, -std::numeric_limits<float>::infinity());
+  auto winner =
+      hn::Set(di, static_cast<int32_t>(inside.first_row * g.kernel[1] + inside.first_column));
+  for (int64_t kh = inside.first_row; kh < inside.last_row; ++kh) {
+    for (int64_t kw = inside.first_column; kw < inside.last_column; ++kw) {
+      const Vec v = load<masked>(corner + kh * line + kw * g.channels, count);
+      const auto wins = hn::Or(hn::Gt(v, best), hn::IsNaN(v));
+      best = hn::IfThenElse(wins, v, best);
+      winner = hn::IfThenElse(hn::RebindMask(di, wins),
+                              hn::Set(di, static_cast<int32_t>(kh * g.kernel[1] + kw)), winner);
+    }
+  }
+  const auto bytes = hn::TruncateTo(du8, hn::BitCast(du, winner));
+  if constexpr (masked) {
+    hn::BlendedStore(best, hn::FirstN(d, count), d, y);
+    hn::BlendedStore(bytes, hn::FirstN(du8, count), du8, position);
+  } else {
+    hn::StoreU(best, d, y);
+    hn::StoreU(bytes, du8, position);
+  }
+}
+
+// The same for whole 2 × 2 windows: pairs first, so that little waits for anything.
+template <bool masked>
+HWY_INLINE void pool_vector_2x2(const PoolGeometry& g, const float* corner, size_t count, float* y,
+                                uint8_t* position) {
+  const Tag d;
+  const IntTag di;
+  const hn::RebindToUnsigned<IntTag> du;
+  const ByteTag du8;
+  const int64_t line = g.width * g.channels;
+  const Vec v0 = load<masked>(corner, count), v1 = load<masked>(corner + g.channels, count);
+  const Vec v2 = load<masked>(corner + line, count),
+            v3 = load<masked>(corner + line + g.channels, count);
+  const auto wins = [](Vec a, Vec b) HWY_ATTR { return hn::Or(hn::Gt(a, b), hn::IsNaN(a)); };
+  const auto right0 = wins(v1, v0), right1 = wins(v3, v2);
+  const Vec upper = hn::IfThenElse(right0, v1, v0), lower = hn::IfThenElse(right1, v3, v2);
+  const auto down = wins(lower, upper);
+  const auto place0 = hn::IfThenElseZero(hn::RebindMask(di, right0), hn::Set(di, 1));
+  const auto place1 = hn::IfThenElse(hn::RebindMask(di, right1), hn::Set(di, 3), hn::Set(di, 2));
+  const auto winner = hn::IfThenElse(hn::RebindMask(di, down), place1, place0);
+  const Vec best = hn::IfThenElse(down, lower, upper);
+  const auto bytes = hn::TruncateTo(du8, hn::BitCast(du, winner));
+  if constexpr (masked) {
+    hn::BlendedStore(best, hn::FirstN(d, count), d, y);
+    hn::BlendedStore(bytes, hn::FirstN(du8, count), du8, position);
+  } else {
+    hn::StoreU(best, d, y);
+    hn::StoreU(bytes, du8, position);
+  }
+}
+
+// One row of outputs: `row` counts over samples and output rows. With few channels a whole vector
+// runs into the pixel to the right, which overwrites that part afterwards; only where there is no
+// such pixel, or reading would leave the tensor, vectors are cut.
+void pool_row(const PoolGeometry& g, const float* x, const float* x_end, float* y,
+              uint8_t* position, int64_t row) {
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(Tag()));
   const int64_t sample = row / g.out_height, oh = row % g.out_height;
   const float* image = x + sample * g.height * g.width * g.channels;
   const int64_t h0 = oh * g.stride[0] - g.padding[0];
+  Inside inside{std::max<int64_t>(0, -h0), std::min(g.kernel[0], g.height - h0), 0, 0};
+  const int64_t out_end = (row + 1) * g.out_width * g.channels;
   for (int64_t ow = 0; ow < g.out_width; ++ow) {
     const int64_t w0 = ow * g.stride[1] - g.padding[1];
-    const int64_t kh0 = std::max<int64_t>(0, -h0), kh1 = std::min(g.kernel[0], g.height - h0);
-    const int64_t kw0 = std::max<int64_t>(0, -w0), kw1 = std::min(g.kernel[1], g.width - w0);
+    inside.first_column = std::max<int64_t>(0, -w0);
+    inside.last_column = std::min(g.kernel[1], g.width - w0);
+    const float* corner = image + (h0 * g.width + w0) * g.channels;
+    const bool whole_2x2 = g.kernel[0] == 2 && g.kernel[1] == 2 &&
+                           inside.last_row - inside.first_row == 2 &&
+                           inside.last_column - inside.first_column == 2;
+    const float* last =
+        corner + ((inside.last_row - 1) * g.width + inside.last_column - 1) * g.channels;
     const int64_t out = (row * g.out_width + ow) * g.channels;
     for (int64_t c = 0; c < g.channels; c += lanes) {
-      const size_t n = static_cast<size_t>(std::min(lanes, g.channels - c));
-      const auto mask = hn::FirstN(d, n);
-      auto best = hn::Set(d, -std::numeric_limits<float>::infinity());
-      auto winner = hn::Set(di, static_cast<int32_t>(kh0 * g.kernel[1] + kw0));
-      for (int64_t kh = kh0; kh < kh1; ++kh) {
-        const float* line = image + ((h0 + kh) * g.width + w0) * g.channels + c;
-        for (int64_t kw = kw0; kw < kw1; ++kw) {
-          const auto v = hn::MaskedLoad(mask, d, line + kw * g.channels);
-          const auto wins = hn::Or(hn::Gt(v, best), hn::IsNaN(v));
-          best = hn::IfThenElse(wins, v, best);
-          winner = hn::IfThenElse(hn::RebindMask(di, wins),
-                                  hn::Set(di, static_cast<int32_t>(kh * g.kernel[1] + kw)), winner);
+      const size_t count = static_cast<size_t>(std::min(lanes, g.channels - c));
+      const bool room = out + c + lanes <= out_end && last + c + lanes <= x_end;
+      if (whole_2x2) {
+        room ? pool_vector_2x2<false>(g, corner + c, count, y + out + c, position + out + c)
+             : pool_vector_2x2<true>(g, corner + c, count, y + out + c, position + out + c);
+      } else if (room) {
+        pool_vector<false>(g, corner + c, inside, count, y + out + c, position + out + c);
+      } else {
+        pool_vector<true>(g, corner + c, inside, count, y + out + c, position + out + c);
+      }
+    }
+  }
+}
+
+// dx of the windows of one row of outputs, where windows neither overlap nor leave gaps nor reach
+// outside: every input pixel belongs to one window, or to none at the right and lower edge.
+void pool_backward_tiles(const PoolGeometry& g, const float* dy, const uint8_t* position,
+                         const float* dy_end, float* dx, int64_t row) {
+  const Tag d;
+  const IntTag di;
+  const ByteTag du8;
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d)), line = g.width * g.channels;
+  const int64_t sample = row / g.out_height, oh = row % g.out_height;
+  const int64_t from = row * g.out_width * g.channels;
+  float* image = dx + sample * g.height * line;
+  const int64_t last_row = oh + 1 == g.out_height ? g.height : (oh + 1) * g.kernel[0];
+  for (int64_t h = oh * g.kernel[0]; h < last_row; ++h) {
+    float* to = image + h * line;
+    const int64_t kh = h - oh * g.kernel[0];
+    int64_t w = 0;
+    for (; kh < g.kernel[0] && w < g.out_width * g.kernel[1]; ++w) {
+      const int64_t at = from + w / g.kernel[1] * g.channels;
+      const auto place = hn::Set(di, static_cast<int32_t>(kh * g.kernel[1] + w % g.kernel[1]));
+      for (int64_t c = 0; c < g.channels; c += lanes) {
+        const size_t count = static_cast<size_t>(std::min(lanes, g.channels - c));
+        // As in pool_row: the pixel to the right overwrites what runs over.
+        if (w * g.channels + c + lanes <= line && dy + at + c + lanes <= dy_end) {
+          const auto winner = hn::PromoteTo(di, hn::LoadU(du8, position + at + c));
+          const auto won = hn::RebindMask(d, hn::Eq(winner, place));
+          hn::StoreU(hn::IfThenElseZero(won, hn::LoadU(d, dy + at + c)), d,
+                     to + w * g.channels + c);
+        } else {
+          const auto mask = hn::FirstN(d, count);
+          const auto winner =
+              hn::PromoteTo(di, hn::MaskedLoad(hn::FirstN(du8, count), du8, position + at + c));
+          const auto won = hn::RebindMask(d, hn::Eq(winner, place));
+          hn::BlendedStore(hn::IfThenElseZero(won, hn::MaskedLoad(mask, d, dy + at + c)), mask, d,
+                           to + w * g.channels + c);
         }
       }
-      hn::BlendedStore(best, mask, d, y + out + c);
-      hn::BlendedStore(hn::DemoteTo(du8, winner), hn::FirstN(du8, n), du8, position + out + c);
     }
+    std::fill(to + w * g.channels, to + line, 0.0f);
   }
 }
 
 // One row of inputs: `row` counts over samples and input rows.
 void pool_backward_row(const PoolGeometry& g, const float* dy, const uint8_t* position, float* dx,
                        int64_t row) {
-  const hn::ScalableTag<float> d;
-  const hn::RebindToSigned<decltype(d)> di;
-  const hn::Rebind<uint8_t, decltype(di)> du8;
+  const Tag d;
+  const IntTag di;
+  const ByteTag du8;
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
   const int64_t sample = row / g.height, h = row % g.height + g.padding[0];
   const int64_t first_oh = h < g.kernel[0] ? 0 : (h - g.kernel[0]) / g.stride[0] + 1;
@@ -113,6 +235,7 @@ namespace dltrain {
 namespace {
 HWY_EXPORT(pool_row);
 HWY_EXPORT(pool_backward_row);
+HWY_EXPORT(pool_backward_tiles);
 
 PoolGeometry geometry(const Shape& x, const Shape& y, const Attributes& attributes) {
   const auto kernel = attributes.integers("kernel"), stride = attributes.integers("stride", kernel),
@@ -146,8 +269,9 @@ class MaxPool2d final : public Kernel {
 
   void run(Stream&) override {
     const auto function = HWY_DYNAMIC_DISPATCH(pool_row);
+    const float* x_end = x_ + samples_ * g_.height * g_.width * g_.channels;
     parallel_for(samples_ * g_.out_height, row_grain(g_), [&](int64_t begin, int64_t end) {
-      for (int64_t row = begin; row < end; ++row) function(g_, x_, y_, position_, row);
+      for (int64_t row = begin; row < end; ++row) function(g_, x_, x_end, y_, position_, row);
     });
   }
 
@@ -163,7 +287,9 @@ class MaxPool2dBackward final : public Kernel {
  public:
   explicit MaxPool2dBackward(const KernelRequest& r)
       : g_(geometry(r.outputs[0].shape, r.inputs[0].shape, r.attributes)),
-        samples_(r.inputs[0].shape[0]) {}
+        samples_(r.inputs[0].shape[0]),
+        tiles_(g_.stride[0] == g_.kernel[0] && g_.stride[1] == g_.kernel[1] && g_.padding[0] == 0 &&
+               g_.padding[1] == 0) {}
 
   void bind(const Bindings& bindings) override {
     dy_ = input<const float>(bindings, 0);
@@ -172,6 +298,14 @@ class MaxPool2dBackward final : public Kernel {
   }
 
   void run(Stream&) override {
+    if (tiles_) {
+      const auto function = HWY_DYNAMIC_DISPATCH(pool_backward_tiles);
+      const float* end = dy_ + samples_ * g_.out_height * g_.out_width * g_.channels;
+      parallel_for(samples_ * g_.out_height, row_grain(g_), [&](int64_t begin, int64_t last) {
+        for (int64_t row = begin; row < last; ++row) function(g_, dy_, position_, end, dx_, row);
+      });
+      return;
+    }
     const auto function = HWY_DYNAMIC_DISPATCH(pool_backward_row);
     parallel_for(samples_ * g_.height, row_grain(g_), [&](int64_t begin, int64_t end) {
       for (int64_t row = begin; row < end; ++row) function(g_, dy_, position_, dx_, row);
@@ -181,6 +315,7 @@ class MaxPool2dBackward final : public Kernel {
  private:
   PoolGeometry g_;
   int64_t samples_;
+  bool tiles_;  // windows side by side
   const float* dy_ = nullptr;
   const uint8_t* position_ = nullptr;
   float* dx_ = nullptr;

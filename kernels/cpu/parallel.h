@@ -40,4 +40,23 @@ void parallel_for(int64_t n, int64_t grain, const F& f) {
   if (blocks > 0) f(int64_t{0}, n);
 }
 
+// Calls f(begin, end, part) with part in [0, parts) for ranges that cover [0, n): for loops that
+// need memory of their own, laid out for `parts` threads.
+template <typename F>
+void parallel_parts(int64_t n, int64_t parts, const F& f) {
+#ifdef _OPENMP
+  const int64_t wanted = std::min({static_cast<int64_t>(thread_count()), parts, n});
+  if (wanted > 1) {
+#pragma omp parallel num_threads(static_cast <int>(wanted))
+    {
+      const int64_t part = omp_get_thread_num(), team = omp_get_num_threads();
+      f(n * part / team, n * (part + 1) / team, part);
+    }
+    return;
+  }
+#endif
+  (void)parts;
+  if (n > 0) f(int64_t{0}, n, int64_t{0});
+}
+
 }  // namespace dltrain

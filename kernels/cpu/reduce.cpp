@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numeric>
 
 #include "base/error.h"
 #include "cpu/makers.h"
@@ -93,9 +94,31 @@ float reduce_row(const float* x, int64_t count) {
   return out;
 }
 
+// Few columns: rows are put side by side until they fill whole vectors, and folded at the end.
+template <bool max>
+void reduce_narrow(const float* x, int64_t rows, int64_t inner, float* out) {
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(hn::ScalableTag<float>()));
+  const int64_t together = lanes / std::gcd(inner, lanes), width = together * inner;
+  float wide[HWY_MAX_BYTES / sizeof(float) * HWY_MAX_BYTES / sizeof(float)];
+  const int64_t whole = rows / together;
+  reduce_columns<max>(x, whole, width, wide);
+  std::copy_n(wide, inner, out);
+  const auto fold = [&](const float* row) {
+    for (int64_t i = 0; i < inner; ++i) {
+      out[i] = max ? (row[i] > out[i] || std::isnan(row[i]) ? row[i] : out[i]) : out[i] + row[i];
+    }
+  };
+  for (int64_t r = 1; r < together; ++r) fold(wide + r * inner);
+  for (int64_t r = whole * together; r < rows; ++r) fold(x + r * inner);
+}
+
 void columns(ReduceKind kind, const float* x, int64_t rows, int64_t inner, float* out) {
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(hn::ScalableTag<float>()));
   if (inner == 1) {
     *out = kind == ReduceKind::max ? reduce_row<true>(x, rows) : reduce_row<false>(x, rows);
+  } else if (inner < lanes && rows > lanes) {
+    kind == ReduceKind::max ? reduce_narrow<true>(x, rows, inner, out)
+                            : reduce_narrow<false>(x, rows, inner, out);
   } else if (kind == ReduceKind::max) {
     reduce_columns<true>(x, rows, inner, out);
   } else {

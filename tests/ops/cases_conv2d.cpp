@@ -66,6 +66,17 @@ void add_conv2d_cases(std::vector<OpCase>& cases) {
        {"padding", std::vector<int64_t>{0, 2}},
        {"dilation", std::vector<int64_t>{1, 2}}});
 
+  // Many samples of few channels: vectors of samples, in full and in part-filled blocks.
+  add(cases, {.x = {64, 6, 5, 1}, .w = {6, 5, 5, 1}, .padding = 2});
+  add(cases, {.x = {50, 5, 6, 3}, .w = {7, 3, 3, 3}, .padding = 1});
+  add(cases, {.x = {112, 5, 7, 2}, .w = {16, 3, 2, 2}});
+  add(cases, {.x = {52, 7, 8, 2}, .w = {5, 3, 3, 2}, .stride = 2, .padding = 1});
+  add(cases, {.x = {49, 6, 7, 17}, .w = {3, 3, 3, 17}, .padding = 2, .dilation = 2});
+  cases.push_back({"conv2d with bias and relu of many samples",
+                   "conv2d",
+                   {case_tensor({60, 5, 5, 3}), case_tensor({8, 3, 3, 3}), case_tensor({8})},
+                   {{"activation", std::string("relu")}}});
+
   for (const char* activation : {"relu", "gelu", "gelu_tanh", "silu", "tanh", "sigmoid"}) {
     cases.push_back(
         {fmt::format("conv2d with bias and {}", activation),

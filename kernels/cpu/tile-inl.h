@@ -1,0 +1,211 @@
+// Register tiles for products whose left factor is broadcast element by element and whose right
+// factor is read in vectors: C[m][lane] += Σ_k a[m][k]·b[k][lane]. Included once an instruction
+// set.
+//
+// A tile has up to kTileRows rows and kTileVectors vectors, so that its sums fill most of the
+// registers: then every loaded value is used several times and the multipliers never wait.
+#if defined(DLTRAIN_CPU_TILE_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef DLTRAIN_CPU_TILE_INL_H_
+#undef DLTRAIN_CPU_TILE_INL_H_
+#else
+#define DLTRAIN_CPU_TILE_INL_H_
+#endif
+
+#include <cstdint>
+
+#include <hwy/highway.h>
+
+HWY_BEFORE_NAMESPACE();
+namespace dltrain {
+namespace HWY_NAMESPACE {
+namespace {
+namespace hn = hwy::HWY_NAMESPACE;
+
+using TileTag = hn::ScalableTag<float>;
+using TileVec = hn::Vec<TileTag>;
+
+constexpr int kTileRows = 6;
+// 24 of 32 registers hold sums with AVX-512, 12 of 16 without.
+constexpr int kTileVectors = HWY_TARGET == HWY_AVX3 ? 4 : 2;
+
+HWY_INLINE int64_t tile_lanes() {
+  return static_cast<int64_t>(hn::Lanes(TileTag()));
+}
+// Floats in a row of a full tile.
+HWY_INLINE int64_t tile_width() {
+  return kTileVectors * tile_lanes();
+}
+
+// One run of k: a[m·am + k·ak], b[k·bk + lane].
+struct TileSegment {
+  const float* a;
+  const float* b;
+  int64_t k;
+};
+
+// How a tile begins and ends. Row m of C is c + m·ldc.
+struct TileOutput {
+  const float* bias;  // one value a row is what the sum starts with; nullptr: 0
+  float* c;
+  int64_t ldc;
+  bool accumulate;  // add to C
+  bool relu;
+};
+
+template <int kRows>
+HWY_INLINE void run_tile(const TileSegment* segments, int count, int64_t am, int64_t ak, int64_t bk,
+                         const TileOutput& out) {
+  const TileTag d;
+  const int64_t lanes = tile_lanes();
+  TileVec sum[kRows][kTileVectors];
+#pragma GCC unroll 8
+  for (int m = 0; m < kRows; ++m) {
+    const TileVec start = out.bias != nullptr ? hn::Set(d, out.bias[m]) : hn::Zero(d);
+#pragma GCC unroll 8
+    for (int v = 0; v < kTileVectors; ++v) sum[m][v] = start;
+  }
+  for (int s = 0; s < count; ++s) {
+    const float* a = segments[s].a;
+    const float* b = segments[s].b;
+    for (int64_t k = segments[s].k; k > 0; --k) {
+      TileVec right[kTileVectors];
+#pragma GCC unroll 8
+      for (int v = 0; v < kTileVectors; ++v) right[v] = hn::LoadU(d, b + v * lanes);
+#pragma GCC unroll 8
+      for (int m = 0; m < kRows; ++m) {
+        const TileVec left = hn::Set(d, a[m * am]);
+#pragma GCC unroll 8
+        for (int v = 0; v < kTileVectors; ++v) sum[m][v] = hn::MulAdd(left, right[v], sum[m][v]);
+      }
+      a += ak;
+      b += bk;
+    }
+  }
+#pragma GCC unroll 8
+  for (int m = 0; m < kRows; ++m) {
+#pragma GCC unroll 8
+    for (int v = 0; v < kTileVectors; ++v) {
+      float* to = out.c + m * out.ldc + v * lanes;
+      TileVec y = sum[m][v];
+      if (out.accumulate) y = hn::Add(y, hn::LoadU(d, to));
+      if (out.relu) y = hn::IfThenElse(hn::Lt(y, hn::Zero(d)), hn::Zero(d), y);
+      hn::StoreU(y, d, to);
+    }
+  }
+}
+
+// The tile of `rows` (1 … kTileRows) rows.
+HWY_INLINE void run_tile_rows(int64_t rows, const TileSegment* segments, int count, int64_t am,
+                              int64_t ak, int64_t bk, const TileOutput& out) {
+  switch (rows) {
+    case 1:
+      return run_tile<1>(segments, count, am, ak, bk, out);
+    case 2:
+      return run_tile<2>(segments, count, am, ak, bk, out);
+    case 3:
+      return run_tile<3>(segments, count, am, ak, bk, out);
+    case 4:
+      return run_tile<4>(segments, count, am, ak, bk, out);
+    case 5:
+      return run_tile<5>(segments, count, am, ak, bk, out);
+    default:
+      return run_tile<6>(segments, count, am, ak, bk, out);
+  }
+}
+
+#if HWY_TARGET == HWY_AVX3
+// to[c·to_stride + r] = from[r·from_stride + c] for 16 × 16 values.
+HWY_INLINE void transpose_16x16(const float* from, int64_t from_stride, float* to,
+                                int64_t to_stride) {
+  const TileTag d;
+  const hn::RepartitionToWide<TileTag> pairs;
+  // part[g][j]: block b holds column 4b + j of rows 4g … 4g + 3.
+  TileVec part[4][4];
+#pragma GCC unroll 4
+  for (int g = 0; g < 4; ++g) {
+    const float* x = from + 4 * g * from_stride;
+    const TileVec x0 = hn::LoadU(d, x), x1 = hn::LoadU(d, x + from_stride);
+    const TileVec x2 = hn::LoadU(d, x + 2 * from_stride), x3 = hn::LoadU(d, x + 3 * from_stride);
+    const auto low01 = hn::BitCast(pairs, hn::InterleaveLower(d, x0, x1));
+    const auto low23 = hn::BitCast(pairs, hn::InterleaveLower(d, x2, x3));
+    const auto high01 = hn::BitCast(pairs, hn::InterleaveUpper(d, x0, x1));
+    const auto high23 = hn::BitCast(pairs, hn::InterleaveUpper(d, x2, x3));
+    part[g][0] = hn::BitCast(d, hn::InterleaveLower(pairs, low01, low23));
+    part[g][1] = hn::BitCast(d, hn::InterleaveUpper(pairs, low01, low23));
+    part[g][2] = hn::BitCast(d, hn::InterleaveLower(pairs, high01, high23));
+    part[g][3] = hn::BitCast(d, hn::InterleaveUpper(pairs, high01, high23));
+  }
+#pragma GCC unroll 4
+  for (int j = 0; j < 4; ++j) {
+    // Even and odd blocks of rows 0 … 7 and 8 … 15.
+    const TileVec even0 = hn::OddEvenBlocks(hn::SwapAdjacentBlocks(part[1][j]), part[0][j]);
+    const TileVec odd0 = hn::OddEvenBlocks(part[1][j], hn::SwapAdjacentBlocks(part[0][j]));
+    const TileVec even1 = hn::OddEvenBlocks(hn::SwapAdjacentBlocks(part[3][j]), part[2][j]);
+    const TileVec odd1 = hn::OddEvenBlocks(part[3][j], hn::SwapAdjacentBlocks(part[2][j]));
+    float* y = to + j * to_stride;
+    hn::StoreU(hn::ConcatLowerLower(d, even1, even0), d, y);
+    hn::StoreU(hn::ConcatLowerLower(d, odd1, odd0), d, y + 4 * to_stride);
+    hn::StoreU(hn::ConcatUpperUpper(d, even1, even0), d, y + 8 * to_stride);
+    hn::StoreU(hn::ConcatUpperUpper(d, odd1, odd0), d, y + 12 * to_stride);
+  }
+}
+#endif
+
+// The same for 4 × 4 values.
+HWY_INLINE void transpose_4x4(const float* from, int64_t from_stride, float* to,
+                              int64_t to_stride) {
+#if HWY_TARGET == HWY_SCALAR
+  for (int64_t c = 0; c < 4; ++c) {
+    for (int64_t r = 0; r < 4; ++r) to[c * to_stride + r] = from[r * from_stride + c];
+  }
+#else
+  const hn::FixedTag<float, 4> d;
+  const hn::RepartitionToWide<decltype(d)> pairs;
+  const auto x0 = hn::LoadU(d, from), x1 = hn::LoadU(d, from + from_stride);
+  const auto x2 = hn::LoadU(d, from + 2 * from_stride), x3 = hn::LoadU(d, from + 3 * from_stride);
+  const auto low01 = hn::BitCast(pairs, hn::InterleaveLower(d, x0, x1));
+  const auto low23 = hn::BitCast(pairs, hn::InterleaveLower(d, x2, x3));
+  const auto high01 = hn::BitCast(pairs, hn::InterleaveUpper(d, x0, x1));
+  const auto high23 = hn::BitCast(pairs, hn::InterleaveUpper(d, x2, x3));
+  hn::StoreU(hn::BitCast(d, hn::InterleaveLower(pairs, low01, low23)), d, to);
+  hn::StoreU(hn::BitCast(d, hn::InterleaveUpper(pairs, low01, low23)), d, to + to_stride);
+  hn::StoreU(hn::BitCast(d, hn::InterleaveLower(pairs, high01, high23)), d, to + 2 * to_stride);
+  hn::StoreU(hn::BitCast(d, hn::InterleaveUpper(pairs, high01, high23)), d, to + 3 * to_stride);
+#endif
+}
+
+// to[c·to_stride + r] = from[r·from_stride + c]
+inline void transpose(const float* from, int64_t rows, int64_t columns, int64_t from_stride,
+                      float* to, int64_t to_stride) {
+  // Down a strip of 16 columns before the next one: each line of memory is then read once.
+  for (int64_t c = 0; c < columns; c += 16) {
+    const int64_t width = columns - c < 16 ? columns - c : 16;
+    int64_t r = 0;
+#if HWY_TARGET == HWY_AVX3
+    for (; width == 16 && r + 16 <= rows; r += 16) {
+      transpose_16x16(from + r * from_stride + c, from_stride, to + c * to_stride + r, to_stride);
+    }
+#endif
+    for (; r + 4 <= rows; r += 4) {
+      int64_t i = 0;
+      for (; i + 4 <= width; i += 4) {
+        transpose_4x4(from + r * from_stride + c + i, from_stride, to + (c + i) * to_stride + r,
+                      to_stride);
+      }
+      for (; i < width; ++i) {
+        for (int64_t k = r; k < r + 4; ++k) {
+          to[(c + i) * to_stride + k] = from[k * from_stride + c + i];
+        }
+      }
+    }
+    for (; r < rows; ++r) {
+      for (int64_t i = c; i < c + width; ++i) to[i * to_stride + r] = from[r * from_stride + i];
+    }
+  }
+}
+
+}  // namespace
+}  // namespace HWY_NAMESPACE
+}  // namespace dltrain
+HWY_AFTER_NAMESPACE();
+#endif
