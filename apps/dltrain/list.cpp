@@ -26,7 +26,7 @@ std::string kernels_of(const Engine& engine, std::string_view op) {
 
 void list_ops() {
   std::string why;
-  const Engine* cuda = load_engine_plugin("cuda", why);
+  const Engine* cuda = load_engine_plugin("cuda", why, Driver::not_needed);
   fmt::print("ops:\n  {:<32} {:<16} {:<24} {}\n", "name", "cpu", "cuda", "meaning");
   for (const OpDef& op : all_ops()) {
     fmt::print("  {:<32} {:<16} {:<24} {}\n", op.name, kernels_of(*engines().cpu, op.name),

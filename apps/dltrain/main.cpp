@@ -1,6 +1,7 @@
 // dltrain: reads the command line, runs one command, and turns errors into messages and exit codes.
 #include <cstdio>
 #include <exception>
+#include <filesystem>
 #include <new>
 
 #include "config/problems.h"
@@ -54,10 +55,15 @@ std::vector<std::string> with_command(int argc, char** argv) {
   const auto& table = commands();
   const bool named = std::any_of(table.begin(), table.end(),
                                  [&](const CommandRow& row) { return first == row.name; });
-  const bool looks_like_file = first.ends_with(".yaml") || first.ends_with(".yml");
-  if (!help && !named && (first.starts_with("-") || looks_like_file)) {
-    arguments.insert(arguments.begin(), "train");
+  const bool file =
+      first.ends_with(".yaml") || first.ends_with(".yml") || std::filesystem::exists(first);
+  if (help || named) return arguments;
+  if (!first.starts_with("-") && !file) {
+    std::string names;
+    for (const CommandRow& row : table) names += std::string(names.empty() ? "" : ", ") + row.name;
+    fail(ExitCode::usage, "'{}' is neither a command ({}) nor a file", first, names);
   }
+  arguments.insert(arguments.begin(), "train");
   return arguments;
 }
 

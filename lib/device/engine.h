@@ -39,6 +39,9 @@ using EngineEntry = const Engine* (*)(uint32_t abi);
 // Opens the plug-in `name` (for "cuda": libdltrain_cuda.so). Returns nullptr and fills `why` with
 // one line for the user when there is no driver, no plug-in, it was built for another version, or
 // it finds no usable device. Without a driver the plug-in (and with it CUDA) is not even loaded.
-const Engine* load_engine_plugin(const std::string& name, std::string& why);
+// With Driver::not_needed only its tables may be looked at (`list ops`), no device opened.
+enum class Driver : uint8_t { needed, not_needed };
+const Engine* load_engine_plugin(const std::string& name, std::string& why,
+                                 Driver driver = Driver::needed);
 
 }  // namespace dltrain

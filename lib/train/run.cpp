@@ -134,7 +134,12 @@ void Run::write_summaries(ExitCode code, const std::string& message) const {
 void Run::write_failure(const Error& error) const {
   try {
     write_summaries(error.code(), error.what());
-    if (folder_ && leads()) spdlog::error("{}", error.what());
+    // Whoever called prints the error; the log keeps it too.
+    if (folder_ && leads()) {
+      FileWriter log(path_ / "log.txt", /*append=*/true);
+      log.write(fmt::format("error: {}\n", error.what()));
+      log.close();
+    }
   } catch (const Error& second) {
     spdlog::warn("{}", second.what());
   }
