@@ -103,6 +103,12 @@ Session open_session(const Experiment& experiment, const SessionOptions& options
     executor.device = options.engines.reference->open(0);
   } else {
     ChosenDevice chosen = choose_device(experiment.device, options.engines, options.local_rank);
+    if (options.world > 1 && chosen.engine != options.engines.cpu) {
+      fail(ExitCode::device,
+           "several ranks on GPUs need NCCL, which this version does not drive yet; use one rank, "
+           "or "
+           "--device cpu");
+    }
     executor.engine = chosen.engine;
     executor.device = std::move(chosen.device);
     session.device_note = chosen.note;
