@@ -8,8 +8,12 @@ using Catch::Approx;
 
 namespace Catch::Matchers {
 // In version 3 the plain name is for elements of ranges, and texts have another.
-inline auto Contains(const char* text) { return ContainsSubstring(text); }
-inline auto Contains(const std::string& text) { return ContainsSubstring(text); }
+inline auto Contains(const char* text) {
+  return ContainsSubstring(text);
+}
+inline auto Contains(const std::string& text) {
+  return ContainsSubstring(text);
+}
 }  // namespace Catch::Matchers
 #else
 #include <catch2/catch.hpp>

@@ -1,7 +1,6 @@
 // The CPU engine against the reference engine, case by case.
-#include "cpu/engine.h"
-
 #include "catch.h"
+#include "cpu/engine.h"
 #include "ops/compare.h"
 #include "reference/engine.h"
 
