@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
+#include "cuda/vendor/cudnn_plan.h"
 
 namespace dltrain {
 namespace {
@@ -121,6 +122,12 @@ void CudaDevice::make_current() const {
   if (current == index_) return;
   check_cuda(cudaSetDevice(index_), "choosing the GPU");
   current = index_;
+}
+
+cudnnHandle_t CudaDevice::dnn() {
+  make_current();
+  if (dnn_ == nullptr) check_cudnn(cudnnCreate(dnn_.out()), "starting cuDNN");
+  return dnn_;
 }
 
 void* CudaDevice::allocate(size_t bytes, Memory kind) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cublasLt.h>
+#include <cudnn_graph.h>
 
 #include "cuda/vendor/check.h"
 #include "device/device.h"
@@ -13,6 +14,7 @@ int cuda_device_count();
 std::string cuda_problem();
 
 using BlasHandle = Handle<cublasLtHandle_t, cublasLtDestroy>;
+using DnnHandle = Handle<cudnnHandle_t, cudnnDestroy>;
 
 class CudaDevice final : public Device {
  public:
@@ -30,6 +32,8 @@ class CudaDevice final : public Device {
                                          const std::function<void()>& body) override;
 
   cublasLtHandle_t blas() const { return blas_; }
+  // Made at the first call: models without convolutions do not load cuDNN's libraries.
+  cudnnHandle_t dnn();
 
   // CUDA's current device belongs to a thread: called before every call that depends on it.
   void make_current() const;
@@ -38,6 +42,7 @@ class CudaDevice final : public Device {
   int index_;
   DeviceProperties properties_;
   BlasHandle blas_;
+  DnnHandle dnn_;
 };
 
 // The native stream, for vendor calls.

@@ -1,10 +1,32 @@
-// Kernels by cuBLASLt and cuDNN. None has run on a GPU yet.
+// Kernels by cuBLASLt and cuDNN. None has run on a GPU yet, so every row is unproven; the plans
+// that the cuDNN rows ask for are built in tests/cuda_engine from descriptions of GPUs.
+#include "base/error.h"
 #include "cuda/makers.h"
+#include "cuda/vendor/device.h"
+#include "cuda/vendor/makers.h"
 
 namespace dltrain {
+namespace {
+
+constexpr bool kAccumulates = true, kOverwrites = false, kUnproven = false;
+
+constinit const KernelRow kRows[] = {
+    {"matmul", "cuBLASLt", make_blas_matmul, kAccumulates, kUnproven},
+    {"conv2d", "cuDNN", make_cudnn_conv2d, kOverwrites, kUnproven},
+    {"conv2d_backward_input", "cuDNN", make_cudnn_conv2d_input, kAccumulates, kUnproven},
+    {"conv2d_backward_weight", "cuDNN", make_cudnn_conv2d_weight, kAccumulates, kUnproven},
+};
+
+}  // namespace
 
 std::span<const KernelRow> cuda_vendor_rows() {
-  return {};
+  return kRows;
+}
+
+CudaDevice& cuda_device(const KernelRequest& request) {
+  auto* device = dynamic_cast<CudaDevice*>(&request.device);
+  check_internal(device != nullptr, "{}: not a CUDA device", request.op);
+  return *device;
 }
 
 }  // namespace dltrain

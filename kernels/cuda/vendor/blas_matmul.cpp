@@ -1,0 +1,156 @@
+// matmul by cuBLASLt. The library thinks column-major, so it is given the transposed product
+// yᵀ = op(b)ᵀ·op(a)ᵀ: our row-major matrices are its transposes as they lie in memory.
+//
+// f32 runs in plain f32 (no TF32). The algorithm is chosen once by cuBLASLt's heuristic among those
+// that add partial sums in the compute type; its workspace lies in the plan's arena. Bias, ReLU and
+// gelu_tanh are epilogues of the product (cuBLASLt's GELU is the tanh form); other activations
+// follow by our own kernel in place.
+#include "base/error.h"
+#include "cuda/elementwise.h"
+#include "cuda/matmul_sizes.h"
+#include "cuda/vendor/check.h"
+#include "cuda/vendor/device.h"
+#include "cuda/vendor/makers.h"
+
+namespace dltrain {
+namespace {
+
+constexpr size_t kMostWorkspace = size_t{32} << 20;
+constexpr uint32_t kAlignment = 16;  // of every operand, bytes; the arena gives more
+
+using Operation = Handle<cublasLtMatmulDesc_t, cublasLtMatmulDescDestroy>;
+using Layout = Handle<cublasLtMatrixLayout_t, cublasLtMatrixLayoutDestroy>;
+using Preference = Handle<cublasLtMatmulPreference_t, cublasLtMatmulPreferenceDestroy>;
+
+// How the activation is applied.
+struct Ending {
+  cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_DEFAULT;
+  ElementwiseOp after = ElementwiseOp::identity;  // by our own kernel
+};
+
+Ending ending_of(const std::string& activation, bool has_bias) {
+  if (activation == "relu") {
+    return {.epilogue = has_bias ? CUBLASLT_EPILOGUE_RELU_BIAS : CUBLASLT_EPILOGUE_RELU};
+  }
+  if (activation == "gelu_tanh") {
+    return {.epilogue = has_bias ? CUBLASLT_EPILOGUE_GELU_BIAS : CUBLASLT_EPILOGUE_GELU};
+  }
+  const auto after = elementwise_op(activation.empty() ? "identity" : activation);
+  check_internal(after.has_value(), "matmul: activation {}", activation);
+  return {.epilogue = has_bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT,
+          .after = *after};
+}
+
+Layout column_major(int64_t rows, int64_t columns) {
+  Layout layout;
+  check_cublas(cublasLtMatrixLayoutCreate(layout.out(), CUDA_R_32F, static_cast<uint64_t>(rows),
+                                          static_cast<uint64_t>(columns), rows),
+               "describing a matrix");
+  return layout;
+}
+
+class BlasMatmul final : public Kernel {
+ public:
+  explicit BlasMatmul(const KernelRequest& request)
+      : device_(cuda_device(request)),
+        sizes_(request),
+        beta_(request.accumulate ? 1.0f : 0.0f),
+        ending_(ending_of(request.attributes.text("activation"), sizes_.has_bias)) {
+    check_cublas(cublasLtMatmulDescCreate(operation_.out(), CUBLAS_COMPUTE_32F, CUDA_R_32F),
+                 "describing a product");
+    set(CUBLASLT_MATMUL_DESC_TRANSA, sizes_.transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N);
+    set(CUBLASLT_MATMUL_DESC_TRANSB, sizes_.transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N);
+    set(CUBLASLT_MATMUL_DESC_EPILOGUE, ending_.epilogue);
+    b_ = sizes_.transpose_b ? column_major(sizes_.k, sizes_.n) : column_major(sizes_.n, sizes_.k);
+    a_ = sizes_.transpose_a ? column_major(sizes_.m, sizes_.k) : column_major(sizes_.k, sizes_.m);
+    y_ = column_major(sizes_.n, sizes_.m);
+  }
+
+  // False when cuBLASLt has no algorithm for these sizes.
+  bool choose_algorithm() {
+    Preference preference;
+    check_cublas(cublasLtMatmulPreferenceCreate(preference.out()), "describing preferences");
+    const auto prefer = [&](cublasLtMatmulPreferenceAttributes_t name, auto value) {
+      check_cublas(cublasLtMatmulPreferenceSetAttribute(preference, name, &value, sizeof value),
+                   "describing preferences");
+    };
+    prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, uint64_t{kMostWorkspace});
+    prefer(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
+           uint32_t{CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE});
+    for (const auto name :
+         {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
+          CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES}) {
+      prefer(name, kAlignment);
+    }
+    int found = 0;
+    const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
+        device_.blas(), operation_, b_, a_, y_, y_, preference, 1, &algorithm_, &found);
+    if (status == CUBLAS_STATUS_NOT_SUPPORTED) return false;
+    check_cublas(status, "matmul: choosing an algorithm");
+    return found == 1;
+  }
+
+  size_t workspace_bytes() const override { return algorithm_.workspaceSize; }
+
+  void bind(const Bindings& bindings) override {
+    a_data_ = bindings.inputs[0];
+    b_data_ = bindings.inputs[1];
+    y_data_ = bindings.outputs[0];
+    workspace_ = bindings.workspace;
+    for (const void* pointer : {a_data_, b_data_, static_cast<const void*>(y_data_)}) {
+      check_internal(reinterpret_cast<uintptr_t>(pointer) % kAlignment == 0,
+                     "matmul: an operand is not aligned to {} bytes", kAlignment);
+    }
+    if (sizes_.has_bias) {
+      const void* bias = bindings.inputs[2];
+      set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias);
+    }
+  }
+
+  void run(Stream& stream) override {
+    const float alpha = 1;
+    check_cublas(cublasLtMatmul(device_.blas(), operation_, &alpha, b_data_, b_, a_data_, a_,
+                                &beta_, y_data_, y_, y_data_, y_, &algorithm_.algo, workspace_,
+                                algorithm_.workspaceSize, native_stream(stream)),
+                 "matmul");
+    if (ending_.after != ElementwiseOp::identity) {
+      launch_bias_activation(ending_.after, DType::f32, nullptr, y_data_, sizes_.m, sizes_.n,
+                             stream.native());
+    }
+  }
+
+ private:
+  template <typename T>
+  void set(cublasLtMatmulDescAttributes_t name, const T& value) {
+    check_cublas(cublasLtMatmulDescSetAttribute(operation_, name, &value, sizeof value),
+                 "describing a product");
+  }
+
+  CudaDevice& device_;
+  MatmulSizes sizes_;
+  float beta_;
+  Ending ending_;
+  Operation operation_;
+  Layout a_, b_, y_;
+  cublasLtMatmulHeuristicResult_t algorithm_{};
+  const void* a_data_ = nullptr;
+  const void* b_data_ = nullptr;
+  void* y_data_ = nullptr;
+  void* workspace_ = nullptr;
+};
+
+}  // namespace
+
+std::unique_ptr<Kernel> make_blas_matmul(const KernelRequest& request) {
+  if (request.inputs[0].dtype != DType::f32 || request.outputs[0].dtype != DType::f32) {
+    return nullptr;
+  }
+  const MatmulSizes s(request);
+  const bool activated = !request.attributes.text("activation").empty();
+  if (s.m * s.n * s.k == 0 || (activated && request.accumulate)) return nullptr;
+  auto kernel = std::make_unique<BlasMatmul>(request);
+  if (!kernel->choose_algorithm()) return nullptr;
+  return kernel;
+}
+
+}  // namespace dltrain

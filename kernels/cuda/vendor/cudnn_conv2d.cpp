@@ -1,0 +1,160 @@
+// conv2d and its gradients by cuDNN. Bias and activation follow by our own kernel in place; an
+// accumulating gradient is written to the workspace and added.
+#include <array>
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "cuda/elementwise.h"
+#include "cuda/vendor/cudnn_plan.h"
+#include "cuda/vendor/device.h"
+#include "cuda/vendor/makers.h"
+#include "ops/conv2d.h"
+#include "ops/rules.h"
+
+namespace dltrain {
+namespace {
+
+// The workspace is cut into cuDNN's part and the temporary result.
+constexpr size_t kAlignment = 256;
+
+ConvolutionProblem read_problem(const KernelRequest& request, ConvolutionPass pass, const Shape& x,
+                                const Shape& w, const Shape& y) {
+  const Conv2dAttributes attributes(request.attributes);
+  ConvolutionProblem p{.pass = pass,
+                       .samples = x[0],
+                       .in_channels = x[3],
+                       .out_channels = y[3],
+                       .groups = attributes.groups};
+  for (int i = 0; i < 2; ++i) {
+    p.in[i] = x[i + 1];
+    p.out[i] = y[i + 1];
+    p.kernel[i] = w[i + 1];
+    p.stride[i] = attributes.stride[i];
+    p.padding[i] = attributes.padding[i];
+    p.dilation[i] = attributes.dilation[i];
+  }
+  return p;
+}
+
+class CudnnConvolution final : public Kernel {
+ public:
+  struct Options {
+    bool has_bias = false, accumulate = false;
+    ElementwiseOp activation = ElementwiseOp::identity;
+  };
+
+  CudnnConvolution(CudaDevice& device, const ConvolutionProblem& problem, ConvolutionPlan plan,
+                   const TensorSpec& output, const Options& options)
+      : device_(device),
+        problem_(problem),
+        plan_(std::move(plan)),
+        output_(output),
+        options_(options),
+        plan_bytes_((plan_.workspace_bytes + kAlignment - 1) / kAlignment * kAlignment) {}
+
+  size_t workspace_bytes() const override {
+    return plan_bytes_ + (options_.accumulate ? output_.bytes() : 0);
+  }
+
+  void bind(const Bindings& bindings) override {
+    result_ = bindings.outputs[0];
+    bias_ = options_.has_bias ? bindings.inputs[2] : nullptr;
+    auto* workspace = static_cast<std::byte*>(bindings.workspace);
+    temporary_ = options_.accumulate ? workspace + plan_bytes_ : result_;
+    // Identifiers in the order x, w, y; two are inputs, one is the result.
+    std::array<void*, 3> data{};
+    switch (problem_.pass) {
+      case ConvolutionPass::forward:  // (x, w) → y
+        data = {bindings.inputs[0], bindings.inputs[1], temporary_};
+        break;
+      case ConvolutionPass::input:  // (dy, w) → dx
+        data = {temporary_, bindings.inputs[1], bindings.inputs[0]};
+        break;
+      case ConvolutionPass::weight:  // (dy, x) → dw
+        data = {bindings.inputs[1], temporary_, bindings.inputs[0]};
+        break;
+    }
+    pack_ = CudnnDescriptor(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR);
+    const int64_t ids[] = {ConvolutionPlan::kX, ConvolutionPlan::kW, ConvolutionPlan::kY};
+    void* scratch = plan_.workspace_bytes > 0 ? workspace : nullptr;
+    pack_.set(CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, CUDNN_TYPE_INT64, 3, ids);
+    pack_.set(CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR, 3, data.data());
+    pack_.set(CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR, 1, &scratch);
+    pack_.finalize("binding a convolution");
+  }
+
+  void run(Stream& stream) override {
+    cudnnHandle_t handle = device_.dnn();
+    check_cudnn(cudnnSetStream(handle, native_stream(stream)), "choosing a stream");
+    check_cudnn(cudnnBackendExecute(handle, plan_.plan.get(), pack_.get()), name());
+    if (options_.accumulate) {
+      launch_elementwise({.op = ElementwiseOp::identity, .accumulate = true}, temporary_, nullptr,
+                         result_, output_.shape.elements(), stream.native());
+    } else if (bias_ != nullptr || options_.activation != ElementwiseOp::identity) {
+      launch_bias_activation(options_.activation, output_.dtype, bias_, result_,
+                             output_.shape.elements() / output_.shape[-1], output_.shape[-1],
+                             stream.native());
+    }
+  }
+
+ private:
+  const char* name() const {
+    return problem_.pass == ConvolutionPass::forward ? "conv2d"
+           : problem_.pass == ConvolutionPass::input ? "conv2d_backward_input"
+                                                     : "conv2d_backward_weight";
+  }
+
+  CudaDevice& device_;
+  ConvolutionProblem problem_;
+  ConvolutionPlan plan_;
+  TensorSpec output_;
+  Options options_;
+  size_t plan_bytes_;
+  CudnnDescriptor pack_{CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR};
+  void* result_ = nullptr;
+  void* temporary_ = nullptr;
+  const void* bias_ = nullptr;
+};
+
+std::unique_ptr<Kernel> make(const KernelRequest& request, const ConvolutionProblem& problem,
+                             const CudnnConvolution::Options& options) {
+  if (request.inputs[0].dtype != DType::f32 || request.outputs[0].dtype != DType::f32 ||
+      request.outputs[0].shape.elements() == 0) {
+    return nullptr;
+  }
+  CudaDevice& device = cuda_device(request);
+  auto plan = plan_convolution(problem, {.handle = device.dnn()});
+  if (!plan) return nullptr;
+  return std::make_unique<CudnnConvolution>(device, problem, std::move(*plan), request.outputs[0],
+                                            options);
+}
+
+}  // namespace
+
+std::unique_ptr<Kernel> make_cudnn_conv2d(const KernelRequest& r) {
+  const std::string name = r.attributes.text("activation");
+  const auto activation = elementwise_op(name.empty() ? "identity" : name);
+  check_internal(activation.has_value(), "conv2d: activation {}", name);
+  return make(
+      r,
+      read_problem(r, ConvolutionPass::forward, r.inputs[0].shape, r.inputs[1].shape,
+                   r.outputs[0].shape),
+      {.has_bias = r.inputs.size() == 3 && !is_absent(r.inputs[2]), .activation = *activation});
+}
+
+std::unique_ptr<Kernel> make_cudnn_conv2d_input(const KernelRequest& r) {
+  return make(r,
+              read_problem(r, ConvolutionPass::input, r.outputs[0].shape, r.inputs[1].shape,
+                           r.inputs[0].shape),
+              {.accumulate = r.accumulate});
+}
+
+std::unique_ptr<Kernel> make_cudnn_conv2d_weight(const KernelRequest& r) {
+  return make(r,
+              read_problem(r, ConvolutionPass::weight, r.inputs[1].shape, r.outputs[0].shape,
+                           r.inputs[0].shape),
+              {.accumulate = r.accumulate});
+}
+
+}  // namespace dltrain

@@ -1,0 +1,18 @@
+// Makers of the kernels that call vendor libraries.
+#pragma once
+
+#include "ops/kernel.h"
+
+namespace dltrain {
+
+class CudaDevice;
+
+// The request's device; this engine's kernels are only asked for on its own devices.
+CudaDevice& cuda_device(const KernelRequest& request);
+
+std::unique_ptr<Kernel> make_blas_matmul(const KernelRequest& request);
+std::unique_ptr<Kernel> make_cudnn_conv2d(const KernelRequest& request);
+std::unique_ptr<Kernel> make_cudnn_conv2d_input(const KernelRequest& request);
+std::unique_ptr<Kernel> make_cudnn_conv2d_weight(const KernelRequest& request);
+
+}  // namespace dltrain

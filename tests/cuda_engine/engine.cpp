@@ -1,0 +1,47 @@
+// The plug-in as it is built, on a machine without a GPU: what it exports and lists.
+#include "device/engine.h"
+
+#include <dlfcn.h>
+
+#include <algorithm>
+
+#include "catch.h"
+#include "ops/kernel.h"
+#include "ops/op.h"
+
+namespace dltrain {
+namespace {
+
+EngineEntry plugin_entry() {
+  void* library = dlopen(DLTRAIN_CUDA_PLUGIN, RTLD_NOW | RTLD_LOCAL);
+  INFO((library == nullptr ? dlerror() : ""));
+  REQUIRE(library != nullptr);
+  return reinterpret_cast<EngineEntry>(dlsym(library, kEngineSymbol));
+}
+
+TEST_CASE("the CUDA plug-in answers for its own ABI only") {
+  const EngineEntry entry = plugin_entry();
+  REQUIRE(entry != nullptr);
+  CHECK(entry(kEngineAbi + 1) == nullptr);
+  const Engine* engine = entry(kEngineAbi);
+  REQUIRE(engine != nullptr);
+  CHECK(std::string(engine->name) == "cuda");
+  if (engine->device_count() == 0) CHECK_FALSE(engine->problem().empty());
+}
+
+TEST_CASE("the CUDA engine has a kernel for every op, and claims nothing that no GPU has run") {
+  const Engine* engine = plugin_entry()(kEngineAbi);
+  for (const OpDef& op : all_ops()) {
+    INFO(op.name);
+    CHECK(std::any_of(engine->kernels, engine->kernels + engine->kernel_count,
+                      [&](const KernelRow& row) { return row.op == op.name; }));
+  }
+  for (size_t i = 0; i < engine->kernel_count; ++i) {
+    INFO(engine->kernels[i].op << ", " << engine->kernels[i].variant);
+    CHECK(find_op(engine->kernels[i].op) != nullptr);
+    CHECK_FALSE(engine->kernels[i].proven);
+  }
+}
+
+}  // namespace
+}  // namespace dltrain

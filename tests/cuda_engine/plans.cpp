@@ -1,0 +1,77 @@
+// Every convolution of the op cases and of the models that the spine trains has a cuDNN plan that
+// follows our rules, for GPUs that are only described: no GPU and no driver is needed.
+#include <cmath>
+#include <fstream>
+#include <sstream>
+
+#include "catch.h"
+#include "cuda/vendor/cudnn_plan.h"
+#include "ops/case.h"
+#include "ops/conv2d.h"
+
+namespace dltrain {
+namespace {
+
+CudnnDescriptor described(const std::string& gpu) {
+  std::ifstream file(std::string(DLTRAIN_SOURCE_DIR "/tests/cuda_engine/devices/") + gpu + ".json");
+  REQUIRE(file.good());
+  std::stringstream text;
+  text << file.rdbuf();
+  return describe_gpu(text.str());
+}
+
+ConvolutionProblem problem(const Shape& x, const Shape& w, const Conv2dAttributes& attributes) {
+  const Shape y = conv2d_output_shape(x, w, attributes);
+  ConvolutionProblem p{.samples = x[0],
+                       .in_channels = x[3],
+                       .out_channels = y[3],
+                       .groups = attributes.groups};
+  for (int i = 0; i < 2; ++i) {
+    p.in[i] = x[i + 1];
+    p.out[i] = y[i + 1];
+    p.kernel[i] = w[i + 1];
+    p.stride[i] = attributes.stride[i];
+    p.padding[i] = attributes.padding[i];
+    p.dilation[i] = attributes.dilation[i];
+  }
+  return p;
+}
+
+struct Convolution {
+  std::string name;
+  ConvolutionProblem problem;
+};
+
+std::vector<Convolution> convolutions() {
+  std::vector<Convolution> out;
+  for (const OpCase& c : op_cases()) {
+    if (c.op != "conv2d") continue;
+    out.push_back({c.name, problem(c.inputs[0].spec.shape, c.inputs[1].spec.shape,
+                                   Conv2dAttributes(c.attributes))});
+  }
+  const Conv2dAttributes same({{"padding", std::vector<int64_t>{1, 1}}});
+  const Conv2dAttributes lenet({{"padding", std::vector<int64_t>{2, 2}}});
+  const Conv2dAttributes plain({});
+  out.push_back({"digits, first", problem(Shape{64, 8, 8, 1}, Shape{16, 3, 3, 1}, same)});
+  out.push_back({"digits, second", problem(Shape{64, 8, 8, 16}, Shape{32, 3, 3, 16}, same)});
+  out.push_back({"LeNet, first", problem(Shape{64, 28, 28, 1}, Shape{6, 5, 5, 1}, lenet)});
+  out.push_back({"LeNet, second", problem(Shape{64, 14, 14, 6}, Shape{16, 5, 5, 6}, plain)});
+  return out;
+}
+
+TEST_CASE("every convolution has a deterministic f32 cuDNN plan on Ampere and Hopper") {
+  for (const char* gpu : {"a100", "h200"}) {
+    const CudnnDescriptor description = described(gpu);
+    for (Convolution c : convolutions()) {
+      for (const auto pass :
+           {ConvolutionPass::forward, ConvolutionPass::input, ConvolutionPass::weight}) {
+        c.problem.pass = pass;
+        INFO(gpu << ", " << c.name << ", pass " << static_cast<int>(pass));
+        CHECK(plan_convolution(c.problem, {.description = &description}).has_value());
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace dltrain
