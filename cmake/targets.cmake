@@ -46,6 +46,13 @@ function(dltrain_test name)
   endforeach()
 endfunction()
 
+# dltrain_bundled(TARGET): once installed it looks for its libraries in ../lib first. DT_RPATH, not
+# DT_RUNPATH: the libraries in a bundle find each other through it too.
+function(dltrain_bundled target)
+  set_target_properties(${target} PROPERTIES INSTALL_RPATH "$ORIGIN/../lib")
+  target_link_options(${target} PRIVATE LINKER:--disable-new-dtags)
+endfunction()
+
 # dltrain_script_tests(): one ctest entry for every tests/scripts/test_*.sh. Each gets the executable
 # as $DLTRAIN, the sources as $SOURCE_DIR and the build folder as $BUILD_DIR; exit 77 means skipped.
 function(dltrain_script_tests)

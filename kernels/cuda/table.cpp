@@ -54,8 +54,8 @@ constinit const KernelRow kRows[] = {
     {"sgd_update", "own", make_cuda_sgd_update, kOverwrites, kUnproven},
     {"adamw_update", "own", make_cuda_adamw_update, kOverwrites, kUnproven},
     {"reshape", "alias", make_reshape, kOverwrites, kUnproven},
-    {"all_reduce_begin", "group", make_all_reduce_begin, kOverwrites, kUnproven},
-    {"all_reduce_end", "group", make_all_reduce_end, kOverwrites, kUnproven},
+    {"all_reduce_begin", "one rank", make_cuda_all_reduce_begin, kOverwrites, kUnproven},
+    {"all_reduce_end", "one rank", make_cuda_all_reduce_end, kOverwrites, kUnproven},
 };
 
 }  // namespace

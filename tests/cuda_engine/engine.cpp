@@ -1,9 +1,9 @@
 // The plug-in as it is built, on a machine without a GPU: what it exports and lists.
 #include "device/engine.h"
 
-#include <dlfcn.h>
-
 #include <algorithm>
+
+#include <dlfcn.h>
 
 #include "catch.h"
 #include "ops/kernel.h"

@@ -22,10 +22,8 @@ CudnnDescriptor described(const std::string& gpu) {
 
 ConvolutionProblem problem(const Shape& x, const Shape& w, const Conv2dAttributes& attributes) {
   const Shape y = conv2d_output_shape(x, w, attributes);
-  ConvolutionProblem p{.samples = x[0],
-                       .in_channels = x[3],
-                       .out_channels = y[3],
-                       .groups = attributes.groups};
+  ConvolutionProblem p{
+      .samples = x[0], .in_channels = x[3], .out_channels = y[3], .groups = attributes.groups};
   for (int i = 0; i < 2; ++i) {
     p.in[i] = x[i + 1];
     p.out[i] = y[i + 1];

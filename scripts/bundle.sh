@@ -1,0 +1,72 @@
+#!/usr/bin/env bash
+# Packs a relocatable dltrain: the executable, the CUDA engine, the op checker, the shared libraries
+# they need (not glibc's, not NVIDIA's), configurations, golden runs and scripts/gpu_check.sh.
+#
+#   scripts/bundle.sh [BUILD_DIR] [OUTPUT.tar.zst|.tar.gz]     default: build, build/dltrain-bundle.tar.zst
+#
+# BUILD_DIR must hold a finished build with the CUDA engine. The archive must stay under 60 MiB and
+# unpacks into one folder; it needs a machine with the glibc of this one or newer.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+build=${1:-build}
+output=${2:-$build/dltrain-bundle.tar.zst}
+limit_mib=60
+
+for file in dltrain gpu_check libdltrain_cuda.so; do
+  if [ ! -f "$build/$file" ]; then
+    echo "$build/$file is not there: cmake --preset cuda && cmake --build --preset cuda" >&2
+    exit 1
+  fi
+done
+
+stage=$(mktemp -d)
+trap 'rm -rf "$stage"' EXIT
+root=$stage/dltrain-bundle
+mkdir -p "$root"/{bin,lib,scripts,tests,docs/gpu}
+
+# CMake writes the installed run paths ($ORIGIN/../lib) into the copies; then only the programs and
+# the engine are taken.
+DESTDIR=$stage/install cmake --install "$build" --prefix /dltrain --strip >/dev/null
+DESTDIR=$stage/install cmake --install "$build" --prefix /dltrain --strip --component bundle >/dev/null
+mv "$stage/install/dltrain/bin/dltrain" "$stage/install/dltrain/bin/gpu_check" "$root/bin/"
+mv "$stage/install/dltrain/lib/libdltrain_cuda.so" "$root/lib/"
+
+# What each needs, without glibc (it belongs to the system) and NVIDIA's libraries (to the driver and
+# the toolkit of the machine).
+system='linux-vdso|ld-linux|libc\.so|libm\.so|libdl\.so|librt\.so|libpthread\.so|libresolv\.so'
+vendor='libcuda|libcublas|libcudnn|libnccl|libnv|libcupti|libcurand|libcufft|libcusolver|libcusparse'
+needed() { # needed FILE: paths of its libraries, by the loader of this machine
+  ldd "$1" | awk '$2 == "=>" && $3 ~ /^\// { print $3 }' | grep -Ev "/($system|$vendor)" || true
+}
+for file in "$build/dltrain" "$build/gpu_check" "$build/libdltrain_cuda.so"; do
+  needed "$file"
+done | sort -u | while read -r library; do
+  cp -L "$library" "$root/lib/$(basename "$library")"
+done
+
+cp -r configs "$root/"
+cp -r tests/golden "$root/tests/"
+if [ -f data/digits.csv.gz ]; then
+  mkdir -p "$root/data"
+  cp data/digits.csv.gz "$root/data/"
+fi
+cp scripts/gpu_check.sh scripts/gpu_record.py "$root/scripts/"
+cp LICENSE docs/gpu/README.md "$root/docs/gpu/"
+"$build/dltrain" version >"$root/VERSION" || true
+
+mkdir -p "$(dirname "$output")"
+case "$output" in
+  *.zst) tar -C "$stage" -c dltrain-bundle | zstd -q -19 -T0 -f -o "$output" ;;
+  *.gz) tar -C "$stage" -c dltrain-bundle | gzip -9 >"$output" ;;
+  *)
+    echo "$output: the name must end in .tar.zst or .tar.gz" >&2
+    exit 2
+    ;;
+esac
+bytes=$(stat -c %s "$output")
+echo "$output: $((bytes >> 20)) MiB, $(find "$root" -type f | wc -l) files"
+if [ "$bytes" -ge $((limit_mib << 20)) ]; then
+  echo "the bundle is larger than $limit_mib MiB" >&2
+  exit 1
+fi

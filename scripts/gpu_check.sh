@@ -1,0 +1,197 @@
+#!/usr/bin/env bash
+# Checks dltrain on a machine with a GPU, from an unpacked bundle (scripts/bundle.sh) or from the
+# repository after a build; needs the driver, NVIDIA's libraries (CUDA runtime, cuBLASLt, cuDNN 9) and
+# python3 for comparisons and the record.
+#
+#   scripts/gpu_check.sh [PART…]        parts: device ops sanitizer trajectories repeat training timing
+#
+# Each part takes under ten minutes (PART_SECONDS, 600) and is done once: what is done stands in
+# gpu-check/ (OUT), and a second call goes on with the rest; remove the folder to begin again. A part
+# that fails does not stop the others. At the end RECORDS/<date>-<device>.md and .json are written
+# (RECORDS: docs/gpu). ENGINE=cpu rehearses everything without a GPU; the record then says so.
+#
+# Exit status: 0 all parts passed, 8 no usable GPU, 9 a part failed.
+set -uo pipefail
+cd "$(dirname "$0")/.." || exit 1
+
+all_parts=(device ops sanitizer trajectories repeat training timing)
+out=${OUT:-gpu-check}
+records=${RECORDS:-docs/gpu}
+engine=${ENGINE:-cuda}
+if [ -x bin/dltrain ]; then programs=bin; else programs=${BUILD:-build}; fi
+dltrain=$programs/dltrain
+gpu_check=$programs/gpu_check
+
+# Folders with NVIDIA's libraries: the toolkit's, the driver's, and those of Python packages.
+vendor_folders() {
+  local folder path
+  {
+    printf '%s\n' /usr/local/cuda/lib64 /usr/local/cuda/lib /usr/local/nvidia/lib64
+    python3 -c 'import sys; print("\n".join(p for p in sys.path if p))' 2>/dev/null | while read -r path; do
+      printf '%s\n' "$path"/nvidia/*/lib
+    done
+  } | while read -r folder; do
+    for path in "$folder"/libcudart.so.* "$folder"/libcublasLt.so.* "$folder"/libcudnn.so.* "$folder"/libcuda.so.1; do
+      if [ -e "$path" ]; then
+        printf ':%s' "$folder"
+        break
+      fi
+    done
+  done
+}
+
+train() { # train NAME DEVICE CONFIG…: a run in $out/runs/NAME
+  local name=$1 device=$2
+  shift 2
+  rm -rf "$out/runs/$name"
+  "$dltrain" train "$@" --device "$device" --output-dir "$out/runs/$name" --quiet
+}
+
+same_losses() { # same_losses A B TOLERANCE: the losses of two runs, relative, step by step
+  python3 scripts/gpu_record.py compare "$out/runs/$1/metrics.jsonl" "$out/runs/$2/metrics.jsonl" "$3"
+}
+
+part_device() {
+  "$dltrain" version && "$dltrain" list devices || return
+  nvidia-smi 2>/dev/null || echo "(no nvidia-smi here)"
+}
+
+part_ops() {
+  "$gpu_check" --engine "$engine" --json "$out/ops.json"
+}
+
+part_sanitizer() {
+  local tool
+  if [ "$engine" != cuda ] || ! command -v compute-sanitizer >/dev/null; then
+    echo "compute-sanitizer is not installed"
+    return 77
+  fi
+  for tool in memcheck racecheck initcheck; do
+    echo "-- $tool"
+    compute-sanitizer --tool "$tool" --error-exitcode 9 "$gpu_check" || return
+  done
+}
+
+# The golden runs on both devices. Smooth networks agree to 1e-5 over 20 steps; ReLU networks are
+# chaotic (one flipped ReLU moves the third loss by half a percent), so only their first loss is
+# held to 2e-6.
+part_trajectories() {
+  local config name tolerance status=0
+  for config in tests/golden/*/*.yaml; do
+    name=$(basename "$(dirname "$config")")-$(basename "$config" .yaml)
+    case $name in
+      *gelu*) tolerance=1e-5 ;;
+      *) tolerance=2e-6:1e-2 ;;
+    esac
+    train "$name-cpu" cpu "$config" && train "$name-$engine" "$engine" "$config" || return
+    printf '%s: ' "$name"
+    same_losses "$name-cpu" "$name-$engine" "$tolerance" || status=9
+  done
+  return "$status"
+}
+
+# Two runs give the same bits.
+part_repeat() {
+  local config name status=0
+  for config in tests/golden/*/*-adamw.yaml; do
+    name=$(basename "$(dirname "$config")")-$(basename "$config" .yaml)
+    train "$name-first" "$engine" "$config" && train "$name-second" "$engine" "$config" || return
+    printf '%s: ' "$name"
+    same_losses "$name-first" "$name-second" 0 || status=9
+  done
+  return "$status"
+}
+
+part_training() {
+  local recipe
+  if [ ! -f data/digits.csv.gz ]; then
+    echo "data/digits.csv.gz is not here (scripts/prepare_digits.sh)"
+    return 77
+  fi
+  for recipe in digits-mlp digits-convnet; do
+    echo "-- $recipe"
+    train "$recipe" "$engine" "configs/recipes/$recipe.yaml" --result "$out/$recipe.json" || return
+    cat "$out/$recipe.json"
+  done
+}
+
+part_timing() {
+  local config name scale=1
+  [ "$engine" = cuda ] || scale=0.01
+  "$gpu_check" --time --engine "$engine" --scale "$scale" --json "$out/timing.json" || return
+  for config in configs/bench/*.yaml; do
+    name=bench-$(basename "$config" .yaml)
+    echo "-- $name"
+    train "$name" "$engine" "$config" --result "$out/$name.json" || return
+    cat "$out/$name.json"
+  done
+}
+
+run_part() { # run_part NAME: once; keeps its output, status and time
+  local name=$1 status
+  if [ "$(cat "$out/$name.status" 2>/dev/null)" = 0 ]; then
+    echo "== $name: done before"
+    return 0
+  fi
+  echo "== $name"
+  SECONDS=0
+  timeout "${PART_SECONDS:-600}" "$0" --part "$name" 2>&1 | tee "$out/$name.log"
+  status=${PIPESTATUS[0]}
+  echo "$status" >"$out/$name.status"
+  echo "$SECONDS" >"$out/$name.seconds"
+  case $status in
+    0) return 0 ;;
+    77) echo "== $name: skipped" ;;
+    *)
+      echo "== $name: FAILED (status $status)"
+      return 9
+      ;;
+  esac
+}
+
+for program in "$dltrain" "$gpu_check"; do
+  if [ ! -x "$program" ]; then
+    echo "$program is not there: build it, or run this from an unpacked bundle" >&2
+    exit 1
+  fi
+done
+
+if [ "${1:-}" = --part ]; then
+  case ${2:-} in
+    device) part_device ;;
+    ops) part_ops ;;
+    sanitizer) part_sanitizer ;;
+    trajectories) part_trajectories ;;
+    repeat) part_repeat ;;
+    training) part_training ;;
+    timing) part_timing ;;
+    *) exit 2 ;;
+  esac
+  exit
+fi
+
+LD_LIBRARY_PATH="${LD_LIBRARY_PATH:-}$(vendor_folders)"
+export LD_LIBRARY_PATH="${LD_LIBRARY_PATH#:}"
+mkdir -p "$out"
+if [ "$engine" = cuda ]; then
+  message=$("$gpu_check" --op loss_seed 2>&1)
+  if [ $? = 8 ]; then
+    echo "$message" >&2
+    echo "scripts/gpu_check.sh needs an NVIDIA GPU with its driver, the CUDA runtime, cuBLASLt and cuDNN 9" >&2
+    exit 8
+  fi
+fi
+
+status=0
+[ $# -gt 0 ] || set -- "${all_parts[@]}"
+for name in "$@"; do
+  case " ${all_parts[*]} " in
+    *" $name "*) run_part "$name" || status=9 ;;
+    *)
+      echo "no part is called '$name'; parts: ${all_parts[*]}" >&2
+      exit 2
+      ;;
+  esac
+done
+python3 scripts/gpu_record.py write "$out" "$records" "$engine" || status=9
+exit $status

@@ -1,0 +1,160 @@
+#include "gpu_check/benchmark.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstring>
+
+#include <fmt/format.h>
+
+#include "ops/kernel.h"
+#include "ops/runner.h"
+#include "ops/step_state.h"
+
+namespace dltrain {
+namespace {
+
+struct TimedOp {
+  std::string name, op;
+  std::vector<TensorSpec> inputs;
+  Attributes attributes = {};
+};
+
+TensorSpec f32(Shape shape) {
+  return {shape, DType::f32};
+}
+
+std::vector<TimedOp> timed_ops(double factor) {
+  const auto scaled = [&](int64_t n) {
+    return std::max<int64_t>(16, static_cast<int64_t>(static_cast<double>(n) * factor));
+  };
+  const int64_t n = scaled(64 << 20), m = scaled(4096), rows = scaled(16384), images = scaled(256);
+  const TensorSpec state{Shape{sizeof(StepState)}, DType::u8};
+  const TensorSpec image = f32(Shape{images, 56, 56, 64});
+  return {
+      {"add", "add", {f32(Shape{n}), f32(Shape{n})}},
+      {"gelu_backward", "gelu_backward", {f32(Shape{n}), f32(Shape{n})}},
+      {"column sum",
+       "reduce",
+       {f32(Shape{rows, 4096})},
+       {{"kind", "sum"}, {"axes", std::vector<int64_t>{0}}}},
+      {"row sum",
+       "reduce",
+       {f32(Shape{rows, 4096})},
+       {{"kind", "sum"}, {"axes", std::vector<int64_t>{1}}}},
+      {"dropout",
+       "dropout",
+       {f32(Shape{rows, 4096}), state},
+       {{"rate", 0.1}, {"stream", int64_t{7}}}},
+      {"batch_norm", "batch_norm", {image, f32(Shape{64}), f32(Shape{64})}, {{"epsilon", 1e-5}}},
+      {"softmax_cross_entropy",
+       "softmax_cross_entropy",
+       {f32(Shape{scaled(4096), 50304}), {Shape{scaled(4096)}, DType::i32}}},
+      {"gradient_norm", "gradient_norm", {state, f32(Shape{n})}},
+      {"adamw_update",
+       "adamw_update",
+       {state, f32(Shape{n}), f32(Shape{n}), f32(Shape{n}), f32(Shape{n})},
+       {{"count", int64_t{1}}}},
+      {fmt::format("matmul {0}x{0}x{0}", m), "matmul", {f32(Shape{m, m}), f32(Shape{m, m})}},
+      {"conv2d 3x3",
+       "conv2d",
+       {image, f32(Shape{64, 3, 3, 64})},
+       {{"padding", std::vector<int64_t>{1, 1}}}},
+      {"conv2d_backward_weight 3x3",
+       "conv2d_backward_weight",
+       {image, image},
+       {{"padding", std::vector<int64_t>{1, 1}},
+        {"weight_shape", std::vector<int64_t>{64, 3, 3, 64}}}},
+  };
+}
+
+// Random contents: zeros hide mistakes, and run faster on real hardware.
+void fill(Device& device, Stream& stream, const TensorSpec& spec, std::byte* to) {
+  std::vector<std::byte> content(spec.bytes());
+  if (spec.dtype == DType::f32) {
+    const HostTensor block = random_tensor(f32(Shape{1 << 20}), to_string(spec));
+    for (size_t at = 0; at < content.size(); at += block.data.size()) {
+      std::memcpy(content.data() + at, block.data.data(),
+                  std::min(block.data.size(), content.size() - at));
+    }
+  } else if (spec.dtype == DType::u8) {
+    StepState state{};
+    state.in = {.seed = 1,
+                .step = 3,
+                .sample_offset = 2,
+                .learning_rate = 1e-3,
+                .loss_scale = 1,
+                .inverse_valid = 1,
+                .max_grad_norm = 1};
+    state.out = {.grad_norm = 1, .gradient_factor = 1, .updates = 4, .finite = 1};
+    std::memcpy(content.data(), &state, sizeof state);
+  }
+  device.copy(to, content.data(), content.size(), stream);
+  stream.synchronize();
+}
+
+// The median over `samples` of the mean of `repeats` runs between two waits, in milliseconds.
+double median_time(Stream& stream, int samples, int repeats, const std::function<void()>& once) {
+  std::vector<double> times;
+  for (int sample = 0; sample < samples; ++sample) {
+    const auto start = std::chrono::steady_clock::now();
+    for (int i = 0; i < repeats; ++i) once();
+    stream.synchronize();
+    const std::chrono::duration<double, std::milli> spent =
+        std::chrono::steady_clock::now() - start;
+    times.push_back(spent.count() / repeats);
+  }
+  std::nth_element(times.begin(), times.begin() + samples / 2, times.end());
+  return times[static_cast<size_t>(samples / 2)];
+}
+
+Timing time_op(const TimedOp& timed, const Engine& engine, Device& device, Stream& stream) {
+  const OpDef& op = *find_op(timed.op);
+  const SpecList outputs = op.infer(timed.inputs, timed.attributes);
+  const FoundKernel found = find_kernel(engine, {.op = timed.op,
+                                                 .attributes = timed.attributes,
+                                                 .inputs = timed.inputs,
+                                                 .outputs = outputs,
+                                                 .device = device});
+  const std::vector<int> aliases = op.aliases != nullptr
+                                       ? op.aliases(timed.inputs, timed.attributes)
+                                       : std::vector<int>(outputs.size(), -1);
+  std::vector<Buffer> memory;
+  std::vector<void*> in, out;
+  for (const TensorSpec& spec : timed.inputs) {
+    memory.emplace_back(device, spec.bytes());
+    fill(device, stream, spec, memory.back().data());
+    in.push_back(memory.back().data());
+  }
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    if (aliases[i] < 0) memory.emplace_back(device, outputs[i].bytes());
+    out.push_back(aliases[i] < 0 ? memory.back().data() : in[static_cast<size_t>(aliases[i])]);
+  }
+  const Buffer workspace(device, std::max<size_t>(found.kernel->workspace_bytes(), 1));
+  found.kernel->bind({.inputs = in, .outputs = out, .workspace = workspace.data()});
+
+  const auto once = [&] { found.kernel->run(stream); };
+  once();  // set-up of the vendor's library
+  stream.synchronize();
+  const int repeats =
+      std::clamp(static_cast<int>(20 / std::max(median_time(stream, 1, 1, once), 0.01)), 1, 200);
+  Timing timing{.op = timed.name, .variant = std::string(found.row->variant)};
+  timing.milliseconds = median_time(stream, 7, repeats, once);
+  const Cost cost = op_cost(op, timed.inputs, outputs, timed.attributes);
+  timing.gigabytes_per_second = cost.bytes / timing.milliseconds * 1e-6;
+  timing.teraflops = cost.flops / timing.milliseconds * 1e-9;
+  return timing;
+}
+
+}  // namespace
+
+std::vector<Timing> time_ops(const Engine& engine, Device& device, double factor) {
+  const auto stream = device.make_stream();
+  std::vector<Timing> timings;
+  for (const TimedOp& timed : timed_ops(factor)) {
+    timings.push_back(time_op(timed, engine, device, *stream));
+  }
+  return timings;
+}
+
+}  // namespace dltrain
