@@ -36,13 +36,12 @@ double seconds_since(Clock::time_point start) {
 
 struct Tensor {
   TensorSpec spec;
-  Buffer memory;
+  std::byte* data;
 };
 
 struct TimedOp {
   std::string label, variant;
   std::unique_ptr<Kernel> kernel;
-  Buffer workspace;
   double flops = 0;
   double least = 1e9;
 };
@@ -50,20 +49,23 @@ struct TimedOp {
 // A step as a list of ops over tensors of their own.
 class Step {
  public:
-  Step() : device_(cpu_engine().open(0)), stream_(device_->make_stream()) {
+  Step()
+      : device_(cpu_engine().open(0)),
+        stream_(device_->make_stream()),
+        arena_(*device_, size_t{512} << 20) {
     state_ = tensor({Shape{sizeof(StepState)}, DType::u8});
-    auto* s = reinterpret_cast<StepState*>(state_->memory.data());
+    auto* s = reinterpret_cast<StepState*>(state_->data);
     *s = {{1, 0, 0, 1e-3, 1, 1.0 / 128, 0}, {0, 1, 1, 1}};
   }
 
   Tensor* tensor(const TensorSpec& spec) {
-    tensors_.push_back({spec, Buffer(*device_, spec.bytes())});
+    tensors_.push_back({spec, carve(spec.bytes())});
     return &tensors_.back();
   }
   // Values like those of activations and weights, never denormal.
   Tensor* filled(const Shape& shape) {
     Tensor* t = tensor({shape, DType::f32});
-    auto* x = reinterpret_cast<float*>(t->memory.data());
+    auto* x = reinterpret_cast<float*>(t->data);
     uint32_t bits = 12345;
     for (int64_t i = 0; i < shape.elements(); ++i) {
       bits = bits * 1664525u + 1013904223u;
@@ -80,7 +82,7 @@ class Step {
     std::vector<void*> from, to;
     for (Tensor* t : inputs) {
       in.push_back(t->spec);
-      from.push_back(t->memory.data());
+      from.push_back(t->data);
     }
     const SpecList out = def->infer(in, attributes);
     const auto aliases =
@@ -88,7 +90,7 @@ class Step {
     std::vector<Tensor*> outputs;
     for (size_t i = 0; i < out.size(); ++i) {
       outputs.push_back(aliases[i] < 0 ? tensor(out[i]) : inputs[static_cast<size_t>(aliases[i])]);
-      to.push_back(outputs.back()->memory.data());
+      to.push_back(outputs.back()->data);
     }
     FoundKernel found = find_kernel(
         cpu_engine(),
@@ -96,10 +98,8 @@ class Step {
     TimedOp timed{.label = op + " " + to_string(in.back()) + " -> " + to_string(out[0]),
                   .variant = std::string(found.row->variant),
                   .kernel = std::move(found.kernel),
-                  .workspace = {},
                   .flops = op_cost(*def, in, out, attributes).flops};
-    timed.workspace = Buffer(*device_, timed.kernel->workspace_bytes());
-    timed.kernel->bind({from, to, timed.workspace.data()});
+    timed.kernel->bind({from, to, carve(timed.kernel->workspace_bytes())});
     ops_.push_back(std::move(timed));
     return outputs;
   }
@@ -153,8 +153,18 @@ class Step {
   const std::vector<TimedOp>& ops() const { return ops_; }
 
  private:
+  // Everything lies in one block on huge pages, as in a plan's arena.
+  std::byte* carve(size_t bytes) {
+    std::byte* out = arena_.data() + used_;
+    used_ += (bytes + 255) / 256 * 256;
+    check_internal(used_ <= arena_.bytes(), "the arena is full");
+    return out;
+  }
+
   std::unique_ptr<Device> device_;
   std::unique_ptr<Stream> stream_;
+  Buffer arena_;
+  size_t used_ = 0;
   std::deque<Tensor> tensors_;
   std::vector<TimedOp> ops_;
   std::vector<Tensor*> parameters_, gradients_;

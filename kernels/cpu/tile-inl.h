@@ -13,6 +13,7 @@
 
 #include <cstdint>
 
+#include <hwy/cache_control.h>
 #include <hwy/highway.h>
 
 HWY_BEFORE_NAMESPACE();
@@ -183,6 +184,8 @@ inline void transpose(const float* from, int64_t rows, int64_t columns, int64_t 
     int64_t r = 0;
 #if HWY_TARGET == HWY_AVX3
     for (; width == 16 && r + 16 <= rows; r += 16) {
+      // Rows far apart defeat the hardware's prefetching: ask for the next strip here.
+      for (int64_t i = 0; i < 16; ++i) hwy::Prefetch(from + (r + i) * from_stride + c + 16);
       transpose_16x16(from + r * from_stride + c, from_stride, to + c * to_stride + r, to_stride);
     }
 #endif
