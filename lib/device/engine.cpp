@@ -78,7 +78,7 @@ const Engine* load_engine_plugin(const std::string& name, std::string& why, Driv
   if (path.empty()) return nullptr;
   const Engine* engine = open_plugin(path, why);
   if (engine == nullptr) return nullptr;
-  if (engine->device_count() == 0) {
+  if (driver == Driver::needed && engine->device_count() == 0) {
     why = engine->problem != nullptr ? engine->problem() : "it finds no device";
     return nullptr;
   }
