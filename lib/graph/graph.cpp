@@ -1,5 +1,8 @@
 #include "graph/graph.h"
 
+#include <algorithm>
+#include <set>
+
 #include <fmt/ranges.h>
 
 #include "base/error.h"
@@ -109,52 +112,105 @@ std::string print_graph(const Graph& graph) {
 
 namespace {
 
-void verify_node(const Graph& graph, size_t index, std::vector<bool>& written) {
-  const Node& node = graph.nodes[index];
-  const auto where = [&] {
-    return fmt::format("node {} {} ({})", index, node.op->name, node.layer);
-  };
-  for (ValueId id : node.inputs) {
-    if (id == kNoValue) continue;
-    check_internal(id >= 0 && id < static_cast<ValueId>(graph.values.size()), "{}: no value {}",
-                   where(), id);
-    check_internal(graph.value(id).producer < static_cast<int>(index), "{}: reads %{} too early",
-                   where(), id);
-    check_internal(!written[static_cast<size_t>(id)], "{}: reads {} after it was overwritten",
-                   where(), show(graph, id));
-    check_internal(!rules_of(graph.value(id).role).accumulates || node.phase == Phase::update ||
-                       node.once_a_step,
-                   "{}: reads the sum {} before it is complete", where(), show(graph, id));
+class Verifier {
+ public:
+  explicit Verifier(const Graph& graph)
+      : graph_(graph), version_(graph.values.size(), 0), current_(graph.values.size(), 0) {}
+
+  void run() {
+    check_names();
+    for (size_t i = 0; i < graph_.nodes.size(); ++i) {
+      const Node& node = graph_.nodes[i];
+      check_internal(i == 0 || node.phase >= graph_.nodes[i - 1].phase,
+                     "node {}: phases out of order", i);
+      where_ = fmt::format("node {} {} ({})", i, node.op->name, node.layer);
+      for (ValueId id : node.inputs) {
+        if (id != kNoValue) check_read(node, id, i);
+      }
+      const SpecList expected = node.op->infer(graph_.input_specs(node), node.attributes);
+      for (ValueId id : node.outputs) check_exists(id);
+      check_internal(expected == graph_.output_specs(node),
+                     "{}: outputs differ from the shape rule", where_);
+      check_writes(node, i);
+    }
   }
-  const SpecList expected = node.op->infer(graph.input_specs(node), node.attributes);
-  check_internal(expected == graph.output_specs(node), "{}: outputs differ from the shape rule",
-                 where());
-  std::vector<int> aliases(node.outputs.size(), -1);
-  if (node.op->aliases != nullptr) {
-    aliases = node.op->aliases(graph.input_specs(node), node.attributes);
+
+ private:
+  void check_names() const {
+    std::set<std::string_view> names;
+    for (const GraphValue& value : graph_.values) {
+      if (value.storage_of != kNoValue || !rules_of(value.role).persistent) continue;
+      check_internal(!value.name.empty(), "state without a name");
+      check_internal(names.insert(value.name).second, "two values are named {}", value.name);
+    }
   }
-  for (size_t i = 0; i < node.outputs.size(); ++i) {
-    const GraphValue& output = graph.value(node.outputs[i]);
-    check_internal(output.producer == static_cast<int>(index), "{}: producer of output {}", where(),
-                   i);
-    const ValueId source = aliases[i] < 0 ? kNoValue : node.inputs[static_cast<size_t>(aliases[i])];
-    check_internal(output.storage_of == source, "{}: storage of output {}", where(), i);
-    if (source != kNoValue && node.op->has_effect) written[static_cast<size_t>(source)] = true;
+
+  void check_exists(ValueId id) const {
+    check_internal(id >= 0 && id < static_cast<ValueId>(graph_.values.size()), "{}: no value {}",
+                   where_, id);
+  }
+
+  void check_read(const Node& node, ValueId id, size_t index) const {
+    check_exists(id);
+    const GraphValue& value = graph_.value(id);
+    const std::string name = show(graph_, id);
+    check_internal(value.producer < static_cast<int>(index), "{}: reads {} too early", where_,
+                   name);
+    if (value.producer < 0) {
+      check_internal(value.role != Role::activation, "{}: reads {}, which no node produces", where_,
+                     name);
+    } else {
+      const auto& made = graph_.nodes[static_cast<size_t>(value.producer)].outputs;
+      check_internal(std::find(made.begin(), made.end(), id) != made.end(),
+                     "{}: reads {}, which no node produces", where_, name);
+    }
+    const auto root = static_cast<size_t>(graph_.storage(id));
+    check_internal(version_[static_cast<size_t>(id)] == current_[root],
+                   "{}: reads {} after it was overwritten", where_, name);
     check_internal(
-        !rules_of(output.role).accumulates || source != kNoValue || node.outputs.size() == 1,
-        "{}: an accumulating value among several outputs", where());
+        !rules_of(value.role).accumulates || node.phase == Phase::update || node.once_a_step,
+        "{}: reads the sum {} before it is complete", where_, name);
   }
-}
+
+  void check_writes(const Node& node, size_t index) {
+    std::vector<int> aliases(node.outputs.size(), -1);
+    if (node.op->aliases != nullptr) {
+      aliases = node.op->aliases(graph_.input_specs(node), node.attributes);
+    }
+    std::set<ValueId> written;
+    for (size_t i = 0; i < node.outputs.size(); ++i) {
+      const ValueId id = node.outputs[i];
+      const GraphValue& output = graph_.value(id);
+      check_internal(output.producer == static_cast<int>(index), "{}: producer of output {}",
+                     where_, i);
+      const ValueId source =
+          aliases[i] < 0 ? kNoValue : node.inputs[static_cast<size_t>(aliases[i])];
+      check_internal(output.storage_of == source, "{}: storage of output {}", where_, i);
+      check_internal(
+          !rules_of(output.role).accumulates || source != kNoValue || node.outputs.size() == 1,
+          "{}: an accumulating value among several outputs", where_);
+      if (source == kNoValue) continue;
+      const ValueId root = graph_.storage(id);
+      int& now = current_[static_cast<size_t>(root)];
+      if (node.op->has_effect) {
+        check_internal(written.insert(root).second, "{}: writes {} twice", where_,
+                       show(graph_, root));
+        ++now;
+      }
+      version_[static_cast<size_t>(id)] = now;
+    }
+  }
+
+  const Graph& graph_;
+  std::string where_;         // the node that is being looked at
+  std::vector<int> version_;  // per value: how often its memory had been written in place
+  std::vector<int> current_;  // per storage: the same, now
+};
 
 }  // namespace
 
 void verify_graph(const Graph& graph) {
-  std::vector<bool> written(graph.values.size(), false);
-  for (size_t i = 0; i < graph.nodes.size(); ++i) {
-    check_internal(i == 0 || graph.nodes[i].phase >= graph.nodes[i - 1].phase,
-                   "node {}: phases out of order", i);
-    verify_node(graph, i, written);
-  }
+  Verifier(graph).run();
 }
 
 }  // namespace dltrain

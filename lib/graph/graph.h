@@ -65,8 +65,9 @@ std::string print_graph(const Graph& graph);
 
 // Proves the invariants that every pass must keep; throws Error(internal) naming the node:
 // inputs exist and are produced earlier; shapes agree with the shape rules; phases are in order;
-// in-place writes come after every other read of the old content; an accumulating value is its
-// node's only output and is read only in the update segment.
+// in-place writes come after every other read of the old content, under whatever name; an
+// accumulating value is its node's only output and is read only in the update segment, or by nodes
+// that run once a step; names of state are unique.
 void verify_graph(const Graph& graph);
 
 }  // namespace dltrain
