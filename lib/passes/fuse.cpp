@@ -1,7 +1,6 @@
 #include "passes/fuse.h"
 
 #include <algorithm>
-#include <limits>
 #include <set>
 
 #include "ops/fused.h"
@@ -57,8 +56,10 @@ void fuse_epilogues(Graph& graph) {
 class Groups {
  public:
   explicit Groups(Graph& graph)
-      : graph_(graph), readers_(graph.values.size()), taken_(graph.nodes.size(), false) {
-    overwritten_at_.assign(graph.values.size(), std::numeric_limits<int>::max());
+      : graph_(graph),
+        readers_(graph.values.size()),
+        writes_(graph.values.size()),
+        taken_(graph.nodes.size(), false) {
     for (size_t i = 0; i < graph.nodes.size(); ++i) note_node(i);
   }
 
@@ -90,8 +91,7 @@ class Groups {
     }
     for (ValueId id : node.outputs) {
       if (!node.op->has_effect || graph_.value(id).storage_of == kNoValue) continue;
-      int& at = overwritten_at_[static_cast<size_t>(graph_.storage(id))];
-      at = std::min(at, static_cast<int>(index));
+      writes_[static_cast<size_t>(graph_.storage(id))].push_back(static_cast<int>(index));
     }
   }
 
@@ -109,11 +109,13 @@ class Groups {
            graph_.value(a.outputs[0]).spec == graph_.value(b.outputs[0]).spec;
   }
 
-  // Moving `node` to index `to` must not carry a read past a write to the same memory.
-  bool may_move(const Node& node, int to) const {
-    return std::all_of(node.inputs.begin(), node.inputs.end(), [&](ValueId id) {
-      const int write = overwritten_at_[static_cast<size_t>(graph_.storage(id))];
-      return write > to;
+  // Moving node `from` to the place of node `to` must not carry a read past a write.
+  bool may_move(int from, int to) const {
+    const Node& node = graph_.nodes[static_cast<size_t>(from)];
+    return std::none_of(node.inputs.begin(), node.inputs.end(), [&](ValueId id) {
+      const auto& writes = writes_[static_cast<size_t>(graph_.storage(id))];
+      return std::any_of(writes.begin(), writes.end(),
+                         [&](int write) { return from < write && write < to; });
     });
   }
 
@@ -154,7 +156,7 @@ class Groups {
       candidates.erase(candidates.begin());
       const Node& node = graph_.nodes[static_cast<size_t>(index)];
       if (taken_[static_cast<size_t>(index)] || !may_join(node) || !alike(node, last) ||
-          !read_only_within(node, members) || !may_move(node, end)) {
+          !read_only_within(node, members) || !may_move(index, end)) {
         continue;
       }
       members.insert(index);
@@ -198,7 +200,7 @@ class Groups {
 
   Graph& graph_;
   std::vector<std::vector<int>> readers_;  // per value: the nodes that read it
-  std::vector<int> overwritten_at_;        // per storage: the first node that writes it in place
+  std::vector<std::vector<int>> writes_;   // per storage: the nodes that write it in place
   std::vector<bool> taken_;                // per node
 };
 

@@ -2,6 +2,7 @@
 
 #include "catch.h"
 #include "graph/builder.h"
+#include "run_graph.h"
 
 namespace dltrain {
 namespace {
@@ -57,6 +58,104 @@ TEST_CASE("data parallelism reduces full buckets as soon as their last writer ha
         "  %12 = gradient_norm(step_state, %22, %23, %24) : u8[88]\n"
         "  %13 = sgd_update(%12, p, %23) {count=1} : f32[16]\n"
         "  %14 = sqrt(%20) : f32[16]\n");
+}
+
+// Group of `size` ranks that all hold the same: a sum is size times the data.
+class SameEverywhere final : public Collectives {
+ public:
+  explicit SameEverywhere(int size) : size_(size) {}
+  int rank() const override { return 0; }
+  int size() const override { return size_; }
+  Ticket all_reduce(void* data, size_t count, DType dtype, ReduceOp, Stream&) override {
+    bytes.push_back(count * dtype_size(dtype));
+    for (size_t i = 0; i < count; ++i) {
+      if (dtype == DType::f32) static_cast<float*>(data)[i] *= static_cast<float>(size_);
+      if (dtype == DType::f64) static_cast<double*>(data)[i] *= size_;
+    }
+    return ++begun_;
+  }
+  void wait(Ticket ticket, Stream&) override { waited.push_back(ticket); }
+  Ticket reduce_scatter(const void*, void*, size_t, DType, ReduceOp, Stream&) override {
+    return unexpected();
+  }
+  Ticket all_gather(const void*, void*, size_t, DType, Stream&) override { return unexpected(); }
+  Ticket broadcast(void*, size_t, DType, int, Stream&) override { return unexpected(); }
+  Ticket all_to_all(const void*, void*, size_t, DType, Stream&) override { return unexpected(); }
+  Ticket send(const void*, size_t, DType, int, Stream&) override { return unexpected(); }
+  Ticket receive(void*, size_t, DType, int, Stream&) override { return unexpected(); }
+  void barrier() override {}
+
+  std::vector<size_t> bytes;  // of each message
+  std::vector<Ticket> waited;
+
+ private:
+  Ticket unexpected() { fail(ExitCode::internal, "not a reduction"); }
+  Ticket begun_ = 0;
+  int size_;
+};
+
+TEST_CASE("one rank, and a graph that is reduced already, come back unchanged") {
+  const Graph before = training_example();
+  CHECK(print_graph(data_parallel(before, {.ranks = 1})) == print_graph(before));
+  const Graph once = data_parallel(before, {.ranks = 2});
+  CHECK(print_graph(data_parallel(once, {.ranks = 2})) == print_graph(once));
+}
+
+TEST_CASE("a tensor larger than a bucket travels alone") {
+  const Graph after = data_parallel(training_example(), {.ranks = 2, .bucket_bytes = 1});
+  int begins = 0;
+  for (const Node& node : after.nodes) {
+    if (node.op->name != "all_reduce_begin") continue;
+    CHECK(node.inputs.size() == 1);
+    CHECK(node.attributes.integer("slot") == begins++);
+  }
+  CHECK(begins == 5);
+}
+
+TEST_CASE("without an update the sums are waited for at the end of the last micro-step") {
+  Graph graph;
+  GraphBuilder b(graph);
+  const ValueId x = b.add_value("x", {Shape{1}, DType::f64}, Role::input);
+  b.accumulate(b.emit1("exp", {x}), "loss", Role::metric);
+  b.accumulate(b.emit1("square", {x}), "correct", Role::metric);
+  b.emit1("sqrt", {x});
+  const Graph after = data_parallel(graph, {.ranks = 4});
+  CHECK(print_graph(after) ==
+        "forward:\n"
+        "  loss = exp(x) : f64[1]\n"
+        "  correct = square(x) : f64[1]\n"
+        "  %4, %5 = all_reduce_begin(loss, correct) {slot=0} : f64[1], f64[1]  @last\n"
+        "  %3 = sqrt(x) : f64[1]\n"
+        "  %6, %7 = all_reduce_end(%4, %5) {slot=0} : f64[1], f64[1]  @last\n");
+
+  SameEverywhere group(4);
+  GraphRun run(after, true, reference_engine(), &group);
+  run.set("x", {1.0});
+  run.run(Phase::forward, MicroStep::first);
+  run.set("x", {3.0});
+  run.run(Phase::forward, MicroStep::middle);
+  CHECK(group.bytes.empty());
+  CHECK(run.get("correct") == std::vector<double>{10});
+  run.set("x", {5.0});
+  run.run(Phase::forward, MicroStep::last);
+  CHECK(run.get("correct") == std::vector<double>{140});  // 4 · (1 + 9 + 25)
+  // One message from the first sum to the end of the last, alignment gap included.
+  CHECK(group.bytes == std::vector<size_t>{kMemoryAlignment + sizeof(double)});
+  CHECK(group.waited == std::vector<Collectives::Ticket>{1});
+}
+
+TEST_CASE("the update reads the sums over all ranks") {
+  SameEverywhere group(3);
+  const Graph after = data_parallel(training_example(), {.ranks = 3});
+  GraphRun alone(training_example()), together(after, false, reference_engine(), &group);
+  for (GraphRun* run : {&alone, &together}) {
+    run->fill(1);
+    run->step_state().in.loss_scale = 1;
+    run->run_all();
+  }
+  CHECK(together.step_state().out.grad_norm ==
+        Approx(3 * alone.step_state().out.grad_norm).epsilon(1e-6));
+  CHECK(group.waited == std::vector<Collectives::Ticket>{1, 2, 3});
 }
 
 }  // namespace

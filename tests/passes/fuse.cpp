@@ -1,0 +1,195 @@
+#include "passes/fuse.h"
+
+#include <cmath>
+
+#include "catch.h"
+#include "graph/builder.h"
+#include "graph/reverse.h"
+#include "passes/dead_code.h"
+#include "random_graph.h"
+#include "run_graph.h"
+
+namespace dltrain {
+namespace {
+
+const TensorSpec kMatrix{Shape{4, 4}, DType::f32};
+
+struct Example {
+  Graph graph;
+  GraphBuilder b{graph};
+  ValueId x = b.add_value("x", kMatrix, Role::input);
+  ValueId w = b.add_value("w", kMatrix, Role::parameter);
+
+  // Keeps a value alive.
+  void want(ValueId value, const char* name = "sum") {
+    b.accumulate(b.emit1("identity", {value}), name, Role::metric);
+  }
+};
+
+TEST_CASE("an activation that alone reads a matmul or a convolution becomes part of it") {
+  Example e;
+  const ValueId images = e.b.add_value("images", {Shape{2, 5, 5, 1}, DType::f32}, Role::input);
+  const ValueId filters =
+      e.b.add_value("filters", {Shape{3, 3, 3, 1}, DType::f32}, Role::parameter);
+  e.b.set_layer("layers.0");
+  const ValueId product = e.b.emit1("matmul", {e.x, e.w}, {{"transpose_b", true}});
+  e.b.set_layer("layers.1");
+  const ValueId rectified = e.b.emit1("relu", {product});
+  e.b.set_layer("");
+  e.want(rectified, "a");
+  e.want(e.b.emit1("silu", {e.b.emit1("conv2d", {images, filters})}), "b");
+  CHECK(print_graph(e.graph) ==
+        "forward:\n"
+        "  %4 = matmul(x, w) {transpose_b=true} : f32[4, 4]  # layers.0\n"
+        "  %5 = relu(%4) : f32[4, 4]  # layers.1\n"
+        "  a = identity(%5) : f32[4, 4]\n"
+        "  %7 = conv2d(images, filters) : f32[2, 3, 3, 3]\n"
+        "  %8 = silu(%7) : f32[2, 3, 3, 3]\n"
+        "  b = identity(%8) : f32[2, 3, 3, 3]\n");
+  CHECK(print_graph(fuse(e.graph)) ==
+        "forward:\n"
+        "  %5 = matmul(x, w) {activation=relu, transpose_b=true} : f32[4, 4]  # layers.0\n"
+        "  a = identity(%5) : f32[4, 4]\n"
+        "  %8 = conv2d(images, filters) {activation=silu} : f32[2, 3, 3, 3]\n"
+        "  b = identity(%8) : f32[2, 3, 3, 3]\n");
+}
+
+TEST_CASE("an activation stays when the backward reads its input, or another phase does") {
+  Example e;
+  const ValueId product = e.b.emit1("matmul", {e.x, e.w});
+  e.want(e.b.emit1("gelu", {product}), "a");
+  e.b.set_phase(Phase::backward);
+  e.want(e.b.emit1("gelu_backward", {product, e.x}), "b");
+  const Graph two_readers = fuse(e.graph);
+  CHECK(print_graph(two_readers) == print_graph(e.graph));
+
+  Example other;
+  const ValueId forward = other.b.emit1("matmul", {other.x, other.w});
+  other.b.set_phase(Phase::backward);
+  other.want(other.b.emit1("relu", {forward}));
+  CHECK(print_graph(fuse(other.graph)) == print_graph(other.graph));
+
+  Example sum;  // the sum over micro-steps must be of relu(x·w), not relu of the sum
+  sum.b.accumulate(sum.b.emit1("relu", {sum.b.emit1("matmul", {sum.x, sum.w})}), "sum",
+                   Role::metric);
+  CHECK(print_graph(fuse(sum.graph)) == print_graph(sum.graph));
+}
+
+TEST_CASE("element-wise nodes whose results stay among themselves become one node") {
+  Example e;
+  const ValueId shared = e.b.emit1("exp", {e.x});
+  const ValueId scaled = e.b.emit1("affine", {shared}, {{"scale", 0.1}, {"shift", -2.0}});
+  const ValueId product = e.b.emit1("mul", {scaled, e.w});
+  const ValueId read_elsewhere = e.b.emit1("tanh", {e.w});
+  e.want(e.b.emit1("add", {e.b.emit1("sub", {product, shared}), read_elsewhere}), "a");
+  e.want(read_elsewhere, "b");
+  CHECK(print_graph(fuse(e.graph)) ==
+        "forward:\n"
+        "  %5 = tanh(w) : f32[4, 4]\n"
+        "  %7 = fused_elementwise(x, w, %5) {program=exp(0); affine(3; 0.1, -2); mul(4, 1); "
+        "sub(5, 3); add(6, 2), results=[7]} : f32[4, 4]\n"
+        "  a = identity(%7) : f32[4, 4]\n"
+        "  b = identity(%5) : f32[4, 4]\n");
+}
+
+TEST_CASE("sums, broadcasts, casts and other phases end a group") {
+  Example e;
+  const ValueId row = e.b.add_value("row", {Shape{4}, DType::f32}, Role::parameter);
+  const ValueId first = e.b.emit1("add", {e.b.emit1("exp", {e.x}), row});  // broadcast
+  const ValueId wide = e.b.emit1("cast", {first}, {{"dtype", "f64"}});
+  e.b.accumulate(e.b.emit1("sqrt", {e.b.emit1("square", {wide})}), "sum", Role::metric);
+  const ValueId last = e.b.emit1("exp", {e.w});
+  e.b.set_phase(Phase::backward);
+  e.want(e.b.emit1("sqrt", {last}), "other");
+  CHECK(print_graph(fuse(e.graph)) == print_graph(e.graph));
+}
+
+TEST_CASE("a read of state is not carried past the write of that state") {
+  Example e;
+  e.b.set_phase(Phase::update);
+  const ValueId g = e.b.add_value("g", kMatrix, Role::gradient);
+  const ValueId old = e.b.emit1("exp", {e.w});
+  const ValueId state = e.b.emit1("gradient_norm", {e.b.step_state(), g});
+  const ValueId now = e.b.emit("sgd_update", {state, e.w, g}, {{"count", int64_t{1}}})[0];
+  e.want(e.b.emit1("add", {e.b.emit1("sqrt", {now}), old}));
+  CHECK(print_graph(fuse(e.graph)) ==
+        "update:\n"
+        "  %3 = exp(w) : f32[4, 4]\n"
+        "  %5 = gradient_norm(step_state, g) : u8[88]\n"
+        "  %6 = sgd_update(%5, w, g) {count=1} : f32[4, 4]\n"
+        "  %8 = fused_elementwise(%6, %3) {program=sqrt(0); add(2, 1), results=[3]} : f32[4, 4]\n"
+        "  sum = identity(%8) : f32[4, 4]\n");
+}
+
+TEST_CASE("a group has at most sixteen inputs") {
+  Example e;
+  ValueId sum = e.x;
+  for (int i = 0; i < 20; ++i) {
+    const ValueId next = e.b.add_value(fmt::format("x{}", i), kMatrix, Role::input);
+    sum = e.b.emit1("add", {sum, next});
+  }
+  e.want(sum);
+  const Graph fused = fuse(e.graph);
+  REQUIRE(fused.nodes.size() == 3);
+  CHECK(fused.nodes[0].inputs.size() == 6);
+  CHECK(fused.nodes[1].inputs.size() == 16);
+  CHECK(print_graph(fuse(fused)) == print_graph(fused));
+}
+
+// Sums and gradients of a random graph after one step.
+std::vector<std::vector<double>> results_of(const Graph& graph) {
+  GraphRun run(graph);
+  run.fill(5);
+  run.step_state().in.loss_scale = 1;
+  run.step_state().in.inverse_valid = 0.5;
+  run.run(Phase::forward);
+  run.run(Phase::backward);
+  std::vector<std::vector<double>> out;
+  for (Role role : {Role::metric, Role::gradient}) {
+    for (ValueId id : graph.with_role(role)) out.push_back(run.get(id));
+  }
+  return out;
+}
+
+double largest_difference(const Graph& a, const Graph& b) {
+  const auto left = results_of(a), right = results_of(b);
+  double most = 0;
+  REQUIRE(left.size() == right.size());
+  for (size_t i = 0; i < left.size(); ++i) {
+    for (size_t k = 0; k < left[i].size(); ++k) {
+      CHECK(std::isfinite(left[i][k]));
+      const double difference = std::abs(left[i][k] - right[i][k]);
+      most = std::max(most, difference / (1 + std::abs(left[i][k])));
+    }
+  }
+  return most;
+}
+
+TEST_CASE("passes keep the results of random training graphs") {
+  int fused_nodes = 0, epilogues = 0;
+  for (uint64_t seed = 0; seed < 40; ++seed) {
+    INFO("seed " << seed);
+    const bool doubles = seed % 2 == 0;
+    RandomGraph random(seed, doubles ? DType::f64 : DType::f32);
+    Graph graph = random.graph();
+    reverse(graph, random.losses(), random.parameters());
+    const Graph lean = eliminate_dead_code(graph);
+    CHECK(largest_difference(graph, lean) == 0);
+    const Graph fused = fuse(lean);
+    // The reference engine computes in double: only what a fused node no longer rounds to f32
+    // between two steps may differ.
+    CHECK(largest_difference(lean, fused) <= (doubles ? 0.0 : 1e-5));
+    CHECK(print_graph(fuse(fused)) == print_graph(fused));
+    CHECK(print_graph(eliminate_dead_code(fused)) == print_graph(fused));
+    CHECK(fused.nodes.size() < lean.nodes.size());
+    for (const Node& node : fused.nodes) {
+      fused_nodes += node.op->name == "fused_elementwise";
+      epilogues += node.attributes.has("activation");
+    }
+  }
+  CHECK(fused_nodes > 40);
+  CHECK(epilogues > 10);
+}
+
+}  // namespace
+}  // namespace dltrain
