@@ -1,0 +1,48 @@
+// The table of roles is a contract with checkpoints, the planner and the data-parallel pass: a
+// change here changes what is saved, summed over ranks or skipped by a bad step.
+#include "graph/role.h"
+
+#include <string>
+
+#include "catch.h"
+
+namespace dltrain {
+namespace {
+
+TEST_CASE("the rules of every role are as documented") {
+  std::string table;
+  for (const RoleRules& r : role_table()) {
+    table += r.name;
+    table += r.persistent ? ": persistent" : ":";
+    table += r.accumulates ? " accumulates" : "";
+    table += r.reduced ? " reduced" : "";
+    table += r.checkpointed ? " checkpointed" : "";
+    table += r.guarded ? " guarded\n" : "\n";
+  }
+  CHECK(table ==
+        "activations:\n"
+        "inputs:\n"
+        "step state: persistent\n"
+        "gradients: persistent accumulates reduced\n"
+        "statistics: persistent accumulates reduced\n"
+        "metrics: persistent accumulates reduced\n"
+        "parameters: persistent checkpointed guarded\n"
+        "low-precision copies: persistent guarded\n"
+        "buffers: persistent checkpointed guarded\n"
+        "optimizer moments: persistent checkpointed guarded\n"
+        "averaged parameters: persistent checkpointed guarded\n"
+        "carried state: persistent checkpointed guarded\n"
+        "scales: persistent checkpointed\n");
+}
+
+TEST_CASE("the table of roles stands in the order of the enumeration") {
+  size_t i = 0;
+  for (const RoleRules& r : role_table()) {
+    CHECK(static_cast<size_t>(r.role) == i++);
+    CHECK(&rules_of(r.role) == &r);
+  }
+  CHECK(i == static_cast<size_t>(Role::scale) + 1);
+}
+
+}  // namespace
+}  // namespace dltrain
