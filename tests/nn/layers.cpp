@@ -1,0 +1,173 @@
+// Every layer: the ops and shapes it emits, its parameters and how files keep them, what it
+// refuses.
+#include <cmath>
+
+#include "base/philox.h"
+#include "catch.h"
+#include "read_model.h"
+
+namespace dltrain {
+namespace {
+
+using Catch::Matchers::Contains;
+
+// The forward without the loss, which is the same for all.
+std::string forward_of(const EmittedModel& model) {
+  const std::string text = print_graph(model.graph);
+  const size_t end = text.rfind("\n", text.find("softmax_cross_entropy"));
+  return text.substr(0, end + 1);
+}
+
+TEST_CASE("linear") {
+  const EmittedModel model =
+      emit_text("layers: [linear: 3, linear: {out_features: 2, bias: false}]", {5});
+  CHECK(forward_of(model) ==
+        "forward:\n"
+        "  %3 = matmul(x, layers.0.weight, layers.0.bias) {transpose_b=true} : f32[2, 3]"
+        "  # layers.0\n"
+        "  %5 = matmul(%3, layers.1.weight) {transpose_b=true} : f32[2, 2]  # layers.1\n");
+  CHECK(parameters_of(model) ==
+        "layers.0.weight f32[3, 5]\n"
+        "layers.0.bias f32[3]\n"
+        "layers.1.weight f32[2, 3]\n");
+  const Initializer& init = model.parameters[0].initializer;
+  CHECK(init.kind == Initializer::uniform);
+  CHECK(init.value == Approx(1 / std::sqrt(5.0)));
+  CHECK(refusal("layers: [linear: 3]", {4, 4, 1}) ==
+        "model.yaml:1:10: error: model.layers[0] (linear) on [2, 4, 4, 1]: expects a vector a "
+        "sample, got [2, 4, 4, 1]; put a flatten layer before it\n"
+        "    1 | layers: [linear: 3]\n"
+        "      |          ^~~~~~");
+}
+
+TEST_CASE(
+    "conv2d keeps its weight as [out, height, width, in], files as [out, in, height, width]") {
+  const EmittedModel model = emit_text(
+      "layers: [{type: conv2d, out_channels: 4, kernel_size: [3, 2], stride: 2, padding: [1, 0], "
+      "groups: 2}, flatten]",
+      {6, 6, 2});
+  CHECK(forward_of(model) ==
+        "forward:\n"
+        "  %3 = conv2d(x, layers.0.weight, layers.0.bias) {dilation=[1, 1], groups=2, "
+        "padding=[1, 0], stride=[2, 2]} : f32[2, 3, 3, 4]  # layers.0\n"
+        "  %4 = reshape(%3) {shape=[2, 36]} : f32[2, 36]  # layers.1\n");
+  CHECK(parameters_of(model) ==
+        "layers.0.weight f32[4, 3, 2, 1] file [4, 1, 3, 2]\n"
+        "layers.0.bias f32[4]\n");
+  CHECK(model.parameters[0].initializer.value == Approx(1 / std::sqrt(6.0)));
+  CHECK_THAT(
+      refusal("layers: [{type: conv2d, out_channels: 4, kernel_size: 3, groups: 3}]", {6, 6, 2}),
+      Contains("model.layers[0] (conv2d) on [2, 6, 6, 2]: 3 groups must divide 2 input and "
+               "4 output channels"));
+  CHECK_THAT(
+      refusal("layers: [flatten, {type: conv2d, out_channels: 4, kernel_size: 3}]", {6, 6, 2}),
+      Contains("model.layers[1] (conv2d) on [2, 72]: expects images"));
+  CHECK_THAT(refusal("layers: [{type: conv2d, out_channels: 4, kernel_size: 9}]", {6, 6, 2}),
+             Contains("a window of 9"));
+}
+
+TEST_CASE("max_pool2d steps by its window unless told otherwise") {
+  const EmittedModel model = emit_text(
+      "layers: [max_pool2d: 2, {type: max_pool2d, kernel_size: 3, stride: 1, padding: 1}, flatten]",
+      {8, 6, 3});
+  CHECK(forward_of(model) ==
+        "forward:\n"
+        "  %1, %2 = max_pool2d(x) {kernel=[2, 2], padding=[0, 0], stride=[2, 2]} : "
+        "f32[2, 4, 3, 3], u8[2, 4, 3, 3]  # layers.0\n"
+        "  %3, %4 = max_pool2d(%1) {kernel=[3, 3], padding=[1, 1], stride=[1, 1]} : "
+        "f32[2, 4, 3, 3], u8[2, 4, 3, 3]  # layers.1\n"
+        "  %5 = reshape(%3) {shape=[2, 36]} : f32[2, 36]  # layers.2\n");
+  CHECK(model.parameters.empty());
+  CHECK_THAT(refusal("layers: [max_pool2d: 2]", {5}), Contains("expects images"));
+}
+
+TEST_CASE("batch_norm: statistics of the micro-batch in training, running ones in evaluation") {
+  const std::string text = "layers: [{type: batch_norm, momentum: 0.25, epsilon: 0.5}]";
+  const EmittedModel training = emit_text(text, {3}, 4, true, DType::f32, 6);
+  CHECK(forward_of(training) ==
+        "forward:\n"
+        "  %5, %6, %7 = batch_norm(x, layers.0.weight, layers.0.bias) {epsilon=0.5} : "
+        "f32[4, 3], f32[3], f32[3]  # layers.0\n"
+        "  layers.0.mean_sum = identity(%6) : f32[3]  # layers.0\n"
+        "  layers.0.variance_sum = identity(%7) : f32[3]  # layers.0\n");
+  CHECK(parameters_of(training) ==
+        "layers.0.weight f32[3]\n"
+        "layers.0.bias f32[3]\n"
+        "layers.0.running_mean f32[3] buffer\n"
+        "layers.0.running_var f32[3] buffer\n");
+  REQUIRE(training.updates.size() == 1);
+  CHECK(training.updates[0].op == "batch_norm_update");
+  CHECK(training.updates[0].layer == "layers.0");
+  CHECK(training.updates[0].attributes.number("groups") == 6);
+  CHECK(training.updates[0].attributes.number("momentum") == 0.25);
+  CHECK(training.updates[0].attributes.number("unbias") == Approx(4.0 / 3.0));
+
+  const EmittedModel evaluation = emit_text(text, {3}, 4, false);
+  CHECK(forward_of(evaluation) ==
+        "forward:\n"
+        "  %5 = batch_norm_inference(x, layers.0.weight, layers.0.bias, layers.0.running_mean, "
+        "layers.0.running_var) {epsilon=0.5} : f32[4, 3]  # layers.0\n");
+  CHECK(evaluation.updates.empty());
+  CHECK(parameters_of(evaluation) == parameters_of(training));
+  ModelConfig one_sample;
+  REQUIRE(read_model(text, one_sample).empty());
+  CHECK_THROWS_WITH(emit_text(text, {3}, 1),
+                    Contains("batch statistics need more than one value a channel, got [1, 3]"));
+}
+
+TEST_CASE("dropout acts in training only, with a stream of its own a layer") {
+  const EmittedModel model = emit_text("layers: [dropout: 0.25, dropout]", {3});
+  REQUIRE(model.graph.nodes.size() == 3);
+  const Attributes &first = model.graph.nodes[0].attributes,
+                   &second = model.graph.nodes[1].attributes;
+  CHECK(first.number("rate") == 0.25);
+  CHECK(second.number("rate") == 0.5);
+  CHECK(first.integer("stream") != second.integer("stream"));
+  CHECK(first.integer("stream") == static_cast<int64_t>(random_stream("layers.0")));
+  CHECK(forward_of(emit_text("layers: [dropout: 0.25]", {3}, 2, false)) == "forward:\n");
+  CHECK(forward_of(emit_text("layers: [dropout: 0]", {3})) == "forward:\n");
+}
+
+TEST_CASE("activations keep the shape, flatten keeps the samples") {
+  const EmittedModel model = emit_text(
+      "layers: [relu, gelu, gelu: tanh, silu, tanh, sigmoid, flatten, flatten]", {2, 2, 1});
+  CHECK(forward_of(model) ==
+        "forward:\n"
+        "  %1 = relu(x) : f32[2, 2, 2, 1]  # layers.0\n"
+        "  %2 = gelu(%1) : f32[2, 2, 2, 1]  # layers.1\n"
+        "  %3 = gelu_tanh(%2) : f32[2, 2, 2, 1]  # layers.2\n"
+        "  %4 = silu(%3) : f32[2, 2, 2, 1]  # layers.3\n"
+        "  %5 = tanh(%4) : f32[2, 2, 2, 1]  # layers.4\n"
+        "  %6 = sigmoid(%5) : f32[2, 2, 2, 1]  # layers.5\n"
+        "  %7 = reshape(%6) {shape=[2, 4]} : f32[2, 4]  # layers.6\n");
+  CHECK(model.parameters.empty());
+}
+
+// A new row of the table fails here until its keys have been thought of.
+TEST_CASE("the keys of every layer are as documented") {
+  std::string table;
+  for (const KindRow<Layer>& row : layer_table().rows) {
+    table += fmt::format("{}{}{}\n", row.name, row.bare_key.empty() ? "" : " ", row.bare_key);
+    CHECK_FALSE(row.doc.empty());
+  }
+  CHECK(table ==
+        "linear out_features\nconv2d\nmax_pool2d kernel_size\nbatch_norm\ndropout rate\nflatten\n"
+        "relu\ngelu approximate\nsilu\ntanh\nsigmoid\n");
+}
+
+TEST_CASE("keys out of range or unknown are refused with the nearest name") {
+  CHECK_THAT(mistakes_in("layers: [linear: 0]"), Contains("model.yaml:1:18: error:"));
+  CHECK_THAT(mistakes_in("layers: [linear]"), Contains("out_features"));
+  CHECK_THAT(mistakes_in("layers: [linear: {units: 3}]"), Contains("did you mean 'out_features'?"));
+  CHECK_THAT(mistakes_in("layers: [dropout: 1]"), Contains("error:"));
+  CHECK_THAT(mistakes_in("layers: [batch_norm: {eps: 1e-5}]"), Contains("did you mean 'epsilon'?"));
+  CHECK_THAT(mistakes_in("layers: [linaer: 3]"), Contains("did you mean 'linear'?"));
+  CHECK_THAT(mistakes_in("layers: []"), Contains("error:"));
+  CHECK_THAT(mistakes_in("{}"), Contains("layers"));
+  CHECK_THAT(mistakes_in("{layers: [relu], rename: {a: b}}"), Contains("rename needs init_from"));
+  CHECK(mistakes_in("{layers: [relu], init_from: w.safetensors, rename: {a: b}, strict: false}") ==
+        "");
+}
+
+}  // namespace
+}  // namespace dltrain

@@ -1,0 +1,63 @@
+// Models from text, as configuration files give them.
+#pragma once
+
+#include <string>
+
+#include "config/bind.h"
+#include "config/yaml.h"
+#include "nn/model.h"
+
+namespace dltrain {
+
+// The mistakes in a `model` section; "" where it is right.
+inline std::string read_model(const std::string& text, ModelConfig& model) {
+  Problems problems;
+  const auto source = std::make_shared<Source>(Source{"model.yaml", text});
+  if (const auto tree = read_yaml(source, 0, problems)) bind(model, *tree, problems);
+  return problems.describe();
+}
+
+inline std::string mistakes_in(const std::string& text) {
+  ModelConfig model;
+  return read_model(text, model);
+}
+
+// The emitted model of a right text with cross-entropy; throws what emit_model throws.
+inline EmittedModel emit_text(const std::string& text, const Shape& sample, int64_t samples = 2,
+                              bool training = true, DType compute = DType::f32,
+                              int64_t ghost_groups = 1) {
+  ModelConfig model;
+  const std::string mistakes = read_model(text, model);
+  if (!mistakes.empty()) throw Error(ExitCode::usage, mistakes);
+  const auto loss = make_kind(loss_table(), "cross_entropy");
+  return emit_model({.model = model,
+                     .loss = *loss,
+                     .sample = sample,
+                     .samples = samples,
+                     .training = training,
+                     .compute = compute,
+                     .ghost_groups = ghost_groups});
+}
+
+// What emit_model says of a text that does not fit.
+inline std::string refusal(const std::string& text, const Shape& sample) {
+  try {
+    emit_text(text, sample);
+  } catch (const Error& error) {
+    return error.code() == ExitCode::usage ? error.what() : "another code";
+  }
+  return "";
+}
+
+// "layers.0.weight f32[8, 1, 3, 3] of file f32…": one line a parameter or buffer.
+inline std::string parameters_of(const EmittedModel& model) {
+  std::string out;
+  for (const ParameterInfo& p : model.parameters) {
+    out += fmt::format("{} {}", p.name, to_string(p.spec));
+    if (!(p.file.shape == p.spec.shape)) out += fmt::format(" file {}", to_string(p.file.shape));
+    out += p.role == Role::buffer ? " buffer\n" : "\n";
+  }
+  return out;
+}
+
+}  // namespace dltrain
