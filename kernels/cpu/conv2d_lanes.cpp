@@ -266,12 +266,13 @@ LaneConvolution geometry(const Shape& x, const Shape& w, const Shape& y,
           .relu = attributes.text("activation") == "relu"};
 }
 
-// Worth it where channels are too few to fill vectors and samples are not.
+// True where samples fill the vectors. Whether channels are few enough to beat oneDNN depends on
+// the direction: each maker has a bound that was measured.
 bool suits(const KernelRequest& request, const LaneConvolution& g) {
   const int64_t filled = ceil_div(g.samples, block_size()) * block_size();
   return computes_in_f32(request) && Conv2dAttributes(request.attributes).groups == 1 &&
-         std::min(g.channels, g.out_channels) < 16 && g.kernel[0] * g.kernel[1] <= kMaxWindow &&
-         4 * g.samples >= 3 * filled && g.out_height * g.out_width > 0;
+         g.kernel[0] * g.kernel[1] <= kMaxWindow && 4 * g.samples >= 3 * filled &&
+         g.out_height * g.out_width > 0;
 }
 
 // Transposes all rows of an image tensor into [block][height][width·channels][sample].
@@ -475,7 +476,8 @@ MadeKernel make_conv2d_lanes(const KernelRequest& request) {
   const auto g = geometry(request.inputs[0].shape, request.inputs[1].shape,
                           request.outputs[0].shape, request.attributes);
   const std::string activation = request.attributes.text("activation");
-  if (!suits(request, g) || !(activation.empty() || activation == "relu")) return nullptr;
+  const bool few = g.channels < 16 && g.out_channels <= 16;
+  if (!few || !suits(request, g) || !(activation.empty() || activation == "relu")) return nullptr;
   return std::make_unique<Conv2dLanes>(g);
 }
 
@@ -483,7 +485,7 @@ MadeKernel make_conv2d_backward_input_lanes(const KernelRequest& request) {
   const auto g = geometry(request.outputs[0].shape, request.inputs[1].shape,
                           request.inputs[0].shape, request.attributes);
   const bool dense = g.stride[0] == 1 && g.stride[1] == 1;
-  if (!suits(request, g) || !dense) return nullptr;
+  if (g.channels > 8 || !suits(request, g) || !dense) return nullptr;
   for (int i = 0; i < 2; ++i) {
     if (g.padding[i] > g.dilation[i] * (g.kernel[i] - 1)) return nullptr;
   }
@@ -493,7 +495,9 @@ MadeKernel make_conv2d_backward_input_lanes(const KernelRequest& request) {
 MadeKernel make_conv2d_backward_weight_lanes(const KernelRequest& request) {
   const auto g = geometry(request.inputs[1].shape, request.outputs[0].shape,
                           request.inputs[0].shape, request.attributes);
-  if (!suits(request, g) || g.out_channels * g.window() > Conv2dBackwardWeightLanes::kMaxWeights) {
+  const bool few = g.channels < 16 && g.out_channels < 16;
+  if (!few || !suits(request, g) ||
+      g.out_channels * g.window() > Conv2dBackwardWeightLanes::kMaxWeights) {
     return nullptr;
   }
   return std::make_unique<Conv2dBackwardWeightLanes>(g, request.accumulate);
