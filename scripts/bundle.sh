@@ -52,7 +52,8 @@ if [ -f data/digits.csv.gz ]; then
   cp data/digits.csv.gz "$root/data/"
 fi
 cp scripts/gpu_check.sh scripts/gpu_record.py "$root/scripts/"
-cp LICENSE docs/gpu/README.md "$root/docs/gpu/"
+cp docs/gpu/README.md "$root/docs/gpu/"
+cp LICENSE "$root/"
 "$build/dltrain" version >"$root/VERSION" || true
 
 mkdir -p "$(dirname "$output")"
