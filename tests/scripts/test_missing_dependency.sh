@@ -7,6 +7,13 @@ trap 'rm -rf "$work"' EXIT
 hidden="fmt:libfmt-dev spdlog:libspdlog-dev yaml-cpp:libyaml-cpp-dev CLI11:libcli11-dev
   nlohmann_json:nlohmann-json3-dev dnnl:libdnnl-dev hwy:libhwy-dev Gloo:libgloo-dev ZLIB:zlib1g-dev
   Catch2:catch2 OpenMP:libgomp1"
+# OpenCL is only a condition of oneDNN's package: hidden alone, it is named as well.
+if cmake -S "$SOURCE_DIR" -B "$work/opencl" -DDLTRAIN_CUDA=OFF -DCMAKE_DISABLE_FIND_PACKAGE_OpenCL=ON >"$work/out" 2>&1 ||
+  ! grep -q "OpenCL is missing: package ocl-icd-opencl-dev" "$work/out"; then
+  echo "a missing OpenCL is not named" >&2
+  cat "$work/out" >&2
+  exit 1
+fi
 arguments=()
 for entry in $hidden; do arguments+=("-DCMAKE_DISABLE_FIND_PACKAGE_${entry%%:*}=ON"); done
 
