@@ -353,11 +353,8 @@ class Binder : public Fields {
   bool parts_required_ = false;
 };
 
-void bind_object(ObjectRef object, const ConfigNode& written, const std::string& path,
+void bind_object(ObjectRef object, const ConfigNode& map, const std::string& path,
                  std::string_view kind, Session& session) {
-  std::optional<ConfigNode> prepared;
-  if (object.prepares()) object.prepare(prepared.emplace(written));
-  const ConfigNode& map = prepared ? *prepared : written;
   const size_t before = session.problems.reported();
   if (Located* located = object.located()) {
     located->place = map.place;

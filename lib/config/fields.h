@@ -80,7 +80,9 @@ struct Key {
   bool allow_infinite = false;          // .inf and -.inf (never NaN)
   std::optional<size_t> min_size = {};  // of lists
   std::optional<size_t> max_size = {};
-  bool scalar_ok = false;                  // a list of one may be written as its element
+  // A list of one may be written as its element; a text map of one as its text, whose name is then
+  // that of the member's first default.
+  bool scalar_ok = false;
   std::vector<std::string> known_as = {};  // names used elsewhere: only to suggest this one
 };
 

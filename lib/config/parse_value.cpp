@@ -173,6 +173,12 @@ class ValueParser {
   }
 
   std::optional<Value> text_map(const ConfigNode& node) const {
+    if (key_.scalar_ok && node.is_scalar()) {
+      const auto value = text(node);
+      const auto defaults = std::get<TextPairs>(slot_.get());
+      if (!value || defaults.empty()) return {};
+      return Value(TextPairs{{defaults.front().first, *value}});
+    }
     if (!node.is_map()) {
       mismatch(node, "a map of texts", ScalarType::text);
       return {};

@@ -75,6 +75,7 @@ Json value_schema(const ValueSlot& slot, const Key& key) {
     schema = list_schema(schema, key);
   } else if (slot.type == ValueType::text_map) {
     schema = {{"type", "object"}, {"additionalProperties", kText}};
+    if (key.scalar_ok) schema = {{"anyOf", Json::array({std::move(schema), kText})}};
   }
   if (slot.allow_auto) schema = {{"anyOf", Json::array({schema, {{"const", "auto"}}})}};
   return slot.optional ? or_null(std::move(schema)) : schema;

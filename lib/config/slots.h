@@ -22,7 +22,6 @@
 namespace dltrain {
 
 class Fields;
-struct ConfigNode;
 
 // The word `auto` as the value of a number that the program can choose itself.
 struct Auto {
@@ -71,9 +70,6 @@ struct ValueSlot {
 //   * `void validate(Problems&) const`: called once its own keys are all right
 //   * `static constexpr std::string_view kBareKey`: `x: VALUE` means `x: {kBareKey: VALUE}` where
 //     VALUE is no map
-//   * `static void prepare(ConfigNode&)`: may rewrite a copy of its map before it is read, for
-//     short forms that keys alone cannot say (data/config.h); the map may then hold other keys than
-//     describe() names
 class ObjectRef {
  public:
   template <typename T>
@@ -88,7 +84,6 @@ class ObjectRef {
       };
     }
     if constexpr (requires { T::kBareKey; }) ref.bare_key_ = T::kBareKey;
-    if constexpr (requires(ConfigNode & node) { T::prepare(node); }) ref.prepare_ = &T::prepare;
     return ref;
   }
 
@@ -98,8 +93,6 @@ class ObjectRef {
   }
   Located* located() const { return located_; }
   std::string_view bare_key() const { return bare_key_; }
-  bool prepares() const { return prepare_ != nullptr; }
-  void prepare(ConfigNode& map) const { prepare_(map); }
   // The same for all objects of one type: tells recursion in documentation.
   const void* type() const { return reinterpret_cast<const void*>(describe_); }
 
@@ -109,7 +102,6 @@ class ObjectRef {
   void (*validate_)(const void*, Problems&) = nullptr;
   Located* located_ = nullptr;
   std::string_view bare_key_;
-  void (*prepare_)(ConfigNode&) = nullptr;
 };
 
 // A sub-struct, possibly absent.

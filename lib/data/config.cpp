@@ -1,28 +1,10 @@
 #include "data/config.h"
 
-#include <array>
-#include <string_view>
-
 #include "base/error.h"
 #include "data/registry.h"
 
 namespace dltrain {
 namespace {
-
-constexpr std::array<std::string_view, 3> kOwnKeys{"train", "eval", "eval_fraction"};
-
-bool is_own_key(std::string_view key) {
-  return std::find(kOwnKeys.begin(), kOwnKeys.end(), key) != kOwnKeys.end();
-}
-
-// `inputs: x` means `inputs: {input: x}`.
-void name_single_input(ConfigNode& split) {
-  ConfigNode* inputs = split.find("inputs");
-  if (!inputs || !inputs->is_scalar()) return;
-  ConfigNode map = ConfigNode::make_map(inputs->place);
-  map.set({kInputField, inputs->place}, *inputs);
-  *inputs = std::move(map);
-}
 
 // The model is built for one set of inputs.
 void check_same_fields(const Dataset& train, const Dataset& eval) {
@@ -71,11 +53,11 @@ void RandomAffineConfig::describe(Fields& f) {
 }
 
 void DataConfig::describe(Fields& f) {
-  f.one_of("train", train, dataset_table(),
-           {.doc = "What is trained on. Keys that stand in `data` itself are common to `train` and "
-                   "`eval`; those given here are laid on top",
-            .required = true});
-  f.one_of("eval", eval, dataset_table(), {.doc = "What is evaluated on"});
+  f.parts<DatasetConfig>(
+      {{"train", train, "What is trained on"},
+       {"eval", eval, "What is evaluated on; absent: see eval_fraction"}},
+      dataset_table(),
+      {.doc = "Common to train and eval, whose own keys lie on top", .required = true});
   f.number("eval_fraction", eval_fraction,
            {.doc = "Part of the training samples, the last in file order, that is held out for "
                    "evaluation; instead of `eval`",
@@ -91,29 +73,6 @@ void DataConfig::validate(Problems& problems) const {
   if (eval && eval->random_affine) {
     problems.add(*eval, "random_affine",
                  "evaluation sees images as they are; put random_affine into data.train");
-  }
-}
-
-void DataConfig::prepare(ConfigNode& data) {
-  ConfigNode common = ConfigNode::make_map(data.place);
-  for (size_t i = 0; i < data.keys.size(); ++i) {
-    if (!is_own_key(data.keys[i].text)) common.set(data.keys[i], data.items[i]);
-  }
-  for (const ConfigNode::Key& key : common.keys) data.erase(key.text);
-  for (std::string_view split : {"train", "eval"}) {
-    ConfigNode* written = data.find(split);
-    const bool wanted = written || (split == "train" && !common.keys.empty());
-    if (!wanted) continue;
-    ConfigNode whole = common;
-    if (written) {
-      // What is neither a map nor absent cannot be laid on top; the binder says so, or takes
-      // `eval: synthetic` as the name of a type.
-      if (!written->is_map() && !(written->is_null() && split == "train")) continue;
-      whole.place = written->place;
-      if (written->is_map()) merge_into(whole, *written);
-    }
-    name_single_input(whole);
-    data.set({std::string(split), whole.place}, std::move(whole));
   }
 }
 

@@ -15,7 +15,6 @@
 #include <optional>
 
 #include "config/fields.h"
-#include "config/tree.h"
 #include "data/dataset.h"
 #include "data/random_affine.h"
 
@@ -44,8 +43,6 @@ struct DataConfig : Located {
 
   void describe(Fields& f);
   void validate(Problems& problems) const;
-  // Moves the common keys into the splits.
-  static void prepare(ConfigNode& data);
 
   // `eval` of the result is null where nothing is held out. Throws Error(data) also when the two
   // splits differ in their fields.

@@ -17,7 +17,8 @@ struct TensorsConfig final : DatasetConfig {
     f.text_map("inputs", options.inputs,
                {.doc = "Input of the model: tensor of the file; or just the name of a tensor for "
                        "the input `input`",
-                .min_size = 1});
+                .min_size = 1,
+                .scalar_ok = true});
     f.text("targets", options.targets,
            {.doc = "Tensor with the targets; -100 is ignored", .known_as = {"target", "labels"}});
     f.integer("classes", options.classes,

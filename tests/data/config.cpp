@@ -2,6 +2,7 @@
 
 #include "catch.h"
 #include "config/bind.h"
+#include "config/dump.h"
 #include "config/yaml.h"
 #include "data/registry.h"
 #include "temporary_folder.h"
@@ -63,12 +64,14 @@ TEST_CASE("tensors are in file order by default and a single input needs no name
       "data: {train: {type: tensors, path: a.safetensors, inputs: {input_ids: x}, targets: y}}");
   CHECK_FALSE(config.train->shuffle);
   CHECK_THROWS_WITH(config.open(), Contains("a.safetensors: cannot open"));
-  read("data: {type: tensors, path: a, inputs: x, targets: y, shuffle: true}");
+  const DataConfig one =
+      read("data: {type: tensors, path: a, inputs: x, targets: y, shuffle: true}");
+  CHECK_THAT(dump_config(one), Contains("inputs: {input: x}\n"));
 }
 
 TEST_CASE("mistakes in the data section are found with their places") {
-  CHECK_THROWS_WITH(read("data: {}"), Contains("missing key 'train' in data"));
-  CHECK_THROWS_WITH(read("data: {path: a.csv}"), Contains("missing key 'type' in data.train"));
+  CHECK_THROWS_WITH(read("data: {}"), Contains("missing key 'type' in data; known types: csv"));
+  CHECK_THROWS_WITH(read("data: {path: a.csv}"), Contains("missing key 'type' in data;"));
   CHECK_THROWS_WITH(read("data: {type: cvs}"), Contains("did you mean 'csv'?"));
   CHECK_THROWS_WITH(read("data: {type: csv}"), Contains("missing key 'path'"));
   CHECK_THROWS_WITH(read("data: {type: csv, path: a, rows: [3, 3]}"),
