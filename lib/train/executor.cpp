@@ -55,6 +55,7 @@ void Executor::allocate() {
   training_plan_->bind(layout_, arena_.data(), work);
   if (evaluation_plan_) evaluation_plan_->bind(layout_, arena_.data(), work);
   stream_ = device.make_stream();
+  inputs_copied_ = device.make_event();
 
   const size_t metrics = training_.metrics.size(), each = slot_bytes(metrics);
   host_ = Buffer(device, kSlots * each, Memory::pinned_host);
@@ -93,6 +94,9 @@ void Executor::read_state(std::string_view name, std::span<std::byte> bytes) {
 
 void Executor::fill_inputs(const StepGraph& graph, const Plan& plan,
                            std::span<const std::byte> input, std::span<const std::byte> targets) {
+  // At most one batch is under way, so the caller may reuse the one before it. The device still has
+  // the kernels of the last batch queued, so it does not run dry.
+  inputs_copied_->synchronize();
   const auto fill = [&](ValueId id, std::span<const std::byte> bytes) {
     const TensorSpec& spec = graph.graph.value(id).spec;
     check_internal(bytes.size() == spec.bytes(), "input of {} bytes for {}", bytes.size(),
@@ -101,6 +105,7 @@ void Executor::fill_inputs(const StepGraph& graph, const Plan& plan,
   };
   fill(graph.input, input);
   fill(graph.targets, targets);
+  inputs_copied_->record(*stream_);
 }
 
 void Executor::put_step_inputs(const StepInputs& state) {

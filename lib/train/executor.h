@@ -55,7 +55,8 @@ class Executor {
   void write_state(std::string_view name, std::span<const std::byte> bytes);
   void read_state(std::string_view name, std::span<std::byte> bytes);
 
-  // One micro-batch: fills the input slots and runs forward and backward. `index` of
+  // One micro-batch: fills the input slots and runs forward and backward. The batch must stay as it
+  // is until the next call has returned (copies from pinned memory are asynchronous). `index` of
   // options.micro_steps; the fields of `state` that change within a step must be set.
   void micro_step(std::span<const std::byte> input, std::span<const std::byte> targets,
                   const StepInputs& state, int64_t index);
@@ -110,6 +111,7 @@ class Executor {
   size_t work_bytes_ = 0;
   Buffer arena_, host_;
   std::unique_ptr<Stream> stream_;
+  std::unique_ptr<Event> inputs_copied_;  // the last batch has left host memory
   std::vector<HostSlot> slots_;
   std::byte* device_state_ = nullptr;
   std::vector<const std::byte*> metric_addresses_;
