@@ -56,7 +56,7 @@ ExitCode run(Options& options) {
   run.world = environment.world_size;
   run.local_rank = environment.local_rank;
   const ExitCode code = run_training(experiment, run);
-  world.collectives->barrier();
+  if (code != ExitCode::rank) world.collectives->barrier();
   return code;
 }
 

@@ -137,7 +137,8 @@ class Launch {
   StoreServer server_;
   std::vector<Rank> ranks_;
   const Rank* cause_ = nullptr;
-  bool stopping_ = false;  // SIGTERM has been sent because of a failure
+  const LineRelay* last_speaker_ = nullptr;  // whose lines were passed on last
+  bool stopping_ = false;                    // SIGTERM has been sent because of a failure
   bool killed_ = false;
   int interruptions_ = 0;
   std::optional<Clock::time_point> deadline_;  // of the blame window, then of the grace
@@ -236,7 +237,7 @@ void Launch::pump_all(bool wait, milliseconds timeout) {
     return;
   }
   for (size_t i = 0; i < relays.size(); ++i) {
-    if (entries[i + 1].revents) relays[i]->pump();
+    if (entries[i + 1].revents && relays[i]->pump()) last_speaker_ = relays[i];
   }
 }
 
@@ -308,7 +309,9 @@ void Launch::report_failure() const {
   } else {
     say(fmt::format("{} failed with exit code {}", who, cause_->code));
   }
-  if (!cause_->err || cause_->err->last_lines().empty()) return;
+  // What stands right above need not be said again.
+  if (!cause_->err || cause_->err->last_lines().empty() || last_speaker_ == cause_->err.get())
+    return;
   say(fmt::format("the last lines of rank {}:", cause_->number));
   for (const std::string& line : cause_->err->last_lines()) {
     write_all(STDERR_FILENO, "    " + line + "\n");

@@ -11,9 +11,9 @@
 // * Signals: SIGINT, SIGTERM, SIGHUP, SIGUSR1 and SIGUSR2 go on to every rank. The third SIGINT or
 //   SIGTERM kills the ranks.
 // * Failure: when a rank ends with a code other than 0 the others get SIGTERM, and SIGKILL after
-//   `grace`. The first failing rank is named on stderr with its code or signal and its last lines.
-//   A rank that reports the loss of a peer (code 6), or stopped early (75), is blamed only when no
-//   rank fails in its own way within a moment.
+//   `grace`. The first failing rank is named on stderr with its code or signal, and its last lines
+//   are repeated unless they stand right above. A rank that reports the loss of a peer (code 6), or
+//   stopped early (75), is blamed only when no rank fails in its own way within a moment.
 // * No rank outlives this call, nor this process however it ends (the kernel kills them); processes
 //   that a rank has left behind in its group are killed with it.
 #pragma once

@@ -10,16 +10,20 @@ namespace dltrain {
 LineRelay::LineRelay(FileDescriptor from, int to, std::string prefix, size_t remembered)
     : from_(std::move(from)), to_(to), prefix_(std::move(prefix)), remembered_(remembered) {}
 
-void LineRelay::pump() {
+bool LineRelay::pump() {
+  bool passed = false;
   char block[16384];
   while (open()) {
     const ssize_t got = read(from_.get(), block, sizeof(block));
     if (got < 0 && errno == EINTR) continue;
-    if (got < 0 && errno == EAGAIN) return;
+    if (got < 0 && errno == EAGAIN) return passed;
     if (got <= 0) {
       from_.reset();
-      if (!partial_.empty()) pass_on(std::move(partial_));
-      return;
+      if (!partial_.empty()) {
+        pass_on(std::move(partial_));
+        passed = true;
+      }
+      return passed;
     }
     partial_.append(block, static_cast<size_t>(got));
     size_t begin = 0;
@@ -28,15 +32,18 @@ void LineRelay::pump() {
       if (end != partial_.npos) {
         pass_on(partial_.substr(begin, end - begin));
         begin = end + 1;
+        passed = true;
       } else if (partial_.size() - begin >= kMaxLine) {
         pass_on(partial_.substr(begin, kMaxLine));
         begin += kMaxLine;
+        passed = true;
       } else {
         break;
       }
     }
     partial_.erase(0, begin);
   }
+  return passed;
 }
 
 void LineRelay::pass_on(std::string line) {

@@ -20,8 +20,8 @@ class LineRelay {
   int descriptor() const { return from_.get(); }
   bool open() const { return static_cast<bool>(from_); }
   // Takes what is there now. At the end of the input, passes on a last line without newline and
-  // closes.
-  void pump();
+  // closes. Returns whether a line was passed on.
+  bool pump();
   const std::deque<std::string>& last_lines() const { return last_lines_; }
 
  private:

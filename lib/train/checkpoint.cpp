@@ -22,7 +22,7 @@ std::string step_name(int64_t step) {
 }
 
 bool is_step_name(const std::string& name) {
-  return name.size() >= 11 && name.starts_with("step-") &&
+  return name.size() >= 11 && name.size() <= 23 && name.starts_with("step-") &&
          name.find_first_not_of("0123456789", 5) == std::string::npos;
 }
 
@@ -51,10 +51,8 @@ std::vector<std::filesystem::path> CheckpointFolder::list() const {
       out.push_back(entry.path());
     }
   }
-  std::sort(out.begin(), out.end(), [](const auto& a, const auto& b) {
-    return std::stoll(a.filename().string().substr(5)) <
-           std::stoll(b.filename().string().substr(5));
-  });
+  std::sort(out.begin(), out.end(),
+            [](const auto& a, const auto& b) { return checkpoint_step(a) < checkpoint_step(b); });
   return out;
 }
 
@@ -83,6 +81,10 @@ std::filesystem::path CheckpointFolder::save(Executor& executor, const Checkpoin
     }
   }
   return folder_ / name;
+}
+
+int64_t checkpoint_step(const std::filesystem::path& checkpoint) {
+  return std::stoll(checkpoint.filename().string().substr(5));
 }
 
 CheckpointState read_checkpoint_state(const std::filesystem::path& checkpoint) {

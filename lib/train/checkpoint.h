@@ -46,6 +46,8 @@ class CheckpointFolder {
   std::filesystem::path folder_;
 };
 
+// The step in the name of a folder that list() returned.
+int64_t checkpoint_step(const std::filesystem::path& checkpoint);
 // Reads state.json of one checkpoint after verifying all checksums. Throws Error(storage).
 CheckpointState read_checkpoint_state(const std::filesystem::path& checkpoint);
 // Puts parameters, buffers and moments back. Throws Error(storage) for another model's checkpoint.

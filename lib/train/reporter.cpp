@@ -98,8 +98,10 @@ JsonObject make_summary(const Experiment& experiment, ExitCode code, const std::
   out.add("reason", outcome->reason == StopReason::finished     ? "finished"
                     : outcome->reason == StopReason::time_limit ? "time limit"
                                                                 : "signal");
-  out.add_loss("loss", outcome->last_step.loss);
-  for (const auto& [label, value] : outcome->last_step.metrics) out.add_loss(label, value);
+  if (outcome->last_step.step > 0) {
+    out.add_loss("loss", outcome->last_step.loss);
+    for (const auto& [label, value] : outcome->last_step.metrics) out.add_loss(label, value);
+  }
   if (outcome->last_evaluation.samples > 0) {
     out.add("eval_step", outcome->last_evaluation.step);
     for (const auto& [label, value] : outcome->last_evaluation.metrics) {

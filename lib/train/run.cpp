@@ -1,8 +1,11 @@
 #include "train/run.h"
 
 #include <chrono>
+#include <exception>
+#include <functional>
 #include <optional>
 
+#include <nlohmann/json.hpp>
 #include <spdlog/spdlog.h>
 
 #include "base/error.h"
@@ -16,6 +19,8 @@
 
 namespace dltrain {
 namespace {
+
+constexpr uint64_t kMaxSummaryBytes = 1 << 20;
 
 class Run {
  public:
@@ -32,7 +37,11 @@ class Run {
  private:
   bool leads() const { return options_.rank == 0; }
   void set_up_logging(const std::optional<std::filesystem::path>& folder) const;
-  int64_t start(const std::optional<ResumeChoice>& resume);
+  bool together(const std::function<void()>& part) const;
+  void open();
+  void start();
+  bool is_finished() const;
+  void begin(const std::string& resolved);
   void check_resume(const ResumeChoice& choice) const;
   void write_summaries(ExitCode code, const std::string& message) const;
 
@@ -41,6 +50,9 @@ class Run {
   std::filesystem::path path_;
   std::optional<RunFolder> folder_;
   Session session_;
+  std::optional<ResumeChoice> resume_;
+  StartReport start_report_;
+  bool begun_ = false;  // before, the run folder holds what it held
   std::optional<TrainOutcome> outcome_;
 };
 
@@ -65,43 +77,95 @@ void Run::check_resume(const ResumeChoice& choice) const {
   differs("training samples:", choice.state.train_samples, session_.data.train->size());
 }
 
-// Fills the executor; returns the step to go on from.
-int64_t Run::start(const std::optional<ResumeChoice>& resume) {
-  if (resume) check_resume(*resume);
-  const StartReport report = start_session(session_);
-  if (report.from_file && leads()) {
-    spdlog::info("{}: {} tensors loaded", *experiment_.model.init_from, report.loaded);
-    for (const std::string& name : report.missing) spdlog::warn("  not in the file: {}", name);
-    for (const std::string& name : report.unexpected) spdlog::warn("  not in the model: {}", name);
+// Runs a part of the preparation on every rank. The first rank that finds a mistake throws it, and
+// so is the only one to tell it; false on the others.
+bool Run::together(const std::function<void()>& part) const {
+  std::exception_ptr mistake;
+  try {
+    part();
+  } catch (const Error&) {
+    mistake = std::current_exception();
   }
-  if (!resume) return 0;
-  if (!resume->note.empty()) spdlog::warn("{}", resume->note);
-  load_checkpoint(*session_.executor, resume->checkpoint, resume->state);
-  if (leads()) spdlog::info("resumed from {}", resume->checkpoint.string());
-  return resume->state.step;
+  if (options_.collectives != nullptr) {
+    const int32_t own = options_.world - options_.rank;
+    int32_t first = mistake ? own : 0;  // the maximum is the first rank's
+    const auto stream = options_.engines.cpu->open(0)->make_stream();
+    options_.collectives->wait(
+        options_.collectives->all_reduce(&first, 1, DType::i32, ReduceOp::max, *stream), *stream);
+    if (first != 0 && first != own) return false;
+  }
+  if (mistake) std::rethrow_exception(mistake);
+  return true;
 }
 
-ExitCode Run::go() {
-  const auto started = std::chrono::steady_clock::now();
-  set_up_logging(std::nullopt);
-  install_stop_handlers();
-  // Every mistake is found before the first file is written.
+void Run::open() {
   session_ = open_session(experiment_, {.engines = options_.engines,
                                         .collectives = options_.collectives,
                                         .rank = options_.rank,
                                         .world = options_.world,
                                         .local_rank = options_.local_rank});
   folder_.emplace(path_, options_.resume, options_.overwrite, leads());
-  if (options_.collectives != nullptr) options_.collectives->barrier();
-  const std::optional<ResumeChoice> resume = folder_->resume(options_.resume);
-  const std::string resolved = dump_config(experiment_);
-  if (leads()) {
-    set_up_logging(path_);
-    if (!session_.device_note.empty()) spdlog::info("{}", session_.device_note);
+}
+
+// Fills the executor.
+void Run::start() {
+  resume_ = folder_->resume(options_.resume);
+  if (resume_) check_resume(*resume_);
+  start_report_ = start_session(session_);
+  if (resume_) load_checkpoint(*session_.executor, resume_->checkpoint, resume_->state);
+}
+
+// Whether the run here has done all its steps and has its summary: then nothing is done again.
+bool Run::is_finished() const {
+  if (!resume_ || resume_->state.step < session_.max_steps) return false;
+  std::error_code ignored;
+  const auto path = path_ / "summary.json";
+  if (!std::filesystem::exists(path, ignored)) return false;
+  const std::string text = read_file(path, kMaxSummaryBytes, ExitCode::storage);
+  const auto summary = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (!summary.is_object() || summary.value("exit_code", -1) != 0 ||
+      summary.value("steps", int64_t{-1}) != resume_->state.step) {
+    return false;
   }
-  const int64_t first_step = start(resume);
-  if (leads()) write_file_atomically(path_ / "config.yaml", resolved);
-  Reporter reporter(session_, path_, resume ? std::optional(first_step) : std::nullopt,
+  if (leads()) {
+    spdlog::info("{}: all {} steps are done", path_.string(), resume_->state.step);
+    if (!options_.result.empty()) write_file_atomically(options_.result, text);
+  }
+  return true;
+}
+
+// From here on files of the run folder change.
+void Run::begin(const std::string& resolved) {
+  folder_->begin(resume_);
+  begun_ = true;
+  set_up_logging(path_);
+  if (!session_.device_note.empty()) spdlog::info("{}", session_.device_note);
+  if (start_report_.from_file) {
+    spdlog::info("{}: {} tensors loaded", *experiment_.model.init_from, start_report_.loaded);
+    for (const auto& name : start_report_.missing) spdlog::warn("  not in the file: {}", name);
+    for (const auto& name : start_report_.unexpected) spdlog::warn("  not in the model: {}", name);
+  }
+  if (resume_ && !resume_->note.empty()) spdlog::warn("{}", resume_->note);
+  if (resume_) spdlog::info("resumed from {}", resume_->checkpoint.string());
+  write_file_atomically(path_ / "config.yaml", resolved);
+}
+
+ExitCode Run::go() {
+  const auto started = std::chrono::steady_clock::now();
+  set_up_logging(std::nullopt);
+  install_stop_handlers();
+  const std::string resolved = dump_config(experiment_);
+  // Every mistake is found before a file of an earlier run is touched.
+  if (!together([this] { open(); }) || !together([this] { start(); })) return ExitCode::rank;
+  if (is_finished()) return ExitCode::ok;
+  const auto begin_here = [&] {
+    if (leads()) begin(resolved);
+  };
+  if (!together(begin_here)) {
+    return ExitCode::rank;
+  }
+  const int64_t first_step = resume_ ? resume_->state.step : 0;
+  Reporter reporter(session_, path_, resume_ ? std::optional(first_step) : std::nullopt,
                     options_.quiet);
   outcome_ = train(session_, reporter.events(),
                    {.run_folder = path_,
@@ -127,7 +191,7 @@ void Run::write_summaries(ExitCode code, const std::string& message) const {
   if (!leads()) return;
   const JsonObject summary =
       make_summary(experiment_, code, message, &session_, outcome_ ? &*outcome_ : nullptr, path_);
-  if (folder_) write_summary(path_ / "summary.json", summary);
+  if (begun_) write_summary(path_ / "summary.json", summary);
   if (!options_.result.empty()) write_summary(options_.result, summary);
 }
 
@@ -135,7 +199,7 @@ void Run::write_failure(const Error& error) const {
   try {
     write_summaries(error.code(), error.what());
     // Whoever called prints the error; the log keeps it too.
-    if (folder_ && leads()) {
+    if (begun_) {
       FileWriter log(path_ / "log.txt", /*append=*/true);
       log.write(fmt::format("error: {}\n", error.what()));
       log.close();

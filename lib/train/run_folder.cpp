@@ -1,5 +1,7 @@
 #include "train/run_folder.h"
 
+#include <algorithm>
+
 #include "base/error.h"
 #include "base/file.h"
 
@@ -14,6 +16,13 @@ bool holds_run(const std::filesystem::path& folder) {
     if (std::filesystem::exists(folder / name)) return true;
   }
   return false;
+}
+
+bool is_inside(const std::filesystem::path& path, const std::filesystem::path& folder) {
+  std::error_code ignored;
+  const auto inner = std::filesystem::weakly_canonical(path, ignored);
+  const auto outer = std::filesystem::weakly_canonical(folder, ignored);
+  return std::mismatch(outer.begin(), outer.end(), inner.begin(), inner.end()).first == outer.end();
 }
 
 // The newest of `checkpoints` that is whole; the reasons why newer ones are not go to its note.
@@ -46,14 +55,26 @@ RunFolder::RunFolder(std::filesystem::path folder, const std::string& resume, bo
   make_directories(path_);
   lock_ = std::make_unique<RunLock>(path_);
   CheckpointFolder(path_ / "checkpoints").clean();
-  if (!holds_run(path_) || resume != "never") return;
+  const bool named = resume != "never" && resume != "auto";
+  rewind_ = named && is_inside(resume, path_);
+  if (!holds_run(path_) || resume == "auto" || rewind_) return;
   if (!overwrite) {
     fail(ExitCode::usage,
          "{} already holds a run; --resume auto goes on with it, --overwrite discards it, "
          "--output-dir or --name takes another folder",
          path_.string());
   }
-  for (const char* name : kRunFiles) remove_recursively(path_ / name);
+  discard_ = true;
+}
+
+void RunFolder::begin(const std::optional<ResumeChoice>& resumed) {
+  if (discard_) {
+    for (const char* name : kRunFiles) remove_recursively(path_ / name);
+  }
+  if (!rewind_ || !resumed) return;
+  for (const auto& checkpoint : CheckpointFolder(path_ / "checkpoints").list()) {
+    if (checkpoint_step(checkpoint) > resumed->state.step) remove_recursively(checkpoint);
+  }
 }
 
 std::optional<ResumeChoice> RunFolder::resume(const std::string& resume) const {

@@ -20,8 +20,8 @@ struct ResumeChoice {
 class RunFolder {
  public:
   // Creates the folder and locks it. A folder that already holds a run is refused (Error(usage))
-  // unless `resume` is "auto" or a path, or `overwrite` is set, which removes that run. Ranks other
-  // than 0 pass `owner` false: they create, lock and remove nothing.
+  // unless `resume` is "auto" or a place in this folder, or `overwrite` is set. Ranks other than 0
+  // pass `owner` false: they create, lock and remove nothing.
   RunFolder(std::filesystem::path folder, const std::string& resume, bool overwrite, bool owner);
 
   const std::filesystem::path& path() const { return path_; }
@@ -31,9 +31,15 @@ class RunFolder {
   // path: that checkpoint, or the newest of that run folder.
   std::optional<ResumeChoice> resume(const std::string& resume) const;
 
+  // The run begins: now an earlier run that is to be overwritten is removed, and so are, when an
+  // older checkpoint was named, the newer ones of this folder, whose steps are done anew.
+  void begin(const std::optional<ResumeChoice>& resumed);
+
  private:
   std::filesystem::path path_;
   std::unique_ptr<RunLock> lock_;
+  bool discard_ = false;  // begin() removes the run that is here
+  bool rewind_ = false;   // begin() removes newer checkpoints
 };
 
 // The newest whole checkpoint of `folder`, which is a checkpoint, a run folder or its checkpoints

@@ -231,6 +231,9 @@ TrainOutcome Loop::run() {
     outcome_.reason = StopReason::finished;
     outcome_.signal = 0;
   }
+  if (options_.first_step >= session_.max_steps && session_.has_evaluation()) {
+    outcome_.last_evaluation = evaluate(session_, options_.first_step);  // of a run that was done
+  }
   outcome_.seconds = seconds_since(started);
   const int64_t steps = outcome_.steps - options_.first_step;
   if (steps > 0) outcome_.data_wait_ms = 1e3 * loader_.wait_seconds() / static_cast<double>(steps);

@@ -94,9 +94,15 @@ int behave(const std::string& behaviour, int rank) {
     std::fflush(stdout);
     return 0;
   }
-  if (behaviour == "fail" && rank == 1) {
+  if (behaviour.starts_with("fail") && rank == 1) {
     for (int i = 0; i < 30; ++i) say(stderr, "line " + std::to_string(i));
     return 3;
+  }
+  if (behaviour == "fail-before-another-speaks" && rank == 0) {
+    std::signal(SIGTERM, SIG_IGN);
+    usleep(300'000);
+    say(stderr, "another");
+    return 6;
   }
   if (behaviour == "cascade") {  // the culprit takes longer to end than the rank that lost it
     if (rank == 0) return 6;

@@ -174,8 +174,16 @@ TEST_CASE("ranks meet through the launcher's store") {
         std::multiset<std::string>{"sum 6", "[rank 1] sum 6", "[rank 2] sum 6"});
 }
 
-TEST_CASE("a failing rank is named with its last lines, and its code returned") {
+TEST_CASE("a failing rank is named, and its code returned; lines right above are not repeated") {
   Launched launched(ranks(3, "fail"));
+  CHECK(launched.finish() == 3);
+  CHECK(launched.says("[rank 1] line 29\n"));
+  CHECK(launched.says(") failed with exit code 3\n"));
+  CHECK_FALSE(launched.says("the last lines"));
+}
+
+TEST_CASE("the last lines of a failing rank are repeated when another rank spoke after it") {
+  Launched launched(ranks(3, "fail-before-another-speaks"));
   CHECK(launched.finish() == 3);
   CHECK(launched.says("dltrain: rank 1 (process "));
   CHECK(launched.says(") failed with exit code 3\n"));
