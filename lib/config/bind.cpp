@@ -84,10 +84,17 @@ class Binder : public Fields {
     }
   }
 
-  // After describe(): what was written but not described.
-  void report_unknown(ObjectRef object) {
+  // After describe(): what was written but not described, and what is missing. A key that was meant
+  // by a misspelt one is not missing.
+  void report_keys(ObjectRef object) {
     for (size_t i = 0; i < map_.keys.size(); ++i) {
-      if (!known_[i]) unknown_key(map_.keys[i], object);
+      if (known_[i]) continue;
+      const std::string meant = unknown_key(map_.keys[i], object);
+      std::erase(missing_, meant);
+    }
+    for (const std::string& name : missing_) {
+      session_.problems.add(map_.place,
+                            fmt::format("missing key '{}'{}", name, inside(path_, kind_)));
     }
   }
 
@@ -158,17 +165,14 @@ class Binder : public Fields {
   }
 
  private:
-  // The node of a key, marked as known; reports a required key that is missing.
+  // The node of a key, marked as known; notes a required key that is missing.
   const ConfigNode* take(std::string_view name, const Key& key) {
     for (size_t i = 0; i < map_.keys.size(); ++i) {
       if (map_.keys[i].text != name) continue;
       known_[i] = true;
       return &map_.items[i];
     }
-    if (key.required) {
-      session_.problems.add(map_.place,
-                            fmt::format("missing key '{}'{}", name, inside(path_, kind_)));
-    }
+    if (key.required) missing_.emplace_back(name);
     return nullptr;
   }
 
@@ -317,14 +321,18 @@ class Binder : public Fields {
                                                   join_names(names)));
   }
 
-  void unknown_key(const ConfigNode::Key& key, ObjectRef object) {
-    if (session_.problems.full()) return session_.problems.add(key.place, "unknown key");
+  // Reports it; returns the key that was probably meant, or nothing.
+  std::string unknown_key(const ConfigNode::Key& key, ObjectRef object) {
+    if (session_.problems.full()) {
+      session_.problems.add(key.place, "unknown key");
+      return {};
+    }
     const std::vector<IndexedKey> own = own_keys(object);
     std::string message = fmt::format("unknown key '{}'{}", key.text, inside(path_, kind_));
-    if (const std::string meant = meant_key(key.text, own); !meant.empty()) {
-      message += fmt::format("; did you mean '{}'?", meant);
-    }
+    const std::string meant = meant_key(key.text, own);
+    if (!meant.empty()) message += fmt::format("; did you mean '{}'?", meant);
     session_.problems.add(key.place, std::move(message));
+    return meant;
   }
 
   std::string meant_key(const std::string& wrong, const std::vector<IndexedKey>& own) {
@@ -348,6 +356,7 @@ class Binder : public Fields {
   std::string_view kind_;
   Session& session_;
   std::vector<bool> known_;
+  std::vector<std::string> missing_;
   std::vector<std::string> outer_names_;
   std::optional<PartsSlot> parts_;
   bool parts_required_ = false;
@@ -369,7 +378,7 @@ void bind_object(ObjectRef object, const ConfigNode& map, const std::string& pat
   Binder binder(map, path, kind, session);
   object.describe(binder);
   binder.bind_parts(object);
-  binder.report_unknown(object);
+  binder.report_keys(object);
   if (session.problems.reported() == before) object.validate(session.problems);
 }
 

@@ -4,6 +4,8 @@
 
 #include <fmt/format.h>
 
+#include "config/utf8.h"
+
 namespace dltrain {
 namespace {
 
@@ -20,7 +22,8 @@ size_t code_points(std::string_view bytes) {
       std::count_if(bytes.begin(), bytes.end(), [](char c) { return (c & 0xC0) != 0x80; }));
 }
 
-// What a terminal can show: tabs become one space, other control characters a question mark.
+// What a terminal can show: tabs become one space, other control characters and bytes that are no
+// UTF-8 a question mark.
 std::string printable(std::string_view bytes) {
   std::string out(bytes);
   for (char& c : out) {
@@ -30,6 +33,7 @@ std::string printable(std::string_view bytes) {
       c = '?';
     }
   }
+  while (const auto invalid = find_invalid_utf8(out)) out[*invalid] = '?';
   return out;
 }
 

@@ -1,0 +1,331 @@
+"""What a person can get wrong: one clear message, the documented exit code, and nothing of an earlier run lost."""
+import gzip
+import json
+import os
+import pathlib
+import re
+import resource
+import signal
+import subprocess
+import unittest
+
+import support
+from support import (DATA, DEVICE, DIVERGED, INTERNAL, OK, RANK, SMALL, SOURCES, STORAGE, USAGE, checkpoints, steps)
+
+
+def digest(folder):
+    """Contents of all files below, but of the lock."""
+    return {str(path.relative_to(folder)): path.read_bytes()
+            for path in sorted(pathlib.Path(folder).rglob("*")) if path.is_file() and path.name != ".lock"}
+
+
+class Configuration(support.DltrainTest):
+    def test_an_unknown_key_is_shown_with_place_line_caret_and_nearest_name(self):
+        text = "\n".join(["name: x", "model: {layers: [linear: 4]}", "data: {type: synthetic}",
+                          "training: {global_batch_size: 4, max_steps: 2}", "", "",
+                          "optimizer: {learning_rat: 1e-3, type: adamw}", ""])
+        path = self.write("exp.yaml", text)
+        result = self.run_dltrain(path, code=USAGE)
+        self.assertEqual(result.err, f"{path}:7:13: error: unknown key 'learning_rat' in optimizer (type adamw); "
+                         "did you mean 'learning_rate'?\n"
+                         "    7 | optimizer: {learning_rat: 1e-3, type: adamw}\n"
+                         "      |             ^~~~~~~~~~~~\n")
+        self.assertEqual(result.out, "")
+
+    def test_all_mistakes_of_a_file_are_told_at_once(self):
+        text = (SMALL.replace("max_steps: 40", "max_steps: none").replace("seed: 7", "seed: -1")
+                .replace("out_features: 24", "out_feature: 24").replace("type: adamw", "type: adamm")
+                .replace("save_steps: 10", "save_step: 10"))
+        path = self.small(text)
+        result = self.refused(USAGE, path)
+        for what in ("max_steps", "seed", "'out_feature'", "adamm", "'save_step'"):
+            self.assertRegex(result.err, rf"{re.escape(str(path))}:\d+:\d+: error: .*{what}")
+        self.assertIn("did you mean 'adamw'", result.err)
+        self.refused(USAGE, self.small(SMALL.replace("save_steps: 10", "save_steps: 10, save_steps: 20")),
+                     says="duplicate key 'save_steps'")
+
+    def test_wrong_types_overrides_and_files_are_refused(self):
+        path = self.small()
+        for override, says in (("optimizer.learning_rate=fast", "expected a number"), ("training.max_steps=1.5", "expected an integer"),
+                               ("foo=1", "unknown key 'foo'"), ("model.layers[9].rate=0", "layers[9]"), ("nothing", "nothing"),
+                               ("training.max_steps=0", "at least 1"), ("device=tpu", "tpu"),
+                               ("name=a/b", "name of a folder"), ("parallelism.data=2", "2 data-parallel ranks")):
+            self.refused(USAGE, path, "-s", override, "--output-dir", self.folder / "run", says=says)
+        self.refused(USAGE, self.folder / "absent.yaml", says="absent.yaml")
+        self.refused(USAGE, self.write("broken.yaml", "model: [1, 2\nname: x"), says="broken.yaml:")
+        self.refused(USAGE, self.write("binary.yaml", bytes(range(256))), says="binary.yaml")
+        self.refused(USAGE, "frobnicate", says="frobnicate")
+        self.refused(USAGE, path, "--frobnicate", says="frobnicate")
+        self.refused(USAGE, "train", says="configuration")
+        self.assertFalse((self.folder / "run").exists())
+
+    def test_impossible_shapes_name_the_layer_and_both_shapes(self):
+        layers = "[{type: linear, out_features: 4}, {type: conv2d, out_channels: 3, kernel_size: 3}]"
+        result = self.refused(USAGE, self.small(), "-s", f"model.layers={layers}", "--output-dir", self.folder / "run",
+                              says="model.layers[1] (conv2d)")
+        self.assertIn("[samples, height, width, channels]", result.err)
+        self.assertIn("[16, 4]", result.err)
+        self.refused(USAGE, self.small(), "-s", "data.shape=[5, 5, 1]", "-s",
+                     "model.layers=[{type: max_pool2d, kernel_size: 7}, {type: flatten}, {type: linear, out_features: 4}]",
+                     says="model.layers[0] (max_pool2d)")
+        self.assertFalse((self.folder / "run").exists())
+
+    def test_a_batch_that_ranks_cannot_share_is_refused_once(self):
+        path = self.small()
+        result = self.refused(USAGE, path, "--nproc-per-node", 3, "--output-dir", self.folder / "run",
+                              says="a global batch of 16 cannot be shared evenly by 3 ranks")
+        self.assertEqual(result.err.count("cannot be shared"), 1, str(result))
+        micro = self.write("micro.yaml", SMALL.replace("global_batch_size: 16", "micro_batch_size: 4"))
+        result = self.refused(USAGE, micro, "--nproc-per-node", 2, "--output-dir", self.folder / "run", says="give global_batch_size (here 8")
+        self.assertEqual(result.err.count("global_batch_size (here"), 1, str(result))
+        self.refused(USAGE, path, "-s", "training.micro_batch_size=5", says="micro-batches of 5 do not divide")
+        self.refused(USAGE, path, "-s", "training.gradient_accumulation_steps=2", "-s", "training.micro_batch_size=4",
+                     says="contradicts")
+
+    def test_cuda_without_a_gpu_is_refused_and_auto_goes_on_with_the_cpu(self):
+        path = self.small()
+        devices = self.run_dltrain("list", "devices").out
+        if re.search(r"^  cuda:0", devices, re.M):
+            self.skipTest("this machine has a GPU")
+        self.refused(DEVICE, path, "--device", "cuda", "--output-dir", self.folder / "run", says="cuda")
+        result = self.run_dltrain(path, "--device", "auto", "--output-dir", self.folder / "run")
+        self.assertEqual(result.err.count("running on the CPU"), 1, str(result))
+
+
+class Data(support.DltrainTest):
+    CSV = """
+name: table
+model: {layers: [linear: 3]}
+data: {type: csv, path: PATH, target: last}
+optimizer: {type: sgd, learning_rate: 0.1}
+training: {global_batch_size: 2, max_steps: 2}
+"""
+
+    def refuse_table(self, name, content, says, extra=()):
+        path = self.folder / name
+        if content is not None:
+            self.write(name, content)
+        configuration = self.write("table.yaml", self.CSV.replace("PATH", str(path)))
+        result = self.refused(DATA, configuration, "--output-dir", self.folder / "run", *extra, says=[str(path), *says])
+        self.assertFalse((self.folder / "run").exists())
+        return result
+
+    def test_tables_that_cannot_be_used_are_refused_with_their_place(self):
+        good = "1,2,0\n3,4,1\n5,6,2\n"
+        self.refuse_table("absent.csv", None, ["No such file"])
+        self.refuse_table("nan.csv", good + "7,nan,1\n", ["4", "nan"])
+        self.refuse_table("inf.csv", good + "7,1e999,1\n", ["4"])
+        self.refuse_table("text.csv", good + "7,seven,1\n", ["4", "seven"])
+        self.refuse_table("short.csv", good + "7,1\n", ["4"])
+        self.refuse_table("label.csv", good + "7,8,3\n", ["label 3", "3 outputs"])
+        self.refuse_table("negative.csv", good + "7,8,-1\n", ["-1"])
+        self.refuse_table("fraction.csv", good + "7,8,0.5\n", ["0.5"])
+        self.refuse_table("empty.csv", "", [])
+        whole = gzip.compress((good * 5000).encode())
+        self.refuse_table("cut.csv.gz", whole[: len(whole) // 2], [])
+        self.refuse_table("damaged.csv.gz", whole[:-6] + bytes(6), [])
+
+    def test_tensor_files_that_cannot_be_used_are_refused(self):
+        batches = (SOURCES / "tests/golden/mlp/batches.safetensors").read_bytes()
+        golden = SOURCES / "tests/golden/mlp/relu-sgd.yaml"
+        for name, content in (("cut", batches[:-100]), ("header", b"\xff" * 8 + batches[8:]), ("empty", b""), ("absent", None)):
+            path = self.folder / f"{name}.safetensors"
+            if content is not None:
+                path.write_bytes(content)
+            self.refused(DATA, golden, "-s", f"data.train.path={path}", "--output-dir", self.folder / "run", says=str(path))
+        result = self.refused(DATA, golden, "-s", "data.train.inputs=z", "--output-dir", self.folder / "run")
+        self.assertIn("z", result.err)
+
+
+class Weights(support.DltrainTest):
+    def test_weights_of_another_model_are_refused_by_name_and_shape(self):
+        weights = SOURCES / "tests/golden/mlp/weights.safetensors"
+        path = self.small()
+        result = self.refused(STORAGE, path, "-s", f"model.init_from={weights}", "--output-dir", self.folder / "run", says=str(weights))
+        self.assertIn("layers.0.weight", result.err)
+        self.assertIn("[32, 20]", result.err)
+        self.assertIn("[24, 12]", result.err)
+        golden = SOURCES / "tests/golden/mlp/relu-sgd.yaml"
+        layers = "[{type: linear, out_features: 32}, {type: linear, out_features: 32}]"
+        result = self.refused(STORAGE, golden, "-s", f"model.layers={layers}", "--output-dir", self.folder / "run", says="strict: false")
+        self.assertIn("lacks layers.1.weight", result.err)
+        self.refused(STORAGE, golden, "-s", f"model.init_from={self.folder / 'absent'}", says="absent")
+
+    def test_gaps_are_allowed_and_listed_when_not_strict(self):
+        golden = SOURCES / "tests/golden/mlp/relu-sgd.yaml"
+        layers = "[{type: linear, out_features: 32}, {type: relu}, {type: linear, out_features: 10}]"
+        result = self.refused(STORAGE, golden, "-s", f"model.layers={layers}", "--output-dir", self.folder / "run")
+        renames = "{'layers\\.2': layers.9, 'layers\\.4': layers.2}"
+        result = self.run_dltrain(golden, "-s", f"model.layers={layers}", "-s", "model.strict=false", "-s", f"model.rename={renames}",
+                                  "--output-dir", self.folder / "run")
+        self.assertIn("not in the model: layers.9.weight", result.err)
+
+    def test_a_loss_that_is_not_finite_ends_with_code_4_and_names_the_op(self):
+        path = self.small(SMALL.replace("type: adamw, learning_rate: 1.0e-2, weight_decay: 0.01", "type: sgd, learning_rate: 1.0e+30")
+                          .replace(", max_grad_norm: 1.0", "").replace("warmup_steps: 5", "warmup_steps: 0"))
+        run = self.folder / "run"
+        result = self.refused(DIVERGED, path, "--output-dir", run, "--result", self.folder / "result.json", says="first seen in")
+        self.assertRegex(result.err, r"first seen in .*(matmul|layers\.|softmax)")
+        self.assertEqual(result.err.count("is not finite"), 1, str(result))
+        for file in (run / "summary.json", self.folder / "result.json"):
+            summary = json.loads(file.read_text())
+            self.assertEqual(summary["exit_code"], DIVERGED)
+            self.assertIn("not finite", summary["message"])
+        result = self.run_dltrain(path, "--output-dir", run, "--overwrite", "-s", "training.on_non_finite=skip")
+        self.assertIn("skipped", result.err)
+
+
+class RunFolder(support.DltrainTest):
+    def setUp(self):
+        super().setUp()
+        self.configuration = self.small()
+        self.run_folder = self.folder / "run"
+
+    def first_run(self, *arguments):
+        self.run_dltrain(self.configuration, "-q", "--output-dir", self.run_folder, *arguments)
+
+    def test_a_folder_that_holds_a_run_is_refused_and_kept(self):
+        self.first_run()
+        before = digest(self.run_folder)
+        arguments = (self.configuration, "--output-dir", self.run_folder)
+        self.refused(USAGE, *arguments, says="--resume auto")
+        self.refused(USAGE, *arguments, "--nproc-per-node", 2, says="already holds a run")
+        # A mistake that is found late does not cost the run that was to be overwritten or gone on with.
+        for code, extra in ((STORAGE, ("-s", "model.init_from=/nowhere.safetensors")), (USAGE, ("-s", "data.train.shape=[0]")),
+                            (DATA, ("-s", "data.train.classes=9"))):
+            self.refused(code, *arguments, "--overwrite", *extra)
+            self.refused(code, *arguments, "--resume", "auto", *extra)
+        self.assertEqual(digest(self.run_folder), before)
+        self.run_dltrain(*arguments, "-q", "--overwrite", "--max-steps", 3)
+        self.assertEqual(len(steps(self.run_folder)), 3)
+        self.assertEqual(checkpoints(self.run_folder), ["step-000003"])
+
+    def test_another_configuration_does_not_go_on_with_a_run(self):
+        self.first_run()
+        before = digest(self.run_folder)
+        for extra, says, code in (
+                (("--seed", "8"), "seed 7", USAGE), (("-s", "training.global_batch_size=8"), "global_batch_size 16", USAGE),
+                (("-s", "data.train.samples=99"), "samples: 100", USAGE),
+                (("-s", "model.layers[0].out_features=25"), "another model", STORAGE),
+                (("-s", "optimizer={type: sgd, learning_rate: 0.1, momentum: 0.9}"), "another model", STORAGE)):
+            result = self.refused(code, self.configuration, "--output-dir", self.run_folder, "--resume", "auto", *extra, says=says)
+            self.assertEqual(digest(self.run_folder), before, str(result))
+
+    def test_a_second_process_on_a_run_folder_is_refused_while_the_first_goes_on(self):
+        process = self.start(self.configuration, "--output-dir", self.run_folder, "--max-steps", 1_000_000, "-s",
+                             "logging.logging_steps=1000", "-s", "checkpoint.save_steps=1000000")
+        self.wait_for(lambda: (self.run_folder / "metrics.jsonl").exists(), "the first run")
+        for extra in ((), ("--resume", "auto"), ("--overwrite",)):
+            self.refused(USAGE, self.configuration, "--output-dir", self.run_folder, *extra, says=f"in use by process {process.pid}")
+        self.assertIsNone(process.poll())
+        process.send_signal(signal.SIGTERM)
+        self.assertEqual(self.end(process).code, support.STOPPED)
+
+    def damage(self, file, at=-5):
+        content = bytearray(file.read_bytes())
+        content[at] ^= 0x10
+        file.write_bytes(content)
+
+    def test_a_damaged_checkpoint_is_passed_over_with_a_warning(self):
+        self.first_run()
+        self.run_dltrain(self.configuration, "-q", "--output-dir", self.folder / "whole", "--max-steps", 60)
+        for i, name in enumerate(("model.safetensors", "optimizer.safetensors", "state.json")):
+            newest = self.run_folder / "checkpoints" / f"step-{40 - 10 * i:06}"
+            self.damage(newest / name)
+            self.refused(STORAGE, self.configuration, "--output-dir", self.folder / "x", "--resume", newest, says=str(newest))
+            self.refused(STORAGE, "eval", self.configuration, "--checkpoint", newest, says=name)
+            if i == 2:  # the last of the three that are kept
+                self.refused(STORAGE, self.configuration, "--output-dir", self.run_folder, "--resume", "auto", says="whole")
+                self.damage(newest / name)
+                (newest / name).unlink()
+                self.refused(STORAGE, self.configuration, "--output-dir", self.run_folder, "--resume", "auto", says="whole")
+                return
+            result = self.run_dltrain(self.configuration, "--output-dir", self.run_folder, "--resume", "auto")
+            self.assertIn("warning: passed over", result.err)
+            self.assertIn(f"resumed from {self.run_folder}/checkpoints/step-{30 - 10 * i:06}", result.err)
+            for later in checkpoints(self.run_folder):
+                if int(later[5:]) > 30 - 10 * i:
+                    self.damage(self.run_folder / "checkpoints" / later / name)
+
+    def test_an_unwritable_place_for_the_run_is_refused(self):
+        blocker = self.write("file", "x")
+        self.refused(STORAGE, self.configuration, "--output-dir", blocker, says="is not a folder")
+        self.refused(STORAGE, self.configuration, "--output-dir", blocker / "run", says=str(blocker))
+        self.refused(STORAGE, self.configuration, "--output-dir", "/proc/dltrain-run", says="/proc/dltrain-run")
+        self.refused(STORAGE, self.configuration, "-q", "--output-dir", self.run_folder, "--result", blocker / "result.json",
+                     says=str(blocker))
+
+    def test_a_checkpoint_that_finds_no_space_keeps_the_one_before(self):
+        """The limit on the size of a file stands for a full disk: both fail in write()."""
+        big = self.small(SMALL.replace("out_features: 24", "out_features: 4000").replace("type: cosine", "type: constant"))
+        self.run_dltrain(big, "-q", "--output-dir", self.run_folder, "--max-steps", 10)
+        before = digest(self.run_folder / "checkpoints" / "step-000010")
+
+        def limit():
+            signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+            resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
+
+        result = self.refused(STORAGE, big, "--output-dir", self.run_folder, "--resume", "auto", says="step-000020", preexec_fn=limit)
+        self.assertEqual(digest(self.run_folder / "checkpoints" / "step-000010"), before)
+        self.assertEqual(sorted(os.listdir(self.run_folder / "checkpoints")), ["latest", "step-000010"], str(result))
+        self.run_dltrain(big, "-q", "--output-dir", self.run_folder, "--resume", "auto")
+        self.run_dltrain(big, "-q", "--output-dir", self.folder / "whole")
+        self.assert_same_state(self.run_folder, self.folder / "whole")
+
+    def test_a_full_disk_keeps_the_checkpoint_before(self):
+        disk = self.folder / "disk"
+        disk.mkdir()
+        mount = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(disk)], capture_output=True)
+        if mount.returncode != 0:
+            self.skipTest("no right to mount a small tmpfs")
+        self.addCleanup(subprocess.run, ["umount", "-l", str(disk)])
+        big = self.small(SMALL.replace("out_features: 24", "out_features: 2000"))  # 0.4 MB a checkpoint
+        run = disk / "run"
+        result = self.refused(STORAGE, big, "--output-dir", run, says="No space left")
+        left = checkpoints(run)
+        self.assertTrue(left)
+        self.run_dltrain("eval", big, "--checkpoint", run / "checkpoints" / "latest")
+        self.run_dltrain(big, "-q", "--output-dir", run, "--resume", "auto", "-s", "checkpoint.save_total_limit=1", "--max-steps",
+                         int(left[-1][5:]))
+
+    def test_an_older_checkpoint_named_discards_what_came_after_it(self):
+        self.configuration = self.small(SMALL.replace("type: cosine", "type: constant"))
+        self.first_run()
+        before = digest(self.run_folder / "checkpoints" / "step-000040")
+        older = self.run_folder / "checkpoints" / "step-000020"
+        self.run_dltrain(self.configuration, "-q", "--output-dir", self.run_folder, "--resume", older, "--max-steps", 21)
+        self.assertEqual(checkpoints(self.run_folder), ["step-000020", "step-000021"])
+        self.assertEqual([line["step"] for line in steps(self.run_folder)], list(range(1, 22)))
+        self.run_dltrain(self.configuration, "-q", "--output-dir", self.run_folder, "--resume", "auto")
+        after = digest(self.run_folder / "checkpoints" / "step-000040")
+        self.assertEqual(before["model.safetensors"], after["model.safetensors"])
+
+    def test_a_checkpoint_of_another_folder_does_not_mix_with_the_run_that_is_there(self):
+        self.first_run()
+        other = self.folder / "other"
+        self.run_dltrain(self.configuration, "-q", "--output-dir", other, "--max-steps", 5)
+        before = digest(self.run_folder)
+        self.refused(USAGE, self.configuration, "--output-dir", self.run_folder, "--resume", other, says="already holds a run")
+        self.refused(STORAGE, self.configuration, "--output-dir", self.folder / "new", "--resume", self.folder / "absent", says="absent")
+        self.assertEqual(digest(self.run_folder), before)
+
+
+class Ranks(support.DltrainTest):
+    def test_a_killed_rank_ends_the_others_and_is_named(self):
+        configuration = self.small()
+        run = self.folder / "run"
+        process = self.start(configuration, "--output-dir", run, "--max-steps", 10_000_000, "-s", "logging.logging_steps=1000",
+                             "-s", "checkpoint.save_steps=50000", "--nproc-per-node", 2)
+        self.wait_for(lambda: (run / "metrics.jsonl").exists() and (run / "metrics.jsonl").stat().st_size > 0, "the first step")
+        children = pathlib.Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+        self.assertEqual(len(children), 2)
+        os.kill(int(children[1]), signal.SIGKILL)
+        result = self.end(process)
+        self.assertEqual(result.code, RANK, str(result))
+        self.assertIn(f"rank 1 (process {children[1]}) was killed by signal 9", result.err)
+        for child in children:
+            self.assertFalse(pathlib.Path(f"/proc/{child}").exists())
+
+
+if __name__ == "__main__":
+    support.main()
