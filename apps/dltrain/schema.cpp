@@ -7,12 +7,21 @@
 #include "dltrain/commands.h"
 
 namespace dltrain {
+namespace {
+
+constexpr const char* kTitle =
+    "# Configuration\n\n"
+    "Every key of an experiment file. Written by `scripts/update_docs.sh` from the registry that "
+    "the\n"
+    "parser uses (`dltrain schema --reference`); do not edit it by hand.\n\n";
+
+}  // namespace
 
 CommandBody add_schema(CLI::App& command) {
   auto reference = std::make_shared<bool>(false);
   command.add_flag("--reference", *reference, "Print docs/config.md (Markdown) instead");
   return [reference] {
-    const std::string text = *reference ? config_reference<Experiment>()
+    const std::string text = *reference ? kTitle + config_reference<Experiment>()
                                         : config_schema<Experiment>("dltrain experiment");
     std::fputs(text.c_str(), stdout);
     return ExitCode::ok;

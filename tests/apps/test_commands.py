@@ -1,0 +1,188 @@
+"""The commands besides training, and that generated documents are what the program says."""
+import json
+import re
+import subprocess
+
+import support
+from support import CHECK, OK, SMALL, SOURCES, USAGE, safetensors, steps
+
+COMMANDS = ("train", "check", "plan", "eval", "init", "list", "schema", "completion", "version")
+
+
+class Documents(support.DltrainTest):
+    def test_generated_documents_are_what_the_program_says(self):
+        for file, arguments in (("config.md", ["--reference"]), ("config.schema.json", [])):
+            said = self.run_dltrain("schema", *arguments).out
+            self.assertEqual((SOURCES / "docs" / file).read_text(), said, f"docs/{file} is old: scripts/update_docs.sh")
+        schema = json.loads((SOURCES / "docs" / "config.schema.json").read_text())
+        for section in ("model", "data", "optimizer", "training", "checkpoint", "logging", "evaluation", "seed", "name"):
+            self.assertIn(section, schema["properties"])
+
+    def test_documented_exit_codes_are_those_of_the_program(self):
+        table = (SOURCES / "docs" / "exit-codes.md").read_text()
+        documented = {int(code) for code in re.findall(r"^\| (\d+) \|", table, re.M)}
+        header = (SOURCES / "lib" / "base" / "error.h").read_text()
+        body = re.search(r"enum class ExitCode[^{]*\{(.*?)\};", header, re.S).group(1)
+        self.assertEqual(documented, {int(code) for code in re.findall(r"= (\d+)", body)})
+
+
+class Commands(support.DltrainTest):
+    def test_every_command_has_help_that_succeeds(self):
+        overview = self.run_dltrain("--help").out
+        for command in COMMANDS:
+            self.assertRegex(overview, rf"(?m)^  {command} ")
+            text = self.run_dltrain(command, "--help").out
+            self.assertIn("--help", text)
+        self.assertEqual(set(re.findall(r"(?m)^  ([a-z]+)  +[A-Z]", overview)), set(COMMANDS))
+
+    def test_version_names_program_and_libraries(self):
+        for arguments in (["version"], ["--version"]):
+            self.assertRegex(self.run_dltrain(*arguments).out, r"(?m)\Adltrain \d+\.\d+\.\d+ \(.+\)\ncpu: .*oneDNN")
+
+    def test_list_shows_every_family_and_each_by_itself(self):
+        everything = self.run_dltrain("list").out
+        for family, member in (("layers", "linear"), ("losses", "cross_entropy"), ("optimizers", "adamw"), ("schedules", "cosine"),
+                               ("datasets", "csv"), ("ops", "matmul"), ("devices", "cpu")):
+            one = self.run_dltrain("list", family).out
+            self.assertRegex(one, rf"(?m)^  {member}\b")
+            self.assertIn(one, everything)
+        self.refused(USAGE, "list", "colours", says="colours")
+
+    def test_completion_is_valid_shell_and_knows_commands_and_options(self):
+        script = self.run_dltrain("completion", "bash").out
+        subprocess.run(["bash", "-n"], input=script, text=True, check=True)
+        probe = script + """
+complete_line() { COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _dltrain; echo "${COMPREPLY[@]}"; }
+complete_line dltrain ch
+complete_line dltrain train --resum
+"""
+        said = subprocess.run(["bash", "-c", probe], cwd=self.folder, capture_output=True, text=True, check=True).stdout
+        self.assertEqual(said.split(), ["check", "--resume"])
+        self.assertIn("bashcompinit", self.run_dltrain("completion", "zsh").out)
+        self.refused(USAGE, "completion", "fish", says="fish")
+
+    def test_templates_are_whole_configurations(self):
+        for name, shape, target in (("mlp", "[30]", "linear"), ("convnet", "[28, 28, 1]", "conv2d")):
+            path = self.folder / f"{name}.yaml"
+            self.run_dltrain("init", name, "-o", path)
+            self.assertEqual(self.run_dltrain("init", name).out, path.read_text())
+            data = self.write("data.csv", "\n".join(",".join(["0"] * (30 if name == "mlp" else 784) + [str(i % 10)]) for i in range(200)))
+            plan = self.run_dltrain("plan", path, "-s", f"data.path={data}").out
+            self.assertIn("10] out", plan)
+            self.refused(USAGE, "init", name, "-o", path, says="--force")
+            self.run_dltrain("init", name, "-o", path, "--force")
+        self.run_dltrain(path, "-q", "--output-dir", self.folder / "run", "-s", f"data.path={data}", "--max-steps", 2)
+        self.refused(USAGE, "init", "transformer", says="transformer")
+
+    def test_the_plan_states_the_memory_that_a_run_takes(self):
+        small = self.small()
+        for i, (configuration, extra) in enumerate(((small, []), (small, ["-s", "training.micro_batch_size=4"]),
+                                                    (SOURCES / "tests/golden/convnet/relu-adamw.yaml", []))):
+            planned = int(re.search(r"(\d+) bytes: exactly what is allocated", self.run_dltrain("plan", configuration, *extra).out)[1])
+            result = self.folder / f"result-{i}.json"
+            self.run_dltrain(configuration, "-q", "--output-dir", self.folder / f"run-{i}", "--max-steps", 2, "--result", result, *extra)
+            summary = json.loads(result.read_text())
+            self.assertEqual(summary["arena_bytes"], planned)
+            self.assertEqual(summary, json.loads((self.folder / f"run-{i}" / "summary.json").read_text()))
+
+    def test_the_plan_prints_the_graph_after_each_pass(self):
+        out = self.run_dltrain("plan", "--passes", "--world", 2, self.small()).out
+        self.assertEqual(re.findall(r"(?m)^after (\w+):$", out), ["emit", "reverse", "update", "data_parallel", "dead_code", "fuse"])
+        parts = re.split(r"(?m)^after \w+:$", out)
+        self.assertNotIn("backward:", parts[1])
+        self.assertIn("_backward(", parts[2])
+        self.assertIn("adamw_update", parts[3])
+        self.assertNotIn("all_reduce", parts[3])
+        self.assertIn("all_reduce", parts[4])
+
+    def test_a_dry_run_prints_configuration_and_plan_and_writes_nothing(self):
+        out = self.run_dltrain(self.small(), "--dry-run", "--output-dir", self.folder / "run", "-s", "optimizer.learning_rate=0.125").out
+        self.assertIn("learning_rate: 0.125", out)
+        self.assertIn("exactly what is allocated", out)
+        self.assertFalse((self.folder / "run").exists())
+
+    def test_eval_measures_what_the_run_measured(self):
+        run = self.folder / "run"
+        self.run_dltrain(self.small(), "-q", "--output-dir", run)
+        at_end = [line for line in support.metrics(run) if "eval_loss" in line][-1]
+        for arguments in ([], [self.folder / "small.yaml"]):
+            result = self.folder / "eval.json"
+            self.run_dltrain("eval", *arguments, "--checkpoint", run, "--result", result)
+            found = json.loads(result.read_text())
+            self.assertEqual((found["step"], found["samples"]), (40, 40))
+            for name in ("eval_loss", "eval_accuracy"):
+                self.assertAlmostEqual(found[name], at_end[name], delta=1e-8)
+
+    def test_the_resolved_configuration_trains_the_same_run(self):
+        self.run_dltrain(self.small(), "-q", "--output-dir", self.folder / "a", "--seed", 3)
+        self.run_dltrain(self.folder / "a" / "config.yaml", "-q", "--output-dir", self.folder / "b")
+        self.assert_same_state(self.folder / "a", self.folder / "b")
+        self.assertEqual((self.folder / "a" / "config.yaml").read_text(), (self.folder / "b" / "config.yaml").read_text())
+
+    def test_saved_weights_are_a_starting_point_by_name(self):
+        self.run_dltrain(self.small(), "-q", "--output-dir", self.folder / "a")
+        model = self.folder / "a" / "checkpoints" / "latest" / "model.safetensors"
+        self.assertEqual({name: (dtype, shape) for name, (dtype, shape, _) in safetensors(model).items()},
+                         {"layers.0.weight": ("F32", [24, 12]), "layers.0.bias": ("F32", [24]),
+                          "layers.3.weight": ("F32", [4, 24]), "layers.3.bias": ("F32", [4])})
+        self.run_dltrain(self.small(), "-q", "--output-dir", self.folder / "b", "-s", f"model.init_from={model}",
+                         "-s", "optimizer={type: sgd, learning_rate: 1.0e-30, weight_decay: 0}", "--max-steps", 1)
+        self.assertEqual(safetensors(self.folder / "b" / "checkpoints" / "latest" / "model.safetensors"), safetensors(model))
+
+    def test_quiet_runs_say_nothing_and_others_end_with_where_to_look(self):
+        loud = self.run_dltrain(self.small(), "--output-dir", self.folder / "a")
+        self.assertIn(f"run folder: {self.folder / 'a'}", loud.err)
+        quiet = self.run_dltrain(self.small(), "-q", "--output-dir", self.folder / "b")
+        self.assertEqual((quiet.out, quiet.err), ("", ""))
+        self.assertIn("run folder:", (self.folder / "b" / "log.txt").read_text())
+
+
+class Check(support.DltrainTest):
+    def results(self, *arguments, code=OK):
+        out = self.run_dltrain("check", *arguments, code=code).out
+        found = dict(reversed(line.split(":", 1)[0].split("  ", 1)) for line in out.splitlines())
+        self.assertEqual(set(found.values()), {"PASS"} if code == OK else {"PASS", "FAIL"}, out)
+        return found
+
+    def test_check_passes_on_the_mlp_recipe(self):
+        found = self.results(SOURCES / "configs/recipes/digits-mlp.yaml")
+        self.assertEqual(list(found), ["configuration and data", "loss at init", "gradient check", "overfit one batch",
+                                       "unused parameters", "resume is bit-exact"])
+
+    def test_check_passes_on_the_convnet_recipe(self):
+        self.results(SOURCES / "configs/recipes/digits-convnet.yaml")
+
+    def test_check_fails_on_what_cannot_learn(self):
+        still = self.results(self.small(), "-s", "optimizer.learning_rate=1.0e-12", code=CHECK)
+        self.assertEqual([name for name, word in still.items() if word == "FAIL"], ["overfit one batch"])
+        loud = self.write("loud.yaml", SMALL.replace("shape: [12], classes: 4, samples: 100", "shape: [12], noise: 200, classes: 4, samples: 100"))
+        self.assertEqual(self.results(loud, code=CHECK)["loss at init"], "FAIL")
+
+
+class Accuracy(support.DltrainTest):
+    def accuracy(self, recipe, *arguments):
+        result = self.folder / "result.json"
+        self.run_dltrain(SOURCES / "configs" / "recipes" / f"{recipe}.yaml", "-q", "--overwrite", "--output-dir", self.folder / recipe,
+                         "--result", result, *arguments)
+        return json.loads(result.read_text())["eval_accuracy"]
+
+    def mean_of_five_seeds(self, recipe, least):
+        found = [self.accuracy(recipe, "--seed", seed) for seed in range(5)]
+        print(f"{recipe}: {', '.join(f'{a:.4f}' for a in found)}; mean {sum(found) / 5:.4f}")
+        self.assertGreaterEqual(sum(found) / 5, least)
+
+    def test_a_short_mlp_run_on_the_digits_already_reads_most_of_them(self):
+        self.assertGreaterEqual(self.accuracy("digits-mlp", "--max-steps", 300), 0.93)
+
+    def test_a_short_convnet_run_on_the_digits_already_reads_most_of_them(self):
+        self.assertGreaterEqual(self.accuracy("digits-convnet", "--max-steps", 100), 0.93)
+
+    def test_long_the_mlp_reads_97_percent_of_the_digits_over_five_seeds(self):
+        self.mean_of_five_seeds("digits-mlp", 0.97)
+
+    def test_long_the_convnet_reads_98_percent_of_the_digits_over_five_seeds(self):
+        self.mean_of_five_seeds("digits-convnet", 0.98)
+
+
+if __name__ == "__main__":
+    support.main()
