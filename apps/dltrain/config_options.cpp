@@ -9,11 +9,12 @@ void ConfigOptions::add_to(CLI::App& command) {
   command.add_option("-s,--set", sets, "Set one key: -s optimizer.learning_rate=3e-4")
       ->type_name("KEY=VALUE")
       ->allow_extra_args(false);
-  command.add_option("--device", device, "auto, cpu, cuda or cuda:<index>");
-  command.add_option("--name", name, "Name of the run");
-  command.add_option("--seed", seed, "Seed of weights, data order and dropout");
-  command.add_option("--max-steps", max_steps,
-                     "Steps of the run; replaces max_steps or num_epochs");
+  command.add_option("--device", device, "auto, cpu, cuda or cuda:<index>")->take_last();
+  command.add_option("--name", name, "Name of the run")->take_last();
+  command.add_option("--seed", seed, "Seed of weights, data order and dropout")->take_last();
+  command
+      .add_option("--max-steps", max_steps, "Steps of the run; replaces max_steps or num_epochs")
+      ->take_last();
 }
 
 Experiment ConfigOptions::load(const std::vector<std::string>& extra) const {
@@ -35,13 +36,15 @@ Experiment ConfigOptions::load(const std::vector<std::string>& extra) const {
   Problems problems;
   Experiment experiment;
   auto tree = load_tree(inputs, problems);
-  // A number of steps given beside the files replaces their number of epochs.
-  const bool steps_set =
-      std::any_of(inputs.overrides.begin(), inputs.overrides.end(),
-                  [](const std::string& text) { return text.starts_with("training.max_steps="); });
-  if (tree && steps_set) {
-    if (ConfigNode* training = tree->find("training")) training->erase("num_epochs");
-  }
+  // The length of the run given beside the files replaces theirs, in steps or in epochs.
+  const auto is_set = [&](const char* key) {
+    return std::any_of(inputs.overrides.begin(), inputs.overrides.end(),
+                       [&](const std::string& text) { return text.starts_with(key); });
+  };
+  const bool steps = is_set("training.max_steps="), epochs = is_set("training.num_epochs=");
+  ConfigNode* training = tree ? tree->find("training") : nullptr;
+  if (training != nullptr && (max_steps || (steps && !epochs))) training->erase("num_epochs");
+  if (training != nullptr && epochs && !steps) training->erase("max_steps");
   if (tree) bind(experiment, *tree, problems);
   problems.throw_if_any();
   return experiment;

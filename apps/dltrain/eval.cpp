@@ -52,9 +52,10 @@ CommandBody add_eval(CLI::App& command) {
   auto options = std::make_shared<Options>();
   options->config.add_to(command);
   command.add_option("--checkpoint", options->checkpoint,
-                     "Checkpoint or run folder (default: runs/<name>); alone, its own "
+                     "Checkpoint or run folder (default: runs/<name>)->take_last(); alone, its own "
                      "configuration is used");
-  command.add_option("--result", options->result, "Write the metrics to this file as JSON");
+  command.add_option("--result", options->result, "Write the metrics to this file as JSON")
+      ->take_last();
   return [options] { return run(*options); };
 }
 

@@ -123,7 +123,7 @@ void print_plan(const Experiment& experiment, int world, bool passes) {
 CommandBody add_plan(CLI::App& command) {
   struct Options {
     ConfigOptions config;
-    int world = 1;
+    int world = 0;  // as the file says
     bool passes = false;
   };
   auto options = std::make_shared<Options>();
@@ -132,9 +132,10 @@ CommandBody add_plan(CLI::App& command) {
       ->check(CLI::Range(1, 65536));
   command.add_flag("--passes", options->passes, "Print the graph after each pass");
   return [options] {
-    print_plan(options->config.load(
-                   {fmt::format("parallelism.data={}", options->world > 1 ? options->world : -1)}),
-               options->world, options->passes);
+    const Experiment experiment = options->config.load();
+    const int64_t ranks = std::max<int64_t>(experiment.parallelism.data, 1);
+    print_plan(experiment, options->world > 0 ? options->world : static_cast<int>(ranks),
+               options->passes);
     return ExitCode::ok;
   };
 }

@@ -1,5 +1,7 @@
 // dltrain train: one run, or the start of several ranks of it.
-#include <spdlog/spdlog.h>
+#include <filesystem>
+
+#include <unistd.h>
 
 #include "comm/world.h"
 #include "config/dump.h"
@@ -44,6 +46,14 @@ ExitCode run(Options& options) {
     // Mistakes in the file are reported once, here, and not by every rank.
     return static_cast<ExitCode>(launch_local({.processes = options.ranks}, rank_arguments()));
   }
+  if (options.run.overwrite && options.run.resume != "never") {
+    fail(ExitCode::usage, "--overwrite discards the run that --resume would go on with; give one");
+  }
+  if (const auto parent = std::filesystem::absolute(options.result).parent_path();
+      !options.result.empty() && access(parent.c_str(), W_OK) != 0) {
+    fail(ExitCode::storage, "--result {}: {} cannot be written to", options.result,
+         parent.string());
+  }
   RunOptions run = options.run;
   run.engines = engines();
   run.folder = options.folder;
@@ -65,20 +75,26 @@ ExitCode run(Options& options) {
 CommandBody add_train(CLI::App& command) {
   auto options = std::make_shared<Options>();
   options->config.add_to(command);
-  command.add_option("--output-dir", options->folder, "The run folder (default: runs/<name>)");
-  command.add_option(
-      "--resume", options->run.resume,
-      "auto: go on from the newest checkpoint of the run folder, or begin; never; or "
-      "a checkpoint or run folder");
+  command.add_option("--output-dir", options->folder, "The run folder (default: runs/<name>)")
+      ->take_last();
+  command
+      .add_option("--resume", options->run.resume,
+                  "auto: go on from the newest checkpoint of the run folder, or begin; never; or "
+                  "a checkpoint or run folder")
+      ->take_last();
   command.add_flag("--overwrite", options->run.overwrite,
                    "Discard a run that is in the run folder");
-  command.add_option("--result", options->result,
-                     "Write the final summary to this file as one JSON object");
+  command
+      .add_option("--result", options->result,
+                  "Write the final summary to this file as one JSON object")
+      ->take_last();
   command.add_option("--nproc-per-node", options->ranks, "Start this many ranks on this machine")
+      ->take_last()
       ->check(CLI::Range(1, 1024));
   command.add_flag("--dry-run", options->dry_run, "Print the resolved configuration and stop");
   command.add_flag("-q,--quiet", options->run.quiet, "Only warnings and errors on the terminal");
-  command.add_option("--log-level", options->run.log_level, "trace, debug, info, warning or error");
+  command.add_option("--log-level", options->run.log_level, "trace, debug, info, warning or error")
+      ->take_last();
   return [options] { return run(*options); };
 }
 

@@ -1,4 +1,6 @@
 // Small kernels of the step: loss_seed, batch_norm_update, and identity over f64 sums (metrics).
+#include <cmath>
+
 #include "cpu/makers.h"
 #include "cpu/support.h"
 #include "shared/update_rules.h"
@@ -10,12 +12,17 @@ class LossSeed final : public Kernel {
  public:
   void bind(const Bindings& bindings) override {
     state_ = input<const StepState>(bindings, 0);
+    loss_ = bindings.inputs.size() == 2 ? input<const double>(bindings, 1) : nullptr;
     out_ = output<double>(bindings, 0);
   }
-  void run(Stream&) override { *out_ = state_->in.loss_scale * state_->in.inverse_valid; }
+  void run(Stream&) override {
+    const bool finite = loss_ == nullptr || std::isfinite(*loss_);
+    *out_ = finite ? state_->in.loss_scale * state_->in.inverse_valid : NAN;
+  }
 
  private:
   const StepState* state_ = nullptr;
+  const double* loss_ = nullptr;
   double* out_ = nullptr;
 };
 

@@ -140,12 +140,14 @@ class LossSeed final : public Kernel {
  public:
   void bind(const Bindings& bindings) override {
     state_ = static_cast<const StepState*>(bindings.inputs[0]);
+    if (bindings.inputs.size() == 2) loss_ = static_cast<const double*>(bindings.inputs[1]);
     seed_ = static_cast<double*>(bindings.outputs[0]);
   }
-  void run(Stream& stream) override { launch_loss_seed(state_, seed_, stream.native()); }
+  void run(Stream& stream) override { launch_loss_seed(state_, loss_, seed_, stream.native()); }
 
  private:
   const StepState* state_ = nullptr;
+  const double* loss_ = nullptr;
   double* seed_ = nullptr;
 };
 

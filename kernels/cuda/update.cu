@@ -73,8 +73,9 @@ __global__ void batch_norm_update_kernel(BatchNormUpdateCall c, const StepState*
   variance[k] = running_statistic(variance[k], variance_sum[k], c.momentum, c.groups, c.unbias);
 }
 
-__global__ void loss_seed_kernel(const StepState* state, double* seed) {
-  *seed = state->in.loss_scale * state->in.inverse_valid;
+__global__ void loss_seed_kernel(const StepState* state, const double* loss, double* seed) {
+  // 0 · loss is 0 for a finite loss and NaN for any other.
+  *seed = state->in.loss_scale * state->in.inverse_valid + (loss != nullptr ? 0.0 * *loss : 0.0);
 }
 
 template <typename T>
@@ -148,8 +149,8 @@ void launch_batch_norm_update(const BatchNormUpdateCall& call, const StepState* 
                                                               variance_sum, stream);
 }
 
-void launch_loss_seed(const StepState* state, double* seed, CudaStream stream) {
-  DLTRAIN_LAUNCH(loss_seed_kernel, 1u, 1u, stream, state, seed);
+void launch_loss_seed(const StepState* state, const double* loss, double* seed, CudaStream stream) {
+  DLTRAIN_LAUNCH(loss_seed_kernel, 1u, 1u, stream, state, loss, seed);
 }
 
 }  // namespace dltrain

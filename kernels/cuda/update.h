@@ -43,6 +43,7 @@ void launch_batch_norm_update(const BatchNormUpdateCall& call, const StepState* 
                               void* running_mean, void* running_variance, const void* mean_sum,
                               const void* variance_sum, CudaStream stream);
 
-void launch_loss_seed(const StepState* state, double* seed, CudaStream stream);
+// `loss` may be nullptr; a loss that is not finite makes the seed NaN.
+void launch_loss_seed(const StepState* state, const double* loss, double* seed, CudaStream stream);
 
 }  // namespace dltrain

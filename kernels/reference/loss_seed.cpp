@@ -1,4 +1,6 @@
-// loss_seed: loss_scale · inverse_valid.
+// loss_seed: loss_scale · inverse_valid, NaN for a loss that is not finite.
+#include <cmath>
+
 #include "ops/step_state.h"
 #include "reference/call.h"
 #include "reference/makers.h"
@@ -7,12 +9,15 @@ namespace dltrain {
 namespace {
 
 struct LossSeed {
-  explicit LossSeed(const NaiveCall&) {}
+  explicit LossSeed(const NaiveCall& c) : with_loss(c.inputs.size() == 2) {}
 
   void run(const NaiveCall& c) const {
     const StepInputs& state = c.input<StepState>(0)->in;
-    *c.output<double>(0) = state.loss_scale * state.inverse_valid;
+    const bool finite = !with_loss || std::isfinite(*c.input<double>(1));
+    *c.output<double>(0) = finite ? state.loss_scale * state.inverse_valid : NAN;
   }
+
+  bool with_loss;
 };
 
 }  // namespace

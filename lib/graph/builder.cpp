@@ -9,6 +9,7 @@ namespace dltrain {
 
 ValueId GraphBuilder::add_value(std::string name, TensorSpec spec, Role role) {
   check_internal(graph_.find(name) == kNoValue, "two values are named {}", name);
+  spec.shape.check_size();
   graph_.values.push_back({.name = std::move(name), .spec = spec, .role = role});
   return static_cast<ValueId>(graph_.values.size() - 1);
 }
@@ -34,6 +35,7 @@ std::vector<ValueId> GraphBuilder::emit(std::string_view op, std::vector<ValueId
   SpecList specs;
   try {
     specs = node.op->infer(in, node.attributes);
+    for (const TensorSpec& spec : specs) spec.shape.check_size();
   } catch (const Error& error) {
     if (layer_.empty() || !error.place().empty()) throw;
     throw Error(error.code(), error.what(), layer_);

@@ -20,8 +20,10 @@ class Reverse {
   std::vector<ParameterGradient> run(const std::vector<ValueId>& losses) {
     const size_t forward_nodes = graph_.nodes.size();
     partials_.resize(graph_.values.size());
-    const ValueId seed = builder_.emit1("loss_seed", {builder_.step_state()});
-    for (ValueId loss : losses) partials_[static_cast<size_t>(loss)].push_back(seed);
+    for (ValueId loss : losses) {
+      const ValueId seed = builder_.emit1("loss_seed", {builder_.step_state(), loss});
+      partials_[static_cast<size_t>(loss)].push_back(seed);
+    }
     std::vector<int> last_use = last_forward_reader(forward_nodes);
     std::vector<ParameterGradient> out;
     for (size_t i = forward_nodes; i-- > 0;) {

@@ -1,5 +1,8 @@
 #include "ops/kernel.h"
 
+#include <exception>
+#include <new>
+
 #include <fmt/format.h>
 
 #include "base/error.h"
@@ -7,19 +10,38 @@
 
 namespace dltrain {
 
-FoundKernel find_kernel(const Engine& engine, const KernelRequest& request) {
-  for (size_t i = 0; i < engine.kernel_count; ++i) {
-    const KernelRow& row = engine.kernels[i];
-    if (row.op != request.op || (request.accumulate && !row.accumulates)) continue;
-    if (auto kernel = row.make(request)) return {std::move(kernel), &row};
-  }
-  if (request.accumulate) return {};
+namespace {
+
+// "matmul(f32[64, 8], f32[8, 4])"
+std::string describe(const KernelRequest& request) {
   std::string inputs;
   for (const TensorSpec& spec : request.inputs) {
     inputs += (inputs.empty() ? "" : ", ") + to_string(spec);
   }
-  fail(ExitCode::usage, "the {} engine has no kernel for {}({}) with {}", engine.name, request.op,
-       inputs, request.attributes.empty() ? "no attributes" : to_string(request.attributes));
+  return fmt::format("{}({})", request.op, inputs);
+}
+
+}  // namespace
+
+FoundKernel find_kernel(const Engine& engine, const KernelRequest& request) {
+  for (size_t i = 0; i < engine.kernel_count; ++i) {
+    const KernelRow& row = engine.kernels[i];
+    if (row.op != request.op || (request.accumulate && !row.accumulates)) continue;
+    try {
+      if (auto kernel = row.make(request)) return {std::move(kernel), &row};
+    } catch (const Error&) {
+      throw;
+    } catch (const std::bad_alloc&) {
+      throw;
+    } catch (const std::exception& error) {  // a vendor library's own
+      fail(ExitCode::usage, "the {} engine cannot prepare {}: {}", engine.name, describe(request),
+           error.what());
+    }
+  }
+  if (request.accumulate) return {};
+  fail(ExitCode::usage, "the {} engine has no kernel for {} with {}", engine.name,
+       describe(request),
+       request.attributes.empty() ? "no attributes" : to_string(request.attributes));
 }
 
 }  // namespace dltrain

@@ -1,6 +1,9 @@
 // Ops of the update segment. They read and write StepState (f: StepState::out) and state in place;
 // every write to state is skipped when the step's gradients are not finite (StepResults::finite).
 //
+// loss_seed(step_state [, loss_sum f64 [1]]): loss_scale · inverse_valid, where the backward
+// starts;
+//   NaN when the loss is not finite, so that the gradients are not either and the step is skipped.
 // gradient_norm(step_state, g₁ … gₙ): writes StepResults: the Euclidean norm of all gradients
 // divided
 //   by loss_scale, `finite`, gradient_factor = min(1, max_grad_norm / (norm + 1e-6)) / loss_scale
@@ -74,7 +77,8 @@ std::vector<int> aliases_adamw(SpecSpan, const Attributes& attributes) {
 }
 
 SpecList infer_seed(SpecSpan inputs, const Attributes&) {
-  expect_inputs("loss_seed", inputs, 1, 1);
+  expect_inputs("loss_seed", inputs, 1, 2);
+  if (inputs.size() == 2) expect_shape("loss_seed", "the loss", inputs[1].shape, Shape{1});
   return {{Shape{1}, DType::f64}};
 }
 

@@ -13,6 +13,16 @@ Shape::Shape(std::span<const int64_t> dims) : rank_(static_cast<int>(dims.size()
                  kMaxRank);
   for (int64_t d : dims) check_internal(d >= 0, "a negative extent in {}", dims);
   std::copy(dims.begin(), dims.end(), dims_.begin());
+  check_size();
+}
+
+void Shape::check_size() const {
+  int64_t n = 1;
+  for (int64_t d : dims()) {
+    if (__builtin_mul_overflow(n, std::max<int64_t>(d, 1), &n) || n > kMaxElements) {
+      fail(ExitCode::usage, "a tensor of shape {} is too large for any machine", to_string(*this));
+    }
+  }
 }
 
 int64_t Shape::elements() const {

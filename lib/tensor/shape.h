@@ -14,10 +14,12 @@ namespace dltrain {
 class Shape {
  public:
   static constexpr int kMaxRank = 6;
+  static constexpr int64_t kMaxElements = int64_t{1} << 46;  // far more than any machine holds
 
   Shape() = default;  // rank 0: a scalar, one element
   Shape(std::initializer_list<int64_t> dims) : Shape(std::span(dims.begin(), dims.size())) {}
-  // Throws Error(internal) for more than kMaxRank dimensions or a negative extent.
+  // Throws Error(internal) for more than kMaxRank dimensions or a negative extent, Error(usage) for
+  // more than kMaxElements elements.
   explicit Shape(std::span<const int64_t> dims);
 
   int rank() const { return rank_; }
@@ -34,6 +36,10 @@ class Shape {
   int64_t elements(int first, int last) const;
 
   bool operator==(const Shape& other) const;
+
+  // Throws Error(usage) naming the shape when it has more than kMaxElements elements; for shapes
+  // that were changed in place. No product overflows before this was called.
+  void check_size() const;
 
  private:
   std::array<int64_t, kMaxRank> dims_{};

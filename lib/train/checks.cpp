@@ -211,9 +211,15 @@ std::vector<std::byte> all_state(Executor& executor) {
   return out;
 }
 
+std::filesystem::path temporary_path() {
+  std::error_code error;
+  const auto folder = std::filesystem::temp_directory_path(error);
+  if (error) fail(ExitCode::storage, "no folder for temporary files (TMPDIR): {}", error.message());
+  return folder / fmt::format("dltrain-check-{}", getpid());
+}
+
 struct TemporaryFolder {
-  std::filesystem::path path =
-      std::filesystem::temp_directory_path() / fmt::format("dltrain-check-{}", getpid());
+  std::filesystem::path path = temporary_path();
   ~TemporaryFolder() {
     std::error_code ignored;
     std::filesystem::remove_all(path, ignored);

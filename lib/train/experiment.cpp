@@ -10,18 +10,24 @@ void TrainingConfig::describe(Fields& f) {
   f.integer("global_batch_size", global_batch_size,
             {.doc = "Samples of one optimizer step, over all ranks and micro-batches",
              .min = 1,
+             .max = 1e9,
              .known_as = {"batch_size", "train_batch_size", "per_device_train_batch_size"}});
   f.integer("micro_batch_size", micro_batch_size,
             {.doc = "Samples that one rank computes at a time; default: its share of the global "
                     "batch divided by gradient_accumulation_steps",
              .min = 1,
+             .max = 1e9,
              .known_as = {"micro_batch"}});
   f.integer("gradient_accumulation_steps", gradient_accumulation_steps,
             {.doc = "Micro-batches of a rank in one step; follows from the other two",
              .min = 1,
+             .max = 1e9,
              .known_as = {"accumulation_steps", "grad_accumulation"}});
   f.integer("max_steps", max_steps,
-            {.doc = "Optimizer steps of the run", .min = 1, .known_as = {"steps", "iterations"}});
+            {.doc = "Optimizer steps of the run",
+             .min = 1,
+             .max = 1e15,
+             .known_as = {"steps", "iterations"}});
   f.number("num_epochs", num_epochs,
            {.doc = "Passes over the training data, rounded up to whole steps",
             .max = 1e9,

@@ -74,6 +74,11 @@ void Run::check_resume(const ResumeChoice& choice) const {
   };
   differs("seed", choice.state.seed, experiment_.seed);
   differs("global_batch_size", choice.state.global_batch, session_.batch.global_batch);
+  if (choice.state.step > session_.max_steps) {
+    fail(ExitCode::usage,
+         "{} is at step {}, the run ends at step {}; training.max_steps may only grow",
+         choice.checkpoint.string(), choice.state.step, session_.max_steps);
+  }
   differs("training samples:", choice.state.train_samples, session_.data.train->size());
 }
 

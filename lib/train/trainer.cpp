@@ -45,7 +45,7 @@ class Loop {
         checkpoints_(options.run_folder / "checkpoints") {
     // No allocation in the loop: durations beyond this many are left out of minimum and median.
     durations_.reserve(static_cast<size_t>(
-        std::min<int64_t>(session.max_steps - options.first_step, int64_t{1} << 20)));
+        std::clamp<int64_t>(session.max_steps - options.first_step, 0, int64_t{1} << 20)));
   }
 
   TrainOutcome run();
@@ -272,7 +272,7 @@ EvaluationRecord evaluate(Session& session, int64_t step) {
   EvaluationRecord record{.step = step, .samples = loader.samples(), .metrics = {}, .seconds = 0};
   const auto& metrics = session.executor->training().metrics;
   for (size_t i = 0; i < sums.size(); ++i) {
-    record.metrics.emplace_back(metrics[i].label, sums[i] / std::max(valid, 1.0));
+    record.metrics.emplace_back(metrics[i].label, sums[i] / valid);  // NaN where nothing counts
   }
   record.seconds = seconds_since(started);
   return record;

@@ -46,7 +46,7 @@ TEST_CASE("the backward is appended op by op, and the gradient is a sum of its o
         "  %2 = mul(x, p) : f64[3]\n"
         "  %3 = reduce(%2) {axes=[0], kind=sum} : f64[1]\n"
         "backward:\n"
-        "  %5 = loss_seed(step_state) : f64[1]\n"
+        "  %5 = loss_seed(step_state, %3) : f64[1]\n"
         "  %6 = reshape(%5) {shape=[1]} : f64[1]\n"
         "  %7 = broadcast(%6) {shape=[3]} : f64[3]\n"
         "  gradient.p = mul(%7, x) : f64[3]\n");
