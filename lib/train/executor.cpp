@@ -100,7 +100,7 @@ void Executor::fill_inputs(const StepGraph& graph, const Plan& plan,
   const auto fill = [&](ValueId id, std::span<const std::byte> bytes) {
     const TensorSpec& spec = graph.graph.value(id).spec;
     check_internal(bytes.size() == spec.bytes(), "input of {} bytes for {}", bytes.size(),
-                   to_string(spec));
+                   spec.bytes());
     options_.device->copy(plan.address(id), bytes.data(), bytes.size(), *stream_);
   };
   fill(graph.input, input);
