@@ -49,10 +49,12 @@ ExitCode run(Options& options) {
   if (options.run.overwrite && options.run.resume != "never") {
     fail(ExitCode::usage, "--overwrite discards the run that --resume would go on with; give one");
   }
-  if (const auto parent = std::filesystem::absolute(options.result).parent_path();
-      !options.result.empty() && access(parent.c_str(), W_OK) != 0) {
-    fail(ExitCode::storage, "--result {}: {} cannot be written to", options.result,
-         parent.string());
+  if (!options.result.empty()) {
+    const auto parent = std::filesystem::absolute(options.result).parent_path();
+    if (access(parent.c_str(), W_OK) != 0) {
+      fail(ExitCode::storage, "--result {}: {} cannot be written to", options.result,
+           parent.string());
+    }
   }
   RunOptions run = options.run;
   run.engines = engines();
