@@ -88,7 +88,7 @@ class Resume(support.DltrainTest):
         self.assert_as_undisturbed(run, whole)
 
     def test_sigterm_ends_two_ranks_in_one_checkpoint_and_code_75(self):
-        configuration = self.small(LONGER.replace("max_steps: 400", "max_steps: 4000").replace("save_steps: 40", "save_steps: 4000"))
+        configuration = self.small(LONGER.replace("max_steps: 400", "max_steps: 1000").replace("save_steps: 40", "save_steps: 4000"))
         whole = self.whole_run(configuration, "--nproc-per-node", 2)
         run = self.folder / "run"
         result = self.interrupt(configuration, run, signal.SIGTERM, "--nproc-per-node", 2)
