@@ -18,7 +18,8 @@ import unittest
 
 SOURCES = pathlib.Path(os.environ.get("SOURCE_DIR", pathlib.Path(__file__).resolve().parents[2]))
 PROGRAM = os.environ.get("DLTRAIN", str(SOURCES / "build" / "dltrain"))
-TIMEOUT = 240  # seconds for one run: a hang is a failure
+# Seconds for one run, a hang is a failure: less than ctest allows the test, so that it says which run.
+TIMEOUT, LONG_TIMEOUT = 550, 3500
 
 OK, INTERNAL, USAGE, DATA, DIVERGED, MEMORY, RANK, STORAGE, DEVICE, CHECK, STOPPED = 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 75
 
@@ -60,6 +61,7 @@ class DltrainTest(unittest.TestCase):
     def setUp(self):
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="dltrain-test-"))
         self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
+        self.timeout = LONG_TIMEOUT if ".test_long_" in self.id() else TIMEOUT
         self.started = []
         self.addCleanup(self._end_all)
 
@@ -81,7 +83,7 @@ class DltrainTest(unittest.TestCase):
 
     def end(self, process):
         try:
-            out, err = process.communicate(timeout=TIMEOUT)
+            out, err = process.communicate(timeout=self.timeout)
         except subprocess.TimeoutExpired:
             process.kill()
             out, err = process.communicate()
