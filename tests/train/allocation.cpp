@@ -1,6 +1,9 @@
 // Counts allocations of the training loop: operator new and malloc of this program are replaced,
 // and read between two steps of train(): loader with its thread, micro-steps, update, collected
 // reports. What oneDNN and the OpenMP runtime do inside is counted on its own.
+// The operators below replace all of new and delete together; g++ does not see that they match.
+#pragma GCC diagnostic ignored "-Wmismatched-new-delete"
+
 #include <atomic>
 #include <cstdlib>
 #include <new>
