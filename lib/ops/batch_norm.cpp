@@ -18,14 +18,17 @@
 namespace dltrain {
 namespace {
 
+// gamma, beta or a statistic of x.
+void expect_channels(std::string_view op, const TensorSpec& found, const TensorSpec& x) {
+  expect_shape(op, "a channel vector", found.shape, Shape{x.shape[-1]});
+  expect_dtype(op, "a channel vector", found, accumulation_dtype(x.dtype));
+}
+
 SpecList infer(SpecSpan inputs, const Attributes&) {
   expect_inputs("batch_norm", inputs, 3, 3);
   expect_rank("batch_norm", "the input", inputs[0].shape, 2, Shape::kMaxRank);
-  const Shape channels{inputs[0].shape[-1]};
-  expect_shape("batch_norm", "gamma", inputs[1].shape, channels);
-  expect_shape("batch_norm", "beta", inputs[2].shape, channels);
-  const DType dtype = accumulation_dtype(inputs[0].dtype);
-  return {inputs[0], {channels, dtype}, {channels, dtype}};
+  for (size_t i = 1; i < 3; ++i) expect_channels("batch_norm", inputs[i], inputs[0]);
+  return {inputs[0], inputs[1], inputs[1]};
 }
 
 std::vector<ValueId> gradient(const GradientRequest& r) {
@@ -36,16 +39,17 @@ std::vector<ValueId> gradient(const GradientRequest& r) {
 
 SpecList infer_backward(SpecSpan inputs, const Attributes&) {
   expect_inputs("batch_norm_backward", inputs, 5, 5);
+  expect_rank("batch_norm_backward", "the input", inputs[0].shape, 2, Shape::kMaxRank);
   expect_shape("batch_norm_backward", "dy", inputs[1].shape, inputs[0].shape);
+  expect_dtype("batch_norm_backward", "dy", inputs[1], inputs[0].dtype);
+  for (size_t i = 2; i < 5; ++i) expect_channels("batch_norm_backward", inputs[i], inputs[0]);
   return {inputs[0], inputs[3], inputs[3]};
 }
 
 SpecList infer_inference(SpecSpan inputs, const Attributes&) {
   expect_inputs("batch_norm_inference", inputs, 5, 5);
-  const Shape channels{inputs[0].shape[-1]};
-  for (size_t i = 1; i < 5; ++i) {
-    expect_shape("batch_norm_inference", "a channel vector", inputs[i].shape, channels);
-  }
+  expect_rank("batch_norm_inference", "the input", inputs[0].shape, 2, Shape::kMaxRank);
+  for (size_t i = 1; i < 5; ++i) expect_channels("batch_norm_inference", inputs[i], inputs[0]);
   return {inputs[0]};
 }
 
@@ -56,8 +60,10 @@ std::optional<std::vector<Placement>> split_inference(SpecSpan, const Attributes
 
 SpecList infer_update(SpecSpan inputs, const Attributes&) {
   expect_inputs("batch_norm_update", inputs, 5, 5);
+  expect_step_state("batch_norm_update", inputs[0]);
   for (size_t i = 2; i < 5; ++i) {
     expect_shape("batch_norm_update", "a channel vector", inputs[i].shape, inputs[1].shape);
+    expect_dtype("batch_norm_update", "a channel vector", inputs[i], inputs[1].dtype);
   }
   return {inputs[1], inputs[2]};
 }

@@ -58,6 +58,7 @@ std::vector<ValueId> gradient(const GradientRequest& r) {
 
 SpecList infer_backward_input(SpecSpan inputs, const Attributes& attributes) {
   expect_inputs("conv2d_backward_input", inputs, 2, 2);
+  expect_one_float_dtype("conv2d_backward_input", inputs);
   const Shape x(attributes.integers("input_shape"));
   expect_shape("conv2d_backward_input", "dy", inputs[0].shape,
                conv2d_output_shape(x, inputs[1].shape, Conv2dAttributes(attributes)));
@@ -66,6 +67,7 @@ SpecList infer_backward_input(SpecSpan inputs, const Attributes& attributes) {
 
 SpecList infer_backward_weight(SpecSpan inputs, const Attributes& attributes) {
   expect_inputs("conv2d_backward_weight", inputs, 2, 2);
+  expect_one_float_dtype("conv2d_backward_weight", inputs);
   const Shape w(attributes.integers("weight_shape"));
   expect_shape("conv2d_backward_weight", "dy", inputs[0].shape,
                conv2d_output_shape(inputs[1].shape, w, Conv2dAttributes(attributes)));

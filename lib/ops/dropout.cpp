@@ -14,6 +14,8 @@ namespace {
 SpecList infer(SpecSpan inputs, const Attributes&) {
   expect_inputs("dropout", inputs, 2, 2);
   expect_rank("dropout", "the input", inputs[0].shape, 1, Shape::kMaxRank);
+  expect_one_float_dtype("dropout", inputs.first(1));
+  expect_step_state("dropout", inputs[1]);
   return {inputs[0]};
 }
 

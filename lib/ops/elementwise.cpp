@@ -21,12 +21,14 @@ namespace {
 
 SpecList infer_unary(SpecSpan inputs, const Attributes&) {
   expect_inputs("unary op", inputs, 1, 1);
+  expect_one_float_dtype("unary op", inputs);
   return {inputs[0]};
 }
 
 SpecList infer_pair(SpecSpan inputs, const Attributes&) {
   expect_inputs("activation gradient", inputs, 2, 2);
   expect_shape("activation gradient", "dy", inputs[1].shape, inputs[0].shape);
+  expect_one_float_dtype("activation gradient", inputs);
   return {inputs[1]};
 }
 

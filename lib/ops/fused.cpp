@@ -6,6 +6,8 @@
 // has no gradient; its composed form is the oracle of its tests.
 #include "ops/fused.h"
 
+#include <charconv>
+
 #include "base/error.h"
 #include "ops/definitions.h"
 #include "ops/rules.h"
@@ -13,13 +15,70 @@
 namespace dltrain {
 namespace {
 
+// An element-wise op over `known` earlier operands.
+void expect_step(const FusedStep& step, size_t known) {
+  const OpDef* op = find_op(step.op);
+  check_internal(op != nullptr && op->elementwise, "fused_elementwise: {} is not element-wise",
+                 step.op);
+  check_internal(step.operands.size() == 1 || step.operands.size() == 2,
+                 "fused_elementwise: {} of {} operands", step.op, step.operands.size());
+  for (int operand : step.operands) {
+    check_internal(operand >= 0 && static_cast<size_t>(operand) < known,
+                   "fused_elementwise: {} reads operand {} of {}", step.op, operand, known);
+  }
+}
+
 SpecList infer(SpecSpan inputs, const Attributes& attributes) {
   expect_inputs("fused_elementwise", inputs, 1, 16);
   for (const TensorSpec& spec : inputs) {
     expect_shape("fused_elementwise", "an input", spec.shape, inputs[0].shape);
   }
+  expect_one_float_dtype("fused_elementwise", inputs);
+  const auto steps = parse_fused_program(attributes.text("program"));
+  for (size_t i = 0; i < steps.size(); ++i) expect_step(steps[i], inputs.size() + i);
+  for (int64_t result : attributes.integers("results")) {
+    check_internal(result >= 0 && result < std::ssize(inputs) + std::ssize(steps),
+                   "fused_elementwise: result {} of {} operands", result,
+                   inputs.size() + steps.size());
+  }
   return SpecList(attributes.integers("results").size(), inputs[0]);
 }
+
+// Walks over the text of a program; anything unexpected is Error(internal).
+class Reader {
+ public:
+  explicit Reader(std::string_view text) : text_(text), rest_(text) {}
+
+  bool at_end() const { return rest_.empty(); }
+  bool take(std::string_view token) {
+    if (!rest_.starts_with(token)) return false;
+    rest_.remove_prefix(token.size());
+    return true;
+  }
+  void expect(std::string_view token) { check(take(token)); }
+  std::string name() {
+    const size_t length = rest_.find('(');
+    check(length != std::string_view::npos && length > 0);
+    const std::string out(rest_.substr(0, length));
+    rest_.remove_prefix(length);
+    return out;
+  }
+  template <typename T>
+  T number() {
+    T out{};
+    const auto [end, error] = std::from_chars(rest_.data(), rest_.data() + rest_.size(), out);
+    check(error == std::errc());
+    rest_.remove_prefix(static_cast<size_t>(end - rest_.data()));
+    return out;
+  }
+
+ private:
+  void check(bool fits) const {
+    check_internal(fits, "fused program \"{}\", at \"{}\"", text_, rest_);
+  }
+
+  std::string_view text_, rest_;
+};
 
 Cost cost(SpecSpan inputs, SpecSpan outputs, const Attributes& attributes) {
   const auto steps = parse_fused_program(attributes.text("program"));
@@ -46,28 +105,22 @@ std::string print_fused_program(const std::vector<FusedStep>& steps) {
 }
 
 std::vector<FusedStep> parse_fused_program(const std::string& text) {
+  Reader reader(text);
   std::vector<FusedStep> steps;
-  size_t at = 0;
-  while (at < text.size()) {
-    const size_t open = text.find('(', at), close = text.find(')', at);
-    check_internal(open != std::string::npos && close != std::string::npos && open < close,
-                   "fused program: {}", text);
-    FusedStep step{.op = text.substr(at, open - at), .operands = {}};
-    std::string inside = text.substr(open + 1, close - open - 1);
-    if (const size_t semicolon = inside.find(';'); semicolon != std::string::npos) {
-      const size_t comma = inside.find(',', semicolon);
-      step.scale = std::stod(inside.substr(semicolon + 1, comma - semicolon - 1));
-      step.shift = std::stod(inside.substr(comma + 1));
-      inside.resize(semicolon);
+  while (!reader.at_end()) {
+    if (!steps.empty()) reader.expect("; ");
+    FusedStep step{.op = reader.name(), .operands = {}};
+    reader.expect("(");
+    do {
+      step.operands.push_back(reader.number<int>());
+    } while (reader.take(", "));
+    if (reader.take("; ")) {
+      step.scale = reader.number<double>();
+      reader.expect(", ");
+      step.shift = reader.number<double>();
     }
-    for (size_t from = 0; from < inside.size();) {
-      const size_t comma = std::min(inside.find(',', from), inside.size());
-      step.operands.push_back(std::stoi(inside.substr(from, comma - from)));
-      from = comma + 1;
-    }
+    reader.expect(")");
     steps.push_back(std::move(step));
-    at = close + 1;
-    if (text.compare(at, 2, "; ") == 0) at += 2;
   }
   return steps;
 }

@@ -19,11 +19,11 @@ Shape pooled(const Shape& x, const Attributes& attributes) {
              padding = attributes.integers("padding", {0, 0});
   check_internal(kernel.size() == 2 && stride.size() == 2 && padding.size() == 2,
                  "max_pool2d: kernel, stride and padding have two values");
-  if (kernel[0] * kernel[1] > 255) {
+  if (kernel[0] > 255 || kernel[1] > 255 || kernel[0] * kernel[1] > 255) {
     fail(ExitCode::usage, "max_pool2d: a window of {}×{} has more than 255 places", kernel[0],
          kernel[1]);
   }
-  if (2 * padding[0] > kernel[0] || 2 * padding[1] > kernel[1]) {
+  if (padding[0] > kernel[0] / 2 || padding[1] > kernel[1] / 2) {
     fail(ExitCode::usage, "max_pool2d: padding [{}, {}] is more than half of the window [{}, {}]",
          padding[0], padding[1], kernel[0], kernel[1]);
   }
@@ -33,6 +33,7 @@ Shape pooled(const Shape& x, const Attributes& attributes) {
 
 SpecList infer(SpecSpan inputs, const Attributes& attributes) {
   expect_inputs("max_pool2d", inputs, 1, 1);
+  expect_one_float_dtype("max_pool2d", inputs);
   const Shape y = pooled(inputs[0].shape, attributes);
   return {{y, inputs[0].dtype}, {y, DType::u8}};
 }
@@ -50,6 +51,7 @@ SpecList infer_backward(SpecSpan inputs, const Attributes& attributes) {
   const Shape x(attributes.integers("input_shape"));
   expect_shape("max_pool2d_backward", "dy", inputs[0].shape, pooled(x, attributes));
   expect_shape("max_pool2d_backward", "position", inputs[1].shape, inputs[0].shape);
+  expect_dtype("max_pool2d_backward", "position", inputs[1], DType::u8);
   return {{x, inputs[0].dtype}};
 }
 

@@ -22,6 +22,9 @@ Shape keep_axes(const Shape& shape, const std::vector<int64_t>& axes) {
 
 SpecList infer_reduce(SpecSpan inputs, const Attributes& attributes) {
   expect_inputs("reduce", inputs, 1, 1);
+  expect_one_float_dtype("reduce", inputs);
+  const std::string kind = attributes.text("kind");
+  check_internal(kind == "sum" || kind == "mean" || kind == "max", "reduce: kind \"{}\"", kind);
   const Shape& x = inputs[0].shape;
   std::vector<bool> gone(static_cast<size_t>(x.rank()), false);
   for (int64_t axis : attributes.integers("axes")) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "ops/step_state.h"
 
 namespace dltrain {
 
@@ -42,6 +43,18 @@ void expect_one_float_dtype(std::string_view op, SpecSpan inputs) {
   }
 }
 
+void expect_dtype(std::string_view op, std::string_view what, const TensorSpec& found,
+                  DType expected) {
+  if (found.dtype == expected) return;
+  fail(ExitCode::usage, "{}: {} is {}, expected {}", op, what, to_string(found),
+       dtype_name(expected));
+}
+
+void expect_step_state(std::string_view op, const TensorSpec& found) {
+  expect_shape(op, "the step state", found.shape, Shape{sizeof(StepState)});
+  expect_dtype(op, "the step state", found, DType::u8);
+}
+
 bool is_absent(const TensorSpec& spec) {
   return spec.dtype == DType::u8 && spec.shape == Shape{0};
 }
@@ -79,9 +92,14 @@ ValueId reduce_to_shape(OpEmitter& emitter, ValueId gradient, const Shape& shape
 
 int64_t window_extent(std::string_view op, int64_t input, int64_t kernel, int64_t stride,
                       int64_t padding, int64_t dilation) {
-  const int64_t reach = (kernel - 1) * dilation + 1;
-  const int64_t padded = input + 2 * padding;
-  if (kernel < 1 || stride < 1 || padding < 0 || dilation < 1 || reach > padded) {
+  // Anything near the limits of the arithmetic below is a mistake.
+  constexpr int64_t kMost = int64_t{1} << 30;
+  const bool sane = kernel >= 1 && kernel <= kMost && stride >= 1 && stride <= kMost &&
+                    padding >= 0 && padding <= kMost && dilation >= 1 && dilation <= kMost &&
+                    input <= kMost;
+  const int64_t reach = sane ? (kernel - 1) * dilation + 1 : 0;
+  const int64_t padded = sane ? input + 2 * padding : 0;
+  if (!sane || reach > padded) {
     fail(ExitCode::usage,
          "{}: a window of {} (stride {}, padding {}, dilation {}) does not fit an extent of {}", op,
          kernel, stride, padding, dilation, input);

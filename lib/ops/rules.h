@@ -20,6 +20,12 @@ void expect_rank(std::string_view op, std::string_view what, const Shape& found,
 // Throws Error(usage) unless every present input is a floating tensor of one dtype.
 void expect_one_float_dtype(std::string_view op, SpecSpan inputs);
 
+// Throws Error(usage) unless the tensor is of that dtype.
+void expect_dtype(std::string_view op, std::string_view what, const TensorSpec& found,
+                  DType expected);
+// Throws Error(usage) unless the input is a StepState: u8[sizeof(StepState)].
+void expect_step_state(std::string_view op, const TensorSpec& found);
+
 // True for the spec of an absent optional input.
 bool is_absent(const TensorSpec& spec);
 

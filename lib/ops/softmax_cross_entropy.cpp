@@ -24,10 +24,8 @@ void expect_targets(SpecSpan inputs) {
   expect_rank("softmax_cross_entropy", "logits", inputs[0].shape, 2, Shape::kMaxRank);
   Shape rows(inputs[0].shape.dims().first(static_cast<size_t>(inputs[0].shape.rank() - 1)));
   expect_shape("softmax_cross_entropy", "targets", inputs[1].shape, rows);
-  if (inputs[1].dtype != DType::i32) {
-    fail(ExitCode::usage, "softmax_cross_entropy: targets are {}, expected i32",
-         to_string(inputs[1]));
-  }
+  expect_one_float_dtype("softmax_cross_entropy", inputs.first(1));
+  expect_dtype("softmax_cross_entropy", "targets", inputs[1], DType::i32);
 }
 
 SpecList infer(SpecSpan inputs, const Attributes&) {
@@ -55,7 +53,10 @@ SpecList infer_backward(SpecSpan inputs, const Attributes&) {
   expect_inputs("softmax_cross_entropy_backward", inputs, 4, 4);
   expect_targets(inputs);
   expect_shape("softmax_cross_entropy_backward", "log_sum_exp", inputs[2].shape, inputs[1].shape);
+  expect_dtype("softmax_cross_entropy_backward", "log_sum_exp", inputs[2],
+               accumulation_dtype(inputs[0].dtype));
   expect_shape("softmax_cross_entropy_backward", "dloss", inputs[3].shape, Shape{1});
+  expect_dtype("softmax_cross_entropy_backward", "dloss", inputs[3], DType::f64);
   return {inputs[0]};
 }
 

@@ -27,6 +27,8 @@ namespace {
 
 SpecList infer_norm(SpecSpan inputs, const Attributes&) {
   expect_inputs("gradient_norm", inputs, 2, SIZE_MAX);
+  expect_step_state("gradient_norm", inputs[0]);
+  expect_one_float_dtype("gradient_norm", inputs.subspan(1));
   return {inputs[0]};
 }
 std::vector<int> aliases_norm(SpecSpan, const Attributes&) {
@@ -38,6 +40,8 @@ SpecList infer_update(std::string_view op, SpecSpan inputs, const Attributes& at
                       size_t roles) {
   const auto count = static_cast<size_t>(attributes.integer("count"));
   expect_inputs(op, inputs, 1 + roles * count, 1 + roles * count);
+  expect_step_state(op, inputs[0]);
+  expect_one_float_dtype(op, inputs.subspan(1));
   for (size_t role = 1; role < roles; ++role) {
     for (size_t i = 0; i < count; ++i) {
       expect_shape(op, "a gradient or moment", inputs[1 + role * count + i].shape,
@@ -78,7 +82,11 @@ std::vector<int> aliases_adamw(SpecSpan, const Attributes& attributes) {
 
 SpecList infer_seed(SpecSpan inputs, const Attributes&) {
   expect_inputs("loss_seed", inputs, 1, 2);
-  if (inputs.size() == 2) expect_shape("loss_seed", "the loss", inputs[1].shape, Shape{1});
+  expect_step_state("loss_seed", inputs[0]);
+  if (inputs.size() == 2) {
+    expect_shape("loss_seed", "the loss", inputs[1].shape, Shape{1});
+    expect_dtype("loss_seed", "the loss", inputs[1], DType::f64);
+  }
   return {{Shape{1}, DType::f64}};
 }
 
