@@ -39,6 +39,9 @@ void add_loss_cases(std::vector<OpCase>& cases) {
   cases.push_back({"loss_seed that looks at the loss",
                    "loss_seed",
                    {case_state(), {{Shape{1}, DType::f64}, Fill::seed}}});
+  cases.push_back({"loss_seed of a loss that is not finite",
+                   "loss_seed",
+                   {case_state(), {{Shape{1}, DType::f64}, Fill::not_finite}}});
 }
 
 }  // namespace dltrain

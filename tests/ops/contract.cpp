@@ -25,6 +25,44 @@ TEST_CASE("every op but the collectives has a case, and every case has a name of
   }
 }
 
+TEST_CASE("every op has a doc line, a shape rule, and reference kernels of all its cases") {
+  for (const OpDef& op : all_ops()) {
+    INFO(op.name);
+    CHECK_FALSE(op.doc.empty());
+    CHECK(op.infer != nullptr);
+    CHECK(find_op(op.name) == &op);
+    const Engine& engine = reference_engine();
+    CHECK(std::any_of(engine.kernels, engine.kernels + engine.kernel_count,
+                      [&](const KernelRow& row) { return row.op == op.name; }));
+  }
+}
+
+TEST_CASE("every case moves bytes, and in-place writers alias tensors of the same spec") {
+  for (const OpCase& c : op_cases()) {
+    INFO(c.name);
+    const OpDef& op = *find_op(c.op);
+    const SpecList inputs = specs_of(case_inputs(c, DType::f32));
+    const SpecList outputs = op.infer(inputs, c.attributes);
+    const Cost cost = op_cost(op, inputs, outputs, c.attributes);
+    CHECK(cost.bytes > 0);
+    CHECK(cost.flops >= 0);
+    if (op.aliases == nullptr) continue;
+    const std::vector<int> aliases = op.aliases(inputs, c.attributes);
+    REQUIRE(aliases.size() == outputs.size());
+    for (size_t i = 0; i < aliases.size(); ++i) {
+      if (aliases[i] >= 0)
+        CHECK(inputs.at(static_cast<size_t>(aliases[i])).bytes() == outputs[i].bytes());
+    }
+  }
+}
+
+TEST_CASE("the cost of a product counts multiply-adds twice") {
+  const SpecList inputs{{Shape{3, 5}, DType::f32}, {Shape{5, 7}, DType::f32}};
+  const OpDef& op = *find_op("matmul");
+  CHECK(op_cost(op, inputs, op.infer(inputs, {}), {}).flops == 2.0 * 3 * 5 * 7);
+  CHECK(op_cost(op, inputs, op.infer(inputs, {}), {}).bytes == 4.0 * (15 + 35 + 21));
+}
+
 TEST_CASE("the reference kernels in f32 agree with themselves in f64") {
   for (const CaseReport& report : compare_engine(reference_engine(), reference_engine())) {
     INFO(report.op_case->name << ", " << report.how);
