@@ -116,13 +116,8 @@ class CsvLoader {
       if (options_.shape->empty() || options_.shape->size() > Shape::kMaxRank - 1) {
         fail(ExitCode::usage, "shape must have 1 to {} dimensions", Shape::kMaxRank - 1);
       }
-      int64_t elements = 1;
-      for (int64_t extent : *options_.shape) {
-        if (extent < 1 || extent > inputs) elements = inputs + 1;  // cannot be right; no overflow
-        elements = std::min(elements * extent, inputs + 1);
-      }
-      shape_ = Shape(std::span(*options_.shape));
-      if (elements != inputs) {
+      shape_ = Shape(std::span(*options_.shape));  // refuses sizes that overflow
+      if (shape_.elements() != inputs) {
         throw Error(ExitCode::data,
                     fmt::format("has {} input columns beside the target; shape {} needs {}", inputs,
                                 to_string(shape_), shape_.elements()),
