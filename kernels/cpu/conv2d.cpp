@@ -61,20 +61,56 @@ std::byte* at(void* workspace, size_t offset) {
   return static_cast<std::byte*>(workspace) + offset;
 }
 
-class Conv2dForward final : public Kernel {
+// What the two directions that read the weight share: oneDNN's own layout of it, made in the
+// workspace before every call where it differs from ours.
+class WeightReader : public Kernel {
  public:
-  Conv2dForward(const KernelRequest& r, const dnnl::primitive_attr& attr) {
-    const bool has_bias = r.inputs.size() == 3 && !is_absent(r.inputs[2]);
-    const auto c = convolution(r.inputs[0].shape, r.inputs[1].shape, r.outputs[0].shape, has_bias,
-                               r.attributes);
-    const auto description = onednn::forward(c, attr);
-    const auto plain = plain_weight(r.inputs[1].shape, Conv2dAttributes(r.attributes).groups);
+  size_t workspace_bytes() const override { return parts_.total(); }
+  void run(Stream&) override {
+    if (reorder_.call) reorder_.call.run();
+    call_.run();
+  }
+
+ protected:
+  template <typename Description>
+  void plan_workspace(const Description& description, const Shape& w,
+                      const Attributes& attributes) {
+    const auto plain = plain_weight(w, Conv2dAttributes(attributes).groups);
     if (description.weights_desc() != plain) {
       reorder_ = onednn::Reorder(plain, description.weights_desc(), false);
       weight_ = parts_.add(description.weights_desc().get_size());
     }
     scratch_ =
         parts_.add(std::max(description.scratchpad_desc().get_size(), reorder_.scratch_bytes));
+  }
+
+  struct Addresses {
+    void *weight, *scratch;
+  };
+  Addresses bind_weight(const Bindings& b) {
+    void* scratch = at(b.workspace, scratch_);
+    if (!reorder_.call) return {b.inputs[1], scratch};
+    void* weight = at(b.workspace, weight_);
+    reorder_.call.bind(std::array{b.inputs[1], weight, scratch});
+    return {weight, scratch};
+  }
+
+  onednn::Call call_;
+
+ private:
+  onednn::Reorder reorder_;
+  WorkspaceParts parts_;
+  size_t weight_ = 0, scratch_ = 0;
+};
+
+class Conv2dForward final : public WeightReader {
+ public:
+  Conv2dForward(const KernelRequest& r, const dnnl::primitive_attr& attr) {
+    const bool has_bias = r.inputs.size() == 3 && !is_absent(r.inputs[2]);
+    const auto c = convolution(r.inputs[0].shape, r.inputs[1].shape, r.outputs[0].shape, has_bias,
+                               r.attributes);
+    const auto description = onednn::forward(c, attr);
+    plan_workspace(description, r.inputs[1].shape, r.attributes);
     call_ = onednn::Call(dnnl::convolution_forward(description));
     call_.argument(DNNL_ARG_SRC, c.x);
     call_.argument(DNNL_ARG_WEIGHTS, description.weights_desc());
@@ -83,44 +119,20 @@ class Conv2dForward final : public Kernel {
     call_.argument(DNNL_ARG_SCRATCHPAD, description.scratchpad_desc());
   }
 
-  size_t workspace_bytes() const override { return parts_.total(); }
-
   void bind(const Bindings& b) override {
-    void* weight = b.inputs[1];
-    void* scratch = at(b.workspace, scratch_);
-    if (reorder_.call) {
-      weight = at(b.workspace, weight_);
-      reorder_.call.bind(std::array{b.inputs[1], weight, scratch});
-    }
+    const auto [weight, scratch] = bind_weight(b);
     void* bias = b.inputs.size() == 3 ? b.inputs[2] : nullptr;
     call_.bind(std::array{b.inputs[0], weight, bias, b.outputs[0], scratch});
   }
-
-  void run(Stream&) override {
-    if (reorder_.call) reorder_.call.run();
-    call_.run();
-  }
-
- private:
-  onednn::Call call_;
-  onednn::Reorder reorder_;
-  WorkspaceParts parts_;
-  size_t weight_ = 0, scratch_ = 0;
 };
 
-class Conv2dBackwardInput final : public Kernel {
+class Conv2dBackwardInput final : public WeightReader {
  public:
   explicit Conv2dBackwardInput(const KernelRequest& r) {
     const Shape &w = r.inputs[1].shape, &x = r.outputs[0].shape;
     const auto c = convolution(x, w, r.inputs[0].shape, false, r.attributes);
     const auto description = onednn::backward_input(c);
-    const auto plain = plain_weight(w, Conv2dAttributes(r.attributes).groups);
-    if (description.weights_desc() != plain) {
-      reorder_ = onednn::Reorder(plain, description.weights_desc(), false);
-      weight_ = parts_.add(description.weights_desc().get_size());
-    }
-    scratch_ =
-        parts_.add(std::max(description.scratchpad_desc().get_size(), reorder_.scratch_bytes));
+    plan_workspace(description, w, r.attributes);
     call_ = onednn::Call(dnnl::convolution_backward_data(description));
     call_.argument(DNNL_ARG_DIFF_DST, c.y);
     call_.argument(DNNL_ARG_WEIGHTS, description.weights_desc());
@@ -128,28 +140,10 @@ class Conv2dBackwardInput final : public Kernel {
     call_.argument(DNNL_ARG_SCRATCHPAD, description.scratchpad_desc());
   }
 
-  size_t workspace_bytes() const override { return parts_.total(); }
-
   void bind(const Bindings& b) override {
-    void* weight = b.inputs[1];
-    void* scratch = at(b.workspace, scratch_);
-    if (reorder_.call) {
-      weight = at(b.workspace, weight_);
-      reorder_.call.bind(std::array{b.inputs[1], weight, scratch});
-    }
+    const auto [weight, scratch] = bind_weight(b);
     call_.bind(std::array{b.inputs[0], weight, b.outputs[0], scratch});
   }
-
-  void run(Stream&) override {
-    if (reorder_.call) reorder_.call.run();
-    call_.run();
-  }
-
- private:
-  onednn::Call call_;
-  onednn::Reorder reorder_;
-  WorkspaceParts parts_;
-  size_t weight_ = 0, scratch_ = 0;
 };
 
 class Conv2dBackwardWeight final : public Kernel {
