@@ -94,12 +94,16 @@ int behave(const std::string& behaviour, int rank) {
     std::fflush(stdout);
     return 0;
   }
+  if (behaviour == "fail-before-another-speaks") {
+    if (rank == 0)
+      std::signal(SIGTERM, SIG_IGN);  // before rank 1 fails and the others are told to end
+    wait_for_all();
+  }
   if (behaviour.starts_with("fail") && rank == 1) {
     for (int i = 0; i < 30; ++i) say(stderr, "line " + std::to_string(i));
     return 3;
   }
   if (behaviour == "fail-before-another-speaks" && rank == 0) {
-    std::signal(SIGTERM, SIG_IGN);
     usleep(300'000);
     say(stderr, "another");
     return 6;
