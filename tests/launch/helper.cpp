@@ -94,19 +94,24 @@ int behave(const std::string& behaviour, int rank) {
     std::fflush(stdout);
     return 0;
   }
-  if (behaviour == "fail-before-another-speaks") {
-    if (rank == 0)
-      std::signal(SIGTERM, SIG_IGN);  // before rank 1 fails and the others are told to end
+  if (behaviour.starts_with("fail")) {
+    // What the others say, and how they take SIGTERM, is settled before rank 1 fails.
+    const bool speaks = behaviour == "fail-before-another-speaks" && rank == 0;
+    if (speaks) std::signal(SIGTERM, SIG_IGN);
+    if (rank != 1) say(stdout, "pid " + std::to_string(getpid()));
     wait_for_all();
-  }
-  if (behaviour.starts_with("fail") && rank == 1) {
-    for (int i = 0; i < 30; ++i) say(stderr, "line " + std::to_string(i));
-    return 3;
-  }
-  if (behaviour == "fail-before-another-speaks" && rank == 0) {
-    usleep(300'000);
-    say(stderr, "another");
-    return 6;
+    if (rank == 1) {
+      usleep(100'000);
+      for (int i = 0; i < 30; ++i) say(stderr, "line " + std::to_string(i));
+      return 3;
+    }
+    if (speaks) {
+      usleep(400'000);
+      say(stderr, "another");
+      return 6;
+    }
+    sleep(60);
+    return 0;
   }
   if (behaviour == "cascade") {  // the culprit takes longer to end than the rank that lost it
     if (rank == 0) return 6;
