@@ -70,7 +70,7 @@ void print_session(const Session& session) {
     if (info.role == Role::parameter) parameters += info.spec.shape.elements();
   }
   fmt::print("model: {} parameters, {} in, {} out\n", parameters,
-             to_string(graph.graph.value(graph.input).spec), to_string(graph.output_spec));
+             to_string(graph.graph.value(graph.slots.front()).spec), to_string(graph.output_spec));
   for (const std::string& name : graph.unused) fmt::print("  no gradient reaches {}\n", name);
   print_layers(r);
   print_memory(r);

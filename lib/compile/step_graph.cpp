@@ -14,19 +14,19 @@ namespace {
 StepGraph emit(const StepRequest& r, bool training) {
   EmittedModel model = emit_model({.model = r.model,
                                    .loss = r.loss,
-                                   .sample = r.sample,
+                                   .inputs = r.inputs,
                                    .samples = r.micro_batch,
                                    .training = training,
                                    .compute = r.compute,
                                    .ghost_groups = r.micro_batches});
   StepGraph out{.graph = std::move(model.graph),
-                .input = model.input,
-                .targets = model.targets,
+                .slots = std::move(model.inputs),
                 .output = model.output,
                 .parameters = std::move(model.parameters),
                 .unused = {},
                 .metrics = {},
                 .output_spec = {}};
+  out.slots.push_back(model.targets);
   out.output_spec = out.graph.value(out.output).spec;
   const auto log = [&](std::string_view pass) {
     if (r.log) r.log(pass, out.graph);

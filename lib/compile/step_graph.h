@@ -21,7 +21,7 @@ struct StepRequest {
   const ModelConfig& model;
   const Loss& loss;
   const Optimizer& optimizer;
-  Shape sample;               // shape of one sample of the input
+  std::vector<InputSpec> inputs;
   int64_t micro_batch = 1;    // samples of a micro-batch
   int64_t micro_batches = 1;  // in the global batch: ranks × accumulation
   int ranks = 1;
@@ -38,7 +38,9 @@ struct StepMetric {
 
 struct StepGraph {
   Graph graph;
-  ValueId input = kNoValue, targets = kNoValue, output = kNoValue;
+  std::vector<ValueId> slots;  // that the host fills: the inputs of the model, then the targets
+  ValueId targets() const { return slots.back(); }
+  ValueId output = kNoValue;
   std::vector<ParameterInfo> parameters;  // and buffers, in order of emission
   std::vector<std::string> unused;        // parameters that no gradient reaches
   std::vector<StepMetric> metrics;        // the loss first

@@ -30,10 +30,14 @@ EmittedModel emit_model(const ModelRequest& r) {
   EmittedModel out;
   GraphBuilder builder(out.graph);
   LayerContext context(builder, r.training, r.compute, r.ghost_groups);
-  std::vector<int64_t> dims{r.samples};
-  dims.insert(dims.end(), r.sample.begin(), r.sample.end());
-  out.input = builder.add_value("x", {Shape(dims), r.compute}, Role::input);
-  out.output = out.input;
+  for (const InputSpec& input : r.inputs) {
+    std::vector<int64_t> dims{r.samples};
+    dims.insert(dims.end(), input.sample.shape.begin(), input.sample.shape.end());
+    const DType dtype = input.sample.dtype == DType::f32 ? r.compute : input.sample.dtype;
+    out.inputs.push_back(
+        builder.add_value("input." + input.name, {Shape(dims), dtype}, Role::input));
+  }
+  out.output = out.inputs.front();
   Problems problems;
   for (size_t i = 0; i < r.model.layers.size() && problems.empty(); ++i) {
     const Layer& layer = *r.model.layers[i];

@@ -21,12 +21,18 @@ struct ModelConfig : Located {
   void validate(Problems& problems) const;
 };
 
+// One input of the model: what a sample of it looks like.
+struct InputSpec {
+  std::string name;
+  TensorSpec sample;  // without the axis of samples; f32 becomes the compute dtype
+};
+
 // The forward of one micro-batch in a graph.
 struct EmittedModel {
   Graph graph;
-  ValueId input;    // role input, "x"
-  ValueId targets;  // role input, "targets"
-  ValueId output;   // logits
+  std::vector<ValueId> inputs;  // role input, "input.<name>"
+  ValueId targets;              // role input, "targets"
+  ValueId output;               // logits
   LossOutput loss;
   std::vector<ParameterInfo> parameters;  // in order of emission
   std::vector<LayerContext::DeferredUpdate> updates;
@@ -35,8 +41,8 @@ struct EmittedModel {
 struct ModelRequest {
   const ModelConfig& model;
   const Loss& loss;
-  Shape sample;         // shape of one sample
-  int64_t samples = 0;  // of the micro-batch
+  std::vector<InputSpec> inputs;  // the first is what the first layer gets
+  int64_t samples = 0;            // of the micro-batch
   bool training = true;
   DType compute = DType::f32;
   int64_t ghost_groups = 1;

@@ -26,8 +26,14 @@ constexpr double kOverfitRatio = 0.1;  // final loss against the first
 
 // The first micro-batch of the training order, in the compute type of the session.
 struct OneBatch {
-  std::vector<std::byte> input, targets;
+  std::vector<std::vector<std::byte>> fields;  // in the order of StepGraph::slots
   StepInputs inputs{};
+
+  std::vector<const std::byte*> addresses() const {
+    std::vector<const std::byte*> out;
+    for (const auto& field : fields) out.push_back(field.data());
+    return out;
+  }
 };
 
 OneBatch first_batch(Session& session) {
@@ -36,35 +42,34 @@ OneBatch first_batch(Session& session) {
   const Batch& batch = loader.next();
   const Dataset& data = *session.data.train;
   const auto rows = static_cast<size_t>(session.batch.micro_batch);
-  const size_t input = data.fields()[0].sample.bytes() * rows;
-  const size_t targets =
-      data.fields()[static_cast<size_t>(data.target_field())].sample.bytes() * rows;
+  const StepGraph& graph = session.executor->training();
   OneBatch out;
-  out.targets.assign(batch.fields.back(), batch.fields.back() + targets);
-  if (session.options.compute == DType::f64) {
-    const auto* values = reinterpret_cast<const float*>(batch.fields[0]);
-    const std::vector<double> wide(values, values + input / sizeof(float));
-    out.input.resize(wide.size() * sizeof(double));
-    std::memcpy(out.input.data(), wide.data(), out.input.size());
-  } else {
-    out.input.assign(batch.fields[0], batch.fields[0] + input);
+  for (size_t i = 0; i < batch.fields.size(); ++i) {
+    const TensorSpec& sample = data.fields()[i].sample;
+    const std::byte* bytes = batch.fields[i];
+    if (graph.graph.value(graph.slots[i]).spec.dtype == DType::f64) {
+      const auto* values = reinterpret_cast<const float*>(bytes);
+      const std::vector<double> wide(values, values + sample.bytes() * rows / sizeof(float));
+      const auto as_bytes = std::as_bytes(std::span(wide));
+      out.fields.emplace_back(as_bytes.begin(), as_bytes.end());
+    } else {
+      out.fields.emplace_back(bytes, bytes + sample.bytes() * rows);
+    }
   }
-  int64_t valid = 0;
-  const auto* labels = reinterpret_cast<const int32_t*>(out.targets.data());
-  for (size_t i = 0; i < targets / sizeof(int32_t); ++i) valid += labels[i] != kIgnoredLabel;
-  out.inputs = {.seed = static_cast<uint64_t>(session.experiment->seed),
-                .step = 0,
-                .sample_offset = 0,
-                .learning_rate = session.experiment->optimizer->learning_rate,
-                .loss_scale = 1,
-                .inverse_valid = 1.0 / static_cast<double>(std::max<int64_t>(valid, 1)),
-                .max_grad_norm = session.experiment->training.max_grad_norm.value_or(0)};
+  out.inputs = {
+      .seed = static_cast<uint64_t>(session.experiment->seed),
+      .step = 0,
+      .sample_offset = 0,
+      .learning_rate = session.experiment->optimizer->learning_rate,
+      .loss_scale = 1,
+      .inverse_valid = 1.0 / static_cast<double>(std::max<int64_t>(batch.valid_targets, 1)),
+      .max_grad_norm = session.experiment->training.max_grad_norm.value_or(0)};
   return out;
 }
 
 // Forward and backward of the batch as an only micro-step; returns the mean loss.
 double run_batch(Session& session, const OneBatch& batch) {
-  session.executor->micro_step(batch.input, batch.targets, batch.inputs, 0);
+  session.executor->micro_step(batch.addresses(), batch.inputs, 0);
   double sum = 0;
   session.executor->read_state("metric.loss", std::as_writable_bytes(std::span(&sum, 1)));
   return sum * batch.inputs.inverse_valid;

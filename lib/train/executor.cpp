@@ -92,19 +92,16 @@ void Executor::read_state(std::string_view name, std::span<std::byte> bytes) {
   stream_->synchronize();
 }
 
-void Executor::fill_inputs(const StepGraph& graph, const Plan& plan,
-                           std::span<const std::byte> input, std::span<const std::byte> targets) {
+void Executor::fill_inputs(const StepGraph& graph, const Plan& plan, FieldSpan fields) {
+  check_internal(fields.size() == graph.slots.size(), "a batch of {} fields for {} slots",
+                 fields.size(), graph.slots.size());
   // At most one batch is under way, so the caller may reuse the one before it. The device still has
   // the kernels of the last batch queued, so it does not run dry.
   inputs_copied_->synchronize();
-  const auto fill = [&](ValueId id, std::span<const std::byte> bytes) {
-    const TensorSpec& spec = graph.graph.value(id).spec;
-    check_internal(bytes.size() == spec.bytes(), "input of {} bytes for {}", bytes.size(),
-                   spec.bytes());
-    options_.device->copy(plan.address(id), bytes.data(), bytes.size(), *stream_);
-  };
-  fill(graph.input, input);
-  fill(graph.targets, targets);
+  for (size_t i = 0; i < fields.size(); ++i) {
+    const size_t bytes = graph.graph.value(graph.slots[i]).spec.bytes();
+    options_.device->copy(plan.address(graph.slots[i]), fields[i], bytes, *stream_);
+  }
   inputs_copied_->record(*stream_);
 }
 
@@ -113,10 +110,9 @@ void Executor::put_step_inputs(const StepInputs& state) {
   options_.device->copy(device_state_, &state, sizeof(StepInputs), *stream_);
 }
 
-void Executor::micro_step(std::span<const std::byte> input, std::span<const std::byte> targets,
-                          const StepInputs& state, int64_t index) {
+void Executor::micro_step(FieldSpan fields, const StepInputs& state, int64_t index) {
   const MicroStep variant = micro_step_of(index, options_.micro_steps);
-  fill_inputs(training_, *training_plan_, input, targets);
+  fill_inputs(training_, *training_plan_, fields);
   put_step_inputs(state);
   training_plan_->run(Phase::forward, variant, *stream_);
   training_plan_->run(Phase::backward, variant, *stream_);
@@ -171,10 +167,9 @@ void Executor::set_updates(int64_t updates) {
   write_state("step_state", std::as_bytes(std::span(&state, 1)));
 }
 
-void Executor::evaluate(std::span<const std::byte> input, std::span<const std::byte> targets,
-                        bool first) {
+void Executor::evaluate(FieldSpan fields, bool first) {
   check_internal(evaluation_plan_ != nullptr, "no evaluation plan");
-  fill_inputs(*evaluation_, *evaluation_plan_, input, targets);
+  fill_inputs(*evaluation_, *evaluation_plan_, fields);
   evaluation_plan_->run(Phase::forward, first ? MicroStep::first : MicroStep::middle, *stream_);
 }
 
@@ -202,11 +197,10 @@ std::vector<float> Executor::evaluation_output() {
   return out;
 }
 
-std::string Executor::find_non_finite(std::span<const std::byte> input,
-                                      std::span<const std::byte> targets, const StepInputs& state) {
+std::string Executor::find_non_finite(FieldSpan fields, const StepInputs& state) {
   for (Phase phase : {Phase::forward, Phase::backward}) {
     if (phase == Phase::forward) {
-      fill_inputs(training_, *training_plan_, input, targets);
+      fill_inputs(training_, *training_plan_, fields);
       put_step_inputs(state);
     }
     std::string found = training_plan_->find_non_finite(phase, MicroStep::first, *stream_);

@@ -35,6 +35,9 @@ struct StepReport {
   StepResults results{};
 };
 
+// The addresses of a batch's fields in host memory.
+using FieldSpan = std::span<const std::byte* const>;
+
 class Executor {
  public:
   // Compiles; allocates nothing on the device yet.
@@ -55,11 +58,11 @@ class Executor {
   void write_state(std::string_view name, std::span<const std::byte> bytes);
   void read_state(std::string_view name, std::span<std::byte> bytes);
 
-  // One micro-batch: fills the input slots and runs forward and backward. The batch must stay as it
-  // is until the next call has returned (copies from pinned memory are asynchronous). `index` of
+  // One micro-batch: fills the input slots and runs forward and backward. `fields`: the bytes of
+  // each slot of the graph, in the order of StepGraph::slots. The batch must stay as it is until
+  // the next call has returned (copies from pinned memory are asynchronous). `index` of
   // options.micro_steps; the fields of `state` that change within a step must be set.
-  void micro_step(std::span<const std::byte> input, std::span<const std::byte> targets,
-                  const StepInputs& state, int64_t index);
+  void micro_step(FieldSpan fields, const StepInputs& state, int64_t index);
   // Update segment; queues the copy of sums and results to the host.
   void update(const StepInputs& state);
 
@@ -76,7 +79,7 @@ class Executor {
 
   // Runs the evaluation plan on one padded micro-batch; the first call of a pass overwrites the
   // sums.
-  void evaluate(std::span<const std::byte> input, std::span<const std::byte> targets, bool first);
+  void evaluate(FieldSpan fields, bool first);
   // Sums of the pass over all ranks, in the order of StepGraph::metrics.
   std::vector<double> evaluation_sums();
   // Logits of the last evaluate().
@@ -84,8 +87,7 @@ class Executor {
 
   // Re-runs forward and backward of a micro-batch and names the first node with a non-finite
   // output.
-  std::string find_non_finite(std::span<const std::byte> input, std::span<const std::byte> targets,
-                              const StepInputs& state);
+  std::string find_non_finite(FieldSpan fields, const StepInputs& state);
 
  private:
   struct Pending {
@@ -97,8 +99,7 @@ class Executor {
     std::unique_ptr<Event> ready;
   };
 
-  void fill_inputs(const StepGraph& graph, const Plan& plan, std::span<const std::byte> input,
-                   std::span<const std::byte> targets);
+  void fill_inputs(const StepGraph& graph, const Plan& plan, FieldSpan fields);
   void put_step_inputs(const StepInputs& state);
   std::byte* state_address(std::string_view name) const;
   void queue_report(int64_t step);

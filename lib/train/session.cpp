@@ -13,7 +13,7 @@ void check_data(const Session& session, const StepGraph& graph) {
   for (const auto& split : {session.data.train, session.data.eval}) {
     if (!split) continue;
     const TensorSpec& target = split->fields()[static_cast<size_t>(split->target_field())].sample;
-    const TensorSpec& wanted = graph.graph.value(graph.targets).spec;
+    const TensorSpec& wanted = graph.graph.value(graph.targets()).spec;
     if (target.dtype != wanted.dtype) {
       fail(ExitCode::data, "targets are {}, the loss {} expects {}", dtype_name(target.dtype),
            session.experiment->loss->kind, dtype_name(wanted.dtype));
@@ -31,6 +31,15 @@ void check_data(const Session& session, const StepGraph& graph) {
          to_string(session.data.train->fields()[0].sample.shape),
          to_string(session.data.eval->fields()[0].sample.shape));
   }
+}
+
+std::vector<InputSpec> model_inputs(const Dataset& dataset) {
+  std::vector<InputSpec> inputs;
+  for (int field = 0; field < dataset.target_field(); ++field) {
+    const FieldSpec& spec = dataset.fields()[static_cast<size_t>(field)];
+    inputs.push_back({spec.name, spec.sample});
+  }
+  return inputs;
 }
 
 }  // namespace
@@ -80,7 +89,7 @@ Session open_session(const Experiment& experiment, const SessionOptions& options
   const StepRequest request{.model = experiment.model,
                             .loss = *experiment.loss,
                             .optimizer = *experiment.optimizer,
-                            .sample = session.data.train->fields()[0].sample.shape,
+                            .inputs = model_inputs(*session.data.train),
                             .micro_batch = session.batch.micro_batch,
                             .micro_batches = session.batch.micro_batches(),
                             .ranks = options.world,

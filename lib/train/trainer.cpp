@@ -17,12 +17,6 @@ double seconds_since(Clock::time_point from) {
   return std::chrono::duration<double>(Clock::now() - from).count();
 }
 
-std::span<const std::byte> field_bytes(const Session& session, const Dataset& dataset, int field,
-                                       const std::byte* data) {
-  const TensorSpec& sample = dataset.fields()[static_cast<size_t>(field)].sample;
-  return {data, sample.bytes() * static_cast<size_t>(session.batch.micro_batch)};
-}
-
 // The host-side sum or maximum of a few numbers over the ranks. Host memory: the group is Gloo's.
 // (Streams mean nothing to it; evaluation and multi-rank steps may allocate one.)
 template <typename T>
@@ -95,14 +89,11 @@ StepInputs Loop::step_inputs(int64_t step, const Batch& batch) const {
 }
 
 void Loop::one_step(int64_t step) {
-  const Dataset& dataset = *session_.data.train;
   for (int64_t a = 0; a < session_.batch.micro_steps; ++a) {
     const Batch& batch = loader_.next();
     inputs_ = step_inputs(step, batch);
     valid_[static_cast<size_t>(step % 4)] = static_cast<double>(batch.valid_targets);
-    session_.executor->micro_step(
-        field_bytes(session_, dataset, 0, batch.fields[0]),
-        field_bytes(session_, dataset, dataset.target_field(), batch.fields.back()), inputs_, a);
+    session_.executor->micro_step(batch.fields, inputs_, a);
   }
   session_.executor->update(inputs_);
 }
@@ -155,11 +146,7 @@ void Loop::diverged(const StepReport& report) {
   std::string found;
   for (int64_t a = 0; a < session_.batch.micro_steps && found.empty(); ++a) {
     const Batch& batch = loader.next();
-    found = session_.executor->find_non_finite(
-        field_bytes(session_, *session_.data.train, 0, batch.fields[0]),
-        field_bytes(session_, *session_.data.train, session_.data.train->target_field(),
-                    batch.fields.back()),
-        step_inputs(report.step, batch));
+    found = session_.executor->find_non_finite(batch.fields, step_inputs(report.step, batch));
   }
   fail(ExitCode::diverged,
        "step {}: the {} is not finite (loss {:.9g}, gradient norm {:.9g}); first seen in {}. "
@@ -253,7 +240,6 @@ TrainOutcome train(Session& session, const TrainEvents& events, const TrainOptio
 
 EvaluationRecord evaluate(Session& session, int64_t step) {
   const Clock::time_point started = Clock::now();
-  const Dataset& dataset = *session.data.eval;
   EvalLoader loader(session.data.eval, session.batch.micro_batch, session.options.rank,
                     session.options.world, session.executor->device(),
                     session.experiment->evaluation.samples);
@@ -262,9 +248,7 @@ EvaluationRecord evaluate(Session& session, int64_t step) {
   bool first = true;
   while (const Batch* batch = loader.next()) {
     valid += static_cast<double>(batch->valid_targets);
-    session.executor->evaluate(
-        field_bytes(session, dataset, 0, batch->fields[0]),
-        field_bytes(session, dataset, dataset.target_field(), batch->fields.back()), first);
+    session.executor->evaluate(batch->fields, first);
     first = false;
   }
   const std::vector<double> sums = session.executor->evaluation_sums();

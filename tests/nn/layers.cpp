@@ -23,7 +23,7 @@ TEST_CASE("linear") {
       emit_text("layers: [linear: 3, linear: {out_features: 2, bias: false}]", {5});
   CHECK(forward_of(model) ==
         "forward:\n"
-        "  %3 = matmul(x, layers.0.weight, layers.0.bias) {transpose_b=true} : f32[2, 3]"
+        "  %3 = matmul(input.x, layers.0.weight, layers.0.bias) {transpose_b=true} : f32[2, 3]"
         "  # layers.0\n"
         "  %5 = matmul(%3, layers.1.weight) {transpose_b=true} : f32[2, 2]  # layers.1\n");
   CHECK(parameters_of(model) ==
@@ -48,7 +48,7 @@ TEST_CASE(
       {6, 6, 2});
   CHECK(forward_of(model) ==
         "forward:\n"
-        "  %3 = conv2d(x, layers.0.weight, layers.0.bias) {dilation=[1, 1], groups=2, "
+        "  %3 = conv2d(input.x, layers.0.weight, layers.0.bias) {dilation=[1, 1], groups=2, "
         "padding=[1, 0], stride=[2, 2]} : f32[2, 3, 3, 4]  # layers.0\n"
         "  %4 = reshape(%3) {shape=[2, 36]} : f32[2, 36]  # layers.1\n");
   CHECK(parameters_of(model) ==
@@ -72,7 +72,7 @@ TEST_CASE("max_pool2d steps by its window unless told otherwise") {
       {8, 6, 3});
   CHECK(forward_of(model) ==
         "forward:\n"
-        "  %1, %2 = max_pool2d(x) {kernel=[2, 2], padding=[0, 0], stride=[2, 2]} : "
+        "  %1, %2 = max_pool2d(input.x) {kernel=[2, 2], padding=[0, 0], stride=[2, 2]} : "
         "f32[2, 4, 3, 3], u8[2, 4, 3, 3]  # layers.0\n"
         "  %3, %4 = max_pool2d(%1) {kernel=[3, 3], padding=[1, 1], stride=[1, 1]} : "
         "f32[2, 4, 3, 3], u8[2, 4, 3, 3]  # layers.1\n"
@@ -86,7 +86,7 @@ TEST_CASE("batch_norm: statistics of the micro-batch in training, running ones i
   const EmittedModel training = emit_text(text, {3}, 4, true, DType::f32, 6);
   CHECK(forward_of(training) ==
         "forward:\n"
-        "  %5, %6, %7 = batch_norm(x, layers.0.weight, layers.0.bias) {epsilon=0.5} : "
+        "  %5, %6, %7 = batch_norm(input.x, layers.0.weight, layers.0.bias) {epsilon=0.5} : "
         "f32[4, 3], f32[3], f32[3]  # layers.0\n"
         "  layers.0.mean_sum = identity(%6) : f32[3]  # layers.0\n"
         "  layers.0.variance_sum = identity(%7) : f32[3]  # layers.0\n");
@@ -103,10 +103,11 @@ TEST_CASE("batch_norm: statistics of the micro-batch in training, running ones i
   CHECK(training.updates[0].attributes.number("unbias") == Approx(4.0 / 3.0));
 
   const EmittedModel evaluation = emit_text(text, {3}, 4, false);
-  CHECK(forward_of(evaluation) ==
-        "forward:\n"
-        "  %5 = batch_norm_inference(x, layers.0.weight, layers.0.bias, layers.0.running_mean, "
-        "layers.0.running_var) {epsilon=0.5} : f32[4, 3]  # layers.0\n");
+  CHECK(
+      forward_of(evaluation) ==
+      "forward:\n"
+      "  %5 = batch_norm_inference(input.x, layers.0.weight, layers.0.bias, layers.0.running_mean, "
+      "layers.0.running_var) {epsilon=0.5} : f32[4, 3]  # layers.0\n");
   CHECK(evaluation.updates.empty());
   CHECK(parameters_of(evaluation) == parameters_of(training));
   ModelConfig one_sample;
@@ -133,7 +134,7 @@ TEST_CASE("activations keep the shape, flatten keeps the samples") {
       "layers: [relu, gelu, gelu: tanh, silu, tanh, sigmoid, flatten, flatten]", {2, 2, 1});
   CHECK(forward_of(model) ==
         "forward:\n"
-        "  %1 = relu(x) : f32[2, 2, 2, 1]  # layers.0\n"
+        "  %1 = relu(input.x) : f32[2, 2, 2, 1]  # layers.0\n"
         "  %2 = gelu(%1) : f32[2, 2, 2, 1]  # layers.1\n"
         "  %3 = gelu_tanh(%2) : f32[2, 2, 2, 1]  # layers.2\n"
         "  %4 = silu(%3) : f32[2, 2, 2, 1]  # layers.3\n"

@@ -13,8 +13,8 @@ using Catch::Matchers::Contains;
 TEST_CASE("a model ends in the sums of the loss and of right answers") {
   const EmittedModel model = emit_text("layers: [linear: 4]", {3});
   verify_graph(model.graph);
-  CHECK(model.graph.value(model.input).role == Role::input);
-  CHECK(model.graph.value(model.input).name == "x");
+  CHECK(model.graph.value(model.inputs.front()).role == Role::input);
+  CHECK(model.graph.value(model.inputs.front()).name == "input.x");
   CHECK(model.graph.value(model.targets).name == "targets");
   CHECK(model.graph.value(model.targets).spec == TensorSpec{Shape{2}, DType::i32});
   CHECK(model.graph.value(model.output).spec == TensorSpec{Shape{2, 4}, DType::f32});

@@ -32,7 +32,7 @@ inline EmittedModel emit_text(const std::string& text, const Shape& sample, int6
   const auto loss = make_kind(loss_table(), "cross_entropy");
   return emit_model({.model = model,
                      .loss = *loss,
-                     .sample = sample,
+                     .inputs = {{"x", {sample, DType::f32}}},
                      .samples = samples,
                      .training = training,
                      .compute = compute,
