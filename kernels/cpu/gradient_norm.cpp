@@ -50,10 +50,11 @@ HWY_EXPORT(sum_of_squares);
 
 class GradientNorm final : public Kernel {
  public:
-  explicit GradientNorm(const KernelRequest& request)
-      : chunks_(chunk_tensors(request.inputs.subspan(1))) {}
+  explicit GradientNorm(const KernelRequest& request) : chunks_(request.inputs.subspan(1)) {}
 
-  size_t workspace_bytes() const override { return chunks_.size() * sizeof(double); }
+  size_t workspace_bytes() const override {
+    return static_cast<size_t>(chunks_.size()) * sizeof(double);
+  }
 
   void bind(const Bindings& bindings) override {
     state_ = input<StepState>(bindings, 0);
@@ -63,21 +64,19 @@ class GradientNorm final : public Kernel {
 
   void run(Stream&) override {
     const auto function = HWY_DYNAMIC_DISPATCH(sum_of_squares);
-    const auto count = static_cast<int64_t>(chunks_.size());
-    parallel_for(count, 2, [&](int64_t begin, int64_t end) {
-      for (int64_t c = begin; c < end; ++c) {
-        const TensorChunk& chunk = chunks_[static_cast<size_t>(c)];
+    parallel_for(chunks_.size(), 2, [&](int64_t begin, int64_t end) {
+      chunks_.for_each(begin, end, [&](int64_t c, const TensorChunk& chunk) {
         const auto* x = static_cast<const float*>(gradients_[chunk.tensor]);
         sums_[c] = function(x + chunk.begin, chunk.count);
-      }
+      });
     });
     double sum = 0;
-    for (int64_t c = 0; c < count; ++c) sum += sums_[c];
+    for (int64_t c = 0; c < chunks_.size(); ++c) sum += sums_[c];
     finish_gradient_norm(*state_, sum);
   }
 
  private:
-  std::vector<TensorChunk> chunks_;
+  TensorChunks chunks_;
   std::vector<void*> gradients_;
   StepState* state_ = nullptr;
   double* sums_ = nullptr;

@@ -105,7 +105,7 @@ class Update : public Kernel {
  public:
   explicit Update(const KernelRequest& request)
       : count_(static_cast<size_t>(request.attributes.integer("count"))),
-        chunks_(chunk_tensors(request.inputs.subspan(1, count_))) {}
+        chunks_(request.inputs.subspan(1, count_)) {}
 
   void bind(const Bindings& bindings) override {
     state_ = input<const StepState>(bindings, 0);
@@ -121,14 +121,14 @@ class Update : public Kernel {
   template <typename F>
   void for_chunks(const F& f) const {
     if (state_->out.finite == 0) return;
-    parallel_for(static_cast<int64_t>(chunks_.size()), 1, [&](int64_t begin, int64_t end) {
-      for (int64_t c = begin; c < end; ++c) f(chunks_[static_cast<size_t>(c)]);
+    parallel_for(chunks_.size(), 1, [&](int64_t begin, int64_t end) {
+      chunks_.for_each(begin, end, [&](int64_t, const TensorChunk& chunk) { f(chunk); });
     });
   }
 
  private:
   size_t count_;
-  std::vector<TensorChunk> chunks_;
+  TensorChunks chunks_;
   const StepState* state_ = nullptr;
   std::vector<void*> tensors_;
 };

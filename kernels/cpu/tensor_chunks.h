@@ -1,5 +1,6 @@
 // Cuts lists of tensors of unequal sizes into pieces of about equal work for the threads. The cuts
-// depend on the sizes only.
+// depend on the sizes only. Pieces are counted, not listed: a plan of a model of any size is made
+// in the time of its number of tensors.
 #pragma once
 
 #include <algorithm>
@@ -18,15 +19,37 @@ struct TensorChunk {
 
 inline constexpr int64_t kTensorChunk = 8192;  // elements: 32 KiB of f32
 
-inline std::vector<TensorChunk> chunk_tensors(std::span<const TensorSpec> tensors) {
-  std::vector<TensorChunk> chunks;
-  for (size_t i = 0; i < tensors.size(); ++i) {
-    const int64_t count = tensors[i].shape.elements();
-    for (int64_t at = 0; at < count; at += kTensorChunk) {
-      chunks.push_back({i, at, std::min(kTensorChunk, count - at)});
+class TensorChunks {
+ public:
+  explicit TensorChunks(std::span<const TensorSpec> tensors) {
+    for (const TensorSpec& tensor : tensors) {
+      elements_.push_back(tensor.shape.elements());
+      first_.push_back(size_);
+      size_ += (elements_.back() + kTensorChunk - 1) / kTensorChunk;
     }
   }
-  return chunks;
-}
+
+  int64_t size() const { return size_; }
+
+  // f(c, chunk) for the chunks [begin, end), in order.
+  template <typename F>
+  void for_each(int64_t begin, int64_t end, const F& f) const {
+    if (begin >= end) return;
+    const auto after = std::upper_bound(first_.begin(), first_.end(), begin);
+    auto tensor = static_cast<size_t>(after - first_.begin()) - 1;
+    int64_t at = (begin - first_[tensor]) * kTensorChunk;
+    for (int64_t c = begin; c < end; ++c, at += kTensorChunk) {
+      while (at >= elements_[tensor]) {
+        ++tensor;
+        at = 0;
+      }
+      f(c, TensorChunk{tensor, at, std::min(kTensorChunk, elements_[tensor] - at)});
+    }
+  }
+
+ private:
+  std::vector<int64_t> elements_, first_;  // by tensor: its size, and its first chunk
+  int64_t size_ = 0;
+};
 
 }  // namespace dltrain

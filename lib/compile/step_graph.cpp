@@ -28,6 +28,7 @@ StepGraph emit(const StepRequest& r, bool training) {
                 .output_spec = {}};
   out.slots.push_back(model.targets);
   out.output_spec = out.graph.value(out.output).spec;
+  if (!training) out.graph.value(out.output).role = Role::output;
   const auto log = [&](std::string_view pass) {
     if (r.log) r.log(pass, out.graph);
   };

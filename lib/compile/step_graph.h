@@ -40,7 +40,7 @@ struct StepGraph {
   Graph graph;
   std::vector<ValueId> slots;  // that the host fills: the inputs of the model, then the targets
   ValueId targets() const { return slots.back(); }
-  ValueId output = kNoValue;
+  ValueId output = kNoValue;  // in evaluation the host may read it after each micro-batch
   std::vector<ParameterInfo> parameters;  // and buffers, in order of emission
   std::vector<std::string> unused;        // parameters that no gradient reaches
   std::vector<StepMetric> metrics;        // the loss first

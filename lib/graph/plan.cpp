@@ -125,6 +125,10 @@ void Plan::place_memory() {
       }
     }
   }
+  for (size_t i = 0; i < graph_.values.size(); ++i) {
+    if (graph_.values[i].role != Role::output) continue;
+    last_use[static_cast<size_t>(graph_.storage(static_cast<ValueId>(i)))] = end;
+  }
   value_block_.assign(graph_.values.size(), -1);
   const auto new_block = [&](size_t bytes, int first, int last) {
     blocks_.push_back({.bytes = bytes, .first = first, .last = last});

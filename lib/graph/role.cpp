@@ -6,6 +6,7 @@ namespace {
 constexpr RoleRules kTable[] = {
     {Role::activation, "activations", false, false, false, false, false},
     {Role::input, "inputs", false, false, false, false, false},
+    {Role::output, "outputs", false, false, false, false, false},
     {Role::step_state, "step state", true, false, false, false, false},
     {Role::gradient, "gradients", true, true, true, false, false},
     {Role::statistic, "statistics", true, true, true, false, false},

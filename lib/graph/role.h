@@ -11,6 +11,7 @@ namespace dltrain {
 enum class Role : uint8_t {
   activation,     // lives within a micro-step (or within the update segment)
   input,          // a slot that the host fills before a micro-step
+  output,         // what the host reads after a micro-step, before the next (logits)
   step_state,     // the one StepState
   gradient,       // of a parameter
   statistic,      // sums that a state update consumes once a step (batch statistics)

@@ -12,7 +12,8 @@ Graph eliminate_dead_code(Graph graph) {
     const bool stays = std::any_of(node.outputs.begin(), node.outputs.end(), [&](ValueId id) {
       const GraphValue& value = graph.value(id);
       const bool view = value.storage_of != kNoValue;  // of state under another shape, say
-      return wanted[static_cast<size_t>(id)] || (rules_of(value.role).persistent && !view);
+      return wanted[static_cast<size_t>(id)] || value.role == Role::output ||
+             (rules_of(value.role).persistent && !view);
     });
     if (!stays && !node.op->has_effect) continue;
     for (ValueId id : node.inputs) {

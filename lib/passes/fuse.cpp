@@ -42,7 +42,8 @@ void fuse_epilogues(Graph& graph) {
     const GraphValue& y = graph.value(activation.outputs[0]);
     if (x.producer < 0 || uses[static_cast<size_t>(activation.inputs[0])] != 1) continue;
     Node& producer = graph.nodes[static_cast<size_t>(x.producer)];
-    if (!may_absorb_activation(graph, producer) || y.role != Role::activation ||
+    if (!may_absorb_activation(graph, producer) ||
+        (y.role != Role::activation && y.role != Role::output) ||
         producer.phase != activation.phase || !(x.spec == y.spec)) {
       continue;
     }

@@ -276,6 +276,24 @@ class Unplanned {
   std::vector<std::vector<std::byte>> memory_;
 };
 
+TEST_CASE("an output keeps its content to the end of the micro-step, also seen as another shape") {
+  Graph graph;
+  GraphBuilder b(graph);
+  const ValueId x = b.add_value("x", {Shape{2, 2}, DType::f64}, Role::input);
+  const ValueId output =
+      b.emit1("reshape", {b.emit1("exp", {x})}, {{"shape", std::vector<int64_t>{4}}});
+  graph.value(output).role = Role::output;
+  ValueId y = output;
+  for (int i = 0; i < 4; ++i) y = b.emit1("square", {y});  // each would overwrite the one before
+  b.accumulate(b.emit1("reduce", {y}, {{"kind", "sum"}, {"axes", std::vector<int64_t>{0}}}), "sum",
+               Role::metric);
+  verify_graph(graph);
+  GraphRun run(std::move(graph));
+  run.set(x, {0, 1, -1, 2});
+  run.run(Phase::forward);
+  CHECK(run.get(output) == Numbers{1, std::exp(1.0), std::exp(-1.0), std::exp(2.0)});
+}
+
 TEST_CASE("sharing memory between values never changes a result") {
   int shared = 0;
   for (uint64_t seed = 0; seed < 40; ++seed) {

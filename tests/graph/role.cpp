@@ -22,6 +22,7 @@ TEST_CASE("the rules of every role are as documented") {
   CHECK(table ==
         "activations:\n"
         "inputs:\n"
+        "outputs:\n"
         "step state: persistent\n"
         "gradients: persistent accumulates reduced\n"
         "statistics: persistent accumulates reduced\n"
