@@ -15,6 +15,7 @@ StepGraph emit(const StepRequest& r, bool training) {
   EmittedModel model = emit_model({.model = r.model,
                                    .loss = r.loss,
                                    .inputs = r.inputs,
+                                   .targets = r.targets,
                                    .samples = r.micro_batch,
                                    .training = training,
                                    .compute = r.compute,

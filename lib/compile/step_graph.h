@@ -22,6 +22,7 @@ struct StepRequest {
   const Loss& loss;
   const Optimizer& optimizer;
   std::vector<InputSpec> inputs;
+  TargetInfo targets = {};
   int64_t micro_batch = 1;    // samples of a micro-batch
   int64_t micro_batches = 1;  // in the global batch: ranks × accumulation
   int ranks = 1;

@@ -44,8 +44,9 @@ class Dataset {
   // samples.size() * fields()[field].sample.bytes().
   virtual void gather(int field, std::span<const int64_t> samples, std::byte* out) const = 0;
 
-  // How many targets of a sample count in the loss: 1 for a label or a regression target, fewer
-  // where they are kIgnoredLabel, and up to the number of tokens for sequences.
+  // How many targets of a sample count in the loss: every number of an f32 target, every label of
+  // an i32 target that is not kIgnoredLabel (1 for one label, up to the number of tokens for
+  // sequences).
   virtual int64_t valid_targets(int64_t sample) const = 0;
   // The same number where it is one for all samples.
   virtual std::optional<int64_t> uniform_valid_targets() const = 0;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
 #include <numeric>
 
 #include "base/error.h"
@@ -72,6 +73,7 @@ TrainLoader::TrainLoader(std::shared_ptr<const Dataset> dataset, const LoaderOpt
   samplers_.assign(workers, Sampler(dataset_->size(), options.seed, options.shuffle));
   chosen_.assign(workers, std::vector<int64_t>(static_cast<size_t>(options.micro_batch)));
   affines_.assign(workers, affines_for(*dataset_, options));
+  counters_.assign(workers, TargetCounter(*dataset_, options.target_weights));
   const PrefetchOptions prefetch{.workers = options.workers,
                                  .slots = options.slots,
                                  .held = options.held,
@@ -97,15 +99,16 @@ void TrainLoader::fill(int worker, int64_t sequence, Batch& batch) {
     dataset_->gather(static_cast<int>(field), chosen, batch.fields[field]);
   }
   change_images(affines_[static_cast<size_t>(worker)], batch);
-  if (const auto uniform = dataset_->uniform_valid_targets()) {
-    batch.valid_targets = *uniform * options_.global_batch;
-  } else if (batch.micro == 0) {
-    batch.valid_targets = 0;
+  TargetCounter& counter = counters_[static_cast<size_t>(worker)];
+  const auto uniform = counter.uniform(options_.global_batch);
+  TargetCount count = uniform.value_or(TargetCount{});
+  if (!uniform && batch.micro == 0) {
     for (int64_t i = 0; i < options_.global_batch; ++i) {
-      const int64_t position = batch.step * options_.global_batch + i;
-      batch.valid_targets += dataset_->valid_targets(sampler.index(position));
+      counter.add(sampler.index(batch.step * options_.global_batch + i), count);
     }
   }
+  batch.valid_targets = count.valid;
+  batch.loss_divisor = count.divisor;
 }
 
 void TrainLoader::change_images(std::vector<RandomAffine>& affines, Batch& batch) const {
@@ -124,13 +127,15 @@ void TrainLoader::change_images(std::vector<RandomAffine>& affines, Batch& batch
 const Batch& TrainLoader::next() {
   Batch& batch = memory_.batches()[static_cast<size_t>(prefetcher_->next())];
   // Counted once a step; the later micro-batches take it over.
-  if (batch.micro == 0) valid_targets_ = batch.valid_targets;
-  batch.valid_targets = valid_targets_;
+  if (batch.micro == 0) count_ = {batch.valid_targets, batch.loss_divisor};
+  batch.valid_targets = count_.valid;
+  batch.loss_divisor = count_.divisor;
   return batch;
 }
 
 EvalLoader::EvalLoader(std::shared_ptr<const Dataset> dataset, int64_t micro_batch, int rank,
-                       int world, Device& device, std::optional<int64_t> samples)
+                       int world, Device& device, std::optional<int64_t> samples,
+                       const TargetWeights& target_weights)
     : dataset_(std::move(dataset)),
       micro_batch_(micro_batch),
       rank_(rank),
@@ -138,7 +143,8 @@ EvalLoader::EvalLoader(std::shared_ptr<const Dataset> dataset, int64_t micro_bat
       samples_(std::min(samples.value_or(dataset_->size()), dataset_->size())),
       batches_((samples_ + micro_batch * world - 1) / (micro_batch * world)),
       memory_(*dataset_, micro_batch, PrefetchOptions{}.slots, device),
-      chosen_(static_cast<size_t>(micro_batch)) {}
+      chosen_(static_cast<size_t>(micro_batch)),
+      counter_(*dataset_, target_weights) {}
 
 void EvalLoader::start() {
   prefetcher_.reset();
@@ -161,15 +167,20 @@ void EvalLoader::fill(int64_t sequence, Batch& batch) {
     dataset_->gather(static_cast<int>(i), chosen, batch.fields[i]);
     std::byte* padding = batch.fields[i] + chosen.size() * sample.bytes();
     const size_t rows = static_cast<size_t>(micro_batch_ - batch.samples);
-    if (static_cast<int>(i) == dataset_->target_field() && sample.dtype == DType::i32) {
-      const size_t labels = rows * static_cast<size_t>(sample.shape.elements());
-      std::fill_n(reinterpret_cast<int32_t*>(padding), labels, kIgnoredLabel);
-    } else {
+    const size_t values = rows * static_cast<size_t>(sample.shape.elements());
+    if (static_cast<int>(i) != dataset_->target_field()) {
       std::memset(padding, 0, rows * sample.bytes());
+    } else if (sample.dtype == DType::i32) {
+      std::fill_n(reinterpret_cast<int32_t*>(padding), values, kIgnoredLabel);
+    } else {
+      std::fill_n(reinterpret_cast<float*>(padding), values,
+                  std::numeric_limits<float>::quiet_NaN());
     }
   }
-  batch.valid_targets = 0;
-  for (int64_t sample : chosen) batch.valid_targets += dataset_->valid_targets(sample);
+  TargetCount count;
+  for (int64_t sample : chosen) counter_.add(sample, count);
+  batch.valid_targets = count.valid;
+  batch.loss_divisor = count.divisor;
 }
 
 const Batch* EvalLoader::next() {

@@ -21,6 +21,7 @@
 #include "data/prefetch.h"
 #include "data/random_affine.h"
 #include "data/sampler.h"
+#include "data/target_counter.h"
 #include "device/device.h"
 
 namespace dltrain {
@@ -31,8 +32,10 @@ struct Batch {
   int64_t position = 0;       // of its first sample in the order: s * B + g * m
   int64_t sample_offset = 0;  // of its first sample in the global batch: g * m
   int64_t samples = 0;        // that are real; fewer than m only where evaluation pads
-  // Training: valid targets of the whole global batch. Evaluation: of this batch.
+  // Targets that count, and the divisor of the loss's mean (LoaderOptions::target_weights).
+  // Training: of the whole global batch. Evaluation: of this batch.
   int64_t valid_targets = 0;
+  double loss_divisor = 0;
   // By field of the dataset: m rows, aligned to 64 bytes.
   std::vector<std::byte*> fields;
 };
@@ -45,6 +48,7 @@ struct LoaderOptions {
   int64_t first_step = 0;  // where a resumed run goes on
   bool shuffle = true;
   uint64_t seed = 0;
+  TargetWeights target_weights = {};       // of the loss
   RandomAffineOptions random_affine = {};  // of every f32 input, which must be images
   int workers = 1;                         // see PrefetchOptions
   int slots = 4;
@@ -88,7 +92,8 @@ class TrainLoader {
   std::vector<std::vector<int64_t>> chosen_;  // one a worker
   // One for each f32 input, one list a worker; empty lists where images stay as they are.
   std::vector<std::vector<RandomAffine>> affines_;
-  int64_t valid_targets_ = 0;               // of the step being handed out
+  std::vector<TargetCounter> counters_;     // one a worker
+  TargetCount count_;                       // of the step being handed out
   std::unique_ptr<Prefetcher> prefetcher_;  // last: its threads use the rest
 };
 
@@ -96,13 +101,13 @@ class EvalLoader {
  public:
   // `samples`: only the first so many of the dataset; all by default.
   EvalLoader(std::shared_ptr<const Dataset> dataset, int64_t micro_batch, int rank, int world,
-             Device& device, std::optional<int64_t> samples = {});
+             Device& device, std::optional<int64_t> samples = {},
+             const TargetWeights& target_weights = {});
 
   // Begins a pass from the first sample; an unfinished one is dropped.
   void start();
   // The next batch; nullptr after the last. All ranks get the same number of batches. Padding has
-  // zeros as inputs and kIgnoredLabel as i32 targets; f32 targets are 0 there, so their loss must
-  // look at `samples`.
+  // zeros as inputs, kIgnoredLabel as i32 targets and NaN as f32 ones.
   const Batch* next();
 
   int64_t batches() const { return batches_; }
@@ -117,6 +122,7 @@ class EvalLoader {
   int64_t samples_, batches_;
   BatchMemory memory_;
   std::vector<int64_t> chosen_;
+  TargetCounter counter_;
   std::unique_ptr<Prefetcher> prefetcher_;
 };
 

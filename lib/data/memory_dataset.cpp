@@ -40,7 +40,7 @@ MemoryDataset::MemoryDataset(std::vector<FieldSpec> fields, std::vector<FieldVal
       uniform_valid_ = fields_.back().sample.shape.elements();
     }
   } else {
-    uniform_valid_ = 1;
+    uniform_valid_ = fields_.back().sample.shape.elements();
   }
 }
 

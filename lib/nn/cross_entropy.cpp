@@ -17,20 +17,23 @@ struct CrossEntropy final : Loss {
               .known_as = {"smoothing"}});
   }
 
-  LossOutput emit(LayerContext& c, ValueId output, ValueId targets) const override {
+  LossOutput emit(LayerContext& c, ValueId output, ValueId targets,
+                  const TargetInfo&) const override {
     const auto out =
         c.builder().emit("softmax_cross_entropy", {output, targets},
                          {{"ignore_index", int64_t{-100}}, {"label_smoothing", label_smoothing}});
     return {out[0], {{"accuracy", out[2]}}};
   }
 
-  TensorSpec targets(const TensorSpec& output) const override {
+  TensorSpec targets(const TensorSpec& output, const TargetInfo& info) const override {
     if (output.shape.rank() < 2) {
       fail(ExitCode::usage, "cross_entropy expects one vector of logits a sample, got {}",
            to_string(output.shape));
     }
-    return {Shape(output.shape.dims().first(static_cast<size_t>(output.shape.rank() - 1))),
-            DType::i32};
+    const TensorSpec labels{
+        Shape(output.shape.dims().first(static_cast<size_t>(output.shape.rank() - 1))), DType::i32};
+    expect_target_sample(kind, info, labels);
+    return labels;
   }
   int64_t classes(const TensorSpec& output) const override { return output.shape[-1]; }
 };

@@ -1,14 +1,30 @@
-// A loss: emits a sum over the micro-batch's targets (the mean over the global batch comes from the
-// seed of the backward) and further sums that the host turns into metrics.
+// A loss: emits a sum over the micro-batch's targets and further sums that the host turns into
+// metrics. The mean comes from elsewhere: the backward starts from 1 / divisor, where the divisor
+// is that of the whole global batch, added up by the loader ahead of the step as target_weights()
+// says. So ignored targets, class weights, accumulation and ranks need no further correction.
+//
+// Targets that do not count (padding, ignored ones): −100 among i32 targets, NaN among f32 ones.
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "nn/layer.h"
+#include "tensor/target_weights.h"
 
 namespace dltrain {
+
+// What a loss knows of the targets it will get.
+struct TargetInfo {
+  // Of one sample, as the loader gives them: i32 labels, or f32 numbers. Training may get others
+  // than evaluation (mixed samples have distributions for targets). Absent: what the loss is
+  // usually given.
+  std::optional<TensorSpec> sample = {};
+  // How often each label occurs in the training data; filled where wants_label_counts().
+  std::vector<int64_t> label_counts = {};
+};
 
 struct LossOutput {
   ValueId loss_sum;  // f64 [1]
@@ -21,12 +37,23 @@ struct Loss : Chosen {
   virtual ~Loss() = default;
   virtual void describe(Fields&) {}
   // Throws Error(usage) when output and targets do not fit.
-  virtual LossOutput emit(LayerContext& context, ValueId output, ValueId targets) const = 0;
-  // Shape and dtype of the targets of `samples` samples, given the model's output.
-  virtual TensorSpec targets(const TensorSpec& output) const = 0;
-  // Classes that the model tells apart, from its output; 0 for losses without classes.
+  virtual LossOutput emit(LayerContext& context, ValueId output, ValueId targets,
+                          const TargetInfo& info) const = 0;
+  // Shape and dtype of the targets of a micro-batch, given the model's output for it. Throws
+  // Error(usage) where the output cannot be judged, Error(data) where info.sample does not fit it.
+  virtual TensorSpec targets(const TensorSpec& output, const TargetInfo& info) const = 0;
+  virtual TargetWeights target_weights(const TensorSpec&, const TargetInfo&) const { return {}; }
+  virtual bool wants_label_counts() const { return false; }
+  // A label that does not count, besides −100.
+  virtual std::optional<int32_t> ignored_label() const { return {}; }
+  // Classes that integer targets tell apart, from the model's output; 0 for losses without classes.
   virtual int64_t classes(const TensorSpec& output) const = 0;
 };
+
+// Throws Error(data) unless the targets of a sample have the dtype and the number of elements that
+// `wanted` (of a micro-batch) has. `loss`: its name, for the message.
+void expect_target_sample(const std::string& loss, const TargetInfo& info,
+                          const TensorSpec& wanted);
 
 const KindTable<Loss>& loss_table();
 

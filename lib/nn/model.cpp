@@ -57,9 +57,9 @@ EmittedModel emit_model(const ModelRequest& r) {
   problems.throw_if_any();
   builder.set_layer("loss");
   try {
-    out.targets =
-        builder.add_value("targets", r.loss.targets(builder.spec(out.output)), Role::input);
-    out.loss = r.loss.emit(context, out.output, out.targets);
+    out.targets = builder.add_value("targets", r.loss.targets(builder.spec(out.output), r.targets),
+                                    Role::input);
+    out.loss = r.loss.emit(context, out.output, out.targets, r.targets);
   } catch (const Error& error) {
     if (error.code() != ExitCode::usage) throw;
     problems.add(r.loss.place.known() ? r.loss.place : r.model.place, error.what());

@@ -42,7 +42,8 @@ struct ModelRequest {
   const ModelConfig& model;
   const Loss& loss;
   std::vector<InputSpec> inputs;  // the first is what the first layer gets
-  int64_t samples = 0;            // of the micro-batch
+  TargetInfo targets = {};
+  int64_t samples = 0;  // of the micro-batch
   bool training = true;
   DType compute = DType::f32;
   int64_t ghost_groups = 1;

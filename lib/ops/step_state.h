@@ -14,7 +14,7 @@ struct StepInputs {
   int64_t sample_offset;  // place of the micro-batch's first sample within the global batch
   double learning_rate;   // of this step
   double loss_scale;      // 1 without scaling
-  double inverse_valid;   // 1 / valid targets of the whole global batch
+  double inverse_valid;   // 1 / divisor of the loss's mean over the whole global batch
   double max_grad_norm;   // 0: no clipping
 };
 

@@ -56,14 +56,13 @@ OneBatch first_batch(Session& session) {
       out.fields.emplace_back(bytes, bytes + sample.bytes() * rows);
     }
   }
-  out.inputs = {
-      .seed = static_cast<uint64_t>(session.experiment->seed),
-      .step = 0,
-      .sample_offset = 0,
-      .learning_rate = session.experiment->optimizer->learning_rate,
-      .loss_scale = 1,
-      .inverse_valid = 1.0 / static_cast<double>(std::max<int64_t>(batch.valid_targets, 1)),
-      .max_grad_norm = session.experiment->training.max_grad_norm.value_or(0)};
+  out.inputs = {.seed = static_cast<uint64_t>(session.experiment->seed),
+                .step = 0,
+                .sample_offset = 0,
+                .learning_rate = session.experiment->optimizer->learning_rate,
+                .loss_scale = 1,
+                .inverse_valid = batch.loss_divisor > 0 ? 1.0 / batch.loss_divisor : 0.0,
+                .max_grad_norm = session.experiment->training.max_grad_norm.value_or(0)};
   return out;
 }
 

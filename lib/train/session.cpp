@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "data/ignore_label.h"
 #include "train/weights.h"
 
 namespace dltrain {
@@ -11,19 +12,7 @@ namespace {
 void check_data(const Session& session, const StepGraph& graph) {
   const int64_t classes = session.experiment->loss->classes(graph.output_spec);
   for (const auto& split : {session.data.train, session.data.eval}) {
-    if (!split) continue;
-    const TensorSpec& target = split->fields()[static_cast<size_t>(split->target_field())].sample;
-    const TensorSpec& wanted = graph.graph.value(graph.targets()).spec;
-    if (target.dtype != wanted.dtype) {
-      fail(ExitCode::data, "targets are {}, the loss {} expects {}", dtype_name(target.dtype),
-           session.experiment->loss->kind, dtype_name(wanted.dtype));
-    }
-    const int64_t sample = wanted.shape.elements() / session.batch.micro_batch;
-    if (target.shape.elements() != sample) {
-      fail(ExitCode::data, "a sample has {} targets, the model gives {} outputs to judge",
-           target.shape.elements(), sample);
-    }
-    if (classes > 0) split->check_labels(classes);
+    if (split && classes > 0) split->check_labels(classes);
   }
   if (session.data.eval && session.data.eval->fields()[0].sample.shape.elements() !=
                                session.data.train->fields()[0].sample.shape.elements()) {
@@ -42,6 +31,23 @@ std::vector<InputSpec> model_inputs(const Dataset& dataset) {
   return inputs;
 }
 
+TensorSpec target_sample(const Dataset& dataset) {
+  return dataset.fields()[static_cast<size_t>(dataset.target_field())].sample;
+}
+
+// What the loss is told of the targets; a label that it ignores becomes −100 in both splits.
+TargetInfo prepare_targets(const Loss& loss, DataSplit& data) {
+  TargetInfo info{.sample = target_sample(*data.train), .label_counts = {}};
+  if (info.sample->dtype != DType::i32) return info;
+  if (const auto ignored = loss.ignored_label()) {
+    for (auto* split : {&data.train, &data.eval}) {
+      if (*split) *split = ignore_label(*split, *ignored);
+    }
+  }
+  if (loss.wants_label_counts()) info.label_counts = count_labels(*data.train);
+  return info;
+}
+
 }  // namespace
 
 LoaderOptions train_loader_options(const Session& session, int64_t first_step, int workers) {
@@ -53,6 +59,7 @@ LoaderOptions train_loader_options(const Session& session, int64_t first_step, i
                     .first_step = first_step,
                     .shuffle = data.shuffle,
                     .seed = static_cast<uint64_t>(session.experiment->seed),
+                    .target_weights = session.train_targets,
                     .workers = workers,
                     .slots = 4,
                     .held = 2};
@@ -86,10 +93,12 @@ Session open_session(const Experiment& experiment, const SessionOptions& options
           : static_cast<int64_t>(std::ceil(*experiment.training.num_epochs *
                                            static_cast<double>(session.data.train->size()) /
                                            static_cast<double>(session.batch.global_batch)));
+  const TargetInfo targets = prepare_targets(*experiment.loss, session.data);
   const StepRequest request{.model = experiment.model,
                             .loss = *experiment.loss,
                             .optimizer = *experiment.optimizer,
                             .inputs = model_inputs(*session.data.train),
+                            .targets = targets,
                             .micro_batch = session.batch.micro_batch,
                             .micro_batches = session.batch.micro_batches(),
                             .ranks = options.world,
@@ -98,11 +107,14 @@ Session open_session(const Experiment& experiment, const SessionOptions& options
                             .log = options.log};
   StepGraph training = build_training_graph(request);
   check_data(session, training);
+  session.train_targets = experiment.loss->target_weights(training.output_spec, targets);
   std::optional<StepGraph> evaluation;
   if (options.evaluation && session.has_evaluation()) {
     StepRequest quiet = request;
     quiet.log = {};
+    quiet.targets.sample = target_sample(*session.data.eval);
     evaluation = build_evaluation_graph(quiet);
+    session.eval_targets = experiment.loss->target_weights(evaluation->output_spec, quiet.targets);
   }
   ExecutorOptions executor{.engine = options.engines.reference,
                            .device = nullptr,

@@ -27,6 +27,7 @@ struct Session {
   SessionOptions options;
   DataSplit data;
   BatchLayout batch;
+  TargetWeights train_targets, eval_targets;  // what the loss says of the targets of each split
   int64_t max_steps = 0;
   std::string device_note;  // see ChosenDevice
   std::unique_ptr<Executor> executor;

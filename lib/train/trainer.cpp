@@ -1,6 +1,7 @@
 #include "train/trainer.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <optional>
 
@@ -67,8 +68,8 @@ class Loop {
   CheckpointFolder checkpoints_;
   TrainOutcome outcome_;
   StepInputs inputs_{};
-  std::vector<double> valid_ =
-      std::vector<double>(4, 0.0);  // valid targets of recent steps, by step mod 4
+  // Of recent steps, by step mod 4.
+  std::vector<TargetCount> counts_ = std::vector<TargetCount>(4);
   std::vector<float> durations_;
   Clock::time_point last_record_ = Clock::now();
   int64_t last_record_step_ = 0;
@@ -83,8 +84,7 @@ StepInputs Loop::step_inputs(int64_t step, const Batch& batch) const {
           .learning_rate = experiment_.optimizer->learning_rate *
                            experiment_.lr_scheduler->factor(step, session_.max_steps),
           .loss_scale = 1.0,
-          .inverse_valid =
-              batch.valid_targets > 0 ? 1.0 / static_cast<double>(batch.valid_targets) : 0.0,
+          .inverse_valid = batch.loss_divisor > 0 ? 1.0 / batch.loss_divisor : 0.0,
           .max_grad_norm = experiment_.training.max_grad_norm.value_or(0.0)};
 }
 
@@ -92,7 +92,7 @@ void Loop::one_step(int64_t step) {
   for (int64_t a = 0; a < session_.batch.micro_steps; ++a) {
     const Batch& batch = loader_.next();
     inputs_ = step_inputs(step, batch);
-    valid_[static_cast<size_t>(step % 4)] = static_cast<double>(batch.valid_targets);
+    counts_[static_cast<size_t>(step % 4)] = {batch.valid_targets, batch.loss_divisor};
     session_.executor->micro_step(batch.fields, inputs_, a);
   }
   session_.executor->update(inputs_);
@@ -103,8 +103,10 @@ void Loop::collect_reports(int allowed) {
 }
 
 void Loop::handle(const StepReport& report) {
-  const double valid = std::max(valid_[static_cast<size_t>(report.step % 4)], 1.0);
-  const double loss = report.sums[0] / valid;
+  const TargetCount& count = counts_[static_cast<size_t>(report.step % 4)];
+  // Without a target that counts both are 0: so is the sum.
+  const double valid = count.valid > 0 ? static_cast<double>(count.valid) : 1.0;
+  const double loss = report.sums[0] / (count.divisor > 0 ? count.divisor : 1.0);
   const bool finite = report.results.finite != 0 && std::isfinite(loss);
   if (!finite && experiment_.training.on_non_finite == OnNonFinite::stop) diverged(report);
   if (!finite && leads() && events_.on_warning) {
@@ -242,21 +244,23 @@ EvaluationRecord evaluate(Session& session, int64_t step) {
   const Clock::time_point started = Clock::now();
   EvalLoader loader(session.data.eval, session.batch.micro_batch, session.options.rank,
                     session.options.world, session.executor->device(),
-                    session.experiment->evaluation.samples);
+                    session.experiment->evaluation.samples, session.eval_targets);
   loader.start();
-  double valid = 0;
+  std::array<double, 2> counts{};  // valid targets, divisor of the loss
   bool first = true;
   while (const Batch* batch = loader.next()) {
-    valid += static_cast<double>(batch->valid_targets);
+    counts[0] += static_cast<double>(batch->valid_targets);
+    counts[1] += batch->loss_divisor;
     session.executor->evaluate(batch->fields, first);
     first = false;
   }
   const std::vector<double> sums = session.executor->evaluation_sums();
-  reduce_on_host(session, &valid, 1, DType::f64, ReduceOp::sum);
+  reduce_on_host(session, counts.data(), counts.size(), DType::f64, ReduceOp::sum);
   EvaluationRecord record{.step = step, .samples = loader.samples(), .metrics = {}, .seconds = 0};
   const auto& metrics = session.executor->training().metrics;
   for (size_t i = 0; i < sums.size(); ++i) {
-    record.metrics.emplace_back(metrics[i].label, sums[i] / valid);  // NaN where nothing counts
+    // The loss first; NaN where nothing counts.
+    record.metrics.emplace_back(metrics[i].label, sums[i] / counts[i == 0 ? 1 : 0]);
   }
   record.seconds = seconds_since(started);
   return record;

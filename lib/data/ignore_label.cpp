@@ -1,0 +1,86 @@
+#include "data/ignore_label.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+
+namespace dltrain {
+namespace {
+
+constexpr int64_t kMostCounted = int64_t{1} << 24;
+
+// Calls use(labels of a sample) for every sample.
+template <typename Use>
+void for_each_targets(const Dataset& dataset, const Use& use) {
+  const TensorSpec& spec = dataset.fields().back().sample;
+  check_internal(spec.dtype == DType::i32, "labels are {}", to_string(spec));
+  std::vector<int32_t> labels(static_cast<size_t>(spec.shape.elements()));
+  for (int64_t sample = 0; sample < dataset.size(); ++sample) {
+    dataset.gather(dataset.target_field(), {&sample, 1},
+                   reinterpret_cast<std::byte*>(labels.data()));
+    use(std::span<const int32_t>(labels));
+  }
+}
+
+class IgnoreLabel final : public Dataset {
+ public:
+  IgnoreLabel(std::shared_ptr<const Dataset> whole, int32_t label)
+      : whole_(std::move(whole)), label_(label) {
+    bool all = true;
+    for_each_targets(*whole_, [&](std::span<const int32_t> labels) {
+      int64_t valid = 0;
+      for (int32_t found : labels) {
+        if (found < 0 || found == label_) continue;
+        bound_ = std::max<int64_t>(bound_, int64_t{found} + 1);
+        ++valid;
+      }
+      valid_.push_back(static_cast<int32_t>(valid));
+      all = all && valid == static_cast<int64_t>(labels.size());
+    });
+    if (all) uniform_ = valid_.front();
+  }
+
+  int64_t size() const override { return whole_->size(); }
+  const std::vector<FieldSpec>& fields() const override { return whole_->fields(); }
+  void gather(int field, std::span<const int64_t> samples, std::byte* out) const override {
+    whole_->gather(field, samples, out);
+    if (field != target_field()) return;
+    const auto count = samples.size() * fields().back().sample.bytes() / sizeof(int32_t);
+    auto* labels = reinterpret_cast<int32_t*>(out);
+    std::replace(labels, labels + count, label_, kIgnoredLabel);
+  }
+  int64_t valid_targets(int64_t sample) const override {
+    return valid_[static_cast<size_t>(sample)];
+  }
+  std::optional<int64_t> uniform_valid_targets() const override { return uniform_; }
+  int64_t label_bound() const override { return bound_; }
+  std::string place_of(int64_t sample) const override { return whole_->place_of(sample); }
+
+ private:
+  std::shared_ptr<const Dataset> whole_;
+  int32_t label_;
+  std::vector<int32_t> valid_;  // by sample
+  std::optional<int64_t> uniform_;
+  int64_t bound_ = 0;
+};
+
+}  // namespace
+
+std::shared_ptr<const Dataset> ignore_label(std::shared_ptr<const Dataset> whole, int32_t label) {
+  return std::make_shared<IgnoreLabel>(std::move(whole), label);
+}
+
+std::vector<int64_t> count_labels(const Dataset& dataset) {
+  if (dataset.label_bound() > kMostCounted) {
+    fail(ExitCode::data, "labels up to {} are too many to be counted", dataset.label_bound() - 1);
+  }
+  std::vector<int64_t> counts(static_cast<size_t>(dataset.label_bound()), 0);
+  for_each_targets(dataset, [&](std::span<const int32_t> labels) {
+    for (int32_t label : labels) {
+      if (label >= 0) ++counts[static_cast<size_t>(label)];
+    }
+  });
+  return counts;
+}
+
+}  // namespace dltrain

@@ -1,0 +1,35 @@
+// Adds up what targets count (tensor/target_weights.h). Holds scratch memory: one a thread.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "data/dataset.h"
+#include "tensor/target_weights.h"
+
+namespace dltrain {
+
+struct TargetCount {
+  int64_t valid = 0;   // targets that count
+  double divisor = 0;  // of the loss's mean
+};
+
+class TargetCounter {
+ public:
+  // `dataset` must outlive the counter. TargetWeights::group concerns f32 targets only.
+  TargetCounter(const Dataset& dataset, TargetWeights weights);
+
+  // Of so many samples, where every sample counts the same; else nothing.
+  std::optional<TargetCount> uniform(int64_t samples) const;
+  // Adds one sample's targets. The order of calls is the order of the sums.
+  void add(int64_t sample, TargetCount& count);
+
+ private:
+  const Dataset* dataset_;
+  TargetWeights weights_;
+  std::vector<int32_t> labels_;  // of one sample
+};
+
+}  // namespace dltrain

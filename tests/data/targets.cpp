@@ -1,0 +1,129 @@
+// What targets count: ignored labels, class weights, distributions, padding.
+#include <cmath>
+#include <numeric>
+
+#include "base/error.h"
+#include "catch.h"
+#include "data/ignore_label.h"
+#include "data/loader.h"
+#include "data/memory_dataset.h"
+#include "shared/host_memory.h"
+
+using namespace dltrain;
+
+namespace {
+
+std::shared_ptr<const Dataset> with_targets(TensorSpec sample, FieldValues targets,
+                                            size_t samples) {
+  std::vector<FieldValues> values;
+  values.emplace_back(std::vector<float>(samples, 1.0f));
+  values.push_back(std::move(targets));
+  return std::make_shared<MemoryDataset>(
+      std::vector<FieldSpec>{{"input", {{1}, DType::f32}}, {"target", sample}}, std::move(values),
+      [](int64_t i) { return std::to_string(i); });
+}
+
+std::shared_ptr<const Dataset> labels(std::vector<int32_t> values) {
+  const size_t samples = values.size();
+  return with_targets({{}, DType::i32}, std::move(values), samples);
+}
+
+std::vector<int32_t> labels_of(const Dataset& data) {
+  std::vector<int64_t> samples(static_cast<size_t>(data.size()));
+  std::iota(samples.begin(), samples.end(), 0);
+  std::vector<int32_t> out(samples.size());
+  data.gather(1, samples, reinterpret_cast<std::byte*>(out.data()));
+  return out;
+}
+
+}  // namespace
+
+TEST_CASE("a label that the loss ignores becomes -100 and is not counted") {
+  const auto data = ignore_label(labels({0, 255, 2, -100, 255}), 255);
+  CHECK(labels_of(*data) == std::vector<int32_t>{0, -100, 2, -100, -100});
+  CHECK(data->label_bound() == 3);
+  CHECK_FALSE(data->uniform_valid_targets());
+  CHECK(data->valid_targets(0) == 1);
+  CHECK(data->valid_targets(1) == 0);
+  data->check_labels(3);
+  CHECK(ignore_label(labels({0, 1}), 7)->uniform_valid_targets() == 1);
+}
+
+TEST_CASE("labels are counted") {
+  CHECK(count_labels(*labels({0, 2, 2, -100})) == std::vector<int64_t>{1, 0, 2});
+  CHECK_THROWS_AS(count_labels(*labels({1 << 30})), Error);
+}
+
+TEST_CASE("the divisor of a step is that of the global batch, whatever the layout") {
+  const auto device = make_host_device("cpu", "");
+  const auto data = labels({0, 1, 2, 1, -100, 0, 2, 2, 1});
+  const std::vector<double> weights{0.1, 0.7, 1.9};
+  Sampler sampler(9, 5, true);
+  for (int64_t step : {0, 1, 2, 3}) {
+    double expected = 0;
+    int64_t valid = 0;
+    for (int64_t i = 0; i < 4; ++i) {
+      const int32_t label = labels_of(*data)[static_cast<size_t>(sampler.index(step * 4 + i))];
+      if (label < 0) continue;
+      expected += weights[static_cast<size_t>(label)];
+      ++valid;
+    }
+    for (int world : {1, 2}) {
+      for (int64_t micro : {1, 2}) {
+        for (int rank = 0; rank < world; ++rank) {
+          TrainLoader loader(data,
+                             {.global_batch = 4,
+                              .micro_batch = micro,
+                              .rank = rank,
+                              .world = world,
+                              .first_step = step,
+                              .seed = 5,
+                              .target_weights = {.by_label = weights}},
+                             *device);
+          for (int64_t a = 0; a < loader.micro_batches_per_step(); ++a) {
+            const Batch& batch = loader.next();
+            CHECK(batch.loss_divisor == expected);
+            CHECK(batch.valid_targets == valid);
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("a distribution over three classes is one target, three numbers are three") {
+  const auto device = make_host_device("cpu", "");
+  const auto data = with_targets({{3}, DType::f32}, std::vector<float>(15, 0.5f), 5);
+  CHECK(data->uniform_valid_targets() == 3);
+  for (const auto& [group, each, valid, divisor] :
+       {std::tuple{1, 1.0, 12, 12.0}, {3, 1.0, 4, 4.0}, {3, 3.0, 4, 12.0}}) {
+    TrainLoader loader(
+        data,
+        {.global_batch = 4, .micro_batch = 2, .target_weights = {.group = group, .each = each}},
+        *device);
+    for (int i = 0; i < 3; ++i) {
+      const Batch& batch = loader.next();
+      CHECK(batch.valid_targets == valid);
+      CHECK(batch.loss_divisor == divisor);
+    }
+  }
+}
+
+TEST_CASE("padded f32 targets are NaN and do not count") {
+  const auto device = make_host_device("cpu", "");
+  const auto data = with_targets({{2}, DType::f32}, std::vector<float>{1, 2, 3, 4, 5, 6}, 3);
+  EvalLoader loader(data, 2, 0, 1, *device);
+  loader.start();
+  const Batch* batch = loader.next();
+  REQUIRE(batch != nullptr);
+  CHECK(batch->valid_targets == 4);
+  batch = loader.next();
+  REQUIRE(batch != nullptr);
+  CHECK(batch->valid_targets == 2);
+  CHECK(batch->loss_divisor == 2);
+  const auto* targets = reinterpret_cast<const float*>(batch->fields[1]);
+  CHECK(targets[0] == 5);
+  CHECK(targets[1] == 6);
+  CHECK(std::isnan(targets[2]));
+  CHECK(std::isnan(targets[3]));
+}
