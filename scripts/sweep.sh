@@ -2,7 +2,7 @@
 # Trains one configuration with many settings, several at a time, and ranks the results.
 #
 #   scripts/sweep.sh -c CONFIG [-j N] [-o DIR] [--metric NAME] [--mode min|max]
-#                    [--random N [--seed S]] KEY=VALUE,VALUE,... [KEY=...]... [-- DLTRAIN_ARGUMENTS...]
+#                    [--random N [--seed S]] [--overwrite] KEY=VALUE,VALUE,... [KEY=...]... [-- DLTRAIN_ARGUMENTS...]
 #
 #   scripts/sweep.sh -c configs/recipes/digits-mlp.yaml -j 2 \
 #       optimizer.learning_rate=1e-3,3e-3 seed=1,2,3
@@ -16,7 +16,9 @@
 #   NAME/output.txt   stdout and stderr   NAME/exit_code     written last, when the trial has ended
 #   table.txt         the ranked table, which is also printed
 # A second call with the same DIR trains only what is missing, failed (from its last checkpoint where
-# there is one) or is new; nothing finished is overwritten.
+# there is one) or is new; nothing finished is overwritten. Each trial keeps a hash of its resolved
+# configuration (NAME/config.sha256): where that has changed since, the sweep is refused before anything is
+# trained, and --overwrite trains the changed ones anew. (What data files hold is not part of the hash.)
 #
 # The CPUs are divided among the N trials that run at a time (OMP_NUM_THREADS, unless it is set).
 # The metric is a key of the summary (default eval_accuracy, mode max; a loss wants --mode min).
@@ -26,12 +28,12 @@ set -euo pipefail
 
 here=$(cd "$(dirname "$0")/.." && pwd)
 dltrain=${DLTRAIN:-$here/build/dltrain}
-config="" jobs=1 folder="" metric=eval_accuracy mode=max random=0 seed=0
+config="" jobs=1 folder="" metric=eval_accuracy mode=max random=0 seed=0 overwrite=no
 axes=() extra=()
 
 usage() {
   echo "scripts/sweep.sh: $1" >&2
-  echo "usage: scripts/sweep.sh -c CONFIG [-j N] [-o DIR] [--metric NAME] [--mode min|max] [--random N [--seed S]] KEY=V1,V2,... [-- ARGUMENTS]" >&2
+  echo "usage: scripts/sweep.sh -c CONFIG [-j N] [-o DIR] [--metric NAME] [--mode min|max] [--random N [--seed S]] [--overwrite] KEY=V1,V2,... [-- ARGUMENTS]" >&2
   exit 2
 }
 
@@ -53,6 +55,10 @@ while [ $# -gt 0 ]; do
         --seed) seed=$2 ;;
       esac
       shift 2
+      ;;
+    --overwrite)
+      overwrite=yes
+      shift
       ;;
     --)
       shift
@@ -129,6 +135,34 @@ duplicates=$(cut -f 1 <<<"$trials" | sort | uniq -d)
 cpus=$(nproc)
 export OMP_NUM_THREADS=${OMP_NUM_THREADS:-$((cpus / jobs > 0 ? cpus / jobs : 1))}
 
+hash_of() { # hash_of NAME KEY=VALUE...: of the trial's resolved configuration; fails where that is wrong
+  local name=$1 arguments=() setting text
+  shift
+  for setting in "$@"; do arguments+=(-s "$setting"); done
+  text=$("$dltrain" --config "$config" ${arguments[@]+"${arguments[@]}"} --name "$name" ${extra[@]+"${extra[@]}"} \
+    --print-config 2>/dev/null) || return 1
+  sha256sum <<<"$text" | cut -d ' ' -f 1
+}
+
+reusable() { # reusable NAME: whether the trial has left something that a second call would use
+  [ "$(cat "$folder/$1/exit_code" 2>/dev/null)" = 0 ] || [ -e "$folder/$1/run/checkpoints/latest" ]
+}
+
+# What earlier calls trained with another configuration is not taken for this one's.
+declare -A hashes=()
+changed=()
+while IFS=$'\t' read -r -a trial; do
+  hash=$(hash_of "${trial[@]}" </dev/null) || hash=none # the trial itself will say what is wrong
+  hashes[${trial[0]}]=$hash
+  if reusable "${trial[0]}" && [ "$(cat "$folder/${trial[0]}/config.sha256" 2>/dev/null)" != "$hash" ]; then
+    changed+=("${trial[0]}")
+    [ $overwrite = no ] || rm -f "$folder/${trial[0]}/exit_code" "$folder/${trial[0]}/config.sha256"
+  fi
+done <<<"$trials"
+if [ ${#changed[@]} -gt 0 ] && [ $overwrite = no ]; then
+  usage "$folder has ${#changed[@]} trials of another configuration (${changed[0]}): take another folder (-o), or --overwrite"
+fi
+
 run_trial() { # run_trial NAME KEY=VALUE...: leaves its outcome in the trial's folder
   local name=$1 trial="$folder/$1" arguments=() code=0 setting
   shift
@@ -140,12 +174,13 @@ run_trial() { # run_trial NAME KEY=VALUE...: leaves its outcome in the trial's f
   rm -f "$trial/exit_code"
   for setting in "$@"; do arguments+=(-s "$setting"); done
   if [ -e "$trial/run" ]; then
-    if [ -e "$trial/run/checkpoints/latest" ]; then
+    if [ -e "$trial/run/checkpoints/latest" ] && [ -e "$trial/config.sha256" ]; then
       arguments+=(--resume auto)
     else
       arguments+=(--overwrite)
     fi
   fi
+  echo "${hashes[$name]}" >"$trial/config.sha256"
   # In a session of its own, so that an interrupt from the terminal reaches it once, through us.
   setsid "$dltrain" --config "$config" "${arguments[@]}" --name "$name" --output-dir "$trial/run" \
     --result "$trial/result.json" --quiet ${extra[@]+"${extra[@]}"} >"$trial/output.txt" 2>&1 &

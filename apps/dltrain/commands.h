@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "train/engines.h"
 #include "train/experiment.h"
+#include "train/session.h"
 
 namespace dltrain {
 
@@ -54,7 +55,8 @@ struct ConfigOptions {
 };
 
 // What `dltrain plan` prints, for `world` data-parallel ranks; with `passes` also the graph after
-// each.
-void print_plan(const Experiment& experiment, int world, bool passes);
+// each. `also` is called with the compiled session at the end.
+void print_plan(const Experiment& experiment, int world, bool passes,
+                const std::function<void(const Session&)>& also = {});
 
 }  // namespace dltrain

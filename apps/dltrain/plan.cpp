@@ -108,7 +108,8 @@ class PaperRanks final : public Collectives {
 
 }  // namespace
 
-void print_plan(const Experiment& experiment, int world, bool passes) {
+void print_plan(const Experiment& experiment, int world, bool passes,
+                const std::function<void(const Session&)>& also) {
   PaperRanks ranks(world);
   SessionOptions options{
       .engines = engines(), .collectives = world > 1 ? &ranks : nullptr, .world = world};
@@ -117,7 +118,9 @@ void print_plan(const Experiment& experiment, int world, bool passes) {
       fmt::print("after {}:\n{}\n", pass, print_graph(graph));
     };
   }
-  print_session(open_session(experiment, options));
+  const Session session = open_session(experiment, options);
+  print_session(session);
+  if (also) also(session);
 }
 
 CommandBody add_plan(CLI::App& command) {

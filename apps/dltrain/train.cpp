@@ -7,6 +7,7 @@
 #include "config/dump.h"
 #include "dltrain/commands.h"
 #include "launch/launcher.h"
+#include "telemetry/log.h"
 #include "train/run.h"
 
 namespace dltrain {
@@ -17,7 +18,7 @@ struct Options {
   RunOptions run;
   std::string folder, result;
   int ranks = 1;
-  bool dry_run = false;
+  bool dry_run = false, print_config = false;
 };
 
 // The arguments of this process without --nproc-per-node: what each rank runs.
@@ -34,18 +35,9 @@ std::vector<std::string> rank_arguments() {
   return out;
 }
 
-ExitCode run(Options& options) {
-  const RankEnvironment environment = rank_environment(process_environment());
-  const Experiment experiment = options.config.load();
-  if (options.dry_run) {
-    fmt::print("{}\n", dump_config(experiment));
-    print_plan(experiment, std::max(options.ranks, environment.world_size), false);
-    return ExitCode::ok;
-  }
-  if (options.ranks > 1 && environment.launcher.empty()) {
-    // Mistakes in the file are reported once, here, and not by every rank.
-    return static_cast<ExitCode>(launch_local({.processes = options.ranks}, rank_arguments()));
-  }
+// What is wrong with the options whatever the configuration says.
+void check_options(const Options& options) {
+  log_level_from_name(options.run.log_level);
   if (options.run.overwrite && options.run.resume != "never") {
     fail(ExitCode::usage, "--overwrite discards the run that --resume would go on with; give one");
   }
@@ -56,10 +48,31 @@ ExitCode run(Options& options) {
            parent.string());
     }
   }
+}
+
+ExitCode run(Options& options) {
+  const RankEnvironment environment = rank_environment(process_environment());
+  check_options(options);
+  const Experiment experiment = options.config.load();
+  if (options.print_config) {
+    fmt::print("{}", dump_config(experiment));
+    return ExitCode::ok;
+  }
   RunOptions run = options.run;
   run.engines = engines();
   run.folder = options.folder;
   run.result = options.result;
+  if (options.dry_run) {
+    fmt::print("{}\n", dump_config(experiment));
+    print_plan(experiment, std::max(options.ranks, environment.world_size), false,
+               [&](const Session& session) { fmt::print("{}\n", check_run(session, run)); });
+    return ExitCode::ok;
+  }
+  if (options.ranks > 1 && environment.launcher.empty()) {
+    // Mistakes in the file are reported once, here, and not by every rank.
+    check_ranks(experiment, options.ranks);
+    return static_cast<ExitCode>(launch_local({.processes = options.ranks}, rank_arguments()));
+  }
   if (!environment.distributed()) return run_training(experiment, run);
   const auto host = run.engines.cpu->open(0);
   const World world = join_world(environment, *host);
@@ -93,7 +106,10 @@ CommandBody add_train(CLI::App& command) {
   command.add_option("--nproc-per-node", options->ranks, "Start this many ranks on this machine")
       ->take_last()
       ->check(CLI::Range(1, 1024));
-  command.add_flag("--dry-run", options->dry_run, "Print the resolved configuration and stop");
+  command.add_flag("--dry-run", options->dry_run,
+                   "Print the resolved configuration, the plan and where the run would begin");
+  command.add_flag("--print-config", options->print_config,
+                   "Print the resolved configuration and stop");
   command.add_flag("-q,--quiet", options->run.quiet, "Only warnings and errors on the terminal");
   command.add_option("--log-level", options->run.log_level, "trace, debug, info, warning or error")
       ->take_last();

@@ -1,5 +1,7 @@
 #include "config/dump.h"
 
+#include <filesystem>
+
 #include <fmt/format.h>
 
 #include "config/environment.h"
@@ -7,6 +9,18 @@
 
 namespace dltrain {
 namespace {
+
+std::string absolute_path(const std::string& path) {
+  return path.empty() ? path : std::filesystem::absolute(path).lexically_normal().string();
+}
+
+Value with_absolute_paths(Value value) {
+  if (auto* path = std::get_if<std::string>(&value)) *path = absolute_path(*path);
+  if (auto* paths = std::get_if<std::vector<std::string>>(&value)) {
+    for (std::string& path : *paths) path = absolute_path(path);
+  }
+  return value;
+}
 
 std::string scalar_text(std::string_view text) {
   return quoted_when_needed(escape_references(text));
@@ -47,8 +61,8 @@ class Dumper : public Fields {
   }
 
  protected:
-  void on_value(std::string_view name, const ValueSlot& slot, const Key&) override {
-    line(name, value_text(slot.get()));
+  void on_value(std::string_view name, const ValueSlot& slot, const Key& key) override {
+    line(name, value_text(key.is_path ? with_absolute_paths(slot.get()) : slot.get()));
   }
   void on_section(std::string_view name, const SectionSlot& slot, const Key&) override {
     if (!slot.present()) return line(name, "null");

@@ -1,6 +1,7 @@
 // The resolved configuration: every key with its value, defaults included, as YAML. Reading it back
 // gives the same values: numbers in the shortest form that is exact, texts quoted where they need
 // it, references to the environment already expanded (a text that holds `${` comes out as `$${`).
+// Paths (Key::is_path) come out absolute, so that the configuration means the same from any folder.
 #pragma once
 
 #include <string>

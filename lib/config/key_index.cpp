@@ -48,7 +48,7 @@ class KeyCollector : public Fields {
 
  private:
   void add(std::string_view name, const Key& key) {
-    keys_.push_back({std::string(name), addressable_ ? join(name) : "", key.known_as});
+    keys_.push_back({std::string(name), addressable_ ? join(name) : "", key.known_as, key.is_path});
   }
   std::string join(std::string_view name) const {
     return path_.empty() ? std::string(name) : path_ + "." + std::string(name);

@@ -14,6 +14,7 @@ struct IndexedKey {
   std::string name;
   std::string path;  // "training.global_batch_size"; empty inside lists and maps of free names
   std::vector<std::string> known_as;
+  bool is_path = false;
 };
 
 // The keys of one object alone, in order (paths are the names). The object's members may be

@@ -37,7 +37,7 @@ std::string type_text(const ValueSlot& slot, const Key& key) {
     case ValueType::number:
       return "number" + or_auto;
     case ValueType::text:
-      return "text";
+      return key.is_path ? "path" : "text";
     case ValueType::choice:
       return "choice";
     case ValueType::integers:

@@ -13,7 +13,10 @@ struct CsvConfig final : DatasetConfig {
 
   void describe(Fields& f) override {
     f.text("path", options.path,
-           {.doc = "The file, plain or gzip", .required = true, .known_as = {"file", "filename"}});
+           {.doc = "The file, plain or gzip",
+            .required = true,
+            .is_path = true,
+            .known_as = {"file", "filename"}});
     f.text("delimiter", options.delimiter,
            {.doc = "The character between columns", .known_as = {"sep", "separator"}});
     f.boolean("header", options.header, {.doc = "The first line has names"});

@@ -13,7 +13,7 @@ struct TensorsConfig final : DatasetConfig {
   TensorsConfig() { shuffle = false; }
 
   void describe(Fields& f) override {
-    f.text("path", options.path, {.doc = "A safetensors file", .required = true});
+    f.text("path", options.path, {.doc = "A safetensors file", .required = true, .is_path = true});
     f.text_map("inputs", options.inputs,
                {.doc = "Input of the model: tensor of the file; or just the name of a tensor for "
                        "the input `input`",

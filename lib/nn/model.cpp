@@ -11,6 +11,7 @@ void ModelConfig::describe(Fields& f) {
              .min_size = 1});
   f.text("init_from", init_from,
          {.doc = "Safetensors file with initial weights, matched by parameter name",
+          .is_path = true,
           .known_as = {"pretrained", "weights", "checkpoint"}});
   f.text_map("rename", rename,
              {.doc = "Pairs of regular expression and replacement, applied in order to the names "

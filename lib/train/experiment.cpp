@@ -177,4 +177,17 @@ BatchLayout batch_layout(const TrainingConfig& t, int ranks) {
   return out;
 }
 
+BatchLayout check_ranks(const Experiment& experiment, int ranks) {
+  const int64_t wanted = experiment.parallelism.data;
+  if (wanted == 0 || (wanted > 0 && wanted != ranks)) {
+    Problems problems;
+    problems.add(experiment.parallelism, "data",
+                 fmt::format("{} data-parallel ranks asked for, {} started (−1: as many as there "
+                             "are)",
+                             wanted, ranks));
+    problems.throw_if_any();
+  }
+  return batch_layout(experiment.training, ranks);
+}
+
 }  // namespace dltrain

@@ -87,4 +87,8 @@ struct BatchLayout {
 // Throws ConfigError at the key that does not agree.
 BatchLayout batch_layout(const TrainingConfig& training, int ranks);
 
+// The same for the whole configuration: also refuses a number of ranks that `parallelism` does not
+// mean. What a launcher checks before it starts any.
+BatchLayout check_ranks(const Experiment& experiment, int ranks);
+
 }  // namespace dltrain

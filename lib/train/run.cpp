@@ -22,13 +22,31 @@ namespace {
 
 constexpr uint64_t kMaxSummaryBytes = 1 << 20;
 
+std::filesystem::path run_path(const Experiment& experiment, const RunOptions& options) {
+  return options.folder.empty() ? std::filesystem::path("runs") / experiment.name : options.folder;
+}
+
+void check_resume(const ResumeChoice& choice, const Session& session) {
+  const auto differs = [&](const char* key, int64_t saved, int64_t now) {
+    if (saved == now) return;
+    fail(ExitCode::usage,
+         "{} was made with {} {}, this configuration has {}; a resumed run keeps it",
+         choice.checkpoint.string(), key, saved, now);
+  };
+  differs("seed", choice.state.seed, session.experiment->seed);
+  differs("global_batch_size", choice.state.global_batch, session.batch.global_batch);
+  if (choice.state.step > session.max_steps) {
+    fail(ExitCode::usage,
+         "{} is at step {}, the run ends at step {}; training.max_steps may only grow",
+         choice.checkpoint.string(), choice.state.step, session.max_steps);
+  }
+  differs("training samples:", choice.state.train_samples, session.data.train->size());
+}
+
 class Run {
  public:
   Run(const Experiment& experiment, const RunOptions& options)
-      : experiment_(experiment),
-        options_(options),
-        path_(options.folder.empty() ? std::filesystem::path("runs") / experiment.name
-                                     : options.folder) {}
+      : experiment_(experiment), options_(options), path_(run_path(experiment, options)) {}
 
   ExitCode go();
   // Best effort: a failing disk must not hide the first error.
@@ -42,7 +60,6 @@ class Run {
   void start();
   bool is_finished() const;
   void begin(const std::string& resolved);
-  void check_resume(const ResumeChoice& choice) const;
   void write_summaries(ExitCode code, const std::string& message) const;
 
   const Experiment& experiment_;
@@ -63,23 +80,6 @@ void Run::set_up_logging(const std::optional<std::filesystem::path>& folder) con
               .world = options_.world,
               .run_folder = folder},
              console());
-}
-
-void Run::check_resume(const ResumeChoice& choice) const {
-  const auto differs = [&](const char* key, int64_t saved, int64_t now) {
-    if (saved == now) return;
-    fail(ExitCode::usage,
-         "{} was made with {} {}, this configuration has {}; a resumed run keeps it",
-         choice.checkpoint.string(), key, saved, now);
-  };
-  differs("seed", choice.state.seed, experiment_.seed);
-  differs("global_batch_size", choice.state.global_batch, session_.batch.global_batch);
-  if (choice.state.step > session_.max_steps) {
-    fail(ExitCode::usage,
-         "{} is at step {}, the run ends at step {}; training.max_steps may only grow",
-         choice.checkpoint.string(), choice.state.step, session_.max_steps);
-  }
-  differs("training samples:", choice.state.train_samples, session_.data.train->size());
 }
 
 // Runs a part of the preparation on every rank. The first rank that finds a mistake throws it, and
@@ -114,8 +114,8 @@ void Run::open() {
 
 // Fills the executor.
 void Run::start() {
-  resume_ = folder_->resume(options_.resume);
-  if (resume_) check_resume(*resume_);
+  resume_ = choose_resume(path_, options_.resume);
+  if (resume_) check_resume(*resume_, session_);
   start_report_ = start_session(session_);
   if (resume_) load_checkpoint(*session_.executor, resume_->checkpoint, resume_->state);
 }
@@ -215,6 +215,17 @@ void Run::write_failure(const Error& error) const {
 }
 
 }  // namespace
+
+std::string check_run(const Session& session, const RunOptions& options) {
+  log_level_from_name(options.log_level);
+  const auto path = run_path(*session.experiment, options);
+  check_run_folder(path, options.resume, options.overwrite);
+  const auto resume = choose_resume(path, options.resume);
+  if (!resume) return fmt::format("would begin in {}", path.string());
+  check_resume(*resume, session);
+  return fmt::format("would go on from {}, step {}, in {}", resume->checkpoint.string(),
+                     resume->state.step, path.string());
+}
 
 ExitCode run_training(const Experiment& experiment, const RunOptions& options) {
   Run run(experiment, options);

@@ -7,6 +7,7 @@
 #include "device/collectives.h"
 #include "train/engines.h"
 #include "train/experiment.h"
+#include "train/session.h"
 
 namespace dltrain {
 
@@ -21,6 +22,10 @@ struct RunOptions {
   bool quiet = false;            // only warnings and errors on the terminal
   std::string log_level = "info";
 };
+
+// What the run would begin with: where it would go on from, or nothing. Throws what run_training
+// would throw about log level, run folder and checkpoint; touches nothing.
+std::string check_run(const Session& session, const RunOptions& options);
 
 // Returns ok, or stopped (75) when a signal or the time limit ended the run with a checkpoint, or
 // rank (6) when another rank found a mistake before the first step; that rank throws it. Every

@@ -11,13 +11,6 @@ namespace {
 constexpr const char* kRunFiles[] = {"config.yaml", "metrics.jsonl", "summary.json", "log.txt",
                                      "checkpoints"};
 
-bool holds_run(const std::filesystem::path& folder) {
-  for (const char* name : kRunFiles) {
-    if (std::filesystem::exists(folder / name)) return true;
-  }
-  return false;
-}
-
 bool is_inside(const std::filesystem::path& path, const std::filesystem::path& folder) {
   std::error_code ignored;
   const auto inner = std::filesystem::weakly_canonical(path, ignored);
@@ -43,28 +36,49 @@ std::optional<ResumeChoice> newest_whole(const std::filesystem::path& checkpoint
   return std::nullopt;
 }
 
+// Whether `resume` names a place in `folder`.
+bool rewinds(const std::filesystem::path& folder, const std::string& resume) {
+  return resume != "never" && resume != "auto" && is_inside(resume, folder);
+}
+
 }  // namespace
+
+bool holds_run(const std::filesystem::path& folder) {
+  for (const char* name : kRunFiles) {
+    if (std::filesystem::exists(folder / name)) return true;
+  }
+  return false;
+}
+
+std::optional<ResumeChoice> choose_resume(const std::filesystem::path& folder,
+                                          const std::string& resume) {
+  if (resume == "never") return std::nullopt;
+  if (resume == "auto") return newest_whole(folder / "checkpoints");
+  return find_checkpoint(resume);
+}
+
+void check_run_folder(const std::filesystem::path& folder, const std::string& resume,
+                      bool overwrite) {
+  if (std::filesystem::exists(folder) && !std::filesystem::is_directory(folder)) {
+    fail(ExitCode::storage, "{} is not a folder", folder.string());
+  }
+  if (overwrite || resume == "auto" || rewinds(folder, resume) || !holds_run(folder)) return;
+  fail(ExitCode::usage,
+       "{} already holds a run; --resume auto goes on with it, --overwrite discards it, "
+       "--output-dir or --name takes another folder",
+       folder.string());
+}
 
 RunFolder::RunFolder(std::filesystem::path folder, const std::string& resume, bool overwrite,
                      bool owner)
     : path_(std::move(folder)) {
   if (!owner) return;
-  if (std::filesystem::exists(path_) && !std::filesystem::is_directory(path_)) {
-    fail(ExitCode::storage, "{} is not a folder", path_.string());
-  }
+  check_run_folder(path_, resume, overwrite);
   make_directories(path_);
   lock_ = std::make_unique<RunLock>(path_);
   CheckpointFolder(path_ / "checkpoints").clean();
-  const bool named = resume != "never" && resume != "auto";
-  rewind_ = named && is_inside(resume, path_);
-  if (!holds_run(path_) || resume == "auto" || rewind_) return;
-  if (!overwrite) {
-    fail(ExitCode::usage,
-         "{} already holds a run; --resume auto goes on with it, --overwrite discards it, "
-         "--output-dir or --name takes another folder",
-         path_.string());
-  }
-  discard_ = true;
+  rewind_ = rewinds(path_, resume);
+  discard_ = overwrite && resume != "auto" && !rewind_ && holds_run(path_);
 }
 
 void RunFolder::begin(const std::optional<ResumeChoice>& resumed) {
@@ -75,12 +89,6 @@ void RunFolder::begin(const std::optional<ResumeChoice>& resumed) {
   for (const auto& checkpoint : CheckpointFolder(path_ / "checkpoints").list()) {
     if (checkpoint_step(checkpoint) > resumed->state.step) remove_recursively(checkpoint);
   }
-}
-
-std::optional<ResumeChoice> RunFolder::resume(const std::string& resume) const {
-  if (resume == "never") return std::nullopt;
-  if (resume == "auto") return newest_whole(path_ / "checkpoints");
-  return find_checkpoint(resume);
 }
 
 ResumeChoice find_checkpoint(const std::filesystem::path& folder) {

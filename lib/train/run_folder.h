@@ -17,19 +17,27 @@ struct ResumeChoice {
   std::string note;  // where newer checkpoints were passed over: why
 };
 
+// Whether `folder` holds a run already.
+bool holds_run(const std::filesystem::path& folder);
+
+// What --resume means for the run folder `folder`. "never": nothing. "auto": the newest checkpoint
+// that is whole, or nothing when there is none at all; Error(storage) when there are some but none
+// is whole. A path: that checkpoint, or the newest of that run folder.
+std::optional<ResumeChoice> choose_resume(const std::filesystem::path& folder,
+                                          const std::string& resume);
+
+// Throws Error(usage) when `folder` holds a run that neither `resume` (auto, or a place in this
+// folder) goes on with nor `overwrite` discards. Touches nothing.
+void check_run_folder(const std::filesystem::path& folder, const std::string& resume,
+                      bool overwrite);
+
 class RunFolder {
  public:
-  // Creates the folder and locks it. A folder that already holds a run is refused (Error(usage))
-  // unless `resume` is "auto" or a place in this folder, or `overwrite` is set. Ranks other than 0
-  // pass `owner` false: they create, lock and remove nothing.
+  // Creates the folder and locks it, after check_run_folder(). Ranks other than 0 pass `owner`
+  // false: they create, lock and remove nothing.
   RunFolder(std::filesystem::path folder, const std::string& resume, bool overwrite, bool owner);
 
   const std::filesystem::path& path() const { return path_; }
-
-  // What --resume means here. "never": nothing. "auto": the newest checkpoint that is whole, or
-  // nothing when there is none at all; Error(storage) when there are some but none is whole. A
-  // path: that checkpoint, or the newest of that run folder.
-  std::optional<ResumeChoice> resume(const std::string& resume) const;
 
   // The run begins: now an earlier run that is to be overwritten is removed, and so are, when an
   // older checkpoint was named, the newer ones of this folder, whose steps are done anew.

@@ -71,16 +71,7 @@ Session open_session(const Experiment& experiment, const SessionOptions& options
   Session session;
   session.experiment = &experiment;
   session.options = options;
-  const int64_t wanted = experiment.parallelism.data;
-  if (wanted == 0 || (wanted > 0 && wanted != options.world)) {
-    Problems problems;
-    problems.add(experiment.parallelism, "data",
-                 fmt::format("{} data-parallel ranks asked for, {} started (−1: as many as there "
-                             "are)",
-                             wanted, options.world));
-    problems.throw_if_any();
-  }
-  session.batch = batch_layout(experiment.training, options.world);
+  session.batch = check_ranks(experiment, options.world);
   session.data = experiment.data.open();
   if (!options.evaluation) session.data.eval = nullptr;
   if (session.data.train->fields().size() != 2) {

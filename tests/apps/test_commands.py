@@ -4,7 +4,7 @@ import re
 import subprocess
 
 import support
-from support import CHECK, OK, SMALL, SOURCES, USAGE, safetensors, steps
+from support import CHECK, OK, SMALL, SOURCES, STORAGE, USAGE, safetensors, steps
 
 COMMANDS = ("train", "check", "plan", "eval", "init", "list", "schema", "completion", "version")
 
@@ -102,7 +102,36 @@ complete_line dltrain train --resum
         out = self.run_dltrain(self.small(), "--dry-run", "--output-dir", self.folder / "run", "-s", "optimizer.learning_rate=0.125").out
         self.assertIn("learning_rate: 0.125", out)
         self.assertIn("exactly what is allocated", out)
+        self.assertIn("would begin in", out)
         self.assertFalse((self.folder / "run").exists())
+
+    def test_a_dry_run_checks_how_the_run_would_begin(self):
+        run, other = self.folder / "run", self.folder / "other"
+        self.run_dltrain(self.small(), "-q", "--output-dir", run, "--max-steps", 10)
+        self.refused(USAGE, self.small(), "--dry-run", "--output-dir", run, says="already holds a run")
+        for resume in ("auto", run):
+            out = self.run_dltrain(self.small(), "--dry-run", "--output-dir", run, "--resume", resume).out
+            self.assertIn("step-000010, step 10, in", out)
+        self.refused(USAGE, self.small(), "--dry-run", "--output-dir", other, "--resume", run, "--seed", 9, says="was made with seed 7")
+        self.refused(STORAGE, self.small(), "--dry-run", "--output-dir", other, "--resume", self.folder, says="holds no checkpoint")
+        self.refused(USAGE, self.small(), "--dry-run", "--output-dir", other, "--log-level", "loud", says="unknown log level 'loud'")
+        self.assertFalse(other.exists())
+
+    def test_the_resolved_configuration_alone_is_a_configuration(self):
+        text = self.run_dltrain(self.small(), "--print-config", "--max-steps", 3).out
+        again = self.run_dltrain(self.write("again.yaml", text), "--print-config").out
+        self.assertEqual(again, text)
+        self.assertIn("max_steps: 3", text)
+
+    def test_the_configuration_of_a_run_means_the_same_from_another_folder(self):
+        self.write("data.csv", "".join(f"{i % 7},{i % 3}\n" for i in range(60)))
+        self.write("here.yaml", SMALL.replace("shape: [12], classes: 4, samples: 100, shuffle: true", "path: data.csv")
+                   .replace("shape: [12], classes: 4, samples: 40, seed: 1", "path: ./data.csv").replace("synthetic", "csv"))
+        self.run_dltrain("here.yaml", "-q", "--output-dir", "a", cwd=self.folder)
+        config = (self.folder / "a" / "config.yaml").read_text()
+        self.assertEqual(config.count(f"path: {self.folder / 'data.csv'}"), 2, config)
+        self.run_dltrain(self.folder / "a" / "config.yaml", "-q", "--output-dir", self.folder / "b")
+        self.assert_same_state(self.folder / "a", self.folder / "b")
 
     def test_eval_measures_what_the_run_measured(self):
         run = self.folder / "run"

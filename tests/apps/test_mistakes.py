@@ -74,10 +74,13 @@ class Configuration(support.DltrainTest):
         path = self.small()
         result = self.refused(USAGE, path, "--nproc-per-node", 3, "--output-dir", self.folder / "run",
                               says="a global batch of 16 cannot be shared evenly by 3 ranks")
-        self.assertEqual(result.err.count("cannot be shared"), 1, str(result))
+        self.assertEqual(result.err.count("error:"), 1, str(result))
+        result = self.refused(USAGE, path, "--nproc-per-node", 2, "-s", "parallelism.data=3", "--output-dir", self.folder / "run",
+                              says="3 data-parallel ranks asked for, 2 started")
+        self.assertEqual(result.err.count("error:"), 1, str(result))
         micro = self.write("micro.yaml", SMALL.replace("global_batch_size: 16", "micro_batch_size: 4"))
         result = self.refused(USAGE, micro, "--nproc-per-node", 2, "--output-dir", self.folder / "run", says="give global_batch_size (here 8")
-        self.assertEqual(result.err.count("global_batch_size (here"), 1, str(result))
+        self.assertEqual(result.err.count("error:"), 1, str(result))
         self.refused(USAGE, path, "-s", "training.micro_batch_size=5", says="micro-batches of 5 do not divide")
         self.refused(USAGE, path, "-s", "training.gradient_accumulation_steps=2", "-s", "training.micro_batch_size=4",
                      says="contradicts")

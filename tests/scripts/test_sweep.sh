@@ -23,6 +23,11 @@ expect_code() { # expect_code CODE COMMAND...: runs it with its output in ./out
 cat >fake <<'FAKE'
 #!/usr/bin/env bash
 a=0 b=0
+case " $* " in *" --print-config "*)
+  cat config.yaml
+  echo "$*"
+  exit ;;
+esac
 echo "$OMP_NUM_THREADS $*" >>"$CALLS"
 while [ $# -gt 0 ]; do
   case "$1" in
@@ -58,10 +63,22 @@ threads=$(($(nproc) / 2 > 0 ? $(nproc) / 2 : 1))
 
 # Again: only the two that failed, in folders that are theirs (so --overwrite).
 rm broken calls
-expect_code 0 "$sweep" -c config.yaml -j 2 -o s x.a=1,2,3 y.b=0,1
+expect_code 0 "$sweep" -c config.yaml -j 2 -o s x.a=1,2,3 y.b=0,1 -- --max-steps 5
 [ "$(wc -l <calls)" = 2 ] || fail "expected the 2 failed trials again, ran $(wc -l <calls)"
 [ "$(grep -c -- --overwrite calls)" = 2 ] || fail "a trial without checkpoint must be overwritten"
 [ "$(sed -n 2p s/table.txt | awk '{print $4}')" = "a=3,b=0" ] || fail "the table was not made anew"
+
+# Another configuration in the same folder is refused, and trained anew with --overwrite.
+rm -f calls
+echo "name: y" >config.yaml
+expect_code 2 "$sweep" -c config.yaml -o s x.a=1,2,3 y.b=0,1
+grep -q "6 trials of another configuration" out || fail "a changed configuration is not named"
+[ ! -e calls ] || fail "something was trained although the configuration changed"
+expect_code 0 "$sweep" -c config.yaml -o s --overwrite x.a=1,2,3 y.b=0,1
+[ "$(wc -l <calls)" = 6 ] || fail "--overwrite: expected the 6 changed trials again"
+rm -f calls
+expect_code 0 "$sweep" -c config.yaml -o s --overwrite x.a=1,2,3 y.b=0,1
+[ ! -e calls ] || fail "--overwrite trained what had not changed"
 
 # The other way round, and by another number.
 expect_code 0 "$sweep" -c config.yaml -o s --metric loss --mode min x.a=1,2,3 y.b=0,1
@@ -95,6 +112,7 @@ expect_code 2 "$sweep" -c config.yaml --mode up x.a=1
 rm -f calls
 cat >slow <<'SLOW'
 #!/usr/bin/env bash
+case " $* " in *" --print-config "*) exit ;; esac
 echo "$*" >>"$CALLS"
 trap 'echo told >>"$CALLS"; exit 75' TERM
 sleep 20 &
