@@ -1,4 +1,6 @@
 // Element-wise ops with broadcasting: rows of elementwise_steps.h over the threads.
+#include "ops/elementwise.h"
+
 #include <array>
 
 #include "base/error.h"
@@ -26,8 +28,9 @@ class Elementwise final : public Kernel {
         binary_(elementwise_operands(op) == 2) {
     step_ =
         elementwise_step(op, kind(0), binary_ ? kind(1) : OperandKind::each, request.accumulate);
-    operands_.scale = static_cast<float>(request.attributes.number("scale", 1));
-    operands_.shift = static_cast<float>(request.attributes.number("shift", 0));
+    const ElementwiseNumbers numbers = elementwise_numbers(request.op, request.attributes);
+    operands_.p = static_cast<float>(numbers.p);
+    operands_.q = static_cast<float>(numbers.q);
   }
 
   void bind(const Bindings& bindings) override {

@@ -23,10 +23,10 @@ void run_step(const StepOperands& s) {
   } else {
     const Floats d;
     const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
-    const FloatVec scale = hn::Set(d, s.scale), shift = hn::Set(d, s.shift);
+    const FloatVec p = hn::Set(d, s.p), q = hn::Set(d, s.q);
     constexpr bool unary = elementwise_operands(op) == 1;
     const auto step = [&](FloatVec a, FloatVec b, FloatVec out) HWY_ATTR {
-      const FloatVec y = elementwise_vec<op>(a, b, scale, shift);
+      const FloatVec y = elementwise_vec<op>(a, b, p, q);
       return accumulate ? hn::Add(out, y) : y;
     };
     const FloatVec fixed_a = hn::Set(d, *s.a), fixed_b = unary ? fixed_a : hn::Set(d, *s.b);

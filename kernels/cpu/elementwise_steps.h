@@ -13,7 +13,7 @@ struct StepOperands {
   const float* b;  // ignored by unary ops
   float* out;      // may be a or b
   int64_t count;
-  float scale, shift;  // of affine
+  float p, q;  // the op's numbers (ops/elementwise.h)
 };
 
 using StepFunction = void (*)(const StepOperands&);

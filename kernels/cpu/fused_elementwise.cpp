@@ -30,7 +30,7 @@ struct PlannedStep {
   StepFunction function;
   Place a, b, out;
   bool binary;
-  float scale, shift;
+  float p, q;
 };
 
 class FusedElementwise final : public Kernel {
@@ -104,7 +104,7 @@ class FusedElementwise final : public Kernel {
     const Place a = places[static_cast<size_t>(step.operands[0])];
     const Place b = places[static_cast<size_t>(step.operands.back())];
     steps_.push_back({elementwise_step(*op, OperandKind::each, OperandKind::each, false), a, b, out,
-                      binary, static_cast<float>(step.scale), static_cast<float>(step.shift)});
+                      binary, static_cast<float>(step.p), static_cast<float>(step.q)});
   }
 
   void run_block(int64_t at, int64_t count, float* scratch) const {
@@ -114,8 +114,8 @@ class FusedElementwise final : public Kernel {
       return scratch + static_cast<int64_t>(place.index) * kBlock;
     };
     for (const PlannedStep& s : steps_) {
-      s.function({address(s.a), s.binary ? address(s.b) : nullptr, address(s.out), count, s.scale,
-                  s.shift});
+      s.function(
+          {address(s.a), s.binary ? address(s.b) : nullptr, address(s.out), count, s.p, s.q});
     }
     for (const Copy& copy : copies_) {
       std::memmove(outputs_[copy.result] + at, address(copy.from),

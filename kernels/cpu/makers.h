@@ -13,6 +13,10 @@ MadeKernel make_elementwise(const KernelRequest& request);  // every op of share
 MadeKernel make_fused_elementwise(const KernelRequest& request);
 MadeKernel make_cast(const KernelRequest& request);
 MadeKernel make_broadcast(const KernelRequest& request);
+MadeKernel make_concat(const KernelRequest& request);
+MadeKernel make_slice(const KernelRequest& request);
+MadeKernel make_pad(const KernelRequest& request);
+MadeKernel make_transpose(const KernelRequest& request);
 MadeKernel make_reduce(const KernelRequest& request);
 MadeKernel make_matmul_onednn(const KernelRequest& request);
 MadeKernel make_conv2d_onednn(const KernelRequest& request);
@@ -29,6 +33,7 @@ MadeKernel make_batch_norm_backward(const KernelRequest& request);
 MadeKernel make_batch_norm_inference(const KernelRequest& request);
 MadeKernel make_batch_norm_update(const KernelRequest& request);
 MadeKernel make_dropout(const KernelRequest& request);
+MadeKernel make_softmax(const KernelRequest& request);  // log_softmax and gradients too
 MadeKernel make_softmax_cross_entropy(const KernelRequest& request);
 MadeKernel make_softmax_cross_entropy_backward(const KernelRequest& request);
 MadeKernel make_identity_f64(const KernelRequest& request);

@@ -87,6 +87,40 @@ HWY_INLINE FloatVec normal_cdf_vec(FloatVec x, FloatVec gauss) {
   return hn::IfThenElse(hn::Lt(x, constant(0)), tail, hn::Sub(constant(1), tail));
 }
 
+// exp(x) − 1 without cancellation: near 0 by the polynomial of exp_vec.
+HWY_INLINE FloatVec expm1_vec(FloatVec x) {
+  const FloatVec p = polynomial(x, 4.999999344e-01, 1.666652048e-01, 4.166838990e-02,
+                                8.368735773e-03, 1.381455767e-03);
+  const FloatVec small = hn::MulAdd(hn::Mul(x, x), p, x);
+  return hn::IfThenElse(hn::Lt(hn::Abs(x), constant(0.34)), small,
+                        hn::Sub(exp_vec(x), constant(1)));
+}
+
+// ln(1 + exp(x)) = max(x, 0) + log1p(t) with t = exp(−|x|) and log1p(t) = 2 artanh(t / (2 + t)),
+// whose argument is at most 1/3: the series ends at 1/15.
+HWY_INLINE FloatVec softplus_vec(FloatVec x) {
+  const FloatVec t = exp_vec(hn::Neg(hn::Abs(x)));
+  const FloatVec s = hn::Div(t, hn::Add(t, constant(2))), square = hn::Mul(s, s);
+  const FloatVec series =
+      polynomial(square, 1.0, 1.0 / 3, 1.0 / 5, 1.0 / 7, 1.0 / 9, 1.0 / 11, 1.0 / 13, 1.0 / 15);
+  const FloatVec zero = hn::Zero(Floats());
+  const FloatVec above = hn::IfThenElse(hn::Lt(x, zero), zero, x);
+  return hn::MulAdd(hn::Add(s, s), series, above);
+}
+
+// tanh(softplus(x)) = n / (n + 2) with n = e(e + 2) and e = exp(x); beyond 20 it is 1 in f32.
+HWY_INLINE FloatVec tanh_softplus_vec(FloatVec x) {
+  const FloatVec most = constant(20.0);
+  const FloatVec e = exp_vec(hn::IfThenElse(hn::Gt(x, most), most, x));
+  const FloatVec n = hn::Mul(e, hn::Add(e, constant(2)));
+  return hn::Div(n, hn::Add(n, constant(2)));
+}
+
+// Between low and high; NaN stays NaN.
+HWY_INLINE FloatVec clamp_vec(FloatVec x, FloatVec low, FloatVec high) {
+  return hn::IfThenElse(hn::Lt(x, low), low, hn::IfThenElse(hn::Gt(x, high), high, x));
+}
+
 HWY_INLINE FloatVec gelu_tanh_argument_vec(FloatVec x) {
   const FloatVec cubic = hn::Mul(hn::Mul(x, x), constant(kGeluTanhCubic));
   return hn::Mul(constant(kGeluTanhScale), hn::MulAdd(cubic, x, x));
@@ -94,9 +128,9 @@ HWY_INLINE FloatVec gelu_tanh_argument_vec(FloatVec x) {
 
 // One element-wise step; the same meaning as elementwise<op>() of shared/elementwise.h.
 template <ElementwiseOp op>
-HWY_INLINE FloatVec elementwise_vec(FloatVec a, FloatVec b, FloatVec scale, FloatVec shift) {
+HWY_INLINE FloatVec elementwise_vec(FloatVec a, FloatVec b, FloatVec p, FloatVec q) {
   using enum ElementwiseOp;
-  (void)b, (void)scale, (void)shift;
+  (void)b, (void)p, (void)q;
   const FloatVec zero = hn::Zero(Floats()), one = constant(1);
   if constexpr (op == relu) return hn::IfThenElse(hn::Lt(a, zero), zero, a);
   if constexpr (op == gelu) return hn::Mul(a, normal_cdf_vec(a, gauss_vec(a)));
@@ -110,8 +144,30 @@ HWY_INLINE FloatVec elementwise_vec(FloatVec a, FloatVec b, FloatVec scale, Floa
   if constexpr (op == ElementwiseOp::exp) return exp_vec(a);
   if constexpr (op == ElementwiseOp::sqrt) return hn::Sqrt(a);
   if constexpr (op == square) return hn::Mul(a, a);
-  if constexpr (op == affine) return hn::Add(hn::Mul(a, scale), shift);
+  if constexpr (op == affine) return hn::Add(hn::Mul(a, p), q);
   if constexpr (op == identity) return a;
+  [[maybe_unused]] const auto positive = hn::Gt(a, zero);
+  if constexpr (op == leaky_relu) return hn::IfThenElse(positive, a, hn::Mul(a, p));
+  if constexpr (op == elu) return hn::IfThenElse(positive, a, hn::Mul(p, expm1_vec(a)));
+  if constexpr (op == selu) {
+    const FloatVec below = hn::Mul(constant(kSeluAlpha), expm1_vec(a));
+    return hn::Mul(constant(kSeluScale), hn::IfThenElse(positive, a, below));
+  }
+  if constexpr (op == softplus) {
+    const FloatVec x = hn::Mul(a, p);
+    return hn::IfThenElse(hn::Gt(x, q), a, hn::Div(softplus_vec(x), p));
+  }
+  if constexpr (op == mish) return hn::Mul(a, tanh_softplus_vec(a));
+  if constexpr (op == hardswish || op == hardsigmoid) {
+    const FloatVec ramp = clamp_vec(hn::Add(a, constant(3)), zero, constant(6));
+    const FloatVec y = hn::Mul(ramp, constant(1.0 / 6));
+    return op == hardswish ? hn::Mul(a, y) : y;
+  }
+  if constexpr (op == hardtanh) return clamp_vec(a, p, q);
+  if constexpr (op == softsign) return hn::Div(a, hn::Add(one, hn::Abs(a)));
+  if constexpr (op == quick_gelu) {
+    return hn::Mul(a, sigmoid_vec(hn::Mul(constant(kQuickGeluScale), a)));
+  }
   if constexpr (op == relu_backward) return hn::IfThenElseZero(hn::Gt(a, zero), b);
   if constexpr (op == gelu_backward) {
     const FloatVec gauss = gauss_vec(a);
@@ -131,6 +187,43 @@ HWY_INLINE FloatVec elementwise_vec(FloatVec a, FloatVec b, FloatVec scale, Floa
   }
   if constexpr (op == tanh_backward) return hn::Mul(b, hn::NegMulAdd(a, a, one));
   if constexpr (op == sigmoid_backward) return hn::Mul(b, hn::Mul(a, hn::Sub(one, a)));
+  if constexpr (op == leaky_relu_backward) {
+    return hn::IfThenElse(positive, b, hn::Mul(b, p));
+  }
+  if constexpr (op == elu_backward) {
+    return hn::IfThenElse(positive, b, hn::Mul(b, hn::Add(a, p)));
+  }
+  if constexpr (op == selu_backward) {
+    const FloatVec below = hn::Add(a, constant(kSeluScale * kSeluAlpha));
+    return hn::Mul(b, hn::IfThenElse(positive, constant(kSeluScale), below));
+  }
+  if constexpr (op == softplus_backward) {
+    const FloatVec x = hn::Mul(a, p);
+    return hn::IfThenElse(hn::Gt(x, q), b, hn::Mul(b, sigmoid_vec(x)));
+  }
+  if constexpr (op == mish_backward) {
+    const FloatVec t = tanh_softplus_vec(a), slope = hn::NegMulAdd(t, t, one);
+    return hn::Mul(b, hn::MulAdd(hn::Mul(a, sigmoid_vec(a)), slope, t));
+  }
+  if constexpr (op == hardswish_backward) {
+    const FloatVec inner = hn::MulAdd(a, constant(1.0 / 3), constant(0.5));
+    const FloatVec above = hn::IfThenElse(hn::Ge(a, constant(3)), one, inner);
+    return hn::Mul(b, hn::IfThenElse(hn::Le(a, constant(-3)), zero, above));
+  }
+  if constexpr (op == hardsigmoid_backward) {
+    return hn::IfThenElseZero(hn::And(positive, hn::Lt(a, one)), hn::Mul(b, constant(1.0 / 6)));
+  }
+  if constexpr (op == hardtanh_backward) {
+    return hn::IfThenElseZero(hn::And(hn::Gt(a, p), hn::Lt(a, q)), b);
+  }
+  if constexpr (op == softsign_backward) {
+    const FloatVec size = hn::Add(one, hn::Abs(a));
+    return hn::Div(b, hn::Mul(size, size));
+  }
+  if constexpr (op == quick_gelu_backward) {
+    const FloatVec x = hn::Mul(constant(kQuickGeluScale), a), s = sigmoid_vec(x);
+    return hn::Mul(b, hn::Mul(s, hn::MulAdd(x, hn::Sub(one, s), one)));
+  }
   if constexpr (op == add) return hn::Add(a, b);
   if constexpr (op == sub) return hn::Sub(a, b);
   if constexpr (op == mul) return hn::Mul(a, b);

@@ -3,6 +3,7 @@
 
 #include "base/error.h"
 #include "cuda/makers.h"
+#include "ops/elementwise.h"
 #include "ops/fused.h"
 #include "ops/rules.h"
 
@@ -48,8 +49,8 @@ class ElementwiseKernel final : public Kernel {
   ElementwiseKernel(const KernelRequest& request, ElementwiseOp op)
       : call_{.op = op,
               .dtype = request.outputs[0].dtype,
-              .scale = request.attributes.number("scale", 1),
-              .shift = request.attributes.number("shift", 0),
+              .p = elementwise_numbers(request.op, request.attributes).p,
+              .q = elementwise_numbers(request.op, request.attributes).q,
               .accumulate = request.accumulate},
         count_(request.outputs[0].shape.elements()) {
     const Shape& out = request.outputs[0].shape;
@@ -161,7 +162,7 @@ std::unique_ptr<Kernel> make_cuda_fused(const KernelRequest& request) {
     const auto op = elementwise_op(steps[i].op);
     check_internal(op.has_value(), "fused_elementwise: {} is no element-wise op", steps[i].op);
     call.step[i] = {*op, static_cast<uint8_t>(steps[i].operands.front()),
-                    static_cast<uint8_t>(steps[i].operands.back()), steps[i].scale, steps[i].shift};
+                    static_cast<uint8_t>(steps[i].operands.back()), steps[i].p, steps[i].q};
   }
   for (size_t i = 0; i < results.size(); ++i) call.result[i] = static_cast<uint8_t>(results[i]);
   return std::make_unique<FusedKernel>(call, request.inputs[0].shape.elements());

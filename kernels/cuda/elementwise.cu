@@ -12,13 +12,13 @@ template <typename T>
 struct Arguments {
   ElementwiseOp op;
   bool accumulate;
-  MathOf<T> scale, shift;
+  MathOf<T> p, q;
 };
 
 template <typename T>
 __device__ T apply(const Arguments<T>& f, T a, T b, T old) {
   using M = MathOf<T>;
-  const M y = elementwise<M>(f.op, static_cast<M>(a), static_cast<M>(b), f.scale, f.shift);
+  const M y = elementwise<M>(f.op, static_cast<M>(a), static_cast<M>(b), f.p, f.q);
   return static_cast<T>(f.accumulate ? static_cast<M>(old) + y : y);
 }
 
@@ -66,7 +66,7 @@ __global__ void bias_activation_kernel(ElementwiseOp op, const T* bias, T* y, in
   using M = MathOf<T>;
   for (int64_t i = thread_index(); i < count; i += thread_count()) {
     const M x = static_cast<M>(y[i]) + (bias == nullptr ? M(0) : static_cast<M>(bias[i % columns]));
-    y[i] = static_cast<T>(elementwise<M>(op, x, x, M(1), M(0)));
+    y[i] = static_cast<T>(elementwise<M>(op, x, x, M(0), M(0)));
   }
 }
 
@@ -100,9 +100,8 @@ __global__ void fused_kernel(FusedCall call, int64_t packs, int64_t count) {
     for (int k = 0; k < call.steps; ++k) {
       const FusedCall::Step& step = call.step[k];
       for (int j = 0; j < kWidth; ++j) {
-        value[call.inputs + k][j] =
-            elementwise<M>(step.op, value[step.a][j], value[step.b][j], static_cast<M>(step.scale),
-                           static_cast<M>(step.shift));
+        value[call.inputs + k][j] = elementwise<M>(step.op, value[step.a][j], value[step.b][j],
+                                                   static_cast<M>(step.p), static_cast<M>(step.q));
       }
     }
     for (int k = 0; k < call.results; ++k) {
@@ -120,8 +119,7 @@ __global__ void fused_kernel(FusedCall call, int64_t packs, int64_t count) {
 
 template <typename T>
 Arguments<T> arguments(const ElementwiseCall& call) {
-  return {call.op, call.accumulate, static_cast<MathOf<T>>(call.scale),
-          static_cast<MathOf<T>>(call.shift)};
+  return {call.op, call.accumulate, static_cast<MathOf<T>>(call.p), static_cast<MathOf<T>>(call.q)};
 }
 
 template <typename T>

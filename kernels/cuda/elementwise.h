@@ -12,8 +12,8 @@ namespace dltrain {
 struct ElementwiseCall {
   ElementwiseOp op = ElementwiseOp::identity;
   DType dtype = DType::f32;
-  double scale = 1, shift = 0;  // of affine
-  bool accumulate = false;      // y += f(a, b)
+  double p = 0, q = 0;      // the op's numbers (ops/elementwise.h)
+  bool accumulate = false;  // y += f(a, b)
 };
 
 // All operands have `count` elements, one after the other.
@@ -39,7 +39,7 @@ struct FusedCall {
   struct Step {
     ElementwiseOp op;
     uint8_t a, b;
-    double scale, shift;
+    double p, q;
   };
   int inputs = 0, steps = 0, results = 0;
   DType dtype = DType::f32;

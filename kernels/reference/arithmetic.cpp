@@ -1,5 +1,6 @@
 #include "reference/arithmetic.h"
 
+#include <algorithm>
 #include <cmath>
 #include <numbers>
 
@@ -44,6 +45,26 @@ double square(double x) {
   return x * x;
 }
 
+double selu(double x) {
+  const double alpha = 1.6732632423543772848170429916717;
+  return 1.0507009873554804934193349852946 * (x > 0 ? x : alpha * std::expm1(x));
+}
+double mish(double x) {
+  return x * std::tanh(std::log1p(std::exp(x)));
+}
+double hardsigmoid(double x) {
+  return std::isnan(x) ? x : std::clamp(x + 3, 0.0, 6.0) / 6;
+}
+double hardswish(double x) {
+  return x * hardsigmoid(x);
+}
+double softsign(double x) {
+  return x / (1 + std::abs(x));
+}
+double quick_gelu(double x) {
+  return x * sigmoid(1.702 * x);
+}
+
 double relu_backward(double y, double dy) {
   return y > 0 ? dy : 0;
 }
@@ -66,6 +87,57 @@ double silu_backward(double x, double dy) {
   return dy * (s + x * s * (1 - s));
 }
 
+double selu_backward(double y, double dy) {
+  const double scale = 1.0507009873554804934193349852946;
+  return dy * (y > 0 ? scale : y + scale * 1.6732632423543772848170429916717);
+}
+double mish_backward(double x, double dy) {
+  const double t = std::tanh(std::log1p(std::exp(x)));
+  return dy * (t + x * (1 - t * t) * sigmoid(x));
+}
+double hardsigmoid_backward(double y, double dy) {
+  return y > 0 && y < 1 ? dy / 6 : 0;
+}
+double hardswish_backward(double x, double dy) {
+  if (x <= -3) return 0;
+  return x < 3 ? dy * (x / 3 + 0.5) : dy;
+}
+double softsign_backward(double x, double dy) {
+  return dy / std::pow(1 + std::abs(x), 2);
+}
+double quick_gelu_backward(double x, double dy) {
+  const double s = sigmoid(1.702 * x);
+  return dy * (s + 1.702 * x * s * (1 - s));
+}
+
+double affine(double x, double, double scale, double shift) {
+  return x * scale + shift;
+}
+double leaky_relu(double x, double, double slope, double) {
+  return x > 0 ? x : x * slope;
+}
+double leaky_relu_backward(double y, double dy, double slope, double) {
+  return y > 0 ? dy : dy * slope;
+}
+double elu(double x, double, double alpha, double) {
+  return x > 0 ? x : alpha * std::expm1(x);
+}
+double elu_backward(double y, double dy, double alpha, double) {
+  return y > 0 ? dy : dy * (y + alpha);
+}
+double softplus(double x, double, double beta, double threshold) {
+  return x * beta > threshold ? x : std::log1p(std::exp(beta * x)) / beta;
+}
+double softplus_backward(double x, double dy, double beta, double threshold) {
+  return x * beta > threshold ? dy : dy * sigmoid(beta * x);
+}
+double hardtanh(double x, double, double low, double high) {
+  return std::isnan(x) ? x : std::clamp(x, low, high);
+}
+double hardtanh_backward(double x, double dy, double low, double high) {
+  return x > low && x < high ? dy : 0;
+}
+
 double add(double a, double b) {
   return a + b;
 }
@@ -86,9 +158,23 @@ struct Named {
 };
 
 constexpr Named<UnaryFunction> kUnary[] = {
-    {"relu", relu},       {"gelu", gelu},     {"gelu_tanh", gelu_tanh}, {"silu", silu},
-    {"tanh", std::tanh},  {"exp", std::exp},  {"log", std::log},        {"sqrt", std::sqrt},
-    {"sigmoid", sigmoid}, {"square", square}, {"identity", identity},
+    {"relu", relu},
+    {"gelu", gelu},
+    {"gelu_tanh", gelu_tanh},
+    {"silu", silu},
+    {"tanh", std::tanh},
+    {"exp", std::exp},
+    {"log", std::log},
+    {"sqrt", std::sqrt},
+    {"sigmoid", sigmoid},
+    {"square", square},
+    {"identity", identity},
+    {"selu", selu},
+    {"mish", mish},
+    {"hardsigmoid", hardsigmoid},
+    {"hardswish", hardswish},
+    {"softsign", softsign},
+    {"quick_gelu", quick_gelu},
 };
 
 constexpr Named<BinaryFunction> kBinary[] = {
@@ -102,6 +188,24 @@ constexpr Named<BinaryFunction> kBinary[] = {
     {"silu_backward", silu_backward},
     {"tanh_backward", tanh_backward},
     {"sigmoid_backward", sigmoid_backward},
+    {"selu_backward", selu_backward},
+    {"mish_backward", mish_backward},
+    {"hardsigmoid_backward", hardsigmoid_backward},
+    {"hardswish_backward", hardswish_backward},
+    {"softsign_backward", softsign_backward},
+    {"quick_gelu_backward", quick_gelu_backward},
+};
+
+constexpr Named<ParametrisedFunction> kParametrised[] = {
+    {"affine", affine},
+    {"leaky_relu", leaky_relu},
+    {"leaky_relu_backward", leaky_relu_backward},
+    {"elu", elu},
+    {"elu_backward", elu_backward},
+    {"softplus", softplus},
+    {"softplus_backward", softplus_backward},
+    {"hardtanh", hardtanh},
+    {"hardtanh_backward", hardtanh_backward},
 };
 
 }  // namespace
@@ -115,6 +219,13 @@ UnaryFunction reference_unary(std::string_view op) {
 
 BinaryFunction reference_binary(std::string_view op) {
   for (const auto& row : kBinary) {
+    if (row.op == op) return row.function;
+  }
+  return nullptr;
+}
+
+ParametrisedFunction reference_parametrised(std::string_view op) {
+  for (const auto& row : kParametrised) {
     if (row.op == op) return row.function;
   }
   return nullptr;

@@ -1,4 +1,6 @@
-// Unary, binary and activation-gradient ops, and affine.
+// Unary, binary and activation-gradient ops, and those with parameters.
+#include "ops/elementwise.h"
+
 #include "reference/arithmetic.h"
 #include "reference/call.h"
 #include "reference/indexing.h"
@@ -20,18 +22,19 @@ struct Unary {
 };
 
 template <typename T>
-struct Affine {
-  explicit Affine(const NaiveCall& c)
-      : scale(c.attributes.number("scale", 1)), shift(c.attributes.number("shift", 0)) {}
+struct Parametrised {
+  explicit Parametrised(const NaiveCall& c)
+      : f(reference_parametrised(c.op)), numbers(elementwise_numbers(c.op, c.attributes)) {}
 
   void run(const NaiveCall& c) const {
-    const T* x = c.input<T>(0);
+    const T *x = c.input<T>(0), *dy = c.has_input(1) ? c.input<T>(1) : x;
     for (int64_t i = 0; i < c.outputs[0].shape.elements(); ++i) {
-      c.put<T>(0, i, x[i] * scale + shift);
+      c.put<T>(0, i, f(x[i], dy[i], numbers.p, numbers.q));
     }
   }
 
-  double scale, shift;
+  ParametrisedFunction f;
+  ElementwiseNumbers numbers;
 };
 
 template <typename T>
@@ -54,7 +57,7 @@ struct Binary {
 }  // namespace
 
 KernelPointer reference_elementwise(const KernelRequest& request) {
-  if (request.op == "affine") return make_naive<Affine>(request);
+  if (reference_parametrised(request.op) != nullptr) return make_naive<Parametrised>(request);
   if (reference_unary(request.op) != nullptr) return make_naive<Unary>(request);
   if (reference_binary(request.op) != nullptr) return make_naive<Binary>(request);
   return nullptr;

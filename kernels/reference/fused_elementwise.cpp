@@ -27,9 +27,10 @@ struct Fused {
 
   double step(const FusedStep& s) const {
     const double x = values[static_cast<size_t>(s.operands[0])];
-    if (s.op == "affine") return x * s.scale + s.shift;
+    const double second = values[static_cast<size_t>(s.operands.back())];
+    if (const auto f = reference_parametrised(s.op)) return f(x, second, s.p, s.q);
     if (s.operands.size() == 1) return reference_unary(s.op)(x);
-    return reference_binary(s.op)(x, values[static_cast<size_t>(s.operands[1])]);
+    return reference_binary(s.op)(x, second);
   }
 
   std::vector<FusedStep> steps;

@@ -1,8 +1,8 @@
 // The arithmetic of element-wise ops, element by element, for host and device code. The vectorised
 // kernels compute the same formulas; lib/ops/elementwise.cpp says what each op means.
 //
-// elementwise<op>(a, b, scale, shift) is one step: unary ops ignore b, only affine reads scale and
-// shift. T is float or double.
+// elementwise<op>(a, b, p, q) is one step: unary ops ignore b; p and q are the op's numbers in the
+// order of lib/ops/elementwise.h (affine: scale, shift). T is float or double.
 #pragma once
 
 #include <cmath>
@@ -27,12 +27,32 @@ enum class ElementwiseOp : uint8_t {
   square,
   affine,
   identity,
+  leaky_relu,
+  elu,
+  selu,
+  softplus,
+  mish,
+  hardswish,
+  hardsigmoid,
+  hardtanh,
+  softsign,
+  quick_gelu,
   relu_backward,  // (y, dy)
   gelu_backward,  // (x, dy)
   gelu_tanh_backward,
   silu_backward,
-  tanh_backward,     // (y, dy)
-  sigmoid_backward,  // (y, dy)
+  tanh_backward,        // (y, dy)
+  sigmoid_backward,     // (y, dy)
+  leaky_relu_backward,  // (y, dy)
+  elu_backward,         // (y, dy)
+  selu_backward,        // (y, dy)
+  softplus_backward,    // (x, dy), as are those without a note
+  mish_backward,
+  hardswish_backward,
+  hardsigmoid_backward,  // (y, dy)
+  hardtanh_backward,
+  softsign_backward,
+  quick_gelu_backward,
   add,
   sub,
   mul,
@@ -51,12 +71,32 @@ inline constexpr std::string_view kElementwiseNames[] = {"relu",
                                                          "square",
                                                          "affine",
                                                          "identity",
+                                                         "leaky_relu",
+                                                         "elu",
+                                                         "selu",
+                                                         "softplus",
+                                                         "mish",
+                                                         "hardswish",
+                                                         "hardsigmoid",
+                                                         "hardtanh",
+                                                         "softsign",
+                                                         "quick_gelu",
                                                          "relu_backward",
                                                          "gelu_backward",
                                                          "gelu_tanh_backward",
                                                          "silu_backward",
                                                          "tanh_backward",
                                                          "sigmoid_backward",
+                                                         "leaky_relu_backward",
+                                                         "elu_backward",
+                                                         "selu_backward",
+                                                         "softplus_backward",
+                                                         "mish_backward",
+                                                         "hardswish_backward",
+                                                         "hardsigmoid_backward",
+                                                         "hardtanh_backward",
+                                                         "softsign_backward",
+                                                         "quick_gelu_backward",
                                                          "add",
                                                          "sub",
                                                          "mul",
@@ -80,6 +120,10 @@ constexpr int elementwise_operands(ElementwiseOp op) {
 // √(2/π) and the cubic coefficient of the tanh form of GELU (Hendrycks & Gimpel 2016).
 inline constexpr double kGeluTanhScale = 0.79788456080286535588;
 inline constexpr double kGeluTanhCubic = 0.044715;
+inline constexpr double kQuickGeluScale = 1.702;
+// Klambauer et al. 2017: mean 0 and variance 1 are a fixed point.
+inline constexpr double kSeluScale = 1.0507009873554804934193349852946;
+inline constexpr double kSeluAlpha = 1.6732632423543772848170429916717;
 
 template <typename T>
 DLTRAIN_HD T sigmoid_of(T x) {
@@ -97,9 +141,20 @@ DLTRAIN_HD T gelu_tanh_argument(T x) {
   return T(kGeluTanhScale) * (x + T(kGeluTanhCubic) * x * x * x);
 }
 
+// ln(1 + exp(x)); the exponential never overflows.
+template <typename T>
+DLTRAIN_HD T softplus_of(T x) {
+  return (x > T(0) ? x : T(0)) + std::log1p(std::exp(x > T(0) ? -x : x));
+}
+
+// Between low and high; NaN stays NaN.
+template <typename T>
+DLTRAIN_HD T clamp_of(T x, T low, T high) {
+  return x < low ? low : x > high ? high : x;
+}
+
 template <ElementwiseOp op, typename T>
-DLTRAIN_HD T elementwise(T a, [[maybe_unused]] T b, [[maybe_unused]] T scale,
-                         [[maybe_unused]] T shift) {
+DLTRAIN_HD T elementwise(T a, [[maybe_unused]] T b, [[maybe_unused]] T p, [[maybe_unused]] T q) {
   using enum ElementwiseOp;
   if constexpr (op == relu) return a < T(0) ? T(0) : a;  // NaN stays NaN
   if constexpr (op == gelu) return a * normal_cdf(a);
@@ -113,8 +168,20 @@ DLTRAIN_HD T elementwise(T a, [[maybe_unused]] T b, [[maybe_unused]] T scale,
   if constexpr (op == log) return std::log(a);
   if constexpr (op == sqrt) return std::sqrt(a);
   if constexpr (op == square) return a * a;
-  if constexpr (op == affine) return a * scale + shift;
+  if constexpr (op == affine) return a * p + q;
   if constexpr (op == identity) return a;
+  if constexpr (op == leaky_relu) return a > T(0) ? a : a * p;
+  if constexpr (op == elu) return a > T(0) ? a : p * std::expm1(a);
+  if constexpr (op == selu) {
+    return T(kSeluScale) * (a > T(0) ? a : T(kSeluAlpha) * std::expm1(a));
+  }
+  if constexpr (op == softplus) return a * p > q ? a : softplus_of(a * p) / p;
+  if constexpr (op == mish) return a * std::tanh(softplus_of(a));
+  if constexpr (op == hardswish) return a * clamp_of(a + T(3), T(0), T(6)) / T(6);
+  if constexpr (op == hardsigmoid) return clamp_of(a + T(3), T(0), T(6)) / T(6);
+  if constexpr (op == hardtanh) return clamp_of(a, p, q);
+  if constexpr (op == softsign) return a / (T(1) + std::abs(a));
+  if constexpr (op == quick_gelu) return a * sigmoid_of(T(kQuickGeluScale) * a);
   if constexpr (op == relu_backward) return a > T(0) ? b : T(0);
   if constexpr (op == gelu_backward) {
     const T density = T(0.39894228040143267794) * std::exp(T(-0.5) * a * a);
@@ -131,6 +198,29 @@ DLTRAIN_HD T elementwise(T a, [[maybe_unused]] T b, [[maybe_unused]] T scale,
   }
   if constexpr (op == tanh_backward) return b * (T(1) - a * a);
   if constexpr (op == sigmoid_backward) return b * (a * (T(1) - a));
+  if constexpr (op == leaky_relu_backward) return a > T(0) ? b : b * p;
+  if constexpr (op == elu_backward) return a > T(0) ? b : b * (a + p);
+  if constexpr (op == selu_backward) {
+    return b * (a > T(0) ? T(kSeluScale) : a + T(kSeluScale * kSeluAlpha));
+  }
+  if constexpr (op == softplus_backward) return a * p > q ? b : b * sigmoid_of(a * p);
+  if constexpr (op == mish_backward) {
+    const T t = std::tanh(softplus_of(a));
+    return b * (t + a * sigmoid_of(a) * (T(1) - t * t));
+  }
+  if constexpr (op == hardswish_backward) {
+    return b * (a <= T(-3) ? T(0) : a >= T(3) ? T(1) : a / T(3) + T(0.5));
+  }
+  if constexpr (op == hardsigmoid_backward) return a > T(0) && a < T(1) ? b / T(6) : T(0);
+  if constexpr (op == hardtanh_backward) return a > p && a < q ? b : T(0);
+  if constexpr (op == softsign_backward) {
+    const T size = T(1) + std::abs(a);
+    return b / (size * size);
+  }
+  if constexpr (op == quick_gelu_backward) {
+    const T s = sigmoid_of(T(kQuickGeluScale) * a);
+    return b * (s + T(kQuickGeluScale) * a * s * (T(1) - s));
+  }
   if constexpr (op == add) return a + b;
   if constexpr (op == sub) return a - b;
   if constexpr (op == mul) return a * b;
@@ -156,12 +246,32 @@ DLTRAIN_HD auto dispatch_elementwise(ElementwiseOp op, F&& f) {
     DLTRAIN_CASE(sqrt)
     DLTRAIN_CASE(square)
     DLTRAIN_CASE(affine)
+    DLTRAIN_CASE(leaky_relu)
+    DLTRAIN_CASE(elu)
+    DLTRAIN_CASE(selu)
+    DLTRAIN_CASE(softplus)
+    DLTRAIN_CASE(mish)
+    DLTRAIN_CASE(hardswish)
+    DLTRAIN_CASE(hardsigmoid)
+    DLTRAIN_CASE(hardtanh)
+    DLTRAIN_CASE(softsign)
+    DLTRAIN_CASE(quick_gelu)
     DLTRAIN_CASE(relu_backward)
     DLTRAIN_CASE(gelu_backward)
     DLTRAIN_CASE(gelu_tanh_backward)
     DLTRAIN_CASE(silu_backward)
     DLTRAIN_CASE(tanh_backward)
     DLTRAIN_CASE(sigmoid_backward)
+    DLTRAIN_CASE(leaky_relu_backward)
+    DLTRAIN_CASE(elu_backward)
+    DLTRAIN_CASE(selu_backward)
+    DLTRAIN_CASE(softplus_backward)
+    DLTRAIN_CASE(mish_backward)
+    DLTRAIN_CASE(hardswish_backward)
+    DLTRAIN_CASE(hardsigmoid_backward)
+    DLTRAIN_CASE(hardtanh_backward)
+    DLTRAIN_CASE(softsign_backward)
+    DLTRAIN_CASE(quick_gelu_backward)
     DLTRAIN_CASE(add)
     DLTRAIN_CASE(sub)
     DLTRAIN_CASE(mul)
@@ -174,9 +284,9 @@ DLTRAIN_HD auto dispatch_elementwise(ElementwiseOp op, F&& f) {
 
 // The same by a run-time op: for the reference and for code generators' tests.
 template <typename T>
-DLTRAIN_HD T elementwise(ElementwiseOp op, T a, T b, T scale, T shift) {
+DLTRAIN_HD T elementwise(ElementwiseOp op, T a, T b, T p, T q) {
   return dispatch_elementwise(
-      op, [&]<ElementwiseOp fixed>() { return elementwise<fixed, T>(a, b, scale, shift); });
+      op, [&]<ElementwiseOp fixed>() { return elementwise<fixed, T>(a, b, p, q); });
 }
 
 }  // namespace dltrain

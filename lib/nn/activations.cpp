@@ -1,4 +1,6 @@
-// Layers without parameters that work element by element, and flatten.
+// Layers without weights that work element by element, softmax over the last axis, and flatten.
+#include <algorithm>
+
 #include "nn/layers.h"
 
 namespace dltrain {
@@ -6,20 +8,77 @@ namespace {
 
 struct Activation : Layer {
   virtual const char* op() const = 0;
-  ValueId emit(LayerContext& c, ValueId x) const override { return c.builder().emit1(op(), {x}); }
+  virtual Attributes attributes() const { return {}; }
+  ValueId emit(LayerContext& c, ValueId x) const final {
+    return c.builder().emit1(op(), {x}, attributes());
+  }
 };
 
-struct Relu final : Activation {
-  const char* op() const override { return "relu"; }
+template <size_t N>
+struct OpName {
+  constexpr OpName(const char (&text)[N]) { std::copy_n(text, N, name); }
+  char name[N];
 };
-struct Silu final : Activation {
-  const char* op() const override { return "silu"; }
+
+// An activation without keys: the op of that name.
+template <OpName op_name>
+struct Plain final : Activation {
+  const char* op() const override { return op_name.name; }
 };
-struct Tanh final : Activation {
-  const char* op() const override { return "tanh"; }
+
+struct LeakyRelu final : Activation {
+  double negative_slope = 0.01;
+
+  void describe(Fields& f) override {
+    f.number("negative_slope", negative_slope,
+             {.doc = "Slope below 0", .min = 0, .max = 1e6, .known_as = {"alpha", "slope"}});
+  }
+  const char* op() const override { return "leaky_relu"; }
+  Attributes attributes() const override { return {{"negative_slope", negative_slope}}; }
 };
-struct Sigmoid final : Activation {
-  const char* op() const override { return "sigmoid"; }
+
+struct Elu final : Activation {
+  double alpha = 1;
+
+  void describe(Fields& f) override {
+    f.number("alpha", alpha, {.doc = "The limit at -infinity is -alpha", .min = 0, .max = 1e6});
+  }
+  const char* op() const override { return "elu"; }
+  Attributes attributes() const override { return {{"alpha", alpha}}; }
+};
+
+struct Softplus final : Activation {
+  double beta = 1, threshold = 20;
+
+  void describe(Fields& f) override {
+    f.number("beta", beta, {.doc = "ln(1 + exp(beta·x)) / beta", .max = 1e6, .above = 0});
+    f.number("threshold", threshold, {.doc = "The result is x where beta·x is greater"});
+  }
+  const char* op() const override { return "softplus"; }
+  Attributes attributes() const override { return {{"beta", beta}, {"threshold", threshold}}; }
+};
+
+struct Hardtanh final : Activation {
+  double min_value = -1, max_value = 1;
+
+  void describe(Fields& f) override {
+    f.number("min_value", min_value, {.doc = "Least result"});
+    f.number("max_value", max_value, {.doc = "Greatest result"});
+  }
+  void validate(Problems& problems) const override {
+    if (min_value >= max_value) {
+      problems.add(*this, "min_value", "min_value must be less than max_value");
+    }
+  }
+  const char* op() const override { return "hardtanh"; }
+  Attributes attributes() const override {
+    return {{"min_value", min_value}, {"max_value", max_value}};
+  }
+};
+
+struct Relu6 final : Activation {
+  const char* op() const override { return "hardtanh"; }
+  Attributes attributes() const override { return {{"min_value", 0.0}, {"max_value", 6.0}}; }
 };
 
 struct Gelu final : Activation {
@@ -47,19 +106,64 @@ struct Flatten final : Layer {
 }  // namespace
 
 KindRow<Layer> relu_row() {
-  return {"relu", "max(x, 0)", make_kind_of<Relu>};
+  return {"relu", "max(x, 0)", make_kind_of<Plain<"relu">>};
 }
 KindRow<Layer> gelu_row() {
   return {"gelu", "x·Φ(x) (Hendrycks & Gimpel 2016)", make_kind_of<Gelu>, "approximate"};
 }
 KindRow<Layer> silu_row() {
-  return {"silu", "x·sigmoid(x), also called swish", make_kind_of<Silu>};
+  return {"silu", "x·sigmoid(x), also called swish", make_kind_of<Plain<"silu">>};
 }
 KindRow<Layer> tanh_row() {
-  return {"tanh", "hyperbolic tangent", make_kind_of<Tanh>};
+  return {"tanh", "hyperbolic tangent", make_kind_of<Plain<"tanh">>};
 }
 KindRow<Layer> sigmoid_row() {
-  return {"sigmoid", "1 / (1 + exp(-x))", make_kind_of<Sigmoid>};
+  return {"sigmoid", "1 / (1 + exp(-x))", make_kind_of<Plain<"sigmoid">>};
+}
+KindRow<Layer> leaky_relu_row() {
+  return {"leaky_relu", "x above 0, negative_slope·x below", make_kind_of<LeakyRelu>,
+          "negative_slope"};
+}
+KindRow<Layer> elu_row() {
+  return {"elu", "x above 0, alpha·(exp(x) - 1) below (Clevert et al. 2015)", make_kind_of<Elu>,
+          "alpha"};
+}
+KindRow<Layer> selu_row() {
+  return {"selu", "elu scaled so that layers keep mean and variance (Klambauer et al. 2017)",
+          make_kind_of<Plain<"selu">>};
+}
+KindRow<Layer> softplus_row() {
+  return {"softplus", "ln(1 + exp(x)), a smooth relu", make_kind_of<Softplus>};
+}
+KindRow<Layer> mish_row() {
+  return {"mish", "x·tanh(softplus(x)) (Misra 2019)", make_kind_of<Plain<"mish">>};
+}
+KindRow<Layer> hardswish_row() {
+  return {"hardswish", "x·clamp(x + 3, 0, 6) / 6 (Howard et al. 2019)",
+          make_kind_of<Plain<"hardswish">>};
+}
+KindRow<Layer> hardsigmoid_row() {
+  return {"hardsigmoid", "clamp(x + 3, 0, 6) / 6", make_kind_of<Plain<"hardsigmoid">>};
+}
+KindRow<Layer> hardtanh_row() {
+  return {"hardtanh", "x between min_value and max_value", make_kind_of<Hardtanh>};
+}
+KindRow<Layer> relu6_row() {
+  return {"relu6", "clamp(x, 0, 6)", make_kind_of<Relu6>};
+}
+KindRow<Layer> softsign_row() {
+  return {"softsign", "x / (1 + |x|)", make_kind_of<Plain<"softsign">>};
+}
+KindRow<Layer> quick_gelu_row() {
+  return {"quick_gelu", "x·sigmoid(1.702x), CLIP's form of gelu",
+          make_kind_of<Plain<"quick_gelu">>};
+}
+KindRow<Layer> softmax_row() {
+  return {"softmax", "exp(x) over its sum, along the last axis", make_kind_of<Plain<"softmax">>};
+}
+KindRow<Layer> log_softmax_row() {
+  return {"log_softmax", "logarithm of softmax, along the last axis",
+          make_kind_of<Plain<"log_softmax">>};
 }
 KindRow<Layer> flatten_row() {
   return {"flatten", "one vector a sample", make_kind_of<Flatten>};

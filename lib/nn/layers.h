@@ -11,10 +11,27 @@ KindRow<Layer> max_pool2d_row();
 KindRow<Layer> batch_norm_row();
 KindRow<Layer> dropout_row();
 KindRow<Layer> flatten_row();
+KindRow<Layer> reshape_row();
+KindRow<Layer> transpose_row();
+KindRow<Layer> slice_row();
+KindRow<Layer> pad2d_row();
 KindRow<Layer> relu_row();
 KindRow<Layer> gelu_row();
 KindRow<Layer> silu_row();
 KindRow<Layer> tanh_row();
 KindRow<Layer> sigmoid_row();
+KindRow<Layer> leaky_relu_row();
+KindRow<Layer> elu_row();
+KindRow<Layer> selu_row();
+KindRow<Layer> softplus_row();
+KindRow<Layer> mish_row();
+KindRow<Layer> hardswish_row();
+KindRow<Layer> hardsigmoid_row();
+KindRow<Layer> hardtanh_row();
+KindRow<Layer> relu6_row();
+KindRow<Layer> softsign_row();
+KindRow<Layer> quick_gelu_row();
+KindRow<Layer> softmax_row();
+KindRow<Layer> log_softmax_row();
 
 }  // namespace dltrain

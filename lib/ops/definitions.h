@@ -12,6 +12,8 @@ std::span<const OpDef> elementwise_ops();  // elementwise.cpp has a table of its
 extern const OpDef kMatmulOp;
 extern const OpDef kFusedElementwiseOp;
 extern const OpDef kReduceOp, kBroadcastOp, kReshapeOp;
+extern const OpDef kConcatOp, kSliceOp, kPadOp, kTransposeOp;
+extern const OpDef kSoftmaxOp, kSoftmaxBackwardOp, kLogSoftmaxOp, kLogSoftmaxBackwardOp;
 extern const OpDef kSoftmaxCrossEntropyOp, kSoftmaxCrossEntropyBackwardOp;
 extern const OpDef kConv2dOp, kConv2dBackwardInputOp, kConv2dBackwardWeightOp;
 extern const OpDef kMaxPool2dOp, kMaxPool2dBackwardOp;

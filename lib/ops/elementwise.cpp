@@ -1,17 +1,21 @@
 // Element-wise ops. Unary ops and activations keep shape and dtype; binary ops broadcast as numpy.
 //
-//   relu, gelu (erf), gelu_tanh, silu, tanh, sigmoid     y = f(x)
-//   <activation>_backward                                dx = dy · f'(x); relu, tanh and sigmoid
-//   take
-//                                                        the output y, the others the input x,
-//                                                        first
+//   relu, gelu (erf), gelu_tanh, silu, tanh, …           y = f(x), an activation
+//   <activation>_backward                                dx = dy · f'(x); its first operand is the
+//                                                        output y where f' follows from it (relu,
+//                                                        tanh, sigmoid, leaky_relu, elu, selu,
+//                                                        hardsigmoid), else the input x
 //   exp, log, sqrt, square                               y = f(x)
 //   affine   y = x · scale + shift (attributes, numbers)
 //   identity y = x; as an accumulating kernel it adds x into y
 //   cast     y = x in the dtype of attribute `dtype` (text)
 //   add, sub, mul, div                                   y = a ∘ b
 //
-// gelu_tanh is 0.5x(1 + tanh(√(2/π)(x + 0.044715x³))) (Hendrycks & Gimpel 2016).
+// gelu_tanh is 0.5x(1 + tanh(√(2/π)(x + 0.044715x³))) and quick_gelu x·sigmoid(1.702x) (Hendrycks &
+// Gimpel 2016). Where an activation has a kink, its slope there is PyTorch's. leaky_relu and elu
+// need parameters that are not negative: else the sign of x does not follow from y.
+#include "ops/elementwise.h"
+
 #include "base/error.h"
 #include "ops/definitions.h"
 #include "ops/rules.h"
@@ -52,23 +56,60 @@ Cost cost_elementwise(SpecSpan inputs, SpecSpan outputs, const Attributes&) {
 
 using Gradients = std::vector<ValueId>;
 
+// Of an activation, by the op `name` from its output or from its input.
+enum class From { output, input };
+template <From from>
+Gradients by(std::string_view name, const GradientRequest& r) {
+  const ValueId known = from == From::output ? r.outputs[0] : r.inputs[0];
+  return {r.emitter.emit1(name, {known, r.output_gradients[0]}, r.attributes)};
+}
 Gradients grad_relu(const GradientRequest& r) {
-  return {r.emitter.emit1("relu_backward", {r.outputs[0], r.output_gradients[0]})};
+  return by<From::output>("relu_backward", r);
 }
 Gradients grad_tanh(const GradientRequest& r) {
-  return {r.emitter.emit1("tanh_backward", {r.outputs[0], r.output_gradients[0]})};
+  return by<From::output>("tanh_backward", r);
 }
 Gradients grad_sigmoid(const GradientRequest& r) {
-  return {r.emitter.emit1("sigmoid_backward", {r.outputs[0], r.output_gradients[0]})};
+  return by<From::output>("sigmoid_backward", r);
+}
+Gradients grad_leaky_relu(const GradientRequest& r) {
+  return by<From::output>("leaky_relu_backward", r);
+}
+Gradients grad_elu(const GradientRequest& r) {
+  return by<From::output>("elu_backward", r);
+}
+Gradients grad_selu(const GradientRequest& r) {
+  return by<From::output>("selu_backward", r);
+}
+Gradients grad_hardsigmoid(const GradientRequest& r) {
+  return by<From::output>("hardsigmoid_backward", r);
+}
+Gradients grad_hardtanh(const GradientRequest& r) {
+  return by<From::input>("hardtanh_backward", r);
 }
 Gradients grad_gelu(const GradientRequest& r) {
-  return {r.emitter.emit1("gelu_backward", {r.inputs[0], r.output_gradients[0]})};
+  return by<From::input>("gelu_backward", r);
 }
 Gradients grad_gelu_tanh(const GradientRequest& r) {
-  return {r.emitter.emit1("gelu_tanh_backward", {r.inputs[0], r.output_gradients[0]})};
+  return by<From::input>("gelu_tanh_backward", r);
+}
+Gradients grad_quick_gelu(const GradientRequest& r) {
+  return by<From::input>("quick_gelu_backward", r);
 }
 Gradients grad_silu(const GradientRequest& r) {
-  return {r.emitter.emit1("silu_backward", {r.inputs[0], r.output_gradients[0]})};
+  return by<From::input>("silu_backward", r);
+}
+Gradients grad_softplus(const GradientRequest& r) {
+  return by<From::input>("softplus_backward", r);
+}
+Gradients grad_mish(const GradientRequest& r) {
+  return by<From::input>("mish_backward", r);
+}
+Gradients grad_hardswish(const GradientRequest& r) {
+  return by<From::input>("hardswish_backward", r);
+}
+Gradients grad_softsign(const GradientRequest& r) {
+  return by<From::input>("softsign_backward", r);
 }
 Gradients grad_exp(const GradientRequest& r) {
   return {r.emitter.emit1("mul", {r.output_gradients[0], r.outputs[0]})};
@@ -168,6 +209,16 @@ constinit const OpDef kTable[] = {
     unary("silu", "y = x·sigmoid(x)", grad_silu),
     unary("tanh", "y = tanh(x)", grad_tanh),
     unary("sigmoid", "y = 1 / (1 + exp(-x))", grad_sigmoid),
+    unary("leaky_relu", "y = x where x > 0, else negative_slope·x", grad_leaky_relu),
+    unary("elu", "y = x where x > 0, else alpha·(exp(x) - 1)", grad_elu),
+    unary("selu", "elu scaled so that layers keep mean and variance", grad_selu),
+    unary("softplus", "y = ln(1 + exp(beta·x)) / beta, x beyond the threshold", grad_softplus),
+    unary("mish", "y = x·tanh(softplus(x))", grad_mish),
+    unary("hardswish", "y = x·clamp(x + 3, 0, 6) / 6", grad_hardswish),
+    unary("hardsigmoid", "y = clamp(x + 3, 0, 6) / 6", grad_hardsigmoid),
+    unary("hardtanh", "y = clamp(x, min_value, max_value)", grad_hardtanh),
+    unary("softsign", "y = x / (1 + |x|)", grad_softsign),
+    unary("quick_gelu", "y = x·sigmoid(1.702x)", grad_quick_gelu),
     unary("exp", "y = exp(x)", grad_exp),
     unary("log", "y = ln(x)", grad_log),
     unary("sqrt", "y = √x", grad_sqrt),
@@ -181,16 +232,59 @@ constinit const OpDef kTable[] = {
     pair("silu_backward", "dx = dy·silu'(x)"),
     pair("tanh_backward", "dx = dy·(1 - y²)"),
     pair("sigmoid_backward", "dx = dy·y·(1 - y)"),
+    pair("leaky_relu_backward", "dx = dy where y > 0, else negative_slope·dy"),
+    pair("elu_backward", "dx = dy where y > 0, else dy·(y + alpha)"),
+    pair("selu_backward", "dx = dy·selu'(x), from y"),
+    pair("softplus_backward", "dx = dy·sigmoid(beta·x)"),
+    pair("mish_backward", "dx = dy·mish'(x)"),
+    pair("hardswish_backward", "dx = dy·hardswish'(x)"),
+    pair("hardsigmoid_backward", "dx = dy / 6 where 0 < y < 1, else 0"),
+    pair("hardtanh_backward", "dx = dy where min_value < x < max_value, else 0"),
+    pair("softsign_backward", "dx = dy / (1 + |x|)²"),
+    pair("quick_gelu_backward", "dx = dy·quick_gelu'(x)"),
     binary("add", "y = a + b", grad_add),
     binary("sub", "y = a - b", grad_sub),
     binary("mul", "y = a·b", grad_mul),
     binary("div", "y = a / b", grad_div),
 };
 
+constexpr ElementwiseParameter kAffine[] = {{"scale", 1}, {"shift", 0}};
+constexpr ElementwiseParameter kLeakyRelu[] = {{"negative_slope", 0.01}};
+constexpr ElementwiseParameter kElu[] = {{"alpha", 1}};
+constexpr ElementwiseParameter kSoftplus[] = {{"beta", 1}, {"threshold", 20}};
+constexpr ElementwiseParameter kHardtanh[] = {{"min_value", -1}, {"max_value", 1}};
+
+struct Parametrised {
+  std::string_view op;
+  std::span<const ElementwiseParameter> parameters;
+};
+constexpr Parametrised kParametrised[] = {
+    {"affine", kAffine},     {"leaky_relu", kLeakyRelu},       {"leaky_relu_backward", kLeakyRelu},
+    {"elu", kElu},           {"elu_backward", kElu},           {"softplus", kSoftplus},
+    {"hardtanh", kHardtanh}, {"softplus_backward", kSoftplus}, {"hardtanh_backward", kHardtanh},
+};
+
 }  // namespace
 
 std::span<const OpDef> elementwise_ops() {
   return kTable;
+}
+
+std::span<const ElementwiseParameter> elementwise_parameters(std::string_view op) {
+  for (const Parametrised& row : kParametrised) {
+    if (row.op == op) return row.parameters;
+  }
+  return {};
+}
+
+ElementwiseNumbers elementwise_numbers(std::string_view op, const Attributes& attributes) {
+  const auto parameters = elementwise_parameters(op);
+  const auto value = [&](size_t i) {
+    return i < parameters.size()
+               ? attributes.number(parameters[i].attribute, parameters[i].fallback)
+               : 0.0;
+  };
+  return {value(0), value(1)};
 }
 
 }  // namespace dltrain

@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "ops/definitions.h"
+#include "ops/elementwise.h"
 #include "ops/rules.h"
 
 namespace dltrain {
@@ -98,7 +99,7 @@ std::string print_fused_program(const std::vector<FusedStep>& steps) {
     for (size_t i = 0; i < step.operands.size(); ++i) {
       out += fmt::format("{}{}", i ? ", " : "", step.operands[i]);
     }
-    if (step.op == "affine") out += fmt::format("; {}, {}", step.scale, step.shift);
+    if (!elementwise_parameters(step.op).empty()) out += fmt::format("; {}, {}", step.p, step.q);
     out += ")";
   }
   return out;
@@ -115,9 +116,9 @@ std::vector<FusedStep> parse_fused_program(const std::string& text) {
       step.operands.push_back(reader.number<int>());
     } while (reader.take(", "));
     if (reader.take("; ")) {
-      step.scale = reader.number<double>();
+      step.p = reader.number<double>();
       reader.expect(", ");
-      step.shift = reader.number<double>();
+      step.q = reader.number<double>();
     }
     reader.expect(")");
     steps.push_back(std::move(step));

@@ -11,9 +11,9 @@
 namespace dltrain {
 
 struct FusedStep {
-  std::string op;               // the name of an element-wise op (OpDef::elementwise)
-  std::vector<int> operands;    // one or two
-  double scale = 1, shift = 0;  // of affine
+  std::string op;             // the name of an element-wise op (OpDef::elementwise)
+  std::vector<int> operands;  // one or two
+  double p = 0, q = 0;        // its numbers (ops/elementwise.h)
 
   bool operator==(const FusedStep&) const = default;
 };

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 
+#include "ops/elementwise.h"
 #include "ops/fused.h"
 
 namespace dltrain {
@@ -188,8 +189,9 @@ class Groups {
         const auto at = std::find(operands.begin(), operands.end(), id) - operands.begin();
         step.operands.push_back(static_cast<int>(at));
       }
-      step.scale = node.attributes.number("scale", 1);
-      step.shift = node.attributes.number("shift", 0);
+      const ElementwiseNumbers numbers = elementwise_numbers(step.op, node.attributes);
+      step.p = numbers.p;
+      step.q = numbers.q;
       steps.push_back(std::move(step));
       operands.push_back(node.outputs[0]);
     }

@@ -144,6 +144,54 @@ TEST_CASE("activations keep the shape, flatten keeps the samples") {
   CHECK(model.parameters.empty());
 }
 
+TEST_CASE("activations with parameters carry them as attributes") {
+  const EmittedModel model = emit_text(
+      "layers: [leaky_relu: 0.2, elu: 0.5, softplus: {beta: 2}, hardtanh: {max_value: 3}, relu6, "
+      "quick_gelu, softmax, log_softmax]",
+      {3});
+  CHECK(forward_of(model) ==
+        "forward:\n"
+        "  %1 = leaky_relu(input.x) {negative_slope=0.2} : f32[2, 3]  # layers.0\n"
+        "  %2 = elu(%1) {alpha=0.5} : f32[2, 3]  # layers.1\n"
+        "  %3 = softplus(%2) {beta=2, threshold=20} : f32[2, 3]  # layers.2\n"
+        "  %4 = hardtanh(%3) {max_value=3, min_value=-1} : f32[2, 3]  # layers.3\n"
+        "  %5 = hardtanh(%4) {max_value=6, min_value=0} : f32[2, 3]  # layers.4\n"
+        "  %6 = quick_gelu(%5) : f32[2, 3]  # layers.5\n"
+        "  %7 = softmax(%6) : f32[2, 3]  # layers.6\n"
+        "  %8 = log_softmax(%7) : f32[2, 3]  # layers.7\n");
+  CHECK_THAT(mistakes_in("layers: [leaky_relu: -0.1]"), Contains("error:"));
+  CHECK_THAT(mistakes_in("layers: [hardtanh: {min_value: 2}]"),
+             Contains("min_value must be less than max_value"));
+}
+
+TEST_CASE("reshape, transpose, slice and pad2d keep the samples") {
+  const EmittedModel model = emit_text(
+      "layers: [reshape: [2, -1, 3], transpose: [0, 3, 1, 2], {type: slice, axis: 1, start: -2}, "
+      "{type: slice, stop: -1}, {type: pad2d, padding: [1, 2, 3, 4], value: 0.5}, "
+      "reshape: [9, -1]]",
+      {12});
+  CHECK(forward_of(model) ==
+        "forward:\n"
+        "  %1 = reshape(input.x) {shape=[2, 2, 2, 3]} : f32[2, 2, 2, 3]  # layers.0\n"
+        "  %2 = transpose(%1) {permutation=[0, 3, 1, 2]} : f32[2, 3, 2, 2]  # layers.1\n"
+        "  %3 = slice(%2) {after=[0, 0, 0, 0], before=[0, 1, 0, 0]} : f32[2, 2, 2, 2]"
+        "  # layers.2\n"
+        "  %4 = slice(%3) {after=[0, 0, 0, 1], before=[0, 0, 0, 0]} : f32[2, 2, 2, 1]"
+        "  # layers.3\n"
+        "  %5 = pad(%4) {after=[0, 4, 2, 0], before=[0, 3, 1, 0], value=0.5} : f32[2, 9, 5, 1]"
+        "  # layers.4\n"
+        "  %6 = reshape(%5) {shape=[2, 9, 5]} : f32[2, 9, 5]  # layers.5\n");
+  CHECK_THAT(refusal("layers: [reshape: [5, -1]]", {12}),
+             Contains("the 12 elements of a sample do not fit shape [5, -1]"));
+  CHECK_THAT(refusal("layers: [reshape: [9223372036854775807, 4]]", {12}), Contains("do not fit"));
+  CHECK_THAT(refusal("layers: [transpose: [0, 2, 1]]", {12}), Contains("[0, 2, 1]"));
+  CHECK_THAT(refusal("layers: [slice: {axis: 2}]", {12}), Contains("one of the axes 1 to 1"));
+  CHECK_THAT(refusal("layers: [slice: {start: 3, stop: 3}]", {12}), Contains("elements 3 to 3"));
+  CHECK_THAT(mistakes_in("layers: [reshape: [-1, -1]]"), Contains("only one extent"));
+  CHECK_THAT(mistakes_in("layers: [transpose: [1, 0]]"), Contains("axis 0 stays the first"));
+  CHECK_THAT(mistakes_in("layers: [pad2d: [1, 2]]"), Contains("one or four"));
+}
+
 // A new row of the table fails here until its keys have been thought of.
 TEST_CASE("the keys of every layer are as documented") {
   std::string table;
@@ -153,7 +201,10 @@ TEST_CASE("the keys of every layer are as documented") {
   }
   CHECK(table ==
         "linear out_features\nconv2d\nmax_pool2d kernel_size\nbatch_norm\ndropout rate\nflatten\n"
-        "relu\ngelu approximate\nsilu\ntanh\nsigmoid\n");
+        "reshape shape\ntranspose permutation\nslice\npad2d padding\n"
+        "relu\ngelu approximate\nsilu\ntanh\nsigmoid\nleaky_relu negative_slope\nelu alpha\nselu\n"
+        "softplus\nmish\nhardswish\nhardsigmoid\nhardtanh\nrelu6\nsoftsign\nquick_gelu\nsoftmax\n"
+        "log_softmax\n");
 }
 
 TEST_CASE("keys out of range or unknown are refused with the nearest name") {

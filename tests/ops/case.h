@@ -59,10 +59,12 @@ const std::vector<OpCase>& op_cases();
 void add_elementwise_cases(std::vector<OpCase>& cases);
 void add_fused_cases(std::vector<OpCase>& cases);
 void add_reduce_cases(std::vector<OpCase>& cases);
+void add_layout_cases(std::vector<OpCase>& cases);
 void add_matmul_cases(std::vector<OpCase>& cases);
 void add_conv2d_cases(std::vector<OpCase>& cases);
 void add_max_pool2d_cases(std::vector<OpCase>& cases);
 void add_normalisation_cases(std::vector<OpCase>& cases);
+void add_softmax_cases(std::vector<OpCase>& cases);
 void add_loss_cases(std::vector<OpCase>& cases);
 void add_update_cases(std::vector<OpCase>& cases);
 

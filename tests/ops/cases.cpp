@@ -16,10 +16,12 @@ constexpr Family kFamilies[] = {
     {add_elementwise_cases, kFewRoundings},
     {add_fused_cases, kFewRoundings},
     {add_reduce_cases, kSums},
+    {add_layout_cases, kFewRoundings},
     {add_matmul_cases, kSums},
     {add_conv2d_cases, kSums},
     {add_max_pool2d_cases, kFewRoundings},
     {add_normalisation_cases, kSums},
+    {add_softmax_cases, kSums},
     {add_loss_cases, kSums},
     {add_update_cases, kFewRoundings},
 };

@@ -18,12 +18,21 @@ void add_unary(std::vector<OpCase>& cases, const std::string& op, Fill fill,
   }
 }
 
-void add_pair(std::vector<OpCase>& cases, const std::string& op, Fill first) {
+void add_pair(std::vector<OpCase>& cases, const std::string& op, Fill first,
+              const Attributes& attributes = {}) {
   for (const Shape& shape : kLengths) {
-    cases.push_back({.name = fmt::format("{} {}", op, to_string(shape)),
+    cases.push_back({.name = fmt::format("{} {} {}", op, to_string(shape), to_string(attributes)),
                      .op = op,
-                     .inputs = {case_tensor(shape, first), case_tensor(shape)}});
+                     .inputs = {case_tensor(shape, first), case_tensor(shape)},
+                     .attributes = attributes});
   }
+}
+
+// An activation and its gradient. `first`: what both are filled with, apart where there are kinks.
+void add_activation(std::vector<OpCase>& cases, const std::string& op, Fill first,
+                    const Attributes& attributes = {}) {
+  add_unary(cases, op, first, attributes);
+  add_pair(cases, op + "_backward", first, attributes);
 }
 
 void add_binary(std::vector<OpCase>& cases, const std::string& op) {
@@ -62,6 +71,19 @@ void add_elementwise_cases(std::vector<OpCase>& cases) {
   add_unary(cases, "sqrt", Fill::positive);
   add_unary(cases, "affine", Fill::normal, {{"scale", -1.5}, {"shift", 0.25}});
   add_unary(cases, "affine", Fill::normal, {{"scale", 0.1}, {"shift", 0.0}});
+  for (const char* op : {"mish", "softsign", "quick_gelu"}) {
+    add_activation(cases, op, Fill::normal);
+  }
+  for (const char* op : {"selu", "hardswish", "hardsigmoid", "hardtanh"}) {
+    add_activation(cases, op, Fill::apart);
+  }
+  add_activation(cases, "hardtanh", Fill::apart, {{"min_value", 0.0}, {"max_value", 6.0}});
+  add_activation(cases, "leaky_relu", Fill::apart);
+  add_activation(cases, "leaky_relu", Fill::apart, {{"negative_slope", 0.25}});
+  add_activation(cases, "elu", Fill::apart);
+  add_activation(cases, "elu", Fill::apart, {{"alpha", 0.5}});
+  add_activation(cases, "softplus", Fill::normal);
+  add_activation(cases, "softplus", Fill::apart, {{"beta", 2.0}, {"threshold", 200.0}});
   add_unary(cases, "identity", Fill::normal);
   add_unary(cases, "cast", Fill::normal, {{"dtype", std::string("f32")}});
   add_pair(cases, "relu_backward", Fill::apart);

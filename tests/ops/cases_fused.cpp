@@ -44,6 +44,18 @@ void add_fused_cases(std::vector<OpCase>& cases) {
        {"identity", {13}},
        {"sub", {12, 14}}},
       {15});
+  add(cases, "activations with parameters", {Fill::apart, Fill::normal},
+      {{"leaky_relu", {0}, 0.2},
+       {"elu", {0}, 0.7},
+       {"hardtanh", {0}, -0.75, 1.5},
+       {"softplus", {1}, 2, 20},
+       {"leaky_relu_backward", {2, 3}, 0.2},
+       {"elu_backward", {3, 4}, 0.7},
+       {"hardtanh_backward", {0, 5}, -0.75, 1.5},
+       {"softplus_backward", {1, 6}, 2, 20},
+       {"add", {7, 8}},
+       {"add", {9, 10}}},
+      {11});
   add(cases, "all gradients", {Fill::normal, Fill::normal},
       {{"gelu_backward", {0, 1}},
        {"gelu_tanh_backward", {0, 2}},

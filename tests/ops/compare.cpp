@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
+#include "ops/kernel.h"
 #include "ops/rules.h"
 
 namespace dltrain {
@@ -155,6 +156,11 @@ Difference difference(const std::vector<HostTensor>& found,
     }
   }
   return worst;
+}
+
+bool has_kernel(const Engine& engine, std::string_view op) {
+  return std::any_of(engine.kernels, engine.kernels + engine.kernel_count,
+                     [&](const KernelRow& row) { return row.op == op; });
 }
 
 std::vector<CaseReport> compare_engine(const Engine& engine, const Engine& reference,

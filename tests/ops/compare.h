@@ -37,4 +37,8 @@ std::vector<CaseReport> compare_engine(
     const Engine& engine, const Engine& reference,
     const std::function<bool(const OpCase&)>& wanted = [](const OpCase&) { return true; });
 
+// Has the engine a row for this op? The CUDA engine lacks some (`dltrain list ops` shows which): a
+// configuration that needs one is refused there.
+bool has_kernel(const Engine& engine, std::string_view op);
+
 }  // namespace dltrain

@@ -12,7 +12,7 @@ namespace {
 
 float apply(ElementwiseOp op, float x) {
   float out = 0;
-  elementwise_step(op, OperandKind::each, OperandKind::each, false)({&x, &x, &out, 1, 1, 0});
+  elementwise_step(op, OperandKind::each, OperandKind::each, false)({&x, &x, &out, 1, 1, 20});
   return out;
 }
 
@@ -25,10 +25,10 @@ double worst_error(ElementwiseOp op, double low, double high, double floor = 0) 
     x[static_cast<size_t>(i)] = static_cast<float>(low + (high - low) * i / (kPoints - 1));
   }
   elementwise_step(op, OperandKind::each, OperandKind::each,
-                   false)({x.data(), x.data(), y.data(), kPoints, 1, 0});
+                   false)({x.data(), x.data(), y.data(), kPoints, 1, 20});
   double worst = 0;
   for (size_t i = 0; i < kPoints; ++i) {
-    const double exact = elementwise<double>(op, x[i], 0, 1, 0);
+    const double exact = elementwise<double>(op, x[i], 0, 1, 20);
     const auto size = static_cast<float>(std::max(std::abs(exact), floor));
     const double unit = std::nextafter(size, std::numeric_limits<float>::infinity()) - double{size};
     worst = std::max(worst, std::abs(y[i] - exact) / unit);
@@ -47,6 +47,13 @@ TEST_CASE("vectorised functions are exact to a few units in the last place") {
   CHECK(worst_error(sigmoid, -80, 20) < 4);
   CHECK(worst_error(silu, -80, 20) < 4);
   CHECK(worst_error(gelu_tanh, -4, 6, 1e-3) < 16);
+  CHECK(worst_error(quick_gelu, -4, 20) < 12);
+  CHECK(worst_error(elu, -20, 20) < 4);
+  CHECK(worst_error(selu, -20, 20) < 6);
+  CHECK(worst_error(softplus, -20, 30) < 6);
+  CHECK(worst_error(mish, -20, 30) < 6);
+  CHECK(worst_error(hardswish, -4, 4, 1e-2) < 4);
+  CHECK(worst_error(softsign, -20, 20) < 2);
   // The tail of Φ carries the rounding of x²/2, hence more units far out.
   CHECK(worst_error(gelu, -2, 6) < 8);
   CHECK(worst_error(gelu, -8, -2) < 64);
@@ -67,4 +74,8 @@ TEST_CASE("vectorised functions keep NaN and saturate at infinity") {
   CHECK(apply(ElementwiseOp::sigmoid, -infinity) == 0);
   CHECK(apply(ElementwiseOp::relu, -infinity) == 0);
   CHECK(apply(ElementwiseOp::log, 0) == -infinity);
+  for (auto op : {ElementwiseOp::softplus, ElementwiseOp::mish, ElementwiseOp::quick_gelu}) {
+    CHECK(apply(op, 1000) == 1000);
+    CHECK(std::abs(apply(op, -1000)) == 0);
+  }
 }

@@ -1,0 +1,154 @@
+// softmax, log_softmax and their gradients. A row is worked on by one thread, its sums lane by lane
+// in a fixed order. The result may share the memory of an input.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "cpu/makers.h"
+#include "cpu/parallel.h"
+#include "cpu/support.h"
+
+#ifndef DLTRAIN_CPU_SOFTMAX_ONCE
+#define DLTRAIN_CPU_SOFTMAX_ONCE
+namespace dltrain {
+namespace {
+
+struct SoftmaxRows {
+  const float* a;  // x, or y of a gradient
+  const float* b;  // dy of a gradient
+  float* out;
+  int64_t columns;
+};
+
+}  // namespace
+}  // namespace dltrain
+#endif
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "cpu/softmax.cpp"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+#include "cpu/simd_math-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace dltrain {
+namespace HWY_NAMESPACE {
+namespace {
+
+// Calls f(offset, mask) along a row; the mask is full but at its end.
+template <typename F>
+HWY_INLINE void along_row(int64_t count, const F& f) {
+  const Floats d;
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+  for (int64_t i = 0; i < count; i += lanes) {
+    f(i, hn::FirstN(d, static_cast<size_t>(std::min(lanes, count - i))));
+  }
+}
+
+template <bool logarithm>
+void softmax_rows(const SoftmaxRows& s, int64_t begin, int64_t end) {
+  const Floats d;
+  const FloatVec lowest = hn::Set(d, -std::numeric_limits<float>::infinity());
+  for (int64_t r = begin; r < end; ++r) {
+    const float* x = s.a + r * s.columns;
+    float* y = s.out + r * s.columns;
+    FloatVec greatest = lowest, sum = hn::Zero(d);
+    along_row(s.columns, [&](int64_t i, auto mask) HWY_ATTR {
+      greatest = hn::Max(greatest, hn::IfThenElse(mask, hn::MaskedLoad(mask, d, x + i), lowest));
+    });
+    greatest = hn::MaxOfLanes(d, greatest);
+    along_row(s.columns, [&](int64_t i, auto mask) HWY_ATTR {
+      const FloatVec e = exp_vec(hn::Sub(hn::MaskedLoad(mask, d, x + i), greatest));
+      sum = hn::Add(sum, hn::IfThenElseZero(mask, e));
+      if constexpr (!logarithm) hn::BlendedStore(e, mask, d, y + i);
+    });
+    const float total = hn::GetLane(hn::SumOfLanes(d, sum));
+    // x − greatest first: both are of one size, so that nothing is lost.
+    const FloatVec shift = hn::Set(d, std::log(total)), scale = hn::Set(d, 1 / total);
+    along_row(s.columns, [&](int64_t i, auto mask) HWY_ATTR {
+      const FloatVec v = hn::MaskedLoad(mask, d, (logarithm ? x : y) + i);
+      const FloatVec result = logarithm ? hn::Sub(hn::Sub(v, greatest), shift) : hn::Mul(v, scale);
+      hn::BlendedStore(result, mask, d, y + i);
+    });
+  }
+}
+
+template <bool logarithm>
+void softmax_backward_rows(const SoftmaxRows& s, int64_t begin, int64_t end) {
+  const Floats d;
+  for (int64_t r = begin; r < end; ++r) {
+    const float *y = s.a + r * s.columns, *dy = s.b + r * s.columns;
+    float* dx = s.out + r * s.columns;
+    FloatVec lanes = hn::Zero(d);
+    along_row(s.columns, [&](int64_t i, auto mask) HWY_ATTR {
+      const FloatVec gradient = hn::MaskedLoad(mask, d, dy + i);
+      const FloatVec weight = logarithm ? constant(1) : hn::MaskedLoad(mask, d, y + i);
+      lanes = hn::MulAdd(gradient, weight, lanes);
+    });
+    const FloatVec sum = hn::SumOfLanes(d, lanes);
+    along_row(s.columns, [&](int64_t i, auto mask) HWY_ATTR {
+      const FloatVec gradient = hn::MaskedLoad(mask, d, dy + i);
+      const FloatVec output = hn::MaskedLoad(mask, d, y + i);
+      const FloatVec result = logarithm ? hn::NegMulAdd(exp_vec(output), sum, gradient)
+                                        : hn::Mul(output, hn::Sub(gradient, sum));
+      hn::BlendedStore(result, mask, d, dx + i);
+    });
+  }
+}
+
+void forward(const SoftmaxRows& s, bool logarithm, int64_t begin, int64_t end) {
+  logarithm ? softmax_rows<true>(s, begin, end) : softmax_rows<false>(s, begin, end);
+}
+void backward(const SoftmaxRows& s, bool logarithm, int64_t begin, int64_t end) {
+  logarithm ? softmax_backward_rows<true>(s, begin, end)
+            : softmax_backward_rows<false>(s, begin, end);
+}
+
+}  // namespace
+}  // namespace HWY_NAMESPACE
+}  // namespace dltrain
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace dltrain {
+namespace {
+HWY_EXPORT(forward);
+HWY_EXPORT(backward);
+
+class Softmax final : public Kernel {
+ public:
+  explicit Softmax(const KernelRequest& request)
+      : backward_(request.inputs.size() == 2), logarithm_(request.op.starts_with("log_")) {
+    rows_.columns = request.inputs[0].shape[-1];
+    count_ = request.inputs[0].shape.elements() / std::max<int64_t>(1, rows_.columns);
+  }
+
+  void bind(const Bindings& bindings) override {
+    rows_.a = input<const float>(bindings, 0);
+    rows_.b = backward_ ? input<const float>(bindings, 1) : nullptr;
+    rows_.out = output<float>(bindings, 0);
+  }
+
+  void run(Stream&) override {
+    const auto function =
+        backward_ ? HWY_DYNAMIC_DISPATCH(backward) : HWY_DYNAMIC_DISPATCH(forward);
+    const int64_t grain = std::max<int64_t>(1, 4096 / std::max<int64_t>(1, rows_.columns));
+    parallel_for(count_, grain,
+                 [&](int64_t begin, int64_t end) { function(rows_, logarithm_, begin, end); });
+  }
+
+ private:
+  bool backward_, logarithm_;
+  SoftmaxRows rows_{};
+  int64_t count_ = 0;
+};
+
+}  // namespace
+
+MadeKernel make_softmax(const KernelRequest& request) {
+  return computes_in_f32(request) ? std::make_unique<Softmax>(request) : nullptr;
+}
+
+}  // namespace dltrain
+#endif

@@ -1,0 +1,150 @@
+// transpose: where the last axis stays last, rows are copied; else planes between the innermost
+// axis of the input and that of the output are turned, 16 columns at a time. Any dtype.
+#include <algorithm>
+
+#include "base/error.h"
+#include "cpu/makers.h"
+#include "cpu/parallel.h"
+#include "cpu/strided_copy.h"
+#include "cpu/support.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "cpu/transpose.cpp"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+#include "cpu/tile-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace dltrain {
+namespace HWY_NAMESPACE {
+namespace {
+
+void turn(const float* from, int64_t rows, int64_t columns, int64_t from_stride, float* to,
+          int64_t to_stride) {
+  transpose(from, rows, columns, from_stride, to, to_stride);
+}
+
+}  // namespace
+}  // namespace HWY_NAMESPACE
+}  // namespace dltrain
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace dltrain {
+namespace {
+HWY_EXPORT(turn);
+
+// to[c·to_stride + r] = from[r·from_stride + c]
+template <typename T>
+void turn_plane(const T* from, int64_t rows, int64_t columns, int64_t from_stride, T* to,
+                int64_t to_stride) {
+  if constexpr (sizeof(T) == sizeof(float)) {
+    HWY_DYNAMIC_DISPATCH(turn)
+    (reinterpret_cast<const float*>(from), rows, columns, from_stride, reinterpret_cast<float*>(to),
+     to_stride);
+  } else {
+    for (int64_t c = 0; c < columns; ++c) {
+      for (int64_t r = 0; r < rows; ++r) to[c * to_stride + r] = from[r * from_stride + c];
+    }
+  }
+}
+
+StridedBox box_of(const KernelRequest& request) {
+  const Shape &x = request.inputs[0].shape, &y = request.outputs[0].shape;
+  const auto permutation = request.attributes.integers("permutation");
+  const auto strides = dense_strides(x);
+  std::vector<int64_t> from;
+  for (int64_t axis : permutation) from.push_back(strides[static_cast<size_t>(axis)]);
+  return StridedBox({y.begin(), y.end()}, from, dense_strides(y));
+}
+
+class CopyRows final : public Kernel {
+ public:
+  CopyRows(const StridedBox& box, size_t element_bytes) : copy_(box, element_bytes) {}
+  void bind(const Bindings& bindings) override {
+    from_ = bindings.inputs[0];
+    to_ = bindings.outputs[0];
+  }
+  void run(Stream&) override { copy_.run(from_, to_); }
+
+ private:
+  StridedCopy copy_;
+  const void* from_ = nullptr;
+  void* to_ = nullptr;
+};
+
+template <typename T>
+class TurnPlanes final : public Kernel {
+ public:
+  explicit TurnPlanes(const StridedBox& box) : rows_(box.axes().front()) {
+    for (const StridedBox::Axis& axis : box.axes()) {
+      if (axis.from == 1) {
+        columns_ = axis;
+      } else if (&axis != &box.axes().front()) {
+        outer_.push_back(axis);
+        planes_ *= axis.extent;
+      }
+    }
+    check_internal(rows_.to == 1 && columns_.from == 1, "transpose: no dense axis");
+  }
+
+  void bind(const Bindings& bindings) override {
+    from_ = input<const T>(bindings, 0);
+    to_ = output<T>(bindings, 0);
+  }
+
+  // A loop element is 16 columns of a plane.
+  void run(Stream&) override {
+    const int64_t strips = ceil_div(columns_.extent, kStrip);
+    const int64_t grain = std::max<int64_t>(1, 4096 / (kStrip * rows_.extent));
+    parallel_for(planes_ * strips, grain, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) turn_strip(i / strips, i % strips * kStrip);
+    });
+  }
+
+ private:
+  static constexpr int64_t kStrip = 16;
+
+  void turn_strip(int64_t plane, int64_t column) const {
+    const T* from = from_ + column;
+    T* to = to_ + column * columns_.to;
+    for (const StridedBox::Axis& axis : outer_) {
+      const int64_t at = plane % axis.extent;
+      plane /= axis.extent;
+      from += at * axis.from;
+      to += at * axis.to;
+    }
+    turn_plane(from, rows_.extent, std::min(kStrip, columns_.extent - column), rows_.from, to,
+               columns_.to);
+  }
+
+  StridedBox::Axis rows_, columns_{1, 0, 0};
+  std::vector<StridedBox::Axis> outer_;
+  int64_t planes_ = 1;
+  const T* from_ = nullptr;
+  T* to_ = nullptr;
+};
+
+}  // namespace
+
+MadeKernel make_transpose(const KernelRequest& request) {
+  const StridedBox box = box_of(request);
+  const size_t bytes = dtype_size(request.inputs[0].dtype);
+  if (box.axes().front().from == 1) return std::make_unique<CopyRows>(box, bytes);
+  switch (bytes) {
+    case 1:
+      return std::make_unique<TurnPlanes<uint8_t>>(box);
+    case 2:
+      return std::make_unique<TurnPlanes<uint16_t>>(box);
+    case 4:
+      return std::make_unique<TurnPlanes<uint32_t>>(box);
+    case 8:
+      return std::make_unique<TurnPlanes<uint64_t>>(box);
+    default:
+      return nullptr;
+  }
+}
+
+}  // namespace dltrain
+#endif

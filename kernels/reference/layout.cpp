@@ -1,0 +1,135 @@
+// concat, slice, pad and transpose: every element is copied by itself, found by its place.
+#include <array>
+
+#include "reference/call.h"
+#include "reference/makers.h"
+
+namespace dltrain {
+namespace {
+
+using Place = std::array<int64_t, Shape::kMaxRank>;
+
+Place place_of(int64_t element, const Shape& shape) {
+  Place place{};
+  for (int i = shape.rank(); i-- > 0; element /= shape[i]) {
+    place[static_cast<size_t>(i)] = element % shape[i];
+  }
+  return place;
+}
+
+int64_t element_at(const Place& place, const Shape& shape) {
+  int64_t element = 0;
+  for (int i = 0; i < shape.rank(); ++i)
+    element = element * shape[i] + place[static_cast<size_t>(i)];
+  return element;
+}
+
+template <typename T>
+struct Concat {
+  explicit Concat(const NaiveCall& c) : axis(static_cast<size_t>(c.attributes.integer("axis"))) {}
+
+  void run(const NaiveCall& c) const {
+    int64_t begin = 0;
+    for (size_t i = 0; i < c.inputs.size(); ++i) {
+      const Shape& x = c.inputs[i].shape;
+      for (int64_t k = 0; k < x.elements(); ++k) {
+        Place place = place_of(k, x);
+        place[axis] += begin;
+        c.put<T>(0, element_at(place, c.outputs[0].shape), c.input<T>(i)[k]);
+      }
+      begin += x[static_cast<int>(axis)];
+    }
+  }
+
+  size_t axis;
+};
+
+template <typename T>
+struct Slice {
+  explicit Slice(const NaiveCall& c) : before(c.attributes.integers("before")) {}
+
+  void run(const NaiveCall& c) const {
+    const Shape& y = c.outputs[0].shape;
+    for (int64_t k = 0; k < y.elements(); ++k) {
+      Place place = place_of(k, y);
+      for (size_t i = 0; i < before.size(); ++i) place[i] += before[i];
+      c.put<T>(0, k, c.input<T>(0)[element_at(place, c.inputs[0].shape)]);
+    }
+  }
+
+  std::vector<int64_t> before;
+};
+
+template <typename T>
+struct Pad {
+  explicit Pad(const NaiveCall& c)
+      : before(c.attributes.integers("before")), value(c.attributes.number("value")) {}
+
+  void run(const NaiveCall& c) const {
+    const Shape &x = c.inputs[0].shape, &y = c.outputs[0].shape;
+    for (int64_t k = 0; k < y.elements(); ++k) {
+      Place place = place_of(k, y);
+      bool inside = true;
+      for (size_t i = 0; i < before.size(); ++i) {
+        place[i] -= before[i];
+        inside = inside && place[i] >= 0 && place[i] < x[static_cast<int>(i)];
+      }
+      c.put<T>(0, k, inside ? static_cast<double>(c.input<T>(0)[element_at(place, x)]) : value);
+    }
+  }
+
+  std::vector<int64_t> before;
+  double value;
+};
+
+template <typename T>
+struct Transpose {
+  explicit Transpose(const NaiveCall& c) : permutation(c.attributes.integers("permutation")) {}
+
+  void run(const NaiveCall& c) const {
+    const Shape& y = c.outputs[0].shape;
+    for (int64_t k = 0; k < y.elements(); ++k) {
+      const Place to = place_of(k, y);
+      Place from{};
+      for (size_t i = 0; i < permutation.size(); ++i) {
+        from[static_cast<size_t>(permutation[i])] = to[i];
+      }
+      c.put<T>(0, k, c.input<T>(0)[element_at(from, c.inputs[0].shape)]);
+    }
+  }
+
+  std::vector<int64_t> permutation;
+};
+
+template <template <typename> class Prepared>
+KernelPointer make_any(const KernelRequest& request) {
+  switch (request.inputs[0].dtype) {
+    case DType::f32:
+      return std::make_unique<NaiveKernel<Prepared<float>>>(request);
+    case DType::f64:
+      return std::make_unique<NaiveKernel<Prepared<double>>>(request);
+    case DType::i32:
+      return std::make_unique<NaiveKernel<Prepared<int32_t>>>(request);
+    case DType::u8:
+      return std::make_unique<NaiveKernel<Prepared<uint8_t>>>(request);
+    default:
+      return nullptr;
+  }
+}
+
+}  // namespace
+
+KernelPointer reference_concat(const KernelRequest& request) {
+  return make_any<Concat>(request);
+}
+KernelPointer reference_slice(const KernelRequest& request) {
+  return make_any<Slice>(request);
+}
+KernelPointer reference_pad(const KernelRequest& request) {
+  return make_any<Pad>(request);
+}
+KernelPointer reference_transpose(const KernelRequest& request) {
+  return make_any<Transpose>(request);
+}
+
+}  // namespace dltrain

@@ -1,0 +1,67 @@
+// softmax, log_softmax and their gradients, row by row. All of a row is read before it is written:
+// the result may share its memory.
+#include <algorithm>
+#include <cmath>
+
+#include "reference/call.h"
+#include "reference/makers.h"
+
+namespace dltrain {
+namespace {
+
+struct Rows {
+  explicit Rows(const NaiveCall& c)
+      : columns(c.inputs[0].shape[-1]),
+        rows(columns == 0 ? 0 : c.inputs[0].shape.elements() / columns),
+        logarithm(c.op.starts_with("log_")) {}
+
+  int64_t columns, rows;
+  bool logarithm;
+};
+
+template <typename T>
+struct Softmax : Rows {
+  using Rows::Rows;
+
+  void run(const NaiveCall& c) const {
+    for (int64_t r = 0; r < rows; ++r) {
+      const T* x = c.input<T>(0) + r * columns;
+      const double greatest = *std::max_element(x, x + columns);
+      double sum = 0;
+      for (int64_t k = 0; k < columns; ++k) sum += std::exp(x[k] - greatest);
+      const double log_sum_exp = greatest + std::log(sum);
+      for (int64_t k = 0; k < columns; ++k) {
+        const double y = x[k] - log_sum_exp;
+        c.put<T>(0, r * columns + k, logarithm ? y : std::exp(y));
+      }
+    }
+  }
+};
+
+template <typename T>
+struct SoftmaxBackward : Rows {
+  using Rows::Rows;
+
+  void run(const NaiveCall& c) const {
+    for (int64_t r = 0; r < rows; ++r) {
+      const T *y = c.input<T>(0) + r * columns, *dy = c.input<T>(1) + r * columns;
+      double sum = 0;
+      for (int64_t k = 0; k < columns; ++k) sum += logarithm ? dy[k] : double{dy[k]} * y[k];
+      for (int64_t k = 0; k < columns; ++k) {
+        const double dx = logarithm ? dy[k] - std::exp(double{y[k]}) * sum : y[k] * (dy[k] - sum);
+        c.put<T>(0, r * columns + k, dx);
+      }
+    }
+  }
+};
+
+}  // namespace
+
+KernelPointer reference_softmax(const KernelRequest& request) {
+  return make_naive<Softmax>(request);
+}
+KernelPointer reference_softmax_backward(const KernelRequest& request) {
+  return make_naive<SoftmaxBackward>(request);
+}
+
+}  // namespace dltrain

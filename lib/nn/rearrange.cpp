@@ -1,0 +1,171 @@
+// Layers that put the elements of a sample in another order or shape: reshape, transpose, slice,
+// pad2d. Axis 0 is the samples' and stays as it is.
+#include <algorithm>
+
+#include <fmt/ranges.h>
+
+#include "base/error.h"
+#include "nn/layers.h"
+
+namespace dltrain {
+namespace {
+
+struct Reshape final : Layer {
+  std::vector<int64_t> shape;
+
+  void describe(Fields& f) override {
+    f.integers("shape", shape,
+               {.doc = "Extents of a sample, without the samples axis; one of them may be -1 and "
+                       "follows from the others",
+                .required = true,
+                .min = -1,
+                .min_size = 1,
+                .max_size = Shape::kMaxRank - 1,
+                .scalar_ok = true,
+                .known_as = {"target_shape", "size"}});
+  }
+
+  void validate(Problems& problems) const override {
+    int free = 0;
+    for (int64_t extent : shape) {
+      if (extent == 0) problems.add(*this, "shape", "an extent of 0");
+      free += extent == -1 ? 1 : 0;
+    }
+    if (free > 1) problems.add(*this, "shape", "only one extent can follow from the others");
+  }
+
+  ValueId emit(LayerContext& c, ValueId x) const override {
+    const Shape from = c.shape(x);
+    const int64_t sample = from.elements(1, from.rank());
+    int64_t known = 1;
+    bool fits = true;
+    for (int64_t extent : shape) {
+      if (extent > 0) fits = fits && !__builtin_mul_overflow(known, extent, &known);
+    }
+    const bool free = std::find(shape.begin(), shape.end(), -1) != shape.end();
+    fits = fits && (free ? sample % known == 0 : sample == known);
+    if (!fits) {
+      fail(ExitCode::usage, "the {} elements of a sample do not fit shape {}", sample, shape);
+    }
+    std::vector<int64_t> to{from[0]};
+    for (int64_t extent : shape) to.push_back(extent == -1 ? sample / known : extent);
+    return Shape(to) == from ? x : c.builder().emit1("reshape", {x}, {{"shape", to}});
+  }
+};
+
+struct Transpose final : Layer {
+  std::vector<int64_t> permutation;
+
+  void describe(Fields& f) override {
+    f.integers("permutation", permutation,
+               {.doc = "Axis i of the result is axis permutation[i] of the input, as in "
+                       "torch.permute; the first is 0, the samples",
+                .required = true,
+                .min = 0,
+                .max = Shape::kMaxRank - 1,
+                .min_size = 2,
+                .max_size = Shape::kMaxRank,
+                .known_as = {"axes", "dims", "perm"}});
+  }
+
+  void validate(Problems& problems) const override {
+    if (permutation[0] != 0) {
+      problems.add(*this, "permutation", "the samples' axis 0 stays the first");
+    }
+  }
+
+  ValueId emit(LayerContext& c, ValueId x) const override {
+    return c.builder().emit1("transpose", {x}, {{"permutation", permutation}});
+  }
+};
+
+struct Slice final : Layer {
+  int64_t axis = -1;
+  int64_t start = 0;
+  std::optional<int64_t> stop;
+
+  void describe(Fields& f) override {
+    f.integer("axis", axis,
+              {.doc = "Axis that is cut; 0 is the samples' and cannot be, -1 is the last",
+               .min = -Shape::kMaxRank,
+               .max = Shape::kMaxRank - 1,
+               .known_as = {"dim"}});
+    f.integer("start", start, {.doc = "First element that stays; negative: counted from the end"});
+    f.integer("stop", stop,
+              {.doc = "One beyond the last element that stays; negative: counted from the end; "
+                      "default: the end",
+               .known_as = {"end"}});
+  }
+
+  ValueId emit(LayerContext& c, ValueId x) const override {
+    const Shape shape = c.shape(x);
+    const int64_t at = axis < 0 ? axis + shape.rank() : axis;
+    if (at < 1 || at >= shape.rank()) {
+      fail(ExitCode::usage, "axis {} of {}: expects one of the axes 1 to {}", axis,
+           to_string(shape), shape.rank() - 1);
+    }
+    const int64_t extent = shape[static_cast<int>(at)];
+    const int64_t end = stop.value_or(extent);
+    const int64_t first = start < 0 ? start + extent : start, last = end < 0 ? end + extent : end;
+    if (first < 0 || first >= last || last > extent) {
+      fail(ExitCode::usage, "elements {} to {} of axis {} of {}", start, end, axis,
+           to_string(shape));
+    }
+    std::vector<int64_t> before(static_cast<size_t>(shape.rank()), 0), after = before;
+    before[static_cast<size_t>(at)] = first;
+    after[static_cast<size_t>(at)] = extent - last;
+    return c.builder().emit1("slice", {x}, {{"before", before}, {"after", after}});
+  }
+};
+
+struct Pad2d final : Layer {
+  std::vector<int64_t> padding;
+  double value = 0;
+
+  void describe(Fields& f) override {
+    f.integers("padding", padding,
+               {.doc = "Pixels added on the left, right, top and bottom, as in PyTorch; one number "
+                       "for all",
+                .required = true,
+                .min = 0,
+                .max = 4096,
+                .min_size = 1,
+                .max_size = 4,
+                .scalar_ok = true});
+    f.number("value", value, {.doc = "What they are filled with"});
+  }
+
+  void validate(Problems& problems) const override {
+    if (padding.size() != 1 && padding.size() != 4) {
+      problems.add(*this, "padding", "padding has one or four numbers");
+    }
+  }
+
+  ValueId emit(LayerContext& c, ValueId x) const override {
+    expect_images(c.shape(x));
+    const auto side = [&](size_t i) { return padding.size() == 1 ? padding[0] : padding[i]; };
+    return c.builder().emit1("pad", {x},
+                             {{"before", std::vector<int64_t>{0, side(2), side(0), 0}},
+                              {"after", std::vector<int64_t>{0, side(3), side(1), 0}},
+                              {"value", value}});
+  }
+};
+
+}  // namespace
+
+KindRow<Layer> reshape_row() {
+  return {"reshape", "the elements of a sample, in order, under another shape",
+          make_kind_of<Reshape>, "shape"};
+}
+KindRow<Layer> transpose_row() {
+  return {"transpose", "the axes of a sample in another order", make_kind_of<Transpose>,
+          "permutation"};
+}
+KindRow<Layer> slice_row() {
+  return {"slice", "part of one axis", make_kind_of<Slice>};
+}
+KindRow<Layer> pad2d_row() {
+  return {"pad2d", "a border around images", make_kind_of<Pad2d>, "padding"};
+}
+
+}  // namespace dltrain

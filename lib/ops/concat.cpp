@@ -1,0 +1,69 @@
+// concat(x0, x1, …): the inputs one behind the other along `axis` (attribute); all other extents
+// and the dtype are equal. Any dtype.
+#include "base/error.h"
+#include "ops/definitions.h"
+#include "ops/rules.h"
+
+namespace dltrain {
+namespace {
+
+constexpr size_t kMostInputs = 256;
+
+SpecList infer(SpecSpan inputs, const Attributes& attributes) {
+  expect_inputs("concat", inputs, 1, kMostInputs);
+  const int64_t axis = attributes.integer("axis");
+  TensorSpec y = inputs[0];
+  if (axis < 0 || axis >= y.shape.rank()) {
+    fail(ExitCode::usage, "concat: axis {} of {}", axis, to_string(y.shape));
+  }
+  const int at = static_cast<int>(axis);
+  for (const TensorSpec& spec : inputs.subspan(1)) {
+    expect_dtype("concat", "an input", spec, y.dtype);
+    Shape other = spec.shape;
+    if (other.rank() == y.shape.rank()) other[at] = y.shape[at];
+    if (!(other == y.shape)) {
+      fail(ExitCode::usage, "concat: {} and {} differ in more than axis {}",
+           to_string(inputs[0].shape), to_string(spec.shape), axis);
+    }
+    y.shape[at] += spec.shape[at];
+  }
+  return {y};
+}
+
+std::vector<ValueId> gradient(const GradientRequest& r) {
+  const auto axis = static_cast<size_t>(r.attributes.integer("axis"));
+  const Shape y = r.emitter.spec(r.outputs[0]).shape;
+  std::vector<ValueId> out(r.inputs.size(), kNoValue);
+  int64_t begin = 0;
+  for (size_t i = 0; i < r.inputs.size(); ++i) {
+    const int64_t extent = r.emitter.spec(r.inputs[i]).shape[static_cast<int>(axis)];
+    if (r.wanted[i]) {
+      std::vector<int64_t> before(static_cast<size_t>(y.rank()), 0), after = before;
+      before[axis] = begin;
+      after[axis] = y[static_cast<int>(axis)] - begin - extent;
+      out[i] =
+          r.emitter.emit1("slice", {r.output_gradients[0]}, {{"before", before}, {"after", after}});
+    }
+    begin += extent;
+  }
+  return out;
+}
+
+std::optional<std::vector<Placement>> split(SpecSpan, const Attributes& attributes,
+                                            std::span<const Placement> p) {
+  for (const Placement& placement : p) {
+    if (!(placement == p[0])) return {};
+  }
+  if (p[0].kind == Placement::split && p[0].axis == attributes.integer("axis")) return {};
+  return {{p[0]}};
+}
+
+}  // namespace
+
+constinit const OpDef kConcatOp{.name = "concat",
+                                .doc = "the inputs one behind the other along an axis",
+                                .infer = infer,
+                                .gradient = gradient,
+                                .split = split};
+
+}  // namespace dltrain

@@ -1,0 +1,95 @@
+// slice(x): a box of x. Attributes before, after (one integer an axis): how many elements are left
+//           out at the beginning and at the end of each axis. Any dtype.
+// pad(x):   the inverse: `before` and `after` elements of `value` (number, 0) around x.
+//
+// Each is the other's gradient.
+#include "base/error.h"
+#include "ops/definitions.h"
+#include "ops/rules.h"
+
+namespace dltrain {
+namespace {
+
+struct Borders {
+  Borders(std::string_view op, const Shape& x, const Attributes& attributes)
+      : before(attributes.integers("before")), after(attributes.integers("after")) {
+    const auto rank = static_cast<size_t>(x.rank());
+    check_internal(before.size() == rank && after.size() == rank,
+                   "{}: borders of {} and {} axes, the input is {}", op, before.size(),
+                   after.size(), to_string(x));
+    constexpr int64_t kMost = int64_t{1} << 40;  // beyond, a sum could overflow
+    for (size_t i = 0; i < rank; ++i) {
+      if (before[i] < 0 || after[i] < 0 || before[i] > kMost || after[i] > kMost) {
+        fail(ExitCode::usage, "{}: borders [{}, {}] of axis {} of {}", op, before[i], after[i], i,
+             to_string(x));
+      }
+    }
+  }
+  std::vector<int64_t> before, after;
+};
+
+SpecList infer_slice(SpecSpan inputs, const Attributes& attributes) {
+  expect_inputs("slice", inputs, 1, 1);
+  Shape y = inputs[0].shape;
+  const Borders borders("slice", y, attributes);
+  for (int i = 0; i < y.rank(); ++i) {
+    const auto at = static_cast<size_t>(i);
+    y[i] -= borders.before[at] + borders.after[at];
+    if (y[i] < 1) {
+      fail(ExitCode::usage, "slice: nothing is left of axis {} of {} after {} and {}", i,
+           to_string(inputs[0].shape), borders.before[at], borders.after[at]);
+    }
+  }
+  return {{y, inputs[0].dtype}};
+}
+
+SpecList infer_pad(SpecSpan inputs, const Attributes& attributes) {
+  expect_inputs("pad", inputs, 1, 1);
+  Shape y = inputs[0].shape;
+  const Borders borders("pad", y, attributes);
+  for (int i = 0; i < y.rank(); ++i) {
+    y[i] += borders.before[static_cast<size_t>(i)] + borders.after[static_cast<size_t>(i)];
+  }
+  return {{y, inputs[0].dtype}};
+}
+
+std::vector<ValueId> gradient_slice(const GradientRequest& r) {
+  return {r.emitter.emit1("pad", {r.output_gradients[0]}, r.attributes)};
+}
+std::vector<ValueId> gradient_pad(const GradientRequest& r) {
+  Attributes borders = r.attributes;
+  borders.erase("value");
+  return {r.emitter.emit1("slice", {r.output_gradients[0]}, borders)};
+}
+
+// Axes whose borders are 0 may be split.
+std::optional<std::vector<Placement>> split(SpecSpan, const Attributes& attributes,
+                                            std::span<const Placement> p) {
+  if (p[0].kind == Placement::partial) {
+    return attributes.number("value") == 0 ? std::optional(std::vector{kPartial}) : std::nullopt;
+  }
+  const auto axis = static_cast<size_t>(p[0].axis);
+  const bool whole =
+      attributes.integers("before")[axis] == 0 && attributes.integers("after")[axis] == 0;
+  return whole ? std::optional(std::vector{p[0]}) : std::nullopt;
+}
+
+Cost cost_slice(SpecSpan, SpecSpan outputs, const Attributes&) {
+  return {0, 2.0 * static_cast<double>(outputs[0].bytes())};
+}
+
+}  // namespace
+
+constinit const OpDef kSliceOp{.name = "slice",
+                               .doc = "a box of x",
+                               .infer = infer_slice,
+                               .gradient = gradient_slice,
+                               .split = split,
+                               .cost = cost_slice};
+constinit const OpDef kPadOp{.name = "pad",
+                             .doc = "x with a border of one value",
+                             .infer = infer_pad,
+                             .gradient = gradient_pad,
+                             .split = split};
+
+}  // namespace dltrain

@@ -1,0 +1,82 @@
+// softmax(x):      y = exp(x) / Σ exp(x) over the last axis.
+// log_softmax(x):  y = x − ln Σ exp(x) over the last axis.
+//
+//   x, y [..., C]; the greatest x of a row is subtracted first, so nothing overflows.
+//
+// softmax_backward(y, dy) → dx = y·(dy − Σ dy·y)
+// log_softmax_backward(y, dy) → dx = dy − exp(y)·Σ dy
+#include "ops/definitions.h"
+#include "ops/rules.h"
+
+namespace dltrain {
+namespace {
+
+SpecList infer(SpecSpan inputs, const Attributes&) {
+  expect_inputs("softmax", inputs, 1, 1);
+  expect_rank("softmax", "the input", inputs[0].shape, 1, Shape::kMaxRank);
+  expect_one_float_dtype("softmax", inputs);
+  return {inputs[0]};
+}
+
+SpecList infer_backward(SpecSpan inputs, const Attributes&) {
+  expect_inputs("softmax_backward", inputs, 2, 2);
+  expect_rank("softmax_backward", "the output", inputs[0].shape, 1, Shape::kMaxRank);
+  expect_shape("softmax_backward", "dy", inputs[1].shape, inputs[0].shape);
+  expect_one_float_dtype("softmax_backward", inputs);
+  return {inputs[0]};
+}
+
+std::vector<ValueId> gradient_softmax(const GradientRequest& r) {
+  return {r.emitter.emit1("softmax_backward", {r.outputs[0], r.output_gradients[0]})};
+}
+std::vector<ValueId> gradient_log_softmax(const GradientRequest& r) {
+  return {r.emitter.emit1("log_softmax_backward", {r.outputs[0], r.output_gradients[0]})};
+}
+
+// Rows are independent: any axis but the last may be split, all inputs alike.
+std::optional<std::vector<Placement>> split(SpecSpan inputs, const Attributes&,
+                                            std::span<const Placement> p) {
+  for (const Placement& placement : p) {
+    if (placement.kind != Placement::split || !(placement == p[0])) return {};
+  }
+  if (p[0].axis == inputs[0].shape.rank() - 1) return {};
+  return {{p[0]}};
+}
+
+Cost cost(SpecSpan inputs, SpecSpan outputs, const Attributes&) {
+  Cost c{5.0 * static_cast<double>(outputs[0].shape.elements()),
+         static_cast<double>(outputs[0].bytes())};
+  for (const TensorSpec& spec : inputs) c.bytes += static_cast<double>(spec.bytes());
+  return c;
+}
+
+}  // namespace
+
+constinit const OpDef kSoftmaxOp{.name = "softmax",
+                                 .doc = "y = exp(x) / Σ exp(x) over the last axis",
+                                 .infer = infer,
+                                 .gradient = gradient_softmax,
+                                 .split = split,
+                                 .cost = cost,
+                                 .in_place_allowed = true};
+constinit const OpDef kSoftmaxBackwardOp{.name = "softmax_backward",
+                                         .doc = "dx = y·(dy − Σ dy·y)",
+                                         .infer = infer_backward,
+                                         .split = split,
+                                         .cost = cost,
+                                         .in_place_allowed = true};
+constinit const OpDef kLogSoftmaxOp{.name = "log_softmax",
+                                    .doc = "y = x − ln Σ exp(x) over the last axis",
+                                    .infer = infer,
+                                    .gradient = gradient_log_softmax,
+                                    .split = split,
+                                    .cost = cost,
+                                    .in_place_allowed = true};
+constinit const OpDef kLogSoftmaxBackwardOp{.name = "log_softmax_backward",
+                                            .doc = "dx = dy − exp(y)·Σ dy",
+                                            .infer = infer_backward,
+                                            .split = split,
+                                            .cost = cost,
+                                            .in_place_allowed = true};
+
+}  // namespace dltrain
