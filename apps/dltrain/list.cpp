@@ -1,6 +1,8 @@
 // dltrain list [FAMILY]: the registries, so that nobody has to read the source for names.
+#include "config/suggest.h"
 #include "data/registry.h"
 #include "dltrain/commands.h"
+#include "nn/model_files.h"
 #include "ops/kernel.h"
 
 namespace dltrain {
@@ -22,6 +24,19 @@ std::string kernels_of(const Engine& engine, std::string_view op) {
     if (!row.proven) out += " (unproven)";
   }
   return out.empty() ? "-" : out;
+}
+
+void list_models() {
+  fmt::print("models:\n");
+  for (const ModelFile& file : model_files()) {
+    const ModelSummary summary = summarize(file);
+    fmt::print("  {:<16} {}\n", file.name, summary.description);
+    for (const auto& p : summary.parameters) {
+      const std::string initial = p.initial.is_scalar() ? p.initial.text : "...";
+      fmt::print("    {:<16} {}{} (default {})\n", p.name.text, p.doc,
+                 p.choices.empty() ? "" : ": " + join_names(p.choices), initial);
+    }
+  }
 }
 
 void list_ops() {
@@ -57,7 +72,9 @@ struct Family {
   void (*print)();
 };
 constexpr Family kFamilies[] = {
+    {"models", list_models},
     {"layers", [] { print_table("layers", layer_table()); }},
+    {"initializers", [] { print_table("initializers", initializer_table()); }},
     {"losses", [] { print_table("losses", loss_table()); }},
     {"optimizers", [] { print_table("optimizers", optimizer_table()); }},
     {"schedules", [] { print_table("schedules", schedule_table()); }},

@@ -362,9 +362,15 @@ class Binder : public Fields {
   bool parts_required_ = false;
 };
 
-void bind_object(ObjectRef object, const ConfigNode& map, const std::string& path,
+void bind_object(ObjectRef object, const ConfigNode& written, const std::string& path,
                  std::string_view kind, Session& session) {
   const size_t before = session.problems.reported();
+  ConfigNode rewritten;
+  if (object.rewrites()) {
+    rewritten = written;
+    if (!object.rewrite(rewritten, session.problems)) return;
+  }
+  const ConfigNode& map = object.rewrites() ? rewritten : written;
   if (Located* located = object.located()) {
     located->place = map.place;
     located->place.path = path;

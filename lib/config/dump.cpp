@@ -55,14 +55,22 @@ class Dumper : public Fields {
   // The keys of one object, each on its own line; `{}` is the caller's concern.
   void body(ObjectRef object, std::string_view kind, int indent) {
     const int before = std::exchange(indent_, indent);
+    const bool outer_common = std::exchange(common_, false);
     if (!kind.empty()) line("type", scalar_text(kind));
     object.describe(*this);
     indent_ = before;
+    common_ = outer_common;
   }
+
+  void begin_common() override { common_ = true; }
+  void end_common() override { common_ = false; }
 
  protected:
   void on_value(std::string_view name, const ValueSlot& slot, const Key& key) override {
-    line(name, value_text(key.is_path ? with_absolute_paths(slot.get()) : slot.get()));
+    const Value value = key.is_path ? with_absolute_paths(slot.get()) : slot.get();
+    // Keys that all kinds have would stand everywhere; those without a value are left out.
+    if (common_ && std::holds_alternative<std::monostate>(value)) return;
+    line(name, value_text(value));
   }
   void on_section(std::string_view name, const SectionSlot& slot, const Key&) override {
     if (!slot.present()) return line(name, "null");
@@ -76,6 +84,7 @@ class Dumper : public Fields {
   }
   void on_kind(std::string_view name, const KindSlot& slot, const Key&) override {
     Chosen* chosen = slot.get();
+    if (!chosen && common_) return;
     if (!chosen) return line(name, "null");
     nested(name, ObjectRef::of(*chosen), chosen->kind);
   }
@@ -126,6 +135,7 @@ class Dumper : public Fields {
 
   std::string& out_;
   int indent_ = 0;
+  bool common_ = false;
 };
 
 }  // namespace

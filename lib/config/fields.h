@@ -236,6 +236,15 @@ class Fields {
   template <typename Base>
   void parts(std::initializer_list<Part<Base>> parts, const KindTable<Base>& table, const Key& key);
 
+  // A key that the struct's rewrite() replaces by others (see ObjectRef): for documentation alone.
+  void rewritten(std::string_view name, const RewrittenSlot& slot, const Key& key) {
+    on_rewritten(name, slot, key);
+  }
+
+  // Around the keys that all kinds of a family share.
+  virtual void begin_common() {}
+  virtual void end_common() {}
+
  protected:
   virtual void on_value(std::string_view name, const ValueSlot& slot, const Key& key) = 0;
   virtual void on_section(std::string_view name, const SectionSlot& slot, const Key& key) = 0;
@@ -243,6 +252,7 @@ class Fields {
   virtual void on_kind(std::string_view name, const KindSlot& slot, const Key& key) = 0;
   virtual void on_kinds(std::string_view name, const KindsSlot& slot, const Key& key) = 0;
   virtual void on_parts(const PartsSlot& slot, const Key& key) = 0;
+  virtual void on_rewritten(std::string_view, const RewrittenSlot&, const Key&) {}
 
  private:
   template <typename T>

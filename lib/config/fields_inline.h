@@ -2,6 +2,13 @@
 #pragma once
 
 namespace dltrain {
+
+inline void visit_common(Fields& fields, const std::function<void()>& describe) {
+  fields.begin_common();
+  describe();
+  fields.end_common();
+}
+
 namespace detail {
 
 // Member types whose Value holds them as they are.

@@ -41,6 +41,9 @@ class KeyCollector : public Fields {
     if (deep_) kinds(name, slot.table, false);
   }
 
+  void on_rewritten(std::string_view name, const RewrittenSlot& slot, const Key& key) override {
+    if (!slot.free_names) add(name, key);
+  }
   void on_parts(const PartsSlot& slot, const Key&) override {
     for (const PartsSlot::Part& part : slot.parts) add(part.name, {});
     if (deep_) kinds("", slot.table, addressable_);  // common keys stand beside the parts
@@ -62,7 +65,10 @@ class KeyCollector : public Fields {
     std::string path = name.empty() ? path_ : join(name);
     std::swap(path_, path);
     std::swap(addressable_, addressable);
-    for (size_t i = 0; i < table.size; ++i) table.make(i)->describe(*this);
+    for (size_t i = 0; i < table.size; ++i) {
+      const auto made = table.make(i);
+      ObjectRef::of(*made).describe(*this);
+    }
     std::swap(path_, path);
     std::swap(addressable_, addressable);
     tables_.erase(table.id);

@@ -120,6 +120,10 @@ std::string describe_place(const Place& place, std::string_view message,
   const std::string number = place.source->is_override ? "-s" : std::to_string(place.line());
   out += fmt::format("\n{:>5} | {}\n      | {}^{}", number, excerpt.line,
                      std::string(excerpt.indent, ' '), std::string(excerpt.underline - 1, '~'));
+  if (place.used_at) {
+    out += '\n';
+    out += describe_place(*place.used_at, fmt::format("{} is used here", place.used_as), "note");
+  }
   return out;
 }
 

@@ -24,6 +24,10 @@ struct Place {
   size_t offset = 0;                     // byte offset into source->text
   size_t length = 1;  // bytes to underline, at least 1, never past the line's end
   std::string path;   // "model.layers[2]"; set for objects and values by the parser
+  // Of text that was copied from a definition to where it is used (a block of layers): the use, and
+  // what is used: "block 'basic'".
+  std::shared_ptr<const Place> used_at = nullptr;
+  std::string used_as = {};
 
   bool known() const { return source != nullptr; }
   // 1-based; columns count characters (code points), as editors do. 0 where the place is unknown.

@@ -14,6 +14,8 @@ void Problems::add(const Place& place, std::string message) {
     const bool same_place = known.place.known() && known.place.source == place.source &&
                             known.place.offset == place.offset;
     if (same_place && (known.is_cause || known.message == message)) return;
+    // The same text of a definition, used at another place: its mistakes are told once.
+    if (same_place && known.place.used_at != place.used_at) return;
   }
   problems_.push_back({place, std::move(message)});
 }

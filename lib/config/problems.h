@@ -21,7 +21,8 @@ struct Problem {
 
 class Problems {
  public:
-  // Equal message at an equal place is kept once.
+  // Equal message at an equal place is kept once, as are the mistakes of a definition that is used
+  // at several places.
   void add(const Place& place, std::string message);
   // As add(); later problems at the very same place are then taken for consequences and left out.
   void add_cause(const Place& place, std::string message);

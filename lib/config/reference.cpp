@@ -68,6 +68,10 @@ std::string limits_text(const ValueSlot& slot, const Key& key) {
   return size + (size.empty() || range.empty() ? "" : ", each ") + range;
 }
 
+const std::string kTableHead =
+    "| key | type | default | limits | meaning |\n"
+    "|---|---|---|---|---|\n";
+
 // A chapter that another one refers to.
 struct Section {
   std::string path;
@@ -87,7 +91,14 @@ class ReferenceWriter : public Fields {
     return out;
   }
 
+  // Keys that all kinds of a family have stand once, above its kinds.
+  void begin_common() override { kinds_own_ = std::exchange(table_, ""); }
+  void end_common() override { common_ = std::exchange(table_, std::exchange(kinds_own_, "")); }
+
  protected:
+  void on_rewritten(std::string_view name, const RewrittenSlot& slot, const Key& key) override {
+    row(slot.free_names ? "…" : name, slot.type, key.required ? "required" : "none", "", key);
+  }
   void on_value(std::string_view name, const ValueSlot& slot, const Key& key) override {
     const std::string initial =
         std::holds_alternative<std::monostate>(slot.get()) ? "none" : code(value_text(slot.get()));
@@ -145,10 +156,7 @@ class ReferenceWriter : public Fields {
     std::string outer_path = std::exchange(path_, path);
     std::vector<Section> outer_sections = std::exchange(sections_, {});
     object.describe(*this);
-    std::string out = table_.empty() ? "No keys.\n\n"
-                                     : "| key | type | default | limits | meaning |\n"
-                                       "|---|---|---|---|---|\n" +
-                                           table_ + "\n";
+    std::string out = table_.empty() ? "No keys.\n\n" : kTableHead + table_ + "\n";
     for (const Section& section : sections_) {
       out += fmt::format("### {}\n\n{}\n\n{}", code(section.path), section.doc, section.text);
     }
@@ -169,12 +177,22 @@ class ReferenceWriter : public Fields {
     if (known_families_.insert(family.id).second) families_.push_back(family);
   }
 
+  std::string common_keys(const KindTableRef& family) {
+    common_.clear();
+    if (family.size > 0) table_of(ObjectRef::of(*family.make(0)), "");
+    return std::exchange(common_, "");
+  }
+
   std::string family_text(const KindTableRef& family) {
     std::string out = fmt::format("## {}\n\nKinds: ", family.name);
     for (size_t i = 0; i < family.size; ++i) {
       out += (i > 0 ? ", " : "") + code(family.row(i).name);
     }
     out += ".\n\n";
+    if (const std::string common = common_keys(family); !common.empty()) {
+      out +=
+          fmt::format("Every {} also has these keys:\n\n{}{}\n", family.name, kTableHead, common);
+    }
     for (size_t i = 0; i < family.size; ++i) {
       const KindTableRef::Row row = family.row(i);
       out += fmt::format("### {} {}\n\n{}\n\n", family.name, code(row.name), row.doc);
@@ -187,6 +205,7 @@ class ReferenceWriter : public Fields {
   }
 
   std::string table_;
+  std::string kinds_own_, common_;  // tables: of a kind, and of what its family shares
   std::string path_;
   std::vector<Section> sections_;
   std::set<const void*> active_;

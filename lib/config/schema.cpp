@@ -100,13 +100,20 @@ class SchemaWriter : public Fields {
   // The schema of one object's map; `kind` adds `type`.
   Json object_schema(ObjectRef object) {
     Json outer = std::exchange(properties_, Json::object());
+    const bool outer_free = std::exchange(free_names_, false);
+    const bool outer_common = std::exchange(common_, false);
     object.describe(*this);
     Json schema = {{"type", "object"},
                    {"properties", std::exchange(properties_, std::move(outer))},
-                   {"additionalProperties", false}};
+                   {"additionalProperties", std::exchange(free_names_, outer_free)}};
+    common_ = outer_common;
     return schema;
   }
   Json take_definitions() { return std::move(definitions_); }
+
+  // Keys that all kinds of a family have are definitions, which every kind refers to.
+  void begin_common() override { common_ = true; }
+  void end_common() override { common_ = false; }
 
  protected:
   void on_value(std::string_view name, const ValueSlot& slot, const Key& key) override {
@@ -129,6 +136,13 @@ class SchemaWriter : public Fields {
   }
   void on_kinds(std::string_view name, const KindsSlot& slot, const Key& key) override {
     add(name, collection(slot.is_map, {{"$ref", family(slot.table)}}, key), key);
+  }
+  void on_rewritten(std::string_view name, const RewrittenSlot& slot, const Key& key) override {
+    if (slot.free_names) {
+      free_names_ = true;
+    } else {
+      add(name, Json::parse(slot.schema), key);
+    }
   }
   // Parts, and beside them any key that any kind has.
   void on_parts(const PartsSlot& slot, const Key& key) override {
@@ -163,6 +177,11 @@ class SchemaWriter : public Fields {
 
   void add(std::string_view name, Json schema, const Key& key) {
     if (!key.doc.empty()) schema["description"] = key.doc;
+    if (common_) {
+      const std::string definition = "common." + std::string(name);
+      definitions_[definition] = std::move(schema);
+      schema = {{"$ref", "#/$defs/" + definition}};
+    }
     properties_[std::string(name)] = std::move(schema);
   }
 
@@ -201,7 +220,7 @@ class SchemaWriter : public Fields {
     Json schema = {{"type", "object"}, {"description", table.row(row).doc}};
     schema["properties"] = std::move(properties);
     if (needs_type) schema["required"] = Json::array({"type"});
-    schema["additionalProperties"] = false;
+    schema["additionalProperties"] = body["additionalProperties"];
     return schema;
   }
 
@@ -210,7 +229,9 @@ class SchemaWriter : public Fields {
     const KindTableRef::Row info = table.row(row);
     Json properties = kind["properties"];
     properties.erase("type");
-    Json nested = {{"type", "object"}, {"properties", properties}, {"additionalProperties", false}};
+    Json nested = {{"type", "object"},
+                   {"properties", properties},
+                   {"additionalProperties", kind["additionalProperties"]}};
     Json values = Json::array({std::move(nested), {{"type", "null"}}});
     if (!info.bare_key.empty()) values.push_back(properties[std::string(info.bare_key)]);
     const std::string name(info.name);
@@ -218,7 +239,7 @@ class SchemaWriter : public Fields {
     properties[name] = {{"anyOf", std::move(values)}};
     schema["properties"] = std::move(properties);
     schema["required"] = Json::array({name});
-    schema["additionalProperties"] = false;
+    schema["additionalProperties"] = kind["additionalProperties"];
     return schema;
   }
 
@@ -249,6 +270,8 @@ class SchemaWriter : public Fields {
   }
 
   Json properties_ = Json::object();
+  bool free_names_ = false;  // of the object that is being written
+  bool common_ = false;
   Json definitions_ = Json::object();
   std::set<const void*> families_;
   std::set<const void*> active_, recursive_;

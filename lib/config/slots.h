@@ -68,8 +68,16 @@ struct ValueSlot {
 // A struct with `void describe(Fields&)`, and what else it offers:
 //   * derives from Located: the parser leaves the place there
 //   * `void validate(Problems&) const`: called once its own keys are all right
+//   * `void describe_common(Fields&)`: keys that every kind of its family has, documented once
+//   * `static bool rewrite(ConfigNode& map, Problems&)`: called before any key is read; may replace
+//     short forms by the keys that describe() knows. False: the map cannot be read, and the
+//     problems say why
 //   * `static constexpr std::string_view kBareKey`: `x: VALUE` means `x: {kBareKey: VALUE}` where
 //     VALUE is no map
+struct ConfigNode;
+// Calls describe() between begin_common() and end_common() of the visitor.
+void visit_common(Fields& fields, const std::function<void()>& describe);
+
 class ObjectRef {
  public:
   template <typename T>
@@ -83,11 +91,24 @@ class ObjectRef {
         static_cast<const T*>(self)->validate(problems);
       };
     }
+    if constexpr (requires(T & t, Fields & f) { t.describe_common(f); }) {
+      ref.describe_common_ = [](void* self, Fields& fields) {
+        static_cast<T*>(self)->describe_common(fields);
+      };
+    }
+    if constexpr (requires(ConfigNode & n, Problems & p) { T::rewrite(n, p); }) {
+      ref.rewrite_ = [](ConfigNode& map, Problems& problems) { return T::rewrite(map, problems); };
+    }
     if constexpr (requires { T::kBareKey; }) ref.bare_key_ = T::kBareKey;
     return ref;
   }
 
-  void describe(Fields& fields) const { describe_(object_, fields); }
+  void describe(Fields& fields) const {
+    describe_(object_, fields);
+    if (describe_common_) visit_common(fields, [&] { describe_common_(object_, fields); });
+  }
+  bool rewrites() const { return rewrite_ != nullptr; }
+  bool rewrite(ConfigNode& map, Problems& problems) const { return rewrite_(map, problems); }
   void validate(Problems& problems) const {
     if (validate_) validate_(object_, problems);
   }
@@ -99,9 +120,19 @@ class ObjectRef {
  private:
   void* object_ = nullptr;
   void (*describe_)(void*, Fields&) = nullptr;
+  void (*describe_common_)(void*, Fields&) = nullptr;
+  bool (*rewrite_)(ConfigNode&, Problems&) = nullptr;
   void (*validate_)(const void*, Problems&) = nullptr;
   Located* located_ = nullptr;
   std::string_view bare_key_;
+};
+
+// A key that rewrite() takes out of the map: known to documentation, never bound.
+struct RewrittenSlot {
+  std::string type = {};    // "map of names to blocks"
+  std::string schema = {};  // JSON
+  // The map takes keys of free names, which this row stands for.
+  bool free_names = false;
 };
 
 // A sub-struct, possibly absent.
@@ -130,6 +161,7 @@ struct Chosen : Located {
 
   virtual ~Chosen() = default;
   virtual void describe(Fields& fields) = 0;
+  virtual void describe_common(Fields&) {}
   virtual void validate(Problems&) const {}
 };
 

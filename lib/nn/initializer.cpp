@@ -3,32 +3,86 @@
 #include <cmath>
 #include <numbers>
 #include <string>
+#include <vector>
 
+#include "base/error.h"
 #include "base/philox.h"
 
 namespace dltrain {
+namespace {
+
+// Box & Muller 1958; 1 − u keeps the logarithm finite.
+double standard_normal(uint64_t seed, uint64_t stream, size_t i) {
+  const double u = 1.0 - random_uniform(seed, stream, 0, 2 * i);
+  const double v = random_uniform(seed, stream, 0, 2 * i + 1);
+  return std::sqrt(-2.0 * std::log(u)) * std::cos(2.0 * std::numbers::pi * v);
+}
+
+// N(0, 1) cut at ±2: the inverse of the distribution function by bisection, so that one uniform
+// number gives one element.
+double truncated_standard_normal(uint64_t seed, uint64_t stream, size_t i) {
+  const auto distribution = [](double x) { return 0.5 * std::erfc(-x / std::numbers::sqrt2); };
+  const double u = random_uniform(seed, stream, 0, i);
+  const double wanted = distribution(-2) + u * (distribution(2) - distribution(-2));
+  double low = -2, high = 2;
+  for (int step = 0; step < 40; ++step) {
+    const double middle = (low + high) / 2;
+    (distribution(middle) < wanted ? low : high) = middle;
+  }
+  return (low + high) / 2;
+}
+
+// Orthonormal rows (or columns, where there are fewer of them) by Gram and Schmidt on a normal
+// matrix, each vector twice ("twice is enough", Giraud and others 2005). Its signs make the
+// distribution uniform (Saxe, McClelland & Ganguli 2013).
+void fill_orthogonal(const Initializer& initializer, uint64_t seed, uint64_t stream,
+                     std::span<float> out) {
+  const auto rows = static_cast<size_t>(initializer.rows);
+  const size_t columns = rows == 0 ? 0 : out.size() / rows;
+  const bool by_rows = rows <= columns;
+  const size_t count = by_rows ? rows : columns, length = by_rows ? columns : rows;
+  std::vector<double> basis(out.size());
+  for (size_t i = 0; i < basis.size(); ++i) basis[i] = standard_normal(seed, stream, i);
+  for (size_t i = 0; i < count; ++i) {
+    double* vector = basis.data() + i * length;
+    for (int pass = 0; pass < 2; ++pass) {
+      for (size_t j = 0; j < i; ++j) {
+        const double* other = basis.data() + j * length;
+        double dot = 0;
+        for (size_t k = 0; k < length; ++k) dot += vector[k] * other[k];
+        for (size_t k = 0; k < length; ++k) vector[k] -= dot * other[k];
+      }
+      double square = 0;
+      for (size_t k = 0; k < length; ++k) square += vector[k] * vector[k];
+      for (size_t k = 0; k < length; ++k) vector[k] /= std::sqrt(square);
+    }
+  }
+  for (size_t i = 0; i < count; ++i) {
+    for (size_t k = 0; k < length; ++k) {
+      const size_t at = by_rows ? i * columns + k : k * columns + i;
+      out[at] = static_cast<float>(basis[i * length + k] * initializer.value);
+    }
+  }
+}
+
+}  // namespace
 
 void initialize(const Initializer& initializer, uint64_t seed, std::string_view name,
                 std::span<float> out) {
   const uint64_t stream = random_stream("initial value of " + std::string(name));
+  if (initializer.kind == Initializer::orthogonal) {
+    return fill_orthogonal(initializer, seed, stream, out);
+  }
   for (size_t i = 0; i < out.size(); ++i) {
-    switch (initializer.kind) {
-      case Initializer::constant:
-        out[i] = static_cast<float>(initializer.value);
-        break;
-      case Initializer::uniform:
-        out[i] = static_cast<float>((2.0 * random_uniform(seed, stream, 0, i) - 1.0) *
-                                    initializer.value);
-        break;
-      case Initializer::normal: {
-        // Box & Muller 1958; 1 − u keeps the logarithm finite.
-        const double u = 1.0 - random_uniform(seed, stream, 0, 2 * i);
-        const double v = random_uniform(seed, stream, 0, 2 * i + 1);
-        out[i] = static_cast<float>(std::sqrt(-2.0 * std::log(u)) *
-                                    std::cos(2.0 * std::numbers::pi * v) * initializer.value);
-        break;
-      }
+    double standard = 1;
+    if (initializer.kind == Initializer::uniform) {
+      standard = 2.0 * random_uniform(seed, stream, 0, i) - 1.0;
+    } else if (initializer.kind == Initializer::normal) {
+      standard = standard_normal(seed, stream, i);
+    } else if (initializer.kind == Initializer::truncated_normal) {
+      standard = truncated_standard_normal(seed, stream, i);
     }
+    out[i] = static_cast<float>(standard * initializer.value + initializer.mean);
   }
 }
 

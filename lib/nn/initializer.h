@@ -1,17 +1,27 @@
 // Initial values of parameters and buffers: a pure function of (seed, tensor name, element), so
-// they do not depend on the order of construction, on threads or on the parallel layout.
+// they do not depend on the order of construction, on threads or on the parallel layout. (An
+// orthogonal matrix is a function of the whole tensor, of the same seed and name.)
 #pragma once
 
 #include <cstdint>
+#include <memory>
+#include <optional>
 #include <span>
 #include <string_view>
+
+#include "config/fields.h"
+#include "tensor/shape.h"
 
 namespace dltrain {
 
 struct Initializer {
-  enum Kind : uint8_t { constant, uniform, normal };
+  enum Kind : uint8_t { constant, uniform, normal, truncated_normal, orthogonal };
   Kind kind = constant;
-  double value = 0;  // the constant; the bound a of U(−a, a); the standard deviation of N(0, σ²)
+  // The constant; the bound a of U(−a, a); the standard deviation of N(0, σ²), which
+  // truncated_normal cuts at ±2σ; the gain of an orthogonal matrix.
+  double value = 0;
+  double mean = 0;   // of normal, uniform and truncated_normal
+  int64_t rows = 0;  // of an orthogonal matrix [rows, the rest]
 
   static Initializer zeros() { return {constant, 0}; }
   static Initializer ones() { return {constant, 1}; }
@@ -22,5 +32,15 @@ struct Initializer {
 // Fills `out`, whose elements stand in the order of checkpoint files.
 void initialize(const Initializer& initializer, uint64_t seed, std::string_view name,
                 std::span<float> out);
+
+// An initialiser as a person writes it: weight_init, bias_init, model.init.
+struct InitializerConfig : Chosen {
+  void describe(Fields&) override {}
+  // For a tensor of this shape in files (weights are [out, in, …]); nothing: the layer's own
+  // choice, which is PyTorch's. Throws Error(usage) where the shape does not fit.
+  virtual std::optional<Initializer> resolve(const Shape& file) const = 0;
+};
+
+const KindTable<InitializerConfig>& initializer_table();
 
 }  // namespace dltrain

@@ -1,21 +1,8 @@
 #include "nn/layer.h"
 
 #include "base/error.h"
-#include "ops/rules.h"
 
 namespace dltrain {
-
-ValueId LayerContext::add(Role role, const std::string& name, const Shape& memory,
-                          const Initializer& initializer, FileLayout file) {
-  const TensorSpec spec{memory, accumulation_dtype(compute_)};
-  const std::string full = path().empty() ? name : path() + "." + name;
-  parameters_.push_back({.name = full,
-                         .spec = spec,
-                         .role = role,
-                         .initializer = initializer,
-                         .file = std::move(file)});
-  return builder_.add_value(full, spec, role);
-}
 
 ValueId LayerContext::parameter(const std::string& name, const Shape& memory,
                                 const Initializer& initializer) {

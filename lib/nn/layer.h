@@ -1,8 +1,12 @@
 // A layer: its keys (described once, for parser, reference and schema) and how it emits ops. No
-// layer writes a backward. One file a layer; the table is nn/registry.cpp.
+// layer writes a backward. One file a layer; the table is nn/registry.cpp. Layers that hold layers
+// (nn/structure.cpp) are layers like others.
 #pragma once
 
+#include <functional>
+#include <map>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -12,7 +16,13 @@
 
 namespace dltrain {
 
+struct Layer;
+
 // What a layer emits into. One context serves one graph; evaluation builds its own.
+//
+// Paths name parameters and nodes. A layer's path is that of the layer around it, and its own name;
+// where it has none, its number in its list: "layers.2", "layer1.0.conv1". The name "." adds
+// nothing: the layers inside are named, and counted, as if they stood in the list around.
 class LayerContext {
  public:
   // `compute` is the dtype of activations; parameters have its accumulation dtype.
@@ -29,8 +39,24 @@ class LayerContext {
   // The path of the layer that is being emitted: "layers.2".
   const std::string& path() const { return builder_.layer(); }
 
-  // A parameter "<path>.<name>". `memory` is its shape in memory; `file` differs where files keep
-  // another order of axes.
+  // Emits layers one after the other on `x`; returns the output of the last, or `x` where there is
+  // none. Unnamed ones are called "<path>.<list>.<index>". A mistake is reported at its place in
+  // the file (ConfigError).
+  ValueId emit_list(const std::vector<std::unique_ptr<Layer>>& layers, ValueId x,
+                    std::string_view list = "");
+  // Initial values of weights of two axes or more, where no layer has its own (may be null; must
+  // outlive the context).
+  void set_default_init(const InitializerConfig* init) { default_init_ = init; }
+  // The same for the whole model, whose layers may name `fields`; the first layer
+  // gets the first of them. Refuses inputs that no layer reads.
+  using Inputs = std::vector<std::pair<std::string, ValueId>>;
+  ValueId emit_model(const std::vector<std::unique_ptr<Layer>>& layers, const Inputs& fields,
+                     const Place& model);
+  // Runs `emit` as if in a layer `name` of the layer that is being emitted.
+  ValueId emit_inside(std::string_view name, const std::function<ValueId()>& emit);
+
+  // A parameter "<path>.<name>", or with `share` that of the layer shared with. `memory` is its
+  // shape in memory; `file` differs where files keep another order of axes.
   ValueId parameter(const std::string& name, const Shape& memory, const Initializer& initializer);
   ValueId parameter(const std::string& name, const Shape& memory, const Initializer& initializer,
                     FileLayout file);
@@ -53,8 +79,24 @@ class LayerContext {
   const std::vector<DeferredUpdate>& updates() const { return updates_; }
 
  private:
+  struct Names;
+  struct List;
+  struct Emission;
+  struct Output;
+
   ValueId add(Role role, const std::string& name, const Shape& memory,
               const Initializer& initializer, FileLayout file);
+  std::string shared_name(const std::string& full) const;
+  ValueId find_shared(const ParameterInfo& wanted);
+  ValueId emit_layers(const std::vector<std::unique_ptr<Layer>>& layers, List& list);
+  ValueId emit_layer(const Layer& layer, List& list);
+  Initializer initializer_of(const std::string& name, const Initializer& own, const Shape& file);
+  ValueId emit_at(const Layer& layer, const std::string& path, const std::vector<ValueId>& inputs,
+                  List& list);
+  std::vector<ValueId> inputs_of(const Layer& layer, List& list);
+  static Output* find_output(const List& list, std::string_view name);
+  static std::string no_output(const List& list, std::string_view name);
+  std::string path_of(const Layer& layer, List& list);
 
   GraphBuilder& builder_;
   bool training_;
@@ -62,13 +104,28 @@ class LayerContext {
   int64_t ghost_groups_;
   std::vector<ParameterInfo> parameters_;
   std::vector<DeferredUpdate> updates_;
+  std::map<std::string, size_t, std::less<>> index_;  // of parameters_, by name
+  std::map<std::string, Place, std::less<>> paths_;   // of the layers emitted so far
+  const InitializerConfig* default_init_ = nullptr;
+  const Emission* emission_ = nullptr;  // of the innermost layer that is being emitted
+  bool spliced_ = false;                // it is called "."
+  List* list_ = nullptr;                // that it stands in
 };
 
 struct Layer : Chosen {
+  // Keys that every layer has.
+  std::optional<std::string> name;
+  std::optional<std::vector<std::string>> inputs;  // of layers or data; absent: the one before
+  std::optional<std::string> share;
+  std::unique_ptr<InitializerConfig> weight_init, bias_init;
+
   virtual ~Layer() = default;
-  virtual void describe(Fields&) {}
-  // Emits the layer on `x` and returns its output. Throws Error(usage) when the shape does not fit.
-  virtual ValueId emit(LayerContext& context, ValueId x) const = 0;
+  void describe(Fields&) override {}
+  void describe_common(Fields&) final;
+  // Emits the layer on its inputs and returns its output. Throws Error(usage) when they do not fit.
+  // A layer with one input overrides the second form, which the first calls.
+  virtual ValueId emit_inputs(LayerContext& context, std::span<const ValueId> inputs) const;
+  virtual ValueId emit(LayerContext& context, ValueId x) const;
 };
 
 // The registry, in table order.

@@ -33,5 +33,13 @@ KindRow<Layer> softsign_row();
 KindRow<Layer> quick_gelu_row();
 KindRow<Layer> softmax_row();
 KindRow<Layer> log_softmax_row();
+KindRow<Layer> add_row();
+KindRow<Layer> multiply_row();
+KindRow<Layer> concat_row();
+KindRow<Layer> sequential_row();
+KindRow<Layer> residual_row();
+KindRow<Layer> branches_row();
+KindRow<Layer> repeat_row();
+KindRow<Layer> block_row();
 
 }  // namespace dltrain

@@ -1,14 +1,121 @@
 #include "nn/model.h"
 
+#include <algorithm>
+
 #include "base/error.h"
+#include "config/key_index.h"
+#include "config/suggest.h"
+#include "nn/model_files.h"
 
 namespace dltrain {
+namespace {
+
+std::vector<std::string> architecture_names() {
+  std::vector<std::string> names;
+  for (const ModelFile& file : model_files()) names.emplace_back(file.name);
+  return names;
+}
+
+std::string architectures() {
+  return join_names(architecture_names());
+}
+
+std::vector<std::string> names_of(const std::vector<IndexedKey>& keys) {
+  std::vector<std::string> names;
+  for (const IndexedKey& key : keys) names.push_back(key.name);
+  return names;
+}
+
+// The keys of every layer.
+std::vector<std::string> layer_keys() {
+  struct Common {
+    const Layer& layer;
+    void describe(Fields& f) { const_cast<Layer&>(layer).describe_common(f); }
+  };
+  const auto layer = make_kind(layer_table(), "sequential");
+  Common common{*layer};
+  return names_of(own_keys(ObjectRef::of(common)));
+}
+
+// {type: resnet18, num_classes: 10, init_from: …}: what is no key of the section is an argument.
+void expand_architecture(ConfigNode& map, Problems& problems) {
+  const ConfigNode type = *map.find("type");
+  for (const char* key : {"layers", "blocks"}) {
+    if (const ConfigNode* other = map.find(key)) {
+      problems.add(other->place, fmt::format("model has both type and {}; keep one", key));
+    }
+  }
+  if (!problems.empty()) return;
+  const auto files = model_files();
+  const auto file = std::find_if(files.begin(), files.end(), [&](const ModelFile& f) {
+    return type.is_scalar() && f.name == type.text;
+  });
+  if (file == files.end()) {
+    const std::vector<std::string> names = architecture_names();
+    const std::string near = type.is_scalar() ? nearest_name(type.text, names) : "";
+    problems.add(type.place, fmt::format("no architecture is called {}{}", describe_found(type),
+                                         near.empty() ? "; known: " + architectures()
+                                                      : fmt::format("; did you mean '{}'?", near)));
+    return;
+  }
+  ModelConfig model;
+  const std::vector<std::string> own = names_of(own_keys(ObjectRef::of(model)));
+  ConfigNode arguments = ConfigNode::make_map(map.place);
+  ConfigNode rest = ConfigNode::make_map(map.place);
+  for (size_t i = 0; i < map.keys.size(); ++i) {
+    if (map.keys[i].text == "type") continue;
+    const bool is_own = std::find(own.begin(), own.end(), map.keys[i].text) != own.end();
+    (is_own ? rest : arguments).set(map.keys[i], map.items[i]);
+  }
+  ConfigNode layers = instantiate_model(*file, arguments, type, layer_keys(), own, problems);
+  rest.set({"layers", type.place}, std::move(layers));
+  map = std::move(rest);
+}
+
+}  // namespace
+
+bool ModelConfig::rewrite(ConfigNode& map, Problems& problems) {
+  Problems found;
+  const ConfigNode* type = map.find("type");
+  if (type && !type->is_null()) {
+    expand_architecture(map, found);
+  } else {
+    BlockExpander expander(layer_keys(), found);
+    if (const ConfigNode* blocks = map.find("blocks")) expander.define(*blocks);
+    if (ConfigNode* layers = map.find("layers")) *layers = expander.expand(*layers);
+    map.erase("type");
+    map.erase("blocks");
+  }
+  for (const Problem& problem : found.all()) problems.add(problem.place, problem.message);
+  return found.empty();
+}
 
 void ModelConfig::describe(Fields& f) {
   f.list_of("layers", layers, layer_table(),
-            {.doc = "Applied one after the other; layer i is named layers.i",
+            {.doc = "Applied one after the other; a layer without a name is called layers.<number>",
              .required = true,
              .min_size = 1});
+  f.rewritten("type", {.type = "name of an architecture", .schema = R"({"type": "string"})"},
+              {.doc = "A named architecture instead of layers: " + architectures() +
+                      ". `dltrain list models` shows their keys, which stand beside it"});
+  f.rewritten("…", {.type = "keys of the architecture", .schema = "", .free_names = true},
+              {.doc = "What `type` takes, such as num_classes"});
+  f.rewritten("blocks",
+              {.type = "map of names to blocks",
+               .schema = R"({"type": "object", "additionalProperties": {"type": "object",
+                             "properties": {"parameters": {"type": "object"},
+                                            "layers": {"type": "array"}},
+                             "additionalProperties": false}})"},
+              {.doc = "Lists of layers that are used with arguments, as {block: NAME, …}; "
+                      "`parameters` gives names and defaults, and $name stands for an argument in "
+                      "`layers`"});
+  f.one_of("init", init, initializer_table(),
+           {.doc = "Initial values of all weights of two axes or more, where a layer says nothing "
+                   "else; absent: PyTorch's for each layer",
+            .known_as = {"weight_init", "initializer", "kernel_initializer"}});
+  f.boolean("final_bias_from_data", final_bias_from_data,
+            {.doc = "Start the bias of the last layer from the training targets: logarithms of the "
+                    "class frequencies, or the mean of targets that are numbers"});
   f.text("init_from", init_from,
          {.doc = "Safetensors file with initial weights, matched by parameter name",
           .is_path = true,
@@ -38,24 +145,13 @@ EmittedModel emit_model(const ModelRequest& r) {
     out.inputs.push_back(
         builder.add_value("input." + input.name, {Shape(dims), dtype}, Role::input));
   }
-  out.output = out.inputs.front();
-  Problems problems;
-  for (size_t i = 0; i < r.model.layers.size() && problems.empty(); ++i) {
-    const Layer& layer = *r.model.layers[i];
-    builder.set_layer(fmt::format("layers.{}", i));
-    try {
-      out.output = layer.emit(context, out.output);
-    } catch (const Error& error) {
-      if (error.code() != ExitCode::usage) throw;
-      std::string message = error.what();
-      if (const std::string prefix = builder.layer() + ": "; message.starts_with(prefix)) {
-        message = message.substr(prefix.size());
-      }
-      problems.add(layer.place, fmt::format("model.layers[{}] ({}) on {}: {}", i, layer.kind,
-                                            to_string(context.shape(out.output)), message));
-    }
+  context.set_default_init(r.model.init.get());
+  LayerContext::Inputs fields;
+  for (size_t i = 0; i < out.inputs.size(); ++i) {
+    fields.emplace_back(r.inputs[i].name, out.inputs[i]);
   }
-  problems.throw_if_any();
+  out.output = context.emit_model(r.model.layers, fields, r.model.place);
+  Problems problems;
   builder.set_layer("loss");
   try {
     out.targets = builder.add_value("targets", r.loss.targets(builder.spec(out.output), r.targets),

@@ -13,12 +13,16 @@ namespace dltrain {
 
 struct ModelConfig : Located {
   std::vector<std::unique_ptr<Layer>> layers;
+  std::unique_ptr<InitializerConfig> init;
+  bool final_bias_from_data = false;
   std::optional<std::string> init_from;
   TextPairs rename;
   bool strict = true;
 
   void describe(Fields& f);
   void validate(Problems& problems) const;
+  // Replaces a named architecture (`type`) and the uses of blocks by layers: nn/blocks.h.
+  static bool rewrite(ConfigNode& map, Problems& problems);
 };
 
 // One input of the model: what a sample of it looks like.

@@ -12,7 +12,9 @@ const KindTable<Layer>& layer_table() {
           relu_row(),       gelu_row(),        silu_row(),        tanh_row(),       sigmoid_row(),
           leaky_relu_row(), elu_row(),         selu_row(),        softplus_row(),   mish_row(),
           hardswish_row(),  hardsigmoid_row(), hardtanh_row(),    relu6_row(),      softsign_row(),
-          quick_gelu_row(), softmax_row(),     log_softmax_row(),
+          quick_gelu_row(), softmax_row(),     log_softmax_row(), add_row(),        multiply_row(),
+          concat_row(),     sequential_row(),  residual_row(),    branches_row(),   repeat_row(),
+          block_row(),
       }};
   return table;
 }

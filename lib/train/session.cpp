@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "data/ignore_label.h"
+#include "train/final_bias.h"
 #include "train/weights.h"
 
 namespace dltrain {
@@ -74,10 +75,6 @@ Session open_session(const Experiment& experiment, const SessionOptions& options
   session.batch = check_ranks(experiment, options.world);
   session.data = experiment.data.open();
   if (!options.evaluation) session.data.eval = nullptr;
-  if (session.data.train->fields().size() != 2) {
-    fail(ExitCode::usage, "this model takes one input, the data has {}",
-         session.data.train->fields().size() - 1);
-  }
   session.max_steps =
       experiment.training.max_steps
           ? *experiment.training.max_steps
@@ -134,6 +131,7 @@ StartReport start_session(Session& session) {
   const Experiment& experiment = *session.experiment;
   session.executor->allocate();
   initialize_weights(*session.executor, static_cast<uint64_t>(experiment.seed));
+  if (experiment.model.final_bias_from_data) set_final_bias(session);
   StartReport report;
   if (experiment.model.init_from) {
     LoadedWeights loaded = load_weights(*session.executor, *experiment.model.init_from,

@@ -44,7 +44,7 @@ class Commands(support.DltrainTest):
             return re.sub(r"\d+ MiB of", "MiB of", self.run_dltrain("list", *arguments).out)
 
         everything = listed()
-        for family, member in (("layers", "linear"), ("losses", "cross_entropy"), ("optimizers", "adamw"), ("schedules", "cosine"),
+        for family, member in (("models", "lenet"), ("layers", "linear"), ("initializers", "he_normal"), ("losses", "cross_entropy"), ("optimizers", "adamw"), ("schedules", "cosine"),
                                ("datasets", "csv"), ("ops", "matmul"), ("devices", "cpu")):
             one = listed(family)
             self.assertRegex(one, rf"(?m)^  {member}\b")

@@ -1,0 +1,42 @@
+// Named architectures: the files of configs/models, which are built into the program so that a
+// configuration with `model: {type: resnet18}` needs no other file. Each is the definition of a
+// block (nn/blocks.h) with blocks of its own:
+//
+//   description: one line
+//   parameters: {num_classes: 1000}
+//   blocks: …
+//   layers: …
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "config/problems.h"
+#include "config/tree.h"
+#include "nn/blocks.h"
+
+namespace dltrain {
+
+struct ModelFile {
+  std::string_view name;  // "resnet18"
+  std::string_view text;
+};
+std::span<const ModelFile> model_files();  // by name
+
+// A model file as it is listed for people.
+struct ModelSummary {
+  std::string description;
+  std::vector<BlockDefinition::Parameter> parameters;
+};
+ModelSummary summarize(const ModelFile& file);
+
+// The layers of a model file with these arguments (the keys that stand beside `type`). `common`:
+// keys that every layer has; `reserved`: keys of the model section. What is wrong is reported, at
+// the argument, at `type`, or in the file.
+ConfigNode instantiate_model(const ModelFile& file, const ConfigNode& arguments,
+                             const ConfigNode& type, const std::vector<std::string>& common,
+                             const std::vector<std::string>& reserved, Problems& problems);
+
+}  // namespace dltrain

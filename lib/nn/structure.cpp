@@ -1,0 +1,146 @@
+// Layers that hold layers: sequential, residual, branches, repeat.
+#include "base/error.h"
+#include "nn/layers.h"
+#include "nn/merge.h"
+
+namespace dltrain {
+namespace {
+
+using Layers = std::vector<std::unique_ptr<Layer>>;
+
+struct Sequential final : Layer {
+  Layers layers;
+
+  void describe(Fields& f) override {
+    f.list_of("layers", layers, layer_table(),
+              {.doc = "Applied one after the other; layer i is called <name>.i",
+               .required = true,
+               .min_size = 1});
+  }
+  ValueId emit(LayerContext& c, ValueId x) const override { return c.emit_list(layers, x); }
+};
+
+struct Residual final : Layer {
+  Layers layers;
+  Layers shortcut;
+
+  void describe(Fields& f) override {
+    f.list_of("layers", layers, layer_table(),
+              {.doc = "What is added to the input; layer i is called <name>.i",
+               .required = true,
+               .min_size = 1});
+    f.list_of(
+        "shortcut", shortcut, layer_table(),
+        {.doc = "Applied to the input before it is added, where the shapes differ; layer i is "
+                "called <name>.shortcut.i",
+         .known_as = {"downsample", "projection", "skip"}});
+  }
+  ValueId emit(LayerContext& c, ValueId x) const override {
+    const ValueId body = c.emit_list(layers, x);
+    const ValueId other = c.emit_list(shortcut, x, "shortcut");
+    return merge(c, Merge::add, std::array{body, other});
+  }
+};
+
+struct Branch : Located {
+  static constexpr std::string_view kBareKey = "layers";
+  std::optional<std::string> name;
+  Layers layers;
+
+  void describe(Fields& f) {
+    f.text("name", name, {.doc = "Instead of its number, in the names of its layers"});
+    f.list_of("layers", layers, layer_table(),
+              {.doc = "Applied one after the other; none: the branch is the input itself",
+               .required = true});
+  }
+};
+
+struct Branches final : Layer {
+  std::vector<Branch> branches;
+  Merge how = Merge::add;
+
+  void describe(Fields& f) override {
+    f.list("branches", branches,
+           {.doc = "Lists of layers, each applied to the input; layer j of list i is called "
+                   "<name>.i.j",
+            .required = true,
+            .min_size = 2});
+    f.choice("merge", how,
+             {{"add", Merge::add},
+              {"multiply", Merge::multiply},
+              {"concat", Merge::concat, "along the last axis: channels"},
+              {"mean", Merge::mean}},
+             {.doc = "How their outputs become one", .required = true});
+  }
+  ValueId emit(LayerContext& c, ValueId x) const override {
+    std::vector<ValueId> outputs;
+    for (size_t i = 0; i < branches.size(); ++i) {
+      outputs.push_back(c.emit_inside(branches[i].name.value_or(std::to_string(i)),
+                                      [&] { return c.emit_list(branches[i].layers, x); }));
+    }
+    return merge(c, how, outputs);
+  }
+};
+
+struct Repeat final : Layer {
+  int64_t times = 0;
+  Layers layers;
+
+  void describe(Fields& f) override {
+    f.integer("times", times,
+              {.doc = "Copies, each with parameters of its own",
+               .required = true,
+               .min = 1,
+               .max = 10'000,
+               .known_as = {"count", "n", "num_layers"}});
+    f.list_of(
+        "layers", layers, layer_table(),
+        {.doc = "Applied one after the other, then the next copy; layer j of copy i is called "
+                "<name>.i.j",
+         .required = true,
+         .min_size = 1});
+  }
+  ValueId emit(LayerContext& c, ValueId x) const override {
+    for (int64_t i = 0; i < times; ++i) {
+      const auto copy = [&] { return c.emit_list(layers, x); };
+      x = name == "." ? copy() : c.emit_inside(std::to_string(i), copy);
+    }
+    return x;
+  }
+};
+
+// Replaced by a sequential before layers are read (nn/blocks.h): for documentation alone.
+struct Block final : Layer {
+  void describe(Fields& f) override {
+    f.rewritten("use", {.type = "name of a block", .schema = R"({"type": "string"})"},
+                {.doc = "Which of model.blocks", .required = true});
+    f.rewritten("…", {.type = "arguments", .schema = "", .free_names = true},
+                {.doc = "Values for the block's parameters"});
+  }
+};
+
+}  // namespace
+
+KindRow<Layer> block_row() {
+  return {"block", "a part of the model that stands in model.blocks", make_kind_of<Block>, "use"};
+}
+
+KindRow<Layer> sequential_row() {
+  return {"sequential", "layers one after the other", make_kind_of<Sequential>, "layers"};
+}
+
+KindRow<Layer> residual_row() {
+  return {"residual", "adds what its layers compute to their input", make_kind_of<Residual>,
+          "layers"};
+}
+
+KindRow<Layer> branches_row() {
+  return {"branches", "lists of layers side by side on one input", make_kind_of<Branches>,
+          "branches"};
+}
+
+KindRow<Layer> repeat_row() {
+  return {"repeat", "its layers several times in a row", make_kind_of<Repeat>};
+}
+
+}  // namespace dltrain
