@@ -26,15 +26,46 @@ bool is_step_name(const std::string& name) {
          name.find_first_not_of("0123456789", 5) == std::string::npos;
 }
 
-void point_latest_at(const std::filesystem::path& folder, const std::string& name) {
-  const std::filesystem::path link = folder / "latest", beside = folder / ".tmp-latest";
-  std::error_code error;
-  std::filesystem::remove(beside, error);
-  std::filesystem::create_symlink(name, beside, error);
-  if (error) fail_storage(beside, "link", error.value());
-  std::filesystem::rename(beside, link, error);
-  if (error) fail_storage(link, "rename", error.value());
-  sync_directory(folder);
+// The files of a checkpoint and the roles that they hold; the last only where there are such.
+struct TensorFile {
+  const char* name;
+  std::vector<Role> roles;
+};
+const std::vector<TensorFile>& tensor_files() {
+  static const std::vector<TensorFile> files{
+      {"model.safetensors", {Role::parameter, Role::buffer}},
+      {"optimizer.safetensors", {Role::moment, Role::carried, Role::scale}},
+      {"ema.safetensors", {Role::ema}}};
+  return files;
+}
+bool is_optional(const TensorFile& file) {
+  return file.roles.front() == Role::ema;
+}
+
+nlohmann::ordered_json to_json(const MetricRecord& record) {
+  if (record.metric.empty()) return nullptr;
+  return {{"metric", record.metric},
+          {"step", record.step},
+          {"value", record.value},
+          {"since", record.since}};
+}
+
+// A record that is absent (checkpoints of earlier versions) or malformed counts as none.
+MetricRecord metric_record(const nlohmann::json& state, const char* key) {
+  const auto found = state.find(key);
+  if (found == state.end() || !found->is_object()) return {};
+  const nlohmann::json& j = *found;
+  const auto whole = [&](const char* name) {
+    return j.contains(name) && j[name].is_number_integer() && j[name].get<int64_t>() >= 0;
+  };
+  if (!j.contains("metric") || !j["metric"].is_string() || !whole("step") || !whole("since") ||
+      !j.contains("value") || !j["value"].is_number()) {
+    return {};
+  }
+  return {.metric = j["metric"].get<std::string>(),
+          .step = j["step"].get<int64_t>(),
+          .value = j["value"].get<double>(),
+          .since = j["since"].get<int64_t>()};
 }
 
 }  // namespace
@@ -56,31 +87,67 @@ std::vector<std::filesystem::path> CheckpointFolder::list() const {
   return out;
 }
 
-std::filesystem::path CheckpointFolder::save(Executor& executor, const CheckpointState& state,
-                                             const std::string& config, int64_t keep) {
+std::filesystem::path CheckpointFolder::save(const StateSnapshot& snapshot,
+                                             const CheckpointState& state,
+                                             const std::string& config,
+                                             const Retention& retention) {
   const std::string name = step_name(state.step);
   AtomicDirectory directory(folder_ / name);
-  save_tensors(executor, directory.create("model.safetensors"), {Role::parameter, Role::buffer},
-               {{"format", "pt"}, {"dltrain", std::string(version())}});
-  save_tensors(executor, directory.create("optimizer.safetensors"), {Role::moment}, {});
+  for (const TensorFile& file : tensor_files()) {
+    if (is_optional(file) && !holds_any(snapshot, file.roles)) continue;
+    save_tensors(snapshot, directory.create(file.name), file.roles,
+                 {{"format", "pt"}, {"dltrain", std::string(version())}});
+  }
   const nlohmann::ordered_json json{{"format", kFormat},
                                     {"step", state.step},
                                     {"updates", state.updates},
                                     {"seed", state.seed},
                                     {"global_batch_size", state.global_batch},
                                     {"train_samples", state.train_samples},
+                                    {"best", to_json(state.best)},
+                                    {"early_stopping", to_json(state.early_stopping)},
                                     {"dltrain", std::string(version())}};
   directory.create("state.json").write(json.dump(2) + "\n");
   directory.create("config.yaml").write(config);
   directory.publish();
-  point_latest_at(folder_, name);
-  if (keep > 0) {
-    const auto all = list();
-    for (size_t i = 0; i + static_cast<size_t>(keep) < all.size(); ++i) {
-      if (all[i].filename() != name) remove_recursively(all[i]);
+  point("latest", state.step);
+  if (state.best.step == state.step) point("best", state.step);
+  remove_old(state, retention);
+  return folder_ / name;
+}
+
+void CheckpointFolder::point(const char* name, int64_t step) {
+  const std::filesystem::path link = folder_ / name,
+                              beside = folder_ / (".tmp-" + std::string(name));
+  std::error_code error;
+  std::filesystem::remove(beside, error);
+  std::filesystem::create_symlink(step_name(step), beside, error);
+  if (error) fail_storage(beside, "link", error.value());
+  std::filesystem::rename(beside, link, error);
+  if (error) fail_storage(link, "rename", error.value());
+  sync_directory(folder_);
+}
+
+void CheckpointFolder::remove_old(const CheckpointState& state, const Retention& retention) {
+  if (retention.newest <= 0) return;
+  const auto all = list();
+  for (size_t i = 0; i + static_cast<size_t>(retention.newest) < all.size(); ++i) {
+    const int64_t step = checkpoint_step(all[i]);
+    const bool kept = step == state.step || step == state.best.step ||
+                      (retention.keep_every > 0 && step % retention.keep_every == 0);
+    if (!kept) remove_recursively(all[i]);
+  }
+}
+
+void CheckpointFolder::repair_links(const CheckpointState& state) {
+  for (const auto& [link, step] : {std::pair("latest", state.step), {"best", state.best.step}}) {
+    std::error_code ignored;
+    if (std::filesystem::exists(folder_ / step_name(step), ignored)) {
+      point(link, step);
+    } else if (std::filesystem::is_symlink(folder_ / link, ignored)) {
+      remove_recursively(folder_ / link);
     }
   }
-  return folder_ / name;
 }
 
 int64_t checkpoint_step(const std::filesystem::path& checkpoint) {
@@ -106,7 +173,9 @@ CheckpointState read_checkpoint_state(const std::filesystem::path& checkpoint) {
                         .updates = number("updates"),
                         .seed = number("seed"),
                         .global_batch = number("global_batch_size"),
-                        .train_samples = number("train_samples")};
+                        .train_samples = number("train_samples"),
+                        .best = metric_record(json, "best"),
+                        .early_stopping = metric_record(json, "early_stopping")};
   if (state.step < 0 || state.updates < 0 || state.updates > state.step || state.global_batch < 1) {
     fail(ExitCode::storage, "{}: step {}, updates {}, global batch {} cannot be", path.string(),
          state.step, state.updates, state.global_batch);
@@ -116,8 +185,10 @@ CheckpointState read_checkpoint_state(const std::filesystem::path& checkpoint) {
 
 void load_checkpoint(Executor& executor, const std::filesystem::path& checkpoint,
                      const CheckpointState& state) {
-  restore_tensors(executor, checkpoint / "model.safetensors", {Role::parameter, Role::buffer});
-  restore_tensors(executor, checkpoint / "optimizer.safetensors", {Role::moment});
+  for (const TensorFile& file : tensor_files()) {
+    if (is_optional(file) && !has_any(executor, file.roles)) continue;
+    restore_tensors(executor, checkpoint / file.name, file.roles);
+  }
   executor.set_updates(state.updates);
 }
 

@@ -1,13 +1,16 @@
 // Checkpoints of a run folder: checkpoints/step-000500/ with
 //
 //   model.safetensors      parameters and buffers, logical names, the axes of files
-//   optimizer.safetensors  moments
-//   state.json             format, step, updates, seed, global batch, data size
+//   optimizer.safetensors  moments, carried state, scales
+//   ema.safetensors        averaged parameters, where there are any
+//   state.json             format, step, updates, seed, global batch, data size, and the best
+//                          evaluations so far (for `best` and for early stopping)
 //   config.yaml            resolved configuration
 //   checksums.json         size and XXH3-128 of each
 //
-// and `latest`, a link to the newest. A checkpoint is complete or absent: it is written beside and
-// renamed; an earlier one is only removed (save_total_limit) after a newer one is complete.
+// and two links: `latest`, to the newest, and `best`, to that of the best evaluation. A checkpoint
+// is complete or absent: it is written beside and renamed; an earlier one is only removed
+// (save_total_limit) after a newer one is complete.
 #pragma once
 
 #include <cstdint>
@@ -17,6 +20,8 @@
 #include <vector>
 
 #include "train/executor.h"
+#include "train/metric_watch.h"
+#include "train/weights.h"
 
 namespace dltrain {
 
@@ -26,6 +31,14 @@ struct CheckpointState {
   int64_t seed = 0;
   int64_t global_batch = 0;
   int64_t train_samples = 0;
+  MetricRecord best = {};            // of checkpoint.metric
+  MetricRecord early_stopping = {};  // of training.early_stopping
+};
+
+// Which checkpoints stay.
+struct Retention {
+  int64_t newest = 0;      // so many of the newest; 0: all
+  int64_t keep_every = 0;  // and every one whose step is a multiple of this; 0: none
 };
 
 class CheckpointFolder {
@@ -38,11 +51,21 @@ class CheckpointFolder {
   // Complete checkpoints by ascending step (by name; contents are verified on load).
   std::vector<std::filesystem::path> list() const;
 
-  // Throws Error(storage) when writing fails; the previous checkpoints are then as they were.
-  std::filesystem::path save(Executor& executor, const CheckpointState& state,
-                             const std::string& config, int64_t keep);
+  // Writes a checkpoint, points the links at it and removes what `retention` does not keep, which
+  // is never that of `latest` or `best`. Throws Error(storage) when writing fails; the previous
+  // checkpoints are then as they were.
+  std::filesystem::path save(const StateSnapshot& snapshot, const CheckpointState& state,
+                             const std::string& config, const Retention& retention);
+
+  // Points `latest` and `best` at what `state`, from which the run goes on, says: a run that was
+  // killed, or goes on from an older checkpoint, may have left them elsewhere. A checkpoint that is
+  // not in this folder has no link.
+  void repair_links(const CheckpointState& state);
 
  private:
+  void point(const char* link, int64_t step);
+  void remove_old(const CheckpointState& state, const Retention& retention);
+
   std::filesystem::path folder_;
 };
 

@@ -5,6 +5,40 @@
 #include "base/error.h"
 
 namespace dltrain {
+namespace {
+
+void describe_metric(Fields& f, std::string& metric, std::optional<MetricMode>& mode,
+                     const std::string& doc) {
+  f.text("metric", metric, {.doc = doc, .known_as = {"monitor", "metric_for_best_model"}});
+  f.choice("mode", mode,
+           {{"min", MetricMode::min, "smaller is better"},
+            {"max", MetricMode::max, "greater is better"}},
+           {.doc = "Which values are better; absent: min for loss, errors and perplexity, max for "
+                   "all else",
+            .known_as = {"greater_is_better"}});
+}
+
+}  // namespace
+
+void EarlyStoppingConfig::describe(Fields& f) {
+  describe_metric(f, metric, mode, "What must improve: a metric of the evaluations");
+  f.integer("patience", patience,
+            {.doc = "Evaluations in a row without improvement after which the run ends",
+             .required = true,
+             .min = 1});
+  f.number("min_delta", min_delta,
+           {.doc = "An improvement must be greater than this",
+            .min = 0,
+            .known_as = {"threshold", "early_stopping_threshold"}});
+}
+
+MetricWatch EarlyStoppingConfig::watch(const MetricRecord& record) const {
+  return {metric, mode.value_or(default_mode(metric)), min_delta, record};
+}
+
+MetricWatch CheckpointConfig::watch(const MetricRecord& record) const {
+  return {metric, mode.value_or(default_mode(metric)), 0, record};
+}
 
 void TrainingConfig::describe(Fields& f) {
   f.integer("global_batch_size", global_batch_size,
@@ -44,6 +78,9 @@ void TrainingConfig::describe(Fields& f) {
            {{"stop", OnNonFinite::stop, "end the run with exit code 4"},
             {"skip", OnNonFinite::skip, "leave all state as it was and go on"}},
            {.doc = "What happens when a loss or gradient is not finite"});
+  f.section("early_stopping", early_stopping,
+            {.doc = "End the run, with exit code 0, when a metric of the evaluations has stopped "
+                    "improving; `early_stopping: 5` means patience 5"});
 }
 
 void TrainingConfig::validate(Problems& problems) const {
@@ -70,14 +107,29 @@ void ParallelismConfig::describe(Fields& f) {
 }
 
 void CheckpointConfig::describe(Fields& f) {
-  f.integer("save_steps", save_steps,
-            {.doc = "Steps between checkpoints; absent: only at the end and on a signal",
-             .min = 1,
-             .known_as = {"save_every", "save_interval"}});
-  f.integer("save_total_limit", save_total_limit,
-            {.doc = "Newest checkpoints that are kept; 0: all",
-             .min = 0,
-             .known_as = {"keep", "keep_last"}});
+  f.integer(
+      "save_steps", save_steps,
+      {.doc = "Steps between checkpoints; absent: only where another key says so, at the end, "
+              "and on a signal (SIGUSR1: and go on)",
+       .min = 1,
+       .known_as = {"save_every", "save_interval"}});
+  f.number("save_epochs", save_epochs,
+           {.doc = "Passes over the training data between checkpoints", .above = 0});
+  f.number("save_minutes", save_minutes, {.doc = "Minutes between checkpoints", .above = 0});
+  f.integer(
+      "save_total_limit", save_total_limit,
+      {.doc = "Newest checkpoints that are kept; 0: all. Those of `latest` and `best` stay in "
+              "any case",
+       .min = 0,
+       .known_as = {"keep", "keep_last"}});
+  f.integer("keep_every", keep_every,
+            {.doc = "Checkpoints at multiples of this step are never removed", .min = 1});
+  f.boolean("async", async,
+            {.doc = "Write checkpoints beside the training, from a copy in host memory; the bytes "
+                    "are the same"});
+  describe_metric(f, metric, mode,
+                  "The metric of the evaluations that decides which checkpoint is `best`; an "
+                  "evaluation that is better than all before is saved");
 }
 
 void LoggingConfig::describe(Fields& f) {
@@ -85,6 +137,20 @@ void LoggingConfig::describe(Fields& f) {
             {.doc = "Steps between lines of metrics.jsonl and of the log",
              .min = 1,
              .known_as = {"log_steps", "log_interval", "log_every"}});
+  f.boolean("tensorboard", tensorboard,
+            {.doc = "Write event files for TensorBoard into the folder tensorboard of the run: "
+                    "scalars, the first training images, the configuration",
+             .known_as = {"report_to"}});
+  f.integer("histogram_steps", histogram_steps,
+            {.doc = "Steps between histograms of all weights and gradients in TensorBoard; absent: "
+                    "none",
+             .min = 1});
+}
+
+void LoggingConfig::validate(Problems& problems) const {
+  if (histogram_steps && !tensorboard) {
+    problems.add(*this, "histogram_steps", "histogram_steps needs tensorboard: true");
+  }
 }
 
 void EvaluationConfig::describe(Fields& f) {
@@ -92,6 +158,8 @@ void EvaluationConfig::describe(Fields& f) {
             {.doc = "Steps between evaluations; absent: only at the end",
              .min = 1,
              .known_as = {"eval_interval", "eval_every"}});
+  f.number("eval_epochs", eval_epochs,
+           {.doc = "Passes over the training data between evaluations", .above = 0});
   f.integer("samples", samples,
             {.doc = "Evaluate on the first so many samples; absent: all", .min = 1});
 }
@@ -128,6 +196,20 @@ void Experiment::validate(Problems& problems) const {
   }
   if (name.empty() || name.find('/') != std::string::npos || name == "." || name == "..") {
     problems.add(*this, "name", fmt::format("'{}' cannot be the name of a folder", name));
+  }
+  const bool has_evaluation = data.eval != nullptr || data.eval_fraction;
+  const auto& stopping = training.early_stopping;
+  if (stopping && !has_evaluation) {
+    problems.add(stopping->place,
+                 "early_stopping needs an eval split (data.eval or "
+                 "data.eval_fraction)");
+  } else if (stopping && !evaluation.eval_steps && !evaluation.eval_epochs) {
+    problems.add(stopping->place,
+                 "early_stopping needs evaluations: give evaluation.eval_steps or eval_epochs");
+  }
+  if (!has_evaluation && checkpoint.given("metric")) {
+    problems.add(checkpoint, "metric",
+                 "the best checkpoint needs an eval split (data.eval or data.eval_fraction)");
   }
 }
 

@@ -12,10 +12,22 @@
 #include "nn/model.h"
 #include "optim/optimizer.h"
 #include "optim/schedule.h"
+#include "train/metric_watch.h"
 
 namespace dltrain {
 
 enum class OnNonFinite : uint8_t { stop, skip };
+
+// Ends the run when a metric of the evaluations has stopped improving.
+struct EarlyStoppingConfig : Located {
+  static constexpr std::string_view kBareKey = "patience";
+  std::string metric = "loss";
+  std::optional<MetricMode> mode;
+  int64_t patience = 0;  // evaluations
+  double min_delta = 0;
+  void describe(Fields& f);
+  MetricWatch watch(const MetricRecord& record = {}) const;
+};
 
 struct TrainingConfig : Located {
   std::optional<int64_t> global_batch_size, micro_batch_size, gradient_accumulation_steps;
@@ -24,6 +36,7 @@ struct TrainingConfig : Located {
   std::optional<double> max_time;
   std::optional<double> max_grad_norm;
   OnNonFinite on_non_finite = OnNonFinite::stop;
+  std::optional<EarlyStoppingConfig> early_stopping;
 
   void describe(Fields& f);
   void validate(Problems& problems) const;
@@ -41,17 +54,27 @@ struct ParallelismConfig : Located {
 
 struct CheckpointConfig : Located {
   std::optional<int64_t> save_steps;
+  std::optional<double> save_epochs, save_minutes;
   int64_t save_total_limit = 3;
+  std::optional<int64_t> keep_every;
+  bool async = true;
+  std::string metric = "loss";
+  std::optional<MetricMode> mode;
   void describe(Fields& f);
+  MetricWatch watch(const MetricRecord& record = {}) const;
 };
 
 struct LoggingConfig : Located {
   int64_t logging_steps = 10;
+  bool tensorboard = false;
+  std::optional<int64_t> histogram_steps;
   void describe(Fields& f);
+  void validate(Problems& problems) const;
 };
 
 struct EvaluationConfig : Located {
   std::optional<int64_t> eval_steps;
+  std::optional<double> eval_epochs;
   std::optional<int64_t> samples;
   void describe(Fields& f);
 };

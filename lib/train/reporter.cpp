@@ -10,19 +10,24 @@
 namespace dltrain {
 
 Reporter::Reporter(const Session& session, const std::filesystem::path& folder,
-                   std::optional<int64_t> resumed_step, bool quiet)
+                   std::optional<int64_t> resumed_step, const std::string& resolved_config,
+                   bool quiet)
     : session_(session), quiet_(quiet) {
   if (session.options.rank != 0) return;
   metrics_.emplace(folder / "metrics.jsonl", resumed_step);
   progress_.emplace(console(), ProgressOptions{.first = resumed_step.value_or(0),
                                                .total = session.max_steps,
                                                .quiet = quiet});
+  if (session.experiment->logging.tensorboard) {
+    tensorboard_.emplace(session, folder, resumed_step, resolved_config);
+  }
 }
 
 TrainEvents Reporter::events() {
   return {.on_progress =
               [this](int64_t step) {
                 progress_->update(step, [this] { return fmt::format("loss {:.4f}", last_loss_); });
+                if (tensorboard_) tensorboard_->after_step(step);
               },
           .on_step = [this](const StepRecord& record) { log_step(record); },
           .on_evaluation = [this](const EvaluationRecord& record) { log_evaluation(record); },
@@ -44,6 +49,7 @@ void Reporter::log_step(const StepRecord& r) {
       .add_rounded("data_wait_ms", r.data_wait_ms)
       .add_rounded("memory_mib", peak_memory_mib());
   metrics_->write(line);
+  if (tensorboard_) tensorboard_->add_step(r);
 }
 
 void Reporter::log_evaluation(const EvaluationRecord& r) {
@@ -56,9 +62,12 @@ void Reporter::log_evaluation(const EvaluationRecord& r) {
                 ? fmt::format("{}accuracy {:.2f} %", text.empty() ? "" : ", ", 100 * value)
                 : fmt::format("{}{} {:.4f}", text.empty() ? "" : ", ", label, value);
   }
+  if (r.best) line.add("best", true);
   line.add("eval_samples", r.samples).add_rounded("eval_seconds", r.seconds);
   metrics_->write(line);
-  spdlog::info("step {}: evaluation on {} samples: {}", r.step, r.samples, text);
+  if (tensorboard_) tensorboard_->add_evaluation(r);
+  spdlog::info("step {}: evaluation on {} samples: {}{}", r.step, r.samples, text,
+               r.best ? " (best so far)" : "");
 }
 
 void Reporter::finish(const TrainOutcome& outcome, const std::filesystem::path& folder) {
@@ -95,9 +104,7 @@ JsonObject make_summary(const Experiment& experiment, ExitCode code, const std::
   out.add_rounded("peak_rss_mib", peak_memory_mib());
   if (outcome == nullptr) return out;
   out.add("steps", outcome->steps);
-  out.add("reason", outcome->reason == StopReason::finished     ? "finished"
-                    : outcome->reason == StopReason::time_limit ? "time limit"
-                                                                : "signal");
+  out.add("reason", stop_reason_name(outcome->reason));
   if (outcome->last_step.step > 0) {
     out.add_loss("loss", outcome->last_step.loss);
     for (const auto& [label, value] : outcome->last_step.metrics) out.add_loss(label, value);
@@ -107,6 +114,10 @@ JsonObject make_summary(const Experiment& experiment, ExitCode code, const std::
     for (const auto& [label, value] : outcome->last_evaluation.metrics) {
       out.add_loss("eval_" + label, value);
     }
+  }
+  if (outcome->best.step > 0) {
+    out.add("best_step", outcome->best.step)
+        .add_loss("best_eval_" + outcome->best.metric, outcome->best.value);
   }
   out.add_rounded("first_step_ms", outcome->first_step_ms)
       .add_rounded("step_ms_min", outcome->step_ms_min)

@@ -9,6 +9,7 @@
 
 #include "telemetry/metrics.h"
 #include "telemetry/progress.h"
+#include "train/tensorboard_log.h"
 #include "train/trainer.h"
 
 namespace dltrain {
@@ -17,7 +18,7 @@ class Reporter {
  public:
   // On ranks other than 0 nothing is shown or written. `resumed_step`: see MetricsWriter.
   Reporter(const Session& session, const std::filesystem::path& folder,
-           std::optional<int64_t> resumed_step, bool quiet);
+           std::optional<int64_t> resumed_step, const std::string& resolved_config, bool quiet);
 
   // Callbacks into this object, which must outlive the loop.
   TrainEvents events();
@@ -35,6 +36,7 @@ class Reporter {
   std::vector<double> losses_;
   std::optional<MetricsWriter> metrics_;
   std::optional<Progress> progress_;
+  std::optional<TensorBoardLog> tensorboard_;
 };
 
 // The content of summary.json and --result. `outcome` may be null for a run that failed early.

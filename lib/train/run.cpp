@@ -122,7 +122,9 @@ void Run::start() {
 
 // Whether the run here has done all its steps and has its summary: then nothing is done again.
 bool Run::is_finished() const {
-  if (!resume_ || resume_->state.step < session_.max_steps) return false;
+  if (!resume_) return false;
+  const bool early = has_stopped_early(experiment_, resume_->state.early_stopping);
+  if (resume_->state.step < session_.max_steps && !early) return false;
   std::error_code ignored;
   const auto path = path_ / "summary.json";
   if (!std::filesystem::exists(path, ignored)) return false;
@@ -133,7 +135,8 @@ bool Run::is_finished() const {
     return false;
   }
   if (leads()) {
-    spdlog::info("{}: all {} steps are done", path_.string(), resume_->state.step);
+    spdlog::info("{}: {}{} steps are done", path_.string(), early ? "stopped early, " : "all ",
+                 resume_->state.step);
     if (!options_.result.empty()) write_file_atomically(options_.result, text);
   }
   return true;
@@ -170,17 +173,24 @@ ExitCode Run::go() {
     return ExitCode::rank;
   }
   const int64_t first_step = resume_ ? resume_->state.step : 0;
-  Reporter reporter(session_, path_, resume_ ? std::optional(first_step) : std::nullopt,
+  Reporter reporter(session_, path_, resume_ ? std::optional(first_step) : std::nullopt, resolved,
                     options_.quiet);
   outcome_ = train(session_, reporter.events(),
                    {.run_folder = path_,
                     .resolved_config = resolved,
                     .first_step = first_step,
+                    .best = resume_ ? resume_->state.best : MetricRecord{},
+                    .early_stopping = resume_ ? resume_->state.early_stopping : MetricRecord{},
                     .started = started});
   reporter.finish(*outcome_, path_);
   ExitCode code = ExitCode::ok;
   std::string message;
-  if (outcome_->reason != StopReason::finished) {
+  if (outcome_->reason == StopReason::early_stopping) {
+    const auto& stopping = *experiment_.training.early_stopping;
+    message = fmt::format("stopped early after step {}: {} did not improve in {} evaluations",
+                          outcome_->steps, stopping.metric, stopping.patience);
+    if (leads()) spdlog::info("{}", message);
+  } else if (outcome_->reason != StopReason::finished) {
     code = ExitCode::stopped;
     message = fmt::format(
         "stopped after step {} by {}; the same command with --resume auto goes on", outcome_->steps,

@@ -8,8 +8,8 @@
 namespace dltrain {
 namespace {
 
-constexpr const char* kRunFiles[] = {"config.yaml", "metrics.jsonl", "summary.json", "log.txt",
-                                     "checkpoints"};
+constexpr const char* kRunFiles[] = {"config.yaml", "metrics.jsonl", "summary.json",
+                                     "log.txt",     "checkpoints",   "tensorboard"};
 
 bool is_inside(const std::filesystem::path& path, const std::filesystem::path& folder) {
   std::error_code ignored;
@@ -85,10 +85,14 @@ void RunFolder::begin(const std::optional<ResumeChoice>& resumed) {
   if (discard_) {
     for (const char* name : kRunFiles) remove_recursively(path_ / name);
   }
-  if (!rewind_ || !resumed) return;
-  for (const auto& checkpoint : CheckpointFolder(path_ / "checkpoints").list()) {
-    if (checkpoint_step(checkpoint) > resumed->state.step) remove_recursively(checkpoint);
+  if (!resumed) return;
+  CheckpointFolder folder(path_ / "checkpoints");
+  if (rewind_) {
+    for (const auto& checkpoint : folder.list()) {
+      if (checkpoint_step(checkpoint) > resumed->state.step) remove_recursively(checkpoint);
+    }
   }
+  folder.repair_links(resumed->state);
 }
 
 ResumeChoice find_checkpoint(const std::filesystem::path& folder) {

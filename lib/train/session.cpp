@@ -23,6 +23,23 @@ void check_data(const Session& session, const StepGraph& graph) {
   }
 }
 
+// The metrics that decide something must be among those that evaluations give.
+void check_metrics(const Experiment& experiment, const StepGraph& graph) {
+  Problems problems;
+  const auto check = [&](const Located& owner, const std::string& metric) {
+    std::string known;
+    for (const StepMetric& m : graph.metrics) {
+      if (m.label == metric) return;
+      known += (known.empty() ? "" : ", ") + m.label;
+    }
+    problems.add(owner, "metric",
+                 fmt::format("evaluations give no metric '{}'; they give {}", metric, known));
+  };
+  check(experiment.checkpoint, experiment.checkpoint.metric);
+  if (const auto& stopping = experiment.training.early_stopping) check(*stopping, stopping->metric);
+  problems.throw_if_any();
+}
+
 std::vector<InputSpec> model_inputs(const Dataset& dataset) {
   std::vector<InputSpec> inputs;
   for (int field = 0; field < dataset.target_field(); ++field) {
@@ -102,6 +119,7 @@ Session open_session(const Experiment& experiment, const SessionOptions& options
     quiet.log = {};
     quiet.targets.sample = target_sample(*session.data.eval);
     evaluation = build_evaluation_graph(quiet);
+    check_metrics(experiment, *evaluation);
     session.eval_targets = experiment.loss->target_weights(evaluation->output_spec, quiet.targets);
   }
   ExecutorOptions executor{.engine = options.engines.reference,

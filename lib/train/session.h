@@ -34,7 +34,8 @@ struct Session {
 
   bool has_evaluation() const { return data.eval != nullptr; }
   double epoch(int64_t step) const {
-    return static_cast<double>(step * batch.global_batch) / static_cast<double>(data.train->size());
+    return static_cast<double>(step) * static_cast<double>(batch.global_batch) /
+           static_cast<double>(data.train->size());
   }
 };
 

@@ -7,10 +7,15 @@ namespace dltrain {
 namespace {
 
 volatile std::sig_atomic_t stop_flag = 0;
+volatile std::sig_atomic_t save_flag = 0;
 
 void on_signal(int signal) {
   stop_flag = signal;
   std::signal(signal, SIG_DFL);
+}
+
+void on_save_signal(int) {
+  save_flag = 1;
 }
 
 }  // namespace
@@ -21,6 +26,16 @@ void install_stop_handlers() {
     action.sa_handler = on_signal;
     sigaction(signal, &action, nullptr);
   }
+  struct sigaction save {};
+  save.sa_handler = on_save_signal;
+  save.sa_flags = SA_RESTART;
+  sigaction(SIGUSR1, &save, nullptr);
+}
+
+bool take_save_request() {
+  if (save_flag == 0) return false;
+  save_flag = 0;
+  return true;
 }
 
 int stop_signal() {

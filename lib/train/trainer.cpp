@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "base/error.h"
+#include "train/checkpoint_writer.h"
 #include "train/process_age.h"
 #include "train/stop.h"
 
@@ -37,7 +38,14 @@ class Loop {
         experiment_(*session.experiment),
         loader_(session.data.train, train_loader_options(session, options.first_step, 1),
                 session.executor->device()),
-        checkpoints_(options.run_folder / "checkpoints") {
+        checkpoints_(options.run_folder / "checkpoints",
+                     {.newest = session.experiment->checkpoint.save_total_limit,
+                      .keep_every = session.experiment->checkpoint.keep_every.value_or(0)},
+                     options.resolved_config, session.experiment->checkpoint.async),
+        best_(experiment_.checkpoint.watch(options.best)) {
+    if (experiment_.training.early_stopping) {
+      stopping_ = experiment_.training.early_stopping->watch(options.early_stopping);
+    }
     // No allocation in the loop: durations beyond this many are left out of minimum and median.
     durations_.reserve(static_cast<size_t>(
         std::clamp<int64_t>(session.max_steps - options.first_step, 0, int64_t{1} << 20)));
@@ -51,21 +59,46 @@ class Loop {
   bool due(const std::optional<int64_t>& every, int64_t step) const {
     return every && (step + 1) % *every == 0;
   }
+  // With `step` the run has passed another multiple of so many epochs.
+  bool due_epochs(const std::optional<double>& every, int64_t step) const {
+    return every && std::floor(session_.epoch(step + 1) / *every) >
+                        std::floor(session_.epoch(step) / *every);
+  }
+  bool evaluation_due(int64_t step) const {
+    return session_.has_evaluation() &&
+           (due(experiment_.evaluation.eval_steps, step) ||
+            due_epochs(experiment_.evaluation.eval_epochs, step) || is_last(step));
+  }
+  bool save_due(int64_t step) const {
+    return due(experiment_.checkpoint.save_steps, step) ||
+           due_epochs(experiment_.checkpoint.save_epochs, step) || is_last(step);
+  }
+  bool stopped_early() const {
+    return stopping_ && has_stopped_early(experiment_, stopping_->record());
+  }
 
   StepInputs step_inputs(int64_t step, const Batch& batch) const;
   void one_step(int64_t step);
   void collect_reports(int allowed);
   void handle(const StepReport& report);
   [[noreturn]] void diverged(const StepReport& report);
+  struct Requests {
+    bool stop = false, save = false;
+  };
+  Requests take_requests();
+  void evaluate_now(int64_t step);
   void save(int64_t step);
-  bool stop_requested();
+  void announce(const std::optional<std::filesystem::path>& checkpoint) const;
+  bool finish_step(int64_t step);
 
   Session& session_;
   const TrainEvents& events_;
   const TrainOptions& options_;
   const Experiment& experiment_;
   TrainLoader loader_;
-  CheckpointFolder checkpoints_;
+  CheckpointWriter checkpoints_;
+  MetricWatch best_;
+  std::optional<MetricWatch> stopping_;
   TrainOutcome outcome_;
   StepInputs inputs_{};
   // Of recent steps, by step mod 4.
@@ -74,7 +107,8 @@ class Loop {
   Clock::time_point last_record_ = Clock::now();
   int64_t last_record_step_ = 0;
   double last_record_wait_ = 0;
-  int64_t saved_step_ = -1, evaluated_step_ = -1;
+  Clock::time_point last_save_ = Clock::now();
+  int64_t saved_step_ = -1;
 };
 
 StepInputs Loop::step_inputs(int64_t step, const Batch& batch) const {
@@ -158,42 +192,78 @@ void Loop::diverged(const StepReport& report) {
        report.results.grad_norm, found.empty() ? "the gradient norm" : found);
 }
 
-void Loop::save(int64_t step) {
-  if (options_.run_folder.empty() || saved_step_ == step) return;
-  if (leads()) {
-    const auto path =
-        checkpoints_.save(*session_.executor,
-                          {.step = step,
-                           .updates = session_.executor->updates(),
-                           .seed = experiment_.seed,
-                           .global_batch = session_.batch.global_batch,
-                           .train_samples = session_.data.train->size()},
-                          options_.resolved_config, experiment_.checkpoint.save_total_limit);
-    if (events_.on_checkpoint) events_.on_checkpoint(path);
-  }
-  if (session_.options.collectives != nullptr) session_.options.collectives->barrier();
-  saved_step_ = step;
+void Loop::announce(const std::optional<std::filesystem::path>& checkpoint) const {
+  if (checkpoint && events_.on_checkpoint) events_.on_checkpoint(*checkpoint);
 }
 
-// All ranks must agree in which step they stop: the greatest request of any rank counts.
-bool Loop::stop_requested() {
-  int32_t request = options_.handle_signals ? stop_signal() : 0;
-  if (request == 0 && experiment_.training.max_time &&
-      seconds_since(options_.started) >= *experiment_.training.max_time) {
-    request = 1 << 16;
+void Loop::save(int64_t step) {
+  if (options_.run_folder.empty() || saved_step_ == step) return;
+  saved_step_ = step;
+  last_save_ = Clock::now();
+  if (!leads()) return;
+  announce(checkpoints_.finish());
+  checkpoints_.save(*session_.executor,
+                    {.step = step,
+                     .updates = session_.executor->updates(),
+                     .seed = experiment_.seed,
+                     .global_batch = session_.batch.global_batch,
+                     .train_samples = session_.data.train->size(),
+                     .best = best_.record(),
+                     .early_stopping = stopping_ ? stopping_->record() : MetricRecord{}});
+  announce(checkpoints_.poll());
+}
+
+void Loop::evaluate_now(int64_t step) {
+  EvaluationRecord& record = outcome_.last_evaluation;
+  record = evaluate(session_, step);
+  for (const auto& [label, value] : record.metrics) {
+    if (label == best_.record().metric) record.best = best_.observe(step, value);
+    if (stopping_ && label == stopping_->record().metric) stopping_->observe(step, value);
   }
-  reduce_on_host(session_, &request, 1, DType::i32, ReduceOp::max);
-  if (request == 0) return false;
-  outcome_.reason = request >= 1 << 16 ? StopReason::time_limit : StopReason::signal;
-  outcome_.signal = request & 0xffff;
-  return true;
+  if (leads() && events_.on_evaluation) events_.on_evaluation(record);
+}
+
+// All ranks must agree in which step they stop and save: the greatest request of any rank counts.
+Loop::Requests Loop::take_requests() {
+  std::array<int32_t, 2> request{options_.handle_signals ? stop_signal() : 0, 0};
+  if (request[0] == 0 && experiment_.training.max_time &&
+      seconds_since(options_.started) >= *experiment_.training.max_time) {
+    request[0] = 1 << 16;
+  }
+  const auto& minutes = experiment_.checkpoint.save_minutes;
+  request[1] = (options_.handle_signals && take_save_request()) ||
+               (minutes && seconds_since(last_save_) >= 60 * *minutes);
+  reduce_on_host(session_, request.data(), request.size(), DType::i32, ReduceOp::max);
+  if (request[0] != 0) {
+    outcome_.reason = request[0] >= 1 << 16 ? StopReason::time_limit : StopReason::signal;
+    outcome_.signal = request[0] & 0xffff;
+  }
+  return {.stop = request[0] != 0, .save = request[1] != 0};
+}
+
+// What comes after a step: evaluation and checkpoint where they are due. False: the run ends here.
+bool Loop::finish_step(int64_t step) {
+  const Requests asked = take_requests();
+  const bool stop = asked.stop && !is_last(step), evaluates = evaluation_due(step);
+  const bool saves = save_due(step) || stop || asked.save;
+  if (evaluates || saves) collect_reports(0);
+  if (evaluates) evaluate_now(step + 1);
+  const bool early = stopped_early() && !is_last(step);
+  if (saves || early || (evaluates && outcome_.last_evaluation.best)) save(step + 1);
+  if (leads()) announce(checkpoints_.poll());
+  if (early || !stop) {
+    outcome_.reason = early ? StopReason::early_stopping : StopReason::finished;
+    outcome_.signal = 0;
+  }
+  return !stop && !early;
 }
 
 TrainOutcome Loop::run() {
   const Clock::time_point started = Clock::now();
   last_record_step_ = options_.first_step;
   outcome_.steps = options_.first_step;
-  for (int64_t step = options_.first_step; step < session_.max_steps; ++step) {
+  const int64_t end = stopped_early() ? options_.first_step : session_.max_steps;
+  for (int64_t step = options_.first_step; step < end; ++step) {
     const Clock::time_point begin = Clock::now();
     one_step(step);
     collect_reports(session_.executor->lag());
@@ -205,24 +275,14 @@ TrainOutcome Loop::run() {
       durations_.push_back(static_cast<float>(1e3 * seconds_since(begin)));
     }
     if (leads() && events_.on_progress) events_.on_progress(step + 1);
-    const bool evaluation_due = session_.has_evaluation() &&
-                                (due(experiment_.evaluation.eval_steps, step) || is_last(step));
-    const bool stop = stop_requested() && !is_last(step);
-    if (evaluation_due || stop || due(experiment_.checkpoint.save_steps, step) || is_last(step)) {
-      collect_reports(0);
-    }
-    if (evaluation_due) {
-      outcome_.last_evaluation = evaluate(session_, step + 1);
-      if (leads() && events_.on_evaluation) events_.on_evaluation(outcome_.last_evaluation);
-    }
-    if (stop || due(experiment_.checkpoint.save_steps, step) || is_last(step)) save(step + 1);
-    if (stop) break;
-    outcome_.reason = StopReason::finished;
-    outcome_.signal = 0;
+    if (!finish_step(step)) break;
   }
-  if (options_.first_step >= session_.max_steps && session_.has_evaluation()) {
+  if (outcome_.steps == options_.first_step && session_.has_evaluation()) {
     outcome_.last_evaluation = evaluate(session_, options_.first_step);  // of a run that was done
+    if (stopped_early()) outcome_.reason = StopReason::early_stopping;
   }
+  if (leads()) announce(checkpoints_.finish());
+  outcome_.best = best_.record();
   outcome_.seconds = seconds_since(started);
   const int64_t steps = outcome_.steps - options_.first_step;
   if (steps > 0) outcome_.data_wait_ms = 1e3 * loader_.wait_seconds() / static_cast<double>(steps);
@@ -235,6 +295,16 @@ TrainOutcome Loop::run() {
 }
 
 }  // namespace
+
+std::string_view stop_reason_name(StopReason reason) {
+  constexpr std::string_view kNames[] = {"finished", "signal", "time limit", "early stopping"};
+  return kNames[static_cast<size_t>(reason)];
+}
+
+bool has_stopped_early(const Experiment& experiment, const MetricRecord& record) {
+  const auto& stopping = experiment.training.early_stopping;
+  return stopping && record.metric == stopping->metric && record.since >= stopping->patience;
+}
 
 TrainOutcome train(Session& session, const TrainEvents& events, const TrainOptions& options) {
   return Loop(session, events, options).run();

@@ -1,5 +1,5 @@
 // The training loop: loader → micro-steps → update → reports, evaluations, checkpoints, until the
-// last step, a signal, the time limit or a step that is not finite.
+// last step, early stopping, a signal, the time limit or a step that is not finite.
 #pragma once
 
 #include <chrono>
@@ -33,6 +33,7 @@ struct EvaluationRecord {
   int64_t samples = 0;
   std::vector<std::pair<std::string, double>> metrics;  // loss first
   double seconds = 0;
+  bool best = false;  // by checkpoint.metric, of all evaluations of the run so far
 };
 
 // What the loop tells the outside; called on rank 0 only, from the training thread.
@@ -45,14 +46,19 @@ struct TrainEvents {
 };
 
 struct TrainOptions {
-  std::filesystem::path run_folder;  // empty: no checkpoints (checks, benchmarks)
-  std::string resolved_config;       // saved with each checkpoint
-  int64_t first_step = 0;            // where a resumed run goes on
+  std::filesystem::path run_folder;             // empty: no checkpoints (checks, benchmarks)
+  std::string resolved_config;                  // saved with each checkpoint
+  int64_t first_step = 0;                       // where a resumed run goes on
+  MetricRecord best = {}, early_stopping = {};  // of the checkpoint that it goes on from
   bool handle_signals = true;
   std::chrono::steady_clock::time_point started = std::chrono::steady_clock::now();
 };
 
-enum class StopReason : uint8_t { finished, signal, time_limit };
+enum class StopReason : uint8_t { finished, signal, time_limit, early_stopping };
+std::string_view stop_reason_name(StopReason reason);
+
+// Whether early stopping has ended the run whose checkpoint holds `record`.
+bool has_stopped_early(const Experiment& experiment, const MetricRecord& record);
 
 struct TrainOutcome {
   StopReason reason = StopReason::finished;
@@ -60,6 +66,7 @@ struct TrainOutcome {
   int64_t steps = 0;  // done in total, resumed ones included
   StepRecord last_step;
   EvaluationRecord last_evaluation;  // samples 0: none
+  MetricRecord best;                 // by checkpoint.metric; step 0: none
   double first_step_ms = 0;  // from the start of the process to the end of the first step here
   double step_ms_min = 0, step_ms_median = 0;  // of the steps here but the first
   double data_wait_ms = 0;                     // a step

@@ -154,25 +154,52 @@ LoadedWeights load_weights(Executor& executor, const std::filesystem::path& path
   return out;
 }
 
-void save_tensors(Executor& executor, FileWriter& file, const std::vector<Role>& roles,
+void take_snapshot(Executor& executor, StateSnapshot& snapshot) {
+  size_t next = 0;
+  for (const StateTensor& tensor : executor.layout().tensors()) {
+    if (!rules_of(tensor.role).checkpointed) continue;
+    if (next == snapshot.size()) snapshot.emplace_back();
+    TensorCopy& copy = snapshot[next++];
+    copy.name = tensor.name;
+    copy.spec = tensor.spec;
+    copy.role = tensor.role;
+    copy.info = file_info(executor, tensor.name);
+    copy.bytes.resize(tensor.spec.bytes());
+    executor.read_state(tensor.name, copy.bytes);
+  }
+  snapshot.resize(next);
+}
+
+bool holds_any(const StateSnapshot& snapshot, const std::vector<Role>& roles) {
+  return std::any_of(snapshot.begin(), snapshot.end(),
+                     [&](const TensorCopy& copy) { return is_one_of(copy.role, roles); });
+}
+
+bool has_any(const Executor& executor, const std::vector<Role>& roles) {
+  const auto tensors = executor.layout().tensors();
+  return std::any_of(tensors.begin(), tensors.end(),
+                     [&](const StateTensor& tensor) { return is_one_of(tensor.role, roles); });
+}
+
+void save_tensors(const StateSnapshot& snapshot, FileWriter& file, const std::vector<Role>& roles,
                   const SafetensorsMetadata& metadata) {
   std::vector<NamedTensor> names;
-  for (const StateTensor& tensor : executor.layout().tensors()) {
-    if (!is_one_of(tensor.role, roles)) continue;
-    const ParameterInfo* info = file_info(executor, tensor.name);
+  for (const TensorCopy& copy : snapshot) {
+    if (!is_one_of(copy.role, roles)) continue;
     names.push_back(
-        {tensor.name, {info ? info->file.shape : tensor.spec.shape, tensor.spec.dtype}});
+        {copy.name, {copy.info ? copy.info->file.shape : copy.spec.shape, copy.spec.dtype}});
   }
   SafetensorsWriter writer(file, names, metadata);
-  for (const NamedTensor& named : names) {
-    std::vector<float> memory(static_cast<size_t>(named.spec.shape.elements()));
-    executor.read_state(named.name, std::as_writable_bytes(std::span(memory)));
-    if (const ParameterInfo* info = file_info(executor, named.name)) {
-      std::vector<float> ordered(memory.size());
-      memory_to_file(*info, memory, ordered);
-      memory.swap(ordered);
+  for (const TensorCopy& copy : snapshot) {
+    if (!is_one_of(copy.role, roles)) continue;
+    if (copy.info == nullptr || copy.info->file.permutation.empty()) {
+      writer.write(copy.name, copy.bytes);
+      continue;
     }
-    writer.write(named.name, std::as_bytes(std::span(memory)));
+    std::vector<float> memory(copy.bytes.size() / sizeof(float)), ordered(memory.size());
+    std::memcpy(memory.data(), copy.bytes.data(), copy.bytes.size());
+    memory_to_file(*copy.info, memory, ordered);
+    writer.write(copy.name, std::as_bytes(std::span(ordered)));
   }
   writer.finish();
 }
@@ -194,11 +221,10 @@ void restore_tensors(Executor& executor, const std::filesystem::path& path,
       fail(ExitCode::storage, "{} is of another model: {} is {}, expected {}", path.string(),
            tensor.name, to_string(entry->spec), to_string(spec));
     }
-    const std::vector<float> values = as_f32(file, *entry);
-    if (info != nullptr) {
-      put_f32(executor, *info, tensor.name, values);
+    if (info == nullptr || info->file.permutation.empty()) {
+      executor.write_state(tensor.name, file.data(*entry));
     } else {
-      executor.write_state(tensor.name, std::as_bytes(std::span(values)));
+      put_f32(executor, *info, tensor.name, as_f32(file, *entry));
     }
   }
   if (file.entries().size() != expected) {

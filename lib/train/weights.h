@@ -28,10 +28,24 @@ struct LoadedWeights {
 LoadedWeights load_weights(Executor& executor, const std::filesystem::path& file,
                            const TextPairs& rename, bool strict);
 
-// Writes every checkpointed tensor of the given roles in the order of files; `prefix` is stripped
-// nowhere: names are state names. Parameters and buffers go to model.safetensors, moments to
-// optimizer.safetensors.
-void save_tensors(Executor& executor, FileWriter& file, const std::vector<Role>& roles,
+// One tensor of the checkpointed state, in host memory.
+struct TensorCopy {
+  std::string name;
+  TensorSpec spec;  // in memory
+  Role role = Role::parameter;
+  const ParameterInfo* info = nullptr;  // how files keep it; nullptr: as memory does
+  std::vector<std::byte> bytes;
+};
+using StateSnapshot = std::vector<TensorCopy>;
+
+// Copies everything that a checkpoint keeps; the snapshot's memory is used again where it fits. The
+// executor must outlive the snapshot.
+void take_snapshot(Executor& executor, StateSnapshot& snapshot);
+bool holds_any(const StateSnapshot& snapshot, const std::vector<Role>& roles);
+bool has_any(const Executor& executor, const std::vector<Role>& roles);
+
+// Writes the tensors of the given roles under their state names, their axes in the order of files.
+void save_tensors(const StateSnapshot& snapshot, FileWriter& file, const std::vector<Role>& roles,
                   const SafetensorsMetadata& metadata);
 // Reads them back; every tensor must be there, and no other. Throws Error(storage).
 void restore_tensors(Executor& executor, const std::filesystem::path& file,

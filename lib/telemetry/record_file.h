@@ -1,0 +1,25 @@
+// The framing of event files (TFRecord): each record is
+//
+//   uint64 length   uint32 masked CRC-32C of the length   the bytes   uint32 masked CRC-32C of them
+//
+// in little-endian. A cut or damaged record ends a file: what stands behind it is not looked at.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace dltrain {
+
+// One record with its frame.
+std::string framed_record(std::string_view bytes);
+
+struct Record {
+  std::string_view bytes;  // into the text that was read
+  size_t end = 0;          // offset behind its frame
+};
+
+// The whole and undamaged records from the beginning of `file`.
+std::vector<Record> read_records(std::string_view file);
+
+}  // namespace dltrain

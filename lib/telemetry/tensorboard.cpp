@@ -1,0 +1,162 @@
+#include "telemetry/tensorboard.h"
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cmath>
+
+#include "telemetry/png.h"
+#include "telemetry/record_file.h"
+
+namespace dltrain {
+namespace {
+
+constexpr uint64_t kMaxEventBytes = uint64_t{4} << 30;
+constexpr int kBuckets = 64;
+
+// Numbers of fields in the messages.
+enum Event { kWallTime = 1, kStep = 2, kFileVersion = 3, kSummary = 5 };
+enum Summary { kValue = 1 };
+enum Value { kTag = 1, kSimpleValue = 2, kImage = 4, kHistogram = 5, kTensor = 8, kMetadata = 9 };
+enum Image { kHeight = 1, kWidth = 2, kColorspace = 3, kEncoded = 4 };
+enum Histogram { kMin = 1, kMax, kNum, kSum, kSumSquares, kBucketLimit, kBucket };
+enum Metadata { kPluginData = 1 };
+enum PluginData { kPluginName = 1 };
+enum Tensor { kDType = 1, kShape = 2, kStringValue = 8 };
+constexpr int64_t kStringDType = 7;
+
+double seconds_since_1970() {
+  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
+FileWriter open_events(const std::filesystem::path& path, std::optional<int64_t> resumed_step) {
+  make_directories(path.parent_path());
+  std::error_code ignored;
+  if (!resumed_step || !std::filesystem::exists(path, ignored)) return FileWriter(path);
+  const std::string text = read_file(path, kMaxEventBytes, ExitCode::storage);
+  size_t keep = 0;
+  for (const Record& record : read_records(text)) {
+    if (find_integer(record.bytes, kStep).value_or(0) > *resumed_step) break;
+    keep = record.end;
+  }
+  if (keep == 0) return FileWriter(path);
+  if (keep < text.size()) truncate_file(path, keep);
+  return FileWriter(path, /*append=*/true);
+}
+
+bool has_no_bytes(const std::filesystem::path& path) {
+  std::error_code ignored;
+  return std::filesystem::file_size(path, ignored) == 0;
+}
+
+// Buckets of equal width between the least and the greatest value.
+struct Counts {
+  double least = INFINITY, greatest = -INFINITY, sum = 0, squares = 0;
+  int64_t number = 0, not_finite = 0;
+  std::array<double, kBuckets> limits{}, counts{};
+};
+
+Counts count(std::span<const float> values) {
+  Counts out;
+  for (float value : values) {
+    if (!std::isfinite(value)) {
+      ++out.not_finite;
+      continue;
+    }
+    const double v = value;
+    out.least = std::min(out.least, v);
+    out.greatest = std::max(out.greatest, v);
+    out.sum += v;
+    out.squares += v * v;
+    ++out.number;
+  }
+  if (out.number == 0) return out;
+  // All equal: the value alone in the first bucket, whose limit must lie above it.
+  const double range = out.greatest - out.least;
+  const double width = range > 0 ? range / kBuckets : std::max(1e-12, std::abs(out.least) * 1e-6);
+  for (int i = 0; i < kBuckets; ++i) {
+    out.limits[static_cast<size_t>(i)] = out.least + width * (i + 1);
+  }
+  for (float value : values) {
+    if (!std::isfinite(value)) continue;
+    const auto bucket = static_cast<int>((value - out.least) / width);
+    ++out.counts[static_cast<size_t>(std::clamp(bucket, 0, kBuckets - 1))];
+  }
+  return out;
+}
+
+ProtobufMessage tagged(std::string_view tag) {
+  ProtobufMessage value;
+  value.text(kTag, tag);
+  return value;
+}
+
+}  // namespace
+
+std::filesystem::path event_file(const std::filesystem::path& folder) {
+  return folder / "events.out.tfevents.dltrain";
+}
+
+TensorBoardWriter::TensorBoardWriter(const std::filesystem::path& folder,
+                                     std::optional<int64_t> resumed_step,
+                                     std::function<double()> now)
+    : now_(now ? std::move(now) : seconds_since_1970),
+      file_(open_events(event_file(folder), resumed_step)) {
+  if (!has_no_bytes(event_file(folder))) return;
+  ProtobufMessage event;
+  event.number(kWallTime, now_()).text(kFileVersion, "brain.Event:2");
+  write(event);
+}
+
+void TensorBoardWriter::write(const ProtobufMessage& event) {
+  file_.write(framed_record(event.bytes()));
+}
+
+void TensorBoardWriter::add_value(int64_t step, const ProtobufMessage& value) {
+  ProtobufMessage summary, event;
+  summary.message(kValue, value);
+  event.number(kWallTime, now_()).integer(kStep, step).message(kSummary, summary);
+  write(event);
+}
+
+void TensorBoardWriter::add_scalar(int64_t step, std::string_view tag, double value) {
+  add_value(step, tagged(tag).number32(kSimpleValue, static_cast<float>(value)));
+}
+
+void TensorBoardWriter::add_histogram(int64_t step, std::string_view tag,
+                                      std::span<const float> values) {
+  const Counts c = count(values);
+  if (c.not_finite > 0) {
+    add_scalar(step, std::string(tag) + "_not_finite", static_cast<double>(c.not_finite));
+  }
+  if (c.number == 0) return;
+  ProtobufMessage histogram;
+  histogram.number(kMin, c.least)
+      .number(kMax, c.greatest)
+      .number(kNum, static_cast<double>(c.number))
+      .number(kSum, c.sum)
+      .number(kSumSquares, c.squares)
+      .packed(kBucketLimit, c.limits)
+      .packed(kBucket, c.counts);
+  add_value(step, tagged(tag).message(kHistogram, histogram));
+}
+
+void TensorBoardWriter::add_image(int64_t step, std::string_view tag,
+                                  const TensorBoardImage& image) {
+  ProtobufMessage out;
+  out.integer(kHeight, image.height)
+      .integer(kWidth, image.width)
+      .integer(kColorspace, image.channels)
+      .text(kEncoded, encode_png(image.width, image.height, image.channels, image.pixels));
+  add_value(step, tagged(tag).message(kImage, out));
+}
+
+void TensorBoardWriter::add_text(int64_t step, std::string_view tag, std::string_view text) {
+  ProtobufMessage plugin, metadata, tensor;
+  plugin.text(kPluginName, "text");
+  metadata.message(kPluginData, plugin);
+  tensor.integer(kDType, kStringDType).message(kShape, {}).text(kStringValue, text);
+  add_value(step, tagged(tag).message(kTensor, tensor).message(kMetadata, metadata));
+}
+
+}  // namespace dltrain

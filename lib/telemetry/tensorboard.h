@@ -1,0 +1,58 @@
+// Event files that TensorBoard shows: scalars, histograms, images and text.
+//
+//   tensorboard --logdir runs
+//
+// One file a run, tensorboard/events.out.tfevents.dltrain. Each add_… hands one whole record to the
+// operating system. On resume from step s the records of later steps are cut off, as in
+// metrics.jsonl, so that no curve runs back over itself.
+//
+// Format: records (telemetry/record_file.h) of the messages Event, Summary, HistogramProto and
+// TensorProto of tensorflow/core/{util/event,framework/summary,framework/tensor}.proto.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "base/file.h"
+#include "telemetry/protobuf.h"
+
+namespace dltrain {
+
+// An image of 1 or 3 channels, 8 bits each, rows from the top.
+struct TensorBoardImage {
+  int width = 0, height = 0, channels = 1;
+  std::span<const uint8_t> pixels;
+};
+
+class TensorBoardWriter {
+ public:
+  // `folder` is created. `resumed_step`: the step that the run goes on after; nothing: a new file.
+  // `now`: seconds since 1970, for tests. Throws Error(storage), as all functions here do.
+  TensorBoardWriter(const std::filesystem::path& folder, std::optional<int64_t> resumed_step,
+                    std::function<double()> now = {});
+
+  // `tag` groups by what stands before its first slash: "train/loss". Not finite is shown as such.
+  void add_scalar(int64_t step, std::string_view tag, double value);
+  // Values that are not finite are counted in the name's tag "<tag>_not_finite" and left out.
+  void add_histogram(int64_t step, std::string_view tag, std::span<const float> values);
+  void add_image(int64_t step, std::string_view tag, const TensorBoardImage& image);
+  // Markdown.
+  void add_text(int64_t step, std::string_view tag, std::string_view text);
+
+ private:
+  void add_value(int64_t step, const ProtobufMessage& value);
+  void write(const ProtobufMessage& event);
+
+  std::function<double()> now_;
+  FileWriter file_;
+};
+
+// The event file in `folder`.
+std::filesystem::path event_file(const std::filesystem::path& folder);
+
+}  // namespace dltrain

@@ -1,0 +1,27 @@
+#include "train/checkpoint_writer.h"
+
+#include <chrono>
+
+namespace dltrain {
+
+void CheckpointWriter::save(Executor& executor, const CheckpointState& state) {
+  finish();
+  take_snapshot(executor, snapshot_);
+  writing_ = std::async(background_ ? std::launch::async : std::launch::deferred, [this, state] {
+    return folder_.save(snapshot_, state, config_, retention_);
+  });
+  if (!background_) writing_.wait();
+}
+
+std::optional<std::filesystem::path> CheckpointWriter::poll() {
+  if (!writing_.valid()) return std::nullopt;
+  if (writing_.wait_for(std::chrono::seconds(0)) != std::future_status::ready) return std::nullopt;
+  return writing_.get();
+}
+
+std::optional<std::filesystem::path> CheckpointWriter::finish() {
+  if (!writing_.valid()) return std::nullopt;
+  return writing_.get();
+}
+
+}  // namespace dltrain
