@@ -1,0 +1,41 @@
+// What the kernels of conv2d with samples in the vector lanes share (see conv2d_lanes.cpp).
+#pragma once
+
+#include "ops/conv2d.h"
+#include "ops/kernel.h"
+
+namespace dltrain {
+
+inline constexpr int64_t kMaxLaneWindow = 256;  // places of a window
+
+struct LaneConvolution {
+  int64_t samples, height, width, channels;     // of x
+  int64_t out_height, out_width, out_channels;  // of y
+  int64_t kernel[2], stride[2], padding[2], dilation[2];
+  bool relu;
+
+  int64_t window() const { return kernel[0] * kernel[1] * channels; }
+};
+
+LaneConvolution lane_convolution(const Shape& x, const Shape& w, const Shape& y,
+                                 const Attributes& attributes);
+
+// True where samples fill the vectors. Whether channels are few enough to beat oneDNN depends on
+// the direction: each maker has a bound that was measured.
+bool lanes_suit(const KernelRequest& request, const LaneConvolution& g);
+
+// Samples that are computed together: a full tile of vectors.
+int64_t lane_block();
+
+// One image row of a block of samples: [samples, …, row_length] → [row_length, block]; absent
+// samples of the last block become 0.
+void gather_lane_row(const float* x, int64_t samples, int64_t sample_stride, int64_t row_length,
+                     float* to);
+
+// Transposes all rows of an image tensor into [block][height][width·channels][sample], within a
+// border of padded_height rows of padded_row floats.
+void gather_lane_image(const float* x, int64_t samples, int64_t height, int64_t row_length,
+                       int64_t padded_height, int64_t padded_row, int64_t top, int64_t left,
+                       float* to);
+
+}  // namespace dltrain

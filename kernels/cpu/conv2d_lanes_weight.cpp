@@ -1,0 +1,242 @@
+// conv2d_backward_weight with samples in the vector lanes (see conv2d_lanes.cpp): vectors of
+// samples of dy times vectors of samples of x, whose lanes are added up at the end.
+#include <algorithm>
+#include <cstring>
+
+#include "cpu/conv2d_lanes.h"
+#include "cpu/makers.h"
+#include "cpu/parallel.h"
+#include "cpu/support.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "cpu/conv2d_lanes_weight.cpp"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+#include "cpu/tile-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace dltrain {
+namespace HWY_NAMESPACE {
+namespace {
+
+// sums[m][i] (a vector each) += Σ over the row of dy[·][m]·x[·][i], for kRows output channels and
+// kPlaces neighbouring values of the window.
+template <int kRows, int kPlaces>
+HWY_INLINE void weight_tile(const float* dy, int64_t dy_step, const float* x, int64_t x_step,
+                            int64_t pixels, float* sums, int64_t sums_stride) {
+  const TileTag d;
+  const int64_t lanes = tile_lanes(), block = tile_width();
+  TileVec sum[kRows][kPlaces];
+#pragma GCC unroll 8
+  for (int m = 0; m < kRows; ++m) {
+#pragma GCC unroll 8
+    for (int i = 0; i < kPlaces; ++i) {
+      sum[m][i] = hn::LoadU(d, sums + m * sums_stride + i * lanes);
+    }
+  }
+  for (int64_t p = 0; p < pixels; ++p) {
+#pragma GCC unroll 1
+    for (int64_t v = 0; v < block; v += lanes) {
+      TileVec right[kPlaces];
+#pragma GCC unroll 8
+      for (int i = 0; i < kPlaces; ++i) right[i] = hn::LoadU(d, x + i * block + v);
+#pragma GCC unroll 8
+      for (int m = 0; m < kRows; ++m) {
+        const TileVec left = hn::LoadU(d, dy + m * block + v);
+#pragma GCC unroll 8
+        for (int i = 0; i < kPlaces; ++i) sum[m][i] = hn::MulAdd(left, right[i], sum[m][i]);
+      }
+    }
+    dy += dy_step;
+    x += x_step;
+  }
+#pragma GCC unroll 8
+  for (int m = 0; m < kRows; ++m) {
+#pragma GCC unroll 8
+    for (int i = 0; i < kPlaces; ++i) {
+      hn::StoreU(sum[m][i], d, sums + m * sums_stride + i * lanes);
+    }
+  }
+}
+
+constexpr int kWeightPlaces = HWY_TARGET == HWY_AVX3 ? 4 : 2;
+
+template <int kRows>
+HWY_INLINE void weight_tile_places(int64_t places, const float* dy, int64_t dy_step, const float* x,
+                                   int64_t x_step, int64_t pixels, float* sums, int64_t stride) {
+  switch (places) {
+    case 1:
+      return weight_tile<kRows, 1>(dy, dy_step, x, x_step, pixels, sums, stride);
+    case 2:
+      return weight_tile<kRows, 2>(dy, dy_step, x, x_step, pixels, sums, stride);
+    case 3:
+      return weight_tile < kRows,
+             kWeightPlaces == 4 ? 3 : 2 > (dy, dy_step, x, x_step, pixels, sums, stride);
+    default:
+      return weight_tile<kRows, kWeightPlaces>(dy, dy_step, x, x_step, pixels, sums, stride);
+  }
+}
+
+HWY_INLINE void weight_tile_rows(int64_t rows, int64_t places, const float* dy, int64_t dy_step,
+                                 const float* x, int64_t x_step, int64_t pixels, float* sums,
+                                 int64_t stride) {
+  switch (rows) {
+    case 1:
+      return weight_tile_places<1>(places, dy, dy_step, x, x_step, pixels, sums, stride);
+    case 2:
+      return weight_tile_places<2>(places, dy, dy_step, x, x_step, pixels, sums, stride);
+    case 3:
+      return weight_tile_places<3>(places, dy, dy_step, x, x_step, pixels, sums, stride);
+    case 4:
+      return weight_tile_places<4>(places, dy, dy_step, x, x_step, pixels, sums, stride);
+    case 5:
+      return weight_tile_places<5>(places, dy, dy_step, x, x_step, pixels, sums, stride);
+    default:
+      return weight_tile_places<6>(places, dy, dy_step, x, x_step, pixels, sums, stride);
+  }
+}
+
+// Adds one row of one block to the lane sums of the whole weight, [out, window] vectors. `x` is the
+// transposed image with its padding, dy the transposed row [out_width, out, block].
+void weight_row(const LaneConvolution& g, const float* x, const float* dy, int64_t oh,
+                float* sums) {
+  const int64_t block = tile_width(), lanes = tile_lanes(), window = g.window();
+  const int64_t padded_width = g.width + 2 * g.padding[1];
+  // Values of the window that lie side by side in the image.
+  const int64_t run = g.dilation[1] == 1 ? g.kernel[1] * g.channels : g.channels;
+  const int64_t tiles = (run + kWeightPlaces - 1) / kWeightPlaces;
+  for (int64_t first = 0; first < window; first += run) {
+    const int64_t kh = first / (g.kernel[1] * g.channels);
+    const int64_t kw = first / g.channels % g.kernel[1];
+    const int64_t h = oh * g.stride[0] + kh * g.dilation[0];
+    const float* image = x + (h * padded_width + kw * g.dilation[1]) * g.channels * block;
+    for (int64_t t = 0; t < tiles; ++t) {
+      const int64_t from = run * t / tiles, places = run * (t + 1) / tiles - from;
+      for (int64_t o = 0; o < g.out_channels; o += kTileRows) {
+        weight_tile_rows(std::min<int64_t>(kTileRows, g.out_channels - o), places, dy + o * block,
+                         g.out_channels * block, image + from * block,
+                         g.stride[1] * g.channels * block, g.out_width,
+                         sums + (o * window + first + from) * lanes, window * lanes);
+      }
+    }
+  }
+}
+
+int64_t vector_lanes() {
+  return tile_lanes();
+}
+
+// partial[i] = the sum of the lanes of sums[i].
+void add_lanes(const float* sums, int64_t count, float* partial) {
+  const TileTag d;
+  const int64_t lanes = tile_lanes();
+  for (int64_t i = 0; i < count; ++i) {
+    partial[i] = hn::GetLane(hn::SumOfLanes(d, hn::LoadU(d, sums + i * lanes)));
+  }
+}
+
+}  // namespace
+}  // namespace HWY_NAMESPACE
+}  // namespace dltrain
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace dltrain {
+namespace {
+HWY_EXPORT(vector_lanes);
+HWY_EXPORT(weight_row);
+HWY_EXPORT(add_lanes);
+
+class Conv2dBackwardWeightLanes final : public Kernel {
+ public:
+  // Sums are kept apart for this many ranges of rows, whatever the number of threads.
+  static constexpr int64_t kRanges = 8;
+  static constexpr int64_t kMaxWeights = 8192;  // 512 KiB of lane sums a thread
+
+  Conv2dBackwardWeightLanes(const LaneConvolution& g, bool accumulate)
+      : g_(g),
+        accumulate_(accumulate),
+        block_(lane_block()),
+        lanes_(HWY_DYNAMIC_DISPATCH(vector_lanes)()),
+        blocks_(ceil_div(g.samples, block_)),
+        parts_(std::min<int64_t>(thread_count(), kRanges)) {}
+
+  size_t workspace_bytes() const override {
+    return static_cast<size_t>(image_floats() + kRanges * weights() +
+                               parts_ * (row_floats() + weights() * lanes_)) *
+           sizeof(float);
+  }
+
+  void bind(const Bindings& b) override {
+    dy_ = input<const float>(b, 0);
+    x_ = input<const float>(b, 1);
+    dw_ = output<float>(b, 0);
+    image_ = static_cast<float*>(b.workspace);
+    partial_ = image_ + image_floats();
+    per_part_ = partial_ + kRanges * weights();
+  }
+
+  void run(Stream&) override {
+    if (g_.padding[0] + g_.padding[1] > 0) {
+      std::memset(image_, 0, static_cast<size_t>(image_floats()) * sizeof(float));
+    }
+    gather_lane_image(x_, g_.samples, g_.height, g_.width * g_.channels, padded_height(),
+                      padded_width() * g_.channels, g_.padding[0], g_.padding[1] * g_.channels,
+                      image_);
+    parallel_parts(kRanges, parts_, [&](int64_t begin, int64_t end, int64_t part) {
+      for (int64_t range = begin; range < end; ++range) run_range(range, part);
+    });
+    for (int64_t i = 0; i < weights(); ++i) {
+      float sum = partial_[i];
+      for (int64_t r = 1; r < kRanges; ++r) sum += partial_[r * weights() + i];
+      dw_[i] = accumulate_ ? dw_[i] + sum : sum;
+    }
+  }
+
+ private:
+  void run_range(int64_t range, int64_t part) const {
+    const auto add_row = HWY_DYNAMIC_DISPATCH(weight_row);
+    float* row = per_part_ + part * (row_floats() + weights() * lanes_);
+    float* sums = row + row_floats();
+    std::fill_n(sums, weights() * lanes_, 0.0f);
+    const int64_t rows = blocks_ * g_.out_height, dy_row = g_.out_width * g_.out_channels;
+    for (int64_t at = rows * range / kRanges; at < rows * (range + 1) / kRanges; ++at) {
+      const int64_t b = at / g_.out_height, oh = at % g_.out_height, first = b * block_;
+      gather_lane_row(dy_ + (first * g_.out_height + oh) * dy_row,
+                      std::min(block_, g_.samples - first), g_.out_height * dy_row, dy_row, row);
+      add_row(g_, image_ + b * (image_floats() / blocks_), row, oh, sums);
+    }
+    HWY_DYNAMIC_DISPATCH(add_lanes)(sums, weights(), partial_ + range * weights());
+  }
+
+  int64_t weights() const { return g_.out_channels * g_.window(); }
+  int64_t padded_height() const { return g_.height + 2 * g_.padding[0]; }
+  int64_t padded_width() const { return g_.width + 2 * g_.padding[1]; }
+  int64_t image_floats() const {
+    return blocks_ * block_ * padded_height() * padded_width() * g_.channels;
+  }
+  int64_t row_floats() const { return block_ * g_.out_width * g_.out_channels; }
+
+  LaneConvolution g_;
+  bool accumulate_;
+  int64_t block_, lanes_, blocks_, parts_;
+  const float *dy_ = nullptr, *x_ = nullptr;
+  float *dw_ = nullptr, *image_ = nullptr, *partial_ = nullptr, *per_part_ = nullptr;
+};
+
+}  // namespace
+
+MadeKernel make_conv2d_backward_weight_lanes(const KernelRequest& request) {
+  const auto g = lane_convolution(request.inputs[1].shape, request.outputs[0].shape,
+                                  request.inputs[0].shape, request.attributes);
+  const bool few = g.channels < 16 && g.out_channels < 16;
+  if (!few || !lanes_suit(request, g) ||
+      g.out_channels * g.window() > Conv2dBackwardWeightLanes::kMaxWeights) {
+    return nullptr;
+  }
+  return std::make_unique<Conv2dBackwardWeightLanes>(g, request.accumulate);
+}
+
+}  // namespace dltrain
+#endif
