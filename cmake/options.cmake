@@ -39,7 +39,9 @@ if(NOT DLTRAIN_OPENMP)
 endif()
 add_link_options(LINKER:--as-needed)
 
+set(DLTRAIN_TEST_TIMEOUT 600)  # seconds, of a test program's case
 if(DLTRAIN_SANITIZE)
+  set(DLTRAIN_TEST_TIMEOUT 3000)
   add_compile_options(-fsanitize=${DLTRAIN_SANITIZE} -fno-omit-frame-pointer)
   add_link_options(-fsanitize=${DLTRAIN_SANITIZE})
   if(DLTRAIN_SANITIZE MATCHES "undefined")
