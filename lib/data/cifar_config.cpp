@@ -13,6 +13,7 @@ struct CifarConfig : ImageConfig {
     f.text("path", options.path,
            {.doc = "The folder of the extracted binary version, or its .tar.gz",
             .required = true,
+            .is_path = true,
             .known_as = {"root", "folder"}});
     describe_split(f, options.test);
     ImageConfig::describe(f);

@@ -29,6 +29,9 @@ class Slice final : public DatasetOver {
   int64_t valid_targets(int64_t sample) const override {
     return whole().valid_targets(sample + first_);
   }
+  void hash_inputs(int64_t sample, Hasher& hasher) const override {
+    whole().hash_inputs(sample + first_, hasher);
+  }
   std::string place_of(int64_t sample) const override { return whole().place_of(sample + first_); }
 
  private:
@@ -53,6 +56,15 @@ class Slice final : public DatasetOver {
 const std::vector<std::string>& Dataset::class_names() const {
   static const std::vector<std::string> none;
   return none;
+}
+
+void Dataset::hash_inputs(int64_t sample, Hasher& hasher) const {
+  std::vector<std::byte> memory;
+  for (int field = 0; field < target_field(); ++field) {
+    memory.resize(fields()[static_cast<size_t>(field)].sample.bytes());
+    gather(field, {&sample, 1}, memory.data());
+    hasher.update(memory);
+  }
 }
 
 void Dataset::check_labels(int64_t classes) const {

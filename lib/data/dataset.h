@@ -17,6 +17,7 @@
 #include <string>
 #include <vector>
 
+#include "base/checksum.h"
 #include "tensor/shape.h"
 
 namespace dltrain {
@@ -71,6 +72,9 @@ class Dataset {
   virtual int64_t label_bound() const = 0;
   // What the labels 0, 1, … are called; empty where the data does not say.
   virtual const std::vector<std::string>& class_names() const;
+  // What tells a sample's inputs from those of others, as they are stored: equal for duplicates,
+  // whatever transforms are laid over them.
+  virtual void hash_inputs(int64_t sample, Hasher& hasher) const;
   // Where a sample came from: "digits.csv.gz:17", "batches.safetensors, sample 16".
   virtual std::string place_of(int64_t sample) const = 0;
 
@@ -103,6 +107,9 @@ class DatasetOver : public Dataset {
   }
   int64_t label_bound() const override { return whole_->label_bound(); }
   const std::vector<std::string>& class_names() const override { return whole_->class_names(); }
+  void hash_inputs(int64_t sample, Hasher& hasher) const override {
+    whole_->hash_inputs(sample, hasher);
+  }
   std::string place_of(int64_t sample) const override { return whole_->place_of(sample); }
 
  protected:

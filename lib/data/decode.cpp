@@ -23,27 +23,35 @@ void check_size(int64_t height, int64_t width) {
   }
 }
 
-// The decoder of this thread.
-tjhandle jpeg_decoder() {
-  struct Closer {
-    void operator()(void* handle) const { ::tjDestroy(handle); }
-  };
-  thread_local std::unique_ptr<void, Closer> decoder(::tjInitDecompress());
-  if (!decoder) fail(ExitCode::memory, "no memory for a JPEG decoder");
-  return decoder.get();
-}
+// A decoder of its own for each file (microseconds): it remembers tables of the file before, which
+// a damaged one leaves behind for the next.
+class JpegDecoder {
+ public:
+  JpegDecoder() : handle_(::tjInitDecompress()) {
+    if (handle_ == nullptr) fail(ExitCode::memory, "no memory for a JPEG decoder");
+  }
+  ~JpegDecoder() { ::tjDestroy(handle_); }
+  JpegDecoder(const JpegDecoder&) = delete;
+  JpegDecoder& operator=(const JpegDecoder&) = delete;
+
+  tjhandle get() const { return handle_; }
+  std::string_view why() const { return ::tjGetErrorStr2(handle_); }
+  bool only_warned() const { return ::tjGetErrorCode(handle_) == TJERR_WARNING; }
+
+ private:
+  tjhandle handle_;
+};
 
 struct JpegHeader {
   int width = 0, height = 0, subsampling = 0, colorspace = 0;
 };
 
-JpegHeader read_jpeg_header(std::span<const uint8_t> file) {
+JpegHeader read_jpeg_header(const JpegDecoder& decoder, std::span<const uint8_t> file) {
   JpegHeader header;
-  tjhandle decoder = jpeg_decoder();
-  if (::tjDecompressHeader3(decoder, file.data(), file.size(), &header.width, &header.height,
+  if (::tjDecompressHeader3(decoder.get(), file.data(), file.size(), &header.width, &header.height,
                             &header.subsampling, &header.colorspace) != 0 &&
-      ::tjGetErrorCode(decoder) != TJERR_WARNING) {
-    fail(ExitCode::data, "damaged JPEG: {}", ::tjGetErrorStr2(decoder));
+      !decoder.only_warned()) {
+    fail(ExitCode::data, "damaged JPEG: {}", decoder.why());
   }
   check_size(header.height, header.width);
   return header;
@@ -56,17 +64,16 @@ tjscalingfactor choose_factor(double needed) {
   return {1, denominator};
 }
 
-void decompress(std::span<const uint8_t> file, uint8_t* out, int width, int height, int format) {
-  tjhandle decoder = jpeg_decoder();
-  if (::tjDecompress2(decoder, file.data(), file.size(), out, width, 0, height, format,
+void decompress(const JpegDecoder& decoder, std::span<const uint8_t> file, uint8_t* out, int width,
+                int height, int format) {
+  if (::tjDecompress2(decoder.get(), file.data(), file.size(), out, width, 0, height, format,
                       TJFLAG_LIMITSCANS) == 0) {
     return;
   }
-  const std::string_view why = ::tjGetErrorStr2(decoder);
   // What else is warned of (stray bytes between markers) does not harm the picture.
-  const bool harmless = ::tjGetErrorCode(decoder) == TJERR_WARNING &&
-                        why.find("remature end") == std::string_view::npos;
-  if (!harmless) fail(ExitCode::data, "damaged JPEG: {}", why);
+  const bool harmless =
+      decoder.only_warned() && decoder.why().find("remature end") == std::string_view::npos;
+  if (!harmless) fail(ExitCode::data, "damaged JPEG: {}", decoder.why());
 }
 
 // Four inks, stored inverted as Adobe's programs do, to the wanted channels.
@@ -84,7 +91,8 @@ void ink_to_colors(const uint8_t* inks, int64_t pixels, int64_t channels, uint8_
 
 void decode_jpeg(std::span<const uint8_t> file, int64_t channels, double needed_scale,
                  Frame<uint8_t>& frame) {
-  const JpegHeader header = read_jpeg_header(file);
+  const JpegDecoder decoder;
+  const JpegHeader header = read_jpeg_header(decoder, file);
   const ImageSize full{header.height, header.width, channels};
   const tjscalingfactor factor = choose_factor(needed_scale);
   const int width = TJSCALED(header.width, factor), height = TJSCALED(header.height, factor);
@@ -92,10 +100,10 @@ void decode_jpeg(std::span<const uint8_t> file, int64_t channels, double needed_
   uint8_t* out = frame.start(size);
   if (header.colorspace == TJCS_CMYK || header.colorspace == TJCS_YCCK) {
     std::vector<uint8_t> inks(static_cast<size_t>(size.height * size.width * 4));
-    decompress(file, inks.data(), width, height, TJPF_CMYK);
+    decompress(decoder, file, inks.data(), width, height, TJPF_CMYK);
     ink_to_colors(inks.data(), size.height * size.width, channels, out);
   } else {
-    decompress(file, out, width, height, channels == 3 ? TJPF_RGB : TJPF_GRAY);
+    decompress(decoder, file, out, width, height, channels == 3 ? TJPF_RGB : TJPF_GRAY);
   }
   if (factor.denom == 1) {
     frame.finish();
@@ -154,7 +162,7 @@ bool starts_with(std::span<const uint8_t> file, const uint8_t (&magic)[N]) {
 StoredImage probe_image(std::span<const uint8_t> file) {
   if (file.empty()) fail(ExitCode::data, "is empty");
   if (starts_with(file, kJpegMagic)) {
-    const JpegHeader header = read_jpeg_header(file);
+    const JpegHeader header = read_jpeg_header(JpegDecoder(), file);
     const int64_t channels = header.colorspace == TJCS_GRAY ? 1 : 3;
     return {ImageEncoding::jpeg, file, {header.height, header.width, channels}};
   }

@@ -5,7 +5,7 @@
 // file is an error. Colours: gray and RGB as wanted; an alpha channel is dropped, 16 bits become 8,
 // CMYK becomes RGB without a colour profile; EXIF orientation is not looked at.
 //
-// Threads: any number; each keeps its own decoder. Errors: Error(data) without a place.
+// Threads: any number. Errors: Error(data) without a place.
 #pragma once
 
 #include <cstdint>

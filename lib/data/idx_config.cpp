@@ -28,10 +28,11 @@ struct IdxConfig final : ImageConfig {
     f.text("path", path,
            {.doc = "Folder with the files of MNIST or Fashion-MNIST under their own names "
                    "(train-images-idx3-ubyte and so on), plain or gzip",
+            .is_path = true,
             .known_as = {"root", "folder"}});
     describe_split(f, test);
-    f.text("images", images, {.doc = "Instead of path: the file of images"});
-    f.text("labels", labels, {.doc = "Instead of path: the file of labels"});
+    f.text("images", images, {.doc = "Instead of path: the file of images", .is_path = true});
+    f.text("labels", labels, {.doc = "Instead of path: the file of labels", .is_path = true});
     f.integer("classes", classes,
               {.doc = "Labels must be below this", .min = 1, .known_as = {"num_classes"}});
     ImageConfig::describe(f);

@@ -54,6 +54,9 @@ class ImageDataset final : public Dataset {
   std::optional<int64_t> uniform_valid_targets() const override { return 1; }
   int64_t label_bound() const override { return label_bound_; }
   const std::vector<std::string>& class_names() const override { return source_->class_names(); }
+  void hash_inputs(int64_t sample, Hasher& hasher) const override {
+    hasher.update(std::as_bytes(source_->read(sample, workspace().file).bytes));
+  }
   std::string place_of(int64_t sample) const override { return source_->place_of(sample); }
 
  private:

@@ -15,6 +15,7 @@ struct ImageFolderConfig final : ImageConfig {
     f.text("path", options.path,
            {.doc = "A folder with a sub-folder of JPEG and PNG files for each class",
             .required = true,
+            .is_path = true,
             .known_as = {"root", "folder"}});
     f.choice("color", options.channels, {{"rgb", 3, "three channels"}, {"gray", 1, "one channel"}},
              {.doc = "What all images are turned into", .known_as = {"mode", "channels"}});

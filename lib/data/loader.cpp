@@ -249,16 +249,16 @@ void EvalLoader::fill(int index, int64_t sequence, Batch& batch) {
   const int64_t position = sequence * micro_batch_ * world_ + offset;
   const int64_t real = std::clamp<int64_t>(samples_ - position, 0, micro_batch_);
   const Rows rows = rows_of(index, static_cast<int>(chosen_.size()), micro_batch_);
-  const int64_t count = std::clamp<int64_t>(real - rows.first, 0, rows.count);
+  const int64_t filled = std::clamp<int64_t>(real - rows.first, 0, rows.count);
   const std::span<int64_t> chosen(chosen_[static_cast<size_t>(index)].data(),
-                                  static_cast<size_t>(count));
+                                  static_cast<size_t>(filled));
   std::iota(chosen.begin(), chosen.end(), position + rows.first);
   for (size_t i = 0; i < batch.fields.size(); ++i) {
     const TensorSpec& sample = dataset_->fields()[i].sample;
     std::byte* out = batch.fields[i] + static_cast<size_t>(rows.first) * sample.bytes();
     dataset_->gather(static_cast<int>(i), chosen, out);
     std::byte* padding = out + chosen.size() * sample.bytes();
-    const auto padded = static_cast<size_t>((rows.count - count) * sample.shape.elements());
+    const auto padded = static_cast<size_t>((rows.count - filled) * sample.shape.elements());
     if (static_cast<int>(i) != dataset_->target_field()) {
       std::memset(padding, 0, padded * dtype_size(sample.dtype));
     } else if (sample.dtype == DType::i32) {

@@ -13,6 +13,7 @@ struct PackedImagesConfig final : ImageConfig {
     f.text("path", path,
            {.doc = "A file that `dltrain data prepare` wrote",
             .required = true,
+            .is_path = true,
             .known_as = {"file"}});
     ImageConfig::describe(f);
   }

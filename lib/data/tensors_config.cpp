@@ -14,9 +14,9 @@ struct TensorsConfig final : DatasetConfig {
   TensorsConfig() { shuffle = false; }
 
   void describe(Fields& f) override {
-    f.text("path", path,
-           {.doc = "A safetensors file; absent: inputs and targets are .npy files",
-            .is_path = true});
+    f.text(
+        "path", path,
+        {.doc = "A safetensors file; absent: inputs and targets are .npy files", .is_path = true});
     f.text_map("inputs", options.inputs,
                {.doc = "Input of the model: tensor of the file, or a .npy file; or just that for "
                        "the input `input`",

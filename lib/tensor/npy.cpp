@@ -80,7 +80,6 @@ NpyHeader parse_npy(std::span<const std::byte> file, ExitCode on_error) {
   if (dims->size() > Shape::kMaxRank) fail(on_error, "has {} dimensions", dims->size());
   for (const TypeName& known : kTypes) {
     if (!type->starts_with(fmt::format("'{}'", known.name))) continue;
-    NpyHeader out{{Shape(*dims), known.dtype}, begin + length};
     uint64_t elements = 1;
     for (const int64_t size : *dims) {
       if (size > 0 && elements > (uint64_t{1} << 50) / static_cast<uint64_t>(size)) {
@@ -88,6 +87,7 @@ NpyHeader parse_npy(std::span<const std::byte> file, ExitCode on_error) {
       }
       elements *= static_cast<uint64_t>(size);
     }
+    const NpyHeader out{{Shape(*dims), known.dtype}, begin + length};
     const uint64_t bytes = elements * dtype_size(known.dtype), rest = text.size() - out.data_offset;
     if (bytes != rest) {
       fail(on_error, "{} by its size: {} bytes of elements, the shape says {}",

@@ -264,7 +264,7 @@ TEST_CASE("f32 targets are padded with what does not count") {
       std::vector<FieldSpec>{{"input", {{1}, DType::f32}}, {"target", {{1}, DType::f32}}},
       std::move(values), [](int64_t i) { return std::to_string(i); });
   for (int workers : {1, 2}) {
-    EvalLoader loader(data, 4, 0, 1, *device, {}, workers);
+    EvalLoader loader(data, 4, 0, 1, *device, {}, {}, workers);
     const Batch* batch = loader.next();
     const auto* inputs = reinterpret_cast<const float*>(batch->fields[0]);
     const auto* targets = reinterpret_cast<const float*>(batch->fields[1]);

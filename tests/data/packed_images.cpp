@@ -21,7 +21,8 @@ std::string write(const TemporaryFolder& folder) {
   writer.add({ImageEncoding::raw, kRaw, {2, 2, 3}}, 1);
   writer.add(probe_image(jpeg), 0);
   writer.add(probe_image(png), 1);
-  CHECK(writer.finish() == std::filesystem::file_size(path));
+  const uint64_t bytes = writer.finish();
+  CHECK(bytes == std::filesystem::file_size(path));
   return path;
 }
 
