@@ -19,7 +19,7 @@ enum class Fill {
   labels,      // i32 in [0, bound), every seventh one ignored (−100)
   state,       // OpCase::state
   position,    // u8: a place of the max-pool window that is not in the padding (reads attributes)
-  seed,        // f64 [1], 0.125
+  seed,        // 0.125 everywhere
   absent,      // an optional input that is left out
 };
 
@@ -66,6 +66,7 @@ void add_max_pool2d_cases(std::vector<OpCase>& cases);
 void add_normalisation_cases(std::vector<OpCase>& cases);
 void add_softmax_cases(std::vector<OpCase>& cases);
 void add_loss_cases(std::vector<OpCase>& cases);
+void add_attention_cases(std::vector<OpCase>& cases);
 void add_update_cases(std::vector<OpCase>& cases);
 
 // What the parts are written with.
