@@ -34,6 +34,7 @@ class Slice final : public Dataset {
     return whole_->uniform_valid_targets();
   }
   int64_t label_bound() const override { return whole_->label_bound(); }
+  std::vector<std::string> class_names() const override { return whole_->class_names(); }
   std::string place_of(int64_t sample) const override { return whole_->place_of(sample + first_); }
 
  private:

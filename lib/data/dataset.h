@@ -53,6 +53,8 @@ class Dataset {
 
   // One more than the largest label; 0 for a regression target.
   virtual int64_t label_bound() const = 0;
+  // The names of the labels from 0, where the format has them; else empty.
+  virtual std::vector<std::string> class_names() const { return {}; }
   // Where a sample came from: "digits.csv.gz:17", "batches.safetensors, sample 16".
   virtual std::string place_of(int64_t sample) const = 0;
 

@@ -54,6 +54,7 @@ class IgnoreLabel final : public Dataset {
   }
   std::optional<int64_t> uniform_valid_targets() const override { return uniform_; }
   int64_t label_bound() const override { return bound_; }
+  std::vector<std::string> class_names() const override { return whole_->class_names(); }
   std::string place_of(int64_t sample) const override { return whole_->place_of(sample); }
 
  private:

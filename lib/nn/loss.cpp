@@ -1,8 +1,14 @@
 #include "nn/loss.h"
 
 #include "base/error.h"
+#include "nn/losses.h"
+#include "ops/rules.h"
 
 namespace dltrain {
+
+TensorSpec like_output(const TensorSpec& output) {
+  return {output.shape, accumulation_dtype(output.dtype)};
+}
 
 void expect_target_sample(const std::string& loss, const TargetInfo& info,
                           const TensorSpec& wanted) {
@@ -19,6 +25,14 @@ void expect_target_sample(const std::string& loss, const TargetInfo& info,
     fail(ExitCode::data, "a sample has {} targets, the model gives {} outputs to judge",
          info.sample->shape.elements(), elements);
   }
+}
+
+const KindTable<Loss>& loss_table() {
+  static const KindTable<Loss> table{
+      "loss",
+      {cross_entropy_row(), kl_divergence_row(), binary_cross_entropy_row(), mse_row(), l1_row(),
+       huber_row(), smooth_l1_row()}};
+  return table;
 }
 
 }  // namespace dltrain
