@@ -70,11 +70,11 @@ struct CrossEntropy final : Loss {
       fail(ExitCode::usage, "cross_entropy has {} class_weights, the model tells {} classes apart",
            class_weights.size(), output.shape[-1]);
     }
-    TensorSpec wanted{
+    const TensorSpec labels{
         Shape(output.shape.dims().first(static_cast<size_t>(output.shape.rank() - 1))), DType::i32};
-    if (takes_distributions(info)) wanted = like_output(output);
-    expect_target_sample(kind, info, wanted);
-    return wanted;
+    const TensorSpec held = holds_numbers(info) ? like_output(output) : labels;
+    expect_target_sample(kind, info, held);
+    return takes_distributions(info) ? like_output(output) : labels;
   }
 
   TargetWeights target_weights(const TensorSpec& output, const TargetInfo& info) const override {
@@ -92,8 +92,11 @@ struct CrossEntropy final : Loss {
   }
 
  private:
-  static bool takes_distributions(const TargetInfo& info) {
+  static bool holds_numbers(const TargetInfo& info) {
     return info.sample && is_floating(info.sample->dtype);
+  }
+  static bool takes_distributions(const TargetInfo& info) {
+    return info.mixed || holds_numbers(info);
   }
 
   // Empty: every class counts the same.

@@ -18,10 +18,12 @@ namespace dltrain {
 
 // What a loss knows of the targets it will get.
 struct TargetInfo {
-  // Of one sample, as the loader gives them: i32 labels, or f32 numbers. Training may get others
-  // than evaluation (mixed samples have distributions for targets). Absent: what the loss is
+  // Of one sample, as the dataset holds them: i32 labels, or f32 numbers. Absent: what the loss is
   // usually given.
   std::optional<TensorSpec> sample = {};
+  // The loader mixes samples (in training only): from labels it makes distributions over the
+  // classes, as many as Loss::targets says; numbers stay what they are.
+  bool mixed = false;
   // How often each label occurs in the training data; filled where wants_label_counts().
   std::vector<int64_t> label_counts = {};
 };

@@ -66,6 +66,12 @@ TEST_CASE("cross_entropy takes labels or distributions, with weights where it ha
   CHECK_THAT(emitted(*plain, kLabel), Contains("softmax_cross_entropy {ignore_index=-100"));
   CHECK_THAT(emitted(*plain, kShares), Contains("weighted_cross_entropy"));
 
+  const TargetInfo mixed{.sample = kLabel.sample, .mixed = true};
+  CHECK(plain->targets(kLogits, mixed) == kLogits);
+  CHECK(plain->target_kind(mixed) == TargetKind::distributions);
+  CHECK_THROWS_WITH(plain->targets({Shape{4, 2, 3}, DType::f32}, mixed),
+                    Contains("a sample has 1 targets"));
+
   const auto weighted = loss_of("{type: cross_entropy, class_weights: [1, 2, 0.5]}");
   CHECK(weighted->target_weights(kLogits, kLabel).by_label == std::vector<double>{1, 2, 0.5});
   CHECK(weighted->target_weights(kLogits, kShares).by_label.empty());
