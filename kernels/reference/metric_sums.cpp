@@ -13,15 +13,15 @@ struct ConfusionMatrix {
   explicit ConfusionMatrix(const NaiveCall& c) : classes(c.inputs[0].shape[-1]) {}
 
   void run(const NaiveCall& c) const {
-    std::vector<double> counts(static_cast<size_t>(classes * classes), 0);
+    double* counts = c.output<double>(0);
+    if (!c.accumulate) std::fill_n(counts, classes * classes, 0.0);
     for (int64_t r = 0; r < c.inputs[1].shape.elements(); ++r) {
       const int64_t label = c.input<int32_t>(1)[r];
       if (label < 0) continue;
       const T* row = c.input<T>(0) + r * classes;
       const int64_t taken = std::max_element(row, row + classes) - row;
-      counts[static_cast<size_t>(label * classes + taken)] += 1;
+      counts[label * classes + taken] += 1;
     }
-    for (size_t i = 0; i < counts.size(); ++i) c.put<double>(0, static_cast<int64_t>(i), counts[i]);
   }
 
   int64_t classes;
