@@ -18,14 +18,24 @@ namespace dltrain {
 
 // What a loss knows of the targets it will get.
 struct TargetInfo {
-  // Of one sample, as the loader gives them: i32 labels, or f32 numbers. Training may get others
-  // than evaluation (mixed samples have distributions for targets). Absent: what the loss is
+  // Of one sample, as the dataset holds them: i32 labels, or f32 numbers. Absent: what the loss is
   // usually given.
   std::optional<TensorSpec> sample = {};
+  // The loader mixes samples (in training only): from labels it makes distributions over the
+  // classes, as many as Loss::targets says; numbers stay what they are.
+  bool mixed = false;
   // How often each label occurs in the training data; filled where wants_label_counts().
   std::vector<int64_t> label_counts = {};
   // Training mixes samples (mixup, cutmix): see mixed_targets().
   bool mixed = false;
+};
+
+// What targets are, for those who measure a model.
+enum class TargetKind : uint8_t {
+  labels,         // i32, one of the classes
+  distributions,  // over the classes
+  binary,         // for each output no or yes, from 0 to 1
+  numbers,        // for each output
 };
 
 struct LossOutput {
@@ -50,7 +60,11 @@ struct Loss : Chosen {
   virtual std::optional<int32_t> ignored_label() const { return {}; }
   // Classes that integer targets tell apart, from the model's output; 0 for losses without classes.
   virtual int64_t classes(const TensorSpec& output) const = 0;
+  virtual TargetKind target_kind(const TargetInfo& info) const = 0;
 };
+
+// The spec of f32 targets that have the output's shape (f64 where the output has).
+TensorSpec like_output(const TensorSpec& output);
 
 // Throws Error(data) unless the targets of a sample have the dtype and the number of elements that
 // `wanted` (of a micro-batch) has. `loss`: its name, for the message.

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "data/loader.h"
+#include "nn/metrics.h"
 #include "train/checkpoint.h"
 #include "train/session.h"
 
@@ -34,6 +35,7 @@ struct EvaluationRecord {
   std::vector<std::pair<std::string, double>> metrics;  // loss first
   double seconds = 0;
   bool best = false;  // by checkpoint.metric, of all evaluations of the run so far
+  ClassReport classes;  // empty unless evaluation.metrics asks for it
 };
 
 // What the loop tells the outside; called on rank 0 only, from the training thread.
