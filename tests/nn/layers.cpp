@@ -200,7 +200,11 @@ TEST_CASE("the keys of every layer are as documented") {
     CHECK_FALSE(row.doc.empty());
   }
   CHECK(table ==
-        "linear out_features\nconv2d\nmax_pool2d kernel_size\nbatch_norm\ndropout rate\nflatten\n"
+        "linear out_features\nconv2d\nmax_pool2d kernel_size\nbatch_norm\ndropout rate\n"
+        "conv_transpose2d\navg_pool2d kernel_size\nadaptive_avg_pool2d output_size\n"
+        "adaptive_max_pool2d output_size\nglobal_avg_pool2d\nglobal_max_pool2d\n"
+        "upsample2d scale_factor\nlayer_norm\nrms_norm\ngroup_norm num_groups\nembedding\n"
+        "dropout2d rate\nflatten\n"
         "reshape shape\ntranspose permutation\nslice\npad2d padding\n"
         "relu\ngelu approximate\nsilu\ntanh\nsigmoid\nleaky_relu negative_slope\nelu alpha\nselu\n"
         "softplus\nmish\nhardswish\nhardsigmoid\nhardtanh\nrelu6\nsoftsign\nquick_gelu\nsoftmax\n"
