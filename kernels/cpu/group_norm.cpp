@@ -82,15 +82,15 @@ class GroupNorm final : public GroupKernel {
 
   void run(Stream&) override {
     for_chunks([&](int64_t, int64_t chunk, int64_t at, int64_t rows) {
-      chunk_statistics(x_ + at, rows, channels_, means_ + chunk * channels_,
-                       squares_ + chunk * channels_);
+      channel_statistics(x_ + at, rows, channels_, means_ + chunk * channels_,
+                         squares_ + chunk * channels_);
     });
     for_samples([&](int64_t n) {
       for (int64_t g = 0; g < groups_; ++g) merge(n, g);
     });
     for_chunks([&](int64_t n, int64_t, int64_t at, int64_t rows) {
-      normalise(x_ + at, centre_ + n * channels_, scale_ + n * channels_, bias_, rows, channels_,
-                y_ + at);
+      channel_normalise(x_ + at, centre_ + n * channels_, scale_ + n * channels_, bias_, rows,
+                        channels_, y_ + at);
     });
   }
 
@@ -151,16 +151,16 @@ class GroupNormBackward final : public GroupKernel {
       }
     });
     for_chunks([&](int64_t n, int64_t chunk, int64_t at, int64_t rows) {
-      chunk_gradient_sums(x_ + at, dy_ + at, centre_ + n * channels_, rows, channels_,
-                          sums_ + chunk * channels_, weighted_ + chunk * channels_);
+      channel_gradient_sums(x_ + at, dy_ + at, centre_ + n * channels_, rows, channels_,
+                            sums_ + chunk * channels_, weighted_ + chunk * channels_);
     });
     for_samples([&](int64_t n) {
       for (int64_t g = 0; g < groups_; ++g) finish(n, g);
     });
     for_chunks([&](int64_t n, int64_t, int64_t at, int64_t rows) {
       const int64_t c = n * channels_;
-      input_gradient(x_ + at, dy_ + at, centre_ + c, scale_ + c, slope_ + c, offset_ + c, rows,
-                     channels_, dx_ + at);
+      channel_input_gradient(x_ + at, dy_ + at, centre_ + c, scale_ + c, slope_ + c, offset_ + c,
+                             rows, channels_, dx_ + at);
     });
     for (int64_t k = 0; k < channels_; ++k) {
       double dweight = 0, dbias = 0;
