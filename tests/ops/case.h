@@ -19,7 +19,7 @@ enum class Fill {
   labels,      // i32 in [0, bound), every seventh one ignored (−100)
   ids,         // i32 in [0, bound)
   state,       // OpCase::state
-  position,    // u8: a place of the max-pool window that is not in the padding (reads attributes)
+  position,    // a place of the max-pool window that is not in the padding (reads attributes)
   seed,        // f64 [1], 0.125
   absent,      // an optional input that is left out
 };

@@ -21,7 +21,7 @@ void add_with_gradient(std::vector<OpCase>& cases, const std::string& op, const 
                   .attributes = attributes};
   backward.attributes.set("input_shape", as_integers(x));
   if (op == "adaptive_max_pool2d") {
-    backward.inputs.push_back({{y, DType::i32}, Fill::ids, x[1] * x[2]});
+    backward.inputs.push_back({{y, DType::i32}, Fill::position});
   }
   cases.push_back(std::move(backward));
 }
