@@ -21,8 +21,14 @@ extern const OpDef kConfusionMatrixOp, kTopKCorrectOp, kRegressionSumsOp, kBinar
 extern const OpDef kConv2dOp, kConv2dBackwardInputOp, kConv2dBackwardWeightOp;
 extern const OpDef kMaxPool2dOp, kMaxPool2dBackwardOp;
 extern const OpDef kBatchNormOp, kBatchNormBackwardOp, kBatchNormInferenceOp, kBatchNormUpdateOp;
-extern const OpDef kDropoutOp;
+extern const OpDef kDropoutOp, kDropout2dOp;
 extern const OpDef kAttentionOp, kAttentionBackwardOp;
+extern const OpDef kLayerNormOp, kLayerNormBackwardOp, kRmsNormOp, kRmsNormBackwardOp;
+extern const OpDef kGroupNormOp, kGroupNormBackwardOp;
+extern const OpDef kAvgPool2dOp, kAvgPool2dBackwardOp;
+extern const OpDef kAdaptiveMaxPool2dOp, kAdaptiveMaxPool2dBackwardOp;
+extern const OpDef kUpsample2dOp, kUpsample2dBackwardOp;
+extern const OpDef kEmbeddingOp, kEmbeddingBackwardOp;
 extern const OpDef kLossSeedOp, kGradientNormOp, kClipPercentileOp, kEmaUpdateOp;
 extern const OpDef kSgdUpdateOp, kAdamUpdateOp, kAdamwUpdateOp, kAdagradUpdateOp, kRmspropUpdateOp,
     kLionUpdateOp, kLarsUpdateOp, kLambUpdateOp, kAdafactorUpdateOp;

@@ -17,6 +17,7 @@ enum class Fill {
   apart,       // a shuffled grid of distinct values, none near 0: safe for max and ReLU differences
   not_finite,  // normal, with one infinity in the middle
   labels,      // i32 in [0, bound), every seventh one ignored (−100)
+  ids,         // i32 in [0, bound)
   targets,     // standard normal, every seventh one NaN: does not count. No gradient flows to these
   shares,      // uniform in [0, 1], every seventh one NaN
   distributions,  // rows of the last axis that sum to 1, every seventh row NaN
@@ -73,6 +74,9 @@ void add_conv2d_cases(std::vector<OpCase>& cases);
 void add_max_pool2d_cases(std::vector<OpCase>& cases);
 void add_normalisation_cases(std::vector<OpCase>& cases);
 void add_softmax_cases(std::vector<OpCase>& cases);
+void add_layer_norm_cases(std::vector<OpCase>& cases);
+void add_image_map_cases(std::vector<OpCase>& cases);
+void add_embedding_cases(std::vector<OpCase>& cases);
 void add_loss_cases(std::vector<OpCase>& cases);
 void add_attention_cases(std::vector<OpCase>& cases);
 void add_losses_cases(std::vector<OpCase>& cases);
