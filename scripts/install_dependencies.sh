@@ -24,7 +24,8 @@ done
 # Programs are looked for by name (a newer one from elsewhere will do): program:package.
 tools="g++:g++ cmake:cmake ninja:ninja-build ccache:ccache git:git python3:python3"
 libraries="libc6-dev libfmt-dev libspdlog-dev libyaml-cpp-dev libcli11-dev nlohmann-json3-dev
-  libdnnl-dev ocl-icd-opencl-dev libhwy-dev libgloo-dev zlib1g-dev libxxhash-dev catch2"
+  libdnnl-dev ocl-icd-opencl-dev libhwy-dev libgloo-dev zlib1g-dev libturbojpeg0-dev libspng-dev
+  libxxhash-dev catch2"
 if [ "$level" != build ]; then
   tools="$tools clang-format-14:clang-format-14 shellcheck:shellcheck"
 fi

@@ -6,21 +6,29 @@
 namespace dltrain {
 namespace {
 
-std::string options_of(const CommandRow& row) {
-  CLI::App app;
-  row.add(app);
+std::string options_of(const CLI::App& app) {
   std::string out;
+  for (const CLI::App* part : app.get_subcommands({})) {
+    out += " " + part->get_name() + options_of(*part);
+  }
   for (const CLI::Option* option : app.get_options()) {
     for (const std::string& name : option->get_lnames()) out += " --" + name;
   }
   return out;
 }
 
+// The names of its parts, and all options.
+std::string words_of(const CommandRow& row) {
+  CLI::App app;
+  row.add(app);
+  return options_of(app);
+}
+
 std::string script() {
   std::string names, cases;
   for (const CommandRow& row : commands()) {
     names += std::string(" ") + row.name;
-    cases += fmt::format("    {}) words=\"{}\" ;;\n", row.name, options_of(row).substr(1));
+    cases += fmt::format("    {}) words=\"{}\" ;;\n", row.name, words_of(row).substr(1));
   }
   return fmt::format(R"(_dltrain() {{
   local current="${{COMP_WORDS[COMP_CWORD]}}" command="${{COMP_WORDS[1]}}" words=""
@@ -33,7 +41,7 @@ std::string script() {
 }}
 complete -o nospace -F _dltrain dltrain
 )",
-                     cases, options_of(commands()[0]).substr(1), names.substr(1));
+                     cases, words_of(commands()[0]).substr(1), names.substr(1));
 }
 
 }  // namespace

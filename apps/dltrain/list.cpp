@@ -1,6 +1,7 @@
 // dltrain list [FAMILY]: the registries, so that nobody has to read the source for names.
 #include "config/suggest.h"
 #include "data/registry.h"
+#include "data/transform.h"
 #include "dltrain/commands.h"
 #include "nn/model_files.h"
 #include "ops/kernel.h"
@@ -79,6 +80,7 @@ constexpr Family kFamilies[] = {
     {"optimizers", [] { print_table("optimizers", optimizer_table()); }},
     {"schedules", [] { print_table("schedules", schedule_table()); }},
     {"datasets", [] { print_table("datasets", dataset_table()); }},
+    {"transforms", [] { print_table("transforms", transform_table()); }},
     {"ops", list_ops},
     {"devices", list_devices},
 };

@@ -29,6 +29,7 @@ const std::vector<CommandRow>& commands() {
       {"check", "Sanity checks of configuration, data, gradients and resume", add_check},
       {"plan", "Memory, arithmetic and shapes, before anything runs", add_plan},
       {"eval", "Measure a checkpoint on the eval split", add_eval},
+      {"data", "Look at data (inspect, show), and pack images (prepare)", add_data},
       {"init", "Write a commented starting configuration", add_init},
       {"list", "Layers, losses, optimizers, schedules, datasets, ops, devices", add_list},
       {"schema", "JSON Schema of experiment files (for editors)", add_schema},

@@ -47,6 +47,33 @@ fs::path parent_of(const fs::path& path) {
   return parent.empty() ? fs::path(".") : parent;
 }
 
+// `Content`: a string or a vector of bytes.
+template <typename Content>
+void read_whole(const fs::path& path, uint64_t max_bytes, ExitCode on_error, Content& content) {
+  uint64_t size = 0;
+  const int fd = open_regular(path, on_error, size);
+  content.resize(size <= max_bytes ? size : 0);
+  uint64_t done = 0;
+  int error_number = 0;
+  while (done < content.size()) {
+    const ssize_t n = ::read(fd, content.data() + done, content.size() - done);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) error_number = errno;
+    if (n <= 0) break;
+    done += static_cast<uint64_t>(n);
+  }
+  ::close(fd);
+  if (size > max_bytes) {
+    throw Error(on_error, fmt::format("{} bytes, expected at most {}", size, max_bytes),
+                path.string());
+  }
+  if (error_number) {
+    throw Error(on_error, fmt::format("cannot read at offset {}: {}", done, reason(error_number)),
+                path.string());
+  }
+  content.resize(done);
+}
+
 }  // namespace
 
 void fail_storage(const fs::path& path, std::string_view action, int error_number) {
@@ -140,30 +167,14 @@ MappedFile::~MappedFile() {
 }
 
 std::string read_file(const fs::path& path, uint64_t max_bytes, ExitCode on_error) {
-  uint64_t size = 0;
-  const int fd = open_regular(path, on_error, size);
   std::string content;
-  if (size <= max_bytes) content.resize(size);
-  uint64_t done = 0;
-  int error_number = 0;
-  while (done < content.size()) {
-    const ssize_t n = ::read(fd, content.data() + done, content.size() - done);
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) error_number = errno;
-    if (n <= 0) break;
-    done += static_cast<uint64_t>(n);
-  }
-  ::close(fd);
-  if (size > max_bytes) {
-    throw Error(on_error, fmt::format("{} bytes, expected at most {}", size, max_bytes),
-                path.string());
-  }
-  if (error_number) {
-    throw Error(on_error, fmt::format("cannot read at offset {}: {}", done, reason(error_number)),
-                path.string());
-  }
-  content.resize(done);
+  read_whole(path, max_bytes, on_error, content);
   return content;
+}
+
+void read_file(const fs::path& path, uint64_t max_bytes, ExitCode on_error,
+               std::vector<uint8_t>& content) {
+  read_whole(path, max_bytes, on_error, content);
 }
 
 void write_file_atomically(const fs::path& path, std::string_view content) {

@@ -12,6 +12,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/checksum.h"
 #include "base/error.h"
@@ -70,6 +71,9 @@ class MappedFile {
 
 // The content of a regular file of at most `max_bytes`.
 std::string read_file(const std::filesystem::path& path, uint64_t max_bytes, ExitCode on_error);
+// The same into memory that is used again and again.
+void read_file(const std::filesystem::path& path, uint64_t max_bytes, ExitCode on_error,
+               std::vector<uint8_t>& content);
 
 // Makes `path` hold `content`, whole or not at all: written beside, synced, renamed, folder synced.
 // A symbolic link keeps pointing; a pipe or device is written to directly.

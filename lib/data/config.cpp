@@ -1,6 +1,9 @@
 #include "data/config.h"
 
+#include <thread>
+
 #include "base/error.h"
+#include "data/loader.h"
 #include "data/registry.h"
 
 namespace dltrain {
@@ -32,10 +35,60 @@ void DatasetConfig::describe(Fields& f) {
   f.boolean("shuffle", shuffle,
             {.doc = "Visit the training samples in a new random order each epoch; else in file "
                     "order"});
+  f.choice("sampling", balanced,
+           {{"uniform", false, "every sample once an epoch"},
+            {"balanced", true,
+             "every class equally often, the samples of a class in turn; for training"}},
+           {.doc = "Which samples training visits", .known_as = {"sampler", "class_balance"}});
+  f.list_of(
+      "transforms", transforms, transform_table(),
+      {.doc = "Changes of images, in order; random ones belong into data.train. Samples held "
+              "out by eval_fraction get center_crop for random_crop, a resize and center_crop "
+              "for random_resized_crop, and no other random change",
+       .known_as = {"augment", "augmentation", "augmentations"}});
   f.section("random_affine", random_affine,
             {.doc = "Rotate, stretch and shift each training image a little, differently each "
-                    "time; belongs into data.train",
-             .known_as = {"augment", "augmentation", "transforms"}});
+                    "time, after all else; belongs into data.train"});
+  f.section("mixup", mixup,
+            {.doc = "Blend training samples in pairs, and their labels with them; belongs into "
+                    "data.train"});
+  f.section("cutmix", cutmix,
+            {.doc = "Replace a box of each training image by that of another, and blend their "
+                    "labels by area; belongs into data.train"});
+}
+
+void DatasetConfig::validate(Problems& problems) const {
+  if (balanced && !shuffle) {
+    problems.add(*this, "sampling", "balanced sampling is random; shuffle: false contradicts it");
+  }
+}
+
+SampleOrder DatasetConfig::order() const {
+  if (balanced) return SampleOrder::balanced;
+  return shuffle ? SampleOrder::shuffled : SampleOrder::file;
+}
+
+MixingOptions DatasetConfig::mixing() const {
+  MixingOptions out;
+  if (mixup) out.mixup = mixup->options;
+  if (cutmix) out.cutmix = cutmix->options;
+  return out;
+}
+
+SampleChanges DatasetConfig::changes() const {
+  SampleChanges out;
+  for (const auto& transform : transforms) out.transforms.push_back(transform->clone());
+  if (random_affine) out.random_affine = random_affine->options;
+  return out;
+}
+
+void MixingConfig::describe(Fields& f) {
+  f.number("alpha", options.alpha,
+           {.doc = "Shares are drawn from Beta(alpha, alpha): small for shares near 0 and 1",
+            .max = 1000,
+            .above = 0});
+  f.number("probability", options.probability,
+           {.doc = "Share of the samples that are changed", .min = 0, .max = 1, .known_as = {"p"}});
 }
 
 void RandomAffineConfig::describe(Fields& f) {
@@ -64,16 +117,38 @@ void DataConfig::describe(Fields& f) {
             .above = 0,
             .below = 1,
             .known_as = {"validation_split", "val_fraction", "test_size"}});
+  f.integer("workers", workers,
+            {.doc = "Threads of a rank that load samples; auto, and the default: the cores of the "
+                    "machine shared by its ranks where samples are decoded or changed, else 1",
+             .min = 1,
+             .max = 1024,
+             .known_as = {"num_workers", "dataloader_num_workers"}});
 }
 
 void DataConfig::validate(Problems& problems) const {
   if (eval && eval_fraction) {
     problems.add(*this, "eval_fraction", "eval and eval_fraction are both given; keep one");
   }
-  if (eval && eval->random_affine) {
-    problems.add(*eval, "random_affine",
-                 "evaluation sees images as they are; put random_affine into data.train");
+  if (!eval) return;
+  const auto refuse = [&](const Located& at, std::string_view key, std::string_view what) {
+    problems.add(at, key,
+                 fmt::format("evaluation sees samples as they are; put {} into data.train", what));
+  };
+  if (eval->random_affine) refuse(*eval, "random_affine", "random_affine");
+  if (eval->mixup) refuse(*eval, "mixup", "mixup");
+  if (eval->cutmix) refuse(*eval, "cutmix", "cutmix");
+  if (eval->balanced) refuse(*eval, "sampling", "balanced sampling");
+  for (const auto& transform : eval->transforms) {
+    if (transform->random()) refuse(*transform, "", transform->kind);
   }
+}
+
+int DataConfig::workers_for(const Dataset& dataset, int ranks) const {
+  if (workers && std::holds_alternative<int64_t>(*workers)) {
+    return static_cast<int>(std::get<int64_t>(*workers));
+  }
+  const int cores = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
+  return worthwhile_workers(dataset, cores / std::max(ranks, 1));
 }
 
 DataSplit DataConfig::open() const {

@@ -16,7 +16,9 @@
 
 #include "config/fields.h"
 #include "data/dataset.h"
-#include "data/random_affine.h"
+#include "data/image_dataset.h"
+#include "data/mixing.h"
+#include "data/sampler.h"
 
 namespace dltrain {
 
@@ -26,20 +28,41 @@ struct RandomAffineConfig : Located {
   void describe(Fields& f);
 };
 
+// mixup or cutmix.
+struct MixingConfig : Located {
+  MixingOptions::Kind options{.alpha = 1};
+
+  void describe(Fields& f);
+};
+
 // One kind of dataset; data/registry.h has the table.
 struct DatasetConfig : Chosen {
   bool shuffle = true;
-  std::optional<RandomAffineConfig> random_affine;  // of `train` only
+  bool balanced = false;
+  std::vector<std::unique_ptr<Transform>> transforms;
+  // Of `train` only:
+  std::optional<RandomAffineConfig> random_affine;
+  std::optional<MixingConfig> mixup, cutmix;
 
   void describe(Fields& f) override;
+  void validate(Problems& problems) const override;
   // Opens the files, checks everything in them. Throws Error(data), naming the place in the file.
   virtual std::shared_ptr<const Dataset> open() const = 0;
+
+  // The images behind open(), for kinds that have 8-bit ones; else nullptr.
+  virtual std::shared_ptr<const ImageSource> open_images() const { return nullptr; }
+
+  SampleOrder order() const;
+  MixingOptions mixing() const;
+  // What open() lays over the samples as the files have them.
+  SampleChanges changes() const;
 };
 
 struct DataConfig : Located {
   std::unique_ptr<DatasetConfig> train;
   std::unique_ptr<DatasetConfig> eval;
   std::optional<double> eval_fraction;
+  std::optional<IntegerOrAuto> workers;
 
   void describe(Fields& f);
   void validate(Problems& problems) const;
@@ -50,6 +73,9 @@ struct DataConfig : Located {
   // Only the evaluation split (null where there is none): does not read the training files when
   // `eval` has its own.
   std::shared_ptr<const Dataset> open_eval() const;
+
+  // Threads that load samples on a rank whose host has `ranks` of them.
+  int workers_for(const Dataset& dataset, int ranks) const;
 };
 
 }  // namespace dltrain

@@ -45,6 +45,7 @@ struct CsvConfig final : DatasetConfig {
   }
 
   void validate(Problems& problems) const override {
+    DatasetConfig::validate(problems);
     if (options.delimiter.size() != 1) {
       problems.add(*this, "delimiter", "delimiter must be one character");
     }
@@ -62,7 +63,7 @@ struct CsvConfig final : DatasetConfig {
     CsvOptions resolved = options;
     resolved.scaling = scaling.options();
     if (rows) resolved.rows = {(*rows)[0], (*rows)[1]};
-    return load_csv(resolved);
+    return change_samples(load_csv(resolved), changes());
   }
 };
 

@@ -8,40 +8,64 @@
 namespace dltrain {
 namespace {
 
-class Slice final : public Dataset {
+class Slice final : public DatasetOver {
  public:
   Slice(std::shared_ptr<const Dataset> whole, int64_t first, int64_t count)
-      : whole_(std::move(whole)), first_(first), count_(count) {}
+      : DatasetOver(std::move(whole)), first_(first), count_(count) {}
 
   int64_t size() const override { return count_; }
-  const std::vector<FieldSpec>& fields() const override { return whole_->fields(); }
   void gather(int field, std::span<const int64_t> samples, std::byte* out) const override {
-    // Shifted in small pieces on the stack: no allocation while training.
-    int64_t shifted[256];
-    const size_t bytes = fields()[field].sample.bytes();
-    while (!samples.empty()) {
-      const size_t n = std::min(samples.size(), std::size(shifted));
-      for (size_t i = 0; i < n; ++i) shifted[i] = samples[i] + first_;
-      whole_->gather(field, {shifted, n}, out);
-      out += n * bytes;
-      samples = samples.subspan(n);
-    }
+    in_pieces(field, samples, out, [&](std::span<const int64_t> piece, size_t, std::byte* to) {
+      whole().gather(field, piece, to);
+    });
+  }
+  void gather_training(int field, std::span<const int64_t> samples, const Visit& first,
+                       std::byte* out) const override {
+    in_pieces(field, samples, out, [&](std::span<const int64_t> piece, size_t at, std::byte* to) {
+      const Visit visit{first.seed, first.position + static_cast<int64_t>(at)};
+      whole().gather_training(field, piece, visit, to);
+    });
   }
   int64_t valid_targets(int64_t sample) const override {
-    return whole_->valid_targets(sample + first_);
+    return whole().valid_targets(sample + first_);
   }
-  std::optional<int64_t> uniform_valid_targets() const override {
-    return whole_->uniform_valid_targets();
+  void hash_inputs(int64_t sample, Hasher& hasher) const override {
+    whole().hash_inputs(sample + first_, hasher);
   }
-  int64_t label_bound() const override { return whole_->label_bound(); }
-  std::string place_of(int64_t sample) const override { return whole_->place_of(sample + first_); }
+  std::string place_of(int64_t sample) const override { return whole().place_of(sample + first_); }
 
  private:
-  std::shared_ptr<const Dataset> whole_;
+  // Sample numbers are shifted in small pieces on the stack: no allocation while training.
+  template <typename Use>
+  void in_pieces(int field, std::span<const int64_t> samples, std::byte* out,
+                 const Use& use) const {
+    int64_t shifted[256];
+    const size_t bytes = fields()[static_cast<size_t>(field)].sample.bytes();
+    for (size_t at = 0; at < samples.size(); at += std::size(shifted)) {
+      const size_t n = std::min(samples.size() - at, std::size(shifted));
+      for (size_t i = 0; i < n; ++i) shifted[i] = samples[at + i] + first_;
+      use({shifted, n}, at, out + at * bytes);
+    }
+  }
+
   int64_t first_, count_;
 };
 
 }  // namespace
+
+const std::vector<std::string>& Dataset::class_names() const {
+  static const std::vector<std::string> none;
+  return none;
+}
+
+void Dataset::hash_inputs(int64_t sample, Hasher& hasher) const {
+  std::vector<std::byte> memory;
+  for (int field = 0; field < target_field(); ++field) {
+    memory.resize(fields()[static_cast<size_t>(field)].sample.bytes());
+    gather(field, {&sample, 1}, memory.data());
+    hasher.update(memory);
+  }
+}
 
 void Dataset::check_labels(int64_t classes) const {
   if (label_bound() <= classes) return;

@@ -17,6 +17,7 @@
 #include <string>
 #include <vector>
 
+#include "base/checksum.h"
 #include "tensor/shape.h"
 
 namespace dltrain {
@@ -32,6 +33,13 @@ struct FieldSpec {
   TensorSpec sample;  // of one sample: without the batch dimension
 };
 
+// What distinguishes one visit of a sample in training from the others: random changes of samples
+// are functions of it. `position` counts samples in the order of training, from its start.
+struct Visit {
+  uint64_t seed = 0;
+  int64_t position = 0;
+};
+
 class Dataset {
  public:
   virtual ~Dataset() = default;
@@ -44,6 +52,15 @@ class Dataset {
   // samples.size() * fields()[field].sample.bytes().
   virtual void gather(int field, std::span<const int64_t> samples, std::byte* out) const = 0;
 
+  // The same as training sees it: with random changes, if the dataset has any. The samples stand
+  // at the positions from `first` on.
+  virtual void gather_training(int field, std::span<const int64_t> samples, const Visit& /*first*/,
+                               std::byte* out) const {
+    gather(field, samples, out);
+  }
+  // Whether reading takes work (decoding, changing images), which several threads should share.
+  virtual bool takes_work() const { return false; }
+
   // How many targets of a sample count in the loss: every number of an f32 target, every label of
   // an i32 target that is not kIgnoredLabel (1 for one label, up to the number of tokens for
   // sequences).
@@ -53,6 +70,11 @@ class Dataset {
 
   // One more than the largest label; 0 for a regression target.
   virtual int64_t label_bound() const = 0;
+  // What the labels 0, 1, … are called; empty where the data does not say.
+  virtual const std::vector<std::string>& class_names() const;
+  // What tells a sample's inputs from those of others, as they are stored: equal for duplicates,
+  // whatever transforms are laid over them.
+  virtual void hash_inputs(int64_t sample, Hasher& hasher) const;
   // Where a sample came from: "digits.csv.gz:17", "batches.safetensors, sample 16".
   virtual std::string place_of(int64_t sample) const = 0;
 
@@ -61,6 +83,40 @@ class Dataset {
   void check_labels(int64_t classes) const;
 
   int target_field() const { return static_cast<int>(fields().size()) - 1; }
+};
+
+// A dataset over another one, of which it changes a part: whatever a derived class leaves alone is
+// that of the other.
+class DatasetOver : public Dataset {
+ public:
+  explicit DatasetOver(std::shared_ptr<const Dataset> whole) : whole_(std::move(whole)) {}
+
+  int64_t size() const override { return whole_->size(); }
+  const std::vector<FieldSpec>& fields() const override { return whole_->fields(); }
+  void gather(int field, std::span<const int64_t> samples, std::byte* out) const override {
+    whole_->gather(field, samples, out);
+  }
+  void gather_training(int field, std::span<const int64_t> samples, const Visit& first,
+                       std::byte* out) const override {
+    whole_->gather_training(field, samples, first, out);
+  }
+  bool takes_work() const override { return whole_->takes_work(); }
+  int64_t valid_targets(int64_t sample) const override { return whole_->valid_targets(sample); }
+  std::optional<int64_t> uniform_valid_targets() const override {
+    return whole_->uniform_valid_targets();
+  }
+  int64_t label_bound() const override { return whole_->label_bound(); }
+  const std::vector<std::string>& class_names() const override { return whole_->class_names(); }
+  void hash_inputs(int64_t sample, Hasher& hasher) const override {
+    whole_->hash_inputs(sample, hasher);
+  }
+  std::string place_of(int64_t sample) const override { return whole_->place_of(sample); }
+
+ protected:
+  const Dataset& whole() const { return *whole_; }
+
+ private:
+  std::shared_ptr<const Dataset> whole_;
 };
 
 // Samples [first, first + count) of another dataset.

@@ -22,12 +22,12 @@ void for_each_targets(const Dataset& dataset, const Use& use) {
   }
 }
 
-class IgnoreLabel final : public Dataset {
+class IgnoreLabel final : public DatasetOver {
  public:
   IgnoreLabel(std::shared_ptr<const Dataset> whole, int32_t label)
-      : whole_(std::move(whole)), label_(label) {
+      : DatasetOver(std::move(whole)), label_(label) {
     bool all = true;
-    for_each_targets(*whole_, [&](std::span<const int32_t> labels) {
+    for_each_targets(this->whole(), [&](std::span<const int32_t> labels) {
       int64_t valid = 0;
       for (int32_t found : labels) {
         if (found < 0 || found == label_) continue;
@@ -40,24 +40,28 @@ class IgnoreLabel final : public Dataset {
     if (all) uniform_ = valid_.front();
   }
 
-  int64_t size() const override { return whole_->size(); }
-  const std::vector<FieldSpec>& fields() const override { return whole_->fields(); }
   void gather(int field, std::span<const int64_t> samples, std::byte* out) const override {
-    whole_->gather(field, samples, out);
-    if (field != target_field()) return;
-    const auto count = samples.size() * fields().back().sample.bytes() / sizeof(int32_t);
-    auto* labels = reinterpret_cast<int32_t*>(out);
-    std::replace(labels, labels + count, label_, kIgnoredLabel);
+    whole().gather(field, samples, out);
+    if (field == target_field()) replace_labels(samples, out);
+  }
+  void gather_training(int field, std::span<const int64_t> samples, const Visit& first,
+                       std::byte* out) const override {
+    whole().gather_training(field, samples, first, out);
+    if (field == target_field()) replace_labels(samples, out);
   }
   int64_t valid_targets(int64_t sample) const override {
     return valid_[static_cast<size_t>(sample)];
   }
   std::optional<int64_t> uniform_valid_targets() const override { return uniform_; }
   int64_t label_bound() const override { return bound_; }
-  std::string place_of(int64_t sample) const override { return whole_->place_of(sample); }
 
  private:
-  std::shared_ptr<const Dataset> whole_;
+  void replace_labels(std::span<const int64_t> samples, std::byte* out) const {
+    const auto count = samples.size() * fields().back().sample.bytes() / sizeof(int32_t);
+    auto* labels = reinterpret_cast<int32_t*>(out);
+    std::replace(labels, labels + count, label_, kIgnoredLabel);
+  }
+
   int32_t label_;
   std::vector<int32_t> valid_;  // by sample
   std::optional<int64_t> uniform_;

@@ -1,15 +1,7 @@
 #include "data/line_reader.h"
 
 #include <algorithm>
-#include <cerrno>
 #include <cstring>
-#include <memory>
-#include <system_error>
-
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
-#include <zlib.h>
 
 #include "base/error.h"
 
@@ -19,56 +11,13 @@ namespace {
 constexpr size_t kPiece = 256 << 10;
 constexpr size_t kMaxLine = 64 << 20;
 
-std::string reason(int error_number) {
-  return std::error_code(error_number, std::generic_category()).message();
-}
-
-// A gzip or plain file; zlib tells which by its first bytes.
-std::function<size_t(std::span<char>)> open_file(const std::string& name) {
-  const int fd = ::open(name.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (fd < 0) throw Error(ExitCode::data, "cannot open: " + reason(errno), name);
-  struct stat info {};
-  if (::fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) {
-    ::close(fd);
-    throw Error(ExitCode::data, "is not a regular file", name);
-  }
-  gzFile opened = ::gzdopen(fd, "rb");
-  if (!opened) {
-    ::close(fd);
-    throw Error(ExitCode::memory, "no memory to read it", name);
-  }
-  const std::shared_ptr<gzFile_s> file(opened, [](gzFile f) { ::gzclose(f); });
-  ::gzbuffer(opened, kPiece);
-  return [file, name](std::span<char> out) -> size_t {
-    const int n = ::gzread(file.get(), out.data(), static_cast<unsigned>(out.size()));
-    int code = Z_OK;
-    const char* message = ::gzerror(file.get(), &code);
-    // A cut archive gives what it has and Z_BUF_ERROR; what it gave may end inside a line.
-    if (n < 0 || code == Z_BUF_ERROR) {
-      const std::string why = code == Z_ERRNO ? "cannot read: " + reason(errno)
-                              : code == Z_BUF_ERROR
-                                  ? std::string("truncated: the compressed data ends too early")
-                                  : std::string("damaged compressed data: ") + message;
-      throw Error(ExitCode::data, why, fmt::format("{} (offset {})", name, ::gzoffset(file.get())));
-    }
-    return static_cast<size_t>(n);
-  };
-}
-
 }  // namespace
 
 LineReader::LineReader(const std::filesystem::path& path)
-    : name_(path.string()), read_(open_file(name_)), buffer_(kPiece) {}
+    : name_(path.string()), read_(open_bytes(name_)), buffer_(kPiece) {}
 
 LineReader::LineReader(std::string name, std::string_view text)
-    : name_(std::move(name)),
-      read_([text](std::span<char> out) mutable {
-        const size_t n = std::min(out.size(), text.size());
-        std::memcpy(out.data(), text.data(), n);
-        text.remove_prefix(n);
-        return n;
-      }),
-      buffer_(std::min(kPiece, text.size() + 1)) {}
+    : name_(std::move(name)), read_(bytes_of(text)), buffer_(std::min(kPiece, text.size() + 1)) {}
 
 std::string LineReader::place() const {
   return fmt::format("{}:{}", name_, line_);

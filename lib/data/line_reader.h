@@ -4,12 +4,12 @@
 
 #include <cstdint>
 #include <filesystem>
-#include <functional>
 #include <optional>
-#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "data/byte_source.h"
 
 namespace dltrain {
 
@@ -35,7 +35,7 @@ class LineReader {
   bool refill();
 
   std::string name_;
-  std::function<size_t(std::span<char>)> read_;  // 0 at the end
+  ByteSource read_;
   std::vector<char> buffer_;
   size_t begin_ = 0, end_ = 0;  // what of the buffer is unread
   bool at_end_ = false;

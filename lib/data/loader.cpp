@@ -17,9 +17,9 @@ size_t field_bytes(const FieldSpec& field, int64_t rows) {
   return (bytes + kAlignment - 1) / kAlignment * kAlignment;
 }
 
-size_t batch_bytes(const Dataset& dataset, int64_t rows) {
+size_t batch_bytes(const std::vector<FieldSpec>& fields, int64_t rows) {
   size_t bytes = 0;
-  for (const FieldSpec& field : dataset.fields()) bytes += field_bytes(field, rows);
+  for (const FieldSpec& field : fields) bytes += field_bytes(field, rows);
   return bytes;
 }
 
@@ -32,31 +32,57 @@ int64_t accumulation_of(const LoaderOptions& options) {
   return options.global_batch / at_once;
 }
 
-bool is_f32_input(const Dataset& dataset, int field) {
-  return field != dataset.target_field() &&
-         dataset.fields()[static_cast<size_t>(field)].sample.dtype == DType::f32;
-}
+// The rows of a batch that worker `index` of `workers` fills.
+struct Rows {
+  int64_t first, count;
+};
 
-std::vector<RandomAffine> affines_for(const Dataset& dataset, const LoaderOptions& options) {
-  std::vector<RandomAffine> affines;
-  if (!options.random_affine.active()) return affines;
-  for (int field = 0; field < dataset.target_field(); ++field) {
-    if (!is_f32_input(dataset, field)) continue;
-    const Shape& image = dataset.fields()[static_cast<size_t>(field)].sample.shape;
-    affines.emplace_back(options.random_affine, image, options.seed);
-  }
-  return affines;
+Rows rows_of(int index, int workers, int64_t rows) {
+  const int64_t n = std::max(1, workers);
+  const int64_t first = rows * index / n;
+  return {first, rows * (index + 1) / n - first};
 }
 
 }  // namespace
 
-BatchMemory::BatchMemory(const Dataset& dataset, int64_t micro_batch, int slots, Device& device)
-    : buffer_(device, batch_bytes(dataset, micro_batch) * static_cast<size_t>(slots),
+std::vector<FieldSpec> batch_fields(const Dataset& dataset, const LoaderOptions& options) {
+  std::vector<FieldSpec> fields = dataset.fields();
+  if (!options.mixing.active()) return fields;
+  const TensorSpec& target = fields.back().sample;
+  if (target.dtype != DType::i32 || target.shape.elements() != 1 ||
+      dataset.uniform_valid_targets() != 1) {
+    fail(ExitCode::usage,
+         "mixup and cutmix need one label a sample, none of them ignored; targets are {}",
+         to_string(target));
+  }
+  for (int field = 0; field < dataset.target_field(); ++field) {
+    const FieldSpec& spec = fields[static_cast<size_t>(field)];
+    const int rank = spec.sample.shape.rank();
+    if (spec.sample.dtype != DType::f32) {
+      fail(ExitCode::usage, "mixup and cutmix blend f32 inputs; '{}' is {}", spec.name,
+           to_string(spec.sample));
+    }
+    if (options.mixing.cutmix.alpha > 0 && rank != 2 && rank != 3) {
+      fail(ExitCode::usage, "cutmix needs images; samples of '{}' are {}", spec.name,
+           to_string(spec.sample));
+    }
+  }
+  fields.back().sample = {Shape{options.classes}, DType::f32};
+  return fields;
+}
+
+int worthwhile_workers(const Dataset& dataset, int cores) {
+  return dataset.takes_work() ? std::max(cores, 1) : 1;
+}
+
+BatchMemory::BatchMemory(const std::vector<FieldSpec>& fields, int64_t micro_batch, int slots,
+                         Device& device)
+    : buffer_(device, batch_bytes(fields, micro_batch) * static_cast<size_t>(slots),
               Memory::pinned_host),
       batches_(static_cast<size_t>(slots)) {
   std::byte* at = buffer_.data();
   for (Batch& batch : batches_) {
-    for (const FieldSpec& field : dataset.fields()) {
+    for (const FieldSpec& field : fields) {
       batch.fields.push_back(at);
       at += field_bytes(field, micro_batch);
     }
@@ -68,12 +94,27 @@ TrainLoader::TrainLoader(std::shared_ptr<const Dataset> dataset, const LoaderOpt
     : dataset_(std::move(dataset)),
       options_(options),
       accumulation_(accumulation_of(options)),
-      memory_(*dataset_, options.micro_batch, options.slots, device) {
-  const auto workers = static_cast<size_t>(std::max(1, options.workers));
-  samplers_.assign(workers, Sampler(dataset_->size(), options.seed, options.shuffle));
-  chosen_.assign(workers, std::vector<int64_t>(static_cast<size_t>(options.micro_batch)));
-  affines_.assign(workers, affines_for(*dataset_, options));
-  counters_.assign(workers, TargetCounter(*dataset_, options.target_weights));
+      fields_(batch_fields(*dataset_, options)),
+      memory_(fields_, options.micro_batch, options.slots, device) {
+  const auto rows = static_cast<size_t>(options.micro_batch);
+  size_t largest = 0;
+  for (const FieldSpec& field : dataset_->fields()) {
+    largest = std::max(largest, field.sample.bytes());
+  }
+  std::shared_ptr<const ClassLists> classes;
+  if (options.order == SampleOrder::balanced) {
+    classes = std::make_shared<const ClassLists>(samples_by_class(*dataset_));
+  }
+  for (int i = 0; i < std::max(1, options.workers); ++i) {
+    workers_.push_back({.sampler = Sampler(dataset_->size(), options.seed, options.order, classes),
+                        .chosen = std::vector<int64_t>(rows),
+                        .partner = std::vector<std::byte>(options.mixing.active() ? largest : 0),
+                        .counter = TargetCounter(*dataset_, options.target_weights)});
+  }
+  if (options.mixing.cutmix.alpha > 0) {
+    mixed_height_ = fields_[0].sample.shape[0];
+    mixed_width_ = fields_[0].sample.shape[1];
+  }
   const PrefetchOptions prefetch{.workers = options.workers,
                                  .slots = options.slots,
                                  .held = options.held,
@@ -84,49 +125,96 @@ TrainLoader::TrainLoader(std::shared_ptr<const Dataset> dataset, const LoaderOpt
       });
 }
 
-void TrainLoader::fill(int worker, int64_t sequence, Batch& batch) {
-  Sampler& sampler = samplers_[static_cast<size_t>(worker)];
-  std::vector<int64_t>& chosen = chosen_[static_cast<size_t>(worker)];
-  batch.step = sequence / accumulation_;
-  batch.micro = sequence % accumulation_;
-  batch.sample_offset = (options_.rank * accumulation_ + batch.micro) * options_.micro_batch;
-  batch.position = batch.step * options_.global_batch + batch.sample_offset;
+void TrainLoader::fill(int index, int64_t sequence, Batch& batch) {
+  Worker& worker = workers_[static_cast<size_t>(index)];
+  const int64_t step = sequence / accumulation_, micro = sequence % accumulation_;
+  const int64_t offset = (options_.rank * accumulation_ + micro) * options_.micro_batch;
+  const int64_t position = step * options_.global_batch + offset;
+  const Rows rows = rows_of(index, options_.workers, options_.micro_batch);
+  fill_rows(worker, position, rows.first, rows.count, batch);
+  if (index != 0) return;
+  batch.step = step;
+  batch.micro = micro;
+  batch.sample_offset = offset;
+  batch.position = position;
   batch.samples = options_.micro_batch;
-  for (size_t i = 0; i < chosen.size(); ++i) {
-    chosen[i] = sampler.index(batch.position + static_cast<int64_t>(i));
-  }
-  for (size_t field = 0; field < batch.fields.size(); ++field) {
-    dataset_->gather(static_cast<int>(field), chosen, batch.fields[field]);
-  }
-  change_images(affines_[static_cast<size_t>(worker)], batch);
-  TargetCounter& counter = counters_[static_cast<size_t>(worker)];
-  const auto uniform = counter.uniform(options_.global_batch);
-  TargetCount count = uniform.value_or(TargetCount{});
-  if (!uniform && batch.micro == 0) {
-    for (int64_t i = 0; i < options_.global_batch; ++i) {
-      counter.add(sampler.index(batch.step * options_.global_batch + i), count);
-    }
-  }
+  if (micro != 0) return;
+  // Counted once a step; next() hands it to the later micro-batches.
+  const TargetCount count = count_targets(worker, step);
   batch.valid_targets = count.valid;
   batch.loss_divisor = count.divisor;
 }
 
-void TrainLoader::change_images(std::vector<RandomAffine>& affines, Batch& batch) const {
-  int field = 0;
-  for (RandomAffine& affine : affines) {
-    while (!is_f32_input(*dataset_, field)) ++field;
-    const Shape& image = dataset_->fields()[static_cast<size_t>(field)].sample.shape;
-    auto* images = reinterpret_cast<float*>(batch.fields[static_cast<size_t>(field)]);
-    for (int64_t i = 0; i < batch.samples; ++i) {
-      affine.apply(batch.position + i, images + i * image.elements());
+TargetCount TrainLoader::count_targets(Worker& worker, int64_t step) const {
+  if (const auto uniform = worker.counter.uniform(options_.global_batch)) return *uniform;
+  TargetCount count;
+  for (int64_t i = 0; i < options_.global_batch; ++i) {
+    worker.counter.add(worker.sampler.index(step * options_.global_batch + i), count);
+  }
+  return count;
+}
+
+// Rows [row, row + count) of the micro-batch that begins at `position`.
+void TrainLoader::fill_rows(Worker& worker, int64_t position, int64_t row, int64_t count,
+                            Batch& batch) const {
+  if (count == 0) return;
+  const std::span<int64_t> chosen(worker.chosen.data(), static_cast<size_t>(count));
+  for (int64_t i = 0; i < count; ++i) {
+    chosen[static_cast<size_t>(i)] = worker.sampler.index(position + row + i);
+  }
+  const Visit first{options_.seed, position + row};
+  const bool mixed = options_.mixing.active();
+  const int inputs = dataset_->target_field();
+  for (int field = 0; field < inputs + (mixed ? 0 : 1); ++field) {
+    const auto f = static_cast<size_t>(field);
+    std::byte* out = batch.fields[f] + static_cast<size_t>(row) * fields_[f].sample.bytes();
+    dataset_->gather_training(field, chosen, first, out);
+  }
+  if (mixed) mix_rows(worker, position, row, count, batch);
+}
+
+// Each row with the next one, which is still as it was; the last one's partner is read again.
+void TrainLoader::mix_rows(Worker& worker, int64_t position, int64_t row, int64_t count,
+                           Batch& batch) const {
+  const int64_t step = (position + row) / options_.global_batch;
+  const int64_t begin = step * options_.global_batch;
+  const int64_t last = position + row + count - 1 - begin;
+  const int64_t partner_position = begin + (last + 1) % options_.global_batch;
+  const int64_t partner = worker.sampler.index(partner_position);
+  const auto mix_of = [&](int64_t i) {
+    return draw_mix(options_.mixing, options_.seed, position + row + i, mixed_height_,
+                    mixed_width_);
+  };
+  for (int field = 0; field < dataset_->target_field(); ++field) {
+    const TensorSpec& sample = fields_[static_cast<size_t>(field)].sample;
+    const int64_t elements = sample.shape.elements();
+    dataset_->gather_training(field, {&partner, 1}, {options_.seed, partner_position},
+                              worker.partner.data());
+    auto* values = reinterpret_cast<float*>(batch.fields[static_cast<size_t>(field)]);
+    values += row * elements;
+    for (int64_t i = 0; i < count; ++i, values += elements) {
+      const float* other =
+          i + 1 < count ? values + elements : reinterpret_cast<const float*>(worker.partner.data());
+      mix_values(mix_of(i), sample.shape, other, values);
     }
-    ++field;
+  }
+  const auto label_of = [&](int64_t sample) {
+    int32_t label = 0;
+    dataset_->gather(dataset_->target_field(), {&sample, 1}, reinterpret_cast<std::byte*>(&label));
+    return label;
+  };
+  auto* targets = reinterpret_cast<float*>(batch.fields.back()) + row * options_.classes;
+  int32_t label = label_of(worker.chosen[0]);
+  for (int64_t i = 0; i < count; ++i, targets += options_.classes) {
+    const int32_t other =
+        label_of(i + 1 < count ? worker.chosen[static_cast<size_t>(i + 1)] : partner);
+    mix_targets(mix_of(i), label, other, options_.classes, targets);
+    label = other;
   }
 }
 
 const Batch& TrainLoader::next() {
   Batch& batch = memory_.batches()[static_cast<size_t>(prefetcher_->next())];
-  // Counted once a step; the later micro-batches take it over.
   if (batch.micro == 0) count_ = {batch.valid_targets, batch.loss_divisor};
   batch.valid_targets = count_.valid;
   batch.loss_divisor = count_.divisor;
@@ -135,50 +223,59 @@ const Batch& TrainLoader::next() {
 
 EvalLoader::EvalLoader(std::shared_ptr<const Dataset> dataset, int64_t micro_batch, int rank,
                        int world, Device& device, std::optional<int64_t> samples,
-                       const TargetWeights& target_weights)
+                       const TargetWeights& target_weights, int workers)
     : dataset_(std::move(dataset)),
       micro_batch_(micro_batch),
       rank_(rank),
       world_(world),
       samples_(std::min(samples.value_or(dataset_->size()), dataset_->size())),
       batches_((samples_ + micro_batch * world - 1) / (micro_batch * world)),
-      memory_(*dataset_, micro_batch, PrefetchOptions{}.slots, device),
-      chosen_(static_cast<size_t>(micro_batch)),
+      memory_(dataset_->fields(), micro_batch, PrefetchOptions{}.slots, device),
+      chosen_(static_cast<size_t>(std::max(1, workers)),
+              std::vector<int64_t>(static_cast<size_t>(micro_batch))),
       counter_(*dataset_, target_weights) {}
 
 void EvalLoader::start() {
   prefetcher_.reset();
   prefetcher_ = std::make_unique<Prefetcher>(
-      PrefetchOptions{.last = batches_}, [this](int, int64_t sequence, int slot) {
-        fill(sequence, memory_.batches()[static_cast<size_t>(slot)]);
+      PrefetchOptions{.workers = static_cast<int>(chosen_.size()), .last = batches_},
+      [this](int worker, int64_t sequence, int slot) {
+        fill(worker, sequence, memory_.batches()[static_cast<size_t>(slot)]);
       });
 }
 
-void EvalLoader::fill(int64_t sequence, Batch& batch) {
-  batch.step = sequence;
-  batch.micro = 0;
-  batch.sample_offset = rank_ * micro_batch_;
-  batch.position = sequence * micro_batch_ * world_ + batch.sample_offset;
-  batch.samples = std::clamp<int64_t>(samples_ - batch.position, 0, micro_batch_);
-  const std::span<int64_t> chosen(chosen_.data(), static_cast<size_t>(batch.samples));
-  std::iota(chosen.begin(), chosen.end(), batch.position);
+void EvalLoader::fill(int index, int64_t sequence, Batch& batch) {
+  const int64_t offset = rank_ * micro_batch_;
+  const int64_t position = sequence * micro_batch_ * world_ + offset;
+  const int64_t real = std::clamp<int64_t>(samples_ - position, 0, micro_batch_);
+  const Rows rows = rows_of(index, static_cast<int>(chosen_.size()), micro_batch_);
+  const int64_t filled = std::clamp<int64_t>(real - rows.first, 0, rows.count);
+  const std::span<int64_t> chosen(chosen_[static_cast<size_t>(index)].data(),
+                                  static_cast<size_t>(filled));
+  std::iota(chosen.begin(), chosen.end(), position + rows.first);
   for (size_t i = 0; i < batch.fields.size(); ++i) {
     const TensorSpec& sample = dataset_->fields()[i].sample;
-    dataset_->gather(static_cast<int>(i), chosen, batch.fields[i]);
-    std::byte* padding = batch.fields[i] + chosen.size() * sample.bytes();
-    const size_t rows = static_cast<size_t>(micro_batch_ - batch.samples);
-    const size_t values = rows * static_cast<size_t>(sample.shape.elements());
+    std::byte* out = batch.fields[i] + static_cast<size_t>(rows.first) * sample.bytes();
+    dataset_->gather(static_cast<int>(i), chosen, out);
+    std::byte* padding = out + chosen.size() * sample.bytes();
+    const auto padded = static_cast<size_t>((rows.count - filled) * sample.shape.elements());
     if (static_cast<int>(i) != dataset_->target_field()) {
-      std::memset(padding, 0, rows * sample.bytes());
+      std::memset(padding, 0, padded * dtype_size(sample.dtype));
     } else if (sample.dtype == DType::i32) {
-      std::fill_n(reinterpret_cast<int32_t*>(padding), values, kIgnoredLabel);
+      std::fill_n(reinterpret_cast<int32_t*>(padding), padded, kIgnoredLabel);
     } else {
-      std::fill_n(reinterpret_cast<float*>(padding), values,
+      std::fill_n(reinterpret_cast<float*>(padding), padded,
                   std::numeric_limits<float>::quiet_NaN());
     }
   }
+  if (index != 0) return;
+  batch.step = sequence;
+  batch.micro = 0;
+  batch.sample_offset = offset;
+  batch.position = position;
+  batch.samples = real;
   TargetCount count;
-  for (int64_t sample : chosen) counter_.add(sample, count);
+  for (int64_t i = 0; i < real; ++i) counter_.add(position + i, count);
   batch.valid_targets = count.valid;
   batch.loss_divisor = count.divisor;
 }

@@ -18,8 +18,8 @@
 #include <vector>
 
 #include "data/dataset.h"
+#include "data/mixing.h"
 #include "data/prefetch.h"
-#include "data/random_affine.h"
 #include "data/sampler.h"
 #include "data/target_counter.h"
 #include "device/device.h"
@@ -36,7 +36,7 @@ struct Batch {
   // Training: of the whole global batch. Evaluation: of this batch.
   int64_t valid_targets = 0;
   double loss_divisor = 0;
-  // By field of the dataset: m rows, aligned to 64 bytes.
+  // By field (see batch_fields): m rows, aligned to 64 bytes.
   std::vector<std::byte*> fields;
 };
 
@@ -46,19 +46,28 @@ struct LoaderOptions {
   int rank = 0;
   int world = 1;
   int64_t first_step = 0;  // where a resumed run goes on
-  bool shuffle = true;
+  SampleOrder order = SampleOrder::shuffled;
   uint64_t seed = 0;
-  TargetWeights target_weights = {};       // of the loss
-  RandomAffineOptions random_affine = {};  // of every f32 input, which must be images
-  int workers = 1;                         // see PrefetchOptions
+  TargetWeights target_weights = {};  // of the loss
+  MixingOptions mixing = {};
+  int64_t classes = 0;  // of the distributions that mixing makes of labels
+  int workers = 1;      // see PrefetchOptions
   int slots = 4;
   int held = 1;
 };
 
-// Memory for `slots` batches of a dataset's fields, and their addresses.
+// What the batches of a TrainLoader hold: the dataset's fields; where samples are mixed, the target
+// is a distribution, f32 [classes]. Throws Error(usage) for data that cannot be mixed.
+std::vector<FieldSpec> batch_fields(const Dataset& dataset, const LoaderOptions& options);
+
+// Threads that are worthwhile for a dataset: one for each of the `cores` where reading takes work,
+// and one otherwise.
+int worthwhile_workers(const Dataset& dataset, int cores);
+
+// Memory for `slots` batches of these fields, and their addresses.
 class BatchMemory {
  public:
-  BatchMemory(const Dataset& dataset, int64_t micro_batch, int slots, Device& device);
+  BatchMemory(const std::vector<FieldSpec>& fields, int64_t micro_batch, int slots, Device& device);
   std::vector<Batch>& batches() { return batches_; }
 
  private:
@@ -75,26 +84,35 @@ class TrainLoader {
   const Batch& next();
 
   int64_t micro_batches_per_step() const { return accumulation_; }
-  const Sampler& sampler() const { return samplers_.front(); }
+  const Sampler& sampler() const { return workers_.front().sampler; }
   const Dataset& dataset() const { return *dataset_; }
+  const std::vector<FieldSpec>& fields() const { return fields_; }  // of its batches
   // Seconds spent waiting for data so far.
   double wait_seconds() const { return prefetcher_->wait_seconds(); }
 
  private:
-  void fill(int worker, int64_t sequence, Batch& batch);
-  void change_images(std::vector<RandomAffine>& affines, Batch& batch) const;
+  // What a worker needs for itself.
+  struct Worker {
+    Sampler sampler;
+    std::vector<int64_t> chosen;
+    std::vector<std::byte> partner;  // one sample of one field
+    TargetCounter counter;
+  };
+
+  void fill(int index, int64_t sequence, Batch& batch);
+  void fill_rows(Worker& worker, int64_t position, int64_t row, int64_t count, Batch& batch) const;
+  void mix_rows(Worker& worker, int64_t position, int64_t row, int64_t count, Batch& batch) const;
+  TargetCount count_targets(Worker& worker, int64_t step) const;
 
   std::shared_ptr<const Dataset> dataset_;
   LoaderOptions options_;
   int64_t accumulation_;
+  std::vector<FieldSpec> fields_;
   BatchMemory memory_;
-  std::vector<Sampler> samplers_;             // one a worker
-  std::vector<std::vector<int64_t>> chosen_;  // one a worker
-  // One for each f32 input, one list a worker; empty lists where images stay as they are.
-  std::vector<std::vector<RandomAffine>> affines_;
-  std::vector<TargetCounter> counters_;     // one a worker
-  TargetCount count_;                       // of the step being handed out
-  std::unique_ptr<Prefetcher> prefetcher_;  // last: its threads use the rest
+  std::vector<Worker> workers_;
+  int64_t mixed_height_ = 0, mixed_width_ = 0;  // of the inputs, for cutmix
+  TargetCount count_;                           // of the step being handed out
+  std::unique_ptr<Prefetcher> prefetcher_;      // last: its threads use the rest
 };
 
 class EvalLoader {
@@ -102,7 +120,7 @@ class EvalLoader {
   // `samples`: only the first so many of the dataset; all by default.
   EvalLoader(std::shared_ptr<const Dataset> dataset, int64_t micro_batch, int rank, int world,
              Device& device, std::optional<int64_t> samples = {},
-             const TargetWeights& target_weights = {});
+             const TargetWeights& target_weights = {}, int workers = 1);
 
   // Begins a pass from the first sample; an unfinished one is dropped.
   void start();
@@ -114,15 +132,15 @@ class EvalLoader {
   int64_t samples() const { return samples_; }
 
  private:
-  void fill(int64_t sequence, Batch& batch);
+  void fill(int index, int64_t sequence, Batch& batch);
 
   std::shared_ptr<const Dataset> dataset_;
   int64_t micro_batch_;
   int rank_, world_;
   int64_t samples_, batches_;
   BatchMemory memory_;
-  std::vector<int64_t> chosen_;
-  TargetCounter counter_;
+  std::vector<std::vector<int64_t>> chosen_;  // one a worker
+  TargetCounter counter_;                     // the first worker's
   std::unique_ptr<Prefetcher> prefetcher_;
 };
 

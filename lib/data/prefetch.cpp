@@ -11,7 +11,7 @@ Prefetcher::Prefetcher(const PrefetchOptions& options, Fill fill)
     : options_(options), fill_(std::move(fill)), next_(options.first), released_(options.first) {
   check_internal(options_.held >= 1 && options_.slots > options_.held && options_.workers >= 0,
                  "prefetching with {} slots, {} held", options_.slots, options_.held);
-  ready_.assign(static_cast<size_t>(options_.slots), -1);
+  parts_.assign(static_cast<size_t>(options_.slots), 0);
   try {
     for (int worker = 0; worker < options_.workers; ++worker) {
       threads_.emplace_back([this, worker] { work(worker); });
@@ -38,8 +38,7 @@ int Prefetcher::slot_of(int64_t sequence) const {
 }
 
 void Prefetcher::work(int worker) {
-  for (int64_t sequence = options_.first + worker; sequence < options_.last;
-       sequence += options_.workers) {
+  for (int64_t sequence = options_.first; sequence < options_.last; ++sequence) {
     {
       std::unique_lock lock(mutex_);
       freed_.wait(lock, [&] { return stop_ || sequence < released_ + options_.slots; });
@@ -54,15 +53,25 @@ void Prefetcher::work(int worker) {
     }
     {
       const std::lock_guard lock(mutex_);
-      if (error && sequence < error_sequence_) {
+      if (error &&
+          (sequence < error_sequence_ || (sequence == error_sequence_ && worker < error_worker_))) {
         error_ = error;
         error_sequence_ = sequence;
+        error_worker_ = worker;
       }
-      if (!error) ready_[static_cast<size_t>(slot)] = sequence;
+      // A part that failed counts: the others are waited for, so that the same error is told each
+      // time.
+      ++parts_[static_cast<size_t>(slot)];
     }
     filled_.notify_one();
     if (error) return;
   }
+}
+
+// Lets the workers overwrite what stands before sequence number `before`.
+void Prefetcher::release(int64_t before) {
+  for (; released_ < before; ++released_) parts_[static_cast<size_t>(slot_of(released_))] = 0;
+  freed_.notify_all();
 }
 
 int Prefetcher::next() {
@@ -74,12 +83,11 @@ int Prefetcher::next() {
     fill_(0, next_, slot);
   } else {
     std::unique_lock lock(mutex_);
-    released_ = std::max(options_.first, next_ - options_.held + 1);
-    freed_.notify_all();
+    release(std::max(options_.first, next_ - options_.held + 1));
     filled_.wait(lock, [&] {
-      return ready_[static_cast<size_t>(slot)] == next_ || next_ >= error_sequence_;
+      return parts_[static_cast<size_t>(slot)] == options_.workers || next_ > error_sequence_;
     });
-    if (ready_[static_cast<size_t>(slot)] != next_) std::rethrow_exception(error_);
+    if (next_ >= error_sequence_) std::rethrow_exception(error_);
   }
   wait_seconds_ += std::chrono::duration<double>(Clock::now() - begin).count();
   ++next_;

@@ -1,8 +1,10 @@
-// A ring of slots that worker threads fill ahead of one consumer, in sequence.
+// A ring of slots that worker threads fill ahead of one consumer, in sequence. The workers share
+// each slot: worker w of W makes the w-th part of every result, so that the first results come as
+// early as they can and no more slots are needed than with one worker.
 //
 // Threads: construct, next() and destroy from one thread. Fill functions run on the workers, at
-// most one at a time for each worker, never two for one slot. Nothing is allocated after
-// construction.
+// most one at a time for each worker; those for one slot run side by side and must not touch the
+// same memory. Nothing is allocated after construction.
 #pragma once
 
 #include <condition_variable>
@@ -28,7 +30,8 @@ struct PrefetchOptions {
 
 class Prefetcher {
  public:
-  // Makes the content of `slot` that of sequence number `sequence`. May throw: next() passes it on.
+  // Makes part `worker` of max(workers, 1) of the content of `slot` that of sequence number
+  // `sequence`. May throw: next() passes it on.
   using Fill = std::function<void(int worker, int64_t sequence, int slot)>;
 
   Prefetcher(const PrefetchOptions& options, Fill fill);
@@ -49,6 +52,7 @@ class Prefetcher {
  private:
   void work(int worker);
   int slot_of(int64_t sequence) const;
+  void release(int64_t before);
 
   PrefetchOptions options_;
   Fill fill_;
@@ -58,10 +62,11 @@ class Prefetcher {
   std::mutex mutex_;
   std::condition_variable filled_, freed_;
   bool stop_ = false;
-  int64_t released_;            // sequence numbers below may be overwritten
-  std::vector<int64_t> ready_;  // by slot: the sequence number that it holds, -1 for none
+  int64_t released_;        // sequence numbers below may be overwritten
+  std::vector<int> parts_;  // by slot: how many are made of the sequence number it is to hold
   std::exception_ptr error_;
-  int64_t error_sequence_ = INT64_MAX;  // the lowest that failed
+  int64_t error_sequence_ = INT64_MAX;  // the lowest that failed, and of its parts the lowest
+  int error_worker_ = 0;
   std::vector<std::thread> threads_;
 };
 

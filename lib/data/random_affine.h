@@ -24,17 +24,15 @@ struct RandomAffineOptions {
 class RandomAffine {
  public:
   // `image`: [height, width] or [height, width, channels]. Throws Error(usage) for other shapes.
-  RandomAffine(const RandomAffineOptions& options, const Shape& image, uint64_t seed);
+  RandomAffine(const RandomAffineOptions& options, const Shape& image);
 
-  // Changes an image in place. `position` counts samples from the start of training. Not to be
-  // called by two threads at a time. Allocates nothing.
-  void apply(int64_t position, float* image);
+  // Changes an image in place. `position` counts samples from the start of training; `memory` is
+  // the caller's, and grows once to the size of the image.
+  void apply(uint64_t seed, int64_t position, float* image, std::vector<float>& memory) const;
 
  private:
   RandomAffineOptions options_;
   int64_t height_, width_, channels_;
-  uint64_t seed_;
-  std::vector<float> original_;
 };
 
 }  // namespace dltrain

@@ -3,8 +3,10 @@
 namespace dltrain {
 
 const KindTable<DatasetConfig>& dataset_table() {
-  static const KindTable<DatasetConfig> table{"dataset",
-                                              {csv_row(), tensors_row(), synthetic_row()}};
+  static const KindTable<DatasetConfig> table{
+      "dataset",
+      {csv_row(), tensors_row(), idx_row(), cifar10_row(), cifar100_row(), image_folder_row(),
+       packed_images_row(), synthetic_row()}};
   return table;
 }
 

@@ -9,7 +9,12 @@ namespace dltrain {
 const KindTable<DatasetConfig>& dataset_table();
 
 // One row of each file.
+KindRow<DatasetConfig> cifar100_row();
+KindRow<DatasetConfig> cifar10_row();
 KindRow<DatasetConfig> csv_row();
+KindRow<DatasetConfig> idx_row();
+KindRow<DatasetConfig> image_folder_row();
+KindRow<DatasetConfig> packed_images_row();
 KindRow<DatasetConfig> synthetic_row();
 KindRow<DatasetConfig> tensors_row();
 

@@ -3,21 +3,38 @@
 // may lie across their border, and every sample comes exactly once an epoch. Any position can be
 // looked up at once, so a resumed run, another rank layout or another micro-batch size sees the
 // same order.
+//
+// Balanced: every run of K positions, for K classes that have samples, holds each class once, in a
+// random order; the samples of a class come in turn, in an order of their own that changes with
+// each round through them. An epoch is still as many positions as there are samples.
 #pragma once
 
 #include <cstdint>
+#include <memory>
+#include <vector>
 
+#include "data/dataset.h"
 #include "data/permutation.h"
 
 namespace dltrain {
 
+enum class SampleOrder : uint8_t { file, shuffled, balanced };
+
+// The samples of each class that has any.
+using ClassLists = std::vector<std::vector<int64_t>>;
+
+// Throws Error(data) where samples do not have one label each.
+ClassLists samples_by_class(const Dataset& dataset);
+
 class Sampler {
  public:
-  // `shuffle` false: file order in every epoch.
-  Sampler(int64_t samples, uint64_t seed, bool shuffle)
+  // `classes`: for SampleOrder::balanced, shared by the samplers of all threads.
+  Sampler(int64_t samples, uint64_t seed, SampleOrder order,
+          std::shared_ptr<const ClassLists> classes = nullptr)
       : samples_(samples),
         seed_(seed),
-        shuffle_(shuffle),
+        kind_(order),
+        classes_(std::move(classes)),
         order_(static_cast<uint64_t>(samples), seed, 0) {}
 
   int64_t samples() const { return samples_; }
@@ -25,8 +42,9 @@ class Sampler {
 
   // Which sample stands at a position. Not const: the order of the last epoch asked for is kept.
   int64_t index(int64_t position) {
+    if (kind_ == SampleOrder::balanced) return balanced(position);
     const int64_t place = position % samples_;
-    if (!shuffle_) return place;
+    if (kind_ == SampleOrder::file) return place;
     const int64_t wanted = position / samples_;
     if (wanted != epoch_) {
       order_ = Permutation(static_cast<uint64_t>(samples_), seed_, static_cast<uint64_t>(wanted));
@@ -36,9 +54,12 @@ class Sampler {
   }
 
  private:
+  int64_t balanced(int64_t position) const;
+
   int64_t samples_;
   uint64_t seed_;
-  bool shuffle_;
+  SampleOrder kind_;
+  std::shared_ptr<const ClassLists> classes_;
   Permutation order_;
   int64_t epoch_ = 0;
 };

@@ -24,7 +24,9 @@ struct SyntheticConfig final : DatasetConfig {
     DatasetConfig::describe(f);
   }
 
-  std::shared_ptr<const Dataset> open() const override { return make_synthetic(options); }
+  std::shared_ptr<const Dataset> open() const override {
+    return change_samples(make_synthetic(options), changes());
+  }
 };
 
 }  // namespace

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "data/memory_dataset.h"
+#include "tensor/npy.h"
 #include "tensor/safetensors.h"
 
 namespace dltrain {
@@ -64,27 +65,36 @@ void with_reader(DType dtype, const std::byte* data, const Use& use) {
   }
 }
 
+// One tensor, wherever it lies.
+struct Tensor {
+  std::string name;
+  TensorSpec spec;
+  std::span<const std::byte> data;
+  std::string file;
+};
+
 class TensorsLoader {
  public:
-  explicit TensorsLoader(const TensorsOptions& options)
-      : options_(options), file_(options.path, ExitCode::data) {}
+  explicit TensorsLoader(const TensorsOptions& options) : options_(options) {
+    if (!options.path.empty()) file_.emplace(options.path, ExitCode::data);
+  }
 
   std::shared_ptr<const Dataset> load() {
     if (options_.inputs.empty()) fail(ExitCode::usage, "inputs names no tensor");
-    std::vector<const SafetensorsEntry*> entries;
-    for (const auto& [field, tensor] : options_.inputs) entries.push_back(&file_.at(tensor));
-    entries.push_back(&file_.at(options_.targets));
+    std::vector<Tensor> tensors;
+    for (const auto& [field, tensor] : options_.inputs) tensors.push_back(find(tensor));
+    tensors.push_back(find(options_.targets));
     uint64_t bytes = 0;
-    for (const SafetensorsEntry* entry : entries) {
-      check_samples(*entry, *entries[0]);
-      bytes += static_cast<uint64_t>(entry->spec.shape.elements()) * sizeof(float);
+    for (const Tensor& tensor : tensors) {
+      check_samples(tensor, tensors[0]);
+      bytes += static_cast<uint64_t>(tensor.spec.shape.elements()) * sizeof(float);
     }
-    check_fits_memory(bytes, options_.path);
-    for (size_t i = 0; i < entries.size(); ++i) {
-      const bool is_target = i + 1 == entries.size();
-      add(is_target ? kTargetField : options_.inputs[i].first, *entries[i], is_target);
+    check_fits_memory(bytes, tensors[0].file);
+    for (size_t i = 0; i < tensors.size(); ++i) {
+      const bool is_target = i + 1 == tensors.size();
+      add(is_target ? kTargetField : options_.inputs[i].first, tensors[i], is_target);
     }
-    auto place = [path = options_.path](int64_t sample) {
+    auto place = [path = tensors[0].file](int64_t sample) {
       return fmt::format("{}, sample {}", path, sample);
     };
     return std::make_shared<MemoryDataset>(std::move(fields_), std::move(values_),
@@ -92,21 +102,30 @@ class TensorsLoader {
   }
 
  private:
-  [[noreturn]] void refuse(const SafetensorsEntry& entry, const std::string& message) const {
-    throw Error(ExitCode::data,
-                fmt::format("tensor '{}' {} {}", entry.name, to_string(entry.spec), message),
-                options_.path);
+  Tensor find(const std::string& name) {
+    if (!file_) {
+      const NpyFile& array = *arrays_.emplace_back(std::make_unique<NpyFile>(name, ExitCode::data));
+      return {name, array.spec(), array.data(), name};
+    }
+    const SafetensorsEntry& entry = file_->at(name);
+    return {name, entry.spec, file_->data(entry), options_.path};
   }
 
-  [[noreturn]] void refuse_element(const SafetensorsEntry& entry, int64_t element,
+  [[noreturn]] void refuse(const Tensor& entry, const std::string& message) const {
+    throw Error(ExitCode::data,
+                fmt::format("tensor '{}' {} {}", entry.name, to_string(entry.spec), message),
+                entry.file);
+  }
+
+  [[noreturn]] void refuse_element(const Tensor& entry, int64_t element,
                                    const std::string& message) const {
     const int64_t row = entry.spec.shape.elements(1, entry.spec.shape.rank());
     throw Error(ExitCode::data, message,
-                fmt::format("{}, sample {} (tensor '{}', element {} of the sample)", options_.path,
+                fmt::format("{}, sample {} (tensor '{}', element {} of the sample)", entry.file,
                             element / row, entry.name, element % row));
   }
 
-  void check_samples(const SafetensorsEntry& entry, const SafetensorsEntry& first) const {
+  void check_samples(const Tensor& entry, const Tensor& first) const {
     const Shape& shape = entry.spec.shape;
     if (shape.rank() < 1) refuse(entry, "has no dimension that counts samples");
     if (shape.elements() == 0) refuse(entry, "is empty");
@@ -116,13 +135,13 @@ class TensorsLoader {
     }
   }
 
-  void add(const std::string& field, const SafetensorsEntry& entry, bool is_target) {
+  void add(const std::string& field, const Tensor& entry, bool is_target) {
     const Shape& shape = entry.spec.shape;
     const Shape sample(shape.dims().subspan(1));
     const bool as_number =
         is_floating(entry.spec.dtype) ||
         (!is_target && (entry.spec.dtype == DType::u8 || entry.spec.dtype == DType::boolean));
-    const std::byte* data = file_.data(entry).data();
+    const std::byte* data = entry.data.data();
     fields_.push_back({field, {sample, as_number ? DType::f32 : DType::i32}});
     with_reader(entry.spec.dtype, data, [&](const auto& at) {
       if (as_number) {
@@ -134,8 +153,7 @@ class TensorsLoader {
   }
 
   template <typename Reader>
-  std::vector<float> read_numbers(const SafetensorsEntry& entry, const Reader& at,
-                                  bool is_target) const {
+  std::vector<float> read_numbers(const Tensor& entry, const Reader& at, bool is_target) const {
     const Shape& shape = entry.spec.shape;
     const int64_t row = shape.elements(1, shape.rank());
     const Scaler scaler(is_target ? Scaling{} : options_.scaling, shape.rank() > 1 ? shape[-1] : 1);
@@ -151,8 +169,7 @@ class TensorsLoader {
   }
 
   template <typename Reader>
-  std::vector<int32_t> read_integers(const SafetensorsEntry& entry, const Reader& at,
-                                     bool is_target) const {
+  std::vector<int32_t> read_integers(const Tensor& entry, const Reader& at, bool is_target) const {
     constexpr int64_t kHighest = std::numeric_limits<int32_t>::max() - 1;
     const int64_t highest =
         is_target && options_.classes ? std::min(*options_.classes - 1, kHighest) : kHighest;
@@ -170,7 +187,8 @@ class TensorsLoader {
   }
 
   const TensorsOptions& options_;
-  SafetensorsFile file_;
+  std::optional<SafetensorsFile> file_;
+  std::vector<std::unique_ptr<NpyFile>> arrays_;
   std::vector<FieldSpec> fields_;
   std::vector<FieldValues> values_;
 };

@@ -1,5 +1,5 @@
-// Tensors straight from a safetensors file, in file order unless shuffled: research, parity with
-// other programs, tests.
+// Tensors straight from a safetensors file, or arrays from .npy files, in file order unless
+// shuffled: research, parity with other programs, tests.
 //
 // The first dimension of every tensor counts the samples. Element types: floating types and u8
 // inputs become f32 (u8: pixel values, see scaling), other integers become i32. Targets: floating
@@ -19,8 +19,8 @@
 namespace dltrain {
 
 struct TensorsOptions {
-  std::string path = {};
-  // (name of the model's input, name of the tensor in the file)
+  std::string path = {};  // of the safetensors file; empty: tensors are .npy files
+  // (name of the model's input, name of the tensor in the file, or a .npy file)
   std::vector<std::pair<std::string, std::string>> inputs{{kInputField, kInputField}};
   std::string targets = kTargetField;
   std::optional<int64_t> classes = {};  // labels must be below this

@@ -8,38 +8,57 @@ namespace {
 
 struct TensorsConfig final : DatasetConfig {
   TensorsOptions options;
+  std::optional<std::string> path;
   ScalingConfig scaling;
 
   TensorsConfig() { shuffle = false; }
 
   void describe(Fields& f) override {
-    f.text("path", options.path, {.doc = "A safetensors file", .required = true, .is_path = true});
+    f.text(
+        "path", path,
+        {.doc = "A safetensors file; absent: inputs and targets are .npy files", .is_path = true});
     f.text_map("inputs", options.inputs,
-               {.doc = "Input of the model: tensor of the file; or just the name of a tensor for "
+               {.doc = "Input of the model: tensor of the file, or a .npy file; or just that for "
                        "the input `input`",
                 .min_size = 1,
                 .scalar_ok = true});
     f.text("targets", options.targets,
-           {.doc = "Tensor with the targets; -100 is ignored", .known_as = {"target", "labels"}});
+           {.doc = "Tensor, or .npy file, with the targets; -100 is ignored",
+            .known_as = {"target", "labels"}});
     f.integer("classes", options.classes,
               {.doc = "Labels must be below this", .min = 1, .known_as = {"num_classes"}});
     scaling.describe(f);
     DatasetConfig::describe(f);
   }
 
-  void validate(Problems& problems) const override { scaling.validate(*this, {}, problems); }
+  void validate(Problems& problems) const override {
+    DatasetConfig::validate(problems);
+    scaling.validate(*this, {}, problems);
+    if (path) return;
+    const auto check = [&](const char* key, const std::string& name) {
+      if (name.ends_with(".npy")) return;
+      problems.add(*this, key,
+                   fmt::format("'{}' is no .npy file, and there is no path of a safetensors file "
+                               "that could have a tensor of this name",
+                               name));
+    };
+    for (const auto& [input, tensor] : options.inputs) check("inputs", tensor);
+    check("targets", options.targets);
+  }
 
   std::shared_ptr<const Dataset> open() const override {
     TensorsOptions resolved = options;
+    resolved.path = path.value_or("");
     resolved.scaling = scaling.options();
-    return load_tensors(resolved);
+    return change_samples(load_tensors(resolved), changes());
   }
 };
 
 }  // namespace
 
 KindRow<DatasetConfig> tensors_row() {
-  return {"tensors", "Tensors of a safetensors file, whose first dimension counts samples",
+  return {"tensors",
+          "Tensors of a safetensors file or .npy files, whose first dimension counts samples",
           make_kind_of<TensorsConfig>};
 }
 

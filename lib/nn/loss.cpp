@@ -21,4 +21,17 @@ void expect_target_sample(const std::string& loss, const TargetInfo& info,
   }
 }
 
+TargetInfo mixed_targets(const Loss& loss, const TensorSpec& output, TargetInfo info) {
+  if (!info.mixed) return info;
+  const int64_t classes = loss.classes(output);
+  if (classes < 1) {
+    fail(ExitCode::usage,
+         "mixup and cutmix make distributions over classes of labels; the loss {} "
+         "has no classes",
+         loss.kind);
+  }
+  info.sample = {Shape{classes}, DType::f32};
+  return info;
+}
+
 }  // namespace dltrain

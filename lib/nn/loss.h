@@ -24,6 +24,8 @@ struct TargetInfo {
   std::optional<TensorSpec> sample = {};
   // How often each label occurs in the training data; filled where wants_label_counts().
   std::vector<int64_t> label_counts = {};
+  // Training mixes samples (mixup, cutmix): see mixed_targets().
+  bool mixed = false;
 };
 
 struct LossOutput {
@@ -54,6 +56,10 @@ struct Loss : Chosen {
 // `wanted` (of a micro-batch) has. `loss`: its name, for the message.
 void expect_target_sample(const std::string& loss, const TargetInfo& info,
                           const TensorSpec& wanted);
+
+// The targets as the loader gives them where samples are mixed: for each a distribution, f32
+// [classes]. Throws Error(usage) for a loss without classes.
+TargetInfo mixed_targets(const Loss& loss, const TensorSpec& output, TargetInfo info);
 
 const KindTable<Loss>& loss_table();
 

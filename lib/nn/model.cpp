@@ -154,9 +154,10 @@ EmittedModel emit_model(const ModelRequest& r) {
   Problems problems;
   builder.set_layer("loss");
   try {
-    out.targets = builder.add_value("targets", r.loss.targets(builder.spec(out.output), r.targets),
-                                    Role::input);
-    out.loss = r.loss.emit(context, out.output, out.targets, r.targets);
+    const TensorSpec output = builder.spec(out.output);
+    const TargetInfo targets = mixed_targets(r.loss, output, r.targets);
+    out.targets = builder.add_value("targets", r.loss.targets(output, targets), Role::input);
+    out.loss = r.loss.emit(context, out.output, out.targets, targets);
   } catch (const Error& error) {
     if (error.code() != ExitCode::usage) throw;
     problems.add(r.loss.place.known() ? r.loss.place : r.model.place, error.what());

@@ -40,12 +40,11 @@ OneBatch first_batch(Session& session) {
   TrainLoader loader(session.data.train, train_loader_options(session, 0, 0),
                      session.executor->device());
   const Batch& batch = loader.next();
-  const Dataset& data = *session.data.train;
   const auto rows = static_cast<size_t>(session.batch.micro_batch);
   const StepGraph& graph = session.executor->training();
   OneBatch out;
   for (size_t i = 0; i < batch.fields.size(); ++i) {
-    const TensorSpec& sample = data.fields()[i].sample;
+    const TensorSpec& sample = loader.fields()[i].sample;
     const std::byte* bytes = batch.fields[i];
     if (graph.graph.value(graph.slots[i]).spec.dtype == DType::f64) {
       const auto* values = reinterpret_cast<const float*>(bytes);

@@ -75,14 +75,19 @@ LoaderOptions train_loader_options(const Session& session, int64_t first_step, i
                     .rank = session.options.rank,
                     .world = session.options.world,
                     .first_step = first_step,
-                    .shuffle = data.shuffle,
+                    .order = data.order(),
                     .seed = static_cast<uint64_t>(session.experiment->seed),
                     .target_weights = session.train_targets,
+                    .mixing = data.mixing(),
+                    .classes = session.classes,
                     .workers = workers,
                     .slots = 4,
                     .held = 2};
-  if (data.random_affine) out.random_affine = data.random_affine->options;
   return out;
+}
+
+int loader_workers(const Session& session, const Dataset& dataset) {
+  return session.experiment->data.workers_for(dataset, session.options.world);
 }
 
 Session open_session(const Experiment& experiment, const SessionOptions& options) {
@@ -98,7 +103,8 @@ Session open_session(const Experiment& experiment, const SessionOptions& options
           : static_cast<int64_t>(std::ceil(*experiment.training.num_epochs *
                                            static_cast<double>(session.data.train->size()) /
                                            static_cast<double>(session.batch.global_batch)));
-  const TargetInfo targets = prepare_targets(*experiment.loss, session.data);
+  TargetInfo targets = prepare_targets(*experiment.loss, session.data);
+  targets.mixed = experiment.data.train->mixing().active();
   const StepRequest request{.model = experiment.model,
                             .loss = *experiment.loss,
                             .optimizer = *experiment.optimizer,
@@ -112,12 +118,15 @@ Session open_session(const Experiment& experiment, const SessionOptions& options
                             .log = options.log};
   StepGraph training = build_training_graph(request);
   check_data(session, training);
-  session.train_targets = experiment.loss->target_weights(training.output_spec, targets);
+  session.classes = experiment.loss->classes(training.output_spec);
+  session.train_targets = experiment.loss->target_weights(
+      training.output_spec, mixed_targets(*experiment.loss, training.output_spec, targets));
   std::optional<StepGraph> evaluation;
   if (options.evaluation && session.has_evaluation()) {
     StepRequest quiet = request;
     quiet.log = {};
     quiet.targets.sample = target_sample(*session.data.eval);
+    quiet.targets.mixed = false;
     evaluation = build_evaluation_graph(quiet);
     check_metrics(experiment, *evaluation);
     session.eval_targets = experiment.loss->target_weights(evaluation->output_spec, quiet.targets);

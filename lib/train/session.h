@@ -28,6 +28,7 @@ struct Session {
   DataSplit data;
   BatchLayout batch;
   TargetWeights train_targets, eval_targets;  // what the loss says of the targets of each split
+  int64_t classes = 0;                        // that the loss tells apart; 0: none
   int64_t max_steps = 0;
   std::string device_note;  // see ChosenDevice
   std::unique_ptr<Executor> executor;
@@ -42,6 +43,9 @@ struct Session {
 // How this session's training samples are loaded, from step `first_step` on. `workers`: threads
 // that fill batches ahead of time; 0: none.
 LoaderOptions train_loader_options(const Session& session, int64_t first_step, int workers);
+
+// Threads that load this dataset's samples, as the configuration says.
+int loader_workers(const Session& session, const Dataset& dataset);
 
 // Finds every mistake that can be found before step 1: ConfigError for shapes and sizes,
 // Error(data) for data, Error(device), Error(memory). Allocates host data, but nothing on the

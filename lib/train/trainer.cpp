@@ -36,7 +36,9 @@ class Loop {
         events_(events),
         options_(options),
         experiment_(*session.experiment),
-        loader_(session.data.train, train_loader_options(session, options.first_step, 1),
+        loader_(session.data.train,
+                train_loader_options(session, options.first_step,
+                                     loader_workers(session, *session.data.train)),
                 session.executor->device()),
         checkpoints_(options.run_folder / "checkpoints",
                      {.newest = session.experiment->checkpoint.save_total_limit,
@@ -314,7 +316,8 @@ EvaluationRecord evaluate(Session& session, int64_t step) {
   const Clock::time_point started = Clock::now();
   EvalLoader loader(session.data.eval, session.batch.micro_batch, session.options.rank,
                     session.options.world, session.executor->device(),
-                    session.experiment->evaluation.samples, session.eval_targets);
+                    session.experiment->evaluation.samples, session.eval_targets,
+                    loader_workers(session, *session.data.eval));
   loader.start();
   std::array<double, 2> counts{};  // valid targets, divisor of the loss
   bool first = true;

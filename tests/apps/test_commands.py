@@ -6,7 +6,7 @@ import subprocess
 import support
 from support import CHECK, OK, SMALL, SOURCES, STORAGE, USAGE, safetensors, steps
 
-COMMANDS = ("train", "check", "plan", "eval", "init", "list", "schema", "completion", "version")
+COMMANDS = ("train", "check", "plan", "eval", "data", "init", "list", "schema", "completion", "version")
 
 
 class Documents(support.DltrainTest):
@@ -45,7 +45,7 @@ class Commands(support.DltrainTest):
 
         everything = listed()
         for family, member in (("models", "lenet"), ("layers", "linear"), ("initializers", "he_normal"), ("losses", "cross_entropy"), ("optimizers", "adamw"), ("schedules", "cosine"),
-                               ("datasets", "csv"), ("ops", "matmul"), ("devices", "cpu")):
+                               ("datasets", "csv"), ("transforms", "resize"), ("ops", "matmul"), ("devices", "cpu")):
             one = listed(family)
             self.assertRegex(one, rf"(?m)^  {member}\b")
             self.assertIn(one, everything)

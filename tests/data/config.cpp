@@ -115,6 +115,35 @@ TEST_CASE("random changes of images are for training only") {
   CHECK_THROWS_WITH(
       read("data: {type: synthetic, shape: [8, 8, 1], random_affine: {rotate: 10}, eval: {}}"),
       Contains("put random_affine into data.train"));
+  CHECK_THROWS_WITH(read("data: {type: synthetic, eval: {transforms: [horizontal_flip]}}"),
+                    Contains("put horizontal_flip into data.train"));
+  CHECK_THROWS_WITH(read("data: {type: synthetic, mixup: {alpha: 1}, eval: {seed: 2}}"),
+                    Contains("put mixup into data.train"));
+  CHECK_THROWS_WITH(read("data: {type: synthetic, sampling: balanced, shuffle: false}"),
+                    Contains("balanced sampling is random"));
+  CHECK_THROWS_WITH(read("data: {type: synthetic, augmentations: []}"),
+                    Contains("did you mean 'transforms'?"));
   CHECK_THROWS_WITH(read("data: {type: synthetic, random_affine: {degrees: 10}}"),
                     Contains("did you mean 'rotate'?"));
+}
+
+TEST_CASE("transforms of numbers and the number of workers come from the configuration") {
+  const DataConfig config = read(
+      "data: {type: synthetic, shape: [8, 8, 1], samples: 10, workers: 3, "
+      "train: {transforms: [{random_crop: 4}], mixup: {alpha: 0.2}, sampling: balanced}, "
+      "eval: {transforms: [{center_crop: 4}]}}");
+  const DataSplit split = config.open();
+  CHECK(to_string(split.train->fields()[0].sample) == "f32[4, 4, 1]");
+  CHECK(config.workers_for(*split.train, 1) == 3);
+  CHECK(config.train->mixing().mixup.alpha == 0.2);
+  CHECK(config.train->order() == SampleOrder::balanced);
+  const DataConfig automatic = read("data: {type: synthetic, workers: auto}");
+  CHECK(automatic.workers_for(*automatic.open().train, 1) == 1);
+  CHECK_THROWS_WITH(read("data: {type: idx, images: a}"), Contains("belong together"));
+  CHECK_THROWS_WITH(read("data: {type: idx}"), Contains("give either path"));
+  CHECK_THROWS_WITH(read("data: {type: cifar10, path: no-such-folder}").open(),
+                    Contains("cannot open"));
+  CHECK_THROWS_WITH(
+      read("data: {type: synthetic, shape: [12], transforms: [{center_crop: 4}]}").open(),
+      Contains("transforms need images"));
 }

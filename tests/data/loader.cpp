@@ -1,12 +1,15 @@
 #include "data/loader.h"
 
+#include <array>
 #include <atomic>
 #include <chrono>
+#include <cmath>
 #include <map>
 #include <stdexcept>
 
 #include "base/error.h"
 #include "catch.h"
+#include "data/image_dataset.h"
 #include "data/memory_dataset.h"
 #include "shared/host_memory.h"
 
@@ -88,7 +91,7 @@ Expected global_batch(const std::shared_ptr<const Dataset>& data, int64_t step, 
 TEST_CASE("the global batch is the same for every layout, start and number of workers") {
   const auto device = make_host_device("cpu", "");
   const auto data = numbered(17, true);
-  Sampler sampler(17, 7, true);
+  Sampler sampler(17, 7, SampleOrder::shuffled);
   for (int64_t step : {0, 1, 2, 5}) {
     Expected expected;
     for (int64_t i = 0; i < 12; ++i) {
@@ -113,9 +116,10 @@ TEST_CASE("the global batch is the same for every layout, start and number of wo
 TEST_CASE("the newest batches stay as they were while they are held") {
   const auto device = make_host_device("cpu", "");
   const auto data = numbered(100);
-  TrainLoader loader(data,
-                     {.global_batch = 1, .micro_batch = 1, .shuffle = false, .slots = 4, .held = 3},
-                     *device);
+  TrainLoader loader(
+      data,
+      {.global_batch = 1, .micro_batch = 1, .order = SampleOrder::file, .slots = 4, .held = 3},
+      *device);
   std::vector<const Batch*> last;
   for (int64_t step = 0; step < 300; ++step) {
     last.push_back(&loader.next());
@@ -167,35 +171,37 @@ TEST_CASE("an evaluation sees every sample once, on any number of ranks, padded 
 
 TEST_CASE("an error of a worker surfaces in next(), in its turn, and stays") {
   for (int workers : {0, 1, 4}) {
-    Prefetcher prefetch({.workers = workers, .slots = 3}, [](int, int64_t sequence, int) {
-      if (sequence == 5) throw Error(ExitCode::data, "sample 5 is bad");
+    Prefetcher prefetch({.workers = workers, .slots = 3}, [](int worker, int64_t sequence, int) {
+      // Every worker fails in its part; the first part's error is told.
+      if (sequence == 5) throw Error(ExitCode::data, fmt::format("sample 5 is bad: {}", worker));
     });
     for (int i = 0; i < 5; ++i) CHECK(prefetch.next() == i % 3);
-    CHECK_THROWS_WITH(prefetch.next(), "sample 5 is bad");
-    CHECK_THROWS_WITH(prefetch.next(), "sample 5 is bad");
+    CHECK_THROWS_WITH(prefetch.next(), "sample 5 is bad: 0");
+    CHECK_THROWS_WITH(prefetch.next(), "sample 5 is bad: 0");
   }
 }
 
 TEST_CASE("slots are filled ahead, never overwritten early, and the wait is measured") {
   std::atomic<int64_t> filled{0};
-  std::vector<int64_t> content(4, -1);
+  std::vector<std::array<int64_t, 2>> content(4, {-1, -1});  // by slot, the parts of two workers
   {
     Prefetcher prefetch({.workers = 2, .slots = 4, .held = 2, .first = 10, .last = 200},
-                        [&](int, int64_t sequence, int slot) {
-                          content[static_cast<size_t>(slot)] = sequence;
+                        [&](int worker, int64_t sequence, int slot) {
+                          content[static_cast<size_t>(slot)][static_cast<size_t>(worker)] =
+                              sequence;
                           ++filled;
                         });
-    while (filled < 4) std::this_thread::yield();
+    while (filled < 8) std::this_thread::yield();
     for (int64_t sequence = 10; sequence < 200; ++sequence) {
       CHECK(prefetch.sequence() == sequence);
       const int slot = prefetch.next();
-      CHECK(content[static_cast<size_t>(slot)] == sequence);
-      CHECK(filled <= sequence - 10 + 4);
+      CHECK(content[static_cast<size_t>(slot)] == std::array{sequence, sequence});
+      CHECK(filled <= 2 * (sequence - 10 + 4));
     }
     CHECK(prefetch.next() == -1);
     CHECK(prefetch.next() == -1);
   }
-  CHECK(filled == 190);
+  CHECK(filled == 380);
 
   Prefetcher slow({.workers = 1, .slots = 2}, [](int, int64_t, int) {
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
@@ -223,20 +229,17 @@ TEST_CASE("images are changed by their position in the order, whatever the layou
   std::vector<FieldValues> values;
   values.emplace_back(pixels);
   values.emplace_back(std::vector<int32_t>{0, 1, 2, 3, 4});
-  const auto data = std::make_shared<MemoryDataset>(
+  const auto plain = std::make_shared<MemoryDataset>(
       std::vector<FieldSpec>{{"input", {{3, 4, 2}, DType::f32}}, {"target", {{}, DType::i32}}},
       std::move(values), [](int64_t i) { return std::to_string(i); });
   const RandomAffineOptions options{.rotate = 20, .scale = 0.1, .translate = 1};
-  RandomAffine affine(options, {3, 4, 2}, 7);
+  const auto data = change_samples(plain, {.transforms = {}, .random_affine = options});
+  const RandomAffine affine(options, {3, 4, 2});
+  std::vector<float> memory;
   for (int64_t micro : {1, 2, 4}) {
     for (int workers : {0, 2}) {
-      TrainLoader loader(data,
-                         {.global_batch = 4,
-                          .micro_batch = micro,
-                          .seed = 7,
-                          .random_affine = options,
-                          .workers = workers},
-                         *device);
+      TrainLoader loader(
+          data, {.global_batch = 4, .micro_batch = micro, .seed = 7, .workers = workers}, *device);
       for (int64_t position = 0; position < 12; position += micro) {
         const Batch& batch = loader.next();
         const auto* images = reinterpret_cast<const float*>(batch.fields[0]);
@@ -244,10 +247,30 @@ TEST_CASE("images are changed by their position in the order, whatever the layou
         for (int64_t i = 0; i < micro; ++i) {
           std::vector<float> expected(pixels.begin() + labels[i] * kPixels,
                                       pixels.begin() + (labels[i] + 1) * kPixels);
-          affine.apply(position + i, expected.data());
+          affine.apply(7, position + i, expected.data(), memory);
           CHECK(std::vector<float>(images + i * kPixels, images + (i + 1) * kPixels) == expected);
         }
       }
     }
+  }
+}
+
+TEST_CASE("f32 targets are padded with what does not count") {
+  const auto device = make_host_device("cpu", "");
+  std::vector<FieldValues> values;
+  values.emplace_back(std::vector<float>{1, 2, 3});
+  values.emplace_back(std::vector<float>{4, 5, 6});
+  const auto data = std::make_shared<MemoryDataset>(
+      std::vector<FieldSpec>{{"input", {{1}, DType::f32}}, {"target", {{1}, DType::f32}}},
+      std::move(values), [](int64_t i) { return std::to_string(i); });
+  for (int workers : {1, 2}) {
+    EvalLoader loader(data, 4, 0, 1, *device, {}, {}, workers);
+    const Batch* batch = loader.next();
+    const auto* inputs = reinterpret_cast<const float*>(batch->fields[0]);
+    const auto* targets = reinterpret_cast<const float*>(batch->fields[1]);
+    CHECK(std::vector<float>(inputs, inputs + 4) == std::vector<float>{1, 2, 3, 0});
+    CHECK(std::vector<float>(targets, targets + 3) == std::vector<float>{4, 5, 6});
+    CHECK(std::isnan(targets[3]));
+    CHECK(batch->valid_targets == 3);
   }
 }

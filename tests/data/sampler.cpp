@@ -95,7 +95,7 @@ TEST_CASE("neighbours of the file are not neighbours in the order") {
 }
 
 TEST_CASE("the stream holds every sample once an epoch and is the same from any start") {
-  Sampler sampler(10, 1, true);
+  Sampler sampler(10, 1, SampleOrder::shuffled);
   std::vector<int64_t> stream;
   for (int64_t p = 0; p < 50; ++p) stream.push_back(sampler.index(p));
   for (int epoch = 0; epoch < 5; ++epoch) {
@@ -106,10 +106,35 @@ TEST_CASE("the stream holds every sample once an epoch and is the same from any 
   CHECK(std::vector<int64_t>(stream.begin(), stream.begin() + 10) !=
         std::vector<int64_t>(stream.begin() + 10, stream.begin() + 20));
   for (int64_t p = 49; p >= 0; --p) {
-    Sampler fresh(10, 1, true);
+    Sampler fresh(10, 1, SampleOrder::shuffled);
     CHECK(fresh.index(p) == stream[static_cast<size_t>(p)]);
   }
-  Sampler ordered(10, 1, false);
+  Sampler ordered(10, 1, SampleOrder::file);
   CHECK(ordered.index(23) == 3);
   CHECK(ordered.epoch(23) == 2);
+}
+
+TEST_CASE("balanced sampling shows every class equally often and every sample of it in turn") {
+  const auto lists =
+      std::make_shared<const ClassLists>(ClassLists{{0, 1, 2, 3, 4, 5, 6}, {7, 8}, {9}});
+  Sampler sampler(10, 3, SampleOrder::balanced, lists), other(10, 3, SampleOrder::balanced, lists);
+  std::vector<int> visits(10, 0);
+  std::vector<int64_t> firsts;
+  for (int64_t turn = 0; turn < 140; ++turn) {
+    int of_class[3] = {0, 0, 0};
+    for (int64_t i = 0; i < 3; ++i) {
+      const int64_t sample = sampler.index(turn * 3 + i);
+      ++visits[static_cast<size_t>(sample)];
+      ++of_class[sample < 7 ? 0 : sample < 9 ? 1 : 2];
+      if (i == 0) firsts.push_back(sample);
+    }
+    REQUIRE((of_class[0] == 1 && of_class[1] == 1 && of_class[2] == 1));
+  }
+  CHECK(visits == std::vector<int>{20, 20, 20, 20, 20, 20, 20, 70, 70, 140});
+  CHECK(std::count(firsts.begin(), firsts.end(), 9) > 20);
+  CHECK(std::count(firsts.begin(), firsts.end(), 9) < 80);
+  CHECK(other.index(200) == sampler.index(200));
+  CHECK(Sampler(10, 4, SampleOrder::balanced, lists).index(200) +
+            10 * Sampler(10, 4, SampleOrder::balanced, lists).index(201) !=
+        sampler.index(200) + 10 * sampler.index(201));
 }

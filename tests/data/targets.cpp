@@ -58,7 +58,7 @@ TEST_CASE("the divisor of a step is that of the global batch, whatever the layou
   const auto device = make_host_device("cpu", "");
   const auto data = labels({0, 1, 2, 1, -100, 0, 2, 2, 1});
   const std::vector<double> weights{0.1, 0.7, 1.9};
-  Sampler sampler(9, 5, true);
+  Sampler sampler(9, 5, SampleOrder::shuffled);
   for (int64_t step : {0, 1, 2, 3}) {
     double expected = 0;
     int64_t valid = 0;

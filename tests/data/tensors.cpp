@@ -1,5 +1,7 @@
 #include "data/tensors.h"
 
+#include <array>
+
 #include "base/error.h"
 #include "catch.h"
 #include "data/synthetic.h"
@@ -123,6 +125,27 @@ TEST_CASE("tensors that do not fit or hold bad values are refused with their pla
   options.classes = 5;
   CHECK_THAT(refusal(options), Contains("label 5 is out of range 0 to 4"));
   CHECK_THAT(refusal({.path = (folder / "no").string()}), Contains("cannot open"));
+}
+
+TEST_CASE("arrays of .npy files are inputs and targets without a safetensors file") {
+  TemporaryFolder folder;
+  const auto array = [&](const char* name, const std::string& header, const auto& values) {
+    std::string content("\x93NUMPY\x01\x00", 8);
+    content += static_cast<char>(header.size());
+    content += '\0';
+    content += header;
+    content.append(reinterpret_cast<const char*>(values.data()), sizeof(values));
+    return folder.write(name, content).string();
+  };
+  const std::string x = array("x.npy", "{'descr': '|u1', 'fortran_order': False, 'shape': (2, 2)}",
+                              std::array<uint8_t, 4>{1, 2, 3, 4});
+  const std::string y = array("y.npy", "{'descr': '<i8', 'fortran_order': False, 'shape': (2,)}",
+                              std::array<int64_t, 2>{1, 0});
+  const auto data = load_tensors({.inputs = {{"input", x}}, .targets = y});
+  CHECK(field<float>(*data, 0, {1}) == std::vector<float>{3, 4});
+  CHECK(field<int32_t>(*data, 1, {0}) == std::vector<int32_t>{1});
+  CHECK_THAT(refusal({.inputs = {{"input", (folder / "no.npy").string()}}, .targets = y}),
+             Contains("no.npy: cannot open"));
 }
 
 TEST_CASE("synthetic samples depend on the seed and the sample number only") {

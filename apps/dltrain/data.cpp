@@ -1,0 +1,25 @@
+// dltrain data inspect|show|prepare: what a configuration's data looks like, and faster files of
+// it.
+#include "dltrain/data_commands.h"
+
+namespace dltrain {
+
+CommandBody add_data(CLI::App& command) {
+  command.require_subcommand(1);
+  auto bodies = std::make_shared<std::vector<std::pair<CLI::App*, CommandBody>>>();
+  const auto add = [&](const char* name, const char* doc, CommandBody (*add_one)(CLI::App&)) {
+    CLI::App* part = command.add_subcommand(name, doc);
+    bodies->emplace_back(part, add_one(*part));
+  };
+  add("inspect", "Counts, statistics, duplicates, outliers, broken samples", add_data_inspect);
+  add("show", "A picture (PNG) of what enters the net, with labels", add_data_show);
+  add("prepare", "Write images into one packed file that is read faster", add_data_prepare);
+  return [bodies] {
+    for (const auto& [part, body] : *bodies) {
+      if (part->parsed()) return body();
+    }
+    return ExitCode::usage;
+  };
+}
+
+}  // namespace dltrain

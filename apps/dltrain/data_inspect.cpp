@@ -1,0 +1,116 @@
+// dltrain data inspect: one pass over each split.
+#include <cstdio>
+
+#include "data/inspect.h"
+#include "dltrain/data_commands.h"
+
+namespace dltrain {
+namespace {
+
+constexpr size_t kMostShown = 10;
+constexpr size_t kMostClasses = 50;
+
+template <typename List, typename Print>
+void print_some(const List& list, const Print& print) {
+  for (size_t i = 0; i < list.size() && i < kMostShown; ++i) print(list[i]);
+  if (list.size() > kMostShown) fmt::print("    … and {} more\n", list.size() - kMostShown);
+}
+
+std::string numbers(const std::vector<ChannelStatistics>& channels,
+                    double (*pick)(const ChannelStatistics&)) {
+  std::string out;
+  for (const ChannelStatistics& channel : channels) {
+    out += fmt::format("{}{:.4f}", out.empty() ? "" : ", ", pick(channel));
+  }
+  return channels.size() == 1 ? out : "[" + out + "]";
+}
+
+void print_field(const FieldReport& report) {
+  fmt::print("  {:<10} {}", report.field.name, to_string(report.field.sample));
+  if (!report.channels.empty()) {
+    const auto& channels = report.channels;
+    fmt::print("  mean {}  std {}  from {} to {}",
+               numbers(channels, [](const ChannelStatistics& c) { return c.mean; }),
+               numbers(channels, [](const ChannelStatistics& c) { return c.std; }),
+               numbers(channels, [](const ChannelStatistics& c) { return c.least; }),
+               numbers(channels, [](const ChannelStatistics& c) { return c.greatest; }));
+  }
+  fmt::print("\n");
+}
+
+void print_classes(const Dataset& dataset, const SplitReport& report) {
+  if (report.labels.empty()) return;
+  int64_t least = INT64_MAX, most = 0, empty = 0;
+  for (const int64_t count : report.labels) {
+    most = std::max(most, count);
+    if (count > 0) least = std::min(least, count);
+    empty += count == 0;
+  }
+  fmt::print("  classes: {}", report.labels.size());
+  if (most > 0) {
+    fmt::print("; the largest has {} samples, the smallest {} ({:.2f} times fewer)", most, least,
+               static_cast<double>(most) / static_cast<double>(least));
+  }
+  if (empty > 0) fmt::print("; {} without samples", empty);
+  if (report.ignored > 0) fmt::print("; {} samples have an ignored label", report.ignored);
+  fmt::print("\n");
+  for (size_t i = 0; i < report.labels.size() && i < kMostClasses; ++i) {
+    fmt::print("    {:<24} {:>9}  {:5.2f} %\n", label_text(dataset, static_cast<int64_t>(i)),
+               report.labels[i],
+               100.0 * static_cast<double>(report.labels[i]) / static_cast<double>(report.samples));
+  }
+  if (report.labels.size() > kMostClasses) {
+    fmt::print("    … and {} more\n", report.labels.size() - kMostClasses);
+  }
+}
+
+SplitReport print_split(const char* name, const Dataset& dataset) {
+  SplitReport report = inspect(dataset, all_cores());
+  fmt::print("{}: {} samples\n", name, report.samples);
+  for (const FieldReport& field : report.fields) print_field(field);
+  print_classes(dataset, report);
+  fmt::print("  broken: {}\n", report.broken.size());
+  print_some(report.broken, [](const auto& b) { fmt::print("    {}\n", b.second); });
+  fmt::print(
+      "  duplicates: {}{}\n", report.duplicates.size(),
+      report.contradictions > 0
+          ? fmt::format(", of which {} have another target than the first", report.contradictions)
+          : "");
+  print_some(report.duplicates, [&](const auto& pair) {
+    fmt::print("    {} = {}\n", dataset.place_of(pair.first), dataset.place_of(pair.second));
+  });
+  fmt::print("  outliers: {}\n", report.outliers.size());
+  print_some(report.outliers, [&](const Outlier& outlier) {
+    fmt::print("    {}: {}\n", dataset.place_of(outlier.sample), outlier.reason);
+  });
+  return report;
+}
+
+}  // namespace
+
+CommandBody add_data_inspect(CLI::App& command) {
+  auto options = std::make_shared<ConfigOptions>();
+  options->add_to(command);
+  command.footer(
+      "Samples are taken as evaluation sees them, after scale, normalize and transforms; without\n"
+      "normalize, mean and std are what its keys want. Exit code 3 where a sample cannot be read.");
+  return [options] {
+    const Experiment experiment = options->load();
+    const DataSplit data = experiment.data.open();
+    const SplitReport train = print_split("train", *data.train);
+    bool broken = !train.broken.empty();
+    if (data.eval) {
+      const SplitReport eval = print_split("eval", *data.eval);
+      broken = broken || !eval.broken.empty();
+      const auto overlap = find_overlap(train, eval);
+      fmt::print("eval samples that are also in train: {}\n", overlap.size());
+      print_some(overlap, [&](const auto& pair) {
+        fmt::print("    {} = {}\n", data.eval->place_of(pair.first),
+                   data.train->place_of(pair.second));
+      });
+    }
+    return broken ? ExitCode::data : ExitCode::ok;
+  };
+}
+
+}  // namespace dltrain

@@ -1,0 +1,100 @@
+#include "data/byte_source.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <memory>
+#include <system_error>
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <zlib.h>
+
+#include "base/error.h"
+
+namespace dltrain {
+namespace {
+
+constexpr size_t kPiece = 256 << 10;
+
+std::string reason(int error_number) {
+  return std::error_code(error_number, std::generic_category()).message();
+}
+
+}  // namespace
+
+ByteSource open_bytes(const std::string& name) {
+  const int fd = ::open(name.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (fd < 0) throw Error(ExitCode::data, "cannot open: " + reason(errno), name);
+  struct stat info {};
+  if (::fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) {
+    ::close(fd);
+    throw Error(ExitCode::data, "is not a regular file", name);
+  }
+  gzFile opened = ::gzdopen(fd, "rb");
+  if (!opened) {
+    ::close(fd);
+    throw Error(ExitCode::memory, "no memory to read it", name);
+  }
+  const std::shared_ptr<gzFile_s> file(opened, [](gzFile f) { ::gzclose(f); });
+  ::gzbuffer(opened, kPiece);
+  return [file, name](std::span<char> out) -> size_t {
+    const int n = ::gzread(file.get(), out.data(), static_cast<unsigned>(out.size()));
+    int code = Z_OK;
+    const char* message = ::gzerror(file.get(), &code);
+    // A cut archive gives what it has and Z_BUF_ERROR; what it gave may end inside a line.
+    if (n < 0 || code == Z_BUF_ERROR) {
+      const std::string why = code == Z_ERRNO ? "cannot read: " + reason(errno)
+                              : code == Z_BUF_ERROR
+                                  ? std::string("truncated: the compressed data ends too early")
+                                  : std::string("damaged compressed data: ") + message;
+      throw Error(ExitCode::data, why, fmt::format("{} (offset {})", name, ::gzoffset(file.get())));
+    }
+    return static_cast<size_t>(n);
+  };
+}
+
+ByteSource bytes_of(std::string_view text) {
+  return [text](std::span<char> out) mutable {
+    const size_t n = std::min(out.size(), text.size());
+    std::memcpy(out.data(), text.data(), n);
+    text.remove_prefix(n);
+    return n;
+  };
+}
+
+void ByteReader::read(std::span<uint8_t> out, std::string_view what) {
+  while (!out.empty()) {
+    const size_t n = read_({reinterpret_cast<char*>(out.data()), out.size()});
+    if (n == 0) {
+      throw Error(ExitCode::data,
+                  fmt::format("truncated: {} more bytes of {} were expected", out.size(), what),
+                  fmt::format("{} (offset {})", name_, offset_));
+    }
+    offset_ += n;
+    out = out.subspan(n);
+  }
+}
+
+void ByteReader::skip(uint64_t bytes, std::string_view what) {
+  uint8_t piece[4096];
+  while (bytes > 0) {
+    const size_t n = std::min<uint64_t>(bytes, sizeof piece);
+    read({piece, n}, what);
+    bytes -= n;
+  }
+}
+
+bool ByteReader::at_end() {
+  char extra = 0;
+  return read_({&extra, 1}) == 0;
+}
+
+void ByteReader::expect_end(std::string_view what) {
+  if (at_end()) return;
+  throw Error(ExitCode::data, fmt::format("is longer than {} says", what),
+              fmt::format("{} (offset {})", name_, offset_));
+}
+
+}  // namespace dltrain

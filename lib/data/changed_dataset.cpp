@@ -1,0 +1,102 @@
+// change_samples: transforms of datasets whose inputs are f32 numbers.
+#include <cstring>
+
+#include "base/error.h"
+#include "data/image_dataset.h"
+
+namespace dltrain {
+namespace {
+
+ImageSize image_size_of(const FieldSpec& field) {
+  const Shape& shape = field.sample.shape;
+  if (shape.rank() != 2 && shape.rank() != 3) {
+    fail(ExitCode::usage,
+         "transforms need images, [height, width] or [height, width, channels]; samples of '{}' "
+         "are {}",
+         field.name, to_string(field.sample));
+  }
+  return {shape[0], shape[1], shape.rank() == 3 ? shape[2] : 1};
+}
+
+// How one field of the whole dataset is changed.
+struct FieldChange {
+  ImageSize in;
+  Pipelines pipelines;
+  std::optional<RandomAffine> affine;
+};
+
+class ChangedDataset final : public DatasetOver {
+ public:
+  ChangedDataset(std::shared_ptr<const Dataset> whole, const SampleChanges& changes)
+      : DatasetOver(std::move(whole)), fields_(this->whole().fields()), changes_(fields_.size()) {
+    bool any = false;
+    for (int field = 0; field < target_field(); ++field) {
+      FieldSpec& spec = fields_[static_cast<size_t>(field)];
+      if (spec.sample.dtype != DType::f32) continue;
+      const ImageSize in = image_size_of(spec);
+      FieldChange change{in, Pipelines(changes.transforms, in, /*numbers=*/true), {}};
+      const ImageSize& out = change.pipelines.training.output();
+      spec.sample.shape = spec.sample.shape.rank() == 2
+                              ? Shape{out.height, out.width}
+                              : Shape{out.height, out.width, out.channels};
+      if (changes.random_affine.active()) {
+        change.affine.emplace(changes.random_affine, spec.sample.shape);
+      }
+      changes_[static_cast<size_t>(field)] = std::move(change);
+      any = true;
+    }
+    if (!any) fail(ExitCode::usage, "transforms need images as inputs; none of these is f32");
+  }
+
+  const std::vector<FieldSpec>& fields() const override { return fields_; }
+  void gather(int field, std::span<const int64_t> samples, std::byte* out) const override {
+    read(field, samples, nullptr, out);
+  }
+  void gather_training(int field, std::span<const int64_t> samples, const Visit& first,
+                       std::byte* out) const override {
+    read(field, samples, &first, out);
+  }
+  bool takes_work() const override { return fields_[0].sample.shape.elements() >= kManyElements; }
+
+ private:
+  void read(int field, std::span<const int64_t> samples, const Visit* first, std::byte* out) const {
+    const auto& change = changes_[static_cast<size_t>(field)];
+    if (!change) return whole().gather(field, samples, out);
+    thread_local Frame<float> frame;
+    thread_local std::vector<float> original, affine;
+    const auto in = static_cast<size_t>(change->in.elements());
+    if (original.size() < in) original.resize(in);
+    const Pipeline& pipeline =
+        first != nullptr ? change->pipelines.training : change->pipelines.evaluation;
+    auto* to = reinterpret_cast<float*>(out);
+    for (size_t i = 0; i < samples.size(); ++i) {
+      Visit visit = first != nullptr ? *first : Visit{};
+      visit.position += static_cast<int64_t>(i);
+      whole().gather(field, samples.subspan(i, 1), reinterpret_cast<std::byte*>(original.data()));
+      frame.look_at({original.data(), change->in, change->in.width * change->in.channels});
+      pipeline.run(frame, visit);
+      const ImageView<float>& image = frame.image();
+      const int64_t row = image.size.width * image.size.channels;
+      float* start = to;
+      for (int64_t y = 0; y < image.size.height; ++y, to += row) {
+        std::copy_n(image.data + y * image.row, row, to);
+      }
+      if (first != nullptr && change->affine) {
+        change->affine->apply(visit.seed, visit.position, start, affine);
+      }
+    }
+  }
+
+  std::vector<FieldSpec> fields_;
+  std::vector<std::optional<FieldChange>> changes_;  // by field
+};
+
+}  // namespace
+
+std::shared_ptr<const Dataset> change_samples(std::shared_ptr<const Dataset> whole,
+                                              const SampleChanges& changes) {
+  if (!changes.any()) return whole;
+  return std::make_shared<ChangedDataset>(std::move(whole), changes);
+}
+
+}  // namespace dltrain

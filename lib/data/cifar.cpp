@@ -1,0 +1,184 @@
+#include "data/cifar.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <map>
+#include <vector>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "data/tar.h"
+
+namespace dltrain {
+namespace {
+
+constexpr int64_t kSide = 32;
+constexpr size_t kPlane = kSide * kSide;
+constexpr size_t kPixels = 3 * kPlane;
+constexpr uint64_t kMaxFile = 1 << 30;
+constexpr uint64_t kMaxNames = 1 << 16;
+
+// What the published files of a kind are called.
+struct Layout {
+  const char* folder;
+  std::vector<std::string> files;
+  std::string names;
+  size_t labels, label;  // how many stand before the pixels, and which one is taken
+  int classes;
+};
+
+Layout layout_of(const CifarOptions& options) {
+  if (options.kind == CifarKind::cifar10) {
+    std::vector<std::string> files{"test_batch.bin"};
+    if (!options.test) {
+      files.clear();
+      for (int i = 1; i <= 5; ++i) files.push_back(fmt::format("data_batch_{}.bin", i));
+    }
+    return {"cifar-10-batches-bin", std::move(files), "batches.meta.txt", 1, 0, 10};
+  }
+  const bool fine = options.kind == CifarKind::cifar100_fine;
+  return {"cifar-100-binary",
+          {options.test ? "test.bin" : "train.bin"},
+          fine ? "fine_label_names.txt" : "coarse_label_names.txt",
+          2,
+          fine ? 1U : 0U,
+          fine ? 100 : 20};
+}
+
+// Files by name, as far as they are needed.
+using Files = std::map<std::string, std::vector<uint8_t>>;
+
+Files read_folder(const Layout& layout, const std::filesystem::path& path) {
+  std::error_code ignored;
+  const auto inside = path / layout.folder;
+  const auto folder = std::filesystem::is_directory(inside, ignored) ? inside : path;
+  Files files;
+  for (const std::string& name : layout.files) {
+    const std::string content = read_file(folder / name, kMaxFile, ExitCode::data);
+    files[name].assign(content.begin(), content.end());
+  }
+  if (std::filesystem::exists(folder / layout.names, ignored)) {
+    const std::string content = read_file(folder / layout.names, kMaxNames, ExitCode::data);
+    files[layout.names].assign(content.begin(), content.end());
+  }
+  return files;
+}
+
+Files read_archive(const Layout& layout, TarReader archive, const std::string& path) {
+  Files files;
+  while (const auto entry = archive.next()) {
+    const std::string name = std::filesystem::path(entry->name).filename().string();
+    const bool names = name == layout.names;
+    if (!names && std::find(layout.files.begin(), layout.files.end(), name) == layout.files.end()) {
+      continue;
+    }
+    if (entry->size > (names ? kMaxNames : kMaxFile)) {
+      throw Error(ExitCode::data, fmt::format("{} has {} bytes", entry->name, entry->size), path);
+    }
+    std::vector<uint8_t>& content = files[name];
+    content.clear();
+    constexpr uint64_t kPiece = 1 << 20;
+    while (content.size() < entry->size) {
+      const size_t begin = content.size();
+      content.resize(begin + std::min(kPiece, entry->size - begin));
+      archive.read(std::span(content).subspan(begin));
+    }
+  }
+  return files;
+}
+
+std::vector<std::string> lines_of(const std::vector<uint8_t>& content) {
+  std::vector<std::string> lines(1);
+  for (const uint8_t c : content) {
+    if (c == '\n') {
+      lines.emplace_back();
+    } else if (c != '\r') {
+      lines.back() += static_cast<char>(c);
+    }
+  }
+  std::erase_if(lines, [](const std::string& line) { return line.empty(); });
+  return lines;
+}
+
+class Loader {
+ public:
+  Loader(Layout layout, std::string path) : layout_(std::move(layout)), path_(std::move(path)) {}
+
+  std::shared_ptr<const ImageSource> load(const Files& files) {
+    for (const std::string& name : layout_.files) {
+      const auto found = files.find(name);
+      if (found == files.end()) throw Error(ExitCode::data, "has no file " + name, path_);
+      add(name, found->second);
+    }
+    std::vector<std::string> names;
+    if (const auto found = files.find(layout_.names); found != files.end()) {
+      names = lines_of(found->second);
+      if (static_cast<int>(names.size()) != layout_.classes) names.clear();
+    }
+    auto place = [path = path_, files = layout_.files, ends = ends_](int64_t sample) {
+      size_t file = 0;
+      while (sample >= ends[file]) ++file;
+      return fmt::format("{}/{}, record {}", path, files[file],
+                         sample - (file > 0 ? ends[file - 1] : 0));
+    };
+    return std::make_shared<MemoryImages>(ImageSize{kSide, kSide, 3}, std::move(pixels_),
+                                          std::move(labels_), std::move(names), std::move(place));
+  }
+
+ private:
+  void add(const std::string& name, const std::vector<uint8_t>& content) {
+    const size_t record = layout_.labels + kPixels;
+    const std::string place = path_ + "/" + name;
+    if (content.empty()) throw Error(ExitCode::data, "is empty", place);
+    if (content.size() % record != 0) {
+      throw Error(ExitCode::data,
+                  fmt::format("has {} bytes, which is no multiple of a record's {}: truncated, or "
+                              "not the binary version",
+                              content.size(), record),
+                  place);
+    }
+    const size_t count = content.size() / record, first = labels_.size();
+    pixels_.resize((first + count) * kPixels);
+    for (size_t i = 0; i < count; ++i) {
+      const uint8_t* at = content.data() + i * record;
+      const int label = at[layout_.label];
+      if (label >= layout_.classes) {
+        throw Error(ExitCode::data,
+                    fmt::format("label {} is out of range 0 to {}", label, layout_.classes - 1),
+                    fmt::format("{}, record {}", place, i));
+      }
+      labels_.push_back(label);
+      const uint8_t* planes = at + layout_.labels;
+      uint8_t* out = pixels_.data() + (first + i) * kPixels;
+      for (size_t p = 0; p < kPlane; ++p) {
+        for (size_t c = 0; c < 3; ++c) *out++ = planes[c * kPlane + p];
+      }
+    }
+    ends_.push_back(static_cast<int64_t>(labels_.size()));
+  }
+
+  Layout layout_;
+  std::string path_;
+  std::vector<uint8_t> pixels_;
+  std::vector<int32_t> labels_;
+  std::vector<int64_t> ends_;  // samples up to the end of each file
+};
+
+}  // namespace
+
+std::shared_ptr<const ImageSource> load_cifar(const CifarOptions& options) {
+  std::error_code ignored;
+  if (!std::filesystem::is_directory(options.path, ignored)) {
+    return load_cifar(options, ByteReader(options.path, open_bytes(options.path)));
+  }
+  const Layout layout = layout_of(options);
+  return Loader(layout, options.path).load(read_folder(layout, options.path));
+}
+
+std::shared_ptr<const ImageSource> load_cifar(const CifarOptions& options, ByteReader archive) {
+  const Layout layout = layout_of(options);
+  const std::string name = archive.name();
+  return Loader(layout, name).load(read_archive(layout, TarReader(std::move(archive)), name));
+}
+
+}  // namespace dltrain

@@ -1,0 +1,96 @@
+#include "data/idx.h"
+
+#include <vector>
+
+#include "base/error.h"
+#include "data/memory_dataset.h"
+
+namespace dltrain {
+namespace {
+
+constexpr uint8_t kUnsignedBytes = 0x08;
+
+[[noreturn]] void refuse(const ByteReader& file, const std::string& message) {
+  throw Error(ExitCode::data, message, file.name());
+}
+
+// The sizes of the dimensions, of which there must be `least` to `most`.
+std::vector<int64_t> read_header(ByteReader& file, size_t least, size_t most) {
+  uint8_t magic[4];
+  file.read(magic, "the IDX header");
+  if (magic[0] != 0 || magic[1] != 0) refuse(file, "is no IDX file");
+  if (magic[2] != kUnsignedBytes) {
+    refuse(file, fmt::format("has elements of IDX type 0x{:02x}; unsigned bytes (0x08) are read",
+                             magic[2]));
+  }
+  if (magic[3] < least || magic[3] > most) {
+    refuse(file, fmt::format(
+                     "has {} dimensions; {} are expected", magic[3],
+                     least == most ? std::to_string(least) : fmt::format("{} or {}", least, most)));
+  }
+  std::vector<int64_t> sizes;
+  for (int i = 0; i < magic[3]; ++i) {
+    uint8_t bytes[4];
+    file.read(bytes, "the IDX header");
+    sizes.push_back(int64_t{bytes[0]} << 24 | bytes[1] << 16 | bytes[2] << 8 | bytes[3]);
+    if (sizes.back() == 0) refuse(file, "is empty: a dimension is 0");
+  }
+  return sizes;
+}
+
+// The bytes that the sizes announce; all sizes are below 2^32.
+std::vector<uint8_t> read_elements(ByteReader& file, const std::vector<int64_t>& sizes) {
+  uint64_t bytes = 1;
+  for (const int64_t size : sizes) {
+    bytes = bytes > (uint64_t{1} << 56) / static_cast<uint64_t>(size)
+                ? uint64_t{1} << 56
+                : bytes * static_cast<uint64_t>(size);
+  }
+  check_fits_memory(bytes, file.name());
+  // In pieces: a header that promises more than there is takes no memory for it.
+  constexpr uint64_t kPiece = 16 << 20;
+  std::vector<uint8_t> elements;
+  while (elements.size() < bytes) {
+    const uint64_t begin = elements.size(), n = std::min(kPiece, bytes - begin);
+    elements.resize(begin + n);
+    file.read(std::span(elements).subspan(begin), "the elements that the header announces");
+  }
+  file.expect_end("its header");
+  return elements;
+}
+
+}  // namespace
+
+std::shared_ptr<const ImageSource> load_idx(const IdxOptions& options) {
+  return load_idx(options, ByteReader(options.images, open_bytes(options.images)),
+                  ByteReader(options.labels, open_bytes(options.labels)));
+}
+
+std::shared_ptr<const ImageSource> load_idx(const IdxOptions& options, ByteReader images,
+                                            ByteReader labels) {
+  const std::vector<int64_t> counts = read_header(labels, 1, 1);
+  const std::vector<int64_t> sizes = read_header(images, 3, 4);
+  if (sizes[0] != counts[0]) {
+    refuse(images,
+           fmt::format("has {} images, but {} has {} labels", sizes[0], labels.name(), counts[0]));
+  }
+  if (sizes[1] > kMaxImagePixels / sizes[2]) {
+    refuse(images, fmt::format("has images of {} by {} pixels", sizes[2], sizes[1]));
+  }
+  const ImageSize size{sizes[1], sizes[2], sizes.size() == 4 ? sizes[3] : 1};
+  const std::vector<uint8_t> bytes = read_elements(labels, counts);
+  for (size_t i = 0; options.classes && i < bytes.size(); ++i) {
+    if (bytes[i] < *options.classes) continue;
+    throw Error(ExitCode::data,
+                fmt::format("label {} is out of range 0 to {}", bytes[i], *options.classes - 1),
+                fmt::format("{}, sample {}", labels.name(), i));
+  }
+  auto place = [name = images.name()](int64_t sample) {
+    return fmt::format("{}, sample {}", name, sample);
+  };
+  return std::make_shared<MemoryImages>(size, read_elements(images, sizes),
+                                        std::vector<int32_t>(bytes.begin(), bytes.end()),
+                                        std::vector<std::string>{}, std::move(place));
+}
+
+}  // namespace dltrain

@@ -1,0 +1,35 @@
+// Keys that all kinds of 8-bit images share: scale (by default 1/255: pixels become 0 to 1),
+// normalize.
+#pragma once
+
+#include "data/config.h"
+#include "data/scaling_config.h"
+
+namespace dltrain {
+
+struct ImageConfig : DatasetConfig {
+  ScalingConfig scaling{.scale = 1.0 / 255, .normalize = {}};
+
+  void describe(Fields& f) override {
+    scaling.describe(f);
+    DatasetConfig::describe(f);
+  }
+  void validate(Problems& problems) const override {
+    DatasetConfig::validate(problems);
+    scaling.validate(*this, {}, problems);
+  }
+  std::shared_ptr<const Dataset> open() const override {
+    return make_image_dataset(open_images(), changes(), scaling.options());
+  }
+
+  std::shared_ptr<const ImageSource> open_images() const override = 0;
+};
+
+// The key `split` of data sets that come in two parts.
+inline void describe_split(Fields& f, bool& test) {
+  f.choice("split", test,
+           {{"train", false, "the training samples"}, {"test", true, "the test samples"}},
+           {.doc = "Which part of the data set", .known_as = {"part", "subset"}});
+}
+
+}  // namespace dltrain

@@ -1,0 +1,168 @@
+#include "data/image_folder.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cctype>
+#include <filesystem>
+#include <mutex>
+#include <thread>
+
+#include <spdlog/spdlog.h>
+
+#include "base/error.h"
+#include "base/file.h"
+
+namespace dltrain {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr uint64_t kMaxFile = uint64_t{256} << 20;
+constexpr size_t kMostWarnings = 20;
+
+bool is_image_name(const fs::path& path) {
+  std::string ending = path.extension().string();
+  std::transform(ending.begin(), ending.end(), ending.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  return ending == ".jpg" || ending == ".jpeg" || ending == ".png";
+}
+
+bool is_hidden(const fs::path& path) {
+  return path.filename().string().starts_with('.');
+}
+
+struct File {
+  std::string path;
+  int32_t label;
+};
+
+class FolderImages final : public ImageSource {
+ public:
+  FolderImages(int64_t channels, std::vector<std::string> class_names, std::vector<File> files)
+      : channels_(channels), class_names_(std::move(class_names)), files_(std::move(files)) {
+    for (const File& file : files_) labels_.push_back(file.label);
+  }
+
+  ImageSize image_size() const override { return {0, 0, channels_}; }
+  bool encoded() const override { return true; }
+  StoredImage read(int64_t sample, std::vector<uint8_t>& buffer) const override {
+    read_file(files_[static_cast<size_t>(sample)].path, kMaxFile, ExitCode::data, buffer);
+    return probe_image(buffer);
+  }
+  const std::vector<int32_t>& labels() const override { return labels_; }
+  const std::vector<std::string>& class_names() const override { return class_names_; }
+  std::string place_of(int64_t sample) const override {
+    return files_[static_cast<size_t>(sample)].path;
+  }
+
+ private:
+  int64_t channels_;
+  std::vector<std::string> class_names_;
+  std::vector<File> files_;
+  std::vector<int32_t> labels_;
+};
+
+// The paths below `folder` in order; folders that are links are not entered, so there are no
+// circles.
+std::vector<std::string> image_files(const fs::path& folder) {
+  std::vector<std::string> files;
+  for (fs::recursive_directory_iterator entry(folder), end; entry != end; ++entry) {
+    if (is_hidden(entry->path())) {
+      if (entry->is_directory()) entry.disable_recursion_pending();
+    } else if (is_image_name(entry->path()) && !entry->is_directory()) {
+      files.push_back(entry->path().string());
+    }
+  }
+  std::sort(files.begin(), files.end());
+  return files;
+}
+
+std::vector<std::string> class_folders(const std::string& path) {
+  std::vector<std::string> names;
+  for (const fs::directory_entry& entry : fs::directory_iterator(path)) {
+    if (entry.is_directory() && !is_hidden(entry.path())) {
+      names.push_back(entry.path().filename().string());
+    }
+  }
+  std::sort(names.begin(), names.end());
+  if (names.empty()) {
+    throw Error(ExitCode::data, "has no sub-folders; images of a class are expected in one each",
+                path);
+  }
+  return names;
+}
+
+std::vector<File> list_files(const std::string& path, const std::vector<std::string>& classes) {
+  std::vector<File> files;
+  for (size_t i = 0; i < classes.size(); ++i) {
+    const fs::path folder = fs::path(path) / classes[i];
+    const std::vector<std::string> found = image_files(folder);
+    if (found.empty()) {
+      throw Error(ExitCode::data, "has no .jpg, .jpeg or .png files", folder.string());
+    }
+    for (const std::string& file : found) files.push_back({file, static_cast<int32_t>(i)});
+  }
+  return files;
+}
+
+std::vector<File> without_broken(std::vector<File> files, const ImageFolderOptions& options,
+                                 const std::vector<std::string>& classes) {
+  const FolderImages all(options.channels, classes, files);
+  const auto broken = find_broken(all, options.threads);
+  for (size_t i = 0; i < broken.size() && i < kMostWarnings; ++i) {
+    spdlog::warn("left out: {}", broken[i].second);
+  }
+  if (broken.size() > kMostWarnings) {
+    spdlog::warn("left out: {} more images", broken.size() - kMostWarnings);
+  }
+  for (auto entry = broken.rbegin(); entry != broken.rend(); ++entry) {
+    files.erase(files.begin() + entry->first);
+  }
+  if (files.empty()) {
+    throw Error(ExitCode::data, "none of its images can be decoded", options.path);
+  }
+  return files;
+}
+
+}  // namespace
+
+std::shared_ptr<const ImageSource> open_image_folder(const ImageFolderOptions& options) {
+  try {
+    std::vector<std::string> classes = class_folders(options.path);
+    std::vector<File> files = list_files(options.path, classes);
+    if (options.skip_broken) files = without_broken(std::move(files), options, classes);
+    return std::make_shared<FolderImages>(options.channels, std::move(classes), std::move(files));
+  } catch (const fs::filesystem_error& error) {
+    throw Error(ExitCode::data, "cannot list: " + error.code().message(), error.path1().string());
+  }
+}
+
+std::vector<std::pair<int64_t, std::string>> find_broken(const ImageSource& source, int threads) {
+  std::vector<std::pair<int64_t, std::string>> broken;
+  std::mutex mutex;
+  std::atomic<int64_t> next{0};
+  const auto work = [&] {
+    Frame<uint8_t> frame;
+    std::vector<uint8_t> buffer;
+    for (int64_t sample = next++; sample < source.size(); sample = next++) {
+      std::string why;
+      try {
+        // The smallest scale: all of the file is read, little is computed.
+        decode_image(source.read(sample, buffer), source.image_size().channels, 0, frame);
+      } catch (const Error& error) {
+        why = error.place().empty() ? source.place_of(sample) + ": " + error.what() : error.what();
+      }
+      if (why.empty()) continue;
+      const std::lock_guard lock(mutex);
+      broken.emplace_back(sample, std::move(why));
+    }
+  };
+  std::vector<std::thread> others;
+  for (int i = 1; i < threads; ++i) others.emplace_back(work);
+  work();
+  for (std::thread& thread : others) thread.join();
+  std::sort(broken.begin(), broken.end());
+  return broken;
+}
+
+}  // namespace dltrain

@@ -1,0 +1,32 @@
+// A folder with a sub-folder for each class, full of JPEG and PNG files (torchvision's
+// ImageFolder). Classes are numbered in the order of their names; files are in the order of their
+// paths. Files of other endings, and names that begin with a dot, are left out.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "data/image_source.h"
+
+namespace dltrain {
+
+struct ImageFolderOptions {
+  std::string path = {};
+  int64_t channels = 3;
+  // false: images are looked at when they are read, and a broken one is an error then. true: every
+  // image is decoded once here, by `threads`, and broken ones are left out, with a warning each.
+  bool skip_broken = false;
+  int threads = 1;
+};
+
+// Throws Error(data) for a folder without classes, a class without images, and where all are
+// broken.
+std::shared_ptr<const ImageSource> open_image_folder(const ImageFolderOptions& options);
+
+// Numbers of the images that cannot be decoded, with the reason; looked for by `threads`.
+std::vector<std::pair<int64_t, std::string>> find_broken(const ImageSource& source, int threads);
+
+}  // namespace dltrain

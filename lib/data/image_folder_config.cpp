@@ -1,0 +1,45 @@
+// The keys of `type: image_folder`.
+#include <thread>
+
+#include "data/image_config.h"
+#include "data/image_folder.h"
+#include "data/registry.h"
+
+namespace dltrain {
+namespace {
+
+struct ImageFolderConfig final : ImageConfig {
+  ImageFolderOptions options;
+
+  void describe(Fields& f) override {
+    f.text("path", options.path,
+           {.doc = "A folder with a sub-folder of JPEG and PNG files for each class",
+            .required = true,
+            .is_path = true,
+            .known_as = {"root", "folder"}});
+    f.choice("color", options.channels, {{"rgb", 3, "three channels"}, {"gray", 1, "one channel"}},
+             {.doc = "What all images are turned into", .known_as = {"mode", "channels"}});
+    f.choice("on_error", options.skip_broken,
+             {{"stop", false, "an image that cannot be read ends the run when its turn comes"},
+              {"skip", true,
+               "all images are decoded once at the start, and broken ones are left out, each named "
+               "in a warning"}},
+             {.doc = "What happens with broken images"});
+    ImageConfig::describe(f);
+  }
+  std::shared_ptr<const ImageSource> open_images() const override {
+    ImageFolderOptions resolved = options;
+    resolved.threads = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
+    return open_image_folder(resolved);
+  }
+};
+
+}  // namespace
+
+KindRow<DatasetConfig> image_folder_row() {
+  return {"image_folder",
+          "JPEG and PNG files, a sub-folder for each class; needs transforms that end in one size",
+          make_kind_of<ImageFolderConfig>};
+}
+
+}  // namespace dltrain

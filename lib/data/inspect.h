@@ -1,0 +1,53 @@
+// What a dataset holds, as a net would get it for evaluation: counts, statistics, and samples to
+// look at. Reads every sample once; used by `dltrain data inspect`.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "data/dataset.h"
+
+namespace dltrain {
+
+struct ChannelStatistics {
+  double mean = 0, std = 0, least = 0, greatest = 0;
+};
+
+struct FieldReport {
+  FieldSpec field;
+  // Of an f32 input, by channel (the innermost dimension, where it has at most 64 elements; else
+  // one for all). Empty for others.
+  std::vector<ChannelStatistics> channels;
+};
+
+struct Outlier {
+  int64_t sample;
+  std::string reason;
+};
+
+struct SplitReport {
+  int64_t samples = 0;
+  std::vector<FieldReport> fields;
+  std::vector<int64_t> labels;  // how often each occurs; empty for targets that are not one label
+  int64_t ignored = 0;          // samples with kIgnoredLabel
+  double target_mean = 0, target_std = 0;  // of f32 targets
+  // Samples that cannot be read, with the message.
+  std::vector<std::pair<int64_t, std::string>> broken;
+  // (a sample, an earlier one with the same inputs).
+  std::vector<std::pair<int64_t, int64_t>> duplicates;
+  int64_t contradictions = 0;  // of the duplicates, those with another target
+  // Constant samples, and those whose mean or spread lies far from the others', the farthest first.
+  std::vector<Outlier> outliers;
+  std::vector<std::string> hashes;  // of the inputs of each sample; empty for broken ones
+};
+
+// `threads` share the reading; the report does not depend on their number.
+SplitReport inspect(const Dataset& dataset, int threads);
+
+// (a sample of `eval`, one of `train` with the same inputs).
+std::vector<std::pair<int64_t, int64_t>> find_overlap(const SplitReport& train,
+                                                      const SplitReport& eval);
+
+}  // namespace dltrain

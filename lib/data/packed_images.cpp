@@ -1,0 +1,166 @@
+#include "data/packed_images.h"
+
+#include <cstring>
+
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "data/packed_format.h"
+
+namespace dltrain {
+namespace {
+
+constexpr uint64_t kMaxAbout = 64 << 20;
+constexpr int64_t kMaxChannels = 1024;
+
+class PackedImages final : public ImageSource {
+ public:
+  PackedImages(const std::filesystem::path& path, bool check_data)
+      : path_(path.string()), file_(path, ExitCode::data) {
+    const packed::Footer footer = read_footer();
+    const auto index =
+        file_.bytes().subspan(footer.index_offset, footer.entries * sizeof(packed::Entry));
+    const auto about =
+        file_.bytes().subspan(footer.index_offset + index.size(), footer.about_bytes);
+    Hasher hasher;
+    hasher.update(index);
+    hasher.update(about);
+    if (hasher.hex() != std::string_view(footer.checksum, sizeof footer.checksum)) {
+      refuse("its directory is damaged: the checksum differs");
+    }
+    read_about(about);
+    entries_.resize(footer.entries);
+    std::memcpy(entries_.data(), index.data(), index.size());
+    for (size_t i = 0; i < entries_.size(); ++i) check_entry(i, footer.index_offset);
+    if (check_data) compare_data(footer.index_offset);
+  }
+
+  ImageSize image_size() const override { return size_; }
+  bool encoded() const override { return encoded_; }
+  StoredImage read(int64_t sample, std::vector<uint8_t>&) const override {
+    const packed::Entry& entry = entries_[static_cast<size_t>(sample)];
+    const auto* bytes = reinterpret_cast<const uint8_t*>(file_.bytes().data()) + entry.offset;
+    if (static_cast<ImageEncoding>(entry.encoding) != ImageEncoding::raw) {
+      return probe_image({bytes, entry.bytes});
+    }
+    return {ImageEncoding::raw, {bytes, entry.bytes}, {entry.height, entry.width, size_.channels}};
+  }
+  const std::vector<int32_t>& labels() const override { return labels_; }
+  const std::vector<std::string>& class_names() const override { return class_names_; }
+  std::string place_of(int64_t sample) const override {
+    return fmt::format("{}, image {}", path_, sample);
+  }
+
+ private:
+  [[noreturn]] void refuse(const std::string& message) const {
+    throw Error(ExitCode::data, message, path_);
+  }
+
+  packed::Footer read_footer() const {
+    const auto bytes = file_.bytes();
+    packed::Footer footer{};
+    if (bytes.size() < sizeof footer + sizeof packed::kMagic) {
+      refuse("is too short for a file of packed images");
+    }
+    if (std::memcmp(bytes.data(), packed::kMagic, sizeof packed::kMagic) != 0) {
+      refuse("is no file of packed images (dltrain data prepare writes them)");
+    }
+    std::memcpy(&footer, bytes.data() + bytes.size() - sizeof footer, sizeof footer);
+    if (std::memcmp(footer.magic, packed::kMagic, sizeof packed::kMagic) != 0) {
+      refuse("truncated: its end is missing");
+    }
+    const uint64_t room = bytes.size() - sizeof footer;
+    if (footer.index_offset < sizeof packed::kMagic || footer.index_offset > room ||
+        footer.entries > (room - footer.index_offset) / sizeof(packed::Entry) ||
+        footer.about_bytes > kMaxAbout ||
+        footer.about_bytes != room - footer.index_offset - footer.entries * sizeof(packed::Entry)) {
+      refuse("damaged: its sizes do not fit together");
+    }
+    if (footer.entries == 0) refuse("has no images");
+    return footer;
+  }
+
+  void read_about(std::span<const std::byte> text) {
+    const auto* begin = reinterpret_cast<const char*>(text.data());
+    const auto about = nlohmann::json::parse(begin, begin + text.size(), nullptr, false);
+    if (!about.is_object() || about.value("format", "") != "dltrain.images") {
+      refuse("is no file of packed images");
+    }
+    const auto integer = [&](const char* key) -> int64_t {
+      const auto found = about.find(key);
+      return found != about.end() && found->is_number_integer() ? found->get<int64_t>() : -1;
+    };
+    if (integer("version") != packed::kVersion) {
+      refuse(fmt::format("has version {} of the format; {} is read", integer("version"),
+                         packed::kVersion));
+    }
+    size_.channels = integer("channels");
+    if (size_.channels < 1 || size_.channels > kMaxChannels) refuse("has no valid channels");
+    const auto names = about.find("class_names");
+    if (names != about.end() && names->is_array()) {
+      for (const auto& name : *names) {
+        if (!name.is_string()) refuse("has class_names that are no texts");
+        class_names_.push_back(name.get<std::string>());
+      }
+    }
+    const auto hash = about.find("data_xxh3_128");
+    if (hash != about.end() && hash->is_string()) data_hash_ = hash->get<std::string>();
+  }
+
+  void check_entry(size_t i, uint64_t data_end) {
+    const packed::Entry& entry = entries_[i];
+    const auto bad = [&](const std::string& message) {
+      throw Error(ExitCode::data, message, place_of(static_cast<int64_t>(i)));
+    };
+    if (entry.offset < sizeof packed::kMagic || entry.offset > data_end ||
+        entry.bytes > data_end - entry.offset) {
+      bad("lies outside of the file");
+    }
+    if (entry.encoding > static_cast<uint32_t>(ImageEncoding::png)) bad("has an unknown encoding");
+    const bool raw = static_cast<ImageEncoding>(entry.encoding) == ImageEncoding::raw;
+    const int64_t height = entry.height, width = entry.width;
+    if (height == 0 || width == 0 || height > kMaxImagePixels / width) {
+      bad(fmt::format("has {} by {} pixels", width, height));
+    }
+    if (raw && entry.bytes != static_cast<uint64_t>(height * width * size_.channels)) {
+      bad(fmt::format("has {} bytes for {} by {} pixels", entry.bytes, width, height));
+    }
+    if (!raw && size_.channels != 1 && size_.channels != 3) bad("is encoded, but not gray or RGB");
+    const auto classes = static_cast<int64_t>(class_names_.size());
+    if (entry.label < 0 || entry.label == INT32_MAX || (classes > 0 && entry.label >= classes)) {
+      bad(fmt::format("label {} is out of range", entry.label));
+    }
+    encoded_ = encoded_ || !raw;
+    labels_.push_back(entry.label);
+    if (i == 0) {
+      size_.height = height;
+      size_.width = width;
+    } else if (size_.height != height || size_.width != width) {
+      size_.height = size_.width = 0;
+    }
+  }
+
+  void compare_data(uint64_t data_end) const {
+    Hasher hasher;
+    hasher.update(file_.bytes().subspan(sizeof packed::kMagic, data_end - sizeof packed::kMagic));
+    if (hasher.hex() != data_hash_) refuse("its images are damaged: the checksum differs");
+  }
+
+  std::string path_;
+  MappedFile file_;
+  ImageSize size_;
+  bool encoded_ = false;
+  std::vector<packed::Entry> entries_;
+  std::vector<int32_t> labels_;
+  std::vector<std::string> class_names_;
+  std::string data_hash_;
+};
+
+}  // namespace
+
+std::shared_ptr<const ImageSource> open_packed_images(const std::filesystem::path& path,
+                                                      bool check_data) {
+  return std::make_shared<PackedImages>(path, check_data);
+}
+
+}  // namespace dltrain

@@ -1,0 +1,32 @@
+// The keys of `type: packed_images`.
+#include "data/image_config.h"
+#include "data/packed_images.h"
+#include "data/registry.h"
+
+namespace dltrain {
+namespace {
+
+struct PackedImagesConfig final : ImageConfig {
+  std::string path;
+
+  void describe(Fields& f) override {
+    f.text("path", path,
+           {.doc = "A file that `dltrain data prepare` wrote",
+            .required = true,
+            .is_path = true,
+            .known_as = {"file"}});
+    ImageConfig::describe(f);
+  }
+  std::shared_ptr<const ImageSource> open_images() const override {
+    return open_packed_images(path);
+  }
+};
+
+}  // namespace
+
+KindRow<DatasetConfig> packed_images_row() {
+  return {"packed_images", "Images in one file, mapped into memory; dltrain data prepare writes it",
+          make_kind_of<PackedImagesConfig>};
+}
+
+}  // namespace dltrain

@@ -1,0 +1,46 @@
+// random_crop: a part of the image at a random place, after padding all its sides.
+#include "data/transforms/transforms.h"
+
+namespace dltrain {
+namespace {
+
+struct RandomCrop final : TransformOf<RandomCrop> {
+  std::vector<int64_t> size;
+  int64_t padding = 0;
+  double fill = 0;
+
+  void describe(Fields& f) override {
+    describe_size(f, size, "[height, width], or one number for both");
+    f.integer("padding", padding,
+              {.doc = "Pixels added on each side first", .min = 0, .max = 65536});
+    describe_fill(f, fill);
+  }
+  bool random() const override { return true; }
+  ImageSize output(const ImageSize& in) const override {
+    return {height_of(size), width_of(size), in.channels};
+  }
+  void add_for_evaluation(std::vector<std::shared_ptr<const Transform>>& out) const override {
+    out.push_back(make_center_crop(size, fill));
+  }
+
+  template <typename T>
+  void run(Frame<T>& frame, Draws& draws) const {
+    // An image that is too small even with its padding comes to lie anywhere inside the crop.
+    const auto start = [&](int64_t whole, int64_t part) {
+      const int64_t low = -padding, high = whole + padding - part;
+      return std::min(low, high) + draws.below(std::abs(high - low) + 1);
+    };
+    const int64_t y = start(frame.size().height, height_of(size));
+    const int64_t x = start(frame.size().width, width_of(size));
+    crop_padded(frame, y, x, height_of(size), width_of(size), fill);
+  }
+};
+
+}  // namespace
+
+KindRow<Transform> random_crop_row() {
+  return {"random_crop", "Keeps a part at a random place; keeps the label where parts show enough",
+          make_kind_of<RandomCrop>, "size"};
+}
+
+}  // namespace dltrain

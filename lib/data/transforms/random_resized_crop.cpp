@@ -1,0 +1,107 @@
+// random_resized_crop: a part of random area and proportions at a random place, resized to one size
+// (Szegedy et al., "Going deeper with convolutions", CVPR 2015; the draws follow torchvision's
+// RandomResizedCrop).
+#include "data/resample.h"
+#include "data/transforms/transforms.h"
+
+namespace dltrain {
+namespace {
+
+constexpr int kTries = 10;
+// Evaluation sees what is left after resizing the shorter side to this much of the size: 256 for
+// 224.
+constexpr double kEvaluationMargin = 256.0 / 224.0;
+
+struct Part {
+  int64_t y, x, height, width;
+};
+
+struct RandomResizedCrop final : TransformOf<RandomResizedCrop> {
+  std::vector<int64_t> size;
+  std::array<double, 2> scale{0.08, 1.0};
+  std::array<double, 2> ratio{3.0 / 4, 4.0 / 3};
+
+  void describe(Fields& f) override {
+    describe_size(f, size, "Size of the result: [height, width], or one number for both");
+    f.numbers("scale", scale,
+              {.doc = "Least and largest area of the part, as a share of the image's",
+               .max = 1,
+               .above = 0});
+    f.numbers("ratio", ratio, {.doc = "Least and largest width : height of the part", .above = 0});
+  }
+  void validate(Problems& problems) const override {
+    if (scale[0] > scale[1]) problems.add(*this, "scale", "scale must rise");
+    if (ratio[0] > ratio[1]) problems.add(*this, "ratio", "ratio must rise");
+  }
+  bool random() const override { return true; }
+  ImageSize output(const ImageSize& in) const override {
+    return {height_of(size), width_of(size), in.channels};
+  }
+  void add_for_evaluation(std::vector<std::shared_ptr<const Transform>>& out) const override {
+    const int64_t longer = std::max(height_of(size), width_of(size));
+    out.push_back(make_resize({std::llround(static_cast<double>(longer) * kEvaluationMargin)}));
+    out.push_back(make_center_crop(size, 0));
+  }
+
+  // In pixels of the full image.
+  Part draw(const ImageSize& full, Draws& draws) const {
+    for (int i = 0; i < kTries; ++i) {
+      const double share = draws.between(scale[0], scale[1]);
+      const double shape = std::exp(draws.between(std::log(ratio[0]), std::log(ratio[1])));
+      const auto [height, width] = patch_size(full, share, shape);
+      const double down = draws.uniform(), across = draws.uniform();
+      if (height < 1 || width < 1 || height > full.height || width > full.width) continue;
+      const auto place = [](double u, int64_t room) {
+        return std::min(static_cast<int64_t>(u * static_cast<double>(room + 1)), room);
+      };
+      return {place(down, full.height - height), place(across, full.width - width), height, width};
+    }
+    // Otherwise the middle, in proportions that are allowed.
+    Part part{0, 0, full.height, full.width};
+    const double in_ratio = static_cast<double>(full.width) / static_cast<double>(full.height);
+    if (in_ratio < ratio[0]) {
+      part.height = std::llround(static_cast<double>(full.width) / ratio[0]);
+    } else if (in_ratio > ratio[1]) {
+      part.width = std::llround(static_cast<double>(full.height) * ratio[1]);
+    }
+    part.height = std::clamp<int64_t>(part.height, 1, full.height);
+    part.width = std::clamp<int64_t>(part.width, 1, full.width);
+    part.y = (full.height - part.height) / 2;
+    part.x = (full.width - part.width) / 2;
+    return part;
+  }
+
+  double needed_scale(const ImageSize& full, Draws draws) const override {
+    const Part part = draw(full, draws);
+    return std::max(static_cast<double>(height_of(size)) / static_cast<double>(part.height),
+                    static_cast<double>(width_of(size)) / static_cast<double>(part.width));
+  }
+
+  template <typename T>
+  void run(Frame<T>& frame, Draws& draws) const {
+    const ImageSize full = frame.full(), size_now = frame.size();
+    const Part part = draw(full, draws);
+    if (!frame.reduced()) {
+      frame.crop(part.y, part.x, part.height, part.width);
+      resample(frame, height_of(size), width_of(size));
+      return;
+    }
+    const double down = static_cast<double>(size_now.height) / static_cast<double>(full.height);
+    const double across = static_cast<double>(size_now.width) / static_cast<double>(full.width);
+    resample(frame,
+             {static_cast<double>(part.y) * down, static_cast<double>(part.x) * across,
+              static_cast<double>(part.height) * down, static_cast<double>(part.width) * across},
+             height_of(size), width_of(size));
+  }
+};
+
+}  // namespace
+
+KindRow<Transform> random_resized_crop_row() {
+  return {"random_resized_crop",
+          "A part of random area, proportions and place, resized; keeps the label where parts show "
+          "enough",
+          make_kind_of<RandomResizedCrop>, "size"};
+}
+
+}  // namespace dltrain

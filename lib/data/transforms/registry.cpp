@@ -1,0 +1,38 @@
+#include "data/transforms/transforms.h"
+
+namespace dltrain {
+
+const KindTable<Transform>& transform_table() {
+  static const KindTable<Transform> table{
+      "transform",
+      {resize_row(), center_crop_row(), random_crop_row(), random_resized_crop_row(),
+       horizontal_flip_row(), vertical_flip_row(), rotation_row(), color_jitter_row(),
+       random_erasing_row(), cutout_row()}};
+  return table;
+}
+
+void describe_size(Fields& f, std::vector<int64_t>& size, const std::string& doc) {
+  f.integers("size", size,
+             {.doc = doc,
+              .required = true,
+              .min = 1,
+              .max = 65536,
+              .min_size = 1,
+              .max_size = 2,
+              .scalar_ok = true});
+}
+
+void describe_probability(Fields& f, double& probability) {
+  f.number("probability", probability,
+           {.doc = "Share of the samples that are changed", .min = 0, .max = 1, .known_as = {"p"}});
+}
+
+void describe_fill(Fields& f, double& fill) {
+  f.number(
+      "fill", fill,
+      {.doc = "Value of pixels that come from nowhere: 0 (black) to 255 for 8-bit images, and in "
+              "the units of the data for others",
+       .known_as = {"value", "padding_value"}});
+}
+
+}  // namespace dltrain

@@ -1,0 +1,95 @@
+// The table of transforms, one file a kind, and what several kinds share.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <concepts>
+#include <string>
+#include <vector>
+
+#include "data/transform.h"
+
+namespace dltrain {
+
+KindRow<Transform> resize_row();
+KindRow<Transform> center_crop_row();
+KindRow<Transform> random_crop_row();
+KindRow<Transform> random_resized_crop_row();
+KindRow<Transform> horizontal_flip_row();
+KindRow<Transform> vertical_flip_row();
+KindRow<Transform> rotation_row();
+KindRow<Transform> color_jitter_row();
+KindRow<Transform> random_erasing_row();
+KindRow<Transform> cutout_row();
+
+// The kinds that stand in for random crops where samples are evaluated.
+std::shared_ptr<const Transform> make_resize(std::vector<int64_t> size);
+std::shared_ptr<const Transform> make_center_crop(std::vector<int64_t> size, double fill);
+
+// The key `size`: [height, width], or one number for both.
+void describe_size(Fields& f, std::vector<int64_t>& size, const std::string& doc);
+// The key `probability`.
+void describe_probability(Fields& f, double& probability);
+// The key `fill`: what pixels that come from nowhere are.
+void describe_fill(Fields& f, double& fill);
+
+inline int64_t height_of(const std::vector<int64_t>& size) {
+  return size.front();
+}
+inline int64_t width_of(const std::vector<int64_t>& size) {
+  return size.back();
+}
+
+// A pixel value of type T: 8-bit ones rounded and kept in 0 … 255.
+template <typename T>
+T to_pixel(double value) {
+  if constexpr (std::same_as<T, uint8_t>) {
+    return static_cast<uint8_t>(std::clamp(value + 0.5, 0.0, 255.0));
+  } else {
+    return static_cast<T>(value);
+  }
+}
+
+// Cuts height by width from (y, x) on, which may lie outside: there pixels are `fill`.
+template <typename T>
+void crop_padded(Frame<T>& frame, int64_t y, int64_t x, int64_t height, int64_t width,
+                 double fill) {
+  const ImageView<T> in = frame.image();
+  if (y >= 0 && x >= 0 && y + height <= in.size.height && x + width <= in.size.width) {
+    frame.crop(y, x, height, width);
+    return;
+  }
+  const int64_t channels = in.size.channels;
+  T* out = frame.start({height, width, channels});
+  std::fill_n(out, height * width * channels, to_pixel<T>(fill));
+  const int64_t left = std::max<int64_t>(0, -x), right = std::min(width, in.size.width - x);
+  const int64_t bottom = std::min(height, in.size.height - y);
+  for (int64_t row = std::max<int64_t>(0, -y); row < bottom && left < right; ++row) {
+    std::copy_n(in.at(y + row, x + left), (right - left) * channels,
+                out + (row * width + left) * channels);
+  }
+  frame.finish();
+}
+
+// Fills a part of the image, cut to what lies inside.
+template <typename T>
+void fill_box(Frame<T>& frame, int64_t y, int64_t x, int64_t height, int64_t width, double fill) {
+  const ImageSize size = frame.size();
+  const int64_t top = std::max<int64_t>(y, 0), bottom = std::min(y + height, size.height);
+  const int64_t left = std::max<int64_t>(x, 0), right = std::min(x + width, size.width);
+  if (top >= bottom || left >= right) return;
+  T* pixels = frame.pixels();
+  for (int64_t row = top; row < bottom; ++row) {
+    std::fill_n(pixels + (row * size.width + left) * size.channels, (right - left) * size.channels,
+                to_pixel<T>(fill));
+  }
+}
+
+// The size of a patch of `share` of the image's area whose width : height is `ratio`.
+inline std::array<int64_t, 2> patch_size(const ImageSize& size, double share, double ratio) {
+  const double area = share * static_cast<double>(size.height * size.width);
+  return {std::llround(std::sqrt(area / ratio)), std::llround(std::sqrt(area * ratio))};
+}
+
+}  // namespace dltrain

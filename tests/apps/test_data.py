@@ -1,0 +1,137 @@
+"""dltrain data: inspect, show, prepare; and runs on images in each of their forms."""
+import shutil
+import struct
+import zlib
+
+import support
+from support import DATA, SOURCES, USAGE
+
+GOLDEN = SOURCES / "tests" / "golden" / "images"
+MODEL = """
+name: pictures
+model: {layers: [flatten, {linear: 2}]}
+optimizer: {type: sgd, learning_rate: 0.01}
+training: {global_batch_size: 2, max_steps: 3}
+logging: {logging_steps: 1}
+"""
+
+
+def png(height, width, pixel):
+    """A PNG file, RGB, of pixel(y, x)."""
+    def chunk(kind, data):
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    rows = b"".join(b"\0" + b"".join(bytes(pixel(y, x)) for x in range(width)) for y in range(height))
+    header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
+
+
+class Data(support.DltrainTest):
+    def folder_of_images(self):
+        for kind, value in (("dark", 40), ("light", 200)):
+            for i in range(4):
+                self.write(f"images/{kind}/{i}.png", png(12 + i, 16, lambda y, x: (value + 5 * i, value + x, y)))
+        shutil.copy(GOLDEN / "photo.jpg", self.folder / "images" / "light" / "photo.jpg")
+        return self.folder / "images"
+
+    def config(self, data):
+        return self.write("exp.yaml", MODEL + data)
+
+    def image_config(self, extra=""):
+        return self.config(self.image_data("image_folder", self.folder_of_images(), extra))
+
+    def packed_config(self, path):
+        return self.write("packed.yaml", MODEL + self.image_data("packed_images", path))
+
+    @staticmethod
+    def image_data(kind, path, extra=""):
+        return f"""
+data:
+  type: {kind}
+  path: {path}
+  transforms: [{{resize: 10}}, {{center_crop: 8}}]
+  train: {{transforms: [{{random_resized_crop: 8}}, horizontal_flip]{extra}}}
+  eval: {{}}
+"""
+
+    def test_a_run_on_an_image_folder_equals_one_on_its_packed_files(self):
+        config = self.image_config()
+        packed = self.folder / "packed.images"
+        said = self.run_dltrain("data", "prepare", config, "-o", packed).out
+        self.assertIn("9 images", said)
+        self.run_dltrain(config, "-q", "--output-dir", self.folder / "a")
+        other = self.packed_config(packed)
+        self.run_dltrain(other, "-q", "--output-dir", self.folder / "b")
+        self.assert_same_state(self.folder / "a", self.folder / "b")
+        # Other numbers of workers see the same samples.
+        self.run_dltrain(config, "-q", "--output-dir", self.folder / "c", "-s", "data.workers=3")
+        self.assert_same_state(self.folder / "a", self.folder / "c")
+
+    def test_raw_packing_shrinks_and_reads_back(self):
+        config = self.image_config()
+        packed = self.folder / "raw.images"
+        self.run_dltrain("data", "prepare", config, "-o", packed, "--encoding", "raw", "--shorter-side", "9")
+        other = self.packed_config(packed)
+        self.assertIn("train: 9 samples", self.run_dltrain("data", "inspect", other).out)
+        self.refused(USAGE, "data", "prepare", config, "-o", packed, "--shorter-side", "9", says="--encoding raw")
+
+    def test_inspect_tells_counts_statistics_duplicates_broken_and_overlap(self):
+        config = self.image_config()
+        shutil.copy(self.folder / "images" / "dark" / "1.png", self.folder / "images" / "light" / "copy.png")
+        said = self.run_dltrain("data", "inspect", config).out
+        for text in ("train: 10 samples", "f32[8, 8, 3]", "classes: 2", "0 (dark)", "1 (light)", "broken: 0",
+                     "duplicates: 1, of which 1 have another target", "light/copy.png = ", "dark/1.png",
+                     "eval samples that are also in train: 10"):
+            self.assertIn(text, said)
+        self.write("images/dark/bad.jpg", b"\xff\xd8\xff nothing")
+        said = self.run_dltrain("data", "inspect", config, code=DATA).out
+        self.assertIn("broken: 1", said)
+        self.assertIn("bad.jpg: damaged JPEG", said)
+        self.refused(DATA, config, "-q", "--max-steps", 20, "--output-dir", self.folder / "run", says="bad.jpg: damaged JPEG")
+        result = self.run_dltrain(config, "--max-steps", 20, "--output-dir", self.folder / "skips", "-s",
+                                  "data.on_error=skip")
+        self.assertIn("left out: ", result.out + result.err)
+
+    def test_inspect_finds_outliers_in_numbers(self):
+        rows = "".join(f"{i % 7},{i % 5},{i % 3},{i % 2}\n" for i in range(60)) + "900,1,1,0\n4,4,4,1\n"
+        path = self.write("a.csv", rows)
+        said = self.run_dltrain("data", "inspect", self.config(f"data: {{type: csv, path: {path}, eval_fraction: 0.2}}")).out
+        self.assertIn("eval: 12 samples", said)
+        self.assertIn("a.csv:61: its mean is 300.7", said)
+        self.assertIn("a.csv:62: constant, 4 everywhere", said)
+
+    def test_show_writes_a_picture_of_augmented_samples(self):
+        config = self.image_config(", cutmix: {alpha: 1}")
+        for split in ("train", "eval"):
+            path = self.folder / f"{split}.png"
+            said = self.run_dltrain("data", "show", config, "-o", path, "--split", split, "--samples", 5).out
+            self.assertIn("5 samples of", said)
+            content = path.read_bytes()
+            self.assertEqual(content[:8], b"\x89PNG\r\n\x1a\n")
+            width, height = struct.unpack(">II", content[16:24])
+            self.assertGreater(width, 3 * 96)
+            self.assertGreater(height, 2 * 96)
+        self.assertRegex(said, r"(?m)^ +0  dark$")
+        first = (self.folder / "train.png").read_bytes()
+        self.run_dltrain("data", "show", config, "-o", self.folder / "train.png", "--samples", 5)
+        self.assertEqual(first, (self.folder / "train.png").read_bytes())
+        flat = self.config("data: {type: synthetic, shape: [12]}")
+        self.refused(USAGE, "data", "show", flat, "-o", self.folder / "x.png", says="only images")
+
+    def test_mistakes_are_told(self):
+        config = self.config("data: {type: synthetic, shape: [8, 8, 1]}")
+        self.refused(USAGE, "data", says="subcommand")
+        self.refused(USAGE, "data", "prepare", config, "-o", self.folder / "x", says="has no images to pack")
+        self.refused(USAGE, "data", "show", config, "-o", self.folder / "x.png", "--split", "eval", says="no eval split")
+        self.refused(USAGE, self.config(f"data: {{type: image_folder, path: {self.folder_of_images()}}}"), "--dry-run",
+                     says="images differ in size")
+        self.refused(DATA, self.config("data: {type: cifar10, path: no-such-folder}"), "--dry-run", says="no-such-folder")
+
+    def test_completion_knows_the_parts_of_data(self):
+        script = self.run_dltrain("completion", "bash").out
+        for word in ("inspect", "show", "prepare", "--shorter-side"):
+            self.assertIn(word, script)
+
+
+if __name__ == "__main__":
+    support.main()

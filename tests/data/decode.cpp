@@ -1,0 +1,94 @@
+#include "data/decode.h"
+
+#include "data/resample.h"
+#include "images.h"
+
+using namespace dltrain;
+using Catch::Matchers::Contains;
+
+TEST_CASE("every form of PNG gives the same picture") {
+  const auto rgb = pixels_of(decoded(golden_image("photo.png")));
+  CHECK(rgb.size() == 48 * 64 * 3);
+  CHECK(pixels_of(decoded(golden_image("photo.rgba.png"))) == rgb);
+  CHECK(largest_difference(pixels_of(decoded(golden_image("photo.palette.png"))), rgb) < 120);
+  const auto gray = pixels_of(decoded(golden_image("photo.gray.png"), 1));
+  CHECK(gray.size() == 48 * 64);
+  CHECK(largest_difference(pixels_of(decoded(golden_image("photo.16bit.png"), 1)), gray) <= 1);
+  CHECK(largest_difference(pixels_of(decoded(golden_image("photo.png"), 1)), gray) <= 1);
+  const auto spread = pixels_of(decoded(golden_image("photo.gray.png"), 3));
+  for (size_t i = 0; i < gray.size(); ++i) REQUIRE(spread[3 * i + 1] == gray[i]);
+}
+
+TEST_CASE("JPEG is decoded as Pillow does, in every form") {
+  const auto rgb = pixels_of(decoded(golden_image("photo.png")));
+  const auto jpeg = pixels_of(decoded(golden_image("photo.jpg")));
+  CHECK(largest_difference(jpeg, pixels_of(decoded(golden_image("jpeg.png")))) <= 1);
+  CHECK(largest_difference(jpeg, rgb) < 60);
+  CHECK(largest_difference(pixels_of(decoded(golden_image("photo.cmyk.jpg"))), rgb) < 60);
+  CHECK(pixels_of(decoded(golden_image("photo.progressive.jpg"))).size() == rgb.size());
+  const auto gray = pixels_of(decoded(golden_image("photo.gray.png"), 1));
+  CHECK(largest_difference(pixels_of(decoded(golden_image("photo.gray.jpg"), 1)), gray) < 40);
+  CHECK(probe_image(golden_image("photo.gray.jpg")).size == ImageSize{48, 64, 1});
+}
+
+TEST_CASE("a JPEG is decoded at the smallest scale that is enough, and says so") {
+  const auto file = golden_image("photo.jpg");
+  const Frame<uint8_t> half = decoded(file, 3, 0.4);
+  CHECK(half.size() == ImageSize{24, 32, 3});
+  CHECK(half.full() == ImageSize{48, 64, 3});
+  CHECK(half.reduced());
+  CHECK(decoded(file, 3, 0.51).size() == ImageSize{48, 64, 3});
+  CHECK(decoded(file, 3, 0.01).size() == ImageSize{6, 8, 3});
+}
+
+TEST_CASE("resizing agrees with Pillow's bilinear filter") {
+  Frame<uint8_t> frame = decoded(golden_image("photo.png"));
+  resample(frame, 20, 24);
+  CHECK(largest_difference(pixels_of(frame), pixels_of(decoded(golden_image("small.png")))) <= 1);
+  frame = decoded(golden_image("photo.png"));
+  resample(frame, 31, 90);
+  CHECK(largest_difference(pixels_of(frame), pixels_of(decoded(golden_image("wide.png")))) <= 1);
+}
+
+TEST_CASE("a constant image stays constant at every size, in bytes and in numbers") {
+  for (int64_t channels : {1, 2, 3, 4}) {
+    const std::vector<uint8_t> bytes(static_cast<size_t>(7 * 5 * channels), 201);
+    const std::vector<float> numbers(bytes.size(), 0.25f);
+    for (auto [height, width] : {std::pair(1, 1), {3, 9}, {7, 5}, {20, 2}, {64, 64}}) {
+      Frame<uint8_t> frame;
+      frame.look_at({bytes.data(), {7, 5, channels}, 5 * channels});
+      resample(frame, height, width);
+      CHECK(pixels_of(frame) ==
+            std::vector<uint8_t>(static_cast<size_t>(height * width * channels), 201));
+      Frame<float> real;
+      real.look_at({numbers.data(), {7, 5, channels}, 5 * channels});
+      resample(real, height, width);
+      for (float value : pixels_of(real)) REQUIRE(value == Approx(0.25));
+    }
+  }
+}
+
+TEST_CASE("cut, empty, foreign and giant image files are refused") {
+  for (const char* name : {"photo.jpg", "photo.png", "photo.progressive.jpg", "photo.cmyk.jpg"}) {
+    const auto whole = golden_image(name);
+    for (size_t part : {0, 1, 2, 5, 9}) {
+      const std::vector<uint8_t> cut(
+          whole.begin(), whole.begin() + static_cast<std::ptrdiff_t>(whole.size() * part / 10));
+      INFO(name << " " << part);
+      CHECK_FALSE(data_error([&] { decoded(cut); }).empty());
+    }
+  }
+  CHECK_THAT(data_error([] { probe_image({}); }), Contains("is empty"));
+  const std::vector<uint8_t> text{'h', 'e', 'l', 'l', 'o'};
+  CHECK_THAT(data_error([&] { probe_image(text); }), Contains("no JPEG or PNG"));
+  // A header that promises 50,000 by 50,000 pixels; PNG checks its header's checksum, JPEG has
+  // none.
+  auto giant = golden_image("photo.jpg");
+  for (size_t i = 0; i + 9 < giant.size(); ++i) {
+    if (giant[i] != 0xFF || giant[i + 1] != 0xC0) continue;
+    giant[i + 5] = giant[i + 7] = 50000 >> 8;
+    giant[i + 6] = giant[i + 8] = 50000 & 255;
+    break;
+  }
+  CHECK_THAT(data_error([&] { decoded(giant); }), Contains("50000 by 50000 pixels; at most"));
+}

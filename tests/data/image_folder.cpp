@@ -1,0 +1,87 @@
+#include "data/image_folder.h"
+
+#include <filesystem>
+
+#include "data/config.h"
+#include "data/image_dataset.h"
+#include "images.h"
+
+using namespace dltrain;
+using Catch::Matchers::Contains;
+
+namespace {
+
+// Two classes, three images, and files that are none.
+struct Pictures {
+  TemporaryFolder folder;
+
+  Pictures() {
+    put("b dogs/2.PNG", "photo.png");
+    put("b dogs/deep/1.jpg", "photo.jpg");
+    put("a cats/x.jpeg", "photo.gray.jpg");
+    std::filesystem::create_directories(folder / ".hidden");
+    folder.write("b dogs/notes.txt", "no image");
+    folder.write("b dogs/.3.png", "hidden");
+    folder.write("readme.png", "beside the classes");
+  }
+  void put(const std::string& name, const std::string& golden) const {
+    std::filesystem::create_directories((folder / name).parent_path());
+    const auto bytes = golden_image(golden);
+    folder.write(name, std::string(bytes.begin(), bytes.end()));
+  }
+  std::string path() const { return folder.path().string(); }
+};
+
+}  // namespace
+
+TEST_CASE("classes are the sub-folders by name, images their files by path") {
+  const Pictures pictures;
+  const auto source = open_image_folder({pictures.path()});
+  CHECK(source->class_names() == std::vector<std::string>{"a cats", "b dogs"});
+  CHECK(source->labels() == std::vector<int32_t>{0, 1, 1});
+  CHECK_THAT(source->place_of(0), Contains("a cats/x.jpeg"));
+  CHECK_THAT(source->place_of(1), Contains("b dogs/2.PNG"));
+  CHECK_THAT(source->place_of(2), Contains("b dogs/deep/1.jpg"));
+  CHECK(source->image_size() == ImageSize{0, 0, 3});
+  std::vector<uint8_t> buffer;
+  CHECK(source->read(2, buffer).encoding == ImageEncoding::jpeg);
+  CHECK_THROWS_WITH(make_image_dataset(source, {}, {}), Contains("images differ in size"));
+}
+
+TEST_CASE("a broken image is named when its turn comes, or left out where that is wanted") {
+  const Pictures pictures;
+  const auto whole = golden_image("photo.jpg");
+  const std::string cut(whole.begin(),
+                        whole.begin() + static_cast<std::ptrdiff_t>(whole.size() / 2));
+  pictures.folder.write("a cats/broken.jpg", cut);
+  pictures.folder.write("b dogs/empty.png", "");
+  pictures.folder.write("b dogs/text.png", "hello");
+
+  const auto source = open_image_folder({pictures.path()});
+  CHECK(source->size() == 6);
+  const auto broken = find_broken(*source, 2);
+  REQUIRE(broken.size() == 3);
+  CHECK_THAT(broken[0].second, Contains("broken.jpg: damaged JPEG"));
+  CHECK_THAT(broken[1].second, Contains("empty.png: is empty"));
+  CHECK_THAT(broken[2].second, Contains("text.png: is no JPEG or PNG"));
+
+  const auto sound =
+      open_image_folder({.path = pictures.path(), .skip_broken = true, .threads = 2});
+  CHECK(sound->size() == 3);
+  CHECK(sound->labels() == std::vector<int32_t>{0, 1, 1});
+  CHECK(find_broken(*sound, 1).empty());
+}
+
+TEST_CASE("folders without classes or without images are refused") {
+  TemporaryFolder folder;
+  CHECK_THAT(data_error([&] { open_image_folder({folder.path().string()}); }),
+             Contains("has no sub-folders"));
+  std::filesystem::create_directories(folder / "empty");
+  CHECK_THAT(data_error([&] { open_image_folder({folder.path().string()}); }),
+             Contains("empty: has no .jpg, .jpeg or .png files"));
+  folder.write("empty/a.jpg", "x");
+  CHECK_THAT(
+      data_error([&] { open_image_folder({.path = folder.path().string(), .skip_broken = true}); }),
+      Contains("none of its images can be decoded"));
+  CHECK_THAT(data_error([] { open_image_folder({"no-such-folder"}); }), Contains("cannot list"));
+}

@@ -1,0 +1,115 @@
+#include "data/packed_images.h"
+
+#include <cstring>
+
+#include "data/image_dataset.h"
+#include "data/packed_format.h"
+#include "images.h"
+
+using namespace dltrain;
+using Catch::Matchers::Contains;
+
+namespace {
+
+const std::vector<uint8_t> kRaw{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12};
+
+// A raw image, a JPEG and a PNG.
+std::string write(const TemporaryFolder& folder) {
+  const auto jpeg = golden_image("photo.jpg"), png = golden_image("photo.gray.png");
+  const std::string path = (folder / "a.images").string();
+  PackedImagesWriter writer(path, 3, {"cat", "dög"});
+  writer.add({ImageEncoding::raw, kRaw, {2, 2, 3}}, 1);
+  writer.add(probe_image(jpeg), 0);
+  writer.add(probe_image(png), 1);
+  const uint64_t bytes = writer.finish();
+  CHECK(bytes == std::filesystem::file_size(path));
+  return path;
+}
+
+std::string refusal(const TemporaryFolder& folder, const std::string& content, bool data = false) {
+  const auto path = folder.write("bad.images", content);
+  return data_error([&] { open_packed_images(path, data); });
+}
+
+// `content` with its directory changed and the checksum made to fit.
+template <typename Change>
+std::string forged(std::string content, const Change& change) {
+  packed::Footer footer{};
+  char* at = content.data() + content.size() - sizeof footer;
+  std::memcpy(&footer, at, sizeof footer);
+  packed::Entry entry{};
+  std::memcpy(&entry, content.data() + footer.index_offset, sizeof entry);
+  change(entry, footer);
+  std::memcpy(content.data() + footer.index_offset, &entry, sizeof entry);
+  Hasher hasher;
+  hasher.update(std::as_bytes(std::span(content).subspan(
+      footer.index_offset, footer.entries * sizeof entry + footer.about_bytes)));
+  std::memcpy(footer.checksum, hasher.hex().data(), sizeof footer.checksum);
+  std::memcpy(at, &footer, sizeof footer);
+  return content;
+}
+
+}  // namespace
+
+TEST_CASE("packed images come back as they were, raw and encoded") {
+  TemporaryFolder folder;
+  const auto source = open_packed_images(write(folder), true);
+  CHECK(source->size() == 3);
+  CHECK(source->labels() == std::vector<int32_t>{1, 0, 1});
+  CHECK(source->class_names() == std::vector<std::string>{"cat", "dög"});
+  CHECK(source->image_size() == ImageSize{0, 0, 3});
+  CHECK(source->encoded());
+  CHECK(stored_pixels(*source, 0) == kRaw);
+  CHECK(stored_pixels(*source, 1) == golden_image("photo.jpg"));
+  std::vector<uint8_t> buffer;
+  CHECK(source->read(2, buffer).encoding == ImageEncoding::png);
+  CHECK_FALSE(std::filesystem::exists(folder / "a.images.partial"));
+}
+
+TEST_CASE(
+    "packed raw images of one size need no transforms, and a writer that is dropped leaves "
+    "nothing") {
+  TemporaryFolder folder;
+  const std::string path = (folder / "raw.images").string();
+  {
+    PackedImagesWriter dropped(path, 3, {});
+    dropped.add({ImageEncoding::raw, kRaw, {2, 2, 3}}, 0);
+  }
+  CHECK(std::filesystem::is_empty(folder.path()));
+  PackedImagesWriter writer(path, 3, {});
+  for (int32_t label : {4, 2}) writer.add({ImageEncoding::raw, kRaw, {2, 2, 3}}, label);
+  writer.finish();
+  const auto data = make_image_dataset(open_packed_images(path), {}, {});
+  CHECK(to_string(data->fields()[0].sample) == "f32[2, 2, 3]");
+  CHECK(gathered<float>(*data, 0, {1}) == std::vector<float>(kRaw.begin(), kRaw.end()));
+  CHECK(data->label_bound() == 5);
+}
+
+TEST_CASE("packed files that are cut, damaged, foreign or forged are refused") {
+  TemporaryFolder folder;
+  const std::string whole = slurp(write(folder));
+  CHECK_THAT(refusal(folder, ""), Contains("too short"));
+  CHECK_THAT(refusal(folder, std::string(500, 'x')), Contains("no file of packed images"));
+  CHECK_THAT(refusal(folder, whole.substr(0, whole.size() - 1)), Contains("truncated"));
+  std::string damaged = whole;
+  damaged[whole.size() - 150] ^= 1;
+  CHECK_THAT(refusal(folder, damaged), Contains("checksum differs"));
+  damaged = whole;
+  damaged[10] ^= 1;
+  CHECK(open_packed_images(folder.write("ok.images", damaged))->size() == 3);
+  CHECK_THAT(refusal(folder, damaged, true), Contains("images are damaged"));
+
+  const auto refused = [&](const auto& change) { return refusal(folder, forged(whole, change)); };
+  using packed::Entry;
+  using packed::Footer;
+  CHECK_THAT(refused([](Entry& e, Footer&) { e.offset = uint64_t{1} << 60; }), Contains("outside"));
+  CHECK_THAT(refused([](Entry& e, Footer&) { e.bytes = ~uint64_t{0}; }), Contains("outside"));
+  CHECK_THAT(refused([](Entry& e, Footer&) { e.encoding = 7; }), Contains("unknown encoding"));
+  CHECK_THAT(refused([](Entry& e, Footer&) { e.height = 0xFFFFFFFF; }), Contains("pixels"));
+  CHECK_THAT(refused([](Entry& e, Footer&) { e.width = 3; }), Contains("12 bytes for 3 by 2"));
+  CHECK_THAT(refused([](Entry& e, Footer&) { e.label = 2; }), Contains("label 2 is out of range"));
+  CHECK_THAT(refused([](Entry& e, Footer&) { e.label = -1; }), Contains("label -1"));
+  std::string sizes = whole;
+  sizes[whole.size() - 64 + 8] = 100;  // the number of entries
+  CHECK_THAT(refusal(folder, sizes), Contains("do not fit together"));
+}
