@@ -19,6 +19,7 @@ extern const OpDef kConv2dOp, kConv2dBackwardInputOp, kConv2dBackwardWeightOp;
 extern const OpDef kMaxPool2dOp, kMaxPool2dBackwardOp;
 extern const OpDef kBatchNormOp, kBatchNormBackwardOp, kBatchNormInferenceOp, kBatchNormUpdateOp;
 extern const OpDef kDropoutOp;
+extern const OpDef kAttentionOp, kAttentionBackwardOp;
 extern const OpDef kLossSeedOp, kGradientNormOp, kClipPercentileOp, kEmaUpdateOp;
 extern const OpDef kSgdUpdateOp, kAdamUpdateOp, kAdamwUpdateOp, kAdagradUpdateOp, kRmspropUpdateOp,
     kLionUpdateOp, kLarsUpdateOp, kLambUpdateOp, kAdafactorUpdateOp;

@@ -28,6 +28,8 @@ std::vector<OpDef> make_table() {
                           &kBatchNormInferenceOp,
                           &kBatchNormUpdateOp,
                           &kDropoutOp,
+                          &kAttentionOp,
+                          &kAttentionBackwardOp,
                           &kSoftmaxOp,
                           &kSoftmaxBackwardOp,
                           &kLogSoftmaxOp,

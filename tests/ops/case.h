@@ -66,6 +66,7 @@ void add_max_pool2d_cases(std::vector<OpCase>& cases);
 void add_normalisation_cases(std::vector<OpCase>& cases);
 void add_softmax_cases(std::vector<OpCase>& cases);
 void add_loss_cases(std::vector<OpCase>& cases);
+void add_attention_cases(std::vector<OpCase>& cases);
 void add_update_cases(std::vector<OpCase>& cases);
 
 // What the parts are written with.
