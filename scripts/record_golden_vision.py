@@ -20,6 +20,7 @@ import torchvision
 from torch import nn
 from torchvision.models.resnet import BasicBlock, Bottleneck, ResNet
 from torchvision.models.vgg import VGG, cfgs, make_layers
+from torchvision.models.vision_transformer import VisionTransformer
 
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..")
 sys.path.insert(0, os.path.join(ROOT, "tests", "apps"))
@@ -27,12 +28,14 @@ import formula  # noqa: E402
 
 OUT = os.path.join(ROOT, "tests", "golden", "vision")
 WIDTH, CLASSES = 8, 10
-NAMES = ["resnet18", "resnet34", "resnet50", "vgg11", "vgg11_bn", "vgg16", "vgg16_bn"]
+NAMES = ["resnet18", "resnet34", "resnet50", "vgg11", "vgg11_bn", "vgg16", "vgg16_bn", "vit_b_16"]
 CASES = {
     "resnet18-silu": {"type": "resnet18", "stem": "cifar", "activation": "silu", "image": 16, "batch": 16, "steps": 20, "learning_rate": 0.005},
     "resnet18-relu": {"type": "resnet18", "stem": "cifar", "activation": "relu", "image": 16, "batch": 16, "steps": 20, "learning_rate": 0.005},
     "vgg11_bn-silu": {"type": "vgg11_bn", "hidden": 16, "dropout": 0.0, "activation": "silu", "image": 64, "batch": 8, "steps": 5,
                       "learning_rate": 0.002},
+    "vit_b_16-gelu": {"type": "vit_b_16", "patch_size": 8, "hidden_size": 16, "num_layers": 2, "num_heads": 2,
+                      "intermediate_size": 32, "image": 32, "batch": 8, "steps": 20, "learning_rate": 0.01},
     "resnet50-silu": {"type": "resnet50", "stem": "imagenet", "activation": "silu", "image": 64, "batch": 16, "steps": 5, "learning_rate": 0.0002},
 }
 BLOCKS = {"resnet18": (BasicBlock, [2, 2, 2, 2]), "resnet50": (Bottleneck, [3, 4, 6, 3])}
@@ -75,7 +78,11 @@ class NarrowVgg(VGG):
 
 
 def train(case, dtype):
-    model = NarrowVgg(case) if case["type"].startswith("vgg") else Narrow(case)
+    if case["type"] == "vit_b_16":
+        model = VisionTransformer(case["image"], case["patch_size"], case["num_layers"], case["num_heads"], case["hidden_size"],
+                                  case["intermediate_size"], num_classes=CLASSES)
+    else:
+        model = NarrowVgg(case) if case["type"].startswith("vgg") else Narrow(case)
     state = {name: torch.tensor(formula.weight(name, list(value.shape))).reshape(value.shape)
              for name, value in model.state_dict().items() if not name.endswith("num_batches_tracked")}
     model.load_state_dict(state, strict=False)

@@ -84,6 +84,7 @@ struct Branches final : Layer {
 
 struct Repeat final : Layer {
   int64_t times = 0;
+  std::string prefix;
   Layers layers;
 
   void describe(Fields& f) override {
@@ -93,6 +94,9 @@ struct Repeat final : Layer {
                .min = 1,
                .max = 10'000,
                .known_as = {"count", "n", "num_layers"}});
+    f.text(
+        "prefix", prefix,
+        {.doc = "Stands before the number of a copy in the names of its layers: encoder_layer_"});
     f.list_of(
         "layers", layers, layer_table(),
         {.doc = "Applied one after the other, then the next copy; layer j of copy i is called "
@@ -103,7 +107,7 @@ struct Repeat final : Layer {
   ValueId emit(LayerContext& c, ValueId x) const override {
     for (int64_t i = 0; i < times; ++i) {
       const auto copy = [&] { return c.emit_list(layers, x); };
-      x = name == "." ? copy() : c.emit_inside(std::to_string(i), copy);
+      x = name == "." ? copy() : c.emit_inside(prefix + std::to_string(i), copy);
     }
     return x;
   }
