@@ -26,8 +26,6 @@ struct TargetInfo {
   bool mixed = false;
   // How often each label occurs in the training data; filled where wants_label_counts().
   std::vector<int64_t> label_counts = {};
-  // Training mixes samples (mixup, cutmix): see mixed_targets().
-  bool mixed = false;
 };
 
 // What targets are, for those who measure a model.
