@@ -80,7 +80,7 @@ def packed(program):
         Image.new("RGB", (3, 2), (9, 8, 7)).save(folder / "data" / "a" / "1.png")
         Image.new("RGB", (2, 2), (1, 2, 3)).save(folder / "data" / "b" / "2.jpg")
         (folder / "c.yaml").write_text(
-            f"model: {{layers: [flatten, {{linear: 2}}]}}\noptimizer: sgd\ntraining: {{global_batch_size: 1, max_steps: 1}}\n"
+            f"model: {{layers: [flatten, {{linear: 2}}]}}\noptimizer: {{type: sgd, learning_rate: 0.1}}\ntraining: {{global_batch_size: 1, max_steps: 1}}\n"
             f"data: {{type: image_folder, path: {folder}/data, transforms: [{{resize: [2, 2]}}]}}\n")
         for encoding in ("original", "raw"):
             subprocess.run([program, "data", "prepare", str(folder / "c.yaml"), "--encoding", encoding, "-o",

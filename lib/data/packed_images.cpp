@@ -83,7 +83,8 @@ class PackedImages final : public ImageSource {
   void read_about(std::span<const std::byte> text) {
     const auto* begin = reinterpret_cast<const char*>(text.data());
     const auto about = nlohmann::json::parse(begin, begin + text.size(), nullptr, false);
-    if (!about.is_object() || about.value("format", "") != "dltrain.images") {
+    const auto format = about.is_object() ? about.find("format") : about.end();
+    if (!about.is_object() || format == about.end() || *format != "dltrain.images") {
       refuse("is no file of packed images");
     }
     const auto integer = [&](const char* key) -> int64_t {
