@@ -17,11 +17,19 @@ enum class Fill {
   apart,       // a shuffled grid of distinct values, none near 0: safe for max and ReLU differences
   not_finite,  // normal, with one infinity in the middle
   labels,      // i32 in [0, bound), every seventh one ignored (−100)
-  state,       // OpCase::state
-  position,    // u8: a place of the max-pool window that is not in the padding (reads attributes)
-  seed,        // f64 [1], 0.125
-  absent,      // an optional input that is left out
+  targets,     // standard normal, every seventh one NaN: does not count. No gradient flows to these
+  shares,      // uniform in [0, 1], every seventh one NaN
+  distributions,  // rows of the last axis that sum to 1, every seventh row NaN
+  state,          // OpCase::state
+  position,  // u8: a place of the max-pool window that is not in the padding (reads attributes)
+  seed,      // f64 [1], 0.125
+  absent,    // an optional input that is left out
 };
+
+// Targets of a loss: no gradient flows to them.
+inline bool is_target(Fill fill) {
+  return fill == Fill::targets || fill == Fill::shares || fill == Fill::distributions;
+}
 
 struct CaseInput {
   TensorSpec spec;  // floating inputs are written f32; the runner swaps in f64
@@ -66,6 +74,7 @@ void add_max_pool2d_cases(std::vector<OpCase>& cases);
 void add_normalisation_cases(std::vector<OpCase>& cases);
 void add_softmax_cases(std::vector<OpCase>& cases);
 void add_loss_cases(std::vector<OpCase>& cases);
+void add_losses_cases(std::vector<OpCase>& cases);
 void add_update_cases(std::vector<OpCase>& cases);
 
 // What the parts are written with.
