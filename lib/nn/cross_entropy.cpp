@@ -72,9 +72,9 @@ struct CrossEntropy final : Loss {
     }
     const TensorSpec labels{
         Shape(output.shape.dims().first(static_cast<size_t>(output.shape.rank() - 1))), DType::i32};
-    const TensorSpec held = holds_numbers(info) ? like_output(output) : labels;
-    expect_target_sample(kind, info, held);
-    return takes_distributions(info) ? like_output(output) : labels;
+    const TensorSpec wanted = takes_distributions(info) ? like_output(output) : labels;
+    expect_target_sample(kind, info, wanted);
+    return wanted;
   }
 
   TargetWeights target_weights(const TensorSpec& output, const TargetInfo& info) const override {
@@ -92,11 +92,8 @@ struct CrossEntropy final : Loss {
   }
 
  private:
-  static bool holds_numbers(const TargetInfo& info) {
-    return info.sample && is_floating(info.sample->dtype);
-  }
   static bool takes_distributions(const TargetInfo& info) {
-    return info.mixed || holds_numbers(info);
+    return info.sample && is_floating(info.sample->dtype);
   }
 
   // Empty: every class counts the same.

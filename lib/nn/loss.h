@@ -36,6 +36,14 @@ enum class TargetKind : uint8_t {
   numbers,        // for each output
 };
 
+// What targets are, for those who measure a model.
+enum class TargetKind : uint8_t {
+  labels,         // i32, one of the classes
+  distributions,  // over the classes
+  binary,         // for each output no or yes, from 0 to 1
+  numbers,        // for each output
+};
+
 struct LossOutput {
   ValueId loss_sum;  // f64 [1]
   // Sums over the micro-batch, f64 [1], divided by the count of valid targets when reported:

@@ -142,9 +142,8 @@ Session open_session(const Experiment& experiment, const SessionOptions& options
           : static_cast<int64_t>(std::ceil(*experiment.training.num_epochs *
                                            static_cast<double>(session.data.train->size()) /
                                            static_cast<double>(session.batch.global_batch)));
-  session.target_info = prepare_targets(*experiment.loss, session.data);
-  session.target_info.mixed = experiment.data.train->mixing().active();
-  const TargetInfo& targets = session.target_info;
+  TargetInfo targets = prepare_targets(*experiment.loss, session.data);
+  targets.mixed = experiment.data.train->mixing().active();
   const StepRequest request{.model = experiment.model,
                             .loss = *experiment.loss,
                             .optimizer = *experiment.optimizer,
@@ -161,8 +160,9 @@ Session open_session(const Experiment& experiment, const SessionOptions& options
   StepGraph training = build_training_graph(request);
   check_data(session, training);
   session.classes = experiment.loss->classes(training.output_spec);
-  session.train_targets = experiment.loss->target_weights(
-      training.output_spec, mixed_targets(*experiment.loss, training.output_spec, targets));
+  session.target_info = mixed_targets(*experiment.loss, training.output_spec, targets);
+  session.train_targets =
+      experiment.loss->target_weights(training.output_spec, session.target_info);
   ExecutorOptions executor{.engine = options.engines.reference,
                            .device = nullptr,
                            .collectives = options.collectives,

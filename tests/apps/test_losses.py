@@ -84,7 +84,7 @@ evaluation: {{metrics: [mae, mse, rmse, r2]}}
         self.run_dltrain("check", configuration, code=OK)
 
     def classes(self, *arguments):
-        run = self.folder / f"run-{len(arguments)}"
+        run = self.folder / f"run-{len(list(self.folder.iterdir()))}"
         self.run_dltrain(self.small(), "-q", "--output-dir", run, "-s", "evaluation.metrics=[accuracy, top_2, f1, precision, recall, confusion]",
                          *arguments, env={"OMP_NUM_THREADS": "1"})
         return run, json.loads((run / "classes.json").read_text()), [line for line in metrics(run) if "eval_loss" in line][-1]
