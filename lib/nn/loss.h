@@ -21,19 +21,10 @@ struct TargetInfo {
   // Of one sample, as the dataset holds them: i32 labels, or f32 numbers. Absent: what the loss is
   // usually given.
   std::optional<TensorSpec> sample = {};
-  // The loader mixes samples (in training only): from labels it makes distributions over the
-  // classes, as many as Loss::targets says; numbers stay what they are.
-  bool mixed = false;
   // How often each label occurs in the training data; filled where wants_label_counts().
   std::vector<int64_t> label_counts = {};
-};
-
-// What targets are, for those who measure a model.
-enum class TargetKind : uint8_t {
-  labels,         // i32, one of the classes
-  distributions,  // over the classes
-  binary,         // for each output no or yes, from 0 to 1
-  numbers,        // for each output
+  // Training mixes samples (mixup, cutmix): see mixed_targets().
+  bool mixed = false;
 };
 
 // What targets are, for those who measure a model.
