@@ -33,6 +33,16 @@ MadeKernel make_batch_norm_backward(const KernelRequest& request);
 MadeKernel make_batch_norm_inference(const KernelRequest& request);
 MadeKernel make_batch_norm_update(const KernelRequest& request);
 MadeKernel make_dropout(const KernelRequest& request);
+MadeKernel make_layer_norm(const KernelRequest& request);           // rms_norm too
+MadeKernel make_layer_norm_backward(const KernelRequest& request);  // rms_norm too
+MadeKernel make_group_norm(const KernelRequest& request);
+MadeKernel make_group_norm_backward(const KernelRequest& request);
+MadeKernel make_image_map(const KernelRequest& request);  // avg_pool2d, upsample2d
+MadeKernel make_adaptive_max_pool2d(const KernelRequest& request);
+MadeKernel make_adaptive_max_pool2d_backward(const KernelRequest& request);
+MadeKernel make_embedding(const KernelRequest& request);
+MadeKernel make_embedding_backward(const KernelRequest& request);
+MadeKernel make_dropout2d(const KernelRequest& request);
 MadeKernel make_softmax(const KernelRequest& request);  // log_softmax and gradients too
 MadeKernel make_softmax_cross_entropy(const KernelRequest& request);
 MadeKernel make_softmax_cross_entropy_backward(const KernelRequest& request);

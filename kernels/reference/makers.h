@@ -27,6 +27,16 @@ KernelPointer reference_batch_norm_backward(const KernelRequest& request);
 KernelPointer reference_batch_norm_inference(const KernelRequest& request);
 KernelPointer reference_batch_norm_update(const KernelRequest& request);
 KernelPointer reference_dropout(const KernelRequest& request);
+KernelPointer reference_layer_norm(const KernelRequest& request);           // rms_norm too
+KernelPointer reference_layer_norm_backward(const KernelRequest& request);  // rms_norm too
+KernelPointer reference_group_norm(const KernelRequest& request);
+KernelPointer reference_group_norm_backward(const KernelRequest& request);
+KernelPointer reference_image_map(const KernelRequest& request);  // avg_pool2d, upsample2d
+KernelPointer reference_adaptive_max_pool2d(const KernelRequest& request);
+KernelPointer reference_adaptive_max_pool2d_backward(const KernelRequest& request);
+KernelPointer reference_embedding(const KernelRequest& request);
+KernelPointer reference_embedding_backward(const KernelRequest& request);
+KernelPointer reference_dropout2d(const KernelRequest& request);
 KernelPointer reference_softmax(const KernelRequest& request);  // log_softmax too
 KernelPointer reference_softmax_backward(const KernelRequest& request);
 KernelPointer reference_softmax_cross_entropy(const KernelRequest& request);

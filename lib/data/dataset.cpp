@@ -83,6 +83,23 @@ void Dataset::check_labels(int64_t classes) const {
   }
 }
 
+void Dataset::check_ids(int field, int64_t bound) const {
+  const FieldSpec& spec = fields()[static_cast<size_t>(field)];
+  check_internal(spec.sample.dtype == DType::i32, "the ids of {} are {}", spec.name,
+                 dtype_name(spec.sample.dtype));
+  std::vector<int32_t> ids(static_cast<size_t>(spec.sample.shape.elements()));
+  for (int64_t sample = 0; sample < size(); ++sample) {
+    gather(field, {&sample, 1}, reinterpret_cast<std::byte*>(ids.data()));
+    for (int32_t id : ids) {
+      if (id >= 0 && id < bound) continue;
+      throw Error(ExitCode::data,
+                  fmt::format("id {} of {} does not fit the model's embedding (0 to {})", id,
+                              spec.name, bound - 1),
+                  place_of(sample));
+    }
+  }
+}
+
 std::shared_ptr<const Dataset> slice(std::shared_ptr<const Dataset> whole, int64_t first,
                                      int64_t count) {
   check_internal(first >= 0 && count > 0 && first <= whole->size() - count,

@@ -81,6 +81,9 @@ class Dataset {
   // Throws Error(data) naming the first sample whose label does not fit `classes` outputs. Quick
   // where all fit.
   void check_labels(int64_t classes) const;
+  // Throws Error(data) naming the first sample whose i32 field `field` holds a number outside
+  // [0, bound). Reads every sample.
+  void check_ids(int field, int64_t bound) const;
 
   int target_field() const { return static_cast<int>(fields().size()) - 1; }
 };

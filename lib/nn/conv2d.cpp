@@ -4,15 +4,11 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "nn/image_keys.h"
 #include "nn/layers.h"
 
 namespace dltrain {
 namespace {
-
-// One value means both axes.
-std::vector<int64_t> both(const std::vector<int64_t>& values) {
-  return values.size() == 1 ? std::vector<int64_t>{values[0], values[0]} : values;
-}
 
 struct Conv2d final : Layer {
   int64_t out_channels = 0;
@@ -39,23 +35,14 @@ struct Conv2d final : Layer {
                 .max_size = 2,
                 .scalar_ok = true,
                 .known_as = {"kernel"}});
-    f.integers("stride", stride, pair("Step between windows", 1));
-    f.integers("padding", padding, pair("Zeros added on each side", 0));
-    f.integers("dilation", dilation, pair("Distance between the taps of a filter", 1));
+    f.integers("stride", stride, pair_key("Step between windows", 1));
+    f.integers("padding", padding, pair_key("Zeros added on each side", 0));
+    f.integers("dilation", dilation, pair_key("Distance between the taps of a filter", 1));
     f.integer("groups", groups,
               {.doc = "Independent groups of channels; must divide the input channels and "
                       "out_channels",
                .min = 1});
     f.boolean("bias", bias, {.doc = "Add a bias to each channel", .known_as = {"use_bias"}});
-  }
-
-  static Key pair(std::string doc, double least) {
-    return {.doc = std::move(doc) + " (height, width; one number for both)",
-            .min = least,
-            .max = 1024,
-            .min_size = 1,
-            .max_size = 2,
-            .scalar_ok = true};
   }
 
   // PyTorch's default: weight and bias uniform within 1/√fan_in.
@@ -89,12 +76,12 @@ struct MaxPool2d final : Layer {
   std::vector<int64_t> padding{0};
 
   void describe(Fields& f) override {
-    Key kernel = Conv2d::pair("Height and width of a window", 1);
+    Key kernel = pair_key("Height and width of a window", 1);
     kernel.required = true;
     kernel.known_as = {"kernel", "pool_size"};
     f.integers("kernel_size", kernel_size, kernel);
-    f.integers("stride", stride, Conv2d::pair("Step between windows; default: kernel_size", 1));
-    f.integers("padding", padding, Conv2d::pair("Border on each side; never wins", 0));
+    f.integers("stride", stride, pair_key("Step between windows; default: kernel_size", 1));
+    f.integers("padding", padding, pair_key("Border on each side; never wins", 0));
   }
 
   ValueId emit(LayerContext& c, ValueId x) const override {

@@ -1,14 +1,16 @@
 // dropout: sets each element to zero with probability `rate` in training and scales the others by
-// 1/(1 − rate). Which elements depends on seed, layer path, step and the sample's place in the
-// global batch only (base/philox.h).
+// 1/(1 − rate). dropout2d does so with whole channels of a sample. Which ones depends on seed,
+// layer path, step and the sample's place in the global batch only (base/philox.h).
 #include "base/philox.h"
 #include "nn/layers.h"
 
 namespace dltrain {
 namespace {
 
-struct Dropout final : Layer {
+struct Dropout : Layer {
   double rate = 0.5;
+
+  virtual const char* op() const { return "dropout"; }
 
   void describe(Fields& f) override {
     f.number("rate", rate,
@@ -21,13 +23,21 @@ struct Dropout final : Layer {
   ValueId emit(LayerContext& c, ValueId x) const override {
     if (!c.training() || rate == 0) return x;
     return c.builder().emit1(
-        "dropout", {x, c.builder().step_state()},
+        op(), {x, c.builder().step_state()},
         {{"rate", rate}, {"stream", static_cast<int64_t>(random_stream(c.path()))}});
   }
 };
 
+struct Dropout2d final : Dropout {
+  const char* op() const override { return "dropout2d"; }
+};
+
 }  // namespace
 
+KindRow<Layer> dropout2d_row() {
+  return {"dropout2d", "zeroes whole channels of a sample at random in training",
+          make_kind_of<Dropout2d>, "rate"};
+}
 KindRow<Layer> dropout_row() {
   return {"dropout", "zeroes elements at random in training", make_kind_of<Dropout>, "rate"};
 }

@@ -6,7 +6,8 @@
 // Attributes: stride, padding, dilation (two integers each: height, width), groups, activation (set
 // by the fuse pass, as for matmul).
 //
-// conv2d_backward_input(dy, w)    → dx; attribute input_shape
+// conv2d_backward_input(dy, w)    → dx; attribute input_shape. It is also the forward of a
+//                                   transposed convolution, hence its gradient rule.
 // conv2d_backward_weight(dy, x)   → dw in the accumulation dtype; attribute weight_shape
 // The bias gradient is a reduce of dy over N, OH, OW.
 #include "ops/conv2d.h"
@@ -63,6 +64,21 @@ SpecList infer_backward_input(SpecSpan inputs, const Attributes& attributes) {
   expect_shape("conv2d_backward_input", "dy", inputs[0].shape,
                conv2d_output_shape(x, inputs[1].shape, Conv2dAttributes(attributes)));
   return {{x, inputs[0].dtype}};
+}
+
+// dx is linear in dy and in w: ⟨g, dx⟩ = ⟨conv2d(g, w), dy⟩.
+std::vector<ValueId> gradient_backward_input(const GradientRequest& r) {
+  OpEmitter& e = r.emitter;
+  const ValueId dy = r.inputs[0], w = r.inputs[1], g = r.output_gradients[0];
+  Attributes attributes = r.attributes;
+  attributes.erase("input_shape");
+  std::vector<ValueId> out(2, kNoValue);
+  if (r.wanted[0]) out[0] = e.emit1("conv2d", {g, w}, attributes);
+  if (r.wanted[1]) {
+    attributes.set("weight_shape", as_list(e.spec(w).shape));
+    out[1] = e.emit1("conv2d_backward_weight", {dy, g}, attributes);
+  }
+  return out;
 }
 
 SpecList infer_backward_weight(SpecSpan inputs, const Attributes& attributes) {
@@ -138,6 +154,7 @@ constinit const OpDef kConv2dOp{.name = "conv2d",
 constinit const OpDef kConv2dBackwardInputOp{.name = "conv2d_backward_input",
                                              .doc = "dx of conv2d",
                                              .infer = infer_backward_input,
+                                             .gradient = gradient_backward_input,
                                              .cost = cost_backward_input};
 constinit const OpDef kConv2dBackwardWeightOp{.name = "conv2d_backward_weight",
                                               .doc = "dw of conv2d",

@@ -18,7 +18,13 @@ extern const OpDef kSoftmaxCrossEntropyOp, kSoftmaxCrossEntropyBackwardOp;
 extern const OpDef kConv2dOp, kConv2dBackwardInputOp, kConv2dBackwardWeightOp;
 extern const OpDef kMaxPool2dOp, kMaxPool2dBackwardOp;
 extern const OpDef kBatchNormOp, kBatchNormBackwardOp, kBatchNormInferenceOp, kBatchNormUpdateOp;
-extern const OpDef kDropoutOp;
+extern const OpDef kDropoutOp, kDropout2dOp;
+extern const OpDef kLayerNormOp, kLayerNormBackwardOp, kRmsNormOp, kRmsNormBackwardOp;
+extern const OpDef kGroupNormOp, kGroupNormBackwardOp;
+extern const OpDef kAvgPool2dOp, kAvgPool2dBackwardOp;
+extern const OpDef kAdaptiveMaxPool2dOp, kAdaptiveMaxPool2dBackwardOp;
+extern const OpDef kUpsample2dOp, kUpsample2dBackwardOp;
+extern const OpDef kEmbeddingOp, kEmbeddingBackwardOp;
 extern const OpDef kLossSeedOp, kGradientNormOp, kSgdUpdateOp, kAdamwUpdateOp;
 extern const OpDef kAllReduceBeginOp, kAllReduceEndOp;
 

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "compile/id_bounds.h"
 #include "data/ignore_label.h"
 #include "train/final_bias.h"
 #include "train/weights.h"
@@ -14,6 +15,11 @@ void check_data(const Session& session, const StepGraph& graph) {
   const int64_t classes = session.experiment->loss->classes(graph.output_spec);
   for (const auto& split : {session.data.train, session.data.eval}) {
     if (split && classes > 0) split->check_labels(classes);
+  }
+  for (const IdBound& ids : id_bounds(graph.graph, graph.slots)) {
+    for (const auto& split : {session.data.train, session.data.eval}) {
+      if (split) split->check_ids(static_cast<int>(ids.slot), ids.bound);
+    }
   }
   if (session.data.eval && session.data.eval->fields()[0].sample.shape.elements() !=
                                session.data.train->fields()[0].sample.shape.elements()) {

@@ -192,6 +192,104 @@ TEST_CASE("reshape, transpose, slice and pad2d keep the samples") {
   CHECK_THAT(mistakes_in("layers: [pad2d: [1, 2]]"), Contains("one or four"));
 }
 
+TEST_CASE("pooling over windows, to a size, and over whole images") {
+  const EmittedModel model = emit_text(
+      "layers: [avg_pool2d: 2, {type: avg_pool2d, kernel_size: 3, stride: 1, padding: 1, "
+      "count_include_pad: false}, adaptive_avg_pool2d: [3, 2], adaptive_max_pool2d: 2, "
+      "global_max_pool2d]",
+      {8, 6, 3});
+  CHECK(forward_of(model) ==
+        "forward:\n"
+        "  %1 = avg_pool2d(input.x) {count_include_pad=true, kernel=[2, 2], padding=[0, 0], "
+        "stride=[2, 2]} : f32[2, 4, 3, 3]  # layers.0\n"
+        "  %2 = avg_pool2d(%1) {count_include_pad=false, kernel=[3, 3], padding=[1, 1], "
+        "stride=[1, 1]} : f32[2, 4, 3, 3]  # layers.1\n"
+        "  %3 = avg_pool2d(%2) {output_size=[3, 2]} : f32[2, 3, 2, 3]  # layers.2\n"
+        "  %4, %5 = adaptive_max_pool2d(%3) {output_size=[2, 2]} : f32[2, 2, 2, 3], "
+        "i32[2, 2, 2, 3]  # layers.3\n"
+        "  %6, %7 = adaptive_max_pool2d(%4) {output_size=[1, 1]} : f32[2, 1, 1, 3], "
+        "i32[2, 1, 1, 3]  # layers.4\n"
+        "  %8 = reshape(%6) {shape=[2, 3]} : f32[2, 3]  # layers.4\n");
+  CHECK(forward_of(emit_text("layers: [global_avg_pool2d]", {8, 6, 3})) ==
+        "forward:\n  %1 = reduce(input.x) {axes=[1, 2], kind=mean} : f32[2, 3]  # layers.0\n");
+  for (const char* layer : {"avg_pool2d: 2", "adaptive_avg_pool2d: 1", "adaptive_max_pool2d: 1",
+                            "global_avg_pool2d", "global_max_pool2d", "upsample2d: 2"}) {
+    CHECK_THAT(refusal(fmt::format("layers: [{}]", layer), {5}), Contains("expects images"));
+  }
+  CHECK_THAT(refusal("layers: [{type: avg_pool2d, kernel_size: 2, padding: 2}]", {8, 6, 3}),
+             Contains("padding [2, 2] is more than half of the window [2, 2]"));
+}
+
+TEST_CASE("norms: which parameters they have, and what they refuse") {
+  const EmittedModel model = emit_text(
+      "layers: [layer_norm, layer_norm: {elementwise_affine: false}, layer_norm: {bias: false}, "
+      "rms_norm, rms_norm: {elementwise_affine: false, epsilon: 0.5}, group_norm: 2]",
+      {6});
+  CHECK(parameters_of(model) ==
+        "layers.0.weight f32[6]\nlayers.0.bias f32[6]\nlayers.2.weight f32[6]\n"
+        "layers.3.weight f32[6]\nlayers.5.weight f32[6]\nlayers.5.bias f32[6]\n");
+  const auto& nodes = model.graph.nodes;
+  CHECK(nodes[0].attributes.number("epsilon") == 1e-5);
+  CHECK(nodes[1].inputs == std::vector<ValueId>{nodes[0].outputs[0], kNoValue, kNoValue});
+  CHECK(nodes[3].attributes.number("epsilon") == 1.1920928955078125e-7);
+  CHECK(nodes[4].attributes.number("epsilon") == 0.5);
+  CHECK(nodes[5].attributes.integer("groups") == 2);
+  CHECK_THAT(refusal("layers: [group_norm: 4]", {6}), Contains("4 groups must divide 6 channels"));
+  CHECK_THAT(mistakes_in("layers: [layer_norm: {eps: 1e-6}]"), Contains("did you mean 'epsilon'?"));
+}
+
+TEST_CASE("conv_transpose2d is the backward of a convolution, and a bias") {
+  const EmittedModel model = emit_text(
+      "layers: [{type: conv_transpose2d, out_channels: 4, kernel_size: [3, 2], stride: 2, "
+      "padding: [1, 0], output_padding: [1, 0], groups: 2}, flatten]",
+      {3, 4, 2});
+  CHECK(forward_of(model) ==
+        "forward:\n"
+        "  %2 = conv2d_backward_input(input.x, layers.0.weight) {dilation=[1, 1], groups=2, "
+        "input_shape=[2, 6, 8, 4], padding=[1, 0], stride=[2, 2]} : f32[2, 6, 8, 4]  # layers.0\n"
+        "  %4 = add(%2, layers.0.bias) : f32[2, 6, 8, 4]  # layers.0\n"
+        "  %5 = reshape(%4) {shape=[2, 192]} : f32[2, 192]  # layers.1\n");
+  CHECK(parameters_of(model) ==
+        "layers.0.weight f32[2, 3, 2, 2] file [2, 2, 3, 2]\n"
+        "layers.0.bias f32[4]\n");
+  CHECK(model.parameters[0].initializer.value == Approx(1 / std::sqrt(12.0)));
+  CHECK_THAT(mistakes_in("layers: [conv_transpose2d: {out_channels: 2, kernel_size: 2, "
+                         "output_padding: 1}]"),
+             Contains("output_padding must be less than stride"));
+  CHECK_THAT(refusal("layers: [{type: conv_transpose2d, out_channels: 4, kernel_size: 1, "
+                     "padding: 2}]",
+                     {3, 4, 2}),
+             Contains("padding 2 leaves nothing of [2, 3, 4, 2]"));
+}
+
+TEST_CASE("upsample2d by a factor or to a size") {
+  const EmittedModel model = emit_text(
+      "layers: [upsample2d: [2, 3], {type: upsample2d, output_size: 5, mode: bilinear, "
+      "align_corners: true}]",
+      {3, 4, 2});
+  CHECK(forward_of(model) ==
+        "forward:\n"
+        "  %1 = upsample2d(input.x) {mode=nearest, output_size=[6, 12]} : f32[2, 6, 12, 2]"
+        "  # layers.0\n"
+        "  %2 = upsample2d(%1) {align_corners=true, mode=bilinear, output_size=[5, 5]} : "
+        "f32[2, 5, 5, 2]  # layers.1\n");
+  CHECK_THAT(mistakes_in("layers: [upsample2d]"), Contains("scale_factor or output_size"));
+  CHECK_THAT(mistakes_in("layers: [upsample2d: {scale_factor: 2, align_corners: true}]"),
+             Contains("align_corners needs mode: bilinear"));
+}
+
+TEST_CASE("embedding takes integers only, dropout2d drops channels in training") {
+  CHECK_THAT(refusal("layers: [embedding: {num_embeddings: 5, embedding_dim: 2}]", {3}),
+             Contains("expects integer ids, got f32[2, 3]"));
+  CHECK_THAT(mistakes_in("layers: [embedding: {num_embeddings: 5, embedding_dim: 2, "
+                         "padding_idx: 5}]"),
+             Contains("padding_idx must be less than num_embeddings"));
+  const EmittedModel model = emit_text("layers: [dropout2d: 0.25]", {2, 2, 3});
+  REQUIRE(model.graph.nodes.size() == 2);
+  CHECK(model.graph.nodes[0].op->name == "dropout2d");
+  CHECK(forward_of(emit_text("layers: [dropout2d: 0.25]", {2, 2, 3}, 2, false)) == "forward:\n");
+}
+
 // A new row of the table fails here until its keys have been thought of.
 TEST_CASE("the keys of every layer are as documented") {
   std::string table;
@@ -200,7 +298,11 @@ TEST_CASE("the keys of every layer are as documented") {
     CHECK_FALSE(row.doc.empty());
   }
   CHECK(table ==
-        "linear out_features\nconv2d\nmax_pool2d kernel_size\nbatch_norm\ndropout rate\nflatten\n"
+        "linear out_features\nconv2d\nmax_pool2d kernel_size\nbatch_norm\ndropout rate\n"
+        "conv_transpose2d\navg_pool2d kernel_size\nadaptive_avg_pool2d output_size\n"
+        "adaptive_max_pool2d output_size\nglobal_avg_pool2d\nglobal_max_pool2d\n"
+        "upsample2d scale_factor\nlayer_norm\nrms_norm\ngroup_norm num_groups\nembedding\n"
+        "dropout2d rate\nflatten\n"
         "reshape shape\ntranspose permutation\nslice\npad2d padding\n"
         "relu\ngelu approximate\nsilu\ntanh\nsigmoid\nleaky_relu negative_slope\nelu alpha\nselu\n"
         "softplus\nmish\nhardswish\nhardsigmoid\nhardtanh\nrelu6\nsoftsign\nquick_gelu\nsoftmax\n"

@@ -17,8 +17,9 @@ enum class Fill {
   apart,       // a shuffled grid of distinct values, none near 0: safe for max and ReLU differences
   not_finite,  // normal, with one infinity in the middle
   labels,      // i32 in [0, bound), every seventh one ignored (−100)
+  ids,         // i32 in [0, bound)
   state,       // OpCase::state
-  position,    // u8: a place of the max-pool window that is not in the padding (reads attributes)
+  position,    // a place of the max-pool window that is not in the padding (reads attributes)
   seed,        // f64 [1], 0.125
   absent,      // an optional input that is left out
 };
@@ -65,6 +66,9 @@ void add_conv2d_cases(std::vector<OpCase>& cases);
 void add_max_pool2d_cases(std::vector<OpCase>& cases);
 void add_normalisation_cases(std::vector<OpCase>& cases);
 void add_softmax_cases(std::vector<OpCase>& cases);
+void add_layer_norm_cases(std::vector<OpCase>& cases);
+void add_image_map_cases(std::vector<OpCase>& cases);
+void add_embedding_cases(std::vector<OpCase>& cases);
 void add_loss_cases(std::vector<OpCase>& cases);
 void add_update_cases(std::vector<OpCase>& cases);
 

@@ -36,10 +36,11 @@ void add_batch_norm_update(std::vector<OpCase>& cases, int64_t channels, bool fi
   cases.push_back(std::move(c));
 }
 
-void add_dropout(std::vector<OpCase>& cases, const Shape& x, double rate, int64_t first_sample) {
+void add_dropout(std::vector<OpCase>& cases, const Shape& x, double rate, int64_t first_sample,
+                 const std::string& op = "dropout") {
   OpCase c{
-      .name = fmt::format("dropout {} rate {} from sample {}", to_string(x), rate, first_sample),
-      .op = "dropout",
+      .name = fmt::format("{} {} rate {} from sample {}", op, to_string(x), rate, first_sample),
+      .op = op,
       .inputs = {case_tensor(x), case_state()},
       .attributes = {{"rate", rate}, {"stream", static_cast<int64_t>(random_stream("layers.3"))}}};
   c.state.in.sample_offset = first_sample;
@@ -65,6 +66,12 @@ void add_normalisation_cases(std::vector<OpCase>& cases) {
   add_dropout(cases, {2, 3, 5, 7}, 0.25, 1);
   add_dropout(cases, {33, 65}, 0.0, 7);
   add_dropout(cases, {300, 257}, 0.9, 1'000'003);
+
+  add_dropout(cases, {1, 1}, 0.5, 0, "dropout2d");
+  add_dropout(cases, {3, 17}, 0.1, 5, "dropout2d");
+  add_dropout(cases, {2, 3, 5, 7}, 0.25, 1, "dropout2d");
+  add_dropout(cases, {2, 3, 5, 7}, 0.0, 1, "dropout2d");
+  add_dropout(cases, {20, 9, 9, 33}, 0.5, 1'000'003, "dropout2d");
 }
 
 }  // namespace dltrain

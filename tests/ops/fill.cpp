@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/philox.h"
+#include "ops/image_maps.h"
 #include "ops/runner.h"
 
 namespace dltrain {
@@ -42,8 +43,25 @@ void fill_apart(HostTensor& t, Numbers& numbers) {
   }
 }
 
+// For each window of adaptive_max_pool2d a pixel in it.
+void fill_adaptive_positions(HostTensor& t, Numbers& numbers, const Attributes& attributes) {
+  const Shape x(attributes.integers("input_shape"));
+  const ImageMaps maps = pooling_maps("adaptive_max_pool2d", x, attributes);
+  const auto any_of = [&](const AxisMap& map, int64_t output) {
+    const auto first = static_cast<uint64_t>(map.begin[static_cast<size_t>(output)]);
+    const auto last = static_cast<uint64_t>(map.begin[static_cast<size_t>(output) + 1]);
+    return map.index[first + numbers.below(last - first)];
+  };
+  const Shape& y = t.spec.shape;
+  for (int64_t i = 0; i < t.elements(); ++i) {
+    const int64_t row = any_of(maps.height, i / (y[3] * y[2]) % y[1]);
+    t.set(i, static_cast<double>(row * x[2] + any_of(maps.width, i / y[3] % y[2])));
+  }
+}
+
 // For each window a place that is not in the padding.
 void fill_positions(HostTensor& t, Numbers& numbers, const Attributes& attributes) {
+  if (attributes.has("output_size")) return fill_adaptive_positions(t, numbers, attributes);
   const auto kernel = attributes.integers("kernel"), stride = attributes.integers("stride", kernel),
              padding = attributes.integers("padding", {0, 0}),
              x = attributes.integers("input_shape");
@@ -78,6 +96,11 @@ void fill(HostTensor& t, const CaseInput& input, const OpCase& c, Numbers& numbe
       for (int64_t i = 0; i < n; ++i) {
         const auto label = static_cast<double>(numbers.below(static_cast<uint64_t>(input.bound)));
         t.set(i, i % 7 == 6 ? -100 : label);
+      }
+      break;
+    case Fill::ids:
+      for (int64_t i = 0; i < n; ++i) {
+        t.set(i, static_cast<double>(numbers.below(static_cast<uint64_t>(input.bound))));
       }
       break;
     case Fill::state:

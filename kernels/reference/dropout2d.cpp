@@ -1,0 +1,39 @@
+// dropout2d: one draw a channel of a sample.
+#include "base/philox.h"
+#include "ops/step_state.h"
+#include "reference/call.h"
+#include "reference/makers.h"
+
+namespace dltrain {
+namespace {
+
+template <typename T>
+struct Dropout2d {
+  explicit Dropout2d(const NaiveCall& c)
+      : rate(c.attributes.number("rate")),
+        stream(static_cast<uint64_t>(c.attributes.integer("stream"))),
+        channels(c.inputs[0].shape[-1]),
+        per_sample(c.inputs[0].shape.elements(1, c.inputs[0].shape.rank())) {}
+
+  void run(const NaiveCall& c) const {
+    const StepInputs& state = c.input<StepState>(1)->in;
+    for (int64_t i = 0; i < c.outputs[0].shape.elements(); ++i) {
+      const int64_t index = (state.sample_offset + i / per_sample) * channels + i % channels;
+      const double u = random_uniform(state.seed, stream, static_cast<uint64_t>(state.step),
+                                      static_cast<uint64_t>(index));
+      c.put<T>(0, i, u >= rate ? c.input<T>(0)[i] / (1 - rate) : 0);
+    }
+  }
+
+  double rate;
+  uint64_t stream;
+  int64_t channels, per_sample;
+};
+
+}  // namespace
+
+KernelPointer reference_dropout2d(const KernelRequest& request) {
+  return make_naive<Dropout2d>(request);
+}
+
+}  // namespace dltrain

@@ -1,0 +1,97 @@
+// group_norm and its gradient: the formulas of layer_norm over the places and channels of a group.
+#include <cmath>
+
+#include "reference/call.h"
+#include "reference/makers.h"
+
+namespace dltrain {
+namespace {
+
+struct Groups {
+  explicit Groups(const NaiveCall& c)
+      : samples(c.inputs[0].shape[0]),
+        channels(c.inputs[0].shape[-1]),
+        places(c.inputs[0].shape.elements() / samples / channels),
+        groups(c.attributes.integer("groups", 1)),
+        epsilon(c.attributes.number("epsilon")) {}
+
+  // Calls f(element, channel) for every element of a group.
+  template <typename F>
+  void visit(int64_t sample, int64_t group, const F& f) const {
+    const int64_t width = channels / groups;
+    for (int64_t p = 0; p < places; ++p) {
+      for (int64_t k = group * width; k < (group + 1) * width; ++k) {
+        f((sample * places + p) * channels + k, k);
+      }
+    }
+  }
+  double count() const { return static_cast<double>(places * (channels / groups)); }
+
+  int64_t samples, channels, places, groups;
+  double epsilon;
+};
+
+template <typename T>
+struct GroupNorm : Groups {
+  using Groups::Groups;
+
+  void run(const NaiveCall& c) const {
+    const T *x = c.input<T>(0), *weight = c.input<T>(1), *bias = c.input<T>(2);
+    for (int64_t s = 0; s < samples * groups; ++s) {
+      double mean = 0, variance = 0;
+      visit(s / groups, s % groups, [&](int64_t i, int64_t) { mean += x[i] / count(); });
+      visit(s / groups, s % groups,
+            [&](int64_t i, int64_t) { variance += std::pow(x[i] - mean, 2) / count(); });
+      const double rstd = 1 / std::sqrt(variance + epsilon);
+      visit(s / groups, s % groups, [&](int64_t i, int64_t k) {
+        c.put<T>(0, i, (x[i] - mean) * rstd * weight[k] + bias[k]);
+      });
+      c.put<T>(1, s, mean);
+      c.put<T>(2, s, rstd);
+    }
+  }
+};
+
+template <typename T>
+struct GroupNormBackward : Groups {
+  explicit GroupNormBackward(const NaiveCall& c)
+      : Groups(c), dweight(static_cast<size_t>(channels)), dbias(dweight) {}
+
+  void run(const NaiveCall& c) {
+    const T *x = c.input<T>(0), *dy = c.input<T>(1), *weight = c.input<T>(2);
+    std::fill(dweight.begin(), dweight.end(), 0);
+    std::fill(dbias.begin(), dbias.end(), 0);
+    for (int64_t s = 0; s < samples * groups; ++s) {
+      const double mean = c.input<T>(3)[s], rstd = c.input<T>(4)[s];
+      double plain = 0, weighted = 0;
+      visit(s / groups, s % groups, [&](int64_t i, int64_t k) {
+        const double normalised = (x[i] - mean) * rstd;
+        dweight[static_cast<size_t>(k)] += dy[i] * normalised;
+        dbias[static_cast<size_t>(k)] += dy[i];
+        plain += double{dy[i]} * weight[k] / count();
+        weighted += dy[i] * weight[k] * normalised / count();
+      });
+      visit(s / groups, s % groups, [&](int64_t i, int64_t k) {
+        const double normalised = (x[i] - mean) * rstd;
+        c.put<T>(0, i, rstd * (double{dy[i]} * weight[k] - plain - normalised * weighted));
+      });
+    }
+    for (size_t k = 0; k < dweight.size(); ++k) {
+      c.put<T>(1, static_cast<int64_t>(k), dweight[k]);
+      c.put<T>(2, static_cast<int64_t>(k), dbias[k]);
+    }
+  }
+
+  std::vector<double> dweight, dbias;
+};
+
+}  // namespace
+
+KernelPointer reference_group_norm(const KernelRequest& request) {
+  return make_naive<GroupNorm>(request);
+}
+KernelPointer reference_group_norm_backward(const KernelRequest& request) {
+  return make_naive<GroupNormBackward>(request);
+}
+
+}  // namespace dltrain

@@ -1,0 +1,55 @@
+// avg_pool2d, upsample2d, and their gradients, which take the transposed maps.
+#include "ops/image_maps.h"
+
+#include "reference/call.h"
+#include "reference/makers.h"
+
+namespace dltrain {
+namespace {
+
+ImageMaps maps_of(const NaiveCall& c, bool backward) {
+  const Shape& x = backward ? c.outputs[0].shape : c.inputs[0].shape;
+  ImageMaps maps = c.op.starts_with("upsample2d") ? upsampling_maps(x, c.attributes)
+                                                  : pooling_maps(c.op, x, c.attributes);
+  if (!backward) return maps;
+  return {transposed(maps.height, x[1]), transposed(maps.width, x[2])};
+}
+
+template <typename T>
+struct MapImages {
+  explicit MapImages(const NaiveCall& c) : maps(maps_of(c, c.op.ends_with("_backward"))) {}
+
+  void run(const NaiveCall& c) const {
+    const Shape &x = c.inputs[0].shape, &y = c.outputs[0].shape;
+    for (int64_t i = 0; i < y.elements(); ++i) {
+      const int64_t k = i % y[3], v = i / y[3] % y[2], h = i / y[3] / y[2] % y[1];
+      const int64_t n = i / y[3] / y[2] / y[1];
+      double sum = 0;
+      visit(maps.height, h, [&](int64_t row, double a) {
+        visit(maps.width, v, [&](int64_t column, double b) {
+          sum += a * b * c.input<T>(0)[((n * x[1] + row) * x[2] + column) * x[3] + k];
+        });
+      });
+      c.put<T>(0, i, sum);
+    }
+  }
+
+  template <typename F>
+  static void visit(const AxisMap& map, int64_t output, const F& f) {
+    const auto o = static_cast<size_t>(output);
+    for (auto e = static_cast<size_t>(map.begin[o]); e < static_cast<size_t>(map.begin[o + 1]);
+         ++e) {
+      f(map.index[e], map.weight[e]);
+    }
+  }
+
+  ImageMaps maps;
+};
+
+}  // namespace
+
+KernelPointer reference_image_map(const KernelRequest& request) {
+  return make_naive<MapImages>(request);
+}
+
+}  // namespace dltrain

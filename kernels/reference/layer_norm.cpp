@@ -1,0 +1,101 @@
+// layer_norm, rms_norm and their gradients. Statistics are taken in two passes.
+//
+// With x̂ = (x − mean)·rstd and g = dy·weight: dweight = Σ dy·x̂, dbias = Σ dy,
+// dx = rstd·(g − mean(g) − x̂·mean(g·x̂)); rms_norm has no mean and no mean(g).
+#include <cmath>
+
+#include "reference/call.h"
+#include "reference/makers.h"
+
+namespace dltrain {
+namespace {
+
+struct Rows {
+  explicit Rows(const NaiveCall& c)
+      : columns(c.inputs[0].shape[-1]),
+        rows(c.inputs[0].shape.elements() / columns),
+        epsilon(c.attributes.number("epsilon")),
+        centred(c.op.starts_with("layer_norm")) {}
+
+  int64_t columns, rows;
+  double epsilon;
+  bool centred;  // layer_norm
+};
+
+template <typename T>
+struct LayerNorm : Rows {
+  using Rows::Rows;
+
+  void run(const NaiveCall& c) const {
+    const auto count = static_cast<double>(columns);
+    for (int64_t r = 0; r < rows; ++r) {
+      const T* x = c.input<T>(0) + r * columns;
+      double mean = 0, squares = 0;
+      for (int64_t k = 0; centred && k < columns; ++k) mean += x[k] / count;
+      for (int64_t k = 0; k < columns; ++k) squares += std::pow(x[k] - mean, 2) / count;
+      const double rstd = 1 / std::sqrt(squares + epsilon);
+      for (int64_t k = 0; k < columns; ++k) {
+        const double weight = c.has_input(1) ? c.input<T>(1)[k] : 1;
+        const double bias = c.has_input(2) ? c.input<T>(2)[k] : 0;
+        c.put<T>(0, r * columns + k, (x[k] - mean) * rstd * weight + bias);
+      }
+      if (centred) c.put<T>(1, r, mean);
+      c.put<T>(centred ? 2 : 1, r, rstd);
+    }
+  }
+};
+
+template <typename T>
+struct LayerNormBackward : Rows {
+  explicit LayerNormBackward(const NaiveCall& c)
+      : Rows(c), bias(c.attributes.boolean("bias")), dweight(static_cast<size_t>(columns)) {
+    dbias = dweight;
+  }
+
+  void run(const NaiveCall& c) {
+    std::fill(dweight.begin(), dweight.end(), 0);
+    std::fill(dbias.begin(), dbias.end(), 0);
+    for (int64_t r = 0; r < rows; ++r) row(c, r);
+    size_t output = 1;
+    const auto write = [&](const std::vector<double>& sums) {
+      for (size_t k = 0; k < sums.size(); ++k) {
+        c.put<T>(output, static_cast<int64_t>(k), sums[k]);
+      }
+      ++output;
+    };
+    if (c.has_input(2)) write(dweight);
+    if (bias) write(dbias);
+  }
+
+  void row(const NaiveCall& c, int64_t r) {
+    const T *x = c.input<T>(0) + r * columns, *dy = c.input<T>(1) + r * columns;
+    const double mean = centred ? c.input<T>(3)[r] : 0, rstd = c.input<T>(centred ? 4 : 3)[r];
+    const auto normalised = [&](int64_t k) { return (x[k] - mean) * rstd; };
+    const auto g = [&](int64_t k) { return dy[k] * (c.has_input(2) ? c.input<T>(2)[k] : 1.0); };
+    const auto count = static_cast<double>(columns);
+    double plain = 0, weighted = 0;
+    for (int64_t k = 0; k < columns; ++k) {
+      if (centred) plain += g(k) / count;
+      weighted += g(k) * normalised(k) / count;
+      dweight[static_cast<size_t>(k)] += dy[k] * normalised(k);
+      dbias[static_cast<size_t>(k)] += dy[k];
+    }
+    for (int64_t k = 0; k < columns; ++k) {
+      c.put<T>(0, r * columns + k, rstd * (g(k) - plain - normalised(k) * weighted));
+    }
+  }
+
+  bool bias;
+  std::vector<double> dweight, dbias;
+};
+
+}  // namespace
+
+KernelPointer reference_layer_norm(const KernelRequest& request) {
+  return make_naive<LayerNorm>(request);
+}
+KernelPointer reference_layer_norm_backward(const KernelRequest& request) {
+  return make_naive<LayerNormBackward>(request);
+}
+
+}  // namespace dltrain

@@ -1,0 +1,57 @@
+#include "compile/id_bounds.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+
+namespace dltrain {
+namespace {
+
+constexpr std::string_view kMoves[] = {"reshape", "slice", "transpose", "concat", "broadcast"};
+
+// The slots that `ids` are made of.
+std::vector<size_t> sources(const Graph& graph, ValueId ids, const std::vector<ValueId>& slots,
+                            const std::string& layer) {
+  std::vector<size_t> out;
+  std::vector<ValueId> rest{ids};
+  while (!rest.empty()) {
+    const ValueId id = rest.back();
+    rest.pop_back();
+    const auto slot = std::find(slots.begin(), slots.end(), id);
+    if (slot != slots.end()) {
+      out.push_back(static_cast<size_t>(slot - slots.begin()));
+      continue;
+    }
+    const int producer = graph.value(id).producer;
+    const Node* node = producer < 0 ? nullptr : &graph.nodes[static_cast<size_t>(producer)];
+    if (node == nullptr ||
+        std::find(std::begin(kMoves), std::end(kMoves), node->op->name) == std::end(kMoves)) {
+      throw Error(ExitCode::usage, "the ids of an embedding must come from an integer input",
+                  layer);
+    }
+    rest.insert(rest.end(), node->inputs.begin(), node->inputs.end());
+  }
+  return out;
+}
+
+}  // namespace
+
+std::vector<IdBound> id_bounds(const Graph& graph, const std::vector<ValueId>& slots) {
+  std::vector<IdBound> out;
+  for (const Node& node : graph.nodes) {
+    if (node.op->name != "embedding") continue;
+    const int64_t rows = graph.value(node.inputs[1]).spec.shape[0];
+    for (size_t slot : sources(graph, node.inputs[0], slots, node.layer)) {
+      const auto known = std::find_if(out.begin(), out.end(),
+                                      [&](const IdBound& bound) { return bound.slot == slot; });
+      if (known == out.end()) {
+        out.push_back({slot, rows, node.layer});
+      } else if (rows < known->bound) {
+        *known = {slot, rows, node.layer};
+      }
+    }
+  }
+  return out;
+}
+
+}  // namespace dltrain

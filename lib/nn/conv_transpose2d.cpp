@@ -1,0 +1,100 @@
+// conv_transpose2d: transposed convolution over images [samples, height, width, channels], the map
+// that is the gradient of conv2d towards its input. The weight is [in, kernel height, kernel width,
+// out/groups] in memory and [in, out/groups, kernel height, kernel width] in files, as PyTorch
+// keeps it.
+#include <cmath>
+
+#include "base/error.h"
+#include "nn/image_keys.h"
+#include "nn/layers.h"
+
+namespace dltrain {
+namespace {
+
+struct ConvTranspose2d final : Layer {
+  int64_t out_channels = 0;
+  std::vector<int64_t> kernel_size;
+  std::vector<int64_t> stride{1};
+  std::vector<int64_t> padding{0};
+  std::vector<int64_t> output_padding{0};
+  std::vector<int64_t> dilation{1};
+  int64_t groups = 1;
+  bool bias = true;
+
+  void describe(Fields& f) override {
+    f.integer("out_channels", out_channels,
+              {.doc = "Number of channels of the result",
+               .required = true,
+               .min = 1,
+               .max = 1e6,
+               .known_as = {"filters", "channels", "out_features"}});
+    Key kernel = pair_key("Height and width of a filter", 1);
+    kernel.required = true;
+    kernel.known_as = {"kernel"};
+    f.integers("kernel_size", kernel_size, kernel);
+    f.integers("stride", stride, pair_key("Step between the windows that are added up", 1));
+    f.integers("padding", padding, pair_key("Rows and columns taken away on each side", 0));
+    f.integers(
+        "output_padding", output_padding,
+        pair_key("Further rows and columns at the lower and right edge; less than stride", 0));
+    f.integers("dilation", dilation, pair_key("Distance between the taps of a filter", 1));
+    f.integer("groups", groups,
+              {.doc = "Independent groups of channels; must divide the input channels and "
+                      "out_channels",
+               .min = 1});
+    f.boolean("bias", bias, {.doc = "Add a bias to each channel", .known_as = {"use_bias"}});
+  }
+
+  void validate(Problems& problems) const override {
+    const auto step = both(stride), extra = both(output_padding);
+    if (extra[0] >= step[0] || extra[1] >= step[1]) {
+      problems.add(*this, "output_padding", "output_padding must be less than stride");
+    }
+  }
+
+  // PyTorch's default: weight and bias uniform within 1/√fan_in, whose fan_in counts the weight's
+  // second axis, the output channels of a group.
+  ValueId emit(LayerContext& c, ValueId x) const override {
+    expect_images(c.shape(x));
+    const int64_t in = c.shape(x)[3];
+    if (in % groups != 0 || out_channels % groups != 0) {
+      fail(ExitCode::usage, "{} groups must divide {} input and {} output channels", groups, in,
+           out_channels);
+    }
+    const auto kernel = both(kernel_size);
+    const int64_t depth = out_channels / groups;
+    const double fan_in = static_cast<double>(kernel[0] * kernel[1] * depth);
+    const auto init = Initializer::uniform_within(1.0 / std::sqrt(fan_in));
+    const ValueId weight = c.parameter("weight", {in, kernel[0], kernel[1], depth}, init,
+                                       {Shape{in, depth, kernel[0], kernel[1]}, {0, 2, 3, 1}});
+    ValueId y = c.builder().emit1("conv2d_backward_input", {x, weight},
+                                  {{"stride", both(stride)},
+                                   {"padding", both(padding)},
+                                   {"dilation", both(dilation)},
+                                   {"groups", groups},
+                                   {"input_shape", output_shape(c.shape(x))}});
+    if (bias) y = c.builder().emit1("add", {y, c.parameter("bias", {out_channels}, init)});
+    return y;
+  }
+
+  std::vector<int64_t> output_shape(const Shape& x) const {
+    std::vector<int64_t> shape{x[0], 0, 0, out_channels};
+    for (size_t i = 0; i < 2; ++i) {
+      const int64_t reach = (both(kernel_size)[i] - 1) * both(dilation)[i] + 1;
+      shape[i + 1] = (x[static_cast<int>(i) + 1] - 1) * both(stride)[i] + reach -
+                     2 * both(padding)[i] + both(output_padding)[i];
+      if (shape[i + 1] < 1) {
+        fail(ExitCode::usage, "padding {} leaves nothing of {}", both(padding)[i], to_string(x));
+      }
+    }
+    return shape;
+  }
+};
+
+}  // namespace
+
+KindRow<Layer> conv_transpose2d_row() {
+  return {"conv_transpose2d", "transposed convolution over images", make_kind_of<ConvTranspose2d>};
+}
+
+}  // namespace dltrain

@@ -1,0 +1,54 @@
+// embedding: a learned vector for each of a number of ids (words, tokens, categories). The layer
+// takes the model's integer input; that its ids fit is checked before training
+// (compile/id_bounds.h).
+#include "base/error.h"
+#include "nn/layers.h"
+
+namespace dltrain {
+namespace {
+
+struct Embedding final : Layer {
+  int64_t num_embeddings = 0, embedding_dim = 0;
+  std::optional<int64_t> padding_idx;
+
+  void describe(Fields& f) override {
+    f.integer("num_embeddings", num_embeddings,
+              {.doc = "Number of ids: they are 0 to num_embeddings - 1",
+               .required = true,
+               .min = 1,
+               .max = 2147483647,
+               .known_as = {"vocab_size", "vocabulary_size", "input_dim"}});
+    f.integer("embedding_dim", embedding_dim,
+              {.doc = "Length of a vector",
+               .required = true,
+               .min = 1,
+               .max = 1e8,
+               .known_as = {"hidden_size", "output_dim", "features"}});
+    f.integer("padding_idx", padding_idx,
+              {.doc = "An id whose vector no gradient changes", .min = 0});
+  }
+
+  void validate(Problems& problems) const override {
+    if (padding_idx && *padding_idx >= num_embeddings) {
+      problems.add(*this, "padding_idx", "padding_idx must be less than num_embeddings");
+    }
+  }
+
+  // PyTorch's default: standard normal.
+  ValueId emit(LayerContext& c, ValueId x) const override {
+    if (c.builder().spec(x).dtype != DType::i32) {
+      fail(ExitCode::usage, "expects integer ids, got {}", to_string(c.builder().spec(x)));
+    }
+    const ValueId weight =
+        c.parameter("weight", {num_embeddings, embedding_dim}, Initializer::normal_of(1));
+    return c.builder().emit1("embedding", {x, weight}, {{"padding_idx", padding_idx.value_or(-1)}});
+  }
+};
+
+}  // namespace
+
+KindRow<Layer> embedding_row() {
+  return {"embedding", "a learned vector for each id", make_kind_of<Embedding>};
+}
+
+}  // namespace dltrain

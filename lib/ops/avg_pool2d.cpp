@@ -1,0 +1,123 @@
+// avg_pool2d: y = the mean of each window.
+//
+//   x [N, H, W, C] → y [N, OH, OW, C]
+//
+// Attributes (ops/image_maps.h): kernel, stride, padding, count_include_pad; or output_size, where
+// the windows follow from both extents (adaptive_avg_pool2d of PyTorch).
+// avg_pool2d_backward(dy) → dx; attribute input_shape.
+//
+// adaptive_max_pool2d: the greatest value of such windows (attribute output_size); position i32
+// [N, OH, OW, C] is h·W + w of the winner (the first on ties, NaN wins as in PyTorch).
+// adaptive_max_pool2d_backward(dy, position) → dx; attribute input_shape.
+#include "base/error.h"
+#include "ops/definitions.h"
+#include "ops/image_maps.h"
+#include "ops/rules.h"
+
+namespace dltrain {
+namespace {
+
+Shape pooled(std::string_view op, const Shape& x, const Attributes& attributes) {
+  return mapped_shape(x, pooling_maps(op, x, attributes));
+}
+
+SpecList infer_average(SpecSpan inputs, const Attributes& attributes) {
+  expect_inputs("avg_pool2d", inputs, 1, 1);
+  expect_one_float_dtype("avg_pool2d", inputs);
+  return {{pooled("avg_pool2d", inputs[0].shape, attributes), inputs[0].dtype}};
+}
+
+SpecList infer_average_backward(SpecSpan inputs, const Attributes& attributes) {
+  expect_inputs("avg_pool2d_backward", inputs, 1, 1);
+  const Shape x(attributes.integers("input_shape"));
+  expect_shape("avg_pool2d_backward", "dy", inputs[0].shape,
+               pooled("avg_pool2d_backward", x, attributes));
+  return {{x, inputs[0].dtype}};
+}
+
+SpecList infer_max(SpecSpan inputs, const Attributes& attributes) {
+  expect_inputs("adaptive_max_pool2d", inputs, 1, 1);
+  expect_one_float_dtype("adaptive_max_pool2d", inputs);
+  const Shape& x = inputs[0].shape;
+  const Shape y = pooled("adaptive_max_pool2d", x, attributes);
+  if (x[1] > (int64_t{1} << 30) / x[2]) {
+    fail(ExitCode::usage, "adaptive_max_pool2d: {} has too many places", to_string(x));
+  }
+  return {{y, inputs[0].dtype}, {y, DType::i32}};
+}
+
+SpecList infer_max_backward(SpecSpan inputs, const Attributes& attributes) {
+  expect_inputs("adaptive_max_pool2d_backward", inputs, 2, 2);
+  const Shape x(attributes.integers("input_shape"));
+  expect_shape("adaptive_max_pool2d_backward", "dy", inputs[0].shape,
+               pooled("adaptive_max_pool2d_backward", x, attributes));
+  expect_shape("adaptive_max_pool2d_backward", "position", inputs[1].shape, inputs[0].shape);
+  expect_dtype("adaptive_max_pool2d_backward", "position", inputs[1], DType::i32);
+  return {{x, inputs[0].dtype}};
+}
+
+Attributes with_input_shape(const GradientRequest& r) {
+  const Shape x = r.emitter.spec(r.inputs[0]).shape;
+  Attributes attributes = r.attributes;
+  attributes.set("input_shape", std::vector<int64_t>(x.begin(), x.end()));
+  return attributes;
+}
+std::vector<ValueId> gradient_average(const GradientRequest& r) {
+  return {r.emitter.emit1("avg_pool2d_backward", {r.output_gradients[0]}, with_input_shape(r))};
+}
+std::vector<ValueId> gradient_max(const GradientRequest& r) {
+  return {r.emitter.emit1("adaptive_max_pool2d_backward", {r.output_gradients[0], r.outputs[1]},
+                          with_input_shape(r))};
+}
+
+std::optional<std::vector<Placement>> split_average(SpecSpan, const Attributes&,
+                                                    std::span<const Placement> p) {
+  return split_samples(p, {kSplitSamples});
+}
+std::optional<std::vector<Placement>> split_max(SpecSpan, const Attributes&,
+                                                std::span<const Placement> p) {
+  return split_samples(p, {kSplitSamples, kSplitSamples});
+}
+
+// One operation for each input of each window.
+Cost window_cost(const Shape& x, SpecSpan inputs, SpecSpan outputs, const Attributes& attributes) {
+  const ImageMaps maps = pooling_maps("avg_pool2d", x, attributes);
+  Cost c{static_cast<double>(x[0] * x[3]) * static_cast<double>(maps.height.index.size()) *
+             static_cast<double>(maps.width.index.size()),
+         0};
+  for (const TensorSpec& spec : inputs) c.bytes += static_cast<double>(spec.bytes());
+  for (const TensorSpec& spec : outputs) c.bytes += static_cast<double>(spec.bytes());
+  return c;
+}
+Cost cost(SpecSpan inputs, SpecSpan outputs, const Attributes& attributes) {
+  return window_cost(inputs[0].shape, inputs, outputs, attributes);
+}
+Cost cost_backward(SpecSpan inputs, SpecSpan outputs, const Attributes& attributes) {
+  return window_cost(outputs[0].shape, inputs, outputs, attributes);
+}
+
+}  // namespace
+
+constinit const OpDef kAvgPool2dOp{.name = "avg_pool2d",
+                                   .doc = "y = the mean of each window",
+                                   .infer = infer_average,
+                                   .gradient = gradient_average,
+                                   .split = split_average,
+                                   .cost = cost};
+constinit const OpDef kAvgPool2dBackwardOp{.name = "avg_pool2d_backward",
+                                           .doc = "dx of avg_pool2d",
+                                           .infer = infer_average_backward,
+                                           .cost = cost_backward};
+constinit const OpDef kAdaptiveMaxPool2dOp{
+    .name = "adaptive_max_pool2d",
+    .doc = "y = the greatest value of each of a number of windows, and its place",
+    .infer = infer_max,
+    .gradient = gradient_max,
+    .split = split_max,
+    .cost = cost};
+constinit const OpDef kAdaptiveMaxPool2dBackwardOp{.name = "adaptive_max_pool2d_backward",
+                                                   .doc = "dx of adaptive_max_pool2d",
+                                                   .infer = infer_max_backward,
+                                                   .cost = cost_backward};
+
+}  // namespace dltrain

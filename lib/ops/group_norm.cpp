@@ -1,0 +1,86 @@
+// group_norm: normalises each group of channels of each sample (Wu & He 2018).
+//
+//   x [N, ..., C]; weight, bias [C]
+//   → y = (x − mean) · rstd · weight + bias; mean, rstd [N, groups], rstd = 1 / √(variance +
+//   epsilon), biased variance over all places of the sample and the C / groups channels
+// group_norm_backward(x, dy, weight, mean, rstd) → dx, dweight, dbias.
+//
+// weight, bias and statistics have the accumulation dtype of x. Attributes: groups (integer),
+// epsilon (number).
+#include "base/error.h"
+#include "ops/definitions.h"
+#include "ops/rules.h"
+
+namespace dltrain {
+namespace {
+
+// The specs of a statistic, after x and the attributes were checked.
+TensorSpec statistic_of(std::string_view op, const TensorSpec& x, const Attributes& attributes) {
+  expect_rank(op, "the input", x.shape, 2, Shape::kMaxRank);
+  expect_one_float_dtype(op, std::span(&x, 1));
+  const int64_t groups = attributes.integer("groups", 1);
+  if (groups < 1 || x.shape[-1] % groups != 0) {
+    fail(ExitCode::usage, "{}: {} groups of the {} channels of {}", op, groups, x.shape[-1],
+         to_string(x.shape));
+  }
+  return {Shape{x.shape[0], groups}, accumulation_dtype(x.dtype)};
+}
+
+void expect_channels(std::string_view op, const TensorSpec& found, const TensorSpec& x) {
+  expect_shape(op, "a channel vector", found.shape, Shape{x.shape[-1]});
+  expect_dtype(op, "a channel vector", found, accumulation_dtype(x.dtype));
+}
+
+SpecList infer(SpecSpan inputs, const Attributes& attributes) {
+  expect_inputs("group_norm", inputs, 3, 3);
+  const TensorSpec statistic = statistic_of("group_norm", inputs[0], attributes);
+  for (size_t i = 1; i < 3; ++i) expect_channels("group_norm", inputs[i], inputs[0]);
+  return {inputs[0], statistic, statistic};
+}
+
+SpecList infer_backward(SpecSpan inputs, const Attributes& attributes) {
+  expect_inputs("group_norm_backward", inputs, 5, 5);
+  const TensorSpec statistic = statistic_of("group_norm_backward", inputs[0], attributes);
+  expect_shape("group_norm_backward", "dy", inputs[1].shape, inputs[0].shape);
+  expect_dtype("group_norm_backward", "dy", inputs[1], inputs[0].dtype);
+  expect_channels("group_norm_backward", inputs[2], inputs[0]);
+  for (size_t i = 3; i < 5; ++i) {
+    expect_shape("group_norm_backward", "a statistic", inputs[i].shape, statistic.shape);
+    expect_dtype("group_norm_backward", "a statistic", inputs[i], statistic.dtype);
+  }
+  return {inputs[0], inputs[2], inputs[2]};
+}
+
+std::vector<ValueId> gradient(const GradientRequest& r) {
+  return r.emitter.emit(
+      "group_norm_backward",
+      {r.inputs[0], r.output_gradients[0], r.inputs[1], r.outputs[1], r.outputs[2]}, r.attributes);
+}
+
+std::optional<std::vector<Placement>> split(SpecSpan, const Attributes&,
+                                            std::span<const Placement> p) {
+  return split_samples(p, {kSplitSamples, kSplitSamples, kSplitSamples});
+}
+
+template <int kFlops>
+Cost cost(SpecSpan inputs, SpecSpan outputs, const Attributes&) {
+  Cost c{kFlops * static_cast<double>(inputs[0].shape.elements()), 0};
+  for (const TensorSpec& spec : inputs) c.bytes += static_cast<double>(spec.bytes());
+  for (const TensorSpec& spec : outputs) c.bytes += static_cast<double>(spec.bytes());
+  return c;
+}
+
+}  // namespace
+
+constinit const OpDef kGroupNormOp{.name = "group_norm",
+                                   .doc = "normalises each group of channels of each sample",
+                                   .infer = infer,
+                                   .gradient = gradient,
+                                   .split = split,
+                                   .cost = cost<8>};
+constinit const OpDef kGroupNormBackwardOp{.name = "group_norm_backward",
+                                           .doc = "dx, dweight, dbias of group_norm",
+                                           .infer = infer_backward,
+                                           .cost = cost<14>};
+
+}  // namespace dltrain

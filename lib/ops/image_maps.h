@@ -1,0 +1,42 @@
+// Ops that map images linearly, height and width for themselves: average pooling and upsampling.
+//   y[n, i, j, c] = Σ_h Σ_w H[i, h] · W[j, w] · x[n, h, w, c]
+// H and W are sparse and known from shapes and attributes; the gradient takes their transposes.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "ops/attributes.h"
+#include "tensor/shape.h"
+
+namespace dltrain {
+
+// A sparse matrix by rows: row i (an output) has the entries [begin[i], begin[i + 1]), in order of
+// their columns (inputs).
+struct AxisMap {
+  std::vector<int64_t> begin{0};
+  std::vector<int64_t> index;
+  std::vector<double> weight;
+
+  int64_t outputs() const { return static_cast<int64_t>(begin.size()) - 1; }
+};
+
+AxisMap transposed(const AxisMap& map, int64_t inputs);
+
+struct ImageMaps {
+  AxisMap height, width;
+};
+
+// avg_pool2d and adaptive_max_pool2d (whose windows are the entries). Attributes: output_size (two
+// integers) for windows that follow from it, or kernel, stride, padding (two integers each) and
+// count_include_pad (boolean, true). Throws Error(usage) when a window does not fit.
+ImageMaps pooling_maps(std::string_view op, const Shape& x, const Attributes& attributes);
+
+// upsample2d. Attributes: output_size (two integers), mode ("nearest" or "bilinear"), align_corners
+// (boolean, false).
+ImageMaps upsampling_maps(const Shape& x, const Attributes& attributes);
+
+// [N, height.outputs(), width.outputs(), C]
+Shape mapped_shape(const Shape& x, const ImageMaps& maps);
+
+}  // namespace dltrain

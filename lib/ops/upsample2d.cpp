@@ -1,0 +1,64 @@
+// upsample2d: images at another size, as torch.nn.functional.interpolate gives them without a scale
+// factor of its own.
+//
+//   x [N, H, W, C] → y [N, OH, OW, C]
+//
+// Attributes: output_size (two integers: height, width), mode ("nearest": the pixel ⌊o·H/OH⌋;
+// "bilinear"), align_corners (boolean; bilinear only: the corners' centres stay where they are).
+// upsample2d_backward(dy) → dx; attribute input_shape.
+#include "ops/definitions.h"
+#include "ops/image_maps.h"
+#include "ops/rules.h"
+
+namespace dltrain {
+namespace {
+
+SpecList infer(SpecSpan inputs, const Attributes& attributes) {
+  expect_inputs("upsample2d", inputs, 1, 1);
+  expect_one_float_dtype("upsample2d", inputs);
+  const Shape& x = inputs[0].shape;
+  return {{mapped_shape(x, upsampling_maps(x, attributes)), inputs[0].dtype}};
+}
+
+SpecList infer_backward(SpecSpan inputs, const Attributes& attributes) {
+  expect_inputs("upsample2d_backward", inputs, 1, 1);
+  const Shape x(attributes.integers("input_shape"));
+  expect_shape("upsample2d_backward", "dy", inputs[0].shape,
+               mapped_shape(x, upsampling_maps(x, attributes)));
+  return {{x, inputs[0].dtype}};
+}
+
+std::vector<ValueId> gradient(const GradientRequest& r) {
+  const Shape x = r.emitter.spec(r.inputs[0]).shape;
+  Attributes attributes = r.attributes;
+  attributes.set("input_shape", std::vector<int64_t>(x.begin(), x.end()));
+  return {r.emitter.emit1("upsample2d_backward", {r.output_gradients[0]}, attributes)};
+}
+
+std::optional<std::vector<Placement>> split(SpecSpan, const Attributes&,
+                                            std::span<const Placement> p) {
+  return split_samples(p, {kSplitSamples});
+}
+
+// A multiply-add for each of the four (or one) neighbours of the larger image.
+Cost cost(SpecSpan inputs, SpecSpan outputs, const Attributes& attributes) {
+  const bool backward = attributes.has("input_shape");
+  const auto pixels = static_cast<double>((backward ? inputs : outputs)[0].shape.elements());
+  return {pixels * (attributes.text("mode") == "nearest" ? 1 : 8),
+          static_cast<double>(inputs[0].bytes() + outputs[0].bytes())};
+}
+
+}  // namespace
+
+constinit const OpDef kUpsample2dOp{.name = "upsample2d",
+                                    .doc = "images at another size, nearest or bilinear",
+                                    .infer = infer,
+                                    .gradient = gradient,
+                                    .split = split,
+                                    .cost = cost};
+constinit const OpDef kUpsample2dBackwardOp{.name = "upsample2d_backward",
+                                            .doc = "dx of upsample2d",
+                                            .infer = infer_backward,
+                                            .cost = cost};
+
+}  // namespace dltrain

@@ -1,0 +1,51 @@
+"""Models over integer ids: they train, and ids that the embedding lacks are found before the first step."""
+import json
+import struct
+
+import support
+from support import DATA
+
+MODEL = """
+name: ids
+model: {layers: [{type: embedding, num_embeddings: 5, embedding_dim: 4}, flatten, {type: linear, out_features: 2}]}
+data: {train: {type: tensors, path: PATH, inputs: ids, targets: y}}
+optimizer: {type: adamw, learning_rate: 0.1}
+training: {global_batch_size: 8, micro_batch_size: 4, max_steps: 30}
+logging: {logging_steps: 1}
+"""
+
+
+def safetensors_file(tensors):
+    """The bytes of a file with these {name: (shape, integers)} as i32."""
+    header, data = {}, b""
+    for name, (shape, values) in tensors.items():
+        begin = len(data)
+        data += struct.pack(f"<{len(values)}i", *values)
+        header[name] = {"dtype": "I32", "shape": shape, "data_offsets": [begin, len(data)]}
+    text = json.dumps(header).encode()
+    return struct.pack("<Q", len(text)) + text + data
+
+
+class Embedding(support.DltrainTest):
+    def configuration(self, ids):
+        samples = [ids[i:i + 3] for i in range(0, len(ids), 3)]
+        labels = [int(sample[0] > 1) for sample in samples]
+        path = self.write("ids.safetensors", safetensors_file({"ids": ([len(samples), 3], ids),
+                                                               "y": ([len(samples)], labels)}))
+        return self.write("ids.yaml", MODEL.replace("PATH", str(path)))
+
+    def test_a_model_over_ids_trains(self):
+        ids = [(7 * i + i // 3) % 5 for i in range(48)]
+        self.run_dltrain(self.configuration(ids), "--output-dir", self.folder / "run")
+        losses = [step["loss"] for step in support.steps(self.folder / "run")]
+        self.assertLess(losses[-1], 0.2 * losses[0])
+
+    def test_ids_beyond_the_embedding_are_refused_before_the_first_step(self):
+        ids = [i % 5 for i in range(48)]
+        ids[7] = 5
+        self.refused(DATA, self.configuration(ids), "--output-dir", self.folder / "run",
+                     says=("sample 2", "id 5 of input does not fit the model's embedding (0 to 4)"))
+
+
+if __name__ == "__main__":
+    support.main()

@@ -1,0 +1,39 @@
+// embedding and its gradient: ids that repeat, rows that no id names, a padding row.
+#include <fmt/format.h>
+
+#include "ops/case.h"
+
+namespace dltrain {
+namespace {
+
+void add(std::vector<OpCase>& cases, const Shape& ids, int64_t rows, int64_t width,
+         int64_t padding) {
+  std::vector<int64_t> extents = as_integers(ids);
+  extents.push_back(width);
+  const CaseInput input{{ids, DType::i32}, Fill::ids, rows};
+  const std::string what =
+      fmt::format("{} of {}x{} padding {}", to_string(ids), rows, width, padding);
+  const Attributes attributes{{"padding_idx", padding}};
+  if (padding < 0) {
+    cases.push_back(
+        {"embedding " + what, "embedding", {input, case_tensor({rows, width})}, attributes});
+  }
+  cases.push_back({"embedding_backward " + what,
+                   "embedding_backward",
+                   {input, case_tensor(Shape(extents))},
+                   {{"padding_idx", padding}, {"rows", rows}}});
+}
+
+}  // namespace
+
+void add_embedding_cases(std::vector<OpCase>& cases) {
+  add(cases, {1}, 1, 1, -1);
+  add(cases, {7}, 5, 3, -1);
+  add(cases, {7}, 5, 3, 2);
+  add(cases, {4, 33}, 17, 65, -1);
+  add(cases, {4, 33}, 17, 65, 0);
+  add(cases, {2, 3, 5}, 1000, 8, 999);
+  add(cases, {64, 40}, 11, 32, -1);  // rows of many ids
+}
+
+}  // namespace dltrain
