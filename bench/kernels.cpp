@@ -136,7 +136,7 @@ class Step {
     add("sgd_update", all,
         {{"count", static_cast<int64_t>(parameters_.size())},
          {"momentum", 0.9},
-         {"weight_decay", 5e-4}});
+         {"weight_decay", std::vector<double>{5e-4}}});
   }
 
   double run() {

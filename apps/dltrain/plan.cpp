@@ -72,6 +72,10 @@ void print_session(const Session& session) {
   fmt::print("model: {} parameters, {} in, {} out\n", parameters,
              to_string(graph.graph.value(graph.slots.front()).spec), to_string(graph.output_spec));
   for (const std::string& name : graph.unused) fmt::print("  no gradient reaches {}\n", name);
+  if (!graph.frozen.empty()) {
+    fmt::print("  frozen: {} tensors, {} to {}\n", graph.frozen.size(), graph.frozen.front(),
+               graph.frozen.back());
+  }
   print_layers(r);
   print_memory(r);
   fmt::print("step: {}FLOP, {} moved at least, {} kernel calls", human_count(r.flops_per_step),

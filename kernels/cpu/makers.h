@@ -49,7 +49,11 @@ MadeKernel make_softmax_cross_entropy_backward(const KernelRequest& request);
 MadeKernel make_identity_f64(const KernelRequest& request);
 MadeKernel make_loss_seed(const KernelRequest& request);
 MadeKernel make_gradient_norm(const KernelRequest& request);
-MadeKernel make_sgd_update(const KernelRequest& request);
-MadeKernel make_adamw_update(const KernelRequest& request);
+MadeKernel make_clip_percentile(const KernelRequest& request);
+MadeKernel make_ema_update(const KernelRequest& request);
+MadeKernel make_element_update(const KernelRequest& request);
+MadeKernel make_lars_update(const KernelRequest& request);
+MadeKernel make_lamb_update(const KernelRequest& request);
+MadeKernel make_adafactor_update(const KernelRequest& request);
 
 }  // namespace dltrain

@@ -1,10 +1,15 @@
-// sgd_update and adamw_update: one pass over all parameters of a group, cut into chunks over the
-// threads; every element is read and written once. The arithmetic is that of shared/update_rules.h.
+// Optimizers with an element rule (shared/element_rules.h): one pass over all parameters, cut into
+// chunks over the threads; every element is read and written once. The compiler turns the loop over
+// the scalar rule into vectors, for each instruction set that Highway knows of (kernels/CMakeLists
+// lets it take square roots so); results do not depend on the set, since nothing is contracted.
+#include <array>
+
+#include "cpu/element_update.h"
 #include "cpu/makers.h"
 #include "cpu/parallel.h"
 #include "cpu/support.h"
 #include "cpu/tensor_chunks.h"
-#include "shared/update_rules.h"
+#include "shared/update_groups.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "cpu/optimizers.cpp"
@@ -15,77 +20,52 @@ HWY_BEFORE_NAMESPACE();
 namespace dltrain {
 namespace HWY_NAMESPACE {
 namespace {
-namespace hn = hwy::HWY_NAMESPACE;
-using Tag = hn::ScalableTag<float>;
-using Vec = hn::Vec<Tag>;
 
-// Whole vectors by `vectors(i)`; returns where the rest begins.
-template <typename F>
-HWY_INLINE int64_t each_vector(int64_t count, const F& vectors) {
-  const int64_t lanes = static_cast<int64_t>(hn::Lanes(Tag()));
-  int64_t i = 0;
-  for (; i + lanes <= count; i += lanes) vectors(i);
-  return i;
-}
-
-void sgd(const SgdFactors<float>& f, float* p, const float* g, int64_t count) {
-  const Tag d;
-  const Vec factor = hn::Set(d, f.gradient_factor), decay = hn::Set(d, f.weight_decay);
-  const Vec rate = hn::Set(d, f.learning_rate);
-  int64_t i = each_vector(count, [&](int64_t at) HWY_ATTR {
-    const Vec x = hn::LoadU(d, p + at);
-    const Vec step = hn::MulAdd(hn::LoadU(d, g + at), factor, hn::Mul(decay, x));
-    hn::StoreU(hn::NegMulAdd(rate, step, x), d, p + at);
-  });
-  for (; i < count; ++i) sgd_element(f, p[i], g[i]);
-}
-
-template <bool nesterov>
-void sgd_momentum_impl(const SgdFactors<float>& f, float* p, const float* g, float* m,
-                       int64_t count) {
-  const Tag d;
-  const Vec factor = hn::Set(d, f.gradient_factor), decay = hn::Set(d, f.weight_decay);
-  const Vec rate = hn::Set(d, f.learning_rate), momentum = hn::Set(d, f.momentum);
-  int64_t i = each_vector(count, [&](int64_t at) HWY_ATTR {
-    const Vec x = hn::LoadU(d, p + at);
-    const Vec gradient = hn::MulAdd(hn::LoadU(d, g + at), factor, hn::Mul(decay, x));
-    const Vec moment = hn::MulAdd(momentum, hn::LoadU(d, m + at), gradient);
-    hn::StoreU(moment, d, m + at);
-    const Vec step = nesterov ? hn::MulAdd(momentum, moment, gradient) : moment;
-    hn::StoreU(hn::NegMulAdd(rate, step, x), d, p + at);
-  });
-  for (; i < count; ++i) sgd_momentum_element<nesterov>(f, p[i], g[i], m[i]);
-}
-
-void sgd_momentum(const SgdFactors<float>& f, bool nesterov, float* p, const float* g, float* m,
+// `tensors`: where the chunk begins in the parameter, the gradient and each moment.
+template <typename Rule>
+void update_chunk(const typename Rule::template Factors<float>& f, float* const* tensors,
                   int64_t count) {
-  if (nesterov) {
-    sgd_momentum_impl<true>(f, p, g, m, count);
-  } else {
-    sgd_momentum_impl<false>(f, p, g, m, count);
-  }
+  float* own[Rule::kMoments + 2];
+  for (int k = 0; k < Rule::kMoments + 2; ++k) own[k] = tensors[k];
+#pragma GCC ivdep
+  for (int64_t i = 0; i < count; ++i) update_element<Rule>(f, own, i);
 }
 
-void adamw(const AdamwFactors<float>& f, float* p, const float* g, float* m, float* v,
-           int64_t count) {
-  const Tag d;
-  const Vec factor = hn::Set(d, f.gradient_factor), keep = hn::Set(d, f.keep);
-  const Vec beta1 = hn::Set(d, f.beta1), rest1 = hn::Set(d, f.one_less_beta1);
-  const Vec beta2 = hn::Set(d, f.beta2), rest2 = hn::Set(d, f.one_less_beta2);
-  const Vec step_size = hn::Set(d, f.step_size), v_scale = hn::Set(d, f.v_scale);
-  const Vec epsilon = hn::Set(d, f.epsilon);
-  int64_t i = each_vector(count, [&](int64_t at) HWY_ATTR {
-    const Vec x = hn::LoadU(d, p + at), gradient = hn::Mul(hn::LoadU(d, g + at), factor);
-    const Vec first = hn::MulAdd(beta1, hn::LoadU(d, m + at), hn::Mul(rest1, gradient));
-    const Vec second =
-        hn::MulAdd(beta2, hn::LoadU(d, v + at), hn::Mul(rest2, hn::Mul(gradient, gradient)));
-    hn::StoreU(first, d, m + at);
-    hn::StoreU(second, d, v + at);
-    const Vec divisor = hn::MulAdd(hn::Sqrt(second), v_scale, epsilon);
-    const Vec step = hn::Div(hn::Mul(step_size, first), divisor);
-    hn::StoreU(hn::MulSub(keep, x, step), d, p + at);
-  });
-  for (; i < count; ++i) adamw_element(f, p[i], g[i], m[i], v[i]);
+void sgd(const SgdRule<Momentum::none>::Factors<float>& f, float* const* t, int64_t n) {
+  update_chunk<SgdRule<Momentum::none>>(f, t, n);
+}
+void sgd_momentum(const SgdRule<Momentum::plain>::Factors<float>& f, float* const* t, int64_t n) {
+  update_chunk<SgdRule<Momentum::plain>>(f, t, n);
+}
+void sgd_nesterov(const SgdRule<Momentum::nesterov>::Factors<float>& f, float* const* t,
+                  int64_t n) {
+  update_chunk<SgdRule<Momentum::nesterov>>(f, t, n);
+}
+void adam(const AdamRule<false>::Factors<float>& f, float* const* t, int64_t n) {
+  update_chunk<AdamRule<false>>(f, t, n);
+}
+void adamw(const AdamRule<true>::Factors<float>& f, float* const* t, int64_t n) {
+  update_chunk<AdamRule<true>>(f, t, n);
+}
+void adagrad(const AdagradRule::Factors<float>& f, float* const* t, int64_t n) {
+  update_chunk<AdagradRule>(f, t, n);
+}
+void rmsprop(const RmspropRule<false, false>::Factors<float>& f, float* const* t, int64_t n) {
+  update_chunk<RmspropRule<false, false>>(f, t, n);
+}
+void rmsprop_momentum(const RmspropRule<false, true>::Factors<float>& f, float* const* t,
+                      int64_t n) {
+  update_chunk<RmspropRule<false, true>>(f, t, n);
+}
+void rmsprop_centered(const RmspropRule<true, false>::Factors<float>& f, float* const* t,
+                      int64_t n) {
+  update_chunk<RmspropRule<true, false>>(f, t, n);
+}
+void rmsprop_both(const RmspropRule<true, true>::Factors<float>& f, float* const* t, int64_t n) {
+  update_chunk<RmspropRule<true, true>>(f, t, n);
+}
+void lion(const LionRule::Factors<float>& f, float* const* t, int64_t n) {
+  update_chunk<LionRule>(f, t, n);
 }
 
 }  // namespace
@@ -98,102 +78,104 @@ namespace dltrain {
 namespace {
 HWY_EXPORT(sgd);
 HWY_EXPORT(sgd_momentum);
+HWY_EXPORT(sgd_nesterov);
+HWY_EXPORT(adam);
 HWY_EXPORT(adamw);
+HWY_EXPORT(adagrad);
+HWY_EXPORT(rmsprop);
+HWY_EXPORT(rmsprop_momentum);
+HWY_EXPORT(rmsprop_centered);
+HWY_EXPORT(rmsprop_both);
+HWY_EXPORT(lion);
+
+}  // namespace
+
+ElementFunction<SgdRule<Momentum::none>> element_function(const SgdRule<Momentum::none>&) {
+  return HWY_DYNAMIC_DISPATCH(sgd);
+}
+ElementFunction<SgdRule<Momentum::plain>> element_function(const SgdRule<Momentum::plain>&) {
+  return HWY_DYNAMIC_DISPATCH(sgd_momentum);
+}
+ElementFunction<SgdRule<Momentum::nesterov>> element_function(const SgdRule<Momentum::nesterov>&) {
+  return HWY_DYNAMIC_DISPATCH(sgd_nesterov);
+}
+ElementFunction<AdamRule<false>> element_function(const AdamRule<false>&) {
+  return HWY_DYNAMIC_DISPATCH(adam);
+}
+ElementFunction<AdamRule<true>> element_function(const AdamRule<true>&) {
+  return HWY_DYNAMIC_DISPATCH(adamw);
+}
+ElementFunction<AdagradRule> element_function(const AdagradRule&) {
+  return HWY_DYNAMIC_DISPATCH(adagrad);
+}
+ElementFunction<RmspropRule<false, false>> element_function(const RmspropRule<false, false>&) {
+  return HWY_DYNAMIC_DISPATCH(rmsprop);
+}
+ElementFunction<RmspropRule<false, true>> element_function(const RmspropRule<false, true>&) {
+  return HWY_DYNAMIC_DISPATCH(rmsprop_momentum);
+}
+ElementFunction<RmspropRule<true, false>> element_function(const RmspropRule<true, false>&) {
+  return HWY_DYNAMIC_DISPATCH(rmsprop_centered);
+}
+ElementFunction<RmspropRule<true, true>> element_function(const RmspropRule<true, true>&) {
+  return HWY_DYNAMIC_DISPATCH(rmsprop_both);
+}
+ElementFunction<LionRule> element_function(const LionRule&) {
+  return HWY_DYNAMIC_DISPATCH(lion);
+}
+
+namespace {
 
 // Inputs: step_state, then `count` tensors for each role (parameters, gradients, moments…).
-class Update : public Kernel {
+template <typename Rule>
+class ElementUpdate final : public Kernel {
  public:
-  explicit Update(const KernelRequest& request)
-      : count_(static_cast<size_t>(request.attributes.integer("count"))),
-        chunks_(request.inputs.subspan(1, count_)) {}
+  ElementUpdate(const KernelRequest& request, const Rule& rule)
+      : rule_(rule),
+        groups_(request.attributes),
+        chunks_(request.inputs.subspan(1, groups_.group.size())),
+        factors_(groups_.settings.size()) {}
 
   void bind(const Bindings& bindings) override {
     state_ = input<const StepState>(bindings, 0);
     tensors_.assign(bindings.inputs.begin() + 1, bindings.inputs.end());
   }
 
- protected:
-  float* tensor(size_t role, const TensorChunk& chunk) const {
-    return static_cast<float*>(tensors_[role * count_ + chunk.tensor]) + chunk.begin;
-  }
-  const StepState& state() const { return *state_; }
-
-  template <typename F>
-  void for_chunks(const F& f) const {
+  void run(Stream&) override {
     if (state_->out.finite == 0) return;
+    for (size_t g = 0; g < factors_.size(); ++g) {
+      factors_[g] = rule_.template factors<float>(*state_, groups_.settings[g]);
+    }
+    const auto function = element_function(rule_);
     parallel_for(chunks_.size(), 1, [&](int64_t begin, int64_t end) {
-      chunks_.for_each(begin, end, [&](int64_t, const TensorChunk& chunk) { f(chunk); });
+      chunks_.for_each(begin, end, [&](int64_t, const TensorChunk& chunk) {
+        std::array<float*, Rule::kMoments + 2> roles;
+        for (size_t role = 0; role < roles.size(); ++role) {
+          void* tensor = tensors_[role * groups_.group.size() + chunk.tensor];
+          roles[role] = static_cast<float*>(tensor) + chunk.begin;
+        }
+        function(factors_[groups_.group[chunk.tensor]], roles.data(), chunk.count);
+      });
     });
   }
 
  private:
-  size_t count_;
+  Rule rule_;
+  UpdateGroups groups_;
   TensorChunks chunks_;
+  std::vector<typename Rule::template Factors<float>> factors_;  // of each group, in this step
   const StepState* state_ = nullptr;
   std::vector<void*> tensors_;
 };
 
-class SgdUpdate final : public Update {
- public:
-  explicit SgdUpdate(const KernelRequest& request)
-      : Update(request),
-        attributes_{request.attributes.number("momentum"),
-                    request.attributes.number("weight_decay"),
-                    request.attributes.boolean("nesterov")} {}
-
-  void run(Stream&) override {
-    const auto f = sgd_factors<float>(attributes_, state());
-    if (attributes_.momentum == 0) {
-      const auto function = HWY_DYNAMIC_DISPATCH(sgd);
-      for_chunks([&](const TensorChunk& c) { function(f, tensor(0, c), tensor(1, c), c.count); });
-      return;
-    }
-    const auto function = HWY_DYNAMIC_DISPATCH(sgd_momentum);
-    for_chunks([&](const TensorChunk& c) {
-      function(f, attributes_.nesterov, tensor(0, c), tensor(1, c), tensor(2, c), c.count);
-    });
-  }
-
- private:
-  SgdAttributes attributes_;
-};
-
-class AdamwUpdate final : public Update {
- public:
-  explicit AdamwUpdate(const KernelRequest& request)
-      : Update(request),
-        attributes_{request.attributes.number("beta1", 0.9),
-                    request.attributes.number("beta2", 0.999),
-                    request.attributes.number("epsilon", 1e-8),
-                    request.attributes.number("weight_decay", 0)} {}
-
-  void run(Stream&) override {
-    const auto f = adamw_factors<float>(attributes_, state());
-    const auto function = HWY_DYNAMIC_DISPATCH(adamw);
-    for_chunks([&](const TensorChunk& c) {
-      function(f, tensor(0, c), tensor(1, c), tensor(2, c), tensor(3, c), c.count);
-    });
-  }
-
- private:
-  AdamwAttributes attributes_;
-};
-
-bool all_f32(std::span<const TensorSpec> specs) {
-  return std::all_of(specs.begin(), specs.end(),
-                     [](const TensorSpec& spec) { return spec.dtype == DType::f32; });
-}
-
 }  // namespace
 
-MadeKernel make_sgd_update(const KernelRequest& request) {
-  if (!all_f32(request.inputs.subspan(1))) return nullptr;
-  return std::make_unique<SgdUpdate>(request);
-}
-
-MadeKernel make_adamw_update(const KernelRequest& request) {
-  if (!all_f32(request.inputs.subspan(1))) return nullptr;
-  return std::make_unique<AdamwUpdate>(request);
+MadeKernel make_element_update(const KernelRequest& request) {
+  if (!computes_in_f32(request)) return nullptr;
+  return with_element_rule(request.op, request.attributes,
+                           [&]<typename Rule>(const Rule& rule) -> MadeKernel {
+                             return std::make_unique<ElementUpdate<Rule>>(request, rule);
+                           });
 }
 
 }  // namespace dltrain

@@ -25,6 +25,6 @@ Maker make_cuda_batch_norm_update;
 Maker make_cuda_dropout;
 Maker make_cuda_cross_entropy, make_cuda_cross_entropy_backward;
 Maker make_cuda_all_reduce_begin, make_cuda_all_reduce_end;  // of one rank
-Maker make_cuda_loss_seed, make_cuda_gradient_norm, make_cuda_sgd_update, make_cuda_adamw_update;
+Maker make_cuda_loss_seed, make_cuda_gradient_norm, make_cuda_element_update;
 
 }  // namespace dltrain

@@ -6,12 +6,14 @@
 #include <vector>
 
 #include "cuda/makers.h"
+#include "shared/update_groups.h"
 
 namespace dltrain {
 namespace {
 
 std::vector<UpdateChunk> cut(const std::vector<std::vector<void*>>& roles,
-                             const std::vector<int64_t>& counts, size_t element_bytes) {
+                             const std::vector<int64_t>& counts, size_t element_bytes,
+                             const UpdateGroups* groups) {
   std::vector<UpdateChunk> chunks;
   for (size_t tensor = 0; tensor < counts.size(); ++tensor) {
     for (int64_t from = 0; from < counts[tensor]; from += kUpdateChunk) {
@@ -21,6 +23,7 @@ std::vector<UpdateChunk> cut(const std::vector<std::vector<void*>>& roles,
                            from * static_cast<int64_t>(element_bytes);
       }
       chunk.count = std::min(kUpdateChunk, counts[tensor] - from);
+      if (groups != nullptr) chunk.group = groups->of(tensor);
       chunks.push_back(chunk);
     }
   }
@@ -49,14 +52,14 @@ class ChunkTable {
   int64_t chunks() const { return table_.count; }
 
   // Copies the table to the device and waits: bind() is outside the step.
-  const UpdateTable& bind(const Bindings& bindings) {
+  const UpdateTable& bind(const Bindings& bindings, const UpdateGroups* groups = nullptr) {
     std::vector<std::vector<void*>> roles(roles_);
     for (size_t role = 0; role < roles_; ++role) {
       const auto begin =
           bindings.inputs.begin() + static_cast<std::ptrdiff_t>(first_ + role * counts_.size());
       roles[role].assign(begin, begin + static_cast<std::ptrdiff_t>(counts_.size()));
     }
-    const auto chunks = cut(roles, counts_, dtype_size(table_.dtype));
+    const auto chunks = cut(roles, counts_, dtype_size(table_.dtype), groups);
     if (chunks.empty()) return table_;
     const size_t bytes = chunks.size() * sizeof(UpdateChunk);
     if (memory_.bytes() < bytes) memory_ = Buffer(device_, bytes);
@@ -97,19 +100,22 @@ class GradientNorm final : public Kernel {
   double* partial_ = nullptr;
 };
 
-template <typename Attributes_, auto launch>
-class Update final : public Kernel {
+template <typename Rule>
+class ElementUpdate final : public Kernel {
  public:
-  Update(const KernelRequest& request, const Attributes_& attributes, size_t roles)
-      : attributes_(attributes), chunks_(request, 1, roles) {}
+  ElementUpdate(const KernelRequest& request, const Rule& rule)
+      : rule_(rule), groups_(request.attributes), chunks_(request, 1, Rule::kMoments + 2) {}
   void bind(const Bindings& bindings) override {
-    table_ = chunks_.bind(bindings);
+    table_ = chunks_.bind(bindings, &groups_);
     state_ = static_cast<const StepState*>(bindings.inputs[0]);
   }
-  void run(Stream& stream) override { launch(table_, attributes_, state_, stream.native()); }
+  void run(Stream& stream) override {
+    launch_element_update(table_, rule_, state_, stream.native());
+  }
 
  private:
-  Attributes_ attributes_;
+  Rule rule_;
+  UpdateGroups groups_;
   ChunkTable chunks_;
   UpdateTable table_;
   const StepState* state_ = nullptr;
@@ -166,22 +172,12 @@ std::unique_ptr<Kernel> make_cuda_gradient_norm(const KernelRequest& request) {
   return served(request) ? std::make_unique<GradientNorm>(request) : nullptr;
 }
 
-std::unique_ptr<Kernel> make_cuda_sgd_update(const KernelRequest& request) {
+std::unique_ptr<Kernel> make_cuda_element_update(const KernelRequest& request) {
   if (!served(request)) return nullptr;
-  const SgdAttributes attributes{.momentum = request.attributes.number("momentum"),
-                                 .weight_decay = request.attributes.number("weight_decay"),
-                                 .nesterov = request.attributes.boolean("nesterov")};
-  return std::make_unique<Update<SgdAttributes, launch_sgd_update>>(
-      request, attributes, attributes.momentum != 0 ? 3 : 2);
-}
-
-std::unique_ptr<Kernel> make_cuda_adamw_update(const KernelRequest& request) {
-  if (!served(request)) return nullptr;
-  const AdamwAttributes attributes{.beta1 = request.attributes.number("beta1", 0.9),
-                                   .beta2 = request.attributes.number("beta2", 0.999),
-                                   .epsilon = request.attributes.number("epsilon", 1e-8),
-                                   .weight_decay = request.attributes.number("weight_decay", 0)};
-  return std::make_unique<Update<AdamwAttributes, launch_adamw_update>>(request, attributes, 4);
+  return with_element_rule(request.op, request.attributes,
+                           [&]<typename Rule>(const Rule& rule) -> std::unique_ptr<Kernel> {
+                             return std::make_unique<ElementUpdate<Rule>>(request, rule);
+                           });
 }
 
 std::unique_ptr<Kernel> make_cuda_batch_norm_update(const KernelRequest& request) {

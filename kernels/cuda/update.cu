@@ -29,39 +29,20 @@ __global__ void finish_norm_kernel(const double* partial, int64_t count, StepSta
   if (threadIdx.x == 0) finish_gradient_norm(*state, sum);
 }
 
-// momentum: 0 none, 1 plain, 2 Nesterov's.
-template <typename T, int kMomentum>
-__global__ void sgd_kernel(const UpdateChunk* chunks, SgdAttributes attributes,
-                           const StepState* state) {
+template <typename T, typename Rule>
+__global__ void element_update_kernel(const UpdateChunk* chunks, Rule rule,
+                                      const StepState* state) {
+  using Factors = typename Rule::template Factors<T>;
+  __shared__ Factors shared;
   if (state->out.finite == 0) return;
-  const SgdFactors<T> f = sgd_factors<T>(attributes, *state);
-  const UpdateChunk chunk = chunks[blockIdx.x];
-  T* p = static_cast<T*>(chunk.role[0]);
-  const T* g = static_cast<const T*>(chunk.role[1]);
-  T* m = static_cast<T*>(chunk.role[2]);
-  for (int64_t i = threadIdx.x; i < chunk.count; i += kBlock) {
-    if constexpr (kMomentum == 0) sgd_element(f, p[i], g[i]);
-    if constexpr (kMomentum == 1) sgd_momentum_element<false>(f, p[i], g[i], m[i]);
-    if constexpr (kMomentum == 2) sgd_momentum_element<true>(f, p[i], g[i], m[i]);
-  }
-}
-
-template <typename T>
-__global__ void adamw_kernel(const UpdateChunk* chunks, AdamwAttributes attributes,
-                             const StepState* state) {
-  __shared__ AdamwFactors<T> shared;
-  if (state->out.finite == 0) return;
-  if (threadIdx.x == 0) shared = adamw_factors<T>(attributes, *state);  // powers: once a block
+  const UpdateChunk& chunk = chunks[blockIdx.x];
+  // Powers and divisions in double: once a block.
+  if (threadIdx.x == 0) shared = rule.template factors<T>(*state, chunk.group);
   __syncthreads();
-  const AdamwFactors<T> f = shared;
-  const UpdateChunk chunk = chunks[blockIdx.x];
-  T* p = static_cast<T*>(chunk.role[0]);
-  const T* g = static_cast<const T*>(chunk.role[1]);
-  T* m = static_cast<T*>(chunk.role[2]);
-  T* v = static_cast<T*>(chunk.role[3]);
-  for (int64_t i = threadIdx.x; i < chunk.count; i += kBlock) {
-    adamw_element(f, p[i], g[i], m[i], v[i]);
-  }
+  const Factors f = shared;
+  T* tensors[Rule::kMoments + 2];
+  for (int k = 0; k < Rule::kMoments + 2; ++k) tensors[k] = static_cast<T*>(chunk.role[k]);
+  for (int64_t i = threadIdx.x; i < chunk.count; i += kBlock) update_element<Rule>(f, tensors, i);
 }
 
 template <typename T>
@@ -85,26 +66,6 @@ void gradient_norm_typed(const UpdateTable& table, double* partial, CudaStream s
 }
 
 template <typename T>
-void sgd_typed(const UpdateTable& table, const SgdAttributes& a, const StepState* state,
-               CudaStream stream) {
-  const auto grid = static_cast<unsigned>(table.count);
-  if (a.momentum == 0) {
-    DLTRAIN_LAUNCH((sgd_kernel<T, 0>), grid, kBlock, stream, table.chunks, a, state);
-  } else if (!a.nesterov) {
-    DLTRAIN_LAUNCH((sgd_kernel<T, 1>), grid, kBlock, stream, table.chunks, a, state);
-  } else {
-    DLTRAIN_LAUNCH((sgd_kernel<T, 2>), grid, kBlock, stream, table.chunks, a, state);
-  }
-}
-
-template <typename T>
-void adamw_typed(const UpdateTable& table, const AdamwAttributes& a, const StepState* state,
-                 CudaStream stream) {
-  DLTRAIN_LAUNCH(adamw_kernel<T>, static_cast<unsigned>(table.count), kBlock, stream, table.chunks,
-                 a, state);
-}
-
-template <typename T>
 void batch_norm_update_typed(const BatchNormUpdateCall& c, const StepState* state,
                              void* running_mean, void* running_variance, const void* mean_sum,
                              const void* variance_sum, CudaStream stream) {
@@ -125,19 +86,35 @@ void launch_gradient_norm(const UpdateTable& table, StepState* state, double* pa
   DLTRAIN_LAUNCH(finish_norm_kernel, 1u, kNormBlock, stream, partial, table.count, state);
 }
 
-void launch_sgd_update(const UpdateTable& table, const SgdAttributes& attributes,
-                       const StepState* state, CudaStream stream) {
+template <typename Rule>
+void launch_element_update(const UpdateTable& table, const Rule& rule, const StepState* state,
+                           CudaStream stream) {
   if (table.count == 0) return;
-  (table.dtype == DType::f64 ? sgd_typed<double> : sgd_typed<float>)(table, attributes, state,
-                                                                     stream);
+  const auto grid = static_cast<unsigned>(table.count);
+  if (table.dtype == DType::f64) {
+    DLTRAIN_LAUNCH((element_update_kernel<double, Rule>), grid, kBlock, stream, table.chunks, rule,
+                   state);
+  } else {
+    DLTRAIN_LAUNCH((element_update_kernel<float, Rule>), grid, kBlock, stream, table.chunks, rule,
+                   state);
+  }
 }
 
-void launch_adamw_update(const UpdateTable& table, const AdamwAttributes& attributes,
-                         const StepState* state, CudaStream stream) {
-  if (table.count == 0) return;
-  (table.dtype == DType::f64 ? adamw_typed<double> : adamw_typed<float>)(table, attributes, state,
-                                                                         stream);
-}
+#define DLTRAIN_ELEMENT_UPDATE(...)                                                             \
+  template void launch_element_update(const UpdateTable&, const __VA_ARGS__&, const StepState*, \
+                                      CudaStream)
+DLTRAIN_ELEMENT_UPDATE(SgdRule<Momentum::none>);
+DLTRAIN_ELEMENT_UPDATE(SgdRule<Momentum::plain>);
+DLTRAIN_ELEMENT_UPDATE(SgdRule<Momentum::nesterov>);
+DLTRAIN_ELEMENT_UPDATE(AdamRule<false>);
+DLTRAIN_ELEMENT_UPDATE(AdamRule<true>);
+DLTRAIN_ELEMENT_UPDATE(AdagradRule);
+DLTRAIN_ELEMENT_UPDATE(RmspropRule<false, false>);
+DLTRAIN_ELEMENT_UPDATE(RmspropRule<false, true>);
+DLTRAIN_ELEMENT_UPDATE(RmspropRule<true, false>);
+DLTRAIN_ELEMENT_UPDATE(RmspropRule<true, true>);
+DLTRAIN_ELEMENT_UPDATE(LionRule);
+#undef DLTRAIN_ELEMENT_UPDATE
 
 void launch_batch_norm_update(const BatchNormUpdateCall& call, const StepState* state,
                               void* running_mean, void* running_variance, const void* mean_sum,

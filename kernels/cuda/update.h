@@ -5,7 +5,7 @@
 
 #include "cuda/launch.h"
 #include "ops/step_state.h"
-#include "shared/update_rules.h"
+#include "shared/element_rules.h"
 #include "tensor/dtype.h"
 
 namespace dltrain {
@@ -14,8 +14,9 @@ inline constexpr int64_t kUpdateChunk = 8192;  // elements
 
 // Up to kUpdateChunk elements of one tensor of every role: parameter, gradient, moments.
 struct UpdateChunk {
-  void* role[4];
+  void* role[5];
   int64_t count;
+  GroupSettings group;  // of the tensor's parameters
 };
 
 struct UpdateTable {
@@ -27,12 +28,10 @@ struct UpdateTable {
 // Writes StepState.out. Role 0 is the gradient; `partial` has table.count doubles.
 void launch_gradient_norm(const UpdateTable& table, StepState* state, double* partial,
                           CudaStream stream);
-// Roles: parameter, gradient and (with momentum) moment.
-void launch_sgd_update(const UpdateTable& table, const SgdAttributes& attributes,
-                       const StepState* state, CudaStream stream);
-// Roles: parameter, gradient, m, v.
-void launch_adamw_update(const UpdateTable& table, const AdamwAttributes& attributes,
-                         const StepState* state, CudaStream stream);
+// An optimizer of shared/element_rules.h. Roles: parameter, gradient, the rule's moments.
+template <typename Rule>
+void launch_element_update(const UpdateTable& table, const Rule& rule, const StepState* state,
+                           CudaStream stream);
 
 struct BatchNormUpdateCall {
   DType dtype = DType::f32;

@@ -43,7 +43,16 @@ KernelPointer reference_softmax_cross_entropy(const KernelRequest& request);
 KernelPointer reference_softmax_cross_entropy_backward(const KernelRequest& request);
 KernelPointer reference_loss_seed(const KernelRequest& request);
 KernelPointer reference_gradient_norm(const KernelRequest& request);
+KernelPointer reference_clip_percentile(const KernelRequest& request);
+KernelPointer reference_ema_update(const KernelRequest& request);
 KernelPointer reference_sgd_update(const KernelRequest& request);
+KernelPointer reference_adam_update(const KernelRequest& request);
 KernelPointer reference_adamw_update(const KernelRequest& request);
+KernelPointer reference_adagrad_update(const KernelRequest& request);
+KernelPointer reference_rmsprop_update(const KernelRequest& request);
+KernelPointer reference_lion_update(const KernelRequest& request);
+KernelPointer reference_lars_update(const KernelRequest& request);
+KernelPointer reference_lamb_update(const KernelRequest& request);
+KernelPointer reference_adafactor_update(const KernelRequest& request);
 
 }  // namespace dltrain

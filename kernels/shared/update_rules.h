@@ -1,8 +1,7 @@
-// Arithmetic of the update segment, for host and device code: what gradient_norm writes into the
-// StepState, and what SGD and AdamW do to one element. lib/ops/update.cpp gives the formulas.
-//
-// Per-step factors are computed once in double from StepState and rounded to T; the element
-// functions then work in T (f32 masters: T = float).
+// Arithmetic that kernels of the update segment share, on host and device: what gradient_norm
+// writes into the StepState, how updates see gradients and groups of parameters, and running
+// statistics. The rules of the optimizers stand in element_rules.h; lib/ops/update.cpp gives the
+// formulas.
 #pragma once
 
 #include <cmath>
@@ -29,70 +28,26 @@ DLTRAIN_HD void finish_gradient_norm(StepState& state, double sum_of_squares) {
   state.out.updates += finite ? 1 : 0;
 }
 
-struct SgdAttributes {
-  double momentum = 0, weight_decay = 0;
-  bool nesterov = false;
+// What an update op is told of a group of parameters.
+struct GroupSettings {
+  double lr_scale = 1, weight_decay = 0;
+};
+
+// How update ops see a gradient: scaled, then limited to ±limit (infinity: not limited).
+template <typename T>
+struct GradientView {
+  T factor, limit;
+  DLTRAIN_HD T operator()(T raw) const {
+    const T g = raw * factor;
+    return g > limit ? limit : g < -limit ? -limit : g;
+  }
 };
 
 template <typename T>
-struct SgdFactors {
-  T gradient_factor, learning_rate, momentum, weight_decay;
-};
-
-template <typename T>
-DLTRAIN_HD SgdFactors<T> sgd_factors(const SgdAttributes& a, const StepState& state) {
-  return {static_cast<T>(state.out.gradient_factor), static_cast<T>(state.in.learning_rate),
-          static_cast<T>(a.momentum), static_cast<T>(a.weight_decay)};
-}
-
-// Plain SGD, without momentum.
-template <typename T>
-DLTRAIN_HD void sgd_element(const SgdFactors<T>& f, T& p, T gradient) {
-  p = p - f.learning_rate * (gradient * f.gradient_factor + f.weight_decay * p);
-}
-
-template <bool nesterov, typename T>
-DLTRAIN_HD void sgd_momentum_element(const SgdFactors<T>& f, T& p, T gradient, T& m) {
-  const T g = gradient * f.gradient_factor + f.weight_decay * p;
-  m = f.momentum * m + g;
-  p = p - f.learning_rate * (nesterov ? g + f.momentum * m : m);
-}
-
-struct AdamwAttributes {
-  double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8, weight_decay = 0.01;
-};
-
-template <typename T>
-struct AdamwFactors {
-  T gradient_factor;
-  T keep;                   // 1 − lr·weight_decay
-  T beta1, one_less_beta1;  // 1 − β₁, rounded after the subtraction
-  T beta2, one_less_beta2;
-  T step_size;  // lr / (1 − β₁ᵗ)
-  T v_scale;    // 1 / √(1 − β₂ᵗ)
-  T epsilon;
-};
-
-template <typename T>
-DLTRAIN_HD AdamwFactors<T> adamw_factors(const AdamwAttributes& a, const StepState& state) {
-  const double t = static_cast<double>(state.out.updates), lr = state.in.learning_rate;
+DLTRAIN_HD GradientView<T> gradient_view(const StepState& state) {
+  const double limit = state.in.max_grad_value;
   return {static_cast<T>(state.out.gradient_factor),
-          static_cast<T>(1 - lr * a.weight_decay),
-          static_cast<T>(a.beta1),
-          static_cast<T>(1 - a.beta1),
-          static_cast<T>(a.beta2),
-          static_cast<T>(1 - a.beta2),
-          static_cast<T>(lr / (1 - std::pow(a.beta1, t))),
-          static_cast<T>(1 / std::sqrt(1 - std::pow(a.beta2, t))),
-          static_cast<T>(a.epsilon)};
-}
-
-template <typename T>
-DLTRAIN_HD void adamw_element(const AdamwFactors<T>& f, T& p, T gradient, T& m, T& v) {
-  const T g = gradient * f.gradient_factor;
-  m = f.beta1 * m + f.one_less_beta1 * g;
-  v = f.beta2 * v + f.one_less_beta2 * (g * g);
-  p = f.keep * p - f.step_size * m / (std::sqrt(v) * f.v_scale + f.epsilon);
+          limit > 0 ? static_cast<T>(limit) : static_cast<T>(INFINITY)};
 }
 
 // batch_norm_update: the new running value; `unbias` is 1 for the mean.

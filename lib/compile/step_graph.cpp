@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "config/name_patterns.h"
 #include "graph/builder.h"
 #include "passes/data_parallel.h"
 #include "passes/dead_code.h"
@@ -10,6 +11,32 @@
 
 namespace dltrain {
 namespace {
+
+// The parameters that learn; the others are listed as frozen. Patterns that fit no parameter are
+// mistakes.
+std::vector<ValueId> learning_parameters(const StepRequest& r, StepGraph& out) {
+  const std::vector<ValueId> all = out.graph.with_role(Role::parameter);
+  std::vector<std::string> names;
+  for (ValueId id : all) names.push_back(out.graph.value(id).name);
+  Problems problems;
+  check_patterns(problems, r.update, "freeze", r.update.freeze, names, "parameter");
+  r.optimizer.check_groups(problems, names);
+  problems.throw_if_any();
+  std::vector<ValueId> learning;
+  for (ValueId id : all) {
+    const GraphValue& p = out.graph.value(id);
+    if (selects(r.update.freeze, p.name) || r.optimizer.settings(p.name, p.spec.shape).frozen) {
+      out.frozen.push_back(p.name);
+    } else {
+      learning.push_back(id);
+    }
+  }
+  if (learning.empty() && !all.empty()) {
+    problems.add(r.update, "freeze", "every parameter is frozen: there is nothing to train");
+    problems.throw_if_any();
+  }
+  return learning;
+}
 
 StepGraph emit(const StepRequest& r, bool training) {
   EmittedModel model = emit_model({.model = r.model,
@@ -25,6 +52,7 @@ StepGraph emit(const StepRequest& r, bool training) {
                 .output = model.output,
                 .parameters = std::move(model.parameters),
                 .unused = {},
+                .frozen = {},
                 .metrics = {},
                 .output_spec = {}};
   out.slots.push_back(model.targets);
@@ -49,7 +77,7 @@ StepGraph emit(const StepRequest& r, bool training) {
   builder.step_state();  // present in every plan, so that the host can always write it
 
   if (training) {
-    std::vector<ValueId> parameters = out.graph.with_role(Role::parameter);
+    const std::vector<ValueId> parameters = learning_parameters(r, out);
     const auto gradients = reverse(out.graph, {model.loss.loss_sum}, parameters);
     for (ValueId parameter : parameters) {
       if (std::none_of(gradients.begin(), gradients.end(),
@@ -58,10 +86,16 @@ StepGraph emit(const StepRequest& r, bool training) {
       }
     }
     log("reverse");
-    emit_update(out.graph, r.optimizer, gradients, model.updates);
+    emit_update(out.graph, {.optimizer = r.optimizer,
+                            .config = r.update,
+                            .gradients = gradients,
+                            .updates = model.updates,
+                            .learning = parameters});
     log("update");
     out.graph = data_parallel(std::move(out.graph), {.ranks = r.ranks});
     log("data_parallel");
+  } else if (r.update.ema) {
+    read_averages(out.graph, learning_parameters(r, out));
   }
   out.graph = eliminate_dead_code(std::move(out.graph));
   log("dead_code");

@@ -11,6 +11,7 @@
 
 #include "nn/model.h"
 #include "optim/optimizer.h"
+#include "optim/update_config.h"
 
 namespace dltrain {
 
@@ -21,6 +22,7 @@ struct StepRequest {
   const ModelConfig& model;
   const Loss& loss;
   const Optimizer& optimizer;
+  UpdateConfig update = {};
   std::vector<InputSpec> inputs;
   TargetInfo targets = {};
   int64_t micro_batch = 1;    // samples of a micro-batch
@@ -43,7 +45,8 @@ struct StepGraph {
   ValueId targets() const { return slots.back(); }
   ValueId output = kNoValue;  // in evaluation the host may read it after each micro-batch
   std::vector<ParameterInfo> parameters;  // and buffers, in order of emission
-  std::vector<std::string> unused;        // parameters that no gradient reaches
+  std::vector<std::string> unused;        // parameters that no gradient reaches, but frozen ones
+  std::vector<std::string> frozen;        // parameters that do not learn
   std::vector<StepMetric> metrics;        // the loss first
   TensorSpec output_spec;
 };

@@ -51,8 +51,17 @@ std::vector<OpDef> make_table() {
                           &kSoftmaxCrossEntropyBackwardOp,
                           &kLossSeedOp,
                           &kGradientNormOp,
+                          &kClipPercentileOp,
+                          &kEmaUpdateOp,
                           &kSgdUpdateOp,
+                          &kAdamUpdateOp,
                           &kAdamwUpdateOp,
+                          &kAdagradUpdateOp,
+                          &kRmspropUpdateOp,
+                          &kLionUpdateOp,
+                          &kLarsUpdateOp,
+                          &kLambUpdateOp,
+                          &kAdafactorUpdateOp,
                           &kAllReduceBeginOp,
                           &kAllReduceEndOp}) {
     table.push_back(*op);

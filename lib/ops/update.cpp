@@ -9,20 +9,96 @@
 //   by loss_scale, `finite`, gradient_factor = min(1, max_grad_norm / (norm + 1e-6)) / loss_scale
 //   (1/loss_scale without clipping; PyTorch's clip_grad_norm_), and counts the update when finite.
 //   The sum of squares is taken in double over fixed chunks, so that it never depends on threads.
-// sgd_update(step_state, p₁ … pₙ, g₁ … gₙ [, m₁ … mₙ]): g ← g·factor + weight_decay·p;
-//   m ← momentum·m + g; p ← p − lr·m (nesterov: p − lr·(g + momentum·m)); PyTorch's SGD.
-//   Without momentum there are no m. Attributes: count (n), momentum, nesterov, weight_decay.
-// adamw_update(step_state, p…, g…, m…, v…): decoupled decay (Loshchilov & Hutter 2019):
-//   p ← p − lr·weight_decay·p; m ← β₁m + (1−β₁)g; v ← β₂v + (1−β₂)g²;
-//   p ← p − lr·(m/(1−β₁ᵗ)) / (√(v/(1−β₂ᵗ)) + epsilon), t = StepResults::updates.
-//   Attributes: count, beta1, beta2, epsilon, weight_decay.
+//
+// Optimizers are one op over all parameters: (step_state, p₁ … pₙ, g₁ … gₙ, then n of each kind of
+// moment). Below, g is the gradient times StepResults::gradient_factor, limited to
+// ±max_grad_value where that is set (PyTorch's clip_grad_value_); lr is StepInputs::learning_rate
+// times lr_scale of the tensor's group; λ is weight_decay of its group; t is StepResults::updates.
+// Common attributes: count (n); group (index of each tensor's group; absent: all in group 0) and,
+// a number for each group, lr_scale (absent: one group, 1) and weight_decay (absent: one group, 0).
+//
+// sgd_update(…, [m]): PyTorch's SGD. g ← g + λp; m ← momentum·m + (1 − dampening)g, in the first
+//   update m ← g; p ← p − lr·m (nesterov: p − lr·(g + momentum·m)). Without momentum there are no
+//   m. Attributes: momentum, dampening, nesterov.
+// adam_update(…, m, v): Kingma & Ba 2015, algorithm 1, with PyTorch's L2 decay: g ← g + λp;
+//   m ← β₁m + (1−β₁)g; v ← β₂v + (1−β₂)g²; p ← p − lr·(m/(1−β₁ᵗ)) / (√(v/(1−β₂ᵗ)) + epsilon).
+//   Attributes: beta1, beta2, epsilon.
+// adamw_update(…, m, v): the same with decoupled decay instead (Loshchilov & Hutter 2019,
+//   algorithm 2): p ← p − lr·λ·p, and g stays as it is.
+// adagrad_update(…, s): Duchi, Hazan & Singer 2011, as PyTorch's: g ← g + λp; s ← s + g²;
+//   p ← p − lr/(1 + (t−1)·lr_decay) · g / (√(s + initial_accumulator_value) + epsilon).
+// rmsprop_update(…, s [, a] [, m]): Tieleman & Hinton 2012, as PyTorch's: g ← g + λp;
+//   s ← αs + (1−α)g²; centered (Graves 2013): a ← αa + (1−α)g and s − a² (at least 0) in place of
+//   s; d = g / (√s + epsilon); momentum: m ← momentum·m + d and p ← p − lr·m, else p ← p − lr·d.
+//   Attributes: alpha, epsilon, centered, momentum.
+// lion_update(…, m): Chen et al. 2023, algorithm 2: p ← p − lr·(sign(β₁m + (1−β₁)g) + λp);
+//   m ← β₂m + (1−β₂)g. Attributes: beta1, beta2.
+//
+// Those that look at whole tensors stand in update_adaptive.cpp.
 //
 // Parameters, gradients and moments have the accumulation dtype (f32 masters).
+#include "ops/update.h"
+
+#include <algorithm>
+
 #include "base/error.h"
 #include "ops/definitions.h"
 #include "ops/rules.h"
 
 namespace dltrain {
+namespace {
+
+// The lists of groups agree with each other; a mismatch is a bug of whoever emitted the op.
+void check_groups(std::string_view op, const Attributes& attributes, size_t count) {
+  const std::vector<int64_t> group = attributes.integers("group");
+  const auto groups = static_cast<int64_t>(attributes.numbers("lr_scale", {1}).size());
+  check_internal(
+      groups == static_cast<int64_t>(attributes.numbers("weight_decay", {0}).size()) &&
+          (group.empty() ? groups == 1 : group.size() == count) &&
+          std::all_of(group.begin(), group.end(), [&](int64_t g) { return g >= 0 && g < groups; }),
+      "{}: groups of parameters do not agree", op);
+}
+
+}  // namespace
+
+void expect_parameters_and_gradients(std::string_view op, SpecSpan inputs,
+                                     const Attributes& attributes, size_t roles) {
+  const auto count = static_cast<size_t>(attributes.integer("count"));
+  expect_inputs(op, inputs, 1 + roles * count, 1 + roles * count);
+  expect_step_state(op, inputs[0]);
+  expect_one_float_dtype(op, inputs.subspan(1));
+  check_groups(op, attributes, count);
+  for (size_t i = 0; i < count; ++i) {
+    expect_shape(op, "a gradient", inputs[1 + count + i].shape, inputs[1 + i].shape);
+  }
+}
+
+SpecList infer_update(std::string_view op, SpecSpan inputs, const Attributes& attributes,
+                      size_t roles) {
+  expect_parameters_and_gradients(op, inputs, attributes, roles);
+  const auto count = static_cast<size_t>(attributes.integer("count"));
+  for (size_t i = 2 * count; i + 1 < inputs.size(); ++i) {
+    expect_shape(op, "a moment", inputs[1 + i].shape, inputs[1 + i % count].shape);
+  }
+  return written_by_update(inputs, attributes);
+}
+
+std::vector<int> aliases_update(SpecSpan inputs, const Attributes& attributes) {
+  const int count = static_cast<int>(attributes.integer("count"));
+  std::vector<int> out;
+  for (int i = 1; i < static_cast<int>(inputs.size()); ++i) {
+    const bool gradient = i > count && i <= 2 * count;
+    if (!gradient && !is_absent(inputs[static_cast<size_t>(i)])) out.push_back(i);
+  }
+  return out;
+}
+
+SpecList written_by_update(SpecSpan inputs, const Attributes& attributes) {
+  SpecList out;
+  for (int i : aliases_update(inputs, attributes)) out.push_back(inputs[static_cast<size_t>(i)]);
+  return out;
+}
+
 namespace {
 
 SpecList infer_norm(SpecSpan inputs, const Attributes&) {
@@ -35,49 +111,28 @@ std::vector<int> aliases_norm(SpecSpan, const Attributes&) {
   return {0};
 }
 
-// Inputs after the state: `roles` lists of `count` tensors, alike in shape.
-SpecList infer_update(std::string_view op, SpecSpan inputs, const Attributes& attributes,
-                      size_t roles) {
-  const auto count = static_cast<size_t>(attributes.integer("count"));
-  expect_inputs(op, inputs, 1 + roles * count, 1 + roles * count);
-  expect_step_state(op, inputs[0]);
-  expect_one_float_dtype(op, inputs.subspan(1));
-  for (size_t role = 1; role < roles; ++role) {
-    for (size_t i = 0; i < count; ++i) {
-      expect_shape(op, "a gradient or moment", inputs[1 + role * count + i].shape,
-                   inputs[1 + i].shape);
-    }
-  }
-  // Written in place: parameters and moments (every role but the gradients).
-  SpecList out(inputs.begin() + 1, inputs.begin() + 1 + static_cast<std::ptrdiff_t>(count));
-  out.insert(out.end(), inputs.begin() + 1 + static_cast<std::ptrdiff_t>(2 * count), inputs.end());
-  return out;
-}
-
-std::vector<int> aliases_update(const Attributes& attributes, int roles) {
-  const int count = static_cast<int>(attributes.integer("count"));
-  std::vector<int> out;
-  for (int role = 0; role < roles; ++role) {
-    for (int i = 0; role != 1 && i < count; ++i) out.push_back(1 + role * count + i);
-  }
-  return out;
-}
-
-int sgd_roles(const Attributes& attributes) {
-  return attributes.number("momentum") != 0 ? 3 : 2;
-}
+constexpr size_t kParameterAndGradient = 2;
 
 SpecList infer_sgd(SpecSpan inputs, const Attributes& attributes) {
-  return infer_update("sgd_update", inputs, attributes, static_cast<size_t>(sgd_roles(attributes)));
+  const size_t moments = attributes.number("momentum") != 0 ? 1 : 0;
+  return infer_update("sgd_update", inputs, attributes, kParameterAndGradient + moments);
 }
-std::vector<int> aliases_sgd(SpecSpan, const Attributes& attributes) {
-  return aliases_update(attributes, sgd_roles(attributes));
+SpecList infer_adam(SpecSpan inputs, const Attributes& attributes) {
+  return infer_update("adam_update", inputs, attributes, kParameterAndGradient + 2);
 }
 SpecList infer_adamw(SpecSpan inputs, const Attributes& attributes) {
-  return infer_update("adamw_update", inputs, attributes, 4);
+  return infer_update("adamw_update", inputs, attributes, kParameterAndGradient + 2);
 }
-std::vector<int> aliases_adamw(SpecSpan, const Attributes& attributes) {
-  return aliases_update(attributes, 4);
+SpecList infer_adagrad(SpecSpan inputs, const Attributes& attributes) {
+  return infer_update("adagrad_update", inputs, attributes, kParameterAndGradient + 1);
+}
+SpecList infer_rmsprop(SpecSpan inputs, const Attributes& attributes) {
+  const size_t moments =
+      1 + (attributes.boolean("centered") ? 1 : 0) + (attributes.number("momentum") != 0 ? 1 : 0);
+  return infer_update("rmsprop_update", inputs, attributes, kParameterAndGradient + moments);
+}
+SpecList infer_lion(SpecSpan inputs, const Attributes& attributes) {
+  return infer_update("lion_update", inputs, attributes, kParameterAndGradient + 1);
 }
 
 SpecList infer_seed(SpecSpan inputs, const Attributes&) {
@@ -101,14 +156,34 @@ constinit const OpDef kGradientNormOp{.name = "gradient_norm",
                                       .aliases = aliases_norm,
                                       .has_effect = true};
 constinit const OpDef kSgdUpdateOp{.name = "sgd_update",
-                                   .doc = "SGD with momentum over all parameters of a group",
+                                   .doc = "SGD with momentum over all parameters",
                                    .infer = infer_sgd,
-                                   .aliases = aliases_sgd,
+                                   .aliases = aliases_update,
                                    .has_effect = true};
+constinit const OpDef kAdamUpdateOp{.name = "adam_update",
+                                    .doc = "Adam with L2 decay over all parameters",
+                                    .infer = infer_adam,
+                                    .aliases = aliases_update,
+                                    .has_effect = true};
 constinit const OpDef kAdamwUpdateOp{.name = "adamw_update",
-                                     .doc = "AdamW over all parameters of a group",
+                                     .doc = "AdamW over all parameters",
                                      .infer = infer_adamw,
-                                     .aliases = aliases_adamw,
+                                     .aliases = aliases_update,
                                      .has_effect = true};
+constinit const OpDef kAdagradUpdateOp{.name = "adagrad_update",
+                                       .doc = "Adagrad over all parameters",
+                                       .infer = infer_adagrad,
+                                       .aliases = aliases_update,
+                                       .has_effect = true};
+constinit const OpDef kRmspropUpdateOp{.name = "rmsprop_update",
+                                       .doc = "RMSprop over all parameters",
+                                       .infer = infer_rmsprop,
+                                       .aliases = aliases_update,
+                                       .has_effect = true};
+constinit const OpDef kLionUpdateOp{.name = "lion_update",
+                                    .doc = "Lion over all parameters",
+                                    .infer = infer_lion,
+                                    .aliases = aliases_update,
+                                    .has_effect = true};
 
 }  // namespace dltrain

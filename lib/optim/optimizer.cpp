@@ -1,78 +1,32 @@
 #include "optim/optimizer.h"
 
-#include <array>
+#include <algorithm>
+
+#include "base/error.h"
+#include "config/name_patterns.h"
+#include "optim/optimizers.h"
 
 namespace dltrain {
 namespace {
 
-// Inputs of an update op: step state, parameters, gradients, then each kind of moment.
-std::vector<ValueId> update_inputs(GraphBuilder& builder, ValueId state,
-                                   const std::vector<ParameterGradient>& gradients,
-                                   const std::vector<std::string>& moments) {
-  std::vector<ValueId> inputs{state};
-  for (const auto& [parameter, gradient] : gradients) inputs.push_back(parameter);
-  for (const auto& [parameter, gradient] : gradients) inputs.push_back(gradient);
-  for (const std::string& moment : moments) {
-    for (const auto& [parameter, gradient] : gradients) {
-      const GraphValue& p = builder.graph().value(parameter);
-      inputs.push_back(builder.add_value(moment + "." + p.name, p.spec, Role::moment));
+// The groups of an update op as its attributes: parameters with equal settings share one.
+void set_groups(Attributes& attributes, const std::vector<ParameterSettings>& settings) {
+  std::vector<int64_t> group;
+  std::vector<double> lr_scale, weight_decay;
+  for (const ParameterSettings& s : settings) {
+    size_t g = 0;
+    while (g < lr_scale.size() && (lr_scale[g] != s.lr_scale || weight_decay[g] != s.weight_decay))
+      ++g;
+    if (g == lr_scale.size()) {
+      lr_scale.push_back(s.lr_scale);
+      weight_decay.push_back(s.weight_decay);
     }
+    group.push_back(static_cast<int64_t>(g));
   }
-  return inputs;
+  if (lr_scale.size() > 1) attributes.set("group", group);
+  attributes.set("lr_scale", lr_scale);
+  attributes.set("weight_decay", weight_decay);
 }
-
-struct Sgd final : Optimizer {
-  double momentum = 0;
-  bool nesterov = false;
-
-  void describe(Fields& f) override {
-    Optimizer::describe(f);
-    f.number("momentum", momentum, {.doc = "Decay of the velocity; 0: none", .min = 0, .below = 1});
-    f.boolean("nesterov", nesterov, {.doc = "Look ahead along the velocity"});
-  }
-  void validate(Problems& problems) const {
-    if (nesterov && momentum == 0) problems.add(*this, "nesterov", "nesterov needs a momentum");
-  }
-  void emit(GraphBuilder& builder, ValueId state,
-            const std::vector<ParameterGradient>& gradients) const override {
-    const std::vector<std::string> moments =
-        momentum != 0 ? std::vector<std::string>{"momentum"} : std::vector<std::string>{};
-    builder.emit("sgd_update", update_inputs(builder, state, gradients, moments),
-                 {{"count", static_cast<int64_t>(gradients.size())},
-                  {"momentum", momentum},
-                  {"nesterov", nesterov},
-                  {"weight_decay", weight_decay}});
-  }
-};
-
-struct AdamW final : Optimizer {
-  std::array<double, 2> betas{0.9, 0.999};
-  double epsilon = 1e-8;
-
-  AdamW() { weight_decay = 0.01; }
-  void describe(Fields& f) override {
-    Optimizer::describe(f);
-    f.numbers("betas", betas,
-              {.doc = "Decay of the mean of gradients, and of their squares",
-               .min = 0,
-               .below = 1,
-               .known_as = {"beta1", "beta2", "adam_beta1", "adam_beta2"}});
-    f.number("epsilon", epsilon,
-             {.doc = "Added to the root of the second moment",
-              .above = 0,
-              .known_as = {"eps", "adam_epsilon"}});
-  }
-  void emit(GraphBuilder& builder, ValueId state,
-            const std::vector<ParameterGradient>& gradients) const override {
-    builder.emit("adamw_update",
-                 update_inputs(builder, state, gradients, {"first_moment", "second_moment"}),
-                 {{"count", static_cast<int64_t>(gradients.size())},
-                  {"beta1", betas[0]},
-                  {"beta2", betas[1]},
-                  {"epsilon", epsilon},
-                  {"weight_decay", weight_decay}});
-  }
-};
 
 }  // namespace
 
@@ -82,18 +36,82 @@ void Optimizer::describe(Fields& f) {
             .required = true,
             .min = 0,
             .known_as = {"lr", "base_lr", "max_lr"}});
-  f.number("weight_decay", weight_decay,
-           {.doc = "Decay of all parameters: added to the gradient by sgd, decoupled in adamw",
-            .min = 0,
-            .known_as = {"wd", "l2"}});
+  f.number(
+      "weight_decay", weight_decay,
+      {.doc = "Decay of parameters: decoupled in adamw, lion, lamb and adafactor, added to the "
+              "gradient in the others",
+       .min = 0,
+       .known_as = {"wd", "l2"}});
+  f.choice("weight_decay_on", weight_decay_on,
+           {{"all", WeightDecayOn::all, "every parameter, as PyTorch's optimizers do"},
+            {"matrices", WeightDecayOn::matrices,
+             "parameters of two axes and more: neither biases nor the scales of normalisation"}},
+           {.doc = "Which parameters weight_decay is for; groups may say otherwise",
+            .known_as = {"no_decay", "no_weight_decay"}});
+  f.list("groups", groups,
+         {.doc = "Parameters with settings of their own; where several match, later keys win",
+          .known_as = {"param_groups", "parameter_groups"}});
+}
+
+ParameterSettings Optimizer::settings(std::string_view parameter, const Shape& shape) const {
+  const bool decays = weight_decay_on == WeightDecayOn::all || shape.rank() > 1;
+  ParameterSettings out{.weight_decay = decays ? weight_decay : 0};
+  for (const ParameterGroup& group : groups) {
+    if (!selects(group.match, parameter)) continue;
+    if (group.learning_rate) out.lr_scale = *group.learning_rate / learning_rate;
+    if (group.lr_scale) out.lr_scale = *group.lr_scale;
+    if (group.weight_decay) out.weight_decay = *group.weight_decay;
+    if (group.freeze) out.frozen = *group.freeze;
+  }
+  return out;
+}
+
+void Optimizer::check_groups(Problems& problems, const std::vector<std::string>& parameters) const {
+  for (const ParameterGroup& group : groups) {
+    check_patterns(problems, group, "match", group.match, parameters, "parameter");
+    if (group.learning_rate && learning_rate == 0) {
+      problems.add(group, "learning_rate",
+                   "a group's learning_rate is kept as a multiple of the optimizer's, which is 0");
+    }
+  }
+}
+
+// Inputs of an update op: step state, parameters, gradients, then each kind of moment.
+void Optimizer::emit(GraphBuilder& builder, ValueId state,
+                     const std::vector<ParameterGradient>& gradients) const {
+  std::vector<ValueId> inputs{state};
+  std::vector<ParameterSettings> all_settings;
+  std::vector<std::vector<MomentSpec>> all_moments;
+  for (const auto& [parameter, gradient] : gradients) {
+    const GraphValue& p = builder.graph().value(parameter);
+    inputs.push_back(parameter);
+    all_settings.push_back(settings(p.name, p.spec.shape));
+    all_moments.push_back(moments(p.spec.shape));
+  }
+  for (const auto& [parameter, gradient] : gradients) inputs.push_back(gradient);
+  for (size_t kind = 0; kind < all_moments.front().size(); ++kind) {
+    for (size_t i = 0; i < gradients.size(); ++i) {
+      const GraphValue& p = builder.graph().value(gradients[i].parameter);
+      const MomentSpec& moment = all_moments[i][kind];
+      if (moment.name.empty()) {
+        inputs.push_back(kNoValue);
+        continue;
+      }
+      inputs.push_back(builder.add_value(moment.name + "." + p.name, {moment.shape, p.spec.dtype},
+                                         Role::moment));
+    }
+  }
+  Attributes op_attributes = attributes();
+  op_attributes.set("count", static_cast<int64_t>(gradients.size()));
+  set_groups(op_attributes, all_settings);
+  builder.emit(op(), std::move(inputs), std::move(op_attributes));
 }
 
 const KindTable<Optimizer>& optimizer_table() {
   static const KindTable<Optimizer> table{
       "optimizer",
-      {{"sgd", "stochastic gradient descent with momentum (as PyTorch's)", make_kind_of<Sgd>},
-       {"adamw", "Adam with decoupled weight decay (Loshchilov & Hutter 2019)",
-        make_kind_of<AdamW>}}};
+      {sgd_row(), adam_row(), adamw_row(), adagrad_row(), rmsprop_row(), lion_row(), lars_row(),
+       lamb_row(), adafactor_row()}};
   return table;
 }
 

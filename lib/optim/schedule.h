@@ -1,24 +1,46 @@
 // Learning-rate schedules: a factor of the peak learning rate as a pure function of the step.
+//
+// Unless a schedule says otherwise, step `step` (0-based) of a run of `max_steps` with w warm-up
+// steps has the factor (step + 1) / w while step + 1 ≤ w, and then what the schedule makes of
+// progress = (step + 1 − w) / (max_steps − w), which is 1 in the last step.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include "config/fields.h"
 
 namespace dltrain {
 
+// A step after the warm-up.
+struct SchedulePoint {
+  int64_t step;       // 0-based
+  int64_t warmup;     // steps of the warm-up
+  int64_t max_steps;  // of the run
+  double progress;    // in (0, 1]
+};
+
 struct Schedule : Chosen {
   int64_t warmup_steps = 0;
+  std::optional<double> warmup_ratio;
   double min_ratio = 0;
 
   virtual ~Schedule() = default;
   virtual void describe(Fields& f);
-  // Between 1 at `progress` 0 (end of the warmup) and min_ratio at 1 (the last step).
-  virtual double decay(double progress) const = 0;
+  void validate(Problems& problems) const override;
 
-  // The factor in step `step` (0-based) of a run of `max_steps`: (step + 1) / warmup_steps during
-  // the warmup, then decay((step + 1 − warmup) / (max_steps − warmup)).
-  double factor(int64_t step, int64_t max_steps) const;
+  // The factor after the warm-up.
+  virtual double decay(const SchedulePoint& at) const = 0;
+  // The factor of the peak learning rate in a step.
+  virtual double factor(int64_t step, int64_t max_steps) const;
+
+ protected:
+  void describe_warmup(Fields& f);
+  void describe_min_ratio(Fields& f);
+  // The steps of the warm-up: warmup_ratio is rounded up, as Hugging Face's trainer does.
+  int64_t warmup(int64_t max_steps) const;
+  // From 1 to min_ratio as `shape` goes from 1 to 0.
+  double between(double shape) const { return min_ratio + (1 - min_ratio) * shape; }
 };
 
 const KindTable<Schedule>& schedule_table();

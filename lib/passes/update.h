@@ -1,5 +1,5 @@
-// Appends the update segment: gradient norm (with clipping and the finite flag), the optimizer, and
-// the state updates that layers asked for.
+// Appends the update segment: gradient norm (with clipping and the finite flag), the optimizer, the
+// state updates that layers asked for, and the averages of what they left.
 #pragma once
 
 #include <vector>
@@ -7,11 +7,25 @@
 #include "graph/reverse.h"
 #include "nn/layer.h"
 #include "optim/optimizer.h"
+#include "optim/update_config.h"
 
 namespace dltrain {
 
-void emit_update(Graph& graph, const Optimizer& optimizer,
-                 const std::vector<ParameterGradient>& gradients,
-                 const std::vector<LayerContext::DeferredUpdate>& updates);
+struct UpdateRequest {
+  const Optimizer& optimizer;
+  const UpdateConfig& config;
+  const std::vector<ParameterGradient>& gradients;
+  const std::vector<LayerContext::DeferredUpdate>& updates;
+  const std::vector<ValueId>& learning;  // parameters that are not frozen, read or not
+};
+
+void emit_update(Graph& graph, const UpdateRequest& request);
+
+// The name of the average of a parameter or buffer (training.ema).
+std::string average_name(std::string_view state);
+
+// In a graph of evaluation: reads averages in place of the state that training averages, which are
+// the buffers and the parameters that learn.
+void read_averages(Graph& graph, const std::vector<ValueId>& learning);
 
 }  // namespace dltrain

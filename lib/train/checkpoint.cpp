@@ -106,6 +106,7 @@ std::filesystem::path CheckpointFolder::save(const StateSnapshot& snapshot,
                                     {"train_samples", state.train_samples},
                                     {"best", to_json(state.best)},
                                     {"early_stopping", to_json(state.early_stopping)},
+                                    {"optimizer", state.optimizer},
                                     {"dltrain", std::string(version())}};
   directory.create("state.json").write(json.dump(2) + "\n");
   directory.create("config.yaml").write(config);
@@ -175,7 +176,11 @@ CheckpointState read_checkpoint_state(const std::filesystem::path& checkpoint) {
                         .global_batch = number("global_batch_size"),
                         .train_samples = number("train_samples"),
                         .best = metric_record(json, "best"),
-                        .early_stopping = metric_record(json, "early_stopping")};
+                        .early_stopping = metric_record(json, "early_stopping"),
+                        .optimizer = {}};
+  if (json.contains("optimizer") && json["optimizer"].is_string()) {
+    state.optimizer = json["optimizer"].get<std::string>();
+  }
   if (state.step < 0 || state.updates < 0 || state.updates > state.step || state.global_batch < 1) {
     fail(ExitCode::storage, "{}: step {}, updates {}, global batch {} cannot be", path.string(),
          state.step, state.updates, state.global_batch);
@@ -186,7 +191,14 @@ CheckpointState read_checkpoint_state(const std::filesystem::path& checkpoint) {
 void load_checkpoint(Executor& executor, const std::filesystem::path& checkpoint,
                      const CheckpointState& state) {
   for (const TensorFile& file : tensor_files()) {
-    if (is_optional(file) && !has_any(executor, file.roles)) continue;
+    if (is_optional(file)) {
+      const bool saved = std::filesystem::exists(checkpoint / file.name);
+      if (saved != has_any(executor, file.roles)) {
+        fail(ExitCode::usage, "{} was saved {} training.ema, this configuration has {}",
+             checkpoint.string(), saved ? "with" : "without", saved ? "none" : "it");
+      }
+      if (!saved) continue;
+    }
     restore_tensors(executor, checkpoint / file.name, file.roles);
   }
   executor.set_updates(state.updates);

@@ -2,8 +2,9 @@
 //
 //   model.safetensors      parameters and buffers, logical names, the axes of files
 //   optimizer.safetensors  moments, carried state, scales
-//   ema.safetensors        averaged parameters, where there are any
-//   state.json             format, step, updates, seed, global batch, data size, and the best
+//   ema.safetensors        with training.ema: the averages, under the names of model.safetensors
+//   state.json             format, step, updates, seed, global batch, data size, optimizer, and the
+//   best
 //                          evaluations so far (for `best` and for early stopping)
 //   config.yaml            resolved configuration
 //   checksums.json         size and XXH3-128 of each
@@ -33,6 +34,7 @@ struct CheckpointState {
   int64_t train_samples = 0;
   MetricRecord best = {};            // of checkpoint.metric
   MetricRecord early_stopping = {};  // of training.early_stopping
+  std::string optimizer = {};        // its type; empty where an earlier version saved
 };
 
 // Which checkpoints stay.

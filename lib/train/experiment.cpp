@@ -70,10 +70,7 @@ void TrainingConfig::describe(Fields& f) {
   f.number(
       "max_time", max_time,
       {.doc = "Seconds after which the run stops with a checkpoint and exit code 75", .above = 0});
-  f.number("max_grad_norm", max_grad_norm,
-           {.doc = "Clip the gradient to this Euclidean norm; absent: no clipping",
-            .above = 0,
-            .known_as = {"max_norm", "clip", "gradient_clipping", "clip_grad_norm"}});
+  UpdateConfig::describe(f);
   f.choice("on_non_finite", on_non_finite,
            {{"stop", OnNonFinite::stop, "end the run with exit code 4"},
             {"skip", OnNonFinite::skip, "leave all state as it was and go on"}},
@@ -84,6 +81,7 @@ void TrainingConfig::describe(Fields& f) {
 }
 
 void TrainingConfig::validate(Problems& problems) const {
+  UpdateConfig::validate(problems);
   if (!global_batch_size && !micro_batch_size) {
     problems.add(place, "training needs global_batch_size");
   }

@@ -12,6 +12,7 @@
 #include "nn/model.h"
 #include "optim/optimizer.h"
 #include "optim/schedule.h"
+#include "optim/update_config.h"
 #include "train/metric_watch.h"
 
 namespace dltrain {
@@ -29,12 +30,11 @@ struct EarlyStoppingConfig : Located {
   MetricWatch watch(const MetricRecord& record = {}) const;
 };
 
-struct TrainingConfig : Located {
+struct TrainingConfig : UpdateConfig {
   std::optional<int64_t> global_batch_size, micro_batch_size, gradient_accumulation_steps;
   std::optional<int64_t> max_steps;
   std::optional<double> num_epochs;
   std::optional<double> max_time;
-  std::optional<double> max_grad_norm;
   OnNonFinite on_non_finite = OnNonFinite::stop;
   std::optional<EarlyStoppingConfig> early_stopping;
 

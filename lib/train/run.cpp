@@ -40,6 +40,14 @@ void check_resume(const ResumeChoice& choice, const Session& session) {
          "{} is at step {}, the run ends at step {}; training.max_steps may only grow",
          choice.checkpoint.string(), choice.state.step, session.max_steps);
   }
+  const std::string& optimizer = session.experiment->optimizer->kind;
+  if (!choice.state.optimizer.empty() && choice.state.optimizer != optimizer) {
+    fail(ExitCode::usage,
+         "{} was made with the optimizer {}, this configuration has {}; to go on with another one "
+         "start a new run with model.init_from: {}",
+         choice.checkpoint.string(), choice.state.optimizer, optimizer,
+         (choice.checkpoint / "model.safetensors").string());
+  }
   differs("training samples:", choice.state.train_samples, session.data.train->size());
 }
 

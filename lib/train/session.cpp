@@ -114,6 +114,7 @@ Session open_session(const Experiment& experiment, const SessionOptions& options
   const StepRequest request{.model = experiment.model,
                             .loss = *experiment.loss,
                             .optimizer = *experiment.optimizer,
+                            .update = experiment.training,
                             .inputs = model_inputs(*session.data.train),
                             .targets = targets,
                             .micro_batch = session.batch.micro_batch,
@@ -171,6 +172,7 @@ StartReport start_session(Session& session) {
                                         experiment.model.rename, experiment.model.strict);
     report = {true, loaded.loaded, std::move(loaded.missing), std::move(loaded.unexpected)};
   }
+  start_averages(*session.executor);
   session.executor->set_updates(0);
   return report;
 }

@@ -121,7 +121,8 @@ StepInputs Loop::step_inputs(int64_t step, const Batch& batch) const {
                            experiment_.lr_scheduler->factor(step, session_.max_steps),
           .loss_scale = 1.0,
           .inverse_valid = batch.loss_divisor > 0 ? 1.0 / batch.loss_divisor : 0.0,
-          .max_grad_norm = experiment_.training.max_grad_norm.value_or(0.0)};
+          .max_grad_norm = experiment_.training.max_grad_norm.value_or(0.0),
+          .max_grad_value = experiment_.training.max_grad_value.value_or(0.0)};
 }
 
 void Loop::one_step(int64_t step) {
@@ -211,7 +212,8 @@ void Loop::save(int64_t step) {
                      .global_batch = session_.batch.global_batch,
                      .train_samples = session_.data.train->size(),
                      .best = best_.record(),
-                     .early_stopping = stopping_ ? stopping_->record() : MetricRecord{}});
+                     .early_stopping = stopping_ ? stopping_->record() : MetricRecord{},
+                     .optimizer = experiment_.optimizer->kind});
   announce(checkpoints_.poll());
 }
 

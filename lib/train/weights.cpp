@@ -6,12 +6,15 @@
 #include <regex>
 
 #include "base/error.h"
+#include "passes/update.h"
 
 namespace dltrain {
 namespace {
 
-// How a state tensor is kept in files. Moments share the layout of their parameter.
-const ParameterInfo* file_info(const Executor& executor, std::string_view state_name) {
+// How a state tensor is kept in files. Averages and moments of a parameter's shape share its
+// layout; nullptr: other state, which files keep as memory does.
+const ParameterInfo* file_info(const Executor& executor, const StateTensor& tensor) {
+  const std::string_view state_name = tensor.name;
   const ParameterInfo* best = nullptr;
   for (const ParameterInfo& info : executor.training().parameters) {
     if (state_name == info.name) return &info;
@@ -20,7 +23,12 @@ const ParameterInfo* file_info(const Executor& executor, std::string_view state_
       if (best == nullptr || info.name.size() > best->name.size()) best = &info;
     }
   }
-  return best;
+  return best != nullptr && best->spec.shape == tensor.spec.shape ? best : nullptr;
+}
+
+// The name in a file: averages have the names of what they average.
+std::string file_name(const StateTensor& tensor) {
+  return tensor.role == Role::ema ? tensor.name.substr(average_name("").size()) : tensor.name;
 }
 
 void put_f32(Executor& executor, const ParameterInfo& info, std::string_view name,
@@ -154,16 +162,26 @@ LoadedWeights load_weights(Executor& executor, const std::filesystem::path& path
   return out;
 }
 
+void start_averages(Executor& executor) {
+  std::vector<std::byte> bytes;
+  for (const StateTensor& tensor : executor.layout().tensors()) {
+    if (tensor.role != Role::ema) continue;
+    bytes.resize(tensor.spec.bytes());
+    executor.read_state(file_name(tensor), bytes);
+    executor.write_state(tensor.name, bytes);
+  }
+}
+
 void take_snapshot(Executor& executor, StateSnapshot& snapshot) {
   size_t next = 0;
   for (const StateTensor& tensor : executor.layout().tensors()) {
     if (!rules_of(tensor.role).checkpointed) continue;
     if (next == snapshot.size()) snapshot.emplace_back();
     TensorCopy& copy = snapshot[next++];
-    copy.name = tensor.name;
+    copy.name = file_name(tensor);
     copy.spec = tensor.spec;
     copy.role = tensor.role;
-    copy.info = file_info(executor, tensor.name);
+    copy.info = file_info(executor, tensor);
     copy.bytes.resize(tensor.spec.bytes());
     executor.read_state(tensor.name, copy.bytes);
   }
@@ -207,19 +225,21 @@ void save_tensors(const StateSnapshot& snapshot, FileWriter& file, const std::ve
 void restore_tensors(Executor& executor, const std::filesystem::path& path,
                      const std::vector<Role>& roles) {
   const SafetensorsFile file(path, ExitCode::storage);
+  const std::string of = is_one_of(Role::moment, roles)
+                             ? fmt::format("{} is of other optimizer settings", path.string())
+                             : fmt::format("{} is of another model", path.string());
   size_t expected = 0;
   for (const StateTensor& tensor : executor.layout().tensors()) {
     if (!is_one_of(tensor.role, roles)) continue;
     ++expected;
-    const ParameterInfo* info = file_info(executor, tensor.name);
+    const ParameterInfo* info = file_info(executor, tensor);
+    const std::string name = file_name(tensor);
     const TensorSpec spec{info ? info->file.shape : tensor.spec.shape, tensor.spec.dtype};
-    const SafetensorsEntry* entry = file.find(tensor.name);
-    if (entry == nullptr) {
-      fail(ExitCode::storage, "{} is of another model: it has no {}", path.string(), tensor.name);
-    }
+    const SafetensorsEntry* entry = file.find(name);
+    if (entry == nullptr) fail(ExitCode::storage, "{}: it has no {}", of, name);
     if (!(entry->spec == spec)) {
-      fail(ExitCode::storage, "{} is of another model: {} is {}, expected {}", path.string(),
-           tensor.name, to_string(entry->spec), to_string(spec));
+      fail(ExitCode::storage, "{}: {} is {}, expected {}", of, name, to_string(entry->spec),
+           to_string(spec));
     }
     if (info == nullptr || info->file.permutation.empty()) {
       executor.write_state(tensor.name, file.data(*entry));
@@ -228,8 +248,8 @@ void restore_tensors(Executor& executor, const std::filesystem::path& path,
     }
   }
   if (file.entries().size() != expected) {
-    fail(ExitCode::storage, "{} is of another model: it has {} tensors, expected {}", path.string(),
-         file.entries().size(), expected);
+    fail(ExitCode::storage, "{}: it has {} tensors, expected {}", of, file.entries().size(),
+         expected);
   }
 }
 

@@ -28,10 +28,13 @@ struct LoadedWeights {
 LoadedWeights load_weights(Executor& executor, const std::filesystem::path& file,
                            const TextPairs& rename, bool strict);
 
+// Averages (role ema) as they are before the first update: what they average.
+void start_averages(Executor& executor);
+
 // One tensor of the checkpointed state, in host memory.
 struct TensorCopy {
-  std::string name;
-  TensorSpec spec;  // in memory
+  std::string name;  // in files: averages have the names of what they average
+  TensorSpec spec;   // in memory
   Role role = Role::parameter;
   const ParameterInfo* info = nullptr;  // how files keep it; nullptr: as memory does
   std::vector<std::byte> bytes;

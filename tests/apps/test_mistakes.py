@@ -210,7 +210,9 @@ class RunFolder(support.DltrainTest):
                 (("--seed", "8"), "seed 7", USAGE), (("-s", "training.global_batch_size=8"), "global_batch_size 16", USAGE),
                 (("-s", "data.train.samples=99"), "samples: 100", USAGE),
                 (("-s", "model.layers[0].out_features=25"), "another model", STORAGE),
-                (("-s", "optimizer={type: sgd, learning_rate: 0.1, momentum: 0.9}"), "another model", STORAGE)):
+                (("-s", "optimizer={type: sgd, learning_rate: 0.1, momentum: 0.9}"), "was made with the optimizer adamw", USAGE),
+                (("-s", "training.ema={}"), "was saved without training.ema", USAGE),
+                (("-s", "training.freeze=layers.0.*"), "other optimizer settings", STORAGE)):
             result = self.refused(code, self.configuration, "--output-dir", self.run_folder, "--resume", "auto", *extra, says=says)
             self.assertEqual(digest(self.run_folder), before, str(result))
 

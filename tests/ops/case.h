@@ -20,7 +20,7 @@ enum class Fill {
   ids,         // i32 in [0, bound)
   state,       // OpCase::state
   position,    // a place of the max-pool window that is not in the padding (reads attributes)
-  seed,        // f64 [1], 0.125
+  seed,        // 0.125 everywhere
   absent,      // an optional input that is left out
 };
 

@@ -1,5 +1,5 @@
-// gradient_norm and the optimizers: several tensors at once, clipping, loss scale, steps that are
-// not finite.
+// gradient_norm and the optimizers: several tensors at once, groups, clipping, loss scale, steps
+// that are not finite.
 #include <fmt/format.h>
 
 #include "ops/case.h"
@@ -23,31 +23,83 @@ void add_role(OpCase& c, Fill fill) {
   for (const Shape& shape : kTensors) c.inputs.push_back(case_tensor(shape, fill));
 }
 
-void add_sgd(std::vector<OpCase>& cases, const std::string& what, double momentum, bool nesterov,
-             double decay, bool finite = true) {
-  OpCase c{.name = "sgd_update " + what,
-           .op = "sgd_update",
+// An optimizer's update of all tensors; `moments`: how each kind of moment is filled.
+OpCase& add_update(std::vector<OpCase>& cases, const std::string& op, const std::string& what,
+                   const std::vector<Fill>& moments, Attributes attributes, double decay = 0) {
+  attributes.set("count", static_cast<int64_t>(kTensors.size()));
+  attributes.set("lr_scale", std::vector<double>{1});
+  attributes.set("weight_decay", std::vector<double>{decay});
+  OpCase c{.name = op + " " + what,
+           .op = op,
            .inputs = {case_state()},
-           .attributes = {{"count", static_cast<int64_t>(kTensors.size())},
-                          {"momentum", momentum},
-                          {"nesterov", nesterov},
-                          {"weight_decay", decay}}};
-  for (int role = 0; role < (momentum != 0 ? 3 : 2); ++role) add_role(c, Fill::normal);
-  c.state.out.finite = finite ? 1 : 0;
+           .attributes = std::move(attributes)};
+  add_role(c, Fill::normal);
+  add_role(c, Fill::normal);
+  for (Fill fill : moments) add_role(c, fill);
+  cases.push_back(std::move(c));
+  return cases.back();
+}
+
+// The ways in which every optimizer may be asked for.
+void add_optimizer(std::vector<OpCase>& cases, const std::string& op,
+                   const std::vector<Fill>& moments, const Attributes& attributes) {
+  add_update(cases, op, "with decay", moments, attributes, 0.1);
+  add_update(cases, op, "in its first update", moments, attributes).state.out.updates = 1;
+  add_update(cases, op, "in update 100000", moments, attributes, 0.1).state.out.updates = 100000;
+  add_update(cases, op, "of a step that is not finite", moments, attributes, 0.1).state.out.finite =
+      0;
+  add_update(cases, op, "of clipped values", moments, attributes, 0.1).state.in.max_grad_value =
+      0.25;
+  OpCase& c = add_update(cases, op, "of three groups", moments, attributes);
+  c.attributes.set("group", std::vector<int64_t>{2, 0, 0, 1, 2});
+  c.attributes.set("lr_scale", std::vector<double>{1, 0.25, 3});
+  c.attributes.set("weight_decay", std::vector<double>{0.1, 0, 0.5});
+}
+
+// Variances of rows and columns in place of moments that are alike to the parameters.
+void add_adafactor_cases(std::vector<OpCase>& cases) {
+  const size_t first = cases.size(), n = kTensors.size();
+  add_optimizer(cases, "adafactor_update", {Fill::positive, Fill::positive},
+                {{"beta2_decay", -0.8}, {"epsilon1", 0x1p-23}, {"epsilon2", 1e-3}, {"d", 1.0}});
+  for (size_t i = first; i < cases.size(); ++i) {
+    for (size_t t = 0; t < n; ++t) {
+      const Shape& p = kTensors[t];
+      if (p.rank() < 2) {
+        cases[i].inputs[1 + 3 * n + t] = case_absent();
+        continue;
+      }
+      cases[i].inputs[1 + 2 * n + t].spec.shape = Shape{p[0]};
+      cases[i].inputs[1 + 3 * n + t].spec.shape = Shape{p.elements(1, p.rank())};
+    }
+  }
+}
+
+void add_clip_percentile(std::vector<OpCase>& cases, const std::string& what, int64_t updates,
+                         int64_t window, double percentile, double norm, bool finite = true) {
+  OpCase c{
+      .name = "clip_percentile " + what,
+      .op = "clip_percentile",
+      .inputs = {case_state(), case_tensor({window}, Fill::positive)},
+      .attributes = {{"percentile", percentile}, {"min_history", int64_t{3}}, {"factor", 1.5}}};
+  c.state.in.loss_scale = 2;
+  c.state.out = {.grad_norm = norm,
+                 .gradient_factor = 0.5,
+                 .updates = updates,
+                 .finite = finite ? int64_t{1} : int64_t{0}};
   cases.push_back(std::move(c));
 }
 
-void add_adamw(std::vector<OpCase>& cases, const std::string& what, int64_t updates, double decay,
-               bool finite = true) {
-  OpCase c{.name = "adamw_update " + what,
-           .op = "adamw_update",
+void add_ema(std::vector<OpCase>& cases, const std::string& what, int64_t updates, bool warmup,
+             bool finite = true) {
+  OpCase c{.name = "ema_update " + what,
+           .op = "ema_update",
            .inputs = {case_state()},
            .attributes = {{"count", static_cast<int64_t>(kTensors.size())},
-                          {"beta1", 0.9},
-                          {"beta2", 0.95},
-                          {"epsilon", 1e-8},
-                          {"weight_decay", decay}}};
-  for (Fill fill : {Fill::normal, Fill::normal, Fill::normal, Fill::positive}) add_role(c, fill);
+                          {"decay", 0.9},
+                          {"start", int64_t{10}},
+                          {"warmup", warmup}}};
+  add_role(c, Fill::normal);
+  add_role(c, Fill::normal);
   c.state.out.updates = updates;
   c.state.out.finite = finite ? 1 : 0;
   cases.push_back(std::move(c));
@@ -62,18 +114,51 @@ void add_update_cases(std::vector<OpCase>& cases) {
   add_norm(cases, "clipped, with a loss scale", 0.5, 1024, Fill::normal);
   add_norm(cases, "with an infinity", 1, 1, Fill::not_finite);
 
-  add_sgd(cases, "plain", 0, false, 0);
-  add_sgd(cases, "with decay", 0, false, 0.01);
-  add_sgd(cases, "with momentum", 0.9, false, 0);
-  add_sgd(cases, "with momentum and decay", 0.9, false, 0.01);
-  add_sgd(cases, "nesterov with decay", 0.9, true, 0.01);
-  add_sgd(cases, "of a step that is not finite", 0.9, true, 0.01, false);
+  add_clip_percentile(cases, "with too few norms", 3, 8, 50, 100);
+  add_clip_percentile(cases, "of some norms", 4, 8, 50, 100);
+  add_clip_percentile(cases, "of a full window", 21, 8, 90, 100);
+  add_clip_percentile(cases, "of the greatest norm", 1000, 257, 100, 100);
+  add_clip_percentile(cases, "of the smallest norm", 1000, 257, 0.1, 0.6);
+  add_clip_percentile(cases, "above the norm", 1000, 257, 50, 0.01);
+  add_clip_percentile(cases, "of a step that is not finite", 21, 8, 90, 100, false);
 
-  add_adamw(cases, "in its first update", 1, 0);
-  add_adamw(cases, "with decay", 1, 0.1);
-  add_adamw(cases, "in its fifth update with decay", 5, 0.1);
-  add_adamw(cases, "in update 100000", 100000, 0.1);
-  add_adamw(cases, "of a step that is not finite", 4, 0.1, false);
+  add_ema(cases, "before its start", 4, false);
+  add_ema(cases, "in its first update", 11, false);
+  add_ema(cases, "in its second update", 12, false);
+  add_ema(cases, "warming up", 14, true);
+  add_ema(cases, "after the warm-up", 1000, true);
+  add_ema(cases, "of a step that is not finite", 1000, false, false);
+
+  add_update(cases, "sgd_update", "plain", {}, {});
+  add_update(cases, "sgd_update", "with momentum", {Fill::normal}, {{"momentum", 0.9}});
+  add_update(cases, "sgd_update", "with dampening", {Fill::normal},
+             {{"momentum", 0.9}, {"dampening", 0.3}});
+  add_update(cases, "sgd_update", "without momentum with decay", {}, {}, 0.01);
+  add_optimizer(cases, "sgd_update", {Fill::normal}, {{"momentum", 0.9}, {"nesterov", true}});
+
+  const Attributes betas{{"beta1", 0.9}, {"beta2", 0.95}, {"epsilon", 1e-8}};
+  add_optimizer(cases, "adam_update", {Fill::normal, Fill::positive}, betas);
+  add_optimizer(cases, "adamw_update", {Fill::normal, Fill::positive}, betas);
+  add_optimizer(cases, "adagrad_update", {Fill::positive},
+                {{"lr_decay", 0.01}, {"initial_accumulator_value", 0.1}, {"epsilon", 1e-10}});
+  add_optimizer(cases, "lion_update", {Fill::normal}, {{"beta1", 0.9}, {"beta2", 0.99}});
+
+  add_update(cases, "lars_update", "without momentum", {}, {{"trust_coefficient", 0.02}}, 0.1);
+  add_optimizer(cases, "lars_update", {Fill::normal},
+                {{"momentum", 0.9}, {"trust_coefficient", 0.02}, {"epsilon", 1e-8}});
+  add_optimizer(cases, "lamb_update", {Fill::normal, Fill::positive}, betas);
+  add_adafactor_cases(cases);
+
+  const Attributes alpha{{"alpha", 0.9}, {"epsilon", 1e-4}};
+  Attributes centered = alpha, momentum = alpha;
+  centered.set("centered", true);
+  momentum.set("momentum", 0.9);
+  add_update(cases, "rmsprop_update", "plain", {Fill::positive}, alpha);
+  add_update(cases, "rmsprop_update", "with momentum", {Fill::positive, Fill::normal}, momentum);
+  // A small mean: where the variance nearly vanishes, its root has no exact digits.
+  add_update(cases, "rmsprop_update", "centered", {Fill::positive, Fill::seed}, centered);
+  centered.set("momentum", 0.9);
+  add_optimizer(cases, "rmsprop_update", {Fill::positive, Fill::seed, Fill::normal}, centered);
 }
 
 }  // namespace dltrain

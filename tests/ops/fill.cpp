@@ -110,7 +110,7 @@ void fill(HostTensor& t, const CaseInput& input, const OpCase& c, Numbers& numbe
       fill_positions(t, numbers, c.attributes);
       break;
     case Fill::seed:
-      t.set(0, 0.125);
+      for (int64_t i = 0; i < n; ++i) t.set(i, 0.125);
       break;
     case Fill::absent:
       break;

@@ -2,63 +2,136 @@
 
 #include <cmath>
 
+#include <nlohmann/json.hpp>
+
+#include "base/file.h"
 #include "catch.h"
+#include "config/bind.h"
+#include "config/yaml.h"
 
 namespace dltrain {
 namespace {
 
-std::unique_ptr<Schedule> schedule(const char* kind, int64_t warmup, double min_ratio) {
-  auto made = make_kind(schedule_table(), kind);
-  made->warmup_steps = warmup;
-  made->min_ratio = min_ratio;
-  return made;
+using Catch::Matchers::Contains;
+
+struct Section {
+  std::unique_ptr<Schedule> schedule;
+  void describe(Fields& f) {
+    f.one_of("lr_scheduler", schedule, schedule_table(), {.doc = "The schedule", .required = true});
+  }
+};
+
+std::string read(const std::string& text, Section& section) {
+  Problems problems;
+  const auto source =
+      std::make_shared<Source>(Source{"exp.yaml", fmt::format("lr_scheduler: {}", text)});
+  if (const auto tree = read_yaml(source, 0, problems)) bind(section, *tree, problems);
+  return problems.describe();
 }
 
+std::unique_ptr<Schedule> schedule(const std::string& text) {
+  Section section;
+  REQUIRE(read(text, section) == "");
+  return std::move(section.schedule);
+}
+
+std::string mistakes_in(const std::string& text) {
+  Section section;
+  return read(text, section);
+}
+
+// Every schedule that takes the common keys, with those it needs besides.
+const std::vector<std::string> kWarming = {"type: constant",
+                                           "type: linear",
+                                           "type: cosine, restarts: 2",
+                                           "type: step, step_size: 7",
+                                           "type: polynomial",
+                                           "type: inverse_sqrt",
+                                           "type: wsd",
+                                           "type: exponential, gamma: 0.9"};
+
 TEST_CASE("the warmup rises in equal steps to the peak and does not begin at zero") {
-  for (const char* kind : {"constant", "linear", "cosine"}) {
-    const auto s = schedule(kind, 4, 0.1);
-    CHECK(s->factor(0, 100) == 0.25);
-    CHECK(s->factor(1, 100) == 0.5);
-    CHECK(s->factor(3, 100) == 1.0);
+  for (const std::string& kind : kWarming) {
+    INFO(kind);
+    for (const char* warmup : {"warmup_steps: 4", "warmup_ratio: 0.031"}) {
+      const auto s = schedule("{" + kind + ", " + warmup + "}");
+      CHECK(s->factor(0, 100) == 0.25);
+      CHECK(s->factor(1, 100) == 0.5);
+      CHECK(s->factor(3, 100) == 1.0);
+    }
   }
 }
 
 TEST_CASE("the decay ends at min_ratio in the last step") {
-  CHECK(schedule("constant", 10, 0)->factor(99, 100) == 1);
-  CHECK(schedule("linear", 0, 0.1)->factor(99, 100) == Approx(0.1));
-  CHECK(schedule("cosine", 10, 0.1)->factor(99, 100) == Approx(0.1));
-  CHECK(schedule("cosine", 0, 0)->factor(99, 100) == Approx(0).margin(1e-15));
+  CHECK(schedule("{type: constant, warmup_steps: 10}")->factor(99, 100) == 1);
+  for (const char* kind : {"linear", "cosine", "polynomial", "wsd"}) {
+    INFO(kind);
+    const auto s = schedule(fmt::format("{{type: {}, warmup_steps: 10, min_ratio: 0.1}}", kind));
+    CHECK(s->factor(99, 100) == Approx(0.1));
+    CHECK(s->factor(500, 100) == Approx(0.1));
+  }
+  CHECK(schedule("{type: cosine}")->factor(99, 100) == Approx(0).margin(1e-15));
+  CHECK(schedule("{type: exponential, gamma: 0.5, min_ratio: 0.25}")->factor(99, 100) == 0.25);
+  CHECK(schedule("{type: step, step_size: 1, min_ratio: 0.25}")->factor(99, 100) == 0.25);
+  CHECK(schedule("{type: inverse_sqrt, timescale: 1, min_ratio: 0.25}")->factor(99, 100) == 0.25);
 }
 
-TEST_CASE("schedules at known points") {
-  const auto linear = schedule("linear", 10, 0.2), cosine = schedule("cosine", 10, 0.2);
-  CHECK(linear->factor(54, 100) == Approx(0.6));  // half way from step 10 to 100
-  CHECK(cosine->factor(54, 100) == Approx(0.6));
-  const double quarter = 0.25;  // of 80 steps after the warmup of 20
-  CHECK(schedule("cosine", 20, 0)->factor(39, 100) ==
-        Approx((1 + std::cos(quarter * 3.14159265358979)) / 2));
-  CHECK(schedule("linear", 20, 0)->factor(39, 100) == Approx(1 - quarter));
+TEST_CASE("a run that is no longer than its warmup stays defined") {
+  for (const std::string& kind : kWarming) {
+    INFO(kind);
+    const auto s = schedule("{" + kind + ", warmup_steps: 10}");
+    CHECK(s->factor(4, 5) == 0.5);
+    CHECK(s->factor(9, 10) == 1.0);
+    CHECK(std::isfinite(s->factor(500, 100)));
+  }
+  CHECK(schedule("{type: one_cycle}")->factor(0, 1) == 1);
 }
 
-TEST_CASE("a run that is no longer than its warmup, or goes on past its end, stays defined") {
-  const auto s = schedule("cosine", 10, 0.1);
-  CHECK(s->factor(4, 5) == 0.5);
-  CHECK(s->factor(9, 10) == 1.0);
-  CHECK(s->factor(500, 100) == Approx(0.1));
-}
-
-TEST_CASE("every schedule begins at the peak and never rises") {
-  for (const KindRow<Schedule>& row : schedule_table().rows) {
-    const auto s = schedule(std::string(row.name).c_str(), 0, 0.25);
-    CHECK(s->decay(0) == Approx(1));
+TEST_CASE("every schedule has its peak at 1 and never rises after the warmup") {
+  for (const std::string& kind : kWarming) {
+    INFO(kind);
+    const auto s = schedule("{" + kind + "}");
+    const bool restarts = kind.find("restarts") != std::string::npos;
     double last = 1;
     for (int64_t step = 0; step < 50; ++step) {
       const double factor = s->factor(step, 50);
-      CHECK(factor <= last);
-      CHECK(factor >= 0.25 - 1e-12);
+      CHECK((factor <= last || restarts));
+      CHECK((factor >= 0 && factor <= 1));
       last = factor;
     }
   }
+}
+
+// tests/golden/schedules.json, recorded from PyTorch's and Hugging Face's formulas by
+// scripts/record_golden_schedules.py: {"<configuration>": {"steps": N, "factors": […]}, …}.
+TEST_CASE("schedules are those of PyTorch and Hugging Face, step by step") {
+  const auto golden = nlohmann::json::parse(read_file(
+      DLTRAIN_SOURCE_DIR "/tests/golden/schedules.json", uint64_t{1} << 20, ExitCode::internal));
+  CHECK(golden.size() >= 10);
+  for (const auto& [text, record] : golden.items()) {
+    INFO(text);
+    const auto s = schedule(text);
+    const auto steps = record["steps"].get<int64_t>();
+    const auto factors = record["factors"].get<std::vector<double>>();
+    REQUIRE(static_cast<int64_t>(factors.size()) == steps);
+    for (int64_t step = 0; step < steps; ++step) {
+      INFO(step);
+      CHECK(s->factor(step, steps) ==
+            Approx(factors[static_cast<size_t>(step)]).epsilon(1e-12).margin(1e-12));
+    }
+  }
+}
+
+TEST_CASE("schedules refuse keys that contradict or are missing") {
+  CHECK_THAT(mistakes_in("{type: cosine, warmup_steps: 1, warmup_ratio: 0.1}"),
+             Contains("keep one"));
+  CHECK_THAT(mistakes_in("{type: step}"), Contains("needs either step_size or milestones"));
+  CHECK_THAT(mistakes_in("{type: step, step_size: 3, milestones: [4]}"),
+             Contains("needs either step_size or milestones"));
+  CHECK_THAT(mistakes_in("{type: step, milestones: [4, 3]}"), Contains("milestones must rise"));
+  CHECK_THAT(mistakes_in("{type: exponential}"), Contains("gamma"));
+  CHECK_THAT(mistakes_in("{type: wsd, decay_steps: 3, decay_ratio: 0.1}"), Contains("keep one"));
+  CHECK_THAT(mistakes_in("{type: one_cycle, warmup_steps: 3}"), Contains("unknown key"));
 }
 
 }  // namespace

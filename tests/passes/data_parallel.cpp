@@ -3,6 +3,7 @@
 #include "catch.h"
 #include "graph/builder.h"
 #include "run_graph.h"
+#include "state_spec.h"
 
 namespace dltrain {
 namespace {
@@ -55,9 +56,11 @@ TEST_CASE("data parallelism reduces full buckets as soon as their last writer ha
         "  %21 = all_reduce_end(%16) {slot=1} : f64[16]\n"
         "  %22, %23 = all_reduce_end(%17, %18) {slot=2} : f32[16], f32[16]\n"
         "  %24 = all_reduce_end(%19) {slot=3} : f32[16]\n"
-        "  %12 = gradient_norm(step_state, %22, %23, %24) : u8[88]\n"
-        "  %13 = sgd_update(%12, p, %23) {count=1} : f32[16]\n"
-        "  %14 = sqrt(%20) : f32[16]\n");
+        "  %12 = gradient_norm(step_state, %22, %23, %24) : " +
+            kStateSpec +
+            "\n"
+            "  %13 = sgd_update(%12, p, %23) {count=1} : f32[16]\n"
+            "  %14 = sqrt(%20) : f32[16]\n");
 }
 
 // Group of `size` ranks that all hold the same: a sum is size times the data.

@@ -1,0 +1,65 @@
+// The loop that the naive optimizers share: all elements of all tensors, in double, with the
+// settings of each tensor's group. What happens to one element stands in the file of the op.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+
+#include "ops/step_state.h"
+#include "reference/call.h"
+#include "shared/update_groups.h"
+
+namespace dltrain {
+
+// What an update formula may need besides the element itself.
+struct NaiveUpdate {
+  const StepState& state;
+  double lr, weight_decay;  // of the tensor's group
+  double updates;           // applied so far, this one included
+};
+
+// A kernel of `Formula(const Attributes&)` with `int moments` and
+// `void element(const NaiveUpdate& u, double& p, double g, double* m) const`.
+template <typename Formula>
+struct NaiveUpdateOf {
+  template <typename T>
+  struct Prepared {
+    explicit Prepared(const NaiveCall& c)
+        : formula(c.attributes), groups(c.attributes), count(groups.group.size()) {}
+
+    void run(const NaiveCall& c) const {
+      const StepState& state = *c.input<StepState>(0);
+      if (state.out.finite == 0) return;
+      for (size_t t = 0; t < count; ++t) tensor(c, state, t);
+    }
+
+    void tensor(const NaiveCall& c, const StepState& state, size_t t) const {
+      const NaiveUpdate u{state, state.in.learning_rate * groups.of(t).lr_scale,
+                          groups.of(t).weight_decay, static_cast<double>(state.out.updates)};
+      const double limit = state.in.max_grad_value > 0 ? state.in.max_grad_value : INFINITY;
+      double m[3];
+      for (int64_t i = 0; i < c.outputs[t].shape.elements(); ++i) {
+        const double gradient = c.input<T>(1 + count + t)[i] * state.out.gradient_factor;
+        double p = c.output<T>(t)[i];
+        for (size_t k = 0; k < moments(); ++k) m[k] = c.output<T>((1 + k) * count + t)[i];
+        formula.element(u, p, std::clamp(gradient, -limit, limit), m);
+        c.output<T>(t)[i] = static_cast<T>(p);
+        for (size_t k = 0; k < moments(); ++k) {
+          c.output<T>((1 + k) * count + t)[i] = static_cast<T>(m[k]);
+        }
+      }
+    }
+    size_t moments() const { return static_cast<size_t>(formula.moments); }
+
+    Formula formula;
+    UpdateGroups groups;
+    size_t count;
+  };
+};
+
+template <typename Formula>
+std::unique_ptr<Kernel> make_naive_update(const KernelRequest& request) {
+  return make_naive<NaiveUpdateOf<Formula>::template Prepared>(request);
+}
+
+}  // namespace dltrain

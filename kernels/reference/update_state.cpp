@@ -1,0 +1,76 @@
+// clip_percentile and ema_update, after lib/ops/update_state.cpp.
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "ops/step_state.h"
+#include "reference/call.h"
+#include "reference/makers.h"
+
+namespace dltrain {
+namespace {
+
+struct ClipPercentile {
+  explicit ClipPercentile(const NaiveCall& c)
+      : sorted(static_cast<size_t>(c.inputs[1].shape.elements())) {}
+
+  void run(const NaiveCall& c) {
+    StepState& state = *c.output<StepState>(0);
+    float* norms = c.output<float>(1);
+    if (state.out.finite == 0) return;
+    const auto window = static_cast<int64_t>(sorted.size());
+    const int64_t n = std::min(state.out.updates - 1, window);
+    if (n >= c.attributes.integer("min_history", 20) && n > 0) {
+      const auto end = std::copy(norms, norms + n, sorted.begin());
+      std::sort(sorted.begin(), end);
+      const double rank =
+          std::ceil(c.attributes.number("percentile", 90) * static_cast<double>(n) / 100);
+      const double limit =
+          c.attributes.number("factor", 1) * sorted[static_cast<size_t>(std::max(rank, 1.0)) - 1];
+      state.out.gradient_factor =
+          std::min(state.out.gradient_factor,
+                   std::min(1.0, limit / (state.out.grad_norm + 1e-6)) / state.in.loss_scale);
+    }
+    norms[(state.out.updates - 1) % window] = static_cast<float>(state.out.grad_norm);
+  }
+
+  std::vector<float> sorted;
+};
+
+template <typename T>
+struct EmaUpdate {
+  explicit EmaUpdate(const NaiveCall& c)
+      : count(static_cast<size_t>(c.attributes.integer("count"))),
+        decay(c.attributes.number("decay", 0.999)),
+        start(static_cast<double>(c.attributes.integer("start"))),
+        warmup(c.attributes.boolean("warmup")) {}
+
+  void run(const NaiveCall& c) const {
+    const StepState& state = *c.input<StepState>(0);
+    if (state.out.finite == 0) return;
+    const double k = static_cast<double>(state.out.updates) - start;
+    const double d = k <= 1 ? 0 : warmup ? std::min(decay, (1 + k) / (10 + k)) : decay;
+    for (size_t t = 0; t < count; ++t) {
+      const T* s = c.input<T>(1 + t);
+      T* e = c.output<T>(t);
+      for (int64_t i = 0; i < c.outputs[t].shape.elements(); ++i) {
+        e[i] = static_cast<T>(d * e[i] + (1 - d) * s[i]);
+      }
+    }
+  }
+
+  size_t count;
+  double decay, start;
+  bool warmup;
+};
+
+}  // namespace
+
+KernelPointer reference_clip_percentile(const KernelRequest& request) {
+  return std::make_unique<NaiveKernel<ClipPercentile>>(request);
+}
+KernelPointer reference_ema_update(const KernelRequest& request) {
+  return make_naive<EmaUpdate>(request);
+}
+
+}  // namespace dltrain

@@ -1,0 +1,66 @@
+// Arithmetic of clip_percentile and ema_update (lib/ops/update_state.cpp), for host and device
+// code.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+
+#include "base/host_device.h"
+#include "ops/step_state.h"
+
+namespace dltrain {
+
+// The k-th smallest (from 1) of n floats that are not negative: their bits are in the order of
+// their values, so it is found bit by bit, without memory or sorting.
+DLTRAIN_HD float kth_smallest(const float* x, int64_t n, int64_t k) {
+  uint32_t found = 0;
+  for (int bit = 30; bit >= 0; --bit) {
+    const uint32_t candidate = found | (uint32_t{1} << bit);
+    int64_t below = 0;
+    for (int64_t i = 0; i < n; ++i) {
+      uint32_t bits;
+      std::memcpy(&bits, &x[i], sizeof bits);
+      below += bits < candidate ? 1 : 0;
+    }
+    if (below < k) found = candidate;
+  }
+  float value;
+  std::memcpy(&value, &found, sizeof value);
+  return value;
+}
+
+struct ClipPercentileAttributes {
+  double percentile = 90, factor = 1;
+  int64_t min_history = 20;
+};
+
+DLTRAIN_HD void clip_percentile(const ClipPercentileAttributes& a, StepState& state, float* norms,
+                                int64_t window) {
+  if (state.out.finite == 0) return;
+  const int64_t before = state.out.updates - 1, n = before < window ? before : window;
+  if (n >= a.min_history && n > 0) {
+    const auto rank = static_cast<int64_t>(std::ceil(a.percentile * static_cast<double>(n) / 100));
+    const double limit =
+        a.factor * static_cast<double>(kth_smallest(norms, n, rank < 1 ? 1 : rank));
+    const double clip = limit / (state.out.grad_norm + 1e-6) / state.in.loss_scale;
+    if (clip < state.out.gradient_factor) state.out.gradient_factor = clip;
+  }
+  norms[before % window] = static_cast<float>(state.out.grad_norm);
+}
+
+struct EmaAttributes {
+  double decay = 0.999;
+  int64_t start = 0;
+  bool warmup = false;
+};
+
+// The share of the new value in the average.
+DLTRAIN_HD double ema_share(const EmaAttributes& a, const StepState& state) {
+  const double k = static_cast<double>(state.out.updates - a.start);
+  if (k <= 1) return 1;
+  const double limit = (1 + k) / (10 + k);
+  return 1 - (a.warmup && limit < a.decay ? limit : a.decay);
+}
+
+}  // namespace dltrain

@@ -1,0 +1,59 @@
+// Arithmetic of the optimizers that scale the step of a whole tensor by norms (LARS, LAMB), for
+// host and device code. lib/ops/update_adaptive.cpp gives the formulas and their sources.
+#pragma once
+
+#include "shared/update_rules.h"
+
+namespace dltrain {
+
+// LARS: how much of a tensor's step is taken. 1 where the tensor does not decay or a norm is 0.
+DLTRAIN_HD double lars_trust(double parameter_norm, double gradient_norm, double weight_decay,
+                             double coefficient, double epsilon) {
+  if (weight_decay == 0 || !(parameter_norm > 0) || !(gradient_norm > 0)) return 1;
+  return coefficient * parameter_norm / (gradient_norm + weight_decay * parameter_norm + epsilon);
+}
+
+// LAMB: likewise.
+DLTRAIN_HD double lamb_trust(double parameter_norm, double direction_norm, double weight_decay) {
+  if (weight_decay == 0 || !(parameter_norm > 0) || !(direction_norm > 0)) return 1;
+  return parameter_norm / direction_norm;
+}
+
+struct LambRule {
+  double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-6;
+
+  template <typename T>
+  struct Factors {
+    GradientView<T> gradient;
+    T beta1, one_less_beta1, beta2, one_less_beta2;
+    T m_scale;  // 1 / (1 − β₁ᵗ)
+    T v_scale;  // 1 / √(1 − β₂ᵗ)
+    T epsilon, weight_decay;
+    T step_size;  // lr · trust: known once all directions of the tensor are
+  };
+  template <typename T>
+  DLTRAIN_HD Factors<T> factors(const StepState& state, const GroupSettings& group) const {
+    const double t = static_cast<double>(state.out.updates);
+    return {gradient_view<T>(state),
+            static_cast<T>(beta1),
+            static_cast<T>(1 - beta1),
+            static_cast<T>(beta2),
+            static_cast<T>(1 - beta2),
+            static_cast<T>(1 / (1 - std::pow(beta1, t))),
+            static_cast<T>(1 / std::sqrt(1 - std::pow(beta2, t))),
+            static_cast<T>(epsilon),
+            static_cast<T>(group.weight_decay),
+            T{0}};
+  }
+  template <typename T>
+  static DLTRAIN_HD void moments(const Factors<T>& f, T g, T& m, T& v) {
+    m = f.beta1 * m + f.one_less_beta1 * g;
+    v = f.beta2 * v + f.one_less_beta2 * (g * g);
+  }
+  template <typename T>
+  static DLTRAIN_HD T direction(const Factors<T>& f, T p, T m, T v) {
+    return m * f.m_scale / (std::sqrt(v) * f.v_scale + f.epsilon) + f.weight_decay * p;
+  }
+};
+
+}  // namespace dltrain

@@ -1,0 +1,52 @@
+// What an update op's attributes say: the rule with its constants, and the groups of parameters.
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+#include "ops/attributes.h"
+#include "shared/element_rules.h"
+
+namespace dltrain {
+
+struct UpdateGroups {
+  explicit UpdateGroups(const Attributes& attributes);
+
+  std::vector<GroupSettings> settings;  // of each group
+  std::vector<size_t> group;            // of each of the op's tensors
+
+  const GroupSettings& of(size_t tensor) const { return settings[group[tensor]]; }
+};
+
+// Calls use(rule) with the element rule of the op, its constants filled in; returns what that
+// returns. `op` must have an element rule.
+template <typename Use>
+auto with_element_rule(std::string_view op, const Attributes& a, const Use& use) {
+  const double momentum = a.number("momentum");
+  const double beta1 = a.number("beta1", 0.9);
+  if (op == "adam_update" || op == "adamw_update") {
+    const double beta2 = a.number("beta2", 0.999), epsilon = a.number("epsilon", 1e-8);
+    if (op == "adam_update") return use(AdamRule<false>{beta1, beta2, epsilon});
+    return use(AdamRule<true>{beta1, beta2, epsilon});
+  }
+  if (op == "adagrad_update") {
+    return use(AdagradRule{a.number("lr_decay"), a.number("initial_accumulator_value"),
+                           a.number("epsilon", 1e-10)});
+  }
+  if (op == "rmsprop_update") {
+    const double alpha = a.number("alpha", 0.99), epsilon = a.number("epsilon", 1e-8);
+    if (a.boolean("centered")) {
+      if (momentum != 0) return use(RmspropRule<true, true>{alpha, epsilon, momentum});
+      return use(RmspropRule<true, false>{alpha, epsilon, momentum});
+    }
+    if (momentum != 0) return use(RmspropRule<false, true>{alpha, epsilon, momentum});
+    return use(RmspropRule<false, false>{alpha, epsilon, momentum});
+  }
+  if (op == "lion_update") return use(LionRule{beta1, a.number("beta2", 0.99)});
+  const double dampening = a.number("dampening");
+  if (momentum == 0) return use(SgdRule<Momentum::none>{momentum, dampening});
+  if (a.boolean("nesterov")) return use(SgdRule<Momentum::nesterov>{momentum, dampening});
+  return use(SgdRule<Momentum::plain>{momentum, dampening});
+}
+
+}  // namespace dltrain

@@ -1,0 +1,66 @@
+#include "config/name_patterns.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+namespace dltrain {
+namespace {
+
+bool takes_out(std::string_view pattern) {
+  return pattern.starts_with('!');
+}
+
+std::string_view bare(std::string_view pattern) {
+  return takes_out(pattern) ? pattern.substr(1) : pattern;
+}
+
+}  // namespace
+
+bool fits_pattern(std::string_view pattern, std::string_view name) {
+  // Where the last `*` stands in the pattern, and the first character of the name after what it
+  // covers so far: on a mismatch it covers one more. Linear memory, no recursion.
+  size_t star = std::string_view::npos, covered = 0, p = 0, n = 0;
+  while (n < name.size()) {
+    if (p < pattern.size() && pattern[p] == '*') {
+      star = p++;
+      covered = n;
+    } else if (p < pattern.size() && (pattern[p] == '?' || pattern[p] == name[n])) {
+      ++p;
+      ++n;
+    } else if (star != std::string_view::npos) {
+      p = star + 1;
+      n = ++covered;
+    } else {
+      return false;
+    }
+  }
+  return pattern.find_first_not_of('*', p) == std::string_view::npos;
+}
+
+bool selects(const std::vector<std::string>& patterns, std::string_view name) {
+  for (size_t i = patterns.size(); i-- > 0;) {
+    if (fits_pattern(bare(patterns[i]), name)) return !takes_out(patterns[i]);
+  }
+  return false;
+}
+
+void check_patterns(Problems& problems, const Located& object, std::string_view key,
+                    const std::vector<std::string>& patterns, const std::vector<std::string>& names,
+                    std::string_view what) {
+  if (!patterns.empty() && takes_out(patterns[0])) {
+    problems.add(object, key,
+                 fmt::format("'{}' comes first and takes out of nothing", patterns[0]));
+  }
+  for (const std::string& pattern : patterns) {
+    const bool fits = std::any_of(names.begin(), names.end(), [&](const std::string& name) {
+      return fits_pattern(bare(pattern), name);
+    });
+    if (fits) continue;
+    problems.add(object, key,
+                 fmt::format("'{}' fits no {}; they are {}", pattern, what,
+                             names.empty() ? "none" : names.front() + " … " + names.back()));
+  }
+}
+
+}  // namespace dltrain

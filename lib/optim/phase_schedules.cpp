@@ -1,0 +1,90 @@
+// Schedules of phases: one_cycle (Smith & Topin 2018, as torch.optim.lr_scheduler.OneCycleLR
+// without its momentum cycle) and wsd (warm-up, stable, decay: Hu et al. 2024, MiniCPM).
+#include <cmath>
+#include <numbers>
+
+#include "optim/schedules.h"
+
+namespace dltrain {
+namespace {
+
+enum class Anneal : uint8_t { cosine, linear, one_minus_sqrt };
+
+// From 1 at `place` 0 to 0 at 1.
+double falling(Anneal anneal, double place) {
+  if (anneal == Anneal::cosine) return (1 + std::cos(std::numbers::pi * place)) / 2;
+  return anneal == Anneal::linear ? 1 - place : 1 - std::sqrt(place);
+}
+
+struct OneCycle final : Schedule {
+  double pct_start = 0.3, div_factor = 25, final_div_factor = 1e4;
+  Anneal anneal_strategy = Anneal::cosine;
+
+  void describe(Fields& f) override {
+    f.number("pct_start", pct_start,
+             {.doc = "Share of the run in which the learning rate rises", .above = 0, .below = 1});
+    f.number("div_factor", div_factor,
+             {.doc = "The run starts at the peak divided by this", .min = 1});
+    f.number("final_div_factor", final_div_factor,
+             {.doc = "and ends at the start's rate divided by this", .min = 1});
+    f.choice("anneal_strategy", anneal_strategy,
+             {{"cos", Anneal::cosine, "half a cosine"}, {"linear", Anneal::linear, "a line"}},
+             {.doc = "How the rate moves between the three"});
+  }
+  double decay(const SchedulePoint&) const override { return 1; }
+  double factor(int64_t step, int64_t max_steps) const override {
+    const double last = static_cast<double>(max_steps) - 1, at = static_cast<double>(step);
+    const double peak = pct_start * static_cast<double>(max_steps) - 1;
+    const double start = 1 / div_factor, end = start / final_div_factor;
+    if (at <= peak) return 1 + (start - 1) * falling(anneal_strategy, peak > 0 ? at / peak : 1);
+    const double place = last > peak ? std::min((at - peak) / (last - peak), 1.0) : 1;
+    return end + (1 - end) * falling(anneal_strategy, place);
+  }
+};
+
+struct WarmupStableDecay final : Schedule {
+  std::optional<int64_t> decay_steps;
+  double decay_ratio = 0.1;
+  Anneal anneal_strategy = Anneal::linear;
+
+  void describe(Fields& f) override {
+    Schedule::describe(f);
+    f.integer("decay_steps", decay_steps,
+              {.doc = "Steps at the end of the run in which the learning rate falls",
+               .min = 0,
+               .known_as = {"num_decay_steps"}});
+    f.number("decay_ratio", decay_ratio,
+             {.doc = "The same as a share of the run", .min = 0, .max = 1});
+    f.choice("anneal_strategy", anneal_strategy,
+             {{"linear", Anneal::linear, "a line"},
+              {"cos", Anneal::cosine, "half a cosine"},
+              {"1-sqrt", Anneal::one_minus_sqrt, "one minus the root (Hägele et al. 2024)"}},
+             {.doc = "How the rate falls", .known_as = {"decay_type"}});
+  }
+  void validate(Problems& problems) const override {
+    Schedule::validate(problems);
+    if (decay_steps && given("decay_ratio")) {
+      problems.add(*this, "decay_ratio", "decay_steps and decay_ratio are both given; keep one");
+    }
+  }
+  double decay(const SchedulePoint& at) const override {
+    const double max_steps = static_cast<double>(at.max_steps);
+    const double falls =
+        decay_steps ? static_cast<double>(*decay_steps) : std::ceil(decay_ratio * max_steps);
+    const double since = static_cast<double>(at.step + 1) - (max_steps - falls);
+    if (since <= 0) return 1;
+    return between(falling(anneal_strategy, std::min(since / falls, 1.0)));
+  }
+};
+
+}  // namespace
+
+KindRow<Schedule> one_cycle_schedule_row() {
+  return {"one_cycle", "up to the peak and down far below the start (as PyTorch's OneCycleLR)",
+          make_kind_of<OneCycle>};
+}
+KindRow<Schedule> wsd_schedule_row() {
+  return {"wsd", "warm-up, stable, decay at the end", make_kind_of<WarmupStableDecay>};
+}
+
+}  // namespace dltrain

@@ -1,0 +1,74 @@
+#include "optim/update_config.h"
+
+namespace dltrain {
+
+void ClipPercentile::describe(Fields& f) {
+  f.number("percentile", percentile,
+           {.doc = "Which of the norms of the window, in per cent (nearest rank)",
+            .max = 100,
+            .above = 0});
+  f.integer(
+      "window", window,
+      {.doc = "Earlier updates whose gradient norms (before clipping) count; they are part of "
+              "a checkpoint",
+       .min = 1,
+       .max = 10000});
+  f.integer("min_history", min_history,
+            {.doc = "Norms that must be known before anything is clipped", .min = 1, .max = 10000});
+  f.number("factor", factor, {.doc = "The limit as a multiple of the percentile", .above = 0});
+}
+
+void ClipPercentile::validate(Problems& problems) const {
+  if (min_history > window) {
+    problems.add(*this, "min_history", "min_history is greater than the window");
+  }
+}
+
+void EmaConfig::describe(Fields& f) {
+  f.number("decay", decay,
+           {.doc = "Share of the old average in the new one", .min = 0, .below = 1});
+  f.integer("start_step", start_step,
+            {.doc = "Updates before averaging begins; until then the average is the weights",
+             .min = 0,
+             .known_as = {"start", "update_after_step"}});
+  f.boolean(
+      "warmup", warmup,
+      {.doc = "Forget faster at first: the decay of the k-th average is at most (1 + k) / (10 "
+              "+ k)",
+       .known_as = {"use_ema_warmup"}});
+}
+
+void UpdateConfig::describe(Fields& f) {
+  f.number("max_grad_norm", max_grad_norm,
+           {.doc = "Clip the gradient to this Euclidean norm; absent: no clipping",
+            .above = 0,
+            .known_as = {"max_norm", "clip", "gradient_clipping", "clip_grad_norm"}});
+  f.number("max_grad_value", max_grad_value,
+           {.doc = "Clip each element of the gradient to ± this; absent: no clipping",
+            .above = 0,
+            .known_as = {"clip_value", "clip_grad_value", "max_value"}});
+  f.section("clip_percentile", clip_percentile,
+            {.doc = "Clip the gradient to a percentile of the norms of the updates before",
+             .known_as = {"autoclip"}});
+  f.texts(
+      "freeze", freeze,
+      {.doc = "Patterns of parameters that stay as they are, such as [\"*\", \"!head.*\"]: no "
+              "gradient is computed for them and no optimizer state kept. Batch norm goes on to "
+              "normalise by the batch and to move its running statistics, as PyTorch's does "
+              "with requires_grad off",
+       .scalar_ok = true,
+       .known_as = {"frozen", "freeze_layers"}});
+  f.section("ema", ema,
+            {.doc = "Keep a moving average of weights and running statistics: evaluation uses it, "
+                    "checkpoints hold both (ema.safetensors)",
+             .known_as = {"ema_decay", "exponential_moving_average", "swa"}});
+}
+
+void UpdateConfig::validate(Problems& problems) const {
+  if (max_grad_value && (max_grad_norm || clip_percentile)) {
+    problems.add(*this, "max_grad_value",
+                 "the gradient is clipped by its norm already; keep one of the two");
+  }
+}
+
+}  // namespace dltrain

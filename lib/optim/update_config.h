@@ -1,0 +1,43 @@
+// The keys of `training` that say how an update is made: which parameters it leaves alone, what
+// clips the gradient besides max_grad_norm, and the averaged weights.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "config/fields.h"
+
+namespace dltrain {
+
+// Clipping to a percentile of the norms of earlier updates (Seetharaman et al. 2020, AutoClip).
+struct ClipPercentile : Located {
+  double percentile = 90;
+  int64_t window = 100;      // updates whose norms count
+  int64_t min_history = 20;  // updates without clipping, until so many norms are known
+  double factor = 1;         // the limit as a multiple of the percentile
+
+  void describe(Fields& f);
+  void validate(Problems& problems) const;
+};
+
+// Exponential moving average of the weights and running statistics; evaluation uses it.
+struct EmaConfig : Located {
+  double decay = 0.999;
+  int64_t start_step = 0;  // applied updates before it: until then the average is the weights
+  bool warmup = false;     // decay of update k is at most (1 + k) / (10 + k)
+
+  void describe(Fields& f);
+};
+
+struct UpdateConfig : Located {
+  std::vector<std::string> freeze;  // patterns of config/name_patterns.h
+  std::optional<double> max_grad_norm, max_grad_value;
+  std::optional<ClipPercentile> clip_percentile;
+  std::optional<EmaConfig> ema;
+
+  void describe(Fields& f);
+  void validate(Problems& problems) const;
+};
+
+}  // namespace dltrain

@@ -1,0 +1,204 @@
+#!/usr/bin/env python3
+"""Records what PyTorch's optimizers, and the papers' own formulas, do to a small network over 20 steps.
+
+    python scripts/record_golden_optimizers.py        (needs the packages torch and safetensors)
+
+The network, weights and batches are those of tests/golden/mlp (GELU, scripts/record_golden_mlp.py). Writes
+tests/golden/optimizers/losses.json: for each case the keys of dltrain's `optimizer` and `training` sections,
+and from a run in f32 and one in f64 the loss and gradient norm of every step and the loss of the first batch
+afterwards (on averaged weights where the case averages). Optimizers that PyTorch does not have are written
+out below from their papers. The learning rate is constant.
+"""
+import json
+import math
+import os
+
+import torch
+from safetensors.torch import load_file
+from torch import nn
+
+HERE = os.path.join(os.path.dirname(__file__), "..", "tests", "golden")
+STEPS, BATCH = 20, 16
+
+
+class Lion(torch.optim.Optimizer):
+    """Chen et al. 2023, algorithm 2."""
+
+    def __init__(self, params, lr, betas, weight_decay):
+        super().__init__(params, {"lr": lr, "betas": betas, "weight_decay": weight_decay})
+
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            for p in group["params"]:
+                m = self.state[p].setdefault("m", torch.zeros_like(p))
+                (b1, b2), lr = group["betas"], group["lr"]
+                update = torch.sign(b1 * m + (1 - b1) * p.grad)
+                p -= lr * (update + group["weight_decay"] * p)
+                m.mul_(b2).add_(p.grad, alpha=1 - b2)
+
+
+class Lars(torch.optim.Optimizer):
+    """You, Gitman & Ginsburg 2017, the learning rate outside of the velocity; no trust ratio without decay."""
+
+    def __init__(self, params, lr, momentum, weight_decay, trust, eps):
+        super().__init__(params, {"lr": lr, "momentum": momentum, "weight_decay": weight_decay, "trust": trust, "eps": eps})
+
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            for p in group["params"]:
+                m = self.state[p].setdefault("m", torch.zeros_like(p))
+                decay, ratio = group["weight_decay"], 1.0
+                if decay != 0:
+                    ratio = group["trust"] * p.norm() / (p.grad.norm() + decay * p.norm() + group["eps"])
+                m.mul_(group["momentum"]).add_(ratio * (p.grad + decay * p))
+                p -= group["lr"] * m
+
+
+class Lamb(torch.optim.Optimizer):
+    """You et al. 2020, algorithm 2, with bias correction; no trust ratio without decay."""
+
+    def __init__(self, params, lr, betas, eps, weight_decay):
+        super().__init__(params, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay})
+
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            for p in group["params"]:
+                state = self.state[p]
+                m, v = state.setdefault("m", torch.zeros_like(p)), state.setdefault("v", torch.zeros_like(p))
+                t = state["t"] = state.get("t", 0) + 1
+                (b1, b2), decay = group["betas"], group["weight_decay"]
+                m.mul_(b1).add_(p.grad, alpha=1 - b1)
+                v.mul_(b2).addcmul_(p.grad, p.grad, value=1 - b2)
+                update = m / (1 - b1 ** t) / ((v / (1 - b2 ** t)).sqrt() + group["eps"]) + decay * p
+                ratio = p.norm() / update.norm() if decay != 0 else 1.0
+                p -= group["lr"] * ratio * update
+
+
+def whole(make):
+    """One group of all parameters."""
+    return lambda model: make(list(model.parameters()))
+
+
+def grouped(model):
+    """No decay on biases, a third of the rate on the first layer, and the second layer frozen."""
+    groups = [{"params": [], "lr": lr, "weight_decay": decay} for lr in (0.01, 0.03) for decay in (0.0, 0.1)]
+    for name, p in model.named_parameters():
+        if name.startswith("2."):
+            p.requires_grad_(False)
+        else:
+            groups[2 * (not name.startswith("0.")) + (not name.endswith("bias"))]["params"].append(p)
+    return torch.optim.AdamW(groups)
+
+
+CASES = {
+    "sgd-dampening": {
+        "optimizer": "{type: sgd, learning_rate: 0.1, momentum: 0.9, dampening: 0.3, weight_decay: 0.01}",
+        "make": whole(lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9, dampening=0.3, weight_decay=0.01))},
+    "sgd-nesterov": {
+        "optimizer": "{type: sgd, learning_rate: 0.05, momentum: 0.9, nesterov: true, weight_decay: 0.01}",
+        "make": whole(lambda p: torch.optim.SGD(p, lr=0.05, momentum=0.9, nesterov=True, weight_decay=0.01))},
+    "adam": {
+        "optimizer": "{type: adam, learning_rate: 0.01, betas: [0.8, 0.99], weight_decay: 0.1}",
+        "make": whole(lambda p: torch.optim.Adam(p, lr=0.01, betas=(0.8, 0.99), weight_decay=0.1))},
+    "adagrad": {
+        "optimizer": "{type: adagrad, learning_rate: 0.1, lr_decay: 0.05, initial_accumulator_value: 0.1, weight_decay: 0.01}",
+        "make": whole(lambda p: torch.optim.Adagrad(p, lr=0.1, lr_decay=0.05, initial_accumulator_value=0.1, weight_decay=0.01))},
+    "rmsprop": {
+        "optimizer": "{type: rmsprop, learning_rate: 0.005, alpha: 0.9, epsilon: 0.01, weight_decay: 0.01}",
+        "make": whole(lambda p: torch.optim.RMSprop(p, lr=0.005, alpha=0.9, eps=0.01, weight_decay=0.01))},
+    "rmsprop-centered": {
+        "optimizer": "{type: rmsprop, learning_rate: 0.002, alpha: 0.9, epsilon: 0.01, momentum: 0.5, centered: true}",
+        "make": whole(lambda p: torch.optim.RMSprop(p, lr=0.002, alpha=0.9, eps=0.01, momentum=0.5, centered=True))},
+    "lion": {
+        "optimizer": "{type: lion, learning_rate: 0.001, betas: [0.9, 0.95], weight_decay: 0.1}",
+        "make": whole(lambda p: Lion(p, 0.001, (0.9, 0.95), 0.1))},
+    "lars": {
+        "optimizer": "{type: lars, learning_rate: 1, trust_coefficient: 0.02, weight_decay: 0.01, weight_decay_on: matrices}",
+        "make": lambda model: Lars([{"params": [p for p in model.parameters() if p.dim() > 1]},
+                                    {"params": [p for p in model.parameters() if p.dim() == 1], "weight_decay": 0.0}],
+                                   1.0, 0.9, 0.01, 0.02, 1e-8)},
+    "lamb": {
+        "optimizer": "{type: lamb, learning_rate: 0.02, weight_decay: 0.01}",
+        "make": whole(lambda p: Lamb(p, 0.02, (0.9, 0.999), 1e-6, 0.01))},
+    "adafactor": {
+        "optimizer": "{type: adafactor, learning_rate: 0.05, weight_decay: 0.01}",
+        "make": whole(lambda p: torch.optim.Adafactor(p, lr=0.05, weight_decay=0.01, eps=(2.0 ** -23, 1e-3)))},
+    "groups": {
+        "optimizer": "{type: adamw, learning_rate: 0.03, weight_decay: 0.1, weight_decay_on: matrices, "
+                     "groups: [{match: layers.0.*, learning_rate: 0.01}]}",
+        "training": "freeze: layers.2.*",
+        "make": grouped},
+    "clip-value": {
+        "optimizer": "{type: sgd, learning_rate: 0.1, momentum: 0.9}",
+        "training": "max_grad_value: 0.01",
+        "clip": lambda parameters, norms: nn.utils.clip_grad_value_(parameters, 0.01),
+        "make": whole(lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9))},
+    "clip-percentile": {
+        "optimizer": "{type: sgd, learning_rate: 0.1, momentum: 0.9}",
+        "training": "clip_percentile: {percentile: 30, window: 6, min_history: 3, factor: 0.9}",
+        "clip": lambda parameters, norms: len(norms) >= 3 and nn.utils.clip_grad_norm_(
+            parameters, 0.9 * sorted(norms[-6:])[math.ceil(0.3 * len(norms[-6:])) - 1]),
+        "make": whole(lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9))},
+    "ema": {
+        "optimizer": "{type: adamw, learning_rate: 0.01}",
+        "training": "ema: {decay: 0.9, start_step: 3}",
+        "average": (0.9, 3),
+        "make": whole(lambda p: torch.optim.AdamW(p, lr=0.01))},
+}
+
+
+def train(case, weights, x, y, dtype):
+    model = nn.Sequential(nn.Linear(20, 32), nn.GELU(approximate="tanh"), nn.Linear(32, 32),
+                          nn.GELU(approximate="tanh"), nn.Linear(32, 10))
+    model.load_state_dict({name.removeprefix("layers."): value for name, value in weights.items()})
+    model, x = model.to(dtype), x.to(dtype)
+    optimizer = case["make"](model)
+    parameters = [p for p in model.parameters() if p.requires_grad]
+    averaged = None
+    record, norms = {"loss": [], "grad_norm": []}, []
+    for step in range(STEPS):
+        rows = slice(step * BATCH, (step + 1) * BATCH)
+        loss = nn.functional.cross_entropy(model(x[rows]), y[rows])
+        optimizer.zero_grad()
+        loss.backward()
+        norm = nn.utils.get_total_norm([p.grad for p in parameters]).item()
+        if "clip" in case:
+            case["clip"](parameters, norms)
+        norms.append(norm)
+        optimizer.step()
+        if "average" in case:
+            decay, start = case["average"]
+            if step <= start:
+                averaged = torch.optim.swa_utils.AveragedModel(
+                    model, multi_avg_fn=torch.optim.swa_utils.get_ema_multi_avg_fn(decay))
+            averaged.update_parameters(model)
+        record["loss"].append(loss.item())
+        record["grad_norm"].append(norm)
+    with torch.no_grad():
+        record["eval_loss"] = nn.functional.cross_entropy((averaged or model)(x[:BATCH]), y[:BATCH]).item()
+    return record
+
+
+def main():
+    torch.set_num_threads(1)
+    weights = load_file(os.path.join(HERE, "mlp", "weights.safetensors"))
+    batches = load_file(os.path.join(HERE, "mlp", "batches.safetensors"))
+    cases = {}
+    for name, case in CASES.items():
+        runs = {key: train(case, weights, batches["x"], batches["y"], dtype)
+                for key, dtype in (("f32", torch.float32), ("f64", torch.float64))}
+        apart = max(abs(a - b) / b for a, b in zip(runs["f32"]["loss"], runs["f64"]["loss"]))
+        print(f"{name}: loss {runs['f64']['loss'][0]:.6f} to {runs['f64']['loss'][-1]:.6f}, gradient norm "
+              f"{min(runs['f64']['grad_norm']):.3f} to {max(runs['f64']['grad_norm']):.3f}, eval {runs['f64']['eval_loss']:.6f}, "
+              f"f32 and f64 at most {apart:.1e} apart")
+        cases[name] = {"optimizer": case["optimizer"], "training": case.get("training", ""), **runs}
+    os.makedirs(os.path.join(HERE, "optimizers"), exist_ok=True)
+    with open(os.path.join(HERE, "optimizers", "losses.json"), "w", encoding="utf-8") as file:
+        json.dump({"torch": torch.__version__, "steps": STEPS, "batch": BATCH, "cases": cases}, file, indent=1)
+        file.write("\n")
+
+
+main()
