@@ -47,6 +47,8 @@ MadeKernel make_softmax(const KernelRequest& request);  // log_softmax and gradi
 MadeKernel make_softmax_cross_entropy(const KernelRequest& request);
 MadeKernel make_softmax_cross_entropy_backward(const KernelRequest& request);
 MadeKernel make_identity_f64(const KernelRequest& request);
+MadeKernel make_attention(const KernelRequest& request);
+MadeKernel make_attention_backward(const KernelRequest& request);
 MadeKernel make_loss_seed(const KernelRequest& request);
 MadeKernel make_gradient_norm(const KernelRequest& request);
 MadeKernel make_clip_percentile(const KernelRequest& request);

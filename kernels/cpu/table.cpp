@@ -114,6 +114,8 @@ constinit const KernelRow kTable[] = {
     {.op = "softmax_cross_entropy_backward",
      .variant = "simd",
      .make = make_softmax_cross_entropy_backward},
+    {.op = "attention", .variant = "blocks", .make = make_attention},
+    {.op = "attention_backward", .variant = "blocks", .make = make_attention_backward},
     {.op = "loss_seed", .variant = "plain", .make = make_loss_seed},
     {.op = "gradient_norm", .variant = "simd", .make = make_gradient_norm},
     {.op = "clip_percentile", .variant = "simple", .make = make_clip_percentile},

@@ -41,6 +41,8 @@ KernelPointer reference_softmax(const KernelRequest& request);  // log_softmax t
 KernelPointer reference_softmax_backward(const KernelRequest& request);
 KernelPointer reference_softmax_cross_entropy(const KernelRequest& request);
 KernelPointer reference_softmax_cross_entropy_backward(const KernelRequest& request);
+KernelPointer reference_attention(const KernelRequest& request);
+KernelPointer reference_attention_backward(const KernelRequest& request);
 KernelPointer reference_loss_seed(const KernelRequest& request);
 KernelPointer reference_gradient_norm(const KernelRequest& request);
 KernelPointer reference_clip_percentile(const KernelRequest& request);

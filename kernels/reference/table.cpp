@@ -101,6 +101,8 @@ constexpr KernelRow kTable[] = {
     row("log_softmax_backward", reference_softmax_backward, kAccumulates),
     row("softmax_cross_entropy", reference_softmax_cross_entropy, kOverwrites),
     row("softmax_cross_entropy_backward", reference_softmax_cross_entropy_backward, kAccumulates),
+    row("attention", reference_attention, kOverwrites),
+    row("attention_backward", reference_attention_backward, kOverwrites),
     row("loss_seed", reference_loss_seed, kOverwrites),
     row("gradient_norm", reference_gradient_norm, kOverwrites),
     row("clip_percentile", reference_clip_percentile, kOverwrites),

@@ -53,5 +53,8 @@ KindRow<Layer> residual_row();
 KindRow<Layer> branches_row();
 KindRow<Layer> repeat_row();
 KindRow<Layer> block_row();
+KindRow<Layer> class_token_row();
+KindRow<Layer> position_embedding_row();
+KindRow<Layer> multi_head_attention_row();
 
 }  // namespace dltrain

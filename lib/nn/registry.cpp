@@ -54,6 +54,9 @@ const KindTable<Layer>& layer_table() {
                                           branches_row(),
                                           repeat_row(),
                                           block_row(),
+                                          class_token_row(),
+                                          position_embedding_row(),
+                                          multi_head_attention_row(),
                                       }};
   return table;
 }

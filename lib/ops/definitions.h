@@ -25,6 +25,7 @@ extern const OpDef kAvgPool2dOp, kAvgPool2dBackwardOp;
 extern const OpDef kAdaptiveMaxPool2dOp, kAdaptiveMaxPool2dBackwardOp;
 extern const OpDef kUpsample2dOp, kUpsample2dBackwardOp;
 extern const OpDef kEmbeddingOp, kEmbeddingBackwardOp;
+extern const OpDef kAttentionOp, kAttentionBackwardOp;
 extern const OpDef kLossSeedOp, kGradientNormOp, kClipPercentileOp, kEmaUpdateOp;
 extern const OpDef kSgdUpdateOp, kAdamUpdateOp, kAdamwUpdateOp, kAdagradUpdateOp, kRmspropUpdateOp,
     kLionUpdateOp, kLarsUpdateOp, kLambUpdateOp, kAdafactorUpdateOp;

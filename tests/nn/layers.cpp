@@ -307,7 +307,8 @@ TEST_CASE("the keys of every layer are as documented") {
         "relu\ngelu approximate\nsilu\ntanh\nsigmoid\nleaky_relu negative_slope\nelu alpha\nselu\n"
         "softplus\nmish\nhardswish\nhardsigmoid\nhardtanh\nrelu6\nsoftsign\nquick_gelu\nsoftmax\n"
         "log_softmax\nadd inputs\nmultiply inputs\nconcat inputs\nsequential layers\n"
-        "residual layers\nbranches branches\nrepeat\nblock use\n");
+        "residual layers\nbranches branches\nrepeat\nblock use\nclass_token\nposition_embedding\n"
+        "multi_head_attention num_heads\n");
 }
 
 TEST_CASE("keys out of range or unknown are refused with the nearest name") {

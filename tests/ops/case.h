@@ -70,6 +70,7 @@ void add_layer_norm_cases(std::vector<OpCase>& cases);
 void add_image_map_cases(std::vector<OpCase>& cases);
 void add_embedding_cases(std::vector<OpCase>& cases);
 void add_loss_cases(std::vector<OpCase>& cases);
+void add_attention_cases(std::vector<OpCase>& cases);
 void add_update_cases(std::vector<OpCase>& cases);
 
 // What the parts are written with.

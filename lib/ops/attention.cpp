@@ -1,0 +1,164 @@
+// attention: for every sample and head, softmax(scale · q·kᵀ)·v (Vaswani et al. 2017), computed in
+// blocks without a matrix of tokens by tokens (Dao et al. 2022).
+//
+//   q     [samples, queries, heads, head_dim]
+//   k, v  [samples, keys, kv_heads, head_dim]; each key and value head serves heads / kv_heads
+//         consecutive heads (Ainslie et al. 2023)
+//   or one packed input [samples, tokens, (heads + 2·kv_heads)·head_dim]: along the last axis the
+//         heads of q, then those of k, then those of v (torch.nn.MultiheadAttention's in_proj)
+//   step_state, with dropout only, is the last input
+//   y     [samples, queries, heads, head_dim], packed: [samples, tokens, heads·head_dim]
+//   sums  [samples, heads, queries]: log Σ exp(scale · q·k) of every row, which the backward reads
+//
+// Attributes: scale (default 1/√head_dim); causal (bool): a token looks at itself and those before,
+// queries = keys; dropout (number in [0, 1)): every weight of the softmax is set to 0 with that
+// probability and divided by 1 − dropout otherwise; stream (random_stream of the layer's path);
+// packed only: heads, kv_heads. Element e = ((sample·heads + head)·queries + query)·keys + key of
+// the global batch is kept when random_uniform(seed, stream, step, e) ≥ dropout (base/philox.h).
+//
+// attention_backward(dy, y, sums, inputs of attention…): with P the weights and M the mask of the
+// dropout: dv = (P∘M)ᵀ·dy; dP = (dy·vᵀ)∘M; dS = P∘(dP − rowsum(dy∘y)); dq = scale · dS·k;
+// dk = scale · dSᵀ·q. Outputs: dq, dk, dv, or the packed gradient.
+#include "ops/attention.h"
+
+#include <cmath>
+
+#include "base/error.h"
+#include "ops/definitions.h"
+#include "ops/rules.h"
+
+namespace dltrain {
+namespace {
+
+bool is_packed(SpecSpan inputs) {
+  return !inputs.empty() && inputs[0].shape.rank() == 3;
+}
+
+// Tensors before the step state.
+size_t tensors(SpecSpan inputs) {
+  return is_packed(inputs) ? 1 : 3;
+}
+
+AttentionSizes checked(std::string_view op, SpecSpan inputs, const Attributes& attributes) {
+  const size_t wanted = tensors(inputs) + (attributes.number("dropout") > 0 ? 1 : 0);
+  expect_inputs(op, inputs, wanted, wanted);
+  expect_one_float_dtype(op, inputs.first(tensors(inputs)));
+  if (wanted > tensors(inputs)) expect_step_state(op, inputs.back());
+  return attention_sizes(op, inputs, attributes);
+}
+
+SpecList infer(SpecSpan inputs, const Attributes& attributes) {
+  const AttentionSizes a = checked("attention", inputs, attributes);
+  Shape y = inputs[0].shape;
+  y[-1] = a.packed ? a.heads * a.head_dim : a.head_dim;
+  const DType dtype = inputs[0].dtype;
+  return {{y, dtype}, {Shape{a.samples, a.heads, a.queries}, accumulation_dtype(dtype)}};
+}
+
+SpecList infer_backward(SpecSpan inputs, const Attributes& attributes) {
+  expect_inputs("attention_backward", inputs, 4, SIZE_MAX);
+  const SpecSpan forward = inputs.subspan(3);
+  const SpecList made = infer(forward, attributes);
+  expect_shape("attention_backward", "dy", inputs[0].shape, made[0].shape);
+  expect_shape("attention_backward", "y", inputs[1].shape, made[0].shape);
+  expect_shape("attention_backward", "the sums", inputs[2].shape, made[1].shape);
+  return {forward.begin(), forward.begin() + static_cast<std::ptrdiff_t>(tensors(forward))};
+}
+
+std::vector<ValueId> gradient(const GradientRequest& r) {
+  std::vector<ValueId> inputs{r.output_gradients[0], r.outputs[0], r.outputs[1]};
+  inputs.insert(inputs.end(), r.inputs.begin(), r.inputs.end());
+  std::vector<ValueId> out = r.emitter.emit("attention_backward", std::move(inputs), r.attributes);
+  out.resize(r.inputs.size(), kNoValue);  // nothing for the step state
+  return out;
+}
+
+// Samples are independent, but for the mask of the dropout, which asks where they stand.
+std::optional<std::vector<Placement>> split(SpecSpan inputs, const Attributes& attributes,
+                                            std::span<const Placement> placements) {
+  if (attributes.number("dropout") > 0) return std::nullopt;
+  for (size_t i = 0; i < tensors(inputs); ++i) {
+    if (!(placements[i] == kSplitSamples)) return std::nullopt;
+  }
+  return std::vector<Placement>{kSplitSamples, kSplitSamples};
+}
+
+double scores(const AttentionSizes& a, const Attributes& attributes) {
+  return static_cast<double>(a.samples * a.heads) * static_cast<double>(a.queries) *
+         static_cast<double>(a.keys) * (attributes.boolean("causal") ? 0.5 : 1);
+}
+
+double bytes(SpecSpan inputs, SpecSpan outputs) {
+  double sum = 0;
+  for (const TensorSpec& spec : inputs) sum += static_cast<double>(spec.bytes());
+  for (const TensorSpec& spec : outputs) sum += static_cast<double>(spec.bytes());
+  return sum;
+}
+
+// Two products of a score's length; in the backward five.
+Cost cost(SpecSpan inputs, SpecSpan outputs, const Attributes& attributes) {
+  const AttentionSizes a = attention_sizes("attention", inputs, attributes);
+  return {4 * scores(a, attributes) * static_cast<double>(a.head_dim), bytes(inputs, outputs)};
+}
+Cost cost_backward(SpecSpan inputs, SpecSpan outputs, const Attributes& attributes) {
+  const AttentionSizes a = attention_sizes("attention_backward", inputs.subspan(3), attributes);
+  return {10 * scores(a, attributes) * static_cast<double>(a.head_dim), bytes(inputs, outputs)};
+}
+
+}  // namespace
+
+AttentionSizes attention_sizes(std::string_view op, SpecSpan inputs, const Attributes& attributes) {
+  AttentionSizes a;
+  const Shape& q = inputs[0].shape;
+  a.packed = is_packed(inputs);
+  a.samples = q[0];
+  a.queries = a.keys = q[1];
+  if (a.packed) {
+    a.heads = attributes.integer("heads");
+    a.kv_heads = attributes.integer("kv_heads", a.heads);
+    const int64_t parts = a.heads + 2 * a.kv_heads;
+    if (parts < 1 || q[2] % parts != 0) {
+      fail(ExitCode::usage, "{}: {} cannot be {} heads of queries and {} of keys and values", op,
+           to_string(q), a.heads, a.kv_heads);
+    }
+    a.head_dim = q[2] / parts;
+    a.query_stride = a.key_stride = q[2];
+  } else {
+    expect_rank(op, "the queries", q, 4, 4);
+    const Shape& k = inputs[1].shape;
+    expect_rank(op, "the keys", k, 4, 4);
+    a.keys = k[1];
+    a.heads = q[2];
+    a.kv_heads = k[2];
+    a.head_dim = q[3];
+    expect_shape(op, "the keys", k, Shape{a.samples, a.keys, a.kv_heads, a.head_dim});
+    expect_shape(op, "the values", inputs[2].shape, k);
+    a.query_stride = a.heads * a.head_dim;
+    a.key_stride = a.kv_heads * a.head_dim;
+  }
+  if (a.heads < 1 || a.kv_heads < 1 || a.heads % a.kv_heads != 0) {
+    fail(ExitCode::usage, "{}: {} heads cannot share {} heads of keys and values", op, a.heads,
+         a.kv_heads);
+  }
+  if (a.keys < 1 || a.head_dim < 1) {
+    fail(ExitCode::usage, "{}: needs at least one key and one element a head, got {}", op,
+         to_string(q));
+  }
+  if (attributes.boolean("causal") && a.queries != a.keys) {
+    fail(ExitCode::usage, "{}: causal attention of {} queries over {} keys", op, a.queries, a.keys);
+  }
+  return a;
+}
+
+constinit const OpDef kAttentionOp{.name = "attention",
+                                   .doc = "y = softmax(scale · q·kᵀ)·v for every head",
+                                   .infer = infer,
+                                   .gradient = gradient,
+                                   .split = split,
+                                   .cost = cost};
+constinit const OpDef kAttentionBackwardOp{.name = "attention_backward",
+                                           .doc = "gradients of attention",
+                                           .infer = infer_backward,
+                                           .cost = cost_backward};
+
+}  // namespace dltrain
