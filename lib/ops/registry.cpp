@@ -45,6 +45,8 @@ std::vector<OpDef> make_table() {
                           &kEmbeddingOp,
                           &kEmbeddingBackwardOp,
                           &kDropout2dOp,
+                          &kAttentionOp,
+                          &kAttentionBackwardOp,
                           &kSoftmaxOp,
                           &kSoftmaxBackwardOp,
                           &kLogSoftmaxOp,
