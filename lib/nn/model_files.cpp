@@ -13,11 +13,29 @@ struct Parsed {
   ConfigNode rest;
 };
 
-std::optional<Parsed> parse(const ModelFile& file, Problems& problems) {
+// The tree of a file, laid upon that of the file that it extends.
+std::optional<ConfigNode> read_tree(const ModelFile& file, Problems& problems) {
   const auto source = std::make_shared<Source>(
       Source{fmt::format("{}.yaml (built in)", file.name), std::string(file.text)});
   auto tree = read_yaml(source, 0, problems);
   if (!tree || !tree->is_map()) return {};
+  const ConfigNode* extends = tree->find("extends");
+  if (!extends) return tree;
+  for (const ModelFile& other : model_files()) {
+    if (other.name != extends->text || other.name == file.name) continue;
+    auto base = read_tree(other, problems);
+    if (!base) return {};
+    tree->erase("extends");
+    merge_into(*base, *std::move(tree));
+    return base;
+  }
+  problems.add(extends->place, "no such architecture");
+  return {};
+}
+
+std::optional<Parsed> parse(const ModelFile& file, Problems& problems) {
+  auto tree = read_tree(file, problems);
+  if (!tree) return {};
   Parsed out;
   if (const ConfigNode* doc = tree->find("description")) out.description = doc->text;
   if (const ConfigNode* blocks = tree->find("blocks")) out.blocks = *blocks;

@@ -2,6 +2,7 @@
 // configuration with `model: {type: resnet18}` needs no other file. Each is the definition of a
 // block (nn/blocks.h) with blocks of its own:
 //
+//   extends: resnet18                       another of these files, which this one is laid upon
 //   description: one line
 //   parameters: {num_classes: 1000}
 //   blocks: …

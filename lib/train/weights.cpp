@@ -119,6 +119,8 @@ LoadedWeights load_weights(Executor& executor, const std::filesystem::path& path
   const SafetensorsFile file(path, ExitCode::storage);
   std::map<std::string, const SafetensorsEntry*> by_name;
   for (const SafetensorsEntry& entry : file.entries()) {
+    // PyTorch's batch norm counts its batches; nothing here depends on that.
+    if (entry.name.ends_with(".num_batches_tracked")) continue;
     const std::string name = renamed(entry.name, rename);
     if (!by_name.emplace(name, &entry).second) {
       fail(ExitCode::usage, "{}: two tensors are named {} after model.rename", path.string(), name);

@@ -1,0 +1,46 @@
+"""Every file of configs/ is planned. Recipes need data that a person downloads first; here made-up samples of the
+same shape stand in for them."""
+import support
+from support import SOURCES
+
+# Shape and classes of the data of each recipe.
+SAMPLES = {
+    "digits-mlp": ("[64]", 10), "digits-convnet": ("[8, 8, 1]", 10),
+}
+# The smallest images that an architecture is made for.
+IMAGES = {"lenet": "[28, 28, 1]"}
+
+
+class Configs(support.DltrainTest):
+    def plan(self, config, *arguments):
+        out = self.run_dltrain("plan", config, *arguments).out
+        self.assertIn("layers:", out)
+        return out
+
+    def test_every_benchmark_is_planned(self):
+        for config in sorted((SOURCES / "configs" / "bench").glob("*.yaml")):
+            self.plan(config)
+
+    def test_every_recipe_is_planned(self):
+        recipes = sorted((SOURCES / "configs" / "recipes").glob("*.yaml"))
+        self.assertEqual({recipe.stem for recipe in recipes}, set(SAMPLES), "SAMPLES needs a row for every recipe")
+        for recipe in recipes:
+            shape, classes = SAMPLES[recipe.stem]
+            synthetic = f"{{type: synthetic, shape: {shape}, classes: {classes}, samples: 2000}}"
+            self.plan(recipe, "-s", f"data={synthetic}")
+
+    def test_every_architecture_is_planned(self):
+        models = sorted((SOURCES / "configs" / "models").glob("*.yaml"))
+        self.assertTrue(models)
+        for model in models:
+            config = self.write(f"{model.stem}.yaml", f"""
+model: {{type: {model.stem}, num_classes: 7}}
+data: {{train: {{type: synthetic, shape: {IMAGES.get(model.stem, "[64, 64, 3]")}, classes: 7, samples: 8}}}}
+optimizer: {{type: sgd, learning_rate: 0.1}}
+training: {{global_batch_size: 4, max_steps: 1}}
+""")
+            self.plan(config)
+
+
+if __name__ == "__main__":
+    support.main()
