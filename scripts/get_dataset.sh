@@ -1,0 +1,79 @@
+#!/usr/bin/env bash
+# Downloads a public data set and checks it, for the recipes of configs/recipes.
+#
+#   scripts/get_dataset.sh mnist|fashion_mnist|cifar10|cifar100 [FOLDER]     (default: data/NAME)
+#
+# Files that are there already and have the right checksum are kept; an archive is not unpacked, since dltrain reads
+# it as it is. The checksums are those that the authors (and torchvision) publish. DATASET_MIRROR=URL takes the files
+# from another place, a folder as file:///path.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+usage() {
+  sed -n '4s/^# *//p' "$0" >&2
+  exit 2
+}
+
+name=${1:-}
+case $name in
+  mnist)
+    mirrors="https://ossci-datasets.s3.amazonaws.com/mnist http://yann.lecun.com/exdb/mnist"
+    files="train-images-idx3-ubyte.gz:f68b3c2dcbeaaa9fbdd348bbdeb94873
+           train-labels-idx1-ubyte.gz:d53e105ee54ea40749a09fcbcd1e9432
+           t10k-images-idx3-ubyte.gz:9fb629c4189551a2d022fa330f9573f3
+           t10k-labels-idx1-ubyte.gz:ec29112dd5afa0611ce80d1b7f02629c" ;;
+  fashion_mnist)
+    mirrors="http://fashion-mnist.s3-website.eu-central-1.amazonaws.com"
+    files="train-images-idx3-ubyte.gz:8d4fb7e6c68d591d4c3dfef9ec88bf0d
+           train-labels-idx1-ubyte.gz:25c81989df183df01b3e8a0aad5dffbe
+           t10k-images-idx3-ubyte.gz:bef4ecab320f06d8554ea6380940ec79
+           t10k-labels-idx1-ubyte.gz:bb300cfdad3c16e7a12a480ee83cd310" ;;
+  cifar10)
+    mirrors="https://www.cs.toronto.edu/~kriz"
+    files="cifar-10-binary.tar.gz:c32a1d4ab5d03f1284b67883e8d87530" ;;
+  cifar100)
+    mirrors="https://www.cs.toronto.edu/~kriz"
+    files="cifar-100-binary.tar.gz:03b5dce01913d631647c71ecec9e9cb8" ;;
+  *) usage ;;
+esac
+[ $# -le 2 ] || usage
+folder=${2:-data/$name}
+mirrors=${DATASET_MIRROR:-$mirrors}
+
+command -v curl >/dev/null || {
+  echo "curl is needed to download: apt-get install curl" >&2
+  exit 1
+}
+
+checksum_of() { md5sum "$1" | cut -d ' ' -f 1; }
+
+# get FILE CHECKSUM: from the first mirror that gives the right bytes.
+get() {
+  local target=$folder/$1 mirror found
+  if [ -f "$target" ]; then
+    [ "$(checksum_of "$target")" = "$2" ] && return 0
+    echo "$target has another checksum than expected; getting it anew" >&2
+  fi
+  for mirror in $mirrors; do
+    echo "Getting $mirror/$1 ..."
+    if ! curl --fail --silent --show-error --location --connect-timeout 20 --retry 2 --output "$target.part" "$mirror/$1"; then
+      rm -f "$target.part"
+      continue
+    fi
+    found=$(checksum_of "$target.part")
+    if [ "$found" = "$2" ]; then
+      mv "$target.part" "$target"
+      return 0
+    fi
+    echo "$mirror/$1 has md5 $found, expected $2" >&2
+    rm -f "$target.part"
+  done
+  echo "$1 could not be had; check the network, or put the file at $target (md5 $2)" >&2
+  return 1
+}
+
+mkdir -p "$folder"
+for entry in $files; do
+  get "${entry%%:*}" "${entry##*:}"
+done
+echo "$folder: complete"
