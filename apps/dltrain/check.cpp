@@ -4,6 +4,13 @@
 #include "train/checks.h"
 
 namespace dltrain {
+namespace {
+
+// By CheckOutcome.
+constexpr const char* kWords[] = {"PASS", "FAIL", "SKIP"};
+constexpr int kColours[] = {32, 31, 33};
+
+}  // namespace
 
 CommandBody add_check(CLI::App& command) {
   auto options = std::make_shared<ConfigOptions>();
@@ -11,10 +18,10 @@ CommandBody add_check(CLI::App& command) {
   return [options] {
     const bool colour = isatty(STDOUT_FILENO) != 0 && getenv("NO_COLOR") == nullptr;
     const auto print = [&](const CheckResult& result) {
-      const char* word = result.passed ? "PASS" : "FAIL";
+      const char* word = kWords[static_cast<size_t>(result.outcome)];
       if (colour) {
-        fmt::print("\x1b[{}m{}\x1b[0m  {}: {}\n", result.passed ? 32 : 31, word, result.name,
-                   result.detail);
+        fmt::print("\x1b[{}m{}\x1b[0m  {}: {}\n", kColours[static_cast<size_t>(result.outcome)],
+                   word, result.name, result.detail);
       } else {
         fmt::print("{}  {}: {}\n", word, result.name, result.detail);
       }
@@ -25,7 +32,7 @@ CommandBody add_check(CLI::App& command) {
          .load = [&](const std::vector<std::string>& extra) { return options->load(extra); },
          .on_result = print});
     const bool all = std::all_of(results.begin(), results.end(),
-                                 [](const CheckResult& result) { return result.passed; });
+                                 [](const CheckResult& result) { return !result.failed(); });
     return all ? ExitCode::ok : ExitCode::check_failed;
   };
 }

@@ -3,6 +3,7 @@
 
 #include "base/file.h"
 #include "dltrain/commands.h"
+#include "train/class_report.h"
 #include "train/run_folder.h"
 #include "train/session.h"
 #include "train/trainer.h"
@@ -42,6 +43,11 @@ ExitCode run(const Options& options) {
     json["eval_" + label] = value;
   }
   fmt::print("\n");
+  if (!record.classes.classes.empty()) {
+    const auto names = session.data.eval->class_names();
+    fmt::print("{}", print_class_report(record.classes, names));
+    json.update(class_report_json(record.classes, names));
+  }
   if (!options.result.empty()) write_file_atomically(options.result, json.dump() + "\n");
   return ExitCode::ok;
 }

@@ -46,6 +46,14 @@ MadeKernel make_dropout2d(const KernelRequest& request);
 MadeKernel make_softmax(const KernelRequest& request);  // log_softmax and gradients too
 MadeKernel make_softmax_cross_entropy(const KernelRequest& request);
 MadeKernel make_softmax_cross_entropy_backward(const KernelRequest& request);
+MadeKernel make_weighted_cross_entropy(const KernelRequest& request);
+MadeKernel make_weighted_cross_entropy_backward(const KernelRequest& request);
+MadeKernel make_elementwise_loss(const KernelRequest& request);
+MadeKernel make_elementwise_loss_backward(const KernelRequest& request);
+MadeKernel make_confusion_matrix(const KernelRequest& request);
+MadeKernel make_top_k_correct(const KernelRequest& request);
+MadeKernel make_regression_sums(const KernelRequest& request);
+MadeKernel make_binary_counts(const KernelRequest& request);
 MadeKernel make_identity_f64(const KernelRequest& request);
 MadeKernel make_loss_seed(const KernelRequest& request);
 MadeKernel make_gradient_norm(const KernelRequest& request);

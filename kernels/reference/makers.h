@@ -41,6 +41,14 @@ KernelPointer reference_softmax(const KernelRequest& request);  // log_softmax t
 KernelPointer reference_softmax_backward(const KernelRequest& request);
 KernelPointer reference_softmax_cross_entropy(const KernelRequest& request);
 KernelPointer reference_softmax_cross_entropy_backward(const KernelRequest& request);
+KernelPointer reference_weighted_cross_entropy(const KernelRequest& request);
+KernelPointer reference_weighted_cross_entropy_backward(const KernelRequest& request);
+KernelPointer reference_elementwise_loss(const KernelRequest& request);
+KernelPointer reference_elementwise_loss_backward(const KernelRequest& request);
+KernelPointer reference_confusion_matrix(const KernelRequest& request);
+KernelPointer reference_top_k_correct(const KernelRequest& request);
+KernelPointer reference_regression_sums(const KernelRequest& request);
+KernelPointer reference_binary_counts(const KernelRequest& request);
 KernelPointer reference_loss_seed(const KernelRequest& request);
 KernelPointer reference_gradient_norm(const KernelRequest& request);
 KernelPointer reference_sgd_update(const KernelRequest& request);

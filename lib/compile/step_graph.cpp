@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "graph/builder.h"
+#include "nn/metrics.h"
 #include "passes/data_parallel.h"
 #include "passes/dead_code.h"
 #include "passes/fuse.h"
@@ -46,8 +47,17 @@ StepGraph emit(const StepRequest& r, bool training) {
   };
   add_metric("loss", model.loss.loss_sum);
   for (const auto& [label, sum] : model.loss.metrics) add_metric(label, sum);
+  if (!training) {
+    const TargetKind kind = r.loss.target_kind(r.targets);
+    for (const MetricSum& sum :
+         emit_metric_sums(builder, r.metrics, kind, model.output, model.targets)) {
+      const ValueId total = builder.accumulate(sum.value, prefix + sum.label, Role::metric);
+      out.metrics.push_back({sum.label, prefix + sum.label, builder.spec(total).shape.elements()});
+    }
+  }
   builder.step_state();  // present in every plan, so that the host can always write it
 
+  if (training && r.probe) r.probe(builder, out);
   if (training) {
     std::vector<ValueId> parameters = out.graph.with_role(Role::parameter);
     const auto gradients = reverse(out.graph, {model.loss.loss_sum}, parameters);

@@ -17,24 +17,34 @@ namespace dltrain {
 // Called with the graph after each pass ("emit", "reverse", …).
 using PassLog = std::function<void(std::string_view pass, const Graph& graph)>;
 
+struct StepGraph;
+
+// Called with the forward of the training graph before it is differentiated: what a check adds to
+// see inside (sums under names of its own, GraphBuilder::accumulate with Role::metric).
+using GraphProbe = std::function<void(GraphBuilder& builder, const StepGraph& graph)>;
+
 struct StepRequest {
   const ModelConfig& model;
   const Loss& loss;
   const Optimizer& optimizer;
   std::vector<InputSpec> inputs;
   TargetInfo targets = {};
-  int64_t micro_batch = 1;    // samples of a micro-batch
-  int64_t micro_batches = 1;  // in the global batch: ranks × accumulation
+  std::vector<std::string> metrics = {};  // of the evaluation, besides the loss (nn/metrics.h)
+  int64_t micro_batch = 1;                // samples of a micro-batch
+  int64_t micro_batches = 1;              // in the global batch: ranks × accumulation
   int ranks = 1;
   DType compute = DType::f32;  // f64 for gradient checks on the reference engine
   bool fuse = true;
   PassLog log = {};
+  GraphProbe probe = {};
 };
 
-// A metric that the step sums up: state value `name` holds its sum over the global batch.
+// What the step (or a pass of evaluation) sums up: state value `name`, f64, holds the sum over the
+// global batch (the pass). Those of training have one element.
 struct StepMetric {
   std::string label;  // "loss", "accuracy"
   std::string name;   // "metric.loss"
+  int64_t size = 1;   // elements
 };
 
 struct StepGraph {

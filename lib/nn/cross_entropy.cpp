@@ -1,13 +1,20 @@
-// cross_entropy: negative log likelihood of integer targets under softmax. A target of −100 is not
-// counted.
+// cross_entropy: negative log likelihood of labels, or of distributions over the classes, under
+// softmax. The mean is PyTorch's: over the targets that count; with class weights and labels the
+// sum of the weights of the labels is divided by instead; with distributions it is the number of
+// them.
+#include <algorithm>
+
 #include "base/error.h"
-#include "nn/loss.h"
+#include "nn/losses.h"
 
 namespace dltrain {
 namespace {
 
 struct CrossEntropy final : Loss {
   double label_smoothing = 0;
+  std::vector<double> class_weights;
+  bool balanced_class_weights = false;
+  int64_t ignore_index = -100;
 
   void describe(Fields& f) override {
     f.number("label_smoothing", label_smoothing,
@@ -15,13 +22,42 @@ struct CrossEntropy final : Loss {
               .min = 0,
               .below = 1,
               .known_as = {"smoothing"}});
+    f.numbers("class_weights", class_weights,
+              {.doc = "A factor for each class; the mean divides by the sum of the weights of the "
+                      "labels",
+               .min = 0,
+               .known_as = {"weight", "weights"}});
+    f.boolean("balanced_class_weights", balanced_class_weights,
+              {.doc = "Class weights from the training data: samples / (classes that occur · "
+                      "samples of the class); 1 for a class that does not occur",
+               .known_as = {"balanced", "class_balance"}});
+    f.integer("ignore_index", ignore_index,
+              {.doc = "A label that does not count, besides −100", .min = -100, .max = 2147483646});
+  }
+
+  void validate(Problems& problems) const override {
+    if (balanced_class_weights && !class_weights.empty()) {
+      problems.add(*this, "balanced_class_weights",
+                   "class_weights and balanced_class_weights are both given; keep one");
+    }
+    if (!class_weights.empty() &&
+        std::all_of(class_weights.begin(), class_weights.end(), [](double w) { return w == 0; })) {
+      problems.add(*this, "class_weights", "at least one class needs a weight above 0");
+    }
   }
 
   LossOutput emit(LayerContext& c, ValueId output, ValueId targets,
-                  const TargetInfo&) const override {
-    const auto out =
-        c.builder().emit("softmax_cross_entropy", {output, targets},
-                         {{"ignore_index", int64_t{-100}}, {"label_smoothing", label_smoothing}});
+                  const TargetInfo& info) const override {
+    const std::vector<double> weights = weights_of(c.shape(output)[-1], info);
+    std::vector<ValueId> out;
+    if (weights.empty() && !is_floating(c.builder().spec(targets).dtype)) {
+      out =
+          c.builder().emit("softmax_cross_entropy", {output, targets},
+                           {{"ignore_index", int64_t{-100}}, {"label_smoothing", label_smoothing}});
+    } else {
+      out = c.builder().emit("weighted_cross_entropy", {output, targets},
+                             {{"class_weights", weights}, {"label_smoothing", label_smoothing}});
+    }
     return {out[0], {{"accuracy", out[2]}}};
   }
 
@@ -30,22 +66,62 @@ struct CrossEntropy final : Loss {
       fail(ExitCode::usage, "cross_entropy expects one vector of logits a sample, got {}",
            to_string(output.shape));
     }
+    if (!class_weights.empty() && static_cast<int64_t>(class_weights.size()) != output.shape[-1]) {
+      fail(ExitCode::usage, "cross_entropy has {} class_weights, the model tells {} classes apart",
+           class_weights.size(), output.shape[-1]);
+    }
     const TensorSpec labels{
         Shape(output.shape.dims().first(static_cast<size_t>(output.shape.rank() - 1))), DType::i32};
-    expect_target_sample(kind, info, labels);
-    return labels;
+    const TensorSpec wanted = takes_distributions(info) ? like_output(output) : labels;
+    expect_target_sample(kind, info, wanted);
+    return wanted;
+  }
+
+  TargetWeights target_weights(const TensorSpec& output, const TargetInfo& info) const override {
+    if (takes_distributions(info)) return {.group = output.shape[-1]};
+    return {.by_label = weights_of(output.shape[-1], info)};
+  }
+  bool wants_label_counts() const override { return balanced_class_weights; }
+  std::optional<int32_t> ignored_label() const override {
+    if (ignore_index == -100) return {};
+    return static_cast<int32_t>(ignore_index);
   }
   int64_t classes(const TensorSpec& output) const override { return output.shape[-1]; }
+  TargetKind target_kind(const TargetInfo& info) const override {
+    return takes_distributions(info) ? TargetKind::distributions : TargetKind::labels;
+  }
+
+ private:
+  static bool takes_distributions(const TargetInfo& info) {
+    return info.sample && is_floating(info.sample->dtype);
+  }
+
+  // Empty: every class counts the same.
+  std::vector<double> weights_of(int64_t classes, const TargetInfo& info) const {
+    if (!balanced_class_weights) return class_weights;
+    if (info.label_counts.empty()) {
+      if (!info.sample) return {};
+      fail(ExitCode::usage, "balanced_class_weights needs integer labels in the training data");
+    }
+    double samples = 0, occurring = 0;
+    for (int64_t count : info.label_counts) {
+      samples += static_cast<double>(count);
+      occurring += count > 0 ? 1 : 0;
+    }
+    std::vector<double> weights(static_cast<size_t>(classes), 1.0);
+    for (size_t k = 0; k < std::min(weights.size(), info.label_counts.size()); ++k) {
+      const auto count = static_cast<double>(info.label_counts[k]);
+      if (count > 0) weights[k] = samples / (occurring * count);
+    }
+    return weights;
+  }
 };
 
 }  // namespace
 
-const KindTable<Loss>& loss_table() {
-  static const KindTable<Loss> table{
-      "loss",
-      {{"cross_entropy", "softmax and negative log likelihood of integer targets",
-        make_kind_of<CrossEntropy>}}};
-  return table;
+KindRow<Loss> cross_entropy_row() {
+  return {"cross_entropy", "softmax and negative log likelihood of labels or distributions",
+          make_kind_of<CrossEntropy>};
 }
 
 }  // namespace dltrain

@@ -1,8 +1,14 @@
 #include "nn/loss.h"
 
 #include "base/error.h"
+#include "nn/losses.h"
+#include "ops/rules.h"
 
 namespace dltrain {
+
+TensorSpec like_output(const TensorSpec& output) {
+  return {output.shape, accumulation_dtype(output.dtype)};
+}
 
 void expect_target_sample(const std::string& loss, const TargetInfo& info,
                           const TensorSpec& wanted) {
@@ -32,6 +38,14 @@ TargetInfo mixed_targets(const Loss& loss, const TensorSpec& output, TargetInfo 
   }
   info.sample = {Shape{classes}, DType::f32};
   return info;
+}
+
+const KindTable<Loss>& loss_table() {
+  static const KindTable<Loss> table{
+      "loss",
+      {cross_entropy_row(), kl_divergence_row(), binary_cross_entropy_row(), mse_row(), l1_row(),
+       huber_row(), smooth_l1_row()}};
+  return table;
 }
 
 }  // namespace dltrain

@@ -28,6 +28,14 @@ struct TargetInfo {
   bool mixed = false;
 };
 
+// What targets are, for those who measure a model.
+enum class TargetKind : uint8_t {
+  labels,         // i32, one of the classes
+  distributions,  // over the classes
+  binary,         // for each output no or yes, from 0 to 1
+  numbers,        // for each output
+};
+
 struct LossOutput {
   ValueId loss_sum;  // f64 [1]
   // Sums over the micro-batch, f64 [1], divided by the count of valid targets when reported:
@@ -50,7 +58,11 @@ struct Loss : Chosen {
   virtual std::optional<int32_t> ignored_label() const { return {}; }
   // Classes that integer targets tell apart, from the model's output; 0 for losses without classes.
   virtual int64_t classes(const TensorSpec& output) const = 0;
+  virtual TargetKind target_kind(const TargetInfo& info) const = 0;
 };
+
+// The spec of f32 targets that have the output's shape (f64 where the output has).
+TensorSpec like_output(const TensorSpec& output);
 
 // Throws Error(data) unless the targets of a sample have the dtype and the number of elements that
 // `wanted` (of a micro-batch) has. `loss`: its name, for the message.

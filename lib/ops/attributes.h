@@ -11,7 +11,8 @@
 
 namespace dltrain {
 
-using AttributeValue = std::variant<bool, int64_t, double, std::string, std::vector<int64_t>>;
+using AttributeValue =
+    std::variant<bool, int64_t, double, std::string, std::vector<int64_t>, std::vector<double>>;
 
 class Attributes {
  public:
@@ -30,6 +31,7 @@ class Attributes {
   double number(std::string_view name, double fallback = 0) const;
   std::string text(std::string_view name, std::string fallback = {}) const;
   std::vector<int64_t> integers(std::string_view name, std::vector<int64_t> fallback = {}) const;
+  std::vector<double> numbers(std::string_view name, std::vector<double> fallback = {}) const;
 
   bool operator==(const Attributes&) const = default;
   bool empty() const { return entries_.empty(); }

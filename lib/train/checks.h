@@ -11,10 +11,14 @@
 
 namespace dltrain {
 
+enum class CheckOutcome : uint8_t { pass, fail, skip };
+
 struct CheckResult {
   std::string name;  // "loss at init"
-  bool passed = false;
-  std::string detail;  // what was measured and what was expected
+  CheckOutcome outcome = CheckOutcome::fail;
+  std::string detail;  // what was measured and what was expected; of a skipped check: why
+
+  bool failed() const { return outcome == CheckOutcome::fail; }
 };
 
 struct CheckOptions {

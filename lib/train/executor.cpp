@@ -174,15 +174,14 @@ void Executor::evaluate(FieldSpan fields, bool first) {
 }
 
 std::vector<double> Executor::evaluation_sums() {
-  std::vector<double> sums(evaluation_->metrics.size());
-  for (size_t i = 0; i < sums.size(); ++i) {
-    std::byte* address = state_address(evaluation_->metrics[i].name);
-    if (options_.collectives != nullptr) {
-      const auto ticket =
-          options_.collectives->all_reduce(address, 1, DType::f64, ReduceOp::sum, *stream_);
-      options_.collectives->wait(ticket, *stream_);
-    }
-    options_.device->copy(&sums[i], address, sizeof(double), *stream_);
+  size_t count = 0;
+  for (const StepMetric& metric : evaluation_->metrics) count += static_cast<size_t>(metric.size);
+  std::vector<double> sums(count);
+  double* at = sums.data();
+  for (const StepMetric& metric : evaluation_->metrics) {
+    const auto size = static_cast<size_t>(metric.size);
+    options_.device->copy(at, state_address(metric.name), size * sizeof(double), *stream_);
+    at += size;
   }
   stream_->synchronize();
   return sums;

@@ -80,7 +80,8 @@ class Executor {
   // Runs the evaluation plan on one padded micro-batch; the first call of a pass overwrites the
   // sums.
   void evaluate(FieldSpan fields, bool first);
-  // Sums of the pass over all ranks, in the order of StepGraph::metrics.
+  const std::vector<StepMetric>& evaluation_metrics() const { return evaluation_->metrics; }
+  // Sums of the pass on this rank, one behind the other in the order of evaluation_metrics().
   std::vector<double> evaluation_sums();
   // Logits of the last evaluate().
   std::vector<float> evaluation_output();

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "nn/metrics.h"
 
 namespace dltrain {
 namespace {
@@ -162,6 +163,18 @@ void EvaluationConfig::describe(Fields& f) {
            {.doc = "Passes over the training data between evaluations", .above = 0});
   f.integer("samples", samples,
             {.doc = "Evaluate on the first so many samples; absent: all", .min = 1});
+  f.texts("metrics", metrics,
+          {.doc = "What is measured besides the loss: accuracy, top_K (top_5), precision, recall, "
+                  "f1, confusion; of numbers mae, mse, rmse, r2; absent: what suits the loss",
+           .scalar_ok = true,
+           .known_as = {"metric"}});
+}
+
+void EvaluationConfig::validate(Problems& problems) const {
+  for (const std::string& name : metrics.value_or(std::vector<std::string>())) {
+    const std::string problem = metric_name_problem(name);
+    if (!problem.empty()) problems.add(*this, "metrics", problem);
+  }
 }
 
 void Experiment::describe(Fields& f) {

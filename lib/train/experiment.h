@@ -76,7 +76,9 @@ struct EvaluationConfig : Located {
   std::optional<int64_t> eval_steps;
   std::optional<double> eval_epochs;
   std::optional<int64_t> samples;
+  std::optional<std::vector<std::string>> metrics;
   void describe(Fields& f);
+  void validate(Problems& problems) const;
 };
 
 struct Experiment : Located {

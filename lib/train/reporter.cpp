@@ -1,10 +1,13 @@
 #include "train/reporter.h"
 
+#include <nlohmann/json.hpp>
 #include <spdlog/spdlog.h>
 
+#include "base/file.h"
 #include "base/version.h"
 #include "telemetry/console.h"
 #include "telemetry/plot.h"
+#include "train/class_report.h"
 #include "train/process_age.h"
 
 namespace dltrain {
@@ -12,7 +15,7 @@ namespace dltrain {
 Reporter::Reporter(const Session& session, const std::filesystem::path& folder,
                    std::optional<int64_t> resumed_step, const std::string& resolved_config,
                    bool quiet)
-    : session_(session), quiet_(quiet) {
+    : session_(session), folder_(folder), quiet_(quiet) {
   if (session.options.rank != 0) return;
   metrics_.emplace(folder / "metrics.jsonl", resumed_step);
   progress_.emplace(console(), ProgressOptions{.first = resumed_step.value_or(0),
@@ -65,6 +68,10 @@ void Reporter::log_evaluation(const EvaluationRecord& r) {
   if (r.best) line.add("best", true);
   line.add("eval_samples", r.samples).add_rounded("eval_seconds", r.seconds);
   metrics_->write(line);
+  if (!r.classes.classes.empty()) {
+    const auto json = class_report_json(r.classes, session_.data.eval->class_names());
+    write_file_atomically(folder_ / "classes.json", json.dump() + "\n");
+  }
   if (tensorboard_) tensorboard_->add_evaluation(r);
   spdlog::info("step {}: evaluation on {} samples: {}{}", r.step, r.samples, text,
                r.best ? " (best so far)" : "");

@@ -31,6 +31,7 @@ class Reporter {
   void log_evaluation(const EvaluationRecord& record);
 
   const Session& session_;
+  std::filesystem::path folder_;
   bool quiet_;
   double last_loss_ = 0;
   std::vector<double> losses_;

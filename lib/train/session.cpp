@@ -1,10 +1,14 @@
 #include "train/session.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "base/error.h"
 #include "compile/id_bounds.h"
 #include "data/ignore_label.h"
+#include "device/engine.h"
+#include "nn/metrics.h"
+#include "ops/kernel.h"
 #include "train/final_bias.h"
 #include "train/weights.h"
 
@@ -30,13 +34,15 @@ void check_data(const Session& session, const StepGraph& graph) {
 }
 
 // The metrics that decide something must be among those that evaluations give.
-void check_metrics(const Experiment& experiment, const StepGraph& graph) {
+void check_metrics(const Experiment& experiment, const std::vector<std::string>& metrics) {
   Problems problems;
+  std::vector<std::string> labels = metric_labels(metrics);
+  labels.insert(labels.begin(), "loss");
   const auto check = [&](const Located& owner, const std::string& metric) {
     std::string known;
-    for (const StepMetric& m : graph.metrics) {
-      if (m.label == metric) return;
-      known += (known.empty() ? "" : ", ") + m.label;
+    for (const std::string& label : labels) {
+      if (label == metric) return;
+      known += (known.empty() ? "" : ", ") + label;
     }
     problems.add(owner, "metric",
                  fmt::format("evaluations give no metric '{}'; they give {}", metric, known));
@@ -70,6 +76,33 @@ TargetInfo prepare_targets(const Loss& loss, DataSplit& data) {
   }
   if (loss.wants_label_counts()) info.label_counts = count_labels(*data.train);
   return info;
+}
+
+bool has_kernel(const Engine& engine, std::string_view op) {
+  return std::any_of(engine.kernels, engine.kernels + engine.kernel_count,
+                     [&](const KernelRow& row) { return row.op == op; });
+}
+
+// Throws ConfigError for metrics that targets and outputs do not allow.
+std::vector<std::string> choose_metrics(const Experiment& experiment, TargetKind kind,
+                                        const TensorSpec& output, const Engine& engine) {
+  const EvaluationConfig& evaluation = experiment.evaluation;
+  if (!evaluation.metrics) {
+    // Nobody asked for these: those that the engine has no kernel for are left out.
+    std::vector<std::string> names = default_metrics(kind, output);
+    std::erase_if(names, [&](const std::string& name) {
+      const std::string_view op = metric_op(name, kind);
+      return !op.empty() && !has_kernel(engine, op);
+    });
+    return names;
+  }
+  Problems problems;
+  for (const std::string& name : *evaluation.metrics) {
+    const std::string problem = metric_problem(name, kind, output);
+    if (!problem.empty()) problems.add(evaluation, "metrics", problem);
+  }
+  problems.throw_if_any();
+  return *evaluation.metrics;
 }
 
 }  // namespace
@@ -121,22 +154,14 @@ Session open_session(const Experiment& experiment, const SessionOptions& options
                             .ranks = options.world,
                             .compute = options.compute,
                             .fuse = options.fuse,
-                            .log = options.log};
+                            .log = options.log,
+                            .probe = options.probe};
   StepGraph training = build_training_graph(request);
   check_data(session, training);
   session.classes = experiment.loss->classes(training.output_spec);
-  session.train_targets = experiment.loss->target_weights(
-      training.output_spec, mixed_targets(*experiment.loss, training.output_spec, targets));
-  std::optional<StepGraph> evaluation;
-  if (options.evaluation && session.has_evaluation()) {
-    StepRequest quiet = request;
-    quiet.log = {};
-    quiet.targets.sample = target_sample(*session.data.eval);
-    quiet.targets.mixed = false;
-    evaluation = build_evaluation_graph(quiet);
-    check_metrics(experiment, *evaluation);
-    session.eval_targets = experiment.loss->target_weights(evaluation->output_spec, quiet.targets);
-  }
+  session.target_info = mixed_targets(*experiment.loss, training.output_spec, targets);
+  session.train_targets =
+      experiment.loss->target_weights(training.output_spec, session.target_info);
   ExecutorOptions executor{.engine = options.engines.reference,
                            .device = nullptr,
                            .collectives = options.collectives,
@@ -154,6 +179,20 @@ Session open_session(const Experiment& experiment, const SessionOptions& options
     executor.engine = chosen.engine;
     executor.device = std::move(chosen.device);
     session.device_note = chosen.note;
+  }
+  std::optional<StepGraph> evaluation;
+  if (options.evaluation && session.has_evaluation()) {
+    StepRequest quiet = request;
+    quiet.log = {};
+    quiet.targets.sample = target_sample(*session.data.eval);
+    quiet.targets.mixed = false;
+    session.target_kind = experiment.loss->target_kind(quiet.targets);
+    session.metrics =
+        choose_metrics(experiment, session.target_kind, training.output_spec, *executor.engine);
+    quiet.metrics = session.metrics;
+    check_metrics(experiment, session.metrics);
+    evaluation = build_evaluation_graph(quiet);
+    session.eval_targets = experiment.loss->target_weights(evaluation->output_spec, quiet.targets);
   }
   session.executor =
       std::make_unique<Executor>(std::move(executor), std::move(training), std::move(evaluation));

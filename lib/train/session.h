@@ -20,6 +20,7 @@ struct SessionOptions {
   DType compute = DType::f32;  // f64: on the reference engine, for gradient checks
   bool fuse = true;
   PassLog log = {};
+  GraphProbe probe = {};  // see StepRequest
 };
 
 struct Session {
@@ -27,8 +28,11 @@ struct Session {
   SessionOptions options;
   DataSplit data;
   BatchLayout batch;
-  TargetWeights train_targets, eval_targets;  // what the loss says of the targets of each split
-  int64_t classes = 0;                        // that the loss tells apart; 0: none
+  std::vector<std::string> metrics;             // of evaluations, besides the loss
+  TargetKind target_kind = TargetKind::labels;  // of evaluations
+  TargetInfo target_info;                       // of training
+  TargetWeights train_targets, eval_targets;    // what the loss says of the targets of each split
+  int64_t classes = 0;                          // that the loss tells apart; 0: none
   int64_t max_steps = 0;
   std::string device_note;  // see ChosenDevice
   std::unique_ptr<Executor> executor;

@@ -1,7 +1,6 @@
 #include "train/trainer.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <optional>
 
@@ -319,22 +318,30 @@ EvaluationRecord evaluate(Session& session, int64_t step) {
                     session.experiment->evaluation.samples, session.eval_targets,
                     loader_workers(session, *session.data.eval));
   loader.start();
-  std::array<double, 2> counts{};  // valid targets, divisor of the loss
+  double valid = 0, divisor = 0;
   bool first = true;
   while (const Batch* batch = loader.next()) {
-    counts[0] += static_cast<double>(batch->valid_targets);
-    counts[1] += batch->loss_divisor;
+    valid += static_cast<double>(batch->valid_targets);
+    divisor += batch->loss_divisor;
     session.executor->evaluate(batch->fields, first);
     first = false;
   }
-  const std::vector<double> sums = session.executor->evaluation_sums();
-  reduce_on_host(session, counts.data(), counts.size(), DType::f64, ReduceOp::sum);
-  EvaluationRecord record{.step = step, .samples = loader.samples(), .metrics = {}, .seconds = 0};
-  const auto& metrics = session.executor->training().metrics;
-  for (size_t i = 0; i < sums.size(); ++i) {
-    // The loss first; NaN where nothing counts.
-    record.metrics.emplace_back(metrics[i].label, sums[i] / counts[i == 0 ? 1 : 0]);
+  std::vector<double> sums = session.executor->evaluation_sums();
+  sums.insert(sums.end(), {valid, divisor});
+  reduce_on_host(session, sums.data(), sums.size(), DType::f64, ReduceOp::sum);
+  std::vector<SummedMetric> metrics;
+  const double* at = sums.data();
+  for (const StepMetric& metric : session.executor->evaluation_metrics()) {
+    metrics.push_back({metric.label, {at, at + metric.size}});
+    at += metric.size;
   }
+  MetricReport report =
+      finish_metrics(session.metrics, session.target_kind, metrics, /*valid=*/at[0]);
+  EvaluationRecord record{.step = step,
+                          .samples = loader.samples(),
+                          .metrics = {{"loss", sums[0] / at[1]}},  // NaN where nothing counts
+                          .classes = std::move(report.classes)};
+  record.metrics.insert(record.metrics.end(), report.values.begin(), report.values.end());
   record.seconds = seconds_since(started);
   return record;
 }

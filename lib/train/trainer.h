@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "data/loader.h"
+#include "nn/metrics.h"
 #include "train/checkpoint.h"
 #include "train/session.h"
 
@@ -33,7 +34,8 @@ struct EvaluationRecord {
   int64_t samples = 0;
   std::vector<std::pair<std::string, double>> metrics;  // loss first
   double seconds = 0;
-  bool best = false;  // by checkpoint.metric, of all evaluations of the run so far
+  bool best = false;    // by checkpoint.metric, of all evaluations of the run so far
+  ClassReport classes;  // empty unless evaluation.metrics asks for it
 };
 
 // What the loop tells the outside; called on rank 0 only, from the training thread.

@@ -18,11 +18,19 @@ enum class Fill {
   not_finite,  // normal, with one infinity in the middle
   labels,      // i32 in [0, bound), every seventh one ignored (−100)
   ids,         // i32 in [0, bound)
-  state,       // OpCase::state
-  position,    // a place of the max-pool window that is not in the padding (reads attributes)
-  seed,        // f64 [1], 0.125
-  absent,      // an optional input that is left out
+  targets,     // standard normal, every seventh one NaN: does not count. No gradient flows to these
+  shares,      // uniform in [0, 1], every seventh one NaN
+  distributions,  // rows of the last axis that sum to 1, every seventh row NaN
+  state,          // OpCase::state
+  position,       // a place of the max-pool window that is not in the padding (reads attributes)
+  seed,           // f64 [1], 0.125
+  absent,         // an optional input that is left out
 };
+
+// Targets of a loss: no gradient flows to them.
+inline bool is_target(Fill fill) {
+  return fill == Fill::targets || fill == Fill::shares || fill == Fill::distributions;
+}
 
 struct CaseInput {
   TensorSpec spec;  // floating inputs are written f32; the runner swaps in f64
@@ -70,6 +78,7 @@ void add_layer_norm_cases(std::vector<OpCase>& cases);
 void add_image_map_cases(std::vector<OpCase>& cases);
 void add_embedding_cases(std::vector<OpCase>& cases);
 void add_loss_cases(std::vector<OpCase>& cases);
+void add_losses_cases(std::vector<OpCase>& cases);
 void add_update_cases(std::vector<OpCase>& cases);
 
 // What the parts are written with.

@@ -26,6 +26,7 @@ constexpr Family kFamilies[] = {
     {add_embedding_cases, kSums},
     {add_softmax_cases, kSums},
     {add_loss_cases, kSums},
+    {add_losses_cases, kSums},
     {add_update_cases, kFewRoundings},
 };
 

@@ -78,6 +78,22 @@ void fill_positions(HostTensor& t, Numbers& numbers, const Attributes& attribute
   }
 }
 
+void fill_distributions(HostTensor& t, Numbers& numbers) {
+  const int64_t classes = t.spec.shape[-1];
+  for (int64_t row = 0; row < t.elements() / classes; ++row) {
+    std::vector<double> values;
+    for (int64_t k = 0; k < classes; ++k) {
+      // Some shares are 0.
+      values.push_back(k % 3 == 2 ? 0 : -std::log(1 - numbers.uniform()));
+    }
+    const double sum = std::accumulate(values.begin(), values.end(), 0.0);
+    for (int64_t k = 0; k < classes; ++k) {
+      t.set(row * classes + k, row % 7 == 6 ? std::numeric_limits<double>::quiet_NaN()
+                                            : values[static_cast<size_t>(k)] / sum);
+    }
+  }
+}
+
 void fill(HostTensor& t, const CaseInput& input, const OpCase& c, Numbers& numbers) {
   const int64_t n = t.elements();
   switch (input.fill) {
@@ -102,6 +118,16 @@ void fill(HostTensor& t, const CaseInput& input, const OpCase& c, Numbers& numbe
       for (int64_t i = 0; i < n; ++i) {
         t.set(i, static_cast<double>(numbers.below(static_cast<uint64_t>(input.bound))));
       }
+      break;
+    case Fill::targets:
+    case Fill::shares:
+      for (int64_t i = 0; i < n; ++i) {
+        const double value = input.fill == Fill::targets ? numbers.normal() : numbers.uniform();
+        t.set(i, i % 7 == 6 ? std::numeric_limits<double>::quiet_NaN() : value);
+      }
+      break;
+    case Fill::distributions:
+      fill_distributions(t, numbers);
       break;
     case Fill::state:
       std::memcpy(t.data.data(), &c.state, sizeof(StepState));

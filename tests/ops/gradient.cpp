@@ -24,7 +24,7 @@ bool differentiable(const OpCase& c) {
 }
 
 bool wants_gradient(const CaseInput& input) {
-  return is_floating(input.spec.dtype) && input.fill != Fill::seed;
+  return is_floating(input.spec.dtype) && input.fill != Fill::seed && !is_target(input.fill);
 }
 
 // One case: the scalar sum(cotangent · output 0) as a function of the inputs.

@@ -1,0 +1,133 @@
+// confusion_matrix, top_k_correct, regression_sums, binary_counts: of evaluation only, so plain
+// loops in the order of the samples.
+#include <algorithm>
+#include <cmath>
+
+#include "cpu/makers.h"
+#include "cpu/support.h"
+
+namespace dltrain {
+namespace {
+
+// What the four have in common. Work::add(x, targets, sums) adds one row (or element).
+template <typename Work, typename Target>
+class MetricSums final : public Kernel {
+ public:
+  explicit MetricSums(const KernelRequest& request)
+      : work_(request),
+        count_(request.outputs[0].shape.elements()),
+        accumulate_(request.accumulate) {}
+
+  void bind(const Bindings& bindings) override {
+    x_ = input<const float>(bindings, 0);
+    targets_ = input<const Target>(bindings, 1);
+    sums_ = output<double>(bindings, 0);
+  }
+  void run(Stream&) override {
+    if (!accumulate_) std::fill_n(sums_, count_, 0.0);
+    work_.run(x_, targets_, sums_);
+  }
+
+ private:
+  Work work_;
+  int64_t count_;
+  bool accumulate_;
+  const float* x_ = nullptr;
+  const Target* targets_ = nullptr;
+  double* sums_ = nullptr;
+};
+
+struct LabelledRows {
+  explicit LabelledRows(const KernelRequest& request)
+      : rows(request.inputs[1].shape.elements()), classes(request.inputs[0].shape[-1]) {}
+  int64_t rows, classes;
+};
+
+struct Confusion : LabelledRows {
+  using LabelledRows::LabelledRows;
+
+  void run(const float* logits, const int32_t* labels, double* counts) const {
+    for (int64_t r = 0; r < rows; ++r) {
+      if (labels[r] < 0) continue;
+      const float* row = logits + r * classes;
+      counts[labels[r] * classes + (std::max_element(row, row + classes) - row)] += 1;
+    }
+  }
+};
+
+struct TopK : LabelledRows {
+  explicit TopK(const KernelRequest& request)
+      : LabelledRows(request), k(request.attributes.integer("k")) {}
+
+  void run(const float* logits, const int32_t* labels, double* correct) const {
+    for (int64_t r = 0; r < rows; ++r) {
+      if (labels[r] < 0) continue;
+      const float* row = logits + r * classes;
+      const float own = row[labels[r]];
+      const auto above = std::count_if(row, row + classes, [&](float x) { return x > own; });
+      const auto equal = std::count(row, row + labels[r], own);  // earlier ones win
+      *correct += above + equal < k ? 1 : 0;
+    }
+  }
+  int64_t k;
+};
+
+struct Elements {
+  explicit Elements(const KernelRequest& request)
+      : count(request.inputs[0].shape.elements()), outputs(request.outputs[0].shape[0]) {}
+  int64_t count, outputs;
+};
+
+struct Regression : Elements {
+  using Elements::Elements;
+
+  void run(const float* x, const float* t, double* sums) const {
+    for (int64_t i = 0; i < count; ++i) {
+      if (std::isnan(t[i])) continue;
+      const double target = t[i], d = x[i] - target;
+      double* of_output = sums + i % outputs * 5;
+      of_output[0] += 1;
+      of_output[1] += std::abs(d);
+      of_output[2] += d * d;
+      of_output[3] += target;
+      of_output[4] += target * target;
+    }
+  }
+};
+
+struct Binary : Elements {
+  using Elements::Elements;
+
+  void run(const float* x, const float* t, double* counts) const {
+    for (int64_t i = 0; i < count; ++i) {
+      if (std::isnan(t[i])) continue;
+      const int which = (x[i] > 0 ? 0 : 2) + ((x[i] > 0) == (t[i] > 0.5f) ? 0 : 1);
+      // 0: both positive, 1: only the output, 2: neither, 3: only the target
+      constexpr int kPlace[] = {0, 1, 3, 2};
+      counts[i % outputs * 4 + kPlace[which]] += 1;
+    }
+  }
+};
+
+template <typename Work, typename Target>
+MadeKernel make(const KernelRequest& request) {
+  if (request.inputs[0].dtype != DType::f32) return nullptr;
+  return std::make_unique<MetricSums<Work, Target>>(request);
+}
+
+}  // namespace
+
+MadeKernel make_confusion_matrix(const KernelRequest& request) {
+  return make<Confusion, int32_t>(request);
+}
+MadeKernel make_top_k_correct(const KernelRequest& request) {
+  return make<TopK, int32_t>(request);
+}
+MadeKernel make_regression_sums(const KernelRequest& request) {
+  return make<Regression, float>(request);
+}
+MadeKernel make_binary_counts(const KernelRequest& request) {
+  return make<Binary, float>(request);
+}
+
+}  // namespace dltrain

@@ -1,0 +1,299 @@
+// weighted_cross_entropy and its gradient. Rows are worked on in fixed chunks whose losses are
+// added in double and in order, so that the loss never depends on the number of threads.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "cpu/makers.h"
+#include "cpu/parallel.h"
+#include "cpu/support.h"
+
+#ifndef DLTRAIN_CPU_WEIGHTED_CROSS_ENTROPY_ONCE
+#define DLTRAIN_CPU_WEIGHTED_CROSS_ENTROPY_ONCE
+namespace dltrain {
+namespace {
+
+struct WeightedArguments {
+  const float* logits = nullptr;
+  const int32_t* labels = nullptr;  // one of the two is nullptr
+  const float* distributions = nullptr;
+  float* log_sum_exp = nullptr;  // written by the forward, read by the backward
+  int64_t classes = 0;
+  double smoothing = 0, scale = 1;
+  bool relative = false;
+  std::vector<float> weights;  // one a class
+  double weight_sum = 0;
+
+  bool counts(int64_t row) const {
+    return labels != nullptr ? labels[row] >= 0 : !std::isnan(distributions[row * classes]);
+  }
+};
+
+struct RowSums {
+  double loss, correct;
+};
+
+// The index of the greatest value, the first on ties.
+inline int64_t first_greatest(const float* row, int64_t count) {
+  return std::max_element(row, row + count) - row;
+}
+
+}  // namespace
+}  // namespace dltrain
+#endif
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "cpu/weighted_cross_entropy.cpp"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+#include "cpu/simd_math-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace dltrain {
+namespace HWY_NAMESPACE {
+namespace {
+
+// Part of a row of several arrays; lanes beyond the row are zero.
+struct RowLanes {
+  int64_t at, count;
+
+  HWY_INLINE FloatVec load(const float* row) const {
+    const Floats d;
+    if (count == static_cast<int64_t>(hn::Lanes(d))) return hn::LoadU(d, row + at);
+    return hn::MaskedLoad(hn::FirstN(d, static_cast<size_t>(count)), d, row + at);
+  }
+  HWY_INLINE FloatVec only_used(FloatVec v) const {
+    return hn::IfThenElseZero(hn::FirstN(Floats(), static_cast<size_t>(count)), v);
+  }
+};
+
+template <typename F>
+HWY_INLINE void along(int64_t classes, const F& f) {
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(Floats()));
+  for (int64_t i = 0; i < classes; i += lanes) f(RowLanes{i, std::min(lanes, classes - i)});
+}
+
+HWY_INLINE double total(FloatVec v) {
+  return static_cast<double>(hn::GetLane(hn::SumOfLanes(Floats(), v)));
+}
+
+// Σq and Σq·(x − shift) of a row (q: the weighted, smoothed targets), without the label's own part.
+struct Masses {
+  double mass, dot;
+};
+
+HWY_INLINE Masses masses(const WeightedArguments& a, int64_t row, const float* x, float shift) {
+  const FloatVec keep = constant(a.labels != nullptr ? 0 : 1 - a.smoothing);
+  const FloatVec even = constant(a.smoothing / static_cast<double>(a.classes));
+  const FloatVec shift_vec = hn::Set(Floats(), shift);
+  const float* targets = a.labels != nullptr ? x : a.distributions + row * a.classes;
+  FloatVec mass = hn::Zero(Floats()), dot = hn::Zero(Floats());
+  along(a.classes, [&](RowLanes part) HWY_ATTR {
+    const FloatVec q =
+        hn::Mul(part.load(a.weights.data()), hn::MulAdd(keep, part.load(targets), even));
+    mass = hn::Add(mass, q);
+    dot = hn::MulAdd(q, part.only_used(hn::Sub(part.load(x), shift_vec)), dot);
+  });
+  return {total(mass), total(dot)};
+}
+
+HWY_INLINE Masses with_label(const WeightedArguments& a, int64_t row, const float* x, float shift) {
+  if (a.labels == nullptr) return masses(a, row, x, shift);
+  Masses out{0, 0};
+  if (a.smoothing != 0) out = masses(a, row, x, shift);
+  const auto label = static_cast<size_t>(a.labels[row]);
+  const double own = (1 - a.smoothing) * static_cast<double>(a.weights[label]);
+  return {out.mass + own, out.dot + own * static_cast<double>(x[label] - shift)};
+}
+
+double negative_entropy(const float* targets, int64_t classes) {
+  double sum = 0;
+  for (int64_t k = 0; k < classes; ++k) {
+    const double t = targets[k];
+    if (t > 0) sum += t * std::log(t);
+  }
+  return sum;
+}
+
+RowSums weighted_forward(const WeightedArguments& a, int64_t begin, int64_t end) {
+  RowSums sums{0, 0};
+  for (int64_t r = begin; r < end; ++r) {
+    const float* x = a.logits + r * a.classes;
+    const int64_t best = first_greatest(x, a.classes);
+    const float shift = x[best];
+    const FloatVec shift_vec = hn::Set(Floats(), shift);
+    FloatVec exp_sum = hn::Zero(Floats());
+    along(a.classes, [&](RowLanes part) HWY_ATTR {
+      const FloatVec e = exp_vec(hn::Sub(part.load(x), shift_vec));
+      exp_sum = hn::Add(exp_sum, part.only_used(e));
+    });
+    const double log_sum = std::log(total(exp_sum));  // of exp(x − shift)
+    a.log_sum_exp[r] = static_cast<float>(static_cast<double>(shift) + log_sum);
+    if (!a.counts(r)) continue;
+    const Masses q = with_label(a, r, x, shift);
+    sums.loss += q.mass * log_sum - q.dot;
+    if (a.labels != nullptr) {
+      sums.correct += best == a.labels[r] ? 1 : 0;
+      continue;
+    }
+    const float* targets = a.distributions + r * a.classes;
+    if (a.relative) sums.loss += negative_entropy(targets, a.classes);
+    sums.correct += best == first_greatest(targets, a.classes) ? 1 : 0;
+  }
+  return {a.scale * sums.loss, sums.correct};
+}
+
+void weighted_backward(const WeightedArguments& a, double dloss, float* dlogits, int64_t begin,
+                       int64_t end) {
+  const Floats d;
+  const double factor = dloss * a.scale;
+  const double even = a.smoothing / static_cast<double>(a.classes);
+  const FloatVec factor_vec = constant(factor), even_vec = constant(even);
+  const FloatVec keep = constant(a.labels != nullptr ? 0 : 1 - a.smoothing);
+  for (int64_t r = begin; r < end; ++r) {
+    const float* x = a.logits + r * a.classes;
+    float* out = dlogits + r * a.classes;
+    if (!a.counts(r)) {
+      std::fill_n(out, a.classes, 0.0f);
+      continue;
+    }
+    double mass = 0, own = 0;
+    if (a.labels != nullptr) {
+      own = (1 - a.smoothing) * static_cast<double>(a.weights[static_cast<size_t>(a.labels[r])]);
+      mass = own + even * a.weight_sum;
+    } else {
+      mass = masses(a, r, x, 0).mass;
+    }
+    const FloatVec scaled_mass = constant(factor * mass);
+    const FloatVec shift = hn::Set(d, a.log_sum_exp[r]);
+    const float* targets = a.labels != nullptr ? x : a.distributions + r * a.classes;
+    along(a.classes, [&](RowLanes part) HWY_ATTR {
+      const FloatVec softmax = exp_vec(hn::Sub(part.load(x), shift));
+      const FloatVec q =
+          hn::Mul(part.load(a.weights.data()), hn::MulAdd(keep, part.load(targets), even_vec));
+      const FloatVec gradient = hn::MulSub(softmax, scaled_mass, hn::Mul(factor_vec, q));
+      hn::BlendedStore(gradient, hn::FirstN(d, static_cast<size_t>(part.count)), d, out + part.at);
+    });
+    if (a.labels != nullptr) out[a.labels[r]] -= static_cast<float>(factor * own);
+  }
+}
+
+}  // namespace
+}  // namespace HWY_NAMESPACE
+}  // namespace dltrain
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace dltrain {
+namespace {
+HWY_EXPORT(weighted_forward);
+HWY_EXPORT(weighted_backward);
+
+WeightedArguments arguments(const KernelRequest& request) {
+  WeightedArguments out;
+  out.classes = request.inputs[0].shape[-1];
+  out.smoothing = request.attributes.number("label_smoothing", 0);
+  out.scale = request.attributes.number("scale", 1);
+  out.relative = request.attributes.boolean("relative");
+  out.weights.assign(static_cast<size_t>(out.classes), 1.0f);
+  const auto weights = request.attributes.numbers("class_weights");
+  std::transform(weights.begin(), weights.end(), out.weights.begin(),
+                 [](double w) { return static_cast<float>(w); });
+  for (float w : out.weights) out.weight_sum += static_cast<double>(w);
+  return out;
+}
+
+void bind_targets(WeightedArguments& arguments, const Bindings& bindings, bool labels) {
+  arguments.logits = input<const float>(bindings, 0);
+  arguments.labels = labels ? input<const int32_t>(bindings, 1) : nullptr;
+  arguments.distributions = labels ? nullptr : input<const float>(bindings, 1);
+}
+
+class WeightedCrossEntropy final : public Kernel {
+ public:
+  explicit WeightedCrossEntropy(const KernelRequest& request)
+      : arguments_(arguments(request)),
+        labels_(request.inputs[1].dtype == DType::i32),
+        rows_(request.inputs[0].shape.elements() / arguments_.classes),
+        chunk_(std::clamp<int64_t>(4096 / arguments_.classes, 1, 64)) {}
+
+  size_t workspace_bytes() const override {
+    return static_cast<size_t>(ceil_div(rows_, chunk_)) * sizeof(RowSums);
+  }
+  void bind(const Bindings& bindings) override {
+    bind_targets(arguments_, bindings, labels_);
+    loss_ = output<double>(bindings, 0);
+    arguments_.log_sum_exp = output<float>(bindings, 1);
+    correct_ = output<double>(bindings, 2);
+    sums_ = static_cast<RowSums*>(bindings.workspace);
+  }
+  void run(Stream&) override {
+    const auto function = HWY_DYNAMIC_DISPATCH(weighted_forward);
+    const int64_t chunks = ceil_div(rows_, chunk_);
+    parallel_for(chunks, 1, [&](int64_t begin, int64_t end) {
+      for (int64_t c = begin; c < end; ++c) {
+        sums_[c] = function(arguments_, c * chunk_, std::min(rows_, (c + 1) * chunk_));
+      }
+    });
+    RowSums all{0, 0};
+    for (int64_t c = 0; c < chunks; ++c) {
+      all.loss += sums_[c].loss;
+      all.correct += sums_[c].correct;
+    }
+    *loss_ = all.loss;
+    *correct_ = all.correct;
+  }
+
+ private:
+  WeightedArguments arguments_;
+  bool labels_;
+  int64_t rows_, chunk_;
+  double *loss_ = nullptr, *correct_ = nullptr;
+  RowSums* sums_ = nullptr;
+};
+
+class WeightedCrossEntropyBackward final : public Kernel {
+ public:
+  explicit WeightedCrossEntropyBackward(const KernelRequest& request)
+      : arguments_(arguments(request)),
+        labels_(request.inputs[1].dtype == DType::i32),
+        rows_(request.inputs[0].shape.elements() / arguments_.classes) {}
+
+  void bind(const Bindings& bindings) override {
+    bind_targets(arguments_, bindings, labels_);
+    arguments_.log_sum_exp = input<float>(bindings, 2);
+    dloss_ = input<const double>(bindings, 3);
+    dlogits_ = output<float>(bindings, 0);
+  }
+  void run(Stream&) override {
+    const auto function = HWY_DYNAMIC_DISPATCH(weighted_backward);
+    const int64_t grain = std::max<int64_t>(1, 4096 / arguments_.classes);
+    parallel_for(rows_, grain, [&](int64_t begin, int64_t end) {
+      function(arguments_, *dloss_, dlogits_, begin, end);
+    });
+  }
+
+ private:
+  WeightedArguments arguments_;
+  bool labels_;
+  int64_t rows_;
+  const double* dloss_ = nullptr;
+  float* dlogits_ = nullptr;
+};
+
+}  // namespace
+
+MadeKernel make_weighted_cross_entropy(const KernelRequest& request) {
+  if (request.inputs[0].dtype != DType::f32) return nullptr;
+  return std::make_unique<WeightedCrossEntropy>(request);
+}
+
+MadeKernel make_weighted_cross_entropy_backward(const KernelRequest& request) {
+  if (request.inputs[0].dtype != DType::f32) return nullptr;
+  return std::make_unique<WeightedCrossEntropyBackward>(request);
+}
+
+}  // namespace dltrain
+#endif

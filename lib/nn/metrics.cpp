@@ -1,0 +1,247 @@
+#include "nn/metrics.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <limits>
+#include <optional>
+
+#include "base/error.h"
+
+namespace dltrain {
+namespace {
+
+constexpr int64_t kMostConfused = 4096;  // classes: their matrix then has 128 MiB
+constexpr int64_t kDefaultF1Classes = 1000;
+constexpr int64_t kDefaultTopClasses = 100;
+
+// k of "top_k".
+std::optional<int64_t> top_k(const std::string& name) {
+  if (!name.starts_with("top_")) return {};
+  int64_t k = 0;
+  const char* end = name.data() + name.size();
+  const auto [rest, error] = std::from_chars(name.data() + 4, end, k);
+  if (error != std::errc() || rest != end || k < 1) return {};
+  return k;
+}
+
+bool is_class_metric(const std::string& name) {
+  return name == "precision" || name == "recall" || name == "f1" || name == "confusion";
+}
+bool is_number_metric(const std::string& name) {
+  return name == "mae" || name == "mse" || name == "rmse" || name == "r2";
+}
+
+bool any(const std::vector<std::string>& names, bool (*is)(const std::string&)) {
+  return std::any_of(names.begin(), names.end(), is);
+}
+
+double ratio(double part, double whole) {
+  return whole > 0 ? part / whole : 0;
+}
+
+ClassScores scores(double both, double taken, double wanted) {
+  return {.precision = ratio(both, taken),
+          .recall = ratio(both, wanted),
+          .f1 = ratio(2 * both, taken + wanted),
+          .support = wanted};
+}
+
+// Means over the classes; `occurs` says which.
+void add_means(ClassReport& report, const std::vector<bool>& occurs) {
+  double classes = 0, support = 0;
+  for (size_t k = 0; k < report.classes.size(); ++k) {
+    if (!occurs[k]) continue;
+    const ClassScores& c = report.classes[k];
+    classes += 1;
+    support += c.support;
+    report.macro.precision += c.precision;
+    report.macro.recall += c.recall;
+    report.macro.f1 += c.f1;
+    report.weighted.precision += c.support * c.precision;
+    report.weighted.recall += c.support * c.recall;
+    report.weighted.f1 += c.support * c.f1;
+  }
+  const auto divide = [](ClassScores& sum, double by) {
+    sum.precision = ratio(sum.precision, by);
+    sum.recall = ratio(sum.recall, by);
+    sum.f1 = ratio(sum.f1, by);
+  };
+  divide(report.macro, classes);
+  divide(report.weighted, support);
+  report.macro.support = report.weighted.support = support;
+}
+
+ClassReport of_confusion(const std::vector<double>& matrix) {
+  const auto n = static_cast<size_t>(std::llround(std::sqrt(static_cast<double>(matrix.size()))));
+  ClassReport report;
+  std::vector<bool> occurs;
+  for (size_t k = 0; k < n; ++k) {
+    double taken = 0, wanted = 0;
+    for (size_t i = 0; i < n; ++i) {
+      taken += matrix[i * n + k];
+      wanted += matrix[k * n + i];
+    }
+    report.classes.push_back(scores(matrix[k * n + k], taken, wanted));
+    occurs.push_back(taken + wanted > 0);
+  }
+  add_means(report, occurs);
+  return report;
+}
+
+ClassReport of_binary_counts(const std::vector<double>& counts) {
+  ClassReport report;
+  std::vector<bool> occurs;
+  for (size_t i = 0; i < counts.size(); i += 4) {
+    const double both = counts[i], taken = both + counts[i + 1], wanted = both + counts[i + 2];
+    report.classes.push_back(scores(both, taken, wanted));
+    occurs.push_back(taken + wanted > 0);
+  }
+  add_means(report, occurs);
+  return report;
+}
+
+// R²: the mean over the outputs of 1 − Σd²/Σ(t − mean t)²; NaN where targets do not vary.
+double r2(const std::vector<double>& sums) {
+  double total = 0;
+  for (size_t i = 0; i < sums.size(); i += 5) {
+    const double variation = sums[i + 4] - sums[i + 3] * sums[i + 3] / sums[i];
+    total += variation > 0 ? 1 - sums[i + 2] / variation : std::numeric_limits<double>::quiet_NaN();
+  }
+  return total / (static_cast<double>(sums.size()) / 5);
+}
+
+double number_metric(const std::string& name, const std::vector<double>& sums) {
+  if (name == "r2") return r2(sums);
+  double count = 0, absolute = 0, squared = 0;
+  for (size_t i = 0; i < sums.size(); i += 5) {
+    count += sums[i];
+    absolute += sums[i + 1];
+    squared += sums[i + 2];
+  }
+  if (name == "mae") return absolute / count;
+  return name == "mse" ? squared / count : std::sqrt(squared / count);
+}
+
+const std::vector<double>& find(const std::vector<SummedMetric>& sums, std::string_view label) {
+  for (const SummedMetric& sum : sums) {
+    if (sum.label == label) return sum.sums;
+  }
+  fail(ExitCode::internal, "no sum is named {}", label);
+}
+
+}  // namespace
+
+std::string metric_name_problem(const std::string& name) {
+  if (name == "accuracy" || top_k(name) || is_class_metric(name) || is_number_metric(name)) {
+    return {};
+  }
+  return fmt::format(
+      "unknown metric '{}'; expected accuracy, top_K (top_5), precision, recall, f1, confusion, "
+      "mae, mse, rmse or r2",
+      name);
+}
+
+std::string metric_problem(const std::string& name, TargetKind kind, const TensorSpec& output) {
+  const bool numbers = kind == TargetKind::numbers;
+  if (is_number_metric(name) != numbers) {
+    return fmt::format("{} cannot be measured: targets are {}", name,
+                       numbers ? "numbers, not classes" : "classes, not numbers");
+  }
+  if (top_k(name)) {
+    if (kind != TargetKind::labels) return name + " needs one label a target";
+    if (*top_k(name) > output.shape[-1]) {
+      return fmt::format("{} of {} classes", name, output.shape[-1]);
+    }
+  }
+  if (is_class_metric(name) && kind == TargetKind::distributions) {
+    return name + " needs labels; targets are distributions";
+  }
+  if (is_class_metric(name) && kind == TargetKind::labels && output.shape[-1] > kMostConfused) {
+    return fmt::format("{} needs a matrix of all pairs of the {} classes; {} are possible", name,
+                       output.shape[-1], kMostConfused);
+  }
+  return {};
+}
+
+std::vector<std::string> default_metrics(TargetKind kind, const TensorSpec& output) {
+  if (kind == TargetKind::numbers) return {"mae", "rmse"};
+  std::vector<std::string> names{"accuracy"};
+  if (kind == TargetKind::binary) names.push_back("f1");
+  if (kind == TargetKind::labels) {
+    const int64_t classes = output.shape[-1];
+    if (classes >= kDefaultTopClasses) names.push_back("top_5");
+    if (classes <= kDefaultF1Classes) names.push_back("f1");
+  }
+  return names;
+}
+
+std::vector<std::string> metric_labels(const std::vector<std::string>& names) {
+  std::vector<std::string> labels;
+  for (const std::string& name : names) {
+    if (name == "f1") {
+      labels.insert(labels.end(), {"f1_macro", "f1_weighted"});
+    } else if (name == "precision" || name == "recall") {
+      labels.push_back(name + "_macro");
+    } else if (name != "confusion") {
+      labels.push_back(name);
+    }
+  }
+  return labels;
+}
+
+std::string_view metric_op(const std::string& name, TargetKind kind) {
+  if (top_k(name)) return "top_k_correct";
+  if (is_number_metric(name)) return "regression_sums";
+  if (!is_class_metric(name)) return "";
+  return kind == TargetKind::binary ? "binary_counts" : "confusion_matrix";
+}
+
+std::vector<MetricSum> emit_metric_sums(GraphBuilder& builder,
+                                        const std::vector<std::string>& names, TargetKind kind,
+                                        ValueId output, ValueId targets) {
+  std::vector<MetricSum> out;
+  for (const std::string& name : names) {
+    const std::string_view op = metric_op(name, kind);
+    if (op.empty()) continue;
+    // All top_k have a sum of their own; other metrics share one.
+    const auto k = top_k(name);
+    std::string label = k ? name : std::string(op);
+    if (std::any_of(out.begin(), out.end(), [&](const auto& sum) { return sum.label == label; })) {
+      continue;
+    }
+    const Attributes attributes = k ? Attributes{{"k", *k}} : Attributes{};
+    out.push_back({std::move(label), builder.emit1(op, {output, targets}, attributes)});
+  }
+  return out;
+}
+
+MetricReport finish_metrics(const std::vector<std::string>& names, TargetKind kind,
+                            const std::vector<SummedMetric>& sums, double valid) {
+  MetricReport report;
+  if (any(names, is_class_metric)) {
+    const bool binary = kind == TargetKind::binary;
+    const std::vector<double>& counts = find(sums, metric_op("f1", kind));
+    report.classes = binary ? of_binary_counts(counts) : of_confusion(counts);
+    if (std::find(names.begin(), names.end(), "confusion") != names.end()) {
+      report.classes.confusion = counts;
+    }
+  }
+  const ClassScores &macro = report.classes.macro, &weighted = report.classes.weighted;
+  for (const std::string& name : names) {
+    const auto add = [&](const std::string& label, double value) {
+      report.values.emplace_back(label, value);
+    };
+    if (name == "accuracy" || top_k(name)) add(name, find(sums, name)[0] / valid);
+    if (is_number_metric(name)) add(name, number_metric(name, find(sums, metric_op(name, kind))));
+    if (name == "precision") add("precision_macro", macro.precision);
+    if (name == "recall") add("recall_macro", macro.recall);
+    if (name == "f1") {
+      add("f1_macro", macro.f1);
+      add("f1_weighted", weighted.f1);
+    }
+  }
+  return report;
+}
+
+}  // namespace dltrain

@@ -1,0 +1,71 @@
+// What an evaluation measures besides the loss. Every metric is a function of sums over the
+// samples, which the evaluation graph adds up (lib/ops/metric_sums.cpp) and which are summed over
+// ranks: so a metric does not depend on how the samples were cut into batches.
+//
+// Of a class: precision = TP/(TP+FP), recall = TP/(TP+FN), F1 = 2TP/(2TP+FP+FN), 0 where the
+// divisor is 0. `macro` is the mean over the classes that occur as target or as answer, `weighted`
+// the mean weighted by how often they occur as target (as scikit-learn has them).
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "graph/builder.h"
+#include "nn/loss.h"
+
+namespace dltrain {
+
+// Nothing, or why `name` is no metric that evaluation.metrics may have.
+std::string metric_name_problem(const std::string& name);
+// Nothing, or why a known metric cannot be measured on such targets and outputs.
+std::string metric_problem(const std::string& name, TargetKind kind, const TensorSpec& output);
+// What is measured where nothing was asked for.
+std::vector<std::string> default_metrics(TargetKind kind, const TensorSpec& output);
+
+// What the values of these metrics are called: those of f1 are f1_macro and f1_weighted.
+std::vector<std::string> metric_labels(const std::vector<std::string>& names);
+
+// The op whose sums a metric is made of; "" where the loss's own sums are enough.
+std::string_view metric_op(const std::string& name, TargetKind kind);
+
+// A sum over the samples: f64, of one or more elements.
+struct MetricSum {
+  std::string label;
+  ValueId value = kNoValue;
+};
+
+// The sums that `names` need and the loss does not emit itself.
+std::vector<MetricSum> emit_metric_sums(GraphBuilder& builder,
+                                        const std::vector<std::string>& names, TargetKind kind,
+                                        ValueId output, ValueId targets);
+
+struct ClassScores {
+  double precision = 0, recall = 0, f1 = 0;
+  double support = 0;  // how often it occurs as target
+};
+
+struct ClassReport {
+  std::vector<ClassScores> classes;  // of labels; or of each output of a binary loss
+  // Row by row: targets × answers, where `confusion` was asked for. Binary: true positives, false
+  // positives, false negatives, true negatives of each output.
+  std::vector<double> confusion;
+  ClassScores macro, weighted;
+};
+
+struct MetricReport {
+  std::vector<std::pair<std::string, double>> values;  // in the order of the names
+  ClassReport classes;                                 // empty where nothing asked for it
+};
+
+// A finished sum, found by its label.
+struct SummedMetric {
+  std::string label;
+  std::vector<double> sums;
+};
+
+// `valid`: how many targets counted.
+MetricReport finish_metrics(const std::vector<std::string>& names, TargetKind kind,
+                            const std::vector<SummedMetric>& sums, double valid);
+
+}  // namespace dltrain

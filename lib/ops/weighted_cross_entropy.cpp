@@ -1,0 +1,114 @@
+// weighted_cross_entropy: cross-entropy of softmax with class weights, against labels or against
+// distributions over the classes (mixed samples, a teacher's answers).
+//
+//   logits   [..., C] floating
+//   targets  i32 [...], −100: not counted; or like the logits, a row that begins with NaN: not
+//            counted
+//   outputs  loss_sum f64 [1]; log_sum_exp [...] (accumulation dtype, kept for the backward);
+//            correct f64 [1]: counted rows whose greatest logit (the first, on ties) stands at the
+//            label, or at the greatest (first) target
+//
+// With t the target distribution (one-hot for a label), ε the label smoothing and w the class
+// weights (1 without), each row adds scale · Σ_c −q_c·log softmax(x)_c with
+//   q_c = w_c·((1−ε)·t_c + ε/C),
+// which is PyTorch's cross_entropy, sum not mean. With `relative` the entropy Σ t·log t is added:
+// the Kullback-Leibler divergence from softmax(x) to t (0·log 0 = 0).
+//
+// weighted_cross_entropy_backward(logits, targets, log_sum_exp, dloss f64 [1]) → dlogits:
+//   dlogits = dloss · scale · (softmax(x)·Σ_c q_c − q), 0 for rows that do not count.
+//
+// Attributes of both: class_weights (numbers: C of them, or none), label_smoothing (number, 0),
+// relative (boolean, false; distributions only), scale (number, 1). No gradient flows to targets.
+#include "base/error.h"
+#include "ops/definitions.h"
+#include "ops/rules.h"
+
+namespace dltrain {
+namespace {
+
+Shape rows_of(const Shape& logits) {
+  return Shape(logits.dims().first(static_cast<size_t>(logits.rank() - 1)));
+}
+
+void expect_targets(SpecSpan inputs, const Attributes& attributes) {
+  constexpr std::string_view kOp = "weighted_cross_entropy";
+  expect_rank(kOp, "logits", inputs[0].shape, 2, Shape::kMaxRank);
+  expect_one_float_dtype(kOp, inputs.first(1));
+  if (is_floating(inputs[1].dtype)) {
+    expect_shape(kOp, "targets", inputs[1].shape, inputs[0].shape);
+    expect_dtype(kOp, "targets", inputs[1], accumulation_dtype(inputs[0].dtype));
+  } else {
+    expect_shape(kOp, "targets", inputs[1].shape, rows_of(inputs[0].shape));
+    expect_dtype(kOp, "targets", inputs[1], DType::i32);
+    check_internal(!attributes.boolean("relative"), "labels have no entropy");
+  }
+  const auto weights = attributes.numbers("class_weights");
+  if (!weights.empty() && static_cast<int64_t>(weights.size()) != inputs[0].shape[-1]) {
+    fail(ExitCode::usage, "{}: {} class weights for {} classes", kOp, weights.size(),
+         inputs[0].shape[-1]);
+  }
+}
+
+SpecList infer(SpecSpan inputs, const Attributes& attributes) {
+  expect_inputs("weighted_cross_entropy", inputs, 2, 2);
+  expect_targets(inputs, attributes);
+  return {{Shape{1}, DType::f64},
+          {rows_of(inputs[0].shape), accumulation_dtype(inputs[0].dtype)},
+          {Shape{1}, DType::f64}};
+}
+
+std::vector<ValueId> gradient(const GradientRequest& r) {
+  return {r.emitter.emit1("weighted_cross_entropy_backward",
+                          {r.inputs[0], r.inputs[1], r.outputs[1], r.output_gradients[0]},
+                          r.attributes),
+          kNoValue};
+}
+
+std::optional<std::vector<Placement>> split(SpecSpan, const Attributes&,
+                                            std::span<const Placement> p) {
+  if (!(p[0] == kSplitSamples) || !(p[1] == kSplitSamples)) return {};
+  return {{kPartial, kSplitSamples, kPartial}};
+}
+
+SpecList infer_backward(SpecSpan inputs, const Attributes& attributes) {
+  constexpr std::string_view kOp = "weighted_cross_entropy_backward";
+  expect_inputs(kOp, inputs, 4, 4);
+  expect_targets(inputs, attributes);
+  expect_shape(kOp, "log_sum_exp", inputs[2].shape, rows_of(inputs[0].shape));
+  expect_dtype(kOp, "log_sum_exp", inputs[2], accumulation_dtype(inputs[0].dtype));
+  expect_shape(kOp, "dloss", inputs[3].shape, Shape{1});
+  expect_dtype(kOp, "dloss", inputs[3], DType::f64);
+  return {inputs[0]};
+}
+
+std::optional<std::vector<Placement>> split_backward(SpecSpan, const Attributes&,
+                                                     std::span<const Placement> p) {
+  for (size_t i = 0; i < 3; ++i) {
+    if (!(p[i] == kSplitSamples)) return {};
+  }
+  return p[3] == kReplicated ? std::optional(std::vector{kSplitSamples}) : std::nullopt;
+}
+
+Cost cost(SpecSpan inputs, SpecSpan outputs, const Attributes&) {
+  return {8.0 * static_cast<double>(inputs[0].shape.elements()),
+          static_cast<double>(inputs[0].bytes() + inputs[1].bytes() + outputs[0].bytes())};
+}
+
+}  // namespace
+
+constinit const OpDef kWeightedCrossEntropyOp{
+    .name = "weighted_cross_entropy",
+    .doc = "summed cross-entropy with class weights, of labels or distributions",
+    .infer = infer,
+    .gradient = gradient,
+    .split = split,
+    .cost = cost};
+constinit const OpDef kWeightedCrossEntropyBackwardOp{
+    .name = "weighted_cross_entropy_backward",
+    .doc = "dlogits = dloss·(softmax(logits)·Σq − q), q the weighted targets",
+    .infer = infer_backward,
+    .split = split_backward,
+    .cost = cost,
+    .in_place_allowed = true};
+
+}  // namespace dltrain

@@ -1,0 +1,76 @@
+// What the model is shown: inputs and targets that vary, and batches that mix the classes.
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+#include "base/error.h"
+#include "data/loader.h"
+#include "train/checks_support.h"
+
+namespace dltrain {
+namespace {
+
+constexpr int64_t kSamples = 4096;     // looked at
+constexpr int64_t kFewestInBatch = 8;  // smaller batches may have one class by chance
+constexpr int kBatches = 4;
+
+// Whether a field has the same bytes in samples from all over the data.
+bool is_constant(const Dataset& data, int field) {
+  const size_t bytes = data.fields()[static_cast<size_t>(field)].sample.bytes();
+  std::vector<std::byte> first(bytes), other(bytes);
+  int64_t sample = 0;
+  data.gather(field, {&sample, 1}, first.data());
+  const int64_t count = std::min(data.size(), kSamples);
+  for (int64_t i = 1; i < count; ++i) {
+    sample = i * data.size() / count;
+    data.gather(field, {&sample, 1}, other.data());
+    if (other != first) return false;
+  }
+  return true;
+}
+
+// The classes of each of the first micro-batches of the training order.
+std::vector<size_t> classes_of_batches(Session& session) {
+  LoaderOptions loading = train_loader_options(session, 0, 0);
+  TrainLoader loader(session.data.train, loading, session.executor->device());
+  const StepGraph& graph = session.executor->training();
+  const auto labels = static_cast<size_t>(graph.graph.value(graph.targets()).spec.shape.elements());
+  std::vector<size_t> counts;
+  for (int i = 0; i < kBatches; ++i) {
+    const auto* first = reinterpret_cast<const int32_t*>(loader.next().fields.back());
+    counts.push_back(std::set<int32_t>(first, first + labels).size());
+  }
+  return counts;
+}
+
+}  // namespace
+
+CheckResult check_data(const CheckOptions& options, int64_t samples) {
+  const auto run = prepare(options, samples, DType::f32);
+  Session& session = run->session;
+  const Dataset& data = *session.data.train;
+  for (int field = 0; field < data.target_field(); ++field) {
+    if (data.size() > 1 && is_constant(data, field)) {
+      return pass_if(false, fmt::format("{} is the same in all of {} samples",
+                                        data.fields()[static_cast<size_t>(field)].name,
+                                        std::min(data.size(), kSamples)));
+    }
+  }
+  if (data.size() > 1 && is_constant(data, data.target_field())) {
+    return pass_if(false, fmt::format("the target is the same in all of {} samples",
+                                      std::min(data.size(), kSamples)));
+  }
+  const StepGraph& graph = session.executor->training();
+  if (graph.graph.value(graph.targets()).spec.dtype != DType::i32 || samples < kFewestInBatch) {
+    return pass_if(true, "inputs and targets vary");
+  }
+  const std::vector<size_t> counts = classes_of_batches(session);
+  const auto [least, most] = std::minmax_element(counts.begin(), counts.end());
+  return pass_if(*most > 1,
+                 fmt::format("inputs and targets vary; the first {} batches of {} have {} to {} "
+                             "classes each{}",
+                             kBatches, samples, *least, *most,
+                             *most > 1 ? "" : ": the order is sorted, set data.train.shuffle"));
+}
+
+}  // namespace dltrain

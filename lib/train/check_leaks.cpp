@@ -1,0 +1,172 @@
+// What an output must not depend on: the targets, and the other samples of the batch. Both are
+// tried by changing just these and comparing outputs bit by bit, in float64 on the reference
+// engine.
+//
+// A target may also stand among the inputs: then some input is a multiple of the target, plus a
+// constant, in every sample.
+#include <algorithm>
+#include <cmath>
+
+#include "base/error.h"
+#include "data/loader.h"
+#include "train/checks_support.h"
+
+namespace dltrain {
+namespace {
+
+constexpr int64_t kCorrelationSamples = 4096;
+constexpr int64_t kFewestSamples = 16;  // fewer may agree by chance
+constexpr double kCorrelation = 0.999999;
+constexpr const char* kOutput = "check.output";
+
+void keep_output(GraphBuilder& builder, const StepGraph& graph) {
+  builder.accumulate(builder.emit1("identity", {graph.output}), kOutput, Role::metric);
+}
+
+bool mixes_samples_by_design(const StepGraph& graph) {
+  return std::any_of(graph.graph.nodes.begin(), graph.graph.nodes.end(),
+                     [](const Node& node) { return node.op->name == "batch_norm"; });
+}
+
+// Targets that differ from those of the batch everywhere.
+OneBatch with_other_targets(OneBatch batch, DType dtype, int64_t classes) {
+  std::vector<std::byte>& bytes = batch.fields.back();
+  if (dtype == DType::i32) {
+    auto* labels = reinterpret_cast<int32_t*>(bytes.data());
+    for (size_t i = 0; i < bytes.size() / sizeof(int32_t); ++i) {
+      if (labels[i] >= 0) labels[i] = static_cast<int32_t>((labels[i] + 1) % classes);
+    }
+  } else {
+    auto* numbers = reinterpret_cast<double*>(bytes.data());
+    for (size_t i = 0; i < bytes.size() / sizeof(double); ++i) numbers[i] = 1 - numbers[i];
+  }
+  return batch;
+}
+
+// How strongly a column follows the targets: |Pearson's r|.
+class Correlations {
+ public:
+  explicit Correlations(size_t columns) : x_(columns), xx_(columns), xt_(columns) {}
+
+  void add(const float* row, double target) {
+    n_ += 1;
+    t_ += target;
+    tt_ += target * target;
+    for (size_t i = 0; i < x_.size(); ++i) {
+      const double x = row[i];
+      x_[i] += x;
+      xx_[i] += x * x;
+      xt_[i] += x * target;
+    }
+  }
+  double of(size_t i) const {
+    const double covariance = xt_[i] - x_[i] * t_ / n_;
+    const double spread = (xx_[i] - x_[i] * x_[i] / n_) * (tt_ - t_ * t_ / n_);
+    return spread > 0 ? std::abs(covariance) / std::sqrt(spread) : 0;
+  }
+  double count() const { return n_; }
+
+ private:
+  double n_ = 0, t_ = 0, tt_ = 0;
+  std::vector<double> x_, xx_, xt_;
+};
+
+struct Leak {
+  double correlation = 0;
+  std::string where;
+};
+
+// The input element that follows one number of the target most closely.
+Leak strongest_input(const Dataset& data) {
+  Leak worst;
+  const FieldSpec& target = data.fields().back();
+  const auto targets = static_cast<size_t>(target.sample.shape.elements());
+  if (targets > 16) return worst;  // sequences and images of targets: not looked at
+  std::vector<std::byte> target_bytes(target.sample.bytes());
+  for (int field = 0; field < data.target_field(); ++field) {
+    const FieldSpec& input = data.fields()[static_cast<size_t>(field)];
+    if (input.sample.dtype != DType::f32) continue;
+    const auto columns = static_cast<size_t>(input.sample.shape.elements());
+    std::vector<Correlations> sums(targets, Correlations(columns));
+    std::vector<float> row(columns);
+    for (int64_t i = 0; i < std::min(data.size(), kCorrelationSamples); ++i) {
+      data.gather(field, {&i, 1}, reinterpret_cast<std::byte*>(row.data()));
+      data.gather(data.target_field(), {&i, 1}, target_bytes.data());
+      for (size_t t = 0; t < targets; ++t) {
+        if (target.sample.dtype == DType::i32) {
+          const int32_t label = reinterpret_cast<const int32_t*>(target_bytes.data())[t];
+          if (label >= 0) sums[t].add(row.data(), label);
+        } else {
+          sums[t].add(row.data(),
+                      static_cast<double>(reinterpret_cast<const float*>(target_bytes.data())[t]));
+        }
+      }
+    }
+    for (size_t t = 0; t < targets; ++t) {
+      if (sums[t].count() < static_cast<double>(kFewestSamples)) continue;
+      for (size_t i = 0; i < columns; ++i) {
+        const double r = sums[t].of(i);
+        if (r > worst.correlation) worst = {r, fmt::format("element {} of {}", i, input.name)};
+      }
+    }
+  }
+  return worst;
+}
+
+}  // namespace
+
+CheckResult check_target_leak(const CheckOptions& options, int64_t samples) {
+  const auto run = prepare(options, std::min<int64_t>(samples, 4), DType::f64, keep_output);
+  Session& session = run->session;
+  Executor& executor = *session.executor;
+  const OneBatch batch = first_batch(session);
+  run_batch(session, batch);
+  const auto before = read_numbers(executor, kOutput);
+  const StepGraph& graph = executor.training();
+  const int64_t classes = session.experiment->loss->classes(graph.output_spec);
+  run_batch(session, with_other_targets(batch, graph.graph.value(graph.targets()).spec.dtype,
+                                        std::max<int64_t>(classes, 1)));
+  if (before != read_numbers(executor, kOutput)) {
+    return pass_if(false, "the model's output changes with the targets");
+  }
+  const Leak leak = strongest_input(*session.data.train);
+  if (leak.correlation >= kCorrelation) {
+    return pass_if(false, fmt::format("{} follows the target exactly (correlation {:.7f}): the "
+                                      "inputs hold what is to be predicted",
+                                      leak.where, leak.correlation));
+  }
+  return pass_if(true, fmt::format("outputs do not depend on targets; largest correlation of an "
+                                   "input with the target {:.4f}",
+                                   leak.correlation));
+}
+
+CheckResult check_sample_independence(const CheckOptions& options, int64_t samples) {
+  if (samples < 2) return skipped("micro-batches have one sample");
+  const auto run = prepare(options, std::min<int64_t>(samples, 4), DType::f64, keep_output);
+  Session& session = run->session;
+  const OneBatch batch = first_batch(session);
+  run_batch(session, batch);
+  const auto before = read_numbers(*session.executor, kOutput);
+  OneBatch changed = batch;
+  const StepGraph& graph = session.executor->training();
+  const auto rows = static_cast<size_t>(session.batch.micro_batch);
+  for (size_t field = 0; field + 1 < changed.fields.size(); ++field) {
+    std::vector<std::byte>& bytes = changed.fields[field];
+    const size_t row = bytes.size() / rows;
+    // Every sample but the first becomes zero: a value that inputs of any kind may have.
+    std::fill(bytes.begin() + static_cast<std::ptrdiff_t>(row), bytes.end(), std::byte{0});
+  }
+  run_batch(session, changed);
+  const auto after = read_numbers(*session.executor, kOutput);
+  const size_t own = before.size() / rows;  // elements of the first sample's output
+  double largest = 0;
+  for (size_t i = 0; i < own; ++i) largest = std::max(largest, std::abs(after[i] - before[i]));
+  if (largest > 0 && mixes_samples_by_design(graph)) {
+    return skipped("batch_norm joins the samples of a micro-batch in training, as it should");
+  }
+  return pass_if(largest == 0, fmt::format("the first sample's output changes by {:g} when the "
+                                           "other {} samples become zero; expected 0",
+                                           largest, rows - 1));
+}
+
+}  // namespace dltrain

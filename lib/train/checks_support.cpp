@@ -1,0 +1,88 @@
+#include "train/checks_support.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "data/loader.h"
+
+namespace dltrain {
+namespace {
+
+std::vector<std::string> one_batch_overrides(int64_t samples) {
+  return {fmt::format("training.global_batch_size={}", samples),
+          fmt::format("training.micro_batch_size={}", samples),
+          "training.gradient_accumulation_steps=1", "parallelism.data=1"};
+}
+
+}  // namespace
+
+std::vector<const std::byte*> OneBatch::addresses() const {
+  std::vector<const std::byte*> out;
+  for (const auto& field : fields) out.push_back(field.data());
+  return out;
+}
+
+OneBatch first_batch(Session& session) {
+  TrainLoader loader(session.data.train, train_loader_options(session, 0, 0),
+                     session.executor->device());
+  const Batch& batch = loader.next();
+  const StepGraph& graph = session.executor->training();
+  OneBatch out;
+  for (size_t i = 0; i < batch.fields.size(); ++i) {
+    const TensorSpec& slot = graph.graph.value(graph.slots[i]).spec;
+    const std::byte* bytes = batch.fields[i];
+    if (slot.dtype == DType::f64) {
+      const auto* values = reinterpret_cast<const float*>(bytes);
+      const std::vector<double> wide(values, values + slot.shape.elements());
+      const auto as_bytes = std::as_bytes(std::span(wide));
+      out.fields.emplace_back(as_bytes.begin(), as_bytes.end());
+    } else {
+      out.fields.emplace_back(bytes, bytes + slot.bytes());
+    }
+  }
+  out.inputs = {.seed = static_cast<uint64_t>(session.experiment->seed),
+                .step = 0,
+                .sample_offset = 0,
+                .learning_rate = session.experiment->optimizer->learning_rate,
+                .loss_scale = 1,
+                .inverse_valid = batch.loss_divisor > 0 ? 1.0 / batch.loss_divisor : 0.0,
+                .max_grad_norm = session.experiment->training.max_grad_norm.value_or(0)};
+  out.valid = static_cast<double>(batch.valid_targets);
+  return out;
+}
+
+double run_batch(Session& session, const OneBatch& batch) {
+  session.executor->micro_step(batch.addresses(), batch.inputs, 0);
+  return read_numbers(*session.executor, "metric.loss")[0] * batch.inputs.inverse_valid;
+}
+
+std::unique_ptr<Prepared> prepare(const CheckOptions& options, int64_t samples, DType compute,
+                                  const GraphProbe& probe) {
+  auto prepared = std::make_unique<Prepared>();
+  prepared->experiment = options.load(one_batch_overrides(samples));
+  prepared->session = open_session(prepared->experiment, {.engines = options.engines,
+                                                          .evaluation = false,
+                                                          .compute = compute,
+                                                          .fuse = compute != DType::f64,
+                                                          .probe = probe});
+  start_session(prepared->session);
+  return prepared;
+}
+
+std::vector<double> read_numbers(Executor& executor, const std::string& name) {
+  const StateTensor* tensor = executor.layout().find(name);
+  check_internal(tensor != nullptr, "no state is named {}", name);
+  const auto count = static_cast<size_t>(tensor->spec.shape.elements());
+  std::vector<double> out(count);
+  if (tensor->spec.dtype == DType::f64) {
+    executor.read_state(name, std::as_writable_bytes(std::span(out)));
+    return out;
+  }
+  check_internal(tensor->spec.dtype == DType::f32, "{} is {}", name, to_string(tensor->spec));
+  std::vector<float> narrow(count);
+  executor.read_state(name, std::as_writable_bytes(std::span(narrow)));
+  std::copy(narrow.begin(), narrow.end(), out.begin());
+  return out;
+}
+
+}  // namespace dltrain

@@ -1,0 +1,60 @@
+// What the checks share: an experiment of their own on one batch, and the checks themselves, which
+// checks.cpp lists.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "train/checks.h"
+#include "train/session.h"
+
+namespace dltrain {
+
+// The first micro-batch of the training order, in the compute type of the session.
+struct OneBatch {
+  std::vector<std::vector<std::byte>> fields;  // in the order of StepGraph::slots
+  StepInputs inputs{};
+  double valid = 0;  // targets that count
+
+  std::vector<const std::byte*> addresses() const;
+};
+
+OneBatch first_batch(Session& session);
+
+// Forward and backward of the batch as an only micro-step; returns the mean loss.
+double run_batch(Session& session, const OneBatch& batch);
+
+struct Prepared {
+  Experiment experiment;
+  Session session;
+};
+
+// An experiment of its own whose global batch is one micro-batch of `samples`, compiled and
+// initialised. In f64 it runs unfused on the reference engine.
+std::unique_ptr<Prepared> prepare(const CheckOptions& options, int64_t samples, DType compute,
+                                  const GraphProbe& probe = {});
+
+// A state tensor of floating type as doubles.
+std::vector<double> read_numbers(Executor& executor, const std::string& name);
+
+inline CheckResult pass_if(bool condition, std::string detail) {
+  return {{}, condition ? CheckOutcome::pass : CheckOutcome::fail, std::move(detail)};
+}
+inline CheckResult skipped(std::string why) {
+  return {{}, CheckOutcome::skip, std::move(why)};
+}
+
+// `samples`: of a micro-batch of the configuration, at most those of the data.
+CheckResult check_data(const CheckOptions& options, int64_t samples);
+CheckResult check_initial_loss(const CheckOptions& options, int64_t samples);
+CheckResult check_gradient(const CheckOptions& options, int64_t samples);
+CheckResult check_overfit(const CheckOptions& options, int64_t samples);
+CheckResult check_inputs_matter(const CheckOptions& options, int64_t samples);
+CheckResult check_target_leak(const CheckOptions& options, int64_t samples);
+CheckResult check_sample_independence(const CheckOptions& options, int64_t samples);
+CheckResult check_unused_parameters(const CheckOptions& options, int64_t samples);
+CheckResult check_dead_activations(const CheckOptions& options, int64_t samples);
+CheckResult check_resume(const CheckOptions& options, int64_t samples);
+
+}  // namespace dltrain

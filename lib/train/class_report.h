@@ -1,0 +1,22 @@
+// The per-class table of an evaluation, for people and for programs.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include <nlohmann/json_fwd.hpp>
+
+#include "nn/metrics.h"
+
+namespace dltrain {
+
+// Lines of class, precision, recall, F1 and support, then the means. `names` of the classes; those
+// it lacks are called by their number.
+std::string print_class_report(const ClassReport& report, const std::vector<std::string>& names);
+
+// {"classes": [{"class", "precision", "recall", "f1", "support"}], "macro": {…}, "weighted": {…},
+// "confusion": [[…]] where it was asked for}
+nlohmann::ordered_json class_report_json(const ClassReport& report,
+                                         const std::vector<std::string>& names);
+
+}  // namespace dltrain

@@ -1,0 +1,235 @@
+// The sanity suite: every check passes on a sound experiment and fails on one that is broken in
+// just what it looks for.
+#include <cmath>
+#include <fstream>
+
+#include "base/philox.h"
+#include "catch.h"
+#include "config/load.h"
+#include "cpu/engine.h"
+#include "reference/engine.h"
+#include "temporary_folder.h"
+#include "train/checks_support.h"
+
+using namespace dltrain;
+using Catch::Matchers::Contains;
+
+namespace {
+
+constexpr const char* kData = "{type: synthetic, shape: [6], classes: 3, samples: 96}";
+constexpr const char* kLayers = "[linear: 16, relu, linear: 3]";
+
+// A layer of a test: emits what a function says.
+struct TestLayer final : Layer {
+  using Emit = std::function<ValueId(LayerContext&, ValueId)>;
+  explicit TestLayer(Emit function) : function_(std::move(function)) { kind = "test"; }
+  ValueId emit(LayerContext& context, ValueId x) const override { return function_(context, x); }
+  Emit function_;
+};
+
+struct Setup {
+  std::string data = kData;
+  std::string layers = kLayers;
+  std::vector<std::string> overrides = {};
+  TestLayer::Emit first_layer = {};
+};
+
+CheckOptions options_of(const Setup& setup) {
+  return {.engines = {.cpu = &cpu_engine(), .reference = &reference_engine()},
+          .load =
+              [setup](const std::vector<std::string>& extra) {
+                std::vector<std::string> overrides{
+                    "model.layers=" + setup.layers, "data.train=" + setup.data,
+                    "optimizer={type: adamw, learning_rate: 0.01}",
+                    "training={global_batch_size: 32, max_steps: 50}", "device=cpu"};
+                overrides.insert(overrides.end(), setup.overrides.begin(), setup.overrides.end());
+                overrides.insert(overrides.end(), extra.begin(), extra.end());
+                auto experiment = load_config<Experiment>({.files = {}, .overrides = overrides});
+                if (setup.first_layer) {
+                  experiment.model.layers.insert(experiment.model.layers.begin(),
+                                                 std::make_unique<TestLayer>(setup.first_layer));
+                }
+                return experiment;
+              },
+          .on_result = {}};
+}
+
+using Check = CheckResult (*)(const CheckOptions&, int64_t);
+
+std::string failure(Check check, const Setup& setup) {
+  const CheckResult result = check(options_of(setup), 32);
+  INFO(result.detail);
+  CHECK(result.outcome == CheckOutcome::fail);
+  return result.detail;
+}
+
+void passes(Check check, const Setup& setup) {
+  const CheckResult result = check(options_of(setup), 32);
+  INFO(result.detail);
+  CHECK(result.outcome == CheckOutcome::pass);
+}
+
+// A csv of `samples` lines: what `line` gives for each, from uniform numbers of its own.
+class CsvFile {
+ public:
+  template <typename Line>
+  CsvFile(const std::string& name, int samples, const Line& line) : path_(folder_.path() / name) {
+    std::ofstream file(path_);
+    for (int i = 0; i < samples; ++i) {
+      uint64_t next = 0;
+      file << line(i, [&] { return random_uniform(3, 5, static_cast<uint64_t>(i), next++); })
+           << "\n";
+    }
+  }
+  std::string section(const std::string& keys = "") const {
+    return fmt::format("{{type: csv, path: {}{}}}", path_.string(), keys);
+  }
+
+ private:
+  TemporaryFolder folder_;
+  std::filesystem::path path_;
+};
+
+}  // namespace
+
+TEST_CASE("every check passes on a sound experiment") {
+  const auto results = run_checks(options_of({}));
+  CHECK(results.size() == 11);
+  for (const CheckResult& result : results) {
+    INFO(result.name << ": " << result.detail);
+    CHECK(result.outcome == CheckOutcome::pass);
+  }
+}
+
+TEST_CASE("every check passes or is skipped on a regression of several numbers") {
+  const CsvFile csv("r.csv", 96, [](int, auto uniform) {
+    const double a = uniform() - 0.5, b = uniform() - 0.5;
+    return fmt::format("{},{},{}", a, b, 2 * a * b - a);
+  });
+  for (const CheckResult& result : run_checks(options_of({.data = csv.section(", task: regression"),
+                                   .layers = "[linear: 16, tanh, linear: 1]",
+                                   .overrides = {"loss=mse"}}))) {
+    INFO(result.name << ": " << result.detail);
+    CHECK(result.outcome ==
+          (result.name == "dead activations" ? CheckOutcome::skip : CheckOutcome::pass));
+  }
+}
+
+TEST_CASE("check of the data: inputs or targets that never vary, batches of one class") {
+  const auto number = [](int, auto uniform) { return fmt::format("{}", uniform()); };
+  const CsvFile same_target("a.csv", 40, [&](int i, auto u) { return number(i, u) + ",1"; });
+  CHECK_THAT(failure(check_data, {.data = same_target.section()}),
+             Contains("the target is the same"));
+  const CsvFile same_input("b.csv", 40, [](int i, auto) { return fmt::format("0.5,{}", i % 2); });
+  CHECK_THAT(failure(check_data, {.data = same_input.section()}), Contains("input is the same"));
+  const CsvFile sorted("c.csv", 400,
+                       [&](int i, auto u) { return number(i, u) + fmt::format(",{}", i / 200); });
+  CHECK_THAT(failure(check_data, {.data = sorted.section(", shuffle: false")}),
+             Contains("set data.train.shuffle"));
+  passes(check_data, {.data = sorted.section()});
+}
+
+TEST_CASE("check of unused parameters: one that nothing reads, one behind dead units") {
+  CHECK_THAT(failure(check_unused_parameters, {.first_layer =
+                                                   [](LayerContext& c, ValueId x) {
+                                                     c.parameter("forgotten", {3},
+                                                                 Initializer::zeros());
+                                                     return x;
+                                                   }}),
+             Contains("1 of 5 parameters do not reach the loss") && Contains("forgotten"));
+  CHECK_THAT(
+      failure(check_unused_parameters,
+              {.first_layer =
+                   [](LayerContext& c, ValueId x) {
+                     const ValueId p = c.parameter("lost", {6}, Initializer::zeros());
+                     const ValueId sum = c.builder().emit1("add", {x, p});
+                     return c.builder().emit1("affine", {sum}, {{"scale", 0.0}, {"shift", 1.0}});
+                   }}),
+      Contains("have a gradient of zeros"));
+}
+
+TEST_CASE("check of the loss at init: opinions of an untrained model, numbers far away") {
+  CHECK_THAT(
+      failure(check_initial_loss,
+              {.data = "{type: synthetic, shape: [6], classes: 3, samples: 96, noise: 200}"}),
+      Contains("−log(1/3) = 1.0986"));
+  const CsvFile far("far.csv", 64, [](int, auto uniform) {
+    return fmt::format("{},{}", uniform(), 1000 + uniform());
+  });
+  const Setup setup{.data = far.section(", task: regression"),
+                    .layers = "[linear: 1]",
+                    .overrides = {"loss=mse"}};
+  CHECK_THAT(failure(check_initial_loss, setup), Contains("scale the targets"));
+}
+
+TEST_CASE("check of dead activations: a bias of -10 under a ReLU") {
+  CHECK_THAT(
+      failure(check_dead_activations,
+              {.layers = "[relu, linear: 3]",
+               .first_layer =
+                   [](LayerContext& c, ValueId x) {
+                     return c.builder().emit1("affine", {x}, {{"scale", 1.0}, {"shift", -10.0}});
+                   }}),
+      Contains("at most 100.0 %"));
+  CHECK(check_dead_activations(options_of({.layers = "[linear: 3]"}), 32).outcome ==
+        CheckOutcome::skip);
+}
+
+TEST_CASE("check of target leaks: an input that is the target") {
+  const CsvFile leak("leak.csv", 64, [](int, auto uniform) {
+    const int label = uniform() < 0.3 ? 2 : uniform() < 0.5 ? 1 : 0;
+    return fmt::format("{},{},{},{}", uniform(), 3 - 2 * label, uniform(), label);
+  });
+  CHECK_THAT(failure(check_target_leak, {.data = leak.section()}),
+             Contains("element 1 of input follows the target exactly"));
+}
+
+TEST_CASE("check of independence: a layer that looks at the other samples") {
+  CHECK_THAT(failure(check_sample_independence, {.first_layer =
+                                                     [](LayerContext& c, ValueId x) {
+                                                       const ValueId mean = c.builder().emit1(
+                                                           "reduce", {x},
+                                                           {{"kind", std::string("mean")},
+                                                            {"axes", std::vector<int64_t>{0}}});
+                                                       return c.builder().emit1("sub", {x, mean});
+                                                     }}),
+             Contains("expected 0"));
+  CHECK(check_sample_independence(
+            options_of({.layers = "[linear: 16, batch_norm, relu, linear: 3]"}), 32)
+            .outcome == CheckOutcome::skip);
+}
+
+TEST_CASE("gradient check: a layer whose gradient is wrong") {
+  CHECK_THAT(
+      failure(check_gradient, {.layers = "[linear: 3]",
+                               .first_layer =
+                                   [](LayerContext& c, ValueId x) {
+                                     const ValueId p = c.parameter("p", {6}, Initializer::ones());
+                                     const ValueId y = c.builder().emit1("mul", {x, p});
+                                     // relu without a gradient rule
+                                     const ValueId z = c.builder().emit1("relu_backward", {y, y});
+                                     return c.builder().emit1("add", {y, z});
+                                   }}),
+      Contains("layers.0.p"));
+}
+
+TEST_CASE("overfitting and inputs: a learning rate that is too large, targets made of dice") {
+  failure(check_overfit, {.overrides = {"optimizer={type: sgd, learning_rate: 1.0e-9}"}});
+  failure(check_overfit, {.overrides = {"optimizer={type: adamw, learning_rate: 100}"}});
+  const CsvFile dice("dice.csv", 3000, [](int, auto uniform) {
+    return fmt::format("{},{},{}", uniform() - 0.5, uniform() - 0.5, uniform() < 0.5 ? 0 : 1);
+  });
+  failure(check_inputs_matter, {.data = dice.section(), .layers = "[linear: 8, tanh, linear: 2]"});
+}
+
+TEST_CASE("check of resuming: a model that is another one the second time") {
+  int built = 0;
+  CHECK_THAT(
+      failure(check_resume,
+              {.first_layer =
+                   [&built](LayerContext& c, ValueId x) {
+                     const double scale = 1 + 0.01 * ++built;
+                     return c.builder().emit1("affine", {x}, {{"scale", scale}, {"shift", 0.0}});
+                   }}),
+      Contains("bytes of state differ"));
+}
