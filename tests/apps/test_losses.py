@@ -31,6 +31,7 @@ logging: {{logging_steps: 1}}
         found = [line["loss"] for line in steps(run)]
         found.append([line["eval_loss"] for line in metrics(run) if "eval_loss" in line][-1])
         expected = case["losses"] + [case["eval_loss"]]
+        print(name, *arguments, f"within {max(abs(a - b) / abs(b) for a, b in zip(found, expected, strict=True)):.1e}")
         for i, (a, b) in enumerate(zip(found, expected, strict=True)):
             self.assertLessEqual(abs(a - b), CLOSE * abs(b), f"{name} {arguments}, number {i}: {a}, torch {b}")
         return found
