@@ -164,34 +164,34 @@ if [ ${#changed[@]} -gt 0 ] && [ $overwrite = no ]; then
 fi
 
 run_trial() { # run_trial NAME KEY=VALUE...: leaves its outcome in the trial's folder
-  local name=$1 trial="$folder/$1" arguments=() code=0 setting
+  local name=$1 place="$folder/$1" arguments=() code=0 setting
   shift
-  if [ -f "$trial/exit_code" ] && [ "$(cat "$trial/exit_code")" = 0 ]; then
+  if [ -f "$place/exit_code" ] && [ "$(cat "$place/exit_code")" = 0 ]; then
     echo "$name: done before"
     return
   fi
-  mkdir -p "$trial"
-  rm -f "$trial/exit_code"
+  mkdir -p "$place"
+  rm -f "$place/exit_code"
   for setting in "$@"; do arguments+=(-s "$setting"); done
-  if [ -e "$trial/run" ]; then
-    if [ -e "$trial/run/checkpoints/latest" ] && [ -e "$trial/config.sha256" ]; then
+  if [ -e "$place/run" ]; then
+    if [ -e "$place/run/checkpoints/latest" ] && [ -e "$place/config.sha256" ]; then
       arguments+=(--resume auto)
     else
       arguments+=(--overwrite)
     fi
   fi
-  echo "${hashes[$name]}" >"$trial/config.sha256"
+  echo "${hashes[$name]}" >"$place/config.sha256"
   # In a session of its own, so that an interrupt from the terminal reaches it once, through us.
-  setsid "$dltrain" --config "$config" "${arguments[@]}" --name "$name" --output-dir "$trial/run" \
-    --result "$trial/result.json" --quiet ${extra[@]+"${extra[@]}"} >"$trial/output.txt" 2>&1 &
+  setsid "$dltrain" --config "$config" "${arguments[@]}" --name "$name" --output-dir "$place/run" \
+    --result "$place/result.json" --quiet ${extra[@]+"${extra[@]}"} >"$place/output.txt" 2>&1 &
   local child=$! signalled=yes
   trap 'signalled=yes; kill -TERM $child 2>/dev/null' TERM
   while [ $signalled = yes ]; do # a wait that our own signal ended has not seen the trial's code
     signalled=no code=0
     wait $child || code=$?
   done
-  echo "$code" >"$trial/exit_code.part"
-  mv "$trial/exit_code.part" "$trial/exit_code"
+  echo "$code" >"$place/exit_code.part"
+  mv "$place/exit_code.part" "$place/exit_code"
   echo "$name: exit code $code"
 }
 

@@ -10,13 +10,14 @@
 namespace dltrain {
 namespace {
 
+template <typename T>
 struct ClipPercentile {
   explicit ClipPercentile(const NaiveCall& c)
       : sorted(static_cast<size_t>(c.inputs[1].shape.elements())) {}
 
   void run(const NaiveCall& c) {
     StepState& state = *c.output<StepState>(0);
-    float* norms = c.output<float>(1);
+    T* norms = c.output<T>(1);
     if (state.out.finite == 0) return;
     const auto window = static_cast<int64_t>(sorted.size());
     const int64_t n = std::min(state.out.updates - 1, window);
@@ -31,10 +32,10 @@ struct ClipPercentile {
           std::min(state.out.gradient_factor,
                    std::min(1.0, limit / (state.out.grad_norm + 1e-6)) / state.in.loss_scale);
     }
-    norms[(state.out.updates - 1) % window] = static_cast<float>(state.out.grad_norm);
+    norms[(state.out.updates - 1) % window] = static_cast<T>(state.out.grad_norm);
   }
 
-  std::vector<float> sorted;
+  std::vector<T> sorted;
 };
 
 template <typename T>
@@ -67,7 +68,7 @@ struct EmaUpdate {
 }  // namespace
 
 KernelPointer reference_clip_percentile(const KernelRequest& request) {
-  return std::make_unique<NaiveKernel<ClipPercentile>>(request);
+  return make_naive<ClipPercentile>(request);
 }
 KernelPointer reference_ema_update(const KernelRequest& request) {
   return make_naive<EmaUpdate>(request);

@@ -68,10 +68,6 @@ std::vector<double> Attributes::numbers(std::string_view name, std::vector<doubl
   return get<std::vector<double>>(find(name), name, std::move(fallback));
 }
 
-std::vector<double> Attributes::numbers(std::string_view name, std::vector<double> fallback) const {
-  return get<std::vector<double>>(find(name), name, std::move(fallback));
-}
-
 std::string to_string(const Attributes& attributes) {
   std::string out;
   for (const auto& [name, value] : attributes.entries_) {

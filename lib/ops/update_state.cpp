@@ -21,7 +21,7 @@ SpecList infer_clip(SpecSpan inputs, const Attributes&) {
   expect_inputs("clip_percentile", inputs, 2, 2);
   expect_step_state("clip_percentile", inputs[0]);
   expect_rank("clip_percentile", "the norms", inputs[1].shape, 1, 1);
-  expect_dtype("clip_percentile", "the norms", inputs[1], DType::f32);
+  expect_one_float_dtype("clip_percentile", inputs.subspan(1));
   return {inputs[0], inputs[1]};
 }
 std::vector<int> aliases_clip(SpecSpan, const Attributes&) {

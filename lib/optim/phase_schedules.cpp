@@ -33,6 +33,7 @@ struct OneCycle final : Schedule {
   }
   double decay(const SchedulePoint&) const override { return 1; }
   double factor(int64_t step, int64_t max_steps) const override {
+    if (max_steps <= 1) return 1;  // neither a rise nor a fall
     const double last = static_cast<double>(max_steps) - 1, at = static_cast<double>(step);
     const double peak = pct_start * static_cast<double>(max_steps) - 1;
     const double start = 1 / div_factor, end = start / final_div_factor;

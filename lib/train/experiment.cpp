@@ -218,7 +218,8 @@ void Experiment::validate(Problems& problems) const {
     problems.add(stopping->place,
                  "early_stopping needs evaluations: give evaluation.eval_steps or eval_epochs");
   }
-  if (!has_evaluation && checkpoint.given("metric")) {
+  // The default may stand there: resolved configurations say it.
+  if (!has_evaluation && checkpoint.metric != CheckpointConfig{}.metric) {
     problems.add(checkpoint, "metric",
                  "the best checkpoint needs an eval split (data.eval or data.eval_fraction)");
   }

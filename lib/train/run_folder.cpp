@@ -73,9 +73,11 @@ RunFolder::RunFolder(std::filesystem::path folder, const std::string& resume, bo
                      bool owner)
     : path_(std::move(folder)) {
   if (!owner) return;
+  // A folder in use is told as that first: what it holds may be another thing in a moment.
+  if (std::filesystem::is_directory(path_)) lock_ = std::make_unique<RunLock>(path_);
   check_run_folder(path_, resume, overwrite);
   make_directories(path_);
-  lock_ = std::make_unique<RunLock>(path_);
+  if (!lock_) lock_ = std::make_unique<RunLock>(path_);
   CheckpointFolder(path_ / "checkpoints").clean();
   rewind_ = rewinds(path_, resume);
   discard_ = overwrite && resume != "auto" && !rewind_ && holds_run(path_);

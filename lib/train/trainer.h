@@ -34,7 +34,7 @@ struct EvaluationRecord {
   int64_t samples = 0;
   std::vector<std::pair<std::string, double>> metrics;  // loss first
   double seconds = 0;
-  bool best = false;  // by checkpoint.metric, of all evaluations of the run so far
+  bool best = false;    // by checkpoint.metric, of all evaluations of the run so far
   ClassReport classes;  // empty unless evaluation.metrics asks for it
 };
 

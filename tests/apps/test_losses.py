@@ -1,6 +1,8 @@
 """Every loss against PyTorch, recorded by scripts/record_golden_losses.py: three steps and an evaluation whose
 last batch is padded, on any cut of the batch; and what evaluations measure of regressions and classes."""
 import json
+import pathlib
+import tempfile
 
 import support
 from support import DATA, OK, SOURCES, USAGE, metrics, steps
@@ -84,7 +86,7 @@ evaluation: {{metrics: [mae, mse, rmse, r2]}}
         self.run_dltrain("check", configuration, code=OK)
 
     def classes(self, *arguments):
-        run = self.folder / f"run-{len(list(self.folder.iterdir()))}"
+        run = pathlib.Path(tempfile.mkdtemp(dir=self.folder)) / "run"
         self.run_dltrain(self.small(), "-q", "--output-dir", run, "-s", "evaluation.metrics=[accuracy, top_2, f1, precision, recall, confusion]",
                          *arguments, env={"OMP_NUM_THREADS": "1"})
         return run, json.loads((run / "classes.json").read_text()), [line for line in metrics(run) if "eval_loss" in line][-1]

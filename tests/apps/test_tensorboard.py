@@ -54,8 +54,8 @@ class TensorBoard(support.DltrainTest):
         self.assertFalse((plain / "tensorboard").exists())
         found = records(event_file(run))
         self.assertIn(b"brain.Event:2", found[0])
-        # Version, configuration, images; 8 scalars a step; 2 of the evaluation; weights and gradients of 4 tensors, twice.
-        self.assertEqual(len(found), 3 + 40 * 8 + 2 + 2 * 8)
+        # Version, configuration, images; 8 scalars a step; 4 of the evaluation; weights and gradients of 4 tensors, twice.
+        self.assertEqual(len(found), 3 + 40 * 8 + 4 + 2 * 8)
 
     def test_a_resumed_run_has_each_step_once(self):
         path = self.small(SMALL.replace("type: cosine", "type: constant"))

@@ -129,16 +129,6 @@ void fill(HostTensor& t, const CaseInput& input, const OpCase& c, Numbers& numbe
         t.set(i, static_cast<double>(numbers.below(static_cast<uint64_t>(input.bound))));
       }
       break;
-    case Fill::targets:
-    case Fill::shares:
-      for (int64_t i = 0; i < n; ++i) {
-        const double value = input.fill == Fill::targets ? numbers.normal() : numbers.uniform();
-        t.set(i, i % 7 == 6 ? std::numeric_limits<double>::quiet_NaN() : value);
-      }
-      break;
-    case Fill::distributions:
-      fill_distributions(t, numbers);
-      break;
     case Fill::state:
       std::memcpy(t.data.data(), &c.state, sizeof(StepState));
       break;

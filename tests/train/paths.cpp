@@ -10,7 +10,7 @@
 using namespace dltrain;
 
 TEST_CASE("every key that is named like a path is one") {
-  const std::vector<std::string> names{"path", "file", "folder", "init_from", "images", "labels"};
+  const std::vector<std::string> names{"path", "file", "folder", "init_from", "images"};
   Experiment experiment;
   int paths = 0;
   for (const IndexedKey& key : all_keys(ObjectRef::of(experiment))) {
