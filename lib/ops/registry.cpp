@@ -45,8 +45,6 @@ std::vector<OpDef> make_table() {
                           &kEmbeddingOp,
                           &kEmbeddingBackwardOp,
                           &kDropout2dOp,
-                          &kAttentionOp,
-                          &kAttentionBackwardOp,
                           &kSoftmaxOp,
                           &kSoftmaxBackwardOp,
                           &kLogSoftmaxOp,

@@ -23,7 +23,7 @@ enum class Fill {
   distributions,  // rows of the last axis that sum to 1, every seventh row NaN
   state,          // OpCase::state
   position,  // u8: a place of the max-pool window that is not in the padding (reads attributes)
-  seed,      // f64 [1], 0.125
+  seed,      // 0.125 everywhere
   absent,    // an optional input that is left out
 };
 
