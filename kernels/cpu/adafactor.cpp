@@ -30,13 +30,16 @@ void add_squares(const GradientView<float>& view, const float* g, double* sums, 
   }
 }
 
-// variance ← variance + share · (g² − variance)
+// variance ← variance + share · (g² − variance). A large share is counted from the other end, as in
+// PyTorch's lerp: in the first update the share is 1, and nothing of a small g² is lost.
 void move_variance(const GradientView<float>& view, float share, const float* g, float* variance,
                    int64_t count) {
+  const bool from_variance = share < 0.5f;
+  const float weight = from_variance ? share : share - 1;
 #pragma GCC ivdep
   for (int64_t i = 0; i < count; ++i) {
-    const float x = view(g[i]);
-    variance[i] = variance[i] + share * (x * x - variance[i]);
+    const float x = view(g[i]), square = x * x;
+    variance[i] = (from_variance ? variance[i] : square) + weight * (square - variance[i]);
   }
 }
 
