@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "graph/builder.h"
+#include "passes/autocast.h"
 #include "passes/data_parallel.h"
 #include "passes/dead_code.h"
 #include "passes/fuse.h"
@@ -34,6 +35,10 @@ StepGraph emit(const StepRequest& r, bool training) {
     if (r.log) r.log(pass, out.graph);
   };
   log("emit");
+  if (r.precision != DType::f32) {
+    out.graph = autocast(std::move(out.graph), r.precision, {out.output});
+    log("autocast");
+  }
 
   // The sums that the host reads; copies, so that the loss itself can still be differentiated.
   GraphBuilder builder(out.graph);
@@ -59,6 +64,7 @@ StepGraph emit(const StepRequest& r, bool training) {
     }
     log("reverse");
     emit_update(out.graph, r.optimizer, gradients, model.updates);
+    emit_low_precision_update(out.graph);
     log("update");
     out.graph = data_parallel(std::move(out.graph), {.ranks = r.ranks});
     log("data_parallel");

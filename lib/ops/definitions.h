@@ -20,6 +20,7 @@ extern const OpDef kMaxPool2dOp, kMaxPool2dBackwardOp;
 extern const OpDef kBatchNormOp, kBatchNormBackwardOp, kBatchNormInferenceOp, kBatchNormUpdateOp;
 extern const OpDef kDropoutOp;
 extern const OpDef kLossSeedOp, kGradientNormOp, kSgdUpdateOp, kAdamwUpdateOp;
+extern const OpDef kLowPrecisionUpdateOp;
 extern const OpDef kAllReduceBeginOp, kAllReduceEndOp;
 
 }  // namespace dltrain

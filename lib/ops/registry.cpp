@@ -38,6 +38,7 @@ std::vector<OpDef> make_table() {
                           &kGradientNormOp,
                           &kSgdUpdateOp,
                           &kAdamwUpdateOp,
+                          &kLowPrecisionUpdateOp,
                           &kAllReduceBeginOp,
                           &kAllReduceEndOp}) {
     table.push_back(*op);

@@ -4,6 +4,8 @@
 #include <cstring>
 
 #include "base/error.h"
+#include "passes/autocast.h"
+#include "tensor/low_precision.h"
 
 namespace dltrain {
 namespace {
@@ -82,6 +84,23 @@ void Executor::write_state(std::string_view name, std::span<const std::byte> byt
                  name, bytes.size());
   options_.device->copy(state_address(name), bytes.data(), bytes.size(), *stream_);
   stream_->synchronize();
+  if (tensor->role == Role::parameter) refresh_copy(name, bytes);
+}
+
+void Executor::refresh_copy(std::string_view parameter, std::span<const std::byte> bytes) {
+  const std::string copy = low_precision_name(parameter);
+  const StateTensor* tensor = layout_.find(copy);
+  if (tensor == nullptr) return;
+  const auto round = [&]<typename T>(T) {
+    std::vector<T> low(bytes.size() / sizeof(float));
+    for (size_t i = 0; i < low.size(); ++i) {
+      float value;
+      std::memcpy(&value, bytes.data() + i * sizeof(float), sizeof(float));
+      from_f32(value, low[i]);
+    }
+    write_state(copy, std::as_bytes(std::span(low)));
+  };
+  tensor->spec.dtype == DType::bf16 ? round(Bf16{}) : round(F16{});
 }
 
 void Executor::read_state(std::string_view name, std::span<std::byte> bytes) {

@@ -54,7 +54,7 @@ class Executor {
   void allocate();
 
   // State by name, in memory order (see ParameterInfo::file for the order in files). Sizes must
-  // agree.
+  // agree. Writing a parameter refreshes its low-precision copy too.
   void write_state(std::string_view name, std::span<const std::byte> bytes);
   void read_state(std::string_view name, std::span<std::byte> bytes);
 
@@ -100,6 +100,7 @@ class Executor {
   };
 
   void fill_inputs(const StepGraph& graph, const Plan& plan, FieldSpan fields);
+  void refresh_copy(std::string_view parameter, std::span<const std::byte> bytes);
   void put_step_inputs(const StepInputs& state);
   std::byte* state_address(std::string_view name) const;
   void queue_report(int64_t step);

@@ -114,6 +114,9 @@ Session open_session(const Experiment& experiment, const SessionOptions& options
                             .micro_batches = session.batch.micro_batches(),
                             .ranks = options.world,
                             .compute = options.compute,
+                            .precision = options.compute == DType::f64
+                                             ? DType::f32
+                                             : experiment.precision.compute,
                             .fuse = options.fuse,
                             .log = options.log};
   StepGraph training = build_training_graph(request);
