@@ -8,6 +8,7 @@
 #include "cpu/makers.h"
 #include "cpu/parallel.h"
 #include "cpu/support.h"
+#include "ops/op.h"
 
 namespace dltrain {
 namespace {

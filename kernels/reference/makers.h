@@ -35,5 +35,6 @@ KernelPointer reference_loss_seed(const KernelRequest& request);
 KernelPointer reference_gradient_norm(const KernelRequest& request);
 KernelPointer reference_sgd_update(const KernelRequest& request);
 KernelPointer reference_adamw_update(const KernelRequest& request);
+KernelPointer reference_low_precision_update(const KernelRequest& request);
 
 }  // namespace dltrain

@@ -90,6 +90,7 @@ constexpr KernelRow kTable[] = {
     row("gradient_norm", reference_gradient_norm, kOverwrites),
     row("sgd_update", reference_sgd_update, kOverwrites),
     row("adamw_update", reference_adamw_update, kOverwrites),
+    row("low_precision_update", reference_low_precision_update, kOverwrites),
     row("all_reduce_begin", make_all_reduce_begin, kOverwrites),
     row("all_reduce_end", make_all_reduce_end, kOverwrites),
 };

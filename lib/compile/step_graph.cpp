@@ -30,7 +30,6 @@ StepGraph emit(const StepRequest& r, bool training) {
                 .output_spec = {}};
   out.slots.push_back(model.targets);
   out.output_spec = out.graph.value(out.output).spec;
-  if (!training) out.graph.value(out.output).role = Role::output;
   const auto log = [&](std::string_view pass) {
     if (r.log) r.log(pass, out.graph);
   };
@@ -39,6 +38,7 @@ StepGraph emit(const StepRequest& r, bool training) {
     out.graph = autocast(std::move(out.graph), r.precision, {out.output});
     log("autocast");
   }
+  if (!training) out.graph.value(out.output).role = Role::output;
 
   // The sums that the host reads; copies, so that the loss itself can still be differentiated.
   GraphBuilder builder(out.graph);

@@ -53,6 +53,21 @@ void add_adamw(std::vector<OpCase>& cases, const std::string& what, int64_t upda
   cases.push_back(std::move(c));
 }
 
+void add_copies(std::vector<OpCase>& cases, DType dtype, bool finite) {
+  OpCase c{.name = fmt::format("low_precision_update to {}{}", dtype_name(dtype),
+                               finite ? "" : " of a step that is not finite"),
+           .op = "low_precision_update",
+           .inputs = {case_state()},
+           .attributes = {{"count", static_cast<int64_t>(kTensors.size())}}};
+  add_role(c, Fill::normal);
+  add_role(c, Fill::normal);
+  for (size_t i = 0; i < kTensors.size(); ++i) {
+    c.inputs[1 + kTensors.size() + i].spec.dtype = dtype;
+  }
+  c.state.out.finite = finite ? 1 : 0;
+  cases.push_back(std::move(c));
+}
+
 }  // namespace
 
 void add_update_cases(std::vector<OpCase>& cases) {
@@ -74,6 +89,11 @@ void add_update_cases(std::vector<OpCase>& cases) {
   add_adamw(cases, "in its fifth update with decay", 5, 0.1);
   add_adamw(cases, "in update 100000", 100000, 0.1);
   add_adamw(cases, "of a step that is not finite", 4, 0.1, false);
+
+  for (DType dtype : {DType::bf16, DType::f16}) {
+    add_copies(cases, dtype, true);
+    add_copies(cases, dtype, false);
+  }
 }
 
 }  // namespace dltrain
