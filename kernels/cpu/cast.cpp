@@ -83,9 +83,8 @@ class CastRows final : public Kernel {
 template <typename From>
 MadeKernel make_from(DType to, int64_t count) {
   if (to == DType::f64) return std::make_unique<Cast<From, double>>(count);
-  return with_element_type(to, [&]<typename To>(To) -> MadeKernel {
-    return std::make_unique<Cast<From, To>>(count);
-  });
+  return with_element_type(
+      to, [&]<typename To>(To) -> MadeKernel { return std::make_unique<Cast<From, To>>(count); });
 }
 
 class LowPrecisionUpdate final : public Kernel {

@@ -196,8 +196,8 @@ class Conv2dBackwardWeight final : public Kernel {
 };
 
 bool usable(const KernelRequest& request) {
-  return onednn::computes_in(request, request.inputs[0].dtype) && request.inputs[0].shape.elements() > 0 &&
-         request.outputs[0].shape.elements() > 0;
+  return onednn::computes_in(request, request.inputs[0].dtype) &&
+         request.inputs[0].shape.elements() > 0 && request.outputs[0].shape.elements() > 0;
 }
 
 }  // namespace

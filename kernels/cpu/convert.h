@@ -32,7 +32,7 @@ auto with_element_type(DType dtype, const F& f) -> decltype(f(float{})) {
     case DType::f16:
       return f(F16{});
     default:
-      return {};
+      return decltype(f(float{}))();
   }
 }
 

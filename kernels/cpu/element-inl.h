@@ -1,5 +1,6 @@
-// Elements of memory as f32 vectors: loads and stores of f32, bf16 and f16. Stores round to nearest,
-// ties to even (tensor/low_precision.h has the scalar forms). Included once an instruction set.
+// Elements of memory as f32 vectors: loads and stores of f32, bf16 and f16. Stores round to
+// nearest, ties to even (tensor/low_precision.h has the scalar forms). Included once an instruction
+// set.
 #if defined(DLTRAIN_CPU_ELEMENT_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef DLTRAIN_CPU_ELEMENT_INL_H_
 #undef DLTRAIN_CPU_ELEMENT_INL_H_

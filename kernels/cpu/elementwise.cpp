@@ -4,8 +4,8 @@
 #include <array>
 
 #include "base/error.h"
-#include "cpu/convert.h"
 #include "cpu/broadcast_loop.h"
+#include "cpu/convert.h"
 #include "cpu/elementwise_steps.h"
 #include "cpu/makers.h"
 #include "cpu/parallel.h"

@@ -19,7 +19,7 @@ constexpr int64_t kBlock = 512;     // elements; 2 KiB an intermediate
 constexpr size_t kMaxScratch = 12;  // intermediates alive at once: 24 KiB of the stack
 constexpr size_t kMaxInputs = 16;   // of a group; bf16 and f16 ones are widened to 32 KiB at most
 
-constexpr size_t kMaxResults = 4;   // of bf16 and f16 groups; the fuse pass makes groups of one
+constexpr size_t kMaxResults = 4;  // of bf16 and f16 groups; the fuse pass makes groups of one
 
 // Where an operand or result of a step lies. Only the last step writes its result in place: an
 // output may share the memory of an input that other steps still read, so results of earlier steps

@@ -43,7 +43,6 @@ MadeKernel make_gradient_norm(const KernelRequest& request);
 MadeKernel make_sgd_update(const KernelRequest& request);
 MadeKernel make_adamw_update(const KernelRequest& request);
 
-
 // Any op on bf16 or f16 tensors, by its f32 kernel.
 MadeKernel make_through_f32(const KernelRequest& request);
 

@@ -129,9 +129,9 @@ dnnl::matmul::primitive_desc matmul(const dnnl::memory::desc& a, const dnnl::mem
 
 dnnl::convolution_forward::primitive_desc forward(const Convolution& c,
                                                   const dnnl::primitive_attr& attr) {
-  return describe<dnnl::convolution_forward>(attr, dnnl::prop_kind::forward_training,
-                                             Algorithm::convolution_direct, c.x, c.forward_w, c.bias, c.y,
-                                             c.stride, c.dilation, c.padding, c.padding);
+  return describe<dnnl::convolution_forward>(
+      attr, dnnl::prop_kind::forward_training, Algorithm::convolution_direct, c.x, c.forward_w,
+      c.bias, c.y, c.stride, c.dilation, c.padding, c.padding);
 }
 
 dnnl::convolution_backward_data::primitive_desc backward_input(const Convolution& c) {

@@ -42,7 +42,8 @@ dnnl::matmul::primitive_desc matmul(const dnnl::memory::desc& a, const dnnl::mem
 
 struct Convolution {
   dnnl::memory::desc x, w, bias, y;  // bias is a zero description when absent
-  dnnl::memory::desc forward_w;      // as the forward reads it: w, or for an f32 dw of bf16 operands bf16
+  dnnl::memory::desc
+      forward_w;  // as the forward reads it: w, or for an f32 dw of bf16 operands bf16
   dnnl::memory::dims stride, dilation, padding;
 };
 dnnl::convolution_forward::primitive_desc forward(const Convolution& c,

@@ -114,10 +114,8 @@ std::vector<KernelRow> with_fallbacks() {
     const bool known = std::any_of(std::begin(kTable), &row,
                                    [&](const KernelRow& other) { return other.op == row.op; });
     if (known) continue;
-    rows.push_back({.op = row.op,
-                    .variant = "through f32",
-                    .make = make_through_f32,
-                    .accumulates = true});
+    rows.push_back(
+        {.op = row.op, .variant = "through f32", .make = make_through_f32, .accumulates = true});
   }
   return rows;
 }

@@ -35,7 +35,8 @@ class ThroughF32 final : public Kernel {
       }
       return out;
     };
-    const auto in = bind_list(inputs_, bindings.inputs), out = bind_list(outputs_, bindings.outputs);
+    const auto in = bind_list(inputs_, bindings.inputs),
+               out = bind_list(outputs_, bindings.outputs);
     inner_->bind({.inputs = in, .outputs = out, .workspace = workspace});
   }
 

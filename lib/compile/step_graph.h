@@ -26,7 +26,7 @@ struct StepRequest {
   int64_t micro_batch = 1;    // samples of a micro-batch
   int64_t micro_batches = 1;  // in the global batch: ranks × accumulation
   int ranks = 1;
-  DType compute = DType::f32;  // f64 for gradient checks on the reference engine
+  DType compute = DType::f32;    // f64 for gradient checks on the reference engine
   DType precision = DType::f32;  // bf16, f16: matrix products and activations (with compute f32)
   bool fuse = true;
   PassLog log = {};

@@ -94,11 +94,13 @@ void TrainingConfig::validate(Problems& problems) const {
 }
 
 void PrecisionConfig::describe(Fields& f) {
-  f.choice("compute", compute, {{"f32", DType::f32, "single precision"},
-            {"bf16", DType::bf16, "bfloat16, the range of f32 with 8 bits of precision"}},
-           {.doc = "Element type of matrix products and of the activations between them; parameters, "
-                   "sums, statistics and the loss stay f32",
-            .known_as = {"dtype", "mixed_precision"}});
+  f.choice(
+      "compute", compute,
+      {{"f32", DType::f32, "single precision"},
+       {"bf16", DType::bf16, "bfloat16, the range of f32 with 8 bits of precision"}},
+      {.doc = "Element type of matrix products and of the activations between them; parameters, "
+              "sums, statistics and the loss stay f32",
+       .known_as = {"dtype", "mixed_precision"}});
 }
 
 void ParallelismConfig::describe(Fields& f) {

@@ -41,6 +41,15 @@ class Resume(support.DltrainTest):
                              "-s", "data.eval=null")
         self.assert_as_undisturbed(run, whole)
 
+    def test_a_bf16_run_whose_steps_grow_is_bit_identical_to_one_that_ran_through(self):
+        bf16 = ("-s", "precision.compute=bf16", "-s", "data.eval=null")
+        configuration = self.small(SMALL.replace("type: cosine", "type: constant"))
+        whole = self.whole_run(configuration, *bf16)
+        run = self.folder / "run"
+        for limit in (7, 40):
+            self.run_dltrain(configuration, "-q", "--output-dir", run, "--max-steps", limit, "--resume", "auto", *bf16)
+        self.assert_as_undisturbed(run, whole)
+
     def test_a_run_resumed_from_a_named_checkpoint_is_bit_identical_to_one_that_ran_through(self):
         configuration = self.small()
         whole = self.whole_run(configuration, "-s", "checkpoint.save_total_limit=0")

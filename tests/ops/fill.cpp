@@ -191,8 +191,8 @@ std::vector<HostTensor> case_inputs(const OpCase& c, DType floating) {
   const auto in_dtype = [&](bool first_shape_only) {
     std::vector<HostTensor> tensors;
     for (const HostTensor& t : out) {
-      const bool chosen = t.spec.dtype == DType::f32 &&
-                          (!first_shape_only || t.spec.shape == out[0].spec.shape);
+      const bool chosen =
+          t.spec.dtype == DType::f32 && (!first_shape_only || t.spec.shape == out[0].spec.shape);
       tensors.push_back(chosen ? converted(t, floating) : t);
     }
     return tensors;

@@ -31,8 +31,9 @@ struct HostTensor {
 
 // The case's attributes and inputs with its f32 tensors in `floating`. Contents depend on the case
 // alone: the f64 inputs are the f32 ones, exactly, bf16 and f16 ones are rounded. Of those only the
-// inputs that the op takes in 16 bits are: all of them, or where the shape rule refuses that (norms,
-// whose scales and statistics are f32) those of the first input's shape. Attributes name f32 or f64.
+// inputs that the op takes in 16 bits are: all of them, or where the shape rule refuses that
+// (norms, whose scales and statistics are f32) those of the first input's shape. Attributes name
+// f32 or f64.
 Attributes case_attributes(const OpCase& c, DType floating);
 std::vector<HostTensor> case_inputs(const OpCase& c, DType floating);
 

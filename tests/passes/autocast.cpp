@@ -83,8 +83,8 @@ TEST_CASE("norms keep f32 scales and statistics; views of parameters are views o
   const ValueId y = b.emit1("matmul", {x, view});
   const auto normalised = b.emit("batch_norm", {y, gamma, gamma}, {{"epsilon", 1e-5}});
   b.accumulate(b.emit1("identity", {normalised[1]}), "mean", Role::statistic);
-  const ValueId sum = b.emit1("reduce", {normalised[0]},
-                              {{"kind", "sum"}, {"axes", std::vector<int64_t>{0, 1}}});
+  const ValueId sum =
+      b.emit1("reduce", {normalised[0]}, {{"kind", "sum"}, {"axes", std::vector<int64_t>{0, 1}}});
   b.accumulate(b.emit1("identity", {sum}), "sum", Role::metric);
   const Graph after = autocast(graph, DType::bf16, {});
   CHECK(print_graph(after) ==
