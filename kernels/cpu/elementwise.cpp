@@ -86,8 +86,9 @@ class LowElementwise final : public Kernel {
       return loop_.one_value(i) ? OperandKind::one : OperandKind::each;
     };
     step_ = elementwise_step(op, kind(0), binary_ ? kind(1) : OperandKind::each, false);
-    scale_ = static_cast<float>(request.attributes.number("scale", 1));
-    shift_ = static_cast<float>(request.attributes.number("shift", 0));
+    const ElementwiseNumbers numbers = elementwise_numbers(request.op, request.attributes);
+    p_ = static_cast<float>(numbers.p);
+    q_ = static_cast<float>(numbers.q);
   }
 
   void bind(const Bindings& bindings) override {
@@ -116,7 +117,7 @@ class LowElementwise final : public Kernel {
         const bool one = loop_.one_value(i);
         widen_(in_[i] + loop_.offset(i, row) + (one ? 0 : at), wide[i], one ? 1 : count);
       }
-      step_({wide[0], wide[1], y, count, scale_, shift_});
+      step_({wide[0], wide[1], y, count, p_, q_});
       narrow_(y, out_ + row * loop_.row_length() + at, count);
     }
   }
@@ -126,7 +127,7 @@ class LowElementwise final : public Kernel {
   WidenFunction widen_;
   NarrowFunction narrow_;
   StepFunction step_ = nullptr;
-  float scale_, shift_;
+  float p_, q_;
   const uint16_t* in_[2] = {};
   uint16_t* out_ = nullptr;
 };

@@ -207,6 +207,18 @@ std::vector<HostTensor> case_inputs(const OpCase& c, DType floating) {
   }
 }
 
+bool takes(const OpCase& c, DType floating) {
+  const std::vector<HostTensor> inputs = case_inputs(c, floating);
+  const bool any = std::any_of(inputs.begin(), inputs.end(),
+                               [&](const HostTensor& t) { return t.spec.dtype == floating; });
+  try {
+    find_op(c.op)->infer(specs_of(inputs), case_attributes(c, floating));
+    return any;
+  } catch (const Error&) {
+    return false;
+  }
+}
+
 SpecList specs_of(const std::vector<HostTensor>& tensors) {
   SpecList out;
   for (const HostTensor& t : tensors) out.push_back(t.spec);

@@ -37,6 +37,9 @@ struct HostTensor {
 Attributes case_attributes(const OpCase& c, DType floating);
 std::vector<HostTensor> case_inputs(const OpCase& c, DType floating);
 
+// True when the op's shape rule accepts these inputs, at least one of them in `floating`.
+bool takes(const OpCase& c, DType floating);
+
 SpecList specs_of(const std::vector<HostTensor>& tensors);
 // A copy in another floating dtype; other dtypes stay.
 HostTensor converted(const HostTensor& tensor, DType floating);
