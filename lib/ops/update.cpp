@@ -8,7 +8,9 @@
 // divided
 //   by loss_scale, `finite`, gradient_factor = min(1, max_grad_norm / (norm + 1e-6)) / loss_scale
 //   (1/loss_scale without clipping; PyTorch's clip_grad_norm_), and counts the update when finite.
-//   The sum of squares is taken in double over fixed chunks, so that it never depends on threads.
+//   With in.scale_growth_interval it moves out.loss_scale: halved (not below 1) by a step that is
+//   not finite, doubled after so many finite steps. The sum of squares is taken in double over
+//   fixed chunks, so that it never depends on threads.
 // sgd_update(step_state, p₁ … pₙ, g₁ … gₙ [, m₁ … mₙ]): g ← g·factor + weight_decay·p;
 //   m ← momentum·m + g; p ← p − lr·m (nesterov: p − lr·(g + momentum·m)); PyTorch's SGD.
 //   Without momentum there are no m. Attributes: count (n), momentum, nesterov, weight_decay.

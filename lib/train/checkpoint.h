@@ -4,7 +4,8 @@
 //   optimizer.safetensors  moments, carried state, scales
 //   ema.safetensors        averaged parameters, where there are any
 //   state.json             format, step, updates, seed, global batch, data size, and the best
-//                          evaluations so far (for `best` and for early stopping)
+//                          evaluations so far (for `best` and for early stopping);
+//                          the loss scale (fp16)
 //   config.yaml            resolved configuration
 //   checksums.json         size and XXH3-128 of each
 //
@@ -33,6 +34,10 @@ struct CheckpointState {
   int64_t train_samples = 0;
   MetricRecord best = {};            // of checkpoint.metric
   MetricRecord early_stopping = {};  // of training.early_stopping
+  // Of a run that scales its loss (fp16): the scale of the next step, and finite steps since it
+  // last changed.
+  std::optional<double> loss_scale = {};
+  int64_t scale_streak = 0;
 };
 
 // Which checkpoints stay.

@@ -173,15 +173,17 @@ const StepReport& Executor::collect() {
   return report_;
 }
 
-int64_t Executor::updates() {
+Executor::Progress Executor::progress() {
   StepState state;
   read_state("step_state", std::as_writable_bytes(std::span(&state, 1)));
-  return state.out.updates;
+  return {state.out.updates, state.out.loss_scale, state.out.scale_streak};
 }
 
-void Executor::set_updates(int64_t updates) {
+void Executor::set_progress(const Progress& progress) {
   StepState state{};
-  state.out.updates = updates;
+  state.out.updates = progress.updates;
+  state.out.loss_scale = progress.loss_scale;
+  state.out.scale_streak = progress.scale_streak;
   state.out.finite = 1;
   write_state("step_state", std::as_bytes(std::span(&state, 1)));
 }

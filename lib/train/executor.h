@@ -73,9 +73,15 @@ class Executor {
   const StepReport& collect();
   int pending() const { return static_cast<int>(pending_.size()); }
 
-  // Number of applied updates (StepResults::updates), part of a checkpoint.
-  int64_t updates();
-  void set_updates(int64_t updates);
+  // What the device counts from step to step, part of a checkpoint: the number of applied updates
+  // and the loss scale (StepResults).
+  struct Progress {
+    int64_t updates = 0;
+    double loss_scale = 1;
+    int64_t scale_streak = 0;
+  };
+  Progress progress();
+  void set_progress(const Progress& progress);
 
   // Runs the evaluation plan on one padded micro-batch; the first call of a pass overwrites the
   // sums.

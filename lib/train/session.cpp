@@ -68,6 +68,19 @@ TargetInfo prepare_targets(const Loss& loss, DataSplit& data) {
 
 }  // namespace
 
+// A session in f64 (gradient check) has no 16-bit values to scale for.
+double Session::first_loss_scale() const {
+  const PrecisionConfig& precision = experiment->precision;
+  const bool scales = precision.scales_loss() && options.compute == DType::f32;
+  return scales ? precision.init_scale.value_or(65536) : 1;
+}
+
+int64_t Session::scale_growth_interval() const {
+  const PrecisionConfig& precision = experiment->precision;
+  const bool scales = precision.scales_loss() && options.compute == DType::f32;
+  return scales ? precision.growth_interval.value_or(2000) : 0;
+}
+
 LoaderOptions train_loader_options(const Session& session, int64_t first_step, int workers) {
   const DatasetConfig& data = *session.experiment->data.train;
   LoaderOptions out{.global_batch = session.batch.global_batch,
@@ -168,7 +181,7 @@ StartReport start_session(Session& session) {
                                         experiment.model.rename, experiment.model.strict);
     report = {true, loaded.loaded, std::move(loaded.missing), std::move(loaded.unexpected)};
   }
-  session.executor->set_updates(0);
+  session.executor->set_progress({.loss_scale = session.first_loss_scale()});
   return report;
 }
 

@@ -210,14 +210,17 @@ class Accuracy(support.DltrainTest):
     def test_a_short_convnet_run_on_the_digits_already_reads_most_of_them(self):
         self.assertGreaterEqual(self.accuracy("digits-convnet", "--max-steps", 100), 0.93)
 
-    def test_a_short_bf16_run_on_the_digits_already_reads_most_of_them(self):
-        self.assertGreaterEqual(self.accuracy("digits-convnet", "--max-steps", 100, "-s", "precision.compute=bf16"), 0.93)
+    def test_short_bf16_and_fp16_runs_on_the_digits_already_read_most_of_them(self):
+        for precision in ("bf16", "fp16"):
+            found = self.accuracy("digits-convnet", "--max-steps", 100, "-s", f"precision.compute={precision}")
+            self.assertGreaterEqual(found, 0.93, precision)
 
-    def test_long_bf16_reads_the_digits_as_f32_does_within_1_percent(self):
+    def test_long_bf16_and_fp16_read_the_digits_as_f32_does_within_1_percent(self):
         for recipe, least in (("digits-mlp", 0.97), ("digits-convnet", 0.98)):
             wide = self.mean_of_five_seeds(recipe, least)
-            low = self.mean_of_five_seeds(recipe, least, "-s", "precision.compute=bf16")
-            self.assertLessEqual(abs(low - wide), 0.01)
+            for precision in ("bf16", "fp16"):
+                low = self.mean_of_five_seeds(recipe, least, "-s", f"precision.compute={precision}")
+                self.assertLessEqual(abs(low - wide), 0.01, precision)
 
     def test_long_the_mlp_reads_97_percent_of_the_digits_over_five_seeds(self):
         self.mean_of_five_seeds("digits-mlp", 0.97)

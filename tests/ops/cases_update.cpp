@@ -15,8 +15,16 @@ void add_norm(std::vector<OpCase>& cases, const std::string& what, double limit,
   for (const Shape& shape : kTensors) c.inputs.push_back(case_tensor(shape));
   c.inputs.back().fill = last;
   c.state.in.max_grad_norm = limit;
-  c.state.in.loss_scale = scale;
+  c.state.out.loss_scale = scale;
   cases.push_back(std::move(c));
+}
+
+// One step of dynamic loss scaling; the scale may halve, stay or double.
+void add_scaled_norm(std::vector<OpCase>& cases, const std::string& what, double scale,
+                     int64_t streak, Fill last) {
+  add_norm(cases, what, 0, scale, last);
+  cases.back().state.in.scale_growth_interval = 3;
+  cases.back().state.out.scale_streak = streak;
 }
 
 void add_role(OpCase& c, Fill fill) {
@@ -76,6 +84,11 @@ void add_update_cases(std::vector<OpCase>& cases) {
   add_norm(cases, "below the limit", 1e6, 1, Fill::normal);
   add_norm(cases, "clipped, with a loss scale", 0.5, 1024, Fill::normal);
   add_norm(cases, "with an infinity", 1, 1, Fill::not_finite);
+  add_scaled_norm(cases, "whose scale stays", 1024, 1, Fill::normal);
+  add_scaled_norm(cases, "whose scale doubles", 1024, 2, Fill::normal);
+  add_scaled_norm(cases, "whose scale is at its limit", 16777216, 2, Fill::normal);
+  add_scaled_norm(cases, "whose scale halves", 1024, 2, Fill::not_finite);
+  add_scaled_norm(cases, "whose scale cannot fall", 1, 2, Fill::not_finite);
 
   add_sgd(cases, "plain", 0, false, 0);
   add_sgd(cases, "with decay", 0, false, 0.01);

@@ -24,11 +24,12 @@ std::vector<HostTensor> state_fields(const HostTensor& tensor) {
   StepState s;
   std::memcpy(&s, tensor.data.data(), sizeof s);
   std::vector<HostTensor> out;
-  for (double value : {static_cast<double>(s.in.seed), static_cast<double>(s.in.step),
-                       static_cast<double>(s.in.sample_offset), s.in.learning_rate, s.in.loss_scale,
-                       s.in.inverse_valid, s.in.max_grad_norm, static_cast<double>(s.out.finite),
-                       static_cast<double>(s.out.updates), s.out.finite != 0 ? s.out.grad_norm : 0,
-                       s.out.finite != 0 ? s.out.gradient_factor : 0}) {
+  for (double value :
+       {static_cast<double>(s.in.seed), static_cast<double>(s.in.step),
+        static_cast<double>(s.in.sample_offset), s.in.learning_rate, s.out.loss_scale,
+        s.in.inverse_valid, s.in.max_grad_norm, static_cast<double>(s.out.finite),
+        static_cast<double>(s.out.updates), static_cast<double>(s.out.scale_streak),
+        s.out.finite != 0 ? s.out.grad_norm : 0, s.out.finite != 0 ? s.out.gradient_factor : 0}) {
     out.emplace_back(TensorSpec{Shape{1}, DType::f64});
     out.back().set(0, value);
   }

@@ -55,7 +55,7 @@ TEST_CASE("data parallelism reduces full buckets as soon as their last writer ha
         "  %21 = all_reduce_end(%16) {slot=1} : f64[16]\n"
         "  %22, %23 = all_reduce_end(%17, %18) {slot=2} : f32[16], f32[16]\n"
         "  %24 = all_reduce_end(%19) {slot=3} : f32[16]\n"
-        "  %12 = gradient_norm(step_state, %22, %23, %24) : u8[88]\n"
+        "  %12 = gradient_norm(step_state, %22, %23, %24) : u8[104]\n"
         "  %13 = sgd_update(%12, p, %23) {count=1} : f32[16]\n"
         "  %14 = sqrt(%20) : f32[16]\n");
 }
@@ -150,7 +150,7 @@ TEST_CASE("the update reads the sums over all ranks") {
   GraphRun alone(training_example()), together(after, false, reference_engine(), &group);
   for (GraphRun* run : {&alone, &together}) {
     run->fill(1);
-    run->step_state().in.loss_scale = 1;
+    run->step_state().out.loss_scale = 1;
     run->run_all();
   }
   CHECK(together.step_state().out.grad_norm ==

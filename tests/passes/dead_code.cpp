@@ -32,14 +32,14 @@ TEST_CASE("dead code elimination removes what nobody reads, and keeps state, sum
         "  %5 = reshape(w) {shape=[2, 2]} : f32[2, 2]\n"
         "  sum = reduce(%2) {axes=[0], kind=sum} : f32[1]\n"
         "update:\n"
-        "  %8 = gradient_norm(step_state, w) : u8[88]\n");
+        "  %8 = gradient_norm(step_state, w) : u8[104]\n");
   const Graph after = eliminate_dead_code(before);
   CHECK(print_graph(after) ==
         "forward:\n"
         "  %2 = mul(x, w) : f32[4]\n"
         "  sum = reduce(%2) {axes=[0], kind=sum} : f32[1]\n"
         "update:\n"
-        "  %8 = gradient_norm(step_state, w) : u8[88]\n");
+        "  %8 = gradient_norm(step_state, w) : u8[104]\n");
   CHECK(print_graph(eliminate_dead_code(after)) == print_graph(after));
   CHECK(after.value(after.find("sum")).producer == 1);
   CHECK(after.value(3).producer == -1);

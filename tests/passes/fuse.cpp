@@ -115,7 +115,7 @@ TEST_CASE("a read of state is not carried past the write of that state") {
   CHECK(print_graph(fuse(e.graph)) ==
         "update:\n"
         "  %3 = exp(w) : f32[4, 4]\n"
-        "  %5 = gradient_norm(step_state, g) : u8[88]\n"
+        "  %5 = gradient_norm(step_state, g) : u8[104]\n"
         "  %6 = sgd_update(%5, w, g) {count=1} : f32[4, 4]\n"
         "  %8 = fused_elementwise(%6, %3) {program=sqrt(0); add(2, 1), results=[3]} : f32[4, 4]\n"
         "  sum = identity(%8) : f32[4, 4]\n");
@@ -140,7 +140,7 @@ TEST_CASE("a group has at most sixteen inputs") {
 std::vector<std::vector<double>> results_of(const Graph& graph) {
   GraphRun run(graph);
   run.fill(5);
-  run.step_state().in.loss_scale = 1;
+  run.step_state().out.loss_scale = 1;
   run.step_state().in.inverse_valid = 0.5;
   run.run(Phase::forward);
   run.run(Phase::backward);

@@ -56,6 +56,62 @@ TEST_CASE("bf16 losses do not depend on how the global batch is cut, but for rou
   CHECK(greatest_difference(cut, whole) < 0.01);
 }
 
+TEST_CASE("fp16 trains like f32 but for rounding, and gives the same bits twice") {
+  for (const char* layers : {kMlp, kConvnet}) {
+    const ShortRun wide = short_run(layers, in("f32")), low = short_run(layers, in("fp16"));
+    INFO(layers << ": losses within " << greatest_difference(low, wide));
+    CHECK(greatest_difference(low, wide) < 0.01);
+    CHECK(greatest_difference(low, wide) > 1e-7);
+    CHECK(short_run(layers, in("fp16")).state == low.state);
+  }
+}
+
+TEST_CASE("a loss scale that is too large is halved until the gradients are finite") {
+  const auto experiment = load_config<Experiment>(
+      {.files = {},
+       .overrides = {"model.layers=[flatten, {linear: 9}, relu, {linear: 5}]",
+                     "data.train={type: synthetic, shape: [6], classes: 5, samples: 64}",
+                     "optimizer={type: sgd, learning_rate: 0.1}", "logging.logging_steps=1",
+                     "training={global_batch_size: 16, max_steps: 12}", "device=cpu",
+                     "precision={compute: fp16, init_scale: 16777216, growth_interval: 2}"}});
+  Session session = open_session(
+      experiment, {.engines = {.cpu = &cpu_engine(), .reference = &reference_engine()}});
+  start_session(session);
+  CHECK(session.executor->progress().loss_scale == 16777216);
+  std::vector<StepRecord> records;
+  TrainEvents events;
+  events.on_step = [&](const StepRecord& record) { records.push_back(record); };
+  train(session, events, {.run_folder = {}, .resolved_config = {}, .handle_signals = false});
+  REQUIRE(records.size() == 12);
+  CHECK(records[0].skipped);
+  CHECK(records[0].loss_scale == 8388608);
+  size_t skipped = 0;
+  for (const StepRecord& record : records) skipped += record.skipped ? 1 : 0;
+  CHECK(skipped < 12);
+  const Executor::Progress progress = session.executor->progress();
+  CHECK(progress.updates == static_cast<int64_t>(12 - skipped));
+  CHECK(progress.loss_scale == records.back().loss_scale);
+}
+
+TEST_CASE("keys of loss scaling are refused without fp16") {
+  const auto load = [](const std::string& precision) {
+    load_config<Experiment>(
+        {.files = {},
+         .overrides = {"model.layers=[{linear: 5}]",
+                       "data.train={type: synthetic, shape: [6], classes: 5, samples: 64}",
+                       "optimizer={type: sgd, learning_rate: 0.1}",
+                       "training={global_batch_size: 16, max_steps: 1}",
+                       "precision=" + precision}});
+  };
+  CHECK_NOTHROW(load("{compute: fp16, init_scale: 1024, growth_interval: 10}"));
+  CHECK_THROWS_WITH(load("{compute: bf16, init_scale: 1024}"),
+                    Catch::Contains("init_scale needs compute: fp16"));
+  CHECK_THROWS_WITH(load("{growth_interval: 10}"),
+                    Catch::Contains("growth_interval needs compute: fp16"));
+  CHECK_THROWS_WITH(load("{compute: fp16, init_scale: 1000}"),
+                    Catch::Contains("1000 is not a power of two"));
+}
+
 TEST_CASE("copies are the rounded masters after initial values, writes and steps") {
   const auto experiment = load_config<Experiment>(
       {.files = {},
