@@ -115,6 +115,7 @@ void set_hand_example(GraphRun& run) {
         .learning_rate = 0.1,
         .inverse_valid = 0.5,
         .max_grad_norm = 0};
+  run.step_state().out.loss_scale = 1;
 }
 
 void check_close(const Numbers& found, const Numbers& expected) {
