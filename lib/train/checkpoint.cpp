@@ -99,14 +99,14 @@ std::filesystem::path CheckpointFolder::save(const StateSnapshot& snapshot,
                  {{"format", "pt"}, {"dltrain", std::string(version())}});
   }
   nlohmann::ordered_json json{{"format", kFormat},
-                                    {"step", state.step},
-                                    {"updates", state.updates},
-                                    {"seed", state.seed},
-                                    {"global_batch_size", state.global_batch},
-                                    {"train_samples", state.train_samples},
-                                    {"best", to_json(state.best)},
-                                    {"early_stopping", to_json(state.early_stopping)},
-                                    {"dltrain", std::string(version())}};
+                              {"step", state.step},
+                              {"updates", state.updates},
+                              {"seed", state.seed},
+                              {"global_batch_size", state.global_batch},
+                              {"train_samples", state.train_samples},
+                              {"best", to_json(state.best)},
+                              {"early_stopping", to_json(state.early_stopping)},
+                              {"dltrain", std::string(version())}};
   if (state.loss_scale) {
     json["loss_scale"] = *state.loss_scale;
     json["scale_streak"] = state.scale_streak;
