@@ -55,7 +55,13 @@ class Step {
         arena_(*device_, size_t{512} << 20) {
     state_ = tensor({Shape{sizeof(StepState)}, DType::u8});
     auto* s = reinterpret_cast<StepState*>(state_->data);
-    *s = {{1, 0, 0, 1e-3, 1, 1.0 / 128, 0}, {0, 1, 1, 1}};
+    *s = {.in = {.seed = 1,
+                 .step = 0,
+                 .sample_offset = 0,
+                 .learning_rate = 1e-3,
+                 .inverse_valid = 1.0 / 128,
+                 .max_grad_norm = 0},
+          .out = {.grad_norm = 0, .gradient_factor = 1, .updates = 1, .finite = 1}};
   }
 
   Tensor* tensor(const TensorSpec& spec) {

@@ -5,105 +5,163 @@
 // its sum of squared deviations, and the chunks are merged in order and in double (Chan, Golub &
 // LeVeque 1979). So x is read from memory once for them, without cancellation, and the result does
 // not depend on the number of threads.
+//
+// x, y and their gradients are f32, bf16 or f16; everything of a channel is f32.
 #include <algorithm>
 #include <cmath>
 
 #include "cpu/channel_rows.h"
+#include "cpu/convert.h"
 #include "cpu/makers.h"
 #include "cpu/parallel.h"
 #include "cpu/support.h"
+
+#ifndef DLTRAIN_CPU_BATCH_NORM_ONCE
+#define DLTRAIN_CPU_BATCH_NORM_ONCE
+namespace dltrain {
+namespace {
+
+template <typename T>
+struct ChannelFunctions {
+  void (*statistics)(const T* x, int64_t rows, int64_t channels, float* mean, float* squares);
+  void (*gradient_sums)(const T* x, const T* dy, const float* mean, int64_t rows, int64_t channels,
+                        float* sum_dy, float* sum_dy_x);
+  void (*normalise)(const T* x, const float* centre, const float* scale, const float* shift,
+                    int64_t rows, int64_t channels, T* y);
+  void (*input_gradient)(const T* x, const T* dy, const float* mean, const float* scale,
+                         const float* slope, const float* offset, int64_t rows, int64_t channels,
+                         T* dx);
+};
+
+}  // namespace
+}  // namespace dltrain
+#endif
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "cpu/batch_norm.cpp"
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
+#include "cpu/element-inl.h"
+
 HWY_BEFORE_NAMESPACE();
 namespace dltrain {
 namespace HWY_NAMESPACE {
 namespace {
-namespace hn = hwy::HWY_NAMESPACE;
-using Tag = hn::ScalableTag<float>;
-using Vec = hn::Vec<Tag>;
+using Tag = ElementTag;
+using Vec = ElementVec;
 
-// Calls f(mask, first channel) for every vector of channels.
+// How a vector of channels is read and written: whole, or the last few.
+struct Whole {
+  template <typename T>
+  HWY_INLINE Vec get(const T* p) const {
+    return load(p);
+  }
+  template <typename T>
+  HWY_INLINE void put(Vec v, T* p) const {
+    store(v, p);
+  }
+};
+struct Part {
+  size_t count;
+  template <typename T>
+  HWY_INLINE Vec get(const T* p) const {
+    return load_n(p, count);
+  }
+  template <typename T>
+  HWY_INLINE void put(Vec v, T* p) const {
+    store_n(v, p, count);
+  }
+};
+
+// Calls f(Whole or Part, first channel) for every vector of channels.
 template <typename F>
 HWY_INLINE void along_channels(int64_t channels, const F& f) {
-  const Tag d;
-  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
-  for (int64_t c = 0; c < channels; c += lanes) {
-    f(hn::FirstN(d, static_cast<size_t>(std::min(lanes, channels - c))), c);
-  }
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(Tag()));
+  int64_t c = 0;
+  for (; c + lanes <= channels; c += lanes) f(Whole{}, c);
+  if (c < channels) f(Part{static_cast<size_t>(channels - c)}, c);
 }
 
 // Mean and sum of squared deviations of each channel over a chunk of rows.
-void chunk_statistics(const float* x, int64_t rows, int64_t channels, float* mean, float* squares) {
+template <typename T>
+void chunk_statistics(const T* x, int64_t rows, int64_t channels, float* mean, float* squares) {
   const Tag d;
-  along_channels(channels, [&](auto mask, int64_t c) HWY_ATTR {
+  along_channels(channels, [&](auto part, int64_t c) HWY_ATTR {
     Vec sum = hn::Zero(d), deviations = hn::Zero(d);
     for (int64_t r = 0; r < rows; ++r) {
-      sum = hn::Add(sum, hn::MaskedLoad(mask, d, x + r * channels + c));
+      sum = hn::Add(sum, part.get(x + r * channels + c));
     }
     const Vec average = hn::Div(sum, hn::Set(d, static_cast<float>(rows)));
     for (int64_t r = 0; r < rows; ++r) {
-      const Vec v = hn::Sub(hn::MaskedLoad(mask, d, x + r * channels + c), average);
+      const Vec v = hn::Sub(part.get(x + r * channels + c), average);
       deviations = hn::MulAdd(v, v, deviations);
     }
-    hn::BlendedStore(average, mask, d, mean + c);
-    hn::BlendedStore(deviations, mask, d, squares + c);
+    part.put(average, mean + c);
+    part.put(deviations, squares + c);
   });
 }
 
 // Σdy and Σdy·(x − mean) of each channel over a chunk of rows.
-void chunk_gradient_sums(const float* x, const float* dy, const float* mean, int64_t rows,
-                         int64_t channels, float* sum_dy, float* sum_dy_x) {
+template <typename T>
+void chunk_gradient_sums(const T* x, const T* dy, const float* mean, int64_t rows, int64_t channels,
+                         float* sum_dy, float* sum_dy_x) {
   const Tag d;
-  along_channels(channels, [&](auto mask, int64_t c) HWY_ATTR {
-    const Vec centre = hn::MaskedLoad(mask, d, mean + c);
+  along_channels(channels, [&](auto part, int64_t c) HWY_ATTR {
+    const Vec centre = part.get(mean + c);
     Vec plain = hn::Zero(d), weighted = hn::Zero(d);
     for (int64_t r = 0; r < rows; ++r) {
       const int64_t at = r * channels + c;
-      const Vec gradient = hn::MaskedLoad(mask, d, dy + at);
+      const Vec gradient = part.get(dy + at);
       plain = hn::Add(plain, gradient);
-      weighted = hn::MulAdd(gradient, hn::Sub(hn::MaskedLoad(mask, d, x + at), centre), weighted);
+      weighted = hn::MulAdd(gradient, hn::Sub(part.get(x + at), centre), weighted);
     }
-    hn::BlendedStore(plain, mask, d, sum_dy + c);
-    hn::BlendedStore(weighted, mask, d, sum_dy_x + c);
+    part.put(plain, sum_dy + c);
+    part.put(weighted, sum_dy_x + c);
   });
 }
 
 // y = (x − centre)·scale + shift, channel by channel.
-void normalise(const float* x, const float* centre, const float* scale, const float* shift,
-               int64_t rows, int64_t channels, float* y) {
-  const Tag d;
+template <typename T>
+void normalise(const T* x, const float* centre, const float* scale, const float* shift,
+               int64_t rows, int64_t channels, T* y) {
   for (int64_t r = 0; r < rows; ++r) {
-    along_channels(channels, [&](auto mask, int64_t c) HWY_ATTR {
+    along_channels(channels, [&](auto part, int64_t c) HWY_ATTR {
       const int64_t at = r * channels + c;
-      const Vec v = hn::Sub(hn::MaskedLoad(mask, d, x + at), hn::MaskedLoad(mask, d, centre + c));
-      hn::BlendedStore(
-          hn::MulAdd(v, hn::MaskedLoad(mask, d, scale + c), hn::MaskedLoad(mask, d, shift + c)),
-          mask, d, y + at);
+      const Vec v = hn::Sub(part.get(x + at), part.get(centre + c));
+      part.put(hn::MulAdd(v, part.get(scale + c), part.get(shift + c)), y + at);
     });
   }
 }
 
 // dx = scale·dy − slope·(x − mean) − offset, channel by channel.
-void input_gradient(const float* x, const float* dy, const float* mean, const float* scale,
+template <typename T>
+void input_gradient(const T* x, const T* dy, const float* mean, const float* scale,
                     const float* slope, const float* offset, int64_t rows, int64_t channels,
-                    float* dx) {
-  const Tag d;
+                    T* dx) {
   for (int64_t r = 0; r < rows; ++r) {
-    along_channels(channels, [&](auto mask, int64_t c) HWY_ATTR {
+    along_channels(channels, [&](auto part, int64_t c) HWY_ATTR {
       const int64_t at = r * channels + c;
-      const Vec centred =
-          hn::Sub(hn::MaskedLoad(mask, d, x + at), hn::MaskedLoad(mask, d, mean + c));
-      const Vec scaled =
-          hn::MulSub(hn::MaskedLoad(mask, d, dy + at), hn::MaskedLoad(mask, d, scale + c),
-                     hn::MaskedLoad(mask, d, offset + c));
-      hn::BlendedStore(hn::NegMulAdd(hn::MaskedLoad(mask, d, slope + c), centred, scaled), mask, d,
-                       dx + at);
+      const Vec centred = hn::Sub(part.get(x + at), part.get(mean + c));
+      const Vec scaled = hn::MulSub(part.get(dy + at), part.get(scale + c), part.get(offset + c));
+      part.put(hn::NegMulAdd(part.get(slope + c), centred, scaled), dx + at);
     });
   }
+}
+
+// The functions for one element type.
+template <typename T>
+ChannelFunctions<T> choose() {
+  return {chunk_statistics<T>, chunk_gradient_sums<T>, normalise<T>, input_gradient<T>};
+}
+ChannelFunctions<float> choose_f32() {
+  return choose<float>();
+}
+ChannelFunctions<Bf16> choose_bf16() {
+  return choose<Bf16>();
+}
+ChannelFunctions<F16> choose_f16() {
+  return choose<F16>();
 }
 
 }  // namespace
@@ -114,10 +172,16 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace dltrain {
 namespace {
-HWY_EXPORT(chunk_statistics);
-HWY_EXPORT(chunk_gradient_sums);
-HWY_EXPORT(normalise);
-HWY_EXPORT(input_gradient);
+HWY_EXPORT(choose_f32);
+HWY_EXPORT(choose_bf16);
+HWY_EXPORT(choose_f16);
+
+template <typename T>
+ChannelFunctions<T> channel_functions() {
+  if constexpr (std::is_same_v<T, float>) return HWY_DYNAMIC_DISPATCH(choose_f32)();
+  if constexpr (std::is_same_v<T, Bf16>) return HWY_DYNAMIC_DISPATCH(choose_bf16)();
+  if constexpr (std::is_same_v<T, F16>) return HWY_DYNAMIC_DISPATCH(choose_f16)();
+}
 
 // What the three forms share: the shape as rows of channels, and the chunks of rows.
 class ChannelKernel : public Kernel {
@@ -150,16 +214,17 @@ class ChannelKernel : public Kernel {
   double epsilon_;
 };
 
+template <typename T>
 class BatchNorm final : public ChannelKernel {
  public:
   using ChannelKernel::ChannelKernel;
   size_t workspace_bytes() const override { return workspace(2, 1); }
 
   void bind(const Bindings& bindings) override {
-    x_ = input<const float>(bindings, 0);
+    x_ = input<const T>(bindings, 0);
     gamma_ = input<const float>(bindings, 1);
     beta_ = input<const float>(bindings, 2);
-    y_ = output<float>(bindings, 0);
+    y_ = output<T>(bindings, 0);
     mean_ = output<float>(bindings, 1);
     variance_ = output<float>(bindings, 2);
     means_ = static_cast<float*>(bindings.workspace);
@@ -168,13 +233,13 @@ class BatchNorm final : public ChannelKernel {
   }
 
   void run(Stream&) override {
-    const auto statistics = HWY_DYNAMIC_DISPATCH(chunk_statistics);
+    const auto statistics = functions_.statistics;
     for_chunks([&](int64_t c, int64_t first, int64_t rows) {
       statistics(x_ + first * channels_, rows, channels_, means_ + c * channels_,
                  squares_ + c * channels_);
     });
     for (int64_t k = 0; k < channels_; ++k) merge(k);
-    const auto apply = HWY_DYNAMIC_DISPATCH(normalise);
+    const auto apply = functions_.normalise;
     for_chunks([&](int64_t, int64_t first, int64_t rows) {
       apply(x_ + first * channels_, mean_, scale_, beta_, rows, channels_, y_ + first * channels_);
     });
@@ -196,23 +261,27 @@ class BatchNorm final : public ChannelKernel {
     scale_[k] = static_cast<float>(gamma_[k] / std::sqrt(variance + epsilon_));
   }
 
-  const float *x_ = nullptr, *gamma_ = nullptr, *beta_ = nullptr;
-  float *y_ = nullptr, *mean_ = nullptr, *variance_ = nullptr;
+  ChannelFunctions<T> functions_ = channel_functions<T>();
+  const T* x_ = nullptr;
+  T* y_ = nullptr;
+  const float *gamma_ = nullptr, *beta_ = nullptr;
+  float *mean_ = nullptr, *variance_ = nullptr;
   float *means_ = nullptr, *squares_ = nullptr, *scale_ = nullptr;
 };
 
+template <typename T>
 class BatchNormBackward final : public ChannelKernel {
  public:
   using ChannelKernel::ChannelKernel;
   size_t workspace_bytes() const override { return workspace(2, 3); }
 
   void bind(const Bindings& bindings) override {
-    x_ = input<const float>(bindings, 0);
-    dy_ = input<const float>(bindings, 1);
+    x_ = input<const T>(bindings, 0);
+    dy_ = input<const T>(bindings, 1);
     gamma_ = input<const float>(bindings, 2);
     mean_ = input<const float>(bindings, 3);
     variance_ = input<const float>(bindings, 4);
-    dx_ = output<float>(bindings, 0);
+    dx_ = output<T>(bindings, 0);
     dgamma_ = output<float>(bindings, 1);
     dbeta_ = output<float>(bindings, 2);
     sums_ = static_cast<float*>(bindings.workspace);
@@ -223,13 +292,13 @@ class BatchNormBackward final : public ChannelKernel {
   }
 
   void run(Stream&) override {
-    const auto sum = HWY_DYNAMIC_DISPATCH(chunk_gradient_sums);
+    const auto sum = functions_.gradient_sums;
     for_chunks([&](int64_t c, int64_t first, int64_t rows) {
       sum(x_ + first * channels_, dy_ + first * channels_, mean_, rows, channels_,
           sums_ + c * channels_, weighted_ + c * channels_);
     });
     for (int64_t k = 0; k < channels_; ++k) finish(k);
-    const auto apply = HWY_DYNAMIC_DISPATCH(input_gradient);
+    const auto apply = functions_.input_gradient;
     for_chunks([&](int64_t, int64_t first, int64_t rows) {
       const int64_t at = first * channels_;
       apply(x_ + at, dy_ + at, mean_, scale_, slope_, offset_, rows, channels_, dx_ + at);
@@ -253,25 +322,28 @@ class BatchNormBackward final : public ChannelKernel {
     offset_[k] = static_cast<float>(scale * sum / count);
   }
 
-  const float *x_ = nullptr, *dy_ = nullptr, *gamma_ = nullptr;
-  const float *mean_ = nullptr, *variance_ = nullptr;
-  float *dx_ = nullptr, *dgamma_ = nullptr, *dbeta_ = nullptr;
+  ChannelFunctions<T> functions_ = channel_functions<T>();
+  const T *x_ = nullptr, *dy_ = nullptr;
+  T* dx_ = nullptr;
+  const float *gamma_ = nullptr, *mean_ = nullptr, *variance_ = nullptr;
+  float *dgamma_ = nullptr, *dbeta_ = nullptr;
   float *sums_ = nullptr, *weighted_ = nullptr;
   float *scale_ = nullptr, *slope_ = nullptr, *offset_ = nullptr;
 };
 
+template <typename T>
 class BatchNormInference final : public ChannelKernel {
  public:
   using ChannelKernel::ChannelKernel;
   size_t workspace_bytes() const override { return workspace(0, 1); }
 
   void bind(const Bindings& bindings) override {
-    x_ = input<const float>(bindings, 0);
+    x_ = input<const T>(bindings, 0);
     gamma_ = input<const float>(bindings, 1);
     beta_ = input<const float>(bindings, 2);
     mean_ = input<const float>(bindings, 3);
     variance_ = input<const float>(bindings, 4);
-    y_ = output<float>(bindings, 0);
+    y_ = output<T>(bindings, 0);
     scale_ = static_cast<float*>(bindings.workspace);
   }
 
@@ -279,34 +351,40 @@ class BatchNormInference final : public ChannelKernel {
     for (int64_t k = 0; k < channels_; ++k) {
       scale_[k] = static_cast<float>(gamma_[k] / std::sqrt(variance_[k] + epsilon_));
     }
-    const auto apply = HWY_DYNAMIC_DISPATCH(normalise);
+    const auto apply = functions_.normalise;
     for_chunks([&](int64_t, int64_t first, int64_t rows) {
       apply(x_ + first * channels_, mean_, scale_, beta_, rows, channels_, y_ + first * channels_);
     });
   }
 
  private:
-  const float *x_ = nullptr, *gamma_ = nullptr, *beta_ = nullptr;
-  const float *mean_ = nullptr, *variance_ = nullptr;
-  float *y_ = nullptr, *scale_ = nullptr;
+  ChannelFunctions<T> functions_ = channel_functions<T>();
+  const T* x_ = nullptr;
+  T* y_ = nullptr;
+  const float *gamma_ = nullptr, *beta_ = nullptr, *mean_ = nullptr, *variance_ = nullptr;
+  float* scale_ = nullptr;
 };
 
-bool usable(const KernelRequest& request) {
-  return computes_in_f32(request) && request.inputs[0].shape.elements() > 0;
+template <template <typename> class Made>
+MadeKernel make(const KernelRequest& request) {
+  if (request.inputs[0].shape.elements() == 0) return nullptr;
+  return with_element_type(request.inputs[0].dtype, [&]<typename T>(T) -> MadeKernel {
+    return std::make_unique<Made<T>>(request);
+  });
 }
 
 }  // namespace
 
 MadeKernel make_batch_norm(const KernelRequest& request) {
-  return usable(request) ? std::make_unique<BatchNorm>(request) : nullptr;
+  return make<BatchNorm>(request);
 }
 
 MadeKernel make_batch_norm_backward(const KernelRequest& request) {
-  return usable(request) ? std::make_unique<BatchNormBackward>(request) : nullptr;
+  return make<BatchNormBackward>(request);
 }
 
 MadeKernel make_batch_norm_inference(const KernelRequest& request) {
-  return usable(request) ? std::make_unique<BatchNormInference>(request) : nullptr;
+  return make<BatchNormInference>(request);
 }
 
 void channel_statistics(const float* x, int64_t rows, int64_t channels, float* mean,

@@ -1,5 +1,5 @@
 // broadcast: rows of the result are copies of the input's rows, or one value repeated. Any dtype of
-// 1, 4 or 8 bytes.
+// 1, 2, 4 or 8 bytes.
 #include <array>
 #include <cstring>
 
@@ -50,6 +50,8 @@ MadeKernel make_broadcast(const KernelRequest& request) {
   switch (dtype_size(request.inputs[0].dtype)) {
     case 1:
       return std::make_unique<Broadcast<uint8_t>>(request);
+    case 2:
+      return std::make_unique<Broadcast<uint16_t>>(request);
     case 4:
       return std::make_unique<Broadcast<uint32_t>>(request);
     case 8:

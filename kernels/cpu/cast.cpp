@@ -1,39 +1,16 @@
-// cast between f32, f64 and bf16 (rounded to nearest, ties to even).
-#include <bit>
-
+// cast between f32, f64, bf16 and f16 (rounded to nearest, ties to even), and the copies of
+// parameters in bf16 or f16.
+#include "cpu/convert.h"
 #include "cpu/makers.h"
 #include "cpu/parallel.h"
 #include "cpu/support.h"
+#include "cpu/tensor_chunks.h"
+#include "ops/step_state.h"
 
 namespace dltrain {
 namespace {
 
-struct Bf16 {
-  uint16_t bits;
-};
-
-double widen(float x) {
-  return x;
-}
-double widen(double x) {
-  return x;
-}
-double widen(Bf16 x) {
-  return std::bit_cast<float>(uint32_t{x.bits} << 16);
-}
-
-void narrow(double x, float& out) {
-  out = static_cast<float>(x);
-}
-void narrow(double x, double& out) {
-  out = x;
-}
-void narrow(double x, Bf16& out) {
-  const auto bits = std::bit_cast<uint32_t>(static_cast<float>(x));
-  const bool nan = (bits & 0x7FFFFFFFu) > 0x7F800000u;
-  const uint32_t rounded = bits + 0x7FFFu + ((bits >> 16) & 1);
-  out.bits = static_cast<uint16_t>(nan ? (bits >> 16) | 0x40u : rounded >> 16);
-}
+constexpr int64_t kGrain = 8192;
 
 template <typename From, typename To>
 class Cast final : public Kernel {
@@ -44,46 +21,120 @@ class Cast final : public Kernel {
     y_ = output<To>(bindings, 0);
   }
   void run(Stream&) override {
-    parallel_for(count_, 8192, [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) narrow(widen(x_[i]), y_[i]);
+    parallel_for(count_, kGrain, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) convert(x_[i], y_[i]);
     });
   }
 
  private:
+  static void convert(From x, To& y) {
+    if constexpr (std::is_same_v<From, double>) {
+      if constexpr (std::is_same_v<To, double>) {
+        y = x;
+      } else {
+        from_f32(static_cast<float>(x), y);
+      }
+    } else if constexpr (std::is_same_v<To, double>) {
+      y = to_f32(x);
+    } else {
+      from_f32(to_f32(x), y);
+    }
+  }
+
   int64_t count_;
   const From* x_ = nullptr;
   To* y_ = nullptr;
 };
 
+// Between f32 and a 16-bit format, in vectors.
+class CastRows final : public Kernel {
+ public:
+  explicit CastRows(const KernelRequest& request) : count_(request.inputs[0].shape.elements()) {
+    if (request.outputs[0].dtype == DType::f32) {
+      widen_ = widen_function(request.inputs[0].dtype);
+    } else {
+      narrow_ = narrow_function(request.outputs[0].dtype);
+    }
+  }
+  void bind(const Bindings& bindings) override {
+    x_ = bindings.inputs[0];
+    y_ = bindings.outputs[0];
+  }
+  void run(Stream&) override {
+    parallel_for(count_, kGrain, [&](int64_t begin, int64_t end) {
+      if (widen_ != nullptr) {
+        widen_(static_cast<const uint16_t*>(x_) + begin, static_cast<float*>(y_) + begin,
+               end - begin);
+      } else {
+        narrow_(static_cast<const float*>(x_) + begin, static_cast<uint16_t*>(y_) + begin,
+                end - begin);
+      }
+    });
+  }
+
+ private:
+  int64_t count_;
+  WidenFunction widen_ = nullptr;
+  NarrowFunction narrow_ = nullptr;
+  const void* x_ = nullptr;
+  void* y_ = nullptr;
+};
+
 template <typename From>
 MadeKernel make_from(DType to, int64_t count) {
-  switch (to) {
-    case DType::f32:
-      return std::make_unique<Cast<From, float>>(count);
-    case DType::f64:
-      return std::make_unique<Cast<From, double>>(count);
-    case DType::bf16:
-      return std::make_unique<Cast<From, Bf16>>(count);
-    default:
-      return nullptr;
-  }
+  if (to == DType::f64) return std::make_unique<Cast<From, double>>(count);
+  return with_element_type(
+      to, [&]<typename To>(To) -> MadeKernel { return std::make_unique<Cast<From, To>>(count); });
 }
+
+class LowPrecisionUpdate final : public Kernel {
+ public:
+  explicit LowPrecisionUpdate(const KernelRequest& request)
+      : count_(static_cast<size_t>(request.attributes.integer("count"))),
+        chunks_(request.inputs.subspan(1, count_)),
+        narrow_(narrow_function(request.outputs[0].dtype)) {}
+
+  void bind(const Bindings& bindings) override {
+    state_ = input<const StepState>(bindings, 0);
+    tensors_.assign(bindings.inputs.begin() + 1, bindings.inputs.end());
+  }
+
+  void run(Stream&) override {
+    if (state_->out.finite == 0) return;
+    parallel_for(chunks_.size(), 2, [&](int64_t begin, int64_t end) {
+      chunks_.for_each(begin, end, [&](int64_t, const TensorChunk& c) {
+        const auto* from = static_cast<const float*>(tensors_[c.tensor]) + c.begin;
+        narrow_(from, static_cast<uint16_t*>(tensors_[count_ + c.tensor]) + c.begin, c.count);
+      });
+    });
+  }
+
+ private:
+  size_t count_;
+  TensorChunks chunks_;
+  NarrowFunction narrow_;
+  const StepState* state_ = nullptr;
+  std::vector<void*> tensors_;
+};
 
 }  // namespace
 
 MadeKernel make_cast(const KernelRequest& request) {
   const int64_t count = request.inputs[0].shape.elements();
-  const DType to = request.outputs[0].dtype;
-  switch (request.inputs[0].dtype) {
-    case DType::f32:
-      return make_from<float>(to, count);
-    case DType::f64:
-      return make_from<double>(to, count);
-    case DType::bf16:
-      return make_from<Bf16>(to, count);
-    default:
-      return nullptr;
+  const DType from = request.inputs[0].dtype, to = request.outputs[0].dtype;
+  if ((from == DType::f32 && is_low_precision(to)) ||
+      (is_low_precision(from) && to == DType::f32)) {
+    return std::make_unique<CastRows>(request);
   }
+  if (from == DType::f64) return make_from<double>(to, count);
+  return with_element_type(from, [&]<typename From>(From) { return make_from<From>(to, count); });
+}
+
+MadeKernel make_low_precision_update(const KernelRequest& request) {
+  if (request.inputs[1].dtype != DType::f32 || !is_low_precision(request.outputs[0].dtype)) {
+    return nullptr;
+  }
+  return std::make_unique<LowPrecisionUpdate>(request);
 }
 
 }  // namespace dltrain

@@ -15,8 +15,11 @@ namespace {
 
 using Description = dnnl::memory::desc;
 
-Description image(const Shape& s) {  // NHWC memory, described in oneDNN's order N, C, H, W
-  return onednn::strided({s[0], s[3], s[1], s[2]}, {s[1] * s[2] * s[3], 1, s[2] * s[3], s[3]});
+// NHWC memory, described in oneDNN's order N, C, H, W.
+Description image(const TensorSpec& spec) {
+  const Shape& s = spec.shape;
+  return onednn::strided({s[0], s[3], s[1], s[2]}, {s[1] * s[2] * s[3], 1, s[2] * s[3], s[3]},
+                         spec.dtype);
 }
 
 dnnl::memory::dims weight_extents(const Shape& w, int64_t groups) {
@@ -24,20 +27,22 @@ dnnl::memory::dims weight_extents(const Shape& w, int64_t groups) {
   return {groups, w[0] / groups, w[3], w[1], w[2]};
 }
 
-Description plain_weight(const Shape& w, int64_t groups) {
+Description plain_weight(const TensorSpec& spec, int64_t groups) {
+  const Shape& w = spec.shape;
   const int64_t out = w[1] * w[2] * w[3];
   dnnl::memory::dims strides{out, 1, w[2] * w[3], w[3]};
   if (groups > 1) strides.insert(strides.begin(), w[0] / groups * out);
-  return onednn::strided(weight_extents(w, groups), strides);
+  return onednn::strided(weight_extents(w, groups), strides, spec.dtype);
 }
 
-onednn::Convolution convolution(const Shape& x, const Shape& w, const Shape& y, bool has_bias,
-                                const Attributes& attributes) {
+onednn::Convolution convolution(const TensorSpec& x, const TensorSpec& w, const TensorSpec& y,
+                                bool has_bias, const Attributes& attributes) {
   const Conv2dAttributes a(attributes);
   return {.x = image(x),
-          .w = onednn::any_layout(weight_extents(w, a.groups)),
-          .bias = has_bias ? onednn::strided({w[0]}, {1}) : Description(),
+          .w = onednn::any_layout(weight_extents(w.shape, a.groups), w.dtype),
+          .bias = has_bias ? onednn::strided({w.shape[0]}, {1}, x.dtype) : Description(),
           .y = image(y),
+          .forward_w = onednn::any_layout(weight_extents(w.shape, a.groups), x.dtype),
           .stride = {a.stride[0], a.stride[1]},
           .dilation = {a.dilation[0] - 1, a.dilation[1] - 1},  // oneDNN: 0 is dense
           .padding = {a.padding[0], a.padding[1]}};
@@ -73,7 +78,7 @@ class WeightReader : public Kernel {
 
  protected:
   template <typename Description>
-  void plan_workspace(const Description& description, const Shape& w,
+  void plan_workspace(const Description& description, const TensorSpec& w,
                       const Attributes& attributes) {
     const auto plain = plain_weight(w, Conv2dAttributes(attributes).groups);
     if (description.weights_desc() != plain) {
@@ -107,10 +112,9 @@ class Conv2dForward final : public WeightReader {
  public:
   Conv2dForward(const KernelRequest& r, const dnnl::primitive_attr& attr) {
     const bool has_bias = r.inputs.size() == 3 && !is_absent(r.inputs[2]);
-    const auto c = convolution(r.inputs[0].shape, r.inputs[1].shape, r.outputs[0].shape, has_bias,
-                               r.attributes);
+    const auto c = convolution(r.inputs[0], r.inputs[1], r.outputs[0], has_bias, r.attributes);
     const auto description = onednn::forward(c, attr);
-    plan_workspace(description, r.inputs[1].shape, r.attributes);
+    plan_workspace(description, r.inputs[1], r.attributes);
     call_ = onednn::Call(dnnl::convolution_forward(description));
     call_.argument(DNNL_ARG_SRC, c.x);
     call_.argument(DNNL_ARG_WEIGHTS, description.weights_desc());
@@ -129,8 +133,8 @@ class Conv2dForward final : public WeightReader {
 class Conv2dBackwardInput final : public WeightReader {
  public:
   explicit Conv2dBackwardInput(const KernelRequest& r) {
-    const Shape &w = r.inputs[1].shape, &x = r.outputs[0].shape;
-    const auto c = convolution(x, w, r.inputs[0].shape, false, r.attributes);
+    const TensorSpec &w = r.inputs[1], &x = r.outputs[0];
+    const auto c = convolution(x, w, r.inputs[0], false, r.attributes);
     const auto description = onednn::backward_input(c);
     plan_workspace(description, w, r.attributes);
     call_ = onednn::Call(dnnl::convolution_backward_data(description));
@@ -149,8 +153,8 @@ class Conv2dBackwardInput final : public WeightReader {
 class Conv2dBackwardWeight final : public Kernel {
  public:
   explicit Conv2dBackwardWeight(const KernelRequest& r) {
-    const Shape &x = r.inputs[1].shape, &w = r.outputs[0].shape;
-    const auto c = convolution(x, w, r.inputs[0].shape, false, r.attributes);
+    const TensorSpec &x = r.inputs[1], &w = r.outputs[0];
+    const auto c = convolution(x, w, r.inputs[0], false, r.attributes);
     const auto description = onednn::backward_weight(c);
     const auto plain = plain_weight(w, Conv2dAttributes(r.attributes).groups);
     // The primitive overwrites, so accumulation goes through the workspace as a layout change does.
@@ -192,8 +196,8 @@ class Conv2dBackwardWeight final : public Kernel {
 };
 
 bool usable(const KernelRequest& request) {
-  return computes_in_f32(request) && request.inputs[0].shape.elements() > 0 &&
-         request.outputs[0].shape.elements() > 0;
+  return onednn::computes_in(request, request.inputs[0].dtype) &&
+         request.inputs[0].shape.elements() > 0 && request.outputs[0].shape.elements() > 0;
 }
 
 }  // namespace

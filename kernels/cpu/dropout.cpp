@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "base/philox.h"
+#include "cpu/convert.h"
 #include "cpu/makers.h"
 #include "cpu/parallel.h"
 #include "cpu/support.h"
@@ -14,8 +15,8 @@
 namespace dltrain {
 namespace {
 struct DropoutArguments {
-  const float* x;
-  float* y;
+  const void* x;
+  void* y;
   uint64_t seed, stream, step;
   uint64_t first;      // global index of x[0]
   uint32_t threshold;  // kept when the draw's upper 24 bits are at least this
@@ -30,11 +31,12 @@ struct DropoutArguments {
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
+#include "cpu/element-inl.h"
+
 HWY_BEFORE_NAMESPACE();
 namespace dltrain {
 namespace HWY_NAMESPACE {
 namespace {
-namespace hn = hwy::HWY_NAMESPACE;
 using Words = hn::ScalableTag<uint32_t>;
 using WordVec = hn::Vec<Words>;
 
@@ -92,7 +94,8 @@ HWY_INLINE void draw(uint64_t key, uint64_t block, uint64_t counter_high, uint32
 #endif
 
 // Elements [begin, end) of the micro-batch.
-void dropout_range(const DropoutArguments& a, int64_t begin, int64_t end) {
+template <typename T>
+void dropout_elements(const DropoutArguments& a, int64_t begin, int64_t end) {
   const hn::ScalableTag<float> d;
   const Words du;
   const hn::RebindToSigned<Words> di;
@@ -111,15 +114,18 @@ void dropout_range(const DropoutArguments& a, int64_t begin, int64_t end) {
     for (int64_t i = 0; i < count; i += static_cast<int64_t>(lanes)) {
       const size_t n =
           static_cast<size_t>(std::min<int64_t>(count - i, static_cast<int64_t>(lanes)));
-      const auto mask = hn::FirstN(d, n);
       const auto words = hn::MaskedLoad(hn::FirstN(du, n), du, bits + skipped + i);
       const auto drawn = hn::BitCast(di, hn::ShiftRight<8>(words));
       const auto kept = hn::RebindMask(d, hn::Gt(drawn, below));
-      const auto x = hn::MaskedLoad(mask, d, a.x + at + i);
-      hn::BlendedStore(hn::IfThenElseZero(kept, hn::Mul(x, scale)), mask, d, a.y + at + i);
+      const auto x = load_n(static_cast<const T*>(a.x) + at + i, n);
+      store_n(hn::IfThenElseZero(kept, hn::Mul(x, scale)), static_cast<T*>(a.y) + at + i, n);
     }
     at += count;
   }
+}
+
+void dropout_range(DType dtype, const DropoutArguments& a, int64_t begin, int64_t end) {
+  with_element_type(dtype, [&]<typename T>(T) { dropout_elements<T>(a, begin, end); });
 }
 
 }  // namespace
@@ -134,7 +140,8 @@ HWY_EXPORT(dropout_range);
 
 class Dropout final : public Kernel {
  public:
-  explicit Dropout(const KernelRequest& request) : count_(request.inputs[0].shape.elements()) {
+  explicit Dropout(const KernelRequest& request)
+      : count_(request.inputs[0].shape.elements()), dtype_(request.inputs[0].dtype) {
     const double rate = request.attributes.number("rate");
     per_sample_ = count_ / std::max<int64_t>(1, request.inputs[0].shape[0]);
     arguments_.stream = static_cast<uint64_t>(request.attributes.integer("stream"));
@@ -144,9 +151,9 @@ class Dropout final : public Kernel {
   }
 
   void bind(const Bindings& bindings) override {
-    arguments_.x = input<const float>(bindings, 0);
+    arguments_.x = bindings.inputs[0];
     state_ = input<const StepState>(bindings, 1);
-    arguments_.y = output<float>(bindings, 0);
+    arguments_.y = bindings.outputs[0];
   }
 
   void run(Stream&) override {
@@ -155,11 +162,13 @@ class Dropout final : public Kernel {
     a.step = static_cast<uint64_t>(state_->in.step);
     a.first = static_cast<uint64_t>(state_->in.sample_offset * per_sample_);
     const auto function = HWY_DYNAMIC_DISPATCH(dropout_range);
-    parallel_for(count_, 4096, [&](int64_t begin, int64_t end) { function(a, begin, end); });
+    parallel_for(count_, 4096,
+                 [&](int64_t begin, int64_t end) { function(dtype_, a, begin, end); });
   }
 
  private:
   int64_t count_, per_sample_ = 0;
+  DType dtype_;
   DropoutArguments arguments_{};
   const StepState* state_ = nullptr;
 };
@@ -167,7 +176,7 @@ class Dropout final : public Kernel {
 }  // namespace
 
 MadeKernel make_dropout(const KernelRequest& request) {
-  if (request.inputs[0].dtype != DType::f32) return nullptr;
+  if (widen_function(request.inputs[0].dtype) == nullptr) return nullptr;
   return std::make_unique<Dropout>(request);
 }
 

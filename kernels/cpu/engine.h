@@ -1,5 +1,6 @@
 // The CPU engine: oneDNN for matrix products and convolutions, own SIMD kernels (chosen at run time
-// for the processor) for the rest, OpenMP threads. It computes in f32.
+// for the processor) for the rest, OpenMP threads. It computes in f32, on tensors
+// of f32, bf16 and f16; products of bf16 by the processor's own instructions where it has them.
 //
 // Threads: kernels use omp_get_max_threads() threads; the number is to be set before kernels are
 // made (omp_set_num_threads, OMP_NUM_THREADS) and not changed while they live. Results are the same

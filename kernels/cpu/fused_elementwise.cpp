@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "base/error.h"
+#include "cpu/convert.h"
 #include "cpu/elementwise_steps.h"
 #include "cpu/makers.h"
 #include "cpu/parallel.h"
@@ -16,6 +17,9 @@ namespace {
 
 constexpr int64_t kBlock = 512;     // elements; 2 KiB an intermediate
 constexpr size_t kMaxScratch = 12;  // intermediates alive at once: 24 KiB of the stack
+constexpr size_t kMaxInputs = 16;   // of a group; bf16 and f16 ones are widened to 32 KiB at most
+
+constexpr size_t kMaxResults = 4;  // of bf16 and f16 groups; the fuse pass makes groups of one
 
 // Where an operand or result of a step lies. Only the last step writes its result in place: an
 // output may share the memory of an input that other steps still read, so results of earlier steps
@@ -38,9 +42,14 @@ class FusedElementwise final : public Kernel {
   // False when more intermediates live at once than there is scratch for.
   bool plan(const KernelRequest& request) {
     count_ = request.outputs[0].shape.elements();
+    const DType dtype = request.inputs[0].dtype;
+    low_ = is_low_precision(dtype);
+    widen_ = widen_function(dtype);
+    narrow_ = narrow_function(dtype);
     const auto steps = parse_fused_program(request.attributes.text("program"));
     const auto results = request.attributes.integers("results");
     const size_t inputs = request.inputs.size();
+    if (inputs > kMaxInputs || results.size() > (low_ ? kMaxResults : kMaxInputs)) return false;
     std::vector<Place> places(inputs + steps.size());
     for (size_t i = 0; i < inputs; ++i) places[i] = {Place::input, i};
     std::vector<size_t> last_use(places.size(), 0);
@@ -79,17 +88,16 @@ class FusedElementwise final : public Kernel {
   }
 
   void bind(const Bindings& bindings) override {
-    inputs_.assign(bindings.inputs.size(), nullptr);
-    outputs_.assign(bindings.outputs.size(), nullptr);
-    for (size_t i = 0; i < inputs_.size(); ++i) inputs_[i] = input<float>(bindings, i);
-    for (size_t i = 0; i < outputs_.size(); ++i) outputs_[i] = output<float>(bindings, i);
+    inputs_.assign(bindings.inputs.begin(), bindings.inputs.end());
+    outputs_.assign(bindings.outputs.begin(), bindings.outputs.end());
   }
 
   void run(Stream&) override {
     parallel_for(count_, 8 * kBlock, [&](int64_t begin, int64_t end) {
       alignas(64) std::array<float, kMaxScratch * kBlock> scratch;
       for (int64_t at = begin; at < end; at += kBlock) {
-        run_block(at, std::min(kBlock, end - at), scratch.data());
+        const int64_t count = std::min(kBlock, end - at);
+        low_ ? run_low_block(at, count, scratch.data()) : run_f32_block(at, count, scratch.data());
       }
     });
   }
@@ -107,10 +115,35 @@ class FusedElementwise final : public Kernel {
                       binary, static_cast<float>(step.p), static_cast<float>(step.q)});
   }
 
-  void run_block(int64_t at, int64_t count, float* scratch) const {
+  void run_f32_block(int64_t at, int64_t count, float* scratch) const {
+    std::array<float*, kMaxInputs> in{}, out{};
+    for (size_t i = 0; i < inputs_.size(); ++i) in[i] = static_cast<float*>(inputs_[i]) + at;
+    for (size_t i = 0; i < outputs_.size(); ++i) out[i] = static_cast<float*>(outputs_[i]) + at;
+    run_block(in.data(), out.data(), count, scratch);
+  }
+
+  // Operands are widened beside each other; only the results are rounded.
+  void run_low_block(int64_t at, int64_t count, float* scratch) const {
+    alignas(64) std::array<float, kMaxInputs * kBlock> wide;
+    alignas(64) std::array<float, kMaxResults * kBlock> results;
+    std::array<float*, kMaxInputs> in{}, out{};
+    for (size_t i = 0; i < inputs_.size(); ++i) {
+      in[i] = wide.data() + static_cast<int64_t>(i) * kBlock;
+      widen_(static_cast<const uint16_t*>(inputs_[i]) + at, in[i], count);
+    }
+    for (size_t i = 0; i < outputs_.size(); ++i) {
+      out[i] = results.data() + static_cast<int64_t>(i) * kBlock;
+    }
+    run_block(in.data(), out.data(), count, scratch);
+    for (size_t i = 0; i < outputs_.size(); ++i) {
+      narrow_(out[i], static_cast<uint16_t*>(outputs_[i]) + at, count);
+    }
+  }
+
+  void run_block(float* const* in, float* const* out, int64_t count, float* scratch) const {
     const auto address = [&](Place place) {
-      if (place.kind == Place::input) return inputs_[place.index] + at;
-      if (place.kind == Place::result) return outputs_[place.index] + at;
+      if (place.kind == Place::input) return in[place.index];
+      if (place.kind == Place::result) return out[place.index];
       return scratch + static_cast<int64_t>(place.index) * kBlock;
     };
     for (const PlannedStep& s : steps_) {
@@ -118,7 +151,7 @@ class FusedElementwise final : public Kernel {
           {address(s.a), s.binary ? address(s.b) : nullptr, address(s.out), count, s.p, s.q});
     }
     for (const Copy& copy : copies_) {
-      std::memmove(outputs_[copy.result] + at, address(copy.from),
+      std::memmove(out[copy.result], address(copy.from),
                    static_cast<size_t>(count) * sizeof(float));
     }
   }
@@ -131,13 +164,17 @@ class FusedElementwise final : public Kernel {
   int64_t count_ = 0;
   std::vector<PlannedStep> steps_;
   std::vector<Copy> copies_;
-  std::vector<float*> inputs_, outputs_;
+  bool low_ = false;  // bf16 or f16
+  WidenFunction widen_ = nullptr;
+  NarrowFunction narrow_ = nullptr;
+  std::vector<void*> inputs_, outputs_;
 };
 
 }  // namespace
 
 MadeKernel make_fused_elementwise(const KernelRequest& request) {
-  if (!computes_in_f32(request)) return nullptr;
+  const DType dtype = request.inputs[0].dtype;
+  if (dtype != DType::f32 && !is_low_precision(dtype)) return nullptr;
   auto kernel = std::make_unique<FusedElementwise>();
   if (!kernel->plan(request)) return nullptr;
   return kernel;

@@ -12,6 +12,7 @@ using MadeKernel = std::unique_ptr<Kernel>;
 MadeKernel make_elementwise(const KernelRequest& request);  // every op of shared/elementwise.h
 MadeKernel make_fused_elementwise(const KernelRequest& request);
 MadeKernel make_cast(const KernelRequest& request);
+MadeKernel make_low_precision_update(const KernelRequest& request);
 MadeKernel make_broadcast(const KernelRequest& request);
 MadeKernel make_concat(const KernelRequest& request);
 MadeKernel make_slice(const KernelRequest& request);
@@ -65,5 +66,8 @@ MadeKernel make_element_update(const KernelRequest& request);
 MadeKernel make_lars_update(const KernelRequest& request);
 MadeKernel make_lamb_update(const KernelRequest& request);
 MadeKernel make_adafactor_update(const KernelRequest& request);
+
+// Any op on bf16 or f16 tensors, by its f32 kernel.
+MadeKernel make_through_f32(const KernelRequest& request);
 
 }  // namespace dltrain

@@ -15,12 +15,14 @@ class Matmul final : public Kernel {
   Matmul(const KernelRequest& request, const dnnl::primitive_attr& attr) {
     const Shape &a = request.inputs[0].shape, &b = request.inputs[1].shape;
     const int64_t rows = a.elements(0, a.rank() - 1), columns = a[-1];
-    const auto a_desc = matrix(rows, columns, request.attributes.boolean("transpose_a"));
-    const auto b_desc = matrix(b[0], b[1], request.attributes.boolean("transpose_b"));
-    const int64_t n = request.outputs[0].shape[-1];
-    const auto y_desc = matrix(request.outputs[0].shape.elements() / n, n, false);
+    const DType dtype = request.inputs[0].dtype;
+    const auto a_desc = matrix(rows, columns, request.attributes.boolean("transpose_a"), dtype);
+    const auto b_desc = matrix(b[0], b[1], request.attributes.boolean("transpose_b"), dtype);
+    const TensorSpec& y = request.outputs[0];
+    const int64_t n = y.shape[-1];
+    const auto y_desc = matrix(y.shape.elements() / n, n, false, y.dtype);
     const bool has_bias = request.inputs.size() == 3 && !is_absent(request.inputs[2]);
-    const auto bias_desc = has_bias ? onednn::strided({1, n}, {n, 1}) : dnnl::memory::desc();
+    const auto bias_desc = has_bias ? onednn::strided({1, n}, {n, 1}, dtype) : dnnl::memory::desc();
     const auto description = onednn::matmul(a_desc, b_desc, bias_desc, y_desc, attr);
     scratch_bytes_ = description.scratchpad_desc().get_size();
     call_ = onednn::Call(dnnl::matmul(description));
@@ -42,9 +44,9 @@ class Matmul final : public Kernel {
 
  private:
   // A dense matrix, seen transposed when asked.
-  static dnnl::memory::desc matrix(int64_t rows, int64_t columns, bool transposed) {
-    return transposed ? onednn::strided({columns, rows}, {1, columns})
-                      : onednn::strided({rows, columns}, {columns, 1});
+  static dnnl::memory::desc matrix(int64_t rows, int64_t columns, bool transposed, DType dtype) {
+    return transposed ? onednn::strided({columns, rows}, {1, columns}, dtype)
+                      : onednn::strided({rows, columns}, {columns, 1}, dtype);
   }
 
   onednn::Call call_;
@@ -54,7 +56,7 @@ class Matmul final : public Kernel {
 }  // namespace
 
 MadeKernel make_matmul_onednn(const KernelRequest& request) {
-  if (!computes_in_f32(request)) return nullptr;
+  if (!onednn::computes_in(request, request.inputs[0].dtype)) return nullptr;
   const std::string activation = request.attributes.text("activation");
   if (request.accumulate && !activation.empty()) return nullptr;  // y + f(a·b) is no post-op
   if (request.outputs[0].shape.elements() == 0) return nullptr;

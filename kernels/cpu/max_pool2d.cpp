@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "cpu/convert.h"
 #include "cpu/makers.h"
 #include "cpu/parallel.h"
 #include "cpu/support.h"
@@ -18,6 +19,17 @@ struct PoolGeometry {
   int64_t kernel[2], stride[2], padding[2];
 };
 
+// For elements of one type.
+template <typename T>
+struct PoolFunctions {
+  void (*row)(const PoolGeometry& g, const T* x, const T* x_end, T* y, uint8_t* position,
+              int64_t row);
+  void (*backward_tiles)(const PoolGeometry& g, const T* dy, const uint8_t* position,
+                         const T* dy_end, T* dx, int64_t row);
+  void (*backward_row)(const PoolGeometry& g, const T* dy, const uint8_t* position, T* dx,
+                       int64_t row);
+};
+
 }  // namespace
 }  // namespace dltrain
 #endif
@@ -27,14 +39,14 @@ struct PoolGeometry {
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
+#include "cpu/element-inl.h"
+
 HWY_BEFORE_NAMESPACE();
 namespace dltrain {
 namespace HWY_NAMESPACE {
 namespace {
-namespace hn = hwy::HWY_NAMESPACE;
-
-using Tag = hn::ScalableTag<float>;
-using Vec = hn::Vec<Tag>;
+using Tag = ElementTag;
+using Vec = ElementVec;
 using IntTag = hn::RebindToSigned<Tag>;
 using ByteTag = hn::Rebind<uint8_t, Tag>;
 
@@ -43,18 +55,17 @@ struct Inside {
   int64_t first_row, last_row, first_column, last_column;  // last: one beyond
 };
 
-template <bool masked>
-HWY_INLINE Vec load(const float* x, size_t count) {
-  const Tag d;
-  if constexpr (masked) return hn::MaskedLoad(hn::FirstN(d, count), d, x);
-  return hn::LoadU(d, x);
+template <bool masked, typename T>
+HWY_INLINE Vec load_part(const T* x, size_t count) {
+  if constexpr (masked) return load_n(x, count);
+  return load(x);
 }
 
 // One vector of channels of one window whose corner is at `corner` (perhaps outside the image).
 // Unless masked, whole vectors are read and written, whatever `count` is.
-template <bool masked>
-HWY_INLINE void pool_vector(const PoolGeometry& g, const float* corner, const Inside& inside,
-                            size_t count, float* y, uint8_t* position) {
+template <bool masked, typename T>
+HWY_INLINE void pool_vector(const PoolGeometry& g, const T* corner, const Inside& inside,
+                            size_t count, T* y, uint8_t* position) {
   const Tag d;
   const IntTag di;
   const hn::RebindToUnsigned<IntTag> du;
@@ -65,7 +76,7 @@ HWY_INLINE void pool_vector(const PoolGeometry& g, const float* corner, const In
       hn::Set(di, static_cast<int32_t>(inside.first_row * g.kernel[1] + inside.first_column));
   for (int64_t kh = inside.first_row; kh < inside.last_row; ++kh) {
     for (int64_t kw = inside.first_column; kw < inside.last_column; ++kw) {
-      const Vec v = load<masked>(corner + kh * line + kw * g.channels, count);
+      const Vec v = load_part<masked>(corner + kh * line + kw * g.channels, count);
       const auto wins = hn::Or(hn::Gt(v, best), hn::IsNaN(v));
       best = hn::IfThenElse(wins, v, best);
       winner = hn::IfThenElse(hn::RebindMask(di, wins),
@@ -74,26 +85,26 @@ HWY_INLINE void pool_vector(const PoolGeometry& g, const float* corner, const In
   }
   const auto bytes = hn::TruncateTo(du8, hn::BitCast(du, winner));
   if constexpr (masked) {
-    hn::BlendedStore(best, hn::FirstN(d, count), d, y);
+    store_n(best, y, count);
     hn::BlendedStore(bytes, hn::FirstN(du8, count), du8, position);
   } else {
-    hn::StoreU(best, d, y);
+    store(best, y);
     hn::StoreU(bytes, du8, position);
   }
 }
 
 // The same for whole 2 × 2 windows: pairs first, so that little waits for anything.
-template <bool masked>
-HWY_INLINE void pool_vector_2x2(const PoolGeometry& g, const float* corner, size_t count, float* y,
+template <bool masked, typename T>
+HWY_INLINE void pool_vector_2x2(const PoolGeometry& g, const T* corner, size_t count, T* y,
                                 uint8_t* position) {
-  const Tag d;
   const IntTag di;
   const hn::RebindToUnsigned<IntTag> du;
   const ByteTag du8;
   const int64_t line = g.width * g.channels;
-  const Vec v0 = load<masked>(corner, count), v1 = load<masked>(corner + g.channels, count);
-  const Vec v2 = load<masked>(corner + line, count),
-            v3 = load<masked>(corner + line + g.channels, count);
+  const Vec v0 = load_part<masked>(corner, count),
+            v1 = load_part<masked>(corner + g.channels, count);
+  const Vec v2 = load_part<masked>(corner + line, count),
+            v3 = load_part<masked>(corner + line + g.channels, count);
   const auto wins = [](Vec a, Vec b) HWY_ATTR { return hn::Or(hn::Gt(a, b), hn::IsNaN(a)); };
   const auto right0 = wins(v1, v0), right1 = wins(v3, v2);
   const Vec upper = hn::IfThenElse(right0, v1, v0), lower = hn::IfThenElse(right1, v3, v2);
@@ -104,10 +115,10 @@ HWY_INLINE void pool_vector_2x2(const PoolGeometry& g, const float* corner, size
   const Vec best = hn::IfThenElse(down, lower, upper);
   const auto bytes = hn::TruncateTo(du8, hn::BitCast(du, winner));
   if constexpr (masked) {
-    hn::BlendedStore(best, hn::FirstN(d, count), d, y);
+    store_n(best, y, count);
     hn::BlendedStore(bytes, hn::FirstN(du8, count), du8, position);
   } else {
-    hn::StoreU(best, d, y);
+    store(best, y);
     hn::StoreU(bytes, du8, position);
   }
 }
@@ -115,11 +126,12 @@ HWY_INLINE void pool_vector_2x2(const PoolGeometry& g, const float* corner, size
 // One row of outputs: `row` counts over samples and output rows. With few channels a whole vector
 // runs into the pixel to the right, which overwrites that part afterwards; only where there is no
 // such pixel, or reading would leave the tensor, vectors are cut.
-void pool_row(const PoolGeometry& g, const float* x, const float* x_end, float* y,
-              uint8_t* position, int64_t row) {
+template <typename T>
+void pool_row(const PoolGeometry& g, const T* x, const T* x_end, T* y, uint8_t* position,
+              int64_t row) {
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(Tag()));
   const int64_t sample = row / g.out_height, oh = row % g.out_height;
-  const float* image = x + sample * g.height * g.width * g.channels;
+  const T* image = x + sample * g.height * g.width * g.channels;
   const int64_t h0 = oh * g.stride[0] - g.padding[0];
   Inside inside{std::max<int64_t>(0, -h0), std::min(g.kernel[0], g.height - h0), 0, 0};
   const int64_t out_end = (row + 1) * g.out_width * g.channels;
@@ -127,11 +139,11 @@ void pool_row(const PoolGeometry& g, const float* x, const float* x_end, float* 
     const int64_t w0 = ow * g.stride[1] - g.padding[1];
     inside.first_column = std::max<int64_t>(0, -w0);
     inside.last_column = std::min(g.kernel[1], g.width - w0);
-    const float* corner = image + (h0 * g.width + w0) * g.channels;
+    const T* corner = image + (h0 * g.width + w0) * g.channels;
     const bool whole_2x2 = g.kernel[0] == 2 && g.kernel[1] == 2 &&
                            inside.last_row - inside.first_row == 2 &&
                            inside.last_column - inside.first_column == 2;
-    const float* last =
+    const T* last =
         corner + ((inside.last_row - 1) * g.width + inside.last_column - 1) * g.channels;
     const int64_t out = (row * g.out_width + ow) * g.channels;
     for (int64_t c = 0; c < g.channels; c += lanes) {
@@ -151,18 +163,19 @@ void pool_row(const PoolGeometry& g, const float* x, const float* x_end, float* 
 
 // dx of the windows of one row of outputs, where windows neither overlap nor leave gaps nor reach
 // outside: every input pixel belongs to one window, or to none at the right and lower edge.
-void pool_backward_tiles(const PoolGeometry& g, const float* dy, const uint8_t* position,
-                         const float* dy_end, float* dx, int64_t row) {
+template <typename T>
+void pool_backward_tiles(const PoolGeometry& g, const T* dy, const uint8_t* position,
+                         const T* dy_end, T* dx, int64_t row) {
   const Tag d;
   const IntTag di;
   const ByteTag du8;
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(d)), line = g.width * g.channels;
   const int64_t sample = row / g.out_height, oh = row % g.out_height;
   const int64_t from = row * g.out_width * g.channels;
-  float* image = dx + sample * g.height * line;
+  T* image = dx + sample * g.height * line;
   const int64_t last_row = oh + 1 == g.out_height ? g.height : (oh + 1) * g.kernel[0];
   for (int64_t h = oh * g.kernel[0]; h < last_row; ++h) {
-    float* to = image + h * line;
+    T* to = image + h * line;
     const int64_t kh = h - oh * g.kernel[0];
     int64_t w = 0;
     for (; kh < g.kernel[0] && w < g.out_width * g.kernel[1]; ++w) {
@@ -174,24 +187,23 @@ void pool_backward_tiles(const PoolGeometry& g, const float* dy, const uint8_t* 
         if (w * g.channels + c + lanes <= line && dy + at + c + lanes <= dy_end) {
           const auto winner = hn::PromoteTo(di, hn::LoadU(du8, position + at + c));
           const auto won = hn::RebindMask(d, hn::Eq(winner, place));
-          hn::StoreU(hn::IfThenElseZero(won, hn::LoadU(d, dy + at + c)), d,
-                     to + w * g.channels + c);
+          store(hn::IfThenElseZero(won, load(dy + at + c)), to + w * g.channels + c);
         } else {
-          const auto mask = hn::FirstN(d, count);
           const auto winner =
               hn::PromoteTo(di, hn::MaskedLoad(hn::FirstN(du8, count), du8, position + at + c));
           const auto won = hn::RebindMask(d, hn::Eq(winner, place));
-          hn::BlendedStore(hn::IfThenElseZero(won, hn::MaskedLoad(mask, d, dy + at + c)), mask, d,
-                           to + w * g.channels + c);
+          store_n(hn::IfThenElseZero(won, load_n(dy + at + c, count)), to + w * g.channels + c,
+                  count);
         }
       }
     }
-    std::fill(to + w * g.channels, to + line, 0.0f);
+    std::fill(to + w * g.channels, to + line, T{});
   }
 }
 
 // One row of inputs: `row` counts over samples and input rows.
-void pool_backward_row(const PoolGeometry& g, const float* dy, const uint8_t* position, float* dx,
+template <typename T>
+void pool_backward_row(const PoolGeometry& g, const T* dy, const uint8_t* position, T* dx,
                        int64_t row) {
   const Tag d;
   const IntTag di;
@@ -204,10 +216,9 @@ void pool_backward_row(const PoolGeometry& g, const float* dy, const uint8_t* po
     const int64_t w = column + g.padding[1];
     const int64_t first_ow = w < g.kernel[1] ? 0 : (w - g.kernel[1]) / g.stride[1] + 1;
     const int64_t last_ow = std::min(g.out_width - 1, w / g.stride[1]);
-    float* to = dx + (row * g.width + column) * g.channels;
+    T* to = dx + (row * g.width + column) * g.channels;
     for (int64_t c = 0; c < g.channels; c += lanes) {
       const size_t n = static_cast<size_t>(std::min(lanes, g.channels - c));
-      const auto mask = hn::FirstN(d, n);
       auto sum = hn::Zero(d);
       for (int64_t oh = first_oh; oh <= last_oh; ++oh) {
         for (int64_t ow = first_ow; ow <= last_ow; ++ow) {
@@ -216,13 +227,26 @@ void pool_backward_row(const PoolGeometry& g, const float* dy, const uint8_t* po
           const auto winner =
               hn::PromoteTo(di, hn::MaskedLoad(hn::FirstN(du8, n), du8, position + at));
           const auto won = hn::Eq(winner, hn::Set(di, static_cast<int32_t>(place)));
-          sum = hn::Add(
-              sum, hn::IfThenElseZero(hn::RebindMask(d, won), hn::MaskedLoad(mask, d, dy + at)));
+          sum = hn::Add(sum, hn::IfThenElseZero(hn::RebindMask(d, won), load_n(dy + at, n)));
         }
       }
-      hn::BlendedStore(sum, mask, d, to + c);
+      store_n(sum, to + c, n);
     }
   }
+}
+
+template <typename T>
+PoolFunctions<T> choose() {
+  return {pool_row<T>, pool_backward_tiles<T>, pool_backward_row<T>};
+}
+PoolFunctions<float> choose_f32() {
+  return choose<float>();
+}
+PoolFunctions<Bf16> choose_bf16() {
+  return choose<Bf16>();
+}
+PoolFunctions<F16> choose_f16() {
+  return choose<F16>();
 }
 
 }  // namespace
@@ -233,9 +257,16 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace dltrain {
 namespace {
-HWY_EXPORT(pool_row);
-HWY_EXPORT(pool_backward_row);
-HWY_EXPORT(pool_backward_tiles);
+HWY_EXPORT(choose_f32);
+HWY_EXPORT(choose_bf16);
+HWY_EXPORT(choose_f16);
+
+template <typename T>
+PoolFunctions<T> pool_functions() {
+  if constexpr (std::is_same_v<T, float>) return HWY_DYNAMIC_DISPATCH(choose_f32)();
+  if constexpr (std::is_same_v<T, Bf16>) return HWY_DYNAMIC_DISPATCH(choose_bf16)();
+  if constexpr (std::is_same_v<T, F16>) return HWY_DYNAMIC_DISPATCH(choose_f16)();
+}
 
 PoolGeometry geometry(const Shape& x, const Shape& y, const Attributes& attributes) {
   const auto kernel = attributes.integers("kernel"), stride = attributes.integers("stride", kernel),
@@ -255,6 +286,7 @@ int64_t row_grain(const PoolGeometry& g) {
   return std::max<int64_t>(1, 4096 / (g.width * g.channels));
 }
 
+template <typename T>
 class MaxPool2d final : public Kernel {
  public:
   explicit MaxPool2d(const KernelRequest& r)
@@ -262,14 +294,14 @@ class MaxPool2d final : public Kernel {
         samples_(r.inputs[0].shape[0]) {}
 
   void bind(const Bindings& bindings) override {
-    x_ = input<const float>(bindings, 0);
-    y_ = output<float>(bindings, 0);
+    x_ = input<const T>(bindings, 0);
+    y_ = output<T>(bindings, 0);
     position_ = output<uint8_t>(bindings, 1);
   }
 
   void run(Stream&) override {
-    const auto function = HWY_DYNAMIC_DISPATCH(pool_row);
-    const float* x_end = x_ + samples_ * g_.height * g_.width * g_.channels;
+    const auto function = functions_.row;
+    const T* x_end = x_ + samples_ * g_.height * g_.width * g_.channels;
     parallel_for(samples_ * g_.out_height, row_grain(g_), [&](int64_t begin, int64_t end) {
       for (int64_t row = begin; row < end; ++row) function(g_, x_, x_end, y_, position_, row);
     });
@@ -278,11 +310,13 @@ class MaxPool2d final : public Kernel {
  private:
   PoolGeometry g_;
   int64_t samples_;
-  const float* x_ = nullptr;
-  float* y_ = nullptr;
+  PoolFunctions<T> functions_ = pool_functions<T>();
+  const T* x_ = nullptr;
+  T* y_ = nullptr;
   uint8_t* position_ = nullptr;
 };
 
+template <typename T>
 class MaxPool2dBackward final : public Kernel {
  public:
   explicit MaxPool2dBackward(const KernelRequest& r)
@@ -292,21 +326,21 @@ class MaxPool2dBackward final : public Kernel {
                g_.padding[1] == 0) {}
 
   void bind(const Bindings& bindings) override {
-    dy_ = input<const float>(bindings, 0);
+    dy_ = input<const T>(bindings, 0);
     position_ = input<const uint8_t>(bindings, 1);
-    dx_ = output<float>(bindings, 0);
+    dx_ = output<T>(bindings, 0);
   }
 
   void run(Stream&) override {
     if (tiles_) {
-      const auto function = HWY_DYNAMIC_DISPATCH(pool_backward_tiles);
-      const float* end = dy_ + samples_ * g_.out_height * g_.out_width * g_.channels;
+      const auto function = functions_.backward_tiles;
+      const T* end = dy_ + samples_ * g_.out_height * g_.out_width * g_.channels;
       parallel_for(samples_ * g_.out_height, row_grain(g_), [&](int64_t begin, int64_t last) {
         for (int64_t row = begin; row < last; ++row) function(g_, dy_, position_, end, dx_, row);
       });
       return;
     }
-    const auto function = HWY_DYNAMIC_DISPATCH(pool_backward_row);
+    const auto function = functions_.backward_row;
     parallel_for(samples_ * g_.height, row_grain(g_), [&](int64_t begin, int64_t end) {
       for (int64_t row = begin; row < end; ++row) function(g_, dy_, position_, dx_, row);
     });
@@ -316,21 +350,27 @@ class MaxPool2dBackward final : public Kernel {
   PoolGeometry g_;
   int64_t samples_;
   bool tiles_;  // windows side by side
-  const float* dy_ = nullptr;
+  PoolFunctions<T> functions_ = pool_functions<T>();
+  const T* dy_ = nullptr;
   const uint8_t* position_ = nullptr;
-  float* dx_ = nullptr;
+  T* dx_ = nullptr;
 };
+
+template <template <typename> class Made>
+MadeKernel make(const KernelRequest& request) {
+  return with_element_type(request.inputs[0].dtype, [&]<typename T>(T) -> MadeKernel {
+    return std::make_unique<Made<T>>(request);
+  });
+}
 
 }  // namespace
 
 MadeKernel make_max_pool2d(const KernelRequest& request) {
-  if (!computes_in_f32(request)) return nullptr;
-  return std::make_unique<MaxPool2d>(request);
+  return make<MaxPool2d>(request);
 }
 
 MadeKernel make_max_pool2d_backward(const KernelRequest& request) {
-  if (!computes_in_f32(request)) return nullptr;
-  return std::make_unique<MaxPool2dBackward>(request);
+  return make<MaxPool2dBackward>(request);
 }
 
 }  // namespace dltrain

@@ -1,5 +1,7 @@
 #include "cpu/onednn.h"
 
+#include <algorithm>
+
 #include "base/error.h"
 
 namespace dltrain::onednn {
@@ -42,6 +44,10 @@ auto describe_backward(const Hint& hint, const Parts&... parts) {
   }
 }
 
+dnnl::memory::data_type data_type(DType dtype) {
+  return dtype == DType::bf16 ? dnnl::memory::data_type::bf16 : dnnl::memory::data_type::f32;
+}
+
 }  // namespace
 
 const dnnl::engine& engine() {
@@ -54,12 +60,30 @@ dnnl::stream& stream() {
   return instance;
 }
 
-dnnl::memory::desc strided(const dnnl::memory::dims& extents, const dnnl::memory::dims& strides) {
-  return {extents, dnnl::memory::data_type::f32, strides};
+dnnl::memory::desc strided(const dnnl::memory::dims& extents, const dnnl::memory::dims& strides,
+                           DType dtype) {
+  return {extents, data_type(dtype), strides};
 }
 
-dnnl::memory::desc any_layout(const dnnl::memory::dims& extents) {
-  return {extents, dnnl::memory::data_type::f32, dnnl::memory::format_tag::any};
+dnnl::memory::desc any_layout(const dnnl::memory::dims& extents, DType dtype) {
+  return {extents, data_type(dtype), dnnl::memory::format_tag::any};
+}
+
+bool computes_in(const KernelRequest& request, DType dtype) {
+  if (dtype == DType::bf16) {
+    const auto isa = static_cast<unsigned>(dnnl::get_effective_cpu_isa());
+    const auto least = static_cast<unsigned>(dnnl::cpu_isa::avx512_core);
+    if ((isa & least) != least) return false;
+  } else if (dtype != DType::f32) {
+    return false;
+  }
+  const auto fits = [&](const TensorSpec& spec) {
+    return !is_floating(spec.dtype) || spec.dtype == dtype;
+  };
+  return std::all_of(request.inputs.begin(), request.inputs.end(), fits) &&
+         std::all_of(request.outputs.begin(), request.outputs.end(), [&](const TensorSpec& spec) {
+           return fits(spec) || spec.dtype == DType::f32;
+         });
 }
 
 bool append_activation(dnnl::post_ops& post_ops, const std::string& activation) {
@@ -105,9 +129,9 @@ dnnl::matmul::primitive_desc matmul(const dnnl::memory::desc& a, const dnnl::mem
 
 dnnl::convolution_forward::primitive_desc forward(const Convolution& c,
                                                   const dnnl::primitive_attr& attr) {
-  return describe<dnnl::convolution_forward>(attr, dnnl::prop_kind::forward_training,
-                                             Algorithm::convolution_direct, c.x, c.w, c.bias, c.y,
-                                             c.stride, c.dilation, c.padding, c.padding);
+  return describe<dnnl::convolution_forward>(
+      attr, dnnl::prop_kind::forward_training, Algorithm::convolution_direct, c.x, c.forward_w,
+      c.bias, c.y, c.stride, c.dilation, c.padding, c.padding);
 }
 
 dnnl::convolution_backward_data::primitive_desc backward_input(const Convolution& c) {

@@ -1,4 +1,4 @@
-// A thin layer over oneDNN, the same for its versions 2 and 3: f32 memory descriptions by strides,
+// A thin layer over oneDNN, the same for its versions 2 and 3: memory descriptions by strides,
 // post-ops, and primitives whose arguments are fixed before they run.
 #pragma once
 
@@ -9,14 +9,22 @@
 
 #include <oneapi/dnnl/dnnl.hpp>
 
+#include "ops/kernel.h"
+
 namespace dltrain::onednn {
 
 // The one CPU engine and stream of the process. oneDNN's CPU stream runs in the calling thread.
 const dnnl::engine& engine();
 dnnl::stream& stream();
 
-dnnl::memory::desc strided(const dnnl::memory::dims& extents, const dnnl::memory::dims& strides);
-dnnl::memory::desc any_layout(const dnnl::memory::dims& extents);
+// f32 and bf16.
+dnnl::memory::desc strided(const dnnl::memory::dims& extents, const dnnl::memory::dims& strides,
+                           DType dtype = DType::f32);
+dnnl::memory::desc any_layout(const dnnl::memory::dims& extents, DType dtype = DType::f32);
+
+// True when oneDNN computes with `dtype` on this processor (bf16: AVX-512 and later), and every
+// floating input is of it, every floating output of it or f32.
+bool computes_in(const KernelRequest& request, DType dtype);
 
 // Appends the unary activation of that name; false when oneDNN has none. "" and "identity" append
 // nothing.
@@ -34,6 +42,8 @@ dnnl::matmul::primitive_desc matmul(const dnnl::memory::desc& a, const dnnl::mem
 
 struct Convolution {
   dnnl::memory::desc x, w, bias, y;  // bias is a zero description when absent
+  dnnl::memory::desc
+      forward_w;  // as the forward reads it: w, or for an f32 dw of bf16 operands bf16
   dnnl::memory::dims stride, dilation, padding;
 };
 dnnl::convolution_forward::primitive_desc forward(const Convolution& c,

@@ -1,4 +1,4 @@
-// reduce: sum, mean or max over axes of an f32 tensor.
+// reduce: sum, mean or max over axes of an f32, bf16 or f16 tensor, in f32.
 //
 // The tensor is seen as [outer, middle, inner] with `middle` reduced. Rows of the middle axis are
 // added in fixed chunks, and the chunks' results in order and in double, so that a sum never
@@ -10,6 +10,7 @@
 #include <numeric>
 
 #include "base/error.h"
+#include "cpu/convert.h"
 #include "cpu/makers.h"
 #include "cpu/parallel.h"
 #include "cpu/support.h"
@@ -18,6 +19,8 @@
 #define HWY_TARGET_INCLUDE "cpu/reduce.cpp"
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
+
+#include "cpu/element-inl.h"
 
 #ifndef DLTRAIN_CPU_REDUCE_ONCE
 #define DLTRAIN_CPU_REDUCE_ONCE
@@ -32,7 +35,6 @@ HWY_BEFORE_NAMESPACE();
 namespace dltrain {
 namespace HWY_NAMESPACE {
 namespace {
-namespace hn = hwy::HWY_NAMESPACE;
 
 template <bool max, typename V>
 HWY_INLINE V combine(V a, V b) {
@@ -42,8 +44,8 @@ HWY_INLINE V combine(V a, V b) {
 }
 
 // out[inner] = the reduction of `rows` rows of `inner` values.
-template <bool max>
-void reduce_columns(const float* x, int64_t rows, int64_t inner, float* out) {
+template <bool max, typename T>
+void reduce_columns(const T* x, int64_t rows, int64_t inner, float* out) {
   const hn::ScalableTag<float> d;
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
   const auto start = hn::Set(d, max ? -std::numeric_limits<float>::infinity() : 0.0f);
@@ -51,11 +53,11 @@ void reduce_columns(const float* x, int64_t rows, int64_t inner, float* out) {
   for (; i + 4 * lanes <= inner; i += 4 * lanes) {
     auto s0 = start, s1 = start, s2 = start, s3 = start;
     for (int64_t r = 0; r < rows; ++r) {
-      const float* row = x + r * inner + i;
-      s0 = combine<max>(s0, hn::LoadU(d, row));
-      s1 = combine<max>(s1, hn::LoadU(d, row + lanes));
-      s2 = combine<max>(s2, hn::LoadU(d, row + 2 * lanes));
-      s3 = combine<max>(s3, hn::LoadU(d, row + 3 * lanes));
+      const T* row = x + r * inner + i;
+      s0 = combine<max>(s0, load(row));
+      s1 = combine<max>(s1, load(row + lanes));
+      s2 = combine<max>(s2, load(row + 2 * lanes));
+      s3 = combine<max>(s3, load(row + 3 * lanes));
     }
     hn::StoreU(s0, d, out + i);
     hn::StoreU(s1, d, out + i + lanes);
@@ -63,26 +65,26 @@ void reduce_columns(const float* x, int64_t rows, int64_t inner, float* out) {
     hn::StoreU(s3, d, out + i + 3 * lanes);
   }
   for (; i < inner; i += lanes) {
-    const auto mask = hn::FirstN(d, static_cast<size_t>(std::min(lanes, inner - i)));
+    const auto count = static_cast<size_t>(std::min(lanes, inner - i));
     auto s = start;
     for (int64_t r = 0; r < rows; ++r) {
-      s = combine<max>(s, hn::MaskedLoad(mask, d, x + r * inner + i));
+      s = combine<max>(s, load_n(x + r * inner + i, count));
     }
-    hn::BlendedStore(s, mask, d, out + i);
+    store_n(s, out + i, count);
   }
 }
 
 // The reduction of `count` values that lie side by side.
-template <bool max>
-float reduce_row(const float* x, int64_t count) {
+template <bool max, typename T>
+float reduce_row(const T* x, int64_t count) {
   const hn::ScalableTag<float> d;
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
   const float start = max ? -std::numeric_limits<float>::infinity() : 0.0f;
   auto s0 = hn::Set(d, start), s1 = s0;
   int64_t i = 0;
   for (; i + 2 * lanes <= count; i += 2 * lanes) {
-    s0 = combine<max>(s0, hn::LoadU(d, x + i));
-    s1 = combine<max>(s1, hn::LoadU(d, x + i + lanes));
+    s0 = combine<max>(s0, load(x + i));
+    s1 = combine<max>(s1, load(x + i + lanes));
   }
   s0 = combine<max>(s0, s1);
   HWY_ALIGN float lane[HWY_MAX_BYTES / sizeof(float)];
@@ -90,29 +92,31 @@ float reduce_row(const float* x, int64_t count) {
   float out = start;
   const auto add = [&](float v) { out = max ? (v > out || std::isnan(v) ? v : out) : out + v; };
   for (int64_t l = 0; l < lanes; ++l) add(lane[l]);
-  for (; i < count; ++i) add(x[i]);
+  for (; i < count; ++i) add(to_f32(x[i]));
   return out;
 }
 
 // Few columns: rows are put side by side until they fill whole vectors, and folded at the end.
-template <bool max>
-void reduce_narrow(const float* x, int64_t rows, int64_t inner, float* out) {
+template <bool max, typename T>
+void reduce_narrow(const T* x, int64_t rows, int64_t inner, float* out) {
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(hn::ScalableTag<float>()));
   const int64_t together = lanes / std::gcd(inner, lanes), width = together * inner;
   float wide[HWY_MAX_BYTES / sizeof(float) * HWY_MAX_BYTES / sizeof(float)];
   const int64_t whole = rows / together;
   reduce_columns<max>(x, whole, width, wide);
   std::copy_n(wide, inner, out);
-  const auto fold = [&](const float* row) {
+  const auto fold = [&](const auto* row) {
     for (int64_t i = 0; i < inner; ++i) {
-      out[i] = max ? (row[i] > out[i] || std::isnan(row[i]) ? row[i] : out[i]) : out[i] + row[i];
+      const float v = to_f32(row[i]);
+      out[i] = max ? (v > out[i] || std::isnan(v) ? v : out[i]) : out[i] + v;
     }
   };
   for (int64_t r = 1; r < together; ++r) fold(wide + r * inner);
   for (int64_t r = whole * together; r < rows; ++r) fold(x + r * inner);
 }
 
-void columns(ReduceKind kind, const float* x, int64_t rows, int64_t inner, float* out) {
+template <typename T>
+void columns_of(ReduceKind kind, const T* x, int64_t rows, int64_t inner, float* out) {
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(hn::ScalableTag<float>()));
   if (inner == 1) {
     *out = kind == ReduceKind::max ? reduce_row<true>(x, rows) : reduce_row<false>(x, rows);
@@ -124,6 +128,14 @@ void columns(ReduceKind kind, const float* x, int64_t rows, int64_t inner, float
   } else {
     reduce_columns<false>(x, rows, inner, out);
   }
+}
+
+// `begin`: the first element of x that is read.
+void columns(ReduceKind kind, DType dtype, const void* x, int64_t begin, int64_t rows,
+             int64_t inner, float* out) {
+  with_element_type(dtype, [&]<typename T>(T) {
+    columns_of(kind, static_cast<const T*>(x) + begin, rows, inner, out);
+  });
 }
 
 }  // namespace
@@ -175,6 +187,7 @@ class Reduce final : public Kernel {
   explicit Reduce(const KernelRequest& request)
       : rounds_(plan_rounds(request.inputs[0].shape, request.attributes.integers("axes"))),
         kind_(request.attributes.text("kind") == "max" ? ReduceKind::max : ReduceKind::sum),
+        dtype_(request.inputs[0].dtype),
         accumulate_(request.accumulate) {
     const double in = static_cast<double>(request.inputs[0].shape.elements());
     const double out = static_cast<double>(request.outputs[0].shape.elements());
@@ -190,23 +203,25 @@ class Reduce final : public Kernel {
   }
 
   void bind(const Bindings& bindings) override {
-    x_ = input<const float>(bindings, 0);
+    x_ = bindings.inputs[0];
     y_ = output<float>(bindings, 0);
     partials_ = static_cast<float*>(bindings.workspace);
   }
 
   void run(Stream&) override {
-    const float* from = x_;
+    const void* from = x_;
+    DType dtype = dtype_;  // of the first round; between rounds f32
     for (size_t i = 0; i < rounds_.size(); ++i) {
       const bool last = i + 1 == rounds_.size();
       float* to = last ? y_ : partials_ + partial_floats_ + between_floats_ * (i % 2);
-      run_round(rounds_[i], from, to, last);
+      run_round(rounds_[i], dtype, from, to, last);
       from = to;
+      dtype = DType::f32;
     }
   }
 
  private:
-  void run_round(const Round& r, const float* from, float* to, bool last) const {
+  void run_round(const Round& r, DType dtype, const void* from, float* to, bool last) const {
     const int64_t chunks = r.chunks();
     const auto function = HWY_DYNAMIC_DISPATCH(columns);
     const int64_t work = std::min(r.chunk_rows, r.middle) * r.inner;
@@ -215,7 +230,7 @@ class Reduce final : public Kernel {
       for (int64_t at = begin; at < end; ++at) {
         const int64_t o = at / chunks, first = at % chunks * r.chunk_rows;
         const int64_t rows = std::min(r.chunk_rows, r.middle - first);
-        function(kind_, from + (o * r.middle + first) * r.inner, rows, r.inner,
+        function(kind_, dtype, from, (o * r.middle + first) * r.inner, rows, r.inner,
                  partials_ + at * r.inner);
       }
     });
@@ -247,10 +262,11 @@ class Reduce final : public Kernel {
 
   std::vector<Round> rounds_;
   ReduceKind kind_;
+  DType dtype_;
   bool accumulate_;
   double scale_ = 1;
   int64_t partial_floats_ = 0, between_floats_ = 0;
-  const float* x_ = nullptr;
+  const void* x_ = nullptr;
   float* y_ = nullptr;
   float* partials_ = nullptr;
 };
@@ -258,7 +274,7 @@ class Reduce final : public Kernel {
 }  // namespace
 
 MadeKernel make_reduce(const KernelRequest& request) {
-  if (request.inputs[0].dtype != DType::f32) return nullptr;
+  if (widen_function(request.inputs[0].dtype) == nullptr) return nullptr;
   const std::string kind = request.attributes.text("kind");
   check_internal(kind == "sum" || kind == "mean" || kind == "max", "reduce: kind '{}'", kind);
   if (request.inputs[0].shape.elements() == 0) return nullptr;

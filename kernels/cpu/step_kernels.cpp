@@ -17,7 +17,7 @@ class LossSeed final : public Kernel {
   }
   void run(Stream&) override {
     const bool finite = loss_ == nullptr || std::isfinite(*loss_);
-    *out_ = finite ? state_->in.loss_scale * state_->in.inverse_valid : NAN;
+    *out_ = finite ? state_->out.loss_scale * state_->in.inverse_valid : NAN;
   }
 
  private:

@@ -56,7 +56,7 @@ __global__ void batch_norm_update_kernel(BatchNormUpdateCall c, const StepState*
 
 __global__ void loss_seed_kernel(const StepState* state, const double* loss, double* seed) {
   // 0 · loss is 0 for a finite loss and NaN for any other.
-  *seed = state->in.loss_scale * state->in.inverse_valid + (loss != nullptr ? 0.0 * *loss : 0.0);
+  *seed = state->out.loss_scale * state->in.inverse_valid + (loss != nullptr ? 0.0 * *loss : 0.0);
 }
 
 template <typename T>

@@ -21,13 +21,24 @@ struct GradientNorm {
       }
     }
     StepState& state = *c.output<StepState>(0);
-    const double norm = std::sqrt(squares) / state.in.loss_scale;
+    const double norm = std::sqrt(squares) / state.out.loss_scale;
     const double limit = state.in.max_grad_norm;
     const double clipping = limit > 0 ? std::min(1.0, limit / (norm + 1e-6)) : 1;
     state.out.grad_norm = norm;
-    state.out.gradient_factor = clipping / state.in.loss_scale;
+    state.out.gradient_factor = clipping / state.out.loss_scale;
     state.out.finite = std::isfinite(norm) ? 1 : 0;
     state.out.updates += state.out.finite;
+    if (state.in.scale_growth_interval > 0) scale_loss(state);
+  }
+
+  static void scale_loss(StepState& state) {
+    double& scale = state.out.loss_scale;
+    int64_t& streak = state.out.scale_streak;
+    streak = state.out.finite != 0 ? streak + 1 : 0;
+    if (state.out.finite == 0) scale = std::max(1.0, scale / 2);
+    if (streak < state.in.scale_growth_interval) return;
+    scale = std::min(scale * 2, 16777216.0);
+    streak = 0;
   }
 };
 

@@ -12,9 +12,9 @@ struct LossSeed {
   explicit LossSeed(const NaiveCall& c) : with_loss(c.inputs.size() == 2) {}
 
   void run(const NaiveCall& c) const {
-    const StepInputs& state = c.input<StepState>(0)->in;
+    const StepState& state = *c.input<StepState>(0);
     const bool finite = !with_loss || std::isfinite(*c.input<double>(1));
-    *c.output<double>(0) = finite ? state.loss_scale * state.inverse_valid : NAN;
+    *c.output<double>(0) = finite ? state.out.loss_scale * state.in.inverse_valid : NAN;
   }
 
   bool with_loss;

@@ -64,5 +64,6 @@ KernelPointer reference_lion_update(const KernelRequest& request);
 KernelPointer reference_lars_update(const KernelRequest& request);
 KernelPointer reference_lamb_update(const KernelRequest& request);
 KernelPointer reference_adafactor_update(const KernelRequest& request);
+KernelPointer reference_low_precision_update(const KernelRequest& request);
 
 }  // namespace dltrain

@@ -124,6 +124,7 @@ constexpr KernelRow kTable[] = {
     row("lars_update", reference_lars_update, kOverwrites),
     row("lamb_update", reference_lamb_update, kOverwrites),
     row("adafactor_update", reference_adafactor_update, kOverwrites),
+    row("low_precision_update", reference_low_precision_update, kOverwrites),
     row("all_reduce_begin", make_all_reduce_begin, kOverwrites),
     row("all_reduce_end", make_all_reduce_end, kOverwrites),
 };

@@ -28,9 +28,7 @@ struct ClipPercentile {
           std::ceil(c.attributes.number("percentile", 90) * static_cast<double>(n) / 100);
       const double limit =
           c.attributes.number("factor", 1) * sorted[static_cast<size_t>(std::max(rank, 1.0)) - 1];
-      state.out.gradient_factor =
-          std::min(state.out.gradient_factor,
-                   std::min(1.0, limit / (state.out.grad_norm + 1e-6)) / state.in.loss_scale);
+      state.out.gradient_factor *= std::min(1.0, limit / (state.out.grad_norm + 1e-6));
     }
     norms[(state.out.updates - 1) % window] = static_cast<T>(state.out.grad_norm);
   }

@@ -12,20 +12,39 @@
 
 namespace dltrain {
 
+inline constexpr double kGreatestLossScale = 16777216;  // 2²⁴: beyond it nothing more is gained
+
+// The scale of the next step.
+DLTRAIN_HD void move_loss_scale(StepState& state, bool finite) {
+  if (state.in.scale_growth_interval == 0) return;
+  if (!finite) {
+    state.out.loss_scale = state.out.loss_scale > 2 ? state.out.loss_scale / 2 : 1;
+    state.out.scale_streak = 0;
+    return;
+  }
+  state.out.scale_streak += 1;
+  if (state.out.scale_streak < state.in.scale_growth_interval) return;
+  if (state.out.loss_scale < kGreatestLossScale) state.out.loss_scale *= 2;
+  state.out.scale_streak = 0;
+}
+
 // Ends gradient_norm: `sum_of_squares` is that of all gradients as they lie in memory (scaled by
-// loss_scale). A sum that is not finite marks the step as one that changes nothing.
+// loss_scale). A sum that is not finite marks the step as one that changes nothing. With dynamic
+// loss scaling it halves the scale, down to 1; a run of finite steps doubles it (Micikevicius et
+// al. 2018; factors and interval as PyTorch's GradScaler).
 DLTRAIN_HD void finish_gradient_norm(StepState& state, double sum_of_squares) {
   const bool finite = sum_of_squares - sum_of_squares == 0;  // false for NaN and infinities
-  const double norm = std::sqrt(sum_of_squares) / state.in.loss_scale;
+  const double norm = std::sqrt(sum_of_squares) / state.out.loss_scale;
   double clip = 1;
   if (state.in.max_grad_norm > 0) {
     clip = state.in.max_grad_norm / (norm + 1e-6);
     if (!(clip < 1)) clip = 1;
   }
   state.out.grad_norm = norm;
-  state.out.gradient_factor = clip / state.in.loss_scale;
+  state.out.gradient_factor = clip / state.out.loss_scale;
   state.out.finite = finite ? 1 : 0;
   state.out.updates += finite ? 1 : 0;
+  move_loss_scale(state, finite);
 }
 
 // What an update op is told of a group of parameters.

@@ -5,6 +5,7 @@
 #include "config/name_patterns.h"
 #include "graph/builder.h"
 #include "nn/metrics.h"
+#include "passes/autocast.h"
 #include "passes/data_parallel.h"
 #include "passes/dead_code.h"
 #include "passes/fuse.h"
@@ -58,11 +59,15 @@ StepGraph emit(const StepRequest& r, bool training) {
                 .output_spec = {}};
   out.slots.push_back(model.targets);
   out.output_spec = out.graph.value(out.output).spec;
-  if (!training) out.graph.value(out.output).role = Role::output;
   const auto log = [&](std::string_view pass) {
     if (r.log) r.log(pass, out.graph);
   };
   log("emit");
+  if (r.precision != DType::f32) {
+    out.graph = autocast(std::move(out.graph), r.precision, {out.output});
+    log("autocast");
+  }
+  if (!training) out.graph.value(out.output).role = Role::output;
 
   // The sums that the host reads; copies, so that the loss itself can still be differentiated.
   GraphBuilder builder(out.graph);
@@ -101,6 +106,7 @@ StepGraph emit(const StepRequest& r, bool training) {
                             .gradients = gradients,
                             .updates = model.updates,
                             .learning = parameters});
+    emit_low_precision_update(out.graph);
     log("update");
     out.graph = data_parallel(std::move(out.graph), {.ranks = r.ranks});
     log("data_parallel");

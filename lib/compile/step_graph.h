@@ -1,8 +1,8 @@
 // From a model description to the graph of a whole step: emits the forward and runs the passes in
 // their fixed order.
 //
-//   training:    emit → reverse → update → data parallel → dead code → fuse
-//   evaluation:  emit → dead code → fuse (the sums of a whole pass are reduced after it)
+//   training:    emit → autocast → reverse → update → data parallel → dead code → fuse
+//   evaluation:  emit → autocast → dead code → fuse (the sums of a whole pass are reduced after it)
 #pragma once
 
 #include <functional>
@@ -35,7 +35,8 @@ struct StepRequest {
   int64_t micro_batch = 1;                // samples of a micro-batch
   int64_t micro_batches = 1;              // in the global batch: ranks × accumulation
   int ranks = 1;
-  DType compute = DType::f32;  // f64 for gradient checks on the reference engine
+  DType compute = DType::f32;    // f64 for gradient checks on the reference engine
+  DType precision = DType::f32;  // bf16, f16: matrix products and activations (with compute f32)
   bool fuse = true;
   PassLog log = {};
   GraphProbe probe = {};

@@ -21,6 +21,7 @@ struct GraphValue {
   Role role = Role::activation;
   int producer = -1;              // index into nodes; −1 for inputs and state
   ValueId storage_of = kNoValue;  // the value whose memory this one is (in-place writers, reshape)
+  ValueId master = kNoValue;      // of a low-precision copy: the parameter that it is rounded from
 };
 
 struct Node {

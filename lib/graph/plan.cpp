@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "tensor/low_precision.h"
 
 namespace dltrain {
 namespace {
@@ -251,7 +252,25 @@ namespace {
 template <typename T>
 int64_t count_non_finite(const std::vector<std::byte>& bytes, int64_t elements) {
   const T* values = reinterpret_cast<const T*>(bytes.data());
-  return std::count_if(values, values + elements, [](T v) { return !std::isfinite(v); });
+  return std::count_if(values, values + elements, [](T v) {
+    if constexpr (std::is_floating_point_v<T>) return !std::isfinite(v);
+    if constexpr (!std::is_floating_point_v<T>) return !std::isfinite(to_f32(v));
+  });
+}
+
+int64_t count_non_finite(DType dtype, const std::vector<std::byte>& bytes, int64_t elements) {
+  switch (dtype) {
+    case DType::f32:
+      return count_non_finite<float>(bytes, elements);
+    case DType::f64:
+      return count_non_finite<double>(bytes, elements);
+    case DType::bf16:
+      return count_non_finite<Bf16>(bytes, elements);
+    case DType::f16:
+      return count_non_finite<F16>(bytes, elements);
+    default:
+      return 0;
+  }
 }
 
 }  // namespace
@@ -263,13 +282,12 @@ std::string Plan::find_non_finite(Phase segment, MicroStep variant, Stream& stre
     const Node& node = graph_.nodes[call.node];
     for (ValueId id : node.outputs) {
       const TensorSpec& spec = graph_.value(id).spec;
-      if (spec.dtype != DType::f32 && spec.dtype != DType::f64) continue;
+      if (!is_floating(spec.dtype)) continue;
       std::vector<std::byte> host(spec.bytes());
       options_.device->copy(host.data(), address(id), host.size(), stream);
       stream.synchronize();
       const int64_t n = spec.shape.elements();
-      const int64_t bad = spec.dtype == DType::f32 ? count_non_finite<float>(host, n)
-                                                   : count_non_finite<double>(host, n);
+      const int64_t bad = count_non_finite(spec.dtype, host, n);
       if (bad != 0) {
         return fmt::format("{} in {} ({}): {} of {} values", node.op->name,
                            node.layer.empty() ? "the model" : node.layer, phase_name(node.phase),

@@ -41,7 +41,13 @@ class Reverse {
   // Values that a wanted parameter flows into.
   void mark_dependents() {
     depends_.assign(graph_.values.size(), false);
-    for (ValueId p : parameters_) depends_[static_cast<size_t>(p)] = true;
+    weight_.assign(graph_.values.size(), kNoValue);
+    for (ValueId p : parameters_) weight_[static_cast<size_t>(p)] = p;
+    for (size_t i = 0; i < weight_.size(); ++i) {
+      const ValueId master = graph_.values[i].master;
+      if (master != kNoValue) weight_[i] = weight_[static_cast<size_t>(master)];
+      depends_[i] = weight_[i] != kNoValue;
+    }
     for (const Node& node : graph_.nodes) {
       if (node.op->gradient == nullptr) continue;
       const bool any = std::any_of(node.inputs.begin(), node.inputs.end(), [&](ValueId id) {
@@ -51,12 +57,16 @@ class Reverse {
     }
   }
 
-  // For each value the earliest forward node that reads it: where its gradient is complete.
+  // For each value the earliest forward node that reads it (of a parameter, it or its copy): where
+  // its gradient is complete.
   std::vector<int> last_forward_reader(size_t forward_nodes) const {
     std::vector<int> first(graph_.values.size(), -1);
     for (size_t i = forward_nodes; i-- > 0;) {
       for (ValueId id : graph_.nodes[i].inputs) {
-        if (id != kNoValue) first[static_cast<size_t>(id)] = static_cast<int>(i);
+        if (id == kNoValue) continue;
+        first[static_cast<size_t>(id)] = static_cast<int>(i);
+        const ValueId weight = weight_[static_cast<size_t>(id)];
+        if (weight != kNoValue) first[static_cast<size_t>(weight)] = static_cast<int>(i);
       }
     }
     return first;
@@ -96,20 +106,24 @@ class Reverse {
                                               .wanted = wanted,
                                               .attributes = node.attributes});
     for (size_t i = 0; i < node.inputs.size() && i < gradients.size(); ++i) {
-      if (wanted[i] && gradients[i] != kNoValue) {
-        partials_[static_cast<size_t>(node.inputs[i])].push_back(gradients[i]);
-      }
+      if (wanted[i] && gradients[i] != kNoValue) add_partial(node.inputs[i], gradients[i]);
     }
+  }
+
+  // Parameters and their copies add up in one place, in the accumulation dtype.
+  void add_partial(ValueId input, ValueId gradient) {
+    const ValueId weight = weight_[static_cast<size_t>(input)];
+    const DType own = graph_.value(input).spec.dtype;
+    const DType dtype = weight == kNoValue ? own : accumulation_dtype(own);
+    if (graph_.value(gradient).spec.dtype != dtype) {
+      gradient = builder_.emit1("cast", {gradient}, {{"dtype", std::string(dtype_name(dtype))}});
+    }
+    partials_[static_cast<size_t>(weight == kNoValue ? input : weight)].push_back(gradient);
   }
 
   ValueId finish(ValueId parameter) {
     ValueId gradient = total(parameter);
     if (gradient == kNoValue) return kNoValue;
-    const GraphValue& p = graph_.value(parameter);
-    const DType dtype = accumulation_dtype(p.spec.dtype);
-    if (graph_.value(gradient).spec.dtype != dtype) {
-      gradient = builder_.emit1("cast", {gradient}, {{"dtype", std::string(dtype_name(dtype))}});
-    }
     // dy may reach several values unchanged (through add): a sum over micro-steps needs its own
     // copy.
     int holders = 0;
@@ -125,6 +139,7 @@ class Reverse {
   GraphBuilder builder_;
   const std::vector<ValueId>& parameters_;
   std::vector<bool> depends_;
+  std::vector<ValueId> weight_;  // per forward value: the parameter that it is or stands for
   std::vector<std::vector<ValueId>> partials_;  // per forward value
 };
 

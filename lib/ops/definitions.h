@@ -32,6 +32,7 @@ extern const OpDef kEmbeddingOp, kEmbeddingBackwardOp;
 extern const OpDef kLossSeedOp, kGradientNormOp, kClipPercentileOp, kEmaUpdateOp;
 extern const OpDef kSgdUpdateOp, kAdamUpdateOp, kAdamwUpdateOp, kAdagradUpdateOp, kRmspropUpdateOp,
     kLionUpdateOp, kLarsUpdateOp, kLambUpdateOp, kAdafactorUpdateOp;
+extern const OpDef kLowPrecisionUpdateOp;
 extern const OpDef kAllReduceBeginOp, kAllReduceEndOp;
 
 }  // namespace dltrain

@@ -72,6 +72,7 @@ std::vector<OpDef> make_table() {
                           &kLarsUpdateOp,
                           &kLambUpdateOp,
                           &kAdafactorUpdateOp,
+                          &kLowPrecisionUpdateOp,
                           &kAllReduceBeginOp,
                           &kAllReduceEndOp}) {
     table.push_back(*op);

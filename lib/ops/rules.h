@@ -35,7 +35,8 @@ DType accumulation_dtype(DType compute);
 // Numpy's broadcasting of two shapes; throws Error(usage) naming both.
 Shape broadcast_shape(std::string_view op, const Shape& a, const Shape& b);
 
-// The gradient of a broadcast: sums `gradient` over the broadcast axes down to `shape`.
+// The gradient of a broadcast: sums `gradient` over the broadcast axes down to `shape`. A sum has
+// the accumulation dtype; the reverse pass casts it to the operand's where that is not a parameter.
 ValueId reduce_to_shape(OpEmitter& emitter, ValueId gradient, const Shape& shape);
 
 // Extent of a pooled or convolved axis; throws Error(usage) when the window does not fit.

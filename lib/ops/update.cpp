@@ -8,7 +8,9 @@
 // divided
 //   by loss_scale, `finite`, gradient_factor = min(1, max_grad_norm / (norm + 1e-6)) / loss_scale
 //   (1/loss_scale without clipping; PyTorch's clip_grad_norm_), and counts the update when finite.
-//   The sum of squares is taken in double over fixed chunks, so that it never depends on threads.
+//   With in.scale_growth_interval it moves out.loss_scale: halved (not below 1) by a step that is
+//   not finite, doubled after so many finite steps. The sum of squares is taken in double over
+//   fixed chunks, so that it never depends on threads.
 //
 // Optimizers are one op over all parameters: (step_state, p₁ … pₙ, g₁ … gₙ, then n of each kind of
 // moment). Below, g is the gradient times StepResults::gradient_factor, limited to

@@ -2,8 +2,8 @@
 // finite.
 //
 // clip_percentile(step_state, norms f32 [window]): after gradient_norm. Let n be the smaller of
-//   window and the updates before this one. With n ≥ min_history, gradient_factor becomes at most
-//   min(1, factor·q / (grad_norm + 1e-6)) / loss_scale, q the percentile (nearest rank: the
+//   window and the updates before this one. With n ≥ min_history, gradient_factor is multiplied by
+//   min(1, factor·q / (grad_norm + 1e-6)), q the percentile (nearest rank: the
 //   ⌈percentile/100·n⌉-th smallest) of the norms of the last n updates. Then grad_norm takes the
 //   oldest place: norms[(updates − 1) mod window]. Norms are those before clipping (Seetharaman et
 //   al. 2020, AutoClip). Attributes: percentile, min_history, factor.

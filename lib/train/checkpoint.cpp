@@ -98,16 +98,20 @@ std::filesystem::path CheckpointFolder::save(const StateSnapshot& snapshot,
     save_tensors(snapshot, directory.create(file.name), file.roles,
                  {{"format", "pt"}, {"dltrain", std::string(version())}});
   }
-  const nlohmann::ordered_json json{{"format", kFormat},
-                                    {"step", state.step},
-                                    {"updates", state.updates},
-                                    {"seed", state.seed},
-                                    {"global_batch_size", state.global_batch},
-                                    {"train_samples", state.train_samples},
-                                    {"best", to_json(state.best)},
-                                    {"early_stopping", to_json(state.early_stopping)},
-                                    {"optimizer", state.optimizer},
-                                    {"dltrain", std::string(version())}};
+  nlohmann::ordered_json json{{"format", kFormat},
+                              {"step", state.step},
+                              {"updates", state.updates},
+                              {"seed", state.seed},
+                              {"global_batch_size", state.global_batch},
+                              {"train_samples", state.train_samples},
+                              {"best", to_json(state.best)},
+                              {"early_stopping", to_json(state.early_stopping)},
+                              {"optimizer", state.optimizer},
+                              {"dltrain", std::string(version())}};
+  if (state.loss_scale) {
+    json["loss_scale"] = *state.loss_scale;
+    json["scale_streak"] = state.scale_streak;
+  }
   directory.create("state.json").write(json.dump(2) + "\n");
   directory.create("config.yaml").write(config);
   directory.publish();
@@ -181,6 +185,18 @@ CheckpointState read_checkpoint_state(const std::filesystem::path& checkpoint) {
   if (json.contains("optimizer") && json["optimizer"].is_string()) {
     state.optimizer = json["optimizer"].get<std::string>();
   }
+  if (json.contains("loss_scale")) {
+    if (!json["loss_scale"].is_number()) {
+      fail(ExitCode::storage, "{}: loss_scale is no number", path.string());
+    }
+    state.loss_scale = json["loss_scale"].get<double>();
+    state.scale_streak = number("scale_streak");
+  }
+  const double scale = state.loss_scale.value_or(1);
+  if (!(scale >= 1 && scale <= 16777216) || state.scale_streak < 0) {
+    fail(ExitCode::storage, "{}: loss_scale {}, scale_streak {} cannot be", path.string(), scale,
+         state.scale_streak);
+  }
   if (state.step < 0 || state.updates < 0 || state.updates > state.step || state.global_batch < 1) {
     fail(ExitCode::storage, "{}: step {}, updates {}, global batch {} cannot be", path.string(),
          state.step, state.updates, state.global_batch);
@@ -201,7 +217,10 @@ void load_checkpoint(Executor& executor, const std::filesystem::path& checkpoint
     }
     restore_tensors(executor, checkpoint / file.name, file.roles);
   }
-  executor.set_updates(state.updates);
+  // A run that begins to scale here keeps the first scale of its configuration.
+  executor.set_progress({.updates = state.updates,
+                         .loss_scale = state.loss_scale.value_or(executor.progress().loss_scale),
+                         .scale_streak = state.scale_streak});
 }
 
 }  // namespace dltrain

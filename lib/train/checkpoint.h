@@ -3,9 +3,9 @@
 //   model.safetensors      parameters and buffers, logical names, the axes of files
 //   optimizer.safetensors  moments, carried state, scales
 //   ema.safetensors        with training.ema: the averages, under the names of model.safetensors
-//   state.json             format, step, updates, seed, global batch, data size, optimizer, and the
-//   best
-//                          evaluations so far (for `best` and for early stopping)
+//   state.json             format, step, updates, seed, global batch, data size, optimizer, the
+//                          best evaluations so far (for `best` and for early stopping), and the
+//                          loss scale (fp16)
 //   config.yaml            resolved configuration
 //   checksums.json         size and XXH3-128 of each
 //
@@ -35,6 +35,10 @@ struct CheckpointState {
   MetricRecord best = {};            // of checkpoint.metric
   MetricRecord early_stopping = {};  // of training.early_stopping
   std::string optimizer = {};        // its type; empty where an earlier version saved
+  // Of a run that scales its loss (fp16): the scale of the next step, and finite steps since it
+  // last changed.
+  std::optional<double> loss_scale = {};
+  int64_t scale_streak = 0;
 };
 
 // Which checkpoints stay.

@@ -44,9 +44,10 @@ OneBatch first_batch(Session& session) {
                 .step = 0,
                 .sample_offset = 0,
                 .learning_rate = session.experiment->optimizer->learning_rate,
-                .loss_scale = 1,
                 .inverse_valid = batch.loss_divisor > 0 ? 1.0 / batch.loss_divisor : 0.0,
-                .max_grad_norm = session.experiment->training.max_grad_norm.value_or(0)};
+                .max_grad_norm = session.experiment->training.max_grad_norm.value_or(0),
+                .max_grad_value = session.experiment->training.max_grad_value.value_or(0),
+                .scale_growth_interval = session.scale_growth_interval()};
   out.valid = static_cast<double>(batch.valid_targets);
   return out;
 }

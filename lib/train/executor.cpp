@@ -4,6 +4,8 @@
 #include <cstring>
 
 #include "base/error.h"
+#include "passes/autocast.h"
+#include "tensor/low_precision.h"
 
 namespace dltrain {
 namespace {
@@ -82,6 +84,23 @@ void Executor::write_state(std::string_view name, std::span<const std::byte> byt
                  name, bytes.size());
   options_.device->copy(state_address(name), bytes.data(), bytes.size(), *stream_);
   stream_->synchronize();
+  if (tensor->role == Role::parameter) refresh_copy(name, bytes);
+}
+
+void Executor::refresh_copy(std::string_view parameter, std::span<const std::byte> bytes) {
+  const std::string copy = low_precision_name(parameter);
+  const StateTensor* tensor = layout_.find(copy);
+  if (tensor == nullptr) return;
+  const auto round = [&]<typename T>(T) {
+    std::vector<T> low(bytes.size() / sizeof(float));
+    for (size_t i = 0; i < low.size(); ++i) {
+      float value;
+      std::memcpy(&value, bytes.data() + i * sizeof(float), sizeof(float));
+      from_f32(value, low[i]);
+    }
+    write_state(copy, std::as_bytes(std::span(low)));
+  };
+  tensor->spec.dtype == DType::bf16 ? round(Bf16{}) : round(F16{});
 }
 
 void Executor::read_state(std::string_view name, std::span<std::byte> bytes) {
@@ -154,15 +173,17 @@ const StepReport& Executor::collect() {
   return report_;
 }
 
-int64_t Executor::updates() {
+Executor::Progress Executor::progress() {
   StepState state;
   read_state("step_state", std::as_writable_bytes(std::span(&state, 1)));
-  return state.out.updates;
+  return {state.out.updates, state.out.loss_scale, state.out.scale_streak};
 }
 
-void Executor::set_updates(int64_t updates) {
+void Executor::set_progress(const Progress& progress) {
   StepState state{};
-  state.out.updates = updates;
+  state.out.updates = progress.updates;
+  state.out.loss_scale = progress.loss_scale;
+  state.out.scale_streak = progress.scale_streak;
   state.out.finite = 1;
   write_state("step_state", std::as_bytes(std::span(&state, 1)));
 }

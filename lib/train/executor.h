@@ -54,7 +54,7 @@ class Executor {
   void allocate();
 
   // State by name, in memory order (see ParameterInfo::file for the order in files). Sizes must
-  // agree.
+  // agree. Writing a parameter refreshes its low-precision copy too.
   void write_state(std::string_view name, std::span<const std::byte> bytes);
   void read_state(std::string_view name, std::span<std::byte> bytes);
 
@@ -73,9 +73,15 @@ class Executor {
   const StepReport& collect();
   int pending() const { return static_cast<int>(pending_.size()); }
 
-  // Number of applied updates (StepResults::updates), part of a checkpoint.
-  int64_t updates();
-  void set_updates(int64_t updates);
+  // What the device counts from step to step, part of a checkpoint: the number of applied updates
+  // and the loss scale (StepResults).
+  struct Progress {
+    int64_t updates = 0;
+    double loss_scale = 1;
+    int64_t scale_streak = 0;
+  };
+  Progress progress();
+  void set_progress(const Progress& progress);
 
   // Runs the evaluation plan on one padded micro-batch; the first call of a pass overwrites the
   // sums.
@@ -101,6 +107,7 @@ class Executor {
   };
 
   void fill_inputs(const StepGraph& graph, const Plan& plan, FieldSpan fields);
+  void refresh_copy(std::string_view parameter, std::span<const std::byte> bytes);
   void put_step_inputs(const StepInputs& state);
   std::byte* state_address(std::string_view name) const;
   void queue_report(int64_t step);

@@ -93,9 +93,34 @@ void TrainingConfig::validate(Problems& problems) const {
 }
 
 void PrecisionConfig::describe(Fields& f) {
-  f.choice("compute", compute, {{"f32", DType::f32, "single precision"}},
-           {.doc = "Element type of activations and matrix products",
+  f.choice("compute", compute,
+           {{"f32", DType::f32, "single precision"},
+            {"bf16", DType::bf16, "bfloat16, the range of f32 with 8 bits of precision"},
+            {"fp16", DType::f16, "IEEE half precision, with dynamic loss scaling"}},
+           {.doc = "Element type of matrix products and of the activations between them; "
+                   "parameters, sums, statistics and the loss stay f32",
             .known_as = {"dtype", "mixed_precision"}});
+  f.number("init_scale", init_scale,
+           {.doc = "fp16: first factor of the loss, a power of two (default 65536). A step whose "
+                   "gradient overflows is skipped and halves it",
+            .min = 1,
+            .max = 16777216,
+            .known_as = {"loss_scale", "initial_scale"}});
+  f.integer("growth_interval", growth_interval,
+            {.doc = "fp16: finite steps after which the factor doubles (default 2000)",
+             .min = 1,
+             .max = 1e9,
+             .known_as = {"loss_scale_window", "scale_window"}});
+}
+
+void PrecisionConfig::validate(Problems& problems) const {
+  if (init_scale && std::exp2(std::round(std::log2(*init_scale))) != *init_scale) {
+    problems.add(*this, "init_scale", fmt::format("{} is not a power of two", *init_scale));
+  }
+  if (scales_loss()) return;
+  if (init_scale) problems.add(*this, "init_scale", "init_scale needs compute: fp16");
+  if (growth_interval)
+    problems.add(*this, "growth_interval", "growth_interval needs compute: fp16");
 }
 
 void ParallelismConfig::describe(Fields& f) {

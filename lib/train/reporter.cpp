@@ -46,6 +46,7 @@ void Reporter::log_step(const StepRecord& r) {
   line.add("step", r.step).add_rounded("epoch", r.epoch).add_loss("loss", r.loss);
   for (const auto& [label, value] : r.metrics) line.add_loss(label, value);
   line.add_loss("learning_rate", r.learning_rate).add_loss("grad_norm", r.grad_norm);
+  if (r.loss_scale > 0) line.add_rounded("loss_scale", r.loss_scale);
   if (r.skipped) line.add("skipped", true);
   line.add_rounded("samples_per_second", r.samples_per_second)
       .add_rounded("step_ms", r.step_ms)

@@ -107,6 +107,19 @@ std::vector<std::string> choose_metrics(const Experiment& experiment, TargetKind
 
 }  // namespace
 
+// A session in f64 (gradient check) has no 16-bit values to scale for.
+double Session::first_loss_scale() const {
+  const PrecisionConfig& precision = experiment->precision;
+  const bool scales = precision.scales_loss() && options.compute == DType::f32;
+  return scales ? precision.init_scale.value_or(65536) : 1;
+}
+
+int64_t Session::scale_growth_interval() const {
+  const PrecisionConfig& precision = experiment->precision;
+  const bool scales = precision.scales_loss() && options.compute == DType::f32;
+  return scales ? precision.growth_interval.value_or(2000) : 0;
+}
+
 LoaderOptions train_loader_options(const Session& session, int64_t first_step, int workers) {
   const DatasetConfig& data = *session.experiment->data.train;
   LoaderOptions out{.global_batch = session.batch.global_batch,
@@ -154,6 +167,9 @@ Session open_session(const Experiment& experiment, const SessionOptions& options
                             .micro_batches = session.batch.micro_batches(),
                             .ranks = options.world,
                             .compute = options.compute,
+                            .precision = options.compute == DType::f64
+                                             ? DType::f32
+                                             : experiment.precision.compute,
                             .fuse = options.fuse,
                             .log = options.log,
                             .probe = options.probe};
@@ -212,7 +228,7 @@ StartReport start_session(Session& session) {
     report = {true, loaded.loaded, std::move(loaded.missing), std::move(loaded.unexpected)};
   }
   start_averages(*session.executor);
-  session.executor->set_updates(0);
+  session.executor->set_progress({.loss_scale = session.first_loss_scale()});
   return report;
 }
 

@@ -37,6 +37,9 @@ struct Session {
   std::string device_note;  // see ChosenDevice
   std::unique_ptr<Executor> executor;
 
+  // The first loss scale, and after how many finite steps it doubles (0: it is fixed at 1).
+  double first_loss_scale() const;
+  int64_t scale_growth_interval() const;
   bool has_evaluation() const { return data.eval != nullptr; }
   double epoch(int64_t step) const {
     return static_cast<double>(step) * static_cast<double>(batch.global_batch) /

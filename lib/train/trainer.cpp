@@ -47,6 +47,13 @@ class Loop {
     if (experiment_.training.early_stopping) {
       stopping_ = experiment_.training.early_stopping->watch(options.early_stopping);
     }
+    Executor::Progress progress = session.executor->progress();
+    if (session.scale_growth_interval() == 0) {  // resumed from a run that scaled its loss
+      progress.loss_scale = 1;
+      progress.scale_streak = 0;
+      session.executor->set_progress(progress);
+    }
+    loss_scale_ = progress.loss_scale;
     // No allocation in the loop: durations beyond this many are left out of minimum and median.
     durations_.reserve(static_cast<size_t>(
         std::clamp<int64_t>(session.max_steps - options.first_step, 0, int64_t{1} << 20)));
@@ -110,6 +117,7 @@ class Loop {
   double last_record_wait_ = 0;
   Clock::time_point last_save_ = Clock::now();
   int64_t saved_step_ = -1;
+  double loss_scale_ = 1;  // of the step that is reported next
 };
 
 StepInputs Loop::step_inputs(int64_t step, const Batch& batch) const {
@@ -118,10 +126,10 @@ StepInputs Loop::step_inputs(int64_t step, const Batch& batch) const {
           .sample_offset = batch.sample_offset,
           .learning_rate = experiment_.optimizer->learning_rate *
                            experiment_.lr_scheduler->factor(step, session_.max_steps),
-          .loss_scale = 1.0,
           .inverse_valid = batch.loss_divisor > 0 ? 1.0 / batch.loss_divisor : 0.0,
           .max_grad_norm = experiment_.training.max_grad_norm.value_or(0.0),
-          .max_grad_value = experiment_.training.max_grad_value.value_or(0.0)};
+          .max_grad_value = experiment_.training.max_grad_value.value_or(0.0),
+          .scale_growth_interval = session_.scale_growth_interval()};
 }
 
 void Loop::one_step(int64_t step) {
@@ -144,10 +152,18 @@ void Loop::handle(const StepReport& report) {
   const double valid = count.valid > 0 ? static_cast<double>(count.valid) : 1.0;
   const double loss = report.sums[0] / (count.divisor > 0 ? count.divisor : 1.0);
   const bool finite = report.results.finite != 0 && std::isfinite(loss);
-  if (!finite && experiment_.training.on_non_finite == OnNonFinite::stop) diverged(report);
+  // An overflow of fp16 is no divergence while the scale can still fall.
+  const double scale = std::exchange(loss_scale_, report.results.loss_scale);
+  const bool rescaled = loss_scale_ < scale;
+  if (!finite && !rescaled && experiment_.training.on_non_finite == OnNonFinite::stop) {
+    diverged(report);
+  }
   if (!finite && leads() && events_.on_warning) {
     events_.on_warning(
-        fmt::format("step {}: loss or gradient is not finite; skipped", report.step + 1));
+        rescaled
+            ? fmt::format("step {}: overflow in fp16; skipped, loss scale {} → {}", report.step + 1,
+                          scale, loss_scale_)
+            : fmt::format("step {}: loss or gradient is not finite; skipped", report.step + 1));
   }
   const bool log = (report.step + 1) % experiment_.logging.logging_steps == 0 ||
                    is_last(report.step) || report.step == options_.first_step;
@@ -164,6 +180,7 @@ void Loop::handle(const StepReport& report) {
                        experiment_.lr_scheduler->factor(report.step, session_.max_steps),
       .grad_norm = report.results.grad_norm,
       .skipped = !finite,
+      .loss_scale = session_.scale_growth_interval() > 0 ? loss_scale_ : 0,
       .samples_per_second = static_cast<double>(steps * session_.batch.global_batch) / elapsed,
       .step_ms = 1e3 * elapsed / static_cast<double>(steps),
       .data_wait_ms = 1e3 * (wait - last_record_wait_) / static_cast<double>(steps)};
@@ -204,15 +221,20 @@ void Loop::save(int64_t step) {
   last_save_ = Clock::now();
   if (!leads()) return;
   announce(checkpoints_.finish());
-  checkpoints_.save(*session_.executor,
-                    {.step = step,
-                     .updates = session_.executor->updates(),
-                     .seed = experiment_.seed,
-                     .global_batch = session_.batch.global_batch,
-                     .train_samples = session_.data.train->size(),
-                     .best = best_.record(),
-                     .early_stopping = stopping_ ? stopping_->record() : MetricRecord{},
-                     .optimizer = experiment_.optimizer->kind});
+  const Executor::Progress progress = session_.executor->progress();
+  CheckpointState state{.step = step,
+                        .updates = progress.updates,
+                        .seed = experiment_.seed,
+                        .global_batch = session_.batch.global_batch,
+                        .train_samples = session_.data.train->size(),
+                        .best = best_.record(),
+                        .early_stopping = stopping_ ? stopping_->record() : MetricRecord{},
+                        .optimizer = experiment_.optimizer->kind};
+  if (session_.scale_growth_interval() > 0) {
+    state.loss_scale = progress.loss_scale;
+    state.scale_streak = progress.scale_streak;
+  }
+  checkpoints_.save(*session_.executor, state);
   announce(checkpoints_.poll());
 }
 

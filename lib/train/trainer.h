@@ -23,7 +23,8 @@ struct StepRecord {
   std::vector<std::pair<std::string, double>> metrics;  // accuracy, …: means likewise
   double learning_rate = 0;
   double grad_norm = 0;           // before clipping
-  bool skipped = false;           // not finite, nothing was changed (on_non_finite: skip)
+  bool skipped = false;           // not finite, nothing was changed (on_non_finite: skip, or fp16)
+  double loss_scale = 0;          // of the next step; 0: without loss scaling
   double samples_per_second = 0;  // since the record before
   double step_ms = 0;             // mean since the record before
   double data_wait_ms = 0;        // a step, likewise

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "passes/update.h"
+#include "tensor/low_precision.h"
 
 namespace dltrain {
 namespace {
@@ -43,14 +44,6 @@ void put_f32(Executor& executor, const ParameterInfo& info, std::string_view nam
   }
 }
 
-float half_to_float(uint16_t bits) {
-  const int exponent = (bits >> 10) & 31, fraction = bits & 1023;
-  const float sign = (bits & 0x8000) != 0 ? -1.0f : 1.0f;
-  if (exponent == 31) return fraction != 0 ? NAN : sign * INFINITY;
-  if (exponent == 0) return sign * std::ldexp(static_cast<float>(fraction), -24);
-  return sign * std::ldexp(static_cast<float>(fraction + 1024), exponent - 25);
-}
-
 // Elements of a floating tensor as f32; empty for another dtype.
 std::vector<float> as_f32(const SafetensorsFile& file, const SafetensorsEntry& entry) {
   const auto bytes = file.data(entry);
@@ -72,15 +65,10 @@ std::vector<float> as_f32(const SafetensorsFile& file, const SafetensorsEntry& e
       convert(double{}, [](double v) { return static_cast<float>(v); });
       break;
     case DType::bf16:
-      convert(uint16_t{}, [](uint16_t v) {
-        const uint32_t bits = static_cast<uint32_t>(v) << 16;
-        float f;
-        std::memcpy(&f, &bits, sizeof f);
-        return f;
-      });
+      convert(Bf16{}, [](Bf16 v) { return to_f32(v); });
       break;
     case DType::f16:
-      convert(uint16_t{}, half_to_float);
+      convert(F16{}, [](F16 v) { return to_f32(v); });
       break;
     default:
       break;

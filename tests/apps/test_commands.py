@@ -199,16 +199,29 @@ class Accuracy(support.DltrainTest):
                          "--result", result, *arguments)
         return json.loads(result.read_text())["eval_accuracy"]
 
-    def mean_of_five_seeds(self, recipe, least):
-        found = [self.accuracy(recipe, "--seed", seed) for seed in range(5)]
-        print(f"{recipe}: {', '.join(f'{a:.4f}' for a in found)}; mean {sum(found) / 5:.4f}")
+    def mean_of_five_seeds(self, recipe, least, *arguments):
+        found = [self.accuracy(recipe, "--seed", seed, *arguments) for seed in range(5)]
+        print(f"{recipe} {' '.join(arguments)}: {', '.join(f'{a:.4f}' for a in found)}; mean {sum(found) / 5:.4f}")
         self.assertGreaterEqual(sum(found) / 5, least)
+        return sum(found) / 5
 
     def test_a_short_mlp_run_on_the_digits_already_reads_most_of_them(self):
         self.assertGreaterEqual(self.accuracy("digits-mlp", "--max-steps", 300), 0.93)
 
     def test_a_short_convnet_run_on_the_digits_already_reads_most_of_them(self):
         self.assertGreaterEqual(self.accuracy("digits-convnet", "--max-steps", 100), 0.93)
+
+    def test_short_bf16_and_fp16_runs_on_the_digits_already_read_most_of_them(self):
+        for precision in ("bf16", "fp16"):
+            found = self.accuracy("digits-convnet", "--max-steps", 100, "-s", f"precision.compute={precision}")
+            self.assertGreaterEqual(found, 0.93, precision)
+
+    def test_long_bf16_and_fp16_read_the_digits_as_f32_does_within_1_percent(self):
+        for recipe, least in (("digits-mlp", 0.97), ("digits-convnet", 0.98)):
+            wide = self.mean_of_five_seeds(recipe, least)
+            for precision in ("bf16", "fp16"):
+                low = self.mean_of_five_seeds(recipe, least, "-s", f"precision.compute={precision}")
+                self.assertLessEqual(abs(low - wide), 0.01, precision)
 
     def test_long_the_mlp_reads_97_percent_of_the_digits_over_five_seeds(self):
         self.mean_of_five_seeds("digits-mlp", 0.97)

@@ -95,6 +95,17 @@ class Golden(support.DltrainTest):
                              env=self.one_thread)
             self.assert_same_state(self.folder / f"{case}-1", self.folder / f"{case}-2")
 
+    def test_bf16_and_fp16_on_two_ranks_are_bit_identical_to_two_micro_steps(self):
+        for network, size, precision in (("mlp", 8, "bf16"), ("convnet", 4, "bf16"), ("mlp", 8, "fp16"), ("convnet", 4, "fp16")):
+            configuration = SOURCES / "tests" / "golden" / network / f"{self.cases(network)[0]}.yaml"
+            common = (configuration, "-q", "-s", f"precision.compute={precision}")
+            name = f"{network}-{precision}"
+            self.run_dltrain(*common, "--output-dir", self.folder / f"{name}-1", "-s", f"training.micro_batch_size={size}",
+                             env=self.one_thread)
+            self.run_dltrain(*common, "--output-dir", self.folder / f"{name}-2", "--nproc-per-node", 2,
+                             env=self.one_thread)
+            self.assert_same_state(self.folder / f"{name}-1", self.folder / f"{name}-2")
+
 
 if __name__ == "__main__":
     support.main()

@@ -41,6 +41,17 @@ class Resume(support.DltrainTest):
                              "-s", "data.eval=null")
         self.assert_as_undisturbed(run, whole)
 
+    def test_bf16_and_fp16_runs_whose_steps_grow_are_bit_identical_to_ones_that_ran_through(self):
+        configuration = self.small(SMALL.replace("type: cosine", "type: constant"))
+        # The loss scale of fp16 is too large at first, and doubles every few steps after that.
+        for precision in ("{compute: bf16}", "{compute: fp16, init_scale: 16777216, growth_interval: 4}"):
+            options = ("-s", f"precision={precision}", "-s", "data.eval=null", "--overwrite")
+            whole = self.whole_run(configuration, *options)
+            run = self.folder / "run"
+            self.run_dltrain(configuration, "-q", "--output-dir", run, "--max-steps", 7, *options)
+            self.run_dltrain(configuration, "-q", "--output-dir", run, "--resume", "auto", *options[:-1])
+            self.assert_as_undisturbed(run, whole)
+
     def test_a_run_resumed_from_a_named_checkpoint_is_bit_identical_to_one_that_ran_through(self):
         configuration = self.small()
         whole = self.whole_run(configuration, "-s", "checkpoint.save_total_limit=0")

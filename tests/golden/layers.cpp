@@ -108,7 +108,7 @@ void check_case(const SafetensorsFile& file, const std::string& name, const std:
     run.set(p.name, in_memory_order(p, read(file, name + ".value." + short_name(p))));
   }
   run.step_state() = StepState{};
-  run.step_state().in.loss_scale = run.step_state().in.inverse_valid = 1;
+  run.step_state().out.loss_scale = run.step_state().in.inverse_valid = 1;
   run.step_state().out.finite = 1;
   run.run(Phase::forward);
   run.run(Phase::backward);

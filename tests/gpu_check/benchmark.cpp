@@ -83,7 +83,6 @@ void fill(Device& device, Stream& stream, const TensorSpec& spec, std::byte* to)
                 .step = 3,
                 .sample_offset = 2,
                 .learning_rate = 1e-3,
-                .loss_scale = 1,
                 .inverse_valid = 1,
                 .max_grad_norm = 1};
     state.out = {.grad_norm = 1, .gradient_factor = 1, .updates = 4, .finite = 1};

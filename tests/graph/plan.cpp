@@ -113,9 +113,9 @@ void set_hand_example(GraphRun& run) {
         .step = 0,
         .sample_offset = 0,
         .learning_rate = 0.1,
-        .loss_scale = 1,
         .inverse_valid = 0.5,
         .max_grad_norm = 0};
+  run.step_state().out.loss_scale = 1;
 }
 
 void check_close(const Numbers& found, const Numbers& expected) {
@@ -303,7 +303,7 @@ TEST_CASE("sharing memory between values never changes a result") {
     reverse(graph, random.losses(), random.parameters());
     GraphRun planned(graph);
     planned.fill(seed);
-    planned.step_state().in.loss_scale = 1;
+    planned.step_state().out.loss_scale = 1;
     planned.step_state().in.inverse_valid = 0.25;
     Unplanned unplanned(graph);
     for (ValueId id = 0; id < static_cast<ValueId>(graph.values.size()); ++id) {

@@ -27,7 +27,7 @@ struct Example {
     GraphRun run(graph);
     run.set(x, {1, 2, 3});
     run.set(p, {-1, 0.5, 2});
-    run.step_state().in.loss_scale = 1;
+    run.step_state().out.loss_scale = 1;
     run.step_state().in.inverse_valid = 1;
     run.run(Phase::forward);
     run.run(Phase::backward);
@@ -143,7 +143,7 @@ TEST_CASE("gradients of random graphs agree with finite differences") {
     GraphRun run(graph);
     run.fill(seed + 100);
     const std::vector<double> x = run.get("x");
-    run.step_state().in.loss_scale = 1;
+    run.step_state().out.loss_scale = 1;
     run.step_state().in.inverse_valid = 1;
     run.run(Phase::forward);
     run.run(Phase::backward);

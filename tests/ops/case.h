@@ -45,7 +45,6 @@ inline constexpr StepState kCaseState{
            .step = 3,
            .sample_offset = 2,
            .learning_rate = 0.1,
-           .loss_scale = 1,
            .inverse_valid = 0.125,
            .max_grad_norm = 0},
     .out = {.grad_norm = 2, .gradient_factor = 0.5, .updates = 4, .finite = 1}};

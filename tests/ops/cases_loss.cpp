@@ -35,7 +35,7 @@ void add_loss_cases(std::vector<OpCase>& cases) {
 
   cases.push_back({"loss_seed", "loss_seed", {case_state()}});
   cases.push_back({"loss_seed with a loss scale", "loss_seed", {case_state()}});
-  cases.back().state.in.loss_scale = 1024;
+  cases.back().state.out.loss_scale = 1024;
   cases.push_back({"loss_seed that looks at the loss",
                    "loss_seed",
                    {case_state(), {{Shape{1}, DType::f64}, Fill::seed}}});

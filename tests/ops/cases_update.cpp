@@ -15,8 +15,16 @@ void add_norm(std::vector<OpCase>& cases, const std::string& what, double limit,
   for (const Shape& shape : kTensors) c.inputs.push_back(case_tensor(shape));
   c.inputs.back().fill = last;
   c.state.in.max_grad_norm = limit;
-  c.state.in.loss_scale = scale;
+  c.state.out.loss_scale = scale;
   cases.push_back(std::move(c));
+}
+
+// One step of dynamic loss scaling; the scale may halve, stay or double.
+void add_scaled_norm(std::vector<OpCase>& cases, const std::string& what, double scale,
+                     int64_t streak, Fill last) {
+  add_norm(cases, what, 0, scale, last);
+  cases.back().state.in.scale_growth_interval = 3;
+  cases.back().state.out.scale_streak = streak;
 }
 
 void add_role(OpCase& c, Fill fill) {
@@ -81,7 +89,6 @@ void add_clip_percentile(std::vector<OpCase>& cases, const std::string& what, in
       .op = "clip_percentile",
       .inputs = {case_state(), case_tensor({window}, Fill::positive)},
       .attributes = {{"percentile", percentile}, {"min_history", int64_t{3}}, {"factor", 1.5}}};
-  c.state.in.loss_scale = 2;
   c.state.out = {.grad_norm = norm,
                  .gradient_factor = 0.5,
                  .updates = updates,
@@ -105,6 +112,21 @@ void add_ema(std::vector<OpCase>& cases, const std::string& what, int64_t update
   cases.push_back(std::move(c));
 }
 
+void add_copies(std::vector<OpCase>& cases, DType dtype, bool finite) {
+  OpCase c{.name = fmt::format("low_precision_update to {}{}", dtype_name(dtype),
+                               finite ? "" : " of a step that is not finite"),
+           .op = "low_precision_update",
+           .inputs = {case_state()},
+           .attributes = {{"count", static_cast<int64_t>(kTensors.size())}}};
+  add_role(c, Fill::normal);
+  add_role(c, Fill::normal);
+  for (size_t i = 0; i < kTensors.size(); ++i) {
+    c.inputs[1 + kTensors.size() + i].spec.dtype = dtype;
+  }
+  c.state.out.finite = finite ? 1 : 0;
+  cases.push_back(std::move(c));
+}
+
 }  // namespace
 
 void add_update_cases(std::vector<OpCase>& cases) {
@@ -113,6 +135,11 @@ void add_update_cases(std::vector<OpCase>& cases) {
   add_norm(cases, "below the limit", 1e6, 1, Fill::normal);
   add_norm(cases, "clipped, with a loss scale", 0.5, 1024, Fill::normal);
   add_norm(cases, "with an infinity", 1, 1, Fill::not_finite);
+  add_scaled_norm(cases, "whose scale stays", 1024, 1, Fill::normal);
+  add_scaled_norm(cases, "whose scale doubles", 1024, 2, Fill::normal);
+  add_scaled_norm(cases, "whose scale is at its limit", 16777216, 2, Fill::normal);
+  add_scaled_norm(cases, "whose scale halves", 1024, 2, Fill::not_finite);
+  add_scaled_norm(cases, "whose scale cannot fall", 1, 2, Fill::not_finite);
 
   add_clip_percentile(cases, "with too few norms", 3, 8, 50, 100);
   add_clip_percentile(cases, "of some norms", 4, 8, 50, 100);
@@ -159,6 +186,11 @@ void add_update_cases(std::vector<OpCase>& cases) {
   add_update(cases, "rmsprop_update", "centered", {Fill::positive, Fill::seed}, centered);
   centered.set("momentum", 0.9);
   add_optimizer(cases, "rmsprop_update", {Fill::positive, Fill::seed, Fill::normal}, centered);
+
+  for (DType dtype : {DType::bf16, DType::f16}) {
+    add_copies(cases, dtype, true);
+    add_copies(cases, dtype, false);
+  }
 }
 
 }  // namespace dltrain

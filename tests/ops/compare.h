@@ -30,12 +30,18 @@ struct CaseReport {
   std::string fault;    // "" when the case passed
 };
 
-// Runs every case for which `wanted` is true in f32 on `engine` and in f64 on the reference engine:
-// overwriting, accumulating where a row says so, and in place where the op allows it. A missing
-// kernel is a fault.
+// Runs every case for which `wanted` is true in `floating` on `engine` and, on the same numbers, in
+// f64 on the reference engine: overwriting, accumulating where a row says so, and in place where
+// the op allows it. A missing kernel is a fault. In bf16 and f16, outputs of that dtype may be off
+// by its rounding; outputs in f32 keep the case's tolerance.
 std::vector<CaseReport> compare_engine(
     const Engine& engine, const Engine& reference,
-    const std::function<bool(const OpCase&)>& wanted = [](const OpCase&) { return true; });
+    const std::function<bool(const OpCase&)>& wanted = [](const OpCase&) { return true; },
+    DType floating = DType::f32);
+
+// Half the distance between neighbours, relative to their magnitude: 2⁻⁸ in bf16, 2⁻¹¹ in f16; 0
+// for other dtypes.
+double unit_roundoff(DType dtype);
 
 // Has the engine a row for this op? The CUDA engine lacks some (`dltrain list ops` shows which): a
 // configuration that needs one is refused there.

@@ -10,6 +10,7 @@
 #include "base/philox.h"
 #include "ops/image_maps.h"
 #include "ops/runner.h"
+#include "tensor/low_precision.h"
 
 namespace dltrain {
 namespace {
@@ -143,6 +144,20 @@ void fill(HostTensor& t, const CaseInput& input, const OpCase& c, Numbers& numbe
   }
 }
 
+template <typename T>
+T read_as(const std::vector<std::byte>& data, int64_t i) {
+  T out;
+  std::memcpy(&out, data.data() + static_cast<size_t>(i) * sizeof(T), sizeof(T));
+  return out;
+}
+
+template <typename T>
+T rounded(double value) {
+  T out;
+  from_f32(static_cast<float>(value), out);
+  return out;
+}
+
 }  // namespace
 
 double HostTensor::get(int64_t i) const {
@@ -159,6 +174,10 @@ double HostTensor::get(int64_t i) const {
       return read(int32_t{0});
     case DType::u8:
       return read(uint8_t{0});
+    case DType::bf16:
+      return to_f32(read_as<Bf16>(data, i));
+    case DType::f16:
+      return to_f32(read_as<F16>(data, i));
     default:
       fail(ExitCode::internal, "op cases do not read {}", to_string(spec));
   }
@@ -177,6 +196,10 @@ void HostTensor::set(int64_t i, double value) {
       return write(static_cast<int32_t>(value));
     case DType::u8:
       return write(static_cast<uint8_t>(value));
+    case DType::bf16:
+      return write(rounded<Bf16>(value));
+    case DType::f16:
+      return write(rounded<F16>(value));
     default:
       fail(ExitCode::internal, "op cases do not write {}", to_string(spec));
   }
@@ -198,6 +221,7 @@ HostTensor random_tensor(const TensorSpec& spec, const std::string& name) {
 
 Attributes case_attributes(const OpCase& c, DType floating) {
   Attributes out = c.attributes;
+  if (floating != DType::f64) return out;
   for (const char* name : {"dtype", "output_dtype"}) {
     if (out.text(name) == "f32") out.set(name, std::string(dtype_name(floating)));
   }
@@ -210,10 +234,38 @@ std::vector<HostTensor> case_inputs(const OpCase& c, DType floating) {
     Numbers numbers(c.name + std::to_string(out.size()));
     HostTensor t(input.spec);
     fill(t, input, c, numbers);
-    // The loss seed is f64 whatever the tensors are.
-    out.push_back(input.spec.dtype == DType::f32 ? converted(t, floating) : std::move(t));
+    out.push_back(std::move(t));
   }
-  return out;
+  // The loss seed is f64, and copies are of 16 bits, whatever the tensors are.
+  const auto in_dtype = [&](bool first_shape_only) {
+    std::vector<HostTensor> tensors;
+    for (const HostTensor& t : out) {
+      const bool chosen =
+          t.spec.dtype == DType::f32 && (!first_shape_only || t.spec.shape == out[0].spec.shape);
+      tensors.push_back(chosen ? converted(t, floating) : t);
+    }
+    return tensors;
+  };
+  std::vector<HostTensor> all = in_dtype(false);
+  if (dtype_size(floating) != 2) return all;
+  try {
+    find_op(c.op)->infer(specs_of(all), case_attributes(c, DType::f32));
+    return all;
+  } catch (const Error&) {
+    return in_dtype(true);
+  }
+}
+
+bool takes(const OpCase& c, DType floating) {
+  const std::vector<HostTensor> inputs = case_inputs(c, floating);
+  const bool any = std::any_of(inputs.begin(), inputs.end(),
+                               [&](const HostTensor& t) { return t.spec.dtype == floating; });
+  try {
+    find_op(c.op)->infer(specs_of(inputs), case_attributes(c, floating));
+    return any;
+  } catch (const Error&) {
+    return false;
+  }
 }
 
 SpecList specs_of(const std::vector<HostTensor>& tensors) {

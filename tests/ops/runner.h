@@ -29,10 +29,16 @@ struct HostTensor {
   void set(int64_t i, double value);
 };
 
-// The case's attributes and inputs with its f32 tensors in `floating` (f32 or f64). Contents depend
-// on the case alone: the f64 inputs are the f32 ones, exactly.
+// The case's attributes and inputs with its f32 tensors in `floating`. Contents depend on the case
+// alone: the f64 inputs are the f32 ones, exactly, bf16 and f16 ones are rounded. Of those only the
+// inputs that the op takes in 16 bits are: all of them, or where the shape rule refuses that
+// (norms, whose scales and statistics are f32) those of the first input's shape. Attributes name
+// f32 or f64.
 Attributes case_attributes(const OpCase& c, DType floating);
 std::vector<HostTensor> case_inputs(const OpCase& c, DType floating);
+
+// True when the op's shape rule accepts these inputs, at least one of them in `floating`.
+bool takes(const OpCase& c, DType floating);
 
 SpecList specs_of(const std::vector<HostTensor>& tensors);
 // A copy in another floating dtype; other dtypes stay.

@@ -153,7 +153,7 @@ TEST_CASE("the update reads the sums over all ranks") {
   GraphRun alone(training_example()), together(after, false, reference_engine(), &group);
   for (GraphRun* run : {&alone, &together}) {
     run->fill(1);
-    run->step_state().in.loss_scale = 1;
+    run->step_state().out.loss_scale = 1;
     run->run_all();
   }
   CHECK(together.step_state().out.grad_norm ==

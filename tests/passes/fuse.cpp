@@ -144,7 +144,7 @@ TEST_CASE("a group has at most sixteen inputs") {
 std::vector<std::vector<double>> results_of(const Graph& graph) {
   GraphRun run(graph);
   run.fill(5);
-  run.step_state().in.loss_scale = 1;
+  run.step_state().out.loss_scale = 1;
   run.step_state().in.inverse_valid = 0.5;
   run.run(Phase::forward);
   run.run(Phase::backward);

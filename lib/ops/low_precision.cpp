@@ -1,0 +1,42 @@
+// low_precision_update(step_state, p₁ … pₙ, c₁ … cₙ): c ← p, rounded to the dtype of c (nearest,
+// ties to even), in place. Skipped when the step is not finite, as the parameters' own update is.
+//   p floating, c bf16 or f16, alike in shape. Attribute: count (n).
+//
+// The copies are what matrix products read; they are written once a step, not cast in every
+// micro-step.
+#include "base/error.h"
+#include "ops/definitions.h"
+#include "ops/rules.h"
+
+namespace dltrain {
+namespace {
+
+SpecList infer(SpecSpan inputs, const Attributes& attributes) {
+  const auto count = static_cast<size_t>(attributes.integer("count"));
+  expect_inputs("low_precision_update", inputs, 1 + 2 * count, 1 + 2 * count);
+  expect_step_state("low_precision_update", inputs[0]);
+  const SpecSpan parameters = inputs.subspan(1, count), copies = inputs.subspan(1 + count);
+  expect_one_float_dtype("low_precision_update", parameters);
+  expect_one_float_dtype("low_precision_update", copies);
+  for (size_t i = 0; i < count; ++i) {
+    expect_shape("low_precision_update", "a copy", copies[i].shape, parameters[i].shape);
+  }
+  return {copies.begin(), copies.end()};
+}
+
+std::vector<int> aliases(SpecSpan, const Attributes& attributes) {
+  const auto count = static_cast<int>(attributes.integer("count"));
+  std::vector<int> out;
+  for (int i = 0; i < count; ++i) out.push_back(1 + count + i);
+  return out;
+}
+
+}  // namespace
+
+constinit const OpDef kLowPrecisionUpdateOp{.name = "low_precision_update",
+                                            .doc = "rounds parameters to their bf16 or f16 copies",
+                                            .infer = infer,
+                                            .aliases = aliases,
+                                            .has_effect = true};
+
+}  // namespace dltrain

@@ -1,0 +1,194 @@
+#include "passes/autocast.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "base/error.h"
+#include "graph/builder.h"
+
+namespace dltrain {
+namespace {
+
+constexpr std::string_view kLossLayer = "loss";
+
+class Autocast {
+ public:
+  Autocast(Graph graph, DType dtype)
+      : nodes_(std::move(graph.nodes)),
+        graph_(std::move(graph)),
+        builder_(graph_),
+        dtype_(dtype),
+        low_(graph_.values.size(), kNoValue),
+        present_(graph_.values.size(), false) {
+    graph_.nodes.clear();
+    for (size_t i = 0; i < present_.size(); ++i) present_[i] = graph_.values[i].producer < 0;
+  }
+
+  Graph run(const std::vector<ValueId>& keep) {
+    for (Node& node : nodes_) {
+      builder_.set_layer(node.layer);
+      builder_.set_phase(node.phase);
+      rewrite(std::move(node));
+    }
+    for (ValueId id : keep) in_f32(id);
+    graph_.update_producers();
+    return std::move(graph_);
+  }
+
+ private:
+  size_t at(ValueId id) const { return static_cast<size_t>(id); }
+  bool is_f32(ValueId id) const {
+    return id != kNoValue && graph_.value(id).spec.dtype == DType::f32;
+  }
+  bool is_weight(ValueId id) const {
+    return graph_.value(graph_.storage(id)).role == Role::parameter;
+  }
+  // True when the op's activations, parameters left out, are all low.
+  bool follows(const std::vector<ValueId>& inputs) const {
+    bool any = false;
+    for (ValueId id : inputs) {
+      if (!is_f32(id) || is_weight(id)) continue;
+      if (!native_.contains(id)) return false;
+      any = true;
+    }
+    return any;
+  }
+
+  // Which inputs are to be low; none for an op that stays in f32.
+  std::vector<bool> low_inputs(const Node& node) const {
+    std::vector<bool> none(node.inputs.size(), false), all(node.inputs.size(), true);
+    const bool writes_state = std::any_of(
+        node.outputs.begin(), node.outputs.end(),
+        [&](ValueId id) { return !is_weight(id) && graph_.value(id).role != Role::activation; });
+    if (node.layer == kLossLayer || writes_state) return none;
+    switch (cast_policy(node.op->name)) {
+      case CastPolicy::low:
+        return all;
+      case CastPolicy::follow:
+        return follows(node.inputs) ? all : none;
+      case CastPolicy::follow_first:
+        none[0] = follows({node.inputs[0]});
+        return none;
+      case CastPolicy::f32:
+        return none;
+    }
+    return none;
+  }
+
+  void rewrite(Node node) {
+    const std::vector<bool> low = low_inputs(node);
+    for (size_t i = 0; i < node.inputs.size(); ++i) {
+      ValueId& id = node.inputs[i];
+      if (is_f32(id)) id = low[i] ? in_low(id) : in_f32(id);
+    }
+    const SpecList inputs = graph_.input_specs(node);
+    const SpecList specs = node.op->infer(inputs, node.attributes);
+    std::vector<int> aliases(specs.size(), -1);
+    if (node.op->aliases != nullptr) aliases = node.op->aliases(inputs, node.attributes);
+    for (size_t i = 0; i < specs.size(); ++i) {
+      ValueId& id = node.outputs[i];
+      if (specs[i] == graph_.value(id).spec) {
+        present_[at(id)] = true;
+        continue;
+      }
+      check_internal(is_f32(id) && specs[i].dtype == dtype_, "autocast: {} gives {}", node.op->name,
+                     to_string(specs[i]));
+      const ValueId source =
+          aliases[i] < 0 ? kNoValue : node.inputs[static_cast<size_t>(aliases[i])];
+      const ValueId made = new_value(specs[i], source);
+      low_[at(id)] = made;
+      native_.insert(id);
+      id = made;
+    }
+    graph_.nodes.push_back(std::move(node));
+  }
+
+  ValueId new_value(const TensorSpec& spec, ValueId storage_of) {
+    const Role role = storage_of == kNoValue ? Role::activation : graph_.value(storage_of).role;
+    graph_.values.push_back({.name = {}, .spec = spec, .role = role, .storage_of = storage_of});
+    return static_cast<ValueId>(graph_.values.size() - 1);
+  }
+
+  ValueId in_f32(ValueId id) {
+    if (present_[at(id)]) return id;
+    const std::string dtype(dtype_name(DType::f32));
+    Node cast{.op = find_op("cast"),
+              .attributes = {{"dtype", dtype}},
+              .inputs = {low_[at(id)]},
+              .outputs = {id},
+              .layer = builder_.layer(),
+              .phase = Phase::forward};
+    graph_.value(id).storage_of = kNoValue;  // of a reshape: the cast has memory of its own
+    graph_.nodes.push_back(std::move(cast));
+    present_[at(id)] = true;
+    return id;
+  }
+
+  ValueId in_low(ValueId id) {
+    if (low_[at(id)] == kNoValue) low_[at(id)] = make_low(id);
+    return low_[at(id)];
+  }
+
+  ValueId make_low(ValueId id) {
+    const GraphValue value = graph_.value(id);
+    if (value.role == Role::parameter && value.storage_of == kNoValue) {
+      const ValueId copy = builder_.add_value(low_precision_name(value.name),
+                                              {value.spec.shape, dtype_}, Role::low_precision);
+      graph_.value(copy).master = id;
+      return copy;
+    }
+    if (is_weight(id)) {  // a view of a parameter: the same view of the copy
+      const Shape& shape = value.spec.shape;
+      return builder_.emit1("reshape", {in_low(value.storage_of)},
+                            {{"shape", std::vector<int64_t>(shape.begin(), shape.end())}});
+    }
+    return builder_.emit1("cast", {in_f32(id)}, {{"dtype", std::string(dtype_name(dtype_))}});
+  }
+
+  std::vector<Node> nodes_;  // of the graph that came in
+  Graph graph_;
+  GraphBuilder builder_;
+  DType dtype_;
+  std::vector<ValueId> low_;   // per value that came in: its low counterpart
+  std::vector<bool> present_;  // per value that came in: it is there in f32
+  std::set<ValueId> native_;   // those that are computed in the low dtype
+};
+
+}  // namespace
+
+std::string low_precision_name(std::string_view parameter) {
+  return fmt::format("low_precision.{}", parameter);
+}
+
+Graph autocast(Graph graph, DType dtype, const std::vector<ValueId>& keep) {
+  Graph out = Autocast(std::move(graph), dtype).run(keep);
+  verify_graph(out);
+  return out;
+}
+
+void emit_low_precision_update(Graph& graph) {
+  // The newest content of every piece of state: what the update has written.
+  std::map<ValueId, ValueId> newest;
+  for (const Node& node : graph.nodes) {
+    if (node.phase != Phase::update || !node.op->has_effect) continue;
+    for (ValueId id : node.outputs) newest[graph.storage(id)] = id;
+  }
+  std::vector<ValueId> parameters, copies;
+  for (ValueId copy : graph.with_role(Role::low_precision)) {
+    const auto written = newest.find(graph.value(copy).master);
+    if (written == newest.end()) continue;
+    parameters.push_back(written->second);
+    copies.push_back(copy);
+  }
+  if (copies.empty()) return;
+  GraphBuilder builder(graph);
+  builder.set_phase(Phase::update);
+  builder.set_layer("optimizer");
+  std::vector<ValueId> inputs{newest.at(builder.step_state())};
+  inputs.insert(inputs.end(), parameters.begin(), parameters.end());
+  inputs.insert(inputs.end(), copies.begin(), copies.end());
+  builder.emit("low_precision_update", inputs, {{"count", static_cast<int64_t>(copies.size())}});
+}
+
+}  // namespace dltrain

@@ -1,0 +1,137 @@
+#include "passes/autocast.h"
+
+#include "catch.h"
+#include "graph/builder.h"
+#include "graph/reverse.h"
+
+namespace dltrain {
+namespace {
+
+struct Example {
+  Graph graph;
+  ValueId output, loss;
+  std::vector<ValueId> parameters;
+};
+
+// Two linear layers with an activation and a shift between them, a loss behind a reshape.
+Example example() {
+  Example out;
+  GraphBuilder b(out.graph);
+  const auto parameter = [&](const char* name, const Shape& shape) {
+    out.parameters.push_back(b.add_value(name, {shape, DType::f32}, Role::parameter));
+    return out.parameters.back();
+  };
+  const ValueId x = b.add_value("x", {Shape{4, 8}, DType::f32}, Role::input);
+  const ValueId targets = b.add_value("targets", {Shape{4}, DType::i32}, Role::input);
+  b.set_layer("layers.0");
+  const ValueId hidden = b.emit1("relu", {b.emit1("matmul", {x, parameter("w0", Shape{8, 6})})});
+  b.set_layer("layers.1");
+  const ValueId shifted = b.emit1("add", {hidden, parameter("shift", Shape{6})});
+  out.output = b.emit1("matmul", {shifted, parameter("w1", Shape{6, 3})});
+  b.set_layer("loss");
+  out.loss = b.emit("softmax_cross_entropy", {out.output, targets})[0];
+  return out;
+}
+
+TEST_CASE("autocast computes products and what follows them in bf16, losses in f32") {
+  const Example before = example();
+  CHECK(print_graph(before.graph) ==
+        "forward:\n"
+        "  %3 = matmul(x, w0) : f32[4, 6]  # layers.0\n"
+        "  %4 = relu(%3) : f32[4, 6]  # layers.0\n"
+        "  %6 = add(%4, shift) : f32[4, 6]  # layers.1\n"
+        "  %8 = matmul(%6, w1) : f32[4, 3]  # layers.1\n"
+        "  %9, %10, %11 = softmax_cross_entropy(%8, targets) : f64[1], f32[4], f64[1]  # loss\n");
+  const Graph after = autocast(before.graph, DType::bf16, {before.output});
+  CHECK(print_graph(after) ==
+        "forward:\n"
+        "  %12 = cast(x) {dtype=bf16} : bf16[4, 8]  # layers.0\n"
+        "  %14 = matmul(%12, low_precision.w0) : bf16[4, 6]  # layers.0\n"
+        "  %15 = relu(%14) : bf16[4, 6]  # layers.0\n"
+        "  %17 = add(%15, low_precision.shift) : bf16[4, 6]  # layers.1\n"
+        "  %19 = matmul(%17, low_precision.w1) : bf16[4, 3]  # layers.1\n"
+        "  %8 = cast(%19) {dtype=f32} : f32[4, 3]  # loss\n"
+        "  %9, %10, %11 = softmax_cross_entropy(%8, targets) : f64[1], f32[4], f64[1]  # loss\n");
+  CHECK(print_graph(autocast(after, DType::bf16, {before.output})) == print_graph(after));
+}
+
+TEST_CASE("the backward of a low-precision graph gives f32 gradients of the masters") {
+  Example e = example();
+  Graph graph = autocast(e.graph, DType::bf16, {e.output});
+  const auto gradients = reverse(graph, {e.loss}, e.parameters);
+  verify_graph(graph);
+  REQUIRE(gradients.size() == 3);
+  for (const ParameterGradient& g : gradients) {
+    CHECK(graph.value(g.gradient).spec ==
+          TensorSpec{graph.value(g.parameter).spec.shape, DType::f32});
+    CHECK(graph.value(g.gradient).name == "gradient." + graph.value(g.parameter).name);
+  }
+  // What the backward keeps of the forward is in 16 bits.
+  for (const Node& node : graph.nodes) {
+    if (node.phase != Phase::backward || node.op->name != "matmul") continue;
+    for (ValueId id : node.inputs) CHECK(graph.value(id).spec.dtype == DType::bf16);
+  }
+}
+
+TEST_CASE("norms keep f32 scales and statistics; views of parameters are views of their copies") {
+  Graph graph;
+  GraphBuilder b(graph);
+  const ValueId x = b.add_value("x", {Shape{4, 8}, DType::f32}, Role::input);
+  const ValueId w = b.add_value("w", {Shape{64}, DType::f32}, Role::parameter);
+  const ValueId gamma = b.add_value("gamma", {Shape{8}, DType::f32}, Role::parameter);
+  const ValueId view = b.emit1("reshape", {w}, {{"shape", std::vector<int64_t>{8, 8}}});
+  const ValueId y = b.emit1("matmul", {x, view});
+  const auto normalised = b.emit("batch_norm", {y, gamma, gamma}, {{"epsilon", 1e-5}});
+  b.accumulate(b.emit1("identity", {normalised[1]}), "mean", Role::statistic);
+  const ValueId sum =
+      b.emit1("reduce", {normalised[0]}, {{"kind", "sum"}, {"axes", std::vector<int64_t>{0, 1}}});
+  b.accumulate(b.emit1("identity", {sum}), "sum", Role::metric);
+  const Graph after = autocast(graph, DType::bf16, {});
+  CHECK(print_graph(after) ==
+        "forward:\n"
+        "  %3 = reshape(w) {shape=[8, 8]} : f32[8, 8]\n"
+        "  %11 = cast(x) {dtype=bf16} : bf16[4, 8]\n"
+        "  %13 = reshape(low_precision.w) {shape=[8, 8]} : bf16[8, 8]\n"
+        "  %14 = matmul(%11, %13) : bf16[4, 8]\n"
+        "  %15, %6, %7 = batch_norm(%14, gamma, gamma) {epsilon=1e-05} : bf16[4, 8], f32[8], "
+        "f32[8]\n"
+        "  mean = identity(%6) : f32[8]\n"
+        "  %9 = reduce(%15) {axes=[0, 1], kind=sum} : f32[1]\n"
+        "  sum = identity(%9) : f32[1]\n");
+}
+
+TEST_CASE("the copies are written once a step from what the update has written") {
+  Example e = example();
+  Graph graph = autocast(e.graph, DType::f16, {e.output});
+  const auto gradients = reverse(graph, {e.loss}, e.parameters);
+  GraphBuilder b(graph);
+  b.set_phase(Phase::update);
+  // The optimizer trains w0 alone.
+  ValueId gradient = kNoValue;
+  for (const ParameterGradient& g : gradients) {
+    if (graph.value(g.parameter).name == "w0") gradient = g.gradient;
+  }
+  const ValueId state = b.emit1("gradient_norm", {b.step_state(), gradient});
+  b.emit("sgd_update", {state, graph.find("w0"), gradient},
+         {{"count", int64_t{1}}, {"momentum", 0.0}, {"nesterov", false}, {"weight_decay", 0.0}});
+  emit_low_precision_update(graph);
+  verify_graph(graph);
+  const Node& last = graph.nodes.back();
+  CHECK(last.op->name == "low_precision_update");
+  REQUIRE(last.inputs.size() == 3);
+  CHECK(graph.storage(last.inputs[1]) == graph.find("w0"));
+  CHECK(last.inputs[2] == graph.find("low_precision.w0"));
+}
+
+TEST_CASE("a graph without products is left as it is") {
+  Graph graph;
+  GraphBuilder b(graph);
+  const ValueId x = b.add_value("x", {Shape{4}, DType::f32}, Role::input);
+  b.accumulate(b.emit1("relu", {b.emit1("exp", {x})}), "sum", Role::metric);
+  CHECK(print_graph(autocast(graph, DType::bf16, {})) == print_graph(graph));
+  emit_low_precision_update(graph);
+  CHECK(graph.nodes.size() == 2);
+}
+
+}  // namespace
+}  // namespace dltrain
