@@ -157,22 +157,21 @@ Session open_session(const Experiment& experiment, const SessionOptions& options
                                            static_cast<double>(session.batch.global_batch)));
   TargetInfo targets = prepare_targets(*experiment.loss, session.data);
   targets.mixed = experiment.data.train->mixing().active();
-  const StepRequest request{.model = experiment.model,
-                            .loss = *experiment.loss,
-                            .optimizer = *experiment.optimizer,
-                            .update = experiment.training,
-                            .inputs = model_inputs(*session.data.train),
-                            .targets = targets,
-                            .micro_batch = session.batch.micro_batch,
-                            .micro_batches = session.batch.micro_batches(),
-                            .ranks = options.world,
-                            .compute = options.compute,
-                            .precision = options.compute == DType::f64
-                                             ? DType::f32
-                                             : experiment.precision.compute,
-                            .fuse = options.fuse,
-                            .log = options.log,
-                            .probe = options.probe};
+  const StepRequest request{
+      .model = experiment.model,
+      .loss = *experiment.loss,
+      .optimizer = *experiment.optimizer,
+      .update = experiment.training,
+      .inputs = model_inputs(*session.data.train),
+      .targets = targets,
+      .micro_batch = session.batch.micro_batch,
+      .micro_batches = session.batch.micro_batches(),
+      .ranks = options.world,
+      .compute = options.compute,
+      .precision = options.compute == DType::f64 ? DType::f32 : experiment.precision.compute,
+      .fuse = options.fuse,
+      .log = options.log,
+      .probe = options.probe};
   StepGraph training = build_training_graph(request);
   check_data(session, training);
   session.classes = experiment.loss->classes(training.output_spec);

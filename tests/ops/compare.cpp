@@ -29,8 +29,8 @@ std::vector<HostTensor> state_fields(const HostTensor& tensor) {
         static_cast<double>(s.in.sample_offset), s.in.learning_rate, s.out.loss_scale,
         s.in.inverse_valid, s.in.max_grad_norm, s.in.max_grad_value,
         static_cast<double>(s.out.finite), static_cast<double>(s.out.updates),
-        static_cast<double>(s.out.scale_streak),
-        s.out.finite != 0 ? s.out.grad_norm : 0, s.out.finite != 0 ? s.out.gradient_factor : 0}) {
+        static_cast<double>(s.out.scale_streak), s.out.finite != 0 ? s.out.grad_norm : 0,
+        s.out.finite != 0 ? s.out.gradient_factor : 0}) {
     out.emplace_back(TensorSpec{Shape{1}, DType::f64});
     out.back().set(0, value);
   }
