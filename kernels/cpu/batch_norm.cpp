@@ -389,24 +389,23 @@ MadeKernel make_batch_norm_inference(const KernelRequest& request) {
 
 void channel_statistics(const float* x, int64_t rows, int64_t channels, float* mean,
                         float* squares) {
-  HWY_DYNAMIC_DISPATCH(chunk_statistics)(x, rows, channels, mean, squares);
+  channel_functions<float>().statistics(x, rows, channels, mean, squares);
 }
 
 void channel_gradient_sums(const float* x, const float* dy, const float* mean, int64_t rows,
                            int64_t channels, float* sum_dy, float* sum_dy_x) {
-  HWY_DYNAMIC_DISPATCH(chunk_gradient_sums)(x, dy, mean, rows, channels, sum_dy, sum_dy_x);
+  channel_functions<float>().gradient_sums(x, dy, mean, rows, channels, sum_dy, sum_dy_x);
 }
 
 void channel_normalise(const float* x, const float* centre, const float* scale, const float* shift,
                        int64_t rows, int64_t channels, float* y) {
-  HWY_DYNAMIC_DISPATCH(normalise)(x, centre, scale, shift, rows, channels, y);
+  channel_functions<float>().normalise(x, centre, scale, shift, rows, channels, y);
 }
 
 void channel_input_gradient(const float* x, const float* dy, const float* mean, const float* scale,
                             const float* slope, const float* offset, int64_t rows, int64_t channels,
                             float* dx) {
-  HWY_DYNAMIC_DISPATCH(input_gradient)
-  (x, dy, mean, scale, slope, offset, rows, channels, dx);
+  channel_functions<float>().input_gradient(x, dy, mean, scale, slope, offset, rows, channels, dx);
 }
 
 }  // namespace dltrain

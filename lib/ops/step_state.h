@@ -25,10 +25,10 @@ struct StepInputs {
 // saved in checkpoints.
 struct StepResults {
   double grad_norm;  // Euclidean norm of the averaged gradient without loss scale, not clipped
-  double gradient_factor;  // what update ops multiply gradients with: clipping / loss_scale;
-                           // in.max_grad_value limits the product
-  int64_t updates;         // updates applied so far, including this one when `finite`
-  int64_t finite;          // 1: gradients are finite; 0: every guarded write is skipped
+  double gradient_factor;    // what update ops multiply gradients with: clipping / loss_scale;
+                             // in.max_grad_value limits the product
+  int64_t updates;           // updates applied so far, including this one when `finite`
+  int64_t finite;            // 1: gradients are finite; 0: every guarded write is skipped
   double loss_scale = 1;     // of the next step; 1 without scaling
   int64_t scale_streak = 0;  // finite steps since the scale last changed
 };
