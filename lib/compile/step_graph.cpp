@@ -63,6 +63,8 @@ StepGraph emit(const StepRequest& r, bool training) {
     if (r.log) r.log(pass, out.graph);
   };
   log("emit");
+  // Before autocast: the copies of parameters are not their averages.
+  if (!training && r.update.ema) read_averages(out.graph, learning_parameters(r, out));
   if (r.precision != DType::f32) {
     out.graph = autocast(std::move(out.graph), r.precision, {out.output});
     log("autocast");
@@ -110,8 +112,6 @@ StepGraph emit(const StepRequest& r, bool training) {
     log("update");
     out.graph = data_parallel(std::move(out.graph), {.ranks = r.ranks});
     log("data_parallel");
-  } else if (r.update.ema) {
-    read_averages(out.graph, learning_parameters(r, out));
   }
   out.graph = eliminate_dead_code(std::move(out.graph));
   log("dead_code");

@@ -41,8 +41,10 @@ class Autocast {
   bool is_f32(ValueId id) const {
     return id != kNoValue && graph_.value(id).spec.dtype == DType::f32;
   }
+  // A parameter, or in evaluation its average, or a view of either.
   bool is_weight(ValueId id) const {
-    return graph_.value(graph_.storage(id)).role == Role::parameter;
+    const Role role = graph_.value(graph_.storage(id)).role;
+    return role == Role::parameter || role == Role::ema;
   }
   // True when the op's activations, parameters left out, are all low.
   bool follows(const std::vector<ValueId>& inputs) const {
@@ -138,7 +140,7 @@ class Autocast {
       graph_.value(copy).master = id;
       return copy;
     }
-    if (is_weight(id)) {  // a view of a parameter: the same view of the copy
+    if (is_weight(id) && value.storage_of != kNoValue) {  // the same view of the copy
       const Shape& shape = value.spec.shape;
       return builder_.emit1("reshape", {in_low(value.storage_of)},
                             {{"shape", std::vector<int64_t>(shape.begin(), shape.end())}});

@@ -11,9 +11,11 @@
 //   scales and
 //                 statistics are f32; reductions, whose result is)
 //
-// Parameters stay f32 masters. Where a low input is a parameter, it is the parameter's copy: state
-// of role low_precision named "low_precision.<parameter>", which emit_low_precision_update writes
-// once a step and Executor::write_state refreshes with the parameter.
+// Averages of parameters (evaluation with training.ema) have no copies: they are cast where they
+// are read. Parameters stay f32 masters. Where a low input is a parameter, it is the parameter's
+// copy: state of role low_precision named "low_precision.<parameter>", which
+// emit_low_precision_update writes once a step and Executor::write_state refreshes with the
+// parameter.
 #pragma once
 
 #include <string_view>

@@ -13,6 +13,7 @@ constexpr Row kTable[] = {
     {"matmul", CastPolicy::low},
     {"conv2d", CastPolicy::low},
     {"conv2d_backward_input", CastPolicy::low},  // the forward of a transposed convolution
+    {"attention", CastPolicy::low},              // softmax and sums within it are f32
     // Their result is rounded anyhow, and they are computed in f32 inside.
     {"relu", CastPolicy::follow},
     {"gelu", CastPolicy::follow},
@@ -42,10 +43,17 @@ constexpr Row kTable[] = {
     {"pad", CastPolicy::follow},
     {"transpose", CastPolicy::follow},
     {"max_pool2d", CastPolicy::follow},
+    {"adaptive_max_pool2d", CastPolicy::follow},
+    {"avg_pool2d", CastPolicy::follow},
+    {"upsample2d", CastPolicy::follow},
     {"dropout", CastPolicy::follow},
+    {"dropout2d", CastPolicy::follow},
     // Scales, shifts and statistics are f32, and so are sums.
     {"batch_norm", CastPolicy::follow_first},
     {"batch_norm_inference", CastPolicy::follow_first},
+    {"layer_norm", CastPolicy::follow_first},
+    {"rms_norm", CastPolicy::follow_first},
+    {"group_norm", CastPolicy::follow_first},
     {"reduce", CastPolicy::follow_first},
     // Small differences of large numbers, or results that grow quickly.
     {"exp", CastPolicy::f32},
@@ -53,6 +61,7 @@ constexpr Row kTable[] = {
     {"sqrt", CastPolicy::f32},
     {"square", CastPolicy::f32},
     {"div", CastPolicy::f32},
+    {"embedding", CastPolicy::f32},  // a step reads few rows of the table: no copy of all of it
     {"softmax", CastPolicy::f32},
     {"log_softmax", CastPolicy::f32},
     {"softmax_cross_entropy", CastPolicy::f32},

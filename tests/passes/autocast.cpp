@@ -123,6 +123,20 @@ TEST_CASE("the copies are written once a step from what the update has written")
   CHECK(last.inputs[2] == graph.find("low_precision.w0"));
 }
 
+TEST_CASE("averages are read, not the copies of what they average") {
+  Graph graph;
+  GraphBuilder b(graph);
+  const ValueId x = b.add_value("x", {Shape{4, 8}, DType::f32}, Role::input);
+  const ValueId average = b.add_value("ema.w", {Shape{8, 2}, DType::f32}, Role::ema);
+  const ValueId y = b.emit1("matmul", {x, average});
+  CHECK(print_graph(autocast(graph, DType::bf16, {y})) ==
+        "forward:\n"
+        "  %3 = cast(x) {dtype=bf16} : bf16[4, 8]\n"
+        "  %4 = cast(ema.w) {dtype=bf16} : bf16[8, 2]\n"
+        "  %5 = matmul(%3, %4) : bf16[4, 2]\n"
+        "  %2 = cast(%5) {dtype=f32} : f32[4, 2]\n");
+}
+
 TEST_CASE("a graph without products is left as it is") {
   Graph graph;
   GraphBuilder b(graph);
