@@ -113,7 +113,7 @@ TEST_CASE("the copies are written once a step from what the update has written")
   }
   const ValueId state = b.emit1("gradient_norm", {b.step_state(), gradient});
   b.emit("sgd_update", {state, graph.find("w0"), gradient},
-         {{"count", int64_t{1}}, {"momentum", 0.0}, {"nesterov", false}, {"weight_decay", 0.0}});
+         {{"count", int64_t{1}}, {"momentum", 0.0}, {"nesterov", false}});
   emit_low_precision_update(graph);
   verify_graph(graph);
   const Node& last = graph.nodes.back();
