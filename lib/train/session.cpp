@@ -135,6 +135,7 @@ Session open_session(const Experiment& experiment, const SessionOptions& options
   session.options = options;
   session.batch = check_ranks(experiment, options.world);
   session.data = experiment.data.open();
+  if (options.evaluate_train_split) session.data.eval = session.data.train;
   if (!options.evaluation) session.data.eval = nullptr;
   session.max_steps =
       experiment.training.max_steps
@@ -200,13 +201,13 @@ Session open_session(const Experiment& experiment, const SessionOptions& options
   return session;
 }
 
-StartReport start_session(Session& session) {
+StartReport start_session(Session& session, bool weights_follow) {
   const Experiment& experiment = *session.experiment;
   session.executor->allocate();
   initialize_weights(*session.executor, static_cast<uint64_t>(experiment.seed));
   if (experiment.model.final_bias_from_data) set_final_bias(session);
   StartReport report;
-  if (experiment.model.init_from) {
+  if (experiment.model.init_from && !weights_follow) {
     LoadedWeights loaded = load_weights(*session.executor, *experiment.model.init_from,
                                         experiment.model.rename, experiment.model.strict);
     report = {true, loaded.loaded, std::move(loaded.missing), std::move(loaded.unexpected)};
