@@ -17,6 +17,7 @@ struct SessionOptions {
   Collectives* collectives = nullptr;  // nullptr with one rank
   int rank = 0, world = 1, local_rank = 0;
   bool evaluation = true;             // compile the evaluation plan too
+  bool teacher = true;                // of a loss that has one; without: its hard loss alone
   bool evaluate_train_split = false;  // which then is over the training split, in file order
   DType compute = DType::f32;         // f64: on the reference engine, for gradient checks
   bool fuse = true;
@@ -24,8 +25,15 @@ struct SessionOptions {
   GraphProbe probe = {};  // see StepRequest
 };
 
+// A trained model that a loss learns from.
+struct TeacherModel {
+  Experiment experiment;
+  std::filesystem::path checkpoint;
+};
+
 struct Session {
   const Experiment* experiment = nullptr;
+  std::shared_ptr<const TeacherModel> teacher;  // of the loss; null: none
   SessionOptions options;
   DataSplit data;
   BatchLayout batch;
