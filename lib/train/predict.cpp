@@ -147,6 +147,8 @@ EvaluationRecord evaluate_predictions(const Session& session, const Predictions&
   scoring.options = session.options;
   scoring.options.collectives = nullptr;
   scoring.batch = session.batch;
+  scoring.data.train = session.data.train;
+  scoring.target_info = session.target_info;
   scoring.metrics = session.metrics;
   scoring.target_kind = session.target_kind;
   scoring.eval_targets = session.eval_targets;

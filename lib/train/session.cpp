@@ -158,20 +158,21 @@ Session open_session(const Experiment& experiment, const SessionOptions& options
   if (const std::string* path = experiment.loss->teacher(); path && options.teacher) {
     session.teacher = open_teacher(*path);
   }
-  const StepRequest request{.model = experiment.model,
-                            .loss = *experiment.loss,
-                            .optimizer = *experiment.optimizer,
-                            .teacher = session.teacher ? &session.teacher->experiment.model : nullptr,
-                            .update = experiment.training,
-                            .inputs = model_inputs(*session.data.train),
-                            .targets = targets,
-                            .micro_batch = session.batch.micro_batch,
-                            .micro_batches = session.batch.micro_batches(),
-                            .ranks = options.world,
-                            .compute = options.compute,
-                            .fuse = options.fuse,
-                            .log = options.log,
-                            .probe = options.probe};
+  const StepRequest request{
+      .model = experiment.model,
+      .loss = *experiment.loss,
+      .optimizer = *experiment.optimizer,
+      .teacher = session.teacher ? &session.teacher->experiment.model : nullptr,
+      .update = experiment.training,
+      .inputs = model_inputs(*session.data.train),
+      .targets = targets,
+      .micro_batch = session.batch.micro_batch,
+      .micro_batches = session.batch.micro_batches(),
+      .ranks = options.world,
+      .compute = options.compute,
+      .fuse = options.fuse,
+      .log = options.log,
+      .probe = options.probe};
   StepGraph training = build_training_graph(request);
   check_data(session, training);
   session.classes = experiment.loss->classes(training.output_spec);
