@@ -43,6 +43,7 @@ std::vector<ValueId> learning_parameters(const StepRequest& r, StepGraph& out) {
 StepGraph emit(const StepRequest& r, bool training) {
   EmittedModel model = emit_model({.model = r.model,
                                    .loss = r.loss,
+                                   .teacher = training ? r.teacher : nullptr,
                                    .inputs = r.inputs,
                                    .targets = r.targets,
                                    .samples = r.micro_batch,
@@ -55,6 +56,7 @@ StepGraph emit(const StepRequest& r, bool training) {
                 .parameters = std::move(model.parameters),
                 .unused = {},
                 .frozen = {},
+                .constants = std::move(model.constants),
                 .metrics = {},
                 .output_spec = {}};
   out.slots.push_back(model.targets);

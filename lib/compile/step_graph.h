@@ -28,6 +28,7 @@ struct StepRequest {
   const ModelConfig& model;
   const Loss& loss;
   const Optimizer& optimizer;
+  const ModelConfig* teacher = nullptr;  // of the loss; training only
   UpdateConfig update = {};
   std::vector<InputSpec> inputs;
   TargetInfo targets = {};
@@ -58,6 +59,7 @@ struct StepGraph {
   std::vector<ParameterInfo> parameters;  // and buffers, in order of emission
   std::vector<std::string> unused;        // parameters that no gradient reaches, but frozen ones
   std::vector<std::string> frozen;        // parameters that do not learn
+  std::vector<ParameterInfo> constants;   // of the teacher
   std::vector<StepMetric> metrics;        // the loss first
   TensorSpec output_spec;
 };

@@ -18,6 +18,7 @@ constexpr RoleRules kTable[] = {
     {Role::ema, "averaged parameters", true, false, false, true, true},
     {Role::carried, "carried state", true, false, false, true, true},
     {Role::scale, "scales", true, false, false, true, false},
+    {Role::constant, "constants", true, false, false, false, false},
 };
 }  // namespace
 

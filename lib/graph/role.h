@@ -23,6 +23,7 @@ enum class Role : uint8_t {
   ema,            // averaged parameters
   carried,        // recurrent state carried from step to step
   scale,          // loss scale, FP8 amax history
+  constant,       // weights that nothing changes, from elsewhere (a teacher's)
 };
 
 struct RoleRules {

@@ -114,7 +114,7 @@ ValueId LayerContext::emit_model(const std::vector<std::unique_ptr<Layer>>& laye
                                  const Inputs& fields, const Place& model) {
   Names data;
   for (const auto& [name, value] : fields) data.outputs.push_back({.name = name, .value = value});
-  Names names{.outer = &data, .named = "", .unnamed = "layers"};
+  Names names{.outer = &data, .named = constant_, .unnamed = join(constant_, "layers")};
   List list{&names, &data.outputs.front(), &data.outputs.front()};
   const ValueId out = emit_layers(layers, list);
   for (const Output& field : data.outputs) {
@@ -350,7 +350,8 @@ ValueId LayerContext::add(Role role, const std::string& name, const Shape& memor
   if (!index_.emplace(full, parameters_.size()).second) {
     fail(ExitCode::usage, "two parameters are called {}; name the layers apart", full);
   }
-  const ValueId value = builder_.add_value(full, info.spec, role);
+  if (!constant_.empty()) info.role = Role::constant;
+  const ValueId value = builder_.add_value(full, info.spec, info.role);
   parameters_.push_back(std::move(info));
   return value;
 }

@@ -52,6 +52,11 @@ class LayerContext {
   using Inputs = std::vector<std::pair<std::string, ValueId>>;
   ValueId emit_model(const std::vector<std::unique_ptr<Layer>>& layers, const Inputs& fields,
                      const Place& model);
+  // From now on parameters and buffers are constants, and all names begin with `name`.
+  void make_constant(std::string name) { constant_ = std::move(name); }
+  // What the teacher gives for this micro-batch (nn/distillation.cpp); kNoValue without one.
+  ValueId teacher_output() const { return teacher_output_; }
+  void set_teacher_output(ValueId output) { teacher_output_ = output; }
   // Runs `emit` as if in a layer `name` of the layer that is being emitted.
   ValueId emit_inside(std::string_view name, const std::function<ValueId()>& emit);
 
@@ -109,7 +114,9 @@ class LayerContext {
   const InitializerConfig* default_init_ = nullptr;
   const Emission* emission_ = nullptr;  // of the innermost layer that is being emitted
   bool spliced_ = false;                // it is called "."
-  List* list_ = nullptr;                // that it stands in
+  std::string constant_;                // see make_constant; empty: state is the model's own
+  ValueId teacher_output_ = kNoValue;
+  List* list_ = nullptr;  // that it stands in
 };
 
 struct Layer : Chosen {

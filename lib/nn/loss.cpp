@@ -44,7 +44,7 @@ const KindTable<Loss>& loss_table() {
   static const KindTable<Loss> table{
       "loss",
       {cross_entropy_row(), kl_divergence_row(), binary_cross_entropy_row(), mse_row(), l1_row(),
-       huber_row(), smooth_l1_row()}};
+       huber_row(), smooth_l1_row(), distillation_row()}};
   return table;
 }
 

@@ -55,6 +55,9 @@ struct Loss : Chosen {
   virtual bool wants_label_counts() const { return false; }
   // A label that does not count, besides −100.
   virtual std::optional<int32_t> ignored_label() const { return {}; }
+  // Run folder or checkpoint of a model whose output for each micro-batch the loss wants
+  // (LayerContext::teacher_output); nullptr: none.
+  virtual const std::string* teacher() const { return nullptr; }
   // Classes that integer targets tell apart, from the model's output; 0 for losses without classes.
   virtual int64_t classes(const TensorSpec& output) const = 0;
   virtual TargetKind target_kind(const TargetInfo& info) const = 0;

@@ -12,5 +12,6 @@ KindRow<Loss> mse_row();
 KindRow<Loss> l1_row();
 KindRow<Loss> huber_row();
 KindRow<Loss> smooth_l1_row();
+KindRow<Loss> distillation_row();
 
 }  // namespace dltrain

@@ -151,6 +151,12 @@ EmittedModel emit_model(const ModelRequest& r) {
     fields.emplace_back(r.inputs[i].name, out.inputs[i]);
   }
   out.output = context.emit_model(r.model.layers, fields, r.model.place);
+  if (r.teacher != nullptr) {
+    LayerContext teacher(builder, /*training=*/false, r.compute, r.ghost_groups);
+    teacher.make_constant("teacher");
+    context.set_teacher_output(teacher.emit_model(r.teacher->layers, fields, r.teacher->place));
+    out.constants = teacher.parameters();
+  }
   Problems problems;
   builder.set_layer("loss");
   try {

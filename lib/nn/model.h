@@ -39,13 +39,15 @@ struct EmittedModel {
   ValueId output;               // logits
   LossOutput loss;
   std::vector<ParameterInfo> parameters;  // in order of emission
+  std::vector<ParameterInfo> constants;   // of the teacher, "teacher.<name>"
   std::vector<LayerContext::DeferredUpdate> updates;
 };
 
 struct ModelRequest {
   const ModelConfig& model;
   const Loss& loss;
-  std::vector<InputSpec> inputs;  // the first is what the first layer gets
+  const ModelConfig* teacher = nullptr;  // runs beside the model on the same inputs
+  std::vector<InputSpec> inputs;         // the first is what the first layer gets
   TargetInfo targets = {};
   int64_t samples = 0;  // of the micro-batch
   bool training = true;

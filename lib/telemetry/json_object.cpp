@@ -13,6 +13,18 @@ std::string quoted(std::string_view text) {
   return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
+// What is not finite becomes null, since JSON has no word for it.
+std::string rounded(double value, int digits) {
+  return std::isfinite(value) ? fmt::format("{:.{}g}", value, digits) : "null";
+}
+
+template <typename T, typename Text>
+std::string list_of(const std::vector<T>& values, Text text_of) {
+  std::string list = "[";
+  for (const T& value : values) list += (list.size() > 1 ? ", " : "") + text_of(value);
+  return list + "]";
+}
+
 }  // namespace
 
 JsonObject& JsonObject::raw(std::string_view key, std::string_view value) {
@@ -39,14 +51,20 @@ JsonObject& JsonObject::add_loss(std::string_view key, double value) {
   return add_rounded(key, value, 9);
 }
 
+JsonObject& JsonObject::add_loss(std::string_view key, const std::vector<double>& values) {
+  return raw(key, list_of(values, [](double value) { return rounded(value, 9); }));
+}
+
 JsonObject& JsonObject::add_rounded(std::string_view key, double value, int digits) {
-  return raw(key, std::isfinite(value) ? fmt::format("{:.{}g}", value, digits) : "null");
+  return raw(key, rounded(value, digits));
+}
+
+JsonObject& JsonObject::add(std::string_view key, const std::vector<std::string>& texts) {
+  return raw(key, list_of(texts, quoted));
 }
 
 JsonObject& JsonObject::add(std::string_view key, const std::vector<JsonObject>& values) {
-  std::string list = "[";
-  for (const JsonObject& value : values) list += (list.size() > 1 ? ", " : "") + value.text();
-  return raw(key, list + "]");
+  return raw(key, list_of(values, [](const JsonObject& value) { return value.text(); }));
 }
 
 }  // namespace dltrain

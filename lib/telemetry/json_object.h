@@ -27,10 +27,12 @@ class JsonObject {
   JsonObject& add(std::string_view key, double value);
   // 9 significant digits: exact for a float, comparable by eye.
   JsonObject& add_loss(std::string_view key, double value);
+  JsonObject& add_loss(std::string_view key, const std::vector<double>& values);
   // `digits` significant digits, for times and rates.
   JsonObject& add_rounded(std::string_view key, double value, int digits = 6);
   JsonObject& add(std::string_view key, const JsonObject& value) { return raw(key, value.text()); }
   JsonObject& add(std::string_view key, const std::vector<JsonObject>& values);
+  JsonObject& add(std::string_view key, const std::vector<std::string>& texts);
 
   // {"step": 1, "loss": 2.5}
   std::string text() const { return "{" + body_ + "}"; }

@@ -186,6 +186,11 @@ void EvaluationConfig::describe(Fields& f) {
            {.doc = "Passes over the training data between evaluations", .above = 0});
   f.integer("samples", samples,
             {.doc = "Evaluate on the first so many samples; absent: all", .min = 1});
+  f.integer("predictions", predictions,
+            {.doc = "With each evaluation write the predictions for the first so many samples of "
+                    "the eval split to predictions/step-….jsonl of the run; absent: none",
+             .min = 1,
+             .known_as = {"fixed_batch", "num_predictions"}});
   f.texts("metrics", metrics,
           {.doc = "What is measured besides the loss: accuracy, top_K (top_5), precision, recall, "
                   "f1, confusion; of numbers mae, mse, rmse, r2; absent: what suits the loss",

@@ -80,6 +80,7 @@ struct LoggingConfig : Located {
 struct EvaluationConfig : Located {
   std::optional<int64_t> eval_steps;
   std::optional<double> eval_epochs;
+  std::optional<int64_t> predictions;
   std::optional<int64_t> samples;
   std::optional<std::vector<std::string>> metrics;
   void describe(Fields& f);

@@ -8,6 +8,7 @@
 #include "telemetry/console.h"
 #include "telemetry/plot.h"
 #include "train/class_report.h"
+#include "train/prediction_file.h"
 #include "train/process_age.h"
 
 namespace dltrain {
@@ -74,8 +75,18 @@ void Reporter::log_evaluation(const EvaluationRecord& r) {
     write_file_atomically(folder_ / "classes.json", json.dump() + "\n");
   }
   if (tensorboard_) tensorboard_->add_evaluation(r);
+  write_predictions(r.step);
   spdlog::info("step {}: evaluation on {} samples: {}{}", r.step, r.samples, text,
                r.best ? " (best so far)" : "");
+}
+
+void Reporter::write_predictions(int64_t step) const {
+  const auto& wanted = session_.experiment->evaluation.predictions;
+  if (!wanted) return;
+  make_directories(folder_ / "predictions");
+  write_file_atomically(
+      folder_ / "predictions" / fmt::format("step-{:06}.jsonl", step),
+      prediction_text(predict(session_, *wanted), *session_.data.eval, PredictionFormat::jsonl, 1));
 }
 
 void Reporter::finish(const TrainOutcome& outcome, const std::filesystem::path& folder) {

@@ -29,6 +29,7 @@ class Reporter {
  private:
   void log_step(const StepRecord& record);
   void log_evaluation(const EvaluationRecord& record);
+  void write_predictions(int64_t step) const;
 
   const Session& session_;
   std::filesystem::path folder_;

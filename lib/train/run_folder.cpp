@@ -8,8 +8,8 @@
 namespace dltrain {
 namespace {
 
-constexpr const char* kRunFiles[] = {"config.yaml", "metrics.jsonl", "summary.json",
-                                     "log.txt",     "checkpoints",   "tensorboard"};
+constexpr const char* kRunFiles[] = {"config.yaml", "metrics.jsonl", "summary.json", "log.txt",
+                                     "checkpoints", "tensorboard",   "predictions"};
 
 bool is_inside(const std::filesystem::path& path, const std::filesystem::path& folder) {
   std::error_code ignored;

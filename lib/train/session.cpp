@@ -5,11 +5,13 @@
 
 #include "base/error.h"
 #include "compile/id_bounds.h"
+#include "config/load.h"
 #include "data/ignore_label.h"
 #include "device/engine.h"
 #include "nn/metrics.h"
 #include "ops/kernel.h"
 #include "train/final_bias.h"
+#include "train/run_folder.h"
 #include "train/weights.h"
 
 namespace dltrain {
@@ -105,6 +107,14 @@ std::vector<std::string> choose_metrics(const Experiment& experiment, TargetKind
   return *evaluation.metrics;
 }
 
+std::shared_ptr<const TeacherModel> open_teacher(const std::string& path) {
+  auto teacher = std::make_shared<TeacherModel>();
+  teacher->checkpoint = find_checkpoint(path).checkpoint;
+  teacher->experiment =
+      load_config<Experiment>({.files = {teacher->checkpoint / "config.yaml"}, .overrides = {}});
+  return teacher;
+}
+
 }  // namespace
 
 // A session in f64 (gradient check) has no 16-bit values to scale for.
@@ -148,6 +158,7 @@ Session open_session(const Experiment& experiment, const SessionOptions& options
   session.options = options;
   session.batch = check_ranks(experiment, options.world);
   session.data = experiment.data.open();
+  if (options.evaluate_train_split) session.data.eval = session.data.train;
   if (!options.evaluation) session.data.eval = nullptr;
   session.max_steps =
       experiment.training.max_steps
@@ -157,10 +168,14 @@ Session open_session(const Experiment& experiment, const SessionOptions& options
                                            static_cast<double>(session.batch.global_batch)));
   TargetInfo targets = prepare_targets(*experiment.loss, session.data);
   targets.mixed = experiment.data.train->mixing().active();
+  if (const std::string* path = experiment.loss->teacher(); path && options.teacher) {
+    session.teacher = open_teacher(*path);
+  }
   const StepRequest request{
       .model = experiment.model,
       .loss = *experiment.loss,
       .optimizer = *experiment.optimizer,
+      .teacher = session.teacher ? &session.teacher->experiment.model : nullptr,
       .update = experiment.training,
       .inputs = model_inputs(*session.data.train),
       .targets = targets,
@@ -215,13 +230,14 @@ Session open_session(const Experiment& experiment, const SessionOptions& options
   return session;
 }
 
-StartReport start_session(Session& session) {
+StartReport start_session(Session& session, bool weights_follow) {
   const Experiment& experiment = *session.experiment;
   session.executor->allocate();
   initialize_weights(*session.executor, static_cast<uint64_t>(experiment.seed));
+  if (session.teacher) load_constants(*session.executor, session.teacher->checkpoint);
   if (experiment.model.final_bias_from_data) set_final_bias(session);
   StartReport report;
-  if (experiment.model.init_from) {
+  if (experiment.model.init_from && !weights_follow) {
     LoadedWeights loaded = load_weights(*session.executor, *experiment.model.init_from,
                                         experiment.model.rename, experiment.model.strict);
     report = {true, loaded.loaded, std::move(loaded.missing), std::move(loaded.unexpected)};

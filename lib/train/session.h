@@ -16,15 +16,24 @@ struct SessionOptions {
   Engines engines;
   Collectives* collectives = nullptr;  // nullptr with one rank
   int rank = 0, world = 1, local_rank = 0;
-  bool evaluation = true;      // compile the evaluation plan too
-  DType compute = DType::f32;  // f64: on the reference engine, for gradient checks
+  bool evaluation = true;             // compile the evaluation plan too
+  bool teacher = true;                // of a loss that has one; without: its hard loss alone
+  bool evaluate_train_split = false;  // which then is over the training split, in file order
+  DType compute = DType::f32;         // f64: on the reference engine, for gradient checks
   bool fuse = true;
   PassLog log = {};
   GraphProbe probe = {};  // see StepRequest
 };
 
+// A trained model that a loss learns from.
+struct TeacherModel {
+  Experiment experiment;
+  std::filesystem::path checkpoint;
+};
+
 struct Session {
   const Experiment* experiment = nullptr;
+  std::shared_ptr<const TeacherModel> teacher;  // of the loss; null: none
   SessionOptions options;
   DataSplit data;
   BatchLayout batch;
@@ -60,12 +69,13 @@ int loader_workers(const Session& session, const Dataset& dataset);
 Session open_session(const Experiment& experiment, const SessionOptions& options);
 
 // Takes the arena (Error(memory) when it does not fit) and fills it: initial values, then
-// model.init_from where given. Returns what init_from found.
+// model.init_from where given, unless `weights_follow`: they come from elsewhere (a checkpoint).
+// Returns what init_from found.
 struct StartReport {
   bool from_file = false;
   int loaded = 0;
   std::vector<std::string> missing, unexpected;
 };
-StartReport start_session(Session& session);
+StartReport start_session(Session& session, bool weights_follow = false);
 
 }  // namespace dltrain

@@ -162,6 +162,28 @@ void start_averages(Executor& executor) {
   }
 }
 
+void load_constants(Executor& executor, const std::filesystem::path& checkpoint) {
+  std::vector<SafetensorsFile> files;
+  for (const char* name : {"ema.safetensors", "model.safetensors"}) {
+    if (std::filesystem::exists(checkpoint / name)) {
+      files.emplace_back(checkpoint / name, ExitCode::storage);
+    }
+  }
+  for (const ParameterInfo& info : executor.training().constants) {
+    const std::string name = info.name.substr(info.name.find('.') + 1);
+    const SafetensorsFile* file = nullptr;
+    for (const SafetensorsFile& candidate : files) {
+      if (file == nullptr && candidate.find(name) != nullptr) file = &candidate;
+    }
+    const SafetensorsEntry* entry = file != nullptr ? file->find(name) : nullptr;
+    if (entry == nullptr || !(entry->spec.shape == info.file.shape)) {
+      fail(ExitCode::storage, "{}: no {} of shape {} for the teacher", checkpoint.string(), name,
+           to_string(info.file.shape));
+    }
+    put_f32(executor, info, info.name, as_f32(*file, *entry));
+  }
+}
+
 void take_snapshot(Executor& executor, StateSnapshot& snapshot) {
   size_t next = 0;
   for (const StateTensor& tensor : executor.layout().tensors()) {

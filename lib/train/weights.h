@@ -31,6 +31,10 @@ LoadedWeights load_weights(Executor& executor, const std::filesystem::path& file
 // Averages (role ema) as they are before the first update: what they average.
 void start_averages(Executor& executor);
 
+// Fills the teacher's constants from its checkpoint: from the averages where it has some, which are
+// what its evaluation used. Throws Error(storage) for a checkpoint that does not fit.
+void load_constants(Executor& executor, const std::filesystem::path& checkpoint);
+
 // One tensor of the checkpointed state, in host memory.
 struct TensorCopy {
   std::string name;  // in files: averages have the names of what they average

@@ -1,0 +1,61 @@
+#include "dltrain/checkpoint_options.h"
+
+#include "comm/environment.h"
+
+namespace dltrain {
+namespace {
+
+// latest and best: links in the run folder that the configuration names.
+std::filesystem::path checkpoint_place(const std::string& given, const Experiment& experiment) {
+  const auto run = std::filesystem::path("runs") / experiment.name;
+  if (given.empty()) return run;
+  if (given == "latest" || given == "best") return run / "checkpoints" / given;
+  return given;
+}
+
+}  // namespace
+
+void CheckpointOptions::add_to(CLI::App& command) {
+  config.add_to(command);
+  command
+      .add_option("--checkpoint", checkpoints,
+                  "Checkpoint or run folder, or latest or best of runs/<name> (default: "
+                  "runs/<name>); without CONFIG its own configuration is used. Several: an "
+                  "ensemble, whose predictions are averaged")
+      ->allow_extra_args(false);
+}
+
+TrainedModel CheckpointOptions::open(size_t i, bool train) const {
+  if (rank_environment(process_environment()).distributed()) {
+    fail(ExitCode::usage, "this command runs on one rank; start it without a launcher");
+  }
+  const std::string given = checkpoints.empty() ? std::string() : checkpoints[i];
+  ConfigOptions own = config;
+  const bool named = given == "latest" || given == "best";
+  if (own.files.empty() && own.also_files.empty() && !given.empty() && !named) {
+    own.files.push_back((find_checkpoint(given).checkpoint / "config.yaml").string());
+  }
+  TrainedModel out{std::make_unique<Experiment>(own.load({"parallelism.data=1"})), {}, {}};
+  out.session =
+      open_session(*out.experiment, {.engines = engines(), .teacher = false, .evaluate_train_split = train});
+  if (!out.session.has_evaluation()) {
+    fail(ExitCode::usage, "the configuration has no eval split (data.eval or data.eval_fraction)");
+  }
+  out.checkpoint = find_checkpoint(checkpoint_place(given, *out.experiment));
+  start_session(out.session, /*weights_follow=*/true);
+  load_checkpoint(*out.session.executor, out.checkpoint.checkpoint, out.checkpoint.state);
+  return out;
+}
+
+Predictions predict_all(const CheckpointOptions& options, const TrainedModel& first,
+                        std::optional<int64_t> limit, bool train) {
+  if (options.count() == 1) return predict(first.session, limit);
+  MeanPredictions mean;
+  mean.add(predict(first.session, limit));
+  for (size_t i = 1; i < options.count(); ++i) {
+    mean.add(predict(options.open(i, train).session, limit));
+  }
+  return mean.mean();
+}
+
+}  // namespace dltrain

@@ -1,0 +1,51 @@
+// dltrain predict CONFIG --checkpoint PATH --output FILE: what a trained model says about each
+// sample.
+#include "base/file.h"
+#include "dltrain/checkpoint_options.h"
+#include "train/prediction_file.h"
+
+namespace dltrain {
+namespace {
+
+struct Options {
+  CheckpointOptions models;
+  std::string output, split = "eval";
+  int64_t top = 1;
+  std::optional<int64_t> samples;
+};
+
+ExitCode run(const Options& options) {
+  const PredictionFormat format = prediction_format(options.output);
+  const bool train = options.split == "train";
+  const TrainedModel first = options.models.open(0, train);
+  const Predictions predictions = predict_all(options.models, first, options.samples, train);
+  write_file_atomically(
+      options.output, prediction_text(predictions, *first.session.data.eval, format, options.top));
+  fmt::print("{}: {} samples of the {} split, by {}", options.output, predictions.samples,
+             options.split, first.checkpoint.checkpoint.string());
+  if (options.models.count() > 1) fmt::print(" and {} more", options.models.count() - 1);
+  fmt::print("\n");
+  return ExitCode::ok;
+}
+
+}  // namespace
+
+CommandBody add_predict(CLI::App& command) {
+  auto options = std::make_shared<Options>();
+  options->models.add_to(command);
+  command.add_option("-o,--output", options->output, "File to write: .csv or .jsonl")
+      ->required()
+      ->take_last();
+  command.add_option("--split", options->split, "eval, or train (in file order, unchanged)")
+      ->check(CLI::IsMember({"eval", "train"}))
+      ->take_last();
+  command.add_option("--top-k", options->top, "How many classes, the most likely first")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 31))
+      ->take_last();
+  command.add_option("--samples", options->samples, "Only the first so many samples")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 40))
+      ->take_last();
+  return [options] { return run(*options); };
+}
+
+}  // namespace dltrain

@@ -1,0 +1,32 @@
+// Files of predictions: one row a sample, in file order.
+//
+// CSV, with a header:
+//   classes   sample,source,target,class,probability[,class_2,probability_2…]
+//   binary    sample,source,target[_i…],probability[_i…]
+//   numbers   sample,source,target[_i…],output[_i…]
+// JSONL, one object a line:
+//   classes   {"sample", "source", "target", "class", "probability", "top": [{"class",
+//             "probability"}…]}
+//   binary    {"sample", "source", "target", "probability"}
+//   numbers   {"sample", "source", "target", "output"}; several targets and outputs are lists
+// `source` is where the data has the sample ("digits.csv.gz:17"); `class` and `target` are names
+// where the data names its classes, else numbers; numbers have 9 significant digits.
+#pragma once
+
+#include <filesystem>
+#include <string>
+
+#include "train/predict.h"
+
+namespace dltrain {
+
+enum class PredictionFormat : uint8_t { csv, jsonl };
+
+// By the name of the file: .csv, .jsonl or .json. Throws Error(usage) for another.
+PredictionFormat prediction_format(const std::filesystem::path& path);
+
+// `top`: how many classes, best first, at least 1. The samples are the first of `dataset`.
+std::string prediction_text(const Predictions& predictions, const Dataset& dataset,
+                            PredictionFormat format, int64_t top);
+
+}  // namespace dltrain

@@ -1,0 +1,136 @@
+"""Predictions as files and while a run goes on, and ensembles that average them."""
+import csv
+import json
+import math
+
+import support
+from support import SMALL, STORAGE, USAGE
+
+REGRESSION = SMALL.replace("loss: {type: cross_entropy}", "loss: {type: mse}").replace("out_features: 4", "out_features: 1")
+
+
+def rows(path):
+    if path.suffix == ".csv":
+        with open(path, newline="") as file:
+            return list(csv.DictReader(file))
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+class Predict(support.DltrainTest):
+    def train(self, name, *arguments, text=SMALL):
+        run = self.folder / name
+        self.run_dltrain(self.small(text), "-q", "--output-dir", run, *arguments)
+        return run
+
+    def predict(self, output, *arguments, **options):
+        path = self.folder / output
+        self.run_dltrain("predict", "-o", path, *arguments, **options)
+        return rows(path)
+
+    def evaluate(self, *arguments):
+        path = self.folder / "eval.json"
+        self.run_dltrain("eval", "--result", path, *arguments)
+        return json.loads(path.read_text())
+
+    def test_predictions_are_those_that_the_evaluation_measures(self):
+        run = self.train("run")
+        measured = self.evaluate("--checkpoint", run)
+        found = self.predict("out.jsonl", "--checkpoint", run, "--top-k", 4)
+        self.assertEqual([row["sample"] for row in found], list(range(40)))
+        right = sum(row["class"] == row["target"] for row in found)
+        self.assertAlmostEqual(right / 40, measured["eval_accuracy"], delta=1e-9)
+        loss = 0
+        for row in found:
+            probabilities = {entry["class"]: entry["probability"] for entry in row["top"]}
+            self.assertEqual(sorted(probabilities), [0, 1, 2, 3])
+            self.assertAlmostEqual(sum(probabilities.values()), 1, delta=1e-5)
+            self.assertEqual(row["probability"], max(probabilities.values()))
+            loss -= math.log(probabilities[row["target"]])
+        self.assertAlmostEqual(loss / 40, measured["eval_loss"], delta=1e-5)
+
+    def test_csv_and_jsonl_say_the_same(self):
+        run = self.train("run")
+        lines = self.predict("out.csv", "--checkpoint", run, "--top-k", 2, "--samples", 7)
+        self.assertEqual(list(lines[0]), ["sample", "source", "target", "class", "probability", "class_2", "probability_2"])
+        objects = self.predict("out.jsonl", "--checkpoint", run, "--top-k", 2, "--samples", 7)
+        self.assertEqual(len(lines), 7)
+        for line, row in zip(lines, objects):
+            self.assertEqual((int(line["class"]), int(line["target"]), line["source"]), (row["class"], row["target"], row["source"]))
+            self.assertEqual(float(line["probability"]), row["probability"])
+            self.assertEqual(int(line["class_2"]), row["top"][1]["class"])
+
+    def test_the_training_split_is_read_in_file_order_without_changes(self):
+        run = self.train("run")
+        found = self.predict("out.csv", "--checkpoint", run, "--split", "train")
+        self.assertEqual(len(found), 100)
+        again = self.predict("again.csv", "--checkpoint", run, "--split", "train", "-s", "seed=99")
+        self.assertEqual(found, again)
+
+    def test_latest_and_best_are_those_of_the_named_run(self):
+        self.small(SMALL.replace("logging:", "evaluation: {eval_steps: 10}\nlogging:"))
+        configuration = self.folder / "small.yaml"
+        self.run_dltrain(configuration, "-q", cwd=self.folder)
+        for link in ("latest", "best"):
+            by_name = self.predict("a.csv", configuration, "--checkpoint", link, cwd=self.folder)
+            by_path = self.predict("b.csv", "--checkpoint", self.folder / "runs" / "small" / "checkpoints" / link)
+            self.assertEqual(by_name, by_path)
+        self.refused(STORAGE, "predict", configuration, "--name", "other", "--checkpoint", "best", "-o", self.folder / "c.csv",
+                     says="holds no checkpoint", cwd=self.folder)
+
+    def test_an_ensemble_averages_probabilities(self):
+        runs = [self.train(f"run{seed}", "--seed", seed, "--max-steps", 6) for seed in (1, 2, 3)]
+        members = [self.predict(f"{i}.jsonl", "--checkpoint", run, "--top-k", 4) for i, run in enumerate(runs)]
+        flags = [flag for run in runs for flag in ("--checkpoint", run)]
+        ensemble = self.predict("ensemble.jsonl", *flags, "--top-k", 4)
+        loss = right = 0
+        for row, *singles in zip(ensemble, *members, strict=True):
+            mean = [0.0] * 4
+            for single in singles:
+                for entry in single["top"]:
+                    mean[entry["class"]] += entry["probability"] / 3
+            for entry in row["top"]:
+                self.assertAlmostEqual(entry["probability"], mean[entry["class"]], delta=1e-6)
+            loss -= math.log(mean[row["target"]])
+            right += row["class"] == row["target"]
+        measured = self.evaluate(*flags)
+        self.assertAlmostEqual(measured["eval_loss"], loss / 40, delta=1e-5)
+        self.assertAlmostEqual(measured["eval_accuracy"], right / 40, delta=1e-9)
+        # One model three times is that model.
+        alone, thrice = self.evaluate("--checkpoint", runs[0]), self.evaluate(*["--checkpoint", runs[0]] * 3)
+        self.assertAlmostEqual(alone["eval_loss"], thrice["eval_loss"], delta=1e-5)
+
+    def test_regression_gives_the_outputs(self):
+        data = self.write("data.csv", "".join(f"{i},{i % 5},{2 * i + i % 5}\n" for i in range(30)))
+        text = REGRESSION.replace("type: synthetic, shape: [12], classes: 4, samples: 100, shuffle: true", f"type: csv, path: {data}, task: regression")
+        text = text.replace("type: synthetic, shape: [12], classes: 4, samples: 40, seed: 1", f"type: csv, path: {data}, task: regression")
+        run = self.train("run", text=text)
+        found = self.predict("out.csv", "--checkpoint", run)
+        self.assertEqual(list(found[0]), ["sample", "source", "target", "output"])
+        error = sum((float(row["output"]) - float(row["target"])) ** 2 for row in found) / 30
+        self.assertAlmostEqual(error / self.evaluate("--checkpoint", run)["eval_loss"], 1, delta=1e-5)
+        self.assertEqual(self.predict("out.jsonl", "--checkpoint", run)[3]["target"], 2 * 3 + 3)
+
+    def test_predictions_are_written_while_the_run_goes_on(self):
+        run = self.train("run", "-s", "evaluation={eval_steps: 10, predictions: 5}")
+        plain = self.train("plain", "-s", "evaluation={eval_steps: 10}")
+        self.assert_same_state(run, plain)
+        files = sorted(path.name for path in (run / "predictions").iterdir())
+        self.assertEqual(files, [f"step-{step:06}.jsonl" for step in (10, 20, 30, 40)])
+        at_end = self.predict("out.jsonl", "--checkpoint", run, "--samples", 5)
+        self.assertEqual(rows(run / "predictions" / files[-1]), at_end)
+
+    def test_what_cannot_be_predicted_is_refused(self):
+        run = self.train("run")
+        self.refused(USAGE, "predict", "--checkpoint", run, "-o", self.folder / "out.txt", says=".csv or .jsonl")
+        self.refused(USAGE, "predict", "--checkpoint", run, says="--output")
+        self.refused(USAGE, "predict", "--checkpoint", run, "-o", self.folder / "o.csv", "-s", "data.eval=null", says="no eval split")
+        self.refused(STORAGE, "predict", self.small(), "--checkpoint", self.folder, "-o", self.folder / "o.csv", says="holds no checkpoint")
+        environment = {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"}
+        self.refused(USAGE, "predict", "--checkpoint", run, "-o", self.folder / "o.csv", says="one rank", env=environment)
+        other = self.train("other", text=SMALL.replace("out_features: 4", "out_features: 5"))
+        self.refused(USAGE, "predict", "--checkpoint", run, "--checkpoint", other, "-o", self.folder / "o.csv",
+                     says="an ensemble needs predictions of the same kind")
+
+
+if __name__ == "__main__":
+    support.main()
