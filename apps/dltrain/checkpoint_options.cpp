@@ -36,8 +36,8 @@ TrainedModel CheckpointOptions::open(size_t i, bool train) const {
     own.files.push_back((find_checkpoint(given).checkpoint / "config.yaml").string());
   }
   TrainedModel out{std::make_unique<Experiment>(own.load({"parallelism.data=1"})), {}, {}};
-  out.session =
-      open_session(*out.experiment, {.engines = engines(), .teacher = false, .evaluate_train_split = train});
+  out.session = open_session(
+      *out.experiment, {.engines = engines(), .teacher = false, .evaluate_train_split = train});
   if (!out.session.has_evaluation()) {
     fail(ExitCode::usage, "the configuration has no eval split (data.eval or data.eval_fraction)");
   }

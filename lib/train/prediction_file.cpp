@@ -103,16 +103,19 @@ class Rows {
 
   std::string csv_row(int64_t sample) {
     std::string out = fmt::format("{},{}", sample, csv_field(dataset_.place_of(sample)));
-    for (const std::string& target : targets(sample)) out += "," + csv_field(target);
+    for (const std::string& target : targets(sample)) {
+      out += fmt::format(",{}", csv_field(target));
+    }
     const auto values = row(sample);
     if (!over_classes_) {
-      for (float value : values) out += "," + number(value);
+      for (float value : values) out += fmt::format(",{}", number(value));
       return out;
     }
     const auto& best = ranked(sample);
     for (int64_t k = 0; k < top_; ++k) {
       const int64_t label = best[static_cast<size_t>(k)];
-      out += "," + csv_field(class_name(label)) + "," + number(values[static_cast<size_t>(label)]);
+      out += fmt::format(",{},{}", csv_field(class_name(label)),
+                         number(values[static_cast<size_t>(label)]));
     }
     return out;
   }
