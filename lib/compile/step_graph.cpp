@@ -71,7 +71,13 @@ StepGraph emit(const StepRequest& r, bool training) {
     out.graph = autocast(std::move(out.graph), r.precision, {out.output});
     log("autocast");
   }
-  if (!training) out.graph.value(out.output).role = Role::output;
+  if (!training) {
+    if (out.graph.value(out.output).producer < 0) {  // a model without layers: an input stays one
+      GraphBuilder copying(out.graph);
+      out.output = copying.emit1("identity", {out.output});
+    }
+    out.graph.value(out.output).role = Role::output;
+  }
 
   // The sums that the host reads; copies, so that the loss itself can still be differentiated.
   GraphBuilder builder(out.graph);

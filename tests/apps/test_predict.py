@@ -125,7 +125,7 @@ class Predict(support.DltrainTest):
         self.refused(USAGE, "predict", "--checkpoint", run, says="--output")
         self.refused(USAGE, "predict", "--checkpoint", run, "-o", self.folder / "o.csv", "-s", "data.eval=null", says="no eval split")
         self.refused(STORAGE, "predict", self.small(), "--checkpoint", self.folder, "-o", self.folder / "o.csv", says="holds no checkpoint")
-        environment = {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"}
+        environment = {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"}
         self.refused(USAGE, "predict", "--checkpoint", run, "-o", self.folder / "o.csv", says="one rank", env=environment)
         other = self.train("other", text=SMALL.replace("out_features: 4", "out_features: 5"))
         self.refused(USAGE, "predict", "--checkpoint", run, "--checkpoint", other, "-o", self.folder / "o.csv",
