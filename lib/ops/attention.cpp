@@ -88,21 +88,16 @@ double scores(const AttentionSizes& a, const Attributes& attributes) {
          static_cast<double>(a.keys) * (attributes.boolean("causal") ? 0.5 : 1);
 }
 
-double bytes(SpecSpan inputs, SpecSpan outputs) {
-  double sum = 0;
-  for (const TensorSpec& spec : inputs) sum += static_cast<double>(spec.bytes());
-  for (const TensorSpec& spec : outputs) sum += static_cast<double>(spec.bytes());
-  return sum;
-}
-
 // Two products of a score's length; in the backward five.
 Cost cost(SpecSpan inputs, SpecSpan outputs, const Attributes& attributes) {
   const AttentionSizes a = attention_sizes("attention", inputs, attributes);
-  return {4 * scores(a, attributes) * static_cast<double>(a.head_dim), bytes(inputs, outputs)};
+  return {4 * scores(a, attributes) * static_cast<double>(a.head_dim),
+          bytes_moved(inputs, outputs)};
 }
 Cost cost_backward(SpecSpan inputs, SpecSpan outputs, const Attributes& attributes) {
   const AttentionSizes a = attention_sizes("attention_backward", inputs.subspan(3), attributes);
-  return {10 * scores(a, attributes) * static_cast<double>(a.head_dim), bytes(inputs, outputs)};
+  return {10 * scores(a, attributes) * static_cast<double>(a.head_dim),
+          bytes_moved(inputs, outputs)};
 }
 
 }  // namespace

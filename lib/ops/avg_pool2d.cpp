@@ -82,12 +82,9 @@ std::optional<std::vector<Placement>> split_max(SpecSpan, const Attributes&,
 // One operation for each input of each window.
 Cost window_cost(const Shape& x, SpecSpan inputs, SpecSpan outputs, const Attributes& attributes) {
   const ImageMaps maps = pooling_maps("avg_pool2d", x, attributes);
-  Cost c{static_cast<double>(x[0] * x[3]) * static_cast<double>(maps.height.index.size()) *
-             static_cast<double>(maps.width.index.size()),
-         0};
-  for (const TensorSpec& spec : inputs) c.bytes += static_cast<double>(spec.bytes());
-  for (const TensorSpec& spec : outputs) c.bytes += static_cast<double>(spec.bytes());
-  return c;
+  return {static_cast<double>(x[0] * x[3]) * static_cast<double>(maps.height.index.size()) *
+              static_cast<double>(maps.width.index.size()),
+          bytes_moved(inputs, outputs)};
 }
 Cost cost(SpecSpan inputs, SpecSpan outputs, const Attributes& attributes) {
   return window_cost(inputs[0].shape, inputs, outputs, attributes);

@@ -102,10 +102,8 @@ std::optional<std::vector<Placement>> split_backward_weight(SpecSpan, const Attr
 
 // Multiply-adds of one pass over all outputs, counted from dy (or y) and w.
 Cost pass_cost(const Shape& y, const Shape& w, SpecSpan inputs, SpecSpan outputs) {
-  Cost c{2.0 * static_cast<double>(y.elements()) * static_cast<double>(w.elements(1, 4)), 0};
-  for (const TensorSpec& spec : inputs) c.bytes += static_cast<double>(spec.bytes());
-  for (const TensorSpec& spec : outputs) c.bytes += static_cast<double>(spec.bytes());
-  return c;
+  return {2.0 * static_cast<double>(y.elements()) * static_cast<double>(w.elements(1, 4)),
+          bytes_moved(inputs, outputs)};
 }
 Cost cost(SpecSpan inputs, SpecSpan outputs, const Attributes&) {
   return pass_cost(outputs[0].shape, inputs[1].shape, inputs, outputs);

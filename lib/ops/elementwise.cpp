@@ -48,10 +48,7 @@ SpecList infer_cast(SpecSpan inputs, const Attributes& attributes) {
 }
 
 Cost cost_elementwise(SpecSpan inputs, SpecSpan outputs, const Attributes&) {
-  Cost c{static_cast<double>(outputs[0].shape.elements()), 0};
-  for (const TensorSpec& spec : inputs) c.bytes += static_cast<double>(spec.bytes());
-  c.bytes += static_cast<double>(outputs[0].bytes());
-  return c;
+  return {static_cast<double>(outputs[0].shape.elements()), bytes_moved(inputs, outputs)};
 }
 
 using Gradients = std::vector<ValueId>;

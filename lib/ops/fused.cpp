@@ -83,10 +83,8 @@ class Reader {
 
 Cost cost(SpecSpan inputs, SpecSpan outputs, const Attributes& attributes) {
   const auto steps = parse_fused_program(attributes.text("program"));
-  Cost c{static_cast<double>(steps.size()) * static_cast<double>(inputs[0].shape.elements()), 0};
-  for (const TensorSpec& spec : inputs) c.bytes += static_cast<double>(spec.bytes());
-  for (const TensorSpec& spec : outputs) c.bytes += static_cast<double>(spec.bytes());
-  return c;
+  return {static_cast<double>(steps.size()) * static_cast<double>(inputs[0].shape.elements()),
+          bytes_moved(inputs, outputs)};
 }
 
 }  // namespace

@@ -64,10 +64,7 @@ std::optional<std::vector<Placement>> split(SpecSpan, const Attributes&,
 
 template <int kFlops>
 Cost cost(SpecSpan inputs, SpecSpan outputs, const Attributes&) {
-  Cost c{kFlops * static_cast<double>(inputs[0].shape.elements()), 0};
-  for (const TensorSpec& spec : inputs) c.bytes += static_cast<double>(spec.bytes());
-  for (const TensorSpec& spec : outputs) c.bytes += static_cast<double>(spec.bytes());
-  return c;
+  return {kFlops * static_cast<double>(inputs[0].shape.elements()), bytes_moved(inputs, outputs)};
 }
 
 }  // namespace

@@ -109,10 +109,7 @@ std::optional<std::vector<Placement>> split(SpecSpan inputs, const Attributes&,
 // Sums, deviations and the result: about 8 operations an element forwards, 14 backwards.
 template <int kFlops>
 Cost cost(SpecSpan inputs, SpecSpan outputs, const Attributes&) {
-  Cost c{kFlops * static_cast<double>(inputs[0].shape.elements()), 0};
-  for (const TensorSpec& spec : inputs) c.bytes += static_cast<double>(spec.bytes());
-  for (const TensorSpec& spec : outputs) c.bytes += static_cast<double>(spec.bytes());
-  return c;
+  return {kFlops * static_cast<double>(inputs[0].shape.elements()), bytes_moved(inputs, outputs)};
 }
 
 }  // namespace

@@ -112,10 +112,8 @@ std::optional<std::vector<Placement>> split(SpecSpan inputs, const Attributes& a
 
 Cost cost(SpecSpan inputs, SpecSpan outputs, const Attributes& attributes) {
   const Sizes s = sizes(inputs, attributes);
-  Cost c{2.0 * static_cast<double>(s.m) * static_cast<double>(s.n) * static_cast<double>(s.k), 0};
-  for (const TensorSpec& spec : inputs) c.bytes += static_cast<double>(spec.bytes());
-  c.bytes += static_cast<double>(outputs[0].bytes());
-  return c;
+  return {2.0 * static_cast<double>(s.m) * static_cast<double>(s.n) * static_cast<double>(s.k),
+          bytes_moved(inputs, outputs)};
 }
 
 }  // namespace

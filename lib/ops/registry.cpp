@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "ops/definitions.h"
+#include "ops/rules.h"
 
 namespace dltrain {
 namespace {
@@ -96,10 +97,7 @@ const OpDef* find_op(std::string_view name) {
 
 Cost op_cost(const OpDef& op, SpecSpan inputs, SpecSpan outputs, const Attributes& attributes) {
   if (op.cost != nullptr) return op.cost(inputs, outputs, attributes);
-  Cost c;
-  for (const TensorSpec& spec : inputs) c.bytes += static_cast<double>(spec.bytes());
-  for (const TensorSpec& spec : outputs) c.bytes += static_cast<double>(spec.bytes());
-  return c;
+  return {0, bytes_moved(inputs, outputs)};
 }
 
 }  // namespace dltrain

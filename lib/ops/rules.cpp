@@ -107,6 +107,14 @@ int64_t window_extent(std::string_view op, int64_t input, int64_t kernel, int64_
   return (padded - reach) / stride + 1;
 }
 
+double bytes_moved(SpecSpan inputs, SpecSpan outputs) {
+  double sum = 0;
+  for (const SpecSpan specs : {inputs, outputs}) {
+    for (const TensorSpec& spec : specs) sum += static_cast<double>(spec.bytes());
+  }
+  return sum;
+}
+
 std::optional<std::vector<Placement>> split_elementwise(SpecSpan inputs, const Attributes&,
                                                         std::span<const Placement> placements) {
   int rank = 0;

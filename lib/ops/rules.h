@@ -43,6 +43,9 @@ ValueId reduce_to_shape(OpEmitter& emitter, ValueId gradient, const Shape& shape
 int64_t window_extent(std::string_view op, int64_t input, int64_t kernel, int64_t stride,
                       int64_t padding, int64_t dilation);
 
+// Bytes of all inputs and outputs: what an op moves that reads and writes each once (Cost::bytes).
+double bytes_moved(SpecSpan inputs, SpecSpan outputs);
+
 // Split rules used by many ops.
 // Element-wise ops: every operand is split along the same axis of the output, but those that are
 // repeated along it.
