@@ -18,13 +18,13 @@ import sys
 import torch
 import torchvision
 from torch import nn
-from torchvision.models.resnet import BasicBlock, Bottleneck, ResNet
 from torchvision.models.vgg import VGG, cfgs, make_layers
 from torchvision.models.vision_transformer import VisionTransformer
 
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..")
 sys.path.insert(0, os.path.join(ROOT, "tests", "apps"))
 import formula  # noqa: E402
+from torch_resnet import NarrowResNet  # noqa: E402
 
 OUT = os.path.join(ROOT, "tests", "golden", "vision")
 WIDTH, CLASSES = 8, 10
@@ -38,28 +38,6 @@ CASES = {
                       "intermediate_size": 32, "image": 32, "batch": 8, "steps": 20, "learning_rate": 0.01},
     "resnet50-silu": {"type": "resnet50", "stem": "imagenet", "activation": "silu", "image": 64, "batch": 16, "steps": 5, "learning_rate": 0.0002},
 }
-BLOCKS = {"resnet18": (BasicBlock, [2, 2, 2, 2]), "resnet50": (Bottleneck, [3, 4, 6, 3])}
-
-
-class Narrow(ResNet):
-    """torchvision's ResNet with WIDTH channels in the first stage."""
-
-    def __init__(self, case):
-        nn.Module.__init__(self)
-        block, repeats = BLOCKS[case["type"]]
-        self._norm_layer, self.inplanes, self.dilation, self.groups, self.base_width = nn.BatchNorm2d, WIDTH, 1, 1, 64
-        cifar = case["stem"] == "cifar"
-        self.conv1 = nn.Conv2d(3, WIDTH, 3, 1, 1, bias=False) if cifar else nn.Conv2d(3, WIDTH, 7, 2, 3, bias=False)
-        self.bn1, self.relu = nn.BatchNorm2d(WIDTH), nn.ReLU(inplace=True)
-        self.maxpool = nn.Identity() if cifar else nn.MaxPool2d(3, 2, 1)
-        for i, count in enumerate(repeats):
-            setattr(self, f"layer{i + 1}", self._make_layer(block, WIDTH << i, count, stride=1 if i == 0 else 2))
-        self.avgpool = nn.AdaptiveAvgPool2d((1, 1))
-        self.fc = nn.Linear((WIDTH << 3) * block.expansion, CLASSES)
-        if case["activation"] == "silu":
-            for module in list(self.modules()):
-                if hasattr(module, "relu"):
-                    module.relu = nn.SiLU()
 
 
 class NarrowVgg(VGG):
@@ -82,7 +60,8 @@ def train(case, dtype):
         model = VisionTransformer(case["image"], case["patch_size"], case["num_layers"], case["num_heads"], case["hidden_size"],
                                   case["intermediate_size"], num_classes=CLASSES)
     else:
-        model = NarrowVgg(case) if case["type"].startswith("vgg") else Narrow(case)
+        model = (NarrowVgg(case) if case["type"].startswith("vgg")
+                 else NarrowResNet(case["type"], WIDTH, CLASSES, case["stem"], case["activation"]))
     state = {name: torch.tensor(formula.weight(name, list(value.shape))).reshape(value.shape)
              for name, value in model.state_dict().items() if not name.endswith("num_batches_tracked")}
     model.load_state_dict(state, strict=False)
