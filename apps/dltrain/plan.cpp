@@ -5,6 +5,7 @@
 #include "compile/plan_report.h"
 #include "dltrain/commands.h"
 #include "train/session.h"
+#include "train/weights.h"
 
 namespace dltrain {
 namespace {
@@ -33,6 +34,18 @@ void print_memory(const PlanReport& r) {
              "activations and work", human_bytes(r.work_bytes), human_bytes(r.work_lower_bound));
   fmt::print("  {:<22} {:>12}   {} bytes: exactly what is allocated\n", "arena",
              human_bytes(r.arena_bytes), r.arena_bytes);
+}
+
+// What a run takes beside the arena, but for libraries and the data themselves.
+void print_host_memory(const Session& session) {
+  const LoaderOptions loader = train_loader_options(session, 0, 1);
+  const size_t batches = batch_memory_bytes(batch_fields(*session.data.train, loader),
+                                            loader.micro_batch, loader.slots);
+  fmt::print("beside it, on the host:\n");
+  fmt::print("  {:<22} {:>12}   {} micro-batches\n", "batches filled ahead", human_bytes(batches),
+             loader.slots);
+  fmt::print("  {:<22} {:>12}   from the first checkpoint on\n", "copy for checkpoints",
+             human_bytes(snapshot_bytes(*session.executor)));
 }
 
 void print_layers(const PlanReport& r) {
@@ -78,6 +91,7 @@ void print_session(const Session& session) {
   }
   print_layers(r);
   print_memory(r);
+  print_host_memory(session);
   fmt::print("step: {}FLOP, {} moved at least, {} kernel calls", human_count(r.flops_per_step),
              human_bytes(static_cast<size_t>(r.bytes_per_step)), r.kernel_calls);
   if (session.options.world > 1) {

@@ -18,7 +18,8 @@ struct WeightedArguments {
   const float* logits = nullptr;
   const int32_t* labels = nullptr;  // one of the two is nullptr
   const float* distributions = nullptr;
-  float* log_sum_exp = nullptr;  // written by the forward, read by the backward
+  const int32_t* mask = nullptr;  // beside distributions, optional
+  float* log_sum_exp = nullptr;   // written by the forward, read by the backward
   int64_t classes = 0;
   double smoothing = 0, scale = 1;
   bool relative = false;
@@ -26,7 +27,8 @@ struct WeightedArguments {
   double weight_sum = 0;
 
   bool counts(int64_t row) const {
-    return labels != nullptr ? labels[row] >= 0 : !std::isnan(distributions[row * classes]);
+    if (labels != nullptr) return labels[row] >= 0;
+    return (mask == nullptr || mask[row] >= 0) && !std::isnan(distributions[row * classes]);
   }
 };
 
@@ -205,10 +207,13 @@ WeightedArguments arguments(const KernelRequest& request) {
   return out;
 }
 
-void bind_targets(WeightedArguments& arguments, const Bindings& bindings, bool labels) {
+// `mask`: the index of the optional labels beside distributions.
+void bind_targets(WeightedArguments& arguments, const Bindings& bindings, bool labels,
+                  size_t mask) {
   arguments.logits = input<const float>(bindings, 0);
   arguments.labels = labels ? input<const int32_t>(bindings, 1) : nullptr;
   arguments.distributions = labels ? nullptr : input<const float>(bindings, 1);
+  arguments.mask = bindings.inputs.size() > mask ? input<const int32_t>(bindings, mask) : nullptr;
 }
 
 class WeightedCrossEntropy final : public Kernel {
@@ -223,7 +228,7 @@ class WeightedCrossEntropy final : public Kernel {
     return static_cast<size_t>(ceil_div(rows_, chunk_)) * sizeof(RowSums);
   }
   void bind(const Bindings& bindings) override {
-    bind_targets(arguments_, bindings, labels_);
+    bind_targets(arguments_, bindings, labels_, 2);
     loss_ = output<double>(bindings, 0);
     arguments_.log_sum_exp = output<float>(bindings, 1);
     correct_ = output<double>(bindings, 2);
@@ -262,7 +267,7 @@ class WeightedCrossEntropyBackward final : public Kernel {
         rows_(request.inputs[0].shape.elements() / arguments_.classes) {}
 
   void bind(const Bindings& bindings) override {
-    bind_targets(arguments_, bindings, labels_);
+    bind_targets(arguments_, bindings, labels_, 4);
     arguments_.log_sum_exp = input<float>(bindings, 2);
     dloss_ = input<const double>(bindings, 3);
     dlogits_ = output<float>(bindings, 0);

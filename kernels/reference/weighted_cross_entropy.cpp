@@ -19,7 +19,9 @@ struct Rows {
         scale(c.attributes.number("scale", 1)),
         weights(c.attributes.numbers("class_weights")) {}
 
-  bool counts(const NaiveCall& c, int64_t row) const {
+  // `mask`: the index of the optional labels.
+  bool counts(const NaiveCall& c, int64_t row, size_t mask) const {
+    if (c.inputs.size() > mask && c.input<int32_t>(mask)[row] < 0) return false;
     return labels ? c.input<int32_t>(1)[row] >= 0 : !std::isnan(c.input<T>(1)[row * classes]);
   }
   // The target distribution, before smoothing.
@@ -59,7 +61,7 @@ struct WeightedCrossEntropy : Rows<T> {
       for (int64_t k = 0; k < this->classes; ++k) sum += std::exp(logits[k] - double{*greatest});
       const double log_sum_exp = *greatest + std::log(sum);
       c.put<T>(1, r, log_sum_exp);
-      if (!this->counts(c, r)) continue;
+      if (!this->counts(c, r, 2)) continue;
       for (int64_t k = 0; k < this->classes; ++k) {
         loss += this->weighted(c, r, k) * (log_sum_exp - logits[k]);
         const double t = this->target(c, r, k);
@@ -79,7 +81,7 @@ struct WeightedCrossEntropyBackward : Rows<T> {
   void run(const NaiveCall& c) const {
     const double factor = this->scale * *c.input<double>(3);
     for (int64_t r = 0; r < this->rows; ++r) {
-      const bool counts = this->counts(c, r);
+      const bool counts = this->counts(c, r, 4);
       double mass = 0;
       for (int64_t k = 0; counts && k < this->classes; ++k) mass += this->weighted(c, r, k);
       for (int64_t k = 0; k < this->classes; ++k) {

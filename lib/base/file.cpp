@@ -74,6 +74,14 @@ void read_whole(const fs::path& path, uint64_t max_bytes, ExitCode on_error, Con
   content.resize(done);
 }
 
+// Names such as /dev/stdout, behind which there may be a pipe, or a file that others write to:
+// nothing can be put in its place.
+bool names_open_file(const fs::path& path) {
+  const std::string& name = path.native();
+  return name == "/dev/stdout" || name == "/dev/stderr" || name.starts_with("/dev/fd/") ||
+         name.starts_with("/proc/self/fd/");
+}
+
 }  // namespace
 
 void fail_storage(const fs::path& path, std::string_view action, int error_number) {
@@ -179,13 +187,20 @@ void read_file(const fs::path& path, uint64_t max_bytes, ExitCode on_error,
 
 void write_file_atomically(const fs::path& path, std::string_view content) {
   std::error_code ignored;
-  const fs::path target = fs::is_symlink(path, ignored) ? fs::weakly_canonical(path) : path;
-  const fs::file_status status = fs::status(target, ignored);
-  if (fs::exists(status) && !fs::is_regular_file(status) && !fs::is_directory(status)) {
-    FileWriter file(target);
+  const fs::file_status status = fs::status(path, ignored);
+  const bool open_file = names_open_file(path);
+  if (fs::exists(status) && !fs::is_directory(status) &&
+      (open_file || !fs::is_regular_file(status))) {
+    FileWriter file(path, /*append=*/open_file);
     file.write(content);
     file.close();
     return;
+  }
+  fs::path target = path;
+  if (fs::is_symlink(path, ignored)) {
+    std::error_code failed;
+    target = fs::weakly_canonical(path, failed);
+    if (failed) fail_storage(path, "follow the link", failed.value());
   }
   const fs::path temporary = parent_of(target) / (".tmp-" + target.filename().string());
   try {

@@ -76,7 +76,8 @@ void read_file(const std::filesystem::path& path, uint64_t max_bytes, ExitCode o
                std::vector<uint8_t>& content);
 
 // Makes `path` hold `content`, whole or not at all: written beside, synced, renamed, folder synced.
-// A symbolic link keeps pointing; a pipe or device is written to directly.
+// A symbolic link keeps pointing; a pipe or device is written to directly, and what is called
+// /dev/stdout, /dev/stderr or /dev/fd/<n> is appended to.
 void write_file_atomically(const std::filesystem::path& path, std::string_view content);
 
 // Shortens a file to its first `bytes`.

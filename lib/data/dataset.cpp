@@ -100,6 +100,22 @@ void Dataset::check_ids(int field, int64_t bound) const {
   }
 }
 
+void Dataset::check_targets(float least, float most) const {
+  const FieldSpec& spec = fields().back();
+  check_internal(spec.sample.dtype == DType::f32, "the targets are {}",
+                 dtype_name(spec.sample.dtype));
+  std::vector<float> targets(static_cast<size_t>(spec.sample.shape.elements()));
+  for (int64_t sample = 0; sample < size(); ++sample) {
+    gather(target_field(), {&sample, 1}, reinterpret_cast<std::byte*>(targets.data()));
+    for (float target : targets) {
+      if (std::isnan(target) || (target >= least && target <= most)) continue;
+      throw Error(ExitCode::data,
+                  fmt::format("target {} is not within {} to {}", target, least, most),
+                  place_of(sample));
+    }
+  }
+}
+
 std::shared_ptr<const Dataset> slice(std::shared_ptr<const Dataset> whole, int64_t first,
                                      int64_t count) {
   check_internal(first >= 0 && count > 0 && first <= whole->size() - count,

@@ -85,6 +85,10 @@ class Dataset {
   // [0, bound). Reads every sample.
   void check_ids(int field, int64_t bound) const;
 
+  // Throws Error(data) naming the first sample with an f32 target outside [least, most]. Reads
+  // every target.
+  void check_targets(float least, float most) const;
+
   int target_field() const { return static_cast<int>(fields().size()) - 1; }
 };
 

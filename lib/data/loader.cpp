@@ -75,10 +75,13 @@ int worthwhile_workers(const Dataset& dataset, int cores) {
   return dataset.takes_work() ? std::max(cores, 1) : 1;
 }
 
+size_t batch_memory_bytes(const std::vector<FieldSpec>& fields, int64_t micro_batch, int slots) {
+  return batch_bytes(fields, micro_batch) * static_cast<size_t>(slots);
+}
+
 BatchMemory::BatchMemory(const std::vector<FieldSpec>& fields, int64_t micro_batch, int slots,
                          Device& device)
-    : buffer_(device, batch_bytes(fields, micro_batch) * static_cast<size_t>(slots),
-              Memory::pinned_host),
+    : buffer_(device, batch_memory_bytes(fields, micro_batch, slots), Memory::pinned_host),
       batches_(static_cast<size_t>(slots)) {
   std::byte* at = buffer_.data();
   for (Batch& batch : batches_) {

@@ -64,6 +64,9 @@ std::vector<FieldSpec> batch_fields(const Dataset& dataset, const LoaderOptions&
 // and one otherwise.
 int worthwhile_workers(const Dataset& dataset, int cores);
 
+// What the batches filled ahead take, in host memory.
+size_t batch_memory_bytes(const std::vector<FieldSpec>& fields, int64_t micro_batch, int slots);
+
 // Memory for `slots` batches of these fields, and their addresses.
 class BatchMemory {
  public:

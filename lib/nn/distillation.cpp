@@ -5,7 +5,8 @@
 //
 // `hard` is a loss of the data's targets. The teacher runs in the same step on the same inputs,
 // forward only, as in evaluation (no dropout, running statistics); its weights are constants.
-// Evaluation measures the hard loss alone. Both sums have the hard loss's divisor.
+// Evaluation measures the hard loss alone. Both sums have the hard loss's divisor, and a sample
+// whose label does not count (−100) counts in neither.
 #include "base/error.h"
 #include "nn/losses.h"
 #include "ops/rules.h"
@@ -48,8 +49,10 @@ struct Distillation final : Loss {
            to_string(c.shape(output)));
     }
     const ValueId soft_targets = c.builder().emit1("softmax", {divided(c, teacher)});
+    std::vector<ValueId> inputs{divided(c, output), soft_targets};
+    if (c.builder().spec(targets).dtype == DType::i32) inputs.push_back(targets);
     const ValueId soft =
-        c.builder().emit("weighted_cross_entropy", {divided(c, output), soft_targets},
+        c.builder().emit("weighted_cross_entropy", std::move(inputs),
                          {{"relative", true}, {"scale", temperature * temperature}})[0];
     out.loss_sum = mixed(c, out.loss_sum, soft);
     return out;

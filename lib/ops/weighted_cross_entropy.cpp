@@ -4,6 +4,7 @@
 //   logits   [..., C] floating
 //   targets  i32 [...], −100: not counted; or like the logits, a row that begins with NaN: not
 //            counted
+//   labels   optional, with distributions only: i32 [...], rows below 0 do not count either
 //   outputs  loss_sum f64 [1]; log_sum_exp [...] (accumulation dtype, kept for the backward);
 //            correct f64 [1]: counted rows whose greatest logit (the first, on ties) stands at the
 //            label, or at the greatest (first) target
@@ -14,7 +15,7 @@
 // which is PyTorch's cross_entropy, sum not mean. With `relative` the entropy Σ t·log t is added:
 // the Kullback-Leibler divergence from softmax(x) to t (0·log 0 = 0).
 //
-// weighted_cross_entropy_backward(logits, targets, log_sum_exp, dloss f64 [1]) → dlogits:
+// weighted_cross_entropy_backward(logits, targets, log_sum_exp, dloss f64 [1][, labels]) → dlogits:
 //   dlogits = dloss · scale · (softmax(x)·Σ_c q_c − q), 0 for rows that do not count.
 //
 // Attributes of both: class_weights (numbers: C of them, or none), label_smoothing (number, 0),
@@ -49,31 +50,45 @@ void expect_targets(SpecSpan inputs, const Attributes& attributes) {
   }
 }
 
+// The optional last input.
+void expect_labels(SpecSpan inputs, size_t at) {
+  constexpr std::string_view kOp = "weighted_cross_entropy";
+  if (inputs.size() <= at) return;
+  check_internal(is_floating(inputs[1].dtype), "labels beside labels");
+  expect_shape(kOp, "labels", inputs[at].shape, rows_of(inputs[0].shape));
+  expect_dtype(kOp, "labels", inputs[at], DType::i32);
+}
+
 SpecList infer(SpecSpan inputs, const Attributes& attributes) {
-  expect_inputs("weighted_cross_entropy", inputs, 2, 2);
+  expect_inputs("weighted_cross_entropy", inputs, 2, 3);
   expect_targets(inputs, attributes);
+  expect_labels(inputs, 2);
   return {{Shape{1}, DType::f64},
           {rows_of(inputs[0].shape), accumulation_dtype(inputs[0].dtype)},
           {Shape{1}, DType::f64}};
 }
 
 std::vector<ValueId> gradient(const GradientRequest& r) {
-  return {r.emitter.emit1("weighted_cross_entropy_backward",
-                          {r.inputs[0], r.inputs[1], r.outputs[1], r.output_gradients[0]},
-                          r.attributes),
-          kNoValue};
+  std::vector<ValueId> inputs{r.inputs[0], r.inputs[1], r.outputs[1], r.output_gradients[0]};
+  std::vector<ValueId> out(r.inputs.size(), kNoValue);
+  if (r.inputs.size() == 3) inputs.push_back(r.inputs[2]);
+  out[0] = r.emitter.emit1("weighted_cross_entropy_backward", std::move(inputs), r.attributes);
+  return out;
 }
 
 std::optional<std::vector<Placement>> split(SpecSpan, const Attributes&,
                                             std::span<const Placement> p) {
-  if (!(p[0] == kSplitSamples) || !(p[1] == kSplitSamples)) return {};
+  for (const Placement& input : p) {
+    if (!(input == kSplitSamples)) return {};
+  }
   return {{kPartial, kSplitSamples, kPartial}};
 }
 
 SpecList infer_backward(SpecSpan inputs, const Attributes& attributes) {
   constexpr std::string_view kOp = "weighted_cross_entropy_backward";
-  expect_inputs(kOp, inputs, 4, 4);
+  expect_inputs(kOp, inputs, 4, 5);
   expect_targets(inputs, attributes);
+  expect_labels(inputs, 4);
   expect_shape(kOp, "log_sum_exp", inputs[2].shape, rows_of(inputs[0].shape));
   expect_dtype(kOp, "log_sum_exp", inputs[2], accumulation_dtype(inputs[0].dtype));
   expect_shape(kOp, "dloss", inputs[3].shape, Shape{1});
@@ -83,8 +98,8 @@ SpecList infer_backward(SpecSpan inputs, const Attributes& attributes) {
 
 std::optional<std::vector<Placement>> split_backward(SpecSpan, const Attributes&,
                                                      std::span<const Placement> p) {
-  for (size_t i = 0; i < 3; ++i) {
-    if (!(p[i] == kSplitSamples)) return {};
+  for (size_t i = 0; i < p.size(); ++i) {
+    if (i != 3 && !(p[i] == kSplitSamples)) return {};
   }
   return p[3] == kReplicated ? std::optional(std::vector{kSplitSamples}) : std::nullopt;
 }

@@ -68,7 +68,8 @@ std::vector<double> mean_targets(const OneBatch& batch, const Shape& shape) {
 }  // namespace
 
 CheckResult check_initial_loss(const CheckOptions& options, int64_t samples) {
-  const auto run = prepare(options, samples, DType::f64);
+  // Of a distillation the loss of the data's targets: nobody knows what a teacher's should be.
+  const auto run = prepare(options, samples, DType::f64, {}, /*teacher=*/false);
   Session& session = run->session;
   const OneBatch batch = first_batch(session);
   const double loss = run_batch(session, batch);

@@ -58,11 +58,12 @@ double run_batch(Session& session, const OneBatch& batch) {
 }
 
 std::unique_ptr<Prepared> prepare(const CheckOptions& options, int64_t samples, DType compute,
-                                  const GraphProbe& probe) {
+                                  const GraphProbe& probe, bool teacher) {
   auto prepared = std::make_unique<Prepared>();
   prepared->experiment = options.load(one_batch_overrides(samples));
   prepared->session = open_session(prepared->experiment, {.engines = options.engines,
                                                           .evaluation = false,
+                                                          .teacher = teacher,
                                                           .compute = compute,
                                                           .fuse = compute != DType::f64,
                                                           .probe = probe});

@@ -31,9 +31,10 @@ struct Prepared {
 };
 
 // An experiment of its own whose global batch is one micro-batch of `samples`, compiled and
-// initialised. In f64 it runs unfused on the reference engine.
+// initialised. In f64 it runs unfused on the reference engine. `teacher`: false leaves the teacher
+// of the loss out.
 std::unique_ptr<Prepared> prepare(const CheckOptions& options, int64_t samples, DType compute,
-                                  const GraphProbe& probe = {});
+                                  const GraphProbe& probe = {}, bool teacher = true);
 
 // A state tensor of floating type as doubles.
 std::vector<double> read_numbers(Executor& executor, const std::string& name);

@@ -8,7 +8,9 @@
 namespace dltrain {
 namespace {
 
-void describe_metric(Fields& f, std::string& metric, std::optional<MetricMode>& mode,
+// `metric` is a std::string or an optional one.
+template <typename Metric>
+void describe_metric(Fields& f, Metric& metric, std::optional<MetricMode>& mode,
                      const std::string& doc) {
   f.text("metric", metric, {.doc = doc, .known_as = {"monitor", "metric_for_best_model"}});
   f.choice("mode", mode,
@@ -38,7 +40,8 @@ MetricWatch EarlyStoppingConfig::watch(const MetricRecord& record) const {
 }
 
 MetricWatch CheckpointConfig::watch(const MetricRecord& record) const {
-  return {metric, mode.value_or(default_mode(metric)), 0, record};
+  const std::string watched = metric.value_or("loss");
+  return {watched, mode.value_or(default_mode(watched)), 0, record};
 }
 
 void TrainingConfig::describe(Fields& f) {
@@ -152,8 +155,8 @@ void CheckpointConfig::describe(Fields& f) {
             {.doc = "Write checkpoints beside the training, from a copy in host memory; the bytes "
                     "are the same"});
   describe_metric(f, metric, mode,
-                  "The metric of the evaluations that decides which checkpoint is `best`; an "
-                  "evaluation that is better than all before is saved");
+                  "The metric of the evaluations that decides which checkpoint is `best`, absent: "
+                  "loss; an evaluation that is better than all before is saved");
 }
 
 void LoggingConfig::describe(Fields& f) {
@@ -248,8 +251,7 @@ void Experiment::validate(Problems& problems) const {
     problems.add(stopping->place,
                  "early_stopping needs evaluations: give evaluation.eval_steps or eval_epochs");
   }
-  // The default may stand there: resolved configurations say it.
-  if (!has_evaluation && checkpoint.metric != CheckpointConfig{}.metric) {
+  if (!has_evaluation && checkpoint.metric) {
     problems.add(checkpoint, "metric",
                  "the best checkpoint needs an eval split (data.eval or data.eval_fraction)");
   }

@@ -63,7 +63,7 @@ struct CheckpointConfig : Located {
   int64_t save_total_limit = 3;
   std::optional<int64_t> keep_every;
   bool async = true;
-  std::string metric = "loss";
+  std::optional<std::string> metric;  // absent: loss
   std::optional<MetricMode> mode;
   void describe(Fields& f);
   MetricWatch watch(const MetricRecord& record = {}) const;

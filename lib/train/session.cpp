@@ -18,9 +18,12 @@ namespace dltrain {
 namespace {
 
 void check_data(const Session& session, const StepGraph& graph) {
-  const int64_t classes = session.experiment->loss->classes(graph.output_spec);
+  const int64_t classes = session.classes;
   for (const auto& split : {session.data.train, session.data.eval}) {
     if (split && classes > 0) split->check_labels(classes);
+    if (split && session.experiment->loss->target_kind(session.target_info) == TargetKind::binary) {
+      split->check_targets(0, 1);
+    }
   }
   for (const IdBound& ids : id_bounds(graph.graph, graph.slots)) {
     for (const auto& split : {session.data.train, session.data.eval}) {
@@ -49,7 +52,7 @@ void check_metrics(const Experiment& experiment, const std::vector<std::string>&
     problems.add(owner, "metric",
                  fmt::format("evaluations give no metric '{}'; they give {}", metric, known));
   };
-  check(experiment.checkpoint, experiment.checkpoint.metric);
+  if (const auto& metric = experiment.checkpoint.metric) check(experiment.checkpoint, *metric);
   if (const auto& stopping = experiment.training.early_stopping) check(*stopping, stopping->metric);
   problems.throw_if_any();
 }
@@ -118,16 +121,16 @@ std::shared_ptr<const TeacherModel> open_teacher(const std::string& path) {
 }  // namespace
 
 // A session in f64 (gradient check) has no 16-bit values to scale for.
+bool Session::scales_loss() const {
+  return experiment->precision.scales_loss() && options.compute == DType::f32;
+}
+
 double Session::first_loss_scale() const {
-  const PrecisionConfig& precision = experiment->precision;
-  const bool scales = precision.scales_loss() && options.compute == DType::f32;
-  return scales ? precision.init_scale.value_or(65536) : 1;
+  return scales_loss() ? experiment->precision.init_scale.value_or(65536) : 1;
 }
 
 int64_t Session::scale_growth_interval() const {
-  const PrecisionConfig& precision = experiment->precision;
-  const bool scales = precision.scales_loss() && options.compute == DType::f32;
-  return scales ? precision.growth_interval.value_or(2000) : 0;
+  return scales_loss() ? experiment->precision.growth_interval.value_or(2000) : 0;
 }
 
 LoaderOptions train_loader_options(const Session& session, int64_t first_step, int workers) {
@@ -188,9 +191,9 @@ Session open_session(const Experiment& experiment, const SessionOptions& options
       .log = options.log,
       .probe = options.probe};
   StepGraph training = build_training_graph(request);
-  check_data(session, training);
   session.classes = experiment.loss->classes(training.output_spec);
   session.target_info = mixed_targets(*experiment.loss, training.output_spec, targets);
+  check_data(session, training);
   session.train_targets =
       experiment.loss->target_weights(training.output_spec, session.target_info);
   ExecutorOptions executor{.engine = options.engines.reference,

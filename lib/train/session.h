@@ -46,6 +46,8 @@ struct Session {
   std::string device_note;  // see ChosenDevice
   std::unique_ptr<Executor> executor;
 
+  // Whether the loss is multiplied with a scale (fp16).
+  bool scales_loss() const;
   // The first loss scale, and after how many finite steps it doubles (0: it is fixed at 1).
   double first_loss_scale() const;
   int64_t scale_growth_interval() const;

@@ -200,6 +200,14 @@ void take_snapshot(Executor& executor, StateSnapshot& snapshot) {
   snapshot.resize(next);
 }
 
+size_t snapshot_bytes(const Executor& executor) {
+  size_t sum = 0;
+  for (const StateTensor& tensor : executor.layout().tensors()) {
+    if (rules_of(tensor.role).checkpointed) sum += tensor.spec.bytes();
+  }
+  return sum;
+}
+
 bool holds_any(const StateSnapshot& snapshot, const std::vector<Role>& roles) {
   return std::any_of(snapshot.begin(), snapshot.end(),
                      [&](const TensorCopy& copy) { return is_one_of(copy.role, roles); });

@@ -48,6 +48,8 @@ using StateSnapshot = std::vector<TensorCopy>;
 // Copies everything that a checkpoint keeps; the snapshot's memory is used again where it fits. The
 // executor must outlive the snapshot.
 void take_snapshot(Executor& executor, StateSnapshot& snapshot);
+// Bytes of such a copy.
+size_t snapshot_bytes(const Executor& executor);
 bool holds_any(const StateSnapshot& snapshot, const std::vector<Role>& roles);
 bool has_any(const Executor& executor, const std::vector<Role>& roles);
 

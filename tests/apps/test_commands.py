@@ -86,6 +86,7 @@ complete_line dltrain train --resum
             self.run_dltrain(configuration, "-q", "--output-dir", self.folder / f"run-{i}", "--max-steps", 2, "--result", result, *extra)
             summary = json.loads(result.read_text())
             self.assertEqual(summary["arena_bytes"], planned)
+            self.assertRegex(self.run_dltrain("plan", configuration, *extra).out, r"copy for checkpoints +\d")
             self.assertEqual(summary, json.loads((self.folder / f"run-{i}" / "summary.json").read_text()))
 
     def test_the_plan_prints_the_graph_after_each_pass(self):

@@ -49,6 +49,22 @@ class Distillation(support.DltrainTest):
                 expected += (1 - alpha) * -math.log(s[label]) + alpha * temperature**2 * divergence
             self.assertAlmostEqual(steps(run)[0]["loss"] / (expected / 100), 1, delta=2e-5)
 
+    def test_samples_whose_label_is_ignored_learn_nothing_from_the_teacher_either(self):
+        teacher, labels = self.probabilities(self.teacher)
+        run = self.folder / "run"
+        self.run_dltrain(self.small(STILL), "-q", "--output-dir", run, "-s", f"loss={{type: distillation, teacher: {self.teacher}, "
+                         "temperature: 2, alpha: 0.5, loss: {type: cross_entropy, ignore_index: 3}}")
+        student, _ = self.probabilities(run)
+        expected = counted = 0
+        for t, s, label in zip(teacher, student, labels, strict=True):
+            if label == 3:
+                continue
+            t_soft, s_soft = softened(t, 2), softened(s, 2)
+            expected += 0.5 * -math.log(s[label]) + 0.5 * 4 * sum(p * math.log(p / q) for p, q in zip(t_soft, s_soft) if p > 0)
+            counted += 1
+        self.assertLess(counted, len(labels))
+        self.assertAlmostEqual(steps(run)[0]["loss"] / (expected / counted), 1, delta=2e-5)
+
     def test_a_student_comes_closer_to_its_teacher_and_keeps_none_of_its_weights(self):
         student, plain = self.folder / "student", self.folder / "plain"
         narrow = SMALL.replace("out_features: 24", "out_features: 10")

@@ -62,7 +62,7 @@ class Checkpoints(support.DltrainTest):
                               says="evaluations give no metric 'acuracy'; they give loss, accuracy")
         self.assertIn("checkpoint.metric=acuracy", result.err)
         self.refused(USAGE, path, "-s", "training.early_stopping={patience: 2, metric: f2}", says="no metric 'f2'")
-        self.refused(USAGE, path, "-s", "checkpoint.metric=accuracy", "-s", "data.eval=null", says="needs an eval split")
+        self.refused(USAGE, path, "-s", "checkpoint.metric=loss", "-s", "data.eval=null", says="needs an eval split")
 
     def test_checkpoints_at_multiples_of_keep_every_are_never_removed(self):
         run = self.folder / "run"

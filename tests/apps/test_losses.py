@@ -59,6 +59,14 @@ logging: {{logging_steps: 1}}
                      says="2 class_weights, the model tells 4 classes apart")
         self.refused(USAGE, self.configuration({"type": "cross_entropy", "balanced_class_weights": True}, "distributions"),
                      says="needs integer labels")
+        data = self.write("shares.csv", "0.1,0\n0.2,1\n0.3,1.25\n")
+        self.refused(DATA, self.write("binary.yaml", f"""
+model: {{layers: [linear: 1]}}
+loss: {{type: binary_cross_entropy}}
+data: {{type: csv, path: {data}, task: regression}}
+optimizer: {{type: sgd, learning_rate: 0.5}}
+training: {{global_batch_size: 3, max_steps: 1}}
+"""), says="shares.csv:3: target 1.25 is not within 0 to 1")
 
 
 class Evaluations(support.DltrainTest):

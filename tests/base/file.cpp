@@ -1,6 +1,7 @@
 #include "base/file.h"
 
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/checksum.h"
 #include "base/faulty_disk.h"
@@ -77,6 +78,14 @@ TEST_CASE("an atomic write keeps a symbolic link and writes to devices") {
   write_file_atomically("/dev/null", "gone");
   CHECK(fs::is_character_file("/dev/null"));
   CHECK_THROWS_WITH(write_file_atomically("/dev/full", "text"), Contains("No space left"));
+  int ends[2];
+  REQUIRE(::pipe(ends) == 0);
+  write_file_atomically("/dev/fd/" + std::to_string(ends[1]), "through");
+  char text[16] = {};
+  CHECK(::read(ends[0], text, sizeof text) == 7);
+  CHECK(std::string(text) == "through");
+  ::close(ends[0]);
+  ::close(ends[1]);
 }
 
 TEST_CASE("an unwritable place is a storage error with its path") {

@@ -34,7 +34,8 @@ struct RankResult {
 };
 
 // Forks `size` processes that run `body`. One that returns exits with 0; one that throws Error
-// exits with its code, anything else with 99. Processes still there after 30 s are killed.
+// exits with its code, anything else with 99. Processes still there after 30 s (600 s
+// under sanitizers) are killed.
 std::vector<RankResult> run_ranks(int size, const std::function<void(RankContext&)>& body);
 
 // Throws with the text unless the condition holds (Catch's macros do not work in child processes).

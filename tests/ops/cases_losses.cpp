@@ -34,6 +34,23 @@ void add_cross_entropy(std::vector<OpCase>& cases, const Shape& logits, bool lab
                     attributes);
 }
 
+// Distributions beside labels, some of which say that the row does not count.
+void add_masked_cross_entropy(std::vector<OpCase>& cases, const Shape& logits) {
+  const Shape rows = rows_of(logits);
+  const CaseInput labels{{rows, DType::i32}, Fill::labels, logits[-1]};
+  const CaseInput targets = case_tensor(logits, Fill::distributions);
+  const std::string what = fmt::format("distributions beside labels {}", to_string(logits));
+  const Attributes attributes{{"relative", true}, {"scale", 4.0}};
+  cases.push_back({fmt::format("weighted_cross_entropy {}", what),
+                   "weighted_cross_entropy",
+                   {case_tensor(logits), targets, labels},
+                   attributes});
+  cases.push_back({fmt::format("weighted_cross_entropy_backward {}", what),
+                   "weighted_cross_entropy_backward",
+                   {case_tensor(logits), targets, case_tensor(rows, Fill::positive), kSeed, labels},
+                   attributes});
+}
+
 void add_elementwise(std::vector<OpCase>& cases, const Shape& shape, const Attributes& attributes) {
   const bool binary = attributes.text("kind") == "binary_cross_entropy";
   add_with_gradient(cases, "elementwise_loss",
@@ -80,6 +97,8 @@ void add_losses_cases(std::vector<OpCase>& cases) {
   }
   add_cross_entropy(cases, {17, 10}, false, {{"relative", true}});
   add_cross_entropy(cases, {65, 17}, false, {{"relative", true}, {"scale", 9.0}});
+  add_masked_cross_entropy(cases, {17, 3});
+  add_masked_cross_entropy(cases, {4, 5, 33});
 
   for (const char* kind : {"mse", "l1", "huber", "smooth_l1", "binary_cross_entropy"}) {
     add_elementwise(cases, {1, 1}, {{"kind", std::string(kind)}});
