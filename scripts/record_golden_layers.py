@@ -52,6 +52,27 @@ class LastAxis(nn.Module):
         return self.module(x)
 
 
+def sequences(kind):
+    """A recurrent network that gives its outputs alone, for every token or after the last."""
+
+    class Sequences(kind):
+        plain = True
+
+        def __init__(self, *args, whole=True, **keys):
+            super().__init__(*args, batch_first=True, **keys)
+            self.whole = whole
+
+        def forward(self, x):
+            y, state = super().forward(x)
+            if self.whole:
+                return y
+            h = state[0] if isinstance(state, tuple) else state
+            directions = 2 if self.bidirectional else 1
+            return torch.cat(list(h[-directions:]), -1)
+
+    return Sequences
+
+
 def plain(f):
     return Function(f, plain=True)
 
@@ -151,6 +172,15 @@ def cases():
     yield "embedding", "embedding", "embedding: {num_embeddings: 11, embedding_dim: 5}", nn.Embedding(11, 5), [3, 7]
     padded = nn.Embedding(11, 5, padding_idx=4)
     yield "embedding", "padding", "embedding: {num_embeddings: 11, embedding_dim: 5, padding_idx: 4}", slope(padded), [3, 7]
+
+    T = [3, 6, 5]  # samples, tokens, width
+    for kind, module in (("lstm", nn.LSTM), ("gru", nn.GRU), ("rnn", nn.RNN)):
+        yield "recurrent", kind, f"{kind}: 7", sequences(module)(5, 7), T
+        yield ("recurrent", f"{kind}_deep", f"{{type: {kind}, hidden_size: 4, num_layers: 2, bidirectional: true}}",
+               sequences(module)(5, 4, 2, bidirectional=True), T)
+        yield ("recurrent", f"{kind}_last", f"{{type: {kind}, hidden_size: 4, bidirectional: true, bias: false, return_sequences: false}}",
+               sequences(module)(5, 4, bidirectional=True, bias=False, whole=False), T)
+    yield "recurrent", "rnn_relu", "{type: rnn, hidden_size: 6, nonlinearity: relu}", sequences(nn.RNN)(5, 6, nonlinearity="relu"), T
 
 
 def record(tensors, name, module, shape):

@@ -58,6 +58,8 @@ MadeKernel make_binary_counts(const KernelRequest& request);
 MadeKernel make_identity_f64(const KernelRequest& request);
 MadeKernel make_attention(const KernelRequest& request);
 MadeKernel make_attention_backward(const KernelRequest& request);
+MadeKernel make_recurrent(const KernelRequest& request);
+MadeKernel make_recurrent_backward(const KernelRequest& request);
 MadeKernel make_loss_seed(const KernelRequest& request);
 MadeKernel make_gradient_norm(const KernelRequest& request);
 MadeKernel make_clip_percentile(const KernelRequest& request);

@@ -120,6 +120,8 @@ constinit const KernelRow kTable[] = {
      .make = make_softmax_cross_entropy_backward},
     {.op = "attention", .variant = "blocks", .make = make_attention},
     {.op = "attention_backward", .variant = "blocks", .make = make_attention_backward},
+    {.op = "recurrent", .variant = "oneDNN products", .make = make_recurrent},
+    {.op = "recurrent_backward", .variant = "oneDNN products", .make = make_recurrent_backward},
     {.op = "weighted_cross_entropy", .variant = "simd", .make = make_weighted_cross_entropy},
     {.op = "weighted_cross_entropy_backward",
      .variant = "simd",

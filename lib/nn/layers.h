@@ -56,5 +56,8 @@ KindRow<Layer> block_row();
 KindRow<Layer> class_token_row();
 KindRow<Layer> position_embedding_row();
 KindRow<Layer> multi_head_attention_row();
+KindRow<Layer> lstm_row();
+KindRow<Layer> gru_row();
+KindRow<Layer> rnn_row();
 
 }  // namespace dltrain

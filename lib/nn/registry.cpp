@@ -57,6 +57,9 @@ const KindTable<Layer>& layer_table() {
                                           class_token_row(),
                                           position_embedding_row(),
                                           multi_head_attention_row(),
+                                          lstm_row(),
+                                          gru_row(),
+                                          rnn_row(),
                                       }};
   return table;
 }

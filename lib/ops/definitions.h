@@ -23,6 +23,7 @@ extern const OpDef kMaxPool2dOp, kMaxPool2dBackwardOp;
 extern const OpDef kBatchNormOp, kBatchNormBackwardOp, kBatchNormInferenceOp, kBatchNormUpdateOp;
 extern const OpDef kDropoutOp, kDropout2dOp;
 extern const OpDef kAttentionOp, kAttentionBackwardOp;
+extern const OpDef kRecurrentOp, kRecurrentBackwardOp;
 extern const OpDef kLayerNormOp, kLayerNormBackwardOp, kRmsNormOp, kRmsNormBackwardOp;
 extern const OpDef kGroupNormOp, kGroupNormBackwardOp;
 extern const OpDef kAvgPool2dOp, kAvgPool2dBackwardOp;

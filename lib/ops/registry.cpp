@@ -31,6 +31,8 @@ std::vector<OpDef> make_table() {
                           &kDropoutOp,
                           &kAttentionOp,
                           &kAttentionBackwardOp,
+                          &kRecurrentOp,
+                          &kRecurrentBackwardOp,
                           &kLayerNormOp,
                           &kLayerNormBackwardOp,
                           &kRmsNormOp,

@@ -14,6 +14,7 @@ constexpr Row kTable[] = {
     {"conv2d", CastPolicy::low},
     {"conv2d_backward_input", CastPolicy::low},  // the forward of a transposed convolution
     {"attention", CastPolicy::low},              // softmax and sums within it are f32
+    {"recurrent", CastPolicy::low},              // the cells and sums of a step are f32
     // Their result is rounded anyhow, and they are computed in f32 inside.
     {"relu", CastPolicy::follow},
     {"gelu", CastPolicy::follow},

@@ -23,13 +23,15 @@ enum class Fill {
   distributions,  // rows of the last axis that sum to 1, every seventh row NaN
   state,          // OpCase::state
   position,  // u8: a place of the max-pool window that is not in the padding (reads attributes)
+  constant,  // standard normal; no gradient flows to it
   seed,      // 0.125 everywhere
   absent,    // an optional input that is left out
 };
 
-// Targets of a loss: no gradient flows to them.
+// Targets of a loss, and constants: no gradient flows to them.
 inline bool is_target(Fill fill) {
-  return fill == Fill::targets || fill == Fill::shares || fill == Fill::distributions;
+  return fill == Fill::constant || fill == Fill::targets || fill == Fill::shares ||
+         fill == Fill::distributions;
 }
 
 struct CaseInput {
@@ -78,6 +80,7 @@ void add_image_map_cases(std::vector<OpCase>& cases);
 void add_embedding_cases(std::vector<OpCase>& cases);
 void add_loss_cases(std::vector<OpCase>& cases);
 void add_attention_cases(std::vector<OpCase>& cases);
+void add_recurrent_cases(std::vector<OpCase>& cases);
 void add_losses_cases(std::vector<OpCase>& cases);
 void add_update_cases(std::vector<OpCase>& cases);
 

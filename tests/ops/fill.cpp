@@ -99,6 +99,7 @@ void fill(HostTensor& t, const CaseInput& input, const OpCase& c, Numbers& numbe
   const int64_t n = t.elements();
   switch (input.fill) {
     case Fill::normal:
+    case Fill::constant:
     case Fill::not_finite:
       for (int64_t i = 0; i < n; ++i) t.set(i, numbers.normal());
       if (input.fill == Fill::not_finite) t.set(n / 2, std::numeric_limits<double>::infinity());

@@ -1,0 +1,315 @@
+// recurrent and its backward: for each token a product by oneDNN on a packed weight, and the units
+// (cpu/recurrent_units.cpp); the gradient of the weight is one product over all tokens. What the
+// products read and write lies densely in the workspace: rows of the op's tensors are whole
+// sequences apart, which would put all samples of a token into the same sets of the caches.
+#include "cpu/recurrent.h"
+
+#include <array>
+#include <cstring>
+
+#include "cpu/makers.h"
+#include "cpu/onednn.h"
+#include "cpu/parallel.h"
+#include "cpu/support.h"
+#include "ops/rules.h"
+
+namespace dltrain {
+namespace {
+
+constexpr int64_t kUnits = 256;  // of a sample, worked on at a time
+
+// Parts of a workspace, one behind the other.
+class Workspace {
+ public:
+  size_t add(size_t bytes) {
+    const size_t at = bytes_;
+    bytes_ += (bytes + 255) / 256 * 256;
+    return at;
+  }
+  size_t bytes() const { return bytes_; }
+
+ private:
+  size_t bytes_ = 0;
+};
+
+template <typename T>
+constexpr DType kDType = std::is_same_v<T, float> ? DType::f32 : DType::bf16;
+
+// Rows of a dense matrix times a weight that is packed anew in every run: y (f32) = a·b, or += .
+template <typename T>
+class PackedProduct {
+ public:
+  // `weight`: the layout of b [inner, columns] as it lies in memory.
+  PackedProduct(int64_t rows, int64_t inner, int64_t columns, const dnnl::memory::dims& strides,
+                bool add, Workspace& workspace) {
+    const auto a = onednn::strided({rows, inner}, {inner, 1}, kDType<T>);
+    const auto plain = onednn::strided({inner, columns}, strides, kDType<T>);
+    const auto y = onednn::strided({rows, columns}, {columns, 1}, DType::f32);
+    dnnl::post_ops post_ops;
+    if (add) onednn::append_sum(post_ops);
+    const auto description = onednn::matmul(a, onednn::any_layout({inner, columns}, kDType<T>),
+                                            dnnl::memory::desc(), y, onednn::attributes(post_ops));
+    const auto packed = description.weights_desc();
+    if (packed != plain) {
+      pack_ = onednn::Reorder(plain, packed, false);
+      packed_ = workspace.add(packed.get_size());
+      pack_scratch_ = workspace.add(pack_.scratch_bytes);
+    }
+    scratch_ = workspace.add(description.scratchpad_desc().get_size());
+    call_ = onednn::Call(dnnl::matmul(description));
+    call_.argument(DNNL_ARG_SRC, a);
+    call_.argument(DNNL_ARG_WEIGHTS, packed);
+    call_.argument(DNNL_ARG_DST, y);
+    call_.argument(DNNL_ARG_SCRATCHPAD, description.scratchpad_desc());
+  }
+
+  void bind(std::byte* workspace, void* a, void* weight, void* y) {
+    void* used = pack_.call ? workspace + packed_ : weight;
+    if (pack_.call) pack_.call.bind(std::array<void*, 3>{weight, used, workspace + pack_scratch_});
+    call_.bind(std::array<void*, 4>{a, used, y, workspace + scratch_});
+  }
+  void pack() const {
+    if (pack_.call) pack_.call.run();
+  }
+  void run() const { call_.run(); }
+
+ private:
+  onednn::Reorder pack_;
+  onednn::Call call_;
+  size_t packed_ = 0, pack_scratch_ = 0, scratch_ = 0;
+};
+
+// Calls f(sample, begin, end) for all units of a step.
+template <typename F>
+void each_part(const RecurrentSizes& s, const F& f) {
+  const int64_t parts = ceil_div(s.hidden, kUnits);
+  parallel_for(s.samples * parts, 1, [&](int64_t first, int64_t last) {
+    for (int64_t i = first; i < last; ++i) {
+      const int64_t begin = i % parts * kUnits;
+      f(i / parts, begin, std::min(begin + kUnits, s.hidden));
+    }
+  });
+}
+
+template <typename T>
+class Recurrent final : public Kernel {
+ public:
+  explicit Recurrent(const KernelRequest& r)
+      : sizes_(recurrent_sizes(r.outputs[0].shape, r.attributes)),
+        function_(recurrent_function<T>(sizes_.kind)),
+        states_(static_cast<size_t>(sizes_.samples * sizes_.hidden)),
+        products_(static_cast<size_t>(sizes_.samples * sizes_.width())),
+        // b is Wᵀ: [hidden, width] with W's rows as columns.
+        product_(sizes_.samples, sizes_.hidden, sizes_.width(), {1, sizes_.hidden}, false,
+                 workspace_),
+        product_at_(workspace_.add(products_ * sizeof(float))),
+        cell_at_(workspace_.add(states_ * sizeof(float))),
+        state_at_(workspace_.add(states_ * sizeof(T))) {}
+
+  size_t workspace_bytes() const override { return workspace_.bytes(); }
+
+  void bind(const Bindings& b) override {
+    auto* workspace = static_cast<std::byte*>(b.workspace);
+    const auto optional = [&](size_t i) {
+      return i < b.inputs.size() ? static_cast<const T*>(b.inputs[i]) : nullptr;
+    };
+    const auto kept = [&](size_t i) {
+      return i < b.outputs.size() ? static_cast<T*>(b.outputs[i]) : nullptr;
+    };
+    auto* products = reinterpret_cast<float*>(workspace + product_at_);
+    step_ = {.sizes = sizes_,
+             .x = input<const T>(b, 0),
+             .bias = optional(2),
+             .product = products,
+             .cell = reinterpret_cast<float*>(workspace + cell_at_),
+             .state = reinterpret_cast<T*>(workspace + state_at_),
+             .y = output<T>(b, 0),
+             .gates = kept(1),
+             .cells = kept(2)};
+    initial_state_ = optional(3);
+    initial_cell_ = optional(4);
+    product_.bind(workspace, step_.state, b.inputs[1], products);
+    product_memory_ = products;
+  }
+
+  void run(Stream&) override {
+    product_.pack();
+    start();
+    const bool from_zero = initial_state_ == nullptr;
+    for (int64_t i = 0; i < sizes_.tokens; ++i) {
+      if (i == 0 && from_zero) {
+        std::fill_n(product_memory_, products_, 0.0f);
+      } else {
+        product_.run();
+      }
+      const int64_t token = sizes_.token(i);
+      each_part(sizes_, [&](int64_t sample, int64_t begin, int64_t end) {
+        function_(step_, sample, token, begin, end);
+      });
+    }
+  }
+
+ private:
+  void start() {
+    const T* cell = sizes_.kind == RecurrentKind::gru ? initial_state_ : initial_cell_;
+    for (size_t i = 0; i < states_; ++i) step_.cell[i] = cell == nullptr ? 0 : to_f32(cell[i]);
+    if (initial_state_ != nullptr) {
+      std::memcpy(step_.state, initial_state_, states_ * sizeof(T));
+    } else {
+      std::memset(static_cast<void*>(step_.state), 0, states_ * sizeof(T));
+    }
+  }
+
+  RecurrentSizes sizes_;
+  RecurrentFunction<T> function_;
+  Workspace workspace_;
+  size_t states_, products_;  // elements
+  PackedProduct<T> product_;
+  size_t product_at_, cell_at_, state_at_;
+  RecurrentStep<T> step_;
+  float* product_memory_ = nullptr;
+  const T *initial_state_ = nullptr, *initial_cell_ = nullptr;
+};
+
+// dw = dzᵀ·h over all samples and tokens, h the state before each.
+template <typename T>
+onednn::Call weight_gradient(const RecurrentSizes& s, size_t& scratch_bytes) {
+  const int64_t rows = s.samples * s.tokens;
+  const auto a = onednn::strided({s.width(), rows}, {1, s.width()}, kDType<T>);
+  const auto b = onednn::strided({rows, s.hidden}, {s.hidden, 1}, kDType<T>);
+  const auto y = onednn::strided({s.width(), s.hidden}, {s.hidden, 1}, DType::f32);
+  const auto description = onednn::matmul(a, b, dnnl::memory::desc(), y, onednn::attributes());
+  scratch_bytes = description.scratchpad_desc().get_size();
+  onednn::Call call{dnnl::matmul(description)};
+  call.argument(DNNL_ARG_SRC, a);
+  call.argument(DNNL_ARG_WEIGHTS, b);
+  call.argument(DNNL_ARG_DST, y);
+  call.argument(DNNL_ARG_SCRATCHPAD, description.scratchpad_desc());
+  return call;
+}
+
+template <typename T>
+class RecurrentBackward final : public Kernel {
+ public:
+  explicit RecurrentBackward(const KernelRequest& r)
+      : sizes_(recurrent_sizes(r.inputs[1].shape, r.attributes)),
+        function_(recurrent_backward_function<T>(sizes_.kind)),
+        states_(static_cast<size_t>(sizes_.samples * sizes_.hidden)),
+        widths_(static_cast<size_t>(sizes_.samples * sizes_.width())),
+        // What flows past the product is in the result already.
+        product_(sizes_.samples, sizes_.width(), sizes_.hidden, {sizes_.hidden, 1}, true,
+                 workspace_),
+        dstate_at_(workspace_.add(states_ * sizeof(float))),
+        dcell_at_(workspace_.add(states_ * sizeof(float))),
+        dz_at_(workspace_.add(widths_ * sizeof(T))),
+        before_at_(workspace_.add(states_ * static_cast<size_t>(sizes_.tokens) * sizeof(T))) {
+    size_t scratch = 0;
+    weight_ = weight_gradient<T>(sizes_, scratch);
+    weight_scratch_ = workspace_.add(scratch);
+    if (sizes_.kind == RecurrentKind::gru) {
+      dz_all_at_ = workspace_.add(widths_ * static_cast<size_t>(sizes_.tokens) * sizeof(T));
+    }
+  }
+
+  size_t workspace_bytes() const override { return workspace_.bytes(); }
+
+  void bind(const Bindings& b) override {
+    auto* workspace = static_cast<std::byte*>(b.workspace);
+    const bool separate = sizes_.kind == RecurrentKind::gru;
+    T* dx = output<T>(b, 0);
+    step_ = {.sizes = sizes_,
+             .dy = input<const T>(b, 0),
+             .y = input<const T>(b, 1),
+             .gates = input<const T>(b, 2),
+             .cells = input<const T>(b, 3),
+             .initial_state = input<const T>(b, 6),
+             .initial_cell = input<const T>(b, 7),
+             .dstate = reinterpret_cast<float*>(workspace + dstate_at_),
+             .dcell = reinterpret_cast<float*>(workspace + dcell_at_),
+             .dx = dx,
+             .dz = reinterpret_cast<T*>(workspace + dz_at_),
+             .dz_all = separate ? reinterpret_cast<T*>(workspace + dz_all_at_) : dx};
+    before_ = reinterpret_cast<T*>(workspace + before_at_);
+    db_ = b.outputs.size() > 2 ? output<float>(b, 2) : nullptr;
+    product_.bind(workspace, step_.dz, b.inputs[4], step_.dstate);
+    weight_.bind(
+        std::array<void*, 4>{step_.dz_all, before_, b.outputs[1], workspace + weight_scratch_});
+  }
+
+  void run(Stream&) override {
+    product_.pack();
+    std::fill_n(step_.dstate, states_, 0.0f);
+    std::fill_n(step_.dcell, states_, 0.0f);
+    for (int64_t i = sizes_.tokens - 1; i >= 0; --i) {
+      const int64_t token = sizes_.token(i);
+      each_part(sizes_, [&](int64_t sample, int64_t begin, int64_t end) {
+        function_(step_, sample, token, begin, end);
+      });
+      if (i > 0) product_.run();
+    }
+    copy_states_before();
+    weight_.run();
+    if (db_ != nullptr) add_up_bias();
+  }
+
+ private:
+  void copy_states_before() {
+    const auto row = static_cast<size_t>(sizes_.hidden);
+    parallel_for(sizes_.samples, 1, [&](int64_t first, int64_t last) {
+      for (int64_t n = first; n < last; ++n) {
+        for (int64_t t = 0; t < sizes_.tokens; ++t) {
+          T* to = before_ + (n * sizes_.tokens + t) * sizes_.hidden;
+          const int64_t before = sizes_.before(t);
+          if (before >= 0) {
+            const T* from = step_.y + (n * sizes_.tokens + before) * sizes_.hidden;
+            std::memcpy(to, from, row * sizeof(T));
+          } else if (step_.initial_state != nullptr) {
+            std::memcpy(to, step_.initial_state + n * sizes_.hidden, row * sizeof(T));
+          } else {
+            std::memset(static_cast<void*>(to), 0, row * sizeof(T));
+          }
+        }
+      }
+    });
+  }
+  // Each column in the order of rows, whatever the threads.
+  void add_up_bias() {
+    const int64_t rows = sizes_.samples * sizes_.tokens, width = sizes_.width();
+    parallel_for(width, 64, [&](int64_t begin, int64_t end) {
+      std::fill(db_ + begin, db_ + end, 0.0f);
+      for (int64_t r = 0; r < rows; ++r) {
+        const T* row = step_.dz_all + r * width;
+        for (int64_t j = begin; j < end; ++j) db_[j] += to_f32(row[j]);
+      }
+    });
+  }
+
+  RecurrentSizes sizes_;
+  RecurrentBackwardFunction<T> function_;
+  Workspace workspace_;
+  size_t states_, widths_;  // elements
+  PackedProduct<T> product_;
+  size_t dstate_at_, dcell_at_, dz_at_, before_at_, dz_all_at_ = 0, weight_scratch_ = 0;
+  onednn::Call weight_;
+  RecurrentBackwardStep<T> step_;
+  T* before_ = nullptr;
+  float* db_ = nullptr;
+};
+
+template <template <typename> class K>
+MadeKernel make(const KernelRequest& request) {
+  if (onednn::computes_in(request, DType::f32)) return std::make_unique<K<float>>(request);
+  if (onednn::computes_in(request, DType::bf16)) return std::make_unique<K<Bf16>>(request);
+  return nullptr;
+}
+
+}  // namespace
+
+MadeKernel make_recurrent(const KernelRequest& request) {
+  return make<Recurrent>(request);
+}
+MadeKernel make_recurrent_backward(const KernelRequest& request) {
+  return make<RecurrentBackward>(request);
+}
+
+}  // namespace dltrain

@@ -1,0 +1,193 @@
+// recurrent and its backward, one unit after the other, in double.
+#include "ops/recurrent.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "reference/call.h"
+#include "reference/makers.h"
+
+namespace dltrain {
+namespace {
+
+double sigmoid(double x) {
+  return 1 / (1 + std::exp(-x));
+}
+
+// A state [samples, hidden] by token, or the initial one.
+template <typename T>
+double state_before(const RecurrentSizes& s, const T* states, const T* initial, int64_t sample,
+                    int64_t token, int64_t unit) {
+  const int64_t before = s.before(token);
+  if (before >= 0) {
+    return static_cast<double>(states[(sample * s.tokens + before) * s.hidden + unit]);
+  }
+  return initial == nullptr ? 0 : static_cast<double>(initial[sample * s.hidden + unit]);
+}
+
+template <typename T>
+struct Recurrent {
+  explicit Recurrent(const NaiveCall& c)
+      : s(recurrent_sizes(c.outputs[0].shape, c.attributes)),
+        h(static_cast<size_t>(s.hidden)),
+        cell(h.size()),
+        z(static_cast<size_t>(s.width())) {}
+
+  void run(const NaiveCall& c) const {
+    const T* h0 = c.has_input(3) ? c.input<T>(3) : nullptr;
+    const T* c0 = c.has_input(4) ? c.input<T>(4) : nullptr;
+    for (int64_t n = 0; n < s.samples; ++n) {
+      for (int64_t j = 0; j < s.hidden; ++j) {
+        const auto u = static_cast<size_t>(j);
+        h[u] = h0 == nullptr ? 0 : static_cast<double>(h0[n * s.hidden + j]);
+        cell[u] = c0 == nullptr ? 0 : static_cast<double>(c0[n * s.hidden + j]);
+      }
+      for (int64_t i = 0; i < s.tokens; ++i) token(c, n, s.token(i));
+    }
+  }
+
+  // W_hh·h + b_hh into z, then the new state.
+  void token(const NaiveCall& c, int64_t n, int64_t t) const {
+    const T *w = c.input<T>(1), *b = c.has_input(2) ? c.input<T>(2) : nullptr;
+    for (int64_t row = 0; row < s.width(); ++row) {
+      double sum = b == nullptr ? 0 : static_cast<double>(b[row]);
+      for (int64_t j = 0; j < s.hidden; ++j) {
+        sum += static_cast<double>(w[row * s.hidden + j]) * h[static_cast<size_t>(j)];
+      }
+      z[static_cast<size_t>(row)] = sum;
+    }
+    const int64_t place = n * s.tokens + t;
+    const T* x = c.input<T>(0) + place * s.width();
+    for (int64_t j = 0; j < s.hidden; ++j) unit(c, place, x, j);
+  }
+
+  void unit(const NaiveCall& c, int64_t place, const T* x, int64_t j) const {
+    const auto u = static_cast<size_t>(j);
+    const auto from_input = [&](int64_t gate) {
+      return static_cast<double>(x[gate * s.hidden + j]);
+    };
+    const auto from_state = [&](int64_t gate) {
+      return z[static_cast<size_t>(gate * s.hidden + j)];
+    };
+    const auto keep = [&](int64_t gate, double value) {
+      c.put<T>(1, place * s.width() + gate * s.hidden + j, value);
+      return value;
+    };
+    const auto sum = [&](int64_t gate) { return from_input(gate) + from_state(gate); };
+    if (s.kind == RecurrentKind::lstm) {
+      const double in = keep(0, sigmoid(sum(0))), forget = keep(1, sigmoid(sum(1)));
+      const double candidate = keep(2, std::tanh(sum(2))), out = keep(3, sigmoid(sum(3)));
+      cell[u] = forget * cell[u] + in * candidate;
+      h[u] = out * std::tanh(cell[u]);
+      c.put<T>(2, place * s.hidden + j, cell[u]);
+    } else if (s.kind == RecurrentKind::gru) {
+      const double reset = keep(0, sigmoid(sum(0))), update = keep(1, sigmoid(sum(1)));
+      const double candidate = keep(2, std::tanh(from_input(2) + reset * from_state(2)));
+      c.put<T>(2, place * s.hidden + j, from_state(2));
+      h[u] = (1 - update) * candidate + update * h[u];
+    } else {
+      h[u] = s.kind == RecurrentKind::rnn_tanh ? std::tanh(sum(0)) : std::max(sum(0), 0.0);
+    }
+    c.put<T>(0, place * s.hidden + j, h[u]);
+  }
+
+  RecurrentSizes s;
+  mutable std::vector<double> h, cell, z;
+};
+
+template <typename T>
+struct RecurrentBackward {
+  explicit RecurrentBackward(const NaiveCall& c)
+      : s(recurrent_sizes(c.inputs[1].shape, c.attributes)),
+        dh(static_cast<size_t>(s.hidden)),
+        dcell(dh.size()),
+        to_input(static_cast<size_t>(s.width())),
+        to_state(to_input.size()),
+        dw(to_input.size() * dh.size()),
+        db(to_input.size()) {}
+
+  void run(const NaiveCall& c) const {
+    std::fill(dw.begin(), dw.end(), 0.0);
+    std::fill(db.begin(), db.end(), 0.0);
+    for (int64_t n = 0; n < s.samples; ++n) {
+      std::fill(dh.begin(), dh.end(), 0.0);
+      std::fill(dcell.begin(), dcell.end(), 0.0);
+      for (int64_t i = s.tokens - 1; i >= 0; --i) token(c, n, s.token(i));
+    }
+    for (size_t i = 0; i < dw.size(); ++i) c.put<T>(1, static_cast<int64_t>(i), dw[i]);
+    for (size_t i = 0; c.outputs.size() > 2 && i < db.size(); ++i) {
+      c.put<T>(2, static_cast<int64_t>(i), db[i]);
+    }
+  }
+
+  void token(const NaiveCall& c, int64_t n, int64_t t) const {
+    const int64_t place = n * s.tokens + t;
+    const T* h0 = c.has_input(6) ? c.input<T>(6) : nullptr;
+    for (int64_t j = 0; j < s.hidden; ++j) unit(c, n, t, j);
+    const T* w = c.input<T>(4);
+    for (int64_t row = 0; row < s.width(); ++row) {
+      const auto r = static_cast<size_t>(row);
+      c.put<T>(0, place * s.width() + row, to_input[r]);
+      db[r] += to_state[r];
+      for (int64_t j = 0; j < s.hidden; ++j) {
+        dh[static_cast<size_t>(j)] += to_state[r] * static_cast<double>(w[row * s.hidden + j]);
+        dw[static_cast<size_t>(row * s.hidden + j)] +=
+            to_state[r] * state_before(s, c.input<T>(1), h0, n, t, j);
+      }
+    }
+  }
+
+  // Gradients of the gates of one unit; dh becomes what flows past the product with w.
+  void unit(const NaiveCall& c, int64_t n, int64_t t, int64_t j) const {
+    const auto u = static_cast<size_t>(j), hidden = static_cast<size_t>(s.hidden);
+    const int64_t place = n * s.tokens + t;
+    const double y = static_cast<double>(c.input<T>(1)[place * s.hidden + j]);
+    const double d = dh[u] + static_cast<double>(c.input<T>(0)[place * s.hidden + j]);
+    dh[u] = 0;
+    const auto gate = [&](int64_t k) {
+      return static_cast<double>(c.input<T>(2)[place * s.width() + k * s.hidden + j]);
+    };
+    const auto set = [&](size_t k, double value) {
+      to_input[k * hidden + u] = to_state[k * hidden + u] = value;
+    };
+    if (s.kind == RecurrentKind::lstm) {
+      const double in = gate(0), forget = gate(1), candidate = gate(2), out = gate(3);
+      const T* c0 = c.has_input(7) ? c.input<T>(7) : nullptr;
+      const double before = state_before(s, c.input<T>(3), c0, n, t, j);
+      const double squashed = std::tanh(static_cast<double>(c.input<T>(3)[place * s.hidden + j]));
+      const double dc = dcell[u] + d * out * (1 - squashed * squashed);
+      set(0, dc * candidate * in * (1 - in));
+      set(1, dc * before * forget * (1 - forget));
+      set(2, dc * in * (1 - candidate * candidate));
+      set(3, d * squashed * out * (1 - out));
+      dcell[u] = dc * forget;
+    } else if (s.kind == RecurrentKind::gru) {
+      const double reset = gate(0), update = gate(1), candidate = gate(2);
+      const double product = static_cast<double>(c.input<T>(3)[place * s.hidden + j]);
+      const T* h0 = c.has_input(6) ? c.input<T>(6) : nullptr;
+      const double before = state_before(s, c.input<T>(1), h0, n, t, j);
+      const double dn = d * (1 - update) * (1 - candidate * candidate);
+      set(0, dn * product * reset * (1 - reset));
+      set(1, d * (before - candidate) * update * (1 - update));
+      to_input[2 * hidden + u] = dn;
+      to_state[2 * hidden + u] = dn * reset;
+      dh[u] = d * update;
+    } else {
+      set(0, s.kind == RecurrentKind::rnn_tanh ? d * (1 - y * y) : (y > 0 ? d : 0));
+    }
+  }
+
+  RecurrentSizes s;
+  mutable std::vector<double> dh, dcell, to_input, to_state, dw, db;
+};
+
+}  // namespace
+
+KernelPointer reference_recurrent(const KernelRequest& request) {
+  return make_naive<Recurrent>(request);
+}
+KernelPointer reference_recurrent_backward(const KernelRequest& request) {
+  return make_naive<RecurrentBackward>(request);
+}
+
+}  // namespace dltrain

@@ -1,0 +1,147 @@
+// lstm, gru and rnn: recurrent networks over the tokens [samples, tokens, width], of several layers
+// and both directions. Parameters have the names, shapes and initial values of torch.nn.LSTM, GRU
+// and RNN: weight_ih_l0, weight_hh_l0, bias_ih_l0, bias_hh_l0, with _reverse for the second
+// direction. Every sample begins with a state of zeros.
+#include "ops/recurrent.h"
+
+#include <cmath>
+
+#include "base/error.h"
+#include "base/philox.h"
+#include "nn/layers.h"
+
+namespace dltrain {
+namespace {
+
+struct Recurrent : Layer {
+  int64_t hidden_size = 0, num_layers = 1;
+  bool bias = true, bidirectional = false, return_sequences = true;
+  double dropout = 0;
+
+  virtual std::string op_kind() const = 0;
+
+  void describe(Fields& f) override {
+    f.integer("hidden_size", hidden_size,
+              {.doc = "Units of a layer and direction",
+               .required = true,
+               .min = 1,
+               .max = 1e6,
+               .known_as = {"units", "out_features"}});
+    f.integer("num_layers", num_layers,
+              {.doc = "Layers, each on what the one before says about every token",
+               .min = 1,
+               .max = 1000});
+    f.boolean("bidirectional", bidirectional,
+              {.doc = "A second network reads from the last token to the first; what both say is "
+                      "put together, 2 · hidden_size wide"});
+    f.boolean("bias", bias, {.doc = "Add biases", .known_as = {"use_bias"}});
+    f.number("dropout", dropout,
+             {.doc = "Probability of setting an output of any layer but the last to zero in "
+                     "training",
+              .min = 0,
+              .below = 1});
+    f.boolean("return_sequences", return_sequences,
+              {.doc = "true: what comes out after every token; false: after the whole sequence, "
+                      "one vector a sample"});
+  }
+
+  void validate(Problems& problems) const override {
+    if (dropout > 0 && num_layers == 1) {
+      problems.add(*this, "dropout", "dropout lies between layers, and num_layers is 1");
+    }
+  }
+
+  ValueId emit(LayerContext& c, ValueId x) const override {
+    if (c.shape(x).rank() != 3) {
+      fail(ExitCode::usage, "expects tokens [samples, tokens, width], got {}",
+           to_string(c.shape(x)));
+    }
+    for (int64_t layer = 0; layer < num_layers; ++layer) {
+      if (layer > 0) x = drop(c, x, layer);
+      const bool whole = return_sequences || layer + 1 < num_layers;
+      std::vector<ValueId> out;
+      for (const bool reverse : {false, true}) {
+        if (reverse && !bidirectional) continue;
+        const ValueId y = direction(c, x, layer, reverse);
+        out.push_back(whole ? y : last(c, y, reverse));
+      }
+      const int64_t axis = c.shape(out[0]).rank() - 1;
+      x = out.size() == 1 ? out[0] : c.builder().emit1("concat", out, {{"axis", axis}});
+    }
+    return x;
+  }
+
+ private:
+  ValueId direction(LayerContext& c, ValueId x, int64_t layer, bool reverse) const {
+    const std::string suffix = fmt::format("_l{}{}", layer, reverse ? "_reverse" : "");
+    const Attributes attributes{{"kind", op_kind()}, {"reverse", reverse}};
+    const int64_t width = recurrent_gates(recurrent_kind(attributes)) * hidden_size;
+    // torch's: everything uniform within 1/√hidden_size.
+    const auto init = Initializer::uniform_within(1 / std::sqrt(static_cast<double>(hidden_size)));
+    const auto parameter = [&](const char* name, const Shape& shape) {
+      return c.parameter(name + suffix, shape, init);
+    };
+    std::vector<ValueId> input{x, parameter("weight_ih", {width, c.shape(x)[-1]})};
+    std::vector<ValueId> state{kNoValue, parameter("weight_hh", {width, hidden_size})};
+    if (bias) {
+      input.push_back(parameter("bias_ih", {width}));
+      state.push_back(parameter("bias_hh", {width}));
+    }
+    state[0] = c.builder().emit1("matmul", input, {{"transpose_b", true}});
+    return c.builder().emit("recurrent", state, attributes)[0];
+  }
+
+  // The output of the last step, [samples, hidden].
+  ValueId last(LayerContext& c, ValueId y, bool reverse) const {
+    const Shape shape = c.shape(y);
+    const int64_t others = shape[1] - 1;
+    const std::vector<int64_t> before{0, reverse ? 0 : others, 0},
+        after{0, reverse ? others : 0, 0};
+    const ValueId one = c.builder().emit1("slice", {y}, {{"before", before}, {"after", after}});
+    return c.builder().emit1("reshape", {one},
+                             {{"shape", std::vector<int64_t>{shape[0], shape[2]}}});
+  }
+
+  ValueId drop(LayerContext& c, ValueId x, int64_t layer) const {
+    if (!c.training() || dropout == 0) return x;
+    const uint64_t stream = random_stream(fmt::format("{}.dropout_l{}", c.path(), layer));
+    return c.builder().emit1("dropout", {x, c.builder().step_state()},
+                             {{"rate", dropout}, {"stream", static_cast<int64_t>(stream)}});
+  }
+};
+
+struct Lstm final : Recurrent {
+  std::string op_kind() const override { return "lstm"; }
+};
+
+struct Gru final : Recurrent {
+  std::string op_kind() const override { return "gru"; }
+};
+
+struct Rnn final : Recurrent {
+  bool relu = false;
+
+  std::string op_kind() const override { return relu ? "rnn_relu" : "rnn_tanh"; }
+  void describe(Fields& f) override {
+    Recurrent::describe(f);
+    f.choice("nonlinearity", relu, {{"tanh", false, "tanh"}, {"relu", true, "max(x, 0)"}},
+             {.doc = "Of the sum of input and state", .known_as = {"activation"}});
+  }
+};
+
+}  // namespace
+
+KindRow<Layer> lstm_row() {
+  return {"lstm", "long short-term memory over tokens (Hochreiter and Schmidhuber 1997)",
+          make_kind_of<Lstm>, "hidden_size"};
+}
+KindRow<Layer> gru_row() {
+  return {"gru", "gated recurrent units over tokens (Cho et al. 2014)", make_kind_of<Gru>,
+          "hidden_size"};
+}
+KindRow<Layer> rnn_row() {
+  return {"rnn", "a plain recurrent network over tokens (Elman 1990)", make_kind_of<Rnn>,
+          "hidden_size"};
+}
+
+}  // namespace dltrain

@@ -1,0 +1,184 @@
+// recurrent: one layer and one direction of a recurrent network, from projected inputs.
+//
+//   x      [samples, tokens, G·H]  W_ih·x_t + b_ih of every token (a matmul before it)
+//   w      [G·H, H]                W_hh
+//   b      [G·H], optional         b_hh
+//   h0     [samples, H], optional  the state before the first token; absent: zero
+//   c0     [samples, H], optional  likewise the cells of an LSTM
+//   y      [samples, tokens, H]    the hidden state after every token
+//   gates  [samples, tokens, G·H]  LSTM and GRU: the gates after their activation
+//   cells  [samples, tokens, H]    LSTM: c_t; GRU: W_hn·h + b_hn
+//
+// Attributes: kind: lstm, gru, rnn_tanh or rnn_relu; reverse (bool): from the last token to the
+// first. With z = x_t + W_hh·h + b_hh split into G blocks (the gates' order is PyTorch's):
+//
+//   lstm (G = 4)  i = σ(z_i), f = σ(z_f), g = tanh(z_g), o = σ(z_o); c ← f∘c + i∘g; h ← o∘tanh(c)
+//   gru (G = 3)   r = σ(z_r), z = σ(z_z), n = tanh(x_n + r∘(W_hn·h + b_hn)); h ← (1 − z)∘n + z∘h
+//   rnn (G = 1)   h ← tanh(z), or max(z, 0)
+//
+// (Hochreiter and Schmidhuber 1997; Gers et al. 2000; Cho et al. 2014 in the form of cuDNN.)
+//
+// recurrent_backward(dy, y, gates, cells, w, b, h0, c0) → dx, dw, db: back-propagation through the
+// tokens. h0 and c0 are constants: nothing flows back to what came before (truncated
+// back-propagation). gates and cells are absent for rnn; db is left out where b is absent. dw and
+// db have the accumulation dtype.
+#include "ops/recurrent.h"
+
+#include "base/error.h"
+#include "ops/definitions.h"
+#include "ops/rules.h"
+
+namespace dltrain {
+namespace {
+
+TensorSpec optional_input(SpecSpan inputs, size_t i) {
+  return i < inputs.size() ? inputs[i] : TensorSpec{Shape{0}, DType::u8};
+}
+
+// y from the shapes of x and w.
+Shape output_shape(const Shape& x, const Shape& w) {
+  return {x[0], x[1], w[1]};
+}
+
+SpecList infer(SpecSpan inputs, const Attributes& attributes) {
+  constexpr std::string_view kOp = "recurrent";
+  expect_inputs(kOp, inputs, 2, 5);
+  expect_one_float_dtype(kOp, inputs);
+  const Shape &x = inputs[0].shape, &w = inputs[1].shape;
+  expect_rank(kOp, "x", x, 3, 3);
+  expect_rank(kOp, "w", w, 2, 2);
+  const RecurrentSizes s = recurrent_sizes(output_shape(x, w), attributes);
+  if (s.tokens < 1 || s.hidden < 1) {
+    fail(ExitCode::usage, "{}: needs a token and a hidden unit, got {} and {}", kOp, to_string(x),
+         to_string(w));
+  }
+  expect_shape(kOp, "x", x, Shape{s.samples, s.tokens, s.width()});
+  expect_shape(kOp, "w", w, Shape{s.width(), s.hidden});
+  const TensorSpec b = optional_input(inputs, 2), h0 = optional_input(inputs, 3),
+                   c0 = optional_input(inputs, 4);
+  if (!is_absent(b)) expect_shape(kOp, "b", b.shape, Shape{s.width()});
+  if (!is_absent(h0)) expect_shape(kOp, "h0", h0.shape, Shape{s.samples, s.hidden});
+  if (!is_absent(c0)) {
+    check_internal(s.kind == RecurrentKind::lstm, "only an LSTM has cells");
+    expect_shape(kOp, "c0", c0.shape, Shape{s.samples, s.hidden});
+  }
+  const DType dtype = inputs[0].dtype;
+  SpecList out{{Shape{s.samples, s.tokens, s.hidden}, dtype}};
+  if (keeps_gates(s.kind)) {
+    out.push_back(inputs[0]);
+    out.push_back(out[0]);
+  }
+  return out;
+}
+
+ValueId given(std::span<const ValueId> inputs, size_t i) {
+  return i < inputs.size() ? inputs[i] : kNoValue;
+}
+
+std::vector<ValueId> gradient(const GradientRequest& r) {
+  const bool kept = keeps_gates(recurrent_kind(r.attributes));
+  const std::vector<ValueId> made =
+      r.emitter.emit("recurrent_backward",
+                     {r.output_gradients[0], r.outputs[0], kept ? r.outputs[1] : kNoValue,
+                      kept ? r.outputs[2] : kNoValue, r.inputs[1], given(r.inputs, 2),
+                      given(r.inputs, 3), given(r.inputs, 4)},
+                     r.attributes);
+  std::vector<ValueId> out(r.inputs.size(), kNoValue);
+  std::copy(made.begin(), made.end(), out.begin());
+  return out;
+}
+
+SpecList infer_backward(SpecSpan inputs, const Attributes& attributes) {
+  constexpr std::string_view kOp = "recurrent_backward";
+  expect_inputs(kOp, inputs, 8, 8);
+  const Shape& y = inputs[1].shape;
+  expect_shape(kOp, "dy", inputs[0].shape, y);
+  const RecurrentSizes s = recurrent_sizes(y, attributes);
+  const Shape gates{s.samples, s.tokens, s.width()};
+  if (keeps_gates(s.kind)) {
+    expect_shape(kOp, "the gates", inputs[2].shape, gates);
+    expect_shape(kOp, "the cells", inputs[3].shape, y);
+  }
+  const DType sums = accumulation_dtype(inputs[1].dtype);
+  SpecList out{{gates, inputs[1].dtype}, {inputs[4].shape, sums}};
+  if (!is_absent(inputs[5])) out.push_back({inputs[5].shape, sums});
+  return out;
+}
+
+// Samples are independent.
+bool split_by_samples(SpecSpan inputs, std::span<const Placement> placements,
+                      std::initializer_list<size_t> replicated) {
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const bool whole = std::find(replicated.begin(), replicated.end(), i) != replicated.end();
+    if (is_absent(inputs[i]) || placements[i] == (whole ? kReplicated : kSplitSamples)) continue;
+    return false;
+  }
+  return true;
+}
+std::optional<std::vector<Placement>> split(SpecSpan inputs, const Attributes& attributes,
+                                            std::span<const Placement> placements) {
+  if (!split_by_samples(inputs, placements, {1, 2})) return std::nullopt;
+  const size_t outputs = keeps_gates(recurrent_kind(attributes)) ? 3 : 1;
+  return std::vector<Placement>(outputs, kSplitSamples);
+}
+std::optional<std::vector<Placement>> split_backward(SpecSpan inputs, const Attributes&,
+                                                     std::span<const Placement> placements) {
+  if (!split_by_samples(inputs, placements, {4, 5})) return std::nullopt;
+  std::vector<Placement> out{kSplitSamples, kPartial};
+  if (!is_absent(inputs[5])) out.push_back(kPartial);
+  return out;
+}
+
+// The product with w for every token; backwards those for the state and for w.
+Cost pass_cost(const Shape& x, const Shape& w, SpecSpan inputs, SpecSpan outputs) {
+  return {2.0 * static_cast<double>(x[0] * x[1]) * static_cast<double>(w.elements()),
+          bytes_moved(inputs, outputs)};
+}
+Cost cost(SpecSpan inputs, SpecSpan outputs, const Attributes&) {
+  return pass_cost(inputs[0].shape, inputs[1].shape, inputs, outputs);
+}
+Cost cost_backward(SpecSpan inputs, SpecSpan outputs, const Attributes&) {
+  Cost c = pass_cost(outputs[0].shape, inputs[4].shape, inputs, outputs);
+  c.flops *= 2;
+  return c;
+}
+
+}  // namespace
+
+RecurrentKind recurrent_kind(const Attributes& attributes) {
+  const std::string kind = attributes.text("kind");
+  if (kind == "lstm") return RecurrentKind::lstm;
+  if (kind == "gru") return RecurrentKind::gru;
+  if (kind == "rnn_tanh") return RecurrentKind::rnn_tanh;
+  if (kind == "rnn_relu") return RecurrentKind::rnn_relu;
+  fail(ExitCode::usage, "recurrent: unknown kind '{}'", kind);
+}
+
+int64_t recurrent_gates(RecurrentKind kind) {
+  if (kind == RecurrentKind::lstm) return 4;
+  return kind == RecurrentKind::gru ? 3 : 1;
+}
+
+RecurrentSizes recurrent_sizes(const Shape& y, const Attributes& attributes) {
+  const RecurrentKind kind = recurrent_kind(attributes);
+  return {.kind = kind,
+          .samples = y[0],
+          .tokens = y[1],
+          .hidden = y[2],
+          .gates = recurrent_gates(kind),
+          .reverse = attributes.boolean("reverse")};
+}
+
+constinit const OpDef kRecurrentOp{.name = "recurrent",
+                                   .doc = "LSTM, GRU or RNN over the tokens of projected inputs",
+                                   .infer = infer,
+                                   .gradient = gradient,
+                                   .split = split,
+                                   .cost = cost};
+constinit const OpDef kRecurrentBackwardOp{.name = "recurrent_backward",
+                                           .doc = "gradients of recurrent through its tokens",
+                                           .infer = infer_backward,
+                                           .split = split_backward,
+                                           .cost = cost_backward};
+
+}  // namespace dltrain

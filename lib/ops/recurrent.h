@@ -1,0 +1,42 @@
+// What the recurrent op, its kernels and its layers agree on.
+#pragma once
+
+#include <string_view>
+
+#include "ops/op.h"
+
+namespace dltrain {
+
+enum class RecurrentKind : uint8_t { lstm, gru, rnn_tanh, rnn_relu };
+
+// Of the attribute `kind`; throws Error(usage) for another name.
+RecurrentKind recurrent_kind(const Attributes& attributes);
+
+// Blocks of `hidden` rows in the weight, in PyTorch's order: i, f, g, o of an LSTM; r, z, n of a
+// GRU.
+int64_t recurrent_gates(RecurrentKind kind);
+
+// True where the forward keeps gates and cells for the backward.
+inline bool keeps_gates(RecurrentKind kind) {
+  return kind == RecurrentKind::lstm || kind == RecurrentKind::gru;
+}
+
+struct RecurrentSizes {
+  RecurrentKind kind = RecurrentKind::lstm;
+  int64_t samples = 0, tokens = 0, hidden = 0;
+  int64_t gates = 0;     // recurrent_gates(kind)
+  bool reverse = false;  // from the last token to the first
+
+  int64_t width() const { return gates * hidden; }
+  // The token of step i, and the one whose state it reads (-1: none, the initial state).
+  int64_t token(int64_t i) const { return reverse ? tokens - 1 - i : i; }
+  int64_t before(int64_t token) const {
+    if (reverse) return token + 1 < tokens ? token + 1 : -1;
+    return token - 1;
+  }
+};
+
+// From the output y [samples, tokens, hidden] and the attributes.
+RecurrentSizes recurrent_sizes(const Shape& y, const Attributes& attributes);
+
+}  // namespace dltrain
