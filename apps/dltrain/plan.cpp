@@ -68,6 +68,21 @@ void print_promises(const Session& session) {
   }
 }
 
+// Against the same step that keeps everything.
+void print_recompute(const Session& session) {
+  const StepGraph& graph = session.executor->training();
+  if (graph.recomputed_nodes == 0) return;
+  SessionOptions options = session.options;
+  options.log = {};
+  options.evaluation = options.recompute = false;
+  const PlanReport kept = open_session(*session.experiment, options).executor->report();
+  const PlanReport r = session.executor->report();
+  fmt::print(
+      "recompute: {} of the forward's calls run again, {:+.1f} % FLOP; arena {} instead of {}\n",
+      graph.recomputed_nodes, 100 * (r.flops_per_step / kept.flops_per_step - 1),
+      human_bytes(r.arena_bytes), human_bytes(kept.arena_bytes));
+}
+
 void print_session(const Session& session) {
   const PlanReport r = session.executor->report();
   const StepGraph& graph = session.executor->training();
@@ -92,6 +107,7 @@ void print_session(const Session& session) {
   print_layers(r);
   print_memory(r);
   print_host_memory(session);
+  print_recompute(session);
   fmt::print("step: {}FLOP, {} moved at least, {} kernel calls", human_count(r.flops_per_step),
              human_bytes(static_cast<size_t>(r.bytes_per_step)), r.kernel_calls);
   if (session.options.world > 1) {

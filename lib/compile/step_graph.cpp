@@ -127,6 +127,13 @@ StepGraph emit(const StepRequest& r, bool training) {
     out.graph = fuse(std::move(out.graph));
     log("fuse");
   }
+  if (training && r.recompute != Recompute::none) {
+    Recomputed result = recompute(std::move(out.graph), r.recompute);
+    out.graph = std::move(result.graph);
+    out.recomputed_nodes = result.nodes;
+    out.recomputed_flops = result.flops;
+    log("recompute");
+  }
   verify_graph(out.graph);
   return out;
 }

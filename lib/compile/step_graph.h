@@ -1,7 +1,7 @@
 // From a model description to the graph of a whole step: emits the forward and runs the passes in
 // their fixed order.
 //
-//   training:    emit → autocast → reverse → update → data parallel → dead code → fuse
+//   training:    emit → autocast → reverse → update → data parallel → dead code → fuse → recompute
 //   evaluation:  emit → autocast → dead code → fuse (the sums of a whole pass are reduced after it)
 #pragma once
 
@@ -12,6 +12,7 @@
 #include "nn/model.h"
 #include "optim/optimizer.h"
 #include "optim/update_config.h"
+#include "passes/recompute.h"
 
 namespace dltrain {
 
@@ -39,6 +40,7 @@ struct StepRequest {
   DType compute = DType::f32;    // f64 for gradient checks on the reference engine
   DType precision = DType::f32;  // bf16, f16: matrix products and activations (with compute f32)
   bool fuse = true;
+  Recompute recompute = Recompute::none;  // training only
   PassLog log = {};
   GraphProbe probe = {};
 };
@@ -62,6 +64,8 @@ struct StepGraph {
   std::vector<ParameterInfo> constants;   // of the teacher
   std::vector<StepMetric> metrics;        // the loss first
   TensorSpec output_spec;
+  int recomputed_nodes = 0;     // forward nodes that run again in the backward
+  double recomputed_flops = 0;  // of these, a micro-batch
 };
 
 StepGraph build_training_graph(const StepRequest& request);

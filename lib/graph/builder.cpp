@@ -29,7 +29,8 @@ std::vector<ValueId> GraphBuilder::emit(std::string_view op, std::vector<ValueId
             .inputs = std::move(inputs),
             .outputs = {},
             .layer = layer_,
-            .phase = phase_};
+            .phase = phase_,
+            .block = block_};
   check_internal(node.op != nullptr, "no op is named {}", op);
   const SpecList in = graph_.input_specs(node);
   SpecList specs;

@@ -16,6 +16,24 @@ class GraphBuilder final : public OpEmitter {
   const std::string& layer() const { return layer_; }
   void set_phase(Phase phase) { phase_ = phase; }
 
+  // While one lives, nodes belong to a block of their own (Node::block); within another it does
+  // nothing.
+  class Block {
+   public:
+    explicit Block(GraphBuilder& builder) : builder_(builder), outermost_(builder.block_ < 0) {
+      if (outermost_) builder_.block_ = builder_.blocks_++;
+    }
+    ~Block() {
+      if (outermost_) builder_.block_ = -1;
+    }
+    Block(const Block&) = delete;
+    Block& operator=(const Block&) = delete;
+
+   private:
+    GraphBuilder& builder_;
+    bool outermost_;
+  };
+
   // A value that no node produces: an input slot or state. Names of such values are unique.
   ValueId add_value(std::string name, TensorSpec spec, Role role);
 
@@ -35,6 +53,7 @@ class GraphBuilder final : public OpEmitter {
   Graph& graph_;
   std::string layer_;
   Phase phase_ = Phase::forward;
+  int block_ = -1, blocks_ = 0;
 };
 
 }  // namespace dltrain

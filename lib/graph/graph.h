@@ -31,6 +31,7 @@ struct Node {
   std::vector<ValueId> outputs;
   std::string layer;  // path of the layer that asked for it: "layers.3"
   Phase phase = Phase::forward;
+  int block = -1;  // which copy of a `repeat` it belongs to, numbered over the model; −1: none
   bool once_a_step = false;  // runs in the last micro-step only (collectives over accumulated sums)
 };
 

@@ -106,6 +106,7 @@ struct Repeat final : Layer {
   }
   ValueId emit(LayerContext& c, ValueId x) const override {
     for (int64_t i = 0; i < times; ++i) {
+      const GraphBuilder::Block block(c.builder());
       const auto copy = [&] { return c.emit_list(layers, x); };
       x = name == "." ? copy() : c.emit_inside(prefix + std::to_string(i), copy);
     }

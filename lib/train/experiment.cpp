@@ -133,6 +133,20 @@ void ParallelismConfig::describe(Fields& f) {
              .known_as = {"data_parallel", "dp"}});
 }
 
+void MemoryConfig::describe(Fields& f) {
+  f.choice("recompute", recompute,
+           {{"none", Recompute::none, "the forward keeps what the backward reads"},
+            {"selective", Recompute::selective,
+             "cheap ops run again: all but matrix products, convolutions, attention and recurrent "
+             "networks"},
+            {"blocks", Recompute::blocks, "every copy of a `repeat` runs again, from its input"},
+            {"full", Recompute::full,
+             "everything runs again, in pieces that are cut so that the least memory is taken"}},
+           {.doc = "What the backward computes again instead of keeping it: less memory, more "
+                   "arithmetic (`dltrain plan` says how much of both), and the same bits",
+            .known_as = {"gradient_checkpointing", "activation_checkpointing"}});
+}
+
 void CheckpointConfig::describe(Fields& f) {
   f.integer(
       "save_steps", save_steps,
@@ -223,6 +237,7 @@ void Experiment::describe(Fields& f) {
   f.section("training", training,
             {.doc = "How long and how large", .required = true, .known_as = {"trainer", "train"}});
   f.section("precision", precision, {.doc = "Number formats"});
+  f.section("memory", memory, {.doc = "What is kept and what is computed again"});
   f.section("parallelism", parallelism, {.doc = "How ranks share the work"});
   f.section("checkpoint", checkpoint,
             {.doc = "When state is saved", .known_as = {"checkpointing"}});

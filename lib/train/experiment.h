@@ -57,6 +57,11 @@ struct ParallelismConfig : Located {
   void describe(Fields& f);
 };
 
+struct MemoryConfig : Located {
+  Recompute recompute = Recompute::none;
+  void describe(Fields& f);
+};
+
 struct CheckpointConfig : Located {
   std::optional<int64_t> save_steps;
   std::optional<double> save_epochs, save_minutes;
@@ -98,6 +103,7 @@ struct Experiment : Located {
   std::unique_ptr<Schedule> lr_scheduler = make_kind(schedule_table(), "constant");
   TrainingConfig training;
   PrecisionConfig precision;
+  MemoryConfig memory;
   ParallelismConfig parallelism;
   CheckpointConfig checkpoint;
   LoggingConfig logging;

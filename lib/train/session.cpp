@@ -188,6 +188,7 @@ Session open_session(const Experiment& experiment, const SessionOptions& options
       .compute = options.compute,
       .precision = options.compute == DType::f64 ? DType::f32 : experiment.precision.compute,
       .fuse = options.fuse,
+      .recompute = options.recompute ? experiment.memory.recompute : Recompute::none,
       .log = options.log,
       .probe = options.probe};
   StepGraph training = build_training_graph(request);

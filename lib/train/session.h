@@ -21,6 +21,7 @@ struct SessionOptions {
   bool evaluate_train_split = false;  // which then is over the training split, in file order
   DType compute = DType::f32;         // f64: on the reference engine, for gradient checks
   bool fuse = true;
+  bool recompute = true;  // as the configuration says; false: not at all
   PassLog log = {};
   GraphProbe probe = {};  // see StepRequest
 };

@@ -27,3 +27,23 @@ TEST_CASE("the seed changes the losses") {
   CHECK(greatest_difference(short_run(kMlp, {.overrides = {"seed=1"}}), short_run(kMlp, {})) >
         1e-3);
 }
+
+TEST_CASE("recomputation changes no bit") {
+  const char* const kRepeated =
+      "[flatten, {linear: 24}, {repeat: {times: 3, layers: [{residual: [{linear: 24}, layer_norm, "
+      "gelu, {dropout: 0.2}]}]}}, {linear: 5}]";
+  for (const char* layers : {kMlp, kConvnet, kRepeated}) {
+    for (const char* mode : {"selective", "blocks", "full"}) {
+      if (mode == std::string("blocks") && layers != kRepeated) continue;
+      for (const char* precision : {"f32", "bf16"}) {
+        INFO(mode << " " << precision << " " << layers);
+        const std::string compute = fmt::format("precision.compute={}", precision);
+        const ShortRun kept = short_run(layers, {.overrides = {compute}});
+        const ShortRun again =
+            short_run(layers, {.overrides = {compute, fmt::format("memory.recompute={}", mode)}});
+        CHECK(kept.state == again.state);
+        CHECK(kept.losses == again.losses);
+      }
+    }
+  }
+}

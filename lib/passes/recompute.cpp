@@ -1,0 +1,136 @@
+#include "passes/recompute.h"
+
+#include <algorithm>
+#include <array>
+
+#include "base/error.h"
+
+namespace dltrain {
+namespace {
+
+constexpr std::array<std::string_view, 5> kExpensive{"matmul", "conv2d", "conv2d_backward_input",
+                                                     "attention", "recurrent"};
+
+// A value may be computed again when its node writes activations and nothing else.
+bool repeatable(const Graph& graph, const Node& node) {
+  if (node.op->has_effect || node.once_a_step) return false;
+  return std::all_of(node.outputs.begin(), node.outputs.end(),
+                     [&](ValueId id) { return graph.value(id).role == Role::activation; });
+}
+
+class Rewriting {
+ public:
+  Rewriting(Graph graph, Recompute mode) : graph_(std::move(graph)), old_(std::move(graph_.nodes)) {
+    graph_.nodes = old_;  // while deciding
+    drop_.assign(graph_.values.size(), false);
+    if (mode == Recompute::selective) {
+      drop_cheap();
+    } else {
+      drop_within(recomputed_pieces(graph_, mode));
+    }
+    graph_.nodes.clear();
+  }
+
+  Recomputed run() {
+    again_.assign(graph_.values.size(), kNoValue);
+    for (const Node& node : old_) {
+      Node copy = node;
+      if (node.phase == Phase::backward) {
+        for (ValueId& id : copy.inputs) id = recomputed(id);
+        // A view lies where its input lies.
+        for (ValueId id : copy.outputs) {
+          ValueId& base = graph_.value(id).storage_of;
+          if (base != kNoValue) base = recomputed(base);
+        }
+      }
+      graph_.nodes.push_back(std::move(copy));
+    }
+    graph_.update_producers();
+    verify_graph(graph_);
+    out_.graph = std::move(graph_);
+    return std::move(out_);
+  }
+
+ private:
+  void drop_cheap() {
+    for (const Node& node : old_) {
+      if (node.phase != Phase::forward || !repeatable(graph_, node)) continue;
+      if (std::find(kExpensive.begin(), kExpensive.end(), node.op->name) != kExpensive.end()) {
+        continue;
+      }
+      for (ValueId id : node.outputs) drop_[static_cast<size_t>(id)] = true;
+    }
+  }
+
+  // All that no node of another piece reads.
+  void drop_within(const std::vector<int>& pieces) {
+    std::vector<int> home(graph_.values.size(), -1);
+    for (size_t i = 0; i < pieces.size(); ++i) {
+      if (pieces[i] < 0 || !repeatable(graph_, old_[i])) continue;
+      for (ValueId id : old_[i].outputs) {
+        home[static_cast<size_t>(id)] = pieces[i];
+        drop_[static_cast<size_t>(id)] = true;
+      }
+    }
+    for (size_t i = 0; i < pieces.size(); ++i) {
+      for (ValueId id : old_[i].inputs) {
+        if (id != kNoValue && home[static_cast<size_t>(id)] != pieces[i]) {
+          drop_[static_cast<size_t>(id)] = false;
+        }
+      }
+    }
+  }
+
+  // What the backward reads instead of a forward value.
+  ValueId recomputed(ValueId id) {
+    if (id == kNoValue || static_cast<size_t>(id) >= drop_.size() ||
+        !drop_[static_cast<size_t>(id)]) {
+      return id;
+    }
+    if (again_[static_cast<size_t>(id)] == kNoValue) {
+      run_again(old_[static_cast<size_t>(graph_.value(id).producer)]);
+    }
+    return again_[static_cast<size_t>(id)];
+  }
+
+  void run_again(const Node& node) {
+    Node copy = node;
+    copy.phase = Phase::backward;
+    for (ValueId& id : copy.inputs) id = recomputed(id);
+    for (ValueId& id : copy.outputs) {
+      const GraphValue value = graph_.value(id);
+      GraphValue made{.name = {}, .spec = value.spec, .role = value.role};
+      if (value.storage_of != kNoValue) made.storage_of = recomputed(value.storage_of);
+      const auto fresh = static_cast<ValueId>(graph_.values.size());
+      graph_.values.push_back(std::move(made));
+      again_[static_cast<size_t>(id)] = fresh;
+      id = fresh;
+    }
+    ++out_.nodes;
+    out_.flops +=
+        op_cost(*copy.op, graph_.input_specs(copy), graph_.output_specs(copy), copy.attributes)
+            .flops;
+    graph_.nodes.push_back(std::move(copy));
+  }
+
+  Graph graph_;
+  std::vector<Node> old_;
+  std::vector<bool> drop_;      // by value of the graph as it came
+  std::vector<ValueId> again_;  // likewise: its copy in the backward
+  Recomputed out_;
+};
+
+}  // namespace
+
+Recomputed recompute(Graph graph, Recompute mode) {
+  if (mode == Recompute::none) return {.graph = std::move(graph)};
+  if (mode == Recompute::blocks && std::none_of(graph.nodes.begin(), graph.nodes.end(),
+                                                [](const Node& node) { return node.block >= 0; })) {
+    fail(ExitCode::usage,
+         "memory.recompute: blocks runs the copies of a `repeat` again, and the model has none; "
+         "selective and full need none");
+  }
+  return Rewriting(std::move(graph), mode).run();
+}
+
+}  // namespace dltrain

@@ -1,0 +1,130 @@
+#include "passes/recompute.h"
+
+#include <algorithm>
+#include <optional>
+
+#include "catch.h"
+#include "graph/builder.h"
+#include "graph/plan.h"
+#include "graph/reverse.h"
+#include "passes/dead_code.h"
+#include "passes/fuse.h"
+#include "random_graph.h"
+#include "run_graph.h"
+
+namespace dltrain {
+namespace {
+
+using Catch::Matchers::Contains;
+
+constexpr Recompute kModes[] = {Recompute::selective, Recompute::full};
+
+struct Chain {
+  Graph graph;
+  GraphBuilder b{graph};
+  std::vector<ValueId> weights;
+
+  // `layers` times tanh(x·w), each a block if wanted, and the sum of the last.
+  Chain(int layers, bool blocks) {
+    ValueId x = b.add_value("x", {Shape{64, 16}, DType::f32}, Role::input);
+    for (int i = 0; i < layers; ++i) {
+      std::optional<GraphBuilder::Block> block;
+      if (blocks) block.emplace(b);
+      const auto name = fmt::format("w{}", i);
+      weights.push_back(b.add_value(name, {Shape{16, 16}, DType::f32}, Role::parameter));
+      const ValueId product = b.emit1("matmul", {x, weights.back()});
+      x = b.emit1("add", {x, b.emit1("tanh", {b.emit1("sigmoid", {product})})});
+    }
+    const ValueId sum =
+        b.emit1("reduce", {x}, {{"kind", "sum"}, {"axes", std::vector<int64_t>{0, 1}}});
+    const ValueId loss = b.emit1("cast", {sum}, {{"dtype", "f64"}});
+    reverse(graph, {loss}, weights);
+    graph = eliminate_dead_code(std::move(graph));
+  }
+};
+
+size_t work_bytes(const Graph& graph) {
+  return GraphRun(graph).plan().work_bytes();
+}
+
+TEST_CASE("cheap values that the backward reads are computed again right before it") {
+  Graph graph;
+  GraphBuilder b(graph);
+  const ValueId x = b.add_value("x", {Shape{4, 4}, DType::f32}, Role::input);
+  const ValueId w = b.add_value("w", {Shape{4, 4}, DType::f32}, Role::parameter);
+  const ValueId tanh = b.emit1("tanh", {b.emit1("matmul", {x, w})});
+  b.accumulate(b.emit1("identity", {tanh}), "sum", Role::metric);
+  b.set_phase(Phase::backward);
+  b.accumulate(b.emit1("tanh_backward", {tanh, x}), "g", Role::gradient);
+  const Recomputed result = recompute(graph, Recompute::selective);
+  CHECK(result.nodes == 1);
+  CHECK(print_graph(result.graph) ==
+        "forward:\n"
+        "  %2 = matmul(x, w) : f32[4, 4]\n"
+        "  %3 = tanh(%2) : f32[4, 4]\n"
+        "  sum = identity(%3) : f32[4, 4]\n"
+        "backward:\n"
+        "  %6 = tanh(%2) : f32[4, 4]\n"
+        "  g = tanh_backward(%6, x) : f32[4, 4]\n");
+  CHECK(print_graph(recompute(graph, Recompute::none).graph) == print_graph(graph));
+}
+
+TEST_CASE("of a block only what leaves it is kept") {
+  const Chain chain(3, true);
+  const Recomputed result = recompute(chain.graph, Recompute::blocks);
+  size_t sigmoids = 0;
+  for (const Node& node : result.graph.nodes) {
+    if (node.phase == Phase::backward && node.op->name == "sigmoid") ++sigmoids;
+  }
+  CHECK(sigmoids == 3);
+  CHECK(result.flops > 0);
+  CHECK(work_bytes(result.graph) < work_bytes(chain.graph));
+  CHECK_THROWS_WITH(recompute(Chain(2, false).graph, Recompute::blocks), Contains("has none"));
+}
+
+TEST_CASE("full cuts a long chain into pieces that take much less memory") {
+  const Chain chain(32, false);
+  const auto pieces = recomputed_pieces(chain.graph, Recompute::full);
+  const int count = 1 + *std::max_element(pieces.begin(), pieces.end());
+  CHECK(count > 3);
+  CHECK(count < 20);
+  CHECK(std::is_sorted(pieces.begin(), pieces.end()));
+  const size_t whole = work_bytes(chain.graph);
+  CHECK(work_bytes(recompute(chain.graph, Recompute::full).graph) < whole / 2);
+}
+
+// Sums and gradients after one step, as bits.
+std::vector<std::vector<double>> results_of(const Graph& graph) {
+  GraphRun run(graph);
+  run.fill(5);
+  run.step_state().out.loss_scale = 1;
+  run.step_state().in.inverse_valid = 0.5;
+  run.run(Phase::forward);
+  run.run(Phase::backward);
+  std::vector<std::vector<double>> out;
+  for (Role role : {Role::metric, Role::gradient}) {
+    for (ValueId id : graph.with_role(role)) out.push_back(run.get(id));
+  }
+  return out;
+}
+
+TEST_CASE("recomputation changes no bit of random training graphs") {
+  int again = 0;
+  for (uint64_t seed = 0; seed < 30; ++seed) {
+    INFO("seed " << seed);
+    RandomGraph random(seed, DType::f32);
+    Graph graph = random.graph();
+    reverse(graph, random.losses(), random.parameters());
+    graph = fuse(eliminate_dead_code(std::move(graph)));
+    const auto expected = results_of(graph);
+    for (Recompute mode : kModes) {
+      const Recomputed result = recompute(graph, mode);
+      again += result.nodes;
+      CHECK(results_of(result.graph) == expected);
+    }
+  }
+  CHECK(again > 60);
+}
+
+}  // namespace
+}  // namespace dltrain
