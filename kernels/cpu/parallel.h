@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <cstdint>
 
+#ifdef _OPENMP
 #include <omp.h>
+#endif
 
 namespace dltrain {
 

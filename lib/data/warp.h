@@ -19,7 +19,7 @@ struct Affine {
 // `out`: an image of the same size, rows without gaps. What comes from outside is `fill`.
 template <typename T>
 void warp(const ImageView<T>& in, const Affine& a, float fill, T* out) {
-  const auto [height, width, channels] = in.size;
+  const int64_t height = in.size.height, width = in.size.width, channels = in.size.channels;
   const double x_centre = static_cast<double>(width - 1) / 2;
   const double y_centre = static_cast<double>(height - 1) / 2;
   constexpr int64_t kMostChannels = 64;

@@ -24,6 +24,8 @@
 // db have the accumulation dtype.
 #include "ops/recurrent.h"
 
+#include <algorithm>
+
 #include "base/error.h"
 #include "ops/definitions.h"
 #include "ops/rules.h"

@@ -13,6 +13,7 @@
 #include "optim/optimizer.h"
 #include "optim/schedule.h"
 #include "optim/update_config.h"
+#include "passes/recompute.h"
 #include "train/metric_watch.h"
 
 namespace dltrain {

@@ -276,7 +276,7 @@ TEST_CASE("operations run in the order of issue, and more than the queue holds m
       last = group->all_reduce(data.data(), i % 2 ? 5000 : 10, DType::i32, ReduceOp::sum, s);
       expect(last == before + 1, "tickets count up");
       before = last;
-      if (i % 100 == 99) group->broadcast(data.data(), 5000, DType::i32, 1, s), ++before;
+      if (i % 100 == 99) last = before = group->broadcast(data.data(), 5000, DType::i32, 1, s);
     }
     group->wait(last, s);
     std::vector<uint32_t> sum(5000, 1);

@@ -6,6 +6,7 @@
 #include <thread>
 
 #include <fcntl.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -24,6 +25,40 @@ constexpr std::chrono::seconds kPatience{30};
 struct Child {
   pid_t pid = 0;
   int messages = -1;
+};
+
+// The store in a process of its own: the one that forks the ranks has no threads, without which the
+// thread sanitizer could not follow them.
+class StoreProcess {
+ public:
+  StoreProcess() {
+    int ends[2];
+    REQUIRE(pipe2(ends, O_CLOEXEC) == 0);
+    pid_ = fork();
+    if (pid_ == 0) {
+      prctl(PR_SET_PDEATHSIG, SIGKILL);
+      const StoreServer server("127.0.0.1", 0);
+      const int port = server.port();
+      if (write(ends[1], &port, sizeof port) != sizeof port) _exit(1);
+      for (;;) pause();
+    }
+    close(ends[1]);
+    const bool told = read(ends[0], &port_, sizeof port_) == sizeof port_;
+    close(ends[0]);
+    REQUIRE(told);
+  }
+  ~StoreProcess() {
+    kill(pid_, SIGKILL);
+    waitpid(pid_, nullptr, 0);
+  }
+  StoreProcess(const StoreProcess&) = delete;
+  StoreProcess& operator=(const StoreProcess&) = delete;
+
+  int port() const { return port_; }
+
+ private:
+  pid_t pid_ = 0;
+  int port_ = 0;
 };
 
 [[noreturn]] void run_child(int out, RankContext context,
@@ -72,7 +107,7 @@ std::unique_ptr<Collectives> RankContext::collectives(std::chrono::milliseconds 
 }
 
 std::vector<RankResult> run_ranks(int size, const std::function<void(RankContext&)>& body) {
-  StoreServer server("127.0.0.1", 0);
+  const StoreProcess server;
   std::vector<Child> children(size);
   for (int rank = 0; rank < size; ++rank) {
     int ends[2];

@@ -14,6 +14,7 @@ namespace dltrain {
 enum class Fill {
   normal,      // standard normal
   positive,    // uniform in [0.5, 2]
+  unit,        // uniform in [0, 1]
   apart,       // a shuffled grid of distinct values, none near 0: safe for max and ReLU differences
   not_finite,  // normal, with one infinity in the middle
   labels,      // i32 in [0, bound), every seventh one ignored (−100)
@@ -57,6 +58,7 @@ struct OpCase {
   std::vector<CaseInput> inputs;
   Attributes attributes = {};
   StepState state = kCaseState;
+  double roundings = 0;  // in 16 bits: of values between the kernel's steps (tolerances.md)
   double tolerance =
       0;  // of its family (cases.cpp); of a f32 backend against the f64 reference, relative to the
           // largest magnitude of the output; the reason stands in tests/ops/tolerances.md

@@ -1,5 +1,7 @@
 // LSTM, GRU and RNN: both directions, with and without bias and initial states, and sizes that fill
 // neither vectors nor blocks of units.
+#include <cmath>
+
 #include <fmt/format.h>
 
 #include "ops/case.h"
@@ -15,6 +17,8 @@ struct Recurrence {
 };
 
 void add_recurrent(std::vector<OpCase>& cases, const Recurrence& r) {
+  // A rounded state goes through a product with `hidden` standard normal weights for each token.
+  const double roundings = static_cast<double>(r.tokens) * std::sqrt(static_cast<double>(r.hidden));
   const Attributes attributes{{"kind", std::string(r.kind)}, {"reverse", r.reverse}};
   const RecurrentKind kind = recurrent_kind(attributes);
   const int64_t width = recurrent_gates(kind) * r.hidden;
@@ -31,12 +35,14 @@ void add_recurrent(std::vector<OpCase>& cases, const Recurrence& r) {
                   r.bias ? "" : " without bias", r.initial ? " from a state" : "");
   cases.push_back(
       {"recurrent " + name, "recurrent", {case_tensor(x), weight, bias, state, cell}, attributes});
+  cases.back().roundings = roundings;
   const bool kept = keeps_gates(kind);
   cases.push_back({"recurrent_backward " + name,
                    "recurrent_backward",
-                   {case_tensor(y), case_tensor(y), optional(kept, x), optional(kept, y), weight,
-                    bias, state, cell},
+                   {case_tensor(y), case_tensor(y), optional(kept, x, Fill::unit),
+                    optional(kept, y), weight, bias, state, cell},
                    attributes});
+  cases.back().roundings = roundings;
 }
 
 }  // namespace

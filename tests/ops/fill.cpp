@@ -107,6 +107,9 @@ void fill(HostTensor& t, const CaseInput& input, const OpCase& c, Numbers& numbe
     case Fill::positive:
       for (int64_t i = 0; i < n; ++i) t.set(i, 0.5 + 1.5 * numbers.uniform());
       break;
+    case Fill::unit:
+      for (int64_t i = 0; i < n; ++i) t.set(i, numbers.uniform());
+      break;
     case Fill::apart:
       fill_apart(t, numbers);
       break;
