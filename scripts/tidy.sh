@@ -32,5 +32,5 @@ fi
 # clang's own headers lack omp.h; g++'s serves.
 mkdir -p build/tidy-include
 ln -sf "$(g++ -print-file-name=include/omp.h)" build/tidy-include/omp.h
-printf '%s\0' "${files[@]}" | xargs -0 -n 1 -P "$(nproc)" "$tidy" -p build --quiet --extra-arg="-I$PWD/build/tidy-include" --warnings-as-errors='*'
+printf '%s\0' "${files[@]}" | xargs -0 -n 1 -P "${TIDY_JOBS:-$(nproc)}" "$tidy" -p build --quiet --extra-arg="-I$PWD/build/tidy-include" --warnings-as-errors='*'
 echo "clang-tidy: ${#files[@]} files checked"

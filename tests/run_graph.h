@@ -124,4 +124,19 @@ class GraphRun {
   Buffer state_, work_;
 };
 
+// Sums and gradients after one step of a graph, from arbitrary state.
+inline std::vector<std::vector<double>> results_of(const Graph& graph) {
+  GraphRun run(graph);
+  run.fill(5);
+  run.step_state().out.loss_scale = 1;
+  run.step_state().in.inverse_valid = 0.5;
+  run.run(Phase::forward);
+  run.run(Phase::backward);
+  std::vector<std::vector<double>> out;
+  for (Role role : {Role::metric, Role::gradient}) {
+    for (ValueId id : graph.with_role(role)) out.push_back(run.get(id));
+  }
+  return out;
+}
+
 }  // namespace dltrain

@@ -140,21 +140,6 @@ TEST_CASE("a group has at most sixteen inputs") {
   CHECK(print_graph(fuse(fused)) == print_graph(fused));
 }
 
-// Sums and gradients of a random graph after one step.
-std::vector<std::vector<double>> results_of(const Graph& graph) {
-  GraphRun run(graph);
-  run.fill(5);
-  run.step_state().out.loss_scale = 1;
-  run.step_state().in.inverse_valid = 0.5;
-  run.run(Phase::forward);
-  run.run(Phase::backward);
-  std::vector<std::vector<double>> out;
-  for (Role role : {Role::metric, Role::gradient}) {
-    for (ValueId id : graph.with_role(role)) out.push_back(run.get(id));
-  }
-  return out;
-}
-
 double largest_difference(const Graph& a, const Graph& b) {
   const auto left = results_of(a), right = results_of(b);
   double most = 0;

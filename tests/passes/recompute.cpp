@@ -93,21 +93,6 @@ TEST_CASE("full cuts a long chain into pieces that take much less memory") {
   CHECK(work_bytes(recompute(chain.graph, Recompute::full).graph) < whole / 2);
 }
 
-// Sums and gradients after one step, as bits.
-std::vector<std::vector<double>> results_of(const Graph& graph) {
-  GraphRun run(graph);
-  run.fill(5);
-  run.step_state().out.loss_scale = 1;
-  run.step_state().in.inverse_valid = 0.5;
-  run.run(Phase::forward);
-  run.run(Phase::backward);
-  std::vector<std::vector<double>> out;
-  for (Role role : {Role::metric, Role::gradient}) {
-    for (ValueId id : graph.with_role(role)) out.push_back(run.get(id));
-  }
-  return out;
-}
-
 TEST_CASE("recomputation changes no bit of random training graphs") {
   int again = 0;
   for (uint64_t seed = 0; seed < 30; ++seed) {
