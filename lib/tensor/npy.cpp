@@ -1,5 +1,6 @@
 #include "tensor/npy.h"
 
+#include <algorithm>
 #include <cctype>
 #include <cstring>
 #include <optional>
@@ -80,15 +81,13 @@ NpyHeader parse_npy(std::span<const std::byte> file, ExitCode on_error) {
   if (dims->size() > Shape::kMaxRank) fail(on_error, "has {} dimensions", dims->size());
   for (const TypeName& known : kTypes) {
     if (!type->starts_with(fmt::format("'{}'", known.name))) continue;
-    uint64_t elements = 1;
+    int64_t most = 1;  // as Shape counts: an extent of 0 hides no others
     for (const int64_t size : *dims) {
-      if (size > 0 && elements > (uint64_t{1} << 50) / static_cast<uint64_t>(size)) {
-        fail(on_error, "is too large");
-      }
-      elements *= static_cast<uint64_t>(size);
+      if (size > 0 && most > Shape::kMaxElements / size) fail(on_error, "is too large");
+      most *= std::max<int64_t>(size, 1);
     }
     const NpyHeader out{{Shape(*dims), known.dtype}, begin + length};
-    const uint64_t bytes = elements * dtype_size(known.dtype), rest = text.size() - out.data_offset;
+    const uint64_t bytes = out.spec.bytes(), rest = text.size() - out.data_offset;
     if (bytes != rest) {
       fail(on_error, "{} by its size: {} bytes of elements, the shape says {}",
            bytes > rest ? "truncated" : "damaged", rest, bytes);

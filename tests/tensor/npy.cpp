@@ -77,5 +77,7 @@ TEST_CASE(".npy files that are cut, foreign, of other types or hostile are refus
   CHECK_THAT(with("'<f4'", "False", "(2, 3"), Contains("header is damaged"));
   CHECK_THAT(with("'<f4'", "False", "(99999999999999999999,)"), Contains("header is damaged"));
   CHECK_THAT(with("'<f4'", "False", "(1099511627776, 1099511627776)"), Contains("too large"));
+  CHECK_THAT(with("'<f8'", "False", "(2, 344444446, 6, 66, 366, 6)"), Contains("too large"));
+  CHECK_THAT(with("'<f4'", "False", "(0, 1099511627776, 1099511627776)"), Contains("too large"));
   CHECK_THAT(with("'<f4'", "False", "(1,1,1,1,1,1,1,1,1,1,1,1,1)"), Contains("dimensions"));
 }
