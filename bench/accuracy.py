@@ -3,7 +3,7 @@
 with several seeds each, and prints the test accuracies side by side.
 
     scripts/digits_as_cifar.py
-    bench/accuracy.py [--seeds 5] [--python PYTHON] [--threads 2]
+    bench/accuracy.py [--seeds 5] [--first-seed 0] [--python PYTHON] [--threads 2]
 
 Both: torchvision's ResNet-18 with CIFAR's stem and 16 channels, Kaiming's initial values, crops of padded images, SGD
 with momentum, weight decay, linear warmup and cosine. Random numbers differ, so single runs do; means should not.
@@ -71,6 +71,7 @@ def dltrain_accuracy(dltrain, seed, threads):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--python", default=os.environ.get("TORCH_PYTHON", "python3"), help="a Python that has torch and torchvision")
     parser.add_argument("--dltrain", default=str(ROOT / "build" / "dltrain"))
@@ -80,7 +81,7 @@ def main():
         print(torch_accuracy(arguments.torch_seed, arguments.threads))
         return
     found = {"dltrain": [], "PyTorch": []}
-    for seed in range(arguments.seeds):
+    for seed in range(arguments.first_seed, arguments.first_seed + arguments.seeds):
         found["dltrain"].append(dltrain_accuracy(arguments.dltrain, seed, arguments.threads))
         peer = subprocess.run([arguments.python, __file__, "--torch-seed", str(seed), "--threads", str(arguments.threads)],
                               check=True, capture_output=True, text=True)
