@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Downloads a public data set and checks it, for the recipes of configs/recipes.
 #
-#   scripts/get_dataset.sh mnist|fashion_mnist|cifar10|cifar100 [FOLDER]     (default: data/NAME)
+#   scripts/get_dataset.sh mnist|fashion_mnist|cifar10|cifar100|tinyshakespeare [FOLDER]     (default: data/NAME)
 #
 # Files that are there already and have the right checksum are kept; an archive is not unpacked, since dltrain reads
 # it as it is. The checksums are those that the authors (and torchvision) publish. DATASET_MIRROR=URL takes the files
@@ -34,6 +34,9 @@ case $name in
   cifar100)
     mirrors="https://www.cs.toronto.edu/~kriz"
     files="cifar-100-binary.tar.gz:03b5dce01913d631647c71ecec9e9cb8" ;;
+  tinyshakespeare)
+    mirrors="https://raw.githubusercontent.com/karpathy/char-rnn/master/data/tinyshakespeare"
+    files="input.txt:6fb458f1232090904fb40fe944165e91" ;;
   *) usage ;;
 esac
 [ $# -le 2 ] || usage

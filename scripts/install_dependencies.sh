@@ -25,7 +25,8 @@ done
 tools="g++:g++ cmake:cmake ninja:ninja-build ccache:ccache git:git python3:python3"
 libraries="libc6-dev libfmt-dev libspdlog-dev libyaml-cpp-dev libcli11-dev nlohmann-json3-dev
   libdnnl-dev ocl-icd-opencl-dev libhwy-dev libgloo-dev zlib1g-dev libturbojpeg0-dev libspng-dev
-  libxxhash-dev catch2"
+  libxxhash-dev libpcre2-dev libutf8proc-dev libsentencepiece-dev
+  catch2"
 if [ "$level" != build ]; then
   tools="$tools clang-format-14:clang-format-14 shellcheck:shellcheck"
 fi

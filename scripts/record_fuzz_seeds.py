@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
-"""Writes the seeds of the fuzz targets that read binary files: tests/fuzz/seeds/{idx,cifar,npy,image,packed}.
+"""Writes the seeds of the fuzz targets that read binary files: tests/fuzz/seeds/
+{idx,cifar,npy,image,packed,tokenizer,jsonl,tokens}.
 
     scripts/record_fuzz_seeds.py [DLTRAIN]     needs NumPy, Pillow and the executable (default build/dltrain)
 
 Small, one file a kind of content; the first byte of idx, cifar and image seeds is the target's own.
 """
 import io
+import json
 import pathlib
 import struct
 import subprocess
@@ -88,7 +90,56 @@ def packed(program):
             write("packed", encoding, (folder / "out").read_bytes())
 
 
+def tokenizer():
+    def own(**about):
+        return (json.dumps({"format": "dltrain.tokenizer", "version": 1, **about}) + "\n").encode()
+
+    letters = "\n !\"$&',-.3:;?ABCabcdefghijklmnopqrstuvwxyz_{}[]0123456789<>|\\"
+    write("tokenizer", "char", own(type="char", alphabet=letters, special_tokens=["<|endoftext|>"]))
+    write("tokenizer", "byte", own(type="byte", special_tokens=["<mask>", "a"]))
+    printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    others = [b for b in range(256) if b not in printable]
+    alphabet = {**{b: chr(b) for b in printable}, **{b: chr(256 + i) for i, b in enumerate(others)}}
+    vocab = {alphabet[b]: b for b in range(256)}
+    vocab.update({token: 256 + i for i, token in enumerate(["th", "the", "\u0120the", "in"])})
+    pattern = r"(?i:'s|'t)|[^\r\n\p{L}]?\p{L}+|\s+(?!\S)|\s+"
+    write("tokenizer", "bpe", json.dumps({
+        "version": "1.0",
+        "added_tokens": [{"id": 260, "content": "<|endoftext|>", "special": True, "lstrip": True, "rstrip": True},
+                         {"id": 261, "content": "  ", "special": False}],
+        "normalizer": {"type": "NFC"},
+        "pre_tokenizer": {"type": "Sequence", "pretokenizers": [
+            {"type": "Digits", "individual_digits": True},
+            {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": False},
+            {"type": "ByteLevel", "add_prefix_space": False, "use_regex": False}]},
+        "model": {"type": "BPE", "ignore_merges": True, "vocab": vocab,
+                  "merges": ["t h", "th e", ["\u0120", "the"], "i n"]}}, ensure_ascii=False).encode())
+    write("tokenizer", "small", json.dumps({
+        "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": False},
+        "model": {"vocab": {"a": 0, "b": 1, "ab": 2}, "merges": ["a b"]}}).encode())
+
+
+def jsonl():
+    write("jsonl", "documents", b'\0{"a": "one"}\n\n{"a": "tw\\u00e9", "n": [1, {}]}\n')
+    write("jsonl", "pairs", b'\1{"a": "q", "b": "answer"}\n{"a": "", "b": "longer than it fits"}\n')
+    write("jsonl", "sources", b'\3{"a": "source text", "b": "target"}\n')
+
+
+def tokens():
+    def header(magic, version, count):
+        return struct.pack("<256i", magic, version, count, *([0] * 253))
+
+    write("tokens", "header", b"\0" + header(20240520, 1, 3) + struct.pack("<3H", 1, 2, 65535))
+    write("tokens", "wide", b"\x0b" + header(20240801, 7, 2) + struct.pack("<2I", 1, 999))
+    write("tokens", "raw16", b"\1" + struct.pack("<4H", 1, 2, 3, 4))
+    write("tokens", "raw32", b"\2" + struct.pack("<2I", 1, 70000))
+    write("tokens", "about", b'\4{"format": "dltrain.tokens", "version": 1, "vocab_size": 65, "tokenizer": "00"}\n')
+
+
 def main():
+    tokenizer()
+    jsonl()
+    tokens()
     idx()
     cifar()
     npy()

@@ -13,7 +13,9 @@ CommandBody add_data(CLI::App& command) {
   };
   add("inspect", "Counts, statistics, duplicates, outliers, broken samples", add_data_inspect);
   add("show", "A picture (PNG) of what enters the net, with labels", add_data_show);
-  add("prepare", "Write images into one packed file that is read faster", add_data_prepare);
+  add("prepare",
+      "Write images into one packed file, or text into files of tokens, which are read faster",
+      add_data_prepare);
   return [bodies] {
     for (const auto& [part, body] : *bodies) {
       if (part->parsed()) return body();

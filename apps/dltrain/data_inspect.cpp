@@ -1,4 +1,5 @@
 // dltrain data inspect: one pass over each split.
+#include <algorithm>
 #include <cstdio>
 
 #include "data/inspect.h"
@@ -64,6 +65,52 @@ void print_classes(const Dataset& dataset, const SplitReport& report) {
   }
 }
 
+// Whether samples are sequences of tokens.
+bool is_tokens(const Dataset& dataset) {
+  const TensorSpec& sample = dataset.fields()[0].sample;
+  return sample.dtype == DType::i32 && sample.shape.rank() == 1 && dataset.id_bound(0);
+}
+
+// How a token looks: its text with what a terminal would obey written out, or nothing.
+std::string token_text(const Dataset& dataset, int64_t id) {
+  const auto tokenizer = dataset.tokenizer();
+  if (!tokenizer) return {};
+  const auto token = static_cast<int32_t>(id);
+  std::string out;
+  for (const char c : tokenizer->decode({&token, 1})) {
+    const auto byte = static_cast<unsigned char>(c);
+    out += byte < 0x20 || byte == 0x7F ? fmt::format("\\x{:02x}", byte) : std::string(1, c);
+  }
+  return "'" + out + "'";
+}
+
+void print_tokens(const char* name, const Dataset& dataset) {
+  const int64_t length = dataset.fields()[0].sample.shape[0];
+  std::vector<int64_t> counts(static_cast<size_t>(*dataset.id_bound(0)));
+  std::vector<int32_t> ids(static_cast<size_t>(length));
+  int64_t targets = 0;
+  for (int64_t sample = 0; sample < dataset.size(); ++sample) {
+    dataset.gather(0, {&sample, 1}, reinterpret_cast<std::byte*>(ids.data()));
+    for (const int32_t id : ids) ++counts[static_cast<size_t>(id)];
+    targets += dataset.valid_targets(sample);
+  }
+  std::vector<int64_t> order;
+  for (size_t id = 0; id < counts.size(); ++id) {
+    if (counts[id] > 0) order.push_back(static_cast<int64_t>(id));
+  }
+  const auto count_of = [&](int64_t id) { return counts[static_cast<size_t>(id)]; };
+  std::stable_sort(order.begin(), order.end(),
+                   [&](int64_t a, int64_t b) { return count_of(a) > count_of(b); });
+  const int64_t tokens = dataset.size() * length;
+  fmt::print("{}: {} sequences of {} tokens, {} tokens, {} targets that count\n", name,
+             dataset.size(), length, tokens, targets);
+  fmt::print("  vocabulary: {} ids, {} of them used\n", counts.size(), order.size());
+  print_some(order, [&](int64_t id) {
+    fmt::print("    {:>8} {:<16} {:>12}  {:5.2f} %\n", id, token_text(dataset, id), count_of(id),
+               100.0 * static_cast<double>(count_of(id)) / static_cast<double>(tokens));
+  });
+}
+
 SplitReport print_split(const char* name, const Dataset& dataset) {
   SplitReport report = inspect(dataset, all_cores());
   fmt::print("{}: {} samples\n", name, report.samples);
@@ -97,6 +144,11 @@ CommandBody add_data_inspect(CLI::App& command) {
   return [options] {
     const Experiment experiment = options->load();
     const DataSplit data = experiment.data.open();
+    if (is_tokens(*data.train)) {
+      print_tokens("train", *data.train);
+      if (data.eval) print_tokens("eval", *data.eval);
+      return ExitCode::ok;
+    }
     const SplitReport train = print_split("train", *data.train);
     bool broken = !train.broken.empty();
     if (data.eval) {

@@ -1,20 +1,78 @@
-// dltrain data prepare: the images of a split in one packed file.
+// dltrain data prepare: the images of a split in one packed file, or a text in files of token ids.
 #include <cstdio>
 
 #include "data/prepare.h"
+#include "data/prepare_tokens.h"
+#include "data/sequence_config.h"
 #include "dltrain/data_commands.h"
 
 namespace dltrain {
+namespace {
+
+struct Options {
+  ConfigOptions config;
+  std::string output, split = "train", encoding = "original";
+  std::optional<int64_t> shorter_side;
+  int64_t shard_tokens = PrepareTokensOptions{}.shard_tokens;
+};
+
+ExitCode write_tokens(const Options& options, const DataConfig& data,
+                      const SequenceConfig& config) {
+  TokenSpan train{config.open_tokens()}, eval;
+  train.count = train.stream->size();
+  if (data.eval_fraction) {
+    eval = {train.stream, 0, SequenceConfig::held_out(train.count, *data.eval_fraction)};
+    eval.first = train.count -= eval.count;
+  } else if (const auto* other = dynamic_cast<const SequenceConfig*>(data.eval.get())) {
+    eval.stream = other->open_tokens(train.stream.get());
+    eval.count = eval.stream->size();
+  }
+  const int files =
+      prepare_tokens(train, eval, {.folder = options.output, .shard_tokens = options.shard_tokens});
+  fmt::print("{}: {} tokens for training, {} for evaluation, in {} files\n", options.output,
+             train.count, eval.count, files);
+  fmt::print(
+      "read them with data: {{type: tokens, sequence_length: {}, train: {{path: "
+      "{}/train_*.bin}}{}}}\n",
+      config.sequence_length, options.output,
+      eval.count > 0 ? fmt::format(", eval: {{path: {}/eval_*.bin}}", options.output)
+                     : std::string());
+  return ExitCode::ok;
+}
+
+ExitCode write_images(const Options& options, const DatasetConfig& config) {
+  const bool raw = options.encoding == "raw";
+  if (options.shorter_side && !raw) {
+    fail(ExitCode::usage, "--shorter-side needs --encoding raw: files stay as they are otherwise");
+  }
+  const auto source = config.open_images();
+  if (!source) {
+    fail(ExitCode::usage,
+         "data of type {} has neither images nor text; idx, cifar10, cifar100, image_folder, "
+         "packed_images, text and jsonl have",
+         config.kind);
+  }
+  const PrepareReport report = prepare_images(
+      *source,
+      {.output = options.output,
+       .raw = raw,
+       .shorter_side = options.shorter_side,
+       .threads = all_cores()},
+      [&](int64_t done) { std::fprintf(stderr, "\r%lld images", static_cast<long long>(done)); });
+  std::fprintf(stderr, "\n");
+  fmt::print("{}: {} images, {:.1f} MiB; read it with data: {{type: packed_images, path: {}}}\n",
+             options.output, report.images, static_cast<double>(report.bytes) / (1 << 20),
+             options.output);
+  return ExitCode::ok;
+}
+
+}  // namespace
 
 CommandBody add_data_prepare(CLI::App& command) {
-  struct Options {
-    ConfigOptions config;
-    std::string output, split = "train", encoding = "original";
-    std::optional<int64_t> shorter_side;
-  };
   auto options = std::make_shared<Options>();
   options->config.add_to(command);
-  command.add_option("-o,--output", options->output, "The file to write")->required();
+  command.add_option("-o,--output", options->output, "The file to write; of text: the folder")
+      ->required();
   command.add_option("--split", options->split, "train or eval")
       ->check(CLI::IsMember({"train", "eval"}));
   command
@@ -25,7 +83,13 @@ CommandBody add_data_prepare(CLI::App& command) {
       .add_option("--shorter-side", options->shorter_side,
                   "With raw: shrink images whose shorter side is longer than this")
       ->check(CLI::Range(1, 65536));
-  command.footer("docs/formats.md describes the file; `type: packed_images` reads it.");
+  command
+      .add_option("--shard-tokens", options->shard_tokens, "Of text: the most tokens in one file")
+      ->check(CLI::Range(int64_t{1}, int64_t{INT32_MAX}));
+  command.footer(
+      "docs/formats.md describes the files; `type: packed_images` and `type: tokens` read them. Of "
+      "text,\n"
+      "eval_fraction is held out into files of its own.");
   return [options] {
     const Experiment experiment = options->config.load();
     const bool train = options->split == "train";
@@ -35,30 +99,12 @@ CommandBody add_data_prepare(CLI::App& command) {
            "the configuration has no data.eval (samples held out by eval_fraction "
            "are packed with train)");
     }
-    const bool raw = options->encoding == "raw";
-    if (options->shorter_side && !raw) {
-      fail(ExitCode::usage,
-           "--shorter-side needs --encoding raw: files stay as they are otherwise");
+    if (const auto* text = dynamic_cast<const SequenceConfig*>(config)) {
+      if (!train)
+        fail(ExitCode::usage, "of text both splits are written together, without --split");
+      return write_tokens(*options, experiment.data, *text);
     }
-    const auto source = config->open_images();
-    if (!source) {
-      fail(ExitCode::usage,
-           "data of type {} has no images to pack; idx, cifar10, cifar100, "
-           "image_folder and packed_images have",
-           config->kind);
-    }
-    const PrepareReport report = prepare_images(
-        *source,
-        {.output = options->output,
-         .raw = raw,
-         .shorter_side = options->shorter_side,
-         .threads = all_cores()},
-        [&](int64_t done) { std::fprintf(stderr, "\r%lld images", static_cast<long long>(done)); });
-    std::fprintf(stderr, "\n");
-    fmt::print("{}: {} images, {:.1f} MiB; read it with data: {{type: packed_images, path: {}}}\n",
-               options->output, report.images, static_cast<double>(report.bytes) / (1 << 20),
-               options->output);
-    return ExitCode::ok;
+    return write_images(*options, *config);
   };
 }
 

@@ -5,6 +5,7 @@
 #include "dltrain/commands.h"
 #include "nn/model_files.h"
 #include "ops/kernel.h"
+#include "text/config.h"
 
 namespace dltrain {
 namespace {
@@ -80,6 +81,7 @@ constexpr Family kFamilies[] = {
     {"optimizers", [] { print_table("optimizers", optimizer_table()); }},
     {"schedules", [] { print_table("schedules", schedule_table()); }},
     {"datasets", [] { print_table("datasets", dataset_table()); }},
+    {"tokenizers", [] { print_table("tokenizers", tokenizer_table()); }},
     {"transforms", [] { print_table("transforms", transform_table()); }},
     {"ops", list_ops},
     {"devices", list_devices},

@@ -152,15 +152,15 @@ int DataConfig::workers_for(const Dataset& dataset, int ranks) const {
 }
 
 DataSplit DataConfig::open() const {
-  std::shared_ptr<const Dataset> whole = train->open();
-  if (eval_fraction) return split_off_eval(std::move(whole), *eval_fraction);
-  DataSplit split{std::move(whole), eval ? eval->open() : nullptr};
+  if (eval_fraction) return train->open_split(*eval_fraction);
+  DataSplit split{train->open(), nullptr};
+  if (eval) split.eval = eval->open_as_eval([&] { return split.train; });
   if (split.eval) check_same_fields(*split.train, *split.eval);
   return split;
 }
 
 std::shared_ptr<const Dataset> DataConfig::open_eval() const {
-  if (eval) return eval->open();
+  if (eval) return eval->open_as_eval([&] { return train->open(); });
   return eval_fraction ? open().eval : nullptr;
 }
 

@@ -11,6 +11,7 @@
 // out; without both there is no evaluation.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 
@@ -48,6 +49,17 @@ struct DatasetConfig : Chosen {
   void validate(Problems& problems) const override;
   // Opens the files, checks everything in them. Throws Error(data), naming the place in the file.
   virtual std::shared_ptr<const Dataset> open() const = 0;
+
+  // open(), with the last part of it held out for evaluation.
+  virtual DataSplit open_split(double eval_fraction) const {
+    return split_off_eval(open(), eval_fraction);
+  }
+  // What open() gives, as evaluation wants it; `train` opens the training split, of which text data
+  // may need the tokenizer.
+  virtual std::shared_ptr<const Dataset> open_as_eval(
+      const std::function<std::shared_ptr<const Dataset>()>& /*train*/) const {
+    return open();
+  }
 
   // The images behind open(), for kinds that have 8-bit ones; else nullptr.
   virtual std::shared_ptr<const ImageSource> open_images() const { return nullptr; }

@@ -19,6 +19,7 @@
 
 #include "base/checksum.h"
 #include "tensor/shape.h"
+#include "text/tokenizer.h"
 
 namespace dltrain {
 
@@ -70,6 +71,11 @@ class Dataset {
 
   // One more than the largest label; 0 for a regression target.
   virtual int64_t label_bound() const = 0;
+  // One more than the largest id that i32 field `field` can hold, where the dataset knows it
+  // without looking at every sample.
+  virtual std::optional<int64_t> id_bound(int /*field*/) const { return {}; }
+  // What made the ids of text; null for other data, and where it is not known.
+  virtual std::shared_ptr<const Tokenizer> tokenizer() const { return nullptr; }
   // What the labels 0, 1, … are called; empty where the data does not say.
   virtual const std::vector<std::string>& class_names() const;
   // What tells a sample's inputs from those of others, as they are stored: equal for duplicates,
@@ -82,7 +88,7 @@ class Dataset {
   // where all fit.
   void check_labels(int64_t classes) const;
   // Throws Error(data) naming the first sample whose i32 field `field` holds a number outside
-  // [0, bound). Reads every sample.
+  // [0, bound). Reads every sample, unless id_bound() says enough.
   void check_ids(int field, int64_t bound) const;
 
   // Throws Error(data) naming the first sample with an f32 target outside [least, most]. Reads
@@ -113,6 +119,8 @@ class DatasetOver : public Dataset {
     return whole_->uniform_valid_targets();
   }
   int64_t label_bound() const override { return whole_->label_bound(); }
+  std::optional<int64_t> id_bound(int field) const override { return whole_->id_bound(field); }
+  std::shared_ptr<const Tokenizer> tokenizer() const override { return whole_->tokenizer(); }
   const std::vector<std::string>& class_names() const override { return whole_->class_names(); }
   void hash_inputs(int64_t sample, Hasher& hasher) const override {
     whole_->hash_inputs(sample, hasher);

@@ -14,8 +14,11 @@ KindRow<DatasetConfig> cifar10_row();
 KindRow<DatasetConfig> csv_row();
 KindRow<DatasetConfig> idx_row();
 KindRow<DatasetConfig> image_folder_row();
+KindRow<DatasetConfig> jsonl_row();
 KindRow<DatasetConfig> packed_images_row();
 KindRow<DatasetConfig> synthetic_row();
 KindRow<DatasetConfig> tensors_row();
+KindRow<DatasetConfig> text_row();
+KindRow<DatasetConfig> tokens_row();
 
 }  // namespace dltrain

@@ -26,6 +26,17 @@ std::filesystem::path run_path(const Experiment& experiment, const RunOptions& o
   return options.folder.empty() ? std::filesystem::path("runs") / experiment.name : options.folder;
 }
 
+// The weights mean the tokens of the tokenizer that they were trained with.
+void check_tokenizer(const ResumeChoice& choice, const Session& session) {
+  const auto tokenizer = session.data.train->tokenizer();
+  const auto folder = choice.checkpoint.parent_path().parent_path();
+  if (!tokenizer || !holds_tokenizer(folder)) return;
+  if (load_tokenizer(folder)->identity() == tokenizer->identity()) return;
+  fail(ExitCode::usage,
+       "{} was trained with the tokenizer in {}; that of this configuration is another one",
+       choice.checkpoint.string(), folder.string());
+}
+
 void check_resume(const ResumeChoice& choice, const Session& session) {
   const auto differs = [&](const char* key, int64_t saved, int64_t now) {
     if (saved == now) return;
@@ -48,6 +59,7 @@ void check_resume(const ResumeChoice& choice, const Session& session) {
          choice.checkpoint.string(), choice.state.optimizer, optimizer,
          (choice.checkpoint / "model.safetensors").string());
   }
+  check_tokenizer(choice, session);
   differs("training samples:", choice.state.train_samples, session.data.train->size());
 }
 
@@ -164,6 +176,8 @@ void Run::begin(const std::string& resolved) {
   if (resume_ && !resume_->note.empty()) spdlog::warn("{}", resume_->note);
   if (resume_) spdlog::info("resumed from {}", resume_->checkpoint.string());
   write_file_atomically(path_ / "config.yaml", resolved);
+  // What later decodes the tokens of this model.
+  if (const auto tokenizer = session_.data.train->tokenizer()) save_tokenizer(*tokenizer, path_);
 }
 
 ExitCode Run::go() {

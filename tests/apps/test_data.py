@@ -121,7 +121,7 @@ data:
     def test_mistakes_are_told(self):
         config = self.config("data: {type: synthetic, shape: [8, 8, 1]}")
         self.refused(USAGE, "data", says="subcommand")
-        self.refused(USAGE, "data", "prepare", config, "-o", self.folder / "x", says="has no images to pack")
+        self.refused(USAGE, "data", "prepare", config, "-o", self.folder / "x", says="has neither images nor text")
         self.refused(USAGE, "data", "show", config, "-o", self.folder / "x.png", "--split", "eval", says="no eval split")
         self.refused(USAGE, self.config(f"data: {{type: image_folder, path: {self.folder_of_images()}}}"), "--dry-run",
                      says="images differ in size")

@@ -1,0 +1,63 @@
+// bench_text: megabytes of text a second that one core makes tokens of.
+//
+//   bench_text TOKENIZER TEXT [seconds]      TOKENIZER: a file or folder that load_tokenizer() takes
+//
+// The text is encoded again and again, in pieces of 1 MiB as `type: text` does, by one encoder.
+// Printed: tokens of the text, and the best rate by the processor's time of this thread, as
+// everything else that runs on the machine only makes it slower.
+#include <algorithm>
+#include <cstdlib>
+#include <ctime>
+#include <string>
+#include <vector>
+
+#include <fmt/core.h>
+
+#include "data/tokenize.h"
+
+namespace {
+
+using namespace dltrain;
+
+double cpu_seconds() {
+  timespec now{};
+  ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc < 3) {
+    fmt::print(stderr, "usage: bench_text TOKENIZER TEXT [seconds]\n");
+    return 2;
+  }
+  const double seconds = argc > 3 ? std::atof(argv[3]) : 2;
+  try {
+    const auto tokenizer = load_tokenizer(argv[1]);
+    const TextFile file(argv[2]);
+    const auto encoder = tokenizer->encoder(SpecialText::as_text);
+    std::vector<int32_t> ids;
+    size_t tokens = 0;
+    double best = 1e30, all = 0;
+    for (int pass = 0; pass < 3 || all < seconds; ++pass) {
+      const double begin = cpu_seconds();
+      TextCutter cutter(file.text(), *tokenizer, 1 << 20);
+      tokens = 0;
+      for (auto piece = cutter.next(); !piece.empty(); piece = cutter.next()) {
+        ids.clear();
+        encoder->encode(piece, ids);
+        tokens += ids.size();
+      }
+      const double elapsed = cpu_seconds() - begin;
+      best = std::min(best, elapsed);
+      all += elapsed;
+    }
+    fmt::print("{} tokens, {:.2f} MB/s\n", tokens,
+               static_cast<double>(file.text().size()) / best / 1e6);
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "{}\n", error.what());
+    return 1;
+  }
+  return 0;
+}

@@ -1,0 +1,208 @@
+#include "data/jsonl.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "data/memory_dataset.h"
+#include "data/ordered_work.h"
+
+namespace dltrain {
+namespace {
+
+constexpr size_t kBlock = 256 << 10;  // bytes of lines that a thread takes at a time
+
+struct Line {
+  std::string text, place;
+};
+
+bool is_blank(std::string_view line) {
+  return line.find_first_not_of(" \t\r") == std::string_view::npos;
+}
+
+// The texts of a line by key.
+std::vector<std::string> texts_of(const Line& line, const std::vector<std::string>& keys) {
+  nlohmann::json record;
+  try {
+    record = nlohmann::json::parse(line.text);
+  } catch (const nlohmann::json::exception& error) {
+    throw Error(ExitCode::data, fmt::format("is no JSON: {}", error.what()), line.place);
+  }
+  std::vector<std::string> texts;
+  for (const std::string& key : keys) {
+    const auto found = record.is_object() ? record.find(key) : record.end();
+    if (!record.is_object() || found == record.end() || !found->is_string()) {
+      throw Error(ExitCode::data, fmt::format("has no text under the key '{}'", key), line.place);
+    }
+    texts.push_back(found->get<std::string>());
+  }
+  return texts;
+}
+
+// The next lines, of together about kBlock bytes; false at the end.
+bool next_block(LineReader& lines, std::vector<Line>& block) {
+  block.clear();
+  for (size_t bytes = 0; bytes < kBlock;) {
+    const auto line = lines.next();
+    if (!line) break;
+    if (is_blank(*line)) continue;
+    bytes += line->size();
+    block.push_back({std::string(*line), lines.place()});
+  }
+  return !block.empty();
+}
+
+class PairDataset final : public Dataset {
+ public:
+  std::vector<FieldSpec> specs;
+  std::vector<std::vector<int32_t>> values;  // by field
+  std::vector<int32_t> valid;
+  std::vector<std::string> places;
+  std::shared_ptr<const Tokenizer> made_by;
+
+  int64_t size() const override { return static_cast<int64_t>(valid.size()); }
+  const std::vector<FieldSpec>& fields() const override { return specs; }
+  void gather(int field, std::span<const int64_t> samples, std::byte* out) const override {
+    const size_t bytes = specs[static_cast<size_t>(field)].sample.bytes();
+    const auto* from =
+        reinterpret_cast<const std::byte*>(values[static_cast<size_t>(field)].data());
+    for (const int64_t sample : samples) {
+      std::memcpy(out, from + static_cast<size_t>(sample) * bytes, bytes);
+      out += bytes;
+    }
+  }
+  int64_t valid_targets(int64_t sample) const override {
+    return valid[static_cast<size_t>(sample)];
+  }
+  std::optional<int64_t> uniform_valid_targets() const override { return {}; }
+  int64_t label_bound() const override { return made_by->vocab_size(); }
+  std::optional<int64_t> id_bound(int) const override { return made_by->vocab_size(); }
+  std::shared_ptr<const Tokenizer> tokenizer() const override { return made_by; }
+  std::string place_of(int64_t sample) const override {
+    return places[static_cast<size_t>(sample)];
+  }
+};
+
+// The first `length` ids, then padding.
+void add_padded(std::vector<int32_t>& out, std::span<const int32_t> ids, int64_t length,
+                int32_t padding) {
+  const auto kept = std::min<size_t>(ids.size(), static_cast<size_t>(length));
+  out.insert(out.end(), ids.begin(), ids.begin() + static_cast<std::ptrdiff_t>(kept));
+  out.insert(out.end(), static_cast<size_t>(length) - kept, padding);
+}
+
+}  // namespace
+
+void read_jsonl_texts(LineReader& lines, const std::vector<std::string>& keys,
+                      const std::function<void(std::string_view)>& use) {
+  while (const auto line = lines.next()) {
+    if (is_blank(*line)) continue;
+    for (const std::string& text : texts_of({std::string(*line), lines.place()}, keys)) use(text);
+  }
+}
+
+void read_jsonl(LineReader& lines, const Tokenizer& tokenizer, const JsonlOptions& options,
+                const std::function<void(TokenRecord&)>& use) {
+  struct Block {
+    std::vector<Line> lines;
+    std::vector<TokenRecord> records;
+  };
+  std::vector<std::unique_ptr<TextEncoder>> encoders(static_cast<size_t>(options.threads));
+  const auto encode = [&](const Line& line, TextEncoder& encoder, TokenRecord& record) {
+    const auto texts = texts_of(line, options.keys);
+    record.place = line.place;
+    for (size_t i = 0; i < texts.size(); ++i) {
+      record.texts[i].clear();
+      try {
+        encoder.encode(texts[i], record.texts[i]);
+      } catch (const EncodeError& error) {
+        throw Error(
+            ExitCode::data,
+            fmt::format("{} (byte {} of '{}')", error.reason(), error.offset(), options.keys[i]),
+            line.place);
+      }
+    }
+  };
+  ordered_work<Block>(
+      options.threads, [&](Block& block) { return next_block(lines, block.lines); },
+      [&](Block& block, int thread) {
+        auto& encoder = encoders[static_cast<size_t>(thread)];
+        if (!encoder) encoder = tokenizer.encoder(options.special);
+        block.records.resize(block.lines.size());
+        for (size_t i = 0; i < block.lines.size(); ++i) {
+          encode(block.lines[i], *encoder, block.records[i]);
+        }
+      },
+      [&](Block& block) {
+        for (TokenRecord& record : block.records) use(record);
+      });
+}
+
+PairCollector::PairCollector(std::string name, std::shared_ptr<const Tokenizer> tokenizer,
+                             const Options& options)
+    : name_(std::move(name)), tokenizer_(std::move(tokenizer)), options_(options) {
+  const SpecialTokens& special = tokenizer_->special();
+  if (!special.end_of_text) {
+    throw Error(ExitCode::data,
+                "the tokenizer has no token that ends a text, such as <|endoftext|> (char and "
+                "byte: special_tokens: [<|endoftext|>])",
+                name_);
+  }
+  end_ = *special.end_of_text;
+  begin_ = special.begin_of_text.value_or(end_);
+  padding_ = special.padding.value_or(end_);
+}
+
+void PairCollector::add(const TokenRecord& record) {
+  const auto length = static_cast<size_t>(options_.length);
+  // What the loss counts begins behind `prompt` tokens of the sequence.
+  std::vector<int32_t> sequence;
+  size_t prompt = 1;
+  if (options_.source_length > 0) {
+    add_padded(sources_, record.texts[0], options_.source_length, padding_);
+    sequence.push_back(begin_);
+  } else {
+    sequence = record.texts[0];
+    prompt = std::max<size_t>(sequence.size(), 1);
+    if (prompt > length) {
+      throw Error(
+          ExitCode::data,
+          fmt::format("its prompt has {} tokens, which leaves no room for the completion in "
+                      "a sequence_length of {}",
+                      prompt, length),
+          record.place);
+    }
+  }
+  sequence.insert(sequence.end(), record.texts[1].begin(), record.texts[1].end());
+  sequence.push_back(end_);
+  if (sequence.size() < 2) {
+    throw Error(ExitCode::data, "has neither a prompt nor a completion", record.place);
+  }
+  add_padded(inputs_, std::span(sequence).first(sequence.size() - 1), options_.length, padding_);
+  std::fill_n(sequence.begin(), prompt, kIgnoredLabel);
+  const auto targets = std::span<const int32_t>(sequence).subspan(1);
+  add_padded(targets_, targets, options_.length, kIgnoredLabel);
+  valid_.push_back(static_cast<int32_t>(std::min(sequence.size() - 1, length) - (prompt - 1)));
+  places_.push_back(record.place);
+  if (valid_.size() % 4096 == 0) check_fits_memory(inputs_.size() * 16, name_);
+}
+
+std::shared_ptr<const Dataset> PairCollector::finish() {
+  if (valid_.empty()) throw Error(ExitCode::data, "has no records", name_);
+  auto data = std::make_shared<PairDataset>();
+  const auto add_field = [&](const char* name, int64_t length, std::vector<int32_t>& ids) {
+    data->specs.push_back({name, {Shape{length}, DType::i32}});
+    data->values.push_back(std::move(ids));
+  };
+  if (options_.source_length > 0) add_field("source", options_.source_length, sources_);
+  add_field(kInputField, options_.length, inputs_);
+  add_field(kTargetField, options_.length, targets_);
+  data->valid = std::move(valid_);
+  data->places = std::move(places_);
+  data->made_by = tokenizer_;
+  return data;
+}
+
+}  // namespace dltrain

@@ -1,0 +1,48 @@
+// Work on items by several threads whose results are wanted in order.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <exception>
+#include <thread>
+#include <vector>
+
+namespace dltrain {
+
+// Rounds of: produce(item) for up to 4 items a thread, until it says false (the calling thread);
+// work(item, thread) for each (all threads); consume(item) in order (the calling thread). Items are
+// used again, so that they can keep memory. Where something throws, the first item in order that
+// did decides, and nothing after it is consumed.
+template <typename Item, typename Produce, typename Work, typename Consume>
+void ordered_work(int threads, const Produce& produce, const Work& work, const Consume& consume) {
+  struct Slot {
+    Item item;
+    std::exception_ptr error;
+  };
+  std::vector<Slot> slots(static_cast<size_t>(std::max(1, threads)) * 4);
+  for (bool more = true; more;) {
+    size_t count = 0;
+    while (count < slots.size() && (more = produce(slots[count].item))) ++count;
+    std::atomic<size_t> next{0};
+    const auto run = [&](int thread) {
+      for (size_t i = next++; i < count; i = next++) {
+        slots[i].error = nullptr;
+        try {
+          work(slots[i].item, thread);
+        } catch (...) {
+          slots[i].error = std::current_exception();
+        }
+      }
+    };
+    std::vector<std::thread> others;
+    for (int i = 1; i < threads && static_cast<size_t>(i) < count; ++i) others.emplace_back(run, i);
+    run(0);
+    for (std::thread& thread : others) thread.join();
+    for (size_t i = 0; i < count; ++i) {
+      if (slots[i].error) std::rethrow_exception(slots[i].error);
+      consume(slots[i].item);
+    }
+  }
+}
+
+}  // namespace dltrain

@@ -1,0 +1,57 @@
+#include "data/prepare_tokens.h"
+
+#include <algorithm>
+
+#include "base/file.h"
+#include "data/token_files.h"
+
+namespace dltrain {
+namespace {
+
+// Returns how many files.
+int write_split(const TokenSpan& span, const char* split, int width,
+                const PrepareTokensOptions& options) {
+  int files = 0;
+  std::vector<uint16_t> narrow;
+  const int64_t end = span.first + span.count;
+  for (int64_t at = span.first; at < end; at += options.shard_tokens, ++files) {
+    const int64_t tokens = std::min(options.shard_tokens, end - at);
+    FileWriter file(options.folder / fmt::format("{}_{:06}.bin", split, files));
+    file.write(token_file_header(tokens, width));
+    span.stream->for_each(at, tokens, [&](std::span<const int32_t> ids) {
+      if (width == 4) return file.write(std::as_bytes(ids));
+      narrow.assign(ids.begin(), ids.end());
+      file.write(std::as_bytes(std::span<const uint16_t>(narrow)));
+    });
+    file.sync();
+    file.close();
+  }
+  return files;
+}
+
+std::string identity_of(const TokenStream& stream) {
+  return stream.tokenizer() ? stream.tokenizer()->identity() : std::string();
+}
+
+}  // namespace
+
+int prepare_tokens(const TokenSpan& train, const TokenSpan& eval,
+                   const PrepareTokensOptions& options) {
+  const TokensAbout about{train.stream->vocab_size(), identity_of(*train.stream)};
+  if (eval.count > 0 && identity_of(*eval.stream) != about.tokenizer) {
+    fail(ExitCode::data, "data.train and data.eval have different tokenizers");
+  }
+  make_directories(options.folder);
+  remove_recursively(options.folder / kTokensFile);
+  const int width = about.vocab_size > 65536 ? 4 : 2;
+  const int files =
+      write_split(train, "train", width, options) + write_split(eval, "eval", width, options);
+  if (const auto& tokenizer = train.stream->tokenizer()) {
+    save_tokenizer(*tokenizer, options.folder);
+  }
+  write_file_atomically(options.folder / kTokensFile,
+                        tokens_about_to_json(about, train.count, eval.count));
+  return files;
+}
+
+}  // namespace dltrain

@@ -1,0 +1,94 @@
+#include "data/sequence_config.h"
+
+#include <cmath>
+
+#include "base/error.h"
+#include "data/masking.h"
+
+namespace dltrain {
+
+void SequenceConfig::describe(Fields& f) {
+  f.integer("sequence_length", sequence_length,
+            {.doc = "Tokens of a sample",
+             .required = true,
+             .min = 1,
+             .max = 1 << 24,
+             .known_as = {"block_size", "seq_length", "max_seq_len", "context_length", "seq_len"}});
+  f.boolean("random_offset", random_offset,
+            {.doc = "Training shifts the borders between samples by another number of tokens in "
+                    "each epoch; else they are the same in all"});
+  f.number("mlm_probability", mlm_probability,
+           {.doc = "Masked language modelling: this share of the tokens is hidden and is what the "
+                   "loss counts (BERT: 0.15); absent: each token's target is the next one",
+            .max = 1,
+            .above = 0});
+  f.integer("mask_token_id", mask_token_id,
+            {.doc = "The token that hides others; absent: the tokenizer's <mask> or [MASK]",
+             .min = 0,
+             .max = INT32_MAX});
+  DatasetConfig::describe(f);
+}
+
+void SequenceConfig::validate(Problems& problems) const {
+  DatasetConfig::validate(problems);
+  if (mask_token_id && !mlm_probability) {
+    problems.add(*this, "mask_token_id", "mask_token_id needs mlm_probability");
+  }
+}
+
+std::shared_ptr<const Dataset> SequenceConfig::masked(
+    std::shared_ptr<const Dataset> windows) const {
+  if (!mlm_probability) return windows;
+  const auto tokenizer = windows->tokenizer();
+  const SpecialTokens special = tokenizer ? tokenizer->special() : SpecialTokens{};
+  if (!mask_token_id && !special.mask) {
+    throw Error(
+        ExitCode::data,
+        "mlm_probability needs a mask token: a tokenizer that has <mask> or [MASK] (char and "
+        "byte: special_tokens: [<mask>]), or mask_token_id",
+        name());
+  }
+  const int64_t mask = mask_token_id ? *mask_token_id : *special.mask;
+  if (mask >= windows->label_bound()) {
+    throw Error(ExitCode::data,
+                fmt::format("mask_token_id {} is beyond the vocabulary (0 to {})", mask,
+                            windows->label_bound() - 1),
+                name());
+  }
+  return mask_tokens(std::move(windows), {.probability = *mlm_probability,
+                                          .mask_id = static_cast<int32_t>(mask),
+                                          .kept_id = special.end_of_text.value_or(-1)});
+}
+
+std::shared_ptr<const Dataset> SequenceConfig::windows(std::shared_ptr<const TokenStream> stream,
+                                                       int64_t first, int64_t count,
+                                                       bool training) const {
+  const WindowOptions options{sequence_length, training && random_offset};
+  return change_samples(masked(token_windows(std::move(stream), first, count, options, name())),
+                        changes());
+}
+
+std::shared_ptr<const Dataset> SequenceConfig::open() const {
+  const auto stream = open_stream(nullptr);
+  return windows(stream, 0, stream->size(), true);
+}
+
+int64_t SequenceConfig::held_out(int64_t tokens, double eval_fraction) {
+  return static_cast<int64_t>(std::llround(eval_fraction * static_cast<double>(tokens)));
+}
+
+// The end of the text is held out: no token is in both splits.
+DataSplit SequenceConfig::open_split(double eval_fraction) const {
+  const auto stream = open_stream(nullptr);
+  const int64_t last = held_out(stream->size(), eval_fraction);
+  const int64_t trained = stream->size() - last;
+  return {windows(stream, 0, trained, true), windows(stream, trained, last, false)};
+}
+
+std::shared_ptr<const Dataset> SequenceConfig::open_as_eval(
+    const std::function<std::shared_ptr<const Dataset>()>& train) const {
+  const auto stream = open_stream(wants_tokenizer() ? train()->tokenizer() : nullptr);
+  return windows(stream, 0, stream->size(), false);
+}
+
+}  // namespace dltrain

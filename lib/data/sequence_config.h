@@ -1,0 +1,50 @@
+// Keys and opening that kinds of token data share: sequences of a token stream.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "data/config.h"
+#include "data/token_stream.h"
+#include "data/token_windows.h"
+
+namespace dltrain {
+
+struct SequenceConfig : DatasetConfig {
+  int64_t sequence_length = 0;
+  bool random_offset = true;
+  std::optional<double> mlm_probability;
+  std::optional<int64_t> mask_token_id;
+
+  void describe(Fields& f) override;
+  void validate(Problems& problems) const override;
+  std::shared_ptr<const Dataset> open() const override;
+  DataSplit open_split(double eval_fraction) const override;
+  std::shared_ptr<const Dataset> open_as_eval(
+      const std::function<std::shared_ptr<const Dataset>()>& train) const override;
+
+  // All tokens, for `dltrain data prepare`; of the evaluation split with that of the training
+  // split.
+  std::shared_ptr<const TokenStream> open_tokens(const TokenStream* train = nullptr) const {
+    return open_stream(train != nullptr && wants_tokenizer() ? train->tokenizer() : nullptr);
+  }
+  // The tokens of a stream of so many that eval_fraction holds out, the last ones.
+  static int64_t held_out(int64_t tokens, double eval_fraction);
+
+ protected:
+  // `tokenizer`: that of the training split, for the evaluation split; null: none is given.
+  virtual std::shared_ptr<const TokenStream> open_stream(
+      const std::shared_ptr<const Tokenizer>& tokenizer) const = 0;
+  // Whether open_stream() wants the tokenizer of the training split.
+  virtual bool wants_tokenizer() const { return false; }
+  // The data, in errors: "input.txt".
+  virtual std::string name() const = 0;
+
+ private:
+  std::shared_ptr<const Dataset> windows(std::shared_ptr<const TokenStream> stream, int64_t first,
+                                         int64_t count, bool training) const;
+  // Masked where mlm_probability says so.
+  std::shared_ptr<const Dataset> masked(std::shared_ptr<const Dataset> windows) const;
+};
+
+}  // namespace dltrain

@@ -1,0 +1,89 @@
+// The keys of `type: text`.
+#include <deque>
+#include <thread>
+
+#include "base/error.h"
+#include "data/memory_dataset.h"
+#include "data/registry.h"
+#include "data/sequence_config.h"
+#include "data/text_files.h"
+#include "data/tokenize.h"
+#include "text/config.h"
+
+namespace dltrain {
+namespace {
+
+constexpr size_t kPiece = 1 << 20;
+
+// Calls use(text) for each file, in pieces that end with a character; errors name the place.
+void for_each_piece(const std::deque<TextFile>& files,
+                    const std::function<void(std::string_view)>& use) {
+  for (const TextFile& file : files) {
+    std::string_view rest = file.text();
+    while (!rest.empty()) {
+      size_t size = std::min(kPiece, rest.size());
+      while (size < rest.size() && (static_cast<unsigned char>(rest[size]) & 0xC0) == 0x80) ++size;
+      try {
+        use(rest.substr(0, size));
+      } catch (const EncodeError& error) {
+        const auto begin = static_cast<size_t>(rest.data() - file.text().data());
+        throw Error(ExitCode::data, error.reason(), file.place_of(begin + error.offset()));
+      }
+      rest.remove_prefix(size);
+    }
+  }
+}
+
+struct TextConfig final : SequenceConfig {
+  std::vector<std::string> path;
+  std::unique_ptr<TokenizerConfig> tokenizer;
+
+  void describe(Fields& f) override {
+    f.texts("path", path,
+            {.doc = "Text files (UTF-8, plain or gzip), or glob patterns of them, one behind "
+                    "another",
+             .required = true,
+             .min_size = 1,
+             .scalar_ok = true,
+             .is_path = true,
+             .known_as = {"file", "files", "filename"}});
+    f.one_of("tokenizer", tokenizer, tokenizer_table(),
+             {.doc = "How text becomes tokens", .required = true});
+    SequenceConfig::describe(f);
+  }
+
+ protected:
+  bool wants_tokenizer() const override { return tokenizer->learns(); }
+  std::string name() const override { return path.front(); }
+
+  std::shared_ptr<const TokenStream> open_stream(
+      const std::shared_ptr<const Tokenizer>& given) const override {
+    std::deque<TextFile> files;
+    for (const std::string& file : expand_paths(path)) files.emplace_back(file);
+    const auto made =
+        given ? given : tokenizer->open([&](const auto& use) { for_each_piece(files, use); });
+    const TokenizeOptions options{
+        .special = tokenizer->special_text(),
+        .threads = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()))};
+    TokenCollector tokens(made->vocab_size());
+    const auto& separator = made->special().end_of_text;
+    for (const TextFile& file : files) {
+      if (separator && tokens.size() > 0) tokens.add({&*separator, 1});
+      tokens.begin_segment(file.name());
+      tokenize(file, *made, options, [&](std::span<const int32_t> ids) {
+        tokens.add(ids);
+        check_fits_memory(static_cast<uint64_t>(tokens.size()) * 2 * tokens.width(), file.name());
+      });
+    }
+    return tokens.finish(made);
+  }
+};
+
+}  // namespace
+
+KindRow<DatasetConfig> text_row() {
+  return {"text", "Sequences of tokens of plain text files, for language models",
+          make_kind_of<TextConfig>};
+}
+
+}  // namespace dltrain

@@ -1,0 +1,51 @@
+#include "data/text_files.h"
+
+#include <algorithm>
+
+#include <glob.h>
+
+#include "base/error.h"
+#include "data/byte_source.h"
+#include "data/memory_dataset.h"
+
+namespace dltrain {
+
+std::vector<std::string> expand_paths(const std::vector<std::string>& patterns) {
+  std::vector<std::string> out;
+  for (const std::string& pattern : patterns) {
+    if (pattern.find_first_of("*?[") == std::string::npos) {
+      out.push_back(pattern);
+      continue;
+    }
+    glob_t found{};
+    const int code = ::glob(pattern.c_str(), 0, nullptr, &found);
+    for (size_t i = 0; code == 0 && i < found.gl_pathc; ++i) out.emplace_back(found.gl_pathv[i]);
+    ::globfree(&found);
+    if (code != 0) throw Error(ExitCode::data, "no file has a name like this", pattern);
+  }
+  return out;
+}
+
+TextFile::TextFile(std::string name) : name_(std::move(name)), file_(name_, ExitCode::data) {
+  text_ = {reinterpret_cast<const char*>(file_.bytes().data()), file_.bytes().size()};
+  if (text_.starts_with("\x1f\x8b")) {
+    const ByteSource read = open_bytes(name_);
+    std::vector<char> piece(1 << 20);
+    while (const size_t n = read(piece)) {
+      inflated_.append(piece.data(), n);
+      check_fits_memory(inflated_.size() * 2, name_);
+    }
+    text_ = inflated_;
+  }
+  if (text_.starts_with("\xEF\xBB\xBF")) text_.remove_prefix(3);
+  if (text_.empty()) throw Error(ExitCode::data, "is empty", name_);
+}
+
+std::string TextFile::place_of(size_t offset) const {
+  const std::string_view before = text_.substr(0, offset);
+  const auto lines = std::count(before.begin(), before.end(), '\n');
+  const size_t line_begin = before.rfind('\n') + 1;  // npos + 1: 0
+  return fmt::format("{}:{}:{}", name_, lines + 1, offset - line_begin + 1);
+}
+
+}  // namespace dltrain

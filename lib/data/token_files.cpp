@@ -1,0 +1,152 @@
+#include "data/token_files.h"
+
+#include <array>
+#include <cstring>
+
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+
+namespace dltrain {
+namespace fs = std::filesystem;
+namespace {
+
+constexpr size_t kCheckedAtOnce = size_t{256} << 20;
+constexpr uint64_t kMaxAbout = 1 << 20;
+constexpr const char* kFormat = "dltrain.tokens";
+
+// A header's first numbers by the bytes of an id.
+struct Header {
+  int32_t magic, version, width;
+};
+constexpr Header kHeaders[] = {{20240520, 1, 2}, {20240801, 7, 4}};
+
+std::array<int32_t, 3> first_numbers(std::span<const std::byte> bytes) {
+  std::array<int32_t, 3> out{};
+  if (bytes.size() >= kTokenHeaderBytes) std::memcpy(out.data(), bytes.data(), sizeof out);
+  return out;
+}
+
+TokenSegment parse_header(const std::string& name, std::span<const std::byte> bytes) {
+  const auto refuse = [&](const std::string& message) {
+    throw Error(ExitCode::data, message, name);
+  };
+  if (bytes.size() < kTokenHeaderBytes) refuse("truncated: its header has 1024 bytes");
+  const auto [magic, version, count] = first_numbers(bytes);
+  for (const Header& header : kHeaders) {
+    if (magic != header.magic) continue;
+    if (version != header.version) {
+      refuse(fmt::format("has version {} of the layout with magic {}; {} is read", version, magic,
+                         header.version));
+    }
+    const auto rest = bytes.subspan(kTokenHeaderBytes);
+    const auto width = static_cast<size_t>(header.width);
+    if (rest.size() % width != 0 || count < 0 ||
+        rest.size() / width != static_cast<size_t>(count)) {
+      refuse(fmt::format(
+          "{}: its header says {} tokens, there are {} bytes for {}",
+          rest.size() / width < static_cast<size_t>(std::max(count, 0)) ? "truncated" : "damaged",
+          count, rest.size(), rest.size() / width));
+    }
+    if (count == 0) refuse("has no tokens");
+    return {name, rest, header.width};
+  }
+  refuse(fmt::format("has no header of token files: its magic is {}, expected {} or {}", magic,
+                     kHeaders[0].magic, kHeaders[1].magic));
+  return {};
+}
+
+}  // namespace
+
+TokenSegment parse_token_file(const std::string& name, std::span<const std::byte> bytes,
+                              TokenLayout layout) {
+  if (layout == TokenLayout::automatic) {
+    layout = TokenLayout::raw16;
+    for (const Header& header : kHeaders) {
+      if (first_numbers(bytes)[0] == header.magic) layout = TokenLayout::header;
+    }
+  }
+  if (layout == TokenLayout::header) return parse_header(name, bytes);
+  const int width = layout == TokenLayout::raw16 ? 2 : 4;
+  if (bytes.empty()) throw Error(ExitCode::data, "is empty", name);
+  if (bytes.size() % static_cast<size_t>(width) != 0) {
+    throw Error(ExitCode::data,
+                fmt::format("truncated: {} bytes are no whole number of ids of {} bytes",
+                            bytes.size(), width),
+                name);
+  }
+  return {name, bytes, width};
+}
+
+std::vector<std::byte> token_file_header(int64_t tokens, int width) {
+  check_internal(tokens >= 0 && tokens <= INT32_MAX, "{} tokens in a file", tokens);
+  const Header& header = kHeaders[width == 2 ? 0 : 1];
+  const std::array<int32_t, 3> numbers{header.magic, header.version, static_cast<int32_t>(tokens)};
+  std::vector<std::byte> bytes(kTokenHeaderBytes);
+  std::memcpy(bytes.data(), numbers.data(), sizeof numbers);
+  return bytes;
+}
+
+std::string tokens_about_to_json(const TokensAbout& about, int64_t train, int64_t eval) {
+  const nlohmann::ordered_json json{{"format", kFormat},
+                                    {"version", 1},
+                                    {"vocab_size", about.vocab_size},
+                                    {"tokenizer", about.tokenizer},
+                                    {"train_tokens", train},
+                                    {"eval_tokens", eval}};
+  return json.dump() + "\n";
+}
+
+TokensAbout parse_tokens_about(const std::string& name, const std::string& content) {
+  const auto json = nlohmann::json::parse(content, nullptr, /*allow_exceptions=*/false);
+  const auto refuse = [&](const char* message) { throw Error(ExitCode::data, message, name); };
+  if (!json.is_object() || json.value("format", nlohmann::json()) != kFormat) {
+    refuse("does not describe token files");
+  }
+  if (json.value("version", nlohmann::json()) != 1) refuse("has an unknown version; 1 is read");
+  TokensAbout about;
+  const auto size = json.value("vocab_size", nlohmann::json());
+  if (!size.is_number_integer() || size < 1 || size > kMaxVocabulary) {
+    refuse("has no valid vocab_size");
+  }
+  about.vocab_size = size.get<int64_t>();
+  const auto tokenizer = json.value("tokenizer", nlohmann::json());
+  if (!tokenizer.is_string()) refuse("has no tokenizer");
+  about.tokenizer = tokenizer.get<std::string>();
+  return about;
+}
+
+std::shared_ptr<const TokenStream> open_token_files(const TokenFilesOptions& options) {
+  auto files = std::make_shared<std::vector<MappedFile>>();
+  std::vector<TokenSegment> segments;
+  size_t bytes = 0;
+  for (const std::string& file : options.files) {
+    const auto mapped = files->emplace_back(file, ExitCode::data).bytes();
+    segments.push_back(parse_token_file(file, mapped, options.layout));
+    bytes += mapped.size();
+  }
+  const fs::path folder = fs::path(options.files.front()).parent_path();
+  std::error_code ignored;
+  TokensAbout known;
+  if (fs::exists(folder / kTokensFile, ignored)) {
+    const fs::path path = folder / kTokensFile;
+    known = parse_tokens_about(path.string(), read_file(path, kMaxAbout, ExitCode::data));
+  }
+  TokenStream::About about{.vocab_size = options.vocab_size, .tokenizer = options.tokenizer};
+  if (!about.tokenizer && holds_tokenizer(folder)) about.tokenizer = load_tokenizer(folder);
+  if (about.tokenizer && !known.tokenizer.empty() &&
+      about.tokenizer->identity() != known.tokenizer) {
+    throw Error(ExitCode::data,
+                fmt::format("was made by another tokenizer (hash {}) than the one given (hash {})",
+                            known.tokenizer, about.tokenizer->identity()),
+                options.files.front());
+  }
+  if (about.vocab_size == 0) about.vocab_size = known.vocab_size;
+  if (about.vocab_size == 0 && about.tokenizer) about.vocab_size = about.tokenizer->vocab_size();
+  const bool look = about.vocab_size != 0 && bytes <= kCheckedAtOnce;
+  auto stream = std::make_shared<TokenStream>(std::move(segments), about, files);
+  if (look) stream->check();
+  return stream;
+}
+
+}  // namespace dltrain

@@ -1,0 +1,88 @@
+// A TokenStream: the token ids of a whole text one behind another, of 16 or 32 bits each, in memory
+// or in mapped files that may be larger than it.
+//
+// Threads: does not change after it was made; any number of threads may read it.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "text/tokenizer.h"
+
+namespace dltrain {
+
+// Ids that lie together.
+struct TokenSegment {
+  std::string name;                  // of the file, in errors
+  std::span<const std::byte> bytes;  // little-endian
+  int width = 2;                     // bytes an id: 2 or 4
+  int64_t size() const { return static_cast<int64_t>(bytes.size()) / width; }
+};
+
+class TokenStream {
+ public:
+  struct About {
+    int64_t vocab_size = 0;  // ids are below; 0: the segments are looked through
+    std::shared_ptr<const Tokenizer> tokenizer = nullptr;  // that made the ids; null: not known
+    bool checked = false;                                  // ids are known to be below vocab_size
+  };
+  // `memory` is what the segments point into. Segments must not be empty.
+  TokenStream(std::vector<TokenSegment> segments, About about, std::shared_ptr<const void> memory);
+
+  int64_t size() const { return begins_.back(); }
+  int64_t vocab_size() const { return about_.vocab_size; }
+  const std::shared_ptr<const Tokenizer>& tokenizer() const { return about_.tokenizer; }
+
+  // Ids [first, first + count). Throws Error(data) with the place of an id that is not below the
+  // vocabulary size, which costs time only where it was not known before.
+  void read(int64_t first, int64_t count, int32_t* out) const;
+  // Reads all ids; throws as read() does. Afterwards reading costs no checks.
+  void check();
+  // "train.bin, token 17".
+  std::string place_of(int64_t position) const;
+
+  // Calls use(segment number, ids) for all ids from `first` on, in pieces.
+  template <typename Use>
+  void for_each(int64_t first, int64_t count, const Use& use) const {
+    std::vector<int32_t> ids;
+    constexpr int64_t kPiece = 1 << 16;
+    for (int64_t at = first; at < first + count; at += kPiece) {
+      ids.resize(static_cast<size_t>(std::min(kPiece, first + count - at)));
+      read(at, static_cast<int64_t>(ids.size()), ids.data());
+      use(std::span<const int32_t>(ids));
+    }
+  }
+
+ private:
+  size_t segment_of(int64_t position) const;
+
+  std::vector<TokenSegment> segments_;
+  std::vector<int64_t> begins_;  // of each segment; then the size of all
+  About about_;
+  std::shared_ptr<const void> memory_;
+};
+
+// Collects ids, of 16 bits where the vocabulary allows it.
+class TokenCollector {
+ public:
+  explicit TokenCollector(int64_t vocab_size) : wide_(vocab_size > 65536) {}
+
+  // What follows comes from this file.
+  void begin_segment(std::string name);
+  void add(std::span<const int32_t> ids);
+  int64_t size() const { return static_cast<int64_t>(wide_ ? tokens32_.size() : tokens16_.size()); }
+  int width() const { return wide_ ? 4 : 2; }  // bytes an id
+  // Segments without ids are left out. Throws Error(data) where there are no ids at all.
+  std::shared_ptr<const TokenStream> finish(std::shared_ptr<const Tokenizer> tokenizer);
+
+ private:
+  bool wide_;
+  std::vector<uint16_t> tokens16_;
+  std::vector<uint32_t> tokens32_;
+  std::vector<std::pair<std::string, int64_t>> segments_;  // name, first id
+};
+
+}  // namespace dltrain

@@ -1,0 +1,52 @@
+#include "data/tokenize.h"
+
+#include <memory>
+
+#include "data/ordered_work.h"
+
+namespace dltrain {
+
+std::string_view TextCutter::next() {
+  size_t size = text_.size();
+  // Where no place was found, a longer piece has one, or is all the rest.
+  for (size_t limit = piece_; limit < text_.size(); limit *= 2) {
+    const size_t cut = tokenizer_.cut(text_, limit);
+    if (cut == 0) continue;
+    size = cut;
+    break;
+  }
+  const std::string_view piece = text_.substr(0, size);
+  text_.remove_prefix(size);
+  return piece;
+}
+
+void tokenize(const TextFile& file, const Tokenizer& tokenizer, const TokenizeOptions& options,
+              const std::function<void(std::span<const int32_t>)>& use) {
+  struct Piece {
+    std::string_view text;
+    std::vector<int32_t> ids;
+  };
+  const std::string_view text = file.text();
+  TextCutter cutter(text, tokenizer, options.piece);
+  std::vector<std::unique_ptr<TextEncoder>> encoders(static_cast<size_t>(options.threads));
+  ordered_work<Piece>(
+      options.threads,
+      [&](Piece& piece) {
+        piece.text = cutter.next();
+        return !piece.text.empty();
+      },
+      [&](Piece& piece, int thread) {
+        auto& encoder = encoders[static_cast<size_t>(thread)];
+        if (!encoder) encoder = tokenizer.encoder(options.special);
+        piece.ids.clear();
+        try {
+          encoder->encode(piece.text, piece.ids);
+        } catch (const EncodeError& error) {
+          const auto offset = static_cast<size_t>(piece.text.data() - text.data());
+          throw Error(ExitCode::data, error.reason(), file.place_of(offset + error.offset()));
+        }
+      },
+      [&](const Piece& piece) { use(piece.ids); });
+}
+
+}  // namespace dltrain

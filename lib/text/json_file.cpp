@@ -1,0 +1,55 @@
+// tokenizer_from_json: tells the formats of tokenizer.json apart, and reads dltrain's own.
+#include <nlohmann/json.hpp>
+
+#include "text/formats.h"
+#include "text/simple_tokenizers.h"
+
+namespace dltrain {
+namespace {
+
+std::shared_ptr<const Tokenizer> own_format(const std::string& name, const nlohmann::json& about) {
+  const auto refuse = [&](const std::string& message) {
+    throw Error(ExitCode::data, message, name);
+  };
+  const auto version = about.find("version");
+  if (version == about.end() || *version != 1) {
+    refuse("has an unknown version of the format; 1 is read");
+  }
+  std::vector<std::string> special;
+  if (const auto list = about.find("special_tokens"); list != about.end()) {
+    if (!list->is_array()) refuse("special_tokens is no list");
+    for (const auto& token : *list) {
+      if (!token.is_string()) refuse("special_tokens has an element that is no text");
+      special.push_back(token.get<std::string>());
+    }
+  }
+  const auto type = about.find("type");
+  if (type != about.end() && *type == "byte") return byte_tokenizer(name, special);
+  if (type == about.end() || *type != "char") refuse("its type is neither char nor byte");
+  const auto alphabet = about.find("alphabet");
+  if (alphabet == about.end() || !alphabet->is_string()) refuse("has no alphabet");
+  return char_tokenizer(name, alphabet->get<std::string>(), special);
+}
+
+}  // namespace
+
+nlohmann::json parse_json_object(const std::string& name, const std::string& content) {
+  nlohmann::json about;
+  try {
+    about = nlohmann::json::parse(content);
+  } catch (const nlohmann::json::exception& error) {
+    throw Error(ExitCode::data, fmt::format("is no JSON: {}", error.what()), name);
+  }
+  if (!about.is_object()) throw Error(ExitCode::data, "is no JSON object", name);
+  return about;
+}
+
+std::shared_ptr<const Tokenizer> tokenizer_from_json(const std::string& name, std::string content) {
+  const nlohmann::json about = parse_json_object(name, content);
+  const auto format = about.find("format");
+  if (format != about.end() && *format == kTokenizerFormat) return own_format(name, about);
+  if (about.contains("model")) return bpe_from_json(name, std::move(content), about);
+  throw Error(ExitCode::data, "is no tokenizer of a known format", name);
+}
+
+}  // namespace dltrain

@@ -1,0 +1,123 @@
+#include "text/tokenizer.h"
+
+#include "base/checksum.h"
+#include "base/file.h"
+#include "text/formats.h"
+#include "text/utf8_text.h"
+
+namespace dltrain {
+namespace fs = std::filesystem;
+namespace {
+
+constexpr uint64_t kMaxFile = 256 << 20;
+
+std::string read(const fs::path& path) {
+  return read_file(path, kMaxFile, ExitCode::data);
+}
+
+// The file of a folder that describes its tokenizer; empty: none.
+fs::path main_file(const fs::path& folder) {
+  std::error_code ignored;
+  for (const char* name : {"tokenizer.json", "tokenizer.model", "vocab.json"}) {
+    if (fs::is_regular_file(folder / name, ignored)) return folder / name;
+  }
+  return {};
+}
+
+std::shared_ptr<const Tokenizer> load_file(const fs::path& path) {
+  if (path.filename() == "vocab.json") {
+    return load_vocabulary(path, path.parent_path() / "merges.txt");
+  }
+  std::string content = read(path);
+  // JSON begins with a brace; a SentencePiece model with the tag of its first piece.
+  const size_t first = content.find_first_not_of(" \t\r\n");
+  if (first != std::string::npos && content[first] == '{') {
+    return tokenizer_from_json(path.string(), std::move(content));
+  }
+  if (!content.empty() && content[0] == '\n') {
+    return sentence_piece_tokenizer(path.string(), std::move(content));
+  }
+  throw Error(ExitCode::data,
+              "is no file of a tokenizer that is known (tokenizer.json, a SentencePiece model)",
+              path.string());
+}
+
+}  // namespace
+
+std::vector<int32_t> Tokenizer::encode(std::string_view text, SpecialText special) const {
+  std::vector<int32_t> ids;
+  encoder(special)->encode(text, ids);
+  return ids;
+}
+
+std::string Tokenizer::decode(std::span<const int32_t> ids, bool skip_special) const {
+  TextDecoder decoder(*this, skip_special);
+  std::string text;
+  for (const int32_t id : ids) text += decoder.next(id);
+  return text + decoder.finish();
+}
+
+std::string Tokenizer::identity() const {
+  Hasher hasher;
+  const auto add = [&](std::string_view text) {
+    const uint64_t size = text.size();
+    hasher.update(std::as_bytes(std::span(&size, 1)));
+    hasher.update(std::as_bytes(std::span(text)));
+  };
+  add(kind());
+  for (const TokenizerFile& file : files()) {
+    add(file.name);
+    add(file.content);
+  }
+  return hasher.hex();
+}
+
+std::string TextDecoder::next(int32_t id) {
+  if (skip_special_ && tokenizer_.is_special(id)) return {};
+  std::string_view bytes = tokenizer_.bytes_of(id);
+  if (first_ && !bytes.empty()) {
+    first_ = false;
+    if (tokenizer_.drops_first_space() && bytes.front() == ' ') bytes.remove_prefix(1);
+  }
+  pending_ += bytes;
+  std::string out;
+  pending_.erase(0, append_valid_utf8(pending_, /*all=*/false, out));
+  return out;
+}
+
+std::string TextDecoder::finish() {
+  std::string out;
+  append_valid_utf8(pending_, /*all=*/true, out);
+  pending_.clear();
+  first_ = true;
+  return out;
+}
+
+std::shared_ptr<const Tokenizer> load_tokenizer(const fs::path& path) {
+  std::error_code ignored;
+  if (!fs::is_directory(path, ignored)) return load_file(path);
+  const fs::path file = main_file(path);
+  if (file.empty()) {
+    throw Error(ExitCode::data,
+                "has no file of a tokenizer (tokenizer.json, tokenizer.model, or vocab.json with "
+                "merges.txt)",
+                path.string());
+  }
+  return load_file(file);
+}
+
+std::shared_ptr<const Tokenizer> load_vocabulary(const fs::path& vocab, const fs::path& merges) {
+  return bpe_from_vocabulary(vocab.string(), read(vocab), merges.string(), read(merges));
+}
+
+bool holds_tokenizer(const fs::path& folder) {
+  return !main_file(folder).empty();
+}
+
+void save_tokenizer(const Tokenizer& tokenizer, const fs::path& folder) {
+  for (const TokenizerFile& file : tokenizer.files()) {
+    write_file_atomically(folder / file.name, file.content);
+  }
+}
+
+}  // namespace dltrain

@@ -1,0 +1,86 @@
+"""Text data: training on text and on prepared tokens, the tokenizer of a run, inspect."""
+import json
+
+from support import DATA, USAGE, DltrainTest, checkpoints, main, steps
+
+CONFIG = """
+name: text
+seed: 3
+model: {{layers: [{{embedding: {{num_embeddings: {ids}, embedding_dim: 8}}}}, {{linear: {ids}}}]}}
+data: {{{data}}}
+optimizer: {{type: adamw, learning_rate: 1.0e-2}}
+training: {{global_batch_size: 8, max_steps: 12}}
+logging: {{logging_steps: 1}}
+"""
+TEXT = "".join(f"line {i} of the text, {i * i} squared\n" for i in range(300))
+
+
+class TextTest(DltrainTest):
+    def config(self, data, ids=64, name="exp.yaml"):
+        return self.write(name, CONFIG.format(ids=ids, data=data))
+
+    def text(self, more=""):
+        path = self.write("text.txt", TEXT)
+        return f"type: text, path: {path}, tokenizer: char, sequence_length: 16, eval_fraction: 0.1{more}"
+
+    def test_a_run_keeps_the_tokenizer_that_its_weights_mean(self):
+        config = self.config(self.text())
+        run = self.folder / "run"
+        self.run_dltrain(config, "--output-dir", run, "--quiet")
+        saved = json.loads((run / "tokenizer.json").read_text())
+        self.assertEqual(saved["alphabet"], "".join(sorted(set(TEXT))))
+        self.assertLess(steps(run)[-1]["loss"], steps(run)[0]["loss"])
+        self.assertEqual(checkpoints(run), ["step-000012"])
+        more = ("--output-dir", run, "--resume", "auto", "--max-steps", 14)
+        self.refused(USAGE, config, *more, "-s", "data.tokenizer.special_tokens=[<x>]",
+                     says="is another one")
+        self.run_dltrain(config, *more, "--quiet")
+        self.run_dltrain("eval", config, "--checkpoint", run)
+        # The run's own file makes the same tokens.
+        other = self.folder / "other"
+        self.run_dltrain(config, "--output-dir", other, "--quiet", "-s",
+                         f"data.tokenizer={{type: file, path: {run}}}")
+        self.assertEqual([s["loss"] for s in steps(other)], [s["loss"] for s in steps(run)][:12])
+
+    def test_prepared_tokens_train_as_their_text_does(self):
+        plain = self.config(self.text())
+        folder = self.folder / "corpus"
+        out = self.run_dltrain("data", "prepare", plain, "-o", folder, "--shard-tokens", 3000).out
+        self.assertIn("tokens for training", out)
+        names = sorted(path.name for path in folder.iterdir())
+        self.assertIn("train_000003.bin", names)
+        self.assertIn("eval_000000.bin", names)
+        self.assertIn("tokenizer.json", names)
+        tokens = self.config(f"type: tokens, sequence_length: 16, train: {{path: '{folder}/train_*.bin'}}, "
+                             f"eval: {{path: '{folder}/eval_*.bin'}}", name="tokens.yaml")
+        for config, name in ((plain, "a"), (tokens, "b")):
+            self.run_dltrain(config, "--output-dir", self.folder / name, "--quiet")
+        self.assert_same_state(self.folder / "a", self.folder / "b")
+        self.assert_same_file(self.folder / "a" / "tokenizer.json", self.folder / "b" / "tokenizer.json")
+        shard = folder / "train_000001.bin"
+        shard.write_bytes(shard.read_bytes()[:-1])
+        self.refused(DATA, tokens, "--dry-run", says=["train_000001.bin", "its header says 3000 tokens"])
+
+    def test_inspect_counts_tokens(self):
+        out = self.run_dltrain("data", "inspect", self.config(self.text())).out
+        self.assertIn("sequences of 16 tokens", out)
+        self.assertIn(f"vocabulary: {len(set(TEXT))} ids", out)
+        self.assertIn("' '", out)
+        self.assertIn("eval:", out)
+
+    def test_mistakes_are_told_before_the_first_step(self):
+        self.refused(DATA, self.config(self.text(), ids=10), "--dry-run", says="does not fit the model's")
+        broken = self.write("broken.txt", b"good\nba\xffd\n" + b"x" * 100)
+        self.refused(DATA, self.config(f"type: text, path: {broken}, tokenizer: char, sequence_length: 4"),
+                     "--dry-run", says="broken.txt:2:3: is no UTF-8")
+        self.refused(USAGE, self.config(self.text(", mask_token_id: 3")), "--dry-run",
+                     says=["exp.yaml:5", "mask_token_id needs mlm_probability"])
+        records = self.write("a.jsonl", '{"prompt": "a", "completion": "b"}\n{"prompt": "a"}\n')
+        self.refused(DATA, self.config(f"type: jsonl, path: {records}, prompt: prompt, completion: completion, "
+                                       "tokenizer: {type: byte, special_tokens: '<|endoftext|>'}, "
+                                       "sequence_length: 4"),
+                     "--dry-run", says="a.jsonl:2: has no text under the key 'completion'")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,162 @@
+#include <set>
+
+#include "read_data.h"
+#include "temporary_folder.h"
+
+using namespace dltrain;
+using Catch::Matchers::Contains;
+
+namespace {
+
+using Ids = std::vector<int32_t>;
+constexpr int32_t kEnd = 256;
+
+std::string keys(const std::string& path, const std::string& rest) {
+  return "type: jsonl, path: '" + path +
+         "', tokenizer: {type: byte, special_tokens: "
+         "['<|endoftext|>', <mask>]}, random_offset: false, " +
+         rest;
+}
+
+}  // namespace
+
+TEST_CASE("documents of JSON Lines are one stream with an end of text behind each") {
+  TemporaryFolder folder;
+  const std::string path =
+      folder.write("a.jsonl", "{\"text\": \"ab\", \"n\": 1}\n\n{\"text\": \"c\\u0064\"}\r\n");
+  const auto data = read_data(keys(path, "sequence_length: 5")).open().train;
+  CHECK(data->size() == 1);
+  CHECK(ids_of(*data, 0, 0) == Ids{'a', 'b', kEnd, 'c', 'd'});
+  CHECK(ids_of(*data, 1, 0) == Ids{'b', kEnd, 'c', 'd', kEnd});
+  const auto other = folder.write("b.jsonl", R"({"body": "abcdefghi"})");
+  const DataSplit split =
+      read_data(keys(other, "field: body, sequence_length: 2, eval_fraction: 0.5")).open();
+  CHECK(ids_of(*split.eval, 0, 0) == Ids{'f', 'g'});
+}
+
+TEST_CASE("the loss counts completions and their end, not prompts and padding") {
+  TemporaryFolder folder;
+  const std::string path = folder.write("a.jsonl",
+                                        "{\"q\": \"ab\", \"a\": \"cd\"}\n"
+                                        "{\"q\": \"\", \"a\": \"x\"}\n"
+                                        "{\"q\": \"abcde\", \"a\": \"fgh\"}\n");
+  const auto data =
+      read_data(keys(path, "prompt: q, completion: a, sequence_length: 6")).open().train;
+  REQUIRE(data->size() == 3);
+  CHECK(ids_of(*data, 0, 0) == Ids{'a', 'b', 'c', 'd', kEnd, kEnd});
+  CHECK(ids_of(*data, 1, 0) == Ids{-100, 'c', 'd', kEnd, -100, -100});
+  CHECK(data->valid_targets(0) == 3);
+  CHECK(ids_of(*data, 0, 1) == Ids{'x', kEnd, kEnd, kEnd, kEnd, kEnd});
+  CHECK(ids_of(*data, 1, 1) == Ids{kEnd, -100, -100, -100, -100, -100});
+  CHECK(data->valid_targets(1) == 1);
+  CHECK(ids_of(*data, 0, 2) == Ids{'a', 'b', 'c', 'd', 'e', 'f'});
+  CHECK(ids_of(*data, 1, 2) == Ids{-100, -100, -100, -100, 'f', 'g'});
+  CHECK(data->valid_targets(2) == 2);
+  CHECK(!data->uniform_valid_targets());
+  CHECK(data->id_bound(0) == 258);
+  CHECK(data->place_of(2) == path + ":3");
+  for (int64_t sample = 0; sample < 3; ++sample) {
+    int64_t counted = 0;
+    for (const int32_t id : ids_of(*data, 1, sample)) counted += id != -100;
+    CHECK(counted == data->valid_targets(sample));
+  }
+}
+
+TEST_CASE("source and target are inputs of an encoder and a decoder") {
+  TemporaryFolder folder;
+  const std::string path = folder.write("a.jsonl", R"({"en": "abcd", "de": "xy"})");
+  const auto data =
+      read_data(keys(path, "source: en, target: de, sequence_length: 4, source_length: 3"))
+          .open()
+          .train;
+  REQUIRE(data->fields().size() == 3);
+  CHECK(data->fields()[0].name == "source");
+  CHECK(ids_of(*data, 0, 0) == Ids{'a', 'b', 'c'});
+  CHECK(ids_of(*data, 1, 0) == Ids{kEnd, 'x', 'y', kEnd});
+  CHECK(ids_of(*data, 2, 0) == Ids{'x', 'y', kEnd, -100});
+  CHECK(data->valid_targets(0) == 3);
+}
+
+TEST_CASE("bad records are refused with their line") {
+  TemporaryFolder folder;
+  const auto refusal = [&](const std::string& content, const std::string& rest) {
+    return data_refusal(keys(folder.write("a.jsonl", content), rest));
+  };
+  const std::string two = "sequence_length: 2";
+  CHECK_THAT(refusal("", two), Contains("a.jsonl: gives no tokens"));
+  CHECK_THAT(refusal("{\"text\": \"a\"}\n{\"text\": 3}", two),
+             Contains("a.jsonl:2: has no text under the key 'text'"));
+  CHECK_THAT(refusal("[]", two), Contains("a.jsonl:1: has no text"));
+  CHECK_THAT(refusal("{\"text\": \"a\"", two), Contains("a.jsonl:1: is no JSON"));
+  CHECK_THAT(refusal("{\"text\": \"\xFF\"}", two), Contains("a.jsonl:1: is no JSON"));
+  CHECK_THAT(refusal(std::string(100000, '['), two), Contains("a.jsonl:1: is no JSON"));
+  const std::string pair = "prompt: q, completion: a, sequence_length: 2";
+  CHECK_THAT(refusal("\n{\"q\": \"abc\", \"a\": \"d\"}", pair),
+             Contains("a.jsonl:2: its prompt has 3 tokens, which leaves no room"));
+  CHECK_THAT(refusal("{\"q\": \"\", \"a\": \"\"}", pair), Contains("neither a prompt nor"));
+  CHECK_THAT(refusal("\n", pair), Contains("has no records"));
+  const std::string chars = "type: jsonl, tokenizer: {type: char, alphabet: ab}, ";
+  folder.write("a.jsonl", "{\"text\": \"ab\"}\n{\"text\": \"abc\"}\n");
+  CHECK_THAT(
+      data_refusal(chars + "sequence_length: 2, path: '" + (folder / "a.jsonl").string() + "'"),
+      Contains("a.jsonl:2: the character 'c' (U+0063) is not in the tokenizer's alphabet "
+               "(byte 2 of 'text')"));
+  CHECK_THAT(data_refusal(chars + pair + ", path: '" + (folder / "a.jsonl").string() + "'"),
+             Contains("has no token that ends a text"));
+  CHECK_THROWS_WITH(read_data(keys("a", "prompt: q, sequence_length: 2")),
+                    Contains("records have a field, or prompt and completion"));
+}
+
+TEST_CASE("masking hides a share of the tokens, the same for the same seed and position") {
+  TemporaryFolder folder;
+  std::string text;
+  for (int i = 0; i < 4000; ++i) text += static_cast<char>('a' + i * i % 23);
+  const std::string path = folder.write("a.jsonl", "{\"text\": \"" + text + "\"}");
+  const auto data =
+      read_data(keys(path, "sequence_length: 100, mlm_probability: 0.15")).open().train;
+  const auto plain = read_data(keys(path, "sequence_length: 100")).open().train;
+  CHECK(data->uniform_valid_targets() == 15);
+  std::set<Ids> seen;
+  int masked = 0, kept = 0, changed = 0;
+  for (int64_t position = 0; position < 400; ++position) {
+    const int64_t sample = position % data->size();
+    const Ids original = ids_of(*plain, 0, sample);
+    const Visit visit{7, position};
+    const Ids ids = training_ids_of(*data, 0, sample, visit);
+    const Ids targets = training_ids_of(*data, 1, sample, visit);
+    CHECK(training_ids_of(*data, 0, sample, visit) == ids);
+    int counted = 0;
+    for (size_t i = 0; i < ids.size(); ++i) {
+      if (targets[i] == -100) {
+        CHECK(ids[i] == original[i]);
+        continue;
+      }
+      ++counted;
+      CHECK(targets[i] == original[i]);
+      (ids[i] == 257 ? masked : ids[i] == original[i] ? kept : changed) += 1;
+    }
+    CHECK(counted == 15);
+    seen.insert(targets);
+  }
+  CHECK(seen.size() == 400);
+  const double all = masked + kept + changed;
+  CHECK(masked / all == Approx(0.8).margin(0.02));
+  CHECK(kept / all == Approx(0.1).margin(0.02));
+  CHECK(changed / all == Approx(0.1).margin(0.02));
+  CHECK(ids_of(*data, 0, 3) == ids_of(*data, 0, 3));
+  CHECK(ids_of(*data, 1, 3) != ids_of(*data, 1, 4));
+}
+
+TEST_CASE("masking needs a mask token within the vocabulary") {
+  TemporaryFolder folder;
+  const std::string path = folder.write("a.txt", "abcdefgh");
+  const std::string text =
+      "type: text, path: '" + path + "', tokenizer: byte, sequence_length: 2, ";
+  CHECK_THAT(data_refusal(text + "mlm_probability: 0.5"), Contains("needs a mask token"));
+  CHECK_THAT(data_refusal(text + "mlm_probability: 0.5, mask_token_id: 256"),
+             Contains("mask_token_id 256 is beyond the vocabulary (0 to 255)"));
+  const auto data =
+      read_data(text + "mlm_probability: 0.5, mask_token_id: 0, random_offset: false").open().train;
+  CHECK(data->uniform_valid_targets() == 1);
+  CHECK_THROWS_WITH(read_data(text + "mask_token_id: 3"), Contains("needs mlm_probability"));
+}

@@ -1,0 +1,144 @@
+#include <cstring>
+
+#include "data/prepare_tokens.h"
+#include "data/sequence_config.h"
+#include "data/token_files.h"
+#include "read_data.h"
+#include "temporary_folder.h"
+#include "text/simple_tokenizers.h"
+
+using namespace dltrain;
+using Catch::Matchers::Contains;
+
+namespace {
+
+using Ids = std::vector<int32_t>;
+
+template <typename T>
+std::string raw(const std::vector<T>& ids) {
+  return {reinterpret_cast<const char*>(ids.data()), ids.size() * sizeof(T)};
+}
+
+std::string with_header(int64_t tokens, int width, const std::string& ids) {
+  const auto header = token_file_header(tokens, width);
+  return std::string(reinterpret_cast<const char*>(header.data()), header.size()) + ids;
+}
+
+std::string keys(const std::string& path, const std::string& rest = "sequence_length: 2") {
+  return "type: tokens, path: '" + path + "', random_offset: false, " + rest;
+}
+
+}  // namespace
+
+TEST_CASE("token files of each layout are read, several of them as one stream") {
+  TemporaryFolder folder;
+  folder.write("0.bin", raw<uint16_t>({1, 2, 3}));
+  folder.write("1.bin", with_header(2, 2, raw<uint16_t>({4, 65535})));
+  folder.write("2.bin", with_header(2, 4, raw<uint32_t>({6, 70000})));
+  const auto data = read_data(keys(folder / "*.bin", "sequence_length: 3")).open().train;
+  CHECK(data->size() == 2);
+  CHECK(ids_of(*data, 0, 0) == Ids{1, 2, 3});
+  CHECK(ids_of(*data, 1, 0) == Ids{2, 3, 4});
+  CHECK(ids_of(*data, 0, 1) == Ids{4, 65535, 6});
+  CHECK(ids_of(*data, 1, 1) == Ids{65535, 6, 70000});
+  CHECK(data->label_bound() == 70001);
+  CHECK(data->place_of(1) == (folder / "1.bin").string() + ", token 0");
+  CHECK(data->tokenizer() == nullptr);
+  folder.write("wide", raw<uint32_t>({1, 100000, 3}));
+  const auto wide = read_data(keys(folder / "wide", "sequence_length: 2, layout: uint32")).open();
+  CHECK(ids_of(*wide.train, 1, 0) == Ids{100000, 3});
+  const auto stated = read_data(keys(folder / "0.bin", "sequence_length: 2, vocab_size: 50304"));
+  CHECK(stated.open().train->label_bound() == 50304);
+}
+
+TEST_CASE("damaged token files are refused") {
+  TemporaryFolder folder;
+  const auto refusal = [&](const std::string& content, const std::string& rest) {
+    return data_refusal(keys(folder.write("a.bin", content), rest));
+  };
+  const std::string two = "sequence_length: 2";
+  CHECK_THAT(refusal("", two), Contains("a.bin: is empty"));
+  CHECK_THAT(refusal("abc", two), Contains("truncated: 3 bytes are no whole number of ids"));
+  CHECK_THAT(refusal("abcdef", two + ", layout: uint32"), Contains("truncated: 6 bytes"));
+  CHECK_THAT(refusal(raw<uint16_t>({1, 2}), two), Contains("has 2 tokens; one sequence of 2"));
+  CHECK_THAT(refusal("abcd", two + ", layout: header"), Contains("its header has 1024 bytes"));
+  CHECK_THAT(refusal(std::string(1100, 'x'), two + ", layout: header"), Contains("its magic is"));
+  CHECK_THAT(refusal(with_header(5, 2, raw<uint16_t>({1, 2, 3})), two),
+             Contains("truncated: its header says 5 tokens, there are 6 bytes for 3"));
+  CHECK_THAT(refusal(with_header(2, 2, raw<uint16_t>({1, 2, 3})), two), Contains("damaged"));
+  CHECK_THAT(refusal(with_header(1, 2, "abc"), two), Contains("damaged"));
+  CHECK_THAT(refusal(with_header(0, 2, ""), two), Contains("has no tokens"));
+  std::string version = with_header(3, 2, raw<uint16_t>({1, 2, 3}));
+  version[4] = 9;
+  CHECK_THAT(refusal(version, two), Contains("has version 9"));
+  CHECK_THAT(refusal(raw<uint16_t>({1, 2, 9, 3}), two + ", vocab_size: 9"),
+             Contains("a.bin, token 2: id 9 is beyond the vocabulary (0 to 8)"));
+  CHECK_THAT(refusal(raw<uint32_t>({1, 0xFFFFFFFF, 9, 3}), two + ", layout: uint32"),
+             Contains("token 1: id 4294967295 is beyond the vocabulary"));
+  CHECK_THAT(refusal(raw<uint16_t>({300, 2, 9}), two + ", tokenizer: byte"),
+             Contains("id 300 is beyond the vocabulary (0 to 255)"));
+}
+
+TEST_CASE("ids of large files are checked when they are read") {
+  const std::vector<uint16_t> ids{1, 2, 7, 3};
+  const TokenStream stream({{"a.bin", std::as_bytes(std::span(ids)), 2}}, {.vocab_size = 5},
+                           nullptr);
+  Ids out(2);
+  stream.read(0, 2, out.data());
+  CHECK(out == Ids{1, 2});
+  CHECK_THROWS_WITH(stream.read(1, 2, out.data()), Contains("a.bin, token 2: id 7"));
+}
+
+TEST_CASE("a prepared text gives the samples of the text") {
+  TemporaryFolder folder;
+  std::string text;
+  for (int i = 0; i < 500; ++i) text += static_cast<char>('a' + i * i % 23);
+  const std::string path = folder.write("a.txt", text);
+  const std::string rest = "sequence_length: 7, eval_fraction: 0.1";
+  const DataConfig config = read_data("type: text, path: '" + path + "', tokenizer: char, " + rest);
+  const auto& sequences = dynamic_cast<const SequenceConfig&>(*config.train);
+  const auto out = folder / "out";
+  const auto stream = sequences.open_tokens();
+  CHECK(SequenceConfig::held_out(stream->size(), 0.1) == 50);
+  CHECK(prepare_tokens({stream, 0, 450}, {stream, 450, 50}, {.folder = out, .shard_tokens = 100}) ==
+        6);
+  const DataSplit plain = config.open();
+  const DataConfig prepared = read_data("type: tokens, sequence_length: 7, train: {path: '" +
+                                        (out / "train_*.bin").string() + "'}, eval: {path: '" +
+                                        (out / "eval_*.bin").string() + "'}");
+  const DataSplit split = prepared.open();
+  REQUIRE(split.train->size() == plain.train->size());
+  REQUIRE(split.eval->size() == plain.eval->size());
+  const Visit visit{5, 3};
+  for (int64_t sample = 0; sample < split.train->size(); ++sample) {
+    CHECK(training_ids_of(*split.train, 1, sample, visit) ==
+          training_ids_of(*plain.train, 1, sample, visit));
+  }
+  for (int64_t sample = 0; sample < split.eval->size(); ++sample) {
+    CHECK(ids_of(*split.eval, 0, sample) == ids_of(*plain.eval, 0, sample));
+  }
+  CHECK(split.train->label_bound() == plain.train->label_bound());
+  REQUIRE(split.train->tokenizer());
+  CHECK(split.train->tokenizer()->identity() == plain.train->tokenizer()->identity());
+
+  const auto bytes = read_data("type: text, path: '" + path + "', tokenizer: byte, " + rest);
+  const auto other = dynamic_cast<const SequenceConfig&>(*bytes.train).open_tokens();
+  CHECK_THROWS_WITH(prepare_tokens({stream, 0, 450}, {other, 450, 50}, {.folder = out}),
+                    Contains("different tokenizers"));
+
+  const std::string shard = out / "train_000000.bin";
+  CHECK_THAT(data_refusal(keys(shard, "sequence_length: 7, tokenizer: byte")),
+             Contains("was made by another tokenizer"));
+  folder.write("out/tokens.json", "{}");
+  CHECK_THAT(data_refusal(keys(shard)), Contains("tokens.json: does not describe token files"));
+  folder.write("out/tokens.json", R"({"format": "dltrain.tokens", "version": 2})");
+  CHECK_THAT(data_refusal(keys(shard)), Contains("unknown version"));
+  folder.write("out/tokens.json",
+               R"({"format": "dltrain.tokens", "version": 1, "vocab_size": -3})");
+  CHECK_THAT(data_refusal(keys(shard)), Contains("no valid vocab_size"));
+}
+
+TEST_CASE("tokens have no text to make a tokenizer of") {
+  CHECK_THROWS_WITH(read_data(keys("a.bin", "sequence_length: 2, tokenizer: char")),
+                    Contains("tokens have no text that a tokenizer could be made of"));
+}

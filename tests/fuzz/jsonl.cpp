@@ -1,0 +1,40 @@
+// libFuzzer entry: any bytes as JSON Lines. Allowed: records, or Error(data).
+#include "data/jsonl.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+
+#include "base/error.h"
+#include "text/simple_tokenizers.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  using namespace dltrain;
+  if (size == 0) return 0;
+  // The first byte chooses the use of the texts.
+  const bool pairs = data[0] & 1;
+  const int64_t source = data[0] & 2 ? 5 : 0;
+  try {
+    const auto tokenizer = byte_tokenizer("fuzz", {"<|endoftext|>"});
+    LineReader lines("fuzz", std::string_view(reinterpret_cast<const char*>(data + 1), size - 1));
+    PairCollector collector("fuzz", tokenizer, {.length = 8, .source_length = source});
+    const JsonlOptions options{.keys = pairs ? std::vector<std::string>{"a", "b"}
+                                             : std::vector<std::string>{"a"}};
+    read_jsonl(lines, *tokenizer, options, [&](TokenRecord& record) {
+      if (pairs) collector.add(record);
+    });
+    if (!pairs) return 0;
+    const auto dataset = collector.finish();
+    std::vector<int32_t> ids(8);
+    for (int64_t sample = 0; sample < dataset->size(); ++sample) {
+      dataset->gather(dataset->target_field(), {&sample, 1},
+                      reinterpret_cast<std::byte*>(ids.data()));
+      int64_t counted = 0;
+      for (const int32_t id : ids) counted += id != kIgnoredLabel;
+      if (counted != dataset->valid_targets(sample) || counted < 1) std::abort();
+    }
+  } catch (const Error& error) {
+    if (error.code() != ExitCode::data) std::abort();
+  }
+  return 0;
+}

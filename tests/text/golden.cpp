@@ -1,0 +1,125 @@
+// Tokens and texts that other libraries gave (scripts/record_golden_tokenizers.py).
+#include <fstream>
+
+#include <nlohmann/json.hpp>
+
+#include "catch.h"
+#include "temporary_folder.h"
+#include "text/tokenizer.h"
+
+using namespace dltrain;
+
+namespace {
+
+using Ids = std::vector<int32_t>;
+
+const std::filesystem::path kGolden =
+    std::filesystem::path(DLTRAIN_SOURCE_DIR) / "tests" / "golden" / "tokenizers";
+
+nlohmann::json cases_of(const std::string& folder) {
+  return nlohmann::json::parse(slurp(kGolden / folder / "cases.json"));
+}
+
+std::string streamed(const Tokenizer& tokenizer, const Ids& ids) {
+  TextDecoder decoder(tokenizer);
+  std::string text;
+  for (const int32_t id : ids) text += decoder.next(id);
+  return text + decoder.finish();
+}
+
+void check(const Tokenizer& tokenizer, const nlohmann::json& cases, SpecialText special) {
+  const auto encoder = tokenizer.encoder(special);
+  for (int pass = 0; pass < 2; ++pass) {  // the second time from what the encoder remembers
+    for (const auto& one : cases) {
+      const auto text = one[0].get<std::string>();
+      const auto expected = one[1].get<Ids>();
+      INFO(text);
+      Ids ids;
+      encoder->encode(text, ids);
+      CHECK(ids == expected);
+      CHECK(tokenizer.decode(ids) == one[2].get<std::string>());
+      CHECK(streamed(tokenizer, ids) == one[2].get<std::string>());
+    }
+  }
+}
+
+}  // namespace
+
+TEST_CASE("byte-level BPE gives the tokens of Hugging Face's tokenizers and of tiktoken") {
+  for (const char* folder : {"bpe", "llama", "digits"}) {
+    INFO(folder);
+    const auto tokenizer = load_tokenizer(kGolden / folder);
+    CHECK(tokenizer->kind() == "bpe");
+    REQUIRE(tokenizer->special().end_of_text);
+    const auto golden = cases_of(folder);
+    CHECK(golden["cases"].size() > 20);
+    check(*tokenizer, golden["cases"], SpecialText::as_text);
+    check(*tokenizer, golden["specials"], SpecialText::as_tokens);
+  }
+}
+
+TEST_CASE("a BPE tokenizer is saved as a tokenizer.json that gives the same tokens") {
+  TemporaryFolder folder;
+  for (const char* name : {"bpe", "llama", "digits"}) {
+    const auto tokenizer = load_tokenizer(kGolden / name);
+    save_tokenizer(*tokenizer, folder.path());
+    const auto again = load_tokenizer(folder / "tokenizer.json");
+    CHECK(again->identity() == tokenizer->identity());
+    CHECK(again->vocab_size() == tokenizer->vocab_size());
+    check(*again, cases_of(name)["cases"], SpecialText::as_text);
+    check(*again, cases_of(name)["specials"], SpecialText::as_tokens);
+  }
+}
+
+TEST_CASE("a text that is cut where cut() says has the tokens of the whole") {
+  std::string text;
+  const auto golden = cases_of("bpe");
+  for (const auto& one : golden["cases"]) {
+    for (const char* between : {"\n", "\nand ", "x\n", ".\nThe", "\n\nA"}) {
+      text += one[0].get<std::string>() + between;
+    }
+  }
+  for (const char* folder : {"bpe", "llama", "digits"}) {
+    const auto tokenizer = load_tokenizer(kGolden / folder);
+    const Ids expected = tokenizer->encode(text);
+    size_t cuts = 0;
+    for (size_t limit = 1; limit < text.size(); limit += 7) {
+      const size_t at = tokenizer->cut(text, limit);
+      if (at == 0) continue;
+      ++cuts;
+      CHECK(at <= limit);
+      Ids ids = tokenizer->encode(text.substr(0, at));
+      const Ids rest = tokenizer->encode(text.substr(at));
+      ids.insert(ids.end(), rest.begin(), rest.end());
+      CHECK(ids == expected);
+    }
+    INFO(folder);
+    CHECK((cuts > 20) == (std::string(folder) != "llama"));  // which has a token with strip_left
+  }
+}
+
+TEST_CASE("SentencePiece models give the tokens and texts of their library's Python package") {
+  TemporaryFolder folder;
+  for (const char* name : {"unigram", "spm_bpe"}) {
+    const auto tokenizer = load_tokenizer(kGolden / name);
+    CHECK(tokenizer->kind() == "sentencepiece");
+    CHECK(tokenizer->vocab_size() == 500);
+    CHECK(tokenizer->special().unknown == 0);
+    CHECK(tokenizer->special().begin_of_text == 1);
+    CHECK(tokenizer->special().end_of_text == 2);
+    CHECK(tokenizer->special().mask == 3);
+    check(*tokenizer, cases_of(name)["cases"], SpecialText::as_text);
+    CHECK(tokenizer->encode("a</s>b", SpecialText::as_tokens) == [&] {
+      Ids ids = tokenizer->encode("a");
+      ids.push_back(2);
+      const Ids rest = tokenizer->encode("b");
+      ids.insert(ids.end(), rest.begin(), rest.end());
+      return ids;
+    }());
+    save_tokenizer(*tokenizer, folder.path());
+    CHECK(load_tokenizer(folder.path())->identity() == tokenizer->identity());
+  }
+  folder.write("tokenizer.model", "\n\x05 not a model");
+  CHECK_THROWS_WITH(load_tokenizer(folder.path()),
+                    Catch::Matchers::Contains("no SentencePiece model"));
+}

@@ -1,0 +1,157 @@
+#include "text/tokenizer.h"
+
+#include "catch.h"
+#include "temporary_folder.h"
+#include "text/simple_tokenizers.h"
+
+using namespace dltrain;
+using Catch::Matchers::Contains;
+
+namespace {
+
+using Ids = std::vector<int32_t>;
+
+template <typename Make>
+std::string refusal(const Make& make) {
+  try {
+    make();
+  } catch (const Error& error) {
+    CHECK(error.code() == ExitCode::data);
+    return error.what();
+  }
+  FAIL("accepted");
+  return {};
+}
+
+std::shared_ptr<const Tokenizer> chars(const std::string& alphabet,
+                                       const std::vector<std::string>& special = {}) {
+  return char_tokenizer("here", alphabet, special);
+}
+
+}  // namespace
+
+TEST_CASE("a char tokenizer numbers the characters of its alphabet") {
+  Alphabet seen;
+  seen.add("hello é\n");
+  seen.add("wörld 世");
+  const auto tokenizer = chars(seen.characters());
+  CHECK(seen.characters() == "\n dehlorwéö世");
+  CHECK(tokenizer->vocab_size() == 12);
+  CHECK(tokenizer->encode("\n d世") == Ids{0, 1, 2, 11});
+  CHECK(tokenizer->decode(tokenizer->encode("hello wörld")) == "hello wörld");
+  CHECK(tokenizer->find("é") == 9);
+  CHECK(!tokenizer->find("x"));
+  CHECK(tokenizer->encode("").empty());
+}
+
+TEST_CASE("a char tokenizer refuses characters and bytes that it does not know, with their place") {
+  const auto tokenizer = chars("abc");
+  CHECK_THAT(refusal([&] { tokenizer->encode("abé"); }),
+             Contains("byte 2: the character 'é' (U+00E9) is not in the tokenizer's alphabet"));
+  CHECK_THAT(refusal([&] { tokenizer->encode("a\x1b"); }), Contains("the character U+001B is not"));
+  CHECK_THAT(refusal([&] { tokenizer->encode("ab\xffz"); }),
+             Contains("byte 2: is no UTF-8: the byte 0xff"));
+  CHECK_THAT(refusal([] { chars(""); }), Contains("here: its alphabet is empty"));
+  CHECK_THAT(refusal([] { chars("aba"); }), Contains("has 'a' (U+0061) twice"));
+  CHECK_THAT(refusal([] { chars("a\xc3"); }), Contains("no UTF-8"));
+  CHECK_THAT(refusal([] { chars("ab", {"x", "x"}); }), Contains("'x' is there twice"));
+  CHECK_THAT(refusal([] { chars("ab", {""}); }), Contains("needs a name"));
+}
+
+TEST_CASE("a byte tokenizer takes any bytes, and decodes broken ones as replacement characters") {
+  const auto tokenizer = byte_tokenizer("here", {});
+  CHECK(tokenizer->vocab_size() == 256);
+  CHECK(tokenizer->encode("a\xff") == Ids{97, 255});
+  CHECK(tokenizer->decode(Ids{97, 255, 98}) ==
+        "a\xEF\xBF\xBD"
+        "b");
+  CHECK(tokenizer->decode(tokenizer->encode("wörld")) == "wörld");
+  CHECK(tokenizer->bytes_of(256).empty());
+  CHECK(tokenizer->bytes_of(-1).empty());
+}
+
+TEST_CASE("special tokens are text unless they are asked for") {
+  const auto tokenizer = byte_tokenizer("here", {"<|endoftext|>", "<mask>", "<mask>2"});
+  CHECK(tokenizer->vocab_size() == 259);
+  CHECK(tokenizer->special().end_of_text == 256);
+  CHECK(tokenizer->special().mask == 257);
+  CHECK(!tokenizer->special().padding);
+  CHECK(tokenizer->is_special(256));
+  CHECK(!tokenizer->is_special(255));
+  const std::string text = "a<mask><mask>2b<|endoftext|>";
+  CHECK(tokenizer->encode(text).size() == text.size());
+  const Ids ids = tokenizer->encode(text, SpecialText::as_tokens);
+  CHECK(ids == Ids{97, 257, 258, 98, 256});
+  CHECK(tokenizer->decode(ids) == text);
+  CHECK(tokenizer->decode(ids, /*skip_special=*/true) == "ab");
+}
+
+TEST_CASE("a decoder gives out whole characters, and together what decode gives") {
+  const auto tokenizer = byte_tokenizer("here", {});
+  TextDecoder decoder(*tokenizer);
+  CHECK(decoder.next(0xE4) == "");
+  CHECK(decoder.next(0xB8) == "");
+  CHECK(decoder.next(0x96) == "世");
+  CHECK(decoder.next('a') == "a");
+  CHECK(decoder.next(0xC3) == "");
+  CHECK(decoder.finish() == "\xEF\xBF\xBD");
+  // What Python gives for bytes(...).decode("utf-8", "replace").
+  const Ids broken{0xF0, 0x9F, 0x98, 'x', 0xED, 0xA0, 0x80, 0xC0, 0xAF, 0xE2, 0x82};
+  std::string streamed;
+  for (const int32_t id : broken) streamed += decoder.next(id);
+  streamed += decoder.finish();
+  std::string expected = "?x??????";
+  for (size_t at; (at = expected.find('?')) != std::string::npos;) {
+    expected.replace(at, 1, "\xEF\xBF\xBD");
+  }
+  CHECK(streamed == expected);
+  CHECK(tokenizer->decode(broken) == expected);
+}
+
+TEST_CASE("a saved tokenizer is read back as an equal one") {
+  TemporaryFolder folder;
+  CHECK(!holds_tokenizer(folder.path()));
+  for (const auto& tokenizer : {chars("\n \"\\aé世", {"<|endoftext|>"}), chars("ab"),
+                                byte_tokenizer("here", {"<pad>"}), byte_tokenizer("here", {})}) {
+    save_tokenizer(*tokenizer, folder.path());
+    CHECK(holds_tokenizer(folder.path()));
+    const auto again = load_tokenizer(folder.path());
+    CHECK(again->identity() == tokenizer->identity());
+    CHECK(again->vocab_size() == tokenizer->vocab_size());
+    CHECK(again->kind() == tokenizer->kind());
+    CHECK(load_tokenizer(folder / "tokenizer.json")->identity() == tokenizer->identity());
+  }
+  CHECK(chars("ab")->identity() != chars("ba")->identity());
+  CHECK(chars("ab")->identity() != chars("ab", {"c"})->identity());
+}
+
+TEST_CASE("a file that is no tokenizer is refused") {
+  TemporaryFolder folder;
+  const auto load = [&](const std::string& content) {
+    folder.write("tokenizer.json", content);
+    return refusal([&] { load_tokenizer(folder.path()); });
+  };
+  CHECK_THAT(refusal([&] { load_tokenizer(folder.path()); }),
+             Contains("has no file of a tokenizer"));
+  CHECK_THAT(load(""), Contains("is no file of a tokenizer that is known"));
+  CHECK_THAT(load("{"), Contains("tokenizer.json: is no JSON"));
+  CHECK_THAT(load("{}"), Contains("is no tokenizer of a known format"));
+  const std::string head = R"({"format": "dltrain.tokenizer", "version": 1, )";
+  CHECK_THAT(load(R"({"format": "dltrain.tokenizer", "version": 2})"), Contains("unknown version"));
+  CHECK_THAT(load(head + R"("type": "word"})"), Contains("neither char nor byte"));
+  CHECK_THAT(load(head + R"("type": "char"})"), Contains("has no alphabet"));
+  CHECK_THAT(load(head + R"("type": "char", "alphabet": 3})"), Contains("has no alphabet"));
+  CHECK_THAT(load(head + R"("type": "char", "alphabet": "aa"})"), Contains("twice"));
+  CHECK_THAT(load(head + R"("type": "byte", "special_tokens": [1]})"), Contains("no text"));
+  CHECK_THAT(load(head + R"("type": "byte", "special_tokens": {}})"), Contains("no list"));
+}
+
+TEST_CASE("text may be cut where cut() says") {
+  const auto tokenizer = chars("aé");
+  const std::string text = "aéé";
+  CHECK(tokenizer->cut(text, 2) == 1);
+  CHECK(tokenizer->cut(text, 3) == 3);
+  const auto special = chars("ab\n", {"<x>"});
+  CHECK(special->cut("ab\nab", 4) == 3);
+  CHECK(special->cut("ababab", 4) == 0);
+}
