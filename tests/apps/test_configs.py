@@ -10,6 +10,8 @@ SAMPLES = {
     "digits-resnet18": ("[32, 32, 3]", 10),
     "image-folder-resnet50": ("[224, 224, 3]", 1000),
 }
+# The number of characters of the text of each recipe that has one.
+CHARACTERS = {"bible-char-gpt": 63}
 # The smallest images that an architecture is made for.
 IMAGES = {"lenet": "[28, 28, 1]"}
 
@@ -26,11 +28,16 @@ class Configs(support.DltrainTest):
 
     def test_every_recipe_is_planned(self):
         recipes = sorted((SOURCES / "configs" / "recipes").glob("*.yaml"))
-        self.assertEqual({recipe.stem for recipe in recipes}, set(SAMPLES), "SAMPLES needs a row for every recipe")
+        self.assertEqual({recipe.stem for recipe in recipes}, {*SAMPLES, *CHARACTERS},
+                         "SAMPLES or CHARACTERS needs a row for every recipe")
         for recipe in recipes:
-            shape, classes = SAMPLES[recipe.stem]
-            synthetic = f"{{type: synthetic, shape: {shape}, classes: {classes}, samples: 2000}}"
-            self.plan(recipe, "-s", f"data={synthetic}")
+            if recipe.stem in CHARACTERS:
+                text = "".join(chr(33 + i % CHARACTERS[recipe.stem]) for i in range(20000))
+                self.plan(recipe, "-s", f"data.path={self.write('text.txt', text)}")
+            else:
+                shape, classes = SAMPLES[recipe.stem]
+                synthetic = f"{{type: synthetic, shape: {shape}, classes: {classes}, samples: 2000}}"
+                self.plan(recipe, "-s", f"data={synthetic}")
             # As it stands: right but for files that are not there.
             result = self.end(self.start("plan", recipe))
             self.assertIn(result.code, (OK, DATA), str(result))
