@@ -1,5 +1,5 @@
-// dltrain data inspect|show|prepare: what a configuration's data looks like, and faster files of
-// it.
+// dltrain data inspect|show|prepare|tokenizer: what a configuration's data looks like, and faster
+// files of it.
 #include "dltrain/data_commands.h"
 
 namespace dltrain {
@@ -16,6 +16,7 @@ CommandBody add_data(CLI::App& command) {
   add("prepare",
       "Write images into one packed file, or text into files of tokens, which are read faster",
       add_data_prepare);
+  add("tokenizer", "Learn a SentencePiece vocabulary from text files", add_data_tokenizer);
   return [bodies] {
     for (const auto& [part, body] : *bodies) {
       if (part->parsed()) return body();

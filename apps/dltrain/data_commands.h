@@ -11,6 +11,7 @@ namespace dltrain {
 CommandBody add_data_inspect(CLI::App& command);
 CommandBody add_data_show(CLI::App& command);
 CommandBody add_data_prepare(CLI::App& command);
+CommandBody add_data_tokenizer(CLI::App& command);
 
 inline int all_cores() {
   return static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));

@@ -68,6 +68,20 @@ class TextTest(DltrainTest):
         self.assertIn("' '", out)
         self.assertIn("eval:", out)
 
+    def test_a_learnt_vocabulary_is_trained_with(self):
+        text = self.write("text.txt", TEXT)
+        folder = self.folder / "spm"
+        self.run_dltrain("data", "tokenizer", text, "--vocab-size", 300, "--special-token", "<mask>", "-o", folder)
+        data = (f"type: text, path: {text}, tokenizer: {{type: sentencepiece, path: {folder}}}, sequence_length: 16, "
+                "eval_fraction: 0.1, mlm_probability: 0.15")
+        run = self.folder / "run"
+        self.run_dltrain(self.config(data, ids=300), "--output-dir", run, "--quiet")
+        self.assert_same_file(run / "tokenizer.model", folder / "tokenizer.model")
+        self.refused(DATA, "data", "tokenizer", text, "--vocab-size", 100000, "-o", folder,
+                     says="cannot make this vocabulary")
+        broken = self.write("broken.txt", b"good\n\xff\n")
+        self.refused(DATA, "data", "tokenizer", broken, "-o", folder, says="broken.txt:2: is no UTF-8")
+
     def test_mistakes_are_told_before_the_first_step(self):
         self.refused(DATA, self.config(self.text(), ids=10), "--dry-run", says="does not fit the model's")
         broken = self.write("broken.txt", b"good\nba\xffd\n" + b"x" * 100)

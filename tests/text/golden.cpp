@@ -6,6 +6,7 @@
 #include "catch.h"
 #include "temporary_folder.h"
 #include "text/tokenizer.h"
+#include "text/train_sentence_piece.h"
 
 using namespace dltrain;
 
@@ -122,4 +123,34 @@ TEST_CASE("SentencePiece models give the tokens and texts of their library's Pyt
   folder.write("tokenizer.model", "\n\x05 not a model");
   CHECK_THROWS_WITH(load_tokenizer(folder.path()),
                     Catch::Matchers::Contains("no SentencePiece model"));
+}
+
+TEST_CASE("a learnt SentencePiece vocabulary gives back any text, and is the same every time") {
+  std::vector<std::string> lines;
+  for (int i = 0; i < 400; ++i)
+    lines.push_back(fmt::format("line {} of  the text, {} squared", i, i * i));
+  const auto learn = [&](const std::string& type, int64_t size) {
+    size_t at = 0;
+    const auto next = [&]() -> std::optional<std::string_view> {
+      if (at == lines.size()) return {};
+      return lines[at++];
+    };
+    return train_sentence_piece(next,
+                                {.type = type, .vocab_size = size, .special_tokens = {"<mask>"}});
+  };
+  for (const char* type : {"unigram", "bpe"}) {
+    const auto tokenizer = learn(type, 320);
+    CHECK(tokenizer->vocab_size() == 320);
+    CHECK(tokenizer->special().mask);
+    CHECK(tokenizer->encode("the text").size() < 8);
+    for (const std::string text :
+         {"line 3 of  the text", "two\nlines \t and é世 <mask>", " space"}) {
+      CHECK(tokenizer->decode(tokenizer->encode(text)) == text);
+    }
+    CHECK(learn(type, 320)->identity() == tokenizer->identity());
+  }
+  CHECK_THROWS_WITH(learn("unigram", 100000),
+                    Catch::Matchers::Contains("cannot make this vocabulary"));
+  lines[7] = "\xFF";
+  CHECK_THROWS_AS(learn("bpe", 320), EncodeError);
 }

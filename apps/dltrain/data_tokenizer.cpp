@@ -1,0 +1,61 @@
+// dltrain data tokenizer: learns a SentencePiece vocabulary from text files.
+#include <deque>
+
+#include "base/file.h"
+#include "data/line_reader.h"
+#include "data/text_files.h"
+#include "dltrain/data_commands.h"
+#include "text/train_sentence_piece.h"
+
+namespace dltrain {
+
+CommandBody add_data_tokenizer(CLI::App& command) {
+  struct Options {
+    std::vector<std::string> text;
+    std::string output;
+    TrainSentencePieceOptions train;
+  };
+  auto options = std::make_shared<Options>();
+  command.add_option("TEXT", options->text, "Text files, plain or gzip, or glob patterns of them")
+      ->required();
+  command.add_option("-o,--output", options->output, "The folder for tokenizer.model")->required();
+  command.add_option("--type", options->train.type, "unigram or bpe")
+      ->check(CLI::IsMember({"unigram", "bpe"}));
+  command.add_option("--vocab-size", options->train.vocab_size, "Number of tokens")
+      ->check(CLI::Range(int64_t{264}, int64_t{1} << 20));
+  command
+      .add_option("--character-coverage", options->train.character_coverage,
+                  "Share of the characters that get tokens of their own; the others become bytes")
+      ->check(CLI::Range(0.9, 1.0));
+  command.add_option("--special-token", options->train.special_tokens,
+                     "A token that is never cut, such as <mask>; may be given several times");
+  command.footer(
+      "Read it with tokenizer: {type: sentencepiece, path: FOLDER}. Lines are learnt from one by "
+      "one.");
+  return [options] {
+    std::deque<LineReader> readers;
+    for (const std::string& file : expand_paths(options->text)) {
+      readers.emplace_back(std::filesystem::path(file));
+    }
+    const auto next = [&]() -> std::optional<std::string_view> {
+      while (!readers.empty()) {
+        if (const auto line = readers.front().next()) return line;
+        readers.pop_front();
+      }
+      return {};
+    };
+    std::shared_ptr<const Tokenizer> tokenizer;
+    try {
+      tokenizer = train_sentence_piece(next, options->train);
+    } catch (const EncodeError& error) {
+      throw Error(ExitCode::data, error.reason(),
+                  readers.empty() ? std::string() : readers.front().place());
+    }
+    make_directories(options->output);
+    save_tokenizer(*tokenizer, options->output);
+    fmt::print("{}: {} tokens\n", options->output, tokenizer->vocab_size());
+    return ExitCode::ok;
+  };
+}
+
+}  // namespace dltrain
