@@ -5,15 +5,17 @@
 // Opens the configuration as `dltrain train` does (data included), runs the kernel calls of one
 // micro-step and the update in order, over and over, and prints each call's least time in µs, its
 // share, GFLOP/s, the kernel's variant and the layer, then sums by op. OMP_NUM_THREADS sets the
-// threads. Parameters move as in a run.
+// threads; with one, processor time is taken, so that other work on the machine counts little.
+// Parameters move as in a run.
 #include <algorithm>
-#include <chrono>
 #include <cstdlib>
 #include <map>
 #include <string>
 #include <vector>
 
 #include <fmt/core.h>
+#include <omp.h>
+#include <time.h>
 
 #include "base/error.h"
 #include "config/load.h"
@@ -25,10 +27,10 @@ using namespace dltrain;
 
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
+double seconds() {
+  timespec t{};
+  clock_gettime(omp_get_max_threads() == 1 ? CLOCK_THREAD_CPUTIME_ID : CLOCK_MONOTONIC, &t);
+  return static_cast<double>(t.tv_sec) + 1e-9 * static_cast<double>(t.tv_nsec);
 }
 
 struct TimedCall {
@@ -68,8 +70,8 @@ void print(const Plan& plan, const std::vector<TimedCall>& calls) {
   std::vector<std::pair<std::string, double>> sums(by_op.begin(), by_op.end());
   std::sort(sums.begin(), sums.end(),
             [](const auto& a, const auto& b) { return a.second > b.second; });
-  for (const auto& [op, seconds] : sums) {
-    fmt::print("{:10.1f} {:5.1f} %  {}\n", 1e6 * seconds, 100 * seconds / total, op);
+  for (const auto& [op, least] : sums) {
+    fmt::print("{:10.1f} {:5.1f} %  {}\n", 1e6 * least, 100 * least / total, op);
   }
   fmt::print("{:10.1f} µs in all\n", 1e6 * total);
 }
@@ -85,7 +87,7 @@ void fill_inputs(Session& session, const Batch& batch, Stream& stream) {
   stream.synchronize();
 }
 
-void run(const std::string& config, double seconds, const std::vector<std::string>& overrides) {
+void run(const std::string& config, double duration, const std::vector<std::string>& overrides) {
   const auto experiment = load_config<Experiment>({.files = {config}, .overrides = overrides});
   Session session = open_session(
       experiment,
@@ -106,17 +108,17 @@ void run(const std::string& config, double seconds, const std::vector<std::strin
   std::vector<TimedCall> calls = calls_of_step(plan);
   const auto stream = session.executor->device().make_stream();
   double least = 1e9;
-  for (const auto start = Clock::now(); seconds_since(start) < seconds;) {
+  for (const double start = seconds(); seconds() - start < duration;) {
     fill_inputs(session, batch, *stream);
-    const auto step = Clock::now();
-    auto before = step;
+    const double step = seconds();
+    double before = step;
     for (TimedCall& timed : calls) {
       timed.call->kernel->run(*stream);
-      const auto now = Clock::now();
-      timed.least = std::min(timed.least, std::chrono::duration<double>(now - before).count());
+      const double now = seconds();
+      timed.least = std::min(timed.least, now - before);
       before = now;
     }
-    least = std::min(least, seconds_since(step));
+    least = std::min(least, seconds() - step);
   }
   print(plan, calls);
   fmt::print("{:10.1f} µs, the least of a whole step\n", 1e6 * least);

@@ -27,6 +27,8 @@ MadeKernel make_conv2d_backward_weight_onednn(const KernelRequest& request);
 MadeKernel make_conv2d_lanes(const KernelRequest& request);
 MadeKernel make_conv2d_backward_input_lanes(const KernelRequest& request);
 MadeKernel make_conv2d_backward_weight_lanes(const KernelRequest& request);
+// For many channels; own kernel.
+MadeKernel make_conv2d_backward_weight_panels(const KernelRequest& request);
 MadeKernel make_max_pool2d(const KernelRequest& request);
 MadeKernel make_max_pool2d_backward(const KernelRequest& request);
 MadeKernel make_batch_norm(const KernelRequest& request);

@@ -12,11 +12,14 @@ struct Geometry {
   int64_t stride = 1, padding = 0, dilation = 1, groups = 1;
 };
 
+std::string print(const Geometry& g) {
+  return fmt::format("{} ∗ {} stride {} padding {} dilation {} groups {}", to_string(g.x),
+                     to_string(g.w), g.stride, g.padding, g.dilation, g.groups);
+}
+
 void add(std::vector<OpCase>& cases, const Geometry& g, const Attributes& attributes) {
   const Shape y = conv2d_output_shape(g.x, g.w, Conv2dAttributes(attributes));
-  const std::string geometry =
-      fmt::format("{} ∗ {} stride {} padding {} dilation {} groups {}", to_string(g.x),
-                  to_string(g.w), g.stride, g.padding, g.dilation, g.groups);
+  const std::string geometry = print(g);
   const CaseInput x = case_tensor(g.x), w = case_tensor(g.w), dy = case_tensor(y);
   cases.push_back({"conv2d " + geometry, "conv2d", {x, w}, attributes});
   cases.push_back(
@@ -31,12 +34,25 @@ void add(std::vector<OpCase>& cases, const Geometry& g, const Attributes& attrib
       {"conv2d_backward_weight " + geometry, "conv2d_backward_weight", {dy, x}, backward});
 }
 
+Attributes attributes_of(const Geometry& g) {
+  return {{"stride", std::vector<int64_t>{g.stride, g.stride}},
+          {"padding", std::vector<int64_t>{g.padding, g.padding}},
+          {"dilation", std::vector<int64_t>{g.dilation, g.dilation}},
+          {"groups", g.groups}};
+}
+
 void add(std::vector<OpCase>& cases, const Geometry& g) {
-  add(cases, g,
-      {{"stride", std::vector<int64_t>{g.stride, g.stride}},
-       {"padding", std::vector<int64_t>{g.padding, g.padding}},
-       {"dilation", std::vector<int64_t>{g.dilation, g.dilation}},
-       {"groups", g.groups}});
+  add(cases, g, attributes_of(g));
+}
+
+void add_weight_gradient(std::vector<OpCase>& cases, const Geometry& g) {
+  Attributes attributes = attributes_of(g);
+  const Shape y = conv2d_output_shape(g.x, g.w, Conv2dAttributes(attributes));
+  attributes.set("weight_shape", as_integers(g.w));
+  cases.push_back({"conv2d_backward_weight " + print(g),
+                   "conv2d_backward_weight",
+                   {case_tensor(y), case_tensor(g.x)},
+                   attributes});
 }
 
 }  // namespace
@@ -65,6 +81,14 @@ void add_conv2d_cases(std::vector<OpCase>& cases) {
       {{"stride", std::vector<int64_t>{2, 1}},
        {"padding", std::vector<int64_t>{0, 2}},
        {"dilation", std::vector<int64_t>{1, 2}}});
+  // Many channels: the weight gradient by panels, whole and part-filled ones, places that lie
+  // outside everywhere, and a long sum in several ranges of rows.
+  add_weight_gradient(cases, {.x = {2, 4, 5, 64}, .w = {67, 1, 1, 64}});
+  add_weight_gradient(cases, {.x = {3, 7, 6, 64}, .w = {64, 3, 3, 64}, .stride = 2, .padding = 1});
+  add_weight_gradient(cases,
+                      {.x = {1, 3, 2, 80}, .w = {66, 3, 3, 80}, .padding = 4, .dilation = 4});
+  add_weight_gradient(cases, {.x = {2, 5, 5, 272}, .w = {251, 1, 1, 272}, .stride = 2});
+  add_weight_gradient(cases, {.x = {5, 21, 21, 64}, .w = {65, 1, 1, 64}});
 
   // Many samples of few channels: vectors of samples, in full and in part-filled blocks.
   add(cases, {.x = {64, 6, 5, 1}, .w = {6, 5, 5, 1}, .padding = 2});

@@ -1,0 +1,272 @@
+// conv2d_backward_weight for many channels as products of panels: for each place of the window,
+//
+//   dw[o, kh, kw, i] = Σ dy[pixel, o] · x[pixel of that place, i]
+//
+// over the pixels whose place lies inside the image, so nothing is spent on the padding. oneDNN
+// pads, and keeps its processor waiting for memory where channels are few.
+//
+// The work is cut into tasks (a place, a block of o, a block of i, a range of rows of y) by the
+// shapes alone, and a task adds up its pixels in order: the result does not depend on the threads.
+#include <algorithm>
+#include <array>
+
+#include "cpu/makers.h"
+#include "cpu/panel_product.h"
+#include "cpu/parallel.h"
+#include "cpu/support.h"
+#include "ops/conv2d.h"
+
+namespace dltrain {
+namespace {
+
+struct Geometry {
+  int64_t samples, height, width, channels;     // of x
+  int64_t out_height, out_width, out_channels;  // of dy
+  int64_t kernel[2];
+  Conv2dAttributes a;
+
+  int64_t places() const { return kernel[0] * kernel[1]; }
+  int64_t rows() const { return samples * out_height; }
+  int64_t weights() const { return out_channels * places() * channels; }
+};
+
+constexpr int64_t kMostRows = 2 * kPanelSteps;  // of x and dy in a chunk
+using RowList = std::array<const void*, static_cast<size_t>(kMostRows)>;
+
+struct Chunk {
+  RowList dy, x;
+  int64_t count;
+};
+
+// The pixels of one place of the window within a range of rows of y, chunk by chunk.
+class Pixels {
+ public:
+  Pixels(const Geometry& g, int64_t place, int64_t first_row, int64_t last_row, const std::byte* dy,
+         const std::byte* x, int64_t element)
+      : g_(g),
+        top_(place / g.kernel[1] * g.a.dilation[0] - g.a.padding[0]),
+        left_(place % g.kernel[1] * g.a.dilation[1] - g.a.padding[1]),
+        row_(first_row),
+        last_row_(last_row),
+        dy_(dy),
+        x_(x),
+        dy_pixel_(g.out_channels * element),
+        x_pixel_(g.channels * element) {
+    // left_ + column·stride lies in [0, width)
+    const int64_t stride = g.a.stride[1];
+    begin_ = left_ < 0 ? ceil_div(-left_, stride) : 0;
+    end_ = left_ < g.width ? std::min(g.out_width, ceil_div(g.width - left_, stride)) : 0;
+    column_ = begin_;
+  }
+
+  // At most `most` pixels. Entries after them repeat the last one: they are fetched, not computed.
+  void next(int64_t most, Chunk& chunk) {
+    chunk.count = 0;
+    for (; row_ < last_row_ && begin_ < end_; ++row_, column_ = begin_) {
+      const int64_t sample = row_ / g_.out_height;
+      const int64_t h = row_ % g_.out_height * g_.a.stride[0] + top_;
+      if (h < 0 || h >= g_.height) continue;
+      const std::byte* x = x_ + ((sample * g_.height + h) * g_.width + left_) * x_pixel_;
+      const std::byte* dy = dy_ + row_ * g_.out_width * dy_pixel_;
+      for (; column_ < end_; ++column_) {
+        if (chunk.count == most) return;
+        chunk.dy[static_cast<size_t>(chunk.count)] = dy + column_ * dy_pixel_;
+        chunk.x[static_cast<size_t>(chunk.count)] = x + column_ * g_.a.stride[1] * x_pixel_;
+        ++chunk.count;
+      }
+    }
+    if (chunk.count == 0) return;
+    const auto last = static_cast<size_t>(chunk.count - 1);
+    std::fill(chunk.dy.begin() + chunk.count, chunk.dy.begin() + most, chunk.dy[last]);
+    std::fill(chunk.x.begin() + chunk.count, chunk.x.begin() + most, chunk.x[last]);
+  }
+
+ private:
+  const Geometry& g_;
+  int64_t top_, left_, row_, last_row_;
+  const std::byte *dy_, *x_;
+  int64_t dy_pixel_, x_pixel_;  // bytes
+  int64_t begin_, end_, column_;
+};
+
+// How the work is cut: into at least kTasks where the blocks stay large enough to be worth copying.
+struct Cut {
+  static constexpr int64_t kTasks = 32;
+  static constexpr int64_t kLeastOut = 120, kMostOut = 264, kLeastIn = 128;
+  static constexpr int64_t kLeastPixels = 1024;  // of a range, where there are several
+
+  int64_t out_blocks, in_blocks = 1, ranges = 1;
+
+  explicit Cut(const Geometry& g) : out_blocks(ceil_div(g.out_channels, kMostOut)) {
+    const auto tasks = [&] { return g.places() * out_blocks * in_blocks; };
+    while (tasks() < kTasks) {
+      const int64_t out = g.out_channels / out_blocks, in = g.channels / in_blocks;
+      if (out >= in && out >= 2 * kLeastOut) {
+        out_blocks *= 2;
+      } else if (in >= 2 * kLeastIn) {
+        in_blocks *= 2;
+      } else if (out >= 2 * kLeastOut) {
+        out_blocks *= 2;
+      } else {
+        break;
+      }
+    }
+    const int64_t pixels = g.rows() * g.out_width;
+    ranges = std::clamp<int64_t>(std::min(ceil_div(kTasks, tasks()), pixels / kLeastPixels), 1,
+                                 g.rows());
+  }
+};
+
+class Conv2dBackwardWeightPanels final : public Kernel {
+ public:
+  Conv2dBackwardWeightPanels(const Geometry& g, DType dtype, const PanelFunctions& functions,
+                             bool accumulate)
+      : g_(g),
+        cut_(g),
+        functions_(functions),
+        element_(static_cast<int64_t>(dtype_size(dtype))),
+        accumulate_(accumulate),
+        parts_(std::min<int64_t>(thread_count(), tasks())) {}
+
+  size_t workspace_bytes() const override {
+    const int64_t partial = cut_.ranges > 1 ? cut_.ranges * g_.weights() : 0;
+    return static_cast<size_t>(parts_) * part_bytes() +
+           static_cast<size_t>(partial) * sizeof(float);
+  }
+
+  void bind(const Bindings& b) override {
+    dy_ = input<const std::byte>(b, 0);
+    x_ = input<const std::byte>(b, 1);
+    dw_ = output<float>(b, 0);
+    workspace_ = static_cast<std::byte*>(b.workspace);
+    partial_ = reinterpret_cast<float*>(workspace_ + static_cast<size_t>(parts_) * part_bytes());
+  }
+
+  void run(Stream&) override {
+    parallel_parts(tasks(), parts_, [&](int64_t begin, int64_t end, int64_t part) {
+      for (int64_t task = begin; task < end; ++task) run_task(task, part);
+    });
+    if (cut_.ranges > 1) add_ranges();
+  }
+
+ private:
+  int64_t tasks() const { return cut_.ranges * cut_.out_blocks * cut_.in_blocks * g_.places(); }
+
+  // Memory of a thread: two chunks of rows, the left panel of a block and one right panel.
+  int64_t left_stride() const {
+    return left_panel_stride(ceil_div(g_.out_channels, cut_.out_blocks));
+  }
+  size_t part_bytes() const {
+    return 2 * sizeof(Chunk) +
+           static_cast<size_t>(kPanelSteps * (left_stride() + kPanelColumns)) * sizeof(float);
+  }
+
+  void run_task(int64_t task, int64_t part) const {
+    const int64_t place = task % g_.places();
+    const int64_t in = task / g_.places() % cut_.in_blocks;
+    const int64_t out = task / g_.places() / cut_.in_blocks % cut_.out_blocks;
+    const int64_t range = task / g_.places() / cut_.in_blocks / cut_.out_blocks;
+    // Blocks of i begin at multiples of 16.
+    const int64_t vectors = g_.channels / 16;
+    const int64_t i0 = vectors * in / cut_.in_blocks * 16;
+    const int64_t i1 = vectors * (in + 1) / cut_.in_blocks * 16;
+    const int64_t o0 = g_.out_channels * out / cut_.out_blocks;
+    const int64_t o1 = g_.out_channels * (out + 1) / cut_.out_blocks;
+    float* to = (cut_.ranges > 1 ? partial_ + range * g_.weights() : dw_) +
+                (o0 * g_.places() + place) * g_.channels;
+    bool add = accumulate_ && cut_.ranges == 1;
+
+    auto* chunks = reinterpret_cast<Chunk*>(workspace_ + static_cast<size_t>(part) * part_bytes());
+    auto* left = reinterpret_cast<float*>(chunks + 2);
+    float* right = left + kPanelSteps * left_stride();
+    const int64_t most = kPanelSteps * functions_.rows_a_step;
+    Pixels pixels(g_, place, g_.rows() * range / cut_.ranges, g_.rows() * (range + 1) / cut_.ranges,
+                  dy_, x_, element_);
+    Chunk *now = chunks, *next = chunks + 1;
+    pixels.next(most, *now);
+    do {
+      pixels.next(most, *next);
+      multiply(*now, *next, o0, o1, i0, i1, left, right, to, add);
+      std::swap(now, next);
+      add = true;
+    } while (now->count > 0);
+  }
+
+  void multiply(const Chunk& now, const Chunk& next, int64_t o0, int64_t o1, int64_t i0, int64_t i1,
+                float* left, float* right, float* to, bool add) const {
+    functions_.pack(now.dy.data(), now.count, o0, o1 - o0, left, left_stride());
+    const int64_t panels = ceil_div(i1 - i0, kPanelColumns);
+    const int64_t dy_lines = next.count == 0 ? 0 : ceil_div((o1 - o0) * element_, 64);
+    for (int64_t i = i0, panel = 0; i < i1; i += kPanelColumns, ++panel) {
+      const int64_t columns = std::min(kPanelColumns, i1 - i);
+      functions_.pack(now.x.data(), now.count, i, columns, right, kPanelColumns);
+      const int64_t first = dy_lines * panel / panels, last = dy_lines * (panel + 1) / panels;
+      functions_.multiply({.left = left,
+                           .right = right,
+                           .left_stride = left_stride(),
+                           .right_stride = kPanelColumns,
+                           .steps = ceil_div(now.count, functions_.rows_a_step),
+                           .rows = o1 - o0,
+                           .columns = columns,
+                           .c = to + i,
+                           .ldc = g_.places() * g_.channels,
+                           .add = add,
+                           .prefetch = {{next.dy.data(), o0 * element_ + 64 * first, last - first},
+                                        {next.x.data(), i * element_,
+                                         next.count == 0 ? 0 : ceil_div(columns * element_, 64)}}});
+    }
+  }
+
+  void add_ranges() const {
+    const int64_t n = g_.weights();
+    parallel_for(n, 4096, [&](int64_t begin, int64_t end) {
+      for (int64_t r = 0; r < cut_.ranges; ++r) {
+        const float* from = partial_ + r * n;
+        const bool add = r > 0 || accumulate_;
+        for (int64_t i = begin; i < end; ++i) dw_[i] = add ? dw_[i] + from[i] : from[i];
+      }
+    });
+  }
+
+  Geometry g_;
+  Cut cut_;
+  const PanelFunctions& functions_;
+  int64_t element_;  // bytes of an element of x and dy
+  bool accumulate_;
+  int64_t parts_;
+  const std::byte *dy_ = nullptr, *x_ = nullptr;
+  float *dw_ = nullptr, *partial_ = nullptr;
+  std::byte* workspace_ = nullptr;
+};
+
+}  // namespace
+
+MadeKernel make_conv2d_backward_weight_panels(const KernelRequest& request) {
+  const TensorSpec &dy = request.inputs[0], &x = request.inputs[1], &w = request.outputs[0];
+  if (x.dtype != dy.dtype || w.dtype != DType::f32) return nullptr;
+  const PanelFunctions* functions = panel_functions(x.dtype);
+  if (functions == nullptr) return nullptr;
+  const Geometry g{.samples = x.shape[0],
+                   .height = x.shape[1],
+                   .width = x.shape[2],
+                   .channels = x.shape[3],
+                   .out_height = dy.shape[1],
+                   .out_width = dy.shape[2],
+                   .out_channels = dy.shape[3],
+                   .kernel = {w.shape[1], w.shape[2]},
+                   .a = Conv2dAttributes(request.attributes)};
+  if (g.a.groups != 1 || g.channels % 16 != 0 || x.shape.elements() == 0 ||
+      dy.shape.elements() == 0) {
+    return nullptr;
+  }
+  // oneDNN was measured to be faster with fewer channels, and with 64 in f32 where it need not
+  // copy.
+  const bool dense = g.places() > 1 && g.a.stride[0] == 1 && g.a.stride[1] == 1;
+  const int64_t least = dense && x.dtype == DType::f32 ? 65 : 64;
+  if (g.out_channels < 64 || g.channels < 64 || std::max(g.channels, g.out_channels) < least) {
+    return nullptr;
+  }
+  return std::make_unique<Conv2dBackwardWeightPanels>(g, x.dtype, *functions, request.accumulate);
+}
+
+}  // namespace dltrain
