@@ -44,8 +44,9 @@ void print_host_memory(const Session& session) {
   fmt::print("beside it, on the host:\n");
   fmt::print("  {:<22} {:>12}   {} micro-batches\n", "batches filled ahead", human_bytes(batches),
              loader.slots);
-  fmt::print("  {:<22} {:>12}   from the first checkpoint on\n", "copy for checkpoints",
-             human_bytes(snapshot_bytes(*session.executor)));
+  if (!session.experiment->checkpoint.async) return;
+  fmt::print("  {:<22} {:>12}   from the first checkpoint on that more steps follow\n",
+             "copy for checkpoints", human_bytes(snapshot_bytes(*session.executor)));
 }
 
 void print_layers(const PlanReport& r) {

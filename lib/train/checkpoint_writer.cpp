@@ -4,13 +4,14 @@
 
 namespace dltrain {
 
-void CheckpointWriter::save(Executor& executor, const CheckpointState& state) {
+void CheckpointWriter::save(Executor& executor, const CheckpointState& state, bool last) {
   finish();
-  take_snapshot(executor, snapshot_);
-  writing_ = std::async(background_ ? std::launch::async : std::launch::deferred, [this, state] {
+  const bool at_once = last || !background_;
+  take_snapshot(executor, snapshot_, at_once);
+  writing_ = std::async(at_once ? std::launch::deferred : std::launch::async, [this, state] {
     return folder_.save(snapshot_, state, config_, retention_);
   });
-  if (!background_) writing_.wait();
+  if (at_once) writing_.wait();
 }
 
 std::optional<std::filesystem::path> CheckpointWriter::poll() {

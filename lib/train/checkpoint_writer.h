@@ -21,7 +21,7 @@ namespace dltrain {
 class CheckpointWriter {
  public:
   // `config`: the resolved configuration, saved with each checkpoint. `background` false: save()
-  // returns when the checkpoint is complete.
+  // returns when the checkpoint is complete, and copies nothing.
   CheckpointWriter(std::filesystem::path folder, const Retention& retention, std::string config,
                    bool background)
       : folder_(std::move(folder)),
@@ -31,8 +31,9 @@ class CheckpointWriter {
   // Waits for a write that is under way; its error, if any, is lost: call finish() before.
   ~CheckpointWriter() = default;
 
-  // Waits for the write before and copies the state.
-  void save(Executor& executor, const CheckpointState& state);
+  // Waits for the write before and copies the state. `last`: no step follows, so this one is written
+  // as without `background`.
+  void save(Executor& executor, const CheckpointState& state, bool last = false);
   // The checkpoint whose write has ended since the last call; nothing while none has. Cheap.
   std::optional<std::filesystem::path> poll();
   // Waits for the write under way.

@@ -95,7 +95,7 @@ class Loop {
   };
   Requests take_requests();
   void evaluate_now(int64_t step);
-  void save(int64_t step);
+  void save(int64_t step, bool last);
   void announce(const std::optional<std::filesystem::path>& checkpoint) const;
   bool finish_step(int64_t step);
 
@@ -215,7 +215,7 @@ void Loop::announce(const std::optional<std::filesystem::path>& checkpoint) cons
   if (checkpoint && events_.on_checkpoint) events_.on_checkpoint(*checkpoint);
 }
 
-void Loop::save(int64_t step) {
+void Loop::save(int64_t step, bool last) {
   if (options_.run_folder.empty() || saved_step_ == step) return;
   saved_step_ = step;
   last_save_ = Clock::now();
@@ -234,7 +234,7 @@ void Loop::save(int64_t step) {
     state.loss_scale = progress.loss_scale;
     state.scale_streak = progress.scale_streak;
   }
-  checkpoints_.save(*session_.executor, state);
+  checkpoints_.save(*session_.executor, state, last);
   announce(checkpoints_.poll());
 }
 
@@ -274,7 +274,9 @@ bool Loop::finish_step(int64_t step) {
   if (evaluates || saves) collect_reports(0);
   if (evaluates) evaluate_now(step + 1);
   const bool early = stopped_early() && !is_last(step);
-  if (saves || early || (evaluates && outcome_.last_evaluation.best)) save(step + 1);
+  if (saves || early || (evaluates && outcome_.last_evaluation.best)) {
+    save(step + 1, stop || early || is_last(step));
+  }
   if (leads()) announce(checkpoints_.poll());
   if (early || !stop) {
     outcome_.reason = early ? StopReason::early_stopping : StopReason::finished;

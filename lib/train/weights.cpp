@@ -184,16 +184,22 @@ void load_constants(Executor& executor, const std::filesystem::path& checkpoint)
   }
 }
 
-void take_snapshot(Executor& executor, StateSnapshot& snapshot) {
+void take_snapshot(Executor& executor, StateSnapshot& snapshot, bool live) {
   size_t next = 0;
   for (const StateTensor& tensor : executor.layout().tensors()) {
     if (!rules_of(tensor.role).checkpointed) continue;
     if (next == snapshot.size()) snapshot.emplace_back();
     TensorCopy& copy = snapshot[next++];
     copy.name = file_name(tensor);
+    copy.state = tensor.name;
     copy.spec = tensor.spec;
     copy.role = tensor.role;
     copy.info = file_info(executor, tensor);
+    copy.live = live ? &executor : nullptr;
+    if (live) {
+      copy.bytes = {};
+      continue;
+    }
     copy.bytes.resize(tensor.spec.bytes());
     executor.read_state(tensor.name, copy.bytes);
   }
@@ -228,14 +234,20 @@ void save_tensors(const StateSnapshot& snapshot, FileWriter& file, const std::ve
         {copy.name, {copy.info ? copy.info->file.shape : copy.spec.shape, copy.spec.dtype}});
   }
   SafetensorsWriter writer(file, names, metadata);
+  std::vector<std::byte> fresh;
   for (const TensorCopy& copy : snapshot) {
     if (!is_one_of(copy.role, roles)) continue;
+    if (copy.live != nullptr) {
+      fresh.resize(copy.spec.bytes());
+      copy.live->read_state(copy.state, fresh);
+    }
+    const std::span<const std::byte> bytes(copy.live != nullptr ? fresh : copy.bytes);
     if (copy.info == nullptr || copy.info->file.permutation.empty()) {
-      writer.write(copy.name, copy.bytes);
+      writer.write(copy.name, bytes);
       continue;
     }
-    std::vector<float> memory(copy.bytes.size() / sizeof(float)), ordered(memory.size());
-    std::memcpy(memory.data(), copy.bytes.data(), copy.bytes.size());
+    std::vector<float> memory(bytes.size() / sizeof(float)), ordered(memory.size());
+    std::memcpy(memory.data(), bytes.data(), bytes.size());
     memory_to_file(*copy.info, memory, ordered);
     writer.write(copy.name, std::as_bytes(std::span(ordered)));
   }

@@ -35,20 +35,23 @@ void start_averages(Executor& executor);
 // what its evaluation used. Throws Error(storage) for a checkpoint that does not fit.
 void load_constants(Executor& executor, const std::filesystem::path& checkpoint);
 
-// One tensor of the checkpointed state, in host memory.
+// One tensor of the checkpointed state, in host memory or read when it is written.
 struct TensorCopy {
-  std::string name;  // in files: averages have the names of what they average
-  TensorSpec spec;   // in memory
+  std::string name;   // in files: averages have the names of what they average
+  std::string state;  // in the executor
+  TensorSpec spec;    // in memory
   Role role = Role::parameter;
   const ParameterInfo* info = nullptr;  // how files keep it; nullptr: as memory does
+  Executor* live = nullptr;             // nullptr: bytes holds it
   std::vector<std::byte> bytes;
 };
 using StateSnapshot = std::vector<TensorCopy>;
 
 // Copies everything that a checkpoint keeps; the snapshot's memory is used again where it fits. The
-// executor must outlive the snapshot.
-void take_snapshot(Executor& executor, StateSnapshot& snapshot);
-// Bytes of such a copy.
+// executor must outlive the snapshot. `live`: nothing is copied; whoever writes the snapshot reads
+// tensor by tensor, and no step may run until then.
+void take_snapshot(Executor& executor, StateSnapshot& snapshot, bool live = false);
+// Bytes of a copy.
 size_t snapshot_bytes(const Executor& executor);
 bool holds_any(const StateSnapshot& snapshot, const std::vector<Role>& roles);
 bool has_any(const Executor& executor, const std::vector<Role>& roles);

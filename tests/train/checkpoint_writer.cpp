@@ -57,6 +57,21 @@ TEST_CASE("a checkpoint holds the state at the call, not what came while it was 
   CHECK(model.weights() == std::vector<float>(16 * 8, 1));
 }
 
+TEST_CASE("the last checkpoint of a run is written without a copy, and holds the same") {
+  const TemporaryFolder folder;
+  Model model;
+  CheckpointWriter writer(folder.path(), {}, "name: x\n", true);
+  for (bool last : {false, true}) {
+    model.set_weights(last ? 4 : 3);
+    writer.save(model.executor(), at(last ? 2 : 1), last);
+    if (last) model.set_weights(5);
+    const auto path = last ? writer.poll() : writer.finish();
+    REQUIRE(path);
+    load_checkpoint(model.executor(), *path, read_checkpoint_state(*path));
+    CHECK(model.weights() == std::vector<float>(16 * 8, last ? 4.0f : 3.0f));
+  }
+}
+
 TEST_CASE("a write that fails comes out of the next call and leaves the checkpoints before it") {
   const TemporaryFolder folder;
   Model model;
