@@ -23,7 +23,8 @@ class BatchNormKernel : public Kernel {
       : call_{.dtype = request.inputs[0].dtype,
               .rows = request.inputs[0].shape.elements() / request.inputs[0].shape[-1],
               .channels = request.inputs[0].shape[-1],
-              .epsilon = request.attributes.number("epsilon", 1e-5)} {}
+              .epsilon = request.attributes.number("epsilon", 1e-5),
+              .relu = request.attributes.text("activation") == "relu"} {}
 
   void bind(const Bindings& bindings) override {
     in_.assign(bindings.inputs.begin(), bindings.inputs.end());
@@ -46,8 +47,8 @@ class Forward final : public BatchNormKernel {
   using BatchNormKernel::BatchNormKernel;
   size_t workspace_bytes() const override { return chunk_bytes(); }
   void run(Stream& stream) override {
-    launch_batch_norm(call_, in_[0], in_[1], in_[2], out_[0], out_[1], out_[2], workspace_,
-                      stream.native());
+    launch_batch_norm(call_, in_[0], in_[1], in_[2], in_.size() == 4 ? in_[3] : nullptr, out_[0],
+                      out_[1], out_[2], workspace_, stream.native());
   }
 };
 
@@ -56,8 +57,8 @@ class Backward final : public BatchNormKernel {
   using BatchNormKernel::BatchNormKernel;
   size_t workspace_bytes() const override { return chunk_bytes(); }
   void run(Stream& stream) override {
-    launch_batch_norm_backward(call_, in_[0], in_[1], in_[2], in_[3], in_[4], out_[0], out_[1],
-                               out_[2], workspace_, stream.native());
+    launch_batch_norm_backward(call_, in_[0], in_[1], in_[2], call_.relu ? in_[5] : nullptr, in_[3],
+                               in_[4], out_[0], out_[1], out_[2], workspace_, stream.native());
   }
 };
 

@@ -11,17 +11,21 @@ struct BatchNormCall {
   DType dtype = DType::f32;
   int64_t rows = 0, channels = 0;
   double epsilon = 1e-5;
+  bool relu = false;
 };
 
 // Elements of the accumulation dtype that forward and backward need.
 int64_t batch_norm_workspace_elements(const BatchNormCall& call);
 
+// residual: nullptr when there is none.
 void launch_batch_norm(const BatchNormCall& call, const void* x, const void* gamma,
-                       const void* beta, void* y, void* mean, void* variance, void* workspace,
-                       CudaStream stream);
+                       const void* beta, const void* residual, void* y, void* mean, void* variance,
+                       void* workspace, CudaStream stream);
+// beta: read with relu only.
 void launch_batch_norm_backward(const BatchNormCall& call, const void* x, const void* dy,
-                                const void* gamma, const void* mean, const void* variance, void* dx,
-                                void* dgamma, void* dbeta, void* workspace, CudaStream stream);
+                                const void* gamma, const void* beta, const void* mean,
+                                const void* variance, void* dx, void* dgamma, void* dbeta,
+                                void* workspace, CudaStream stream);
 // Also the last step of launch_batch_norm.
 void launch_batch_norm_inference(const BatchNormCall& call, const void* x, const void* gamma,
                                  const void* beta, const void* mean, const void* variance, void* y,

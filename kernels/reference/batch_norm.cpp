@@ -13,10 +13,12 @@ struct Channels {
   explicit Channels(const NaiveCall& c)
       : channels(c.inputs[0].shape[-1]),
         rows(c.inputs[0].shape.elements() / channels),
-        epsilon(c.attributes.number("epsilon", 1e-5)) {}
+        epsilon(c.attributes.number("epsilon", 1e-5)),
+        relu(c.attributes.text("activation") == "relu") {}
 
   int64_t channels, rows;
   double epsilon;
+  bool relu;
 };
 
 template <typename T>
@@ -32,36 +34,48 @@ struct BatchNorm : Channels {
       for (int64_t r = 0; r < rows; ++r) {
         variance += std::pow(x[r * channels + k] - mean, 2) / count;
       }
-      const double scale = gamma[k] / std::sqrt(variance + epsilon);
-      for (int64_t r = 0; r < rows; ++r) {
-        c.put<T>(0, r * channels + k, (x[r * channels + k] - mean) * scale + beta[k]);
-      }
       c.put<T>(1, k, mean);
       c.put<T>(2, k, variance);
+      // As they are stored: a gradient that masks by relu computes the same from them.
+      if (relu) {
+        mean = static_cast<T>(mean);
+        variance = static_cast<T>(variance);
+      }
+      const double scale = gamma[k] / std::sqrt(variance + epsilon);
+      for (int64_t i = k; i < rows * channels; i += channels) {
+        double y = (x[i] - mean) * scale + beta[k];
+        if (c.has_input(3)) y += c.input<T>(3)[i];
+        c.put<T>(0, i, relu && y < 0 ? 0 : y);
+      }
     }
   }
 };
 
 // With x̂ = (x − mean)/√(variance + ε): dβ = Σdy, dγ = Σdy·x̂,
-// dx = γ/√(variance + ε)·(dy − dβ/n − x̂·dγ/n).
+// dx = γ/√(variance + ε)·(dy − dβ/n − x̂·dγ/n). With relu dy is 0 where the forward was not above 0.
 template <typename T>
 struct BatchNormBackward : Channels {
   using Channels::Channels;
 
   void run(const NaiveCall& c) const {
-    const T *x = c.input<T>(0), *dy = c.input<T>(1), *gamma = c.input<T>(2);
+    const T *x = c.input<T>(0), *gamma = c.input<T>(2);
     const T *mean = c.input<T>(3), *variance = c.input<T>(4);
     const auto count = static_cast<double>(rows);
     for (int64_t k = 0; k < channels; ++k) {
       const double scale = 1 / std::sqrt(variance[k] + epsilon);
       const auto normalised = [&](int64_t i) { return (x[i] - double{mean[k]}) * scale; };
+      const auto dy = [&](int64_t i) -> double {
+        const double slope = gamma[k] / std::sqrt(variance[k] + epsilon);
+        const bool on = !relu || (x[i] - double{mean[k]}) * slope + c.input<T>(5)[k] > 0;
+        return on ? c.input<T>(1)[i] : 0;
+      };
       double dgamma = 0, dbeta = 0;
       for (int64_t i = k; i < rows * channels; i += channels) {
-        dgamma += dy[i] * normalised(i);
-        dbeta += dy[i];
+        dgamma += dy(i) * normalised(i);
+        dbeta += dy(i);
       }
       for (int64_t i = k; i < rows * channels; i += channels) {
-        const double centred = dy[i] - dbeta / count - normalised(i) * dgamma / count;
+        const double centred = dy(i) - dbeta / count - normalised(i) * dgamma / count;
         c.put<T>(0, i, gamma[k] * scale * centred);
       }
       c.put<T>(1, k, dgamma);

@@ -1,8 +1,12 @@
 // batch_norm: y = (x − mean) / √(variance + epsilon) · gamma + beta over all axes but the last.
 //
 //   x [..., C]; gamma, beta [C]  → y like x; mean, variance [C] (biased) in the accumulation dtype
-//   Statistics are those of the micro-batch (the ghost group). Attribute: epsilon.
-// batch_norm_backward(x, dy, gamma, mean, variance) → dx, dgamma, dbeta.
+//   Statistics are those of the micro-batch (the ghost group). Attributes: epsilon, activation.
+//   activation "relu", after an optional residual like x: y = relu(… + residual). Set by the fuse
+//   pass, after the reverse pass.
+// batch_norm_backward(x, dy, gamma, mean, variance (, beta)) → dx, dgamma, dbeta. With activation
+//   "relu" it takes beta and is the gradient of relu(batch_norm(x)): dy counts where the forward,
+//   computed again from mean and variance as they are stored, is above 0.
 // batch_norm_inference(x, gamma, beta, running_mean, running_variance) → y.
 // batch_norm_update(step_state, running_mean, running_variance, mean_sum, variance_sum): once a
 // step,
@@ -12,6 +16,7 @@
 //   groups, unbias (numbers).
 //
 // gamma, beta, running statistics and sums have the accumulation dtype of x.
+#include "base/error.h"
 #include "ops/definitions.h"
 #include "ops/rules.h"
 
@@ -24,25 +29,39 @@ void expect_channels(std::string_view op, const TensorSpec& found, const TensorS
   expect_dtype(op, "a channel vector", found, accumulation_dtype(x.dtype));
 }
 
-SpecList infer(SpecSpan inputs, const Attributes&) {
-  expect_inputs("batch_norm", inputs, 3, 3);
+// True with "relu", the only activation that there is.
+bool has_relu(std::string_view op, const Attributes& attributes) {
+  const std::string activation = attributes.text("activation");
+  check_internal(activation.empty() || activation == "relu", "{}: activation {}", op, activation);
+  return !activation.empty();
+}
+
+SpecList infer(SpecSpan inputs, const Attributes& attributes) {
+  expect_inputs("batch_norm", inputs, 3, has_relu("batch_norm", attributes) ? 4 : 3);
   expect_rank("batch_norm", "the input", inputs[0].shape, 2, Shape::kMaxRank);
   for (size_t i = 1; i < 3; ++i) expect_channels("batch_norm", inputs[i], inputs[0]);
+  if (inputs.size() == 4) {
+    expect_shape("batch_norm", "the residual", inputs[3].shape, inputs[0].shape);
+    expect_dtype("batch_norm", "the residual", inputs[3], inputs[0].dtype);
+  }
   return {inputs[0], inputs[1], inputs[1]};
 }
 
 std::vector<ValueId> gradient(const GradientRequest& r) {
+  check_internal(!has_relu("batch_norm", r.attributes),
+                 "batch_norm: an activation is fused after the reverse pass only");
   return r.emitter.emit(
       "batch_norm_backward",
       {r.inputs[0], r.output_gradients[0], r.inputs[1], r.outputs[1], r.outputs[2]}, r.attributes);
 }
 
-SpecList infer_backward(SpecSpan inputs, const Attributes&) {
-  expect_inputs("batch_norm_backward", inputs, 5, 5);
+SpecList infer_backward(SpecSpan inputs, const Attributes& attributes) {
+  const size_t count = has_relu("batch_norm_backward", attributes) ? 6 : 5;
+  expect_inputs("batch_norm_backward", inputs, count, count);
   expect_rank("batch_norm_backward", "the input", inputs[0].shape, 2, Shape::kMaxRank);
   expect_shape("batch_norm_backward", "dy", inputs[1].shape, inputs[0].shape);
   expect_dtype("batch_norm_backward", "dy", inputs[1], inputs[0].dtype);
-  for (size_t i = 2; i < 5; ++i) expect_channels("batch_norm_backward", inputs[i], inputs[0]);
+  for (size_t i = 2; i < count; ++i) expect_channels("batch_norm_backward", inputs[i], inputs[0]);
   return {inputs[0], inputs[3], inputs[3]};
 }
 

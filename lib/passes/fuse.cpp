@@ -5,6 +5,7 @@
 
 #include "ops/elementwise.h"
 #include "ops/fused.h"
+#include "passes/fuse_norms.h"
 
 namespace dltrain {
 namespace {
@@ -211,6 +212,7 @@ class Groups {
 
 Graph fuse(Graph graph) {
   fuse_epilogues(graph);
+  fuse_norms(graph);
   Groups(graph).run();
   verify_graph(graph);
   return graph;

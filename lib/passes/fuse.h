@@ -7,10 +7,12 @@
 
 namespace dltrain {
 
-// Two rewrites, in this order:
+// Three rewrites, in this order:
 //
 // Epilogues: a matmul or conv2d whose output is read once, by an activation (relu, gelu, gelu_tanh,
 //   silu, tanh, sigmoid) of the same phase and spec, takes it over as its attribute `activation`.
+//
+// Norms: relu, and the residual before it, into batch norm and its gradient (passes/fuse_norms.h).
 //
 // Element-wise groups: element-wise nodes (but identity) over operands of one shape and dtype,
 //   within one phase, whose results are read only inside the group except for the last one, become

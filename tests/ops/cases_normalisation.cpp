@@ -19,6 +19,18 @@ void add_batch_norm(std::vector<OpCase>& cases, const Shape& x, double epsilon) 
                    "batch_norm_backward",
                    {case_tensor(x), case_tensor(x), gamma, vector, variance},
                    attributes});
+  Attributes fused = attributes;
+  fused.set("activation", std::string("relu"));
+  cases.push_back(
+      {"batch_norm and relu " + what, "batch_norm", {case_tensor(x), gamma, vector}, fused});
+  cases.push_back({"batch_norm, residual and relu " + what,
+                   "batch_norm",
+                   {case_tensor(x), gamma, vector, case_tensor(x)},
+                   fused});
+  cases.push_back({"batch_norm_backward through relu " + what,
+                   "batch_norm_backward",
+                   {case_tensor(x), case_tensor(x), gamma, vector, variance, vector},
+                   fused});
   cases.push_back({"batch_norm_inference " + what,
                    "batch_norm_inference",
                    {case_tensor(x), gamma, vector, vector, variance},
@@ -56,6 +68,7 @@ void add_normalisation_cases(std::vector<OpCase>& cases) {
   add_batch_norm(cases, {2, 5, 7, 3}, 1e-5);
   add_batch_norm(cases, {3, 4, 4, 33}, 1e-5);
   add_batch_norm(cases, {16, 14, 14, 8}, 1e-5);
+  add_batch_norm(cases, {5, 3, 3, 150}, 1e-5);
   for (int64_t channels : {1, 3, 17, 65}) add_batch_norm_update(cases, channels, true);
   add_batch_norm_update(cases, 17, false);
 
