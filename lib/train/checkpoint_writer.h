@@ -31,8 +31,8 @@ class CheckpointWriter {
   // Waits for a write that is under way; its error, if any, is lost: call finish() before.
   ~CheckpointWriter() = default;
 
-  // Waits for the write before and copies the state. `last`: no step follows, so this one is written
-  // as without `background`.
+  // Waits for the write before and copies the state. `last`: no step follows, so this one is
+  // written as without `background`.
   void save(Executor& executor, const CheckpointState& state, bool last = false);
   // The checkpoint whose write has ended since the last call; nothing while none has. Cheap.
   std::optional<std::filesystem::path> poll();
