@@ -88,7 +88,7 @@ void fill_inputs(Session& session, const Batch& batch, Stream& stream) {
 }
 
 void run(const std::string& config, double duration, const std::vector<std::string>& overrides) {
-  const auto experiment = load_config<Experiment>({.files = {config}, .overrides = overrides});
+  auto experiment = load_config<Experiment>({.files = {config}, .overrides = overrides});
   Session session = open_session(
       experiment,
       {.engines = {.cpu = &cpu_engine(), .reference = &reference_engine()}, .evaluation = false});

@@ -58,7 +58,7 @@ struct ConfigOptions {
 
 // What `dltrain plan` prints, for `world` data-parallel ranks; with `passes` also the graph after
 // each. `also` is called with the compiled session at the end.
-void print_plan(const Experiment& experiment, int world, bool passes,
+void print_plan(Experiment& experiment, int world, bool passes,
                 const std::function<void(const Session&)>& also = {});
 
 }  // namespace dltrain

@@ -143,7 +143,7 @@ class PaperRanks final : public Collectives {
 
 }  // namespace
 
-void print_plan(const Experiment& experiment, int world, bool passes,
+void print_plan(Experiment& experiment, int world, bool passes,
                 const std::function<void(const Session&)>& also) {
   PaperRanks ranks(world);
   SessionOptions options{
@@ -170,7 +170,7 @@ CommandBody add_plan(CLI::App& command) {
       ->check(CLI::Range(1, 65536));
   command.add_flag("--passes", options->passes, "Print the graph after each pass");
   return [options] {
-    const Experiment experiment = options->config.load();
+    Experiment experiment = options->config.load();
     const int64_t ranks = std::max<int64_t>(experiment.parallelism.data, 1);
     print_plan(experiment, options->world > 0 ? options->world : static_cast<int>(ranks),
                options->passes);

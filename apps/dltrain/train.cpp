@@ -53,7 +53,7 @@ void check_options(const Options& options) {
 ExitCode run(Options& options) {
   const RankEnvironment environment = rank_environment(process_environment());
   check_options(options);
-  const Experiment experiment = options.config.load();
+  Experiment experiment = options.config.load();
   if (options.print_config) {
     fmt::print("{}", dump_config(experiment));
     return ExitCode::ok;

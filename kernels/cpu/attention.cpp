@@ -1,7 +1,7 @@
 // attention in blocks of 64 queries by 64 keys with a running maximum and sum a row (Dao et al.
 // 2022): memory is a few blocks a thread. Every block of queries is computed by one thread in the
 // order of the keys, so that results do not depend on the number of threads. Blocks that a causal
-// mask hides are not computed.
+// mask, a window or the length of a sample hides are not computed.
 #include "cpu/attention.h"
 
 #include <cmath>
@@ -35,6 +35,10 @@ float weigh_row(float* scores, int64_t count, float* most, float* sum) {
   FloatVec top = hn::Set(d, *most);
   for (int64_t i = 0; i < kBlock; i += lanes) top = hn::Max(top, hn::LoadU(d, scores + i));
   const float now = hn::GetLane(hn::MaxOfLanes(d, top));
+  if (now == -std::numeric_limits<float>::infinity()) {  // every key so far is hidden
+    std::fill(scores, scores + kBlock, 0.0f);
+    return 1;
+  }
   const FloatVec shift = hn::Set(d, now);
   FloatVec total = hn::Zero(d);
   for (int64_t i = 0; i < kBlock; i += lanes) {
@@ -46,6 +50,23 @@ float weigh_row(float* scores, int64_t count, float* most, float* sum) {
   *sum = *sum * rescale + hn::GetLane(hn::SumOfLanes(d, total));
   *most = now;
   return rescale;
+}
+
+// Scores of keys `key` + [0, count), of which the query sees those from `begin` on.
+void hide_and_lean(const AttentionCall& c, int64_t n, int64_t query, int64_t key, int64_t begin,
+                   int64_t count, float slope, float* scores) {
+  constexpr float lowest = -std::numeric_limits<float>::infinity();
+  if (c.pattern.alibi) {
+    for (int64_t i = begin; i < count; ++i) {
+      scores[i] -= slope * static_cast<float>(std::abs(query - key - i));
+    }
+  }
+  if (const int32_t* shown = c.hidden(n, key)) {
+    for (int64_t i = begin; i < count; ++i) {
+      if (shown[i] == 0) scores[i] = lowest;
+    }
+  }
+  std::fill(scores, scores + begin, lowest);
 }
 
 void scale_row(float* row, int64_t count, float factor) {
@@ -65,30 +86,36 @@ void attend(const AttentionCall& c, int64_t n, int64_t h, int64_t first, float* 
   std::fill(out, out + kBlock * width, 0.0f);
   std::fill(most, most + kBlock, -std::numeric_limits<float>::infinity());
   std::fill(sum, sum + kBlock, 0.0f);
-  const int64_t end = c.causal ? first + count : a.keys;
-  for (int64_t key = 0; key < end; key += kBlock) {
+  const AttentionPattern& p = c.pattern;
+  const bool plain = p.window == 0 && !p.alibi && !p.masked;
+  const auto slope = static_cast<float>(p.alibi ? alibi_slope(h, a.heads) : 0);
+  const int64_t all = c.keys_of(n), end = p.end_key(first + count - 1, all);
+  for (int64_t key = p.first_key(first) / kBlock * kBlock; key < end; key += kBlock) {
     const int64_t keys = std::min(kBlock, end - key);
     copy_transposed(c.k + a.key(n, key, g), a.key_stride, keys, a.head_dim, kt);
     copy_block(c.v + a.value(n, key, g), a.key_stride, keys, a.head_dim, v, width);
     block_product<false>(q, width, kt, kBlock, scores, kBlock, rows, a.head_dim, kBlock);
     for (int64_t i = 0; i < count; ++i) {
-      const int64_t seen = c.causal ? std::min(keys, first + i + 1 - key) : keys;
+      const int64_t query = first + i, seen = std::min(keys, p.end_key(query, all) - key);
+      const int64_t begin = std::max<int64_t>(0, p.first_key(query) - key);
       float* row = scores + i * kBlock;
-      if (seen <= 0) {  // only in blocks that later rows look at
+      if (seen <= begin) {  // only in blocks that other rows look at
         std::fill(row, row + kBlock, 0.0f);
         continue;
       }
+      if (!plain) hide_and_lean(c, n, query, key, begin, seen, slope, row);
       const float rescale = weigh_row(row, seen, most + i, sum + i);
       if (rescale != 1) scale_row(out + i * width, width, rescale);
-      if (c.dropout > 0) c.drop(n, h, first + i, key, seen, row, 1);
+      if (c.dropout > 0) c.drop(n, h, query, key, seen, row, 1);
     }
     block_product<true>(scores, kBlock, v, width, out, width, rows, keys, width);
   }
   for (int64_t i = 0; i < count; ++i) {
     float* to = y + a.output(n, first + i, h);
-    const float factor = 1 / sum[i];
+    const float factor = sum[i] > 0 ? 1 / sum[i] : 0;
     for (int64_t d = 0; d < a.head_dim; ++d) to[d] = out[i * width + d] * factor;
-    sums[a.row(n, h, first + i)] = most[i] + std::log(sum[i]);
+    sums[a.row(n, h, first + i)] =
+        sum[i] > 0 ? most[i] + std::log(sum[i]) : std::numeric_limits<float>::infinity();
   }
 }
 
@@ -150,7 +177,9 @@ AttentionCall attention_call(const KernelRequest& request, size_t first) {
   c.sizes = attention_sizes(request.op, request.inputs.subspan(first), at);
   c.scale =
       static_cast<float>(at.number("scale", 1 / std::sqrt(static_cast<double>(c.sizes.head_dim))));
-  c.causal = at.boolean("causal");
+  c.pattern = AttentionPattern(at);
+  const size_t mask = first + (c.sizes.packed ? 1 : 3);
+  c.lengths = c.pattern.masked && request.inputs[mask].shape.rank() == 1;
   c.dropout = at.number("dropout");
   c.stream = static_cast<uint64_t>(at.integer("stream"));
   return c;
@@ -161,7 +190,9 @@ void bind_attention(AttentionCall& c, const Bindings& bindings, size_t first) {
   c.q = input<const float>(bindings, first);
   c.k = input<const float>(bindings, c.sizes.packed ? first : first + 1);
   c.v = input<const float>(bindings, c.sizes.packed ? first : first + 2);
-  c.state = c.dropout > 0 ? input<const StepState>(bindings, first + tensors) : nullptr;
+  c.mask = c.pattern.masked ? input<const int32_t>(bindings, first + tensors) : nullptr;
+  const size_t state = first + tensors + (c.pattern.masked ? 1 : 0);
+  c.state = c.dropout > 0 ? input<const StepState>(bindings, state) : nullptr;
 }
 
 MadeKernel make_attention(const KernelRequest& request) {

@@ -22,11 +22,22 @@ inline int64_t padded_head(int64_t head_dim) {
 struct AttentionCall {
   AttentionSizes sizes;
   float scale = 1;
-  bool causal = false;
+  AttentionPattern pattern;
+  bool lengths = false;  // the mask has a length a sample
   double dropout = 0;
   uint64_t stream = 0;
   const float *q = nullptr, *k = nullptr, *v = nullptr;
+  const int32_t* mask = nullptr;     // with `masked`
   const StepState* state = nullptr;  // with dropout
+
+  // Keys of sample n, from 0 on; what a mask hides among them, hidden() says.
+  int64_t keys_of(int64_t n) const {
+    return lengths ? std::clamp<int64_t>(mask[n], 0, sizes.keys) : sizes.keys;
+  }
+  // Of keys from `key` on: 0 where it is hidden; nullptr where none is.
+  const int32_t* hidden(int64_t n, int64_t key) const {
+    return pattern.masked && !lengths ? mask + n * sizes.keys + key : nullptr;
+  }
 
   // Multiplies the weights of one query with the mask of the dropout: w[i·step] is key `first` + i.
   void drop(int64_t sample, int64_t head, int64_t query, int64_t first, int64_t count, float* w,

@@ -66,14 +66,17 @@ namespace {
 constexpr int64_t kBlock = kAttentionBlock;
 
 // One key's row of a block: weights from scores, and ds from dP (in `ds`) and delta. `mask`: what
-// the dropout multiplies with, or nullptr. Queries before `begin` do not see the key.
+// the dropout multiplies with, or nullptr. Only queries [begin, end) see the key; `lean`: what
+// ALiBi takes from the scores, or nullptr.
 void key_row(float* weights, float* ds, const float* mask, const float* sums, const float* delta,
-             float scale, int64_t begin) {
+             const float* lean, float scale, int64_t begin, int64_t end) {
   const Floats d;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
   const FloatVec s = hn::Set(d, scale);
   for (int64_t i = 0; i < kBlock; i += lanes) {
-    FloatVec w = exp_vec(hn::MulSub(hn::LoadU(d, weights + i), s, hn::LoadU(d, sums + i)));
+    FloatVec shift = hn::LoadU(d, sums + i);
+    if (lean != nullptr) shift = hn::Add(shift, hn::LoadU(d, lean + i));
+    FloatVec w = exp_vec(hn::MulSub(hn::LoadU(d, weights + i), s, shift));
     FloatVec dp = hn::LoadU(d, ds + i);
     FloatVec dropped = w;
     if (mask != nullptr) {
@@ -86,6 +89,14 @@ void key_row(float* weights, float* ds, const float* mask, const float* sums, co
   }
   std::fill(weights, weights + begin, 0.0f);
   std::fill(ds, ds + begin, 0.0f);
+  std::fill(weights + end, weights + kBlock, 0.0f);
+  std::fill(ds + end, ds + kBlock, 0.0f);
+}
+
+// Are the gradients of the queries zero before the first block? Otherwise the block of keys that
+// every query looks at first overwrites them.
+bool zeroed(const AttentionCall& f) {
+  return f.pattern.window > 0 || f.lengths;
 }
 
 // A block of queries against the block of keys in `b`.
@@ -109,10 +120,23 @@ void query_block(const BackwardCall& c, const BackwardBuffers& b, int64_t n, int
     std::fill(b.mask, b.mask + kBlock * kBlock, 1.0f);
     for (int64_t t = 0; t < queries; ++t) f.drop(n, h, query + t, key, keys, b.mask + t, kBlock);
   }
+  const AttentionPattern& p = f.pattern;
+  const int32_t* shown = f.hidden(n, key);
+  const auto slope = static_cast<float>(p.alibi ? alibi_slope(h, a.heads) : 0);
+  float lean[kBlock];
   for (int64_t s = 0; s < keys; ++s) {
-    const int64_t begin = f.causal ? std::clamp<int64_t>(key + s - query, 0, kBlock) : 0;
+    const int64_t at = key + s - query;  // the key's own place among the queries of the block
+    int64_t begin = p.causal ? at : p.window > 0 ? at - p.window + 1 : 0;
+    int64_t end = p.window > 0 ? at + p.window : kBlock;
+    if (shown != nullptr && shown[s] == 0) end = 0;
+    end = std::clamp<int64_t>(end, 0, kBlock);
+    begin = std::clamp<int64_t>(begin, 0, end);
+    if (p.alibi) {
+      for (int64_t t = 0; t < kBlock; ++t) lean[t] = slope * static_cast<float>(std::abs(at - t));
+    }
     key_row(b.weights + s * kBlock, b.ds + s * kBlock,
-            f.dropout > 0 ? b.mask + s * kBlock : nullptr, sums, delta, f.scale, begin);
+            f.dropout > 0 ? b.mask + s * kBlock : nullptr, sums, delta, p.alibi ? lean : nullptr,
+            f.scale, begin, end);
   }
   std::fill(b.weights + keys * kBlock, b.weights + rows * kBlock, 0.0f);
   std::fill(b.ds + keys * kBlock, b.ds + kBlock * kBlock, 0.0f);
@@ -126,7 +150,7 @@ void query_block(const BackwardCall& c, const BackwardBuffers& b, int64_t n, int
   for (int64_t t = 0; t < queries; ++t) {
     float* to = c.dq + a.query(n, query + t, h);
     const float* from = b.dq + t * width;
-    if (key == 0) {
+    if (key == 0 && !zeroed(f)) {
       std::copy_n(from, a.head_dim, to);
     } else {
       for (int64_t d = 0; d < a.head_dim; ++d) to[d] += from[d];
@@ -148,17 +172,24 @@ void group_backward(const BackwardCall& c, int64_t n, int64_t g, float* buffer) 
       float sum = 0;
       for (int64_t d = 0; d < a.head_dim; ++d) sum += c.dy[at + d] * c.y[at + d];
       b.delta[h * padded + t] = sum;
+      if (zeroed(f)) std::fill_n(c.dq + a.query(n, t, g * shared + h), a.head_dim, 0.0f);
     }
   }
+  const AttentionPattern& p = f.pattern;
+  const int64_t all = f.keys_of(n);
   for (int64_t key = 0; key < a.keys; key += kBlock) {
-    const int64_t keys = std::min(kBlock, a.keys - key);
+    const int64_t keys = std::min(kBlock, a.keys - key), there = std::min(keys, all - key);
     copy_block(f.k + a.key(n, key, g), a.key_stride, keys, a.head_dim, b.k, width);
     copy_block(f.v + a.value(n, key, g), a.key_stride, keys, a.head_dim, b.v, width);
     std::fill(b.dk, b.dk + kBlock * width, 0.0f);
     std::fill(b.dv, b.dv + kBlock * width, 0.0f);
-    for (int64_t h = 0; h < shared; ++h) {
-      for (int64_t query = f.causal ? key : 0; query < a.queries; query += kBlock) {
-        query_block(c, b, n, g * shared + h, key, keys, query, b.delta + h * padded + query);
+    // Queries that look at a key of the block.
+    const int64_t before = p.window > 0 ? std::max<int64_t>(0, key - p.window + 1) : 0;
+    const int64_t begin = p.causal ? key : before / kBlock * kBlock;
+    const int64_t end = p.window > 0 ? std::min(a.queries, key + keys - 1 + p.window) : a.queries;
+    for (int64_t h = 0; h < shared && there > 0; ++h) {
+      for (int64_t query = begin; query < end; query += kBlock) {
+        query_block(c, b, n, g * shared + h, key, there, query, b.delta + h * padded + query);
       }
     }
     for (int64_t s = 0; s < keys; ++s) {

@@ -62,6 +62,8 @@ MadeKernel make_attention(const KernelRequest& request);
 MadeKernel make_attention_backward(const KernelRequest& request);
 MadeKernel make_recurrent(const KernelRequest& request);
 MadeKernel make_recurrent_backward(const KernelRequest& request);
+MadeKernel make_rotary(const KernelRequest& request);
+MadeKernel make_sinusoidal_positions(const KernelRequest& request);
 MadeKernel make_loss_seed(const KernelRequest& request);
 MadeKernel make_gradient_norm(const KernelRequest& request);
 MadeKernel make_clip_percentile(const KernelRequest& request);

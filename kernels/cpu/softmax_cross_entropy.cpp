@@ -1,9 +1,11 @@
 // softmax_cross_entropy and its gradient. Rows are worked on in fixed chunks whose losses are added
-// in double and in order, so that the loss never depends on the number of threads.
+// in double and in order, so that the loss never depends on the number of threads. Rows of 16-bit
+// logits are widened one at a time, in a buffer of the thread.
 #include <algorithm>
 #include <cmath>
 #include <limits>
 
+#include "cpu/convert.h"
 #include "cpu/makers.h"
 #include "cpu/parallel.h"
 #include "cpu/support.h"
@@ -18,7 +20,41 @@ struct CrossEntropyArguments {
   const int32_t* targets;
   float* log_sum_exp;  // written by the forward, read by the backward
   int64_t classes, ignore_index;
-  double smoothing;
+  double smoothing, z_loss;
+
+  // The same for row `r` alone, whose logits lie at `wide`.
+  CrossEntropyArguments row(int64_t r, const float* wide) const {
+    CrossEntropyArguments out = *this;
+    out.logits = wide;
+    out.targets += r;
+    out.log_sum_exp += r;
+    return out;
+  }
+};
+
+// Rows of 16-bit logits.
+struct LowRows {
+  int64_t classes = 0;
+  DType dtype = DType::f32;
+  WidenFunction widen = nullptr;
+  NarrowFunction narrow = nullptr;
+
+  explicit LowRows(const TensorSpec& logits) : classes(logits.shape[-1]), dtype(logits.dtype) {
+    if (!is_low_precision(dtype)) return;
+    widen = widen_function(dtype);
+    narrow = narrow_function(dtype);
+  }
+  explicit operator bool() const { return widen != nullptr; }
+  // For one row a thread.
+  size_t buffer_bytes() const {
+    return widen == nullptr ? 0 : static_cast<size_t>(classes * thread_count()) * sizeof(float);
+  }
+  void load(const void* from, int64_t row, float* wide) const {
+    widen(static_cast<const uint16_t*>(from) + row * classes, wide, classes);
+  }
+  void store(const float* wide, int64_t row, void* to) const {
+    narrow(wide, static_cast<uint16_t*>(to) + row * classes, classes);
+  }
 };
 
 struct ChunkSums {
@@ -82,7 +118,7 @@ ChunkSums forward_rows(const CrossEntropyArguments& a, int64_t begin, int64_t en
       expected += a.smoothing / static_cast<double>(a.classes) *
                   static_cast<double>(hn::GetLane(hn::SumOfLanes(d, total_vec)));
     }
-    sums.loss += log_sum_exp - expected;
+    sums.loss += log_sum_exp - expected + a.z_loss * log_sum_exp * log_sum_exp;
     // The first of equal logits wins.
     const bool best = row[target] == greatest;
     sums.correct += best && std::find(row, row + target, greatest) == row + target ? 1 : 0;
@@ -93,8 +129,6 @@ ChunkSums forward_rows(const CrossEntropyArguments& a, int64_t begin, int64_t en
 void backward_rows(const CrossEntropyArguments& a, double dloss, float* dlogits, int64_t begin,
                    int64_t end) {
   const Floats d;
-  const auto seed = static_cast<float>(dloss);
-  const FloatVec scale = hn::Set(d, seed);
   const FloatVec everywhere = constant(dloss * a.smoothing / static_cast<double>(a.classes));
   for (int64_t r = begin; r < end; ++r) {
     const float* row = a.logits + r * a.classes;
@@ -105,6 +139,7 @@ void backward_rows(const CrossEntropyArguments& a, double dloss, float* dlogits,
       continue;
     }
     const FloatVec shift = hn::Set(d, a.log_sum_exp[r]);
+    const FloatVec scale = constant(dloss * (1 + 2 * a.z_loss * a.log_sum_exp[r]));
     along_row(row, a.classes, 0, [&](FloatVec v, int64_t at, int64_t count) HWY_ATTR {
       const FloatVec softmax = exp_vec(hn::Sub(v, shift));
       const FloatVec gradient = hn::MulSub(softmax, scale, everywhere);
@@ -131,18 +166,21 @@ CrossEntropyArguments arguments(const KernelRequest& request) {
           .log_sum_exp = nullptr,
           .classes = request.inputs[0].shape[-1],
           .ignore_index = request.attributes.integer("ignore_index", -100),
-          .smoothing = request.attributes.number("label_smoothing", 0)};
+          .smoothing = request.attributes.number("label_smoothing", 0),
+          .z_loss = request.attributes.number("z_loss", 0)};
 }
 
 class SoftmaxCrossEntropy final : public Kernel {
  public:
   explicit SoftmaxCrossEntropy(const KernelRequest& request)
-      : arguments_(arguments(request)), rows_(request.inputs[1].shape.elements()) {
+      : arguments_(arguments(request)),
+        low_(request.inputs[0]),
+        rows_(request.inputs[1].shape.elements()) {
     chunk_ = std::clamp<int64_t>(4096 / std::max<int64_t>(1, arguments_.classes), 1, 64);
   }
 
   size_t workspace_bytes() const override {
-    return static_cast<size_t>(ceil_div(rows_, chunk_)) * sizeof(ChunkSums);
+    return low_.buffer_bytes() + static_cast<size_t>(ceil_div(rows_, chunk_)) * sizeof(ChunkSums);
   }
 
   void bind(const Bindings& bindings) override {
@@ -152,14 +190,27 @@ class SoftmaxCrossEntropy final : public Kernel {
     loss_ = output<double>(bindings, 0);
     correct_ = output<double>(bindings, 2);
     sums_ = static_cast<ChunkSums*>(bindings.workspace);
+    wide_ = reinterpret_cast<float*>(sums_ + ceil_div(rows_, chunk_));
   }
 
   void run(Stream&) override {
     const auto function = HWY_DYNAMIC_DISPATCH(forward_rows);
     const int64_t chunks = ceil_div(rows_, chunk_);
-    parallel_for(chunks, 1, [&](int64_t begin, int64_t end) {
+    parallel_parts(chunks, thread_count(), [&](int64_t begin, int64_t end, int64_t part) {
+      float* wide = wide_ + part * arguments_.classes;
       for (int64_t c = begin; c < end; ++c) {
-        sums_[c] = function(arguments_, c * chunk_, std::min(rows_, (c + 1) * chunk_));
+        const int64_t first = c * chunk_, last = std::min(rows_, first + chunk_);
+        if (!low_) {
+          sums_[c] = function(arguments_, first, last);
+          continue;
+        }
+        sums_[c] = {0, 0};
+        for (int64_t r = first; r < last; ++r) {
+          low_.load(arguments_.logits, r, wide);
+          const ChunkSums one = function(arguments_.row(r, wide), 0, 1);
+          sums_[c].loss += one.loss;
+          sums_[c].correct += one.correct;
+        }
       }
     });
     ChunkSums total{0, 0};
@@ -173,15 +224,21 @@ class SoftmaxCrossEntropy final : public Kernel {
 
  private:
   CrossEntropyArguments arguments_;
+  LowRows low_;
   int64_t rows_, chunk_;
   double *loss_ = nullptr, *correct_ = nullptr;
   ChunkSums* sums_ = nullptr;
+  float* wide_ = nullptr;
 };
 
 class SoftmaxCrossEntropyBackward final : public Kernel {
  public:
   explicit SoftmaxCrossEntropyBackward(const KernelRequest& request)
-      : arguments_(arguments(request)), rows_(request.inputs[1].shape.elements()) {}
+      : arguments_(arguments(request)),
+        low_(request.inputs[0]),
+        rows_(request.inputs[1].shape.elements()) {}
+
+  size_t workspace_bytes() const override { return low_.buffer_bytes(); }
 
   void bind(const Bindings& bindings) override {
     arguments_.logits = input<const float>(bindings, 0);
@@ -189,32 +246,51 @@ class SoftmaxCrossEntropyBackward final : public Kernel {
     arguments_.log_sum_exp = input<float>(bindings, 2);
     dloss_ = input<const double>(bindings, 3);
     dlogits_ = output<float>(bindings, 0);
+    wide_ = static_cast<float*>(bindings.workspace);
   }
 
   void run(Stream&) override {
     const auto function = HWY_DYNAMIC_DISPATCH(backward_rows);
     const int64_t grain = std::max<int64_t>(1, 4096 / std::max<int64_t>(1, arguments_.classes));
-    parallel_for(rows_, grain, [&](int64_t begin, int64_t end) {
-      function(arguments_, *dloss_, dlogits_, begin, end);
+    if (!low_) {
+      parallel_for(rows_, grain, [&](int64_t begin, int64_t end) {
+        function(arguments_, *dloss_, dlogits_, begin, end);
+      });
+      return;
+    }
+    parallel_parts(rows_, thread_count(), [&](int64_t begin, int64_t end, int64_t part) {
+      float* wide = wide_ + part * arguments_.classes;
+      for (int64_t r = begin; r < end; ++r) {
+        low_.load(arguments_.logits, r, wide);
+        function(arguments_.row(r, wide), *dloss_, wide, 0, 1);
+        low_.store(wide, r, dlogits_);
+      }
     });
   }
 
  private:
   CrossEntropyArguments arguments_;
+  LowRows low_;
   int64_t rows_;
   const double* dloss_ = nullptr;
   float* dlogits_ = nullptr;
+  float* wide_ = nullptr;
 };
+
+bool with_f32_sums(const KernelRequest& request) {
+  const DType dtype = request.inputs[0].dtype;
+  return dtype == DType::f32 || is_low_precision(dtype);
+}
 
 }  // namespace
 
 MadeKernel make_softmax_cross_entropy(const KernelRequest& request) {
-  if (request.inputs[0].dtype != DType::f32) return nullptr;
+  if (!with_f32_sums(request)) return nullptr;
   return std::make_unique<SoftmaxCrossEntropy>(request);
 }
 
 MadeKernel make_softmax_cross_entropy_backward(const KernelRequest& request) {
-  if (request.inputs[0].dtype != DType::f32) return nullptr;
+  if (!with_f32_sums(request)) return nullptr;
   return std::make_unique<SoftmaxCrossEntropyBackward>(request);
 }
 

@@ -126,6 +126,8 @@ constinit const KernelRow kTable[] = {
     {.op = "attention_backward", .variant = "blocks", .make = make_attention_backward},
     {.op = "recurrent", .variant = "oneDNN", .make = make_recurrent},
     {.op = "recurrent_backward", .variant = "oneDNN", .make = make_recurrent_backward},
+    {.op = "rotary", .variant = "table", .make = make_rotary},
+    {.op = "sinusoidal_positions", .variant = "table", .make = make_sinusoidal_positions},
     {.op = "weighted_cross_entropy", .variant = "simd", .make = make_weighted_cross_entropy},
     {.op = "weighted_cross_entropy_backward",
      .variant = "simd",

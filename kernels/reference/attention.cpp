@@ -19,7 +19,7 @@ struct Naive {
       : a(attention_sizes(c.op, std::span(c.inputs).subspan(first), c.attributes)),
         first(first),
         scale(c.attributes.number("scale", 1 / std::sqrt(static_cast<double>(a.head_dim)))),
-        causal(c.attributes.boolean("causal")),
+        pattern(c.attributes),
         dropout(c.attributes.number("dropout")),
         stream(static_cast<uint64_t>(c.attributes.integer("stream"))),
         weights(static_cast<size_t>(a.keys)) {}
@@ -28,19 +28,27 @@ struct Naive {
   const T* k(const NaiveCall& c) const { return c.input<T>(a.packed ? first : first + 1); }
   const T* v(const NaiveCall& c) const { return c.input<T>(a.packed ? first : first + 2); }
 
-  int64_t visible(int64_t query) const { return causal ? query + 1 : a.keys; }
+  // Does query t of sample n look at key s?
+  bool sees(const NaiveCall& c, int64_t n, int64_t t, int64_t s) const {
+    if (s < pattern.first_key(t) || s >= pattern.end_key(t, a.keys)) return false;
+    if (!pattern.masked) return true;
+    const size_t at = first + (a.packed ? 1 : 3);
+    const auto* mask = c.input<int32_t>(at);
+    return c.inputs[at].shape.rank() == 1 ? s < mask[n] : mask[n * a.keys + s] != 0;
+  }
 
   double score(const NaiveCall& c, int64_t n, int64_t h, int64_t t, int64_t s) const {
     double sum = 0;
     const int64_t from = a.query(n, t, h), to = a.key(n, s, a.kv_head(h));
     for (int64_t d = 0; d < a.head_dim; ++d) sum += double{q(c)[from + d]} * k(c)[to + d];
-    return scale * sum;
+    const double distance = pattern.alibi ? static_cast<double>(std::abs(t - s)) : 0;
+    return scale * sum - distance * alibi_slope(h, a.heads);
   }
 
   // What the dropout multiplies a weight with.
   double kept(const NaiveCall& c, int64_t n, int64_t h, int64_t t, int64_t s) const {
     if (dropout == 0) return 1;
-    const StepInputs& state = static_cast<const StepState*>(c.in[first + (a.packed ? 1 : 3)])->in;
+    const StepInputs& state = static_cast<const StepState*>(c.in.back())->in;
     const int64_t element =
         (((state.sample_offset + n) * a.heads + h) * a.queries + t) * a.keys + s;
     const double u = random_uniform(state.seed, stream, static_cast<uint64_t>(state.step),
@@ -60,7 +68,7 @@ struct Naive {
   AttentionSizes a;
   size_t first;
   double scale;
-  bool causal;
+  AttentionPattern pattern;
   double dropout;
   uint64_t stream;
   mutable std::vector<double> weights;  // of one row
@@ -74,16 +82,15 @@ struct Attention : Naive<T> {
     const auto& a = this->a;
     this->each_row([&](int64_t n, int64_t h, int64_t t) {
       auto& w = this->weights;
-      const int64_t count = this->visible(t);
+      const int64_t count = a.keys;
       for (int64_t s = 0; s < count; ++s) {
-        w[static_cast<size_t>(s)] = this->score(c, n, h, t, s);
+        w[static_cast<size_t>(s)] = this->sees(c, n, t, s) ? this->score(c, n, h, t, s) : -HUGE_VAL;
       }
-      const double most = *std::max_element(w.begin(), w.begin() + count);
+      const double most = *std::max_element(w.begin(), w.end());
+      const bool none = most == -HUGE_VAL;
       double sum = 0;
-      for (int64_t s = 0; s < count; ++s) {
-        sum += w[static_cast<size_t>(s)] = std::exp(w[static_cast<size_t>(s)] - most);
-      }
-      for (int64_t s = 0; s < count; ++s) {
+      for (double& weight : w) sum += weight = none ? 0 : std::exp(weight - most);
+      for (int64_t s = 0; s < count && !none; ++s) {
         w[static_cast<size_t>(s)] *= this->kept(c, n, h, t, s) / sum;
       }
       for (int64_t d = 0; d < a.head_dim; ++d) {
@@ -93,7 +100,7 @@ struct Attention : Naive<T> {
         }
         c.put<T>(0, a.output(n, t, h) + d, y);
       }
-      c.put<T>(1, a.row(n, h, t), most + std::log(sum));
+      c.put<T>(1, a.row(n, h, t), none ? HUGE_VAL : most + std::log(sum));
     });
   }
 };
@@ -116,7 +123,8 @@ struct AttentionBackward : Naive<T> {
       const int64_t out = a.output(n, t, h), query = a.query(n, t, h), g = a.kv_head(h);
       double delta = 0;
       for (int64_t d = 0; d < a.head_dim; ++d) delta += double{dy[out + d]} * y[out + d];
-      for (int64_t s = 0; s < this->visible(t); ++s) {
+      for (int64_t s = 0; s < a.keys; ++s) {
+        if (!this->sees(c, n, t, s)) continue;
         const int64_t key = a.key(n, s, g), value = a.value(n, s, g);
         const double p = std::exp(this->score(c, n, h, t, s) - logs[a.row(n, h, t)]);
         const double kept = this->kept(c, n, h, t, s);

@@ -45,6 +45,8 @@ KernelPointer reference_attention(const KernelRequest& request);
 KernelPointer reference_attention_backward(const KernelRequest& request);
 KernelPointer reference_recurrent(const KernelRequest& request);
 KernelPointer reference_recurrent_backward(const KernelRequest& request);
+KernelPointer reference_rotary(const KernelRequest& request);
+KernelPointer reference_sinusoidal_positions(const KernelRequest& request);
 KernelPointer reference_weighted_cross_entropy(const KernelRequest& request);
 KernelPointer reference_weighted_cross_entropy_backward(const KernelRequest& request);
 KernelPointer reference_elementwise_loss(const KernelRequest& request);

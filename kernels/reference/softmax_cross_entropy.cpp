@@ -13,7 +13,8 @@ struct Rows {
       : rows(c.inputs[1].shape.elements()),
         classes(c.inputs[0].shape[-1]),
         ignored(c.attributes.integer("ignore_index", -100)),
-        smoothing(c.attributes.number("label_smoothing", 0)) {}
+        smoothing(c.attributes.number("label_smoothing", 0)),
+        z_loss(c.attributes.number("z_loss", 0)) {}
 
   // The target distribution at class k.
   double wanted(int64_t target, int64_t k) const {
@@ -21,7 +22,7 @@ struct Rows {
   }
 
   int64_t rows, classes, ignored;
-  double smoothing;
+  double smoothing, z_loss;
 };
 
 template <typename T>
@@ -39,6 +40,7 @@ struct SoftmaxCrossEntropy : Rows {
       const double log_sum_exp = *greatest + std::log(sum);
       c.put<T>(1, r, log_sum_exp);
       if (target == ignored) continue;
+      loss += z_loss * log_sum_exp * log_sum_exp;
       for (int64_t k = 0; k < classes; ++k) loss += wanted(target, k) * (log_sum_exp - logits[k]);
       correct += greatest - logits == target ? 1 : 0;
     }
@@ -58,7 +60,8 @@ struct SoftmaxCrossEntropyBackward : Rows {
       const double log_sum_exp = c.input<T>(2)[r];
       for (int64_t k = 0; k < classes; ++k) {
         const int64_t i = r * classes + k;
-        const double softmax = std::exp(c.input<T>(0)[i] - log_sum_exp);
+        const double softmax =
+            (1 + 2 * z_loss * log_sum_exp) * std::exp(c.input<T>(0)[i] - log_sum_exp);
         c.put<T>(0, i, target == ignored ? 0 : dloss * (softmax - wanted(target, k)));
       }
     }

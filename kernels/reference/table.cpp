@@ -105,6 +105,8 @@ constexpr KernelRow kTable[] = {
     row("attention_backward", reference_attention_backward, kOverwrites),
     row("recurrent", reference_recurrent, kOverwrites),
     row("recurrent_backward", reference_recurrent_backward, kOverwrites),
+    row("rotary", reference_rotary, kAccumulates),
+    row("sinusoidal_positions", reference_sinusoidal_positions, kAccumulates),
     row("weighted_cross_entropy", reference_weighted_cross_entropy, kOverwrites),
     row("weighted_cross_entropy_backward", reference_weighted_cross_entropy_backward, kAccumulates),
     row("elementwise_loss", reference_elementwise_loss, kOverwrites),

@@ -46,6 +46,7 @@ StepGraph emit(const StepRequest& r, bool training) {
                                    .teacher = training ? r.teacher : nullptr,
                                    .inputs = r.inputs,
                                    .targets = r.targets,
+                                   .vocabulary = r.vocabulary,
                                    .samples = r.micro_batch,
                                    .training = training,
                                    .compute = r.compute,
@@ -58,7 +59,8 @@ StepGraph emit(const StepRequest& r, bool training) {
                 .frozen = {},
                 .constants = std::move(model.constants),
                 .metrics = {},
-                .output_spec = {}};
+                .output_spec = {},
+                .asked_vocabulary = model.asked_vocabulary};
   out.slots.push_back(model.targets);
   out.output_spec = out.graph.value(out.output).spec;
   const auto log = [&](std::string_view pass) {

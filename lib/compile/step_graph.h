@@ -33,6 +33,7 @@ struct StepRequest {
   UpdateConfig update = {};
   std::vector<InputSpec> inputs;
   TargetInfo targets = {};
+  int64_t vocabulary = 0;                 // of the data (ModelRequest)
   std::vector<std::string> metrics = {};  // of the evaluation, besides the loss (nn/metrics.h)
   int64_t micro_batch = 1;                // samples of a micro-batch
   int64_t micro_batches = 1;              // in the global batch: ranks × accumulation
@@ -64,8 +65,9 @@ struct StepGraph {
   std::vector<ParameterInfo> constants;   // of the teacher
   std::vector<StepMetric> metrics;        // the loss first
   TensorSpec output_spec;
-  int recomputed_nodes = 0;     // forward nodes that run again in the backward
-  double recomputed_flops = 0;  // of these, a micro-batch
+  int recomputed_nodes = 0;       // forward nodes that run again in the backward
+  double recomputed_flops = 0;    // of these, a micro-batch
+  bool asked_vocabulary = false;  // a layer takes the size of the vocabulary
 };
 
 StepGraph build_training_graph(const StepRequest& request);

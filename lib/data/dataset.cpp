@@ -67,6 +67,20 @@ void Dataset::hash_inputs(int64_t sample, Hasher& hasher) const {
   }
 }
 
+int64_t Dataset::find_id_bound(int field) const {
+  if (const auto known = id_bound(field)) return *known;
+  const FieldSpec& spec = fields()[static_cast<size_t>(field)];
+  check_internal(spec.sample.dtype == DType::i32, "the ids of {} are {}", spec.name,
+                 dtype_name(spec.sample.dtype));
+  std::vector<int32_t> ids(static_cast<size_t>(spec.sample.shape.elements()));
+  int64_t bound = 0;
+  for (int64_t sample = 0; sample < size(); ++sample) {
+    gather(field, {&sample, 1}, reinterpret_cast<std::byte*>(ids.data()));
+    for (int32_t id : ids) bound = std::max<int64_t>(bound, int64_t{id} + 1);
+  }
+  return bound;
+}
+
 void Dataset::check_labels(int64_t classes) const {
   if (label_bound() <= classes) return;
   const TensorSpec& spec = fields().back().sample;

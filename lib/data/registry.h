@@ -17,6 +17,7 @@ KindRow<DatasetConfig> image_folder_row();
 KindRow<DatasetConfig> jsonl_row();
 KindRow<DatasetConfig> packed_images_row();
 KindRow<DatasetConfig> synthetic_row();
+KindRow<DatasetConfig> synthetic_tokens_row();
 KindRow<DatasetConfig> tensors_row();
 KindRow<DatasetConfig> text_row();
 KindRow<DatasetConfig> tokens_row();

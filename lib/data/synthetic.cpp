@@ -16,7 +16,52 @@ float bell(const Philox4& bits) {
   return (sum - 2.0f) * 1.7320508f;
 }
 
+// Counts of samples and elements that fit, or Error(usage).
+int64_t checked_product(const std::string& place, int64_t samples, int64_t row) {
+  constexpr int64_t kMaxValues = int64_t{1} << 40;
+  if (samples < 1 || row < 1 || samples > kMaxValues / row) {
+    fail(ExitCode::usage, "{}: {} samples of this shape are not possible", place, samples);
+  }
+  return samples * row;
+}
+
 }  // namespace
+
+std::shared_ptr<const Dataset> make_synthetic_tokens(const SyntheticTokensOptions& options) {
+  const std::string place = "synthetic tokens";
+  const int64_t values = checked_product(place, options.samples, options.length);
+  if (options.vocab_size < 1) fail(ExitCode::usage, "{} need a vocabulary", place);
+  check_fits_memory(static_cast<uint64_t>(values) * 2 * sizeof(int32_t), place);
+  const uint64_t tokens = options.seed ^ random_stream("synthetic.tokens");
+  const uint64_t masks = options.seed ^ random_stream("synthetic.masks");
+  std::vector<int32_t> inputs(static_cast<size_t>(values)), targets(inputs.size());
+  const auto token = [&](int64_t sample, int64_t at) {
+    const Philox4 bits =
+        philox4x32(tokens, static_cast<uint64_t>(at), static_cast<uint64_t>(sample));
+    return static_cast<int32_t>(bits.v[0] % static_cast<uint64_t>(options.vocab_size));
+  };
+  for (int64_t i = 0; i < values; ++i) {
+    const int64_t sample = i / options.length, at = i % options.length;
+    int32_t &input = inputs[static_cast<size_t>(i)], &target = targets[static_cast<size_t>(i)];
+    input = token(sample, at);
+    if (options.masked == 0) {
+      target = token(sample, at + 1);
+      continue;
+    }
+    const bool masked = random_uniform(masks, 0, 0, static_cast<uint64_t>(i)) < options.masked;
+    target = masked ? input : kIgnoredLabel;
+    if (masked) input = 0;
+  }
+  const Shape row{options.length};
+  std::vector<FieldSpec> fields{{kInputField, {row, DType::i32}},
+                                {kTargetField, {row, DType::i32}}};
+  std::vector<FieldValues> all;
+  all.emplace_back(std::move(inputs));
+  all.emplace_back(std::move(targets));
+  return std::make_shared<MemoryDataset>(
+      std::move(fields), std::move(all),
+      [place](int64_t sample) { return fmt::format("{}, sample {}", place, sample); });
+}
 
 std::shared_ptr<const Dataset> make_synthetic(const SyntheticOptions& options) {
   const std::string place = "synthetic data";
@@ -26,15 +71,8 @@ std::shared_ptr<const Dataset> make_synthetic(const SyntheticOptions& options) {
   if (options.shape.empty() || options.shape.size() > Shape::kMaxRank - 1) {
     fail(ExitCode::usage, "{}: shape must have 1 to {} dimensions", place, Shape::kMaxRank - 1);
   }
-  constexpr int64_t kMaxValues = int64_t{1} << 40;
   int64_t values = options.samples;
-  for (int64_t extent : options.shape) {
-    if (extent < 1 || values > kMaxValues / extent) {
-      fail(ExitCode::usage, "{}: {} samples of this shape are not possible", place,
-           options.samples);
-    }
-    values *= extent;
-  }
+  for (int64_t extent : options.shape) values = checked_product(place, values, extent);
   check_fits_memory(static_cast<uint64_t>(values) * sizeof(float), place);
 
   const int64_t row = values / options.samples;

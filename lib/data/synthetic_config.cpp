@@ -1,4 +1,4 @@
-// The keys of `type: synthetic`.
+// The keys of `type: synthetic` and `type: synthetic_tokens`.
 #include "data/registry.h"
 #include "data/synthetic.h"
 
@@ -29,7 +29,36 @@ struct SyntheticConfig final : DatasetConfig {
   }
 };
 
+struct SyntheticTokensConfig final : DatasetConfig {
+  SyntheticTokensOptions options;
+
+  void describe(Fields& f) override {
+    f.integer("vocab_size", options.vocab_size,
+              {.doc = "Number of ids, each as likely as the others", .min = 1, .max = 2147483647});
+    f.integer("length", options.length,
+              {.doc = "Tokens of a sample", .min = 1, .known_as = {"block_size", "max_length"}});
+    f.integer("samples", options.samples,
+              {.doc = "Number of samples", .min = 1, .known_as = {"num_samples", "size"}});
+    f.integer("seed", options.seed, {.doc = "The samples are a function of it"});
+    f.number("masked", options.masked,
+             {.doc = "Share of the tokens that are masked (id 0), the only targets then; 0: every "
+                     "target is the next token",
+              .min = 0,
+              .max = 1});
+    DatasetConfig::describe(f);
+  }
+
+  std::shared_ptr<const Dataset> open() const override {
+    return change_samples(make_synthetic_tokens(options), changes());
+  }
+};
+
 }  // namespace
+
+KindRow<DatasetConfig> synthetic_tokens_row() {
+  return {"synthetic_tokens", "Sequences of random tokens, for measurements",
+          make_kind_of<SyntheticTokensConfig>};
+}
 
 KindRow<DatasetConfig> synthetic_row() {
   return {"synthetic", "Made-up samples around a random centre for each class",

@@ -57,18 +57,30 @@ std::vector<ValueId> GraphBuilder::emit(std::string_view op, std::vector<ValueId
   return graph_.nodes.back().outputs;
 }
 
-ValueId GraphBuilder::accumulate(ValueId value, std::string name, Role role) {
+// `value` where nothing but the sum needs it and its node gives nothing else; else a copy.
+ValueId GraphBuilder::as_sum(ValueId value) {
   const GraphValue& v = graph_.value(value);
   const bool own = v.producer >= 0 && v.storage_of == kNoValue && v.role == Role::activation &&
                    graph_.nodes[static_cast<size_t>(v.producer)].outputs.size() == 1;
   const bool read = std::any_of(graph_.nodes.begin(), graph_.nodes.end(), [&](const Node& node) {
     return std::find(node.inputs.begin(), node.inputs.end(), value) != node.inputs.end();
   });
-  const ValueId sum = own && !read ? value : emit1("identity", {value});
+  return own && !read ? value : emit1("identity", {value});
+}
+
+ValueId GraphBuilder::accumulate(ValueId value, std::string name, Role role) {
+  const ValueId sum = as_sum(value);
   check_internal(graph_.find(name) == kNoValue, "two values are named {}", name);
   graph_.value(sum).name = std::move(name);
   graph_.value(sum).role = role;
   return sum;
+}
+
+ValueId GraphBuilder::accumulate_onto(ValueId value, ValueId sum) {
+  const ValueId out = as_sum(value);
+  graph_.value(out).role = graph_.value(sum).role;
+  graph_.value(out).storage_of = sum;
+  return out;
 }
 
 }  // namespace dltrain

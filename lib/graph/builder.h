@@ -46,10 +46,15 @@ class GraphBuilder final : public OpEmitter {
   // Makes `value` a sum over the micro-steps of a step (role gradient, statistic or metric) under
   // `name`, through a copy unless the value is its node's only output and nothing reads it.
   ValueId accumulate(ValueId value, std::string name, Role role);
+  // Adds `value` to `sum`, which accumulate() or this has returned: a value in the same memory,
+  // whose node adds in every micro-step. Nothing reads `sum` any more.
+  ValueId accumulate_onto(ValueId value, ValueId sum);
 
   Graph& graph() { return graph_; }
 
  private:
+  ValueId as_sum(ValueId value);
+
   Graph& graph_;
   std::string layer_;
   Phase phase_ = Phase::forward;

@@ -34,6 +34,24 @@ ValueId Graph::find(std::string_view name) const {
   return kNoValue;
 }
 
+bool Graph::continues_sum(ValueId id) const {
+  const GraphValue& v = value(id);
+  if (v.storage_of == kNoValue || v.producer < 0 || !rules_of(v.role).accumulates) return false;
+  const Node& node = nodes[static_cast<size_t>(v.producer)];
+  return node.outputs.size() == 1 &&
+         std::find(node.inputs.begin(), node.inputs.end(), v.storage_of) == node.inputs.end();
+}
+
+ValueId Graph::whole_sum(ValueId id) const {
+  ValueId out = id;
+  for (const Node& node : nodes) {
+    for (ValueId made : node.outputs) {
+      if (value(made).storage_of == out && continues_sum(made)) out = made;
+    }
+  }
+  return out;
+}
+
 std::vector<ValueId> Graph::with_role(Role role) const {
   std::vector<ValueId> out;
   for (size_t i = 0; i < values.size(); ++i) {
@@ -185,6 +203,10 @@ class Verifier {
                      where_, i);
       const ValueId source =
           aliases[i] < 0 ? kNoValue : node.inputs[static_cast<size_t>(aliases[i])];
+      if (source == kNoValue && graph_.continues_sum(id)) {
+        check_continued(id);
+        continue;
+      }
       check_internal(output.storage_of == source, "{}: storage of output {}", where_, i);
       check_internal(
           !rules_of(output.role).accumulates || source != kNoValue || node.outputs.size() == 1,
@@ -199,6 +221,17 @@ class Verifier {
       }
       version_[static_cast<size_t>(id)] = now;
     }
+  }
+
+  // A part of a sum: it follows the part before, which nobody has read.
+  void check_continued(ValueId id) {
+    const GraphValue &part = graph_.value(id), &before = graph_.value(part.storage_of);
+    const auto root = static_cast<size_t>(graph_.storage(id));
+    check_internal(before.spec == part.spec && before.role == part.role && before.producer >= 0 &&
+                       before.producer < part.producer &&
+                       version_[static_cast<size_t>(part.storage_of)] == current_[root],
+                   "{}: adds to {}, which it does not fit", where_, show(graph_, part.storage_of));
+    version_[static_cast<size_t>(id)] = ++current_[root];
   }
 
   const Graph& graph_;

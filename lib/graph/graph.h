@@ -45,6 +45,11 @@ struct Graph {
 
   // The value that owns the memory of `id`, following storage_of to its end.
   ValueId storage(ValueId id) const;
+  // True for an accumulating value that continues a sum: it stands in the memory of another, which
+  // its node does not read, and is added to it in every micro-step.
+  bool continues_sum(ValueId id) const;
+  // The last of the values that continue the sum `id`, or `id` itself.
+  ValueId whole_sum(ValueId id) const;
   // The value named `name`, or kNoValue.
   ValueId find(std::string_view name) const;
   std::vector<ValueId> with_role(Role role) const;
@@ -69,7 +74,7 @@ std::string print_graph(const Graph& graph);
 // inputs exist and are produced earlier; shapes agree with the shape rules; phases are in order;
 // in-place writes come after every other read of the old content, under whatever name; an
 // accumulating value is its node's only output and is read only in the update segment, or by nodes
-// that run once a step; names of state are unique.
+// that run once a step, and not before every part of the sum is there; names of state are unique.
 void verify_graph(const Graph& graph);
 
 }  // namespace dltrain

@@ -50,15 +50,18 @@ void Plan::make_calls() {
   plain_calls_.resize(graph_.nodes.size());
   accumulating_calls_.resize(graph_.nodes.size());
   for (size_t i = 0; i < graph_.nodes.size(); ++i) {
-    add_call(i, false);
-    if (options_.several_micro_steps && accumulates(graph_, graph_.nodes[i])) add_call(i, true);
+    // A part that continues a sum adds to it in every micro-step.
+    const auto& outputs = graph_.nodes[i].outputs;
+    add_call(i, outputs.size() == 1 && graph_.continues_sum(outputs[0]), plain_calls_[i]);
+    if (options_.several_micro_steps && accumulates(graph_, graph_.nodes[i])) {
+      add_call(i, true, accumulating_calls_[i]);
+    }
   }
 }
 
-void Plan::add_call(size_t index, bool accumulate) {
+void Plan::add_call(size_t index, bool accumulate, std::vector<size_t>& list) {
   const Node& node = graph_.nodes[index];
   const SpecList inputs = graph_.input_specs(node), outputs = graph_.output_specs(node);
-  auto& list = accumulate ? accumulating_calls_[index] : plain_calls_[index];
   const auto request = [&](std::string_view op, const Attributes& attributes, SpecSpan in,
                            bool add) {
     return KernelRequest{.op = op,

@@ -89,7 +89,7 @@ class Plan {
   explicit Plan(Graph graph, const PlanOptions& options)
       : graph_(std::move(graph)), options_(options) {}
   void make_calls();
-  void add_call(size_t node, bool accumulate);
+  void add_call(size_t node, bool accumulate, std::vector<size_t>& list);
   void place_memory();
   void merge_in_place(size_t node, const std::vector<int>& last_use);
   void fill_segments();

@@ -122,17 +122,22 @@ class Reverse {
   }
 
   ValueId finish(ValueId parameter) {
-    ValueId gradient = total(parameter);
-    if (gradient == kNoValue) return kNoValue;
-    // dy may reach several values unchanged (through add): a sum over micro-steps needs its own
-    // copy.
-    int holders = 0;
-    for (const auto& parts : partials_) {
-      holders += static_cast<int>(std::count(parts.begin(), parts.end(), gradient));
+    const auto parts = partials_[static_cast<size_t>(parameter)];
+    ValueId sum = kNoValue;
+    // A parameter that several layers share: each adds to what the one before has written.
+    for (ValueId part : parts) {
+      // dy may reach several values unchanged (through add): a sum over micro-steps needs its own
+      // copy.
+      int holders = 0;
+      for (const auto& others : partials_) {
+        holders += static_cast<int>(std::count(others.begin(), others.end(), part));
+      }
+      if (holders > 1) part = builder_.emit1("identity", {part});
+      sum = sum == kNoValue ? builder_.accumulate(part, "gradient." + graph_.value(parameter).name,
+                                                  Role::gradient)
+                            : builder_.accumulate_onto(part, sum);
     }
-    if (holders > 1) gradient = builder_.emit1("identity", {gradient});
-    return builder_.accumulate(gradient, "gradient." + graph_.value(parameter).name,
-                               Role::gradient);
+    return sum;
   }
 
   Graph& graph_;

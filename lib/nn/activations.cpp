@@ -92,6 +92,10 @@ struct Gelu final : Activation {
   const char* op() const override { return approximate ? "gelu_tanh" : "gelu"; }
 };
 
+struct Identity final : Layer {
+  ValueId emit(LayerContext&, ValueId x) const override { return x; }
+};
+
 // [samples, a, b, …] → [samples, a·b·…], in the order of memory (images: height, width, channels).
 struct Flatten final : Layer {
   ValueId emit(LayerContext& c, ValueId x) const override {
@@ -107,6 +111,9 @@ struct Flatten final : Layer {
 
 KindRow<Layer> relu_row() {
   return {"relu", "max(x, 0)", make_kind_of<Plain<"relu">>};
+}
+KindRow<Layer> identity_row() {
+  return {"identity", "its input", make_kind_of<Identity>};
 }
 KindRow<Layer> gelu_row() {
   return {"gelu", "x·Φ(x) (Hendrycks & Gimpel 2016)", make_kind_of<Gelu>, "approximate"};

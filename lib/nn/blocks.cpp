@@ -25,10 +25,18 @@ bool digit(char c) {
   return c >= '0' && c <= '9';
 }
 
-// `$name`, or a product of names and integers with at least one name.
+// `$name`, or a product of names and integers with at least one name, each of which may divide.
 struct Reference {
-  std::vector<std::string> names;
-  std::vector<int64_t> factors;
+  struct Name {
+    std::string text;
+    bool divides = false;
+  };
+  struct Factor {
+    int64_t value;
+    bool divides;
+  };
+  std::vector<Name> names;
+  std::vector<Factor> factors;
   bool product = false;
 };
 
@@ -44,6 +52,7 @@ bool mentions_parameter(const ConfigNode& node) {
 std::optional<Reference> parse_reference(std::string_view text) {
   Reference out;
   size_t at = 0;
+  bool divides = false;
   const auto spaces = [&] {
     while (at < text.size() && text[at] == ' ') ++at;
   };
@@ -54,7 +63,7 @@ std::optional<Reference> parse_reference(std::string_view text) {
       ++at;
       while (at < text.size() && (letter(text[at]) || digit(text[at]))) ++at;
       if (at == begin + 1 || digit(text[begin + 1])) return {};
-      out.names.emplace_back(text.substr(begin + 1, at - begin - 1));
+      out.names.push_back({std::string(text.substr(begin + 1, at - begin - 1)), divides});
     } else {
       while (at < text.size() && digit(text[at])) ++at;
       ConfigNode number;
@@ -62,11 +71,12 @@ std::optional<Reference> parse_reference(std::string_view text) {
       number.text = text.substr(begin, at - begin);
       const auto factor = as_integer(number);
       if (!factor) return {};
-      out.factors.push_back(*factor);
+      out.factors.push_back({*factor, divides});
     }
     spaces();
     if (at == text.size()) break;
-    if (text[at++] != '*') return {};
+    if (text[at] != '*' && text[at] != '/') return {};
+    divides = text[at++] == '/';
     out.product = true;
   }
   if (out.names.empty()) return {};
@@ -124,9 +134,9 @@ BlockDefinition::Parameter read_parameter(const ConfigNode::Key& name, const Con
 }
 
 void check_references(const BlockDefinition& definition, Problems& problems) {
-  const std::vector<std::string> names = parameter_names(definition);
+  std::vector<std::string> names;  // that may stand where is looked
   std::vector<std::string> used;
-  each_scalar(definition.layers, [&](const ConfigNode& scalar) {
+  const auto check = [&](const ConfigNode& scalar) {
     if (!mentions_parameter(scalar)) return;
     const auto reference = parse_reference(scalar.text);
     if (!reference) {
@@ -135,13 +145,18 @@ void check_references(const BlockDefinition& definition, Problems& problems) {
                                              scalar.text));
       return;
     }
-    for (const std::string& name : reference->names) {
+    for (const auto& [name, divides] : reference->names) {
       used.push_back(name);
       if (contains(names, name)) continue;
       problems.add(scalar.place, fmt::format("'{}' has no parameter '{}'{}", definition.name.text,
                                              name, near(name, names)));
     }
-  });
+  };
+  for (const auto& parameter : definition.parameters) {
+    each_scalar(parameter.initial, check);  // those before it
+    names.push_back(parameter.name.text);
+  }
+  each_scalar(definition.layers, check);
   for (const auto& parameter : definition.parameters) {
     if (contains(used, parameter.name.text)) continue;
     problems.add(parameter.name.place,
@@ -266,11 +281,11 @@ ConfigNode BlockExpander::substitute(const ConfigNode& node, const Scope& scope)
   if (!reference) return node;  // reported when the definition was read
   std::vector<const ConfigNode*> values;
   const ConfigNode* written = nullptr;  // whose place a product has: the first that is no default
-  for (const std::string& name : reference->names) {
+  for (const auto& [name, divides] : reference->names) {
     const std::vector<std::string> names = parameter_names(*scope.definition);
     const auto at = std::find(names.begin(), names.end(), name);
-    if (at == names.end()) return node;
     const auto i = static_cast<size_t>(at - names.begin());
+    if (i >= scope.arguments.size()) return node;
     values.push_back(&scope.arguments[i]);
     if (written == nullptr && scope.given[i]) written = values.back();
   }
@@ -278,24 +293,33 @@ ConfigNode BlockExpander::substitute(const ConfigNode& node, const Scope& scope)
     nodes_ += count_nodes(*values.front());
     return *values.front();
   }
-  int64_t product = 1;
+  int64_t product = 1, divisor = 1;
   bool fits = true;
-  for (int64_t factor : reference->factors) {
-    fits = fits && !__builtin_mul_overflow(product, factor, &product);
-  }
+  const auto multiply = [&](int64_t factor, bool divides) {
+    int64_t& into = divides ? divisor : product;
+    fits = fits && !__builtin_mul_overflow(into, factor, &into);
+  };
+  for (const auto& [factor, divides] : reference->factors) multiply(factor, divides);
   for (size_t i = 0; i < values.size(); ++i) {
     const auto factor = values[i]->is_scalar() ? as_integer(*values[i]) : std::nullopt;
     if (!factor) {
-      problems_.add(values[i]->place,
-                    fmt::format("expected an integer for '{}' of '{}', got {}", reference->names[i],
-                                scope.definition->name.text, describe_found(*values[i])));
+      problems_.add(
+          values[i]->place,
+          fmt::format("expected an integer for '{}' of '{}', got {}", reference->names[i].text,
+                      scope.definition->name.text, describe_found(*values[i])));
       return node;
     }
-    fits = fits && !__builtin_mul_overflow(product, *factor, &product);
+    multiply(*factor, reference->names[i].divides);
   }
-  if (!fits) problems_.add(values.front()->place, "a product beyond 64 bits");
   ConfigNode out = written != nullptr ? *written : *values.front();
-  out.text = std::to_string(product);
+  if (!fits) {
+    problems_.add(values.front()->place, "a product beyond 64 bits");
+  } else if (divisor == 0 || product % divisor != 0) {
+    problems_.add(out.place,
+                  fmt::format("'{}' is {} / {}, no integer", node.text, product, divisor));
+    return out;
+  }
+  out.text = std::to_string(fits ? product / divisor : 0);
   out.style = ConfigNode::Style::plain;
   return out;
 }
@@ -382,7 +406,7 @@ ConfigNode BlockExpander::instantiate(const BlockDefinition& definition,
                                               join_names(parameter.choices), parameter.name.text,
                                               what, describe_found(*given)));
     }
-    scope.arguments.push_back(given ? *given : parameter.initial);
+    scope.arguments.push_back(given ? *given : copy(parameter.initial, scope));
     scope.given.push_back(given != nullptr);
   }
   chain_.push_back(&definition);

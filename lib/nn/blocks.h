@@ -12,10 +12,12 @@
 //       - {block: unit, channels: 32, stride: 2, name: second}
 //
 // A use becomes a `sequential` of the block's layers. In them a value `$name` stands for the
-// argument, whatever that is (a number, a list, a layer), and a product such as `2 * $channels` for
-// an integer. Nothing else is computed. Blocks may use blocks, but not themselves.
+// argument, whatever that is (a number, a list, a layer), and a product such as `2 * $channels` or
+// `$width / $heads`, which must have no remainder, for an integer. Nothing else is computed. Blocks
+// may use blocks, but not themselves.
 //
-// A parameter is its default, or a map of `default`, `choices` and `doc`.
+// A parameter is its default, or a map of `default`, `choices` and `doc`. A default may refer to
+// the parameters before it: `inner: 4 * $width`.
 //
 // This works on the tree, before layers are read: a mistake in an argument is reported where the
 // argument stands, one in the block at the block with a note where it is used.

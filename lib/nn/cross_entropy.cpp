@@ -15,6 +15,7 @@ struct CrossEntropy final : Loss {
   std::vector<double> class_weights;
   bool balanced_class_weights = false;
   int64_t ignore_index = -100;
+  double z_loss = 0;
 
   void describe(Fields& f) override {
     f.number("label_smoothing", label_smoothing,
@@ -33,6 +34,11 @@ struct CrossEntropy final : Loss {
                .known_as = {"balanced", "class_balance"}});
     f.integer("ignore_index", ignore_index,
               {.doc = "A label that does not count, besides −100", .min = -100, .max = 2147483646});
+    f.number(
+        "z_loss", z_loss,
+        {.doc = "Adds this times the square of log Σ exp(logits) for each label, so that logits "
+                "stay small (1e-4 is usual); part of the loss that is reported",
+         .min = 0});
   }
 
   void validate(Problems& problems) const override {
@@ -51,10 +57,13 @@ struct CrossEntropy final : Loss {
     const std::vector<double> weights = weights_of(c.shape(output)[-1], info);
     std::vector<ValueId> out;
     if (weights.empty() && !is_floating(c.builder().spec(targets).dtype)) {
-      out =
-          c.builder().emit("softmax_cross_entropy", {output, targets},
-                           {{"ignore_index", int64_t{-100}}, {"label_smoothing", label_smoothing}});
+      Attributes attributes{{"ignore_index", int64_t{-100}}, {"label_smoothing", label_smoothing}};
+      if (z_loss != 0) attributes.set("z_loss", z_loss);
+      out = c.builder().emit("softmax_cross_entropy", {output, targets}, attributes);
     } else {
+      if (z_loss != 0) {
+        fail(ExitCode::usage, "z_loss goes with integer labels that all weigh the same");
+      }
       out = c.builder().emit("weighted_cross_entropy", {output, targets},
                              {{"class_weights", weights}, {"label_smoothing", label_smoothing}});
     }

@@ -8,13 +8,13 @@ namespace dltrain {
 namespace {
 
 struct Embedding final : Layer {
-  int64_t num_embeddings = 0, embedding_dim = 0;
-  std::optional<int64_t> padding_idx;
+  int64_t embedding_dim = 0;
+  std::optional<int64_t> num_embeddings, padding_idx;
 
   void describe(Fields& f) override {
     f.integer("num_embeddings", num_embeddings,
-              {.doc = "Number of ids: they are 0 to num_embeddings - 1",
-               .required = true,
+              {.doc = "Number of ids: they are 0 to num_embeddings - 1; default: the vocabulary "
+                      "(model.vocab_size)",
                .min = 1,
                .max = 2147483647,
                .known_as = {"vocab_size", "vocabulary_size", "input_dim"}});
@@ -29,7 +29,7 @@ struct Embedding final : Layer {
   }
 
   void validate(Problems& problems) const override {
-    if (padding_idx && *padding_idx >= num_embeddings) {
+    if (padding_idx && num_embeddings && *padding_idx >= *num_embeddings) {
       problems.add(*this, "padding_idx", "padding_idx must be less than num_embeddings");
     }
   }
@@ -39,8 +39,8 @@ struct Embedding final : Layer {
     if (c.builder().spec(x).dtype != DType::i32) {
       fail(ExitCode::usage, "expects integer ids, got {}", to_string(c.builder().spec(x)));
     }
-    const ValueId weight =
-        c.parameter("weight", {num_embeddings, embedding_dim}, Initializer::normal_of(1));
+    const int64_t rows = num_embeddings ? *num_embeddings : c.vocabulary();
+    const ValueId weight = c.parameter("weight", {rows, embedding_dim}, Initializer::normal_of(1));
     return c.builder().emit1("embedding", {x, weight}, {{"padding_idx", padding_idx.value_or(-1)}});
   }
 };

@@ -35,6 +35,13 @@ std::string shown(const Layer& layer, const std::string& path) {
   return fmt::format("{} ({})", where, layer.kind);
 }
 
+// A bias that is not there is 0 as well: architectures may say so for layers whose bias is an
+// option.
+bool is_zero(const InitializerConfig& bias) {
+  const auto init = bias.resolve({1});
+  return init && init->kind == Initializer::constant && init->value == 0;
+}
+
 [[noreturn]] void refuse(const Place& place, std::string message) {
   Problems problems;
   problems.add(place, std::move(message));
@@ -264,7 +271,7 @@ ValueId LayerContext::emit_at(const Layer& layer, const std::string& path,
     if (layer.weight_init && !emission.used_weight_init) {
       refuse(layer.place_of("weight_init"), shown(layer, path) + " has no weight of its own");
     }
-    if (layer.bias_init && !emission.used_bias_init) {
+    if (layer.bias_init && !emission.used_bias_init && !is_zero(*layer.bias_init)) {
       refuse(layer.place_of("bias_init"), shown(layer, path) + " has no bias of its own");
     }
   } catch (const ConfigError&) {
@@ -301,7 +308,8 @@ std::string LayerContext::shared_name(const std::string& full) const {
 
 // What the innermost layer that says so wants, else the model, else `own`, the layer's choice.
 Initializer LayerContext::initializer_of(const std::string& name, const Initializer& own,
-                                         const Shape& file) {
+                                         const FileLayout& layout) {
+  const Shape& file = layout.shape;
   const bool weight = name.find("weight") != std::string::npos;
   const bool bias = name.find("bias") != std::string::npos;
   if (bias && emission_ != nullptr && emission_->layer.bias_init) {
@@ -316,14 +324,20 @@ Initializer LayerContext::initializer_of(const std::string& name, const Initiali
     found = e->layer.weight_init.get();
   }
   if (found == nullptr && file.rank() >= 2) found = default_init_;
-  return found == nullptr ? own : found->resolve(file).value_or(own);
+  if (found == nullptr) return own;
+  // Fans count from [out, in]; the rows of an orthogonal matrix are those of the file.
+  Initializer init = found->resolve(layout.in_first ? Shape{file[1], file[0]} : file).value_or(own);
+  if (init.kind == Initializer::orthogonal) init.rows = file[0];
+  return init;
 }
 
-ValueId LayerContext::find_shared(const ParameterInfo& wanted) {
+// kNoValue where the layer that is shared with has none, and this one may have its own.
+ValueId LayerContext::find_shared(const ParameterInfo& wanted, bool own_bias) {
   if (wanted.role != Role::parameter) {
     fail(ExitCode::usage, "running statistics cannot be shared");
   }
   const auto at = index_.find(wanted.name);
+  if (at == index_.end() && own_bias) return kNoValue;
   if (at == index_.end()) {
     fail(ExitCode::usage, "the layer that it shares with has no {}", wanted.name);
   }
@@ -337,6 +351,15 @@ ValueId LayerContext::find_shared(const ParameterInfo& wanted) {
   return builder_.graph().find(wanted.name);
 }
 
+int64_t LayerContext::vocabulary() {
+  if (vocabulary_ <= 0) {
+    fail(ExitCode::usage,
+         "the data has no ids that would tell the size of the vocabulary; set model.vocab_size");
+  }
+  asked_vocabulary_ = true;
+  return vocabulary_;
+}
+
 ValueId LayerContext::add(Role role, const std::string& name, const Shape& memory,
                           const Initializer& initializer, FileLayout file) {
   const std::string full = join(path(), name);
@@ -345,8 +368,15 @@ ValueId LayerContext::add(Role role, const std::string& name, const Shape& memor
                      .role = role,
                      .initializer = initializer,
                      .file = std::move(file)};
-  if (info.name != full) return find_shared(info);
-  info.initializer = initializer_of(name, initializer, info.file.shape);
+  if (info.name != full) {
+    // A head that shares the weight of an embedding has its bias for itself.
+    const bool own_bias =
+        name == "bias" && emission_->layer.kind == "lm_head" && emission_->found_shared;
+    const ValueId shared = find_shared(info, own_bias);
+    if (shared != kNoValue) return shared;
+    info.name = full;
+  }
+  info.initializer = initializer_of(name, initializer, info.file);
   if (!index_.emplace(full, parameters_.size()).second) {
     fail(ExitCode::usage, "two parameters are called {}; name the layers apart", full);
   }

@@ -81,6 +81,22 @@ struct Normal final : InitializerConfig {
   Resolved resolve(const Shape&) const override { return Initializer{distribution, std, mean}; }
 };
 
+// The last weight of each branch of a transformer, two a layer, that adds to its residual stream
+// (Radford et al. 2019): the variance of the sum then does not grow with the number of layers.
+struct ResidualNormal final : InitializerConfig {
+  double std = 0.02;
+  int64_t num_layers = 0;
+
+  void describe(Fields& f) override {
+    f.number("std", std, {.doc = "Standard deviation of other weights", .min = 0});
+    f.integer("num_layers", num_layers,
+              {.doc = "Layers of the transformer", .required = true, .min = 1, .max = 1e6});
+  }
+  Resolved resolve(const Shape&) const override {
+    return Initializer{Initializer::normal, std / std::sqrt(2.0 * static_cast<double>(num_layers))};
+  }
+};
+
 struct Uniform final : InitializerConfig {
   double low = -0.1;
   double high = 0.1;
@@ -141,6 +157,8 @@ const KindTable<InitializerConfig>& initializer_table() {
        {"xavier_uniform", "uniform, variance 2·gain²/(fan_in + fan_out)",
         make_kind_of<Xavier<Initializer::uniform>>},
        {"normal", "normal", make_kind_of<Normal<Initializer::normal>>, "std"},
+       {"residual_normal", "normal, std/√(2·num_layers) (Radford and others 2019)",
+        make_kind_of<ResidualNormal>, "num_layers"},
        {"truncated_normal", "normal, cut at two of its std on both sides",
         make_kind_of<Normal<Initializer::truncated_normal>>, "std"},
        {"uniform", "uniform between low and high", make_kind_of<Uniform>},

@@ -54,6 +54,11 @@ class LayerContext {
                      const Place& model);
   // From now on parameters and buffers are constants, and all names begin with `name`.
   void make_constant(std::string name) { constant_ = std::move(name); }
+  // How many ids the model tells apart, for layers that are not told: model.vocab_size, or what the
+  // data has. Throws Error(usage) where neither says.
+  int64_t vocabulary();
+  void set_vocabulary(int64_t size) { vocabulary_ = size; }
+  bool asked_vocabulary() const { return asked_vocabulary_; }
   // What the teacher gives for this micro-batch (nn/distillation.cpp); kNoValue without one.
   ValueId teacher_output() const { return teacher_output_; }
   void set_teacher_output(ValueId output) { teacher_output_ = output; }
@@ -92,10 +97,11 @@ class LayerContext {
   ValueId add(Role role, const std::string& name, const Shape& memory,
               const Initializer& initializer, FileLayout file);
   std::string shared_name(const std::string& full) const;
-  ValueId find_shared(const ParameterInfo& wanted);
+  ValueId find_shared(const ParameterInfo& wanted, bool own_bias);
   ValueId emit_layers(const std::vector<std::unique_ptr<Layer>>& layers, List& list);
   ValueId emit_layer(const Layer& layer, List& list);
-  Initializer initializer_of(const std::string& name, const Initializer& own, const Shape& file);
+  Initializer initializer_of(const std::string& name, const Initializer& own,
+                             const FileLayout& layout);
   ValueId emit_at(const Layer& layer, const std::string& path, const std::vector<ValueId>& inputs,
                   List& list);
   std::vector<ValueId> inputs_of(const Layer& layer, List& list);
@@ -116,7 +122,9 @@ class LayerContext {
   bool spliced_ = false;                // it is called "."
   std::string constant_;                // see make_constant; empty: state is the model's own
   ValueId teacher_output_ = kNoValue;
-  List* list_ = nullptr;  // that it stands in
+  int64_t vocabulary_ = 0;         // 0: unknown
+  bool asked_vocabulary_ = false;  // has a layer used it?
+  List* list_ = nullptr;           // that it stands in
 };
 
 struct Layer : Chosen {

@@ -6,6 +6,12 @@
 namespace dltrain {
 
 KindRow<Layer> linear_row();
+KindRow<Layer> lm_head_row();
+KindRow<Layer> attention_row();
+KindRow<Layer> identity_row();
+KindRow<Layer> token_type_embedding_row();
+KindRow<Layer> sinusoidal_positions_row();
+KindRow<Layer> rotary_positions_row();
 KindRow<Layer> conv2d_row();
 KindRow<Layer> max_pool2d_row();
 KindRow<Layer> batch_norm_row();

@@ -126,6 +126,12 @@ void ModelConfig::describe(Fields& f) {
   f.boolean("strict", strict,
             {.doc = "Refuse an init_from file that lacks a parameter or has another tensor; "
                     "otherwise both are listed"});
+  f.integer("vocab_size", vocab_size,
+            {.doc = "Ids that an embedding without num_embeddings and an lm_head have; default: "
+                    "what the first input and the targets of the data have",
+             .min = 1,
+             .max = 2147483647,
+             .known_as = {"vocabulary_size", "num_embeddings"}});
 }
 
 void ModelConfig::validate(Problems& problems) const {
@@ -146,6 +152,7 @@ EmittedModel emit_model(const ModelRequest& r) {
         builder.add_value("input." + input.name, {Shape(dims), dtype}, Role::input));
   }
   context.set_default_init(r.model.init.get());
+  context.set_vocabulary(r.model.vocab_size.value_or(r.vocabulary));
   LayerContext::Inputs fields;
   for (size_t i = 0; i < out.inputs.size(); ++i) {
     fields.emplace_back(r.inputs[i].name, out.inputs[i]);
@@ -154,6 +161,7 @@ EmittedModel emit_model(const ModelRequest& r) {
   if (r.teacher != nullptr) {
     LayerContext teacher(builder, /*training=*/false, r.compute, r.ghost_groups);
     teacher.make_constant("teacher");
+    teacher.set_vocabulary(r.teacher->vocab_size.value_or(r.vocabulary));
     context.set_teacher_output(teacher.emit_model(r.teacher->layers, fields, r.teacher->place));
     out.constants = teacher.parameters();
   }
@@ -170,6 +178,11 @@ EmittedModel emit_model(const ModelRequest& r) {
   }
   problems.throw_if_any();
   builder.set_layer("");
+  out.asked_vocabulary = context.asked_vocabulary();
+  if (r.model.vocab_size && !out.asked_vocabulary) {
+    problems.add(r.model, "vocab_size", "no layer takes the size of the vocabulary from here");
+    problems.throw_if_any();
+  }
   out.parameters = context.parameters();
   out.updates = context.updates();
   return out;

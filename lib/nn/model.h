@@ -18,6 +18,7 @@ struct ModelConfig : Located {
   std::optional<std::string> init_from;
   TextPairs rename;
   bool strict = true;
+  std::optional<int64_t> vocab_size;
 
   void describe(Fields& f);
   void validate(Problems& problems) const;
@@ -41,6 +42,7 @@ struct EmittedModel {
   std::vector<ParameterInfo> parameters;  // in order of emission
   std::vector<ParameterInfo> constants;   // of the teacher, "teacher.<name>"
   std::vector<LayerContext::DeferredUpdate> updates;
+  bool asked_vocabulary = false;  // a layer takes the size of the vocabulary
 };
 
 struct ModelRequest {
@@ -49,7 +51,8 @@ struct ModelRequest {
   const ModelConfig* teacher = nullptr;  // runs beside the model on the same inputs
   std::vector<InputSpec> inputs;         // the first is what the first layer gets
   TargetInfo targets = {};
-  int64_t samples = 0;  // of the micro-batch
+  int64_t vocabulary = 0;  // that the data has, where the model has no vocab_size; 0: unknown
+  int64_t samples = 0;     // of the micro-batch
   bool training = true;
   DType compute = DType::f32;
   int64_t ghost_groups = 1;

@@ -15,6 +15,7 @@ namespace dltrain {
 struct FileLayout {
   Shape shape;
   std::vector<int> permutation;  // empty: the same order
+  bool in_first = false;         // a matrix [in, out], where other weights begin with their outputs
 };
 
 struct ParameterInfo {

@@ -60,6 +60,12 @@ const KindTable<Layer>& layer_table() {
                                           lstm_row(),
                                           gru_row(),
                                           rnn_row(),
+                                          attention_row(),
+                                          identity_row(),
+                                          token_type_embedding_row(),
+                                          sinusoidal_positions_row(),
+                                          rotary_positions_row(),
+                                          lm_head_row(),
                                       }};
   return table;
 }

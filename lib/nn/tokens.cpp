@@ -1,8 +1,10 @@
-// Layers of token sequences [samples, tokens, width] that only hold parameters:
+// Layers that tell tokens their place, of sequences [samples, tokens, width]:
 // class_token puts a learned token in front (Devlin et al. 2019; Dosovitskiy et
-// al. 2021), position_embedding adds a learned vector to every place.
+// al. 2021), position_embedding adds a learned vector to every place, sinusoidal_positions fixed
+// ones; rotary_positions turns heads of queries and keys; token_type_embedding tells their segment.
 // Parameters have torchvision's names and shapes: class_token [1, 1, width],
-// pos_embedding [1, tokens, width].
+// pos_embedding [1, tokens, width]; with max_positions those of torch.nn.Embedding: weight
+// [max_positions, width], of which a sequence takes the first rows.
 #include "base/error.h"
 #include "nn/layers.h"
 
@@ -26,23 +28,166 @@ struct ClassToken final : Layer {
 
 struct PositionEmbedding final : Layer {
   double std = 0.02;
+  std::optional<int64_t> max_positions;
 
   void describe(Fields& f) override {
     f.number("std", std,
              {.doc = "Standard deviation of the initial values",
               .min = 0,
               .known_as = {"init_std", "initializer_range"}});
+    f.integer(
+        "max_positions", max_positions,
+        {.doc = "Places that the table has, for sequences of up to that many tokens; default: "
+                "as many as the sequences have",
+         .min = 1,
+         .max = 1e8,
+         .known_as = {"max_position_embeddings", "n_positions", "block_size"}});
   }
   ValueId emit(LayerContext& c, ValueId x) const override {
     const Shape shape = expect_tokens(c.shape(x));
-    const ValueId places =
-        c.parameter("pos_embedding", {1, shape[1], shape[2]}, Initializer::normal_of(std));
+    if (!max_positions) {
+      const ValueId places =
+          c.parameter("pos_embedding", {1, shape[1], shape[2]}, Initializer::normal_of(std));
+      return c.builder().emit1("add", {x, places});
+    }
+    if (shape[1] > *max_positions) {
+      fail(ExitCode::usage, "sequences of {} tokens, but places for {} (max_positions)", shape[1],
+           *max_positions);
+    }
+    ValueId places = c.parameter("weight", {*max_positions, shape[2]}, Initializer::normal_of(std));
+    if (shape[1] < *max_positions) {
+      places = c.builder().emit1("slice", {places},
+                                 {{"before", std::vector<int64_t>{0, 0}},
+                                  {"after", std::vector<int64_t>{*max_positions - shape[1], 0}}});
+    }
+    places = c.builder().emit1("reshape", {places},
+                               {{"shape", std::vector<int64_t>{1, shape[1], shape[2]}}});
     return c.builder().emit1("add", {x, places});
+  }
+};
+
+// BERT's segments; without a second input every token is of the first.
+struct TokenTypeEmbedding final : Layer {
+  int64_t num_types = 2;
+
+  void describe(Fields& f) override {
+    f.integer("num_types", num_types,
+              {.doc = "Rows of the table", .min = 1, .max = 1e6, .known_as = {"type_vocab_size"}});
+  }
+  ValueId emit_inputs(LayerContext& c, std::span<const ValueId> values) const override {
+    if (values.size() > 2) {
+      fail(ExitCode::usage, "takes tokens, and perhaps their types; got {} inputs", values.size());
+    }
+    const Shape shape = expect_tokens(c.shape(values[0]));
+    const ValueId weight =
+        c.parameter("weight", {num_types, shape[2]}, Initializer::normal_of(0.02));
+    if (values.size() == 2) {
+      const ValueId rows =
+          c.builder().emit1("embedding", {values[1], weight}, {{"padding_idx", int64_t{-1}}});
+      return c.builder().emit1("add", {values[0], rows});
+    }
+    ValueId row = weight;
+    if (num_types > 1) {
+      row = c.builder().emit1("slice", {weight},
+                              {{"before", std::vector<int64_t>{0, 0}},
+                               {"after", std::vector<int64_t>{num_types - 1, 0}}});
+    }
+    row = c.builder().emit1("reshape", {row}, {{"shape", std::vector<int64_t>{1, 1, shape[2]}}});
+    return c.builder().emit1("add", {values[0], row});
+  }
+};
+
+struct SinusoidalPositions final : Layer {
+  ValueId emit(LayerContext& c, ValueId x) const override {
+    expect_tokens(c.shape(x));
+    return c.builder().emit1("sinusoidal_positions", {x});
+  }
+};
+
+enum class Scaling : uint8_t { none, linear, llama3 };
+
+struct RopeScaling : Located {
+  Scaling type = Scaling::none;
+  double factor = 1, low_freq_factor = 1, high_freq_factor = 4;
+  int64_t original_max_positions = 8192;
+
+  void describe(Fields& f) {
+    f.choice("type", type,
+             {{"none", Scaling::none},
+              {"linear", Scaling::linear, "every angle is divided by factor"},
+              {"llama3", Scaling::llama3, "only those that turn slowly are"}},
+             {.doc = "How angles are changed for sequences longer than those of the pre-training",
+              .known_as = {"rope_type"}});
+    f.number("factor", factor, {.doc = "How many times longer sequences are", .min = 1});
+    f.number("low_freq_factor", low_freq_factor,
+             {.doc = "llama3: waves longer than original_max_positions / this are stretched wholly",
+              .above = 0});
+    f.number("high_freq_factor", high_freq_factor,
+             {.doc = "llama3: waves shorter than original_max_positions / this stay as they are",
+              .above = 0});
+    f.integer("original_max_positions", original_max_positions,
+              {.doc = "llama3: greatest length of a sequence in the pre-training",
+               .min = 1,
+               .known_as = {"original_max_position_embeddings"}});
+  }
+  void validate(Problems& problems) const {
+    if (type == Scaling::llama3 && high_freq_factor <= low_freq_factor) {
+      problems.add(*this, "high_freq_factor", "high_freq_factor must be above low_freq_factor");
+    }
+  }
+};
+
+struct RotaryPositions final : Layer {
+  double theta = 10000;
+  std::optional<int64_t> dim;
+  RopeScaling scaling;
+
+  void describe(Fields& f) override {
+    f.number("theta", theta,
+             {.doc = "Base of the angles", .above = 1, .known_as = {"rope_theta", "base"}});
+    f.integer("dim", dim,
+              {.doc = "Elements of each head that turn, the first ones; default: all",
+               .min = 2,
+               .known_as = {"rotary_dim"}});
+    f.section("scaling", scaling, {.doc = "For long sequences", .known_as = {"rope_scaling"}});
+  }
+  ValueId emit(LayerContext& c, ValueId x) const override {
+    if (c.shape(x).rank() != 4) {
+      fail(ExitCode::usage, "expects [samples, tokens, heads, width of a head], got {}",
+           to_string(c.shape(x)));
+    }
+    Attributes attributes{{"theta", theta}};
+    if (dim) attributes.set("dim", *dim);
+    if (scaling.type != Scaling::none) {
+      attributes.set("scaling", std::string(scaling.type == Scaling::linear ? "linear" : "llama3"));
+      attributes.set("factor", scaling.factor);
+    }
+    if (scaling.type == Scaling::llama3) {
+      attributes.set("low_freq_factor", scaling.low_freq_factor);
+      attributes.set("high_freq_factor", scaling.high_freq_factor);
+      attributes.set("original_max_positions", static_cast<double>(scaling.original_max_positions));
+    }
+    return c.builder().emit1("rotary", {x}, attributes);
   }
 };
 
 }  // namespace
 
+KindRow<Layer> token_type_embedding_row() {
+  return {"token_type_embedding",
+          "adds a learned vector for each token's type (Devlin et al. 2019)",
+          make_kind_of<TokenTypeEmbedding>, "num_types"};
+}
+KindRow<Layer> sinusoidal_positions_row() {
+  return {"sinusoidal_positions", "adds sines and cosines of the place (Vaswani et al. 2017)",
+          make_kind_of<SinusoidalPositions>};
+}
+KindRow<Layer> rotary_positions_row() {
+  return {"rotary_positions",
+          "turns pairs of elements of each head of queries or keys by the place of the token, as "
+          "Llama does (Su et al. 2021)",
+          make_kind_of<RotaryPositions>};
+}
 KindRow<Layer> class_token_row() {
   return {"class_token", "a learned token before the others", make_kind_of<ClassToken>};
 }

@@ -6,21 +6,29 @@
 //         consecutive heads (Ainslie et al. 2023)
 //   or one packed input [samples, tokens, (heads + 2·kv_heads)·head_dim]: along the last axis the
 //         heads of q, then those of k, then those of v (torch.nn.MultiheadAttention's in_proj)
+//   mask  with `masked` only, i32: [samples], how many keys of a sample there are, the first ones;
+//         or [samples, keys], 0 where there is none. A query without any key gives 0.
 //   step_state, with dropout only, is the last input
 //   y     [samples, queries, heads, head_dim], packed: [samples, tokens, heads·head_dim]
 //   sums  [samples, heads, queries]: log Σ exp(scale · q·k) of every row, which the backward reads
+//         (+∞ for a query without a key)
 //
-// Attributes: scale (default 1/√head_dim); causal (bool): a token looks at itself and those before,
-// queries = keys; dropout (number in [0, 1)): every weight of the softmax is set to 0 with that
-// probability and divided by 1 − dropout otherwise; stream (random_stream of the layer's path);
-// packed only: heads, kv_heads. Element e = ((sample·heads + head)·queries + query)·keys + key of
-// the global batch is kept when random_uniform(seed, stream, step, e) ≥ dropout (base/philox.h).
+// Attributes: scale (default 1/√head_dim); causal (bool): a token looks at itself and those before;
+// window (integer, 0: none): it looks at tokens less than that far away; alibi (bool): a score
+// falls with the distance of its tokens (alibi_slope); these three need queries = keys. masked
+// (bool); packed only: heads, kv_heads. dropout (number in [0, 1)): every weight of the softmax is
+// set to 0 with that probability and divided by 1 − dropout otherwise; stream (random_stream of the
+// layer's path): element e = ((sample·heads + head)·queries + query)·keys + key of the global batch
+// is kept when random_uniform(seed, stream, step, e) ≥ dropout (base/philox.h).
+//
+// Blocks that pattern or lengths hide are not computed.
 //
 // attention_backward(dy, y, sums, inputs of attention…): with P the weights and M the mask of the
 // dropout: dv = (P∘M)ᵀ·dy; dP = (dy·vᵀ)∘M; dS = P∘(dP − rowsum(dy∘y)); dq = scale · dS·k;
 // dk = scale · dSᵀ·q. Outputs: dq, dk, dv, or the packed gradient.
 #include "ops/attention.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "base/error.h"
@@ -40,11 +48,20 @@ size_t tensors(SpecSpan inputs) {
 }
 
 AttentionSizes checked(std::string_view op, SpecSpan inputs, const Attributes& attributes) {
-  const size_t wanted = tensors(inputs) + (attributes.number("dropout") > 0 ? 1 : 0);
+  const bool masked = attributes.boolean("masked"), drops = attributes.number("dropout") > 0;
+  const size_t wanted = tensors(inputs) + (masked ? 1 : 0) + (drops ? 1 : 0);
   expect_inputs(op, inputs, wanted, wanted);
   expect_one_float_dtype(op, inputs.first(tensors(inputs)));
-  if (wanted > tensors(inputs)) expect_step_state(op, inputs.back());
-  return attention_sizes(op, inputs, attributes);
+  if (drops) expect_step_state(op, inputs.back());
+  const AttentionSizes a = attention_sizes(op, inputs, attributes);
+  if (masked) {
+    const TensorSpec& mask = inputs[tensors(inputs)];
+    expect_dtype(op, "the mask", mask, DType::i32);
+    if (mask.shape.rank() != 1 || mask.shape[0] != a.samples) {
+      expect_shape(op, "the mask", mask.shape, Shape{a.samples, a.keys});
+    }
+  }
+  return a;
 }
 
 SpecList infer(SpecSpan inputs, const Attributes& attributes) {
@@ -74,18 +91,22 @@ std::vector<ValueId> gradient(const GradientRequest& r) {
 }
 
 // Samples are independent, but for the mask of the dropout, which asks where they stand.
-std::optional<std::vector<Placement>> split(SpecSpan inputs, const Attributes& attributes,
+std::optional<std::vector<Placement>> split(SpecSpan, const Attributes& attributes,
                                             std::span<const Placement> placements) {
   if (attributes.number("dropout") > 0) return std::nullopt;
-  for (size_t i = 0; i < tensors(inputs); ++i) {
-    if (!(placements[i] == kSplitSamples)) return std::nullopt;
+  for (const Placement& placement : placements) {  // the mask too
+    if (!(placement == kSplitSamples)) return std::nullopt;
   }
   return std::vector<Placement>{kSplitSamples, kSplitSamples};
 }
 
 double scores(const AttentionSizes& a, const Attributes& attributes) {
-  return static_cast<double>(a.samples * a.heads) * static_cast<double>(a.queries) *
-         static_cast<double>(a.keys) * (attributes.boolean("causal") ? 0.5 : 1);
+  const AttentionPattern pattern(attributes);
+  double row = static_cast<double>(a.keys) * (pattern.causal ? 0.5 : 1);
+  if (pattern.window > 0) {
+    row = std::min(row, static_cast<double>(pattern.causal ? pattern.window : 2 * pattern.window));
+  }
+  return static_cast<double>(a.samples * a.heads) * static_cast<double>(a.queries) * row;
 }
 
 // Two products of a score's length; in the backward five.
@@ -139,10 +160,22 @@ AttentionSizes attention_sizes(std::string_view op, SpecSpan inputs, const Attri
     fail(ExitCode::usage, "{}: needs at least one key and one element a head, got {}", op,
          to_string(q));
   }
-  if (attributes.boolean("causal") && a.queries != a.keys) {
-    fail(ExitCode::usage, "{}: causal attention of {} queries over {} keys", op, a.queries, a.keys);
+  const AttentionPattern pattern(attributes);
+  if ((pattern.causal || pattern.window > 0 || pattern.alibi) && a.queries != a.keys) {
+    fail(ExitCode::usage,
+         "{}: causal, window and alibi need as many queries as keys, got {} and {}", op, a.queries,
+         a.keys);
   }
+  if (pattern.window < 0) fail(ExitCode::usage, "{}: window {}", op, pattern.window);
   return a;
+}
+
+double alibi_slope(int64_t head, int64_t heads) {
+  int64_t power = 1;
+  while (2 * power <= heads) power *= 2;
+  const double i = head < power ? static_cast<double>(head + 1)
+                                : static_cast<double>(head - power) + 0.5;  // of 2·power: the odd
+  return std::exp2(-8 * i / static_cast<double>(power));
 }
 
 constinit const OpDef kAttentionOp{.name = "attention",

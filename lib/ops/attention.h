@@ -36,6 +36,34 @@ struct AttentionSizes {
   }
 };
 
+// Which keys a query looks at, besides what a mask hides.
+struct AttentionPattern {
+  bool causal = false;
+  int64_t window = 0;  // 0: none
+  bool alibi = false;
+  bool masked = false;  // the last tensor says which keys there are
+
+  explicit AttentionPattern(const Attributes& attributes)
+      : causal(attributes.boolean("causal")),
+        window(attributes.integer("window")),
+        alibi(attributes.boolean("alibi")),
+        masked(attributes.boolean("masked")) {}
+  AttentionPattern() = default;
+
+  // Keys [first_key, end_key) of `keys`.
+  int64_t first_key(int64_t query) const {
+    return window > 0 && query >= window ? query - window + 1 : 0;
+  }
+  int64_t end_key(int64_t query, int64_t keys) const {
+    const int64_t end = causal ? query + 1 : window > 0 ? query + window : keys;
+    return end < keys ? end : keys;
+  }
+};
+
+// What ALiBi takes from a score for each token of distance (Press et al. 2022): 2^(−8·i/heads) for
+// head i = 1 …; where heads are no power of two, the odd ones of twice as many fill up.
+double alibi_slope(int64_t head, int64_t heads);
+
 // `inputs` begin with the queries (or the packed tensor). Throws Error(usage) when they do not fit.
 AttentionSizes attention_sizes(std::string_view op, SpecSpan inputs, const Attributes& attributes);
 

@@ -33,6 +33,8 @@ std::vector<OpDef> make_table() {
                           &kAttentionBackwardOp,
                           &kRecurrentOp,
                           &kRecurrentBackwardOp,
+                          &kRotaryOp,
+                          &kSinusoidalPositionsOp,
                           &kLayerNormOp,
                           &kLayerNormBackwardOp,
                           &kRmsNormOp,

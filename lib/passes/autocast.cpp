@@ -63,7 +63,9 @@ class Autocast {
     const bool writes_state = std::any_of(
         node.outputs.begin(), node.outputs.end(),
         [&](ValueId id) { return !is_weight(id) && graph_.value(id).role != Role::activation; });
-    if (node.layer == kLossLayer || writes_state) return none;
+    if (writes_state) return none;
+    // What a loss computes is f32, but for the one that reads logits as they come.
+    if (node.layer == kLossLayer && node.op->name != "softmax_cross_entropy") return none;
     switch (cast_policy(node.op->name)) {
       case CastPolicy::low:
         return all;

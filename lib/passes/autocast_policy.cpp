@@ -49,6 +49,8 @@ constexpr Row kTable[] = {
     {"upsample2d", CastPolicy::follow},
     {"dropout", CastPolicy::follow},
     {"dropout2d", CastPolicy::follow},
+    {"rotary", CastPolicy::follow},
+    {"sinusoidal_positions", CastPolicy::follow},
     // Scales, shifts and statistics are f32, and so are sums.
     {"batch_norm", CastPolicy::follow_first},
     {"batch_norm_inference", CastPolicy::follow_first},
@@ -56,6 +58,8 @@ constexpr Row kTable[] = {
     {"rms_norm", CastPolicy::follow_first},
     {"group_norm", CastPolicy::follow_first},
     {"reduce", CastPolicy::follow_first},
+    {"softmax_cross_entropy",
+     CastPolicy::follow_first},  // sums are f32; logits need not be widened
     // Small differences of large numbers, or results that grow quickly.
     {"exp", CastPolicy::f32},
     {"log", CastPolicy::f32},
@@ -65,7 +69,6 @@ constexpr Row kTable[] = {
     {"embedding", CastPolicy::f32},  // a step reads few rows of the table: no copy of all of it
     {"softmax", CastPolicy::f32},
     {"log_softmax", CastPolicy::f32},
-    {"softmax_cross_entropy", CastPolicy::f32},
     {"cast", CastPolicy::f32},
 };
 

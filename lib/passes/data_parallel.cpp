@@ -30,9 +30,10 @@ std::vector<Bucket> make_buckets(const Graph& graph, size_t bucket_bytes) {
     if (!rules.reduced) continue;
     const GraphValue* neighbour = nullptr;
     size_t filled = 0;
-    for (ValueId id : graph.with_role(rules.role)) {
+    for (ValueId begun : graph.with_role(rules.role)) {
+      const ValueId id = graph.whole_sum(begun);
       const GraphValue& value = graph.value(id);
-      if (value.producer < 0 || reduced[static_cast<size_t>(id)]) {
+      if (value.producer < 0 || reduced[static_cast<size_t>(begun)]) {
         neighbour = nullptr;
         continue;
       }

@@ -32,7 +32,7 @@ std::vector<CheckResult> run_checks(const CheckOptions& options) {
   };
   int64_t samples = 0;
   {
-    const Experiment experiment = options.load({"parallelism.data=1"});
+    Experiment experiment = options.load({"parallelism.data=1"});
     const Session session = open_session(experiment, {.engines = options.engines});
     samples = std::min<int64_t>(session.batch.micro_batch, session.data.train->size());
     add({"configuration", CheckOutcome::pass,

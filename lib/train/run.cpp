@@ -65,7 +65,7 @@ void check_resume(const ResumeChoice& choice, const Session& session) {
 
 class Run {
  public:
-  Run(const Experiment& experiment, const RunOptions& options)
+  Run(Experiment& experiment, const RunOptions& options)
       : experiment_(experiment), options_(options), path_(run_path(experiment, options)) {}
 
   ExitCode go();
@@ -82,7 +82,7 @@ class Run {
   void begin(const std::string& resolved);
   void write_summaries(ExitCode code, const std::string& message) const;
 
-  const Experiment& experiment_;
+  Experiment& experiment_;
   const RunOptions& options_;
   std::filesystem::path path_;
   std::optional<RunFolder> folder_;
@@ -184,9 +184,9 @@ ExitCode Run::go() {
   const auto started = std::chrono::steady_clock::now();
   set_up_logging(std::nullopt);
   install_stop_handlers();
-  const std::string resolved = dump_config(experiment_);
   // Every mistake is found before a file of an earlier run is touched.
   if (!together([this] { open(); }) || !together([this] { start(); })) return ExitCode::rank;
+  const std::string resolved = dump_config(experiment_);
   if (is_finished()) return ExitCode::ok;
   const auto begin_here = [&] {
     if (leads()) begin(resolved);
@@ -259,7 +259,7 @@ std::string check_run(const Session& session, const RunOptions& options) {
                      resume->state.step, path.string());
 }
 
-ExitCode run_training(const Experiment& experiment, const RunOptions& options) {
+ExitCode run_training(Experiment& experiment, const RunOptions& options) {
   Run run(experiment, options);
   try {
     return run.go();

@@ -30,6 +30,6 @@ std::string check_run(const Session& session, const RunOptions& options);
 // Returns ok, or stopped (75) when a signal or the time limit ended the run with a checkpoint, or
 // rank (6) when another rank found a mistake before the first step; that rank throws it. Every
 // failure is thrown; a summary with the exit code is written to `result` even then.
-ExitCode run_training(const Experiment& experiment, const RunOptions& options);
+ExitCode run_training(Experiment& experiment, const RunOptions& options);
 
 }  // namespace dltrain

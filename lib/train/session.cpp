@@ -83,6 +83,18 @@ TargetInfo prepare_targets(const Loss& loss, DataSplit& data) {
   return info;
 }
 
+// Ids of the first input and labels, of both splits; 0 where there are none.
+int64_t vocabulary_of(const DataSplit& data) {
+  int64_t size = 0;
+  for (const auto& split : {data.train, data.eval}) {
+    if (!split) continue;
+    if (split->fields()[0].sample.dtype == DType::i32)
+      size = std::max(size, split->find_id_bound(0));
+    if (target_sample(*split).dtype == DType::i32) size = std::max(size, split->label_bound());
+  }
+  return size;
+}
+
 bool has_kernel(const Engine& engine, std::string_view op) {
   return std::any_of(engine.kernels, engine.kernels + engine.kernel_count,
                      [&](const KernelRow& row) { return row.op == op; });
@@ -155,12 +167,13 @@ int loader_workers(const Session& session, const Dataset& dataset) {
   return session.experiment->data.workers_for(dataset, session.options.world);
 }
 
-Session open_session(const Experiment& experiment, const SessionOptions& options) {
+Session open_session(Experiment& experiment, const SessionOptions& options) {
   Session session;
   session.experiment = &experiment;
   session.options = options;
   session.batch = check_ranks(experiment, options.world);
   session.data = experiment.data.open();
+  const int64_t vocabulary = experiment.model.vocab_size ? 0 : vocabulary_of(session.data);
   if (options.evaluate_train_split) session.data.eval = session.data.train;
   if (!options.evaluation) session.data.eval = nullptr;
   session.max_steps =
@@ -182,6 +195,7 @@ Session open_session(const Experiment& experiment, const SessionOptions& options
       .update = experiment.training,
       .inputs = model_inputs(*session.data.train),
       .targets = targets,
+      .vocabulary = vocabulary,
       .micro_batch = session.batch.micro_batch,
       .micro_batches = session.batch.micro_batches(),
       .ranks = options.world,
@@ -192,6 +206,9 @@ Session open_session(const Experiment& experiment, const SessionOptions& options
       .log = options.log,
       .probe = options.probe};
   StepGraph training = build_training_graph(request);
+  if (training.asked_vocabulary && !experiment.model.vocab_size) {
+    experiment.model.vocab_size = request.vocabulary;
+  }
   session.classes = experiment.loss->classes(training.output_spec);
   session.target_info = mixed_targets(*experiment.loss, training.output_spec, targets);
   check_data(session, training);

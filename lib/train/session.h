@@ -33,7 +33,7 @@ struct TeacherModel {
 };
 
 struct Session {
-  const Experiment* experiment = nullptr;
+  Experiment* experiment = nullptr;
   std::shared_ptr<const TeacherModel> teacher;  // of the loss; null: none
   SessionOptions options;
   DataSplit data;
@@ -68,8 +68,9 @@ int loader_workers(const Session& session, const Dataset& dataset);
 
 // Finds every mistake that can be found before step 1: ConfigError for shapes and sizes,
 // Error(data) for data, Error(device), Error(memory). Allocates host data, but nothing on the
-// device.
-Session open_session(const Experiment& experiment, const SessionOptions& options);
+// device. What the configuration leaves to the data (model.vocab_size) is filled in, so that the
+// experiment, written out, is the same whatever data it meets later.
+Session open_session(Experiment& experiment, const SessionOptions& options);
 
 // Takes the arena (Error(memory) when it does not fit) and fills it: initial values, then
 // model.init_from where given, unless `weights_follow`: they come from elsewhere (a checkpoint).

@@ -24,7 +24,7 @@ Trajectory train_on(const Engine& engine, const std::string& config,
                     const std::vector<std::string>& extra) {
   std::vector<std::string> overrides{"device=cpu"};  // the place where the session takes `engine`
   overrides.insert(overrides.end(), extra.begin(), extra.end());
-  const auto experiment = load_config<Experiment>(
+  auto experiment = load_config<Experiment>(
       {.files = {std::string(DLTRAIN_SOURCE_DIR) + "/" + config}, .overrides = overrides});
   Session session =
       open_session(experiment, {.engines = {.cpu = &engine, .reference = &reference_engine()}});

@@ -257,10 +257,12 @@ class Unplanned {
     for (const Node& node : graph_.nodes) {
       if (node.phase != phase) continue;
       const SpecList in = graph_.input_specs(node), out = graph_.output_specs(node);
+      const bool adds = node.outputs.size() == 1 && graph_.continues_sum(node.outputs[0]);
       auto found = find_kernel(reference_engine(), {.op = node.op->name,
                                                     .attributes = node.attributes,
                                                     .inputs = in,
                                                     .outputs = out,
+                                                    .accumulate = adds,
                                                     .device = *device});
       std::vector<void*> inputs, outputs;
       for (ValueId id : node.inputs) inputs.push_back(id == kNoValue ? nullptr : address(id));

@@ -61,6 +61,33 @@ TEST_CASE("a value that several nodes read gets the sum of their gradients") {
   CHECK(e.gradient() == std::vector<double>{-4, 3, 16});
 }
 
+TEST_CASE("the gradient of a parameter with several readers is one sum, to which each adds") {
+  Example e;
+  const ValueId product = e.b.emit1("mul", {e.p, e.x});
+  const ValueId loss = e.sum(e.b.emit1("mul", {product, e.p}));  // Σ p²x
+  const auto gradients = reverse(e.graph, {loss}, {e.p});
+  const ValueId begun = e.graph.find("gradient.p"), whole = gradients[0].gradient;
+  CHECK(begun != whole);
+  CHECK(e.graph.storage(whole) == begun);
+  CHECK(e.graph.continues_sum(whole));
+  CHECK_FALSE(e.graph.continues_sum(begun));
+  CHECK(e.graph.whole_sum(begun) == whole);
+  for (const Node& node : e.graph.nodes) CHECK(node.op->name != "add");
+  CHECK(e.gradient() == std::vector<double>{-2, 2, 12});
+
+  // Over micro-steps both parts add up.
+  GraphRun run(e.graph, /*several_micro_steps=*/true);
+  run.set(e.p, {-1, 0.5, 2});
+  run.step_state().out.loss_scale = 1;
+  run.step_state().in.inverse_valid = 1;
+  for (const MicroStep step : {MicroStep::first, MicroStep::middle, MicroStep::last}) {
+    run.set(e.x, {1, 2, 3});
+    run.run(Phase::forward, step);
+    run.run(Phase::backward, step);
+  }
+  CHECK(run.get("gradient.p") == std::vector<double>{-6, 6, 36});
+}
+
 TEST_CASE("several losses share one backward, each with its own seed") {
   Example e;
   const ValueId product = e.b.emit1("mul", {e.p, e.x});

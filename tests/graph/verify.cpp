@@ -134,6 +134,28 @@ TEST_CASE("sums over micro-steps are read only when they are complete") {
              Contains("an accumulating value among several outputs"));
 }
 
+TEST_CASE("what adds to a sum follows it, and nobody reads the sum between") {
+  const auto tied = [](const std::function<void(Graph&, ValueId begun)>& change) {
+    return complaint([&](Graph& g) {
+      g = Graph{};
+      GraphBuilder b(g);
+      const ValueId x = b.add_value("x", {Shape{2, 3}, DType::f32}, Role::input);
+      const ValueId w = b.add_value("w", {Shape{3, 3}, DType::f32}, Role::parameter);
+      finish_step(g, emit_loss(b, b.emit1("matmul", {b.emit1("matmul", {x, w}), w})));
+      const ValueId begun = g.find("gradient.w");
+      const ValueId whole = g.whole_sum(begun);
+      REQUIRE(whole != begun);
+      verify_graph(g);
+      change(g, begun);
+    });
+  };
+  CHECK_THAT(
+      tied([](Graph& g, ValueId begun) { node_named(g, "gradient_norm").inputs[1] = begun; }),
+      Contains("reads gradient.w after it was overwritten"));
+  CHECK_THAT(tied([](Graph& g, ValueId begun) { g.value(begun).role = Role::statistic; }),
+             Contains("adds to gradient.w, which it does not fit"));
+}
+
 TEST_CASE("names of state are unique and not empty") {
   CHECK_THAT(complaint([](Graph& g) { g.value(g.find("b0")).name = "b1"; }),
              Contains("two values are named b1"));

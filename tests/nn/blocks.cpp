@@ -113,6 +113,23 @@ TEST_CASE("uses and definitions of blocks that cannot be are refused") {
   says("layers: [linear: $width]", "error:");
 }
 
+TEST_CASE("defaults follow from earlier parameters, and products may divide") {
+  const std::string unit =
+      "blocks: {unit: {parameters: {width: 8, inner: 4 * $width, part: $inner / 2}, layers: "
+      "[linear: $inner, linear: $width, linear: $part / $width]}}\n";
+  CHECK(parameters_of(emit_text(unit + "layers: [{block: unit, width: 4}]", {5}))
+            .ends_with("0.2.weight f32[2, 4]\nlayers.0.2.bias f32[2]\n"));
+  CHECK_THAT(mistakes_in("{blocks: {a: {parameters: {w: 8, h: $w / 3}, layers: [linear: $h]}}, "
+                         "layers: [{block: a}]}"),
+             Contains("'$w / 3' is 8 / 3, no integer"));
+  CHECK_THAT(mistakes_in("{blocks: {a: {parameters: {w: 8}, layers: [linear: $w / 0]}}, "
+                         "layers: [{block: a}]}"),
+             Contains("'$w / 0' is 8 / 0, no integer"));
+  CHECK_THAT(mistakes_in("{blocks: {a: {parameters: {w: $h, h: 8}, layers: [linear: $w]}}, "
+                         "layers: [{block: a}]}"),
+             Contains("'a' has no parameter 'h'"));
+}
+
 TEST_CASE("blocks that double at every level end in a message, not in memory") {
   std::string text = "blocks:\n  b0: {layers: [relu, relu, relu, relu, relu, relu, relu, relu]}\n";
   for (int i = 1; i < 15; ++i) {

@@ -308,7 +308,9 @@ TEST_CASE("the keys of every layer are as documented") {
         "softplus\nmish\nhardswish\nhardsigmoid\nhardtanh\nrelu6\nsoftsign\nquick_gelu\nsoftmax\n"
         "log_softmax\nadd inputs\nmultiply inputs\nconcat inputs\nsequential layers\n"
         "residual layers\nbranches branches\nrepeat\nblock use\nclass_token\nposition_embedding\n"
-        "multi_head_attention num_heads\nlstm hidden_size\ngru hidden_size\nrnn hidden_size\n");
+        "multi_head_attention num_heads\nlstm hidden_size\ngru hidden_size\nrnn hidden_size\n"
+        "attention num_heads\nidentity\ntoken_type_embedding num_types\nsinusoidal_positions\n"
+        "rotary_positions\nlm_head\n");
 }
 
 TEST_CASE("keys out of range or unknown are refused with the nearest name") {

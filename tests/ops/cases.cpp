@@ -28,6 +28,7 @@ constexpr Family kFamilies[] = {
     {add_loss_cases, kSums},
     {add_attention_cases, kSums},
     {add_recurrent_cases, kSums},
+    {add_position_cases, kSums},
     {add_losses_cases, kSums},
     {add_update_cases, kFewRoundings},
 };

@@ -12,13 +12,20 @@ struct Attended {
   int64_t samples, queries, keys, heads, kv_heads, head_dim;
   bool packed = false, causal = false;
   double dropout = 0;
+  int64_t window = 0;
+  bool alibi = false;
+  int mask = 0;  // 1: lengths, 2: keys
 };
 
 void add_attention(std::vector<OpCase>& cases, const Attended& a) {
   const std::string name =
       fmt::format("{}x{}·{} heads {}/{} of {}{}{}{}", a.samples, a.queries, a.keys, a.heads,
                   a.kv_heads, a.head_dim, a.packed ? " packed" : "", a.causal ? " causal" : "",
-                  a.dropout > 0 ? " with dropout" : "");
+                  a.dropout > 0 ? " with dropout" : "") +
+      (a.window > 0 ? fmt::format(" window {}", a.window) : "") + (a.alibi ? " alibi" : "") +
+      (a.mask == 1   ? " lengths"
+       : a.mask == 2 ? " masked"
+                     : "");
   const Shape y = a.packed ? Shape{a.samples, a.queries, a.heads * a.head_dim}
                            : Shape{a.samples, a.queries, a.heads, a.head_dim};
   const Shape keys{a.samples, a.keys, a.kv_heads, a.head_dim};
@@ -34,6 +41,14 @@ void add_attention(std::vector<OpCase>& cases, const Attended& a) {
   c.attributes.set("causal", a.causal);
   c.attributes.set("dropout", a.dropout);
   c.attributes.set("stream", static_cast<int64_t>(random_stream("layers.1")));
+  if (a.window > 0) c.attributes.set("window", a.window);
+  if (a.alibi) c.attributes.set("alibi", true);
+  if (a.mask != 0) {
+    c.attributes.set("masked", true);
+    // Lengths up to twice the keys count as all of them; of the mask two keys of three are there.
+    c.inputs.push_back(a.mask == 1 ? CaseInput{{{a.samples}, DType::i32}, Fill::ids, 2 * a.keys}
+                                   : CaseInput{{{a.samples, a.keys}, DType::i32}, Fill::ids, 3});
+  }
   if (a.dropout > 0) c.inputs.push_back(case_state());
   OpCase backward = c;
   cases.push_back(std::move(c));
@@ -61,6 +76,16 @@ void add_attention_cases(std::vector<OpCase>& cases) {
   add_attention(cases, {1, 130, 130, 2, 1, 20, true, true});
   add_attention(cases, {2, 65, 197, 2, 2, 64});
   add_attention(cases, {1, 129, 129, 2, 2, 33, true, true, 0.1});
+  // Windows, distances and masks.
+  add_attention(cases, {2, 7, 7, 2, 1, 4, true, true, 0, 3});
+  add_attention(cases, {1, 9, 9, 3, 3, 4, false, false, 0, 2, true});
+  add_attention(cases, {1, 200, 200, 2, 2, 16, true, true, 0.1, 70, true});
+  add_attention(cases, {1, 150, 150, 1, 1, 16, false, false, 0, 10});
+  add_attention(cases, {1, 140, 140, 6, 6, 8, false, true, 0, 0, true});
+  add_attention(cases, {5, 6, 6, 2, 2, 4, true, true, 0, 0, false, 1});
+  add_attention(cases, {5, 4, 70, 2, 2, 4, false, false, 0, 0, false, 2});
+  add_attention(cases, {4, 130, 130, 2, 1, 8, true, false, 0.2, 0, false, 1});
+  add_attention(cases, {2, 100, 100, 2, 1, 8, true, true, 0, 80, true, 2});
 }
 
 }  // namespace dltrain

@@ -6,12 +6,16 @@
 namespace dltrain {
 namespace {
 
-void add(std::vector<OpCase>& cases, const Shape& logits, double smoothing) {
+void add(std::vector<OpCase>& cases, const Shape& logits, double smoothing, double z_loss = 0) {
   const Shape targets(logits.dims().first(static_cast<size_t>(logits.rank() - 1)));
   const int64_t classes = logits[-1];
   const CaseInput x = case_tensor(logits), t{{targets, DType::i32}, Fill::labels, classes};
-  const Attributes attributes{{"ignore_index", int64_t{-100}}, {"label_smoothing", smoothing}};
-  const std::string what = fmt::format("{} smoothing {}", to_string(logits), smoothing);
+  Attributes attributes{{"ignore_index", int64_t{-100}}, {"label_smoothing", smoothing}};
+  std::string what = fmt::format("{} smoothing {}", to_string(logits), smoothing);
+  if (z_loss != 0) {
+    attributes.set("z_loss", z_loss);
+    what += fmt::format(" z_loss {}", z_loss);
+  }
   cases.push_back({"softmax_cross_entropy " + what, "softmax_cross_entropy", {x, t}, attributes});
   cases.push_back(
       {"softmax_cross_entropy_backward " + what,
@@ -32,6 +36,8 @@ void add_loss_cases(std::vector<OpCase>& cases) {
   add(cases, {3, 5, 33}, 0.1);
   add(cases, {9, 1000}, 0);
   add(cases, {512, 10}, 0);
+  add(cases, {33, 10}, 0, 0.01);
+  add(cases, {5, 9, 41}, 0.1, 0.1);
 
   cases.push_back({"loss_seed", "loss_seed", {case_state()}});
   cases.push_back({"loss_seed with a loss scale", "loss_seed", {case_state()}});

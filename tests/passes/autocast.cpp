@@ -33,7 +33,7 @@ Example example() {
   return out;
 }
 
-TEST_CASE("autocast computes products and what follows them in bf16, losses in f32") {
+TEST_CASE("autocast computes products and what follows them in bf16; cross-entropy reads bf16") {
   const Example before = example();
   CHECK(print_graph(before.graph) ==
         "forward:\n"
@@ -50,8 +50,8 @@ TEST_CASE("autocast computes products and what follows them in bf16, losses in f
         "  %15 = relu(%14) : bf16[4, 6]  # layers.0\n"
         "  %17 = add(%15, low_precision.shift) : bf16[4, 6]  # layers.1\n"
         "  %19 = matmul(%17, low_precision.w1) : bf16[4, 3]  # layers.1\n"
-        "  %8 = cast(%19) {dtype=f32} : f32[4, 3]  # loss\n"
-        "  %9, %10, %11 = softmax_cross_entropy(%8, targets) : f64[1], f32[4], f64[1]  # loss\n");
+        "  %9, %10, %11 = softmax_cross_entropy(%19, targets) : f64[1], f32[4], f64[1]  # loss\n"
+        "  %8 = cast(%19) {dtype=f32} : f32[4, 3]  # loss\n");
   CHECK(print_graph(autocast(after, DType::bf16, {before.output})) == print_graph(after));
 }
 

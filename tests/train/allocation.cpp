@@ -29,7 +29,7 @@ Allocations of_training(const std::string& recipe, std::vector<std::string> over
   ConfigInputs inputs;
   inputs.files = {std::string(DLTRAIN_SOURCE_DIR) + "/" + recipe};
   inputs.overrides = overrides;
-  const auto experiment = load_config<Experiment>(inputs);
+  auto experiment = load_config<Experiment>(inputs);
   Session session = open_session(
       experiment, {.engines = {.cpu = &cpu_engine(), .reference = &reference_engine()}});
   start_session(session);

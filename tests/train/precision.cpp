@@ -67,7 +67,7 @@ TEST_CASE("fp16 trains like f32 but for rounding, and gives the same bits twice"
 }
 
 TEST_CASE("a loss scale that is too large is halved until the gradients are finite") {
-  const auto experiment = load_config<Experiment>(
+  auto experiment = load_config<Experiment>(
       {.files = {},
        .overrides = {"model.layers=[flatten, {linear: 9}, relu, {linear: 5}]",
                      "data.train={type: synthetic, shape: [6], classes: 5, samples: 64}",
@@ -113,7 +113,7 @@ TEST_CASE("keys of loss scaling are refused without fp16") {
 }
 
 TEST_CASE("copies are the rounded masters after initial values, writes and steps") {
-  const auto experiment = load_config<Experiment>(
+  auto experiment = load_config<Experiment>(
       {.files = {},
        .overrides = {"model.layers=[flatten, {linear: 9}, relu, {linear: 5}]",
                      "data.train={type: synthetic, shape: [6], classes: 5, samples: 64}",

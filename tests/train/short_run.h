@@ -36,7 +36,7 @@ inline ShortRun short_run(const std::string& layers, const Variation& variation)
       "logging.logging_steps=1",
       "device=cpu"};
   overrides.insert(overrides.end(), variation.overrides.begin(), variation.overrides.end());
-  const auto experiment = load_config<Experiment>({.files = {}, .overrides = overrides});
+  auto experiment = load_config<Experiment>({.files = {}, .overrides = overrides});
   Session session =
       open_session(experiment, {.engines = {.cpu = &cpu_engine(), .reference = &reference_engine()},
                                 .compute = variation.compute,

@@ -1,0 +1,113 @@
+// rotary and sinusoidal_positions. Sines and cosines stand in tables that are made with the kernel.
+#include "ops/positions.h"
+
+#include <cmath>
+
+#include "cpu/makers.h"
+#include "cpu/parallel.h"
+#include "cpu/support.h"
+
+namespace dltrain {
+namespace {
+
+class Rotary final : public Kernel {
+ public:
+  explicit Rotary(const KernelRequest& request)
+      : tokens_(request.inputs[0].shape[1]),
+        heads_(request.inputs[0].shape[2]),
+        size_(request.inputs[0].shape[3]),
+        dim_(rotary_dim(request.inputs[0], request.attributes)),
+        rows_(request.inputs[0].shape.elements(0, 2)) {
+    const double sign = request.attributes.boolean("inverse") ? -1 : 1;
+    const std::vector<double> frequencies = rotary_frequencies(request.attributes, dim_);
+    for (int64_t token = 0; token < tokens_; ++token) {
+      for (double f : frequencies) {
+        cosines_.push_back(static_cast<float>(std::cos(static_cast<double>(token) * f)));
+        sines_.push_back(static_cast<float>(sign * std::sin(static_cast<double>(token) * f)));
+      }
+    }
+  }
+
+  void bind(const Bindings& bindings) override {
+    x_ = input<const float>(bindings, 0);
+    y_ = output<float>(bindings, 0);
+  }
+
+  void run(Stream&) override {
+    const int64_t grain = std::max<int64_t>(1, 8192 / (heads_ * size_));
+    parallel_for(rows_, grain, [&](int64_t begin, int64_t end) {
+      for (int64_t row = begin; row < end; ++row) turn(row);
+    });
+  }
+
+ private:
+  // All heads of one token. x and y may be one tensor.
+  void turn(int64_t row) const {
+    const int64_t half = dim_ / 2, at = row % tokens_ * half;
+    for (int64_t head = 0; head < heads_; ++head) {
+      const float* x = x_ + (row * heads_ + head) * size_;
+      float* y = y_ + (row * heads_ + head) * size_;
+#pragma omp simd
+      for (int64_t i = 0; i < half; ++i) {
+        const float cosine = cosines_[static_cast<size_t>(at + i)];
+        const float sine = sines_[static_cast<size_t>(at + i)];
+        const float a = x[i], b = x[i + half];
+        y[i] = a * cosine - b * sine;
+        y[i + half] = b * cosine + a * sine;
+      }
+      if (y != x) std::copy(x + dim_, x + size_, y + dim_);
+    }
+  }
+
+  int64_t tokens_, heads_, size_, dim_, rows_;
+  std::vector<float> cosines_, sines_;  // [tokens, dim / 2]
+  const float* x_ = nullptr;
+  float* y_ = nullptr;
+};
+
+class SinusoidalPositions final : public Kernel {
+ public:
+  explicit SinusoidalPositions(const KernelRequest& request)
+      : samples_(request.inputs[0].shape[0]) {
+    const Shape& shape = request.inputs[0].shape;
+    for (int64_t token = 0; token < shape[1]; ++token) {
+      for (int64_t i = 0; i < shape[2]; ++i) {
+        table_.push_back(static_cast<float>(sinusoid(token, i, shape[2])));
+      }
+    }
+  }
+
+  void bind(const Bindings& bindings) override {
+    x_ = input<const float>(bindings, 0);
+    y_ = output<float>(bindings, 0);
+  }
+
+  void run(Stream&) override {
+    const auto size = static_cast<int64_t>(table_.size());
+    parallel_for(samples_ * size, 8192, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) {
+        y_[i] = x_[i] + table_[static_cast<size_t>(i % size)];
+      }
+    });
+  }
+
+ private:
+  int64_t samples_;
+  std::vector<float> table_;  // [tokens, width]
+  const float* x_ = nullptr;
+  float* y_ = nullptr;
+};
+
+}  // namespace
+
+MadeKernel make_rotary(const KernelRequest& request) {
+  if (!computes_in_f32(request)) return nullptr;
+  return std::make_unique<Rotary>(request);
+}
+
+MadeKernel make_sinusoidal_positions(const KernelRequest& request) {
+  if (!computes_in_f32(request)) return nullptr;
+  return std::make_unique<SinusoidalPositions>(request);
+}
+
+}  // namespace dltrain

@@ -1,0 +1,63 @@
+// rotary and sinusoidal_positions, element by element.
+#include "ops/positions.h"
+
+#include <cmath>
+
+#include "reference/call.h"
+#include "reference/makers.h"
+
+namespace dltrain {
+namespace {
+
+template <typename T>
+struct Rotary {
+  explicit Rotary(const NaiveCall& c)
+      : dim(rotary_dim(c.inputs[0], c.attributes)),
+        sign(c.attributes.boolean("inverse") ? -1 : 1),
+        frequencies(rotary_frequencies(c.attributes, dim)) {}
+
+  void run(const NaiveCall& c) const {
+    const Shape& shape = c.inputs[0].shape;
+    const int64_t half = dim / 2, tokens = shape[1], heads = shape[2], size = shape[3];
+    for (int64_t row = 0; row < shape.elements(0, 3); ++row) {
+      const int64_t token = row / heads % tokens;
+      const T* x = c.input<T>(0) + row * size;
+      for (int64_t i = 0; i < half; ++i) {
+        const double angle = static_cast<double>(token) * frequencies[static_cast<size_t>(i)];
+        const double cosine = std::cos(angle), sine = sign * std::sin(angle);
+        const double a = x[i], b = x[i + half];
+        c.put<T>(0, row * size + i, a * cosine - b * sine);
+        c.put<T>(0, row * size + i + half, b * cosine + a * sine);
+      }
+      for (int64_t i = dim; i < size; ++i) c.put<T>(0, row * size + i, x[i]);
+    }
+  }
+
+  int64_t dim;
+  double sign;
+  std::vector<double> frequencies;
+};
+
+template <typename T>
+struct SinusoidalPositions {
+  explicit SinusoidalPositions(const NaiveCall&) {}
+
+  void run(const NaiveCall& c) const {
+    const Shape& shape = c.inputs[0].shape;
+    for (int64_t i = 0; i < shape.elements(); ++i) {
+      const double added = sinusoid(i / shape[2] % shape[1], i % shape[2], shape[2]);
+      c.put<T>(0, i, c.input<T>(0)[i] + added);
+    }
+  }
+};
+
+}  // namespace
+
+KernelPointer reference_rotary(const KernelRequest& request) {
+  return make_naive<Rotary>(request);
+}
+KernelPointer reference_sinusoidal_positions(const KernelRequest& request) {
+  return make_naive<SinusoidalPositions>(request);
+}
+
+}  // namespace dltrain

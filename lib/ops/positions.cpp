@@ -1,0 +1,125 @@
+// rotary(x [samples, tokens, heads, head_dim]): turns pairs of elements of every head by an angle
+// that grows with the place of the token (Su et al. 2021). As in Hugging Face's Llama element i
+// makes a pair with element i + dim/2:
+//
+//   y[i] = x[i]·cos a − x[i + dim/2]·sin a     y[i + dim/2] = x[i + dim/2]·cos a + x[i]·sin a
+//   a = token · theta^(−2i/dim)
+//
+// Attributes: dim (integer, default head_dim; elements behind it stay), theta (number, 10000),
+// inverse (bool: turns back; each is the other's gradient), scaling (text) with its numbers:
+//   "linear"  angles are divided by `factor` (Chen et al. 2023)
+//   "llama3"  those of waves longer than original_max_positions / low_freq_factor are divided by
+//             `factor`, those of waves shorter than original_max_positions / high_freq_factor stay,
+//             between them linear in the inverse of the wave's length (Llama 3.1)
+//
+// sinusoidal_positions(x [samples, tokens, width]): y = x + sinusoid of place and channel.
+#include "ops/positions.h"
+
+#include <cmath>
+#include <numbers>
+
+#include "base/error.h"
+#include "ops/definitions.h"
+#include "ops/rules.h"
+
+namespace dltrain {
+namespace {
+
+SpecList infer_rotary(SpecSpan inputs, const Attributes& attributes) {
+  expect_inputs("rotary", inputs, 1, 1);
+  expect_one_float_dtype("rotary", inputs);
+  expect_rank("rotary", "the heads", inputs[0].shape, 4, 4);
+  const int64_t dim = rotary_dim(inputs[0], attributes);
+  if (dim < 2 || dim % 2 != 0 || dim > inputs[0].shape[3]) {
+    fail(ExitCode::usage, "rotary: {} elements of a head of {} cannot turn in pairs", dim,
+         inputs[0].shape[3]);
+  }
+  return {inputs[0]};
+}
+
+std::vector<ValueId> gradient_rotary(const GradientRequest& r) {
+  Attributes attributes = r.attributes;
+  attributes.set("inverse", !r.attributes.boolean("inverse"));
+  return {r.emitter.emit1("rotary", {r.output_gradients[0]}, attributes)};
+}
+
+// A token's place is its number along axis 1, which has to stay whole.
+std::optional<std::vector<Placement>> split(SpecSpan, const Attributes&,
+                                            std::span<const Placement> p) {
+  if (p[0].kind != Placement::split || p[0].axis == 1 || p[0].axis == 3) return {};
+  return {{p[0]}};
+}
+std::optional<std::vector<Placement>> split_sinusoidal(SpecSpan, const Attributes&,
+                                                       std::span<const Placement> p) {
+  return split_samples(p, {kSplitSamples});
+}
+
+Cost cost(SpecSpan inputs, SpecSpan outputs, const Attributes&) {
+  return {3.0 * static_cast<double>(inputs[0].shape.elements()),
+          static_cast<double>(inputs[0].bytes() + outputs[0].bytes())};
+}
+
+SpecList infer_sinusoidal(SpecSpan inputs, const Attributes&) {
+  expect_inputs("sinusoidal_positions", inputs, 1, 1);
+  expect_one_float_dtype("sinusoidal_positions", inputs);
+  expect_rank("sinusoidal_positions", "the tokens", inputs[0].shape, 3, 3);
+  return {inputs[0]};
+}
+
+std::vector<ValueId> gradient_sinusoidal(const GradientRequest& r) {
+  return {r.output_gradients[0]};
+}
+
+}  // namespace
+
+int64_t rotary_dim(const TensorSpec& x, const Attributes& attributes) {
+  return attributes.integer("dim", x.shape[3]);
+}
+
+std::vector<double> rotary_frequencies(const Attributes& attributes, int64_t dim) {
+  const double theta = attributes.number("theta", 10000);
+  const std::string scaling = attributes.text("scaling");
+  const double factor = attributes.number("factor", 1);
+  const double original = attributes.number("original_max_positions");
+  const double low = attributes.number("low_freq_factor");
+  const double high = attributes.number("high_freq_factor");
+  std::vector<double> out;
+  for (int64_t i = 0; i < dim / 2; ++i) {
+    double f = std::pow(theta, -2 * static_cast<double>(i) / static_cast<double>(dim));
+    if (scaling == "linear") f /= factor;
+    if (scaling == "llama3") {
+      const double wave = 2 * std::numbers::pi / f;
+      if (wave > original / low) {
+        f /= factor;
+      } else if (wave >= original / high) {
+        const double kept = (original / wave - low) / (high - low);
+        f = (1 - kept) * f / factor + kept * f;
+      }
+    }
+    out.push_back(f);
+  }
+  return out;
+}
+
+double sinusoid(int64_t position, int64_t channel, int64_t width) {
+  const double i = static_cast<double>(channel / 2 * 2) / static_cast<double>(width);
+  const double angle = static_cast<double>(position) * std::pow(10000, -i);
+  return channel % 2 == 0 ? std::sin(angle) : std::cos(angle);
+}
+
+constinit const OpDef kRotaryOp{.name = "rotary",
+                                .doc = "pairs of elements of each head turned by the token's place",
+                                .infer = infer_rotary,
+                                .gradient = gradient_rotary,
+                                .split = split,
+                                .cost = cost,
+                                .in_place_allowed = true};
+constinit const OpDef kSinusoidalPositionsOp{.name = "sinusoidal_positions",
+                                             .doc = "x + sines and cosines of the token's place",
+                                             .infer = infer_sinusoidal,
+                                             .gradient = gradient_sinusoidal,
+                                             .split = split_sinusoidal,
+                                             .cost = cost,
+                                             .in_place_allowed = true};
+
+}  // namespace dltrain

@@ -1,0 +1,33 @@
+// rotary (whole and partial, turned back, every scaling) and sinusoidal_positions.
+#include <fmt/format.h>
+
+#include "ops/case.h"
+
+namespace dltrain {
+
+void add_position_cases(std::vector<OpCase>& cases) {
+  const auto rotary = [&](const Shape& x, const Attributes& attributes) {
+    cases.push_back({fmt::format("rotary {} {}", to_string(x), to_string(attributes)),
+                     "rotary",
+                     {case_tensor(x)},
+                     attributes});
+  };
+  rotary({1, 1, 1, 2}, {});
+  rotary({2, 7, 3, 8}, {{"theta", 500000.0}});
+  rotary({2, 7, 3, 8}, {{"inverse", true}});
+  rotary({1, 33, 2, 20}, {{"dim", int64_t{6}}});
+  rotary({1, 40, 4, 64}, {{"scaling", std::string("linear")}, {"factor", 4.0}});
+  rotary({3, 50, 2, 32}, {{"scaling", std::string("llama3")},
+                          {"theta", 10000.0},
+                          {"factor", 8.0},
+                          {"low_freq_factor", 1.0},
+                          {"high_freq_factor", 4.0},
+                          {"original_max_positions", 256.0}});
+  for (const Shape& x : {Shape{1, 1, 1}, Shape{2, 9, 5}, Shape{2, 130, 64}}) {
+    cases.push_back({fmt::format("sinusoidal_positions {}", to_string(x)),
+                     "sinusoidal_positions",
+                     {case_tensor(x)}});
+  }
+}
+
+}  // namespace dltrain
