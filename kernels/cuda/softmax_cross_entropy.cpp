@@ -12,7 +12,7 @@ constexpr int64_t kMostClasses = int64_t{1} << 24;
 bool served(const KernelRequest& request) {
   const TensorSpec& logits = request.inputs[0];
   return (logits.dtype == DType::f32 || logits.dtype == DType::f64) &&
-         logits.shape[-1] <= kMostClasses;
+         logits.shape[-1] <= kMostClasses && request.attributes.number("z_loss") == 0;
 }
 
 CrossEntropyCall read_call(const KernelRequest& request) {

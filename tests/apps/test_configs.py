@@ -1,5 +1,8 @@
 """Every file of configs/ is planned. Recipes need data that a person downloads first; here made-up samples of the
 same shape stand in for them."""
+import json
+import struct
+
 import support
 from support import DATA, OK, SOURCES
 
@@ -14,6 +17,9 @@ SAMPLES = {
 CHARACTERS = {"bible-char-gpt": 63}
 # The smallest images that an architecture is made for.
 IMAGES = {"lenet": "[28, 28, 1]"}
+
+# Families of language models, whose data are tokens.
+LANGUAGE = ("gpt2", "llama", "qwen", "bert")
 
 
 class Configs(support.DltrainTest):
@@ -42,10 +48,27 @@ class Configs(support.DltrainTest):
             result = self.end(self.start("plan", recipe))
             self.assertIn(result.code, (OK, DATA), str(result))
 
+    def plan_language(self, kind):
+        data = "{type: synthetic_tokens, vocab_size: 300, length: 16, samples: 8}"
+        if kind == "bert_classifier":  # one label a sequence
+            header = json.dumps({"x": {"dtype": "I32", "shape": [8, 16], "data_offsets": [0, 512]},
+                                 "y": {"dtype": "I32", "shape": [8], "data_offsets": [512, 544]}}).encode()
+            path = self.write("sequences.safetensors", struct.pack("<Q", len(header)) + header + bytes(544))
+            data = f"{{type: tensors, path: {path}, inputs: x, targets: y}}"
+        self.plan(self.write(f"{kind}.yaml", f"""
+model: {{type: {kind}}}
+data: {{train: {data}}}
+optimizer: {{type: sgd, learning_rate: 0.1}}
+training: {{global_batch_size: 2, max_steps: 1}}
+"""))
+
     def test_every_architecture_is_planned(self):
         models = sorted((SOURCES / "configs" / "models").glob("*.yaml"))
         self.assertTrue(models)
         for model in models:
+            if model.stem.startswith(LANGUAGE):
+                self.plan_language(model.stem)
+                continue
             config = self.write(f"{model.stem}.yaml", f"""
 model: {{type: {model.stem}, num_classes: 7}}
 data: {{train: {{type: synthetic, shape: {IMAGES.get(model.stem, "[64, 64, 3]")}, classes: 7, samples: 8}}}}
