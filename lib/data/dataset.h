@@ -76,7 +76,8 @@ class Dataset {
   virtual std::optional<int64_t> id_bound(int /*field*/) const { return {}; }
   // What made the ids of text; null for other data, and where it is not known.
   virtual std::shared_ptr<const Tokenizer> tokenizer() const { return nullptr; }
-  // The same where it is not known: reads every sample.
+  // id_bound(), or where the dataset does not know, one more than the greatest id: reads every
+  // sample.
   int64_t find_id_bound(int field) const;
   // What the labels 0, 1, … are called; empty where the data does not say.
   virtual const std::vector<std::string>& class_names() const;
