@@ -3,40 +3,24 @@
 // with torch's projections inside. A last input of integers hides padding: how many tokens each
 // sample has, or for each token whether it is there (Hugging Face's attention_mask).
 #include "base/error.h"
-#include "base/philox.h"
+#include "nn/attention_layer.h"
 #include "nn/layers.h"
 
 namespace dltrain {
 namespace {
 
-struct Attention final : Layer {
-  int64_t num_heads = 0;
-  std::optional<int64_t> num_kv_heads;
+struct Attention final : AttentionLayer {
   std::optional<double> scale;
   int64_t sliding_window = 0;
-  bool causal = false, alibi = false;
-  double dropout = 0;
+  bool alibi = false;
 
   void describe(Fields& f) override {
-    f.integer("num_heads", num_heads,
-              {.doc = "Heads of queries",
-               .required = true,
-               .min = 1,
-               .max = 65536,
-               .known_as = {"heads", "num_attention_heads", "n_head"}});
-    f.integer("num_kv_heads", num_kv_heads,
-              {.doc = "Heads of keys and values, each shared by num_heads / num_kv_heads heads of "
-                      "queries; default: num_heads",
-               .min = 1,
-               .max = 65536,
-               .known_as = {"num_key_value_heads", "kv_heads"}});
+    describe_heads(f, "Heads of queries");
     f.number("scale", scale,
              {.doc = "Multiplies q·k before the softmax; default: 1/√(width of a head)",
               .above = 0,
               .known_as = {"scaling", "softmax_scale"}});
-    f.boolean(
-        "causal", causal,
-        {.doc = "A token looks at itself and those before it only", .known_as = {"is_causal"}});
+    describe_causal(f);
     f.integer("sliding_window", sliding_window,
               {.doc = "A token looks only at tokens less than this far away, itself among them; 0: "
                       "at all",
@@ -45,18 +29,7 @@ struct Attention final : Layer {
     f.boolean("alibi", alibi,
               {.doc = "Scores fall with the distance of the tokens, for each head at another rate "
                       "(Press et al. 2022)"});
-    f.number("dropout", dropout,
-             {.doc = "Probability of setting a weight of the softmax to zero in training",
-              .min = 0,
-              .below = 1,
-              .known_as = {"attention_dropout", "attn_dropout"}});
-  }
-  void validate(Problems& problems) const override {
-    if (num_kv_heads && num_heads % *num_kv_heads != 0) {
-      problems.add(*this, "num_kv_heads",
-                   fmt::format("{} heads cannot share {} heads of keys and values", num_heads,
-                               *num_kv_heads));
-    }
+    describe_dropout(f);
   }
 
   ValueId emit_inputs(LayerContext& c, std::span<const ValueId> values) const override {
@@ -69,9 +42,8 @@ struct Attention final : Layer {
            "one behind the other, and then perhaps an integer mask; got {} inputs",
            values.size());
     }
-    const int64_t kv_heads = num_kv_heads.value_or(num_heads);
     std::vector<ValueId> inputs;
-    Attributes attributes{{"causal", causal}};
+    Attributes attributes;
     if (scale) attributes.set("scale", *scale);
     if (sliding_window > 0) attributes.set("window", sliding_window);
     if (alibi) attributes.set("alibi", true);
@@ -79,20 +51,15 @@ struct Attention final : Layer {
     if (tensors == 1) {
       expect_tokens(c.shape(values[0]));
       attributes.set("heads", num_heads);
-      attributes.set("kv_heads", kv_heads);
+      attributes.set("kv_heads", kv_heads());
       inputs.push_back(values[0]);
     } else {
       inputs.push_back(in_heads(c, values[0], num_heads));
-      inputs.push_back(in_heads(c, values[1], kv_heads));
-      inputs.push_back(in_heads(c, values[2], kv_heads));
+      inputs.push_back(in_heads(c, values[1], kv_heads()));
+      inputs.push_back(in_heads(c, values[2], kv_heads()));
     }
     if (masked) inputs.push_back(values.back());
-    if (c.training() && dropout > 0) {
-      attributes.set("dropout", dropout);
-      attributes.set("stream", static_cast<int64_t>(random_stream(c.path())));
-      inputs.push_back(c.builder().step_state());
-    }
-    const ValueId y = c.builder().emit("attention", inputs, attributes)[0];
+    const ValueId y = emit_attention(c, std::move(inputs), std::move(attributes));
     const Shape shape = c.shape(y);
     if (shape.rank() == 3) return y;
     return c.builder().emit1(
@@ -100,10 +67,6 @@ struct Attention final : Layer {
   }
 
  private:
-  static void expect_tokens(const Shape& shape) {
-    if (shape.rank() == 3) return;
-    fail(ExitCode::usage, "expects tokens [samples, tokens, width], got {}", to_string(shape));
-  }
   // [samples, tokens, heads, width of a head] of tokens in either form.
   static ValueId in_heads(LayerContext& c, ValueId x, int64_t heads) {
     const Shape shape = c.shape(x);

@@ -33,4 +33,9 @@ void expect_images(const Shape& shape) {
        to_string(shape));
 }
 
+void expect_tokens(const Shape& shape) {
+  if (shape.rank() == 3) return;
+  fail(ExitCode::usage, "expects tokens [samples, tokens, width], got {}", to_string(shape));
+}
+
 }  // namespace dltrain

@@ -150,5 +150,6 @@ const KindTable<Layer>& layer_table();
 // it".
 void expect_vectors(const Shape& shape);
 void expect_images(const Shape& shape);
+void expect_tokens(const Shape& shape);
 
 }  // namespace dltrain

@@ -5,73 +5,37 @@
 #include <cmath>
 
 #include "base/error.h"
-#include "base/philox.h"
+#include "nn/attention_layer.h"
 #include "nn/layers.h"
 
 namespace dltrain {
 namespace {
 
-struct MultiHeadAttention final : Layer {
-  int64_t num_heads = 0;
-  std::optional<int64_t> num_kv_heads;
-  bool bias = true, causal = false;
-  double dropout = 0;
+struct MultiHeadAttention final : AttentionLayer {
+  bool bias = true;
 
   void describe(Fields& f) override {
-    f.integer("num_heads", num_heads,
-              {.doc = "Heads; the width of the tokens is a multiple of it",
-               .required = true,
-               .min = 1,
-               .max = 65536,
-               .known_as = {"heads", "num_attention_heads", "n_head"}});
-    f.integer("num_kv_heads", num_kv_heads,
-              {.doc = "Heads of keys and values, each shared by num_heads / num_kv_heads heads of "
-                      "queries; default: num_heads",
-               .min = 1,
-               .max = 65536,
-               .known_as = {"num_key_value_heads", "kv_heads"}});
+    describe_heads(f, "Heads; the width of the tokens is a multiple of it");
     f.boolean("bias", bias, {.doc = "Biases of both projections"});
-    f.boolean(
-        "causal", causal,
-        {.doc = "A token looks at itself and those before it only", .known_as = {"is_causal"}});
-    f.number("dropout", dropout,
-             {.doc = "Probability of setting a weight of the softmax to zero in training",
-              .min = 0,
-              .below = 1,
-              .known_as = {"attention_dropout", "attn_dropout"}});
-  }
-  void validate(Problems& problems) const override {
-    if (num_kv_heads && num_heads % *num_kv_heads != 0) {
-      problems.add(*this, "num_kv_heads",
-                   fmt::format("{} heads cannot share {} heads of keys and values", num_heads,
-                               *num_kv_heads));
-    }
+    describe_causal(f);
+    describe_dropout(f);
   }
 
   ValueId emit(LayerContext& c, ValueId x) const override {
     const Shape shape = c.shape(x);
-    if (shape.rank() != 3) {
-      fail(ExitCode::usage, "expects tokens [samples, tokens, width], got {}", to_string(shape));
-    }
-    const int64_t width = shape[2], kv_heads = num_kv_heads.value_or(num_heads);
+    expect_tokens(shape);
+    const int64_t width = shape[2];
     if (width % num_heads != 0) {
       fail(ExitCode::usage, "tokens of width {} cannot be shared by {} heads", width, num_heads);
     }
-    const int64_t projected = width + 2 * kv_heads * (width / num_heads);
+    const int64_t projected = width + 2 * kv_heads() * (width / num_heads);
     // torch's: Xavier's bound over the whole of in_proj, zero biases, and Linear's default for
     // out_proj's weight.
     const double in_bound = std::sqrt(6.0 / static_cast<double>(width + projected));
     const double out_bound = 1 / std::sqrt(static_cast<double>(width));
     const ValueId qkv =
         project(c, x, "in_proj_weight", "in_proj_bias", {projected, width}, in_bound);
-    std::vector<ValueId> inputs{qkv};
-    Attributes attributes{{"heads", num_heads}, {"kv_heads", kv_heads}, {"causal", causal}};
-    if (c.training() && dropout > 0) {
-      attributes.set("dropout", dropout);
-      attributes.set("stream", static_cast<int64_t>(random_stream(c.path())));
-      inputs.push_back(c.builder().step_state());
-    }
-    const ValueId y = c.builder().emit("attention", inputs, attributes)[0];
+    const ValueId y = emit_attention(c, {qkv}, {{"heads", num_heads}, {"kv_heads", kv_heads()}});
     return project(c, y, "out_proj.weight", "out_proj.bias", {width, width}, out_bound);
   }
 

@@ -52,10 +52,7 @@ struct Recurrent : Layer {
   }
 
   ValueId emit(LayerContext& c, ValueId x) const override {
-    if (c.shape(x).rank() != 3) {
-      fail(ExitCode::usage, "expects tokens [samples, tokens, width], got {}",
-           to_string(c.shape(x)));
-    }
+    expect_tokens(c.shape(x));
     for (int64_t layer = 0; layer < num_layers; ++layer) {
       if (layer > 0) x = drop(c, x, layer);
       const bool whole = return_sequences || layer + 1 < num_layers;

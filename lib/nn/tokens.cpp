@@ -11,14 +11,16 @@
 namespace dltrain {
 namespace {
 
-Shape expect_tokens(const Shape& shape) {
-  if (shape.rank() == 3) return shape;
-  fail(ExitCode::usage, "expects tokens [samples, tokens, width], got {}", to_string(shape));
+// The shape of `tokens`.
+Shape shape_of_tokens(LayerContext& c, ValueId tokens) {
+  const Shape shape = c.shape(tokens);
+  expect_tokens(shape);
+  return shape;
 }
 
 struct ClassToken final : Layer {
   ValueId emit(LayerContext& c, ValueId x) const override {
-    const Shape shape = expect_tokens(c.shape(x));
+    const Shape shape = shape_of_tokens(c, x);
     const ValueId token = c.parameter("class_token", {1, 1, shape[2]}, Initializer::zeros());
     const ValueId repeated = c.builder().emit1(
         "broadcast", {token}, {{"shape", std::vector<int64_t>{shape[0], 1, shape[2]}}});
@@ -44,7 +46,7 @@ struct PositionEmbedding final : Layer {
          .known_as = {"max_position_embeddings", "n_positions", "block_size"}});
   }
   ValueId emit(LayerContext& c, ValueId x) const override {
-    const Shape shape = expect_tokens(c.shape(x));
+    const Shape shape = shape_of_tokens(c, x);
     if (!max_positions) {
       const ValueId places =
           c.parameter("pos_embedding", {1, shape[1], shape[2]}, Initializer::normal_of(std));
@@ -78,7 +80,7 @@ struct TokenTypeEmbedding final : Layer {
     if (values.size() > 2) {
       fail(ExitCode::usage, "takes tokens, and perhaps their types; got {} inputs", values.size());
     }
-    const Shape shape = expect_tokens(c.shape(values[0]));
+    const Shape shape = shape_of_tokens(c, values[0]);
     const ValueId weight =
         c.parameter("weight", {num_types, shape[2]}, Initializer::normal_of(0.02));
     if (values.size() == 2) {
@@ -99,7 +101,7 @@ struct TokenTypeEmbedding final : Layer {
 
 struct SinusoidalPositions final : Layer {
   ValueId emit(LayerContext& c, ValueId x) const override {
-    expect_tokens(c.shape(x));
+    shape_of_tokens(c, x);
     return c.builder().emit1("sinusoidal_positions", {x});
   }
 };

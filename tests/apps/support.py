@@ -163,5 +163,20 @@ def safetensors(path):
     }
 
 
+FORMATS = {"F32": "f", "I32": "i", "I64": "q"}
+
+
+def save_safetensors(path, tensors):
+    """Writes {name: (dtype, shape, values)}, dtype F32, I32 or I64; returns the path."""
+    header, data = {}, b""
+    for name, (dtype, shape, values) in tensors.items():
+        begin = len(data)
+        data += struct.pack(f"<{len(values)}{FORMATS[dtype]}", *values)
+        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [begin, len(data)]}
+    text = json.dumps(header).encode()
+    path.write_bytes(struct.pack("<Q", len(text)) + text + data)
+    return path
+
+
 def main():
     unittest.main(verbosity=2)

@@ -1,7 +1,4 @@
 """Models over integer ids: they train, and ids that the embedding lacks are found before the first step."""
-import json
-import struct
-
 import support
 from support import DATA
 
@@ -15,23 +12,12 @@ logging: {logging_steps: 1}
 """
 
 
-def safetensors_file(tensors):
-    """The bytes of a file with these {name: (shape, integers)} as i32."""
-    header, data = {}, b""
-    for name, (shape, values) in tensors.items():
-        begin = len(data)
-        data += struct.pack(f"<{len(values)}i", *values)
-        header[name] = {"dtype": "I32", "shape": shape, "data_offsets": [begin, len(data)]}
-    text = json.dumps(header).encode()
-    return struct.pack("<Q", len(text)) + text + data
-
-
 class Embedding(support.DltrainTest):
     def configuration(self, ids):
         samples = [ids[i:i + 3] for i in range(0, len(ids), 3)]
         labels = [int(sample[0] > 1) for sample in samples]
-        path = self.write("ids.safetensors", safetensors_file({"ids": ([len(samples), 3], ids),
-                                                               "y": ([len(samples)], labels)}))
+        path = support.save_safetensors(self.folder / "ids.safetensors", {"ids": ("I32", [len(samples), 3], ids),
+                                                                          "y": ("I32", [len(samples)], labels)})
         return self.write("ids.yaml", MODEL.replace("PATH", str(path)))
 
     def test_a_model_over_ids_trains(self):

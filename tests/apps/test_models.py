@@ -1,7 +1,5 @@
 """Models as graphs of layers: named inputs, blocks, initial values from data; each as a person meets it."""
-import json
 import math
-import struct
 
 import support
 from support import USAGE, steps
@@ -13,22 +11,11 @@ logging: {logging_steps: 1}
 """
 
 
-def save_f32(path, tensors):
-    """A safetensors file of {name: (shape, values)}; a list of integers becomes i64."""
-    header, data = {}, b""
-    for name, (shape, values) in tensors.items():
-        integers = isinstance(values[0], int)
-        body = struct.pack(f"<{len(values)}{'q' if integers else 'f'}", *values)
-        header[name] = {"dtype": "I64" if integers else "F32", "shape": shape, "data_offsets": [len(data), len(data) + len(body)]}
-        data += body
-    text = json.dumps(header).encode()
-    path.write_bytes(struct.pack("<Q", len(text)) + text + data)
-
-
 class Models(support.DltrainTest):
     def test_a_model_reads_several_inputs_of_the_data_by_name(self):
-        save_f32(self.folder / "pairs.safetensors", {"l": ([4, 2], [0.5, 1.0, -1.0, 2.0] * 2), "r": ([4, 3], [1.0, 0.0, 0.25] * 4),
-                                                     "t": ([4], [0, 1, 1, 0])})
+        support.save_safetensors(self.folder / "pairs.safetensors",
+                                 {"l": ("F32", [4, 2], [0.5, 1.0, -1.0, 2.0] * 2),
+                                  "r": ("F32", [4, 3], [1.0, 0.0, 0.25] * 4), "t": ("I64", [4], [0, 1, 1, 0])})
         config = self.write("pairs.yaml", f"""
 model:
   layers:

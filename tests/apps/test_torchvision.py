@@ -2,24 +2,12 @@
 there. What torchvision calls its tensors is compared without it in tests/nn/architectures.cpp."""
 import importlib.util
 import json
-import struct
 import unittest
 
 import support
 
-INSTALLED = all(importlib.util.find_spec(name) for name in ("torch", "torchvision"))
+INSTALLED = all(importlib.util.find_spec(name) for name in ("torch", "torchvision", "safetensors"))
 SAMPLES, SIZE, CLASSES = 12, 64, 7
-
-
-def write_safetensors(path, tensors):
-    """f32 and i32 arrays of torch."""
-    header, data = {}, b""
-    for name, t in tensors.items():
-        begin, dtype = len(data), "F32" if t.is_floating_point() else "I32"
-        data += t.numpy().tobytes()
-        header[name] = {"dtype": dtype, "shape": list(t.shape), "data_offsets": [begin, len(data)]}
-    text = json.dumps(header).encode()
-    path.write_bytes(struct.pack("<Q", len(text)) + text + data)
 
 
 @unittest.skipUnless(INSTALLED, "torch and torchvision are not installed")
@@ -27,12 +15,12 @@ class Torchvision(support.DltrainTest):
     def agree(self, kind):
         import torch
         import torchvision
-        from safetensors.torch import load_file
+        from safetensors.torch import load_file, save_file
 
         torch.manual_seed(1)
         x = torch.randn(SAMPLES, SIZE, SIZE, 3)
         data = self.folder / "x.safetensors"
-        write_safetensors(data, {"x": x, "y": (torch.arange(SAMPLES) % CLASSES).int()})
+        save_file({"x": x, "y": (torch.arange(SAMPLES) % CLASSES).int()}, data)
         split = f"{{type: tensors, path: {data}, inputs: x, targets: y}}"
         config = self.write(f"{kind}.yaml", f"""
 model: {{type: {kind}, num_classes: {CLASSES}}}

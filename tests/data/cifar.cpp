@@ -1,6 +1,7 @@
 #include "data/cifar.h"
 
 #include "images.h"
+#include "refusal.h"
 
 using namespace dltrain;
 using Catch::Matchers::Contains;
@@ -76,27 +77,27 @@ TEST_CASE("CIFAR is read from its archive, with the names of its classes") {
   CHECK(fine->labels() == std::vector<int32_t>{99, 0});
   CHECK(stored_pixels(*fine, 0) == stored_pixels(*coarse, 0));
 
-  CHECK_THAT(data_error([&] { load(archive, CifarKind::cifar100_fine, true); }),
+  CHECK_THAT(refusal_of([&] { load(archive, CifarKind::cifar100_fine, true); }),
              Contains("has no file test.bin"));
-  CHECK_THAT(data_error([&] { load(archive.substr(0, 3000), CifarKind::cifar100_fine); }),
+  CHECK_THAT(refusal_of([&] { load(archive.substr(0, 3000), CifarKind::cifar100_fine); }),
              Contains("truncated"));
-  CHECK_THAT(data_error([&] { load(std::string(600, 'x'), CifarKind::cifar10); }),
+  CHECK_THAT(refusal_of([&] { load(std::string(600, 'x'), CifarKind::cifar10); }),
              Contains("no tar archive"));
   std::string damaged = archive;
   damaged[124] = '7';
-  CHECK_THAT(data_error([&] { load(damaged, CifarKind::cifar10); }), Contains("damaged"));
+  CHECK_THAT(refusal_of([&] { load(damaged, CifarKind::cifar10); }), Contains("damaged"));
 }
 
 TEST_CASE("CIFAR files that are cut, empty or have labels out of range are refused") {
   TemporaryFolder folder;
   const auto refusal = [&](const std::string& content) {
     folder.write("test_batch.bin", content);
-    return data_error([&] { load_cifar({folder.path().string(), true}); });
+    return refusal_of([&] { load_cifar({folder.path().string(), true}); });
   };
   CHECK_THAT(refusal(record({1}).substr(1)), Contains("3072 bytes, which is no multiple"));
   CHECK_THAT(refusal(""), Contains("is empty"));
   CHECK_THAT(refusal(record({1}) + record({10})),
              Contains("record 1: label 10 is out of range 0 to 9"));
-  CHECK_THAT(data_error([&] { load_cifar({folder.path().string()}); }),
+  CHECK_THAT(refusal_of([&] { load_cifar({folder.path().string()}); }),
              Contains("data_batch_1.bin"));
 }

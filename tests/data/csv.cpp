@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "catch.h"
+#include "refusal.h"
 #include "temporary_folder.h"
 
 using namespace dltrain;
@@ -19,14 +20,7 @@ std::shared_ptr<const Dataset> load(const std::string& text, const CsvOptions& o
 }
 
 std::string refusal(const std::string& text, const CsvOptions& options = {}) {
-  try {
-    load(text, options);
-  } catch (const Error& error) {
-    CHECK(error.code() == ExitCode::data);
-    return error.what();
-  }
-  FAIL("accepted");
-  return {};
+  return refusal_of([&] { load(text, options); });
 }
 
 std::vector<float> inputs(const Dataset& dataset, int64_t sample) {

@@ -2,6 +2,7 @@
 
 #include "data/resample.h"
 #include "images.h"
+#include "refusal.h"
 
 using namespace dltrain;
 using Catch::Matchers::Contains;
@@ -75,12 +76,12 @@ TEST_CASE("cut, empty, foreign and giant image files are refused") {
       const std::vector<uint8_t> cut(
           whole.begin(), whole.begin() + static_cast<std::ptrdiff_t>(whole.size() * part / 10));
       INFO(name << " " << part);
-      CHECK_FALSE(data_error([&] { decoded(cut); }).empty());
+      CHECK_FALSE(refusal_of([&] { decoded(cut); }).empty());
     }
   }
-  CHECK_THAT(data_error([] { probe_image({}); }), Contains("is empty"));
+  CHECK_THAT(refusal_of([] { probe_image({}); }), Contains("is empty"));
   const std::vector<uint8_t> text{'h', 'e', 'l', 'l', 'o'};
-  CHECK_THAT(data_error([&] { probe_image(text); }), Contains("no JPEG or PNG"));
+  CHECK_THAT(refusal_of([&] { probe_image(text); }), Contains("no JPEG or PNG"));
   // A header that promises 50,000 by 50,000 pixels; PNG checks its header's checksum, JPEG has
   // none.
   auto giant = golden_image("photo.jpg");
@@ -90,5 +91,5 @@ TEST_CASE("cut, empty, foreign and giant image files are refused") {
     giant[i + 6] = giant[i + 8] = 50000 & 255;
     break;
   }
-  CHECK_THAT(data_error([&] { decoded(giant); }), Contains("50000 by 50000 pixels; at most"));
+  CHECK_THAT(refusal_of([&] { decoded(giant); }), Contains("50000 by 50000 pixels; at most"));
 }

@@ -4,6 +4,7 @@
 
 #include "data/image_dataset.h"
 #include "images.h"
+#include "refusal.h"
 
 using namespace dltrain;
 using Catch::Matchers::Contains;
@@ -45,7 +46,7 @@ std::string refusal(const std::string& image_bytes, const std::string& label_byt
   TemporaryFolder folder;
   const IdxOptions options{folder.write("images", image_bytes).string(),
                            folder.write("labels", label_bytes).string(), classes};
-  return data_error([&] { load_idx(options); });
+  return refusal_of([&] { load_idx(options); });
 }
 
 }  // namespace
@@ -87,7 +88,7 @@ TEST_CASE("IDX files that are cut, too long, empty, foreign or do not fit are re
   CHECK_THAT(refusal(whole, kLabels, 7), Contains("label 7 is out of range 0 to 6"));
   const std::string packed = gzip(whole);
   CHECK_THAT(refusal(packed.substr(0, packed.size() / 2), kLabels), Contains("truncated"));
-  CHECK_THAT(data_error([] {
+  CHECK_THAT(refusal_of([] {
                load_idx({"no-such-file", "no-such-file", {}});
              }),
              Contains("cannot open"));

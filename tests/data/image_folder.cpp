@@ -5,6 +5,7 @@
 #include "data/config.h"
 #include "data/image_dataset.h"
 #include "images.h"
+#include "refusal.h"
 
 using namespace dltrain;
 using Catch::Matchers::Contains;
@@ -74,14 +75,14 @@ TEST_CASE("a broken image is named when its turn comes, or left out where that i
 
 TEST_CASE("folders without classes or without images are refused") {
   TemporaryFolder folder;
-  CHECK_THAT(data_error([&] { open_image_folder({folder.path().string()}); }),
+  CHECK_THAT(refusal_of([&] { open_image_folder({folder.path().string()}); }),
              Contains("has no sub-folders"));
   std::filesystem::create_directories(folder / "empty");
-  CHECK_THAT(data_error([&] { open_image_folder({folder.path().string()}); }),
+  CHECK_THAT(refusal_of([&] { open_image_folder({folder.path().string()}); }),
              Contains("empty: has no .jpg, .jpeg or .png files"));
   folder.write("empty/a.jpg", "x");
   CHECK_THAT(
-      data_error([&] { open_image_folder({.path = folder.path().string(), .skip_broken = true}); }),
+      refusal_of([&] { open_image_folder({.path = folder.path().string(), .skip_broken = true}); }),
       Contains("none of its images can be decoded"));
-  CHECK_THAT(data_error([] { open_image_folder({"no-such-folder"}); }), Contains("cannot list"));
+  CHECK_THAT(refusal_of([] { open_image_folder({"no-such-folder"}); }), Contains("cannot list"));
 }

@@ -45,19 +45,6 @@ inline int largest_difference(const std::vector<uint8_t>& a, const std::vector<u
   return largest;
 }
 
-// The message of the Error(data) that `act` throws.
-template <typename Act>
-std::string data_error(const Act& act) {
-  try {
-    act();
-  } catch (const Error& error) {
-    CHECK(error.code() == ExitCode::data);
-    return error.what();
-  }
-  FAIL("accepted");
-  return {};
-}
-
 inline std::vector<uint8_t> stored_pixels(const ImageSource& source, int64_t sample) {
   std::vector<uint8_t> buffer;
   const StoredImage image = source.read(sample, buffer);

@@ -5,6 +5,7 @@
 #include "data/image_dataset.h"
 #include "data/packed_format.h"
 #include "images.h"
+#include "refusal.h"
 
 using namespace dltrain;
 using Catch::Matchers::Contains;
@@ -28,7 +29,7 @@ std::string write(const TemporaryFolder& folder) {
 
 std::string refusal(const TemporaryFolder& folder, const std::string& content, bool data = false) {
   const auto path = folder.write("bad.images", content);
-  return data_error([&] { open_packed_images(path, data); });
+  return refusal_of([&] { open_packed_images(path, data); });
 }
 
 // `content` with its directory changed and the checksum made to fit.

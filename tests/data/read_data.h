@@ -9,6 +9,7 @@
 #include "config/bind.h"
 #include "config/yaml.h"
 #include "data/config.h"
+#include "refusal.h"
 
 namespace dltrain {
 
@@ -44,14 +45,7 @@ inline std::vector<int32_t> training_ids_of(const Dataset& dataset, int field, i
 // What Error(data) says of this configuration's data.
 inline std::string data_refusal(const std::string& text) {
   const DataConfig config = read_data(text);
-  try {
-    config.open();
-  } catch (const Error& error) {
-    CHECK(error.code() == ExitCode::data);
-    return error.what();
-  }
-  FAIL("accepted");
-  return {};
+  return refusal_of([&] { config.open(); });
 }
 
 }  // namespace dltrain

@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "catch.h"
 #include "data/synthetic.h"
+#include "refusal.h"
 #include "temporary_folder.h"
 #include "tensor/safetensors.h"
 
@@ -46,14 +47,7 @@ std::vector<T> field(const Dataset& data, int index, std::vector<int64_t> sample
 }
 
 std::string refusal(const TensorsOptions& options) {
-  try {
-    load_tensors(options);
-  } catch (const Error& error) {
-    CHECK(error.code() == ExitCode::data);
-    return error.what();
-  }
-  FAIL("accepted");
-  return {};
+  return refusal_of([&] { load_tensors(options); });
 }
 
 }  // namespace

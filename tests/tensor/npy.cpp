@@ -2,6 +2,7 @@
 
 #include "base/error.h"
 #include "catch.h"
+#include "refusal.h"
 #include "temporary_folder.h"
 
 using namespace dltrain;
@@ -21,14 +22,7 @@ std::string npy(std::string header, const std::string& data, char version = 1) {
 }
 
 std::string refusal(const std::string& content) {
-  try {
-    parse_npy(std::as_bytes(std::span(content)), ExitCode::data);
-  } catch (const Error& error) {
-    CHECK(error.code() == ExitCode::data);
-    return error.what();
-  }
-  FAIL("accepted");
-  return {};
+  return refusal_of([&] { parse_npy(std::as_bytes(std::span(content)), ExitCode::data); });
 }
 
 const char* const kHeader = "{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }  \n";

@@ -3,6 +3,7 @@
 #include <random>
 
 #include "catch.h"
+#include "refusal.h"
 #include "temporary_folder.h"
 #include "text/bpe_merges.h"
 #include "text/byte_level.h"
@@ -13,18 +14,6 @@ using Catch::Matchers::Contains;
 namespace {
 
 using Ids = std::vector<int32_t>;
-
-template <typename Make>
-std::string refusal(const Make& make) {
-  try {
-    make();
-  } catch (const Error& error) {
-    CHECK(error.code() == ExitCode::data);
-    return error.what();
-  }
-  FAIL("accepted");
-  return {};
-}
 
 // By definition: the lowest rank, the leftmost of equals, until none is left.
 Ids merged_plainly(const MergeTable& table, Ids ids) {
@@ -100,16 +89,16 @@ TEST_CASE("bytes that a small vocabulary lacks are refused with their place") {
                hugging_face(R"("vocab": {"a": 0, "b": 1, "ab": 2}, "merges": ["a b"])"));
   const auto tokenizer = load_tokenizer(folder.path());
   CHECK(tokenizer->encode("abba") == Ids{2, 1, 0});
-  CHECK_THAT(refusal([&] { tokenizer->encode("ab!abc"); }),
+  CHECK_THAT(refusal_of([&] { tokenizer->encode("ab!abc"); }),
              Contains("byte 2: the byte 0x21 is not in the tokenizer's vocabulary"));
-  CHECK_THAT(refusal([&] { tokenizer->encode("ab\xE4"); }), Contains("byte 2: is no UTF-8"));
+  CHECK_THAT(refusal_of([&] { tokenizer->encode("ab\xE4"); }), Contains("byte 2: is no UTF-8"));
 }
 
 TEST_CASE("what a tokenizer.json wants and this program does not do is refused by name") {
   TemporaryFolder folder;
   const auto load = [&](const std::string& content) {
     folder.write("tokenizer.json", content);
-    return refusal([&] { load_tokenizer(folder.path()); });
+    return refusal_of([&] { load_tokenizer(folder.path()); });
   };
   const std::string vocab = R"("vocab": {"a": 0, "b": 1, "ab": 2})";
   const std::string good = vocab + R"(, "merges": [["a", "b"]])";
@@ -165,9 +154,10 @@ TEST_CASE("mistakes in vocab.json and merges.txt are named with their line") {
   folder.write("vocab.json", R"({"a": 0, "b": 1, "ab": 2, "<|endoftext|>": 3})");
   const auto merges = [&](const std::string& text) {
     folder.write("merges.txt", text);
-    return refusal([&] { load_tokenizer(folder.path()); });
+    return refusal_of([&] { load_tokenizer(folder.path()); });
   };
-  CHECK_THAT(refusal([&] { load_tokenizer(folder.path()); }), Contains("merges.txt: cannot open"));
+  CHECK_THAT(refusal_of([&] { load_tokenizer(folder.path()); }),
+             Contains("merges.txt: cannot open"));
   CHECK_THAT(merges("#version: 0.2\na b\nab\n"), Contains("merges.txt:3: expected two tokens"));
   CHECK_THAT(merges("a b c\n"), Contains("merges.txt:1: expected two tokens"));
   CHECK_THAT(merges("a \xFF\n"), Contains("merges.txt: is no UTF-8"));
@@ -176,7 +166,7 @@ TEST_CASE("mistakes in vocab.json and merges.txt are named with their line") {
   CHECK(tokenizer->special().end_of_text == 3);
   CHECK(tokenizer->encode("ab") == Ids{2});
   folder.write("vocab.json", "[1]");
-  CHECK_THAT(refusal([&] { load_tokenizer(folder.path()); }), Contains("is no JSON object"));
+  CHECK_THAT(refusal_of([&] { load_tokenizer(folder.path()); }), Contains("is no JSON object"));
 }
 
 TEST_CASE("a pattern that needs too many steps ends with an error") {
@@ -187,6 +177,6 @@ TEST_CASE("a pattern that needs too many steps ends with an error") {
                    {"type": "ByteLevel", "use_regex": false, "add_prefix_space": false}]},
                    "model": {"type": "BPE", "vocab": {"a": 0, "b": 1}, "merges": []}})");
   const auto tokenizer = load_tokenizer(folder.path());
-  CHECK_THAT(refusal([&] { tokenizer->encode(std::string(60, 'a') + "b"); }),
+  CHECK_THAT(refusal_of([&] { tokenizer->encode(std::string(60, 'a') + "b"); }),
              Contains("too many steps"));
 }

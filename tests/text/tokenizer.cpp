@@ -1,6 +1,7 @@
 #include "text/tokenizer.h"
 
 #include "catch.h"
+#include "refusal.h"
 #include "temporary_folder.h"
 #include "text/simple_tokenizers.h"
 
@@ -10,18 +11,6 @@ using Catch::Matchers::Contains;
 namespace {
 
 using Ids = std::vector<int32_t>;
-
-template <typename Make>
-std::string refusal(const Make& make) {
-  try {
-    make();
-  } catch (const Error& error) {
-    CHECK(error.code() == ExitCode::data);
-    return error.what();
-  }
-  FAIL("accepted");
-  return {};
-}
 
 std::shared_ptr<const Tokenizer> chars(const std::string& alphabet,
                                        const std::vector<std::string>& special = {}) {
@@ -46,16 +35,17 @@ TEST_CASE("a char tokenizer numbers the characters of its alphabet") {
 
 TEST_CASE("a char tokenizer refuses characters and bytes that it does not know, with their place") {
   const auto tokenizer = chars("abc");
-  CHECK_THAT(refusal([&] { tokenizer->encode("abé"); }),
+  CHECK_THAT(refusal_of([&] { tokenizer->encode("abé"); }),
              Contains("byte 2: the character 'é' (U+00E9) is not in the tokenizer's alphabet"));
-  CHECK_THAT(refusal([&] { tokenizer->encode("a\x1b"); }), Contains("the character U+001B is not"));
-  CHECK_THAT(refusal([&] { tokenizer->encode("ab\xffz"); }),
+  CHECK_THAT(refusal_of([&] { tokenizer->encode("a\x1b"); }),
+             Contains("the character U+001B is not"));
+  CHECK_THAT(refusal_of([&] { tokenizer->encode("ab\xffz"); }),
              Contains("byte 2: is no UTF-8: the byte 0xff"));
-  CHECK_THAT(refusal([] { chars(""); }), Contains("here: its alphabet is empty"));
-  CHECK_THAT(refusal([] { chars("aba"); }), Contains("has 'a' (U+0061) twice"));
-  CHECK_THAT(refusal([] { chars("a\xc3"); }), Contains("no UTF-8"));
-  CHECK_THAT(refusal([] { chars("ab", {"x", "x"}); }), Contains("'x' is there twice"));
-  CHECK_THAT(refusal([] { chars("ab", {""}); }), Contains("needs a name"));
+  CHECK_THAT(refusal_of([] { chars(""); }), Contains("here: its alphabet is empty"));
+  CHECK_THAT(refusal_of([] { chars("aba"); }), Contains("has 'a' (U+0061) twice"));
+  CHECK_THAT(refusal_of([] { chars("a\xc3"); }), Contains("no UTF-8"));
+  CHECK_THAT(refusal_of([] { chars("ab", {"x", "x"}); }), Contains("'x' is there twice"));
+  CHECK_THAT(refusal_of([] { chars("ab", {""}); }), Contains("needs a name"));
 }
 
 TEST_CASE("a byte tokenizer takes any bytes, and decodes broken ones as replacement characters") {
@@ -129,9 +119,9 @@ TEST_CASE("a file that is no tokenizer is refused") {
   TemporaryFolder folder;
   const auto load = [&](const std::string& content) {
     folder.write("tokenizer.json", content);
-    return refusal([&] { load_tokenizer(folder.path()); });
+    return refusal_of([&] { load_tokenizer(folder.path()); });
   };
-  CHECK_THAT(refusal([&] { load_tokenizer(folder.path()); }),
+  CHECK_THAT(refusal_of([&] { load_tokenizer(folder.path()); }),
              Contains("has no file of a tokenizer"));
   CHECK_THAT(load(""), Contains("is no file of a tokenizer that is known"));
   CHECK_THAT(load("{"), Contains("tokenizer.json: is no JSON"));
