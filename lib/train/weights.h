@@ -3,6 +3,7 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <string>
 #include <vector>
@@ -18,14 +19,23 @@ void initialize_weights(Executor& executor, uint64_t seed);
 
 struct LoadedWeights {
   int loaded = 0;
-  std::vector<std::string> missing;     // parameters that the file lacks (strict: false)
-  std::vector<std::string> unexpected;  // tensors of the file that the model lacks
+  // Name and shape of parameters that the file lacks (strict: false), and of tensors that the model
+  // lacks.
+  std::vector<std::string> missing, unexpected;
 };
 
-// model.init_from. f32, f64, bf16 and f16 tensors are converted. Throws Error(storage) for a tensor
-// of another shape (naming both), and with `strict` for missing or surplus tensors; buffers may be
-// missing either way (weights are often saved without running statistics).
-LoadedWeights load_weights(Executor& executor, const std::filesystem::path& file,
+// Reads a model.init_from, calling `use` with the elements of each parameter in the order of files:
+// a file, or a folder (tensor/safetensors_set.h), whose names are those of Hugging
+// Face's model where a config.json says so. f32, f64, bf16 and f16 tensors are converted. Throws
+// Error(storage) for a tensor of another shape (naming both), and with `strict` for missing or
+// surplus tensors; buffers may be missing either way (weights are often saved without running
+// statistics).
+LoadedWeights read_weights(
+    const std::vector<ParameterInfo>& parameters, const std::filesystem::path& path,
+    const TextPairs& rename, bool strict,
+    const std::function<void(const ParameterInfo&, std::span<const float>)>& use);
+// The same into an executor.
+LoadedWeights load_weights(Executor& executor, const std::filesystem::path& path,
                            const TextPairs& rename, bool strict);
 
 // Averages (role ema) as they are before the first update: what they average.
