@@ -188,12 +188,15 @@ ExportReport import_model(const fs::path& from, HuggingFaceFolder out) {
   ExportReport report;
   report.checkpoint = from;
   report.model_type = model.family->model_type;
+  const SafetensorsSet files(from, ExitCode::storage);
+  const std::vector<ParameterInfo> parameters = parameters_of(config);
+  LoadedWeights unused;
   std::vector<OutputTensor> tensors;
-  read_weights(parameters_of(config), from, {}, /*strict=*/true,
-               [&](const ParameterInfo& info, std::span<const float> values) {
-                 auto kept = std::make_shared<std::vector<float>>(values.begin(), values.end());
-                 tensors.push_back({info.name, info.file.shape, [kept] { return *kept; }});
-               });
+  for (const FoundWeight& found : find_weights(parameters, files, {}, /*strict=*/true, unused)) {
+    const auto [file, entry] = found.tensor;
+    tensors.push_back({found.info->name, found.info->file.shape,
+                       [file = file, entry = entry] { return as_f32(*file, *entry); }});
+  }
   report.tokenizer = holds_tokenizer(from);
   if (report.tokenizer) check_vocabulary(*load_tokenizer(from), config, from);
   copy_special_tokens(from, model.config);

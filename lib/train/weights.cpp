@@ -9,7 +9,6 @@
 #include "nn/huggingface/folder.h"
 #include "passes/update.h"
 #include "tensor/float_tensors.h"
-#include "tensor/safetensors_set.h"
 
 namespace dltrain {
 namespace {
@@ -92,10 +91,8 @@ struct Found {
 };
 
 // The tensors of the files by the names that they have here.
-std::map<std::string, Found> find_weights(const SafetensorsSet& files,
-                                          const std::filesystem::path& path,
-                                          const TextPairs& rename) {
-  const HuggingFaceFamily* family = huggingface_family_of(path);
+std::map<std::string, Found> named_tensors(const SafetensorsSet& files, const TextPairs& rename) {
+  const HuggingFaceFamily* family = huggingface_family_of(files.name());
   std::map<std::string, Found> out;
   for (const SafetensorsSet::Tensor& tensor : files.tensors()) {
     const std::string& in_file = tensor.entry->name;
@@ -113,18 +110,16 @@ std::map<std::string, Found> find_weights(const SafetensorsSet& files,
 
 }  // namespace
 
-LoadedWeights read_weights(
-    const std::vector<ParameterInfo>& parameters, const std::filesystem::path& path,
-    const TextPairs& rename, bool strict,
-    const std::function<void(const ParameterInfo&, std::span<const float>)>& use) {
-  const SafetensorsSet files(path, ExitCode::storage);
-  std::map<std::string, Found> by_name = find_weights(files, path, rename);
-  LoadedWeights out;
+std::vector<FoundWeight> find_weights(const std::vector<ParameterInfo>& parameters,
+                                      const SafetensorsSet& files, const TextPairs& rename,
+                                      bool strict, LoadedWeights& report) {
+  std::map<std::string, Found> by_name = named_tensors(files, rename);
+  std::vector<FoundWeight> out;
   for (const ParameterInfo& info : parameters) {
     const auto at = by_name.find(info.name);
     if (at == by_name.end()) {
       if (info.role == Role::parameter) {
-        out.missing.push_back(with_shape(info.name, info.file.shape));
+        report.missing.push_back(with_shape(info.name, info.file.shape));
       }
       continue;
     }
@@ -133,32 +128,36 @@ LoadedWeights read_weights(
       fail(ExitCode::storage, "{}: {} has shape {}, the model expects {}", file->path().string(),
            entry->name, to_string(entry->spec.shape), to_string(info.file.shape));
     }
-    const std::vector<float> values = as_f32(*file, *entry);
-    if (values.empty() && entry->spec.shape.elements() != 0) {
+    if (!is_floating(entry->spec.dtype)) {
       fail(ExitCode::storage, "{}: {} is {}, expected a floating dtype", file->path().string(),
            entry->name, to_string(entry->spec));
     }
-    use(info, values);
-    ++out.loaded;
+    out.push_back({&info, at->second.tensor});
     by_name.erase(at);
   }
   for (const auto& [name, found] : by_name) {
-    if (!found.spare) out.unexpected.push_back(with_shape(name, found.tensor.entry->spec.shape));
+    if (found.spare) continue;
+    report.unexpected.push_back(with_shape(name, found.tensor.entry->spec.shape));
   }
-  if (strict && !(out.missing.empty() && out.unexpected.empty())) {
+  if (strict && !(report.missing.empty() && report.unexpected.empty())) {
     fail(ExitCode::storage, "{} does not fit the model:{}{}{}{}; strict: false allows it",
-         path.string(), out.missing.empty() ? "" : " it lacks ", listed(out.missing),
-         out.unexpected.empty() ? "" : " it has the unknown ", listed(out.unexpected));
+         files.name(), report.missing.empty() ? "" : " it lacks ", listed(report.missing),
+         report.unexpected.empty() ? "" : " it has the unknown ", listed(report.unexpected));
   }
+  report.loaded = static_cast<int>(out.size());
   return out;
 }
 
 LoadedWeights load_weights(Executor& executor, const std::filesystem::path& path,
                            const TextPairs& rename, bool strict) {
-  return read_weights(executor.training().parameters, path, rename, strict,
-                      [&](const ParameterInfo& info, std::span<const float> values) {
-                        put_f32(executor, info, info.name, values);
-                      });
+  const SafetensorsSet files(path, ExitCode::storage);
+  LoadedWeights report;
+  for (const FoundWeight& found :
+       find_weights(executor.training().parameters, files, rename, strict, report)) {
+    put_f32(executor, *found.info, found.info->name,
+            as_f32(*found.tensor.file, *found.tensor.entry));
+  }
+  return report;
 }
 
 void start_averages(Executor& executor) {

@@ -3,13 +3,13 @@
 #pragma once
 
 #include <filesystem>
-#include <functional>
 #include <map>
 #include <string>
 #include <vector>
 
 #include "nn/model.h"
 #include "tensor/safetensors.h"
+#include "tensor/safetensors_set.h"
 #include "train/executor.h"
 
 namespace dltrain {
@@ -24,17 +24,19 @@ struct LoadedWeights {
   std::vector<std::string> missing, unexpected;
 };
 
-// Reads a model.init_from, calling `use` with the elements of each parameter in the order of files:
-// a file, or a folder (tensor/safetensors_set.h), whose names are those of Hugging
-// Face's model where a config.json says so. f32, f64, bf16 and f16 tensors are converted. Throws
-// Error(storage) for a tensor of another shape (naming both), and with `strict` for missing or
-// surplus tensors; buffers may be missing either way (weights are often saved without running
-// statistics).
-LoadedWeights read_weights(
-    const std::vector<ParameterInfo>& parameters, const std::filesystem::path& path,
-    const TextPairs& rename, bool strict,
-    const std::function<void(const ParameterInfo&, std::span<const float>)>& use);
-// The same into an executor.
+// A parameter and the floating tensor of a file that has its shape; `files` must stay open.
+struct FoundWeight {
+  const ParameterInfo* info = nullptr;
+  SafetensorsSet::Tensor tensor;
+};
+// Finds the parameters in a model.init_from: a file, or a folder (tensor/safetensors_set.h), whose
+// names are those of Hugging Face's model where a config.json says so. Throws Error(storage) for a
+// tensor of another shape (naming both), and with `strict` for missing or surplus tensors; buffers
+// may be missing either way (weights are often saved without running statistics).
+std::vector<FoundWeight> find_weights(const std::vector<ParameterInfo>& parameters,
+                                      const SafetensorsSet& files, const TextPairs& rename,
+                                      bool strict, LoadedWeights& report);
+// Opens the file or folder and writes them into an executor; f32, f64, bf16 and f16 are converted.
 LoadedWeights load_weights(Executor& executor, const std::filesystem::path& path,
                            const TextPairs& rename, bool strict);
 
