@@ -6,7 +6,7 @@
 Writes tests/golden/huggingface/<case>/: config.json, the weights (single, sharded, f32, bf16, f16, with and without the
 prefix of the language model), and logits.safetensors with input [samples, tokens], some targets, for BERT attention_mask,
 and logits as f64 gives them. Also tests/golden/language/<model>.json: the config.json of the models of
-scripts/record_golden_language.py.
+scripts/record_golden_language.py, and the seeds of tests/fuzz/huggingface.cpp.
 """
 import json
 import os
@@ -23,6 +23,7 @@ import record_golden_language
 
 GOLDEN = os.path.join(os.path.dirname(__file__), "..", "tests", "golden")
 OUT = os.path.join(GOLDEN, "huggingface")
+SEEDS = os.path.join(GOLDEN, "..", "fuzz", "seeds", "huggingface")
 SAMPLES, TOKENS, VOCAB = 2, 12, 31
 COMMON = dict(vocab_size=VOCAB, attn_implementation="eager", bos_token_id=1, eos_token_id=2)
 GPT2 = dict(COMMON, n_embd=16, n_layer=2, n_head=4, n_positions=16, initializer_range=0.2)
@@ -84,6 +85,7 @@ def main():
                 os.remove(path)
         for file in os.listdir(folder):  # transformers leaves weights readable by the owner alone
             os.chmod(os.path.join(folder, file), 0o644)
+        shutil.copy(os.path.join(folder, "config.json"), os.path.join(SEEDS, name))
     for name, model in record_golden_language.models().items():
         with tempfile.TemporaryDirectory() as folder:
             model.config.architectures = [type(model).__name__]
