@@ -1,11 +1,15 @@
 #!/usr/bin/env bash
 # Downloads a public data set and checks it, for the recipes of configs/recipes.
 #
-#   scripts/get_dataset.sh mnist|fashion_mnist|cifar10|cifar100|tinyshakespeare [FOLDER]     (default: data/NAME)
+#   scripts/get_dataset.sh mnist|fashion_mnist|cifar10|cifar100|tinyshakespeare|enwik8|fineweb [FOLDER]     (default: data/NAME)
 #
-# Files that are there already and have the right checksum are kept; an archive is not unpacked, since dltrain reads
-# it as it is. The checksums are those that the authors (and torchvision) publish. DATASET_MIRROR=URL takes the files
-# from another place, a folder as file:///path.
+# Files that are there already and have the right checksum are kept; an archive is not unpacked where dltrain reads it as
+# it is. The checksums are those that the authors (and torchvision) publish. DATASET_MIRROR=URL takes the files from
+# another place, a folder as file:///path.
+#
+# fineweb: two files of 100 million GPT-2 tokens of the FineWeb sample of 10 billion, in the layout of llm.c, for
+# `data: {type: tokens}`. Nobody publishes checksums of them beside the host itself, so the first download is believed:
+# its sha256 is printed and kept in FOLDER/SHA256SUMS, and later ones are held to it.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -36,7 +40,13 @@ case $name in
     files="cifar-100-binary.tar.gz:03b5dce01913d631647c71ecec9e9cb8" ;;
   tinyshakespeare)
     mirrors="https://raw.githubusercontent.com/karpathy/char-rnn/master/data/tinyshakespeare"
-    files="input.txt:6fb458f1232090904fb40fe944165e91" ;;
+    files="input.txt:86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed" ;;
+  enwik8)
+    mirrors="https://mattmahoney.net/dc http://mattmahoney.net/dc"
+    files="enwik8.zip:547994d9980ebed1288380d652999f38a14fe291a6247c157c3d33d4932534bc" ;;
+  fineweb)
+    mirrors="https://huggingface.co/datasets/kjj0/fineweb10B-gpt2/resolve/main"
+    files="fineweb_train_000001.bin:first fineweb_val_000000.bin:first" ;;
   *) usage ;;
 esac
 [ $# -le 2 ] || usage
@@ -48,13 +58,23 @@ command -v curl >/dev/null || {
   exit 1
 }
 
-checksum_of() { md5sum "$1" | cut -d ' ' -f 1; }
+# checksum_of FILE EXPECTED: an md5 or a sha256, as long as the expected one.
+checksum_of() {
+  if [ ${#2} = 32 ]; then md5sum "$1"; else sha256sum "$1"; fi | cut -d ' ' -f 1
+}
+
+# The checksum that an earlier download of FILE had; "first" where there was none.
+remembered() {
+  local known=
+  [ ! -f "$folder/SHA256SUMS" ] || known=$(awk -v file="$1" '$2 == file { print $1 }' "$folder/SHA256SUMS" | head -n 1)
+  echo "${known:-first}"
+}
 
 # get FILE CHECKSUM: from the first mirror that gives the right bytes.
 get() {
   local target=$folder/$1 mirror found
-  if [ -f "$target" ]; then
-    [ "$(checksum_of "$target")" = "$2" ] && return 0
+  if [ -f "$target" ] && [ "$2" != first ]; then
+    [ "$(checksum_of "$target" "$2")" = "$2" ] && return 0
     echo "$target has another checksum than expected; getting it anew" >&2
   fi
   for mirror in $mirrors; do
@@ -63,20 +83,41 @@ get() {
       rm -f "$target.part"
       continue
     fi
-    found=$(checksum_of "$target.part")
-    if [ "$found" = "$2" ]; then
+    found=$(checksum_of "$target.part" "$2")
+    if [ "$2" = first ]; then
+      echo "$1: sha256 $found, not compared with anything; kept in $folder/SHA256SUMS for the next time"
+      echo "$found  $1" >>"$folder/SHA256SUMS"
+    fi
+    if [ "$found" = "$2" ] || [ "$2" = first ]; then
       mv "$target.part" "$target"
       return 0
     fi
-    echo "$mirror/$1 has md5 $found, expected $2" >&2
+    echo "$mirror/$1 has the checksum $found, expected $2" >&2
     rm -f "$target.part"
   done
-  echo "$1 could not be had; check the network, or put the file at $target (md5 $2)" >&2
+  echo "$1 could not be had; check the network, or put the file at $target (checksum $2)" >&2
   return 1
 }
 
 mkdir -p "$folder"
 for entry in $files; do
-  get "${entry%%:*}" "${entry##*:}"
+  checksum=${entry##*:}
+  [ "$checksum" != first ] || checksum=$(remembered "${entry%%:*}")
+  get "${entry%%:*}" "$checksum"
 done
+
+# The author's own md5 of what is in the archive.
+if [ "$name" = enwik8 ] && { [ ! -f "$folder/enwik8" ] || ! echo "a1fa5ffddb56f4953e226637dabbb36a  $folder/enwik8" | md5sum --check --status; }; then
+  command -v unzip >/dev/null || {
+    echo "unzip is needed: apt-get install unzip" >&2
+    exit 1
+  }
+  unzip -p "$folder/enwik8.zip" enwik8 >"$folder/enwik8.part"
+  echo "a1fa5ffddb56f4953e226637dabbb36a  $folder/enwik8.part" | md5sum --check --status || {
+    rm -f "$folder/enwik8.part"
+    echo "enwik8.zip holds another text than expected" >&2
+    exit 1
+  }
+  mv "$folder/enwik8.part" "$folder/enwik8"
+fi
 echo "$folder: complete"

@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 """Records what other libraries make of texts: tests/golden/tokenizers.
 
-    scripts/record_golden_tokenizers.py      needs the pip packages tokenizers, tiktoken and sentencepiece
+    scripts/record_golden_tokenizers.py [NAME…]      needs the pip packages tokenizers, tiktoken and sentencepiece
 
 Small vocabularies are trained on the project's own documents, so nothing is downloaded:
   bpe/        byte-level BPE with GPT-2's pattern: vocab.json and merges.txt; tiktoken agrees
   llama/      Llama 3's pattern, ignore_merges, special and other added tokens: tokenizer.json
   digits/     single digits, then GPT-2's pattern; NFC as Qwen has it
   unigram/, spm_bpe/   SentencePiece models with byte fallback
+  wordpiece/, wordpiece_cased/   BERT's: vocab.txt; tokenizer.json that keeps capitals and accents
 Each folder has cases.json: [[text, ids, decoded], …]; `specials` of it has cases with special tokens.
 """
 import json
@@ -17,7 +18,7 @@ import sys
 import sentencepiece
 import tiktoken
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, normalizers, pre_tokenizers, trainers
-from tokenizers.models import BPE
+from tokenizers.models import BPE, WordPiece
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 GOLDEN = ROOT / "tests" / "golden" / "tokenizers"
@@ -84,15 +85,15 @@ def train(pre_tokenizer, size, **model):
     return tokenizer
 
 
-def record(folder, tokenizer):
+def record(folder, tokenizer, special_texts=SPECIALS):
     """Cases without special tokens, as encode_special_tokens gives them, and with them."""
     cases, specials = [], []
     tokenizer.encode_special_tokens = True
-    for text in TEXTS + SPECIALS:
+    for text in TEXTS + special_texts:
         ids = tokenizer.encode(text, add_special_tokens=False).ids
         cases.append([text, ids, tokenizer.decode(ids, skip_special_tokens=False)])
     tokenizer.encode_special_tokens = False
-    for text in SPECIALS:
+    for text in special_texts:
         ids = tokenizer.encode(text, add_special_tokens=False).ids
         specials.append([text, ids, tokenizer.decode(ids, skip_special_tokens=False)])
     write_cases(folder, cases, specials)
@@ -162,13 +163,29 @@ def sentence_piece(folder, kind, size):
     write_cases(folder, cases, [])
 
 
-def main():
-    bpe()
-    llama()
-    digits()
-    sentence_piece("unigram", "unigram", 500)
-    sentence_piece("spm_bpe", "bpe", 500)
+def word_piece(folder, lowercase):
+    tokenizer = Tokenizer(WordPiece(unk_token="[UNK]"))
+    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=lowercase)
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer.decoder = decoders.WordPiece(cleanup=False)
+    trainer = trainers.WordPieceTrainer(vocab_size=500, special_tokens=["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"],
+                                        show_progress=False)
+    tokenizer.train_from_iterator(corpus() + TEXTS[10:12], trainer)
+    if lowercase:
+        vocab = sorted(tokenizer.get_vocab().items(), key=lambda item: item[1])
+        write(folder, "vocab.txt", "".join(token + "\n" for token, _ in vocab))
+    else:
+        write(folder, "tokenizer.json", tokenizer.to_str() + "\n")
+    record(folder, tokenizer, SPECIALS + ["a [MASK] b[SEP]", "[CLS]x[PAD]"])
+
+
+def main(names):
+    recorders = {"bpe": bpe, "llama": llama, "digits": digits, "unigram": lambda: sentence_piece("unigram", "unigram", 500),
+                 "spm_bpe": lambda: sentence_piece("spm_bpe", "bpe", 500), "wordpiece": lambda: word_piece("wordpiece", True),
+                 "wordpiece_cased": lambda: word_piece("wordpiece_cased", False)}
+    for name in names or recorders:
+        recorders[name]()
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

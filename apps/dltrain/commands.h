@@ -30,6 +30,8 @@ CommandBody add_check(CLI::App& command);
 CommandBody add_eval(CLI::App& command);
 CommandBody add_data(CLI::App& command);
 CommandBody add_predict(CLI::App& command);
+CommandBody add_export(CLI::App& command);
+CommandBody add_import(CLI::App& command);
 CommandBody add_list(CLI::App& command);
 CommandBody add_schema(CLI::App& command);
 CommandBody add_init(CLI::App& command);

@@ -30,6 +30,8 @@ const std::vector<CommandRow>& commands() {
       {"plan", "Memory, arithmetic and shapes, before anything runs", add_plan},
       {"eval", "Measure a checkpoint on the eval split", add_eval},
       {"predict", "What a checkpoint says about each sample, as CSV or JSONL", add_predict},
+      {"export", "Write a trained model as a Hugging Face folder", add_export},
+      {"import", "Check a Hugging Face folder and make one to train from", add_import},
       {"data", "Look at data (inspect, show), and pack images (prepare)", add_data},
       {"init", "Write a commented starting configuration", add_init},
       {"list", "Layers, losses, optimizers, schedules, datasets, ops, devices", add_list},

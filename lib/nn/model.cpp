@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "config/key_index.h"
 #include "config/suggest.h"
+#include "nn/huggingface/folder.h"
 #include "nn/model_files.h"
 
 namespace dltrain {
@@ -76,6 +77,13 @@ void expand_architecture(ConfigNode& map, Problems& problems) {
 
 bool ModelConfig::rewrite(ConfigNode& map, Problems& problems) {
   Problems found;
+  const ConfigNode* from = map.find("from");
+  if (from != nullptr && from->is_null()) {
+    map.erase("from");
+  } else if (from != nullptr && !rewrite_huggingface_model(map, found)) {
+    for (const Problem& problem : found.all()) problems.add(problem.place, problem.message);
+    return false;
+  }
   const ConfigNode* type = map.find("type");
   if (type && !type->is_null()) {
     expand_architecture(map, found);
@@ -100,6 +108,13 @@ void ModelConfig::describe(Fields& f) {
                       ". `dltrain list models` shows their keys, which stand beside it"});
   f.rewritten("…", {.type = "keys of the architecture", .schema = "", .free_names = true},
               {.doc = "What `type` takes, such as num_classes"});
+  f.rewritten("from", {.type = "path", .schema = R"({"type": "string"})"},
+              {.doc = "Folder of a Hugging Face model (config.json and safetensors files) whose "
+                      "architecture and weights the model begins with; a relative one lies beside "
+                      "the configuration, or where the program was started. Keys of the "
+                      "architecture beside it change what the folder says",
+               .is_path = true,
+               .known_as = {"from_pretrained", "model_name_or_path", "base_model"}});
   f.rewritten("blocks",
               {.type = "map of names to blocks",
                .schema = R"({"type": "object", "additionalProperties": {"type": "object",
@@ -117,7 +132,9 @@ void ModelConfig::describe(Fields& f) {
             {.doc = "Start the bias of the last layer from the training targets: logarithms of the "
                     "class frequencies, or the mean of targets that are numbers"});
   f.text("init_from", init_from,
-         {.doc = "Safetensors file with initial weights, matched by parameter name",
+         {.doc = "Safetensors file with initial weights, matched by parameter name, or a folder "
+                 "with model.safetensors or its shards. Where a config.json of Hugging Face lies "
+                 "beside them, their names are understood without `rename`",
           .is_path = true,
           .known_as = {"pretrained", "weights", "checkpoint"}});
   f.text_map("rename", rename,

@@ -141,7 +141,7 @@ struct RopeScaling : Located {
 
 struct RotaryPositions final : Layer {
   double theta = 10000;
-  std::optional<int64_t> dim;
+  std::optional<int64_t> dim, max_positions;
   RopeScaling scaling;
 
   void describe(Fields& f) override {
@@ -151,12 +151,20 @@ struct RotaryPositions final : Layer {
               {.doc = "Elements of each head that turn, the first ones; default: all",
                .min = 2,
                .known_as = {"rotary_dim"}});
+    f.integer("max_positions", max_positions,
+              {.doc = "Longer sequences are refused; default: none are",
+               .min = 1,
+               .known_as = {"max_position_embeddings"}});
     f.section("scaling", scaling, {.doc = "For long sequences", .known_as = {"rope_scaling"}});
   }
   ValueId emit(LayerContext& c, ValueId x) const override {
     if (c.shape(x).rank() != 4) {
       fail(ExitCode::usage, "expects [samples, tokens, heads, width of a head], got {}",
            to_string(c.shape(x)));
+    }
+    if (max_positions && c.shape(x)[1] > *max_positions) {
+      fail(ExitCode::usage, "sequences of {} tokens, but places for {} (max_positions)",
+           c.shape(x)[1], *max_positions);
     }
     Attributes attributes{{"theta", theta}};
     if (dim) attributes.set("dim", *dim);

@@ -95,6 +95,23 @@ struct SentencePieceConfig final : TokenizerConfig {
   }
 };
 
+struct WordPieceConfig final : TokenizerConfig {
+  std::string path;
+
+  void describe(Fields& f) override {
+    f.text("path", path,
+           {.doc = "A vocab.txt (with the flags of tokenizer_config.json beside it), a "
+                   "tokenizer.json, or a folder that has one",
+            .required = true,
+            .is_path = true,
+            .known_as = {"vocab", "vocab_file"}});
+    TokenizerConfig::describe(f);
+  }
+  std::shared_ptr<const Tokenizer> open(const TextPieces&) const override {
+    return load_kind(path, "wordpiece");
+  }
+};
+
 struct FileConfig final : TokenizerConfig {
   std::string path;
 
@@ -125,6 +142,10 @@ KindRow<TokenizerConfig> sentencepiece_row() {
           make_kind_of<SentencePieceConfig>};
 }
 
+KindRow<TokenizerConfig> wordpiece_row() {
+  return {"wordpiece", "Words and their parts as BERT has them", make_kind_of<WordPieceConfig>};
+}
+
 KindRow<TokenizerConfig> char_row() {
   return {"char", "One token a character; the alphabet is that of the training text",
           make_kind_of<CharConfig>};
@@ -145,7 +166,8 @@ KindRow<TokenizerConfig> file_row() {
 
 const KindTable<TokenizerConfig>& tokenizer_table() {
   static const KindTable<TokenizerConfig> table{
-      "tokenizer", {char_row(), byte_row(), bpe_row(), sentencepiece_row(), file_row()}};
+      "tokenizer",
+      {char_row(), byte_row(), bpe_row(), sentencepiece_row(), wordpiece_row(), file_row()}};
   return table;
 }
 

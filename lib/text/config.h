@@ -38,5 +38,6 @@ KindRow<TokenizerConfig> byte_row();
 KindRow<TokenizerConfig> char_row();
 KindRow<TokenizerConfig> file_row();
 KindRow<TokenizerConfig> sentencepiece_row();
+KindRow<TokenizerConfig> wordpiece_row();
 
 }  // namespace dltrain

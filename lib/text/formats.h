@@ -25,6 +25,13 @@ std::shared_ptr<const Tokenizer> bpe_from_vocabulary(const std::string& vocab_na
                                                      const std::string& merges_name,
                                                      const std::string& merges);
 
+// BERT's vocab.txt; `config`: the tokenizer_config.json beside it, or nothing.
+std::shared_ptr<const Tokenizer> word_piece_from_vocabulary(const std::string& name,
+                                                            std::string vocab, std::string config);
+// Hugging Face's tokenizer.json with WordPiece; `about` is its content, parsed.
+std::shared_ptr<const Tokenizer> word_piece_from_json(const std::string& name, std::string content,
+                                                      const nlohmann::json& about);
+
 // A SentencePiece .model.
 std::shared_ptr<const Tokenizer> sentence_piece_tokenizer(const std::string& name,
                                                           std::string content);

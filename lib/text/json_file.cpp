@@ -48,7 +48,12 @@ std::shared_ptr<const Tokenizer> tokenizer_from_json(const std::string& name, st
   const nlohmann::json about = parse_json_object(name, content);
   const auto format = about.find("format");
   if (format != about.end() && *format == kTokenizerFormat) return own_format(name, about);
-  if (about.contains("model")) return bpe_from_json(name, std::move(content), about);
+  const auto model = about.find("model");
+  if (model != about.end() && model->is_object() && model->contains("type") &&
+      (*model)["type"] == "WordPiece") {
+    return word_piece_from_json(name, std::move(content), about);
+  }
+  if (model != about.end()) return bpe_from_json(name, std::move(content), about);
   throw Error(ExitCode::data, "is no tokenizer of a known format", name);
 }
 

@@ -18,7 +18,7 @@ std::string read(const fs::path& path) {
 // The file of a folder that describes its tokenizer; empty: none.
 fs::path main_file(const fs::path& folder) {
   std::error_code ignored;
-  for (const char* name : {"tokenizer.json", "tokenizer.model", "vocab.json"}) {
+  for (const char* name : {"tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt"}) {
     if (fs::is_regular_file(folder / name, ignored)) return folder / name;
   }
   return {};
@@ -27,6 +27,12 @@ fs::path main_file(const fs::path& folder) {
 std::shared_ptr<const Tokenizer> load_file(const fs::path& path) {
   if (path.filename() == "vocab.json") {
     return load_vocabulary(path, path.parent_path() / "merges.txt");
+  }
+  std::error_code ignored;
+  if (path.filename() == "vocab.txt") {
+    const fs::path config = path.parent_path() / "tokenizer_config.json";
+    return word_piece_from_vocabulary(path.string(), read(path),
+                                      fs::is_regular_file(config, ignored) ? read(config) : "");
   }
   std::string content = read(path);
   // JSON begins with a brace; a SentencePiece model with the tag of its first piece.
@@ -99,11 +105,20 @@ std::shared_ptr<const Tokenizer> load_tokenizer(const fs::path& path) {
   const fs::path file = main_file(path);
   if (file.empty()) {
     throw Error(ExitCode::data,
-                "has no file of a tokenizer (tokenizer.json, tokenizer.model, or vocab.json with "
-                "merges.txt)",
+                "has no file of a tokenizer (tokenizer.json, tokenizer.model, vocab.txt, or "
+                "vocab.json with merges.txt)",
                 path.string());
   }
-  return load_file(file);
+  // A SentencePiece model is also given as a tokenizer.json, which is not read.
+  const fs::path model = path / "tokenizer.model";
+  if (file.filename() != "tokenizer.json" || !fs::is_regular_file(model, ignored)) {
+    return load_file(file);
+  }
+  try {
+    return load_file(file);
+  } catch (const Error&) {
+    return load_file(model);
+  }
 }
 
 std::shared_ptr<const Tokenizer> load_vocabulary(const fs::path& vocab, const fs::path& merges) {

@@ -117,7 +117,8 @@ class TextDecoder {
 };
 
 // Reads a tokenizer from a file that `files()` gave, a Hugging Face tokenizer.json, a SentencePiece
-// model, or a folder that has one of these or vocab.json with merges.txt. Throws Error(data).
+// model, BERT's vocab.txt, or a folder that has one of these or vocab.json with merges.txt. Throws
+// Error(data).
 std::shared_ptr<const Tokenizer> load_tokenizer(const std::filesystem::path& path);
 // The same from GPT-2's two files, wherever they lie.
 std::shared_ptr<const Tokenizer> load_vocabulary(const std::filesystem::path& vocab,

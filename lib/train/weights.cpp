@@ -6,8 +6,9 @@
 #include <regex>
 
 #include "base/error.h"
+#include "nn/huggingface/folder.h"
 #include "passes/update.h"
-#include "tensor/low_precision.h"
+#include "tensor/float_tensors.h"
 
 namespace dltrain {
 namespace {
@@ -44,38 +45,6 @@ void put_f32(Executor& executor, const ParameterInfo& info, std::string_view nam
   }
 }
 
-// Elements of a floating tensor as f32; empty for another dtype.
-std::vector<float> as_f32(const SafetensorsFile& file, const SafetensorsEntry& entry) {
-  const auto bytes = file.data(entry);
-  const auto n = static_cast<size_t>(entry.spec.shape.elements());
-  std::vector<float> out;
-  const auto convert = [&]<typename T>(T, auto to_float) {
-    out.resize(n);
-    for (size_t i = 0; i < n; ++i) {
-      T element;
-      std::memcpy(&element, bytes.data() + i * sizeof(T), sizeof(T));
-      out[i] = to_float(element);
-    }
-  };
-  switch (entry.spec.dtype) {
-    case DType::f32:
-      convert(float{}, [](float v) { return v; });
-      break;
-    case DType::f64:
-      convert(double{}, [](double v) { return static_cast<float>(v); });
-      break;
-    case DType::bf16:
-      convert(Bf16{}, [](Bf16 v) { return to_f32(v); });
-      break;
-    case DType::f16:
-      convert(F16{}, [](F16 v) { return to_f32(v); });
-      break;
-    default:
-      break;
-  }
-  return out;
-}
-
 std::string renamed(const std::string& name, const TextPairs& rename) {
   std::string out = name;
   for (const auto& [pattern, replacement] : rename) {
@@ -87,6 +56,10 @@ std::string renamed(const std::string& name, const TextPairs& rename) {
     }
   }
   return out;
+}
+
+std::string with_shape(const std::string& name, const Shape& shape) {
+  return fmt::format("{} {}", name, to_string(shape));
 }
 
 std::string listed(const std::vector<std::string>& names) {
@@ -110,46 +83,81 @@ void initialize_weights(Executor& executor, uint64_t seed) {
   }
 }
 
-LoadedWeights load_weights(Executor& executor, const std::filesystem::path& path,
-                           const TextPairs& rename, bool strict) {
-  const SafetensorsFile file(path, ExitCode::storage);
-  std::map<std::string, const SafetensorsEntry*> by_name;
-  for (const SafetensorsEntry& entry : file.entries()) {
+namespace {
+
+struct Found {
+  SafetensorsSet::Tensor tensor;
+  bool spare = false;  // surplus without harm
+};
+
+// The tensors of the files by the names that they have here.
+std::map<std::string, Found> named_tensors(const SafetensorsSet& files, const TextPairs& rename) {
+  const HuggingFaceFamily* family = huggingface_family_of(files.name());
+  std::map<std::string, Found> out;
+  for (const SafetensorsSet::Tensor& tensor : files.tensors()) {
+    const std::string& in_file = tensor.entry->name;
     // PyTorch's batch norm counts its batches; nothing here depends on that.
-    if (entry.name.ends_with(".num_batches_tracked")) continue;
-    const std::string name = renamed(entry.name, rename);
-    if (!by_name.emplace(name, &entry).second) {
-      fail(ExitCode::usage, "{}: two tensors are named {} after model.rename", path.string(), name);
+    if (in_file.ends_with(".num_batches_tracked")) continue;
+    TensorName name{renamed(in_file, rename)};
+    if (family != nullptr) name = family->tensor(name.name);
+    if (!out.emplace(name.name, Found{tensor, name.spare}).second) {
+      fail(ExitCode::storage, "{}: two tensors are named {}{}", files.name(), name.name,
+           rename.empty() ? "" : " after model.rename");
     }
-  }
-  LoadedWeights out;
-  for (const ParameterInfo& info : executor.training().parameters) {
-    const auto at = by_name.find(info.name);
-    if (at == by_name.end()) {
-      if (info.role == Role::parameter) out.missing.push_back(info.name);
-      continue;
-    }
-    const SafetensorsEntry& entry = *at->second;
-    if (!(entry.spec.shape == info.file.shape)) {
-      fail(ExitCode::storage, "{}: {} has shape {}, the model expects {}", path.string(),
-           entry.name, to_string(entry.spec.shape), to_string(info.file.shape));
-    }
-    const std::vector<float> values = as_f32(file, entry);
-    if (values.empty() && entry.spec.shape.elements() != 0) {
-      fail(ExitCode::storage, "{}: {} is {}, expected a floating dtype", path.string(), entry.name,
-           to_string(entry.spec));
-    }
-    put_f32(executor, info, info.name, values);
-    ++out.loaded;
-    by_name.erase(at);
-  }
-  for (const auto& [name, entry] : by_name) out.unexpected.push_back(name);
-  if (strict && !(out.missing.empty() && out.unexpected.empty())) {
-    fail(ExitCode::storage, "{} does not fit the model:{}{}{}{}; strict: false allows it",
-         path.string(), out.missing.empty() ? "" : " it lacks ", listed(out.missing),
-         out.unexpected.empty() ? "" : " it has the unknown ", listed(out.unexpected));
   }
   return out;
+}
+
+}  // namespace
+
+std::vector<FoundWeight> find_weights(const std::vector<ParameterInfo>& parameters,
+                                      const SafetensorsSet& files, const TextPairs& rename,
+                                      bool strict, LoadedWeights& report) {
+  std::map<std::string, Found> by_name = named_tensors(files, rename);
+  std::vector<FoundWeight> out;
+  for (const ParameterInfo& info : parameters) {
+    const auto at = by_name.find(info.name);
+    if (at == by_name.end()) {
+      if (info.role == Role::parameter) {
+        report.missing.push_back(with_shape(info.name, info.file.shape));
+      }
+      continue;
+    }
+    const auto& [file, entry] = at->second.tensor;
+    if (!(entry->spec.shape == info.file.shape)) {
+      fail(ExitCode::storage, "{}: {} has shape {}, the model expects {}", file->path().string(),
+           entry->name, to_string(entry->spec.shape), to_string(info.file.shape));
+    }
+    if (!is_floating(entry->spec.dtype)) {
+      fail(ExitCode::storage, "{}: {} is {}, expected a floating dtype", file->path().string(),
+           entry->name, to_string(entry->spec));
+    }
+    out.push_back({&info, at->second.tensor});
+    by_name.erase(at);
+  }
+  for (const auto& [name, found] : by_name) {
+    if (found.spare) continue;
+    report.unexpected.push_back(with_shape(name, found.tensor.entry->spec.shape));
+  }
+  if (strict && !(report.missing.empty() && report.unexpected.empty())) {
+    fail(ExitCode::storage, "{} does not fit the model:{}{}{}{}; strict: false allows it",
+         files.name(), report.missing.empty() ? "" : " it lacks ", listed(report.missing),
+         report.unexpected.empty() ? "" : " it has the unknown ", listed(report.unexpected));
+  }
+  report.loaded = static_cast<int>(out.size());
+  return out;
+}
+
+LoadedWeights load_weights(Executor& executor, const std::filesystem::path& path,
+                           const TextPairs& rename, bool strict) {
+  const SafetensorsSet files(path, ExitCode::storage);
+  LoadedWeights report;
+  for (const FoundWeight& found :
+       find_weights(executor.training().parameters, files, rename, strict, report)) {
+    put_f32(executor, *found.info, found.info->name,
+            as_f32(*found.tensor.file, *found.tensor.entry));
+  }
+  return report;
 }
 
 void start_averages(Executor& executor) {

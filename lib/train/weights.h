@@ -9,6 +9,7 @@
 
 #include "nn/model.h"
 #include "tensor/safetensors.h"
+#include "tensor/safetensors_set.h"
 #include "train/executor.h"
 
 namespace dltrain {
@@ -18,14 +19,25 @@ void initialize_weights(Executor& executor, uint64_t seed);
 
 struct LoadedWeights {
   int loaded = 0;
-  std::vector<std::string> missing;     // parameters that the file lacks (strict: false)
-  std::vector<std::string> unexpected;  // tensors of the file that the model lacks
+  // Name and shape of parameters that the file lacks (strict: false), and of tensors that the model
+  // lacks.
+  std::vector<std::string> missing, unexpected;
 };
 
-// model.init_from. f32, f64, bf16 and f16 tensors are converted. Throws Error(storage) for a tensor
-// of another shape (naming both), and with `strict` for missing or surplus tensors; buffers may be
-// missing either way (weights are often saved without running statistics).
-LoadedWeights load_weights(Executor& executor, const std::filesystem::path& file,
+// A parameter and the floating tensor of a file that has its shape; `files` must stay open.
+struct FoundWeight {
+  const ParameterInfo* info = nullptr;
+  SafetensorsSet::Tensor tensor;
+};
+// Finds the parameters in a model.init_from: a file, or a folder (tensor/safetensors_set.h), whose
+// names are those of Hugging Face's model where a config.json says so. Throws Error(storage) for a
+// tensor of another shape (naming both), and with `strict` for missing or surplus tensors; buffers
+// may be missing either way (weights are often saved without running statistics).
+std::vector<FoundWeight> find_weights(const std::vector<ParameterInfo>& parameters,
+                                      const SafetensorsSet& files, const TextPairs& rename,
+                                      bool strict, LoadedWeights& report);
+// Opens the file or folder and writes them into an executor; f32, f64, bf16 and f16 are converted.
+LoadedWeights load_weights(Executor& executor, const std::filesystem::path& path,
                            const TextPairs& rename, bool strict);
 
 // Averages (role ema) as they are before the first update: what they average.

@@ -2,7 +2,7 @@
 same shape stand in for them."""
 
 import support
-from support import DATA, OK, SOURCES
+from support import DATA, OK, SOURCES, USAGE
 
 # Shape and classes of the data of each recipe.
 SAMPLES = {
@@ -12,7 +12,9 @@ SAMPLES = {
     "image-folder-resnet50": ("[224, 224, 3]", 1000),
 }
 # The number of characters of the text of each recipe that has one.
-CHARACTERS = {"bible-char-gpt": 63}
+CHARACTERS = {"bible-char-gpt": 63, "shakespeare-char-gpt": 65}
+# Those that begin with a folder of Hugging Face.
+FOLDERS = {"finetune-gpt2"}
 # The smallest images that an architecture is made for.
 IMAGES = {"lenet": "[28, 28, 1]"}
 
@@ -32,9 +34,15 @@ class Configs(support.DltrainTest):
 
     def test_every_recipe_is_planned(self):
         recipes = sorted((SOURCES / "configs" / "recipes").glob("*.yaml"))
-        self.assertEqual({recipe.stem for recipe in recipes}, {*SAMPLES, *CHARACTERS},
-                         "SAMPLES or CHARACTERS needs a row for every recipe")
+        self.assertEqual({recipe.stem for recipe in recipes}, {*SAMPLES, *CHARACTERS, *FOLDERS},
+                         "SAMPLES, CHARACTERS or FOLDERS needs a row for every recipe")
         for recipe in recipes:
+            if recipe.stem in FOLDERS:
+                text = self.write("text.txt", "".join(chr(97 + i % 26) for i in range(20000)))
+                self.plan(recipe, "-s", f"data.path={text}", "-s", "data.tokenizer=char", "-s", "data.sequence_length=16", "-s",
+                          f"model.from={SOURCES / 'tests' / 'golden' / 'huggingface' / 'gpt2'}")
+                self.assertIn(self.end(self.start("plan", recipe)).code, (OK, USAGE, DATA))
+                continue
             if recipe.stem in CHARACTERS:
                 text = "".join(chr(33 + i % CHARACTERS[recipe.stem]) for i in range(20000))
                 self.plan(recipe, "-s", f"data.path={self.write('text.txt', text)}")

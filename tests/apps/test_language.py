@@ -1,5 +1,6 @@
 """Small language models against Hugging Face's runs recorded by scripts/record_golden_language.py."""
 import json
+import shutil
 
 import support
 from support import SOURCES, steps
@@ -21,7 +22,7 @@ MODELS = {
 
 CONFIGURATION = """
 name: golden-language
-model: {model}init_from: {golden}/{name}.safetensors, vocab_size: 61}}
+model: {model}
 loss: {{type: cross_entropy}}
 data: {{type: tensors, path: {golden}/batches.safetensors, {fields}, shuffle: false}}
 optimizer: {{type: adamw, learning_rate: {learning_rate}, weight_decay: {weight_decay}}}
@@ -36,12 +37,13 @@ class Language(support.DltrainTest):
         super().setUpClass()
         cls.golden = json.loads((SOURCES / GOLDEN / "losses.json").read_text())
 
-    def run_model(self, name, folder, *arguments):
+    def run_model(self, name, folder, *arguments, model=None):
         fields = "inputs: input, targets: target"
         if name == "bert":
             fields = "inputs: {input: masked_input, attention_mask: attention_mask}, targets: masked_target"
         golden = {key: self.golden[key] for key in ("batch", "steps", "learning_rate", "weight_decay", "clip")}
-        configuration = self.write(f"{name}.yaml", CONFIGURATION.format(model=MODELS[name], golden=GOLDEN, name=name,
+        default = MODELS[name] + f"init_from: {GOLDEN}/{name}.safetensors, vocab_size: 61}}"
+        configuration = self.write(f"{name}.yaml", CONFIGURATION.format(model=model or default, golden=GOLDEN,
                                                                        fields=fields, **golden))
         run = self.folder / folder
         self.run_dltrain(configuration, "-q", "--output-dir", run, *arguments)
@@ -58,6 +60,15 @@ class Language(support.DltrainTest):
         self.assertEqual(sorted(self.golden["cases"]), sorted(MODELS))
         for name in MODELS:
             self.check(name, self.run_model(name, name))
+
+    def test_folders_of_hugging_face_train_on_as_in_torch(self):
+        for name in MODELS:
+            folder = self.folder / f"{name}-folder"
+            folder.mkdir()
+            shutil.copy(SOURCES / GOLDEN / f"{name}.json", folder / "config.json")
+            shutil.copy(SOURCES / GOLDEN / f"{name}.safetensors", folder / "model.safetensors")
+            keys = ", dropout: 0, attention_dropout: 0, attention_mask: true" if name == "bert" else ""
+            self.check(name, self.run_model(name, f"{name}-from", model=f"{{from: {folder}{keys}}}"))
 
     def test_language_models_do_not_depend_on_the_micro_batch_or_on_ranks(self):
         for name in ("gpt2", "bert"):

@@ -175,6 +175,8 @@ TEST_CASE("attention takes masks, windows and heads in either form") {
       Contains("takes queries, keys and values"));
   CHECK_THAT(refusal_of_tokens("{type: gpt2, max_positions: 16}"),
              Contains("sequences of 24 tokens, but places for 16"));
+  CHECK_THAT(refusal_of_tokens("{type: llama, num_layers: 1, max_positions: 16}"),
+             Contains("sequences of 24 tokens, but places for 16"));
 }
 
 }  // namespace

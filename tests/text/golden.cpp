@@ -59,6 +59,36 @@ TEST_CASE("byte-level BPE gives the tokens of Hugging Face's tokenizers and of t
   }
 }
 
+TEST_CASE("WordPiece gives the tokens of Hugging Face's tokenizers") {
+  for (const char* folder : {"wordpiece", "wordpiece_cased"}) {
+    INFO(folder);
+    const auto tokenizer = load_tokenizer(kGolden / folder);
+    CHECK(tokenizer->kind() == "wordpiece");
+    CHECK(tokenizer->special().mask == 4);
+    CHECK(tokenizer->special().unknown == 1);
+    const auto golden = cases_of(folder);
+    CHECK(golden["cases"].size() > 20);
+    check(*tokenizer, golden["cases"], SpecialText::as_text);
+    check(*tokenizer, golden["specials"], SpecialText::as_tokens);
+    TemporaryFolder saved;
+    save_tokenizer(*tokenizer, saved.path());
+    CHECK(load_tokenizer(saved.path())->identity() == tokenizer->identity());
+  }
+}
+
+TEST_CASE("the flags beside a vocab.txt are honoured, and what is wrong with it is said") {
+  TemporaryFolder folder;
+  folder.write("vocab.txt", "[PAD]\n[UNK]\nÉtat\netat\n##s\n中\n");
+  CHECK(load_tokenizer(folder.path())->encode("États 中中") == Ids{3, 4, 5, 5});
+  folder.write("tokenizer_config.json", R"({"do_lower_case": false})");
+  CHECK(load_tokenizer(folder.path())->encode("États etat 中中") == Ids{2, 4, 3, 5, 5});
+  folder.write("tokenizer_config.json", R"({"do_lower_case": 3})");
+  CHECK_THROWS_WITH(load_tokenizer(folder.path()), Catch::Contains("do_lower_case is neither"));
+  folder.write("vocab.txt", "a\nb\n");
+  folder.write("tokenizer_config.json", "{}");
+  CHECK_THROWS_WITH(load_tokenizer(folder.path()), Catch::Contains("has no token [UNK]"));
+}
+
 TEST_CASE("a BPE tokenizer is saved as a tokenizer.json that gives the same tokens") {
   TemporaryFolder folder;
   for (const char* name : {"bpe", "llama", "digits"}) {

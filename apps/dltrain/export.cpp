@@ -1,0 +1,66 @@
+// dltrain export RUN_OR_CHECKPOINT OUT and dltrain import FOLDER OUT: folders of Hugging Face.
+#include "dltrain/commands.h"
+#include "train/huggingface_export.h"
+
+namespace dltrain {
+namespace {
+
+struct Options {
+  std::string from, to, dtype = "f32";
+  CLI::AsSizeValue unit{/*kb_is_1000=*/true};
+  uint64_t max_shard = 5'000'000'000;
+  bool overwrite = false;
+
+  HuggingFaceFolder folder() const {
+    HuggingFaceFolder out;
+    out.path = to;
+    out.dtype = dtype == "f32" ? DType::f32 : dtype == "bf16" ? DType::bf16 : DType::f16;
+    out.max_shard_bytes = max_shard;
+    out.overwrite = overwrite;
+    return out;
+  }
+};
+
+void print(const ExportReport& report, const Options& options) {
+  fmt::print("{} from {}{}: {} tensors, {:.1f} MB of {} in {} file{}, {}\n", options.to,
+             report.checkpoint.string(), report.averages ? " (averaged weights)" : "",
+             report.written.tensors, static_cast<double>(report.written.bytes) / 1e6, options.dtype,
+             report.written.shards, report.written.shards == 1 ? "" : "s",
+             report.tokenizer ? "with the tokenizer" : "no tokenizer");
+}
+
+CommandBody add(CLI::App& command, const char* from, const char* from_doc, const char* to_doc,
+                ExportReport (*run)(const std::filesystem::path&, HuggingFaceFolder)) {
+  auto options = std::make_shared<Options>();
+  command.add_option(from, options->from, from_doc)->required();
+  command.add_option("OUT", options->to, to_doc)->required();
+  command.add_option("--dtype", options->dtype, "Format of the weights: f32, bf16, f16")
+      ->check(CLI::IsMember({"f32", "bf16", "f16"}))
+      ->take_last();
+  command
+      .add_option("--max-shard-size", options->max_shard,
+                  "Greatest file of weights, such as 500MB or 5GB (default)")
+      ->transform(options->unit)
+      ->check(CLI::Range(uint64_t{1}, uint64_t{1} << 62))
+      ->take_last();
+  command.add_flag("--overwrite", options->overwrite, "Replace an earlier folder of a model");
+  return [options, run] {
+    print(run(options->from, options->folder()), *options);
+    return ExitCode::ok;
+  };
+}
+
+}  // namespace
+
+CommandBody add_export(CLI::App& command) {
+  return add(command, "CHECKPOINT", "Run folder (its newest checkpoint), or a checkpoint",
+             "Folder to write, for transformers' from_pretrained", export_model);
+}
+
+CommandBody add_import(CLI::App& command) {
+  return add(command, "FOLDER", "Folder of a Hugging Face model: config.json, safetensors",
+             "Folder to write: the model, checked and in one format, and config.yaml to train it",
+             import_model);
+}
+
+}  // namespace dltrain

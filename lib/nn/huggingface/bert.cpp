@@ -1,0 +1,130 @@
+// BERT (BertConfig): BertForMaskedLM is the architecture `bert`, BertForSequenceClassification is
+// `bert_classifier`.
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "nn/huggingface/families.h"
+
+namespace dltrain {
+namespace {
+
+constexpr std::string_view kPrefix = "bert.";
+
+// The head that the file's class has.
+std::string architecture(ConfigJson& config) {
+  const std::vector<std::string> names = config.texts("architectures");
+  if (names.empty()) return "bert";
+  for (const char* known : {"BertForMaskedLM", "BertForPreTraining", "BertModel"}) {
+    if (names[0] == known) return "bert";
+  }
+  if (names[0] == "BertForSequenceClassification") return "bert_classifier";
+  config.mistake(
+      fmt::format("architectures: '{}' is not supported; with type: bert or type: "
+                  "bert_classifier its encoder can be used",
+                  names[0]));
+  return "bert";
+}
+
+void read(ConfigJson& config, HuggingFaceModel& model) {
+  if (model.type.empty()) model.type = architecture(config);
+  model.vocab_size = config.integer("vocab_size", 30522);
+  model.set_integer("hidden_size", config.integer("hidden_size", 768));
+  model.set_integer("num_layers", config.integer("num_hidden_layers", 12));
+  model.set_integer("num_heads", config.integer("num_attention_heads", 12));
+  model.set_integer("intermediate_size", config.integer("intermediate_size", 3072));
+  model.set_integer("max_positions", config.integer("max_position_embeddings", 512));
+  model.set_integer("type_vocab_size", config.integer("type_vocab_size", 2));
+  const double dropout = config.number("hidden_dropout_prob", 0.1);
+  const double classifier = config.number("classifier_dropout", dropout);
+  model.set_number("dropout", dropout);
+  model.set_number("attention_dropout", config.number("attention_probs_dropout_prob", 0.1));
+  model.set_number("epsilon", config.number("layer_norm_eps", 1e-12));
+  model.set_activation(config, "hidden_act", "gelu");
+  if (model.type == "bert_classifier") {
+    model.set_number("classifier_dropout", classifier);
+    const int64_t labels = std::max(config.size("id2label"), config.size("label2id"));
+    model.set_integer("num_classes", config.integer("num_labels", labels > 0 ? labels : 2));
+  }
+  config.only("pad_token_id", 0);  // its vector is zero and stays
+  config.only("position_embedding_type", "absolute");
+  config.only("is_decoder", false);
+  config.only("add_cross_attention", false);
+  config.only("tie_word_embeddings", true);
+  // Of the original program's pooler, which is always the same.
+  config.ignore({"num_labels", "directionality", "pooler_fc_size", "pooler_num_attention_heads",
+                 "pooler_num_fc_layers", "pooler_size_per_head", "pooler_type",
+                 "chunk_size_feed_forward"});
+}
+
+// Names of the first files: gamma and beta of the norms, no prefix without a head. The head of the
+// next sentence, the pooler without a classifier, tensors of positions, and the decoder that is the
+// embedding are passed over.
+TensorName tensor(std::string_view name) {
+  std::string out(name);
+  for (const char* bare : {"embeddings.", "encoder.", "pooler."}) {
+    if (name.starts_with(bare)) out = std::string(kPrefix) + out;
+  }
+  const auto replace_end = [&](std::string_view from, std::string_view to) {
+    if (out.ends_with(from)) out.replace(out.size() - from.size(), from.size(), to);
+  };
+  replace_end("LayerNorm.gamma", "LayerNorm.weight");
+  replace_end("LayerNorm.beta", "LayerNorm.bias");
+  bool spare = false;
+  for (const char* prefix : {"bert.pooler.", "cls.seq_relationship.", "cls.predictions.decoder."}) {
+    spare = spare || out.starts_with(prefix);
+  }
+  spare = spare || out == "bert.embeddings.position_ids" || out == "bert.embeddings.token_type_ids";
+  return {out, spare};
+}
+
+std::optional<nlohmann::ordered_json> propose(const ConfigNode& layers, int64_t vocab_size) {
+  const ConfigNode* tokens = find_layer(layers, {{"name", "bert.embeddings.word_embeddings"}});
+  const ConfigNode* heads = find_layer(layers, {{"type", "attention"}});
+  if (tokens == nullptr || heads == nullptr) return {};
+  const auto named = [&](std::string_view name) { return find_layer(layers, {{"name", name}}); };
+  const ConfigNode* classifier = named("classifier");
+  nlohmann::ordered_json out{
+      {"architectures",
+       {classifier != nullptr ? "BertForSequenceClassification" : "BertForMaskedLM"}},
+      {"model_type", "bert"},
+      {"vocab_size", vocab_size},
+      {"hidden_size", integer_of(tokens, "embedding_dim")},
+      {"num_hidden_layers", integer_of(named("bert.encoder.layer"), "times")},
+      {"num_attention_heads", integer_of(heads, "num_heads")},
+      {"intermediate_size", integer_of(named("intermediate.dense"), "out_features")},
+      {"max_position_embeddings",
+       integer_of(named("bert.embeddings.position_embeddings"), "max_positions")},
+      {"type_vocab_size", integer_of(named("bert.embeddings.token_type_embeddings"), "num_types")},
+      {"hidden_act", activation_name(layer_behind(layers, "intermediate.dense"))},
+      {"hidden_dropout_prob", number_of(layer_behind(layers, "bert.embeddings.LayerNorm"), "rate")},
+      {"attention_probs_dropout_prob", number_of(heads, "dropout")},
+      {"layer_norm_eps", number_of(named("bert.embeddings.LayerNorm"), "epsilon")},
+      {"pad_token_id", 0}};
+  if (classifier != nullptr) {
+    const ConfigNode* dropout =
+        find_layer(layers, {{"type", "dropout"}, {"name", "classifier_dropout"}});
+    out["classifier_dropout"] = number_of(dropout, "rate");
+    nlohmann::ordered_json labels = nlohmann::ordered_json::object();
+    nlohmann::ordered_json ids = nlohmann::ordered_json::object();
+    for (int64_t i = 0; i < integer_of(classifier, "out_features"); ++i) {
+      labels[std::to_string(i)] = fmt::format("LABEL_{}", i);
+      ids[fmt::format("LABEL_{}", i)] = i;
+    }
+    out["id2label"] = labels;
+    out["label2id"] = ids;
+  }
+  return out;
+}
+
+std::string exported(std::string_view name) {
+  return std::string(name);
+}
+
+}  // namespace
+
+HuggingFaceFamily bert_family() {
+  return {"bert", read, tensor, propose, exported, {"attention_mask", "true"}};
+}
+
+}  // namespace dltrain

@@ -1,0 +1,189 @@
+#include "nn/huggingface/config_json.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/error.h"
+
+namespace dltrain {
+namespace {
+
+using nlohmann::json;
+
+constexpr int64_t kMaxInteger = 2147483647;
+
+// A value in a message, cut where it is long.
+std::string shown(const json& value) {
+  std::string text = value.dump(-1, ' ', true, json::error_handler_t::replace);
+  if (text.size() > 60) text = text.substr(0, 57) + "...";
+  return text;
+}
+
+// What transformers writes into every file and what does not change the forward.
+constexpr const char* kWithoutMeaning[] = {
+    "model_type",
+    "architectures",
+    "transformers_version",
+    "torch_dtype",
+    "dtype",
+    "use_cache",
+    "bos_token_id",
+    "eos_token_id",
+    "sep_token_id",
+    "cls_token_id",
+    "unk_token_id",
+    "mask_token_id",
+    "initializer_range",
+    "task_specific_params",
+    "finetuning_task",
+    "problem_type",
+    "id2label",
+    "label2id",
+    "gradient_checkpointing",
+    "output_attentions",
+    "output_hidden_states",
+    "output_past",
+    "return_dict",
+    "tokenizer_class",
+    "prefix",
+    "name_or_path",
+    "generation_config",
+    "language",
+    "license",
+};
+
+}  // namespace
+
+ConfigJson::ConfigJson(std::string place, const std::string& text) : place_(std::move(place)) {
+  map_ = json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (map_.is_discarded()) throw Error(ExitCode::usage, "is no JSON", place_);
+  if (!map_.is_object()) throw Error(ExitCode::usage, "is no JSON object", place_);
+  known_.insert(std::begin(kWithoutMeaning), std::end(kWithoutMeaning));
+}
+
+bool ConfigJson::has(const char* key) const {
+  const auto found = map_.find(key);
+  return found != map_.end() && !found->is_null();
+}
+
+const json* ConfigJson::take(const char* key) {
+  known_.insert(key);
+  const auto found = map_.find(key);
+  return found == map_.end() || found->is_null() ? nullptr : &*found;
+}
+
+void ConfigJson::wrong(const char* key, std::string_view expected, const json& found) {
+  mistake(fmt::format("{}{}: expected {}, got {}", prefix_, key, expected, shown(found)));
+}
+
+int64_t ConfigJson::integer(const char* key, int64_t absent) {
+  const json* value = take(key);
+  if (value == nullptr) return absent;
+  // Unsigned values beyond int64 are far beyond the limit.
+  const bool fits = value->is_number_integer() && !(value->is_number_unsigned() &&
+                                                    value->get<uint64_t>() > uint64_t{kMaxInteger});
+  if (!fits || value->get<int64_t>() < 1) {
+    wrong(key, "an integer from 1 to 2147483647", *value);
+    return 1;
+  }
+  return value->get<int64_t>();
+}
+
+int64_t ConfigJson::required_integer(const char* key) {
+  if (!has(key)) {
+    take(key);
+    mistake(fmt::format("has no {}{}", prefix_, key));
+    return 1;
+  }
+  return integer(key, 1);
+}
+
+double ConfigJson::number(const char* key, double absent) {
+  const json* value = take(key);
+  if (value == nullptr) return absent;
+  if (!value->is_number() || !std::isfinite(value->get<double>())) {
+    wrong(key, "a number", *value);
+    return absent;
+  }
+  return value->get<double>();
+}
+
+bool ConfigJson::boolean(const char* key, bool absent) {
+  const json* value = take(key);
+  if (value == nullptr) return absent;
+  if (!value->is_boolean()) {
+    wrong(key, "true or false", *value);
+    return absent;
+  }
+  return value->get<bool>();
+}
+
+std::string ConfigJson::text(const char* key, const std::string& absent) {
+  const json* value = take(key);
+  if (value == nullptr) return absent;
+  if (!value->is_string()) {
+    wrong(key, "a text", *value);
+    return absent;
+  }
+  return value->get<std::string>();
+}
+
+std::vector<std::string> ConfigJson::texts(const char* key) {
+  const json* value = take(key);
+  std::vector<std::string> out;
+  if (value == nullptr) return out;
+  if (value->is_array()) {
+    for (const json& element : *value) {
+      if (element.is_string()) out.push_back(element.get<std::string>());
+    }
+  }
+  if (!value->is_array() || out.size() != value->size()) wrong(key, "a list of texts", *value);
+  return out;
+}
+
+int64_t ConfigJson::size(const char* key) {
+  const json* value = take(key);
+  return value != nullptr && value->is_structured() ? static_cast<int64_t>(value->size()) : 0;
+}
+
+ConfigJson ConfigJson::map(const char* key) {
+  ConfigJson out(place_);
+  out.prefix_ = fmt::format("{}{}.", prefix_, key);
+  const json* value = take(key);
+  if (value == nullptr) return out;
+  if (value->is_object()) {
+    out.map_ = *value;
+  } else {
+    wrong(key, "a map", *value);
+  }
+  return out;
+}
+
+void ConfigJson::ignore(std::initializer_list<const char*> keys) {
+  known_.insert(keys.begin(), keys.end());
+}
+
+void ConfigJson::only(const char* key, const json& expected) {
+  const json* value = take(key);
+  if (value == nullptr || *value == expected) return;
+  mistake(fmt::format("{}{}: {} is not supported, only {}", prefix_, key, shown(*value),
+                      shown(expected)));
+}
+
+// Keys with an underscore in front are transformers' own notes.
+void ConfigJson::refuse_unknown() {
+  for (const auto& [key, value] : map_.items()) {
+    if (known_.count(key) != 0 || key.starts_with("_") || value.is_null()) continue;
+    mistake(
+        fmt::format("{}{}: {} is not known here; take the key out of the file if the model "
+                    "does not depend on it",
+                    prefix_, key, shown(value)));
+  }
+}
+
+void ConfigJson::adopt(ConfigJson&& map) {
+  map.refuse_unknown();
+  mistakes_.insert(mistakes_.end(), map.mistakes_.begin(), map.mistakes_.end());
+}
+
+}  // namespace dltrain

@@ -1,0 +1,60 @@
+// A config.json of Hugging Face's transformers, read key by key: every key is taken, known to be
+// without meaning here, or refused by its name, so that no model is silently another one.
+#pragma once
+
+#include <initializer_list>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+namespace dltrain {
+
+class ConfigJson {
+ public:
+  // `place` names the file in mistakes. Throws Error(usage) for text that is no JSON object.
+  ConfigJson(std::string place, const std::string& text);
+
+  // Whether a key is there and is not null.
+  bool has(const char* key) const;
+  // The value of a key, or `absent` where it is missing or null. A value of another type is a
+  // mistake, as are integers below 1 or above 2^31 - 1 and numbers that are not finite.
+  int64_t integer(const char* key, int64_t absent);
+  int64_t required_integer(const char* key);
+  double number(const char* key, double absent);
+  bool boolean(const char* key, bool absent);
+  std::string text(const char* key, const std::string& absent);
+  // A map, read by the same rules; empty where it is missing.
+  ConfigJson map(const char* key);
+  // The elements of a list of texts, and how many a map or list has; none where it is missing.
+  std::vector<std::string> texts(const char* key);
+  int64_t size(const char* key);
+  // Keys whose value changes nothing that is computed here.
+  void ignore(std::initializer_list<const char*> keys);
+  // A key that may only have this value: it would change the model otherwise.
+  void only(const char* key, const nlohmann::json& value);
+
+  void mistake(std::string message) { mistakes_.push_back(std::move(message)); }
+  // Adds the keys that nobody asked for, then those of a map that was read, to the mistakes.
+  void refuse_unknown();
+  void adopt(ConfigJson&& map);
+
+  const std::string& place() const { return place_; }
+  const std::vector<std::string>& mistakes() const { return mistakes_; }
+
+ private:
+  explicit ConfigJson(std::string place) : place_(std::move(place)) {}
+  // The value that is not null, marked as known.
+  const nlohmann::json* take(const char* key);
+  void wrong(const char* key, std::string_view expected, const nlohmann::json& found);
+
+  std::string place_;
+  std::string prefix_ = {};  // of keys in messages: "rope_scaling."
+  nlohmann::json map_ = nlohmann::json::object();
+  std::set<std::string, std::less<>> known_ = {};
+  std::vector<std::string> mistakes_ = {};
+};
+
+}  // namespace dltrain

@@ -1,0 +1,117 @@
+#include "nn/huggingface/folder.h"
+
+#include "base/file.h"
+
+namespace dltrain {
+namespace fs = std::filesystem;
+namespace {
+
+constexpr uint64_t kMaxConfig = 16 << 20;
+constexpr const char* kConfig = "config.json";
+
+bool is_file(const fs::path& path) {
+  std::error_code ignored;
+  return fs::is_regular_file(path, ignored);
+}
+
+// Where the folder lies: beside the file that names it, if there is a model.
+fs::path resolve(const ConfigNode& from) {
+  const fs::path given = from.text;
+  if (given.is_absolute() || !from.place.known() || from.place.source->is_override) return given;
+  const fs::path beside = fs::path(from.place.source->name).parent_path() / given;
+  return is_file(beside / kConfig) ? beside : given;
+}
+
+ConfigNode path_node(const Place& place, const fs::path& path) {
+  ConfigNode node;
+  node.kind = ConfigNode::Kind::scalar;
+  node.style = ConfigNode::Style::quoted;
+  node.text = fs::absolute(path).lexically_normal().string();
+  node.place = place;
+  return node;
+}
+
+}  // namespace
+
+const HuggingFaceFamily* huggingface_family_of(const fs::path& weights) {
+  std::error_code ignored;
+  const fs::path folder = fs::is_directory(weights, ignored) ? weights : weights.parent_path();
+  if (!is_file(folder / kConfig)) return nullptr;
+  const auto json = nlohmann::json::parse(read_file(folder / kConfig, kMaxConfig, ExitCode::usage),
+                                          nullptr, /*allow_exceptions=*/false);
+  if (!json.is_object() || !json.contains("model_type")) return nullptr;
+  const auto& type = json["model_type"];
+  return type.is_string() ? find_huggingface_family(type.get<std::string>()) : nullptr;
+}
+
+HuggingFaceReading read_huggingface_config(const std::string& place, const std::string& text,
+                                           const std::string& type, const Place& at) {
+  ConfigJson config(place, text);
+  HuggingFaceReading out;
+  out.model.type = type;
+  out.model.arguments = ConfigNode::make_map(at);
+  const std::string model_type = config.text("model_type", "");
+  const HuggingFaceFamily* family = find_huggingface_family(model_type);
+  if (family == nullptr) {
+    std::string known;
+    for (const HuggingFaceFamily& row : huggingface_families()) {
+      known += (known.empty() ? "" : ", ") + std::string(row.model_type);
+    }
+    out.mistakes.push_back(
+        model_type.empty()
+            ? fmt::format("has no model_type; known: {}", known)
+            : fmt::format("the model_type '{}' is not supported; known: {}", model_type, known));
+    return out;
+  }
+  family->read(config, out.model);
+  config.refuse_unknown();
+  out.mistakes = config.mistakes();
+  return out;
+}
+
+bool rewrite_huggingface_model(ConfigNode& map, Problems& problems) {
+  const ConfigNode from = *map.find("from");
+  const size_t before = problems.reported();
+  if (!from.is_scalar()) {
+    problems.add(from.place, fmt::format("expected a folder, got {}", describe_found(from)));
+    return false;
+  }
+  for (const char* key : {"layers", "blocks", "init_from"}) {
+    const ConfigNode* other = map.find(key);
+    if (other == nullptr || other->is_null()) continue;
+    problems.add(other->place, fmt::format("model has both from and {}; keep one", key));
+  }
+  if (problems.reported() != before) return false;
+  const fs::path folder = resolve(from);
+  const fs::path file = folder / kConfig;
+  if (!is_file(file)) {
+    problems.add(from.place, fmt::format("{} has no config.json", folder.string()));
+    return false;
+  }
+  const ConfigNode* type = map.find("type");
+  HuggingFaceReading reading;
+  try {
+    reading = read_huggingface_config(
+        file.string(), read_file(file, kMaxConfig, ExitCode::usage),
+        type != nullptr && type->is_scalar() ? type->text : std::string(), from.place);
+  } catch (const Error& error) {
+    problems.add(from.place, error.what());
+    return false;
+  }
+  for (const std::string& mistake : reading.mistakes) {
+    problems.add(from.place, fmt::format("{}: {}", file.string(), mistake));
+  }
+  if (problems.reported() != before) return false;
+  map.erase("from");
+  HuggingFaceModel& model = reading.model;
+  if (type == nullptr) model.set_text("type", model.type);
+  model.set_integer("vocab_size", model.vocab_size);
+  model.set("init_from", path_node(from.place, folder));
+  for (size_t i = 0; i < model.arguments.keys.size(); ++i) {
+    const ConfigNode::Key& key = model.arguments.keys[i];
+    if (map.find(key.text) == nullptr) map.set(key, model.arguments.items[i]);
+  }
+  return true;
+}
+
+}  // namespace dltrain

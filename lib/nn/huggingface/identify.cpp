@@ -1,0 +1,86 @@
+#include "nn/huggingface/identify.h"
+
+#include <sstream>
+
+#include "config/bind.h"
+#include "config/dump.h"
+#include "config/yaml.h"
+#include "nn/huggingface/folder.h"
+
+namespace dltrain {
+namespace {
+
+// The list of layers as the resolved configuration has it.
+std::string layers_text(const ModelConfig& model) {
+  std::istringstream dump(dump_config(model));
+  std::string line, out;
+  bool inside = false;
+  while (std::getline(dump, line)) {
+    if (!line.starts_with(" ")) inside = line.starts_with("layers:");
+    if (inside) out += line + "\n";
+  }
+  return out;
+}
+
+ConfigNode parse_layers(const std::string& text) {
+  Problems problems;
+  const auto source = std::make_shared<Source>(Source{"model", text});
+  const auto tree = read_yaml(source, 0, problems);
+  problems.throw_if_any();
+  check_internal(tree && tree->find("layers") != nullptr, "a dump without layers");
+  return *tree->find("layers");
+}
+
+// The layers that a config.json means; "" where it does not mean any. `option`: an argument that
+// config.json does not have, as {name, value}.
+std::string layers_of(const nlohmann::ordered_json& json, const HuggingFaceOption& option) {
+  const HuggingFaceReading reading = read_huggingface_config("config.json", json.dump(), "", {});
+  if (!reading.mistakes.empty()) return "";
+  HuggingFaceModel arguments = reading.model;
+  arguments.set_text("type", reading.model.type);
+  if (!option.key.empty()) arguments.set_text(option.key.c_str(), option.value);
+  Problems problems;
+  ModelConfig model;
+  bind(model, arguments.arguments, problems);
+  return problems.empty() ? layers_text(model) : "";
+}
+
+// The first line in which two texts differ.
+std::string first_difference(const std::string& a, const std::string& b) {
+  std::istringstream left(a), right(b);
+  std::string of_a, of_b;
+  while (std::getline(left, of_a)) {
+    if (!std::getline(right, of_b) || of_a != of_b) break;
+  }
+  const size_t begin = of_a.find_first_not_of(" -");
+  return begin == std::string::npos ? "" : of_a.substr(begin);
+}
+
+}  // namespace
+
+IdentifiedModel identify_model(const ModelConfig& model) {
+  const std::string text = layers_text(model);
+  const ConfigNode layers = parse_layers(text);
+  std::string near, known;
+  for (const HuggingFaceFamily& family : huggingface_families()) {
+    known += (known.empty() ? "" : ", ") + std::string(family.model_type);
+    const auto json = family.propose(layers, model.vocab_size.value_or(0));
+    if (!json) continue;
+    const HuggingFaceOption none;
+    for (const HuggingFaceOption& option : {none, family.option}) {
+      const std::string meant = layers_of(*json, option);
+      if (meant == text) {
+        return {&family, *json, option.key == "bias"};
+      }
+      if (!meant.empty() && near.empty()) {
+        near = fmt::format(" (nearest is {}, which has no '{}' there)", family.model_type,
+                           first_difference(text, meant));
+      }
+    }
+  }
+  fail(ExitCode::usage,
+       "the model's layers are not those of a family whose folders can be written: {}{}", known,
+       near);
+}
+
+}  // namespace dltrain

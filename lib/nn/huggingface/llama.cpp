@@ -1,0 +1,245 @@
+// Llama (LlamaConfig) and its relatives Qwen 2 and Qwen 3, which are the architecture `llama` with
+// other keys.
+#include <fmt/format.h>
+
+#include "nn/huggingface/families.h"
+
+namespace dltrain {
+namespace {
+
+constexpr std::string_view kPrefix = "model.";
+
+// rope_theta and rope_scaling, which transformers 5 writes as one map rope_parameters.
+void read_rope(ConfigJson& config, HuggingFaceModel& model) {
+  const bool joined = config.has("rope_parameters");
+  double theta = config.number("rope_theta", 10000);
+  ConfigJson rope = config.map(joined ? "rope_parameters" : "rope_scaling");
+  config.ignore({"rope_scaling"});
+  theta = rope.number("rope_theta", theta);
+  const std::string older = rope.text("type", "default");
+  const std::string kind = rope.text("rope_type", older);
+  HuggingFaceModel scaling{.type = {}, .arguments = ConfigNode::make_map(model.arguments.place)};
+  if (kind == "linear" || kind == "llama3") {
+    scaling.set_text("type", kind);
+    scaling.set_number("factor", rope.number("factor", 1));
+  } else if (kind == "default") {
+    scaling.set_text("type", "none");
+  } else {
+    config.mistake(fmt::format("{}: the type '{}' is not supported (default, linear, llama3 are)",
+                               joined ? "rope_parameters" : "rope_scaling", kind));
+  }
+  if (kind == "llama3") {
+    scaling.set_number("low_freq_factor", rope.number("low_freq_factor", 1));
+    scaling.set_number("high_freq_factor", rope.number("high_freq_factor", 4));
+    scaling.set_integer("original_max_positions",
+                        rope.required_integer("original_max_position_embeddings"));
+  }
+  rope.only("partial_rotary_factor", 1.0);
+  config.adopt(std::move(rope));
+  model.set_number("rope_theta", theta);
+  model.set("rope_scaling", scaling.arguments);
+}
+
+// Qwen's: layers from max_window_layers on look back `sliding_window` tokens, or layer_types says
+// which do. Here all do, or none.
+void read_window(ConfigJson& config, HuggingFaceModel& model, int64_t layers) {
+  const bool used = config.boolean("use_sliding_window", false);
+  const int64_t window = config.has("sliding_window") ? config.integer("sliding_window", 1) : 0;
+  config.ignore({"sliding_window", "max_window_layers"});
+  int64_t sliding = 0;
+  const std::vector<std::string> types = config.texts("layer_types");
+  if (!types.empty()) {
+    for (const std::string& type : types) {
+      if (type == "sliding_attention") ++sliding;
+      if (type != "sliding_attention" && type != "full_attention") {
+        config.mistake(fmt::format("layer_types: '{}' is not supported", type));
+      }
+    }
+    if (static_cast<int64_t>(types.size()) != layers) {
+      config.mistake(
+          fmt::format("layer_types has {} entries, there are {} layers", types.size(), layers));
+    }
+  } else if (used && window > 0) {
+    // 0 is a value of this key, so it is no `integer`.
+    const double first = config.number("max_window_layers", 28);
+    sliding = std::max<int64_t>(0, layers - static_cast<int64_t>(std::min(first, 1e9)));
+  }
+  if (sliding != 0 && sliding != layers) {
+    config.mistake(
+        fmt::format("{} of {} layers have a sliding window; only all or none of them are supported",
+                    sliding, layers));
+  }
+  model.set_integer("sliding_window", sliding != 0 && used ? window : 0);
+}
+
+void read_common(ConfigJson& config, HuggingFaceModel& model) {
+  if (model.type.empty()) model.type = "llama";
+  model.vocab_size = config.required_integer("vocab_size");
+  const int64_t hidden = config.required_integer("hidden_size");
+  const int64_t layers = config.required_integer("num_hidden_layers");
+  const int64_t heads = config.required_integer("num_attention_heads");
+  model.set_integer("hidden_size", hidden);
+  model.set_integer("num_layers", layers);
+  model.set_integer("num_heads", heads);
+  model.set_integer("num_kv_heads", config.integer("num_key_value_heads", heads));
+  model.set_integer("intermediate_size", config.required_integer("intermediate_size"));
+  model.set_integer("max_positions", config.integer("max_position_embeddings", 2048));
+  model.set_number("epsilon", config.number("rms_norm_eps", 1e-6));
+  model.set_number("attention_dropout", config.number("attention_dropout", 0));
+  model.set_activation(config, "hidden_act", "silu");
+  model.set_boolean("tie_word_embeddings", config.boolean("tie_word_embeddings", false));
+  read_rope(config, model);
+  config.ignore({"pad_token_id"});
+}
+
+void set_head_dim(ConfigJson& config, HuggingFaceModel& model, int64_t absent) {
+  if (config.has("head_dim") || absent > 0) {
+    model.set_integer("head_dim", config.integer("head_dim", absent));
+  }
+  config.ignore({"head_dim"});
+}
+
+void read_llama(ConfigJson& config, HuggingFaceModel& model) {
+  read_common(config, model);
+  set_head_dim(config, model, 0);
+  const bool bias = config.boolean("attention_bias", false);
+  model.set_boolean("attention_bias", bias);
+  model.set_boolean("attention_output_bias", bias);
+  model.set_boolean("mlp_bias", config.boolean("mlp_bias", false));
+  config.ignore({"pretraining_tp"});  // the same product, cut in pieces
+}
+
+void read_qwen2(ConfigJson& config, HuggingFaceModel& model) {
+  read_common(config, model);
+  set_head_dim(config, model, 0);
+  model.set_boolean("attention_bias", true);
+  read_window(config, model, config.integer("num_hidden_layers", 1));
+}
+
+void read_qwen3(ConfigJson& config, HuggingFaceModel& model) {
+  read_common(config, model);
+  set_head_dim(config, model, 128);
+  const bool bias = config.boolean("attention_bias", false);
+  model.set_boolean("attention_bias", bias);
+  model.set_boolean("attention_output_bias", bias);
+  read_window(config, model, config.integer("num_hidden_layers", 1));
+  HuggingFaceModel norm{.type = {}, .arguments = ConfigNode::make_map(model.arguments.place)};
+  norm.set_text("type", "rms_norm");
+  norm.set_number("epsilon", config.number("rms_norm_eps", 1e-6));
+  norm.set_text("name", ".");
+  model.set("head_norm", norm.arguments);
+}
+
+// Files of the model without head have no prefix.
+TensorName tensor(std::string_view name) {
+  std::string out(name);
+  for (const char* bare : {"layers.", "embed_tokens.", "norm."}) {
+    if (name.starts_with(bare)) out = std::string(kPrefix) + out;
+  }
+  return {out, name == "lm_head.weight" || name.ends_with("rotary_emb.inv_freq")};
+}
+
+std::string exported(std::string_view name) {
+  return std::string(name);
+}
+
+nlohmann::ordered_json rope_json(const ConfigNode* rotary) {
+  const ConfigNode* scaling = rotary != nullptr ? rotary->find("scaling") : nullptr;
+  const ConfigNode* type = scaling != nullptr ? scaling->find("type") : nullptr;
+  if (type == nullptr || type->text == "none") return nullptr;
+  nlohmann::ordered_json out{{"rope_type", type->text}, {"factor", number_of(scaling, "factor")}};
+  if (type->text == "llama3") {
+    out["low_freq_factor"] = number_of(scaling, "low_freq_factor");
+    out["high_freq_factor"] = number_of(scaling, "high_freq_factor");
+    out["original_max_position_embeddings"] = integer_of(scaling, "original_max_positions");
+  }
+  return out;
+}
+
+bool has_bias(const ConfigNode& layers, std::string_view name) {
+  return find_layer(layers, {{"type", "linear"}, {"name", name}, {"bias", "true"}}) != nullptr;
+}
+
+// What the relatives have in common; nothing for layers of another kind.
+std::optional<nlohmann::ordered_json> propose_common(const ConfigNode& layers, int64_t vocab_size) {
+  const ConfigNode* tokens = find_layer(layers, {{"name", "model.embed_tokens"}});
+  const ConfigNode* attention = find_layer(layers, {{"type", "attention"}});
+  const ConfigNode* rotary = find_layer(layers, {{"type", "rotary_positions"}});
+  if (tokens == nullptr || attention == nullptr || rotary == nullptr) return {};
+  const int64_t heads = integer_of(attention, "num_heads");
+  const int64_t width = integer_of(find_layer(layers, {{"name", "q_proj"}}), "out_features");
+  nlohmann::ordered_json out{
+      {"vocab_size", vocab_size},
+      {"hidden_size", integer_of(tokens, "embedding_dim")},
+      {"intermediate_size",
+       integer_of(find_layer(layers, {{"name", "gate_proj"}}), "out_features")},
+      {"num_hidden_layers", integer_of(find_layer(layers, {{"name", "model.layers"}}), "times")},
+      {"num_attention_heads", heads},
+      {"num_key_value_heads", integer_of(attention, "num_kv_heads")},
+      {"head_dim", heads > 0 ? width / heads : 0},
+      {"max_position_embeddings", integer_of(rotary, "max_positions")},
+      {"rms_norm_eps", number_of(find_layer(layers, {{"name", "model.norm"}}), "epsilon")},
+      {"rope_theta", number_of(rotary, "theta")},
+      {"rope_scaling", rope_json(rotary)},
+      {"attention_dropout", number_of(attention, "dropout")},
+      {"tie_word_embeddings",
+       find_layer(layers, {{"type", "lm_head"}, {"share", "model.embed_tokens"}}) != nullptr}};
+  const ConfigNode* gate = layer_behind(layers, "gate_proj");
+  const ConfigNode* inside = gate != nullptr ? gate->find("layers") : nullptr;
+  out["hidden_act"] =
+      activation_name(inside != nullptr && !inside->items.empty() ? inside->items.data() : nullptr);
+  return out;
+}
+
+std::optional<nlohmann::ordered_json> named(std::optional<nlohmann::ordered_json> json,
+                                            const char* model_type, const char* architecture) {
+  if (json) {
+    (*json)["model_type"] = model_type;
+    (*json)["architectures"] = nlohmann::ordered_json::array({architecture});
+  }
+  return json;
+}
+
+std::optional<nlohmann::ordered_json> propose_llama(const ConfigNode& layers, int64_t vocab_size) {
+  auto out = named(propose_common(layers, vocab_size), "llama", "LlamaForCausalLM");
+  if (!out) return {};
+  (*out)["attention_bias"] = has_bias(layers, "q_proj");
+  (*out)["mlp_bias"] = has_bias(layers, "gate_proj");
+  return out;
+}
+
+void put_window(const ConfigNode& layers, nlohmann::ordered_json& out) {
+  const int64_t window = integer_of(find_layer(layers, {{"type", "attention"}}), "sliding_window");
+  out["use_sliding_window"] = window > 0;
+  if (window == 0) return;
+  out["sliding_window"] = window;
+  out["max_window_layers"] = 0;
+}
+
+std::optional<nlohmann::ordered_json> propose_qwen2(const ConfigNode& layers, int64_t vocab_size) {
+  auto out = named(propose_common(layers, vocab_size), "qwen2", "Qwen2ForCausalLM");
+  if (out) put_window(layers, *out);
+  return out;
+}
+
+std::optional<nlohmann::ordered_json> propose_qwen3(const ConfigNode& layers, int64_t vocab_size) {
+  auto out = named(propose_common(layers, vocab_size), "qwen3", "Qwen3ForCausalLM");
+  if (!out) return {};
+  put_window(layers, *out);
+  (*out)["attention_bias"] = has_bias(layers, "q_proj");
+  return out;
+}
+
+}  // namespace
+
+HuggingFaceFamily llama_family() {
+  return {"llama", read_llama, tensor, propose_llama, exported, {}};
+}
+HuggingFaceFamily qwen2_family() {
+  return {"qwen2", read_qwen2, tensor, propose_qwen2, exported, {}};
+}
+HuggingFaceFamily qwen3_family() {
+  return {"qwen3", read_qwen3, tensor, propose_qwen3, exported, {}};
+}
+
+}  // namespace dltrain

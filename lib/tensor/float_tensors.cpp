@@ -1,0 +1,60 @@
+#include "tensor/float_tensors.h"
+
+#include <cstring>
+
+#include "tensor/low_precision.h"
+
+namespace dltrain {
+namespace {
+
+template <typename T>
+std::vector<std::byte> converted(std::span<const float> values) {
+  std::vector<std::byte> out(values.size() * sizeof(T));
+  for (size_t i = 0; i < values.size(); ++i) {
+    T element;
+    from_f32(values[i], element);
+    std::memcpy(out.data() + i * sizeof(T), &element, sizeof(T));
+  }
+  return out;
+}
+
+}  // namespace
+
+std::vector<float> as_f32(const SafetensorsFile& file, const SafetensorsEntry& entry) {
+  const auto bytes = file.data(entry);
+  const auto n = static_cast<size_t>(entry.spec.shape.elements());
+  std::vector<float> out;
+  const auto convert = [&]<typename T>(T, auto to_float) {
+    out.resize(n);
+    for (size_t i = 0; i < n; ++i) {
+      T element;
+      std::memcpy(&element, bytes.data() + i * sizeof(T), sizeof(T));
+      out[i] = to_float(element);
+    }
+  };
+  switch (entry.spec.dtype) {
+    case DType::f32:
+      convert(float{}, [](float v) { return v; });
+      break;
+    case DType::f64:
+      convert(double{}, [](double v) { return static_cast<float>(v); });
+      break;
+    case DType::bf16:
+      convert(Bf16{}, [](Bf16 v) { return to_f32(v); });
+      break;
+    case DType::f16:
+      convert(F16{}, [](F16 v) { return to_f32(v); });
+      break;
+    default:
+      break;
+  }
+  return out;
+}
+
+std::vector<std::byte> bytes_as(std::span<const float> values, DType dtype) {
+  if (dtype == DType::bf16) return converted<Bf16>(values);
+  if (dtype == DType::f16) return converted<F16>(values);
+  return converted<float>(values);
+}
+
+}  // namespace dltrain

@@ -1,0 +1,209 @@
+#include "train/huggingface_export.h"
+
+#include <deque>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "config/load.h"
+#include "config/scalar.h"
+#include "nn/huggingface/folder.h"
+#include "tensor/float_tensors.h"
+#include "text/huggingface.h"
+#include "train/experiment.h"
+#include "train/run_folder.h"
+#include "train/weights.h"
+
+namespace dltrain {
+namespace fs = std::filesystem;
+namespace {
+
+constexpr uint64_t kMaxTokenizerFile = 256 << 20;
+
+// What lies beside a tokenizer in a folder of transformers and tells how it is used.
+constexpr const char* kTokenizerFiles[] = {"tokenizer.json",
+                                           "tokenizer.model",
+                                           "vocab.json",
+                                           "merges.txt",
+                                           "vocab.txt",
+                                           "tokenizer_config.json",
+                                           "special_tokens_map.json",
+                                           "added_tokens.json",
+                                           "chat_template.jinja",
+                                           "generation_config.json"};
+
+std::vector<TokenizerFile> copied_files(const fs::path& folder) {
+  std::vector<TokenizerFile> files;
+  for (const char* name : kTokenizerFiles) {
+    std::error_code ignored;
+    if (!fs::is_regular_file(folder / name, ignored)) continue;
+    files.push_back({name, read_file(folder / name, kMaxTokenizerFile, ExitCode::data)});
+  }
+  return files;
+}
+
+int64_t max_length(const IdentifiedModel& model) {
+  for (const char* key : {"n_positions", "max_position_embeddings"}) {
+    if (model.config.contains(key)) return model.config[key].get<int64_t>();
+  }
+  return 0;
+}
+
+// The ids that generation begins and ends with.
+void name_special_tokens(const SpecialTokens* special, nlohmann::ordered_json& config) {
+  const auto put = [&](const char* key, const std::optional<int32_t>& id) {
+    if (config.contains(key)) return;  // BERT's padding is part of the model
+    config[key] = id ? nlohmann::ordered_json(*id) : nlohmann::ordered_json(nullptr);
+  };
+  const SpecialTokens none;
+  if (special == nullptr) special = &none;
+  put("bos_token_id", special->begin_of_text);
+  put("eos_token_id", special->end_of_text);
+  put("pad_token_id", special->padding);
+}
+
+// The same of another folder's config.json.
+void copy_special_tokens(const fs::path& folder, nlohmann::ordered_json& config) {
+  const auto origin = nlohmann::ordered_json::parse(
+      read_file(folder / "config.json", kMaxTokenizerFile, ExitCode::usage), nullptr,
+      /*allow_exceptions=*/false);
+  for (const char* key : {"bos_token_id", "eos_token_id", "pad_token_id"}) {
+    if (!config.contains(key)) config[key] = origin.contains(key) ? origin[key] : nullptr;
+  }
+}
+
+void check_vocabulary(const Tokenizer& tokenizer, const ModelConfig& model, const fs::path& from) {
+  if (tokenizer.vocab_size() <= model.vocab_size.value_or(0)) return;
+  fail(ExitCode::data, "{}: the tokenizer has {} ids, the model {}", from.string(),
+       tokenizer.vocab_size(), model.vocab_size.value_or(0));
+}
+
+// Adds the tokenizer of `run` in the form that transformers reads.
+bool add_tokenizer(const fs::path& run, const ModelConfig& model, const IdentifiedModel& identified,
+                   HuggingFaceFolder& out, nlohmann::ordered_json& config) {
+  if (!holds_tokenizer(run)) {
+    name_special_tokens(nullptr, config);
+    return false;
+  }
+  const auto tokenizer = load_tokenizer(run);
+  check_vocabulary(*tokenizer, model, run);
+  const fs::path origin = model.init_from.value_or("");
+  if (!origin.empty() && huggingface_family_of(origin) != nullptr && holds_tokenizer(origin) &&
+      load_tokenizer(origin)->identity() == tokenizer->identity()) {
+    copy_special_tokens(origin, config);
+    out.files = copied_files(origin);
+  } else {
+    name_special_tokens(&tokenizer->special(), config);
+    out.files = huggingface_tokenizer(*tokenizer, max_length(identified));
+  }
+  return true;
+}
+
+// The tensors of a checkpoint, the averages before what they average. The files must stay open.
+std::vector<OutputTensor> checkpoint_tensors(const std::deque<SafetensorsFile>& files) {
+  std::vector<OutputTensor> tensors;
+  std::set<std::string> seen;
+  for (const SafetensorsFile& file : files) {
+    for (const SafetensorsEntry& entry : file.entries()) {
+      if (!seen.insert(entry.name).second) continue;
+      tensors.push_back(
+          {entry.name, entry.spec.shape, [&file, &entry] { return as_f32(file, entry); }});
+    }
+  }
+  return tensors;
+}
+
+// The parameters of a language model or classifier of tokens, found without data.
+std::vector<ParameterInfo> parameters_of(const ModelConfig& model) {
+  const auto loss = make_kind(loss_table(), "cross_entropy");
+  constexpr int64_t kTokens = 1;
+  return emit_model({.model = model,
+                     .loss = *loss,
+                     .inputs = {{"input", {{kTokens}, DType::i32}}},
+                     .samples = 1,
+                     .training = false})
+      .parameters;
+}
+
+std::string start_configuration(const fs::path& out, const IdentifiedModel& model, bool tokenizer) {
+  const std::string name = out.filename().string();
+  const int64_t length = std::min<int64_t>(max_length(model), 1024);
+  return fmt::format(
+      R"(# To go on training the model of this folder: dltrain train {0}/config.yaml -s data.path=TEXT
+name: {1}
+model: {{from: .}}            # config.json and the weights beside this file
+data:
+  type: text
+  path: input.txt           # plain text; jsonl and tokens are other types
+  tokenizer: {{type: file, path: {2}}}{4}
+  sequence_length: {3}
+  eval_fraction: 0.05
+optimizer: {{type: adamw, learning_rate: 5.0e-5, weight_decay: 0.01, weight_decay_on: matrices}}
+lr_scheduler: {{type: cosine, warmup_steps: 50}}
+training: {{global_batch_size: 8, num_epochs: 1, max_grad_norm: 1.0}}
+evaluation: {{eval_epochs: 0.5}}
+)",
+      out.string(), quoted_when_needed(name),
+      tokenizer ? quoted_when_needed(fs::absolute(out).lexically_normal().string()) : "TOKENIZER",
+      length, tokenizer ? "" : "   # the folder had none");
+}
+
+// Without a slash at the end, which would hide the name.
+fs::path trimmed(const fs::path& path) {
+  return path.has_filename() ? path : path.parent_path();
+}
+
+}  // namespace
+
+ExportReport export_model(const fs::path& run_or_checkpoint, HuggingFaceFolder out) {
+  out.path = trimmed(out.path);
+  check_output_folder(out);
+  ExportReport report;
+  report.checkpoint = find_checkpoint(run_or_checkpoint).checkpoint;
+  const auto experiment = load_config<Experiment>(
+      {.files = {report.checkpoint / "config.yaml"}, .overrides = {"parallelism.data=1"}});
+  IdentifiedModel model = identify_model(experiment.model);
+  report.model_type = model.family->model_type;
+  std::deque<SafetensorsFile> files;
+  for (const char* name : {"ema.safetensors", "model.safetensors"}) {
+    if (!fs::exists(report.checkpoint / name)) continue;
+    files.emplace_back(report.checkpoint / name, ExitCode::storage);
+  }
+  report.averages = files.size() == 2;
+  const fs::path run = report.checkpoint.parent_path().parent_path();
+  report.tokenizer = add_tokenizer(run, experiment.model, model, out, model.config);
+  report.written = write_huggingface_folder(out, model, checkpoint_tensors(files));
+  return report;
+}
+
+ExportReport import_model(const fs::path& from, HuggingFaceFolder out) {
+  out.path = trimmed(out.path);
+  check_output_folder(out);
+  Problems problems;
+  HuggingFaceModel section{.type = {}, .arguments = ConfigNode::make_map({})};
+  section.set_text("from", from.string());
+  ModelConfig config;
+  bind(config, section.arguments, problems);
+  problems.throw_if_any();
+  IdentifiedModel model = identify_model(config);
+  ExportReport report;
+  report.checkpoint = from;
+  report.model_type = model.family->model_type;
+  const SafetensorsSet files(from, ExitCode::storage);
+  const std::vector<ParameterInfo> parameters = parameters_of(config);
+  LoadedWeights unused;
+  std::vector<OutputTensor> tensors;
+  for (const FoundWeight& found : find_weights(parameters, files, {}, /*strict=*/true, unused)) {
+    const auto [file, entry] = found.tensor;
+    tensors.push_back({found.info->name, found.info->file.shape,
+                       [file = file, entry = entry] { return as_f32(*file, *entry); }});
+  }
+  report.tokenizer = holds_tokenizer(from);
+  if (report.tokenizer) check_vocabulary(*load_tokenizer(from), config, from);
+  copy_special_tokens(from, model.config);
+  out.files = copied_files(from);
+  out.files.push_back({"config.yaml", start_configuration(out.path, model, report.tokenizer)});
+  report.written = write_huggingface_folder(out, model, std::move(tensors));
+  return report;
+}
+
+}  // namespace dltrain

@@ -1,0 +1,29 @@
+// Trained models as folders of Hugging Face, and such folders as a start here.
+#pragma once
+
+#include <filesystem>
+#include <string>
+
+#include "train/huggingface_writer.h"
+
+namespace dltrain {
+
+struct ExportReport {
+  std::filesystem::path checkpoint;
+  std::string model_type;
+  bool averages = false;  // the weights are those of training.ema
+  bool tokenizer = false;
+  WrittenFolder written;
+};
+
+// The model of a run, or of one of its checkpoints: its averages where it has some, which are what
+// evaluations measure. With the run's tokenizer; where the run began from a folder with the same
+// one, its files are kept as they are. Neither data nor a device is opened.
+ExportReport export_model(const std::filesystem::path& run_or_checkpoint, HuggingFaceFolder out);
+
+// Reads a folder of Hugging Face, checks everything in it (configuration, names and shapes of the
+// tensors, the size of the tokenizer's vocabulary) and writes it anew, with config.yaml to start
+// from.
+ExportReport import_model(const std::filesystem::path& from, HuggingFaceFolder out);
+
+}  // namespace dltrain

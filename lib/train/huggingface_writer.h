@@ -1,0 +1,46 @@
+// Writes folders that Hugging Face's transformers loads.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "nn/huggingface/identify.h"
+#include "text/tokenizer.h"
+
+namespace dltrain {
+
+// One tensor of a model, by the name that it has here; `values` in the order of files.
+struct OutputTensor {
+  std::string name;
+  Shape shape;
+  std::function<std::vector<float>()> values;
+};
+
+struct HuggingFaceFolder {
+  std::filesystem::path path;
+  DType dtype = DType::f32;          // f32, bf16 or f16
+  uint64_t max_shard_bytes = 5e9;    // of the tensors of one file
+  bool overwrite = false;            // an earlier folder of a model may be replaced
+  std::vector<TokenizerFile> files;  // besides config.json and the weights
+};
+
+struct WrittenFolder {
+  int64_t tensors = 0;
+  int64_t shards = 0;
+  uint64_t bytes = 0;  // of the tensors
+};
+
+// Throws Error(usage) where `folder.path` is there and may not be replaced.
+void check_output_folder(const HuggingFaceFolder& folder);
+
+// Writes config.json, the weights (model.safetensors, or shards of at most max_shard_bytes with
+// their index) and the files; the folder appears whole or not at all. Throws Error(usage) as
+// check_output_folder() and for values that f16 cannot hold, Error(storage).
+WrittenFolder write_huggingface_folder(const HuggingFaceFolder& folder,
+                                       const IdentifiedModel& model,
+                                       std::vector<OutputTensor> tensors);
+
+}  // namespace dltrain

@@ -1,0 +1,101 @@
+#!/usr/bin/env python3
+"""Records small folders of Hugging Face models as transformers writes them, with the logits that it computes.
+
+    python scripts/record_golden_huggingface.py        (needs the packages torch, transformers and safetensors)
+
+Writes tests/golden/huggingface/<case>/: config.json, the weights (single, sharded, f32, bf16, f16, with and without the
+prefix of the language model), and logits.safetensors with input [samples, tokens], some targets, for BERT attention_mask,
+and logits as f64 gives them. Also tests/golden/language/<model>.json: the config.json of the models of
+scripts/record_golden_language.py, and the seeds of tests/fuzz/huggingface.cpp.
+"""
+import json
+import os
+import shutil
+import tempfile
+
+import torch
+import transformers
+from safetensors.torch import save_file
+from transformers import (BertConfig, BertForMaskedLM, BertForSequenceClassification, GPT2Config, GPT2LMHeadModel, LlamaConfig,
+                          LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM)
+
+import record_golden_language
+
+GOLDEN = os.path.join(os.path.dirname(__file__), "..", "tests", "golden")
+OUT = os.path.join(GOLDEN, "huggingface")
+SEEDS = os.path.join(GOLDEN, "..", "fuzz", "seeds", "huggingface")
+SAMPLES, TOKENS, VOCAB = 2, 12, 31
+COMMON = dict(vocab_size=VOCAB, attn_implementation="eager", bos_token_id=1, eos_token_id=2)
+GPT2 = dict(COMMON, n_embd=16, n_layer=2, n_head=4, n_positions=16, initializer_range=0.2)
+SMALL = dict(COMMON, hidden_size=16, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, intermediate_size=24,
+             max_position_embeddings=32, initializer_range=0.2)
+BERT = dict(COMMON, hidden_size=16, num_hidden_layers=2, num_attention_heads=4, intermediate_size=24, max_position_embeddings=16,
+            initializer_range=0.2)
+LLAMA3 = {"rope_type": "llama3", "factor": 4.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+          "original_max_position_embeddings": 16, "rope_theta": 1000.0}
+LINEAR = {"rope_type": "linear", "factor": 2.0, "rope_theta": 500.0}
+
+
+def cases():
+    """name: (model, dtype of the file, save_pretrained's keys)"""
+    f32, bf16, f16 = torch.float32, torch.bfloat16, torch.float16
+    return {
+        "gpt2": (GPT2LMHeadModel(GPT2Config(**GPT2)), f32, {}),
+        "gpt2_base": (GPT2LMHeadModel(GPT2Config(n_inner=20, activation_function="relu", layer_norm_epsilon=1e-3, **GPT2)), bf16, {}),
+        "gpt2_untied": (GPT2LMHeadModel(GPT2Config(tie_word_embeddings=False, resid_pdrop=0.2, embd_pdrop=0.3, attn_pdrop=0,
+                                                   **GPT2)), f32, {}),
+        "llama": (LlamaForCausalLM(LlamaConfig(rope_parameters=LLAMA3, rms_norm_eps=1e-5, **SMALL)), f32,
+                  {"max_shard_size": "8KB"}),
+        "llama_tied": (LlamaForCausalLM(LlamaConfig(rope_parameters=LINEAR, tie_word_embeddings=True, head_dim=6,
+                                                    attention_bias=True, mlp_bias=True, hidden_act="gelu", **SMALL)), f16, {}),
+        "qwen2": (Qwen2ForCausalLM(Qwen2Config(tie_word_embeddings=True, use_sliding_window=True, sliding_window=5,
+                                               max_window_layers=0, **SMALL)), f32, {}),
+        "qwen3": (Qwen3ForCausalLM(Qwen3Config(head_dim=8, rms_norm_eps=1e-4, **SMALL)), bf16, {}),
+        "bert": (BertForMaskedLM(BertConfig(**BERT)), f32, {}),
+        "bert_classifier": (BertForSequenceClassification(BertConfig(num_labels=3, hidden_act="gelu_new", type_vocab_size=3,
+                                                                     classifier_dropout=0.3, **BERT)), f32, {}),
+    }
+
+
+def main():
+    torch.set_num_threads(1)
+    torch.manual_seed(20263)
+    shutil.rmtree(OUT, ignore_errors=True)
+    for name, (model, dtype, keys) in cases().items():
+        with torch.no_grad():
+            for p in model.parameters():
+                if p.dim() == 1:  # away from 1 and 0, so that each is seen to be read
+                    p += 0.1 * torch.randn_like(p)
+        model = model.to(dtype)
+        folder = os.path.join(OUT, name)
+        (model.transformer if name == "gpt2_base" else model).save_pretrained(folder, **keys)
+        ids = torch.randint(3, VOCAB, (SAMPLES, TOKENS))
+        tensors = {"input": ids.int(), "target": torch.arange(SAMPLES).int() if name == "bert_classifier" else ids.int()}
+        inputs = {"input_ids": ids}
+        if name.startswith("bert"):
+            mask = (torch.arange(TOKENS)[None] < torch.tensor([[TOKENS], [TOKENS - 4]])).int()
+            tensors["attention_mask"], inputs["attention_mask"] = mask, mask
+        with torch.no_grad():
+            read = type(model).from_pretrained(folder, attn_implementation="eager", dtype=torch.float32)
+            tensors["logits"] = read.double().eval()(**inputs).logits.float()
+        save_file({key: t.contiguous() for key, t in tensors.items()}, os.path.join(folder, "logits.safetensors"))
+        for leftover in ("generation_config.json",):
+            path = os.path.join(folder, leftover)
+            if os.path.exists(path):
+                os.remove(path)
+        for file in os.listdir(folder):  # transformers leaves weights readable by the owner alone
+            os.chmod(os.path.join(folder, file), 0o644)
+        shutil.copy(os.path.join(folder, "config.json"), os.path.join(SEEDS, name))
+    for name, model in record_golden_language.models().items():
+        with tempfile.TemporaryDirectory() as folder:
+            model.config.architectures = [type(model).__name__]
+            model.config.save_pretrained(folder)
+            with open(os.path.join(folder, "config.json"), encoding="utf-8") as file:
+                config = json.load(file)
+        with open(os.path.join(GOLDEN, "language", f"{name}.json"), "w", encoding="utf-8") as file:
+            json.dump(config, file, indent=1)
+            file.write("\n")
+    print(f"transformers {transformers.__version__}, torch {torch.__version__}")
+
+
+main()

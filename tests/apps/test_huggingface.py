@@ -1,0 +1,307 @@
+"""Folders of Hugging Face models, without transformers: model.from, import, export, and what is wrong with folders.
+The folders are those of scripts/record_golden_huggingface.py; logits are compared in tests/train/huggingface.cpp."""
+import json
+import shutil
+import struct
+
+import support
+from support import DATA, SOURCES, STORAGE, USAGE, safetensors, steps
+
+GOLDEN = SOURCES / "tests" / "golden" / "huggingface"
+# dltrain's keys that are in no config.json.
+EXTRA = {"bert": ", attention_mask: true", "bert_classifier": ", attention_mask: true"}
+# What transformers writes and the export leaves out: it changes nothing that is computed, or is as transformers expects.
+SILENT = {"transformers_version", "dtype", "initializer_range", "use_cache", "layer_types", "pretraining_tp", "is_decoder",
+          "add_cross_attention", "reorder_and_upcast_attn", "scale_attn_by_inverse_layer_idx", "scale_attn_weights",
+          "summary_activation", "summary_first_dropout", "summary_proj_to_labels", "summary_type", "summary_use_proj",
+          "max_window_layers", "bos_token_id", "eos_token_id", "pad_token_id", "rope_parameters", "sliding_window",
+          "tie_word_embeddings"}
+
+
+def write_safetensors(path, tensors):
+    header, data = {}, b""
+    for name, (dtype, shape, content) in tensors.items():
+        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [len(data), len(data) + len(content)]}
+        data += content
+    text = json.dumps(header).encode()
+    path.write_bytes(struct.pack("<Q", len(text)) + text + data)
+
+
+def weights(folder):
+    """The tensors of all files of a folder."""
+    out = {}
+    for path in sorted(folder.glob("model*.safetensors")):
+        out.update(safetensors(path))
+    return out
+
+
+class HuggingFace(support.DltrainTest):
+    def configuration(self, folder, keys="", name="gpt2", more="", data=None):
+        inputs = "{input: input, attention_mask: attention_mask}" if name.startswith("bert") else "input"
+        split = f"{{type: tensors, path: {GOLDEN / name / 'logits.safetensors'}, inputs: {inputs}, targets: target}}"
+        return self.write(f"{name}.yaml", f"""
+model: {{from: {folder}{keys}}}
+data: {data or f"{{train: {split}, eval: {split}}}"}
+optimizer: {{type: adamw, learning_rate: 1.0e-3}}
+training: {{global_batch_size: 2, max_steps: 2{more}}}
+logging: {{logging_steps: 1}}
+""")
+
+    def copy(self, name="gpt2"):
+        folder = self.folder / f"copy-{name}"
+        shutil.rmtree(folder, ignore_errors=True)
+        shutil.copytree(GOLDEN / name, folder)
+        return folder
+
+    def change_config(self, folder, **keys):
+        path = folder / "config.json"
+        config = json.loads(path.read_text())
+        config.update(keys)
+        path.write_text(json.dumps({key: value for key, value in config.items() if value != "absent"}))
+
+    def evaluated(self, run, *arguments):
+        result = self.folder / "result.json"
+        self.run_dltrain("eval", "--checkpoint", run, "--result", result, *arguments)
+        return json.loads(result.read_text())["eval_loss"]
+
+    def test_every_family_goes_out_and_comes_back(self):
+        for golden in sorted(GOLDEN.iterdir()):
+            name, extra = golden.name, EXTRA.get(golden.name, "")
+            run, out = self.folder / f"run-{name}", self.folder / f"out-{name}"
+            self.run_dltrain(self.configuration(golden, extra, name), "-q", "--output-dir", run)
+            said = self.run_dltrain("export", run, out, "--max-shard-size", "9KB").out
+            self.assertIn("no tokenizer", said)
+            # Names, shapes and configuration are those of transformers, whatever form the original had.
+            original, exported = weights(golden), weights(out)
+            prefix = "transformer." if name == "gpt2_base" else ""
+            self.assertEqual({prefix + key: value[1] for key, value in original.items()},
+                             {key: value[1] for key, value in exported.items()})
+            config, again = (json.loads((f / "config.json").read_text()) for f in (golden, out))
+            for key in set(config) - SILENT:
+                if key == "architectures" and name == "gpt2_base":
+                    continue
+                expected = config[key]
+                if key in ("n_inner", "classifier_dropout") and expected is None:
+                    continue
+                self.assertEqual(again[key], expected, f"{name}: {key}")
+            index = json.loads((out / "model.safetensors.index.json").read_text())
+            self.assertEqual(set(index["weight_map"]), set(exported))
+            self.assertTrue(all(size < 9000 + 4000 for size in (f.stat().st_size for f in out.glob("model-*"))))
+            # The exported model is the trained one.
+            loss = self.evaluated(run)
+            back = self.folder / f"back-{name}"
+            self.run_dltrain(self.configuration(out, extra, name), "-q", "--output-dir", back, "-s", "optimizer.learning_rate=0")
+            self.assertAlmostEqual(self.evaluated(back), loss, delta=1e-6 * loss)
+
+    def test_import_makes_a_folder_to_start_from(self):
+        out = self.folder / "start"
+        self.run_dltrain("import", GOLDEN / "llama", out)
+        before, after = weights(GOLDEN / "llama"), weights(out)
+        self.assertEqual(before, after)
+        self.assertEqual(len(list(out.glob("*.safetensors"))), 1)
+        text = self.write("text.txt", "".join(chr(97 + i * i % 20) for i in range(4000)))
+        self.run_dltrain("train", out / "config.yaml", "-q", "--output-dir", self.folder / "run", "-s", f"data.path={text}", "-s",
+                         "data.tokenizer={type: char}", "-s", "data.sequence_length=16", "--max-steps", "2")
+        self.assertEqual(len(steps(self.folder / "run")), 1)
+
+    def test_a_run_from_a_folder_goes_on_without_it(self):
+        folder, run = self.copy(), self.folder / "run"
+        configuration = self.configuration(folder)
+        self.run_dltrain(configuration, "-q", "--output-dir", run, "-s", "checkpoint.save_steps=1")
+        resolved = (run / "config.yaml").read_text()
+        self.assertIn("max_positions: 16", resolved)
+        self.assertIn("vocab_size: 31", resolved)
+        loss = self.evaluated(run)
+        shutil.rmtree(folder)
+        self.assertEqual(self.evaluated(run), loss)
+        out = self.folder / "out"
+        self.run_dltrain("export", run / "checkpoints" / "step-000001", out)
+        self.assertTrue((out / "model.safetensors").is_file())
+
+    def test_keys_beside_from_change_the_model(self):
+        labels = f"{{type: tensors, path: {GOLDEN / 'bert_classifier' / 'logits.safetensors'}, inputs: input, targets: target}}"
+        configuration = self.configuration(GOLDEN / "bert", ", type: bert_classifier, num_classes: 5, strict: false, dropout: 0",
+                                           "bert", data=labels)
+        log = self.run_dltrain(configuration, "--output-dir", self.folder / "run").err
+        self.assertIn("not in the file: classifier.weight [5, 16]", log)
+        self.assertIn("not in the model: cls.predictions.bias [31]", log)
+
+    def test_averaged_weights_are_what_is_exported(self):
+        run, out = self.folder / "run", self.folder / "out"
+        self.run_dltrain(self.configuration(GOLDEN / "gpt2", more=", ema: {decay: 0.5}"), "-q", "--output-dir", run)
+        self.assertIn("averaged weights", self.run_dltrain("export", run, out).out)
+        averages = safetensors(run / "checkpoints" / "latest" / "ema.safetensors")
+        self.assertEqual({"transformer." + key: value for key, value in averages.items()}, weights(out))
+
+    def test_formats_of_the_weights(self):
+        run = self.folder / "run"
+        self.run_dltrain(self.configuration(GOLDEN / "gpt2"), "-q", "--output-dir", run)
+        for dtype, name, config in (("f32", "F32", "float32"), ("bf16", "BF16", "bfloat16"), ("f16", "F16", "float16")):
+            out = self.folder / dtype
+            self.run_dltrain("export", run, out, "--dtype", dtype)
+            self.assertEqual({value[0] for value in weights(out).values()}, {name})
+            self.assertEqual(json.loads((out / "config.json").read_text())["torch_dtype"], config)
+
+    def test_a_model_without_biases_gets_zeros(self):
+        run, out = self.folder / "run", self.folder / "out"
+        configuration = self.write("char.yaml", """
+model: {type: gpt2, num_layers: 1, hidden_size: 16, num_heads: 2, max_positions: 16, bias: false, activation: gelu}
+data: {type: text, path: text.txt, tokenizer: char, sequence_length: 16, eval_fraction: 0.2}
+optimizer: {type: adamw, learning_rate: 0.01}
+training: {global_batch_size: 4, max_steps: 3}
+""")
+        self.write("text.txt", "To be, or not to be: that is the question. " * 40)
+        self.run_dltrain(configuration, "-q", "--output-dir", run, "-s", f"data.path={self.folder / 'text.txt'}")
+        self.assertIn("with the tokenizer", self.run_dltrain("export", run, out).out)
+        tensors = weights(out)
+        self.assertEqual(set(tensors["transformer.h.0.attn.c_attn.bias"][2]), {0})
+        self.assertEqual(tensors["transformer.h.0.attn.c_attn.bias"][1], [48])
+        tokenizer = json.loads((out / "tokenizer.json").read_text())
+        self.assertEqual(sorted(tokenizer["model"]["vocab"]), sorted(set("To be, or not to be: that is the question. ")))
+        self.assertEqual(json.loads((out / "tokenizer_config.json").read_text())["model_max_length"], 16)
+        # Back again: biases are there now.
+        data = f"{{type: text, path: {self.folder / 'text.txt'}, tokenizer: {{type: file, path: {run}}}, sequence_length: 16}}"
+        again = self.configuration(out, ", activation: gelu", data=data)
+        self.run_dltrain(again, "-q", "--output-dir", self.folder / "again", "-s", "training.global_batch_size=4")
+
+    def test_folders_that_are_wrong(self):
+        def wrong(code, says, name="gpt2", **keys):
+            folder = self.copy(name)
+            self.change_config(folder, **keys)
+            self.refused(code, self.configuration(folder, EXTRA.get(name, ""), name), "--dry-run", says=says)
+
+        wrong(USAGE, ["gpt2.yaml:2:", "config.json: n_head: expected an integer", '"four"'], n_head="four")
+        wrong(USAGE, "n_layer: expected an integer from 1 to 2147483647, got -2", n_layer=-2)
+        wrong(USAGE, "layer_norm_epsilon: expected a number", layer_norm_epsilon="tiny")
+        wrong(USAGE, "the activation 'gelu_10' is not supported", activation_function="gelu_10")
+        wrong(USAGE, "scale_attn_by_inverse_layer_idx: true is not supported", scale_attn_by_inverse_layer_idx=True)
+        wrong(USAGE, "add_cross_attention: true is not supported", add_cross_attention=True)
+        wrong(USAGE, "quantization_config", quantization_config={"bits": 4})
+        wrong(USAGE, "the model_type 'gpt3' is not supported; known: gpt2, llama, qwen2, qwen3, bert", model_type="gpt3")
+        wrong(USAGE, "has no model_type", model_type="absent")
+        wrong(USAGE, "the type 'yarn' is not supported", "llama", rope_parameters={"rope_type": "yarn", "rope_theta": 1e4})
+        wrong(USAGE, "has no rope_parameters.original_max_position_embeddings", "llama",
+              rope_parameters={"rope_type": "llama3", "factor": 4.0})
+        wrong(USAGE, "rope_parameters.beta_fast: 3 is not known", "llama", rope_parameters={"rope_theta": 1e4, "beta_fast": 3})
+        wrong(USAGE, "1 of 2 layers have a sliding window", "qwen2", max_window_layers=1, layer_types="absent")
+        wrong(USAGE, "has no hidden_size", "llama", hidden_size="absent")
+        wrong(USAGE, "is_decoder: true is not supported", "bert", is_decoder=True)
+        wrong(USAGE, 'position_embedding_type: "relative_key" is not supported', "bert", position_embedding_type="relative_key")
+        wrong(USAGE, "'BertForQuestionAnswering' is not supported", "bert", architectures=["BertForQuestionAnswering"])
+        wrong(USAGE, "sequences of 12 tokens, but places for 8 (max_positions)", "llama", max_position_embeddings=8)
+        folder = self.copy()
+        (folder / "config.json").write_text("{")
+        self.refused(USAGE, self.configuration(folder), "--dry-run", says="config.json: is no JSON")
+        (folder / "config.json").write_text("[]")
+        self.refused(USAGE, self.configuration(folder), "--dry-run", says="is no JSON object")
+        (folder / "config.json").unlink()
+        self.refused(USAGE, self.configuration(folder), "--dry-run", says="has no config.json")
+        self.refused(USAGE, self.configuration("[a, b]"), "--dry-run", says="expected a folder")
+        self.refused(USAGE, self.configuration(GOLDEN / "gpt2", ", init_from: x.safetensors"), "--dry-run",
+                     says="model has both from and init_from")
+
+    def refused_weights(self, folder, says, name="gpt2"):
+        self.refused(STORAGE, self.configuration(folder, EXTRA.get(name, ""), name), "--output-dir", self.folder / "run", says=says)
+
+    def test_weights_that_do_not_fit(self):
+        folder = self.copy()
+        path, tensors = folder / "model.safetensors", weights(GOLDEN / "gpt2")
+
+        def with_tensors(change):
+            changed = dict(tensors)
+            change(changed)
+            write_safetensors(path, changed)
+
+        with_tensors(lambda t: t.pop("transformer.ln_f.bias"))
+        self.refused_weights(folder, "it lacks ln_f.bias [16]")
+        with_tensors(lambda t: t.update({"adapter.weight": ("F32", [2], bytes(8))}))
+        self.refused_weights(folder, "it has the unknown adapter.weight [2]")
+        with_tensors(lambda t: t.update({"transformer.ln_f.bias": ("F32", [2], bytes(8))}))
+        self.refused_weights(folder, "transformer.ln_f.bias has shape [2], the model expects [16]")
+        with_tensors(lambda t: t.update({"transformer.ln_f.bias": ("I32", [16], bytes(64))}))
+        self.refused_weights(folder, "expected a floating dtype")
+        with_tensors(lambda t: t.update({"ln_f.bias": ("F32", [16], bytes(64))}))
+        self.refused_weights(folder, "two tensors are named ln_f.bias")
+        # What old files have besides is passed over.
+        with_tensors(lambda t: t.update({"transformer.h.0.attn.bias": ("F32", [1, 1, 2, 2], bytes(16)),
+                                         "transformer.h.0.attn.masked_bias": ("F32", [1], bytes(4)),
+                                         "lm_head.weight": t["transformer.wte.weight"]}))
+        self.run_dltrain(self.configuration(folder), "-q", "--output-dir", self.folder / "run")
+        path.write_bytes((GOLDEN / "gpt2" / "model.safetensors").read_bytes()[:-8])
+        self.refused(STORAGE, "import", folder, self.folder / "out", says="truncated")
+        path.unlink()
+        self.refused(STORAGE, "import", folder, self.folder / "out", says="has neither model.safetensors nor")
+        (folder / "pytorch_model.bin").write_bytes(b"PK")
+        self.refused(STORAGE, "import", folder, self.folder / "out", says="pytorch_model.bin is not read")
+        self.assertFalse((self.folder / "out").exists())
+
+    def test_indices_that_are_wrong(self):
+        folder = self.copy("llama")
+        path = folder / "model.safetensors.index.json"
+        index = json.loads(path.read_text())
+
+        def wrong(says, change=None, text=None):
+            changed = json.loads(json.dumps(index))
+            if change:
+                change(changed["weight_map"])
+            path.write_text(text or json.dumps(changed))
+            self.refused_weights(folder, says, "llama")
+
+        first = index["weight_map"]["model.embed_tokens.weight"]
+        other = next(f for f in index["weight_map"].values() if f != first)
+        wrong("names the file absent.safetensors, which is not there", lambda m: m.update({"a": "absent.safetensors"}))
+        wrong("no name of a safetensors file in this folder", lambda m: m.update({"a": "../llama/x.safetensors"}))
+        wrong("no name of a safetensors file in this folder", lambda m: m.update({"a": 3}))
+        wrong("which has none of this name", lambda m: m.update({"a": first}))
+        wrong("which has none of this name", lambda m: m.update({"model.embed_tokens.weight": other}))
+        wrong("does not list the tensor 'model.embed_tokens.weight'", lambda m: m.pop("model.embed_tokens.weight"))
+        wrong("lists the tensor 'b' twice", text='{"weight_map": {"b": "c.safetensors", "b": "d.safetensors"}}')
+        wrong("has no weight_map", text='{"weight_map": {}}')
+        wrong("is no JSON object", text="{")
+
+    def test_output_folders(self):
+        run, out = self.folder / "run", self.folder / "out"
+        self.run_dltrain(self.configuration(GOLDEN / "gpt2"), "-q", "--output-dir", run)
+        self.run_dltrain("export", run, out)
+        self.refused(USAGE, "export", run, out, says="is there already; --overwrite")
+        (out / "old.txt").write_text("x")
+        self.run_dltrain("export", run, str(out) + "/", "--overwrite", "--dtype", "bf16")
+        self.assertFalse((out / "old.txt").exists())
+        self.refused(USAGE, "export", run, self.folder, "--overwrite", says="is no folder of a model")
+        self.refused(STORAGE, "export", self.folder / "nothing", self.folder / "new", says="nothing")
+        self.refused(USAGE, "export", run, self.folder / "new", "--dtype", "f64")
+        self.assertFalse((self.folder / "new").exists())
+
+    def test_models_of_no_family_are_refused(self):
+        self.run_dltrain(self.small(), "-q", "--output-dir", self.folder / "run", "--max-steps", "1")
+        self.refused(USAGE, "export", self.folder / "run", self.folder / "out", says="gpt2, llama, qwen2, qwen3, bert")
+        run = self.folder / "near"
+        configuration = self.write("near.yaml", """
+model:
+  layers:
+    - {embedding: {embedding_dim: 8}, name: wte}
+    - {position_embedding: {max_positions: 16}, name: wpe}
+    - {linear: 8, name: c_fc}
+    - relu
+    - {attention: {num_heads: 2}, name: h}
+    - {lm_head: {}, name: lm_head, share: wte}
+data: {type: synthetic_tokens, vocab_size: 10, length: 8, samples: 8}
+optimizer: {type: sgd, learning_rate: 0.1}
+training: {global_batch_size: 4, max_steps: 1}
+""")
+        result = self.run_dltrain(configuration, "-q", "--output-dir", run, code=None)
+        if result.code == 0:
+            self.refused(USAGE, "export", run, self.folder / "out", says="are not those of a family")
+
+    def test_a_tokenizer_larger_than_the_model_is_refused(self):
+        folder = self.copy()
+        shutil.copy(SOURCES / "tests" / "golden" / "tokenizers" / "bpe" / "vocab.json", folder)
+        shutil.copy(SOURCES / "tests" / "golden" / "tokenizers" / "bpe" / "merges.txt", folder)
+        self.refused(DATA, "import", folder, self.folder / "out", says=["the tokenizer has", "the model 31"])
+        text = self.write("text.txt", "Hello world, how are you? " * 200)
+        data = f"{{type: text, path: {text}, tokenizer: {{type: file, path: {folder}}}, sequence_length: 16}}"
+        self.refused(DATA, self.configuration(folder, data=data), "--output-dir", self.folder / "run", says="31")
+
+
+if __name__ == "__main__":
+    support.main()

@@ -1,0 +1,119 @@
+// Named architectures and Hugging Face's config.json, in both directions.
+#include "catch.h"
+#include "nn/huggingface/folder.h"
+#include "nn/huggingface/identify.h"
+#include "read_model.h"
+
+namespace dltrain {
+namespace {
+
+IdentifiedModel identify_text(const std::string& text) {
+  ModelConfig model;
+  REQUIRE(read_model(text, model) == "");
+  return identify_model(model);
+}
+
+std::string joined(const std::vector<std::string>& lines) {
+  std::string out;
+  for (const std::string& line : lines) out += line + "\n";
+  return out;
+}
+
+std::string mistakes_of(const std::string& config) {
+  return joined(read_huggingface_config("config.json", config, "", {}).mistakes);
+}
+
+TEST_CASE("named architectures are recognised by their layers") {
+  struct Row {
+    const char* text;
+    const char* family;
+    const char* key;
+    nlohmann::json value;
+  };
+  const Row rows[] = {
+      {"{type: gpt2, vocab_size: 50257}", "gpt2", "vocab_size", 50257},
+      {"{type: gpt2_xl, dropout: 0.1, attention_dropout: 0.2}", "gpt2", "attn_pdrop", 0.2},
+      {"{type: gpt2, activation: relu, tie_word_embeddings: false}", "gpt2", "activation_function",
+       "relu"},
+      {"{type: llama}", "llama", "num_key_value_heads", 8},
+      {"{type: llama3_2_1b}", "llama", "rope_theta", 500000.0},
+      {"{type: llama, attention_bias: true, attention_output_bias: true}", "llama",
+       "attention_bias", true},
+      {"{type: qwen2_5_0_5b}", "qwen2", "use_sliding_window", false},
+      {"{type: qwen2_5_1_5b, sliding_window: 100}", "qwen2", "sliding_window", 100},
+      {"{type: qwen3_0_6b}", "qwen3", "head_dim", 128},
+      {"{type: bert}", "bert", "layer_norm_eps", 1e-12},
+      {"{type: bert_large, attention_mask: true}", "bert", "hidden_size", 1024},
+  };
+  for (const Row& row : rows) {
+    INFO(row.text);
+    const IdentifiedModel model = identify_text(row.text);
+    CHECK(model.family->model_type == row.family);
+    CHECK(nlohmann::json(model.config[row.key]) == row.value);
+    CHECK_FALSE(model.lacks_biases);
+  }
+  CHECK(identify_text("{type: gpt2, bias: false}").lacks_biases);
+  CHECK(identify_text("{type: bert_classifier, num_classes: 4}").config["id2label"].size() == 4);
+  CHECK(identify_text("{type: llama3_2_1b}").config["rope_scaling"]["rope_type"] == "llama3");
+}
+
+TEST_CASE("models of no family, and nearly of one, are refused with what differs") {
+  CHECK_THROWS_WITH(identify_text("layers: [flatten, {linear: 3}]"),
+                    Catch::Contains("gpt2, llama, qwen2, qwen3, bert"));
+  CHECK_THROWS_WITH(identify_text("{type: llama, attention_bias: true, mlp_bias: true}"),
+                    Catch::Contains("nearest is llama, which has no '"));
+}
+
+TEST_CASE("every mistake of a config.json is said") {
+  const std::string mistakes = mistakes_of(
+      R"({"model_type": "gpt2", "n_embd": 1e40, "n_layer": 0, "n_head": true, "vocab_size": 1e3,
+          "attn_pdrop": [], "new_feature": {"a": 1}, "_note": 1, "off": null})");
+  for (const char* one :
+       {"n_embd: expected an integer", "n_layer: expected an integer", "got 0",
+        "n_head: expected an integer", "vocab_size: expected an integer",
+        "attn_pdrop: expected a number, got []", "new_feature: {\"a\":1} is not"}) {
+    CHECK_THAT(mistakes, Catch::Contains(one));
+  }
+  CHECK_THAT(mistakes, !Catch::Contains("_note") && !Catch::Contains("off"));
+  CHECK_THAT(mistakes_of(R"({"model_type": 3})"), Catch::Contains("has no model_type"));
+  CHECK_THROWS_WITH(mistakes_of("[1]"), Catch::Contains("is no JSON object"));
+}
+
+TEST_CASE("older forms of rope_scaling mean the same") {
+  const auto scaling = [](const std::string& keys) {
+    const HuggingFaceReading reading = read_huggingface_config(
+        "config.json",
+        R"({"model_type": "llama", "vocab_size": 9, "hidden_size": 8, "num_hidden_layers": 1,
+            "num_attention_heads": 2, "intermediate_size": 8, )" +
+            keys + "}",
+        "", {});
+    REQUIRE(joined(reading.mistakes) == "");
+    std::string out = reading.model.arguments.find("rope_theta")->text;
+    for (const ConfigNode& item : reading.model.arguments.find("rope_scaling")->items) {
+      out += " " + item.text;
+    }
+    return out;
+  };
+  CHECK(scaling(R"("rope_theta": 500.0)") == "500 none");
+  CHECK(scaling(R"("rope_scaling": {"type": "linear", "factor": 2})") == "10000 linear 2");
+  CHECK(scaling(R"("rope_parameters": {"rope_type": "linear", "factor": 2, "rope_theta": 7})") ==
+        "7 linear 2");
+}
+
+TEST_CASE("names of tensors in files, with and without the prefix of the head") {
+  const auto name = [](const char* family, const char* in_file) {
+    const TensorName found = find_huggingface_family(family)->tensor(in_file);
+    return found.name + (found.spare ? " spare" : "");
+  };
+  CHECK(name("gpt2", "transformer.h.0.ln_1.weight") == "h.0.ln_1.weight");
+  CHECK(name("gpt2", "h.0.attn.c_attn.bias") == "h.0.attn.c_attn.bias");
+  CHECK(name("gpt2", "h.11.attn.bias") == "h.11.attn.bias spare");
+  CHECK(name("llama", "layers.0.mlp.up_proj.weight") == "model.layers.0.mlp.up_proj.weight");
+  CHECK(name("qwen3", "lm_head.weight") == "lm_head.weight spare");
+  CHECK(name("bert", "embeddings.LayerNorm.gamma") == "bert.embeddings.LayerNorm.weight");
+  CHECK(name("bert", "cls.predictions.decoder.weight") == "cls.predictions.decoder.weight spare");
+  CHECK(name("bert", "classifier.bias") == "classifier.bias");
+}
+
+}  // namespace
+}  // namespace dltrain
