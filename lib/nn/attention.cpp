@@ -4,6 +4,7 @@
 // sample has, or for each token whether it is there (Hugging Face's attention_mask).
 #include "base/error.h"
 #include "base/philox.h"
+#include "nn/decoding.h"
 #include "nn/layers.h"
 
 namespace dltrain {
@@ -92,7 +93,7 @@ struct Attention final : Layer {
       attributes.set("stream", static_cast<int64_t>(random_stream(c.path())));
       inputs.push_back(c.builder().step_state());
     }
-    const ValueId y = c.builder().emit("attention", inputs, attributes)[0];
+    const ValueId y = emit_attention(c, inputs, attributes);
     const Shape shape = c.shape(y);
     if (shape.rank() == 3) return y;
     return c.builder().emit1(

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/philox.h"
+#include "nn/decoding.h"
 #include "nn/layers.h"
 
 namespace dltrain {
@@ -71,7 +72,7 @@ struct MultiHeadAttention final : Layer {
       attributes.set("stream", static_cast<int64_t>(random_stream(c.path())));
       inputs.push_back(c.builder().step_state());
     }
-    const ValueId y = c.builder().emit("attention", inputs, attributes)[0];
+    const ValueId y = emit_attention(c, inputs, attributes);
     return project(c, y, "out_proj.weight", "out_proj.bias", {width, width}, out_bound);
   }
 
