@@ -30,6 +30,7 @@ CommandBody add_check(CLI::App& command);
 CommandBody add_eval(CLI::App& command);
 CommandBody add_data(CLI::App& command);
 CommandBody add_predict(CLI::App& command);
+CommandBody add_generate(CLI::App& command);
 CommandBody add_list(CLI::App& command);
 CommandBody add_schema(CLI::App& command);
 CommandBody add_init(CLI::App& command);

@@ -30,6 +30,7 @@ const std::vector<CommandRow>& commands() {
       {"plan", "Memory, arithmetic and shapes, before anything runs", add_plan},
       {"eval", "Measure a checkpoint on the eval split", add_eval},
       {"predict", "What a checkpoint says about each sample, as CSV or JSONL", add_predict},
+      {"generate", "Continue texts with a trained language model", add_generate},
       {"data", "Look at data (inspect, show), and pack images (prepare)", add_data},
       {"init", "Write a commented starting configuration", add_init},
       {"list", "Layers, losses, optimizers, schedules, datasets, ops, devices", add_list},

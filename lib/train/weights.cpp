@@ -32,15 +32,15 @@ std::string file_name(const StateTensor& tensor) {
   return tensor.role == Role::ema ? tensor.name.substr(average_name("").size()) : tensor.name;
 }
 
-void put_f32(Executor& executor, const ParameterInfo& info, std::string_view name,
+void put_f32(WeightStore& store, const ParameterInfo& info, std::string_view name,
              std::span<const float> file) {
   std::vector<float> memory(file.size());
   file_to_memory(info, file, memory);
   if (info.spec.dtype == DType::f64) {
     const std::vector<double> wide(memory.begin(), memory.end());
-    executor.write_state(name, std::as_bytes(std::span(wide)));
+    store.write_state(name, std::as_bytes(std::span(wide)));
   } else {
-    executor.write_state(name, std::as_bytes(std::span(memory)));
+    store.write_state(name, std::as_bytes(std::span(memory)));
   }
 }
 
@@ -110,7 +110,7 @@ void initialize_weights(Executor& executor, uint64_t seed) {
   }
 }
 
-LoadedWeights load_weights(Executor& executor, const std::filesystem::path& path,
+LoadedWeights load_weights(WeightStore& store, const std::filesystem::path& path,
                            const TextPairs& rename, bool strict) {
   const SafetensorsFile file(path, ExitCode::storage);
   std::map<std::string, const SafetensorsEntry*> by_name;
@@ -123,7 +123,7 @@ LoadedWeights load_weights(Executor& executor, const std::filesystem::path& path
     }
   }
   LoadedWeights out;
-  for (const ParameterInfo& info : executor.training().parameters) {
+  for (const ParameterInfo& info : store.weights()) {
     const auto at = by_name.find(info.name);
     if (at == by_name.end()) {
       if (info.role == Role::parameter) out.missing.push_back(info.name);
@@ -139,7 +139,7 @@ LoadedWeights load_weights(Executor& executor, const std::filesystem::path& path
       fail(ExitCode::storage, "{}: {} is {}, expected a floating dtype", path.string(), entry.name,
            to_string(entry.spec));
     }
-    put_f32(executor, info, info.name, values);
+    put_f32(store, info, info.name, values);
     ++out.loaded;
     by_name.erase(at);
   }
@@ -162,26 +162,43 @@ void start_averages(Executor& executor) {
   }
 }
 
-void load_constants(Executor& executor, const std::filesystem::path& checkpoint) {
+namespace {
+
+// `inner`: the name in the checkpoint.
+void load_from_checkpoint(WeightStore& store, const std::vector<ParameterInfo>& wanted,
+                          std::string (*inner)(const std::string& name),
+                          const std::filesystem::path& checkpoint, const char* whose) {
   std::vector<SafetensorsFile> files;
   for (const char* name : {"ema.safetensors", "model.safetensors"}) {
     if (std::filesystem::exists(checkpoint / name)) {
       files.emplace_back(checkpoint / name, ExitCode::storage);
     }
   }
-  for (const ParameterInfo& info : executor.training().constants) {
-    const std::string name = info.name.substr(info.name.find('.') + 1);
+  for (const ParameterInfo& info : wanted) {
+    const std::string name = inner(info.name);
     const SafetensorsFile* file = nullptr;
     for (const SafetensorsFile& candidate : files) {
       if (file == nullptr && candidate.find(name) != nullptr) file = &candidate;
     }
     const SafetensorsEntry* entry = file != nullptr ? file->find(name) : nullptr;
     if (entry == nullptr || !(entry->spec.shape == info.file.shape)) {
-      fail(ExitCode::storage, "{}: no {} of shape {} for the teacher", checkpoint.string(), name,
-           to_string(info.file.shape));
+      fail(ExitCode::storage, "{}: no {} of shape {} for the {}", checkpoint.string(), name,
+           to_string(info.file.shape), whose);
     }
-    put_f32(executor, info, info.name, as_f32(*file, *entry));
+    put_f32(store, info, info.name, as_f32(*file, *entry));
   }
+}
+
+}  // namespace
+
+void load_constants(Executor& executor, const std::filesystem::path& checkpoint) {
+  const auto inner = [](const std::string& name) { return name.substr(name.find('.') + 1); };
+  load_from_checkpoint(executor, executor.training().constants, inner, checkpoint, "teacher");
+}
+
+void load_trained(WeightStore& store, const std::filesystem::path& checkpoint) {
+  const auto inner = [](const std::string& name) { return name; };
+  load_from_checkpoint(store, store.weights(), inner, checkpoint, "model");
 }
 
 void take_snapshot(Executor& executor, StateSnapshot& snapshot, bool live) {

@@ -25,7 +25,7 @@ struct LoadedWeights {
 // model.init_from. f32, f64, bf16 and f16 tensors are converted. Throws Error(storage) for a tensor
 // of another shape (naming both), and with `strict` for missing or surplus tensors; buffers may be
 // missing either way (weights are often saved without running statistics).
-LoadedWeights load_weights(Executor& executor, const std::filesystem::path& file,
+LoadedWeights load_weights(WeightStore& store, const std::filesystem::path& file,
                            const TextPairs& rename, bool strict);
 
 // Averages (role ema) as they are before the first update: what they average.
@@ -34,6 +34,8 @@ void start_averages(Executor& executor);
 // Fills the teacher's constants from its checkpoint: from the averages where it has some, which are
 // what its evaluation used. Throws Error(storage) for a checkpoint that does not fit.
 void load_constants(Executor& executor, const std::filesystem::path& checkpoint);
+// Fills parameters and buffers likewise, for those who only use a trained model.
+void load_trained(WeightStore& store, const std::filesystem::path& checkpoint);
 
 // One tensor of the checkpointed state, in host memory or read when it is written.
 struct TensorCopy {
