@@ -32,6 +32,7 @@ CommandBody add_data(CLI::App& command);
 CommandBody add_predict(CLI::App& command);
 CommandBody add_export(CLI::App& command);
 CommandBody add_import(CLI::App& command);
+CommandBody add_generate(CLI::App& command);
 CommandBody add_list(CLI::App& command);
 CommandBody add_schema(CLI::App& command);
 CommandBody add_init(CLI::App& command);

@@ -32,6 +32,7 @@ const std::vector<CommandRow>& commands() {
       {"predict", "What a checkpoint says about each sample, as CSV or JSONL", add_predict},
       {"export", "Write a trained model as a Hugging Face folder", add_export},
       {"import", "Check a Hugging Face folder and make one to train from", add_import},
+      {"generate", "Continue texts with a trained language model", add_generate},
       {"data", "Look at data (inspect, show), and pack images (prepare)", add_data},
       {"init", "Write a commented starting configuration", add_init},
       {"list", "Layers, losses, optimizers, schedules, datasets, ops, devices", add_list},

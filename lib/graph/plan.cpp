@@ -197,14 +197,22 @@ const std::vector<size_t>& Plan::segment(Phase segment, MicroStep variant) const
 }
 
 void Plan::bind(const StateLayout& layout, std::byte* state, std::byte* work) {
+  bind(
+      [&](const GraphValue& value) {
+        const StateTensor* tensor = layout.find(value.name);
+        check_internal(tensor != nullptr, "{} is not in the state layout", value.name);
+        return state + tensor->offset;
+      },
+      work);
+}
+
+void Plan::bind(const std::function<std::byte*(const GraphValue& value)>& state, std::byte* work) {
   addresses_.assign(graph_.values.size(), nullptr);
   for (size_t i = 0; i < graph_.values.size(); ++i) {
     const ValueId root = graph_.storage(static_cast<ValueId>(i));
     const GraphValue& value = graph_.value(root);
     if (rules_of(value.role).persistent) {
-      const StateTensor* tensor = layout.find(value.name);
-      check_internal(tensor != nullptr, "{} is not in the state layout", value.name);
-      addresses_[i] = state + tensor->offset;
+      addresses_[i] = state(value);
     } else if (const int block = value_block_[static_cast<size_t>(root)]; block >= 0) {
       addresses_[i] = work + blocks_[static_cast<size_t>(block)].offset;
     }

@@ -15,6 +15,7 @@
 #pragma once
 
 #include <array>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -69,6 +70,8 @@ class Plan {
 
   // Gives every kernel its addresses. `state` holds layout.bytes(), `work` work_bytes().
   void bind(const StateLayout& layout, std::byte* state, std::byte* work);
+  // The same with state that lies anywhere.
+  void bind(const std::function<std::byte*(const GraphValue& value)>& state, std::byte* work);
 
   // Where a value lies; valid after bind. For state and inputs at any time between runs, for
   // activations only within the run that made them.

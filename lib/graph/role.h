@@ -24,6 +24,7 @@ enum class Role : uint8_t {
   carried,        // recurrent state carried from step to step
   scale,          // loss scale, FP8 amax history
   constant,       // weights that nothing changes, from elsewhere (a teacher's)
+  cache,          // what is kept of texts that are being continued (ops/cached_attention.h)
 };
 
 struct RoleRules {

@@ -1,6 +1,7 @@
 #include "nn/attention_layer.h"
 
 #include "base/philox.h"
+#include "nn/decoding.h"
 
 namespace dltrain {
 
@@ -48,7 +49,7 @@ ValueId AttentionLayer::emit_attention(LayerContext& c, std::vector<ValueId> inp
     attributes.set("stream", static_cast<int64_t>(random_stream(c.path())));
     inputs.push_back(c.builder().step_state());
   }
-  return c.builder().emit1("attention", std::move(inputs), std::move(attributes));
+  return dltrain::emit_attention(c, std::move(inputs), std::move(attributes));
 }
 
 }  // namespace dltrain

@@ -16,6 +16,7 @@
 
 namespace dltrain {
 
+struct Decoding;
 struct Layer;
 
 // What a layer emits into. One context serves one graph; evaluation builds its own.
@@ -62,6 +63,10 @@ class LayerContext {
   // What the teacher gives for this micro-batch (nn/distillation.cpp); kNoValue without one.
   ValueId teacher_output() const { return teacher_output_; }
   void set_teacher_output(ValueId output) { teacher_output_ = output; }
+  // Where the model continues texts (nn/decoding.h); nullptr: it sees whole ones. Must outlive the
+  // context.
+  Decoding* decoding() const { return decoding_; }
+  void set_decoding(Decoding* decoding) { decoding_ = decoding; }
   // Runs `emit` as if in a layer `name` of the layer that is being emitted.
   ValueId emit_inside(std::string_view name, const std::function<ValueId()>& emit);
 
@@ -122,6 +127,7 @@ class LayerContext {
   bool spliced_ = false;                // it is called "."
   std::string constant_;                // see make_constant; empty: state is the model's own
   ValueId teacher_output_ = kNoValue;
+  Decoding* decoding_ = nullptr;
   int64_t vocabulary_ = 0;         // 0: unknown
   bool asked_vocabulary_ = false;  // has a layer used it?
   List* list_ = nullptr;           // that it stands in

@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/philox.h"
+#include "nn/decoding.h"
 #include "nn/layers.h"
 
 namespace dltrain {
@@ -53,6 +54,11 @@ struct Recurrent : Layer {
 
   ValueId emit(LayerContext& c, ValueId x) const override {
     expect_tokens(c.shape(x));
+    if (c.decoding() != nullptr && (bidirectional || !return_sequences)) {
+      fail(ExitCode::usage, "{}, and cannot continue texts",
+           bidirectional ? "reads from the last token too (bidirectional)"
+                         : "gives one vector a text (return_sequences)");
+    }
     for (int64_t layer = 0; layer < num_layers; ++layer) {
       if (layer > 0) x = drop(c, x, layer);
       const bool whole = return_sequences || layer + 1 < num_layers;
@@ -85,7 +91,30 @@ struct Recurrent : Layer {
       state.push_back(parameter("bias_hh", {width}));
     }
     state[0] = c.builder().emit1("matmul", input, {{"transpose_b", true}});
+    if (c.decoding() != nullptr) return continued(c, state, attributes, suffix);
     return c.builder().emit("recurrent", state, attributes)[0];
+  }
+
+  // Of texts that are continued: begins with the state that the tokens before have left. `inputs`:
+  // those of the op, up to the bias.
+  ValueId continued(LayerContext& c, std::vector<ValueId> inputs, const Attributes& attributes,
+                    const std::string& suffix) const {
+    const Decoding& d = *c.decoding();
+    const bool cells = recurrent_kind(attributes) == RecurrentKind::lstm;
+    const TensorSpec spec{Shape{d.slots, hidden_size}, c.compute()};
+    inputs.resize(3, kNoValue);
+    std::vector<ValueId> kept;
+    for (const char* name : {"h", "c"}) {
+      if (*name == 'c' && !cells) continue;
+      kept.push_back(add_cache(c, name + suffix, spec));
+      inputs.push_back(c.builder().emit1("slot_state", {kept.back(), d.positions, d.slot_ids}));
+    }
+    const std::vector<ValueId> out = c.builder().emit("recurrent", inputs, attributes);
+    for (size_t i = 0; i < kept.size(); ++i) {
+      c.builder().emit("slot_state_update",
+                       {kept[i], i == 0 ? out[0] : out[2], d.counts, d.slot_ids});
+    }
+    return out[0];
   }
 
   // The output of the last step, [samples, hidden].

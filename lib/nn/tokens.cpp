@@ -6,6 +6,7 @@
 // pos_embedding [1, tokens, width]; with max_positions those of torch.nn.Embedding: weight
 // [max_positions, width], of which a sequence takes the first rows.
 #include "base/error.h"
+#include "nn/decoding.h"
 #include "nn/layers.h"
 
 namespace dltrain {
@@ -21,6 +22,9 @@ Shape shape_of_tokens(LayerContext& c, ValueId tokens) {
 struct ClassToken final : Layer {
   ValueId emit(LayerContext& c, ValueId x) const override {
     const Shape shape = shape_of_tokens(c, x);
+    if (c.decoding() != nullptr) {
+      fail(ExitCode::usage, "puts a token in front of the others, and cannot continue texts");
+    }
     const ValueId token = c.parameter("class_token", {1, 1, shape[2]}, Initializer::zeros());
     const ValueId repeated = c.builder().emit1(
         "broadcast", {token}, {{"shape", std::vector<int64_t>{shape[0], 1, shape[2]}}});
@@ -47,6 +51,7 @@ struct PositionEmbedding final : Layer {
   }
   ValueId emit(LayerContext& c, ValueId x) const override {
     const Shape shape = shape_of_tokens(c, x);
+    if (c.decoding() != nullptr) return emit_placed(c, x, *c.decoding());
     if (!max_positions) {
       const ValueId places =
           c.parameter("pos_embedding", {1, shape[1], shape[2]}, Initializer::normal_of(std));
@@ -66,7 +71,41 @@ struct PositionEmbedding final : Layer {
                                {{"shape", std::vector<int64_t>{1, shape[1], shape[2]}}});
     return c.builder().emit1("add", {x, places});
   }
+
+ private:
+  // Of texts that are continued: every token has the row of its own place.
+  ValueId emit_placed(LayerContext& c, ValueId x, Decoding& decoding) const {
+    const Shape shape = c.shape(x);
+    GraphBuilder& b = c.builder();
+    const Initializer init = Initializer::normal_of(std);
+    int64_t count = max_positions.value_or(0);
+    ValueId table;
+    if (max_positions) {
+      table = c.parameter("weight", {count, shape[2]}, init);
+    } else {
+      const Shape* trained =
+          decoding.trained ? decoding.trained(c.path() + ".pos_embedding") : nullptr;
+      if (trained == nullptr || trained->rank() != 3) {
+        fail(ExitCode::usage,
+             "its table takes as many places as sequences have; set max_positions");
+      }
+      count = (*trained)[1];
+      table = c.parameter("pos_embedding", {1, count, shape[2]}, init);
+      table = b.emit1("reshape", {table}, {{"shape", std::vector<int64_t>{count, shape[2]}}});
+    }
+    decoding.limit_positions(count);
+    const ValueId places =
+        b.emit1("token_positions", {decoding.positions}, {{"tokens", shape[1]}, {"limit", count}});
+    const ValueId rows = b.emit1("embedding", {places, table}, {{"padding_idx", int64_t{-1}}});
+    return b.emit1("add", {x, rows});
+  }
 };
+
+// The input `x`, and with texts that are continued where their tokens stand.
+std::vector<ValueId> with_places(LayerContext& c, ValueId x) {
+  if (c.decoding() == nullptr) return {x};
+  return {x, c.decoding()->positions};
+}
 
 // BERT's segments; without a second input every token is of the first.
 struct TokenTypeEmbedding final : Layer {
@@ -101,8 +140,8 @@ struct TokenTypeEmbedding final : Layer {
 
 struct SinusoidalPositions final : Layer {
   ValueId emit(LayerContext& c, ValueId x) const override {
-    shape_of_tokens(c, x);
-    return c.builder().emit1("sinusoidal_positions", {x});
+    expect_tokens(c.shape(x));
+    return c.builder().emit1("sinusoidal_positions", with_places(c, x));
   }
 };
 
@@ -177,7 +216,7 @@ struct RotaryPositions final : Layer {
       attributes.set("high_freq_factor", scaling.high_freq_factor);
       attributes.set("original_max_positions", static_cast<double>(scaling.original_max_positions));
     }
-    return c.builder().emit1("rotary", {x}, attributes);
+    return c.builder().emit1("rotary", with_places(c, x), attributes);
   }
 };
 

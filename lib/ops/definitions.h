@@ -23,6 +23,8 @@ extern const OpDef kMaxPool2dOp, kMaxPool2dBackwardOp;
 extern const OpDef kBatchNormOp, kBatchNormBackwardOp, kBatchNormInferenceOp, kBatchNormUpdateOp;
 extern const OpDef kDropoutOp, kDropout2dOp;
 extern const OpDef kAttentionOp, kAttentionBackwardOp;
+extern const OpDef kCachedAttentionOp;
+extern const OpDef kTokenPositionsOp, kLastTokenOp, kSlotStateOp, kSlotStateUpdateOp;
 extern const OpDef kRecurrentOp, kRecurrentBackwardOp;
 extern const OpDef kRotaryOp, kSinusoidalPositionsOp;
 extern const OpDef kLayerNormOp, kLayerNormBackwardOp, kRmsNormOp, kRmsNormBackwardOp;

@@ -13,6 +13,9 @@
 //             between them linear in the inverse of the wave's length (Llama 3.1)
 //
 // sinusoidal_positions(x [samples, tokens, width]): y = x + sinusoid of place and channel.
+//
+// A second input of both, i32 [samples], may say where the first token of each sample stands;
+// absent: at 0.
 #include "ops/positions.h"
 
 #include <cmath>
@@ -25,33 +28,46 @@
 namespace dltrain {
 namespace {
 
+// The second input.
+void expect_first_places(std::string_view op, SpecSpan inputs) {
+  if (inputs.size() == 1) return;
+  expect_dtype(op, "the places", inputs[1], DType::i32);
+  expect_shape(op, "the places", inputs[1].shape, Shape{inputs[0].shape[0]});
+}
+
 SpecList infer_rotary(SpecSpan inputs, const Attributes& attributes) {
-  expect_inputs("rotary", inputs, 1, 1);
-  expect_one_float_dtype("rotary", inputs);
+  expect_inputs("rotary", inputs, 1, 2);
+  expect_one_float_dtype("rotary", inputs.first(1));
   expect_rank("rotary", "the heads", inputs[0].shape, 4, 4);
   const int64_t dim = rotary_dim(inputs[0], attributes);
   if (dim < 2 || dim % 2 != 0 || dim > inputs[0].shape[3]) {
     fail(ExitCode::usage, "rotary: {} elements of a head of {} cannot turn in pairs", dim,
          inputs[0].shape[3]);
   }
+  expect_first_places("rotary", inputs);
   return {inputs[0]};
 }
 
 std::vector<ValueId> gradient_rotary(const GradientRequest& r) {
   Attributes attributes = r.attributes;
   attributes.set("inverse", !r.attributes.boolean("inverse"));
-  return {r.emitter.emit1("rotary", {r.output_gradients[0]}, attributes)};
+  std::vector<ValueId> inputs{r.output_gradients[0]}, out(r.inputs.size(), kNoValue);
+  inputs.insert(inputs.end(), r.inputs.begin() + 1, r.inputs.end());
+  out[0] = r.emitter.emit1("rotary", inputs, attributes);
+  return out;
 }
 
 // A token's place is its number along axis 1, which has to stay whole.
 std::optional<std::vector<Placement>> split(SpecSpan, const Attributes&,
                                             std::span<const Placement> p) {
+  if (p.size() == 2 && (!(p[0] == kSplitSamples) || !(p[1] == kSplitSamples))) return {};
   if (p[0].kind != Placement::split || p[0].axis == 1 || p[0].axis == 3) return {};
   return {{p[0]}};
 }
 std::optional<std::vector<Placement>> split_sinusoidal(SpecSpan, const Attributes&,
                                                        std::span<const Placement> p) {
-  return split_samples(p, {kSplitSamples});
+  if (p.size() == 2 && !(p[1] == kSplitSamples)) return {};
+  return split_samples(p.first(1), {kSplitSamples});
 }
 
 Cost cost(SpecSpan inputs, SpecSpan outputs, const Attributes&) {
@@ -60,14 +76,17 @@ Cost cost(SpecSpan inputs, SpecSpan outputs, const Attributes&) {
 }
 
 SpecList infer_sinusoidal(SpecSpan inputs, const Attributes&) {
-  expect_inputs("sinusoidal_positions", inputs, 1, 1);
-  expect_one_float_dtype("sinusoidal_positions", inputs);
+  expect_inputs("sinusoidal_positions", inputs, 1, 2);
+  expect_one_float_dtype("sinusoidal_positions", inputs.first(1));
   expect_rank("sinusoidal_positions", "the tokens", inputs[0].shape, 3, 3);
+  expect_first_places("sinusoidal_positions", inputs);
   return {inputs[0]};
 }
 
 std::vector<ValueId> gradient_sinusoidal(const GradientRequest& r) {
-  return {r.output_gradients[0]};
+  std::vector<ValueId> out(r.inputs.size(), kNoValue);
+  out[0] = r.output_gradients[0];
+  return out;
 }
 
 }  // namespace

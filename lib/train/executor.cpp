@@ -72,10 +72,15 @@ void Executor::allocate() {
   report_.sums.resize(metrics);
 }
 
-std::byte* Executor::state_address(std::string_view name) const {
+std::byte* Executor::find_state(std::string_view name) const {
   const StateTensor* tensor = layout_.find(name);
-  check_internal(tensor != nullptr, "no state is named {}", name);
-  return arena_.data() + tensor->offset;
+  return tensor == nullptr ? nullptr : arena_.data() + tensor->offset;
+}
+
+std::byte* Executor::state_address(std::string_view name) const {
+  std::byte* address = find_state(name);
+  check_internal(address != nullptr, "no state is named {}", name);
+  return address;
 }
 
 void Executor::write_state(std::string_view name, std::span<const std::byte> bytes) {

@@ -17,6 +17,7 @@
 #include "compile/step_graph.h"
 #include "graph/plan.h"
 #include "ops/step_state.h"
+#include "train/weight_store.h"
 
 namespace dltrain {
 
@@ -38,25 +39,30 @@ struct StepReport {
 // The addresses of a batch's fields in host memory.
 using FieldSpan = std::span<const std::byte* const>;
 
-class Executor {
+class Executor final : public WeightStore {
  public:
   // Compiles; allocates nothing on the device yet.
   Executor(ExecutorOptions options, StepGraph training, std::optional<StepGraph> evaluation);
-  ~Executor();
+  ~Executor() override;
 
   PlanReport report() const;
   const StepGraph& training() const { return training_; }
+  const std::vector<ParameterInfo>& weights() const override { return training_.parameters; }
   const Plan& training_plan() const { return *training_plan_; }
   const StateLayout& layout() const { return layout_; }
   Device& device() { return *options_.device; }
+  const Engine& engine() const { return *options_.engine; }
 
   // Takes the arena and fixes all addresses. State is zero.
   void allocate();
 
   // State by name, in memory order (see ParameterInfo::file for the order in files). Sizes must
   // agree. Writing a parameter refreshes its low-precision copy too.
-  void write_state(std::string_view name, std::span<const std::byte> bytes);
+  void write_state(std::string_view name, std::span<const std::byte> bytes) override;
   void read_state(std::string_view name, std::span<std::byte> bytes);
+  // Where a state lies on the device; nullptr where there is none of that name. For plans that read
+  // the state of this run.
+  std::byte* find_state(std::string_view name) const;
 
   // One micro-batch: fills the input slots and runs forward and backward. `fields`: the bytes of
   // each slot of the graph, in the order of StepGraph::slots. The batch must stay as it is until

@@ -222,6 +222,41 @@ void EvaluationConfig::validate(Problems& problems) const {
   }
 }
 
+void GenerationConfig::describe(Fields& f) {
+  f.integer("sample_steps", sample_steps,
+            {.doc = "Steps between samples; absent: only at the end",
+             .min = 1,
+             .known_as = {"every", "sample_every", "sample_interval"}});
+  f.number("sample_epochs", sample_epochs,
+           {.doc = "Passes over the training data between samples", .above = 0});
+  f.texts("prompts", prompts,
+          {.doc = "Texts that are continued, one sample each",
+           .required = true,
+           .min_size = 1,
+           .scalar_ok = true,
+           .known_as = {"prompt"}});
+  f.integer("max_tokens", max_tokens,
+            {.doc = "New tokens of a sample",
+             .min = 1,
+             .max = 1e6,
+             .known_as = {"max_new_tokens", "max_length"}});
+  f.number(
+      "temperature", temperature,
+      {.doc = "Logits are divided by it; 0: always the likeliest token", .min = 0, .max = 1000});
+  f.integer("top_k", top_k,
+            {.doc = "Only so many of the likeliest tokens; 0: all", .min = 0, .max = INT32_MAX});
+  f.number("top_p", top_p,
+           {.doc = "Only the fewest likeliest tokens that together have this probability",
+            .max = 1,
+            .above = 0});
+  f.number("repetition_penalty", repetition_penalty,
+           {.doc = "Makes tokens that the text has already less likely (above 1)",
+            .max = 1000,
+            .above = 0});
+  f.integer("seed", seed, {.doc = "Of the draws; default: that of the run", .min = 0});
+  f.texts("stop", stop, {.doc = "Texts that end a sample", .scalar_ok = true});
+}
+
 void Experiment::describe(Fields& f) {
   f.text("name", name, {.doc = "Name of the run; the run folder is runs/<name> by default"});
   f.integer("seed", seed,
@@ -243,6 +278,10 @@ void Experiment::describe(Fields& f) {
             {.doc = "When state is saved", .known_as = {"checkpointing"}});
   f.section("logging", logging, {.doc = "What is reported, and how often"});
   f.section("evaluation", evaluation, {.doc = "Measuring on the eval split", .known_as = {"eval"}});
+  f.section("generation", generation,
+            {.doc = "Texts that a language model continues while it is trained: on the console, in "
+                    "samples.jsonl of the run folder, and in TensorBoard",
+             .known_as = {"sampling", "samples", "sample"}});
 }
 
 void Experiment::validate(Problems& problems) const {

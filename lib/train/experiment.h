@@ -93,6 +93,17 @@ struct EvaluationConfig : Located {
   void validate(Problems& problems) const;
 };
 
+// Texts that the model continues while it is trained.
+struct GenerationConfig : Located {
+  std::optional<int64_t> sample_steps;
+  std::optional<double> sample_epochs;
+  std::vector<std::string> prompts, stop;
+  int64_t max_tokens = 128, top_k = 0;
+  double temperature = 1, top_p = 1, repetition_penalty = 1;
+  std::optional<int64_t> seed;
+  void describe(Fields& f);
+};
+
 struct Experiment : Located {
   std::string name = "run";
   int64_t seed = 0;
@@ -109,6 +120,7 @@ struct Experiment : Located {
   CheckpointConfig checkpoint;
   LoggingConfig logging;
   EvaluationConfig evaluation;
+  std::optional<GenerationConfig> generation;
 
   void describe(Fields& f);
   void validate(Problems& problems) const;

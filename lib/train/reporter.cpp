@@ -19,6 +19,7 @@ Reporter::Reporter(const Session& session, const std::filesystem::path& folder,
     : session_(session), folder_(folder), quiet_(quiet) {
   if (session.options.rank != 0) return;
   metrics_.emplace(folder / "metrics.jsonl", resumed_step);
+  if (session.experiment->generation) samples_.emplace(folder / "samples.jsonl", resumed_step);
   progress_.emplace(console(), ProgressOptions{.first = resumed_step.value_or(0),
                                                .total = session.max_steps,
                                                .quiet = quiet});
@@ -35,6 +36,7 @@ TrainEvents Reporter::events() {
               },
           .on_step = [this](const StepRecord& record) { log_step(record); },
           .on_evaluation = [this](const EvaluationRecord& record) { log_evaluation(record); },
+          .on_samples = [this](const SampleRecord& record) { log_samples(record); },
           .on_checkpoint =
               [](const std::filesystem::path& path) { spdlog::debug("saved {}", path.string()); },
           .on_warning = [](const std::string& text) { spdlog::warn("{}", text); }};
@@ -78,6 +80,17 @@ void Reporter::log_evaluation(const EvaluationRecord& r) {
   write_predictions(r.step);
   spdlog::info("step {}: evaluation on {} samples: {}{}", r.step, r.samples, text,
                r.best ? " (best so far)" : "");
+}
+
+void Reporter::log_samples(const SampleRecord& r) {
+  for (const SampleRecord::Text& text : r.texts) {
+    JsonObject line;
+    line.add("step", r.step).add("prompt", text.prompt).add("text", text.text);
+    line.add("tokens", text.tokens).add("finish", text.finish);
+    samples_->write(line);
+    spdlog::info("step {}: sample of {} tokens\n{}{}", r.step, text.tokens, text.prompt, text.text);
+  }
+  if (tensorboard_) tensorboard_->add_samples(r);
 }
 
 void Reporter::write_predictions(int64_t step) const {

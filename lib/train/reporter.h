@@ -29,6 +29,7 @@ class Reporter {
  private:
   void log_step(const StepRecord& record);
   void log_evaluation(const EvaluationRecord& record);
+  void log_samples(const SampleRecord& record);
   void write_predictions(int64_t step) const;
 
   const Session& session_;
@@ -36,7 +37,7 @@ class Reporter {
   bool quiet_;
   double last_loss_ = 0;
   std::vector<double> losses_;
-  std::optional<MetricsWriter> metrics_;
+  std::optional<MetricsWriter> metrics_, samples_;
   std::optional<Progress> progress_;
   std::optional<TensorBoardLog> tensorboard_;
 };

@@ -8,8 +8,9 @@
 namespace dltrain {
 namespace {
 
-constexpr const char* kRunFiles[] = {"config.yaml", "metrics.jsonl", "summary.json", "log.txt",
-                                     "checkpoints", "tensorboard",   "predictions"};
+constexpr const char* kRunFiles[] = {"config.yaml", "metrics.jsonl", "summary.json",
+                                     "log.txt",     "checkpoints",   "tensorboard",
+                                     "predictions", "samples.jsonl"};
 
 bool is_inside(const std::filesystem::path& path, const std::filesystem::path& folder) {
   std::error_code ignored;

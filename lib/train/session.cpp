@@ -12,6 +12,7 @@
 #include "ops/kernel.h"
 #include "train/final_bias.h"
 #include "train/run_folder.h"
+#include "train/samples.h"
 #include "train/weights.h"
 
 namespace dltrain {
@@ -248,6 +249,7 @@ Session open_session(Experiment& experiment, const SessionOptions& options) {
   }
   session.executor =
       std::make_unique<Executor>(std::move(executor), std::move(training), std::move(evaluation));
+  if (experiment.generation && options.compute == DType::f32) check_samples(session);
   return session;
 }
 

@@ -93,6 +93,16 @@ void TensorBoardLog::add_evaluation(const EvaluationRecord& r) {
   for (const auto& [label, value] : r.metrics) writer_.add_scalar(r.step, "eval/" + label, value);
 }
 
+void TensorBoardLog::add_samples(const SampleRecord& r) {
+  for (size_t i = 0; i < r.texts.size(); ++i) {
+    // As it is, not as Markdown: indented.
+    std::string text = "    ";
+    for (char c : r.texts[i].prompt + r.texts[i].text)
+      text += c == '\n' ? std::string("\n    ") : std::string(1, c);
+    writer_.add_text(r.step, fmt::format("samples/{}", i + 1), text);
+  }
+}
+
 void TensorBoardLog::after_step(int64_t step) {
   const auto& every = session_.experiment->logging.histogram_steps;
   if (!every || step % *every != 0) return;

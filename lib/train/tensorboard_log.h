@@ -20,6 +20,7 @@ class TensorBoardLog {
 
   void add_step(const StepRecord& record);
   void add_evaluation(const EvaluationRecord& record);
+  void add_samples(const SampleRecord& record);
   // Call after every step; writes histograms where logging.histogram_steps says so. The state of
   // the executor is that after the step, its gradients are those of it.
   void after_step(int64_t step);

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "train/checkpoint_writer.h"
 #include "train/process_age.h"
+#include "train/samples.h"
 #include "train/stop.h"
 
 namespace dltrain {
@@ -44,6 +45,7 @@ class Loop {
                       .keep_every = session.experiment->checkpoint.keep_every.value_or(0)},
                      options.resolved_config, session.experiment->checkpoint.async),
         best_(experiment_.checkpoint.watch(options.best)) {
+    if (experiment_.generation && leads() && events.on_samples) samples_.emplace(session);
     if (experiment_.training.early_stopping) {
       stopping_ = experiment_.training.early_stopping->watch(options.early_stopping);
     }
@@ -77,6 +79,10 @@ class Loop {
            (due(experiment_.evaluation.eval_steps, step) ||
             due_epochs(experiment_.evaluation.eval_epochs, step) || is_last(step));
   }
+  bool samples_due(int64_t step) const {
+    return samples_ && (due(experiment_.generation->sample_steps, step) ||
+                        due_epochs(experiment_.generation->sample_epochs, step) || is_last(step));
+  }
   bool save_due(int64_t step) const {
     return due(experiment_.checkpoint.save_steps, step) ||
            due_epochs(experiment_.checkpoint.save_epochs, step) || is_last(step);
@@ -107,6 +113,7 @@ class Loop {
   CheckpointWriter checkpoints_;
   MetricWatch best_;
   std::optional<MetricWatch> stopping_;
+  std::optional<Samples> samples_;
   TrainOutcome outcome_;
   StepInputs inputs_{};
   // Of recent steps, by step mod 4.
@@ -271,8 +278,10 @@ bool Loop::finish_step(int64_t step) {
   const Requests asked = take_requests();
   const bool stop = asked.stop && !is_last(step), evaluates = evaluation_due(step);
   const bool saves = save_due(step) || stop || asked.save;
-  if (evaluates || saves) collect_reports(0);
+  const bool samples = samples_due(step);
+  if (evaluates || saves || samples) collect_reports(0);
   if (evaluates) evaluate_now(step + 1);
+  if (samples) events_.on_samples(samples_->draw(step + 1));
   const bool early = stopped_early() && !is_last(step);
   if (saves || early || (evaluates && outcome_.last_evaluation.best)) {
     save(step + 1, stop || early || is_last(step));

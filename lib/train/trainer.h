@@ -39,11 +39,24 @@ struct EvaluationRecord {
   ClassReport classes;  // empty unless evaluation.metrics asks for it
 };
 
+// Texts that the model has continued.
+struct SampleRecord {
+  int64_t step = 0;
+  struct Text {
+    std::string prompt, text;  // the text without the prompt
+    std::string finish;        // what ended it (generate/generator.h)
+    int64_t tokens = 0;        // new ones
+  };
+  std::vector<Text> texts;
+  double seconds = 0;
+};
+
 // What the loop tells the outside; called on rank 0 only, from the training thread.
 struct TrainEvents {
   std::function<void(int64_t step)> on_progress;  // every step, cheap
   std::function<void(const StepRecord&)> on_step;
   std::function<void(const EvaluationRecord&)> on_evaluation;
+  std::function<void(const SampleRecord&)> on_samples;
   std::function<void(const std::filesystem::path&)> on_checkpoint;
   std::function<void(const std::string&)> on_warning;
 };

@@ -33,15 +33,15 @@ std::string file_name(const StateTensor& tensor) {
   return tensor.role == Role::ema ? tensor.name.substr(average_name("").size()) : tensor.name;
 }
 
-void put_f32(Executor& executor, const ParameterInfo& info, std::string_view name,
+void put_f32(WeightStore& store, const ParameterInfo& info, std::string_view name,
              std::span<const float> file) {
   std::vector<float> memory(file.size());
   file_to_memory(info, file, memory);
   if (info.spec.dtype == DType::f64) {
     const std::vector<double> wide(memory.begin(), memory.end());
-    executor.write_state(name, std::as_bytes(std::span(wide)));
+    store.write_state(name, std::as_bytes(std::span(wide)));
   } else {
-    executor.write_state(name, std::as_bytes(std::span(memory)));
+    store.write_state(name, std::as_bytes(std::span(memory)));
   }
 }
 
@@ -148,14 +148,12 @@ std::vector<FoundWeight> find_weights(const std::vector<ParameterInfo>& paramete
   return out;
 }
 
-LoadedWeights load_weights(Executor& executor, const std::filesystem::path& path,
+LoadedWeights load_weights(WeightStore& store, const std::filesystem::path& path,
                            const TextPairs& rename, bool strict) {
   const SafetensorsSet files(path, ExitCode::storage);
   LoadedWeights report;
-  for (const FoundWeight& found :
-       find_weights(executor.training().parameters, files, rename, strict, report)) {
-    put_f32(executor, *found.info, found.info->name,
-            as_f32(*found.tensor.file, *found.tensor.entry));
+  for (const FoundWeight& found : find_weights(store.weights(), files, rename, strict, report)) {
+    put_f32(store, *found.info, found.info->name, as_f32(*found.tensor.file, *found.tensor.entry));
   }
   return report;
 }
@@ -170,26 +168,43 @@ void start_averages(Executor& executor) {
   }
 }
 
-void load_constants(Executor& executor, const std::filesystem::path& checkpoint) {
+namespace {
+
+// `inner`: the name in the checkpoint.
+void load_from_checkpoint(WeightStore& store, const std::vector<ParameterInfo>& wanted,
+                          std::string (*inner)(const std::string& name),
+                          const std::filesystem::path& checkpoint, const char* whose) {
   std::vector<SafetensorsFile> files;
   for (const char* name : {"ema.safetensors", "model.safetensors"}) {
     if (std::filesystem::exists(checkpoint / name)) {
       files.emplace_back(checkpoint / name, ExitCode::storage);
     }
   }
-  for (const ParameterInfo& info : executor.training().constants) {
-    const std::string name = info.name.substr(info.name.find('.') + 1);
+  for (const ParameterInfo& info : wanted) {
+    const std::string name = inner(info.name);
     const SafetensorsFile* file = nullptr;
     for (const SafetensorsFile& candidate : files) {
       if (file == nullptr && candidate.find(name) != nullptr) file = &candidate;
     }
     const SafetensorsEntry* entry = file != nullptr ? file->find(name) : nullptr;
     if (entry == nullptr || !(entry->spec.shape == info.file.shape)) {
-      fail(ExitCode::storage, "{}: no {} of shape {} for the teacher", checkpoint.string(), name,
-           to_string(info.file.shape));
+      fail(ExitCode::storage, "{}: no {} of shape {} for the {}", checkpoint.string(), name,
+           to_string(info.file.shape), whose);
     }
-    put_f32(executor, info, info.name, as_f32(*file, *entry));
+    put_f32(store, info, info.name, as_f32(*file, *entry));
   }
+}
+
+}  // namespace
+
+void load_constants(Executor& executor, const std::filesystem::path& checkpoint) {
+  const auto inner = [](const std::string& name) { return name.substr(name.find('.') + 1); };
+  load_from_checkpoint(executor, executor.training().constants, inner, checkpoint, "teacher");
+}
+
+void load_trained(WeightStore& store, const std::filesystem::path& checkpoint) {
+  const auto inner = [](const std::string& name) { return name; };
+  load_from_checkpoint(store, store.weights(), inner, checkpoint, "model");
 }
 
 void take_snapshot(Executor& executor, StateSnapshot& snapshot, bool live) {

@@ -36,8 +36,8 @@ struct FoundWeight {
 std::vector<FoundWeight> find_weights(const std::vector<ParameterInfo>& parameters,
                                       const SafetensorsSet& files, const TextPairs& rename,
                                       bool strict, LoadedWeights& report);
-// Opens the file or folder and writes them into an executor; f32, f64, bf16 and f16 are converted.
-LoadedWeights load_weights(Executor& executor, const std::filesystem::path& path,
+// Opens the file or folder and writes them into a store; f32, f64, bf16 and f16 are converted.
+LoadedWeights load_weights(WeightStore& store, const std::filesystem::path& path,
                            const TextPairs& rename, bool strict);
 
 // Averages (role ema) as they are before the first update: what they average.
@@ -46,6 +46,8 @@ void start_averages(Executor& executor);
 // Fills the teacher's constants from its checkpoint: from the averages where it has some, which are
 // what its evaluation used. Throws Error(storage) for a checkpoint that does not fit.
 void load_constants(Executor& executor, const std::filesystem::path& checkpoint);
+// Fills parameters and buffers likewise, for those who only use a trained model.
+void load_trained(WeightStore& store, const std::filesystem::path& checkpoint);
 
 // One tensor of the checkpointed state, in host memory or read when it is written.
 struct TensorCopy {

@@ -19,6 +19,7 @@ enum class Fill {
   not_finite,  // normal, with one infinity in the middle
   labels,      // i32 in [0, bound), every seventh one ignored (−100)
   ids,         // i32 in [0, bound)
+  slots,       // i32, each another one: …, 2, 1, 0
   targets,     // standard normal, every seventh one NaN: does not count. No gradient flows to these
   shares,      // uniform in [0, 1], every seventh one NaN
   distributions,  // rows of the last axis that sum to 1, every seventh row NaN
@@ -82,6 +83,7 @@ void add_image_map_cases(std::vector<OpCase>& cases);
 void add_embedding_cases(std::vector<OpCase>& cases);
 void add_loss_cases(std::vector<OpCase>& cases);
 void add_attention_cases(std::vector<OpCase>& cases);
+void add_decoding_cases(std::vector<OpCase>& cases);
 void add_recurrent_cases(std::vector<OpCase>& cases);
 void add_position_cases(std::vector<OpCase>& cases);
 void add_losses_cases(std::vector<OpCase>& cases);

@@ -27,6 +27,7 @@ constexpr Family kFamilies[] = {
     {add_softmax_cases, kSums},
     {add_loss_cases, kSums},
     {add_attention_cases, kSums},
+    {add_decoding_cases, kSums},
     {add_recurrent_cases, kSums},
     {add_position_cases, kSums},
     {add_losses_cases, kSums},

@@ -23,6 +23,19 @@ void add_position_cases(std::vector<OpCase>& cases) {
                           {"low_freq_factor", 1.0},
                           {"high_freq_factor", 4.0},
                           {"original_max_positions", 256.0}});
+  const auto places = [](int64_t samples) {
+    return CaseInput{{{samples}, DType::i32}, Fill::ids, 50};
+  };
+  for (const Shape& x : {Shape{3, 1, 2, 8}, Shape{2, 7, 3, 6}}) {
+    cases.push_back({fmt::format("rotary {} with places", to_string(x)),
+                     "rotary",
+                     {case_tensor(x), places(x[0])},
+                     {{"theta", 500000.0}}});
+    const Shape tokens{x[0], x[1], x[3]};
+    cases.push_back({fmt::format("sinusoidal_positions {} with places", to_string(tokens)),
+                     "sinusoidal_positions",
+                     {case_tensor(tokens), places(x[0])}});
+  }
   for (const Shape& x : {Shape{1, 1, 1}, Shape{2, 9, 5}, Shape{2, 130, 64}}) {
     cases.push_back({fmt::format("sinusoidal_positions {}", to_string(x)),
                      "sinusoidal_positions",

@@ -134,6 +134,9 @@ void fill(HostTensor& t, const CaseInput& input, const OpCase& c, Numbers& numbe
         t.set(i, static_cast<double>(numbers.below(static_cast<uint64_t>(input.bound))));
       }
       break;
+    case Fill::slots:
+      for (int64_t i = 0; i < n; ++i) t.set(i, static_cast<double>(n - 1 - i));
+      break;
     case Fill::state:
       std::memcpy(t.data.data(), &c.state, sizeof(StepState));
       break;

@@ -1,0 +1,312 @@
+// dltrain generate MODEL --prompt TEXT: continues texts with a trained language model.
+#include <algorithm>
+#include <charconv>
+#include <cstdio>
+#include <iostream>
+#include <iterator>
+
+#include <nlohmann/json.hpp>
+
+#include "base/file.h"
+#include "data/line_reader.h"
+#include "dltrain/commands.h"
+#include "dltrain/text_printer.h"
+#include "train/language_model.h"
+#include "train/run_folder.h"
+
+namespace dltrain {
+namespace {
+
+constexpr size_t kMaxPrompt = 64 << 20;  // bytes
+
+struct Options {
+  std::string model, device, precision, tokenizer, result;
+  std::vector<std::string> sets, prompts, prompt_files, tokens, stop;
+  SamplingOptions sampling;
+  int64_t max_tokens = 128, samples = 1, batch_size = 8;
+  bool begin_of_text = false, ignore_end = false, no_echo = false, json = false, quiet = false;
+};
+
+// A prompt as text (with a tokenizer) and as tokens.
+struct Prompt {
+  std::string text;
+  std::vector<int32_t> tokens;
+};
+
+std::unique_ptr<LanguageModel> open_model(const Options& o) {
+  const std::filesystem::path given = o.model;
+  const bool folder = std::filesystem::is_directory(given);
+  if (!folder && !std::filesystem::exists(given)) {
+    fail(ExitCode::usage, "there is no {}; give a run folder, a checkpoint or a configuration",
+         o.model);
+  }
+  const auto checkpoint = folder ? find_checkpoint(given).checkpoint : std::filesystem::path();
+  ConfigOptions config;
+  config.files = {folder ? (checkpoint / "config.yaml").string() : o.model};
+  config.sets = o.sets;
+  config.device = o.device;
+  std::vector<std::string> extra{"parallelism.data=1"};
+  if (!o.precision.empty()) extra.push_back("precision.compute=" + o.precision);
+  return std::make_unique<LanguageModel>(config.load(extra), checkpoint, engines(), o.tokenizer);
+}
+
+std::string standard_input() {
+  std::string text(std::istreambuf_iterator<char>(std::cin), {});
+  if (text.size() > kMaxPrompt) fail(ExitCode::data, "standard input is too long for a prompt");
+  return text;
+}
+
+// One prompt a line; of .jsonl the field "prompt", or "tokens".
+void read_prompt_file(const std::string& path, const LanguageModel& model,
+                      const std::function<void(const std::string&)>& text,
+                      const std::function<void(std::vector<int32_t>)>& tokens) {
+  LineReader lines{std::filesystem::path(path)};
+  while (const auto line = lines.next()) {
+    if (line->empty()) continue;
+    if (!path.ends_with(".jsonl")) {
+      text(std::string(*line));
+      continue;
+    }
+    const auto json = nlohmann::json::parse(*line, nullptr, /*allow_exceptions=*/false);
+    if (json.is_object() && json.contains("prompt") && json["prompt"].is_string() &&
+        model.tokenizer() != nullptr) {
+      text(json["prompt"].get<std::string>());
+    } else if (json.is_object() && json.contains("tokens") && json["tokens"].is_array() &&
+               std::all_of(json["tokens"].begin(), json["tokens"].end(), [](const auto& id) {
+                 return id.is_number_integer() && id.template get<int64_t>() >= 0 &&
+                        id.template get<int64_t>() <= INT32_MAX;
+               })) {
+      tokens(json["tokens"].get<std::vector<int32_t>>());
+    } else {
+      throw Error(ExitCode::data, "expected an object with a text \"prompt\" or a list \"tokens\"",
+                  lines.place());
+    }
+  }
+}
+
+std::vector<int32_t> parse_tokens(const std::string& text) {
+  std::vector<int32_t> out;
+  const char *at = text.data(), *end = at + text.size();
+  while (at < end) {
+    if (*at == ',' || *at == ' ') {
+      ++at;
+      continue;
+    }
+    int32_t id = 0;
+    const auto [rest, error] = std::from_chars(at, end, id);
+    if (error != std::errc() || id < 0) {
+      fail(ExitCode::usage, "--tokens '{}' is no list of token ids (0,15,7)", text);
+    }
+    out.push_back(id);
+    at = rest;
+  }
+  return out;
+}
+
+// What a text begins with that has no prompt.
+int32_t begin_token(const LanguageModel& model) {
+  const Tokenizer* tokenizer = model.tokenizer();
+  const SpecialTokens special = tokenizer != nullptr ? tokenizer->special() : SpecialTokens{};
+  if (special.begin_of_text) return *special.begin_of_text;
+  if (special.end_of_text) return *special.end_of_text;
+  fail(ExitCode::usage,
+       "no prompt is given, and the tokenizer has no token that begins a text; use --prompt, or "
+       "- for standard input");
+}
+
+std::vector<Prompt> read_prompts(const Options& o, const LanguageModel& model) {
+  std::vector<Prompt> out;
+  const auto add_tokens = [&](std::vector<int32_t> tokens) {
+    std::string text = model.tokenizer() != nullptr ? model.tokenizer()->decode(tokens) : "";
+    out.push_back({std::move(text), std::move(tokens)});
+  };
+  const auto add_text = [&](const std::string& text) {
+    if (model.tokenizer() == nullptr) {
+      fail(ExitCode::usage, "{} has no tokenizer; give token ids (--tokens 0,15,7), or --tokenizer",
+           model.source().string());
+    }
+    out.push_back({text, encode_prompt(*model.tokenizer(), text, out.size() + 1)});
+    if (o.begin_of_text) {
+      const auto& begin = model.tokenizer()->special().begin_of_text;
+      if (!begin) fail(ExitCode::usage, "the tokenizer has no token that begins a text");
+      out.back().tokens.insert(out.back().tokens.begin(), *begin);
+    }
+  };
+  for (const std::string& prompt : o.prompts) {
+    add_text(prompt == "-" ? standard_input() : prompt);
+  }
+  for (const std::string& file : o.prompt_files) {
+    read_prompt_file(file, model, add_text, add_tokens);
+  }
+  for (const std::string& tokens : o.tokens) add_tokens(parse_tokens(tokens));
+  if (out.empty() && (!o.prompt_files.empty())) fail(ExitCode::data, "there is no prompt in it");
+  if (out.empty()) add_tokens({begin_token(model)});
+  return out;
+}
+
+nlohmann::ordered_json text_json(const Options& o, const Prompt& prompt, size_t text,
+                                 const GeneratedText& made, bool has_text) {
+  nlohmann::ordered_json json;
+  json["prompt"] = static_cast<int64_t>(text) / o.samples;
+  json["sample"] = static_cast<int64_t>(text) % o.samples;
+  if (has_text) {
+    json["prompt_text"] = prompt.text;
+    json["text"] = made.text;
+  }
+  json["prompt_tokens"] = prompt.tokens;
+  json["tokens"] = made.tokens;
+  json["finish"] = finish_name(made.finish);
+  return json;
+}
+
+std::string dumped(const nlohmann::ordered_json& json) {
+  return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+void write_result(const Options& o, const LanguageModel& model, const std::vector<Prompt>& prompts,
+                  const GenerateReport& report) {
+  nlohmann::ordered_json json{
+      {"model", model.source().string()},        {"prompt_tokens", report.prompt_tokens},
+      {"new_tokens", report.new_tokens},         {"steps", report.steps},
+      {"prompt_seconds", report.prompt_seconds}, {"step_seconds", report.step_seconds}};
+  for (size_t i = 0; i < report.texts.size(); ++i) {
+    const Prompt& prompt = prompts[i / static_cast<size_t>(o.samples)];
+    json["texts"].push_back(text_json(o, prompt, i, report.texts[i], model.tokenizer() != nullptr));
+  }
+  write_file_atomically(o.result, dumped(json) + "\n");
+}
+
+void tell_speed(const GenerateReport& report) {
+  const auto steps = static_cast<double>(std::max<int64_t>(report.steps, 1));
+  fmt::print(stderr, "{} prompt tokens in {:.3f} s; {} new tokens, {:.2f} ms a step\n",
+             report.prompt_tokens, report.prompt_seconds, report.new_tokens,
+             1e3 * report.step_seconds / steps);
+}
+
+ExitCode run(const Options& o) {
+  const auto model = open_model(o);
+  if (!model->device_note().empty() && !o.quiet) {
+    fmt::print(stderr, "{}\n", model->device_note());
+  }
+  const std::vector<Prompt> prompts = read_prompts(o, *model);
+  std::vector<std::vector<int32_t>> tokens;
+  for (const Prompt& prompt : prompts) tokens.push_back(prompt.tokens);
+  const std::vector<TextRequest> requests = text_requests(tokens, o.samples);
+  check_prompts(model->info(), requests);
+  const auto slots = std::min<int64_t>(o.batch_size, static_cast<int64_t>(requests.size()));
+  Decoder& decoder = model->open(slots, capacity_for(model->info(), requests, o.max_tokens));
+
+  const Tokenizer* tokenizer = model->tokenizer();
+  GenerateOptions options{.sampling = o.sampling,
+                          .max_tokens = o.max_tokens,
+                          .end_token = {},
+                          .stop = o.stop,
+                          .tokenizer = tokenizer};
+  if (tokenizer != nullptr && !o.ignore_end) options.end_token = tokenizer->special().end_of_text;
+  TextPrinter printer(requests.size(), [&](size_t text) {
+    std::string out;
+    const auto samples = static_cast<size_t>(o.samples);
+    if (requests.size() > 1) {
+      out = fmt::format("--- prompt {}, text {} ---\n", text / samples + 1, text % samples + 1);
+    }
+    if (!o.no_echo) out += prompts[text / samples].text;
+    return out;
+  });
+  const auto event = [&](size_t text, std::string_view piece, std::optional<int32_t> token,
+                         bool done) {
+    if (o.json) return true;
+    std::string ids;
+    if (tokenizer == nullptr && token) ids = fmt::format("{} ", *token);
+    return printer.add(text, tokenizer != nullptr ? piece : std::string_view(ids), done);
+  };
+  const GenerateReport report = generate(decoder, requests, options, event);
+  for (size_t i = 0; i < report.texts.size() && o.json; ++i) {
+    const Prompt& prompt = prompts[i / static_cast<size_t>(o.samples)];
+    fmt::print("{}\n", dumped(text_json(o, prompt, i, report.texts[i], tokenizer != nullptr)));
+  }
+  if (!o.result.empty()) write_result(o, *model, prompts, report);
+  if (!o.quiet) tell_speed(report);
+  if (std::fflush(stdout) != 0) fail(ExitCode::storage, "standard output cannot be written");
+  return ExitCode::ok;
+}
+
+void add_sampling_options(CLI::App& command, Options& o) {
+  command.add_option("--max-tokens", o.max_tokens, "New tokens of a text, at most (default 128)")
+      ->check(CLI::Range(int64_t{0}, int64_t{1} << 30))
+      ->take_last();
+  command
+      .add_option("--temperature", o.sampling.temperature,
+                  "Logits are divided by it (default 1); 0: always the likeliest token")
+      ->check(CLI::Range(0.0, 1000.0))
+      ->take_last();
+  command.add_option("--top-k", o.sampling.top_k, "Only so many of the likeliest tokens; 0: all")
+      ->check(CLI::Range(int64_t{0}, int64_t{1} << 31))
+      ->take_last();
+  command
+      .add_option("--top-p", o.sampling.top_p,
+                  "Only the fewest likeliest tokens that together have this probability")
+      ->check(CLI::Range(1e-9, 1.0))
+      ->take_last();
+  command
+      .add_option("--repetition-penalty", o.sampling.repetition_penalty,
+                  "Above 1: tokens that the text has already become less likely")
+      ->check(CLI::Range(1e-3, 1000.0))
+      ->take_last();
+  command.add_option("--seed", o.sampling.seed, "Of the draws (default 0)")->take_last();
+  command.add_option("--num-samples", o.samples, "Texts of each prompt (default 1)")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 20))
+      ->take_last();
+  command
+      .add_option("--batch-size", o.batch_size,
+                  "Texts that are continued side by side (default 8); changes no text")
+      ->check(CLI::Range(int64_t{1}, int64_t{4096}))
+      ->take_last();
+  command.add_option("--stop", o.stop, "A text that ends one; may be given several times")
+      ->allow_extra_args(false);
+  command.add_flag("--ignore-end", o.ignore_end, "Go on after the token that ends a text");
+}
+
+}  // namespace
+
+CommandBody add_generate(CLI::App& command) {
+  auto options = std::make_shared<Options>();
+  Options& o = *options;
+  command
+      .add_option("MODEL", o.model,
+                  "Run folder or checkpoint; or a configuration whose model.init_from has the "
+                  "weights")
+      ->required();
+  command
+      .add_option("-p,--prompt", o.prompts,
+                  "A text to continue; -: standard input. May be given several times")
+      ->allow_extra_args(false);
+  command
+      .add_option("--prompt-file", o.prompt_files,
+                  "A prompt a line; of .jsonl the field prompt, or tokens")
+      ->allow_extra_args(false);
+  command.add_option("--tokens", o.tokens, "A prompt as token ids: 0,15,7")
+      ->allow_extra_args(false);
+  add_sampling_options(command, o);
+  command.add_flag("--begin-of-text", o.begin_of_text,
+                   "Put the token that begins a text before every prompt");
+  command.add_flag("--no-echo", o.no_echo, "Print what is new, without the prompt");
+  command.add_flag("--json", o.json, "Print a JSON object for each text, when all are done");
+  command.add_option("--result", o.result, "Write texts and times to this file as JSON")
+      ->take_last();
+  command
+      .add_option("--precision", o.precision, "f32, bf16 or fp16 (default: the configuration's)")
+      ->check(CLI::IsMember({"f32", "bf16", "fp16"}))
+      ->take_last();
+  command
+      .add_option("--tokenizer", o.tokenizer,
+                  "File or folder of the tokenizer (default: that of the run, or beside init_from)")
+      ->take_last();
+  command.add_option("--device", o.device, "auto, cpu, cuda or cuda:<index>")->take_last();
+  command.add_option("-s,--set", o.sets, "Set one key of the configuration: -s KEY=VALUE")
+      ->type_name("KEY=VALUE")
+      ->allow_extra_args(false);
+  command.add_flag("-q,--quiet", o.quiet, "No line about speed on stderr");
+  return [options] { return run(*options); };
+}
+
+}  // namespace dltrain

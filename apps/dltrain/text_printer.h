@@ -1,0 +1,35 @@
+// Texts that are made side by side, printed one behind another: the first unfinished one as it
+// comes, the others when it is their turn.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace dltrain {
+
+class TextPrinter {
+ public:
+  // `begin`: what stands before a text.
+  TextPrinter(size_t texts, std::function<std::string(size_t text)> begin);
+
+  // A further piece of a text. Returns false when standard output cannot be written any more.
+  bool add(size_t text, std::string_view piece, bool done);
+
+ private:
+  struct Text {
+    std::string held;
+    bool done = false;
+  };
+
+  void print(std::string_view piece);
+
+  std::function<std::string(size_t)> begin_;
+  std::vector<Text> texts_;
+  size_t current_ = 0;
+  bool begun_ = false;   // the current text has its begin
+  bool failed_ = false;  // standard output
+};
+
+}  // namespace dltrain

@@ -1,0 +1,115 @@
+#!/usr/bin/env python3
+"""Greedy generation of dltrain and transformers side by side: GPT-2's shape with random weights, interleaved.
+
+    bench/compare_generation.py [--program build/dltrain] [--batch 1 4] [--precision f32 bf16] [--rounds 3]
+
+Needs the pip packages torch, transformers and safetensors. Each round gives both sides a prompt of --prompt tokens for
+each text of the batch and takes --tokens new ones; reported are the best milliseconds a step (after the prompt), those
+of the prompt, and their ratios. The tokens of both sides in f32 must be equal.
+"""
+import argparse
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import time
+
+import torch
+import transformers
+from safetensors.torch import save_file
+
+CONFIG = """
+model: {{type: gpt2, num_layers: {layers}, hidden_size: {hidden}, num_heads: {heads}, vocab_size: {vocab},
+         init_from: {weights}}}
+data: {{type: synthetic, shape: [4], classes: 2, samples: 8}}
+optimizer: {{type: sgd, learning_rate: 0.1}}
+training: {{global_batch_size: 4, max_steps: 1}}
+"""
+
+
+def make_model(arguments):
+    torch.manual_seed(1)
+    return transformers.GPT2LMHeadModel(transformers.GPT2Config(
+        n_layer=arguments.layers, n_embd=arguments.hidden, n_head=arguments.hidden // 64, vocab_size=arguments.vocab, bos_token_id=None,
+        eos_token_id=None)).eval()
+
+
+def run_dltrain(arguments, folder, prompts, precision):
+    result = folder / "result.json"
+    command = [arguments.program, "generate", folder / "gpt2.yaml", "--precision", precision, "--temperature", 0, "--max-tokens",
+               arguments.tokens, "--batch-size", len(prompts), "--result", result, "--json", "--quiet"]
+    for prompt in prompts:
+        command += ["--tokens", ",".join(map(str, prompt))]
+    environment = dict(os.environ, OMP_NUM_THREADS=str(arguments.threads))
+    subprocess.run(list(map(str, command)), check=True, stdout=subprocess.DEVNULL, env=environment)
+    out = json.loads(result.read_text())
+    return out["prompt_seconds"], out["step_seconds"] / out["steps"], [text["tokens"] for text in out["texts"]]
+
+
+@torch.inference_mode()
+def run_transformers(arguments, model, prompts):
+    """generate() of one token takes the prompt; of all, the rest too."""
+    ids = torch.tensor(prompts)
+    options = dict(do_sample=False, pad_token_id=0, eos_token_id=None, attention_mask=torch.ones_like(ids))
+    begin = time.perf_counter()
+    model.generate(ids, max_new_tokens=1, **options)
+    middle = time.perf_counter()
+    out = model.generate(ids, max_new_tokens=arguments.tokens, **options)
+    end = time.perf_counter()
+    prompt = middle - begin
+    return prompt, (end - middle - prompt) / (arguments.tokens - 1), out[:, ids.shape[1]:].tolist()
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--program", default="build/dltrain")
+    parser.add_argument("--batch", type=int, nargs="+", default=[1, 4])
+    parser.add_argument("--precision", nargs="+", default=["f32", "bf16"], choices=["f32", "bf16"])
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--prompt", type=int, default=64)
+    parser.add_argument("--tokens", type=int, default=64)
+    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument("--layers", type=int, default=12)
+    parser.add_argument("--hidden", type=int, default=768)
+    parser.add_argument("--vocab", type=int, default=50257)
+    arguments = parser.parse_args()
+    torch.set_num_threads(arguments.threads)
+    models = {"f32": make_model(arguments)}
+    slower = []
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name)
+        weights = {key.removeprefix("transformer."): value.contiguous() for key, value in models["f32"].state_dict().items()
+                   if key != "lm_head.weight"}
+        save_file(weights, folder / "model.safetensors")
+        (folder / "gpt2.yaml").write_text(CONFIG.format(layers=arguments.layers, hidden=arguments.hidden, heads=arguments.hidden // 64,
+                                                        vocab=arguments.vocab, weights=folder / "model.safetensors"))
+        if "bf16" in arguments.precision:
+            models["bf16"] = make_model(arguments).to(torch.bfloat16)
+        for precision in arguments.precision:
+            for batch in arguments.batch:
+                generator = torch.Generator().manual_seed(batch)
+                prompts = torch.randint(arguments.vocab, (batch, arguments.prompt), generator=generator).tolist()
+                best = {}
+                for _ in range(arguments.rounds):
+                    sides = {"dltrain": run_dltrain(arguments, folder, prompts, precision),
+                             "transformers": run_transformers(arguments, models[precision], prompts)}
+                    for side, (prompt, step, _) in sides.items():
+                        old = best.get(side, (1e9, 1e9))
+                        best[side] = (min(old[0], prompt), min(old[1], step))
+                    if precision == "f32" and sides["dltrain"][2] != sides["transformers"][2]:
+                        sys.exit(f"batch {batch}: the tokens of the two sides differ")
+                ratio = best["transformers"][1] / best["dltrain"][1]
+                print(json.dumps({"precision": precision, "batch": batch, "threads": arguments.threads,
+                                  "ms_a_step": {side: round(1e3 * value[1], 2) for side, value in best.items()},
+                                  "ms_prompt": {side: round(1e3 * value[0], 1) for side, value in best.items()},
+                                  "transformers/dltrain": round(ratio, 3)}), flush=True)
+                if ratio < 1:
+                    slower.append((precision, batch))
+    if slower:
+        sys.exit(f"slower than transformers: {slower}")
+
+
+if __name__ == "__main__":
+    main()

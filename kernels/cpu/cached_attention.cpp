@@ -1,0 +1,183 @@
+// cached_attention: heads that share keys and values are computed together. The scores of a few
+// rows (a row is one head of one token) with all keys stand in a buffer of the thread, so that a
+// row is softmaxed at once; products read the caches as they lie. A row is computed by one thread
+// in the order of its keys: its bits depend neither on the number of threads nor on what else is
+// in the batch.
+#include "cpu/cached_attention.h"
+
+#include <cmath>
+#include <limits>
+
+#include "cpu/makers.h"
+#include "cpu/parallel.h"
+#include "cpu/support.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "cpu/cached_attention.cpp"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+#include "cpu/block_product-inl.h"
+#include "cpu/simd_math-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace dltrain {
+namespace HWY_NAMESPACE {
+namespace {
+
+// exp(score − the greatest), and 1 / their sum. `count` is padded to whole blocks by −∞.
+float weigh(float* scores, int64_t count) {
+  const Floats d;
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  FloatVec top = hn::Set(d, -std::numeric_limits<float>::infinity());
+  for (int64_t i = 0; i < count; i += lanes) top = hn::Max(top, hn::LoadU(d, scores + i));
+  const FloatVec shift = hn::MaxOfLanes(d, top);
+  FloatVec total = hn::Zero(d);
+  for (int64_t i = 0; i < count; i += lanes) {
+    const FloatVec w = exp_vec(hn::Sub(hn::LoadU(d, scores + i), shift));
+    hn::StoreU(w, d, scores + i);
+    total = hn::Add(total, w);
+  }
+  return 1 / hn::GetLane(hn::SumOfLanes(d, total));
+}
+
+// Rows [first, first + count) of one sample and head of keys; the new keys and values are in the
+// caches.
+void attend_cached(const CachedCall& c, int64_t n, int64_t g, int64_t first, int64_t count,
+                   float* buffer) {
+  const CachedAttentionSizes& s = c.sizes;
+  const AttentionSizes& a = s.tokens;
+  const AttentionPattern& p = c.pattern;
+  const int64_t width = s.width(), group = s.group(), rows = (count + 3) / 4 * 4;
+  float *q = buffer, *out = q + kCachedRows * width, *scores = out + kCachedRows * width;
+  const auto token = [&](int64_t row) { return (first + row) / group; };
+  const auto head = [&](int64_t row) { return g * group + (first + row) % group; };
+  std::fill_n(q, 2 * kCachedRows * width, 0.0f);  // out too
+  for (int64_t i = 0; i < count; ++i) {
+    const float* from = c.q + a.query(n, token(i), head(i));
+    for (int64_t d = 0; d < a.head_dim; ++d) q[i * width + d] = from[d] * c.scale;
+  }
+  const int64_t place = c.positions[n], slot = c.slots[n];
+  const int64_t begin = p.first_key(place + token(0)) / kCacheBlock * kCacheBlock;
+  const int64_t end = place + token(count - 1) + 1,
+                padded = ceil_div(end, kCacheBlock) * kCacheBlock;
+  for (int64_t key = begin; key < end; key += kCacheBlock) {
+    block_product<false>(q, width, c.keys + s.key(slot, g, key, 0), kCacheBlock, scores + key,
+                         s.capacity, rows, a.head_dim, kCacheBlock);
+  }
+  for (int64_t i = 0; i < rows; ++i) {
+    float* row = scores + i * s.capacity;
+    if (i >= count) {
+      std::fill(row + begin, row + padded, 0.0f);
+      continue;
+    }
+    const int64_t query = place + token(i), from = p.first_key(query);
+    constexpr float lowest = -std::numeric_limits<float>::infinity();
+    std::fill(row + begin, row + from, lowest);
+    std::fill(row + query + 1, row + padded, lowest);
+    if (p.alibi) {
+      const auto slope = static_cast<float>(alibi_slope(head(i), a.heads));
+      for (int64_t key = from; key < query; ++key) {
+        row[key] -= slope * static_cast<float>(query - key);
+      }
+    }
+    const float factor = weigh(row + begin, padded - begin);
+    for (int64_t key = begin; key < padded; ++key) row[key] *= factor;
+  }
+  for (int64_t key = begin; key < end; key += kCacheBlock) {
+    block_product<true>(scores + key, s.capacity, c.values + s.value(slot, g, key), width, out,
+                        width, rows, std::min(kCacheBlock, end - key), width);
+  }
+  for (int64_t i = 0; i < count; ++i) {
+    std::copy_n(out + i * width, a.head_dim, c.y + a.output(n, token(i), head(i)));
+  }
+}
+
+}  // namespace
+}  // namespace HWY_NAMESPACE
+}  // namespace dltrain
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace dltrain {
+namespace {
+HWY_EXPORT(attend_cached);
+
+class CachedAttention final : public Kernel {
+ public:
+  explicit CachedAttention(const KernelRequest& r)
+      : first_(cache_input(r.inputs)), parts_(thread_count()) {
+    call_.sizes = cached_attention_sizes(r.inputs, r.attributes);
+    call_.pattern = AttentionPattern(r.attributes);
+    call_.scale = static_cast<float>(r.attributes.number(
+        "scale", 1 / std::sqrt(static_cast<double>(call_.sizes.tokens.head_dim))));
+  }
+
+  size_t workspace_bytes() const override {
+    return static_cast<size_t>(parts_ * call_.buffer()) * sizeof(float);
+  }
+  void bind(const Bindings& b) override {
+    call_.q = input<const float>(b, 0);
+    call_.k = input<const float>(b, first_ == 1 ? 0 : 1);
+    call_.v = input<const float>(b, first_ == 1 ? 0 : 2);
+    call_.keys = input<float>(b, first_);
+    call_.values = input<float>(b, first_ + 1);
+    call_.positions = input<const int32_t>(b, first_ + 2);
+    call_.counts = input<const int32_t>(b, first_ + 3);
+    call_.slots = input<const int32_t>(b, first_ + 4);
+    call_.y = output<float>(b, 0);
+    workspace_ = static_cast<float*>(b.workspace);
+  }
+
+  void run(Stream&) override {
+    const AttentionSizes& a = call_.sizes.tokens;
+    parallel_for(a.samples * a.kv_heads, 1, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) keep(i / a.kv_heads, i % a.kv_heads);
+    });
+    const int64_t blocks = ceil_div(a.queries * call_.sizes.group(), kCachedRows);
+    const auto function = HWY_DYNAMIC_DISPATCH(attend_cached);
+    parallel_parts(a.samples * a.kv_heads * blocks, parts_,
+                   [&](int64_t begin, int64_t end, int64_t part) {
+                     for (int64_t i = begin; i < end; ++i) {
+                       const int64_t n = i / blocks / a.kv_heads, first = i % blocks * kCachedRows;
+                       const int64_t count = std::min(kCachedRows, call_.rows(n) - first);
+                       if (count <= 0) continue;
+                       function(call_, n, i / blocks % a.kv_heads, first, count,
+                                workspace_ + part * call_.buffer());
+                     }
+                   });
+  }
+
+ private:
+  // The new keys and values of one sample and head into the caches, and zeros for padding.
+  void keep(int64_t n, int64_t g) const {
+    const CachedAttentionSizes& s = call_.sizes;
+    const AttentionSizes& a = s.tokens;
+    const int64_t there = call_.rows(n) / s.group(), slot = call_.slots[n];
+    for (int64_t t = 0; t < there; ++t) {
+      const int64_t place = call_.positions[n] + t;
+      const float *k = call_.k + a.key(n, t, g), *v = call_.v + a.value(n, t, g);
+      float* to = call_.keys + s.key(slot, g, place, 0);
+      for (int64_t d = 0; d < a.head_dim; ++d) to[d * kCacheBlock] = k[d];
+      std::copy_n(v, a.head_dim, call_.values + s.value(slot, g, place));
+    }
+    for (int64_t t = there; t < a.queries; ++t) {
+      std::fill_n(call_.y + a.output(n, t, g * s.group()), s.group() * a.head_dim, 0.0f);
+    }
+  }
+
+  size_t first_;
+  int64_t parts_;
+  CachedCall call_;
+  float* workspace_ = nullptr;
+};
+
+}  // namespace
+
+MadeKernel make_cached_attention(const KernelRequest& request) {
+  if (!computes_in_f32(request)) return nullptr;
+  return std::make_unique<CachedAttention>(request);
+}
+
+}  // namespace dltrain
+#endif

@@ -1,0 +1,211 @@
+#include "generate/decoder.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/error.h"
+#include "compile/id_bounds.h"
+#include "graph/memory_planner.h"
+#include "passes/autocast.h"
+#include "tensor/low_precision.h"
+
+namespace dltrain {
+namespace {
+
+// Prompts are taken in pieces of these sizes, the greatest that fits first; the last piece is
+// filled up.
+constexpr int64_t kPieces[] = {256, 64, 16};
+
+DecodeRequest with_sizes(const DecodeRequest& request, int64_t samples, int64_t tokens,
+                         int64_t slots, int64_t capacity) {
+  DecodeRequest r = request;
+  r.samples = samples;
+  r.tokens = tokens;
+  r.slots = slots;
+  r.capacity = capacity;
+  r.independent_rows = tokens == 1;
+  return r;
+}
+
+}  // namespace
+
+DecoderInfo decoder_info(const DecodeRequest& request) {
+  // Several tokens, so that axes can be told apart.
+  const DecodeGraph graph = build_decode_graph(with_sizes(request, 1, 3, 1, 64));
+  DecoderInfo info{.max_positions = graph.max_positions,
+                   .vocabulary = graph.vocabulary,
+                   .ids = graph.vocabulary,
+                   .keeps_tokens = graph.keeps_tokens};
+  for (const IdBound& bound : id_bounds(graph.graph, {graph.tokens})) {
+    info.ids = std::min(info.ids, bound.bound);
+  }
+  return info;
+}
+
+struct Decoder::Part {
+  DecodeGraph graph;
+  Plan plan;
+  Buffer work;
+};
+
+Decoder::Decoder(const DecoderOptions& options)
+    : options_(options),
+      info_(decoder_info(options.request)),
+      capacity_(std::min(options.capacity, info_.max_positions.value_or(options.capacity))),
+      stream_(options.device->make_stream()) {
+  step_ = make_part(options_.slots, 1);
+  parameters_ = step_->graph.parameters;
+  own_state(step_->plan.graph());
+  step_->plan.bind([this](const GraphValue& value) { return address(value.name); },
+                   step_->work.data());
+}
+
+Decoder::~Decoder() {
+  stream_->synchronize();
+}
+
+size_t Decoder::bytes() const {
+  size_t sum = state_.bytes() + step_->work.bytes();
+  for (const auto& [tokens, part] : prompts_) sum += part->work.bytes();
+  return sum;
+}
+
+std::unique_ptr<Decoder::Part> Decoder::make_part(int64_t samples, int64_t tokens) {
+  DecodeGraph graph =
+      build_decode_graph(with_sizes(options_.request, samples, tokens, options_.slots, capacity_));
+  Plan plan = Plan::prepare(graph.graph, {.engine = options_.engine, .device = options_.device});
+  Buffer work(*options_.device, plan.work_bytes());
+  return std::make_unique<Part>(Part{std::move(graph), std::move(plan), std::move(work)});
+}
+
+// Every plan has the same state.
+void Decoder::own_state(const Graph& graph) {
+  size_t bytes = 0;
+  for (const RoleRules& rules : role_table()) {
+    if (!rules.persistent) continue;
+    for (ValueId id : graph.with_role(rules.role)) {
+      const GraphValue& value = graph.value(id);
+      if (options_.state && options_.state(value.name) != nullptr) continue;
+      owned_.emplace(value.name, Owned{value.spec, bytes});
+      bytes += align_up(value.spec.bytes());
+    }
+  }
+  state_ = Buffer(*options_.device, bytes);
+}
+
+std::byte* Decoder::address(const std::string& name) const {
+  if (const auto owned = owned_.find(name); owned != owned_.end()) {
+    return state_.data() + owned->second.offset;
+  }
+  std::byte* elsewhere = options_.state ? options_.state(name) : nullptr;
+  check_internal(elsewhere != nullptr, "the decoder has no {}", name);
+  return elsewhere;
+}
+
+void Decoder::write_parameter(std::string_view name, std::span<const float> values) {
+  const auto put = [&](const Owned& owned, const void* from) {
+    options_.device->copy(state_.data() + owned.offset, from, owned.spec.bytes(), *stream_);
+    stream_->synchronize();
+  };
+  const auto expect = [&](const Owned& owned) {
+    check_internal(owned.spec.shape.elements() == static_cast<int64_t>(values.size()),
+                   "writing {}: {} values", name, values.size());
+  };
+  if (const auto master = owned_.find(name); master != owned_.end()) {
+    expect(master->second);
+    if (master->second.spec.dtype == DType::f64) {
+      const std::vector<double> wide(values.begin(), values.end());
+      put(master->second, wide.data());
+    } else {
+      put(master->second, values.data());
+    }
+  }
+  const auto copy = owned_.find(low_precision_name(name));
+  if (copy == owned_.end()) return;
+  expect(copy->second);
+  const auto round = [&]<typename T>(T) {
+    std::vector<T> low(values.size());
+    for (size_t i = 0; i < low.size(); ++i) from_f32(values[i], low[i]);
+    put(copy->second, low.data());
+  };
+  copy->second.spec.dtype == DType::bf16 ? round(Bf16{}) : round(F16{});
+}
+
+void Decoder::run(Part& part, std::span<const int32_t> tokens, std::span<const int32_t> positions,
+                  std::span<const int32_t> counts, std::span<const int32_t> slots) {
+  const auto fill = [&](ValueId value, std::span<const int32_t> from) {
+    options_.device->copy(part.plan.address(value), from.data(), from.size_bytes(), *stream_);
+  };
+  fill(part.graph.tokens, tokens);
+  fill(part.graph.positions, positions);
+  fill(part.graph.counts, counts);
+  fill(part.graph.slots, slots);
+  part.plan.run(Phase::forward, MicroStep::only, *stream_);
+  const TensorSpec& spec = part.graph.graph.value(part.graph.output).spec;
+  logits_.resize(static_cast<size_t>(spec.shape.elements()));
+  if (spec.dtype == DType::f64) {
+    std::vector<double> wide(logits_.size());
+    options_.device->copy(wide.data(), part.plan.address(part.graph.output), spec.bytes(),
+                          *stream_);
+    stream_->synchronize();
+    std::transform(wide.begin(), wide.end(), logits_.begin(),
+                   [](double x) { return static_cast<float>(x); });
+    return;
+  }
+  options_.device->copy(logits_.data(), part.plan.address(part.graph.output), spec.bytes(),
+                        *stream_);
+  stream_->synchronize();
+}
+
+// For a piece of at most so many tokens.
+Decoder::Part& Decoder::prompt_part(size_t tokens) {
+  int64_t size = kPieces[std::size(kPieces) - 1];
+  for (int64_t piece : kPieces) {
+    if (piece <= static_cast<int64_t>(tokens)) size = std::max(size, piece);
+  }
+  auto& part = prompts_[size];
+  if (!part) {
+    part = make_part(1, size);
+    part->plan.bind([this](const GraphValue& value) { return address(value.name); },
+                    part->work.data());
+  }
+  return *part;
+}
+
+std::span<const float> Decoder::prefill(int64_t slot, std::span<const int32_t> tokens,
+                                        int64_t position) {
+  check_internal(
+      !tokens.empty() && slot < options_.slots &&
+          (!info_.keeps_tokens || position + static_cast<int64_t>(tokens.size()) <= capacity_),
+      "{} tokens from {} on in slot {}", tokens.size(), position, slot);
+  while (!tokens.empty()) {
+    Part& part = prompt_part(tokens.size());
+    const auto size = static_cast<size_t>(part.graph.graph.value(part.graph.tokens).spec.shape[1]);
+    const size_t count = std::min(size, tokens.size());
+    std::vector<int32_t> padded(tokens.begin(),
+                                tokens.begin() + static_cast<std::ptrdiff_t>(count));
+    padded.resize(size, 0);
+    const int32_t first = static_cast<int32_t>(position), there = static_cast<int32_t>(count),
+                  in = static_cast<int32_t>(slot);
+    run(part, padded, {&first, 1}, {&there, 1}, {&in, 1});
+    tokens = tokens.subspan(count);
+    position += static_cast<int64_t>(count);
+  }
+  return logits_;
+}
+
+std::span<const float> Decoder::step(std::span<const Next> next) {
+  check_internal(static_cast<int64_t>(next.size()) == options_.slots, "{} tokens for {} slots",
+                 next.size(), options_.slots);
+  std::vector<int32_t> tokens, positions, counts, slots;
+  for (const Next& n : next) {
+    slots.push_back(static_cast<int32_t>(slots.size()));
+    tokens.push_back(std::max(n.token, 0));
+    positions.push_back(n.position);
+    counts.push_back(n.token >= 0 ? 1 : 0);
+  }
+  run(*step_, tokens, positions, counts, slots);
+  return logits_;
+}
+
+}  // namespace dltrain

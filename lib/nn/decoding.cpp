@@ -1,0 +1,34 @@
+#include "nn/decoding.h"
+
+#include "base/error.h"
+#include "nn/layer.h"
+#include "ops/cached_attention.h"
+
+namespace dltrain {
+
+ValueId add_cache(LayerContext& c, const std::string& name, const TensorSpec& spec) {
+  return c.builder().add_value(fmt::format("cache.{}.{}", c.path(), name), spec, Role::cache);
+}
+
+ValueId emit_attention(LayerContext& c, std::vector<ValueId> inputs, Attributes attributes) {
+  Decoding* d = c.decoding();
+  if (d == nullptr) return c.builder().emit("attention", std::move(inputs), attributes)[0];
+  if (attributes.boolean("masked")) {
+    fail(ExitCode::usage, "takes a mask of padding, and cannot continue texts");
+  }
+  if (!attributes.boolean("causal")) {
+    fail(ExitCode::usage, "looks at later tokens (it is not causal), and cannot continue texts");
+  }
+  SpecList specs;
+  for (ValueId input : inputs) specs.push_back(c.builder().spec(input));
+  const AttentionSizes sizes = attention_sizes("attention", specs, attributes);
+  const CacheSpecs caches =
+      cache_specs(d->slots, d->capacity, sizes.kv_heads, sizes.head_dim, specs[0].dtype);
+  inputs.push_back(add_cache(c, "keys", caches.keys));
+  inputs.push_back(add_cache(c, "values", caches.values));
+  inputs.insert(inputs.end(), {d->positions, d->counts, d->slot_ids});
+  d->keeps_tokens = true;
+  return c.builder().emit("cached_attention", std::move(inputs), std::move(attributes))[0];
+}
+
+}  // namespace dltrain

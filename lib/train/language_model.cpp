@@ -1,0 +1,120 @@
+#include "train/language_model.h"
+
+#include "base/error.h"
+#include "tensor/safetensors.h"
+#include "text/utf8_text.h"
+#include "train/weights.h"
+
+namespace dltrain {
+namespace {
+
+namespace fs = std::filesystem;
+
+// A decoder's parameters as those of files see them.
+class DecoderWeights final : public WeightStore {
+ public:
+  explicit DecoderWeights(Decoder& decoder) : decoder_(decoder) {}
+  const std::vector<ParameterInfo>& weights() const override { return decoder_.parameters(); }
+  void write_state(std::string_view name, std::span<const std::byte> bytes) override {
+    decoder_.write_parameter(
+        name, {reinterpret_cast<const float*>(bytes.data()), bytes.size() / sizeof(float)});
+  }
+
+ private:
+  Decoder& decoder_;
+};
+
+fs::path folder_of_weights(const fs::path& weights) {
+  return fs::is_directory(weights) ? weights : weights.parent_path();
+}
+
+std::shared_ptr<const Tokenizer> find_tokenizer(const fs::path& given, const fs::path& checkpoint,
+                                                const fs::path& weights) {
+  if (!given.empty()) return load_tokenizer(given);
+  // A checkpoint lies in <run>/checkpoints; a link to it is followed first.
+  const fs::path run =
+      checkpoint.empty() ? fs::path() : fs::canonical(checkpoint).parent_path().parent_path();
+  for (const fs::path& folder :
+       {run, checkpoint.empty() ? folder_of_weights(weights) : fs::path()}) {
+    if (!folder.empty() && holds_tokenizer(folder)) return load_tokenizer(folder);
+  }
+  return nullptr;
+}
+
+std::map<std::string, Shape> shapes_of(const fs::path& file) {
+  std::map<std::string, Shape> out;
+  if (!fs::is_regular_file(file)) return out;  // a folder of weights: no table depends on it
+  const SafetensorsFile weights(file, ExitCode::storage);
+  for (const SafetensorsEntry& entry : weights.entries()) out[entry.name] = entry.spec.shape;
+  return out;
+}
+
+}  // namespace
+
+LanguageModel::LanguageModel(Experiment experiment, fs::path checkpoint, const Engines& engines,
+                             const fs::path& tokenizer)
+    : experiment_(std::move(experiment)), checkpoint_(std::move(checkpoint)) {
+  if (checkpoint_.empty() && !experiment_.model.init_from) {
+    fail(ExitCode::usage,
+         "the configuration has no model.init_from, so there are no weights; give a run folder or "
+         "a checkpoint");
+  }
+  source_ = checkpoint_.empty() ? fs::path(*experiment_.model.init_from) : checkpoint_;
+  tokenizer_ = find_tokenizer(tokenizer, checkpoint_, source_);
+  trained_ = shapes_of(checkpoint_.empty() ? source_ : checkpoint_ / "model.safetensors");
+  device_ = choose_device(experiment_.device, engines, 0);
+  info_ = decoder_info(request());
+  if (tokenizer_ && tokenizer_->vocab_size() > info_.ids) {
+    fail(ExitCode::usage, "the tokenizer has {} tokens, the model {}: they do not belong together",
+         tokenizer_->vocab_size(), info_.ids);
+  }
+}
+
+DecodeRequest LanguageModel::request() const {
+  return {.model = experiment_.model,
+          .vocabulary = tokenizer_ ? tokenizer_->vocab_size() : 0,
+          .precision = experiment_.precision.compute,
+          .trained = [this](const std::string& name) {
+            const auto at = trained_.find(name);
+            return at == trained_.end() ? nullptr : &at->second;
+          }};
+}
+
+Decoder& LanguageModel::open(int64_t slots, int64_t capacity) {
+  decoder_ = std::make_unique<Decoder>(DecoderOptions{.engine = device_.engine,
+                                                      .device = device_.device.get(),
+                                                      .request = request(),
+                                                      .slots = slots,
+                                                      .capacity = capacity});
+  DecoderWeights store(*decoder_);
+  if (checkpoint_.empty()) {
+    load_weights(store, source_, experiment_.model.rename, experiment_.model.strict);
+  } else {
+    load_trained(store, checkpoint_);
+  }
+  return *decoder_;
+}
+
+std::vector<TextRequest> text_requests(const std::vector<std::vector<int32_t>>& prompts,
+                                       int64_t copies) {
+  std::map<std::vector<int32_t>, int64_t> made;
+  std::vector<TextRequest> out;
+  for (const auto& prompt : prompts) {
+    int64_t& next = made[prompt];
+    for (int64_t i = 0; i < copies; ++i) out.push_back({prompt, next++});
+  }
+  return out;
+}
+
+std::vector<int32_t> encode_prompt(const Tokenizer& tokenizer, const std::string& text,
+                                   size_t number) {
+  try {
+    check_utf8(text);
+    return tokenizer.encode(text, SpecialText::as_tokens);
+  } catch (const EncodeError& error) {
+    throw Error(ExitCode::data, error.reason(),
+                fmt::format("prompt {}, byte {}", number, error.offset()));
+  }
+}
+
+}  // namespace dltrain

@@ -1,0 +1,113 @@
+#include "train/samples.h"
+
+#include <chrono>
+
+#include "base/error.h"
+#include "passes/update.h"
+#include "train/language_model.h"
+
+namespace dltrain {
+namespace {
+
+DecodeRequest decode_request(const Session& session) {
+  const Experiment& experiment = *session.experiment;
+  Executor& executor = *session.executor;
+  DecodeRequest request{.model = experiment.model,
+                        .input = session.data.train->fields()[0].name,
+                        .precision = experiment.precision.compute,
+                        .trained = [&executor](const std::string& name) -> const Shape* {
+                          for (const ParameterInfo& info : executor.weights()) {
+                            if (info.name == name) return &info.spec.shape;
+                          }
+                          return nullptr;
+                        }};
+  if (experiment.training.ema) {
+    request.has_average = [&executor](const std::string& name) {
+      return executor.layout().find(average_name(name)) != nullptr;
+    };
+  }
+  return request;
+}
+
+[[noreturn]] void refuse(const GenerationConfig& config, const char* key,
+                         const std::string& message) {
+  Problems problems;
+  problems.add(config, key, message);
+  throw ConfigError(std::move(problems));
+}
+
+std::vector<TextRequest> encoded_prompts(const GenerationConfig& config,
+                                         const Tokenizer& tokenizer) {
+  std::vector<std::vector<int32_t>> prompts;
+  for (const std::string& prompt : config.prompts) {
+    prompts.push_back(encode_prompt(tokenizer, prompt, prompts.size() + 1));
+  }
+  return text_requests(prompts, 1);
+}
+
+}  // namespace
+
+void check_samples(const Session& session) {
+  const GenerationConfig& config = *session.experiment->generation;
+  const auto tokenizer = session.data.train->tokenizer();
+  if (tokenizer == nullptr) {
+    refuse(config, "prompts", "samples need data with a tokenizer (type text, jsonl or tokens)");
+  }
+  try {
+    const DecodeRequest request = decode_request(session);
+    check_prompts(decoder_info(request), encoded_prompts(config, *tokenizer));
+    // Has this engine all kernels?
+    Plan::prepare(build_decode_graph(request).graph,
+                  {.engine = &session.executor->engine(), .device = &session.executor->device()});
+  } catch (const ConfigError& error) {
+    Problems problems = error.problems();
+    problems.add(config.place, "samples (generation) are taken from this model");
+    throw ConfigError(std::move(problems));
+  } catch (const Error& error) {
+    if (error.code() != ExitCode::usage && error.code() != ExitCode::data) throw;
+    refuse(config, "prompts", error.what());
+  }
+}
+
+Samples::Samples(Session& session)
+    : config_(*session.experiment->generation), tokenizer_(session.data.train->tokenizer()) {
+  requests_ = encoded_prompts(config_, *tokenizer_);
+  const auto seed = config_.seed.value_or(session.experiment->seed);
+  options_ = {.sampling = {.temperature = config_.temperature,
+                           .top_k = config_.top_k,
+                           .top_p = config_.top_p,
+                           .repetition_penalty = config_.repetition_penalty,
+                           .seed = static_cast<uint64_t>(seed)},
+              .max_tokens = config_.max_tokens,
+              .end_token = tokenizer_->special().end_of_text,
+              .stop = config_.stop,
+              .tokenizer = tokenizer_.get()};
+  const DecodeRequest request = decode_request(session);
+  decoder_ = std::make_unique<Decoder>(
+      DecoderOptions{.engine = &session.executor->engine(),
+                     .device = &session.executor->device(),
+                     .request = request,
+                     .slots = std::min<int64_t>(static_cast<int64_t>(requests_.size()), 16),
+                     .capacity = capacity_for(decoder_info(request), requests_, config_.max_tokens),
+                     .state = [executor = session.executor.get()](const std::string& name) {
+                       return executor->find_state(name);
+                     }});
+}
+
+SampleRecord Samples::draw(int64_t step) {
+  const auto started = std::chrono::steady_clock::now();
+  GenerateReport report = generate(*decoder_, requests_, options_);
+  SampleRecord record{.step = step, .texts = {}, .seconds = 0};
+  for (size_t i = 0; i < report.texts.size(); ++i) {
+    GeneratedText& text = report.texts[i];
+    record.texts.push_back({.prompt = config_.prompts[i],
+                            .text = std::move(text.text),
+                            .finish = std::string(finish_name(text.finish)),
+                            .tokens = static_cast<int64_t>(text.tokens.size())});
+  }
+  record.seconds =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
+  return record;
+}
+
+}  // namespace dltrain

@@ -1,0 +1,61 @@
+// Small language models with weights that depend on their names alone, opened to continue texts.
+#pragma once
+
+#include "base/philox.h"
+#include "generate/decoder.h"
+#include "nn/read_model.h"
+
+namespace dltrain {
+
+inline constexpr int64_t kIds = 31, kTokens = 40;
+
+inline ModelConfig model_of(const std::string& text) {
+  ModelConfig model;
+  const std::string mistakes = read_model(text, model);
+  if (!mistakes.empty()) throw Error(ExitCode::usage, mistakes);
+  return model;
+}
+
+inline std::vector<float> weights(const ParameterInfo& info) {
+  std::vector<float> out(static_cast<size_t>(info.spec.shape.elements()));
+  for (size_t i = 0; i < out.size(); ++i) {
+    out[i] = 0.6f * random_uniform(3, random_stream(info.name), 0, i) - 0.3f;
+  }
+  return out;
+}
+
+inline std::vector<int32_t> text(uint64_t seed, int64_t tokens = kTokens) {
+  std::vector<int32_t> out;
+  for (int64_t i = 0; i < tokens; ++i) {
+    out.push_back(static_cast<int32_t>(random_bits(seed, 0, 0, static_cast<uint64_t>(i)) % kIds));
+  }
+  return out;
+}
+
+struct Opened {
+  Opened(const ModelConfig& model, const Engine& engine, DType compute, int64_t slots,
+         DType precision = DType::f32)
+      : device(engine.open(0)),
+        places{1, kTokens, 16},
+        decoder({.engine = &engine,
+                 .device = device.get(),
+                 .request = {.model = model,
+                             .vocabulary = kIds,
+                             .compute = compute,
+                             .precision = precision,
+                             .trained =
+                                 [this](const std::string& name) {
+                                   return name.ends_with("pos_embedding") ? &places : nullptr;
+                                 }},
+                 .slots = slots,
+                 .capacity = kTokens}) {
+    for (const ParameterInfo& info : decoder.parameters()) {
+      decoder.write_parameter(info.name, weights(info));
+    }
+  }
+  std::unique_ptr<Device> device;
+  Shape places;
+  Decoder decoder;
+};
+
+}  // namespace dltrain
