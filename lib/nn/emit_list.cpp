@@ -152,6 +152,14 @@ ValueId LayerContext::emit_inside(std::string_view name, const std::function<Val
   return out;
 }
 
+ValueId LayerContext::emit_copy(std::string_view first, std::string_view name,
+                                const std::function<ValueId()>& emit) {
+  copies_.emplace_back(join(path(), name), join(path(), first));
+  const ValueId out = emit_inside(name, emit);
+  copies_.pop_back();
+  return out;
+}
+
 ValueId LayerContext::emit_layers(const std::vector<std::unique_ptr<Layer>>& layers, List& list) {
   for (const auto& layer : layers) emit_layer(*layer, list);
   list.previous->used = true;
@@ -295,12 +303,17 @@ ValueId LayerContext::emit_at(const Layer& layer, const std::string& path,
   return out;
 }
 
-// The name of a parameter `full` with every `share` around it applied.
+// The name of a parameter `full` with every `share` and every copy around it applied, from the
+// innermost to the outermost.
 std::string LayerContext::shared_name(const std::string& full) const {
   std::string name = full;
+  const auto replace = [&](const std::string& path, const std::string& by) {
+    if (name.starts_with(path + ".")) name = by + name.substr(path.size());
+  };
+  auto copy = copies_.rbegin();
   for (const Emission* e = emission_; e != nullptr; e = e->outer) {
-    if (e->layer.share && name.starts_with(e->path + ".")) {
-      name = e->shared + name.substr(e->path.size());
+    for (; copy != copies_.rend() && copy->first.size() > e->path.size(); ++copy) {
+      replace(copy->first, copy->second);
     }
   }
   return name;
@@ -387,3 +400,5 @@ ValueId LayerContext::add(Role role, const std::string& name, const Shape& memor
 }
 
 }  // namespace dltrain
+    // What a copy says of its initial values is that of the first, where it was used.
+    if (!copies_.empty()) initializer_of(name, initializer, info.file);

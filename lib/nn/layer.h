@@ -71,6 +71,9 @@ class LayerContext {
   ValueId parameter(const std::string& name, const Shape& memory, const Initializer& initializer,
                     FileLayout file);
   // State that training moves without a gradient.
+  // The same, with the parameters of what was emitted so under the name `first`.
+  ValueId emit_copy(std::string_view first, std::string_view name,
+                    const std::function<ValueId()>& emit);
   ValueId buffer(const std::string& name, const Shape& memory, const Initializer& initializer);
 
   // Asks for a state update once a step, after the gradient norm is known: op(step_state, inputs…).
@@ -119,8 +122,10 @@ class LayerContext {
   std::map<std::string, Place, std::less<>> paths_;   // of the layers emitted so far
   const InitializerConfig* default_init_ = nullptr;
   const Emission* emission_ = nullptr;  // of the innermost layer that is being emitted
-  bool spliced_ = false;                // it is called "."
-  std::string constant_;                // see make_constant; empty: state is the model's own
+  // Paths of the copies that are being emitted, the outermost first, and of what they copy.
+  std::vector<std::pair<std::string, std::string>> copies_;
+  bool spliced_ = false;  // it is called "."
+  std::string constant_;  // see make_constant; empty: state is the model's own
   ValueId teacher_output_ = kNoValue;
   int64_t vocabulary_ = 0;         // 0: unknown
   bool asked_vocabulary_ = false;  // has a layer used it?
