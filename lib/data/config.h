@@ -36,10 +36,13 @@ struct MixingConfig : Located {
   void describe(Fields& f);
 };
 
+// Which samples training visits, and in which order.
+enum class Sampling : uint8_t { uniform, balanced, streams };
+
 // One kind of dataset; data/registry.h has the table.
 struct DatasetConfig : Chosen {
   bool shuffle = true;
-  bool balanced = false;
+  Sampling sampling = Sampling::uniform;
   std::vector<std::unique_ptr<Transform>> transforms;
   // Of `train` only:
   std::optional<RandomAffineConfig> random_affine;
@@ -63,6 +66,9 @@ struct DatasetConfig : Chosen {
 
   // The images behind open(), for kinds that have 8-bit ones; else nullptr.
   virtual std::shared_ptr<const ImageSource> open_images() const { return nullptr; }
+
+  // Whether the samples follow one another in one text.
+  virtual bool is_one_text() const { return false; }
 
   SampleOrder order() const;
   MixingOptions mixing() const;

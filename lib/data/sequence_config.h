@@ -18,6 +18,7 @@ struct SequenceConfig : DatasetConfig {
 
   void describe(Fields& f) override;
   void validate(Problems& problems) const override;
+  bool is_one_text() const override { return true; }
   std::shared_ptr<const Dataset> open() const override;
   DataSplit open_split(double eval_fraction) const override;
   std::shared_ptr<const Dataset> open_as_eval(

@@ -24,6 +24,7 @@ enum class Role : uint8_t {
   carried,        // recurrent state carried from step to step
   scale,          // loss scale, FP8 amax history
   constant,       // weights that nothing changes, from elsewhere (a teacher's)
+  pass,           // recurrent state that goes on from batch to batch within a pass of evaluation
 };
 
 struct RoleRules {

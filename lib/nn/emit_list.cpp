@@ -315,6 +315,7 @@ std::string LayerContext::shared_name(const std::string& full) const {
     for (; copy != copies_.rend() && copy->first.size() > e->path.size(); ++copy) {
       replace(copy->first, copy->second);
     }
+    if (e->layer.share) replace(e->path, e->shared);
   }
   return name;
 }
@@ -373,6 +374,36 @@ int64_t LayerContext::vocabulary() {
   return vocabulary_;
 }
 
+// Evaluation has state of its own: its pass may stand between two steps of training.
+ValueId LayerContext::carried(const std::string& name, int64_t samples, int64_t width) {
+  if (streams_.rows == 0) {
+    fail(ExitCode::usage,
+         "state is carried only where each batch goes on where the one before ended: it needs data "
+         "of type text, tokens or jsonl with `sampling: streams`");
+  }
+  const std::string full = join(path(), name);
+  const ValueId state = builder_.add_value(training_ ? full : "evaluation." + full,
+                                           {{streams_.rows, width}, accumulation_dtype(compute_)},
+                                           training_ ? Role::carried : Role::pass);
+  carried_.emplace(full, state);
+  return builder_.emit1("carried_state", {builder_.step_state(), state},
+                        {{"samples", samples}, {"steps", streams_.steps}});
+}
+
+// In training the state is replaced once the whole global batch is done, and only by a finite step.
+void LayerContext::carry(const std::string& name, ValueId x) {
+  const std::string full = join(path(), name);
+  const ValueId state = carried_.at(full);
+  if (!training_) {
+    builder_.emit("carry_state_in_place", {builder_.step_state(), x, state});
+    return;
+  }
+  const ValueId rows =
+      builder_.emit1("carry_state", {builder_.step_state(), x}, {{"rows", streams_.rows}});
+  const ValueId next = builder_.accumulate(rows, "next." + full, Role::statistic);
+  defer_update("carried_update", {state, next}, {});
+}
+
 ValueId LayerContext::add(Role role, const std::string& name, const Shape& memory,
                           const Initializer& initializer, FileLayout file) {
   const std::string full = join(path(), name);
@@ -382,6 +413,8 @@ ValueId LayerContext::add(Role role, const std::string& name, const Shape& memor
                      .initializer = initializer,
                      .file = std::move(file)};
   if (info.name != full) {
+    // What a copy says of its initial values is that of the first, where it was used.
+    if (!copies_.empty()) initializer_of(name, initializer, info.file);
     // A head that shares the weight of an embedding has its bias for itself.
     const bool own_bias =
         name == "bias" && emission_->layer.kind == "lm_head" && emission_->found_shared;
@@ -400,5 +433,3 @@ ValueId LayerContext::add(Role role, const std::string& name, const Shape& memor
 }
 
 }  // namespace dltrain
-    // What a copy says of its initial values is that of the first, where it was used.
-    if (!copies_.empty()) initializer_of(name, initializer, info.file);

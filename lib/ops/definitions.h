@@ -24,6 +24,7 @@ extern const OpDef kBatchNormOp, kBatchNormBackwardOp, kBatchNormInferenceOp, kB
 extern const OpDef kDropoutOp, kDropout2dOp;
 extern const OpDef kAttentionOp, kAttentionBackwardOp;
 extern const OpDef kRecurrentOp, kRecurrentBackwardOp;
+extern const OpDef kCarriedStateOp, kCarryStateOp, kCarryStateInPlaceOp, kCarriedUpdateOp;
 extern const OpDef kRotaryOp, kSinusoidalPositionsOp;
 extern const OpDef kLayerNormOp, kLayerNormBackwardOp, kRmsNormOp, kRmsNormBackwardOp;
 extern const OpDef kGroupNormOp, kGroupNormBackwardOp;

@@ -188,9 +188,14 @@ void Executor::set_progress(const Progress& progress) {
   write_state("step_state", std::as_bytes(std::span(&state, 1)));
 }
 
-void Executor::evaluate(FieldSpan fields, bool first) {
+void Executor::evaluate(FieldSpan fields, int64_t position, bool first) {
   check_internal(evaluation_plan_ != nullptr, "no evaluation plan");
   fill_inputs(*evaluation_, *evaluation_plan_, fields);
+  // Streams (data/parallel_streams.h) have one sample each in every global batch.
+  StepInputs place{};
+  place.step = position / options_.global_batch;
+  place.sample_offset = position % options_.global_batch;
+  put_step_inputs(place);
   evaluation_plan_->run(Phase::forward, first ? MicroStep::first : MicroStep::middle, *stream_);
 }
 

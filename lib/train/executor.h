@@ -25,6 +25,7 @@ struct ExecutorOptions {
   std::unique_ptr<Device> device;
   Collectives* collectives = nullptr;  // nullptr with one rank; outlives the executor
   int64_t micro_steps = 1;             // per rank and step
+  int64_t global_batch = 1;            // samples of a step
   bool capture = true;
 };
 
@@ -83,9 +84,9 @@ class Executor {
   Progress progress();
   void set_progress(const Progress& progress);
 
-  // Runs the evaluation plan on one padded micro-batch; the first call of a pass overwrites the
-  // sums.
-  void evaluate(FieldSpan fields, bool first);
+  // Runs the evaluation plan on one padded micro-batch, whose first sample is number `position` of
+  // the split; the first call of a pass overwrites the sums.
+  void evaluate(FieldSpan fields, int64_t position, bool first);
   const std::vector<StepMetric>& evaluation_metrics() const { return evaluation_->metrics; }
   // Sums of the pass on this rank, one behind the other in the order of evaluation_metrics().
   std::vector<double> evaluation_sums();

@@ -98,7 +98,7 @@ Predictions predict(const Session& session, std::optional<int64_t> limit) {
   loader.start();
   bool first = true;
   while (const Batch* batch = loader.next()) {
-    session.executor->evaluate(batch->fields, first);
+    session.executor->evaluate(batch->fields, batch->position, first);
     first = false;
     const std::vector<float> values = session.executor->evaluation_output();
     out.values.insert(out.values.end(), values.begin(),

@@ -7,6 +7,7 @@
 #include "compile/id_bounds.h"
 #include "config/load.h"
 #include "data/ignore_label.h"
+#include "data/parallel_streams.h"
 #include "device/engine.h"
 #include "nn/metrics.h"
 #include "ops/kernel.h"
@@ -95,6 +96,18 @@ int64_t vocabulary_of(const DataSplit& data) {
   return size;
 }
 
+// Puts the samples of both splits in the order of the streams, where the data says so.
+void cut_streams(const DatasetConfig& config, DataSplit& data, int64_t streams) {
+  if (config.sampling != Sampling::streams) return;
+  data.train = parallel_streams(data.train, streams, "data.train");
+  if (data.eval) data.eval = parallel_streams(data.eval, streams, "data.eval");
+}
+
+StreamInfo stream_info(const DatasetConfig& config, const Dataset& dataset, int64_t streams) {
+  if (config.sampling != Sampling::streams) return {};
+  return {.rows = streams, .steps = dataset.size() / streams};
+}
+
 bool has_kernel(const Engine& engine, std::string_view op) {
   return std::any_of(engine.kernels, engine.kernels + engine.kernel_count,
                      [&](const KernelRow& row) { return row.op == op; });
@@ -174,6 +187,8 @@ Session open_session(Experiment& experiment, const SessionOptions& options) {
   session.batch = check_ranks(experiment, options.world);
   session.data = experiment.data.open();
   const int64_t vocabulary = experiment.model.vocab_size ? 0 : vocabulary_of(session.data);
+  const DatasetConfig& data = *experiment.data.train;
+  cut_streams(data, session.data, session.batch.global_batch);
   if (options.evaluate_train_split) session.data.eval = session.data.train;
   if (!options.evaluation) session.data.eval = nullptr;
   session.max_steps =
@@ -196,6 +211,7 @@ Session open_session(Experiment& experiment, const SessionOptions& options) {
       .inputs = model_inputs(*session.data.train),
       .targets = targets,
       .vocabulary = vocabulary,
+      .streams = stream_info(data, *session.data.train, session.batch.global_batch),
       .micro_batch = session.batch.micro_batch,
       .micro_batches = session.batch.micro_batches(),
       .ranks = options.world,
@@ -217,7 +233,8 @@ Session open_session(Experiment& experiment, const SessionOptions& options) {
   ExecutorOptions executor{.engine = options.engines.reference,
                            .device = nullptr,
                            .collectives = options.collectives,
-                           .micro_steps = session.batch.micro_steps};
+                           .micro_steps = session.batch.micro_steps,
+                           .global_batch = session.batch.global_batch};
   if (options.compute == DType::f64) {
     executor.device = options.engines.reference->open(0);
   } else {
@@ -238,6 +255,7 @@ Session open_session(Experiment& experiment, const SessionOptions& options) {
     quiet.log = {};
     quiet.targets.sample = target_sample(*session.data.eval);
     quiet.targets.mixed = false;
+    quiet.streams = stream_info(data, *session.data.eval, session.batch.global_batch);
     session.target_kind = experiment.loss->target_kind(quiet.targets);
     session.metrics =
         choose_metrics(experiment, session.target_kind, training.output_spec, *executor.engine);

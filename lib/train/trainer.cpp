@@ -349,7 +349,7 @@ EvaluationRecord evaluate(Session& session, int64_t step) {
   while (const Batch* batch = loader.next()) {
     valid += static_cast<double>(batch->valid_targets);
     divisor += batch->loss_divisor;
-    session.executor->evaluate(batch->fields, first);
+    session.executor->evaluate(batch->fields, batch->position, first);
     first = false;
   }
   std::vector<double> sums = session.executor->evaluation_sums();
