@@ -18,6 +18,7 @@
 #include "config/fields.h"
 #include "data/dataset.h"
 #include "data/image_dataset.h"
+#include "data/length_plan.h"
 #include "data/mixing.h"
 #include "data/sampler.h"
 
@@ -69,6 +70,12 @@ struct DatasetConfig : Chosen {
 
   // Whether the samples follow one another in one text.
   virtual bool is_one_text() const { return false; }
+
+  // Steps of several lengths, over the dataset that was opened; null: all samples are whole.
+  virtual std::shared_ptr<const LengthPlan> length_plan(const Dataset&, int64_t /*global_batch*/,
+                                                        uint64_t /*seed*/) const {
+    return nullptr;
+  }
 
   SampleOrder order() const;
   MixingOptions mixing() const;

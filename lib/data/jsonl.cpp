@@ -60,6 +60,8 @@ class PairDataset final : public Dataset {
   std::vector<FieldSpec> specs;
   std::vector<std::vector<int32_t>> values;  // by field
   std::vector<int32_t> valid;
+  std::vector<int32_t> lengths;  // of the decoder's input, and of prompt and completion
+  std::vector<int32_t> source_lengths;
   std::vector<std::string> places;
   std::shared_ptr<const Tokenizer> made_by;
   int64_t longest_source = 0;
@@ -80,6 +82,11 @@ class PairDataset final : public Dataset {
   }
   std::optional<int64_t> uniform_valid_targets() const override { return {}; }
   int64_t label_bound() const override { return made_by->vocab_size(); }
+  int64_t length(int field, int64_t sample) const override {
+    const auto at = static_cast<size_t>(sample);
+    if (specs[static_cast<size_t>(field)].sample.shape.rank() == 0) return 0;
+    return field == 0 && !source_lengths.empty() ? source_lengths[at] : lengths[at];
+  }
   std::optional<int64_t> id_bound(int field) const override {
     const bool lengths = specs[static_cast<size_t>(field)].name == kSourceLengths;
     return lengths ? longest_source + 1 : made_by->vocab_size();
@@ -169,7 +176,7 @@ void PairCollector::add(const TokenRecord& record) {
     sequence = record.texts[0];
     sequence.push_back(end_);
     add_padded(sources_, sequence, options_.source_length, padding_);
-    lengths_.push_back(static_cast<int32_t>(
+    source_lengths_.push_back(static_cast<int32_t>(
         std::min(sequence.size(), static_cast<size_t>(options_.source_length))));
     sequence.clear();
     sequence.push_back(begin_);
@@ -194,6 +201,7 @@ void PairCollector::add(const TokenRecord& record) {
   std::fill_n(sequence.begin(), prompt, kIgnoredLabel);
   const auto targets = std::span<const int32_t>(sequence).subspan(1);
   add_padded(targets_, targets, options_.length, kIgnoredLabel);
+  lengths_.push_back(static_cast<int32_t>(std::min(sequence.size() - 1, length)));
   valid_.push_back(static_cast<int32_t>(std::min(sequence.size() - 1, length) - (prompt - 1)));
   places_.push_back(record.place);
   if (valid_.size() % 4096 == 0) check_fits_memory(inputs_.size() * 16, name_);
@@ -207,9 +215,11 @@ std::shared_ptr<const Dataset> PairCollector::finish() {
     data->values.push_back(std::move(ids));
   };
   const bool paired = options_.source_length > 0;
+  data->lengths = std::move(lengths_);
+  data->source_lengths = source_lengths_;
   if (paired) add_field("source", {options_.source_length}, sources_);
   if (paired && options_.source_lengths) {
-    add_field(kSourceLengths, {}, lengths_);
+    add_field(kSourceLengths, {}, source_lengths_);
     data->longest_source = options_.source_length;
   }
   add_field(paired ? "decoder_input" : kInputField, {options_.length}, inputs_);

@@ -66,8 +66,9 @@ class PairCollector {
   std::shared_ptr<const Tokenizer> tokenizer_;
   Options options_;
   int32_t begin_ = 0, end_ = 0, padding_ = 0;
-  std::vector<int32_t> sources_, lengths_, inputs_, targets_;  // by field, one behind another
-  std::vector<int32_t> valid_;
+  std::vector<int32_t> sources_, source_lengths_, inputs_,
+      targets_;  // by field, one behind another
+  std::vector<int32_t> valid_, lengths_;
   std::vector<std::string> places_;
 };
 

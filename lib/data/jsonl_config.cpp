@@ -18,6 +18,7 @@ struct JsonlConfig final : SequenceConfig {
   std::optional<std::string> field, prompt, completion, source, target;
   std::optional<int64_t> source_length;
   bool source_lengths = true;
+  std::optional<int64_t> length_buckets;
 
   void describe(Fields& f) override {
     f.texts("path", path,
@@ -50,6 +51,14 @@ struct JsonlConfig final : SequenceConfig {
     f.boolean("source_lengths", source_lengths,
               {.doc = "With source: samples have an input `source_lengths`, how many tokens of the "
                       "source are no padding, which is a mask for attention"});
+    f.integer("length_buckets", length_buckets,
+              {.doc = "With pairs of texts: training puts samples of like length together, in so "
+                      "many groups of about equal size, and pads them to the longest of the group "
+                      "instead of to sequence_length. Each group has a plan of its own, made "
+                      "before the first step. An epoch leaves out the samples that fill no batch",
+               .min = 1,
+               .max = 64,
+               .known_as = {"group_by_length", "buckets", "bucket_by_length"}});
     SequenceConfig::describe(f);
   }
 
@@ -66,12 +75,33 @@ struct JsonlConfig final : SequenceConfig {
     if (given("source_lengths") && !source) {
       problems.add(*this, "source_lengths", "source_lengths needs source and target");
     }
+    if (pairs() && curriculum) {
+      problems.add(*this, "curriculum", "a curriculum needs documents (field)");
+    }
+    if (length_buckets && !pairs()) {
+      problems.add(*this, "length_buckets", "length_buckets needs pairs of texts");
+    }
+    if (length_buckets && sampling == Sampling::balanced) {
+      problems.add(*this, "sampling", "length_buckets are an order of their own; keep one");
+    }
+    if (length_buckets && source && !source_lengths) {
+      problems.add(*this, "source_lengths",
+                   "length_buckets cut padding off, which a model without source_lengths sees");
+    }
     if (mlm_probability && (prompt || source)) {
       problems.add(*this, "mlm_probability", "mlm_probability needs documents (field)");
     }
   }
 
   bool is_one_text() const override { return !pairs(); }
+  std::shared_ptr<const LengthPlan> length_plan(const Dataset& dataset, int64_t global_batch,
+                                                uint64_t seed) const override {
+    if (!length_buckets) return SequenceConfig::length_plan(dataset, global_batch, seed);
+    return std::make_shared<Buckets>(dataset, BucketOptions{.count = *length_buckets,
+                                                            .global_batch = global_batch,
+                                                            .seed = seed,
+                                                            .shuffle = shuffle});
+  }
   std::shared_ptr<const Dataset> open() const override {
     return pairs() ? open_pairs(nullptr) : SequenceConfig::open();
   }

@@ -37,6 +37,9 @@ class ParallelStreams final : public DatasetOver {
   int64_t valid_targets(int64_t sample) const override {
     return whole().valid_targets(window_of(sample));
   }
+  int64_t length(int field, int64_t sample) const override {
+    return whole().length(field, window_of(sample));
+  }
   void hash_inputs(int64_t sample, Hasher& hasher) const override {
     whole().hash_inputs(window_of(sample), hasher);
   }

@@ -376,6 +376,7 @@ int64_t LayerContext::vocabulary() {
 
 // Evaluation has state of its own: its pass may stand between two steps of training.
 ValueId LayerContext::carried(const std::string& name, int64_t samples, int64_t width) {
+  if (!constant_.empty()) fail(ExitCode::usage, "a teacher's state is not carried");
   if (streams_.rows == 0) {
     fail(ExitCode::usage,
          "state is carried only where each batch goes on where the one before ended: it needs data "

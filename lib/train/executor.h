@@ -1,5 +1,7 @@
 // Holds one device with the state of a run and its compiled plans, and replays them.
 //
+// Steps of several lengths (data/length_plan.h) have a graph and a plan each, over the same state.
+//
 // Memory: one arena: the state region (parameters, moments, gradients, sums, StepState) and a work
 // region that training and evaluation share, since they never run at the same time. It is allocated
 // once, at the size that `dltrain plan` prints.
@@ -41,13 +43,16 @@ using FieldSpan = std::span<const std::byte* const>;
 
 class Executor {
  public:
-  // Compiles; allocates nothing on the device yet.
-  Executor(ExecutorOptions options, StepGraph training, std::optional<StepGraph> evaluation);
+  // Compiles; allocates nothing on the device yet. `training`: the graph of each variant of a step,
+  // that with the longest samples as the last.
+  Executor(ExecutorOptions options, std::vector<StepGraph> training,
+           std::optional<StepGraph> evaluation);
   ~Executor();
 
   PlanReport report() const;
-  const StepGraph& training() const { return training_; }
-  const Plan& training_plan() const { return *training_plan_; }
+  const StepGraph& training() const { return training_.back(); }
+  const Plan& training_plan() const { return *training_plans_.back(); }
+  size_t variants() const { return training_.size(); }
   const StateLayout& layout() const { return layout_; }
   Device& device() { return *options_.device; }
 
@@ -62,8 +67,10 @@ class Executor {
   // One micro-batch: fills the input slots and runs forward and backward. `fields`: the bytes of
   // each slot of the graph, in the order of StepGraph::slots. The batch must stay as it is until
   // the next call has returned (copies from pinned memory are asynchronous). `index` of
-  // options.micro_steps; the fields of `state` that change within a step must be set.
-  void micro_step(FieldSpan fields, const StepInputs& state, int64_t index);
+  // options.micro_steps; the fields of `state` that change within a step must be set. All
+  // micro-steps of a step are of one variant; without, of the last.
+  void micro_step(FieldSpan fields, const StepInputs& state, int64_t index,
+                  std::optional<size_t> variant = {});
   // Update segment; queues the copy of sums and results to the host.
   void update(const StepInputs& state);
 
@@ -95,7 +102,8 @@ class Executor {
 
   // Re-runs forward and backward of a micro-batch and names the first node with a non-finite
   // output.
-  std::string find_non_finite(FieldSpan fields, const StepInputs& state);
+  std::string find_non_finite(FieldSpan fields, const StepInputs& state,
+                              std::optional<size_t> variant = {});
 
  private:
   struct Pending {
@@ -114,9 +122,11 @@ class Executor {
   void queue_report(int64_t step);
 
   ExecutorOptions options_;
-  StepGraph training_;
+  std::vector<StepGraph> training_;
   std::optional<StepGraph> evaluation_;
-  std::unique_ptr<Plan> training_plan_, evaluation_plan_;
+  std::vector<std::unique_ptr<Plan>> training_plans_;
+  std::unique_ptr<Plan> evaluation_plan_;
+  size_t variant_ = 0;  // of the step under way
   StateLayout layout_;
   size_t work_bytes_ = 0;
   Buffer arena_, host_;

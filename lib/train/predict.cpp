@@ -164,7 +164,7 @@ EvaluationRecord evaluate_predictions(const Session& session, const Predictions&
   const Engine* engine = session.options.engines.cpu;
   StepGraph graph = build_evaluation_graph(request);
   scoring.executor = std::make_unique<Executor>(
-      ExecutorOptions{.engine = engine, .device = engine->open(0)}, graph, graph);
+      ExecutorOptions{.engine = engine, .device = engine->open(0)}, std::vector{graph}, graph);
   scoring.executor->allocate();
   return evaluate(scoring, step);
 }

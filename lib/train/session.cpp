@@ -58,12 +58,11 @@ void check_metrics(const Experiment& experiment, const std::vector<std::string>&
   problems.throw_if_any();
 }
 
-std::vector<InputSpec> model_inputs(const Dataset& dataset) {
+// All fields but the target.
+std::vector<InputSpec> model_inputs(const std::vector<FieldSpec>& fields) {
   std::vector<InputSpec> inputs;
-  for (int field = 0; field < dataset.target_field(); ++field) {
-    const FieldSpec& spec = dataset.fields()[static_cast<size_t>(field)];
-    inputs.push_back({spec.name, spec.sample});
-  }
+  for (size_t i = 0; i + 1 < fields.size(); ++i)
+    inputs.push_back({fields[i].name, fields[i].sample});
   return inputs;
 }
 
@@ -135,6 +134,45 @@ std::vector<std::string> choose_metrics(const Experiment& experiment, TargetKind
   return *evaluation.metrics;
 }
 
+// Parameters must not depend on the length of a sample.
+void check_same_parameters(const StepGraph& graph, const StepGraph& other,
+                           const ModelConfig& model) {
+  Problems problems;
+  for (size_t i = 0; i < graph.parameters.size(); ++i) {
+    const ParameterInfo &a = graph.parameters[i], &b = other.parameters[i];
+    if (a.spec == b.spec) continue;
+    problems.add(model.place,
+                 fmt::format("{} is {} or {}, as long as the samples are; steps of several lengths "
+                             "need parameters that do not depend on it (position_embedding: "
+                             "max_positions)",
+                             a.name, to_string(a.spec.shape), to_string(b.spec.shape)));
+  }
+  problems.throw_if_any();
+}
+
+// The graphs of all variants of a step, the longest last.
+std::vector<StepGraph> training_graphs(const Session& session, const StepRequest& request) {
+  std::vector<StepGraph> graphs;
+  const size_t variants = session.lengths ? session.lengths->extents().size() : 1;
+  for (size_t i = 0; i < variants; ++i) {
+    StepRequest variant = request;
+    if (i + 1 < variants) {
+      variant.log = {};
+      variant.probe = {};
+    }
+    if (session.lengths) {
+      const auto fields = session.lengths->fields(*session.data.train, i);
+      variant.inputs = model_inputs(fields);
+      variant.targets.sample = fields.back().sample;
+    }
+    graphs.push_back(build_training_graph(variant));
+  }
+  for (const StepGraph& graph : graphs) {
+    check_same_parameters(graphs.back(), graph, request.model);
+  }
+  return graphs;
+}
+
 std::shared_ptr<const TeacherModel> open_teacher(const std::string& path) {
   auto teacher = std::make_shared<TeacherModel>();
   teacher->checkpoint = find_checkpoint(path).checkpoint;
@@ -170,6 +208,7 @@ LoaderOptions train_loader_options(const Session& session, int64_t first_step, i
                     .target_weights = session.train_targets,
                     .mixing = data.mixing(),
                     .classes = session.classes,
+                    .lengths = session.lengths,
                     .workers = workers,
                     .slots = 4,
                     .held = 2};
@@ -189,6 +228,10 @@ Session open_session(Experiment& experiment, const SessionOptions& options) {
   const int64_t vocabulary = experiment.model.vocab_size ? 0 : vocabulary_of(session.data);
   const DatasetConfig& data = *experiment.data.train;
   cut_streams(data, session.data, session.batch.global_batch);
+  if (options.lengths) {
+    session.lengths = data.length_plan(*session.data.train, session.batch.global_batch,
+                                       static_cast<uint64_t>(experiment.seed));
+  }
   if (options.evaluate_train_split) session.data.eval = session.data.train;
   if (!options.evaluation) session.data.eval = nullptr;
   session.max_steps =
@@ -208,7 +251,7 @@ Session open_session(Experiment& experiment, const SessionOptions& options) {
       .optimizer = *experiment.optimizer,
       .teacher = session.teacher ? &session.teacher->experiment.model : nullptr,
       .update = experiment.training,
-      .inputs = model_inputs(*session.data.train),
+      .inputs = model_inputs(session.data.train->fields()),
       .targets = targets,
       .vocabulary = vocabulary,
       .streams = stream_info(data, *session.data.train, session.batch.global_batch),
@@ -221,7 +264,8 @@ Session open_session(Experiment& experiment, const SessionOptions& options) {
       .recompute = options.recompute ? experiment.memory.recompute : Recompute::none,
       .log = options.log,
       .probe = options.probe};
-  StepGraph training = build_training_graph(request);
+  std::vector<StepGraph> variants = training_graphs(session, request);
+  const StepGraph& training = variants.back();
   if (training.asked_vocabulary && !experiment.model.vocab_size) {
     experiment.model.vocab_size = request.vocabulary;
   }
@@ -230,6 +274,10 @@ Session open_session(Experiment& experiment, const SessionOptions& options) {
   check_data(session, training);
   session.train_targets =
       experiment.loss->target_weights(training.output_spec, session.target_info);
+  if (session.lengths && session.lengths->cuts_targets() &&
+      !session.train_targets.by_label.empty()) {
+    fail(ExitCode::usage, "class weights are counted in whole samples; a curriculum cuts them");
+  }
   ExecutorOptions executor{.engine = options.engines.reference,
                            .device = nullptr,
                            .collectives = options.collectives,
@@ -265,7 +313,7 @@ Session open_session(Experiment& experiment, const SessionOptions& options) {
     session.eval_targets = experiment.loss->target_weights(evaluation->output_spec, quiet.targets);
   }
   session.executor =
-      std::make_unique<Executor>(std::move(executor), std::move(training), std::move(evaluation));
+      std::make_unique<Executor>(std::move(executor), std::move(variants), std::move(evaluation));
   return session;
 }
 

@@ -40,7 +40,7 @@ class Configs(support.DltrainTest):
                          "SAMPLES, CHARACTERS or PAIRS needs a row for every recipe")
         for recipe in recipes:
             if recipe.stem in CHARACTERS:
-                text = "".join(chr(33 + i % CHARACTERS[recipe.stem]) for i in range(20000))
+                text = "".join(chr(33 + i % CHARACTERS[recipe.stem]) for i in range(30000))
                 self.plan(recipe, "-s", f"data.path={self.write('text.txt', text)}")
             elif recipe.stem in PAIRS:
                 pair = self.write("pairs.jsonl", json.dumps({key: "abc" for key in PAIRS[recipe.stem]}) + "\n")

@@ -59,7 +59,7 @@ class EncoderDecoder(support.DltrainTest):
         recipe = ["configs/recipes/number-words.yaml", "-s", f"data.train.path={data}/train.jsonl", "-s",
                   f"data.eval.path={data}/eval.jsonl"]
         run = self.folder / "run"
-        self.run_dltrain(*recipe, "-q", "--output-dir", run, "--max-steps", "30", "-s", "logging.logging_steps=1")
+        self.run_dltrain(*recipe, "-q", "--output-dir", run, "--max-steps", "60", "-s", "logging.logging_steps=1")
         losses = [line["loss"] for line in steps(run)]
         self.assertLess(losses[-1], 0.8 * losses[0])
         # A model that has no use for the lengths, and data without them.
