@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Records small language models of Hugging Face: GPT-2, Llama (grouped heads, rotary positions with Llama 3's scaling,
-SwiGLU), Qwen 2 (biases), Qwen 3 (normalised heads), BERT for masked words with padding.
+SwiGLU), Qwen 2 (biases), Qwen 3 (normalised heads), BERT and ALBERT (shared layers) for masked words with padding.
 
     python scripts/record_golden_language.py        (needs the packages torch, transformers and safetensors)
 
@@ -8,6 +8,7 @@ Writes tests/golden/language: batches.safetensors; for each model <model>.safete
 its files are; names.txt with names and shapes of the tensors; losses.json with loss and gradient norm (before clipping)
 of 20 steps of AdamW with clipping in f32 and f64.
 """
+import itertools
 import json
 import os
 
@@ -15,12 +16,13 @@ import torch
 import transformers
 from safetensors.torch import save_file
 from torch import nn
-from transformers import (BertConfig, BertForMaskedLM, GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, Qwen2Config,
-                          Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM)
+from transformers import (AlbertConfig, AlbertForMaskedLM, BertConfig, BertForMaskedLM, GPT2Config, GPT2LMHeadModel, LlamaConfig,
+                          LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM)
 
 OUT = os.path.join(os.path.dirname(__file__), "..", "tests", "golden", "language")
 STEPS, BATCH, TOKENS, VOCAB = 20, 4, 24, 61
 LEARNING_RATE, DECAY, CLIP = 2e-3, 0.1, 0.5
+MASKED = ("bert", "albert")
 COMMON = dict(vocab_size=VOCAB, attn_implementation="eager")
 SMALL = dict(COMMON, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, intermediate_size=48,
              max_position_embeddings=64, initializer_range=0.1)
@@ -39,6 +41,13 @@ def models():
                                            max_position_embeddings=32, initializer_range=0.1, hidden_dropout_prob=0,
                                            attention_probs_dropout_prob=0, **COMMON)),
     }
+
+
+def later_models():
+    """Made after the others are recorded, whose random numbers stay as they were."""
+    yield "albert", AlbertForMaskedLM(AlbertConfig(hidden_size=32, embedding_size=16, num_hidden_layers=3, num_attention_heads=4,
+                                                   intermediate_size=48, max_position_embeddings=32, initializer_range=0.1,
+                                                   hidden_dropout_prob=0, attention_probs_dropout_prob=0, **COMMON))
 
 
 def stored_name(model, name):
@@ -61,7 +70,7 @@ def make_batches():
 
 
 def logits(name, module, batches, rows):
-    if name == "bert":
+    if name in MASKED:
         return module(input_ids=batches["masked_input"][rows].long(), attention_mask=batches["attention_mask"][rows]).logits
     return module(input_ids=batches["input"][rows].long()).logits
 
@@ -71,7 +80,7 @@ def train(name, module, start, batches, dtype):
     with torch.no_grad():
         for key, p in parameters(name, module).items():
             p.copy_(start[key])
-    targets = batches["masked_target" if name == "bert" else "target"].long()
+    targets = batches["masked_target" if name in MASKED else "target"].long()
     optimizer = torch.optim.AdamW(module.parameters(), lr=LEARNING_RATE, weight_decay=DECAY)
     record = {"loss": [], "grad_norm": []}
     for step in range(STEPS):
@@ -93,7 +102,7 @@ def main():
     save_file(batches, os.path.join(OUT, "batches.safetensors"))
     cases = {}
     with open(os.path.join(OUT, "names.txt"), "w", encoding="utf-8") as names:
-        for name, module in models().items():
+        for name, module in itertools.chain(models().items(), later_models()):
             start = {}
             for key, p in parameters(name, module).items():
                 # Scales and biases away from their usual 1 and 0, so that each of them is seen to be read.

@@ -36,6 +36,26 @@ void print_memory(const PlanReport& r) {
              human_bytes(r.arena_bytes), r.arena_bytes);
 }
 
+// Steps of several lengths share the arena.
+void print_lengths(const Session& session, const PlanReport& r) {
+  if (!session.lengths) return;
+  const auto& extents = session.lengths->extents();
+  const Buckets* buckets = session.lengths->buckets();
+  const auto steps = buckets != nullptr ? buckets->steps_of_variants() : std::vector<int64_t>();
+  fmt::print("steps of {} lengths, each with a plan of its own:\n", extents.size());
+  for (size_t i = 0; i < extents.size(); ++i) {
+    std::string lengths;
+    for (size_t field = 0; field < extents[i].size(); ++field) {
+      if (extents[i][field] == 0) continue;
+      lengths += fmt::format("{}{} {}", lengths.empty() ? "" : ", ",
+                             session.data.train->fields()[field].name, extents[i][field]);
+    }
+    fmt::print("  {:<22} {:>12}   {}{}\n", "activations and work", human_bytes(r.variant_bytes[i]),
+               lengths,
+               steps.empty() ? "" : fmt::format(", {} of {} steps", steps[i], buckets->batches()));
+  }
+}
+
 // What a run takes beside the arena, but for libraries and the data themselves.
 void print_host_memory(const Session& session) {
   const LoaderOptions loader = train_loader_options(session, 0, 1);
@@ -107,6 +127,7 @@ void print_session(const Session& session) {
   }
   print_layers(r);
   print_memory(r);
+  print_lengths(session, r);
   print_host_memory(session);
   print_recompute(session);
   fmt::print("step: {}FLOP, {} moved at least, {} kernel calls", human_count(r.flops_per_step),

@@ -47,6 +47,7 @@ StepGraph emit(const StepRequest& r, bool training) {
                                    .inputs = r.inputs,
                                    .targets = r.targets,
                                    .vocabulary = r.vocabulary,
+                                   .streams = r.streams,
                                    .samples = r.micro_batch,
                                    .training = training,
                                    .compute = r.compute,

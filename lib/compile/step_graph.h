@@ -34,6 +34,7 @@ struct StepRequest {
   std::vector<InputSpec> inputs;
   TargetInfo targets = {};
   int64_t vocabulary = 0;                 // of the data (ModelRequest)
+  StreamInfo streams = {};                // likewise
   std::vector<std::string> metrics = {};  // of the evaluation, besides the loss (nn/metrics.h)
   int64_t micro_batch = 1;                // samples of a micro-batch
   int64_t micro_batches = 1;              // in the global batch: ranks × accumulation

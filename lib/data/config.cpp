@@ -35,10 +35,14 @@ void DatasetConfig::describe(Fields& f) {
   f.boolean("shuffle", shuffle,
             {.doc = "Visit the training samples in a new random order each epoch; else in file "
                     "order"});
-  f.choice("sampling", balanced,
-           {{"uniform", false, "every sample once an epoch"},
-            {"balanced", true,
-             "every class equally often, the samples of a class in turn; for training"}},
+  f.choice("sampling", sampling,
+           {{"uniform", Sampling::uniform, "every sample once an epoch"},
+            {"balanced", Sampling::balanced,
+             "every class equally often, the samples of a class in turn; for training"},
+            {"streams", Sampling::streams,
+             "text is cut into training.global_batch_size streams that are read in parallel, in "
+             "order: each sample of a batch goes on where that of the batch before ended, which "
+             "carry_state of recurrent layers needs; evaluation likewise"}},
            {.doc = "Which samples training visits", .known_as = {"sampler", "class_balance"}});
   f.list_of(
       "transforms", transforms, transform_table(),
@@ -58,14 +62,22 @@ void DatasetConfig::describe(Fields& f) {
 }
 
 void DatasetConfig::validate(Problems& problems) const {
-  if (balanced && !shuffle) {
+  if (sampling == Sampling::balanced && !shuffle) {
     problems.add(*this, "sampling", "balanced sampling is random; shuffle: false contradicts it");
+  }
+  if (sampling != Sampling::streams) return;
+  if (!is_one_text()) {
+    problems.add(*this, "sampling",
+                 "streams are cut from one text: type text, tokens, or jsonl with documents");
+  }
+  if (shuffle && given("shuffle")) {
+    problems.add(*this, "shuffle", "streams are read in order; shuffle: true contradicts that");
   }
 }
 
 SampleOrder DatasetConfig::order() const {
-  if (balanced) return SampleOrder::balanced;
-  return shuffle ? SampleOrder::shuffled : SampleOrder::file;
+  if (sampling == Sampling::balanced) return SampleOrder::balanced;
+  return shuffle && sampling != Sampling::streams ? SampleOrder::shuffled : SampleOrder::file;
 }
 
 MixingOptions DatasetConfig::mixing() const {
@@ -137,7 +149,11 @@ void DataConfig::validate(Problems& problems) const {
   if (eval->random_affine) refuse(*eval, "random_affine", "random_affine");
   if (eval->mixup) refuse(*eval, "mixup", "mixup");
   if (eval->cutmix) refuse(*eval, "cutmix", "cutmix");
-  if (eval->balanced) refuse(*eval, "sampling", "balanced sampling");
+  if (eval->sampling == Sampling::balanced) refuse(*eval, "sampling", "balanced sampling");
+  if ((eval->sampling == Sampling::streams) != (train->sampling == Sampling::streams)) {
+    problems.add(*eval, "sampling",
+                 "data.train and data.eval both have `sampling: streams`, or neither has");
+  }
   for (const auto& transform : eval->transforms) {
     if (transform->random()) refuse(*transform, "", transform->kind);
   }

@@ -18,6 +18,7 @@
 #include "config/fields.h"
 #include "data/dataset.h"
 #include "data/image_dataset.h"
+#include "data/length_plan.h"
 #include "data/mixing.h"
 #include "data/sampler.h"
 
@@ -36,10 +37,13 @@ struct MixingConfig : Located {
   void describe(Fields& f);
 };
 
+// Which samples training visits, and in which order.
+enum class Sampling : uint8_t { uniform, balanced, streams };
+
 // One kind of dataset; data/registry.h has the table.
 struct DatasetConfig : Chosen {
   bool shuffle = true;
-  bool balanced = false;
+  Sampling sampling = Sampling::uniform;
   std::vector<std::unique_ptr<Transform>> transforms;
   // Of `train` only:
   std::optional<RandomAffineConfig> random_affine;
@@ -63,6 +67,15 @@ struct DatasetConfig : Chosen {
 
   // The images behind open(), for kinds that have 8-bit ones; else nullptr.
   virtual std::shared_ptr<const ImageSource> open_images() const { return nullptr; }
+
+  // Whether the samples follow one another in one text.
+  virtual bool is_one_text() const { return false; }
+
+  // Steps of several lengths, over the dataset that was opened; null: all samples are whole.
+  virtual std::shared_ptr<const LengthPlan> length_plan(const Dataset&, int64_t /*global_batch*/,
+                                                        uint64_t /*seed*/) const {
+    return nullptr;
+  }
 
   SampleOrder order() const;
   MixingOptions mixing() const;

@@ -29,6 +29,9 @@ class Slice final : public DatasetOver {
   int64_t valid_targets(int64_t sample) const override {
     return whole().valid_targets(sample + first_);
   }
+  int64_t length(int field, int64_t sample) const override {
+    return whole().length(field, sample + first_);
+  }
   void hash_inputs(int64_t sample, Hasher& hasher) const override {
     whole().hash_inputs(sample + first_, hasher);
   }
@@ -65,6 +68,11 @@ void Dataset::hash_inputs(int64_t sample, Hasher& hasher) const {
     gather(field, {&sample, 1}, memory.data());
     hasher.update(memory);
   }
+}
+
+int64_t Dataset::length(int field, int64_t) const {
+  const Shape& shape = fields()[static_cast<size_t>(field)].sample.shape;
+  return shape.rank() == 0 ? 0 : shape[0];
 }
 
 int64_t Dataset::find_id_bound(int field) const {

@@ -69,6 +69,11 @@ class Dataset {
   // The same number where it is one for all samples.
   virtual std::optional<int64_t> uniform_valid_targets() const = 0;
 
+  // How much of a sample's field is no padding, along its first axis; all of it where the dataset
+  // does not know, 0 for a field of one number. What lies behind it can be cut off, where targets
+  // are cut off with it, without a change of the loss.
+  virtual int64_t length(int field, int64_t sample) const;
+
   // One more than the largest label; 0 for a regression target.
   virtual int64_t label_bound() const = 0;
   // One more than the largest id that i32 field `field` can hold, where the dataset knows it
@@ -121,6 +126,7 @@ class DatasetOver : public Dataset {
   std::optional<int64_t> uniform_valid_targets() const override {
     return whole_->uniform_valid_targets();
   }
+  int64_t length(int field, int64_t sample) const override { return whole_->length(field, sample); }
   int64_t label_bound() const override { return whole_->label_bound(); }
   std::optional<int64_t> id_bound(int field) const override { return whole_->id_bound(field); }
   std::shared_ptr<const Tokenizer> tokenizer() const override { return whole_->tokenizer(); }

@@ -13,6 +13,7 @@ namespace dltrain {
 namespace {
 
 constexpr size_t kBlock = 256 << 10;  // bytes of lines that a thread takes at a time
+constexpr const char* kSourceLengths = "source_lengths";
 
 struct Line {
   std::string text, place;
@@ -59,8 +60,11 @@ class PairDataset final : public Dataset {
   std::vector<FieldSpec> specs;
   std::vector<std::vector<int32_t>> values;  // by field
   std::vector<int32_t> valid;
+  std::vector<int32_t> lengths;  // of the decoder's input, and of prompt and completion
+  std::vector<int32_t> source_lengths;
   std::vector<std::string> places;
   std::shared_ptr<const Tokenizer> made_by;
+  int64_t longest_source = 0;
 
   int64_t size() const override { return static_cast<int64_t>(valid.size()); }
   const std::vector<FieldSpec>& fields() const override { return specs; }
@@ -78,7 +82,15 @@ class PairDataset final : public Dataset {
   }
   std::optional<int64_t> uniform_valid_targets() const override { return {}; }
   int64_t label_bound() const override { return made_by->vocab_size(); }
-  std::optional<int64_t> id_bound(int) const override { return made_by->vocab_size(); }
+  int64_t length(int field, int64_t sample) const override {
+    const auto at = static_cast<size_t>(sample);
+    if (specs[static_cast<size_t>(field)].sample.shape.rank() == 0) return 0;
+    return field == 0 && !source_lengths.empty() ? source_lengths[at] : lengths[at];
+  }
+  std::optional<int64_t> id_bound(int field) const override {
+    const bool lengths = specs[static_cast<size_t>(field)].name == kSourceLengths;
+    return lengths ? longest_source + 1 : made_by->vocab_size();
+  }
   std::shared_ptr<const Tokenizer> tokenizer() const override { return made_by; }
   std::string place_of(int64_t sample) const override {
     return places[static_cast<size_t>(sample)];
@@ -161,7 +173,12 @@ void PairCollector::add(const TokenRecord& record) {
   std::vector<int32_t> sequence;
   size_t prompt = 1;
   if (options_.source_length > 0) {
-    add_padded(sources_, record.texts[0], options_.source_length, padding_);
+    sequence = record.texts[0];
+    sequence.push_back(end_);
+    add_padded(sources_, sequence, options_.source_length, padding_);
+    source_lengths_.push_back(static_cast<int32_t>(
+        std::min(sequence.size(), static_cast<size_t>(options_.source_length))));
+    sequence.clear();
     sequence.push_back(begin_);
   } else {
     sequence = record.texts[0];
@@ -184,6 +201,7 @@ void PairCollector::add(const TokenRecord& record) {
   std::fill_n(sequence.begin(), prompt, kIgnoredLabel);
   const auto targets = std::span<const int32_t>(sequence).subspan(1);
   add_padded(targets_, targets, options_.length, kIgnoredLabel);
+  lengths_.push_back(static_cast<int32_t>(std::min(sequence.size() - 1, length)));
   valid_.push_back(static_cast<int32_t>(std::min(sequence.size() - 1, length) - (prompt - 1)));
   places_.push_back(record.place);
   if (valid_.size() % 4096 == 0) check_fits_memory(inputs_.size() * 16, name_);
@@ -192,13 +210,20 @@ void PairCollector::add(const TokenRecord& record) {
 std::shared_ptr<const Dataset> PairCollector::finish() {
   if (valid_.empty()) throw Error(ExitCode::data, "has no records", name_);
   auto data = std::make_shared<PairDataset>();
-  const auto add_field = [&](const char* name, int64_t length, std::vector<int32_t>& ids) {
-    data->specs.push_back({name, {Shape{length}, DType::i32}});
+  const auto add_field = [&](const char* name, const Shape& shape, std::vector<int32_t>& ids) {
+    data->specs.push_back({name, {shape, DType::i32}});
     data->values.push_back(std::move(ids));
   };
-  if (options_.source_length > 0) add_field("source", options_.source_length, sources_);
-  add_field(kInputField, options_.length, inputs_);
-  add_field(kTargetField, options_.length, targets_);
+  const bool paired = options_.source_length > 0;
+  data->lengths = std::move(lengths_);
+  data->source_lengths = source_lengths_;
+  if (paired) add_field("source", {options_.source_length}, sources_);
+  if (paired && options_.source_lengths) {
+    add_field(kSourceLengths, {}, source_lengths_);
+    data->longest_source = options_.source_length;
+  }
+  add_field(paired ? "decoder_input" : kInputField, {options_.length}, inputs_);
+  add_field(kTargetField, {options_.length}, targets_);
   data->valid = std::move(valid_);
   data->places = std::move(places_);
   data->made_by = tokenizer_;

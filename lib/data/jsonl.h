@@ -4,7 +4,10 @@
 //   document            all records are one stream of tokens, with an end of text behind each
 //   prompt, completion  a sample each: prompt, completion and an end of text; the loss counts the
 //                       completion and the end
-//   source, target      a sample each for an encoder and a decoder
+//   source, target      a sample each for an encoder and a decoder: `source` and an end of text,
+//                       `source_lengths` (of the source without its padding; where a model reads
+//                       it), `decoder_input` (a begin of text and the target) and the target with
+//                       an end of text
 // Samples have fixed lengths: longer ones lose their end, shorter ones are padded, and padding has
 // kIgnoredLabel as its targets.
 #pragma once
@@ -46,8 +49,9 @@ void read_jsonl_texts(LineReader& lines, const std::vector<std::string>& keys,
 class PairCollector {
  public:
   struct Options {
-    int64_t length = 0;         // of `input` and `target`
-    int64_t source_length = 0;  // of `source`; 0: prompt and completion
+    int64_t length = 0;          // of `input` and `target`
+    int64_t source_length = 0;   // of `source`; 0: prompt and completion
+    bool source_lengths = true;  // whether samples have that field
   };
   // Throws Error(data) with the place `name` where the tokenizer lacks a token that is needed: an
   // end of text; for source and target also a begin of text (the end serves for it, too).
@@ -62,8 +66,9 @@ class PairCollector {
   std::shared_ptr<const Tokenizer> tokenizer_;
   Options options_;
   int32_t begin_ = 0, end_ = 0, padding_ = 0;
-  std::vector<int32_t> sources_, inputs_, targets_;  // by field, a sample behind another
-  std::vector<int32_t> valid_;
+  std::vector<int32_t> sources_, source_lengths_, inputs_,
+      targets_;  // by field, one behind another
+  std::vector<int32_t> valid_, lengths_;
   std::vector<std::string> places_;
 };
 

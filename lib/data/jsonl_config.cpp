@@ -17,6 +17,8 @@ struct JsonlConfig final : SequenceConfig {
   std::unique_ptr<TokenizerConfig> tokenizer;
   std::optional<std::string> field, prompt, completion, source, target;
   std::optional<int64_t> source_length;
+  bool source_lengths = true;
+  std::optional<int64_t> length_buckets;
 
   void describe(Fields& f) override {
     f.texts("path", path,
@@ -37,10 +39,26 @@ struct JsonlConfig final : SequenceConfig {
     f.text("completion", completion,
            {.doc = "Key of the text behind the prompt, which the loss counts",
             .known_as = {"response", "completion_field"}});
-    f.text("source", source, {.doc = "Key of the text that an encoder reads; with target"});
-    f.text("target", target, {.doc = "Key of the text that a decoder is to give"});
+    f.text("source", source,
+           {.doc = "Key of the text that an encoder reads, the input `source`; with target",
+            .known_as = {"source_column", "input_text"}});
+    f.text("target", target,
+           {.doc = "Key of the text that a decoder is to give; it reads the tokens before each, "
+                   "the input `decoder_input`",
+            .known_as = {"target_column", "target_text"}});
     f.integer("source_length", source_length,
               {.doc = "Tokens of the source; absent: sequence_length", .min = 1, .max = 1 << 24});
+    f.boolean("source_lengths", source_lengths,
+              {.doc = "With source: samples have an input `source_lengths`, how many tokens of the "
+                      "source are no padding, which is a mask for attention"});
+    f.integer("length_buckets", length_buckets,
+              {.doc = "With pairs of texts: training puts samples of like length together, in so "
+                      "many groups of about equal size, and pads them to the longest of the group "
+                      "instead of to sequence_length. Each group has a plan of its own, made "
+                      "before the first step. An epoch leaves out the samples that fill no batch",
+               .min = 1,
+               .max = 64,
+               .known_as = {"group_by_length", "buckets", "bucket_by_length"}});
     SequenceConfig::describe(f);
   }
 
@@ -54,11 +72,36 @@ struct JsonlConfig final : SequenceConfig {
     if (source_length && !source) {
       problems.add(*this, "source_length", "source_length needs source and target");
     }
+    if (given("source_lengths") && !source) {
+      problems.add(*this, "source_lengths", "source_lengths needs source and target");
+    }
+    if (pairs() && curriculum) {
+      problems.add(*this, "curriculum", "a curriculum needs documents (field)");
+    }
+    if (length_buckets && !pairs()) {
+      problems.add(*this, "length_buckets", "length_buckets needs pairs of texts");
+    }
+    if (length_buckets && sampling == Sampling::balanced) {
+      problems.add(*this, "sampling", "length_buckets are an order of their own; keep one");
+    }
+    if (length_buckets && source && !source_lengths) {
+      problems.add(*this, "source_lengths",
+                   "length_buckets cut padding off, which a model without source_lengths sees");
+    }
     if (mlm_probability && (prompt || source)) {
       problems.add(*this, "mlm_probability", "mlm_probability needs documents (field)");
     }
   }
 
+  bool is_one_text() const override { return !pairs(); }
+  std::shared_ptr<const LengthPlan> length_plan(const Dataset& dataset, int64_t global_batch,
+                                                uint64_t seed) const override {
+    if (!length_buckets) return SequenceConfig::length_plan(dataset, global_batch, seed);
+    return std::make_shared<Buckets>(dataset, BucketOptions{.count = *length_buckets,
+                                                            .global_batch = global_batch,
+                                                            .seed = seed,
+                                                            .shuffle = shuffle});
+  }
   std::shared_ptr<const Dataset> open() const override {
     return pairs() ? open_pairs(nullptr) : SequenceConfig::open();
   }
@@ -126,7 +169,8 @@ struct JsonlConfig final : SequenceConfig {
     const auto made = make_tokenizer(given);
     PairCollector pairs(name(), made,
                         {.length = sequence_length,
-                         .source_length = source ? source_length.value_or(sequence_length) : 0});
+                         .source_length = source ? source_length.value_or(sequence_length) : 0,
+                         .source_lengths = source_lengths});
     for (const std::string& file : expand_paths(path)) {
       LineReader lines{std::filesystem::path(file)};
       read_jsonl(lines, *made, options(), [&](TokenRecord& record) { pairs.add(record); });

@@ -108,11 +108,14 @@ TrainLoader::TrainLoader(std::shared_ptr<const Dataset> dataset, const LoaderOpt
   if (options.order == SampleOrder::balanced) {
     classes = std::make_shared<const ClassLists>(samples_by_class(*dataset_));
   }
+  const Buckets* buckets = options.lengths ? options.lengths->buckets() : nullptr;
   for (int i = 0; i < std::max(1, options.workers); ++i) {
-    workers_.push_back({.sampler = Sampler(dataset_->size(), options.seed, options.order, classes),
-                        .chosen = std::vector<int64_t>(rows),
-                        .partner = std::vector<std::byte>(options.mixing.active() ? largest : 0),
-                        .counter = TargetCounter(*dataset_, options.target_weights)});
+    workers_.push_back(
+        {.sampler = Sampler(dataset_->size(), options.seed, options.order, classes, buckets),
+         .chosen = std::vector<int64_t>(rows),
+         .partner = std::vector<std::byte>(options.mixing.active() ? largest : 0),
+         .whole = std::vector<std::byte>(options.lengths ? largest : 0),
+         .counter = TargetCounter(*dataset_, options.target_weights)});
   }
   if (options.mixing.cutmix.alpha > 0) {
     mixed_height_ = fields_[0].sample.shape[0];
@@ -141,6 +144,7 @@ void TrainLoader::fill(int index, int64_t sequence, Batch& batch) {
   batch.sample_offset = offset;
   batch.position = position;
   batch.samples = options_.micro_batch;
+  batch.variant = options_.lengths ? options_.lengths->variant(step) : 0;
   if (micro != 0) return;
   // Counted once a step; next() hands it to the later micro-batches.
   const TargetCount count = count_targets(worker, step);
@@ -149,6 +153,11 @@ void TrainLoader::fill(int index, int64_t sequence, Batch& batch) {
 }
 
 TargetCount TrainLoader::count_targets(Worker& worker, int64_t step) const {
+  if (options_.lengths && options_.lengths->cuts_targets()) {
+    const int64_t each = options_.lengths->extents()[options_.lengths->variant(step)].back();
+    const int64_t valid = each * options_.global_batch;
+    return {valid, static_cast<double>(valid) * options_.target_weights.each};
+  }
   if (const auto uniform = worker.counter.uniform(options_.global_batch)) return *uniform;
   TargetCount count;
   for (int64_t i = 0; i < options_.global_batch; ++i) {
@@ -168,12 +177,32 @@ void TrainLoader::fill_rows(Worker& worker, int64_t position, int64_t row, int64
   const Visit first{options_.seed, position + row};
   const bool mixed = options_.mixing.active();
   const int inputs = dataset_->target_field();
+  const size_t variant =
+      options_.lengths ? options_.lengths->variant(position / options_.global_batch) : 0;
   for (int field = 0; field < inputs + (mixed ? 0 : 1); ++field) {
-    const auto f = static_cast<size_t>(field);
-    std::byte* out = batch.fields[f] + static_cast<size_t>(row) * fields_[f].sample.bytes();
-    dataset_->gather_training(field, chosen, first, out);
+    fill_field(worker, field, chosen, first, row, batch, variant);
   }
   if (mixed) mix_rows(worker, position, row, count, batch);
+}
+
+void TrainLoader::fill_field(Worker& worker, int field, std::span<const int64_t> chosen,
+                             const Visit& first, int64_t row, Batch& batch, size_t variant) const {
+  const auto f = static_cast<size_t>(field);
+  const TensorSpec& sample = fields_[f].sample;
+  const int64_t whole = sample.shape.rank() == 0 ? 0 : sample.shape[0];
+  const int64_t extent = options_.lengths ? options_.lengths->extents()[variant][f] : whole;
+  if (extent == whole) {
+    std::byte* out = batch.fields[f] + static_cast<size_t>(row) * sample.bytes();
+    dataset_->gather_training(field, chosen, first, out);
+    return;
+  }
+  const size_t bytes = sample.bytes() / static_cast<size_t>(whole) * static_cast<size_t>(extent);
+  std::byte* out = batch.fields[f] + static_cast<size_t>(row) * bytes;
+  for (size_t i = 0; i < chosen.size(); ++i, out += bytes) {
+    const Visit visit{first.seed, first.position + static_cast<int64_t>(i)};
+    dataset_->gather_training(field, chosen.subspan(i, 1), visit, worker.whole.data());
+    std::memcpy(out, worker.whole.data(), bytes);
+  }
 }
 
 // Each row with the next one, which is still as it was; the last one's partner is read again.

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "data/dataset.h"
+#include "data/length_plan.h"
 #include "data/mixing.h"
 #include "data/prefetch.h"
 #include "data/sampler.h"
@@ -36,7 +37,8 @@ struct Batch {
   // Training: of the whole global batch. Evaluation: of this batch.
   int64_t valid_targets = 0;
   double loss_divisor = 0;
-  // By field (see batch_fields): m rows, aligned to 64 bytes.
+  size_t variant = 0;  // of LoaderOptions::lengths
+  // By field (see batch_fields): m rows, aligned to 64 bytes; rows are those of the variant.
   std::vector<std::byte*> fields;
 };
 
@@ -51,7 +53,8 @@ struct LoaderOptions {
   TargetWeights target_weights = {};  // of the loss
   MixingOptions mixing = {};
   int64_t classes = 0;  // of the distributions that mixing makes of labels
-  int workers = 1;      // see PrefetchOptions
+  std::shared_ptr<const LengthPlan> lengths = nullptr;  // null: samples are whole
+  int workers = 1;                                      // see PrefetchOptions
   int slots = 4;
   int held = 1;
 };
@@ -99,11 +102,14 @@ class TrainLoader {
     Sampler sampler;
     std::vector<int64_t> chosen;
     std::vector<std::byte> partner;  // one sample of one field
+    std::vector<std::byte> whole;    // likewise, of which a row takes the beginning
     TargetCounter counter;
   };
 
   void fill(int index, int64_t sequence, Batch& batch);
   void fill_rows(Worker& worker, int64_t position, int64_t row, int64_t count, Batch& batch) const;
+  void fill_field(Worker& worker, int field, std::span<const int64_t> chosen, const Visit& first,
+                  int64_t row, Batch& batch, size_t variant) const;
   void mix_rows(Worker& worker, int64_t position, int64_t row, int64_t count, Batch& batch) const;
   TargetCount count_targets(Worker& worker, int64_t step) const;
 

@@ -27,6 +27,16 @@ ClassLists samples_by_class(const Dataset& dataset) {
   return lists;
 }
 
+int64_t Sampler::in_bucket(int64_t position) {
+  const int64_t size = buckets_->global_batch(), step = position / size;
+  const int64_t epoch = step / buckets_->batches();
+  if (batches_.empty() || epoch != epoch_) {
+    buckets_->fill_order(epoch, batches_);
+    epoch_ = epoch;
+  }
+  return batches_[static_cast<size_t>(buckets_->batch(step) * size + position % size)];
+}
+
 int64_t Sampler::balanced(int64_t position) const {
   const auto classes = static_cast<int64_t>(classes_->size());
   const int64_t turn = position / classes;

@@ -7,6 +7,26 @@
 
 namespace dltrain {
 
+void CurriculumConfig::describe(Fields& f) {
+  f.integer("from", options.from,
+            {.doc = "Tokens of the first steps",
+             .required = true,
+             .min = 1,
+             .max = 1 << 24,
+             .known_as = {"min_difficulty", "start"}});
+  f.integer("steps", options.steps,
+            {.doc = "Steps after which sequences have sequence_length tokens",
+             .required = true,
+             .min = 1,
+             .max = 1e15,
+             .known_as = {"total_curriculum_step", "num_steps"}});
+  f.integer("stages", options.stages,
+            {.doc = "Lengths in all, both ends among them; each has a plan of its own, made before "
+                    "the first step",
+             .min = 2,
+             .max = 64});
+}
+
 void SequenceConfig::describe(Fields& f) {
   f.integer("sequence_length", sequence_length,
             {.doc = "Tokens of a sample",
@@ -14,6 +34,11 @@ void SequenceConfig::describe(Fields& f) {
              .min = 1,
              .max = 1 << 24,
              .known_as = {"block_size", "seq_length", "max_seq_len", "context_length", "seq_len"}});
+  f.section("curriculum", curriculum,
+            {.doc = "Training begins with the first tokens of each sample only, and with shorter "
+                    "steps; their number grows evenly (Li et al. 2022). Evaluation sees whole "
+                    "samples",
+             .known_as = {"curriculum_learning", "sequence_length_warmup"}});
   f.boolean("random_offset", random_offset,
             {.doc = "Training shifts the borders between samples by another number of tokens in "
                     "each epoch; else they are the same in all"});
@@ -33,6 +58,19 @@ void SequenceConfig::validate(Problems& problems) const {
   DatasetConfig::validate(problems);
   if (mask_token_id && !mlm_probability) {
     problems.add(*this, "mask_token_id", "mask_token_id needs mlm_probability");
+  }
+  if (!curriculum) return;
+  if (curriculum->options.from >= sequence_length) {
+    problems.add(*curriculum, "from",
+                 fmt::format("does not grow: sequence_length is {}", sequence_length));
+  }
+  if (mlm_probability) {
+    problems.add(*this, "curriculum",
+                 "masks are chosen for whole samples: a curriculum needs next tokens as targets");
+  }
+  if (sampling == Sampling::streams) {
+    problems.add(*this, "curriculum",
+                 "a curriculum leaves tokens out, and streams go on where they ended; keep one");
   }
 }
 
@@ -66,6 +104,11 @@ std::shared_ptr<const Dataset> SequenceConfig::windows(std::shared_ptr<const Tok
   const WindowOptions options{sequence_length, training && random_offset};
   return change_samples(masked(token_windows(std::move(stream), first, count, options, name())),
                         changes());
+}
+
+std::shared_ptr<const LengthPlan> SequenceConfig::length_plan(const Dataset& dataset, int64_t,
+                                                              uint64_t) const {
+  return curriculum ? make_curriculum(dataset, curriculum->options) : nullptr;
 }
 
 std::shared_ptr<const Dataset> SequenceConfig::open() const {

@@ -10,14 +10,24 @@
 
 namespace dltrain {
 
+// Training that begins with short sequences.
+struct CurriculumConfig : Located {
+  CurriculumOptions options;
+  void describe(Fields& f);
+};
+
 struct SequenceConfig : DatasetConfig {
   int64_t sequence_length = 0;
+  std::optional<CurriculumConfig> curriculum;
   bool random_offset = true;
   std::optional<double> mlm_probability;
   std::optional<int64_t> mask_token_id;
 
   void describe(Fields& f) override;
   void validate(Problems& problems) const override;
+  bool is_one_text() const override { return true; }
+  std::shared_ptr<const LengthPlan> length_plan(const Dataset& dataset, int64_t global_batch,
+                                                uint64_t seed) const override;
   std::shared_ptr<const Dataset> open() const override;
   DataSplit open_split(double eval_fraction) const override;
   std::shared_ptr<const Dataset> open_as_eval(

@@ -25,6 +25,7 @@ enum class Role : uint8_t {
   scale,          // loss scale, FP8 amax history
   constant,       // weights that nothing changes, from elsewhere (a teacher's)
   cache,          // what is kept of texts that are being continued (ops/cached_attention.h)
+  pass,           // recurrent state that goes on from batch to batch within a pass of evaluation
 };
 
 struct RoleRules {

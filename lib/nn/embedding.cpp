@@ -1,6 +1,8 @@
 // embedding: a learned vector for each of a number of ids (words, tokens, categories). The layer
 // takes the model's integer input; that its ids fit is checked before training
 // (compile/id_bounds.h).
+#include <cmath>
+
 #include "base/error.h"
 #include "nn/layers.h"
 
@@ -10,6 +12,7 @@ namespace {
 struct Embedding final : Layer {
   int64_t embedding_dim = 0;
   std::optional<int64_t> num_embeddings, padding_idx;
+  bool scale_embedding = false;
 
   void describe(Fields& f) override {
     f.integer("num_embeddings", num_embeddings,
@@ -26,6 +29,8 @@ struct Embedding final : Layer {
                .known_as = {"hidden_size", "output_dim", "features"}});
     f.integer("padding_idx", padding_idx,
               {.doc = "An id whose vector no gradient changes", .min = 0});
+    f.boolean("scale_embedding", scale_embedding,
+              {.doc = "Multiply the vectors by √embedding_dim (Vaswani et al. 2017)"});
   }
 
   void validate(Problems& problems) const override {
@@ -41,7 +46,11 @@ struct Embedding final : Layer {
     }
     const int64_t rows = num_embeddings ? *num_embeddings : c.vocabulary();
     const ValueId weight = c.parameter("weight", {rows, embedding_dim}, Initializer::normal_of(1));
-    return c.builder().emit1("embedding", {x, weight}, {{"padding_idx", padding_idx.value_or(-1)}});
+    const ValueId rows_of_ids =
+        c.builder().emit1("embedding", {x, weight}, {{"padding_idx", padding_idx.value_or(-1)}});
+    if (!scale_embedding) return rows_of_ids;
+    const double scale = std::sqrt(static_cast<double>(embedding_dim));
+    return c.builder().emit1("affine", {rows_of_ids}, {{"scale", scale}, {"shift", 0.0}});
   }
 };
 

@@ -152,6 +152,14 @@ ValueId LayerContext::emit_inside(std::string_view name, const std::function<Val
   return out;
 }
 
+ValueId LayerContext::emit_copy(std::string_view first, std::string_view name,
+                                const std::function<ValueId()>& emit) {
+  copies_.emplace_back(join(path(), name), join(path(), first));
+  const ValueId out = emit_inside(name, emit);
+  copies_.pop_back();
+  return out;
+}
+
 ValueId LayerContext::emit_layers(const std::vector<std::unique_ptr<Layer>>& layers, List& list) {
   for (const auto& layer : layers) emit_layer(*layer, list);
   list.previous->used = true;
@@ -295,13 +303,19 @@ ValueId LayerContext::emit_at(const Layer& layer, const std::string& path,
   return out;
 }
 
-// The name of a parameter `full` with every `share` around it applied.
+// The name of a parameter `full` with every `share` and every copy around it applied, from the
+// innermost to the outermost.
 std::string LayerContext::shared_name(const std::string& full) const {
   std::string name = full;
+  const auto replace = [&](const std::string& path, const std::string& by) {
+    if (name.starts_with(path + ".")) name = by + name.substr(path.size());
+  };
+  auto copy = copies_.rbegin();
   for (const Emission* e = emission_; e != nullptr; e = e->outer) {
-    if (e->layer.share && name.starts_with(e->path + ".")) {
-      name = e->shared + name.substr(e->path.size());
+    for (; copy != copies_.rend() && copy->first.size() > e->path.size(); ++copy) {
+      replace(copy->first, copy->second);
     }
+    if (e->layer.share) replace(e->path, e->shared);
   }
   return name;
 }
@@ -360,6 +374,37 @@ int64_t LayerContext::vocabulary() {
   return vocabulary_;
 }
 
+// Evaluation has state of its own: its pass may stand between two steps of training.
+ValueId LayerContext::carried(const std::string& name, int64_t samples, int64_t width) {
+  if (!constant_.empty()) fail(ExitCode::usage, "a teacher's state is not carried");
+  if (streams_.rows == 0) {
+    fail(ExitCode::usage,
+         "state is carried only where each batch goes on where the one before ended: it needs data "
+         "of type text, tokens or jsonl with `sampling: streams`");
+  }
+  const std::string full = join(path(), name);
+  const ValueId state = builder_.add_value(training_ ? full : "evaluation." + full,
+                                           {{streams_.rows, width}, accumulation_dtype(compute_)},
+                                           training_ ? Role::carried : Role::pass);
+  carried_.emplace(full, state);
+  return builder_.emit1("carried_state", {builder_.step_state(), state},
+                        {{"samples", samples}, {"steps", streams_.steps}});
+}
+
+// In training the state is replaced once the whole global batch is done, and only by a finite step.
+void LayerContext::carry(const std::string& name, ValueId x) {
+  const std::string full = join(path(), name);
+  const ValueId state = carried_.at(full);
+  if (!training_) {
+    builder_.emit("carry_state_in_place", {builder_.step_state(), x, state});
+    return;
+  }
+  const ValueId rows =
+      builder_.emit1("carry_state", {builder_.step_state(), x}, {{"rows", streams_.rows}});
+  const ValueId next = builder_.accumulate(rows, "next." + full, Role::statistic);
+  defer_update("carried_update", {state, next}, {});
+}
+
 ValueId LayerContext::add(Role role, const std::string& name, const Shape& memory,
                           const Initializer& initializer, FileLayout file) {
   const std::string full = join(path(), name);
@@ -369,6 +414,8 @@ ValueId LayerContext::add(Role role, const std::string& name, const Shape& memor
                      .initializer = initializer,
                      .file = std::move(file)};
   if (info.name != full) {
+    // What a copy says of its initial values is that of the first, where it was used.
+    if (!copies_.empty()) initializer_of(name, initializer, info.file);
     // A head that shares the weight of an embedding has its bias for itself.
     const bool own_bias =
         name == "bias" && emission_->layer.kind == "lm_head" && emission_->found_shared;

@@ -19,6 +19,13 @@ namespace dltrain {
 struct Decoding;
 struct Layer;
 
+// Parallel streams that the batches continue (data of `sampling: streams`): sample r of the global
+// batch belongs to stream r.
+struct StreamInfo {
+  int64_t rows = 0;   // streams, so samples of the global batch; 0: batches are not connected
+  int64_t steps = 0;  // after so many all streams begin anew
+};
+
 // What a layer emits into. One context serves one graph; evaluation builds its own.
 //
 // Paths name parameters and nodes. A layer's path is that of the layer around it, and its own name;
@@ -69,6 +76,9 @@ class LayerContext {
   void set_decoding(Decoding* decoding) { decoding_ = decoding; }
   // Runs `emit` as if in a layer `name` of the layer that is being emitted.
   ValueId emit_inside(std::string_view name, const std::function<ValueId()>& emit);
+  // The same, with the parameters of what was emitted so under the name `first`.
+  ValueId emit_copy(std::string_view first, std::string_view name,
+                    const std::function<ValueId()>& emit);
 
   // A parameter "<path>.<name>", or with `share` that of the layer shared with. `memory` is its
   // shape in memory; `file` differs where files keep another order of axes.
@@ -77,6 +87,13 @@ class LayerContext {
                     FileLayout file);
   // State that training moves without a gradient.
   ValueId buffer(const std::string& name, const Shape& memory, const Initializer& initializer);
+
+  // State [samples, width] that the batch before has left under this name, zeros where the streams
+  // begin; no gradient flows into it. Throws Error(usage) where batches are not connected.
+  ValueId carried(const std::string& name, int64_t samples, int64_t width);
+  // Leaves x [samples, width] to the next batch, under the name of a carried() before.
+  void carry(const std::string& name, ValueId x);
+  void set_streams(const StreamInfo& streams) { streams_ = streams; }
 
   // Asks for a state update once a step, after the gradient norm is known: op(step_state, inputs…).
   void defer_update(std::string op, std::vector<ValueId> inputs, Attributes attributes) {
@@ -122,15 +139,19 @@ class LayerContext {
   std::vector<DeferredUpdate> updates_;
   std::map<std::string, size_t, std::less<>> index_;  // of parameters_, by name
   std::map<std::string, Place, std::less<>> paths_;   // of the layers emitted so far
+  std::map<std::string, ValueId> carried_;            // state of the streams, by name
   const InitializerConfig* default_init_ = nullptr;
   const Emission* emission_ = nullptr;  // of the innermost layer that is being emitted
-  bool spliced_ = false;                // it is called "."
-  std::string constant_;                // see make_constant; empty: state is the model's own
+  // Paths of the copies that are being emitted, the outermost first, and of what they copy.
+  std::vector<std::pair<std::string, std::string>> copies_;
+  bool spliced_ = false;  // it is called "."
+  std::string constant_;  // see make_constant; empty: state is the model's own
   ValueId teacher_output_ = kNoValue;
   Decoding* decoding_ = nullptr;
   int64_t vocabulary_ = 0;         // 0: unknown
   bool asked_vocabulary_ = false;  // has a layer used it?
-  List* list_ = nullptr;           // that it stands in
+  StreamInfo streams_ = {};
+  List* list_ = nullptr;  // that it stands in
 };
 
 struct Layer : Chosen {

@@ -52,7 +52,8 @@ struct ModelRequest {
   std::vector<InputSpec> inputs;         // the first is what the first layer gets
   TargetInfo targets = {};
   int64_t vocabulary = 0;  // that the data has, where the model has no vocab_size; 0: unknown
-  int64_t samples = 0;     // of the micro-batch
+  StreamInfo streams = {};
+  int64_t samples = 0;  // of the micro-batch
   bool training = true;
   DType compute = DType::f32;
   int64_t ghost_groups = 1;

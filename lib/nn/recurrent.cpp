@@ -1,7 +1,8 @@
 // lstm, gru and rnn: recurrent networks over the tokens [samples, tokens, width], of several layers
 // and both directions. Parameters have the names, shapes and initial values of torch.nn.LSTM, GRU
 // and RNN: weight_ih_l0, weight_hh_l0, bias_ih_l0, bias_hh_l0, with _reverse for the second
-// direction. Every sample begins with a state of zeros.
+// direction. Every sample begins with a state of zeros, or with carry_state where the sample in its
+// place ended in the batch before: truncated back-propagation through time.
 #include "ops/recurrent.h"
 
 #include <cmath>
@@ -16,7 +17,7 @@ namespace {
 
 struct Recurrent : Layer {
   int64_t hidden_size = 0, num_layers = 1;
-  bool bias = true, bidirectional = false, return_sequences = true;
+  bool bias = true, bidirectional = false, return_sequences = true, carry_state = false;
   double dropout = 0;
 
   virtual std::string op_kind() const = 0;
@@ -44,11 +45,22 @@ struct Recurrent : Layer {
     f.boolean("return_sequences", return_sequences,
               {.doc = "true: what comes out after every token; false: after the whole sequence, "
                       "one vector a sample"});
+    f.boolean("carry_state", carry_state,
+              {.doc = "Each sample begins with the state that the one in its place in the batch "
+                      "before has left, without a gradient (truncated back-propagation through "
+                      "time). Needs data with `sampling: streams`; the state is zero where an "
+                      "epoch or an evaluation begins, and part of checkpoints",
+               .known_as = {"stateful"}});
   }
 
   void validate(Problems& problems) const override {
     if (dropout > 0 && num_layers == 1) {
       problems.add(*this, "dropout", "dropout lies between layers, and num_layers is 1");
+    }
+    if (carry_state && bidirectional) {
+      problems.add(*this, "carry_state",
+                   "the second direction begins at the end of a sample: there is no state before "
+                   "it that could be carried");
     }
   }
 
@@ -92,7 +104,23 @@ struct Recurrent : Layer {
     }
     state[0] = c.builder().emit1("matmul", input, {{"transpose_b", true}});
     if (c.decoding() != nullptr) return continued(c, state, attributes, suffix);
-    return c.builder().emit("recurrent", state, attributes)[0];
+    if (!carry_state) return c.builder().emit("recurrent", state, attributes)[0];
+    return carrying(c, std::move(state), attributes, layer);
+  }
+
+  // From the state that the batch before has left, with what this one leaves. `inputs`: of the op.
+  ValueId carrying(LayerContext& c, std::vector<ValueId> inputs, const Attributes& attributes,
+                   int64_t layer) const {
+    const bool cells = recurrent_kind(attributes) == RecurrentKind::lstm;
+    const std::string h = fmt::format("hidden_l{}", layer), cell = fmt::format("cell_l{}", layer);
+    const int64_t samples = c.shape(inputs[0])[0];
+    inputs.resize(3, kNoValue);  // without bias
+    inputs.push_back(c.carried(h, samples, hidden_size));
+    if (cells) inputs.push_back(c.carried(cell, samples, hidden_size));
+    const auto out = c.builder().emit("recurrent", inputs, attributes);
+    c.carry(h, last(c, out[0], false));
+    if (cells) c.carry(cell, last(c, out[2], false));
+    return out[0];
   }
 
   // Of texts that are continued: begins with the state that the tokens before have left. `inputs`:

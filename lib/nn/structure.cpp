@@ -84,16 +84,21 @@ struct Branches final : Layer {
 
 struct Repeat final : Layer {
   int64_t times = 0;
+  bool share_parameters = false;
   std::string prefix;
   Layers layers;
 
   void describe(Fields& f) override {
     f.integer("times", times,
-              {.doc = "Copies, each with parameters of its own",
+              {.doc = "Copies, each with parameters of its own unless share_parameters",
                .required = true,
                .min = 1,
                .max = 10'000,
                .known_as = {"count", "n", "num_layers"}});
+    f.boolean("share_parameters", share_parameters,
+              {.doc = "All copies use the parameters of the first, which has one gradient (ALBERT; "
+                      "Lan et al. 2020)",
+               .known_as = {"share", "tied", "cross_layer_sharing"}});
     f.text(
         "prefix", prefix,
         {.doc = "Stands before the number of a copy in the names of its layers: encoder_layer_"});
@@ -104,11 +109,24 @@ struct Repeat final : Layer {
          .required = true,
          .min_size = 1});
   }
+  void validate(Problems& problems) const override {
+    if (share_parameters && name == ".") {
+      problems.add(*this, "share_parameters", "copies that share parameters need a name");
+    }
+  }
   ValueId emit(LayerContext& c, ValueId x) const override {
+    const std::string first = prefix + "0";
     for (int64_t i = 0; i < times; ++i) {
       const GraphBuilder::Block block(c.builder());
       const auto copy = [&] { return c.emit_list(layers, x); };
-      x = name == "." ? copy() : c.emit_inside(prefix + std::to_string(i), copy);
+      const std::string copy_name = prefix + std::to_string(i);
+      if (name == ".") {
+        x = copy();
+      } else if (share_parameters && i > 0) {
+        x = c.emit_copy(first, copy_name, copy);
+      } else {
+        x = c.emit_inside(copy_name, copy);
+      }
     }
     return x;
   }

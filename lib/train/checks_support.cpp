@@ -64,6 +64,7 @@ std::unique_ptr<Prepared> prepare(const CheckOptions& options, int64_t samples, 
   prepared->session = open_session(prepared->experiment, {.engines = options.engines,
                                                           .evaluation = false,
                                                           .teacher = teacher,
+                                                          .lengths = false,
                                                           .compute = compute,
                                                           .fuse = compute != DType::f64,
                                                           .probe = probe});

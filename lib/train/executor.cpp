@@ -19,7 +19,8 @@ size_t slot_bytes(size_t metrics) {
 
 }  // namespace
 
-Executor::Executor(ExecutorOptions options, StepGraph training, std::optional<StepGraph> evaluation)
+Executor::Executor(ExecutorOptions options, std::vector<StepGraph> training,
+                   std::optional<StepGraph> evaluation)
     : options_(std::move(options)),
       training_(std::move(training)),
       evaluation_(std::move(evaluation)) {
@@ -28,9 +29,14 @@ Executor::Executor(ExecutorOptions options, StepGraph training, std::optional<St
                                  .collectives = options_.collectives,
                                  .several_micro_steps = options_.micro_steps > 1,
                                  .capture = options_.capture};
-  training_plan_ = std::make_unique<Plan>(Plan::prepare(training_.graph, plan_options));
-  layout_.add(training_.graph);
-  work_bytes_ = training_plan_->work_bytes();
+  // The longest first: its order of the state is that of all.
+  training_plans_.resize(training_.size());
+  for (size_t i = training_.size(); i-- > 0;) {
+    training_plans_[i] = std::make_unique<Plan>(Plan::prepare(training_[i].graph, plan_options));
+    layout_.add(training_[i].graph);
+    work_bytes_ = std::max(work_bytes_, training_plans_[i]->work_bytes());
+  }
+  variant_ = training_.size() - 1;
   if (evaluation_) {
     PlanOptions evaluation_options = plan_options;
     evaluation_options.several_micro_steps = true;  // sums run over all batches of a pass
@@ -47,25 +53,27 @@ Executor::~Executor() {
 }
 
 PlanReport Executor::report() const {
-  return make_plan_report(*training_plan_, layout_, work_bytes_, options_.micro_steps);
+  PlanReport report = make_plan_report(training_plan(), layout_, work_bytes_, options_.micro_steps);
+  for (const auto& plan : training_plans_) report.variant_bytes.push_back(plan->work_bytes());
+  return report;
 }
 
 void Executor::allocate() {
   Device& device = *options_.device;
   arena_ = Buffer(device, layout_.bytes() + work_bytes_);
   std::byte* work = arena_.data() + layout_.bytes();
-  training_plan_->bind(layout_, arena_.data(), work);
+  for (const auto& plan : training_plans_) plan->bind(layout_, arena_.data(), work);
   if (evaluation_plan_) evaluation_plan_->bind(layout_, arena_.data(), work);
   stream_ = device.make_stream();
   inputs_copied_ = device.make_event();
 
-  const size_t metrics = training_.metrics.size(), each = slot_bytes(metrics);
+  const size_t metrics = training().metrics.size(), each = slot_bytes(metrics);
   host_ = Buffer(device, kSlots * each, Memory::pinned_host);
   for (size_t i = 0; i < kSlots; ++i) {
     slots_.push_back({host_.data() + i * each, device.make_event()});
   }
   device_state_ = state_address("step_state");
-  for (const StepMetric& metric : training_.metrics) {
+  for (const StepMetric& metric : training().metrics) {
     metric_addresses_.push_back(state_address(metric.name));
   }
   pending_.reserve(kSlots);
@@ -134,16 +142,20 @@ void Executor::put_step_inputs(const StepInputs& state) {
   options_.device->copy(device_state_, &state, sizeof(StepInputs), *stream_);
 }
 
-void Executor::micro_step(FieldSpan fields, const StepInputs& state, int64_t index) {
-  const MicroStep variant = micro_step_of(index, options_.micro_steps);
-  fill_inputs(training_, *training_plan_, fields);
+void Executor::micro_step(FieldSpan fields, const StepInputs& state, int64_t index,
+                          std::optional<size_t> variant) {
+  const MicroStep micro_step = micro_step_of(index, options_.micro_steps);
+  variant_ = variant.value_or(training_.size() - 1);
+  Plan& plan = *training_plans_[variant_];
+  fill_inputs(training_[variant_], plan, fields);
   put_step_inputs(state);
-  training_plan_->run(Phase::forward, variant, *stream_);
-  training_plan_->run(Phase::backward, variant, *stream_);
+  plan.run(Phase::forward, micro_step, *stream_);
+  plan.run(Phase::backward, micro_step, *stream_);
 }
 
 void Executor::update(const StepInputs& state) {
-  training_plan_->run(Phase::update, MicroStep::only, *stream_);
+  // Of the same plan: it waits for the reductions that its backward began.
+  training_plans_[variant_]->run(Phase::update, MicroStep::only, *stream_);
   queue_report(state.step);
 }
 
@@ -193,9 +205,14 @@ void Executor::set_progress(const Progress& progress) {
   write_state("step_state", std::as_bytes(std::span(&state, 1)));
 }
 
-void Executor::evaluate(FieldSpan fields, bool first) {
+void Executor::evaluate(FieldSpan fields, int64_t position, bool first) {
   check_internal(evaluation_plan_ != nullptr, "no evaluation plan");
   fill_inputs(*evaluation_, *evaluation_plan_, fields);
+  // Streams (data/parallel_streams.h) have one sample each in every global batch.
+  StepInputs place{};
+  place.step = position / options_.global_batch;
+  place.sample_offset = position % options_.global_batch;
+  put_step_inputs(place);
   evaluation_plan_->run(Phase::forward, first ? MicroStep::first : MicroStep::middle, *stream_);
 }
 
@@ -222,13 +239,15 @@ std::vector<float> Executor::evaluation_output() {
   return out;
 }
 
-std::string Executor::find_non_finite(FieldSpan fields, const StepInputs& state) {
+std::string Executor::find_non_finite(FieldSpan fields, const StepInputs& state,
+                                      std::optional<size_t> variant) {
+  const size_t which = variant.value_or(training_.size() - 1);
   for (Phase phase : {Phase::forward, Phase::backward}) {
     if (phase == Phase::forward) {
-      fill_inputs(training_, *training_plan_, fields);
+      fill_inputs(training_[which], *training_plans_[which], fields);
       put_step_inputs(state);
     }
-    std::string found = training_plan_->find_non_finite(phase, MicroStep::first, *stream_);
+    std::string found = training_plans_[which]->find_non_finite(phase, MicroStep::first, *stream_);
     if (!found.empty()) return found;
   }
   return {};

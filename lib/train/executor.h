@@ -1,5 +1,7 @@
 // Holds one device with the state of a run and its compiled plans, and replays them.
 //
+// Steps of several lengths (data/length_plan.h) have a graph and a plan each, over the same state.
+//
 // Memory: one arena: the state region (parameters, moments, gradients, sums, StepState) and a work
 // region that training and evaluation share, since they never run at the same time. It is allocated
 // once, at the size that `dltrain plan` prints.
@@ -26,6 +28,7 @@ struct ExecutorOptions {
   std::unique_ptr<Device> device;
   Collectives* collectives = nullptr;  // nullptr with one rank; outlives the executor
   int64_t micro_steps = 1;             // per rank and step
+  int64_t global_batch = 1;            // samples of a step
   bool capture = true;
 };
 
@@ -41,14 +44,17 @@ using FieldSpan = std::span<const std::byte* const>;
 
 class Executor final : public WeightStore {
  public:
-  // Compiles; allocates nothing on the device yet.
-  Executor(ExecutorOptions options, StepGraph training, std::optional<StepGraph> evaluation);
+  // Compiles; allocates nothing on the device yet. `training`: the graph of each variant of a step,
+  // that with the longest samples as the last.
+  Executor(ExecutorOptions options, std::vector<StepGraph> training,
+           std::optional<StepGraph> evaluation);
   ~Executor() override;
 
   PlanReport report() const;
-  const StepGraph& training() const { return training_; }
-  const std::vector<ParameterInfo>& weights() const override { return training_.parameters; }
-  const Plan& training_plan() const { return *training_plan_; }
+  const StepGraph& training() const { return training_.back(); }
+  const std::vector<ParameterInfo>& weights() const override { return training().parameters; }
+  const Plan& training_plan() const { return *training_plans_.back(); }
+  size_t variants() const { return training_.size(); }
   const StateLayout& layout() const { return layout_; }
   Device& device() { return *options_.device; }
   const Engine& engine() const { return *options_.engine; }
@@ -67,8 +73,10 @@ class Executor final : public WeightStore {
   // One micro-batch: fills the input slots and runs forward and backward. `fields`: the bytes of
   // each slot of the graph, in the order of StepGraph::slots. The batch must stay as it is until
   // the next call has returned (copies from pinned memory are asynchronous). `index` of
-  // options.micro_steps; the fields of `state` that change within a step must be set.
-  void micro_step(FieldSpan fields, const StepInputs& state, int64_t index);
+  // options.micro_steps; the fields of `state` that change within a step must be set. All
+  // micro-steps of a step are of one variant; without, of the last.
+  void micro_step(FieldSpan fields, const StepInputs& state, int64_t index,
+                  std::optional<size_t> variant = {});
   // Update segment; queues the copy of sums and results to the host.
   void update(const StepInputs& state);
 
@@ -89,9 +97,9 @@ class Executor final : public WeightStore {
   Progress progress();
   void set_progress(const Progress& progress);
 
-  // Runs the evaluation plan on one padded micro-batch; the first call of a pass overwrites the
-  // sums.
-  void evaluate(FieldSpan fields, bool first);
+  // Runs the evaluation plan on one padded micro-batch, whose first sample is number `position` of
+  // the split; the first call of a pass overwrites the sums.
+  void evaluate(FieldSpan fields, int64_t position, bool first);
   const std::vector<StepMetric>& evaluation_metrics() const { return evaluation_->metrics; }
   // Sums of the pass on this rank, one behind the other in the order of evaluation_metrics().
   std::vector<double> evaluation_sums();
@@ -100,7 +108,8 @@ class Executor final : public WeightStore {
 
   // Re-runs forward and backward of a micro-batch and names the first node with a non-finite
   // output.
-  std::string find_non_finite(FieldSpan fields, const StepInputs& state);
+  std::string find_non_finite(FieldSpan fields, const StepInputs& state,
+                              std::optional<size_t> variant = {});
 
  private:
   struct Pending {
@@ -119,9 +128,11 @@ class Executor final : public WeightStore {
   void queue_report(int64_t step);
 
   ExecutorOptions options_;
-  StepGraph training_;
+  std::vector<StepGraph> training_;
   std::optional<StepGraph> evaluation_;
-  std::unique_ptr<Plan> training_plan_, evaluation_plan_;
+  std::vector<std::unique_ptr<Plan>> training_plans_;
+  std::unique_ptr<Plan> evaluation_plan_;
+  size_t variant_ = 0;  // of the step under way
   StateLayout layout_;
   size_t work_bytes_ = 0;
   Buffer arena_, host_;

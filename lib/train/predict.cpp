@@ -98,7 +98,7 @@ Predictions predict(const Session& session, std::optional<int64_t> limit) {
   loader.start();
   bool first = true;
   while (const Batch* batch = loader.next()) {
-    session.executor->evaluate(batch->fields, first);
+    session.executor->evaluate(batch->fields, batch->position, first);
     first = false;
     const std::vector<float> values = session.executor->evaluation_output();
     out.values.insert(out.values.end(), values.begin(),
@@ -164,7 +164,7 @@ EvaluationRecord evaluate_predictions(const Session& session, const Predictions&
   const Engine* engine = session.options.engines.cpu;
   StepGraph graph = build_evaluation_graph(request);
   scoring.executor = std::make_unique<Executor>(
-      ExecutorOptions{.engine = engine, .device = engine->open(0)}, graph, graph);
+      ExecutorOptions{.engine = engine, .device = engine->open(0)}, std::vector{graph}, graph);
   scoring.executor->allocate();
   return evaluate(scoring, step);
 }

@@ -7,6 +7,7 @@
 #include "compile/id_bounds.h"
 #include "config/load.h"
 #include "data/ignore_label.h"
+#include "data/parallel_streams.h"
 #include "device/engine.h"
 #include "nn/metrics.h"
 #include "ops/kernel.h"
@@ -58,12 +59,11 @@ void check_metrics(const Experiment& experiment, const std::vector<std::string>&
   problems.throw_if_any();
 }
 
-std::vector<InputSpec> model_inputs(const Dataset& dataset) {
+// All fields but the target.
+std::vector<InputSpec> model_inputs(const std::vector<FieldSpec>& fields) {
   std::vector<InputSpec> inputs;
-  for (int field = 0; field < dataset.target_field(); ++field) {
-    const FieldSpec& spec = dataset.fields()[static_cast<size_t>(field)];
-    inputs.push_back({spec.name, spec.sample});
-  }
+  for (size_t i = 0; i + 1 < fields.size(); ++i)
+    inputs.push_back({fields[i].name, fields[i].sample});
   return inputs;
 }
 
@@ -96,6 +96,18 @@ int64_t vocabulary_of(const DataSplit& data) {
   return size;
 }
 
+// Puts the samples of both splits in the order of the streams, where the data says so.
+void cut_streams(const DatasetConfig& config, DataSplit& data, int64_t streams) {
+  if (config.sampling != Sampling::streams) return;
+  data.train = parallel_streams(data.train, streams, "data.train");
+  if (data.eval) data.eval = parallel_streams(data.eval, streams, "data.eval");
+}
+
+StreamInfo stream_info(const DatasetConfig& config, const Dataset& dataset, int64_t streams) {
+  if (config.sampling != Sampling::streams) return {};
+  return {.rows = streams, .steps = dataset.size() / streams};
+}
+
 bool has_kernel(const Engine& engine, std::string_view op) {
   return std::any_of(engine.kernels, engine.kernels + engine.kernel_count,
                      [&](const KernelRow& row) { return row.op == op; });
@@ -121,6 +133,45 @@ std::vector<std::string> choose_metrics(const Experiment& experiment, TargetKind
   }
   problems.throw_if_any();
   return *evaluation.metrics;
+}
+
+// Parameters must not depend on the length of a sample.
+void check_same_parameters(const StepGraph& graph, const StepGraph& other,
+                           const ModelConfig& model) {
+  Problems problems;
+  for (size_t i = 0; i < graph.parameters.size(); ++i) {
+    const ParameterInfo &a = graph.parameters[i], &b = other.parameters[i];
+    if (a.spec == b.spec) continue;
+    problems.add(model.place,
+                 fmt::format("{} is {} or {}, as long as the samples are; steps of several lengths "
+                             "need parameters that do not depend on it (position_embedding: "
+                             "max_positions)",
+                             a.name, to_string(a.spec.shape), to_string(b.spec.shape)));
+  }
+  problems.throw_if_any();
+}
+
+// The graphs of all variants of a step, the longest last.
+std::vector<StepGraph> training_graphs(const Session& session, const StepRequest& request) {
+  std::vector<StepGraph> graphs;
+  const size_t variants = session.lengths ? session.lengths->extents().size() : 1;
+  for (size_t i = 0; i < variants; ++i) {
+    StepRequest variant = request;
+    if (i + 1 < variants) {
+      variant.log = {};
+      variant.probe = {};
+    }
+    if (session.lengths) {
+      const auto fields = session.lengths->fields(*session.data.train, i);
+      variant.inputs = model_inputs(fields);
+      variant.targets.sample = fields.back().sample;
+    }
+    graphs.push_back(build_training_graph(variant));
+  }
+  for (const StepGraph& graph : graphs) {
+    check_same_parameters(graphs.back(), graph, request.model);
+  }
+  return graphs;
 }
 
 std::shared_ptr<const TeacherModel> open_teacher(const std::string& path) {
@@ -158,6 +209,7 @@ LoaderOptions train_loader_options(const Session& session, int64_t first_step, i
                     .target_weights = session.train_targets,
                     .mixing = data.mixing(),
                     .classes = session.classes,
+                    .lengths = session.lengths,
                     .workers = workers,
                     .slots = 4,
                     .held = 2};
@@ -175,6 +227,12 @@ Session open_session(Experiment& experiment, const SessionOptions& options) {
   session.batch = check_ranks(experiment, options.world);
   session.data = experiment.data.open();
   const int64_t vocabulary = experiment.model.vocab_size ? 0 : vocabulary_of(session.data);
+  const DatasetConfig& data = *experiment.data.train;
+  cut_streams(data, session.data, session.batch.global_batch);
+  if (options.lengths) {
+    session.lengths = data.length_plan(*session.data.train, session.batch.global_batch,
+                                       static_cast<uint64_t>(experiment.seed));
+  }
   if (options.evaluate_train_split) session.data.eval = session.data.train;
   if (!options.evaluation) session.data.eval = nullptr;
   session.max_steps =
@@ -194,9 +252,10 @@ Session open_session(Experiment& experiment, const SessionOptions& options) {
       .optimizer = *experiment.optimizer,
       .teacher = session.teacher ? &session.teacher->experiment.model : nullptr,
       .update = experiment.training,
-      .inputs = model_inputs(*session.data.train),
+      .inputs = model_inputs(session.data.train->fields()),
       .targets = targets,
       .vocabulary = vocabulary,
+      .streams = stream_info(data, *session.data.train, session.batch.global_batch),
       .micro_batch = session.batch.micro_batch,
       .micro_batches = session.batch.micro_batches(),
       .ranks = options.world,
@@ -206,7 +265,8 @@ Session open_session(Experiment& experiment, const SessionOptions& options) {
       .recompute = options.recompute ? experiment.memory.recompute : Recompute::none,
       .log = options.log,
       .probe = options.probe};
-  StepGraph training = build_training_graph(request);
+  std::vector<StepGraph> variants = training_graphs(session, request);
+  const StepGraph& training = variants.back();
   if (training.asked_vocabulary && !experiment.model.vocab_size) {
     experiment.model.vocab_size = request.vocabulary;
   }
@@ -215,10 +275,15 @@ Session open_session(Experiment& experiment, const SessionOptions& options) {
   check_data(session, training);
   session.train_targets =
       experiment.loss->target_weights(training.output_spec, session.target_info);
+  if (session.lengths && session.lengths->cuts_targets() &&
+      !session.train_targets.by_label.empty()) {
+    fail(ExitCode::usage, "class weights are counted in whole samples; a curriculum cuts them");
+  }
   ExecutorOptions executor{.engine = options.engines.reference,
                            .device = nullptr,
                            .collectives = options.collectives,
-                           .micro_steps = session.batch.micro_steps};
+                           .micro_steps = session.batch.micro_steps,
+                           .global_batch = session.batch.global_batch};
   if (options.compute == DType::f64) {
     executor.device = options.engines.reference->open(0);
   } else {
@@ -239,6 +304,7 @@ Session open_session(Experiment& experiment, const SessionOptions& options) {
     quiet.log = {};
     quiet.targets.sample = target_sample(*session.data.eval);
     quiet.targets.mixed = false;
+    quiet.streams = stream_info(data, *session.data.eval, session.batch.global_batch);
     session.target_kind = experiment.loss->target_kind(quiet.targets);
     session.metrics =
         choose_metrics(experiment, session.target_kind, training.output_spec, *executor.engine);
@@ -248,7 +314,7 @@ Session open_session(Experiment& experiment, const SessionOptions& options) {
     session.eval_targets = experiment.loss->target_weights(evaluation->output_spec, quiet.targets);
   }
   session.executor =
-      std::make_unique<Executor>(std::move(executor), std::move(training), std::move(evaluation));
+      std::make_unique<Executor>(std::move(executor), std::move(variants), std::move(evaluation));
   if (experiment.generation && options.compute == DType::f32) check_samples(session);
   return session;
 }

@@ -19,7 +19,8 @@ struct SessionOptions {
   bool evaluation = true;             // compile the evaluation plan too
   bool teacher = true;                // of a loss that has one; without: its hard loss alone
   bool evaluate_train_split = false;  // which then is over the training split, in file order
-  DType compute = DType::f32;         // f64: on the reference engine, for gradient checks
+  bool lengths = true;  // steps of several lengths as the data says; false: samples are whole
+  DType compute = DType::f32;  // f64: on the reference engine, for gradient checks
   bool fuse = true;
   bool recompute = true;  // as the configuration says; false: not at all
   PassLog log = {};
@@ -37,6 +38,7 @@ struct Session {
   std::shared_ptr<const TeacherModel> teacher;  // of the loss; null: none
   SessionOptions options;
   DataSplit data;
+  std::shared_ptr<const LengthPlan> lengths;  // of training; null: samples are whole
   BatchLayout batch;
   std::vector<std::string> metrics;             // of evaluations, besides the loss
   TargetKind target_kind = TargetKind::labels;  // of evaluations

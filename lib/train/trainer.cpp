@@ -144,7 +144,7 @@ void Loop::one_step(int64_t step) {
     const Batch& batch = loader_.next();
     inputs_ = step_inputs(step, batch);
     counts_[static_cast<size_t>(step % 4)] = {batch.valid_targets, batch.loss_divisor};
-    session_.executor->micro_step(batch.fields, inputs_, a);
+    session_.executor->micro_step(batch.fields, inputs_, a, batch.variant);
   }
   session_.executor->update(inputs_);
 }
@@ -208,7 +208,8 @@ void Loop::diverged(const StepReport& report) {
   std::string found;
   for (int64_t a = 0; a < session_.batch.micro_steps && found.empty(); ++a) {
     const Batch& batch = loader.next();
-    found = session_.executor->find_non_finite(batch.fields, step_inputs(report.step, batch));
+    found = session_.executor->find_non_finite(batch.fields, step_inputs(report.step, batch),
+                                               batch.variant);
   }
   fail(ExitCode::diverged,
        "step {}: the {} is not finite (loss {:.9g}, gradient norm {:.9g}); first seen in {}. "
@@ -358,7 +359,7 @@ EvaluationRecord evaluate(Session& session, int64_t step) {
   while (const Batch* batch = loader.next()) {
     valid += static_cast<double>(batch->valid_targets);
     divisor += batch->loss_divisor;
-    session.executor->evaluate(batch->fields, first);
+    session.executor->evaluate(batch->fields, batch->position, first);
     first = false;
   }
   std::vector<double> sums = session.executor->evaluation_sums();

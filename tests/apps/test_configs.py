@@ -12,14 +12,16 @@ SAMPLES = {
     "image-folder-resnet50": ("[224, 224, 3]", 1000),
 }
 # The number of characters of the text of each recipe that has one.
-CHARACTERS = {"bible-char-gpt": 63, "shakespeare-char-gpt": 65}
+CHARACTERS = {"bible-char-gpt": 63, "bible-char-lstm": 63, "shakespeare-char-gpt": 65}
 # Those that begin with a folder of Hugging Face.
 FOLDERS = {"finetune-gpt2"}
+# The keys of the pairs of texts of each recipe that has such.
+PAIRS = {"number-words": ("digits", "words")}
 # The smallest images that an architecture is made for.
 IMAGES = {"lenet": "[28, 28, 1]"}
 
 # Families of language models, whose data are tokens.
-LANGUAGE = ("gpt2", "llama", "qwen", "bert")
+LANGUAGE = ("gpt2", "llama", "qwen", "bert", "albert", "char_lstm")
 
 
 class Configs(support.DltrainTest):
@@ -34,8 +36,8 @@ class Configs(support.DltrainTest):
 
     def test_every_recipe_is_planned(self):
         recipes = sorted((SOURCES / "configs" / "recipes").glob("*.yaml"))
-        self.assertEqual({recipe.stem for recipe in recipes}, {*SAMPLES, *CHARACTERS, *FOLDERS},
-                         "SAMPLES, CHARACTERS or FOLDERS needs a row for every recipe")
+        self.assertEqual({recipe.stem for recipe in recipes}, {*SAMPLES, *CHARACTERS, *FOLDERS, *PAIRS},
+                         "SAMPLES, CHARACTERS, FOLDERS or PAIRS needs a row for every recipe")
         for recipe in recipes:
             if recipe.stem in FOLDERS:
                 text = self.write("text.txt", "".join(chr(97 + i % 26) for i in range(20000)))
@@ -44,8 +46,11 @@ class Configs(support.DltrainTest):
                 self.assertIn(self.end(self.start("plan", recipe)).code, (OK, USAGE, DATA))
                 continue
             if recipe.stem in CHARACTERS:
-                text = "".join(chr(33 + i % CHARACTERS[recipe.stem]) for i in range(20000))
+                text = "".join(chr(33 + i % CHARACTERS[recipe.stem]) for i in range(30000))
                 self.plan(recipe, "-s", f"data.path={self.write('text.txt', text)}")
+            elif recipe.stem in PAIRS:
+                pair = self.write("pairs.jsonl", json.dumps({key: "abc" for key in PAIRS[recipe.stem]}) + "\n")
+                self.plan(recipe, "-s", f"data.train.path={pair}", "-s", f"data.eval.path={pair}")
             else:
                 shape, classes = SAMPLES[recipe.stem]
                 synthetic = f"{{type: synthetic, shape: {shape}, classes: {classes}, samples: 2000}}"
@@ -67,10 +72,23 @@ optimizer: {{type: sgd, learning_rate: 0.1}}
 training: {{global_batch_size: 2, max_steps: 1}}
 """))
 
+    def plan_pairs(self):
+        pairs = self.write("pairs.jsonl", '{"a": "abc", "b": "de"}\n' * 4)
+        for norm in ("pre", "post"):
+            self.plan(self.write(f"{norm}.yaml", f"""
+model: {{type: transformer, norm: {norm}}}
+data: {{type: jsonl, path: {pairs}, source: a, target: b, sequence_length: 4, tokenizer: {{type: byte, special_tokens: [</s>]}}}}
+optimizer: {{type: sgd, learning_rate: 0.1}}
+training: {{global_batch_size: 2, max_steps: 1}}
+"""))
+
     def test_every_architecture_is_planned(self):
         models = sorted((SOURCES / "configs" / "models").glob("*.yaml"))
         self.assertTrue(models)
         for model in models:
+            if model.stem == "transformer":
+                self.plan_pairs()
+                continue
             if model.stem.startswith(LANGUAGE):
                 self.plan_language(model.stem)
                 continue

@@ -18,6 +18,8 @@ MODELS = {
     "qwen3": f"{{type: qwen3_0_6b, {SMALL}, head_dim: 16, rope_theta: 10000, tie_word_embeddings: false, ",
     "bert": "{type: bert, num_layers: 2, hidden_size: 32, num_heads: 4, intermediate_size: 48, max_positions: 32, dropout: 0, "
             "attention_mask: true, ",
+    "albert": "{type: albert, num_layers: 3, embedding_size: 16, hidden_size: 32, num_heads: 4, intermediate_size: 48, "
+              "max_positions: 32, attention_mask: true, ",
 }
 
 CONFIGURATION = """
@@ -39,7 +41,7 @@ class Language(support.DltrainTest):
 
     def run_model(self, name, folder, *arguments, model=None):
         fields = "inputs: input, targets: target"
-        if name == "bert":
+        if name in ("bert", "albert"):
             fields = "inputs: {input: masked_input, attention_mask: attention_mask}, targets: masked_target"
         golden = {key: self.golden[key] for key in ("batch", "steps", "learning_rate", "weight_decay", "clip")}
         default = MODELS[name] + f"init_from: {GOLDEN}/{name}.safetensors, vocab_size: 61}}"

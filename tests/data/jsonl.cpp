@@ -66,15 +66,30 @@ TEST_CASE("source and target are inputs of an encoder and a decoder") {
   TemporaryFolder folder;
   const std::string path = folder.write("a.jsonl", R"({"en": "abcd", "de": "xy"})");
   const auto data =
-      read_data(keys(path, "source: en, target: de, sequence_length: 4, source_length: 3"))
+      read_data(keys(path, "source: en, target: de, sequence_length: 4, source_length: 6"))
           .open()
           .train;
-  REQUIRE(data->fields().size() == 3);
-  CHECK(data->fields()[0].name == "source");
-  CHECK(ids_of(*data, 0, 0) == Ids{'a', 'b', 'c'});
-  CHECK(ids_of(*data, 1, 0) == Ids{kEnd, 'x', 'y', kEnd});
-  CHECK(ids_of(*data, 2, 0) == Ids{'x', 'y', kEnd, -100});
+  std::string names;
+  for (const FieldSpec& field : data->fields()) names += field.name + " ";
+  CHECK(names == "source source_lengths decoder_input target ");
+  CHECK(ids_of(*data, 0, 0) == Ids{'a', 'b', 'c', 'd', kEnd, kEnd});
+  CHECK(ids_of(*data, 1, 0) == Ids{5});
+  CHECK(data->fields()[1].sample.shape == Shape{});
+  CHECK(data->id_bound(1) == 7);
+  CHECK(ids_of(*data, 2, 0) == Ids{kEnd, 'x', 'y', kEnd});
+  CHECK(ids_of(*data, 3, 0) == Ids{'x', 'y', kEnd, -100});
   CHECK(data->valid_targets(0) == 3);
+  const auto cut = read_data(keys(path,
+                                  "source: en, target: de, sequence_length: 2, source_length: 3, "
+                                  "source_lengths: false"))
+                       .open()
+                       .train;
+  CHECK(cut->fields().size() == 3);
+  CHECK(ids_of(*cut, 0, 0) == Ids{'a', 'b', 'c'});
+  CHECK(ids_of(*cut, 1, 0) == Ids{kEnd, 'x'});
+  CHECK(ids_of(*cut, 2, 0) == Ids{'x', 'y'});
+  CHECK_THROWS_WITH(read_data(keys(path, "sequence_length: 2, source_lengths: true")),
+                    Contains("source_lengths needs source and target"));
 }
 
 TEST_CASE("bad records are refused with their line") {

@@ -62,7 +62,10 @@ TEST_CASE(
       {"qwen3", "{type: qwen3_0_6b, head_dim: 16, tie_word_embeddings: false, " + small + "}"},
       {"bert",
        "{type: bert, num_layers: 2, hidden_size: 32, num_heads: 4, intermediate_size: 48, "
-       "max_positions: 32}"}};
+       "max_positions: 32}"},
+      {"albert",
+       "{type: albert, num_layers: 3, embedding_size: 16, hidden_size: 32, num_heads: 4, "
+       "intermediate_size: 48, max_positions: 32}"}};
   const auto wanted = recorded();
   REQUIRE(wanted.size() == models.size());
   for (const auto& [name, tensors] : wanted) {
@@ -94,6 +97,7 @@ TEST_CASE("published sizes have the published numbers of parameters") {
   CHECK(count("qwen3_0_6b", 151936) == 596049920);
   CHECK(count("bert", 30522) == 109514298);
   CHECK(count("bert_large", 30522) == 335174458);
+  CHECK(count("albert", 30000) == 11221680);
 }
 
 TEST_CASE("GPT-2 starts as GPT-2 does") {

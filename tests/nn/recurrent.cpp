@@ -59,5 +59,53 @@ TEST_CASE("outputs between recurrent layers are dropped in training only") {
   CHECK_THAT(refusal("layers: [lstm: 3]", {4}), Contains("expects tokens"));
 }
 
+EmittedModel emit_streams(const std::string& text, bool training) {
+  ModelConfig model;
+  const std::string mistakes = read_model(text, model);
+  if (!mistakes.empty()) throw Error(ExitCode::usage, mistakes);
+  const auto loss = make_kind(loss_table(), "cross_entropy");
+  return emit_model({.model = model,
+                     .loss = *loss,
+                     .inputs = {{"x", {Shape{5, 4}, DType::f32}}},
+                     .streams = {.rows = 6, .steps = 7},
+                     .samples = 2,
+                     .training = training});
+}
+
+TEST_CASE("state is carried for all rows of the global batch, in evaluation apart") {
+  const std::string text =
+      "layers: [{type: lstm, hidden_size: 3, num_layers: 2, carry_state: true}, linear: 4]";
+  const EmittedModel training = emit_streams(text, true);
+  std::string carried;
+  for (ValueId id : training.graph.with_role(Role::carried)) {
+    const GraphValue& value = training.graph.value(id);
+    carried += value.name + " " + to_string(value.spec) + "\n";
+  }
+  CHECK(carried ==
+        "layers.0.hidden_l0 f32[6, 3]\nlayers.0.cell_l0 f32[6, 3]\n"
+        "layers.0.hidden_l1 f32[6, 3]\nlayers.0.cell_l1 f32[6, 3]\n");
+  REQUIRE(training.updates.size() == 4);
+  CHECK(training.updates[3].op == "carried_update");
+  CHECK_THAT(print_graph(training.graph),
+             Contains("{samples=2, steps=7} : f32[2, 3]") && Contains("{rows=6} : f32[6, 3]"));
+
+  const EmittedModel evaluation = emit_streams(text, false);
+  CHECK(evaluation.updates.empty());
+  CHECK(evaluation.graph.with_role(Role::carried).empty());
+  const auto pass = evaluation.graph.with_role(Role::pass);
+  REQUIRE(pass.size() == 4);
+  CHECK(evaluation.graph.value(pass[0]).name == "evaluation.layers.0.hidden_l0");
+  verify_graph(evaluation.graph);
+
+  const EmittedModel gru =
+      emit_streams("layers: [{type: gru, hidden_size: 3, bias: false, carry_state: true}]", true);
+  CHECK(gru.graph.with_role(Role::carried).size() == 1);
+  CHECK_THAT(refusal("layers: [{type: gru, hidden_size: 3, carry_state: true}]", {5, 4}),
+             Contains("sampling: streams"));
+  CHECK_THAT(mistakes_in("layers: [{type: gru, hidden_size: 3, carry_state: true, bidirectional: "
+                         "true}]"),
+             Contains("no state before"));
+}
+
 }  // namespace
 }  // namespace dltrain

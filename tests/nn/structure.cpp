@@ -1,4 +1,6 @@
 // Layers that hold layers, named inputs, merges and shared parameters.
+#include <sstream>
+
 #include "catch.h"
 #include "read_model.h"
 
@@ -105,6 +107,56 @@ TEST_CASE("repeat gives each copy parameters of its own") {
   const std::string thousand = "{repeat: {times: 1000, layers: [";
   CHECK_THAT(refusal("layers: [" + thousand + thousand + "relu]}}]}}]", {3}),
              Contains("more than 100000 layers"));
+}
+
+// The graph without the paths of the layers.
+std::string without_paths(const EmittedModel& model) {
+  std::string out, line;
+  std::istringstream text(print_graph(model.graph));
+  while (std::getline(text, line)) out += line.substr(0, line.find("  # ")) + "\n";
+  return out;
+}
+
+TEST_CASE("copies that share parameters are the same as layers that share them by name") {
+  const EmittedModel copies = emit_text(R"(
+layers:
+  - repeat:
+      times: 3
+      share_parameters: true
+      layers:
+        - {linear: 3, name: a, weight_init: {normal: 0.5}}
+        - {repeat: {times: 2, share_parameters: true, layers: [{linear: 3, name: in}]}, name: inner}
+        - {linear: 3, share: a}
+    name: h
+)",
+                                        {3});
+  CHECK(parameters_of(copies) ==
+        "h.0.a.weight f32[3, 3]\nh.0.a.bias f32[3]\n"
+        "h.0.inner.0.in.weight f32[3, 3]\nh.0.inner.0.in.bias f32[3]\n");
+  CHECK(copies.parameters[0].initializer.value == Approx(0.5));
+  std::string layers;
+  for (int i = 0; i < 3; ++i) {
+    layers += i == 0 ? "{linear: 3, name: h.0.a}, {linear: 3, name: h.0.inner.0.in}, "
+                     : "{linear: 3, share: h.0.a}, {linear: 3, share: h.0.inner.0.in}, ";
+    layers += "{linear: 3, share: h.0.inner.0.in}, {linear: 3, share: h.0.a}, ";
+  }
+  CHECK(without_paths(copies) == without_paths(emit_text("layers: [" + layers + "]", {3})));
+
+  // Copies of copies of another repeat.
+  const EmittedModel twins = emit_two_inputs(R"(
+layers:
+  - {repeat: {times: 2, share_parameters: true, layers: [linear: 3]}, name: tower}
+  - {repeat: {times: 2, share_parameters: true, layers: [linear: 3]}, inputs: right, share: tower}
+  - add: [tower, previous]
+)");
+  CHECK(parameters_of(twins) == "tower.0.0.weight f32[3, 3]\ntower.0.0.bias f32[3]\n");
+  CHECK_THAT(refusal("layers: [{repeat: {times: 2, share_parameters: true, layers: [batch_norm]}, "
+                     "name: h}]",
+                     {3}),
+             Contains("running statistics cannot be shared"));
+  CHECK_THAT(mistakes_in("layers: [{repeat: {times: 2, share_parameters: true, layers: [relu]}, "
+                         "name: .}]"),
+             Contains("copies that share parameters need a name"));
 }
 
 TEST_CASE("layers read what inputs names") {

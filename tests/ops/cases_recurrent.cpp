@@ -45,6 +45,28 @@ void add_recurrent(std::vector<OpCase>& cases, const Recurrence& r) {
   cases.back().roundings = roundings;
 }
 
+// Micro-batches of two samples among six streams; the StepState of the cases stands at the third.
+void add_carry(std::vector<OpCase>& cases) {
+  const CaseInput all = case_tensor({6, 5}), own = case_tensor({2, 5});
+  for (const int64_t steps : {2, 3}) {
+    cases.push_back({fmt::format("carried_state {}", steps == 3 ? "that begins" : "that goes on"),
+                     "carried_state",
+                     {case_state(), all},
+                     {{"samples", int64_t{2}}, {"steps", steps}}});
+  }
+  cases.push_back(
+      {"carry_state 2 of 6", "carry_state", {case_state(), own}, {{"rows", int64_t{6}}}});
+  cases.push_back(
+      {"carry_state_in_place 2 of 6", "carry_state_in_place", {case_state(), own, all}});
+  for (const bool finite : {true, false}) {
+    OpCase c{.name = fmt::format("carried_update {}", finite ? "" : "of a step that is not finite"),
+             .op = "carried_update",
+             .inputs = {case_state(), all, all}};
+    c.state.out.finite = finite ? 1 : 0;
+    cases.push_back(std::move(c));
+  }
+}
+
 }  // namespace
 
 void add_recurrent_cases(std::vector<OpCase>& cases) {
@@ -56,6 +78,7 @@ void add_recurrent_cases(std::vector<OpCase>& cases) {
     add_recurrent(cases, {kind, 1, 2, 300});
   }
   add_recurrent(cases, {"rnn_relu", 3, 1, 6});
+  add_carry(cases);
 }
 
 }  // namespace dltrain
