@@ -34,13 +34,18 @@ std::string file_name(const StateTensor& tensor) {
 
 void put_f32(Executor& executor, const ParameterInfo& info, std::string_view name,
              std::span<const float> file) {
-  std::vector<float> memory(file.size());
-  file_to_memory(info, file, memory);
+  std::vector<float> moved;
+  std::span<const float> memory = file;
+  if (!info.file.permutation.empty()) {
+    moved.resize(file.size());
+    file_to_memory(info, file, moved);
+    memory = moved;
+  }
   if (info.spec.dtype == DType::f64) {
     const std::vector<double> wide(memory.begin(), memory.end());
     executor.write_state(name, std::as_bytes(std::span(wide)));
   } else {
-    executor.write_state(name, std::as_bytes(std::span(memory)));
+    executor.write_state(name, std::as_bytes(memory));
   }
 }
 
@@ -103,8 +108,9 @@ bool is_one_of(Role role, const std::vector<Role>& roles) {
 }  // namespace
 
 void initialize_weights(Executor& executor, uint64_t seed) {
+  std::vector<float> values;  // one memory for all of them
   for (const ParameterInfo& info : executor.training().parameters) {
-    std::vector<float> values(static_cast<size_t>(info.spec.shape.elements()));
+    values.resize(static_cast<size_t>(info.spec.shape.elements()));
     initialize(info.initializer, seed, info.name, values);
     put_f32(executor, info, info.name, values);
   }
