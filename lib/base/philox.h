@@ -35,17 +35,26 @@ DLTRAIN_HD Philox4 philox4x32(uint64_t key, uint64_t counter_low, uint64_t count
   return {{c0, c1, c2, c3}};
 }
 
+// The random bits of elements 4·block … 4·block + 3 (see random_bits).
+DLTRAIN_HD Philox4 random_block(uint64_t seed, uint64_t stream, uint64_t step, uint64_t block) {
+  const uint64_t key = seed ^ (stream * 0x9E3779B97F4A7C15ull);
+  return philox4x32(key, block, (step << 20) ^ (stream >> 44));
+}
+
 // 32 random bits for element `index`. `stream` separates purposes (hash of a tensor or layer name,
 // see random_stream); `step` is 0 where nothing depends on the step. Elements 4k..4k+3 share a
 // block.
 DLTRAIN_HD uint32_t random_bits(uint64_t seed, uint64_t stream, uint64_t step, uint64_t index) {
-  const uint64_t key = seed ^ (stream * 0x9E3779B97F4A7C15ull);
-  return philox4x32(key, index >> 2, (step << 20) ^ (stream >> 44)).v[index & 3];
+  return random_block(seed, stream, step, index >> 2).v[index & 3];
+}
+
+DLTRAIN_HD float uniform_from_bits(uint32_t bits) {
+  return static_cast<float>(bits >> 8) * (1.0f / 16777216.0f);
 }
 
 // Uniform in [0, 1) with 24 bits.
 DLTRAIN_HD float random_uniform(uint64_t seed, uint64_t stream, uint64_t step, uint64_t index) {
-  return static_cast<float>(random_bits(seed, stream, step, index) >> 8) * (1.0f / 16777216.0f);
+  return uniform_from_bits(random_bits(seed, stream, step, index));
 }
 
 // FNV-1a of a purpose or tensor name: the `stream` of the functions above.

@@ -1,5 +1,7 @@
 #include "nn/initializer.h"
 
+#include <algorithm>
+#include <array>
 #include <cmath>
 #include <numbers>
 #include <string>
@@ -12,10 +14,15 @@ namespace dltrain {
 namespace {
 
 // Box & Muller 1958; 1 − u keeps the logarithm finite.
-double standard_normal(uint64_t seed, uint64_t stream, size_t i) {
-  const double u = 1.0 - random_uniform(seed, stream, 0, 2 * i);
-  const double v = random_uniform(seed, stream, 0, 2 * i + 1);
+double normal_from_bits(uint32_t first, uint32_t second) {
+  const double u = 1.0 - uniform_from_bits(first);
+  const double v = uniform_from_bits(second);
   return std::sqrt(-2.0 * std::log(u)) * std::cos(2.0 * std::numbers::pi * v);
+}
+
+double standard_normal(uint64_t seed, uint64_t stream, size_t i) {
+  return normal_from_bits(random_bits(seed, stream, 0, 2 * i),
+                          random_bits(seed, stream, 0, 2 * i + 1));
 }
 
 // N(0, 1) cut at ±2: the inverse of the distribution function by bisection, so that one uniform
@@ -65,6 +72,26 @@ void fill_orthogonal(const Initializer& initializer, uint64_t seed, uint64_t str
   }
 }
 
+// Elements i (even) and i + 1 before they are scaled. Two normal ones take one block of random
+// bits.
+std::array<double, 2> standard_pair(Initializer::Kind kind, uint64_t seed, uint64_t stream,
+                                    size_t i) {
+  switch (kind) {
+    case Initializer::uniform:
+      return {2.0 * random_uniform(seed, stream, 0, i) - 1.0,
+              2.0 * random_uniform(seed, stream, 0, i + 1) - 1.0};
+    case Initializer::normal: {
+      const Philox4 bits = random_block(seed, stream, 0, i / 2);
+      return {normal_from_bits(bits.v[0], bits.v[1]), normal_from_bits(bits.v[2], bits.v[3])};
+    }
+    case Initializer::truncated_normal:
+      return {truncated_standard_normal(seed, stream, i),
+              truncated_standard_normal(seed, stream, i + 1)};
+    default:
+      return {1, 1};
+  }
+}
+
 }  // namespace
 
 void initialize(const Initializer& initializer, uint64_t seed, std::string_view name,
@@ -73,16 +100,16 @@ void initialize(const Initializer& initializer, uint64_t seed, std::string_view 
   if (initializer.kind == Initializer::orthogonal) {
     return fill_orthogonal(initializer, seed, stream, out);
   }
-  for (size_t i = 0; i < out.size(); ++i) {
-    double standard = 1;
-    if (initializer.kind == Initializer::uniform) {
-      standard = 2.0 * random_uniform(seed, stream, 0, i) - 1.0;
-    } else if (initializer.kind == Initializer::normal) {
-      standard = standard_normal(seed, stream, i);
-    } else if (initializer.kind == Initializer::truncated_normal) {
-      standard = truncated_standard_normal(seed, stream, i);
+  // An element depends on its number alone, so threads may take them in any order.
+  const auto pairs = static_cast<int64_t>((out.size() + 1) / 2);
+#pragma omp parallel for schedule(static) if (pairs > 8192)
+  for (int64_t pair = 0; pair < pairs; ++pair) {
+    const size_t first = 2 * static_cast<size_t>(pair);
+    const std::array<double, 2> standard = standard_pair(initializer.kind, seed, stream, first);
+    const size_t last = std::min(first + 2, out.size());
+    for (size_t i = first; i < last; ++i) {
+      out[i] = static_cast<float>(standard[i - first] * initializer.value + initializer.mean);
     }
-    out[i] = static_cast<float>(standard * initializer.value + initializer.mean);
   }
 }
 

@@ -32,6 +32,26 @@ void for_each_element(const ParameterInfo& info, Visit visit) {
   }
 }
 
+constexpr int64_t kTile = 32;  // a tile of both matrices lies in the first-level cache
+
+// to [columns, rows] = the transpose of from [rows, columns]. What GPT-2's weights are in files.
+void transpose_matrix(const float* from, int64_t rows, int64_t columns, float* to) {
+#pragma omp parallel for schedule(static) if (rows * columns > 65536)
+  for (int64_t c = 0; c < columns; c += kTile) {
+    for (int64_t r = 0; r < rows; r += kTile) {
+      for (int64_t j = c; j < std::min(columns, c + kTile); ++j) {
+        for (int64_t i = r; i < std::min(rows, r + kTile); ++i) {
+          to[j * rows + i] = from[i * columns + j];
+        }
+      }
+    }
+  }
+}
+
+bool is_transposed_matrix(const ParameterInfo& info) {
+  return info.file.permutation == std::vector<int>{1, 0};
+}
+
 void check_sizes(const ParameterInfo& info, size_t file, size_t memory) {
   const auto n = static_cast<size_t>(info.spec.shape.elements());
   check_internal(file == n && memory == n, "{}: {} elements in the file, {} in memory, expected {}",
@@ -45,6 +65,8 @@ void file_to_memory(const ParameterInfo& info, std::span<const float> file,
   check_sizes(info, file.size(), memory.size());
   if (info.file.permutation.empty()) {
     std::copy(file.begin(), file.end(), memory.begin());
+  } else if (is_transposed_matrix(info)) {
+    transpose_matrix(file.data(), info.file.shape[0], info.file.shape[1], memory.data());
   } else {
     for_each_element(info, [&](size_t m, size_t f) { memory[m] = file[f]; });
   }
@@ -55,6 +77,8 @@ void memory_to_file(const ParameterInfo& info, std::span<const float> memory,
   check_sizes(info, file.size(), memory.size());
   if (info.file.permutation.empty()) {
     std::copy(memory.begin(), memory.end(), file.begin());
+  } else if (is_transposed_matrix(info)) {
+    transpose_matrix(memory.data(), info.spec.shape[0], info.spec.shape[1], file.data());
   } else {
     for_each_element(info, [&](size_t m, size_t f) { file[f] = memory[m]; });
   }

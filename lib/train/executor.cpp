@@ -24,16 +24,19 @@ Executor::Executor(ExecutorOptions options, std::vector<StepGraph> training,
     : options_(std::move(options)),
       training_(std::move(training)),
       evaluation_(std::move(evaluation)) {
+  const bool gradients =
+      options_.keep_gradients || options_.micro_steps > 1 || options_.collectives != nullptr;
   const PlanOptions plan_options{.engine = options_.engine,
                                  .device = options_.device.get(),
                                  .collectives = options_.collectives,
                                  .several_micro_steps = options_.micro_steps > 1,
-                                 .capture = options_.capture};
+                                 .capture = options_.capture,
+                                 .keep_gradients = gradients};
   // The longest first: its order of the state is that of all.
   training_plans_.resize(training_.size());
   for (size_t i = training_.size(); i-- > 0;) {
     training_plans_[i] = std::make_unique<Plan>(Plan::prepare(training_[i].graph, plan_options));
-    layout_.add(training_[i].graph);
+    layout_.add(training_[i].graph, gradients);
     work_bytes_ = std::max(work_bytes_, training_plans_[i]->work_bytes());
   }
   variant_ = training_.size() - 1;
@@ -41,6 +44,7 @@ Executor::Executor(ExecutorOptions options, std::vector<StepGraph> training,
     PlanOptions evaluation_options = plan_options;
     evaluation_options.several_micro_steps = true;  // sums run over all batches of a pass
     evaluation_options.capture = false;
+    evaluation_options.keep_gradients = true;  // there are none
     evaluation_plan_ =
         std::make_unique<Plan>(Plan::prepare(evaluation_->graph, evaluation_options));
     layout_.add(evaluation_->graph);
@@ -106,6 +110,7 @@ void Executor::refresh_copy(std::string_view parameter, std::span<const std::byt
   if (tensor == nullptr) return;
   const auto round = [&]<typename T>(T) {
     std::vector<T> low(bytes.size() / sizeof(float));
+#pragma omp parallel for schedule(static) if (low.size() > 65536)
     for (size_t i = 0; i < low.size(); ++i) {
       float value;
       std::memcpy(&value, bytes.data() + i * sizeof(float), sizeof(float));
@@ -122,6 +127,20 @@ void Executor::read_state(std::string_view name, std::span<std::byte> bytes) {
                  name, bytes.size());
   options_.device->copy(bytes.data(), state_address(name), bytes.size(), *stream_);
   stream_->synchronize();
+}
+
+std::span<const std::byte> Executor::view_state(std::string_view name,
+                                                std::vector<std::byte>& buffer) {
+  const StateTensor* tensor = layout_.find(name);
+  check_internal(tensor != nullptr, "no state is named {}", name);
+  const std::string_view backend = options_.device->properties().backend;
+  if (backend == "cpu" || backend == "reference") {
+    stream_->synchronize();
+    return {state_address(name), tensor->spec.bytes()};
+  }
+  buffer.resize(tensor->spec.bytes());
+  read_state(name, buffer);
+  return buffer;
 }
 
 void Executor::fill_inputs(const StepGraph& graph, const Plan& plan, FieldSpan fields) {

@@ -30,6 +30,9 @@ struct ExecutorOptions {
   int64_t micro_steps = 1;             // per rank and step
   int64_t global_batch = 1;            // samples of a step
   bool capture = true;
+  // Gradients can be read after a micro-step. Otherwise, with one rank and one micro-step, they lie
+  // in the memory of activations that the backward no longer needs.
+  bool keep_gradients = false;
 };
 
 // Sums of one step over the global batch, and what the update found.
@@ -69,6 +72,9 @@ class Executor final : public WeightStore {
   // Where a state lies on the device; nullptr where there is none of that name. For plans that read
   // the state of this run.
   std::byte* find_state(std::string_view name) const;
+  // The content of a state tensor: in the device's own memory where that is the host's (valid until
+  // the next step), otherwise read into `buffer`.
+  std::span<const std::byte> view_state(std::string_view name, std::vector<std::byte>& buffer);
 
   // One micro-batch: fills the input slots and runs forward and backward. `fields`: the bytes of
   // each slot of the graph, in the order of StepGraph::slots. The batch must stay as it is until

@@ -279,11 +279,13 @@ Session open_session(Experiment& experiment, const SessionOptions& options) {
       !session.train_targets.by_label.empty()) {
     fail(ExitCode::usage, "class weights are counted in whole samples; a curriculum cuts them");
   }
-  ExecutorOptions executor{.engine = options.engines.reference,
-                           .device = nullptr,
-                           .collectives = options.collectives,
-                           .micro_steps = session.batch.micro_steps,
-                           .global_batch = session.batch.global_batch};
+  ExecutorOptions executor{
+      .engine = options.engines.reference,
+      .device = nullptr,
+      .collectives = options.collectives,
+      .micro_steps = session.batch.micro_steps,
+      .global_batch = session.batch.global_batch,
+      .keep_gradients = options.keep_gradients || experiment.logging.histogram_steps};
   if (options.compute == DType::f64) {
     executor.device = options.engines.reference->open(0);
   } else {

@@ -35,13 +35,18 @@ std::string file_name(const StateTensor& tensor) {
 
 void put_f32(WeightStore& store, const ParameterInfo& info, std::string_view name,
              std::span<const float> file) {
-  std::vector<float> memory(file.size());
-  file_to_memory(info, file, memory);
+  std::vector<float> moved;
+  std::span<const float> memory = file;
+  if (!info.file.permutation.empty()) {
+    moved.resize(file.size());
+    file_to_memory(info, file, moved);
+    memory = moved;
+  }
   if (info.spec.dtype == DType::f64) {
     const std::vector<double> wide(memory.begin(), memory.end());
     store.write_state(name, std::as_bytes(std::span(wide)));
   } else {
-    store.write_state(name, std::as_bytes(std::span(memory)));
+    store.write_state(name, std::as_bytes(memory));
   }
 }
 
@@ -76,8 +81,9 @@ bool is_one_of(Role role, const std::vector<Role>& roles) {
 }  // namespace
 
 void initialize_weights(Executor& executor, uint64_t seed) {
+  std::vector<float> values;  // one memory for all of them
   for (const ParameterInfo& info : executor.training().parameters) {
-    std::vector<float> values(static_cast<size_t>(info.spec.shape.elements()));
+    values.resize(static_cast<size_t>(info.spec.shape.elements()));
     initialize(info.initializer, seed, info.name, values);
     put_f32(executor, info, info.name, values);
   }
@@ -258,19 +264,19 @@ void save_tensors(const StateSnapshot& snapshot, FileWriter& file, const std::ve
   }
   SafetensorsWriter writer(file, names, metadata);
   std::vector<std::byte> fresh;
+  std::vector<float> ordered;
   for (const TensorCopy& copy : snapshot) {
     if (!is_one_of(copy.role, roles)) continue;
-    if (copy.live != nullptr) {
-      fresh.resize(copy.spec.bytes());
-      copy.live->read_state(copy.state, fresh);
-    }
-    const std::span<const std::byte> bytes(copy.live != nullptr ? fresh : copy.bytes);
+    const std::span<const std::byte> bytes =
+        copy.live != nullptr ? copy.live->view_state(copy.state, fresh) : std::span(copy.bytes);
     if (copy.info == nullptr || copy.info->file.permutation.empty()) {
       writer.write(copy.name, bytes);
       continue;
     }
-    std::vector<float> memory(bytes.size() / sizeof(float)), ordered(memory.size());
-    std::memcpy(memory.data(), bytes.data(), bytes.size());
+    // Allocated memory and state are aligned for any element.
+    const std::span memory(reinterpret_cast<const float*>(bytes.data()),
+                           bytes.size() / sizeof(float));
+    ordered.resize(memory.size());
     memory_to_file(*copy.info, memory, ordered);
     writer.write(copy.name, std::as_bytes(std::span(ordered)));
   }
