@@ -1,26 +1,40 @@
-// Loops over [rows, channels] that group_norm takes from batch_norm.cpp, vectorised along the
-// channels. They run in the calling thread.
+// Loops over [rows, channels] of batch_norm and group_norm, vectorised along the channels. They run
+// in the calling thread. x, y and their gradients are f32, bf16 or f16; everything of a channel is
+// f32.
 #pragma once
 
 #include <cstdint>
 
 namespace dltrain {
 
-// Mean and sum of squared deviations of each channel over a chunk of rows.
-void channel_statistics(const float* x, int64_t rows, int64_t channels, float* mean,
-                        float* squares);
+// Of the forward: y = (x − centre)·scale + shift.
+struct ChannelLine {
+  const float *centre, *scale, *shift;
+};
 
-// Σdy and Σdy·(x − mean) of each channel over a chunk of rows.
-void channel_gradient_sums(const float* x, const float* dy, const float* mean, int64_t rows,
-                           int64_t channels, float* sum_dy, float* sum_dy_x);
+// What follows the line: nothing, relu, or a residual and then relu.
+enum class ChannelForm : uint8_t { plain, relu, residual_relu };
 
-// y = (x − centre)·scale + shift, channel by channel.
-void channel_normalise(const float* x, const float* centre, const float* scale, const float* shift,
-                       int64_t rows, int64_t channels, float* y);
+template <typename T>
+struct ChannelFunctions {
+  // Mean and sum of squared deviations of each channel over a chunk of rows.
+  void (*statistics)(const T* x, int64_t rows, int64_t channels, float* mean, float* squares);
+  // y = (x − centre)·scale + shift, channel by channel; then what the form says. `residual` is read
+  // only where the form has one. `far`: y is written around the caches; its address and rows are
+  // multiples of a vector then.
+  void (*normalise)(const T* x, const ChannelLine& line, const T* residual, int64_t rows,
+                    int64_t channels, T* y, bool far);
+  // Σdy and Σdy·(x − centre) of each channel over a chunk of rows. With relu, dy counts where the
+  // line is above 0; without, scale and shift are not read.
+  void (*gradient_sums)(const T* x, const T* dy, const ChannelLine& line, int64_t rows,
+                        int64_t channels, float* sum_dy, float* sum_dy_x);
+  // dx = scale·dy − slope·(x − centre) − offset, channel by channel; dy and `far` as above.
+  void (*input_gradient)(const T* x, const T* dy, const ChannelLine& line, const float* slope,
+                         const float* offset, int64_t rows, int64_t channels, T* dx, bool far);
+};
 
-// dx = scale·dy − slope·(x − mean) − offset, channel by channel.
-void channel_input_gradient(const float* x, const float* dy, const float* mean, const float* scale,
-                            const float* slope, const float* offset, int64_t rows, int64_t channels,
-                            float* dx);
+// Of T: float, Bf16 or F16. The gradient's functions know no residual: it does not change them.
+template <typename T>
+ChannelFunctions<T> channel_functions(ChannelForm form);
 
 }  // namespace dltrain

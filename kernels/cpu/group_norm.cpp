@@ -60,6 +60,7 @@ class GroupKernel : public Kernel {
 
   int64_t samples_, channels_, rows_, groups_, width_, chunk_rows_, chunks_;
   double epsilon_;
+  ChannelFunctions<float> functions_ = channel_functions<float>(ChannelForm::plain);
 };
 
 class GroupNorm final : public GroupKernel {
@@ -82,15 +83,15 @@ class GroupNorm final : public GroupKernel {
 
   void run(Stream&) override {
     for_chunks([&](int64_t, int64_t chunk, int64_t at, int64_t rows) {
-      channel_statistics(x_ + at, rows, channels_, means_ + chunk * channels_,
-                         squares_ + chunk * channels_);
+      functions_.statistics(x_ + at, rows, channels_, means_ + chunk * channels_,
+                            squares_ + chunk * channels_);
     });
     for_samples([&](int64_t n) {
       for (int64_t g = 0; g < groups_; ++g) merge(n, g);
     });
     for_chunks([&](int64_t n, int64_t, int64_t at, int64_t rows) {
-      channel_normalise(x_ + at, centre_ + n * channels_, scale_ + n * channels_, bias_, rows,
-                        channels_, y_ + at);
+      const ChannelLine line{centre_ + n * channels_, scale_ + n * channels_, bias_};
+      functions_.normalise(x_ + at, line, nullptr, rows, channels_, y_ + at, false);
     });
   }
 
@@ -151,16 +152,18 @@ class GroupNormBackward final : public GroupKernel {
       }
     });
     for_chunks([&](int64_t n, int64_t chunk, int64_t at, int64_t rows) {
-      channel_gradient_sums(x_ + at, dy_ + at, centre_ + n * channels_, rows, channels_,
-                            sums_ + chunk * channels_, weighted_ + chunk * channels_);
+      const ChannelLine line{centre_ + n * channels_, nullptr, nullptr};
+      functions_.gradient_sums(x_ + at, dy_ + at, line, rows, channels_, sums_ + chunk * channels_,
+                               weighted_ + chunk * channels_);
     });
     for_samples([&](int64_t n) {
       for (int64_t g = 0; g < groups_; ++g) finish(n, g);
     });
     for_chunks([&](int64_t n, int64_t, int64_t at, int64_t rows) {
       const int64_t c = n * channels_;
-      channel_input_gradient(x_ + at, dy_ + at, centre_ + c, scale_ + c, slope_ + c, offset_ + c,
-                             rows, channels_, dx_ + at);
+      const ChannelLine line{centre_ + c, scale_ + c, nullptr};
+      functions_.input_gradient(x_ + at, dy_ + at, line, slope_ + c, offset_ + c, rows, channels_,
+                                dx_ + at, false);
     });
     for (int64_t k = 0; k < channels_; ++k) {
       double dweight = 0, dbias = 0;

@@ -62,11 +62,6 @@ std::optional<std::vector<Placement>> split(SpecSpan, const Attributes&,
   return split_samples(p, {kSplitSamples, kSplitSamples, kSplitSamples});
 }
 
-template <int kFlops>
-Cost cost(SpecSpan inputs, SpecSpan outputs, const Attributes&) {
-  return {kFlops * static_cast<double>(inputs[0].shape.elements()), bytes_moved(inputs, outputs)};
-}
-
 }  // namespace
 
 constinit const OpDef kGroupNormOp{.name = "group_norm",
@@ -74,10 +69,10 @@ constinit const OpDef kGroupNormOp{.name = "group_norm",
                                    .infer = infer,
                                    .gradient = gradient,
                                    .split = split,
-                                   .cost = cost<8>};
+                                   .cost = cost_an_element<8>};
 constinit const OpDef kGroupNormBackwardOp{.name = "group_norm_backward",
                                            .doc = "dx, dweight, dbias of group_norm",
                                            .infer = infer_backward,
-                                           .cost = cost<14>};
+                                           .cost = cost_an_element<14>};
 
 }  // namespace dltrain

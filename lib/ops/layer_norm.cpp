@@ -106,33 +106,28 @@ std::optional<std::vector<Placement>> split(SpecSpan inputs, const Attributes&,
   return split_samples(p, std::vector(inputs.size(), kSplitSamples));
 }
 
-// Sums, deviations and the result: about 8 operations an element forwards, 14 backwards.
-template <int kFlops>
-Cost cost(SpecSpan inputs, SpecSpan outputs, const Attributes&) {
-  return {kFlops * static_cast<double>(inputs[0].shape.elements()), bytes_moved(inputs, outputs)};
-}
-
 }  // namespace
 
+// Sums, deviations and the result: about 8 operations an element forwards, 14 backwards.
 constinit const OpDef kLayerNormOp{.name = "layer_norm",
                                    .doc = "y = (x − mean)·rstd·weight + bias along the last axis",
                                    .infer = infer_layer_norm,
                                    .gradient = gradient_layer_norm,
                                    .split = split,
-                                   .cost = cost<8>};
+                                   .cost = cost_an_element<8>};
 constinit const OpDef kLayerNormBackwardOp{.name = "layer_norm_backward",
                                            .doc = "dx, dweight, dbias of layer_norm",
                                            .infer = infer_layer_norm_backward,
-                                           .cost = cost<14>};
+                                           .cost = cost_an_element<14>};
 constinit const OpDef kRmsNormOp{.name = "rms_norm",
                                  .doc = "y = x·rstd·weight along the last axis",
                                  .infer = infer_rms_norm,
                                  .gradient = gradient_rms_norm,
                                  .split = split,
-                                 .cost = cost<5>};
+                                 .cost = cost_an_element<5>};
 constinit const OpDef kRmsNormBackwardOp{.name = "rms_norm_backward",
                                          .doc = "dx, dweight of rms_norm",
                                          .infer = infer_rms_norm_backward,
-                                         .cost = cost<11>};
+                                         .cost = cost_an_element<11>};
 
 }  // namespace dltrain

@@ -46,6 +46,12 @@ int64_t window_extent(std::string_view op, int64_t input, int64_t kernel, int64_
 // Bytes of all inputs and outputs: what an op moves that reads and writes each once (Cost::bytes).
 double bytes_moved(SpecSpan inputs, SpecSpan outputs);
 
+// Cost rule of an op that does so many operations an element of its first input.
+template <int kFlops>
+Cost cost_an_element(SpecSpan inputs, SpecSpan outputs, const Attributes&) {
+  return {kFlops * static_cast<double>(inputs[0].shape.elements()), bytes_moved(inputs, outputs)};
+}
+
 // Split rules used by many ops.
 // Element-wise ops: every operand is split along the same axis of the output, but those that are
 // repeated along it.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <utility>
 
 #include "base/error.h"
 
@@ -20,15 +21,14 @@ bool repeatable(const Graph& graph, const Node& node) {
 
 class Rewriting {
  public:
-  Rewriting(Graph graph, Recompute mode) : graph_(std::move(graph)), old_(std::move(graph_.nodes)) {
-    graph_.nodes = old_;  // while deciding
+  Rewriting(Graph graph, Recompute mode) : graph_(std::move(graph)) {
     drop_.assign(graph_.values.size(), false);
     if (mode == Recompute::selective) {
       drop_cheap();
     } else {
       drop_within(recomputed_pieces(graph_, mode));
     }
-    graph_.nodes.clear();
+    old_ = std::exchange(graph_.nodes, {});
   }
 
   Recomputed run() {
@@ -53,7 +53,7 @@ class Rewriting {
 
  private:
   void drop_cheap() {
-    for (const Node& node : old_) {
+    for (const Node& node : graph_.nodes) {
       if (node.phase != Phase::forward || !repeatable(graph_, node)) continue;
       if (std::find(kExpensive.begin(), kExpensive.end(), node.op->name) != kExpensive.end()) {
         continue;
@@ -66,14 +66,14 @@ class Rewriting {
   void drop_within(const std::vector<int>& pieces) {
     std::vector<int> home(graph_.values.size(), -1);
     for (size_t i = 0; i < pieces.size(); ++i) {
-      if (pieces[i] < 0 || !repeatable(graph_, old_[i])) continue;
-      for (ValueId id : old_[i].outputs) {
+      if (pieces[i] < 0 || !repeatable(graph_, graph_.nodes[i])) continue;
+      for (ValueId id : graph_.nodes[i].outputs) {
         home[static_cast<size_t>(id)] = pieces[i];
         drop_[static_cast<size_t>(id)] = true;
       }
     }
     for (size_t i = 0; i < pieces.size(); ++i) {
-      for (ValueId id : old_[i].inputs) {
+      for (ValueId id : graph_.nodes[i].inputs) {
         if (id != kNoValue && home[static_cast<size_t>(id)] != pieces[i]) {
           drop_[static_cast<size_t>(id)] = false;
         }
