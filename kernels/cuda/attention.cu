@@ -9,7 +9,7 @@ namespace {
 template <typename T>
 struct Pointers {
   const T *q, *k, *v;
-  explicit Pointers(const AttentionInputs& in)
+  __device__ explicit Pointers(const AttentionInputs& in)
       : q(static_cast<const T*>(in.q)),
         k(static_cast<const T*>(in.k)),
         v(static_cast<const T*>(in.v)) {}
@@ -37,7 +37,7 @@ template <typename T, int kDim>
 __global__ void __launch_bounds__(kAttentionBlock)
     attention_kernel(AttentionCall c, AttentionInputs in, T* y, MathOf<T>* sums) {
   using M = MathOf<T>;
-  constexpr int kTile = attention_tile<M, kDim>(1), kRows = attention_rows<M, kDim>(1);
+  constexpr int kTile = kAttentionTile<M, kDim, 1>, kRows = kAttentionRows<M, kDim, 1>;
   constexpr int kBlockRows = kAttentionWarps * kRows, kParts = kDim / kWarp;
   __shared__ VectorTile<M, kDim, kTile> keys, values;
   __shared__ VectorTile<M, kDim, kBlockRows> queries;
@@ -119,7 +119,7 @@ __global__ void __launch_bounds__(kAttentionBlock)
     query_gradient_kernel(AttentionCall c, AttentionInputs in, const T* dy, const MathOf<T>* sums,
                           const MathOf<T>* deltas, T* dq) {
   using M = MathOf<T>;
-  constexpr int kTile = attention_tile<M, kDim>(2), kRows = attention_rows<M, kDim>(2);
+  constexpr int kTile = kAttentionTile<M, kDim, 2>, kRows = kAttentionRows<M, kDim, 2>;
   constexpr int kBlockRows = kAttentionWarps * kRows, kParts = kDim / kWarp;
   __shared__ VectorTile<M, kDim, kTile> keys, values;
   __shared__ VectorTile<M, kDim, kBlockRows> queries, gradients;
@@ -182,7 +182,7 @@ __global__ void __launch_bounds__(kAttentionBlock)
     key_gradient_kernel(AttentionCall c, AttentionInputs in, const T* dy, const MathOf<T>* sums,
                         const MathOf<T>* deltas, T* dk, T* dv) {
   using M = MathOf<T>;
-  constexpr int kTile = attention_tile<M, kDim>(2), kRows = attention_rows<M, kDim>(2);
+  constexpr int kTile = kAttentionTile<M, kDim, 2>, kRows = kAttentionRows<M, kDim, 2>;
   constexpr int kBlockRows = kAttentionWarps * kRows, kParts = kDim / kWarp;
   __shared__ VectorTile<M, kDim, kBlockRows> keys, values;
   __shared__ VectorTile<M, kDim, kTile> queries, gradients;
@@ -244,9 +244,9 @@ __global__ void __launch_bounds__(kAttentionBlock)
   }
 }
 
-template <typename M, int kDim>
-unsigned block_count(int64_t samples, int64_t heads, int64_t tokens, int tensors) {
-  const int rows = kAttentionWarps * attention_rows<M, kDim>(tensors);
+template <typename M, int kDim, int tensors>
+unsigned block_count(int64_t samples, int64_t heads, int64_t tokens) {
+  constexpr int rows = kAttentionWarps * kAttentionRows<M, kDim, tensors>;
   return static_cast<unsigned>(samples * heads * divide_up(tokens, rows));
 }
 
@@ -255,7 +255,7 @@ void forward(const AttentionCall& c, const AttentionInputs& in, void* y, void* s
              CudaStream stream) {
   using M = MathOf<T>;
   DLTRAIN_LAUNCH((attention_kernel<T, kDim>),
-                 (block_count<M, kDim>(c.samples, c.heads, c.queries, 1)), kAttentionBlock, stream,
+                 (block_count<M, kDim, 1>(c.samples, c.heads, c.queries)), kAttentionBlock, stream,
                  c, in, static_cast<T*>(y), static_cast<M*>(sums));
 }
 
@@ -265,10 +265,10 @@ void backward(const AttentionCall& c, const AttentionInputs& in, const void* dy,
   using M = MathOf<T>;
   const M *s = static_cast<const M*>(sums), *d = static_cast<const M*>(deltas);
   DLTRAIN_LAUNCH((query_gradient_kernel<T, kDim>),
-                 (block_count<M, kDim>(c.samples, c.heads, c.queries, 2)), kAttentionBlock, stream,
+                 (block_count<M, kDim, 2>(c.samples, c.heads, c.queries)), kAttentionBlock, stream,
                  c, in, static_cast<const T*>(dy), s, d, static_cast<T*>(dq));
   DLTRAIN_LAUNCH((key_gradient_kernel<T, kDim>),
-                 (block_count<M, kDim>(c.samples, c.kv_heads, c.keys, 2)), kAttentionBlock, stream,
+                 (block_count<M, kDim, 2>(c.samples, c.kv_heads, c.keys)), kAttentionBlock, stream,
                  c, in, static_cast<const T*>(dy), s, d, static_cast<T*>(dk), static_cast<T*>(dv));
 }
 

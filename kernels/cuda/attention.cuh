@@ -15,16 +15,16 @@ inline constexpr int kAttentionWarps = 8;
 inline constexpr int kAttentionBlock = kAttentionWarps * kWarp;
 
 // Shared memory is static, at most 48 KiB: how many tokens a tile has, and how many rows a warp,
-// when `tensors` tensors of kDim numbers M lie there on both sides.
+// when `tensors` tensors of kDim numbers M lie there on both sides. (Variables, for device code may
+// not call functions of the host.)
 template <typename M, int kDim>
-constexpr int attention_tile(int tensors) {
-  constexpr int bytes = static_cast<int>(sizeof(M)) * kDim;
-  return bytes <= 512 ? kWarp : bytes <= 1024 ? 16 / tensors : 4 / tensors;
-}
-template <typename M, int kDim>
-constexpr int attention_rows(int tensors) {
-  return static_cast<int>(sizeof(M)) * kDim <= 512 / tensors ? 2 : 1;
-}
+inline constexpr int kVectorBytes = static_cast<int>(sizeof(M)) * kDim;
+template <typename M, int kDim, int tensors>
+inline constexpr int kAttentionTile = kVectorBytes<M, kDim> <= 512    ? kWarp
+                                      : kVectorBytes<M, kDim> <= 1024 ? 16 / tensors
+                                                                      : 4 / tensors;
+template <typename M, int kDim, int tensors>
+inline constexpr int kAttentionRows = kVectorBytes<M, kDim> <= 512 / tensors ? 2 : 1;
 
 // The scores of one sample and head.
 template <typename M>

@@ -100,7 +100,7 @@ class Plan final : public CudnnAttentionPlan {
     workspace_ = workspace;
   }
   void run(cudnnHandle_t handle) override {
-    const auto status = graph_->execute(handle, data_, workspace_);
+    auto status = graph_->execute(handle, data_, workspace_);
     if (status.is_bad()) {
       fail(ExitCode::device, "cuDNN: attention: {}", status.get_message());
     }
@@ -123,7 +123,7 @@ std::unique_ptr<CudnnAttentionPlan> plan_attention(const AttentionProblem& probl
   graph->set_io_data_type(library_type(problem.dtype))
       .set_intermediate_data_type(fe::DataType_t::FLOAT)
       .set_compute_data_type(fe::DataType_t::FLOAT);
-  const auto refused = [&](const fe::error_t& status) {
+  const auto refused = [&](fe::error_t status) {
     if (status.is_good()) return false;
     if (why != nullptr) *why = status.get_message();
     return true;
