@@ -51,7 +51,23 @@ endif()
 add_library(dltrain_cudnn INTERFACE)
 target_include_directories(dltrain_cudnn SYSTEM INTERFACE ${CUDNN_INCLUDE_DIR})
 target_link_libraries(dltrain_cudnn INTERFACE ${CUDNN_LIBRARY})
+# Headers only, for cuDNN's fused attention; without them the engine has its own kernel alone.
+find_path(CUDNN_FRONTEND_INCLUDE_DIR cudnn_frontend.h HINTS ${CMAKE_SOURCE_DIR}/.deps/cudnn-frontend/include)
+mark_as_advanced(CUDNN_FRONTEND_INCLUDE_DIR)
+if(NOT CUDNN_FRONTEND_INCLUDE_DIR)
+  message(STATUS "cudnn-frontend was not found (scripts/cudnn_frontend.sh gets it): no attention by cuDNN")
+endif()
 set(DLTRAIN_CUDA_FOUND TRUE)
+
+# dltrain_use_cudnn_frontend(TARGET): with its headers, which take long to compile, in one file.
+function(dltrain_use_cudnn_frontend target)
+  target_compile_definitions(${target} PRIVATE DLTRAIN_CUDNN_FRONTEND)
+  target_link_libraries(${target} PRIVATE CUDA::nvrtc ${CMAKE_DL_LIBS})
+  set_source_files_properties(${CMAKE_SOURCE_DIR}/kernels/cuda/vendor/cudnn_attention_plan.cpp
+    TARGET_DIRECTORY ${target} PROPERTIES
+    COMPILE_DEFINITIONS CUDNN_FRONTEND_SKIP_JSON_LIB
+    COMPILE_OPTIONS "-O1;-isystem;${CUDNN_FRONTEND_INCLUDE_DIR};-w")
+endfunction()
 
 # dltrain_cuda_engine(SOURCES…): libdltrain_cuda.so, the plug-in behind lib/device/engine.h. Only its
 # entry is exported; the libraries of lib/ that it needs are linked into it.
@@ -70,5 +86,8 @@ function(dltrain_cuda_engine)
     CUDA::cudart CUDA::cublasLt dltrain_cudnn)
   target_link_options(dltrain_engine_cuda PRIVATE
     LINKER:--version-script=${CMAKE_SOURCE_DIR}/cmake/cuda_exports.map LINKER:--no-undefined)
+  if(CUDNN_FRONTEND_INCLUDE_DIR)
+    dltrain_use_cudnn_frontend(dltrain_engine_cuda)
+  endif()
   install(TARGETS dltrain_engine_cuda LIBRARY DESTINATION lib)
 endfunction()

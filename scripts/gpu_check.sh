@@ -57,7 +57,12 @@ part_device() {
 }
 
 part_ops() {
-  "$gpu_check" --engine "$engine" --json "$out/ops.json"
+  local dtype status=0
+  for dtype in f32 bf16 f16; do
+    echo "-- $dtype"
+    "$gpu_check" --engine "$engine" --dtype "$dtype" --json "$out/ops-$dtype.json" || status=9
+  done
+  return "$status"
 }
 
 part_sanitizer() {
@@ -80,7 +85,7 @@ part_trajectories() {
   for config in tests/golden/*/*.yaml; do
     name=$(basename "$(dirname "$config")")-$(basename "$config" .yaml)
     case $name in
-      *gelu*) tolerance=1e-5 ;;
+      *gelu* | language-*) tolerance=1e-5 ;;
       *) tolerance=2e-6:1e-2 ;;
     esac
     train "$name-cpu" cpu "$config" && train "$name-$engine" "$engine" "$config" || return
@@ -93,7 +98,7 @@ part_trajectories() {
 # Two runs give the same bits.
 part_repeat() {
   local config name status=0
-  for config in tests/golden/*/*-adamw.yaml; do
+  for config in tests/golden/*/*-adamw.yaml tests/golden/language/*.yaml; do
     name=$(basename "$(dirname "$config")")-$(basename "$config" .yaml)
     train "$name-first" "$engine" "$config" && train "$name-second" "$engine" "$config" || return
     printf '%s: ' "$name"

@@ -57,7 +57,7 @@ WORDS = {"0": "passed", "77": "skipped", "124": "ran out of time", "": "not run"
 
 def write(out, folder, engine):
     timing = json.loads(read(os.path.join(out, "timing.json")) or "{}")
-    ops = json.loads(read(os.path.join(out, "ops.json")) or "{}")
+    ops = {dtype: json.loads(read(os.path.join(out, f"ops-{dtype}.json")) or "{}") for dtype in ("f32", "bf16", "f16")}
     device = timing.get("device", {}).get("name", "unknown device") if engine == "cuda" else "rehearsal on the CPU"
     date = datetime.date.today().isoformat()
     name = f"{date}-{re.sub('[^a-z0-9]+', '-', device.lower()).strip('-')}"

@@ -12,10 +12,6 @@ namespace dltrain {
 using WidenFunction = void (*)(const void* from, float* to, int64_t count);
 using NarrowFunction = void (*)(const float* from, void* to, int64_t count);
 
-constexpr bool is_low_precision(DType dtype) {
-  return dtype == DType::bf16 || dtype == DType::f16;
-}
-
 // nullptr for a dtype other than f32, bf16 and f16.
 WidenFunction widen_function(DType from);
 NarrowFunction narrow_function(DType to);

@@ -1,12 +1,9 @@
 // The kernels of the CPU engine. For each op the first row whose maker takes the request wins.
 #include "cpu/table.h"
 
-#include <algorithm>
-#include <iterator>
-#include <vector>
-
 #include "cpu/makers.h"
 #include "shared/common_kernels.h"
+#include "shared/through_f32.h"
 
 namespace dltrain {
 namespace {
@@ -172,23 +169,10 @@ constinit const KernelRow kTable[] = {
     {.op = "all_reduce_end", .variant = "collectives", .make = make_all_reduce_end},
 };
 
-// The table, and after it for every op that it has the way through f32.
-std::vector<KernelRow> with_fallbacks() {
-  std::vector<KernelRow> rows(std::begin(kTable), std::end(kTable));
-  for (const KernelRow& row : kTable) {
-    const bool known = std::any_of(std::begin(kTable), &row,
-                                   [&](const KernelRow& other) { return other.op == row.op; });
-    if (known) continue;
-    rows.push_back(
-        {.op = row.op, .variant = "through f32", .make = make_through_f32, .accumulates = true});
-  }
-  return rows;
-}
-
 }  // namespace
 
 std::span<const KernelRow> cpu_kernels() {
-  static const std::vector<KernelRow> table = with_fallbacks();
+  static const std::vector<KernelRow> table = with_through_f32(kTable, make_through_f32, true);
   return table;
 }
 

@@ -11,6 +11,8 @@
 #include <type_traits>
 
 #include "cuda/launch.h"
+#include "tensor/dtype.h"
+#include "tensor/low_precision.h"
 
 #if !defined(DLTRAIN_CUDA_EMULATION)
 #include <cuda_runtime.h>
@@ -29,6 +31,27 @@ inline constexpr int kWarp = 32;
 // The type that T is computed in: double for double, float for everything narrower.
 template <typename T>
 using MathOf = std::conditional_t<std::is_same_v<T, double>, double, float>;
+
+// An element of 16 bits that converts as float does.
+template <typename Storage>
+struct Narrow {
+  Storage stored;
+
+  Narrow() = default;
+  __device__ explicit Narrow(float x) { from_f32(x, stored); }
+  __device__ operator float() const { return to_f32(stored); }
+};
+using DeviceBf16 = Narrow<Bf16>;
+using DeviceF16 = Narrow<F16>;
+
+// Calls f with a value of the type that stores this floating dtype; nothing for another.
+template <typename F>
+void with_floating(DType dtype, const F& f) {
+  if (dtype == DType::f32) return f(float{});
+  if (dtype == DType::f64) return f(double{});
+  if (dtype == DType::bf16) return f(DeviceBf16{});
+  if (dtype == DType::f16) return f(DeviceF16{});
+}
 
 // 16 bytes: the widest access of one thread.
 template <typename T>

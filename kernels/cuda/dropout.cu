@@ -10,8 +10,9 @@ namespace {
 constexpr int kBlock = 256;
 
 template <typename T>
-__global__ void dropout_kernel(const T* x, const StepState* state, T* y, double rate, T scale,
-                               uint64_t stream, int64_t count, int64_t per_sample) {
+__global__ void dropout_kernel(const T* x, const StepState* state, T* y, double rate,
+                               MathOf<T> scale, uint64_t stream, int64_t count,
+                               int64_t per_sample) {
   const StepInputs& in = state->in;
   const uint64_t seed = in.seed, step = static_cast<uint64_t>(in.step);
   const int64_t first = in.sample_offset * per_sample;  // of the micro-batch, in the global batch
@@ -24,8 +25,22 @@ __global__ void dropout_kernel(const T* x, const StepState* state, T* y, double 
       const int64_t i = (first_group + g) * 4 + j - first;
       if (i < 0 || i >= count) continue;
       const float uniform = static_cast<float>(bits.v[j] >> 8) * (1.0f / 16777216.0f);
-      y[i] = static_cast<double>(uniform) >= rate ? x[i] * scale : T(0);
+      const bool kept = static_cast<double>(uniform) >= rate;
+      y[i] = static_cast<T>(kept ? static_cast<MathOf<T>>(x[i]) * scale : MathOf<T>(0));
     }
+  }
+}
+
+template <typename T>
+__global__ void dropout2d_kernel(DropoutCall c, const T* x, const StepState* state, T* y) {
+  using M = MathOf<T>;
+  const StepInputs& in = state->in;
+  for (int64_t i = thread_index(); i < c.count; i += thread_count()) {
+    const int64_t draw = (in.sample_offset + i / c.per_sample) * c.channels + i % c.channels;
+    const float uniform = random_uniform(in.seed, c.stream, static_cast<uint64_t>(in.step),
+                                         static_cast<uint64_t>(draw));
+    const bool kept = static_cast<double>(uniform) >= c.rate;
+    y[i] = static_cast<T>(kept ? static_cast<M>(x[i]) * static_cast<M>(1 / (1 - c.rate)) : M(0));
   }
 }
 
@@ -34,7 +49,7 @@ void dropout_typed(const DropoutCall& c, const void* x, const StepState* state, 
                    CudaStream stream) {
   DLTRAIN_LAUNCH(dropout_kernel<T>, stride_grid(c.count / 4 + 2, kBlock), kBlock, stream,
                  static_cast<const T*>(x), state, static_cast<T*>(y), c.rate,
-                 static_cast<T>(1 / (1 - c.rate)), c.stream, c.count, c.per_sample);
+                 static_cast<MathOf<T>>(1 / (1 - c.rate)), c.stream, c.count, c.per_sample);
 }
 
 }  // namespace
@@ -42,8 +57,16 @@ void dropout_typed(const DropoutCall& c, const void* x, const StepState* state, 
 void launch_dropout(const DropoutCall& call, const void* x, const StepState* state, void* y,
                     CudaStream stream) {
   if (call.count == 0) return;
-  (call.dtype == DType::f64 ? dropout_typed<double> : dropout_typed<float>)(call, x, state, y,
-                                                                            stream);
+  with_floating(call.dtype, [&]<typename T>(T) { dropout_typed<T>(call, x, state, y, stream); });
+}
+
+void launch_dropout2d(const DropoutCall& call, const void* x, const StepState* state, void* y,
+                      CudaStream stream) {
+  if (call.count == 0) return;
+  with_floating(call.dtype, [&]<typename T>(T) {
+    DLTRAIN_LAUNCH(dropout2d_kernel<T>, stride_grid(call.count, kBlock), kBlock, stream, call,
+                   static_cast<const T*>(x), state, static_cast<T*>(y));
+  });
 }
 
 }  // namespace dltrain

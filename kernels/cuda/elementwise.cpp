@@ -10,10 +10,6 @@
 namespace dltrain {
 namespace {
 
-bool served(DType dtype) {
-  return dtype == DType::f32 || dtype == DType::f64;
-}
-
 // Strides of a dense operand of `shape` within the output: 0 where it repeats.
 void set_strides(const Shape& out, const Shape& shape, int64_t* stride) {
   const int extra = out.rank() - shape.rank();
@@ -122,7 +118,7 @@ class FusedKernel final : public Kernel {
 };
 
 bool castable(DType dtype) {
-  return served(dtype) || dtype == DType::i32 || dtype == DType::i64 || dtype == DType::u8;
+  return is_floating(dtype) || dtype == DType::i32 || dtype == DType::i64 || dtype == DType::u8;
 }
 
 }  // namespace
@@ -131,13 +127,13 @@ std::unique_ptr<Kernel> make_cuda_elementwise(const KernelRequest& request) {
   const auto op = elementwise_op(request.op);
   check_internal(op.has_value(), "{} is no element-wise op", request.op);
   for (const TensorSpec& input : request.inputs) {
-    if (!served(input.dtype) || input.dtype != request.outputs[0].dtype) return nullptr;
+    if (!is_floating(input.dtype) || input.dtype != request.outputs[0].dtype) return nullptr;
   }
   return std::make_unique<ElementwiseKernel>(request, *op);
 }
 
 std::unique_ptr<Kernel> make_cuda_broadcast(const KernelRequest& request) {
-  if (!served(request.inputs[0].dtype)) return nullptr;
+  if (!is_floating(request.inputs[0].dtype)) return nullptr;
   return std::make_unique<ElementwiseKernel>(request, ElementwiseOp::identity);
 }
 
@@ -149,7 +145,7 @@ std::unique_ptr<Kernel> make_cuda_cast(const KernelRequest& request) {
 std::unique_ptr<Kernel> make_cuda_fused(const KernelRequest& request) {
   const auto steps = parse_fused_program(request.attributes.text("program"));
   const auto results = request.attributes.integers("results");
-  if (!served(request.inputs[0].dtype) || request.inputs.size() > FusedCall::kMaxInputs ||
+  if (!is_floating(request.inputs[0].dtype) || request.inputs.size() > FusedCall::kMaxInputs ||
       steps.size() > FusedCall::kMaxSteps || results.size() > FusedCall::kMaxResults) {
     return nullptr;
   }

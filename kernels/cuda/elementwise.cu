@@ -71,8 +71,11 @@ __global__ void bias_activation_kernel(ElementwiseOp op, const T* bias, T* y, in
 }
 
 template <typename From, typename To>
-__global__ void cast_kernel(const From* x, To* y, int64_t count) {
-  for (int64_t i = thread_index(); i < count; i += thread_count()) y[i] = static_cast<To>(x[i]);
+__global__ void cast_kernel(const From* x, To* y, int64_t count, bool accumulate) {
+  for (int64_t i = thread_index(); i < count; i += thread_count()) {
+    const To value = static_cast<To>(x[i]);
+    y[i] = accumulate ? static_cast<To>(y[i] + value) : value;
+  }
 }
 
 // One interpreter for every program. The operands of a thread lie in local memory (in the cache,
@@ -176,6 +179,10 @@ void with_storage(DType dtype, F&& f) {
       return f(static_cast<int64_t*>(nullptr));
     case DType::u8:
       return f(static_cast<uint8_t*>(nullptr));
+    case DType::bf16:
+      return f(static_cast<DeviceBf16*>(nullptr));
+    case DType::f16:
+      return f(static_cast<DeviceF16*>(nullptr));
     default:  // the Kernel class serves no others
       return;
   }
@@ -186,44 +193,42 @@ void with_storage(DType dtype, F&& f) {
 void launch_elementwise(const ElementwiseCall& call, const void* a, const void* b, void* y,
                         int64_t count, CudaStream stream) {
   if (count == 0) return;
-  (call.dtype == DType::f64 ? elementwise_typed<double> : elementwise_typed<float>)(call, a, b, y,
-                                                                                    count, stream);
+  with_floating(call.dtype,
+                [&]<typename T>(T) { elementwise_typed<T>(call, a, b, y, count, stream); });
 }
 
 void launch_broadcast(const ElementwiseCall& call, const StridedLayout& layout, const void* a,
                       const void* b, void* y, CudaStream stream) {
-  (call.dtype == DType::f64 ? broadcast_typed<double> : broadcast_typed<float>)(call, layout, a, b,
-                                                                                y, stream);
+  with_floating(call.dtype,
+                [&]<typename T>(T) { broadcast_typed<T>(call, layout, a, b, y, stream); });
 }
 
 void launch_bias_activation(ElementwiseOp op, DType dtype, const void* bias, void* y, int64_t rows,
                             int64_t columns, CudaStream stream) {
   const int64_t count = rows * columns;
   if (count == 0) return;
-  with_storage(dtype, [&](auto* type) {
-    using T = std::remove_pointer_t<decltype(type)>;
-    if constexpr (std::is_floating_point_v<T>) {
-      DLTRAIN_LAUNCH(bias_activation_kernel<T>, stride_grid(count, kBlock), kBlock, stream, op,
-                     static_cast<const T*>(bias), static_cast<T*>(y), count, columns);
-    }
+  with_floating(dtype, [&]<typename T>(T) {
+    DLTRAIN_LAUNCH(bias_activation_kernel<T>, stride_grid(count, kBlock), kBlock, stream, op,
+                   static_cast<const T*>(bias), static_cast<T*>(y), count, columns);
   });
 }
 
-void launch_cast(DType from, DType to, const void* x, void* y, int64_t count, CudaStream stream) {
+void launch_cast(DType from, DType to, const void* x, void* y, int64_t count, CudaStream stream,
+                 bool accumulate) {
   if (count == 0) return;
   with_storage(from, [&](auto* from_type) {
     with_storage(to, [&](auto* to_type) {
       using From = std::remove_pointer_t<decltype(from_type)>;
       using To = std::remove_pointer_t<decltype(to_type)>;
       DLTRAIN_LAUNCH((cast_kernel<From, To>), stride_grid(count, kBlock), kBlock, stream,
-                     static_cast<const From*>(x), static_cast<To*>(y), count);
+                     static_cast<const From*>(x), static_cast<To*>(y), count, accumulate);
     });
   });
 }
 
 void launch_fused(const FusedCall& call, int64_t count, CudaStream stream) {
   if (count == 0) return;
-  (call.dtype == DType::f64 ? fused_typed<double> : fused_typed<float>)(call, count, stream);
+  with_floating(call.dtype, [&]<typename T>(T) { fused_typed<T>(call, count, stream); });
 }
 
 }  // namespace dltrain

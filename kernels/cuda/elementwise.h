@@ -1,5 +1,5 @@
 // Queues element-wise kernels. Operands a and b (b only for binary ops) and the output y have the
-// same dtype: f32 or f64. y may be a or b itself.
+// same dtype: f32, f64, bf16 or f16. y may be a or b itself.
 #pragma once
 
 #include "cuda/launch.h"
@@ -29,8 +29,9 @@ void launch_broadcast(const ElementwiseCall& call, const StridedLayout& layout, 
 void launch_bias_activation(ElementwiseOp op, DType dtype, const void* bias, void* y, int64_t rows,
                             int64_t columns, CudaStream stream);
 
-// y = x in another dtype. Floating values become integers by truncation, as in C.
-void launch_cast(DType from, DType to, const void* x, void* y, int64_t count, CudaStream stream);
+// y = x in another dtype, or y += x. Floating values become integers by truncation, as in C.
+void launch_cast(DType from, DType to, const void* x, void* y, int64_t count, CudaStream stream,
+                 bool accumulate = false);
 
 // The program of a fused_elementwise op, as kernels read it. Operands 0 … inputs−1 are the inputs,
 // later numbers are earlier steps.

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "cuda/makers.h"
+#include "ops/rules.h"
 
 namespace dltrain {
 namespace {
@@ -58,7 +59,8 @@ class ReduceKernel final : public Kernel {
  public:
   explicit ReduceKernel(const ReduceCall& call) : call_(call) {}
   size_t workspace_bytes() const override {
-    return static_cast<size_t>(reduce_workspace_elements(call_)) * dtype_size(call_.dtype);
+    return static_cast<size_t>(reduce_workspace_elements(call_)) *
+           dtype_size(accumulation_dtype(call_.dtype));
   }
   void bind(const Bindings& bindings) override {
     x_ = bindings.inputs[0];
@@ -78,7 +80,7 @@ class ReduceKernel final : public Kernel {
 
 std::unique_ptr<Kernel> make_cuda_reduce(const KernelRequest& request) {
   const TensorSpec& x = request.inputs[0];
-  if ((x.dtype != DType::f32 && x.dtype != DType::f64) || x.dtype != request.outputs[0].dtype) {
+  if (!is_floating(x.dtype) || request.outputs[0].dtype != accumulation_dtype(x.dtype)) {
     return nullptr;
   }
   const std::string kind = request.attributes.text("kind");

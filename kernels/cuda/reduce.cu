@@ -29,33 +29,34 @@ struct Join {
 };
 
 // One warp a row of x [rows, length].
-template <typename T>
-__global__ void reduce_short_rows(Join<T> f, const T* x, T* y, int64_t rows, int64_t length) {
+template <typename X, typename T>
+__global__ void reduce_short_rows(Join<T> f, const X* x, T* y, int64_t rows, int64_t length) {
   const int64_t row = thread_index() / kWarp;
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   if (row >= rows) return;
   T value = f.start();
-  for (int64_t i = lane; i < length; i += kWarp) value = f.join(value, x[row * length + i]);
+  for (int64_t i = lane; i < length; i += kWarp)
+    value = f.join(value, static_cast<T>(x[row * length + i]));
   value = f.maximum ? warp_max(value) : warp_sum(value);
   if (lane == 0) f.write(y + row, value);
 }
 
 // One block a chunk of a row; y is [rows, chunks].
-template <typename T>
-__global__ void reduce_long_rows(Join<T> f, const T* x, T* y, int64_t length, int64_t chunk) {
+template <typename X, typename T>
+__global__ void reduce_long_rows(Join<T> f, const X* x, T* y, int64_t length, int64_t chunk) {
   const int64_t row = blockIdx.x, begin = blockIdx.y * chunk;
   const int64_t end = begin + chunk < length ? begin + chunk : length;
   T value = f.start();
   for (int64_t i = begin + threadIdx.x; i < end; i += kBlock) {
-    value = f.join(value, x[row * length + i]);
+    value = f.join(value, static_cast<T>(x[row * length + i]));
   }
   value = f.maximum ? block_max(value) : block_sum(value);
   if (threadIdx.x == 0) f.write(y + row * gridDim.y + blockIdx.y, value);
 }
 
 // One block 32 columns of a chunk of rows; x is [outer, length, inner], y [outer, chunks, inner].
-template <typename T>
-__global__ void reduce_columns(Join<T> f, const T* x, T* y, int64_t length, int64_t inner,
+template <typename X, typename T>
+__global__ void reduce_columns(Join<T> f, const X* x, T* y, int64_t length, int64_t inner,
                                int64_t chunk) {
   __shared__ T partial[kTileRows][kTileColumns];
   const int64_t tiles = divide_up(inner, kTileColumns);
@@ -67,7 +68,7 @@ __global__ void reduce_columns(Join<T> f, const T* x, T* y, int64_t length, int6
   T value = f.start();
   if (column < inner) {
     for (int64_t row = begin + part; row < end; row += kTileRows) {
-      value = f.join(value, x[(outer * length + row) * inner + column]);
+      value = f.join(value, static_cast<T>(x[(outer * length + row) * inner + column]));
     }
   }
   partial[part][lane] = value;
@@ -87,46 +88,48 @@ __device__ int64_t strided_offset(const StridedLayout& layout, int64_t index) {
 }
 
 // One block an output element.
-template <typename T>
-__global__ void reduce_strided(Join<T> f, const T* x, T* y, StridedLayout kept, StridedLayout gone,
+template <typename X, typename T>
+__global__ void reduce_strided(Join<T> f, const X* x, T* y, StridedLayout kept, StridedLayout gone,
                                int64_t length) {
-  const T* start = x + strided_offset(kept, blockIdx.x);
+  const X* start = x + strided_offset(kept, blockIdx.x);
   T value = f.start();
   for (int64_t i = threadIdx.x; i < length; i += kBlock) {
-    value = f.join(value, start[strided_offset(gone, i)]);
+    value = f.join(value, static_cast<T>(start[strided_offset(gone, i)]));
   }
   value = f.maximum ? block_max(value) : block_sum(value);
   if (threadIdx.x == 0) f.write(y + blockIdx.x, value);
 }
 
 // One pass over [outer, reduced, inner] in `chunks` parts.
-template <typename T>
-void launch_pass(const Join<T>& f, const T* x, T* y, const ReduceCall& call, int64_t chunks,
+template <typename X, typename T>
+void launch_pass(const Join<T>& f, const X* x, T* y, const ReduceCall& call, int64_t chunks,
                  CudaStream stream) {
   const int64_t chunk = divide_up(call.reduced, chunks);
   if (call.inner > 1) {
     const dim3 grid(static_cast<unsigned>(call.outer * divide_up(call.inner, kTileColumns)),
                     static_cast<unsigned>(chunks));
-    DLTRAIN_LAUNCH(reduce_columns<T>, grid, dim3(kTileColumns, kTileRows), stream, f, x, y,
+    DLTRAIN_LAUNCH((reduce_columns<X, T>), grid, dim3(kTileColumns, kTileRows), stream, f, x, y,
                    call.reduced, call.inner, chunk);
   } else if (call.reduced <= 512) {
     const auto grid = static_cast<unsigned>(divide_up(call.outer * kWarp, kBlock));
-    DLTRAIN_LAUNCH(reduce_short_rows<T>, grid, kBlock, stream, f, x, y, call.outer, call.reduced);
+    DLTRAIN_LAUNCH((reduce_short_rows<X, T>), grid, kBlock, stream, f, x, y, call.outer,
+                   call.reduced);
   } else {
     const dim3 grid(static_cast<unsigned>(call.outer), static_cast<unsigned>(chunks));
-    DLTRAIN_LAUNCH(reduce_long_rows<T>, grid, kBlock, stream, f, x, y, call.reduced, chunk);
+    DLTRAIN_LAUNCH((reduce_long_rows<X, T>), grid, kBlock, stream, f, x, y, call.reduced, chunk);
   }
 }
 
-template <typename T>
+template <typename X>
 void reduce_typed(const ReduceCall& call, const void* x, void* y, void* workspace,
                   CudaStream stream) {
+  using T = MathOf<X>;
   const Join<T> last{call.maximum, call.accumulate, static_cast<T>(call.scale)};
-  const T* in = static_cast<const T*>(x);
+  const X* in = static_cast<const X*>(x);
   T* out = static_cast<T*>(y);
   if (call.strided) {
-    DLTRAIN_LAUNCH(reduce_strided<T>, static_cast<unsigned>(call.outer), kBlock, stream, last, in,
-                   out, call.kept, call.gone, call.reduced);
+    DLTRAIN_LAUNCH((reduce_strided<X, T>), static_cast<unsigned>(call.outer), kBlock, stream, last,
+                   in, out, call.kept, call.gone, call.reduced);
     return;
   }
   const int64_t chunks = reduce_chunks(call);
@@ -153,8 +156,7 @@ int64_t reduce_chunks(const ReduceCall& call) {
 void launch_reduce(const ReduceCall& call, const void* x, void* y, void* workspace,
                    CudaStream stream) {
   if (call.outer * call.inner == 0) return;
-  (call.dtype == DType::f64 ? reduce_typed<double> : reduce_typed<float>)(call, x, y, workspace,
-                                                                          stream);
+  with_floating(call.dtype, [&]<typename X>(X) { reduce_typed<X>(call, x, y, workspace, stream); });
 }
 
 }  // namespace dltrain

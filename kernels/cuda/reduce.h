@@ -10,7 +10,7 @@ namespace dltrain {
 // x is [outer, reduced, inner], y is [outer, inner]; or, when the reduced axes are not neighbours,
 // `strided` is set, y has `outer` elements and the layouts tell where x's elements lie.
 struct ReduceCall {
-  DType dtype = DType::f32;  // of x and y: f32 or f64
+  DType dtype = DType::f32;  // of x, floating; y has its accumulation dtype
   bool maximum = false;      // else a sum, times `scale`
   double scale = 1;
   bool accumulate = false;
@@ -21,6 +21,7 @@ struct ReduceCall {
 
 // Long reductions are cut into chunks whose results lie in the workspace until the second pass.
 int64_t reduce_chunks(const ReduceCall& call);
+// Of the dtype of y.
 inline int64_t reduce_workspace_elements(const ReduceCall& call) {
   const int64_t chunks = reduce_chunks(call);
   return chunks == 1 ? 0 : chunks * call.outer * call.inner;

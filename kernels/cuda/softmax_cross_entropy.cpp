@@ -11,8 +11,7 @@ constexpr int64_t kMostClasses = int64_t{1} << 24;
 
 bool served(const KernelRequest& request) {
   const TensorSpec& logits = request.inputs[0];
-  return (logits.dtype == DType::f32 || logits.dtype == DType::f64) &&
-         logits.shape[-1] <= kMostClasses && request.attributes.number("z_loss") == 0;
+  return is_floating(logits.dtype) && logits.shape[-1] <= kMostClasses;
 }
 
 CrossEntropyCall read_call(const KernelRequest& request) {
@@ -20,7 +19,8 @@ CrossEntropyCall read_call(const KernelRequest& request) {
           .rows = request.inputs[1].shape.elements(),
           .classes = request.inputs[0].shape[-1],
           .ignore_index = request.attributes.integer("ignore_index", -100),
-          .label_smoothing = request.attributes.number("label_smoothing", 0)};
+          .label_smoothing = request.attributes.number("label_smoothing", 0),
+          .z_loss = request.attributes.number("z_loss", 0)};
 }
 
 class Forward final : public Kernel {

@@ -2,65 +2,58 @@
 // are added by one block in a fixed order, in double.
 #include <cmath>
 
-#include "cuda/device_code.cuh"
+#include "cuda/row_sweep.cuh"
 #include "cuda/softmax_cross_entropy.h"
 
 namespace dltrain {
 namespace {
 
-constexpr int kBlock = 256;
-
-// The threads that share a row: a warp, or the whole block.
-template <int kThreads, typename T>
-__device__ T row_sum(T value) {
-  if constexpr (kThreads == kWarp) return warp_sum(value);
-  if constexpr (kThreads == kBlock) return block_sum(value);
-}
-template <int kThreads, typename T>
-__device__ T row_max(T value) {
-  if constexpr (kThreads == kWarp) return warp_max(value);
-  if constexpr (kThreads == kBlock) return block_max(value);
-}
+constexpr int kBlock = kRowBlock;
 
 template <typename T, int kThreads>
-__global__ void cross_entropy_kernel(const T* logits, const int32_t* targets, T* log_sum_exp,
-                                     double* row_loss, double* row_correct, int64_t rows,
-                                     int64_t classes, int64_t ignore_index, T smoothing) {
+__global__ void cross_entropy_kernel(const T* logits, const int32_t* targets,
+                                     MathOf<T>* log_sum_exp, double* row_loss, double* row_correct,
+                                     int64_t rows, int64_t classes, int64_t ignore_index,
+                                     MathOf<T> smoothing, MathOf<T> z_loss) {
+  using M = MathOf<T>;
   const int64_t row = thread_index() / kThreads;
   const int lane = static_cast<int>(threadIdx.x) % kThreads;
   if (row >= rows) return;  // a whole warp, or never
   const T* x = logits + row * classes;
 
-  T greatest = -static_cast<T>(INFINITY);
+  M greatest = -static_cast<M>(INFINITY);
   int64_t where = classes;  // the first place of this thread's greatest
   for (int64_t k = lane; k < classes; k += kThreads) {
-    if (x[k] > greatest || x[k] != x[k] || where == classes) {
-      greatest = x[k];
+    const M value = static_cast<M>(x[k]);
+    if (value > greatest || value != value || where == classes) {
+      greatest = value;
       where = k;
     }
   }
-  const T top = row_max<kThreads>(greatest);
+  const M top = row_max<kThreads>(greatest);
   // The first class that has it: the greatest of the negated places.
-  const T first =
-      row_max<kThreads>(greatest == top ? -static_cast<T>(where) : -static_cast<T>(classes));
-  T exponentials = 0, distances = 0;  // Σ exp(x − top), Σ (top − x)
+  const M first =
+      row_max<kThreads>(greatest == top ? -static_cast<M>(where) : -static_cast<M>(classes));
+  M exponentials = 0, distances = 0;  // Σ exp(x − top), Σ (top − x)
   for (int64_t k = lane; k < classes; k += kThreads) {
-    exponentials += std::exp(x[k] - top);
-    distances += top - x[k];
+    exponentials += std::exp(static_cast<M>(x[k]) - top);
+    distances += top - static_cast<M>(x[k]);
   }
-  const T log_sum = std::log(row_sum<kThreads>(exponentials));
+  const M log_sum = std::log(row_sum<kThreads>(exponentials));
   distances = row_sum<kThreads>(distances);
   if (lane != 0) return;
 
   const int64_t target = targets[row];
   const bool counted = target != ignore_index;
-  const T missed = counted ? log_sum + (top - x[target]) : T(0);   // −log softmax at the target
-  const T spread = log_sum + distances / static_cast<T>(classes);  // its mean over all classes
+  // −log softmax at the target, and its mean over all classes.
+  const M missed = counted ? log_sum + (top - static_cast<M>(x[target])) : M(0);
+  const M spread = log_sum + distances / static_cast<M>(classes);
   log_sum_exp[row] = top + log_sum;
   // Not 0 · spread: a logit of −∞ makes spread infinite.
-  const T loss = smoothing > T(0) ? (T(1) - smoothing) * missed + smoothing * spread : missed;
+  M loss = smoothing > M(0) ? (M(1) - smoothing) * missed + smoothing * spread : missed;
+  if (z_loss > M(0)) loss += z_loss * log_sum_exp[row] * log_sum_exp[row];
   row_loss[row] = counted ? static_cast<double>(loss) : 0.0;
-  row_correct[row] = counted && -first == static_cast<T>(target) ? 1.0 : 0.0;
+  row_correct[row] = counted && -first == static_cast<M>(target) ? 1.0 : 0.0;
 }
 
 __global__ void add_rows_kernel(const double* row_loss, const double* row_correct, int64_t rows,
@@ -80,18 +73,21 @@ __global__ void add_rows_kernel(const double* row_loss, const double* row_correc
 
 template <typename T, typename Index>
 __global__ void cross_entropy_backward_kernel(const T* logits, const int32_t* targets,
-                                              const T* log_sum_exp, const double* dloss, T* dlogits,
-                                              Index count, Index classes, int64_t ignore_index,
-                                              T smoothing) {
-  const T scale = static_cast<T>(*dloss);
-  const T rest = smoothing / static_cast<T>(classes);
+                                              const MathOf<T>* log_sum_exp, const double* dloss,
+                                              T* dlogits, Index count, Index classes,
+                                              int64_t ignore_index, MathOf<T> smoothing,
+                                              MathOf<T> z_loss) {
+  using M = MathOf<T>;
+  const M scale = static_cast<M>(*dloss);
+  const M rest = smoothing / static_cast<M>(classes);
   const Index step = static_cast<Index>(thread_count());
   for (Index i = static_cast<Index>(thread_index()); i < count; i += step) {
     const Index row = i / classes;
     const int64_t target = targets[row];
-    const T wanted = (static_cast<int64_t>(i % classes) == target ? T(1) - smoothing : T(0)) + rest;
-    const T softmax = std::exp(logits[i] - log_sum_exp[row]);
-    dlogits[i] = target == ignore_index ? T(0) : scale * (softmax - wanted);
+    const M wanted = (static_cast<int64_t>(i % classes) == target ? M(1) - smoothing : M(0)) + rest;
+    const M softmax = std::exp(static_cast<M>(logits[i]) - log_sum_exp[row]);
+    const M pull = M(1) + M(2) * z_loss * log_sum_exp[row];
+    dlogits[i] = static_cast<T>(target == ignore_index ? M(0) : scale * (pull * softmax - wanted));
   }
 }
 
@@ -99,16 +95,18 @@ template <typename T>
 void forward_typed(const CrossEntropyCall& c, const void* logits, const int32_t* targets,
                    void* log_sum_exp, double* workspace, CudaStream stream) {
   const T* x = static_cast<const T*>(logits);
-  T* lse = static_cast<T*>(log_sum_exp);
-  const T smoothing = static_cast<T>(c.label_smoothing);
+  using M = MathOf<T>;
+  M* lse = static_cast<M*>(log_sum_exp);
+  const M smoothing = static_cast<M>(c.label_smoothing), z_loss = static_cast<M>(c.z_loss);
   if (c.classes <= 1024) {
     const auto grid = static_cast<unsigned>(divide_up(c.rows, kBlock / kWarp));
     DLTRAIN_LAUNCH((cross_entropy_kernel<T, kWarp>), grid, kBlock, stream, x, targets, lse,
-                   workspace, workspace + c.rows, c.rows, c.classes, c.ignore_index, smoothing);
+                   workspace, workspace + c.rows, c.rows, c.classes, c.ignore_index, smoothing,
+                   z_loss);
   } else {
     DLTRAIN_LAUNCH((cross_entropy_kernel<T, kBlock>), static_cast<unsigned>(c.rows), kBlock, stream,
                    x, targets, lse, workspace, workspace + c.rows, c.rows, c.classes,
-                   c.ignore_index, smoothing);
+                   c.ignore_index, smoothing, z_loss);
   }
 }
 
@@ -118,9 +116,10 @@ void backward_indexed(const CrossEntropyCall& c, const void* logits, const int32
                       CudaStream stream) {
   const int64_t count = c.rows * c.classes;
   DLTRAIN_LAUNCH((cross_entropy_backward_kernel<T, Index>), stride_grid(count, kBlock), kBlock,
-                 stream, static_cast<const T*>(logits), targets, static_cast<const T*>(log_sum_exp),
-                 dloss, static_cast<T*>(dlogits), static_cast<Index>(count),
-                 static_cast<Index>(c.classes), c.ignore_index, static_cast<T>(c.label_smoothing));
+                 stream, static_cast<const T*>(logits), targets,
+                 static_cast<const MathOf<T>*>(log_sum_exp), dloss, static_cast<T*>(dlogits),
+                 static_cast<Index>(count), static_cast<Index>(c.classes), c.ignore_index,
+                 static_cast<MathOf<T>>(c.label_smoothing), static_cast<MathOf<T>>(c.z_loss));
 }
 
 template <typename T>
@@ -138,9 +137,9 @@ void launch_cross_entropy(const CrossEntropyCall& call, const void* logits, cons
                           double* loss_sum, void* log_sum_exp, double* correct, double* workspace,
                           CudaStream stream) {
   if (call.rows > 0) {
-    (call.dtype == DType::f64 ? forward_typed<double> : forward_typed<float>)(call, logits, targets,
-                                                                              log_sum_exp,
-                                                                              workspace, stream);
+    with_floating(call.dtype, [&]<typename T>(T) {
+      forward_typed<T>(call, logits, targets, log_sum_exp, workspace, stream);
+    });
   }
   DLTRAIN_LAUNCH(add_rows_kernel, 1u, kBlock, stream, workspace, workspace + call.rows, call.rows,
                  loss_sum, correct);
@@ -150,9 +149,9 @@ void launch_cross_entropy_backward(const CrossEntropyCall& call, const void* log
                                    const int32_t* targets, const void* log_sum_exp,
                                    const double* dloss, void* dlogits, CudaStream stream) {
   if (call.rows * call.classes == 0) return;
-  (call.dtype == DType::f64 ? backward_typed<double> : backward_typed<float>)(call, logits, targets,
-                                                                              log_sum_exp, dloss,
-                                                                              dlogits, stream);
+  with_floating(call.dtype, [&]<typename T>(T) {
+    backward_typed<T>(call, logits, targets, log_sum_exp, dloss, dlogits, stream);
+  });
 }
 
 }  // namespace dltrain

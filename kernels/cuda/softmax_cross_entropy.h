@@ -1,6 +1,6 @@
 // Queues softmax-cross-entropy over logits [rows, classes] with i32 targets [rows] and its gradient
-// (lib/ops/softmax_cross_entropy.cpp has the formulas). dtype: f32 or f64, of logits, log_sum_exp
-// and dlogits; sums and dloss are f64.
+// (lib/ops/softmax_cross_entropy.cpp has the formulas). dtype: f32, f64, bf16 or f16, of logits
+// and dlogits; log_sum_exp has its accumulation dtype; sums and dloss are f64.
 #pragma once
 
 #include "cuda/launch.h"
@@ -12,7 +12,7 @@ struct CrossEntropyCall {
   DType dtype = DType::f32;
   int64_t rows = 0, classes = 0;
   int64_t ignore_index = -100;
-  double label_smoothing = 0;
+  double label_smoothing = 0, z_loss = 0;
 };
 
 // The workspace holds loss and correctness of every row until they are added in row order: doubles.

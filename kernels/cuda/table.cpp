@@ -2,6 +2,7 @@
 // for sm_80 and sm_90 and checked on the CPU under tests/cuda_emulation.
 #include "cuda/makers.h"
 #include "shared/common_kernels.h"
+#include "shared/through_f32.h"
 
 namespace dltrain {
 namespace {
@@ -66,9 +67,47 @@ constinit const KernelRow kRows[] = {
     {"batch_norm_inference", "own", make_cuda_batch_norm_inference, kOverwrites, kUnproven},
     {"batch_norm_update", "own", make_cuda_batch_norm_update, kOverwrites, kUnproven},
     {"dropout", "own", make_cuda_dropout, kOverwrites, kUnproven},
+    {"dropout2d", "own", make_cuda_dropout2d, kOverwrites, kUnproven},
+    {"slice", "own", make_cuda_slice, kOverwrites, kUnproven},
+    {"pad", "own", make_cuda_pad, kOverwrites, kUnproven},
+    {"concat", "own", make_cuda_concat, kOverwrites, kUnproven},
+    {"transpose", "own", make_cuda_transpose, kOverwrites, kUnproven},
+    {"layer_norm", "own", make_cuda_row_norm, kOverwrites, kUnproven},
+    {"layer_norm_backward", "own", make_cuda_row_norm_backward, kOverwrites, kUnproven},
+    {"rms_norm", "own", make_cuda_row_norm, kOverwrites, kUnproven},
+    {"rms_norm_backward", "own", make_cuda_row_norm_backward, kOverwrites, kUnproven},
+    {"group_norm", "own", make_cuda_group_norm, kOverwrites, kUnproven},
+    {"group_norm_backward", "own", make_cuda_group_norm_backward, kOverwrites, kUnproven},
+    {"avg_pool2d", "own", make_cuda_image_map, kOverwrites, kUnproven},
+    {"avg_pool2d_backward", "own", make_cuda_image_map, kOverwrites, kUnproven},
+    {"upsample2d", "own", make_cuda_image_map, kOverwrites, kUnproven},
+    {"upsample2d_backward", "own", make_cuda_image_map, kOverwrites, kUnproven},
+    {"adaptive_max_pool2d", "own", make_cuda_adaptive_max_pool2d, kOverwrites, kUnproven},
+    {"adaptive_max_pool2d_backward", "own", make_cuda_adaptive_max_pool2d_backward, kOverwrites,
+     kUnproven},
+    {"softmax", "own", make_cuda_softmax, kOverwrites, kUnproven},
+    {"softmax_backward", "own", make_cuda_softmax_backward, kOverwrites, kUnproven},
+    {"log_softmax", "own", make_cuda_softmax, kOverwrites, kUnproven},
+    {"log_softmax_backward", "own", make_cuda_softmax_backward, kOverwrites, kUnproven},
+    {"embedding", "own", make_cuda_embedding, kOverwrites, kUnproven},
+    {"embedding_backward", "own", make_cuda_embedding_backward, kAccumulates, kUnproven},
+    {"rotary", "own", make_cuda_rotary, kOverwrites, kUnproven},
+    {"sinusoidal_positions", "own", make_cuda_sinusoidal_positions, kOverwrites, kUnproven},
+    {"attention", "own", make_cuda_attention, kOverwrites, kUnproven},
+    {"attention_backward", "own", make_cuda_attention_backward, kOverwrites, kUnproven},
     {"softmax_cross_entropy", "own", make_cuda_cross_entropy, kOverwrites, kUnproven},
     {"softmax_cross_entropy_backward", "own", make_cuda_cross_entropy_backward, kOverwrites,
      kUnproven},
+    {"weighted_cross_entropy", "own", make_cuda_weighted_cross_entropy, kOverwrites, kUnproven},
+    {"weighted_cross_entropy_backward", "own", make_cuda_weighted_cross_entropy_backward,
+     kOverwrites, kUnproven},
+    {"elementwise_loss", "own", make_cuda_elementwise_loss, kOverwrites, kUnproven},
+    {"elementwise_loss_backward", "own", make_cuda_elementwise_loss_backward, kOverwrites,
+     kUnproven},
+    {"confusion_matrix", "own", make_cuda_metric_sums, kAccumulates, kUnproven},
+    {"top_k_correct", "own", make_cuda_metric_sums, kAccumulates, kUnproven},
+    {"regression_sums", "own", make_cuda_metric_sums, kAccumulates, kUnproven},
+    {"binary_counts", "own", make_cuda_metric_sums, kAccumulates, kUnproven},
     {"loss_seed", "own", make_cuda_loss_seed, kOverwrites, kUnproven},
     {"gradient_norm", "own", make_cuda_gradient_norm, kOverwrites, kUnproven},
     {"sgd_update", "own", make_cuda_element_update, kOverwrites, kUnproven},
@@ -77,6 +116,9 @@ constinit const KernelRow kRows[] = {
     {"adagrad_update", "own", make_cuda_element_update, kOverwrites, kUnproven},
     {"rmsprop_update", "own", make_cuda_element_update, kOverwrites, kUnproven},
     {"lion_update", "own", make_cuda_element_update, kOverwrites, kUnproven},
+    {"low_precision_update", "own", make_cuda_low_precision_update, kOverwrites, kUnproven},
+    {"ema_update", "own", make_cuda_ema_update, kOverwrites, kUnproven},
+    {"clip_percentile", "own", make_cuda_clip_percentile, kOverwrites, kUnproven},
     {"reshape", "alias", make_reshape, kOverwrites, kUnproven},
     {"all_reduce_begin", "one rank", make_cuda_all_reduce_begin, kOverwrites, kUnproven},
     {"all_reduce_end", "one rank", make_cuda_all_reduce_end, kOverwrites, kUnproven},
@@ -85,7 +127,9 @@ constinit const KernelRow kRows[] = {
 }  // namespace
 
 std::span<const KernelRow> cuda_own_rows() {
-  return kRows;
+  static const std::vector<KernelRow> rows =
+      with_through_f32(kRows, make_cuda_through_f32, kUnproven);
+  return rows;
 }
 
 }  // namespace dltrain

@@ -5,22 +5,29 @@
 #include <algorithm>
 #include <vector>
 
+#include "cuda/device_table.h"
 #include "cuda/makers.h"
+#include "ops/op.h"
 #include "shared/update_groups.h"
 
 namespace dltrain {
 namespace {
 
-std::vector<UpdateChunk> cut(const std::vector<std::vector<void*>>& roles,
-                             const std::vector<int64_t>& counts, size_t element_bytes,
-                             const UpdateGroups* groups) {
+// The addresses of one role's tensors.
+struct RoleTensors {
+  std::vector<void*> addresses;
+  size_t element_bytes;
+};
+
+std::vector<UpdateChunk> cut(const std::vector<RoleTensors>& roles,
+                             const std::vector<int64_t>& counts, const UpdateGroups* groups) {
   std::vector<UpdateChunk> chunks;
   for (size_t tensor = 0; tensor < counts.size(); ++tensor) {
     for (int64_t from = 0; from < counts[tensor]; from += kUpdateChunk) {
       UpdateChunk chunk{};
       for (size_t role = 0; role < roles.size(); ++role) {
-        chunk.role[role] = static_cast<std::byte*>(roles[role][tensor]) +
-                           from * static_cast<int64_t>(element_bytes);
+        chunk.role[role] = static_cast<std::byte*>(roles[role].addresses[tensor]) +
+                           from * static_cast<int64_t>(roles[role].element_bytes);
       }
       chunk.count = std::min(kUpdateChunk, counts[tensor] - from);
       if (groups != nullptr) chunk.group = groups->of(tensor);
@@ -40,8 +47,12 @@ int64_t chunk_count(const std::vector<int64_t>& counts) {
 class ChunkTable {
  public:
   ChunkTable(const KernelRequest& request, size_t first, size_t roles)
-      : device_(request.device), first_(first), roles_(roles) {
+      : memory_(request.device), first_(first) {
     const size_t tensors = (request.inputs.size() - first) / roles;
+    for (size_t role = 0; role < roles; ++role) {
+      const DType dtype = tensors > 0 ? request.inputs[first + role * tensors].dtype : DType::f32;
+      element_bytes_.push_back(dtype_size(dtype));
+    }
     for (size_t i = 0; i < tensors; ++i) {
       counts_.push_back(request.inputs[first + i].shape.elements());
     }
@@ -53,28 +64,23 @@ class ChunkTable {
 
   // Copies the table to the device and waits: bind() is outside the step.
   const UpdateTable& bind(const Bindings& bindings, const UpdateGroups* groups = nullptr) {
-    std::vector<std::vector<void*>> roles(roles_);
-    for (size_t role = 0; role < roles_; ++role) {
+    std::vector<RoleTensors> roles;
+    for (size_t role = 0; role < element_bytes_.size(); ++role) {
       const auto begin =
           bindings.inputs.begin() + static_cast<std::ptrdiff_t>(first_ + role * counts_.size());
-      roles[role].assign(begin, begin + static_cast<std::ptrdiff_t>(counts_.size()));
+      roles.push_back(
+          {{begin, begin + static_cast<std::ptrdiff_t>(counts_.size())}, element_bytes_[role]});
     }
-    const auto chunks = cut(roles, counts_, dtype_size(table_.dtype), groups);
-    if (chunks.empty()) return table_;
-    const size_t bytes = chunks.size() * sizeof(UpdateChunk);
-    if (memory_.bytes() < bytes) memory_ = Buffer(device_, bytes);
-    const auto stream = device_.make_stream();
-    device_.copy(memory_.data(), chunks.data(), bytes, *stream);
-    stream->synchronize();
-    table_.chunks = reinterpret_cast<const UpdateChunk*>(memory_.data());
+    const auto chunks = cut(roles, counts_, groups);
+    table_.chunks = memory_.upload(chunks);
     return table_;
   }
 
  private:
-  Device& device_;
-  size_t first_, roles_;
+  DeviceTable<UpdateChunk> memory_;
+  size_t first_;
+  std::vector<size_t> element_bytes_;  // of each role
   std::vector<int64_t> counts_;
-  Buffer memory_;
   UpdateTable table_;
 };
 
@@ -119,6 +125,68 @@ class ElementUpdate final : public Kernel {
   ChunkTable chunks_;
   UpdateTable table_;
   const StepState* state_ = nullptr;
+};
+
+class LowPrecisionUpdate final : public Kernel {
+ public:
+  explicit LowPrecisionUpdate(const KernelRequest& request)
+      : chunks_(request, 1, 2), copy_(request.outputs[0].dtype) {}
+  void bind(const Bindings& bindings) override {
+    table_ = chunks_.bind(bindings);
+    state_ = static_cast<const StepState*>(bindings.inputs[0]);
+  }
+  void run(Stream& stream) override {
+    launch_low_precision_update(table_, copy_, state_, stream.native());
+  }
+
+ private:
+  ChunkTable chunks_;
+  DType copy_;
+  UpdateTable table_;
+  const StepState* state_ = nullptr;
+};
+
+class EmaUpdate final : public Kernel {
+ public:
+  explicit EmaUpdate(const KernelRequest& request)
+      : attributes_{request.attributes.number("decay", 0.999), request.attributes.integer("start"),
+                    request.attributes.boolean("warmup")},
+        chunks_(request, 1, 2) {}
+  void bind(const Bindings& bindings) override {
+    table_ = chunks_.bind(bindings);
+    state_ = static_cast<const StepState*>(bindings.inputs[0]);
+  }
+  void run(Stream& stream) override {
+    launch_ema_update(table_, attributes_, state_, stream.native());
+  }
+
+ private:
+  EmaAttributes attributes_;
+  ChunkTable chunks_;
+  UpdateTable table_;
+  const StepState* state_ = nullptr;
+};
+
+class ClipPercentile final : public Kernel {
+ public:
+  explicit ClipPercentile(const KernelRequest& request)
+      : attributes_{request.attributes.number("percentile", 90),
+                    request.attributes.number("factor", 1),
+                    request.attributes.integer("min_history", 20)},
+        window_(request.inputs[1].shape.elements()) {}
+  void bind(const Bindings& bindings) override {
+    state_ = static_cast<StepState*>(bindings.inputs[0]);
+    norms_ = static_cast<float*>(bindings.inputs[1]);
+  }
+  void run(Stream& stream) override {
+    launch_clip_percentile(attributes_, state_, norms_, window_, stream.native());
+  }
+
+ private:
+  ClipPercentileAttributes attributes_;
+  int64_t window_;
+  StepState* state_ = nullptr;
+  float* norms_ = nullptr;
 };
 
 class BatchNormUpdate final : public Kernel {
@@ -178,6 +246,27 @@ std::unique_ptr<Kernel> make_cuda_element_update(const KernelRequest& request) {
                            [&]<typename Rule>(const Rule& rule) -> std::unique_ptr<Kernel> {
                              return std::make_unique<ElementUpdate<Rule>>(request, rule);
                            });
+}
+
+std::unique_ptr<Kernel> make_cuda_low_precision_update(const KernelRequest& request) {
+  const auto count = static_cast<size_t>(request.attributes.integer("count"));
+  const SpecSpan parameters = request.inputs.subspan(1, count);
+  if (count == 0) return nullptr;
+  for (size_t i = 0; i < count; ++i) {
+    if (parameters[i].dtype != parameters[0].dtype ||
+        request.outputs[i].dtype != request.outputs[0].dtype) {
+      return nullptr;
+    }
+  }
+  return std::make_unique<LowPrecisionUpdate>(request);
+}
+
+std::unique_ptr<Kernel> make_cuda_ema_update(const KernelRequest& request) {
+  return served(request) ? std::make_unique<EmaUpdate>(request) : nullptr;
+}
+
+std::unique_ptr<Kernel> make_cuda_clip_percentile(const KernelRequest& request) {
+  return std::make_unique<ClipPercentile>(request);
 }
 
 std::unique_ptr<Kernel> make_cuda_batch_norm_update(const KernelRequest& request) {

@@ -45,6 +45,36 @@ __global__ void element_update_kernel(const UpdateChunk* chunks, Rule rule,
   for (int64_t i = threadIdx.x; i < chunk.count; i += kBlock) update_element<Rule>(f, tensors, i);
 }
 
+template <typename T, typename Copy>
+__global__ void low_precision_update_kernel(const UpdateChunk* chunks, const StepState* state) {
+  if (state->out.finite == 0) return;
+  const UpdateChunk& chunk = chunks[blockIdx.x];
+  const T* parameter = static_cast<const T*>(chunk.role[0]);
+  Copy* copy = static_cast<Copy*>(chunk.role[1]);
+  for (int64_t i = threadIdx.x; i < chunk.count; i += kBlock) {
+    copy[i] = static_cast<Copy>(static_cast<float>(parameter[i]));
+  }
+}
+
+template <typename T>
+__global__ void ema_update_kernel(const UpdateChunk* chunks, EmaAttributes attributes,
+                                  const StepState* state) {
+  if (state->out.finite == 0) return;
+  const UpdateChunk& chunk = chunks[blockIdx.x];
+  const T share = static_cast<T>(ema_share(attributes, *state));
+  const T* source = static_cast<const T*>(chunk.role[0]);
+  T* average = static_cast<T*>(chunk.role[1]);
+  for (int64_t i = threadIdx.x; i < chunk.count; i += kBlock) {
+    // Whole at the start: an average that is no number yet must not stay so.
+    average[i] = share == T(1) ? source[i] : average[i] + share * (source[i] - average[i]);
+  }
+}
+
+__global__ void clip_percentile_kernel(ClipPercentileAttributes attributes, StepState* state,
+                                       float* norms, int64_t window) {
+  clip_percentile(attributes, *state, norms, window);
+}
+
 template <typename T>
 __global__ void batch_norm_update_kernel(BatchNormUpdateCall c, const StepState* state, T* mean,
                                          T* variance, const T* mean_sum, const T* variance_sum) {
@@ -115,6 +145,36 @@ DLTRAIN_ELEMENT_UPDATE(RmspropRule<true, false>);
 DLTRAIN_ELEMENT_UPDATE(RmspropRule<true, true>);
 DLTRAIN_ELEMENT_UPDATE(LionRule);
 #undef DLTRAIN_ELEMENT_UPDATE
+
+void launch_low_precision_update(const UpdateTable& table, DType copy, const StepState* state,
+                                 CudaStream stream) {
+  if (table.count == 0) return;
+  with_floating(table.dtype, [&]<typename T>(T) {
+    with_floating(copy, [&]<typename Copy>(Copy) {
+      if constexpr (sizeof(T) >= 4 && sizeof(Copy) == 2) {
+        DLTRAIN_LAUNCH((low_precision_update_kernel<T, Copy>), static_cast<unsigned>(table.count),
+                       kBlock, stream, table.chunks, state);
+      }
+    });
+  });
+}
+
+void launch_ema_update(const UpdateTable& table, const EmaAttributes& attributes,
+                       const StepState* state, CudaStream stream) {
+  if (table.count == 0) return;
+  const auto grid = static_cast<unsigned>(table.count);
+  if (table.dtype == DType::f64) {
+    DLTRAIN_LAUNCH(ema_update_kernel<double>, grid, kBlock, stream, table.chunks, attributes,
+                   state);
+  } else {
+    DLTRAIN_LAUNCH(ema_update_kernel<float>, grid, kBlock, stream, table.chunks, attributes, state);
+  }
+}
+
+void launch_clip_percentile(const ClipPercentileAttributes& attributes, StepState* state,
+                            float* norms, int64_t window, CudaStream stream) {
+  DLTRAIN_LAUNCH(clip_percentile_kernel, 1u, 1u, stream, attributes, state, norms, window);
+}
 
 void launch_batch_norm_update(const BatchNormUpdateCall& call, const StepState* state,
                               void* running_mean, void* running_variance, const void* mean_sum,

@@ -6,6 +6,7 @@
 #include "cuda/launch.h"
 #include "ops/step_state.h"
 #include "shared/element_rules.h"
+#include "shared/state_rules.h"
 #include "tensor/dtype.h"
 
 namespace dltrain {
@@ -22,7 +23,7 @@ struct UpdateChunk {
 struct UpdateTable {
   const UpdateChunk* chunks = nullptr;  // device memory
   int64_t count = 0;
-  DType dtype = DType::f32;  // of every tensor: f32 or f64
+  DType dtype = DType::f32;  // of every tensor (of the parameters, for copies): f32 or f64
 };
 
 // Writes StepState.out. Role 0 is the gradient; `partial` has table.count doubles.
@@ -32,6 +33,17 @@ void launch_gradient_norm(const UpdateTable& table, StepState* state, double* pa
 template <typename Rule>
 void launch_element_update(const UpdateTable& table, const Rule& rule, const StepState* state,
                            CudaStream stream);
+
+// low_precision_update. Roles: parameter, copy; `copy`: bf16 or f16.
+void launch_low_precision_update(const UpdateTable& table, DType copy, const StepState* state,
+                                 CudaStream stream);
+
+// ema_update. Roles: source, average.
+void launch_ema_update(const UpdateTable& table, const EmaAttributes& attributes,
+                       const StepState* state, CudaStream stream);
+
+void launch_clip_percentile(const ClipPercentileAttributes& attributes, StepState* state,
+                            float* norms, int64_t window, CudaStream stream);
 
 struct BatchNormUpdateCall {
   DType dtype = DType::f32;

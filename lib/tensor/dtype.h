@@ -35,6 +35,11 @@ constexpr bool is_floating(DType t) {
   return t == DType::f32 || t == DType::f64 || t == DType::bf16 || t == DType::f16;
 }
 
+// Of 16 bits: tensors are stored in it, sums are not.
+constexpr bool is_low_precision(DType t) {
+  return t == DType::bf16 || t == DType::f16;
+}
+
 // "f32", "bf16", "i64", "bool", ...
 std::string_view dtype_name(DType t);
 // The inverse of dtype_name; nothing for an unknown name.

@@ -1,10 +1,11 @@
 // The 16-bit floating formats as elements of memory: conversions from and to f32, rounded to
 // nearest, ties to even. NaN stays NaN, f32 values beyond the range of F16 become infinities.
-// Arithmetic is done in f32; these types only store.
+// Arithmetic is done in f32; these types only store. Host and device code share this file.
 #pragma once
 
-#include <bit>
 #include <cstdint>
+
+#include "base/host_device.h"
 
 namespace dltrain {
 
@@ -18,32 +19,38 @@ struct F16 {
   uint16_t bits;
 };
 
-inline float to_f32(float x) {
+// std::bit_cast, which device code cannot call.
+template <typename To, typename From>
+DLTRAIN_HD To bits_as(From x) {
+  return __builtin_bit_cast(To, x);
+}
+
+DLTRAIN_HD float to_f32(float x) {
   return x;
 }
-inline float to_f32(Bf16 x) {
-  return std::bit_cast<float>(uint32_t{x.bits} << 16);
+DLTRAIN_HD float to_f32(Bf16 x) {
+  return bits_as<float>(uint32_t{x.bits} << 16);
 }
-inline float to_f32(F16 x) {
+DLTRAIN_HD float to_f32(F16 x) {
   // The exponent is 112 too small once the bits are in place; a multiplication mends it, also for
   // subnormal values. Exponent 31 (infinities and NaN) needs the greatest exponent.
   const uint32_t magnitude = (x.bits & 0x7FFFu) << 13, sign = (x.bits & 0x8000u) << 16;
-  const float scaled = std::bit_cast<float>(magnitude) * std::bit_cast<float>(0x77800000u);  // 2¹¹²
+  const float scaled = bits_as<float>(magnitude) * bits_as<float>(0x77800000u);  // 2¹¹²
   const uint32_t special = magnitude >= 0x0F800000u ? 0x7F800000u : 0u;
-  return std::bit_cast<float>(std::bit_cast<uint32_t>(scaled) | special | sign);
+  return bits_as<float>(bits_as<uint32_t>(scaled) | special | sign);
 }
 
-inline void from_f32(float x, float& out) {
+DLTRAIN_HD void from_f32(float x, float& out) {
   out = x;
 }
-inline void from_f32(float x, Bf16& out) {
-  const auto bits = std::bit_cast<uint32_t>(x);
+DLTRAIN_HD void from_f32(float x, Bf16& out) {
+  const auto bits = bits_as<uint32_t>(x);
   const bool nan = (bits & 0x7FFFFFFFu) > 0x7F800000u;
   const uint32_t rounded = bits + 0x7FFFu + ((bits >> 16) & 1);
   out.bits = static_cast<uint16_t>((nan ? bits | 0x400000u : rounded) >> 16);
 }
-inline void from_f32(float x, F16& out) {
-  const auto bits = std::bit_cast<uint32_t>(x);
+DLTRAIN_HD void from_f32(float x, F16& out) {
+  const auto bits = bits_as<uint32_t>(x);
   const uint32_t sign = (bits >> 16) & 0x8000u, magnitude = bits & 0x7FFFFFFFu;
   uint32_t half;
   if (magnitude > 0x7F800000u) {
@@ -52,8 +59,8 @@ inline void from_f32(float x, F16& out) {
     half = 0x7C00u;  // rounds beyond 65504
   } else if (magnitude < 0x38800000u) {
     // Below 2⁻¹⁴: adding a half makes the addition round at the last bit of a subnormal F16.
-    const float sum = std::bit_cast<float>(magnitude) + 0.5f;
-    half = std::bit_cast<uint32_t>(sum) - 0x3F000000u;
+    const float sum = bits_as<float>(magnitude) + 0.5f;
+    half = bits_as<uint32_t>(sum) - 0x3F000000u;
   } else {
     half = (magnitude + 0xC8000FFFu + ((magnitude >> 13) & 1)) >> 13;  // exponent − 112, rounded
   }

@@ -39,22 +39,25 @@ Trajectory train_on(const Engine& engine, const std::string& config,
   return out;
 }
 
+// `weights`: the file of initial values beside the configuration.
 void compare(const std::string& folder, const std::string& name,
-             const std::vector<std::string>& extra = {}) {
+             const std::vector<std::string>& extra = {},
+             const std::string& weights = "weights.safetensors", double tolerance = 1e-5) {
   const std::string place = "tests/golden/" + folder + "/";
   std::ifstream file(std::string(DLTRAIN_SOURCE_DIR) + "/" + place + "losses.json");
   const auto json = nlohmann::json::parse(file);
   const auto& golden = (json.contains("cases") ? json["cases"] : json)[name]["f64"];
   std::vector<std::string> overrides{
-      "model.init_from=" + std::string(DLTRAIN_SOURCE_DIR) + "/" + place + "weights.safetensors",
+      "model.init_from=" + std::string(DLTRAIN_SOURCE_DIR) + "/" + place + weights,
       "data.train.path=" + std::string(DLTRAIN_SOURCE_DIR) + "/" + place + "batches.safetensors"};
   overrides.insert(overrides.end(), extra.begin(), extra.end());
   const Trajectory found = train_on(emulated_cuda_engine(), place + name + ".yaml", overrides);
   REQUIRE(found.loss.size() == golden["loss"].size());
   for (size_t i = 0; i < found.loss.size(); ++i) {
     INFO(name << ", step " << i + 1);
-    CHECK(found.loss[i] == Approx(golden["loss"][i].get<double>()).epsilon(1e-5));
-    CHECK(found.grad_norm[i] == Approx(golden["grad_norm"][i].get<double>()).epsilon(1e-4));
+    CHECK(found.loss[i] == Approx(golden["loss"][i].get<double>()).epsilon(tolerance));
+    CHECK(found.grad_norm[i] ==
+          Approx(golden["grad_norm"][i].get<double>()).epsilon(10 * tolerance));
   }
 }
 
@@ -71,4 +74,14 @@ TEST_CASE("accumulation on emulated CUDA kernels follows PyTorch's losses") {
 
 TEST_CASE("a convnet with batch norm on emulated CUDA kernels follows PyTorch's losses") {
   compare("convnet", "relu-sgd");
+}
+
+TEST_CASE("language models on emulated CUDA kernels follow the losses of transformers") {
+  for (const std::string name : {"gpt2", "llama", "qwen3", "bert"}) {
+    compare("language", name, {}, name + ".safetensors");
+  }
+}
+
+TEST_CASE("a language model in bf16 on emulated CUDA kernels stays near the losses in f64") {
+  compare("language", "llama", {"precision.compute=bf16"}, "llama.safetensors", 0.01);
 }

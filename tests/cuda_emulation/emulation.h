@@ -22,6 +22,7 @@
 #define __device__
 #define __host__
 #define __shared__ static
+#define __launch_bounds__(threads)
 
 struct dim3 {
   unsigned x = 1, y = 1, z = 1;
@@ -57,6 +58,18 @@ uint64_t exchange_xor(uint32_t mask, uint64_t bits, int offset);
 
 inline void __syncthreads() {
   ::dltrain::emulation::block_barrier();
+}
+
+inline void __syncwarp() {
+  ::dltrain::emulation::exchange_xor(0xffffffffu, 0, 0);
+}
+
+// Threads run one at a time.
+template <typename T>
+T atomicAdd(T* address, T value) {
+  const T old = *address;
+  *address += value;
+  return old;
 }
 
 template <typename T>

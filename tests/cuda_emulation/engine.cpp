@@ -5,6 +5,10 @@
 
 namespace dltrain {
 
+const Engine& cuda_engine() {
+  return emulated_cuda_engine();
+}
+
 const Engine& emulated_cuda_engine() {
   static const Engine engine{.name = "emulated cuda",
                              .kernels = cuda_own_rows().data(),

@@ -1,7 +1,8 @@
 // gpu_check: compares every op case on an engine with the reference engine, and times ops. Part of
 // the bundle that scripts/gpu_check.sh runs on machines with a GPU; free of the test framework.
 //
-//   gpu_check [--engine cuda|cpu] [--device N] [--op NAME] [--json FILE]     op cases
+//   gpu_check [--engine cuda|cpu] [--device N] [--op NAME] [--dtype f32|bf16|f16] [--json FILE]
+//                                                                            op cases
 //   gpu_check --time [--engine …] [--scale F] [--json FILE]                  timings
 //
 // Each case runs once plainly and once captured (where the engine captures): both must write the
@@ -27,6 +28,7 @@ using nlohmann::json;
 
 struct Options {
   std::string engine = "cuda", op, json_file;
+  DType dtype = DType::f32;
   int device = 0;
   bool time = false;
   double scale = 1;
@@ -46,6 +48,12 @@ Options parse(int argc, char** argv) {
       o.engine = value;
     } else if (name == "--op") {
       o.op = value;
+    } else if (name == "--dtype") {
+      const auto dtype = dtype_from_name(value);
+      if (!dtype || !is_floating(*dtype) || *dtype == DType::f64) {
+        fail(ExitCode::usage, "--dtype {}: f32, bf16 or f16", value);
+      }
+      o.dtype = *dtype;
     } else if (name == "--json") {
       o.json_file = value;
     } else if (name == "--device") {
@@ -92,9 +100,12 @@ struct Summary {
 
 ExitCode check_ops(const Options& options, json& record) {
   const Engine& engine = choose_engine(options.engine);
-  const auto reports = compare_engine(engine, reference_engine(), [&](const OpCase& c) {
-    return has_kernel(engine, c.op) && (options.op.empty() || c.op == options.op);
-  });
+  const auto wanted = [&](const OpCase& c) {
+    return has_kernel(engine, c.op) && (options.op.empty() || c.op == options.op) &&
+           (options.dtype == DType::f32 || has_low_precision(c));
+  };
+  const auto reports = compare_engine(engine, reference_engine(), wanted, options.dtype);
+  record["dtype"] = dtype_name(options.dtype);
   for (const OpDef& op : all_ops()) {
     if (has_kernel(engine, op.name) || op.name.starts_with("all_reduce")) continue;
     fmt::print("no kernel for {}\n", op.name);

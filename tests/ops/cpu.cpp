@@ -6,15 +6,6 @@
 
 using namespace dltrain;
 
-namespace {
-
-// Updates and the loss seed work in f32 and f64 alone, and so does what refuses 16-bit inputs.
-bool has_low_precision(const OpCase& c) {
-  return !find_op(c.op)->has_effect && c.op != "loss_seed" && takes(c, DType::bf16);
-}
-
-}  // namespace
-
 TEST_CASE("the CPU engine agrees with the reference on every op case") {
   for (const CaseReport& report : compare_engine(cpu_engine(), reference_engine())) {
     INFO(report.op_case->name << ", " << report.how << ", " << report.variant << ": off by "

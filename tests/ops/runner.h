@@ -39,6 +39,9 @@ std::vector<HostTensor> case_inputs(const OpCase& c, DType floating);
 
 // True when the op's shape rule accepts these inputs, at least one of them in `floating`.
 bool takes(const OpCase& c, DType floating);
+// Does the op compute in 16 bits? Updates and the loss seed work in f32 and f64 alone, and so does
+// what refuses 16-bit inputs.
+bool has_low_precision(const OpCase& c);
 
 SpecList specs_of(const std::vector<HostTensor>& tensors);
 // A copy in another floating dtype; other dtypes stay.

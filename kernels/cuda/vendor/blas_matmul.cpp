@@ -1,7 +1,8 @@
 // matmul by cuBLASLt. The library thinks column-major, so it is given the transposed product
 // yᵀ = op(b)ᵀ·op(a)ᵀ: our row-major matrices are its transposes as they lie in memory.
 //
-// f32 runs in plain f32 (no TF32). The algorithm is chosen once by cuBLASLt's heuristic among those
+// f32 runs in plain f32 (no TF32); products of bf16 and f16 are added in f32, and the result is of
+// either dtype. The algorithm is chosen once by cuBLASLt's heuristic among those
 // that add partial sums in the compute type; its workspace lies in the plan's arena. Bias, ReLU and
 // gelu_tanh are epilogues of the product (cuBLASLt's GELU is the tanh form); other activations
 // follow by our own kernel in place.
@@ -41,11 +42,16 @@ Ending ending_of(const std::string& activation, bool has_bias) {
           .after = *after};
 }
 
-Layout column_major(int64_t rows, int64_t columns) {
+cudaDataType_t library_type(DType dtype) {
+  return dtype == DType::bf16 ? CUDA_R_16BF : dtype == DType::f16 ? CUDA_R_16F : CUDA_R_32F;
+}
+
+Layout column_major(DType dtype, int64_t rows, int64_t columns) {
   Layout layout;
-  check_cublas(cublasLtMatrixLayoutCreate(layout.out(), CUDA_R_32F, static_cast<uint64_t>(rows),
-                                          static_cast<uint64_t>(columns), rows),
-               "describing a matrix");
+  check_cublas(
+      cublasLtMatrixLayoutCreate(layout.out(), library_type(dtype), static_cast<uint64_t>(rows),
+                                 static_cast<uint64_t>(columns), rows),
+      "describing a matrix");
   return layout;
 }
 
@@ -55,15 +61,19 @@ class BlasMatmul final : public Kernel {
       : device_(cuda_device(request)),
         sizes_(request),
         beta_(request.accumulate ? 1.0f : 0.0f),
-        ending_(ending_of(request.attributes.text("activation"), sizes_.has_bias)) {
+        ending_(ending_of(request.attributes.text("activation"), sizes_.has_bias)),
+        out_(request.outputs[0].dtype) {
     check_cublas(cublasLtMatmulDescCreate(operation_.out(), CUBLAS_COMPUTE_32F, CUDA_R_32F),
                  "describing a product");
     set(CUBLASLT_MATMUL_DESC_TRANSA, sizes_.transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N);
     set(CUBLASLT_MATMUL_DESC_TRANSB, sizes_.transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N);
     set(CUBLASLT_MATMUL_DESC_EPILOGUE, ending_.epilogue);
-    b_ = sizes_.transpose_b ? column_major(sizes_.k, sizes_.n) : column_major(sizes_.n, sizes_.k);
-    a_ = sizes_.transpose_a ? column_major(sizes_.m, sizes_.k) : column_major(sizes_.k, sizes_.m);
-    y_ = column_major(sizes_.n, sizes_.m);
+    const DType in = request.inputs[0].dtype;
+    b_ = sizes_.transpose_b ? column_major(in, sizes_.k, sizes_.n)
+                            : column_major(in, sizes_.n, sizes_.k);
+    a_ = sizes_.transpose_a ? column_major(in, sizes_.m, sizes_.k)
+                            : column_major(in, sizes_.k, sizes_.m);
+    y_ = column_major(out_, sizes_.n, sizes_.m);
   }
 
   // False when cuBLASLt has no algorithm for these sizes.
@@ -114,7 +124,7 @@ class BlasMatmul final : public Kernel {
                                 algorithm_.workspaceSize, native_stream(stream)),
                  "matmul");
     if (ending_.after != ElementwiseOp::identity) {
-      launch_bias_activation(ending_.after, DType::f32, nullptr, y_data_, sizes_.m, sizes_.n,
+      launch_bias_activation(ending_.after, out_, nullptr, y_data_, sizes_.m, sizes_.n,
                              stream.native());
     }
   }
@@ -130,6 +140,7 @@ class BlasMatmul final : public Kernel {
   MatmulSizes sizes_;
   float beta_;
   Ending ending_;
+  DType out_;
   Operation operation_;
   Layout a_, b_, y_;
   cublasLtMatmulHeuristicResult_t algorithm_{};
@@ -142,10 +153,11 @@ class BlasMatmul final : public Kernel {
 }  // namespace
 
 std::unique_ptr<Kernel> make_blas_matmul(const KernelRequest& request) {
-  if (request.inputs[0].dtype != DType::f32 || request.outputs[0].dtype != DType::f32) {
-    return nullptr;
-  }
+  const DType in = request.inputs[0].dtype, out = request.outputs[0].dtype;
+  const bool narrow = is_low_precision(in);
+  if ((in != DType::f32 && !narrow) || (out != in && out != DType::f32)) return nullptr;
   const MatmulSizes s(request);
+  if (s.has_bias && out != in) return nullptr;  // the library wants a bias of the result's dtype
   const bool activated = !request.attributes.text("activation").empty();
   if (s.m * s.n * s.k == 0 || (activated && request.accumulate)) return nullptr;
   auto kernel = std::make_unique<BlasMatmul>(request);

@@ -1,5 +1,6 @@
 // conv2d and its gradients by cuDNN. Bias and activation follow by our own kernel in place; an
-// accumulating gradient is written to the workspace and added.
+// accumulating gradient, and one that is wider than its operands, is written to the workspace first
+// and then added or converted.
 #include <array>
 
 #include <fmt/format.h>
@@ -22,6 +23,7 @@ ConvolutionProblem read_problem(const KernelRequest& request, ConvolutionPass pa
                                 const Shape& w, const Shape& y) {
   const Conv2dAttributes attributes(request.attributes);
   ConvolutionProblem p{.pass = pass,
+                       .dtype = request.inputs[0].dtype,
                        .samples = x[0],
                        .in_channels = x[3],
                        .out_channels = y[3],
@@ -54,14 +56,14 @@ class CudnnConvolution final : public Kernel {
         plan_bytes_((plan_.workspace_bytes + kAlignment - 1) / kAlignment * kAlignment) {}
 
   size_t workspace_bytes() const override {
-    return plan_bytes_ + (options_.accumulate ? output_.bytes() : 0);
+    return plan_bytes_ + (is_copied() ? TensorSpec{output_.shape, problem_.dtype}.bytes() : 0);
   }
 
   void bind(const Bindings& bindings) override {
     result_ = bindings.outputs[0];
     bias_ = options_.has_bias ? bindings.inputs[2] : nullptr;
     auto* workspace = static_cast<std::byte*>(bindings.workspace);
-    temporary_ = options_.accumulate ? workspace + plan_bytes_ : result_;
+    temporary_ = is_copied() ? workspace + plan_bytes_ : result_;
     // Identifiers in the order x, w, y; two are inputs, one is the result.
     std::array<void*, 3> data{};
     switch (problem_.pass) {
@@ -88,9 +90,9 @@ class CudnnConvolution final : public Kernel {
     cudnnHandle_t handle = device_.dnn();
     check_cudnn(cudnnSetStream(handle, native_stream(stream)), "choosing a stream");
     check_cudnn(cudnnBackendExecute(handle, plan_.plan.get(), pack_.get()), name());
-    if (options_.accumulate) {
-      launch_elementwise({.op = ElementwiseOp::identity, .accumulate = true}, temporary_, nullptr,
-                         result_, output_.shape.elements(), stream.native());
+    if (is_copied()) {
+      launch_cast(problem_.dtype, output_.dtype, temporary_, result_, output_.shape.elements(),
+                  stream.native(), options_.accumulate);
     } else if (bias_ != nullptr || options_.activation != ElementwiseOp::identity) {
       launch_bias_activation(options_.activation, output_.dtype, bias_, result_,
                              output_.shape.elements() / output_.shape[-1], output_.shape[-1],
@@ -99,6 +101,7 @@ class CudnnConvolution final : public Kernel {
   }
 
  private:
+  bool is_copied() const { return options_.accumulate || output_.dtype != problem_.dtype; }
   const char* name() const {
     return problem_.pass == ConvolutionPass::forward ? "conv2d"
            : problem_.pass == ConvolutionPass::input ? "conv2d_backward_input"
@@ -119,7 +122,10 @@ class CudnnConvolution final : public Kernel {
 
 std::unique_ptr<Kernel> make(const KernelRequest& request, const ConvolutionProblem& problem,
                              const CudnnConvolution::Options& options) {
-  if (request.inputs[0].dtype != DType::f32 || request.outputs[0].dtype != DType::f32 ||
+  const DType in = request.inputs[0].dtype, out = request.outputs[0].dtype;
+  const bool narrow = is_low_precision(in) && (out == in || out == DType::f32);
+  const bool ends = options.has_bias || options.activation != ElementwiseOp::identity;
+  if (!(narrow || (in == DType::f32 && out == in)) || (ends && out != in) ||
       request.outputs[0].shape.elements() == 0) {
     return nullptr;
   }

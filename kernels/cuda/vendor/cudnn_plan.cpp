@@ -13,11 +13,17 @@ namespace {
 
 constexpr size_t kMostWorkspace = size_t{256} << 20;
 
+cudnnDataType_t library_type(DType dtype) {
+  return dtype == DType::bf16  ? CUDNN_DATA_BFLOAT16
+         : dtype == DType::f16 ? CUDNN_DATA_HALF
+                               : CUDNN_DATA_FLOAT;
+}
+
 // A dense NHWC tensor; cuDNN names the extents in the order N, C, H, W.
-CudnnDescriptor image(int64_t id, int64_t n, int64_t c, int64_t h, int64_t w) {
+CudnnDescriptor image(DType of, int64_t id, int64_t n, int64_t c, int64_t h, int64_t w) {
   CudnnDescriptor tensor(CUDNN_BACKEND_TENSOR_DESCRIPTOR);
   const int64_t extents[] = {n, c, h, w}, strides[] = {h * w * c, 1, w * c, c}, alignment = 16;
-  const cudnnDataType_t dtype = CUDNN_DATA_FLOAT;
+  const cudnnDataType_t dtype = library_type(of);
   tensor.set(CUDNN_ATTR_TENSOR_DATA_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &dtype);
   tensor.set(CUDNN_ATTR_TENSOR_DIMENSIONS, CUDNN_TYPE_INT64, 4, extents);
   tensor.set(CUDNN_ATTR_TENSOR_STRIDES, CUDNN_TYPE_INT64, 4, strides);
@@ -82,11 +88,12 @@ PassNames names(ConvolutionPass pass) {
 CudnnDescriptor operation_graph(const ConvolutionProblem& p, const CudnnTarget& target) {
   const PassNames n = names(p.pass);
   const CudnnDescriptor conv = convolution(p);
-  const CudnnDescriptor x = image(ConvolutionPlan::kX, p.samples, p.in_channels, p.in[0], p.in[1]);
-  const CudnnDescriptor w = image(ConvolutionPlan::kW, p.out_channels, p.in_channels / p.groups,
-                                  p.kernel[0], p.kernel[1]);
+  const CudnnDescriptor x =
+      image(p.dtype, ConvolutionPlan::kX, p.samples, p.in_channels, p.in[0], p.in[1]);
+  const CudnnDescriptor w = image(p.dtype, ConvolutionPlan::kW, p.out_channels,
+                                  p.in_channels / p.groups, p.kernel[0], p.kernel[1]);
   const CudnnDescriptor y =
-      image(ConvolutionPlan::kY, p.samples, p.out_channels, p.out[0], p.out[1]);
+      image(p.dtype, ConvolutionPlan::kY, p.samples, p.out_channels, p.out[0], p.out[1]);
   const float alpha = 1, beta = 0;
   CudnnDescriptor operation(n.type);
   const auto attach = [&](cudnnBackendAttributeName_t name, const CudnnDescriptor& part) {
@@ -136,7 +143,7 @@ std::vector<CudnnDescriptor> proposals(const CudnnDescriptor& graph, cudnnBacken
   return out;
 }
 
-bool follows_rules(const CudnnDescriptor& config, std::string& name) {
+bool follows_rules(const CudnnDescriptor& config, DType dtype, std::string& name) {
   CudnnDescriptor engine(CUDNN_BACKEND_ENGINE_DESCRIPTOR);
   cudnnBackendDescriptor_t raw = engine.get();
   config.get(CUDNN_ATTR_ENGINECFG_ENGINE, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &raw);
@@ -146,9 +153,10 @@ bool follows_rules(const CudnnDescriptor& config, std::string& name) {
   cudnnBackendNumericalNote_t notes[CUDNN_NUMERICAL_NOTE_TYPE_COUNT];
   const int64_t count = engine.get(CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, CUDNN_TYPE_NUMERICAL_NOTE,
                                    CUDNN_NUMERICAL_NOTE_TYPE_COUNT, notes);
-  return std::none_of(notes, notes + count, [](cudnnBackendNumericalNote_t note) {
+  const bool whole = dtype == DType::f32;  // 16 bits are what tensor cores are for
+  return std::none_of(notes, notes + count, [&](cudnnBackendNumericalNote_t note) {
     return note == CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC ||
-           note == CUDNN_NUMERICAL_NOTE_TENSOR_CORE ||
+           (whole && note == CUDNN_NUMERICAL_NOTE_TENSOR_CORE) ||
            note == CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS ||
            note == CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION ||
            note == CUDNN_NUMERICAL_NOTE_FFT || note == CUDNN_NUMERICAL_NOTE_WINOGRAD;
@@ -230,7 +238,7 @@ std::optional<ConvolutionPlan> plan_convolution(const ConvolutionProblem& proble
   for (const auto mode : {CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_FALLBACK}) {
     for (const CudnnDescriptor& config : proposals(graph, mode, target)) {
       std::string engine;
-      if (!follows_rules(config, engine)) continue;
+      if (!follows_rules(config, problem.dtype, engine)) continue;
       if (auto plan = build(config, target)) {
         plan->engine = engine;
         return plan;

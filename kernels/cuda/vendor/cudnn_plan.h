@@ -3,8 +3,8 @@
 // beyond the toolkit's, and a plan can be built for a GPU that is only described, which is how
 // tests/cuda_engine checks every convolution without one.
 //
-// Rules for f32: deterministic; f32 arithmetic throughout (no TF32 tensor cores, no narrower
-// inputs or reductions); no FFT or Winograd, whose rounding errors are larger.
+// Rules: deterministic; sums in f32; for f32 no TF32 tensor cores and no narrower inputs; no FFT or
+// Winograd, whose rounding errors are larger.
 #pragma once
 
 #include <cstdint>
@@ -14,6 +14,8 @@
 #include <string_view>
 
 #include <cudnn_graph.h>
+
+#include "tensor/dtype.h"
 
 namespace dltrain {
 
@@ -47,6 +49,7 @@ enum class ConvolutionPass { forward, input, weight };
 // Extents as lib/ops/conv2d.cpp names them; images are NHWC, weights [out, height, width, in].
 struct ConvolutionProblem {
   ConvolutionPass pass = ConvolutionPass::forward;
+  DType dtype = DType::f32;  // of all three tensors: f32, bf16 or f16
   int64_t samples = 0;
   int64_t in[2] = {}, out[2] = {};  // height, width
   int64_t in_channels = 0, out_channels = 0, groups = 1;

@@ -24,16 +24,21 @@ const std::vector<KernelRow>& kernel_table() {
 }
 
 }  // namespace
-}  // namespace dltrain
 
-extern "C" const dltrain::Engine* dltrain_engine(uint32_t abi) {
-  using namespace dltrain;
-  if (abi != kEngineAbi) return nullptr;
+const Engine& cuda_engine() {
   static const Engine engine{.name = "cuda",
                              .kernels = kernel_table().data(),
                              .kernel_count = kernel_table().size(),
                              .device_count = cuda_device_count,
                              .problem = cuda_problem,
                              .open = open_device};
-  return &engine;
+  return engine;
+}
+
+}  // namespace dltrain
+
+extern "C" const dltrain::Engine* dltrain_engine(uint32_t abi) {
+  using namespace dltrain;
+  if (abi != kEngineAbi) return nullptr;
+  return &cuda_engine();
 }

@@ -15,6 +15,10 @@ constinit const KernelRow kRows[] = {
     {"conv2d", "cuDNN", make_cudnn_conv2d, kOverwrites, kUnproven},
     {"conv2d_backward_input", "cuDNN", make_cudnn_conv2d_input, kAccumulates, kUnproven},
     {"conv2d_backward_weight", "cuDNN", make_cudnn_conv2d_weight, kAccumulates, kUnproven},
+#if defined(DLTRAIN_CUDNN_FRONTEND)
+    {"attention", "cuDNN", make_cudnn_attention, kOverwrites, kUnproven},
+    {"attention_backward", "cuDNN", make_cudnn_attention_backward, kOverwrites, kUnproven},
+#endif
 };
 
 }  // namespace

@@ -1,0 +1,103 @@
+// What the attention kernels share. Each warp has some rows (queries, or keys in the second half of
+// the gradient); tiles of what stands against them lie in shared memory, one element of the tile a
+// lane. Included by .cu files only.
+#pragma once
+
+#include <cmath>
+
+#include "base/philox.h"
+#include "cuda/attention.h"
+#include "cuda/device_code.cuh"
+
+namespace dltrain {
+
+inline constexpr int kAttentionWarps = 8;
+inline constexpr int kAttentionBlock = kAttentionWarps * kWarp;
+
+// Shared memory is static, at most 48 KiB: how many tokens a tile has, and how many rows a warp,
+// when `tensors` tensors of kDim numbers M lie there on both sides. (Variables, for device code may
+// not call functions of the host.)
+template <typename M, int kDim>
+inline constexpr int kVectorBytes = static_cast<int>(sizeof(M)) * kDim;
+template <typename M, int kDim, int tensors>
+inline constexpr int kAttentionTile = kVectorBytes<M, kDim> <= 512    ? kWarp
+                                      : kVectorBytes<M, kDim> <= 1024 ? 16 / tensors
+                                                                      : 4 / tensors;
+template <typename M, int kDim, int tensors>
+inline constexpr int kAttentionRows = kVectorBytes<M, kDim> <= 512 / tensors ? 2 : 1;
+
+// The scores of one sample and head.
+template <typename M>
+struct AttentionScores {
+  const AttentionCall& call;
+  const int32_t* mask;
+  int64_t sample, head;
+  M slope;  // of ALiBi
+  uint64_t seed = 0, step = 0;
+  int64_t first_element = 0;  // of this sample and head in the global batch
+
+  __device__ AttentionScores(const AttentionCall& c, const AttentionInputs& in, int64_t sample_,
+                             int64_t head_)
+      : call(c), mask(in.mask), sample(sample_), head(head_), slope(0) {
+    if (c.alibi) slope = static_cast<M>(alibi_slope(head, c.heads));
+    if (c.dropout > 0) {
+      const StepInputs& state = in.state->in;
+      seed = state.seed;
+      step = static_cast<uint64_t>(state.step);
+      first_element = ((state.sample_offset + sample) * c.heads + head) * c.queries * c.keys;
+    }
+  }
+
+  __device__ bool sees(int64_t query, int64_t key) const {
+    if (query >= call.queries || key >= call.keys || key < call.first_key(query) ||
+        key >= call.end_key(query)) {
+      return false;
+    }
+    if (call.mask == AttentionCall::Mask::none) return true;
+    if (call.mask == AttentionCall::Mask::lengths) return key < mask[sample];
+    return mask[sample * call.keys + key] != 0;
+  }
+  __device__ M score(M dot, int64_t query, int64_t key) const {
+    const int64_t distance = query > key ? query - key : key - query;
+    return static_cast<M>(call.scale) * dot - slope * static_cast<M>(distance);
+  }
+  // What the dropout multiplies a weight with.
+  __device__ M kept(int64_t query, int64_t key) const {
+    if (call.dropout == 0) return M(1);
+    const float u = random_uniform(seed, call.stream, step,
+                                   static_cast<uint64_t>(first_element + query * call.keys + key));
+    return static_cast<double>(u) >= call.dropout ? static_cast<M>(1 / (1 - call.dropout)) : M(0);
+  }
+
+  // See lib/ops/attention.cpp.
+  static __device__ double alibi_slope(int64_t head, int64_t heads) {
+    int64_t power = 1;
+    while (power * 2 <= heads) power *= 2;
+    const double i =
+        head < power ? static_cast<double>(head + 1) : static_cast<double>(head - power) + 0.5;
+    return std::exp2(-8 * i / static_cast<double>(power));
+  }
+};
+
+// Vectors of kDim numbers and one more, so that lanes that read one each do not meet in a bank.
+template <typename M, int kDim, int kCount>
+struct VectorTile {
+  M at[kCount][kDim + 1];
+
+  // Vector i is that of token first + i, or zeros from `end` on; address(token): where it begins.
+  template <typename T, typename Address>
+  __device__ void load(const T* from, int64_t first, int64_t end, int64_t dim,
+                       const Address& address) {
+    for (int k = static_cast<int>(threadIdx.x); k < kCount * kDim; k += kAttentionBlock) {
+      const int i = k / kDim, d = k % kDim;
+      at[i][d] = first + i < end && d < dim ? static_cast<M>(from[address(first + i) + d]) : M(0);
+    }
+  }
+  __device__ M dot(int i, const M* other, int64_t dim) const {
+    M sum = 0;
+    for (int d = 0; d < dim; ++d) sum += at[i][d] * other[d];
+    return sum;
+  }
+};
+
+}  // namespace dltrain

@@ -1,0 +1,75 @@
+// Queues attention and its gradient (lib/ops/attention.cpp has layouts and formulas; the members
+// here mirror lib/ops/attention.h). dtype: f32, f64, bf16 or f16 of everything but the sums, which
+// have its accumulation dtype. Heads of up to 256 elements.
+#pragma once
+
+#include "cuda/launch.h"
+#include "ops/step_state.h"
+#include "tensor/dtype.h"
+
+namespace dltrain {
+
+struct AttentionCall {
+  static constexpr int64_t kMostHeadDim = 256;
+  DType dtype = DType::f32;
+  int64_t samples = 0, queries = 0, keys = 0;
+  int64_t heads = 0, kv_heads = 0, head_dim = 0;
+  int64_t query_stride = 0, key_stride = 0;  // from token to token
+  int64_t first_key_head = 0;                // heads before the first key's in its tensor
+  int64_t value_offset = 0;                  // from a key to its value, packed; else 0
+  double scale = 1;
+  bool causal = false, alibi = false;
+  int64_t window = 0;
+  enum class Mask : uint8_t { none, lengths, tokens } mask = Mask::none;
+  double dropout = 0;
+  uint64_t stream = 0;
+
+  DLTRAIN_HD int64_t query_at(int64_t sample, int64_t token, int64_t head) const {
+    return (sample * queries + token) * query_stride + head * head_dim;
+  }
+  DLTRAIN_HD int64_t key_at(int64_t sample, int64_t token, int64_t kv_head) const {
+    return (sample * keys + token) * key_stride + (first_key_head + kv_head) * head_dim;
+  }
+  DLTRAIN_HD int64_t value_at(int64_t sample, int64_t token, int64_t kv_head) const {
+    return key_at(sample, token, kv_head) + value_offset;
+  }
+  DLTRAIN_HD int64_t output_at(int64_t sample, int64_t token, int64_t head) const {
+    return ((sample * queries + token) * heads + head) * head_dim;
+  }
+  DLTRAIN_HD int64_t row_at(int64_t sample, int64_t head, int64_t token) const {
+    return (sample * heads + head) * queries + token;
+  }
+  // Keys [first_key, end_key) are what a query may look at; queries [first_query, end_query) are
+  // those that may look at a key.
+  DLTRAIN_HD int64_t first_key(int64_t query) const {
+    return window > 0 && query >= window ? query - window + 1 : 0;
+  }
+  DLTRAIN_HD int64_t end_key(int64_t query) const {
+    const int64_t end = causal ? query + 1 : window > 0 ? query + window : keys;
+    return end < keys ? end : keys;
+  }
+  DLTRAIN_HD int64_t first_query(int64_t key) const {
+    return causal ? key : window > 0 && key >= window ? key - window + 1 : 0;
+  }
+  DLTRAIN_HD int64_t end_query(int64_t key) const {
+    const int64_t end = window > 0 ? key + window : queries;
+    return end < queries ? end : queries;
+  }
+};
+
+// Addresses of the forward's inputs; of a packed tensor q, k and v are the same.
+struct AttentionInputs {
+  const void *q = nullptr, *k = nullptr, *v = nullptr;
+  const int32_t* mask = nullptr;     // with mask
+  const StepState* state = nullptr;  // with dropout
+};
+
+void launch_attention(const AttentionCall& call, const AttentionInputs& in, void* y, void* sums,
+                      CudaStream stream);
+
+// `deltas`: as many elements as `sums`, of its dtype.
+void launch_attention_backward(const AttentionCall& call, const AttentionInputs& in, const void* dy,
+                               const void* y, const void* sums, void* deltas, void* dq, void* dk,
+                               void* dv, CudaStream stream);
+
+}  // namespace dltrain

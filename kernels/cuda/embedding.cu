@@ -1,0 +1,140 @@
+// Embedding. The gradient sorts the places of the ids by id, and each row of the weight adds its
+// own in order: no atomic additions of floating numbers, so the sums are the same every time. (The
+// counters are integers, whose sums do not depend on the order either.)
+#include "cuda/device_code.cuh"
+#include "cuda/embedding.h"
+#include "cuda/strided_copy.h"
+
+namespace dltrain {
+namespace {
+
+constexpr int kBlock = 256;
+
+// E: 1, 2, 4, 8 or 16 bytes of a row, `width` of them.
+template <typename E>
+__global__ void embedding_kernel(const int32_t* ids, const E* weight, E* y, int64_t count,
+                                 int64_t width) {
+  for (int64_t i = thread_index(); i < count; i += thread_count()) {
+    y[i] = weight[static_cast<int64_t>(ids[i / width]) * width + i % width];
+  }
+}
+
+template <typename E>
+void embedding_typed(const EmbeddingCall& c, const int32_t* ids, const void* weight, void* y,
+                     CudaStream stream) {
+  const int64_t width =
+      c.columns * static_cast<int64_t>(dtype_size(c.dtype)) / static_cast<int64_t>(sizeof(E));
+  DLTRAIN_LAUNCH(embedding_kernel<E>, stride_grid(c.ids * width, kBlock), kBlock, stream, ids,
+                 static_cast<const E*>(weight), static_cast<E*>(y), c.ids * width, width);
+}
+
+__global__ void count_kernel(const int32_t* ids, int32_t* counts, int64_t count, int64_t padding) {
+  for (int64_t i = thread_index(); i < count; i += thread_count()) {
+    if (ids[i] != padding) atomicAdd(&counts[ids[i]], 1);
+  }
+}
+
+// starts[r] = counts[0] + … + counts[r − 1]; the counts become a copy of it: where the next place
+// of each id goes. One block: each thread has a run of rows.
+__global__ void start_kernel(int32_t* counts, int32_t* starts, int64_t rows) {
+  __shared__ int32_t before[kBlock];
+  const int64_t run = divide_up(rows, kBlock);
+  const int64_t begin = threadIdx.x * run < rows ? threadIdx.x * run : rows;
+  const int64_t end = begin + run < rows ? begin + run : rows;
+  int32_t sum = 0;
+  for (int64_t r = begin; r < end; ++r) sum += counts[r];
+  before[threadIdx.x] = sum;
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    int32_t total = 0;
+    for (int t = 0; t < kBlock; ++t) {
+      const int32_t own = before[t];
+      before[t] = total;
+      total += own;
+    }
+    starts[rows] = total;
+  }
+  __syncthreads();
+  sum = before[threadIdx.x];
+  for (int64_t r = begin; r < end; ++r) {
+    const int32_t own = counts[r];
+    starts[r] = counts[r] = sum;
+    sum += own;
+  }
+}
+
+__global__ void collect_kernel(const int32_t* ids, int32_t* next, int32_t* places, int64_t count,
+                               int64_t padding) {
+  for (int64_t i = thread_index(); i < count; i += thread_count()) {
+    if (ids[i] != padding) places[atomicAdd(&next[ids[i]], 1)] = static_cast<int32_t>(i);
+  }
+}
+
+// The places of each id in ascending order: each goes behind those that are less.
+__global__ void order_kernel(const int32_t* ids, const int32_t* starts, const int32_t* places,
+                             int32_t* ordered, int64_t rows) {
+  const int64_t count = starts[rows];
+  for (int64_t i = thread_index(); i < count; i += thread_count()) {
+    const int32_t place = places[i], id = ids[place];
+    const int32_t begin = starts[id], end = starts[id + 1];
+    int32_t less = 0;
+    for (int32_t k = begin; k < end; ++k) less += places[k] < place ? 1 : 0;
+    ordered[begin + less] = place;
+  }
+}
+
+// A block a row of the weight.
+template <typename T>
+__global__ void add_rows_kernel(const T* dy, const int32_t* starts, const int32_t* ordered,
+                                MathOf<T>* dweight, int64_t columns, bool accumulate) {
+  using M = MathOf<T>;
+  const int64_t row = blockIdx.x;
+  const int32_t begin = starts[row], end = starts[row + 1];
+  if (accumulate && begin == end) return;
+  for (int64_t c = threadIdx.x; c < columns; c += blockDim.x) {
+    M sum = 0;
+    for (int32_t k = begin; k < end; ++k) sum += static_cast<M>(dy[ordered[k] * columns + c]);
+    M& out = dweight[row * columns + c];
+    out = accumulate ? out + sum : sum;
+  }
+}
+
+}  // namespace
+
+void launch_embedding(const EmbeddingCall& call, const int32_t* ids, const void* weight, void* y,
+                      CudaStream stream) {
+  const int64_t bytes = call.columns * static_cast<int64_t>(dtype_size(call.dtype));
+  if (call.ids * bytes == 0) return;
+  const bool packs = bytes % 16 == 0 && is_pack_aligned(weight) && is_pack_aligned(y);
+  (packs            ? embedding_typed<Pack<uint64_t>>
+   : bytes % 8 == 0 ? embedding_typed<uint64_t>
+   : bytes % 4 == 0 ? embedding_typed<uint32_t>
+                    : embedding_typed<uint16_t>)(call, ids, weight, y, stream);
+}
+
+int64_t embedding_workspace_elements(const EmbeddingCall& call) {
+  return 2 * call.rows + 1 + 2 * call.ids;
+}
+
+void launch_embedding_backward(const EmbeddingCall& call, const int32_t* ids, const void* dy,
+                               void* dweight, int32_t* workspace, CudaStream stream) {
+  if (call.rows * call.columns == 0) return;
+  int32_t* counts = workspace;
+  int32_t* starts = counts + call.rows;
+  int32_t* places = starts + call.rows + 1;
+  int32_t* ordered = places + call.ids;
+  launch_fill(4, 0, counts, call.rows, stream);
+  const unsigned grid = stride_grid(call.ids > 0 ? call.ids : 1, kBlock);
+  DLTRAIN_LAUNCH(count_kernel, grid, kBlock, stream, ids, counts, call.ids, call.padding_idx);
+  DLTRAIN_LAUNCH(start_kernel, 1u, kBlock, stream, counts, starts, call.rows);
+  DLTRAIN_LAUNCH(collect_kernel, grid, kBlock, stream, ids, counts, places, call.ids,
+                 call.padding_idx);
+  DLTRAIN_LAUNCH(order_kernel, grid, kBlock, stream, ids, starts, places, ordered, call.rows);
+  with_floating(call.dtype, [&]<typename T>(T) {
+    DLTRAIN_LAUNCH(add_rows_kernel<T>, static_cast<unsigned>(call.rows), kBlock, stream,
+                   static_cast<const T*>(dy), starts, ordered, static_cast<MathOf<T>*>(dweight),
+                   call.columns, call.accumulate);
+  });
+}
+
+}  // namespace dltrain

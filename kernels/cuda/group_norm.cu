@@ -1,0 +1,147 @@
+// group_norm: a block a group of a sample; the mean first, then the deviations from it.
+#include <cmath>
+
+#include "cuda/device_code.cuh"
+#include "cuda/group_norm.h"
+
+namespace dltrain {
+namespace {
+
+constexpr int kBlock = 256;
+
+// The elements of one group of one sample.
+struct Group {
+  int64_t sample, group, width, first, count;
+  __device__ explicit Group(const GroupNormCall& c)
+      : sample(blockIdx.x / c.groups),
+        group(blockIdx.x % c.groups),
+        width(c.channels / c.groups),
+        first(sample * c.places * c.channels + group * width),
+        count(c.places * width) {}
+  __device__ int64_t at(const GroupNormCall& c, int64_t i) const {
+    return first + i / width * c.channels + i % width;
+  }
+  __device__ int64_t channel(int64_t i) const { return group * width + i % width; }
+};
+
+template <typename T>
+__global__ void group_norm_kernel(GroupNormCall c, const T* x, const MathOf<T>* weight,
+                                  const MathOf<T>* bias, T* y, MathOf<T>* mean, MathOf<T>* rstd) {
+  using M = MathOf<T>;
+  const Group g(c);
+  M sum = 0;
+  for (int64_t i = threadIdx.x; i < g.count; i += kBlock) sum += static_cast<M>(x[g.at(c, i)]);
+  const M middle = block_sum(sum) / static_cast<M>(g.count);
+  M squares = 0;
+  for (int64_t i = threadIdx.x; i < g.count; i += kBlock) {
+    const M distance = static_cast<M>(x[g.at(c, i)]) - middle;
+    squares += distance * distance;
+  }
+  const M variance = block_sum(squares) / static_cast<M>(g.count);
+  const M scale = M(1) / std::sqrt(variance + static_cast<M>(c.epsilon));
+  for (int64_t i = threadIdx.x; i < g.count; i += kBlock) {
+    const M normalised = (static_cast<M>(x[g.at(c, i)]) - middle) * scale;
+    y[g.at(c, i)] = static_cast<T>(normalised * weight[g.channel(i)] + bias[g.channel(i)]);
+  }
+  if (threadIdx.x == 0) {
+    mean[blockIdx.x] = middle;
+    rstd[blockIdx.x] = scale;
+  }
+}
+
+// dx = rstd·(g − mean g − x̂·mean(g·x̂)) with g = dy·weight.
+template <typename T>
+__global__ void group_norm_backward_kernel(GroupNormCall c, const T* x, const T* dy,
+                                           const MathOf<T>* weight, const MathOf<T>* mean,
+                                           const MathOf<T>* rstd, T* dx) {
+  using M = MathOf<T>;
+  const Group g(c);
+  const M middle = mean[blockIdx.x], scale = rstd[blockIdx.x];
+  M plain = 0, weighted = 0;
+  for (int64_t i = threadIdx.x; i < g.count; i += kBlock) {
+    const M gradient = static_cast<M>(dy[g.at(c, i)]) * weight[g.channel(i)];
+    plain += gradient;
+    weighted += gradient * ((static_cast<M>(x[g.at(c, i)]) - middle) * scale);
+  }
+  plain = block_sum(plain) / static_cast<M>(g.count);
+  weighted = block_sum(weighted) / static_cast<M>(g.count);
+  for (int64_t i = threadIdx.x; i < g.count; i += kBlock) {
+    const M gradient = static_cast<M>(dy[g.at(c, i)]) * weight[g.channel(i)];
+    const M normalised = (static_cast<M>(x[g.at(c, i)]) - middle) * scale;
+    dx[g.at(c, i)] = static_cast<T>(scale * (gradient - plain - normalised * weighted));
+  }
+}
+
+// A thread a channel of a sample.
+template <typename T>
+__global__ void channel_sums_kernel(GroupNormCall c, const T* x, const T* dy, const MathOf<T>* mean,
+                                    const MathOf<T>* rstd, MathOf<T>* partial) {
+  using M = MathOf<T>;
+  const int64_t i = thread_index();
+  if (i >= c.samples * c.channels) return;
+  const int64_t sample = i / c.channels, channel = i % c.channels;
+  const int64_t group = sample * c.groups + channel / (c.channels / c.groups);
+  M weighted = 0, plain = 0;
+  for (int64_t place = 0; place < c.places; ++place) {
+    const int64_t at = (sample * c.places + place) * c.channels + channel;
+    const M gradient = static_cast<M>(dy[at]);
+    weighted += gradient * ((static_cast<M>(x[at]) - mean[group]) * rstd[group]);
+    plain += gradient;
+  }
+  partial[i] = weighted;
+  partial[c.samples * c.channels + i] = plain;
+}
+
+template <typename M>
+__global__ void join_samples_kernel(GroupNormCall c, const M* partial, M* dweight, M* dbias) {
+  const int64_t channel = thread_index();
+  if (channel >= c.channels) return;
+  double weighted = 0, plain = 0;
+  for (int64_t sample = 0; sample < c.samples; ++sample) {
+    weighted += static_cast<double>(partial[sample * c.channels + channel]);
+    plain += static_cast<double>(partial[(c.samples + sample) * c.channels + channel]);
+  }
+  dweight[channel] = static_cast<M>(weighted);
+  dbias[channel] = static_cast<M>(plain);
+}
+
+}  // namespace
+
+void launch_group_norm(const GroupNormCall& c, const void* x, const void* weight, const void* bias,
+                       void* y, void* mean, void* rstd, CudaStream stream) {
+  if (c.samples * c.places * c.channels == 0) return;
+  with_floating(c.dtype, [&]<typename T>(T) {
+    using M = MathOf<T>;
+    DLTRAIN_LAUNCH(group_norm_kernel<T>, static_cast<unsigned>(c.samples * c.groups), kBlock,
+                   stream, c, static_cast<const T*>(x), static_cast<const M*>(weight),
+                   static_cast<const M*>(bias), static_cast<T*>(y), static_cast<M*>(mean),
+                   static_cast<M*>(rstd));
+  });
+}
+
+void launch_group_norm_backward(const GroupNormCall& c, const void* x, const void* dy,
+                                const void* weight, const void* mean, const void* rstd, void* dx,
+                                void* dweight, void* dbias, void* workspace, CudaStream stream) {
+  if (c.channels == 0) return;
+  with_floating(c.dtype, [&]<typename T>(T) {
+    using M = MathOf<T>;
+    const T *values = static_cast<const T*>(x), *gradient = static_cast<const T*>(dy);
+    const M *middle = static_cast<const M*>(mean), *scale = static_cast<const M*>(rstd);
+    M* partial = static_cast<M*>(workspace);
+    const auto blocks = [](int64_t threads) {
+      return static_cast<unsigned>(divide_up(threads, kBlock));
+    };
+    if (c.samples > 0) {
+      // The sums first, for dx may lie where dy lay.
+      DLTRAIN_LAUNCH(channel_sums_kernel<T>, blocks(c.samples * c.channels), kBlock, stream, c,
+                     values, gradient, middle, scale, partial);
+      DLTRAIN_LAUNCH(group_norm_backward_kernel<T>, static_cast<unsigned>(c.samples * c.groups),
+                     kBlock, stream, c, values, gradient, static_cast<const M*>(weight), middle,
+                     scale, static_cast<T*>(dx));
+    }
+    DLTRAIN_LAUNCH(join_samples_kernel<M>, blocks(c.channels), kBlock, stream, c, partial,
+                   static_cast<M*>(dweight), static_cast<M*>(dbias));
+  });
+}
+
+}  // namespace dltrain

@@ -1,0 +1,129 @@
+// Kernel classes of slice, pad, concat and transpose, of any dtype.
+#include <bit>
+#include <vector>
+
+#include "cuda/makers.h"
+#include "cuda/strided_copy.h"
+#include "tensor/low_precision.h"
+
+namespace dltrain {
+namespace {
+
+static_assert(StridedCopy::kMaxRank >= Shape::kMaxRank);
+
+// All of a dense tensor onto one of the same shape; the callers change sides, strides and starts.
+StridedCopy copy_of(const Shape& shape, DType dtype) {
+  StridedCopy copy;
+  copy.element_bytes = static_cast<int>(dtype_size(dtype));
+  copy.rank = shape.rank();
+  for (int i = 0; i < shape.rank(); ++i) {
+    copy.extent[i] = shape[i];
+    copy.x_stride[i] = copy.y_stride[i] = shape.elements(i + 1, shape.rank());
+  }
+  return copy;
+}
+
+// Sets the strides of the side that is `whole`, and where the box begins in it.
+void lie_in(const Shape& whole, const std::vector<int64_t>& before, int64_t* stride,
+            int64_t& start) {
+  for (int i = 0; i < whole.rank(); ++i) {
+    stride[i] = whole.elements(i + 1, whole.rank());
+    start += before[static_cast<size_t>(i)] * stride[i];
+  }
+}
+
+// What a number is in memory.
+uint64_t bits_of(double value, DType dtype) {
+  const auto narrow = [&](auto to) {
+    from_f32(static_cast<float>(value), to);
+    return uint64_t{to.bits};
+  };
+  switch (dtype) {
+    case DType::f64:
+      return std::bit_cast<uint64_t>(value);
+    case DType::f32:
+      return std::bit_cast<uint32_t>(static_cast<float>(value));
+    case DType::bf16:
+      return narrow(Bf16{});
+    case DType::f16:
+      return narrow(F16{});
+    default:
+      return static_cast<uint64_t>(static_cast<int64_t>(value));
+  }
+}
+
+// Each input is copied to its place in the output, which may be filled first.
+class LayoutKernel final : public Kernel {
+ public:
+  explicit LayoutKernel(std::vector<StridedCopy> copies) {
+    for (const StridedCopy& copy : copies) copies_.push_back(simplified(copy));
+  }
+  void fill_first(const TensorSpec& y, double value) {
+    fill_bytes_ = static_cast<int>(dtype_size(y.dtype));
+    fill_bits_ = bits_of(value, y.dtype);
+    fill_count_ = y.shape.elements();
+  }
+
+  void bind(const Bindings& bindings) override {
+    inputs_.assign(bindings.inputs.begin(), bindings.inputs.end());
+    y_ = bindings.outputs[0];
+  }
+  void run(Stream& stream) override {
+    launch_fill(fill_bytes_, fill_bits_, y_, fill_count_, stream.native());
+    for (size_t i = 0; i < copies_.size(); ++i) {
+      launch_strided_copy(copies_[i], inputs_[i], y_, stream.native());
+    }
+  }
+
+ private:
+  std::vector<StridedCopy> copies_;
+  int fill_bytes_ = 4;
+  uint64_t fill_bits_ = 0;
+  int64_t fill_count_ = 0;
+  std::vector<const void*> inputs_;
+  void* y_ = nullptr;
+};
+
+}  // namespace
+
+std::unique_ptr<Kernel> make_cuda_slice(const KernelRequest& request) {
+  const TensorSpec &x = request.inputs[0], &y = request.outputs[0];
+  StridedCopy copy = copy_of(y.shape, y.dtype);
+  lie_in(x.shape, request.attributes.integers("before"), copy.x_stride, copy.x_start);
+  return std::make_unique<LayoutKernel>(std::vector{copy});
+}
+
+std::unique_ptr<Kernel> make_cuda_pad(const KernelRequest& request) {
+  const TensorSpec &x = request.inputs[0], &y = request.outputs[0];
+  StridedCopy copy = copy_of(x.shape, x.dtype);
+  lie_in(y.shape, request.attributes.integers("before"), copy.y_stride, copy.y_start);
+  auto kernel = std::make_unique<LayoutKernel>(std::vector{copy});
+  kernel->fill_first(y, request.attributes.number("value"));
+  return kernel;
+}
+
+std::unique_ptr<Kernel> make_cuda_concat(const KernelRequest& request) {
+  const TensorSpec& y = request.outputs[0];
+  const auto axis = static_cast<size_t>(request.attributes.integer("axis"));
+  std::vector<int64_t> before(static_cast<size_t>(y.shape.rank()), 0);
+  std::vector<StridedCopy> copies;
+  for (const TensorSpec& x : request.inputs) {
+    copies.push_back(copy_of(x.shape, x.dtype));
+    lie_in(y.shape, before, copies.back().y_stride, copies.back().y_start);
+    before[axis] += x.shape[static_cast<int>(axis)];
+  }
+  return std::make_unique<LayoutKernel>(std::move(copies));
+}
+
+std::unique_ptr<Kernel> make_cuda_transpose(const KernelRequest& request) {
+  const TensorSpec &x = request.inputs[0], &y = request.outputs[0];
+  const auto permutation = request.attributes.integers("permutation");
+  StridedCopy copy = copy_of(y.shape, y.dtype);
+  for (int i = 0; i < y.shape.rank(); ++i) {
+    const int axis = static_cast<int>(permutation[static_cast<size_t>(i)]);
+    copy.x_stride[i] = x.shape.elements(axis + 1, x.shape.rank());
+  }
+  return std::make_unique<LayoutKernel>(std::vector{copy});
+}
+
+}  // namespace dltrain

@@ -1,0 +1,110 @@
+// Counts are added atomically: sums of ones are exact, whatever the order. Other sums are taken by
+// one block each, in a fixed order.
+#include "cuda/metric_sums.h"
+#include "cuda/row_sweep.cuh"
+#include "cuda/strided_copy.h"
+
+namespace dltrain {
+namespace {
+
+constexpr int kBlock = kRowBlock;
+
+// A warp a row of logits.
+template <typename T>
+__global__ void label_counts_kernel(MetricCall c, const T* logits, const int32_t* labels,
+                                    double* sums) {
+  const int64_t row = own_row<kWarp>();
+  if (row >= c.rows) return;  // a whole warp
+  const int64_t label = labels[row];
+  if (label < 0) return;  // the whole warp
+  const T* x = logits + row * c.width;
+  if (c.kind == MetricCall::Kind::top_k) {
+    const T own = x[label];
+    double before = 0;  // greater ones, and equal ones that come first
+    for (int64_t k = own_lane<kWarp>(); k < c.width; k += kWarp) {
+      before += x[k] > own || (x[k] == own && k < label) ? 1 : 0;
+    }
+    before = warp_sum(before);
+    if (own_lane<kWarp>() == 0 && before < static_cast<double>(c.k)) atomicAdd(sums, 1.0);
+    return;
+  }
+  T greatest = -static_cast<T>(INFINITY);
+  int64_t where = c.width;
+  for (int64_t k = own_lane<kWarp>(); k < c.width; k += kWarp) {
+    if (x[k] > greatest || where == c.width) {
+      greatest = x[k];
+      where = k;
+    }
+  }
+  const T top = warp_max(greatest);
+  const double first =
+      -warp_max(greatest == top ? -static_cast<double>(where) : -static_cast<double>(c.width));
+  if (own_lane<kWarp>() == 0) {
+    atomicAdd(sums + label * c.width + static_cast<int64_t>(first), 1.0);
+  }
+}
+
+// A block a number of the samples.
+template <typename T>
+__global__ void regression_kernel(MetricCall c, const T* x, const T* t, double* sums) {
+  const int64_t output = blockIdx.x;
+  double sum[5] = {};
+  for (int64_t n = threadIdx.x; n < c.rows; n += kBlock) {
+    const double target = static_cast<double>(t[n * c.width + output]);
+    if (target != target) continue;
+    const double d = static_cast<double>(x[n * c.width + output]) - target;
+    sum[0] += 1;
+    sum[1] += std::fabs(d);
+    sum[2] += d * d;
+    sum[3] += target;
+    sum[4] += target * target;
+  }
+  for (int i = 0; i < 5; ++i) {
+    const double total = block_sum(sum[i]);
+    double& out = sums[output * 5 + i];
+    if (threadIdx.x == 0) out = c.accumulate ? out + total : total;
+  }
+}
+
+template <typename T>
+__global__ void binary_counts_kernel(MetricCall c, const T* x, const T* t, double* sums) {
+  for (int64_t i = thread_index(); i < c.rows * c.width; i += thread_count()) {
+    if (t[i] != t[i]) continue;
+    const bool said = x[i] > T(0), is = t[i] > T(0.5);
+    const int place = said ? (is ? 0 : 1) : (is ? 2 : 3);
+    atomicAdd(sums + i % c.width * 4 + place, 1.0);
+  }
+}
+
+template <typename T>
+void launch_typed(const MetricCall& c, const void* x, const void* targets, double* sums,
+                  CudaStream stream) {
+  const T* values = static_cast<const T*>(x);
+  const T* numbers = static_cast<const T*>(targets);
+  switch (c.kind) {
+    case MetricCall::Kind::regression:
+      DLTRAIN_LAUNCH(regression_kernel<T>, static_cast<unsigned>(c.width), kBlock, stream, c,
+                     values, numbers, sums);
+      return;
+    case MetricCall::Kind::binary:
+      DLTRAIN_LAUNCH(binary_counts_kernel<T>, stride_grid(c.rows * c.width, kBlock), kBlock, stream,
+                     c, values, numbers, sums);
+      return;
+    default:
+      DLTRAIN_LAUNCH(label_counts_kernel<T>,
+                     static_cast<unsigned>(divide_up(c.rows, kBlock / kWarp)), kBlock, stream, c,
+                     values, static_cast<const int32_t*>(targets), sums);
+  }
+}
+
+}  // namespace
+
+void launch_metric_sums(const MetricCall& call, const void* x, const void* targets, double* sums,
+                        CudaStream stream) {
+  if (!call.accumulate) launch_fill(8, 0, sums, call.sums(), stream);
+  if (call.rows * call.width == 0) return;
+  (call.dtype == DType::f64 ? launch_typed<double> : launch_typed<float>)(call, x, targets, sums,
+                                                                          stream);
+}
+
+}  // namespace dltrain

@@ -1,0 +1,87 @@
+// Kernels that go along rows of [rows, columns]: a warp or a block has a row to itself. Included by
+// .cu files only.
+#pragma once
+
+#include "cuda/device_code.cuh"
+
+namespace dltrain {
+
+inline constexpr int kRowBlock = 256;
+
+// Rows up to this long are a warp's.
+inline constexpr int64_t kWarpRow = 1024;
+
+// The sum or the greatest over the threads that share a row: kWarp or kRowBlock of them.
+template <int kThreads, typename T>
+__device__ T row_sum(T value) {
+  if constexpr (kThreads == kWarp) return warp_sum(value);
+  if constexpr (kThreads == kRowBlock) return block_sum(value);
+}
+template <int kThreads, typename T>
+__device__ T row_max(T value) {
+  if constexpr (kThreads == kWarp) return warp_max(value);
+  if constexpr (kThreads == kRowBlock) return block_max(value);
+}
+
+// The row of this thread, and its place among the threads of the row.
+template <int kThreads>
+__device__ int64_t own_row() {
+  return thread_index() / kThreads;
+}
+template <int kThreads>
+__device__ int own_lane() {
+  return static_cast<int>(threadIdx.x) % kThreads;
+}
+
+// Calls f(column, values of the rows `in` there) for every column; what it returns goes to `out`,
+// unless that is nullptr. With `packs` the rows are read 16 bytes at a time: all of them are
+// aligned then, and `columns` is a multiple of a pack.
+template <int kThreads, typename T, int kInputs, typename F>
+__device__ void sweep_row(const T* const (&in)[kInputs], T* out, int64_t columns, bool packs,
+                          const F& f) {
+  using M = MathOf<T>;
+  const int lane = own_lane<kThreads>();
+  if (!packs) {
+    for (int64_t c = lane; c < columns; c += kThreads) {
+      M value[kInputs];
+      for (int k = 0; k < kInputs; ++k) value[k] = static_cast<M>(in[k][c]);
+      const M made = f(c, value);
+      if (out != nullptr) out[c] = static_cast<T>(made);
+    }
+    return;
+  }
+  constexpr int kWidth = Pack<T>::size;
+  for (int64_t p = lane; p < columns / kWidth; p += kThreads) {
+    Pack<T> pack[kInputs], made;
+    for (int k = 0; k < kInputs; ++k) pack[k] = reinterpret_cast<const Pack<T>*>(in[k])[p];
+    for (int j = 0; j < kWidth; ++j) {
+      M value[kInputs];
+      for (int k = 0; k < kInputs; ++k) value[k] = static_cast<M>(pack[k].v[j]);
+      made.v[j] = static_cast<T>(f(p * kWidth + j, value));
+    }
+    if (out != nullptr) reinterpret_cast<Pack<T>*>(out)[p] = made;
+  }
+}
+
+// Whether rows of all these tensors may be read in packs (nullptr: not there).
+template <typename T>
+bool rows_in_packs(int64_t columns, std::initializer_list<const void*> tensors) {
+  bool aligned = columns % Pack<T>::size == 0;
+  for (const void* tensor : tensors) aligned = aligned && is_pack_aligned(tensor);
+  return aligned;
+}
+
+// Launches kernel<T, kWarp> or kernel<T, kRowBlock> with one warp or block a row.
+#define DLTRAIN_LAUNCH_ROWS(kernel, T, rows, columns, stream, ...)                                 \
+  do {                                                                                             \
+    if ((columns) <= kWarpRow) {                                                                   \
+      DLTRAIN_LAUNCH((kernel<T, kWarp>),                                                           \
+                     static_cast<unsigned>(divide_up(rows, kRowBlock / kWarp)), kRowBlock, stream, \
+                     __VA_ARGS__);                                                                 \
+    } else {                                                                                       \
+      DLTRAIN_LAUNCH((kernel<T, kRowBlock>), static_cast<unsigned>(rows), kRowBlock, stream,       \
+                     __VA_ARGS__);                                                                 \
+    }                                                                                              \
+  } while (false)
+
+}  // namespace dltrain

@@ -1,0 +1,69 @@
+// Softmax along rows: a warp a row where it is short, else a block.
+#include <cmath>
+
+#include "cuda/row_sweep.cuh"
+#include "cuda/softmax.h"
+
+namespace dltrain {
+namespace {
+
+template <typename T, int kThreads>
+__global__ void softmax_kernel(const T* x, T* y, int64_t rows, int64_t columns, bool logarithm,
+                               bool packs) {
+  using M = MathOf<T>;
+  const int64_t row = own_row<kThreads>();
+  if (row >= rows) return;  // a whole warp, or never
+  const T* const in[1] = {x + row * columns};
+  T* const nowhere = nullptr;
+  M most = -static_cast<M>(INFINITY);
+  sweep_row<kThreads>(in, nowhere, columns, packs,
+                      [&](int64_t, const M* v) { return most = v[0] > most ? v[0] : most; });
+  most = row_max<kThreads>(most);
+  M sum = 0;
+  sweep_row<kThreads>(in, nowhere, columns, packs,
+                      [&](int64_t, const M* v) { return sum += std::exp(v[0] - most); });
+  sum = row_sum<kThreads>(sum);
+  const M offset = most + std::log(sum), scale = M(1) / sum;
+  sweep_row<kThreads>(in, y + row * columns, columns, packs, [&](int64_t, const M* v) {
+    return logarithm ? v[0] - offset : std::exp(v[0] - most) * scale;
+  });
+}
+
+template <typename T, int kThreads>
+__global__ void softmax_backward_kernel(const T* y, const T* dy, T* dx, int64_t rows,
+                                        int64_t columns, bool logarithm, bool packs) {
+  using M = MathOf<T>;
+  const int64_t row = own_row<kThreads>();
+  if (row >= rows) return;
+  const T* const in[2] = {y + row * columns, dy + row * columns};
+  M sum = 0;
+  sweep_row<kThreads>(in, static_cast<T*>(nullptr), columns, packs,
+                      [&](int64_t, const M* v) { return sum += logarithm ? v[1] : v[1] * v[0]; });
+  sum = row_sum<kThreads>(sum);
+  sweep_row<kThreads>(in, dx + row * columns, columns, packs, [&](int64_t, const M* v) {
+    return logarithm ? v[1] - std::exp(v[0]) * sum : v[0] * (v[1] - sum);
+  });
+}
+
+}  // namespace
+
+void launch_softmax(const SoftmaxCall& c, const void* x, void* y, CudaStream stream) {
+  if (c.rows * c.columns == 0) return;
+  with_floating(c.dtype, [&]<typename T>(T) {
+    DLTRAIN_LAUNCH_ROWS(softmax_kernel, T, c.rows, c.columns, stream, static_cast<const T*>(x),
+                        static_cast<T*>(y), c.rows, c.columns, c.logarithm,
+                        rows_in_packs<T>(c.columns, {x, y}));
+  });
+}
+
+void launch_softmax_backward(const SoftmaxCall& c, const void* y, const void* dy, void* dx,
+                             CudaStream stream) {
+  if (c.rows * c.columns == 0) return;
+  with_floating(c.dtype, [&]<typename T>(T) {
+    DLTRAIN_LAUNCH_ROWS(softmax_backward_kernel, T, c.rows, c.columns, stream,
+                        static_cast<const T*>(y), static_cast<const T*>(dy), static_cast<T*>(dx),
+                        c.rows, c.columns, c.logarithm, rows_in_packs<T>(c.columns, {y, dy, dx}));
+  });
+}
+
+}  // namespace dltrain

@@ -1,0 +1,58 @@
+// Plans of cuDNN 9's fused attention, bf16 and f16, through NVIDIA's cudnn-frontend headers. Only
+// cudnn_attention_plan.cpp includes those: they take a minute to compile.
+//
+// A plan can be built for a GPU that is only described, which is how tests/cuda_engine checks what
+// the engine asks for without one.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include <cudnn_graph.h>
+
+#include "tensor/dtype.h"
+
+namespace dltrain {
+
+// q [samples, queries, heads, head_dim], k and v [samples, keys, kv_heads, head_dim], y like q
+// but dense; lib/ops/attention.cpp has the formulas. No mask, dropout or ALiBi.
+struct AttentionProblem {
+  DType dtype = DType::bf16;
+  int64_t samples = 0, queries = 0, keys = 0;
+  int64_t heads = 0, kv_heads = 0, head_dim = 0;
+  int64_t query_stride = 0, key_stride = 0;  // from token to token, elements
+  double scale = 1;
+  bool causal = false;
+  int64_t window = 0;  // with causal only; 0: none
+  bool backward = false;
+};
+
+// A GPU with a handle, or a description of one (json as cuDNN writes it, and 90 for sm_90).
+struct AttentionTarget {
+  cudnnHandle_t handle = nullptr;
+  std::string description = {};
+  int sm_version = 0;
+};
+
+class CudnnAttentionPlan {
+ public:
+  virtual ~CudnnAttentionPlan() = default;
+  virtual size_t workspace_bytes() const = 0;
+
+  // Device memory. `sums`: f32, written by the forward, read by the backward.
+  struct Data {
+    void *q = nullptr, *k = nullptr, *v = nullptr, *y = nullptr, *sums = nullptr;
+    void *dy = nullptr, *dq = nullptr, *dk = nullptr, *dv = nullptr;  // backward only
+  };
+  virtual void bind(const Data& data, void* workspace) = 0;
+  // Queues on the handle's stream. Throws Error(device).
+  virtual void run(cudnnHandle_t handle) = 0;
+};
+
+// nullptr where cuDNN has no deterministic plan; `why` then says what it says.
+std::unique_ptr<CudnnAttentionPlan> plan_attention(const AttentionProblem& problem,
+                                                   const AttentionTarget& target,
+                                                   std::string* why = nullptr);
+
+}  // namespace dltrain

@@ -1,0 +1,40 @@
+#!/usr/bin/env bash
+# Puts the headers of NVIDIA's cudnn-frontend, with which the CUDA engine asks cuDNN for fused
+# attention, into .deps/cudnn-frontend, where CMake looks. They are taken out of the PyPI package,
+# which is downloaded but neither installed nor run. Does nothing when they are there.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+version=1.32.0
+checksum=c6006556017a4d1c914c52a556c71b1267f2d6a0500f742e7b4edef539878df0
+target=.deps/cudnn-frontend
+
+[ "$(cat "$target/version" 2>/dev/null || true)" = "$version" ] && exit 0
+
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+if ! python3 -m pip --version >/dev/null 2>&1; then
+  python3 -m venv "$work/venv" || {
+    echo "pip is needed to get cudnn-frontend: apt-get install python3-pip" >&2
+    exit 1
+  }
+  PATH="$work/venv/bin:$PATH"
+fi
+# One wheel for all, whatever Python is here: its headers are what is wanted.
+if ! python3 -m pip download --quiet --no-deps --only-binary :all: --python-version 3.11 --platform manylinux_2_28_x86_64 \
+  --dest "$work" "nvidia-cudnn-frontend==$version"; then
+  echo "nvidia-cudnn-frontend $version could not be downloaded: the CUDA engine is built without cuDNN's attention" >&2
+  exit 1
+fi
+wheel=$(echo "$work"/nvidia_cudnn_frontend-*.whl)
+if [ "$(sha256sum "$wheel" | cut -d ' ' -f 1)" != "$checksum" ]; then
+  echo "$(basename "$wheel") has another checksum than expected" >&2
+  exit 1
+fi
+mkdir -p "$target"
+python3 - "$wheel" "$target" <<'PYTHON'
+import sys, zipfile
+with zipfile.ZipFile(sys.argv[1]) as archive:
+    archive.extractall(sys.argv[2], [name for name in archive.namelist() if name.startswith("include/")])
+PYTHON
+echo "$version" >"$target/version"
