@@ -38,7 +38,7 @@ class Configs(support.DltrainTest):
                          "SAMPLES or CHARACTERS needs a row for every recipe")
         for recipe in recipes:
             if recipe.stem in CHARACTERS:
-                text = "".join(chr(33 + i % CHARACTERS[recipe.stem]) for i in range(20000))
+                text = "".join(chr(60 + i % CHARACTERS[recipe.stem]) for i in range(20000))
                 self.plan(recipe, "-s", f"data.path={self.write('text.txt', text)}")
             else:
                 shape, classes = SAMPLES[recipe.stem]
