@@ -4,6 +4,7 @@
 #include "base/error.h"
 #include "compile/plan_report.h"
 #include "dltrain/commands.h"
+#include "train/samples.h"
 #include "train/session.h"
 #include "train/weights.h"
 
@@ -68,6 +69,10 @@ void print_host_memory(const Session& session) {
   fmt::print("beside it, on the host:\n");
   fmt::print("  {:<22} {:>12}   {} micro-batches\n", "batches filled ahead", human_bytes(batches),
              loader.slots);
+  if (const size_t samples = sample_bytes(session); samples > 0) {
+    fmt::print("  {:<22} {:>12}   what is kept of their texts, and their plans\n", "samples",
+               human_bytes(samples));
+  }
   if (!session.experiment->checkpoint.async) return;
   fmt::print("  {:<22} {:>12}   from the first checkpoint on that more steps follow\n",
              "copy for checkpoints", human_bytes(snapshot_bytes(*session.executor)));

@@ -27,6 +27,35 @@ DecodeRequest with_sizes(const DecodeRequest& request, int64_t samples, int64_t 
   return r;
 }
 
+int64_t cut_capacity(const DecoderOptions& options, const DecoderInfo& info) {
+  return std::min(options.capacity, info.max_positions.value_or(options.capacity));
+}
+
+// The state of a graph that others do not own, one behind another, and the bytes of all. Every
+// graph of a decoder has the same state.
+using OwnedStates = std::map<std::string, OwnedState, std::less<>>;
+std::pair<OwnedStates, size_t> owned_state(const Graph& graph, const DecoderOptions& options) {
+  std::pair<OwnedStates, size_t> out;
+  for (const RoleRules& rules : role_table()) {
+    if (!rules.persistent) continue;
+    for (ValueId id : graph.with_role(rules.role)) {
+      const GraphValue& value = graph.value(id);
+      if (options.state && options.state(value.name) != nullptr) continue;
+      out.first.emplace(value.name, OwnedState{value.spec, out.second});
+      out.second += align_up(value.spec.bytes());
+    }
+  }
+  return out;
+}
+
+// Of the piece that comes first of so many tokens.
+int64_t piece_size(int64_t tokens) {
+  for (int64_t piece : kPieces) {
+    if (piece <= tokens) return piece;
+  }
+  return kPieces[std::size(kPieces) - 1];
+}
+
 }  // namespace
 
 DecoderInfo decoder_info(const DecodeRequest& request) {
@@ -42,6 +71,25 @@ DecoderInfo decoder_info(const DecodeRequest& request) {
   return info;
 }
 
+size_t decoder_bytes(const DecoderOptions& options, int64_t longest) {
+  const int64_t capacity = cut_capacity(options, decoder_info(options.request));
+  const auto work = [&](int64_t samples, int64_t tokens) {
+    return Plan::prepare(build_decode_graph(
+                             with_sizes(options.request, samples, tokens, options.slots, capacity))
+                             .graph,
+                         {.engine = options.engine, .device = options.device})
+        .work_bytes();
+  };
+  const Graph step =
+      build_decode_graph(with_sizes(options.request, options.slots, 1, options.slots, capacity))
+          .graph;
+  size_t bytes = owned_state(step, options).second + work(options.slots, 1);
+  for (int64_t piece : kPieces) {
+    if (piece <= piece_size(longest)) bytes += work(1, piece);
+  }
+  return bytes;
+}
+
 struct Decoder::Part {
   DecodeGraph graph;
   Plan plan;
@@ -51,11 +99,13 @@ struct Decoder::Part {
 Decoder::Decoder(const DecoderOptions& options)
     : options_(options),
       info_(decoder_info(options.request)),
-      capacity_(std::min(options.capacity, info_.max_positions.value_or(options.capacity))),
+      capacity_(cut_capacity(options, info_)),
       stream_(options.device->make_stream()) {
   step_ = make_part(options_.slots, 1);
   parameters_ = step_->graph.parameters;
-  own_state(step_->plan.graph());
+  auto [owned, bytes] = owned_state(step_->plan.graph(), options_);
+  owned_ = std::move(owned);
+  state_ = Buffer(*options_.device, bytes);
   step_->plan.bind([this](const GraphValue& value) { return address(value.name); },
                    step_->work.data());
 }
@@ -78,21 +128,6 @@ std::unique_ptr<Decoder::Part> Decoder::make_part(int64_t samples, int64_t token
   return std::make_unique<Part>(Part{std::move(graph), std::move(plan), std::move(work)});
 }
 
-// Every plan has the same state.
-void Decoder::own_state(const Graph& graph) {
-  size_t bytes = 0;
-  for (const RoleRules& rules : role_table()) {
-    if (!rules.persistent) continue;
-    for (ValueId id : graph.with_role(rules.role)) {
-      const GraphValue& value = graph.value(id);
-      if (options_.state && options_.state(value.name) != nullptr) continue;
-      owned_.emplace(value.name, Owned{value.spec, bytes});
-      bytes += align_up(value.spec.bytes());
-    }
-  }
-  state_ = Buffer(*options_.device, bytes);
-}
-
 std::byte* Decoder::address(const std::string& name) const {
   if (const auto owned = owned_.find(name); owned != owned_.end()) {
     return state_.data() + owned->second.offset;
@@ -103,11 +138,11 @@ std::byte* Decoder::address(const std::string& name) const {
 }
 
 void Decoder::write_parameter(std::string_view name, std::span<const float> values) {
-  const auto put = [&](const Owned& owned, const void* from) {
+  const auto put = [&](const OwnedState& owned, const void* from) {
     options_.device->copy(state_.data() + owned.offset, from, owned.spec.bytes(), *stream_);
     stream_->synchronize();
   };
-  const auto expect = [&](const Owned& owned) {
+  const auto expect = [&](const OwnedState& owned) {
     check_internal(owned.spec.shape.elements() == static_cast<int64_t>(values.size()),
                    "writing {}: {} values", name, values.size());
   };
@@ -159,10 +194,7 @@ void Decoder::run(Part& part, std::span<const int32_t> tokens, std::span<const i
 
 // For a piece of at most so many tokens.
 Decoder::Part& Decoder::prompt_part(size_t tokens) {
-  int64_t size = kPieces[std::size(kPieces) - 1];
-  for (int64_t piece : kPieces) {
-    if (piece <= static_cast<int64_t>(tokens)) size = std::max(size, piece);
-  }
+  const int64_t size = piece_size(static_cast<int64_t>(tokens));
   auto& part = prompts_[size];
   if (!part) {
     part = make_part(1, size);

@@ -46,6 +46,16 @@ struct DecoderInfo {
 };
 DecoderInfo decoder_info(const DecodeRequest& request);
 
+// A state that the decoder owns.
+struct OwnedState {
+  TensorSpec spec;
+  size_t offset = 0;
+};
+
+// Memory that a decoder takes, with the plans for prompts of up to `longest` tokens; nothing is
+// taken.
+size_t decoder_bytes(const DecoderOptions& options, int64_t longest);
+
 class Decoder {
  public:
   // Throws Error(memory), and Error(usage) for an op without a kernel.
@@ -77,7 +87,6 @@ class Decoder {
 
   Part& prompt_part(size_t tokens);
   std::unique_ptr<Part> make_part(int64_t samples, int64_t tokens);
-  void own_state(const Graph& graph);
   std::byte* address(const std::string& name) const;
   void run(Part& part, std::span<const int32_t> tokens, std::span<const int32_t> positions,
            std::span<const int32_t> counts, std::span<const int32_t> slots);
@@ -86,11 +95,7 @@ class Decoder {
   DecoderInfo info_;
   int64_t capacity_;
   std::vector<ParameterInfo> parameters_;
-  struct Owned {
-    TensorSpec spec;
-    size_t offset = 0;
-  };
-  std::map<std::string, Owned, std::less<>> owned_;
+  std::map<std::string, OwnedState, std::less<>> owned_;
   Buffer state_;
   std::unique_ptr<Stream> stream_;
   std::unique_ptr<Part> step_;

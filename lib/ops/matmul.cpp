@@ -7,9 +7,9 @@
 //
 // Attributes: transpose_a, transpose_b (bool); activation: "" or the name of a unary activation
 // that is applied last (set by the fuse pass); output_dtype (text, default: a's dtype): weight
-// gradients are asked for in the accumulation dtype. independent_rows (bool): the bits of a row of y
-// must not depend on the other rows, nor on the number of threads (texts that are continued side by
-// side); for few rows.
+// gradients are asked for in the accumulation dtype. independent_rows (bool): the bits of a row of
+// y must not depend on the other rows, nor on the number of threads (texts that are continued side
+// by side); for few rows.
 #include "base/error.h"
 #include "ops/definitions.h"
 #include "ops/rules.h"

@@ -45,7 +45,34 @@ std::vector<TextRequest> encoded_prompts(const GenerationConfig& config,
   return text_requests(prompts, 1);
 }
 
+// `request` has prompts of the configuration; `state`: see DecoderOptions.
+DecoderOptions decoder_options(const Session& session, const DecodeRequest& request,
+                               const std::vector<TextRequest>& texts,
+                               std::function<std::byte*(const std::string&)> state) {
+  return {.engine = &session.executor->engine(),
+          .device = &session.executor->device(),
+          .request = request,
+          .slots = std::min<int64_t>(static_cast<int64_t>(texts.size()), 16),
+          .capacity = capacity_for(decoder_info(request), texts,
+                                   session.experiment->generation->max_tokens),
+          .state = std::move(state)};
+}
+
 }  // namespace
+
+size_t sample_bytes(const Session& session) {
+  if (!session.experiment->generation) return 0;
+  const auto texts =
+      encoded_prompts(*session.experiment->generation, *session.data.train->tokenizer());
+  size_t longest = 0;
+  for (const TextRequest& text : texts) longest = std::max(longest, text.prompt.size());
+  std::byte there{};
+  const auto options =
+      decoder_options(session, decode_request(session), texts, [&](const std::string& name) {
+        return session.executor->layout().find(name) != nullptr ? &there : nullptr;
+      });
+  return decoder_bytes(options, static_cast<int64_t>(longest));
+}
 
 void check_samples(const Session& session) {
   const GenerationConfig& config = *session.experiment->generation;
@@ -82,16 +109,11 @@ Samples::Samples(Session& session)
               .end_token = tokenizer_->special().end_of_text,
               .stop = config_.stop,
               .tokenizer = tokenizer_.get()};
-  const DecodeRequest request = decode_request(session);
   decoder_ = std::make_unique<Decoder>(
-      DecoderOptions{.engine = &session.executor->engine(),
-                     .device = &session.executor->device(),
-                     .request = request,
-                     .slots = std::min<int64_t>(static_cast<int64_t>(requests_.size()), 16),
-                     .capacity = capacity_for(decoder_info(request), requests_, config_.max_tokens),
-                     .state = [executor = session.executor.get()](const std::string& name) {
-                       return executor->find_state(name);
-                     }});
+      decoder_options(session, decode_request(session), requests_,
+                      [executor = session.executor.get()](const std::string& name) {
+                        return executor->find_state(name);
+                      }));
 }
 
 SampleRecord Samples::draw(int64_t step) {

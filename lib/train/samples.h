@@ -16,6 +16,9 @@ namespace dltrain {
 // that cannot be encoded or are too long, a model that cannot continue texts.
 void check_samples(const Session& session);
 
+// Device memory that samples take besides that of the plan; 0 without them.
+size_t sample_bytes(const Session& session);
+
 class Samples {
  public:
   // Takes memory for what is kept of the texts. `session`, which was started, outlives it.

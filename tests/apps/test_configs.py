@@ -46,7 +46,7 @@ class Configs(support.DltrainTest):
                 self.assertIn(self.end(self.start("plan", recipe)).code, (OK, USAGE, DATA))
                 continue
             if recipe.stem in CHARACTERS:
-                text = "".join(chr(33 + i % CHARACTERS[recipe.stem]) for i in range(30000))
+                text = "".join(chr(60 + i % CHARACTERS[recipe.stem]) for i in range(30000))
                 self.plan(recipe, "-s", f"data.path={self.write('text.txt', text)}")
             elif recipe.stem in PAIRS:
                 pair = self.write("pairs.jsonl", json.dumps({key: "abc" for key in PAIRS[recipe.stem]}) + "\n")

@@ -149,6 +149,7 @@ class GenerateTest(DltrainTest):
             self.assert_same_state(plain, run)
             self.assertEqual([line["loss"] for line in metrics(plain) if "loss" in line],
                              [line["loss"] for line in metrics(run) if "loss" in line])
+            self.assertIn("samples", self.run_dltrain("plan", self.folder / f"run{name}.yaml", "-s", SAMPLES).out)
             texts = [json.loads(line) for line in (run / "samples.jsonl").read_text().splitlines()]
             self.assertEqual([(text["step"], text["prompt"]) for text in texts],
                              [(step, prompt) for step in (5, 10, 12) for prompt in ("line 1", "of")])
