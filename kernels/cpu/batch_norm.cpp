@@ -11,6 +11,7 @@
 #include <cmath>
 
 #include "cpu/channel_rows.h"
+#include "cpu/convert.h"
 #include "cpu/makers.h"
 #include "cpu/parallel.h"
 #include "cpu/support.h"
