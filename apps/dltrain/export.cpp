@@ -27,6 +27,7 @@ void print(const ExportReport& report, const Options& options) {
              report.written.tensors, static_cast<double>(report.written.bytes) / 1e6, options.dtype,
              report.written.shards, report.written.shards == 1 ? "" : "s",
              report.tokenizer ? "with the tokenizer" : "no tokenizer");
+  if (!report.note.empty()) fmt::print("{}\n", report.note);
 }
 
 CommandBody add(CLI::App& command, const char* from, const char* from_doc, const char* to_doc,

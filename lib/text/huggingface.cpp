@@ -72,10 +72,11 @@ std::vector<TokenizerFile> huggingface_tokenizer(const Tokenizer& tokenizer, int
               {"model_max_length", max_length},
               {"clean_up_tokenization_spaces", false}};
   const SpecialTokens& special = tokenizer.special();
-  const auto name = [&](const char* key, const std::optional<int32_t>& id) {
-    if (id) config[key] = std::string(tokenizer.bytes_of(*id));
-  };
   const bool bert = tokenizer.kind() == "wordpiece";
+  const auto name = [&](const char* key, const std::optional<int32_t>& id) {
+    // WordPiece decodes its tokens with a space in front.
+    if (id) config[key] = std::string(tokenizer.bytes_of(*id).substr(bert ? 1 : 0));
+  };
   name(bert ? "cls_token" : "bos_token", special.begin_of_text);
   name(bert ? "sep_token" : "eos_token", special.end_of_text);
   name("pad_token", special.padding);

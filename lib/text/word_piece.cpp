@@ -71,9 +71,7 @@ class WordPieceTokenizer final : public Tokenizer {
       if (token.empty()) continue;
       ids_.emplace(token, id);
       const bool goes_on = token.size() > parts_.prefix.size() && token.starts_with(parts_.prefix);
-      bytes_[static_cast<size_t>(id)] = is_special(id) ? token
-                                        : goes_on      ? token.substr(parts_.prefix.size())
-                                                       : " " + token;
+      bytes_[static_cast<size_t>(id)] = goes_on ? token.substr(parts_.prefix.size()) : " " + token;
     }
     const auto unknown = ids_.find(parts_.unknown);
     if (unknown == ids_.end()) refuse(fmt::format("has no token {}", parts_.unknown));

@@ -144,12 +144,24 @@ evaluation: {{eval_epochs: 0.5}}
 )",
       out.string(), quoted_when_needed(name),
       tokenizer ? quoted_when_needed(fs::absolute(out).lexically_normal().string()) : "TOKENIZER",
-      length, tokenizer ? "" : "   # the folder had none");
+      length, tokenizer ? "" : "   # none of the folder can be used");
 }
 
 // Without a slash at the end, which would hide the name.
 fs::path trimmed(const fs::path& path) {
   return path.has_filename() ? path : path.parent_path();
+}
+
+// Null, and why in `note`, where there is none that is read here: its files are copied all the
+// same.
+std::shared_ptr<const Tokenizer> readable_tokenizer(const fs::path& folder, std::string& note) {
+  if (!holds_tokenizer(folder)) return nullptr;
+  try {
+    return load_tokenizer(folder);
+  } catch (const Error& error) {
+    note = fmt::format("the tokenizer is copied, but cannot be used here: {}", error.what());
+    return nullptr;
+  }
 }
 
 }  // namespace
@@ -197,8 +209,10 @@ ExportReport import_model(const fs::path& from, HuggingFaceFolder out) {
     tensors.push_back({found.info->name, found.info->file.shape,
                        [file = file, entry = entry] { return as_f32(*file, *entry); }});
   }
-  report.tokenizer = holds_tokenizer(from);
-  if (report.tokenizer) check_vocabulary(*load_tokenizer(from), config, from);
+  if (const auto tokenizer = readable_tokenizer(from, report.note)) {
+    check_vocabulary(*tokenizer, config, from);
+    report.tokenizer = true;
+  }
   copy_special_tokens(from, model.config);
   out.files = copied_files(from);
   out.files.push_back({"config.yaml", start_configuration(out.path, model, report.tokenizer)});

@@ -13,6 +13,7 @@ struct ExportReport {
   std::string model_type;
   bool averages = false;  // the weights are those of training.ema
   bool tokenizer = false;
+  std::string note = {};  // what a person should know besides
   WrittenFolder written;
 };
 
@@ -23,7 +24,7 @@ ExportReport export_model(const std::filesystem::path& run_or_checkpoint, Huggin
 
 // Reads a folder of Hugging Face, checks everything in it (configuration, names and shapes of the
 // tensors, the size of the tokenizer's vocabulary) and writes it anew, with config.yaml to start
-// from.
+// from. A tokenizer of a kind that is not read is copied, with a note.
 ExportReport import_model(const std::filesystem::path& from, HuggingFaceFolder out);
 
 }  // namespace dltrain

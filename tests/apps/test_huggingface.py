@@ -104,6 +104,15 @@ logging: {{logging_steps: 1}}
                          "data.tokenizer={type: char}", "-s", "data.sequence_length=16", "--max-steps", "2")
         self.assertEqual(len(steps(self.folder / "run")), 1)
 
+    def test_a_tokenizer_that_is_not_read_is_copied(self):
+        folder, out = self.copy(), self.folder / "out"
+        (folder / "tokenizer.json").write_text('{"model": {"type": "Unigram"}}')
+        said = self.run_dltrain("import", folder, out).out
+        self.assertIn("the tokenizer is copied, but cannot be used here", said)
+        self.assertIn("a model of type Unigram", said)
+        self.assert_same_file(folder / "tokenizer.json", out / "tokenizer.json")
+        self.assertIn("path: TOKENIZER", (out / "config.yaml").read_text())
+
     def test_a_run_from_a_folder_goes_on_without_it(self):
         folder, run = self.copy(), self.folder / "run"
         configuration = self.configuration(folder)

@@ -104,7 +104,7 @@ TEST_CASE("what a tokenizer.json wants and this program does not do is refused b
   const std::string good = vocab + R"(, "merges": [["a", "b"]])";
   folder.write("tokenizer.json", hugging_face(good));
   CHECK(load_tokenizer(folder.path())->vocab_size() == 3);
-  CHECK_THAT(load(R"({"model": {"type": "WordPiece"}})"), Contains("a model of type WordPiece"));
+  CHECK_THAT(load(R"({"model": {"type": "Unigram"}})"), Contains("a model of type Unigram"));
   CHECK_THAT(load(R"({"model": 3})"), Contains("the file has no model"));
   CHECK_THAT(load(R"({"model": {"type": 3}})"), Contains("type is no text"));
   CHECK_THAT(load(hugging_face(good + R"(, "byte_fallback": true)")), Contains("byte_fallback"));
