@@ -5,12 +5,14 @@
 
 Needs the pip packages torch, transformers and safetensors. Each round gives both sides a prompt of --prompt tokens for
 each text of the batch and takes --tokens new ones; reported are the best milliseconds a step (after the prompt), those
-of the prompt, and their ratios. The tokens of both sides in f32 must be equal.
+of the prompt, and their ratios. The tokens of both sides in f32 must be equal. On a machine that is not idle --cpu-time
+with --threads 1 counts processor time instead: a step is then the difference of a run with --tokens and one with 1.
 """
 import argparse
 import json
 import os
 import pathlib
+import resource
 import subprocess
 import sys
 import tempfile
@@ -36,28 +38,41 @@ def make_model(arguments):
         eos_token_id=None)).eval()
 
 
-def run_dltrain(arguments, folder, prompts, precision):
+def dltrain_once(arguments, folder, prompts, precision, tokens):
+    """Seconds of the prompt and of a step, the tokens, and the processor time of the process."""
     result = folder / "result.json"
     command = [arguments.program, "generate", folder / "gpt2.yaml", "--precision", precision, "--temperature", 0, "--max-tokens",
-               arguments.tokens, "--batch-size", len(prompts), "--result", result, "--json", "--quiet"]
+               tokens, "--batch-size", len(prompts), "--result", result, "--json", "--quiet"]
     for prompt in prompts:
         command += ["--tokens", ",".join(map(str, prompt))]
     environment = dict(os.environ, OMP_NUM_THREADS=str(arguments.threads))
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
     subprocess.run(list(map(str, command)), check=True, stdout=subprocess.DEVNULL, env=environment)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
     out = json.loads(result.read_text())
-    return out["prompt_seconds"], out["step_seconds"] / out["steps"], [text["tokens"] for text in out["texts"]]
+    cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return out["prompt_seconds"], out["step_seconds"] / max(out["steps"], 1), [text["tokens"] for text in out["texts"]], cpu
+
+
+def run_dltrain(arguments, folder, prompts, precision):
+    prompt, step, tokens, cpu = dltrain_once(arguments, folder, prompts, precision, arguments.tokens)
+    if arguments.cpu_time:
+        begin = dltrain_once(arguments, folder, prompts, precision, 1)[3]
+        step = (cpu - begin) / (arguments.tokens - 1)
+    return prompt, step, tokens
 
 
 @torch.inference_mode()
 def run_transformers(arguments, model, prompts):
     """generate() of one token takes the prompt; of all, the rest too."""
+    clock = time.process_time if arguments.cpu_time else time.perf_counter
     ids = torch.tensor(prompts)
     options = dict(do_sample=False, pad_token_id=0, eos_token_id=None, attention_mask=torch.ones_like(ids))
-    begin = time.perf_counter()
+    begin = clock()
     model.generate(ids, max_new_tokens=1, **options)
-    middle = time.perf_counter()
+    middle = clock()
     out = model.generate(ids, max_new_tokens=arguments.tokens, **options)
-    end = time.perf_counter()
+    end = clock()
     prompt = middle - begin
     return prompt, (end - middle - prompt) / (arguments.tokens - 1), out[:, ids.shape[1]:].tolist()
 
@@ -74,7 +89,10 @@ def main():
     parser.add_argument("--layers", type=int, default=12)
     parser.add_argument("--hidden", type=int, default=768)
     parser.add_argument("--vocab", type=int, default=50257)
+    parser.add_argument("--cpu-time", action="store_true")
     arguments = parser.parse_args()
+    if arguments.cpu_time and arguments.threads != 1:
+        parser.error("--cpu-time needs --threads 1")
     torch.set_num_threads(arguments.threads)
     models = {"f32": make_model(arguments)}
     slower = []
@@ -101,7 +119,7 @@ def main():
                     if precision == "f32" and sides["dltrain"][2] != sides["transformers"][2]:
                         sys.exit(f"batch {batch}: the tokens of the two sides differ")
                 ratio = best["transformers"][1] / best["dltrain"][1]
-                print(json.dumps({"precision": precision, "batch": batch, "threads": arguments.threads,
+                print(json.dumps({"precision": precision, "batch": batch, "threads": arguments.threads, "clock": "cpu" if arguments.cpu_time else "wall",
                                   "ms_a_step": {side: round(1e3 * value[1], 2) for side, value in best.items()},
                                   "ms_prompt": {side: round(1e3 * value[0], 1) for side, value in best.items()},
                                   "transformers/dltrain": round(ratio, 3)}), flush=True)
