@@ -19,7 +19,7 @@ constexpr RoleRules kTable[] = {
     {Role::carried, "carried state", true, false, false, true, true},
     {Role::scale, "scales", true, false, false, true, false},
     {Role::constant, "constants", true, false, false, false, false},
-    {Role::pass, "carried state of evaluation", true, false, false, false, false},
+    {Role::pass, "evaluation state", true, false, false, false, false},
 };
 }  // namespace
 
