@@ -20,7 +20,7 @@ constexpr RoleRules kTable[] = {
     {Role::scale, "scales", true, false, false, true, false},
     {Role::constant, "constants", true, false, false, false, false},
     {Role::cache, "caches", true, false, false, false, false},
-    {Role::pass, "carried state of evaluation", true, false, false, false, false},
+    {Role::pass, "evaluation state", true, false, false, false, false},
 };
 }  // namespace
 

@@ -66,7 +66,8 @@ class EncoderDecoder(support.DltrainTest):
         without = ("-s", "model.source_lengths=false")
         refused = self.refused(USAGE, *recipe, *without, "--dry-run", "--output-dir", self.folder / "dry")
         self.assertIn("no layer reads the data's 'source_lengths'", refused.err)
-        self.run_dltrain(*recipe, *without, "-s", "data.source_lengths=false", "--dry-run", "--output-dir", self.folder / "dry")
+        self.run_dltrain(*recipe, *without, "-s", "data.source_lengths=false", "-s", "data.length_buckets=null",
+                         "--dry-run", "--output-dir", self.folder / "dry")
 
 
 if __name__ == "__main__":

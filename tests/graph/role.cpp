@@ -36,7 +36,7 @@ TEST_CASE("the rules of every role are as documented") {
         "scales: persistent checkpointed\n"
         "constants: persistent\n"
         "caches: persistent\n"
-        "carried state of evaluation: persistent\n");
+        "evaluation state: persistent\n");
 }
 
 TEST_CASE("the table of roles stands in the order of the enumeration") {
