@@ -86,7 +86,8 @@ def main():
         for file in os.listdir(folder):  # transformers leaves weights readable by the owner alone
             os.chmod(os.path.join(folder, file), 0o644)
         shutil.copy(os.path.join(folder, "config.json"), os.path.join(SEEDS, name))
-    for name, model in record_golden_language.models().items():
+    for name in ("gpt2", "llama", "qwen2", "qwen3", "bert"):
+        model = record_golden_language.models()[name]
         with tempfile.TemporaryDirectory() as folder:
             model.config.architectures = [type(model).__name__]
             model.config.save_pretrained(folder)
