@@ -43,7 +43,7 @@ std::vector<float> logits(Session& session) {
   EvalLoader loader(session.data.eval, session.batch.micro_batch, 0, 1, session.executor->device(),
                     {}, session.eval_targets);
   loader.start();
-  session.executor->evaluate(loader.next()->fields, true);
+  session.executor->evaluate(loader.next()->fields, 0, true);
   return session.executor->evaluation_output();
 }
 
