@@ -9,19 +9,22 @@
 namespace dltrain {
 namespace {
 
-template <typename Call, void (*launch)(const Call&, const void*, void*, CudaStream)>
+template <typename Call,
+          void (*launch)(const Call&, const void*, const int32_t*, void*, CudaStream)>
 class PositionKernel final : public Kernel {
  public:
   explicit PositionKernel(const Call& call) : call_(call) {}
   void bind(const Bindings& b) override {
     x_ = b.inputs[0];
+    places_ = b.inputs.size() > 1 ? static_cast<const int32_t*>(b.inputs[1]) : nullptr;
     y_ = b.outputs[0];
   }
-  void run(Stream& stream) override { launch(call_, x_, y_, stream.native()); }
+  void run(Stream& stream) override { launch(call_, x_, places_, y_, stream.native()); }
 
  private:
   Call call_;
   const void* x_ = nullptr;
+  const int32_t* places_ = nullptr;
   void* y_ = nullptr;
 };
 

@@ -10,9 +10,14 @@ namespace {
 
 constexpr int kBlock = 256;
 
+// Where token `row` of [samples, tokens] stands.
+__device__ int64_t place_of(int64_t row, int64_t tokens, const int32_t* places) {
+  return row % tokens + (places == nullptr ? 0 : places[row / tokens]);
+}
+
 // A thread turns one pair of every head of a token, or copies one element that does not turn.
 template <typename T>
-__global__ void rotary_kernel(RotaryCall c, const T* x, T* y) {
+__global__ void rotary_kernel(RotaryCall c, const T* x, const int32_t* places, T* y) {
   using M = MathOf<T>;
   constexpr double kTurn = 6.283185307179586476925;
   const int64_t still = c.head_dim - 2 * c.pairs, width = c.pairs + still;
@@ -26,7 +31,7 @@ __global__ void rotary_kernel(RotaryCall c, const T* x, T* y) {
       }
       continue;
     }
-    const double angle = static_cast<double>(row % c.tokens) * c.frequency[k];
+    const double angle = static_cast<double>(place_of(row, c.tokens, places)) * c.frequency[k];
     const M within = static_cast<M>(angle - kTurn * std::floor(angle / kTurn));
     const M cosine = std::cos(within), sine = static_cast<M>(c.sign) * std::sin(within);
     for (int64_t h = 0; h < c.heads; ++h) {
@@ -39,10 +44,10 @@ __global__ void rotary_kernel(RotaryCall c, const T* x, T* y) {
 }
 
 template <typename T>
-__global__ void sinusoid_kernel(SinusoidCall c, const T* x, T* y) {
+__global__ void sinusoid_kernel(SinusoidCall c, const T* x, const int32_t* places, T* y) {
   using M = MathOf<T>;
   for (int64_t i = thread_index(); i < c.count; i += thread_count()) {
-    const int64_t channel = i % c.width, token = i / c.width % c.tokens;
+    const int64_t channel = i % c.width, token = place_of(i / c.width, c.tokens, places);
     const double exponent =
         static_cast<double>(channel - channel % 2) / static_cast<double>(c.width);
     const double angle = static_cast<double>(token) / std::pow(10000.0, exponent);
@@ -53,21 +58,22 @@ __global__ void sinusoid_kernel(SinusoidCall c, const T* x, T* y) {
 
 }  // namespace
 
-void launch_rotary(const RotaryCall& call, const void* x, void* y, CudaStream stream) {
+void launch_rotary(const RotaryCall& call, const void* x, const int32_t* places, void* y,
+                   CudaStream stream) {
   const int64_t threads = call.rows * (call.head_dim - call.pairs);
   if (threads * call.heads == 0) return;
   with_floating(call.dtype, [&]<typename T>(T) {
     DLTRAIN_LAUNCH(rotary_kernel<T>, stride_grid(threads, kBlock), kBlock, stream, call,
-                   static_cast<const T*>(x), static_cast<T*>(y));
+                   static_cast<const T*>(x), places, static_cast<T*>(y));
   });
 }
 
-void launch_sinusoidal_positions(const SinusoidCall& call, const void* x, void* y,
-                                 CudaStream stream) {
+void launch_sinusoidal_positions(const SinusoidCall& call, const void* x, const int32_t* places,
+                                 void* y, CudaStream stream) {
   if (call.count == 0) return;
   with_floating(call.dtype, [&]<typename T>(T) {
     DLTRAIN_LAUNCH(sinusoid_kernel<T>, stride_grid(call.count, kBlock), kBlock, stream, call,
-                   static_cast<const T*>(x), static_cast<T*>(y));
+                   static_cast<const T*>(x), places, static_cast<T*>(y));
   });
 }
 

@@ -1,5 +1,5 @@
 // Queues rotary and sinusoidal_positions (lib/ops/positions.cpp). dtype: f32, f64, bf16 or f16. y
-// may be x.
+// may be x. `places`: i32, of each sample the place of its first token; nullptr: 0.
 #pragma once
 
 #include "cuda/launch.h"
@@ -17,14 +17,15 @@ struct RotaryCall {
   double frequency[kMostPairs];  // radians a token
 };
 
-void launch_rotary(const RotaryCall& call, const void* x, void* y, CudaStream stream);
+void launch_rotary(const RotaryCall& call, const void* x, const int32_t* places, void* y,
+                   CudaStream stream);
 
 struct SinusoidCall {
   DType dtype = DType::f32;
   int64_t count = 0, tokens = 0, width = 0;
 };
 
-void launch_sinusoidal_positions(const SinusoidCall& call, const void* x, void* y,
-                                 CudaStream stream);
+void launch_sinusoidal_positions(const SinusoidCall& call, const void* x, const int32_t* places,
+                                 void* y, CudaStream stream);
 
 }  // namespace dltrain

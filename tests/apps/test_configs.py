@@ -1,5 +1,6 @@
 """Every file of configs/ is planned. Recipes need data that a person downloads first; here made-up samples of the
 same shape stand in for them."""
+import json
 
 import support
 from support import DATA, OK, SOURCES, USAGE

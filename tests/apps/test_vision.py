@@ -7,7 +7,6 @@ import formula
 import support
 from support import SOURCES, steps
 from test_golden import CHAOS, FIRST, SMOOTH, distance
-from test_models import save_f32
 
 GOLDEN = json.loads((SOURCES / "tests" / "golden" / "vision" / "losses.json").read_text())
 SMOOTH_CASES = ("resnet18-silu", "vit_b_16-gelu")  # whose f32 and f64 runs agree to 1e-6
@@ -37,14 +36,15 @@ logging: {{logging_steps: 1}}
         size = case["image"]
         samples = case["steps"] * case["batch"]
         pixels, labels = formula.batches(samples, [size, size, 3], GOLDEN["classes"])
-        save_f32(self.folder / "batches.safetensors", {"x": ([samples, size, size, 3], pixels), "y": ([samples], labels)})
+        support.save_safetensors(self.folder / "batches.safetensors",
+                                 {"x": ("F32", [samples, size, size, 3], pixels), "y": ("I64", [samples], labels)})
         config = self.configuration(case, self.folder / "batches.safetensors")
         # The names and shapes of the weights are those of a checkpoint of one step.
         self.run_dltrain(config, "--output-dir", self.folder / "names", "-q", "--max-steps", "1", "-s", "data.eval=null")
         shapes = support.safetensors(self.folder / "names" / "checkpoints" / "latest" / "model.safetensors")
-        weights = {tensor: (shape, formula.weight(tensor, shape)) for tensor, (_, shape, _) in shapes.items()}
-        weights["bn1.num_batches_tracked"] = ([], [7])  # as torch saves it; of no use here
-        save_f32(self.folder / "weights.safetensors", weights)
+        weights = {tensor: ("F32", shape, formula.weight(tensor, shape)) for tensor, (_, shape, _) in shapes.items()}
+        weights["bn1.num_batches_tracked"] = ("I64", [], [7])  # as torch saves it; of no use here
+        support.save_safetensors(self.folder / "weights.safetensors", weights)
         self.run_dltrain(config, "--output-dir", self.folder / "run", "-q", "-s", f"model.init_from={self.folder}/weights.safetensors")
         found = steps(self.folder / "run")
         self.assertEqual(len(found), case["steps"])
