@@ -6,7 +6,7 @@
 Needs the pip packages torch, transformers and safetensors. Each round gives both sides a prompt of --prompt tokens for
 each text of the batch and takes --tokens new ones; reported are the best milliseconds a step (after the prompt), those
 of the prompt, and their ratios. The tokens of both sides in f32 must be equal. On a machine that is not idle --cpu-time
-with --threads 1 counts processor time instead: a step is then the difference of a run with --tokens and one with 1.
+with --threads 1 counts processor time in user mode instead: of dltrain the difference of runs with one and all tokens.
 """
 import argparse
 import json
@@ -50,22 +50,24 @@ def dltrain_once(arguments, folder, prompts, precision, tokens):
     subprocess.run(list(map(str, command)), check=True, stdout=subprocess.DEVNULL, env=environment)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     out = json.loads(result.read_text())
-    cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    cpu = after.ru_utime - before.ru_utime
     return out["prompt_seconds"], out["step_seconds"] / max(out["steps"], 1), [text["tokens"] for text in out["texts"]], cpu
 
 
 def run_dltrain(arguments, folder, prompts, precision):
     prompt, step, tokens, cpu = dltrain_once(arguments, folder, prompts, precision, arguments.tokens)
     if arguments.cpu_time:
-        begin = dltrain_once(arguments, folder, prompts, precision, 1)[3]
-        step = (cpu - begin) / (arguments.tokens - 1)
+        begun = dltrain_once(arguments, folder, prompts, precision, 1)[3]
+        step = (cpu - begun) / (arguments.tokens - 1)
     return prompt, step, tokens
 
 
 @torch.inference_mode()
 def run_transformers(arguments, model, prompts):
     """generate() of one token takes the prompt; of all, the rest too."""
-    clock = time.process_time if arguments.cpu_time else time.perf_counter
+    def clock():
+        return resource.getrusage(resource.RUSAGE_SELF).ru_utime if arguments.cpu_time else time.perf_counter()
+
     ids = torch.tensor(prompts)
     options = dict(do_sample=False, pad_token_id=0, eos_token_id=None, attention_mask=torch.ones_like(ids))
     begin = clock()
@@ -119,10 +121,11 @@ def main():
                     if precision == "f32" and sides["dltrain"][2] != sides["transformers"][2]:
                         sys.exit(f"batch {batch}: the tokens of the two sides differ")
                 ratio = best["transformers"][1] / best["dltrain"][1]
+                prompts_ms = {} if arguments.cpu_time else {
+                    "ms_prompt": {side: round(1e3 * value[0], 1) for side, value in best.items()}}
                 print(json.dumps({"precision": precision, "batch": batch, "threads": arguments.threads, "clock": "cpu" if arguments.cpu_time else "wall",
                                   "ms_a_step": {side: round(1e3 * value[1], 2) for side, value in best.items()},
-                                  "ms_prompt": {side: round(1e3 * value[0], 1) for side, value in best.items()},
-                                  "transformers/dltrain": round(ratio, 3)}), flush=True)
+                                  **prompts_ms, "transformers/dltrain": round(ratio, 3)}), flush=True)
                 if ratio < 1:
                     slower.append((precision, batch))
     if slower:
