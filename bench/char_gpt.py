@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Trains configs/recipes/shakespeare-char-gpt.yaml with dltrain, and the same model with the same settings with plain
-PyTorch, one after the other, and prints validation loss and wall time of the whole process of each.
+PyTorch, one after the other, and prints validation loss, wall time and processor time of the whole process of each. Where
+the machine does other work, compare processor times, with --threads 1.
 
     bench/char_gpt.py --text data/tinyshakespeare/input.txt [--dtype f32|bf16] [--peers eager,compile] [--rounds 1]
 
@@ -12,6 +13,7 @@ import argparse
 import json
 import math
 import os
+import resource
 import subprocess
 import sys
 import tempfile
@@ -107,23 +109,29 @@ def train_torch(text, seed, threads, dtype, mode):
     print(json.dumps(losses[-1]))
 
 
+def timed(command, **keys):
+    """Wall and processor seconds of a process, and what it prints."""
+    before, begin = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
+    out = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, **keys).stdout
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return time.perf_counter() - begin, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, out
+
+
 def run_dltrain(arguments, seed):
     with tempfile.TemporaryDirectory() as folder:
         result = Path(folder) / "result.json"
         command = [arguments.dltrain, "-q", "--config", "configs/recipes/shakespeare-char-gpt.yaml", "--seed", str(seed), "-s",
                    f"data.path={arguments.text}", "-s", f"precision.compute={arguments.dtype}", "--output-dir", f"{folder}/run",
                    "--result", str(result)]
-        begin = time.perf_counter()
-        subprocess.run(command, cwd=ROOT, check=True, env=dict(os.environ, OMP_NUM_THREADS=str(arguments.threads)))
-        return time.perf_counter() - begin, json.loads(result.read_text())["eval_loss"]
+        wall, busy, _ = timed(command, cwd=ROOT, env=dict(os.environ, OMP_NUM_THREADS=str(arguments.threads)))
+        return wall, busy, json.loads(result.read_text())["eval_loss"]
 
 
 def run_torch(arguments, mode, seed):
     command = [arguments.python, __file__, "--text", arguments.text, "--dtype", arguments.dtype, "--threads", str(arguments.threads),
                "--peer", mode, "--seed", str(seed)]
-    begin = time.perf_counter()
-    out = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
-    return time.perf_counter() - begin, json.loads(out)
+    wall, busy, out = timed(command)
+    return wall, busy, json.loads(out)
 
 
 def main():
@@ -147,9 +155,9 @@ def main():
         seed = arguments.seed + i
         runs = [("dltrain", *run_dltrain(arguments, seed))]
         runs += [(f"PyTorch {mode}", *run_torch(arguments, mode, seed)) for mode in arguments.peers.split(",") if mode]
-        for name, seconds, loss in runs:
-            ratio = f", {seconds / runs[0][1]:.2f} times dltrain's" if name != "dltrain" else ""
-            print(f"seed {seed}: {name:16} {seconds:7.1f} s{ratio}, validation loss {loss:.4f}", flush=True)
+        for name, wall, busy, loss in runs:
+            ratio = f" ({wall / runs[0][1]:.2f} and {busy / runs[0][2]:.2f} times dltrain's)" if name != "dltrain" else ""
+            print(f"seed {seed}: {name:16} {wall:6.1f} s, {busy:6.1f} s of processors{ratio}, validation loss {loss:.4f}", flush=True)
 
 
 if __name__ == "__main__":
