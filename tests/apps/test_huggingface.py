@@ -102,7 +102,7 @@ logging: {{logging_steps: 1}}
         text = self.write("text.txt", "".join(chr(97 + i * i % 20) for i in range(4000)))
         self.run_dltrain("train", out / "config.yaml", "-q", "--output-dir", self.folder / "run", "-s", f"data.path={text}", "-s",
                          "data.tokenizer={type: char}", "-s", "data.sequence_length=16", "--max-steps", "2")
-        self.assertEqual(len(steps(self.folder / "run")), 1)
+        self.assertEqual(len(steps(self.folder / "run")), 2)
 
     def test_a_tokenizer_that_is_not_read_is_copied(self):
         folder, out = self.copy(), self.folder / "out"
