@@ -32,6 +32,10 @@ void print_memory(const PlanReport& r) {
   }
   fmt::print("  {:<22} {:>12}   shared by lifetime; no placement needs less than {}\n",
              "activations and work", human_bytes(r.work_bytes), human_bytes(r.work_lower_bound));
+  if (r.gradient_bytes != 0) {
+    fmt::print("  {:<22} {:>12}   in that memory, as the backward frees it\n", "gradients",
+               human_bytes(r.gradient_bytes));
+  }
   fmt::print("  {:<22} {:>12}   {} bytes: exactly what is allocated\n", "arena",
              human_bytes(r.arena_bytes), r.arena_bytes);
 }

@@ -55,6 +55,11 @@ PlanReport make_plan_report(const Plan& plan, const StateLayout& layout, size_t 
       report.state_bytes.emplace_back(rules.name, bytes);
     }
   }
+  if (layout.bytes(Role::gradient) == 0) {
+    for (ValueId id : plan.graph().with_role(Role::gradient)) {
+      report.gradient_bytes += plan.graph().value(id).spec.bytes();
+    }
+  }
   report.state_total = layout.bytes();
   report.work_bytes = work_bytes;
   report.work_lower_bound = plan.work_lower_bound();

@@ -18,7 +18,8 @@ struct LayerCost {
 struct PlanReport {
   std::vector<std::pair<std::string, size_t>> state_bytes;  // by role, without gaps
   size_t state_total = 0;                                   // with alignment gaps
-  size_t work_bytes = 0;  // activations, inputs and workspaces after sharing
+  size_t work_bytes = 0;      // activations, inputs and workspaces after sharing
+  size_t gradient_bytes = 0;  // of gradients that share that memory (PlanOptions::keep_gradients)
   size_t work_lower_bound = 0;
   size_t workspace_bytes = 0;     // the greatest one
   size_t arena_bytes = 0;         // state_total + work_bytes: exactly what is allocated

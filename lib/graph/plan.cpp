@@ -34,6 +34,8 @@ Plan::~Plan() = default;
 
 Plan Plan::prepare(Graph graph, const PlanOptions& options) {
   verify_graph(graph);
+  check_internal(options.keep_gradients || !options.several_micro_steps,
+                 "gradients of several micro-steps must be kept");
   Plan plan(std::move(graph), options);
   plan.make_calls();
   plan.place_memory();
@@ -147,7 +149,7 @@ void Plan::place_memory() {
     merge_in_place(index, last_use);
     for (ValueId id : graph_.nodes[index].outputs) {
       const GraphValue& value = graph_.value(id);
-      if (value.storage_of != kNoValue || rules_of(value.role).persistent) continue;
+      if (value.storage_of != kNoValue || persistent(value.role)) continue;
       int& block = value_block_[static_cast<size_t>(id)];
       const int last = last_use[static_cast<size_t>(id)];
       if (block < 0) {
@@ -201,7 +203,7 @@ void Plan::bind(const StateLayout& layout, std::byte* state, std::byte* work) {
   for (size_t i = 0; i < graph_.values.size(); ++i) {
     const ValueId root = graph_.storage(static_cast<ValueId>(i));
     const GraphValue& value = graph_.value(root);
-    if (rules_of(value.role).persistent) {
+    if (persistent(value.role)) {
       const StateTensor* tensor = layout.find(value.name);
       check_internal(tensor != nullptr, "{} is not in the state layout", value.name);
       addresses_[i] = state + tensor->offset;

@@ -38,6 +38,9 @@ struct PlanOptions {
   Collectives* collectives = nullptr;  // nullptr with one rank
   bool several_micro_steps = false;    // prepare the accumulating variants
   bool capture = true;                 // record segments where the backend can
+  // False: gradients share memory with activations from the node that writes them first to the
+  // update. For one micro-step and one rank, where nobody else reads them.
+  bool keep_gradients = true;
 };
 
 // One kernel call of a segment.
@@ -93,6 +96,10 @@ class Plan {
   void place_memory();
   void merge_in_place(size_t node, const std::vector<int>& last_use);
   void fill_segments();
+  // Lies in the region of state, not in that of activations.
+  bool persistent(Role role) const {
+    return rules_of(role).persistent && (options_.keep_gradients || role != Role::gradient);
+  }
   int block_of(ValueId value) const {
     return value_block_[static_cast<size_t>(graph_.storage(value))];
   }

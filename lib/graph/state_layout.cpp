@@ -5,9 +5,9 @@
 
 namespace dltrain {
 
-void StateLayout::add(const Graph& graph) {
+void StateLayout::add(const Graph& graph, bool gradients) {
   for (const RoleRules& rules : role_table()) {
-    if (!rules.persistent) continue;
+    if (!rules.persistent || (rules.role == Role::gradient && !gradients)) continue;
     for (ValueId id : graph.with_role(rules.role)) {
       const GraphValue& value = graph.value(id);
       if (const StateTensor* known = find(value.name)) {

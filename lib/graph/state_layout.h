@@ -21,8 +21,9 @@ struct StateTensor {
 class StateLayout {
  public:
   // Adds the persistent values of `graph` that are not there yet, role by role in the order of
-  // their ids. A value that is there under the same name must have the same spec.
-  void add(const Graph& graph);
+  // their ids. A value that is there under the same name must have the same spec. Without
+  // `gradients` these are left out (PlanOptions::keep_gradients).
+  void add(const Graph& graph, bool gradients = true);
 
   std::span<const StateTensor> tensors() const { return tensors_; }
   // nullptr when there is none of that name.

@@ -66,7 +66,8 @@ std::unique_ptr<Prepared> prepare(const CheckOptions& options, int64_t samples, 
                                                           .teacher = teacher,
                                                           .compute = compute,
                                                           .fuse = compute != DType::f64,
-                                                          .probe = probe});
+                                                          .probe = probe,
+                                                          .keep_gradients = true});
   start_session(prepared->session);
   return prepared;
 }

@@ -23,18 +23,22 @@ Executor::Executor(ExecutorOptions options, StepGraph training, std::optional<St
     : options_(std::move(options)),
       training_(std::move(training)),
       evaluation_(std::move(evaluation)) {
+  const bool gradients =
+      options_.keep_gradients || options_.micro_steps > 1 || options_.collectives != nullptr;
   const PlanOptions plan_options{.engine = options_.engine,
                                  .device = options_.device.get(),
                                  .collectives = options_.collectives,
                                  .several_micro_steps = options_.micro_steps > 1,
-                                 .capture = options_.capture};
+                                 .capture = options_.capture,
+                                 .keep_gradients = gradients};
   training_plan_ = std::make_unique<Plan>(Plan::prepare(training_.graph, plan_options));
-  layout_.add(training_.graph);
+  layout_.add(training_.graph, gradients);
   work_bytes_ = training_plan_->work_bytes();
   if (evaluation_) {
     PlanOptions evaluation_options = plan_options;
     evaluation_options.several_micro_steps = true;  // sums run over all batches of a pass
     evaluation_options.capture = false;
+    evaluation_options.keep_gradients = true;  // there are none
     evaluation_plan_ =
         std::make_unique<Plan>(Plan::prepare(evaluation_->graph, evaluation_options));
     layout_.add(evaluation_->graph);
@@ -93,6 +97,7 @@ void Executor::refresh_copy(std::string_view parameter, std::span<const std::byt
   if (tensor == nullptr) return;
   const auto round = [&]<typename T>(T) {
     std::vector<T> low(bytes.size() / sizeof(float));
+#pragma omp parallel for schedule(static) if (low.size() > 65536)
     for (size_t i = 0; i < low.size(); ++i) {
       float value;
       std::memcpy(&value, bytes.data() + i * sizeof(float), sizeof(float));

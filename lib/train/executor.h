@@ -26,6 +26,9 @@ struct ExecutorOptions {
   Collectives* collectives = nullptr;  // nullptr with one rank; outlives the executor
   int64_t micro_steps = 1;             // per rank and step
   bool capture = true;
+  // Gradients can be read after a micro-step. Otherwise, with one rank and one micro-step, they lie
+  // in the memory of activations that the backward no longer needs.
+  bool keep_gradients = false;
 };
 
 // Sums of one step over the global batch, and what the update found.

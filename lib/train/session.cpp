@@ -214,10 +214,12 @@ Session open_session(Experiment& experiment, const SessionOptions& options) {
   check_data(session, training);
   session.train_targets =
       experiment.loss->target_weights(training.output_spec, session.target_info);
-  ExecutorOptions executor{.engine = options.engines.reference,
-                           .device = nullptr,
-                           .collectives = options.collectives,
-                           .micro_steps = session.batch.micro_steps};
+  ExecutorOptions executor{
+      .engine = options.engines.reference,
+      .device = nullptr,
+      .collectives = options.collectives,
+      .micro_steps = session.batch.micro_steps,
+      .keep_gradients = options.keep_gradients || experiment.logging.histogram_steps};
   if (options.compute == DType::f64) {
     executor.device = options.engines.reference->open(0);
   } else {

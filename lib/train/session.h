@@ -23,7 +23,8 @@ struct SessionOptions {
   bool fuse = true;
   bool recompute = true;  // as the configuration says; false: not at all
   PassLog log = {};
-  GraphProbe probe = {};  // see StepRequest
+  GraphProbe probe = {};        // see StepRequest
+  bool keep_gradients = false;  // see ExecutorOptions
 };
 
 // A trained model that a loss learns from.
