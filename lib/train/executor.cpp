@@ -116,6 +116,20 @@ void Executor::read_state(std::string_view name, std::span<std::byte> bytes) {
   stream_->synchronize();
 }
 
+std::span<const std::byte> Executor::view_state(std::string_view name,
+                                                std::vector<std::byte>& buffer) {
+  const StateTensor* tensor = layout_.find(name);
+  check_internal(tensor != nullptr, "no state is named {}", name);
+  const std::string_view backend = options_.device->properties().backend;
+  if (backend == "cpu" || backend == "reference") {
+    stream_->synchronize();
+    return {state_address(name), tensor->spec.bytes()};
+  }
+  buffer.resize(tensor->spec.bytes());
+  read_state(name, buffer);
+  return buffer;
+}
+
 void Executor::fill_inputs(const StepGraph& graph, const Plan& plan, FieldSpan fields) {
   check_internal(fields.size() == graph.slots.size(), "a batch of {} fields for {} slots",
                  fields.size(), graph.slots.size());

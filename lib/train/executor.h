@@ -60,6 +60,9 @@ class Executor {
   // agree. Writing a parameter refreshes its low-precision copy too.
   void write_state(std::string_view name, std::span<const std::byte> bytes);
   void read_state(std::string_view name, std::span<std::byte> bytes);
+  // The content of a state tensor: in the device's own memory where that is the host's (valid until
+  // the next step), otherwise read into `buffer`.
+  std::span<const std::byte> view_state(std::string_view name, std::vector<std::byte>& buffer);
 
   // One micro-batch: fills the input slots and runs forward and backward. `fields`: the bytes of
   // each slot of the graph, in the order of StepGraph::slots. The batch must stay as it is until

@@ -241,19 +241,19 @@ void save_tensors(const StateSnapshot& snapshot, FileWriter& file, const std::ve
   }
   SafetensorsWriter writer(file, names, metadata);
   std::vector<std::byte> fresh;
+  std::vector<float> ordered;
   for (const TensorCopy& copy : snapshot) {
     if (!is_one_of(copy.role, roles)) continue;
-    if (copy.live != nullptr) {
-      fresh.resize(copy.spec.bytes());
-      copy.live->read_state(copy.state, fresh);
-    }
-    const std::span<const std::byte> bytes(copy.live != nullptr ? fresh : copy.bytes);
+    const std::span<const std::byte> bytes =
+        copy.live != nullptr ? copy.live->view_state(copy.state, fresh) : std::span(copy.bytes);
     if (copy.info == nullptr || copy.info->file.permutation.empty()) {
       writer.write(copy.name, bytes);
       continue;
     }
-    std::vector<float> memory(bytes.size() / sizeof(float)), ordered(memory.size());
-    std::memcpy(memory.data(), bytes.data(), bytes.size());
+    // Allocated memory and state are aligned for any element.
+    const std::span memory(reinterpret_cast<const float*>(bytes.data()),
+                           bytes.size() / sizeof(float));
+    ordered.resize(memory.size());
     memory_to_file(*copy.info, memory, ordered);
     writer.write(copy.name, std::as_bytes(std::span(ordered)));
   }
