@@ -6,6 +6,7 @@
 #include "graph/builder.h"
 #include "nn/metrics.h"
 #include "passes/autocast.h"
+#include "passes/chunk_loss.h"
 #include "passes/data_parallel.h"
 #include "passes/dead_code.h"
 #include "passes/fuse.h"
@@ -105,7 +106,7 @@ StepGraph emit(const StepRequest& r, bool training) {
   if (training && r.probe) r.probe(builder, out);
   if (training) {
     const std::vector<ValueId> parameters = learning_parameters(r, out);
-    const auto gradients = reverse(out.graph, {model.loss.loss_sum}, parameters);
+    auto gradients = reverse(out.graph, {model.loss.loss_sum}, parameters);
     for (ValueId parameter : parameters) {
       if (std::none_of(gradients.begin(), gradients.end(),
                        [&](const auto& g) { return g.parameter == parameter; })) {
@@ -113,6 +114,10 @@ StepGraph emit(const StepRequest& r, bool training) {
       }
     }
     log("reverse");
+    if (r.fuse) {
+      chunk_loss(out.graph, gradients);
+      log("chunk_loss");
+    }
     emit_update(out.graph, {.optimizer = r.optimizer,
                             .config = r.update,
                             .gradients = gradients,

@@ -1,0 +1,258 @@
+#include "passes/chunk_loss.h"
+
+#include <algorithm>
+#include <optional>
+
+#include "graph/builder.h"
+
+namespace dltrain {
+namespace {
+
+constexpr int kNone = -1;
+constexpr int64_t kRowGrain = 16;     // rows of a chunk are a multiple of it
+constexpr int64_t kMostChunks = 256;  // as many as concat takes
+
+// Indices of the nodes that chunks replace; kNone where there is no such node.
+struct Head {
+  int product = kNone, loss = kNone, gradient = kNone, seed = kNone;
+  int dx = kNone, dw = kNone, db = kNone;
+  std::vector<int> flat = {};  // reshapes of dlogits to two axes
+  std::vector<int> sums = {};  // identities of loss and correct, which make metrics of them
+};
+
+class ChunkLoss {
+ public:
+  ChunkLoss(Graph& graph, std::vector<ParameterGradient>& gradients, size_t most_bytes)
+      : graph_(graph), gradients_(gradients), most_bytes_(most_bytes), builder_(graph) {}
+
+  void run() {
+    readers_.resize(graph_.values.size());
+    for (size_t i = 0; i < graph_.nodes.size(); ++i) {
+      for (ValueId id : graph_.nodes[i].inputs) {
+        if (id != kNoValue) readers_[at(id)].push_back(static_cast<int>(i));
+      }
+    }
+    for (size_t i = 0; i < graph_.nodes.size(); ++i) {
+      if (graph_.nodes[i].op->name != "softmax_cross_entropy") continue;
+      if (const auto head = find(static_cast<int>(i))) {
+        rewrite(*head);
+        return;  // one loss a graph
+      }
+    }
+  }
+
+ private:
+  static size_t at(ValueId id) { return static_cast<size_t>(id); }
+  const Node& node(int index) const { return graph_.nodes[static_cast<size_t>(index)]; }
+  std::string_view op(int index) const { return node(index).op->name; }
+  bool is_sum(ValueId id, Role role) const { return graph_.value(id).role == role; }
+
+  std::optional<Head> find(int loss) const {
+    Head head{.loss = loss};
+    const ValueId logits = node(loss).inputs[0];
+    const GraphValue& y = graph_.value(logits);
+    head.product = y.producer;
+    if (head.product == kNone || y.role != Role::activation || y.spec.bytes() <= most_bytes_) {
+      return {};
+    }
+    const Node& product = node(head.product);
+    if (product.op->name != "matmul" || product.attributes.boolean("transpose_a") ||
+        !product.attributes.boolean("transpose_b") ||
+        !product.attributes.text("activation").empty()) {
+      return {};
+    }
+    for (int reader : readers_[at(logits)]) {
+      if (reader == loss) continue;
+      if (op(reader) != "softmax_cross_entropy_backward" || head.gradient != kNone) return {};
+      head.gradient = reader;
+    }
+    if (head.gradient == kNone) return {};
+    if (!find_sums(head) || !find_products(head, node(head.gradient).outputs[0])) return {};
+    return head;
+  }
+
+  // Loss and count of right answers go to metrics only, and the loss to the seed of the backward.
+  bool find_sums(Head& head) const {
+    const Node &loss = node(head.loss), &gradient = node(head.gradient);
+    for (int reader : readers_[at(loss.outputs[1])]) {
+      if (reader != head.gradient) return false;
+    }
+    for (size_t output : {size_t{0}, size_t{2}}) {
+      for (int reader : readers_[at(loss.outputs[output])]) {
+        if (op(reader) == "identity" && is_sum(node(reader).outputs[0], Role::metric)) {
+          head.sums.push_back(reader);
+        } else if (op(reader) == "loss_seed" && head.seed == kNone) {
+          head.seed = reader;
+        } else {
+          return false;
+        }
+      }
+    }
+    return head.seed != kNone && gradient.inputs[3] == node(head.seed).outputs[0];
+  }
+
+  bool find_products(Head& head, ValueId dy) const {
+    for (int reader : readers_[at(dy)]) {
+      const Node& n = node(reader);
+      const bool transposed = n.attributes.boolean("transpose_a");
+      if (n.op->name == "reshape" && graph_.value(dy).storage_of == kNoValue) {
+        head.flat.push_back(reader);
+        if (!find_products(head, n.outputs[0])) return false;
+      } else if (n.op->name == "matmul" && n.inputs[0] == dy && !transposed && head.dx == kNone) {
+        head.dx = reader;
+      } else if (n.op->name == "matmul" && n.inputs[0] == dy && transposed && head.dw == kNone &&
+                 is_sum(n.outputs[0], Role::gradient)) {
+        head.dw = reader;
+      } else if (n.op->name == "reduce" && head.db == kNone &&
+                 is_sum(n.outputs[0], Role::gradient)) {
+        head.db = reader;
+      } else {
+        return false;
+      }
+    }
+    return true;
+  }
+
+  void rewrite(const Head& head) {
+    std::vector<Node> nodes = std::move(graph_.nodes);
+    graph_.nodes.clear();
+    const auto gone = [&](int i) {
+      const int replaced[] = {head.product, head.loss, head.gradient, head.dx, head.dw, head.db};
+      const auto holds = [&](const auto& list) {
+        return std::find(std::begin(list), std::end(list), i) != std::end(list);
+      };
+      return holds(replaced) || holds(head.sums) || holds(head.flat);
+    };
+    for (int i = 0; i < static_cast<int>(nodes.size()); ++i) {
+      Node& n = nodes[static_cast<size_t>(i)];
+      if (i == head.seed) n.inputs.resize(1);  // the seed needs no loss, which comes later now
+      if (i == head.gradient) emit_chunks(head, nodes);
+      if (!gone(i)) graph_.nodes.push_back(n);
+    }
+    graph_.update_producers();
+  }
+
+  void emit_chunks(const Head& head, const std::vector<Node>& nodes) {
+    const auto old = [&](int index) -> const Node& { return nodes[static_cast<size_t>(index)]; };
+    const Node &product = old(head.product), &loss = old(head.loss);
+    const TensorSpec logits = graph_.value(product.outputs[0]).spec;
+    const int64_t rows = logits.shape.elements() / logits.shape[-1];
+    const auto wanted = std::min<int64_t>(
+        kMostChunks, static_cast<int64_t>((logits.bytes() + most_bytes_ - 1) / most_bytes_));
+    const int64_t even = (rows + wanted - 1) / wanted;
+    const int64_t most = std::min(rows, (even + kRowGrain - 1) / kRowGrain * kRowGrain);
+    builder_.set_phase(Phase::backward);
+    builder_.set_layer(product.layer);
+    const ValueId x =
+        flattened(product.inputs[0], {rows, graph_.value(product.inputs[0]).spec.shape[-1]});
+    const ValueId targets = flattened(loss.inputs[1], {rows});
+    std::vector<ValueId> dx;
+    for (int64_t first = 0; first < rows; first += most) {
+      const int64_t after = rows - std::min(rows, first + most);
+      const ValueId x_part = slice(x, first, after);
+      std::vector<ValueId> inputs = product.inputs;
+      inputs[0] = x_part;
+      builder_.set_layer(product.layer);
+      const ValueId y = builder_.emit1("matmul", inputs, product.attributes);
+      builder_.set_layer(loss.layer);
+      const ValueId targets_part = slice(targets, first, after);
+      const auto out = builder_.emit(loss.op->name, {y, targets_part}, loss.attributes);
+      for (int sum : head.sums) {
+        const bool correct = old(sum).inputs[0] == loss.outputs[2];
+        emit_part(old(sum), {out[correct ? 2 : 0]}, first == 0);
+      }
+      const Node& gradient = old(head.gradient);
+      const ValueId dy = builder_.emit1(
+          gradient.op->name, {y, targets_part, out[1], gradient.inputs[3]}, gradient.attributes);
+      builder_.set_layer(product.layer);
+      if (head.dx != kNone) {
+        dx.push_back(
+            builder_.emit1("matmul", {dy, old(head.dx).inputs[1]}, old(head.dx).attributes));
+      }
+      if (head.dw != kNone) emit_part(old(head.dw), {dy, x_part}, first == 0);
+      if (head.db != kNone) emit_part(old(head.db), {dy}, first == 0);
+    }
+    if (head.dx != kNone) join(dx, old(head.dx).outputs[0]);
+    end_sums();
+  }
+
+  ValueId flattened(ValueId id, std::vector<int64_t> shape) {
+    if (graph_.value(id).spec.shape == Shape(shape)) return id;
+    return builder_.emit1("reshape", {id}, {{"shape", std::move(shape)}});
+  }
+
+  ValueId slice(ValueId id, int64_t before, int64_t after) {
+    const bool matrix = graph_.value(id).spec.shape.rank() == 2;
+    std::vector<int64_t> first{before}, last{after};
+    if (matrix) first.push_back(0);
+    if (matrix) last.push_back(0);
+    return builder_.emit1("slice", {id}, {{"before", first}, {"after", last}});
+  }
+
+  // The next part of the sum that `whole` gave: the first takes its value, later ones continue it.
+  void emit_part(const Node& whole, std::vector<ValueId> inputs, bool first) {
+    const std::string layer = builder_.layer();
+    builder_.set_layer(whole.layer);
+    const ValueId made = builder_.emit1(whole.op->name, std::move(inputs), whole.attributes);
+    builder_.set_layer(layer);
+    const ValueId sum = whole.outputs[0];
+    if (first) {
+      graph_.nodes.back().outputs = {sum};
+      graph_.value(sum).producer = static_cast<int>(graph_.nodes.size()) - 1;
+      parts_.push_back({sum, sum});
+      return;
+    }
+    const auto part =
+        std::find_if(parts_.begin(), parts_.end(), [&](const auto& p) { return p.first == sum; });
+    graph_.value(made).role = graph_.value(sum).role;
+    graph_.value(made).storage_of = part->second;
+    part->second = made;
+  }
+
+  // What came behind a sum now comes behind its last part.
+  void end_sums() {
+    for (const auto& [sum, last] : parts_) {
+      if (sum == last) continue;
+      ValueId second = last;  // the one that continues `sum` itself
+      while (graph_.value(second).storage_of != sum) second = graph_.value(second).storage_of;
+      for (size_t i = 0; i < graph_.values.size(); ++i) {
+        GraphValue& value = graph_.values[i];
+        if (value.storage_of == sum && static_cast<ValueId>(i) != second) value.storage_of = last;
+      }
+      for (ParameterGradient& g : gradients_) {
+        if (g.gradient == sum) g.gradient = last;
+      }
+    }
+  }
+
+  // dx of all rows, as the value that the rest of the backward reads.
+  void join(const std::vector<ValueId>& parts, ValueId dx) {
+    const ValueId whole =
+        parts.size() == 1 ? parts[0] : builder_.emit1("concat", parts, {{"axis", int64_t{0}}});
+    const Shape& shape = graph_.value(dx).spec.shape;
+    if (shape == graph_.value(whole).spec.shape) {
+      graph_.nodes.back().outputs = {dx};
+      return;
+    }
+    builder_.emit1("reshape", {whole},
+                   {{"shape", std::vector<int64_t>(shape.begin(), shape.end())}});
+    graph_.nodes.back().outputs = {dx};
+    graph_.value(dx).storage_of = whole;
+  }
+
+  Graph& graph_;
+  std::vector<ParameterGradient>& gradients_;
+  size_t most_bytes_;
+  GraphBuilder builder_;
+  std::vector<std::vector<int>> readers_;           // by value: the nodes that read it
+  std::vector<std::pair<ValueId, ValueId>> parts_;  // of each sum: its value, and its last part
+};
+
+}  // namespace
+
+void chunk_loss(Graph& graph, std::vector<ParameterGradient>& gradients, size_t most_bytes) {
+  ChunkLoss(graph, gradients, most_bytes).run();
+  verify_graph(graph);
+}
+
+}  // namespace dltrain
