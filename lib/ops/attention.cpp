@@ -79,6 +79,7 @@ SpecList infer_backward(SpecSpan inputs, const Attributes& attributes) {
   expect_shape("attention_backward", "dy", inputs[0].shape, made[0].shape);
   expect_shape("attention_backward", "y", inputs[1].shape, made[0].shape);
   expect_shape("attention_backward", "the sums", inputs[2].shape, made[1].shape);
+  expect_dtype("attention_backward", "the sums", inputs[2], made[1].dtype);
   return {forward.begin(), forward.begin() + static_cast<std::ptrdiff_t>(tensors(forward))};
 }
 
