@@ -91,7 +91,7 @@ complete_line dltrain train --resum
 
     def test_the_plan_prints_the_graph_after_each_pass(self):
         out = self.run_dltrain("plan", "--passes", "--world", 2, self.small()).out
-        self.assertEqual(re.findall(r"(?m)^after (\w+):$", out), ["emit", "reverse", "update", "data_parallel", "dead_code", "fuse"])
+        self.assertEqual(re.findall(r"(?m)^after (\w+):$", out), ["emit", "reverse", "chunk_loss", "update", "data_parallel", "dead_code", "fuse"])
         parts = re.split(r"(?m)^after \w+:$", out)
         self.assertNotIn("backward:", parts[1])
         self.assertIn("_backward(", parts[2])
