@@ -1,7 +1,8 @@
 // attention in blocks of 64 queries by 64 keys with a running maximum and sum a row (Dao et al.
 // 2022): memory is a few blocks a thread. Every block of queries is computed by one thread in the
 // order of the keys, so that results do not depend on the number of threads. Blocks that a causal
-// mask, a window or the length of a sample hides are not computed.
+// mask, a window or the length of a sample hides are not computed. In bf16 the weights are rounded
+// before they are multiplied with the values; scores, weights' sums and results are f32 sums.
 #include "cpu/attention.h"
 
 #include <cmath>
@@ -11,12 +12,23 @@
 #include "cpu/parallel.h"
 #include "cpu/support.h"
 
+#ifndef DLTRAIN_CPU_ATTENTION_ONCE
+#define DLTRAIN_CPU_ATTENTION_ONCE
+namespace dltrain {
+namespace {
+// Sample, head and first query of a block; y and sums of all; the thread's buffer.
+using AttendFunction = void (*)(const AttentionCall& call, int64_t sample, int64_t head,
+                                int64_t first, void* y, float* sums, float* buffer);
+}  // namespace
+}  // namespace dltrain
+#endif
+
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "cpu/attention.cpp"
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
-#include "cpu/block_product-inl.h"
+#include "cpu/attention_blocks-inl.h"
 #include "cpu/simd_math-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -24,16 +36,16 @@ namespace dltrain {
 namespace HWY_NAMESPACE {
 namespace {
 
-constexpr int64_t kBlock = kAttentionBlock;
-
 // Turns scores into weights exp(score − maximum) and keeps maximum and sum of the row; returns what
 // earlier weights of the row must be multiplied with.
 float weigh_row(float* scores, int64_t count, float* most, float* sum) {
   const Floats d;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
-  std::fill(scores + count, scores + kBlock, -std::numeric_limits<float>::infinity());
+  const int64_t used = ceil_div(count, lanes) * lanes;  // a block is a multiple of every vector
+  std::fill(scores + count, scores + used, -std::numeric_limits<float>::infinity());
+  std::fill(scores + used, scores + kBlock, 0.0f);
   FloatVec top = hn::Set(d, *most);
-  for (int64_t i = 0; i < kBlock; i += lanes) top = hn::Max(top, hn::LoadU(d, scores + i));
+  for (int64_t i = 0; i < used; i += lanes) top = hn::Max(top, hn::LoadU(d, scores + i));
   const float now = hn::GetLane(hn::MaxOfLanes(d, top));
   if (now == -std::numeric_limits<float>::infinity()) {  // every key so far is hidden
     std::fill(scores, scores + kBlock, 0.0f);
@@ -41,12 +53,12 @@ float weigh_row(float* scores, int64_t count, float* most, float* sum) {
   }
   const FloatVec shift = hn::Set(d, now);
   FloatVec total = hn::Zero(d);
-  for (int64_t i = 0; i < kBlock; i += lanes) {
+  for (int64_t i = 0; i < used; i += lanes) {
     const FloatVec w = exp_vec(hn::Sub(hn::LoadU(d, scores + i), shift));
     hn::StoreU(w, d, scores + i);
     total = hn::Add(total, w);
   }
-  const float rescale = std::exp(*most - now);
+  const float rescale = *most == now ? 1 : std::exp(*most - now);
   *sum = *sum * rescale + hn::GetLane(hn::SumOfLanes(d, total));
   *most = now;
   return rescale;
@@ -74,15 +86,22 @@ void scale_row(float* row, int64_t count, float factor) {
 }
 
 // Queries [first, first + count) of one sample and head. `buffer`: see attention_buffer.
-void attend(const AttentionCall& c, int64_t n, int64_t h, int64_t first, float* y, float* sums,
+template <typename Blocks>
+void attend(const AttentionCall& c, int64_t n, int64_t h, int64_t first, void* y, float* sums,
             float* buffer) {
+  using Element = typename Blocks::Element;
+  constexpr int64_t kStep = Blocks::kStep;
+  const auto* queries = static_cast<const Element*>(c.q);
+  const auto *keys_in = static_cast<const Element*>(c.k),
+             *values = static_cast<const Element*>(c.v);
   const AttentionSizes& a = c.sizes;
   const int64_t width = padded_head(a.head_dim), g = a.kv_head(h);
   const int64_t count = std::min(kBlock, a.queries - first), rows = (count + 3) / 4 * 4;
   float *q = buffer, *kt = q + kBlock * width, *v = kt + kBlock * width, *out = v + kBlock * width,
-        *scores = out + kBlock * width, *most = scores + kBlock * kBlock, *sum = most + kBlock;
-  copy_block(c.q + a.query(n, first, h), a.query_stride, count, a.head_dim, q, width);
-  scale_row(q, kBlock * width, c.scale);
+        *scores = out + kBlock * width, *weights = scores + kBlock * kBlock,
+        *most = weights + kBlock * kBlock, *sum = most + kBlock;
+  Blocks::rows(queries + a.query(n, first, h), a.query_stride, count, a.head_dim, q, width);
+  if (kStep == 1) scale_row(q, kBlock * width, c.scale);
   std::fill(out, out + kBlock * width, 0.0f);
   std::fill(most, most + kBlock, -std::numeric_limits<float>::infinity());
   std::fill(sum, sum + kBlock, 0.0f);
@@ -92,9 +111,13 @@ void attend(const AttentionCall& c, int64_t n, int64_t h, int64_t first, float* 
   const int64_t all = c.keys_of(n), end = p.end_key(first + count - 1, all);
   for (int64_t key = p.first_key(first) / kBlock * kBlock; key < end; key += kBlock) {
     const int64_t keys = std::min(kBlock, end - key);
-    copy_transposed(c.k + a.key(n, key, g), a.key_stride, keys, a.head_dim, kt);
-    copy_block(c.v + a.value(n, key, g), a.key_stride, keys, a.head_dim, v, width);
-    block_product<false>(q, width, kt, kBlock, scores, kBlock, rows, a.head_dim, kBlock);
+    const bool diagonal = p.causal && key == first;  // no query sees a key behind itself
+    Blocks::turned(keys_in + a.key(n, key, g), a.key_stride, keys, a.head_dim, kt, width);
+    Blocks::paired(values + a.value(n, key, g), a.key_stride, keys, a.head_dim, v, width);
+    block_product<Blocks, false>(q, width / kStep, kt, kBlock, scores, kBlock, rows,
+                                 ceil_div(a.head_dim, kStep), kBlock,
+                                 diagonal ? Half::lower_columns : Half::whole);
+    if (kStep != 1) scale_row(scores, rows * kBlock, c.scale);
     for (int64_t i = 0; i < count; ++i) {
       const int64_t query = first + i, seen = std::min(keys, p.end_key(query, all) - key);
       const int64_t begin = std::max<int64_t>(0, p.first_key(query) - key);
@@ -108,15 +131,23 @@ void attend(const AttentionCall& c, int64_t n, int64_t h, int64_t first, float* 
       if (rescale != 1) scale_row(out + i * width, width, rescale);
       if (c.dropout > 0) c.drop(n, h, query, key, seen, row, 1);
     }
-    block_product<true>(scores, kBlock, v, width, out, width, rows, keys, width);
+    block_product<Blocks, true>(Blocks::left(scores, rows, weights), kBlock / kStep, v, width, out,
+                                width, rows, ceil_div(keys, kStep), width,
+                                diagonal ? Half::lower_inner : Half::whole);
   }
   for (int64_t i = 0; i < count; ++i) {
-    float* to = y + a.output(n, first + i, h);
-    const float factor = sum[i] > 0 ? 1 / sum[i] : 0;
-    for (int64_t d = 0; d < a.head_dim; ++d) to[d] = out[i * width + d] * factor;
+    store_row(out + i * width, a.head_dim, sum[i] > 0 ? 1 / sum[i] : 0,
+              static_cast<Element*>(y) + a.output(n, first + i, h));
     sums[a.row(n, h, first + i)] =
         sum[i] > 0 ? most[i] + std::log(sum[i]) : std::numeric_limits<float>::infinity();
   }
+}
+
+AttendFunction choose(DType dtype) {
+#if HWY_TARGET == HWY_AVX3
+  if (dtype == DType::bf16 && __builtin_cpu_supports("avx512bf16")) return attend<Bf16Blocks>;
+#endif
+  return dtype == DType::f32 ? attend<F32Blocks> : nullptr;
 }
 
 }  // namespace
@@ -127,46 +158,45 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace dltrain {
 namespace {
-HWY_EXPORT(attend);
+HWY_EXPORT(choose);
 
 class Attention final : public Kernel {
  public:
-  explicit Attention(const KernelRequest& request)
-      : parts_(thread_count()),
-        buffer_(4 * kAttentionBlock *
-                    padded_head(
-                        attention_sizes("attention", request.inputs, request.attributes).head_dim) +
-                kAttentionBlock * (kAttentionBlock + 2)) {
-    call_ = attention_call(request, 0);
-  }
+  Attention(const KernelRequest& request, AttendFunction function)
+      : call_(attention_call(request, 0)),
+        function_(function),
+        parts_(thread_count()),
+        buffer_(4 * kAttentionBlock * padded_head(call_.sizes.head_dim) +
+                kAttentionBlock * (2 * kAttentionBlock + 2)) {}
 
   size_t workspace_bytes() const override {
     return static_cast<size_t>(parts_ * buffer_) * sizeof(float);
   }
   void bind(const Bindings& bindings) override {
     bind_attention(call_, bindings, 0);
-    y_ = output<float>(bindings, 0);
+    y_ = bindings.outputs[0];
     sums_ = output<float>(bindings, 1);
     workspace_ = static_cast<float*>(bindings.workspace);
   }
   void run(Stream&) override {
     const AttentionSizes& a = call_.sizes;
     const int64_t blocks = ceil_div(a.queries, kAttentionBlock);
-    const auto function = HWY_DYNAMIC_DISPATCH(attend);
     parallel_parts(a.samples * a.heads * blocks, parts_,
                    [&](int64_t begin, int64_t end, int64_t part) {
                      for (int64_t i = begin; i < end; ++i) {
                        const int64_t row = i / blocks, first = i % blocks * kAttentionBlock;
-                       function(call_, row / a.heads, row % a.heads, first, y_, sums_,
-                                workspace_ + part * buffer_);
+                       function_(call_, row / a.heads, row % a.heads, first, y_, sums_,
+                                 workspace_ + part * buffer_);
                      }
                    });
   }
 
  private:
   AttentionCall call_;
+  AttendFunction function_;
   int64_t parts_, buffer_;  // floats of a thread
-  float *y_ = nullptr, *sums_ = nullptr, *workspace_ = nullptr;
+  void* y_ = nullptr;
+  float *sums_ = nullptr, *workspace_ = nullptr;
 };
 
 }  // namespace
@@ -187,17 +217,27 @@ AttentionCall attention_call(const KernelRequest& request, size_t first) {
 
 void bind_attention(AttentionCall& c, const Bindings& bindings, size_t first) {
   const size_t tensors = c.sizes.packed ? 1 : 3;
-  c.q = input<const float>(bindings, first);
-  c.k = input<const float>(bindings, c.sizes.packed ? first : first + 1);
-  c.v = input<const float>(bindings, c.sizes.packed ? first : first + 2);
+  c.q = bindings.inputs[first];
+  c.k = bindings.inputs[c.sizes.packed ? first : first + 1];
+  c.v = bindings.inputs[c.sizes.packed ? first : first + 2];
   c.mask = c.pattern.masked ? input<const int32_t>(bindings, first + tensors) : nullptr;
   const size_t state = first + tensors + (c.pattern.masked ? 1 : 0);
   c.state = c.dropout > 0 ? input<const StepState>(bindings, state) : nullptr;
 }
 
+bool of_one_format(const KernelRequest& request) {
+  const DType dtype = request.inputs[0].dtype;
+  const auto fits = [&](const TensorSpec& spec) {
+    return !is_floating(spec.dtype) || spec.dtype == dtype || spec.dtype == DType::f32;
+  };
+  return !request.accumulate && std::all_of(request.inputs.begin(), request.inputs.end(), fits) &&
+         std::all_of(request.outputs.begin(), request.outputs.end(), fits);
+}
+
 MadeKernel make_attention(const KernelRequest& request) {
-  if (!computes_in_f32(request)) return nullptr;
-  return std::make_unique<Attention>(request);
+  const AttendFunction function = HWY_DYNAMIC_DISPATCH(choose)(request.inputs[0].dtype);
+  if (function == nullptr || !of_one_format(request)) return nullptr;
+  return std::make_unique<Attention>(request, function);
 }
 
 }  // namespace dltrain

@@ -1,5 +1,6 @@
-// What the forward and backward kernels of attention share: blocks of tokens copied into padded
-// buffers of their thread, and the dropout of the weights.
+// What the forward and backward kernels of attention share: the call, and the dropout of the
+// weights. Blocks of tokens are copied into padded buffers of their thread
+// (attention_blocks-inl.h).
 #pragma once
 
 #include <algorithm>
@@ -26,9 +27,9 @@ struct AttentionCall {
   bool lengths = false;  // the mask has a length a sample
   double dropout = 0;
   uint64_t stream = 0;
-  const float *q = nullptr, *k = nullptr, *v = nullptr;
-  const int32_t* mask = nullptr;     // with `masked`
-  const StepState* state = nullptr;  // with dropout
+  const void *q = nullptr, *k = nullptr, *v = nullptr;  // f32 or bf16
+  const int32_t* mask = nullptr;                        // with `masked`
+  const StepState* state = nullptr;                     // with dropout
 
   // Keys of sample n, from 0 on; what a mask hides among them, hidden() says.
   int64_t keys_of(int64_t n) const {
@@ -60,25 +61,7 @@ struct AttentionCall {
 // those after it.
 AttentionCall attention_call(const KernelRequest& request, size_t first);
 void bind_attention(AttentionCall& call, const Bindings& bindings, size_t first);
-
-// `count` vectors of `head_dim`, `stride` apart, into rows of `width` (the rest zero); rows up to
-// kAttentionBlock are zero.
-inline void copy_block(const float* from, int64_t stride, int64_t count, int64_t head_dim,
-                       float* to, int64_t width) {
-  for (int64_t i = 0; i < count; ++i) {
-    std::copy_n(from + i * stride, head_dim, to + i * width);
-    std::fill(to + i * width + head_dim, to + (i + 1) * width, 0.0f);
-  }
-  std::fill(to + count * width, to + kAttentionBlock * width, 0.0f);
-}
-
-// The same transposed: `head_dim` rows of kAttentionBlock.
-inline void copy_transposed(const float* from, int64_t stride, int64_t count, int64_t head_dim,
-                            float* to) {
-  for (int64_t d = 0; d < head_dim; ++d) {
-    for (int64_t i = 0; i < count; ++i) to[d * kAttentionBlock + i] = from[i * stride + d];
-    std::fill(to + d * kAttentionBlock + count, to + (d + 1) * kAttentionBlock, 0.0f);
-  }
-}
+// True when every floating tensor has the dtype of the first input, or (the rows' sums) is f32.
+bool of_one_format(const KernelRequest& request);
 
 }  // namespace dltrain

@@ -1,7 +1,8 @@
 // attention_backward: weights are computed again from the scores and the rows' sums, block by block
 // (Dao et al. 2022). One thread does all that concerns a head of keys and values of a sample, in a
 // fixed order, so that results do not depend on the number of threads. Blocks are held with the
-// keys as rows: sums and deltas of the queries are then vectors along a row.
+// keys as rows: sums and deltas of the queries are then vectors along a row. In bf16 weights and ds
+// are rounded before they are multiplied; all sums are f32 until a gradient is complete.
 #include <cmath>
 
 #include "cpu/attention.h"
@@ -15,37 +16,58 @@ namespace dltrain {
 namespace {
 struct BackwardCall {
   AttentionCall forward;
-  const float *dy = nullptr, *y = nullptr, *sums = nullptr;
-  float *dq = nullptr, *dk = nullptr, *dv = nullptr;
+  const void *dy = nullptr, *y = nullptr;  // of the dtype of the queries, as the gradients
+  const float* sums = nullptr;
+  void *dq = nullptr, *dk = nullptr, *dv = nullptr;
 };
 
-// The buffers of a thread.
+// Sample, head of keys and values; the thread's buffer.
+using GroupFunction = void (*)(const BackwardCall& call, int64_t sample, int64_t group,
+                               float* buffer);
+
+// The buffers of a thread. Factors of products as attention_blocks-inl.h has them.
 struct BackwardBuffers {
-  BackwardBuffers(float* memory, int64_t width)
-      : k(memory),
-        v(k + kAttentionBlock * width),
-        q(v + kAttentionBlock * width),
-        dy(q + kAttentionBlock * width),
-        qt(dy + kAttentionBlock * width),
-        dyt(qt + kAttentionBlock * width),
-        dk(dyt + kAttentionBlock * width),
-        dv(dk + kAttentionBlock * width),
-        dq(dv + kAttentionBlock * width),
-        weights(dq + kAttentionBlock * width),
-        ds(weights + kAttentionBlock * kAttentionBlock),
-        turned(ds + kAttentionBlock * kAttentionBlock),
-        mask(turned + kAttentionBlock * kAttentionBlock),
-        delta(mask + kAttentionBlock * kAttentionBlock) {}
-  static int64_t floats(int64_t width, int64_t heads_of_group, int64_t queries) {
-    const int64_t padded = (queries + kAttentionBlock - 1) / kAttentionBlock * kAttentionBlock;
-    return 9 * kAttentionBlock * width + 4 * kAttentionBlock * kAttentionBlock +
-           heads_of_group * padded;
+  BackwardBuffers(float* memory, int64_t width, int64_t padded_queries)
+      : next(memory),
+        k(take(kAttentionBlock * width)),
+        v(take(kAttentionBlock * width)),
+        k_paired(take(kAttentionBlock * width)),
+        q_turned(take(kAttentionBlock * width)),
+        dy_turned(take(kAttentionBlock * width)),
+        q_paired(take(kAttentionBlock * width)),
+        dy_paired(take(kAttentionBlock * width)),
+        dk(take(kAttentionBlock * width)),
+        dv(take(kAttentionBlock * width)),
+        weights(take(kAttentionBlock * kAttentionBlock)),
+        ds(take(kAttentionBlock * kAttentionBlock)),
+        turned(take(kAttentionBlock * kAttentionBlock)),
+        mask(take(kAttentionBlock * kAttentionBlock)),
+        left(take(kAttentionBlock * kAttentionBlock)),
+        delta(take(padded_queries)),
+        dq(take(padded_queries * width)) {}
+  // `padded_queries`: of all heads of a group.
+  static int64_t floats(int64_t width, int64_t padded_queries) {
+    return 9 * kAttentionBlock * width + 5 * kAttentionBlock * kAttentionBlock +
+           padded_queries * (width + 1);
   }
 
-  float *k, *v, *q, *dy, *qt, *dyt, *dk, *dv, *dq;  // blocks of tokens
-  float *weights, *ds, *turned, *mask;              // blocks of keys by queries
-  float* delta;                                     // rowsum(dy∘y) of every query
+  float* take(int64_t count) {
+    float* const out = next;
+    next += count;
+    return out;
+  }
+
+  float* next;
+  float *k, *v, *k_paired, *q_turned, *dy_turned, *q_paired, *dy_paired;  // blocks of tokens
+  float *dk, *dv;                                                         // likewise, sums
+  float *weights, *ds, *turned, *mask, *left;  // blocks of keys by queries (turned: the other way)
+  float* delta;                                // rowsum(dy∘y) of every query
+  float* dq;                                   // of every query
 };
+
+int64_t padded_queries(const AttentionSizes& a) {
+  return (a.queries + kAttentionBlock - 1) / kAttentionBlock * kAttentionBlock;
+}
 }  // namespace
 }  // namespace dltrain
 #endif
@@ -55,15 +77,13 @@ struct BackwardBuffers {
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
-#include "cpu/block_product-inl.h"
+#include "cpu/attention_blocks-inl.h"
 #include "cpu/simd_math-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace dltrain {
 namespace HWY_NAMESPACE {
 namespace {
-
-constexpr int64_t kBlock = kAttentionBlock;
 
 // One key's row of a block: weights from scores, and ds from dP (in `ds`) and delta. `mask`: what
 // the dropout multiplies with, or nullptr. Only queries [begin, end) see the key; `lean`: what
@@ -73,7 +93,7 @@ void key_row(float* weights, float* ds, const float* mask, const float* sums, co
   const Floats d;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
   const FloatVec s = hn::Set(d, scale);
-  for (int64_t i = 0; i < kBlock; i += lanes) {
+  for (int64_t i = begin / lanes * lanes; i < end; i += lanes) {
     FloatVec shift = hn::LoadU(d, sums + i);
     if (lean != nullptr) shift = hn::Add(shift, hn::LoadU(d, lean + i));
     FloatVec w = exp_vec(hn::MulSub(hn::LoadU(d, weights + i), s, shift));
@@ -93,37 +113,20 @@ void key_row(float* weights, float* ds, const float* mask, const float* sums, co
   std::fill(ds + end, ds + kBlock, 0.0f);
 }
 
-// Are the gradients of the queries zero before the first block? Otherwise the block of keys that
-// every query looks at first overwrites them.
-bool zeroed(const AttentionCall& f) {
-  return f.pattern.window > 0 || f.lengths;
-}
-
-// A block of queries against the block of keys in `b`.
-void query_block(const BackwardCall& c, const BackwardBuffers& b, int64_t n, int64_t h, int64_t key,
-                 int64_t keys, int64_t query, const float* delta) {
+// What the pattern leaves of a block of queries against a block of keys, whose scores and dP are in
+// `weights` and `ds`.
+void weigh_block(const BackwardCall& c, const BackwardBuffers& b, int64_t n, int64_t h, int64_t key,
+                 int64_t keys, int64_t query, int64_t queries, const float* delta) {
   const AttentionCall& f = c.forward;
-  const AttentionSizes& a = f.sizes;
-  const int64_t width = padded_head(a.head_dim), rows = (keys + 3) / 4 * 4;
-  const int64_t queries = std::min(kBlock, a.queries - query);
-  const float *q = f.q + a.query(n, query, h), *dy = c.dy + a.output(n, query, h);
-  const int64_t dy_stride = a.heads * a.head_dim;
-  copy_block(q, a.query_stride, queries, a.head_dim, b.q, width);
-  copy_block(dy, dy_stride, queries, a.head_dim, b.dy, width);
-  copy_transposed(q, a.query_stride, queries, a.head_dim, b.qt);
-  copy_transposed(dy, dy_stride, queries, a.head_dim, b.dyt);
-  float sums[kBlock];
-  std::fill(std::copy_n(c.sums + a.row(n, h, query), queries, sums), sums + kBlock, 0.0f);
-  block_product<false>(b.k, width, b.qt, kBlock, b.weights, kBlock, rows, a.head_dim, kBlock);
-  block_product<false>(b.v, width, b.dyt, kBlock, b.ds, kBlock, rows, a.head_dim, kBlock);
+  const AttentionPattern& p = f.pattern;
+  float sums[kBlock], lean[kBlock];
+  std::fill(std::copy_n(c.sums + f.sizes.row(n, h, query), queries, sums), sums + kBlock, 0.0f);
   if (f.dropout > 0) {
     std::fill(b.mask, b.mask + kBlock * kBlock, 1.0f);
     for (int64_t t = 0; t < queries; ++t) f.drop(n, h, query + t, key, keys, b.mask + t, kBlock);
   }
-  const AttentionPattern& p = f.pattern;
   const int32_t* shown = f.hidden(n, key);
-  const auto slope = static_cast<float>(p.alibi ? alibi_slope(h, a.heads) : 0);
-  float lean[kBlock];
+  const auto slope = static_cast<float>(p.alibi ? alibi_slope(h, f.sizes.heads) : 0);
   for (int64_t s = 0; s < keys; ++s) {
     const int64_t at = key + s - query;  // the key's own place among the queries of the block
     int64_t begin = p.causal ? at : p.window > 0 ? at - p.window + 1 : 0;
@@ -138,49 +141,85 @@ void query_block(const BackwardCall& c, const BackwardBuffers& b, int64_t n, int
             f.dropout > 0 ? b.mask + s * kBlock : nullptr, sums, delta, p.alibi ? lean : nullptr,
             f.scale, begin, end);
   }
-  std::fill(b.weights + keys * kBlock, b.weights + rows * kBlock, 0.0f);
+  std::fill(b.weights + keys * kBlock, b.weights + kBlock * kBlock, 0.0f);
   std::fill(b.ds + keys * kBlock, b.ds + kBlock * kBlock, 0.0f);
-  block_product<true>(b.weights, kBlock, b.dy, width, b.dv, width, rows, queries, width);
-  block_product<true>(b.ds, kBlock, b.q, width, b.dk, width, rows, queries, width);
-  for (int64_t s = 0; s < kBlock; ++s) {
-    for (int64_t t = 0; t < kBlock; ++t) b.turned[t * kBlock + s] = b.ds[s * kBlock + t];
+}
+
+// A block of queries against the block of keys in `b`; delta and dq are those of its first query.
+template <typename Blocks>
+void query_block(const BackwardCall& c, const BackwardBuffers& b, int64_t n, int64_t h, int64_t key,
+                 int64_t keys, int64_t query, const float* delta, float* dq) {
+  using Element = typename Blocks::Element;
+  constexpr int64_t kStep = Blocks::kStep;
+  const AttentionCall& f = c.forward;
+  const AttentionSizes& a = f.sizes;
+  const int64_t width = padded_head(a.head_dim), dim = a.head_dim, rows = (keys + 3) / 4 * 4;
+  const int64_t queries = std::min(kBlock, a.queries - query), dy_stride = a.heads * dim;
+  const auto* q = static_cast<const Element*>(f.q) + a.query(n, query, h);
+  const auto* dy = static_cast<const Element*>(c.dy) + a.output(n, query, h);
+  // Of a block on the diagonal only queries from the key on matter.
+  const bool diagonal = f.pattern.causal && query == key;
+  const Half columns = diagonal ? Half::upper_columns : Half::whole;
+  const Half inner = diagonal ? Half::upper_inner : Half::whole;
+  Blocks::turned(q, a.query_stride, queries, dim, b.q_turned, width);
+  Blocks::turned(dy, dy_stride, queries, dim, b.dy_turned, width);
+  Blocks::paired(q, a.query_stride, queries, dim, b.q_paired, width);
+  Blocks::paired(dy, dy_stride, queries, dim, b.dy_paired, width);
+  block_product<Blocks, false>(b.k, width / kStep, b.q_turned, kBlock, b.weights, kBlock, rows,
+                               ceil_div(dim, kStep), kBlock, columns);
+  block_product<Blocks, false>(b.v, width / kStep, b.dy_turned, kBlock, b.ds, kBlock, rows,
+                               ceil_div(dim, kStep), kBlock, columns);
+  weigh_block(c, b, n, h, key, keys, query, queries, delta);
+  block_product<Blocks, true>(Blocks::left(b.weights, rows, b.left), kBlock / kStep, b.dy_paired,
+                              width, b.dv, width, rows, ceil_div(queries, kStep), width, inner);
+  block_product<Blocks, true>(Blocks::left(b.ds, rows, b.left), kBlock / kStep, b.q_paired, width,
+                              b.dk, width, rows, ceil_div(queries, kStep), width, inner);
+  turn_block(b.ds, b.turned);
+  block_product<Blocks, true>(Blocks::left(b.turned, kBlock, b.left), kBlock / kStep, b.k_paired,
+                              width, dq, width, (queries + 3) / 4 * 4, ceil_div(keys, kStep), width,
+                              diagonal ? Half::lower_inner : Half::whole);
+}
+
+// rowsum(dy∘y)
+template <typename Element>
+float row_delta(const Element* dy, const Element* y, int64_t count) {
+  const ElementTag d;
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  auto sum = hn::Zero(d);
+  for (int64_t i = 0; i < count; i += lanes) {
+    const auto in = static_cast<size_t>(std::min(lanes, count - i));
+    sum = hn::MulAdd(load_n(dy + i, in), load_n(y + i, in), sum);
   }
-  block_product<false>(b.turned, kBlock, b.k, width, b.dq, width, (queries + 3) / 4 * 4, keys,
-                       width);
-  for (int64_t t = 0; t < queries; ++t) {
-    float* to = c.dq + a.query(n, query + t, h);
-    const float* from = b.dq + t * width;
-    if (key == 0 && !zeroed(f)) {
-      std::copy_n(from, a.head_dim, to);
-    } else {
-      for (int64_t d = 0; d < a.head_dim; ++d) to[d] += from[d];
-    }
-  }
+  return hn::GetLane(hn::SumOfLanes(d, sum));
 }
 
 // One head of keys and values of one sample, and the heads of queries that look at it.
+template <typename Blocks>
 void group_backward(const BackwardCall& c, int64_t n, int64_t g, float* buffer) {
+  using Element = typename Blocks::Element;
   const AttentionCall& f = c.forward;
   const AttentionSizes& a = f.sizes;
-  const int64_t width = padded_head(a.head_dim), shared = a.heads / a.kv_heads;
-  const int64_t padded = (a.queries + kBlock - 1) / kBlock * kBlock;
-  const BackwardBuffers b(buffer, width);
+  const int64_t dim = a.head_dim, width = padded_head(dim), shared = a.heads / a.kv_heads;
+  const int64_t padded = padded_queries(a);
+  const BackwardBuffers b(buffer, width, shared * padded);
+  std::fill(b.dq, b.dq + shared * padded * width, 0.0f);
   std::fill(b.delta, b.delta + shared * padded, 0.0f);
   for (int64_t h = 0; h < shared; ++h) {
     for (int64_t t = 0; t < a.queries; ++t) {
       const int64_t at = a.output(n, t, g * shared + h);
-      float sum = 0;
-      for (int64_t d = 0; d < a.head_dim; ++d) sum += c.dy[at + d] * c.y[at + d];
-      b.delta[h * padded + t] = sum;
-      if (zeroed(f)) std::fill_n(c.dq + a.query(n, t, g * shared + h), a.head_dim, 0.0f);
+      b.delta[h * padded + t] = row_delta(static_cast<const Element*>(c.dy) + at,
+                                          static_cast<const Element*>(c.y) + at, dim);
     }
   }
   const AttentionPattern& p = f.pattern;
   const int64_t all = f.keys_of(n);
   for (int64_t key = 0; key < a.keys; key += kBlock) {
     const int64_t keys = std::min(kBlock, a.keys - key), there = std::min(keys, all - key);
-    copy_block(f.k + a.key(n, key, g), a.key_stride, keys, a.head_dim, b.k, width);
-    copy_block(f.v + a.value(n, key, g), a.key_stride, keys, a.head_dim, b.v, width);
+    const auto* k = static_cast<const Element*>(f.k) + a.key(n, key, g);
+    Blocks::rows(k, a.key_stride, keys, dim, b.k, width);
+    Blocks::paired(k, a.key_stride, keys, dim, b.k_paired, width);
+    Blocks::rows(static_cast<const Element*>(f.v) + a.value(n, key, g), a.key_stride, keys, dim,
+                 b.v, width);
     std::fill(b.dk, b.dk + kBlock * width, 0.0f);
     std::fill(b.dv, b.dv + kBlock * width, 0.0f);
     // Queries that look at a key of the block.
@@ -189,14 +228,31 @@ void group_backward(const BackwardCall& c, int64_t n, int64_t g, float* buffer) 
     const int64_t end = p.window > 0 ? std::min(a.queries, key + keys - 1 + p.window) : a.queries;
     for (int64_t h = 0; h < shared && there > 0; ++h) {
       for (int64_t query = begin; query < end; query += kBlock) {
-        query_block(c, b, n, g * shared + h, key, there, query, b.delta + h * padded + query);
+        const int64_t row = h * padded + query;
+        query_block<Blocks>(c, b, n, g * shared + h, key, there, query, b.delta + row,
+                            b.dq + row * width);
       }
     }
     for (int64_t s = 0; s < keys; ++s) {
-      std::copy_n(b.dk + s * width, a.head_dim, c.dk + a.key(n, key + s, g));
-      std::copy_n(b.dv + s * width, a.head_dim, c.dv + a.value(n, key + s, g));
+      store_row(b.dk + s * width, dim, 1, static_cast<Element*>(c.dk) + a.key(n, key + s, g));
+      store_row(b.dv + s * width, dim, 1, static_cast<Element*>(c.dv) + a.value(n, key + s, g));
     }
   }
+  for (int64_t h = 0; h < shared; ++h) {
+    for (int64_t t = 0; t < a.queries; ++t) {
+      store_row(b.dq + (h * padded + t) * width, dim, 1,
+                static_cast<Element*>(c.dq) + a.query(n, t, g * shared + h));
+    }
+  }
+}
+
+GroupFunction choose(DType dtype) {
+#if HWY_TARGET == HWY_AVX3
+  if (dtype == DType::bf16 && __builtin_cpu_supports("avx512bf16")) {
+    return group_backward<Bf16Blocks>;
+  }
+#endif
+  return dtype == DType::f32 ? group_backward<F32Blocks> : nullptr;
 }
 
 }  // namespace
@@ -207,14 +263,16 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace dltrain {
 namespace {
-HWY_EXPORT(group_backward);
+HWY_EXPORT(choose);
 
 class AttentionBackward final : public Kernel {
  public:
-  explicit AttentionBackward(const KernelRequest& request) : parts_(thread_count()) {
+  AttentionBackward(const KernelRequest& request, GroupFunction function)
+      : function_(function), parts_(thread_count()) {
     call_.forward = attention_call(request, 3);
     const AttentionSizes& a = call_.forward.sizes;
-    buffer_ = BackwardBuffers::floats(padded_head(a.head_dim), a.heads / a.kv_heads, a.queries);
+    buffer_ =
+        BackwardBuffers::floats(padded_head(a.head_dim), a.heads / a.kv_heads * padded_queries(a));
   }
 
   size_t workspace_bytes() const override {
@@ -222,27 +280,27 @@ class AttentionBackward final : public Kernel {
   }
   void bind(const Bindings& bindings) override {
     bind_attention(call_.forward, bindings, 3);
-    call_.dy = input<const float>(bindings, 0);
-    call_.y = input<const float>(bindings, 1);
+    call_.dy = bindings.inputs[0];
+    call_.y = bindings.inputs[1];
     call_.sums = input<const float>(bindings, 2);
     const bool packed = call_.forward.sizes.packed;
-    call_.dq = output<float>(bindings, 0);
-    call_.dk = output<float>(bindings, packed ? 0 : 1);
-    call_.dv = output<float>(bindings, packed ? 0 : 2);
+    call_.dq = bindings.outputs[0];
+    call_.dk = bindings.outputs[packed ? 0 : 1];
+    call_.dv = bindings.outputs[packed ? 0 : 2];
     workspace_ = static_cast<float*>(bindings.workspace);
   }
   void run(Stream&) override {
     const AttentionSizes& a = call_.forward.sizes;
-    const auto function = HWY_DYNAMIC_DISPATCH(group_backward);
     parallel_parts(a.samples * a.kv_heads, parts_, [&](int64_t begin, int64_t end, int64_t part) {
       for (int64_t i = begin; i < end; ++i) {
-        function(call_, i / a.kv_heads, i % a.kv_heads, workspace_ + part * buffer_);
+        function_(call_, i / a.kv_heads, i % a.kv_heads, workspace_ + part * buffer_);
       }
     });
   }
 
  private:
   BackwardCall call_;
+  GroupFunction function_;
   int64_t parts_, buffer_ = 0;  // floats of a thread
   float* workspace_ = nullptr;
 };
@@ -250,8 +308,11 @@ class AttentionBackward final : public Kernel {
 }  // namespace
 
 MadeKernel make_attention_backward(const KernelRequest& request) {
-  if (!computes_in_f32(request)) return nullptr;
-  return std::make_unique<AttentionBackward>(request);
+  const GroupFunction function = HWY_DYNAMIC_DISPATCH(choose)(request.outputs[0].dtype);
+  const bool alike = request.inputs[0].dtype == request.outputs[0].dtype &&
+                     request.inputs[1].dtype == request.outputs[0].dtype;
+  if (function == nullptr || !alike || !of_one_format(request)) return nullptr;
+  return std::make_unique<AttentionBackward>(request, function);
 }
 
 }  // namespace dltrain

@@ -1,5 +1,6 @@
-// Products of small blocks that lie in cache, f32, for the instruction set that a Highway source
-// file is being compiled for. Included once an instruction set, hence the unusual guard.
+// Products of small blocks that lie in cache, of f32 or of pairs of bf16 with f32 sums, for the
+// instruction set that a Highway source file is being compiled for. Included once an instruction
+// set, hence the unusual guard.
 #if defined(DLTRAIN_CPU_BLOCK_PRODUCT_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef DLTRAIN_CPU_BLOCK_PRODUCT_INL_H_
 #undef DLTRAIN_CPU_BLOCK_PRODUCT_INL_H_
@@ -8,6 +9,7 @@
 #endif
 
 #include <cstdint>
+#include <type_traits>
 
 #include <hwy/highway.h>
 
@@ -16,8 +18,27 @@ namespace dltrain {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
+// sum + a·b, of f32.
+struct F32Product {
+  using Vec = hn::Vec<hn::ScalableTag<float>>;
+  static constexpr int64_t kStep = 1;  // elements of a word
+  static HWY_INLINE Vec multiply_add(Vec a, Vec b, Vec sum) { return hn::MulAdd(a, b, sum); }
+};
+#if HWY_TARGET == HWY_AVX3
+// sum + a₀·b₀ + a₁·b₁, of words that hold two bf16 each; for processors with AVX512_BF16. Highway
+// of this version has no such operation.
+struct Bf16Product {
+  using Vec = hn::Vec<hn::ScalableTag<float>>;
+  static constexpr int64_t kStep = 2;
+  static HWY_INLINE Vec multiply_add(Vec a, Vec b, Vec sum) {
+    asm("vdpbf16ps %2, %1, %0" : "+v"(sum.raw) : "v"(a.raw), "v"(b.raw));
+    return sum;
+  }
+};
+#endif
+
 // Four rows by kVectors vectors of c; four accumulators a vector hide the latency of the additions.
-template <bool add, int kVectors>
+template <typename Format, bool add, int kVectors>
 HWY_INLINE void product_tile(const float* HWY_RESTRICT a, int64_t lda, const float* HWY_RESTRICT b,
                              int64_t ldb, float* HWY_RESTRICT c, int64_t ldc, int64_t inner) {
   const hn::ScalableTag<float> d;
@@ -32,16 +53,16 @@ HWY_INLINE void product_tile(const float* HWY_RESTRICT a, int64_t lda, const flo
     const auto b0 = hn::LoadU(d, b + k * ldb);
     const auto a0 = hn::Set(d, a[k]), a1 = hn::Set(d, a[lda + k]);
     const auto a2 = hn::Set(d, a[2 * lda + k]), a3 = hn::Set(d, a[3 * lda + k]);
-    c00 = hn::MulAdd(a0, b0, c00);
-    c10 = hn::MulAdd(a1, b0, c10);
-    c20 = hn::MulAdd(a2, b0, c20);
-    c30 = hn::MulAdd(a3, b0, c30);
+    c00 = Format::multiply_add(a0, b0, c00);
+    c10 = Format::multiply_add(a1, b0, c10);
+    c20 = Format::multiply_add(a2, b0, c20);
+    c30 = Format::multiply_add(a3, b0, c30);
     if constexpr (kVectors == 2) {
       const auto b1 = hn::LoadU(d, b + k * ldb + lanes);
-      c01 = hn::MulAdd(a0, b1, c01);
-      c11 = hn::MulAdd(a1, b1, c11);
-      c21 = hn::MulAdd(a2, b1, c21);
-      c31 = hn::MulAdd(a3, b1, c31);
+      c01 = Format::multiply_add(a0, b1, c01);
+      c11 = Format::multiply_add(a1, b1, c11);
+      c21 = Format::multiply_add(a2, b1, c21);
+      c31 = Format::multiply_add(a3, b1, c31);
     }
   }
   hn::StoreU(c00, d, c);
@@ -56,23 +77,34 @@ HWY_INLINE void product_tile(const float* HWY_RESTRICT a, int64_t lda, const flo
   }
 }
 
-// c [rows, columns] = a [rows, inner] · b [inner, columns], added to c with `add`. Rows are a
-// multiple of 4, columns of 16; the buffers are padded to that.
-template <bool add>
+// Which half of a square block matters, on and beside its diagonal. Of c: columns up to the row
+// (`lower`), or from it on (`upper`); the others keep or get anything. Of the inner axis, of whose
+// words each holds kStep columns of a: likewise; the others are zero in a.
+enum class Half : uint8_t { whole, lower_columns, upper_columns, lower_inner, upper_inner };
+
+// c [rows, columns] = a [rows, inner] · b [inner, columns], added to c with `add`; `inner` counts
+// words. Rows are a multiple of 4, columns of 16; the buffers are padded to that.
+template <typename Format, bool add>
 HWY_INLINE void block_product(const float* a, int64_t lda, const float* b, int64_t ldb, float* c,
-                              int64_t ldc, int64_t rows, int64_t inner, int64_t columns) {
+                              int64_t ldc, int64_t rows, int64_t inner, int64_t columns,
+                              Half half = Half::whole) {
   const auto lanes = static_cast<int64_t>(hn::Lanes(hn::ScalableTag<float>()));
+  const auto tiles = [&](auto vectors, int64_t j) HWY_ATTR {
+    constexpr int kVectors = decltype(vectors)::value;
+    for (int64_t i = 0; i < rows; i += 4) {
+      if (half == Half::lower_columns && j > i + 3) continue;
+      if (half == Half::upper_columns && j + kVectors * lanes <= i) continue;
+      const int64_t first = half == Half::upper_inner ? i / Format::kStep : 0;
+      const int64_t end =
+          half == Half::lower_inner ? HWY_MIN(inner, (i + 3) / Format::kStep + 1) : inner;
+      if (first >= end && add) continue;
+      product_tile<Format, add, kVectors>(a + i * lda + first, lda, b + first * ldb + j, ldb,
+                                          c + i * ldc + j, ldc, end - first);
+    }
+  };
   int64_t j = 0;
-  for (; j + 2 * lanes <= columns; j += 2 * lanes) {
-    for (int64_t i = 0; i < rows; i += 4) {
-      product_tile<add, 2>(a + i * lda, lda, b + j, ldb, c + i * ldc + j, ldc, inner);
-    }
-  }
-  for (; j < columns; j += lanes) {
-    for (int64_t i = 0; i < rows; i += 4) {
-      product_tile<add, 1>(a + i * lda, lda, b + j, ldb, c + i * ldc + j, ldc, inner);
-    }
-  }
+  for (; j + 2 * lanes <= columns; j += 2 * lanes) tiles(std::integral_constant<int, 2>(), j);
+  for (; j < columns; j += lanes) tiles(std::integral_constant<int, 1>(), j);
 }
 
 }  // namespace HWY_NAMESPACE

@@ -66,6 +66,7 @@ constinit const KernelRow kTable[] = {
     {.op = "pad", .variant = "plain", .make = make_pad},
     {.op = "transpose", .variant = "simd", .make = make_transpose},
     {.op = "matmul", .variant = "rows", .make = make_matmul_rows},
+    {.op = "matmul", .variant = "panels", .make = make_matmul_panels, .accumulates = true},
     {.op = "matmul", .variant = "oneDNN", .make = make_matmul_onednn, .accumulates = true},
     {.op = "conv2d", .variant = "samples in lanes", .make = make_conv2d_lanes},
     {.op = "conv2d", .variant = "oneDNN", .make = make_conv2d_onednn},

@@ -40,6 +40,7 @@ struct CaseInput {
   TensorSpec spec;  // floating inputs are written f32; the runner swaps in f64
   Fill fill = Fill::normal;
   int64_t bound = 0;
+  bool wide = false;  // f32 in 16-bit runs too
 };
 
 // The StepState of most cases: seed 1, step 3, the third sample of the global batch, a finite step

@@ -56,9 +56,10 @@ void add_attention(std::vector<OpCase>& cases, const Attended& a) {
   // weights below 1.
   backward.name = "attention_backward " + name;
   backward.op = "attention_backward";
-  backward.inputs.insert(backward.inputs.begin(),
-                         {case_tensor(y), case_tensor(y),
-                          case_tensor({a.samples, a.heads, a.queries}, Fill::positive)});
+  backward.roundings = 2;
+  CaseInput sums = case_tensor({a.samples, a.heads, a.queries}, Fill::positive);
+  sums.wide = true;
+  backward.inputs.insert(backward.inputs.begin(), {case_tensor(y), case_tensor(y), sums});
   cases.push_back(std::move(backward));
 }
 

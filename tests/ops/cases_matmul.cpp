@@ -69,6 +69,18 @@ void add_matmul_cases(std::vector<OpCase>& cases) {
     add(cases, 3, 17, 5, {.transpose_b = true, .activation = activation});
   }
   add(cases, 128, 785, 100, {.transpose_b = true, .bias = true, .activation = "relu"});
+  // Large enough for packed panels: several blocks of rows and of the inner axis, with odd ends.
+  for (bool ta : {false, true}) {
+    for (bool tb : {false, true}) {
+      add(cases, 70, 132, 110, {ta, tb, true});
+      add(cases, 530, 90, 61, {ta, tb, !ta});
+    }
+  }
+  add(cases, 40, 2102, 97, {.transpose_b = true, .bias = true});
+  add(cases, 33, 1030, 49, {.bias = true});
+  add(cases, 48, 1157, 64, {.bias = true});
+  add(cases, 520, 1100, 50, {.transpose_b = true, .bias = true});
+  add(cases, 521, 1101, 50, {.transpose_a = true, .transpose_b = true});
   add(cases, 100, 128, 785, {.transpose_a = true});  // a weight gradient
   OpCase optional = cases.back();
   optional.name = "matmul with an absent bias";

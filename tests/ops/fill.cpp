@@ -246,9 +246,11 @@ std::vector<HostTensor> case_inputs(const OpCase& c, DType floating) {
   // The loss seed is f64, and copies are of 16 bits, whatever the tensors are.
   const auto in_dtype = [&](bool first_shape_only) {
     std::vector<HostTensor> tensors;
-    for (const HostTensor& t : out) {
-      const bool chosen =
-          t.spec.dtype == DType::f32 && (!first_shape_only || t.spec.shape == out[0].spec.shape);
+    for (size_t i = 0; i < out.size(); ++i) {
+      const HostTensor& t = out[i];
+      const bool stays = dtype_size(floating) == 2 && c.inputs[i].wide;
+      const bool chosen = t.spec.dtype == DType::f32 && !stays &&
+                          (!first_shape_only || t.spec.shape == out[0].spec.shape);
       tensors.push_back(chosen ? converted(t, floating) : t);
     }
     return tensors;

@@ -1,0 +1,230 @@
+// matmul by packed panels (matmul_tiles.h). A block of the left factor stays in the second-level
+// cache of a core while panels of the right one go by. With few rows the block is all of the left
+// factor, which the threads pack together; each then packs its own panels, and fetches the next
+// from memory while it multiplies one. With many rows the threads pack a chunk of the right factor
+// together, and each then packs its own blocks of rows. Every element is added up in one order,
+// whatever the number of threads.
+#include <algorithm>
+
+#include "cpu/convert.h"
+#include "cpu/makers.h"
+#include "cpu/matmul_tiles.h"
+#include "cpu/parallel.h"
+#include "cpu/support.h"
+#include "ops/rules.h"
+
+namespace dltrain {
+namespace {
+
+constexpr int64_t kBlockWords = 128 * 1024;          // of a block of the left factor: 512 KiB
+constexpr int64_t kChunkWords = 1024 * 1024;         // of a chunk of the right one: 4 MiB
+constexpr int64_t kFewRows = 512, kMostInner = 512;  // rows and words of a block
+constexpr int64_t kGroups = 8;                       // of rows, packed together
+constexpr int64_t kPanelGroups = kMatmulColumns / kMatmulRows;
+constexpr int64_t kMostRows = 2048;
+constexpr int64_t kLeastRows = 32, kLeastColumns = 48, kLeastInner = 64;
+
+struct Sizes {
+  MatmulFactor a, b;  // a: rows, b: columns
+  int64_t rows, columns, inner;
+};
+
+Sizes sizes_of(const KernelRequest& r) {
+  const Shape &a = r.inputs[0].shape, &b = r.inputs[1].shape;
+  const int64_t leading = a.elements(0, a.rank() - 1), last = a[-1];
+  const bool ta = r.attributes.boolean("transpose_a"), tb = r.attributes.boolean("transpose_b");
+  Sizes s;
+  s.rows = ta ? last : leading;
+  s.inner = ta ? leading : last;
+  s.columns = tb ? b[0] : b[1];
+  s.a = {.stride = last, .inner_rows = !ta, .outer = s.rows, .inner = s.inner};
+  s.b = {.stride = b[1], .inner_rows = tb, .outer = s.columns, .inner = s.inner};
+  return s;
+}
+
+class MatmulPanels final : public Kernel {
+ public:
+  MatmulPanels(const KernelRequest& r, const Sizes& sizes, const MatmulFunctions& functions)
+      : s_(sizes),
+        functions_(functions),
+        accumulate_(r.accumulate),
+        low_(r.outputs[0].dtype != DType::f32),
+        parts_(thread_count()) {
+    if (r.inputs.size() == 3 && !is_absent(r.inputs[2])) {
+      widen_bias_ = widen_function(r.inputs[2].dtype);
+    }
+    const int64_t words = ceil_div(s_.inner, functions.elements_a_word);
+    few_rows_ = s_.rows <= kFewRows;
+    const int64_t most_words =
+        few_rows_ ? std::max<int64_t>(kBlockWords / s_.rows, kMostInner / 2) : kMostInner;
+    blocks_ = ceil_div(words, std::min(most_words, 2 * kMostInner));
+    block_words_ = ceil_div(words, blocks_);
+    last_words_ = words - (blocks_ - 1) * block_words_;
+    const int64_t row_blocks =
+        few_rows_ ? 1 : ceil_div(ceil_div(s_.rows, kBlockWords / block_words_), parts_) * parts_;
+    block_rows_ = ceil_div(ceil_div(s_.rows, row_blocks), kMatmulRows) * kMatmulRows;
+    panels_ = ceil_div(s_.columns, kMatmulColumns);
+    const int64_t most_panels = std::max<int64_t>(1, kChunkWords / kMatmulColumns / block_words_);
+    chunk_panels_ = few_rows_ ? parts_ : std::min(panels_, most_panels);
+  }
+
+  size_t workspace_bytes() const override {
+    return static_cast<size_t>(left_floats() + right_floats() + bias_floats() + sums_floats()) *
+           sizeof(float);
+  }
+
+  void bind(const Bindings& b) override {
+    s_.a.data = b.inputs[0];
+    s_.b.data = b.inputs[1];
+    bias_in_ = b.inputs.size() == 3 ? b.inputs[2] : nullptr;
+    left_ = static_cast<float*>(b.workspace);
+    right_ = left_ + left_floats();
+    bias_ = right_ + right_floats();
+    sums_ = low_ ? bias_ + bias_floats() : static_cast<float*>(b.outputs[0]);
+    out_ = b.outputs[0];
+  }
+
+  void run(Stream&) override {
+    if (widen_bias_ != nullptr) widen_bias_(bias_in_, bias_, s_.columns);
+    few_rows_ ? run_few_rows() : run_many_rows();
+  }
+
+ private:
+  int64_t left_floats() const { return (few_rows_ ? 1 : parts_) * block_rows_ * block_words_; }
+  int64_t panel_floats() const { return block_words_ * kMatmulColumns; }
+  int64_t right_floats() const { return chunk_panels_ * panel_floats(); }
+  int64_t bias_floats() const { return widen_bias_ != nullptr ? s_.columns : 0; }
+  // 16-bit results of several blocks of the inner axis are added up here.
+  int64_t sums_floats() const { return low_ && blocks_ > 1 ? s_.rows * s_.columns : 0; }
+  int64_t words(int64_t block) const { return block + 1 == blocks_ ? last_words_ : block_words_; }
+
+  void run_few_rows() const {
+    const int64_t groups = ceil_div(s_.rows, kMatmulRows);
+    for (int64_t block = 0; block < blocks_; ++block) {
+      parallel_for(groups, 1, [&](int64_t begin, int64_t end) {
+        pack_left(block, begin * kMatmulRows, end - begin,
+                  left_ + begin * kMatmulRows * words(block));
+      });
+      parallel_parts(panels_, parts_, [&](int64_t begin, int64_t end, int64_t part) {
+        float* right = right_ + part * panel_floats();
+        for (int64_t p = begin; p < end; ++p) {
+          pack_right(block, p, right);
+          multiply(block, 0, s_.rows, p, left_, right,
+                   p + 1 < end ? fetch(block, p + 1) : MatmulFetch{});
+        }
+      });
+    }
+  }
+
+  void run_many_rows() const {
+    const int64_t row_blocks = ceil_div(s_.rows, block_rows_);
+    for (int64_t chunk = 0; chunk < panels_; chunk += chunk_panels_) {
+      const int64_t panels = std::min(chunk_panels_, panels_ - chunk);
+      for (int64_t block = 0; block < blocks_; ++block) {
+        parallel_for(panels, 1, [&](int64_t begin, int64_t end) {
+          for (int64_t p = begin; p < end; ++p) {
+            pack_right(block, chunk + p, right_ + p * panel_floats());
+          }
+        });
+        parallel_parts(row_blocks, parts_, [&](int64_t begin, int64_t end, int64_t part) {
+          float* left = left_ + part * block_rows_ * block_words_;
+          for (int64_t r = begin; r < end; ++r) {
+            const int64_t row = r * block_rows_, rows = std::min(block_rows_, s_.rows - row);
+            pack_left(block, row, ceil_div(rows, kMatmulRows), left);
+            for (int64_t p = 0; p < panels; ++p) {
+              multiply(block, row, rows, chunk + p, left, right_ + p * panel_floats(), {});
+            }
+          }
+        });
+      }
+    }
+  }
+
+  void pack_left(int64_t block, int64_t row, int64_t groups, float* to) const {
+    const int64_t stride = kMatmulRows * words(block);
+    for (int64_t g = 0; g < groups; g += kGroups) {
+      functions_.pack(s_.a, {.first_word = block * block_words_,
+                             .words = words(block),
+                             .first = row + g * kMatmulRows,
+                             .groups = std::min(kGroups, groups - g),
+                             .to = to + g * stride,
+                             .group_stride = stride,
+                             .step_stride = kMatmulRows});
+    }
+  }
+
+  void pack_right(int64_t block, int64_t panel, float* to) const {
+    functions_.pack(s_.b, {.first_word = block * block_words_,
+                           .words = words(block),
+                           .first = panel * kMatmulColumns,
+                           .groups = kPanelGroups,
+                           .to = to,
+                           .group_stride = kMatmulRows,
+                           .step_stride = kMatmulColumns});
+  }
+
+  void multiply(int64_t block, int64_t row, int64_t rows, int64_t panel, const float* left,
+                const float* right, const MatmulFetch& fetch) const {
+    const bool last = block + 1 == blocks_;
+    const int64_t column = panel * kMatmulColumns, at = row * s_.columns + column;
+    functions_.multiply({.left = left,
+                         .right = right,
+                         .words = words(block),
+                         .rows = rows,
+                         .columns = std::min(kMatmulColumns, s_.columns - column),
+                         .sums = sums_ + at,
+                         .sums_stride = s_.columns,
+                         .add = block > 0 || accumulate_,
+                         .bias = last && widen_bias_ != nullptr ? bias_ + column : nullptr,
+                         .low = low_ && last ? static_cast<uint16_t*>(out_) + at : nullptr,
+                         .low_stride = s_.columns,
+                         .fetch = fetch});
+  }
+
+  // What a panel is packed from.
+  MatmulFetch fetch(int64_t block, int64_t panel) const {
+    const int64_t element = 4 / functions_.elements_a_word, column = panel * kMatmulColumns;
+    const int64_t inner = block * block_words_ * functions_.elements_a_word;
+    const int64_t columns = std::min(kMatmulColumns, s_.columns - column);
+    const int64_t first =
+        s_.b.inner_rows ? column * s_.b.stride + inner : inner * s_.b.stride + column;
+    return {.data = static_cast<const char*>(s_.b.data) + first * element,
+            .rows = s_.b.inner_rows ? columns : words(block) * functions_.elements_a_word,
+            .row_bytes = s_.b.inner_rows ? 4 * words(block) : columns * element,
+            .stride = s_.b.stride * element};
+  }
+
+  Sizes s_;
+  const MatmulFunctions& functions_;
+  bool accumulate_, low_;
+  int64_t parts_;
+  bool few_rows_;
+  WidenFunction widen_bias_ = nullptr;         // nullptr without a bias
+  int64_t blocks_, block_words_, last_words_;  // of the inner axis; the last may have fewer words
+  int64_t block_rows_, panels_, chunk_panels_;
+  const void* bias_in_ = nullptr;
+  float *left_ = nullptr, *right_ = nullptr, *bias_ = nullptr, *sums_ = nullptr;
+  void* out_ = nullptr;
+};
+
+}  // namespace
+
+MadeKernel make_matmul_panels(const KernelRequest& request) {
+  const DType dtype = request.inputs[0].dtype, out = request.outputs[0].dtype;
+  const MatmulFunctions* functions = matmul_functions(dtype);
+  if (functions == nullptr || request.inputs[1].dtype != dtype ||
+      (out != DType::f32 && out != dtype) || (request.accumulate && out != DType::f32) ||
+      !request.attributes.text("activation").empty()) {
+    return nullptr;
+  }
+  const Sizes s = sizes_of(request);
+  if (s.rows < kLeastRows || s.columns < kLeastColumns || s.inner < kLeastInner) return nullptr;
+  // Elsewhere oneDNN was measured to be as fast or faster.
+  const bool weight_gradient = !s.a.inner_rows;
+  const bool short_sums =
+      dtype == DType::bf16 && s.b.inner_rows && s.inner <= kMostInner * 2 && s.rows <= kMostRows;
+  if (!weight_gradient && !short_sums) return nullptr;
+  return std::make_unique<MatmulPanels>(request, s, *functions);
+}
+
+}  // namespace dltrain
