@@ -17,6 +17,7 @@
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "cpu/matmul_rows.cpp"
+#include <hwy/cache_control.h>
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
@@ -66,7 +67,11 @@ HWY_INLINE void dot_tile(const float* HWY_RESTRICT a, const T* HWY_RESTRICT w, i
   for (; i + lanes <= k; i += lanes) {
     RowVec right[kWide];
 #pragma GCC unroll 4
-    for (int c = 0; c < kWide; ++c) right[c] = widened(w + c * k + i);
+    for (int c = 0; c < kWide; ++c) {
+      right[c] = widened(w + c * k + i);
+      // 16-bit rows are short for the hardware's prefetching: ask for the next tile here.
+      if constexpr (sizeof(T) < sizeof(float)) hwy::Prefetch(w + (kWide + c) * k + i);
+    }
 #pragma GCC unroll 4
     for (int r = 0; r < kRows; ++r) {
       const RowVec left = hn::LoadU(d, a + r * k + i);
