@@ -62,8 +62,8 @@ void attend_cached(const CachedCall& c, int64_t n, int64_t g, int64_t first, int
   const int64_t end = place + token(count - 1) + 1,
                 padded = ceil_div(end, kCacheBlock) * kCacheBlock;
   for (int64_t key = begin; key < end; key += kCacheBlock) {
-    block_product<false>(q, width, c.keys + s.key(slot, g, key, 0), kCacheBlock, scores + key,
-                         s.capacity, rows, a.head_dim, kCacheBlock);
+    block_product<F32Product, false>(q, width, c.keys + s.key(slot, g, key, 0), kCacheBlock,
+                                     scores + key, s.capacity, rows, a.head_dim, kCacheBlock);
   }
   for (int64_t i = 0; i < rows; ++i) {
     float* row = scores + i * s.capacity;
@@ -85,8 +85,9 @@ void attend_cached(const CachedCall& c, int64_t n, int64_t g, int64_t first, int
     for (int64_t key = begin; key < padded; ++key) row[key] *= factor;
   }
   for (int64_t key = begin; key < end; key += kCacheBlock) {
-    block_product<true>(scores + key, s.capacity, c.values + s.value(slot, g, key), width, out,
-                        width, rows, std::min(kCacheBlock, end - key), width);
+    block_product<F32Product, true>(scores + key, s.capacity, c.values + s.value(slot, g, key),
+                                    width, out, width, rows, std::min(kCacheBlock, end - key),
+                                    width);
   }
   for (int64_t i = 0; i < count; ++i) {
     std::copy_n(out + i * width, a.head_dim, c.y + a.output(n, token(i), head(i)));
