@@ -6,11 +6,7 @@ import subprocess
 import support
 from support import CHECK, OK, SMALL, SOURCES, STORAGE, USAGE, safetensors, steps
 
-<<<<<<< HEAD
 COMMANDS = ("train", "check", "plan", "eval", "predict", "export", "import", "generate", "data", "init", "list", "schema", "completion", "version")
-=======
-COMMANDS = ("train", "check", "plan", "eval", "predict", "export", "import", "data", "init", "list", "schema", "completion", "version")
->>>>>>> origin/hf
 
 
 class Documents(support.DltrainTest):
