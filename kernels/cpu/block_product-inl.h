@@ -82,6 +82,11 @@ HWY_INLINE void product_tile(const float* HWY_RESTRICT a, int64_t lda, const flo
 // words each holds kStep columns of a: likewise; the others are zero in a.
 enum class Half : uint8_t { whole, lower_columns, upper_columns, lower_inner, upper_inner };
 
+// With one lane g++ 12 sees a loop that runs for ever where it runs once.
+#pragma GCC diagnostic push
+#if !defined(__clang__)
+#pragma GCC diagnostic ignored "-Waggressive-loop-optimizations"
+#endif
 // c [rows, columns] = a [rows, inner] · b [inner, columns], added to c with `add`; `inner` counts
 // words. Rows are a multiple of 4, columns of 16; the buffers are padded to that.
 template <typename Format, bool add>
@@ -106,6 +111,7 @@ HWY_INLINE void block_product(const float* a, int64_t lda, const float* b, int64
   for (; j + 2 * lanes <= columns; j += 2 * lanes) tiles(std::integral_constant<int, 2>(), j);
   for (; j < columns; j += lanes) tiles(std::integral_constant<int, 1>(), j);
 }
+#pragma GCC diagnostic pop
 
 }  // namespace HWY_NAMESPACE
 }  // namespace dltrain
