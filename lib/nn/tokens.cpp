@@ -205,6 +205,7 @@ struct RotaryPositions final : Layer {
       fail(ExitCode::usage, "sequences of {} tokens, but places for {} (max_positions)",
            c.shape(x)[1], *max_positions);
     }
+    if (max_positions && c.decoding() != nullptr) c.decoding()->limit_positions(*max_positions);
     Attributes attributes{{"theta", theta}};
     if (dim) attributes.set("dim", *dim);
     if (scaling.type != Scaling::none) {
