@@ -50,7 +50,7 @@ class Configs(support.DltrainTest):
                 text = "".join(chr(60 + i % CHARACTERS[recipe.stem]) for i in range(30000))
                 self.plan(recipe, "-s", f"data.path={self.write('text.txt', text)}")
             elif recipe.stem in PAIRS:
-                pair = self.write("pairs.jsonl", json.dumps({key: "abc" for key in PAIRS[recipe.stem]}) + "\n")
+                pair = self.write("pairs.jsonl", (json.dumps({key: "abc" for key in PAIRS[recipe.stem]}) + "\n") * 200)
                 self.plan(recipe, "-s", f"data.train.path={pair}", "-s", f"data.eval.path={pair}")
             else:
                 shape, classes = SAMPLES[recipe.stem]
