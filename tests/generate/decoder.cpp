@@ -201,11 +201,12 @@ TEST_CASE("what a model can do is known before memory is taken") {
   };
   CHECK(info(kModels[0].second).max_positions == 48);
   CHECK(info(kModels[0].second).ids == kIds);
-  CHECK_FALSE(info(kModels[1].second).max_positions.has_value());
+  CHECK(info(kModels[1].second).max_positions == 8192);
   CHECK(info(kModels[1].second).keeps_tokens);
   CHECK_FALSE(info(kModels[8].second).keeps_tokens);
   const DecoderInfo narrow = info(
       "{layers: [{embedding: {num_embeddings: 20, embedding_dim: 8}}, {gru: 4}, {linear: 25}]}");
+  CHECK_FALSE(narrow.max_positions.has_value());
   CHECK(narrow.ids == 20);
   CHECK(narrow.vocabulary == 25);
 }

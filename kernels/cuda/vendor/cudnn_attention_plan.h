@@ -1,8 +1,8 @@
 // Plans of cuDNN 9's fused attention, bf16 and f16, through NVIDIA's cudnn-frontend headers. Only
 // cudnn_attention_plan.cpp includes those: they take a minute to compile.
 //
-// A plan can be asked for a GPU that is only described; cuDNN builds it only where a driver's library
-// answers, so no test does.
+// A plan can be asked for a GPU that is only described; cuDNN builds it only where a driver's
+// library answers, so no test does.
 #pragma once
 
 #include <cstdint>
