@@ -94,30 +94,32 @@ def train(name, module, start, batches, dtype):
     return record
 
 
-def main():
+def record(out, seed, make_batches, models, parameters, train):
+    """Writes the files of a folder. models(): pairs of name and module; parameters(name, module); train(name, module, start,
+    batches, dtype): a run's losses and gradient norms."""
     torch.set_num_threads(1)
-    torch.manual_seed(20262)
-    os.makedirs(OUT, exist_ok=True)
+    torch.manual_seed(seed)
+    os.makedirs(out, exist_ok=True)
     batches = make_batches()
-    save_file(batches, os.path.join(OUT, "batches.safetensors"))
+    save_file(batches, os.path.join(out, "batches.safetensors"))
     cases = {}
-    with open(os.path.join(OUT, "names.txt"), "w", encoding="utf-8") as names:
-        for name, module in itertools.chain(models().items(), later_models()):
+    with open(os.path.join(out, "names.txt"), "w", encoding="utf-8") as names:
+        for name, module in models():
             start = {}
             for key, p in parameters(name, module).items():
                 # Scales and biases away from their usual 1 and 0, so that each of them is seen to be read.
                 start[key] = p.detach() + (0.1 * torch.randn_like(p) if p.dim() == 1 else 0)
-            save_file(start, os.path.join(OUT, f"{name}.safetensors"))
+            save_file(start, os.path.join(out, f"{name}.safetensors"))
             names.write(f"[{name}]\n" + "".join(f"{key} {list(p.shape)}\n" for key, p in start.items()))
             runs = cases[name] = {key: train(name, module, start, batches, dtype)
                                   for key, dtype in (("f32", torch.float32), ("f64", torch.float64))}
             apart = max(abs(a - b) / b for s in ("loss", "grad_norm") for a, b in zip(runs["f32"][s], runs["f64"][s]))
             print(f"{name}: loss {runs['f64']['loss'][0]:.6f} to {runs['f64']['loss'][-1]:.6f}, f32 and f64 at most {apart:.1e} apart")
-    with open(os.path.join(OUT, "losses.json"), "w", encoding="utf-8") as file:
+    with open(os.path.join(out, "losses.json"), "w", encoding="utf-8") as file:
         json.dump({"torch": torch.__version__, "transformers": transformers.__version__, "steps": STEPS, "batch": BATCH,
                    "learning_rate": LEARNING_RATE, "weight_decay": DECAY, "clip": CLIP, "cases": cases}, file, indent=1)
         file.write("\n")
 
 
 if __name__ == "__main__":
-    main()
+    record(OUT, 20262, make_batches, lambda: itertools.chain(models().items(), later_models()), parameters, train)

@@ -7,22 +7,19 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
+#include "cpu/block_product-inl.h"
+
 HWY_BEFORE_NAMESPACE();
 namespace dltrain {
 namespace HWY_NAMESPACE {
 namespace {
 #if HWY_TARGET == HWY_AVX3
-namespace hn = hwy::HWY_NAMESPACE;
-
 using Tag = hn::CappedTag<float, 16>;
 using Vec = hn::Vec<Tag>;
 constexpr int64_t kLanes = 16;
 constexpr int kRows = 6;  // with 4 vectors of columns 24 of 32 registers hold sums
 
-struct InF32 {
-  using Element = float;
-  static constexpr int64_t kRowsAStep = 1;
-  static HWY_INLINE Vec multiply_add(Vec a, Vec b, Vec sum) { return hn::MulAdd(a, b, sum); }
+struct InF32 : F32Product {
   static void pack(const void* const* rows, int64_t count, int64_t first, int64_t width,
                    float* panel, int64_t stride) {
     const Tag d;
@@ -39,14 +36,7 @@ struct InF32 {
   }
 };
 
-struct InBf16 {
-  using Element = uint16_t;
-  static constexpr int64_t kRowsAStep = 2;
-  // Highway of this version has no such operation.
-  static HWY_INLINE Vec multiply_add(Vec a, Vec b, Vec sum) {
-    asm("vdpbf16ps %2, %1, %0" : "+v"(sum.raw) : "v"(a.raw), "v"(b.raw));
-    return sum;
-  }
+struct InBf16 : Bf16Product {
   static void pack(const void* const* rows, int64_t count, int64_t first, int64_t width,
                    float* panel, int64_t stride) {
     alignas(64) static constexpr uint16_t kLower[32] = {0,  32, 1,  33, 2,  34, 3,  35, 4,  36, 5,
@@ -111,7 +101,7 @@ HWY_INLINE void run_tile(const PanelProduct& p, int64_t row, int64_t tile) {
     const void* const* fetch = prefetch.rows;
     const int64_t fetch_at = prefetch.first + 64 * line;
     for (int64_t k = 0; k < p.steps; ++k) {
-      for (int64_t i = 0; i < Format::kRowsAStep; ++i) {
+      for (int64_t i = 0; i < Format::kStep; ++i) {
         __builtin_prefetch(static_cast<const char*>(*fetch++) + fetch_at, 0, 2);
       }
       step();
@@ -164,7 +154,7 @@ void multiply(const PanelProduct& p) {
 }
 
 template <typename Format>
-constexpr PanelFunctions kFunctions{Format::kRowsAStep, Format::pack, multiply<Format>};
+constexpr PanelFunctions kFunctions{Format::kStep, Format::pack, multiply<Format>};
 
 const PanelFunctions* choose(DType dtype) {
   if (dtype == DType::f32) return &kFunctions<InF32>;

@@ -3,7 +3,7 @@
 #include "cpu/parallel.h"
 #include "cpu/support.h"
 #include "cpu/tensor_chunks.h"
-#include "shared/state_rules.h"
+#include "shared/update_groups.h"
 
 namespace dltrain {
 namespace {
@@ -11,9 +11,7 @@ namespace {
 class ClipPercentile final : public Kernel {
  public:
   explicit ClipPercentile(const KernelRequest& request)
-      : attributes_{request.attributes.number("percentile", 90),
-                    request.attributes.number("factor", 1),
-                    request.attributes.integer("min_history", 20)},
+      : attributes_(clip_percentile_attributes(request.attributes)),
         window_(request.inputs[1].shape.elements()) {}
 
   void bind(const Bindings& bindings) override {
@@ -32,8 +30,7 @@ class ClipPercentile final : public Kernel {
 class EmaUpdate final : public Kernel {
  public:
   explicit EmaUpdate(const KernelRequest& request)
-      : attributes_{request.attributes.number("decay", 0.999), request.attributes.integer("start"),
-                    request.attributes.boolean("warmup")},
+      : attributes_(ema_attributes(request.attributes)),
         count_(static_cast<size_t>(request.attributes.integer("count"))),
         chunks_(request.inputs.subspan(1, count_)) {}
 

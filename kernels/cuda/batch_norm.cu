@@ -4,13 +4,12 @@
 #include <cmath>
 
 #include "cuda/batch_norm.h"
-#include "cuda/device_code.cuh"
+#include "cuda/column_sums.cuh"
 
 namespace dltrain {
 namespace {
 
 constexpr int kBlock = 256;
-constexpr int kTileColumns = 32, kTileRows = 8;
 constexpr int64_t kChunkRows = 512, kMostChunks = 256;
 
 int64_t chunk_rows(int64_t rows) {
@@ -19,20 +18,6 @@ int64_t chunk_rows(int64_t rows) {
 }
 int64_t chunk_count(int64_t rows) {
   return divide_up(rows, chunk_rows(rows));
-}
-
-// Adds two values of every thread over the rows of the block; the result is in part 0.
-template <typename T>
-__device__ void add_parts(T& first, T& second, int part, int lane) {
-  __shared__ T partial[2][kTileRows][kTileColumns];
-  partial[0][part][lane] = first;
-  partial[1][part][lane] = second;
-  __syncthreads();
-  if (part != 0) return;
-  for (int i = 1; i < kTileRows; ++i) {
-    first += partial[0][i][lane];
-    second += partial[1][i][lane];
-  }
 }
 
 // partial[chunk] = {mean [channels], sum of squared distances from it [channels]}.
@@ -132,20 +117,6 @@ __global__ void gradient_sums_kernel(const T* x, const T* dy, Line<T> line, T* p
   out[channels + channel] = dbeta;
 }
 
-template <typename T>
-__global__ void join_gradients_kernel(const T* partial, T* dgamma, T* dbeta, int64_t channels,
-                                      int64_t chunks) {
-  const int64_t channel = thread_index();
-  if (channel >= channels) return;
-  double first = 0, second = 0;
-  for (int64_t i = 0; i < chunks; ++i) {
-    first += partial[2 * channels * i + channel];
-    second += partial[2 * channels * i + channels + channel];
-  }
-  dgamma[channel] = static_cast<T>(first);
-  dbeta[channel] = static_cast<T>(second);
-}
-
 // dx = γ/√(variance + ε)·(dy − dβ/n − x̂·dγ/n) (Ioffe & Szegedy 2015).
 template <typename T>
 __global__ void input_gradient_kernel(const T* x, const T* dy, Line<T> line, const T* dgamma,
@@ -204,7 +175,7 @@ struct Typed {
     const Line<T> through = line(c, gamma, beta, mean, variance);
     DLTRAIN_LAUNCH(gradient_sums_kernel<T>, tiles(c), dim3(kTileColumns, kTileRows), stream, in(x),
                    in(dy), through, out(workspace), c.rows, c.channels, chunk_rows(c.rows));
-    DLTRAIN_LAUNCH(join_gradients_kernel<T>, channel_blocks(c), kBlock, stream, in(workspace),
+    DLTRAIN_LAUNCH(join_pairs_kernel<T>, channel_blocks(c), kBlock, stream, in(workspace),
                    out(dgamma), out(dbeta), c.channels, chunk_count(c.rows));
     DLTRAIN_LAUNCH(input_gradient_kernel<T>, stride_grid(c.rows * c.channels, kBlock), kBlock,
                    stream, in(x), in(dy), through, in(dgamma), in(dbeta), out(dx), c.rows,

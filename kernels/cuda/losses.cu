@@ -102,23 +102,6 @@ struct Targets {
   }
 };
 
-// The first place of the greatest value among `count`.
-template <int kThreads, typename T, typename Value>
-__device__ int64_t first_greatest(int64_t count, const Value& value, T& greatest) {
-  T own = -static_cast<T>(INFINITY);
-  int64_t where = count;
-  for (int64_t k = own_lane<kThreads>(); k < count; k += kThreads) {
-    const T x = value(k);
-    if (x > own || where == count) {
-      own = x;
-      where = k;
-    }
-  }
-  greatest = row_max<kThreads>(own);
-  return static_cast<int64_t>(-row_max<kThreads>(own == greatest ? -static_cast<double>(where)
-                                                                 : -static_cast<double>(count)));
-}
-
 template <typename T, int kThreads>
 __global__ void weighted_kernel(WeightedCrossEntropyCall c, const T* logits, const void* targets,
                                 const int32_t* mask, const double* weights, T* log_sum_exp,

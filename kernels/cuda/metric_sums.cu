@@ -28,20 +28,10 @@ __global__ void label_counts_kernel(MetricCall c, const T* logits, const int32_t
     if (own_lane<kWarp>() == 0 && before < static_cast<double>(c.k)) atomicAdd(sums, 1.0);
     return;
   }
-  T greatest = -static_cast<T>(INFINITY);
-  int64_t where = c.width;
-  for (int64_t k = own_lane<kWarp>(); k < c.width; k += kWarp) {
-    if (x[k] > greatest || where == c.width) {
-      greatest = x[k];
-      where = k;
-    }
-  }
-  const T top = warp_max(greatest);
-  const double first =
-      -warp_max(greatest == top ? -static_cast<double>(where) : -static_cast<double>(c.width));
-  if (own_lane<kWarp>() == 0) {
-    atomicAdd(sums + label * c.width + static_cast<int64_t>(first), 1.0);
-  }
+  T top = 0;
+  const int64_t best = first_greatest<kWarp>(
+      c.width, [&](int64_t k) { return x[k]; }, top);
+  if (own_lane<kWarp>() == 0) atomicAdd(sums + label * c.width + best, 1.0);
 }
 
 // A block a number of the samples.

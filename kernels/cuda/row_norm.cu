@@ -3,13 +3,13 @@
 // of fixed chunks first, which are then added in order and in double.
 #include <cmath>
 
+#include "cuda/column_sums.cuh"
 #include "cuda/row_norm.h"
 #include "cuda/row_sweep.cuh"
 
 namespace dltrain {
 namespace {
 
-constexpr int kTileColumns = 32, kTileRows = 8;
 constexpr int64_t kLeastChunk = 128, kMostChunks = 256;
 
 int64_t chunk_rows(int64_t rows) {
@@ -81,7 +81,6 @@ __global__ void parameter_sums_kernel(const T* x, const T* dy, const MathOf<T>* 
                                       const MathOf<T>* rstd, MathOf<T>* partial, int64_t rows,
                                       int64_t columns, int64_t chunk) {
   using M = MathOf<T>;
-  __shared__ M tile[2][kTileRows][kTileColumns];
   const int lane = static_cast<int>(threadIdx.x), part = static_cast<int>(threadIdx.y);
   const int64_t column = static_cast<int64_t>(blockIdx.x) * kTileColumns + lane;
   const int64_t begin = blockIdx.y * chunk;
@@ -95,31 +94,11 @@ __global__ void parameter_sums_kernel(const T* x, const T* dy, const MathOf<T>* 
       plain += gradient;
     }
   }
-  tile[0][part][lane] = weighted;
-  tile[1][part][lane] = plain;
-  __syncthreads();
+  add_parts(weighted, plain, part, lane);
   if (part != 0 || column >= columns) return;
-  for (int i = 1; i < kTileRows; ++i) {
-    weighted += tile[0][i][lane];
-    plain += tile[1][i][lane];
-  }
   M* out = partial + 2 * columns * blockIdx.y;
   out[column] = weighted;
   out[columns + column] = plain;
-}
-
-template <typename M>
-__global__ void join_parameters_kernel(const M* partial, M* dweight, M* dbias, int64_t columns,
-                                       int64_t chunks) {
-  const int64_t column = thread_index();
-  if (column >= columns) return;
-  double weighted = 0, plain = 0;
-  for (int64_t i = 0; i < chunks; ++i) {
-    weighted += static_cast<double>(partial[2 * columns * i + column]);
-    plain += static_cast<double>(partial[2 * columns * i + columns + column]);
-  }
-  if (dweight != nullptr) dweight[column] = static_cast<M>(weighted);
-  if (dbias != nullptr) dbias[column] = static_cast<M>(plain);
 }
 
 template <typename T>
@@ -173,7 +152,7 @@ void launch_row_norm_parameters(const RowNormCall& c, const void* x, const void*
                      static_cast<const T*>(x), static_cast<const T*>(dy), numbers<T>(mean),
                      numbers<T>(rstd), numbers<T>(workspace), c.rows, c.columns, chunk);
     }
-    DLTRAIN_LAUNCH(join_parameters_kernel<MathOf<T>>,
+    DLTRAIN_LAUNCH(join_pairs_kernel<MathOf<T>>,
                    static_cast<unsigned>(divide_up(c.columns, kRowBlock)), kRowBlock, stream,
                    numbers<T>(static_cast<const void*>(workspace)), numbers<T>(dweight),
                    numbers<T>(dbias), c.columns, chunks);

@@ -33,6 +33,23 @@ __device__ int own_lane() {
   return static_cast<int>(threadIdx.x) % kThreads;
 }
 
+// The first place of the greatest value among `count`.
+template <int kThreads, typename T, typename Value>
+__device__ int64_t first_greatest(int64_t count, const Value& value, T& greatest) {
+  T own = -static_cast<T>(INFINITY);
+  int64_t where = count;
+  for (int64_t k = own_lane<kThreads>(); k < count; k += kThreads) {
+    const T x = value(k);
+    if (x > own || where == count) {
+      own = x;
+      where = k;
+    }
+  }
+  greatest = row_max<kThreads>(own);
+  return static_cast<int64_t>(-row_max<kThreads>(own == greatest ? -static_cast<double>(where)
+                                                                 : -static_cast<double>(count)));
+}
+
 // Calls f(column, values of the rows `in` there) for every column; what it returns goes to `out`,
 // unless that is nullptr. With `packs` the rows are read 16 bytes at a time: all of them are
 // aligned then, and `columns` is a multiple of a pack.

@@ -3,6 +3,8 @@
 #include "cuda/update.h"
 
 #include <algorithm>
+#include <optional>
+#include <utility>
 #include <vector>
 
 #include "cuda/device_table.h"
@@ -106,73 +108,38 @@ class GradientNorm final : public Kernel {
   double* partial_ = nullptr;
 };
 
-template <typename Rule>
-class ElementUpdate final : public Kernel {
+// An op that is one launch over the table: launch(table, state, stream).
+template <typename Launch>
+class TableUpdate final : public Kernel {
  public:
-  ElementUpdate(const KernelRequest& request, const Rule& rule)
-      : rule_(rule), groups_(request.attributes), chunks_(request, 1, Rule::kMoments + 2) {}
+  TableUpdate(const KernelRequest& request, size_t roles, std::optional<UpdateGroups> groups,
+              Launch launch)
+      : chunks_(request, 1, roles), groups_(std::move(groups)), launch_(std::move(launch)) {}
   void bind(const Bindings& bindings) override {
-    table_ = chunks_.bind(bindings, &groups_);
+    table_ = chunks_.bind(bindings, groups_ ? &*groups_ : nullptr);
     state_ = static_cast<const StepState*>(bindings.inputs[0]);
   }
-  void run(Stream& stream) override {
-    launch_element_update(table_, rule_, state_, stream.native());
-  }
+  void run(Stream& stream) override { launch_(table_, state_, stream.native()); }
 
  private:
-  Rule rule_;
-  UpdateGroups groups_;
   ChunkTable chunks_;
+  std::optional<UpdateGroups> groups_;
+  Launch launch_;
   UpdateTable table_;
   const StepState* state_ = nullptr;
 };
 
-class LowPrecisionUpdate final : public Kernel {
- public:
-  explicit LowPrecisionUpdate(const KernelRequest& request)
-      : chunks_(request, 1, 2), copy_(request.outputs[0].dtype) {}
-  void bind(const Bindings& bindings) override {
-    table_ = chunks_.bind(bindings);
-    state_ = static_cast<const StepState*>(bindings.inputs[0]);
-  }
-  void run(Stream& stream) override {
-    launch_low_precision_update(table_, copy_, state_, stream.native());
-  }
-
- private:
-  ChunkTable chunks_;
-  DType copy_;
-  UpdateTable table_;
-  const StepState* state_ = nullptr;
-};
-
-class EmaUpdate final : public Kernel {
- public:
-  explicit EmaUpdate(const KernelRequest& request)
-      : attributes_{request.attributes.number("decay", 0.999), request.attributes.integer("start"),
-                    request.attributes.boolean("warmup")},
-        chunks_(request, 1, 2) {}
-  void bind(const Bindings& bindings) override {
-    table_ = chunks_.bind(bindings);
-    state_ = static_cast<const StepState*>(bindings.inputs[0]);
-  }
-  void run(Stream& stream) override {
-    launch_ema_update(table_, attributes_, state_, stream.native());
-  }
-
- private:
-  EmaAttributes attributes_;
-  ChunkTable chunks_;
-  UpdateTable table_;
-  const StepState* state_ = nullptr;
-};
+template <typename Launch>
+std::unique_ptr<Kernel> make_table_update(const KernelRequest& request, size_t roles,
+                                          std::optional<UpdateGroups> groups, Launch launch) {
+  return std::make_unique<TableUpdate<Launch>>(request, roles, std::move(groups),
+                                               std::move(launch));
+}
 
 class ClipPercentile final : public Kernel {
  public:
   explicit ClipPercentile(const KernelRequest& request)
-      : attributes_{request.attributes.number("percentile", 90),
-                    request.attributes.number("factor", 1),
-                    request.attributes.integer("min_history", 20)},
+      : attributes_(clip_percentile_attributes(request.attributes)),
         window_(request.inputs[1].shape.elements()) {}
   void bind(const Bindings& bindings) override {
     state_ = static_cast<StepState*>(bindings.inputs[0]);
@@ -242,10 +209,12 @@ std::unique_ptr<Kernel> make_cuda_gradient_norm(const KernelRequest& request) {
 
 std::unique_ptr<Kernel> make_cuda_element_update(const KernelRequest& request) {
   if (!served(request)) return nullptr;
-  return with_element_rule(request.op, request.attributes,
-                           [&]<typename Rule>(const Rule& rule) -> std::unique_ptr<Kernel> {
-                             return std::make_unique<ElementUpdate<Rule>>(request, rule);
-                           });
+  return with_element_rule(request.op, request.attributes, [&]<typename Rule>(const Rule& rule) {
+    return make_table_update(request, Rule::kMoments + 2, UpdateGroups(request.attributes),
+                             [rule](const auto& table, const auto* state, CudaStream stream) {
+                               launch_element_update(table, rule, state, stream);
+                             });
+  });
 }
 
 std::unique_ptr<Kernel> make_cuda_low_precision_update(const KernelRequest& request) {
@@ -258,11 +227,20 @@ std::unique_ptr<Kernel> make_cuda_low_precision_update(const KernelRequest& requ
       return nullptr;
     }
   }
-  return std::make_unique<LowPrecisionUpdate>(request);
+  return make_table_update(
+      request, 2, {},
+      [copy = request.outputs[0].dtype](const auto& table, const auto* state, CudaStream stream) {
+        launch_low_precision_update(table, copy, state, stream);
+      });
 }
 
 std::unique_ptr<Kernel> make_cuda_ema_update(const KernelRequest& request) {
-  return served(request) ? std::make_unique<EmaUpdate>(request) : nullptr;
+  if (!served(request)) return nullptr;
+  return make_table_update(request, 2, {},
+                           [attributes = ema_attributes(request.attributes)](
+                               const auto& table, const auto* state, CudaStream stream) {
+                             launch_ema_update(table, attributes, state, stream);
+                           });
 }
 
 std::unique_ptr<Kernel> make_cuda_clip_percentile(const KernelRequest& request) {

@@ -11,4 +11,12 @@ UpdateGroups::UpdateGroups(const Attributes& attributes) {
   for (size_t i = 0; i < groups.size(); ++i) group[i] = static_cast<size_t>(groups[i]);
 }
 
+EmaAttributes ema_attributes(const Attributes& a) {
+  return {a.number("decay", 0.999), a.integer("start"), a.boolean("warmup")};
+}
+
+ClipPercentileAttributes clip_percentile_attributes(const Attributes& a) {
+  return {a.number("percentile", 90), a.number("factor", 1), a.integer("min_history", 20)};
+}
+
 }  // namespace dltrain

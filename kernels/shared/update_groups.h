@@ -6,6 +6,7 @@
 
 #include "ops/attributes.h"
 #include "shared/element_rules.h"
+#include "shared/state_rules.h"
 
 namespace dltrain {
 
@@ -17,6 +18,9 @@ struct UpdateGroups {
 
   const GroupSettings& of(size_t tensor) const { return settings[group[tensor]]; }
 };
+
+EmaAttributes ema_attributes(const Attributes& attributes);
+ClipPercentileAttributes clip_percentile_attributes(const Attributes& attributes);
 
 // Calls use(rule) with the element rule of the op, its constants filled in; returns what that
 // returns. `op` must have an element rule.

@@ -7,19 +7,13 @@
 #include <type_traits>
 
 #include "base/error.h"
+#include "tensor/low_precision.h"
 
 namespace dltrain {
 namespace {
 
 constexpr size_t kBlock =
     512;  // elements combined at a time; the work arrays stay in the first cache
-
-struct Bf16 {
-  uint16_t bits;
-};
-struct F16 {
-  uint16_t bits;
-};
 
 template <typename T>
 struct Accumulator {
@@ -35,48 +29,21 @@ struct Accumulator<F16> {
 };
 
 template <typename T>
-T load(T x) {
-  return x;
-}
-float load(Bf16 x) {
-  return std::bit_cast<float>(static_cast<uint32_t>(x.bits) << 16);
-}
-
-// Exact: an f16 is an f32 scaled by 2^-112 after its bits are put in place.
-float load(F16 x) {
-  const uint32_t sign = static_cast<uint32_t>(x.bits & 0x8000u) << 16;
-  const uint32_t magnitude = static_cast<uint32_t>(x.bits & 0x7fffu) << 13;
-  const float scaled = std::bit_cast<float>(magnitude) * 0x1p112f;
-  // Infinities and NaNs keep all exponent bits set.
-  const uint32_t special = magnitude >= (0x7c00u << 13) ? 0x7f800000u : 0u;
-  return std::bit_cast<float>(std::bit_cast<uint32_t>(scaled) | special | sign);
-}
-
-template <typename T, typename A>
-void store(A value, T& to) {
-  to = value;
-}
-void store(float value, Bf16& to) {
-  const auto bits = std::bit_cast<uint32_t>(value);
-  const bool nan = (bits & 0x7fffffffu) > 0x7f800000u;
-  const uint32_t rounded = bits + 0x7fffu + ((bits >> 16) & 1u);
-  to.bits = static_cast<uint16_t>((nan ? bits | 0x400000u : rounded) >> 16);
-}
-void store(float value, F16& to) {
-  const auto bits = std::bit_cast<uint32_t>(value);
-  const uint32_t sign = (bits >> 16) & 0x8000u;
-  const uint32_t magnitude = bits & 0x7fffffffu;
-  uint32_t half;
-  if (magnitude > 0x7f800000u) {
-    half = 0x7e00u;
-  } else if (magnitude >= 0x47800000u) {  // 2^16 and above
-    half = 0x7c00u;
-  } else if (magnitude < 0x38800000u) {  // below 2^-14: the adder rounds to multiples of 2^-24
-    half = std::bit_cast<uint32_t>(std::bit_cast<float>(magnitude) + 0.5f) - 0x3f000000u;
+auto load(T x) {
+  if constexpr (std::is_same_v<T, typename Accumulator<T>::type>) {
+    return x;
   } else {
-    half = (magnitude - 0x38000000u + 0xfffu + ((magnitude >> 13) & 1u)) >> 13;
+    return to_f32(x);
   }
-  to.bits = static_cast<uint16_t>(half | sign);
+}
+
+template <typename T>
+void store(typename Accumulator<T>::type value, T& to) {
+  if constexpr (std::is_same_v<T, typename Accumulator<T>::type>) {
+    to = value;
+  } else {
+    from_f32(value, to);
+  }
 }
 
 struct Sum {

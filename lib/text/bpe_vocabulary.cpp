@@ -74,13 +74,7 @@ std::shared_ptr<const Tokenizer> bpe_from_vocabulary(const std::string& vocab_na
         fmt::format("{}{}:{}", vocabulary.empty() ? "" : ",", ordered_json(written).dump(), id);
     const auto bytes = bytes_from_alphabet(written);
     if ((bytes && bytes->size() == 1) || merged.contains(written)) continue;
-    added.push_back({{"id", id},
-                     {"content", written},
-                     {"single_word", false},
-                     {"lstrip", false},
-                     {"rstrip", false},
-                     {"normalized", false},
-                     {"special", true}});
+    added.push_back(special_token_json(id, written));
   }
   const ordered_json head{{"version", "1.0"},
                           {"truncation", nullptr},

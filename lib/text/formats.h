@@ -36,6 +36,9 @@ std::shared_ptr<const Tokenizer> word_piece_from_json(const std::string& name, s
 std::shared_ptr<const Tokenizer> sentence_piece_tokenizer(const std::string& name,
                                                           std::string content);
 
+// A special token among the added_tokens of Hugging Face's tokenizer.json.
+nlohmann::ordered_json special_token_json(int32_t id, const std::string& content);
+
 // Throws Error(data) for text that is no JSON object.
 nlohmann::json parse_json_object(const std::string& name, const std::string& content);
 

@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "text/byte_level.h"
+#include "text/formats.h"
 
 namespace dltrain {
 namespace {
@@ -18,13 +19,7 @@ std::string without_merges(const Tokenizer& tokenizer) {
     const bool special = tokenizer.is_special(id);
     vocabulary[bytes && !special ? written_in_alphabet(text) : text] = id;
     if (!special) continue;
-    added.push_back({{"id", id},
-                     {"content", text},
-                     {"single_word", false},
-                     {"lstrip", false},
-                     {"rstrip", false},
-                     {"normalized", false},
-                     {"special", true}});
+    added.push_back(special_token_json(id, text));
   }
   const json byte_level{{"type", "ByteLevel"},
                         {"add_prefix_space", false},

@@ -33,6 +33,11 @@ std::shared_ptr<const Tokenizer> own_format(const std::string& name, const nlohm
 
 }  // namespace
 
+nlohmann::ordered_json special_token_json(int32_t id, const std::string& content) {
+  return {{"id", id},        {"content", content},  {"single_word", false}, {"lstrip", false},
+          {"rstrip", false}, {"normalized", false}, {"special", true}};
+}
+
 nlohmann::json parse_json_object(const std::string& name, const std::string& content) {
   nlohmann::json about;
   try {

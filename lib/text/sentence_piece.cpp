@@ -67,15 +67,8 @@ class SentencePieceTokenizer final : public Tokenizer {
         : owner_(owner), as_tokens_(as_tokens) {}
     void encode(std::string_view text, std::vector<int32_t>& ids) override {
       check_utf8(text);
-      size_t at = 0;
-      if (as_tokens_) {
-        while (const auto found = owner_.named_.find(text, at)) {
-          encode_text(text.substr(at, found->begin - at), ids);
-          ids.push_back(found->id);
-          at = found->end;
-        }
-      }
-      encode_text(text.substr(at), ids);
+      owner_.named_.encode(text, as_tokens_, ids,
+                           [&](std::string_view part, size_t) { encode_text(part, ids); });
     }
 
    private:

@@ -70,15 +70,9 @@ class SimpleTokenizer : public Tokenizer {
    public:
     Encoder(const SimpleTokenizer& owner, bool as_tokens) : owner_(owner), as_tokens_(as_tokens) {}
     void encode(std::string_view text, std::vector<int32_t>& ids) override {
-      size_t at = 0;
-      if (as_tokens_) {
-        while (const auto found = owner_.named_.find(text, at)) {
-          owner_.encode_text(text.substr(at, found->begin - at), at, ids);
-          ids.push_back(found->id);
-          at = found->end;
-        }
-      }
-      owner_.encode_text(text.substr(at), at, ids);
+      owner_.named_.encode(text, as_tokens_, ids, [&](std::string_view part, size_t at) {
+        owner_.encode_text(part, at, ids);
+      });
     }
 
    private:

@@ -33,6 +33,20 @@ class NamedTokens {
   std::optional<Found> find(std::string_view text, size_t from) const;
   bool empty() const { return tokens_.empty(); }
 
+  // Appends the ids of the names in `text`, if they count `as_tokens`, and calls between(text,
+  // offset) for what stands between them, which appends its own.
+  template <typename Between>
+  void encode(std::string_view text, bool as_tokens, std::vector<int32_t>& ids,
+              const Between& between) const {
+    size_t at = 0;
+    while (const auto found = as_tokens ? find(text, at) : std::nullopt) {
+      between(text.substr(at, found->begin - at), at);
+      ids.push_back(found->id);
+      at = found->end;
+    }
+    between(text.substr(at), at);
+  }
+
  private:
   std::vector<Token> tokens_;  // by first byte, then the longest first
   uint32_t begin_[257] = {};   // where those of each first byte begin

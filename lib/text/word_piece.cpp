@@ -55,15 +55,17 @@ class WordPieceTokenizer final : public Tokenizer {
     if (parts_.tokens.empty() || parts_.tokens.size() > kMaxVocabulary) {
       refuse(fmt::format("has {} tokens", parts_.tokens.size()));
     }
+    std::vector<NamedTokens::Token> named;
     flags_.resize(parts_.tokens.size());
     for (const int32_t id : parts_.special) {
       if (id < 0 || id >= vocab_size()) refuse(fmt::format("has a special token of id {}", id));
       flags_[static_cast<size_t>(id)] = true;
       note_special(special_, parts_.tokens[static_cast<size_t>(id)], id);
       if (!parts_.tokens[static_cast<size_t>(id)].empty()) {
-        named_.push_back({parts_.tokens[static_cast<size_t>(id)], id});
+        named.push_back({parts_.tokens[static_cast<size_t>(id)], id});
       }
     }
+    named_ = NamedTokens(std::move(named));
     // parts_.tokens does not move any more.
     bytes_.resize(parts_.tokens.size());
     for (int32_t id = 0; id < vocab_size(); ++id) {
@@ -110,26 +112,19 @@ class WordPieceTokenizer final : public Tokenizer {
   std::vector<std::string> bytes_;  // by id
   std::vector<bool> flags_;         // special ones
   std::unordered_map<std::string_view, int32_t> ids_;
-  std::vector<NamedTokens::Token> named_;
+  NamedTokens named_;
   SpecialTokens special_;
   int32_t unknown_ = 0;
 };
 
 class WordPieceTokenizer::Encoder final : public TextEncoder {
  public:
-  Encoder(const WordPieceTokenizer& owner, bool as_tokens) : owner_(owner) {
-    if (as_tokens) named_ = NamedTokens(owner.named_);
-  }
+  Encoder(const WordPieceTokenizer& owner, bool as_tokens) : owner_(owner), as_tokens_(as_tokens) {}
 
   void encode(std::string_view text, std::vector<int32_t>& ids) override {
     check_utf8(text);
-    size_t at = 0;
-    while (const auto found = named_.find(text, at)) {
-      encode_text(text.substr(at, found->begin - at), ids);
-      ids.push_back(found->id);
-      at = found->end;
-    }
-    encode_text(text.substr(at), ids);
+    owner_.named_.encode(text, as_tokens_, ids,
+                         [&](std::string_view part, size_t) { encode_text(part, ids); });
   }
 
  private:
@@ -210,7 +205,7 @@ class WordPieceTokenizer::Encoder final : public TextEncoder {
   }
 
   const WordPieceTokenizer& owner_;
-  NamedTokens named_;
+  bool as_tokens_;
   std::string word_, piece_;
   std::vector<size_t> ends_;  // where its characters begin
 };

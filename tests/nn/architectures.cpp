@@ -1,32 +1,16 @@
 // Named architectures against torchvision: names and shapes of all tensors
 // (scripts/record_golden_vision.py).
-#include <fstream>
-#include <map>
 #include <set>
 
 #include "catch.h"
 #include "read_model.h"
+#include "recorded_names.h"
 
 namespace dltrain {
 namespace {
 
-// "conv1.weight [64, 3, 7, 7]": one line a tensor, for each architecture.
-std::map<std::string, std::set<std::string>> recorded() {
-  std::ifstream file(DLTRAIN_SOURCE_DIR "/tests/golden/vision/names.txt");
-  std::map<std::string, std::set<std::string>> out;
-  std::string line, name;
-  while (std::getline(file, line)) {
-    if (line.starts_with("[")) {
-      name = line.substr(1, line.size() - 2);
-    } else {
-      out[name].insert(line);
-    }
-  }
-  return out;
-}
-
 TEST_CASE("tensors of vision models are called as in torchvision and have its shapes") {
-  const auto wanted = recorded();
+  const auto wanted = recorded_names("vision");
   REQUIRE(wanted.size() == 8);
   for (const auto& [name, tensors] : wanted) {
     INFO(name);

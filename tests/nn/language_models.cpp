@@ -1,11 +1,11 @@
 // Language models: names and shapes of all tensors against Hugging Face's
 // (scripts/record_golden_language.py), the size of the vocabulary, shared parameters, masks.
-#include <fstream>
 #include <map>
 #include <set>
 
 #include "catch.h"
 #include "read_model.h"
+#include "recorded_names.h"
 
 namespace dltrain {
 namespace {
@@ -37,20 +37,6 @@ std::string refusal_of_tokens(const std::string& text, int64_t vocabulary = 61,
   return "";
 }
 
-std::map<std::string, std::set<std::string>> recorded() {
-  std::ifstream file(DLTRAIN_SOURCE_DIR "/tests/golden/language/names.txt");
-  std::map<std::string, std::set<std::string>> out;
-  std::string line, name;
-  while (std::getline(file, line)) {
-    if (line.starts_with("[")) {
-      name = line.substr(1, line.size() - 2);
-    } else {
-      out[name].insert(line);
-    }
-  }
-  return out;
-}
-
 TEST_CASE(
     "tensors of language models are called as in Hugging Face's files and have their shapes") {
   const std::string small =
@@ -66,7 +52,7 @@ TEST_CASE(
       {"albert",
        "{type: albert, num_layers: 3, embedding_size: 16, hidden_size: 32, num_heads: 4, "
        "intermediate_size: 48, max_positions: 32}"}};
-  const auto wanted = recorded();
+  const auto wanted = recorded_names("language");
   REQUIRE(wanted.size() == models.size());
   for (const auto& [name, tensors] : wanted) {
     INFO(name);
