@@ -5,7 +5,6 @@
 #include "cpu/parallel.h"
 #include "cpu/support.h"
 #include "cpu/tensor_chunks.h"
-#include "ops/step_state.h"
 
 namespace dltrain {
 namespace {
@@ -95,12 +94,10 @@ class LowPrecisionUpdate final : public Kernel {
         narrow_(narrow_function(request.outputs[0].dtype)) {}
 
   void bind(const Bindings& bindings) override {
-    state_ = input<const StepState>(bindings, 0);
     tensors_.assign(bindings.inputs.begin() + 1, bindings.inputs.end());
   }
 
   void run(Stream&) override {
-    if (state_->out.finite == 0) return;
     parallel_for(chunks_.size(), 2, [&](int64_t begin, int64_t end) {
       chunks_.for_each(begin, end, [&](int64_t, const TensorChunk& c) {
         const auto* from = static_cast<const float*>(tensors_[c.tensor]) + c.begin;
@@ -113,7 +110,6 @@ class LowPrecisionUpdate final : public Kernel {
   size_t count_;
   TensorChunks chunks_;
   NarrowFunction narrow_;
-  const StepState* state_ = nullptr;
   std::vector<void*> tensors_;
 };
 

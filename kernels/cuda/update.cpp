@@ -229,8 +229,8 @@ std::unique_ptr<Kernel> make_cuda_low_precision_update(const KernelRequest& requ
   }
   return make_table_update(
       request, 2, {},
-      [copy = request.outputs[0].dtype](const auto& table, const auto* state, CudaStream stream) {
-        launch_low_precision_update(table, copy, state, stream);
+      [copy = request.outputs[0].dtype](const auto& table, const auto*, CudaStream stream) {
+        launch_low_precision_update(table, copy, stream);
       });
 }
 

@@ -46,8 +46,7 @@ __global__ void element_update_kernel(const UpdateChunk* chunks, Rule rule,
 }
 
 template <typename T, typename Copy>
-__global__ void low_precision_update_kernel(const UpdateChunk* chunks, const StepState* state) {
-  if (state->out.finite == 0) return;
+__global__ void low_precision_update_kernel(const UpdateChunk* chunks) {
   const UpdateChunk& chunk = chunks[blockIdx.x];
   const T* parameter = static_cast<const T*>(chunk.role[0]);
   Copy* copy = static_cast<Copy*>(chunk.role[1]);
@@ -146,14 +145,13 @@ DLTRAIN_ELEMENT_UPDATE(RmspropRule<true, true>);
 DLTRAIN_ELEMENT_UPDATE(LionRule);
 #undef DLTRAIN_ELEMENT_UPDATE
 
-void launch_low_precision_update(const UpdateTable& table, DType copy, const StepState* state,
-                                 CudaStream stream) {
+void launch_low_precision_update(const UpdateTable& table, DType copy, CudaStream stream) {
   if (table.count == 0) return;
   with_floating(table.dtype, [&]<typename T>(T) {
     with_floating(copy, [&]<typename Copy>(Copy) {
       if constexpr (sizeof(T) >= 4 && sizeof(Copy) == 2) {
         DLTRAIN_LAUNCH((low_precision_update_kernel<T, Copy>), static_cast<unsigned>(table.count),
-                       kBlock, stream, table.chunks, state);
+                       kBlock, stream, table.chunks);
       }
     });
   });

@@ -35,8 +35,7 @@ void launch_element_update(const UpdateTable& table, const Rule& rule, const Ste
                            CudaStream stream);
 
 // low_precision_update. Roles: parameter, copy; `copy`: bf16 or f16.
-void launch_low_precision_update(const UpdateTable& table, DType copy, const StepState* state,
-                                 CudaStream stream);
+void launch_low_precision_update(const UpdateTable& table, DType copy, CudaStream stream);
 
 // ema_update. Roles: source, average.
 void launch_ema_update(const UpdateTable& table, const EmaAttributes& attributes,

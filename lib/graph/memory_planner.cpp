@@ -6,19 +6,21 @@
 
 namespace dltrain {
 
-size_t place_blocks(std::vector<MemoryBlock>& blocks) {
-  std::vector<size_t> order(blocks.size());
-  std::iota(order.begin(), order.end(), size_t{0});
-  std::stable_sort(order.begin(), order.end(),
-                   [&](size_t a, size_t b) { return blocks[a].bytes > blocks[b].bytes; });
-  std::vector<size_t> placed;  // indices, by ascending offset
-  size_t total = 0;
-  for (size_t index : order) {
-    MemoryBlock& block = blocks[index];
-    const size_t bytes = align_up(std::max<size_t>(block.bytes, 1));
+namespace {
+
+size_t aligned_bytes(const MemoryBlock& block) {
+  return align_up(std::max<size_t>(block.bytes, 1));
+}
+
+class Region {
+ public:
+  explicit Region(size_t capacity) : capacity_(capacity) {}
+
+  // Into the smallest gap that is wide enough, or behind all others; false: there is no room.
+  bool place(MemoryBlock& block) {
+    const size_t bytes = aligned_bytes(block);
     size_t best = SIZE_MAX, best_gap = SIZE_MAX, cursor = 0;
-    for (size_t other_index : placed) {
-      const MemoryBlock& other = blocks[other_index];
+    for (const MemoryBlock& other : placed_) {
       if (other.last < block.first || block.last < other.first) continue;
       if (other.offset > cursor) {
         const size_t gap = other.offset - cursor;
@@ -27,22 +29,53 @@ size_t place_blocks(std::vector<MemoryBlock>& blocks) {
           best_gap = gap;
         }
       }
-      cursor = std::max(cursor, other.offset + align_up(std::max<size_t>(other.bytes, 1)));
+      cursor = std::max(cursor, other.offset + aligned_bytes(other));
     }
-    block.offset = best == SIZE_MAX ? cursor : best;
-    total = std::max(total, block.offset + bytes);
-    placed.insert(
-        std::upper_bound(placed.begin(), placed.end(), index,
-                         [&](size_t a, size_t b) { return blocks[a].offset < blocks[b].offset; }),
-        index);
+    if (best == SIZE_MAX) best = cursor;
+    if (best > capacity_ || bytes > capacity_ - best) return false;
+    block.offset = best;
+    add(block);
+    return true;
   }
-  return total;
+
+  void add(const MemoryBlock& block) {
+    size_ = std::max(size_, block.offset + aligned_bytes(block));
+    placed_.insert(std::upper_bound(placed_.begin(), placed_.end(), block,
+                                    [](const MemoryBlock& a, const MemoryBlock& b) {
+                                      return a.offset < b.offset;
+                                    }),
+                   block);
+  }
+
+  size_t size() const { return size_; }
+
+ private:
+  size_t capacity_, size_ = 0;
+  std::vector<MemoryBlock> placed_;  // by ascending offset
+};
+
+}  // namespace
+
+size_t place_blocks(std::vector<MemoryBlock>& blocks, const LentRegion& lent) {
+  std::vector<size_t> order(blocks.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::stable_sort(order.begin(), order.end(),
+                   [&](size_t a, size_t b) { return blocks[a].bytes > blocks[b].bytes; });
+  Region borrowed(lent.bytes), own(SIZE_MAX);
+  for (const MemoryBlock& block : lent.taken) borrowed.add(block);
+  for (size_t index : order) {
+    MemoryBlock& block = blocks[index];
+    block.lent = borrowed.place(block);
+    if (!block.lent) own.place(block);
+  }
+  return own.size();
 }
 
 size_t lower_bound_bytes(const std::vector<MemoryBlock>& blocks) {
   std::map<int, int64_t> change;
   for (const MemoryBlock& block : blocks) {
-    const auto bytes = static_cast<int64_t>(align_up(std::max<size_t>(block.bytes, 1)));
+    if (block.lent) continue;
+    const auto bytes = static_cast<int64_t>(aligned_bytes(block));
     change[block.first] += bytes;
     change[block.last + 1] -= bytes;
   }

@@ -14,6 +14,7 @@ struct MemoryBlock {
   int first = 0;  // first and last point in time (inclusive) at which it must hold its content
   int last = 0;
   size_t offset = 0;  // written by place_blocks, a multiple of kMemoryAlignment
+  bool lent = false;  // likewise: the offset is one of the lent region
 };
 
 inline constexpr size_t kMemoryAlignment = 256;
@@ -21,10 +22,17 @@ constexpr size_t align_up(size_t bytes, size_t to = kMemoryAlignment) {
   return (bytes + to - 1) / to * to;
 }
 
-// Returns the size of the region.
-size_t place_blocks(std::vector<MemoryBlock>& blocks);
+// Memory that exists anyway, such as state whose content is not needed for a while.
+struct LentRegion {
+  size_t bytes = 0;
+  std::vector<MemoryBlock> taken = {};  // where and when its own content must stay
+};
 
-// The most bytes alive at any one time (after alignment): no placement can need less.
+// Places what it can into `lent`, and the rest into a region of its own, whose size it returns.
+size_t place_blocks(std::vector<MemoryBlock>& blocks, const LentRegion& lent = {});
+
+// The most bytes alive at any one time outside lent memory (after alignment): no placement can need
+// less.
 size_t lower_bound_bytes(const std::vector<MemoryBlock>& blocks);
 
 }  // namespace dltrain

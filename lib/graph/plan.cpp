@@ -170,7 +170,41 @@ void Plan::place_memory() {
       call.temporary_block = (&call - 1)->temporary_block;
     }
   }
-  work_bytes_ = place_blocks(blocks_);
+  work_bytes_ = place_blocks(blocks_, lend_copies());
+}
+
+// The copies lie side by side in the region of state, in the order of their ids.
+LentRegion Plan::lend_copies() {
+  LentRegion lent;
+  if (options_.keep_gradients) return lent;
+  for (ValueId copy : graph_.with_role(Role::low_precision)) {
+    if (graph_.value(copy).storage_of != kNoValue) continue;
+    int last_read = -1, written = static_cast<int>(graph_.nodes.size());
+    for (int i = 0; i < written; ++i) {
+      const Node& node = graph_.nodes[static_cast<size_t>(i)];
+      const auto holds = [&](const std::vector<ValueId>& ids) {
+        return std::any_of(ids.begin(), ids.end(), [&](ValueId id) {
+          return id != kNoValue && graph_.storage(id) == copy;
+        });
+      };
+      if (holds(node.outputs)) {
+        written = i;
+      } else if (holds(node.inputs)) {
+        last_read = i;
+      }
+    }
+    MemoryBlock own{.bytes = graph_.value(copy).spec.bytes(),
+                    .first = -1,
+                    .last = last_read,
+                    .offset = lent.bytes};
+    copies_.push_back({copy, lent.bytes});
+    lent.bytes += align_up(own.bytes);
+    lent.taken.push_back(own);
+    own.first = written;
+    own.last = static_cast<int>(graph_.nodes.size());
+    lent.taken.push_back(own);
+  }
+  return lent;
 }
 
 size_t Plan::workspace_bytes() const {
@@ -210,13 +244,19 @@ void Plan::bind(const StateLayout& layout, std::byte* state, std::byte* work) {
 
 void Plan::bind(const std::function<std::byte*(const GraphValue& value)>& state, std::byte* work) {
   addresses_.assign(graph_.values.size(), nullptr);
+  for (const auto& [copy, offset] : copies_) {
+    std::byte* address = state(graph_.value(copy));
+    if (offset == 0) lent_ = address;
+    check_internal(address == lent_ + offset, "{} does not lie where it lends its memory",
+                   graph_.value(copy).name);
+  }
   for (size_t i = 0; i < graph_.values.size(); ++i) {
     const ValueId root = graph_.storage(static_cast<ValueId>(i));
     const GraphValue& value = graph_.value(root);
     if (persistent(value.role)) {
       addresses_[i] = state(value);
     } else if (const int block = value_block_[static_cast<size_t>(root)]; block >= 0) {
-      addresses_[i] = work + blocks_[static_cast<size_t>(block)].offset;
+      addresses_[i] = address(blocks_[static_cast<size_t>(block)], work);
     }
   }
   for (Call& call : calls_) {
@@ -225,7 +265,7 @@ void Plan::bind(const std::function<std::byte*(const GraphValue& value)>& state,
     for (ValueId id : node.inputs) inputs.push_back(id == kNoValue ? nullptr : address(id));
     for (ValueId id : node.outputs) outputs.push_back(address(id));
     if (call.temporary_block >= 0) {
-      void* temporary = work + blocks_[static_cast<size_t>(call.temporary_block)].offset;
+      void* temporary = address(blocks_[static_cast<size_t>(call.temporary_block)], work);
       if (call.adds_temporary) {
         inputs = {temporary};
       } else {
@@ -234,7 +274,7 @@ void Plan::bind(const std::function<std::byte*(const GraphValue& value)>& state,
     }
     call.kernel->bind({.inputs = inputs,
                        .outputs = outputs,
-                       .workspace = work + blocks_[call.workspace_block].offset});
+                       .workspace = address(blocks_[call.workspace_block], work)});
   }
 }
 

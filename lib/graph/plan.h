@@ -18,6 +18,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "device/engine.h"
@@ -40,7 +41,8 @@ struct PlanOptions {
   bool several_micro_steps = false;    // prepare the accumulating variants
   bool capture = true;                 // record segments where the backend can
   // False: gradients share memory with activations from the node that writes them first to the
-  // update. For one micro-step and one rank, where nobody else reads them.
+  // update, and use that of low-precision copies which have been read for the last time before the
+  // update writes them anew. For one micro-step and one rank, where nobody else reads them.
   bool keep_gradients = true;
 };
 
@@ -98,6 +100,10 @@ class Plan {
   void add_call(size_t node, bool accumulate, std::vector<size_t>& list);
   void place_memory();
   void merge_in_place(size_t node, const std::vector<int>& last_use);
+  LentRegion lend_copies();
+  std::byte* address(const MemoryBlock& block, std::byte* work) const {
+    return (block.lent ? lent_ : work) + block.offset;
+  }
   void fill_segments();
   // Lies in the region of state, not in that of activations.
   bool persistent(Role role) const {
@@ -115,6 +121,8 @@ class Plan {
   std::vector<MemoryBlock> blocks_;
   std::vector<int> value_block_;  // per value (storage roots only), -1: state
   size_t work_bytes_ = 0;
+  std::vector<std::pair<ValueId, size_t>> copies_;  // that lend memory, and where they lie in it
+  std::byte* lent_ = nullptr;
   std::vector<void*> addresses_;
   std::array<std::array<std::vector<size_t>, 4>, 3> segments_;  // [phase][variant]
   struct Capture {

@@ -12,7 +12,7 @@ constexpr RoleRules kTable[] = {
     {Role::statistic, "statistics", true, true, true, false, false},
     {Role::metric, "metrics", true, true, true, false, false},
     {Role::parameter, "parameters", true, false, false, true, true},
-    {Role::low_precision, "low-precision copies", true, false, false, false, true},
+    {Role::low_precision, "low-precision copies", true, false, false, false, false},
     {Role::buffer, "buffers", true, false, false, true, true},
     {Role::moment, "optimizer moments", true, false, false, true, true},
     {Role::ema, "averaged parameters", true, false, false, true, true},

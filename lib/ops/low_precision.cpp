@@ -1,5 +1,6 @@
 // low_precision_update(step_state, p₁ … pₙ, c₁ … cₙ): c ← p, rounded to the dtype of c (nearest,
-// ties to even), in place. Skipped when the step is not finite, as the parameters' own update is.
+// ties to even), in place. After a step that is not finite too: the parameters are then what they
+// were, but the copies may have lent their memory (graph/plan.h).
 //   p floating, c bf16 or f16, alike in shape. Attribute: count (n).
 //
 // The copies are what matrix products read; they are written once a step, not cast in every

@@ -23,27 +23,71 @@ std::vector<MemoryBlock> random_blocks(uint64_t seed) {
   return blocks;
 }
 
+int count_overlaps(const std::vector<MemoryBlock>& blocks) {
+  int overlaps = 0;
+  for (size_t i = 0; i < blocks.size(); ++i) {
+    const MemoryBlock& a = blocks[i];
+    for (size_t k = 0; k < i; ++k) {
+      const MemoryBlock& b = blocks[k];
+      const bool together = a.lent == b.lent && a.first <= b.last && b.first <= a.last;
+      overlaps += together && a.offset < b.offset + b.bytes && b.offset < a.offset + a.bytes;
+    }
+  }
+  return overlaps;
+}
+
 TEST_CASE("blocks that live at the same time never overlap") {
   for (uint64_t seed = 0; seed < 200; ++seed) {
     INFO("seed " << seed);
     auto blocks = random_blocks(seed);
     const size_t total = place_blocks(blocks);
-    int overlaps = 0, outside = 0, misaligned = 0;
-    for (size_t i = 0; i < blocks.size(); ++i) {
-      const MemoryBlock& a = blocks[i];
-      outside += a.offset + a.bytes > total;
-      misaligned += a.offset % kMemoryAlignment != 0;
-      for (size_t k = 0; k < i; ++k) {
-        const MemoryBlock& b = blocks[k];
-        const bool together = a.first <= b.last && b.first <= a.last;
-        overlaps += together && a.offset < b.offset + b.bytes && b.offset < a.offset + a.bytes;
-      }
+    int outside = 0, misaligned = 0;
+    for (const MemoryBlock& block : blocks) {
+      outside += block.lent || block.offset + block.bytes > total;
+      misaligned += block.offset % kMemoryAlignment != 0;
     }
-    CHECK(overlaps == 0);
+    CHECK(count_overlaps(blocks) == 0);
     CHECK(outside == 0);
     CHECK(misaligned == 0);
     CHECK(total >= lower_bound_bytes(blocks));
   }
+}
+
+TEST_CASE("lent memory is used where and when it is free, and the rest needs no more than before") {
+  int lent_blocks = 0;
+  for (uint64_t seed = 0; seed < 200; ++seed) {
+    INFO("seed " << seed);
+    auto blocks = random_blocks(seed);
+    auto without = blocks;
+    // Pieces side by side, each with content of its own before and after some time.
+    uint64_t at = 1000;
+    LentRegion lent;
+    for (int piece = 0; piece < 8; ++piece) {
+      MemoryBlock own{.bytes = 1 + draw(seed, at, 20'000), .first = -1, .offset = lent.bytes};
+      own.last = static_cast<int>(draw(seed, at, 30));
+      lent.bytes += align_up(own.bytes);
+      lent.taken.push_back(own);
+      own.first = own.last + 1 + static_cast<int>(draw(seed, at, 40));
+      own.last = 100;
+      lent.taken.push_back(own);
+    }
+    const size_t total = place_blocks(blocks, lent);
+    int outside = 0;
+    auto all = blocks;
+    for (const MemoryBlock& block : blocks) {
+      outside += block.offset + block.bytes > (block.lent ? lent.bytes : total);
+      lent_blocks += block.lent;
+    }
+    for (MemoryBlock own : lent.taken) {
+      own.lent = true;
+      all.push_back(own);
+    }
+    CHECK(count_overlaps(all) == 0);
+    CHECK(outside == 0);
+    CHECK(total >= lower_bound_bytes(blocks));
+    CHECK(lower_bound_bytes(blocks) <= lower_bound_bytes(without));
+  }
+  CHECK(lent_blocks > 1000);
 }
 
 TEST_CASE("the lower bound is the greatest sum of bytes alive at one time") {

@@ -28,7 +28,7 @@ TEST_CASE("the rules of every role are as documented") {
         "statistics: persistent accumulates reduced\n"
         "metrics: persistent accumulates reduced\n"
         "parameters: persistent checkpointed guarded\n"
-        "low-precision copies: persistent guarded\n"
+        "low-precision copies: persistent\n"
         "buffers: persistent checkpointed guarded\n"
         "optimizer moments: persistent checkpointed guarded\n"
         "averaged parameters: persistent checkpointed guarded\n"

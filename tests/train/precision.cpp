@@ -49,6 +49,21 @@ TEST_CASE("bf16 trains like f32 but for rounding, and gives the same bits twice"
   }
 }
 
+TEST_CASE("gradients in memory of activations and copies give the same bits") {
+  // The scale is too large at first, so that steps are skipped.
+  const char* scaled = "precision={compute: fp16, init_scale: 16777216, growth_interval: 3}";
+  for (const char* layers :
+       {kMlp, kConvnet, "[flatten, {linear: 64}, relu, {linear: 48}, gelu, {linear: 5}]"}) {
+    for (const char* precision : {"precision.compute=f32", "precision.compute=bf16", scaled}) {
+      INFO(layers << ", " << precision);
+      const ShortRun apart = short_run(layers, {.overrides = {precision}, .keep_gradients = true});
+      const ShortRun shared = short_run(layers, {.overrides = {precision}});
+      CHECK(shared.losses == apart.losses);
+      CHECK(shared.state == apart.state);
+    }
+  }
+}
+
 TEST_CASE("bf16 losses do not depend on how the global batch is cut, but for rounding") {
   const ShortRun whole = short_run(kMlp, in("bf16"));
   const ShortRun cut = short_run(kMlp, in("bf16", "training.micro_batch_size=4"));

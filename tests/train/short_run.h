@@ -23,6 +23,7 @@ struct Variation {
   std::vector<std::string> overrides = {};
   bool fuse = true;
   DType compute = DType::f32;
+  bool keep_gradients = false;
 };
 
 // Fixed data and layers, no files: eight steps of 16 samples.
@@ -40,7 +41,8 @@ inline ShortRun short_run(const std::string& layers, const Variation& variation)
   Session session =
       open_session(experiment, {.engines = {.cpu = &cpu_engine(), .reference = &reference_engine()},
                                 .compute = variation.compute,
-                                .fuse = variation.fuse});
+                                .fuse = variation.fuse,
+                                .keep_gradients = variation.keep_gradients});
   start_session(session);
   ShortRun out;
   TrainEvents events;
