@@ -18,15 +18,26 @@ namespace {
 using Tag = ElementTag;
 using Vec = ElementVec;
 
-// Around the caches: what is written there is read too late to be found in them, and plain stores
-// would read the lines first. The address is a multiple of the vector's size.
-HWY_INLINE void stream(Vec v, float* p) {
-  hn::Stream(v, ElementTag(), p);
+// How many vectors of channels are written together: with 16 bits an element two vectors are as
+// wide as one in memory.
+constexpr int kWritten = 2;
+
+#if HWY_TARGET == HWY_AVX3
+// Rounding by processors with AVX512_BF16, which take subnormal numbers for 0.
+struct NativeBf16 {};
+HWY_INLINE hn::Vec<hn::ScalableTag<uint16_t>> narrow_two(const Vec* v, NativeBf16) {
+  hn::Vec<hn::ScalableTag<uint16_t>> out;
+  asm("vcvtne2ps2bf16 %2, %1, %0" : "=v"(out.raw) : "v"(v[1].raw), "v"(v[0].raw));
+  return out;
 }
-template <typename T>
-HWY_INLINE void stream(Vec v, T* p) {
-  hn::Stream(narrow_bits(v, T{}), HalfTag(), half_bits(p));
+#endif
+#if HWY_TARGET != HWY_SCALAR
+template <typename Rounding>
+HWY_INLINE hn::Vec<hn::ScalableTag<uint16_t>> narrow_two(const Vec* v, Rounding rounding) {
+  return hn::Combine(hn::ScalableTag<uint16_t>(), narrow_bits(v[1], rounding),
+                     narrow_bits(v[0], rounding));
 }
+#endif
 
 // How a vector of channels is read and written: whole, or the last few.
 struct Whole {
@@ -38,10 +49,6 @@ struct Whole {
   HWY_INLINE void put(Vec v, T* p) const {
     store(v, p);
   }
-  template <typename T>
-  HWY_INLINE void put(Vec v, T* p, bool far) const {
-    far ? stream(v, p) : store(v, p);
-  }
 };
 struct Part {
   size_t count;
@@ -50,10 +57,42 @@ struct Part {
     return load_n(p, count);
   }
   template <typename T>
-  HWY_INLINE void put(Vec v, T* p, bool = false) const {
+  HWY_INLINE void put(Vec v, T* p) const {
     store_n(v, p, count);
   }
 };
+
+// The lines of memory of `vectors` vectors from p on, which are wanted soon. Prefetching beyond the
+// end of memory does nothing.
+template <int kVectors, typename T>
+HWY_INLINE void fetch(const T* p) {
+  const int64_t bytes = kVectors * static_cast<int64_t>(hn::Lanes(Tag()) * sizeof(T));
+  for (int64_t i = 0; i < bytes; i += 64) {
+    __builtin_prefetch(reinterpret_cast<const char*>(p) + i, 0, 2);
+  }
+}
+
+// `far`: around the caches. What is written there is read too late to be found in them, and plain
+// stores would read the lines first; the address is a multiple of the vectors' size then.
+template <bool far, typename Rounding, int kVectors, typename Read, typename T>
+HWY_INLINE void put_all(Read part, const Vec* v, T* p) {
+  const auto lanes = static_cast<int64_t>(hn::Lanes(Tag()));
+#if HWY_TARGET != HWY_SCALAR
+  if constexpr (kVectors == kWritten && sizeof(T) == 2) {
+    const hn::ScalableTag<uint16_t> d;
+    const auto both = narrow_two(v, Rounding());
+    far ? hn::Stream(both, d, half_bits(p)) : hn::StoreU(both, d, half_bits(p));
+    return;
+  }
+#endif
+  for (int i = 0; i < kVectors; ++i) {
+    if constexpr (far && std::is_same_v<T, float>) {
+      hn::Stream(v[i], Tag(), p + i * lanes);
+    } else {
+      part.put(v[i], p + i * lanes);
+    }
+  }
+}
 
 // Calls f(Whole or Part, first channel, vectors) for every group of kVectors vectors of channels,
 // and one by one for what is left. Groups read memory in runs of several lines.
@@ -70,30 +109,50 @@ HWY_INLINE void along_channels(int64_t channels, const F& f) {
   }
 }
 
-// Mean and sum of squared deviations of each channel over a chunk of rows.
+// Mean and sum of squared deviations of each channel over a chunk of rows, read from memory once:
+// sums of the distances from the mean of the first few rows, which is near enough to that of all
+// for little to cancel. They are added up by blocks of rows, so that roundings do not grow with the
+// chunk.
 template <typename T>
 void chunk_statistics(const T* x, int64_t rows, int64_t channels, float* mean, float* squares) {
+  constexpr int64_t kBlock = 32;
   const Tag d;
-  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
-  along_channels<8>(channels, [&](auto part, int64_t c, auto vectors) HWY_ATTR {
-    Vec sum[vectors], deviations[vectors];
-    for (int v = 0; v < vectors; ++v) sum[v] = deviations[v] = hn::Zero(d);
-    for (int64_t r = 0; r < rows; ++r) {
-      const T* from = x + r * channels + c;
-      for (int v = 0; v < vectors; ++v) sum[v] = hn::Add(sum[v], part.get(from + v * lanes));
-    }
-    const Vec count = hn::Set(d, static_cast<float>(rows));
-    for (int v = 0; v < vectors; ++v) sum[v] = hn::Div(sum[v], count);
-    for (int64_t r = 0; r < rows; ++r) {
-      const T* from = x + r * channels + c;
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  const int64_t first_rows = HWY_MIN(16, HWY_MAX(1, rows / 16));
+  const Vec count = hn::Set(d, static_cast<float>(rows));
+  const Vec first_count = hn::Set(d, static_cast<float>(first_rows));
+  along_channels<4>(channels, [&](auto part, int64_t c, auto vectors) HWY_ATTR {
+    Vec centre[vectors], sum[vectors], square[vectors];
+    for (int v = 0; v < vectors; ++v) centre[v] = sum[v] = square[v] = hn::Zero(d);
+    for (int64_t r = 0; r < first_rows; ++r) {
       for (int v = 0; v < vectors; ++v) {
-        const Vec distance = hn::Sub(part.get(from + v * lanes), sum[v]);
-        deviations[v] = hn::MulAdd(distance, distance, deviations[v]);
+        centre[v] = hn::Add(centre[v], part.get(x + r * channels + c + v * lanes));
+      }
+    }
+    for (int v = 0; v < vectors; ++v) centre[v] = hn::Div(centre[v], first_count);
+    for (int64_t begin = 0; begin < rows; begin += kBlock) {
+      const int64_t end = HWY_MIN(begin + kBlock, rows);
+      Vec block_sum[vectors], block_square[vectors];
+      for (int v = 0; v < vectors; ++v) block_sum[v] = block_square[v] = hn::Zero(d);
+      for (int64_t r = begin; r < end; ++r) {
+        const T* from = x + r * channels + c;
+        fetch<vectors>(from + rows * channels);
+        for (int v = 0; v < vectors; ++v) {
+          const Vec distance = hn::Sub(part.get(from + v * lanes), centre[v]);
+          block_sum[v] = hn::Add(block_sum[v], distance);
+          block_square[v] = hn::MulAdd(distance, distance, block_square[v]);
+        }
+      }
+      for (int v = 0; v < vectors; ++v) {
+        sum[v] = hn::Add(sum[v], block_sum[v]);
+        square[v] = hn::Add(square[v], block_square[v]);
       }
     }
     for (int v = 0; v < vectors; ++v) {
-      part.put(sum[v], mean + c + v * lanes);
-      part.put(deviations[v], squares + c + v * lanes);
+      const Vec shift = hn::Div(sum[v], count);
+      part.put(hn::Add(centre[v], shift), mean + c + v * lanes);
+      part.put(hn::Max(hn::NegMulAdd(shift, sum[v], square[v]), hn::Zero(d)),
+               squares + c + v * lanes);
     }
   });
 }
@@ -125,6 +184,9 @@ void chunk_gradient_sums(const T* x, const T* dy, const ChannelLine& line, int64
       plain[v] = weighted[v] = hn::Zero(d);
     }
     for (int64_t r = 0; r < rows; ++r) {
+      const int64_t next = (r + rows) * channels + c;
+      fetch<vectors>(x + next);
+      fetch<vectors>(dy + next);
       for (int v = 0; v < vectors; ++v) {
         const int64_t k = c + v * lanes, at = r * channels + k;
         const Vec centred = hn::Sub(part.get(x + at), centre[v]);
@@ -141,53 +203,85 @@ void chunk_gradient_sums(const T* x, const T* dy, const ChannelLine& line, int64
 }
 
 // y = (x − centre)·scale + shift, channel by channel; then the residual and relu.
-template <ChannelForm form, typename T>
-void normalise(const T* x, const ChannelLine& line, const T* residual, int64_t rows,
-               int64_t channels, T* y, bool far) {
+template <ChannelForm form, bool far, typename Rounding, typename T>
+void normalise_rows(const T* x, const ChannelLine& line, const T* residual, int64_t rows,
+                    int64_t channels, T* y) {
+  const auto lanes = static_cast<int64_t>(hn::Lanes(Tag()));
   for (int64_t r = 0; r < rows; ++r) {
-    along_channels<1>(channels, [&](auto part, int64_t c, auto) HWY_ATTR {
+    along_channels<kWritten>(channels, [&](auto part, int64_t c, auto vectors) HWY_ATTR {
       const int64_t at = r * channels + c;
-      Vec v = line_at(part, hn::Sub(part.get(x + at), part.get(line.centre + c)), line, c);
-      if constexpr (form == ChannelForm::residual_relu) v = hn::Add(v, part.get(residual + at));
-      if constexpr (form != ChannelForm::plain) {
-        v = hn::IfThenElse(hn::Lt(v, hn::Zero(Tag())), hn::Zero(Tag()), v);
+      Vec out[vectors];
+      for (int i = 0; i < vectors; ++i) {
+        const int64_t k = c + i * lanes, from = at + i * lanes;
+        Vec v = line_at(part, hn::Sub(part.get(x + from), part.get(line.centre + k)), line, k);
+        if constexpr (form == ChannelForm::residual_relu) v = hn::Add(v, part.get(residual + from));
+        if constexpr (form != ChannelForm::plain) {
+          v = hn::IfThenElse(hn::Lt(v, hn::Zero(Tag())), hn::Zero(Tag()), v);
+        }
+        out[i] = v;
       }
-      part.put(v, y + at, far);
+      put_all<far, Rounding, vectors>(part, out, y + at);
     });
   }
 }
 
 // dx = scale·dy − slope·(x − mean) − offset, channel by channel.
-template <ChannelForm form, typename T>
-void input_gradient(const T* x, const T* dy, const ChannelLine& line, const float* slope,
-                    const float* offset, int64_t rows, int64_t channels, T* dx, bool far) {
+template <ChannelForm form, bool far, typename Rounding, typename T>
+void gradient_rows(const T* x, const T* dy, const ChannelLine& line, const float* slope,
+                   const float* offset, int64_t rows, int64_t channels, T* dx) {
+  const auto lanes = static_cast<int64_t>(hn::Lanes(Tag()));
   for (int64_t r = 0; r < rows; ++r) {
-    along_channels<1>(channels, [&](auto part, int64_t c, auto) HWY_ATTR {
+    along_channels<kWritten>(channels, [&](auto part, int64_t c, auto vectors) HWY_ATTR {
       const int64_t at = r * channels + c;
-      const Vec centred = hn::Sub(part.get(x + at), part.get(line.centre + c));
-      const Vec gradient = gradient_at<form>(part, dy + at, centred, line, c);
-      const Vec scaled = hn::MulSub(gradient, part.get(line.scale + c), part.get(offset + c));
-      part.put(hn::NegMulAdd(part.get(slope + c), centred, scaled), dx + at, far);
+      Vec out[vectors];
+      for (int i = 0; i < vectors; ++i) {
+        const int64_t k = c + i * lanes, from = at + i * lanes;
+        const Vec centred = hn::Sub(part.get(x + from), part.get(line.centre + k));
+        const Vec gradient = gradient_at<form>(part, dy + from, centred, line, k);
+        const Vec scaled = hn::MulSub(gradient, part.get(line.scale + k), part.get(offset + k));
+        out[i] = hn::NegMulAdd(part.get(slope + k), centred, scaled);
+      }
+      put_all<far, Rounding, vectors>(part, out, dx + at);
     });
   }
 }
 
+template <ChannelForm form, typename Rounding, typename T>
+void normalise(const T* x, const ChannelLine& line, const T* residual, int64_t rows,
+               int64_t channels, T* y, bool far) {
+  const auto run =
+      far ? normalise_rows<form, true, Rounding, T> : normalise_rows<form, false, Rounding, T>;
+  run(x, line, residual, rows, channels, y);
+}
+
+template <ChannelForm form, typename Rounding, typename T>
+void input_gradient(const T* x, const T* dy, const ChannelLine& line, const float* slope,
+                    const float* offset, int64_t rows, int64_t channels, T* dx, bool far) {
+  const auto run =
+      far ? gradient_rows<form, true, Rounding, T> : gradient_rows<form, false, Rounding, T>;
+  run(x, dy, line, slope, offset, rows, channels, dx);
+}
+
 // The functions for one element type.
-template <typename T>
+template <typename T, typename Rounding = T>
 ChannelFunctions<T> choose(ChannelForm form) {
   constexpr auto kPlain = ChannelForm::plain, kRelu = ChannelForm::relu;
   if (form == kPlain) {
-    return {chunk_statistics<T>, normalise<kPlain, T>, chunk_gradient_sums<kPlain, T>,
-            input_gradient<kPlain, T>};
+    return {chunk_statistics<T>, normalise<kPlain, Rounding, T>, chunk_gradient_sums<kPlain, T>,
+            input_gradient<kPlain, Rounding, T>};
   }
   return {chunk_statistics<T>,
-          form == kRelu ? normalise<kRelu, T> : normalise<ChannelForm::residual_relu, T>,
-          chunk_gradient_sums<kRelu, T>, input_gradient<kRelu, T>};
+          form == kRelu ? normalise<kRelu, Rounding, T>
+                        : normalise<ChannelForm::residual_relu, Rounding, T>,
+          chunk_gradient_sums<kRelu, T>, input_gradient<kRelu, Rounding, T>};
 }
 ChannelFunctions<float> choose_f32(ChannelForm form) {
   return choose<float>(form);
 }
 ChannelFunctions<Bf16> choose_bf16(ChannelForm form) {
+#if HWY_TARGET == HWY_AVX3
+  if (__builtin_cpu_supports("avx512bf16")) return choose<Bf16, NativeBf16>(form);
+#endif
   return choose<Bf16>(form);
 }
 ChannelFunctions<F16> choose_f16(ChannelForm form) {

@@ -21,6 +21,7 @@ MadeKernel make_transpose(const KernelRequest& request);
 MadeKernel make_reduce(const KernelRequest& request);
 MadeKernel make_matmul_onednn(const KernelRequest& request);
 MadeKernel make_matmul_panels(const KernelRequest& request);
+MadeKernel make_conv2d_product(const KernelRequest& request);
 MadeKernel make_conv2d_onednn(const KernelRequest& request);
 MadeKernel make_conv2d_backward_input_onednn(const KernelRequest& request);
 MadeKernel make_conv2d_backward_weight_onednn(const KernelRequest& request);

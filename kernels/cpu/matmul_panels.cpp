@@ -221,8 +221,9 @@ MadeKernel make_matmul_panels(const KernelRequest& request) {
   if (s.rows < kLeastRows || s.columns < kLeastColumns || s.inner < kLeastInner) return nullptr;
   // Elsewhere oneDNN was measured to be as fast or faster.
   const bool weight_gradient = !s.a.inner_rows;
-  const bool short_sums =
-      dtype == DType::bf16 && s.b.inner_rows && s.inner <= kMostInner * 2 && s.rows <= kMostRows;
+  const bool short_sums = dtype == DType::bf16 && s.b.inner_rows &&
+                          s.inner <= kMostInner * (s.rows <= kFewRows ? 4 : 2) &&
+                          s.rows <= kMostRows;
   if (!weight_gradient && !short_sums) return nullptr;
   return std::make_unique<MatmulPanels>(request, s, *functions);
 }

@@ -69,6 +69,7 @@ constinit const KernelRow kTable[] = {
     {.op = "matmul", .variant = "panels", .make = make_matmul_panels, .accumulates = true},
     {.op = "matmul", .variant = "oneDNN", .make = make_matmul_onednn, .accumulates = true},
     {.op = "conv2d", .variant = "samples in lanes", .make = make_conv2d_lanes},
+    {.op = "conv2d", .variant = "panels", .make = make_conv2d_product},
     {.op = "conv2d", .variant = "oneDNN", .make = make_conv2d_onednn},
     {.op = "conv2d_backward_input",
      .variant = "samples in lanes",

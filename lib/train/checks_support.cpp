@@ -52,13 +52,26 @@ OneBatch first_batch(Session& session) {
   return out;
 }
 
-double run_batch(Session& session, const OneBatch& batch) {
-  session.executor->micro_step(batch.addresses(), batch.inputs, 0);
+namespace {
+
+double mean_loss(Session& session, const OneBatch& batch) {
   return read_numbers(*session.executor, "metric.loss")[0] * batch.inputs.inverse_valid;
 }
 
-std::unique_ptr<Prepared> prepare(const CheckOptions& options, int64_t samples, DType compute,
-                                  const GraphProbe& probe, bool teacher) {
+}  // namespace
+
+double run_batch(Session& session, const OneBatch& batch) {
+  session.executor->micro_step(batch.addresses(), batch.inputs, 0);
+  return mean_loss(session, batch);
+}
+
+double run_forward(Session& session, const OneBatch& batch) {
+  session.executor->forward(batch.addresses(), batch.inputs);
+  return mean_loss(session, batch);
+}
+
+std::unique_ptr<Prepared> compile_only(const CheckOptions& options, int64_t samples, DType compute,
+                                       const GraphProbe& probe, bool teacher) {
   auto prepared = std::make_unique<Prepared>();
   prepared->experiment = options.load(one_batch_overrides(samples));
   prepared->session = open_session(prepared->experiment, {.engines = options.engines,
@@ -69,6 +82,12 @@ std::unique_ptr<Prepared> prepare(const CheckOptions& options, int64_t samples, 
                                                           .fuse = compute != DType::f64,
                                                           .probe = probe,
                                                           .keep_gradients = true});
+  return prepared;
+}
+
+std::unique_ptr<Prepared> prepare(const CheckOptions& options, int64_t samples, DType compute,
+                                  const GraphProbe& probe, bool teacher) {
+  auto prepared = compile_only(options, samples, compute, probe, teacher);
   start_session(prepared->session);
   return prepared;
 }

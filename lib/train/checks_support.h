@@ -24,15 +24,20 @@ OneBatch first_batch(Session& session);
 
 // Forward and backward of the batch as an only micro-step; returns the mean loss.
 double run_batch(Session& session, const OneBatch& batch);
+// The forward alone.
+double run_forward(Session& session, const OneBatch& batch);
 
 struct Prepared {
   Experiment experiment;
   Session session;
 };
 
-// An experiment of its own whose global batch is one micro-batch of `samples`, compiled and
-// initialised. In f64 it runs unfused on the reference engine. `teacher`: false leaves the teacher
-// of the loss out.
+// An experiment of its own whose global batch is one micro-batch of `samples`, compiled; nothing is
+// allocated. In f64 it runs unfused on the reference engine. `teacher`: false leaves the teacher of
+// the loss out.
+std::unique_ptr<Prepared> compile_only(const CheckOptions& options, int64_t samples, DType compute,
+                                       const GraphProbe& probe = {}, bool teacher = true);
+// The same, initialised.
 std::unique_ptr<Prepared> prepare(const CheckOptions& options, int64_t samples, DType compute,
                                   const GraphProbe& probe = {}, bool teacher = true);
 

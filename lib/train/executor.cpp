@@ -165,11 +165,20 @@ void Executor::micro_step(FieldSpan fields, const StepInputs& state, int64_t ind
                           std::optional<size_t> variant) {
   const MicroStep micro_step = micro_step_of(index, options_.micro_steps);
   variant_ = variant.value_or(training_.size() - 1);
+  run_forward(fields, state, micro_step);
+  training_plans_[variant_]->run(Phase::backward, micro_step, *stream_);
+}
+
+void Executor::forward(FieldSpan fields, const StepInputs& state) {
+  variant_ = training_.size() - 1;
+  run_forward(fields, state, MicroStep::only);
+}
+
+void Executor::run_forward(FieldSpan fields, const StepInputs& state, MicroStep micro_step) {
   Plan& plan = *training_plans_[variant_];
   fill_inputs(training_[variant_], plan, fields);
   put_step_inputs(state);
   plan.run(Phase::forward, micro_step, *stream_);
-  plan.run(Phase::backward, micro_step, *stream_);
 }
 
 void Executor::update(const StepInputs& state) {

@@ -83,6 +83,9 @@ class Executor final : public WeightStore {
   // micro-steps of a step are of one variant; without, of the last.
   void micro_step(FieldSpan fields, const StepInputs& state, int64_t index,
                   std::optional<size_t> variant = {});
+  // The forward of a step's only micro-batch, of the longest variant. Its sums can be read by
+  // read_state; there is nothing to update.
+  void forward(FieldSpan fields, const StepInputs& state);
   // Update segment; queues the copy of sums and results to the host.
   void update(const StepInputs& state);
 
@@ -128,6 +131,7 @@ class Executor final : public WeightStore {
   };
 
   void fill_inputs(const StepGraph& graph, const Plan& plan, FieldSpan fields);
+  void run_forward(FieldSpan fields, const StepInputs& state, MicroStep micro_step);
   void refresh_copy(std::string_view parameter, std::span<const std::byte> bytes);
   void put_step_inputs(const StepInputs& state);
   std::byte* state_address(std::string_view name) const;
