@@ -1,7 +1,6 @@
 #include "nn/initializer.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <numbers>
 #include <string>
@@ -9,21 +8,10 @@
 
 #include "base/error.h"
 #include "base/philox.h"
+#include "nn/normal_values.h"
 
 namespace dltrain {
 namespace {
-
-// Box & Muller 1958; 1 − u keeps the logarithm finite.
-double normal_from_bits(uint32_t first, uint32_t second) {
-  const double u = 1.0 - uniform_from_bits(first);
-  const double v = uniform_from_bits(second);
-  return std::sqrt(-2.0 * std::log(u)) * std::cos(2.0 * std::numbers::pi * v);
-}
-
-double standard_normal(uint64_t seed, uint64_t stream, size_t i) {
-  return normal_from_bits(random_bits(seed, stream, 0, 2 * i),
-                          random_bits(seed, stream, 0, 2 * i + 1));
-}
 
 // N(0, 1) cut at ±2: the inverse of the distribution function by bisection, so that one uniform
 // number gives one element.
@@ -48,8 +36,8 @@ void fill_orthogonal(const Initializer& initializer, uint64_t seed, uint64_t str
   const size_t columns = rows == 0 ? 0 : out.size() / rows;
   const bool by_rows = rows <= columns;
   const size_t count = by_rows ? rows : columns, length = by_rows ? columns : rows;
-  std::vector<double> basis(out.size());
-  for (size_t i = 0; i < basis.size(); ++i) basis[i] = standard_normal(seed, stream, i);
+  normal_values(seed, stream, 0, 1, 0, out);
+  std::vector<double> basis(out.begin(), out.end());
   for (size_t i = 0; i < count; ++i) {
     double* vector = basis.data() + i * length;
     for (int pass = 0; pass < 2; ++pass) {
@@ -72,23 +60,15 @@ void fill_orthogonal(const Initializer& initializer, uint64_t seed, uint64_t str
   }
 }
 
-// Elements i (even) and i + 1 before they are scaled. Two normal ones take one block of random
-// bits.
-std::array<double, 2> standard_pair(Initializer::Kind kind, uint64_t seed, uint64_t stream,
-                                    size_t i) {
+// Element i before it is scaled.
+double standard_value(Initializer::Kind kind, uint64_t seed, uint64_t stream, size_t i) {
   switch (kind) {
     case Initializer::uniform:
-      return {2.0 * random_uniform(seed, stream, 0, i) - 1.0,
-              2.0 * random_uniform(seed, stream, 0, i + 1) - 1.0};
-    case Initializer::normal: {
-      const Philox4 bits = random_block(seed, stream, 0, i / 2);
-      return {normal_from_bits(bits.v[0], bits.v[1]), normal_from_bits(bits.v[2], bits.v[3])};
-    }
+      return 2.0 * random_uniform(seed, stream, 0, i) - 1.0;
     case Initializer::truncated_normal:
-      return {truncated_standard_normal(seed, stream, i),
-              truncated_standard_normal(seed, stream, i + 1)};
+      return truncated_standard_normal(seed, stream, i);
     default:
-      return {1, 1};
+      return 1;
   }
 }
 
@@ -101,14 +81,19 @@ void initialize(const Initializer& initializer, uint64_t seed, std::string_view 
     return fill_orthogonal(initializer, seed, stream, out);
   }
   // An element depends on its number alone, so threads may take them in any order.
-  const auto pairs = static_cast<int64_t>((out.size() + 1) / 2);
-#pragma omp parallel for schedule(static) if (pairs > 8192)
-  for (int64_t pair = 0; pair < pairs; ++pair) {
-    const size_t first = 2 * static_cast<size_t>(pair);
-    const std::array<double, 2> standard = standard_pair(initializer.kind, seed, stream, first);
-    const size_t last = std::min(first + 2, out.size());
-    for (size_t i = first; i < last; ++i) {
-      out[i] = static_cast<float>(standard[i - first] * initializer.value + initializer.mean);
+  constexpr size_t kPart = 4096;
+  const auto parts = static_cast<int64_t>((out.size() + kPart - 1) / kPart);
+#pragma omp parallel for schedule(static) if (parts > 4)
+  for (int64_t part = 0; part < parts; ++part) {
+    const size_t first = static_cast<size_t>(part) * kPart;
+    const std::span<float> values = out.subspan(first, std::min(kPart, out.size() - first));
+    if (initializer.kind == Initializer::normal) {
+      normal_values(seed, stream, first, initializer.value, initializer.mean, values);
+      continue;
+    }
+    for (size_t i = 0; i < values.size(); ++i) {
+      const double standard = standard_value(initializer.kind, seed, stream, first + i);
+      values[i] = static_cast<float>(standard * initializer.value + initializer.mean);
     }
   }
 }
