@@ -31,6 +31,36 @@ std::shared_ptr<const Tokenizer> own_format(const std::string& name, const nlohm
   return char_tokenizer(name, alphabet->get<std::string>(), special);
 }
 
+// One token a character, as huggingface_tokenizer() writes it: byte-pair encoding that splits and
+// merges nothing. nullptr for any other file.
+std::shared_ptr<const Tokenizer> characters(const std::string& name, const nlohmann::json& about) {
+  const auto part = [](const nlohmann::json& of, const char* key) {
+    return of.is_object() ? of.value(key, nlohmann::json()) : nlohmann::json();
+  };
+  const nlohmann::json model = part(about, "model"), merges = part(model, "merges");
+  const nlohmann::json vocabulary = part(model, "vocab"), added = part(about, "added_tokens");
+  if (part(model, "type") != "BPE" || !merges.is_array() || !merges.empty() ||
+      !vocabulary.is_object() || !part(about, "pre_tokenizer").is_null() ||
+      !part(about, "normalizer").is_null()) {
+    return nullptr;
+  }
+  std::vector<std::string> by_id(vocabulary.size());
+  for (const auto& [text, id] : vocabulary.items()) {
+    if (!id.is_number_unsigned() || id.get<uint64_t>() >= by_id.size()) return nullptr;
+    by_id[id.get<size_t>()] = text;
+  }
+  const size_t special = added.is_array() ? added.size() : 0;
+  if (special >= by_id.size()) return nullptr;
+  const auto texts = by_id.end() - static_cast<std::ptrdiff_t>(special);
+  for (size_t i = 0; i < special; ++i) {
+    if (part(added[i], "content") != texts[static_cast<std::ptrdiff_t>(i)]) return nullptr;
+  }
+  std::string alphabet;
+  for (auto character = by_id.begin(); character != texts; ++character) alphabet += *character;
+  auto made = char_tokenizer(name, alphabet, {texts, by_id.end()});
+  return made->vocab_size() == static_cast<int64_t>(by_id.size()) ? made : nullptr;
+}
+
 }  // namespace
 
 nlohmann::ordered_json special_token_json(int32_t id, const std::string& content) {
@@ -58,6 +88,7 @@ std::shared_ptr<const Tokenizer> tokenizer_from_json(const std::string& name, st
       (*model)["type"] == "WordPiece") {
     return word_piece_from_json(name, std::move(content), about);
   }
+  if (auto made = characters(name, about)) return made;
   if (model != about.end()) return bpe_from_json(name, std::move(content), about);
   throw Error(ExitCode::data, "is no tokenizer of a known format", name);
 }

@@ -134,6 +134,15 @@ class GenerateTest(DltrainTest):
         path = self.write("weights.yaml", config)
         self.assertEqual(self.generate(path, "--prompt", "line", "--tokenizer", run), self.generate(run, "--prompt", "line"))
 
+    def test_a_folder_of_hugging_face_continues_texts(self):
+        run, folder = self.train(steps=30), self.folder / "exported"
+        self.run_dltrain("export", run, folder)
+        config = self.write("from.yaml", CONFIG.format(model=f"{{from: {folder}}}", path=self.folder / "text.txt", tokenizer="char",
+                                                       steps=1))
+        expected = self.generate(run, "--prompt", "line", "--seed", 5)
+        self.assertEqual(self.generate(config, "--prompt", "line", "--seed", 5, "--tokenizer", run), expected)
+        self.assertEqual(self.generate(config, "--prompt", "line", "--seed", 5), expected)
+
     def test_averages_are_used_where_there_are_some(self):
         run = self.train(GPT, "-s", "training.ema={decay: 0.5}", "-s", SAMPLES, "-s", "generation.temperature=0", steps=20)
         texts = [json.loads(line) for line in (run / "samples.jsonl").read_text().splitlines()]

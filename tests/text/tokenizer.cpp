@@ -1,8 +1,10 @@
 #include "text/tokenizer.h"
 
+#include "base/file.h"
 #include "catch.h"
 #include "refusal.h"
 #include "temporary_folder.h"
+#include "text/huggingface.h"
 #include "text/simple_tokenizers.h"
 
 using namespace dltrain;
@@ -113,6 +115,27 @@ TEST_CASE("a saved tokenizer is read back as an equal one") {
   }
   CHECK(chars("ab")->identity() != chars("ba")->identity());
   CHECK(chars("ab")->identity() != chars("ab", {"c"})->identity());
+}
+
+TEST_CASE("what is written for transformers gives the same ids here") {
+  const std::string text = "a <pad>é世 \n\"\\é";
+  for (const auto& tokenizer :
+       {chars("\n \"<>\\adpé世", {"<|endoftext|>", "<pad>"}), chars("\n \"<>\\adpé世"),
+        byte_tokenizer("here", {"<pad>"}), byte_tokenizer("here", {})}) {
+    TemporaryFolder folder;
+    for (const TokenizerFile& file : huggingface_tokenizer(*tokenizer, 32)) {
+      write_file_atomically(folder / file.name, file.content);
+    }
+    const auto again = load_tokenizer(folder.path());
+    CHECK(again->vocab_size() == tokenizer->vocab_size());
+    for (const SpecialText special : {SpecialText::as_text, SpecialText::as_tokens}) {
+      Ids expected, ids;
+      tokenizer->encoder(special)->encode(text, expected);
+      again->encoder(special)->encode(text, ids);
+      CHECK(ids == expected);
+    }
+    CHECK(again->special().padding == tokenizer->special().padding);
+  }
 }
 
 TEST_CASE("a file that is no tokenizer is refused") {
