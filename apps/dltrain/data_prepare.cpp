@@ -1,6 +1,7 @@
 // dltrain data prepare: the images of a split in one packed file, or a text in files of token ids.
 #include <cstdio>
 
+#include "base/file.h"
 #include "data/prepare.h"
 #include "data/prepare_tokens.h"
 #include "data/sequence_config.h"
@@ -18,13 +19,16 @@ struct Options {
 
 ExitCode write_tokens(const Options& options, const DataConfig& data,
                       const SequenceConfig& config) {
-  TokenSpan train{config.open_tokens()}, eval;
+  // The ids wait in files beside the result: there may be more of them than memory.
+  const std::filesystem::path folder = options.output;
+  make_directories(folder);
+  TokenSpan train{config.open_tokens(nullptr, folder / ".train.ids")}, eval;
   train.count = train.stream->size();
   if (data.eval_fraction) {
     eval = {train.stream, 0, SequenceConfig::held_out(train.count, *data.eval_fraction)};
     eval.first = train.count -= eval.count;
   } else if (const auto* other = dynamic_cast<const SequenceConfig*>(data.eval.get())) {
-    eval.stream = other->open_tokens(train.stream.get());
+    eval.stream = other->open_tokens(train.stream.get(), folder / ".eval.ids");
     eval.count = eval.stream->size();
   }
   const int files =

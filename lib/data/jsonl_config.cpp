@@ -120,10 +120,11 @@ struct JsonlConfig final : SequenceConfig {
   std::string name() const override { return path.front(); }
 
   std::shared_ptr<const TokenStream> open_stream(
-      const std::shared_ptr<const Tokenizer>& given) const override {
+      const std::shared_ptr<const Tokenizer>& given,
+      const std::filesystem::path& collected) const override {
     if (pairs()) fail(ExitCode::usage, "pairs of texts are no stream of tokens");
     const auto made = make_tokenizer(given);
-    TokenCollector tokens(made->vocab_size());
+    TokenCollector tokens(made->vocab_size(), collected);
     const auto& separator = made->special().end_of_text;
     for (const std::string& file : expand_paths(path)) {
       LineReader lines{std::filesystem::path(file)};
@@ -131,7 +132,7 @@ struct JsonlConfig final : SequenceConfig {
       read_jsonl(lines, *made, options(), [&](TokenRecord& record) {
         tokens.add(record.texts[0]);
         if (separator) tokens.add({&*separator, 1});
-        check_fits_memory(static_cast<uint64_t>(tokens.size()) * 2 * tokens.width(), file);
+        check_fits_memory(2 * tokens.memory_bytes(), file);
       });
     }
     return tokens.finish(made);

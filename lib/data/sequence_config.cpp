@@ -112,7 +112,7 @@ std::shared_ptr<const LengthPlan> SequenceConfig::length_plan(const Dataset& dat
 }
 
 std::shared_ptr<const Dataset> SequenceConfig::open() const {
-  const auto stream = open_stream(nullptr);
+  const auto stream = open_stream(nullptr, {});
   return windows(stream, 0, stream->size(), true);
 }
 
@@ -122,7 +122,7 @@ int64_t SequenceConfig::held_out(int64_t tokens, double eval_fraction) {
 
 // The end of the text is held out: no token is in both splits.
 DataSplit SequenceConfig::open_split(double eval_fraction) const {
-  const auto stream = open_stream(nullptr);
+  const auto stream = open_stream(nullptr, {});
   const int64_t last = held_out(stream->size(), eval_fraction);
   const int64_t trained = stream->size() - last;
   return {windows(stream, 0, trained, true), windows(stream, trained, last, false)};
@@ -130,7 +130,7 @@ DataSplit SequenceConfig::open_split(double eval_fraction) const {
 
 std::shared_ptr<const Dataset> SequenceConfig::open_as_eval(
     const std::function<std::shared_ptr<const Dataset>()>& train) const {
-  const auto stream = open_stream(wants_tokenizer() ? train()->tokenizer() : nullptr);
+  const auto stream = open_stream(wants_tokenizer() ? train()->tokenizer() : nullptr, {});
   return windows(stream, 0, stream->size(), false);
 }
 

@@ -1,6 +1,7 @@
 // Keys and opening that kinds of token data share: sequences of a token stream.
 #pragma once
 
+#include <filesystem>
 #include <memory>
 #include <string>
 
@@ -34,17 +35,20 @@ struct SequenceConfig : DatasetConfig {
       const std::function<std::shared_ptr<const Dataset>()>& train) const override;
 
   // All tokens, for `dltrain data prepare`; of the evaluation split with that of the training
-  // split.
-  std::shared_ptr<const TokenStream> open_tokens(const TokenStream* train = nullptr) const {
-    return open_stream(train != nullptr && wants_tokenizer() ? train->tokenizer() : nullptr);
+  // split. `file`: for ids that are not in files yet, see TokenCollector.
+  std::shared_ptr<const TokenStream> open_tokens(const TokenStream* train = nullptr,
+                                                 const std::filesystem::path& file = {}) const {
+    return open_stream(train != nullptr && wants_tokenizer() ? train->tokenizer() : nullptr, file);
   }
   // The tokens of a stream of so many that eval_fraction holds out, the last ones.
   static int64_t held_out(int64_t tokens, double eval_fraction);
 
  protected:
   // `tokenizer`: that of the training split, for the evaluation split; null: none is given.
+  // `file`: for the ids, where they are collected; empty: in memory.
   virtual std::shared_ptr<const TokenStream> open_stream(
-      const std::shared_ptr<const Tokenizer>& tokenizer) const = 0;
+      const std::shared_ptr<const Tokenizer>& tokenizer,
+      const std::filesystem::path& file) const = 0;
   // Whether open_stream() wants the tokenizer of the training split.
   virtual bool wants_tokenizer() const { return false; }
   // The data, in errors: "input.txt".

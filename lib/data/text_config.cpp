@@ -57,7 +57,8 @@ struct TextConfig final : SequenceConfig {
   std::string name() const override { return path.front(); }
 
   std::shared_ptr<const TokenStream> open_stream(
-      const std::shared_ptr<const Tokenizer>& given) const override {
+      const std::shared_ptr<const Tokenizer>& given,
+      const std::filesystem::path& collected) const override {
     std::deque<TextFile> files;
     for (const std::string& file : expand_paths(path)) files.emplace_back(file);
     const auto made =
@@ -65,14 +66,14 @@ struct TextConfig final : SequenceConfig {
     const TokenizeOptions options{
         .special = tokenizer->special_text(),
         .threads = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()))};
-    TokenCollector tokens(made->vocab_size());
+    TokenCollector tokens(made->vocab_size(), collected);
     const auto& separator = made->special().end_of_text;
     for (const TextFile& file : files) {
       if (separator && tokens.size() > 0) tokens.add({&*separator, 1});
       tokens.begin_segment(file.name());
       tokenize(file, *made, options, [&](std::span<const int32_t> ids) {
         tokens.add(ids);
-        check_fits_memory(static_cast<uint64_t>(tokens.size()) * 2 * tokens.width(), file.name());
+        check_fits_memory(2 * tokens.memory_bytes(), file.name());
       });
     }
     return tokens.finish(made);

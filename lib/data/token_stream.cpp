@@ -88,42 +88,68 @@ std::string TokenStream::place_of(int64_t position) const {
   return fmt::format("{}, token {}", segments_[segment].name, position - begins_[segment]);
 }
 
+TokenCollector::TokenCollector(int64_t vocab_size, std::filesystem::path file)
+    : width_(vocab_size > 65536 ? 4 : 2) {
+  if (!file.empty()) file_.emplace(std::move(file));
+}
+
 void TokenCollector::begin_segment(std::string name) {
   segments_.emplace_back(std::move(name), size());
 }
 
-void TokenCollector::add(std::span<const int32_t> ids) {
-  if (wide_) {
-    tokens32_.insert(tokens32_.end(), ids.begin(), ids.end());
-  } else {
-    for (const int32_t id : ids) tokens16_.push_back(static_cast<uint16_t>(id));
+template <typename T>
+void TokenCollector::append(std::span<const int32_t> ids) {
+  const size_t at = bytes_.size();
+  bytes_.resize(at + ids.size() * sizeof(T));
+  for (size_t i = 0; i < ids.size(); ++i) {
+    const auto id = static_cast<T>(ids[i]);
+    std::memcpy(bytes_.data() + at + i * sizeof(T), &id, sizeof(T));
   }
+}
+
+void TokenCollector::add(std::span<const int32_t> ids) {
+  constexpr size_t kMostHeld = size_t{4} << 20;  // of what goes to a file
+  width_ == 4 ? append<uint32_t>(ids) : append<uint16_t>(ids);
+  count_ += static_cast<int64_t>(ids.size());
+  if (file_ && bytes_.size() > kMostHeld) write_out();
+}
+
+void TokenCollector::write_out() {
+  file_->write(bytes_);
+  bytes_.clear();
 }
 
 std::shared_ptr<const TokenStream> TokenCollector::finish(
     std::shared_ptr<const Tokenizer> tokenizer) {
   struct Memory {
-    std::vector<uint16_t> tokens16;
-    std::vector<uint32_t> tokens32;
+    std::vector<std::byte> bytes;
+    MappedFile file;
   };
-  const int64_t total = size();
-  if (total == 0) {
+  if (count_ == 0) {
     throw Error(ExitCode::data, "gives no tokens", segments_.empty() ? "" : segments_[0].first);
   }
-  tokens16_.shrink_to_fit();
-  tokens32_.shrink_to_fit();
-  auto memory = std::make_shared<Memory>(Memory{std::move(tokens16_), std::move(tokens32_)});
-  const auto all = wide_ ? std::as_bytes(std::span<const uint32_t>(memory->tokens32))
-                         : std::as_bytes(std::span<const uint16_t>(memory->tokens16));
+  auto memory = std::make_shared<Memory>();
+  std::span<const std::byte> all;
+  if (file_) {
+    write_out();
+    file_->close();
+    memory->file = MappedFile(file_->path(), ExitCode::storage);
+    std::filesystem::remove(file_->path());
+    all = memory->file.bytes();
+  } else {
+    bytes_.shrink_to_fit();
+    memory->bytes = std::move(bytes_);
+    all = memory->bytes;
+  }
   std::vector<TokenSegment> segments;
   for (size_t i = 0; i < segments_.size(); ++i) {
     const int64_t begin = segments_[i].second;
-    const int64_t end = i + 1 < segments_.size() ? segments_[i + 1].second : total;
+    const int64_t end = i + 1 < segments_.size() ? segments_[i + 1].second : count_;
     if (begin == end) continue;
     segments.push_back({segments_[i].first,
-                        all.subspan(static_cast<size_t>(begin * width()),
-                                    static_cast<size_t>((end - begin) * width())),
-                        width()});
+                        all.subspan(static_cast<size_t>(begin * width_),
+                                    static_cast<size_t>((end - begin) * width_)),
+                        width_});
   }
   TokenStream::About about{tokenizer->vocab_size(), tokenizer, /*checked=*/true};
   return std::make_shared<TokenStream>(std::move(segments), std::move(about), std::move(memory));

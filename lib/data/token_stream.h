@@ -5,11 +5,14 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "base/file.h"
 #include "text/tokenizer.h"
 
 namespace dltrain {
@@ -65,23 +68,30 @@ class TokenStream {
   std::shared_ptr<const void> memory_;
 };
 
-// Collects ids, of 16 bits where the vocabulary allows it.
+// Collects ids, of 16 bits where the vocabulary allows it: in memory, or in a file.
 class TokenCollector {
  public:
-  explicit TokenCollector(int64_t vocab_size) : wide_(vocab_size > 65536) {}
+  // `file`: written instead of memory, and removed once it is mapped; empty: none.
+  explicit TokenCollector(int64_t vocab_size, std::filesystem::path file = {});
 
   // What follows comes from this file.
   void begin_segment(std::string name);
   void add(std::span<const int32_t> ids);
-  int64_t size() const { return static_cast<int64_t>(wide_ ? tokens32_.size() : tokens16_.size()); }
-  int width() const { return wide_ ? 4 : 2; }  // bytes an id
+  int64_t size() const { return count_; }
+  // What is held in memory by now, in bytes.
+  uint64_t memory_bytes() const { return bytes_.size(); }
   // Segments without ids are left out. Throws Error(data) where there are no ids at all.
   std::shared_ptr<const TokenStream> finish(std::shared_ptr<const Tokenizer> tokenizer);
 
  private:
-  bool wide_;
-  std::vector<uint16_t> tokens16_;
-  std::vector<uint32_t> tokens32_;
+  template <typename T>
+  void append(std::span<const int32_t> ids);
+  void write_out();
+
+  int width_;
+  int64_t count_ = 0;
+  std::vector<std::byte> bytes_;  // that are in no file
+  std::optional<FileWriter> file_;
   std::vector<std::pair<std::string, int64_t>> segments_;  // name, first id
 };
 

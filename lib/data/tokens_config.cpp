@@ -48,8 +48,8 @@ struct TokensConfig final : SequenceConfig {
 
  protected:
   std::string name() const override { return path.front(); }
-  std::shared_ptr<const TokenStream> open_stream(
-      const std::shared_ptr<const Tokenizer>&) const override {
+  std::shared_ptr<const TokenStream> open_stream(const std::shared_ptr<const Tokenizer>&,
+                                                 const std::filesystem::path&) const override {
     return open_token_files({.files = expand_paths(path),
                              .layout = layout,
                              .vocab_size = vocab_size.value_or(0),
