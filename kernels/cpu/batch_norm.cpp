@@ -8,6 +8,7 @@
 // The gradient through a relu computes the forward's value anew, by the same arithmetic, rather
 // than read y.
 #include <algorithm>
+#include <array>
 #include <cmath>
 
 #include "cpu/channel_rows.h"
@@ -61,6 +62,19 @@ class ChannelKernel : public Kernel {
     });
   }
 
+  // f(first channel, channels) for blocks of at most kBlock channels, in which what the chunks
+  // found is put together.
+  static constexpr int64_t kBlock = 64;
+  template <typename F>
+  void for_channels(const F& f) const {
+    const int64_t grain = std::max<int64_t>(1, 16384 / (kBlock * chunks()));
+    parallel_for(ceil_div(channels_, kBlock), grain, [&](int64_t begin, int64_t end) {
+      for (int64_t b = begin; b < end; ++b) {
+        f(b * kBlock, std::min(kBlock, channels_ - b * kBlock));
+      }
+    });
+  }
+
   // Workspace of `per_chunk` channel vectors for every chunk, then `once` channel vectors.
   size_t workspace(int64_t per_chunk, int64_t once) const {
     return static_cast<size_t>((per_chunk * chunks() + once) * channels_) * sizeof(float);
@@ -103,7 +117,7 @@ class BatchNorm final : public ChannelKernel {
       statistics(x_ + first * channels_, rows, channels_, means_ + c * channels_,
                  squares_ + c * channels_);
     });
-    for (int64_t k = 0; k < channels_; ++k) merge(k);
+    for_channels([&](int64_t first, int64_t count) { merge(first, count); });
     const auto apply = functions_.normalise;
     for_chunks_back([&](int64_t, int64_t first, int64_t rows) {
       const int64_t at = first * channels_;
@@ -113,19 +127,27 @@ class BatchNorm final : public ChannelKernel {
   }
 
  private:
-  void merge(int64_t k) const {
-    double count = 0, mean = 0, squares = 0;
+  void merge(int64_t first, int64_t channels) const {
+    std::array<double, kBlock> mean{}, squares{};
+    double count = 0;
     for (int64_t c = 0; c < chunks(); ++c) {
       const auto rows = static_cast<double>(std::min(chunk_rows_, rows_ - c * chunk_rows_));
-      const double step = means_[c * channels_ + k] - mean;
-      mean += step * rows / (count + rows);
-      squares += squares_[c * channels_ + k] + step * step * count * rows / (count + rows);
+      const double share = rows / (count + rows), weight = count * share;
+      const float *chunk_mean = means_ + c * channels_ + first,
+                  *chunk_squares = squares_ + c * channels_ + first;
+      for (size_t k = 0; k < static_cast<size_t>(channels); ++k) {
+        const double step = static_cast<double>(chunk_mean[k]) - mean[k];
+        mean[k] += step * share;
+        squares[k] += static_cast<double>(chunk_squares[k]) + step * step * weight;
+      }
       count += rows;
     }
-    const double variance = squares / static_cast<double>(rows_);
-    mean_[k] = static_cast<float>(mean);
-    variance_[k] = static_cast<float>(variance);
-    scale_[k] = channel_scale(gamma_[k], variance_[k], epsilon_);
+    for (size_t k = 0; k < static_cast<size_t>(channels); ++k) {
+      const auto channel = first + static_cast<int64_t>(k);
+      mean_[channel] = static_cast<float>(mean[k]);
+      variance_[channel] = static_cast<float>(squares[k] / static_cast<double>(rows_));
+      scale_[channel] = channel_scale(gamma_[channel], variance_[channel], epsilon_);
+    }
   }
 
   ChannelFunctions<T> functions_;
@@ -170,7 +192,7 @@ class BatchNormBackward final : public ChannelKernel {
       sum(x_ + first * channels_, dy_ + first * channels_, line, rows, channels_,
           sums_ + c * channels_, weighted_ + c * channels_);
     });
-    for (int64_t k = 0; k < channels_; ++k) finish(k);
+    for_channels([&](int64_t first, int64_t count) { finish(first, count); });
     const auto apply = functions_.input_gradient;
     for_chunks_back([&](int64_t, int64_t first, int64_t rows) {
       const int64_t at = first * channels_;
@@ -179,12 +201,22 @@ class BatchNormBackward final : public ChannelKernel {
   }
 
  private:
-  void finish(int64_t k) const {
-    double sum = 0, weighted = 0;
+  void finish(int64_t first, int64_t channels) const {
+    std::array<double, kBlock> sum{}, weighted{};
     for (int64_t c = 0; c < chunks(); ++c) {
-      sum += sums_[c * channels_ + k];
-      weighted += weighted_[c * channels_ + k];
+      const float *chunk_sum = sums_ + c * channels_ + first,
+                  *chunk_weighted = weighted_ + c * channels_ + first;
+      for (size_t k = 0; k < static_cast<size_t>(channels); ++k) {
+        sum[k] += static_cast<double>(chunk_sum[k]);
+        weighted[k] += static_cast<double>(chunk_weighted[k]);
+      }
     }
+    for (size_t k = 0; k < static_cast<size_t>(channels); ++k) {
+      finish(first + static_cast<int64_t>(k), sum[k], weighted[k]);
+    }
+  }
+
+  void finish(int64_t k, double sum, double weighted) const {
     const double inverse = 1 / std::sqrt(variance_[k] + epsilon_);
     const auto count = static_cast<double>(rows_);
     dbeta_[k] = static_cast<float>(sum);
