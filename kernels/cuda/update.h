@@ -17,7 +17,8 @@ inline constexpr int64_t kUpdateChunk = 8192;  // elements
 struct UpdateChunk {
   void* role[5];
   int64_t count;
-  GroupSettings group;  // of the tensor's parameters
+  int64_t tensor;       // which of the op's tensors
+  GroupSettings group;  // of that tensor
 };
 
 struct UpdateTable {

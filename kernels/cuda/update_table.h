@@ -1,0 +1,78 @@
+// The table of chunks by which one launch serves all tensors of an update op (cuda/update.h).
+#pragma once
+
+#include <algorithm>
+#include <vector>
+
+#include "cuda/device_table.h"
+#include "cuda/update.h"
+#include "ops/kernel.h"
+#include "ops/rules.h"
+#include "shared/update_groups.h"
+
+namespace dltrain {
+
+// Of inputs [first, first + roles · tensors) of the request, role by role, or of the first `roles`
+// of so many tensors.
+class ChunkTable {
+ public:
+  ChunkTable(const KernelRequest& request, size_t first, size_t roles)
+      : ChunkTable(request, first, roles, (request.inputs.size() - first) / roles) {}
+  ChunkTable(const KernelRequest& request, size_t first, size_t roles, size_t tensors)
+      : memory_(request.device), first_(first) {
+    for (size_t role = 0; role < roles; ++role) {
+      const DType dtype = tensors > 0 ? request.inputs[first + role * tensors].dtype : DType::f32;
+      element_bytes_.push_back(dtype_size(dtype));
+    }
+    for (size_t i = 0; i < tensors; ++i) {
+      counts_.push_back(request.inputs[first + i].shape.elements());
+      table_.count += chunks_of(i);
+    }
+    table_.dtype = tensors > 0 ? request.inputs[first].dtype : DType::f32;
+  }
+
+  int64_t chunks() const { return table_.count; }
+  size_t tensors() const { return counts_.size(); }
+  int64_t elements(size_t tensor) const { return counts_[tensor]; }
+  // They lie one behind the other, tensor by tensor.
+  int64_t chunks_of(size_t tensor) const { return divide_up(counts_[tensor], kUpdateChunk); }
+
+  // Copies the table to the device and waits: bind() is outside the step.
+  const UpdateTable& bind(const Bindings& bindings, const UpdateGroups* groups = nullptr) {
+    std::vector<UpdateChunk> chunks;
+    for (size_t tensor = 0; tensor < counts_.size(); ++tensor) {
+      for (int64_t from = 0; from < counts_[tensor]; from += kUpdateChunk) {
+        UpdateChunk chunk{};
+        for (size_t role = 0; role < element_bytes_.size(); ++role) {
+          void* address = bindings.inputs[first_ + role * counts_.size() + tensor];
+          chunk.role[role] =
+              static_cast<std::byte*>(address) + from * static_cast<int64_t>(element_bytes_[role]);
+        }
+        chunk.count = std::min(kUpdateChunk, counts_[tensor] - from);
+        chunk.tensor = static_cast<int64_t>(tensor);
+        if (groups != nullptr) chunk.group = groups->of(tensor);
+        chunks.push_back(chunk);
+      }
+    }
+    table_.chunks = memory_.upload(chunks);
+    return table_;
+  }
+
+ private:
+  DeviceTable<UpdateChunk> memory_;
+  size_t first_;
+  std::vector<size_t> element_bytes_;  // of each role
+  std::vector<int64_t> counts_;
+  UpdateTable table_;
+};
+
+// All tensors after the state have one dtype, f32 or f64.
+inline bool is_wide_update(const KernelRequest& request) {
+  const DType dtype = request.inputs.size() > 1 ? request.inputs[1].dtype : DType::f32;
+  return (dtype == DType::f32 || dtype == DType::f64) &&
+         std::all_of(request.inputs.begin() + 1, request.inputs.end(), [&](const TensorSpec& spec) {
+           return spec.dtype == dtype || is_absent(spec);
+         });
+}
+
+}  // namespace dltrain
