@@ -12,14 +12,19 @@
 
 namespace dltrain {
 
-// Of inputs [first, first + roles · tensors) of the request, role by role, or of the first `roles`
-// of so many tensors.
+// Of inputs [first, first + roles · tensors) of the request, role by role, and of the copies of an
+// update with the attribute `copies`.
 class ChunkTable {
  public:
   ChunkTable(const KernelRequest& request, size_t first, size_t roles)
-      : ChunkTable(request, first, roles, (request.inputs.size() - first) / roles) {}
-  ChunkTable(const KernelRequest& request, size_t first, size_t roles, size_t tensors)
-      : memory_(request.device), first_(first) {
+      : memory_(request.device),
+        first_(first),
+        copies_(first_copy(request.attributes, request.inputs.size())) {
+    const size_t end = copies_ != 0 ? copies_ : request.inputs.size();
+    const size_t tensors = (end - first) / roles;
+    for (size_t i = end; i < request.inputs.size(); ++i) {
+      if (!is_absent(request.inputs[i])) table_.copy = request.inputs[i].dtype;
+    }
     for (size_t role = 0; role < roles; ++role) {
       const DType dtype = tensors > 0 ? request.inputs[first + role * tensors].dtype : DType::f32;
       element_bytes_.push_back(dtype_size(dtype));
@@ -50,6 +55,9 @@ class ChunkTable {
         }
         chunk.count = std::min(kUpdateChunk, counts_[tensor] - from);
         chunk.tensor = static_cast<int64_t>(tensor);
+        if (copies_ != 0 && bindings.inputs[copies_ + tensor] != nullptr) {
+          chunk.copy = static_cast<std::byte*>(bindings.inputs[copies_ + tensor]) + 2 * from;
+        }
         if (groups != nullptr) chunk.group = groups->of(tensor);
         chunks.push_back(chunk);
       }
@@ -60,17 +68,19 @@ class ChunkTable {
 
  private:
   DeviceTable<UpdateChunk> memory_;
-  size_t first_;
+  size_t first_, copies_;              // among the inputs; no copies: 0
   std::vector<size_t> element_bytes_;  // of each role
   std::vector<int64_t> counts_;
   UpdateTable table_;
 };
 
-// All tensors after the state have one dtype, f32 or f64.
+// All tensors after the state, copies apart, have one dtype, f32 or f64.
 inline bool is_wide_update(const KernelRequest& request) {
   const DType dtype = request.inputs.size() > 1 ? request.inputs[1].dtype : DType::f32;
+  const size_t copies = first_copy(request.attributes, request.inputs.size());
+  const SpecSpan tensors = copies == 0 ? request.inputs : request.inputs.first(copies);
   return (dtype == DType::f32 || dtype == DType::f64) &&
-         std::all_of(request.inputs.begin() + 1, request.inputs.end(), [&](const TensorSpec& spec) {
+         std::all_of(tensors.begin() + 1, tensors.end(), [&](const TensorSpec& spec) {
            return spec.dtype == dtype || is_absent(spec);
          });
 }

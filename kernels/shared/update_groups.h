@@ -24,6 +24,12 @@ struct UpdateGroups {
 EmaAttributes ema_attributes(const Attributes& attributes);
 ClipPercentileAttributes clip_percentile_attributes(const Attributes& attributes);
 
+// Of an update with the attribute `copies`: the index of the input that is the copy of the first
+// parameter; 0 without.
+inline size_t first_copy(const Attributes& a, size_t inputs) {
+  return a.boolean("copies") ? inputs - static_cast<size_t>(a.integer("count")) : 0;
+}
+
 // Calls use(rule) with the element rule of the op, its constants filled in; returns what that
 // returns. `op` must have an element rule.
 template <typename Use>
