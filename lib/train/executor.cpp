@@ -68,7 +68,10 @@ Executor::Executor(ExecutorOptions options, std::vector<StepGraph> training,
 }
 
 Executor::~Executor() {
-  if (stream_) stream_->synchronize();
+  try {
+    if (stream_) stream_->synchronize();
+  } catch (const Error&) {  // of a device that has failed: told already
+  }
   inputs_.reset();  // its stages lie in the arena
 }
 
@@ -81,9 +84,14 @@ PlanReport Executor::report() const {
 }
 
 size_t Executor::stage_bytes() const {
-  size_t bytes = evaluation_ ? batch_bytes(*evaluation_) : 0;
-  for (const StepGraph& graph : training_) bytes = std::max(bytes, batch_bytes(graph));
-  return InputSlots::stage_bytes(*options_.device, bytes, training().slots.size());
+  size_t bytes = 0, fields = 0;
+  const auto count = [&](const StepGraph& graph) {
+    bytes = std::max(bytes, batch_bytes(graph));
+    fields = std::max(fields, graph.slots.size());
+  };
+  for (const StepGraph& graph : training_) count(graph);
+  if (evaluation_) count(*evaluation_);
+  return InputSlots::stage_bytes(*options_.device, bytes, fields);
 }
 
 void Executor::allocate() {

@@ -35,7 +35,10 @@ InputSlots::InputSlots(Device& device, std::byte* stages, size_t stage_bytes,
 }
 
 InputSlots::~InputSlots() {
-  if (copies_) copies_->synchronize();
+  try {
+    if (copies_) copies_->synchronize();
+  } catch (const Error&) {  // of a device that has failed: told already
+  }
 }
 
 void InputSlots::fill_directly(std::span<const InputPlace> places, FieldSpan fields,

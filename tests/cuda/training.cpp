@@ -3,6 +3,7 @@
 #include <cmath>
 #include <fstream>
 
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "catch.h"
@@ -75,56 +76,57 @@ void compare(const std::string& folder, const std::string& name,
 // A recurrent language model of tests/golden/recurrent: cell, or cell_carried.
 void compare_recurrent(const std::string& name, const std::vector<std::string>& extra = {},
                        double tolerance = 1e-5) {
+  constexpr const char* kConfig = R"(
+name: recurrent
+model: {{type: char_lstm, cell: {cell}, hidden_size: 24, carry_state: {carried}, vocab_size: 29,
+         init_from: {place}/{cell}.safetensors}}
+data: {{type: tokens, path: {place}/tokens.bin, sequence_length: {tokens}, random_offset: false,
+        {order}, train: {{}}}}
+optimizer: {{type: adamw, learning_rate: {learning_rate}, weight_decay: {weight_decay}}}
+training: {{global_batch_size: {batch}, max_steps: {steps}, max_grad_norm: {clip}}}
+logging: {{logging_steps: 1}}
+)";
   const auto golden = read_golden("recurrent");
   const bool carried = name.ends_with("_carried");
-  const std::string place = kGolden + "recurrent/", cell = name.substr(0, name.find('_'));
   const auto number = [&](const char* key) { return golden[key].dump(); };
   const TemporaryFolder folder;
   const auto file = folder.write(
       "recurrent.yaml",
-      "name: recurrent\n"
-      "model: {type: char_lstm, cell: " +
-          cell + ", hidden_size: 24, carry_state: " + (carried ? "true" : "false") +
-          ", init_from: " + place + cell +
-          ".safetensors, vocab_size: 29}\n"
-          "data: {type: tokens, path: " +
-          place + "tokens.bin, sequence_length: " + number("tokens") + ", random_offset: false, " +
-          (carried ? "sampling: streams" : "shuffle: false") +
-          ", train: {}}\n"
-          "optimizer: {type: adamw, learning_rate: " +
-          number("learning_rate") + ", weight_decay: " + number("weight_decay") +
-          "}\n"
-          "training: {global_batch_size: " +
-          number("batch") + ", max_steps: " + number("steps") +
-          ", max_grad_norm: " + number("clip") + "}\n");
+      fmt::format(
+          kConfig, fmt::arg("cell", name.substr(0, name.find('_'))), fmt::arg("carried", carried),
+          fmt::arg("place", kGolden + "recurrent"),
+          fmt::arg("order", carried ? "sampling: streams" : "shuffle: false"),
+          fmt::arg("tokens", number("tokens")), fmt::arg("learning_rate", number("learning_rate")),
+          fmt::arg("weight_decay", number("weight_decay")), fmt::arg("batch", number("batch")),
+          fmt::arg("steps", number("steps")), fmt::arg("clip", number("clip"))));
   check(name, train_on(emulated_cuda_engine(), file, extra), golden["cases"][name]["f64"],
         tolerance);
 }
 
 // An optimizer of tests/golden/optimizers, in place of that of the MLP.
 void compare_optimizer(const std::string& name) {
+  constexpr const char* kConfig = R"(
+name: optimizer
+model:
+  init_from: {place}/weights.safetensors
+  layers: [{{linear: 32}}, {{gelu: {{approximate: tanh}}}}, {{linear: 32}},
+           {{gelu: {{approximate: tanh}}}}, {{linear: 10}}]
+loss: cross_entropy
+data: {{type: tensors, path: {place}/batches.safetensors, inputs: x, targets: y,
+        train: {{shuffle: false}}}}
+optimizer: {optimizer}
+training: {{global_batch_size: {batch}, max_steps: {steps}, {training}}}
+logging: {{logging_steps: 1}}
+)";
   const auto golden = read_golden("optimizers");
   const auto& recorded = golden["cases"][name];
   const TemporaryFolder folder;
-  const auto file =
-      folder.write("optimizer.yaml",
-                   "name: optimizer\n"
-                   "model:\n"
-                   "  init_from: " +
-                       kGolden +
-                       "mlp/weights.safetensors\n"
-                       "  layers: [{linear: 32}, {gelu: {approximate: tanh}}, {linear: 32},"
-                       " {gelu: {approximate: tanh}}, {linear: 10}]\n"
-                       "loss: cross_entropy\n"
-                       "data: {type: tensors, path: " +
-                       kGolden +
-                       "mlp/batches.safetensors, inputs: x, targets: y, train: {shuffle: false}}\n"
-                       "optimizer: " +
-                       recorded["optimizer"].get<std::string>() +
-                       "\n"
-                       "training: {global_batch_size: " +
-                       golden["batch"].dump() + ", max_steps: " + golden["steps"].dump() + ", " +
-                       recorded["training"].get<std::string>() + "}\n");
+  const auto file = folder.write(
+      "optimizer.yaml", fmt::format(kConfig, fmt::arg("place", kGolden + "mlp"),
+                                    fmt::arg("optimizer", recorded["optimizer"].get<std::string>()),
+                                    fmt::arg("training", recorded["training"].get<std::string>()),
+                                    fmt::arg("batch", golden["batch"].dump()),
+                                    fmt::arg("steps", golden["steps"].dump())));
   check(name, train_on(emulated_cuda_engine(), file, {}), recorded["f64"]);
 }
 
@@ -153,9 +155,7 @@ TEST_CASE("a language model in bf16 on emulated CUDA kernels stays near the loss
   compare("language", "llama", {"precision.compute=bf16"}, "llama.safetensors", 0.01);
 }
 
-TEST_CASE(
-    "the optimizers that look at whole tensors follow their trajectories on emulated CUDA "
-    "kernels") {
+TEST_CASE("LARS, LAMB and Adafactor on emulated CUDA kernels follow their trajectories") {
   for (const std::string name : {"lars", "lamb", "adafactor"}) compare_optimizer(name);
 }
 

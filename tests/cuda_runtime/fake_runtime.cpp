@@ -51,6 +51,7 @@ struct State {
   int devices = 1, driver = 13000;
   cudaError_t devices_code = cudaSuccess;
   std::map<std::string, Failure> failures;
+  cudaError_t sticky = cudaSuccess;            // a context that is lost stays so
   std::map<uintptr_t, size_t> device, pinned;  // address → bytes
   std::map<CUstream_st*, std::unique_ptr<CUstream_st>> streams;
 };
@@ -63,12 +64,14 @@ State& state() {
 using Guard = std::lock_guard<std::recursive_mutex>;
 
 cudaError_t failing(const char* function) {
+  if (state().sticky != cudaSuccess) return state().sticky;
   auto& failures = state().failures;
   const auto at = failures.find(function);
   if (at == failures.end()) return cudaSuccess;
   if (at->second.after-- > 0) return cudaSuccess;
   const cudaError_t code = at->second.code;
   failures.erase(at);
+  if (code == cudaErrorECCUncorrectable || code == cudaErrorIllegalAddress) state().sticky = code;
   return code;
 }
 
@@ -146,6 +149,7 @@ void reset(Order order) {
   state().driver = 13000;
   state().devices_code = cudaSuccess;
   state().failures.clear();
+  state().sticky = cudaSuccess;
   emulation::set_queue([](void* stream, const char* kernel, Work work) {
     const Guard inner(state().mutex);
     ++state().counts.launches;
@@ -248,11 +252,11 @@ cudaError_t cudaHostAlloc(void** out, size_t bytes, unsigned) {
   return allocate(out, bytes, state().pinned);
 }
 cudaError_t cudaFree(void* pointer) {
-  DLTRAIN_FAKE();
+  const Guard guard(state().mutex);
   return release(pointer, state().device);
 }
 cudaError_t cudaFreeHost(void* pointer) {
-  DLTRAIN_FAKE();
+  const Guard guard(state().mutex);
   return release(pointer, state().pinned);
 }
 cudaError_t cudaMemset(void* pointer, int value, size_t bytes) {
@@ -289,7 +293,7 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t* out, unsigned) {
   return cudaSuccess;
 }
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
-  DLTRAIN_FAKE();
+  const Guard guard(state().mutex);
   run_all(stream);
   state().streams.erase(stream);
   return cudaSuccess;
@@ -315,7 +319,6 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t* out, unsigned) {
   return cudaSuccess;
 }
 cudaError_t cudaEventDestroy(cudaEvent_t event) {
-  DLTRAIN_FAKE();
   delete event;
   return cudaSuccess;
 }

@@ -44,7 +44,8 @@ void set_gpu(const Gpu& gpu);
 // What cudaGetDeviceCount says; `driver` as 12040 for CUDA 12.4.
 void set_devices(int count, cudaError_t code = cudaSuccess, int driver = 13000);
 // The call number `after` (0: the next one) of this function of the runtime, or of any kernel where
-// it is "launch", returns `code`.
+// it is "launch", returns `code`; so do all later calls where it is an error that loses the
+// context.
 void fail_at(const std::string& function, int64_t after, cudaError_t code);
 
 }  // namespace dltrain::fake_cuda

@@ -119,7 +119,7 @@ TEST_CASE("an error of a launch names the op, the layer and the kernel") {
   const std::string text = failure("launch", 20, cudaErrorIllegalAddress);
   INFO(text);
   CHECK_THAT(text, Contains(" in layers.") || Contains(" in the model") || Contains(" in loss"));
-  CHECK_THAT(text, Contains("_kernel") && Contains("CUDA_LAUNCH_BLOCKING=1") &&
+  CHECK_THAT(text, Contains(": CUDA: ") && Contains("CUDA_LAUNCH_BLOCKING=1") &&
                        Contains("last checkpoint is whole"));
 }
 

@@ -88,8 +88,9 @@ std::string Nvrtc::compile(const std::string& source, std::span<const SourceHead
                           texts.data(), names.data()),
         "making a program");
   const std::string target = fmt::format("--gpu-architecture=sm_{}", architecture);
-  const char* options[] = {target.c_str(), "--std=c++20"};
-  check(functions_.compile(program, 2, options), "compiling a program");
+  // Constant expressions of shared headers bear no mark of device code.
+  const char* options[] = {target.c_str(), "--std=c++20", "-default-device"};
+  check(functions_.compile(program, 3, options), "compiling a program");
   size_t bytes = 0;
   check(functions_.cubin_size(program, &bytes), "reading the code");
   std::string code(bytes, '\0');
