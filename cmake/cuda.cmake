@@ -20,6 +20,18 @@ endfunction()
 if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
   set(CMAKE_CUDA_ARCHITECTURES 80-real 90 CACHE STRING "GPU architectures of the CUDA engine")
 endif()
+# The oldest of them, which the engine refuses to go below (75 is the toolkit's own limit).
+set(DLTRAIN_CUDA_LEAST_ARCHITECTURE 1000)
+foreach(architecture ${CMAKE_CUDA_ARCHITECTURES})
+  if(architecture MATCHES "^([0-9]+)")
+    set(architecture ${CMAKE_MATCH_1})
+  else()
+    set(architecture 75)  # all, all-major, native
+  endif()
+  if(architecture LESS DLTRAIN_CUDA_LEAST_ARCHITECTURE)
+    set(DLTRAIN_CUDA_LEAST_ARCHITECTURE ${architecture})
+  endif()
+endforeach()
 # The default is the static runtime, which would be a second one beside cuDNN's and cuBLASLt's.
 set(CMAKE_CUDA_RUNTIME_LIBRARY Shared)
 
@@ -59,14 +71,17 @@ if(NOT CUDNN_FRONTEND_INCLUDE_DIR)
 endif()
 set(DLTRAIN_CUDA_FOUND TRUE)
 
-# dltrain_use_cudnn_frontend(TARGET): with its headers, which take long to compile, in one file.
-function(dltrain_use_cudnn_frontend target)
-  target_compile_definitions(${target} PRIVATE DLTRAIN_CUDNN_FRONTEND)
-  target_link_libraries(${target} PRIVATE CUDA::nvrtc ${CMAKE_DL_LIBS})
-  set_source_files_properties(${CMAKE_SOURCE_DIR}/kernels/cuda/vendor/cudnn_attention_plan.cpp
-    TARGET_DIRECTORY ${target} PROPERTIES
-    COMPILE_DEFINITIONS CUDNN_FRONTEND_SKIP_JSON_LIB
-    COMPILE_OPTIONS "-O1;-isystem;${CUDNN_FRONTEND_INCLUDE_DIR};-w")
+# dltrain_cudnn_attention_plan(SOURCE): the one file with cudnn-frontend's headers, which take long to compile, for
+# the engine and for the test of its plans.
+function(dltrain_cudnn_attention_plan source)
+  add_library(dltrain_cudnn_attention_plan OBJECT ${source})
+  set_target_properties(dltrain_cudnn_attention_plan PROPERTIES POSITION_INDEPENDENT_CODE ON)
+  target_include_directories(dltrain_cudnn_attention_plan PRIVATE ${CMAKE_SOURCE_DIR}/kernels)
+  target_include_directories(dltrain_cudnn_attention_plan SYSTEM PRIVATE ${CUDNN_FRONTEND_INCLUDE_DIR})
+  target_compile_definitions(dltrain_cudnn_attention_plan PRIVATE CUDNN_FRONTEND_SKIP_JSON_LIB)
+  target_compile_options(dltrain_cudnn_attention_plan PRIVATE -O1 -w)
+  target_link_libraries(dltrain_cudnn_attention_plan
+    PUBLIC dltrain_base dltrain_cudnn CUDA::cudart CUDA::nvrtc ${CMAKE_DL_LIBS} PRIVATE dltrain_tensor)
 endfunction()
 
 # dltrain_cuda_engine(SOURCES…): libdltrain_cuda.so, the plug-in behind lib/device/engine.h. Only its
@@ -79,6 +94,8 @@ function(dltrain_cuda_engine)
     INSTALL_RPATH "$ORIGIN;$ORIGIN/../lib;/usr/local/cuda/lib64"
     LINK_DEPENDS ${CMAKE_SOURCE_DIR}/cmake/cuda_exports.map)
   target_include_directories(dltrain_engine_cuda PRIVATE ${CMAKE_SOURCE_DIR}/kernels)
+  set_source_files_properties(${CMAKE_SOURCE_DIR}/kernels/cuda/vendor/device.cpp TARGET_DIRECTORY dltrain_engine_cuda
+    PROPERTIES COMPILE_DEFINITIONS DLTRAIN_CUDA_LEAST_ARCHITECTURE=${DLTRAIN_CUDA_LEAST_ARCHITECTURE})
   target_compile_options(dltrain_engine_cuda PRIVATE
     $<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-Wall> $<$<COMPILE_LANGUAGE:CUDA>:-Werror=all-warnings>)
   target_link_libraries(dltrain_engine_cuda PRIVATE
@@ -86,8 +103,10 @@ function(dltrain_cuda_engine)
     CUDA::cudart CUDA::cublasLt dltrain_cudnn)
   target_link_options(dltrain_engine_cuda PRIVATE
     LINKER:--version-script=${CMAKE_SOURCE_DIR}/cmake/cuda_exports.map LINKER:--no-undefined)
-  if(CUDNN_FRONTEND_INCLUDE_DIR)
-    dltrain_use_cudnn_frontend(dltrain_engine_cuda)
+  if(TARGET dltrain_cudnn_attention_plan)
+    target_compile_definitions(dltrain_engine_cuda PRIVATE DLTRAIN_CUDNN_FRONTEND)
+    target_sources(dltrain_engine_cuda PRIVATE $<TARGET_OBJECTS:dltrain_cudnn_attention_plan>)
+    target_link_libraries(dltrain_engine_cuda PRIVATE CUDA::nvrtc ${CMAKE_DL_LIBS})
   endif()
   install(TARGETS dltrain_engine_cuda LIBRARY DESTINATION lib)
 endfunction()

@@ -3,7 +3,8 @@
 # repository after a build; needs the driver, NVIDIA's libraries (CUDA runtime, cuBLASLt, cuDNN 9) and
 # python3 for comparisons and the record.
 #
-#   scripts/gpu_check.sh [PART…]        parts: device ops sanitizer trajectories repeat training timing
+#   scripts/gpu_check.sh [PART…]        parts: device ops sanitizer trajectories repeat resume
+#                                       generation refusals training timing
 #
 # Each part takes under ten minutes (PART_SECONDS, 600) and is done once: what is done stands in
 # gpu-check/ (OUT), and a second call goes on with the rest; remove the folder to begin again. A part
@@ -14,7 +15,7 @@
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 1
 
-all_parts=(device ops sanitizer trajectories repeat training timing)
+all_parts=(device ops sanitizer trajectories repeat resume generation refusals training timing)
 out=${OUT:-gpu-check}
 records=${RECORDS:-docs/gpu}
 engine=${ENGINE:-cuda}
@@ -31,7 +32,8 @@ vendor_folders() {
       printf '%s\n' "$path"/nvidia/*/lib
     done
   } | while read -r folder; do
-    for path in "$folder"/libcudart.so.* "$folder"/libcublasLt.so.* "$folder"/libcudnn.so.* "$folder"/libcuda.so.1; do
+    for path in "$folder"/libcudart.so.* "$folder"/libcublasLt.so.* "$folder"/libcudnn.so.* "$folder"/libnvrtc.so.* \
+      "$folder"/libcuda.so.1; do
       if [ -e "$path" ]; then
         printf ':%s' "$folder"
         break
@@ -50,6 +52,31 @@ train() { # train NAME DEVICE CONFIG…: a run in $out/runs/NAME
 same_losses() { # same_losses A B TOLERANCE: the losses of two runs, relative, step by step
   python3 scripts/gpu_record.py compare "$out/runs/$1/metrics.jsonl" "$out/runs/$2/metrics.jsonl" "$3"
 }
+
+# text_config NAME MODEL [DATA]: a configuration of a small model of the recorded token ids.
+text_config() {
+  mkdir -p "$out"
+  cat >"$out/$1.yaml" <<YAML
+name: $1
+model: $2
+data:
+  type: tokens
+  path: $PWD/tests/golden/recurrent/tokens.bin
+  sequence_length: 12
+  random_offset: false
+  ${3:-shuffle: false}
+  train: {}
+optimizer: {type: adamw, learning_rate: 3.0e-3, weight_decay: 0.01}
+training: {global_batch_size: 4, max_steps: 20, max_grad_norm: 1.0}
+logging: {logging_steps: 1}
+YAML
+  echo "$out/$1.yaml"
+}
+cell_model() { # cell_model CELL CARRIED
+  echo "{type: char_lstm, cell: $1, hidden_size: 24, carry_state: $2, vocab_size: 29, init_from: $PWD/tests/golden/recurrent/$1.safetensors}"
+}
+gpt_model="{type: gpt2, num_layers: 2, hidden_size: 32, num_heads: 4, max_positions: 64, vocab_size: 29}"
+llama_model="{type: llama, num_layers: 2, hidden_size: 32, num_heads: 4, num_kv_heads: 2, intermediate_size: 48, vocab_size: 29}"
 
 part_device() {
   "$dltrain" version && "$dltrain" list devices || return
@@ -77,6 +104,14 @@ part_sanitizer() {
   done
 }
 
+compare_devices() { # compare_devices NAME TOLERANCE CONFIG…: a run on the CPU and one on the engine
+  local name=$1 tolerance=$2
+  shift 2
+  train "$name-cpu" cpu "$@" && train "$name-$engine" "$engine" "$@" || return
+  printf '%s: ' "$name"
+  same_losses "$name-cpu" "$name-$engine" "$tolerance"
+}
+
 # The golden runs on both devices. Smooth networks agree to 1e-5 over 20 steps; ReLU networks are
 # chaotic (one flipped ReLU moves the third loss by half a percent), so only their first loss is
 # held to 2e-6.
@@ -88,14 +123,25 @@ part_trajectories() {
       *gelu* | language-*) tolerance=1e-5 ;;
       *) tolerance=2e-6:1e-2 ;;
     esac
-    train "$name-cpu" cpu "$config" && train "$name-$engine" "$engine" "$config" || return
-    printf '%s: ' "$name"
-    same_losses "$name-cpu" "$name-$engine" "$tolerance" || status=9
+    compare_devices "$name" "$tolerance" "$config" || status=9
+  done
+  # Recurrent networks, with and without state that goes on from batch to batch, and the optimizers
+  # that look at whole tensors.
+  for name in lstm gru rnn; do
+    config=$(text_config "recurrent-$name" "$(cell_model "$name" true)" "sampling: streams")
+    compare_devices "recurrent-$name" 1e-5 "$config" || status=9
+  done
+  config=$(text_config recurrent-lstm-plain "$(cell_model lstm false)")
+  compare_devices recurrent-lstm-plain 1e-5 "$config" || status=9
+  compare_devices recurrent-lstm-bf16 0.1 "$config" -s precision.compute=bf16 || status=9
+  for name in "lars, learning_rate: 0.5" "lamb, learning_rate: 1.0e-2" "adafactor, learning_rate: 1.0e-2"; do
+    compare_devices "optimizer-${name%%,*}" 1e-5 tests/golden/mlp/gelu-adamw.yaml \
+      -s "optimizer={type: $name, weight_decay: 0.01}" || status=9
   done
   return "$status"
 }
 
-# Two runs give the same bits.
+# Two runs give the same bits, and one that is not captured (launches that block) too.
 part_repeat() {
   local config name status=0
   for config in tests/golden/*/*-adamw.yaml tests/golden/language/*.yaml; do
@@ -103,8 +149,77 @@ part_repeat() {
     train "$name-first" "$engine" "$config" && train "$name-second" "$engine" "$config" || return
     printf '%s: ' "$name"
     same_losses "$name-first" "$name-second" 0 || status=9
+    CUDA_LAUNCH_BLOCKING=1 train "$name-blocking" "$engine" "$config" || return
+    printf '%s, not captured: ' "$name"
+    same_losses "$name-first" "$name-blocking" 0 || status=9
   done
   return "$status"
+}
+
+# A run that is killed and goes on has the bits of one that was not.
+part_resume() {
+  local config=tests/golden/language/gpt2.yaml name=resume pid
+  train "$name-whole" "$engine" "$config" -s checkpoint.save_steps=4 || return
+  rm -rf "$out/runs/$name-killed"
+  "$dltrain" train "$config" --device "$engine" --output-dir "$out/runs/$name-killed" --quiet \
+    -s checkpoint.save_steps=4 &
+  pid=$!
+  until compgen -G "$out/runs/$name-killed/checkpoints/step-*" >/dev/null || ! kill -0 "$pid" 2>/dev/null; do
+    sleep 0.01
+  done
+  kill -9 "$pid" 2>/dev/null
+  wait "$pid"
+  "$dltrain" train "$config" --device "$engine" --output-dir "$out/runs/$name-killed" --quiet \
+    -s checkpoint.save_steps=4 --resume auto || return
+  same_losses "$name-whole" "$name-killed" 0
+}
+
+# The likeliest texts of trained models are the same on both devices, and alone as beside others.
+part_generation() {
+  local name model config run status=0
+  for name in gpt llama lstm; do
+    case $name in
+      gpt) model=$gpt_model ;;
+      llama) model=$llama_model ;;
+      *) model=$(cell_model lstm false) ;;
+    esac
+    config=$(text_config "generation-$name" "$model")
+    train "generation-$name" cpu "$config" || return
+    run=$out/runs/generation-$name
+    continue_texts "$run" cpu >"$run/cpu.jsonl" && continue_texts "$run" "$engine" >"$run/$engine.jsonl" &&
+      continue_texts "$run" "$engine" --batch-size 1 >"$run/$engine-alone.jsonl" || return
+    echo "-- $name: $(wc -l <"$run/$engine.jsonl") texts"
+    cmp "$run/cpu.jsonl" "$run/$engine.jsonl" && cmp "$run/$engine.jsonl" "$run/$engine-alone.jsonl" || status=9
+  done
+  return "$status"
+}
+continue_texts() { # continue_texts RUN DEVICE […]
+  local run=$1 device=$2
+  shift 2
+  "$dltrain" generate "$run" --device "$device" --tokens 1,2,3 --tokens 7,5 --tokens 4 --max-tokens 16 \
+    --temperature 0 --json --quiet "$@"
+}
+
+# What cannot be done is refused with the exit code and the words that the documents promise.
+part_refusals() {
+  local status=0 config
+  config=tests/golden/mlp/gelu-adamw.yaml
+  refuses 8 'this machine has\|no NVIDIA driver\|finds no GPU\|no GPU' "$dltrain" train "$config" --device cuda:99 \
+    --output-dir "$out/runs/refused" --quiet || status=9
+  config=$(text_config too-large "{type: char_lstm, hidden_size: 1000000, vocab_size: 29}")
+  refuses 5 'needed' "$dltrain" train "$config" --device "$engine" --output-dir "$out/runs/too-large" --quiet || status=9
+  return "$status"
+}
+refuses() { # refuses STATUS WORDS COMMAND…
+  local wanted=$1 words=$2 text found
+  shift 2
+  text=$("$@" 2>&1)
+  found=$?
+  echo "$text" | tail -n 3
+  if [ "$found" != "$wanted" ] || ! echo "$text" | grep -q "$words"; then
+    echo "expected exit status $wanted and '$words', found $found"
+    return 9
+  fi
 }
 
 part_training() {
@@ -168,6 +283,9 @@ if [ "${1:-}" = --part ]; then
     sanitizer) part_sanitizer ;;
     trajectories) part_trajectories ;;
     repeat) part_repeat ;;
+    resume) part_resume ;;
+    generation) part_generation ;;
+    refusals) part_refusals ;;
     training) part_training ;;
     timing) part_timing ;;
     *) exit 2 ;;
@@ -178,6 +296,9 @@ fi
 LD_LIBRARY_PATH="${LD_LIBRARY_PATH:-}$(vendor_folders)"
 export LD_LIBRARY_PATH="${LD_LIBRARY_PATH#:}"
 mkdir -p "$out"
+# Compiled programs are kept with the check, not in the user's folder.
+DLTRAIN_CACHE_DIR=$(cd "$out" && pwd)/cache
+export DLTRAIN_CACHE_DIR
 if [ "$engine" = cuda ]; then
   message=$("$gpu_check" --op loss_seed 2>&1)
   if [ $? = 8 ]; then

@@ -51,7 +51,7 @@ def read(path):
         return file.read()
 
 
-PARTS = "device ops sanitizer trajectories repeat training timing".split()
+PARTS = "device ops sanitizer trajectories repeat resume generation refusals training timing".split()
 WORDS = {"0": "passed", "77": "skipped", "124": "ran out of time", "": "not run"}
 
 

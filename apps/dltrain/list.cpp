@@ -55,12 +55,17 @@ void list_ops() {
 void list_devices() {
   fmt::print("devices:\n");
   const auto show = [](const Engine& engine, int index) {
-    const DeviceProperties p = engine.open(index)->properties();
-    const std::string place =
-        p.backend == "cuda" ? fmt::format("cuda:{}", index) : std::string(p.backend);
-    fmt::print("  {:<8} {} ({}), {} {}, {} MiB of {} MiB free\n", place, p.name, p.architecture,
-               p.processors, p.backend == "cuda" ? "multiprocessors" : "cores", p.free_memory >> 20,
-               p.total_memory >> 20);
+    const bool gpu = std::string_view(engine.name) == "cuda";
+    const std::string place = gpu ? fmt::format("cuda:{}", index) : engine.name;
+    try {
+      const DeviceProperties p = engine.open(index)->properties();
+      fmt::print("  {:<8} {} ({}), {} {}, {} MiB of {} MiB free; {}\n", place, p.name,
+                 p.architecture, p.processors, gpu ? "multiprocessors" : "cores",
+                 p.free_memory >> 20, p.total_memory >> 20, p.libraries);
+    } catch (const Error& error) {
+      if (!gpu) throw;
+      fmt::print("  {:<8} cannot be used: {}\n", place, error.what());
+    }
   };
   show(*engines().cpu, 0);
   std::string why;

@@ -37,6 +37,10 @@ void print_memory(const PlanReport& r) {
     fmt::print("  {:<22} {:>12}   in that memory, as the backward frees it\n", "gradients",
                human_bytes(r.gradient_bytes));
   }
+  if (r.stage_bytes != 0) {
+    fmt::print("  {:<22} {:>12}   for the next two batches\n", "inputs on their way",
+               human_bytes(r.stage_bytes));
+  }
   fmt::print("  {:<22} {:>12}   {} bytes: exactly what is allocated\n", "arena",
              human_bytes(r.arena_bytes), r.arena_bytes);
 }

@@ -17,9 +17,13 @@ CommandBody add_version(CLI::App&) {
     if (cuda == nullptr || cuda->device_count() == 0) {
       fmt::print("cuda: {}\n", why.empty() ? "no GPU" : why);
     } else {
-      const auto device = cuda->open(0);
-      fmt::print("cuda: {} ({}), {}\n", device->properties().name,
-                 device->properties().architecture, device->properties().libraries);
+      try {
+        const auto device = cuda->open(0);
+        fmt::print("cuda: {} ({}), {}\n", device->properties().name,
+                   device->properties().architecture, device->properties().libraries);
+      } catch (const Error& error) {
+        fmt::print("cuda: {}\n", error.what());
+      }
     }
     return ExitCode::ok;
   };

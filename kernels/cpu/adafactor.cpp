@@ -9,6 +9,7 @@
 #include "cpu/parallel.h"
 #include "cpu/sum_of_squares.h"
 #include "cpu/support.h"
+#include "shared/adafactor_rules.h"
 #include "shared/update_groups.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -30,17 +31,11 @@ void add_squares(const GradientView<float>& view, const float* g, double* sums, 
   }
 }
 
-// variance ← variance + share · (g² − variance). A large share is counted from the other end, as in
-// PyTorch's lerp: in the first update the share is 1, and nothing of a small g² is lost.
 void move_variance(const GradientView<float>& view, float share, const float* g, float* variance,
                    int64_t count) {
-  const bool from_variance = share < 0.5f;
-  const float weight = from_variance ? share : share - 1;
+  const AdafactorMove<float> move(share);
 #pragma GCC ivdep
-  for (int64_t i = 0; i < count; ++i) {
-    const float x = view(g[i]), square = x * x;
-    variance[i] = (from_variance ? variance[i] : square) + weight * (square - variance[i]);
-  }
+  for (int64_t i = 0; i < count; ++i) variance[i] = move(variance[i], view(g[i]));
 }
 
 // quotient ← g / √max(scale · variance, least)
@@ -48,8 +43,7 @@ void divide(const GradientView<float>& view, const float* g, const float* varian
             float least, float* quotient, int64_t count) {
 #pragma GCC ivdep
   for (int64_t i = 0; i < count; ++i) {
-    const float v = scale * variance[i];
-    quotient[i] = view(g[i]) / std::sqrt(v > least ? v : least);
+    quotient[i] = adafactor_quotient(view(g[i]), scale * variance[i], least);
   }
 }
 
@@ -95,11 +89,7 @@ struct Layout {
 class AdafactorUpdate final : public Kernel {
  public:
   explicit AdafactorUpdate(const KernelRequest& request)
-      : groups_(request.attributes),
-        beta2_decay_(request.attributes.number("beta2_decay", -0.8)),
-        epsilon1_(request.attributes.number("epsilon1", 0x1p-23)),
-        epsilon2_(request.attributes.number("epsilon2", 1e-3)),
-        d_(request.attributes.number("d", 1)) {
+      : groups_(request.attributes), rule_(adafactor_rule(request.attributes)) {
     for (size_t t = 0; t < groups_.group.size(); ++t) {
       layouts_.emplace_back(request.inputs[1 + t].shape);
       most_pieces_ = std::max(most_pieces_, layouts_.back().pieces);
@@ -152,7 +142,7 @@ class AdafactorUpdate final : public Kernel {
   float move_factors(size_t t, const GradientView<float>& view, double share);
 
   UpdateGroups groups_;
-  double beta2_decay_, epsilon1_, epsilon2_, d_;
+  AdafactorRule rule_;
   std::vector<Layout> layouts_;
   int64_t most_pieces_ = 0, most_columns_ = 0;
   const StepState* state_ = nullptr;
@@ -172,7 +162,7 @@ float AdafactorUpdate::move_factors(size_t t, const GradientView<float>& view, d
     double squares = 0;
     for (int64_t i = 0; i < a.pieces_a_row; ++i) squares += sums_[r * a.pieces_a_row + i].other;
     const double target = squares / static_cast<double>(a.columns);
-    row[r] = static_cast<float>(row[r] + share * (target - row[r]));
+    row[r] = adafactor_moved(row[r], target, share);
     mean += row[r];
   }
   const auto add = HWY_DYNAMIC_DISPATCH(add_squares);
@@ -183,10 +173,10 @@ float AdafactorUpdate::move_factors(size_t t, const GradientView<float>& view, d
     }
     for (int64_t c = begin; c < end; ++c) {
       const double target = columns_[c] / static_cast<double>(a.rows);
-      column[c] = static_cast<float>(column[c] + share * (target - column[c]));
+      column[c] = adafactor_moved(column[c], target, share);
     }
   });
-  return static_cast<float>(1 / std::max(mean / static_cast<double>(a.rows), epsilon1_));
+  return static_cast<float>(rule_.inverse_mean(mean, static_cast<double>(a.rows)));
 }
 
 void AdafactorUpdate::update(size_t t) {
@@ -194,8 +184,7 @@ void AdafactorUpdate::update(size_t t) {
   if (a.rows * a.columns == 0) return;
   const auto view = gradient_view<float>(*state_);
   const GroupSettings& group = groups_.of(t);
-  const double updates = static_cast<double>(state_->out.updates);
-  const double share = std::pow(updates, beta2_decay_);
+  const double share = rule_.share(*state_);
   float *p = tensor(0, t), *g = tensor(1, t), *row = tensor(2, t), *column = tensor(3, t);
   const auto move = HWY_DYNAMIC_DISPATCH(move_variance);
   each_piece(a, [&](int64_t i, int64_t, int64_t at, int64_t count) {
@@ -210,7 +199,7 @@ void AdafactorUpdate::update(size_t t) {
   const double parameter_rms = std::sqrt(total(a).parameter / elements);
   const float inverse_mean = a.factored ? move_factors(t, view, share) : 1.0f;
 
-  const auto least = static_cast<float>(epsilon1_ * epsilon1_);
+  const auto least = rule_.least<float>();
   const auto quotient = HWY_DYNAMIC_DISPATCH(divide);
   const auto divided = [&](int64_t r, int64_t at, int64_t count, float* out) {
     const float* variance = a.factored ? column + (at - r * a.columns) : row + at;
@@ -224,8 +213,7 @@ void AdafactorUpdate::update(size_t t) {
   });
   const double update_rms = std::sqrt(total(a).other / elements);
   const double lr = state_->in.learning_rate * group.lr_scale;
-  const double alpha = std::max(epsilon2_, parameter_rms) * std::min(lr, 1 / std::sqrt(updates));
-  const auto step = static_cast<float>(alpha / std::max(1.0, update_rms / d_));
+  const auto step = static_cast<float>(rule_.step(*state_, lr, parameter_rms, update_rms));
   const auto keep = static_cast<float>(1 - lr * group.weight_decay);
   const auto finish = HWY_DYNAMIC_DISPATCH(apply);
   each_piece(a, [&](int64_t, int64_t r, int64_t at, int64_t count) {

@@ -4,11 +4,13 @@
 // lets it take square roots so); results do not depend on the set, since nothing is contracted.
 #include <array>
 
+#include "cpu/convert.h"
 #include "cpu/element_update.h"
 #include "cpu/makers.h"
 #include "cpu/parallel.h"
 #include "cpu/support.h"
 #include "cpu/tensor_chunks.h"
+#include "ops/rules.h"
 #include "shared/update_groups.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -134,7 +136,12 @@ class ElementUpdate final : public Kernel {
       : rule_(rule),
         groups_(request.attributes),
         chunks_(request.inputs.subspan(1, groups_.group.size())),
-        factors_(groups_.settings.size()) {}
+        factors_(groups_.settings.size()),
+        copies_(first_copy(request.attributes, request.inputs.size())) {
+    for (size_t i = copies_; i != 0 && i < request.inputs.size(); ++i) {
+      if (!is_absent(request.inputs[i])) narrow_ = narrow_function(request.inputs[i].dtype);
+    }
+  }
 
   void bind(const Bindings& bindings) override {
     state_ = input<const StepState>(bindings, 0);
@@ -155,23 +162,41 @@ class ElementUpdate final : public Kernel {
           roles[role] = static_cast<float*>(tensor) + chunk.begin;
         }
         function(factors_[groups_.group[chunk.tensor]], roles.data(), chunk.count);
+        if (copies_ != 0) round(chunk, roles[0]);
       });
     });
   }
 
  private:
+  // What is still in the cache into the copy.
+  void round(const TensorChunk& chunk, const float* p) const {
+    auto* copy = static_cast<uint16_t*>(tensors_[copies_ - 1 + chunk.tensor]);
+    if (copy != nullptr) narrow_(p, copy + chunk.begin, chunk.count);
+  }
+
   Rule rule_;
   UpdateGroups groups_;
   TensorChunks chunks_;
   std::vector<typename Rule::template Factors<float>> factors_;  // of each group, in this step
+  size_t copies_;  // the first of them among the inputs; 0: none
+  NarrowFunction narrow_ = nullptr;
   const StepState* state_ = nullptr;
   std::vector<void*> tensors_;
 };
 
+// Everything but the copies.
+bool computes_in_f32_but_for_copies(KernelRequest request) {
+  const size_t copies = first_copy(request.attributes, request.inputs.size());
+  if (copies == 0) return computes_in_f32(request);
+  request.inputs = request.inputs.first(copies);
+  request.outputs = {};
+  return computes_in_f32(request);
+}
+
 }  // namespace
 
 MadeKernel make_element_update(const KernelRequest& request) {
-  if (!computes_in_f32(request)) return nullptr;
+  if (!computes_in_f32_but_for_copies(request)) return nullptr;
   return with_element_rule(request.op, request.attributes,
                            [&]<typename Rule>(const Rule& rule) -> MadeKernel {
                              return std::make_unique<ElementUpdate<Rule>>(request, rule);

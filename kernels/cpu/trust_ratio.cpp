@@ -116,8 +116,7 @@ class LarsUpdate final : public TrustUpdate {
   LarsUpdate(const KernelRequest& request, const Rule& rule)
       : TrustUpdate(request),
         rule_(rule),
-        coefficient_(request.attributes.number("trust_coefficient", 1e-3)),
-        epsilon_(request.attributes.number("epsilon", 1e-8)),
+        trust_(lars_trust(request.attributes)),
         factors_(groups_.group.size()) {}
 
   void run(Stream&) override {
@@ -131,12 +130,9 @@ class LarsUpdate final : public TrustUpdate {
     add_chunks();
     for (size_t t = 0; t < factors_.size(); ++t) {
       const GroupSettings& group = groups_.of(t);
-      const auto trust = static_cast<float>(lars_trust(norms_[t].parameter, norms_[t].other,
-                                                       group.weight_decay, coefficient_, epsilon_));
       factors_[t] = rule_.template factors<float>(*state_, group);
-      factors_[t].gradient.factor *= trust;
-      factors_[t].gradient.limit *= trust;
-      factors_[t].weight_decay *= trust;
+      scale_by_trust(factors_[t], static_cast<float>(trust_(norms_[t].parameter, norms_[t].other,
+                                                            group.weight_decay)));
     }
     const auto function = element_function(rule_);
     each_chunk([&](int64_t, const TensorChunk& chunk) {
@@ -146,7 +142,7 @@ class LarsUpdate final : public TrustUpdate {
 
  private:
   Rule rule_;
-  double coefficient_, epsilon_;
+  LarsTrust trust_;
   std::vector<typename Rule::template Factors<float>> factors_;  // of each tensor, in this step
 };
 
@@ -154,8 +150,7 @@ class LambUpdate final : public TrustUpdate {
  public:
   explicit LambUpdate(const KernelRequest& request)
       : TrustUpdate(request),
-        rule_{request.attributes.number("beta1", 0.9), request.attributes.number("beta2", 0.999),
-              request.attributes.number("epsilon", 1e-6)},
+        rule_(lamb_rule(request.attributes)),
         factors_(groups_.group.size()) {}
 
   void run(Stream&) override {

@@ -1,10 +1,8 @@
 // Kernel classes of attention and its gradient.
 #include "cuda/attention.h"
 
-#include <cmath>
-
+#include "cuda/attention_call.h"
 #include "cuda/makers.h"
-#include "ops/attention.h"
 #include "ops/rules.h"
 
 namespace dltrain {
@@ -14,26 +12,8 @@ namespace {
 AttentionCall read_call(const KernelRequest& request, SpecSpan inputs) {
   const Attributes& attributes = request.attributes;
   const AttentionSizes a = attention_sizes(request.op, inputs, attributes);
-  const AttentionPattern pattern(attributes);
-  AttentionCall call{
-      .dtype = inputs[0].dtype,
-      .samples = a.samples,
-      .queries = a.queries,
-      .keys = a.keys,
-      .heads = a.heads,
-      .kv_heads = a.kv_heads,
-      .head_dim = a.head_dim,
-      .query_stride = a.query_stride,
-      .key_stride = a.key_stride,
-      .first_key_head = a.packed ? a.heads : 0,
-      .value_offset = a.packed ? a.kv_heads * a.head_dim : 0,
-      .scale = attributes.number("scale", 1 / std::sqrt(static_cast<double>(a.head_dim))),
-      .causal = pattern.causal,
-      .alibi = pattern.alibi,
-      .window = pattern.window,
-      .dropout = attributes.number("dropout"),
-      .stream = static_cast<uint64_t>(attributes.integer("stream"))};
-  if (pattern.masked) {
+  AttentionCall call = attention_call(a, inputs[0].dtype, attributes);
+  if (AttentionPattern(attributes).masked) {
     call.mask = inputs[a.packed ? 1 : 3].shape.rank() == 1 ? AttentionCall::Mask::lengths
                                                            : AttentionCall::Mask::tokens;
   }

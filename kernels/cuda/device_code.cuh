@@ -8,11 +8,10 @@
 
 #include <cmath>
 #include <cstdint>
-#include <type_traits>
 
+#include "cuda/elements.cuh"
 #include "cuda/launch.h"
 #include "tensor/dtype.h"
-#include "tensor/low_precision.h"
 
 #if !defined(DLTRAIN_CUDA_EMULATION)
 #include <cuda_runtime.h>
@@ -28,22 +27,6 @@ namespace dltrain {
 
 inline constexpr int kWarp = 32;
 
-// The type that T is computed in: double for double, float for everything narrower.
-template <typename T>
-using MathOf = std::conditional_t<std::is_same_v<T, double>, double, float>;
-
-// An element of 16 bits that converts as float does.
-template <typename Storage>
-struct Narrow {
-  Storage stored;
-
-  Narrow() = default;
-  __device__ explicit Narrow(float x) { from_f32(x, stored); }
-  __device__ operator float() const { return to_f32(stored); }
-};
-using DeviceBf16 = Narrow<Bf16>;
-using DeviceF16 = Narrow<F16>;
-
 // Calls f with a value of the type that stores this floating dtype; nothing for another.
 template <typename F>
 void with_floating(DType dtype, const F& f) {
@@ -53,30 +36,8 @@ void with_floating(DType dtype, const F& f) {
   if (dtype == DType::f16) return f(DeviceF16{});
 }
 
-// 16 bytes: the widest access of one thread.
-template <typename T>
-struct alignas(16) Pack {
-  static constexpr int size = 16 / static_cast<int>(sizeof(T));
-  T v[size];
-};
-
 inline bool is_pack_aligned(const void* pointer) {
   return reinterpret_cast<uintptr_t>(pointer) % 16 == 0;
-}
-
-// Blocks for a loop over `count` items with a grid stride: enough to fill the largest GPUs (132
-// processors of 2048 threads), few enough that each thread has some work.
-inline unsigned stride_grid(int64_t count, int block) {
-  constexpr int64_t kMost = 132 * 16;
-  const int64_t blocks = divide_up(count, block);
-  return static_cast<unsigned>(blocks < kMost ? blocks : kMost);
-}
-
-__device__ inline int64_t thread_index() {
-  return static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-}
-__device__ inline int64_t thread_count() {
-  return static_cast<int64_t>(gridDim.x) * blockDim.x;
 }
 
 // The sum over the warp, in every lane. The order of the additions is fixed.

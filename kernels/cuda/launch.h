@@ -22,4 +22,12 @@ DLTRAIN_HD int64_t divide_up(int64_t a, int64_t b) {
   return (a + b - 1) / b;
 }
 
+// Blocks for a loop over `count` items with a grid stride: enough to fill the largest GPUs (132
+// processors of 2048 threads), few enough that each thread has some work.
+inline unsigned stride_grid(int64_t count, int block) {
+  constexpr int64_t kMost = 132 * 16;
+  const int64_t blocks = divide_up(count, block);
+  return static_cast<unsigned>(blocks < kMost ? blocks : kMost);
+}
+
 }  // namespace dltrain

@@ -36,9 +36,16 @@ Maker make_cuda_softmax, make_cuda_softmax_backward;    // and log_softmax
 Maker make_cuda_embedding, make_cuda_embedding_backward;
 Maker make_cuda_rotary, make_cuda_sinusoidal_positions;
 Maker make_cuda_attention, make_cuda_attention_backward;
+Maker make_cuda_recurrent, make_cuda_recurrent_backward;
+Maker make_cuda_carried_state, make_cuda_carry_state, make_cuda_carry_state_in_place;
+Maker make_cuda_carried_update;
+Maker make_cuda_cached_attention;
+Maker make_cuda_token_positions, make_cuda_last_token;
+Maker make_cuda_slot_state, make_cuda_slot_state_update;
 Maker make_cuda_cross_entropy, make_cuda_cross_entropy_backward;
 Maker make_cuda_all_reduce_begin, make_cuda_all_reduce_end;  // of one rank
 Maker make_cuda_loss_seed, make_cuda_gradient_norm, make_cuda_element_update;
+Maker make_cuda_lars_update, make_cuda_lamb_update, make_cuda_adafactor_update;
 Maker make_cuda_low_precision_update, make_cuda_ema_update, make_cuda_clip_percentile;
 Maker make_cuda_elementwise_loss, make_cuda_elementwise_loss_backward;
 Maker make_cuda_weighted_cross_entropy, make_cuda_weighted_cross_entropy_backward;

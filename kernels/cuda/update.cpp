@@ -2,89 +2,17 @@
 // device; run() only launches.
 #include "cuda/update.h"
 
-#include <algorithm>
 #include <optional>
 #include <utility>
 #include <vector>
 
-#include "cuda/device_table.h"
 #include "cuda/makers.h"
+#include "cuda/update_table.h"
 #include "ops/op.h"
 #include "shared/update_groups.h"
 
 namespace dltrain {
 namespace {
-
-// The addresses of one role's tensors.
-struct RoleTensors {
-  std::vector<void*> addresses;
-  size_t element_bytes;
-};
-
-std::vector<UpdateChunk> cut(const std::vector<RoleTensors>& roles,
-                             const std::vector<int64_t>& counts, const UpdateGroups* groups) {
-  std::vector<UpdateChunk> chunks;
-  for (size_t tensor = 0; tensor < counts.size(); ++tensor) {
-    for (int64_t from = 0; from < counts[tensor]; from += kUpdateChunk) {
-      UpdateChunk chunk{};
-      for (size_t role = 0; role < roles.size(); ++role) {
-        chunk.role[role] = static_cast<std::byte*>(roles[role].addresses[tensor]) +
-                           from * static_cast<int64_t>(roles[role].element_bytes);
-      }
-      chunk.count = std::min(kUpdateChunk, counts[tensor] - from);
-      if (groups != nullptr) chunk.group = groups->of(tensor);
-      chunks.push_back(chunk);
-    }
-  }
-  return chunks;
-}
-
-int64_t chunk_count(const std::vector<int64_t>& counts) {
-  int64_t chunks = 0;
-  for (int64_t count : counts) chunks += divide_up(count, kUpdateChunk);
-  return chunks;
-}
-
-// The table of one op: inputs [first, first + roles · tensors) of the request, role by role.
-class ChunkTable {
- public:
-  ChunkTable(const KernelRequest& request, size_t first, size_t roles)
-      : memory_(request.device), first_(first) {
-    const size_t tensors = (request.inputs.size() - first) / roles;
-    for (size_t role = 0; role < roles; ++role) {
-      const DType dtype = tensors > 0 ? request.inputs[first + role * tensors].dtype : DType::f32;
-      element_bytes_.push_back(dtype_size(dtype));
-    }
-    for (size_t i = 0; i < tensors; ++i) {
-      counts_.push_back(request.inputs[first + i].shape.elements());
-    }
-    table_.count = chunk_count(counts_);
-    table_.dtype = tensors > 0 ? request.inputs[first].dtype : DType::f32;
-  }
-
-  int64_t chunks() const { return table_.count; }
-
-  // Copies the table to the device and waits: bind() is outside the step.
-  const UpdateTable& bind(const Bindings& bindings, const UpdateGroups* groups = nullptr) {
-    std::vector<RoleTensors> roles;
-    for (size_t role = 0; role < element_bytes_.size(); ++role) {
-      const auto begin =
-          bindings.inputs.begin() + static_cast<std::ptrdiff_t>(first_ + role * counts_.size());
-      roles.push_back(
-          {{begin, begin + static_cast<std::ptrdiff_t>(counts_.size())}, element_bytes_[role]});
-    }
-    const auto chunks = cut(roles, counts_, groups);
-    table_.chunks = memory_.upload(chunks);
-    return table_;
-  }
-
- private:
-  DeviceTable<UpdateChunk> memory_;
-  size_t first_;
-  std::vector<size_t> element_bytes_;  // of each role
-  std::vector<int64_t> counts_;
-  UpdateTable table_;
-};
 
 class GradientNorm final : public Kernel {
  public:
@@ -192,23 +120,14 @@ class LossSeed final : public Kernel {
   double* seed_ = nullptr;
 };
 
-// All tensors after the state have one dtype, f32 or f64.
-bool served(const KernelRequest& request) {
-  for (const TensorSpec& spec : request.inputs.subspan(1)) {
-    if (spec.dtype != request.inputs[1].dtype) return false;
-  }
-  const DType dtype = request.inputs.size() > 1 ? request.inputs[1].dtype : DType::f32;
-  return dtype == DType::f32 || dtype == DType::f64;
-}
-
 }  // namespace
 
 std::unique_ptr<Kernel> make_cuda_gradient_norm(const KernelRequest& request) {
-  return served(request) ? std::make_unique<GradientNorm>(request) : nullptr;
+  return is_wide_update(request) ? std::make_unique<GradientNorm>(request) : nullptr;
 }
 
 std::unique_ptr<Kernel> make_cuda_element_update(const KernelRequest& request) {
-  if (!served(request)) return nullptr;
+  if (!is_wide_update(request)) return nullptr;
   return with_element_rule(request.op, request.attributes, [&]<typename Rule>(const Rule& rule) {
     return make_table_update(request, Rule::kMoments + 2, UpdateGroups(request.attributes),
                              [rule](const auto& table, const auto* state, CudaStream stream) {
@@ -235,7 +154,7 @@ std::unique_ptr<Kernel> make_cuda_low_precision_update(const KernelRequest& requ
 }
 
 std::unique_ptr<Kernel> make_cuda_ema_update(const KernelRequest& request) {
-  if (!served(request)) return nullptr;
+  if (!is_wide_update(request)) return nullptr;
   return make_table_update(request, 2, {},
                            [attributes = ema_attributes(request.attributes)](
                                const auto& table, const auto* state, CudaStream stream) {
@@ -248,7 +167,7 @@ std::unique_ptr<Kernel> make_cuda_clip_percentile(const KernelRequest& request) 
 }
 
 std::unique_ptr<Kernel> make_cuda_batch_norm_update(const KernelRequest& request) {
-  return served(request) ? std::make_unique<BatchNormUpdate>(request) : nullptr;
+  return is_wide_update(request) ? std::make_unique<BatchNormUpdate>(request) : nullptr;
 }
 
 std::unique_ptr<Kernel> make_cuda_loss_seed(const KernelRequest&) {

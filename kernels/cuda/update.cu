@@ -29,8 +29,16 @@ __global__ void finish_norm_kernel(const double* partial, int64_t count, StepSta
   if (threadIdx.x == 0) finish_gradient_norm(*state, sum);
 }
 
+__device__ void round_to(float value, DType copy, void* to, int64_t i) {
+  if (copy == DType::bf16) {
+    from_f32(value, static_cast<Bf16*>(to)[i]);
+  } else {
+    from_f32(value, static_cast<F16*>(to)[i]);
+  }
+}
+
 template <typename T, typename Rule>
-__global__ void element_update_kernel(const UpdateChunk* chunks, Rule rule,
+__global__ void element_update_kernel(const UpdateChunk* chunks, Rule rule, DType copy,
                                       const StepState* state) {
   using Factors = typename Rule::template Factors<T>;
   __shared__ Factors shared;
@@ -42,7 +50,10 @@ __global__ void element_update_kernel(const UpdateChunk* chunks, Rule rule,
   const Factors f = shared;
   T* tensors[Rule::kMoments + 2];
   for (int k = 0; k < Rule::kMoments + 2; ++k) tensors[k] = static_cast<T*>(chunk.role[k]);
-  for (int64_t i = threadIdx.x; i < chunk.count; i += kBlock) update_element<Rule>(f, tensors, i);
+  for (int64_t i = threadIdx.x; i < chunk.count; i += kBlock) {
+    update_element<Rule>(f, tensors, i);
+    if (chunk.copy != nullptr) round_to(static_cast<float>(tensors[0][i]), copy, chunk.copy, i);
+  }
 }
 
 template <typename T, typename Copy>
@@ -122,10 +133,10 @@ void launch_element_update(const UpdateTable& table, const Rule& rule, const Ste
   const auto grid = static_cast<unsigned>(table.count);
   if (table.dtype == DType::f64) {
     DLTRAIN_LAUNCH((element_update_kernel<double, Rule>), grid, kBlock, stream, table.chunks, rule,
-                   state);
+                   table.copy, state);
   } else {
     DLTRAIN_LAUNCH((element_update_kernel<float, Rule>), grid, kBlock, stream, table.chunks, rule,
-                   state);
+                   table.copy, state);
   }
 }
 

@@ -17,13 +17,16 @@ inline constexpr int64_t kUpdateChunk = 8192;  // elements
 struct UpdateChunk {
   void* role[5];
   int64_t count;
-  GroupSettings group;  // of the tensor's parameters
+  int64_t tensor;       // which of the op's tensors
+  void* copy;           // of the parameters in 16 bits, or nullptr
+  GroupSettings group;  // of that tensor
 };
 
 struct UpdateTable {
   const UpdateChunk* chunks = nullptr;  // device memory
   int64_t count = 0;
   DType dtype = DType::f32;  // of every tensor (of the parameters, for copies): f32 or f64
+  DType copy = DType::bf16;  // of UpdateChunk::copy: bf16 or f16
 };
 
 // Writes StepState.out. Role 0 is the gradient; `partial` has table.count doubles.

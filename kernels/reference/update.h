@@ -8,6 +8,7 @@
 #include "ops/step_state.h"
 #include "reference/call.h"
 #include "shared/update_groups.h"
+#include "tensor/low_precision.h"
 
 namespace dltrain {
 
@@ -25,7 +26,10 @@ struct NaiveUpdateOf {
   template <typename T>
   struct Prepared {
     explicit Prepared(const NaiveCall& c)
-        : formula(c.attributes), groups(c.attributes), count(groups.group.size()) {}
+        : formula(c.attributes),
+          groups(c.attributes),
+          count(groups.group.size()),
+          copies(first_copy(c.attributes, c.inputs.size())) {}
 
     void run(const NaiveCall& c) const {
       const StepState& state = *c.input<StepState>(0);
@@ -38,7 +42,7 @@ struct NaiveUpdateOf {
                           groups.of(t).weight_decay, static_cast<double>(state.out.updates)};
       const double limit = state.in.max_grad_value > 0 ? state.in.max_grad_value : INFINITY;
       double m[3];
-      for (int64_t i = 0; i < c.outputs[t].shape.elements(); ++i) {
+      for (int64_t i = 0; i < c.inputs[1 + t].shape.elements(); ++i) {
         const double gradient = c.input<T>(1 + count + t)[i] * state.out.gradient_factor;
         double p = c.output<T>(t)[i];
         for (size_t k = 0; k < moments(); ++k) m[k] = c.output<T>((1 + k) * count + t)[i];
@@ -48,12 +52,22 @@ struct NaiveUpdateOf {
           c.output<T>((1 + k) * count + t)[i] = static_cast<T>(m[k]);
         }
       }
+      if (copies != 0 && c.in[copies + t] != nullptr) round(c, t);
+    }
+    void round(const NaiveCall& c, size_t t) const {
+      const bool bf16 = c.inputs[copies + t].dtype == DType::bf16;
+      for (int64_t i = 0; i < c.inputs[1 + t].shape.elements(); ++i) {
+        const auto p = static_cast<float>(c.output<T>(t)[i]);
+        bf16 ? from_f32(p, static_cast<Bf16*>(c.in[copies + t])[i])
+             : from_f32(p, static_cast<F16*>(c.in[copies + t])[i]);
+      }
     }
     size_t moments() const { return static_cast<size_t>(formula.moments); }
 
     Formula formula;
     UpdateGroups groups;
     size_t count;
+    size_t copies;  // the first of them among the inputs; 0: none
   };
 };
 

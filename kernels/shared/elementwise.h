@@ -7,8 +7,10 @@
 
 #include <cmath>
 #include <cstdint>
+#if !defined(__CUDACC_RTC__)  // programs that are compiled at run time have no names to look up
 #include <optional>
 #include <string_view>
+#endif
 
 #include "base/host_device.h"
 
@@ -59,6 +61,7 @@ enum class ElementwiseOp : uint8_t {
   div,
 };
 
+#if !defined(__CUDACC_RTC__)
 inline constexpr std::string_view kElementwiseNames[] = {"relu",
                                                          "gelu",
                                                          "gelu_tanh",
@@ -111,6 +114,7 @@ constexpr std::optional<ElementwiseOp> elementwise_op(std::string_view name) {
   }
   return {};
 }
+#endif
 
 // Operands: 1 or 2.
 constexpr int elementwise_operands(ElementwiseOp op) {

@@ -7,10 +7,22 @@
 namespace dltrain {
 
 // LARS: how much of a tensor's step is taken. 1 where the tensor does not decay or a norm is 0.
-DLTRAIN_HD double lars_trust(double parameter_norm, double gradient_norm, double weight_decay,
-                             double coefficient, double epsilon) {
-  if (weight_decay == 0 || !(parameter_norm > 0) || !(gradient_norm > 0)) return 1;
-  return coefficient * parameter_norm / (gradient_norm + weight_decay * parameter_norm + epsilon);
+struct LarsTrust {
+  double coefficient = 1e-3, epsilon = 1e-8;
+
+  DLTRAIN_HD double operator()(double parameter_norm, double gradient_norm,
+                               double weight_decay) const {
+    if (weight_decay == 0 || !(parameter_norm > 0) || !(gradient_norm > 0)) return 1;
+    return coefficient * parameter_norm / (gradient_norm + weight_decay * parameter_norm + epsilon);
+  }
+};
+
+// What follows is SGD with gradient and decay scaled so.
+template <typename Factors, typename T>
+DLTRAIN_HD void scale_by_trust(Factors& f, T trust) {
+  f.gradient.factor *= trust;
+  f.gradient.limit *= trust;
+  f.weight_decay *= trust;
 }
 
 // LAMB: likewise.

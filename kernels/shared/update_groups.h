@@ -5,8 +5,10 @@
 #include <vector>
 
 #include "ops/attributes.h"
+#include "shared/adafactor_rules.h"
 #include "shared/element_rules.h"
 #include "shared/state_rules.h"
+#include "shared/trust_rules.h"
 
 namespace dltrain {
 
@@ -21,6 +23,12 @@ struct UpdateGroups {
 
 EmaAttributes ema_attributes(const Attributes& attributes);
 ClipPercentileAttributes clip_percentile_attributes(const Attributes& attributes);
+
+// Of an update with the attribute `copies`: the index of the input that is the copy of the first
+// parameter; 0 without.
+inline size_t first_copy(const Attributes& a, size_t inputs) {
+  return a.boolean("copies") ? inputs - static_cast<size_t>(a.integer("count")) : 0;
+}
 
 // Calls use(rule) with the element rule of the op, its constants filled in; returns what that
 // returns. `op` must have an element rule.
@@ -51,6 +59,18 @@ auto with_element_rule(std::string_view op, const Attributes& a, const Use& use)
   if (momentum == 0) return use(SgdRule<Momentum::none>{momentum, dampening});
   if (a.boolean("nesterov")) return use(SgdRule<Momentum::nesterov>{momentum, dampening});
   return use(SgdRule<Momentum::plain>{momentum, dampening});
+}
+
+// The constants of lars_update (besides those of SGD), lamb_update and adafactor_update.
+inline LarsTrust lars_trust(const Attributes& a) {
+  return {a.number("trust_coefficient", 1e-3), a.number("epsilon", 1e-8)};
+}
+inline LambRule lamb_rule(const Attributes& a) {
+  return {a.number("beta1", 0.9), a.number("beta2", 0.999), a.number("epsilon", 1e-6)};
+}
+inline AdafactorRule adafactor_rule(const Attributes& a) {
+  return {a.number("beta2_decay", -0.8), a.number("epsilon1", 0x1p-23), a.number("epsilon2", 1e-3),
+          a.number("d", 1)};
 }
 
 }  // namespace dltrain

@@ -21,9 +21,10 @@ struct PlanReport {
   size_t work_bytes = 0;              // activations, inputs and workspaces after sharing
   std::vector<size_t> variant_bytes;  // of these, what each variant of a step takes
   size_t gradient_bytes = 0;  // of gradients that share that memory (PlanOptions::keep_gradients)
+  size_t stage_bytes = 0;     // where batches wait on a device of its own memory
   size_t work_lower_bound = 0;
   size_t workspace_bytes = 0;     // the greatest one
-  size_t arena_bytes = 0;         // state_total + work_bytes: exactly what is allocated
+  size_t arena_bytes = 0;         // state_total + work_bytes + stage_bytes: what is allocated
   double flops_per_step = 0;      // of one rank, all micro-steps and the update
   double bytes_per_step = 0;      // read and written at least once, likewise
   size_t communicated_bytes = 0;  // handed to all-reduce a step, per rank

@@ -10,6 +10,7 @@
 #include "passes/data_parallel.h"
 #include "passes/dead_code.h"
 #include "passes/fuse.h"
+#include "passes/fuse_copies.h"
 #include "passes/update.h"
 
 namespace dltrain {
@@ -133,6 +134,7 @@ StepGraph emit(const StepRequest& r, bool training) {
   log("dead_code");
   if (r.fuse) {
     out.graph = fuse(std::move(out.graph));
+    if (r.keep_gradients) out.graph = fuse_copies(std::move(out.graph));
     log("fuse");
   }
   if (training && r.recompute != Recompute::none) {

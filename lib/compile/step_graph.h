@@ -42,6 +42,9 @@ struct StepRequest {
   DType compute = DType::f32;    // f64 for gradient checks on the reference engine
   DType precision = DType::f32;  // bf16, f16: matrix products and activations (with compute f32)
   bool fuse = true;
+  // As PlanOptions says. Where gradients are not kept, they may take the memory of low-precision
+  // copies until the update has read them all, so copies are then rounded by an op of their own.
+  bool keep_gradients = true;
   Recompute recompute = Recompute::none;  // training only
   PassLog log = {};
   GraphProbe probe = {};

@@ -111,7 +111,10 @@ Decoder::Decoder(const DecoderOptions& options)
 }
 
 Decoder::~Decoder() {
-  stream_->synchronize();
+  try {
+    stream_->synchronize();
+  } catch (const Error&) {  // of a device that has failed: told already
+  }
 }
 
 size_t Decoder::bytes() const {

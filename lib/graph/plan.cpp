@@ -282,11 +282,27 @@ void* Plan::address(ValueId value) const {
   return addresses_[static_cast<size_t>(value)];
 }
 
+// "matmul in layers.2 (forward)"
+std::string Plan::described(size_t index) const {
+  const Node& node = graph_.nodes[index];
+  return fmt::format("{} in {} ({})", node.op->name, node.layer.empty() ? "the model" : node.layer,
+                     phase_name(node.phase));
+}
+
+void Plan::run_call(Call& call, Stream& stream) const {
+  try {
+    call.kernel->run(stream);
+  } catch (const Error& error) {
+    if (error.code() != ExitCode::device) throw;
+    throw Error(error.code(), described(call.node) + ": " + error.what());
+  }
+}
+
 void Plan::run(Phase segment, MicroStep variant, Stream& stream) {
   const auto& list = segments_[static_cast<size_t>(segment)][static_cast<size_t>(variant)];
   Capture& capture = captures_[static_cast<size_t>(segment)][static_cast<size_t>(variant)];
   const auto run_calls = [&] {
-    for (size_t call : list) calls_[call].kernel->run(stream);
+    for (size_t call : list) run_call(calls_[call], stream);
   };
   // The first run is never captured: vendor libraries finish their set-up in it.
   if (options_.capture && capture.runs == 1) {
@@ -331,7 +347,7 @@ int64_t count_non_finite(DType dtype, const std::vector<std::byte>& bytes, int64
 std::string Plan::find_non_finite(Phase segment, MicroStep variant, Stream& stream) {
   for (size_t index : this->segment(segment, variant)) {
     Call& call = calls_[index];
-    call.kernel->run(stream);
+    run_call(call, stream);
     const Node& node = graph_.nodes[call.node];
     for (ValueId id : node.outputs) {
       const TensorSpec& spec = graph_.value(id).spec;
@@ -342,9 +358,7 @@ std::string Plan::find_non_finite(Phase segment, MicroStep variant, Stream& stre
       const int64_t n = spec.shape.elements();
       const int64_t bad = count_non_finite(spec.dtype, host, n);
       if (bad != 0) {
-        return fmt::format("{} in {} ({}): {} of {} values", node.op->name,
-                           node.layer.empty() ? "the model" : node.layer, phase_name(node.phase),
-                           bad, n);
+        return fmt::format("{}: {} of {} values", described(call.node), bad, n);
       }
     }
   }

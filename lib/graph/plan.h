@@ -82,6 +82,8 @@ class Plan {
   // activations only within the run that made them.
   void* address(ValueId value) const;
 
+  // Throws the device's error with the op and the layer that it names (of a captured segment: with
+  // the segment).
   void run(Phase segment, MicroStep variant, Stream& stream);
 
   // Runs uncaptured and looks at every floating output: returns a description of the first node
@@ -105,6 +107,8 @@ class Plan {
     return (block.lent ? lent_ : work) + block.offset;
   }
   void fill_segments();
+  void run_call(Call& call, Stream& stream) const;
+  std::string described(size_t node) const;
   // Lies in the region of state, not in that of activations.
   bool persistent(Role role) const {
     return rules_of(role).persistent && (options_.keep_gradients || role != Role::gradient);

@@ -115,26 +115,43 @@ std::vector<int> aliases_norm(SpecSpan, const Attributes&) {
 
 constexpr size_t kParameterAndGradient = 2;
 
+// Of optimizers whose elements are independent: with `copies` another list follows, of the
+// parameters' low-precision copies, absent where a parameter has none.
+SpecList infer_elements(std::string_view op, SpecSpan inputs, const Attributes& attributes,
+                        size_t roles) {
+  if (!attributes.boolean("copies")) return infer_update(op, inputs, attributes, roles);
+  const auto count = static_cast<size_t>(attributes.integer("count"));
+  expect_inputs(op, inputs, 1 + (roles + 1) * count, 1 + (roles + 1) * count);
+  infer_update(op, inputs.first(1 + roles * count), attributes, roles);
+  for (size_t i = 0; i < count; ++i) {
+    const TensorSpec& copy = inputs[1 + roles * count + i];
+    if (is_absent(copy)) continue;
+    check_internal(is_low_precision(copy.dtype), "{}: a copy of {}", op, dtype_name(copy.dtype));
+    expect_shape(op, "a copy", copy.shape, inputs[1 + i].shape);
+  }
+  return written_by_update(inputs, attributes);
+}
+
 SpecList infer_sgd(SpecSpan inputs, const Attributes& attributes) {
   const size_t moments = attributes.number("momentum") != 0 ? 1 : 0;
-  return infer_update("sgd_update", inputs, attributes, kParameterAndGradient + moments);
+  return infer_elements("sgd_update", inputs, attributes, kParameterAndGradient + moments);
 }
 SpecList infer_adam(SpecSpan inputs, const Attributes& attributes) {
-  return infer_update("adam_update", inputs, attributes, kParameterAndGradient + 2);
+  return infer_elements("adam_update", inputs, attributes, kParameterAndGradient + 2);
 }
 SpecList infer_adamw(SpecSpan inputs, const Attributes& attributes) {
-  return infer_update("adamw_update", inputs, attributes, kParameterAndGradient + 2);
+  return infer_elements("adamw_update", inputs, attributes, kParameterAndGradient + 2);
 }
 SpecList infer_adagrad(SpecSpan inputs, const Attributes& attributes) {
-  return infer_update("adagrad_update", inputs, attributes, kParameterAndGradient + 1);
+  return infer_elements("adagrad_update", inputs, attributes, kParameterAndGradient + 1);
 }
 SpecList infer_rmsprop(SpecSpan inputs, const Attributes& attributes) {
   const size_t moments =
       1 + (attributes.boolean("centered") ? 1 : 0) + (attributes.number("momentum") != 0 ? 1 : 0);
-  return infer_update("rmsprop_update", inputs, attributes, kParameterAndGradient + moments);
+  return infer_elements("rmsprop_update", inputs, attributes, kParameterAndGradient + moments);
 }
 SpecList infer_lion(SpecSpan inputs, const Attributes& attributes) {
-  return infer_update("lion_update", inputs, attributes, kParameterAndGradient + 1);
+  return infer_elements("lion_update", inputs, attributes, kParameterAndGradient + 1);
 }
 
 SpecList infer_seed(SpecSpan inputs, const Attributes&) {

@@ -19,7 +19,12 @@ ChosenDevice choose_device(const std::string& wanted, const Engines& engines, in
     fail(ExitCode::device, "device {}: this machine has {} GPU{} (cuda:0 to cuda:{})", wanted,
          count, count == 1 ? "" : "s", count - 1);
   }
-  return {cuda, cuda->open(index), {}};
+  try {
+    return {cuda, cuda->open(index), {}};
+  } catch (const Error& error) {  // too old a GPU, or one that another process has for itself
+    if (wanted != "auto" || error.code() != ExitCode::device) throw;
+    return {engines.cpu, engines.cpu->open(0), std::string("running on the CPU: ") + error.what()};
+  }
 }
 
 }  // namespace dltrain

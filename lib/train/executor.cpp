@@ -17,6 +17,21 @@ size_t slot_bytes(size_t metrics) {
   return align_up(sizeof(StepResults) + metrics * sizeof(double), kSlotAlignment);
 }
 
+size_t batch_bytes(const StepGraph& graph) {
+  size_t bytes = 0;
+  for (ValueId slot : graph.slots) bytes += graph.graph.value(slot).spec.bytes();
+  return bytes;
+}
+
+std::vector<InputPlace> places_of(const StepGraph& graph, const Plan& plan) {
+  std::vector<InputPlace> places;
+  for (ValueId slot : graph.slots) {
+    places.push_back(
+        {static_cast<std::byte*>(plan.address(slot)), graph.graph.value(slot).spec.bytes()});
+  }
+  return places;
+}
+
 }  // namespace
 
 Executor::Executor(ExecutorOptions options, std::vector<StepGraph> training,
@@ -53,23 +68,44 @@ Executor::Executor(ExecutorOptions options, std::vector<StepGraph> training,
 }
 
 Executor::~Executor() {
-  if (stream_) stream_->synchronize();
+  try {
+    if (stream_) stream_->synchronize();
+  } catch (const Error&) {  // of a device that has failed: told already
+  }
+  inputs_.reset();  // its stages lie in the arena
 }
 
 PlanReport Executor::report() const {
   PlanReport report = make_plan_report(training_plan(), layout_, work_bytes_, options_.micro_steps);
   for (const auto& plan : training_plans_) report.variant_bytes.push_back(plan->work_bytes());
+  report.stage_bytes = stage_bytes();
+  report.arena_bytes += report.stage_bytes;
   return report;
+}
+
+size_t Executor::stage_bytes() const {
+  size_t bytes = 0, fields = 0;
+  const auto count = [&](const StepGraph& graph) {
+    bytes = std::max(bytes, batch_bytes(graph));
+    fields = std::max(fields, graph.slots.size());
+  };
+  for (const StepGraph& graph : training_) count(graph);
+  if (evaluation_) count(*evaluation_);
+  return InputSlots::stage_bytes(*options_.device, bytes, fields);
 }
 
 void Executor::allocate() {
   Device& device = *options_.device;
-  arena_ = Buffer(device, layout_.bytes() + work_bytes_);
+  const size_t stages = stage_bytes();
+  arena_ = Buffer(device, layout_.bytes() + work_bytes_ + stages);
   std::byte* work = arena_.data() + layout_.bytes();
   for (const auto& plan : training_plans_) plan->bind(layout_, arena_.data(), work);
   if (evaluation_plan_) evaluation_plan_->bind(layout_, arena_.data(), work);
   stream_ = device.make_stream();
-  inputs_copied_ = device.make_event();
+  for (size_t i = 0; i < training_.size(); ++i) {
+    training_places_.push_back(places_of(training_[i], *training_plans_[i]));
+  }
+  if (evaluation_) evaluation_places_ = places_of(*evaluation_, *evaluation_plan_);
 
   const size_t metrics = training().metrics.size(), each = slot_bytes(metrics);
   host_ = Buffer(device, kSlots * each, Memory::pinned_host);
@@ -77,6 +113,7 @@ void Executor::allocate() {
     slots_.push_back({host_.data() + i * each, device.make_event()});
   }
   device_state_ = state_address("step_state");
+  inputs_ = std::make_unique<InputSlots>(device, work + work_bytes_, stages, device_state_);
   for (const StepMetric& metric : training().metrics) {
     metric_addresses_.push_back(state_address(metric.name));
   }
@@ -143,24 +180,6 @@ std::span<const std::byte> Executor::view_state(std::string_view name,
   return buffer;
 }
 
-void Executor::fill_inputs(const StepGraph& graph, const Plan& plan, FieldSpan fields) {
-  check_internal(fields.size() == graph.slots.size(), "a batch of {} fields for {} slots",
-                 fields.size(), graph.slots.size());
-  // At most one batch is under way, so the caller may reuse the one before it. The device still has
-  // the kernels of the last batch queued, so it does not run dry.
-  inputs_copied_->synchronize();
-  for (size_t i = 0; i < fields.size(); ++i) {
-    const size_t bytes = graph.graph.value(graph.slots[i]).spec.bytes();
-    options_.device->copy(plan.address(graph.slots[i]), fields[i], bytes, *stream_);
-  }
-  inputs_copied_->record(*stream_);
-}
-
-void Executor::put_step_inputs(const StepInputs& state) {
-  // From ordinary (not pinned) memory, so few bytes are taken at the call, in stream order.
-  options_.device->copy(device_state_, &state, sizeof(StepInputs), *stream_);
-}
-
 void Executor::micro_step(FieldSpan fields, const StepInputs& state, int64_t index,
                           std::optional<size_t> variant) {
   const MicroStep micro_step = micro_step_of(index, options_.micro_steps);
@@ -176,8 +195,7 @@ void Executor::forward(FieldSpan fields, const StepInputs& state) {
 
 void Executor::run_forward(FieldSpan fields, const StepInputs& state, MicroStep micro_step) {
   Plan& plan = *training_plans_[variant_];
-  fill_inputs(training_[variant_], plan, fields);
-  put_step_inputs(state);
+  inputs_->fill(training_places_[variant_], fields, state, *stream_);
   plan.run(Phase::forward, micro_step, *stream_);
 }
 
@@ -235,12 +253,11 @@ void Executor::set_progress(const Progress& progress) {
 
 void Executor::evaluate(FieldSpan fields, int64_t position, bool first) {
   check_internal(evaluation_plan_ != nullptr, "no evaluation plan");
-  fill_inputs(*evaluation_, *evaluation_plan_, fields);
   // Streams (data/parallel_streams.h) have one sample each in every global batch.
   StepInputs place{};
   place.step = position / options_.global_batch;
   place.sample_offset = position % options_.global_batch;
-  put_step_inputs(place);
+  inputs_->fill(evaluation_places_, fields, place, *stream_);
   evaluation_plan_->run(Phase::forward, first ? MicroStep::first : MicroStep::middle, *stream_);
 }
 
@@ -272,8 +289,7 @@ std::string Executor::find_non_finite(FieldSpan fields, const StepInputs& state,
   const size_t which = variant.value_or(training_.size() - 1);
   for (Phase phase : {Phase::forward, Phase::backward}) {
     if (phase == Phase::forward) {
-      fill_inputs(training_[which], *training_plans_[which], fields);
-      put_step_inputs(state);
+      inputs_->fill(training_places_[which], fields, state, *stream_);
     }
     std::string found = training_plans_[which]->find_non_finite(phase, MicroStep::first, *stream_);
     if (!found.empty()) return found;

@@ -19,6 +19,7 @@
 #include "compile/step_graph.h"
 #include "graph/plan.h"
 #include "ops/step_state.h"
+#include "train/input_slots.h"
 #include "train/weight_store.h"
 
 namespace dltrain {
@@ -41,9 +42,6 @@ struct StepReport {
   std::vector<double> sums;  // in the order of StepGraph::metrics
   StepResults results{};
 };
-
-// The addresses of a batch's fields in host memory.
-using FieldSpan = std::span<const std::byte* const>;
 
 class Executor final : public WeightStore {
  public:
@@ -130,10 +128,9 @@ class Executor final : public WeightStore {
     std::unique_ptr<Event> ready;
   };
 
-  void fill_inputs(const StepGraph& graph, const Plan& plan, FieldSpan fields);
   void run_forward(FieldSpan fields, const StepInputs& state, MicroStep micro_step);
+  size_t stage_bytes() const;
   void refresh_copy(std::string_view parameter, std::span<const std::byte> bytes);
-  void put_step_inputs(const StepInputs& state);
   std::byte* state_address(std::string_view name) const;
   void queue_report(int64_t step);
 
@@ -147,7 +144,9 @@ class Executor final : public WeightStore {
   size_t work_bytes_ = 0;
   Buffer arena_, host_;
   std::unique_ptr<Stream> stream_;
-  std::unique_ptr<Event> inputs_copied_;  // the last batch has left host memory
+  std::unique_ptr<InputSlots> inputs_;
+  std::vector<std::vector<InputPlace>> training_places_;  // of each variant
+  std::vector<InputPlace> evaluation_places_;
   std::vector<HostSlot> slots_;
   std::byte* device_state_ = nullptr;
   std::vector<const std::byte*> metric_addresses_;

@@ -246,6 +246,8 @@ Session open_session(Experiment& experiment, const SessionOptions& options) {
   if (const std::string* path = experiment.loss->teacher(); path && options.teacher) {
     session.teacher = open_teacher(*path);
   }
+  const bool keep_gradients = options.keep_gradients || experiment.logging.histogram_steps ||
+                              session.batch.micro_batches() > 1;
   const StepRequest request{
       .model = experiment.model,
       .loss = *experiment.loss,
@@ -262,6 +264,7 @@ Session open_session(Experiment& experiment, const SessionOptions& options) {
       .compute = options.compute,
       .precision = options.compute == DType::f64 ? DType::f32 : experiment.precision.compute,
       .fuse = options.fuse,
+      .keep_gradients = keep_gradients,
       .recompute = options.recompute ? experiment.memory.recompute : Recompute::none,
       .log = options.log,
       .probe = options.probe};
@@ -279,13 +282,12 @@ Session open_session(Experiment& experiment, const SessionOptions& options) {
       !session.train_targets.by_label.empty()) {
     fail(ExitCode::usage, "class weights are counted in whole samples; a curriculum cuts them");
   }
-  ExecutorOptions executor{
-      .engine = options.engines.reference,
-      .device = nullptr,
-      .collectives = options.collectives,
-      .micro_steps = session.batch.micro_steps,
-      .global_batch = session.batch.global_batch,
-      .keep_gradients = options.keep_gradients || experiment.logging.histogram_steps};
+  ExecutorOptions executor{.engine = options.engines.reference,
+                           .device = nullptr,
+                           .collectives = options.collectives,
+                           .micro_steps = session.batch.micro_steps,
+                           .global_batch = session.batch.global_batch,
+                           .keep_gradients = keep_gradients};
   if (options.compute == DType::f64) {
     executor.device = options.engines.reference->open(0);
   } else {

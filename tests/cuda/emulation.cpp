@@ -76,7 +76,9 @@ int runs_that_are_right() {
     std::vector<int> x(64), y(64), expected(64);
     for (int i = 0; i < 64; ++i)
       x[static_cast<size_t>(i)] = expected[static_cast<size_t>(63 - i)] = 100 * run + i;
-    DLTRAIN_LAUNCH(reverse_in_shared<barrier>, 1u, 64u, nullptr, x.data(), y.data());
+    const int* from = x.data();
+    int* to = y.data();
+    DLTRAIN_LAUNCH(reverse_in_shared<barrier>, 1u, 64u, nullptr, from, to);
     right += y == expected ? 1 : 0;
   }
   return right;
@@ -96,12 +98,12 @@ void half_in_shuffle(int* y) {
 void nothing() {}
 
 TEST_CASE("the emulation refuses what hangs or cannot be launched") {
-  int y = 0;
+  int y = 0, *out = &y;  // arguments are copied: not their addresses
   CHECK_THROWS_AS(DLTRAIN_LAUNCH(nothing, 0u, 32u, nullptr), std::runtime_error);
   CHECK_THROWS_AS(DLTRAIN_LAUNCH(nothing, 1u, 2048u, nullptr), std::runtime_error);
   CHECK_THROWS_AS(DLTRAIN_LAUNCH(nothing, dim3(1, 70000), 32u, nullptr), std::runtime_error);
   CHECK_THROWS_AS(DLTRAIN_LAUNCH(half_at_barrier, 1u, 64u, nullptr), std::runtime_error);
-  CHECK_THROWS_AS(DLTRAIN_LAUNCH(half_in_shuffle, 1u, 32u, nullptr, &y), std::runtime_error);
+  CHECK_THROWS_AS(DLTRAIN_LAUNCH(half_in_shuffle, 1u, 32u, nullptr, out), std::runtime_error);
 }
 
 }  // namespace

@@ -3,12 +3,14 @@
 #include <cmath>
 #include <fstream>
 
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "catch.h"
 #include "config/load.h"
 #include "cuda_emulation/engine.h"
 #include "reference/engine.h"
+#include "temporary_folder.h"
 #include "train/session.h"
 #include "train/trainer.h"
 
@@ -20,12 +22,11 @@ struct Trajectory {
   std::vector<double> loss, grad_norm;
 };
 
-Trajectory train_on(const Engine& engine, const std::string& config,
+Trajectory train_on(const Engine& engine, const std::filesystem::path& config,
                     const std::vector<std::string>& extra) {
   std::vector<std::string> overrides{"device=cpu"};  // the place where the session takes `engine`
   overrides.insert(overrides.end(), extra.begin(), extra.end());
-  auto experiment = load_config<Experiment>(
-      {.files = {std::string(DLTRAIN_SOURCE_DIR) + "/" + config}, .overrides = overrides});
+  auto experiment = load_config<Experiment>({.files = {config}, .overrides = overrides});
   Session session =
       open_session(experiment, {.engines = {.cpu = &engine, .reference = &reference_engine()}});
   start_session(session);
@@ -39,26 +40,94 @@ Trajectory train_on(const Engine& engine, const std::string& config,
   return out;
 }
 
-// `weights`: the file of initial values beside the configuration.
-void compare(const std::string& folder, const std::string& name,
-             const std::vector<std::string>& extra = {},
-             const std::string& weights = "weights.safetensors", double tolerance = 1e-5) {
-  const std::string place = "tests/golden/" + folder + "/";
-  std::ifstream file(std::string(DLTRAIN_SOURCE_DIR) + "/" + place + "losses.json");
-  const auto json = nlohmann::json::parse(file);
-  const auto& golden = (json.contains("cases") ? json["cases"] : json)[name]["f64"];
-  std::vector<std::string> overrides{
-      "model.init_from=" + std::string(DLTRAIN_SOURCE_DIR) + "/" + place + weights,
-      "data.train.path=" + std::string(DLTRAIN_SOURCE_DIR) + "/" + place + "batches.safetensors"};
-  overrides.insert(overrides.end(), extra.begin(), extra.end());
-  const Trajectory found = train_on(emulated_cuda_engine(), place + name + ".yaml", overrides);
+const std::string kGolden = std::string(DLTRAIN_SOURCE_DIR) + "/tests/golden/";
+
+nlohmann::json read_golden(const std::string& folder) {
+  std::ifstream file(kGolden + folder + "/losses.json");
+  return nlohmann::json::parse(file);
+}
+
+void check(const std::string& name, const Trajectory& found, const nlohmann::json& golden,
+           double tolerance = 1e-5) {
   REQUIRE(found.loss.size() == golden["loss"].size());
   for (size_t i = 0; i < found.loss.size(); ++i) {
     INFO(name << ", step " << i + 1);
     CHECK(found.loss[i] == Approx(golden["loss"][i].get<double>()).epsilon(tolerance));
+    if (!golden.contains("grad_norm")) continue;
     CHECK(found.grad_norm[i] ==
           Approx(golden["grad_norm"][i].get<double>()).epsilon(10 * tolerance));
   }
+}
+
+// `weights`: the file of initial values beside the configuration.
+void compare(const std::string& folder, const std::string& name,
+             const std::vector<std::string>& extra = {},
+             const std::string& weights = "weights.safetensors", double tolerance = 1e-5) {
+  const std::string place = kGolden + folder + "/";
+  const auto json = read_golden(folder);
+  const auto& golden = (json.contains("cases") ? json["cases"] : json)[name]["f64"];
+  std::vector<std::string> overrides{"model.init_from=" + place + weights,
+                                     "data.train.path=" + place + "batches.safetensors"};
+  overrides.insert(overrides.end(), extra.begin(), extra.end());
+  check(name, train_on(emulated_cuda_engine(), place + name + ".yaml", overrides), golden,
+        tolerance);
+}
+
+// A recurrent language model of tests/golden/recurrent: cell, or cell_carried.
+void compare_recurrent(const std::string& name, const std::vector<std::string>& extra = {},
+                       double tolerance = 1e-5) {
+  constexpr const char* kConfig = R"(
+name: recurrent
+model: {{type: char_lstm, cell: {cell}, hidden_size: 24, carry_state: {carried}, vocab_size: 29,
+         init_from: {place}/{cell}.safetensors}}
+data: {{type: tokens, path: {place}/tokens.bin, sequence_length: {tokens}, random_offset: false,
+        {order}, train: {{}}}}
+optimizer: {{type: adamw, learning_rate: {learning_rate}, weight_decay: {weight_decay}}}
+training: {{global_batch_size: {batch}, max_steps: {steps}, max_grad_norm: {clip}}}
+logging: {{logging_steps: 1}}
+)";
+  const auto golden = read_golden("recurrent");
+  const bool carried = name.ends_with("_carried");
+  const auto number = [&](const char* key) { return golden[key].dump(); };
+  const TemporaryFolder folder;
+  const auto file = folder.write(
+      "recurrent.yaml",
+      fmt::format(
+          kConfig, fmt::arg("cell", name.substr(0, name.find('_'))), fmt::arg("carried", carried),
+          fmt::arg("place", kGolden + "recurrent"),
+          fmt::arg("order", carried ? "sampling: streams" : "shuffle: false"),
+          fmt::arg("tokens", number("tokens")), fmt::arg("learning_rate", number("learning_rate")),
+          fmt::arg("weight_decay", number("weight_decay")), fmt::arg("batch", number("batch")),
+          fmt::arg("steps", number("steps")), fmt::arg("clip", number("clip"))));
+  check(name, train_on(emulated_cuda_engine(), file, extra), golden["cases"][name]["f64"],
+        tolerance);
+}
+
+// An optimizer of tests/golden/optimizers, in place of that of the MLP.
+void compare_optimizer(const std::string& name) {
+  constexpr const char* kConfig = R"(
+name: optimizer
+model:
+  init_from: {place}/weights.safetensors
+  layers: [{{linear: 32}}, {{gelu: {{approximate: tanh}}}}, {{linear: 32}},
+           {{gelu: {{approximate: tanh}}}}, {{linear: 10}}]
+loss: cross_entropy
+data: {{type: tensors, path: {place}/batches.safetensors, inputs: x, targets: y,
+        train: {{shuffle: false}}}}
+optimizer: {optimizer}
+training: {{global_batch_size: {batch}, max_steps: {steps}, {training}}}
+logging: {{logging_steps: 1}}
+)";
+  const auto golden = read_golden("optimizers");
+  const auto& recorded = golden["cases"][name];
+  const TemporaryFolder folder;
+  const auto file = folder.write(
+      "optimizer.yaml", fmt::format(kConfig, fmt::arg("place", kGolden + "mlp"),
+                                    fmt::arg("optimizer", recorded["optimizer"].get<std::string>()),
+                                    fmt::arg("training", recorded["training"].get<std::string>()),
+                                    fmt::arg("batch", golden["batch"].dump()),
+                                    fmt::arg("steps", golden["steps"].dump())));
+  check(name, train_on(emulated_cuda_engine(), file, {}), recorded["f64"]);
 }
 
 }  // namespace
@@ -84,4 +153,22 @@ TEST_CASE("language models on emulated CUDA kernels follow the losses of transfo
 
 TEST_CASE("a language model in bf16 on emulated CUDA kernels stays near the losses in f64") {
   compare("language", "llama", {"precision.compute=bf16"}, "llama.safetensors", 0.01);
+}
+
+TEST_CASE("LARS, LAMB and Adafactor on emulated CUDA kernels follow their trajectories") {
+  for (const std::string name : {"lars", "lamb", "adafactor"}) compare_optimizer(name);
+}
+
+TEST_CASE("recurrent language models on emulated CUDA kernels follow PyTorch's losses") {
+  for (const std::string name : {"lstm", "lstm_carried", "gru_carried", "rnn_carried"}) {
+    compare_recurrent(name);
+  }
+}
+
+TEST_CASE("the state of recurrent models on emulated CUDA kernels is carried by micro-batches") {
+  compare_recurrent("lstm_carried", {"training.micro_batch_size=1"});
+}
+
+TEST_CASE("an LSTM in bf16 on emulated CUDA kernels stays near the losses in f64") {
+  compare_recurrent("lstm", {"precision.compute=bf16"}, 0.1);
 }

@@ -2,7 +2,7 @@
 # compiler over tests/cuda_emulation. Needs no CUDA toolkit.
 file(GLOB emulated_kernels CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/kernels/cuda/*.cu)
 file(GLOB emulated_classes CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/kernels/cuda/*.cpp)
-set(emulated_sources ${emulated_classes} ${CMAKE_CURRENT_LIST_DIR}/emulation.cpp ${CMAKE_CURRENT_LIST_DIR}/engine.cpp)
+set(emulated_sources ${emulated_classes} ${DLTRAIN_FUSED_HEADERS} ${CMAKE_CURRENT_LIST_DIR}/emulation.cpp ${CMAKE_CURRENT_LIST_DIR}/engine.cpp)
 foreach(kernel ${emulated_kernels})
   get_filename_component(name ${kernel} NAME_WE)
   set(wrapper ${CMAKE_BINARY_DIR}/generated/emulated_${name}.cpp)

@@ -11,6 +11,8 @@
 #include <sys/mman.h>
 #include <ucontext.h>
 
+#include "cuda_emulation/queue.h"
+
 #if defined(__SANITIZE_ADDRESS__)
 #include <sanitizer/common_interface_defs.h>
 #endif
@@ -222,6 +224,23 @@ void launch(const char* kernel, dim3 grid, dim3 block, const std::function<void(
                      static_cast<unsigned>(i / (uint64_t{grid.x} * grid.y)));
     machine().run_block(kernel, grid, block, index, thread);
   }
+}
+
+namespace {
+Queue& queue() {
+  static Queue instance;
+  return instance;
+}
+}  // namespace
+
+void set_queue(Queue taken) {
+  queue() = std::move(taken);
+}
+
+void launch_on(void* stream, const char* kernel, dim3 grid, dim3 block,
+               std::function<void()> thread) {
+  if (stream == nullptr || !queue()) return launch(kernel, grid, block, thread);
+  queue()(stream, kernel, [=, thread = std::move(thread)] { launch(kernel, grid, block, thread); });
 }
 
 void block_barrier() {

@@ -41,6 +41,10 @@ const Position& position();
 // a GPU would refuse the launch or hang in it.
 void launch(const char* kernel, dim3 grid, dim3 block, const std::function<void()>& thread);
 
+// The same on a stream: as cuda_emulation/queue.h says.
+void launch_on(void* stream, const char* kernel, dim3 grid, dim3 block,
+               std::function<void()> thread);
+
 // Waits for all threads of the block.
 void block_barrier();
 // Hands in 8 bytes, waits for the warp, and returns what lane `lane ^ offset` handed in.
@@ -52,9 +56,9 @@ uint64_t exchange_xor(uint32_t mask, uint64_t bits, int offset);
 #define blockIdx (::dltrain::emulation::position().block)
 #define blockDim (::dltrain::emulation::position().block_size)
 #define gridDim (::dltrain::emulation::position().grid_size)
+// Arguments are taken by value, as CUDA takes them.
 #define DLTRAIN_LAUNCH(kernel, grid, block, stream, ...) \
-  (static_cast<void>(stream),                            \
-   ::dltrain::emulation::launch(#kernel, grid, block, [&] { (kernel)(__VA_ARGS__); }))
+  ::dltrain::emulation::launch_on((stream), #kernel, grid, block, [=] { (kernel)(__VA_ARGS__); })
 
 inline void __syncthreads() {
   ::dltrain::emulation::block_barrier();

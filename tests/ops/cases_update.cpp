@@ -64,6 +64,29 @@ void add_optimizer(std::vector<OpCase>& cases, const std::string& op,
   c.attributes.set("weight_decay", std::vector<double>{0.1, 0, 0.5});
 }
 
+// An update that rounds parameters to their copies too; the second parameter has none. Small
+// tensors: where f32 and f64 lie on two sides of a tie, copies differ.
+void add_copies(std::vector<OpCase>& cases, const std::string& op, DType dtype,
+                const std::vector<Fill>& moments, bool finite = true) {
+  const std::vector<Shape> tensors{{9, 7}, {5}, {130}};
+  OpCase c{.name = fmt::format("{} with copies in {}{}", op, dtype_name(dtype),
+                               finite ? "" : " of a step that is not finite"),
+           .op = op,
+           .inputs = {case_state()},
+           .attributes = {{"count", static_cast<int64_t>(tensors.size())}, {"copies", true}}};
+  if (op == "sgd_update" && !moments.empty()) c.attributes.set("momentum", 0.9);
+  std::vector<Fill> roles{Fill::normal, Fill::normal};
+  roles.insert(roles.end(), moments.begin(), moments.end());
+  for (Fill fill : roles) {
+    for (const Shape& shape : tensors) c.inputs.push_back(case_tensor(shape, fill));
+  }
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    c.inputs.push_back(i == 1 ? case_absent() : CaseInput{{tensors[i], dtype}, Fill::normal});
+  }
+  c.state.out.finite = finite ? 1 : 0;
+  cases.push_back(std::move(c));
+}
+
 // Variances of rows and columns in place of moments that are alike to the parameters.
 void add_adafactor_cases(std::vector<OpCase>& cases) {
   const size_t first = cases.size(), n = kTensors.size();
@@ -175,6 +198,12 @@ void add_update_cases(std::vector<OpCase>& cases) {
                 {{"momentum", 0.9}, {"trust_coefficient", 0.02}, {"epsilon", 1e-8}});
   add_optimizer(cases, "lamb_update", {Fill::normal, Fill::positive}, betas);
   add_adafactor_cases(cases);
+  for (DType dtype : {DType::bf16, DType::f16}) {
+    add_copies(cases, "adamw_update", dtype, {Fill::normal, Fill::positive});
+    add_copies(cases, "sgd_update", dtype, {Fill::normal});
+  }
+  add_copies(cases, "lion_update", DType::bf16, {Fill::normal});
+  add_copies(cases, "adamw_update", DType::bf16, {Fill::normal, Fill::positive}, false);
 
   const Attributes alpha{{"alpha", 0.9}, {"epsilon", 1e-4}};
   Attributes centered = alpha, momentum = alpha;

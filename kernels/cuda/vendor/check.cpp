@@ -5,10 +5,40 @@
 
 namespace dltrain {
 
+namespace {
+
+// What can be done about it; empty where the text says enough.
+const char* advice(cudaError_t code) {
+  switch (code) {
+    case cudaErrorECCUncorrectable:
+    case cudaErrorContained:
+    case cudaErrorHardwareStackError:
+      return "; the GPU is faulty: nvidia-smi -q -d ECC,PAGE_RETIREMENT says more. The last "
+             "checkpoint is whole: resume on another GPU";
+    case cudaErrorNoKernelImageForDevice:
+      return "; this build has no code for this GPU (CMAKE_CUDA_ARCHITECTURES)";
+    case cudaErrorDevicesUnavailable:
+      return "; another process has the GPU for itself (nvidia-smi shows which)";
+    case cudaErrorIllegalAddress:
+    case cudaErrorMisalignedAddress:
+    case cudaErrorIllegalInstruction:
+    case cudaErrorInvalidPc:
+    case cudaErrorLaunchFailure:
+    case cudaErrorLaunchTimeout:
+      return "; with CUDA_LAUNCH_BLOCKING=1 in the environment the run is not captured and the "
+             "message names the op. The last checkpoint is whole";
+    default:
+      return "";
+  }
+}
+
+}  // namespace
+
 void check_cuda(cudaError_t code, std::string_view what) {
   if (code == cudaSuccess) return;
   const auto exit_code = code == cudaErrorMemoryAllocation ? ExitCode::memory : ExitCode::device;
-  fail(exit_code, "CUDA: {}: {} ({})", what, cudaGetErrorString(code), cudaGetErrorName(code));
+  fail(exit_code, "CUDA: {}: {} ({}){}", what, cudaGetErrorString(code), cudaGetErrorName(code),
+       advice(code));
 }
 
 void check_cublas(cublasStatus_t code, std::string_view what) {

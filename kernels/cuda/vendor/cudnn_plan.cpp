@@ -182,14 +182,6 @@ std::optional<ConvolutionPlan> build(const CudnnDescriptor& config, const CudnnT
 
 }  // namespace
 
-void check_cudnn(cudnnStatus_t code, std::string_view what) {
-  if (code == CUDNN_STATUS_SUCCESS) return;
-  char text[256] = "";
-  cudnnGetLastErrorString(text, sizeof text);
-  fail(code == CUDNN_STATUS_ALLOC_FAILED ? ExitCode::memory : ExitCode::device, "cuDNN: {}: {} {}",
-       what, cudnnGetErrorString(code), text);
-}
-
 CudnnDescriptor::CudnnDescriptor(cudnnBackendDescriptorType_t type) {
   check_cudnn(cudnnBackendCreateDescriptor(type, &descriptor_), "making a descriptor");
 }

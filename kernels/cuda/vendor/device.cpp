@@ -1,5 +1,6 @@
 #include "cuda/vendor/device.h"
 
+#include <cstdlib>
 #include <cstring>
 
 #include <cudnn_graph.h>
@@ -10,6 +11,8 @@
 
 namespace dltrain {
 namespace {
+
+constexpr int kLeastArchitecture = DLTRAIN_CUDA_LEAST_ARCHITECTURE;  // 80: sm_80
 
 // 13000 -> "13.0"
 std::string cuda_version(int version) {
@@ -26,9 +29,7 @@ std::string library_versions() {
                      blas % 100, dnn / 10000, dnn % 10000 / 100, dnn % 100);
 }
 
-DeviceProperties read_properties(int index) {
-  cudaDeviceProp device{};
-  check_cuda(cudaGetDeviceProperties(&device, index), fmt::format("reading cuda:{}", index));
+DeviceProperties read_properties(const cudaDeviceProp& device, int index) {
   size_t free = 0, total = 0;
   check_cuda(cudaMemGetInfo(&free, &total), "reading the free memory");
   return {.backend = "cuda",
@@ -39,6 +40,13 @@ DeviceProperties read_properties(int index) {
           .total_memory = total,
           .free_memory = free,
           .processors = device.multiProcessorCount};
+}
+
+// Of the environment, as CUDA reads it: every launch waits for its end, so that errors are found
+// where they come from.
+bool launches_block() {
+  const char* value = std::getenv("CUDA_LAUNCH_BLOCKING");
+  return value != nullptr && std::string_view(value) == "1";
 }
 
 class CudaStreamObject final : public Stream {
@@ -111,9 +119,16 @@ CudaDevice::CudaDevice(int index) : index_(index) {
     fail(ExitCode::device, "cuda:{} does not exist: this machine has {} GPU{}, cuda:0{}", index,
          count, count == 1 ? "" : "s", count == 1 ? "" : fmt::format(" to cuda:{}", count - 1));
   }
+  cudaDeviceProp device{};
+  check_cuda(cudaGetDeviceProperties(&device, index), fmt::format("reading cuda:{}", index));
+  architecture_ = 10 * device.major + device.minor;
+  if (architecture_ < kLeastArchitecture) {
+    fail(ExitCode::device, "cuda:{} ({}) is an sm_{}{}; this build has code for sm_{} and newer",
+         index, device.name, device.major, device.minor, kLeastArchitecture);
+  }
   check_cuda(cudaInitDevice(index, 0, 0), fmt::format("starting cuda:{}", index));
   make_current();
-  properties_ = read_properties(index);
+  properties_ = read_properties(device, index);
   check_cublas(cublasLtCreate(blas_.out()), "starting cuBLASLt");
 }
 
@@ -146,20 +161,35 @@ void* CudaDevice::allocate(size_t bytes, Memory kind) {
   const cudaError_t code = cudaMalloc(&out, bytes);
   if (code == cudaErrorMemoryAllocation) {
     (void)cudaGetLastError();  // the error is not sticky: the device stays usable
-    size_t free = 0, total = 0;
-    check_cuda(cudaMemGetInfo(&free, &total), "reading the free memory");
-    fail(ExitCode::memory, "out of memory on cuda:{} ({}): {} MiB needed, {} of {} MiB free",
-         index_, properties_.name, bytes >> 20, free >> 20, total >> 20);
+    out_of_memory(bytes);
   }
   check_cuda(code, "allocating device memory");
+  taken_[out] = bytes;
   // Our streams do not wait for the default stream, so the zeroing must be over before we return.
   check_cuda(cudaMemset(out, 0, bytes), "zeroing device memory");
   check_cuda(cudaStreamSynchronize(nullptr), "zeroing device memory");
   return out;
 }
 
+void CudaDevice::out_of_memory(size_t bytes) const {
+  size_t free = 0, total = 0, own = 0;
+  check_cuda(cudaMemGetInfo(&free, &total), "reading the free memory");
+  for (const auto& [address, taken] : taken_) own += taken;
+  // What nobody has asked us for: contexts and libraries, or other processes.
+  const size_t others = total - free > own ? total - free - own : 0;
+  constexpr size_t kOfLibraries = size_t{2} << 30;
+  fail(
+      ExitCode::memory, "out of memory on cuda:{} ({}): {} MiB needed, {} of {} MiB free; {}",
+      index_, properties_.name, bytes >> 20, free >> 20, total >> 20,
+      others > kOfLibraries
+          ? fmt::format("{} MiB are held by other processes (nvidia-smi shows which)", others >> 20)
+          : "a smaller training.micro_batch_size or memory.recompute needs less (dltrain plan says "
+            "how much)");
+}
+
 // Errors are ignored: this runs in destructors, after failures that were reported already.
 void CudaDevice::free(void* pointer, Memory kind) {
+  if (kind == Memory::device) taken_.erase(pointer);
   (void)(kind == Memory::pinned_host ? cudaFreeHost(pointer) : cudaFree(pointer));
 }
 
@@ -188,6 +218,7 @@ void CudaDevice::zero(void* destination, size_t bytes, Stream& stream) {
 
 std::unique_ptr<CapturedGraph> CudaDevice::capture(Stream& stream,
                                                    const std::function<void()>& body) {
+  if (launches_block()) return nullptr;
   make_current();
   // Thread-local: the loader's thread may go on allocating and copying meanwhile.
   check_cuda(cudaStreamBeginCapture(native_stream(stream), cudaStreamCaptureModeThreadLocal),

@@ -1,6 +1,8 @@
 // The CUDA device: memory, streams, events, copies and graph capture.
 #pragma once
 
+#include <map>
+
 #include <cublasLt.h>
 #include <cudnn_graph.h>
 
@@ -31,6 +33,7 @@ class CudaDevice final : public Device {
   std::unique_ptr<CapturedGraph> capture(Stream& stream,
                                          const std::function<void()>& body) override;
 
+  int architecture() const { return architecture_; }  // 90: sm_90
   cublasLtHandle_t blas() const { return blas_; }
   // Made at the first call: models without convolutions do not load cuDNN's libraries.
   cudnnHandle_t dnn();
@@ -39,8 +42,11 @@ class CudaDevice final : public Device {
   void make_current() const;
 
  private:
-  int index_;
+  [[noreturn]] void out_of_memory(size_t bytes) const;
+
+  int index_, architecture_ = 0;
   DeviceProperties properties_;
+  std::map<void*, size_t> taken_;  // device memory that was asked for
   BlasHandle blas_;
   DnnHandle dnn_;
 };

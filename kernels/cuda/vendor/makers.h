@@ -14,6 +14,7 @@ std::unique_ptr<Kernel> make_blas_matmul(const KernelRequest& request);
 std::unique_ptr<Kernel> make_cudnn_conv2d(const KernelRequest& request);
 std::unique_ptr<Kernel> make_cudnn_conv2d_input(const KernelRequest& request);
 std::unique_ptr<Kernel> make_cudnn_conv2d_weight(const KernelRequest& request);
+std::unique_ptr<Kernel> make_nvrtc_fused(const KernelRequest& request);
 // Built where the cudnn-frontend headers were found (DLTRAIN_CUDNN_FRONTEND).
 std::unique_ptr<Kernel> make_cudnn_attention(const KernelRequest& request);
 std::unique_ptr<Kernel> make_cudnn_attention_backward(const KernelRequest& request);

@@ -1,5 +1,5 @@
-// Kernels by cuBLASLt and cuDNN. None has run on a GPU yet, so every row is unproven; the plans
-// that the cuDNN rows ask for are built in tests/cuda_engine from descriptions of GPUs.
+// Kernels by cuBLASLt, cuDNN and NVRTC. None has run on a GPU yet, so every row is unproven; the
+// plans that the cuDNN rows ask for are built in tests/cuda_engine from descriptions of GPUs.
 #include "base/error.h"
 #include "cuda/makers.h"
 #include "cuda/vendor/device.h"
@@ -15,6 +15,7 @@ constinit const KernelRow kRows[] = {
     {"conv2d", "cuDNN", make_cudnn_conv2d, kOverwrites, kUnproven},
     {"conv2d_backward_input", "cuDNN", make_cudnn_conv2d_input, kAccumulates, kUnproven},
     {"conv2d_backward_weight", "cuDNN", make_cudnn_conv2d_weight, kAccumulates, kUnproven},
+    {"fused_elementwise", "NVRTC", make_nvrtc_fused, kOverwrites, kUnproven},
 #if defined(DLTRAIN_CUDNN_FRONTEND)
     {"attention", "cuDNN", make_cudnn_attention, kOverwrites, kUnproven},
     {"attention_backward", "cuDNN", make_cudnn_attention_backward, kOverwrites, kUnproven},

@@ -1,0 +1,104 @@
+// New keys and values go into the caches first; then a block computes one head of one token, a
+// thread one key at a time: keys lie transposed, so threads read neighbours. The softmax is the
+// running one (Milakov and Gimelshein 2018). A row's order of additions depends on its own place
+// alone, so its bits do not depend on what else is in the batch.
+#include "cuda/attention.cuh"
+#include "cuda/cached_attention.h"
+
+namespace dltrain {
+namespace {
+
+constexpr int kBlock = 128;  // also keys at a time
+constexpr int kCopyBlock = 256;
+constexpr int kMostPerThread = static_cast<int>(AttentionCall::kMostHeadDim) / kBlock;
+
+template <typename T>
+__global__ void keep_kernel(CachedAttentionCall c, CachedAttentionData x) {
+  const AttentionCall& a = c.tokens;
+  const T *k = static_cast<const T*>(x.k), *v = static_cast<const T*>(x.v);
+  T *keys = static_cast<T*>(x.keys), *values = static_cast<T*>(x.values);
+  const int64_t count = a.samples * a.queries * a.kv_heads * a.head_dim;
+  for (int64_t i = thread_index(); i < count; i += thread_count()) {
+    const int64_t d = i % a.head_dim, head = i / a.head_dim % a.kv_heads;
+    const int64_t token = i / (a.head_dim * a.kv_heads) % a.queries;
+    const int64_t n = i / (a.head_dim * a.kv_heads * a.queries);
+    if (token >= x.counts[n]) continue;
+    const int64_t slot = x.slots[n], place = x.positions[n] + token;
+    keys[c.cached_key(slot, head, place, d)] = k[a.key_at(n, token, head) + d];
+    values[c.cached_value(slot, head, place) + d] = v[a.value_at(n, token, head) + d];
+  }
+}
+
+template <typename T>
+__global__ void attend_kernel(CachedAttentionCall c, CachedAttentionData x) {
+  using M = MathOf<T>;
+  __shared__ M query[AttentionCall::kMostHeadDim];
+  __shared__ M weights[kBlock];
+  const AttentionCall& a = c.tokens;
+  const int thread = static_cast<int>(threadIdx.x);
+  const int64_t head = blockIdx.x % a.heads, token = blockIdx.x / a.heads % a.queries;
+  const int64_t n = blockIdx.x / (a.heads * a.queries), kv_head = head / (a.heads / a.kv_heads);
+  T* y = static_cast<T*>(x.y) + a.output_at(n, token, head);
+  if (token >= x.counts[n]) {
+    for (int64_t d = thread; d < a.head_dim; d += kBlock) y[d] = T(0);
+    return;
+  }
+  const T* q = static_cast<const T*>(x.q) + a.query_at(n, token, head);
+  for (int64_t d = thread; d < a.head_dim; d += kBlock) query[d] = static_cast<M>(q[d]);
+  __syncthreads();
+  const int64_t slot = x.slots[n], place = x.positions[n] + token;
+  const int64_t first_key = a.first_key(place);
+  const T *keys = static_cast<const T*>(x.keys), *values = static_cast<const T*>(x.values);
+  const M slope = a.alibi ? static_cast<M>(AttentionScores<M>::alibi_slope(head, a.heads)) : M(0);
+  M greatest = -static_cast<M>(INFINITY), sum = 0, out[kMostPerThread] = {};
+  for (int64_t first = first_key / kBlock * kBlock; first <= place; first += kBlock) {
+    const int64_t key = first + thread;
+    M score = -static_cast<M>(INFINITY);
+    if (key <= place && key >= first_key) {
+      const T* from = keys + c.cached_key(slot, kv_head, key, 0);
+      M dot = 0;
+      for (int64_t d = 0; d < a.head_dim; ++d) {
+        dot += query[d] * static_cast<M>(from[d * c.block]);
+      }
+      score = static_cast<M>(a.scale) * dot - slope * static_cast<M>(place - key);
+    }
+    const M before = greatest, here = block_max(score);
+    greatest = here > greatest || here != here ? here : greatest;
+    const M weight = std::exp(score - greatest);
+    weights[thread] = weight;
+    const M factor = before == -static_cast<M>(INFINITY) ? M(0) : std::exp(before - greatest);
+    sum = sum * factor + block_sum(weight);  // and a barrier
+    const int64_t begin = first > first_key ? first : first_key;
+    const int64_t end = place + 1 < first + kBlock ? place + 1 : first + kBlock;
+    for (int i = 0; i < kMostPerThread; ++i) {
+      const int64_t d = thread + i * kBlock;
+      if (d >= a.head_dim) break;
+      M total = out[i] * factor;
+      for (int64_t k = begin; k < end; ++k) {
+        total += weights[k - first] * static_cast<M>(values[c.cached_value(slot, kv_head, k) + d]);
+      }
+      out[i] = total;
+    }
+    __syncthreads();  // before the weights are written again
+  }
+  for (int i = 0; i < kMostPerThread; ++i) {
+    const int64_t d = thread + i * kBlock;
+    if (d < a.head_dim) y[d] = static_cast<T>(out[i] / sum);
+  }
+}
+
+}  // namespace
+
+void launch_cached_attention(const CachedAttentionCall& call, const CachedAttentionData& data,
+                             CudaStream stream) {
+  const AttentionCall& a = call.tokens;
+  const int64_t kept = a.samples * a.queries * a.kv_heads * a.head_dim;
+  if (kept == 0) return;
+  const auto rows = static_cast<unsigned>(a.samples * a.queries * a.heads);
+  with_floating(a.dtype, [&]<typename T>(T) {
+    DLTRAIN_LAUNCH(keep_kernel<T>, stride_grid(kept, kCopyBlock), kCopyBlock, stream, call, data);
+    DLTRAIN_LAUNCH(attend_kernel<T>, rows, kBlock, stream, call, data);
+  });
+}
+
+}  // namespace dltrain

@@ -1,0 +1,211 @@
+// Kernel classes of recurrent and its backward: for each token a product by the engine's matmul
+// (cuBLASLt, or the plain kernel) and the units (cuda/recurrent.cu); the gradient of the weight is
+// one product over all tokens. All of it is a fixed sequence of launches, so it can be captured.
+//
+// cuDNN's recurrent networks do not serve this op: they take the inputs before their projection
+// (or, with CUDNN_SKIP_INPUT, one input of `hidden` elements that all gates share), and here every
+// gate has an input of its own, which a matmul before it has made.
+#include "cuda/recurrent.h"
+
+#include <vector>
+
+#include "base/error.h"
+#include "cuda/makers.h"
+#include "cuda/reduce.h"
+#include "ops/recurrent.h"
+#include "ops/rules.h"
+
+namespace dltrain {
+namespace {
+
+RecurrentCall recurrent_call(const RecurrentSizes& s, DType dtype) {
+  using Kind = RecurrentCall::Kind;
+  const Kind kind = s.kind == RecurrentKind::lstm       ? Kind::lstm
+                    : s.kind == RecurrentKind::gru      ? Kind::gru
+                    : s.kind == RecurrentKind::rnn_tanh ? Kind::rnn_tanh
+                                                        : Kind::rnn_relu;
+  return {.kind = kind,
+          .dtype = dtype,
+          .samples = s.samples,
+          .tokens = s.tokens,
+          .hidden = s.hidden,
+          .gates = s.gates,
+          .reverse = s.reverse};
+}
+
+// Parts of a workspace, one behind the other.
+class Scratch {
+ public:
+  size_t add(int64_t elements, DType dtype) {
+    return add_bytes(static_cast<size_t>(elements) * dtype_size(dtype));
+  }
+  size_t add_bytes(size_t bytes) {
+    const size_t at = bytes_;
+    bytes_ += (bytes + 255) / 256 * 256;
+    return at;
+  }
+  size_t bytes() const { return bytes_; }
+
+ private:
+  size_t bytes_ = 0;
+};
+
+// A matmul of the engine within a kernel.
+class Product {
+ public:
+  Product(const KernelRequest& request, const TensorSpec& a, const TensorSpec& b,
+          const TensorSpec& y, const Attributes& attributes, bool accumulate, Scratch& scratch) {
+    const TensorSpec inputs[] = {a, b}, outputs[] = {y};
+    kernel_ = find_kernel(cuda_engine(), {.op = "matmul",
+                                          .attributes = attributes,
+                                          .inputs = inputs,
+                                          .outputs = outputs,
+                                          .accumulate = accumulate,
+                                          .device = request.device})
+                  .kernel;
+    check_internal(kernel_ != nullptr, "{}: no matmul of {} and {}", request.op, to_string(a),
+                   to_string(b));
+    scratch_at_ = scratch.add_bytes(kernel_->workspace_bytes());
+  }
+  void bind(std::byte* workspace, void* a, void* b, void* y) {
+    void *inputs[] = {a, b}, *outputs[] = {y};
+    kernel_->bind({.inputs = inputs, .outputs = outputs, .workspace = workspace + scratch_at_});
+  }
+  void run(Stream& stream) { kernel_->run(stream); }
+
+ private:
+  std::unique_ptr<Kernel> kernel_;
+  size_t scratch_at_ = 0;
+};
+
+void* optional(std::span<void* const> list, size_t i) {
+  return i < list.size() ? list[i] : nullptr;
+}
+
+class Recurrent final : public Kernel {
+ public:
+  explicit Recurrent(const KernelRequest& r)
+      : call_(recurrent_call(recurrent_sizes(r.outputs[0].shape, r.attributes), r.inputs[0].dtype)),
+        wide_(accumulation_dtype(call_.dtype)),
+        product_(r, {Shape{call_.samples, call_.hidden}, call_.dtype}, r.inputs[1],
+                 {Shape{call_.samples, call_.width()}, wide_}, {{"transpose_b", true}}, false,
+                 scratch_),
+        product_at_(scratch_.add(call_.samples * call_.width(), wide_)),
+        cell_at_(scratch_.add(call_.samples * call_.hidden, wide_)),
+        state_at_(scratch_.add(call_.samples * call_.hidden, call_.dtype)) {}
+
+  size_t workspace_bytes() const override { return scratch_.bytes(); }
+
+  void bind(const Bindings& b) override {
+    auto* workspace = static_cast<std::byte*>(b.workspace);
+    data_ = {.x = b.inputs[0],
+             .bias = optional(b.inputs, 2),
+             .initial_state = optional(b.inputs, 3),
+             .initial_cell = optional(b.inputs, 4),
+             .product = workspace + product_at_,
+             .cell = workspace + cell_at_,
+             .state = workspace + state_at_,
+             .y = b.outputs[0],
+             .gates = optional(b.outputs, 1),
+             .cells = optional(b.outputs, 2)};
+    product_.bind(workspace, data_.state, b.inputs[1], workspace + product_at_);
+  }
+
+  void run(Stream& stream) override {
+    launch_recurrent_start(call_, data_, stream.native());
+    for (int64_t i = 0; i < call_.tokens; ++i) {
+      const bool has_product = i > 0 || data_.initial_state != nullptr;
+      if (has_product) product_.run(stream);
+      launch_recurrent_step(call_, data_, i, has_product, stream.native());
+    }
+  }
+
+ private:
+  RecurrentCall call_;
+  DType wide_;
+  Scratch scratch_;
+  Product product_;
+  size_t product_at_, cell_at_, state_at_;
+  RecurrentData data_;
+};
+
+class RecurrentBackward final : public Kernel {
+ public:
+  explicit RecurrentBackward(const KernelRequest& r)
+      : call_(recurrent_call(recurrent_sizes(r.inputs[1].shape, r.attributes), r.inputs[1].dtype)),
+        wide_(accumulation_dtype(call_.dtype)),
+        rows_(call_.samples * call_.tokens),
+        // What flows past the product is in the result already.
+        product_(r, {Shape{call_.samples, call_.width()}, call_.dtype}, r.inputs[4],
+                 {Shape{call_.samples, call_.hidden}, wide_}, {}, true, scratch_),
+        // dw = dzᵀ·h over all samples and tokens, h the state before each.
+        weight_(r, {Shape{rows_, call_.width()}, call_.dtype},
+                {Shape{rows_, call_.hidden}, call_.dtype}, r.outputs[1], {{"transpose_a", true}},
+                false, scratch_),
+        dstate_at_(scratch_.add(call_.samples * call_.hidden, wide_)),
+        dcell_at_(scratch_.add(call_.samples * call_.hidden, wide_)),
+        dz_at_(scratch_.add(call_.samples * call_.width(), call_.dtype)),
+        before_at_(scratch_.add(rows_ * call_.hidden, call_.dtype)),
+        bias_{.dtype = call_.dtype, .reduced = rows_, .inner = call_.width()},
+        bias_at_(scratch_.add(reduce_workspace_elements(bias_), wide_)) {
+    if (call_.kind == RecurrentCall::Kind::gru) {
+      dz_all_at_ = scratch_.add(rows_ * call_.width(), call_.dtype);
+    }
+  }
+
+  size_t workspace_bytes() const override { return scratch_.bytes(); }
+
+  void bind(const Bindings& b) override {
+    auto* workspace = static_cast<std::byte*>(b.workspace);
+    const bool separate = call_.kind == RecurrentCall::Kind::gru;
+    data_ = {.dy = b.inputs[0],
+             .y = b.inputs[1],
+             .gates = b.inputs[2],
+             .cells = b.inputs[3],
+             .initial_state = b.inputs[6],
+             .initial_cell = b.inputs[7],
+             .dstate = workspace + dstate_at_,
+             .dcell = workspace + dcell_at_,
+             .dx = b.outputs[0],
+             .dz = workspace + dz_at_,
+             .dz_all = separate ? workspace + dz_all_at_ : b.outputs[0]};
+    before_ = workspace + before_at_;
+    bias_scratch_ = workspace + bias_at_;
+    db_ = optional(b.outputs, 2);
+    product_.bind(workspace, data_.dz, b.inputs[4], data_.dstate);
+    weight_.bind(workspace, data_.dz_all, before_, b.outputs[1]);
+  }
+
+  void run(Stream& stream) override {
+    for (int64_t i = call_.tokens - 1; i >= 0; --i) {
+      launch_recurrent_backward_step(call_, data_, i, stream.native());
+      if (i > 0) product_.run(stream);
+    }
+    launch_states_before(call_, data_.y, data_.initial_state, before_, stream.native());
+    weight_.run(stream);
+    if (db_ != nullptr) launch_reduce(bias_, data_.dz_all, db_, bias_scratch_, stream.native());
+  }
+
+ private:
+  RecurrentCall call_;
+  DType wide_;
+  int64_t rows_;  // samples · tokens
+  Scratch scratch_;
+  Product product_, weight_;
+  size_t dstate_at_, dcell_at_, dz_at_, before_at_;
+  ReduceCall bias_;
+  size_t bias_at_, dz_all_at_ = 0;
+  RecurrentBackwardData data_;
+  void *before_ = nullptr, *bias_scratch_ = nullptr, *db_ = nullptr;
+};
+
+}  // namespace
+
+std::unique_ptr<Kernel> make_cuda_recurrent(const KernelRequest& request) {
+  return std::make_unique<Recurrent>(request);
+}
+std::unique_ptr<Kernel> make_cuda_recurrent_backward(const KernelRequest& request) {
+  return std::make_unique<RecurrentBackward>(request);
+}
+
+}  // namespace dltrain

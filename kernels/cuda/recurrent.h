@@ -1,0 +1,63 @@
+// Queues the element-wise part of recurrent networks (lib/ops/recurrent.cpp has the formulas): what
+// one step does with the product of weight and state, forwards and backwards. Work of one step lies
+// densely, [samples, …]; the op's tensors are by token. Optional addresses are nullptr where
+// absent.
+//
+// dtype: f32, f64, bf16 or f16 of the op's tensors (T); M is its accumulation dtype.
+#pragma once
+
+#include "cuda/launch.h"
+#include "tensor/dtype.h"
+
+namespace dltrain {
+
+struct RecurrentCall {
+  enum class Kind : uint8_t { lstm, gru, rnn_tanh, rnn_relu } kind = Kind::lstm;
+  DType dtype = DType::f32;
+  int64_t samples = 0, tokens = 0, hidden = 0;
+  int64_t gates = 0;
+  bool reverse = false;
+
+  DLTRAIN_HD int64_t width() const { return gates * hidden; }
+  // As RecurrentSizes of lib/ops/recurrent.h.
+  DLTRAIN_HD int64_t token(int64_t i) const { return reverse ? tokens - 1 - i : i; }
+  DLTRAIN_HD int64_t before(int64_t token) const {
+    if (reverse) return token + 1 < tokens ? token + 1 : -1;
+    return token - 1;
+  }
+};
+
+struct RecurrentData {
+  const void *x = nullptr, *bias = nullptr;
+  const void *initial_state = nullptr, *initial_cell = nullptr;
+  const void* product = nullptr;  // M [samples, width]: state · Wᵀ
+  void* cell = nullptr;           // M [samples, hidden]: c of an LSTM, h of a GRU
+  void* state = nullptr;          // T [samples, hidden]: h, for the next product
+  void *y = nullptr, *gates = nullptr, *cells = nullptr;
+};
+
+// State and cells before the first token.
+void launch_recurrent_start(const RecurrentCall& call, const RecurrentData& data,
+                            CudaStream stream);
+// Step i; without `has_product` the product is zero.
+void launch_recurrent_step(const RecurrentCall& call, const RecurrentData& data, int64_t i,
+                           bool has_product, CudaStream stream);
+
+struct RecurrentBackwardData {
+  const void *dy = nullptr, *y = nullptr, *gates = nullptr, *cells = nullptr;
+  const void *initial_state = nullptr, *initial_cell = nullptr;
+  void* dstate = nullptr;  // M [samples, hidden]: of h; becomes what flows past the product
+  void* dcell = nullptr;   // M [samples, hidden]: of c of an LSTM
+  void* dx = nullptr;      // T [samples, tokens, width]
+  void* dz = nullptr;      // T [samples, width]: of the product, for this step
+  void* dz_all = nullptr;  // T [samples, tokens, width]: the same by token; may be dx
+};
+
+// Step i, from the last to the first. The last takes dstate and dcell as zero.
+void launch_recurrent_backward_step(const RecurrentCall& call, const RecurrentBackwardData& data,
+                                    int64_t i, CudaStream stream);
+// T [samples, tokens, hidden]: the state before each token.
+void launch_states_before(const RecurrentCall& call, const void* y, const void* initial_state,
+                          void* before, CudaStream stream);
+
+}  // namespace dltrain

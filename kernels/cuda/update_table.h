@@ -1,0 +1,88 @@
+// The table of chunks by which one launch serves all tensors of an update op (cuda/update.h).
+#pragma once
+
+#include <algorithm>
+#include <vector>
+
+#include "cuda/device_table.h"
+#include "cuda/update.h"
+#include "ops/kernel.h"
+#include "ops/rules.h"
+#include "shared/update_groups.h"
+
+namespace dltrain {
+
+// Of inputs [first, first + roles · tensors) of the request, role by role, and of the copies of an
+// update with the attribute `copies`.
+class ChunkTable {
+ public:
+  ChunkTable(const KernelRequest& request, size_t first, size_t roles)
+      : memory_(request.device),
+        first_(first),
+        copies_(first_copy(request.attributes, request.inputs.size())) {
+    const size_t end = copies_ != 0 ? copies_ : request.inputs.size();
+    const size_t tensors = (end - first) / roles;
+    for (size_t i = end; i < request.inputs.size(); ++i) {
+      if (!is_absent(request.inputs[i])) table_.copy = request.inputs[i].dtype;
+    }
+    for (size_t role = 0; role < roles; ++role) {
+      const DType dtype = tensors > 0 ? request.inputs[first + role * tensors].dtype : DType::f32;
+      element_bytes_.push_back(dtype_size(dtype));
+    }
+    for (size_t i = 0; i < tensors; ++i) {
+      counts_.push_back(request.inputs[first + i].shape.elements());
+      table_.count += chunks_of(i);
+    }
+    table_.dtype = tensors > 0 ? request.inputs[first].dtype : DType::f32;
+  }
+
+  int64_t chunks() const { return table_.count; }
+  size_t tensors() const { return counts_.size(); }
+  int64_t elements(size_t tensor) const { return counts_[tensor]; }
+  // They lie one behind the other, tensor by tensor.
+  int64_t chunks_of(size_t tensor) const { return divide_up(counts_[tensor], kUpdateChunk); }
+
+  // Copies the table to the device and waits: bind() is outside the step.
+  const UpdateTable& bind(const Bindings& bindings, const UpdateGroups* groups = nullptr) {
+    std::vector<UpdateChunk> chunks;
+    for (size_t tensor = 0; tensor < counts_.size(); ++tensor) {
+      for (int64_t from = 0; from < counts_[tensor]; from += kUpdateChunk) {
+        UpdateChunk chunk{};
+        for (size_t role = 0; role < element_bytes_.size(); ++role) {
+          void* address = bindings.inputs[first_ + role * counts_.size() + tensor];
+          chunk.role[role] =
+              static_cast<std::byte*>(address) + from * static_cast<int64_t>(element_bytes_[role]);
+        }
+        chunk.count = std::min(kUpdateChunk, counts_[tensor] - from);
+        chunk.tensor = static_cast<int64_t>(tensor);
+        if (copies_ != 0 && bindings.inputs[copies_ + tensor] != nullptr) {
+          chunk.copy = static_cast<std::byte*>(bindings.inputs[copies_ + tensor]) + 2 * from;
+        }
+        if (groups != nullptr) chunk.group = groups->of(tensor);
+        chunks.push_back(chunk);
+      }
+    }
+    table_.chunks = memory_.upload(chunks);
+    return table_;
+  }
+
+ private:
+  DeviceTable<UpdateChunk> memory_;
+  size_t first_, copies_;              // among the inputs; no copies: 0
+  std::vector<size_t> element_bytes_;  // of each role
+  std::vector<int64_t> counts_;
+  UpdateTable table_;
+};
+
+// All tensors after the state, copies apart, have one dtype, f32 or f64.
+inline bool is_wide_update(const KernelRequest& request) {
+  const DType dtype = request.inputs.size() > 1 ? request.inputs[1].dtype : DType::f32;
+  const size_t copies = first_copy(request.attributes, request.inputs.size());
+  const SpecSpan tensors = copies == 0 ? request.inputs : request.inputs.first(copies);
+  return (dtype == DType::f32 || dtype == DType::f64) &&
+         std::all_of(tensors.begin() + 1, tensors.end(), [&](const TensorSpec& spec) {
+           return spec.dtype == dtype || is_absent(spec);
+         });
+}
+
+}  // namespace dltrain

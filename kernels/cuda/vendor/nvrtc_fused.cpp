@@ -1,0 +1,105 @@
+// fused_elementwise by programs that are generated and compiled for the GPU at hand, when the plan
+// is made. Without NVRTC, or for a GPU that it does not know, the interpreter runs the program.
+#include <map>
+#include <mutex>
+
+#include <fmt/format.h>
+
+#include "cuda/fused_operands.h"
+#include "cuda/fused_source.h"
+#include "cuda/launch.h"
+#include "cuda/vendor/check.h"
+#include "cuda/vendor/code_cache.h"
+#include "cuda/vendor/device.h"
+#include "cuda/vendor/makers.h"
+#include "cuda/vendor/nvrtc.h"
+#include "ops/rules.h"
+
+namespace dltrain {
+namespace {
+
+constexpr int kBlock = 256;
+constexpr const char* kName = "dltrain_fused";
+
+// Everything that the code depends on.
+std::string key_of(const std::string& source, const std::string& compiler, int architecture) {
+  std::string key = fmt::format("NVRTC {}, sm_{}\n{}", compiler, architecture, source);
+  for (const SourceHeader& header : fused_source_headers()) {
+    key += fmt::format("\n== {}\n{}", header.name, header.text);
+  }
+  return key;
+}
+
+// The kernel of a program, compiled once a process. Its library is never unloaded: kernels may live
+// as long as the process.
+cudaKernel_t kernel_of(const Nvrtc& nvrtc, const std::string& source, int architecture) {
+  static std::mutex mutex;
+  static std::map<std::string, cudaKernel_t> known;
+  const std::string key = key_of(source, nvrtc.version(), architecture);
+  const std::lock_guard lock(mutex);
+  if (const auto at = known.find(key); at != known.end()) return at->second;
+  const std::string code = cached_code(cache_folder(), key, [&] {
+    return nvrtc.compile(source, fused_source_headers(), architecture);
+  });
+  cudaLibrary_t library = nullptr;
+  check_cuda(cudaLibraryLoadData(&library, code.data(), nullptr, nullptr, 0, nullptr, nullptr, 0),
+             "fused_elementwise: loading a compiled program");
+  cudaKernel_t kernel = nullptr;
+  check_cuda(cudaLibraryGetKernel(&kernel, library, kName),
+             "fused_elementwise: finding a compiled program");
+  return known[key] = kernel;
+}
+
+class NvrtcFused final : public Kernel {
+ public:
+  NvrtcFused(cudaKernel_t kernel, const KernelRequest& request)
+      : kernel_(kernel),
+        count_(request.inputs[0].shape.elements()),
+        pack_(16 / static_cast<int64_t>(dtype_size(request.inputs[0].dtype))) {}
+
+  void bind(const Bindings& b) override {
+    bool aligned = true;
+    const auto take = [&](std::span<void* const> from, auto& to) {
+      for (size_t i = 0; i < from.size(); ++i) {
+        to[i] = from[i];
+        aligned = aligned && reinterpret_cast<uintptr_t>(from[i]) % 16 == 0;
+      }
+    };
+    take(b.inputs, operands_.input);
+    take(b.outputs, operands_.output);
+    packs_ = aligned ? count_ / pack_ : 0;
+  }
+  void run(Stream& stream) override {
+    if (count_ == 0) return;
+    void* arguments[] = {&operands_, &packs_, &count_};
+    check_cuda(cudaLaunchKernel(reinterpret_cast<const void*>(kernel_),
+                                dim3(stride_grid(packs_ > 0 ? packs_ : count_, kBlock)),
+                                dim3(kBlock), arguments, 0, native_stream(stream)),
+               "a compiled program");
+  }
+
+ private:
+  cudaKernel_t kernel_;
+  int64_t count_, pack_;
+  FusedOperands operands_{};
+  int64_t packs_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<Kernel> make_nvrtc_fused(const KernelRequest& request) {
+  const DType dtype = request.inputs[0].dtype;
+  const auto results = request.attributes.integers("results");
+  const Nvrtc* nvrtc = Nvrtc::find();
+  CudaDevice& device = cuda_device(request);
+  if (!is_floating(dtype) || request.inputs.size() > FusedOperands::kMost ||
+      results.size() > FusedOperands::kMost || nvrtc == nullptr ||
+      !nvrtc->knows(device.architecture())) {
+    return nullptr;
+  }
+  const auto steps = parse_fused_program(request.attributes.text("program"));
+  const std::string source = fused_source(steps, request.inputs.size(), results, dtype, kName);
+  return std::make_unique<NvrtcFused>(kernel_of(*nvrtc, source, device.architecture()), request);
+}
+
+}  // namespace dltrain

@@ -1,0 +1,81 @@
+#include "train/input_slots.h"
+
+#include "base/error.h"
+
+namespace dltrain {
+namespace {
+
+constexpr size_t kAlignment = 256;
+
+size_t aligned(size_t bytes) {
+  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+}
+
+}  // namespace
+
+size_t InputSlots::stage_bytes(const Device& device, size_t batch_bytes, size_t fields) {
+  if (device.properties().backend != "cuda") return 0;
+  // Each field begins on a boundary of its own.
+  return 2 * aligned(aligned(sizeof(StepInputs)) + batch_bytes + fields * kAlignment);
+}
+
+InputSlots::InputSlots(Device& device, std::byte* stages, size_t stage_bytes,
+                       std::byte* device_inputs)
+    : device_(device), device_inputs_(device_inputs) {
+  if (stage_bytes == 0) return;
+  copies_ = device.make_stream();
+  pinned_ = Buffer(device, 2 * aligned(sizeof(StepInputs)), Memory::pinned_host);
+  for (size_t i = 0; i < stages_.size(); ++i) {
+    stages_[i] = {
+        .data = stages + i * (stage_bytes / 2),
+        .inputs = reinterpret_cast<StepInputs*>(pinned_.data() + i * aligned(sizeof(StepInputs))),
+        .filled = device.make_event(),
+        .freed = device.make_event()};
+  }
+}
+
+InputSlots::~InputSlots() {
+  try {
+    if (copies_) copies_->synchronize();
+  } catch (const Error&) {  // of a device that has failed: told already
+  }
+}
+
+void InputSlots::fill_directly(std::span<const InputPlace> places, FieldSpan fields,
+                               const StepInputs& inputs, Stream& stream) {
+  for (size_t i = 0; i < fields.size(); ++i) {
+    device_.copy(places[i].address, fields[i], places[i].bytes, stream);
+  }
+  device_.copy(device_inputs_, &inputs, sizeof inputs, stream);
+}
+
+void InputSlots::fill(std::span<const InputPlace> places, FieldSpan fields,
+                      const StepInputs& inputs, Stream& stream) {
+  check_internal(fields.size() == places.size(), "a batch of {} fields for {} slots", fields.size(),
+                 places.size());
+  if (!copies_) return fill_directly(places, fields, inputs, stream);
+  Stage& stage = stages_[next_];
+  next_ = (next_ + 1) % stages_.size();
+  Stage& before = stages_[next_];
+  stage.freed->make_wait(*copies_);
+  *stage.inputs = inputs;
+  device_.copy(stage.data, stage.inputs, sizeof inputs, *copies_);
+  std::byte* at = stage.data + aligned(sizeof inputs);
+  for (size_t i = 0; i < fields.size(); ++i) {
+    device_.copy(at, fields[i], places[i].bytes, *copies_);
+    at += aligned(places[i].bytes);
+  }
+  stage.filled->record(*copies_);
+  stage.filled->make_wait(stream);
+  device_.copy(device_inputs_, stage.data, sizeof inputs, stream);
+  at = stage.data + aligned(sizeof inputs);
+  for (const InputPlace& place : places) {
+    device_.copy(place.address, at, place.bytes, stream);
+    at += aligned(place.bytes);
+  }
+  stage.freed->record(stream);
+  // The batch before has left host memory: its stage was free long ago, so this hardly ever waits.
+  before.filled->synchronize();
+}
+
+}  // namespace dltrain

@@ -1,0 +1,74 @@
+// The attention of the language models has plans of cuDNN on GPUs that are only described. cuDNN
+// compiles these plans and hands their code to a driver: stub/driver.cpp takes it.
+#include <fstream>
+#include <sstream>
+
+#include <dlfcn.h>
+
+#include "catch.h"
+#include "cuda/vendor/cudnn_attention_plan.h"
+
+namespace dltrain {
+namespace {
+
+std::string description_of(const std::string& gpu) {
+  std::ifstream file(std::string(DLTRAIN_SOURCE_DIR "/tests/cuda_engine/devices/") + gpu + ".json");
+  REQUIRE(file.good());
+  std::stringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+struct Case {
+  const char* name;
+  AttentionProblem problem;
+};
+
+AttentionProblem packed(int64_t samples, int64_t tokens, int64_t heads, bool causal) {
+  AttentionProblem p{.samples = samples, .queries = tokens, .keys = tokens};
+  p.heads = p.kv_heads = heads;
+  p.head_dim = 64;
+  p.query_stride = p.key_stride = 3 * heads * 64;
+  p.scale = 0.125;
+  p.causal = causal;
+  return p;
+}
+
+AttentionProblem grouped(int64_t heads, int64_t kv_heads, int64_t head_dim) {
+  AttentionProblem p{.samples = 4, .queries = 1024, .keys = 1024};
+  p.heads = heads;
+  p.kv_heads = kv_heads;
+  p.head_dim = head_dim;
+  p.query_stride = heads * head_dim;
+  p.key_stride = kv_heads * head_dim;
+  p.scale = 0.09;
+  p.causal = true;
+  return p;
+}
+
+TEST_CASE("the attention of the language models has 16-bit cuDNN plans on Ampere and Hopper") {
+  const Case cases[] = {{"GPT-2 124M", packed(64, 1024, 12, true)},
+                        {"GPT-2 1.5B", packed(16, 1024, 25, true)},
+                        {"BERT-large", packed(16, 512, 16, false)},
+                        {"Llama 3.2 1B", grouped(32, 8, 64)},
+                        {"Qwen 2.5 1.5B", grouped(12, 2, 128)}};
+  const std::pair<const char*, int> gpus[] = {{"a100", 80}, {"h200", 90}};
+  // cuDNN asks for it by its name and gets the one that is loaded.
+  REQUIRE(dlopen(DLTRAIN_STUB_DRIVER, RTLD_NOW | RTLD_GLOBAL) != nullptr);
+  for (const auto& [gpu, version] : gpus) {
+    for (const Case& c : cases) {
+      for (const bool backward : {false, true}) {
+        AttentionProblem problem = c.problem;
+        problem.backward = backward;
+        std::string why;
+        const auto plan = plan_attention(
+            problem, {.description = description_of(gpu), .sm_version = version}, &why);
+        INFO(gpu << ", " << c.name << (backward ? ", backward: " : ": ") << why);
+        CHECK(plan != nullptr);
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace dltrain

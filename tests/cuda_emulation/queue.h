@@ -1,0 +1,14 @@
+// Streams for the emulation (cuda_emulation/emulation.h), for sources that include CUDA's own
+// headers.
+#pragma once
+
+#include <functional>
+
+namespace dltrain::emulation {
+
+// What takes launches on a stream that is not nullptr: it is to run `work` (which calls launch)
+// once, now or later. Without one they run at once.
+using Queue = std::function<void(void* stream, const char* kernel, std::function<void()> work)>;
+void set_queue(Queue queue);
+
+}  // namespace dltrain::emulation

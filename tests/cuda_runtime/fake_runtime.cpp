@@ -1,0 +1,404 @@
+#include "cuda_runtime/fake_runtime.h"
+
+#include <cstdlib>
+#include <cstring>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include <cublasLt.h>
+#include <cuda_runtime_api.h>
+#include <cudnn_graph.h>
+
+#include "cuda/launch.h"
+#include "cuda_emulation/queue.h"
+
+using Work = std::function<void()>;
+
+// CUDA's opaque types.
+struct CUstream_st {
+  std::deque<Work> queue;
+  uint64_t queued = 0, done = 0;  // pieces of work, ever
+  std::vector<Work>* capture = nullptr;
+};
+struct CUevent_st {
+  CUstream_st* stream = nullptr;
+  uint64_t mark = 0;
+};
+struct CUgraph_st {
+  std::vector<Work> work;
+};
+struct CUgraphExec_st {
+  std::vector<Work> work;
+};
+
+namespace dltrain::fake_cuda {
+namespace {
+
+struct Failure {
+  int64_t after;
+  cudaError_t code;
+};
+
+struct State {
+  std::recursive_mutex mutex;  // the loader's threads allocate too
+  Order order = Order::late;
+  Counts counts;
+  Gpu gpu;
+  int devices = 1, driver = 13000;
+  cudaError_t devices_code = cudaSuccess;
+  std::map<std::string, Failure> failures;
+  cudaError_t sticky = cudaSuccess;            // a context that is lost stays so
+  std::map<uintptr_t, size_t> device, pinned;  // address → bytes
+  std::map<CUstream_st*, std::unique_ptr<CUstream_st>> streams;
+};
+
+State& state() {
+  static State instance;
+  return instance;
+}
+
+using Guard = std::lock_guard<std::recursive_mutex>;
+
+cudaError_t failing(const char* function) {
+  if (state().sticky != cudaSuccess) return state().sticky;
+  auto& failures = state().failures;
+  const auto at = failures.find(function);
+  if (at == failures.end()) return cudaSuccess;
+  if (at->second.after-- > 0) return cudaSuccess;
+  const cudaError_t code = at->second.code;
+  failures.erase(at);
+  if (code == cudaErrorECCUncorrectable || code == cudaErrorIllegalAddress) state().sticky = code;
+  return code;
+}
+
+bool within(const std::map<uintptr_t, size_t>& blocks, const void* pointer) {
+  const auto address = reinterpret_cast<uintptr_t>(pointer);
+  auto at = blocks.upper_bound(address);
+  if (at == blocks.begin()) return false;
+  --at;
+  return address < at->first + at->second;
+}
+bool is_pageable(const void* pointer) {
+  return !within(state().device, pointer) && !within(state().pinned, pointer);
+}
+
+// Does the work of a stream up to a mark. Work may itself wait for another stream.
+void run_until(CUstream_st* stream, uint64_t mark) {
+  if (stream == nullptr || state().streams.count(stream) == 0) return;
+  while (stream->done < mark && !stream->queue.empty()) {
+    const Work work = std::move(stream->queue.front());
+    stream->queue.pop_front();
+    ++stream->done;
+    work();
+  }
+}
+void run_all(CUstream_st* stream) {
+  run_until(stream, stream == nullptr ? 0 : stream->queued);
+}
+void run_everything() {
+  for (auto& [address, stream] : state().streams) run_all(stream.get());
+}
+
+void queue(CUstream_st* stream, Work work) {
+  if (stream->capture != nullptr) {
+    stream->capture->push_back(std::move(work));
+    return;
+  }
+  stream->queue.push_back(std::move(work));
+  ++stream->queued;
+  if (state().order == Order::eager) run_all(stream);
+}
+
+cudaError_t allocate(void** out, size_t bytes, std::map<uintptr_t, size_t>& blocks) {
+  const size_t padded = (bytes + 511) / 512 * 512;
+  *out = std::aligned_alloc(512, padded);
+  std::memset(*out, 0xff, padded);  // NaN: nobody may rely on zeros
+  blocks[reinterpret_cast<uintptr_t>(*out)] = padded;
+  ++state().counts.allocations;
+  return cudaSuccess;
+}
+
+cudaError_t release(void* pointer, std::map<uintptr_t, size_t>& blocks) {
+  if (pointer == nullptr) return cudaSuccess;
+  ++state().counts.frees;
+  run_everything();  // as CUDA does
+  if (blocks.erase(reinterpret_cast<uintptr_t>(pointer)) == 0) return cudaErrorInvalidValue;
+  std::free(pointer);
+  return cudaSuccess;
+}
+
+size_t own_bytes() {
+  size_t bytes = 0;
+  for (const auto& [address, size] : state().device) bytes += size;
+  return bytes;
+}
+
+}  // namespace
+
+void reset(Order order) {
+  const Guard guard(state().mutex);
+  run_everything();
+  state().order = order;
+  state().counts = {};
+  state().gpu = {};
+  state().devices = 1;
+  state().driver = 13000;
+  state().devices_code = cudaSuccess;
+  state().failures.clear();
+  state().sticky = cudaSuccess;
+  emulation::set_queue([](void* stream, const char* kernel, Work work) {
+    const Guard inner(state().mutex);
+    ++state().counts.launches;
+    check_launch(static_cast<int>(failing("launch")), kernel);
+    queue(static_cast<CUstream_st*>(stream), std::move(work));
+  });
+}
+
+Counts counts() {
+  const Guard guard(state().mutex);
+  return state().counts;
+}
+
+size_t pending() {
+  const Guard guard(state().mutex);
+  size_t count = 0;
+  for (const auto& [address, stream] : state().streams) count += stream->queue.size();
+  return count;
+}
+
+void set_gpu(const Gpu& gpu) {
+  state().gpu = gpu;
+}
+
+void set_devices(int count, cudaError_t code, int driver) {
+  state().devices = count;
+  state().devices_code = code;
+  state().driver = driver;
+}
+
+void fail_at(const std::string& function, int64_t after, cudaError_t code) {
+  const Guard guard(state().mutex);
+  state().failures[function] = {after, code};
+}
+
+}  // namespace dltrain::fake_cuda
+
+using namespace dltrain::fake_cuda;
+
+#define DLTRAIN_FAKE()              \
+  const Guard guard(state().mutex); \
+  if (const cudaError_t failed = failing(__func__); failed != cudaSuccess) return failed
+
+extern "C" {
+
+cudaError_t cudaGetDeviceCount(int* count) {
+  DLTRAIN_FAKE();
+  *count = state().devices;
+  return state().devices_code;
+}
+cudaError_t cudaRuntimeGetVersion(int* version) {
+  *version = 13000;
+  return cudaSuccess;
+}
+cudaError_t cudaDriverGetVersion(int* version) {
+  *version = state().driver;
+  return cudaSuccess;
+}
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int) {
+  DLTRAIN_FAKE();
+  *properties = {};
+  std::strncpy(properties->name, state().gpu.name, sizeof properties->name - 1);
+  properties->major = state().gpu.major;
+  properties->minor = state().gpu.minor;
+  properties->multiProcessorCount = 132;
+  return cudaSuccess;
+}
+cudaError_t cudaInitDevice(int, unsigned, unsigned) {
+  DLTRAIN_FAKE();
+  return cudaSuccess;
+}
+cudaError_t cudaSetDevice(int) {
+  return cudaSuccess;
+}
+cudaError_t cudaGetLastError() {
+  return cudaSuccess;
+}
+const char* cudaGetErrorString(cudaError_t code) {
+  return code == cudaErrorECCUncorrectable ? "uncorrectable ECC error encountered" : "an error";
+}
+const char* cudaGetErrorName(cudaError_t code) {
+  return code == cudaErrorECCUncorrectable ? "cudaErrorECCUncorrectable" : "cudaErrorOfATest";
+}
+cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
+  DLTRAIN_FAKE();
+  *total = state().gpu.total;
+  *free = state().gpu.total - state().gpu.held_by_others - own_bytes();
+  return cudaSuccess;
+}
+
+cudaError_t cudaMalloc(void** out, size_t bytes) {
+  DLTRAIN_FAKE();
+  if (own_bytes() + state().gpu.held_by_others + bytes > state().gpu.total) {
+    return cudaErrorMemoryAllocation;
+  }
+  return allocate(out, bytes, state().device);
+}
+cudaError_t cudaHostAlloc(void** out, size_t bytes, unsigned) {
+  DLTRAIN_FAKE();
+  return allocate(out, bytes, state().pinned);
+}
+cudaError_t cudaFree(void* pointer) {
+  const Guard guard(state().mutex);
+  return release(pointer, state().device);
+}
+cudaError_t cudaFreeHost(void* pointer) {
+  const Guard guard(state().mutex);
+  return release(pointer, state().pinned);
+}
+cudaError_t cudaMemset(void* pointer, int value, size_t bytes) {
+  DLTRAIN_FAKE();
+  std::memset(pointer, value, bytes);
+  return cudaSuccess;
+}
+cudaError_t cudaMemsetAsync(void* pointer, int value, size_t bytes, cudaStream_t stream) {
+  DLTRAIN_FAKE();
+  queue(stream, [=] { std::memset(pointer, value, bytes); });
+  return cudaSuccess;
+}
+cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind,
+                            cudaStream_t stream) {
+  DLTRAIN_FAKE();
+  ++state().counts.copies;
+  if (!is_pageable(to) && !is_pageable(from)) {
+    queue(stream, [=] { std::memcpy(to, from, bytes); });
+    return cudaSuccess;
+  }
+  if (stream->capture != nullptr) return cudaErrorStreamCaptureUnsupported;
+  ++state().counts.pageable_copies;
+  run_all(stream);
+  std::memcpy(to, from, bytes);
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t* out, unsigned) {
+  DLTRAIN_FAKE();
+  auto stream = std::make_unique<CUstream_st>();
+  *out = stream.get();
+  state().streams[*out] = std::move(stream);
+  ++state().counts.made;
+  return cudaSuccess;
+}
+cudaError_t cudaStreamDestroy(cudaStream_t stream) {
+  const Guard guard(state().mutex);
+  run_all(stream);
+  state().streams.erase(stream);
+  return cudaSuccess;
+}
+cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
+  DLTRAIN_FAKE();
+  if (stream != nullptr && stream->capture != nullptr) return cudaErrorStreamCaptureUnsupported;
+  ++state().counts.synchronisations;
+  run_all(stream);
+  return cudaSuccess;
+}
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
+  DLTRAIN_FAKE();
+  if (event->stream == nullptr) return cudaSuccess;
+  queue(stream, [source = event->stream, mark = event->mark] { run_until(source, mark); });
+  return cudaSuccess;
+}
+
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* out, unsigned) {
+  DLTRAIN_FAKE();
+  *out = new CUevent_st;
+  ++state().counts.made;
+  return cudaSuccess;
+}
+cudaError_t cudaEventDestroy(cudaEvent_t event) {
+  delete event;
+  return cudaSuccess;
+}
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+  DLTRAIN_FAKE();
+  *event = {stream, stream->queued};
+  return cudaSuccess;
+}
+cudaError_t cudaEventSynchronize(cudaEvent_t event) {
+  DLTRAIN_FAKE();
+  ++state().counts.event_waits;
+  run_until(event->stream, event->mark);
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
+  DLTRAIN_FAKE();
+  stream->capture = new std::vector<Work>;
+  return cudaSuccess;
+}
+cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
+  DLTRAIN_FAKE();
+  std::unique_ptr<std::vector<Work>> work(std::exchange(stream->capture, nullptr));
+  *graph = new CUgraph_st{std::move(*work)};
+  ++state().counts.made;
+  return cudaSuccess;
+}
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t* exec, cudaGraph_t graph, unsigned long long) {
+  DLTRAIN_FAKE();
+  *exec = new CUgraphExec_st{graph->work};
+  return cudaSuccess;
+}
+cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream) {
+  DLTRAIN_FAKE();
+  ++state().counts.graph_launches;
+  queue(stream, [exec] {
+    for (const Work& work : exec->work) work();
+  });
+  return cudaSuccess;
+}
+cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
+  delete graph;
+  return cudaSuccess;
+}
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec) {
+  const Guard guard(state().mutex);
+  run_everything();
+  delete exec;
+  return cudaSuccess;
+}
+
+cublasStatus_t cublasLtCreate(cublasLtHandle_t* handle) {
+  *handle = reinterpret_cast<cublasLtHandle_t>(&state());
+  return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtDestroy(cublasLtHandle_t) {
+  return CUBLAS_STATUS_SUCCESS;
+}
+size_t cublasLtGetVersion() {
+  return 130002;
+}
+const char* cublasLtGetStatusString(cublasStatus_t) {
+  return "a status";
+}
+
+cudnnStatus_t cudnnCreate(cudnnHandle_t* handle) {
+  *handle = reinterpret_cast<cudnnHandle_t>(&state());
+  return CUDNN_STATUS_SUCCESS;
+}
+cudnnStatus_t cudnnDestroy(cudnnHandle_t) {
+  return CUDNN_STATUS_SUCCESS;
+}
+size_t cudnnGetVersion() {
+  return 91900;
+}
+const char* cudnnGetErrorString(cudnnStatus_t) {
+  return "a status";
+}
+void cudnnGetLastErrorString(char* text, size_t bytes) {
+  if (bytes > 0) text[0] = '\0';
+}
+
+}  // extern "C"

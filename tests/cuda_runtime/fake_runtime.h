@@ -1,0 +1,51 @@
+// A CUDA runtime for tests, without a GPU or driver: the functions that kernels/cuda/vendor calls,
+// with "device memory" on the host. Launches of emulated kernels go through it too.
+//
+// A stream does its work as late as it may: when the host waits for it, or another stream's work
+// that waits for it is done. So what the host forgets to wait for is not there, and what streams
+// forget to wait for has not happened. Eager streams do everything at once.
+//
+// It counts what a training step should not do, and can be told to fail.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include <driver_types.h>
+
+namespace dltrain::fake_cuda {
+
+struct Counts {
+  int64_t allocations = 0, frees = 0;  // of device and pinned memory
+  int64_t synchronisations = 0;        // the host waits for a whole stream or device
+  int64_t pageable_copies = 0;         // CUDA may wait for the stream in them
+  int64_t event_waits = 0;             // the host waits for one mark
+  int64_t made = 0;                    // streams, events, graphs
+  int64_t launches = 0, graph_launches = 0, copies = 0;
+};
+
+enum class Order { late, eager };
+
+struct Gpu {
+  const char* name = "Fake H200";
+  int major = 9, minor = 0;
+  size_t total = size_t{141} << 30;
+  size_t held_by_others = 0;
+};
+
+// Begins a test: nothing is counted, nothing fails, one GPU.
+void reset(Order order = Order::late);
+Counts counts();
+// Work that is queued on any stream and not done.
+size_t pending();
+
+void set_gpu(const Gpu& gpu);
+// What cudaGetDeviceCount says; `driver` as 12040 for CUDA 12.4.
+void set_devices(int count, cudaError_t code = cudaSuccess, int driver = 13000);
+// The call number `after` (0: the next one) of this function of the runtime, or of any kernel where
+// it is "launch", returns `code`; so do all later calls where it is an error that loses the
+// context.
+void fail_at(const std::string& function, int64_t after, cudaError_t code);
+
+}  // namespace dltrain::fake_cuda

@@ -1,0 +1,135 @@
+// Training through the CUDA device layer: streams whose work comes as late as it may, captured
+// segments, batches that cross on a stream of their own. What it proves is order: that nothing is
+// read before it is there, nothing overwritten before it was read, and that the loop neither
+// allocates nor waits for the device.
+#include <filesystem>
+
+#include "base/error.h"
+#include "catch.h"
+#include "config/load.h"
+#include "cuda_emulation/engine.h"
+#include "cuda_runtime/engine.h"
+#include "cuda_runtime/fake_runtime.h"
+#include "reference/engine.h"
+#include "refusal.h"
+#include "train/session.h"
+#include "train/trainer.h"
+
+using namespace dltrain;
+using Catch::Matchers::Contains;
+
+namespace {
+
+struct Trajectory {
+  std::vector<double> loss, grad_norm;
+  std::vector<fake_cuda::Counts> counts;  // after each step
+  std::vector<size_t> pending;            // likewise
+  bool operator==(const Trajectory& other) const {
+    return loss == other.loss && grad_norm == other.grad_norm;
+  }
+};
+
+const std::string kGolden = std::string(DLTRAIN_SOURCE_DIR) + "/tests/golden/";
+
+Trajectory train_on(const Engine& engine, const std::string& folder, const std::string& name,
+                    std::vector<std::string> overrides) {
+  const std::string place = kGolden + folder + "/";
+  const bool language = folder == "language";
+  overrides.insert(overrides.begin(),
+                   {"device=cpu",  // the place where the session takes `engine`
+                    "model.init_from=" + place + (language ? name : "weights") + ".safetensors",
+                    "data.train.path=" + place + "batches.safetensors"});
+  auto experiment =
+      load_config<Experiment>({.files = {place + name + ".yaml"}, .overrides = overrides});
+  Session session =
+      open_session(experiment, {.engines = {.cpu = &engine, .reference = &reference_engine()}});
+  start_session(session);
+  Trajectory out;
+  TrainEvents events;
+  events.on_step = [&](const StepRecord& record) {
+    out.loss.push_back(record.loss);
+    out.grad_norm.push_back(record.grad_norm);
+  };
+  events.on_progress = [&](int64_t) {
+    out.counts.push_back(fake_cuda::counts());
+    out.pending.push_back(fake_cuda::pending());
+  };
+  train(session, events, {.run_folder = {}, .resolved_config = {}, .handle_signals = false});
+  return out;
+}
+
+// Late and eager streams, and no streams at all.
+void check_order(const std::string& folder, const std::string& name,
+                 const std::vector<std::string>& overrides = {}) {
+  INFO(name);
+  const Trajectory expected = train_on(emulated_cuda_engine(), folder, name, overrides);
+  REQUIRE(expected.loss.size() >= 10);
+  for (const auto order : {fake_cuda::Order::late, fake_cuda::Order::eager}) {
+    fake_cuda::reset(order);
+    const Trajectory found = train_on(fake_cuda_engine(), folder, name, overrides);
+    CHECK(found == expected);
+  }
+}
+
+TEST_CASE("training over streams that work late has the losses of training without streams") {
+  check_order("mlp", "gelu-adamw");
+  check_order("mlp", "relu-adamw", {"training.micro_batch_size=4"});
+  check_order("convnet", "relu-sgd");
+  check_order("language", "gpt2");
+}
+
+TEST_CASE("a step allocates nothing and waits for nothing of its own") {
+  for (const std::vector<std::string>& extra :
+       {std::vector<std::string>{}, std::vector<std::string>{"training.micro_batch_size=4"}}) {
+    const bool accumulates = !extra.empty();
+    fake_cuda::reset(fake_cuda::Order::late);
+    const Trajectory found = train_on(fake_cuda_engine(), "mlp", "relu-adamw", extra);
+    REQUIRE(found.counts.size() >= 10);
+    // From the fourth on every segment is captured. The last one waits for its own results.
+    for (size_t step = 4; step + 1 < found.counts.size(); ++step) {
+      INFO("step " << step);
+      const fake_cuda::Counts &before = found.counts[step - 1], &after = found.counts[step];
+      CHECK(after.allocations == before.allocations);
+      CHECK(after.frees == before.frees);
+      CHECK(after.made == before.made);
+      CHECK(after.synchronisations == before.synchronisations);
+      CHECK(after.pageable_copies == before.pageable_copies);
+      CHECK(after.launches == before.launches);  // all in graphs
+      CHECK(after.graph_launches > before.graph_launches);
+      const int64_t micro_steps = accumulates ? 4 : 1;
+      // For the results of the step before, and for each batch before this one.
+      CHECK(after.event_waits - before.event_waits <= 1 + micro_steps);
+      // The segments of this step are still queued: forward, backward and update at least.
+      CHECK(found.pending[step] >= 3);
+    }
+  }
+}
+
+std::string failure(const std::string& function, int64_t after, cudaError_t code,
+                    const std::vector<std::string>& extra = {}) {
+  fake_cuda::reset(fake_cuda::Order::eager);
+  fake_cuda::fail_at(function, after, code);
+  const std::string text = refusal_of(
+      [&] { train_on(fake_cuda_engine(), "mlp", "gelu-adamw", extra); }, ExitCode::device);
+  fake_cuda::reset();
+  return text;
+}
+
+TEST_CASE("an error of a launch names the op, the layer and the kernel") {
+  const std::string text = failure("launch", 20, cudaErrorIllegalAddress);
+  INFO(text);
+  CHECK_THAT(text, Contains(" in layers.") || Contains(" in the model") || Contains(" in loss"));
+  CHECK_THAT(text, Contains(": CUDA: ") && Contains("CUDA_LAUNCH_BLOCKING=1") &&
+                       Contains("last checkpoint is whole"));
+}
+
+TEST_CASE("an ECC error in mid-run says what to do") {
+  for (const std::string function : {"cudaGraphLaunch", "cudaEventSynchronize"}) {
+    const std::string text = failure(function, 7, cudaErrorECCUncorrectable);
+    INFO(text);
+    CHECK_THAT(text, Contains("uncorrectable ECC error") && Contains("the GPU is faulty") &&
+                         Contains("resume on another GPU"));
+  }
+}
+
+}  // namespace
