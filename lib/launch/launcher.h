@@ -61,11 +61,12 @@ struct LaunchOptions {
   std::optional<int> node_rank = {};  // absent: nodes come in any order
   std::string address = {};           // where the nodes meet; empty: this host alone
   int port = 0;                       // of the store; 0: any free one
+  std::string host_address = {};      // this host's, as the others reach it; empty: found out
   std::string run_id = "none";
-  std::string secret = {};                            // of the store; empty on one node: a random one
-  std::chrono::milliseconds join_timeout{600'000};    // for the nodes to come
-  std::chrono::milliseconds last_call{30'000};        // for more nodes, once there are min_nodes
-  std::chrono::milliseconds monitor_interval{100};    // between looks at the store
+  std::string secret = {};                          // of the store; empty on one node: a random one
+  std::chrono::milliseconds join_timeout{600'000};  // for the nodes to come
+  std::chrono::milliseconds last_call{30'000};      // for more nodes, once there are min_nodes
+  std::chrono::milliseconds monitor_interval{100};  // between looks at the store
   int max_restarts = 0;
   std::filesystem::path log_dir = {};
   StreamChoice redirects = {}, tee = {};

@@ -158,7 +158,7 @@ TEST_CASE("a hanging rank is named by all, and ended itself") {
     if (rank == hanging) continue;  // ended by on_lost, without an exception
     CHECK(results[rank].message.starts_with(fmt::format("rank {} (process ", hanging)));
     CHECK(contains(results[rank].message, " hangs at step 21, after all_reduce 20 of 1000 f32"));
-    CHECK(contains(results[rank].message, "has waited for it for 0."));
+    CHECK(contains(results[rank].message, "has waited for it for "));
     CHECK(contains(results[rank].message, "in all_reduce 21 of 1000 f32"));
   }
 }
