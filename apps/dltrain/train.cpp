@@ -95,7 +95,9 @@ ExitCode run_rank(const RankEnvironment& environment, Experiment& experiment, Ru
 
 // `ranks`: of the run, as far as it is known before they are started. `start`: starts them.
 ExitCode run(Options& options, int ranks, const std::function<int()>& start) {
-  const RankEnvironment environment = rank_environment(process_environment());
+  // A launcher may itself be a task of srun or mpirun, one a node; that makes it no rank.
+  const RankEnvironment environment =
+      start ? RankEnvironment() : rank_environment(process_environment());
   check_options(options);
   Experiment experiment = options.config.load();
   if (options.print_config) {

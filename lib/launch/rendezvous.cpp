@@ -20,6 +20,8 @@ using std::chrono::milliseconds;
 constexpr milliseconds kPoll{10};
 // How long a leader stays for the others to learn the end.
 constexpr milliseconds kFarewell{3'000};
+// A leader that does not answer for so long (a host that is gone sends no farewell) is lost.
+constexpr milliseconds kLeaderTime{60'000};
 // How long the others wait for a decision of the leader that is due.
 constexpr milliseconds kPatience{10'000};
 
@@ -119,7 +121,8 @@ StoreOptions Rendezvous::store_options(const std::string& prefix) const {
           .secret = secret_,
           .prefix = prefix,
           .connect_timeout = options_.join_timeout,
-          .timeout = options_.join_timeout};
+          .timeout = options_.join_timeout,
+          .answer_time = kLeaderTime};
 }
 
 // Where the address is this host's, the first launcher there serves the store.

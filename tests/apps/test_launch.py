@@ -192,6 +192,15 @@ class Launch(DltrainTest):
         self.assertEqual(sorted(str(p.relative_to(logs)) for p in logs.rglob("*.log")),
                          ["0/stderr.log", "0/stdout.log", "1/stderr.log", "1/stdout.log"])
 
+    def test_a_launcher_that_mpirun_has_started_is_no_rank(self):
+        """One launcher a node, started by mpirun or srun: what they say of it is not about its ranks."""
+        around = {"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "2", "OMPI_COMM_WORLD_LOCAL_RANK": "0",
+                  "OMPI_COMM_WORLD_LOCAL_SIZE": "1"}
+        self.launch(("--nproc-per-node", 4), env=around)
+        self.assert_same_state(self.one(), self.folder / "run")
+        self.refused(USAGE, self.small(), "--nproc-per-node", 2, env=dict(around, MASTER_ADDR="127.0.0.1"),
+                     says="this process is a rank already, started by mpirun (Open MPI)")
+
     def test_a_stopped_rank_is_named_in_time(self):
         for victim in (0, 2):
             shutil.rmtree(self.folder / "run", ignore_errors=True)
