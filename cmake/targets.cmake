@@ -67,14 +67,15 @@ function(dltrain_script_tests)
   endforeach()
 endfunction()
 
-# dltrain_app_tests(): one ctest entry for every test method of tests/apps/test_*.py (Python's unittest,
-# nothing beyond its standard library), named by the method. Methods test_long_* carry the label `long`.
-function(dltrain_app_tests)
+# dltrain_python_tests(FOLDER): one ctest entry for every test method of tests/FOLDER/test_*.py (Python's
+# unittest, nothing beyond its standard library), named by the method. tests/apps/support.py is found
+# from everywhere. Methods test_long_* carry the label `long`.
+function(dltrain_python_tests folder)
   find_program(DLTRAIN_PYTHON python3)
   if(NOT DLTRAIN_PYTHON)
     message(FATAL_ERROR "python3 is needed by the tests of the executable: apt-get install python3")
   endif()
-  file(GLOB scripts CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/apps/test_*.py)
+  file(GLOB scripts CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${folder}/test_*.py)
   set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${scripts})
   foreach(script ${scripts})
     get_filename_component(file ${script} NAME_WE)
@@ -84,10 +85,10 @@ function(dltrain_app_tests)
       string(REGEX REPLACE "^    def (test_[a-z0-9_]+).*" "\\1" method ${method})
       string(REGEX REPLACE "^test_" "" name ${method})
       string(REPLACE "_" " " name ${name})
-      set(name "apps: ${file}: ${name}")
+      set(name "${folder}: ${file}: ${name}")
       add_test(NAME ${name} COMMAND ${DLTRAIN_PYTHON} ${script} -k "*.${method}")
       set_tests_properties(${name} PROPERTIES TIMEOUT 600
-        ENVIRONMENT "DLTRAIN=$<TARGET_FILE:dltrain>;SOURCE_DIR=${CMAKE_SOURCE_DIR};PYTHONDONTWRITEBYTECODE=1")
+        ENVIRONMENT "DLTRAIN=$<TARGET_FILE:dltrain>;SOURCE_DIR=${CMAKE_SOURCE_DIR};PYTHONDONTWRITEBYTECODE=1;PYTHONPATH=${CMAKE_CURRENT_SOURCE_DIR}/apps")
       if(method MATCHES "^test_long_")
         set_tests_properties(${name} PROPERTIES LABELS long TIMEOUT 3600)
       endif()

@@ -28,7 +28,7 @@ libraries="libc6-dev libfmt-dev libspdlog-dev libyaml-cpp-dev libcli11-dev nlohm
   libxxhash-dev libpcre2-dev libutf8proc-dev libsentencepiece-dev
   catch2"
 if [ "$level" != build ]; then
-  tools="$tools clang-format-14:clang-format-14 shellcheck:shellcheck"
+  tools="$tools clang-format-14:clang-format-14 shellcheck:shellcheck mpirun:openmpi-bin"
 fi
 if [ "$level" = full ]; then
   tools="$tools clang++:clang"

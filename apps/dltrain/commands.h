@@ -25,6 +25,7 @@ struct CommandRow {
 };
 
 CommandBody add_train(CLI::App& command);
+CommandBody add_launch(CLI::App& command);
 CommandBody add_plan(CLI::App& command);
 CommandBody add_check(CLI::App& command);
 CommandBody add_eval(CLI::App& command);
@@ -41,6 +42,18 @@ CommandBody add_completion(CLI::App& command);
 
 // The table, in the order of `dltrain --help`.
 const std::vector<CommandRow>& commands();
+
+// Puts the name of the command that is meant before arguments that begin with none: `train`.
+std::vector<std::string> with_command(std::vector<std::string> arguments);
+
+// Takes what follows the launcher's own flags off the arguments of `dltrain launch`, for the ranks.
+void keep_rank_arguments(const CLI::App& launch, std::vector<std::string>& arguments);
+
+// Reads the arguments of a `dltrain train` whose ranks `start` starts: mistakes in them and in the
+// configuration are told here, once. `ranks`: of the run; 0: not known yet. Options that start
+// nothing (--dry-run, --print-config, --help) are done here. Returns what `start` returns.
+ExitCode train_launched(const std::vector<std::string>& arguments, int ranks,
+                        const std::function<int()>& start);
 
 // The arguments of this process, as they came.
 const std::vector<std::string>& command_line();

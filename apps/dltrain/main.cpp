@@ -26,6 +26,8 @@ Engines engines() {
 const std::vector<CommandRow>& commands() {
   static const std::vector<CommandRow> table{
       {"train", "Train; the command that is meant when none is named", add_train},
+      {"launch", "Start the ranks of a run on this machine or several; torchrun's flags",
+       add_launch},
       {"check", "Sanity checks of configuration, data, gradients and resume", add_check},
       {"plan", "Memory, arithmetic and shapes, before anything runs", add_plan},
       {"eval", "Measure a checkpoint on the eval split", add_eval},
@@ -42,17 +44,8 @@ const std::vector<CommandRow>& commands() {
   return table;
 }
 
-namespace {
-
-constexpr const char* kFooter =
-    "Exit codes: 0 done; 1 internal error; 2 configuration or usage; 3 data; 4 diverged;\n"
-    "5 memory; 6 a rank was lost; 7 storage; 8 device; 9 a check failed; 75 stopped by a\n"
-    "signal or time limit, with a checkpoint: the same command with --resume auto goes on.\n";
-
 // `dltrain --config exp.yaml` and `dltrain exp.yaml` mean `dltrain train …`.
-std::vector<std::string> with_command(int argc, char** argv) {
-  std::vector<std::string> arguments(argv + 1, argv + argc);
-  given_arguments = arguments;
+std::vector<std::string> with_command(std::vector<std::string> arguments) {
   if (arguments.empty()) return {"--help"};
   const std::string& first = arguments[0];
   if (first == "--version") return {"version"};
@@ -72,6 +65,13 @@ std::vector<std::string> with_command(int argc, char** argv) {
   return arguments;
 }
 
+namespace {
+
+constexpr const char* kFooter =
+    "Exit codes: 0 done; 1 internal error; 2 configuration or usage; 3 data; 4 diverged;\n"
+    "5 memory; 6 a rank was lost; 7 storage; 8 device; 9 a check failed; 75 stopped by a\n"
+    "signal or time limit, with a checkpoint: the same command with --resume auto goes on.\n";
+
 int run(int argc, char** argv) {
   CLI::App app{"dltrain trains neural networks from declarative YAML files"};
   app.name("dltrain");
@@ -82,7 +82,9 @@ int run(int argc, char** argv) {
     CLI::App* command = app.add_subcommand(row.name, row.doc);
     bodies.emplace_back(command, row.add(*command));
   }
-  std::vector<std::string> arguments = with_command(argc, argv);
+  given_arguments.assign(argv + 1, argv + argc);
+  std::vector<std::string> arguments = with_command(given_arguments);
+  if (arguments[0] == "launch") keep_rank_arguments(*app.get_subcommand("launch"), arguments);
   std::reverse(arguments.begin(), arguments.end());  // CLI11 takes them from the back
   try {
     app.parse(arguments);

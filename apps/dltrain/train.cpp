@@ -1,6 +1,10 @@
 // dltrain train: one run, or the start of several ranks of it.
+#include <chrono>
+#include <cstdio>
 #include <filesystem>
+#include <functional>
 
+#include <spdlog/spdlog.h>
 #include <unistd.h>
 
 #include "comm/world.h"
@@ -22,8 +26,7 @@ struct Options {
 };
 
 // The arguments of this process without --nproc-per-node: what each rank runs.
-std::vector<std::string> rank_arguments() {
-  const std::vector<std::string>& all = command_line();
+std::vector<std::string> rank_arguments(const std::vector<std::string>& all) {
   std::vector<std::string> out;
   for (size_t i = 0; i < all.size(); ++i) {
     if (all[i] == "--nproc-per-node") {
@@ -50,8 +53,51 @@ void check_options(const Options& options) {
   }
 }
 
-ExitCode run(Options& options) {
-  const RankEnvironment environment = rank_environment(process_environment());
+// One rank of several.
+ExitCode run_rank(const RankEnvironment& environment, Experiment& experiment, RunOptions& run) {
+  const ParallelismConfig& parallelism = experiment.parallelism;
+  const auto milliseconds = [](double seconds) {
+    return std::chrono::milliseconds(static_cast<int64_t>(1000 * seconds));
+  };
+  const auto host = run.engines.cpu->open(0);
+  const World world =
+      join_world(environment, *host,
+                 {.timeout = milliseconds(parallelism.timeout),
+                  .connect_timeout = milliseconds(parallelism.join_timeout),
+                  .straggler_factor = parallelism.straggler_factor,
+                  .on_lost =
+                      [](const std::string& message) {
+                        // The training thread is stuck somewhere: nothing of it can be ended in
+                        // order.
+                        fmt::print(stderr, "dltrain: error: {}\n", message);
+                        std::fflush(nullptr);
+                        _exit(static_cast<int>(ExitCode::rank));
+                      },
+                  .on_straggler = [](const std::string& message) { spdlog::warn("{}", message); }});
+  run.collectives = world.collectives.get();
+  run.store = world.store.get();
+  run.watch = world.watch.get();
+  run.rank = environment.rank;
+  run.world = environment.world_size;
+  run.local_rank = environment.local_rank;
+  run.goes_on = environment.run_has_begun;
+  try {
+    const ExitCode code = run_training(experiment, run);
+    world.watch->finish();
+    if (code != ExitCode::rank) world.collectives->barrier();
+    return code;
+  } catch (const Error& error) {
+    // A lost rank has been told of already.
+    if (error.code() != ExitCode::rank) world.watch->report(error.what());
+    throw;
+  }
+}
+
+// `ranks`: of the run, as far as it is known before they are started. `start`: starts them.
+ExitCode run(Options& options, int ranks, const std::function<int()>& start) {
+  // A launcher may itself be a task of srun or mpirun, one a node; that makes it no rank.
+  const RankEnvironment environment =
+      start ? RankEnvironment() : rank_environment(process_environment());
   check_options(options);
   Experiment experiment = options.config.load();
   if (options.print_config) {
@@ -64,30 +110,20 @@ ExitCode run(Options& options) {
   run.result = options.result;
   if (options.dry_run) {
     fmt::print("{}\n", dump_config(experiment));
-    print_plan(experiment, std::max(options.ranks, environment.world_size), false,
+    print_plan(experiment, std::max(ranks, environment.world_size), false,
                [&](const Session& session) { fmt::print("{}\n", check_run(session, run)); });
     return ExitCode::ok;
   }
-  if (options.ranks > 1 && environment.launcher.empty()) {
+  if (start) {
     // Mistakes in the file are reported once, here, and not by every rank.
-    check_ranks(experiment, options.ranks);
-    return static_cast<ExitCode>(launch_local({.processes = options.ranks}, rank_arguments()));
+    if (ranks > 0) check_ranks(experiment, ranks);
+    return static_cast<ExitCode>(start());
   }
   if (!environment.distributed()) return run_training(experiment, run);
-  const auto host = run.engines.cpu->open(0);
-  const World world = join_world(environment, *host);
-  run.collectives = world.collectives.get();
-  run.rank = environment.rank;
-  run.world = environment.world_size;
-  run.local_rank = environment.local_rank;
-  const ExitCode code = run_training(experiment, run);
-  if (code != ExitCode::rank) world.collectives->barrier();
-  return code;
+  return run_rank(environment, experiment, run);
 }
 
-}  // namespace
-
-CommandBody add_train(CLI::App& command) {
+std::shared_ptr<Options> add_options(CLI::App& command) {
   auto options = std::make_shared<Options>();
   options->config.add_to(command);
   command.add_option("--output-dir", options->folder, "The run folder (default: runs/<name>)")
@@ -113,7 +149,42 @@ CommandBody add_train(CLI::App& command) {
   command.add_flag("-q,--quiet", options->run.quiet, "Only warnings and errors on the terminal");
   command.add_option("--log-level", options->run.log_level, "trace, debug, info, warning or error")
       ->take_last();
-  return [options] { return run(*options); };
+  return options;
+}
+
+// `dltrain train`, which starts the ranks itself with --nproc-per-node.
+ExitCode run_train(Options& options) {
+  if (options.ranks == 1) return run(options, 1, {});
+  if (const auto& launcher = rank_environment(process_environment()).launcher; !launcher.empty()) {
+    fail(ExitCode::usage,
+         "--nproc-per-node {}: this process is a rank already, started by {}; its ranks start none",
+         options.ranks, launcher);
+  }
+  return run(options, options.ranks,
+             [&] { return launch({.processes = options.ranks}, rank_arguments(command_line())); });
+}
+
+}  // namespace
+
+CommandBody add_train(CLI::App& command) {
+  const auto options = add_options(command);
+  return [options] { return run_train(*options); };
+}
+
+ExitCode train_launched(const std::vector<std::string>& arguments, int ranks,
+                        const std::function<int()>& start) {
+  CLI::App command{"what each rank does", "dltrain launch … -- train"};
+  const auto options = add_options(command);
+  std::vector<std::string> reversed(arguments.rbegin(), arguments.rend());
+  try {
+    command.parse(reversed);  // CLI11 takes them from the back
+  } catch (const CLI::ParseError& error) {
+    return command.exit(error) == 0 ? ExitCode::ok : ExitCode::usage;
+  }
+  if (options->ranks != 1) {
+    fail(ExitCode::usage, "--nproc-per-node stands before the arguments of the ranks, not in them");
+  }
+  return run(*options, ranks, start);
 }
 
 }  // namespace dltrain

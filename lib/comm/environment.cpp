@@ -189,7 +189,19 @@ RankEnvironment rank_environment(const Environment& environment) {
   for (const char* name : {"DLTRAIN_RUN_ID", "TORCHELASTIC_RUN_ID"}) {
     if (result.run_id.empty()) result.run_id = reader.text(name).value_or("");
   }
-  if (const auto count = reader.text("TORCHELASTIC_RESTART_COUNT")) result.run_id += "." + *count;
+  if (reader.has("TORCHELASTIC_RESTART_COUNT")) {
+    result.restarts = reader.number("TORCHELASTIC_RESTART_COUNT", 0, kMaxRanks);
+    result.run_id += fmt::format(".{}", result.restarts);
+  }
+  if (reader.has("TORCHELASTIC_MAX_RESTARTS")) {
+    result.max_restarts = reader.number("TORCHELASTIC_MAX_RESTARTS", 0, kMaxRanks);
+  }
+  if (reader.has("GROUP_RANK") && reader.has("GROUP_WORLD_SIZE")) {
+    result.nodes = reader.number("GROUP_WORLD_SIZE", 1, result.world_size);
+    result.node = reader.number("GROUP_RANK", 0, result.nodes - 1);
+  }
+  result.host_address = reader.text("DLTRAIN_HOST_ADDRESS").value_or("");
+  result.run_has_begun = reader.text("DLTRAIN_RESTARTED").value_or("") == "1";
   if (result.launcher == "srun") {
     result.run_id = reader.text("SLURM_JOB_ID").value_or("") + "." + *reader.text("SLURM_STEP_ID");
   }
@@ -201,11 +213,21 @@ Environment variables_for(const RankEnvironment& rank) {
                         {"WORLD_SIZE", std::to_string(rank.world_size)},
                         {"LOCAL_RANK", std::to_string(rank.local_rank)},
                         {"LOCAL_WORLD_SIZE", std::to_string(rank.local_world_size)},
+                        {"GROUP_RANK", std::to_string(rank.node)},
+                        {"GROUP_WORLD_SIZE", std::to_string(rank.nodes)},
+                        {"ROLE_RANK", std::to_string(rank.rank)},
+                        {"ROLE_WORLD_SIZE", std::to_string(rank.world_size)},
+                        {"ROLE_NAME", "default"},
+                        {"TORCHELASTIC_RESTART_COUNT", std::to_string(rank.restarts)},
+                        {"TORCHELASTIC_MAX_RESTARTS", std::to_string(rank.max_restarts)},
+                        {"TORCHELASTIC_RUN_ID", rank.run_id},
                         {"MASTER_ADDR", rank.master_address},
                         {"MASTER_PORT", std::to_string(rank.master_port)},
                         {"DLTRAIN_RUN_ID", rank.run_id},
                         {"DLTRAIN_STORE_SECRET", rank.secret}};
   if (rank.store_served) variables["DLTRAIN_STORE"] = "launcher";
+  if (!rank.host_address.empty()) variables["DLTRAIN_HOST_ADDRESS"] = rank.host_address;
+  if (rank.run_has_begun) variables["DLTRAIN_RESTARTED"] = "1";
   return variables;
 }
 

@@ -34,16 +34,25 @@ struct RankEnvironment {
   int master_port = 29500;
   // The launcher already serves the store at master_address:master_port; otherwise rank 0 does.
   bool store_served = false;
-  std::string run_id;  // part of the store's keys: unique for each run and each restart of it
-  std::string secret;  // of the store
+  std::string run_id;       // part of the store's keys: unique for each run and each restart of it
+  std::string secret;       // of the store
+  int node = 0, nodes = 1;  // which launcher started this rank; as far as it says so
+  // This host's address as the other hosts see it; empty: the one that leads to the store.
+  std::string host_address;
+  int restarts = 0, max_restarts = 0;  // this is the so manieth restart of the run
+  // An earlier attempt of the same launch has begun the run in its run folder.
+  bool run_has_begun = false;
 
   bool distributed() const { return world_size > 1; }
+  // Put before the keys of this attempt's ranks in the store.
+  std::string store_prefix() const { return run_id + "/"; }
 };
 
 // A pure function of the variables.
 RankEnvironment rank_environment(const Environment& environment);
 
-// What a launcher of ours sets for one rank; rank_environment() reads it back.
+// What a launcher of ours sets for one rank, torchrun's variables and our own; rank_environment()
+// reads it back, with `restarts` behind the run_id.
 Environment variables_for(const RankEnvironment& rank);
 
 // The first host of a Slurm node list: "gpu[03-07,11],x1" is "gpu03". Empty when it is malformed.

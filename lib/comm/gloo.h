@@ -26,6 +26,7 @@
 #include <memory>
 #include <string>
 
+#include "comm/observer.h"
 #include "comm/store.h"
 #include "device/collectives.h"
 
@@ -43,6 +44,10 @@ struct GlooOptions {
   std::chrono::milliseconds connect_timeout{60'000};
   // This host's address, on which the peers reach it; empty: the one that leads to the store.
   std::string address = {};
+  // Is told of every operation, and outlives the group; nullptr: nobody. It knows the group by this
+  // number.
+  CollectiveObserver* observer = nullptr;
+  int group_number = 0;
 };
 
 // Throws Error(rank), naming the ranks that did not come.

@@ -22,8 +22,11 @@ constexpr const char* kNames[] = {"all_reduce", "reduce_scatter", "all_gather", 
 
 }  // namespace
 
-HostCollectives::HostCollectives(std::unique_ptr<Transport> transport)
+HostCollectives::HostCollectives(std::unique_ptr<Transport> transport, CollectiveObserver* observer,
+                                 int group_number)
     : transport_(std::move(transport)),
+      observer_(observer),
+      group_number_(group_number),
       exchange_(*transport_),
       ring_(kCapacity),
       sent_(transport_->size()),
@@ -79,6 +82,9 @@ HostCollectives::Ticket HostCollectives::issue(Operation operation) {
     }
   }
   operation.ticket = ticket;
+  const bool message = operation.kind == Kind::send || operation.kind == Kind::receive;
+  operation.number = message ? 0 : collectives_;
+  if (observer_) observer_->issued(group_number_, observed(operation));
   {
     std::lock_guard lock(mutex_);
     ring_[ticket % kCapacity] = std::move(operation);
@@ -233,18 +239,41 @@ HostCollectives::Ticket HostCollectives::receive(void* data, size_t count, DType
       {.kind = Kind::receive, .dtype = dtype, .peer = from, .output = data, .count = count});
 }
 
+ObservedOperation HostCollectives::observed(const Operation& o) const {
+  return {.name = kNames[static_cast<int>(o.kind)],
+          .data = o.output != nullptr ? o.output : o.input,
+          .count = o.count,
+          .dtype = o.dtype,
+          .number = o.number,
+          .peer = o.number > 0 ? -1 : o.peer};
+}
+
+void HostCollectives::finish_observed(Ticket ticket) {
+  if (!observer_) return finish(ticket);
+  // The place of an operation in the ring stays its own until it has been waited for, or forgotten.
+  const Operation& o = ring_[ticket % kCapacity];
+  observer_->waiting(group_number_, observed(o));
+  try {
+    finish(ticket);
+  } catch (const Error& error) {
+    throw Error(error.code(), observer_->explain(error.what()));
+  }
+  observer_->done_waiting();
+}
+
 void HostCollectives::wait(Ticket ticket, Stream&) {
-  finish(ticket);
+  finish_observed(ticket);
 }
 
 void HostCollectives::barrier() {
-  finish(issue({.kind = Kind::barrier}));
+  finish_observed(issue({.kind = Kind::barrier}));
 }
 
 std::unique_ptr<Collectives> make_gloo(StoreClient& store, const GlooOptions& options) {
   check_internal(options.size > 1 && options.rank >= 0 && options.rank < options.size,
                  "rank {} of {}", options.rank, options.size);
-  return std::make_unique<HostCollectives>(connect_gloo(store, options));
+  return std::make_unique<HostCollectives>(connect_gloo(store, options), options.observer,
+                                           options.group_number);
 }
 
 }  // namespace dltrain

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "comm/exchange.h"
+#include "comm/observer.h"
 #include "comm/transport.h"
 #include "device/collectives.h"
 
@@ -25,7 +26,9 @@ class HostCollectives : public Collectives {
  public:
   static constexpr size_t kCapacity = 1024;
 
-  explicit HostCollectives(std::unique_ptr<Transport> transport);
+  // `observer` (nullptr: none) outlives the group, which it knows by this number.
+  explicit HostCollectives(std::unique_ptr<Transport> transport,
+                           CollectiveObserver* observer = nullptr, int group_number = 0);
   ~HostCollectives() override;
 
   int rank() const override { return transport_->rank(); }
@@ -64,6 +67,7 @@ class HostCollectives : public Collectives {
     size_t count = 0;
     uint64_t slot = 0;
     Ticket ticket = 0;
+    uint64_t number = 0;                         // of collectives; 0: point-to-point
     std::unique_ptr<Channel> sending = nullptr;  // of a send that nobody has waited for yet
   };
 
@@ -73,10 +77,14 @@ class HostCollectives : public Collectives {
   void run(Operation& o);
   void post_send(Operation& o);
   void finish(Ticket ticket);
+  void finish_observed(Ticket ticket);
+  ObservedOperation observed(const Operation& o) const;
   void record_failure(const Operation& o, const std::string& reason);
   std::string describe(const Operation& o) const;
 
   std::unique_ptr<Transport> transport_;
+  CollectiveObserver* observer_;
+  int group_number_;
   Exchange exchange_;
   std::vector<Operation> ring_;            // ticket % kCapacity
   std::vector<uint64_t> sent_, received_;  // point-to-point messages per peer

@@ -113,6 +113,14 @@ sockaddr_storage socket_name(int fd) {
                  "getsockname: {}", std::strerror(errno));
   return name;
 }
+
+std::string numeric(const sockaddr_storage& name) {
+  char text[NI_MAXHOST] = {};
+  const int error = getnameinfo(reinterpret_cast<const sockaddr*>(&name), sizeof(name), text,
+                                sizeof(text), nullptr, 0, NI_NUMERICHOST);
+  check_internal(error == 0, "getnameinfo: {}", gai_strerror(error));
+  return text;
+}
 }  // namespace
 
 int bound_port(int fd) {
@@ -122,12 +130,16 @@ int bound_port(int fd) {
 }
 
 std::string local_address(int fd) {
-  const sockaddr_storage name = socket_name(fd);
-  char text[NI_MAXHOST] = {};
-  const int error = getnameinfo(reinterpret_cast<const sockaddr*>(&name), sizeof(name), text,
-                                sizeof(text), nullptr, 0, NI_NUMERICHOST);
-  check_internal(error == 0, "getnameinfo: {}", gai_strerror(error));
-  return text;
+  return numeric(socket_name(fd));
+}
+
+std::string peer_address(int fd) {
+  sockaddr_storage name{};
+  socklen_t length = sizeof(name);
+  if (getpeername(fd, reinterpret_cast<sockaddr*>(&name), &length) != 0) {
+    fail(ExitCode::rank, "the connection to the store was lost: {}", std::strerror(errno));
+  }
+  return numeric(name);
 }
 
 FileDescriptor connect_to(const std::string& address, int port, Clock::time_point deadline) {

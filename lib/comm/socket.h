@@ -42,6 +42,8 @@ FileDescriptor listen_on(const std::string& address, int port);
 int bound_port(int fd);
 // The numeric address of this end of a connection: what peers on the same network can reach.
 std::string local_address(int fd);
+// The numeric address of the other end.
+std::string peer_address(int fd);
 
 // Connects, retrying while nobody listens yet, until the deadline. The descriptor is non-blocking.
 // Throws Error(rank) naming address, port and the last reason.

@@ -24,7 +24,7 @@
 
 namespace dltrain {
 
-inline constexpr uint32_t kStoreVersion = 1;
+inline constexpr uint32_t kStoreVersion = 2;
 inline constexpr size_t kStoreMaxKey = 1024;          // bytes
 inline constexpr size_t kStoreMaxSecret = 256;        // bytes
 inline constexpr size_t kStoreMaxValue = 1 << 20;     // bytes
@@ -54,6 +54,7 @@ struct StoreOptions {
   std::string prefix = {};
   std::chrono::milliseconds connect_timeout{60'000};  // until the server answers
   std::chrono::milliseconds timeout{60'000};          // of get and wait, when not given
+  std::chrono::milliseconds answer_time{10'000};      // for the server to answer, besides waiting
 };
 
 // One connection. Safe from several threads, but a waiting get() holds up the others: a thread that
@@ -72,9 +73,17 @@ class StoreClient {
   void wait(const std::vector<std::string>& keys, std::chrono::milliseconds timeout);
   // Adds to a decimal number (0 where the key is new) in one step and returns the sum.
   int64_t add(std::string_view key, int64_t delta);
+  // Sets the key unless it exists; returns what it holds afterwards. Of several callers one wins,
+  // and all learn who.
+  std::string put_new(std::string_view key, std::string_view value);
+  // A last will: the server does put_new(key, value) when this connection ends, however it ends.
+  // One a connection: a later call replaces it, an empty value takes it back.
+  void set_will(std::string_view key, std::string_view value);
 
   // The numeric address of this host as the server's network sees it.
   std::string local_address() const;
+  // The numeric address under which this host reaches the server.
+  std::string server_address() const;
   const StoreOptions& options() const { return options_; }
 
  private:

@@ -9,11 +9,6 @@ namespace dltrain {
 
 using std::chrono::milliseconds;
 
-namespace {
-// Time for the answer itself, on top of what the server is asked to wait.
-constexpr milliseconds kAnswerTime{10'000};
-}  // namespace
-
 struct StoreClient::Reply {
   uint8_t status = 0;
   std::string value;
@@ -100,7 +95,7 @@ StoreClient::Reply StoreClient::call(uint8_t operation, std::string_view key,
   std::lock_guard lock(mutex_);
   // After a failed exchange the stream may be in the middle of a message.
   if (!socket_) fail(ExitCode::rank, "the connection to the store was lost earlier");
-  const auto deadline = Clock::now() + patience + kAnswerTime;
+  const auto deadline = Clock::now() + patience + options_.answer_time;
   try {
     if (send_all(socket_.get(), frame.data(), frame.size(), deadline) != Transfer::done) {
       fail(ExitCode::rank,
@@ -166,8 +161,24 @@ int64_t StoreClient::add(std::string_view key, int64_t delta) {
   return sum;
 }
 
+std::string StoreClient::put_new(std::string_view key, std::string_view value) {
+  Reply reply = call(store_protocol::put_new, key, value, {});
+  if (reply.status != store_protocol::ok) {
+    fail(ExitCode::rank, "the store at {}:{} is full", options_.address, options_.port);
+  }
+  return std::move(reply.value);
+}
+
+void StoreClient::set_will(std::string_view key, std::string_view value) {
+  call(store_protocol::will, key, value, {});
+}
+
 std::string StoreClient::local_address() const {
   return dltrain::local_address(socket_.get());
+}
+
+std::string StoreClient::server_address() const {
+  return dltrain::peer_address(socket_.get());
 }
 
 }  // namespace dltrain

@@ -4,7 +4,8 @@
 //   greeting   client: magic[8] u32 version, secret            server: magic[8] u32 version u8
 //   status request    client: u8 operation, u32 key length, key, value reply      server: u8
 //   status, value
-// The value of `get` is u32 milliseconds to wait; of `add` a decimal number.
+// The value of `get` is u32 milliseconds to wait; of `add` a decimal number. A reply to `put_new`
+// holds the value that the key has afterwards.
 #pragma once
 
 #include <cstddef>
@@ -19,7 +20,7 @@ inline constexpr std::string_view kMagic = "dltstore";
 inline constexpr size_t kMaxGreeting = 8 + 4 + kStoreMaxSecret;
 inline constexpr size_t kMaxMessage = 1 + 4 + kStoreMaxKey + kStoreMaxValue;
 
-enum Operation : uint8_t { set = 1, get = 2, add = 3 };
+enum Operation : uint8_t { set = 1, get = 2, add = 3, put_new = 4, will = 5 };
 enum Status : uint8_t {
   ok = 0,
   timeout = 1,

@@ -36,6 +36,7 @@ struct Connection {
   bool dead = false;
   bool parked = false;
   std::string wanted;          // the key of a parked get
+  std::string will_key, will;  // set when the connection ends; empty: none
   Clock::time_point deadline;  // of the greeting, then of the parked get
 };
 
@@ -88,6 +89,7 @@ class StoreServer::Service {
   void request(Connection& c, std::string_view body);
   void get(Connection& c, std::string key, std::string_view value);
   void add(Connection& c, const std::string& key, std::string_view value);
+  void bury();
   bool store(const std::string& key, std::string_view value);
   void expire(Connection& c);
 
@@ -120,7 +122,7 @@ void StoreServer::Service::run() {
     }
     // Answers may have come from another connection's set, so all are tried.
     for (Connection& c : connections_) write_to(c);
-    connections_.remove_if([](const Connection& c) { return c.dead; });
+    bury();
     if (entries[1].revents) accept_all();
   }
 }
@@ -240,9 +242,33 @@ void StoreServer::Service::request(Connection& c, std::string_view body) {
     case store_protocol::add:
       add(c, key, value);
       return;
+    case store_protocol::put_new:
+      if (values_.count(key) > 0 || store(key, value)) {
+        reply(c, store_protocol::ok, values_.at(key));
+      } else {
+        reply(c, store_protocol::full);
+      }
+      return;
+    case store_protocol::will:
+      c.will_key = std::move(key);
+      c.will = value;
+      reply(c, store_protocol::ok);
+      return;
     default:
       c.dead = true;
   }
+}
+
+// Forgets the connections that have ended, after doing what they wanted then.
+void StoreServer::Service::bury() {
+  bool willed = false;
+  for (const Connection& c : connections_) {
+    if (!c.dead || c.will.empty() || values_.count(c.will_key) > 0) continue;
+    willed = store(c.will_key, c.will) || willed;
+  }
+  connections_.remove_if([](const Connection& c) { return c.dead; });
+  if (!willed) return;
+  for (Connection& c : connections_) write_to(c);
 }
 
 void StoreServer::Service::get(Connection& c, std::string key, std::string_view value) {

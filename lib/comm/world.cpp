@@ -21,13 +21,24 @@ World join_world(const RankEnvironment& environment, Device& device, const World
       .address = environment.master_address,
       .port = environment.master_port,
       .secret = environment.secret,
-      .prefix = environment.run_id + "/",
+      .prefix = environment.store_prefix(),
       .connect_timeout = options.connect_timeout,
   });
+  if (options.on_lost) {
+    world.watch = std::make_unique<RankWatch>(
+        world.store->options(), WatchOptions{.rank = environment.rank,
+                                             .size = environment.world_size,
+                                             .timeout = options.timeout,
+                                             .straggler_factor = options.straggler_factor,
+                                             .on_lost = options.on_lost,
+                                             .on_straggler = options.on_straggler});
+  }
   world.collectives = make_gloo(*world.store, {.rank = environment.rank,
                                                .size = environment.world_size,
                                                .timeout = options.timeout,
-                                               .connect_timeout = options.connect_timeout});
+                                               .connect_timeout = options.connect_timeout,
+                                               .address = environment.host_address,
+                                               .observer = world.watch.get()});
   return world;
 }
 

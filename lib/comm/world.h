@@ -2,10 +2,13 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <memory>
+#include <string>
 
 #include "comm/environment.h"
 #include "comm/store.h"
+#include "comm/watch.h"
 #include "device/collectives.h"
 #include "device/device.h"
 
@@ -14,6 +17,9 @@ namespace dltrain {
 struct WorldOptions {
   std::chrono::milliseconds timeout{600'000};         // of a peer within an operation
   std::chrono::milliseconds connect_timeout{60'000};  // until all ranks have come
+  double straggler_factor = 2;                        // see comm/watch.h
+  // What to do with findings; without `on_lost` the ranks are not watched.
+  std::function<void(const std::string&)> on_lost = {}, on_straggler = {};
 };
 
 // Alone (not distributed): no store, and the group of one. Destroy after everything that uses it.
@@ -21,6 +27,7 @@ struct World {
   RankEnvironment environment;
   std::unique_ptr<StoreServer> server;  // on rank 0, unless the launcher serves the store
   std::unique_ptr<StoreClient> store;   // nullptr when alone
+  std::unique_ptr<RankWatch> watch;     // nullptr when alone, or not wanted
   std::unique_ptr<Collectives> collectives;
 };
 

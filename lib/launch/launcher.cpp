@@ -3,84 +3,22 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <charconv>
 #include <csignal>
 #include <cstring>
-#include <memory>
-#include <optional>
 
-#include <poll.h>
-#include <sched.h>
 #include <sys/random.h>
-#include <sys/signalfd.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include "base/error.h"
-#include "comm/store.h"
-#include "launch/relay.h"
-#include "launch/spawn.h"
+#include "comm/watch_keys.h"
+#include "launch/options.h"
+#include "launch/rendezvous.h"
+#include "launch/worker_group.h"
 
 namespace dltrain {
 namespace {
 
 using std::chrono::milliseconds;
-
-constexpr int kForwarded[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2};
-constexpr int kPeerLost = static_cast<int>(ExitCode::rank);
-constexpr int kStopped = static_cast<int>(ExitCode::stopped);
-// How long output is still read after the last rank has ended, if somebody keeps a pipe open.
-constexpr milliseconds kDrainTime{200};
-
-// Signals arrive as bytes on a descriptor while this lives; SIGPIPE is ignored.
-class SignalSource {
- public:
-  SignalSource() {
-    sigset_t set;
-    sigemptyset(&set);
-    for (const int signal : kForwarded) sigaddset(&set, signal);
-    sigaddset(&set, SIGCHLD);
-    pthread_sigmask(SIG_BLOCK, &set, &mask_before_);
-    struct sigaction ignore {};
-    ignore.sa_handler = SIG_IGN;
-    sigaction(SIGPIPE, &ignore, &pipe_before_);
-    descriptor_ = FileDescriptor(signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
-    check_internal(static_cast<bool>(descriptor_), "signalfd: {}", std::strerror(errno));
-  }
-  ~SignalSource() {
-    sigaction(SIGPIPE, &pipe_before_, nullptr);
-    pthread_sigmask(SIG_SETMASK, &mask_before_, nullptr);
-  }
-
-  int descriptor() const { return descriptor_.get(); }
-  // The next signal, 0 when there is none.
-  int take() {
-    signalfd_siginfo info{};
-    return read(descriptor_.get(), &info, sizeof(info)) == sizeof(info)
-               ? static_cast<int>(info.ssi_signo)
-               : 0;
-  }
-
- private:
-  sigset_t mask_before_;
-  struct sigaction pipe_before_ {};
-  FileDescriptor descriptor_;
-};
-
-struct Rank {
-  int number = 0;
-  pid_t pid = 0;
-  bool alive = false;
-  int signal = 0;  // that killed it
-  int code = 0;
-  std::unique_ptr<LineRelay> out, err;  // nullptr where the rank writes to the terminal itself
-
-  bool failed() const { return signal != 0 || code != 0; }
-  // Worse causes first: own failures, then lost peers, then an early stop.
-  int blame() const {
-    if (signal != 0) return 0;
-    return code == kPeerLost ? 1 : code == kStopped ? 2 : 0;
-  }
-};
 
 std::string random_name() {
   std::array<unsigned char, 16> bytes{};
@@ -91,242 +29,231 @@ std::string random_name() {
   return name;
 }
 
-int available_cores() {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  return sched_getaffinity(0, sizeof(set), &set) == 0 ? std::max(1, CPU_COUNT(&set)) : 1;
-}
-
-class Launch {
+class Launcher {
  public:
-  Launch(const LaunchOptions& options, const std::vector<std::string>& arguments)
-      : options_(options), server_("127.0.0.1", 0, secret_) {
-    start_all(arguments);
-  }
-  // Only reached with living ranks when starting one of them failed.
-  ~Launch() {
-    for (Rank& r : ranks_) {
-      if (!r.alive) continue;
-      kill(-r.pid, SIGKILL);
-      waitpid(r.pid, nullptr, 0);
-    }
-  }
+  Launcher(const LaunchOptions& options, const std::vector<std::string>& arguments)
+      : options_(options),
+        arguments_(arguments),
+        secret_(!options.secret.empty() || !options.address.empty() ? options.secret
+                                                                    : random_name()),
+        rendezvous_(options, secret_, [this] { return interrupted(); }) {}
 
   int run();
 
  private:
-  void start_all(const std::vector<std::string>& arguments);
-  Environment environment_for(int rank) const;
-  bool anyone_alive() const {
-    return std::any_of(ranks_.begin(), ranks_.end(), [](const Rank& r) { return r.alive; });
+  struct Progress {
+    int64_t begun = 0, step = 0, saved = 0;
+  };
+
+  bool interrupted() {
+    while (signals_.take() != 0) {
+    }
+    return signals_.interruptions() > 0;
   }
-  void turn();
-  void handle_signals();
-  void reap();
-  void ended(Rank& r, const siginfo_t& info);
-  void stop_others();
-  void signal_all(int signal);
-  void pump_all(bool wait, milliseconds timeout);
-  milliseconds time_to_deadline() const;
-  void report_failure() const;
-  void say(const std::string& text) const { write_all(STDERR_FILENO, "dltrain: " + text + "\n"); }
+  std::optional<Failure> attempt(const Round& round);
+  void look_around(WorkerGroup& group, const Round& round);
+  std::optional<Failure> settle(WorkerGroup& group, const Round& round);
+  std::optional<Verdict> read_verdict();
+  Environment environment_for(const Round& round, int local) const;
+  std::string reason_to_end(const Failure& failure, const Round& round);
+  bool read_progress();
 
   const LaunchOptions& options_;
+  const std::vector<std::string>& arguments_;
   SignalSource signals_;  // before any thread and any child
-  std::string secret_ = random_name();
-  StoreServer server_;
-  std::vector<Rank> ranks_;
-  const Rank* cause_ = nullptr;
-  const LineRelay* last_speaker_ = nullptr;  // whose lines were passed on last
-  bool stopping_ = false;                    // SIGTERM has been sent because of a failure
-  bool killed_ = false;
-  int interruptions_ = 0;
-  std::optional<Clock::time_point> deadline_;  // of the blame window, then of the grace
+  std::string secret_;
+  Rendezvous rendezvous_;
+  std::optional<Failure> elsewhere_;  // what another node has reported
+  Progress progress_;                 // the furthest that an attempt came
+  int fruitless_ = 0;                 // restarts in a row that came no further
+  Clock::time_point next_look_{};
 };
 
-void Launch::start_all(const std::vector<std::string>& arguments) {
-  const bool terminal_out = isatty(STDOUT_FILENO), terminal_err = isatty(STDERR_FILENO);
-  ranks_.resize(options_.processes);
-  for (int i = 0; i < options_.processes; ++i) {
-    Command command;
-    command.executable = options_.executable.empty() ? own_executable() : options_.executable;
-    command.arguments = arguments;
-    command.environment = environment_for(i);
-    command.own_stdout = i == 0 && terminal_out;
-    command.own_stderr = i == 0 && terminal_err;
-    Spawned spawned = spawn(command);
-    Rank& r = ranks_[i];
-    r.number = i;
-    r.pid = spawned.pid;
-    r.alive = true;
-    const std::string prefix = i == 0 ? "" : fmt::format("[rank {}] ", i);
-    if (spawned.out) {
-      r.out = std::make_unique<LineRelay>(std::move(spawned.out), STDOUT_FILENO, prefix, 0);
+int Launcher::run() {
+  for (;;) {
+    const auto round = rendezvous_.meet(progress_.begun > 0);
+    if (!round) return static_cast<int>(ExitCode::stopped);
+    const auto failure = attempt(*round);
+    if (!failure) {
+      rendezvous_.leave(*round);
+      return 0;
     }
-    if (spawned.err) {
-      r.err = std::make_unique<LineRelay>(std::move(spawned.err), STDERR_FILENO, prefix,
-                                          options_.remembered_lines);
+    const bool leads = rendezvous_.leads();
+    const std::string own_reason = leads ? reason_to_end(*failure, *round) : "";
+    const std::string reason = rendezvous_.decide(own_reason);
+    if (!reason.empty()) {
+      if (leads && reason != "final") say(reason);
+      rendezvous_.leave(*round);
+      return failure->code;
+    }
+    if (leads) {
+      say(fmt::format("restart {} of {}{}", rendezvous_.attempt(), round->max_restarts,
+                      progress_.saved > 0
+                          ? fmt::format(" from the checkpoint of step {}", progress_.saved)
+                          : ""));
     }
   }
 }
 
-Environment Launch::environment_for(int rank) const {
+// One attempt of all ranks of this node; returns what made it fail, on all nodes the same.
+std::optional<Failure> Launcher::attempt(const Round& round) {
+  elsewhere_.reset();
+  std::vector<Environment> environments;
+  for (int i = 0; i < options_.processes; ++i) environments.push_back(environment_for(round, i));
+  const auto logs =
+      options_.log_dir / options_.run_id / fmt::format("attempt_{}", rendezvous_.attempt());
+  WorkerGroup group(options_, signals_);
+  group.start(arguments_, environments, round.first_rank(), logs);
+  while (group.alive()) {
+    group.turn(std::min(milliseconds(200), options_.monitor_interval));
+    look_around(group, round);
+  }
+  group.drain();
+  const auto failure = settle(group, round);
+  if (failure && !failure->message.empty()) {
+    say(failure->message);
+    if (!elsewhere_) group.repeat_last_lines();
+  }
+  return failure;
+}
+
+// Tells the other nodes of a failure here, and learns of one there; looks at what the ranks say of
+// each other.
+void Launcher::look_around(WorkerGroup& group, const Round& round) {
+  if (Clock::now() < next_look_) return;
+  next_look_ = Clock::now() + options_.monitor_interval;
+  // A rank that neither works nor ends has to be ended.
+  if (const auto verdict = read_verdict(); verdict && verdict->stuck) {
+    group.condemn(verdict->rank, verdict->message);
+  }
+  if (round.nodes.size() == 1 || elsewhere_) return;
+  const auto own = group.failure();
+  if (own && !own->secondary && own->code != static_cast<int>(ExitCode::stopped)) {
+    const Failure first = rendezvous_.report(*own);
+    if (first.message != own->message) elsewhere_ = first;
+  } else {
+    elsewhere_ = rendezvous_.failure_elsewhere();
+  }
+  if (elsewhere_) group.stop();
+}
+
+// What the ranks themselves have found out.
+std::optional<Verdict> Launcher::read_verdict() {
+  const auto text = rendezvous_.ranks_store().try_get(watch_keys::kVerdict);
+  return text ? Verdict::from_text(*text) : std::nullopt;
+}
+
+// After the last rank of this node: what the attempt came to, with the other nodes.
+std::optional<Failure> Launcher::settle(WorkerGroup& group, const Round& round) {
+  auto own = group.failure();
+  if (const auto verdict = read_verdict(); own && own->secondary && verdict) {
+    own->message += ": " + verdict->message;
+  }
+  if (round.nodes.size() == 1) return own;
+  const auto blame_end =
+      Clock::now() + (own && own->secondary ? options_.blame_window : milliseconds(0));
+  while (!elsewhere_) {
+    if (own && Clock::now() >= blame_end) {
+      const Failure first = rendezvous_.report(*own);
+      if (first.message != own->message) elsewhere_ = first;
+      break;
+    }
+    elsewhere_ = rendezvous_.failure_elsewhere();
+    if (elsewhere_ || (!own && rendezvous_.all_done(round))) break;
+    // There is nobody here to pass signals to; the other nodes have their own.
+    group.turn(options_.monitor_interval);
+    if (signals_.interruptions() >= 3) {
+      return Failure{.code = static_cast<int>(ExitCode::stopped)};
+    }
+  }
+  return elsewhere_ ? elsewhere_ : own;
+}
+
+Environment Launcher::environment_for(const Round& round, int local) const {
   Environment result = process_environment();
-  // A torchrun around us speaks of its own ranks and its own store.
-  std::erase_if(result, [](const auto& v) { return v.first.starts_with("TORCHELASTIC_"); });
+  // A launcher around us speaks of its own ranks and its own store.
+  std::erase_if(result, [](const auto& v) {
+    return v.first.starts_with("TORCHELASTIC_") || v.first == "DLTRAIN_RESTARTED" ||
+           v.first == "DLTRAIN_HOST_ADDRESS";
+  });
   result.emplace("OMP_NUM_THREADS",
                  std::to_string(std::max(1, available_cores() / options_.processes)));
+  const Node& node = round.nodes[static_cast<size_t>(round.own)];
   RankEnvironment ours;
-  ours.rank = ours.local_rank = rank;
-  ours.world_size = ours.local_world_size = options_.processes;
-  ours.master_port = server_.port();
+  ours.rank = round.first_rank() + local;
+  ours.world_size = round.world_size();
+  ours.local_rank = local;
+  ours.local_world_size = options_.processes;
+  ours.node = round.own;
+  ours.nodes = static_cast<int>(round.nodes.size());
+  ours.host_address = round.nodes.size() > 1 ? node.address : "";
+  ours.master_address = rendezvous_.address();
+  ours.master_port = rendezvous_.port();
   ours.store_served = true;
-  ours.run_id = "local";  // the store is this launch's own
+  ours.run_id = options_.run_id;
   ours.secret = secret_;
+  ours.restarts = rendezvous_.attempt();
+  ours.max_restarts = round.max_restarts;
+  ours.run_has_begun = round.run_has_begun;
   for (const auto& [name, value] : options_.variables) result[name] = value;
   for (const auto& [name, value] : variables_for(ours)) result[name] = value;
   return result;
 }
 
-int Launch::run() {
-  while (anyone_alive()) turn();
-  const auto end = Clock::now() + kDrainTime;
-  const auto reading = [](const Rank& r) {
-    return (r.out && r.out->open()) || (r.err && r.err->open());
+// Why there is no other attempt; empty: there is one. "final": there is nothing to say about it.
+std::string Launcher::reason_to_end(const Failure& failure, const Round& round) {
+  const bool further = read_progress();
+  fruitless_ = further || rendezvous_.attempt() == 0 ? 0 : fruitless_ + 1;
+  if (round.max_restarts == 0 || failure.code == static_cast<int>(ExitCode::stopped) ||
+      interrupted()) {
+    return "final";
+  }
+  if (!failure.curable) {
+    return fmt::format("no restart: it would end the same way (code {})", failure.code);
+  }
+  if (rendezvous_.attempt() >= round.max_restarts) {
+    return fmt::format("no restart: {} of {} are used up", rendezvous_.attempt(),
+                       round.max_restarts);
+  }
+  if (fruitless_ >= kFruitless) {
+    return fmt::format("no restart: the last {} came no further than step {}", fruitless_,
+                       progress_.step);
+  }
+  return "";
+}
+
+// Takes over how far the ranks came in this attempt; whether that is further than ever.
+bool Launcher::read_progress() {
+  const auto number = [&](const char* name) {
+    const auto text = rendezvous_.ranks_store().try_get(name);
+    int64_t value = 0;
+    if (text) std::from_chars(text->data(), text->data() + text->size(), value);
+    return value;
   };
-  while (std::any_of(ranks_.begin(), ranks_.end(), reading) && Clock::now() < end) {
-    pump_all(true, milliseconds(20));
-  }
-  if (!cause_) return 0;
-  if (cause_->blame() < 2) report_failure();
-  return cause_->signal != 0 ? kPeerLost : cause_->code;
-}
-
-void Launch::turn() {
-  pump_all(true, std::min(milliseconds(200), time_to_deadline()));
-  handle_signals();
-  reap();
-  if (!deadline_ || Clock::now() < *deadline_) return;
-  deadline_.reset();
-  if (!stopping_) {
-    stop_others();
-  } else if (anyone_alive() && !killed_) {
-    say(fmt::format("killing the ranks that did not end within {} ms", options_.grace.count()));
-    killed_ = true;
-    signal_all(SIGKILL);
-  }
-}
-
-milliseconds Launch::time_to_deadline() const {
-  if (!deadline_) return milliseconds::max();
-  return std::max(milliseconds(0), std::chrono::ceil<milliseconds>(*deadline_ - Clock::now()));
-}
-
-// Waits for signals or output, and passes the output on.
-void Launch::pump_all(bool wait, milliseconds timeout) {
-  std::vector<pollfd> entries{{signals_.descriptor(), POLLIN, 0}};
-  std::vector<LineRelay*> relays;
-  for (Rank& r : ranks_) {
-    for (LineRelay* relay : {r.out.get(), r.err.get()}) {
-      if (!relay || !relay->open()) continue;
-      entries.push_back({relay->descriptor(), POLLIN, 0});
-      relays.push_back(relay);
-    }
-  }
-  if (poll(entries.data(), entries.size(), wait ? static_cast<int>(timeout.count()) : 0) <= 0) {
-    return;
-  }
-  for (size_t i = 0; i < relays.size(); ++i) {
-    if (entries[i + 1].revents && relays[i]->pump()) last_speaker_ = relays[i];
-  }
-}
-
-void Launch::handle_signals() {
-  while (const int signal = signals_.take()) {
-    if (signal == SIGCHLD) continue;
-    if ((signal == SIGINT || signal == SIGTERM) && ++interruptions_ >= 3) {
-      say("interrupted three times: killing the ranks");
-      killed_ = true;
-      signal_all(SIGKILL);
-    } else {
-      signal_all(signal);
-    }
-  }
-}
-
-void Launch::signal_all(int signal) {
-  for (const Rank& r : ranks_) {
-    // Only a kill is for the processes that a rank has started, too: the rest is the rank's
-    // business.
-    if (r.alive) kill(signal == SIGKILL ? -r.pid : r.pid, signal);
-  }
-}
-
-void Launch::reap() {
-  for (Rank& r : ranks_) {
-    siginfo_t info{};
-    if (!r.alive ||
-        waitid(P_PID, static_cast<id_t>(r.pid), &info, WEXITED | WNOHANG | WNOWAIT) != 0 ||
-        info.si_pid == 0) {
-      continue;
-    }
-    // As long as the rank is not waited for, its process group's number is not given to others.
-    kill(-r.pid, SIGKILL);
-    waitpid(r.pid, nullptr, 0);
-    ended(r, info);
-  }
-}
-
-void Launch::ended(Rank& r, const siginfo_t& info) {
-  r.alive = false;
-  if (info.si_code == CLD_EXITED) {
-    r.code = info.si_status;
-  } else {
-    r.signal = info.si_status;
-  }
-  if (!r.failed() || stopping_) return;
-  if (!cause_ || r.blame() < cause_->blame()) cause_ = &r;
-  const milliseconds patience = cause_->blame() == 0   ? milliseconds(0)
-                                : cause_->blame() == 1 ? options_.blame_window
-                                                       : options_.grace;
-  const auto deadline = Clock::now() + patience;
-  deadline_ = deadline_ ? std::min(*deadline_, deadline) : deadline;
-}
-
-void Launch::stop_others() {
-  stopping_ = true;
-  deadline_ = Clock::now() + options_.grace;
-  signal_all(SIGTERM);
-}
-
-void Launch::report_failure() const {
-  const std::string who = fmt::format("rank {} (process {})", cause_->number, cause_->pid);
-  if (cause_->signal != 0) {
-    const char* name = sigabbrev_np(cause_->signal);
-    say(fmt::format(
-        "{} was killed by signal {} (SIG{}){}", who, cause_->signal, name ? name : "?",
-        cause_->signal == SIGKILL ? "; the kernel does that when memory runs out" : ""));
-  } else {
-    say(fmt::format("{} failed with exit code {}", who, cause_->code));
-  }
-  // What stands right above need not be said again.
-  if (!cause_->err || cause_->err->last_lines().empty() || last_speaker_ == cause_->err.get())
-    return;
-  say(fmt::format("the last lines of rank {}:", cause_->number));
-  for (const std::string& line : cause_->err->last_lines()) {
-    write_all(STDERR_FILENO, "    " + line + "\n");
-  }
+  const Progress now{.begun = number(watch_keys::kBegun),
+                     .step = number(watch_keys::kStep),
+                     .saved = number(watch_keys::kSaved)};
+  const bool further = now.step > progress_.step || now.saved > progress_.saved;
+  progress_.begun = std::max(progress_.begun, now.begun);
+  progress_.step = std::max(progress_.step, now.step);
+  progress_.saved = std::max(progress_.saved, now.saved);
+  return further;
 }
 
 }  // namespace
 
-int launch_local(const LaunchOptions& options, const std::vector<std::string>& arguments) {
+bool StreamChoice::any() const {
+  return all != 0 || std::any_of(of_local.begin(), of_local.end(),
+                                 [](const auto& entry) { return entry.second != 0; });
+}
+
+int launch(const LaunchOptions& options, const std::vector<std::string>& arguments) {
   if (options.processes < 1 || options.processes > 4096) {
     fail(ExitCode::usage, "cannot start {} processes: from 1 to 4096 are possible",
          options.processes);
   }
-  Launch launch(options, arguments);
-  return launch.run();
+  Launcher launcher(options, arguments);
+  return launcher.run();
 }
 
 }  // namespace dltrain

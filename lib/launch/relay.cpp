@@ -48,6 +48,10 @@ bool LineRelay::pump() {
 
 void LineRelay::pass_on(std::string line) {
   if (to_ >= 0 && !write_all(to_, prefix_ + line + "\n")) to_ = -1;
+  if (file_ && !write_all(file_.get(), line + "\n")) {
+    file_.reset();
+    write_all(STDERR_FILENO, "dltrain: " + prefix_ + "its log file cannot be written any more\n");
+  }
   if (remembered_ == 0) return;
   if (last_lines_.size() == remembered_) last_lines_.pop_front();
   last_lines_.push_back(std::move(line));

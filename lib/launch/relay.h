@@ -13,9 +13,12 @@ class LineRelay {
  public:
   static constexpr size_t kMaxLine = 64 * 1024;  // longer ones are cut into several
 
-  // Reads from `from` (non-blocking), writes to the descriptor `to`, which is not owned. Once
-  // writing fails (a closed pipe), lines are only remembered.
+  // Reads from `from` (non-blocking), writes to the descriptor `to`, which is not owned (−1: to
+  // nobody). Once writing fails (a closed pipe), lines are only remembered.
   LineRelay(FileDescriptor from, int to, std::string prefix, size_t remembered);
+
+  // Writes the lines, without the prefix, to this file too, until that fails.
+  void copy_to(FileDescriptor file) { file_ = std::move(file); }
 
   int descriptor() const { return from_.get(); }
   bool open() const { return static_cast<bool>(from_); }
@@ -29,6 +32,7 @@ class LineRelay {
 
   FileDescriptor from_;
   int to_;
+  FileDescriptor file_;
   std::string prefix_;
   size_t remembered_;
   std::string partial_;

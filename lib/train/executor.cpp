@@ -126,6 +126,15 @@ std::byte* Executor::find_state(std::string_view name) const {
   return tensor == nullptr ? nullptr : arena_.data() + tensor->offset;
 }
 
+std::string Executor::name_at(const void* address) const {
+  const auto* at = static_cast<const std::byte*>(address);
+  for (const StateTensor& tensor : layout_.tensors()) {
+    const std::byte* begin = arena_.data() + tensor.offset;
+    if (at >= begin && at < begin + tensor.spec.bytes()) return tensor.name;
+  }
+  return {};
+}
+
 std::byte* Executor::state_address(std::string_view name) const {
   std::byte* address = find_state(name);
   check_internal(address != nullptr, "no state is named {}", name);

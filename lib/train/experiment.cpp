@@ -1,5 +1,6 @@
 #include "train/experiment.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "base/error.h"
@@ -131,6 +132,21 @@ void ParallelismConfig::describe(Fields& f) {
             {.doc = "Data-parallel ranks; −1: as many as were started",
              .min = -1,
              .known_as = {"data_parallel", "dp"}});
+  f.number("timeout", timeout,
+           {.doc = "Seconds that a rank may give no sign of life, or let others wait in a "
+                   "collective, before the run ends with code 6",
+            .min = 0.1,
+            .max = 864000,
+            .known_as = {"ddp_timeout", "nccl_timeout"}});
+  f.number("join_timeout", join_timeout,
+           {.doc = "Seconds that the first rank to come waits for the others",
+            .min = 0.1,
+            .max = 864000});
+  f.number("straggler_factor", straggler_factor,
+           {.doc = "A rank is reported as slow when its own time a step, without waiting for "
+                   "others, stays above so many times the median; 0: never",
+            .min = 0,
+            .max = 1000});
 }
 
 void MemoryConfig::describe(Fields& f) {
@@ -311,6 +327,20 @@ void Experiment::validate(Problems& problems) const {
   }
 }
 
+namespace {
+
+// Batches and numbers of ranks next to these that would do.
+std::string advice(int64_t batch, int64_t ranks) {
+  const int64_t below = batch / ranks * ranks;
+  int64_t fewer = std::min(ranks, batch);
+  while (batch % fewer != 0) --fewer;
+  return fmt::format("{}{} could be, and {} could be by {} rank{}",
+                     below > 0 ? fmt::format("{} and ", below) : "", below + ranks, batch, fewer,
+                     fewer == 1 ? "" : "s");
+}
+
+}  // namespace
+
 BatchLayout batch_layout(const TrainingConfig& t, int ranks) {
   Problems problems;
   const int64_t r = ranks;
@@ -327,8 +357,8 @@ BatchLayout batch_layout(const TrainingConfig& t, int ranks) {
                                                   t.gradient_accumulation_steps.value_or(1));
   if (out.global_batch % r != 0) {
     problems.add(t, "global_batch_size",
-                 fmt::format("a global batch of {} cannot be shared evenly by {} ranks",
-                             out.global_batch, r));
+                 fmt::format("a global batch of {} cannot be shared evenly by {} ranks; {}",
+                             out.global_batch, r, advice(out.global_batch, r)));
   }
   problems.throw_if_any();
   const int64_t share = out.global_batch / r;

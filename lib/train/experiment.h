@@ -55,6 +55,8 @@ struct PrecisionConfig : Located {
 
 struct ParallelismConfig : Located {
   int64_t data = -1;
+  double timeout = 600, join_timeout = 60;  // s
+  double straggler_factor = 2;
   void describe(Fields& f);
 };
 

@@ -9,10 +9,12 @@
 #include <spdlog/spdlog.h>
 
 #include "base/error.h"
+#include "comm/watch.h"
 #include "config/dump.h"
 #include "telemetry/log.h"
 #include "train/reporter.h"
 #include "train/run_folder.h"
+#include "train/same_configuration.h"
 #include "train/session.h"
 #include "train/stop.h"
 #include "train/trainer.h"
@@ -74,6 +76,7 @@ class Run {
 
  private:
   bool leads() const { return options_.rank == 0; }
+  void compare_configurations() const;
   void set_up_logging(const std::optional<std::filesystem::path>& folder) const;
   bool together(const std::function<void()>& part) const;
   void open();
@@ -123,18 +126,30 @@ bool Run::together(const std::function<void()>& part) const {
   return true;
 }
 
+// What all ranks must have been told alike.
+void Run::compare_configurations() const {
+  if (options_.store == nullptr) return;
+  const nlohmann::json path = path_.string(), resume = options_.resume;
+  const std::string all =
+      dump_config(experiment_) + fmt::format("output_dir: {}\nresume: {}\noverwrite: {}\n",
+                                             path.dump(), resume.dump(), options_.overwrite);
+  check_same_configuration(*options_.store, options_.rank, options_.world, all);
+}
+
 void Run::open() {
   session_ = open_session(experiment_, {.engines = options_.engines,
                                         .collectives = options_.collectives,
                                         .rank = options_.rank,
                                         .world = options_.world,
                                         .local_rank = options_.local_rank});
-  folder_.emplace(path_, options_.resume, options_.overwrite, leads());
+  folder_.emplace(path_, options_.goes_on ? "auto" : options_.resume,
+                  options_.overwrite && !options_.goes_on, leads());
 }
 
 // Fills the executor.
 void Run::start() {
-  resume_ = choose_resume(path_, options_.resume);
+  if (options_.goes_on) resume_ = choose_resume(path_, "auto");
+  if (!resume_) resume_ = choose_resume(path_, options_.resume);
   if (resume_) check_resume(*resume_, session_);
   start_report_ = start_session(session_);
   if (resume_) load_checkpoint(*session_.executor, resume_->checkpoint, resume_->state);
@@ -165,6 +180,7 @@ bool Run::is_finished() const {
 // From here on files of the run folder change.
 void Run::begin(const std::string& resolved) {
   folder_->begin(resume_);
+  if (options_.watch != nullptr) options_.watch->begun();
   begun_ = true;
   set_up_logging(path_);
   if (!session_.device_note.empty()) spdlog::info("{}", session_.device_note);
@@ -185,7 +201,9 @@ ExitCode Run::go() {
   set_up_logging(std::nullopt);
   install_stop_handlers();
   // Every mistake is found before a file of an earlier run is touched.
-  if (!together([this] { open(); }) || !together([this] { start(); })) return ExitCode::rank;
+  if (!together([this] { compare_configurations(); }) || !together([this] { open(); }) ||
+      !together([this] { start(); }))
+    return ExitCode::rank;
   const std::string resolved = dump_config(experiment_);
   if (is_finished()) return ExitCode::ok;
   const auto begin_here = [&] {
@@ -201,6 +219,7 @@ ExitCode Run::go() {
                    {.run_folder = path_,
                     .resolved_config = resolved,
                     .first_step = first_step,
+                    .watch = options_.watch,
                     .best = resume_ ? resume_->state.best : MetricRecord{},
                     .early_stopping = resume_ ? resume_->state.early_stopping : MetricRecord{},
                     .started = started});

@@ -11,13 +11,21 @@
 
 namespace dltrain {
 
+class RankWatch;
+class StoreClient;
+
 struct RunOptions {
   Engines engines;
   Collectives* collectives = nullptr;  // nullptr with one rank
+  StoreClient* store = nullptr;        // of the ranks; nullptr with one rank
+  RankWatch* watch = nullptr;          // nullptr: nobody watches
   int rank = 0, world = 1, local_rank = 0;
   std::filesystem::path folder;  // empty: runs/<name>
   std::string resume = "never";  // never, auto, or a checkpoint or run folder
   bool overwrite = false;        // discard a run that is there
+  // A restart: an earlier attempt has begun this run in this folder, so its newest checkpoint comes
+  // before what `resume` says, and nothing is discarded.
+  bool goes_on = false;
   std::filesystem::path result;  // empty: none; the summary as one JSON object
   bool quiet = false;            // only warnings and errors on the terminal
   std::string log_level = "info";

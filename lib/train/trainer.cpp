@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "base/error.h"
+#include "comm/watch.h"
 #include "train/checkpoint_writer.h"
 #include "train/process_age.h"
 #include "train/samples.h"
@@ -56,9 +57,17 @@ class Loop {
       session.executor->set_progress(progress);
     }
     loss_scale_ = progress.loss_scale;
+    if (options.watch) {
+      options.watch->set_names(
+          [executor = session.executor.get()](const void* at) { return executor->name_at(at); });
+    }
     // No allocation in the loop: durations beyond this many are left out of minimum and median.
     durations_.reserve(static_cast<size_t>(
         std::clamp<int64_t>(session.max_steps - options.first_step, 0, int64_t{1} << 20)));
+  }
+
+  ~Loop() {
+    if (options_.watch) options_.watch->set_names({});
   }
 
   TrainOutcome run();
@@ -220,6 +229,7 @@ void Loop::diverged(const StepReport& report) {
 }
 
 void Loop::announce(const std::optional<std::filesystem::path>& checkpoint) const {
+  if (checkpoint && options_.watch) options_.watch->saved(checkpoint_step(*checkpoint));
   if (checkpoint && events_.on_checkpoint) events_.on_checkpoint(*checkpoint);
 }
 
@@ -302,8 +312,10 @@ TrainOutcome Loop::run() {
   const int64_t end = stopped_early() ? options_.first_step : session_.max_steps;
   for (int64_t step = options_.first_step; step < end; ++step) {
     const Clock::time_point begin = Clock::now();
+    if (options_.watch) options_.watch->at_step_begin(step);
     one_step(step);
     collect_reports(session_.executor->lag());
+    if (options_.watch) options_.watch->at_step_end(step);
     outcome_.steps = step + 1;
     if (step == options_.first_step) {
       collect_reports(0);

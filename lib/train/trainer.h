@@ -15,6 +15,8 @@
 
 namespace dltrain {
 
+class RankWatch;
+
 // One logged step.
 struct StepRecord {
   int64_t step = 0;  // 1 after the first
@@ -65,6 +67,7 @@ struct TrainOptions {
   std::filesystem::path run_folder;             // empty: no checkpoints (checks, benchmarks)
   std::string resolved_config;                  // saved with each checkpoint
   int64_t first_step = 0;                       // where a resumed run goes on
+  RankWatch* watch = nullptr;                   // nullptr: nobody watches the ranks
   MetricRecord best = {}, early_stopping = {};  // of the checkpoint that it goes on from
   bool handle_signals = true;
   std::chrono::steady_clock::time_point started = std::chrono::steady_clock::now();

@@ -73,9 +73,13 @@ class DltrainTest(unittest.TestCase):
 
     def start(self, *arguments, **popen):
         """Starts dltrain; stdout and stderr are pipes."""
+        return self.begin([PROGRAM, *map(str, arguments)], **popen)
+
+    def begin(self, command, **popen):
+        """The same for any command."""
         environment = dict(os.environ, OMP_WAIT_POLICY="passive")
         environment.update(popen.pop("env", {}))
-        process = subprocess.Popen([PROGRAM, *map(str, arguments)], cwd=popen.pop("cwd", SOURCES), env=environment,
+        process = subprocess.Popen(command, cwd=popen.pop("cwd", SOURCES), env=environment,
                                    stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                                    text=True, **popen)
         self.started.append(process)

@@ -86,6 +86,13 @@ TEST_CASE("what our launcher sets is read back") {
   e.store_served = true;
   e.run_id = "run";
   e.secret = "sesame";
+  e.node = 1;
+  e.nodes = 2;
+  e.restarts = 3;
+  e.max_restarts = 4;
+  e.host_address = "10.0.0.7";
+  e.run_has_begun = true;
+  CHECK(variables_for(e).at("TORCHELASTIC_RUN_ID") == "run");
   const RankEnvironment back = rank_environment(variables_for(e));
   CHECK(back.launcher == "dltrain");
   CHECK(back.rank == 2);
@@ -95,7 +102,14 @@ TEST_CASE("what our launcher sets is read back") {
   CHECK(back.master_address == "127.0.0.1");
   CHECK(back.master_port == 4567);
   CHECK(back.store_served);
-  CHECK(back.run_id == "run");
+  CHECK(back.run_id == "run.3");
+  CHECK(back.store_prefix() == "run.3/");
+  CHECK(back.node == 1);
+  CHECK(back.nodes == 2);
+  CHECK(back.restarts == 3);
+  CHECK(back.max_restarts == 4);
+  CHECK(back.host_address == "10.0.0.7");
+  CHECK(back.run_has_begun);
   CHECK(back.secret == "sesame");
 }
 

@@ -44,6 +44,39 @@ std::string frame(const std::string& body) {
 
 }  // namespace
 
+TEST_CASE("of several that put a new key one wins, and all learn who") {
+  StoreServer server("127.0.0.1", 0);
+  StoreClient a({.port = server.port()}), b({.port = server.port()});
+  CHECK(a.put_new("k", "first") == "first");
+  CHECK(b.put_new("k", "second") == "first");
+  CHECK(a.get("k") == "first");
+}
+
+TEST_CASE("a last will is done when the connection ends, and wakes who waits for it") {
+  StoreServer server("127.0.0.1", 0);
+  StoreClient a({.port = server.port()});
+  {
+    StoreClient quiet({.port = server.port()});
+    quiet.set_will("gone", "quiet");
+    quiet.set_will("gone", "");
+  }
+  {
+    StoreClient b({.port = server.port(), .prefix = "run/"});
+    b.set_will("gone", "early");
+    b.set_will("gone", "b");
+    CHECK_FALSE(a.try_get("run/gone"));
+  }
+  CHECK(a.get("run/gone", milliseconds(2000)) == "b");
+  {
+    StoreClient c({.port = server.port(), .prefix = "run/"});
+    c.set_will("gone", "c");  // too late: the key is there
+  }
+  CHECK(a.add("sequence", 1) == 1);
+  CHECK(a.get("run/gone") == "b");
+  CHECK_FALSE(a.try_get("gone"));
+  CHECK(a.server_address() == "127.0.0.1");
+}
+
 TEST_CASE("the store keeps values and counts") {
   StoreServer server("127.0.0.1", 0);
   StoreClient a({.port = server.port()}), b({.port = server.port()});

@@ -11,6 +11,8 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "comm/socket.h"
+#include "comm/watch_keys.h"
 #include "comm/world.h"
 
 namespace dltrain::test {
@@ -78,6 +80,27 @@ void wait_for_all() {
   while (store.add("here", 0) < self.world_size) usleep(2000);
 }
 
+// Rank 1 fails in the first attempts: "restart 2" by a signal in two, "restart 9 further" while the
+// run comes further, "restart 9 code 3" with that code.
+int restart(const std::string& behaviour, int rank) {
+  const RankEnvironment self = rank_environment(process_environment());
+  if (rank == 0) {
+    say(stdout, fmt::format("attempt {}{}", self.restarts, self.run_has_begun ? " goes on" : ""));
+  }
+  StoreClient store(
+      {.port = self.master_port, .secret = self.secret, .prefix = self.store_prefix()});
+  if (rank == 0 && behaviour.ends_with("further")) {
+    store.set(watch_keys::kBegun, "1");
+    store.set(watch_keys::kSaved, std::to_string(10 * (self.restarts + 1)));
+  }
+  store.add("here", 1);
+  while (store.add("here", 0) < self.world_size) usleep(2000);
+  if (rank != 1 || self.restarts >= behaviour[8] - '0') return 0;
+  if (behaviour.ends_with("code 3")) return 3;
+  raise(SIGKILL);
+  return 0;
+}
+
 void on_signal(int signal) {
   const char* text = signal == SIGUSR1  ? "got USR1\n"
                      : signal == SIGINT ? "got INT\n"
@@ -128,6 +151,7 @@ int behave(const std::string& behaviour, int rank) {
   if (behaviour == "deaf") std::signal(SIGTERM, SIG_IGN);
   if (behaviour == "kill" && rank == 1) raise(SIGKILL);
   if (behaviour == "stopped") return 75;
+  if (behaviour.starts_with("restart")) return restart(behaviour, rank);
   if (behaviour == "signals") {
     for (const int signal : {SIGTERM, SIGINT, SIGUSR1}) std::signal(signal, on_signal);
     say(stdout, "ready");
@@ -144,6 +168,15 @@ int behave(const std::string& behaviour, int rank) {
   sleep(60);
   return 99;
 }
+
+}  // namespace
+
+int free_port() {
+  const FileDescriptor socket = listen_on("127.0.0.1", 0);
+  return bound_port(socket.get());
+}
+
+namespace {
 
 // Runs before main() and does not come back in a rank.
 const bool kIsTest = [] {

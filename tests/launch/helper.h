@@ -3,5 +3,8 @@
 #pragma once
 
 namespace dltrain::test {
+// A port of 127.0.0.1 that nobody listens on now.
+int free_port();
+
 inline constexpr const char* kBehaviour = "DLTRAIN_TEST_RANK_BEHAVIOUR";
-}
+}  // namespace dltrain::test

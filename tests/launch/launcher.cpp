@@ -1,9 +1,12 @@
 #include "launch/launcher.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <set>
 #include <sstream>
 #include <string>
@@ -17,6 +20,7 @@
 #include "base/error.h"
 #include "catch.h"
 #include "helper.h"
+#include "temporary_folder.h"
 
 using namespace dltrain;
 using std::chrono::milliseconds;
@@ -37,7 +41,7 @@ class Launched {
       dup2(err[1], STDERR_FILENO);
       int code = 1;
       try {
-        code = launch_local(options, {});
+        code = launch(options, {});
       } catch (const Error& e) {
         code = static_cast<int>(e.code());
         dprintf(STDERR_FILENO, "%s\n", e.what());
@@ -292,4 +296,213 @@ TEST_CASE("an executable that does not exist is one clear error") {
 TEST_CASE("an impossible number of processes is refused") {
   Launched launched(ranks(0, "print"));
   CHECK(launched.finish() == 2);
+}
+
+TEST_CASE("all ranks are restarted after a failure, as often as allowed") {
+  LaunchOptions options = ranks(2, "restart 2");
+  options.max_restarts = 2;
+  Launched launched(options);
+  CHECK(launched.finish() == 0);
+  CHECK(launched.output == "attempt 0\nattempt 1\nattempt 2\n");
+  CHECK(launched.says("dltrain: restart 1 of 2\n"));
+  CHECK(launched.says("dltrain: restart 2 of 2\n"));
+}
+
+TEST_CASE("when the restarts are used up the failure counts") {
+  LaunchOptions options = ranks(2, "restart 2");
+  options.max_restarts = 1;
+  Launched launched(options);
+  CHECK(launched.finish() == 6);
+  CHECK(launched.output == "attempt 0\nattempt 1\n");
+  CHECK(launched.says("no restart: 1 of 1 are used up"));
+}
+
+TEST_CASE("restarts that bring a run no further end; those that do go on from its checkpoint") {
+  LaunchOptions options = ranks(2, "restart 9");
+  options.max_restarts = 100;
+  Launched stuck(options);
+  CHECK(stuck.finish() == 6);
+  CHECK(stuck.output == "attempt 0\nattempt 1\nattempt 2\nattempt 3\n");
+  CHECK(stuck.says("no restart: the last 3 came no further than step 0"));
+  options = ranks(2, "restart 6 further");
+  options.max_restarts = 100;
+  Launched further(options);
+  CHECK(further.finish() == 0);
+  CHECK(further.output_lines().count("attempt 0") == 1);
+  CHECK(further.output_lines().count("attempt 6 goes on") == 1);
+  CHECK(further.says("dltrain: restart 6 of 100 from the checkpoint of step 60\n"));
+}
+
+TEST_CASE("a failure that a restart cannot change is none") {
+  LaunchOptions options = ranks(2, "restart 9 code 3");
+  options.max_restarts = 5;
+  Launched launched(options);
+  CHECK(launched.finish() == 3);
+  CHECK(launched.output == "attempt 0\n");
+  CHECK(launched.says("no restart: it would end the same way (code 3)"));
+}
+
+TEST_CASE("output goes to files as well, or instead") {
+  const TemporaryFolder folder;
+  LaunchOptions options = ranks(3, "print");
+  options.log_dir = folder.path();
+  options.run_id = "files";
+  options.tee.of_local[0] = 1;
+  options.redirects.of_local[1] = 3;
+  Launched launched(options);
+  CHECK(launched.finish() == 0);
+  CHECK(launched.output.find("[rank 1]") == std::string::npos);
+  CHECK(launched.errors.find("[rank 1]") == std::string::npos);
+  CHECK(launched.output.find("out 0 threads") != std::string::npos);
+  const auto logs = folder.path() / "files" / "attempt_0";
+  const auto content = [&](const char* name) {
+    std::ifstream file(logs / name);
+    return std::string(std::istreambuf_iterator<char>(file), {});
+  };
+  CHECK(content("0/stdout.log").starts_with("out 0 threads "));
+  CHECK(content("1/stdout.log").starts_with("out 1 threads "));
+  CHECK(content("1/stderr.log") == "err 1 of 3 local 1 of 3\n");
+  CHECK_FALSE(std::filesystem::exists(logs / "2"));
+}
+
+TEST_CASE("two launchers are two nodes, in the order of their ranks or of coming") {
+  const bool ranked = GENERATE(true, false);
+  LaunchOptions options = ranks(2, "meet");
+  options.min_nodes = options.max_nodes = 2;
+  options.address = "127.0.0.1";
+  options.port = test::free_port();
+  options.join_timeout = milliseconds(10'000);
+  if (ranked) options.node_rank = 1;
+  Launched second(options);
+  if (ranked) options.node_rank = 0;
+  options.processes = 1;
+  Launched first(options);
+  CHECK(first.finish() == 0);
+  CHECK(second.finish() == 0);
+  INFO(first.errors << second.errors);
+  std::multiset<std::string> lines = first.output_lines();
+  lines.merge(second.output_lines());
+  CHECK(lines == std::multiset<std::string>{"sum 6", "[rank 1] sum 6", "[rank 2] sum 6"});
+  if (ranked) CHECK(first.output == "sum 6\n");
+}
+
+TEST_CASE("a rank that is killed on one node ends or restarts both") {
+  const int restarts = GENERATE(0, 1);
+  LaunchOptions options = ranks(1, "restart 1");
+  options.min_nodes = options.max_nodes = 2;
+  options.address = "127.0.0.1";
+  options.port = test::free_port();
+  options.join_timeout = milliseconds(10'000);
+  options.max_restarts = restarts;
+  options.node_rank = 0;
+  Launched first(options);
+  options.node_rank = 1;
+  Launched second(options);
+  const int code = restarts == 0 ? 6 : 0;
+  CHECK(first.finish() == code);
+  CHECK(second.finish() == code);
+  for (const Launched* launched : {&first, &second}) {
+    INFO(launched->errors);
+    CHECK(launched->says("dltrain: rank 1 (process "));
+    CHECK(launched->says("was killed by signal 9 (SIGKILL"));
+  }
+  CHECK(first.output == (restarts == 0 ? "attempt 0\n" : "attempt 0\nattempt 1\n"));
+}
+
+TEST_CASE("a launcher that is killed ends the other one's ranks") {
+  const bool leader = GENERATE(true, false);
+  LaunchOptions options = ranks(2, "stay");
+  options.min_nodes = options.max_nodes = 2;
+  options.address = "127.0.0.1";
+  options.port = test::free_port();
+  options.node_rank = 0;
+  Launched first(options);
+  options.node_rank = 1;
+  Launched second(options);
+  REQUIRE(first.wait_for_output("pid ", 2));
+  REQUIRE(second.wait_for_output("pid ", 2));
+  Launched &killed = leader ? first : second, &other = leader ? second : first;
+  killed.signal(SIGKILL);
+  CHECK(other.finish() == 6);
+  INFO(other.errors);
+  CHECK(other.says(leader ? "closed the connection" : "the launcher on "));
+  CHECK(all_gone_soon(printed_pids(first.output + second.output)));
+}
+
+TEST_CASE("as many nodes run as have come in time") {
+  LaunchOptions options = ranks(1, "meet");
+  options.min_nodes = 1;
+  options.max_nodes = 3;
+  options.address = "127.0.0.1";
+  options.port = test::free_port();
+  options.last_call = milliseconds(1500);
+  Launched first(options), second(options);
+  CHECK(first.finish() == 0);
+  CHECK(second.finish() == 0);
+  INFO(first.errors << second.errors);
+  CHECK(first.output.find("sum 3") != std::string::npos);
+  CHECK(second.output.find("sum 3") != std::string::npos);
+}
+
+TEST_CASE("a node that does not come is one sentence and code 6") {
+  LaunchOptions options = ranks(1, "meet");
+  options.min_nodes = options.max_nodes = 2;
+  options.address = "127.0.0.1";
+  options.port = test::free_port();
+  options.join_timeout = milliseconds(300);
+  options.node_rank = GENERATE(0, 1);
+  Launched launched(options);
+  CHECK(launched.finish() == 6);
+  INFO(launched.errors);
+  CHECK(std::count(launched.errors.begin(), launched.errors.end(), '\n') == 1);
+  CHECK(launched.says(options.node_rank == 0 ? "only 1 of 2 nodes came to 127.0.0.1:"
+                                             : "cannot reach the store at 127.0.0.1:"));
+}
+
+TEST_CASE("a launcher with another secret is refused") {
+  LaunchOptions options = ranks(1, "meet");
+  options.min_nodes = options.max_nodes = 2;
+  options.address = "127.0.0.1";
+  options.port = test::free_port();
+  options.join_timeout = milliseconds(2000);
+  options.secret = "sesame";
+  options.node_rank = 0;
+  Launched first(options);
+  options.secret = "guess";
+  options.node_rank = 1;
+  Launched second(options);
+  CHECK(second.finish() == 6);
+  CHECK(second.says("refused this rank's secret"));
+  CHECK(first.finish() == 6);
+}
+
+TEST_CASE("two nodes of the same number are told so") {
+  LaunchOptions options = ranks(1, "meet");
+  options.min_nodes = options.max_nodes = 3;
+  options.address = "127.0.0.1";
+  options.port = test::free_port();
+  options.node_rank = 0;
+  Launched first(options);
+  options.node_rank = 1;
+  Launched second(options), third(options);
+  for (Launched* launched : {&first, &second, &third}) {
+    CHECK(launched->finish() == 2);
+    CHECK(launched->says("contradictory --node-rank: 1 where 2 was expected, of 3 nodes"));
+  }
+}
+
+TEST_CASE("an interruption ends two nodes with one code, and nothing is restarted") {
+  LaunchOptions options = ranks(1, "signals");
+  options.min_nodes = options.max_nodes = 2;
+  options.address = "127.0.0.1";
+  options.port = test::free_port();
+  options.max_restarts = 3;
+  Launched first(options), second(options);
+  REQUIRE(first.wait_for_output("ready", 1));
+  REQUIRE(second.wait_for_output("ready", 1));
+  first.signal(SIGTERM);
+  second.signal(SIGTERM);
+  CHECK(first.finish() == 75);
+  CHECK(second.finish() == 75);
+  CHECK(first.errors.empty());
 }

@@ -1,0 +1,236 @@
+// dltrain launch: torchrun's flags, then the arguments of the ranks.
+#include <algorithm>
+#include <cctype>
+#include <cstdlib>
+#include <tuple>
+
+#include "base/error.h"
+#include "device/engine.h"
+#include "dltrain/commands.h"
+#include "launch/launcher.h"
+#include "launch/options.h"
+
+namespace dltrain {
+namespace {
+
+constexpr int kStaticPort = 29500, kRendezvousPort = 29400;  // torchrun's defaults
+
+struct Flags {
+  std::string nodes = "1:1", processes = "1", backend = "static", endpoint, run_id = "none", conf;
+  std::string master_address, tee = "0", redirects = "0", log_dir, local_address;
+  int node_rank = 0, master_port = kStaticPort, max_restarts = 0;
+  double monitor_interval = 0.1;
+  bool standalone = false;
+  CLI::Option *node_rank_given = nullptr, *master_port_given = nullptr, *run_id_given = nullptr;
+};
+
+// Flags of torchrun that mean nothing here.
+constexpr std::pair<const char*, const char*> kRefused[] = {
+    {"--start-method", "ranks are started by fork and exec, there is no other way"},
+    {"--no-python", "the ranks are dltrain itself; leave it out"},
+    {"--module", "the ranks are dltrain itself, not a Python module"},
+    {"--run-path", "the ranks are dltrain itself, not a Python script"},
+    {"--role", "there is one kind of ranks; name the run with --rdzv-id"},
+    {"--logs-specs", "--tee and --redirects say what goes to --log-dir"},
+    {"--local-ranks-filter", "--redirects keeps the output of ranks away from the terminal"},
+    {"--event-log-handler", "failures are told on stderr and by the exit code"},
+    {"--numa-binding", "bind the launcher (numactl, Slurm); its ranks inherit that"},
+    {"--signals-to-handle", "SIGINT, SIGTERM, SIGHUP, SIGUSR1 and SIGUSR2 all go to the ranks"},
+};
+
+int count_gpus() {
+  std::string why;
+  const Engine* cuda = load_engine_plugin("cuda", why);
+  return cuda != nullptr ? cuda->device_count() : 0;
+}
+
+// torchrun accepts dashes and underscores, and PET_… in the environment.
+std::string names_of(const std::string& dashed) {
+  std::string underscored = dashed;
+  for (size_t i = 2; i < underscored.size(); ++i) {
+    if (underscored[i] == '-') underscored[i] = '_';
+  }
+  return underscored == dashed ? dashed : dashed + "," + underscored;
+}
+
+std::string variable_of(const std::string& dashed) {
+  std::string name = "PET_";
+  for (const char c : dashed.substr(2)) {
+    name += c == '-' ? '_' : static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+  }
+  return name;
+}
+
+template <typename T>
+CLI::Option* add(CLI::App& command, const std::string& name, T& value, const std::string& doc,
+                 const std::string& shorter = "") {
+  return command.add_option((shorter.empty() ? "" : shorter + ",") + names_of(name), value, doc)
+      ->envname(variable_of(name))
+      ->take_last();
+}
+
+// Where the nodes meet, which of them this is, and the store's port.
+void place(const Flags& flags, LaunchOptions& to) {
+  if (flags.backend != "static" && flags.backend != "c10d") {
+    fail(ExitCode::usage,
+         "--rdzv-backend {}: static and c10d are possible, both mean dltrain's own store",
+         flags.backend);
+  }
+  const bool has_rank = flags.node_rank_given->count() > 0;
+  const bool has_port = flags.master_port_given->count() > 0;
+  if (flags.standalone &&
+      (to.max_nodes > 1 || !flags.endpoint.empty() || has_rank || !flags.master_address.empty())) {
+    fail(ExitCode::usage,
+         "--standalone is one node on a free port: it takes no --nnodes above 1, --node-rank, "
+         "--master-addr or --rdzv-endpoint");
+  }
+  if (!flags.endpoint.empty() && (!flags.master_address.empty() || has_port)) {
+    fail(ExitCode::usage, "--rdzv-endpoint and --master-addr/--master-port say the same; give one");
+  }
+  if (to.max_nodes == 1) {
+    if (has_rank && flags.node_rank != 0) {
+      fail(ExitCode::usage, "--node-rank {} of one node (--nnodes)", flags.node_rank);
+    }
+    if (!flags.endpoint.empty()) to.port = parse_endpoint(flags.endpoint, 0).second;
+    if (has_port && !flags.standalone) to.port = flags.master_port;
+    return;
+  }
+  if (!flags.endpoint.empty()) {
+    std::tie(to.address, to.port) = parse_endpoint(flags.endpoint, kRendezvousPort);
+  } else if (!flags.master_address.empty()) {
+    to.address = flags.master_address;
+    to.port = flags.master_port;
+  } else {
+    fail(ExitCode::usage,
+         "several nodes need a place to meet: --rdzv-endpoint HOST:PORT, or --master-addr HOST "
+         "with --node-rank");
+  }
+  if (to.port == 0) fail(ExitCode::usage, "several nodes need a port that all of them know, not 0");
+  if (!has_rank && flags.endpoint.empty()) {
+    fail(ExitCode::usage, "--master-addr with several nodes needs --node-rank on each of them");
+  }
+  if (has_rank && to.min_nodes != to.max_nodes) {
+    fail(ExitCode::usage,
+         "--node-rank with --nnodes {}:{}: leave it out, the nodes are numbered "
+         "as they come",
+         to.min_nodes, to.max_nodes);
+  }
+  if (has_rank && flags.node_rank >= to.max_nodes) {
+    fail(ExitCode::usage, "--node-rank {} of {} nodes", flags.node_rank, to.max_nodes);
+  }
+  if (has_rank) to.node_rank = flags.node_rank;
+}
+
+LaunchOptions options_from(const Flags& flags) {
+  LaunchOptions out;
+  std::tie(out.min_nodes, out.max_nodes) = parse_nodes(flags.nodes);
+  out.processes = parse_processes(flags.processes, count_gpus);
+  place(flags, out);
+  if (!flags.conf.empty()) parse_rendezvous_conf(flags.conf, out);
+  if (flags.run_id.empty() || flags.run_id.size() > 200 ||
+      flags.run_id.find('/') != std::string::npos) {
+    fail(ExitCode::usage, "--rdzv-id '{}': expected 1 to 200 characters, no '/'", flags.run_id);
+  }
+  out.run_id = flags.run_id;
+  if (const char* secret = std::getenv("DLTRAIN_STORE_SECRET")) out.secret = secret;
+  out.max_restarts = flags.max_restarts;
+  out.monitor_interval =
+      std::chrono::milliseconds(static_cast<int64_t>(1000 * flags.monitor_interval));
+  out.host_address = flags.local_address;
+  out.log_dir = flags.log_dir;
+  out.tee = parse_streams("--tee", flags.tee);
+  out.redirects = parse_streams("--redirects", flags.redirects);
+  const bool files = out.tee.any() || out.redirects.any();
+  if (files && flags.log_dir.empty()) {
+    fail(ExitCode::usage, "--tee and --redirects need --log-dir, the folder of the files");
+  }
+  if (!files && !flags.log_dir.empty()) out.tee.all = 3;
+  return out;
+}
+
+// What follows the flags on the command line.
+std::vector<std::string> rank_arguments;
+
+ExitCode run(const Flags& flags) {
+  const LaunchOptions options = options_from(flags);
+  std::vector<std::string> arguments = rank_arguments;
+  if (arguments.empty()) {
+    fail(ExitCode::usage, "nothing to launch: give a configuration, or `train` and its arguments");
+  }
+  std::string first = arguments[0].substr(0, arguments[0].find('='));
+  std::replace(first.begin(), first.end(), '_', '-');
+  for (const auto& [name, reason] : kRefused) {
+    if (first == name) fail(ExitCode::usage, "{}: {}", name, reason);
+  }
+  arguments = with_command(arguments);
+  if (arguments[0] != "train") {
+    fail(ExitCode::usage, "`dltrain {}` is one process; `dltrain train` runs on several ranks",
+         arguments[0]);
+  }
+  const bool fixed = options.min_nodes == options.max_nodes;
+  const std::vector<std::string> own(arguments.begin() + 1, arguments.end());
+  // Nodes may have different numbers of ranks: only one node knows them all.
+  const int ranks = fixed && options.max_nodes == 1 ? options.processes : 0;
+  return train_launched(own, ranks, [&] { return launch(options, arguments); });
+}
+
+}  // namespace
+
+// A flag that is none of the launcher's, or a word, begins the arguments of the ranks.
+void keep_rank_arguments(const CLI::App& command, std::vector<std::string>& arguments) {
+  size_t at = 1;
+  while (at < arguments.size() && arguments[at].starts_with('-') && arguments[at] != "--") {
+    const std::string& argument = arguments[at];
+    const bool shorter = !argument.starts_with("--");
+    const size_t name_end = shorter ? 2 : argument.find('=');
+    const CLI::Option* option = command.get_option_no_throw(argument.substr(0, name_end));
+    if (option == nullptr) break;
+    const bool has_value = name_end < argument.size();
+    at += option->get_items_expected_max() == 0 || has_value ? 1 : 2;
+  }
+  at = std::min(at, arguments.size());
+  const size_t begin = at < arguments.size() && arguments[at] == "--" ? at + 1 : at;
+  rank_arguments.assign(arguments.begin() + static_cast<ptrdiff_t>(begin), arguments.end());
+  arguments.resize(at);
+}
+
+CommandBody add_launch(CLI::App& command) {
+  auto flags = std::make_shared<Flags>();
+  command.footer(
+      "dltrain launch [FLAGS] [--] CONFIG… | train …: what follows the flags is what each rank "
+      "runs.\n"
+      "docs/launch.md: nodes, restarts, recipes for Slurm, Kubernetes and ssh.\n");
+  add(command, "--nnodes", flags->nodes, "Nodes: N, or MIN:MAX for as many as come in time");
+  add(command, "--nproc-per-node", flags->processes,
+      "Ranks on this node: a number, auto, gpu or cpu");
+  flags->node_rank_given = add(command, "--node-rank", flags->node_rank,
+                               "This node's number; absent with --rdzv-endpoint: as they come")
+                               ->check(CLI::Range(0, 1 << 16));
+  add(command, "--master-addr", flags->master_address, "Node 0's address");
+  flags->master_port_given = add(command, "--master-port", flags->master_port,
+                                 "Port of the store on node 0 (one node: any free one)")
+                                 ->check(CLI::Range(1, 65535));
+  add(command, "--rdzv-endpoint", flags->endpoint,
+      "Where the nodes meet: HOST:PORT of one of them");
+  add(command, "--rdzv-id", flags->run_id, "Name of the run, the same on all nodes");
+  add(command, "--rdzv-backend", flags->backend, "static or c10d: both are dltrain's own store");
+  add(command, "--rdzv-conf", flags->conf,
+      "join_timeout=SECONDS (600) and last_call_timeout=SECONDS (30)");
+  command.add_flag("--standalone", flags->standalone, "One node, a free port")
+      ->envname("PET_STANDALONE");
+  add(command, "--local-addr", flags->local_address,
+      "This node's address, as the other nodes reach it");
+  add(command, "--max-restarts", flags->max_restarts,
+      "Restart all ranks so often after failures, from the newest checkpoint")
+      ->check(CLI::Range(0, 1 << 20));
+  add(command, "--monitor-interval", flags->monitor_interval, "Seconds between looks at the ranks")
+      ->check(CLI::Range(0.001, 60.0));
+  add(command, "--log-dir", flags->log_dir, "Folder for the output of the ranks (alone: --tee 3)");
+  add(command, "--tee", flags->tee,
+      "Streams that go to files of --log-dir too: 0, 1 (stdout), 2 (stderr), 3, or RANK:N,…", "-t");
+  add(command, "--redirects", flags->redirects,
+      "Streams that go to files of --log-dir only; as --tee", "-r");
+  return [flags] { return run(*flags); };
+}
+
+}  // namespace dltrain

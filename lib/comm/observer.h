@@ -1,0 +1,36 @@
+// Who wants to know where a rank stands in the sequence of its collective operations.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "tensor/dtype.h"
+
+namespace dltrain {
+
+// One operation of a group, as it is issued. All ranks of a group count the same collectives, so
+// `number` says who is behind; a message between two ranks is known by its other end.
+struct ObservedOperation {
+  const char* name = "";       // "all_reduce"
+  const void* data = nullptr;  // where the (first) tensor lies
+  size_t count = 0;
+  DType dtype = DType::u8;
+  uint64_t number = 0;  // of collectives; 0: a message
+  int peer = -1;        // of a message
+};
+
+// Calls come from the thread that issues and waits. Implementations must be quick and allocate
+// nothing.
+class CollectiveObserver {
+ public:
+  virtual ~CollectiveObserver() = default;
+  virtual void issued(int group, const ObservedOperation& operation) = 0;
+  // The thread is about to wait for an operation, and has come back.
+  virtual void waiting(int group, const ObservedOperation& operation) = 0;
+  virtual void done_waiting() = 0;
+  // An operation has failed for this reason: the sentence to tell instead.
+  virtual std::string explain(const std::string& reason) = 0;
+};
+
+}  // namespace dltrain

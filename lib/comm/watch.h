@@ -1,0 +1,137 @@
+// Watches the ranks of a run, so that one that dies, stops, hangs or is slow is named everywhere.
+//
+// Every rank has one RankWatch: a thread with a connection of its own to the store, which tells
+// every kBeat (a quarter of the timeout, if that is less) where the rank stands: step, number of
+// collectives issued, how long it has been waiting in one. Rank 0's watch reads what the others
+// say, theirs read what rank 0 says. The first finding is the verdict that all ranks learn (and a
+// launcher of ours):
+//
+//   a rank ended without a word     the store's last will says so at once
+//   a rank failed                   it says why itself: report()
+//   no sign of life for `timeout`   SIGSTOP, a lost host
+//   a rank hangs                    others have waited for it in a collective for `timeout`
+//
+// A collective that fails asks explain() for the reason. A rank that does not notice, because it is
+// not in a collective, is ended by `on_lost`.
+//
+// Stragglers: a rank whose own time a step (without waiting for others) was more than
+// `straggler_factor` times the median in two windows in a row is reported once on rank 0.
+//
+// Threads: at_…, begun, saved and the observer's calls by the training thread; the callbacks come
+// from the watch's own. Cost: about 100 ns for each collective; nothing is allocated there.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "comm/observer.h"
+#include "comm/store.h"
+#include "comm/watch_keys.h"
+#include "comm/watch_position.h"
+
+namespace dltrain {
+
+struct WatchOptions {
+  int rank = 0, size = 1;
+  std::chrono::milliseconds timeout{600'000};
+  double straggler_factor = 2;  // 0: stragglers are not reported
+  std::chrono::milliseconds straggler_window{5'000};
+  // The run is over and the training thread has not noticed: end the process with code 6.
+  std::function<void(const std::string& message)> on_lost = {};
+  std::function<void(const std::string& message)> on_straggler = {};
+};
+
+class RankWatch final : public CollectiveObserver {
+ public:
+  static constexpr std::chrono::milliseconds kBeat{250};
+  static constexpr int kMaxGroups = 16;
+
+  // `store`: of the ranks; the watch connects by itself. Throws Error(rank).
+  RankWatch(StoreOptions store, WatchOptions options);
+  // Without finish() or report() before, the other ranks are told that this one was lost.
+  ~RankWatch() override;
+
+  // Around the work of a step, counted from 0; what comes between steps is not counted as slow.
+  void at_step_begin(int64_t step);
+  void at_step_end(int64_t step);
+  // Rank 0: the run folder is this run's; a checkpoint is complete. For the launcher.
+  void begun();
+  void saved(int64_t step);
+  // What lies at an address, for messages; called from the watch's thread, until it is replaced.
+  void set_names(std::function<std::string(const void*)> names);
+
+  // This rank fails by itself: the others learn why.
+  void report(const std::string& message);
+  // This rank is about to end as it should; from now on nobody waits for it.
+  void finish();
+
+  void issued(int group, const ObservedOperation& operation) override;
+  void waiting(int group, const ObservedOperation& operation) override;
+  void done_waiting() override;
+  // Waits a moment for the verdict; without one the reason itself becomes it.
+  std::string explain(const std::string& reason) override;
+
+ private:
+  using Milliseconds = std::chrono::milliseconds;
+  struct Peer {  // what is known of another rank
+    std::optional<WatchPosition> position = {};
+    Clock::time_point changed = Clock::now();
+    WatchPosition window_begin = {};  // of straggling
+  };
+
+  void run();
+  void beat();
+  WatchPosition own_position();
+  std::string describe(const ObservedOperation& operation) const;
+  void look_at(int rank);
+  void find_silent(int rank);
+  void find_hanging();
+  void find_stragglers();
+  void decide(const Verdict& verdict);
+  bool wait_for_next();
+  void end_if_unnoticed();
+  std::string who(int rank) const;
+  std::string where(const WatchPosition& position) const;
+
+  StoreOptions store_options_;
+  WatchOptions options_;
+  std::string self_;  // "rank 2 (process 77 on host)"
+  Milliseconds interval_;
+  StoreClient client_;
+
+  // Of the watch's thread.
+  std::vector<Peer> peers_;
+  uint64_t beats_ = 0;
+  int64_t told_step_ = 0;
+  Clock::time_point window_ = Clock::now();
+  int slow_rank_ = -1, reported_rank_ = -1;
+
+  std::mutex telling_;  // of what the store is told; taken before the other
+  std::mutex mutex_;    // of everything below
+  std::condition_variable changed_;
+  int64_t step_ = -1, steps_done_ = 0;
+  Clock::time_point step_begin_{}, wait_begin_{};
+  bool in_step_ = false, waiting_ = false;
+  int waiting_group_ = 0;
+  ObservedOperation last_, awaited_;
+  std::array<uint64_t, kMaxGroups> issued_{};
+  Clock::duration waited_{}, busy_{};
+  std::function<std::string(const void*)> names_;
+  std::optional<Verdict> verdict_;
+  bool noticed_ = false;  // the training thread has asked for the verdict
+  bool urgent_ = false;   // it is waiting for it now
+  std::atomic<bool> finished_ = false;
+  bool stopping_ = false;
+  std::thread thread_;  // last
+};
+
+}  // namespace dltrain

@@ -1,0 +1,28 @@
+// What ranks write about themselves to the store, under the prefix of their attempt, for each other
+// and for the launcher.
+#pragma once
+
+#include <optional>
+#include <string>
+
+namespace dltrain {
+
+namespace watch_keys {
+inline constexpr const char* kVerdict = "watch/verdict";  // a Verdict; the first one counts
+inline constexpr const char* kBegun = "watch/begun";  // "1": the run folder is this run's; rank 0
+inline constexpr const char* kStep = "watch/step";    // steps done, as of a moment ago; rank 0
+inline constexpr const char* kSaved = "watch/saved";  // step of the newest checkpoint; rank 0
+}  // namespace watch_keys
+
+// Which rank makes the run end, and why.
+struct Verdict {
+  int rank = 0;
+  bool stuck = false;   // it neither works nor ends by itself
+  std::string message;  // one sentence that names the rank
+
+  std::string to_text() const;
+  // Nothing for a text that is none.
+  static std::optional<Verdict> from_text(const std::string& text);
+};
+
+}  // namespace dltrain

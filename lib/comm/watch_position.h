@@ -1,0 +1,33 @@
+// Where a rank stands, as its watch writes it to the store.
+#pragma once
+
+#include <array>
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace dltrain {
+
+struct WatchPosition {
+  uint64_t beat = 0;      // changes with every sign of life
+  std::string name = {};  // "rank 2 (process 77 on host)"
+  int64_t step = -1;      // at work on it, or the last one; −1: before the first
+  int64_t steps_done = 0;
+  int64_t busy_us = 0;                // in steps, without waiting for others
+  std::vector<uint64_t> issued = {};  // collectives of each group
+  // The operation that it waits for; group −1: none.
+  int group = -1;
+  uint64_t number = 0;
+  int peer = -1;
+  int64_t waiting_ms = 0;
+  bool finished = false;       // it ends as it should, there are no more signs of life
+  std::string operation = {};  // the last one, in words; empty: none yet
+
+  std::string to_text() const;
+  // Nothing for a text that is none.
+  static std::optional<WatchPosition> from_text(const std::string& text);
+};
+
+}  // namespace dltrain

@@ -1,0 +1,34 @@
+// Reads the values of torchrun's flags that are more than a number.
+//
+// Pure functions; every mistake is Error(usage) naming the flag.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <utility>
+
+#include "launch/launcher.h"
+
+namespace dltrain {
+
+// --nnodes: "4", or "1:4" for any number from 1 to 4.
+std::pair<int, int> parse_nodes(const std::string& text);
+
+// --nproc-per-node: a number, cpu (one rank a core), gpu (one a GPU), auto (gpu where there is one,
+// else cpu). `gpus` is only asked when it matters.
+int parse_processes(const std::string& text, const std::function<int()>& gpus);
+
+// --tee and --redirects: "3" for all local ranks, or "0:1,2:3" for ranks 0 and 2; 0 none, 1 stdout,
+// 2 stderr, 3 both.
+StreamChoice parse_streams(const std::string& flag, const std::string& text);
+
+// --rdzv-endpoint: "host", "host:port", "[::1]:port". A port that is not given is `default_port`.
+std::pair<std::string, int> parse_endpoint(const std::string& text, int default_port);
+
+// --rdzv-conf: "join_timeout=60,last_call_timeout=5" (seconds; `timeout` is join_timeout).
+void parse_rendezvous_conf(const std::string& text, LaunchOptions& to);
+
+// Cores that this process may use.
+int available_cores();
+
+}  // namespace dltrain

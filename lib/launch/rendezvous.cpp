@@ -1,0 +1,327 @@
+#include "launch/rendezvous.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <numeric>
+#include <thread>
+
+#include <nlohmann/json.hpp>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "comm/socket.h"
+
+namespace dltrain {
+namespace {
+
+using nlohmann::json;
+using std::chrono::milliseconds;
+
+constexpr milliseconds kPoll{10};
+// How long a leader stays for the others to learn the end.
+constexpr milliseconds kFarewell{3'000};
+// A leader that does not answer for so long (a host that is gone sends no farewell) is lost.
+constexpr milliseconds kLeaderTime{60'000};
+// How long the others wait for a decision of the leader that is due.
+constexpr milliseconds kPatience{10'000};
+
+// What another launcher wrote; Error(rank) where it is not what this version writes.
+json parse(const std::string& text) {
+  json value = json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (!value.is_object()) {
+    fail(ExitCode::rank,
+         "another launcher wrote what this one does not understand; is it of the "
+         "same version?");
+  }
+  return value;
+}
+
+template <typename T>
+T field(const json& object, const char* name) {
+  try {
+    return object.at(name).get<T>();
+  } catch (const json::exception&) {
+    fail(ExitCode::rank, "another launcher wrote no '{}'; is it of the same version?", name);
+  }
+}
+
+json to_json(const Node& node) {
+  return {{"host", node.host},
+          {"address", node.address},
+          {"processes", node.processes},
+          {"wanted_rank", node.wanted_rank}};
+}
+
+Node node_from(const json& object) {
+  return {.host = field<std::string>(object, "host"),
+          .address = field<std::string>(object, "address"),
+          .processes = field<int>(object, "processes"),
+          .wanted_rank = field<int>(object, "wanted_rank")};
+}
+
+std::string to_text(const Failure& failure) {
+  return json{{"code", failure.code}, {"curable", failure.curable}, {"message", failure.message}}
+      .dump(-1, ' ', false, json::error_handler_t::replace);
+}
+
+Failure failure_from(const std::string& text) {
+  const json object = parse(text);
+  return {.code = field<int>(object, "code"),
+          .curable = field<bool>(object, "curable"),
+          .secondary = false,
+          .message = field<std::string>(object, "message")};
+}
+
+bool is_loopback(const std::string& address) {
+  return address == "localhost" || address.starts_with("127.") || address == "::1";
+}
+
+// Whether `address` is one of this host.
+bool is_own(const std::string& address) {
+  try {
+    listen_on(address, 0);
+    return true;
+  } catch (const Error&) {
+    return false;
+  }
+}
+
+}  // namespace
+
+std::string host_name() {
+  char name[256] = {};
+  return gethostname(name, sizeof(name) - 1) == 0 ? name : "?";
+}
+
+int Round::first_rank() const {
+  return std::accumulate(nodes.begin(), nodes.begin() + own, 0,
+                         [](int sum, const Node& n) { return sum + n.processes; });
+}
+
+int Round::world_size() const {
+  return std::accumulate(nodes.begin(), nodes.end(), 0,
+                         [](int sum, const Node& n) { return sum + n.processes; });
+}
+
+Rendezvous::Rendezvous(const LaunchOptions& options, const std::string& secret,
+                       std::function<bool()> interrupted)
+    : options_(options), secret_(secret), interrupted_(std::move(interrupted)) {
+  open(secret);
+  client_ = std::make_unique<StoreClient>(store_options(options.run_id + ".launch/"));
+  if (leads()) {
+    client_->set("attempt", "0");
+  } else {
+    attempt_ = static_cast<int>(client_->add("attempt", 0));
+  }
+}
+
+StoreOptions Rendezvous::store_options(const std::string& prefix) const {
+  return {.address = address_,
+          .port = port_,
+          .secret = secret_,
+          .prefix = prefix,
+          .connect_timeout = options_.join_timeout,
+          .timeout = options_.join_timeout,
+          .answer_time = kLeaderTime};
+}
+
+// Where the address is this host's, the first launcher there serves the store.
+void Rendezvous::open(const std::string& secret) {
+  if (options_.address.empty()) {
+    address_ = "127.0.0.1";
+    server_ = std::make_unique<StoreServer>(address_, options_.port, secret);
+    port_ = server_->port();
+    return;
+  }
+  address_ = options_.address;
+  port_ = options_.port;
+  const bool may_lead = !options_.node_rank || *options_.node_rank == 0;
+  if (!may_lead || !is_own(address_)) {
+    if (options_.node_rank == 0) {
+      fail(ExitCode::usage, "node 0 serves the store, but {} is no address of this host", address_);
+    }
+    return;
+  }
+  try {
+    server_ = std::make_unique<StoreServer>(is_loopback(address_) ? address_ : "", port_, secret);
+  } catch (const Error&) {
+    // Another launcher of the run was first, if nodes come in any order; else the port is not ours.
+    if (options_.node_rank == 0) throw;
+  }
+}
+
+template <typename Condition>
+bool Rendezvous::wait_for(milliseconds timeout, const Condition& condition) {
+  const auto end = Clock::now() + timeout;
+  while (!condition()) {
+    if (interrupted_() || Clock::now() >= end) return false;
+    std::this_thread::sleep_for(kPoll);
+  }
+  return true;
+}
+
+void Rendezvous::join() {
+  Node self{
+      .host = host_name(),
+      .address = options_.host_address.empty() ? client_->local_address() : options_.host_address,
+      .processes = options_.processes,
+      .wanted_rank = options_.node_rank.value_or(-1)};
+  done_ = false;
+  ranks_.reset();
+  place_ = static_cast<int>(client_->add(key("count"), 1)) - 1;
+  json object = to_json(self);
+  object["leads"] = leads();
+  // How the leader's host is reached: it cannot know itself.
+  object["leader_address"] = client_->server_address();
+  client_->set(fmt::format("{}/{}", key("join"), place_), object.dump());
+  client_->set_will(key("end"),
+                    to_text({.code = static_cast<int>(ExitCode::rank),
+                             .curable = true,
+                             .message = fmt::format("the launcher on {} (process {}) was lost",
+                                                    self.host, getpid())}));
+}
+
+std::optional<Round> Rendezvous::meet(bool run_has_begun) {
+  join();
+  if (leads()) lead(run_has_begun);
+  // The leader gives up in time; its loss ends the connection.
+  const auto patience = options_.join_timeout + options_.last_call + kPatience;
+  std::optional<std::string> plan;
+  if (!wait_for(patience, [&] { return (plan = client_->try_get(key("plan"))).has_value(); })) {
+    if (interrupted_()) {
+      report({.code = static_cast<int>(ExitCode::stopped),
+              .message = fmt::format("the launcher on {} was interrupted", host_name())});
+      return std::nullopt;
+    }
+    fail(ExitCode::rank, "the leading launcher at {}:{} made no decision in time", address_, port_);
+  }
+  const json object = parse(*plan);
+  if (const auto problem = field<std::string>(object, "problem"); !problem.empty()) {
+    leave({});
+    throw Error(static_cast<ExitCode>(field<int>(object, "code")), problem);
+  }
+  Round round;
+  round.max_restarts = field<int>(object, "max_restarts");
+  round.run_has_begun = field<bool>(object, "run_has_begun");
+  round.own = -1;
+  for (const json& entry : field<std::vector<json>>(object, "nodes")) {
+    if (field<int>(entry, "place") == place_) round.own = static_cast<int>(round.nodes.size());
+    round.nodes.push_back(node_from(entry));
+  }
+  if (round.own < 0) {
+    client_->set_will(key("end"), "");
+    fail(ExitCode::rank, "this node came too late: run '{}' has begun with {} nodes",
+         options_.run_id, round.nodes.size());
+  }
+  return round;
+}
+
+// Waits for the nodes and writes down who takes part, or why nobody does.
+void Rendezvous::lead(bool run_has_begun) {
+  const auto begin = Clock::now();
+  auto last_came = begin;
+  std::vector<json> entries;
+  const auto full = [&] {
+    while (auto next = client_->try_get(fmt::format("{}/{}", key("join"), entries.size()))) {
+      entries.push_back(parse(*next));
+      entries.back()["place"] = entries.size() - 1;
+      last_came = Clock::now();
+    }
+    const auto count = static_cast<int>(entries.size());
+    return count >= options_.max_nodes ||
+           (count >= options_.min_nodes && Clock::now() - last_came >= options_.last_call);
+  };
+  const bool complete = wait_for(options_.join_timeout, full);
+  if (!complete && interrupted_()) return;
+  const auto count = static_cast<int>(entries.size());
+  std::string problem;
+  ExitCode code = ExitCode::rank;
+  if (count < options_.min_nodes) {
+    problem =
+        fmt::format("only {} of {} nodes came to {}:{} within {} s", count, options_.min_nodes,
+                    address_, port_, options_.join_timeout.count() / 1000.0);
+  }
+  // The leader's ranks come first, the others in the order of coming, or as they say.
+  std::stable_sort(entries.begin(), entries.end(), [](const json& a, const json& b) {
+    return std::pair(a.value("wanted_rank", -1), !a.value("leads", false)) <
+           std::pair(b.value("wanted_rank", -1), !b.value("leads", false));
+  });
+  if (count > options_.max_nodes) entries.resize(options_.max_nodes);
+  for (int i = 0; i < static_cast<int>(entries.size()) && options_.node_rank; ++i) {
+    const int wanted = field<int>(entries[i], "wanted_rank");
+    if (wanted == i || !problem.empty()) continue;
+    code = ExitCode::usage;
+    problem = wanted < 0 ? fmt::format("the node {} gives no --node-rank, the others do",
+                                       field<std::string>(entries[i], "host"))
+                         : fmt::format(
+                               "nodes came with contradictory --node-rank: {} where {} was "
+                               "expected, of {} nodes",
+                               wanted, i, options_.max_nodes);
+  }
+  // Its own address is what the others see, where there are others.
+  std::string address = field<std::string>(entries[0], "leader_address");
+  for (const json& entry : entries) {
+    if (!entry.value("leads", false)) address = field<std::string>(entry, "leader_address");
+  }
+  for (json& entry : entries) {
+    if (entry.value("leads", false) && options_.host_address.empty()) entry["address"] = address;
+  }
+  client_->set(key("plan"), json{{"problem", problem},
+                                 {"code", static_cast<int>(code)},
+                                 {"max_restarts", options_.max_restarts},
+                                 {"run_has_begun", run_has_begun},
+                                 {"nodes", entries}}
+                                .dump());
+  if (!problem.empty()) wait_for_farewells(count - 1);
+}
+
+Failure Rendezvous::report(const Failure& failure) {
+  return failure_from(client_->put_new(key("end"), to_text(failure)));
+}
+
+std::optional<Failure> Rendezvous::failure_elsewhere() {
+  if (const auto text = client_->try_get(key("end"))) return failure_from(*text);
+  return std::nullopt;
+}
+
+bool Rendezvous::all_done(const Round& round) {
+  const auto nodes = static_cast<int64_t>(round.nodes.size());
+  return client_->add(key("done"), std::exchange(done_, true) ? 0 : 1) >= nodes;
+}
+
+std::string Rendezvous::decide(const std::string& leaders_reason_to_end) {
+  if (leads()) {
+    if (leaders_reason_to_end.empty()) client_->set("attempt", std::to_string(attempt_ + 1));
+    client_->set(key("next"), leaders_reason_to_end);
+  }
+  const std::string reason = client_->get(key("next"), options_.grace + kPatience);
+  if (reason.empty()) ++attempt_;
+  return reason;
+}
+
+void Rendezvous::leave(const Round& round) {
+  client_->set_will(key("end"), "");
+  if (!leads()) {
+    client_->add(key("bye"), 1);
+    return;
+  }
+  wait_for_farewells(static_cast<int64_t>(round.nodes.size()) - 1);
+}
+
+void Rendezvous::wait_for_farewells(int64_t others) {
+  const auto end = Clock::now() + kFarewell;
+  while (client_->add(key("bye"), 0) < others && Clock::now() < end) {
+    std::this_thread::sleep_for(kPoll);
+  }
+}
+
+StoreClient& Rendezvous::ranks_store() {
+  if (!ranks_) {
+    RankEnvironment ours;
+    ours.run_id = fmt::format("{}.{}", options_.run_id, attempt_);
+    ranks_ = std::make_unique<StoreClient>(store_options(ours.store_prefix()));
+  }
+  return *ranks_;
+}
+
+}  // namespace dltrain

@@ -1,0 +1,255 @@
+#include "launch/worker_group.h"
+
+#include <algorithm>
+#include <csignal>
+#include <cstring>
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "launch/spawn.h"
+
+namespace dltrain {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr int kPeerLost = static_cast<int>(ExitCode::rank);
+constexpr int kStopped = static_cast<int>(ExitCode::stopped);
+// How long output is still read after the last rank has ended, if somebody keeps a pipe open.
+constexpr milliseconds kDrainTime{200};
+
+// Failures of a rank that are the same however often it is started.
+bool is_curable(int code) {
+  for (const ExitCode lasting : {ExitCode::usage, ExitCode::data, ExitCode::diverged,
+                                 ExitCode::memory, ExitCode::check_failed}) {
+    if (code == static_cast<int>(lasting)) return false;
+  }
+  return true;
+}
+
+// Where a stream of a rank goes besides, or instead of, this process's own.
+FileDescriptor open_log(const std::filesystem::path& folder, int local, const char* name) {
+  const auto path = folder / std::to_string(local) / name;
+  make_directories(path.parent_path());
+  FileDescriptor file(open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
+  if (!file) fail(ExitCode::storage, "cannot write {}: {}", path.string(), std::strerror(errno));
+  return file;
+}
+
+}  // namespace
+
+void say(const std::string& text) {
+  write_all(STDERR_FILENO, "dltrain: " + text + "\n");
+}
+
+// Worse causes first: own failures, then lost peers, then an early stop.
+int WorkerGroup::Rank::blame() const {
+  if (signal != 0 || !condemned.empty()) return 0;
+  return code == kPeerLost ? 1 : code == kStopped ? 2 : 0;
+}
+
+WorkerGroup::~WorkerGroup() {
+  for (Rank& r : ranks_) {
+    if (!r.alive) continue;
+    kill(-r.pid, SIGKILL);
+    waitpid(r.pid, nullptr, 0);
+  }
+}
+
+void WorkerGroup::start(const std::vector<std::string>& arguments,
+                        const std::vector<Environment>& environments, int first_rank,
+                        const std::filesystem::path& logs) {
+  Command command;
+  command.executable = options_.executable.empty() ? own_executable() : options_.executable;
+  command.arguments = arguments;
+  ranks_.resize(environments.size());
+  for (size_t i = 0; i < ranks_.size(); ++i) {
+    ranks_[i].number = first_rank + static_cast<int>(i);
+    command.environment = environments[i];
+    start_rank(i, command, logs);
+  }
+}
+
+void WorkerGroup::start_rank(size_t local, Command& command, const std::filesystem::path& logs) {
+  Rank& r = ranks_[local];
+  const int index = static_cast<int>(local);
+  const int redirects = options_.redirects.of(index), filed = redirects | options_.tee.of(index);
+  const bool leads = r.number == 0;
+  command.own_stdout = leads && (filed & 1) == 0 && isatty(STDOUT_FILENO);
+  command.own_stderr = leads && (filed & 2) == 0 && isatty(STDERR_FILENO);
+  Spawned spawned = spawn(command);
+  r.pid = spawned.pid;
+  r.alive = true;
+  const std::string prefix = leads ? "" : fmt::format("[rank {}] ", r.number);
+  if (spawned.out) {
+    r.out = std::make_unique<LineRelay>(std::move(spawned.out), redirects & 1 ? -1 : STDOUT_FILENO,
+                                        prefix, 0);
+    if (filed & 1) r.out->copy_to(open_log(logs, index, "stdout.log"));
+  }
+  if (spawned.err) {
+    r.err = std::make_unique<LineRelay>(std::move(spawned.err), redirects & 2 ? -1 : STDERR_FILENO,
+                                        prefix, options_.remembered_lines);
+    if (filed & 2) r.err->copy_to(open_log(logs, index, "stderr.log"));
+  }
+}
+
+bool WorkerGroup::alive() const {
+  return std::any_of(ranks_.begin(), ranks_.end(), [](const Rank& r) { return r.alive; });
+}
+
+bool WorkerGroup::holds(int rank) const {
+  return std::any_of(ranks_.begin(), ranks_.end(), [&](const Rank& r) { return r.number == rank; });
+}
+
+void WorkerGroup::turn(milliseconds at_most) {
+  if (deadline_) {
+    const auto left = std::chrono::ceil<milliseconds>(*deadline_ - Clock::now());
+    at_most = std::clamp(left, milliseconds(0), at_most);
+  }
+  pump(at_most);
+  handle_signals();
+  reap();
+  decided_ = decided_ || (cause_ != nullptr && !alive());
+  if (!deadline_ || Clock::now() < *deadline_) return;
+  deadline_.reset();
+  if (!stopping_) {
+    stop();
+  } else if (alive() && !killed_) {
+    say(fmt::format("killing the ranks that did not end within {} ms", options_.grace.count()));
+    killed_ = true;
+    signal_all(SIGKILL);
+  }
+}
+
+// Waits for signals or output, and passes the output on.
+void WorkerGroup::pump(milliseconds timeout) {
+  std::vector<pollfd> entries{{signals_.descriptor(), POLLIN, 0}};
+  std::vector<LineRelay*> relays;
+  for (Rank& r : ranks_) {
+    for (LineRelay* relay : {r.out.get(), r.err.get()}) {
+      if (!relay || !relay->open()) continue;
+      entries.push_back({relay->descriptor(), POLLIN, 0});
+      relays.push_back(relay);
+    }
+  }
+  if (poll(entries.data(), entries.size(), static_cast<int>(timeout.count())) <= 0) return;
+  for (size_t i = 0; i < relays.size(); ++i) {
+    if (entries[i + 1].revents && relays[i]->pump()) last_speaker_ = relays[i];
+  }
+}
+
+void WorkerGroup::handle_signals() {
+  while (const int signal = signals_.take()) {
+    if (signal == SIGCHLD) continue;
+    if ((signal == SIGINT || signal == SIGTERM) && signals_.interruptions() >= 3) {
+      say("interrupted three times: killing the ranks");
+      killed_ = true;
+      signal_all(SIGKILL);
+    } else {
+      signal_all(signal);
+    }
+  }
+}
+
+void WorkerGroup::signal_all(int signal) {
+  for (const Rank& r : ranks_) {
+    // Only a kill is for the processes that a rank has started, too: the rest is the rank's
+    // business.
+    if (r.alive) kill(signal == SIGKILL ? -r.pid : r.pid, signal);
+  }
+}
+
+void WorkerGroup::reap() {
+  for (Rank& r : ranks_) {
+    siginfo_t info{};
+    if (!r.alive ||
+        waitid(P_PID, static_cast<id_t>(r.pid), &info, WEXITED | WNOHANG | WNOWAIT) != 0 ||
+        info.si_pid == 0) {
+      continue;
+    }
+    // As long as the rank is not waited for, its process group's number is not given to others.
+    kill(-r.pid, SIGKILL);
+    waitpid(r.pid, nullptr, 0);
+    r.alive = false;
+    (info.si_code == CLD_EXITED ? r.code : r.signal) = info.si_status;
+    ended(r);
+  }
+}
+
+void WorkerGroup::ended(Rank& r) {
+  if (!r.failed() || stopping_) return;
+  if (!cause_ || r.blame() < cause_->blame()) cause_ = &r;
+  const milliseconds patience = cause_->blame() == 0   ? milliseconds(0)
+                                : cause_->blame() == 1 ? options_.blame_window
+                                                       : options_.grace;
+  const auto deadline = Clock::now() + patience;
+  deadline_ = deadline_ ? std::min(*deadline_, deadline) : deadline;
+}
+
+void WorkerGroup::stop() {
+  if (stopping_) return;
+  stopping_ = decided_ = true;
+  deadline_ = Clock::now() + options_.grace;
+  signal_all(SIGTERM);
+}
+
+void WorkerGroup::condemn(int rank, const std::string& reason) {
+  for (Rank& r : ranks_) {
+    if (r.number != rank || !r.alive || stopping_) continue;
+    r.condemned = reason;
+    cause_ = &r;
+    kill(-r.pid, SIGKILL);
+    stop();
+  }
+}
+
+std::optional<Failure> WorkerGroup::failure() const {
+  if (!decided_ || !cause_) return std::nullopt;
+  Failure failure{.code = cause_->signal != 0 ? kPeerLost : cause_->code,
+                  .curable = cause_->signal != 0 || is_curable(cause_->code),
+                  .secondary = cause_->blame() == 1,
+                  .message = {}};
+  const std::string who = fmt::format("rank {} (process {})", cause_->number, cause_->pid);
+  if (!cause_->condemned.empty()) {
+    failure.code = kPeerLost;
+    failure.curable = true;
+    failure.message = cause_->condemned;
+  } else if (cause_->signal != 0) {
+    const char* name = sigabbrev_np(cause_->signal);
+    failure.message =
+        fmt::format("{} was killed by signal {} (SIG{}){}", who, cause_->signal, name ? name : "?",
+                    cause_->signal == SIGKILL ? "; the kernel does that when memory runs out" : "");
+  } else if (cause_->blame() < 2) {
+    failure.message = fmt::format("{} failed with exit code {}", who, cause_->code);
+  }
+  return failure;
+}
+
+void WorkerGroup::drain() {
+  const auto end = Clock::now() + kDrainTime;
+  const auto reading = [](const Rank& r) {
+    return (r.out && r.out->open()) || (r.err && r.err->open());
+  };
+  while (std::any_of(ranks_.begin(), ranks_.end(), reading) && Clock::now() < end) {
+    pump(milliseconds(20));
+  }
+}
+
+void WorkerGroup::repeat_last_lines() const {
+  // What stands right above need not be said again.
+  if (!cause_ || !cause_->err || cause_->err->last_lines().empty() ||
+      last_speaker_ == cause_->err.get()) {
+    return;
+  }
+  say(fmt::format("the last lines of rank {}:", cause_->number));
+  for (const std::string& line : cause_->err->last_lines()) {
+    write_all(STDERR_FILENO, "    " + line + "\n");
+  }
+}
+
+}  // namespace dltrain

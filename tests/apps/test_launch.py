@@ -1,0 +1,261 @@
+"""dltrain launch: torchrun's flags, nodes, restarts, ranks that are lost, stopped or unlike."""
+import os
+import pathlib
+import shutil
+import signal
+import socket
+import subprocess
+import time
+
+from support import OK, PROGRAM, RANK, SMALL, SOURCES, STOPPED, USAGE, DltrainTest, checkpoints, main
+
+# Long enough that something can happen to it.
+ENDLESS = ("-s", "training.max_steps=1000000", "-s", "checkpoint.save_steps=50", "-s", "logging.logging_steps=1000")
+
+
+# The same number of threads for every layout, or bits differ (docs/equality.md).
+os.environ["OMP_NUM_THREADS"] = "1"
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+def ranks_of(launcher):
+    """{rank: process number} of the ranks that a launcher has started."""
+    found = {}
+    for entry in pathlib.Path("/proc").iterdir():
+        if not entry.name.isdigit():
+            continue
+        try:
+            status = (entry / "stat").read_text().rsplit(")", 1)[1].split()
+            if int(status[1]) != launcher.pid or status[0] == "Z":
+                continue
+            variables = dict(v.split("=", 1) for v in (entry / "environ").read_text().split("\0") if "=" in v)
+        except (OSError, IndexError):
+            continue
+        if "RANK" in variables:
+            found[int(variables["RANK"])] = int(entry.name)
+    return found
+
+
+class Launch(DltrainTest):
+    def launch(self, flags, *arguments, **popen):
+        return self.run_dltrain("launch", *flags, "--", self.small(), "-q", "--output-dir", self.folder / "run",
+                                *arguments, **popen)
+
+    def one(self, *arguments):
+        run = self.folder / "one"
+        self.run_dltrain(self.small(), "-q", "--output-dir", run, "--nproc-per-node", 4, *arguments)
+        return run
+
+    def wait_for_a_step(self, process):
+        """Waits until the run of `folder / run` has logged a step."""
+        path = self.folder / "run" / "metrics.jsonl"
+        self.wait_for(lambda: process.poll() is not None or (path.exists() and len(path.read_text().splitlines()) >= 1),
+                      "the first step")
+
+    def test_launched_ranks_train_as_the_short_way(self):
+        one = self.one()
+        for flags in (("--nproc-per-node", 4), ("--standalone", "--nproc_per_node=4", "--nnodes=1:1"),
+                      ("--nproc-per-node=4", "--rdzv_backend", "c10d", "--rdzv-id", "x", "--monitor_interval", "0.05")):
+            shutil.rmtree(self.folder / "run", ignore_errors=True)
+            self.launch(flags)
+            self.assert_same_state(one, self.folder / "run")
+
+    def test_two_launchers_are_two_nodes(self):
+        one = self.one()
+        configuration = self.small()
+        port = free_port()
+        for numbered in (True, False):
+            shutil.rmtree(self.folder / "run", ignore_errors=True)
+            nodes = []
+            for node in (1, 0):
+                place = ("--master-addr", "127.0.0.1", "--master-port", port, "--node-rank", node) if numbered else (
+                    "--rdzv-endpoint", f"127.0.0.1:{port}")
+                nodes.append(self.start("launch", "--nnodes", 2, "--nproc-per-node", 1 + 2 * node, *place, configuration, "-q",
+                                        "--output-dir", self.folder / "run", env={"DLTRAIN_STORE_SECRET": "sesame"}))
+            for node in nodes:
+                result = self.end(node)
+                self.assertEqual(result.code, OK, str(result))
+            self.assert_same_state(one, self.folder / "run")
+
+    def namespaces(self):
+        """Two network namespaces joined by a cable, with the addresses 10.77.0.1 and 10.77.0.2."""
+        names = [f"dltrain-{os.getpid()}-{i}" for i in (1, 2)]
+
+        def ip(*arguments):
+            if subprocess.run(["ip", *arguments], capture_output=True).returncode != 0:
+                self.skipTest(f"no right to `ip {' '.join(arguments)}`")
+
+        if not shutil.which("ip"):
+            self.skipTest("no program `ip`")
+        for name in names:
+            ip("netns", "add", name)
+            self.addCleanup(subprocess.run, ["ip", "netns", "delete", name], capture_output=True)
+        cable = [f"dlt{os.getpid() % 100000}{i}" for i in (1, 2)]
+        ip("link", "add", cable[0], "netns", names[0], "type", "veth", "peer", "name", cable[1], "netns", names[1])
+        for i, name in enumerate(names):
+            ip("-n", name, "address", "add", f"10.77.0.{i + 1}/24", "dev", cable[i])
+            ip("-n", name, "link", "set", cable[i], "up")
+            ip("-n", name, "link", "set", "lo", "up")
+        return names
+
+    def test_nodes_with_networks_of_their_own_reach_each_other(self):
+        names = self.namespaces()
+        one = self.one()
+        configuration = self.small()
+        nodes = []
+        for name in reversed(names):
+            nodes.append(self.begin(
+                ["ip", "netns", "exec", name, PROGRAM, "launch", "--nnodes", "2", "--nproc-per-node", "2", "--rdzv-endpoint",
+                 "10.77.0.1:29400", str(configuration), "-q", "--output-dir", str(self.folder / "run")],
+                env={"DLTRAIN_STORE_SECRET": "sesame"}))
+        for node in nodes:
+            result = self.end(node)
+            self.assertEqual(result.code, OK, str(result))
+        # Which node came first does not matter: rank 0 is at the endpoint.
+        self.assert_same_state(one, self.folder / "run")
+
+    def test_a_launcher_without_the_secret_is_refused(self):
+        port = free_port()
+        common = ("launch", "--nnodes", 2, "--rdzv-endpoint", f"127.0.0.1:{port}", "--rdzv-conf", "join_timeout=3")
+        configuration = self.small()
+        first = self.start(*common, configuration, "--output-dir", self.folder / "run", env={"DLTRAIN_STORE_SECRET": "sesame"})
+        time.sleep(0.3)
+        self.refused(RANK, *common, configuration, "--output-dir", self.folder / "run", says="refused this rank's secret")
+        result = self.end(first)
+        self.assertEqual(result.code, RANK, str(result))
+        self.assertIn(f"only 1 of 2 nodes came to 127.0.0.1:{port} within 3 s", result.err)
+        self.assertEqual(len(result.err.splitlines()), 1, str(result))
+
+    def test_a_port_in_use_is_named(self):
+        with socket.socket() as other:
+            other.bind(("127.0.0.1", 0))
+            other.listen()
+            port = other.getsockname()[1]
+            self.refused(RANK, "launch", "--master-port", port, self.small(), "--output-dir", self.folder / "run",
+                         says=f"port {port} on 127.0.0.1 is in use")
+            self.refused(RANK, "launch", "--nnodes", 2, "--node-rank", 0, "--master-addr", "127.0.0.1", "--master-port", port,
+                         self.small(), "--output-dir", self.folder / "run", says=f"port {port} on 127.0.0.1 is in use")
+
+    def test_flags_that_make_no_sense_are_refused(self):
+        path = self.small()
+        for flags, says in (
+            (("--start-method", "spawn"), "--start-method: ranks are started by fork and exec"),
+            (("--no_python",), "--no-python: the ranks are dltrain itself"),
+            (("--numa_binding=node",), "--numa-binding: bind the launcher"),
+            (("--rdzv-backend", "etcd"), "static and c10d are possible"),
+            (("--nnodes", "2"), "several nodes need a place to meet"),
+            (("--nnodes", "2", "--master-addr", "x"), "needs --node-rank on each of them"),
+            (("--nnodes", "1:2", "--rdzv-endpoint", "x", "--node-rank", "0"), "leave it out"),
+            (("--nnodes", "2", "--rdzv-endpoint", "x", "--node-rank", "2"), "--node-rank 2 of 2 nodes"),
+            (("--standalone", "--nnodes", "2"), "--standalone is one node"),
+            (("--rdzv-endpoint", "x:1", "--master-addr", "y"), "say the same; give one"),
+            (("--nnodes", "two"), "expected a number of nodes"),
+            (("--nproc-per-node", "some"), "expected a number from 1 to"),
+            (("--tee", "3"), "need --log-dir"),
+            (("--log-dir", "x", "--redirects", "9"), "--redirects 9: expected 0 (none)"),
+            (("--rdzv-conf", "read_timeout=3"), "expected join_timeout=SECONDS"),
+        ):
+            self.refused(USAGE, "launch", *flags, path, says=says)
+        self.refused(USAGE, "launch", "--nproc-per-node", 2, says="nothing to launch")
+        self.refused(USAGE, "launch", "--nproc-per-node", 2, "plan", path, says="`dltrain plan` is one process")
+        self.refused(USAGE, "launch", path, "--nproc-per-node", 2, says="stands before the arguments of the ranks")
+        self.assertIn("--max-restarts", self.run_dltrain("launch", "--help").out)
+
+    def test_mistakes_are_told_once_before_ranks_start(self):
+        result = self.refused(USAGE, "launch", "--nproc-per-node", 3, self.small(), "--output-dir", self.folder / "run",
+                              says="a global batch of 16 cannot be shared evenly by 3 ranks; 15 and 18 could be, and 16 could be by 2 ranks")
+        self.assertEqual(result.err.count("cannot be shared"), 1)
+        self.refused(USAGE, "launch", "--nproc-per-node", 2, self.small(), "-s", "training.max_step=3",
+                     says="did you mean 'max_steps'?")
+        self.assertFalse((self.folder / "run").exists())
+
+    def test_ranks_with_different_configurations_are_refused(self):
+        port = free_port()
+        common = ("launch", "--nnodes", 2, "--rdzv-endpoint", f"127.0.0.1:{port}", self.small(), "--output-dir",
+                  self.folder / "run")
+        nodes = [self.start(*common, "-s", f"optimizer.learning_rate={rate}") for rate in ("0.01", "0.02")]
+        results = [self.end(node) for node in nodes]
+        self.assertEqual([r.code for r in results], [USAGE, USAGE], "\n".join(map(str, results)))
+        text = results[0].err + results[1].err
+        self.assertRegex(text, r"different configurations: optimizer.learning_rate is 0.0[12] on rank 0 and 0.0[12] on rank 1")
+        self.assertFalse((self.folder / "run" / "metrics.jsonl").exists())
+
+    def test_output_of_ranks_goes_to_files(self):
+        self.launch(("--nproc-per-node", 2, "--log-dir", self.folder / "logs", "--redirects", "1:3", "--tee", "0:3", "--rdzv-id",
+                     "job"), "-s", "training.max_steps=2")
+        logs = self.folder / "logs" / "job" / "attempt_0"
+        self.assertEqual(sorted(str(p.relative_to(logs)) for p in logs.rglob("*.log")),
+                         ["0/stderr.log", "0/stdout.log", "1/stderr.log", "1/stdout.log"])
+
+    def test_a_launcher_that_mpirun_has_started_is_no_rank(self):
+        """One launcher a node, started by mpirun or srun: what they say of it is not about its ranks."""
+        around = {"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "2", "OMPI_COMM_WORLD_LOCAL_RANK": "0",
+                  "OMPI_COMM_WORLD_LOCAL_SIZE": "1"}
+        self.launch(("--nproc-per-node", 4), env=around)
+        self.assert_same_state(self.one(), self.folder / "run")
+        self.refused(USAGE, self.small(), "--nproc-per-node", 2, env=dict(around, MASTER_ADDR="127.0.0.1"),
+                     says="this process is a rank already, started by mpirun (Open MPI)")
+
+    def test_a_stopped_rank_is_named_in_time(self):
+        for victim in (0, 2):
+            shutil.rmtree(self.folder / "run", ignore_errors=True)
+            process = self.start("launch", "--nproc-per-node", 3, "--", self.small(SMALL.replace("16", "18")), "-q", "--output-dir",
+                                 self.folder / "run", *ENDLESS, "-s", "parallelism.timeout=1")
+            self.wait_for_a_step(process)
+            time.sleep(0.6)  # they tell where they are four times a second
+            ranks = ranks_of(process)
+            os.kill(ranks[victim], signal.SIGSTOP)
+            begin = time.monotonic()
+            result = self.end(process)
+            self.assertLess(time.monotonic() - begin, 3, str(result))
+            self.assertEqual(result.code, RANK, str(result))
+            name = rf"rank {victim} \(process {ranks[victim]} on [^ )]+\) has given no sign of life for 1\.\d s; it was last seen at step"
+            self.assertRegex(result.err, "dltrain: " + name)
+            for other in {0, 1, 2} - {victim}:
+                prefix = "" if other == 0 else rf"\[rank {other}\] "
+                self.assertRegex(result.err, rf"(?m)^{prefix}dltrain: error: {name}")
+            for pid in ranks.values():
+                self.assertFalse(pathlib.Path(f"/proc/{pid}").exists())
+
+    def test_preemption_ends_all_with_75_and_no_restart(self):
+        process = self.start("launch", "--nproc-per-node", 2, "--max-restarts", 3, self.small(), "-q", "--output-dir",
+                             self.folder / "run", *ENDLESS)
+        self.wait_for_a_step(process)
+        process.send_signal(signal.SIGTERM)
+        result = self.end(process)
+        self.assertEqual(result.code, STOPPED, str(result))
+        self.assertNotIn("restart", result.err)
+        saved = int(checkpoints(self.folder / "run")[-1][5:])
+        self.launch(("--nproc-per-node", 2), "--resume", "auto", *ENDLESS, "-s", f"training.max_steps={saved + 3}")
+        self.assertEqual(checkpoints(self.folder / "run")[-1], f"step-{saved + 3:06}")
+
+    def test_torchrun_starts_ranks(self):
+        torchrun = os.environ.get("TORCHRUN") or shutil.which("torchrun")
+        if not torchrun:
+            self.skipTest("no torchrun (set TORCHRUN)")
+        one = self.one()
+        subprocess.run([torchrun, "--no-python", "--nproc-per-node", "4", "--master-port", str(free_port()), PROGRAM, str(self.small()),
+                        "-q", "--output-dir", str(self.folder / "run")], cwd=SOURCES, check=True, timeout=300,
+                       env=dict(os.environ, OMP_WAIT_POLICY="passive", OMP_NUM_THREADS="1"), capture_output=True)
+        self.assert_same_state(one, self.folder / "run")
+
+    def test_mpirun_starts_ranks(self):
+        mpirun = shutil.which("mpirun")
+        if not mpirun:
+            self.skipTest("no mpirun")
+        one = self.one()
+        port = str(free_port())
+        environment = dict(os.environ, OMP_WAIT_POLICY="passive", OMP_NUM_THREADS="1", MASTER_PORT=port,
+                           OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1", OMPI_MCA_rmaps_base_oversubscribe="1")
+        subprocess.run([mpirun, "-n", "4", PROGRAM, str(self.small()), "-q", "--output-dir", str(self.folder / "run")],
+                       cwd=SOURCES, check=True, timeout=300, env=environment, capture_output=True)
+        self.assert_same_state(one, self.folder / "run")
+
+
+if __name__ == "__main__":
+    main()

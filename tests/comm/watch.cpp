@@ -1,0 +1,211 @@
+// Ranks that die, stop, hang or are slow: every rank learns which one, and in time.
+#include "comm/watch.h"
+
+#include <csignal>
+#include <thread>
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "catch.h"
+#include "ranks.h"
+
+using namespace dltrain;
+using namespace dltrain::test;
+using std::chrono::milliseconds;
+
+namespace {
+
+constexpr int kRankCode = static_cast<int>(ExitCode::rank);
+
+// A watched rank that all-reduces in steps. `each` is called in every step before the collective.
+void work(RankContext& context, milliseconds timeout, int steps,
+          const std::function<void(int step, RankWatch& watch)>& each, double straggler_factor = 0,
+          milliseconds window = milliseconds(300)) {
+  StoreClient store = context.client();
+  std::string slow;
+  RankWatch watch(store.options(),
+                  {.rank = context.rank,
+                   .size = context.size,
+                   .timeout = timeout,
+                   .straggler_factor = straggler_factor,
+                   .straggler_window = window,
+                   .on_lost =
+                       [](const std::string& message) {
+                         // As an application does it: say why, and end.
+                         const std::string line = message + "\n";
+                         if (write(STDERR_FILENO, line.data(), line.size()) < 0) _exit(99);
+                         _exit(kRankCode);
+                       },
+                   .on_straggler = [&](const std::string& message) { slow = message; }});
+  std::vector<float> data(1000, 1.0f);
+  watch.set_names([&](const void* address) {
+    return address == data.data() ? std::string("layers.0.weight") : std::string();
+  });
+  const auto group = make_gloo(
+      store, {.rank = context.rank, .size = context.size, .timeout = timeout, .observer = &watch});
+  for (int step = 0; step < steps; ++step) {
+    watch.at_step_begin(step);
+    each(step, watch);
+    group->wait(
+        group->all_reduce(data.data(), data.size(), DType::f32, ReduceOp::max, context.stream),
+        context.stream);
+    watch.at_step_end(step);
+  }
+  watch.finish();
+  group->barrier();
+  if (!slow.empty()) throw Error(ExitCode::check_failed, slow);
+}
+
+bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+}  // namespace
+
+TEST_CASE("watched ranks work and end") {
+  const auto results = run_ranks(3, [](RankContext& context) {
+    work(context, milliseconds(20'000), 50, [](int, RankWatch&) {});
+  });
+  CHECK(all_well(results));
+}
+
+TEST_CASE("a killed rank is named with its step by all others, at once") {
+  const auto begin = Clock::now();
+  const auto results = run_ranks(4, [](RankContext& context) {
+    work(context, milliseconds(20'000), 1'000'000, [&](int step, RankWatch&) {
+      std::this_thread::sleep_for(milliseconds(1));
+      if (context.rank == 2 && step == 600) raise(SIGKILL);
+    });
+  });
+  CHECK(Clock::now() - begin < milliseconds(10'000));
+  for (const int rank : {0, 1, 3}) {
+    INFO(results[rank].message);
+    CHECK(results[rank].code == kRankCode);
+    CHECK(results[rank].message.starts_with("rank 2 (process "));
+    CHECK(contains(results[rank].message, ") was lost at step "));
+    CHECK(contains(results[rank].message, "all_reduce "));
+    CHECK(contains(results[rank].message, " of 1000 f32 (layers.0.weight)"));
+  }
+}
+
+TEST_CASE("the reason of a rank that fails is known to the others") {
+  const auto results = run_ranks(3, [](RankContext& context) {
+    work(context, milliseconds(20'000), 1'000'000, [&](int step, RankWatch& watch) {
+      if (context.rank != 1 || step < 20) return;
+      watch.report("cannot read train.csv\nline 2");
+      throw Error(ExitCode::data, "cannot read train.csv");
+    });
+  });
+  CHECK(results[1].code == static_cast<int>(ExitCode::data));
+  for (const int rank : {0, 2}) {
+    INFO(results[rank].message);
+    CHECK(results[rank].code == kRankCode);
+    CHECK(results[rank].message.starts_with("rank 1 (process "));
+    CHECK(contains(results[rank].message, ") failed: cannot read train.csv (rank "));
+  }
+}
+
+TEST_CASE("a stopped rank is named by all others within the timeout and a second") {
+  const int stopped = GENERATE(0, 2);
+  Clock::time_point begin = Clock::now();
+  const auto results = run_ranks(3, [&](RankContext& context) {
+    Clock::time_point stop;
+    try {
+      work(context, milliseconds(1000), 1'000'000, [&](int step, RankWatch&) {
+        std::this_thread::sleep_for(milliseconds(5));
+        stop = Clock::now();
+        if (context.rank != stopped || step < 150) return;
+        // Somebody must end it: here the kernel does, after the others are through.
+        if (const pid_t self = getpid(); fork() == 0) {
+          std::this_thread::sleep_for(milliseconds(2500));
+          kill(self, SIGKILL);
+          _exit(0);
+        }
+        raise(SIGSTOP);
+      });
+    } catch (const Error& error) {
+      const auto late = std::chrono::duration_cast<milliseconds>(Clock::now() - stop);
+      throw Error(error.code(), fmt::format("{} after {} ms", error.what(), late.count()));
+    }
+  });
+  CHECK(Clock::now() - begin < milliseconds(8000));
+  CHECK(results[stopped].signalled);
+  for (const int rank : {0, 1, 2}) {
+    if (rank == stopped) continue;
+    const std::string& message = results[rank].message;
+    INFO(message);
+    CHECK(results[rank].code == kRankCode);
+    CHECK(message.starts_with(fmt::format("rank {} (process ", stopped)));
+    CHECK(contains(message, "has given no sign of life for 1."));
+    CHECK(contains(message, "it was last seen at step "));
+    CHECK(contains(message, "noticed it at step 151, in all_reduce 151 of 1000 f32 (layers."));
+    CHECK(std::stoi(message.substr(message.rfind("after ") + 6)) < 2000);
+  }
+}
+
+TEST_CASE("a hanging rank is named by all, and ended itself") {
+  const int hanging = GENERATE(0, 1);
+  const auto results = run_ranks(3, [&](RankContext& context) {
+    work(context, milliseconds(600), 1'000'000, [&](int step, RankWatch&) {
+      if (context.rank == hanging && step == 20) std::this_thread::sleep_for(milliseconds(60'000));
+    });
+  });
+  for (const int rank : {0, 1, 2}) {
+    INFO(results[rank].message);
+    CHECK(results[rank].code == kRankCode);
+    if (rank == hanging) continue;  // ended by on_lost, without an exception
+    CHECK(results[rank].message.starts_with(fmt::format("rank {} (process ", hanging)));
+    CHECK(contains(results[rank].message, " hangs at step 21, after all_reduce 20 of 1000 f32"));
+    CHECK(contains(results[rank].message, "has waited for it for "));
+    CHECK(contains(results[rank].message, "in all_reduce 21 of 1000 f32"));
+  }
+}
+
+TEST_CASE("a slow rank is reported once, an even group is not") {
+  const bool uneven = GENERATE(true, false);
+  const auto results = run_ranks(3, [&](RankContext& context) {
+    work(
+        context, milliseconds(20'000), 150,
+        [&](int, RankWatch&) {
+          std::this_thread::sleep_for(milliseconds(uneven && context.rank == 1 ? 12 : 3));
+        },
+        2);
+  });
+  if (!uneven) {
+    CHECK(all_well(results));
+    return;
+  }
+  INFO(results[0].message);
+  CHECK(results[0].code == static_cast<int>(ExitCode::check_failed));
+  CHECK(results[0].message.starts_with("rank 1 (process "));
+  CHECK(contains(results[0].message, " is slow: "));
+}
+
+TEST_CASE("a position survives its text, and rubbish is none") {
+  const WatchPosition position{.beat = 3,
+                               .name = "rank \"2\"",
+                               .step = 7,
+                               .steps_done = 7,
+                               .busy_us = 12,
+                               .issued = {4, 0, 9},
+                               .group = 2,
+                               .number = 9,
+                               .peer = -1,
+                               .waiting_ms = 250,
+                               .operation = "all_reduce 9"};
+  const auto back = WatchPosition::from_text(position.to_text());
+  REQUIRE(back);
+  CHECK(back->to_text() == position.to_text());
+  CHECK_FALSE(WatchPosition::from_text("{}"));
+  CHECK_FALSE(WatchPosition::from_text("{\"beat\": \"x\""));
+  const auto verdict =
+      Verdict::from_text(Verdict{.rank = 12, .stuck = true, .message = "m n"}.to_text());
+  REQUIRE(verdict);
+  CHECK(verdict->rank == 12);
+  CHECK(verdict->stuck);
+  CHECK(verdict->message == "m n");
+  CHECK_FALSE(Verdict::from_text("x"));
+  CHECK_FALSE(Verdict::from_text("1 2 x"));
+}

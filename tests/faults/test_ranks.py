@@ -1,0 +1,105 @@
+"""Faults while several ranks train: whatever happens, with restarts the final weights are those of an undisturbed run."""
+import os
+import pathlib
+import random
+import resource
+import signal
+import time
+
+from support import OK, SMALL, STORAGE, DltrainTest, checkpoints, main, steps
+
+RUN = ("-s", "checkpoint.save_steps=20", "-s", "checkpoint.save_total_limit=2", "-s", "training.global_batch_size=16")
+
+# The same number of threads for every layout, or bits differ (docs/equality.md).
+os.environ["OMP_NUM_THREADS"] = "1"
+
+
+def children(process):
+    """Process numbers of the living ranks of a launcher."""
+    try:
+        return [int(pid) for pid in pathlib.Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()]
+    except FileNotFoundError:
+        return []
+
+
+class Ranks(DltrainTest):
+    def logged(self):
+        """The last step in the run's metrics, 0 before the first."""
+        path = self.folder / "run" / "metrics.jsonl"
+        try:
+            with open(path, "rb") as file:
+                file.seek(max(0, os.path.getsize(path) - 4096))
+                lines = [line for line in file.read().split(b"\n")[:-1] if line.startswith(b'{"step":')]
+        except FileNotFoundError:
+            return 0
+        return int(lines[-1][8:].split(b",")[0]) if lines else 0
+
+    def disturb(self, faults, distance, seed):
+        """Trains on 4 ranks while a random rank is hit every so many steps; every third time it is stopped, not killed."""
+        dice = random.Random(seed)
+        length = ("-s", f"training.max_steps={distance * (faults + 1)}")
+        self.run_dltrain(self.small(), "-q", "--output-dir", self.folder / "quiet", "--nproc-per-node", 4, *RUN, *length)
+        process = self.start("launch", "--nproc-per-node", 4, "--max-restarts", 1000, self.small(), "-q", "--output-dir",
+                             self.folder / "run", *RUN, *length, "-s", "parallelism.timeout=1")
+        for fault in range(faults):
+            target = distance * fault + dice.randint(1, distance)
+            self.wait_for(lambda: process.poll() is not None or self.logged() >= target, f"step {target}")
+            self.assertIsNone(process.poll(), "the run ended too early")
+            hit = dice.choice(children(process))
+            os.kill(hit, signal.SIGSTOP if fault % 3 == 2 else signal.SIGKILL)
+            self.wait_for(lambda: hit not in children(process), f"the end of process {hit}")
+        result = self.end(process)
+        self.assertEqual(result.code, OK, str(result))
+        self.assertEqual(result.err.count("dltrain: restart "), faults, str(result))
+        self.assert_same_state(self.folder / "quiet", self.folder / "run")
+        key = lambda line: (line["step"], line["loss"], line["grad_norm"])
+        self.assertEqual([key(line) for line in steps(self.folder / "run")], [key(line) for line in steps(self.folder / "quiet")])
+
+    def test_killed_and_stopped_ranks_cost_nothing_but_time(self):
+        self.disturb(faults=5, distance=120, seed=time.time_ns())
+
+    def test_long_fifty_faults_cost_nothing_but_time(self):
+        self.disturb(faults=50, distance=200, seed=time.time_ns())
+
+    def test_a_full_disk_of_rank_0_ends_all_with_its_code(self):
+        big = self.small(SMALL.replace("out_features: 24", "out_features: 4000").replace("type: cosine", "type: constant"))
+        run = self.folder / "run"
+        self.run_dltrain(big, "-q", "--output-dir", run, "--nproc-per-node", 2, "--max-steps", 10)
+
+        def limit():
+            # The limit on the size of a file stands for a full disk: both fail in write().
+            signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+            resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
+
+        process = self.start("launch", "--nproc-per-node", 2, big, "--output-dir", run, "--resume", "auto", preexec_fn=limit)
+        result = self.end(process)
+        self.assertEqual(result.code, STORAGE, str(result))
+        self.assertIn("step-000020", result.err)
+        self.assertRegex(result.err, r"dltrain: rank 0 \(process \d+\) failed with exit code 7")
+        self.assertEqual(checkpoints(run), ["step-000010"])
+        # With space again the run goes on as if nothing had been.
+        self.run_dltrain(big, "-q", "--output-dir", run, "--resume", "auto", "--nproc-per-node", 2)
+        self.run_dltrain(big, "-q", "--output-dir", self.folder / "whole", "--nproc-per-node", 2)
+        self.assert_same_state(run, self.folder / "whole")
+
+    def test_restarts_repeat_what_was_asked_until_the_run_has_begun(self):
+        """An --overwrite that was interrupted must neither resume the old run nor lose the new one."""
+        run = self.folder / "run"
+        configuration = self.small()
+        self.run_dltrain(configuration, "-q", "--output-dir", run, "--max-steps", 30)  # the old run, another one
+        process = self.start("launch", "--nproc-per-node", 2, "--max-restarts", 5, configuration, "-q", "--output-dir", run,
+                             "--overwrite", "--seed", 5, "-s", "training.max_steps=400", "-s", "checkpoint.save_steps=50")
+        self.wait_for(lambda: len(children(process)) == 2, "the ranks")
+        os.kill(children(process)[1], signal.SIGKILL)  # most likely before the first step
+        self.wait_for(lambda: process.poll() is not None or (run / "checkpoints" / "step-000050").exists(), "a checkpoint")
+        for pid in children(process)[:1]:
+            os.kill(pid, signal.SIGKILL)
+        result = self.end(process)
+        self.assertEqual(result.code, OK, str(result))
+        self.run_dltrain(configuration, "-q", "--output-dir", self.folder / "whole", "--nproc-per-node", 2, "--seed", 5, "-s",
+                         "training.max_steps=400", "-s", "checkpoint.save_steps=50")
+        self.assert_same_state(run, self.folder / "whole")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,61 @@
+#include "launch/options.h"
+
+#include "base/error.h"
+#include "catch.h"
+
+using namespace dltrain;
+
+TEST_CASE("numbers of nodes are one number or a range") {
+  CHECK(parse_nodes("3") == std::pair(3, 3));
+  CHECK(parse_nodes("1:4") == std::pair(1, 4));
+  const std::string text = GENERATE(as<std::string>(), "", "0", "4:1", "1:2:3", "a", "1:", "-1");
+  INFO(text);
+  CHECK_THROWS_AS(parse_nodes(text), Error);
+}
+
+TEST_CASE("ranks a node are a number, the cores or the GPUs") {
+  const auto none = [] { return 0; };
+  CHECK(parse_processes("3", none) == 3);
+  CHECK(parse_processes("cpu", none) == available_cores());
+  CHECK(parse_processes("auto", none) == available_cores());
+  CHECK(parse_processes("auto", [] { return 5; }) == 5);
+  CHECK(parse_processes("gpu", [] { return 8; }) == 8);
+  CHECK_THROWS_AS(parse_processes("gpu", none), Error);
+  CHECK_THROWS_AS(parse_processes("0", none), Error);
+  CHECK_THROWS_AS(parse_processes("many", none), Error);
+}
+
+TEST_CASE("streams are chosen for all ranks or for some") {
+  CHECK(parse_streams("--tee", "3").of(7) == 3);
+  CHECK_FALSE(parse_streams("--tee", "0").any());
+  const StreamChoice some = parse_streams("--tee", "0:1,2:3");
+  CHECK(some.any());
+  CHECK(some.of(0) == 1);
+  CHECK(some.of(1) == 0);
+  CHECK(some.of(2) == 3);
+  const std::string text = GENERATE(as<std::string>(), "", "4", "0:4", "0:", ":1", "0:1,", "a:1");
+  INFO(text);
+  CHECK_THROWS_AS(parse_streams("--tee", text), Error);
+}
+
+TEST_CASE("an endpoint is a host with or without a port") {
+  CHECK(parse_endpoint("n01:1234", 5) == std::pair(std::string("n01"), 1234));
+  CHECK(parse_endpoint("n01", 5) == std::pair(std::string("n01"), 5));
+  CHECK(parse_endpoint("[fe80::1]:80", 5) == std::pair(std::string("fe80::1"), 80));
+  CHECK(parse_endpoint("[::1]", 5) == std::pair(std::string("::1"), 5));
+  const std::string text =
+      GENERATE(as<std::string>(), "", ":80", "n01:", "n01:x", "n01:70000", "[::1", "[::1]80");
+  INFO(text);
+  CHECK_THROWS_AS(parse_endpoint(text, 5), Error);
+}
+
+TEST_CASE("the rendezvous's times are seconds") {
+  LaunchOptions options;
+  parse_rendezvous_conf("join_timeout=5,last_call_timeout=2", options);
+  CHECK(options.join_timeout == std::chrono::seconds(5));
+  CHECK(options.last_call == std::chrono::seconds(2));
+  const std::string text = GENERATE(as<std::string>(), "", "join_timeout", "join_timeout=x",
+                                    "read_timeout=4", "join_timeout=0", "timeout=1=2");
+  INFO(text);
+  CHECK_THROWS_AS(parse_rendezvous_conf(text, options), Error);
+}
