@@ -114,6 +114,7 @@ class Plan {
   std::vector<Collectives::Ticket> tickets_;
   std::vector<MemoryBlock> blocks_;
   std::vector<int> value_block_;  // per value (storage roots only), -1: state
+  std::vector<Graph::Place> places_;
   size_t work_bytes_ = 0;
   std::vector<void*> addresses_;
   std::array<std::array<std::vector<size_t>, 4>, 3> segments_;  // [phase][variant]
