@@ -9,6 +9,7 @@
 #include <CLI/CLI.hpp>
 
 #include "base/error.h"
+#include "compile/traffic.h"
 #include "train/engines.h"
 #include "train/experiment.h"
 #include "train/session.h"
@@ -75,6 +76,6 @@ struct ConfigOptions {
 // What `dltrain plan` prints, for `world` data-parallel ranks; with `passes` also the graph after
 // each. `also` is called with the compiled session at the end.
 void print_plan(Experiment& experiment, int world, bool passes,
-                const std::function<void(const Session&)>& also = {});
+                const std::function<void(const Session&)>& also = {}, const Rates& rates = {});
 
 }  // namespace dltrain

@@ -26,6 +26,14 @@ std::string human_count(double n) {
   return fmt::format("{:.1f} G", n / 1e9);
 }
 
+int64_t parameter_elements(const Session& session) {
+  int64_t sum = 0;
+  for (const ParameterInfo& info : session.executor->training().parameters) {
+    if (info.role == Role::parameter) sum += info.spec.shape.elements();
+  }
+  return sum;
+}
+
 void print_memory(const PlanReport& r) {
   fmt::print("memory (one rank):\n");
   for (const auto& [kind, bytes] : r.state_bytes) {
@@ -79,7 +87,9 @@ void print_host_memory(const Session& session) {
   }
   if (!session.experiment->checkpoint.async) return;
   fmt::print("  {:<22} {:>12}   from the first checkpoint on that more steps follow\n",
-             "copy for checkpoints", human_bytes(snapshot_bytes(*session.executor)));
+             "copy for checkpoints",
+             human_bytes(snapshot_bytes(*session.executor,
+                                        session.shares_state() ? session.options.world : 1)));
 }
 
 void print_layers(const PlanReport& r) {
@@ -95,11 +105,12 @@ void print_layers(const PlanReport& r) {
 void print_promises(const Session& session) {
   fmt::print("promises (docs/equality.md):\n");
   fmt::print("  bit-identical: second run, resume, memory plan (same machine and thread count)\n");
-  if (session.options.world > 1 || session.batch.micro_steps > 1) {
-    fmt::print(
-        "  within tolerance: other numbers of ranks and micro-steps for the same global "
-        "batch\n");
-  }
+  if (session.batch.micro_batches() == 1) return;
+  const bool fixed = session.experiment->training.reduction == Reduction::fixed;
+  fmt::print("  {}: other numbers of ranks and micro-steps for the same global batch{}\n",
+             fixed ? "bit-identical" : "within tolerance",
+             fixed ? fmt::format(" and micro_batch_size {}", session.batch.micro_batch)
+                   : ", every zero_stage");
 }
 
 // Against the same step that keeps everything.
@@ -117,7 +128,29 @@ void print_recompute(const Session& session) {
       human_bytes(r.arena_bytes), human_bytes(kept.arena_bytes));
 }
 
-void print_session(const Session& session) {
+// Messages of one rank in a step, and how much of their time the computation hides.
+void print_traffic(const Session& session, const PlanReport& r, const Rates& rates) {
+  const double sent = r.traffic.sent(r.ranks);
+  const auto whole = [](size_t bytes) { return human_bytes(bytes); };
+  fmt::print(
+      "ranks: each sends {} a step ({} all-reduced, {} reduce-scattered, {} gathered), in f32 "
+      "{:.2f} "
+      "times the parameters\n",
+      human_bytes(static_cast<size_t>(sent)), whole(r.traffic.reduced), whole(r.traffic.scattered),
+      whole(r.traffic.gathered),
+      sent * r.ranks / (r.ranks - 1) /
+          (sizeof(float) * static_cast<double>(parameter_elements(session))));
+  const StepEstimate e =
+      estimate_step(session.executor->training().graph, session.batch.micro_steps, r.ranks, rates);
+  fmt::print(
+      "  at {}FLOP/s a rank and {}/s a link (--flops, --link; on paper): {:.3g} s of arithmetic, "
+      "{:.3g} s of messages, of which {:.3g} s show ({:.0f} % hidden)\n",
+      human_count(rates.flops), human_bytes(static_cast<size_t>(rates.link)), e.compute,
+      e.communication, e.exposed,
+      e.communication > 0 ? 100 * (1 - e.exposed / e.communication) : 100.0);
+}
+
+void print_session(const Session& session, const Rates& rates) {
   const PlanReport r = session.executor->report();
   const StepGraph& graph = session.executor->training();
   fmt::print(
@@ -127,11 +160,7 @@ void print_session(const Session& session) {
       session.batch.micro_steps, session.batch.micro_steps == 1 ? "" : "s",
       session.batch.micro_batch);
   fmt::print("device: {}\n", session.executor->device().properties().name);
-  int64_t parameters = 0;
-  for (const ParameterInfo& info : graph.parameters) {
-    if (info.role == Role::parameter) parameters += info.spec.shape.elements();
-  }
-  fmt::print("model: {} parameters, {} in, {} out\n", parameters,
+  fmt::print("model: {} parameters, {} in, {} out\n", parameter_elements(session),
              to_string(graph.graph.value(graph.slots.front()).spec), to_string(graph.output_spec));
   for (const std::string& name : graph.unused) fmt::print("  no gradient reaches {}\n", name);
   if (!graph.frozen.empty()) {
@@ -145,10 +174,8 @@ void print_session(const Session& session) {
   print_recompute(session);
   fmt::print("step: {}FLOP, {} moved at least, {} kernel calls", human_count(r.flops_per_step),
              human_bytes(static_cast<size_t>(r.bytes_per_step)), r.kernel_calls);
-  if (session.options.world > 1) {
-    fmt::print(", {} all-reduced a rank", human_bytes(r.communicated_bytes));
-  }
   fmt::print("\n");
+  if (session.options.world > 1) print_traffic(session, r, rates);
   print_promises(session);
 }
 
@@ -178,7 +205,7 @@ class PaperRanks final : public Collectives {
 }  // namespace
 
 void print_plan(Experiment& experiment, int world, bool passes,
-                const std::function<void(const Session&)>& also) {
+                const std::function<void(const Session&)>& also, const Rates& rates) {
   PaperRanks ranks(world);
   SessionOptions options{
       .engines = engines(), .collectives = world > 1 ? &ranks : nullptr, .world = world};
@@ -188,7 +215,7 @@ void print_plan(Experiment& experiment, int world, bool passes,
     };
   }
   const Session session = open_session(experiment, options);
-  print_session(session);
+  print_session(session, rates);
   if (also) also(session);
 }
 
@@ -197,17 +224,26 @@ CommandBody add_plan(CLI::App& command) {
     ConfigOptions config;
     int world = 0;  // as the file says
     bool passes = false;
+    Rates rates;
   };
   auto options = std::make_shared<Options>();
   options->config.add_to(command);
   command.add_option("--world", options->world, "Plan for this many data-parallel ranks")
       ->check(CLI::Range(1, 65536));
+  command
+      .add_option("--flops", options->rates.flops,
+                  "Arithmetic of a rank in a second, for what communication shows (default 1e12)")
+      ->check(CLI::PositiveNumber);
+  command
+      .add_option("--link", options->rates.link,
+                  "Bytes that a rank sends in a second, likewise (default 1e10)")
+      ->check(CLI::PositiveNumber);
   command.add_flag("--passes", options->passes, "Print the graph after each pass");
   return [options] {
     Experiment experiment = options->config.load();
     const int64_t ranks = std::max<int64_t>(experiment.parallelism.data, 1);
     print_plan(experiment, options->world > 0 ? options->world : static_cast<int>(ranks),
-               options->passes);
+               options->passes, {}, options->rates);
     return ExitCode::ok;
   };
 }

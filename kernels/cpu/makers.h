@@ -78,6 +78,8 @@ MadeKernel make_rotary(const KernelRequest& request);
 MadeKernel make_sinusoidal_positions(const KernelRequest& request);
 MadeKernel make_loss_seed(const KernelRequest& request);
 MadeKernel make_gradient_norm(const KernelRequest& request);
+MadeKernel make_sum_of_squares(const KernelRequest& request);
+MadeKernel make_tree_sum(const KernelRequest& request);
 MadeKernel make_clip_percentile(const KernelRequest& request);
 MadeKernel make_ema_update(const KernelRequest& request);
 MadeKernel make_element_update(const KernelRequest& request);

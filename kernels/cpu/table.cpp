@@ -167,8 +167,15 @@ constinit const KernelRow kTable[] = {
     {.op = "lamb_update", .variant = "simd", .make = make_lamb_update},
     {.op = "adafactor_update", .variant = "simd", .make = make_adafactor_update},
     {.op = "low_precision_update", .variant = "simd", .make = make_low_precision_update},
+    {.op = "tree_sum", .variant = "simple", .make = make_tree_sum},
     {.op = "all_reduce_begin", .variant = "collectives", .make = make_all_reduce_begin},
     {.op = "all_reduce_end", .variant = "collectives", .make = make_all_reduce_end},
+    {.op = "reduce_scatter_begin", .variant = "collectives", .make = make_reduce_scatter_begin},
+    {.op = "reduce_scatter_end", .variant = "collectives", .make = make_wait},
+    {.op = "all_gather_begin", .variant = "collectives", .make = make_all_gather_begin},
+    {.op = "all_gather_end", .variant = "collectives", .make = make_wait},
+    {.op = "sum_of_squares", .variant = "simd", .make = make_sum_of_squares},
+    {.op = "gradient_norm_of", .variant = "simple", .make = make_gradient_norm_of},
 };
 
 }  // namespace

@@ -1,4 +1,4 @@
-// gradient_norm: norm, finite flag and factor of the step.
+// gradient_norm: norm, finite flag and factor of the step; sum_of_squares.
 #include <algorithm>
 #include <cmath>
 
@@ -10,16 +10,28 @@ namespace dltrain {
 namespace {
 
 template <typename T>
+double squares_from(const NaiveCall& c, size_t first) {
+  double squares = 0;
+  for (size_t g = first; g < c.inputs.size(); ++g) {
+    for (int64_t i = 0; i < c.inputs[g].shape.elements(); ++i) {
+      squares += double{c.input<T>(g)[i]} * c.input<T>(g)[i];
+    }
+  }
+  return squares;
+}
+
+template <typename T>
+struct SumOfSquares {
+  explicit SumOfSquares(const NaiveCall&) {}
+  void run(const NaiveCall& c) const { *c.output<double>(0) = squares_from<T>(c, 0); }
+};
+
+template <typename T>
 struct GradientNorm {
   explicit GradientNorm(const NaiveCall&) {}
 
   void run(const NaiveCall& c) const {
-    double squares = 0;
-    for (size_t g = 1; g < c.inputs.size(); ++g) {
-      for (int64_t i = 0; i < c.inputs[g].shape.elements(); ++i) {
-        squares += double{c.input<T>(g)[i]} * c.input<T>(g)[i];
-      }
-    }
+    const double squares = squares_from<T>(c, 1);
     StepState& state = *c.output<StepState>(0);
     const double norm = std::sqrt(squares) / state.out.loss_scale;
     const double limit = state.in.max_grad_norm;
@@ -46,6 +58,9 @@ struct GradientNorm {
 
 KernelPointer reference_gradient_norm(const KernelRequest& request) {
   return make_naive<GradientNorm>(request);
+}
+KernelPointer reference_sum_of_squares(const KernelRequest& request) {
+  return make_naive<SumOfSquares>(request);
 }
 
 }  // namespace dltrain

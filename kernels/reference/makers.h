@@ -66,6 +66,8 @@ KernelPointer reference_regression_sums(const KernelRequest& request);
 KernelPointer reference_binary_counts(const KernelRequest& request);
 KernelPointer reference_loss_seed(const KernelRequest& request);
 KernelPointer reference_gradient_norm(const KernelRequest& request);
+KernelPointer reference_sum_of_squares(const KernelRequest& request);
+KernelPointer reference_tree_sum(const KernelRequest& request);
 KernelPointer reference_clip_percentile(const KernelRequest& request);
 KernelPointer reference_ema_update(const KernelRequest& request);
 KernelPointer reference_sgd_update(const KernelRequest& request);

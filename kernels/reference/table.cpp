@@ -138,8 +138,15 @@ constexpr KernelRow kTable[] = {
     row("lamb_update", reference_lamb_update, kOverwrites),
     row("adafactor_update", reference_adafactor_update, kOverwrites),
     row("low_precision_update", reference_low_precision_update, kOverwrites),
+    row("tree_sum", reference_tree_sum, kOverwrites),
     row("all_reduce_begin", make_all_reduce_begin, kOverwrites),
     row("all_reduce_end", make_all_reduce_end, kOverwrites),
+    row("reduce_scatter_begin", make_reduce_scatter_begin, kOverwrites),
+    row("reduce_scatter_end", make_wait, kOverwrites),
+    row("all_gather_begin", make_all_gather_begin, kOverwrites),
+    row("all_gather_end", make_wait, kOverwrites),
+    row("sum_of_squares", reference_sum_of_squares, kOverwrites),
+    row("gradient_norm_of", make_gradient_norm_of, kOverwrites),
 };
 
 int device_count() {

@@ -11,13 +11,6 @@ class NothingToDo final : public Kernel {
   void run(Stream&) override {}
 };
 
-Collectives::Ticket& ticket_of(const KernelRequest& request) {
-  const int64_t slot = request.attributes.integer("slot");
-  check_internal(slot >= 0 && slot < static_cast<int64_t>(request.tickets.size()),
-                 "{}: slot {} of {}", request.op, slot, request.tickets.size());
-  return request.tickets[static_cast<size_t>(slot)];
-}
-
 class AllReduceBegin final : public Kernel {
  public:
   explicit AllReduceBegin(const KernelRequest& request)

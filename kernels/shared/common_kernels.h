@@ -14,4 +14,14 @@ std::unique_ptr<Kernel> make_reshape(const KernelRequest& request);
 std::unique_ptr<Kernel> make_all_reduce_begin(const KernelRequest& request);
 std::unique_ptr<Kernel> make_all_reduce_end(const KernelRequest& request);
 
+// The ops of lib/ops/sharded.cpp, likewise, for engines whose memory is the host's. make_wait
+// serves the ends.
+std::unique_ptr<Kernel> make_reduce_scatter_begin(const KernelRequest& request);
+std::unique_ptr<Kernel> make_all_gather_begin(const KernelRequest& request);
+std::unique_ptr<Kernel> make_wait(const KernelRequest& request);
+std::unique_ptr<Kernel> make_gradient_norm_of(const KernelRequest& request);
+
+// Where a collective's begin leaves its ticket for its end.
+Collectives::Ticket& ticket_of(const KernelRequest& request);
+
 }  // namespace dltrain

@@ -26,8 +26,12 @@ void rename_or_fail(const fs::path& from, const fs::path& to) {
 
 }  // namespace
 
+fs::path AtomicDirectory::temporary_folder(const fs::path& path) {
+  return beside(fs::absolute(path).lexically_normal(), kTemporary);
+}
+
 AtomicDirectory::AtomicDirectory(fs::path path)
-    : path_(fs::absolute(path).lexically_normal()), temporary_(beside(path_, kTemporary)) {
+    : path_(fs::absolute(path).lexically_normal()), temporary_(temporary_folder(path_)) {
   make_directories(path_.parent_path());
   remove_recursively(temporary_);
   if (system_calls().make_directory(temporary_.c_str(), 0777) != 0) {
@@ -51,7 +55,7 @@ FileWriter& AtomicDirectory::create(const std::string& name) {
 }
 
 void AtomicDirectory::publish() {
-  Checksums checksums;
+  Checksums checksums = adopted_;
   for (FileWriter& file : files_) {
     file.sync();
     checksums[file.path().filename().string()] = file.close();

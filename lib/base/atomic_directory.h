@@ -31,6 +31,10 @@ class AtomicDirectory {
 
   // A new file in the folder, valid until publish(). `name` has no folders in it.
   FileWriter& create(const std::string& name);
+  // Lists a file that another process has written and synced in the temporary folder, whose path
+  // temporary_folder() gives for every process alike.
+  void adopt(const std::string& name, const FileDigest& digest) { adopted_[name] = digest; }
+  static std::filesystem::path temporary_folder(const std::filesystem::path& path);
   // Syncs and closes all files, writes checksums.json and puts the folder in place. A folder that
   // was there under the same name is replaced.
   void publish();
@@ -39,6 +43,7 @@ class AtomicDirectory {
   std::filesystem::path path_;
   std::filesystem::path temporary_;
   std::deque<FileWriter> files_;
+  Checksums adopted_;
   bool published_ = false;
 };
 

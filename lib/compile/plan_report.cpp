@@ -13,6 +13,14 @@ LayerCost& layer_row(PlanReport& report, const std::string& layer) {
   return report.layers.back();
 }
 
+// Gathered for its readers (passes/zero.h).
+bool is_sharded_parameter(const Graph& graph, const GraphValue& value) {
+  return value.role == Role::activation && !value.name.empty() &&
+         std::any_of(graph.sharded.begin(), graph.sharded.end(), [&](const ShardedTensor& tensor) {
+           return tensor.role == Role::parameter && tensor.name == value.name;
+         });
+}
+
 void add_node(PlanReport& report, const Graph& graph, const Node& node, int64_t micro_steps) {
   const SpecList inputs = graph.input_specs(node), outputs = graph.output_specs(node);
   const Cost cost = op_cost(*node.op, inputs, outputs, node.attributes);
@@ -20,9 +28,6 @@ void add_node(PlanReport& report, const Graph& graph, const Node& node, int64_t 
       node.phase == Phase::update || node.once_a_step ? 1.0 : static_cast<double>(micro_steps);
   report.flops_per_step += runs * cost.flops;
   report.bytes_per_step += runs * cost.bytes;
-  if (node.op->name == "all_reduce_begin") {
-    for (const TensorSpec& spec : inputs) report.communicated_bytes += spec.bytes();
-  }
   if (node.phase == Phase::update) return;
   LayerCost& row = layer_row(report, node.layer.empty() ? "model" : node.layer);
   if (node.phase == Phase::forward) {
@@ -39,7 +44,8 @@ void add_node(PlanReport& report, const Graph& graph, const Node& node, int64_t 
   for (ValueId id : node.inputs) {
     if (id == kNoValue || node.phase != Phase::forward) continue;
     const GraphValue& value = graph.value(id);
-    if (value.role == Role::parameter && value.storage_of == kNoValue) {
+    const bool whole = value.role == Role::parameter && value.storage_of == kNoValue;
+    if (whole || is_sharded_parameter(graph, value)) {
       row.parameters += value.spec.shape.elements();
     }
   }
@@ -48,8 +54,10 @@ void add_node(PlanReport& report, const Graph& graph, const Node& node, int64_t 
 }  // namespace
 
 PlanReport make_plan_report(const Plan& plan, const StateLayout& layout, size_t work_bytes,
-                            int64_t micro_steps) {
+                            int64_t micro_steps, int ranks) {
   PlanReport report;
+  report.ranks = ranks;
+  report.traffic = step_traffic(plan.graph(), micro_steps, ranks);
   for (const RoleRules& rules : role_table()) {
     if (const size_t bytes = layout.bytes(rules.role)) {
       report.state_bytes.emplace_back(rules.name, bytes);

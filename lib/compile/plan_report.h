@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "compile/traffic.h"
 #include "graph/plan.h"
 
 namespace dltrain {
@@ -23,16 +24,17 @@ struct PlanReport {
   size_t gradient_bytes = 0;  // of gradients that share that memory (PlanOptions::keep_gradients)
   size_t stage_bytes = 0;     // where batches wait on a device of its own memory
   size_t work_lower_bound = 0;
-  size_t workspace_bytes = 0;     // the greatest one
-  size_t arena_bytes = 0;         // state_total + work_bytes + stage_bytes: what is allocated
-  double flops_per_step = 0;      // of one rank, all micro-steps and the update
-  double bytes_per_step = 0;      // read and written at least once, likewise
-  size_t communicated_bytes = 0;  // handed to all-reduce a step, per rank
+  size_t workspace_bytes = 0;  // the greatest one
+  size_t arena_bytes = 0;      // state_total + work_bytes + stage_bytes: what is allocated
+  double flops_per_step = 0;   // of one rank, all micro-steps and the update
+  double bytes_per_step = 0;   // read and written at least once, likewise
+  int ranks = 1;
+  Traffic traffic;  // between ranks
   std::vector<LayerCost> layers;
   size_t kernel_calls = 0;  // in the longest step variant, a micro-step and the update
 };
 
 PlanReport make_plan_report(const Plan& plan, const StateLayout& layout, size_t work_bytes,
-                            int64_t micro_steps);
+                            int64_t micro_steps, int ranks);
 
 }  // namespace dltrain

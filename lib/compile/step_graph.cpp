@@ -63,6 +63,7 @@ StepGraph emit(const StepRequest& r, bool training) {
                 .constants = std::move(model.constants),
                 .metrics = {},
                 .output_spec = {},
+                .zero_units = {},
                 .asked_vocabulary = model.asked_vocabulary};
   out.slots.push_back(model.targets);
   out.output_spec = out.graph.value(out.output).spec;
@@ -127,7 +128,13 @@ StepGraph emit(const StepRequest& r, bool training) {
                             .learning = parameters});
     emit_low_precision_update(out.graph);
     log("update");
-    out.graph = data_parallel(std::move(out.graph), {.ranks = r.ranks});
+    out.graph = data_parallel(std::move(out.graph), {.ranks = r.ranks,
+                                                     .bucket_bytes = r.zero.bucket_bytes,
+                                                     .gradients = !r.zero.active(),
+                                                     .travels = r.zero.travels,
+                                                     .fixed = r.fixed_reduction,
+                                                     .micro_steps = r.micro_batches / r.ranks,
+                                                     .micro_batch = r.micro_batch});
     log("data_parallel");
   }
   out.graph = eliminate_dead_code(std::move(out.graph));
@@ -143,6 +150,11 @@ StepGraph emit(const StepRequest& r, bool training) {
     out.recomputed_nodes = result.nodes;
     out.recomputed_flops = result.flops;
     log("recompute");
+  }
+  if (r.zero.active()) {
+    out.zero_units = r.zero_units != nullptr ? *r.zero_units : find_zero_units(out.graph, r.zero);
+    out.graph = zero(std::move(out.graph), out.zero_units, r.zero);
+    log("zero");
   }
   verify_graph(out.graph);
   return out;

@@ -2,7 +2,9 @@
 // their fixed order.
 //
 //   training:    emit → autocast → reverse → update → data parallel → dead code → fuse → recompute
-//   evaluation:  emit → autocast → dead code → fuse (the sums of a whole pass are reduced after it)
+//                → zero
+//   evaluation:  emit → autocast → dead code → fuse → zero (the sums of a whole pass are reduced
+//                after it)
 #pragma once
 
 #include <functional>
@@ -13,6 +15,7 @@
 #include "optim/optimizer.h"
 #include "optim/update_config.h"
 #include "passes/recompute.h"
+#include "passes/zero.h"
 
 namespace dltrain {
 
@@ -39,6 +42,9 @@ struct StepRequest {
   int64_t micro_batch = 1;                // samples of a micro-batch
   int64_t micro_batches = 1;              // in the global batch: ranks × accumulation
   int ranks = 1;
+  ZeroOptions zero = {};                              // with the ranks
+  const std::vector<ZeroUnit>* zero_units = nullptr;  // of a graph over the same state; null: found
+  bool fixed_reduction = false;  // training.reduction: fixed (passes/data_parallel.h)
   DType compute = DType::f32;    // f64 for gradient checks on the reference engine
   DType precision = DType::f32;  // bf16, f16: matrix products and activations (with compute f32)
   bool fuse = true;
@@ -69,6 +75,7 @@ struct StepGraph {
   std::vector<ParameterInfo> constants;   // of the teacher
   std::vector<StepMetric> metrics;        // the loss first
   TensorSpec output_spec;
+  std::vector<ZeroUnit> zero_units;
   int recomputed_nodes = 0;       // forward nodes that run again in the backward
   double recomputed_flops = 0;    // of these, a micro-batch
   bool asked_vocabulary = false;  // a layer takes the size of the vocabulary

@@ -36,7 +36,7 @@ ValueId Graph::find(std::string_view name) const {
 
 bool Graph::continues_sum(ValueId id) const {
   const GraphValue& v = value(id);
-  if (v.storage_of == kNoValue || v.producer < 0 || !rules_of(v.role).accumulates) return false;
+  if (v.storage_of == kNoValue || v.producer < 0) return false;
   const Node& node = nodes[static_cast<size_t>(v.producer)];
   return node.outputs.size() == 1 &&
          std::find(node.inputs.begin(), node.inputs.end(), v.storage_of) == node.inputs.end();
@@ -60,6 +60,22 @@ std::vector<ValueId> Graph::with_role(Role role) const {
     }
   }
   return out;
+}
+
+std::vector<Graph::Place> Graph::group_places() const {
+  std::vector<Place> out(values.size());
+  for (size_t g = 0; g < groups.size(); ++g) {
+    for (const FlatGroup::Member& member : groups[g].members) {
+      out[static_cast<size_t>(member.value)] = {static_cast<int>(g), member.offset, member.window};
+    }
+  }
+  return out;
+}
+
+int64_t Graph::next_slot() const {
+  int64_t next = 0;
+  for (const Node& node : nodes) next = std::max(next, node.attributes.integer("slot", -1) + 1);
+  return next;
 }
 
 SpecList Graph::input_specs(const Node& node) const {
@@ -185,9 +201,9 @@ class Verifier {
     const auto root = static_cast<size_t>(graph_.storage(id));
     check_internal(version_[static_cast<size_t>(id)] == current_[root],
                    "{}: reads {} after it was overwritten", where_, name);
-    check_internal(
-        !rules_of(value.role).accumulates || node.phase == Phase::update || node.once_a_step,
-        "{}: reads the sum {} before it is complete", where_, name);
+    check_internal(!rules_of(value.role).accumulates || node.phase == Phase::update ||
+                       node.once_a_step || node.op->combines_micro_steps,
+                   "{}: reads the sum {} before it is complete", where_, name);
   }
 
   void check_writes(const Node& node, size_t index) {

@@ -35,24 +35,58 @@ struct Node {
   bool once_a_step = false;  // runs in the last micro-step only (collectives over accumulated sums)
 };
 
+// Values that lie side by side in one piece of memory, so that they travel as one message: the
+// tensors of a unit of which every rank owns a part (passes/zero.h).
+struct FlatGroup {
+  struct Member {
+    ValueId value = kNoValue;
+    size_t offset = 0;    // bytes
+    bool window = false;  // overlaps others: this rank's own part of them
+  };
+  std::vector<Member> members;  // but for windows in order of offset, the first at 0
+  size_t bytes = 0;
+};
+
+// A tensor of the model that lies in a unit, of which this rank holds `count` elements from `begin`
+// on (perhaps none), at element `at` of its part.
+struct ShardedTensor {
+  std::string name;
+  TensorSpec spec;
+  Role role = Role::parameter;
+  ValueId part = kNoValue;  // state
+  int64_t begin = 0, count = 0, at = 0;
+  int64_t first = 0;  // element of the unit at which the tensor begins
+};
+
 struct Graph {
   std::vector<GraphValue> values;
   std::vector<Node> nodes;
   ValueId step_state = kNoValue;
+  std::vector<FlatGroup> groups;
+  std::vector<ShardedTensor> sharded;
 
   const GraphValue& value(ValueId id) const { return values[static_cast<size_t>(id)]; }
   GraphValue& value(ValueId id) { return values[static_cast<size_t>(id)]; }
 
   // The value that owns the memory of `id`, following storage_of to its end.
   ValueId storage(ValueId id) const;
-  // True for an accumulating value that continues a sum: it stands in the memory of another, which
-  // its node does not read, and is added to it in every micro-step.
+  // True for a value that continues a sum: it stands in the memory of another, which its node does
+  // not read, and is added to it in every micro-step.
   bool continues_sum(ValueId id) const;
   // The last of the values that continue the sum `id`, or `id` itself.
   ValueId whole_sum(ValueId id) const;
   // The value named `name`, or kNoValue.
   ValueId find(std::string_view name) const;
   std::vector<ValueId> with_role(Role role) const;
+  // By value: the group that it is a member of, and its place there; −1: of none.
+  struct Place {
+    int group = -1;
+    size_t offset = 0;
+    bool window = false;
+  };
+  std::vector<Place> group_places() const;
+  // A slot that no collective has yet.
+  int64_t next_slot() const;
 
   // Specs of a node's inputs (absent_spec() for absent ones) and outputs.
   SpecList input_specs(const Node& node) const;
@@ -74,7 +108,8 @@ std::string print_graph(const Graph& graph);
 // inputs exist and are produced earlier; shapes agree with the shape rules; phases are in order;
 // in-place writes come after every other read of the old content, under whatever name; an
 // accumulating value is its node's only output and is read only in the update segment, or by nodes
-// that run once a step, and not before every part of the sum is there; names of state are unique.
+// that run once a step or combine micro-steps, and not before every part of the sum is there; names
+// of state are unique.
 void verify_graph(const Graph& graph);
 
 }  // namespace dltrain

@@ -108,11 +108,13 @@ void Plan::merge_in_place(size_t index, const std::vector<int>& last_use) {
   if (!node.op->in_place_allowed || node.outputs.size() != 1) return;
   const ValueId output = node.outputs[0];
   if (graph_.value(output).role != Role::activation) return;
+  if (places_[static_cast<size_t>(output)].group >= 0) return;
   for (ValueId input : node.inputs) {
     if (input == kNoValue) continue;
     const ValueId root = graph_.storage(input);
     const int block = value_block_[static_cast<size_t>(root)];
     if (block < 0 || graph_.value(root).role != Role::activation) continue;
+    if (places_[static_cast<size_t>(root)].group >= 0) continue;
     if (last_use[static_cast<size_t>(root)] != static_cast<int>(index)) continue;
     if (!(graph_.value(input).spec == graph_.value(output).spec)) continue;
     value_block_[static_cast<size_t>(output)] = block;
@@ -135,6 +137,8 @@ void Plan::place_memory() {
     if (graph_.values[i].role != Role::output) continue;
     last_use[static_cast<size_t>(graph_.storage(static_cast<ValueId>(i)))] = end;
   }
+  places_ = graph_.group_places();
+  std::vector<int> group_block(graph_.groups.size(), -1);
   value_block_.assign(graph_.values.size(), -1);
   const auto new_block = [&](size_t bytes, int first, int last) {
     blocks_.push_back({.bytes = bytes, .first = first, .last = last});
@@ -152,8 +156,13 @@ void Plan::place_memory() {
       if (value.storage_of != kNoValue || persistent(value.role)) continue;
       int& block = value_block_[static_cast<size_t>(id)];
       const int last = last_use[static_cast<size_t>(id)];
+      const int group = places_[static_cast<size_t>(id)].group;
+      if (group >= 0) block = group_block[static_cast<size_t>(group)];
       if (block < 0) {
-        block = new_block(value.spec.bytes(), i, last);
+        block = new_block(
+            group >= 0 ? graph_.groups[static_cast<size_t>(group)].bytes : value.spec.bytes(), i,
+            last);
+        if (group >= 0) group_block[static_cast<size_t>(group)] = block;
       } else {
         MemoryBlock& shared = blocks_[static_cast<size_t>(block)];
         shared.last = std::max(shared.last, last);
@@ -233,13 +242,7 @@ const std::vector<size_t>& Plan::segment(Phase segment, MicroStep variant) const
 }
 
 void Plan::bind(const StateLayout& layout, std::byte* state, std::byte* work) {
-  bind(
-      [&](const GraphValue& value) {
-        const StateTensor* tensor = layout.find(value.name);
-        check_internal(tensor != nullptr, "{} is not in the state layout", value.name);
-        return state + tensor->offset;
-      },
-      work);
+  bind([&](const GraphValue& value) { return state + layout.offset_of(value); }, work);
 }
 
 void Plan::bind(const std::function<std::byte*(const GraphValue& value)>& state, std::byte* work) {
@@ -256,7 +259,8 @@ void Plan::bind(const std::function<std::byte*(const GraphValue& value)>& state,
     if (persistent(value.role)) {
       addresses_[i] = state(value);
     } else if (const int block = value_block_[static_cast<size_t>(root)]; block >= 0) {
-      addresses_[i] = address(blocks_[static_cast<size_t>(block)], work);
+      addresses_[i] = address(blocks_[static_cast<size_t>(block)], work) +
+                      places_[static_cast<size_t>(root)].offset;
     }
   }
   for (Call& call : calls_) {

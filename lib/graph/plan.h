@@ -124,6 +124,7 @@ class Plan {
   std::vector<Collectives::Ticket> tickets_;
   std::vector<MemoryBlock> blocks_;
   std::vector<int> value_block_;  // per value (storage roots only), -1: state
+  std::vector<Graph::Place> places_;
   size_t work_bytes_ = 0;
   std::vector<std::pair<ValueId, size_t>> copies_;  // that lend memory, and where they lie in it
   std::byte* lent_ = nullptr;

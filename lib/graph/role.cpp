@@ -21,6 +21,7 @@ constexpr RoleRules kTable[] = {
     {Role::constant, "constants", true, false, false, false, false},
     {Role::cache, "caches", true, false, false, false, false},
     {Role::pass, "evaluation state", true, false, false, false, false},
+    {Role::partial, "partial sums", true, false, false, false, false},
 };
 }  // namespace
 

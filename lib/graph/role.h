@@ -26,6 +26,7 @@ enum class Role : uint8_t {
   constant,       // weights that nothing changes, from elsewhere (a teacher's)
   cache,          // what is kept of texts that are being continued (ops/cached_attention.h)
   pass,           // recurrent state that goes on from batch to batch within a pass of evaluation
+  partial,        // sums over some of the micro-batches of a step (ops/tree_sum.cpp)
 };
 
 struct RoleRules {

@@ -38,6 +38,9 @@ extern const OpDef kLossSeedOp, kGradientNormOp, kClipPercentileOp, kEmaUpdateOp
 extern const OpDef kSgdUpdateOp, kAdamUpdateOp, kAdamwUpdateOp, kAdagradUpdateOp, kRmspropUpdateOp,
     kLionUpdateOp, kLarsUpdateOp, kLambUpdateOp, kAdafactorUpdateOp;
 extern const OpDef kLowPrecisionUpdateOp;
+extern const OpDef kTreeSumOp;
 extern const OpDef kAllReduceBeginOp, kAllReduceEndOp;
+extern const OpDef kReduceScatterBeginOp, kReduceScatterEndOp, kAllGatherBeginOp, kAllGatherEndOp;
+extern const OpDef kSumOfSquaresOp, kGradientNormOfOp;
 
 }  // namespace dltrain

@@ -97,6 +97,10 @@ struct OpDef {
 
   // Writes memory that outlives the step, or talks to other ranks: never removed as dead.
   bool has_effect = false;
+
+  // Reads the sums of every micro-step in order to combine them (tree_sum): these then overwrite
+  // in each micro-step instead of adding.
+  bool combines_micro_steps = false;
 };
 
 // The registry: ops in table order.

@@ -87,8 +87,15 @@ std::vector<OpDef> make_table() {
                           &kLambUpdateOp,
                           &kAdafactorUpdateOp,
                           &kLowPrecisionUpdateOp,
+                          &kTreeSumOp,
                           &kAllReduceBeginOp,
-                          &kAllReduceEndOp}) {
+                          &kAllReduceEndOp,
+                          &kReduceScatterBeginOp,
+                          &kReduceScatterEndOp,
+                          &kAllGatherBeginOp,
+                          &kAllGatherEndOp,
+                          &kSumOfSquaresOp,
+                          &kGradientNormOfOp}) {
     table.push_back(*op);
   }
   return table;

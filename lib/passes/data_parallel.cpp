@@ -1,7 +1,11 @@
 #include "passes/data_parallel.h"
 
 #include <algorithm>
+#include <bit>
 
+#include <fmt/format.h>
+
+#include "base/error.h"
 #include "graph/builder.h"
 #include "graph/memory_planner.h"
 
@@ -23,11 +27,11 @@ std::vector<bool> find_reduced(const Graph& graph) {
   return reduced;
 }
 
-std::vector<Bucket> make_buckets(const Graph& graph, size_t bucket_bytes) {
+std::vector<Bucket> make_buckets(const Graph& graph, const DataParallelOptions& options) {
   const std::vector<bool> reduced = find_reduced(graph);
   std::vector<Bucket> buckets;
   for (const RoleRules& rules : role_table()) {
-    if (!rules.reduced) continue;
+    if (!rules.reduced || (rules.role == Role::gradient && !options.gradients)) continue;
     const GraphValue* neighbour = nullptr;
     size_t filled = 0;
     for (ValueId begun : graph.with_role(rules.role)) {
@@ -39,7 +43,7 @@ std::vector<Bucket> make_buckets(const Graph& graph, size_t bucket_bytes) {
       }
       const size_t bytes = align_up(value.spec.bytes());
       if (neighbour == nullptr || neighbour->spec.dtype != value.spec.dtype ||
-          filled + bytes > bucket_bytes) {
+          filled + bytes > options.bucket_bytes) {
         buckets.emplace_back();
         filled = 0;
       }
@@ -54,21 +58,14 @@ std::vector<Bucket> make_buckets(const Graph& graph, size_t bucket_bytes) {
   return buckets;
 }
 
-int64_t next_slot(const Graph& graph) {
-  int64_t next = 0;
-  for (const Node& node : graph.nodes) {
-    next = std::max(next, node.attributes.integer("slot", -1) + 1);
-  }
-  return next;
-}
-
 class Lowering {
  public:
-  Lowering(Graph graph, std::vector<Bucket> buckets)
+  Lowering(Graph graph, std::vector<Bucket> buckets, const DataParallelOptions& options)
       : nodes_(std::move(graph.nodes)),
         graph_(std::move(graph)),
         builder_(graph_),
-        buckets_(std::move(buckets)) {
+        buckets_(std::move(buckets)),
+        options_(options) {
     graph_.nodes.clear();
   }
 
@@ -100,18 +97,83 @@ class Lowering {
  private:
   void begin(const Bucket& bucket, Phase phase, int64_t slot) {
     builder_.set_phase(phase);
-    begun_.push_back(builder_.emit("all_reduce_begin", bucket.members, {{"slot", slot}}));
-    graph_.nodes.back().once_a_step = true;
+    std::vector<ValueId> sums = bucket.members;
+    if (options_.fixed && options_.micro_steps > 1) sums = combine(bucket);
+    if (options_.ranks > 1) {
+      if (is_rounded(sums.front())) sums = rounded(sums);
+      sums = builder_.emit("all_reduce_begin", sums, {{"slot", slot}});
+      graph_.nodes.back().once_a_step = true;
+    }
+    begun_.push_back(std::move(sums));
+  }
+
+  bool is_rounded(ValueId sum) const {
+    const GraphValue& value = graph_.value(graph_.storage(sum));
+    return options_.travels != DType::f32 && value.role == Role::gradient &&
+           value.spec.dtype == DType::f32;
+  }
+
+  std::vector<ValueId> rounded(const std::vector<ValueId>& sums) {
+    FlatGroup group;
+    for (ValueId id : sums) {
+      const ValueId low =
+          builder_.emit1("cast", {id}, {{"dtype", std::string(dtype_name(options_.travels))}});
+      graph_.nodes.back().once_a_step = true;
+      group.members.push_back({low, group.bytes});
+      group.bytes += align_up(graph_.value(low).spec.bytes());
+    }
+    std::vector<ValueId> out;
+    for (const FlatGroup::Member& member : group.members) out.push_back(member.value);
+    graph_.groups.push_back(std::move(group));
+    return out;
+  }
+
+  // The f32 of what has travelled, in the memory of the gradient.
+  ValueId widened(ValueId low, ValueId gradient) {
+    const ValueId root = graph_.storage(gradient);
+    const ValueId wide = builder_.emit1("cast", {low}, {{"dtype", "f32"}});
+    GraphValue& value = graph_.value(wide);
+    value.name = "reduced." + graph_.value(root).name;
+    value.role = Role::partial;
+    graph_.groups.push_back({{{root, 0}, {wide, 0, true}}, value.spec.bytes()});
+    return wide;
+  }
+
+  // The rank's sums, after its last micro-step.
+  std::vector<ValueId> combine(const Bucket& bucket) {
+    const auto count = static_cast<int64_t>(bucket.members.size());
+    const int64_t levels = std::bit_width(static_cast<uint64_t>(options_.micro_steps - 1));
+    std::vector<ValueId> inputs{builder_.step_state()};
+    inputs.insert(inputs.end(), bucket.members.begin(), bucket.members.end());
+    for (int64_t level = 0; level < levels; ++level) {
+      for (ValueId id : bucket.members) {
+        const GraphValue& sum = graph_.value(graph_.storage(id));
+        inputs.push_back(builder_.add_value(fmt::format("partial.{}.{}", level, sum.name), sum.spec,
+                                            Role::partial));
+      }
+    }
+    auto out = builder_.emit("tree_sum", std::move(inputs),
+                             {{"count", count},
+                              {"levels", levels},
+                              {"micro_batch", options_.micro_batch},
+                              {"micro_steps", options_.micro_steps}});
+    out.resize(bucket.members.size());
+    return out;
   }
 
   void end_all(Phase phase, int64_t first_slot, std::vector<ValueId>& replaced) {
     builder_.set_phase(phase);
     for (size_t i = 0; i < begun_.size(); ++i) {
-      const auto reduced = builder_.emit("all_reduce_end", begun_[i],
-                                         {{"slot", first_slot + static_cast<int64_t>(i)}});
-      graph_.nodes.back().once_a_step = phase != Phase::update;
+      std::vector<ValueId> reduced = begun_[i];
+      if (options_.ranks > 1) {
+        reduced = builder_.emit("all_reduce_end", reduced,
+                                {{"slot", first_slot + static_cast<int64_t>(i)}});
+        graph_.nodes.back().once_a_step = phase != Phase::update;
+      }
       for (size_t k = 0; k < reduced.size(); ++k) {
-        replaced[static_cast<size_t>(buckets_[i].members[k])] = reduced[k];
+        const ValueId member = buckets_[i].members[k];
+        const bool rounded = options_.ranks > 1 && is_rounded(member);
+        replaced[static_cast<size_t>(member)] = rounded ? widened(reduced[k], member) : reduced[k];
       }
     }
   }
@@ -120,17 +182,22 @@ class Lowering {
   Graph graph_;
   GraphBuilder builder_;
   std::vector<Bucket> buckets_;
+  const DataParallelOptions& options_;
   std::vector<std::vector<ValueId>> begun_;  // per bucket: outputs of its begin
 };
 
 }  // namespace
 
 Graph data_parallel(Graph graph, const DataParallelOptions& options) {
-  if (options.ranks == 1) return graph;
-  std::vector<Bucket> buckets = make_buckets(graph, options.bucket_bytes);
+  const bool combines = options.fixed && options.micro_steps > 1;
+  if (options.ranks == 1 && !combines) return graph;
+  check_internal(!options.fixed || options.ranks == 1 ||
+                     std::has_single_bit(static_cast<uint64_t>(options.micro_steps)),
+                 "{} micro-steps of several ranks make no tree", options.micro_steps);
+  std::vector<Bucket> buckets = make_buckets(graph, options);
   if (buckets.empty()) return graph;
-  const int64_t first_slot = next_slot(graph);
-  Graph out = Lowering(std::move(graph), std::move(buckets)).run(first_slot);
+  const int64_t first_slot = graph.next_slot();
+  Graph out = Lowering(std::move(graph), std::move(buckets), options).run(first_slot);
   verify_graph(out);
   return out;
 }

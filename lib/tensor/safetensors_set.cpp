@@ -10,8 +10,8 @@ namespace {
 
 constexpr uint64_t kMaxIndex = 64 << 20;
 constexpr size_t kMaxShards = 4096;
-constexpr const char* kSingle = "model.safetensors";
-constexpr const char* kIndex = "model.safetensors.index.json";
+constexpr const char* kSingle = ".safetensors";
+constexpr const char* kIndex = ".safetensors.index.json";
 
 bool is_file(const fs::path& path) {
   std::error_code ignored;
@@ -59,25 +59,38 @@ std::map<std::string, std::string> parse_safetensors_index(const std::string& te
   return out;
 }
 
-SafetensorsSet::SafetensorsSet(const fs::path& path, ExitCode on_error) : name_(path.string()) {
+bool SafetensorsSet::holds(const fs::path& folder, const std::string& stem) {
+  return is_file(folder / (stem + kSingle)) || is_file(folder / (stem + kIndex));
+}
+
+SafetensorsSet::SafetensorsSet(const fs::path& path, ExitCode on_error, const std::string& stem)
+    : name_(path.string()) {
   std::error_code ignored;
   const bool folder = fs::is_directory(path, ignored);
-  if (!folder || is_file(path / kSingle)) {
-    add(files_.emplace_back(folder ? path / kSingle : path, on_error));
+  const fs::path single = path / (stem + kSingle), index = path / (stem + kIndex);
+  if (!folder || is_file(single)) {
+    add(files_.emplace_back(folder ? single : path, on_error));
     return;
   }
-  if (is_file(path / kIndex)) {
-    open_shards(path / kIndex, on_error);
+  if (is_file(index)) {
+    open_shards(index, on_error);
     return;
   }
   const bool pickled =
       is_file(path / "pytorch_model.bin") || is_file(path / "pytorch_model.bin.index.json");
   throw Error(on_error,
-              fmt::format("has neither {} nor {}{}", kSingle, kIndex,
+              fmt::format("has neither {}{} nor {}{}{}", stem, kSingle, stem, kIndex,
                           pickled ? "; pytorch_model.bin is not read, transformers' "
                                     "save_pretrained makes a safetensors file of it"
                                   : ""),
               name_);
+}
+
+const SafetensorsSet::Tensor* SafetensorsSet::find(std::string_view name) const {
+  for (const Tensor& tensor : tensors_) {
+    if (tensor.entry->name == name) return &tensor;
+  }
+  return nullptr;
 }
 
 void SafetensorsSet::add(const SafetensorsFile& file) {

@@ -5,6 +5,8 @@
 //   {"metadata": {"total_size": 88}, "weight_map": {"lm_head.weight":
 //   "model-00001-of-00002.safetensors", …}}
 //
+// The files of a checkpoint's moments are called optimizer instead of model, and so on.
+//
 // Nothing in an index is trusted: shards are names without a folder, each must be there, and index
 // and shards must name the same tensors, each once.
 #pragma once
@@ -13,6 +15,7 @@
 #include <filesystem>
 #include <map>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "tensor/safetensors.h"
@@ -21,14 +24,19 @@ namespace dltrain {
 
 class SafetensorsSet {
  public:
-  // `on_error`: as of SafetensorsFile.
-  SafetensorsSet(const std::filesystem::path& file_or_folder, ExitCode on_error);
+  // `on_error`: as of SafetensorsFile. `stem`: what the files of a folder are called.
+  SafetensorsSet(const std::filesystem::path& file_or_folder, ExitCode on_error,
+                 const std::string& stem = "model");
+  // Whether a folder has such files.
+  static bool holds(const std::filesystem::path& folder, const std::string& stem = "model");
 
   struct Tensor {
     const SafetensorsFile* file;
     const SafetensorsEntry* entry;
   };
   const std::vector<Tensor>& tensors() const { return tensors_; }
+  // nullptr when there is none of that name.
+  const Tensor* find(std::string_view name) const;
   // What errors call it: the file or folder.
   std::string name() const { return name_; }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <map>
 #include <system_error>
 
 #include <nlohmann/json.hpp>
@@ -9,6 +10,7 @@
 #include "base/atomic_directory.h"
 #include "base/error.h"
 #include "base/version.h"
+#include "tensor/safetensors_set.h"
 #include "train/weights.h"
 
 namespace dltrain {
@@ -16,6 +18,7 @@ namespace {
 
 constexpr int kFormat = 1;
 constexpr uint64_t kMaxStateBytes = 1 << 20;
+constexpr const char* kSuffix = ".safetensors";
 
 std::string step_name(int64_t step) {
   return fmt::format("step-{:06}", step);
@@ -26,20 +29,42 @@ bool is_step_name(const std::string& name) {
          name.find_first_not_of("0123456789", 5) == std::string::npos;
 }
 
-// The files of a checkpoint and the roles that they hold; the last only where there are such.
+// The files of a checkpoint, what they are called, and the roles that they hold; the last only
+// where there are such.
 struct TensorFile {
-  const char* name;
+  const char* stem;
   std::vector<Role> roles;
 };
 const std::vector<TensorFile>& tensor_files() {
   static const std::vector<TensorFile> files{
-      {"model.safetensors", {Role::parameter, Role::buffer}},
-      {"optimizer.safetensors", {Role::moment, Role::carried, Role::scale}},
-      {"ema.safetensors", {Role::ema}}};
+      {"model", {Role::parameter, Role::buffer}},
+      {"optimizer", {Role::moment, Role::carried, Role::scale}},
+      {"ema", {Role::ema}}};
   return files;
 }
 bool is_optional(const TensorFile& file) {
   return file.roles.front() == Role::ema;
+}
+
+bool holds(const TensorFile& file, const TensorCopy& copy) {
+  return std::find(file.roles.begin(), file.roles.end(), copy.role) != file.roles.end();
+}
+
+// The name of the part that each owner of such tensors writes.
+std::map<int, std::string> part_names(const StateSnapshot& snapshot, const TensorFile& file) {
+  std::map<int, std::string> names;
+  for (const TensorCopy& copy : snapshot) {
+    if (holds(file, copy)) names[copy.owner];
+  }
+  size_t number = 0;
+  for (auto& [owner, name] : names) {
+    name = fmt::format("{}-{:05}-of-{:05}{}", file.stem, ++number, names.size(), kSuffix);
+  }
+  return names;
+}
+
+SafetensorsMetadata metadata() {
+  return {{"format", "pt"}, {"dltrain", std::string(version())}};
 }
 
 nlohmann::ordered_json to_json(const MetricRecord& record) {
@@ -95,9 +120,16 @@ std::filesystem::path CheckpointFolder::save(const StateSnapshot& snapshot,
   AtomicDirectory directory(folder_ / name);
   for (const TensorFile& file : tensor_files()) {
     if (is_optional(file) && !holds_any(snapshot, file.roles)) continue;
-    save_tensors(snapshot, directory.create(file.name), file.roles,
-                 {{"format", "pt"}, {"dltrain", std::string(version())}});
+    save_tensors(snapshot, directory.create(file.stem + std::string(kSuffix)), file.roles,
+                 metadata());
   }
+  return publish(directory, state, config, retention);
+}
+
+std::filesystem::path CheckpointFolder::publish(AtomicDirectory& directory,
+                                                const CheckpointState& state,
+                                                const std::string& config,
+                                                const Retention& retention) {
   nlohmann::ordered_json json{{"format", kFormat},
                               {"step", state.step},
                               {"updates", state.updates},
@@ -118,7 +150,51 @@ std::filesystem::path CheckpointFolder::save(const StateSnapshot& snapshot,
   point("latest", state.step);
   if (state.best.step == state.step) point("best", state.step);
   remove_old(state, retention);
-  return folder_ / name;
+  return folder_ / step_name(state.step);
+}
+
+void CheckpointFolder::begin_together(int64_t step) {
+  together_ = std::make_unique<AtomicDirectory>(folder_ / step_name(step));
+}
+
+Checksums CheckpointFolder::write_part(const StateSnapshot& snapshot, int64_t step, int rank) {
+  const auto place = AtomicDirectory::temporary_folder(folder_ / step_name(step));
+  Checksums out;
+  for (const TensorFile& file : tensor_files()) {
+    const std::string name = part_names(snapshot, file)[rank];
+    if (name.empty()) continue;
+    FileWriter writer(place / name);
+    save_tensors(snapshot, writer, file.roles, metadata(), rank);
+    writer.sync();
+    out[name] = writer.close();
+  }
+  return out;
+}
+
+std::filesystem::path CheckpointFolder::finish_together(const StateSnapshot& snapshot,
+                                                        const CheckpointState& state,
+                                                        const std::string& config,
+                                                        const Retention& retention,
+                                                        const std::vector<Checksums>& parts) {
+  for (const Checksums& part : parts) {
+    for (const auto& [name, digest] : part) together_->adopt(name, digest);
+  }
+  for (const TensorFile& file : tensor_files()) {
+    if (!holds_any(snapshot, file.roles)) continue;
+    auto names = part_names(snapshot, file);
+    nlohmann::ordered_json map = nlohmann::ordered_json::object();
+    size_t bytes = 0;
+    for (const TensorCopy& copy : snapshot) {
+      if (!holds(file, copy)) continue;
+      map[copy.name] = names[copy.owner];
+      bytes += copy.spec.bytes();
+    }
+    const nlohmann::ordered_json index{{"metadata", {{"total_size", bytes}}}, {"weight_map", map}};
+    together_->create(file.stem + std::string(kSuffix) + ".index.json").write(index.dump(2) + "\n");
+  }
+  const auto path = publish(*together_, state, config, retention);
+  together_.reset();
+  return path;
 }
 
 void CheckpointFolder::point(const char* name, int64_t step) {
@@ -208,14 +284,15 @@ void load_checkpoint(Executor& executor, const std::filesystem::path& checkpoint
                      const CheckpointState& state) {
   for (const TensorFile& file : tensor_files()) {
     if (is_optional(file)) {
-      const bool saved = std::filesystem::exists(checkpoint / file.name);
+      const bool saved = SafetensorsSet::holds(checkpoint, file.stem);
       if (saved != has_any(executor, file.roles)) {
         fail(ExitCode::usage, "{} was saved {} training.ema, this configuration has {}",
              checkpoint.string(), saved ? "with" : "without", saved ? "none" : "it");
       }
       if (!saved) continue;
     }
-    restore_tensors(executor, checkpoint / file.name, file.roles);
+    if (!has_any(executor, file.roles) && !SafetensorsSet::holds(checkpoint, file.stem)) continue;
+    restore_tensors(executor, checkpoint, file.stem, file.roles);
   }
   // A run that begins to scale here keeps the first scale of its configuration.
   executor.set_progress({.updates = state.updates,

@@ -9,6 +9,11 @@
 //   config.yaml            resolved configuration
 //   checksums.json         size and XXH3-128 of each
 //
+// With ZeRO (parallelism.zero_stage) the ranks write the tensors together, each some of them, whole
+// and under the same names: model-00001-of-00004.safetensors and so on, with
+// model.safetensors.index.json, which says where a tensor lies; likewise optimizer. Any number of
+// ranks and any stage reads either form.
+//
 // and two links: `latest`, to the newest, and `best`, to that of the best evaluation. A checkpoint
 // is complete or absent: it is written beside and renamed; an earlier one is only removed
 // (save_total_limit) after a newer one is complete.
@@ -16,10 +21,12 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "base/atomic_directory.h"
 #include "train/executor.h"
 #include "train/metric_watch.h"
 #include "train/weights.h"
@@ -63,6 +70,16 @@ class CheckpointFolder {
   std::filesystem::path save(const StateSnapshot& snapshot, const CheckpointState& state,
                              const std::string& config, const Retention& retention);
 
+  // The same by all ranks together. Rank 0 begins; then each writes its part, which is synced when
+  // that returns; then rank 0 finishes, or drops the whole. Between these the ranks must have
+  // agreed that all went well.
+  void begin_together(int64_t step);
+  Checksums write_part(const StateSnapshot& snapshot, int64_t step, int rank);
+  std::filesystem::path finish_together(const StateSnapshot& snapshot, const CheckpointState& state,
+                                        const std::string& config, const Retention& retention,
+                                        const std::vector<Checksums>& parts);
+  void drop() { together_.reset(); }
+
   // Points `latest` and `best` at what `state`, from which the run goes on, says: a run that was
   // killed, or goes on from an older checkpoint, may have left them elsewhere. A checkpoint that is
   // not in this folder has no link.
@@ -72,7 +89,11 @@ class CheckpointFolder {
   void point(const char* link, int64_t step);
   void remove_old(const CheckpointState& state, const Retention& retention);
 
+  std::filesystem::path publish(AtomicDirectory& directory, const CheckpointState& state,
+                                const std::string& config, const Retention& retention);
+
   std::filesystem::path folder_;
+  std::unique_ptr<AtomicDirectory> together_;
 };
 
 // The step in the name of a folder that list() returned.

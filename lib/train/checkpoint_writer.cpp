@@ -1,28 +1,132 @@
 #include "train/checkpoint_writer.h"
 
 #include <chrono>
+#include <cstring>
+#include <exception>
+
+#include "base/error.h"
 
 namespace dltrain {
+namespace {
+
+constexpr size_t kMaxFiles = 3, kNameBytes = 64, kHashBytes = 32;
+
+// What a rank tells of its files.
+struct PartMessage {
+  struct File {
+    char name[kNameBytes];
+    char hash[kHashBytes];
+    uint64_t bytes;
+  };
+  File files[kMaxFiles];
+};
+
+template <typename T>
+bool is_ready(const std::future<T>& future) {
+  return future.valid() && future.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
+}
+
+}  // namespace
 
 void CheckpointWriter::save(Executor& executor, const CheckpointState& state, bool last) {
   finish();
   const bool at_once = last || !background_;
-  take_snapshot(executor, snapshot_, at_once);
-  writing_ = std::async(at_once ? std::launch::deferred : std::launch::async, [this, state] {
-    return folder_.save(snapshot_, state, config_, retention_);
-  });
-  if (at_once) writing_.wait();
+  const auto policy = at_once ? std::launch::deferred : std::launch::async;
+  state_ = state;
+  if (!together()) {
+    take_snapshot(executor, snapshot_, at_once);
+    writing_ =
+        std::async(policy, [this] { return folder_.save(snapshot_, state_, config_, retention_); });
+    if (at_once) writing_.wait();
+    return;
+  }
+  if (!stream_) stream_ = executor.device().make_stream();
+  take_snapshot(executor, snapshot_, at_once, group_->rank(), group_->size());
+  std::exception_ptr mistake;
+  try {
+    if (group_->rank() == 0) folder_.begin_together(state.step);
+  } catch (const Error&) {
+    mistake = std::current_exception();
+  }
+  agree(mistake);
+  part_ = std::async(policy,
+                     [this] { return folder_.write_part(snapshot_, state_.step, group_->rank()); });
+  if (at_once) part_.wait();
+}
+
+bool CheckpointWriter::writes() const {
+  return together() ? part_.valid() && !is_ready(part_) : writing_.valid() && !is_ready(writing_);
 }
 
 std::optional<std::filesystem::path> CheckpointWriter::poll() {
-  if (!writing_.valid()) return std::nullopt;
-  if (writing_.wait_for(std::chrono::seconds(0)) != std::future_status::ready) return std::nullopt;
+  if (together()) return finish();
+  if (!is_ready(writing_)) return std::nullopt;
   return writing_.get();
 }
 
 std::optional<std::filesystem::path> CheckpointWriter::finish() {
+  if (together() && part_.valid()) return complete();
   if (!writing_.valid()) return std::nullopt;
   return writing_.get();
+}
+
+// The first rank with a mistake throws it; the others tell which one it was.
+void CheckpointWriter::agree(const std::exception_ptr& mistake) {
+  int32_t first = mistake ? group_->size() - group_->rank() : 0;
+  group_->wait(group_->all_reduce(&first, 1, DType::i32, ReduceOp::max, *stream_), *stream_);
+  if (first == 0) return;
+  folder_.drop();
+  if (mistake) std::rethrow_exception(mistake);
+  fail(ExitCode::rank, "rank {} could not write its part of the checkpoint of step {}",
+       group_->size() - first, state_.step);
+}
+
+std::vector<Checksums> CheckpointWriter::collect(const Checksums& own) {
+  PartMessage message{};
+  check_internal(own.size() <= kMaxFiles, "{} files of one rank", own.size());
+  size_t next = 0;
+  for (const auto& [name, digest] : own) {
+    PartMessage::File& file = message.files[next++];
+    check_internal(name.size() < kNameBytes && digest.xxh3_128.size() == kHashBytes,
+                   "a file called {}", name);
+    std::memcpy(file.name, name.data(), name.size());
+    std::memcpy(file.hash, digest.xxh3_128.data(), kHashBytes);
+    file.bytes = digest.bytes;
+  }
+  std::vector<PartMessage> all(static_cast<size_t>(group_->size()));
+  group_->wait(group_->all_gather(&message, all.data(), sizeof(PartMessage), DType::u8, *stream_),
+               *stream_);
+  std::vector<Checksums> out;
+  for (const PartMessage& part : all) {
+    Checksums files;
+    for (const PartMessage::File& file : part.files) {
+      if (file.name[0] != 0) files[file.name] = {file.bytes, std::string(file.hash, kHashBytes)};
+    }
+    out.push_back(std::move(files));
+  }
+  return out;
+}
+
+std::filesystem::path CheckpointWriter::complete() {
+  std::exception_ptr mistake;
+  Checksums own;
+  try {
+    own = part_.get();
+  } catch (const Error&) {
+    mistake = std::current_exception();
+  }
+  agree(mistake);
+  const std::vector<Checksums> parts = collect(own);
+  std::filesystem::path path;
+  try {
+    if (group_->rank() == 0) {
+      path = folder_.finish_together(snapshot_, state_, config_, retention_, parts);
+    }
+  } catch (const Error&) {
+    mistake = std::current_exception();
+  }
+  agree(mistake);
+  return path;
 }
 
 }  // namespace dltrain

@@ -5,8 +5,12 @@
 // process that is killed meanwhile loses that one checkpoint and nothing else. At most one write is
 // under way; its copy of the state is kept for the next one.
 //
+// Where ranks hold state in parts (ZeRO) they all save together: each writes some of the tensors,
+// and when all have, which they tell each other in complete(), rank 0 puts the checkpoint in place.
+// So a step is complete everywhere or nowhere. Then every rank must make the same calls.
+//
 // Threads: used by one thread. Errors are Error(storage) and come out of the call that follows the
-// failed write, at the latest of finish().
+// failed write, at the latest of finish(); on ranks whose own part is well, Error(rank).
 #pragma once
 
 #include <filesystem>
@@ -14,6 +18,7 @@
 #include <optional>
 #include <string>
 
+#include "device/collectives.h"
 #include "train/checkpoint.h"
 
 namespace dltrain {
@@ -21,30 +26,44 @@ namespace dltrain {
 class CheckpointWriter {
  public:
   // `config`: the resolved configuration, saved with each checkpoint. `background` false: save()
-  // returns when the checkpoint is complete, and copies nothing.
+  // returns when the checkpoint is complete, and copies nothing. `together`: the group of the ranks
+  // that save together; nullptr: this one alone.
   CheckpointWriter(std::filesystem::path folder, const Retention& retention, std::string config,
-                   bool background)
+                   bool background, Collectives* together = nullptr)
       : folder_(std::move(folder)),
         retention_(retention),
         config_(std::move(config)),
-        background_(background) {}
+        background_(background),
+        group_(together) {}
   // Waits for a write that is under way; its error, if any, is lost: call finish() before.
   ~CheckpointWriter() = default;
 
+  bool together() const { return group_ != nullptr; }
   // Waits for the write before and copies the state. `last`: no step follows, so this one is
   // written as without `background`.
   void save(Executor& executor, const CheckpointState& state, bool last = false);
-  // The checkpoint whose write has ended since the last call; nothing while none has. Cheap.
+  // A write of this process is under way.
+  bool writes() const;
+  // The checkpoint whose write has ended since the last call; nothing while none has. Cheap. Ranks
+  // that save together call it when none of them writes() any more.
   std::optional<std::filesystem::path> poll();
   // Waits for the write under way.
   std::optional<std::filesystem::path> finish();
 
  private:
+  std::filesystem::path complete();
+  void agree(const std::exception_ptr& mistake);
+  std::vector<Checksums> collect(const Checksums& own);
+
   CheckpointFolder folder_;
   Retention retention_;
   std::string config_;
   bool background_;
+  Collectives* group_;
+  std::unique_ptr<Stream> stream_;
   StateSnapshot snapshot_;
+  CheckpointState state_;                       // of the write under way
+  std::future<Checksums> part_;                 // together: of this rank
   std::future<std::filesystem::path> writing_;  // last: it uses the rest
 };
 

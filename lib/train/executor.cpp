@@ -41,12 +41,13 @@ Executor::Executor(ExecutorOptions options, std::vector<StepGraph> training,
       evaluation_(std::move(evaluation)) {
   const bool gradients =
       options_.keep_gradients || options_.micro_steps > 1 || options_.collectives != nullptr;
-  const PlanOptions plan_options{.engine = options_.engine,
-                                 .device = options_.device.get(),
-                                 .collectives = options_.collectives,
-                                 .several_micro_steps = options_.micro_steps > 1,
-                                 .capture = options_.capture,
-                                 .keep_gradients = gradients};
+  const PlanOptions plan_options{
+      .engine = options_.engine,
+      .device = options_.device.get(),
+      .collectives = options_.collectives,
+      .several_micro_steps = options_.micro_steps > 1 && !options_.fixed_reduction,
+      .capture = options_.capture,
+      .keep_gradients = gradients};
   // The longest first: its order of the state is that of all.
   training_plans_.resize(training_.size());
   for (size_t i = training_.size(); i-- > 0;) {
@@ -76,7 +77,8 @@ Executor::~Executor() {
 }
 
 PlanReport Executor::report() const {
-  PlanReport report = make_plan_report(training_plan(), layout_, work_bytes_, options_.micro_steps);
+  PlanReport report = make_plan_report(training_plan(), layout_, work_bytes_, options_.micro_steps,
+                                       options_.collectives ? options_.collectives->size() : 1);
   for (const auto& plan : training_plans_) report.variant_bytes.push_back(plan->work_bytes());
   report.stage_bytes = stage_bytes();
   report.arena_bytes += report.stage_bytes;
@@ -145,9 +147,41 @@ void Executor::write_state(std::string_view name, std::span<const std::byte> byt
   const StateTensor* tensor = layout_.find(name);
   check_internal(tensor != nullptr && tensor->spec.bytes() == bytes.size(), "writing {}: {} bytes",
                  name, bytes.size());
-  options_.device->copy(state_address(name), bytes.data(), bytes.size(), *stream_);
+  const std::span<const std::byte> own = own_part(*tensor, bytes);
+  options_.device->copy(state_address(name), own.data(), own.size(), *stream_);
   stream_->synchronize();
   if (tensor->role == Role::parameter) refresh_copy(name, bytes);
+}
+
+std::span<const std::byte> Executor::own_part(const StateTensor& tensor,
+                                              std::span<const std::byte> whole) {
+  if (!tensor.part) return whole;
+  const size_t element = dtype_size(tensor.spec.dtype);
+  return whole.subspan(static_cast<size_t>(tensor.part->begin) * element,
+                       static_cast<size_t>(tensor.part->count) * element);
+}
+
+void Executor::collect_parts(
+    const std::function<void(const StateTensor& tensor, std::span<const std::byte> whole)>& use) {
+  std::vector<std::byte> own, unit;
+  for (size_t u = 0; u < layout_.units().size(); ++u) {
+    const StateUnit& part = layout_.units()[u];
+    if (part.window || !rules_of(part.role).checkpointed) continue;
+    const auto ranks = static_cast<size_t>(options_.collectives->size());
+    own.resize(part.spec.bytes());
+    unit.resize(own.size() * ranks);
+    options_.device->copy(own.data(), arena_.data() + part.offset, own.size(), *stream_);
+    stream_->synchronize();
+    const auto count = static_cast<size_t>(part.spec.shape.elements());
+    options_.collectives->wait(
+        options_.collectives->all_gather(own.data(), unit.data(), count, part.spec.dtype, *stream_),
+        *stream_);
+    for (const StateTensor& tensor : layout_.tensors()) {
+      if (!tensor.part || tensor.part->unit != u) continue;
+      const size_t first = static_cast<size_t>(tensor.part->first) * dtype_size(part.spec.dtype);
+      use(tensor, std::span(unit).subspan(first, tensor.spec.bytes()));
+    }
+  }
 }
 
 void Executor::refresh_copy(std::string_view parameter, std::span<const std::byte> bytes) {
@@ -169,8 +203,8 @@ void Executor::refresh_copy(std::string_view parameter, std::span<const std::byt
 
 void Executor::read_state(std::string_view name, std::span<std::byte> bytes) {
   const StateTensor* tensor = layout_.find(name);
-  check_internal(tensor != nullptr && tensor->spec.bytes() == bytes.size(), "reading {}: {} bytes",
-                 name, bytes.size());
+  check_internal(tensor != nullptr && !tensor->part && tensor->spec.bytes() == bytes.size(),
+                 "reading {}: {} bytes", name, bytes.size());
   options_.device->copy(bytes.data(), state_address(name), bytes.size(), *stream_);
   stream_->synchronize();
 }
@@ -178,7 +212,7 @@ void Executor::read_state(std::string_view name, std::span<std::byte> bytes) {
 std::span<const std::byte> Executor::view_state(std::string_view name,
                                                 std::vector<std::byte>& buffer) {
   const StateTensor* tensor = layout_.find(name);
-  check_internal(tensor != nullptr, "no state is named {}", name);
+  check_internal(tensor != nullptr && !tensor->part, "{} is not whole here", name);
   const std::string_view backend = options_.device->properties().backend;
   if (backend == "cpu" || backend == "reference") {
     stream_->synchronize();

@@ -9,6 +9,7 @@
 // Threads: used by one thread.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -30,6 +31,8 @@ struct ExecutorOptions {
   Collectives* collectives = nullptr;  // nullptr with one rank; outlives the executor
   int64_t micro_steps = 1;             // per rank and step
   int64_t global_batch = 1;            // samples of a step
+  // Micro-steps overwrite sums, which their graph then combines (training.reduction: fixed).
+  bool fixed_reduction = false;
   bool capture = true;
   // Gradients can be read after a micro-step. Otherwise, with one rank and one micro-step, they lie
   // in the memory of activations that the backward no longer needs.
@@ -64,9 +67,14 @@ class Executor final : public WeightStore {
   void allocate();
 
   // State by name, in memory order (see ParameterInfo::file for the order in files). Sizes must
-  // agree. Writing a parameter refreshes its low-precision copy too.
+  // agree. Writing a parameter refreshes its low-precision copy too. Of a tensor that ranks hold in
+  // parts, the own part is written; it cannot be read so.
   void write_state(std::string_view name, std::span<const std::byte> bytes) override;
   void read_state(std::string_view name, std::span<std::byte> bytes);
+  // Collects what is checkpointed of the tensors that ranks hold in parts (passes/zero.h) and calls
+  // use(tensor, its whole content) for each, on every rank. All ranks must call it.
+  void collect_parts(
+      const std::function<void(const StateTensor& tensor, std::span<const std::byte> whole)>& use);
   // Where a state lies on the device; nullptr where there is none of that name. For plans that read
   // the state of this run.
   std::byte* find_state(std::string_view name) const;
@@ -132,6 +140,8 @@ class Executor final : public WeightStore {
 
   void run_forward(FieldSpan fields, const StepInputs& state, MicroStep micro_step);
   size_t stage_bytes() const;
+  static std::span<const std::byte> own_part(const StateTensor& tensor,
+                                             std::span<const std::byte> whole);
   void refresh_copy(std::string_view parameter, std::span<const std::byte> bytes);
   std::byte* state_address(std::string_view name) const;
   void queue_report(int64_t step);

@@ -1,10 +1,12 @@
 #include "train/experiment.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 
 #include "base/error.h"
 #include "nn/metrics.h"
+#include "passes/zero.h"
 
 namespace dltrain {
 namespace {
@@ -80,6 +82,16 @@ void TrainingConfig::describe(Fields& f) {
            {{"stop", OnNonFinite::stop, "end the run with exit code 4"},
             {"skip", OnNonFinite::skip, "leave all state as it was and go on"}},
            {.doc = "What happens when a loss or gradient is not finite"});
+  f.choice(
+      "reduction", reduction,
+      {{"fast", Reduction::fast, "in the order in which a layout gives them"},
+       {"fixed", Reduction::fixed,
+        "as one binary tree over the micro-batches of the global batch: the same bits for every "
+        "number of ranks and micro-steps at one micro_batch_size. Takes a partial sum of all "
+        "gradients for each doubling of the micro-steps of a rank"}},
+      {.doc = "In which order the gradients of micro-batches are added, and statistics and "
+              "metrics with them",
+       .known_as = {"deterministic_reduction"}});
   f.section("early_stopping", early_stopping,
             {.doc = "End the run, with exit code 0, when a metric of the evaluations has stopped "
                     "improving; `early_stopping: 5` means patience 5"});
@@ -147,6 +159,22 @@ void ParallelismConfig::describe(Fields& f) {
                    "others, stays above so many times the median; 0: never",
             .min = 0,
             .max = 1000});
+  f.integer("zero_stage", zero_stage,
+            {.doc = "What data-parallel ranks share instead of each holding all of it (ZeRO): 0 "
+                    "nothing, 1 optimizer moments and masters, 2 gradients too, 3 parameters too",
+             .min = 0,
+             .max = 3,
+             .known_as = {"zero", "stage", "fsdp", "zero_optimization"}});
+  f.number("bucket_mb", bucket_mb,
+           {.doc = "MiB of f32 gradients or parameters that travel as one message",
+            .max = 65536,
+            .above = 0,
+            .known_as = {"bucket_cap_mb", "reduce_bucket_size"}});
+  f.choice("reduce_dtype", reduce_dtype,
+           {{"f32", DType::f32, "as they are"},
+            {"bf16", DType::bf16, "each rank's rounded, added in f32 and rounded again"}},
+           {.doc = "In what f32 gradients travel between ranks",
+            .known_as = {"communication_data_type", "compression", "allreduce_dtype"}});
 }
 
 void MemoryConfig::describe(Fields& f) {
@@ -321,6 +349,13 @@ void Experiment::validate(Problems& problems) const {
     problems.add(stopping->place,
                  "early_stopping needs evaluations: give evaluation.eval_steps or eval_epochs");
   }
+  if (parallelism.zero_stage > 0) validate_zero(problems);
+  if (training.reduction == Reduction::fixed && parallelism.reduce_dtype != DType::f32) {
+    problems.add(
+        parallelism, "reduce_dtype",
+        "training.reduction: fixed gives the same bits for every number of ranks; rounding "
+        "between them does not");
+  }
   if (!has_evaluation && checkpoint.metric) {
     problems.add(checkpoint, "metric",
                  "the best checkpoint needs an eval split (data.eval or data.eval_fraction)");
@@ -340,6 +375,45 @@ std::string advice(int64_t batch, int64_t ranks) {
 }
 
 }  // namespace
+
+void Experiment::validate_zero(Problems& problems) const {
+  const auto refuse = [&](const Located& owner, const char* key, const std::string& why) {
+    problems.add(owner, key,
+                 fmt::format("parallelism.zero_stage {}: {}", parallelism.zero_stage, why));
+  };
+  if (optimizer && !is_elementwise_update(optimizer->op())) {
+    refuse(
+        *this, "optimizer",
+        fmt::format("{} looks at whole tensors, of which a rank holds parts; take an optimizer "
+                    "that works element by element (adamw, adam, sgd, adagrad, rmsprop, lion), or "
+                    "zero_stage: 0",
+                    optimizer->kind));
+  }
+  if (training.reduction == Reduction::fixed) {
+    refuse(training, "reduction",
+           "parts of gradients are not added in the order of reduction: fixed");
+  }
+  if (training.ema) {
+    problems.add(training.ema->place,
+                 fmt::format("parallelism.zero_stage {}: averages of weights are not cut; leave "
+                             "training.ema out, or take zero_stage: 0",
+                             parallelism.zero_stage));
+  }
+  if (generation) {
+    problems.add(generation->place,
+                 fmt::format("parallelism.zero_stage {}: samples need whole weights on one rank; "
+                             "`dltrain generate` makes them from a checkpoint",
+                             parallelism.zero_stage));
+  }
+  if (evaluation.predictions) {
+    refuse(evaluation, "predictions",
+           "predictions need whole weights on one rank; `dltrain predict` makes them from a "
+           "checkpoint");
+  }
+  if (logging.histogram_steps) {
+    refuse(logging, "histogram_steps", "histograms need whole weights and gradients on one rank");
+  }
+}
 
 BatchLayout batch_layout(const TrainingConfig& t, int ranks) {
   Problems problems;
@@ -397,7 +471,17 @@ BatchLayout check_ranks(const Experiment& experiment, int ranks) {
                              wanted, ranks));
     problems.throw_if_any();
   }
-  return batch_layout(experiment.training, ranks);
+  const BatchLayout out = batch_layout(experiment.training, ranks);
+  if (experiment.training.reduction == Reduction::fixed && ranks > 1 &&
+      !std::has_single_bit(static_cast<uint64_t>(out.micro_steps))) {
+    Problems problems;
+    problems.add(experiment.training, "reduction",
+                 fmt::format("the fixed tree over {} micro-batches has no branch for the {} of one "
+                             "rank; on several ranks reduction: fixed needs a power of two of them",
+                             out.micro_batches(), out.micro_steps));
+    problems.throw_if_any();
+  }
+  return out;
 }
 
 }  // namespace dltrain

@@ -19,6 +19,7 @@
 namespace dltrain {
 
 enum class OnNonFinite : uint8_t { stop, skip };
+enum class Reduction : uint8_t { fast, fixed };
 
 // Ends the run when a metric of the evaluations has stopped improving.
 struct EarlyStoppingConfig : Located {
@@ -37,6 +38,7 @@ struct TrainingConfig : UpdateConfig {
   std::optional<double> num_epochs;
   std::optional<double> max_time;
   OnNonFinite on_non_finite = OnNonFinite::stop;
+  Reduction reduction = Reduction::fast;
   std::optional<EarlyStoppingConfig> early_stopping;
 
   void describe(Fields& f);
@@ -57,6 +59,10 @@ struct ParallelismConfig : Located {
   int64_t data = -1;
   double timeout = 600, join_timeout = 60;  // s
   double straggler_factor = 2;
+  int64_t zero_stage = 0;
+  double bucket_mb = 25;
+  DType reduce_dtype = DType::f32;
+  size_t bucket_bytes() const { return static_cast<size_t>(bucket_mb * (1 << 20)); }
   void describe(Fields& f);
 };
 
@@ -126,6 +132,9 @@ struct Experiment : Located {
 
   void describe(Fields& f);
   void validate(Problems& problems) const;
+
+ private:
+  void validate_zero(Problems& problems) const;
 };
 
 // How the global batch is cut for `ranks` data-parallel ranks.

@@ -99,14 +99,14 @@ bool add_tokenizer(const fs::path& run, const ModelConfig& model, const Identifi
 }
 
 // The tensors of a checkpoint, the averages before what they average. The files must stay open.
-std::vector<OutputTensor> checkpoint_tensors(const std::deque<SafetensorsFile>& files) {
+std::vector<OutputTensor> checkpoint_tensors(const std::deque<SafetensorsSet>& sets) {
   std::vector<OutputTensor> tensors;
   std::set<std::string> seen;
-  for (const SafetensorsFile& file : files) {
-    for (const SafetensorsEntry& entry : file.entries()) {
-      if (!seen.insert(entry.name).second) continue;
-      tensors.push_back(
-          {entry.name, entry.spec.shape, [&file, &entry] { return as_f32(file, entry); }});
+  for (const SafetensorsSet& set : sets) {
+    for (const auto& [file, entry] : set.tensors()) {
+      if (!seen.insert(entry->name).second) continue;
+      tensors.push_back({entry->name, entry->spec.shape,
+                         [file = file, entry = entry] { return as_f32(*file, *entry); }});
     }
   }
   return tensors;
@@ -175,10 +175,10 @@ ExportReport export_model(const fs::path& run_or_checkpoint, HuggingFaceFolder o
       {.files = {report.checkpoint / "config.yaml"}, .overrides = {"parallelism.data=1"}});
   IdentifiedModel model = identify_model(experiment.model);
   report.model_type = model.family->model_type;
-  std::deque<SafetensorsFile> files;
-  for (const char* name : {"ema.safetensors", "model.safetensors"}) {
-    if (!fs::exists(report.checkpoint / name)) continue;
-    files.emplace_back(report.checkpoint / name, ExitCode::storage);
+  std::deque<SafetensorsSet> files;
+  for (const char* stem : {"ema", "model"}) {
+    if (!SafetensorsSet::holds(report.checkpoint, stem)) continue;
+    files.emplace_back(report.checkpoint, ExitCode::storage, stem);
   }
   report.averages = files.size() == 2;
   const fs::path run = report.checkpoint.parent_path().parent_path();

@@ -41,11 +41,12 @@ std::shared_ptr<const Tokenizer> find_tokenizer(const fs::path& given, const fs:
   return nullptr;
 }
 
-std::map<std::string, Shape> shapes_of(const fs::path& file) {
+// Of a file or a checkpoint; on another folder of weights no table depends.
+std::map<std::string, Shape> shapes_of(const fs::path& path, bool checkpoint) {
   std::map<std::string, Shape> out;
-  if (!fs::is_regular_file(file)) return out;  // a folder of weights: no table depends on it
-  const SafetensorsFile weights(file, ExitCode::storage);
-  for (const SafetensorsEntry& entry : weights.entries()) out[entry.name] = entry.spec.shape;
+  if (!checkpoint && !fs::is_regular_file(path)) return out;
+  const SafetensorsSet weights(path, ExitCode::storage);
+  for (const auto& [file, entry] : weights.tensors()) out[entry->name] = entry->spec.shape;
   return out;
 }
 
@@ -61,7 +62,7 @@ LanguageModel::LanguageModel(Experiment experiment, fs::path checkpoint, const E
   }
   source_ = checkpoint_.empty() ? fs::path(*experiment_.model.init_from) : checkpoint_;
   tokenizer_ = find_tokenizer(tokenizer, checkpoint_, source_);
-  trained_ = shapes_of(checkpoint_.empty() ? source_ : checkpoint_ / "model.safetensors");
+  trained_ = shapes_of(source_, !checkpoint_.empty());
   device_ = choose_device(experiment_.device, engines, 0);
   info_ = decoder_info(request());
   if (tokenizer_ && tokenizer_->vocab_size() > info_.ids) {

@@ -155,7 +155,8 @@ void check_same_parameters(const StepGraph& graph, const StepGraph& other,
 std::vector<StepGraph> training_graphs(const Session& session, const StepRequest& request) {
   std::vector<StepGraph> graphs;
   const size_t variants = session.lengths ? session.lengths->extents().size() : 1;
-  for (size_t i = 0; i < variants; ++i) {
+  // The longest first: its units of ZeRO are those of all.
+  for (size_t i = variants; i-- > 0;) {
     StepRequest variant = request;
     if (i + 1 < variants) {
       variant.log = {};
@@ -166,8 +167,10 @@ std::vector<StepGraph> training_graphs(const Session& session, const StepRequest
       variant.inputs = model_inputs(fields);
       variant.targets.sample = fields.back().sample;
     }
+    if (!graphs.empty()) variant.zero_units = &graphs.front().zero_units;
     graphs.push_back(build_training_graph(variant));
   }
+  std::reverse(graphs.begin(), graphs.end());
   for (const StepGraph& graph : graphs) {
     check_same_parameters(graphs.back(), graph, request.model);
   }
@@ -261,6 +264,13 @@ Session open_session(Experiment& experiment, const SessionOptions& options) {
       .micro_batch = session.batch.micro_batch,
       .micro_batches = session.batch.micro_batches(),
       .ranks = options.world,
+      .zero = {.stage = static_cast<int>(experiment.parallelism.zero_stage),
+               .ranks = options.world,
+               .rank = options.rank,
+               .bucket_bytes = experiment.parallelism.bucket_bytes(),
+               .travels = options.compute == DType::f32 ? experiment.parallelism.reduce_dtype
+                                                        : DType::f32},
+      .fixed_reduction = experiment.training.reduction == Reduction::fixed,
       .compute = options.compute,
       .precision = options.compute == DType::f64 ? DType::f32 : experiment.precision.compute,
       .fuse = options.fuse,
@@ -287,6 +297,7 @@ Session open_session(Experiment& experiment, const SessionOptions& options) {
                            .collectives = options.collectives,
                            .micro_steps = session.batch.micro_steps,
                            .global_batch = session.batch.global_batch,
+                           .fixed_reduction = request.fixed_reduction,
                            .keep_gradients = keep_gradients};
   if (options.compute == DType::f64) {
     executor.device = options.engines.reference->open(0);
@@ -314,6 +325,7 @@ Session open_session(Experiment& experiment, const SessionOptions& options) {
         choose_metrics(experiment, session.target_kind, training.output_spec, *executor.engine);
     quiet.metrics = session.metrics;
     check_metrics(experiment, session.metrics);
+    quiet.zero_units = &training.zero_units;
     evaluation = build_evaluation_graph(quiet);
     session.eval_targets = experiment.loss->target_weights(evaluation->output_spec, quiet.targets);
   }

@@ -55,6 +55,8 @@ struct Session {
   // The first loss scale, and after how many finite steps it doubles (0: it is fixed at 1).
   double first_loss_scale() const;
   int64_t scale_growth_interval() const;
+  // Ranks hold state in parts (ZeRO).
+  bool shares_state() const { return executor->layout().has_parts(); }
   bool has_evaluation() const { return data.eval != nullptr; }
   double epoch(int64_t step) const {
     return static_cast<double>(step) * static_cast<double>(batch.global_batch) /

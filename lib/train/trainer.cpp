@@ -44,7 +44,8 @@ class Loop {
         checkpoints_(options.run_folder / "checkpoints",
                      {.newest = session.experiment->checkpoint.save_total_limit,
                       .keep_every = session.experiment->checkpoint.keep_every.value_or(0)},
-                     options.resolved_config, session.experiment->checkpoint.async),
+                     options.resolved_config, session.experiment->checkpoint.async,
+                     session.shares_state() ? session.options.collectives : nullptr),
         best_(experiment_.checkpoint.watch(options.best)) {
     if (experiment_.generation && leads() && events.on_samples) samples_.emplace(session);
     if (experiment_.training.early_stopping) {
@@ -74,6 +75,7 @@ class Loop {
 
  private:
   bool leads() const { return session_.options.rank == 0; }
+  bool saves() const { return leads() || checkpoints_.together(); }
   bool is_last(int64_t step) const { return step + 1 == session_.max_steps; }
   bool due(const std::optional<int64_t>& every, int64_t step) const {
     return every && (step + 1) % *every == 0;
@@ -215,7 +217,10 @@ void Loop::diverged(const StepReport& report) {
   TrainLoader loader(session_.data.train, train_loader_options(session_, report.step, 0),
                      session_.executor->device());
   std::string found;
-  for (int64_t a = 0; a < session_.batch.micro_steps && found.empty(); ++a) {
+  // With gradients or parameters in parts an op alone is a step of all ranks: the norm says it
+  // then.
+  const bool alone = experiment_.parallelism.zero_stage < 2 || session_.options.world == 1;
+  for (int64_t a = 0; alone && a < session_.batch.micro_steps && found.empty(); ++a) {
     const Batch& batch = loader.next();
     found = session_.executor->find_non_finite(batch.fields, step_inputs(report.step, batch),
                                                batch.variant);
@@ -229,15 +234,16 @@ void Loop::diverged(const StepReport& report) {
 }
 
 void Loop::announce(const std::optional<std::filesystem::path>& checkpoint) const {
-  if (checkpoint && options_.watch) options_.watch->saved(checkpoint_step(*checkpoint));
-  if (checkpoint && events_.on_checkpoint) events_.on_checkpoint(*checkpoint);
+  if (!checkpoint || !leads()) return;
+  if (options_.watch) options_.watch->saved(checkpoint_step(*checkpoint));
+  if (events_.on_checkpoint) events_.on_checkpoint(*checkpoint);
 }
 
 void Loop::save(int64_t step, bool last) {
   if (options_.run_folder.empty() || saved_step_ == step) return;
   saved_step_ = step;
   last_save_ = Clock::now();
-  if (!leads()) return;
+  if (!saves()) return;
   announce(checkpoints_.finish());
   const Executor::Progress progress = session_.executor->progress();
   CheckpointState state{.step = step,
@@ -253,7 +259,7 @@ void Loop::save(int64_t step, bool last) {
     state.scale_streak = progress.scale_streak;
   }
   checkpoints_.save(*session_.executor, state, last);
-  announce(checkpoints_.poll());
+  if (last || !checkpoints_.together()) announce(checkpoints_.poll());
 }
 
 void Loop::evaluate_now(int64_t step) {
@@ -268,7 +274,8 @@ void Loop::evaluate_now(int64_t step) {
 
 // All ranks must agree in which step they stop and save: the greatest request of any rank counts.
 Loop::Requests Loop::take_requests() {
-  std::array<int32_t, 2> request{options_.handle_signals ? stop_signal() : 0, 0};
+  std::array<int32_t, 3> request{options_.handle_signals ? stop_signal() : 0, 0,
+                                 checkpoints_.writes() ? 1 : 0};
   if (request[0] == 0 && experiment_.training.max_time &&
       seconds_since(options_.started) >= *experiment_.training.max_time) {
     request[0] = 1 << 16;
@@ -277,6 +284,7 @@ Loop::Requests Loop::take_requests() {
   request[1] = (options_.handle_signals && take_save_request()) ||
                (minutes && seconds_since(last_save_) >= 60 * *minutes);
   reduce_on_host(session_, request.data(), request.size(), DType::i32, ReduceOp::max);
+  if (checkpoints_.together() && request[2] == 0) announce(checkpoints_.poll());
   if (request[0] != 0) {
     outcome_.reason = request[0] >= 1 << 16 ? StopReason::time_limit : StopReason::signal;
     outcome_.signal = request[0] & 0xffff;
@@ -297,7 +305,7 @@ bool Loop::finish_step(int64_t step) {
   if (saves || early || (evaluates && outcome_.last_evaluation.best)) {
     save(step + 1, stop || early || is_last(step));
   }
-  if (leads()) announce(checkpoints_.poll());
+  if (leads() && !checkpoints_.together()) announce(checkpoints_.poll());
   if (early || !stop) {
     outcome_.reason = early ? StopReason::early_stopping : StopReason::finished;
     outcome_.signal = 0;
@@ -330,7 +338,7 @@ TrainOutcome Loop::run() {
     outcome_.last_evaluation = evaluate(session_, options_.first_step);  // of a run that was done
     if (stopped_early()) outcome_.reason = StopReason::early_stopping;
   }
-  if (leads()) announce(checkpoints_.finish());
+  if (saves()) announce(checkpoints_.finish());
   outcome_.best = best_.record();
   outcome_.seconds = seconds_since(started);
   const int64_t steps = outcome_.steps - options_.first_step;

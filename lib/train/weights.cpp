@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <deque>
 #include <regex>
 
 #include "base/error.h"
@@ -180,24 +181,23 @@ namespace {
 void load_from_checkpoint(WeightStore& store, const std::vector<ParameterInfo>& wanted,
                           std::string (*inner)(const std::string& name),
                           const std::filesystem::path& checkpoint, const char* whose) {
-  std::vector<SafetensorsFile> files;
-  for (const char* name : {"ema.safetensors", "model.safetensors"}) {
-    if (std::filesystem::exists(checkpoint / name)) {
-      files.emplace_back(checkpoint / name, ExitCode::storage);
+  std::deque<SafetensorsSet> files;
+  for (const char* stem : {"ema", "model"}) {
+    if (SafetensorsSet::holds(checkpoint, stem)) {
+      files.emplace_back(checkpoint, ExitCode::storage, stem);
     }
   }
   for (const ParameterInfo& info : wanted) {
     const std::string name = inner(info.name);
-    const SafetensorsFile* file = nullptr;
-    for (const SafetensorsFile& candidate : files) {
-      if (file == nullptr && candidate.find(name) != nullptr) file = &candidate;
+    const SafetensorsSet::Tensor* found = nullptr;
+    for (const SafetensorsSet& candidate : files) {
+      if (found == nullptr) found = candidate.find(name);
     }
-    const SafetensorsEntry* entry = file != nullptr ? file->find(name) : nullptr;
-    if (entry == nullptr || !(entry->spec.shape == info.file.shape)) {
+    if (found == nullptr || !(found->entry->spec.shape == info.file.shape)) {
       fail(ExitCode::storage, "{}: no {} of shape {} for the {}", checkpoint.string(), name,
            to_string(info.file.shape), whose);
     }
-    put_f32(store, info, info.name, as_f32(*file, *entry));
+    put_f32(store, info, info.name, as_f32(*found->file, *found->entry));
   }
 }
 
@@ -213,8 +213,20 @@ void load_trained(WeightStore& store, const std::filesystem::path& checkpoint) {
   load_from_checkpoint(store, store.weights(), inner, checkpoint, "model");
 }
 
-void take_snapshot(Executor& executor, StateSnapshot& snapshot, bool live) {
+namespace {
+
+// The rank that has least to write so far takes the tensor.
+int deal(std::vector<size_t>& dealt, const StateTensor& tensor) {
+  const auto least = std::min_element(dealt.begin(), dealt.end());
+  *least += tensor.spec.bytes();
+  return static_cast<int>(least - dealt.begin());
+}
+
+}  // namespace
+
+void take_snapshot(Executor& executor, StateSnapshot& snapshot, bool live, int rank, int writers) {
   size_t next = 0;
+  std::vector<size_t> dealt(static_cast<size_t>(writers));  // bytes, by rank
   for (const StateTensor& tensor : executor.layout().tensors()) {
     if (!rules_of(tensor.role).checkpointed) continue;
     if (next == snapshot.size()) snapshot.emplace_back();
@@ -224,23 +236,30 @@ void take_snapshot(Executor& executor, StateSnapshot& snapshot, bool live) {
     copy.spec = tensor.spec;
     copy.role = tensor.role;
     copy.info = file_info(executor, tensor);
-    copy.live = live ? &executor : nullptr;
-    if (live) {
+    copy.owner = deal(dealt, tensor);
+    const bool own = copy.owner == rank;
+    copy.live = own && live && !tensor.part ? &executor : nullptr;
+    if (!own || copy.live != nullptr) {
       copy.bytes = {};
       continue;
     }
     copy.bytes.resize(tensor.spec.bytes());
-    executor.read_state(tensor.name, copy.bytes);
+    if (!tensor.part) executor.read_state(tensor.name, copy.bytes);
   }
   snapshot.resize(next);
+  executor.collect_parts([&](const StateTensor& tensor, std::span<const std::byte> whole) {
+    const auto copy = std::find_if(snapshot.begin(), snapshot.end(),
+                                   [&](const TensorCopy& c) { return c.state == tensor.name; });
+    if (copy->owner == rank) std::copy(whole.begin(), whole.end(), copy->bytes.begin());
+  });
 }
 
-size_t snapshot_bytes(const Executor& executor) {
-  size_t sum = 0;
+size_t snapshot_bytes(const Executor& executor, int writers) {
+  std::vector<size_t> dealt(static_cast<size_t>(writers));
   for (const StateTensor& tensor : executor.layout().tensors()) {
-    if (rules_of(tensor.role).checkpointed) sum += tensor.spec.bytes();
+    if (rules_of(tensor.role).checkpointed) deal(dealt, tensor);
   }
-  return sum;
+  return *std::max_element(dealt.begin(), dealt.end());
 }
 
 bool holds_any(const StateSnapshot& snapshot, const std::vector<Role>& roles) {
@@ -255,10 +274,10 @@ bool has_any(const Executor& executor, const std::vector<Role>& roles) {
 }
 
 void save_tensors(const StateSnapshot& snapshot, FileWriter& file, const std::vector<Role>& roles,
-                  const SafetensorsMetadata& metadata) {
+                  const SafetensorsMetadata& metadata, int owner) {
   std::vector<NamedTensor> names;
   for (const TensorCopy& copy : snapshot) {
-    if (!is_one_of(copy.role, roles)) continue;
+    if (copy.owner != owner || !is_one_of(copy.role, roles)) continue;
     names.push_back(
         {copy.name, {copy.info ? copy.info->file.shape : copy.spec.shape, copy.spec.dtype}});
   }
@@ -266,7 +285,7 @@ void save_tensors(const StateSnapshot& snapshot, FileWriter& file, const std::ve
   std::vector<std::byte> fresh;
   std::vector<float> ordered;
   for (const TensorCopy& copy : snapshot) {
-    if (!is_one_of(copy.role, roles)) continue;
+    if (copy.owner != owner || !is_one_of(copy.role, roles)) continue;
     const std::span<const std::byte> bytes =
         copy.live != nullptr ? copy.live->view_state(copy.state, fresh) : std::span(copy.bytes);
     if (copy.info == nullptr || copy.info->file.permutation.empty()) {
@@ -283,12 +302,13 @@ void save_tensors(const StateSnapshot& snapshot, FileWriter& file, const std::ve
   writer.finish();
 }
 
-void restore_tensors(Executor& executor, const std::filesystem::path& path,
-                     const std::vector<Role>& roles) {
-  const SafetensorsFile file(path, ExitCode::storage);
+void restore_tensors(Executor& executor, const std::filesystem::path& checkpoint,
+                     const std::string& stem, const std::vector<Role>& roles) {
+  const SafetensorsSet files(checkpoint, ExitCode::storage, stem);
+  const std::string path = (checkpoint / (stem + ".safetensors")).string();
   const std::string of = is_one_of(Role::moment, roles)
-                             ? fmt::format("{} is of other optimizer settings", path.string())
-                             : fmt::format("{} is of another model", path.string());
+                             ? fmt::format("{} is of other optimizer settings", path)
+                             : fmt::format("{} is of another model", path);
   size_t expected = 0;
   for (const StateTensor& tensor : executor.layout().tensors()) {
     if (!is_one_of(tensor.role, roles)) continue;
@@ -296,20 +316,21 @@ void restore_tensors(Executor& executor, const std::filesystem::path& path,
     const ParameterInfo* info = file_info(executor, tensor);
     const std::string name = file_name(tensor);
     const TensorSpec spec{info ? info->file.shape : tensor.spec.shape, tensor.spec.dtype};
-    const SafetensorsEntry* entry = file.find(name);
-    if (entry == nullptr) fail(ExitCode::storage, "{}: it has no {}", of, name);
+    const SafetensorsSet::Tensor* found = files.find(name);
+    if (found == nullptr) fail(ExitCode::storage, "{}: it has no {}", of, name);
+    const SafetensorsEntry* entry = found->entry;
     if (!(entry->spec == spec)) {
       fail(ExitCode::storage, "{}: {} is {}, expected {}", of, name, to_string(entry->spec),
            to_string(spec));
     }
     if (info == nullptr || info->file.permutation.empty()) {
-      executor.write_state(tensor.name, file.data(*entry));
+      executor.write_state(tensor.name, found->file->data(*entry));
     } else {
-      put_f32(executor, *info, tensor.name, as_f32(file, *entry));
+      put_f32(executor, *info, tensor.name, as_f32(*found->file, *entry));
     }
   }
-  if (file.entries().size() != expected) {
-    fail(ExitCode::storage, "{}: it has {} tensors, expected {}", of, file.entries().size(),
+  if (files.tensors().size() != expected) {
+    fail(ExitCode::storage, "{}: it has {} tensors, expected {}", of, files.tensors().size(),
          expected);
   }
 }

@@ -58,23 +58,29 @@ struct TensorCopy {
   const ParameterInfo* info = nullptr;  // how files keep it; nullptr: as memory does
   Executor* live = nullptr;             // nullptr: bytes holds it
   std::vector<std::byte> bytes;
+  int owner = 0;  // the rank that writes it; others have no bytes
 };
 using StateSnapshot = std::vector<TensorCopy>;
 
 // Copies everything that a checkpoint keeps; the snapshot's memory is used again where it fits. The
-// executor must outlive the snapshot. `live`: nothing is copied; whoever writes the snapshot reads
-// tensor by tensor, and no step may run until then.
-void take_snapshot(Executor& executor, StateSnapshot& snapshot, bool live = false);
-// Bytes of a copy.
-size_t snapshot_bytes(const Executor& executor);
+// executor must outlive the snapshot. `live`: nothing is copied (but what ranks hold in parts);
+// whoever writes the snapshot reads tensor by tensor, and no step may run until then.
+// `rank` of `writers`: who has the bytes of which tensor is dealt by their size. Where ranks hold
+// tensors in parts all of them must call this.
+void take_snapshot(Executor& executor, StateSnapshot& snapshot, bool live = false, int rank = 0,
+                   int writers = 1);
+// Bytes of a copy, of the rank that has most to write.
+size_t snapshot_bytes(const Executor& executor, int writers = 1);
 bool holds_any(const StateSnapshot& snapshot, const std::vector<Role>& roles);
 bool has_any(const Executor& executor, const std::vector<Role>& roles);
 
-// Writes the tensors of the given roles under their state names, their axes in the order of files.
+// Writes the tensors of the given roles and owner under their state names, their axes in the order
+// of files.
 void save_tensors(const StateSnapshot& snapshot, FileWriter& file, const std::vector<Role>& roles,
-                  const SafetensorsMetadata& metadata);
-// Reads them back; every tensor must be there, and no other. Throws Error(storage).
-void restore_tensors(Executor& executor, const std::filesystem::path& file,
-                     const std::vector<Role>& roles);
+                  const SafetensorsMetadata& metadata, int owner = 0);
+// Reads them back from the files of a checkpoint that are called `stem`; every tensor must be
+// there, and no other. Throws Error(storage).
+void restore_tensors(Executor& executor, const std::filesystem::path& checkpoint,
+                     const std::string& stem, const std::vector<Role>& roles);
 
 }  // namespace dltrain

@@ -36,7 +36,8 @@ TEST_CASE("the rules of every role are as documented") {
         "scales: persistent checkpointed\n"
         "constants: persistent\n"
         "caches: persistent\n"
-        "evaluation state: persistent\n");
+        "evaluation state: persistent\n"
+        "partial sums: persistent\n");
 }
 
 TEST_CASE("the table of roles stands in the order of the enumeration") {
@@ -45,7 +46,7 @@ TEST_CASE("the table of roles stands in the order of the enumeration") {
     CHECK(static_cast<size_t>(r.role) == i++);
     CHECK(&rules_of(r.role) == &r);
   }
-  CHECK(i == static_cast<size_t>(Role::pass) + 1);
+  CHECK(i == static_cast<size_t>(Role::partial) + 1);
 }
 
 }  // namespace

@@ -150,6 +150,19 @@ void add_copies(std::vector<OpCase>& cases, DType dtype, bool finite) {
   cases.push_back(std::move(c));
 }
 
+// The micro-batch of two samples that is number `index` of this rank's step.
+void add_tree_sum(std::vector<OpCase>& cases, const std::string& what, int64_t micro_steps,
+                  int64_t index, int64_t levels) {
+  OpCase c{"tree_sum " + what, "tree_sum", {case_state()}};
+  for (int64_t row = 0; row <= levels; ++row) add_role(c, Fill::normal);
+  c.attributes = {{"count", static_cast<int64_t>(kTensors.size())},
+                  {"levels", levels},
+                  {"micro_batch", int64_t{2}},
+                  {"micro_steps", micro_steps}};
+  c.state.in.sample_offset = 2 * index;
+  cases.push_back(std::move(c));
+}
+
 }  // namespace
 
 void add_update_cases(std::vector<OpCase>& cases) {
@@ -185,6 +198,18 @@ void add_update_cases(std::vector<OpCase>& cases) {
              {{"momentum", 0.9}, {"dampening", 0.3}});
   add_update(cases, "sgd_update", "without momentum with decay", {}, {}, 0.01);
   add_optimizer(cases, "sgd_update", {Fill::normal}, {{"momentum", 0.9}, {"nesterov", true}});
+
+  cases.push_back({"sum_of_squares of several tensors", "sum_of_squares", {}});
+  add_role(cases.back(), Fill::normal);
+  OpCase norm_of{"gradient_norm_of clipped", "gradient_norm_of", {case_state()}};
+  norm_of.inputs.push_back({{Shape{1}, DType::f64}, Fill::seed});
+  norm_of.state.in.max_grad_norm = 0.1;
+  cases.push_back(norm_of);
+  add_tree_sum(cases, "of the first micro-batch", 4, 0, 2);
+  add_tree_sum(cases, "of the second rank's second micro-batch", 4, 5, 2);
+  add_tree_sum(cases, "of a whole tree", 8, 7, 3);
+  add_tree_sum(cases, "of the last of seven", 7, 6, 3);
+  add_tree_sum(cases, "of the last of five", 5, 4, 3);
 
   const Attributes betas{{"beta1", 0.9}, {"beta2", 0.95}, {"epsilon", 1e-8}};
   add_optimizer(cases, "adam_update", {Fill::normal, Fill::positive}, betas);

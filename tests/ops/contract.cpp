@@ -19,7 +19,7 @@ TEST_CASE("every op but the collectives has a case, and every case has a name of
     CHECK(find_op(c.op) != nullptr);
   }
   for (const OpDef& op : all_ops()) {
-    if (op.name.starts_with("all_reduce")) continue;
+    if (op.name.ends_with("_begin") || op.name.ends_with("_end")) continue;
     INFO(op.name);
     CHECK(covered.contains(std::string(op.name)));
   }

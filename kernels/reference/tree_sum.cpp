@@ -1,0 +1,45 @@
+// tree_sum, after lib/ops/tree_sum.cpp.
+#include "ops/step_state.h"
+#include "reference/call.h"
+#include "reference/makers.h"
+
+namespace dltrain {
+namespace {
+
+template <typename T>
+struct TreeSum {
+  explicit TreeSum(const NaiveCall& c)
+      : count(static_cast<size_t>(c.attributes.integer("count"))),
+        levels(static_cast<size_t>(c.attributes.integer("levels"))),
+        micro_batch(c.attributes.integer("micro_batch")),
+        micro_steps(c.attributes.integer("micro_steps")) {}
+
+  void run(const NaiveCall& c) const {
+    const int64_t offset = c.input<StepState>(0)->in.sample_offset;
+    const int64_t a = offset / micro_batch % micro_steps;
+    const bool last = a + 1 == micro_steps;
+    for (size_t t = 0; t < count; ++t) {
+      const auto partial = [&](size_t level) { return c.output<T>((1 + level) * count + t); };
+      for (int64_t i = 0; i < c.outputs[t].shape.elements(); ++i) {
+        T& x = c.output<T>(t)[i];
+        size_t level = 0;
+        for (; level < levels && (a >> level & 1) != 0; ++level) x = partial(level)[i] + x;
+        if (!last) partial(level)[i] = x;
+        for (; last && level < levels; ++level) {
+          if ((a >> level & 1) != 0) x = partial(level)[i] + x;
+        }
+      }
+    }
+  }
+
+  size_t count, levels;
+  int64_t micro_batch, micro_steps;
+};
+
+}  // namespace
+
+KernelPointer reference_tree_sum(const KernelRequest& request) {
+  return make_naive<TreeSum>(request);
+}
+
+}  // namespace dltrain

@@ -1,0 +1,138 @@
+// reduce_scatter and all_gather of units (lib/ops/sharded.cpp) through request.collectives, for
+// engines whose memory is the host's, and gradient_norm_of.
+#include <cstring>
+#include <vector>
+
+#include "base/error.h"
+#include "shared/common_kernels.h"
+#include "shared/update_rules.h"
+
+namespace dltrain {
+namespace {
+
+// The kernel of an end: waits for its slot.
+class Wait final : public Kernel {
+ public:
+  explicit Wait(const KernelRequest& request)
+      : collectives_(*request.collectives), ticket_(ticket_of(request)) {}
+  void bind(const Bindings&) override {}
+  void run(Stream& stream) override { collectives_.wait(ticket_, stream); }
+
+ private:
+  Collectives& collectives_;
+  Collectives::Ticket& ticket_;
+};
+
+class ReduceScatterBegin final : public Kernel {
+ public:
+  explicit ReduceScatterBegin(const KernelRequest& request)
+      : collectives_(*request.collectives),
+        ticket_(ticket_of(request)),
+        dtype_(request.inputs[0].dtype),
+        elements_(static_cast<size_t>(request.attributes.integer("elements"))),
+        whole_bytes_(elements_ * dtype_size(dtype_) *
+                     static_cast<size_t>(request.attributes.integer("ranks"))) {
+    check_internal(collectives_.size() == request.attributes.integer("ranks"),
+                   "a unit of {} ranks in a group of {}", request.attributes.integer("ranks"),
+                   collectives_.size());
+    for (const TensorSpec& spec : request.inputs) bytes_.push_back(spec.bytes());
+  }
+
+  void bind(const Bindings& bindings) override {
+    unit_ = static_cast<std::byte*>(bindings.inputs.front());
+    part_ = bindings.outputs.front();
+    gaps_.clear();
+    std::byte* at = unit_;
+    const auto skip_to = [&](std::byte* next) {
+      check_internal(next >= at && next <= unit_ + whole_bytes_, "a tensor is outside of its unit");
+      if (next > at) gaps_.push_back({at, static_cast<size_t>(next - at)});
+    };
+    for (size_t i = 0; i < bytes_.size(); ++i) {
+      skip_to(static_cast<std::byte*>(bindings.inputs[i]));
+      at = static_cast<std::byte*>(bindings.inputs[i]) + bytes_[i];
+    }
+    skip_to(unit_ + whole_bytes_);
+  }
+
+  void run(Stream& stream) override {
+    for (const auto& [at, bytes] : gaps_) std::memset(at, 0, bytes);
+    ticket_ = collectives_.reduce_scatter(unit_, part_, elements_, dtype_, ReduceOp::sum, stream);
+  }
+
+ private:
+  struct Gap {
+    std::byte* at;
+    size_t bytes;
+  };
+  Collectives& collectives_;
+  Collectives::Ticket& ticket_;
+  DType dtype_;
+  size_t elements_, whole_bytes_;
+  std::vector<size_t> bytes_;
+  std::vector<Gap> gaps_;
+  std::byte* unit_ = nullptr;
+  void* part_ = nullptr;
+};
+
+class AllGatherBegin final : public Kernel {
+ public:
+  explicit AllGatherBegin(const KernelRequest& request)
+      : collectives_(*request.collectives),
+        ticket_(ticket_of(request)),
+        dtype_(request.inputs[0].dtype),
+        elements_(static_cast<size_t>(request.inputs[0].shape.elements())) {}
+
+  void bind(const Bindings& bindings) override {
+    part_ = bindings.inputs.front();
+    unit_ = bindings.outputs.front();
+  }
+  void run(Stream& stream) override {
+    ticket_ = collectives_.all_gather(part_, unit_, elements_, dtype_, stream);
+  }
+
+ private:
+  Collectives& collectives_;
+  Collectives::Ticket& ticket_;
+  DType dtype_;
+  size_t elements_;
+  const void* part_ = nullptr;
+  void* unit_ = nullptr;
+};
+
+class GradientNormOf final : public Kernel {
+ public:
+  void bind(const Bindings& bindings) override {
+    state_ = static_cast<StepState*>(bindings.inputs[0]);
+    squares_ = static_cast<const double*>(bindings.inputs[1]);
+  }
+  void run(Stream&) override { finish_gradient_norm(*state_, *squares_); }
+
+ private:
+  StepState* state_ = nullptr;
+  const double* squares_ = nullptr;
+};
+
+}  // namespace
+
+Collectives::Ticket& ticket_of(const KernelRequest& request) {
+  const int64_t slot = request.attributes.integer("slot");
+  check_internal(request.collectives != nullptr, "{} without a group", request.op);
+  check_internal(slot >= 0 && slot < static_cast<int64_t>(request.tickets.size()),
+                 "{}: slot {} of {}", request.op, slot, request.tickets.size());
+  return request.tickets[static_cast<size_t>(slot)];
+}
+
+std::unique_ptr<Kernel> make_reduce_scatter_begin(const KernelRequest& request) {
+  return std::make_unique<ReduceScatterBegin>(request);
+}
+std::unique_ptr<Kernel> make_all_gather_begin(const KernelRequest& request) {
+  return std::make_unique<AllGatherBegin>(request);
+}
+std::unique_ptr<Kernel> make_wait(const KernelRequest& request) {
+  return std::make_unique<Wait>(request);
+}
+std::unique_ptr<Kernel> make_gradient_norm_of(const KernelRequest&) {
+  return std::make_unique<GradientNormOf>();
+}
+
+}  // namespace dltrain

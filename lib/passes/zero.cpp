@@ -1,0 +1,238 @@
+#include "passes/zero.h"
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <tuple>
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "passes/autocast.h"
+#include "passes/zero_parts.h"
+
+namespace dltrain {
+namespace {
+
+constexpr std::array<std::string_view, 6> kElementwise{
+    "sgd_update", "adam_update", "adamw_update", "adagrad_update", "rmsprop_update", "lion_update"};
+constexpr int64_t kAlignment = 32;  // elements: members of bf16 begin at multiples of 64 bytes
+
+int64_t aligned(int64_t elements) {
+  return (elements + kAlignment - 1) / kAlignment * kAlignment;
+}
+
+// What the optimizer does with a parameter, and how the step reads it.
+struct Use {
+  double lr_scale = 1, weight_decay = 0;
+  bool learns = false, master = false;
+  std::optional<DType> copy;
+};
+
+std::map<ValueId, Use> find_uses(const Graph& graph, std::vector<ValueId>& order) {
+  std::map<ValueId, Use> uses;
+  for (const Node& node : graph.nodes) {
+    if (node.phase == Phase::update) break;
+    for (ValueId id : node.inputs) {
+      if (id == kNoValue) continue;
+      const ValueId root = graph.storage(id);
+      const GraphValue& value = graph.value(root);
+      const bool copy = value.role == Role::low_precision;
+      if (!copy && value.role != Role::parameter) continue;
+      const ValueId parameter = copy ? value.master : root;
+      const auto [use, first] = uses.try_emplace(parameter);
+      if (first) order.push_back(parameter);
+      if (copy) use->second.copy = value.spec.dtype;
+      if (!copy) use->second.master = true;
+    }
+  }
+  if (const Node* update = find_update(graph)) {
+    const auto lr_scale = update->attributes.numbers("lr_scale", {1});
+    const auto decay = update->attributes.numbers("weight_decay", {0});
+    const auto group = update->attributes.integers("group");
+    const auto count = static_cast<size_t>(update->attributes.integer("count"));
+    for (size_t i = 0; i < count; ++i) {
+      const auto found = uses.find(graph.storage(update->inputs[1 + i]));
+      check_internal(found != uses.end(), "a parameter with a gradient that nothing reads");
+      const size_t g = group.empty() ? 0 : static_cast<size_t>(group[i]);
+      found->second.learns = true;
+      found->second.lr_scale = lr_scale[g];
+      found->second.weight_decay = decay[g];
+    }
+  }
+  return uses;
+}
+
+}  // namespace
+
+bool is_elementwise_update(std::string_view op) {
+  return std::find(kElementwise.begin(), kElementwise.end(), op) != kElementwise.end();
+}
+
+std::vector<ZeroUnit> find_zero_units(const Graph& graph, const ZeroOptions& options) {
+  std::vector<ValueId> order;
+  const std::map<ValueId, Use> uses = find_uses(graph, order);
+  std::vector<ZeroUnit> units;
+  using Key = std::tuple<double, double, bool, bool, std::optional<DType>, DType>;
+  struct Open {
+    size_t unit;
+    int64_t filled;
+  };
+  std::map<Key, Open> open;
+  for (ValueId id : order) {
+    const GraphValue& parameter = graph.value(id);
+    const Use& use = uses.at(id);
+    if (!use.learns && options.stage < 3) continue;
+    const Key key{use.lr_scale, use.weight_decay, use.learns,
+                  use.master,   use.copy,         parameter.spec.dtype};
+    const int64_t elements = parameter.spec.shape.elements();
+    const int64_t most = static_cast<int64_t>(options.bucket_bytes / sizeof(float));
+    auto at = open.find(key);
+    if (at == open.end() || at->second.filled + elements > most) {
+      units.push_back({.name = fmt::format("zero.{}", units.size()),
+                       .members = {},
+                       .lr_scale = use.lr_scale,
+                       .weight_decay = use.weight_decay,
+                       .learns = use.learns,
+                       .reads_master = use.master,
+                       .copies = use.copy});
+      at = open.insert_or_assign(key, Open{units.size() - 1, 0}).first;
+    }
+    units[at->second.unit].members.push_back({parameter.name, parameter.spec, at->second.filled});
+    at->second.filled = aligned(at->second.filled + elements);
+  }
+  for (ZeroUnit& unit : units) {
+    const ZeroUnit::Member& last = unit.members.back();
+    const int64_t filled = last.first + last.spec.shape.elements();
+    unit.elements = aligned((filled + options.ranks - 1) / options.ranks);
+  }
+  return units;
+}
+
+const Node* find_update(const Graph& graph) {
+  for (const Node& node : graph.nodes) {
+    if (node.phase == Phase::update && is_elementwise_update(node.op->name)) return &node;
+  }
+  return nullptr;
+}
+
+ValueId add_part(Graph& graph, const ZeroUnit& unit, const std::string& prefix, DType dtype,
+                 Role role, const ZeroOptions& options) {
+  GraphBuilder builder(graph);
+  const ValueId part = builder.add_value(prefix + unit.name, {Shape{unit.elements}, dtype}, role);
+  const int64_t from = options.rank * unit.elements, to = from + unit.elements;
+  for (const ZeroUnit::Member& member : unit.members) {
+    const int64_t elements = member.spec.shape.elements();
+    const int64_t begin = std::clamp<int64_t>(from - member.first, 0, elements);
+    const int64_t end = std::clamp<int64_t>(to - member.first, 0, elements);
+    graph.sharded.push_back({.name = prefix + member.parameter,
+                             .spec = {member.spec.shape, dtype},
+                             .role = role,
+                             .part = part,
+                             .begin = begin,
+                             .count = end - begin,
+                             .at = end > begin ? member.first + begin - from : 0,
+                             .first = member.first});
+  }
+  return part;
+}
+
+FlatGroup unit_group(const Graph& graph, const ZeroUnit& unit, const std::vector<ValueId>& values,
+                     DType dtype, const ZeroOptions& options) {
+  FlatGroup group;
+  group.bytes = static_cast<size_t>(unit.elements * options.ranks) * dtype_size(dtype);
+  for (size_t i = 0; i < values.size(); ++i) {
+    check_internal(values[i] != kNoValue && graph.value(values[i]).spec.dtype == dtype,
+                   "{} has no {}", unit.name, unit.members[i].parameter);
+    group.members.push_back(
+        {values[i], static_cast<size_t>(unit.members[i].first) * dtype_size(dtype)});
+  }
+  return group;
+}
+
+void retire(Graph& graph, ValueId value) {
+  graph.value(value).role = Role::activation;
+}
+
+namespace {
+
+// This rank's part as a window into the whole tensors.
+ValueId add_window(Graph& graph, const ZeroUnit& unit, const std::vector<ValueId>& values,
+                   const std::string& prefix, DType dtype, Role role, const ZeroOptions& options) {
+  GraphBuilder builder(graph);
+  const ValueId part = builder.add_value(prefix + unit.name, {Shape{unit.elements}, dtype}, role);
+  FlatGroup group = unit_group(graph, unit, values, dtype, options);
+  group.members.push_back(
+      {part, static_cast<size_t>(options.rank * unit.elements) * dtype_size(dtype), true});
+  graph.groups.push_back(std::move(group));
+  return part;
+}
+
+}  // namespace
+
+namespace {
+
+// Of an evaluation that reads copies: no rank has the masters whole.
+void retire_masters(Graph& graph, const std::vector<ZeroUnit>& units) {
+  for (const ZeroUnit& unit : units) {
+    for (const ZeroUnit::Member& member : unit.members) {
+      const ValueId id = graph.find(member.parameter);
+      if (!unit.reads_master && id != kNoValue) retire(graph, id);
+    }
+  }
+  verify_graph(graph);
+}
+
+}  // namespace
+
+std::vector<UnitParts> make_unit_parts(Graph& graph, const std::vector<ZeroUnit>& units,
+                                       const ZeroOptions& options) {
+  const std::string low = low_precision_name("");
+  std::vector<UnitParts> out;
+  for (const ZeroUnit& unit : units) {
+    UnitParts parts{.unit = &unit, .parameters = {}, .copies = {}};
+    for (const ZeroUnit::Member& member : unit.members) {
+      parts.parameters.push_back(graph.find(member.parameter));
+      parts.copies.push_back(graph.find(low + member.parameter));
+    }
+    const DType dtype = unit.members.front().spec.dtype;
+    if (unit.reads_master && options.stage < 3) {
+      parts.master = add_window(graph, unit, parts.parameters, "", dtype, Role::parameter, options);
+    } else {
+      parts.master = add_part(graph, unit, "", dtype, Role::parameter, options);
+      for (ValueId id : parts.parameters) {
+        if (id != kNoValue) retire(graph, id);
+      }
+    }
+    if (unit.copies && options.stage < 3) {
+      parts.copy =
+          add_window(graph, unit, parts.copies, low, *unit.copies, Role::low_precision, options);
+    } else if (unit.copies) {
+      parts.copy = add_part(graph, unit, low, *unit.copies, Role::low_precision, options);
+      for (ValueId id : parts.copies) {
+        if (id != kNoValue) retire(graph, id);
+      }
+    }
+    out.push_back(std::move(parts));
+  }
+  return out;
+}
+
+Graph zero(Graph graph, const std::vector<ZeroUnit>& units, const ZeroOptions& options) {
+  const bool trains = find_update(graph) != nullptr;
+  if (!options.active()) return graph;
+  if (!trains && options.stage < 3) {
+    retire_masters(graph, units);
+    return graph;
+  }
+  std::vector<UnitParts> parts = make_unit_parts(graph, units, options);
+  if (trains) {
+    shard_gradients(graph, parts, options);
+    shard_optimizer(graph, parts, options);
+  }
+  if (options.stage == 3) gather_parameters(graph, parts, options);
+  verify_graph(graph);
+  return graph;
+}
+
+}  // namespace dltrain

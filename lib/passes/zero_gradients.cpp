@@ -1,0 +1,162 @@
+// ZeRO: the gradients of a unit are summed over the ranks so that each gets its part.
+//
+// Stage 1: they add up over the micro-steps in memory of their own; after the last micro-step the
+// reduction begins when the unit's last gradient is complete, and the update waits for it. The part
+// is a window into that memory.
+// Stage 2: they live in the memory of activations from their first writer to the reduction, which
+// every micro-step has, and only the part adds up. The wait stands where the next unit's reduction
+// begins, so that one unit travels while the next is computed, and no more than two are there.
+#include <algorithm>
+
+#include "base/error.h"
+#include "passes/zero_parts.h"
+
+namespace dltrain {
+namespace {
+
+struct Reduction {
+  UnitParts* parts = nullptr;
+  std::vector<ValueId> gradients;  // complete sums of a micro-step (or of all, in stage 1)
+  int complete = -1;               // the last node that writes one of them
+  int64_t slot = 0;
+  DType dtype = DType::f32;
+  size_t group = 0;  // of the gradients
+  ValueId begun = kNoValue;
+};
+
+class Gradients {
+ public:
+  Gradients(Graph& graph, std::vector<UnitParts>& parts, const ZeroOptions& options)
+      : graph_(graph), builder_(graph), options_(options), per_step_(options.stage == 1) {
+    find(parts);
+  }
+
+  void run() {
+    nodes_ = std::exchange(graph_.nodes, {});
+    size_t next = 0;
+    bool ended = false;
+    for (size_t i = 0; i < nodes_.size(); ++i) {
+      const Phase phase = nodes_[i].phase;
+      if (phase == Phase::update && !ended) {
+        builder_.set_phase(per_step_ ? Phase::update : Phase::backward);
+        end_all();
+        ended = true;
+      }
+      graph_.nodes.push_back(std::move(nodes_[i]));
+      for (; next < reductions_.size() && reductions_[next].complete == static_cast<int>(i);
+           ++next) {
+        builder_.set_phase(phase);
+        if (!per_step_) end_all();
+        begin(reductions_[next]);
+      }
+    }
+    graph_.update_producers();
+  }
+
+ private:
+  void find(std::vector<UnitParts>& parts) {
+    const Node& update = *find_update(graph_);
+    const auto count = static_cast<size_t>(update.attributes.integer("count"));
+    int64_t slot = graph_.next_slot();
+    for (UnitParts& unit : parts) {
+      if (!unit.unit->learns) continue;
+      Reduction r{.parts = &unit, .gradients = {}};
+      for (ValueId parameter : unit.parameters) {
+        const auto at = std::find_if(update.inputs.begin() + 1,
+                                     update.inputs.begin() + 1 + static_cast<std::ptrdiff_t>(count),
+                                     [&](ValueId id) { return graph_.storage(id) == parameter; });
+        r.gradients.push_back(at[static_cast<std::ptrdiff_t>(count)]);
+        r.complete = std::max(r.complete, graph_.value(r.gradients.back()).producer);
+      }
+      reductions_.push_back(std::move(r));
+    }
+    std::stable_sort(
+        reductions_.begin(), reductions_.end(),
+        [](const Reduction& a, const Reduction& b) { return a.complete < b.complete; });
+    for (Reduction& r : reductions_) {
+      r.slot = slot++;
+      place(r);
+    }
+  }
+
+  // Where the gradients lie.
+  void place(Reduction& r) {
+    std::vector<ValueId> roots;
+    for (ValueId id : r.gradients) roots.push_back(graph_.storage(id));
+    r.dtype = graph_.value(roots.front()).spec.dtype;
+    r.group = graph_.groups.size();
+    graph_.groups.push_back(unit_group(graph_, *r.parts->unit, roots, r.dtype, options_));
+    if (per_step_) return;
+    for (size_t i = 0; i < graph_.values.size(); ++i) {
+      const ValueId root = graph_.storage(static_cast<ValueId>(i));
+      if (std::find(roots.begin(), roots.end(), root) == roots.end()) continue;
+      retire(graph_, static_cast<ValueId>(i));
+    }
+  }
+
+  void begin(Reduction& r) {
+    const ZeroUnit& unit = *r.parts->unit;
+    if (is_rounded(r)) round(r);
+    r.begun = builder_.emit1(
+        "reduce_scatter_begin", r.gradients,
+        {{"slot", r.slot}, {"elements", unit.elements}, {"ranks", int64_t{options_.ranks}}});
+    graph_.nodes.back().once_a_step = per_step_;
+    if (per_step_ && !is_rounded(r)) lay_into_gradients(r, r.begun);
+    under_way_.push_back(&r);
+  }
+
+  bool is_rounded(const Reduction& r) const {
+    return options_.travels != DType::f32 && r.dtype == DType::f32;
+  }
+
+  // Low-precision gradients of the unit take the place of the others on the way.
+  void round(Reduction& r) {
+    for (ValueId& id : r.gradients) {
+      id = builder_.emit1("cast", {id}, {{"dtype", std::string(dtype_name(options_.travels))}});
+      graph_.nodes.back().once_a_step = per_step_;
+    }
+    graph_.groups.push_back(
+        unit_group(graph_, *r.parts->unit, r.gradients, options_.travels, options_));
+  }
+
+  // The part is a window into the memory of the gradients themselves.
+  void lay_into_gradients(const Reduction& r, ValueId id) {
+    GraphValue& part = graph_.value(id);
+    part.name = "gradient." + r.parts->unit->name;
+    part.role = Role::partial;
+    const auto offset = static_cast<size_t>(options_.rank * r.parts->unit->elements);
+    graph_.groups[r.group].members.push_back({id, offset * dtype_size(part.spec.dtype), true});
+  }
+
+  void end_all() {
+    for (Reduction* r : under_way_) {
+      std::vector<ValueId> inputs{r->begun};
+      inputs.insert(inputs.end(), r->gradients.begin(), r->gradients.end());
+      ValueId part = builder_.emit1("reduce_scatter_end", inputs, {{"slot", r->slot}});
+      if (is_rounded(*r)) part = builder_.emit1("cast", {part}, {{"dtype", "f32"}});
+      if (is_rounded(*r) && per_step_) lay_into_gradients(*r, part);
+      if (!per_step_) {
+        if (!is_rounded(*r)) part = builder_.emit1("identity", {part});
+        part = builder_.accumulate(part, "gradient." + r->parts->unit->name, Role::gradient);
+      }
+      r->parts->gradient = part;
+    }
+    under_way_.clear();
+  }
+
+  Graph& graph_;
+  GraphBuilder builder_;
+  const ZeroOptions& options_;
+  bool per_step_;
+  std::vector<Node> nodes_;
+  std::vector<Reduction> reductions_;  // by the order in which they begin
+  std::vector<Reduction*> under_way_;
+};
+
+}  // namespace
+
+void shard_gradients(Graph& graph, std::vector<UnitParts>& parts, const ZeroOptions& options) {
+  Gradients(graph, parts, options).run();
+}
+
+}  // namespace dltrain

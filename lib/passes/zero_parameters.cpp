@@ -1,0 +1,162 @@
+// ZeRO stage 3: parameters (and copies) are gathered for the forward and again for the backward.
+//
+// A unit's gather begins where the unit before it is first used, so that one unit travels while
+// another computes, and ends at its own first use; after its last use in the phase nothing holds
+// its memory any more. Views of parameters that the backward would read are made again from what it
+// has gathered.
+#include <algorithm>
+#include <map>
+
+#include "base/error.h"
+#include "passes/zero_parts.h"
+
+namespace dltrain {
+namespace {
+
+struct Gather {
+  const ZeroUnit* unit = nullptr;
+  ValueId part = kNoValue;
+  std::vector<ValueId> tensors;  // as the graph knew them; kNoValue: it does not
+  int first_use = -1;            // node
+  int64_t slot = 0;
+  std::vector<ValueId> begun;
+};
+
+class Gathering {
+ public:
+  Gathering(Graph& graph, const std::vector<UnitParts>& parts, const ZeroOptions& options)
+      : graph_(graph), builder_(graph), options_(options), slot_(graph.next_slot()) {
+    for (const UnitParts& unit : parts) {
+      add_source(unit, unit.master, unit.parameters);
+      if (unit.unit->copies) add_source(unit, unit.copy, unit.copies);
+    }
+  }
+
+  void run() {
+    nodes_ = std::exchange(graph_.nodes, {});
+    made_by_.assign(graph_.values.size(), -1);
+    for (size_t i = 0; i < nodes_.size(); ++i) {
+      for (ValueId id : nodes_[i].outputs) made_by_[static_cast<size_t>(id)] = static_cast<int>(i);
+    }
+    size_t i = 0;
+    for (Phase phase : {Phase::forward, Phase::backward}) {
+      size_t end = i;
+      while (end < nodes_.size() && nodes_[end].phase == phase) ++end;
+      run_phase(phase, i, end);
+      i = end;
+    }
+    for (; i < nodes_.size(); ++i) graph_.nodes.push_back(nodes_[i]);
+    graph_.update_producers();
+  }
+
+ private:
+  void add_source(const UnitParts& unit, ValueId part, const std::vector<ValueId>& tensors) {
+    // Gathers read the state itself: what the update writes is for the next step.
+    sources_.push_back(
+        {.unit = unit.unit, .part = graph_.storage(part), .tensors = tensors, .begun = {}});
+    for (ValueId id : tensors) {
+      if (id != kNoValue) source_of_[id] = sources_.size() - 1;
+    }
+  }
+
+  void run_phase(Phase phase, size_t begin, size_t end) {
+    builder_.set_phase(phase);
+    now_.clear();
+    std::vector<Gather> gathers;
+    std::vector<bool> seen(sources_.size(), false);
+    for (size_t i = begin; i < end; ++i) {
+      for (ValueId id : nodes_[i].inputs) {
+        if (id == kNoValue) continue;
+        const auto source = source_of_.find(root_of(id));
+        if (source == source_of_.end() || seen[source->second]) continue;
+        seen[source->second] = true;
+        gathers.push_back(sources_[source->second]);
+        gathers.back().first_use = static_cast<int>(i);
+        gathers.back().slot = slot_++;
+      }
+    }
+    size_t next = 0;
+    if (!gathers.empty()) start(gathers[0]);
+    for (size_t i = begin; i < end; ++i) {
+      for (; next < gathers.size() && gathers[next].first_use == static_cast<int>(i); ++next) {
+        finish(gathers[next]);
+        if (next + 1 < gathers.size()) start(gathers[next + 1]);
+      }
+      push(nodes_[i]);
+    }
+  }
+
+  // The parameter whose memory a value is, before any gather.
+  ValueId root_of(ValueId id) const {
+    const auto view = views_.find(id);
+    return view != views_.end() ? view->second : graph_.storage(id);
+  }
+
+  void start(Gather& gather) {
+    std::vector<int64_t> shapes;
+    for (const ZeroUnit::Member& member : gather.unit->members) {
+      shapes.push_back(member.spec.shape.rank());
+      shapes.insert(shapes.end(), member.spec.shape.begin(), member.spec.shape.end());
+    }
+    gather.begun = builder_.emit("all_gather_begin", {gather.part},
+                                 {{"slot", gather.slot}, {"shapes", shapes}});
+    graph_.groups.push_back(unit_group(graph_, *gather.unit, gather.begun,
+                                       graph_.value(gather.part).spec.dtype, options_));
+  }
+
+  void finish(const Gather& gather) {
+    const auto whole = builder_.emit("all_gather_end", gather.begun, {{"slot", gather.slot}});
+    for (size_t i = 0; i < whole.size(); ++i) {
+      if (gather.tensors[i] == kNoValue) continue;
+      now_[gather.tensors[i]] = whole[i];
+      graph_.value(whole[i]).name = graph_.value(gather.tensors[i]).name;
+    }
+  }
+
+  void push(Node node) {
+    for (ValueId& id : node.inputs) {
+      if (id != kNoValue) id = replaced(id);
+    }
+    // A view lies where its input lies now.
+    for (ValueId id : node.outputs) {
+      const ValueId base = graph_.value(id).storage_of;
+      if (base == kNoValue || !source_of_.contains(root_of(base))) continue;
+      views_[id] = root_of(base);
+      const ValueId here = replaced(base);
+      graph_.value(id).storage_of = here;
+      now_[id] = id;
+    }
+    graph_.nodes.push_back(std::move(node));
+  }
+
+  // What stands for a parameter, or for a view of one, in this phase.
+  ValueId replaced(ValueId id) {
+    if (const auto found = now_.find(id); found != now_.end()) return found->second;
+    if (!views_.contains(id)) return id;
+    const Node& view = nodes_[static_cast<size_t>(made_by_[static_cast<size_t>(id)])];
+    check_internal(view.inputs.size() == 1, "{} of a parameter is no view", view.op->name);
+    const ValueId again =
+        builder_.emit1(view.op->name, {replaced(view.inputs[0])}, view.attributes);
+    return now_[id] = again;
+  }
+
+  Graph& graph_;
+  GraphBuilder builder_;
+  const ZeroOptions& options_;
+  int64_t slot_;
+  std::vector<Node> nodes_;
+  std::vector<int> made_by_;  // by value: the node of nodes_
+  std::vector<Gather> sources_;
+  std::map<ValueId, size_t> source_of_;  // by parameter or copy
+  std::map<ValueId, ValueId> views_;     // of parameters, that the graph had
+  std::map<ValueId, ValueId> now_;       // in this phase
+};
+
+}  // namespace
+
+void gather_parameters(Graph& graph, const std::vector<UnitParts>& parts,
+                       const ZeroOptions& options) {
+  Gathering(graph, parts, options).run();
+}
+
+}  // namespace dltrain

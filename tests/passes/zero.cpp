@@ -1,0 +1,177 @@
+#include "passes/zero.h"
+
+#include "catch.h"
+#include "graph/builder.h"
+#include "graph/state_layout.h"
+#include "state_spec.h"
+
+namespace dltrain {
+namespace {
+
+// y = (x · a) · b, elements of 40: two parameters, each with a gradient and a moment.
+Graph training_example() {
+  Graph graph;
+  GraphBuilder b(graph);
+  const TensorSpec spec{Shape{40}, DType::f32};
+  const ValueId x = b.add_value("x", spec, Role::input);
+  const ValueId first = b.add_value("a", spec, Role::parameter);
+  const ValueId second = b.add_value("b", spec, Role::parameter);
+  const ValueId h = b.emit1("mul", {x, first});
+  b.emit1("mul", {h, second});
+  b.set_phase(Phase::backward);
+  const ValueId db = b.accumulate(b.emit1("mul", {h, x}), "gradient.b", Role::gradient);
+  const ValueId dh = b.emit1("mul", {second, x});
+  const ValueId da = b.accumulate(b.emit1("mul", {dh, x}), "gradient.a", Role::gradient);
+  b.set_phase(Phase::update);
+  const ValueId state = b.emit1("gradient_norm", {b.step_state(), da, db});
+  const ValueId ma = b.add_value("momentum.a", spec, Role::moment);
+  const ValueId mb = b.add_value("momentum.b", spec, Role::moment);
+  b.emit("sgd_update", {state, first, second, da, db, ma, mb},
+         {{"count", int64_t{2}}, {"momentum", 0.9}});
+  return graph;
+}
+
+// A unit for each parameter: 64 elements for 2 ranks, the second of which has 8 that count.
+ZeroOptions options(int stage, int rank = 0) {
+  return {.stage = stage, .ranks = 2, .rank = rank, .bucket_bytes = 160};
+}
+
+std::string lowered(int stage) {
+  Graph graph = training_example();
+  const auto units = find_zero_units(graph, options(stage));
+  return print_graph(zero(std::move(graph), units, options(stage)));
+}
+
+TEST_CASE("stage 1 reduces gradients to parts after the last micro-step and collects parameters") {
+  CHECK(lowered(1) ==
+        std::string() +
+            "forward:\n"
+            "  %3 = mul(x, a) : f32[40]\n"
+            "  %4 = mul(%3, b) : f32[40]\n"
+            "backward:\n"
+            "  gradient.b = mul(%3, x) : f32[40]\n"
+            "  gradient.zero.1 = reduce_scatter_begin(gradient.b) {elements=32, ranks=2, slot=0} : "
+            "f32[32]  @last\n"
+            "  %6 = mul(b, x) : f32[40]\n"
+            "  gradient.a = mul(%6, x) : f32[40]\n"
+            "  gradient.zero.0 = reduce_scatter_begin(gradient.a) {elements=32, ranks=2, slot=1} : "
+            "f32[32]  @last\n"
+            "update:\n"
+            "  %20 = reduce_scatter_end(gradient.zero.1, gradient.b) {slot=0} : f32[32]\n"
+            "  %21 = reduce_scatter_end(gradient.zero.0, gradient.a) {slot=1} : f32[32]\n"
+            "  %22 = sum_of_squares(%21, %20) : f64[1]  # optimizer\n"
+            "  %23 = all_reduce_begin(%22) {slot=2} : f64[1]  # optimizer\n"
+            "  %24 = all_reduce_end(%23) {slot=2} : f64[1]  # optimizer\n"
+            "  %9 = gradient_norm_of(step_state, %24) : " +
+            kStateSpec +
+            "  # optimizer\n"
+            "  %28, %29, %30, %31 = sgd_update(%9, zero.0, zero.1, %21, %20, momentum.zero.0, "
+            "momentum.zero.1) {count=2, lr_scale=[1], momentum=0.9, weight_decay=[0]} : f32[32], "
+            "f32[32], f32[32], f32[32]  # optimizer\n"
+            "  %32 = all_gather_begin(%28, a) {slot=3} : f32[40]  # optimizer\n"
+            "  %33 = all_gather_begin(%29, b) {slot=4} : f32[40]  # optimizer\n"
+            "  %34 = all_gather_end(%32) {slot=3} : f32[40]  # optimizer\n"
+            "  %35 = all_gather_end(%33) {slot=4} : f32[40]  # optimizer\n");
+}
+
+TEST_CASE("stage 2 reduces gradients to parts in every micro-step") {
+  CHECK(lowered(2) ==
+        std::string() +
+            "forward:\n"
+            "  %3 = mul(x, a) : f32[40]\n"
+            "  %4 = mul(%3, b) : f32[40]\n"
+            "backward:\n"
+            "  gradient.b = mul(%3, x) : f32[40]\n"
+            "  %18 = reduce_scatter_begin(gradient.b) {elements=32, ranks=2, slot=0} : f32[32]\n"
+            "  %6 = mul(b, x) : f32[40]\n"
+            "  gradient.a = mul(%6, x) : f32[40]\n"
+            "  %19 = reduce_scatter_end(%18, gradient.b) {slot=0} : f32[32]\n"
+            "  gradient.zero.1 = identity(%19) : f32[32]\n"
+            "  %21 = reduce_scatter_begin(gradient.a) {elements=32, ranks=2, slot=1} : f32[32]\n"
+            "  %22 = reduce_scatter_end(%21, gradient.a) {slot=1} : f32[32]\n"
+            "  gradient.zero.0 = identity(%22) : f32[32]\n"
+            "update:\n"
+            "  %24 = sum_of_squares(gradient.zero.0, gradient.zero.1) : f64[1]  # optimizer\n"
+            "  %25 = all_reduce_begin(%24) {slot=2} : f64[1]  # optimizer\n"
+            "  %26 = all_reduce_end(%25) {slot=2} : f64[1]  # optimizer\n"
+            "  %9 = gradient_norm_of(step_state, %26) : " +
+            kStateSpec +
+            "  # optimizer\n"
+            "  %30, %31, %32, %33 = sgd_update(%9, zero.0, zero.1, gradient.zero.0, "
+            "gradient.zero.1, momentum.zero.0, momentum.zero.1) {count=2, lr_scale=[1], "
+            "momentum=0.9, weight_decay=[0]} : f32[32], f32[32], f32[32], f32[32]  # optimizer\n"
+            "  %34 = all_gather_begin(%30, a) {slot=3} : f32[40]  # optimizer\n"
+            "  %35 = all_gather_begin(%31, b) {slot=4} : f32[40]  # optimizer\n"
+            "  %36 = all_gather_end(%34) {slot=3} : f32[40]  # optimizer\n"
+            "  %37 = all_gather_end(%35) {slot=4} : f32[40]  # optimizer\n");
+}
+
+TEST_CASE("stage 3 gathers parameters a unit ahead, in forward and backward") {
+  CHECK(lowered(3) ==
+        std::string() +
+            "forward:\n"
+            "  %34 = all_gather_begin(zero.0) {shapes=[1, 40], slot=3} : f32[40]\n"
+            "  a = all_gather_end(%34) {slot=3} : f32[40]\n"
+            "  %36 = all_gather_begin(zero.1) {shapes=[1, 40], slot=4} : f32[40]\n"
+            "  %3 = mul(x, a) : f32[40]\n"
+            "  b = all_gather_end(%36) {slot=4} : f32[40]\n"
+            "  %4 = mul(%3, b) : f32[40]\n"
+            "backward:\n"
+            "  %38 = all_gather_begin(zero.1) {shapes=[1, 40], slot=5} : f32[40]\n"
+            "  gradient.b = mul(%3, x) : f32[40]\n"
+            "  %18 = reduce_scatter_begin(gradient.b) {elements=32, ranks=2, slot=0} : f32[32]\n"
+            "  b = all_gather_end(%38) {slot=5} : f32[40]\n"
+            "  %6 = mul(b, x) : f32[40]\n"
+            "  gradient.a = mul(%6, x) : f32[40]\n"
+            "  %19 = reduce_scatter_end(%18, gradient.b) {slot=0} : f32[32]\n"
+            "  gradient.zero.1 = identity(%19) : f32[32]\n"
+            "  %21 = reduce_scatter_begin(gradient.a) {elements=32, ranks=2, slot=1} : f32[32]\n"
+            "  %22 = reduce_scatter_end(%21, gradient.a) {slot=1} : f32[32]\n"
+            "  gradient.zero.0 = identity(%22) : f32[32]\n"
+            "update:\n"
+            "  %24 = sum_of_squares(gradient.zero.0, gradient.zero.1) : f64[1]  # optimizer\n"
+            "  %25 = all_reduce_begin(%24) {slot=2} : f64[1]  # optimizer\n"
+            "  %26 = all_reduce_end(%25) {slot=2} : f64[1]  # optimizer\n"
+            "  %9 = gradient_norm_of(step_state, %26) : " +
+            kStateSpec +
+            "  # optimizer\n"
+            "  %30, %31, %32, %33 = sgd_update(%9, zero.0, zero.1, gradient.zero.0, "
+            "gradient.zero.1, momentum.zero.0, momentum.zero.1) {count=2, lr_scale=[1], "
+            "momentum=0.9, weight_decay=[0]} : f32[32], f32[32], f32[32], f32[32]  # optimizer\n");
+}
+
+TEST_CASE("units hold parameters of equal settings, and every element lies on one rank") {
+  Graph graph = training_example();
+  ZeroOptions joined = options(3, 1);
+  joined.bucket_bytes = 1 << 20;
+  const auto units = find_zero_units(graph, joined);
+  REQUIRE(units.size() == 1);
+  REQUIRE(units[0].members.size() == 2);
+  CHECK(units[0].members[1].first == 64);
+  CHECK(units[0].elements == 64);  // of 104
+  for (int rank : {0, 1}) {
+    joined.rank = rank;
+    const Graph cut = zero(graph, units, joined);
+    StateLayout layout;
+    layout.add(cut);
+    CHECK(layout.has_parts());
+    for (const char* name : {"a", "b", "momentum.a", "momentum.b"}) {
+      const StateTensor* tensor = layout.find(name);
+      REQUIRE(tensor != nullptr);
+      REQUIRE(tensor->part);
+      const bool here = name[std::string(name).size() - 1] == (rank == 0 ? 'a' : 'b');
+      CHECK(tensor->part->count == (here ? 40 : 0));
+    }
+    CHECK(layout.bytes(Role::moment) == 64 * sizeof(float));
+    CHECK(layout.bytes(Role::parameter) == 64 * sizeof(float));
+  }
+}
+
+TEST_CASE("one rank, or stage 0, leaves a graph as it is") {
+  const Graph graph = training_example();
+  CHECK(print_graph(zero(graph, {}, {.stage = 3, .ranks = 1})) == print_graph(graph));
+  CHECK(print_graph(zero(graph, {}, {.stage = 0, .ranks = 4})) == print_graph(graph));
+}
+
+}  // namespace
+}  // namespace dltrain

@@ -1,0 +1,158 @@
+// Ranks as threads of one process: short runs under every layout, without processes or sockets.
+#pragma once
+
+#include <condition_variable>
+#include <cstring>
+#include <exception>
+#include <functional>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "base/error.h"
+#include "comm/reduce.h"
+#include "device/collectives.h"
+
+namespace dltrain {
+
+// What the threads meet at. A rank that fails breaks it, so that the others fail too.
+class MeetingPoint {
+ public:
+  explicit MeetingPoint(int size) : inputs(static_cast<size_t>(size)), size_(size) {}
+
+  void meet() {
+    std::unique_lock lock(mutex_);
+    const uint64_t round = round_;
+    if (++waiting_ == size_) {
+      waiting_ = 0;
+      ++round_;
+      changed_.notify_all();
+    }
+    changed_.wait(lock, [&] { return round_ != round || broken_; });
+    if (broken_) fail(ExitCode::rank, "another rank has failed");
+  }
+  void break_up() {
+    const std::lock_guard lock(mutex_);
+    broken_ = true;
+    changed_.notify_all();
+  }
+  int size() const { return size_; }
+
+  std::vector<const void*> inputs;  // by rank
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  int size_, waiting_ = 0;
+  uint64_t round_ = 0;
+  bool broken_ = false;
+};
+
+// Every operation is complete when it returns. Sums are those of comm/reduce.h, as Gloo's are.
+class ThreadCollectives final : public Collectives {
+ public:
+  ThreadCollectives(MeetingPoint& point, int rank) : point_(point), rank_(rank) {}
+
+  int rank() const override { return rank_; }
+  int size() const override { return point_.size(); }
+
+  Ticket all_reduce(void* data, size_t count, DType dtype, ReduceOp op, Stream&) override {
+    bytes_sent += count * dtype_size(dtype) * 2 * others() / static_cast<size_t>(size());
+    return exchange(
+        data,
+        [&] {
+          result_.resize(count * dtype_size(dtype));
+          reduce_parts(point_.inputs, result_.data(), count, dtype, op);
+        },
+        data);
+  }
+  Ticket reduce_scatter(const void* input, void* output, size_t count, DType dtype, ReduceOp op,
+                        Stream&) override {
+    bytes_sent += count * dtype_size(dtype) * others();
+    return exchange(
+        input,
+        [&] {
+          std::vector<const void*> parts;
+          for (const void* all : point_.inputs) {
+            parts.push_back(static_cast<const std::byte*>(all) +
+                            static_cast<size_t>(rank_) * count * dtype_size(dtype));
+          }
+          result_.resize(count * dtype_size(dtype));
+          reduce_parts(parts, result_.data(), count, dtype, op);
+        },
+        output);
+  }
+  Ticket all_gather(const void* input, void* output, size_t count, DType dtype, Stream&) override {
+    const size_t bytes = count * dtype_size(dtype);
+    bytes_sent += bytes * others();
+    return exchange(
+        input,
+        [&] {
+          result_.resize(bytes * point_.inputs.size());
+          for (size_t r = 0; r < point_.inputs.size(); ++r) {
+            std::memcpy(result_.data() + r * bytes, point_.inputs[r], bytes);
+          }
+        },
+        output);
+  }
+  Ticket broadcast(void* data, size_t count, DType dtype, int root, Stream&) override {
+    return exchange(
+        data,
+        [&] {
+          result_.resize(count * dtype_size(dtype));
+          std::memcpy(result_.data(), point_.inputs[static_cast<size_t>(root)], result_.size());
+        },
+        data);
+  }
+  Ticket all_to_all(const void*, void*, size_t, DType, Stream&) override { return unexpected(); }
+  Ticket send(const void*, size_t, DType, int, Stream&) override { return unexpected(); }
+  Ticket receive(void*, size_t, DType, int, Stream&) override { return unexpected(); }
+  void wait(Ticket, Stream&) override {}
+  void barrier() override { point_.meet(); }
+
+  size_t bytes_sent = 0;  // as a ring would
+
+ private:
+  static Ticket unexpected() { fail(ExitCode::internal, "no step sends to a single rank"); }
+  size_t others() const { return static_cast<size_t>(size() - 1); }
+
+  // Reads what all ranks have laid out, then writes, since outputs may lie among inputs.
+  template <typename Work>
+  Ticket exchange(const void* input, const Work& work, void* output) {
+    point_.inputs[static_cast<size_t>(rank_)] = input;
+    point_.meet();
+    work();
+    point_.meet();
+    std::memcpy(output, result_.data(), result_.size());
+    return ++tickets_;
+  }
+
+  MeetingPoint& point_;
+  int rank_;
+  Ticket tickets_ = 0;
+  std::vector<std::byte> result_;
+};
+
+// Calls body(collectives of the rank) as so many ranks at once; throws what the first rank threw.
+inline void run_rank_threads(int size, const std::function<void(ThreadCollectives&)>& body) {
+  MeetingPoint point(size);
+  std::vector<std::exception_ptr> errors(static_cast<size_t>(size));
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < size; ++rank) {
+    threads.emplace_back([&, rank] {
+      ThreadCollectives collectives(point, rank);
+      try {
+        body(collectives);
+      } catch (...) {
+        errors[static_cast<size_t>(rank)] = std::current_exception();
+        point.break_up();
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (const std::exception_ptr& error : errors) {
+    if (error) std::rethrow_exception(error);
+  }
+}
+
+}  // namespace dltrain
