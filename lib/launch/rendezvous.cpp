@@ -76,6 +76,35 @@ bool is_loopback(const std::string& address) {
   return address == "localhost" || address.starts_with("127.") || address == "::1";
 }
 
+// What is wrong with the node ranks that were asked for, in ascending order; empty: nothing.
+std::string contradiction(const std::vector<json>& entries) {
+  const bool numbered = field<int>(entries.back(), "wanted_rank") >= 0;
+  for (int i = 0; i < static_cast<int>(entries.size()) && numbered; ++i) {
+    const json& entry = entries[static_cast<size_t>(i)];
+    const int wanted = field<int>(entry, "wanted_rank");
+    if (wanted == i) continue;
+    if (wanted < 0) {
+      return fmt::format("the node {} gives no --node-rank, others do",
+                         field<std::string>(entry, "host"));
+    }
+    return fmt::format(
+        "nodes came with contradictory --node-rank: {} where {} was expected, of {} nodes", wanted,
+        i, entries.size());
+  }
+  return "";
+}
+
+// The leader cannot know how its host is reached; the others do, where there are others.
+void set_own_address(std::vector<json>& entries) {
+  std::string address = field<std::string>(entries[0], "leader_address");
+  for (const json& entry : entries) {
+    if (!field<bool>(entry, "leads")) address = field<std::string>(entry, "leader_address");
+  }
+  for (json& entry : entries) {
+    if (field<bool>(entry, "leads")) entry["address"] = address;
+  }
+}
+
 // Whether `address` is one of this host.
 bool is_own(const std::string& address) {
   try {
@@ -110,9 +139,15 @@ Rendezvous::Rendezvous(const LaunchOptions& options, const std::string& secret,
   client_ = std::make_unique<StoreClient>(store_options(options.run_id + ".launch/"));
   if (leads()) {
     client_->set("attempt", "0");
-  } else {
-    attempt_ = static_cast<int>(client_->add("attempt", 0));
+    return;
   }
+  // A leader writes it as soon as it serves the store.
+  if (!wait_for(kFarewell, [&] { return client_->try_get("attempt").has_value(); })) {
+    if (interrupted_()) return;
+    fail(ExitCode::rank, "the store at {}:{} is that of another run than '{}' (--rdzv-id)",
+         address_, port_, options_.run_id);
+  }
+  attempt_ = static_cast<int>(client_->add("attempt", 0));
 }
 
 StoreOptions Rendezvous::store_options(const std::string& prefix) const {
@@ -218,8 +253,7 @@ std::optional<Round> Rendezvous::meet(bool run_has_begun) {
 
 // Waits for the nodes and writes down who takes part, or why nobody does.
 void Rendezvous::lead(bool run_has_begun) {
-  const auto begin = Clock::now();
-  auto last_came = begin;
+  auto last_came = Clock::now();
   std::vector<json> entries;
   const auto full = [&] {
     while (auto next = client_->try_get(fmt::format("{}/{}", key("join"), entries.size()))) {
@@ -231,41 +265,25 @@ void Rendezvous::lead(bool run_has_begun) {
     return count >= options_.max_nodes ||
            (count >= options_.min_nodes && Clock::now() - last_came >= options_.last_call);
   };
-  const bool complete = wait_for(options_.join_timeout, full);
-  if (!complete && interrupted_()) return;
+  if (!wait_for(options_.join_timeout, full) && interrupted_()) return;
   const auto count = static_cast<int>(entries.size());
+  // The leader's ranks come first, the others in the order of coming, or as they say.
+  std::stable_sort(entries.begin(), entries.end(), [](const json& a, const json& b) {
+    return std::pair(field<int>(a, "wanted_rank"), !field<bool>(a, "leads")) <
+           std::pair(field<int>(b, "wanted_rank"), !field<bool>(b, "leads"));
+  });
   std::string problem;
   ExitCode code = ExitCode::rank;
   if (count < options_.min_nodes) {
     problem =
         fmt::format("only {} of {} nodes came to {}:{} within {} s", count, options_.min_nodes,
                     address_, port_, options_.join_timeout.count() / 1000.0);
+  } else {
+    if (count > options_.max_nodes) entries.resize(static_cast<size_t>(options_.max_nodes));
+    problem = contradiction(entries);
+    if (!problem.empty()) code = ExitCode::usage;
   }
-  // The leader's ranks come first, the others in the order of coming, or as they say.
-  std::stable_sort(entries.begin(), entries.end(), [](const json& a, const json& b) {
-    return std::pair(a.value("wanted_rank", -1), !a.value("leads", false)) <
-           std::pair(b.value("wanted_rank", -1), !b.value("leads", false));
-  });
-  if (count > options_.max_nodes) entries.resize(options_.max_nodes);
-  for (int i = 0; i < static_cast<int>(entries.size()) && options_.node_rank; ++i) {
-    const int wanted = field<int>(entries[i], "wanted_rank");
-    if (wanted == i || !problem.empty()) continue;
-    code = ExitCode::usage;
-    problem = wanted < 0 ? fmt::format("the node {} gives no --node-rank, the others do",
-                                       field<std::string>(entries[i], "host"))
-                         : fmt::format(
-                               "nodes came with contradictory --node-rank: {} where {} was "
-                               "expected, of {} nodes",
-                               wanted, i, options_.max_nodes);
-  }
-  // Its own address is what the others see, where there are others.
-  std::string address = field<std::string>(entries[0], "leader_address");
-  for (const json& entry : entries) {
-    if (!entry.value("leads", false)) address = field<std::string>(entry, "leader_address");
-  }
-  for (json& entry : entries) {
-    if (entry.value("leads", false) && options_.host_address.empty()) entry["address"] = address;
-  }
+  if (options_.host_address.empty()) set_own_address(entries);
   client_->set(key("plan"), json{{"problem", problem},
                                  {"code", static_cast<int>(code)},
                                  {"max_restarts", options_.max_restarts},

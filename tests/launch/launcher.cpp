@@ -429,6 +429,27 @@ TEST_CASE("a launcher that is killed ends the other one's ranks") {
   CHECK(all_gone_soon(printed_pids(first.output + second.output)));
 }
 
+TEST_CASE("the nodes that are left go on where fewer are allowed") {
+  LaunchOptions options = ranks(1, "stay");
+  options.min_nodes = 1;
+  options.max_nodes = 2;
+  options.address = "127.0.0.1";
+  options.port = test::free_port();
+  options.last_call = milliseconds(1500);
+  options.max_restarts = 1;
+  Launched first(options);
+  std::this_thread::sleep_for(milliseconds(300));  // so that it is the one that leads
+  Launched second(options);
+  REQUIRE(second.wait_for_output("pid ", 1));
+  second.signal(SIGKILL);
+  REQUIRE(first.wait_for_output("pid ", 2));
+  first.signal(SIGTERM);
+  CHECK(first.finish() == 6);  // its rank knows no better than to die of it
+  INFO(first.errors);
+  CHECK(first.says("the launcher on "));
+  CHECK(first.says("dltrain: restart 1 of 1\n"));
+}
+
 TEST_CASE("as many nodes run as have come in time") {
   LaunchOptions options = ranks(1, "meet");
   options.min_nodes = 1;
@@ -473,6 +494,23 @@ TEST_CASE("a launcher with another secret is refused") {
   Launched second(options);
   CHECK(second.finish() == 6);
   CHECK(second.says("refused this rank's secret"));
+  CHECK(first.finish() == 6);
+}
+
+TEST_CASE("launchers of two runs do not meet at one endpoint") {
+  LaunchOptions options = ranks(1, "meet");
+  options.min_nodes = options.max_nodes = 2;
+  options.address = "127.0.0.1";
+  options.port = test::free_port();
+  options.join_timeout = milliseconds(4000);
+  options.run_id = "one";
+  options.node_rank = 0;
+  Launched first(options);
+  options.run_id = "two";
+  options.node_rank = 1;
+  Launched second(options);
+  CHECK(second.finish() == 6);
+  CHECK(second.says("is that of another run than 'two' (--rdzv-id)"));
   CHECK(first.finish() == 6);
 }
 
