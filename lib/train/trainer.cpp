@@ -281,7 +281,8 @@ Loop::Requests Loop::take_requests() {
     request[0] = 1 << 16;
   }
   const auto& minutes = experiment_.checkpoint.save_minutes;
-  request[1] = (options_.handle_signals && take_save_request()) ||
+  // Launchers pass a signal on to all ranks, which may have it in different steps: rank 0's counts.
+  request[1] = (leads() && options_.handle_signals && take_save_request()) ||
                (minutes && seconds_since(last_save_) >= 60 * *minutes);
   reduce_on_host(session_, request.data(), request.size(), DType::i32, ReduceOp::max);
   if (checkpoints_.together() && request[2] == 0) announce(checkpoints_.poll());

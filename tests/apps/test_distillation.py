@@ -83,17 +83,20 @@ class Distillation(support.DltrainTest):
         self.run_dltrain("eval", "--checkpoint", student)
 
     def test_resumed_and_on_two_ranks_it_is_the_same_run(self):
-        whole, run, ranks, micro = (self.folder / name for name in ("whole", "run", "ranks", "micro"))
+        whole, run, ranks, micro, zero = (self.folder / name for name in ("whole", "run", "ranks", "micro", "zero"))
         text = SMALL.replace("type: cosine", "type: constant")
         self.distil(text, whole)
         for limit in (13, 40):
             self.distil(text, run, "--resume", "auto", "--max-steps", limit)
         self.assert_same_state(run, whole)
         environment = {"OMP_NUM_THREADS": "1"}
-        for folder, arguments in ((ranks, ("--nproc-per-node", 2)), (micro, ("-s", "training.micro_batch_size=8"))):
+        for folder, arguments in ((ranks, ("--nproc-per-node", 2)), (micro, ("-s", "training.micro_batch_size=8")),
+                                  (zero, ("--nproc-per-node", 2, "-s", "parallelism.zero_stage=3"))):
             self.run_dltrain(self.small(text), "-q", "--output-dir", folder, "-s", f"loss={{type: distillation, teacher: {self.teacher}}}",
                              *arguments, env=environment)
         self.assert_same_state(ranks, micro)
+        for a, b in zip(steps(zero), steps(micro)):
+            self.assertLessEqual(abs(a["loss"] - b["loss"]), 1e-5 * b["loss"])
 
     def test_teachers_that_do_not_fit_are_refused(self):
         path, run = self.small(SMALL.replace("out_features: 4", "out_features: 5")), self.folder / "run"

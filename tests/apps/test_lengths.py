@@ -84,7 +84,9 @@ class Lengths(support.DltrainTest):
             whole = self.losses(self.run_case(text, options, f"{name}-whole"))
             micro = self.run_case(text, options, f"{name}-micro", "-s", "training.micro_batch_size=2")
             ranks = self.run_case(text, options, f"{name}-ranks", "--nproc-per-node", "2", "-s", "training.micro_batch_size=2")
-            for other in (micro, ranks):
+            zero = self.run_case(text, options, f"{name}-zero", "--nproc-per-node", "2", "-s", "parallelism.zero_stage=3",
+                                 "-s", "parallelism.bucket_mb=0.01")
+            for other in (micro, ranks, zero):
                 for a, b in zip(whole, self.losses(other)):
                     self.assertLessEqual(abs(a - b), 1e-5 * a)
 

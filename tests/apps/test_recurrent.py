@@ -64,6 +64,8 @@ class Recurrent(support.DltrainTest):
         self.check("gru_carried", self.run_case("gru_carried", "ranks", "--nproc-per-node", "2"))
         self.check("rnn_carried", self.run_case("rnn_carried", "both", "--nproc-per-node", "2", "-s",
                                                 "training.micro_batch_size=1"))
+        self.check("gru_carried", self.run_case("gru_carried", "zero", "--nproc-per-node", "2", "-s", "parallelism.zero_stage=3",
+                                                "-s", "parallelism.bucket_mb=0.004"))
 
     def test_bf16_stays_near(self):
         for name in self.golden["cases"]:

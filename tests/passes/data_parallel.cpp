@@ -104,6 +104,46 @@ TEST_CASE("one rank, and a graph that is reduced already, come back unchanged") 
   CHECK(print_graph(data_parallel(once, {.ranks = 2})) == print_graph(once));
 }
 
+TEST_CASE("a fixed order combines the micro-steps of a bucket before it leaves") {
+  DataParallelOptions options{.ranks = 2, .fixed = true, .micro_steps = 4, .micro_batch = 3};
+  const Graph after = data_parallel(training_example(), options);
+  int sums = 0;
+  for (size_t i = 0; i < after.nodes.size(); ++i) {
+    const Node& node = after.nodes[i];
+    if (node.op->name != "tree_sum") continue;
+    ++sums;
+    CHECK_FALSE(node.once_a_step);
+    CHECK(node.attributes.integer("levels") == 2);
+    const Node& next = after.nodes[i + 1];
+    CHECK(next.op->name == "all_reduce_begin");
+    CHECK(next.inputs.front() == node.outputs.front());
+  }
+  CHECK(sums == 3);  // a statistic, a metric, all gradients
+  options.ranks = 1;
+  const Graph alone = data_parallel(training_example(), options);
+  CHECK(print_graph(alone).find("all_reduce") == std::string::npos);
+  options.micro_steps = 1;
+  CHECK(print_graph(data_parallel(training_example(), options)) == print_graph(training_example()));
+  options = {.ranks = 2, .fixed = true, .micro_steps = 3};
+  CHECK_THROWS_AS(data_parallel(training_example(), options), Error);
+}
+
+TEST_CASE("gradients that travel in bf16 are rounded before and f32 after, in their own memory") {
+  const Graph after = data_parallel(training_example(), {.ranks = 2, .travels = DType::bf16});
+  const ValueId wide = after.find("reduced.a");
+  REQUIRE(wide != kNoValue);
+  CHECK(after.value(wide).spec.dtype == DType::f32);
+  const auto places = after.group_places();
+  CHECK(places[static_cast<size_t>(wide)].window);
+  CHECK(places[static_cast<size_t>(wide)].group ==
+        places[static_cast<size_t>(after.find("a"))].group);
+  for (const Node& node : after.nodes) {
+    if (node.op->name != "all_reduce_begin") continue;
+    const GraphValue& sum = after.value(node.inputs.front());
+    CHECK((sum.role == Role::activation) == (sum.spec.dtype == DType::bf16));
+  }
+}
+
 TEST_CASE("a tensor larger than a bucket travels alone") {
   const Graph after = data_parallel(training_example(), {.ranks = 2, .bucket_bytes = 1});
   int begins = 0;
