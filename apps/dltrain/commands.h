@@ -65,7 +65,7 @@ Engines engines();
 // The options that name a configuration, shared by train, plan, check and eval.
 struct ConfigOptions {
   std::vector<std::string> files, also_files, sets;
-  std::string device, name;
+  std::string device, autotune, name;
   std::optional<int64_t> seed, max_steps;
 
   void add_to(CLI::App& command);

@@ -10,6 +10,8 @@ void ConfigOptions::add_to(CLI::App& command) {
       ->type_name("KEY=VALUE")
       ->allow_extra_args(false);
   command.add_option("--device", device, "auto, cpu, cuda or cuda:<index>")->take_last();
+  command.add_option("--autotune", autotune, "off, quick or full: timing of algorithms on a GPU")
+      ->take_last();
   command.add_option("--name", name, "Name of the run")->take_last();
   command.add_option("--seed", seed, "Seed of weights, data order and dropout")->take_last();
   command
@@ -28,6 +30,7 @@ Experiment ConfigOptions::load(const std::vector<std::string>& extra) const {
   }
   inputs.overrides = sets;
   if (!device.empty()) inputs.overrides.push_back("device=" + device);
+  if (!autotune.empty()) inputs.overrides.push_back("autotune=" + autotune);
   if (!name.empty()) inputs.overrides.push_back("name=" + name);
   if (seed) inputs.overrides.push_back(fmt::format("seed={}", *seed));
   if (max_steps) inputs.overrides.push_back(fmt::format("training.max_steps={}", *max_steps));

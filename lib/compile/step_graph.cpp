@@ -141,7 +141,8 @@ StepGraph emit(const StepRequest& r, bool training) {
   log("dead_code");
   if (r.fuse) {
     out.graph = fuse(std::move(out.graph));
-    if (r.keep_gradients) out.graph = fuse_copies(std::move(out.graph));
+    // Units of ZeRO round their own copies.
+    if (r.keep_gradients && !r.zero.active()) out.graph = fuse_copies(std::move(out.graph));
     log("fuse");
   }
   if (training && r.recompute != Recompute::none) {

@@ -52,6 +52,10 @@ class CapturedGraph {
 
 enum class Memory { device, pinned_host };
 
+// How kernels choose among algorithms that only differ in speed and in the order of their sums: by
+// the vendor's estimate, or by timing a few or many when a plan is made.
+enum class Autotune : uint8_t { off, quick, full };
+
 class Device {
  public:
   virtual ~Device() = default;
@@ -71,6 +75,9 @@ class Device {
   // memory.
   virtual void copy(void* destination, const void* source, size_t bytes, Stream& stream) = 0;
   virtual void zero(void* destination, size_t bytes, Stream& stream) = 0;
+
+  // For the plans that are made after the call. Devices that have nothing to choose do nothing.
+  virtual void set_autotune(Autotune) {}
 
   // Records what `body` queues on `stream`; nullptr where the backend has nothing to gain (CPU):
   // the caller then runs the body each time.

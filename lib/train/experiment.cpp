@@ -306,6 +306,13 @@ void Experiment::describe(Fields& f) {
   f.integer("seed", seed,
             {.doc = "Initial weights, data order and dropout are functions of it", .min = 0});
   f.text("device", device, {.doc = "auto (a GPU if there is one), cpu, cuda or cuda:<index>"});
+  f.choice("autotune", autotune,
+           {{"off", Autotune::off, "as NVIDIA's library estimates: the same choice in every run"},
+            {"quick", Autotune::quick, "the fastest of up to 8, timed before the first step"},
+            {"full", Autotune::full, "the fastest of up to 64"}},
+           {.doc = "How matrix products on a GPU choose their algorithm. Choices are kept by GPU, "
+                   "library and shape (docs/gpu/README.md); another choice adds in another order. "
+                   "The CPU has nothing to choose"});
   f.section("model", model, {.doc = "The network", .required = true});
   f.one_of("loss", loss, loss_table(), {.doc = "What is minimised"});
   f.section("data", data, {.doc = "Where samples come from", .required = true});

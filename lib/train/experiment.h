@@ -8,6 +8,7 @@
 
 #include "config/fields.h"
 #include "data/config.h"
+#include "device/device.h"
 #include "nn/loss.h"
 #include "nn/model.h"
 #include "optim/optimizer.h"
@@ -116,6 +117,7 @@ struct Experiment : Located {
   std::string name = "run";
   int64_t seed = 0;
   std::string device = "auto";
+  Autotune autotune = Autotune::off;
   ModelConfig model;
   std::unique_ptr<Loss> loss = make_kind(loss_table(), "cross_entropy");
   DataConfig data;

@@ -27,6 +27,7 @@ struct CUstream_st {
 struct CUevent_st {
   CUstream_st* stream = nullptr;
   uint64_t mark = 0;
+  float time = 0;  // milliseconds, where streams are eager
 };
 struct CUgraph_st {
   std::vector<Work> work;
@@ -54,6 +55,8 @@ struct State {
   cudaError_t sticky = cudaSuccess;            // a context that is lost stays so
   std::map<uintptr_t, size_t> device, pinned;  // address → bytes
   std::map<CUstream_st*, std::unique_ptr<CUstream_st>> streams;
+  float clock = 0;  // milliseconds that products have taken
+  std::vector<float> algorithms{1};
 };
 
 State& state() {
@@ -150,6 +153,7 @@ void reset(Order order) {
   state().devices_code = cudaSuccess;
   state().failures.clear();
   state().sticky = cudaSuccess;
+  state().algorithms = {1};
   emulation::set_queue([](void* stream, const char* kernel, Work work) {
     const Guard inner(state().mutex);
     ++state().counts.launches;
@@ -172,6 +176,10 @@ size_t pending() {
 
 void set_gpu(const Gpu& gpu) {
   state().gpu = gpu;
+}
+
+void set_algorithms(std::vector<float> milliseconds) {
+  state().algorithms = std::move(milliseconds);
 }
 
 void set_devices(int count, cudaError_t code, int driver) {
@@ -324,7 +332,12 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
 }
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   DLTRAIN_FAKE();
-  *event = {stream, stream->queued};
+  *event = {stream, stream->queued, state().clock};
+  return cudaSuccess;
+}
+cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t begin, cudaEvent_t end) {
+  DLTRAIN_FAKE();
+  *milliseconds = end->time - begin->time;
   return cudaSuccess;
 }
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
@@ -379,6 +392,73 @@ cublasStatus_t cublasLtDestroy(cublasLtHandle_t) {
 }
 size_t cublasLtGetVersion() {
   return 130002;
+}
+// Descriptions are not looked at: an algorithm is its number.
+cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t* out, cublasComputeType_t,
+                                        cudaDataType_t) {
+  *out = reinterpret_cast<cublasLtMatmulDesc_t>(&state());
+  return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t) {
+  return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t, cublasLtMatmulDescAttributes_t,
+                                              const void*, size_t) {
+  return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t* out, cudaDataType, uint64_t,
+                                          uint64_t, int64_t) {
+  *out = reinterpret_cast<cublasLtMatrixLayout_t>(&state());
+  return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t) {
+  return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t* out) {
+  *out = reinterpret_cast<cublasLtMatmulPreference_t>(&state());
+  return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t) {
+  return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t,
+                                                    cublasLtMatmulPreferenceAttributes_t,
+                                                    const void*, size_t) {
+  return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t, cublasLtMatmulDesc_t,
+                                       cublasLtMatrixLayout_t, cublasLtMatrixLayout_t,
+                                       cublasLtMatrixLayout_t, cublasLtMatrixLayout_t,
+                                       const cublasLtMatmulAlgo_t* algorithm,
+                                       cublasLtMatmulHeuristicResult_t* out) {
+  if (algorithm->data[0] >= state().algorithms.size()) return CUBLAS_STATUS_NOT_SUPPORTED;
+  out->workspaceSize = 1024 * algorithm->data[0];
+  return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDesc_t,
+                                              cublasLtMatrixLayout_t, cublasLtMatrixLayout_t,
+                                              cublasLtMatrixLayout_t, cublasLtMatrixLayout_t,
+                                              cublasLtMatmulPreference_t, int wanted,
+                                              cublasLtMatmulHeuristicResult_t out[], int* found) {
+  const int known = static_cast<int>(state().algorithms.size());
+  *found = wanted < known ? wanted : known;
+  for (int i = 0; i < *found; ++i) {
+    out[i] = {};
+    out[i].algo.data[0] = static_cast<uint64_t>(i);
+    out[i].workspaceSize = static_cast<size_t>(1024 * i);
+  }
+  return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t, const void*, const void*,
+                              cublasLtMatrixLayout_t, const void*, cublasLtMatrixLayout_t,
+                              const void*, const void*, cublasLtMatrixLayout_t, void*,
+                              cublasLtMatrixLayout_t, const cublasLtMatmulAlgo_t* algorithm, void*,
+                              size_t, cudaStream_t) {
+  const float took = state().algorithms[algorithm->data[0]];
+  if (took < 0) return CUBLAS_STATUS_NOT_SUPPORTED;
+  state().clock += took;
+  ++state().counts.products;
+  return CUBLAS_STATUS_SUCCESS;
 }
 const char* cublasLtGetStatusString(cublasStatus_t) {
   return "a status";

@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include <driver_types.h>
 
@@ -23,6 +24,7 @@ struct Counts {
   int64_t event_waits = 0;             // the host waits for one mark
   int64_t made = 0;                    // streams, events, graphs
   int64_t launches = 0, graph_launches = 0, copies = 0;
+  int64_t products = 0;  // by cuBLASLt, which compute nothing
 };
 
 enum class Order { late, eager };
@@ -41,6 +43,9 @@ Counts counts();
 size_t pending();
 
 void set_gpu(const Gpu& gpu);
+// The algorithms that cuBLASLt knows for any product: how long each takes; it refuses those of
+// negative time. Algorithm i needs i KiB.
+void set_algorithms(std::vector<float> milliseconds);
 // What cudaGetDeviceCount says; `driver` as 12040 for CUDA 12.4.
 void set_devices(int count, cudaError_t code = cudaSuccess, int driver = 13000);
 // The call number `after` (0: the next one) of this function of the runtime, or of any kernel where

@@ -3,12 +3,19 @@
 //
 // f32 runs in plain f32 (no TF32); products of bf16 and f16 are added in f32, and the result is of
 // either dtype. The algorithm is chosen once by cuBLASLt's heuristic among those
-// that add partial sums in the compute type; its workspace lies in the plan's arena. Bias, ReLU and
+// that add partial sums in the compute type, or with autotune by timing several of these; its
+// workspace lies in the plan's arena. Bias, ReLU and
 // gelu_tanh are epilogues of the product (cuBLASLt's GELU is the tanh form); other activations
 // follow by our own kernel in place.
+#include <algorithm>
+#include <cstring>
+
+#include <fmt/format.h>
+
 #include "base/error.h"
 #include "cuda/elementwise.h"
 #include "cuda/matmul_sizes.h"
+#include "cuda/vendor/autotune.h"
 #include "cuda/vendor/check.h"
 #include "cuda/vendor/device.h"
 #include "cuda/vendor/makers.h"
@@ -62,17 +69,17 @@ class BlasMatmul final : public Kernel {
         sizes_(request),
         beta_(request.accumulate ? 1.0f : 0.0f),
         ending_(ending_of(request.attributes.text("activation"), sizes_.has_bias)),
+        in_(request.inputs[0].dtype),
         out_(request.outputs[0].dtype) {
     check_cublas(cublasLtMatmulDescCreate(operation_.out(), CUBLAS_COMPUTE_32F, CUDA_R_32F),
                  "describing a product");
     set(CUBLASLT_MATMUL_DESC_TRANSA, sizes_.transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N);
     set(CUBLASLT_MATMUL_DESC_TRANSB, sizes_.transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N);
     set(CUBLASLT_MATMUL_DESC_EPILOGUE, ending_.epilogue);
-    const DType in = request.inputs[0].dtype;
-    b_ = sizes_.transpose_b ? column_major(in, sizes_.k, sizes_.n)
-                            : column_major(in, sizes_.n, sizes_.k);
-    a_ = sizes_.transpose_a ? column_major(in, sizes_.m, sizes_.k)
-                            : column_major(in, sizes_.k, sizes_.m);
+    b_ = sizes_.transpose_b ? column_major(in_, sizes_.k, sizes_.n)
+                            : column_major(in_, sizes_.n, sizes_.k);
+    a_ = sizes_.transpose_a ? column_major(in_, sizes_.m, sizes_.k)
+                            : column_major(in_, sizes_.k, sizes_.m);
     y_ = column_major(out_, sizes_.n, sizes_.m);
   }
 
@@ -92,12 +99,19 @@ class BlasMatmul final : public Kernel {
           CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES}) {
       prefer(name, kAlignment);
     }
+    const Autotune mode = device_.autotune();
+    const int wanted = mode == Autotune::off ? 1 : mode == Autotune::quick ? 8 : 64;
+    std::vector<cublasLtMatmulHeuristicResult_t> proposed(static_cast<size_t>(wanted));
     int found = 0;
     const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
-        device_.blas(), operation_, b_, a_, y_, y_, preference, 1, &algorithm_, &found);
+        device_.blas(), operation_, b_, a_, y_, y_, preference, wanted, proposed.data(), &found);
     if (status == CUBLAS_STATUS_NOT_SUPPORTED) return false;
     check_cublas(status, "matmul: choosing an algorithm");
-    return found == 1;
+    std::erase_if(proposed, [](const auto& p) { return p.state != CUBLAS_STATUS_SUCCESS; });
+    proposed.resize(std::min(proposed.size(), static_cast<size_t>(found)));
+    if (proposed.empty()) return false;
+    algorithm_ = proposed.size() == 1 ? proposed[0] : timed(proposed);
+    return true;
   }
 
   size_t workspace_bytes() const override { return algorithm_.workspaceSize; }
@@ -136,11 +150,67 @@ class BlasMatmul final : public Kernel {
                  "describing a product");
   }
 
+  // Everything that decides which algorithms there are and how fast they are.
+  std::string key() const {
+    return fmt::format("matmul {}x{}x{} {}{} {} to {}, epilogue {}, beta {}, {}", sizes_.m,
+                       sizes_.n, sizes_.k, sizes_.transpose_a ? 'T' : 'N',
+                       sizes_.transpose_b ? 'T' : 'N', dtype_name(in_), dtype_name(out_),
+                       static_cast<int>(ending_.epilogue), beta_,
+                       device_.autotune() == Autotune::quick ? "quick" : "full");
+  }
+
+  // The fastest of what the library proposes, now or in an earlier run. What does not fit this
+  // library any more, or no memory to time it in: the first proposal.
+  cublasLtMatmulHeuristicResult_t timed(
+      const std::vector<cublasLtMatmulHeuristicResult_t>& proposed) {
+    cublasLtMatmulHeuristicResult_t chosen{};
+    try {
+      const std::string bytes = tuned_choice(device_, key(), [&] {
+        const cublasLtMatmulAlgo_t& best = proposed[time(proposed)].algo;
+        return std::string(reinterpret_cast<const char*>(&best), sizeof best);
+      });
+      if (bytes.size() != sizeof chosen.algo) return proposed[0];
+      std::memcpy(&chosen.algo, bytes.data(), sizeof chosen.algo);
+    } catch (const Error& error) {
+      if (error.code() != ExitCode::memory) throw;
+      return proposed[0];
+    }
+    const cublasLtMatmulAlgo_t algorithm = chosen.algo;
+    const bool usable = cublasLtMatmulAlgoCheck(device_.blas(), operation_, b_, a_, y_, y_,
+                                                &algorithm, &chosen) == CUBLAS_STATUS_SUCCESS &&
+                        chosen.workspaceSize <= kMostWorkspace;
+    chosen.algo = algorithm;
+    return usable ? chosen : proposed[0];
+  }
+
+  size_t time(const std::vector<cublasLtMatmulHeuristicResult_t>& proposed) {
+    size_t workspace_bytes = 0;
+    for (const auto& p : proposed) workspace_bytes = std::max(workspace_bytes, p.workspaceSize);
+    const auto elements = [](int64_t rows, int64_t columns, DType dtype) {
+      return static_cast<size_t>(rows * columns) * dtype_size(dtype);
+    };
+    const Buffer a(device_, elements(sizes_.m, sizes_.k, in_)),
+        b(device_, elements(sizes_.k, sizes_.n, in_)),
+        y(device_, elements(sizes_.m, sizes_.n, out_)), bias(device_, elements(1, sizes_.n, out_)),
+        workspace(device_, workspace_bytes);
+    if (sizes_.has_bias) {
+      const void* address = bias.data();
+      set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, address);  // bind() sets its own
+    }
+    return fastest(device_, proposed.size(), [&](size_t i, Stream& stream) {
+      const float alpha = 1;
+      return cublasLtMatmul(device_.blas(), operation_, &alpha, b.data(), b_, a.data(), a_, &beta_,
+                            y.data(), y_, y.data(), y_, &proposed[i].algo, workspace.data(),
+                            proposed[i].workspaceSize,
+                            native_stream(stream)) == CUBLAS_STATUS_SUCCESS;
+    });
+  }
+
   CudaDevice& device_;
   MatmulSizes sizes_;
   float beta_;
   Ending ending_;
-  DType out_;
+  DType in_, out_;
   Operation operation_;
   Layout a_, b_, y_;
   cublasLtMatmulHeuristicResult_t algorithm_{};

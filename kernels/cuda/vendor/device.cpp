@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "cuda/vendor/cudnn_plan.h"
+#include "cuda/vendor/makers.h"
 
 namespace dltrain {
 namespace {
@@ -232,6 +233,12 @@ std::unique_ptr<CapturedGraph> CudaDevice::capture(Stream& stream,
   }
   check_cuda(cudaStreamEndCapture(native_stream(stream), graph.out()), "ending a capture");
   return std::make_unique<CudaCapturedGraph>(graph.get());
+}
+
+CudaDevice& cuda_device(const KernelRequest& request) {
+  auto* device = dynamic_cast<CudaDevice*>(&request.device);
+  check_internal(device != nullptr, "{}: not a CUDA device", request.op);
+  return *device;
 }
 
 }  // namespace dltrain

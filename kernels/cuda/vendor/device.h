@@ -34,6 +34,8 @@ class CudaDevice final : public Device {
                                          const std::function<void()>& body) override;
 
   int architecture() const { return architecture_; }  // 90: sm_90
+  void set_autotune(Autotune mode) override { autotune_ = mode; }
+  Autotune autotune() const { return autotune_; }
   cublasLtHandle_t blas() const { return blas_; }
   // Made at the first call: models without convolutions do not load cuDNN's libraries.
   cudnnHandle_t dnn();
@@ -45,6 +47,7 @@ class CudaDevice final : public Device {
   [[noreturn]] void out_of_memory(size_t bytes) const;
 
   int index_, architecture_ = 0;
+  Autotune autotune_ = Autotune::off;
   DeviceProperties properties_;
   std::map<void*, size_t> taken_;  // device memory that was asked for
   BlasHandle blas_;

@@ -1,8 +1,6 @@
 // Kernels by cuBLASLt, cuDNN and NVRTC. None has run on a GPU yet, so every row is unproven; the
 // plans that the cuDNN rows ask for are built in tests/cuda_engine from descriptions of GPUs.
-#include "base/error.h"
 #include "cuda/makers.h"
-#include "cuda/vendor/device.h"
 #include "cuda/vendor/makers.h"
 
 namespace dltrain {
@@ -26,12 +24,6 @@ constinit const KernelRow kRows[] = {
 
 std::span<const KernelRow> cuda_vendor_rows() {
   return kRows;
-}
-
-CudaDevice& cuda_device(const KernelRequest& request) {
-  auto* device = dynamic_cast<CudaDevice*>(&request.device);
-  check_internal(device != nullptr, "{}: not a CUDA device", request.op);
-  return *device;
 }
 
 }  // namespace dltrain
