@@ -59,6 +59,8 @@ void DatasetConfig::describe(Fields& f) {
   f.section("cutmix", cutmix,
             {.doc = "Replace a box of each training image by that of another, and blend their "
                     "labels by area; belongs into data.train"});
+  // As the resolved configuration then says.
+  if (sampling == Sampling::streams && !given("shuffle")) shuffle = false;
 }
 
 void DatasetConfig::validate(Problems& problems) const {

@@ -82,6 +82,12 @@ class Recurrent(support.DltrainTest):
             self.assertEqual([line["loss"] for line in steps(whole)], [line["loss"] for line in steps(parts)])
         self.assertIn("rnn.hidden_l1", safetensors(whole / "checkpoints" / "latest" / "optimizer.safetensors"))
 
+    def test_the_resolved_configuration_runs_again(self):
+        run = self.run_case("gru_carried", "whole")
+        again = self.folder / "again"
+        self.run_dltrain(run / "config.yaml", "-q", "--output-dir", again)
+        self.assert_same_state(run, again)
+
     def test_what_cannot_work_is_refused(self):
         def refusal(change, code=USAGE, name="lstm_carried"):
             text = self.configuration(name).read_text()
