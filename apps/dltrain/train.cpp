@@ -109,6 +109,12 @@ ExitCode run(Options& options, int ranks, const std::function<int()>& start) {
   run.folder = options.folder;
   run.result = options.result;
   if (options.dry_run) {
+    if (start && ranks == 0) {
+      fail(ExitCode::usage,
+           "--dry-run does not know how many ranks several nodes will have; `dltrain plan --world "
+           "N` "
+           "plans for N");
+    }
     fmt::print("{}\n", dump_config(experiment));
     print_plan(experiment, std::max(ranks, environment.world_size), false,
                [&](const Session& session) { fmt::print("{}\n", check_run(session, run)); });

@@ -93,6 +93,11 @@ TokenCollector::TokenCollector(int64_t vocab_size, std::filesystem::path file)
   if (!file.empty()) file_.emplace(std::move(file));
 }
 
+TokenCollector::~TokenCollector() {
+  std::error_code ignored;
+  if (file_) std::filesystem::remove(file_->path(), ignored);
+}
+
 void TokenCollector::begin_segment(std::string name) {
   segments_.emplace_back(std::move(name), size());
 }
@@ -134,7 +139,6 @@ std::shared_ptr<const TokenStream> TokenCollector::finish(
     write_out();
     file_->close();
     memory->file = MappedFile(file_->path(), ExitCode::storage);
-    std::filesystem::remove(file_->path());
     all = memory->file.bytes();
   } else {
     bytes_.shrink_to_fit();

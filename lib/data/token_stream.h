@@ -71,8 +71,10 @@ class TokenStream {
 // Collects ids, of 16 bits where the vocabulary allows it: in memory, or in a file.
 class TokenCollector {
  public:
-  // `file`: written instead of memory, and removed once it is mapped; empty: none.
+  // `file`: written instead of memory, and removed with the collector (a mapping of it stays);
+  // empty: none.
   explicit TokenCollector(int64_t vocab_size, std::filesystem::path file = {});
+  ~TokenCollector();
 
   // What follows comes from this file.
   void begin_segment(std::string name);

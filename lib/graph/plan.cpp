@@ -186,9 +186,10 @@ void Plan::place_memory() {
 LentRegion Plan::lend_copies() {
   LentRegion lent;
   if (options_.keep_gradients) return lent;
+  const int end = static_cast<int>(graph_.nodes.size());
   for (ValueId copy : graph_.with_role(Role::low_precision)) {
     if (graph_.value(copy).storage_of != kNoValue) continue;
-    int last_read = -1, written = static_cast<int>(graph_.nodes.size());
+    int last_read = -1, written = end;
     for (int i = 0; i < written; ++i) {
       const Node& node = graph_.nodes[static_cast<size_t>(i)];
       const auto holds = [&](const std::vector<ValueId>& ids) {
@@ -202,15 +203,17 @@ LentRegion Plan::lend_copies() {
         last_read = i;
       }
     }
+    // Nobody would write the copy of a parameter that does not learn again.
     MemoryBlock own{.bytes = graph_.value(copy).spec.bytes(),
                     .first = -1,
-                    .last = last_read,
+                    .last = written == end ? end : last_read,
                     .offset = lent.bytes};
     copies_.push_back({copy, lent.bytes});
     lent.bytes += align_up(own.bytes);
     lent.taken.push_back(own);
+    if (written == end) continue;
     own.first = written;
-    own.last = static_cast<int>(graph_.nodes.size());
+    own.last = end;
     lent.taken.push_back(own);
   }
   return lent;

@@ -36,7 +36,7 @@ bool is_curable(int code) {
 FileDescriptor open_log(const std::filesystem::path& folder, int local, const char* name) {
   const auto path = folder / std::to_string(local) / name;
   make_directories(path.parent_path());
-  FileDescriptor file(open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
+  FileDescriptor file(open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666));
   if (!file) fail(ExitCode::storage, "cannot write {}: {}", path.string(), std::strerror(errno));
   return file;
 }

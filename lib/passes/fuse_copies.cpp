@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <optional>
 
+#include "passes/zero.h"
+
 namespace dltrain {
 namespace {
 
@@ -11,10 +13,7 @@ bool rounds(const Node& node) {
 }
 
 bool has_independent_elements(const Node& node) {
-  constexpr std::string_view kOps[] = {"sgd_update",     "adam_update",    "adamw_update",
-                                       "adagrad_update", "rmsprop_update", "lion_update"};
-  return std::find(std::begin(kOps), std::end(kOps), node.op->name) != std::end(kOps) &&
-         !node.attributes.boolean("copies");
+  return is_elementwise_update(node.op->name) && !node.attributes.boolean("copies");
 }
 
 // A copy, and which of the update's parameters it is of.

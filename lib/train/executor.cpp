@@ -132,7 +132,10 @@ std::string Executor::name_at(const void* address) const {
   const auto* at = static_cast<const std::byte*>(address);
   for (const StateTensor& tensor : layout_.tensors()) {
     const std::byte* begin = arena_.data() + tensor.offset;
-    if (at >= begin && at < begin + tensor.spec.bytes()) return tensor.name;
+    const size_t bytes =
+        tensor.part ? static_cast<size_t>(tensor.part->count) * dtype_size(tensor.spec.dtype)
+                    : tensor.spec.bytes();
+    if (at >= begin && at < begin + bytes) return tensor.name;
   }
   return {};
 }

@@ -1,9 +1,11 @@
 #include "train/run.h"
 
+#include <array>
 #include <chrono>
 #include <exception>
 #include <functional>
 #include <optional>
+#include <span>
 
 #include <nlohmann/json.hpp>
 #include <spdlog/spdlog.h>
@@ -58,8 +60,7 @@ void check_resume(const ResumeChoice& choice, const Session& session) {
     fail(ExitCode::usage,
          "{} was made with the optimizer {}, this configuration has {}; to go on with another one "
          "start a new run with model.init_from: {}",
-         choice.checkpoint.string(), choice.state.optimizer, optimizer,
-         (choice.checkpoint / "model.safetensors").string());
+         choice.checkpoint.string(), choice.state.optimizer, optimizer, choice.checkpoint.string());
   }
   check_tokenizer(choice, session);
   differs("training samples:", choice.state.train_samples, session.data.train->size());
@@ -78,10 +79,12 @@ class Run {
   bool leads() const { return options_.rank == 0; }
   void compare_configurations() const;
   void set_up_logging(const std::optional<std::filesystem::path>& folder) const;
+  void take_greatest(std::span<int32_t> values) const;
   bool together(const std::function<void()>& part) const;
   void open();
   void start();
   bool is_finished() const;
+  void compare_starts(bool done) const;
   void begin(const std::string& resolved);
   void write_summaries(ExitCode code, const std::string& message) const;
 
@@ -105,6 +108,15 @@ void Run::set_up_logging(const std::optional<std::filesystem::path>& folder) con
              console());
 }
 
+// Of all ranks.
+void Run::take_greatest(std::span<int32_t> values) const {
+  Collectives* group = options_.collectives;
+  if (group == nullptr) return;
+  const auto stream = options_.engines.cpu->open(0)->make_stream();
+  group->wait(group->all_reduce(values.data(), values.size(), DType::i32, ReduceOp::max, *stream),
+              *stream);
+}
+
 // Runs a part of the preparation on every rank. The first rank that finds a mistake throws it, and
 // so is the only one to tell it; false on the others.
 bool Run::together(const std::function<void()>& part) const {
@@ -114,14 +126,10 @@ bool Run::together(const std::function<void()>& part) const {
   } catch (const Error&) {
     mistake = std::current_exception();
   }
-  if (options_.collectives != nullptr) {
-    const int32_t own = options_.world - options_.rank;
-    int32_t first = mistake ? own : 0;  // the maximum is the first rank's
-    const auto stream = options_.engines.cpu->open(0)->make_stream();
-    options_.collectives->wait(
-        options_.collectives->all_reduce(&first, 1, DType::i32, ReduceOp::max, *stream), *stream);
-    if (first != 0 && first != own) return false;
-  }
+  const int32_t own = options_.world - options_.rank;
+  int32_t first = mistake ? own : 0;  // the maximum is the first rank's
+  take_greatest({&first, 1});
+  if (first != 0 && first != own) return false;
   if (mistake) std::rethrow_exception(mistake);
   return true;
 }
@@ -153,6 +161,23 @@ void Run::start() {
   if (resume_) check_resume(*resume_, session_);
   start_report_ = start_session(session_);
   if (resume_) load_checkpoint(*session_.executor, resume_->checkpoint, resume_->state);
+}
+
+// Ranks look for checkpoints by themselves, and must have found the same.
+void Run::compare_starts(bool done) const {
+  const int32_t step = resume_ ? static_cast<int32_t>(resume_->state.step) : -1;
+  const int32_t finished = done ? 1 : 0;
+  std::array<int32_t, 4> most{step, -step, finished, -finished};
+  take_greatest(most);
+  if (most[0] == -most[1] && most[2] == -most[3]) return;
+  const auto found = [](int32_t at) {
+    return at < 0 ? std::string("none") : fmt::format("step {}", at);
+  };
+  fail(
+      ExitCode::usage,
+      "ranks found different checkpoints or summaries in {} ({} and {}); the run folder must be on "
+      "a file system that all nodes share",
+      path_.string(), found(-most[1]), found(most[0]));
 }
 
 // Whether the run here has done all its steps and has its summary: then nothing is done again.
@@ -205,7 +230,9 @@ ExitCode Run::go() {
       !together([this] { start(); }))
     return ExitCode::rank;
   const std::string resolved = dump_config(experiment_);
-  if (is_finished()) return ExitCode::ok;
+  const bool done = is_finished();
+  if (!together([&] { compare_starts(done); })) return ExitCode::rank;
+  if (done) return ExitCode::ok;
   const auto begin_here = [&] {
     if (leads()) begin(resolved);
   };

@@ -304,7 +304,7 @@ Session open_session(Experiment& experiment, const SessionOptions& options) {
   } else {
     ChosenDevice chosen = choose_device(experiment.device, options.engines, options.local_rank);
     if (options.world > 1 && chosen.engine != options.engines.cpu) {
-      fail(ExitCode::device,
+      fail(ExitCode::usage,
            "several ranks on GPUs need NCCL, which this version does not drive yet; use one rank, "
            "or "
            "--device cpu");

@@ -259,7 +259,9 @@ void Loop::save(int64_t step, bool last) {
     state.scale_streak = progress.scale_streak;
   }
   checkpoints_.save(*session_.executor, state, last);
-  if (last || !checkpoints_.together()) announce(checkpoints_.poll());
+  if (last || !experiment_.checkpoint.async || !checkpoints_.together()) {
+    announce(checkpoints_.poll());
+  }
 }
 
 void Loop::evaluate_now(int64_t step) {

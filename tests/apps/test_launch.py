@@ -185,6 +185,20 @@ class Launch(DltrainTest):
         self.assertRegex(text, r"different configurations: optimizer.learning_rate is 0.0[12] on rank 0 and 0.0[12] on rank 1")
         self.assertFalse((self.folder / "run" / "metrics.jsonl").exists())
 
+    def test_nodes_that_do_not_share_the_run_folder_are_told(self):
+        configuration = self.small()
+        places = [self.folder / "here", self.folder / "there"]
+        for place in places:
+            place.mkdir()
+        self.run_dltrain(configuration, "-q", "--output-dir", "run", "-s", "training.max_steps=2", cwd=places[0])
+        nodes = [self.start("launch", "--nnodes", 2, "--rdzv-endpoint", f"127.0.0.1:{port}", configuration, "--output-dir", "run",
+                            "--resume", "auto", "-s", "training.max_steps=4", cwd=place)
+                 for port in (free_port(),) for place in places]
+        results = [self.end(node) for node in nodes]
+        self.assertEqual([r.code for r in results], [USAGE, USAGE], "\n".join(map(str, results)))
+        self.assertIn("none and step 2", results[0].err + results[1].err)
+        self.assertFalse((places[1] / "run" / "metrics.jsonl").exists())
+
     def test_output_of_ranks_goes_to_files(self):
         self.launch(("--nproc-per-node", 2, "--log-dir", self.folder / "logs", "--redirects", "1:3", "--tee", "0:3", "--rdzv-id",
                      "job"), "-s", "training.max_steps=2")

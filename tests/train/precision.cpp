@@ -52,14 +52,22 @@ TEST_CASE("bf16 trains like f32 but for rounding, and gives the same bits twice"
 TEST_CASE("gradients in memory of activations and copies give the same bits") {
   // The scale is too large at first, so that steps are skipped.
   const char* scaled = "precision={compute: fp16, init_scale: 16777216, growth_interval: 3}";
-  for (const char* layers :
-       {kMlp, kConvnet, "[flatten, {linear: 64}, relu, {linear: 48}, gelu, {linear: 5}]"}) {
-    for (const char* precision : {"precision.compute=f32", "precision.compute=bf16", scaled}) {
+  const char* deep = "[flatten, {linear: 64}, relu, {linear: 48}, gelu, {linear: 5}]";
+  const auto check = [](const char* layers, const std::vector<std::string>& overrides) {
+    const ShortRun apart = short_run(layers, {.overrides = overrides, .keep_gradients = true});
+    const ShortRun shared = short_run(layers, {.overrides = overrides});
+    CHECK(shared.losses == apart.losses);
+    CHECK(shared.state == apart.state);
+  };
+  for (const char* precision : {"precision.compute=f32", "precision.compute=bf16", scaled}) {
+    for (const char* layers : {kMlp, kConvnet, deep}) {
       INFO(layers << ", " << precision);
-      const ShortRun apart = short_run(layers, {.overrides = {precision}, .keep_gradients = true});
-      const ShortRun shared = short_run(layers, {.overrides = {precision}});
-      CHECK(shared.losses == apart.losses);
-      CHECK(shared.state == apart.state);
+      check(layers, {precision});
+    }
+    // Copies of frozen parameters are written by nobody, so they must lend nothing.
+    for (const char* frozen : {"layers.1.*", "layers.3.*", "layers.5.*"}) {
+      INFO(frozen << " frozen, " << precision);
+      check(deep, {precision, fmt::format("training.freeze=['{}']", frozen)});
     }
   }
 }
