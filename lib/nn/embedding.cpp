@@ -27,8 +27,9 @@ struct Embedding final : Layer {
                .min = 1,
                .max = 1e8,
                .known_as = {"hidden_size", "output_dim", "features"}});
-    f.integer("padding_idx", padding_idx,
-              {.doc = "An id whose vector no gradient changes", .min = 0});
+    f.integer(
+        "padding_idx", padding_idx,
+        {.doc = "An id whose vector begins with zeros and that no gradient changes", .min = 0});
     f.boolean("scale_embedding", scale_embedding,
               {.doc = "Multiply the vectors by √embedding_dim (Vaswani et al. 2017)"});
   }
@@ -45,7 +46,14 @@ struct Embedding final : Layer {
       fail(ExitCode::usage, "expects integer ids, got {}", to_string(c.builder().spec(x)));
     }
     const int64_t rows = num_embeddings ? *num_embeddings : c.vocabulary();
-    const ValueId weight = c.parameter("weight", {rows, embedding_dim}, Initializer::normal_of(1));
+    Initializer initializer = Initializer::normal_of(1);
+    if (padding_idx) {
+      if (*padding_idx >= rows) {
+        fail(ExitCode::usage, "padding_idx {} is none of the {} ids", *padding_idx, rows);
+      }
+      initializer.zeros_at = {*padding_idx * embedding_dim, embedding_dim};
+    }
+    const ValueId weight = c.parameter("weight", {rows, embedding_dim}, initializer);
     const ValueId rows_of_ids =
         c.builder().emit1("embedding", {x, weight}, {{"padding_idx", padding_idx.value_or(-1)}});
     if (!scale_embedding) return rows_of_ids;

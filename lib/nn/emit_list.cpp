@@ -342,6 +342,7 @@ Initializer LayerContext::initializer_of(const std::string& name, const Initiali
   // Fans count from [out, in]; the rows of an orthogonal matrix are those of the file.
   Initializer init = found->resolve(layout.in_first ? Shape{file[1], file[0]} : file).value_or(own);
   if (init.kind == Initializer::orthogonal) init.rows = file[0];
+  init.zeros_at = own.zeros_at;
   return init;
 }
 

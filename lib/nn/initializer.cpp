@@ -72,10 +72,8 @@ double standard_value(Initializer::Kind kind, uint64_t seed, uint64_t stream, si
   }
 }
 
-}  // namespace
-
-void initialize(const Initializer& initializer, uint64_t seed, std::string_view name,
-                std::span<float> out) {
+void fill(const Initializer& initializer, uint64_t seed, std::string_view name,
+          std::span<float> out) {
   const uint64_t stream = random_stream("initial value of " + std::string(name));
   if (initializer.kind == Initializer::orthogonal) {
     return fill_orthogonal(initializer, seed, stream, out);
@@ -96,6 +94,16 @@ void initialize(const Initializer& initializer, uint64_t seed, std::string_view 
       values[i] = static_cast<float>(standard * initializer.value + initializer.mean);
     }
   }
+}
+
+}  // namespace
+
+void initialize(const Initializer& initializer, uint64_t seed, std::string_view name,
+                std::span<float> out) {
+  fill(initializer, seed, name, out);
+  const auto& [first, count] = initializer.zeros_at;
+  const auto zeros = out.subspan(static_cast<size_t>(first), static_cast<size_t>(count));
+  std::fill(zeros.begin(), zeros.end(), 0.0f);
 }
 
 }  // namespace dltrain

@@ -22,6 +22,10 @@ struct Initializer {
   double value = 0;
   double mean = 0;   // of normal, uniform and truncated_normal
   int64_t rows = 0;  // of an orthogonal matrix [rows, the rest]
+  struct Span {
+    int64_t first = 0, count = 0;  // elements
+  };
+  Span zeros_at = {};  // that are 0 whatever the kind
 
   static Initializer zeros() { return {constant, 0}; }
   static Initializer ones() { return {constant, 1}; }

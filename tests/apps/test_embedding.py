@@ -1,4 +1,6 @@
 """Models over integer ids: they train, and ids that the embedding lacks are found before the first step."""
+import struct
+
 import support
 from support import DATA
 
@@ -25,6 +27,15 @@ class Embedding(support.DltrainTest):
         self.run_dltrain(self.configuration(ids), "--output-dir", self.folder / "run")
         losses = [step["loss"] for step in support.steps(self.folder / "run")]
         self.assertLess(losses[-1], 0.2 * losses[0])
+
+    def test_the_vector_of_a_padding_id_stays_zero(self):
+        configuration = self.configuration([(7 * i + i // 3) % 5 for i in range(48)])
+        for more in ((), ("-s", "model.layers[0].weight_init={normal: 0.5}")):
+            run = self.folder / f"run{len(more)}"
+            self.run_dltrain(configuration, "-q", "--output-dir", run, "--max-steps", 3, "-s", "model.layers[0].padding_idx=2", *more)
+            weights = support.safetensors(run / "checkpoints" / "latest" / "model.safetensors")["layers.0.weight"]
+            values = struct.unpack("<20f", weights[2])
+            self.assertEqual([value == 0 for value in values], [8 <= i < 12 for i in range(20)])
 
     def test_ids_beyond_the_embedding_are_refused_before_the_first_step(self):
         ids = [i % 5 for i in range(48)]

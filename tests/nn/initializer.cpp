@@ -104,6 +104,11 @@ TEST_CASE("a truncated normal stays within two deviations") {
   CHECK(std::sqrt(squares / static_cast<double>(n)) == Approx(0.8796 * 0.5).epsilon(0.01));
 }
 
+TEST_CASE("the vector of a padding id begins with zeros, whatever the initialiser") {
+  const auto values = drawn({.kind = Initializer::normal, .value = 1, .zeros_at = {6, 3}}, 12);
+  for (size_t i = 0; i < 12; ++i) CHECK((values[i] == 0) == (i >= 6 && i < 9));
+}
+
 TEST_CASE("rows or columns of an orthogonal matrix are orthogonal, with the gain as length") {
   for (const auto& [rows, columns] : {std::pair<size_t, size_t>{5, 12}, {12, 5}, {7, 7}}) {
     const auto m =
