@@ -138,8 +138,9 @@ TEST_CASE("a stopped rank is named by all others within the timeout and a second
     INFO(message);
     CHECK(results[rank].code == kRankCode);
     CHECK(message.starts_with(fmt::format("rank {} (process ", stopped)));
-    CHECK(contains(message, "has given no sign of life for 1."));
-    CHECK(contains(message, "it was last seen at step "));
+    // Its silence and what the others wait for come to the limit nearly together.
+    CHECK((contains(message, "has given no sign of life for 1.") ||
+           contains(message, "has waited for it for 1.")));
     CHECK(contains(message, "noticed it at step 151, in all_reduce 151 of 1000 f32 (layers."));
     CHECK(std::stoi(message.substr(message.rfind("after ") + 6)) < 2000);
   }
