@@ -26,9 +26,7 @@ constexpr int kWritten = 2;
 // Rounding by processors with AVX512_BF16, which take subnormal numbers for 0.
 struct NativeBf16 {};
 HWY_INLINE hn::Vec<hn::ScalableTag<uint16_t>> narrow_two(const Vec* v, NativeBf16) {
-  hn::Vec<hn::ScalableTag<uint16_t>> out;
-  asm("vcvtne2ps2bf16 %2, %1, %0" : "=v"(out.raw) : "v"(v[1].raw), "v"(v[0].raw));
-  return out;
+  return narrow_native(v[0], v[1]);
 }
 #endif
 #if HWY_TARGET != HWY_SCALAR

@@ -4,10 +4,12 @@
 #include "ops/conv2d.h"
 
 #include <array>
+#include <optional>
 
 #include "cpu/makers.h"
 #include "cpu/onednn.h"
 #include "cpu/support.h"
+#include "cpu/weight_order.h"
 #include "ops/rules.h"
 
 namespace dltrain {
@@ -72,6 +74,7 @@ class WeightReader : public Kernel {
  public:
   size_t workspace_bytes() const override { return parts_.total(); }
   void run(Stream&) override {
+    if (order_) order_->run(plain_, ordered_);
     if (reorder_.call) reorder_.call.run();
     call_.run();
   }
@@ -82,7 +85,10 @@ class WeightReader : public Kernel {
                       const Attributes& attributes) {
     const auto plain = plain_weight(w, Conv2dAttributes(attributes).groups);
     if (description.weights_desc() != plain) {
-      reorder_ = onednn::Reorder(plain, description.weights_desc(), false);
+      if (Conv2dAttributes(attributes).groups == 1) {
+        order_ = WeightOrder::find(w, description.weights_desc());
+      }
+      if (!order_) reorder_ = onednn::Reorder(plain, description.weights_desc(), false);
       weight_ = parts_.add(description.weights_desc().get_size());
     }
     scratch_ =
@@ -94,18 +100,22 @@ class WeightReader : public Kernel {
   };
   Addresses bind_weight(const Bindings& b) {
     void* scratch = at(b.workspace, scratch_);
-    if (!reorder_.call) return {b.inputs[1], scratch};
-    void* weight = at(b.workspace, weight_);
-    reorder_.call.bind(std::array{b.inputs[1], weight, scratch});
-    return {weight, scratch};
+    if (!order_ && !reorder_.call) return {b.inputs[1], scratch};
+    plain_ = b.inputs[1];
+    ordered_ = at(b.workspace, weight_);
+    if (reorder_.call) reorder_.call.bind(std::array{b.inputs[1], ordered_, scratch});
+    return {ordered_, scratch};
   }
 
   onednn::Call call_;
 
  private:
-  onednn::Reorder reorder_;
+  std::optional<WeightOrder> order_;
+  onednn::Reorder reorder_;  // where order_ knows no way
   WorkspaceParts parts_;
   size_t weight_ = 0, scratch_ = 0;
+  const void* plain_ = nullptr;
+  void* ordered_ = nullptr;
 };
 
 class Conv2dForward final : public WeightReader {

@@ -93,7 +93,7 @@ class Pixels {
 struct Cut {
   static constexpr int64_t kTasks = 32;
   static constexpr int64_t kLeastOut = 120, kMostOut = 264, kLeastIn = 128;
-  static constexpr int64_t kLeastPixels = 1024;  // of a range, where there are several
+  static constexpr int64_t kLeastPixels = 1024;  // about, of a range, where there are several
 
   int64_t out_blocks, in_blocks = 1, ranges = 1;
 
@@ -112,8 +112,8 @@ struct Cut {
       }
     }
     const int64_t pixels = g.rows() * g.out_width;
-    ranges = std::clamp<int64_t>(std::min(ceil_div(kTasks, tasks()), pixels / kLeastPixels), 1,
-                                 g.rows());
+    ranges = std::clamp<int64_t>(
+        std::min(ceil_div(kTasks, tasks()), ceil_div(pixels, kLeastPixels)), 1, g.rows());
   }
 };
 
@@ -179,9 +179,13 @@ class Conv2dBackwardWeightPanels final : public Kernel {
     auto* chunks = reinterpret_cast<Chunk*>(workspace_ + static_cast<size_t>(part) * part_bytes());
     auto* left = reinterpret_cast<float*>(chunks + 2);
     float* right = left + kPanelSteps * left_stride();
-    const int64_t most = kPanelSteps * functions_.rows_a_step;
-    Pixels pixels(g_, place, g_.rows() * range / cut_.ranges, g_.rows() * (range + 1) / cut_.ranges,
-                  dy_, x_, element_);
+    const int64_t first_row = g_.rows() * range / cut_.ranges;
+    const int64_t last_row = g_.rows() * (range + 1) / cut_.ranges;
+    // Chunks of about one size: a short one at the end would be all overhead.
+    const int64_t step = functions_.rows_a_step, count = (last_row - first_row) * g_.out_width;
+    const int64_t chunk = ceil_div(count, ceil_div(count, kPanelSteps * step));
+    const int64_t most = ceil_div(chunk, step) * step;
+    Pixels pixels(g_, place, first_row, last_row, dy_, x_, element_);
     Chunk *now = chunks, *next = chunks + 1;
     pixels.next(most, *now);
     do {

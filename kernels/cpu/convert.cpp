@@ -35,7 +35,7 @@ void narrow(const float* from, void* to, int64_t count) {
 #if HWY_TARGET == HWY_AVX3
 // By AVX512_BF16, 32 at a time. The instruction takes subnormal numbers for 0, so groups that have
 // any go the usual way.
-void narrow_native(const float* from, void* to, int64_t count) {
+void narrow_all_native(const float* from, void* to, int64_t count) {
   const ElementTag d;
   const BitsTag du;
   const auto* bits = reinterpret_cast<const uint32_t*>(from);
@@ -51,10 +51,7 @@ void narrow_native(const float* from, void* to, int64_t count) {
       convert(from + i, out + i, 32);
       continue;
     }
-    hn::Vec<hn::ScalableTag<uint16_t>> both;
-    asm("vcvtne2ps2bf16 %2, %1, %0"
-        : "=v"(both.raw)
-        : "v"(hn::LoadU(d, from + i + 16).raw), "v"(hn::LoadU(d, from + i).raw));
+    const auto both = narrow_native(hn::LoadU(d, from + i), hn::LoadU(d, from + i + 16));
     hn::StoreU(both, hn::ScalableTag<uint16_t>(), half_bits(out + i));
   }
   convert(from + i, out + i, count - i);
@@ -66,7 +63,7 @@ WidenFunction choose_widen(DType from) {
 }
 NarrowFunction choose_narrow(DType to) {
 #if HWY_TARGET == HWY_AVX3
-  if (to == DType::bf16 && __builtin_cpu_supports("avx512bf16")) return narrow_native;
+  if (to == DType::bf16 && __builtin_cpu_supports("avx512bf16")) return narrow_all_native;
 #endif
   return with_element_type(to, []<typename T>(T) -> NarrowFunction { return narrow<T>; });
 }

@@ -53,6 +53,14 @@ HWY_INLINE HalfVec narrow_bits(ElementVec v, Bf16) {
   const BitsVec chosen = hn::IfThenElse(nan, hn::Or(bits, hn::Set(du, 0x400000u)), rounded);
   return hn::TruncateTo(HalfTag(), hn::ShiftRight<16>(chosen));
 }
+#if HWY_TARGET == HWY_AVX3
+// Both vectors as bf16, by processors with AVX512_BF16, which take subnormal numbers for 0.
+HWY_INLINE hn::Vec<hn::ScalableTag<uint16_t>> narrow_native(ElementVec low, ElementVec high) {
+  hn::Vec<hn::ScalableTag<uint16_t>> both;
+  asm("vcvtne2ps2bf16 %2, %1, %0" : "=v"(both.raw) : "v"(high.raw), "v"(low.raw));
+  return both;
+}
+#endif
 HWY_INLINE HalfVec narrow_bits(ElementVec v, F16) {
   const ElementTag d;
   const BitsTag du;

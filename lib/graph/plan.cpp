@@ -187,22 +187,26 @@ LentRegion Plan::lend_copies() {
   LentRegion lent;
   if (options_.keep_gradients) return lent;
   const int end = static_cast<int>(graph_.nodes.size());
+  // Of each copy: the last node that reads it before the one that writes it, and that one.
+  struct Uses {
+    int last_read = -1, written = 0;
+  };
+  std::vector<Uses> uses(graph_.values.size(), {-1, end});
+  for (int i = 0; i < end; ++i) {
+    const Node& node = graph_.nodes[static_cast<size_t>(i)];
+    const auto of_storage = [&](ValueId id) -> Uses& {
+      return uses[static_cast<size_t>(graph_.storage(id))];
+    };
+    for (ValueId id : node.outputs) {
+      if (id != kNoValue) of_storage(id).written = std::min(of_storage(id).written, i);
+    }
+    for (ValueId id : node.inputs) {
+      if (id != kNoValue && of_storage(id).written == end) of_storage(id).last_read = i;
+    }
+  }
   for (ValueId copy : graph_.with_role(Role::low_precision)) {
     if (graph_.value(copy).storage_of != kNoValue) continue;
-    int last_read = -1, written = end;
-    for (int i = 0; i < written; ++i) {
-      const Node& node = graph_.nodes[static_cast<size_t>(i)];
-      const auto holds = [&](const std::vector<ValueId>& ids) {
-        return std::any_of(ids.begin(), ids.end(), [&](ValueId id) {
-          return id != kNoValue && graph_.storage(id) == copy;
-        });
-      };
-      if (holds(node.outputs)) {
-        written = i;
-      } else if (holds(node.inputs)) {
-        last_read = i;
-      }
-    }
+    const auto [last_read, written] = uses[static_cast<size_t>(copy)];
     // Nobody would write the copy of a parameter that does not learn again.
     MemoryBlock own{.bytes = graph_.value(copy).spec.bytes(),
                     .first = -1,

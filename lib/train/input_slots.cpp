@@ -1,22 +1,14 @@
 #include "train/input_slots.h"
 
 #include "base/error.h"
+#include "graph/memory_planner.h"
 
 namespace dltrain {
-namespace {
-
-constexpr size_t kAlignment = 256;
-
-size_t aligned(size_t bytes) {
-  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
-}
-
-}  // namespace
 
 size_t InputSlots::stage_bytes(const Device& device, size_t batch_bytes, size_t fields) {
   if (device.properties().backend != "cuda") return 0;
   // Each field begins on a boundary of its own.
-  return 2 * aligned(aligned(sizeof(StepInputs)) + batch_bytes + fields * kAlignment);
+  return 2 * align_up(align_up(sizeof(StepInputs)) + batch_bytes + fields * kMemoryAlignment);
 }
 
 InputSlots::InputSlots(Device& device, std::byte* stages, size_t stage_bytes,
@@ -24,11 +16,11 @@ InputSlots::InputSlots(Device& device, std::byte* stages, size_t stage_bytes,
     : device_(device), device_inputs_(device_inputs) {
   if (stage_bytes == 0) return;
   copies_ = device.make_stream();
-  pinned_ = Buffer(device, 2 * aligned(sizeof(StepInputs)), Memory::pinned_host);
+  pinned_ = Buffer(device, 2 * align_up(sizeof(StepInputs)), Memory::pinned_host);
   for (size_t i = 0; i < stages_.size(); ++i) {
     stages_[i] = {
         .data = stages + i * (stage_bytes / 2),
-        .inputs = reinterpret_cast<StepInputs*>(pinned_.data() + i * aligned(sizeof(StepInputs))),
+        .inputs = reinterpret_cast<StepInputs*>(pinned_.data() + i * align_up(sizeof(StepInputs))),
         .filled = device.make_event(),
         .freed = device.make_event()};
   }
@@ -60,18 +52,18 @@ void InputSlots::fill(std::span<const InputPlace> places, FieldSpan fields,
   stage.freed->make_wait(*copies_);
   *stage.inputs = inputs;
   device_.copy(stage.data, stage.inputs, sizeof inputs, *copies_);
-  std::byte* at = stage.data + aligned(sizeof inputs);
+  std::byte* at = stage.data + align_up(sizeof inputs);
   for (size_t i = 0; i < fields.size(); ++i) {
     device_.copy(at, fields[i], places[i].bytes, *copies_);
-    at += aligned(places[i].bytes);
+    at += align_up(places[i].bytes);
   }
   stage.filled->record(*copies_);
   stage.filled->make_wait(stream);
   device_.copy(device_inputs_, stage.data, sizeof inputs, stream);
-  at = stage.data + aligned(sizeof inputs);
+  at = stage.data + align_up(sizeof inputs);
   for (const InputPlace& place : places) {
     device_.copy(place.address, at, place.bytes, stream);
-    at += aligned(place.bytes);
+    at += align_up(place.bytes);
   }
   stage.freed->record(stream);
   // The batch before has left host memory: its stage was free long ago, so this hardly ever waits.
