@@ -60,8 +60,11 @@ class Elementwise final : public Kernel {
 
   void run_part(int64_t row, int64_t begin, int64_t end) const {
     StepOperands s = operands_;
-    s.a += loop_.offset(0, row) + (loop_.one_value(0) ? 0 : begin);
-    if (binary_) s.b += loop_.offset(1, row) + (loop_.one_value(1) ? 0 : begin);
+    s.a = static_cast<const float*>(s.a) + loop_.offset(0, row) + (loop_.one_value(0) ? 0 : begin);
+    if (binary_) {
+      s.b =
+          static_cast<const float*>(s.b) + loop_.offset(1, row) + (loop_.one_value(1) ? 0 : begin);
+    }
     s.out += row * loop_.row_length() + begin;
     s.count = end - begin;
     if (s.count > 0) step_(s);

@@ -1,10 +1,13 @@
 #include "cpu/elementwise_steps.h"
 
+#include <type_traits>
+
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "cpu/elementwise_steps.cpp"
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
+#include "cpu/element-inl.h"
 #include "cpu/simd_math-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -12,12 +15,33 @@ namespace dltrain {
 namespace HWY_NAMESPACE {
 namespace {
 
-template <ElementwiseOp op, bool one_a, bool one_b, bool accumulate>
+// An operand: `fixed` is what the kind `one` gives.
+template <OperandKind kind>
+struct Operand {
+  using Element = std::conditional_t<kind == OperandKind::bf16, Bf16, float>;
+  explicit Operand(const void* from)
+      : p(static_cast<const Element*>(from)),
+        fixed(kind == OperandKind::one ? hn::Set(Floats(), scalar(0)) : hn::Zero(Floats())) {}
+
+  HWY_INLINE FloatVec get(int64_t i) const {
+    return kind == OperandKind::one ? fixed : load(p + i);
+  }
+  HWY_INLINE FloatVec get(int64_t i, size_t count) const {
+    return kind == OperandKind::one ? fixed : load_n(p + i, count);
+  }
+  float scalar(int64_t i) const { return to_f32(p[kind == OperandKind::one ? 0 : i]); }
+
+  const Element* p;
+  FloatVec fixed;
+};
+
+template <ElementwiseOp op, OperandKind kind_a, OperandKind kind_b, bool accumulate>
 void run_step(const StepOperands& s) {
+  const Operand<kind_a> of_a(s.a);
   if constexpr (op == ElementwiseOp::log) {
     // Rare in training, so the C library's exactness is worth more than speed.
     for (int64_t i = 0; i < s.count; ++i) {
-      const float y = std::log(one_a ? *s.a : s.a[i]);
+      const float y = std::log(of_a.scalar(i));
       s.out[i] = accumulate ? s.out[i] + y : y;
     }
   } else {
@@ -25,41 +49,49 @@ void run_step(const StepOperands& s) {
     const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
     const FloatVec p = hn::Set(d, s.p), q = hn::Set(d, s.q);
     constexpr bool unary = elementwise_operands(op) == 1;
+    const Operand<unary ? kind_a : kind_b> of_b(unary ? s.a : s.b);
     const auto step = [&](FloatVec a, FloatVec b, FloatVec out) HWY_ATTR {
       const FloatVec y = elementwise_vec<op>(a, b, p, q);
       return accumulate ? hn::Add(out, y) : y;
     };
-    const FloatVec fixed_a = hn::Set(d, *s.a), fixed_b = unary ? fixed_a : hn::Set(d, *s.b);
     int64_t i = 0;
     for (; i + lanes <= s.count; i += lanes) {
-      const FloatVec a = one_a ? fixed_a : hn::LoadU(d, s.a + i);
-      const FloatVec b = one_b || unary ? fixed_b : hn::LoadU(d, s.b + i);
+      const FloatVec a = of_a.get(i), b = unary ? a : of_b.get(i);
       hn::StoreU(step(a, b, accumulate ? hn::LoadU(d, s.out + i) : a), d, s.out + i);
     }
     if (i < s.count) {
       const size_t rest = static_cast<size_t>(s.count - i);
-      const auto mask = hn::FirstN(d, rest);
-      const FloatVec a = one_a ? fixed_a : hn::MaskedLoad(mask, d, s.a + i);
-      const FloatVec b = one_b || unary ? fixed_b : hn::MaskedLoad(mask, d, s.b + i);
-      const FloatVec y = step(a, b, accumulate ? hn::MaskedLoad(mask, d, s.out + i) : a);
-      hn::BlendedStore(y, mask, d, s.out + i);
+      const FloatVec a = of_a.get(i, rest), b = unary ? a : of_b.get(i, rest);
+      const FloatVec y = step(a, b, accumulate ? load_n(s.out + i, rest) : a);
+      store_n(y, s.out + i, rest);
     }
+  }
+}
+
+template <ElementwiseOp op, OperandKind a, bool accumulate>
+StepFunction choose_second(OperandKind b) {
+  using enum OperandKind;
+  if constexpr (elementwise_operands(op) == 1) {
+    return run_step<op, a, a, accumulate>;
+  } else {
+    if (b == each) return run_step<op, a, each, accumulate>;
+    if constexpr (a != bf16) {
+      if (b == one) return run_step<op, a, one, accumulate>;
+    }
+    if constexpr (a != one && !accumulate) {
+      if (b == bf16) return run_step<op, a, bf16, accumulate>;
+    }
+    return nullptr;
   }
 }
 
 template <ElementwiseOp op, bool accumulate>
 StepFunction choose_kinds(OperandKind a, OperandKind b) {
-  if constexpr (elementwise_operands(op) == 1) {
-    return a == OperandKind::one ? run_step<op, true, false, accumulate>
-                                 : run_step<op, false, false, accumulate>;
-  } else {
-    if (a == OperandKind::one) {
-      return b == OperandKind::one ? run_step<op, true, true, accumulate>
-                                   : run_step<op, true, false, accumulate>;
-    }
-    return b == OperandKind::one ? run_step<op, false, true, accumulate>
-                                 : run_step<op, false, false, accumulate>;
-  }
+  using enum OperandKind;
+  if (a == each) return choose_second<op, each, accumulate>(b);
+  if (a == one) return choose_second<op, one, accumulate>(b);
+  if constexpr (!accumulate) return choose_second<op, bf16, accumulate>(b);
+  return nullptr;
 }
 
 StepFunction choose(ElementwiseOp op, OperandKind a, OperandKind b, bool accumulate) {

@@ -9,19 +9,20 @@
 namespace dltrain {
 
 struct StepOperands {
-  const float* a;
-  const float* b;  // ignored by unary ops
-  float* out;      // may be a or b
+  const void* a;  // f32, or bf16 where its kind says so
+  const void* b;  // ignored by unary ops
+  float* out;     // may be a or b
   int64_t count;
   float p, q;  // the op's numbers (ops/elementwise.h)
 };
 
 using StepFunction = void (*)(const StepOperands&);
 
-// How an operand is read: element by element, or one value for all.
-enum class OperandKind : uint8_t { each, one };
+// How an operand is read: element by element, one value for all, or bf16 element by element.
+enum class OperandKind : uint8_t { each, one, bf16 };
 
-// `accumulate`: out += result. The function runs in the calling thread.
+// `accumulate`: out += result; with it, and beside `one`, there is no bf16 (nullptr). The function
+// runs in the calling thread.
 StepFunction elementwise_step(ElementwiseOp op, OperandKind a, OperandKind b, bool accumulate);
 
 }  // namespace dltrain

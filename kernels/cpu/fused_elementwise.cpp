@@ -17,7 +17,7 @@ namespace {
 
 constexpr int64_t kBlock = 512;     // elements; 2 KiB an intermediate
 constexpr size_t kMaxScratch = 12;  // intermediates alive at once: 24 KiB of the stack
-constexpr size_t kMaxInputs = 16;   // of a group; bf16 and f16 ones are widened to 32 KiB at most
+constexpr size_t kMaxInputs = 16;   // of a group; f16 ones are widened to 32 KiB at most
 
 constexpr size_t kMaxResults = 4;  // of bf16 and f16 groups; the fuse pass makes groups of one
 
@@ -49,6 +49,9 @@ class FusedElementwise final : public Kernel {
     const auto steps = parse_fused_program(request.attributes.text("program"));
     const auto results = request.attributes.integers("results");
     const size_t inputs = request.inputs.size();
+    direct_ = dtype == DType::bf16 && std::all_of(results.begin(), results.end(), [&](int64_t r) {
+                return r >= static_cast<int64_t>(inputs);
+              });
     if (inputs > kMaxInputs || results.size() > (low_ ? kMaxResults : kMaxInputs)) return false;
     std::vector<Place> places(inputs + steps.size());
     for (size_t i = 0; i < inputs; ++i) places[i] = {Place::input, i};
@@ -111,25 +114,34 @@ class FusedElementwise final : public Kernel {
                    step.op, step.operands.size());
     const Place a = places[static_cast<size_t>(step.operands[0])];
     const Place b = places[static_cast<size_t>(step.operands.back())];
-    steps_.push_back({elementwise_step(*op, OperandKind::each, OperandKind::each, false), a, b, out,
-                      binary, static_cast<float>(step.p), static_cast<float>(step.q)});
+    const auto kind = [&](Place place) {
+      return direct_ && place.kind == Place::input ? OperandKind::bf16 : OperandKind::each;
+    };
+    steps_.push_back({elementwise_step(*op, kind(a), kind(b), false), a, b, out, binary,
+                      static_cast<float>(step.p), static_cast<float>(step.q)});
   }
 
   void run_f32_block(int64_t at, int64_t count, float* scratch) const {
-    std::array<float*, kMaxInputs> in{}, out{};
-    for (size_t i = 0; i < inputs_.size(); ++i) in[i] = static_cast<float*>(inputs_[i]) + at;
+    std::array<const void*, kMaxInputs> in{};
+    std::array<float*, kMaxInputs> out{};
+    for (size_t i = 0; i < inputs_.size(); ++i) in[i] = static_cast<const float*>(inputs_[i]) + at;
     for (size_t i = 0; i < outputs_.size(); ++i) out[i] = static_cast<float*>(outputs_[i]) + at;
     run_block(in.data(), out.data(), count, scratch);
   }
 
-  // Operands are widened beside each other; only the results are rounded.
+  // Operands are read as bf16, or widened beside each other; only the results are rounded.
   void run_low_block(int64_t at, int64_t count, float* scratch) const {
     alignas(64) std::array<float, kMaxInputs * kBlock> wide;
     alignas(64) std::array<float, kMaxResults * kBlock> results;
-    std::array<float*, kMaxInputs> in{}, out{};
+    std::array<const void*, kMaxInputs> in{};
+    std::array<float*, kMaxInputs> out{};
     for (size_t i = 0; i < inputs_.size(); ++i) {
-      in[i] = wide.data() + static_cast<int64_t>(i) * kBlock;
-      widen_(static_cast<const uint16_t*>(inputs_[i]) + at, in[i], count);
+      const auto* from = static_cast<const uint16_t*>(inputs_[i]) + at;
+      in[i] = from;
+      if (direct_) continue;
+      float* to = wide.data() + static_cast<int64_t>(i) * kBlock;
+      widen_(from, to, count);
+      in[i] = to;
     }
     for (size_t i = 0; i < outputs_.size(); ++i) {
       out[i] = results.data() + static_cast<int64_t>(i) * kBlock;
@@ -140,18 +152,20 @@ class FusedElementwise final : public Kernel {
     }
   }
 
-  void run_block(float* const* in, float* const* out, int64_t count, float* scratch) const {
-    const auto address = [&](Place place) {
-      if (place.kind == Place::input) return in[place.index];
-      if (place.kind == Place::result) return out[place.index];
-      return scratch + static_cast<int64_t>(place.index) * kBlock;
+  void run_block(const void* const* in, float* const* out, int64_t count, float* scratch) const {
+    const auto computed = [&](Place place) {
+      return place.kind == Place::result ? out[place.index]
+                                         : scratch + static_cast<int64_t>(place.index) * kBlock;
+    };
+    const auto operand = [&](Place place) -> const void* {
+      return place.kind == Place::input ? in[place.index] : computed(place);
     };
     for (const PlannedStep& s : steps_) {
       s.function(
-          {address(s.a), s.binary ? address(s.b) : nullptr, address(s.out), count, s.p, s.q});
+          {operand(s.a), s.binary ? operand(s.b) : nullptr, computed(s.out), count, s.p, s.q});
     }
     for (const Copy& copy : copies_) {
-      std::memmove(out[copy.result], address(copy.from),
+      std::memmove(out[copy.result], operand(copy.from),
                    static_cast<size_t>(count) * sizeof(float));
     }
   }
@@ -164,7 +178,8 @@ class FusedElementwise final : public Kernel {
   int64_t count_ = 0;
   std::vector<PlannedStep> steps_;
   std::vector<Copy> copies_;
-  bool low_ = false;  // bf16 or f16
+  bool low_ = false;     // bf16 or f16
+  bool direct_ = false;  // bf16: steps read the operands themselves
   WidenFunction widen_ = nullptr;
   NarrowFunction narrow_ = nullptr;
   std::vector<void*> inputs_, outputs_;
