@@ -10,6 +10,7 @@
 #include "cpu/onednn.h"
 #include "cpu/support.h"
 #include "cpu/weight_order.h"
+#include "cpu/workspace_parts.h"
 #include "ops/rules.h"
 
 namespace dltrain {
@@ -49,20 +50,6 @@ onednn::Convolution convolution(const TensorSpec& x, const TensorSpec& w, const 
           .dilation = {a.dilation[0] - 1, a.dilation[1] - 1},  // oneDNN: 0 is dense
           .padding = {a.padding[0], a.padding[1]}};
 }
-
-// Byte offsets of parts of a workspace.
-class WorkspaceParts {
- public:
-  size_t add(size_t bytes) {
-    const size_t at = total_;
-    total_ += (bytes + 255) / 256 * 256;
-    return at;
-  }
-  size_t total() const { return total_; }
-
- private:
-  size_t total_ = 0;
-};
 
 std::byte* at(void* workspace, size_t offset) {
   return static_cast<std::byte*>(workspace) + offset;

@@ -11,26 +11,13 @@
 #include "cpu/onednn.h"
 #include "cpu/parallel.h"
 #include "cpu/support.h"
+#include "cpu/workspace_parts.h"
 #include "ops/rules.h"
 
 namespace dltrain {
 namespace {
 
 constexpr int64_t kUnits = 256;  // of a sample, worked on at a time
-
-// Parts of a workspace, one behind the other.
-class Workspace {
- public:
-  size_t add(size_t bytes) {
-    const size_t at = bytes_;
-    bytes_ += (bytes + 255) / 256 * 256;
-    return at;
-  }
-  size_t bytes() const { return bytes_; }
-
- private:
-  size_t bytes_ = 0;
-};
 
 template <typename T>
 constexpr DType kDType = std::is_same_v<T, float> ? DType::f32 : DType::bf16;
@@ -41,7 +28,7 @@ class PackedProduct {
  public:
   // `weight`: the layout of b [inner, columns] as it lies in memory.
   PackedProduct(int64_t rows, int64_t inner, int64_t columns, const dnnl::memory::dims& strides,
-                bool add, Workspace& workspace) {
+                bool add, WorkspaceParts& workspace) {
     const auto a = onednn::strided({rows, inner}, {inner, 1}, kDType<T>);
     const auto plain = onednn::strided({inner, columns}, strides, kDType<T>);
     const auto y = onednn::strided({rows, columns}, {columns, 1}, DType::f32);
@@ -106,7 +93,7 @@ class Recurrent final : public Kernel {
         cell_at_(workspace_.add(states_ * sizeof(float))),
         state_at_(workspace_.add(states_ * sizeof(T))) {}
 
-  size_t workspace_bytes() const override { return workspace_.bytes(); }
+  size_t workspace_bytes() const override { return workspace_.total(); }
 
   void bind(const Bindings& b) override {
     auto* workspace = static_cast<std::byte*>(b.workspace);
@@ -162,7 +149,7 @@ class Recurrent final : public Kernel {
 
   RecurrentSizes sizes_;
   RecurrentFunction<T> function_;
-  Workspace workspace_;
+  WorkspaceParts workspace_;
   size_t states_, products_;  // elements
   PackedProduct<T> product_;
   size_t product_at_, cell_at_, state_at_;
@@ -211,7 +198,7 @@ class RecurrentBackward final : public Kernel {
     }
   }
 
-  size_t workspace_bytes() const override { return workspace_.bytes(); }
+  size_t workspace_bytes() const override { return workspace_.total(); }
 
   void bind(const Bindings& b) override {
     auto* workspace = static_cast<std::byte*>(b.workspace);
@@ -286,7 +273,7 @@ class RecurrentBackward final : public Kernel {
 
   RecurrentSizes sizes_;
   RecurrentBackwardFunction<T> function_;
-  Workspace workspace_;
+  WorkspaceParts workspace_;
   size_t states_, widths_;  // elements
   PackedProduct<T> product_;
   size_t dstate_at_, dcell_at_, dz_at_, before_at_, dz_all_at_ = 0, weight_scratch_ = 0;

@@ -1,0 +1,22 @@
+// How a kernel cuts its workspace: parts one behind the other, each on a boundary of 256 bytes.
+#pragma once
+
+#include <cstddef>
+
+namespace dltrain {
+
+class WorkspaceParts {
+ public:
+  // The offset of a new part.
+  size_t add(size_t bytes) {
+    const size_t at = total_;
+    total_ += (bytes + 255) / 256 * 256;
+    return at;
+  }
+  size_t total() const { return total_; }
+
+ private:
+  size_t total_ = 0;
+};
+
+}  // namespace dltrain
