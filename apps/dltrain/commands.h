@@ -73,9 +73,15 @@ struct ConfigOptions {
   Experiment load(const std::vector<std::string>& extra = {}) const;
 };
 
-// What `dltrain plan` prints, for `world` data-parallel ranks; with `passes` also the graph after
-// each. `also` is called with the compiled session at the end.
-void print_plan(Experiment& experiment, int world, bool passes,
-                const std::function<void(const Session&)>& also = {}, const Rates& rates = {});
+struct PlanRequest {
+  int world = 1;           // data-parallel ranks
+  int ranks_per_node = 0;  // 0: all are on one
+  bool passes = false;     // print the graph after each, too
+  Rates rates = {};
+};
+
+// What `dltrain plan` prints. `also` is called with the compiled session at the end.
+void print_plan(Experiment& experiment, const PlanRequest& request,
+                const std::function<void(const Session&)>& also = {});
 
 }  // namespace dltrain

@@ -17,7 +17,8 @@ constexpr int kStaticPort = 29500, kRendezvousPort = 29400;  // torchrun's defau
 
 struct Flags {
   std::string nodes = "1:1", processes = "1", backend = "static", endpoint, run_id = "none", conf;
-  std::string master_address, tee = "0", redirects = "0", log_dir, local_address;
+  std::string binding = "exclusive", master_address, tee = "0", redirects = "0", log_dir,
+              local_address;
   int node_rank = 0, master_port = kStaticPort, max_restarts = 0;
   double monitor_interval = 0.1;
   bool standalone = false;
@@ -34,7 +35,6 @@ constexpr std::pair<const char*, const char*> kRefused[] = {
     {"--logs-specs", "--tee and --redirects say what goes to --log-dir"},
     {"--local-ranks-filter", "--redirects keeps the output of ranks away from the terminal"},
     {"--event-log-handler", "failures are told on stderr and by the exit code"},
-    {"--numa-binding", "bind the launcher (numactl, Slurm); its ranks inherit that"},
     {"--signals-to-handle", "SIGINT, SIGTERM, SIGHUP, SIGUSR1 and SIGUSR2 all go to the ranks"},
 };
 
@@ -125,6 +125,7 @@ LaunchOptions options_from(const Flags& flags) {
   LaunchOptions out;
   std::tie(out.min_nodes, out.max_nodes) = parse_nodes(flags.nodes);
   out.processes = parse_processes(flags.processes, count_gpus);
+  out.binding = parse_cpu_binding(flags.binding);
   place(flags, out);
   if (!flags.conf.empty()) parse_rendezvous_conf(flags.conf, out);
   if (flags.run_id.empty() || flags.run_id.size() > 200 ||
@@ -151,8 +152,21 @@ LaunchOptions options_from(const Flags& flags) {
 // What follows the flags on the command line.
 std::vector<std::string> rank_arguments;
 
+// Flags that are about other nodes, where there are none.
+void tell_unused(const Flags& flags, const LaunchOptions& options) {
+  if (options.max_nodes > 1) return;
+  std::string names;
+  for (const auto& [name, value] :
+       {std::pair("--master-addr", &flags.master_address),
+        std::pair("--local-addr", &flags.local_address), std::pair("--rdzv-conf", &flags.conf)}) {
+    if (!value->empty()) names += fmt::format("{}{}", names.empty() ? "" : ", ", name);
+  }
+  if (!names.empty()) fmt::print(stderr, "dltrain: {}: not used, there is one node\n", names);
+}
+
 ExitCode run(const Flags& flags) {
   const LaunchOptions options = options_from(flags);
+  tell_unused(flags, options);
   std::vector<std::string> arguments = rank_arguments;
   if (arguments.empty()) {
     fail(ExitCode::usage, "nothing to launch: give a configuration, or `train` and its arguments");
@@ -223,6 +237,9 @@ CommandBody add_launch(CLI::App& command) {
   add(command, "--max-restarts", flags->max_restarts,
       "Restart all ranks so often after failures, from the newest checkpoint")
       ->check(CLI::Range(0, 1 << 20));
+  add(command, "--numa-binding", flags->binding,
+      "CPUs of a rank: exclusive (its own, within a NUMA node), node (those of one, shared) or "
+      "none");
   add(command, "--monitor-interval", flags->monitor_interval, "Seconds between looks at the ranks")
       ->check(CLI::Range(0.001, 60.0));
   add(command, "--log-dir", flags->log_dir, "Folder for the output of the ranks (alone: --tee 3)");

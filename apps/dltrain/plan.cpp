@@ -130,22 +130,41 @@ void print_recompute(const Session& session) {
 
 // Messages of one rank in a step, and how much of their time the computation hides.
 void print_traffic(const Session& session, const PlanReport& r, const Rates& rates) {
-  const double sent = r.traffic.sent(r.ranks);
+  const Traffic& t = r.traffic;
+  const double messages = 2.0 * static_cast<double>(t.reduced) + static_cast<double>(t.scattered) +
+                          static_cast<double>(t.gathered);
   const auto whole = [](size_t bytes) { return human_bytes(bytes); };
   fmt::print(
       "ranks: each sends {} a step ({} all-reduced, {} reduce-scattered, {} gathered), in f32 "
       "{:.2f} "
       "times the parameters\n",
-      human_bytes(static_cast<size_t>(sent)), whole(r.traffic.reduced), whole(r.traffic.scattered),
-      whole(r.traffic.gathered),
-      sent * r.ranks / (r.ranks - 1) /
-          (sizeof(float) * static_cast<double>(parameter_elements(session))));
+      human_bytes(static_cast<size_t>(t.sent())), whole(t.reduced), whole(t.scattered),
+      whole(t.gathered),
+      messages / (sizeof(float) * static_cast<double>(parameter_elements(session))));
+  const RankPlaces& places = r.places;
+  if (places.nodes() > 1) {
+    fmt::print("  on {} nodes of {}: {} go to ranks of the same node, {} to other nodes\n",
+               places.nodes(), places.per_node, human_bytes(static_cast<size_t>(t.within_node)),
+               human_bytes(static_cast<size_t>(t.between_nodes)));
+  }
+  if (session.groups) {
+    fmt::print("  state is cut among {} ranks; {} such groups hold all of it\n",
+               places.mesh.size(mesh_axes::kShard), places.mesh.size(mesh_axes::kReplica));
+  } else if (session.experiment->parallelism.zero_shard_size == "node" && places.nodes() == 1) {
+    fmt::print("  all ranks are taken to be on one node (--nproc-per-node)\n");
+  }
   const StepEstimate e =
-      estimate_step(session.executor->training().graph, session.batch.micro_steps, r.ranks, rates);
+      estimate_step(session.executor->training().graph, session.batch.micro_steps, places, rates);
+  const std::string between =
+      places.nodes() > 1 && rates.node_link > 0
+          ? fmt::format(", {}/s between nodes", human_bytes(static_cast<size_t>(rates.node_link)))
+          : "";
   fmt::print(
-      "  at {}FLOP/s a rank and {}/s a link (--flops, --link; on paper): {:.3g} s of arithmetic, "
+      "  at {}FLOP/s a rank and {}/s a link{} (--flops, --link, --node-link; on paper): {:.3g} s "
+      "of "
+      "arithmetic, "
       "{:.3g} s of messages, of which {:.3g} s show ({:.0f} % hidden)\n",
-      human_count(rates.flops), human_bytes(static_cast<size_t>(rates.link)), e.compute,
+      human_count(rates.flops), human_bytes(static_cast<size_t>(rates.link)), between, e.compute,
       e.communication, e.exposed,
       e.communication > 0 ? 100 * (1 - e.exposed / e.communication) : 100.0);
 }
@@ -183,6 +202,9 @@ void print_session(const Session& session, const Rates& rates) {
 class PaperRanks final : public Collectives {
  public:
   explicit PaperRanks(int size) : size_(size) {}
+  std::unique_ptr<Collectives> split(std::span<const int> ranks) override {
+    return std::make_unique<PaperRanks>(static_cast<int>(ranks.size()));
+  }
   int rank() const override { return 0; }
   int size() const override { return size_; }
   Ticket all_reduce(void*, size_t, DType, ReduceOp, Stream&) override { return never(); }
@@ -204,46 +226,56 @@ class PaperRanks final : public Collectives {
 
 }  // namespace
 
-void print_plan(Experiment& experiment, int world, bool passes,
-                const std::function<void(const Session&)>& also, const Rates& rates) {
-  PaperRanks ranks(world);
-  SessionOptions options{
-      .engines = engines(), .collectives = world > 1 ? &ranks : nullptr, .world = world};
-  if (passes) {
+void print_plan(Experiment& experiment, const PlanRequest& request,
+                const std::function<void(const Session&)>& also) {
+  PaperRanks ranks(request.world);
+  SessionOptions options{.engines = engines(),
+                         .collectives = request.world > 1 ? &ranks : nullptr,
+                         .world = request.world,
+                         .ranks_per_node = request.ranks_per_node};
+  if (request.passes) {
     options.log = [](std::string_view pass, const Graph& graph) {
       fmt::print("after {}:\n{}\n", pass, print_graph(graph));
     };
   }
   const Session session = open_session(experiment, options);
-  print_session(session, rates);
+  print_session(session, request.rates);
   if (also) also(session);
 }
 
 CommandBody add_plan(CLI::App& command) {
   struct Options {
     ConfigOptions config;
-    int world = 0;  // as the file says
-    bool passes = false;
-    Rates rates;
+    PlanRequest request{.world = 0};  // as the file says
   };
   auto options = std::make_shared<Options>();
   options->config.add_to(command);
-  command.add_option("--world", options->world, "Plan for this many data-parallel ranks")
+  command.add_option("--world", options->request.world, "Plan for this many data-parallel ranks")
       ->check(CLI::Range(1, 65536));
   command
-      .add_option("--flops", options->rates.flops,
+      .add_option("--nproc-per-node", options->request.ranks_per_node,
+                  "Ranks of a node (default: all ranks are on one)")
+      ->check(CLI::Range(1, 65536));
+  Rates& rates = options->request.rates;
+  command
+      .add_option("--flops", rates.flops,
                   "Arithmetic of a rank in a second, for what communication shows (default 1e12)")
       ->check(CLI::PositiveNumber);
   command
-      .add_option("--link", options->rates.link,
+      .add_option("--link", rates.link,
                   "Bytes that a rank sends in a second, likewise (default 1e10)")
       ->check(CLI::PositiveNumber);
-  command.add_flag("--passes", options->passes, "Print the graph after each pass");
+  command
+      .add_option("--node-link", rates.node_link,
+                  "Of these to ranks of other nodes (default: as --link)")
+      ->check(CLI::PositiveNumber);
+  command.add_flag("--passes", options->request.passes, "Print the graph after each pass");
   return [options] {
     Experiment experiment = options->config.load();
     const int64_t ranks = std::max<int64_t>(experiment.parallelism.data, 1);
-    print_plan(experiment, options->world > 0 ? options->world : static_cast<int>(ranks),
-               options->passes, {}, options->rates);
+    PlanRequest request = options->request;
+    if (request.world == 0) request.world = static_cast<int>(ranks);
+    print_plan(experiment, request);
     return ExitCode::ok;
   };
 }

@@ -80,6 +80,7 @@ ExitCode run_rank(const RankEnvironment& environment, Experiment& experiment, Ru
   run.rank = environment.rank;
   run.world = environment.world_size;
   run.local_rank = environment.local_rank;
+  run.ranks_per_node = environment.local_world_size;
   run.goes_on = environment.run_has_begun;
   try {
     const ExitCode code = run_training(experiment, run);
@@ -116,7 +117,9 @@ ExitCode run(Options& options, int ranks, const std::function<int()>& start) {
            "plans for N");
     }
     fmt::print("{}\n", dump_config(experiment));
-    print_plan(experiment, std::max(ranks, environment.world_size), false,
+    const int world = std::max(ranks, environment.world_size);
+    const int per_node = environment.distributed() ? environment.local_world_size : world;
+    print_plan(experiment, {.world = world, .ranks_per_node = per_node},
                [&](const Session& session) { fmt::print("{}\n", check_run(session, run)); });
     return ExitCode::ok;
   }

@@ -3,7 +3,6 @@
 
 #include <csignal>
 #include <string_view>
-#include <unordered_map>
 
 #include <gloo/rendezvous/context.h>
 #include <gloo/rendezvous/store.h>
@@ -17,8 +16,6 @@ namespace dltrain {
 namespace {
 
 using std::chrono::milliseconds;
-
-constexpr size_t kMaxCachedChannels = 16384;
 
 // Gloo begins its messages with "[file:line] ", which says nothing to a user.
 std::string_view plain(std::string_view message) {
@@ -116,31 +113,15 @@ class GlooTransport : public Transport {
     return std::make_unique<GlooChannel>(*context_, peer, data, bytes, options_.timeout);
   }
   Channel& cached(int peer, void* data, size_t bytes) override {
-    std::unique_ptr<Channel>& channel = cache_[Key{data, bytes, peer}];
-    if (!channel) channel = open(peer, data, bytes);
-    return *channel;
+    return cache_.get(peer, data, bytes, [&] { return open(peer, data, bytes); });
   }
-  void drop_unused() override {
-    if (cache_.size() > kMaxCachedChannels) cache_.clear();
-  }
+  void drop_unused() override { cache_.drop_unused(); }
   void close() override { context_->closeConnections(); }
 
  private:
-  struct Key {
-    void* data;
-    size_t bytes;
-    int peer;
-    bool operator==(const Key&) const = default;
-  };
-  struct Hash {
-    size_t operator()(const Key& k) const {
-      return (reinterpret_cast<size_t>(k.data) * 31 + k.bytes) * 31 + static_cast<size_t>(k.peer);
-    }
-  };
-
   GlooOptions options_;
   std::shared_ptr<gloo::rendezvous::Context> context_;
-  std::unordered_map<Key, std::unique_ptr<Channel>, Hash> cache_;
+  ChannelCache cache_;
 };
 
 GlooTransport::GlooTransport(StoreClient& store, const GlooOptions& options) : options_(options) {

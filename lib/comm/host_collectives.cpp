@@ -5,6 +5,7 @@
 #include "comm/gloo_transport.h"
 #include "comm/reduce.h"
 #include "comm/signals.h"
+#include "comm/subgroup_transport.h"
 
 namespace dltrain {
 namespace {
@@ -49,20 +50,22 @@ HostCollectives::~HostCollectives() {
   }
   changed_.notify_all();
   thread_.join();
-  transport_->close();
   for (Operation& o : ring_) o.sending.reset();
 }
 
 // Both ends of a message compute the same slot from what they believe the operation to be, so
 // unequal operations never match. Point-to-point messages count for each pair of ranks, since other
-// ranks do not see them. The lowest bit is left to the algorithm.
+// ranks do not see them. Groups that share connections differ in their number. The lowest bit is
+// left to the algorithm.
 uint64_t HostCollectives::slot_of(const Operation& o) {
-  uint64_t h = mix(static_cast<uint64_t>(o.kind), o.count * dtype_size(o.dtype));
+  const uint64_t group = mix(static_cast<uint64_t>(group_number_), o.count * dtype_size(o.dtype));
+  uint64_t h = 0;
   if (o.kind == Kind::send) {
-    h = mix(mix(mix(0, o.count * dtype_size(o.dtype)), rank()), ++sent_[o.peer]);
+    h = mix(mix(group, rank()), ++sent_[o.peer]);
   } else if (o.kind == Kind::receive) {
-    h = mix(mix(mix(0, o.count * dtype_size(o.dtype)), o.peer), ++received_[o.peer]);
+    h = mix(mix(group, o.peer), ++received_[o.peer]);
   } else {
+    h = mix(group, static_cast<uint64_t>(o.kind) + 1);
     h = mix(mix(h, static_cast<uint64_t>(o.dtype) * 2 + static_cast<uint64_t>(o.op)), o.peer);
     h = mix(h, ++collectives_);
   }
@@ -172,9 +175,8 @@ void HostCollectives::record_failure(const Operation& o, const std::string& reas
     std::lock_guard lock(mutex_);
     if (failed_ == 0 || o.ticket < failed_) {
       failed_ = o.ticket;
-      error_ = std::make_exception_ptr(
-          Error(ExitCode::rank,
-                fmt::format("rank {} of {} in {}: {}", rank(), size(), describe(o), reason)));
+      error_ = std::make_exception_ptr(Error(
+          ExitCode::rank, fmt::format("{} in {}: {}", transport_->self(), describe(o), reason)));
     }
   }
   // The peers learn at once that this rank is out, whatever they are waiting for.
@@ -184,8 +186,8 @@ void HostCollectives::record_failure(const Operation& o, const std::string& reas
 std::string HostCollectives::describe(const Operation& o) const {
   std::string text = kNames[static_cast<int>(o.kind)];
   if (o.kind != Kind::barrier) text += fmt::format(" of {} {}", o.count, dtype_name(o.dtype));
-  if (o.kind == Kind::send) text += fmt::format(" to rank {}", o.peer);
-  if (o.kind == Kind::receive) text += fmt::format(" from rank {}", o.peer);
+  if (o.kind == Kind::send) text += fmt::format(" to rank {}", transport_->name_of(o.peer));
+  if (o.kind == Kind::receive) text += fmt::format(" from rank {}", transport_->name_of(o.peer));
   return text + fmt::format(" (operation {})", o.ticket);
 }
 
@@ -245,7 +247,7 @@ ObservedOperation HostCollectives::observed(const Operation& o) const {
           .count = o.count,
           .dtype = o.dtype,
           .number = o.number,
-          .peer = o.number > 0 ? -1 : o.peer};
+          .peer = o.number > 0 ? -1 : transport_->name_of(o.peer)};
 }
 
 void HostCollectives::finish_observed(Ticket ticket) {
@@ -267,6 +269,14 @@ void HostCollectives::wait(Ticket ticket, Stream&) {
 
 void HostCollectives::barrier() {
   finish_observed(issue({.kind = Kind::barrier}));
+}
+
+std::unique_ptr<Collectives> HostCollectives::split(std::span<const int> ranks) {
+  check_internal(group_number_ == 0, "a part of a group has no parts");
+  const int number = ++groups_;
+  if (observer_) observer_->joined(number, ranks);
+  return std::make_unique<HostCollectives>(make_subgroup(*transport_, {ranks.begin(), ranks.end()}),
+                                           observer_, number);
 }
 
 std::unique_ptr<Collectives> make_gloo(StoreClient& store, const GlooOptions& options) {

@@ -45,6 +45,8 @@ class HostCollectives : public Collectives {
   Ticket receive(void* data, size_t count, DType dtype, int from, Stream& after) override;
   void wait(Ticket ticket, Stream& before) override;
   void barrier() override;
+  // Over the connections that are there, with a thread of its own.
+  std::unique_ptr<Collectives> split(std::span<const int> ranks) override;
 
  private:
   enum class Kind : uint8_t {
@@ -90,6 +92,7 @@ class HostCollectives : public Collectives {
   std::vector<uint64_t> sent_, received_;  // point-to-point messages per peer
   uint64_t collectives_ = 0;               // collective operations issued
   int exceptions_at_start_;
+  int groups_ = 0;  // that were split from this one
 
   std::mutex mutex_;  // of everything below, and of Operation::sending
   std::condition_variable changed_;

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 
 #include "tensor/dtype.h"
@@ -25,6 +26,8 @@ struct ObservedOperation {
 class CollectiveObserver {
  public:
   virtual ~CollectiveObserver() = default;
+  // This rank is in a group of some of the ranks; group 0 has all.
+  virtual void joined(int group, std::span<const int> ranks) = 0;
   virtual void issued(int group, const ObservedOperation& operation) = 0;
   // The thread is about to wait for an operation, and has come back.
   virtual void waiting(int group, const ObservedOperation& operation) = 0;

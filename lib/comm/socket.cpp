@@ -142,6 +142,11 @@ std::string peer_address(int fd) {
   return numeric(name);
 }
 
+std::string resolve_problem(const std::string& address) {
+  const AddressInfo info = resolve(address, 0, false);
+  return info.error == 0 ? "" : gai_strerror(info.error);
+}
+
 FileDescriptor connect_to(const std::string& address, int port, Clock::time_point deadline) {
   auto pause = std::chrono::milliseconds(5);
   std::string reason;

@@ -45,6 +45,9 @@ std::string local_address(int fd);
 // The numeric address of the other end.
 std::string peer_address(int fd);
 
+// Why an address or host name means nothing (yet) to this host; empty: it does.
+std::string resolve_problem(const std::string& address);
+
 // Connects, retrying while nobody listens yet, until the deadline. The descriptor is non-blocking.
 // Throws Error(rank) naming address, port and the last reason.
 FileDescriptor connect_to(const std::string& address, int port, Clock::time_point deadline);

@@ -7,11 +7,16 @@
 //
 // Errors: every call throws Error(rank) naming the peer when it is lost or does not answer within
 // the timeout. After that the whole transport is dead.
+//
+// Threads: rank, size, open and close by any; cached and drop_unused by one. A transport of some of
+// the ranks (subgroup_transport.h) opens channels of the whole one beside it.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <string>
+#include <unordered_map>
 
 namespace dltrain {
 
@@ -30,6 +35,12 @@ class Transport {
   virtual ~Transport() = default;
   virtual int rank() const = 0;
   virtual int size() const = 0;
+  // What a peer is called in messages and by observers: its rank among all.
+  virtual int name_of(int peer) const { return peer; }
+  // Who this rank is, for messages: "rank 1 of 4".
+  virtual std::string self() const {
+    return "rank " + std::to_string(rank()) + " of " + std::to_string(size());
+  }
   // The memory must outlive the channel's posted messages; it is not owned. `data` is only written
   // to by receives.
   virtual std::unique_ptr<Channel> open(int peer, void* data, size_t bytes) = 0;
@@ -40,6 +51,35 @@ class Transport {
   virtual void drop_unused() = 0;
   // Breaks all connections, so that the peers notice at once.
   virtual void close() = 0;
+};
+
+// The channels that a transport keeps open, by peer and memory.
+class ChannelCache {
+ public:
+  template <typename Open>
+  Channel& get(int peer, void* data, size_t bytes, const Open& open) {
+    std::unique_ptr<Channel>& channel = channels_[Key{data, bytes, peer}];
+    if (!channel) channel = open();
+    return *channel;
+  }
+  void drop_unused() {
+    if (channels_.size() > kMost) channels_.clear();
+  }
+
+ private:
+  static constexpr size_t kMost = 16384;
+  struct Key {
+    void* data;
+    size_t bytes;
+    int peer;
+    bool operator==(const Key&) const = default;
+  };
+  struct Hash {
+    size_t operator()(const Key& k) const {
+      return (reinterpret_cast<size_t>(k.data) * 31 + k.bytes) * 31 + static_cast<size_t>(k.peer);
+    }
+  };
+  std::unordered_map<Key, std::unique_ptr<Channel>, Hash> channels_;
 };
 
 }  // namespace dltrain

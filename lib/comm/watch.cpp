@@ -93,6 +93,12 @@ void RankWatch::set_names(std::function<std::string(const void*)> names) {
   names_ = std::move(names);
 }
 
+void RankWatch::joined(int group, std::span<const int> ranks) {
+  if (group >= kMaxGroups) return;
+  std::lock_guard lock(mutex_);
+  members_[static_cast<size_t>(group)].assign(ranks.begin(), ranks.end());
+}
+
 void RankWatch::issued(int group, const ObservedOperation& operation) {
   std::lock_guard lock(mutex_);
   last_ = operation;
@@ -246,6 +252,7 @@ WatchPosition RankWatch::own_position() {
     own.group = waiting_group_;
     own.number = awaited_.number;
     own.peer = awaited_.peer;
+    if (waiting_group_ < kMaxGroups) own.members = members_[static_cast<size_t>(waiting_group_)];
     own.waiting_ms = microseconds(Clock::now() - wait_begin_) / 1000;
   }
   return own;
@@ -310,7 +317,8 @@ void RankWatch::find_hanging() {
       const auto& other = peers_[static_cast<size_t>(rank)].position;
       if (!other || other->group >= 0 || (w.peer >= 0 && w.peer != rank)) continue;
       const auto group = static_cast<size_t>(w.group);
-      const bool member = group < other->issued.size() || w.group == 0;
+      const bool member = w.members.empty() ||
+                          std::find(w.members.begin(), w.members.end(), rank) != w.members.end();
       const uint64_t issued = group < other->issued.size() ? other->issued[group] : 0;
       if (w.peer < 0 && (!member || issued >= w.number)) continue;
       decide({.rank = rank,

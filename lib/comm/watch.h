@@ -74,6 +74,7 @@ class RankWatch final : public CollectiveObserver {
   // This rank is about to end as it should; from now on nobody waits for it.
   void finish();
 
+  void joined(int group, std::span<const int> ranks) override;
   void issued(int group, const ObservedOperation& operation) override;
   void waiting(int group, const ObservedOperation& operation) override;
   void done_waiting() override;
@@ -124,6 +125,7 @@ class RankWatch final : public CollectiveObserver {
   int waiting_group_ = 0;
   ObservedOperation last_, awaited_;
   std::array<uint64_t, kMaxGroups> issued_{};
+  std::array<std::vector<int>, kMaxGroups> members_;  // empty: all ranks
   Clock::duration waited_{}, busy_{};
   std::function<std::string(const void*)> names_;
   std::optional<Verdict> verdict_;

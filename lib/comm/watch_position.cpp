@@ -7,12 +7,13 @@ namespace dltrain {
 using nlohmann::json;
 
 std::string WatchPosition::to_text() const {
-  return json{{"beat", beat},         {"name", name},
-              {"step", step},         {"steps_done", steps_done},
-              {"busy_us", busy_us},   {"issued", issued},
-              {"group", group},       {"number", number},
-              {"peer", peer},         {"waiting_ms", waiting_ms},
-              {"finished", finished}, {"operation", operation}}
+  return json{{"beat", beat},          {"name", name},
+              {"step", step},          {"steps_done", steps_done},
+              {"busy_us", busy_us},    {"issued", issued},
+              {"group", group},        {"number", number},
+              {"peer", peer},          {"waiting_ms", waiting_ms},
+              {"members", members},    {"finished", finished},
+              {"operation", operation}}
       .dump(-1, ' ', false, json::error_handler_t::replace);
 }
 
@@ -28,6 +29,7 @@ std::optional<WatchPosition> WatchPosition::from_text(const std::string& text) {
                          .group = object.at("group"),
                          .number = object.at("number"),
                          .peer = object.at("peer"),
+                         .members = object.at("members"),
                          .waiting_ms = object.at("waiting_ms"),
                          .finished = object.at("finished"),
                          .operation = object.at("operation")};

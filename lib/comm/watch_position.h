@@ -21,6 +21,7 @@ struct WatchPosition {
   int group = -1;
   uint64_t number = 0;
   int peer = -1;
+  std::vector<int> members = {};  // of that group; empty: all ranks
   int64_t waiting_ms = 0;
   bool finished = false;       // it ends as it should, there are no more signs of life
   std::string operation = {};  // the last one, in words; empty: none yet

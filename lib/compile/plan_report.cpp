@@ -54,10 +54,10 @@ void add_node(PlanReport& report, const Graph& graph, const Node& node, int64_t 
 }  // namespace
 
 PlanReport make_plan_report(const Plan& plan, const StateLayout& layout, size_t work_bytes,
-                            int64_t micro_steps, int ranks) {
+                            int64_t micro_steps, const RankPlaces& places) {
   PlanReport report;
-  report.ranks = ranks;
-  report.traffic = step_traffic(plan.graph(), micro_steps, ranks);
+  report.places = places;
+  report.traffic = step_traffic(plan.graph(), micro_steps, places);
   for (const RoleRules& rules : role_table()) {
     if (const size_t bytes = layout.bytes(rules.role)) {
       report.state_bytes.emplace_back(rules.name, bytes);

@@ -28,13 +28,13 @@ struct PlanReport {
   size_t arena_bytes = 0;      // state_total + work_bytes + stage_bytes: what is allocated
   double flops_per_step = 0;   // of one rank, all micro-steps and the update
   double bytes_per_step = 0;   // read and written at least once, likewise
-  int ranks = 1;
+  RankPlaces places;
   Traffic traffic;  // between ranks
   std::vector<LayerCost> layers;
   size_t kernel_calls = 0;  // in the longest step variant, a micro-step and the update
 };
 
 PlanReport make_plan_report(const Plan& plan, const StateLayout& layout, size_t work_bytes,
-                            int64_t micro_steps, int ranks);
+                            int64_t micro_steps, const RankPlaces& places);
 
 }  // namespace dltrain

@@ -1,23 +1,36 @@
 #include "compile/traffic.h"
 
 #include <algorithm>
+#include <map>
+#include <string>
 #include <vector>
 
 namespace dltrain {
 namespace {
 
 // The message that a node begins; nothing for others.
-Traffic message(const Graph& graph, const Node& node, int ranks) {
+Traffic message(const Graph& graph, const Node& node, const RankPlaces& places) {
   Traffic out;
+  if (!node.op->name.ends_with("_begin")) return out;
+  const std::vector<int> group = places.mesh.group(places.rank, node.attributes.text(kOver));
   const auto bytes = [&](const std::vector<ValueId>& ids) {
     size_t sum = 0;
     for (ValueId id : ids) sum += graph.value(id).spec.bytes();
     return sum;
   };
-  const auto parts = static_cast<size_t>(ranks);
+  const size_t parts = group.size();
   if (node.op->name == "all_reduce_begin") out.reduced = bytes(node.inputs);
   if (node.op->name == "reduce_scatter_begin") out.scattered = parts * bytes(node.outputs);
   if (node.op->name == "all_gather_begin") out.gathered = parts * bytes({node.inputs.front()});
+  // The same to every other rank of the group.
+  const double each = (2.0 * static_cast<double>(out.reduced) + static_cast<double>(out.scattered) +
+                       static_cast<double>(out.gathered)) /
+                      static_cast<double>(parts);
+  for (int rank : group) {
+    if (rank == places.rank) continue;
+    const bool here = rank / places.per_node == places.rank / places.per_node;
+    (here ? out.within_node : out.between_nodes) += each;
+  }
   return out;
 }
 
@@ -35,34 +48,35 @@ void each_run(const Graph& graph, int64_t micro_steps, const Visit& visit) {
 
 }  // namespace
 
-double Traffic::sent(int ranks) const {
-  const double whole = 2.0 * static_cast<double>(reduced) + static_cast<double>(scattered) +
-                       static_cast<double>(gathered);
-  return whole * (ranks - 1) / ranks;
-}
-
-Traffic step_traffic(const Graph& graph, int64_t micro_steps, int ranks) {
+Traffic step_traffic(const Graph& graph, int64_t micro_steps, const RankPlaces& places) {
   Traffic sum;
   each_run(graph, micro_steps, [&](const Node& node) {
-    const Traffic one = message(graph, node, ranks);
+    const Traffic one = message(graph, node, places);
     sum.reduced += one.reduced;
     sum.scattered += one.scattered;
     sum.gathered += one.gathered;
+    sum.within_node += one.within_node;
+    sum.between_nodes += one.between_nodes;
   });
   return sum;
 }
 
-StepEstimate estimate_step(const Graph& graph, int64_t micro_steps, int ranks, const Rates& rates) {
+StepEstimate estimate_step(const Graph& graph, int64_t micro_steps, const RankPlaces& places,
+                           const Rates& rates) {
   StepEstimate out;
-  double now = 0, link_free = 0;
+  const double node_link = rates.node_link > 0 ? rates.node_link : rates.link;
+  double now = 0;
+  std::map<std::string, double> free_at;  // by group
   std::vector<double> arrives(static_cast<size_t>(graph.next_slot()));
   each_run(graph, micro_steps, [&](const Node& node) {
-    const double sent = message(graph, node, ranks).sent(ranks);
     const auto slot = static_cast<size_t>(node.attributes.integer("slot"));
     if (node.op->name.ends_with("_begin")) {
-      link_free = std::max(link_free, now) + sent / rates.link;
-      arrives[slot] = link_free;
-      out.communication += sent / rates.link;
+      const Traffic sent = message(graph, node, places);
+      const double seconds =
+          std::max(sent.within_node / rates.link, sent.between_nodes / node_link);
+      double& free = free_at[node.attributes.text(kOver)];
+      arrives[slot] = free = std::max(free, now) + seconds;
+      out.communication += seconds;
     } else if (node.op->name.ends_with("_end")) {
       out.exposed += std::max(0.0, arrives[slot] - now);
       now = std::max(now, arrives[slot]);

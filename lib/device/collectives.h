@@ -11,7 +11,10 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
+#include <span>
 
+#include "base/error.h"
 #include "device/device.h"
 #include "tensor/dtype.h"
 
@@ -47,6 +50,16 @@ class Collectives {
   virtual void wait(Ticket ticket, Stream& before) = 0;
   // Blocks the host until every rank has come here.
   virtual void barrier() = 0;
+
+  // A group of some of these ranks: `ranks` in ascending order, this one among them. Asked of the
+  // group of all ranks, at set-up; every rank calls it at the same place of its sequence, with the
+  // ranks of its own new group, and the lists of two ranks are equal or have none in common (as
+  // MPI_Comm_split and ncclCommSplit have it). In the new group ranks are counted from 0 in the
+  // order of the list, and operations have an order of their own: they overlap with those of other
+  // groups. It must end before this one; when one of them fails both are dead.
+  virtual std::unique_ptr<Collectives> split(std::span<const int> ranks) {
+    fail(ExitCode::usage, "these ranks have no group of {} of them", ranks.size());
+  }
 };
 
 }  // namespace dltrain

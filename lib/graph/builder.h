@@ -15,6 +15,7 @@ class GraphBuilder final : public OpEmitter {
   void set_layer(std::string layer) { layer_ = std::move(layer); }
   const std::string& layer() const { return layer_; }
   void set_phase(Phase phase) { phase_ = phase; }
+  Phase phase() const { return phase_; }
 
   // While one lives, nodes belong to a block of their own (Node::block); within another it does
   // nothing.

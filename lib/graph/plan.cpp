@@ -61,6 +61,14 @@ void Plan::make_calls() {
   }
 }
 
+// Whom a collective op talks to.
+Collectives* Plan::group_of(const Node& node) const {
+  const std::string axis = node.attributes.text(kOver);
+  if (axis.empty()) return options_.collectives;
+  check_internal(options_.groups != nullptr, "{} over {} without groups", node.op->name, axis);
+  return &options_.groups->along(axis);
+}
+
 void Plan::add_call(size_t index, bool accumulate, std::vector<size_t>& list) {
   const Node& node = graph_.nodes[index];
   const SpecList inputs = graph_.input_specs(node), outputs = graph_.output_specs(node);
@@ -72,7 +80,7 @@ void Plan::add_call(size_t index, bool accumulate, std::vector<size_t>& list) {
                          .outputs = outputs,
                          .accumulate = add,
                          .device = *options_.device,
-                         .collectives = options_.collectives,
+                         .collectives = group_of(node),
                          .tickets = tickets_};
   };
   const auto push = [&](FoundKernel found, bool add) -> Call& {

@@ -21,6 +21,7 @@
 #include <utility>
 #include <vector>
 
+#include "comm/mesh.h"
 #include "device/engine.h"
 #include "graph/graph.h"
 #include "graph/memory_planner.h"
@@ -37,7 +38,8 @@ MicroStep micro_step_of(int64_t index, int64_t count);
 struct PlanOptions {
   const Engine* engine = nullptr;
   Device* device = nullptr;
-  Collectives* collectives = nullptr;  // nullptr with one rank
+  Collectives* collectives = nullptr;  // of all ranks; nullptr with one
+  const MeshGroups* groups = nullptr;  // for ops over an axis; outlives the plan
   bool several_micro_steps = false;    // prepare the accumulating variants
   bool capture = true;                 // record segments where the backend can
   // False: gradients share memory with activations from the node that writes them first to the
@@ -99,6 +101,7 @@ class Plan {
   explicit Plan(Graph graph, const PlanOptions& options)
       : graph_(std::move(graph)), options_(options) {}
   void make_calls();
+  Collectives* group_of(const Node& node) const;
   void add_call(size_t node, bool accumulate, std::vector<size_t>& list);
   void place_memory();
   void merge_in_place(size_t node, const std::vector<int>& last_use);

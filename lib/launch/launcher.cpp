@@ -5,13 +5,13 @@
 #include <cerrno>
 #include <charconv>
 #include <csignal>
+#include <cstdlib>
 #include <cstring>
 
 #include <sys/random.h>
 
 #include "base/error.h"
 #include "comm/watch_keys.h"
-#include "launch/options.h"
 #include "launch/rendezvous.h"
 #include "launch/worker_group.h"
 
@@ -29,6 +29,14 @@ std::string random_name() {
   return name;
 }
 
+// Whoever says himself where threads run is not overruled.
+CpuBinding binding_of(const LaunchOptions& options) {
+  for (const char* name : {"OMP_PLACES", "OMP_PROC_BIND", "GOMP_CPU_AFFINITY"}) {
+    if (std::getenv(name) != nullptr || options.variables.contains(name)) return CpuBinding::none;
+  }
+  return options.binding;
+}
+
 class Launcher {
  public:
   Launcher(const LaunchOptions& options, const std::vector<std::string>& arguments)
@@ -36,6 +44,7 @@ class Launcher {
         arguments_(arguments),
         secret_(!options.secret.empty() || !options.address.empty() ? options.secret
                                                                     : random_name()),
+        cpus_(divide_cpus(find_usable_cpus(), options.processes, binding_of(options))),
         rendezvous_(options, secret_, [this] { return interrupted(); }) {}
 
   int run();
@@ -62,6 +71,7 @@ class Launcher {
   const std::vector<std::string>& arguments_;
   SignalSource signals_;  // before any thread and any child
   std::string secret_;
+  CpuDivision cpus_;
   Rendezvous rendezvous_;
   std::optional<Failure> elsewhere_;  // what another node has reported
   Progress progress_;                 // the furthest that an attempt came
@@ -103,7 +113,7 @@ std::optional<Failure> Launcher::attempt(const Round& round) {
   const auto logs =
       options_.log_dir / options_.run_id / fmt::format("attempt_{}", rendezvous_.attempt());
   WorkerGroup group(options_, signals_);
-  group.start(arguments_, environments, round.first_rank(), logs);
+  group.start(arguments_, environments, cpus_.ranks, round.first_rank(), logs);
   while (group.alive()) {
     group.turn(std::min(milliseconds(200), options_.monitor_interval));
     look_around(group, round);
@@ -176,8 +186,7 @@ Environment Launcher::environment_for(const Round& round, int local) const {
     return v.first.starts_with("TORCHELASTIC_") || v.first == "DLTRAIN_RESTARTED" ||
            v.first == "DLTRAIN_HOST_ADDRESS";
   });
-  result.emplace("OMP_NUM_THREADS",
-                 std::to_string(std::max(1, available_cores() / options_.processes)));
+  result.emplace("OMP_NUM_THREADS", std::to_string(cpus_.threads));
   const Node& node = round.nodes[static_cast<size_t>(round.own)];
   RankEnvironment ours;
   ours.rank = round.first_rank() + local;

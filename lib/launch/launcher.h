@@ -3,8 +3,10 @@
 //
 // * Environment: torchrun's variables (comm/environment.h). The ranks meet at a store that this
 //   process serves, or the launcher at the endpoint where there are several; it is guarded by a
-//   secret (random on one node, $DLTRAIN_STORE_SECRET on several). OMP_NUM_THREADS = cores / ranks
-//   of this host unless it is set.
+//   secret (random on one node, $DLTRAIN_STORE_SECRET on several).
+// * CPUs (launch/cpus.h): what this process may use is shared among the ranks of this host: each is
+//   bound to its share, and OMP_NUM_THREADS is set to it, unless the environment says otherwise
+//   (OMP_NUM_THREADS; OMP_PLACES, OMP_PROC_BIND or GOMP_CPU_AFFINITY, which bind by themselves).
 // * Output: rank 0's lines pass as they are, so that a pipe sees what one process would have
 //   written; those of the others begin with "[rank N] ". Where stdout or stderr is a terminal rank
 //   0 keeps it (and its progress bar). Ranks read from /dev/null. Lines may go to files as well
@@ -32,6 +34,7 @@
 #include <vector>
 
 #include "comm/environment.h"
+#include "launch/cpus.h"
 
 namespace dltrain {
 
@@ -50,8 +53,9 @@ struct StreamChoice {
 };
 
 struct LaunchOptions {
-  int processes = 1;                            // ranks on this node
-  std::string executable = {};                  // empty: this program
+  int processes = 1;            // ranks on this node
+  std::string executable = {};  // empty: this program
+  CpuBinding binding = CpuBinding::exclusive;
   Environment variables = {};                   // set for all ranks, over the inherited ones
   std::chrono::milliseconds grace{15'000};      // for the others to end after a failure
   std::chrono::milliseconds blame_window{500};  // for the cause to appear after a code 6

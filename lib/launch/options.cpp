@@ -5,8 +5,6 @@
 #include <optional>
 #include <vector>
 
-#include <sched.h>
-
 #include "base/error.h"
 
 namespace dltrain {
@@ -47,11 +45,11 @@ std::pair<int, int> parse_nodes(const std::string& text) {
 }
 
 int parse_processes(const std::string& text, const std::function<int()>& gpus) {
-  if (text == "cpu") return available_cores();
+  if (text == "cpu") return find_usable_cpus().threads();
   if (text == "gpu" || text == "auto") {
     const int count = gpus();
     if (count > 0) return count;
-    if (text == "auto") return available_cores();
+    if (text == "auto") return find_usable_cpus().threads();
     fail(ExitCode::device, "--nproc-per-node gpu: this machine has no GPU that can be used");
   }
   const auto value = whole_number(text);
@@ -117,12 +115,6 @@ void parse_rendezvous_conf(const std::string& text, LaunchOptions& to) {
     (parts[0] == "last_call_timeout" ? to.last_call : to.join_timeout) =
         std::chrono::seconds(*seconds);
   }
-}
-
-int available_cores() {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  return sched_getaffinity(0, sizeof(set), &set) == 0 ? std::max(1, CPU_COUNT(&set)) : 1;
 }
 
 }  // namespace dltrain

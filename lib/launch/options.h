@@ -14,8 +14,8 @@ namespace dltrain {
 // --nnodes: "4", or "1:4" for any number from 1 to 4.
 std::pair<int, int> parse_nodes(const std::string& text);
 
-// --nproc-per-node: a number, cpu (one rank a core), gpu (one a GPU), auto (gpu where there is one,
-// else cpu). `gpus` is only asked when it matters.
+// --nproc-per-node: a number, cpu (one rank a CPU that this process may use), gpu (one a GPU), auto
+// (gpu where there is one, else cpu). `gpus` is only asked when it matters.
 int parse_processes(const std::string& text, const std::function<int()>& gpus);
 
 // --tee and --redirects: "3" for all local ranks, or "0:1,2:3" for ranks 0 and 2; 0 none, 1 stdout,
@@ -27,8 +27,5 @@ std::pair<std::string, int> parse_endpoint(const std::string& text, int default_
 
 // --rdzv-conf: "join_timeout=60,last_call_timeout=5" (seconds; `timeout` is join_timeout).
 void parse_rendezvous_conf(const std::string& text, LaunchOptions& to);
-
-// Cores that this process may use.
-int available_cores();
 
 }  // namespace dltrain

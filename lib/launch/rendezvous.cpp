@@ -18,6 +18,8 @@ using nlohmann::json;
 using std::chrono::milliseconds;
 
 constexpr milliseconds kPoll{10};
+// Between looks at a name that does not resolve, and when that is told.
+constexpr milliseconds kNamePause{500}, kNameTime{2'000};
 // How long a leader stays for the others to learn the end.
 constexpr milliseconds kFarewell{3'000};
 // A leader that does not answer for so long (a host that is gone sends no farewell) is lost.
@@ -170,6 +172,7 @@ void Rendezvous::open(const std::string& secret) {
   }
   address_ = options_.address;
   port_ = options_.port;
+  wait_for_name();
   const bool may_lead = !options_.node_rank || *options_.node_rank == 0;
   if (!may_lead || !is_own(address_)) {
     if (options_.node_rank == 0) {
@@ -182,6 +185,23 @@ void Rendezvous::open(const std::string& secret) {
   } catch (const Error&) {
     // Another launcher of the run was first, if nodes come in any order; else the port is not ours.
     if (options_.node_rank == 0) throw;
+  }
+}
+
+// The name of a host that starts at the same time may be known a while later (Kubernetes), and
+// before that nobody can say whether it is this one.
+void Rendezvous::wait_for_name() {
+  const auto begin = Clock::now();
+  bool told = false;
+  while (!interrupted_() && Clock::now() - begin < options_.join_timeout) {
+    const std::string problem = resolve_problem(address_);
+    if (problem.empty()) return;
+    if (!told && Clock::now() - begin >= kNameTime) {
+      say(fmt::format("waiting for the name '{}': {}", address_, problem));
+      told = true;
+    }
+    std::this_thread::sleep_for(std::min<milliseconds>(
+        kNamePause, std::chrono::ceil<milliseconds>(begin + options_.join_timeout - Clock::now())));
   }
 }
 

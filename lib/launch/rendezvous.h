@@ -83,6 +83,7 @@ class Rendezvous {
  private:
   std::string key(const char* name) const { return fmt::format("{}/{}", attempt_, name); }
   void open(const std::string& secret);
+  void wait_for_name();
   StoreOptions store_options(const std::string& prefix) const;
   void join();
   void lead(bool run_has_begun);

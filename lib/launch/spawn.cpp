@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "launch/cpus.h"
 
 namespace dltrain {
 namespace {
@@ -39,6 +40,7 @@ struct ChildSetup {
   const char* executable;
   char* const* arguments;
   char* const* environment;
+  const CpuMask* cpus;
   int in, out, err, report;
   pid_t parent;
 };
@@ -47,6 +49,7 @@ struct ChildSetup {
   setpgid(0, 0);
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != c.parent) _exit(127);  // the parent ended before the line above
+  c.cpus->apply();  // where it is refused the rank runs where the launcher may
   dup2(c.in, STDIN_FILENO);
   if (c.out >= 0) dup2(c.out, STDOUT_FILENO);
   if (c.err >= 0) dup2(c.err, STDERR_FILENO);
@@ -76,6 +79,7 @@ Spawned spawn(const Command& command) {
   const std::vector<char*> argv = pointers(arguments);
   const std::vector<char*> envp = pointers(variables);
 
+  const CpuMask cpus(command.cpus);
   const FileDescriptor null(open("/dev/null", O_RDONLY | O_CLOEXEC));
   Pipe out = command.own_stdout ? Pipe{} : make_pipe();
   Pipe err = command.own_stderr ? Pipe{} : make_pipe();
@@ -83,6 +87,7 @@ Spawned spawn(const Command& command) {
   const ChildSetup setup{command.executable.c_str(),
                          argv.data(),
                          envp.data(),
+                         &cpus,
                          null.get(),
                          out.write.get(),
                          err.write.get(),

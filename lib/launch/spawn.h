@@ -17,6 +17,7 @@ struct Command {
   Environment environment;             // all of it
   bool own_stdout = false;             // keeps this process's stdout instead of a pipe
   bool own_stderr = false;
+  std::vector<int> cpus = {};  // that it is bound to; empty: as this process
 };
 
 struct Spawned {

@@ -62,7 +62,8 @@ WorkerGroup::~WorkerGroup() {
 }
 
 void WorkerGroup::start(const std::vector<std::string>& arguments,
-                        const std::vector<Environment>& environments, int first_rank,
+                        const std::vector<Environment>& environments,
+                        const std::vector<std::vector<int>>& cpus, int first_rank,
                         const std::filesystem::path& logs) {
   Command command;
   command.executable = options_.executable.empty() ? own_executable() : options_.executable;
@@ -71,6 +72,7 @@ void WorkerGroup::start(const std::vector<std::string>& arguments,
   for (size_t i = 0; i < ranks_.size(); ++i) {
     ranks_[i].number = first_rank + static_cast<int>(i);
     command.environment = environments[i];
+    command.cpus = cpus[i];
     start_rank(i, command, logs);
   }
 }

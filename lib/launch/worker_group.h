@@ -31,10 +31,11 @@ class WorkerGroup {
   // Kills what is still alive: only when starting another rank failed.
   ~WorkerGroup();
 
-  // Starts a rank for each environment, in the order of local ranks; the first is global rank
-  // `first_rank`. `logs`: the folder for tee and redirects. Once.
+  // Starts a rank for each environment, in the order of local ranks, bound to its CPUs; the first
+  // is global rank `first_rank`. `logs`: the folder for tee and redirects. Once.
   void start(const std::vector<std::string>& arguments,
-             const std::vector<Environment>& environments, int first_rank,
+             const std::vector<Environment>& environments,
+             const std::vector<std::vector<int>>& cpus, int first_rank,
              const std::filesystem::path& logs);
 
   bool alive() const;

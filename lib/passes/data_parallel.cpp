@@ -6,7 +6,6 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
-#include "graph/builder.h"
 #include "graph/memory_planner.h"
 
 namespace dltrain {
@@ -128,17 +127,6 @@ class Lowering {
     return out;
   }
 
-  // The f32 of what has travelled, in the memory of the gradient.
-  ValueId widened(ValueId low, ValueId gradient) {
-    const ValueId root = graph_.storage(gradient);
-    const ValueId wide = builder_.emit1("cast", {low}, {{"dtype", "f32"}});
-    GraphValue& value = graph_.value(wide);
-    value.name = "reduced." + graph_.value(root).name;
-    value.role = Role::partial;
-    graph_.groups.push_back({{{root, 0}, {wide, 0, true}}, value.spec.bytes()});
-    return wide;
-  }
-
   // The rank's sums, after its last micro-step.
   std::vector<ValueId> combine(const Bucket& bucket) {
     const auto count = static_cast<int64_t>(bucket.members.size());
@@ -173,7 +161,8 @@ class Lowering {
       for (size_t k = 0; k < reduced.size(); ++k) {
         const ValueId member = buckets_[i].members[k];
         const bool rounded = options_.ranks > 1 && is_rounded(member);
-        replaced[static_cast<size_t>(member)] = rounded ? widened(reduced[k], member) : reduced[k];
+        replaced[static_cast<size_t>(member)] =
+            rounded ? widen_reduced(builder_, reduced[k], member) : reduced[k];
       }
     }
   }
@@ -187,6 +176,17 @@ class Lowering {
 };
 
 }  // namespace
+
+ValueId widen_reduced(GraphBuilder& builder, ValueId low, ValueId sum) {
+  Graph& graph = builder.graph();
+  const ValueId root = graph.storage(sum);
+  const ValueId wide = builder.emit1("cast", {low}, {{"dtype", "f32"}});
+  GraphValue& value = graph.value(wide);
+  value.name = "reduced." + graph.value(root).name;
+  value.role = Role::partial;
+  graph.groups.push_back({{{root, 0}, {wide, 0, true}}, value.spec.bytes()});
+  return wide;
+}
 
 Graph data_parallel(Graph graph, const DataParallelOptions& options) {
   const bool combines = options.fixed && options.micro_steps > 1;

@@ -5,7 +5,7 @@
 
 #include <cstddef>
 
-#include "graph/graph.h"
+#include "graph/builder.h"
 
 namespace dltrain {
 
@@ -36,5 +36,8 @@ struct DataParallelOptions {
 // Gradients that travel in bf16 are rounded before their begin, each rank's sum once; the f32 sums
 // that the update reads lie where the gradients lay.
 Graph data_parallel(Graph graph, const DataParallelOptions& options);
+
+// The f32 of a gradient that has travelled as `low`, in the memory of the gradient `sum`.
+ValueId widen_reduced(GraphBuilder& builder, ValueId low, ValueId sum);
 
 }  // namespace dltrain

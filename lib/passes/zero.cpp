@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
+#include "comm/mesh.h"
 #include "passes/autocast.h"
 #include "passes/zero_parts.h"
 
@@ -148,6 +149,12 @@ FlatGroup unit_group(const Graph& graph, const ZeroUnit& unit, const std::vector
         {values[i], static_cast<size_t>(unit.members[i].first) * dtype_size(dtype)});
   }
   return group;
+}
+
+Attributes shared_collective(int64_t slot, const ZeroOptions& options) {
+  Attributes out{{"slot", slot}};
+  if (options.hybrid()) out.set(kOver, std::string(mesh_axes::kShard));
+  return out;
 }
 
 void retire(Graph& graph, ValueId value) {

@@ -13,6 +13,11 @@
 // running statistics, the StepState) stays whole on every rank.
 //
 // Every rank has the same graph but for which elements of a tensor lie in its part.
+//
+// Hybrid (options.groups > 1; MiCS, Zhang et al. 2022; FSDP's HYBRID_SHARD): state is cut among the
+// ranks of a group, usually those of a node, and every group holds all of it. Reductions to parts
+// and gathers stay within the group (the mesh's axis `shard`); once a step each part's gradient is
+// summed over the ranks that hold it (axis `replica`).
 #pragma once
 
 #include <optional>
@@ -26,10 +31,12 @@ namespace dltrain {
 
 struct ZeroOptions {
   int stage = 0;
-  int ranks = 1, rank = 0;
+  int ranks = 1, rank = 0;                 // that share the state, and which of them this is
+  int groups = 1;                          // of as many ranks, each of which holds all state
   size_t bucket_bytes = size_t{25} << 20;  // of f32 in a unit; a larger tensor is a unit of its own
   DType travels = DType::f32;              // of gradients of f32, as DataParallelOptions
   bool active() const { return stage > 0 && ranks > 1; }
+  bool hybrid() const { return groups > 1; }
 };
 
 struct ZeroUnit {

@@ -6,9 +6,14 @@
 // Stage 2: they live in the memory of activations from their first writer to the reduction, which
 // every micro-step has, and only the part adds up. The wait stands where the next unit's reduction
 // begins, so that one unit travels while the next is computed, and no more than two are there.
+//
+// Hybrid: in both the wait stands there, since what follows in the last micro-step is the sum of
+// the part over the groups, which the update waits for.
 #include <algorithm>
 
 #include "base/error.h"
+#include "comm/mesh.h"
+#include "passes/data_parallel.h"
 #include "passes/zero_parts.h"
 
 namespace dltrain {
@@ -16,12 +21,13 @@ namespace {
 
 struct Reduction {
   UnitParts* parts = nullptr;
-  std::vector<ValueId> gradients;  // complete sums of a micro-step (or of all, in stage 1)
-  int complete = -1;               // the last node that writes one of them
-  int64_t slot = 0;
+  std::vector<ValueId> gradients;      // complete sums of a micro-step (or of all, in stage 1)
+  int complete = -1;                   // the last node that writes one of them
+  int64_t slot = 0, slot_between = 0;  // within the group, and between groups
   DType dtype = DType::f32;
   size_t group = 0;  // of the gradients
   ValueId begun = kNoValue;
+  ValueId between = kNoValue;  // the part on its way between groups
 };
 
 class Gradients {
@@ -40,13 +46,15 @@ class Gradients {
       if (phase == Phase::update && !ended) {
         builder_.set_phase(per_step_ ? Phase::update : Phase::backward);
         end_all();
+        builder_.set_phase(Phase::update);
+        for (Reduction& r : reductions_) end_between(r);
         ended = true;
       }
       graph_.nodes.push_back(std::move(nodes_[i]));
       for (; next < reductions_.size() && reductions_[next].complete == static_cast<int>(i);
            ++next) {
         builder_.set_phase(phase);
-        if (!per_step_) end_all();
+        if (!per_step_ || options_.hybrid()) end_all();
         begin(reductions_[next]);
       }
     }
@@ -75,6 +83,7 @@ class Gradients {
         [](const Reduction& a, const Reduction& b) { return a.complete < b.complete; });
     for (Reduction& r : reductions_) {
       r.slot = slot++;
+      if (options_.hybrid()) r.slot_between = slot++;
       place(r);
     }
   }
@@ -97,9 +106,10 @@ class Gradients {
   void begin(Reduction& r) {
     const ZeroUnit& unit = *r.parts->unit;
     if (is_rounded(r)) round(r);
-    r.begun = builder_.emit1(
-        "reduce_scatter_begin", r.gradients,
-        {{"slot", r.slot}, {"elements", unit.elements}, {"ranks", int64_t{options_.ranks}}});
+    Attributes attributes = shared_collective(r.slot, options_);
+    attributes.set("elements", unit.elements);
+    attributes.set("ranks", int64_t{options_.ranks});
+    r.begun = builder_.emit1("reduce_scatter_begin", r.gradients, attributes);
     graph_.nodes.back().once_a_step = per_step_;
     if (per_step_ && !is_rounded(r)) lay_into_gradients(r, r.begun);
     under_way_.push_back(&r);
@@ -132,16 +142,55 @@ class Gradients {
     for (Reduction* r : under_way_) {
       std::vector<ValueId> inputs{r->begun};
       inputs.insert(inputs.end(), r->gradients.begin(), r->gradients.end());
-      ValueId part = builder_.emit1("reduce_scatter_end", inputs, {{"slot", r->slot}});
-      if (is_rounded(*r)) part = builder_.emit1("cast", {part}, {{"dtype", "f32"}});
-      if (is_rounded(*r) && per_step_) lay_into_gradients(*r, part);
+      ValueId part =
+          builder_.emit1("reduce_scatter_end", inputs, shared_collective(r->slot, options_));
+      graph_.nodes.back().once_a_step = per_step_ && builder_.phase() == Phase::backward;
       if (!per_step_) {
-        if (!is_rounded(*r)) part = builder_.emit1("identity", {part});
+        part = is_rounded(*r) ? builder_.emit1("cast", {part}, {{"dtype", "f32"}})
+                              : builder_.emit1("identity", {part});
         part = builder_.accumulate(part, "gradient." + r->parts->unit->name, Role::gradient);
       }
       r->parts->gradient = part;
+      if (options_.hybrid()) {
+        begin_between(*r);
+      } else if (per_step_ && is_rounded(*r)) {
+        widen(*r);
+      }
     }
     under_way_.clear();
+  }
+
+  // The part of a gradient has come in what travels: the f32 of it lies among the gradients.
+  void widen(Reduction& r) {
+    r.parts->gradient = builder_.emit1("cast", {r.parts->gradient}, {{"dtype", "f32"}});
+    lay_into_gradients(r, r.parts->gradient);
+  }
+
+  Attributes between(const Reduction& r) const {
+    return {{"slot", r.slot_between}, {kOver, std::string(mesh_axes::kReplica)}};
+  }
+
+  // Behind the last micro-step: the sum of the part over the groups, in what gradients travel.
+  void begin_between(Reduction& r) {
+    const bool last = builder_.phase() == Phase::backward;
+    r.between = r.parts->gradient;
+    if (!per_step_ && is_rounded(r)) {
+      r.between = builder_.emit1("cast", {r.between},
+                                 {{"dtype", std::string(dtype_name(options_.travels))}});
+      graph_.nodes.back().once_a_step = last;
+    }
+    r.between = builder_.emit1("all_reduce_begin", {r.between}, between(r));
+    graph_.nodes.back().once_a_step = last;
+  }
+
+  void end_between(Reduction& r) {
+    if (r.between == kNoValue) return;
+    const ValueId sum = r.parts->gradient;
+    r.parts->gradient = builder_.emit1("all_reduce_end", {r.between}, between(r));
+    if (is_rounded(r) && per_step_) widen(r);
+    if (is_rounded(r) && !per_step_) {
+      r.parts->gradient = widen_reduced(builder_, r.parts->gradient, sum);
+    }
   }
 
   Graph& graph_;

@@ -46,8 +46,9 @@ class Update {
       if (part.unit->learns) gradients.push_back(part.gradient);
     }
     ValueId squares = builder_.emit1("sum_of_squares", gradients);
-    squares = builder_.emit1("all_reduce_begin", {squares}, {{"slot", slot}});
-    squares = builder_.emit1("all_reduce_end", {squares}, {{"slot", slot}});
+    const Attributes over = shared_collective(slot, options_);
+    squares = builder_.emit1("all_reduce_begin", {squares}, over);
+    squares = builder_.emit1("all_reduce_end", {squares}, over);
     builder_.emit1("gradient_norm_of", {old.inputs[0], squares});
     graph_.nodes.back().outputs = old.outputs;  // which the rest of the update reads
   }
@@ -132,7 +133,8 @@ class Update {
     const auto begin = [&](ValueId part, const std::vector<ValueId>& tensors) {
       std::vector<ValueId> inputs{part};
       inputs.insert(inputs.end(), tensors.begin(), tensors.end());
-      begun.emplace_back(builder_.emit("all_gather_begin", inputs, {{"slot", slot}}), slot);
+      begun.emplace_back(
+          builder_.emit("all_gather_begin", inputs, shared_collective(slot, options_)), slot);
       ++slot;
     };
     for (const UnitParts& part : parts_) {
@@ -140,7 +142,7 @@ class Update {
       if (part.unit->copies) begin(part.copy, part.copies);
     }
     for (const auto& [tensors, its] : begun) {
-      builder_.emit("all_gather_end", tensors, {{"slot", its}});
+      builder_.emit("all_gather_end", tensors, shared_collective(its, options_));
     }
   }
 

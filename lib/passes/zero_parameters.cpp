@@ -98,14 +98,16 @@ class Gathering {
       shapes.push_back(member.spec.shape.rank());
       shapes.insert(shapes.end(), member.spec.shape.begin(), member.spec.shape.end());
     }
-    gather.begun = builder_.emit("all_gather_begin", {gather.part},
-                                 {{"slot", gather.slot}, {"shapes", shapes}});
+    Attributes attributes = shared_collective(gather.slot, options_);
+    attributes.set("shapes", shapes);
+    gather.begun = builder_.emit("all_gather_begin", {gather.part}, attributes);
     graph_.groups.push_back(unit_group(graph_, *gather.unit, gather.begun,
                                        graph_.value(gather.part).spec.dtype, options_));
   }
 
   void finish(const Gather& gather) {
-    const auto whole = builder_.emit("all_gather_end", gather.begun, {{"slot", gather.slot}});
+    const auto whole =
+        builder_.emit("all_gather_end", gather.begun, shared_collective(gather.slot, options_));
     for (size_t i = 0; i < whole.size(); ++i) {
       if (gather.tensors[i] == kNoValue) continue;
       now_[gather.tensors[i]] = whole[i];

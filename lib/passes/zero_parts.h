@@ -29,6 +29,9 @@ ValueId add_part(Graph& graph, const ZeroUnit& unit, const std::string& prefix, 
 FlatGroup unit_group(const Graph& graph, const ZeroUnit& unit, const std::vector<ValueId>& values,
                      DType dtype, const ZeroOptions& options);
 
+// Attributes of a collective among the ranks that share the state.
+Attributes shared_collective(int64_t slot, const ZeroOptions& options);
+
 // A value that is no state any more.
 void retire(Graph& graph, ValueId value);
 

@@ -45,6 +45,7 @@ Executor::Executor(ExecutorOptions options, std::vector<StepGraph> training,
       .engine = options_.engine,
       .device = options_.device.get(),
       .collectives = options_.collectives,
+      .groups = options_.groups,
       .several_micro_steps = options_.micro_steps > 1 && !options_.fixed_reduction,
       .capture = options_.capture,
       .keep_gradients = gradients};
@@ -78,7 +79,7 @@ Executor::~Executor() {
 
 PlanReport Executor::report() const {
   PlanReport report = make_plan_report(training_plan(), layout_, work_bytes_, options_.micro_steps,
-                                       options_.collectives ? options_.collectives->size() : 1);
+                                       options_.places);
   for (const auto& plan : training_plans_) report.variant_bytes.push_back(plan->work_bytes());
   report.stage_bytes = stage_bytes();
   report.arena_bytes += report.stage_bytes;
@@ -166,19 +167,21 @@ std::span<const std::byte> Executor::own_part(const StateTensor& tensor,
 
 void Executor::collect_parts(
     const std::function<void(const StateTensor& tensor, std::span<const std::byte> whole)>& use) {
+  if (!layout_.has_parts()) return;
+  Collectives& sharing =
+      options_.groups ? options_.groups->along(mesh_axes::kShard) : *options_.collectives;
   std::vector<std::byte> own, unit;
   for (size_t u = 0; u < layout_.units().size(); ++u) {
     const StateUnit& part = layout_.units()[u];
     if (part.window || !rules_of(part.role).checkpointed) continue;
-    const auto ranks = static_cast<size_t>(options_.collectives->size());
+    const auto ranks = static_cast<size_t>(sharing.size());
     own.resize(part.spec.bytes());
     unit.resize(own.size() * ranks);
     options_.device->copy(own.data(), arena_.data() + part.offset, own.size(), *stream_);
     stream_->synchronize();
     const auto count = static_cast<size_t>(part.spec.shape.elements());
-    options_.collectives->wait(
-        options_.collectives->all_gather(own.data(), unit.data(), count, part.spec.dtype, *stream_),
-        *stream_);
+    sharing.wait(sharing.all_gather(own.data(), unit.data(), count, part.spec.dtype, *stream_),
+                 *stream_);
     for (const StateTensor& tensor : layout_.tensors()) {
       if (!tensor.part || tensor.part->unit != u) continue;
       const size_t first = static_cast<size_t>(tensor.part->first) * dtype_size(part.spec.dtype);

@@ -29,8 +29,10 @@ struct ExecutorOptions {
   const Engine* engine = nullptr;
   std::unique_ptr<Device> device;
   Collectives* collectives = nullptr;  // nullptr with one rank; outlives the executor
-  int64_t micro_steps = 1;             // per rank and step
-  int64_t global_batch = 1;            // samples of a step
+  const MeshGroups* groups = nullptr;  // where ops run over axes of the mesh; likewise
+  RankPlaces places = {};
+  int64_t micro_steps = 1;   // per rank and step
+  int64_t global_batch = 1;  // samples of a step
   // Micro-steps overwrite sums, which their graph then combines (training.reduction: fixed).
   bool fixed_reduction = false;
   bool capture = true;

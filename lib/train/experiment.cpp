@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <charconv>
 #include <cmath>
 
 #include "base/error.h"
@@ -165,6 +166,13 @@ void ParallelismConfig::describe(Fields& f) {
              .min = 0,
              .max = 3,
              .known_as = {"zero", "stage", "fsdp", "zero_optimization"}});
+  f.text(
+      "zero_shard_size", zero_shard_size,
+      {.doc = "Among how many ranks ZeRO cuts the state: `all`; `node`: those of each node; or a "
+              "number of neighbouring ranks. Every such group holds all state, gathers stay "
+              "within it, and gradients are added between groups once a step (hybrid sharding)",
+       .known_as = {"mics_shard_size", "zero_hpz_partition_size", "dp_shard_size",
+                    "data_parallel_shard_degree", "sharding_strategy", "hybrid_shard"}});
   f.number("bucket_mb", bucket_mb,
            {.doc = "MiB of f32 gradients or parameters that travel as one message",
             .max = 65536,
@@ -175,6 +183,31 @@ void ParallelismConfig::describe(Fields& f) {
             {"bf16", DType::bf16, "each rank's rounded, added in f32 and rounded again"}},
            {.doc = "In what f32 gradients travel between ranks",
             .known_as = {"communication_data_type", "compression", "allreduce_dtype"}});
+}
+
+namespace {
+
+// A number of ranks; 0 for a word.
+int shard_number(const std::string& text) {
+  int number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  return error == std::errc() && end == text.data() + text.size() ? number : 0;
+}
+
+}  // namespace
+
+void ParallelismConfig::validate(Problems& problems) const {
+  const bool word = zero_shard_size == "all" || zero_shard_size == "node";
+  if (!word && shard_number(zero_shard_size) < 1) {
+    problems.add(*this, "zero_shard_size",
+                 fmt::format("'{}' is neither all, node nor a number of ranks", zero_shard_size));
+  } else if (zero_shard_size != "all" && zero_stage == 0) {
+    problems.add(
+        *this, "zero_shard_size",
+        fmt::format("zero_shard_size {} cuts nothing in zero_stage 0; give zero_stage 1, 2 "
+                    "or 3",
+                    zero_shard_size));
+  }
 }
 
 void MemoryConfig::describe(Fields& f) {
@@ -489,6 +522,22 @@ BatchLayout check_ranks(const Experiment& experiment, int ranks) {
     problems.throw_if_any();
   }
   return out;
+}
+
+Mesh rank_mesh(const Experiment& experiment, int ranks, int ranks_per_node) {
+  const ParallelismConfig& parallelism = experiment.parallelism;
+  const std::string& text = parallelism.zero_shard_size;
+  Problems problems;
+  int shard = ranks;
+  if (text == "node" && ranks_per_node > 0) shard = std::min(ranks, ranks_per_node);
+  if (const int number = shard_number(text); number > 0) shard = std::min(ranks, number);
+  if (ranks % shard != 0) {
+    problems.add(parallelism, "zero_shard_size",
+                 fmt::format("{} ranks do not come out even in groups of {}{}", ranks, shard,
+                             text == "node" ? ", the ranks of this node" : ""));
+  }
+  problems.throw_if_any();
+  return Mesh({{mesh_axes::kReplica, ranks / shard}, {mesh_axes::kShard, shard}});
 }
 
 }  // namespace dltrain

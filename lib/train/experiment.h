@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 
+#include "comm/mesh.h"
 #include "config/fields.h"
 #include "data/config.h"
 #include "device/device.h"
@@ -61,10 +62,12 @@ struct ParallelismConfig : Located {
   double timeout = 600, join_timeout = 60;  // s
   double straggler_factor = 2;
   int64_t zero_stage = 0;
+  std::string zero_shard_size = "all";  // or "node", or a number of ranks
   double bucket_mb = 25;
   DType reduce_dtype = DType::f32;
   size_t bucket_bytes() const { return static_cast<size_t>(bucket_mb * (1 << 20)); }
   void describe(Fields& f);
+  void validate(Problems& problems) const;
 };
 
 struct MemoryConfig : Located {
@@ -153,5 +156,10 @@ BatchLayout batch_layout(const TrainingConfig& training, int ranks);
 // The same for the whole configuration: also refuses a number of ranks that `parallelism` does not
 // mean. What a launcher checks before it starts any.
 BatchLayout check_ranks(const Experiment& experiment, int ranks);
+
+// The ranks as `parallelism` arranges them: replica × shard. `ranks_per_node` (0: all are on one)
+// is what zero_shard_size: node means; a number that is greater than `ranks` means all. Throws
+// ConfigError for groups that do not come out even.
+Mesh rank_mesh(const Experiment& experiment, int ranks, int ranks_per_node);
 
 }  // namespace dltrain

@@ -137,10 +137,19 @@ bool Run::together(const std::function<void()>& part) const {
 // What all ranks must have been told alike.
 void Run::compare_configurations() const {
   if (options_.store == nullptr) return;
+  const bool by_node = experiment_.parallelism.zero_shard_size == "node";
+  if (by_node && options_.local_rank != options_.rank % options_.ranks_per_node) {
+    fail(ExitCode::usage,
+         "parallelism.zero_shard_size: node needs neighbouring ranks on a node; rank {} is number "
+         "{} of the {} on its own (the launcher's option that maps ranks to nodes decides)",
+         options_.rank, options_.local_rank, options_.ranks_per_node);
+  }
   const nlohmann::json path = path_.string(), resume = options_.resume;
   const std::string all =
-      dump_config(experiment_) + fmt::format("output_dir: {}\nresume: {}\noverwrite: {}\n",
-                                             path.dump(), resume.dump(), options_.overwrite);
+      dump_config(experiment_) +
+      fmt::format("output_dir: {}\nresume: {}\noverwrite: {}\n", path.dump(), resume.dump(),
+                  options_.overwrite) +
+      (by_node ? fmt::format("ranks_per_node: {}\n", options_.ranks_per_node) : "");
   check_same_configuration(*options_.store, options_.rank, options_.world, all);
 }
 
@@ -149,7 +158,8 @@ void Run::open() {
                                         .collectives = options_.collectives,
                                         .rank = options_.rank,
                                         .world = options_.world,
-                                        .local_rank = options_.local_rank});
+                                        .local_rank = options_.local_rank,
+                                        .ranks_per_node = options_.ranks_per_node});
   folder_.emplace(path_, options_.goes_on ? "auto" : options_.resume,
                   options_.overwrite && !options_.goes_on, leads());
 }

@@ -20,6 +20,7 @@ struct RunOptions {
   StoreClient* store = nullptr;        // of the ranks; nullptr with one rank
   RankWatch* watch = nullptr;          // nullptr: nobody watches
   int rank = 0, world = 1, local_rank = 0;
+  int ranks_per_node = 0;        // of this rank's node; 0: all are on one
   std::filesystem::path folder;  // empty: runs/<name>
   std::string resume = "never";  // never, auto, or a checkpoint or run folder
   bool overwrite = false;        // discard a run that is there

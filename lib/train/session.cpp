@@ -251,6 +251,7 @@ Session open_session(Experiment& experiment, const SessionOptions& options) {
   }
   const bool keep_gradients = options.keep_gradients || experiment.logging.histogram_steps ||
                               session.batch.micro_batches() > 1;
+  const Mesh mesh = rank_mesh(experiment, options.world, options.ranks_per_node);
   const StepRequest request{
       .model = experiment.model,
       .loss = *experiment.loss,
@@ -265,8 +266,9 @@ Session open_session(Experiment& experiment, const SessionOptions& options) {
       .micro_batches = session.batch.micro_batches(),
       .ranks = options.world,
       .zero = {.stage = static_cast<int>(experiment.parallelism.zero_stage),
-               .ranks = options.world,
-               .rank = options.rank,
+               .ranks = mesh.size(mesh_axes::kShard),
+               .rank = mesh.coordinate(options.rank, mesh_axes::kShard),
+               .groups = mesh.size(mesh_axes::kReplica),
                .bucket_bytes = experiment.parallelism.bucket_bytes(),
                .travels = options.compute == DType::f32 ? experiment.parallelism.reduce_dtype
                                                         : DType::f32},
@@ -292,13 +294,21 @@ Session open_session(Experiment& experiment, const SessionOptions& options) {
       !session.train_targets.by_label.empty()) {
     fail(ExitCode::usage, "class weights are counted in whole samples; a curriculum cuts them");
   }
-  ExecutorOptions executor{.engine = options.engines.reference,
-                           .device = nullptr,
-                           .collectives = options.collectives,
-                           .micro_steps = session.batch.micro_steps,
-                           .global_batch = session.batch.global_batch,
-                           .fixed_reduction = request.fixed_reduction,
-                           .keep_gradients = keep_gradients};
+  if (options.collectives != nullptr && request.zero.active() && request.zero.hybrid()) {
+    session.groups = std::make_unique<const MeshGroups>(*options.collectives, mesh);
+  }
+  ExecutorOptions executor{
+      .engine = options.engines.reference,
+      .device = nullptr,
+      .collectives = options.collectives,
+      .groups = session.groups.get(),
+      .places = {.mesh = mesh,
+                 .rank = options.rank,
+                 .per_node = options.ranks_per_node > 0 ? options.ranks_per_node : options.world},
+      .micro_steps = session.batch.micro_steps,
+      .global_batch = session.batch.global_batch,
+      .fixed_reduction = request.fixed_reduction,
+      .keep_gradients = keep_gradients};
   if (options.compute == DType::f64) {
     executor.device = options.engines.reference->open(0);
   } else {

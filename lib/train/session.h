@@ -16,6 +16,7 @@ struct SessionOptions {
   Engines engines;
   Collectives* collectives = nullptr;  // nullptr with one rank
   int rank = 0, world = 1, local_rank = 0;
+  int ranks_per_node = 0;             // 0: all are on one node, as far as is known
   bool evaluation = true;             // compile the evaluation plan too
   bool teacher = true;                // of a loss that has one; without: its hard loss alone
   bool evaluate_train_split = false;  // which then is over the training split, in file order
@@ -47,7 +48,8 @@ struct Session {
   TargetWeights train_targets, eval_targets;    // what the loss says of the targets of each split
   int64_t classes = 0;                          // that the loss tells apart; 0: none
   int64_t max_steps = 0;
-  std::string device_note;  // see ChosenDevice
+  std::string device_note;                   // see ChosenDevice
+  std::unique_ptr<const MeshGroups> groups;  // null: nothing goes over an axis of the ranks
   std::unique_ptr<Executor> executor;
 
   // Whether the loss is multiplied with a scale (fp16).

@@ -65,6 +65,11 @@ class Launch(DltrainTest):
             self.launch(flags)
             self.assert_same_state(one, self.folder / "run")
 
+    def test_one_node_says_what_it_does_not_use(self):
+        result = self.run_dltrain("launch", "--master-addr", "n01", "--rdzv-conf", "join_timeout=5", self.small(), "-q",
+                                  "--output-dir", self.folder / "run", "--max-steps", 1)
+        self.assertIn("dltrain: --master-addr, --rdzv-conf: not used, there is one node\n", result.err)
+
     def test_two_launchers_are_two_nodes(self):
         one = self.one()
         configuration = self.small()
@@ -146,7 +151,7 @@ class Launch(DltrainTest):
         for flags, says in (
             (("--start-method", "spawn"), "--start-method: ranks are started by fork and exec"),
             (("--no_python",), "--no-python: the ranks are dltrain itself"),
-            (("--numa_binding=node",), "--numa-binding: bind the launcher"),
+            (("--numa_binding=socket",), "--numa-binding socket: expected exclusive, node or none"),
             (("--rdzv-backend", "etcd"), "static and c10d are possible"),
             (("--nnodes", "2"), "several nodes need a place to meet"),
             (("--nnodes", "2", "--master-addr", "x"), "needs --node-rank on each of them"),

@@ -2,6 +2,7 @@
 compute is swept over layouts in tests/train/layouts.cpp and zero.cpp, with threads as ranks."""
 import json
 import re
+import socket
 
 import support
 from support import OK, SMALL, SOURCES, USAGE, checkpoints, steps
@@ -60,6 +61,60 @@ class Zero(support.DltrainTest):
         # A checkpoint in parts serves those who only use the model.
         self.run_dltrain("eval", "--checkpoint", whole)
 
+    def test_groups_of_two_have_the_trajectory_of_torch(self):
+        golden = json.loads((SOURCES / GOLDEN / "losses.json").read_text())["cases"]["gpt2"]["f64"]
+        for stage in (1, 2, 3):
+            run = self.train(SOURCES / GOLDEN / "gpt2.yaml", f"groups-{stage}", "-s", f"parallelism.zero_stage={stage}",
+                             "-s", "parallelism.zero_shard_size=2", *SMALL_UNITS, ranks=4)
+            for i, line in enumerate(steps(run)):
+                for series in ("loss", "grad_norm"):
+                    self.assertLessEqual(abs(line[series] - golden[series][i]), 1e-5 * golden[series][i],
+                                         f"stage {stage} in groups of 2: {series} of step {i + 1}")
+
+    def test_saved_in_groups_it_goes_on_in_any_layout_and_back(self):
+        configuration = self.small(SMALL.replace("global_batch_size: 16", "global_batch_size: 24"))
+
+        def layout(stage, group):
+            return ("-s", f"parallelism.zero_stage={stage}", "-s", f"parallelism.zero_shard_size={group}", *SMALL_UNITS)
+
+        groups = self.train(configuration, "groups", *layout(3, 2), "-s", "checkpoint.save_total_limit=0", ranks=4)
+        saved = groups / "checkpoints" / "step-000020"
+        self.assertEqual(len(list(saved.glob("model-*.safetensors"))), 4)
+        expected = steps(groups)[20:]
+        for ranks, stage, group in ((1, 0, "all"), (1, 3, 2), (2, 1, "all"), (3, 2, "all"), (4, 3, "all"), (4, 1, 2), (4, 3, 2)):
+            run = self.train(configuration, f"on-{ranks}-{stage}-{group}", *layout(stage, group), "--resume", saved, ranks=ranks)
+            found = steps(run)
+            self.assertEqual([line["step"] for line in found], list(range(21, 41)))
+            for line, other in zip(found, expected):
+                self.assertLessEqual(abs(line["loss"] - other["loss"]), 1e-5 * other["loss"], f"{ranks} ranks, stage {stage}, {group}")
+        # The same layout goes on with the same bits.
+        self.assertEqual([line["loss"] for line in steps(self.folder / "on-4-3-2")], [line["loss"] for line in expected])
+        # From one rank into groups.
+        alone = self.train(configuration, "alone", "-s", "checkpoint.save_total_limit=0")
+        back = self.train(configuration, "back", *layout(2, 2), "--resume", alone / "checkpoints" / "step-000020", ranks=4)
+        for line, other in zip(steps(back), steps(alone)[20:]):
+            self.assertLessEqual(abs(line["loss"] - other["loss"]), 1e-5 * other["loss"], "from one rank into groups")
+
+    def test_the_ranks_of_a_node_are_a_group(self):
+        configuration = self.small()
+        whole = self.train(configuration, "whole", "-s", "parallelism.zero_stage=2", "-s", "parallelism.zero_shard_size=2",
+                           *SMALL_UNITS, ranks=4)
+        with socket.socket() as s:
+            s.bind(("127.0.0.1", 0))
+            port = s.getsockname()[1]
+        nodes = [self.start("launch", "--nnodes", 2, "--nproc-per-node", 2, "--rdzv-endpoint", f"127.0.0.1:{port}", configuration,
+                            "-q", "--output-dir", self.folder / "nodes", "-s", "parallelism.zero_stage=2",
+                            "-s", "parallelism.zero_shard_size=node", *SMALL_UNITS,
+                            env={"DLTRAIN_STORE_SECRET": "sesame", **ONE_THREAD}) for _ in range(2)]
+        for node in nodes:
+            result = self.end(node)
+            self.assertEqual(result.code, OK, str(result))
+        parts = sorted(path.name for path in (whole / "checkpoints" / "latest").glob("*-of-00004.safetensors"))
+        self.assertGreaterEqual(len(parts), 4)
+        for part in parts:
+            self.assert_same_file(*(run / "checkpoints" / "latest" / part for run in (whole, self.folder / "nodes")))
+        self.assertEqual([line["loss"] for line in steps(whole)], [line["loss"] for line in steps(self.folder / "nodes")])
+
     def test_what_ranks_cannot_share_is_refused_with_its_place(self):
         text = SMALL + "parallelism: {zero_stage: 2}\n"
         for line, says in (("optimizer: {type: lamb, learning_rate: 1.0e-2}", "lamb looks at whole tensors"),
@@ -68,6 +123,11 @@ class Zero(support.DltrainTest):
             path = self.write("refused.yaml", re.sub(rf"(?m)^{key}: .*$", line, text))
             number = path.read_text().splitlines().index(line) + 1
             self.refused(USAGE, path, "--output-dir", self.folder / "run", "--nproc-per-node", 2, says=(says, f"refused.yaml:{number}:"))
+        for size, says in ((3, "2 ranks do not come out even in groups of 3"), ("some", "neither all, node nor a number")):
+            path = self.write("groups.yaml", SMALL + f"parallelism: {{zero_stage: 2, zero_shard_size: {size}}}\n")
+            number = path.read_text().splitlines().index(f"parallelism: {{zero_stage: 2, zero_shard_size: {size}}}") + 1
+            self.refused(USAGE, path, "--output-dir", self.folder / "run", "--nproc-per-node", 4 if size == 3 else 2,
+                         says=(says.replace("2 ranks", "4 ranks"), f"groups.yaml:{number}:"))
         path = self.write("fixed.yaml", SMALL.replace("max_steps: 40", "max_steps: 40, reduction: fixed, micro_batch_size: 1")
                           .replace("global_batch_size: 16", "global_batch_size: 12"))
         self.refused(USAGE, path, "--output-dir", self.folder / "run", "--nproc-per-node", 2, says="a power of two")
@@ -78,6 +138,21 @@ class Zero(support.DltrainTest):
         self.assertIn("1024 ranks × 1 micro-step of 1", text)
         self.assertRegex(text, r"each sends .* gathered\)")
         self.assertRegex(text, r"of which .* s show \(\d+ % hidden\)")
+
+    def test_the_plan_knows_what_leaves_a_node(self):
+        def sent(size):
+            text = self.run_dltrain("plan", "--world", 1024, "--nproc-per-node", 8, "--node-link", 2e9, "-s", "parallelism.zero_stage=3",
+                                    "-s", f"parallelism.zero_shard_size={size}",
+                                    "-s", "training={global_batch_size: 1024, max_steps: 1}", SOURCES / GOLDEN / "gpt2.yaml").out
+            found = re.search(r"on 128 nodes of 8: ([\d.]+) (\w+) go to ranks of the same node, ([\d.]+) (\w+) to other nodes", text)
+            self.assertIsNotNone(found, text)
+            units = {"B": 1, "KiB": 1024, "MiB": 1024 * 1024}
+            return text, float(found[3]) * units[found[4]]
+
+        text, between = sent("node")
+        self.assertIn("state is cut among 8 ranks; 128 such groups hold all of it", text)
+        # An eighth of two messages, against three whole ones.
+        self.assertLess(between, 0.15 * sent("all")[1])
 
 
 if __name__ == "__main__":

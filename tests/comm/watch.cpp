@@ -194,6 +194,7 @@ TEST_CASE("a position survives its text, and rubbish is none") {
                                .group = 2,
                                .number = 9,
                                .peer = -1,
+                               .members = {0, 2},
                                .waiting_ms = 250,
                                .operation = "all_reduce 9"};
   const auto back = WatchPosition::from_text(position.to_text());

@@ -14,6 +14,7 @@
 #include "comm/socket.h"
 #include "comm/watch_keys.h"
 #include "comm/world.h"
+#include "launch/cpus.h"
 
 namespace dltrain::test {
 namespace {
@@ -115,6 +116,12 @@ int behave(const std::string& behaviour, int rank) {
                     variable("LOCAL_RANK") + " of " + variable("LOCAL_WORLD_SIZE"));
     std::fputs("no newline", stdout);
     std::fflush(stdout);
+    return 0;
+  }
+  if (behaviour == "cpus") {
+    std::string cpus;
+    for (const Cpu& cpu : find_usable_cpus().cpus) cpus += fmt::format(" {}", cpu.number);
+    say(stdout, fmt::format("rank {} threads {} cpus{}", rank, variable("OMP_NUM_THREADS"), cpus));
     return 0;
   }
   if (behaviour.starts_with("fail")) {

@@ -172,6 +172,40 @@ TEST_CASE("the cores are shared among the ranks unless the user says otherwise")
   CHECK(many.output_lines().count("out 0 threads 1") == 1);
 }
 
+TEST_CASE("each rank runs on its share of the CPUs unless the user says otherwise") {
+  unsetenv("OMP_NUM_THREADS");
+  const UsableCpus usable = find_usable_cpus();
+  const int count = std::min<int>(2, static_cast<int>(usable.cpus.size()));
+  const auto lines = [&](const CpuDivision& division) {
+    std::multiset<std::string> out;
+    for (int rank = 0; rank < count; ++rank) {
+      std::vector<int> own = division.ranks[static_cast<size_t>(rank)];
+      if (own.empty()) {
+        for (const Cpu& cpu : usable.cpus) own.push_back(cpu.number);
+      }
+      std::string line = fmt::format("{}rank {} threads {} cpus", rank == 0 ? "" : "[rank 1] ",
+                                     rank, division.threads);
+      // As find_usable_cpus orders them.
+      for (const Cpu& cpu : describe_cpus(own, "/").cpus) line += fmt::format(" {}", cpu.number);
+      out.insert(line);
+    }
+    return out;
+  };
+  LaunchOptions options = ranks(count, "cpus");
+  Launched bound(options);
+  CHECK(bound.finish() == 0);
+  CHECK(bound.output_lines() == lines(divide_cpus(usable, count, CpuBinding::exclusive)));
+  options.binding = CpuBinding::none;
+  Launched free(options);
+  CHECK(free.finish() == 0);
+  CHECK(free.output_lines() == lines(divide_cpus(usable, count, CpuBinding::none)));
+  options.binding = CpuBinding::exclusive;
+  options.variables["OMP_PROC_BIND"] = "close";
+  Launched own(options);
+  CHECK(own.finish() == 0);
+  CHECK(own.output_lines() == lines(divide_cpus(usable, count, CpuBinding::none)));
+}
+
 TEST_CASE("ranks meet through the launcher's store") {
   Launched launched(ranks(3, "meet"));
   CHECK(launched.finish() == 0);
@@ -478,6 +512,19 @@ TEST_CASE("a node that does not come is one sentence and code 6") {
   CHECK(std::count(launched.errors.begin(), launched.errors.end(), '\n') == 1);
   CHECK(launched.says(options.node_rank == 0 ? "only 1 of 2 nodes came to 127.0.0.1:"
                                              : "cannot reach the store at 127.0.0.1:"));
+}
+
+TEST_CASE("a name that does not resolve yet is waited for, and told") {
+  LaunchOptions options = ranks(1, "stay");
+  options.min_nodes = options.max_nodes = 2;
+  options.address = "dltrain-test.invalid";
+  options.port = test::free_port();
+  options.join_timeout = milliseconds(2700);
+  Launched launched(options);
+  CHECK(launched.finish() == 6);
+  INFO(launched.errors);
+  CHECK(launched.says("waiting for the name 'dltrain-test.invalid': "));
+  CHECK(launched.says("dltrain-test.invalid"));
 }
 
 TEST_CASE("a launcher with another secret is refused") {

@@ -16,8 +16,8 @@ TEST_CASE("numbers of nodes are one number or a range") {
 TEST_CASE("ranks a node are a number, the cores or the GPUs") {
   const auto none = [] { return 0; };
   CHECK(parse_processes("3", none) == 3);
-  CHECK(parse_processes("cpu", none) == available_cores());
-  CHECK(parse_processes("auto", none) == available_cores());
+  CHECK(parse_processes("cpu", none) == find_usable_cpus().threads());
+  CHECK(parse_processes("auto", none) == find_usable_cpus().threads());
   CHECK(parse_processes("auto", [] { return 5; }) == 5);
   CHECK(parse_processes("gpu", [] { return 8; }) == 8);
   CHECK_THROWS_AS(parse_processes("gpu", none), Error);

@@ -140,6 +140,94 @@ TEST_CASE("stage 3 gathers parameters a unit ahead, in forward and backward") {
             "momentum=0.9, weight_decay=[0]} : f32[32], f32[32], f32[32], f32[32]  # optimizer\n");
 }
 
+// Two groups of two ranks.
+std::string lowered_in_groups(int stage, DType travels = DType::f32) {
+  Graph graph = training_example();
+  ZeroOptions hybrid = options(stage);
+  hybrid.groups = 2;
+  hybrid.travels = travels;
+  const auto units = find_zero_units(graph, hybrid);
+  return print_graph(zero(std::move(graph), units, hybrid));
+}
+
+// Whether the lines stand in the text in this order.
+bool in_order(const std::string& text, const std::vector<std::string>& lines) {
+  size_t at = 0;
+  for (const std::string& line : lines) {
+    at = text.find(line, at);
+    if (at == text.npos) {
+      UNSCOPED_INFO("missing or out of order: " << line);
+      return false;
+    }
+    at += line.size();
+  }
+  return true;
+}
+
+TEST_CASE("in groups, parts of gradients are summed between groups behind the last micro-step") {
+  CHECK(lowered_in_groups(2) ==
+        std::string() +
+            "forward:\n"
+            "  %3 = mul(x, a) : f32[40]\n"
+            "  %4 = mul(%3, b) : f32[40]\n"
+            "backward:\n"
+            "  gradient.b = mul(%3, x) : f32[40]\n"
+            "  %18 = reduce_scatter_begin(gradient.b) {elements=32, over=shard, ranks=2, slot=0} : "
+            "f32[32]\n"
+            "  %6 = mul(b, x) : f32[40]\n"
+            "  gradient.a = mul(%6, x) : f32[40]\n"
+            "  %19 = reduce_scatter_end(%18, gradient.b) {over=shard, slot=0} : f32[32]\n"
+            "  gradient.zero.1 = identity(%19) : f32[32]\n"
+            "  %21 = all_reduce_begin(gradient.zero.1) {over=replica, slot=1} : f32[32]  @last\n"
+            "  %22 = reduce_scatter_begin(gradient.a) {elements=32, over=shard, ranks=2, slot=2} : "
+            "f32[32]\n"
+            "  %23 = reduce_scatter_end(%22, gradient.a) {over=shard, slot=2} : f32[32]\n"
+            "  gradient.zero.0 = identity(%23) : f32[32]\n"
+            "  %25 = all_reduce_begin(gradient.zero.0) {over=replica, slot=3} : f32[32]  @last\n"
+            "update:\n"
+            "  %26 = all_reduce_end(%21) {over=replica, slot=1} : f32[32]\n"
+            "  %27 = all_reduce_end(%25) {over=replica, slot=3} : f32[32]\n"
+            "  %28 = sum_of_squares(%27, %26) : f64[1]  # optimizer\n"
+            "  %29 = all_reduce_begin(%28) {over=shard, slot=4} : f64[1]  # optimizer\n"
+            "  %30 = all_reduce_end(%29) {over=shard, slot=4} : f64[1]  # optimizer\n"
+            "  %9 = gradient_norm_of(step_state, %30) : " +
+            kStateSpec +
+            "  # optimizer\n"
+            "  %34, %35, %36, %37 = sgd_update(%9, zero.0, zero.1, %27, %26, momentum.zero.0, "
+            "momentum.zero.1) {count=2, lr_scale=[1], momentum=0.9, weight_decay=[0]} : f32[32], "
+            "f32[32], f32[32], f32[32]  # optimizer\n"
+            "  %38 = all_gather_begin(%34, a) {over=shard, slot=5} : f32[40]  # optimizer\n"
+            "  %39 = all_gather_begin(%35, b) {over=shard, slot=6} : f32[40]  # optimizer\n"
+            "  %40 = all_gather_end(%38) {over=shard, slot=5} : f32[40]  # optimizer\n"
+            "  %41 = all_gather_end(%39) {over=shard, slot=6} : f32[40]  # optimizer\n");
+}
+
+TEST_CASE("in groups, a part leaves while the next unit is computed, in what gradients travel") {
+  CHECK(in_order(lowered_in_groups(1, DType::bf16),
+                 {"%18 = cast(gradient.b) {dtype=bf16} : bf16[40]  @last",
+                  "%19 = reduce_scatter_begin(%18) {elements=32, over=shard, ranks=2, slot=0}",
+                  "gradient.a = mul(%6, x)",
+                  "%20 = reduce_scatter_end(%19, %18) {over=shard, slot=0} : bf16[32]  @last",
+                  "%21 = all_reduce_begin(%20) {over=replica, slot=1} : bf16[32]  @last",
+                  "%22 = cast(gradient.a) {dtype=bf16} : bf16[40]  @last",
+                  "%23 = reduce_scatter_begin(%22) {elements=32, over=shard, ranks=2, slot=2}",
+                  "update:", "%24 = reduce_scatter_end(%23, %22) {over=shard, slot=2} : bf16[32]\n",
+                  "%25 = all_reduce_begin(%24) {over=replica, slot=3} : bf16[32]\n",
+                  "%26 = all_reduce_end(%21) {over=replica, slot=1}",
+                  "gradient.zero.1 = cast(%26) {dtype=f32}",
+                  "sum_of_squares(gradient.zero.0, gradient.zero.1)"}));
+  // Parts that add up over micro-steps in f32 are rounded again for the way between groups.
+  CHECK(in_order(lowered_in_groups(3, DType::bf16),
+                 {"all_gather_begin(zero.0) {over=shard, shapes=[1, 40], slot=5}", "backward:",
+                  "%20 = reduce_scatter_end(%19, %18) {over=shard, slot=0} : bf16[32]\n",
+                  "gradient.zero.1 = cast(%20) {dtype=f32} : f32[32]\n",
+                  "%22 = cast(gradient.zero.1) {dtype=bf16} : bf16[32]  @last",
+                  "%23 = all_reduce_begin(%22) {over=replica, slot=1} : bf16[32]  @last",
+                  "update:", "%30 = all_reduce_end(%23) {over=replica, slot=1} : bf16[32]",
+                  "reduced.gradient.zero.1 = cast(%30) {dtype=f32}",
+                  "sum_of_squares(reduced.gradient.zero.0, reduced.gradient.zero.1)"}));
+}
+
 TEST_CASE("units hold parameters of equal settings, and every element lies on one rank") {
   Graph graph = training_example();
   ZeroOptions joined = options(3, 1);

@@ -43,8 +43,8 @@ inline const std::array<Network, 3>& networks() {
 
 struct LayoutRun {
   std::vector<double> losses, norms;
-  double evaluation = 0;  // loss, where there is an eval split
-  size_t bytes_sent = 0;  // by one rank in all steps
+  double evaluation = 0;                     // loss, where there is an eval split
+  size_t sent_within = 0, sent_between = 0;  // bytes by rank 0 in all steps, of and between nodes
   PlanReport report;
   std::map<std::string, std::vector<std::byte>> state;  // checkpointed state by name
 };
@@ -85,13 +85,15 @@ inline double greatest_difference(const std::vector<double>& a, const std::vecto
   return most;
 }
 
-// What rank 0 reports and holds.
+// What rank 0 reports and holds. `per_node`: ranks; 0: all.
 inline LayoutRun layout_run(const Network& network, int ranks,
-                            const std::vector<std::string>& overrides) {
+                            const std::vector<std::string>& overrides, int per_node = 0) {
   LayoutRun out;
   run_rank_threads(ranks, [&](ThreadCollectives& collectives) {
     Experiment experiment = layout_experiment(network, overrides);
-    Session session = open_session(experiment, layout_options(collectives));
+    SessionOptions options = layout_options(collectives);
+    options.ranks_per_node = per_node;
+    Session session = open_session(experiment, options);
     start_session(session);
     TrainEvents events;
     events.on_step = [&](const StepRecord& record) {
@@ -101,13 +103,15 @@ inline LayoutRun layout_run(const Network& network, int ranks,
     events.on_evaluation = [&](const EvaluationRecord& record) {
       out.evaluation = record.metrics.front().second;
     };
-    collectives.bytes_sent = 0;
+    collectives.sent().clear();
     train(session, events, {.run_folder = {}, .resolved_config = {}, .handle_signals = false});
-    const size_t sent = collectives.bytes_sent;
+    const std::map<int, size_t> sent = collectives.sent();
     StateSnapshot snapshot;
     take_snapshot(*session.executor, snapshot, false, collectives.rank());
     if (collectives.rank() != 0) return;
-    out.bytes_sent = sent;
+    for (const auto& [rank, bytes] : sent) {
+      (per_node == 0 || rank < per_node ? out.sent_within : out.sent_between) += bytes;
+    }
     out.report = session.executor->report();
     for (const TensorCopy& copy : snapshot) out.state[copy.state] = copy.bytes;
   });

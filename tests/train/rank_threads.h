@@ -1,11 +1,16 @@
 // Ranks as threads of one process: short runs under every layout, without processes or sockets.
 #pragma once
 
+#include <algorithm>
 #include <condition_variable>
 #include <cstring>
 #include <exception>
 #include <functional>
+#include <map>
+#include <memory>
 #include <mutex>
+#include <numeric>
+#include <span>
 #include <thread>
 #include <vector>
 
@@ -35,8 +40,18 @@ class MeetingPoint {
     const std::lock_guard lock(mutex_);
     broken_ = true;
     changed_.notify_all();
+    for (auto& [ranks, part] : parts_) part->break_up();
   }
   int size() const { return size_; }
+
+  // Where some of the threads meet; the same for all who name the same ranks.
+  MeetingPoint& of(std::span<const int> ranks) {
+    const std::lock_guard lock(mutex_);
+    auto& part = parts_[{ranks.begin(), ranks.end()}];
+    if (!part) part = std::make_unique<MeetingPoint>(static_cast<int>(ranks.size()));
+    if (broken_) part->break_up();
+    return *part;
+  }
 
   std::vector<const void*> inputs;  // by rank
 
@@ -46,18 +61,22 @@ class MeetingPoint {
   int size_, waiting_ = 0;
   uint64_t round_ = 0;
   bool broken_ = false;
+  std::map<std::vector<int>, std::unique_ptr<MeetingPoint>> parts_;
 };
 
 // Every operation is complete when it returns. Sums are those of comm/reduce.h, as Gloo's are.
 class ThreadCollectives final : public Collectives {
  public:
-  ThreadCollectives(MeetingPoint& point, int rank) : point_(point), rank_(rank) {}
+  ThreadCollectives(MeetingPoint& point, int rank)
+      : point_(point), rank_(rank), ranks_(static_cast<size_t>(point.size())), sent_(&own_sent_) {
+    std::iota(ranks_.begin(), ranks_.end(), 0);
+  }
 
   int rank() const override { return rank_; }
   int size() const override { return point_.size(); }
 
   Ticket all_reduce(void* data, size_t count, DType dtype, ReduceOp op, Stream&) override {
-    bytes_sent += count * dtype_size(dtype) * 2 * others() / static_cast<size_t>(size());
+    count_sent(count * dtype_size(dtype) * 2 / static_cast<size_t>(size()));
     return exchange(
         data,
         [&] {
@@ -68,7 +87,7 @@ class ThreadCollectives final : public Collectives {
   }
   Ticket reduce_scatter(const void* input, void* output, size_t count, DType dtype, ReduceOp op,
                         Stream&) override {
-    bytes_sent += count * dtype_size(dtype) * others();
+    count_sent(count * dtype_size(dtype));
     return exchange(
         input,
         [&] {
@@ -84,7 +103,7 @@ class ThreadCollectives final : public Collectives {
   }
   Ticket all_gather(const void* input, void* output, size_t count, DType dtype, Stream&) override {
     const size_t bytes = count * dtype_size(dtype);
-    bytes_sent += bytes * others();
+    count_sent(bytes);
     return exchange(
         input,
         [&] {
@@ -109,12 +128,24 @@ class ThreadCollectives final : public Collectives {
   Ticket receive(void*, size_t, DType, int, Stream&) override { return unexpected(); }
   void wait(Ticket, Stream&) override {}
   void barrier() override { point_.meet(); }
+  std::unique_ptr<Collectives> split(std::span<const int> ranks) override {
+    const auto own = std::find(ranks.begin(), ranks.end(), rank_) - ranks.begin();
+    auto part = std::make_unique<ThreadCollectives>(point_.of(ranks), static_cast<int>(own));
+    part->ranks_.assign(ranks.begin(), ranks.end());
+    part->sent_ = sent_;
+    return part;
+  }
 
-  size_t bytes_sent = 0;  // as a ring would
+  // Bytes that this rank sent to each rank of the whole group, in its parts too.
+  std::map<int, size_t>& sent() { return *sent_; }
 
  private:
   static Ticket unexpected() { fail(ExitCode::internal, "no step sends to a single rank"); }
-  size_t others() const { return static_cast<size_t>(size() - 1); }
+  void count_sent(size_t bytes_to_each) {
+    for (int peer = 0; peer < size(); ++peer) {
+      if (peer != rank_) (*sent_)[ranks_[static_cast<size_t>(peer)]] += bytes_to_each;
+    }
+  }
 
   // Reads what all ranks have laid out, then writes, since outputs may lie among inputs.
   template <typename Work>
@@ -129,6 +160,9 @@ class ThreadCollectives final : public Collectives {
 
   MeetingPoint& point_;
   int rank_;
+  std::vector<int> ranks_;  // what the members are called in the whole group
+  std::map<int, size_t> own_sent_;
+  std::map<int, size_t>* sent_;
   Ticket tickets_ = 0;
   std::vector<std::byte> result_;
 };
