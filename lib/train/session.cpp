@@ -311,7 +311,7 @@ Session open_session(Experiment& experiment, const SessionOptions& options) {
     }
     executor.engine = chosen.engine;
     executor.device = std::move(chosen.device);
-    executor.device->set_autotune(experiment.autotune);
+    executor.device->set_autotune(experiment.autotune, options.agree);
     session.device_note = chosen.note;
   }
   std::optional<StepGraph> evaluation;

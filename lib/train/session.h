@@ -16,6 +16,7 @@ struct SessionOptions {
   Engines engines;
   Collectives* collectives = nullptr;  // nullptr with one rank
   int rank = 0, world = 1, local_rank = 0;
+  Agreement agree = {};               // on algorithms that are timed; none with one rank
   bool evaluation = true;             // compile the evaluation plan too
   bool teacher = true;                // of a loss that has one; without: its hard loss alone
   bool evaluate_train_split = false;  // which then is over the training split, in file order
