@@ -273,6 +273,8 @@ Session open_session(Experiment& experiment, const SessionOptions& options) {
       .fixed_reduction = experiment.training.reduction == Reduction::fixed,
       .compute = options.compute,
       .precision = options.compute == DType::f64 ? DType::f32 : experiment.precision.compute,
+      .narrow_parameters =
+          options.compute == DType::f32 && experiment.precision.narrow_parameters(),
       .fuse = options.fuse,
       .keep_gradients = keep_gradients,
       .recompute = options.recompute ? experiment.memory.recompute : Recompute::none,
