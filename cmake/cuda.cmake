@@ -15,10 +15,11 @@ function(dltrain_no_cuda reason)
   message(STATUS "Without the CUDA engine: ${reason}")
 endfunction()
 
-# Machine code for Ampere and Hopper data-centre GPUs, and PTX that newer ones compile at start.
+# Machine code for Ampere and Hopper data-centre GPUs and for the newest family that nvcc 13 knows, and
+# PTX of the oldest, which the GPUs between them compile at start (the kernels use nothing newer).
 # -DCMAKE_CUDA_ARCHITECTURES=90 builds faster while working on a kernel.
 if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
-  set(CMAKE_CUDA_ARCHITECTURES 80-real 90 CACHE STRING "GPU architectures of the CUDA engine")
+  set(CMAKE_CUDA_ARCHITECTURES 80 90a-real 120-real CACHE STRING "GPU architectures of the CUDA engine")
 endif()
 # The oldest of them, which the engine refuses to go below (75 is the toolkit's own limit).
 set(DLTRAIN_CUDA_LEAST_ARCHITECTURE 1000)

@@ -154,10 +154,18 @@ part_repeat() {
     same_losses "$name-first" "$name-blocking" 0 || status=9
   done
   # Timed algorithms are kept: the second run has those of the first.
-  config=tests/golden/language/gpt2.yaml
-  for name in first second; do train "autotune-$name" "$engine" "$config" --autotune quick || return; done
-  printf 'autotune: '
-  same_losses autotune-first autotune-second 0 || status=9
+  for config in tests/golden/language/gpt2.yaml tests/golden/convnet/relu-adamw.yaml; do
+    for name in first second; do train "autotune-$name" "$engine" "$config" --autotune quick || return; done
+    printf 'autotune, %s: ' "$(basename "$(dirname "$config")")"
+    same_losses autotune-first autotune-second 0 || status=9
+  done
+  # Parameters without masters are rounded with the same random numbers in every run.
+  for name in first second; do
+    train "narrow-$name" "$engine" tests/golden/language/gpt2.yaml \
+      -s "precision={compute: bf16, parameters: bf16}" || return
+  done
+  printf 'parameters in bf16: '
+  same_losses narrow-first narrow-second 0 || status=9
   return "$status"
 }
 
@@ -241,13 +249,16 @@ part_training() {
 }
 
 part_timing() {
-  local config name scale=1
-  [ "$engine" = cuda ] || scale=0.01
+  local config name scale=1 steps=()
+  [ "$engine" = cuda ] || { # a rehearsal shows that everything runs, not how fast
+    scale=0.01
+    steps=(--max-steps 2)
+  }
   "$gpu_check" --time --engine "$engine" --scale "$scale" --json "$out/timing.json" || return
   for config in configs/bench/*.yaml; do
     name=bench-$(basename "$config" .yaml)
     echo "-- $name"
-    train "$name" "$engine" "$config" --result "$out/$name.json" || return
+    train "$name" "$engine" "$config" "${steps[@]}" --result "$out/$name.json" || return
     cat "$out/$name.json"
   done
 }

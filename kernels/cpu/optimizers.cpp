@@ -2,6 +2,7 @@
 // chunks over the threads; every element is read and written once. The compiler turns the loop over
 // the scalar rule into vectors, for each instruction set that Highway knows of (kernels/CMakeLists
 // lets it take square roots so); results do not depend on the set, since nothing is contracted.
+#include <algorithm>
 #include <array>
 
 #include "cpu/convert.h"
@@ -12,6 +13,7 @@
 #include "cpu/tensor_chunks.h"
 #include "ops/rules.h"
 #include "shared/update_groups.h"
+#include "tensor/random_rounding.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "cpu/optimizers.cpp"
@@ -137,7 +139,8 @@ class ElementUpdate final : public Kernel {
         groups_(request.attributes),
         chunks_(request.inputs.subspan(1, groups_.group.size())),
         factors_(groups_.settings.size()),
-        copies_(first_copy(request.attributes, request.inputs.size())) {
+        copies_(first_copy(request.attributes, request.inputs.size())),
+        rounding_(request.attributes) {
     for (size_t i = copies_; i != 0 && i < request.inputs.size(); ++i) {
       if (!is_absent(request.inputs[i])) narrow_ = narrow_function(request.inputs[i].dtype);
     }
@@ -161,13 +164,45 @@ class ElementUpdate final : public Kernel {
           void* tensor = tensors_[role * groups_.group.size() + chunk.tensor];
           roles[role] = static_cast<float*>(tensor) + chunk.begin;
         }
-        function(factors_[groups_.group[chunk.tensor]], roles.data(), chunk.count);
+        const auto& factors = factors_[groups_.group[chunk.tensor]];
+        if (rounding_.any()) {
+          update_narrow(function, factors, roles, chunk);
+          return;
+        }
+        function(factors, roles.data(), chunk.count);
         if (copies_ != 0) round(chunk, roles[0]);
       });
     });
   }
 
  private:
+  using Factors = typename Rule::template Factors<float>;
+
+  // Parameters in bf16, piece by piece in f32. `roles` but for the first.
+  void update_narrow(ElementFunction<Rule> function, const Factors& factors,
+                     std::array<float*, Rule::kMoments + 2> roles, const TensorChunk& chunk) const {
+    constexpr int64_t kPiece = 512;  // whole blocks of random numbers
+    static_assert(kTensorChunk % kPiece == 0);
+    const auto step = static_cast<uint64_t>(state_->in.step);
+    auto* parameter = static_cast<Bf16*>(tensors_[chunk.tensor]) + chunk.begin;
+    float piece[kPiece];
+    for (int64_t from = 0; from < chunk.count; from += kPiece) {
+      const int64_t count = std::min(kPiece, chunk.count - from);
+      for (int64_t i = 0; i < count; ++i) piece[i] = to_f32(parameter[from + i]);
+      std::array<float*, Rule::kMoments + 2> own = roles;
+      for (float*& role : own) role += from;
+      own[0] = piece;
+      function(factors, own.data(), count);
+      for (int64_t i = 0; i < count; i += 4) {
+        const Philox4 random = random_block(state_->in.seed, rounding_.stream(chunk.tensor), step,
+                                            static_cast<uint64_t>(chunk.begin + from + i) / 4);
+        for (int64_t k = i; k < std::min(i + 4, count); ++k) {
+          parameter[from + k] = round_at_random(piece[k], random.v[k - i]);
+        }
+      }
+    }
+  }
+
   // What is still in the cache into the copy.
   void round(const TensorChunk& chunk, const float* p) const {
     auto* copy = static_cast<uint16_t*>(tensors_[copies_ - 1 + chunk.tensor]);
@@ -177,26 +212,32 @@ class ElementUpdate final : public Kernel {
   Rule rule_;
   UpdateGroups groups_;
   TensorChunks chunks_;
-  std::vector<typename Rule::template Factors<float>> factors_;  // of each group, in this step
-  size_t copies_;  // the first of them among the inputs; 0: none
+  std::vector<Factors> factors_;  // of each group, in this step
+  size_t copies_;                 // the first of them among the inputs; 0: none
+  UpdateRounding rounding_;
   NarrowFunction narrow_ = nullptr;
   const StepState* state_ = nullptr;
   std::vector<void*> tensors_;
 };
 
-// Everything but the copies.
-bool computes_in_f32_but_for_copies(KernelRequest request) {
+// Everything but the copies, and parameters that are rounded at random.
+bool computes_in_f32_but_for_16_bits(KernelRequest request) {
   const size_t copies = first_copy(request.attributes, request.inputs.size());
-  if (copies == 0) return computes_in_f32(request);
-  request.inputs = request.inputs.first(copies);
-  request.outputs = {};
+  if (copies != 0) {
+    request.inputs = request.inputs.first(copies);
+    request.outputs = {};
+  } else if (UpdateRounding(request.attributes).any()) {
+    request.inputs =
+        request.inputs.subspan(1 + static_cast<size_t>(request.attributes.integer("count")));
+    request.outputs = {};
+  }
   return computes_in_f32(request);
 }
 
 }  // namespace
 
 MadeKernel make_element_update(const KernelRequest& request) {
-  if (!computes_in_f32_but_for_copies(request)) return nullptr;
+  if (!computes_in_f32_but_for_16_bits(request)) return nullptr;
   return with_element_rule(request.op, request.attributes,
                            [&]<typename Rule>(const Rule& rule) -> MadeKernel {
                              return std::make_unique<ElementUpdate<Rule>>(request, rule);

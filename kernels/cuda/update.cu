@@ -1,7 +1,11 @@
 // Gradient norm and optimizers over many tensors at once. The arithmetic is that of
 // shared/update_rules.h, which the CPU kernels use too.
+#include <type_traits>
+
+#include "base/philox.h"
 #include "cuda/device_code.cuh"
 #include "cuda/update.h"
+#include "tensor/random_rounding.h"
 
 namespace dltrain {
 namespace {
@@ -37,8 +41,22 @@ __device__ void round_to(float value, DType copy, void* to, int64_t i) {
   }
 }
 
+// A chunk of parameters in bf16, rounded at random.
+template <typename Rule>
+__device__ void update_narrow(const UpdateChunk& chunk,
+                              const typename Rule::template Factors<float>& f,
+                              float* const* tensors, const StepState* state) {
+  Bf16* parameter = static_cast<Bf16*>(chunk.role[0]);
+  const auto step = static_cast<uint64_t>(state->in.step);
+  for (int64_t i = threadIdx.x; i < chunk.count; i += kBlock) {
+    const float p = updated_element<Rule>(f, to_f32(parameter[i]), tensors, i);
+    parameter[i] = round_at_random(
+        p, random_bits(state->in.seed, chunk.stream, step, static_cast<uint64_t>(chunk.first + i)));
+  }
+}
+
 template <typename T, typename Rule>
-__global__ void element_update_kernel(const UpdateChunk* chunks, Rule rule, DType copy,
+__global__ void element_update_kernel(const UpdateChunk* chunks, Rule rule, DType copy, bool rounds,
                                       const StepState* state) {
   using Factors = typename Rule::template Factors<T>;
   __shared__ Factors shared;
@@ -50,6 +68,12 @@ __global__ void element_update_kernel(const UpdateChunk* chunks, Rule rule, DTyp
   const Factors f = shared;
   T* tensors[Rule::kMoments + 2];
   for (int k = 0; k < Rule::kMoments + 2; ++k) tensors[k] = static_cast<T*>(chunk.role[k]);
+  if constexpr (std::is_same_v<T, float>) {
+    if (rounds) {
+      update_narrow<Rule>(chunk, f, tensors, state);
+      return;
+    }
+  }
   for (int64_t i = threadIdx.x; i < chunk.count; i += kBlock) {
     update_element<Rule>(f, tensors, i);
     if (chunk.copy != nullptr) round_to(static_cast<float>(tensors[0][i]), copy, chunk.copy, i);
@@ -133,10 +157,10 @@ void launch_element_update(const UpdateTable& table, const Rule& rule, const Ste
   const auto grid = static_cast<unsigned>(table.count);
   if (table.dtype == DType::f64) {
     DLTRAIN_LAUNCH((element_update_kernel<double, Rule>), grid, kBlock, stream, table.chunks, rule,
-                   table.copy, state);
+                   table.copy, table.rounds, state);
   } else {
     DLTRAIN_LAUNCH((element_update_kernel<float, Rule>), grid, kBlock, stream, table.chunks, rule,
-                   table.copy, state);
+                   table.copy, table.rounds, state);
   }
 }
 

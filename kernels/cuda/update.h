@@ -19,6 +19,8 @@ struct UpdateChunk {
   int64_t count;
   int64_t tensor;       // which of the op's tensors
   void* copy;           // of the parameters in 16 bits, or nullptr
+  int64_t first;        // element of the tensor at which it begins
+  uint64_t stream;      // of the rounding, with UpdateTable::rounds
   GroupSettings group;  // of that tensor
 };
 
@@ -27,6 +29,8 @@ struct UpdateTable {
   int64_t count = 0;
   DType dtype = DType::f32;  // of every tensor (of the parameters, for copies): f32 or f64
   DType copy = DType::bf16;  // of UpdateChunk::copy: bf16 or f16
+  // Parameters (role 0) are bf16 and rounded at random; the other roles are f32.
+  bool rounds = false;
 };
 
 // Writes StepState.out. Role 0 is the gradient; `partial` has table.count doubles.

@@ -19,7 +19,8 @@ class ChunkTable {
   ChunkTable(const KernelRequest& request, size_t first, size_t roles)
       : memory_(request.device),
         first_(first),
-        copies_(first_copy(request.attributes, request.inputs.size())) {
+        copies_(first_copy(request.attributes, request.inputs.size())),
+        rounding_(request.attributes) {
     const size_t end = copies_ != 0 ? copies_ : request.inputs.size();
     const size_t tensors = (end - first) / roles;
     for (size_t i = end; i < request.inputs.size(); ++i) {
@@ -33,7 +34,8 @@ class ChunkTable {
       counts_.push_back(request.inputs[first + i].shape.elements());
       table_.count += chunks_of(i);
     }
-    table_.dtype = tensors > 0 ? request.inputs[first].dtype : DType::f32;
+    table_.rounds = rounding_.any();
+    table_.dtype = tensors > 0 && !table_.rounds ? request.inputs[first].dtype : DType::f32;
   }
 
   int64_t chunks() const { return table_.count; }
@@ -55,6 +57,8 @@ class ChunkTable {
         }
         chunk.count = std::min(kUpdateChunk, counts_[tensor] - from);
         chunk.tensor = static_cast<int64_t>(tensor);
+        chunk.first = from;
+        if (table_.rounds) chunk.stream = rounding_.stream(tensor);
         if (copies_ != 0 && bindings.inputs[copies_ + tensor] != nullptr) {
           chunk.copy = static_cast<std::byte*>(bindings.inputs[copies_ + tensor]) + 2 * from;
         }
@@ -68,18 +72,22 @@ class ChunkTable {
 
  private:
   DeviceTable<UpdateChunk> memory_;
-  size_t first_, copies_;              // among the inputs; no copies: 0
+  size_t first_, copies_;  // among the inputs; no copies: 0
+  UpdateRounding rounding_;
   std::vector<size_t> element_bytes_;  // of each role
   std::vector<int64_t> counts_;
   UpdateTable table_;
 };
 
-// All tensors after the state, copies apart, have one dtype, f32 or f64.
+// All tensors after the state have one dtype, f32 or f64; but for copies, and for parameters that
+// are rounded at random, beside which the others are f32.
 inline bool is_wide_update(const KernelRequest& request) {
-  const DType dtype = request.inputs.size() > 1 ? request.inputs[1].dtype : DType::f32;
   const size_t copies = first_copy(request.attributes, request.inputs.size());
-  const SpecSpan tensors = copies == 0 ? request.inputs : request.inputs.first(copies);
-  return (dtype == DType::f32 || dtype == DType::f64) &&
+  SpecSpan tensors = copies == 0 ? request.inputs : request.inputs.first(copies);
+  const bool narrow = UpdateRounding(request.attributes).any();
+  if (narrow) tensors = tensors.subspan(static_cast<size_t>(request.attributes.integer("count")));
+  const DType dtype = tensors.size() > 1 ? tensors[1].dtype : DType::f32;
+  return (!narrow || dtype == DType::f32) && (dtype == DType::f32 || dtype == DType::f64) &&
          std::all_of(tensors.begin() + 1, tensors.end(), [&](const TensorSpec& spec) {
            return spec.dtype == dtype || is_absent(spec);
          });

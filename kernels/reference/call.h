@@ -69,10 +69,11 @@ inline DType compute_dtype(std::span<const TensorSpec> inputs) {
   return DType::u8;
 }
 
-// Chooses the template argument of `Prepared` by the request's dtype; nullptr for other dtypes.
+// Chooses the template argument of `Prepared` by `dtype`; nullptr for other dtypes than f32 and
+// f64.
 template <template <typename> class Prepared>
-std::unique_ptr<Kernel> make_naive(const KernelRequest& request) {
-  switch (compute_dtype(request.inputs)) {
+std::unique_ptr<Kernel> make_naive(const KernelRequest& request, DType dtype) {
+  switch (dtype) {
     case DType::f32:
       return std::make_unique<NaiveKernel<Prepared<float>>>(request);
     case DType::f64:
@@ -80,6 +81,11 @@ std::unique_ptr<Kernel> make_naive(const KernelRequest& request) {
     default:
       return nullptr;
   }
+}
+// By the request's dtype.
+template <template <typename> class Prepared>
+std::unique_ptr<Kernel> make_naive(const KernelRequest& request) {
+  return make_naive<Prepared>(request, compute_dtype(request.inputs));
 }
 
 }  // namespace dltrain

@@ -9,6 +9,7 @@
 #include "reference/call.h"
 #include "shared/update_groups.h"
 #include "tensor/low_precision.h"
+#include "tensor/random_rounding.h"
 
 namespace dltrain {
 
@@ -29,7 +30,8 @@ struct NaiveUpdateOf {
         : formula(c.attributes),
           groups(c.attributes),
           count(groups.group.size()),
-          copies(first_copy(c.attributes, c.inputs.size())) {}
+          copies(first_copy(c.attributes, c.inputs.size())),
+          rounding(c.attributes) {}
 
     void run(const NaiveCall& c) const {
       const StepState& state = *c.input<StepState>(0);
@@ -44,10 +46,14 @@ struct NaiveUpdateOf {
       double m[3];
       for (int64_t i = 0; i < c.inputs[1 + t].shape.elements(); ++i) {
         const double gradient = c.input<T>(1 + count + t)[i] * state.out.gradient_factor;
-        double p = c.output<T>(t)[i];
+        double p = rounding.any() ? to_f32(c.output<Bf16>(t)[i]) : c.output<T>(t)[i];
         for (size_t k = 0; k < moments(); ++k) m[k] = c.output<T>((1 + k) * count + t)[i];
         formula.element(u, p, std::clamp(gradient, -limit, limit), m);
-        c.output<T>(t)[i] = static_cast<T>(p);
+        if (rounding.any()) {
+          c.output<Bf16>(t)[i] = round_at_random(static_cast<float>(p), rounding.bits(state, t, i));
+        } else {
+          c.output<T>(t)[i] = static_cast<T>(p);
+        }
         for (size_t k = 0; k < moments(); ++k) {
           c.output<T>((1 + k) * count + t)[i] = static_cast<T>(m[k]);
         }
@@ -68,12 +74,17 @@ struct NaiveUpdateOf {
     UpdateGroups groups;
     size_t count;
     size_t copies;  // the first of them among the inputs; 0: none
+    UpdateRounding rounding;
   };
 };
 
 template <typename Formula>
 std::unique_ptr<Kernel> make_naive_update(const KernelRequest& request) {
-  return make_naive<NaiveUpdateOf<Formula>::template Prepared>(request);
+  // Of gradients and moments where parameters are narrower.
+  const bool narrow = UpdateRounding(request.attributes).any();
+  const auto count = static_cast<size_t>(request.attributes.integer("count"));
+  const DType dtype = compute_dtype(narrow ? request.inputs.subspan(1 + count) : request.inputs);
+  return make_naive<NaiveUpdateOf<Formula>::template Prepared>(request, dtype);
 }
 
 }  // namespace dltrain

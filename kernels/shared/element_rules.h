@@ -178,16 +178,23 @@ struct LionRule {
   }
 };
 
+// What becomes of the parameter `p`, element `i` of a tensor; moments are written. `tensors`: the
+// parameter (not looked at), gradient and moments.
+template <typename Rule, typename T>
+DLTRAIN_HD T updated_element(const typename Rule::template Factors<T>& f, T p, T* const* tensors,
+                             int64_t i) {
+  T m[Rule::kMoments + 1];  // one more: no array of none
+  for (int k = 0; k < Rule::kMoments; ++k) m[k] = tensors[2 + k][i];
+  Rule::element(f, p, f.gradient(tensors[1][i]), m);
+  for (int k = 0; k < Rule::kMoments; ++k) tensors[2 + k][i] = m[k];
+  return p;
+}
+
 // Element `i` of a tensor: `tensors` are its parameter, gradient and moments.
 template <typename Rule, typename T>
 DLTRAIN_HD void update_element(const typename Rule::template Factors<T>& f, T* const* tensors,
                                int64_t i) {
-  T m[Rule::kMoments + 1];  // one more: no array of none
-  for (int k = 0; k < Rule::kMoments; ++k) m[k] = tensors[2 + k][i];
-  T p = tensors[0][i];
-  Rule::element(f, p, f.gradient(tensors[1][i]), m);
-  tensors[0][i] = p;
-  for (int k = 0; k < Rule::kMoments; ++k) tensors[2 + k][i] = m[k];
+  tensors[0][i] = updated_element<Rule>(f, tensors[0][i], tensors, i);
 }
 
 }  // namespace dltrain

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <vector>
 
+#include "base/philox.h"
 #include "ops/attributes.h"
 #include "shared/adafactor_rules.h"
 #include "shared/element_rules.h"
@@ -19,6 +20,21 @@ struct UpdateGroups {
   std::vector<size_t> group;            // of each of the op's tensors
 
   const GroupSettings& of(size_t tensor) const { return settings[group[tensor]]; }
+};
+
+// How parameters without masters are rounded: nothing where they have masters.
+struct UpdateRounding {
+  explicit UpdateRounding(const Attributes& attributes)
+      : streams(attributes.integers("rounding")) {}
+
+  std::vector<int64_t> streams;  // of each of the op's tensors
+
+  bool any() const { return !streams.empty(); }
+  uint64_t stream(size_t tensor) const { return static_cast<uint64_t>(streams[tensor]); }
+  uint32_t bits(const StepState& state, size_t tensor, int64_t element) const {
+    return random_bits(state.in.seed, stream(tensor), static_cast<uint64_t>(state.in.step),
+                       static_cast<uint64_t>(element));
+  }
 };
 
 EmaAttributes ema_attributes(const Attributes& attributes);

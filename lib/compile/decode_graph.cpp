@@ -6,6 +6,7 @@
 #include "passes/autocast.h"
 #include "passes/dead_code.h"
 #include "passes/fuse.h"
+#include "passes/narrow_parameters.h"
 #include "passes/token_axis.h"
 #include "passes/update.h"
 
@@ -112,6 +113,7 @@ DecodeGraph build_decode_graph(const DecodeRequest& r) {
   if (r.precision != DType::f32) {
     out.graph = autocast(std::move(out.graph), r.precision, {out.output});
   }
+  if (r.narrow_parameters) out.graph = narrow_parameters(std::move(out.graph));
   out.graph.value(out.output).role = Role::output;
   out.graph = fuse(eliminate_dead_code(std::move(out.graph)));
   if (r.independent_rows) {

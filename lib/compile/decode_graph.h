@@ -26,6 +26,7 @@ struct DecodeRequest {
   int64_t slots = 1, capacity = 64;  // nn/decoding.h
   DType compute = DType::f32;        // f64 on the reference engine
   DType precision = DType::f32;
+  bool narrow_parameters = false;  // state is that of a run with precision.parameters: bf16
   // Every row of a matrix product has the same bits whatever other rows there are
   // (ops/matmul.cpp): the texts do not depend on each other. For few rows.
   bool independent_rows = true;

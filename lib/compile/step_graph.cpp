@@ -11,6 +11,7 @@
 #include "passes/dead_code.h"
 #include "passes/fuse.h"
 #include "passes/fuse_copies.h"
+#include "passes/narrow_parameters.h"
 #include "passes/update.h"
 
 namespace dltrain {
@@ -128,6 +129,12 @@ StepGraph emit(const StepRequest& r, bool training) {
                             .learning = parameters});
     emit_low_precision_update(out.graph);
     log("update");
+  }
+  if (r.narrow_parameters) {
+    out.graph = narrow_parameters(std::move(out.graph));
+    log("narrow_parameters");
+  }
+  if (training) {
     out.graph = data_parallel(std::move(out.graph), {.ranks = r.ranks,
                                                      .bucket_bytes = r.zero.bucket_bytes,
                                                      .gradients = !r.zero.active(),

@@ -1,9 +1,10 @@
 // From a model description to the graph of a whole step: emits the forward and runs the passes in
 // their fixed order.
 //
-//   training:    emit → autocast → reverse → update → data parallel → dead code → fuse → recompute
-//                → zero
-//   evaluation:  emit → autocast → dead code → fuse → zero (the sums of a whole pass are reduced
+//   training:    emit → autocast → reverse → update → narrow parameters → data parallel → dead code
+//                → fuse → recompute → zero
+//   evaluation:  emit → autocast → narrow parameters → dead code → fuse → zero (the sums of a whole
+//   pass are reduced
 //                after it)
 #pragma once
 
@@ -44,9 +45,10 @@ struct StepRequest {
   int ranks = 1;
   ZeroOptions zero = {};                              // with the ranks
   const std::vector<ZeroUnit>* zero_units = nullptr;  // of a graph over the same state; null: found
-  bool fixed_reduction = false;  // training.reduction: fixed (passes/data_parallel.h)
-  DType compute = DType::f32;    // f64 for gradient checks on the reference engine
-  DType precision = DType::f32;  // bf16, f16: matrix products and activations (with compute f32)
+  bool fixed_reduction = false;    // training.reduction: fixed (passes/data_parallel.h)
+  DType compute = DType::f32;      // f64 for gradient checks on the reference engine
+  DType precision = DType::f32;    // bf16, f16: matrix products and activations (with compute f32)
+  bool narrow_parameters = false;  // with precision bf16: see passes/narrow_parameters.h
   bool fuse = true;
   // As PlanOptions says. Where gradients are not kept, they may take the memory of low-precision
   // copies until the update has read them all, so copies are then rounded by an op of their own.

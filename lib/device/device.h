@@ -56,6 +56,11 @@ enum class Memory { device, pinned_host };
 // the vendor's estimate, or by timing a few or many when a plan is made.
 enum class Autotune : uint8_t { off, quick, full };
 
+// How the ranks of a run make one choice: what `make` gives on rank 0, on every rank. The others
+// wait for it and do not call `make`.
+using Agreement =
+    std::function<std::string(const std::string& key, const std::function<std::string()>& make)>;
+
 class Device {
  public:
   virtual ~Device() = default;
@@ -76,8 +81,9 @@ class Device {
   virtual void copy(void* destination, const void* source, size_t bytes, Stream& stream) = 0;
   virtual void zero(void* destination, size_t bytes, Stream& stream) = 0;
 
-  // For the plans that are made after the call. Devices that have nothing to choose do nothing.
-  virtual void set_autotune(Autotune) {}
+  // For the plans that are made after the call. `agree` where several ranks make the same plans.
+  // Devices that have nothing to choose do nothing.
+  virtual void set_autotune(Autotune, Agreement /*agree*/ = {}) {}
 
   // Records what `body` queues on `stream`; nullptr where the backend has nothing to gain (CPU):
   // the caller then runs the body each time.

@@ -38,7 +38,12 @@
 //
 // Those that look at whole tensors stand in update_adaptive.cpp.
 //
-// Parameters, gradients and moments have the accumulation dtype (f32 masters).
+// Parameters, gradients and moments have the accumulation dtype (f32 masters). Of an optimizer
+// whose elements are independent all parameters may be bf16 instead, without masters (Gupta et al.
+// 2015; Zamirai et al. 2020): the attribute `rounding` then gives each a random stream. The new
+// value is computed in f32 from the old one and rounded at random (round_at_random) with
+// random_bits(seed of the run, stream, step, element): the same whatever the ranks, the threads and
+// the engine; but where engines differ in the last bits of the f32 value.
 #include "ops/update.h"
 
 #include <algorithm>
@@ -68,7 +73,16 @@ void expect_parameters_and_gradients(std::string_view op, SpecSpan inputs,
   const auto count = static_cast<size_t>(attributes.integer("count"));
   expect_inputs(op, inputs, 1 + roles * count, 1 + roles * count);
   expect_step_state(op, inputs[0]);
-  expect_one_float_dtype(op, inputs.subspan(1));
+  if (attributes.has("rounding")) {
+    check_internal(attributes.integers("rounding").size() == count, "{}: streams of {} parameters",
+                   op, count);
+    for (const TensorSpec& parameter : inputs.subspan(1, count)) {
+      expect_dtype(op, "a parameter without master", parameter, DType::bf16);
+    }
+    expect_one_float_dtype(op, inputs.subspan(1 + count));
+  } else {
+    expect_one_float_dtype(op, inputs.subspan(1));
+  }
   check_groups(op, attributes, count);
   for (size_t i = 0; i < count; ++i) {
     expect_shape(op, "a gradient", inputs[1 + count + i].shape, inputs[1 + i].shape);

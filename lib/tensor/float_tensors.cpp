@@ -21,8 +21,11 @@ std::vector<std::byte> converted(std::span<const float> values) {
 }  // namespace
 
 std::vector<float> as_f32(const SafetensorsFile& file, const SafetensorsEntry& entry) {
-  const auto bytes = file.data(entry);
-  const auto n = static_cast<size_t>(entry.spec.shape.elements());
+  return floats_of(file.data(entry), entry.spec.dtype);
+}
+
+std::vector<float> floats_of(std::span<const std::byte> bytes, DType dtype) {
+  const size_t n = bytes.size() / dtype_size(dtype);
   std::vector<float> out;
   const auto convert = [&]<typename T>(T, auto to_float) {
     out.resize(n);
@@ -32,7 +35,7 @@ std::vector<float> as_f32(const SafetensorsFile& file, const SafetensorsEntry& e
       out[i] = to_float(element);
     }
   };
-  switch (entry.spec.dtype) {
+  switch (dtype) {
     case DType::f32:
       convert(float{}, [](float v) { return v; });
       break;

@@ -12,6 +12,9 @@ namespace dltrain {
 // Elements of an f32, f64, bf16 or f16 tensor as f32; empty for another dtype.
 std::vector<float> as_f32(const SafetensorsFile& file, const SafetensorsEntry& entry);
 
+// f32, f64, bf16 or f16 elements as f32; empty for another dtype.
+std::vector<float> floats_of(std::span<const std::byte> bytes, DType dtype);
+
 // The elements in f32, bf16 or f16, rounded to nearest even.
 std::vector<std::byte> bytes_as(std::span<const float> values, DType dtype);
 

@@ -101,9 +101,8 @@ std::vector<double> read_numbers(Executor& executor, const std::string& name) {
     executor.read_state(name, std::as_writable_bytes(std::span(out)));
     return out;
   }
-  check_internal(tensor->spec.dtype == DType::f32, "{} is {}", name, to_string(tensor->spec));
-  std::vector<float> narrow(count);
-  executor.read_state(name, std::as_writable_bytes(std::span(narrow)));
+  const std::vector<float> narrow = executor.read_floats(name);
+  check_internal(narrow.size() == count, "{} is {}", name, to_string(tensor->spec));
   std::copy(narrow.begin(), narrow.end(), out.begin());
   return out;
 }

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "passes/autocast.h"
+#include "tensor/float_tensors.h"
 #include "tensor/low_precision.h"
 
 namespace dltrain {
@@ -149,6 +150,13 @@ std::byte* Executor::state_address(std::string_view name) const {
 
 void Executor::write_state(std::string_view name, std::span<const std::byte> bytes) {
   const StateTensor* tensor = layout_.find(name);
+  if (tensor != nullptr && tensor->role == Role::parameter && tensor->spec.dtype == DType::bf16 &&
+      bytes.size() == 2 * tensor->spec.bytes()) {
+    std::vector<float> values(bytes.size() / sizeof(float));
+    std::memcpy(values.data(), bytes.data(), bytes.size());
+    write_state(name, bytes_as(values, DType::bf16));
+    return;
+  }
   check_internal(tensor != nullptr && tensor->spec.bytes() == bytes.size(), "writing {}: {} bytes",
                  name, bytes.size());
   const std::span<const std::byte> own = own_part(*tensor, bytes);
@@ -213,6 +221,14 @@ void Executor::read_state(std::string_view name, std::span<std::byte> bytes) {
                  "reading {}: {} bytes", name, bytes.size());
   options_.device->copy(bytes.data(), state_address(name), bytes.size(), *stream_);
   stream_->synchronize();
+}
+
+std::vector<float> Executor::read_floats(std::string_view name) {
+  const StateTensor* tensor = layout_.find(name);
+  check_internal(tensor != nullptr, "no state is named {}", name);
+  std::vector<std::byte> bytes(tensor->spec.bytes());
+  read_state(name, bytes);
+  return floats_of(bytes, tensor->spec.dtype);
 }
 
 std::span<const std::byte> Executor::view_state(std::string_view name,

@@ -69,10 +69,13 @@ class Executor final : public WeightStore {
   void allocate();
 
   // State by name, in memory order (see ParameterInfo::file for the order in files). Sizes must
-  // agree. Writing a parameter refreshes its low-precision copy too. Of a tensor that ranks hold in
+  // agree, but that a parameter in bf16 may be given in f32 and is rounded to nearest. Writing a
+  // parameter refreshes its low-precision copy too. Of a tensor that ranks hold in
   // parts, the own part is written; it cannot be read so.
   void write_state(std::string_view name, std::span<const std::byte> bytes) override;
   void read_state(std::string_view name, std::span<std::byte> bytes);
+  // An f32 or bf16 tensor as f32.
+  std::vector<float> read_floats(std::string_view name);
   // Collects what is checkpointed of the tensors that ranks hold in parts (passes/zero.h) and calls
   // use(tensor, its whole content) for each, on every rank. All ranks must call it.
   void collect_parts(

@@ -117,6 +117,14 @@ void PrecisionConfig::describe(Fields& f) {
            {.doc = "Element type of matrix products and of the activations between them; "
                    "parameters, sums, statistics and the loss stay f32",
             .known_as = {"dtype", "mixed_precision"}});
+  f.choice("parameters", parameters,
+           {{"f32", DType::f32, "products read copies that every step rounds anew"},
+            {"bf16", DType::bf16,
+             "with compute: bf16, parameters that only products read: no f32 masters, every step "
+             "rounds at random"}},
+           {.doc = "Element type of parameters. bf16 saves 4 bytes each and keeps fewer digits of "
+                   "small updates (docs/design.md)",
+            .known_as = {"param_dtype", "parameter_dtype", "weights"}});
   f.number("init_scale", init_scale,
            {.doc = "fp16: first factor of the loss, a power of two (default 65536). A step whose "
                    "gradient overflows is skipped and halves it",
@@ -131,6 +139,9 @@ void PrecisionConfig::describe(Fields& f) {
 }
 
 void PrecisionConfig::validate(Problems& problems) const {
+  if (narrow_parameters() && compute != DType::bf16) {
+    problems.add(*this, "parameters", "parameters: bf16 needs compute: bf16");
+  }
   if (init_scale && std::exp2(std::round(std::log2(*init_scale))) != *init_scale) {
     problems.add(*this, "init_scale", fmt::format("{} is not a power of two", *init_scale));
   }
@@ -340,12 +351,13 @@ void Experiment::describe(Fields& f) {
             {.doc = "Initial weights, data order and dropout are functions of it", .min = 0});
   f.text("device", device, {.doc = "auto (a GPU if there is one), cpu, cuda or cuda:<index>"});
   f.choice("autotune", autotune,
-           {{"off", Autotune::off, "as NVIDIA's library estimates: the same choice in every run"},
+           {{"off", Autotune::off, "as NVIDIA's libraries estimate: the same choice in every run"},
             {"quick", Autotune::quick, "the fastest of up to 8, timed before the first step"},
             {"full", Autotune::full, "the fastest of up to 64"}},
-           {.doc = "How matrix products on a GPU choose their algorithm. Choices are kept by GPU, "
-                   "library and shape (docs/gpu/README.md); another choice adds in another order. "
-                   "The CPU has nothing to choose"});
+           {.doc = "How matrix products, convolutions and attention on a GPU choose their "
+                   "algorithm. Choices are kept by GPU, library and shape, and those of rank 0 are "
+                   "everybody's (docs/gpu/README.md); another choice adds in another order. The "
+                   "CPU has nothing to choose"});
   f.section("model", model, {.doc = "The network", .required = true});
   f.one_of("loss", loss, loss_table(), {.doc = "What is minimised"});
   f.section("data", data, {.doc = "Where samples come from", .required = true});
@@ -390,6 +402,7 @@ void Experiment::validate(Problems& problems) const {
                  "early_stopping needs evaluations: give evaluation.eval_steps or eval_epochs");
   }
   if (parallelism.zero_stage > 0) validate_zero(problems);
+  if (precision.narrow_parameters()) validate_narrow_parameters(problems);
   if (training.reduction == Reduction::fixed && parallelism.reduce_dtype != DType::f32) {
     problems.add(
         parallelism, "reduce_dtype",
@@ -452,6 +465,26 @@ void Experiment::validate_zero(Problems& problems) const {
   }
   if (logging.histogram_steps) {
     refuse(logging, "histogram_steps", "histograms need whole weights and gradients on one rank");
+  }
+}
+
+void Experiment::validate_narrow_parameters(Problems& problems) const {
+  const std::string why = "precision.parameters: bf16: ";
+  if (optimizer && !is_elementwise_update(optimizer->op())) {
+    problems.add(
+        *this, "optimizer",
+        fmt::format("{}{} looks at whole tensors and needs f32 parameters; take an optimizer "
+                    "that works element by element (adamw, adam, sgd, adagrad, rmsprop, "
+                    "lion)",
+                    why, optimizer->kind));
+  }
+  if (parallelism.zero_stage > 0) {
+    problems.add(parallelism, "zero_stage",
+                 why + "ZeRO cuts f32 masters, of which there are none; take zero_stage: 0");
+  }
+  if (training.ema) {
+    problems.add(training.ema->place,
+                 why + "averages are of f32 parameters; leave training.ema out");
   }
 }
 

@@ -11,6 +11,7 @@
 #include <spdlog/spdlog.h>
 
 #include "base/error.h"
+#include "comm/agreement.h"
 #include "comm/watch.h"
 #include "config/dump.h"
 #include "telemetry/log.h"
@@ -78,6 +79,7 @@ class Run {
  private:
   bool leads() const { return options_.rank == 0; }
   void compare_configurations() const;
+  Agreement agreement() const;
   void set_up_logging(const std::optional<std::filesystem::path>& folder) const;
   void take_greatest(std::span<int32_t> values) const;
   bool together(const std::function<void()>& part) const;
@@ -153,13 +155,22 @@ void Run::compare_configurations() const {
   check_same_configuration(*options_.store, options_.rank, options_.world, all);
 }
 
+// By the store, which waits as long as a peer is waited for.
+Agreement Run::agreement() const {
+  if (options_.store == nullptr) return {};
+  const double seconds = experiment_.parallelism.timeout;
+  return agree_through(*options_.store, options_.rank,
+                       std::chrono::milliseconds(static_cast<int64_t>(1000 * seconds)));
+}
+
 void Run::open() {
   session_ = open_session(experiment_, {.engines = options_.engines,
                                         .collectives = options_.collectives,
                                         .rank = options_.rank,
                                         .world = options_.world,
                                         .local_rank = options_.local_rank,
-                                        .ranks_per_node = options_.ranks_per_node});
+                                        .ranks_per_node = options_.ranks_per_node,
+                                        .agree = agreement()});
   folder_.emplace(path_, options_.goes_on ? "auto" : options_.resume,
                   options_.overwrite && !options_.goes_on, leads());
 }

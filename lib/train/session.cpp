@@ -275,6 +275,8 @@ Session open_session(Experiment& experiment, const SessionOptions& options) {
       .fixed_reduction = experiment.training.reduction == Reduction::fixed,
       .compute = options.compute,
       .precision = options.compute == DType::f64 ? DType::f32 : experiment.precision.compute,
+      .narrow_parameters =
+          options.compute == DType::f32 && experiment.precision.narrow_parameters(),
       .fuse = options.fuse,
       .keep_gradients = keep_gradients,
       .recompute = options.recompute ? experiment.memory.recompute : Recompute::none,
@@ -321,7 +323,7 @@ Session open_session(Experiment& experiment, const SessionOptions& options) {
     }
     executor.engine = chosen.engine;
     executor.device = std::move(chosen.device);
-    executor.device->set_autotune(experiment.autotune);
+    executor.device->set_autotune(experiment.autotune, options.agree);
     session.device_note = chosen.note;
   }
   std::optional<StepGraph> evaluation;

@@ -17,6 +17,7 @@ struct SessionOptions {
   Collectives* collectives = nullptr;  // nullptr with one rank
   int rank = 0, world = 1, local_rank = 0;
   int ranks_per_node = 0;             // 0: all are on one node, as far as is known
+  Agreement agree = {};               // on algorithms that are timed; none with one rank
   bool evaluation = true;             // compile the evaluation plan too
   bool teacher = true;                // of a loss that has one; without: its hard loss alone
   bool evaluate_train_split = false;  // which then is over the training split, in file order

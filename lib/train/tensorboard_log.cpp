@@ -107,12 +107,10 @@ void TensorBoardLog::after_step(int64_t step) {
   const auto& every = session_.experiment->logging.histogram_steps;
   if (!every || step % *every != 0) return;
   Executor& executor = *session_.executor;
-  std::vector<float> values;
   for (const StateTensor& tensor : executor.layout().tensors()) {
     if (tensor.role != Role::parameter && tensor.role != Role::gradient) continue;
-    if (tensor.spec.dtype != DType::f32) continue;
-    values.resize(static_cast<size_t>(tensor.spec.shape.elements()));
-    executor.read_state(tensor.name, std::as_writable_bytes(std::span(values)));
+    if (tensor.spec.dtype == DType::f64) continue;
+    const std::vector<float> values = executor.read_floats(tensor.name);
     const bool weight = tensor.role == Role::parameter;
     writer_.add_histogram(step,
                           (weight ? "weights/" : "gradients/") +

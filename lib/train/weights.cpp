@@ -51,6 +51,11 @@ void put_f32(WeightStore& store, const ParameterInfo& info, std::string_view nam
   }
 }
 
+// The formats of a parameter (precision.parameters).
+bool is_parameter_format(DType dtype) {
+  return dtype == DType::f32 || dtype == DType::bf16;
+}
+
 std::string renamed(const std::string& name, const TextPairs& rename) {
   std::string out = name;
   for (const auto& [pattern, replacement] : rename) {
@@ -283,7 +288,7 @@ void save_tensors(const StateSnapshot& snapshot, FileWriter& file, const std::ve
   }
   SafetensorsWriter writer(file, names, metadata);
   std::vector<std::byte> fresh;
-  std::vector<float> ordered;
+  std::vector<float> wide, ordered;
   for (const TensorCopy& copy : snapshot) {
     if (copy.owner != owner || !is_one_of(copy.role, roles)) continue;
     const std::span<const std::byte> bytes =
@@ -293,11 +298,18 @@ void save_tensors(const StateSnapshot& snapshot, FileWriter& file, const std::ve
       continue;
     }
     // Allocated memory and state are aligned for any element.
-    const std::span memory(reinterpret_cast<const float*>(bytes.data()),
-                           bytes.size() / sizeof(float));
+    std::span memory(reinterpret_cast<const float*>(bytes.data()), bytes.size() / sizeof(float));
+    if (copy.spec.dtype == DType::bf16) {
+      wide = floats_of(bytes, DType::bf16);
+      memory = wide;
+    }
     ordered.resize(memory.size());
     memory_to_file(*copy.info, memory, ordered);
-    writer.write(copy.name, std::as_bytes(std::span(ordered)));
+    if (copy.spec.dtype == DType::bf16) {
+      writer.write(copy.name, bytes_as(ordered, DType::bf16));
+    } else {
+      writer.write(copy.name, std::as_bytes(std::span(ordered)));
+    }
   }
   writer.finish();
 }
@@ -319,11 +331,16 @@ void restore_tensors(Executor& executor, const std::filesystem::path& checkpoint
     const SafetensorsSet::Tensor* found = files.find(name);
     if (found == nullptr) fail(ExitCode::storage, "{}: it has no {}", of, name);
     const SafetensorsEntry* entry = found->entry;
-    if (!(entry->spec == spec)) {
+    // A run may go on with parameters of another format.
+    const bool other_format = tensor.role == Role::parameter && info != nullptr &&
+                              entry->spec.shape == spec.shape && entry->spec.dtype != spec.dtype &&
+                              is_parameter_format(entry->spec.dtype) &&
+                              is_parameter_format(spec.dtype);
+    if (!(entry->spec == spec) && !other_format) {
       fail(ExitCode::storage, "{}: {} is {}, expected {}", of, name, to_string(entry->spec),
            to_string(spec));
     }
-    if (info == nullptr || info->file.permutation.empty()) {
+    if (!other_format && (info == nullptr || info->file.permutation.empty())) {
       executor.write_state(tensor.name, found->file->data(*entry));
     } else {
       put_f32(executor, *info, tensor.name, as_f32(*found->file, *entry));

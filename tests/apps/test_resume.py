@@ -44,7 +44,7 @@ class Resume(support.DltrainTest):
     def test_bf16_and_fp16_runs_whose_steps_grow_are_bit_identical_to_ones_that_ran_through(self):
         configuration = self.small(SMALL.replace("type: cosine", "type: constant"))
         # The loss scale of fp16 is too large at first, and doubles every few steps after that.
-        for precision in ("{compute: bf16}", "{compute: fp16, init_scale: 16777216, growth_interval: 4}"):
+        for precision in ("{compute: bf16}", "{compute: bf16, parameters: bf16}", "{compute: fp16, init_scale: 16777216, growth_interval: 4}"):
             options = ("-s", f"precision={precision}", "-s", "data.eval=null", "--overwrite")
             whole = self.whole_run(configuration, *options)
             run = self.folder / "run"

@@ -1,6 +1,7 @@
 // The attention of the language models has plans of cuDNN on GPUs that are only described. cuDNN
 // compiles these plans and hands their code to a driver: stub/driver.cpp takes it.
 #include <fstream>
+#include <set>
 #include <sstream>
 
 #include <dlfcn.h>
@@ -65,6 +66,13 @@ TEST_CASE("the attention of the language models has 16-bit cuDNN plans on Ampere
             problem, {.description = description_of(gpu), .sm_version = version}, &why);
         INFO(gpu << ", " << c.name << (backward ? ", backward: " : ": ") << why);
         CHECK(plan != nullptr);
+        if (plan == nullptr) continue;
+        // Any that can be built may be run; autotune tells them apart by name.
+        const std::set<std::string> names(plan->proposals().begin(), plan->proposals().end());
+        CHECK(names.size() == plan->proposals().size());
+        size_t usable = 0;
+        for (size_t i = 0; i < plan->proposals().size(); ++i) usable += plan->select(i) ? 1 : 0;
+        CHECK(usable >= 1);
       }
     }
   }

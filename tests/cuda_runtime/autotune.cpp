@@ -1,9 +1,15 @@
-// Choices among cuBLASLt's algorithms: by its own order, or by time; kept on the disk.
+// Choices among cuBLASLt's algorithms and cuDNN's plans: by their own order, or by time; kept on
+// the disk; the same on all ranks.
+#include "cuda/vendor/autotune.h"
+
 #include <cstdlib>
+#include <thread>
 
 #include <fmt/format.h>
 
+#include "base/error.h"
 #include "catch.h"
+#include "comm/agreement.h"
 #include "cuda/vendor/makers.h"
 #include "cuda_runtime/engine.h"
 #include "cuda_runtime/fake_runtime.h"
@@ -99,6 +105,165 @@ TEST_CASE("where there is no memory to time in the library's proposal is taken")
   fake_cuda::fail_at("cudaMalloc", 0, cudaErrorMemoryAllocation);
   CHECK(choose(*device, 72) == Choice{0, 0});
   CHECK(choose(*device, 72).algorithm == 1);
+}
+
+// The engine that is chosen for a convolution of images of that height, by its workspace.
+struct PlanChoice {
+  size_t plan;
+  int64_t runs;
+  bool operator==(const PlanChoice&) const = default;
+};
+
+enum class Pass { forward, input, weight };
+
+PlanChoice choose_plan(Device& device, int64_t height, Pass pass = Pass::forward) {
+  const TensorSpec x{Shape{2, height, 8, 16}, DType::bf16}, w{Shape{32, 1, 1, 16}, DType::bf16},
+      y{Shape{2, height, 8, 32}, DType::bf16};
+  const TensorSpec forward[] = {x, w}, input[] = {y, w}, weight[] = {y, x};
+  const Attributes attributes;
+  const int64_t before = fake_cuda::counts().convolutions;
+  const auto request = [&](const char* op, std::span<const TensorSpec> inputs,
+                           const TensorSpec& output) {
+    return KernelRequest{.op = op,
+                         .attributes = attributes,
+                         .inputs = inputs,
+                         .outputs = {&output, 1},
+                         .device = device};
+  };
+  const auto kernel = pass == Pass::forward ? make_cudnn_conv2d(request("conv2d", forward, y))
+                      : pass == Pass::input
+                          ? make_cudnn_conv2d_input(request("conv2d_backward_input", input, x))
+                          : make_cudnn_conv2d_weight(request("conv2d_backward_weight", weight, w));
+  REQUIRE(kernel != nullptr);
+  return {kernel->workspace_bytes() / 1024, fake_cuda::counts().convolutions - before};
+}
+
+// Plan i takes i KiB of workspace.
+void set_plans(const std::vector<float>& milliseconds) {
+  std::vector<fake_cuda::DnnPlan> plans;
+  for (const float took : milliseconds) {
+    plans.push_back({.milliseconds = took, .workspace = 1024 * static_cast<int64_t>(plans.size())});
+  }
+  fake_cuda::set_plans(std::move(plans));
+}
+
+TEST_CASE(
+    "without autotune the first plan of cuDNN that can be built is taken and nothing is run") {
+  fake_cuda::reset(fake_cuda::Order::eager);
+  fake_cuda::set_plans({{.workspace = 1024, .deterministic = false},
+                        {.workspace = 2048, .builds = false},
+                        {.workspace = int64_t{1} << 30},
+                        {.workspace = 4096},
+                        {.workspace = 5120}});
+  const CacheFolder cache;
+  const auto device = fake_cuda_engine().open(0);
+  CHECK(choose_plan(*device, 8) == PlanChoice{4, 0});
+  CHECK(cache.files() == 0);
+}
+
+TEST_CASE("autotune takes cuDNN's fastest plan of a pass and shape and keeps the choice") {
+  fake_cuda::reset(fake_cuda::Order::eager);
+  set_plans({5, -1, 3, 4, 2, 6, 7, 8, 0.5});
+  const CacheFolder cache;
+  {
+    const auto device = fake_cuda_engine().open(0);
+    device->set_autotune(Autotune::quick);
+    const PlanChoice first = choose_plan(*device, 8);
+    CHECK(first.plan == 4);
+    CHECK(first.runs > 8);
+    CHECK(cache.files() == 1);
+    CHECK(choose_plan(*device, 8) == PlanChoice{4, 0});
+    for (const Pass pass : {Pass::input, Pass::weight}) {
+      CHECK(choose_plan(*device, 8, pass).runs > 8);
+      CHECK(choose_plan(*device, 8, pass) == PlanChoice{4, 0});
+    }
+    CHECK(choose_plan(*device, 16).runs > 8);
+    CHECK(cache.files() == 4);
+    device->set_autotune(Autotune::full);
+    CHECK(choose_plan(*device, 8).plan == 8);
+  }
+  // Another process.
+  const auto later = fake_cuda_engine().open(0);
+  later->set_autotune(Autotune::quick);
+  CHECK(choose_plan(*later, 8) == PlanChoice{4, 0});
+  set_plans({5, 4});  // another version would not propose it
+  CHECK(choose_plan(*later, 8) == PlanChoice{0, 0});
+}
+
+TEST_CASE("plans that give other sums in every run, need too much memory or fail are not timed") {
+  fake_cuda::reset(fake_cuda::Order::eager);
+  fake_cuda::set_plans({{.milliseconds = 5, .workspace = 1024},
+                        {.milliseconds = 1, .workspace = 2048, .deterministic = false},
+                        {.milliseconds = 1, .workspace = int64_t{1} << 30},
+                        {.milliseconds = 1, .workspace = 4096, .builds = false},
+                        {.milliseconds = -1, .workspace = 5120},
+                        {.milliseconds = 4, .workspace = 6144}});
+  const CacheFolder cache;
+  const auto device = fake_cuda_engine().open(0);
+  device->set_autotune(Autotune::full);
+  CHECK(choose_plan(*device, 8).plan == 6);
+}
+
+TEST_CASE("when the time for timing is over the library's order decides, and is not kept") {
+  fake_cuda::reset(fake_cuda::Order::eager);
+  set_plans({5, 4});
+  fake_cuda::set_algorithms({5, 4});
+  const CacheFolder cache;
+  const auto device = fake_cuda_engine().open(0);
+  device->set_autotune(Autotune::quick);
+  auto& cuda = dynamic_cast<CudaDevice&>(*device);
+  CHECK(choose_plan(*device, 8).plan == 1);
+  CHECK(cuda.tuning().seconds > 0);
+  cuda.tuning().seconds = tuning_limits(Autotune::quick).total_seconds;
+  CHECK(choose_plan(*device, 16) == PlanChoice{0, 0});
+  CHECK(choose(*device, 88) == Choice{0, 0});
+  CHECK(cache.files() == 1);
+  CHECK(choose_plan(*device, 8) == PlanChoice{1, 0});
+  // One choice takes no longer than its share: here two candidates, of which one fits.
+  cuda.tuning().seconds = 0;
+  const double limit = tuning_limits(Autotune::quick).choice_seconds;
+  cuda.tuning().seconds = tuning_limits(Autotune::quick).total_seconds - limit / 100;
+  size_t tried = 0;
+  const auto best = fastest(cuda, 2, [&](size_t i, Stream&) {
+    tried = std::max(tried, i + 1);
+    std::this_thread::sleep_for(std::chrono::duration<double>(limit / 50));
+    return true;
+  });
+  CHECK(best == 0u);
+  CHECK(tried == 1);
+}
+
+TEST_CASE("the first of several ranks chooses for all") {
+  fake_cuda::reset(fake_cuda::Order::eager);
+  const CacheFolder cache;
+  StoreServer server("127.0.0.1", 0);
+  const auto rank = [&](int number) {
+    const auto client =
+        std::make_shared<StoreClient>(StoreOptions{.port = server.port(), .prefix = "run/"});
+    auto device = fake_cuda_engine().open(0);
+    device->set_autotune(
+        Autotune::quick,
+        [client, agree = agree_through(*client, number, std::chrono::milliseconds(100))](
+            const auto& key, const auto& make) { return agree(key, make); });
+    return device;
+  };
+  const auto first = rank(0), second = rank(1);
+  set_plans({5, 4, 3});
+  fake_cuda::set_algorithms({5, 4, 3});
+  // Rank 1 waits for rank 0 and times nothing itself, whatever its own times would be.
+  CHECK_THROWS_AS(choose_plan(*second, 8), Error);
+  CHECK(choose_plan(*first, 8).plan == 2);
+  CHECK(choose(*first, 24).algorithm == 2);
+  set_plans({3, 4, 5});
+  fake_cuda::set_algorithms({3, 4, 5});
+  CHECK(choose_plan(*second, 8) == PlanChoice{2, 0});
+  CHECK(choose(*second, 24) == Choice{2, 0});
+  // What rank 0 had no time to choose is the library's first everywhere.
+  dynamic_cast<CudaDevice&>(*first).tuning().seconds = 1e9;
+  CHECK(choose_plan(*first, 16) == PlanChoice{0, 0});
+  CHECK(choose_plan(*second, 16) == PlanChoice{0, 0});
+  dynamic_cast<CudaDevice&>(*first).tuning().seconds = 0;
+  CHECK(choose_plan(*first, 16) == PlanChoice{0, 0});
 }
 
 }  // namespace

@@ -11,7 +11,6 @@
 
 #include <cublasLt.h>
 #include <cuda_runtime_api.h>
-#include <cudnn_graph.h>
 
 #include "cuda/launch.h"
 #include "cuda_emulation/queue.h"
@@ -154,6 +153,7 @@ void reset(Order order) {
   state().failures.clear();
   state().sticky = cudaSuccess;
   state().algorithms = {1};
+  set_plans({{}});
   emulation::set_queue([](void* stream, const char* kernel, Work work) {
     const Guard inner(state().mutex);
     ++state().counts.launches;
@@ -180,6 +180,16 @@ void set_gpu(const Gpu& gpu) {
 
 void set_algorithms(std::vector<float> milliseconds) {
   state().algorithms = std::move(milliseconds);
+}
+
+void run_plan(float milliseconds) {
+  const Guard guard(state().mutex);
+  state().clock += milliseconds;
+  ++state().counts.convolutions;
+}
+void count_plan() {
+  const Guard guard(state().mutex);
+  ++state().counts.plans;
 }
 
 void set_devices(int count, cudaError_t code, int driver) {
@@ -462,23 +472,6 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t, const void
 }
 const char* cublasLtGetStatusString(cublasStatus_t) {
   return "a status";
-}
-
-cudnnStatus_t cudnnCreate(cudnnHandle_t* handle) {
-  *handle = reinterpret_cast<cudnnHandle_t>(&state());
-  return CUDNN_STATUS_SUCCESS;
-}
-cudnnStatus_t cudnnDestroy(cudnnHandle_t) {
-  return CUDNN_STATUS_SUCCESS;
-}
-size_t cudnnGetVersion() {
-  return 91900;
-}
-const char* cudnnGetErrorString(cudnnStatus_t) {
-  return "a status";
-}
-void cudnnGetLastErrorString(char* text, size_t bytes) {
-  if (bytes > 0) text[0] = '\0';
 }
 
 }  // extern "C"

@@ -24,7 +24,8 @@ struct Counts {
   int64_t event_waits = 0;             // the host waits for one mark
   int64_t made = 0;                    // streams, events, graphs
   int64_t launches = 0, graph_launches = 0, copies = 0;
-  int64_t products = 0;  // by cuBLASLt, which compute nothing
+  int64_t products = 0;                 // by cuBLASLt, which compute nothing
+  int64_t plans = 0, convolutions = 0;  // by cuDNN, made and run; they compute nothing either
 };
 
 enum class Order { late, eager };
@@ -46,6 +47,17 @@ void set_gpu(const Gpu& gpu);
 // The algorithms that cuBLASLt knows for any product: how long each takes; it refuses those of
 // negative time. Algorithm i needs i KiB.
 void set_algorithms(std::vector<float> milliseconds);
+// The plans that cuDNN proposes for any convolution, best first as it estimates. Plan i is engine
+// i.
+struct DnnPlan {
+  float milliseconds = 1;  // negative: it is refused when it is run
+  int64_t workspace = 0;
+  bool deterministic = true, builds = true;
+};
+void set_plans(std::vector<DnnPlan> plans);
+// Counts one run of a plan, which takes so long.
+void run_plan(float milliseconds);
+void count_plan();
 // What cudaGetDeviceCount says; `driver` as 12040 for CUDA 12.4.
 void set_devices(int count, cudaError_t code = cudaSuccess, int driver = 13000);
 // The call number `after` (0: the next one) of this function of the runtime, or of any kernel where

@@ -12,6 +12,8 @@
 #include "cuda_runtime/fake_runtime.h"
 #include "reference/engine.h"
 #include "refusal.h"
+#include "temporary_folder.h"
+#include "train/checkpoint.h"
 #include "train/session.h"
 #include "train/trainer.h"
 
@@ -31,8 +33,15 @@ struct Trajectory {
 
 const std::string kGolden = std::string(DLTRAIN_SOURCE_DIR) + "/tests/golden/";
 
+// Where a run keeps its checkpoints, and whether it goes on from the last of them.
+struct RunPlace {
+  std::filesystem::path folder = {};
+  bool resume = false;
+  std::filesystem::path latest() const { return folder / "checkpoints" / "latest"; }
+};
+
 Trajectory train_on(const Engine& engine, const std::string& folder, const std::string& name,
-                    std::vector<std::string> overrides) {
+                    std::vector<std::string> overrides, const RunPlace& run = {}) {
   const std::string place = kGolden + folder + "/";
   const bool language = folder == "language";
   overrides.insert(overrides.begin(),
@@ -44,6 +53,11 @@ Trajectory train_on(const Engine& engine, const std::string& folder, const std::
   Session session =
       open_session(experiment, {.engines = {.cpu = &engine, .reference = &reference_engine()}});
   start_session(session);
+  CheckpointState state{};
+  if (run.resume) {
+    state = read_checkpoint_state(run.latest());
+    load_checkpoint(*session.executor, run.latest(), state);
+  }
   Trajectory out;
   TrainEvents events;
   events.on_step = [&](const StepRecord& record) {
@@ -54,7 +68,11 @@ Trajectory train_on(const Engine& engine, const std::string& folder, const std::
     out.counts.push_back(fake_cuda::counts());
     out.pending.push_back(fake_cuda::pending());
   };
-  train(session, events, {.run_folder = {}, .resolved_config = {}, .handle_signals = false});
+  train(session, events,
+        {.run_folder = run.folder,
+         .resolved_config = {},
+         .first_step = state.step,
+         .handle_signals = false});
   return out;
 }
 
@@ -130,6 +148,28 @@ TEST_CASE("an ECC error in mid-run says what to do") {
     CHECK_THAT(text, Contains("uncorrectable ECC error") && Contains("the GPU is faulty") &&
                          Contains("resume on another GPU"));
   }
+}
+
+TEST_CASE(
+    "after an ECC error in mid-run the last checkpoint is whole, and the run goes on from it") {
+  const TemporaryFolder folder;
+  const std::vector<std::string> saving{"checkpoint.save_steps=2"};
+  fake_cuda::reset(fake_cuda::Order::eager);
+  const Trajectory whole =
+      train_on(fake_cuda_engine(), "mlp", "gelu-adamw", saving, {folder / "whole"});
+  const RunPlace broken{folder / "broken"};
+  fake_cuda::reset(fake_cuda::Order::eager);
+  fake_cuda::fail_at("cudaGraphLaunch", 20, cudaErrorECCUncorrectable);
+  refusal_of([&] { train_on(fake_cuda_engine(), "mlp", "gelu-adamw", saving, broken); },
+             ExitCode::device);
+  fake_cuda::reset(fake_cuda::Order::eager);  // another GPU
+  const auto done = static_cast<size_t>(read_checkpoint_state(broken.latest()).step);
+  REQUIRE(done >= 2);
+  REQUIRE(done < whole.loss.size());
+  const Trajectory rest =
+      train_on(fake_cuda_engine(), "mlp", "gelu-adamw", saving, {broken.folder, true});
+  const auto from = static_cast<std::ptrdiff_t>(done);
+  CHECK(rest.loss == std::vector<double>(whole.loss.begin() + from, whole.loss.end()));
 }
 
 }  // namespace

@@ -87,6 +87,32 @@ void add_copies(std::vector<OpCase>& cases, const std::string& op, DType dtype,
   cases.push_back(std::move(c));
 }
 
+// Parameters in bf16 that are rounded at random. Where f32 and f64 lie on two sides of what is cut
+// off, they differ by a unit in the last place.
+void add_rounding(std::vector<OpCase>& cases, const std::string& op,
+                  const std::vector<Fill>& moments, bool finite = true) {
+  const std::vector<Shape> tensors{{9, 7}, {5}, {8203}};
+  OpCase c{.name = fmt::format("{} of parameters in bf16 with {} moments{}", op, moments.size(),
+                               finite ? "" : " of a step that is not finite"),
+           .op = op,
+           .inputs = {case_state()},
+           .attributes = {{"count", static_cast<int64_t>(tensors.size())},
+                          {"rounding", std::vector<int64_t>{7, -8, int64_t{1} << 60}},
+                          {"group", std::vector<int64_t>{1, 0, 1}},
+                          {"lr_scale", std::vector<double>{1, 0.25}},
+                          {"weight_decay", std::vector<double>{0.1, 0}}}};
+  if (op == "sgd_update" && !moments.empty()) c.attributes.set("momentum", 0.9);
+  for (const Shape& shape : tensors) c.inputs.push_back({{shape, DType::bf16}, Fill::normal});
+  std::vector<Fill> roles{Fill::normal};
+  roles.insert(roles.end(), moments.begin(), moments.end());
+  for (Fill fill : roles) {
+    for (const Shape& shape : tensors) c.inputs.push_back(case_tensor(shape, fill));
+  }
+  c.state.in.step = 5;
+  c.state.out.finite = finite ? 1 : 0;
+  cases.push_back(std::move(c));
+}
+
 // Variances of rows and columns in place of moments that are alike to the parameters.
 void add_adafactor_cases(std::vector<OpCase>& cases) {
   const size_t first = cases.size(), n = kTensors.size();
@@ -229,6 +255,12 @@ void add_update_cases(std::vector<OpCase>& cases) {
   }
   add_copies(cases, "lion_update", DType::bf16, {Fill::normal});
   add_copies(cases, "adamw_update", DType::bf16, {Fill::normal, Fill::positive}, false);
+  add_rounding(cases, "sgd_update", {});
+  add_rounding(cases, "sgd_update", {Fill::normal});
+  add_rounding(cases, "adamw_update", {Fill::normal, Fill::positive});
+  add_rounding(cases, "adamw_update", {Fill::normal, Fill::positive}, false);
+  add_rounding(cases, "adagrad_update", {Fill::positive});
+  add_rounding(cases, "lion_update", {Fill::normal});
 
   const Attributes alpha{{"alpha", 0.9}, {"epsilon", 1e-4}};
   Attributes centered = alpha, momentum = alpha;

@@ -99,8 +99,7 @@ class BlasMatmul final : public Kernel {
           CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES}) {
       prefer(name, kAlignment);
     }
-    const Autotune mode = device_.autotune();
-    const int wanted = mode == Autotune::off ? 1 : mode == Autotune::quick ? 8 : 64;
+    const int wanted = static_cast<int>(tuning_limits(device_.tuning().mode).candidates);
     std::vector<cublasLtMatmulHeuristicResult_t> proposed(static_cast<size_t>(wanted));
     int found = 0;
     const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
@@ -152,29 +151,25 @@ class BlasMatmul final : public Kernel {
 
   // Everything that decides which algorithms there are and how fast they are.
   std::string key() const {
-    return fmt::format("matmul {}x{}x{} {}{} {} to {}, epilogue {}, beta {}, {}", sizes_.m,
-                       sizes_.n, sizes_.k, sizes_.transpose_a ? 'T' : 'N',
-                       sizes_.transpose_b ? 'T' : 'N', dtype_name(in_), dtype_name(out_),
-                       static_cast<int>(ending_.epilogue), beta_,
-                       device_.autotune() == Autotune::quick ? "quick" : "full");
+    return fmt::format("matmul {}x{}x{} {}{} {} to {}, epilogue {}, beta {}", sizes_.m, sizes_.n,
+                       sizes_.k, sizes_.transpose_a ? 'T' : 'N', sizes_.transpose_b ? 'T' : 'N',
+                       dtype_name(in_), dtype_name(out_), static_cast<int>(ending_.epilogue),
+                       beta_);
   }
 
-  // The fastest of what the library proposes, now or in an earlier run. What does not fit this
-  // library any more, or no memory to time it in: the first proposal.
+  // The fastest of what the library proposes, now, in an earlier run or on rank 0. Without a
+  // choice, or where it does not fit this library: the first proposal.
   cublasLtMatmulHeuristicResult_t timed(
       const std::vector<cublasLtMatmulHeuristicResult_t>& proposed) {
     cublasLtMatmulHeuristicResult_t chosen{};
-    try {
-      const std::string bytes = tuned_choice(device_, key(), [&] {
-        const cublasLtMatmulAlgo_t& best = proposed[time(proposed)].algo;
-        return std::string(reinterpret_cast<const char*>(&best), sizeof best);
-      });
-      if (bytes.size() != sizeof chosen.algo) return proposed[0];
-      std::memcpy(&chosen.algo, bytes.data(), sizeof chosen.algo);
-    } catch (const Error& error) {
-      if (error.code() != ExitCode::memory) throw;
-      return proposed[0];
-    }
+    const std::string bytes = tuned_choice(device_, key(), [&]() -> std::string {
+      const std::optional<size_t> best = time(proposed);
+      if (!best) return {};
+      const cublasLtMatmulAlgo_t& algorithm = proposed[*best].algo;
+      return {reinterpret_cast<const char*>(&algorithm), sizeof algorithm};
+    });
+    if (bytes.size() != sizeof chosen.algo) return proposed[0];
+    std::memcpy(&chosen.algo, bytes.data(), sizeof chosen.algo);
     const cublasLtMatmulAlgo_t algorithm = chosen.algo;
     const bool usable = cublasLtMatmulAlgoCheck(device_.blas(), operation_, b_, a_, y_, y_,
                                                 &algorithm, &chosen) == CUBLAS_STATUS_SUCCESS &&
@@ -183,7 +178,7 @@ class BlasMatmul final : public Kernel {
     return usable ? chosen : proposed[0];
   }
 
-  size_t time(const std::vector<cublasLtMatmulHeuristicResult_t>& proposed) {
+  std::optional<size_t> time(const std::vector<cublasLtMatmulHeuristicResult_t>& proposed) {
     size_t workspace_bytes = 0;
     for (const auto& p : proposed) workspace_bytes = std::max(workspace_bytes, p.workspaceSize);
     const auto elements = [](int64_t rows, int64_t columns, DType dtype) {

@@ -1,5 +1,5 @@
 #include "base/error.h"
-#include "cuda/vendor/cudnn_plan.h"
+#include "cuda/vendor/cudnn_descriptor.h"
 
 namespace dltrain {
 

@@ -61,6 +61,7 @@ std::string cached_code(const std::optional<fs::path>& folder, const std::string
   } catch (const Error&) {  // unreadable: made anew
   }
   std::string code = make();
+  if (code.empty()) return code;
   try {
     make_directories(path.parent_path());
     write_file_atomically(path, header_of(key, code) + code);

@@ -14,7 +14,8 @@ namespace dltrain {
 std::optional<std::filesystem::path> cache_folder();
 
 // The code kept for `key` in `folder`/code, or what make() returns, which is kept then. A file that
-// is damaged or belongs to another key is made anew; a folder that cannot be written is none.
+// is damaged or belongs to another key is made anew; a folder that cannot be written is none. What
+// is empty is not kept.
 std::string cached_code(const std::optional<std::filesystem::path>& folder, const std::string& key,
                         const std::function<std::string()>& make);
 

@@ -1,9 +1,15 @@
 // attention and its gradient by cuDNN: bf16 and f16, without dropout, masks or ALiBi. What it does
-// not serve is left to our own kernel.
+// not serve is left to our own kernel. The plan is the first that cuDNN proposes and that can be
+// built, or with autotune the fastest of several.
+#include <algorithm>
 #include <cmath>
 
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "cuda/vendor/autotune.h"
 #include "cuda/vendor/cudnn_attention_plan.h"
-#include "cuda/vendor/cudnn_plan.h"
+#include "cuda/vendor/cudnn_descriptor.h"
 #include "cuda/vendor/device.h"
 #include "cuda/vendor/makers.h"
 #include "ops/attention.h"
@@ -11,7 +17,81 @@
 namespace dltrain {
 namespace {
 
-constexpr size_t kMostWorkspace = size_t{4} << 30;
+std::string key_of(const AttentionProblem& p) {
+  return fmt::format(
+      "attention {} {}, {} of {}x{} and {}x{}, head {}, strides {} and {}, causal {}, window {}",
+      p.backward ? "backward" : "forward", dtype_name(p.dtype), p.samples, p.queries, p.heads,
+      p.keys, p.kv_heads, p.head_dim, p.query_stride, p.key_stride, p.causal, p.window);
+}
+
+// The index of the fastest proposal, timed over zeros.
+std::optional<size_t> time(CudaDevice& device, const AttentionProblem& p,
+                           CudnnAttentionPlan& plan) {
+  const size_t element = dtype_size(p.dtype);
+  const auto buffer = [&](bool wanted, int64_t count, size_t bytes) {
+    return Buffer(device, wanted ? static_cast<size_t>(count) * bytes : 0);
+  };
+  const int64_t q = p.samples * p.queries * p.query_stride, k = p.samples * p.keys * p.key_stride,
+                y = p.samples * p.queries * p.heads * p.head_dim;
+  const bool back = p.backward;
+  const Buffer buffers[] = {buffer(true, q, element),
+                            buffer(true, k, element),
+                            buffer(true, k, element),
+                            buffer(true, y, element),
+                            buffer(back, y, element),
+                            buffer(back, q, element),
+                            buffer(back, k, element),
+                            buffer(back, k, element),
+                            buffer(true, p.samples * p.heads * p.queries, sizeof(float))};
+  CudnnAttentionPlan::Data data{.q = buffers[0].data(),
+                                .k = buffers[1].data(),
+                                .v = buffers[2].data(),
+                                .y = buffers[3].data(),
+                                .sums = buffers[8].data(),
+                                .dy = buffers[4].data(),
+                                .dq = buffers[5].data(),
+                                .dk = buffers[6].data(),
+                                .dv = buffers[7].data()};
+  const size_t count = plan.proposals().size();
+  // A candidate is run several times in a row: it is made at the first.
+  size_t made = count;
+  Buffer workspace;
+  return fastest(device, std::min(count, tuning_limits(device.tuning().mode).candidates),
+                 [&](size_t i, Stream& stream) {
+                   if (made != i) {
+                     made = i;
+                     if (!plan.select(i)) return false;
+                     workspace = Buffer(device, plan.workspace_bytes());
+                     plan.bind(data, workspace.data());
+                   }
+                   try {
+                     cudnnHandle_t handle = device.dnn();
+                     check_cudnn(cudnnSetStream(handle, native_stream(stream)),
+                                 "choosing a stream");
+                     plan.run(handle);
+                   } catch (const Error&) {
+                     return false;
+                   }
+                   return true;
+                 });
+}
+
+// Selects what was chosen by time, now, in an earlier run or on rank 0. Without a choice, or where
+// this cuDNN does not propose it: the first that can be built. False where none can be any more.
+bool choose(CudaDevice& device, const AttentionProblem& problem, CudnnAttentionPlan& plan) {
+  const std::vector<std::string>& names = plan.proposals();
+  if (device.tuning().mode == Autotune::off || names.size() < 2) return true;
+  const std::string chosen = tuned_choice(device, key_of(problem), [&]() -> std::string {
+    const std::optional<size_t> best = time(device, problem, plan);
+    return best ? names[*best] : std::string();
+  });
+  const auto at = std::find(names.begin(), names.end(), chosen);
+  if (at != names.end() && plan.select(static_cast<size_t>(at - names.begin()))) return true;
+  for (size_t i = 0; i < names.size(); ++i) {
+    if (plan.select(i)) return true;
+  }
+  return false;
+}
 
 class CudnnAttention final : public Kernel {
  public:
@@ -76,22 +156,22 @@ std::unique_ptr<Kernel> make(const KernelRequest& request, SpecSpan inputs, bool
     return nullptr;
   }
   CudaDevice& device = cuda_device(request);
-  auto plan = plan_attention(
-      {.dtype = dtype,
-       .samples = a.samples,
-       .queries = a.queries,
-       .keys = a.keys,
-       .heads = a.heads,
-       .kv_heads = a.kv_heads,
-       .head_dim = a.head_dim,
-       .query_stride = a.query_stride,
-       .key_stride = a.key_stride,
-       .scale = attributes.number("scale", 1 / std::sqrt(static_cast<double>(a.head_dim))),
-       .causal = pattern.causal,
-       .window = pattern.window,
-       .backward = backward},
-      {.handle = device.dnn()});
-  if (plan == nullptr || plan->workspace_bytes() > kMostWorkspace) return nullptr;
+  const AttentionProblem problem{
+      .dtype = dtype,
+      .samples = a.samples,
+      .queries = a.queries,
+      .keys = a.keys,
+      .heads = a.heads,
+      .kv_heads = a.kv_heads,
+      .head_dim = a.head_dim,
+      .query_stride = a.query_stride,
+      .key_stride = a.key_stride,
+      .scale = attributes.number("scale", 1 / std::sqrt(static_cast<double>(a.head_dim))),
+      .causal = pattern.causal,
+      .window = pattern.window,
+      .backward = backward};
+  auto plan = plan_attention(problem, {.handle = device.dnn()});
+  if (plan == nullptr || !choose(device, problem, *plan)) return nullptr;
   return std::make_unique<CudnnAttention>(device, a, dtype_size(dtype), std::move(plan), backward);
 }
 

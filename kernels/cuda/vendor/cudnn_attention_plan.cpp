@@ -13,6 +13,8 @@ namespace {
 namespace fe = cudnn_frontend;
 using Tensor = std::shared_ptr<fe::graph::Tensor_attributes>;
 
+constexpr int64_t kMostWorkspace = int64_t{4} << 30;
+
 enum Id : int64_t { kQ = 1, kK, kV, kY, kSums, kDy, kDq, kDk, kDv };
 
 fe::DataType_t library_type(DType dtype) {
@@ -90,8 +92,26 @@ void add_backward(fe::graph::Graph& graph, const AttentionProblem& p) {
 
 class Plan final : public CudnnAttentionPlan {
  public:
-  Plan(std::unique_ptr<fe::graph::Graph> graph, size_t workspace_bytes, bool backward)
-      : graph_(std::move(graph)), workspace_bytes_(workspace_bytes), backward_(backward) {}
+  Plan(std::unique_ptr<fe::graph::Graph> graph, bool backward)
+      : graph_(std::move(graph)), backward_(backward) {
+    const int64_t count = graph_->get_execution_plan_count();
+    for (int64_t i = 0; i < count; ++i) {
+      std::string name;
+      (void)graph_->get_plan_name_at_index(i, name);
+      names_.push_back(std::move(name));
+    }
+  }
+  const std::vector<std::string>& proposals() const override { return names_; }
+  bool select(size_t proposal) override { return build(static_cast<int64_t>(proposal)).is_good(); }
+  // The first that can be built; what the last one is refused with.
+  fe::error_t select_first() {
+    fe::error_t status{fe::error_code_t::GRAPH_EXECUTION_PLAN_CREATION_FAILED,
+                       "nothing is proposed"};
+    for (size_t i = 0; i < names_.size() && status.is_bad(); ++i) {
+      status = build(static_cast<int64_t>(i));
+    }
+    return status;
+  }
   size_t workspace_bytes() const override { return workspace_bytes_; }
 
   void bind(const Data& d, void* workspace) override {
@@ -107,8 +127,21 @@ class Plan final : public CudnnAttentionPlan {
   }
 
  private:
+  // The graph executes what was built last.
+  fe::error_t build(int64_t proposal) {
+    if (auto status = graph_->build_plan_at_index(proposal); status.is_bad()) return status;
+    int64_t bytes = 0;
+    if (auto status = graph_->get_workspace_size(bytes); status.is_bad()) return status;
+    if (bytes > kMostWorkspace) {
+      return {fe::error_code_t::GRAPH_EXECUTION_PLAN_CREATION_FAILED, "its workspace is too large"};
+    }
+    workspace_bytes_ = static_cast<size_t>(bytes);
+    return {fe::error_code_t::OK, ""};
+  }
+
   std::unique_ptr<fe::graph::Graph> graph_;
-  size_t workspace_bytes_;
+  std::vector<std::string> names_;
+  size_t workspace_bytes_ = 0;
   bool backward_;
   std::unordered_map<int64_t, void*> data_;
   void* workspace_ = nullptr;
@@ -137,13 +170,16 @@ std::unique_ptr<CudnnAttentionPlan> plan_attention(const AttentionProblem& probl
   }
   problem.backward ? add_backward(*graph, problem) : add_forward(*graph, problem);
   const std::vector<fe::HeurMode_t> modes{fe::HeurMode_t::A, fe::HeurMode_t::FALLBACK};
-  if (refused(target.handle != nullptr ? graph->build(target.handle, modes)
-                                       : graph->build(modes))) {
+  if (refused(graph->validate()) ||
+      refused(target.handle != nullptr ? graph->build_operation_graph(target.handle)
+                                       : graph->build_operation_graph()) ||
+      refused(graph->create_execution_plans(modes))) {
     return nullptr;
   }
-  int64_t workspace = 0;
-  if (refused(graph->get_workspace_size(workspace))) return nullptr;
-  return std::make_unique<Plan>(std::move(graph), static_cast<size_t>(workspace), problem.backward);
+  graph->deselect_numeric_notes({fe::NumericalNote_t::NONDETERMINISTIC});
+  auto plan = std::make_unique<Plan>(std::move(graph), problem.backward);
+  if (refused(plan->select_first())) return nullptr;
+  return plan;
 }
 
 }  // namespace dltrain

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include <cudnn_graph.h>
 
@@ -38,6 +39,12 @@ struct AttentionTarget {
 class CudnnAttentionPlan {
  public:
   virtual ~CudnnAttentionPlan() = default;
+  // What cuDNN proposes, best first as it estimates, by names that are the same in every process
+  // for one version of cuDNN.
+  virtual const std::vector<std::string>& proposals() const = 0;
+  // Builds one, which is run from then on, with its own workspace. False where it is refused, or
+  // its workspace is larger than 4 GiB; another must then be selected.
+  virtual bool select(size_t proposal) = 0;
   virtual size_t workspace_bytes() const = 0;
 
   // Device memory. `sums`: f32, written by the forward, read by the backward.
@@ -50,7 +57,8 @@ class CudnnAttentionPlan {
   virtual void run(cudnnHandle_t handle) = 0;
 };
 
-// nullptr where cuDNN has no deterministic plan; `why` then says what it says.
+// With the first proposal that can be built. nullptr where cuDNN has no deterministic plan; `why`
+// then says what it says.
 std::unique_ptr<CudnnAttentionPlan> plan_attention(const AttentionProblem& problem,
                                                    const AttentionTarget& target,
                                                    std::string* why = nullptr);

@@ -1,12 +1,16 @@
 // conv2d and its gradients by cuDNN. Bias and activation follow by our own kernel in place; an
 // accumulating gradient, and one that is wider than its operands, is written to the workspace first
 // and then added or converted.
-#include <array>
+//
+// The plan is the first that cuDNN proposes and that can be built, or with autotune the fastest of
+// several.
+#include <algorithm>
 
 #include <fmt/format.h>
 
 #include "base/error.h"
 #include "cuda/elementwise.h"
+#include "cuda/vendor/autotune.h"
 #include "cuda/vendor/cudnn_plan.h"
 #include "cuda/vendor/device.h"
 #include "cuda/vendor/makers.h"
@@ -39,6 +43,67 @@ ConvolutionProblem read_problem(const KernelRequest& request, ConvolutionPass pa
   return p;
 }
 
+std::string key_of(const ConvolutionProblem& p) {
+  const char* pass = p.pass == ConvolutionPass::forward ? "forward"
+                     : p.pass == ConvolutionPass::input ? "input"
+                                                        : "weight";
+  return fmt::format(
+      "convolution {} {}, {} of {}x{}x{} to {}x{}x{}, kernel {}x{}, groups {}, stride {}x{}, "
+      "padding "
+      "{}x{}, dilation {}x{}",
+      pass, dtype_name(p.dtype), p.samples, p.in[0], p.in[1], p.in_channels, p.out[0], p.out[1],
+      p.out_channels, p.kernel[0], p.kernel[1], p.groups, p.stride[0], p.stride[1], p.padding[0],
+      p.padding[1], p.dilation[0], p.dilation[1]);
+}
+
+// The index of the fastest proposal, timed over zeros.
+std::optional<size_t> time(CudaDevice& device, const ConvolutionProblem& p,
+                           const CudnnProposals& proposals) {
+  const auto buffer = [&](int64_t elements) {
+    return Buffer(device, static_cast<size_t>(elements) * dtype_size(p.dtype));
+  };
+  const Buffer x = buffer(p.samples * p.in[0] * p.in[1] * p.in_channels),
+               w = buffer(p.out_channels * p.kernel[0] * p.kernel[1] * p.in_channels / p.groups),
+               y = buffer(p.samples * p.out[0] * p.out[1] * p.out_channels);
+  // A candidate is run several times in a row: it is made at the first.
+  size_t made = proposals.size();
+  std::optional<CudnnPlan> plan;
+  Buffer workspace;
+  std::optional<CudnnDescriptor> pack;
+  return fastest(device, std::min(proposals.size(), tuning_limits(device.tuning().mode).candidates),
+                 [&](size_t i, Stream& stream) {
+                   if (made != i) {
+                     made = i;
+                     plan = proposals.build(i);
+                     if (!plan) return false;
+                     workspace = Buffer(device, plan->workspace_bytes);
+                     pack = bind_convolution(x.data(), w.data(), y.data(), workspace.data());
+                   }
+                   cudnnHandle_t handle = device.dnn();
+                   check_cudnn(cudnnSetStream(handle, native_stream(stream)), "choosing a stream");
+                   return cudnnBackendExecute(handle, plan->plan.get(), pack->get()) ==
+                          CUDNN_STATUS_SUCCESS;
+                 });
+}
+
+// What was chosen by time, now, in an earlier run or on rank 0. Without a choice, or where this
+// cuDNN does not propose it: the first.
+std::optional<CudnnPlan> choose(CudaDevice& device, const ConvolutionProblem& problem) {
+  const CudnnTarget target{.handle = device.dnn()};
+  const CudnnProposals proposals = propose_convolution(problem, target);
+  if (device.tuning().mode != Autotune::off && proposals.size() > 1) {
+    const std::string chosen = tuned_choice(device, key_of(problem), [&]() -> std::string {
+      const std::optional<size_t> best = time(device, problem, proposals);
+      return best ? proposals.name(*best) : std::string();
+    });
+    for (size_t i = 0; i < proposals.size(); ++i) {
+      if (proposals.name(i) != chosen) continue;
+      if (auto plan = proposals.build(i)) return plan;
+    }
+  }
+  return proposals.build_first();
+}
+
 class CudnnConvolution final : public Kernel {
  public:
   struct Options {
@@ -46,7 +111,7 @@ class CudnnConvolution final : public Kernel {
     ElementwiseOp activation = ElementwiseOp::identity;
   };
 
-  CudnnConvolution(CudaDevice& device, const ConvolutionProblem& problem, ConvolutionPlan plan,
+  CudnnConvolution(CudaDevice& device, const ConvolutionProblem& problem, CudnnPlan plan,
                    const TensorSpec& output, const Options& options)
       : device_(device),
         problem_(problem),
@@ -64,26 +129,18 @@ class CudnnConvolution final : public Kernel {
     bias_ = options_.has_bias ? bindings.inputs[2] : nullptr;
     auto* workspace = static_cast<std::byte*>(bindings.workspace);
     temporary_ = is_copied() ? workspace + plan_bytes_ : result_;
-    // Identifiers in the order x, w, y; two are inputs, one is the result.
-    std::array<void*, 3> data{};
+    void* scratch = plan_.workspace_bytes > 0 ? workspace : nullptr;
     switch (problem_.pass) {
       case ConvolutionPass::forward:  // (x, w) → y
-        data = {bindings.inputs[0], bindings.inputs[1], temporary_};
+        pack_ = bind_convolution(bindings.inputs[0], bindings.inputs[1], temporary_, scratch);
         break;
       case ConvolutionPass::input:  // (dy, w) → dx
-        data = {temporary_, bindings.inputs[1], bindings.inputs[0]};
+        pack_ = bind_convolution(temporary_, bindings.inputs[1], bindings.inputs[0], scratch);
         break;
       case ConvolutionPass::weight:  // (dy, x) → dw
-        data = {bindings.inputs[1], temporary_, bindings.inputs[0]};
+        pack_ = bind_convolution(bindings.inputs[1], temporary_, bindings.inputs[0], scratch);
         break;
     }
-    pack_ = CudnnDescriptor(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR);
-    const int64_t ids[] = {ConvolutionPlan::kX, ConvolutionPlan::kW, ConvolutionPlan::kY};
-    void* scratch = plan_.workspace_bytes > 0 ? workspace : nullptr;
-    pack_.set(CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, CUDNN_TYPE_INT64, 3, ids);
-    pack_.set(CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR, 3, data.data());
-    pack_.set(CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR, 1, &scratch);
-    pack_.finalize("binding a convolution");
   }
 
   void run(Stream& stream) override {
@@ -110,7 +167,7 @@ class CudnnConvolution final : public Kernel {
 
   CudaDevice& device_;
   ConvolutionProblem problem_;
-  ConvolutionPlan plan_;
+  CudnnPlan plan_;
   TensorSpec output_;
   Options options_;
   size_t plan_bytes_;
@@ -130,7 +187,7 @@ std::unique_ptr<Kernel> make(const KernelRequest& request, const ConvolutionProb
     return nullptr;
   }
   CudaDevice& device = cuda_device(request);
-  auto plan = plan_convolution(problem, {.handle = device.dnn()});
+  auto plan = choose(device, problem);
   if (!plan) return nullptr;
   return std::make_unique<CudnnConvolution>(device, problem, std::move(*plan), request.outputs[0],
                                             options);

@@ -1,48 +1,13 @@
-// Convolution plans of cuDNN 9's graph API, through its C interface (cudnn_graph.h): a plan is an
-// engine that cuDNN proposes for one convolution and that passes our rules. No third-party headers
-// beyond the toolkit's, and a plan can be built for a GPU that is only described, which is how
-// tests/cuda_engine checks every convolution without one.
-//
-// Rules: deterministic; sums in f32; for f32 no TF32 tensor cores and no narrower inputs; no FFT or
-// Winograd, whose rounding errors are larger.
+// Convolutions by cuDNN 9's graph API. A plan can be built for a GPU that is only described, which
+// is how tests/cuda_engine checks every convolution without one.
 #pragma once
 
 #include <cstdint>
-#include <memory>
-#include <optional>
-#include <string>
-#include <string_view>
 
-#include <cudnn_graph.h>
-
+#include "cuda/vendor/cudnn_proposals.h"
 #include "tensor/dtype.h"
 
 namespace dltrain {
-
-// Throws Error(device) "cuDNN: <what>: …" unless the call succeeded.
-void check_cudnn(cudnnStatus_t code, std::string_view what);
-
-// One descriptor of the graph API, destroyed with the object. Move-only.
-class CudnnDescriptor {
- public:
-  explicit CudnnDescriptor(cudnnBackendDescriptorType_t type);
-  CudnnDescriptor(CudnnDescriptor&& other) noexcept;
-  CudnnDescriptor& operator=(CudnnDescriptor&& other) noexcept;
-  ~CudnnDescriptor();
-
-  void set(cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type, int64_t count,
-           const void* values);
-  // Number of values written to `values`, at most `most`.
-  int64_t get(cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type, int64_t most,
-              void* values) const;
-  void finalize(std::string_view what);
-  // For calls that may be refused (a plan that is not supported).
-  cudnnStatus_t try_finalize();
-  cudnnBackendDescriptor_t get() const { return descriptor_; }
-
- private:
-  cudnnBackendDescriptor_t descriptor_ = nullptr;
-};
 
 enum class ConvolutionPass { forward, input, weight };
 
@@ -56,26 +21,10 @@ struct ConvolutionProblem {
   int64_t kernel[2] = {}, stride[2] = {}, padding[2] = {}, dilation[2] = {};
 };
 
-// What a plan is for: a GPU with a handle, or a description of one.
-struct CudnnTarget {
-  cudnnHandle_t handle = nullptr;
-  const CudnnDescriptor* description = nullptr;
-};
+CudnnProposals propose_convolution(const ConvolutionProblem& problem, const CudnnTarget& target);
 
-// A description as cuDNN writes it (CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION).
-CudnnDescriptor describe_gpu(const std::string& json);
-
-struct ConvolutionPlan {
-  // The tensors' identifiers in the variant pack.
-  static constexpr int64_t kX = 1, kW = 2, kY = 3;
-
-  CudnnDescriptor plan;
-  size_t workspace_bytes = 0;
-  std::string engine;  // "engine 1", for reports
-};
-
-// Nothing when no engine passes the rules.
-std::optional<ConvolutionPlan> plan_convolution(const ConvolutionProblem& problem,
-                                                const CudnnTarget& target);
+// The device memory with which a plan of any pass runs (cudnnBackendExecute): image, weights and
+// result of the forward, or their gradients. `workspace` may be nullptr where the plan needs none.
+CudnnDescriptor bind_convolution(void* x, void* w, void* y, void* workspace);
 
 }  // namespace dltrain

@@ -7,7 +7,7 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
-#include "cuda/vendor/cudnn_plan.h"
+#include "cuda/vendor/cudnn_descriptor.h"
 #include "cuda/vendor/makers.h"
 
 namespace dltrain {

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <map>
+#include <string>
+#include <utility>
 
 #include <cublasLt.h>
 #include <cudnn_graph.h>
@@ -17,6 +19,14 @@ std::string cuda_problem();
 
 using BlasHandle = Handle<cublasLtHandle_t, cublasLtDestroy>;
 using DnnHandle = Handle<cudnnHandle_t, cudnnDestroy>;
+
+// What is known of the choices by time (vendor/autotune.h).
+struct Tuning {
+  Autotune mode = Autotune::off;
+  Agreement agree = {};                     // of several ranks
+  std::map<std::string, std::string> made;  // key → choice
+  double seconds = 0;                       // that timing has taken
+};
 
 class CudaDevice final : public Device {
  public:
@@ -34,8 +44,11 @@ class CudaDevice final : public Device {
                                          const std::function<void()>& body) override;
 
   int architecture() const { return architecture_; }  // 90: sm_90
-  void set_autotune(Autotune mode) override { autotune_ = mode; }
-  Autotune autotune() const { return autotune_; }
+  void set_autotune(Autotune mode, Agreement agree = {}) override {
+    tuning_.mode = mode;
+    tuning_.agree = std::move(agree);
+  }
+  Tuning& tuning() { return tuning_; }
   cublasLtHandle_t blas() const { return blas_; }
   // Made at the first call: models without convolutions do not load cuDNN's libraries.
   cudnnHandle_t dnn();
@@ -47,7 +60,7 @@ class CudaDevice final : public Device {
   [[noreturn]] void out_of_memory(size_t bytes) const;
 
   int index_, architecture_ = 0;
-  Autotune autotune_ = Autotune::off;
+  Tuning tuning_;
   DeviceProperties properties_;
   std::map<void*, size_t> taken_;  // device memory that was asked for
   BlasHandle blas_;

@@ -1,0 +1,47 @@
+// Descriptors of cuDNN 9's graph API, through its C interface (cudnn_graph.h): no third-party
+// headers beyond the toolkit's.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include <cudnn_graph.h>
+
+namespace dltrain {
+
+// Throws Error(device) "cuDNN: <what>: …" unless the call succeeded.
+void check_cudnn(cudnnStatus_t code, std::string_view what);
+
+// One descriptor of the graph API, destroyed with the object. Move-only.
+class CudnnDescriptor {
+ public:
+  explicit CudnnDescriptor(cudnnBackendDescriptorType_t type);
+  CudnnDescriptor(CudnnDescriptor&& other) noexcept;
+  CudnnDescriptor& operator=(CudnnDescriptor&& other) noexcept;
+  ~CudnnDescriptor();
+
+  void set(cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type, int64_t count,
+           const void* values);
+  // Number of values written to `values`, at most `most`.
+  int64_t get(cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type, int64_t most,
+              void* values) const;
+  void finalize(std::string_view what);
+  // For calls that may be refused (a plan that is not supported).
+  cudnnStatus_t try_finalize();
+  cudnnBackendDescriptor_t get() const { return descriptor_; }
+
+ private:
+  cudnnBackendDescriptor_t descriptor_ = nullptr;
+};
+
+// What a plan is for: a GPU with a handle, or a description of one.
+struct CudnnTarget {
+  cudnnHandle_t handle = nullptr;
+  const CudnnDescriptor* description = nullptr;
+};
+
+// A description as cuDNN writes it (CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION).
+CudnnDescriptor describe_gpu(const std::string& json);
+
+}  // namespace dltrain

@@ -1,0 +1,121 @@
+#include "cuda/vendor/cudnn_proposals.h"
+
+#include <algorithm>
+#include <utility>
+
+#include <fmt/format.h>
+
+namespace dltrain {
+namespace {
+
+constexpr size_t kMostWorkspace = size_t{256} << 20;
+constexpr int64_t kMostProposals = 64;  // of a mode
+constexpr int64_t kMostKnobs = 32;      // of an engine
+
+// `count` descriptors of a type, for an attribute that is a list of them.
+struct DescriptorList {
+  std::vector<CudnnDescriptor> descriptors;
+  std::vector<cudnnBackendDescriptor_t> raw;
+  DescriptorList(cudnnBackendDescriptorType_t type, int64_t count) {
+    for (int64_t i = 0; i < count; ++i) {
+      descriptors.emplace_back(type);
+      raw.push_back(descriptors.back().get());
+    }
+  }
+};
+
+CudnnDescriptor engine_of(const CudnnDescriptor& config) {
+  CudnnDescriptor engine(CUDNN_BACKEND_ENGINE_DESCRIPTOR);
+  cudnnBackendDescriptor_t raw = engine.get();
+  config.get(CUDNN_ATTR_ENGINECFG_ENGINE, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &raw);
+  return engine;
+}
+
+bool follows_rules(const CudnnDescriptor& engine, DType dtype) {
+  cudnnBackendNumericalNote_t notes[CUDNN_NUMERICAL_NOTE_TYPE_COUNT];
+  const int64_t count = engine.get(CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, CUDNN_TYPE_NUMERICAL_NOTE,
+                                   CUDNN_NUMERICAL_NOTE_TYPE_COUNT, notes);
+  const bool whole = dtype == DType::f32;  // 16 bits are what tensor cores are for
+  return std::none_of(notes, notes + count, [&](cudnnBackendNumericalNote_t note) {
+    return note == CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC ||
+           (whole && note == CUDNN_NUMERICAL_NOTE_TENSOR_CORE) ||
+           note == CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS ||
+           note == CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION ||
+           note == CUDNN_NUMERICAL_NOTE_FFT || note == CUDNN_NUMERICAL_NOTE_WINOGRAD;
+  });
+}
+
+std::string name_of(const CudnnDescriptor& config, const CudnnDescriptor& engine) {
+  int64_t index = -1;
+  engine.get(CUDNN_ATTR_ENGINE_GLOBAL_INDEX, CUDNN_TYPE_INT64, 1, &index);
+  std::string name = fmt::format("engine {}", index);
+  DescriptorList knobs(CUDNN_BACKEND_KNOB_CHOICE_DESCRIPTOR, kMostKnobs);
+  const int64_t count = config.get(CUDNN_ATTR_ENGINECFG_KNOB_CHOICES, CUDNN_TYPE_BACKEND_DESCRIPTOR,
+                                   kMostKnobs, knobs.raw.data());
+  for (int64_t i = 0; i < count; ++i) {
+    const CudnnDescriptor& knob = knobs.descriptors[static_cast<size_t>(i)];
+    cudnnBackendKnobType_t type{};
+    int64_t value = 0;
+    knob.get(CUDNN_ATTR_KNOB_CHOICE_KNOB_TYPE, CUDNN_TYPE_KNOB_TYPE, 1, &type);
+    knob.get(CUDNN_ATTR_KNOB_CHOICE_KNOB_VALUE, CUDNN_TYPE_INT64, 1, &value);
+    name += fmt::format(", {}={}", static_cast<int>(type), value);
+  }
+  return name;
+}
+
+}  // namespace
+
+CudnnProposals::CudnnProposals(CudnnDescriptor graph, DType dtype, const CudnnTarget& target)
+    : graph_(std::move(graph)), target_(target) {
+  for (const auto mode : {CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_FALLBACK}) propose(mode, dtype);
+}
+
+void CudnnProposals::propose(cudnnBackendHeurMode_t mode, DType dtype) {
+  CudnnDescriptor heuristic(CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR);
+  const cudnnBackendDescriptor_t raw = graph_.get();
+  heuristic.set(CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &raw);
+  heuristic.set(CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, 1, &mode);
+  if (target_.description != nullptr) {
+    const cudnnBackendDescriptor_t gpu = target_.description->get();
+    heuristic.set(CUDNN_ATTR_ENGINEHEUR_DEVICEPROP, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &gpu);
+  }
+  if (heuristic.try_finalize() != CUDNN_STATUS_SUCCESS) return;
+  DescriptorList found(CUDNN_BACKEND_ENGINECFG_DESCRIPTOR, kMostProposals);
+  const int64_t count = heuristic.get(CUDNN_ATTR_ENGINEHEUR_RESULTS, CUDNN_TYPE_BACKEND_DESCRIPTOR,
+                                      kMostProposals, found.raw.data());
+  for (size_t i = 0; i < static_cast<size_t>(count); ++i) {
+    CudnnDescriptor& config = found.descriptors[i];
+    const CudnnDescriptor engine = engine_of(config);
+    if (!follows_rules(engine, dtype)) continue;
+    std::string name = name_of(config, engine);
+    if (std::find(names_.begin(), names_.end(), name) != names_.end()) continue;
+    names_.push_back(std::move(name));
+    configs_.push_back(std::move(config));
+  }
+}
+
+std::optional<CudnnPlan> CudnnProposals::build(size_t i) const {
+  CudnnDescriptor plan(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
+  const cudnnBackendDescriptor_t raw = configs_[i].get();
+  plan.set(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &raw);
+  if (target_.handle != nullptr) {
+    plan.set(CUDNN_ATTR_EXECUTION_PLAN_HANDLE, CUDNN_TYPE_HANDLE, 1, &target_.handle);
+  } else {
+    const cudnnBackendDescriptor_t gpu = target_.description->get();
+    plan.set(CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &gpu);
+  }
+  if (plan.try_finalize() != CUDNN_STATUS_SUCCESS) return {};
+  int64_t workspace = 0;
+  plan.get(CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64, 1, &workspace);
+  if (workspace < 0 || static_cast<size_t>(workspace) > kMostWorkspace) return {};
+  return CudnnPlan{std::move(plan), static_cast<size_t>(workspace), names_[i]};
+}
+
+std::optional<CudnnPlan> CudnnProposals::build_first() const {
+  for (size_t i = 0; i < size(); ++i) {
+    if (auto plan = build(i)) return plan;
+  }
+  return {};
+}
+
+}  // namespace dltrain

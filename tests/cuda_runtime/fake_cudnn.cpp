@@ -1,0 +1,131 @@
+// cuDNN for tests: its graph API as far as kernels/cuda/vendor goes through it. Descriptors are not
+// looked at but for which proposal they belong to.
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include <cudnn_graph.h>
+
+#include "cuda_runtime/fake_runtime.h"
+
+namespace dltrain::fake_cuda {
+namespace {
+
+struct Descriptor {
+  cudnnBackendDescriptorType_t type;
+  int64_t plan = -1;  // which proposal it belongs to
+  bool best = false;  // a heuristic of mode A
+};
+
+std::vector<DnnPlan>& plans() {
+  static std::vector<DnnPlan> instance{{}};
+  return instance;
+}
+Descriptor& of(cudnnBackendDescriptor_t raw) {
+  return *static_cast<Descriptor*>(raw);
+}
+const DnnPlan& plan_of(cudnnBackendDescriptor_t raw) {
+  return plans()[static_cast<size_t>(of(raw).plan)];
+}
+// The descriptors in a list of an attribute's values.
+cudnnBackendDescriptor_t* list(void* values) {
+  return static_cast<cudnnBackendDescriptor_t*>(values);
+}
+
+}  // namespace
+
+void set_plans(std::vector<DnnPlan> proposed) {
+  plans() = std::move(proposed);
+}
+
+}  // namespace dltrain::fake_cuda
+
+using namespace dltrain::fake_cuda;
+
+extern "C" {
+
+cudnnStatus_t cudnnCreate(cudnnHandle_t* handle) {
+  *handle = reinterpret_cast<cudnnHandle_t>(&plans());
+  return CUDNN_STATUS_SUCCESS;
+}
+cudnnStatus_t cudnnDestroy(cudnnHandle_t) {
+  return CUDNN_STATUS_SUCCESS;
+}
+cudnnStatus_t cudnnSetStream(cudnnHandle_t, cudaStream_t) {
+  return CUDNN_STATUS_SUCCESS;
+}
+size_t cudnnGetVersion() {
+  return 91900;
+}
+const char* cudnnGetErrorString(cudnnStatus_t) {
+  return "a status";
+}
+void cudnnGetLastErrorString(char* text, size_t bytes) {
+  if (bytes > 0) text[0] = '\0';
+}
+
+cudnnStatus_t cudnnBackendCreateDescriptor(cudnnBackendDescriptorType_t type,
+                                           cudnnBackendDescriptor_t* out) {
+  *out = new Descriptor{type};
+  return CUDNN_STATUS_SUCCESS;
+}
+cudnnStatus_t cudnnBackendDestroyDescriptor(cudnnBackendDescriptor_t descriptor) {
+  delete static_cast<Descriptor*>(descriptor);
+  return CUDNN_STATUS_SUCCESS;
+}
+cudnnStatus_t cudnnBackendSetAttribute(cudnnBackendDescriptor_t descriptor,
+                                       cudnnBackendAttributeName_t name,
+                                       cudnnBackendAttributeType_t, int64_t, const void* values) {
+  if (name == CUDNN_ATTR_ENGINEHEUR_MODE) {
+    of(descriptor).best = *static_cast<const cudnnBackendHeurMode_t*>(values) == CUDNN_HEUR_MODE_A;
+  } else if (name == CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG) {
+    of(descriptor).plan = of(*static_cast<const cudnnBackendDescriptor_t*>(values)).plan;
+  }
+  return CUDNN_STATUS_SUCCESS;
+}
+cudnnStatus_t cudnnBackendFinalize(cudnnBackendDescriptor_t descriptor) {
+  if (of(descriptor).type != CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR) return CUDNN_STATUS_SUCCESS;
+  count_plan();
+  return plan_of(descriptor).builds ? CUDNN_STATUS_SUCCESS : CUDNN_STATUS_NOT_SUPPORTED;
+}
+cudnnStatus_t cudnnBackendGetAttribute(cudnnBackendDescriptor_t descriptor,
+                                       cudnnBackendAttributeName_t name,
+                                       cudnnBackendAttributeType_t, int64_t most, int64_t* count,
+                                       void* values) {
+  *count = 1;
+  switch (name) {
+    case CUDNN_ATTR_ENGINEHEUR_RESULTS:
+      *count = of(descriptor).best ? std::min(most, static_cast<int64_t>(plans().size())) : 0;
+      for (int64_t i = 0; i < *count; ++i) of(list(values)[i]).plan = i;
+      break;
+    case CUDNN_ATTR_ENGINECFG_ENGINE:
+    case CUDNN_ATTR_ENGINECFG_KNOB_CHOICES:
+      of(list(values)[0]).plan = of(descriptor).plan;
+      break;
+    case CUDNN_ATTR_ENGINE_GLOBAL_INDEX:
+    case CUDNN_ATTR_KNOB_CHOICE_KNOB_VALUE:
+      *static_cast<int64_t*>(values) = of(descriptor).plan;
+      break;
+    case CUDNN_ATTR_KNOB_CHOICE_KNOB_TYPE:
+      *static_cast<cudnnBackendKnobType_t*>(values) = CUDNN_KNOB_TYPE_TILE_SIZE;
+      break;
+    case CUDNN_ATTR_ENGINE_NUMERICAL_NOTE:
+      *count = plan_of(descriptor).deterministic ? 0 : 1;
+      *static_cast<cudnnBackendNumericalNote_t*>(values) = CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC;
+      break;
+    case CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE:
+      *static_cast<int64_t*>(values) = plan_of(descriptor).workspace;
+      break;
+    default:
+      return CUDNN_STATUS_BAD_PARAM;
+  }
+  return CUDNN_STATUS_SUCCESS;
+}
+cudnnStatus_t cudnnBackendExecute(cudnnHandle_t, cudnnBackendDescriptor_t plan,
+                                  cudnnBackendDescriptor_t) {
+  if (plan_of(plan).milliseconds < 0) return CUDNN_STATUS_EXECUTION_FAILED;
+  run_plan(plan_of(plan).milliseconds);
+  return CUDNN_STATUS_SUCCESS;
+}
+
+}  // extern "C"
