@@ -17,7 +17,7 @@ namespace dltrain {
 struct KernelRow;  // ops/kernel.h
 
 // Raised whenever this struct or anything reachable from it changes its layout or meaning.
-inline constexpr uint32_t kEngineAbi = 2;
+inline constexpr uint32_t kEngineAbi = 3;
 
 struct Engine {
   uint32_t abi = kEngineAbi;
