@@ -31,6 +31,7 @@ ALLOWED = {
     "lib/generate": GRAPH + " passes compile text",
     "lib/train": GRAPH + " passes compile data telemetry text generate",
     "lib/telemetry": "base config tensor",
+    "lib/profile": GRAPH + " passes compile data telemetry train",
     "lib/launch": "base config comm",
     "kernels/shared": "base tensor device ops",
     "kernels/reference": "base tensor device ops shared",

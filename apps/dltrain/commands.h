@@ -28,6 +28,7 @@ struct CommandRow {
 CommandBody add_train(CLI::App& command);
 CommandBody add_launch(CLI::App& command);
 CommandBody add_plan(CLI::App& command);
+CommandBody add_profile(CLI::App& command);
 CommandBody add_check(CLI::App& command);
 CommandBody add_eval(CLI::App& command);
 CommandBody add_data(CLI::App& command);

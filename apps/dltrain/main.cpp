@@ -30,6 +30,7 @@ const std::vector<CommandRow>& commands() {
        add_launch},
       {"check", "Sanity checks of configuration, data, gradients and resume", add_check},
       {"plan", "Memory, arithmetic and shapes, before anything runs", add_plan},
+      {"profile", "Where the time of a training step goes: table and Chrome trace", add_profile},
       {"eval", "Measure a checkpoint on the eval split", add_eval},
       {"predict", "What a checkpoint says about each sample, as CSV or JSONL", add_predict},
       {"export", "Write a trained model as a Hugging Face folder", add_export},

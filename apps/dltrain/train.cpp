@@ -1,5 +1,4 @@
 // dltrain train: one run, or the start of several ranks of it.
-#include <chrono>
 #include <cstdio>
 #include <filesystem>
 #include <functional>
@@ -7,10 +6,9 @@
 #include <spdlog/spdlog.h>
 #include <unistd.h>
 
-#include "comm/world.h"
 #include "config/dump.h"
 #include "dltrain/commands.h"
-#include "launch/launcher.h"
+#include "dltrain/ranks.h"
 #include "telemetry/log.h"
 #include "train/run.h"
 
@@ -24,19 +22,6 @@ struct Options {
   int ranks = 1;
   bool dry_run = false, print_config = false;
 };
-
-// The arguments of this process without --nproc-per-node: what each rank runs.
-std::vector<std::string> rank_arguments(const std::vector<std::string>& all) {
-  std::vector<std::string> out;
-  for (size_t i = 0; i < all.size(); ++i) {
-    if (all[i] == "--nproc-per-node") {
-      ++i;
-    } else if (!all[i].starts_with("--nproc-per-node=")) {
-      out.push_back(all[i]);
-    }
-  }
-  return out;
-}
 
 // What is wrong with the options whatever the configuration says.
 void check_options(const Options& options) {
@@ -55,43 +40,17 @@ void check_options(const Options& options) {
 
 // One rank of several.
 ExitCode run_rank(const RankEnvironment& environment, Experiment& experiment, RunOptions& run) {
-  const ParallelismConfig& parallelism = experiment.parallelism;
-  const auto milliseconds = [](double seconds) {
-    return std::chrono::milliseconds(static_cast<int64_t>(1000 * seconds));
-  };
-  const auto host = run.engines.cpu->open(0);
-  const World world =
-      join_world(environment, *host,
-                 {.timeout = milliseconds(parallelism.timeout),
-                  .connect_timeout = milliseconds(parallelism.join_timeout),
-                  .straggler_factor = parallelism.straggler_factor,
-                  .on_lost =
-                      [](const std::string& message) {
-                        // The training thread is stuck somewhere: nothing of it can be ended in
-                        // order.
-                        fmt::print(stderr, "dltrain: error: {}\n", message);
-                        std::fflush(nullptr);
-                        _exit(static_cast<int>(ExitCode::rank));
-                      },
-                  .on_straggler = [](const std::string& message) { spdlog::warn("{}", message); }});
-  run.collectives = world.collectives.get();
-  run.store = world.store.get();
-  run.watch = world.watch.get();
-  run.rank = environment.rank;
-  run.world = environment.world_size;
-  run.local_rank = environment.local_rank;
-  run.ranks_per_node = environment.local_world_size;
-  run.goes_on = environment.run_has_begun;
-  try {
-    const ExitCode code = run_training(experiment, run);
-    world.watch->finish();
-    if (code != ExitCode::rank) world.collectives->barrier();
-    return code;
-  } catch (const Error& error) {
-    // A lost rank has been told of already.
-    if (error.code() != ExitCode::rank) world.watch->report(error.what());
-    throw;
-  }
+  return as_rank(environment, experiment.parallelism, [&](const World& world) {
+    run.collectives = world.collectives.get();
+    run.store = world.store.get();
+    run.watch = world.watch.get();
+    run.rank = environment.rank;
+    run.world = environment.world_size;
+    run.local_rank = environment.local_rank;
+    run.ranks_per_node = environment.local_world_size;
+    run.goes_on = environment.run_has_begun;
+    return run_training(experiment, run);
+  });
 }
 
 // `ranks`: of the run, as far as it is known before they are started. `start`: starts them.
@@ -164,13 +123,8 @@ std::shared_ptr<Options> add_options(CLI::App& command) {
 // `dltrain train`, which starts the ranks itself with --nproc-per-node.
 ExitCode run_train(Options& options) {
   if (options.ranks == 1) return run(options, 1, {});
-  if (const auto& launcher = rank_environment(process_environment()).launcher; !launcher.empty()) {
-    fail(ExitCode::usage,
-         "--nproc-per-node {}: this process is a rank already, started by {}; its ranks start none",
-         options.ranks, launcher);
-  }
-  return run(options, options.ranks,
-             [&] { return launch({.processes = options.ranks}, rank_arguments(command_line())); });
+  refuse_ranks_of_ranks(options.ranks);
+  return run(options, options.ranks, [&] { return launch_ranks(options.ranks); });
 }
 
 }  // namespace

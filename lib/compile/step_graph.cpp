@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "compile/model_flops.h"
 #include "config/name_patterns.h"
 #include "graph/builder.h"
 #include "nn/metrics.h"
@@ -146,6 +147,7 @@ StepGraph emit(const StepRequest& r, bool training) {
   }
   out.graph = eliminate_dead_code(std::move(out.graph));
   log("dead_code");
+  if (training) out.model_flops = model_flops(out.graph);
   if (r.fuse) {
     out.graph = fuse(std::move(out.graph));
     // Units of ZeRO round their own copies.

@@ -78,6 +78,7 @@ struct StepGraph {
   std::vector<StepMetric> metrics;        // the loss first
   TensorSpec output_spec;
   std::vector<ZeroUnit> zero_units;
+  double model_flops = 0;         // of a micro-batch (compile/model_flops.h)
   int recomputed_nodes = 0;       // forward nodes that run again in the backward
   double recomputed_flops = 0;    // of these, a micro-batch
   bool asked_vocabulary = false;  // a layer takes the size of the vocabulary

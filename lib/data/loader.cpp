@@ -124,7 +124,8 @@ TrainLoader::TrainLoader(std::shared_ptr<const Dataset> dataset, const LoaderOpt
   const PrefetchOptions prefetch{.workers = options.workers,
                                  .slots = options.slots,
                                  .held = options.held,
-                                 .first = options.first_step * accumulation_};
+                                 .first = options.first_step * accumulation_,
+                                 .observer = options.observer};
   prefetcher_ =
       std::make_unique<Prefetcher>(prefetch, [this](int worker, int64_t sequence, int slot) {
         fill(worker, sequence, memory_.batches()[static_cast<size_t>(slot)]);

@@ -57,6 +57,7 @@ struct LoaderOptions {
   int workers = 1;                                      // see PrefetchOptions
   int slots = 4;
   int held = 1;
+  FillObserver* observer = nullptr;  // see PrefetchOptions
 };
 
 // What the batches of a TrainLoader hold: the dataset's fields; where samples are mixed, the target

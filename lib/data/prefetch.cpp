@@ -47,7 +47,7 @@ void Prefetcher::work(int worker) {
     const int slot = slot_of(sequence);
     std::exception_ptr error;
     try {
-      fill_(worker, sequence, slot);
+      fill(worker, sequence, slot);
     } catch (...) {
       error = std::current_exception();
     }
@@ -68,6 +68,13 @@ void Prefetcher::work(int worker) {
   }
 }
 
+void Prefetcher::fill(int worker, int64_t sequence, int slot) {
+  if (options_.observer == nullptr) return fill_(worker, sequence, slot);
+  const auto begin = FillObserver::Time::clock::now();
+  fill_(worker, sequence, slot);
+  options_.observer->filled(worker, sequence, begin, FillObserver::Time::clock::now());
+}
+
 // Lets the workers overwrite what stands before sequence number `before`.
 void Prefetcher::release(int64_t before) {
   for (; released_ < before; ++released_) parts_[static_cast<size_t>(slot_of(released_))] = 0;
@@ -80,7 +87,7 @@ int Prefetcher::next() {
   const int slot = slot_of(next_);
   const Clock::time_point begin = Clock::now();
   if (options_.workers == 0) {
-    fill_(0, next_, slot);
+    fill(0, next_, slot);
   } else {
     std::unique_lock lock(mutex_);
     release(std::max(options_.first, next_ - options_.held + 1));

@@ -7,6 +7,7 @@
 // same memory. Nothing is allocated after construction.
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <exception>
@@ -17,6 +18,16 @@
 
 namespace dltrain {
 
+// Who wants to know when batches are filled: profilers. Called from the thread that fills, which
+// may be any of several at a time.
+class FillObserver {
+ public:
+  using Time = std::chrono::steady_clock::time_point;
+  virtual ~FillObserver() = default;
+  // `sequence`: of the batch. Must be quick.
+  virtual void filled(int worker, int64_t sequence, Time begin, Time end) = 0;
+};
+
 struct PrefetchOptions {
   // 0: the consumer fills the slot itself when it asks for it.
   int workers = 1;
@@ -26,6 +37,7 @@ struct PrefetchOptions {
   int held = 1;
   int64_t first = 0;  // sequence numbers [first, last)
   int64_t last = INT64_MAX;
+  FillObserver* observer = nullptr;  // outlives the prefetcher
 };
 
 class Prefetcher {
@@ -51,6 +63,7 @@ class Prefetcher {
 
  private:
   void work(int worker);
+  void fill(int worker, int64_t sequence, int slot);
   int slot_of(int64_t sequence) const;
   void release(int64_t before);
 

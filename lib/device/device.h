@@ -11,6 +11,9 @@
 #include <memory>
 #include <string>
 
+#include "device/profiler.h"
+#include "device/sensor.h"
+
 namespace dltrain {
 
 struct DeviceProperties {
@@ -22,6 +25,9 @@ struct DeviceProperties {
   uint64_t total_memory = 0;  // bytes
   uint64_t free_memory = 0;   // bytes, when asked
   int processors = 0;         // cores, or streaming multiprocessors
+  // At best, by the device's own data; 0: it states none. FLOP/s in f32 and in bf16 and f16 with
+  // sums in f32, byte/s of its memory.
+  double peak_flops_f32 = 0, peak_flops_low = 0, peak_bytes = 0;
 };
 
 // An ordered queue of work. On the CPU work is done before the call returns.
@@ -84,6 +90,16 @@ class Device {
   // For the plans that are made after the call. `agree` where several ranks make the same plans.
   // Devices that have nothing to choose do nothing.
   virtual void set_autotune(Autotune, Agreement /*agree*/ = {}) {}
+
+  // nullptr where work is done when a call returns. One at a time.
+  virtual std::unique_ptr<DeviceProfiler> make_profiler() { return nullptr; }
+
+  // nullptr where the device says nothing of itself; `why` is then one line, or empty where nobody
+  // would expect it to.
+  virtual std::unique_ptr<DeviceSensor> make_sensor(std::string& why) {
+    why.clear();
+    return nullptr;
+  }
 
   // Records what `body` queues on `stream`; nullptr where the backend has nothing to gain (CPU):
   // the caller then runs the body each time.

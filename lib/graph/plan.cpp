@@ -317,8 +317,17 @@ void Plan::run_call(Call& call, Stream& stream) const {
   }
 }
 
+void Plan::run_observed(const std::vector<size_t>& list, Stream& stream) {
+  for (size_t call : list) {
+    observer_->begin_call(*this, call, stream);
+    run_call(calls_[call], stream);
+    observer_->end_call(*this, call, stream);
+  }
+}
+
 void Plan::run(Phase segment, MicroStep variant, Stream& stream) {
   const auto& list = segments_[static_cast<size_t>(segment)][static_cast<size_t>(variant)];
+  if (observer_ != nullptr) return run_observed(list, stream);
   Capture& capture = captures_[static_cast<size_t>(segment)][static_cast<size_t>(variant)];
   const auto run_calls = [&] {
     for (size_t call : list) run_call(calls_[call], stream);

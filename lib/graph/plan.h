@@ -25,6 +25,7 @@
 #include "device/engine.h"
 #include "graph/graph.h"
 #include "graph/memory_planner.h"
+#include "graph/plan_observer.h"
 #include "graph/state_layout.h"
 #include "ops/kernel.h"
 
@@ -88,6 +89,10 @@ class Plan {
   // the segment).
   void run(Phase segment, MicroStep variant, Stream& stream);
 
+  // From the next run on every call is shown to `observer`, which outlives that; segments then run
+  // call by call even where they have been captured. nullptr: nobody looks, which costs nothing.
+  void observe(PlanObserver* observer) { observer_ = observer; }
+
   // Runs uncaptured and looks at every floating output: returns a description of the first node
   // that produced a value that is not finite ("matmul in layers.2: 3 of 1280 values"), or "".
   // Host-side only; slow.
@@ -111,6 +116,7 @@ class Plan {
   }
   void fill_segments();
   void run_call(Call& call, Stream& stream) const;
+  void run_observed(const std::vector<size_t>& list, Stream& stream);
   std::string described(size_t node) const;
   // Lies in the region of state, not in that of activations.
   bool persistent(Role role) const {
@@ -138,6 +144,7 @@ class Plan {
     std::unique_ptr<CapturedGraph> graph;
   };
   std::array<std::array<Capture, 4>, 3> captures_;
+  PlanObserver* observer_ = nullptr;
 };
 
 }  // namespace dltrain

@@ -87,6 +87,11 @@ PlanReport Executor::report() const {
   return report;
 }
 
+void Executor::observe(StepObserver* observer) {
+  observer_ = observer;
+  for (const auto& plan : training_plans_) plan->observe(observer);
+}
+
 size_t Executor::stage_bytes() const {
   size_t bytes = 0, fields = 0;
   const auto count = [&](const StepGraph& graph) {
@@ -260,7 +265,10 @@ void Executor::forward(FieldSpan fields, const StepInputs& state) {
 
 void Executor::run_forward(FieldSpan fields, const StepInputs& state, MicroStep micro_step) {
   Plan& plan = *training_plans_[variant_];
-  inputs_->fill(training_places_[variant_], fields, state, *stream_);
+  {
+    const ObservedPart part(observer_, StepPart::inputs);
+    inputs_->fill(training_places_[variant_], fields, state, *stream_);
+  }
   plan.run(Phase::forward, micro_step, *stream_);
 }
 

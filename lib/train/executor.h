@@ -21,6 +21,7 @@
 #include "graph/plan.h"
 #include "ops/step_state.h"
 #include "train/input_slots.h"
+#include "train/step_observer.h"
 #include "train/weight_store.h"
 
 namespace dltrain {
@@ -60,8 +61,11 @@ class Executor final : public WeightStore {
   const StepGraph& training() const { return training_.back(); }
   const std::vector<ParameterInfo>& weights() const override { return training().parameters; }
   const Plan& training_plan() const { return *training_plans_.back(); }
+  const Plan& training_plan(size_t variant) const { return *training_plans_[variant]; }
   size_t variants() const { return training_.size(); }
   const StateLayout& layout() const { return layout_; }
+  // From the next micro-step of training on, see Plan::observe.
+  void observe(StepObserver* observer);
   Device& device() { return *options_.device; }
   const Engine& engine() const { return *options_.engine; }
 
@@ -156,6 +160,7 @@ class Executor final : public WeightStore {
   std::optional<StepGraph> evaluation_;
   std::vector<std::unique_ptr<Plan>> training_plans_;
   std::unique_ptr<Plan> evaluation_plan_;
+  StepObserver* observer_ = nullptr;
   size_t variant_ = 0;  // of the step under way
   StateLayout layout_;
   size_t work_bytes_ = 0;

@@ -1,5 +1,7 @@
 #include "train/reporter.h"
 
+#include <cmath>
+
 #include <nlohmann/json.hpp>
 #include <spdlog/spdlog.h>
 
@@ -13,6 +15,11 @@
 
 namespace dltrain {
 
+double model_flop_utilization(const Session& session, double step_ms, double peak_flops) {
+  const double flops = session.step_model_flops();
+  return step_ms > 0 && peak_flops > 0 ? flops / (1e-3 * step_ms * peak_flops) : 0;
+}
+
 Reporter::Reporter(const Session& session, const std::filesystem::path& folder,
                    std::optional<int64_t> resumed_step, const std::string& resolved_config,
                    bool quiet)
@@ -25,6 +32,40 @@ Reporter::Reporter(const Session& session, const std::filesystem::path& folder,
                                                .quiet = quiet});
   if (session.experiment->logging.tensorboard) {
     tensorboard_.emplace(session, folder, resumed_step, resolved_config);
+  }
+  watch_device();
+}
+
+void Reporter::watch_device() {
+  Device& device = session_.executor->device();
+  const DeviceProperties& properties = device.properties();
+  const bool low = session_.experiment->precision.compute != DType::f32;
+  peak_flops_ = low ? properties.peak_flops_low : properties.peak_flops_f32;
+  std::string why;
+  if (auto sensor = device.make_sensor(why)) {
+    monitor_ = std::make_unique<DeviceMonitor>(std::move(sensor));
+  }
+  if (!why.empty()) spdlog::info("{}", why);
+}
+
+// What the device says of itself, at most a second old; and what it can do at most.
+void Reporter::add_device(JsonObject& line) {
+  if (!monitor_) return;
+  const auto reading = monitor_->latest();
+  if (!reading) return;
+  const auto add = [&](const char* key, double value) {
+    if (!std::isnan(value)) line.add_rounded(key, value);
+  };
+  add("gpu_utilization", reading->utilization);
+  add("gpu_memory_mib", reading->memory_mib);
+  add("gpu_pcie_to_device_mib_per_second", reading->pcie_to_device_mib);
+  add("gpu_pcie_to_host_mib_per_second", reading->pcie_to_host_mib);
+  add("gpu_power_watts", reading->power_watts);
+  add("gpu_temperature_celsius", reading->temperature_celsius);
+  add("gpu_clock_mhz", reading->clock_mhz);
+  if (!reading->throttled.empty()) line.add("gpu_throttled", reading->throttled);
+  if (const std::string warning = monitor_->take_warning(); !warning.empty()) {
+    spdlog::warn("{}", warning);
   }
 }
 
@@ -55,6 +96,9 @@ void Reporter::log_step(const StepRecord& r) {
       .add_rounded("step_ms", r.step_ms)
       .add_rounded("data_wait_ms", r.data_wait_ms)
       .add_rounded("memory_mib", peak_memory_mib());
+  const double utilization = model_flop_utilization(session_, r.step_ms, peak_flops_);
+  if (utilization > 0) line.add_rounded("mfu", utilization);
+  add_device(line);
   metrics_->write(line);
   if (tensorboard_) tensorboard_->add_step(r);
 }

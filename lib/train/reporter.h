@@ -9,6 +9,7 @@
 
 #include "telemetry/metrics.h"
 #include "telemetry/progress.h"
+#include "train/device_monitor.h"
 #include "train/tensorboard_log.h"
 #include "train/trainer.h"
 
@@ -28,6 +29,8 @@ class Reporter {
 
  private:
   void log_step(const StepRecord& record);
+  void watch_device();
+  void add_device(JsonObject& line);
   void log_evaluation(const EvaluationRecord& record);
   void log_samples(const SampleRecord& record);
   void write_predictions(int64_t step) const;
@@ -39,8 +42,14 @@ class Reporter {
   std::vector<double> losses_;
   std::optional<MetricsWriter> metrics_, samples_;
   std::optional<Progress> progress_;
+  std::unique_ptr<DeviceMonitor> monitor_;  // null: the device says nothing of itself
+  double peak_flops_ = 0;                   // in the compute type; 0: not known
   std::optional<TensorBoardLog> tensorboard_;
 };
+
+// MFU: the share of `peak_flops` (of one rank's device, FLOP/s) that the model's own arithmetic
+// (compile/model_flops.h) takes in steps of so long. 0: not known.
+double model_flop_utilization(const Session& session, double step_ms, double peak_flops);
 
 // The content of summary.json and --result. `outcome` may be null for a run that failed early.
 JsonObject make_summary(const Experiment& experiment, ExitCode code, const std::string& message,

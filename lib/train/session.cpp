@@ -200,6 +200,11 @@ int64_t Session::scale_growth_interval() const {
   return scales_loss() ? experiment->precision.growth_interval.value_or(2000) : 0;
 }
 
+double Session::step_model_flops() const {
+  if (executor->variants() > 1) return 0;
+  return executor->training().model_flops * static_cast<double>(batch.micro_steps);
+}
+
 LoaderOptions train_loader_options(const Session& session, int64_t first_step, int workers) {
   const DatasetConfig& data = *session.experiment->data.train;
   LoaderOptions out{.global_batch = session.batch.global_batch,

@@ -60,6 +60,9 @@ struct Session {
   int64_t scale_growth_interval() const;
   // Ranks hold state in parts (ZeRO).
   bool shares_state() const { return executor->layout().has_parts(); }
+  // Arithmetic of a rank's step (compile/model_flops.h); 0 where steps have several amounts of it
+  // (lengths).
+  double step_model_flops() const;
   bool has_evaluation() const { return data.eval != nullptr; }
   double epoch(int64_t step) const {
     return static_cast<double>(step) * static_cast<double>(batch.global_batch) /

@@ -30,6 +30,13 @@ void reduce_on_host(Session& session, T* values, size_t count, DType dtype, Redu
   group->wait(group->all_reduce(values, count, dtype, op, *stream), *stream);
 }
 
+LoaderOptions loader_options(const Session& session, const TrainOptions& options) {
+  LoaderOptions out = train_loader_options(session, options.first_step,
+                                           loader_workers(session, *session.data.train));
+  out.observer = options.observer;
+  return out;
+}
+
 class Loop {
  public:
   Loop(Session& session, const TrainEvents& events, const TrainOptions& options)
@@ -37,10 +44,7 @@ class Loop {
         events_(events),
         options_(options),
         experiment_(*session.experiment),
-        loader_(session.data.train,
-                train_loader_options(session, options.first_step,
-                                     loader_workers(session, *session.data.train)),
-                session.executor->device()),
+        loader_(session.data.train, loader_options(session, options), session.executor->device()),
         checkpoints_(options.run_folder / "checkpoints",
                      {.newest = session.experiment->checkpoint.save_total_limit,
                       .keep_every = session.experiment->checkpoint.keep_every.value_or(0)},
@@ -69,6 +73,7 @@ class Loop {
 
   ~Loop() {
     if (options_.watch) options_.watch->set_names({});
+    session_.executor->observe(nullptr);
   }
 
   TrainOutcome run();
@@ -103,6 +108,8 @@ class Loop {
   }
 
   StepInputs step_inputs(int64_t step, const Batch& batch) const;
+  const Batch& next_batch(int64_t micro_step);
+  void observe(int64_t step);
   void one_step(int64_t step);
   void collect_reports(int allowed);
   void handle(const StepReport& report);
@@ -126,6 +133,7 @@ class Loop {
   std::optional<MetricWatch> stopping_;
   std::optional<Samples> samples_;
   TrainOutcome outcome_;
+  StepObserver* observer_ = nullptr;  // once it looks
   StepInputs inputs_{};
   // Of recent steps, by step mod 4.
   std::vector<TargetCount> counts_ = std::vector<TargetCount>(4);
@@ -150,9 +158,21 @@ StepInputs Loop::step_inputs(int64_t step, const Batch& batch) const {
           .scale_growth_interval = session_.scale_growth_interval()};
 }
 
+const Batch& Loop::next_batch(int64_t micro_step) {
+  const ObservedPart part(observer_, StepPart::data, micro_step);
+  return loader_.next();
+}
+
+// Steps before the first that is to be seen run as they do when nobody looks.
+void Loop::observe(int64_t step) {
+  if (options_.observer == nullptr || observer_ != nullptr || step < options_.observed_from) return;
+  observer_ = options_.observer;
+  session_.executor->observe(observer_);
+}
+
 void Loop::one_step(int64_t step) {
   for (int64_t a = 0; a < session_.batch.micro_steps; ++a) {
-    const Batch& batch = loader_.next();
+    const Batch& batch = next_batch(a);
     inputs_ = step_inputs(step, batch);
     counts_[static_cast<size_t>(step % 4)] = {batch.valid_targets, batch.loss_divisor};
     session_.executor->micro_step(batch.fields, inputs_, a, batch.variant);
@@ -161,6 +181,7 @@ void Loop::one_step(int64_t step) {
 }
 
 void Loop::collect_reports(int allowed) {
+  const ObservedPart part(observer_, StepPart::results);
   while (session_.executor->pending() > allowed) handle(session_.executor->collect());
 }
 
@@ -286,7 +307,10 @@ Loop::Requests Loop::take_requests() {
   // Launchers pass a signal on to all ranks, which may have it in different steps: rank 0's counts.
   request[1] = (leads() && options_.handle_signals && take_save_request()) ||
                (minutes && seconds_since(last_save_) >= 60 * *minutes);
-  reduce_on_host(session_, request.data(), request.size(), DType::i32, ReduceOp::max);
+  {
+    const ObservedPart part(observer_, StepPart::ranks);
+    reduce_on_host(session_, request.data(), request.size(), DType::i32, ReduceOp::max);
+  }
   if (checkpoints_.together() && request[2] == 0) announce(checkpoints_.poll());
   if (request[0] != 0) {
     outcome_.reason = request[0] >= 1 << 16 ? StopReason::time_limit : StopReason::signal;
@@ -320,9 +344,12 @@ TrainOutcome Loop::run() {
   const Clock::time_point started = Clock::now();
   last_record_step_ = options_.first_step;
   outcome_.steps = options_.first_step;
-  const int64_t end = stopped_early() ? options_.first_step : session_.max_steps;
+  const int64_t left = std::min(session_.max_steps - options_.first_step, options_.steps);
+  const int64_t end = options_.first_step + (stopped_early() ? 0 : left);
   for (int64_t step = options_.first_step; step < end; ++step) {
     const Clock::time_point begin = Clock::now();
+    observe(step);
+    const ObservedPart part(observer_, StepPart::step, step);
     if (options_.watch) options_.watch->at_step_begin(step);
     one_step(step);
     collect_reports(session_.executor->lag());

@@ -70,6 +70,10 @@ struct TrainOptions {
   RankWatch* watch = nullptr;                   // nullptr: nobody watches the ranks
   MetricRecord best = {}, early_stopping = {};  // of the checkpoint that it goes on from
   bool handle_signals = true;
+  int64_t steps = INT64_MAX;  // at most so many are done here, of those up to the run's last
+  // Sees every step from `observed_from` on (counted from 0); outlives the call. nullptr: nobody.
+  StepObserver* observer = nullptr;
+  int64_t observed_from = 0;
   std::chrono::steady_clock::time_point started = std::chrono::steady_clock::now();
 };
 

@@ -235,6 +235,26 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int) {
   properties->multiProcessorCount = 132;
   return cudaSuccess;
 }
+// Of an H200, as the driver states them.
+cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
+  DLTRAIN_FAKE();
+  *value = attribute == cudaDevAttrClockRate              ? 1'980'000
+           : attribute == cudaDevAttrMemoryClockRate      ? 3'201'000
+           : attribute == cudaDevAttrGlobalMemoryBusWidth ? 6144
+                                                          : 0;
+  return cudaSuccess;
+}
+cudaError_t cudaDeviceGetPCIBusId(char* bus, int bytes, int) {
+  DLTRAIN_FAKE();
+  std::strncpy(bus, "0000:3b:00.0", static_cast<size_t>(bytes) - 1);
+  return cudaSuccess;
+}
+cudaError_t cudaDeviceSynchronize() {
+  DLTRAIN_FAKE();
+  ++state().counts.synchronisations;
+  run_everything();
+  return cudaSuccess;
+}
 cudaError_t cudaInitDevice(int, unsigned, unsigned) {
   DLTRAIN_FAKE();
   return cudaSuccess;

@@ -9,6 +9,8 @@
 #include "base/error.h"
 #include "cuda/vendor/cudnn_descriptor.h"
 #include "cuda/vendor/makers.h"
+#include "cuda/vendor/nvml.h"
+#include "cuda/vendor/profiler.h"
 
 namespace dltrain {
 namespace {
@@ -28,6 +30,33 @@ std::string library_versions() {
   return fmt::format("CUDA {} (driver for {}), cuBLASLt {}.{}.{}, cuDNN {}.{}.{}",
                      cuda_version(runtime), cuda_version(driver), blas / 10000, blas % 10000 / 100,
                      blas % 100, dnn / 10000, dnn % 10000 / 100, dnn % 100);
+}
+
+// 0 where the driver does not say.
+double attribute(cudaDeviceAttr what, int index) {
+  int value = 0;
+  return cudaDeviceGetAttribute(&value, what, index) == cudaSuccess ? value : 0;
+}
+
+// What a multiprocessor of a data-centre GPU does in a clock (dense): FLOP of its f32 units, and of
+// its tensor cores on bf16 and f16 with sums in f32 (NVIDIA's white papers of A100, H100, B200).
+// For others no limit is stated.
+struct Rates {
+  int architecture;
+  double f32, low;
+};
+constexpr Rates kRates[] = {{80, 128, 2048}, {90, 256, 4096}, {100, 256, 8192}};
+
+void add_peaks(DeviceProperties& properties, int architecture, int index) {
+  // Both clocks are in kHz; memory moves twice a clock.
+  const double clock = 1e3 * attribute(cudaDevAttrClockRate, index);
+  const double memory_clock = 1e3 * attribute(cudaDevAttrMemoryClockRate, index);
+  properties.peak_bytes = 2 * memory_clock * attribute(cudaDevAttrGlobalMemoryBusWidth, index) / 8;
+  for (const Rates& rates : kRates) {
+    if (rates.architecture != architecture) continue;
+    properties.peak_flops_f32 = rates.f32 * clock * properties.processors;
+    properties.peak_flops_low = rates.low * clock * properties.processors;
+  }
 }
 
 DeviceProperties read_properties(const cudaDeviceProp& device, int index) {
@@ -130,6 +159,7 @@ CudaDevice::CudaDevice(int index) : index_(index) {
   check_cuda(cudaInitDevice(index, 0, 0), fmt::format("starting cuda:{}", index));
   make_current();
   properties_ = read_properties(device, index);
+  add_peaks(properties_, architecture_, index);
   check_cublas(cublasLtCreate(blas_.out()), "starting cuBLASLt");
 }
 
@@ -215,6 +245,17 @@ void CudaDevice::zero(void* destination, size_t bytes, Stream& stream) {
   if (bytes == 0) return;
   make_current();
   check_cuda(cudaMemsetAsync(destination, 0, bytes, native_stream(stream)), "zeroing");
+}
+
+std::unique_ptr<DeviceProfiler> CudaDevice::make_profiler() {
+  make_current();
+  return make_cuda_profiler();
+}
+
+std::unique_ptr<DeviceSensor> CudaDevice::make_sensor(std::string& why) {
+  char bus[32] = {};
+  check_cuda(cudaDeviceGetPCIBusId(bus, sizeof bus, index_), "asking for the GPU's bus address");
+  return make_nvml_sensor(bus, why);
 }
 
 std::unique_ptr<CapturedGraph> CudaDevice::capture(Stream& stream,

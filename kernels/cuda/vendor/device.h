@@ -43,6 +43,9 @@ class CudaDevice final : public Device {
   std::unique_ptr<CapturedGraph> capture(Stream& stream,
                                          const std::function<void()>& body) override;
 
+  std::unique_ptr<DeviceProfiler> make_profiler() override;
+  std::unique_ptr<DeviceSensor> make_sensor(std::string& why) override;
+
   int architecture() const { return architecture_; }  // 90: sm_90
   void set_autotune(Autotune mode, Agreement agree = {}) override {
     tuning_.mode = mode;

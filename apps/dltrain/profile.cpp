@@ -1,0 +1,95 @@
+// dltrain profile CONFIG: where the time of a training step goes, as a table and as a Chrome trace.
+#include "profile/profile.h"
+
+#include <cstdio>
+
+#include <unistd.h>
+
+#include "base/file.h"
+#include "dltrain/commands.h"
+#include "dltrain/ranks.h"
+#include "telemetry/console.h"
+
+namespace dltrain {
+namespace {
+
+struct Options {
+  ConfigOptions config;
+  ProfileOptions profile;
+  std::string folder, result;
+  int ranks = 1;
+  int64_t rows = 12;
+  bool quiet = false;
+};
+
+void print(const ProfileReport& report, const Options& options) {
+  if (!options.result.empty()) write_file_atomically(options.result, profile_json(report));
+  if (!options.quiet) {
+    const bool bold = isatty(STDOUT_FILENO) != 0 && console().color();
+    fmt::print("{}", profile_table(report, {static_cast<size_t>(options.rows), bold}));
+  }
+  fmt::print("trace: {} (open it in ui.perfetto.dev or chrome://tracing)\n", report.trace.string());
+}
+
+ExitCode run(const Options& options, const RankEnvironment& environment) {
+  Experiment experiment = options.config.load();
+  ProfileOptions profile = options.profile;
+  profile.engines = engines();
+  profile.folder = options.folder;
+  if (!environment.distributed()) {
+    print(*profile_training(experiment, profile), options);
+    return ExitCode::ok;
+  }
+  return as_rank(environment, experiment.parallelism, [&](const World& world) {
+    profile.collectives = world.collectives.get();
+    profile.watch = world.watch.get();
+    profile.rank = environment.rank;
+    profile.world = environment.world_size;
+    profile.local_rank = environment.local_rank;
+    const auto report = profile_training(experiment, profile);
+    if (report) print(*report, options);
+    return ExitCode::ok;
+  });
+}
+
+ExitCode start(const Options& options) {
+  if (options.ranks == 1) return run(options, rank_environment(process_environment()));
+  refuse_ranks_of_ranks(options.ranks);
+  // Mistakes in the file are reported once, here, and not by every rank.
+  check_ranks(options.config.load(), options.ranks);
+  return static_cast<ExitCode>(launch_ranks(options.ranks));
+}
+
+}  // namespace
+
+CommandBody add_profile(CLI::App& command) {
+  auto options = std::make_shared<Options>();
+  options->config.add_to(command);
+  command
+      .add_option("--warmup", options->profile.warmup, "Steps before anything is timed (default 3)")
+      ->take_last()
+      ->check(CLI::Range(1, 1'000'000));
+  command
+      .add_option("--steps", options->profile.steps,
+                  "Steps that are timed whole, and again as many that are timed call by call "
+                  "(default 10)")
+      ->take_last()
+      ->check(CLI::Range(1, 10'000));
+  command.add_option("--rows", options->rows, "Rows of each table (default 12)")
+      ->take_last()
+      ->check(CLI::Range(1, 1'000'000));
+  command
+      .add_option("--output-dir", options->folder,
+                  "Where trace.json is written (default: runs/<name>)")
+      ->take_last();
+  command
+      .add_option("--result", options->result, "Write all figures to this file as one JSON object")
+      ->take_last();
+  command.add_option("--nproc-per-node", options->ranks, "Start this many ranks on this machine")
+      ->take_last()
+      ->check(CLI::Range(1, 1024));
+  command.add_flag("-q,--quiet", options->quiet, "No tables, only where the trace is");
+  return [options] { return start(*options); };
+}
+
+}  // namespace dltrain

@@ -1,0 +1,285 @@
+// Kernels and copies by CUPTI's activity records. libcupti is opened when a profile wants it; only
+// its header is needed to build.
+//
+// A call's tag is pushed as an external correlation: CUPTI then writes, for each CUDA function that
+// is called meanwhile, a record that joins the tag with the function's own number, which the
+// records of the kernels that it launched bear too.
+#include <cuda_runtime_api.h>
+
+#include "cuda/vendor/profiler.h"
+
+#if CUDART_VERSION >= 13000 && __has_include(<cupti.h>)
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <mutex>
+#include <unordered_map>
+
+#include <cupti.h>
+#include <cxxabi.h>
+#include <dlfcn.h>
+#include <fmt/format.h>
+#include <nvtx3/nvToolsExt.h>
+
+#include "base/error.h"
+#include "cuda/vendor/check.h"
+
+namespace dltrain {
+namespace {
+
+constexpr size_t kBufferBytes = size_t{1} << 20, kBufferAlignment = 8;
+constexpr auto kTags = CUPTI_EXTERNAL_CORRELATION_KIND_CUSTOM0;
+constexpr CUpti_ActivityKind kKinds[] = {CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION,
+                                         CUPTI_ACTIVITY_KIND_RUNTIME,
+                                         CUPTI_ACTIVITY_KIND_DRIVER,
+                                         CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL,
+                                         CUPTI_ACTIVITY_KIND_MEMCPY,
+                                         CUPTI_ACTIVITY_KIND_MEMSET};
+
+struct Library {
+  decltype(&cuptiActivityRegisterCallbacks) register_callbacks = nullptr;
+  decltype(&cuptiActivityEnable) enable = nullptr;
+  decltype(&cuptiActivityDisable) disable = nullptr;
+  decltype(&cuptiActivityFlushAll) flush = nullptr;
+  decltype(&cuptiActivityGetNextRecord) next_record = nullptr;
+  decltype(&cuptiActivityPushExternalCorrelationId) push = nullptr;
+  decltype(&cuptiActivityPopExternalCorrelationId) pop = nullptr;
+  decltype(&cuptiGetTimestamp) timestamp = nullptr;
+  decltype(&cuptiGetResultString) result_string = nullptr;
+
+  // Never closed: CUPTI has threads of its own. False: it is not there.
+  bool open() {
+    void* library = nullptr;
+    const std::string versioned = fmt::format("libcupti.so.{}", CUDART_VERSION / 1000);
+    for (const std::string& name : {versioned, "/usr/local/cuda/extras/CUPTI/lib64/" + versioned,
+                                    "/usr/local/cuda/lib64/" + versioned}) {
+      if (library == nullptr) library = dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL);
+    }
+    if (library == nullptr) return false;
+    const auto load = [&](auto& function, const char* name) {
+      function = reinterpret_cast<std::decay_t<decltype(function)>>(dlsym(library, name));
+      return function != nullptr;
+    };
+    return load(register_callbacks, "cuptiActivityRegisterCallbacks") &&
+           load(enable, "cuptiActivityEnable") && load(disable, "cuptiActivityDisable") &&
+           load(flush, "cuptiActivityFlushAll") &&
+           load(next_record, "cuptiActivityGetNextRecord") &&
+           load(push, "cuptiActivityPushExternalCorrelationId") &&
+           load(pop, "cuptiActivityPopExternalCorrelationId") &&
+           load(timestamp, "cuptiGetTimestamp") && load(result_string, "cuptiGetResultString");
+  }
+
+  std::string text(CUptiResult code) const {
+    const char* text = nullptr;
+    result_string(code, &text);
+    return text == nullptr ? "unknown error" : text;
+  }
+};
+
+int64_t now() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(
+             std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+// "softmax_rows(float const*, int)" of a mangled name.
+std::string readable(const char* name) {
+  if (name == nullptr) return "kernel";
+  int status = 0;
+  char* text = abi::__cxa_demangle(name, nullptr, nullptr, &status);
+  const std::string out = status == 0 ? text : name;
+  std::free(text);
+  return out;
+}
+
+const char* copy_name(uint8_t kind) {
+  switch (kind) {
+    case CUPTI_ACTIVITY_MEMCPY_KIND_HTOD:
+      return "copy host to device";
+    case CUPTI_ACTIVITY_MEMCPY_KIND_DTOH:
+      return "copy device to host";
+    case CUPTI_ACTIVITY_MEMCPY_KIND_DTOD:
+      return "copy on the device";
+    default:
+      return "copy";
+  }
+}
+
+// What CUPTI hands back, from any of its threads.
+class Records {
+ public:
+  explicit Records(const Library& cupti) : cupti_(cupti) {}
+
+  void read(uint8_t* buffer, size_t bytes) {
+    const std::lock_guard lock(mutex_);
+    CUpti_Activity* record = nullptr;
+    while (cupti_.next_record(buffer, bytes, &record) == CUPTI_SUCCESS) add(*record);
+  }
+
+  std::vector<DeviceActivity> take(int64_t clock_offset) {
+    const std::lock_guard lock(mutex_);
+    std::vector<DeviceActivity> out;
+    for (Seen& seen : seen_) {
+      const auto tag = tags_.find(seen.correlation);
+      if (tag != tags_.end()) seen.activity.tag = tag->second;
+      seen.activity.begin += clock_offset;
+      seen.activity.end += clock_offset;
+      out.push_back(std::move(seen.activity));
+    }
+    seen_.clear();
+    tags_.clear();
+    std::stable_sort(out.begin(), out.end(), [](const DeviceActivity& a, const DeviceActivity& b) {
+      return a.begin < b.begin;
+    });
+    return out;
+  }
+
+ private:
+  struct Seen {
+    DeviceActivity activity;
+    uint32_t correlation = 0;
+  };
+
+  template <typename Record>
+  void add_work(const Record& record, DeviceActivity::Kind kind, std::string name, uint64_t bytes) {
+    seen_.push_back({{.kind = kind,
+                      .name = std::move(name),
+                      .begin = static_cast<int64_t>(record.start),
+                      .end = static_cast<int64_t>(record.end),
+                      .bytes = bytes,
+                      .stream = record.streamId},
+                     record.correlationId});
+  }
+
+  void add(const CUpti_Activity& record) {
+    using Kind = DeviceActivity::Kind;
+    switch (record.kind) {
+      case CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL: {
+        const auto& kernel = reinterpret_cast<const CUpti_ActivityKernel10&>(record);
+        return add_work(kernel, Kind::kernel, readable(kernel.name), 0);
+      }
+      case CUPTI_ACTIVITY_KIND_MEMCPY: {
+        const auto& copy = reinterpret_cast<const CUpti_ActivityMemcpy6&>(record);
+        return add_work(copy, Kind::copy, copy_name(copy.copyKind), copy.bytes);
+      }
+      case CUPTI_ACTIVITY_KIND_MEMSET: {
+        const auto& zero = reinterpret_cast<const CUpti_ActivityMemset4&>(record);
+        return add_work(zero, Kind::zero, "zero", zero.bytes);
+      }
+      case CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION: {
+        const auto& joined = reinterpret_cast<const CUpti_ActivityExternalCorrelation&>(record);
+        if (joined.externalKind == kTags) {
+          tags_[joined.correlationId] = static_cast<int64_t>(joined.externalId);
+        }
+        return;
+      }
+      default:
+        return;
+    }
+  }
+
+  const Library& cupti_;
+  std::mutex mutex_;
+  std::vector<Seen> seen_;
+  std::unordered_map<uint32_t, int64_t> tags_;
+};
+
+Records* receiver = nullptr;  // CUPTI's callbacks have no argument of ours
+
+void CUPTIAPI give_buffer(uint8_t** buffer, size_t* bytes, size_t* records) {
+  *buffer = static_cast<uint8_t*>(std::aligned_alloc(kBufferAlignment, kBufferBytes));
+  *bytes = *buffer == nullptr ? 0 : kBufferBytes;
+  *records = 0;  // as many as fit
+}
+
+void CUPTIAPI take_buffer(CUcontext, uint32_t, uint8_t* buffer, size_t, size_t valid) {
+  if (receiver != nullptr && valid > 0) receiver->read(buffer, valid);
+  std::free(buffer);
+}
+
+class CuptiProfiler final : public DeviceProfiler {
+ public:
+  CuptiProfiler() : records_(cupti_) {}
+  ~CuptiProfiler() override {
+    if (started_) stop();
+    if (receiver == &records_) receiver = nullptr;
+  }
+
+  // False: it cannot be used, for the reason in `why`.
+  bool start(std::string& why) {
+    if (!cupti_.open()) {
+      why = fmt::format("CUPTI (libcupti.so.{}) is not installed", CUDART_VERSION / 1000);
+      return false;
+    }
+    receiver = &records_;
+    CUptiResult code = cupti_.register_callbacks(give_buffer, take_buffer);
+    started_ = code == CUPTI_SUCCESS;
+    for (CUpti_ActivityKind kind : kKinds) {
+      if (code == CUPTI_SUCCESS) code = cupti_.enable(kind);
+    }
+    uint64_t device_time = 0;
+    const int64_t before = now();
+    if (code == CUPTI_SUCCESS) code = cupti_.timestamp(&device_time);
+    clock_offset_ = (before + now()) / 2 - static_cast<int64_t>(device_time);
+    if (code == CUPTI_SUCCESS) return true;
+    why = fmt::format("CUPTI does not start: {}", cupti_.text(code));
+    return false;
+  }
+
+  void begin(int64_t tag, const char* label, Stream&) override {
+    nvtxRangePushA(label);
+    check(cupti_.push(kTags, static_cast<uint64_t>(tag)), "tagging a call");
+  }
+  void end(int64_t, Stream&) override {
+    uint64_t last = 0;
+    check(cupti_.pop(kTags, &last), "tagging a call");
+    nvtxRangePop();
+  }
+
+  std::vector<DeviceActivity> collect() override {
+    check_cuda(cudaDeviceSynchronize(), "waiting for the GPU");
+    check(cupti_.flush(CUPTI_ACTIVITY_FLAG_FLUSH_FORCED), "collecting activities");
+    return records_.take(clock_offset_);
+  }
+
+  std::string method() const override { return "CUPTI, which times every kernel on the device"; }
+
+ private:
+  void check(CUptiResult code, const char* what) const {
+    if (code == CUPTI_SUCCESS) return;
+    fail(ExitCode::device, "CUPTI, {}: {}", what, cupti_.text(code));
+  }
+  void stop() {
+    for (CUpti_ActivityKind kind : kKinds) (void)cupti_.disable(kind);
+    (void)cupti_.flush(CUPTI_ACTIVITY_FLAG_FLUSH_FORCED);
+  }
+
+  Library cupti_;
+  Records records_;
+  bool started_ = false;
+  int64_t clock_offset_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<DeviceProfiler> make_cupti_profiler(std::string& why) {
+  auto profiler = std::make_unique<CuptiProfiler>();
+  if (!profiler->start(why)) return nullptr;
+  return profiler;
+}
+
+}  // namespace dltrain
+
+#else
+
+namespace dltrain {
+
+std::unique_ptr<DeviceProfiler> make_cupti_profiler(std::string& why) {
+  why = "this program was built without CUPTI's header of CUDA 13";
+  return nullptr;
+}
+
+}  // namespace dltrain
+
+#endif

@@ -1,0 +1,40 @@
+// What a device can tell of the time that its work takes; made by Device::make_profiler(). Devices
+// whose work is done when a call returns (CPU) have none: the host's clock says it all.
+//
+// All times are nanoseconds of std::chrono::steady_clock.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace dltrain {
+
+class Stream;  // device/device.h
+
+// One piece of work on the device, or, where kernels are not seen one by one, all work of a call.
+struct DeviceActivity {
+  enum class Kind : uint8_t { call, kernel, copy, zero };
+  Kind kind = Kind::kernel;
+  std::string name = {};  // of the kernel; "copy host to device"
+  int64_t tag = -1;       // under which it was queued; −1: none
+  int64_t begin = 0, end = 0;
+  uint64_t bytes = 0;   // of a copy or zeroing
+  uint32_t stream = 0;  // a number of the device's own
+};
+
+// Threads: used by the thread that queues the work.
+class DeviceProfiler {
+ public:
+  virtual ~DeviceProfiler() = default;
+  // Work that this thread queues on `stream` until end() has this tag (≥ 0). Pairs do not nest.
+  // `label` names the range for outside tools; it must live until end().
+  virtual void begin(int64_t tag, const char* label, Stream& stream) = 0;
+  virtual void end(int64_t tag, Stream& stream) = 0;
+  // Waits for all work of the device; what was done since the last call, in order of `begin`.
+  virtual std::vector<DeviceActivity> collect() = 0;
+  // One line: how time is taken, and where a better way is missing, why.
+  virtual std::string method() const = 0;
+};
+
+}  // namespace dltrain

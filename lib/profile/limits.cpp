@@ -1,0 +1,109 @@
+#include "profile/limits.h"
+
+#include <algorithm>
+#include <chrono>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "ops/kernel.h"
+
+namespace dltrain {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr double kSeconds = 0.15;  // of each measurement, at least
+
+// Seconds of one run at best. Devices that work by themselves are given several runs at a time.
+double least_seconds(Kernel& kernel, Stream& stream, int runs_at_once) {
+  kernel.run(stream);
+  stream.synchronize();
+  double least = 1e9;
+  int tries = 0;
+  for (const auto start = Clock::now();
+       tries < 3 || std::chrono::duration<double>(Clock::now() - start).count() < kSeconds;
+       ++tries) {
+    const auto begin = Clock::now();
+    for (int i = 0; i < runs_at_once; ++i) kernel.run(stream);
+    stream.synchronize();
+    least = std::min(least, std::chrono::duration<double>(Clock::now() - begin).count());
+  }
+  return least / runs_at_once;
+}
+
+// Seconds of `op` at best; 0 where the engine has no kernel for it.
+double time_op(const Engine& engine, Device& device, std::string_view op,
+               const std::vector<TensorSpec>& inputs, const TensorSpec& output) {
+  const Attributes none;
+  FoundKernel found;
+  try {
+    found = find_kernel(engine, {.op = op,
+                                 .attributes = none,
+                                 .inputs = inputs,
+                                 .outputs = {&output, 1},
+                                 .device = device});
+  } catch (const Error&) {
+    return 0;
+  }
+  std::vector<Buffer> buffers;
+  std::vector<void*> addresses;
+  for (const TensorSpec& spec : inputs) buffers.emplace_back(device, spec.bytes());
+  buffers.emplace_back(device, output.bytes());
+  for (const Buffer& buffer : buffers) addresses.push_back(buffer.data());
+  const Buffer workspace(device, found.kernel->workspace_bytes());
+  const std::span<void*> all(addresses);
+  found.kernel->bind(
+      {.inputs = all.first(inputs.size()), .outputs = all.last(1), .workspace = workspace.data()});
+  const auto stream = device.make_stream();
+  return least_seconds(*found.kernel, *stream, device.properties().backend == "cuda" ? 8 : 1);
+}
+
+// The best of products of several sizes: small ones are done between two interruptions by other
+// work, large ones keep many cores busy.
+double product_flops(const Engine& engine, Device& device, DType dtype,
+                     const std::vector<int64_t>& sizes) {
+  double best = 0;
+  for (int64_t n : sizes) {
+    const TensorSpec square{Shape{n, n}, dtype};
+    const double seconds = time_op(engine, device, "matmul", {square, square}, square);
+    const auto size = static_cast<double>(n);
+    if (seconds > 0) best = std::max(best, 2 * size * size * size / seconds);
+  }
+  return best;
+}
+
+bool is_low(DType dtype) {
+  return dtype == DType::bf16 || dtype == DType::f16;
+}
+
+}  // namespace
+
+double MachineLimits::flops(DType dtype) const {
+  return is_low(dtype) && flops_low > 0 ? flops_low : flops_f32;
+}
+
+MachineLimits find_limits(const Engine& engine, Device& device, DType low) {
+  const DeviceProperties& p = device.properties();
+  if (p.peak_bytes > 0 && p.peak_flops_f32 > 0) {
+    return {.flops_f32 = p.peak_flops_f32,
+            .flops_low = is_low(low) ? p.peak_flops_low : 0,
+            .bytes = p.peak_bytes,
+            .source = "figures of the device"};
+  }
+  const bool host = p.backend != "cuda";
+  const std::vector<int64_t> sizes =
+      host ? std::vector<int64_t>{512, 1024} : std::vector<int64_t>{4096, 8192};
+  const TensorSpec words{Shape{int64_t{1} << (host ? 25 : 28)}, DType::f32};
+  MachineLimits out;
+  out.flops_f32 = product_flops(engine, device, DType::f32, sizes);
+  if (is_low(low)) out.flops_low = product_flops(engine, device, low, sizes);
+  const double copy = time_op(engine, device, "identity", {words}, words);
+  out.bytes = copy > 0 ? 2 * static_cast<double>(words.bytes()) / copy : 0;
+  out.source = fmt::format("measured: products of {}³ and {}³, a copy of {} MiB", sizes[0],
+                           sizes[1], words.bytes() >> 20);
+  return out;
+}
+
+}  // namespace dltrain

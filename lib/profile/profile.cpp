@@ -1,0 +1,158 @@
+#include "profile/profile.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+
+#include <omp.h>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "profile/trace.h"
+#include "telemetry/chrome_trace.h"
+#include "train/trainer.h"
+
+namespace dltrain {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+int64_t now() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now().time_since_epoch())
+      .count();
+}
+
+// What travels between the ranks at the end. Alone there is nobody to talk to.
+class Ranks {
+ public:
+  Ranks(Collectives* group, Device& device) : group_(group), stream_(device.make_stream()) {}
+
+  int64_t from_first(int64_t value) {
+    if (group_ == nullptr) return value;
+    group_->wait(group_->broadcast(&value, 1, DType::i64, 0, *stream_), *stream_);
+    return value;
+  }
+
+  // What to add to rank 0's clock for this rank's. Clocks of one machine are one; what differs less
+  // than a barrier may last is taken for that.
+  int64_t clock_offset() {
+    constexpr int64_t kSameMachine = 10'000'000;  // ns
+    if (group_ == nullptr) return 0;
+    group_->barrier();
+    const int64_t own = now(), difference = own - from_first(own);
+    return std::abs(difference) < kSameMachine ? 0 : difference;
+  }
+
+  // Of all ranks, in their order.
+  std::vector<std::string> gather(const std::string& text) {
+    if (group_ == nullptr) return {text};
+    const auto ranks = static_cast<size_t>(group_->size());
+    const auto own = static_cast<int64_t>(text.size());
+    std::vector<int64_t> sizes(ranks);
+    group_->wait(group_->all_gather(&own, sizes.data(), 1, DType::i64, *stream_), *stream_);
+    const auto most = static_cast<size_t>(*std::max_element(sizes.begin(), sizes.end()));
+    std::vector<uint8_t> mine(std::max<size_t>(most, 1)), all(mine.size() * ranks);
+    std::memcpy(mine.data(), text.data(), text.size());
+    group_->wait(group_->all_gather(mine.data(), all.data(), mine.size(), DType::u8, *stream_),
+                 *stream_);
+    std::vector<std::string> out;
+    for (size_t rank = 0; rank < ranks; ++rank) {
+      out.emplace_back(reinterpret_cast<const char*>(all.data() + rank * mine.size()),
+                       static_cast<size_t>(sizes[rank]));
+    }
+    return out;
+  }
+
+  std::vector<RankShares> gather(const RankShares& own) {
+    if (group_ == nullptr) return {};
+    std::vector<double> values{own.step_seconds};
+    values.insert(values.end(), own.seconds.begin(), own.seconds.end());
+    std::vector<double> all(values.size() * static_cast<size_t>(group_->size()));
+    group_->wait(group_->all_gather(values.data(), all.data(), values.size(), DType::f64, *stream_),
+                 *stream_);
+    std::vector<RankShares> out;
+    for (auto at = all.begin(); at != all.end(); at += static_cast<ptrdiff_t>(values.size())) {
+      out.push_back({*at, {at + 1, at + static_cast<ptrdiff_t>(values.size())}});
+    }
+    return out;
+  }
+
+ private:
+  Collectives* group_;
+  std::unique_ptr<Stream> stream_;
+};
+
+// The steps, and the time of the plain ones.
+Recording run_steps(Session& session, const ProfileOptions& options, double& plain_seconds) {
+  Recorder recorder(*session.executor, options.steps, session.batch.micro_steps);
+  Clock::time_point begin, end;
+  TrainEvents events;
+  events.on_progress = [&](int64_t done) {
+    if (done == options.warmup) begin = Clock::now();
+    if (done == options.warmup + options.steps) end = Clock::now();
+  };
+  train(session, events,
+        {.run_folder = {},
+         .resolved_config = {},
+         .watch = options.watch,
+         .handle_signals = false,
+         .steps = options.warmup + 2 * options.steps,
+         .observer = &recorder,
+         .observed_from = options.warmup + options.steps});
+  plain_seconds =
+      std::chrono::duration<double>(end - begin).count() / static_cast<double>(options.steps);
+  return recorder.take();
+}
+
+RankShares shares_of(const Profile& profile) {
+  RankShares out{.step_seconds = profile.step_seconds};
+  for (const StepShare& share : profile.shares) out.seconds.push_back(share.seconds);
+  return out;
+}
+
+}  // namespace
+
+std::optional<ProfileReport> profile_training(Experiment& experiment,
+                                              const ProfileOptions& options) {
+  experiment.training.max_time.reset();
+  Session session = open_session(experiment, {.engines = options.engines,
+                                              .collectives = options.collectives,
+                                              .rank = options.rank,
+                                              .world = options.world,
+                                              .local_rank = options.local_rank,
+                                              .evaluation = false});
+  session.max_steps = std::max(session.max_steps, options.warmup + 2 * options.steps);
+  const auto folder =
+      options.folder.empty() ? std::filesystem::path("runs") / experiment.name : options.folder;
+  if (options.rank == 0) make_directories(folder);
+  start_session(session);
+  Device& device = session.executor->device();
+  ProfileReport report{.name = experiment.name,
+                       .note = session.device_note,
+                       .device = device.properties().name,
+                       .backend = device.properties().backend,
+                       .threads = device.properties().backend == "cuda" ? 0 : omp_get_max_threads(),
+                       .warmup = options.warmup,
+                       .samples_per_step = session.batch.global_batch};
+  report.limits = find_limits(session.executor->engine(), device, experiment.precision.compute);
+  const Recording recording = run_steps(session, options, report.plain_step_seconds);
+  report.profile = summarize(recording, report.limits);
+  report.method = recording.method;
+  report.arithmetic =
+      dtype_name(report.limits.flops_low > 0 ? experiment.precision.compute : DType::f32);
+  report.model_flops = session.step_model_flops();
+
+  Ranks ranks(options.collectives, *options.engines.cpu->open(0));
+  report.ranks = ranks.gather(shares_of(report.profile));
+  const int64_t offset = ranks.clock_offset();
+  const int64_t origin = ranks.from_first(recording.parts.front().begin) + offset;
+  const std::vector<std::string> events =
+      ranks.gather(trace_events(recording, report.limits, options.rank, origin));
+  if (options.rank != 0) return std::nullopt;
+  report.trace = folder / "trace.json";
+  write_chrome_trace(report.trace, events);
+  return report;
+}
+
+}  // namespace dltrain

@@ -1,0 +1,83 @@
+#include "profile/recorder.h"
+
+#include <algorithm>
+#include <chrono>
+
+namespace dltrain {
+namespace {
+
+int64_t nanoseconds(FillObserver::Time time) {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(time.time_since_epoch()).count();
+}
+
+int64_t now() {
+  return nanoseconds(std::chrono::steady_clock::now());
+}
+
+}  // namespace
+
+std::string call_label(const Plan& plan, size_t call) {
+  const Node& node = plan.graph().nodes[plan.calls()[call].node];
+  return (node.layer.empty() ? std::string() : node.layer + " ") + std::string(node.op->name);
+}
+
+Recorder::Recorder(Executor& executor, int64_t steps, int64_t micro_steps)
+    : profiler_(executor.device().make_profiler()) {
+  size_t calls = 0;
+  for (size_t i = 0; i < executor.variants(); ++i) {
+    const Plan& plan = executor.training_plan(i);
+    calls = std::max(calls, plan.calls().size());
+    if (profiler_ == nullptr) continue;
+    for (size_t call = 0; call < plan.calls().size(); ++call) {
+      labels_[&plan].push_back(call_label(plan, call));
+    }
+  }
+  recording_.synchronous = profiler_ == nullptr;
+  recording_.method = profiler_ ? profiler_->method() : "the host's clock around every call";
+  const auto rounds = static_cast<size_t>(steps * micro_steps);
+  recording_.calls.reserve(rounds * calls);
+  recording_.parts.reserve(static_cast<size_t>(steps) * kStepParts + 2 * rounds);
+  recording_.fills.reserve(8 * rounds + 64);
+}
+
+void Recorder::begin_call(const Plan& plan, size_t call, Stream& stream) {
+  if (profiler_) {
+    profiler_->begin(static_cast<int64_t>(recording_.calls.size()), labels_.at(&plan)[call].c_str(),
+                     stream);
+  }
+  recording_.calls.push_back({.plan = &plan, .call = call, .begin = now()});
+}
+
+void Recorder::end_call(const Plan&, size_t, Stream& stream) {
+  recording_.calls.back().end = now();
+  if (profiler_) profiler_->end(static_cast<int64_t>(recording_.calls.size()) - 1, stream);
+}
+
+void Recorder::begin(StepPart part, int64_t index) {
+  // Work of earlier steps must be over, or the device would look idle while it does that.
+  if (profiler_ && recording_.parts.empty()) (void)profiler_->collect();
+  open_[static_cast<size_t>(part)] = recording_.parts.size();
+  recording_.parts.push_back({.part = part, .index = index, .begin = now()});
+}
+
+void Recorder::end(StepPart part) {
+  recording_.parts[open_[static_cast<size_t>(part)]].end = now();
+}
+
+void Recorder::filled(int worker, int64_t sequence, Time begin, Time end) {
+  const std::lock_guard lock(mutex_);
+  recording_.fills.push_back({worker, sequence, nanoseconds(begin), nanoseconds(end)});
+}
+
+Recording Recorder::take() {
+  if (profiler_) recording_.device = profiler_->collect();
+  const std::lock_guard lock(mutex_);
+  // Batches that were ready before anyone looked.
+  if (!recording_.parts.empty()) {
+    const int64_t first = recording_.parts.front().begin;
+    std::erase_if(recording_.fills, [&](const FillEvent& fill) { return fill.end < first; });
+  }
+  return std::move(recording_);
+}
+
+}  // namespace dltrain

@@ -1,0 +1,50 @@
+// A profile as a person and as a script read it.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "profile/summary.h"
+
+namespace dltrain {
+
+// Where the step of one rank goes.
+struct RankShares {
+  double step_seconds = 0;
+  std::vector<double> seconds = {};  // of each of Profile::shares
+};
+
+// Of the whole run; the figures are rank 0's, `ranks` says them of all.
+struct ProfileReport {
+  std::string name = {};    // of the run
+  std::string note = {};    // why it runs where it does (Session::device_note); empty: as asked
+  std::string device = {};  // its name
+  std::string backend = {};
+  int threads = 0;  // of the kernels; 0: they run on the device
+  int64_t warmup = 0, samples_per_step = 0;
+  MachineLimits limits = {};
+  std::string arithmetic = {};    // "bf16": what the utilisation is measured against
+  std::string method = {};        // how time was taken
+  double plain_step_seconds = 0;  // of steps that nobody observed, in the mean
+  double model_flops = 0;         // of a rank's step (compile/model_flops.h); 0: steps differ
+  Profile profile = {};
+  std::vector<RankShares> ranks = {};  // with several
+  std::filesystem::path trace = {};
+
+  // Model FLOP utilisation of the plain steps; 0: no limit is known.
+  double utilization() const;
+};
+
+struct TableOptions {
+  size_t rows = 12;   // of each table, at most
+  bool bold = false;  // headings, for a terminal
+};
+
+// Plain lines of text.
+std::string profile_table(const ProfileReport& report, const TableOptions& options);
+
+// One JSON object with everything that the table has, all rows included.
+std::string profile_json(const ProfileReport& report);
+
+}  // namespace dltrain

@@ -1,0 +1,211 @@
+#include "profile/summary.h"
+
+#include <algorithm>
+#include <array>
+#include <map>
+
+#include "base/error.h"
+#include "profile/intervals.h"
+
+namespace dltrain {
+namespace {
+
+double seconds_of(int64_t nanoseconds) {
+  return 1e-9 * static_cast<double>(nanoseconds);
+}
+
+// Of the arithmetic: that of the widest matrix is done in the dtype of its elements.
+DType arithmetic_of(const Graph& graph, const Node& node) {
+  for (ValueId id : node.inputs) {
+    if (id != kNoValue && is_floating(graph.value(id).spec.dtype)) {
+      return graph.value(id).spec.dtype;
+    }
+  }
+  return DType::f32;
+}
+
+// An addition beside the kernel that cannot add: two values read, one written.
+Cost cost_of_addition(const TensorSpec& output) {
+  return {.flops = static_cast<double>(output.shape.elements()),
+          .bytes = 3 * static_cast<double>(output.bytes())};
+}
+
+// "f32[64, 784] × f32[784, 10] → f32[64, 10]"
+std::string shapes_of(const Plan& plan, size_t call) {
+  const Graph& graph = plan.graph();
+  const Node& node = graph.nodes[plan.calls()[call].node];
+  std::string out;
+  for (ValueId id : node.inputs) {
+    if (id != kNoValue) out += (out.empty() ? "" : ", ") + to_string(graph.value(id).spec);
+  }
+  if (node.outputs.empty()) return out;
+  return out + (out.empty() ? "→ " : " → ") + to_string(graph.value(node.outputs[0]).spec);
+}
+
+// Rows by key, added up over the steps.
+class Rows {
+ public:
+  void add(const std::string& key, const std::string& name, const std::string& detail,
+           const CallWork& work, double seconds) {
+    ProfileRow& row = rows_[key];
+    row.name = name;
+    row.detail = detail;
+    row.calls += 1;
+    row.seconds += seconds;
+    (work.phase == Phase::forward    ? row.forward
+     : work.phase == Phase::backward ? row.backward
+                                     : row.update) += seconds;
+    row.flops += work.cost.flops;
+    row.bytes += work.cost.bytes;
+    row.limit_seconds += work.limit_seconds;
+  }
+
+  std::vector<ProfileRow> sorted(double steps) const {
+    std::vector<ProfileRow> out;
+    for (const auto& [key, row] : rows_) {
+      out.push_back(row);
+      ProfileRow& mean = out.back();
+      for (double* value : {&mean.calls, &mean.seconds, &mean.forward, &mean.backward, &mean.update,
+                            &mean.flops, &mean.bytes, &mean.limit_seconds}) {
+        *value /= steps;
+      }
+    }
+    std::stable_sort(out.begin(), out.end(), [](const ProfileRow& a, const ProfileRow& b) {
+      return a.seconds > b.seconds;
+    });
+    return out;
+  }
+
+ private:
+  std::map<std::string, ProfileRow> rows_;
+};
+
+// What each call is, looked up once.
+class Works {
+ public:
+  explicit Works(const MachineLimits& limits) : limits_(limits) {}
+  const CallWork& of(const CallEvent& event) {
+    auto& works = works_[event.plan];
+    for (size_t i = works.size(); i < event.plan->calls().size(); ++i) {
+      works.push_back(work_of(*event.plan, i, limits_));
+    }
+    return works[event.call];
+  }
+
+ private:
+  const MachineLimits& limits_;
+  std::map<const Plan*, std::vector<CallWork>> works_;
+};
+
+// When the work of each call ran: on the host, or on the device.
+std::vector<std::vector<Interval>> times_of_calls(const Recording& recording) {
+  std::vector<std::vector<Interval>> times(recording.calls.size());
+  if (recording.synchronous) {
+    for (size_t i = 0; i < times.size(); ++i) {
+      times[i].push_back({recording.calls[i].begin, recording.calls[i].end});
+    }
+    return times;
+  }
+  for (const DeviceActivity& activity : recording.device) {
+    if (activity.tag < 0) continue;
+    times[static_cast<size_t>(activity.tag)].push_back({activity.begin, activity.end});
+  }
+  return times;
+}
+
+Intervals parts(const Recording& recording, StepPart part) {
+  std::vector<Interval> out;
+  for (const PartEvent& event : recording.parts) {
+    if (event.part == part) out.push_back({event.begin, event.end});
+  }
+  return merged(std::move(out));
+}
+
+// The step, cut into what the calls did by phase, and what the host did while they did nothing.
+std::vector<StepShare> cut_step(const Recording& recording, Works& works,
+                                const std::vector<std::vector<Interval>>& times, double steps) {
+  std::array<std::vector<Interval>, 3> by_phase;
+  std::vector<Interval> messages;
+  for (size_t i = 0; i < times.size(); ++i) {
+    const CallWork& work = works.of(recording.calls[i]);
+    auto& list = work.communicates ? messages : by_phase[static_cast<size_t>(work.phase)];
+    list.insert(list.end(), times[i].begin(), times[i].end());
+  }
+  Intervals rest = parts(recording, StepPart::step);
+  std::vector<StepShare> shares;
+  const auto take = [&](const char* name, const Intervals& when, const char* meaning) {
+    shares.push_back({name, seconds_of(total(common(rest, when))) / steps, meaning});
+    rest = without(rest, when);
+  };
+  take("forward", merged(by_phase[0]), "kernels");
+  take("backward", merged(by_phase[1]), "kernels");
+  take("update", merged(by_phase[2]), "kernels: gradient norm, clipping, optimizer");
+  const Intervals agreeing = parts(recording, StepPart::ranks);
+  messages.insert(messages.end(), agreeing.begin(), agreeing.end());
+  take("communication", merged(messages), "waiting for other ranks, beyond what kernels hide");
+  take("data", parts(recording, StepPart::data), "waiting for the loader (data.workers)");
+  take("inputs", parts(recording, StepPart::inputs), "handing batches to the step");
+  take("results", parts(recording, StepPart::results), "waiting for the step's sums");
+  shares.push_back({"host", seconds_of(total(rest)) / steps,
+                    recording.synchronous ? "between the kernels: the loop, profiling"
+                                          : "launching: the device has nothing to do"});
+  return shares;
+}
+
+}  // namespace
+
+CallWork work_of(const Plan& plan, size_t index, const MachineLimits& limits) {
+  const Graph& graph = plan.graph();
+  const Call& call = plan.calls()[index];
+  const Node& node = graph.nodes[call.node];
+  CallWork out{.op = std::string(node.op->name),
+               .variant = std::string(call.row->variant),
+               .layer = node.layer.empty() ? "model" : node.layer,
+               .phase = node.phase,
+               .slot = node.attributes.integer("slot", -1)};
+  out.communicates = out.slot >= 0;
+  if (call.adds_temporary) {
+    out.op += " (addition)";
+    out.cost = cost_of_addition(graph.value(node.outputs[0]).spec);
+  } else {
+    out.cost =
+        op_cost(*node.op, graph.input_specs(node), graph.output_specs(node), node.attributes);
+  }
+  if (out.communicates) return out;
+  const double flops = limits.flops(arithmetic_of(graph, node));
+  out.limit_seconds = std::max(flops > 0 ? out.cost.flops / flops : 0,
+                               limits.bytes > 0 ? out.cost.bytes / limits.bytes : 0);
+  return out;
+}
+
+Profile summarize(const Recording& recording, const MachineLimits& limits) {
+  const Intervals steps = parts(recording, StepPart::step);
+  Profile out;
+  for (const PartEvent& event : recording.parts) out.steps += event.part == StepPart::step ? 1 : 0;
+  check_internal(out.steps > 0, "a profile of no step");
+  const auto count = static_cast<double>(out.steps);
+  out.step_seconds = seconds_of(total(steps)) / count;
+  Works works(limits);
+  const auto times = times_of_calls(recording);
+  out.shares = cut_step(recording, works, times, count);
+  Rows ops, layers, calls;
+  for (size_t i = 0; i < times.size(); ++i) {
+    const CallEvent& event = recording.calls[i];
+    const CallWork& work = works.of(event);
+    int64_t nanoseconds = 0;
+    for (const Interval& time : times[i]) nanoseconds += time.end - time.begin;
+    const double seconds = seconds_of(nanoseconds);
+    const std::string shapes = shapes_of(*event.plan, event.call);
+    ops.add(work.op + '\n' + work.variant, work.op, work.variant, work, seconds);
+    layers.add(work.layer, work.layer, "", work, seconds);
+    calls.add(
+        fmt::format("{}\n{}\n{}\n{}", work.layer, work.op, static_cast<int>(work.phase), shapes),
+        work.layer + " " + work.op, shapes, work, seconds);
+  }
+  out.ops = ops.sorted(count);
+  out.layers = layers.sorted(count);
+  out.calls = calls.sorted(count);
+  return out;
+}
+
+}  // namespace dltrain

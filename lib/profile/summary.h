@@ -1,0 +1,60 @@
+// From a recording to figures: where the time of a step goes, and how near each op, layer and call
+// comes to what the machine can do.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "profile/limits.h"
+#include "profile/recorder.h"
+
+namespace dltrain {
+
+// What one call of a plan is; the same in every step.
+struct CallWork {
+  std::string op = {}, variant = {};  // "matmul", "oneDNN"
+  std::string layer = {};             // "layers.3"; "model" where no layer asked for it
+  Phase phase = Phase::forward;
+  Cost cost = {};             // as `dltrain plan` counts
+  double limit_seconds = 0;   // that the cost takes at the machine's limits
+  bool communicates = false;  // between ranks: its time is no arithmetic
+  int64_t slot = -1;          // of an asynchronous operation, which two calls share
+};
+CallWork work_of(const Plan& plan, size_t call, const MachineLimits& limits);
+
+// Calls that belong together; all figures are those of one step.
+struct ProfileRow {
+  std::string name;    // op, layer path, or both
+  std::string detail;  // the kernel's variant, or the shapes
+  double calls = 0;
+  double seconds = 0;
+  double forward = 0, backward = 0, update = 0;  // of the seconds
+  double flops = 0, bytes = 0;
+  double limit_seconds = 0;  // that these take at the machine's limits; 0: nothing to compare
+
+  double flop_rate() const { return seconds > 0 ? flops / seconds : 0; }
+  double byte_rate() const { return seconds > 0 ? bytes / seconds : 0; }
+  // Of the limit of arithmetic or of memory, whichever is nearer for each call. More than 1 where
+  // caches hold what counts as moved.
+  double of_limit() const { return seconds > 0 ? limit_seconds / seconds : 0; }
+};
+
+// A part of the step's time; together they are the step.
+struct StepShare {
+  std::string name;
+  double seconds = 0;
+  std::string meaning;  // for the person
+};
+
+struct Profile {
+  int64_t steps = 0;        // that were observed
+  double step_seconds = 0;  // of them, in the mean
+  std::vector<StepShare> shares;
+  // The slowest first.
+  std::vector<ProfileRow> ops, layers, calls;
+};
+
+// Of at least one whole step.
+Profile summarize(const Recording& recording, const MachineLimits& limits);
+
+}  // namespace dltrain

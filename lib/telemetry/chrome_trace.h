@@ -1,0 +1,47 @@
+// Traces in the format of chrome://tracing, which Perfetto (ui.perfetto.dev) reads too: the JSON
+// object form of Google's "Trace Event Format".
+//
+// A process has threads, a thread has slices, which may lie in each other but not cross. Slices
+// that cross (messages under way) are asynchronous: they get lines of their own.
+//
+// Times are nanoseconds since any moment, the same for the whole trace.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "telemetry/json_object.h"
+
+namespace dltrain {
+
+class ChromeTrace {
+ public:
+  // Everything is of this process, in the order of `process` from the top.
+  ChromeTrace(int process, std::string_view name);
+
+  // Threads are shown in the order of their numbers.
+  void name_thread(int thread, std::string_view name);
+  void slice(int thread, std::string_view name, std::string_view category, int64_t begin,
+             int64_t end, const JsonObject& arguments = {});
+  // `id`: different for slices of one name that cross.
+  void async_slice(int64_t id, std::string_view name, std::string_view category, int64_t begin,
+                   int64_t end, const JsonObject& arguments = {});
+
+  // What was added, for write_chrome_trace; may be carried to another process.
+  const std::string& events() const { return events_; }
+
+ private:
+  JsonObject event(std::string_view kind, std::string_view name, int thread) const;
+  void add(const JsonObject& event);
+
+  int process_;
+  std::string events_;  // JSON objects behind each other, commas between
+};
+
+// One file of the events of several processes, complete or absent. Throws Error(storage).
+void write_chrome_trace(const std::filesystem::path& path, std::span<const std::string> events);
+
+}  // namespace dltrain

@@ -1,0 +1,60 @@
+#include "train/device_monitor.h"
+
+#include <cmath>
+#include <utility>
+
+#include <fmt/format.h>
+
+namespace dltrain {
+namespace {
+
+// "the GPU runs slower than it could (power cap): 699 W, 67 °C, 1410 MHz"
+std::string warning_of(const DeviceReading& reading) {
+  std::string state;
+  const auto add = [&](double value, const char* unit) {
+    if (std::isnan(value)) return;
+    state += fmt::format("{}{:.0f} {}", state.empty() ? ": " : ", ", value, unit);
+  };
+  add(reading.power_watts, "W");
+  add(reading.temperature_celsius, "°C");
+  add(reading.clock_mhz, "MHz");
+  return fmt::format("the GPU runs slower than it could ({}){}", reading.throttled, state);
+}
+
+}  // namespace
+
+DeviceMonitor::DeviceMonitor(std::unique_ptr<DeviceSensor> sensor, std::chrono::milliseconds every)
+    : sensor_(std::move(sensor)), every_(every), thread_([this] { work(); }) {}
+
+DeviceMonitor::~DeviceMonitor() {
+  {
+    const std::lock_guard lock(mutex_);
+    stop_ = true;
+  }
+  stopping_.notify_all();
+  thread_.join();
+}
+
+void DeviceMonitor::work() {
+  for (;;) {
+    const DeviceReading reading = sensor_->read();
+    std::unique_lock lock(mutex_);
+    latest_ = reading;
+    if (!reading.throttled.empty() && !std::exchange(warned_, true)) {
+      warning_ = warning_of(reading);
+    }
+    if (stopping_.wait_for(lock, every_, [this] { return stop_; })) return;
+  }
+}
+
+std::optional<DeviceReading> DeviceMonitor::latest() const {
+  const std::lock_guard lock(mutex_);
+  return latest_;
+}
+
+std::string DeviceMonitor::take_warning() {
+  const std::lock_guard lock(mutex_);
+  return std::exchange(warning_, {});
+}
+
+}  // namespace dltrain
