@@ -75,6 +75,7 @@ ExitCode run_rank(const RankEnvironment& environment, Experiment& experiment, Ru
                       },
                   .on_straggler = [](const std::string& message) { spdlog::warn("{}", message); }});
   run.collectives = world.collectives.get();
+  run.make_group = world.make_group;
   run.store = world.store.get();
   run.watch = world.watch.get();
   run.rank = environment.rank;

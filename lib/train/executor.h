@@ -16,6 +16,7 @@
 #include <string>
 #include <vector>
 
+#include "comm/stream_collectives.h"
 #include "compile/plan_report.h"
 #include "compile/step_graph.h"
 #include "graph/plan.h"
@@ -28,9 +29,10 @@ namespace dltrain {
 struct ExecutorOptions {
   const Engine* engine = nullptr;
   std::unique_ptr<Device> device;
-  Collectives* collectives = nullptr;  // nullptr with one rank; outlives the executor
-  int64_t micro_steps = 1;             // per rank and step
-  int64_t global_batch = 1;            // samples of a step
+  // Of the ranks, over host memory; nullptr with one rank; outlives the executor.
+  Collectives* collectives = nullptr;
+  int64_t micro_steps = 1;   // per rank and step
+  int64_t global_batch = 1;  // samples of a step
   // Micro-steps overwrite sums, which their graph then combines (training.reduction: fixed).
   bool fixed_reduction = false;
   bool capture = true;
@@ -61,6 +63,9 @@ class Executor final : public WeightStore {
   size_t variants() const { return training_.size(); }
   const StateLayout& layout() const { return layout_; }
   Device& device() { return *options_.device; }
+  // The ranks' group over the memory of a GPU; nullptr with one rank, and on CPUs, where the group
+  // of the options serves. It must have been joined before the first step.
+  StreamCollectives* device_group() { return device_group_.get(); }
   const Engine& engine() const { return *options_.engine; }
 
   // Takes the arena and fixes all addresses. State is zero.
@@ -138,6 +143,7 @@ class Executor final : public WeightStore {
     std::unique_ptr<Event> ready;
   };
 
+  void wait_for_device();
   void run_forward(FieldSpan fields, const StepInputs& state, MicroStep micro_step);
   size_t stage_bytes() const;
   static std::span<const std::byte> own_part(const StateTensor& tensor,
@@ -147,6 +153,7 @@ class Executor final : public WeightStore {
   void queue_report(int64_t step);
 
   ExecutorOptions options_;
+  std::unique_ptr<StreamCollectives> device_group_;
   std::vector<StepGraph> training_;
   std::optional<StepGraph> evaluation_;
   std::vector<std::unique_ptr<Plan>> training_plans_;

@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 
+#include "comm/device_group.h"
 #include "config/fields.h"
 #include "data/config.h"
 #include "device/device.h"
@@ -63,6 +64,7 @@ struct ParallelismConfig : Located {
   int64_t zero_stage = 0;
   double bucket_mb = 25;
   DType reduce_dtype = DType::f32;
+  CollectiveChoice collectives = CollectiveChoice::automatic;
   size_t bucket_bytes() const { return static_cast<size_t>(bucket_mb * (1 << 20)); }
   void describe(Fields& f);
 };

@@ -303,12 +303,6 @@ Session open_session(Experiment& experiment, const SessionOptions& options) {
     executor.device = options.engines.reference->open(0);
   } else {
     ChosenDevice chosen = choose_device(experiment.device, options.engines, options.local_rank);
-    if (options.world > 1 && chosen.engine != options.engines.cpu) {
-      fail(ExitCode::usage,
-           "several ranks on GPUs need NCCL, which this version does not drive yet; use one rank, "
-           "or "
-           "--device cpu");
-    }
     executor.engine = chosen.engine;
     executor.device = std::move(chosen.device);
     executor.device->set_autotune(experiment.autotune);

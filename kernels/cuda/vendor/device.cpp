@@ -30,6 +30,16 @@ std::string library_versions() {
                      blas % 100, dnn / 10000, dnn % 10000 / 100, dnn % 100);
 }
 
+// "GPU-" and the number that is this GPU's alone, in nvidia-smi's writing.
+std::string identity_of(const cudaDeviceProp& device) {
+  std::string text = "GPU-";
+  for (size_t i = 0; i < sizeof device.uuid.bytes; ++i) {
+    if (i == 4 || i == 6 || i == 8 || i == 10) text += '-';
+    text += fmt::format("{:02x}", static_cast<unsigned char>(device.uuid.bytes[i]));
+  }
+  return text;
+}
+
 DeviceProperties read_properties(const cudaDeviceProp& device, int index) {
   size_t free = 0, total = 0;
   check_cuda(cudaMemGetInfo(&free, &total), "reading the free memory");
@@ -40,7 +50,8 @@ DeviceProperties read_properties(const cudaDeviceProp& device, int index) {
           .libraries = library_versions(),
           .total_memory = total,
           .free_memory = free,
-          .processors = device.multiProcessorCount};
+          .processors = device.multiProcessorCount,
+          .identity = identity_of(device)};
 }
 
 // Of the environment, as CUDA reads it: every launch waits for its end, so that errors are found
@@ -215,6 +226,12 @@ void CudaDevice::zero(void* destination, size_t bytes, Stream& stream) {
   if (bytes == 0) return;
   make_current();
   check_cuda(cudaMemsetAsync(destination, 0, bytes, native_stream(stream)), "zeroing");
+}
+
+void CudaDevice::call_on_host(Stream& stream, void (*function)(void*), void* argument) {
+  make_current();
+  check_cuda(cudaLaunchHostFunc(native_stream(stream), function, argument),
+             "queueing a call of the host");
 }
 
 std::unique_ptr<CapturedGraph> CudaDevice::capture(Stream& stream,
