@@ -2,7 +2,8 @@
 # and the targets dltrain_cudnn and CUDA::*.
 #
 # DLTRAIN_CUDA=OFF: not looked for. AUTO: the engine is left out, with a line that says what is missing.
-# ON: what is missing is an error. NCCL is not linked: the engine opens it when ranks need it.
+# ON: what is missing is an error. Of NCCL only the header is needed (package libnccl-dev): the engine opens
+# the library when ranks on GPUs need it.
 set(DLTRAIN_CUDA_FOUND FALSE)
 if(DLTRAIN_CUDA STREQUAL "OFF")
   return()
@@ -70,6 +71,11 @@ mark_as_advanced(CUDNN_FRONTEND_INCLUDE_DIR)
 if(NOT CUDNN_FRONTEND_INCLUDE_DIR)
   message(STATUS "cudnn-frontend was not found (scripts/cudnn_frontend.sh gets it): no attention by cuDNN")
 endif()
+find_path(NCCL_INCLUDE_DIR nccl.h HINTS ${CUDAToolkit_INCLUDE_DIRS})
+mark_as_advanced(NCCL_INCLUDE_DIR)
+if(NOT NCCL_INCLUDE_DIR)
+  message(STATUS "nccl.h was not found: messages between GPUs go through host memory")
+endif()
 set(DLTRAIN_CUDA_FOUND TRUE)
 
 # dltrain_cudnn_attention_plan(SOURCE): the one file with cudnn-frontend's headers, which take long to compile, for
@@ -108,6 +114,11 @@ function(dltrain_cuda_engine)
     target_compile_definitions(dltrain_engine_cuda PRIVATE DLTRAIN_CUDNN_FRONTEND)
     target_sources(dltrain_engine_cuda PRIVATE $<TARGET_OBJECTS:dltrain_cudnn_attention_plan>)
     target_link_libraries(dltrain_engine_cuda PRIVATE CUDA::nvrtc ${CMAKE_DL_LIBS})
+  endif()
+  if(NCCL_INCLUDE_DIR)
+    target_compile_definitions(dltrain_engine_cuda PRIVATE DLTRAIN_NCCL)
+    target_include_directories(dltrain_engine_cuda SYSTEM PRIVATE ${NCCL_INCLUDE_DIR})
+    target_link_libraries(dltrain_engine_cuda PRIVATE ${CMAKE_DL_LIBS} Threads::Threads)
   endif()
   install(TARGETS dltrain_engine_cuda LIBRARY DESTINATION lib)
 endfunction()

@@ -4,7 +4,7 @@
 # python3 for comparisons and the record.
 #
 #   scripts/gpu_check.sh [PART…]        parts: device ops sanitizer trajectories repeat resume
-#                                       generation refusals training timing
+#                                       generation refusals ranks training timing
 #
 # Each part takes under ten minutes (PART_SECONDS, 600) and is done once: what is done stands in
 # gpu-check/ (OUT), and a second call goes on with the rest; remove the folder to begin again. A part
@@ -15,7 +15,7 @@
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 1
 
-all_parts=(device ops sanitizer trajectories repeat resume generation refusals training timing)
+all_parts=(device ops sanitizer trajectories repeat resume generation refusals ranks training timing)
 out=${OUT:-gpu-check}
 records=${RECORDS:-docs/gpu}
 engine=${ENGINE:-cuda}
@@ -33,7 +33,7 @@ vendor_folders() {
     done
   } | while read -r folder; do
     for path in "$folder"/libcudart.so.* "$folder"/libcublasLt.so.* "$folder"/libcudnn.so.* "$folder"/libnvrtc.so.* \
-      "$folder"/libcuda.so.1; do
+      "$folder"/libnccl.so.2 "$folder"/libcuda.so.1; do
       if [ -e "$path" ]; then
         printf ':%s' "$folder"
         break
@@ -235,6 +235,42 @@ refuses() { # refuses STATUS WORDS COMMAND…
   fi
 }
 
+# Several ranks. With one GPU: NCCL's operations in a group of one, and two ranks that share the GPU through
+# host memory, in every ZeRO stage and with a fixed reduction. With more: NCCL between two of them too.
+part_ranks() {
+  local config=tests/golden/language/gpt2.yaml name stage status=0 gpus
+  if [ "$engine" = cuda ]; then
+    "$gpu_check" --collectives --json "$out/collectives.json" || status=9
+  fi
+  train ranks-one "$engine" "$config" || return
+  for stage in 0 1 2 3; do
+    ranks_as_one "ranks-staged-zero$stage" 1e-5 ranks-one staged "$config" -s parallelism.zero_stage="$stage" \
+      -s parallelism.bucket_mb=0.05 || status=9
+  done
+  train ranks-fixed-one "$engine" "$config" -s training.reduction=fixed -s training.micro_batch_size=2 || return
+  ranks_as_one ranks-fixed-two 0 ranks-fixed-one staged "$config" -s training.reduction=fixed \
+    -s training.micro_batch_size=2 || status=9
+  gpus=$(nvidia-smi -L 2>/dev/null | grep -c '^GPU ')
+  if [ "$engine" != cuda ] || [ "$gpus" -lt 2 ]; then
+    echo "NCCL between GPUs: not tried, this machine has $gpus"
+    return "$status"
+  fi
+  for stage in 0 1 2 3; do
+    ranks_as_one "ranks-nccl-zero$stage" 1e-5 ranks-one nccl "$config" -s parallelism.zero_stage="$stage" \
+      -s parallelism.bucket_mb=0.05 || status=9
+  done
+  return "$status"
+}
+ranks_as_one() { # ranks_as_one NAME TOLERANCE ONE CARRIER CONFIG…: two ranks have the losses of the run ONE
+  local name=$1 tolerance=$2 one=$3 carrier=$4
+  shift 4
+  rm -rf "$out/runs/$name"
+  "$dltrain" train "$@" -s parallelism.collectives="$carrier" --nproc-per-node 2 --device "$engine" \
+    --output-dir "$out/runs/$name" --quiet || return
+  printf '%s: ' "$name"
+  same_losses "$one" "$name" "$tolerance"
+}
+
 part_training() {
   local recipe
   if [ ! -f data/digits.csv.gz ]; then
@@ -302,6 +338,7 @@ if [ "${1:-}" = --part ]; then
     resume) part_resume ;;
     generation) part_generation ;;
     refusals) part_refusals ;;
+    ranks) part_ranks ;;
     training) part_training ;;
     timing) part_timing ;;
     *) exit 2 ;;

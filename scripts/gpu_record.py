@@ -51,13 +51,14 @@ def read(path):
         return file.read()
 
 
-PARTS = "device ops sanitizer trajectories repeat resume generation refusals training timing".split()
+PARTS = "device ops sanitizer trajectories repeat resume generation refusals ranks training timing".split()
 WORDS = {"0": "passed", "77": "skipped", "124": "ran out of time", "": "not run"}
 
 
 def write(out, folder, engine):
     timing = json.loads(read(os.path.join(out, "timing.json")) or "{}")
     ops = {dtype: json.loads(read(os.path.join(out, f"ops-{dtype}.json")) or "{}") for dtype in ("f32", "bf16", "f16")}
+    collectives = json.loads(read(os.path.join(out, "collectives.json")) or "{}")
     device = timing.get("device", {}).get("name", "unknown device") if engine == "cuda" else "rehearsal on the CPU"
     date = datetime.date.today().isoformat()
     name = f"{date}-{re.sub('[^a-z0-9]+', '-', device.lower()).strip('-')}"
@@ -80,7 +81,8 @@ def write(out, folder, engine):
     with open(os.path.join(folder, name + ".md"), "w", encoding="utf-8") as file:
         file.write("\n".join(lines) + "\n")
     with open(os.path.join(folder, name + ".json"), "w", encoding="utf-8") as file:
-        json.dump({"device": device, "date": date, "parts": parts, "ops": ops, "timing": timing}, file, indent=1)
+        record = {"device": device, "date": date, "parts": parts, "ops": ops, "collectives": collectives}
+        json.dump({**record, "timing": timing}, file, indent=1)
         file.write("\n")
     print(f"{folder}/{name}.md")
     return 0

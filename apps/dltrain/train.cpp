@@ -42,6 +42,7 @@ void check_options(const Options& options) {
 ExitCode run_rank(const RankEnvironment& environment, Experiment& experiment, RunOptions& run) {
   return as_rank(environment, experiment.parallelism, [&](const World& world) {
     run.collectives = world.collectives.get();
+    run.make_group = world.make_group;
     run.store = world.store.get();
     run.watch = world.watch.get();
     run.rank = environment.rank;

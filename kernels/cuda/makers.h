@@ -43,7 +43,7 @@ Maker make_cuda_cached_attention;
 Maker make_cuda_token_positions, make_cuda_last_token;
 Maker make_cuda_slot_state, make_cuda_slot_state_update;
 Maker make_cuda_cross_entropy, make_cuda_cross_entropy_backward;
-Maker make_cuda_all_reduce_begin, make_cuda_all_reduce_end;  // of one rank
+Maker make_cuda_tree_sum, make_cuda_sum_of_squares, make_cuda_gradient_norm_of;
 Maker make_cuda_loss_seed, make_cuda_gradient_norm, make_cuda_element_update;
 Maker make_cuda_lars_update, make_cuda_lamb_update, make_cuda_adafactor_update;
 Maker make_cuda_low_precision_update, make_cuda_ema_update, make_cuda_clip_percentile;

@@ -134,8 +134,15 @@ constinit const KernelRow kRows[] = {
     {"ema_update", "own", make_cuda_ema_update, kOverwrites, kUnproven},
     {"clip_percentile", "own", make_cuda_clip_percentile, kOverwrites, kUnproven},
     {"reshape", "alias", make_reshape, kOverwrites, kUnproven},
-    {"all_reduce_begin", "one rank", make_cuda_all_reduce_begin, kOverwrites, kUnproven},
-    {"all_reduce_end", "one rank", make_cuda_all_reduce_end, kOverwrites, kUnproven},
+    {"tree_sum", "own", make_cuda_tree_sum, kOverwrites, kUnproven},
+    {"sum_of_squares", "own", make_cuda_sum_of_squares, kOverwrites, kUnproven},
+    {"gradient_norm_of", "own", make_cuda_gradient_norm_of, kOverwrites, kUnproven},
+    {"all_reduce_begin", "messages", make_all_reduce_begin, kOverwrites, kUnproven},
+    {"all_reduce_end", "messages", make_all_reduce_end, kOverwrites, kUnproven},
+    {"reduce_scatter_begin", "messages", make_reduce_scatter_begin, kOverwrites, kUnproven},
+    {"reduce_scatter_end", "messages", make_wait, kOverwrites, kUnproven},
+    {"all_gather_begin", "messages", make_all_gather_begin, kOverwrites, kUnproven},
+    {"all_gather_end", "messages", make_wait, kOverwrites, kUnproven},
 };
 
 }  // namespace

@@ -36,6 +36,40 @@ class GradientNorm final : public Kernel {
   double* partial_ = nullptr;
 };
 
+class SumOfSquares final : public Kernel {
+ public:
+  explicit SumOfSquares(const KernelRequest& request) : chunks_(request, 0, 1) {}
+  size_t workspace_bytes() const override {
+    return static_cast<size_t>(chunks_.chunks()) * sizeof(double);
+  }
+  void bind(const Bindings& bindings) override {
+    table_ = chunks_.bind(bindings);
+    sum_ = static_cast<double*>(bindings.outputs[0]);
+    partial_ = static_cast<double*>(bindings.workspace);
+  }
+  void run(Stream& stream) override {
+    launch_sum_of_squares(table_, sum_, partial_, stream.native());
+  }
+
+ private:
+  ChunkTable chunks_;
+  UpdateTable table_;
+  double *sum_ = nullptr, *partial_ = nullptr;
+};
+
+class GradientNormOf final : public Kernel {
+ public:
+  void bind(const Bindings& bindings) override {
+    state_ = static_cast<StepState*>(bindings.inputs[0]);
+    squares_ = static_cast<const double*>(bindings.inputs[1]);
+  }
+  void run(Stream& stream) override { launch_gradient_norm_of(state_, squares_, stream.native()); }
+
+ private:
+  StepState* state_ = nullptr;
+  const double* squares_ = nullptr;
+};
+
 // An op that is one launch over the table: launch(table, state, stream).
 template <typename Launch>
 class TableUpdate final : public Kernel {
@@ -124,6 +158,16 @@ class LossSeed final : public Kernel {
 
 std::unique_ptr<Kernel> make_cuda_gradient_norm(const KernelRequest& request) {
   return is_wide_update(request) ? std::make_unique<GradientNorm>(request) : nullptr;
+}
+
+std::unique_ptr<Kernel> make_cuda_sum_of_squares(const KernelRequest& request) {
+  const DType dtype = request.inputs[0].dtype;
+  const bool wide = dtype == DType::f32 || dtype == DType::f64;
+  return wide ? std::make_unique<SumOfSquares>(request) : nullptr;
+}
+
+std::unique_ptr<Kernel> make_cuda_gradient_norm_of(const KernelRequest&) {
+  return std::make_unique<GradientNormOf>();
 }
 
 std::unique_ptr<Kernel> make_cuda_element_update(const KernelRequest& request) {

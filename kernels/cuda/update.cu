@@ -26,11 +26,25 @@ __global__ void sum_of_squares_kernel(const UpdateChunk* chunks, double* partial
   if (threadIdx.x == 0) partial[blockIdx.x] = sum;
 }
 
-__global__ void finish_norm_kernel(const double* partial, int64_t count, StepState* state) {
+// Of one block.
+__device__ double sum_of(const double* partial, int64_t count) {
   double sum = 0;
   for (int64_t i = threadIdx.x; i < count; i += kNormBlock) sum += partial[i];
-  sum = block_sum(sum);
+  return block_sum(sum);
+}
+
+__global__ void finish_norm_kernel(const double* partial, int64_t count, StepState* state) {
+  const double sum = sum_of(partial, count);
   if (threadIdx.x == 0) finish_gradient_norm(*state, sum);
+}
+
+__global__ void finish_sum_kernel(const double* partial, int64_t count, double* out) {
+  const double sum = sum_of(partial, count);
+  if (threadIdx.x == 0) *out = sum;
+}
+
+__global__ void gradient_norm_of_kernel(StepState* state, const double* sum) {
+  finish_gradient_norm(*state, *sum);
 }
 
 __device__ void round_to(float value, DType copy, void* to, int64_t i) {
@@ -123,10 +137,14 @@ __global__ void loss_seed_kernel(const StepState* state, const double* loss, dou
   *seed = state->out.loss_scale * state->in.inverse_valid + (loss != nullptr ? 0.0 * *loss : 0.0);
 }
 
-template <typename T>
-void gradient_norm_typed(const UpdateTable& table, double* partial, CudaStream stream) {
-  DLTRAIN_LAUNCH(sum_of_squares_kernel<T>, static_cast<unsigned>(table.count), kBlock, stream,
-                 table.chunks, partial);
+void partial_sums(const UpdateTable& table, double* partial, CudaStream stream) {
+  if (table.count == 0) return;
+  const auto grid = static_cast<unsigned>(table.count);
+  if (table.dtype == DType::f64) {
+    DLTRAIN_LAUNCH(sum_of_squares_kernel<double>, grid, kBlock, stream, table.chunks, partial);
+  } else {
+    DLTRAIN_LAUNCH(sum_of_squares_kernel<float>, grid, kBlock, stream, table.chunks, partial);
+  }
 }
 
 template <typename T>
@@ -143,11 +161,18 @@ void batch_norm_update_typed(const BatchNormUpdateCall& c, const StepState* stat
 
 void launch_gradient_norm(const UpdateTable& table, StepState* state, double* partial,
                           CudaStream stream) {
-  if (table.count > 0) {
-    (table.dtype == DType::f64 ? gradient_norm_typed<double>
-                               : gradient_norm_typed<float>)(table, partial, stream);
-  }
+  partial_sums(table, partial, stream);
   DLTRAIN_LAUNCH(finish_norm_kernel, 1u, kNormBlock, stream, partial, table.count, state);
+}
+
+void launch_sum_of_squares(const UpdateTable& table, double* sum, double* partial,
+                           CudaStream stream) {
+  partial_sums(table, partial, stream);
+  DLTRAIN_LAUNCH(finish_sum_kernel, 1u, kNormBlock, stream, partial, table.count, sum);
+}
+
+void launch_gradient_norm_of(StepState* state, const double* sum_of_squares, CudaStream stream) {
+  DLTRAIN_LAUNCH(gradient_norm_of_kernel, 1u, 1u, stream, state, sum_of_squares);
 }
 
 template <typename Rule>

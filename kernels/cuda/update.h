@@ -36,6 +36,10 @@ struct UpdateTable {
 // Writes StepState.out. Role 0 is the gradient; `partial` has table.count doubles.
 void launch_gradient_norm(const UpdateTable& table, StepState* state, double* partial,
                           CudaStream stream);
+// sum_of_squares. Role 0 is x; `partial` has table.count doubles.
+void launch_sum_of_squares(const UpdateTable& table, double* sum, double* partial,
+                           CudaStream stream);
+void launch_gradient_norm_of(StepState* state, const double* sum_of_squares, CudaStream stream);
 // An optimizer of shared/element_rules.h. Roles: parameter, gradient, the rule's moments.
 template <typename Rule>
 void launch_element_update(const UpdateTable& table, const Rule& rule, const StepState* state,

@@ -32,6 +32,7 @@ class AllReduceBegin final : public Kernel {
   void run(Stream& stream) override {
     ticket_ = collectives_.all_reduce(data_, count_, dtype_, ReduceOp::sum, stream);
   }
+  bool captured() const override { return false; }
 
  private:
   Collectives& collectives_;
@@ -40,18 +41,6 @@ class AllReduceBegin final : public Kernel {
   size_t last_bytes_;
   void* data_ = nullptr;
   size_t count_ = 0;
-};
-
-class AllReduceEnd final : public Kernel {
- public:
-  explicit AllReduceEnd(const KernelRequest& request)
-      : collectives_(*request.collectives), ticket_(ticket_of(request)) {}
-  void bind(const Bindings&) override {}
-  void run(Stream& stream) override { collectives_.wait(ticket_, stream); }
-
- private:
-  Collectives& collectives_;
-  Collectives::Ticket& ticket_;
 };
 
 }  // namespace
@@ -67,7 +56,7 @@ std::unique_ptr<Kernel> make_all_reduce_begin(const KernelRequest& request) {
 
 std::unique_ptr<Kernel> make_all_reduce_end(const KernelRequest& request) {
   if (request.collectives == nullptr) return std::make_unique<NothingToDo>();
-  return std::make_unique<AllReduceEnd>(request);
+  return make_wait(request);
 }
 
 }  // namespace dltrain

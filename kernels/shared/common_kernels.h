@@ -14,8 +14,8 @@ std::unique_ptr<Kernel> make_reshape(const KernelRequest& request);
 std::unique_ptr<Kernel> make_all_reduce_begin(const KernelRequest& request);
 std::unique_ptr<Kernel> make_all_reduce_end(const KernelRequest& request);
 
-// The ops of lib/ops/sharded.cpp, likewise, for engines whose memory is the host's. make_wait
-// serves the ends.
+// The ops of lib/ops/sharded.cpp, likewise; make_wait serves the ends. gradient_norm_of only where
+// device memory is the host's.
 std::unique_ptr<Kernel> make_reduce_scatter_begin(const KernelRequest& request);
 std::unique_ptr<Kernel> make_all_gather_begin(const KernelRequest& request);
 std::unique_ptr<Kernel> make_wait(const KernelRequest& request);

@@ -18,11 +18,6 @@ namespace {
 constexpr size_t kHugePage = size_t{2} << 20;
 constexpr size_t kHugeFrom = size_t{4} << 20;
 
-class HostStream final : public Stream {
- public:
-  void synchronize() override {}
-};
-
 class HostEvent final : public Event {
  public:
   void record(Stream&) override {}

@@ -1,6 +1,5 @@
-// reduce_scatter and all_gather of units (lib/ops/sharded.cpp) through request.collectives, for
-// engines whose memory is the host's, and gradient_norm_of.
-#include <cstring>
+// reduce_scatter and all_gather of units (lib/ops/sharded.cpp) through request.collectives, on any
+// device, and gradient_norm_of, where device memory is the host's.
 #include <vector>
 
 #include "base/error.h"
@@ -17,6 +16,7 @@ class Wait final : public Kernel {
       : collectives_(*request.collectives), ticket_(ticket_of(request)) {}
   void bind(const Bindings&) override {}
   void run(Stream& stream) override { collectives_.wait(ticket_, stream); }
+  bool captured() const override { return false; }
 
  private:
   Collectives& collectives_;
@@ -26,7 +26,8 @@ class Wait final : public Kernel {
 class ReduceScatterBegin final : public Kernel {
  public:
   explicit ReduceScatterBegin(const KernelRequest& request)
-      : collectives_(*request.collectives),
+      : device_(request.device),
+        collectives_(*request.collectives),
         ticket_(ticket_of(request)),
         dtype_(request.inputs[0].dtype),
         elements_(static_cast<size_t>(request.attributes.integer("elements"))),
@@ -55,15 +56,17 @@ class ReduceScatterBegin final : public Kernel {
   }
 
   void run(Stream& stream) override {
-    for (const auto& [at, bytes] : gaps_) std::memset(at, 0, bytes);
+    for (const auto& [at, bytes] : gaps_) device_.zero(at, bytes, stream);
     ticket_ = collectives_.reduce_scatter(unit_, part_, elements_, dtype_, ReduceOp::sum, stream);
   }
+  bool captured() const override { return false; }
 
  private:
   struct Gap {
     std::byte* at;
     size_t bytes;
   };
+  Device& device_;
   Collectives& collectives_;
   Collectives::Ticket& ticket_;
   DType dtype_;
@@ -89,6 +92,7 @@ class AllGatherBegin final : public Kernel {
   void run(Stream& stream) override {
     ticket_ = collectives_.all_gather(part_, unit_, elements_, dtype_, stream);
   }
+  bool captured() const override { return false; }
 
  private:
   Collectives& collectives_;

@@ -18,9 +18,6 @@ uint64_t mix(uint64_t state, uint64_t value) {
   return z ^ (z >> 31);
 }
 
-constexpr const char* kNames[] = {"all_reduce", "reduce_scatter", "all_gather", "broadcast",
-                                  "all_to_all", "send",           "receive",    "barrier"};
-
 }  // namespace
 
 HostCollectives::HostCollectives(std::unique_ptr<Transport> transport, CollectiveObserver* observer,
@@ -57,7 +54,7 @@ HostCollectives::~HostCollectives() {
 // unequal operations never match. Point-to-point messages count for each pair of ranks, since other
 // ranks do not see them. Groups that share connections differ in their number. The lowest bit is
 // left to the algorithm.
-uint64_t HostCollectives::slot_of(const Operation& o) {
+uint64_t HostCollectives::slot_of(const CollectiveCall& o) {
   const uint64_t group = mix(static_cast<uint64_t>(group_number_), o.count * dtype_size(o.dtype));
   uint64_t h = 0;
   if (o.kind == Kind::send) {
@@ -72,10 +69,10 @@ uint64_t HostCollectives::slot_of(const Operation& o) {
   return h & ~uint64_t{1};
 }
 
-HostCollectives::Ticket HostCollectives::issue(Operation operation) {
-  check_internal(operation.peer >= 0 && operation.peer < size(), "{} with rank {} of {}",
-                 kNames[static_cast<int>(operation.kind)], operation.peer, size());
-  operation.slot = slot_of(operation);
+HostCollectives::Ticket HostCollectives::issue(const CollectiveCall& call) {
+  check_internal(call.peer >= 0 && call.peer < size(), "{} with rank {} of {}",
+                 collective_name(call.kind), call.peer, size());
+  Operation operation{.call = call, .slot = slot_of(call)};
   const Ticket ticket = issued_ + 1;
   if (ticket > kCapacity) {
     try {
@@ -85,8 +82,7 @@ HostCollectives::Ticket HostCollectives::issue(Operation operation) {
     }
   }
   operation.ticket = ticket;
-  const bool message = operation.kind == Kind::send || operation.kind == Kind::receive;
-  operation.number = message ? 0 : collectives_;
+  operation.number = is_message(call.kind) ? 0 : collectives_;
   if (observer_) observer_->issued(group_number_, observed(operation));
   {
     std::lock_guard lock(mutex_);
@@ -117,39 +113,42 @@ void HostCollectives::work() {
   }
 }
 
-void HostCollectives::run(Operation& o) {
+void HostCollectives::run(Operation& operation) {
+  const CollectiveCall& o = operation.call;
+  const uint64_t slot = operation.slot;
   const size_t bytes = o.count * dtype_size(o.dtype);
   transport_->drop_unused();
   switch (o.kind) {
     case Kind::all_reduce:
-      return exchange_.all_reduce(o.output, o.count, o.dtype, o.op, o.slot);
+      return exchange_.all_reduce(o.output, o.count, o.dtype, o.op, slot);
     case Kind::reduce_scatter:
-      return exchange_.reduce_scatter(o.input, o.output, o.count, o.dtype, o.op, o.slot);
+      return exchange_.reduce_scatter(o.input, o.output, o.count, o.dtype, o.op, slot);
     case Kind::all_gather:
-      return exchange_.all_gather(o.input, o.output, bytes, o.slot);
+      return exchange_.all_gather(o.input, o.output, bytes, slot);
     case Kind::broadcast:
-      return exchange_.broadcast(o.output, bytes, o.peer, o.slot);
+      return exchange_.broadcast(o.output, bytes, o.peer, slot);
     case Kind::all_to_all:
-      return exchange_.all_to_all(o.input, o.output, bytes, o.slot);
+      return exchange_.all_to_all(o.input, o.output, bytes, slot);
     case Kind::send:
-      return post_send(o);
+      return post_send(operation);
     case Kind::receive: {
       Channel& channel = transport_->cached(o.peer, o.output, bytes);
-      channel.receive(o.slot, 0, bytes);
+      channel.receive(slot, 0, bytes);
       return channel.wait_received();
     }
     case Kind::barrier:
-      return exchange_.barrier(o.slot);
+      return exchange_.barrier(slot);
   }
 }
 
 // A send has a channel of its own, on which wait() waits without the communication thread.
-void HostCollectives::post_send(Operation& o) {
+void HostCollectives::post_send(Operation& operation) {
+  const CollectiveCall& o = operation.call;
   const size_t bytes = o.count * dtype_size(o.dtype);
   auto channel = transport_->open(o.peer, const_cast<void*>(o.input), bytes);
-  channel->send(o.slot, 0, bytes);
+  channel->send(operation.slot, 0, bytes);
   std::lock_guard lock(mutex_);
-  o.sending = std::move(channel);
+  operation.sending = std::move(channel);
 }
 
 void HostCollectives::finish(Ticket ticket) {
@@ -175,20 +174,13 @@ void HostCollectives::record_failure(const Operation& o, const std::string& reas
     std::lock_guard lock(mutex_);
     if (failed_ == 0 || o.ticket < failed_) {
       failed_ = o.ticket;
-      error_ = std::make_exception_ptr(Error(
-          ExitCode::rank, fmt::format("{} in {}: {}", transport_->self(), describe(o), reason)));
+      error_ = std::make_exception_ptr(
+          Error(ExitCode::rank, fmt::format("{} in {} (operation {}): {}", transport_->self(),
+                                            describe(o.call), o.ticket, reason)));
     }
   }
   // The peers learn at once that this rank is out, whatever they are waiting for.
   transport_->close();
-}
-
-std::string HostCollectives::describe(const Operation& o) const {
-  std::string text = kNames[static_cast<int>(o.kind)];
-  if (o.kind != Kind::barrier) text += fmt::format(" of {} {}", o.count, dtype_name(o.dtype));
-  if (o.kind == Kind::send) text += fmt::format(" to rank {}", transport_->name_of(o.peer));
-  if (o.kind == Kind::receive) text += fmt::format(" from rank {}", transport_->name_of(o.peer));
-  return text + fmt::format(" (operation {})", o.ticket);
 }
 
 HostCollectives::Ticket HostCollectives::all_reduce(void* data, size_t count, DType dtype,
@@ -242,12 +234,9 @@ HostCollectives::Ticket HostCollectives::receive(void* data, size_t count, DType
 }
 
 ObservedOperation HostCollectives::observed(const Operation& o) const {
-  return {.name = kNames[static_cast<int>(o.kind)],
-          .data = o.output != nullptr ? o.output : o.input,
-          .count = o.count,
-          .dtype = o.dtype,
-          .number = o.number,
-          .peer = o.number > 0 ? -1 : transport_->name_of(o.peer)};
+  ObservedOperation out = observed_operation(o.call, o.number);
+  if (out.peer >= 0) out.peer = transport_->name_of(out.peer);
+  return out;
 }
 
 void HostCollectives::finish_observed(Ticket ticket) {

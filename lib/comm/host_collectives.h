@@ -47,34 +47,20 @@ class HostCollectives : public Collectives {
   void barrier() override;
   // Over the connections that are there, with a thread of its own.
   std::unique_ptr<Collectives> split(std::span<const int> ranks) override;
+  void abandon() override { transport_->close(); }
 
  private:
-  enum class Kind : uint8_t {
-    all_reduce,
-    reduce_scatter,
-    all_gather,
-    broadcast,
-    all_to_all,
-    send,
-    receive,
-    barrier
-  };
+  using Kind = CollectiveKind;
   struct Operation {
-    Kind kind = Kind::barrier;
-    DType dtype = DType::u8;
-    ReduceOp op = ReduceOp::sum;
-    int peer = 0;  // root, destination or source
-    const void* input = nullptr;
-    void* output = nullptr;
-    size_t count = 0;
+    CollectiveCall call = {};
     uint64_t slot = 0;
     Ticket ticket = 0;
     uint64_t number = 0;                         // of collectives; 0: point-to-point
     std::unique_ptr<Channel> sending = nullptr;  // of a send that nobody has waited for yet
   };
 
-  Ticket issue(Operation operation);
-  uint64_t slot_of(const Operation& o);
+  Ticket issue(const CollectiveCall& call);
+  uint64_t slot_of(const CollectiveCall& o);
   void work();
   void run(Operation& o);
   void post_send(Operation& o);
@@ -82,7 +68,6 @@ class HostCollectives : public Collectives {
   void finish_observed(Ticket ticket);
   ObservedOperation observed(const Operation& o) const;
   void record_failure(const Operation& o, const std::string& reason);
-  std::string describe(const Operation& o) const;
 
   std::unique_ptr<Transport> transport_;
   CollectiveObserver* observer_;

@@ -6,6 +6,7 @@
 #include <span>
 #include <string>
 
+#include "device/collectives.h"
 #include "tensor/dtype.h"
 
 namespace dltrain {
@@ -21,6 +22,16 @@ struct ObservedOperation {
   int peer = -1;        // of a message
 };
 
+// `number`: of collectives; 0: a message, or not known.
+inline ObservedOperation observed_operation(const CollectiveCall& call, uint64_t number) {
+  return {.name = collective_name(call.kind),
+          .data = call.output != nullptr ? call.output : call.input,
+          .count = call.count,
+          .dtype = call.dtype,
+          .number = number,
+          .peer = is_message(call.kind) ? call.peer : -1};
+}
+
 // Calls come from the thread that issues and waits. Implementations must be quick and allocate
 // nothing.
 class CollectiveObserver {
@@ -32,6 +43,9 @@ class CollectiveObserver {
   // The thread is about to wait for an operation, and has come back.
   virtual void waiting(int group, const ObservedOperation& operation) = 0;
   virtual void done_waiting() = 0;
+  // As it is told of: "all_reduce of 1000 f32 (gradient.h.0.mlp.weight)", where the tensor is
+  // known.
+  virtual std::string describe(const ObservedOperation& operation) = 0;
   // An operation has failed for this reason: the sentence to tell instead.
   virtual std::string explain(const std::string& reason) = 0;
 };

@@ -130,7 +130,7 @@ std::string RankWatch::explain(const std::string& reason) {
   const std::string step = step_ < 0 ? "" : fmt::format(" at step {}", step_ + 1);
   if (verdict_) {
     return verdict_->message +
-           fmt::format(" (rank {} noticed it{}, in {})", options_.rank, step, describe(awaited_));
+           fmt::format(" (rank {} noticed it{}, in {})", options_.rank, step, words(awaited_));
   }
   lock.unlock();
   if (!finished_) report(reason);
@@ -247,7 +247,7 @@ WatchPosition RankWatch::own_position() {
   own.busy_us = microseconds(busy_);
   own.issued.assign(issued_.begin(), issued_.end());
   while (!own.issued.empty() && own.issued.back() == 0) own.issued.pop_back();
-  own.operation = describe(waiting_ ? awaited_ : last_);
+  own.operation = words(waiting_ ? awaited_ : last_);
   if (waiting_) {
     own.group = waiting_group_;
     own.number = awaited_.number;
@@ -259,7 +259,13 @@ WatchPosition RankWatch::own_position() {
 }
 
 // Within the lock: what gives the names may go away after it.
-std::string RankWatch::describe(const ObservedOperation& operation) const {
+std::string RankWatch::describe(const ObservedOperation& operation) {
+  const std::lock_guard lock(mutex_);
+  return words(operation);
+}
+
+// Under the mutex.
+std::string RankWatch::words(const ObservedOperation& operation) const {
   std::string text = operation.name;
   if (operation.number > 0) text += fmt::format(" {}", operation.number);
   if (operation.count > 0) {

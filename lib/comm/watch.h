@@ -78,6 +78,7 @@ class RankWatch final : public CollectiveObserver {
   void issued(int group, const ObservedOperation& operation) override;
   void waiting(int group, const ObservedOperation& operation) override;
   void done_waiting() override;
+  std::string describe(const ObservedOperation& operation) override;
   // Waits a moment for the verdict; without one the reason itself becomes it.
   std::string explain(const std::string& reason) override;
 
@@ -92,7 +93,7 @@ class RankWatch final : public CollectiveObserver {
   void run();
   void beat();
   WatchPosition own_position();
-  std::string describe(const ObservedOperation& operation) const;
+  std::string words(const ObservedOperation& operation) const;
   void look_at(int rank);
   void find_silent(int rank);
   void find_hanging();

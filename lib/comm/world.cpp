@@ -33,12 +33,18 @@ World join_world(const RankEnvironment& environment, Device& device, const World
                                              .on_lost = options.on_lost,
                                              .on_straggler = options.on_straggler});
   }
-  world.collectives = make_gloo(*world.store, {.rank = environment.rank,
-                                               .size = environment.world_size,
-                                               .timeout = options.timeout,
-                                               .connect_timeout = options.connect_timeout,
-                                               .address = environment.host_address,
-                                               .observer = world.watch.get()});
+  GlooOptions gloo{.rank = environment.rank,
+                   .size = environment.world_size,
+                   .timeout = options.timeout,
+                   .connect_timeout = options.connect_timeout,
+                   .address = environment.host_address,
+                   .observer = world.watch.get()};
+  world.collectives = make_gloo(*world.store, gloo);
+  gloo.observer = nullptr;
+  world.make_group = [store = world.store.get(), gloo, made = 0]() mutable {
+    gloo.group = "group " + std::to_string(++made);
+    return make_gloo(*store, gloo);
+  };
   return world;
 }
 

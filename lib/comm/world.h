@@ -29,6 +29,9 @@ struct World {
   std::unique_ptr<StoreClient> store;   // nullptr when alone
   std::unique_ptr<RankWatch> watch;     // nullptr when alone, or not wanted
   std::unique_ptr<Collectives> collectives;
+  // Makes another group of the same ranks over host memory, which the watch is not told of; all
+  // ranks must call it. Empty when alone.
+  std::function<std::unique_ptr<Collectives>()> make_group;
 };
 
 // Meets the other ranks over Gloo. Throws Error(rank) naming what is missing. `device` outlives it.

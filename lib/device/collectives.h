@@ -1,5 +1,8 @@
 // The collective operations of one process group, whatever carries them (nothing, Gloo, NCCL).
 //
+// The memory is that of the device whose streams the group is given: host memory with Gloo,
+// the GPU's with comm/stream_collectives.h. (A HostStream will do for host memory.)
+//
 // Every operation begins after the work queued so far on `after` and returns a ticket at once;
 // wait(ticket, before) makes later work on `before` wait for it. On the CPU the operations run in
 // order on a thread of their own, so they overlap with compute. All ranks must issue the same
@@ -13,6 +16,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 
 #include "base/error.h"
 #include "device/device.h"
@@ -60,6 +64,41 @@ class Collectives {
   virtual std::unique_ptr<Collectives> split(std::span<const int> ranks) {
     fail(ExitCode::usage, "these ranks have no group of {} of them", ranks.size());
   }
+  // For groups whose wait() does not hold the host: throws Error(rank) when an operation has failed
+  // since. Called where the host has waited for the device, before results are believed.
+  virtual void check() {}
+  // Gives the group up: what is under way ends with an error, here and on the peers. May be called
+  // from any thread.
+  virtual void abandon() {}
 };
+
+// One operation, as implementations hand it on.
+enum class CollectiveKind : uint8_t {
+  all_reduce,
+  reduce_scatter,
+  all_gather,
+  broadcast,
+  all_to_all,
+  send,
+  receive,
+  barrier
+};
+
+struct CollectiveCall {
+  CollectiveKind kind = CollectiveKind::barrier;
+  DType dtype = DType::u8;
+  ReduceOp op = ReduceOp::sum;
+  int peer = 0;                 // root, destination or source
+  const void* input = nullptr;  // nullptr: in place, in `output`
+  void* output = nullptr;       // nullptr: of a send
+  size_t count = 0;             // as in the methods above
+};
+
+// "all_reduce of 1000 f32", "send of 8 u8 to rank 2"
+std::string describe(const CollectiveCall& call);
+const char* collective_name(CollectiveKind kind);
+inline bool is_message(CollectiveKind kind) {
+  return kind == CollectiveKind::send || kind == CollectiveKind::receive;
+}
 
 }  // namespace dltrain

@@ -28,6 +28,7 @@ struct DeviceProperties {
   // At best, by the device's own data; 0: it states none. FLOP/s in f32 and in bf16 and f16 with
   // sums in f32, byte/s of its memory.
   double peak_flops_f32 = 0, peak_flops_low = 0, peak_bytes = 0;
+  std::string identity = {};  // of this very GPU ("GPU-5f…"), in every process; empty on the CPU
 };
 
 // An ordered queue of work. On the CPU work is done before the call returns.
@@ -38,6 +39,12 @@ class Stream {
   virtual void synchronize() = 0;
   // cudaStream_t on CUDA, nullptr on the CPU.
   virtual void* native() { return nullptr; }
+};
+
+// Where nothing needs a stream: of operations on host memory.
+class HostStream final : public Stream {
+ public:
+  void synchronize() override {}
 };
 
 // A mark in a stream that another stream or the host can wait for.
@@ -86,6 +93,12 @@ class Device {
   // memory.
   virtual void copy(void* destination, const void* source, size_t bytes, Stream& stream) = 0;
   virtual void zero(void* destination, size_t bytes, Stream& stream) = 0;
+  // Calls function(argument) on the host after the work queued so far; later work on the stream
+  // waits for its end. It may run on another thread, must not use the device and must not throw.
+  virtual void call_on_host(Stream& stream, void (*function)(void*), void* argument) {
+    stream.synchronize();
+    function(argument);
+  }
 
   // For the plans that are made after the call. `agree` where several ranks make the same plans.
   // Devices that have nothing to choose do nothing.

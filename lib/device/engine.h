@@ -14,7 +14,8 @@
 
 namespace dltrain {
 
-struct KernelRow;  // ops/kernel.h
+struct KernelRow;          // ops/kernel.h
+struct VendorCollectives;  // device/carrier.h
 
 // Raised whenever this struct or anything reachable from it changes its layout or meaning.
 inline constexpr uint32_t kEngineAbi = 3;
@@ -29,6 +30,8 @@ struct Engine {
   std::string (*problem)() = nullptr;
   // Throws Error(device) when device `index` cannot be used.
   std::unique_ptr<Device> (*open)(int index) = nullptr;
+  // The vendor's library for several ranks; nullptr: there is none.
+  const VendorCollectives* collectives = nullptr;
 };
 
 // The plug-in's only exported symbol: extern "C" const dltrain::Engine* dltrain_engine(uint32_t

@@ -325,22 +325,41 @@ void Plan::run_observed(const std::vector<size_t>& list, Stream& stream) {
   }
 }
 
+// Nothing where the backend does not capture.
+std::vector<Plan::Piece> Plan::capture(const std::vector<size_t>& segment, Stream& stream) {
+  std::vector<Piece> pieces;
+  const auto captured = [&](size_t i) { return calls_[segment[i]].kernel->captured(); };
+  for (size_t i = 0; i < segment.size();) {
+    Piece piece{.begin = i};
+    for (; i < segment.size() && captured(i) == captured(piece.begin); ++i) piece.end = i + 1;
+    if (captured(piece.begin)) {
+      piece.graph = options_.device->capture(stream, [&] {
+        for (size_t k = piece.begin; k < piece.end; ++k) run_call(calls_[segment[k]], stream);
+      });
+      if (!piece.graph) return {};
+    }
+    pieces.push_back(std::move(piece));
+  }
+  return pieces;
+}
+
 void Plan::run(Phase segment, MicroStep variant, Stream& stream) {
   const auto& list = segments_[static_cast<size_t>(segment)][static_cast<size_t>(variant)];
   if (observer_ != nullptr) return run_observed(list, stream);
   Capture& capture = captures_[static_cast<size_t>(segment)][static_cast<size_t>(variant)];
-  const auto run_calls = [&] {
-    for (size_t call : list) run_call(calls_[call], stream);
+  const auto run_calls = [&](size_t begin, size_t end) {
+    for (size_t i = begin; i < end; ++i) run_call(calls_[list[i]], stream);
   };
   // The first run is never captured: vendor libraries finish their set-up in it.
-  if (options_.capture && capture.runs == 1) {
-    capture.graph = options_.device->capture(stream, run_calls);
-  }
+  if (options_.capture && capture.runs == 1) capture.pieces = this->capture(list, stream);
   if (capture.runs < 2) ++capture.runs;
-  if (capture.graph) {
-    capture.graph->launch(stream);
-  } else {
-    run_calls();
+  if (capture.pieces.empty()) return run_calls(0, list.size());
+  for (const Piece& piece : capture.pieces) {
+    if (piece.graph) {
+      piece.graph->launch(stream);
+    } else {
+      run_calls(piece.begin, piece.end);
+    }
   }
 }
 

@@ -7,8 +7,10 @@
 //
 // Forward and backward exist in variants for the first, a middle, the last and the only micro-step
 // of a step, over the same memory: the first overwrites sums (gradients, statistics, metrics),
-// later ones add to them; collectives over sums run in the last or only one. A segment is what is
-// captured as a CUDA graph, and what a pipeline schedule will order.
+// later ones add to them; collectives over sums run in the last or only one. Segments are what a
+// pipeline schedule will order. What of a segment lies between two messages to other ranks is
+// captured as one CUDA graph. The messages themselves are not: one begins in the backward and ends
+// in the update, which is another graph, and the host counts them for the watch (comm/watch.h).
 //
 // Life: prepare (kernels made, memory placed, nothing allocated: `dltrain plan` stops here) → bind
 // (addresses fixed) → run, as often as wanted, without allocating or waiting.
@@ -139,10 +141,15 @@ class Plan {
   std::byte* lent_ = nullptr;
   std::vector<void*> addresses_;
   std::array<std::array<std::vector<size_t>, 4>, 3> segments_;  // [phase][variant]
+  struct Piece {                                                // calls [begin, end) of a segment
+    size_t begin = 0, end = 0;
+    std::unique_ptr<CapturedGraph> graph = nullptr;  // nullptr: they are called one by one
+  };
   struct Capture {
     int runs = 0;
-    std::unique_ptr<CapturedGraph> graph;
+    std::vector<Piece> pieces;  // none: nothing is captured
   };
+  std::vector<Piece> capture(const std::vector<size_t>& segment, Stream& stream);
   std::array<std::array<Capture, 4>, 3> captures_;
   PlanObserver* observer_ = nullptr;
 };

@@ -31,7 +31,7 @@ struct KernelRequest {
   // asked of rows with `accumulates`; it concerns every output.
   bool accumulate = false;
   Device& device;
-  // The group that collective ops talk to; nullptr with one rank.
+  // The group that collective ops talk to, in this device's memory; nullptr with one rank.
   Collectives* collectives = nullptr;
   // One slot for each asynchronous collective of the plan (attribute "slot"): the begin kernel
   // stores its ticket there, the end kernel waits for it. Outlives the kernels.
@@ -51,6 +51,9 @@ class Kernel {
   virtual size_t workspace_bytes() const { return 0; }
   virtual void bind(const Bindings& bindings) = 0;
   virtual void run(Stream& stream) = 0;
+  // False: run() is not recorded but called in every step, since the host has part in it (messages
+  // to other ranks). Segments are cut there (graph/plan.h).
+  virtual bool captured() const { return true; }
 };
 
 using KernelMaker = std::unique_ptr<Kernel> (*)(const KernelRequest& request);

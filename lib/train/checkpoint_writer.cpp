@@ -40,7 +40,6 @@ void CheckpointWriter::save(Executor& executor, const CheckpointState& state, bo
     if (at_once) writing_.wait();
     return;
   }
-  if (!stream_) stream_ = executor.device().make_stream();
   take_snapshot(executor, snapshot_, at_once, group_->rank(), group_->size());
   std::exception_ptr mistake;
   try {
@@ -73,7 +72,7 @@ std::optional<std::filesystem::path> CheckpointWriter::finish() {
 // The first rank with a mistake throws it; the others tell which one it was.
 void CheckpointWriter::agree(const std::exception_ptr& mistake) {
   int32_t first = mistake ? group_->size() - group_->rank() : 0;
-  group_->wait(group_->all_reduce(&first, 1, DType::i32, ReduceOp::max, *stream_), *stream_);
+  group_->wait(group_->all_reduce(&first, 1, DType::i32, ReduceOp::max, stream_), stream_);
   if (first == 0) return;
   folder_.drop();
   if (mistake) std::rethrow_exception(mistake);
@@ -94,8 +93,8 @@ std::vector<Checksums> CheckpointWriter::collect(const Checksums& own) {
     file.bytes = digest.bytes;
   }
   std::vector<PartMessage> all(static_cast<size_t>(group_->size()));
-  group_->wait(group_->all_gather(&message, all.data(), sizeof(PartMessage), DType::u8, *stream_),
-               *stream_);
+  group_->wait(group_->all_gather(&message, all.data(), sizeof(PartMessage), DType::u8, stream_),
+               stream_);
   std::vector<Checksums> out;
   for (const PartMessage& part : all) {
     Checksums files;

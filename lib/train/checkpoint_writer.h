@@ -60,7 +60,7 @@ class CheckpointWriter {
   std::string config_;
   bool background_;
   Collectives* group_;
-  std::unique_ptr<Stream> stream_;
+  HostStream stream_;
   StateSnapshot snapshot_;
   CheckpointState state_;                       // of the write under way
   std::future<Checksums> part_;                 // together: of this rank

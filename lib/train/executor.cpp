@@ -40,12 +40,18 @@ Executor::Executor(ExecutorOptions options, std::vector<StepGraph> training,
     : options_(std::move(options)),
       training_(std::move(training)),
       evaluation_(std::move(evaluation)) {
+  Collectives* group = options_.collectives;
+  if (group != nullptr && options_.device->properties().backend == "cuda") {
+    device_group_ =
+        std::make_unique<StreamCollectives>(*options_.device, group->rank(), group->size());
+    group = device_group_.get();
+  }
   const bool gradients =
       options_.keep_gradients || options_.micro_steps > 1 || options_.collectives != nullptr;
   const PlanOptions plan_options{
       .engine = options_.engine,
       .device = options_.device.get(),
-      .collectives = options_.collectives,
+      .collectives = group,
       .groups = options_.groups,
       .several_micro_steps = options_.micro_steps > 1 && !options_.fixed_reduction,
       .capture = options_.capture,
@@ -191,10 +197,10 @@ void Executor::collect_parts(
     own.resize(part.spec.bytes());
     unit.resize(own.size() * ranks);
     options_.device->copy(own.data(), arena_.data() + part.offset, own.size(), *stream_);
-    stream_->synchronize();
+    wait_for_device();
     const auto count = static_cast<size_t>(part.spec.shape.elements());
-    sharing.wait(sharing.all_gather(own.data(), unit.data(), count, part.spec.dtype, *stream_),
-                 *stream_);
+    HostStream host;
+    sharing.wait(sharing.all_gather(own.data(), unit.data(), count, part.spec.dtype, host), host);
     for (const StateTensor& tensor : layout_.tensors()) {
       if (!tensor.part || tensor.part->unit != u) continue;
       const size_t first = static_cast<size_t>(tensor.part->first) * dtype_size(part.spec.dtype);
@@ -225,7 +231,13 @@ void Executor::read_state(std::string_view name, std::span<std::byte> bytes) {
   check_internal(tensor != nullptr && !tensor->part && tensor->spec.bytes() == bytes.size(),
                  "reading {}: {} bytes", name, bytes.size());
   options_.device->copy(bytes.data(), state_address(name), bytes.size(), *stream_);
+  wait_for_device();
+}
+
+// What was read is believed only when no message has failed.
+void Executor::wait_for_device() {
   stream_->synchronize();
+  if (device_group_) device_group_->check();
 }
 
 std::vector<float> Executor::read_floats(std::string_view name) {
@@ -302,6 +314,7 @@ const StepReport& Executor::collect() {
   pending_.erase(pending_.begin());
   HostSlot& slot = slots_[oldest.slot];
   slot.ready->synchronize();
+  if (device_group_) device_group_->check();
   report_.step = oldest.step;
   std::memcpy(&report_.results, slot.data, sizeof(StepResults));
   std::memcpy(report_.sums.data(), slot.data + sizeof(StepResults),
@@ -344,7 +357,7 @@ std::vector<double> Executor::evaluation_sums() {
     options_.device->copy(at, state_address(metric.name), size * sizeof(double), *stream_);
     at += size;
   }
-  stream_->synchronize();
+  wait_for_device();
   return sums;
 }
 

@@ -16,6 +16,7 @@
 #include <string>
 #include <vector>
 
+#include "comm/stream_collectives.h"
 #include "compile/plan_report.h"
 #include "compile/step_graph.h"
 #include "graph/plan.h"
@@ -29,7 +30,8 @@ namespace dltrain {
 struct ExecutorOptions {
   const Engine* engine = nullptr;
   std::unique_ptr<Device> device;
-  Collectives* collectives = nullptr;  // nullptr with one rank; outlives the executor
+  // Of the ranks, over host memory; nullptr with one rank; outlives the executor.
+  Collectives* collectives = nullptr;
   const MeshGroups* groups = nullptr;  // where ops run over axes of the mesh; likewise
   RankPlaces places = {};
   int64_t micro_steps = 1;   // per rank and step
@@ -67,6 +69,9 @@ class Executor final : public WeightStore {
   // From the next micro-step of training on, see Plan::observe.
   void observe(StepObserver* observer);
   Device& device() { return *options_.device; }
+  // The ranks' group over the memory of a GPU; nullptr with one rank, and on CPUs, where the group
+  // of the options serves. It must have been joined before the first step.
+  StreamCollectives* device_group() { return device_group_.get(); }
   const Engine& engine() const { return *options_.engine; }
 
   // Takes the arena and fixes all addresses. State is zero.
@@ -147,6 +152,7 @@ class Executor final : public WeightStore {
     std::unique_ptr<Event> ready;
   };
 
+  void wait_for_device();
   void run_forward(FieldSpan fields, const StepInputs& state, MicroStep micro_step);
   size_t stage_bytes() const;
   static std::span<const std::byte> own_part(const StateTensor& tensor,
@@ -156,6 +162,7 @@ class Executor final : public WeightStore {
   void queue_report(int64_t step);
 
   ExecutorOptions options_;
+  std::unique_ptr<StreamCollectives> device_group_;
   std::vector<StepGraph> training_;
   std::optional<StepGraph> evaluation_;
   std::vector<std::unique_ptr<Plan>> training_plans_;

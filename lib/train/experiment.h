@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 
+#include "comm/device_group.h"
 #include "comm/mesh.h"
 #include "config/fields.h"
 #include "data/config.h"
@@ -67,6 +68,7 @@ struct ParallelismConfig : Located {
   std::string zero_shard_size = "all";  // or "node", or a number of ranks
   double bucket_mb = 25;
   DType reduce_dtype = DType::f32;
+  CollectiveChoice collectives = CollectiveChoice::automatic;
   size_t bucket_bytes() const { return static_cast<size_t>(bucket_mb * (1 << 20)); }
   void describe(Fields& f);
   void validate(Problems& problems) const;

@@ -73,6 +73,8 @@ class Run {
       : experiment_(experiment), options_(options), path_(run_path(experiment, options)) {}
 
   ExitCode go();
+  // Messages that are under way on GPUs end, though other ranks are lost.
+  void abandon() const;
   // Best effort: a failing disk must not hide the first error.
   void write_failure(const Error& error) const;
 
@@ -84,6 +86,7 @@ class Run {
   void take_greatest(std::span<int32_t> values) const;
   bool together(const std::function<void()>& part) const;
   void open();
+  bool meet();
   void start();
   bool is_finished() const;
   void compare_starts(bool done) const;
@@ -114,9 +117,9 @@ void Run::set_up_logging(const std::optional<std::filesystem::path>& folder) con
 void Run::take_greatest(std::span<int32_t> values) const {
   Collectives* group = options_.collectives;
   if (group == nullptr) return;
-  const auto stream = options_.engines.cpu->open(0)->make_stream();
-  group->wait(group->all_reduce(values.data(), values.size(), DType::i32, ReduceOp::max, *stream),
-              *stream);
+  HostStream host;
+  group->wait(group->all_reduce(values.data(), values.size(), DType::i32, ReduceOp::max, host),
+              host);
 }
 
 // Runs a part of the preparation on every rank. The first rank that finds a mistake throws it, and
@@ -175,6 +178,27 @@ void Run::open() {
                   options_.overwrite && !options_.goes_on, leads());
 }
 
+// The ranks meet over the memory of their GPUs.
+bool Run::meet() {
+  Collectives* host = options_.collectives;
+  if (host == nullptr) return true;
+  Executor& executor = *session_.executor;
+  CarrierChoice choice;
+  const auto choose = [&] {
+    choice = choose_carrier(*host, executor.engine(), executor.device(),
+                            experiment_.parallelism.collectives,
+                            experiment_.training.reduction == Reduction::fixed);
+  };
+  if (!together(choose)) return false;
+  if (!choice.on_gpus) return true;
+  // A rank that fails here leaves the others waiting: they learn of it from the watch.
+  join_device_group(*executor.device_group(), choice, *host, executor.engine(), executor.device(),
+                    {.make_host_group = options_.make_group, .observer = options_.watch});
+  session_.device_note = choice.note;
+  session_.device_warning = choice.warning;
+  return true;
+}
+
 // Fills the executor.
 void Run::start() {
   if (options_.goes_on) resume_ = choose_resume(path_, "auto");
@@ -230,6 +254,7 @@ void Run::begin(const std::string& resolved) {
   begun_ = true;
   set_up_logging(path_);
   if (!session_.device_note.empty()) spdlog::info("{}", session_.device_note);
+  if (!session_.device_warning.empty()) spdlog::warn("{}", session_.device_warning);
   if (start_report_.from_file) {
     spdlog::info("{}: {} tensors loaded", *experiment_.model.init_from, start_report_.loaded);
     for (const auto& name : start_report_.missing) spdlog::warn("  not in the file: {}", name);
@@ -247,7 +272,7 @@ ExitCode Run::go() {
   set_up_logging(std::nullopt);
   install_stop_handlers();
   // Every mistake is found before a file of an earlier run is touched.
-  if (!together([this] { compare_configurations(); }) || !together([this] { open(); }) ||
+  if (!together([this] { compare_configurations(); }) || !together([this] { open(); }) || !meet() ||
       !together([this] { start(); }))
     return ExitCode::rank;
   const std::string resolved = dump_config(experiment_);
@@ -299,6 +324,11 @@ void Run::write_summaries(ExitCode code, const std::string& message) const {
   if (!options_.result.empty()) write_summary(options_.result, summary);
 }
 
+void Run::abandon() const {
+  if (session_.executor == nullptr || session_.executor->device_group() == nullptr) return;
+  session_.executor->device_group()->abandon();
+}
+
 void Run::write_failure(const Error& error) const {
   try {
     write_summaries(error.code(), error.what());
@@ -331,6 +361,7 @@ ExitCode run_training(Experiment& experiment, const RunOptions& options) {
   try {
     return run.go();
   } catch (const Error& error) {
+    if (error.code() == ExitCode::rank) run.abandon();
     run.write_failure(error);
     throw;
   }

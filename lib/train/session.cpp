@@ -320,15 +320,14 @@ Session open_session(Experiment& experiment, const SessionOptions& options) {
     executor.device = options.engines.reference->open(0);
   } else {
     ChosenDevice chosen = choose_device(experiment.device, options.engines, options.local_rank);
-    if (options.world > 1 && chosen.engine != options.engines.cpu) {
-      fail(ExitCode::usage,
-           "several ranks on GPUs need NCCL, which this version does not drive yet; use one rank, "
-           "or "
-           "--device cpu");
-    }
     executor.engine = chosen.engine;
     executor.device = std::move(chosen.device);
     executor.device->set_autotune(experiment.autotune, options.agree);
+    if (session.groups && executor.device->properties().backend == "cuda") {
+      fail(ExitCode::usage,
+           "parallelism.zero_shard_size: groups of ranks are for the CPU in this version; on GPUs "
+           "the state is cut among all ranks (zero_shard_size: all)");
+    }
     session.device_note = chosen.note;
   }
   std::optional<StepGraph> evaluation;

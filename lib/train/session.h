@@ -49,7 +49,8 @@ struct Session {
   TargetWeights train_targets, eval_targets;    // what the loss says of the targets of each split
   int64_t classes = 0;                          // that the loss tells apart; 0: none
   int64_t max_steps = 0;
-  std::string device_note;                   // see ChosenDevice
+  std::string device_note;                   // see ChosenDevice and CarrierChoice
+  std::string device_warning;                // see CarrierChoice
   std::unique_ptr<const MeshGroups> groups;  // null: nothing goes over an axis of the ranks
   std::unique_ptr<Executor> executor;
 

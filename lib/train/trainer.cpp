@@ -20,14 +20,13 @@ double seconds_since(Clock::time_point from) {
   return std::chrono::duration<double>(Clock::now() - from).count();
 }
 
-// The host-side sum or maximum of a few numbers over the ranks. Host memory: the group is Gloo's.
-// (Streams mean nothing to it; evaluation and multi-rank steps may allocate one.)
+// The host-side sum or maximum of a few numbers over the ranks.
 template <typename T>
 void reduce_on_host(Session& session, T* values, size_t count, DType dtype, ReduceOp op) {
   Collectives* group = session.options.collectives;
   if (group == nullptr) return;
-  const auto stream = session.executor->device().make_stream();
-  group->wait(group->all_reduce(values, count, dtype, op, *stream), *stream);
+  HostStream host;
+  group->wait(group->all_reduce(values, count, dtype, op, host), host);
 }
 
 LoaderOptions loader_options(const Session& session, const TrainOptions& options) {

@@ -1,5 +1,6 @@
 #include "ranks.h"
 
+#include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <stdexcept>
@@ -17,9 +18,9 @@ namespace dltrain::test {
 namespace {
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr std::chrono::seconds kPatience{600};  // several times slower, on cores that are shared
+constexpr std::chrono::seconds kLeast{600};  // several times slower, on cores that are shared
 #else
-constexpr std::chrono::seconds kPatience{30};
+constexpr std::chrono::seconds kLeast{0};
 #endif
 
 struct Child {
@@ -101,12 +102,14 @@ StoreClient RankContext::client() const {
   return StoreClient({.port = port, .prefix = "run/"});
 }
 
-std::unique_ptr<Collectives> RankContext::collectives(std::chrono::milliseconds timeout) const {
+std::unique_ptr<Collectives> RankContext::collectives(std::chrono::milliseconds timeout,
+                                                      const std::string& group) const {
   StoreClient store({.port = port, .prefix = "run/"});
-  return make_gloo(store, {.rank = rank, .size = size, .timeout = timeout});
+  return make_gloo(store, {.rank = rank, .size = size, .group = group, .timeout = timeout});
 }
 
-std::vector<RankResult> run_ranks(int size, const std::function<void(RankContext&)>& body) {
+std::vector<RankResult> run_ranks(int size, const std::function<void(RankContext&)>& body,
+                                  std::chrono::seconds patience) {
   const StoreProcess server;
   std::vector<Child> children(size);
   for (int rank = 0; rank < size; ++rank) {
@@ -119,7 +122,7 @@ std::vector<RankResult> run_ranks(int size, const std::function<void(RankContext
     close(ends[1]);
     children[rank].messages = ends[0];
   }
-  const auto deadline = std::chrono::steady_clock::now() + kPatience;
+  const auto deadline = std::chrono::steady_clock::now() + std::max(patience, kLeast);
   std::vector<RankResult> results;
   for (const Child& child : children) results.push_back(collect(child, deadline));
   return results;

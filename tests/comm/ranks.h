@@ -1,6 +1,7 @@
 // Runs a function as several real processes, each of them one rank, with a store to meet at.
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <string>
 #include <vector>
@@ -24,7 +25,8 @@ struct RankContext {
   NullStream stream;
 
   StoreClient client() const;
-  std::unique_ptr<Collectives> collectives(std::chrono::milliseconds timeout) const;
+  std::unique_ptr<Collectives> collectives(std::chrono::milliseconds timeout,
+                                           const std::string& group = "world") const;
 };
 
 struct RankResult {
@@ -34,9 +36,10 @@ struct RankResult {
 };
 
 // Forks `size` processes that run `body`. One that returns exits with 0; one that throws Error
-// exits with its code, anything else with 99. Processes still there after 30 s (600 s
+// exits with its code, anything else with 99. Processes still there after `patience` (600 s
 // under sanitizers) are killed.
-std::vector<RankResult> run_ranks(int size, const std::function<void(RankContext&)>& body);
+std::vector<RankResult> run_ranks(int size, const std::function<void(RankContext&)>& body,
+                                  std::chrono::seconds patience = std::chrono::seconds(30));
 
 // Throws with the text unless the condition holds (Catch's macros do not work in child processes).
 void expect(bool condition, const std::string& text);

@@ -226,9 +226,10 @@ cudaError_t cudaDriverGetVersion(int* version) {
   *version = state().driver;
   return cudaSuccess;
 }
-cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int) {
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int index) {
   DLTRAIN_FAKE();
   *properties = {};
+  properties->uuid.bytes[0] = static_cast<char>(index + 1);
   std::strncpy(properties->name, state().gpu.name, sizeof properties->name - 1);
   properties->major = state().gpu.major;
   properties->minor = state().gpu.minor;
@@ -319,6 +320,13 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpy
   ++state().counts.pageable_copies;
   run_all(stream);
   std::memcpy(to, from, bytes);
+  return cudaSuccess;
+}
+
+cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void* argument) {
+  DLTRAIN_FAKE();
+  ++state().counts.host_calls;
+  queue(stream, [=] { function(argument); });
   return cudaSuccess;
 }
 

@@ -24,6 +24,7 @@ struct Counts {
   int64_t event_waits = 0;             // the host waits for one mark
   int64_t made = 0;                    // streams, events, graphs
   int64_t launches = 0, graph_launches = 0, copies = 0;
+  int64_t host_calls = 0;               // functions of the host that a stream calls
   int64_t products = 0;                 // by cuBLASLt, which compute nothing
   int64_t plans = 0, convolutions = 0;  // by cuDNN, made and run; they compute nothing either
 };

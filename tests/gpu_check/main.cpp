@@ -3,6 +3,7 @@
 //
 //   gpu_check [--engine cuda|cpu] [--device N] [--op NAME] [--dtype f32|bf16|f16] [--json FILE]
 //                                                                            op cases
+//   gpu_check --collectives [--engine …] [--json FILE]            NCCL in a group of one rank
 //   gpu_check --time [--engine …] [--scale F] [--json FILE]                  timings
 //
 // Each case runs once plainly and once captured (where the engine captures): both must write the
@@ -17,6 +18,7 @@
 #include "base/error.h"
 #include "cpu/engine.h"
 #include "gpu_check/benchmark.h"
+#include "gpu_check/collectives.h"
 #include "ops/compare.h"
 #include "ops/kernel.h"
 #include "reference/engine.h"
@@ -30,7 +32,7 @@ struct Options {
   std::string engine = "cuda", op, json_file;
   DType dtype = DType::f32;
   int device = 0;
-  bool time = false;
+  bool time = false, collectives = false;
   double scale = 1;
 };
 
@@ -40,6 +42,10 @@ Options parse(int argc, char** argv) {
     const std::string name = argv[i];
     if (name == "--time") {
       o.time = true;
+      continue;
+    }
+    if (name == "--collectives") {
+      o.collectives = true;
       continue;
     }
     if (++i == argc) fail(ExitCode::usage, "{} needs a value", name);
@@ -107,7 +113,7 @@ ExitCode check_ops(const Options& options, json& record) {
   const auto reports = compare_engine(engine, reference_engine(), wanted, options.dtype);
   record["dtype"] = dtype_name(options.dtype);
   for (const OpDef& op : all_ops()) {
-    if (has_kernel(engine, op.name) || op.name.starts_with("all_reduce")) continue;
+    if (has_kernel(engine, op.name)) continue;
     fmt::print("no kernel for {}\n", op.name);
     record["missing"].push_back(op.name);
   }
@@ -162,10 +168,35 @@ ExitCode time_all(const Options& options, json& record) {
   return ExitCode::ok;
 }
 
+ExitCode check_messages(const Options& options, json& record) {
+  const Engine& engine = choose_engine(options.engine);
+  const auto device = engine.open(options.device);
+  record["device"] = describe(device->properties());
+  std::string why;
+  const auto checks = check_collectives(engine, *device, why);
+  if (!why.empty()) {
+    fmt::print("not checked: {}\n", why);
+    record["not_checked"] = why;
+  }
+  bool passed = true;
+  for (const CollectiveCheck& c : checks) {
+    fmt::print("{:<16} {:<6} {:<16} {}\n", c.operation, c.dtype, c.carrier,
+               c.fault.empty() ? "right" : "FAIL: " + c.fault);
+    record["collectives"].push_back({{"operation", c.operation},
+                                     {"dtype", c.dtype},
+                                     {"carrier", c.carrier},
+                                     {"fault", c.fault}});
+    passed = passed && c.fault.empty();
+  }
+  return passed ? ExitCode::ok : ExitCode::check_failed;
+}
+
 ExitCode run(int argc, char** argv) {
   const Options options = parse(argc, argv);
   json record;
-  const ExitCode code = options.time ? time_all(options, record) : check_ops(options, record);
+  const ExitCode code = options.time          ? time_all(options, record)
+                        : options.collectives ? check_messages(options, record)
+                                              : check_ops(options, record);
   if (!options.json_file.empty()) {
     std::ofstream file(options.json_file);
     file << record.dump(1) << '\n';

@@ -59,6 +59,16 @@ void add_peaks(DeviceProperties& properties, int architecture, int index) {
   }
 }
 
+// "GPU-" and the number that is this GPU's alone, in nvidia-smi's writing.
+std::string identity_of(const cudaDeviceProp& device) {
+  std::string text = "GPU-";
+  for (size_t i = 0; i < sizeof device.uuid.bytes; ++i) {
+    if (i == 4 || i == 6 || i == 8 || i == 10) text += '-';
+    text += fmt::format("{:02x}", static_cast<unsigned char>(device.uuid.bytes[i]));
+  }
+  return text;
+}
+
 DeviceProperties read_properties(const cudaDeviceProp& device, int index) {
   size_t free = 0, total = 0;
   check_cuda(cudaMemGetInfo(&free, &total), "reading the free memory");
@@ -69,7 +79,8 @@ DeviceProperties read_properties(const cudaDeviceProp& device, int index) {
           .libraries = library_versions(),
           .total_memory = total,
           .free_memory = free,
-          .processors = device.multiProcessorCount};
+          .processors = device.multiProcessorCount,
+          .identity = identity_of(device)};
 }
 
 // Of the environment, as CUDA reads it: every launch waits for its end, so that errors are found
@@ -256,6 +267,12 @@ std::unique_ptr<DeviceSensor> CudaDevice::make_sensor(std::string& why) {
   char bus[32] = {};
   check_cuda(cudaDeviceGetPCIBusId(bus, sizeof bus, index_), "asking for the GPU's bus address");
   return make_nvml_sensor(bus, why);
+}
+
+void CudaDevice::call_on_host(Stream& stream, void (*function)(void*), void* argument) {
+  make_current();
+  check_cuda(cudaLaunchHostFunc(native_stream(stream), function, argument),
+             "queueing a call of the host");
 }
 
 std::unique_ptr<CapturedGraph> CudaDevice::capture(Stream& stream,

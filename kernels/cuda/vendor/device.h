@@ -40,6 +40,7 @@ class CudaDevice final : public Device {
   std::unique_ptr<Event> make_event() override;
   void copy(void* destination, const void* source, size_t bytes, Stream& stream) override;
   void zero(void* destination, size_t bytes, Stream& stream) override;
+  void call_on_host(Stream& stream, void (*function)(void*), void* argument) override;
   std::unique_ptr<CapturedGraph> capture(Stream& stream,
                                          const std::function<void()>& body) override;
 

@@ -5,12 +5,23 @@
 
 #include "cuda/makers.h"
 #include "cuda/vendor/device.h"
+#if defined(DLTRAIN_NCCL)
+#include "cuda/vendor/nccl.h"
+#endif
 
 namespace dltrain {
 namespace {
 
 std::unique_ptr<Device> open_device(int index) {
   return std::make_unique<CudaDevice>(index);
+}
+
+const VendorCollectives* offered_collectives() {
+#if defined(DLTRAIN_NCCL)
+  return nccl_collectives();
+#else
+  return nullptr;
+#endif
 }
 
 // Vendor rows first; our own serve what the vendor refuses.
@@ -31,7 +42,8 @@ const Engine& cuda_engine() {
                              .kernel_count = kernel_table().size(),
                              .device_count = cuda_device_count,
                              .problem = cuda_problem,
-                             .open = open_device};
+                             .open = open_device,
+                             .collectives = offered_collectives()};
   return engine;
 }
 

@@ -1,0 +1,201 @@
+#include "cuda/vendor/nccl.h"
+
+#include <atomic>
+#include <condition_variable>
+#include <cstring>
+#include <mutex>
+#include <thread>
+
+#include "base/error.h"
+#include "cuda/vendor/device.h"
+#include "cuda/vendor/nccl_library.h"
+
+namespace dltrain {
+namespace {
+
+ncclDataType_t type_of(DType dtype) {
+  switch (dtype) {
+    case DType::f32:
+      return ncclFloat32;
+    case DType::f64:
+      return ncclFloat64;
+    case DType::bf16:
+      return ncclBfloat16;
+    case DType::f16:
+      return ncclFloat16;
+    case DType::i32:
+      return ncclInt32;
+    case DType::i64:
+      return ncclInt64;
+    case DType::i8:
+      return ncclInt8;
+    case DType::u8:
+    case DType::boolean:
+      return ncclUint8;
+    case DType::u16:
+      break;
+  }
+  fail(ExitCode::internal, "internal error: NCCL has no {}", dtype_name(dtype));
+}
+
+class NcclCarrier final : public Carrier {
+ public:
+  NcclCarrier(const NcclLibrary& nccl, CudaDevice& device, const ncclUniqueId& id, int rank,
+              int size)
+      : nccl_(nccl), device_(device), size_(size) {
+    device_.make_current();
+    const ncclResult_t result = nccl_.init_rank(&comm_, size, id, rank);
+    if (result != ncclSuccess) {
+      fail(ExitCode::device, "rank {} cannot join the other GPUs: {}; NCCL_DEBUG=INFO says more",
+           rank, nccl_.text_of(result, nullptr));
+    }
+    poll_ = std::thread([this] { poll(); });
+  }
+
+  ~NcclCarrier() override {
+    {
+      const std::lock_guard lock(mutex_);
+      stopping_ = true;
+    }
+    changed_.notify_all();
+    poll_.join();
+    if (comm_ != nullptr) (void)nccl_.destroy(comm_);
+  }
+
+  std::string name() const override { return nccl_.name; }
+
+  void queue(const CollectiveCall& call, Stream& stream) override {
+    device_.make_current();
+    const std::lock_guard lock(mutex_);
+    if (failed_) return;
+    last_ = call;
+    const ncclResult_t result = start(call, native_stream(stream));
+    if (result != ncclSuccess && result != ncclInProgress) fail_with(result);
+  }
+
+  std::optional<CarrierFailure> failure() override {
+    if (!failed_) return std::nullopt;
+    const std::lock_guard lock(mutex_);
+    return failure_;
+  }
+
+  void abandon() override {
+    const std::lock_guard lock(mutex_);
+    if (!failed_) fail_now("this rank has given up");
+  }
+
+ private:
+  ncclResult_t start(const CollectiveCall& c, cudaStream_t stream) {
+    const ncclDataType_t type = type_of(c.dtype);
+    const ncclRedOp_t op = c.op == ReduceOp::max ? ncclMax : ncclSum;
+    switch (c.kind) {
+      case CollectiveKind::all_reduce:
+        return nccl_.all_reduce(c.output, c.output, c.count, type, op, comm_, stream);
+      case CollectiveKind::reduce_scatter:
+        return nccl_.reduce_scatter(c.input, c.output, c.count, type, op, comm_, stream);
+      case CollectiveKind::all_gather:
+        return nccl_.all_gather(c.input, c.output, c.count, type, comm_, stream);
+      case CollectiveKind::broadcast:
+        return nccl_.broadcast(c.output, c.output, c.count, type, c.peer, comm_, stream);
+      case CollectiveKind::all_to_all:
+        return all_to_all(c, type, stream);
+      case CollectiveKind::send:
+        return nccl_.send(c.input, c.count, type, c.peer, comm_, stream);
+      case CollectiveKind::receive:
+        return nccl_.receive(c.output, c.count, type, c.peer, comm_, stream);
+      case CollectiveKind::barrier:
+        break;
+    }
+    fail(ExitCode::internal, "internal error: {} by NCCL", collective_name(c.kind));
+  }
+
+  ncclResult_t all_to_all(const CollectiveCall& c, ncclDataType_t type, cudaStream_t stream) {
+    const size_t part = c.count * dtype_size(c.dtype);
+    ncclResult_t first = nccl_.group_start();
+    const auto keep = [&](ncclResult_t result) {
+      if (first == ncclSuccess) first = result;
+    };
+    for (int peer = 0; peer < size_; ++peer) {
+      const size_t at = static_cast<size_t>(peer) * part;
+      keep(nccl_.send(static_cast<const std::byte*>(c.input) + at, c.count, type, peer, comm_,
+                      stream));
+      keep(nccl_.receive(static_cast<std::byte*>(c.output) + at, c.count, type, peer, comm_,
+                         stream));
+    }
+    keep(nccl_.group_end());
+    return first;
+  }
+
+  void fail_with(ncclResult_t result) { fail_now(nccl_.text_of(result, comm_)); }
+
+  // Under the mutex. Without the abort the stream would wait for ever.
+  void fail_now(const std::string& reason) {
+    failure_ = {last_, reason};
+    failed_ = true;
+    (void)nccl_.abort(comm_);
+    comm_ = nullptr;
+  }
+
+  void poll() {
+    std::unique_lock lock(mutex_);
+    while (!changed_.wait_for(lock, kPollEvery, [this] { return stopping_; })) {
+      if (failed_) continue;
+      ncclResult_t state = ncclSuccess;
+      const ncclResult_t asked = nccl_.async_error(comm_, &state);
+      const ncclResult_t found = asked != ncclSuccess ? asked : state;
+      if (found != ncclSuccess && found != ncclInProgress) fail_with(found);
+    }
+  }
+
+  const NcclLibrary& nccl_;
+  CudaDevice& device_;
+  int size_;
+  std::mutex mutex_;  // of what follows
+  std::condition_variable changed_;
+  ncclComm_t comm_ = nullptr;
+  CollectiveCall last_;
+  CarrierFailure failure_;
+  std::atomic<bool> failed_ = false;
+  bool stopping_ = false;
+  std::thread poll_;  // last
+};
+
+const NcclLibrary& library() {
+  const NcclLibrary* found = NcclLibrary::find();
+  if (found == nullptr) fail(ExitCode::device, "{}", NcclLibrary::problem());
+  return *found;
+}
+
+std::vector<std::byte> make_id() {
+  const NcclLibrary& nccl = library();
+  ncclUniqueId id;
+  const ncclResult_t result = nccl.unique_id(&id);
+  if (result != ncclSuccess) {
+    fail(ExitCode::device, "no group of GPUs can be begun: {}; NCCL_DEBUG=INFO says more",
+         nccl.text_of(result, nullptr));
+  }
+  std::vector<std::byte> bytes(sizeof id);
+  std::memcpy(bytes.data(), &id, sizeof id);
+  return bytes;
+}
+
+std::unique_ptr<Carrier> join(Device& device, std::span<const std::byte> bytes, int rank,
+                              int size) {
+  ncclUniqueId id;
+  check_internal(bytes.size() == sizeof id, "an id of {} bytes", bytes.size());
+  std::memcpy(&id, bytes.data(), sizeof id);
+  return std::make_unique<NcclCarrier>(library(), dynamic_cast<CudaDevice&>(device), id, rank,
+                                       size);
+}
+
+}  // namespace
+
+const VendorCollectives* nccl_collectives() {
+  static constexpr VendorCollectives offered{.library = [] { return library().name; },
+                                             .problem = [] { return NcclLibrary::problem(); },
+                                             .make_id = make_id,
+                                             .join = join};
+  return &offered;
+}
+
+}  // namespace dltrain

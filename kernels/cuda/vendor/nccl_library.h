@@ -1,0 +1,38 @@
+// The functions of libnccl.so.2, opened at the first use.
+#pragma once
+
+#include <string>
+
+#include <nccl.h>
+
+namespace dltrain {
+
+struct NcclLibrary {
+  decltype(&ncclGetVersion) version;
+  decltype(&ncclGetUniqueId) unique_id;
+  decltype(&ncclCommInitRank) init_rank;
+  decltype(&ncclCommDestroy) destroy;
+  decltype(&ncclCommAbort) abort;
+  decltype(&ncclCommGetAsyncError) async_error;
+  decltype(&ncclGetErrorString) error_string;
+  decltype(&ncclGetLastError) last_error;
+  decltype(&ncclAllReduce) all_reduce;
+  decltype(&ncclReduceScatter) reduce_scatter;
+  decltype(&ncclAllGather) all_gather;
+  decltype(&ncclBroadcast) broadcast;
+  decltype(&ncclSend) send;
+  decltype(&ncclRecv) receive;
+  decltype(&ncclGroupStart) group_start;
+  decltype(&ncclGroupEnd) group_end;
+  std::string name;  // "NCCL 2.28.9"
+
+  // nullptr where it is missing or too old; thread-safe.
+  static const NcclLibrary* find();
+  // One line: why find() is nullptr; else empty.
+  static const std::string& problem();
+
+  // "unhandled system error: …", with what NCCL says of the communicator (nullptr: of none).
+  std::string text_of(ncclResult_t result, ncclComm_t comm) const;
+};
+
+}  // namespace dltrain

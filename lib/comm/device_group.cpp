@@ -1,0 +1,145 @@
+#include "comm/device_group.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <vector>
+
+#include "base/error.h"
+#include "comm/staged.h"
+
+namespace dltrain {
+namespace {
+
+constexpr int kGroupNumber = 1;  // for the watch; 0 is the group over host memory
+
+// What a rank tells the others. Texts end with a zero and are cut where they are too long.
+struct Card {
+  std::array<char, 16> backend{};
+  std::array<char, 64> identity{}, library{};
+  std::array<char, 256> problem{};  // why NCCL cannot be used; empty: it can
+};
+
+template <size_t N>
+void write_text(const std::string& text, std::array<char, N>& to) {
+  std::copy_n(text.data(), std::min(text.size(), N - 1), to.data());
+}
+template <size_t N>
+std::string text_of(const std::array<char, N>& from) {
+  return from.data();
+}
+
+Card own_card(const Engine& engine, const Device& device) {
+  Card card;
+  write_text(device.properties().backend, card.backend);
+  write_text(device.properties().identity, card.identity);
+  if (engine.collectives == nullptr) {
+    write_text("this build has no NCCL", card.problem);
+    return card;
+  }
+  const std::string problem = engine.collectives->problem();
+  write_text(problem, card.problem);
+  if (problem.empty()) write_text(engine.collectives->library(), card.library);
+  return card;
+}
+
+std::vector<Card> gather_cards(Collectives& host, const Card& own) {
+  std::vector<Card> cards(static_cast<size_t>(host.size()));
+  HostStream stream;
+  host.wait(host.all_gather(&own, cards.data(), sizeof(Card), DType::u8, stream), stream);
+  return cards;
+}
+
+// One backend for all, or an error that names two ranks.
+void check_backends(const std::vector<Card>& cards) {
+  for (size_t r = 1; r < cards.size(); ++r) {
+    if (cards[r].backend == cards[0].backend) continue;
+    fail(ExitCode::device,
+         "rank 0 computes on {} and rank {} on {}: all ranks need the same kind; 'device: cpu' "
+         "takes "
+         "the CPU everywhere, 'device: cuda' says why a rank has no GPU",
+         text_of(cards[0].backend), r, text_of(cards[r].backend));
+  }
+}
+
+// Why NCCL cannot be used; empty: it can.
+std::string obstacle(const std::vector<Card>& cards, bool fixed_order) {
+  for (size_t r = 0; r < cards.size(); ++r) {
+    for (size_t other = 0; other < r; ++other) {
+      if (cards[r].identity == cards[other].identity) {
+        return fmt::format("ranks {} and {} share one GPU ({})", other, r,
+                           text_of(cards[r].identity));
+      }
+    }
+  }
+  for (size_t r = 0; r < cards.size(); ++r) {
+    if (cards[r].problem[0] != 0) return fmt::format("rank {}: {}", r, text_of(cards[r].problem));
+    if (cards[r].library != cards[0].library) {
+      return fmt::format("rank 0 has {}, rank {} has {}", text_of(cards[0].library), r,
+                         text_of(cards[r].library));
+    }
+  }
+  return fixed_order ? "its sums have no fixed order (training.reduction: fixed)" : "";
+}
+
+struct VendorId {
+  uint64_t bytes = 0;  // 0: rank 0 has none
+  std::array<std::byte, kMostVendorIdBytes> data{};
+};
+
+std::unique_ptr<Carrier> join_vendor(const VendorCollectives& vendor, Collectives& host,
+                                     Device& device) {
+  VendorId id;
+  std::exception_ptr mistake;
+  if (host.rank() == 0) {
+    try {
+      const std::vector<std::byte> made = vendor.make_id();
+      check_internal(made.size() <= id.data.size(), "an id of {} bytes", made.size());
+      std::copy(made.begin(), made.end(), id.data.begin());
+      id.bytes = made.size();
+    } catch (const Error&) {
+      mistake = std::current_exception();
+    }
+  }
+  HostStream stream;
+  host.wait(host.broadcast(&id, sizeof id, DType::u8, 0, stream), stream);
+  if (mistake) std::rethrow_exception(mistake);
+  if (id.bytes == 0) fail(ExitCode::rank, "rank 0 could not begin a group of GPUs");
+  return vendor.join(device, std::span(id.data).first(id.bytes), host.rank(), host.size());
+}
+
+}  // namespace
+
+CarrierChoice choose_carrier(Collectives& host, const Engine& engine, const Device& device,
+                             CollectiveChoice wanted, bool fixed_order) {
+  const std::vector<Card> cards = gather_cards(host, own_card(engine, device));
+  check_backends(cards);
+  CarrierChoice choice;
+  choice.on_gpus = text_of(cards[0].backend) == "cuda";
+  if (!choice.on_gpus) return choice;
+  const std::string why_not = obstacle(cards, fixed_order);
+  if (wanted == CollectiveChoice::nccl && !why_not.empty()) {
+    fail(ExitCode::usage, "parallelism.collectives: nccl: {}", why_not);
+  }
+  choice.vendor = wanted != CollectiveChoice::staged && why_not.empty();
+  choice.note = fmt::format("{} ranks on GPUs, by {}", host.size(),
+                            choice.vendor ? text_of(cards[0].library) : "host memory and Gloo");
+  const bool unexpected = wanted == CollectiveChoice::automatic && !choice.vendor && !fixed_order;
+  if (unexpected) {
+    choice.warning = fmt::format(
+        "messages between GPUs go through host memory, which is slow: {} "
+        "(parallelism.collectives: staged takes this without a warning)",
+        why_not);
+  }
+  return choice;
+}
+
+void join_device_group(StreamCollectives& group, const CarrierChoice& choice, Collectives& host,
+                       const Engine& engine, Device& device, const DeviceGroupOptions& options) {
+  std::unique_ptr<Carrier> carrier = choice.vendor
+                                         ? join_vendor(*engine.collectives, host, device)
+                                         : make_staged_carrier(device, options.make_host_group());
+  group.join(std::move(carrier), host, options.observer, kGroupNumber);
+}
+
+}  // namespace dltrain

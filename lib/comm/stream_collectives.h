@@ -1,0 +1,75 @@
+// Collectives over a GPU's memory, in the order of its streams: the host queues an operation and
+// goes on. What carries it (device/carrier.h) is joined later, when all ranks are known to be
+// ready; until then a plan can be prepared with the group, but not run.
+//
+// All operations run in their order on one stream of the group. One begins when what was queued on
+// `after` before it is done, so it overlaps with later work there; wait() makes `before` wait and
+// returns at once. In that order, a message is over when its receiver has it: two ranks that send
+// to each other at once wait for ever; use all_to_all, or take turns.
+//
+// Failures show in check(), in the next operation and in barrier(): throws Error(rank), with the
+// reason that the watch knows (observer.h). Nothing is allocated in operations of sizes seen
+// before. Threads: one at a time, but for abandon().
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+
+#include "comm/observer.h"
+#include "device/carrier.h"
+#include "device/collectives.h"
+#include "device/device.h"
+
+namespace dltrain {
+
+class StreamCollectives final : public Collectives {
+ public:
+  StreamCollectives(Device& device, int rank, int size);
+  // Waits for the operations under way, so all ranks must have issued the same; else abandon()
+  // first.
+  ~StreamCollectives() override;
+
+  // `host`: the group of the same ranks over host memory, for barriers. `observer` (nullptr: none)
+  // knows this group by this number. Both outlive the group.
+  void join(std::unique_ptr<Carrier> carrier, Collectives& host,
+            CollectiveObserver* observer = nullptr, int group_number = 0);
+  bool joined() const { return carrier_ != nullptr; }
+
+  int rank() const override { return rank_; }
+  int size() const override { return size_; }
+  Ticket all_reduce(void* data, size_t count, DType dtype, ReduceOp op, Stream& after) override;
+  Ticket reduce_scatter(const void* input, void* output, size_t count, DType dtype, ReduceOp op,
+                        Stream& after) override;
+  Ticket all_gather(const void* input, void* output, size_t count, DType dtype,
+                    Stream& after) override;
+  Ticket broadcast(void* data, size_t count, DType dtype, int root, Stream& after) override;
+  Ticket all_to_all(const void* input, void* output, size_t count, DType dtype,
+                    Stream& after) override;
+  Ticket send(const void* data, size_t count, DType dtype, int to, Stream& after) override;
+  Ticket receive(void* data, size_t count, DType dtype, int from, Stream& after) override;
+  void wait(Ticket ticket, Stream& before) override;
+  void barrier() override;
+  void check() override;
+  void abandon() override;
+
+ private:
+  // Marks of the latest operations. An older one is waited for by the mark that took its place:
+  // later than needed, but the stream is in order.
+  static constexpr size_t kMarks = 64;
+
+  Ticket issue(const CollectiveCall& call, Stream& after);
+
+  int rank_, size_;
+  CollectiveObserver* observer_ = nullptr;
+  int group_number_ = 0;
+  Collectives* host_ = nullptr;
+  std::unique_ptr<Stream> stream_;
+  std::unique_ptr<Event> ready_;  // what an operation begins after
+  std::array<std::unique_ptr<Event>, kMarks> done_;
+  std::unique_ptr<Carrier> carrier_;  // after the stream: it may hold memory that work there uses
+  Ticket issued_ = 0;
+  uint64_t collectives_ = 0;  // without messages
+};
+
+}  // namespace dltrain

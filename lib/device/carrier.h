@@ -1,0 +1,57 @@
+// What carries the operations of StreamCollectives (comm/stream_collectives.h) between GPUs: host
+// memory and Gloo (comm/staged.h), or a library of the vendor that an engine offers (NCCL).
+//
+// A carrier is used by one thread, in the same order of operations on all ranks; failure() and
+// abandon() may come from it at any time.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "device/collectives.h"
+#include "device/device.h"
+
+namespace dltrain {
+
+struct CarrierFailure {
+  CollectiveCall call;  // that failed, or one that was under way
+  std::string reason;   // "rank 0 of 2: …"
+};
+
+class Carrier {
+ public:
+  virtual ~Carrier() = default;
+
+  // "NCCL 2.28.9", "host memory and Gloo"
+  virtual std::string name() const = 0;
+  // Queues the operation on `stream`, always the same one, and returns. The memory is the device's.
+  // After a failure it may do nothing. Allocates nothing once it has seen an operation of this
+  // size.
+  virtual void queue(const CollectiveCall& call, Stream& stream) = 0;
+  // The first failure of an operation that was queued.
+  virtual std::optional<CarrierFailure> failure() = 0;
+  // Ends what is under way on this rank, so that its streams are done soon; the group is dead.
+  virtual void abandon() = 0;
+};
+
+// The vendor's library, as an engine offers it (Engine::collectives).
+struct VendorCollectives {
+  // "NCCL 2.28.9"; opens the library.
+  std::string (*library)() = nullptr;
+  // One line: why it cannot be used here (not installed, too old); empty: it can.
+  std::string (*problem)() = nullptr;
+  // What the ranks of one new group share: made by one of them and handed to the others. Throws
+  // Error(device).
+  std::vector<std::byte> (*make_id)() = nullptr;
+  // Blocks until all `size` ranks have come. Throws Error(device). The device outlives the carrier.
+  std::unique_ptr<Carrier> (*join)(Device& device, std::span<const std::byte> id, int rank,
+                                   int size) = nullptr;
+};
+
+inline constexpr size_t kMostVendorIdBytes = 256;
+
+}  // namespace dltrain

@@ -1,0 +1,44 @@
+// Trainings of several ranks over the fake CUDA runtime: each rank is a process with a runtime of
+// its own, and all meet over Gloo.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "cuda_runtime/fake_runtime.h"
+#include "train/layout_run.h"
+
+namespace dltrain {
+
+// The CPU engine, or the CUDA engine and what carries its messages.
+enum class RankBackend { cpu, staged, nccl };
+
+struct RankRun {
+  Network network;
+  int ranks = 2;
+  std::vector<std::string> overrides = {};
+  RankBackend backend = RankBackend::staged;
+  fake_cuda::Order order = fake_cuda::Order::late;
+  int gpus = 8;                 // of the machine
+  std::string stub_fails = {};  // DLTRAIN_STUB_NCCL_FAIL
+};
+
+// What rank 0 saw; equal on all ranks but for the counts.
+struct RankTrajectory {
+  std::vector<double> loss, grad_norm;
+  std::string note, warning;              // of the choice of what carries the messages
+  std::vector<fake_cuda::Counts> counts;  // after each step
+  std::vector<size_t> pending;            // likewise
+  std::vector<std::string> messages;      // of each rank's failure; empty: none
+  std::vector<int> codes;                 // of each rank
+  bool same_as(const RankTrajectory& other) const {
+    return !loss.empty() && loss == other.loss && grad_norm == other.grad_norm;
+  }
+};
+
+RankTrajectory run_on(const RankRun& run);
+
+// In the process of a rank: the engine, with the NCCL of the tests where that is to carry messages.
+Engine open_backend(RankBackend backend, const std::string& stub_fails);
+
+}  // namespace dltrain

@@ -1,0 +1,163 @@
+// Several ranks on GPUs, without a GPU: real trainings in processes of their own, each over streams
+// that do their work as late as they may, with emulated kernels. Losses are those of the CPU engine
+// on as many ranks (docs/equality.md), whatever carries the messages.
+#include "cuda_runtime/rank_run.h"
+
+using namespace dltrain;
+using Catch::Matchers::Contains;
+
+namespace {
+
+const Network& mlp() {
+  return networks()[0];
+}
+const Network& gpt() {
+  return networks()[2];
+}
+
+// Units of some hundred elements, so that there are several.
+std::vector<std::string> stage(int stage, std::vector<std::string> more = {}) {
+  more.push_back(fmt::format("parallelism.zero_stage={}", stage));
+  more.push_back("parallelism.bucket_mb=0.002");
+  return more;
+}
+
+// On GPUs, through host memory, the losses are those on CPUs.
+RankTrajectory check_as_on_cpus(const Network& network, int ranks,
+                                const std::vector<std::string>& overrides,
+                                double tolerance = 2e-5) {
+  INFO(network.name << " on " << ranks << " ranks" << (overrides.empty() ? "" : ", ")
+                    << (overrides.empty() ? "" : overrides[0]));
+  const RankTrajectory expected = run_on({network, ranks, overrides, RankBackend::cpu});
+  const RankTrajectory found = run_on({network, ranks, overrides, RankBackend::staged});
+  REQUIRE(expected.loss.size() == 5);
+  CHECK(greatest_difference(found.loss, expected.loss) < tolerance);
+  CHECK(greatest_difference(found.grad_norm, expected.grad_norm) < 10 * tolerance);
+  return found;
+}
+
+}  // namespace
+
+TEST_CASE("data-parallel ranks on GPUs have the losses of ranks on CPUs") {
+  check_as_on_cpus(mlp(), 4, {});
+  check_as_on_cpus(networks()[1], 2, {});
+  check_as_on_cpus(gpt(), 3, {"parallelism.bucket_mb=0.002"});
+}
+
+TEST_CASE("so they have with accumulation, and where streams work at once") {
+  const std::vector<std::string> cut{"training.micro_batch_size=3", "parallelism.bucket_mb=0.002"};
+  const RankTrajectory late = check_as_on_cpus(gpt(), 2, cut);
+  const RankTrajectory eager =
+      run_on({gpt(), 2, cut, RankBackend::staged, fake_cuda::Order::eager});
+  CHECK(eager.same_as(late));
+}
+
+TEST_CASE("every ZeRO stage on GPUs has the losses of the CPUs") {
+  for (int s : {1, 2, 3}) {
+    check_as_on_cpus(gpt(), 2, stage(s, {"training.micro_batch_size=6"}));
+  }
+  check_as_on_cpus(mlp(), 3, stage(3));
+}
+
+TEST_CASE("in bf16 they agree but for rounding, with ZeRO and with messages in bf16") {
+  check_as_on_cpus(gpt(), 2, stage(2, {"precision.compute=bf16"}), 5e-3);
+  check_as_on_cpus(mlp(), 2, stage(3, {"precision.compute=bf16", "parallelism.reduce_dtype=bf16"}),
+                   1e-2);
+}
+
+TEST_CASE("a fixed reduction on GPUs gives the same bits on one, two and four ranks") {
+  const std::vector<std::string> fixed{"training.reduction=fixed", "training.micro_batch_size=3"};
+  const RankTrajectory alone = run_on({mlp(), 1, fixed});
+  REQUIRE(alone.loss.size() == 5);
+  for (int ranks : {2, 4}) {
+    INFO(ranks << " ranks");
+    const RankTrajectory shared = run_on({mlp(), ranks, fixed});
+    CHECK(shared.same_as(alone));
+    CHECK(shared.warning == "");  // that it is not NCCL is what was asked for
+  }
+}
+
+TEST_CASE("a step of a rank allocates nothing and waits for nothing but other hosts") {
+  for (int s : {0, 3}) {
+    const RankTrajectory found =
+        run_on({gpt(), 2, stage(s, {"training={global_batch_size: 24, max_steps: 9}"})});
+    REQUIRE(found.counts.size() == 9);
+    for (size_t step = 4; step + 1 < found.counts.size(); ++step) {
+      INFO("stage " << s << ", step " << step);
+      const fake_cuda::Counts &before = found.counts[step - 1], &after = found.counts[step];
+      CHECK(after.allocations == before.allocations);
+      CHECK(after.frees == before.frees);
+      CHECK(after.made == before.made);
+      CHECK(after.synchronisations == before.synchronisations);
+      CHECK(after.pageable_copies == before.pageable_copies);
+      CHECK(after.launches == before.launches);  // all in graphs
+      CHECK(after.graph_launches > before.graph_launches);
+      // For the results of the step before, and for the batch before this one.
+      CHECK(after.event_waits - before.event_waits <= 2);
+      // One call of the host for each message; the messages of this step are still queued.
+      CHECK(after.host_calls - before.host_calls >= 4);
+      CHECK(found.pending[step] >= 3);
+    }
+  }
+}
+
+TEST_CASE("ranks that share a GPU are told so, and train through host memory") {
+  const RankTrajectory shared = run_on({.network = mlp(), .ranks = 2, .gpus = 1});
+  CHECK(shared.loss.size() == 5);
+  CHECK_THAT(shared.warning,
+             Contains("ranks 0 and 1 share one GPU (GPU-01000000-0000-0000-0000-000000000000)"));
+  const RankTrajectory asked = run_on(
+      {.network = mlp(), .ranks = 2, .overrides = {"parallelism.collectives=staged"}, .gpus = 1});
+  CHECK(asked.warning == "");
+  CHECK(asked.same_as(shared));
+  const RankTrajectory refused = run_on(
+      {.network = mlp(), .ranks = 2, .overrides = {"parallelism.collectives=nccl"}, .gpus = 1});
+  for (int rank : {0, 1}) {
+    CHECK(refused.codes[static_cast<size_t>(rank)] == static_cast<int>(ExitCode::usage));
+    CHECK_THAT(refused.messages[static_cast<size_t>(rank)],
+               Contains("parallelism.collectives: nccl: ranks 0 and 1 share one GPU"));
+  }
+}
+
+#if defined(DLTRAIN_STUB_NCCL)
+TEST_CASE("by NCCL ranks have the losses that they have through host memory") {
+  for (int s : {0, 1, 2, 3}) {
+    INFO("stage " << s);
+    const auto overrides = stage(s, {"training.micro_batch_size=6"});
+    const RankTrajectory staged = run_on({gpt(), 2, overrides});
+    for (const auto order : {fake_cuda::Order::late, fake_cuda::Order::eager}) {
+      const RankTrajectory found = run_on({gpt(), 2, overrides, RankBackend::nccl, order});
+      CHECK(found.same_as(staged));  // the sums of the stub are Gloo's
+      CHECK(found.note == "2 ranks on GPUs, by NCCL 2.28.9");
+      CHECK(found.warning == "");
+    }
+  }
+  const auto bf16 = stage(2, {"precision.compute=bf16", "parallelism.reduce_dtype=bf16"});
+  CHECK(run_on({mlp(), 4, bf16, RankBackend::nccl}).same_as(run_on({mlp(), 4, bf16})));
+}
+
+TEST_CASE("by NCCL a step allocates nothing and waits as that of one rank does") {
+  const RankTrajectory found = run_on(
+      {gpt(), 2, stage(3, {"training={global_batch_size: 24, max_steps: 9}"}), RankBackend::nccl});
+  REQUIRE(found.counts.size() == 9);
+  for (size_t step = 4; step + 1 < found.counts.size(); ++step) {
+    const fake_cuda::Counts &before = found.counts[step - 1], &after = found.counts[step];
+    CHECK(after.allocations == before.allocations);
+    CHECK(after.made == before.made);
+    CHECK(after.synchronisations == before.synchronisations);
+    CHECK(after.event_waits - before.event_waits <= 2);
+    CHECK(found.pending[step] >= 3);
+  }
+}
+
+TEST_CASE("an error that NCCL meets by itself ends all ranks, with the operation") {
+  const RankTrajectory failed =
+      run_on({.network = mlp(), .ranks = 2, .backend = RankBackend::nccl, .stub_fails = "1:7"});
+  for (int rank : {0, 1}) {
+    CHECK(failed.codes[static_cast<size_t>(rank)] == static_cast<int>(ExitCode::rank));
+  }
+  CHECK_THAT(failed.messages[0] + failed.messages[1],
+             Contains("NCCL 2.28.9: remote process exited or there was a network error") &&
+                 Contains("in all_reduce of "));
+}
+#endif

@@ -1,0 +1,292 @@
+// An NCCL for tests (libnccl.so.2): ranks are processes of one machine that meet in shared memory.
+// It asks the CUDA runtime for one thing, cudaLaunchHostFunc: so operations happen in the order of
+// their stream, and with the fake runtime (cuda_runtime/fake_runtime.h) as late as they may. Sums
+// are those of comm/reduce.h.
+//
+// DLTRAIN_STUB_NCCL_FAIL=RANK:N: that rank's operation N (from 0) fails by itself, as a broken
+// network would: all ranks have an asynchronous error and wait until they abort.
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <cuda_runtime_api.h>
+#include <fcntl.h>
+#include <nccl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "comm/reduce.h"
+
+namespace {
+
+using namespace dltrain;
+
+constexpr int kMostRanks = 8;
+constexpr size_t kAreaBytes = size_t{8} << 20;  // of a rank: the largest input
+
+struct Meeting {
+  std::atomic<int> joined, left, waiting;
+  std::atomic<uint64_t> round;
+  std::atomic<bool> broken;
+};
+
+struct Shared {
+  Meeting meeting;
+  alignas(4096) std::byte areas[kMostRanks][kAreaBytes];
+};
+
+DType type_of(ncclDataType_t type) {
+  switch (type) {
+    case ncclFloat32:
+      return DType::f32;
+    case ncclFloat64:
+      return DType::f64;
+    case ncclBfloat16:
+      return DType::bf16;
+    case ncclFloat16:
+      return DType::f16;
+    case ncclInt32:
+      return DType::i32;
+    case ncclInt64:
+      return DType::i64;
+    default:
+      return DType::u8;
+  }
+}
+
+}  // namespace
+
+struct ncclComm {
+  Shared* shared = nullptr;
+  std::string name;
+  int rank = 0, size = 0;
+  int64_t operations = 0, fails_at = -1;
+  std::atomic<bool> aborted = false;
+
+  std::byte* area(int of) const { return shared->areas[of]; }
+
+  // False: an error, here or elsewhere. Waits for the abort then, as NCCL's kernels do.
+  bool meet() {
+    Meeting& m = shared->meeting;
+    const uint64_t round = m.round;
+    if (++m.waiting == size) {
+      m.waiting = 0;
+      ++m.round;
+      return true;
+    }
+    while (m.round == round && !m.broken && !aborted) {
+      std::this_thread::sleep_for(std::chrono::microseconds(20));
+    }
+    return m.round != round || wait_for_abort();
+  }
+  bool wait_for_abort() const {
+    while (!aborted) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    return false;
+  }
+};
+
+namespace {
+
+struct Call {
+  enum Kind { all_reduce, reduce_scatter, all_gather, broadcast, all_to_all, message } kind;
+  ncclComm* comm;
+  const void* input;
+  void* output;
+  size_t count;
+  DType dtype;
+  ReduceOp op;
+  int root;
+};
+
+// One of the ranks' inputs, from element `first` on.
+std::vector<const void*> parts_of(const Call& c, size_t first) {
+  std::vector<const void*> parts;
+  for (int r = 0; r < c.comm->size; ++r) {
+    parts.push_back(c.comm->area(r) + first * dtype_size(c.dtype));
+  }
+  return parts;
+}
+
+void finish(const Call& c) {
+  const size_t bytes = c.count * dtype_size(c.dtype);
+  auto* out = static_cast<std::byte*>(c.output);
+  const int ranks = c.comm->size;
+  switch (c.kind) {
+    case Call::all_reduce:
+      return reduce_parts(parts_of(c, 0), out, c.count, c.dtype, c.op);
+    case Call::reduce_scatter:
+      return reduce_parts(parts_of(c, static_cast<size_t>(c.comm->rank) * c.count), out, c.count,
+                          c.dtype, c.op);
+    case Call::all_gather:
+      for (int r = 0; r < ranks; ++r) std::memcpy(out + r * bytes, c.comm->area(r), bytes);
+      return;
+    case Call::broadcast:
+      std::memcpy(out, c.comm->area(c.root), bytes);
+      return;
+    case Call::all_to_all:
+      for (int r = 0; r < ranks; ++r) {
+        std::memcpy(out + r * bytes, c.comm->area(r) + c.comm->rank * bytes, bytes);
+      }
+      return;
+    case Call::message:  // both ends have it in the sender's area; only the receiver wants it
+      if (out != nullptr) std::memcpy(out, c.comm->area(c.root), bytes);
+      return;
+  }
+}
+
+void run(void* argument) {
+  const std::unique_ptr<Call> call(static_cast<Call*>(argument));
+  ncclComm& comm = *call->comm;
+  if (comm.aborted) return;
+  if (comm.operations++ == comm.fails_at) {
+    comm.shared->meeting.broken = true;
+    comm.wait_for_abort();
+    return;
+  }
+  const bool whole = call->kind == Call::reduce_scatter || call->kind == Call::all_to_all;
+  const size_t bytes = call->count * dtype_size(call->dtype) * (whole ? comm.size : 1);
+  if (bytes > kAreaBytes) {
+    std::fprintf(stderr, "stub NCCL: an operation of %zu bytes\n", bytes);
+    std::abort();
+  }
+  if (call->input != nullptr) std::memcpy(comm.area(comm.rank), call->input, bytes);
+  // Nobody writes its area before all have read it.
+  if (comm.meet()) {
+    finish(*call);
+    comm.meet();
+  }
+}
+
+ncclResult_t queue(const Call& call, cudaStream_t stream) {
+  const cudaError_t code = cudaLaunchHostFunc(stream, run, new Call(call));
+  return code == cudaSuccess ? ncclSuccess : ncclUnhandledCudaError;
+}
+
+// Messages of a group are one all_to_all; alone they are meetings of all ranks, of which there are
+// two then.
+thread_local struct {
+  bool open = false;
+  Call call;
+  cudaStream_t stream;
+} group;
+
+}  // namespace
+
+extern "C" {
+
+ncclResult_t ncclGetVersion(int* version) {
+  *version = 22809;
+  return ncclSuccess;
+}
+const char* ncclGetErrorString(ncclResult_t result) {
+  return result == ncclRemoteError ? "remote process exited or there was a network error"
+                                   : "an error";
+}
+const char* ncclGetLastError(ncclComm_t) {
+  return "of the stub";
+}
+
+ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
+  static int made = 0;
+  std::snprintf(id->internal, sizeof id->internal, "/dltrain-nccl-%d-%d", getpid(), made++);
+  const int file = shm_open(id->internal, O_CREAT | O_EXCL | O_RDWR, 0600);
+  if (file < 0 || ftruncate(file, sizeof(Shared)) != 0) return ncclSystemError;
+  close(file);
+  return ncclSuccess;
+}
+
+ncclResult_t ncclCommInitRank(ncclComm_t* comm, int size, ncclUniqueId id, int rank) {
+  const int file = shm_open(id.internal, O_RDWR, 0600);
+  if (file < 0 || size > kMostRanks) return ncclInvalidArgument;
+  void* memory = mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+  close(file);
+  if (memory == MAP_FAILED) return ncclSystemError;
+  *comm = new ncclComm{
+      .shared = static_cast<Shared*>(memory), .name = id.internal, .rank = rank, .size = size};
+  if (const char* fails = std::getenv("DLTRAIN_STUB_NCCL_FAIL")) {
+    int of = -1;
+    long at = -1;
+    if (std::sscanf(fails, "%d:%ld", &of, &at) == 2 && of == rank) (*comm)->fails_at = at;
+  }
+  ++(*comm)->shared->meeting.joined;
+  while ((*comm)->shared->meeting.joined < size) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  shm_unlink(id.internal);
+  return ncclSuccess;
+}
+
+ncclResult_t ncclCommDestroy(ncclComm_t comm) {
+  munmap(comm->shared, sizeof(Shared));
+  delete comm;
+  return ncclSuccess;
+}
+// The memory stays: operations on streams may still look at it.
+ncclResult_t ncclCommAbort(ncclComm_t comm) {
+  comm->aborted = true;
+  return ncclSuccess;
+}
+ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* state) {
+  *state = comm->shared->meeting.broken ? ncclRemoteError : ncclSuccess;
+  return ncclSuccess;
+}
+
+ncclResult_t ncclAllReduce(const void* input, void* output, size_t count, ncclDataType_t type,
+                           ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream) {
+  return queue({Call::all_reduce, comm, input, output, count, type_of(type),
+                op == ncclMax ? ReduceOp::max : ReduceOp::sum, 0},
+               stream);
+}
+ncclResult_t ncclReduceScatter(const void* input, void* output, size_t count, ncclDataType_t type,
+                               ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream) {
+  return queue({Call::reduce_scatter, comm, input, output, count, type_of(type),
+                op == ncclMax ? ReduceOp::max : ReduceOp::sum, 0},
+               stream);
+}
+ncclResult_t ncclAllGather(const void* input, void* output, size_t count, ncclDataType_t type,
+                           ncclComm_t comm, cudaStream_t stream) {
+  return queue({Call::all_gather, comm, input, output, count, type_of(type), {}, 0}, stream);
+}
+ncclResult_t ncclBroadcast(const void* input, void* output, size_t count, ncclDataType_t type,
+                           int root, ncclComm_t comm, cudaStream_t stream) {
+  const void* own = comm->rank == root ? input : nullptr;
+  return queue({Call::broadcast, comm, own, output, count, type_of(type), {}, root}, stream);
+}
+
+ncclResult_t ncclGroupStart() {
+  group = {.open = true, .call = {}, .stream = nullptr};
+  return ncclSuccess;
+}
+ncclResult_t ncclGroupEnd() {
+  group.open = false;
+  return queue(group.call, group.stream);
+}
+ncclResult_t ncclSend(const void* input, size_t count, ncclDataType_t type, int peer,
+                      ncclComm_t comm, cudaStream_t stream) {
+  if (!group.open) {
+    return queue({Call::message, comm, input, nullptr, count, type_of(type), {}, comm->rank},
+                 stream);
+  }
+  if (peer == 0) {
+    group.call = {Call::all_to_all, comm, input, nullptr, count, type_of(type), {}, 0};
+    group.stream = stream;
+  }
+  return ncclSuccess;
+}
+ncclResult_t ncclRecv(void* output, size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
+                      cudaStream_t stream) {
+  if (!group.open) {
+    return queue({Call::message, comm, nullptr, output, count, type_of(type), {}, peer}, stream);
+  }
+  if (peer == 0) group.call.output = output;
+  return ncclSuccess;
+}
+
+}  // extern "C"
