@@ -2,8 +2,10 @@
 // tests: what is asked of them, and what becomes of their answers.
 #include <cmath>
 #include <cstdlib>
+#include <fstream>
 
 #include <dlfcn.h>
+#include <nlohmann/json.hpp>
 
 #include "catch.h"
 #include "config/load.h"
@@ -15,7 +17,8 @@
 #include "cuda_runtime/stub/tools.h"
 #include "profile/summary.h"
 #include "reference/engine.h"
-#include "train/device_monitor.h"
+#include "temporary_folder.h"
+#include "train/reporter.h"
 #include "train/session.h"
 #include "train/trainer.h"
 
@@ -46,6 +49,17 @@ FakeTools& tools() {
   return *state;
 }
 
+Experiment small_experiment(int steps) {
+  return load_config<Experiment>(
+      {.files = {},
+       .overrides = {"model.layers=[{type: linear, out_features: 24}, {type: gelu}, {type: linear, "
+                     "out_features: 4}]",
+                     "data.train={type: synthetic, shape: [12], classes: 4, samples: 64}",
+                     "optimizer={type: adamw, learning_rate: 0.01}",
+                     fmt::format("training={{global_batch_size: 16, max_steps: {}}}", steps),
+                     "logging.logging_steps=1", "device=cpu"}});
+}
+
 struct Profiled {
   Experiment experiment;
   Session session;
@@ -54,14 +68,7 @@ struct Profiled {
 
   Profiled() {
     fake_cuda::reset(fake_cuda::Order::eager);
-    experiment = load_config<Experiment>(
-        {.files = {},
-         .overrides = {
-             "model.layers=[{type: linear, out_features: 24}, {type: gelu}, {type: linear, "
-             "out_features: 4}]",
-             "data.train={type: synthetic, shape: [12], classes: 4, samples: 64}",
-             "optimizer={type: adamw, learning_rate: 0.01}",
-             "training={global_batch_size: 16, max_steps: 9}", "device=cpu"}});
+    experiment = small_experiment(9);
     session = open_session(
         experiment, {.engines = {.cpu = &fake_cuda_engine(), .reference = &reference_engine()}});
     start_session(session);
@@ -196,6 +203,36 @@ TEST_CASE("NVML's figures come in our units") {
   CHECK(r.temperature_celsius == 67);
   CHECK(r.clock_mhz == 1410);
   CHECK(r.throttled.empty());
+}
+
+TEST_CASE("lines of the metrics have the GPU's state and the share of its limit") {
+  nvml() = {};
+  nvml().reasons = 0x4;
+  nvml().sensor_code = 3;  // no power and bus traffic
+  fake_cuda::reset(fake_cuda::Order::eager);
+  Experiment experiment = small_experiment(400);
+  Session session = open_session(
+      experiment, {.engines = {.cpu = &fake_cuda_engine(), .reference = &reference_engine()}});
+  start_session(session);
+  const TemporaryFolder folder;
+  {
+    Reporter reporter(session, folder.path(), std::nullopt, "", /*quiet=*/true);
+    train(session, reporter.events(),
+          {.run_folder = {}, .resolved_config = {}, .handle_signals = false});
+  }
+  std::ifstream file(folder / "metrics.jsonl");
+  nlohmann::json last;
+  for (std::string line; std::getline(file, line);) last = nlohmann::json::parse(line);
+  REQUIRE(last["step"] == 400);
+  CHECK(last["gpu_utilization"] == 0.97);
+  CHECK(last["gpu_clock_mhz"] == 1410);
+  CHECK(last["gpu_throttled"] == "power cap");
+  CHECK_FALSE(last.contains("gpu_power_watts"));
+  const double flops = 2.0 * 16 * (2 * 12 * 24 + 3 * 24 * 4);
+  const double seconds = 1e-3 * last["step_ms"].get<double>();
+  const double mfu = flops / (seconds * session.executor->device().properties().peak_flops_f32);
+  CHECK(std::abs(last["mfu"].get<double>() / mfu - 1) < 1e-3);
+  nvml() = {};
 }
 
 TEST_CASE("what a GPU does not give is not there, and reasons for a low clock are named") {
