@@ -33,10 +33,11 @@ class ScriptedSensor final : public DeviceSensor {
 
 template <typename Condition>
 bool comes_true(const Condition& condition) {
-  for (int i = 0; i < 5000 && !condition(); ++i) {
+  for (int i = 0; i < 5000; ++i) {
+    if (condition()) return true;
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
-  return condition();
+  return false;
 }
 
 TEST_CASE("the newest reading is there, and slowing down is told once") {
