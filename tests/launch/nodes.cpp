@@ -1,0 +1,200 @@
+// Several launchers are the nodes of one run.
+#include <algorithm>
+
+#include "launched.h"
+
+using namespace dltrain;
+using namespace dltrain::test;
+
+TEST_CASE("two launchers are two nodes, in the order of their ranks or of coming") {
+  const bool ranked = GENERATE(true, false);
+  LaunchOptions options = ranks(2, "meet");
+  options.min_nodes = options.max_nodes = 2;
+  options.address = "127.0.0.1";
+  options.port = test::free_port();
+  options.join_timeout = milliseconds(10'000);
+  if (ranked) options.node_rank = 1;
+  Launched second(options);
+  if (ranked) options.node_rank = 0;
+  options.processes = 1;
+  Launched first(options);
+  CHECK(first.finish() == 0);
+  CHECK(second.finish() == 0);
+  INFO(first.errors << second.errors);
+  std::multiset<std::string> lines = first.output_lines();
+  lines.merge(second.output_lines());
+  CHECK(lines == std::multiset<std::string>{"sum 6", "[rank 1] sum 6", "[rank 2] sum 6"});
+  if (ranked) CHECK(first.output == "sum 6\n");
+}
+
+TEST_CASE("a rank that is killed on one node ends or restarts both") {
+  const int restarts = GENERATE(0, 1);
+  LaunchOptions options = ranks(1, "restart 1");
+  options.min_nodes = options.max_nodes = 2;
+  options.address = "127.0.0.1";
+  options.port = test::free_port();
+  options.join_timeout = milliseconds(10'000);
+  options.max_restarts = restarts;
+  options.node_rank = 0;
+  Launched first(options);
+  options.node_rank = 1;
+  Launched second(options);
+  const int code = restarts == 0 ? 6 : 0;
+  CHECK(first.finish() == code);
+  CHECK(second.finish() == code);
+  for (const Launched* launched : {&first, &second}) {
+    INFO(launched->errors);
+    CHECK(launched->says("dltrain: rank 1 (process "));
+    CHECK(launched->says("was killed by signal 9 (SIGKILL"));
+  }
+  CHECK(first.output == (restarts == 0 ? "attempt 0\n" : "attempt 0\nattempt 1\n"));
+}
+
+TEST_CASE("a launcher that is killed ends the other one's ranks") {
+  const bool leader = GENERATE(true, false);
+  LaunchOptions options = ranks(2, "stay");
+  options.min_nodes = options.max_nodes = 2;
+  options.address = "127.0.0.1";
+  options.port = test::free_port();
+  options.node_rank = 0;
+  Launched first(options);
+  options.node_rank = 1;
+  Launched second(options);
+  REQUIRE(first.wait_for_output("pid ", 2));
+  REQUIRE(second.wait_for_output("pid ", 2));
+  Launched &killed = leader ? first : second, &other = leader ? second : first;
+  killed.signal(SIGKILL);
+  CHECK(other.finish() == 6);
+  INFO(other.errors);
+  CHECK(other.says(leader ? "closed the connection" : "the launcher on "));
+  CHECK(all_gone_soon(printed_pids(first.output + second.output)));
+}
+
+TEST_CASE("the nodes that are left go on where fewer are allowed") {
+  LaunchOptions options = ranks(1, "stay");
+  options.min_nodes = 1;
+  options.max_nodes = 2;
+  options.address = "127.0.0.1";
+  options.port = test::free_port();
+  options.last_call = milliseconds(1500);
+  options.max_restarts = 1;
+  Launched first(options);
+  std::this_thread::sleep_for(milliseconds(300));  // so that it is the one that leads
+  Launched second(options);
+  REQUIRE(second.wait_for_output("pid ", 1));
+  second.signal(SIGKILL);
+  REQUIRE(first.wait_for_output("pid ", 2));
+  first.signal(SIGTERM);
+  CHECK(first.finish() == 6);  // its rank knows no better than to die of it
+  INFO(first.errors);
+  CHECK(first.says("the launcher on "));
+  CHECK(first.says("dltrain: restart 1 of 1\n"));
+}
+
+TEST_CASE("as many nodes run as have come in time") {
+  LaunchOptions options = ranks(1, "meet");
+  options.min_nodes = 1;
+  options.max_nodes = 3;
+  options.address = "127.0.0.1";
+  options.port = test::free_port();
+  options.last_call = milliseconds(1500);
+  Launched first(options), second(options);
+  CHECK(first.finish() == 0);
+  CHECK(second.finish() == 0);
+  INFO(first.errors << second.errors);
+  CHECK(first.output.find("sum 3") != std::string::npos);
+  CHECK(second.output.find("sum 3") != std::string::npos);
+}
+
+TEST_CASE("a node that does not come is one sentence and code 6") {
+  LaunchOptions options = ranks(1, "meet");
+  options.min_nodes = options.max_nodes = 2;
+  options.address = "127.0.0.1";
+  options.port = test::free_port();
+  options.join_timeout = milliseconds(300);
+  options.node_rank = GENERATE(0, 1);
+  Launched launched(options);
+  CHECK(launched.finish() == 6);
+  INFO(launched.errors);
+  CHECK(std::count(launched.errors.begin(), launched.errors.end(), '\n') == 1);
+  CHECK(launched.says(options.node_rank == 0 ? "only 1 of 2 nodes came to 127.0.0.1:"
+                                             : "cannot reach the store at 127.0.0.1:"));
+}
+
+TEST_CASE("a name that does not resolve yet is waited for, and told") {
+  LaunchOptions options = ranks(1, "stay");
+  options.min_nodes = options.max_nodes = 2;
+  options.address = "dltrain-test.invalid";
+  options.port = test::free_port();
+  options.join_timeout = milliseconds(2700);
+  Launched launched(options);
+  CHECK(launched.finish() == 6);
+  INFO(launched.errors);
+  CHECK(launched.says("waiting for the name 'dltrain-test.invalid': "));
+  CHECK(launched.says("dltrain-test.invalid"));
+}
+
+TEST_CASE("a launcher with another secret is refused") {
+  LaunchOptions options = ranks(1, "meet");
+  options.min_nodes = options.max_nodes = 2;
+  options.address = "127.0.0.1";
+  options.port = test::free_port();
+  options.join_timeout = milliseconds(2000);
+  options.secret = "sesame";
+  options.node_rank = 0;
+  Launched first(options);
+  options.secret = "guess";
+  options.node_rank = 1;
+  Launched second(options);
+  CHECK(second.finish() == 6);
+  CHECK(second.says("refused this rank's secret"));
+  CHECK(first.finish() == 6);
+}
+
+TEST_CASE("launchers of two runs do not meet at one endpoint") {
+  LaunchOptions options = ranks(1, "meet");
+  options.min_nodes = options.max_nodes = 2;
+  options.address = "127.0.0.1";
+  options.port = test::free_port();
+  options.join_timeout = milliseconds(4000);
+  options.run_id = "one";
+  options.node_rank = 0;
+  Launched first(options);
+  options.run_id = "two";
+  options.node_rank = 1;
+  Launched second(options);
+  CHECK(second.finish() == 6);
+  CHECK(second.says("is that of another run than 'two' (--rdzv-id)"));
+  CHECK(first.finish() == 6);
+}
+
+TEST_CASE("two nodes of the same number are told so") {
+  LaunchOptions options = ranks(1, "meet");
+  options.min_nodes = options.max_nodes = 3;
+  options.address = "127.0.0.1";
+  options.port = test::free_port();
+  options.node_rank = 0;
+  Launched first(options);
+  options.node_rank = 1;
+  Launched second(options), third(options);
+  for (Launched* launched : {&first, &second, &third}) {
+    CHECK(launched->finish() == 2);
+    CHECK(launched->says("contradictory --node-rank: 1 where 2 was expected, of 3 nodes"));
+  }
+}
+
+TEST_CASE("an interruption ends two nodes with one code, and nothing is restarted") {
+  LaunchOptions options = ranks(1, "signals");
+  options.min_nodes = options.max_nodes = 2;
+  options.address = "127.0.0.1";
+  options.port = test::free_port();
+  options.max_restarts = 3;
+  Launched first(options), second(options);
+  REQUIRE(first.wait_for_output("ready", 1));
+  REQUIRE(second.wait_for_output("ready", 1));
+  first.signal(SIGTERM);
+  second.signal(SIGTERM);
+  CHECK(first.finish() == 75);
+  CHECK(second.finish() == 75);
+  CHECK(first.errors.empty());
+}
