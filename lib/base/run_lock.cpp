@@ -12,6 +12,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/host_name.h"
 
 namespace dltrain {
 namespace {
@@ -48,9 +49,7 @@ RunLock::RunLock(const std::filesystem::path& folder) {
                  folder.string(), std::error_code(error_number, std::generic_category()).message());
     return;
   }
-  std::array<char, 256> host{};
-  if (::gethostname(host.data(), host.size() - 1) != 0) host[0] = '\0';
-  const std::string holder = fmt::format("process {} on {}\n", ::getpid(), host.data());
+  const std::string holder = fmt::format("process {} on {}\n", ::getpid(), host_name());
   if (::ftruncate(fd_, 0) != 0 ||
       ::pwrite(fd_, holder.data(), holder.size(), 0) != static_cast<ssize_t>(holder.size())) {
     const int error_number = errno;

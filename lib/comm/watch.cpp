@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "base/host_name.h"
 #include "comm/signals.h"
 
 namespace dltrain {
@@ -25,9 +26,7 @@ std::string position_key(int rank) {
 }
 
 std::string own_name(int rank) {
-  char host[256] = {};
-  gethostname(host, sizeof(host) - 1);
-  return fmt::format("rank {} (process {} on {})", rank, getpid(), host);
+  return fmt::format("rank {} (process {} on {})", rank, getpid(), host_name());
 }
 
 StoreOptions with_answer_time(StoreOptions store, milliseconds timeout) {

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "base/host_name.h"
 #include "comm/socket.h"
 
 namespace dltrain {
@@ -118,11 +119,6 @@ bool is_own(const std::string& address) {
 }
 
 }  // namespace
-
-std::string host_name() {
-  char name[256] = {};
-  return gethostname(name, sizeof(name) - 1) == 0 ? name : "?";
-}
 
 int Round::first_rank() const {
   return std::accumulate(nodes.begin(), nodes.begin() + own, 0,

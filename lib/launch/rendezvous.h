@@ -103,7 +103,4 @@ class Rendezvous {
   bool done_ = false;
 };
 
-// This host's name.
-std::string host_name();
-
 }  // namespace dltrain

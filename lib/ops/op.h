@@ -95,6 +95,9 @@ struct OpDef {
   // (kernels/shared/elementwise.h has its arithmetic).
   bool elementwise = false;
 
+  // An update whose elements do not depend on each other: it can work on parts of tensors.
+  bool independent_elements = false;
+
   // Writes memory that outlives the step, or talks to other ranks: never removed as dead.
   bool has_effect = false;
 

@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <optional>
 
-#include "passes/zero.h"
-
 namespace dltrain {
 namespace {
 
@@ -13,7 +11,7 @@ bool rounds(const Node& node) {
 }
 
 bool has_independent_elements(const Node& node) {
-  return is_elementwise_update(node.op->name) && !node.attributes.boolean("copies");
+  return node.op->independent_elements && !node.attributes.boolean("copies");
 }
 
 // A copy, and which of the update's parameters it is of.

@@ -5,13 +5,12 @@
 #include <set>
 
 #include "base/philox.h"
-#include "passes/zero.h"
 
 namespace dltrain {
 namespace {
 
 bool is_update(const Node& node) {
-  return node.phase == Phase::update && is_elementwise_update(node.op->name);
+  return node.op->independent_elements;
 }
 bool rounds(const Node& node) {
   return node.op->name == "low_precision_update";

@@ -12,7 +12,7 @@
 namespace dltrain {
 
 // After autocast and emit_low_precision_update, before anything cuts or merges updates. The
-// optimizer must be one whose elements are independent (is_elementwise_update).
+// optimizer must be one whose elements are independent (OpDef::independent_elements).
 Graph narrow_parameters(Graph graph);
 
 }  // namespace dltrain

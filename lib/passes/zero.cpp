@@ -1,7 +1,6 @@
 #include "passes/zero.h"
 
 #include <algorithm>
-#include <array>
 #include <map>
 #include <tuple>
 
@@ -15,8 +14,6 @@
 namespace dltrain {
 namespace {
 
-constexpr std::array<std::string_view, 6> kElementwise{
-    "sgd_update", "adam_update", "adamw_update", "adagrad_update", "rmsprop_update", "lion_update"};
 constexpr int64_t kAlignment = 32;  // elements: members of bf16 begin at multiples of 64 bytes
 
 int64_t aligned(int64_t elements) {
@@ -66,10 +63,6 @@ std::map<ValueId, Use> find_uses(const Graph& graph, std::vector<ValueId>& order
 
 }  // namespace
 
-bool is_elementwise_update(std::string_view op) {
-  return std::find(kElementwise.begin(), kElementwise.end(), op) != kElementwise.end();
-}
-
 std::vector<ZeroUnit> find_zero_units(const Graph& graph, const ZeroOptions& options) {
   std::vector<ValueId> order;
   const std::map<ValueId, Use> uses = find_uses(graph, order);
@@ -112,7 +105,7 @@ std::vector<ZeroUnit> find_zero_units(const Graph& graph, const ZeroOptions& opt
 
 const Node* find_update(const Graph& graph) {
   for (const Node& node : graph.nodes) {
-    if (node.phase == Phase::update && is_elementwise_update(node.op->name)) return &node;
+    if (node.op->independent_elements) return &node;
   }
   return nullptr;
 }

@@ -54,9 +54,6 @@ struct ZeroUnit {
   std::optional<DType> copies;  // of the low-precision copies that products read
 };
 
-// Update ops whose elements do not depend on each other: those that can work on parts.
-bool is_elementwise_update(std::string_view op);
-
 // The units of a training graph, with its update. Graphs over the same state (steps of other
 // lengths, evaluation) must be given the same.
 std::vector<ZeroUnit> find_zero_units(const Graph& graph, const ZeroOptions& options);

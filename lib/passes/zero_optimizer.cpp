@@ -26,7 +26,7 @@ class Update {
         graph_.nodes.push_back(std::move(node));
       } else if (node.op->name == "gradient_norm") {
         norm(node, slot++);
-      } else if (is_elementwise_update(node.op->name)) {
+      } else if (node.op->independent_elements) {
         optimizer(node);
       } else if (node.op->name == "low_precision_update") {
         copies(node);

@@ -442,7 +442,7 @@ void Experiment::validate_zero(Problems& problems) const {
     problems.add(owner, key,
                  fmt::format("parallelism.zero_stage {}: {}", parallelism.zero_stage, why));
   };
-  if (optimizer && !is_elementwise_update(optimizer->op())) {
+  if (optimizer && !find_op(optimizer->op())->independent_elements) {
     refuse(
         *this, "optimizer",
         fmt::format("{} looks at whole tensors, of which a rank holds parts; take an optimizer "
@@ -478,7 +478,7 @@ void Experiment::validate_zero(Problems& problems) const {
 
 void Experiment::validate_narrow_parameters(Problems& problems) const {
   const std::string why = "precision.parameters: bf16: ";
-  if (optimizer && !is_elementwise_update(optimizer->op())) {
+  if (optimizer && !find_op(optimizer->op())->independent_elements) {
     problems.add(
         *this, "optimizer",
         fmt::format("{}{} looks at whole tensors and needs f32 parameters; take an optimizer "

@@ -1,0 +1,11 @@
+// The name of this machine, for messages.
+#pragma once
+
+#include <string>
+
+namespace dltrain {
+
+// "?" where it has none.
+std::string host_name();
+
+}  // namespace dltrain
