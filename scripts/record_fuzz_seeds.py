@@ -85,7 +85,7 @@ def packed(program):
             f"model: {{layers: [flatten, {{linear: 2}}]}}\noptimizer: {{type: sgd, learning_rate: 0.1}}\ntraining: {{global_batch_size: 1, max_steps: 1}}\n"
             f"data: {{type: image_folder, path: {folder}/data, transforms: [{{resize: [2, 2]}}]}}\n")
         for encoding in ("original", "raw"):
-            subprocess.run([program, "data", "prepare", str(folder / "c.yaml"), "--encoding", encoding, "-o",
+            subprocess.run([program, "data", "prepare", str(folder / "c.yaml"), "--encoding", encoding, "--overwrite", "-o",
                             str(folder / "out")], check=True, capture_output=True)
             write("packed", encoding, (folder / "out").read_bytes())
 

@@ -25,7 +25,7 @@ void CheckpointOptions::add_to(CLI::App& command) {
       ->allow_extra_args(false);
 }
 
-TrainedModel CheckpointOptions::open(size_t i, bool train) const {
+TrainedModel CheckpointOptions::open(size_t i, bool train, bool targets) const {
   if (rank_environment(process_environment()).distributed()) {
     fail(ExitCode::usage, "this command runs on one rank; start it without a launcher");
   }
@@ -36,24 +36,33 @@ TrainedModel CheckpointOptions::open(size_t i, bool train) const {
     own.files.push_back((find_checkpoint(given).checkpoint / "config.yaml").string());
   }
   TrainedModel out{std::make_unique<Experiment>(own.load({"parallelism.data=1"})), {}, {}};
-  out.session = open_session(
-      *out.experiment, {.engines = engines(), .teacher = false, .evaluate_train_split = train});
+  out.checkpoint = find_checkpoint(checkpoint_place(given, *out.experiment));
+  out.session = open_session(*out.experiment, {.engines = engines(),
+                                               .teacher = false,
+                                               .evaluate_train_split = train,
+                                               .class_names = out.checkpoint.state.class_names,
+                                               .targets = targets});
   if (!out.session.has_evaluation()) {
     fail(ExitCode::usage, "the configuration has no eval split (data.eval or data.eval_fraction)");
   }
-  out.checkpoint = find_checkpoint(checkpoint_place(given, *out.experiment));
   start_session(out.session, /*weights_follow=*/true);
   load_checkpoint(*out.session.executor, out.checkpoint.checkpoint, out.checkpoint.state);
   return out;
 }
 
 Predictions predict_all(const CheckpointOptions& options, const TrainedModel& first,
-                        std::optional<int64_t> limit, bool train) {
+                        std::optional<int64_t> limit, bool train, bool targets) {
   if (options.count() == 1) return predict(first.session, limit);
   MeanPredictions mean;
   mean.add(predict(first.session, limit));
   for (size_t i = 1; i < options.count(); ++i) {
-    mean.add(predict(options.open(i, train).session, limit));
+    const TrainedModel member = options.open(i, train, targets);
+    if (member.session.data.eval->class_names() != first.session.data.eval->class_names()) {
+      fail(ExitCode::usage,
+           "{} and {} were trained with different classes, or another order of them",
+           first.checkpoint.checkpoint.string(), member.checkpoint.checkpoint.string());
+    }
+    mean.add(predict(member.session, limit));
   }
   return mean.mean();
 }

@@ -24,12 +24,14 @@ struct CheckpointOptions {
   void add_to(CLI::App& command);
   size_t count() const { return checkpoints.empty() ? 1 : checkpoints.size(); }
   // Opens the i-th model on one rank. Without a configuration each checkpoint brings its own.
-  // `train`: its eval split is the training split, in file order and unchanged.
-  TrainedModel open(size_t i, bool train = false) const;
+  // `train`: its eval split is the training split, in file order and unchanged. `targets`: whether
+  // the data must have them.
+  TrainedModel open(size_t i, bool train = false, bool targets = true) const;
 };
 
-// The mean of the predictions of several models; `first` is the 0-th of `options`, opened.
+// The mean of the predictions of several models; `first` is the 0-th of `options`, opened. The rest
+// are opened with `train` and `targets`.
 Predictions predict_all(const CheckpointOptions& options, const TrainedModel& first,
-                        std::optional<int64_t> limit, bool train = false);
+                        std::optional<int64_t> limit, bool train = false, bool targets = true);
 
 }  // namespace dltrain

@@ -1,4 +1,5 @@
 // dltrain data prepare: the images of a split in one packed file, or a text in files of token ids.
+#include <algorithm>
 #include <cstdio>
 
 #include "base/file.h"
@@ -15,12 +16,19 @@ struct Options {
   std::string output, split = "train", encoding = "original";
   std::optional<int64_t> shorter_side;
   int64_t shard_tokens = PrepareTokensOptions{}.shard_tokens;
+  bool overwrite = false;
 };
+
+void refuse_existing(const Options& options, const std::filesystem::path& path) {
+  if (options.overwrite || !std::filesystem::exists(path)) return;
+  fail(ExitCode::usage, "{} is there already; --overwrite replaces it", path.string());
+}
 
 ExitCode write_tokens(const Options& options, const DataConfig& data,
                       const SequenceConfig& config) {
   // The ids wait in files beside the result: there may be more of them than memory.
   const std::filesystem::path folder = options.output;
+  refuse_existing(options, folder / "train_000000.bin");
   make_directories(folder);
   TokenSpan train{config.open_tokens(nullptr, folder / ".train.ids")}, eval;
   train.count = train.stream->size();
@@ -49,12 +57,17 @@ ExitCode write_images(const Options& options, const DatasetConfig& config) {
   if (options.shorter_side && !raw) {
     fail(ExitCode::usage, "--shorter-side needs --encoding raw: files stay as they are otherwise");
   }
+  refuse_existing(options, options.output);
   const auto source = config.open_images();
   if (!source) {
     fail(ExitCode::usage,
          "data of type {} has neither images nor text; idx, cifar10, cifar100, image_folder, "
          "packed_images, text and jsonl have",
          config.kind);
+  }
+  const auto& labels = source->labels();
+  if (*std::min_element(labels.begin(), labels.end()) < 0) {
+    fail(ExitCode::usage, "images without classes (`target: none`) cannot be packed");
   }
   const PrepareReport report = prepare_images(
       *source,
@@ -90,7 +103,10 @@ CommandBody add_data_prepare(CLI::App& command) {
   command
       .add_option("--shard-tokens", options->shard_tokens, "Of text: the most tokens in one file")
       ->check(CLI::Range(int64_t{1}, int64_t{INT32_MAX}));
+  command.add_flag("--overwrite", options->overwrite, "Replace a file that is there already");
   command.footer(
+      "Every image is decoded once; the first broken one ends it (image_folder's\n"
+      "on_error: skip leaves them out).\n"
       "docs/formats.md describes the files; `type: packed_images` and `type: tokens` read them. Of "
       "text,\n"
       "eval_fraction is held out into files of its own.");

@@ -87,6 +87,11 @@ CommandBody add_data_show(CLI::App& command) {
       "class\n"
       "names; mixed samples show their two greatest shares. The same list is printed.");
   return [options] {
+    const std::string ending = std::filesystem::path(options->output).extension().string();
+    if (ending != ".png" && ending != ".PNG") {
+      fail(ExitCode::usage, "{}: the picture is a PNG file; give it a name in .png",
+           options->output);
+    }
     const Experiment experiment = options->config.load();
     const DataSplit data = experiment.data.open();
     const bool train = options->split == "train";

@@ -17,8 +17,9 @@ struct Options {
 ExitCode run(const Options& options) {
   const PredictionFormat format = prediction_format(options.output);
   const bool train = options.split == "train";
-  const TrainedModel first = options.models.open(0, train);
-  const Predictions predictions = predict_all(options.models, first, options.samples, train);
+  const TrainedModel first = options.models.open(0, train, /*targets=*/false);
+  const Predictions predictions =
+      predict_all(options.models, first, options.samples, train, /*targets=*/false);
   write_file_atomically(
       options.output, prediction_text(predictions, *first.session.data.eval, format, options.top));
   fmt::print("{}: {} samples of the {} split, by {}", options.output, predictions.samples,

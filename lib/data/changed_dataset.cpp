@@ -18,6 +18,27 @@ ImageSize image_size_of(const FieldSpec& field) {
   return {shape[0], shape[1], shape.rank() == 3 ? shape[2] : 1};
 }
 
+// A target of two or more dimensions is an image too, or a label for each pixel: it stays as the
+// files have it, so the inputs' pixels must stay where they are. A target that is as small as the
+// transforms make the inputs was made for them, if nothing moves by chance.
+void check_target(const FieldSpec& target, const ImageSize& out, const SampleChanges& changes) {
+  const Shape& shape = target.sample.shape;
+  if (shape.rank() < 2) return;
+  constexpr const char* kWhy =
+      "{} moves pixels of the inputs; the targets ({}) are images too, and would not move with "
+      "them";
+  Problems problems;
+  const bool fits = shape[0] == out.height && shape[1] == out.width;
+  for (const auto& transform : changes.transforms) {
+    if (!transform->moves_pixels() || (!transform->random() && fits)) continue;
+    problems.add(transform->place, fmt::format(kWhy, transform->kind, to_string(target.sample)));
+  }
+  problems.throw_if_any();
+  if (changes.random_affine.active()) {
+    fail(ExitCode::usage, kWhy, "random_affine", to_string(target.sample));
+  }
+}
+
 // How one field of the whole dataset is changed.
 struct FieldChange {
   ImageSize in;
@@ -36,6 +57,7 @@ class ChangedDataset final : public DatasetOver {
       const ImageSize in = image_size_of(spec);
       FieldChange change{in, Pipelines(changes.transforms, in, /*numbers=*/true), {}};
       const ImageSize& out = change.pipelines.training.output();
+      check_target(fields_.back(), out, changes);
       spec.sample.shape = spec.sample.shape.rank() == 2
                               ? Shape{out.height, out.width}
                               : Shape{out.height, out.width, out.channels};

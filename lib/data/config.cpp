@@ -3,6 +3,7 @@
 #include <thread>
 
 #include "base/error.h"
+#include "data/classes.h"
 #include "data/loader.h"
 #include "data/registry.h"
 
@@ -126,8 +127,9 @@ void DataConfig::describe(Fields& f) {
       dataset_table(),
       {.doc = "Common to train and eval, whose own keys lie on top", .required = true});
   f.number("eval_fraction", eval_fraction,
-           {.doc = "Part of the training samples, the last in file order, that is held out for "
-                   "evaluation; instead of `eval`",
+           {.doc = "Part of the training samples, the last in file order (image_folder and "
+                   "packed_images: the last of each class), that is held out for evaluation; "
+                   "instead of `eval`",
             .above = 0,
             .below = 1,
             .known_as = {"validation_split", "val_fraction", "test_size"}});
@@ -169,16 +171,26 @@ int DataConfig::workers_for(const Dataset& dataset, int ranks) const {
   return worthwhile_workers(dataset, cores / std::max(ranks, 1));
 }
 
-DataSplit DataConfig::open() const {
-  if (eval_fraction) return train->open_split(*eval_fraction);
-  DataSplit split{train->open(), nullptr};
-  if (eval) split.eval = eval->open_as_eval([&] { return split.train; });
-  if (split.eval) check_same_fields(*split.train, *split.eval);
+DataSplit DataConfig::open(const std::vector<std::string>& classes) const {
+  DataSplit split;
+  if (eval_fraction) {
+    split = train->open_split(*eval_fraction);
+  } else {
+    split.train = train->open();
+    if (eval) split.eval = eval->open_as_eval([&] { return split.train; });
+    if (split.eval) check_same_fields(*split.train, *split.eval);
+  }
+  split.train = match_classes(split.train, classes);
+  if (split.eval) split.eval = match_classes(split.eval, split.train->class_names());
   return split;
 }
 
 std::shared_ptr<const Dataset> DataConfig::open_eval() const {
-  if (eval) return eval->open_as_eval([&] { return train->open(); });
+  if (eval) {
+    auto samples = eval->open_as_eval([&] { return train->open(); });
+    if (samples->class_names().empty()) return samples;
+    return match_classes(samples, train->open()->class_names());
+  }
   return eval_fraction ? open().eval : nullptr;
 }
 

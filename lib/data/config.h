@@ -8,7 +8,7 @@
 //
 // Keys beside `train`, `eval` and `eval_fraction` are common to both splits; those inside a split
 // are laid on top. Without `eval`, `eval_fraction` holds the last part of the training samples
-// out; without both there is no evaluation.
+// out (image_folder, packed_images: of each class); without both there is no evaluation.
 #pragma once
 
 #include <functional>
@@ -92,11 +92,13 @@ struct DataConfig : Located {
   void describe(Fields& f);
   void validate(Problems& problems) const;
 
-  // `eval` of the result is null where nothing is held out. Throws Error(data) also when the two
-  // splits differ in their fields.
-  DataSplit open() const;
+  // `eval` of the result is null where nothing is held out. Labels are matched by the names of
+  // their classes (data/classes.h): those of `eval` with those of `train`, or those of both with
+  // `classes`, which a trained model brings. Throws Error(data) also when the two splits differ in
+  // their fields, and for a class that is unknown.
+  DataSplit open(const std::vector<std::string>& classes = {}) const;
   // Only the evaluation split (null where there is none): does not read the training files when
-  // `eval` has its own.
+  // `eval` has its own and its classes have no names.
   std::shared_ptr<const Dataset> open_eval() const;
 
   // Threads that load samples on a rank whose host has `ranks` of them.

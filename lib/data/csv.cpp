@@ -104,14 +104,14 @@ class CsvLoader {
     columns_ = split(line, [&](int64_t, std::string_view text) {
       if (options_.header) names_.emplace_back(text);
     });
-    if (columns_ < 2) {
+    if (columns_ < 2 && !untargeted()) {
       throw Error(ExitCode::data,
                   fmt::format("has one column; expected inputs and a target separated by '{}'",
                               shown(options_.delimiter)),
                   lines_.place());
     }
     target_ = find_target();
-    const int64_t inputs = columns_ - 1;
+    const int64_t inputs = columns_ - (untargeted() ? 0 : 1);
     if (options_.shape) {
       if (options_.shape->empty() || options_.shape->size() > Shape::kMaxRank - 1) {
         fail(ExitCode::usage, "shape must have 1 to {} dimensions", Shape::kMaxRank - 1);
@@ -119,8 +119,9 @@ class CsvLoader {
       shape_ = Shape(std::span(*options_.shape));  // refuses sizes that overflow
       if (shape_.elements() != inputs) {
         throw Error(ExitCode::data,
-                    fmt::format("has {} input columns beside the target; shape {} needs {}", inputs,
-                                to_string(shape_), shape_.elements()),
+                    fmt::format("has {} input columns{}; shape {} needs {}", inputs,
+                                untargeted() ? "" : " beside the target", to_string(shape_),
+                                shape_.elements()),
                     lines_.place());
       }
     } else {
@@ -129,7 +130,11 @@ class CsvLoader {
     scaler_.emplace(options_.scaling, shape_[-1]);
   }
 
+  bool untargeted() const { return options_.target == "none"; }
+
+  // -1: there is none.
   int64_t find_target() const {
+    if (untargeted()) return -1;
     if (options_.target == "last") return columns_ - 1;
     if (options_.target == "first") return 0;
     int64_t index = 0;
@@ -188,6 +193,13 @@ class CsvLoader {
       throw Error(ExitCode::data, fmt::format("{} columns, the first line has {}", found, columns_),
                   lines_.place());
     }
+    if (untargeted()) {
+      if (options_.regression) {
+        numbers_.push_back(0);
+      } else {
+        labels_.push_back(kIgnoredLabel);
+      }
+    }
     if (row_lines_.size() % 4096 == 0) {
       // The vectors grow by doubling, so up to three times the values are in use for a moment.
       check_fits_memory(inputs_.size() * sizeof(float) * 3, lines_.name());
@@ -227,7 +239,9 @@ class CsvLoader {
     auto place = [name = lines_.name(), lines = std::move(row_lines_)](int64_t sample) {
       return fmt::format("{}:{}", name, lines[static_cast<size_t>(sample)]);
     };
-    return std::make_shared<MemoryDataset>(std::move(fields), std::move(values), std::move(place));
+    auto dataset =
+        std::make_shared<MemoryDataset>(std::move(fields), std::move(values), std::move(place));
+    return untargeted() ? without_targets(std::move(dataset)) : dataset;
   }
 
   const CsvOptions& options_;

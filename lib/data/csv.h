@@ -22,8 +22,9 @@ struct CsvOptions {
   std::string path = {};
   std::string delimiter = ",";  // one character
   bool header = false;          // the first line has names
-  std::string target = "last";  // last | first | a column number from 0 | a name of the header
-  bool regression = false;      // the target is a number, not a label
+  // last | first | a column number from 0 | a name of the header | none: all columns are inputs
+  std::string target = "last";
+  bool regression = false;                         // the target is a number, not a label
   std::optional<int64_t> classes = {};             // labels must be below this
   std::optional<std::vector<int64_t>> shape = {};  // of a sample's inputs; default [columns]
   Scaling scaling = {};                            // of the inputs

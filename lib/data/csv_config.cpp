@@ -20,9 +20,12 @@ struct CsvConfig final : DatasetConfig {
     f.text("delimiter", options.delimiter,
            {.doc = "The character between columns", .known_as = {"sep", "separator"}});
     f.boolean("header", options.header, {.doc = "The first line has names"});
-    f.text("target", options.target,
-           {.doc = "The column to predict: last, first, a number from 0, or a name of the header",
-            .known_as = {"label", "target_column", "label_column"}});
+    f.text(
+        "target", options.target,
+        {.doc =
+             "The column to predict: last, first, a number from 0, or a name of the header; none: "
+             "all columns are inputs, for predict",
+         .known_as = {"label", "target_column", "label_column"}});
     f.choice("task", options.regression,
              {{"classification", false, "targets are labels, whole numbers from 0"},
               {"regression", true, "targets are numbers"}},

@@ -8,10 +8,12 @@
 namespace dltrain {
 namespace {
 
-class Slice final : public DatasetOver {
+// `count` samples of another dataset; sample i is number_of(i) there.
+template <typename NumberOf>
+class Part final : public DatasetOver {
  public:
-  Slice(std::shared_ptr<const Dataset> whole, int64_t first, int64_t count)
-      : DatasetOver(std::move(whole)), first_(first), count_(count) {}
+  Part(std::shared_ptr<const Dataset> whole, int64_t count, NumberOf number_of)
+      : DatasetOver(std::move(whole)), count_(count), number_of_(std::move(number_of)) {}
 
   int64_t size() const override { return count_; }
   void gather(int field, std::span<const int64_t> samples, std::byte* out) const override {
@@ -27,31 +29,46 @@ class Slice final : public DatasetOver {
     });
   }
   int64_t valid_targets(int64_t sample) const override {
-    return whole().valid_targets(sample + first_);
+    return whole().valid_targets(number_of_(sample));
   }
   int64_t length(int field, int64_t sample) const override {
-    return whole().length(field, sample + first_);
+    return whole().length(field, number_of_(sample));
   }
   void hash_inputs(int64_t sample, Hasher& hasher) const override {
-    whole().hash_inputs(sample + first_, hasher);
+    whole().hash_inputs(number_of_(sample), hasher);
   }
-  std::string place_of(int64_t sample) const override { return whole().place_of(sample + first_); }
+  std::string place_of(int64_t sample) const override {
+    return whole().place_of(number_of_(sample));
+  }
 
  private:
-  // Sample numbers are shifted in small pieces on the stack: no allocation while training.
+  // Sample numbers are looked up in small pieces on the stack: no allocation while training.
   template <typename Use>
   void in_pieces(int field, std::span<const int64_t> samples, std::byte* out,
                  const Use& use) const {
-    int64_t shifted[256];
+    int64_t numbers[256];
     const size_t bytes = fields()[static_cast<size_t>(field)].sample.bytes();
-    for (size_t at = 0; at < samples.size(); at += std::size(shifted)) {
-      const size_t n = std::min(samples.size() - at, std::size(shifted));
-      for (size_t i = 0; i < n; ++i) shifted[i] = samples[at + i] + first_;
-      use({shifted, n}, at, out + at * bytes);
+    for (size_t at = 0; at < samples.size(); at += std::size(numbers)) {
+      const size_t n = std::min(samples.size() - at, std::size(numbers));
+      for (size_t i = 0; i < n; ++i) numbers[i] = number_of_(samples[at + i]);
+      use({numbers, n}, at, out + at * bytes);
     }
   }
 
-  int64_t first_, count_;
+  int64_t count_;
+  NumberOf number_of_;
+};
+
+template <typename NumberOf>
+std::shared_ptr<const Dataset> part(std::shared_ptr<const Dataset> whole, int64_t count,
+                                    NumberOf number_of) {
+  return std::make_shared<Part<NumberOf>>(std::move(whole), count, std::move(number_of));
+}
+
+class WithoutTargets final : public DatasetOver {
+ public:
+  using DatasetOver::DatasetOver;
+  bool has_targets() const override { return false; }
 };
 
 }  // namespace
@@ -143,7 +160,20 @@ std::shared_ptr<const Dataset> slice(std::shared_ptr<const Dataset> whole, int64
                                      int64_t count) {
   check_internal(first >= 0 && count > 0 && first <= whole->size() - count,
                  "samples [{}, {}) of {}", first, first + count, whole->size());
-  return std::make_shared<Slice>(std::move(whole), first, count);
+  return part(std::move(whole), count, [first](int64_t sample) { return first + sample; });
+}
+
+std::shared_ptr<const Dataset> select(std::shared_ptr<const Dataset> whole,
+                                      std::vector<int64_t> samples) {
+  check_internal(!samples.empty(), "no samples are selected");
+  const auto count = static_cast<int64_t>(samples.size());
+  return part(std::move(whole), count, [numbers = std::move(samples)](int64_t sample) {
+    return numbers[static_cast<size_t>(sample)];
+  });
+}
+
+std::shared_ptr<const Dataset> without_targets(std::shared_ptr<const Dataset> whole) {
+  return std::make_shared<WithoutTargets>(std::move(whole));
 }
 
 DataSplit split_off_eval(std::shared_ptr<const Dataset> whole, double eval_fraction) {

@@ -62,6 +62,9 @@ class Dataset {
   // Whether reading takes work (decoding, changing images), which several threads should share.
   virtual bool takes_work() const { return false; }
 
+  // false: the data has no targets, and those that are read mean nothing (labels: kIgnoredLabel).
+  // Good for predictions only.
+  virtual bool has_targets() const { return true; }
   // How many targets of a sample count in the loss: every number of an f32 target, every label of
   // an i32 target that is not kIgnoredLabel (1 for one label, up to the number of tokens for
   // sequences).
@@ -122,6 +125,7 @@ class DatasetOver : public Dataset {
     whole_->gather_training(field, samples, first, out);
   }
   bool takes_work() const override { return whole_->takes_work(); }
+  bool has_targets() const override { return whole_->has_targets(); }
   int64_t valid_targets(int64_t sample) const override { return whole_->valid_targets(sample); }
   std::optional<int64_t> uniform_valid_targets() const override {
     return whole_->uniform_valid_targets();
@@ -146,6 +150,13 @@ class DatasetOver : public Dataset {
 // Samples [first, first + count) of another dataset.
 std::shared_ptr<const Dataset> slice(std::shared_ptr<const Dataset> whole, int64_t first,
                                      int64_t count);
+
+// The given samples of another dataset, in that order. `samples`: not empty, numbers of `whole`.
+std::shared_ptr<const Dataset> select(std::shared_ptr<const Dataset> whole,
+                                      std::vector<int64_t> samples);
+
+// The same samples, of which has_targets() says that they have none.
+std::shared_ptr<const Dataset> without_targets(std::shared_ptr<const Dataset> whole);
 
 struct DataSplit {
   std::shared_ptr<const Dataset> train;

@@ -37,7 +37,8 @@ class ImageDataset final : public Dataset {
       for (int v = 0; v < 256; ++v) values_.push_back(scaler(v, c));
     }
     const auto& labels = source_->labels();
-    label_bound_ = int64_t{*std::max_element(labels.begin(), labels.end())} + 1;
+    label_bound_ =
+        std::max<int64_t>(0, int64_t{*std::max_element(labels.begin(), labels.end())} + 1);
   }
 
   int64_t size() const override { return source_->size(); }

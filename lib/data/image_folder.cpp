@@ -5,12 +5,14 @@
 #include <cctype>
 #include <filesystem>
 #include <mutex>
+#include <set>
 #include <thread>
 
 #include <spdlog/spdlog.h>
 
 #include "base/error.h"
 #include "base/file.h"
+#include "data/dataset.h"
 
 namespace dltrain {
 namespace {
@@ -62,15 +64,38 @@ class FolderImages final : public ImageSource {
   std::vector<int32_t> labels_;
 };
 
+// Files that are no images by their names.
+struct PassedOver {
+  int64_t count = 0;
+  std::string least;  // the first by name
+
+  void add(const std::string& path) {
+    if (count++ == 0 || path < least) least = path;
+  }
+  // Once for a folder, however often it is opened.
+  void tell(const std::string& folder) const {
+    static std::mutex mutex;
+    static std::set<std::string> told;
+    const std::lock_guard lock(mutex);
+    if (count == 0 || !told.insert(folder).second) return;
+    spdlog::warn("{}: {} file{} that {} no .jpg, .jpeg or .png passed over, the first {}", folder,
+                 count, count == 1 ? "" : "s", count == 1 ? "is" : "are", least);
+  }
+};
+
 // The paths below `folder` in order; folders that are links are not entered, so there are no
 // circles.
-std::vector<std::string> image_files(const fs::path& folder) {
+std::vector<std::string> image_files(const fs::path& folder, PassedOver& passed_over) {
   std::vector<std::string> files;
   for (fs::recursive_directory_iterator entry(folder), end; entry != end; ++entry) {
     if (is_hidden(entry->path())) {
       if (entry->is_directory()) entry.disable_recursion_pending();
-    } else if (is_image_name(entry->path()) && !entry->is_directory()) {
+    } else if (entry->is_directory()) {
+      continue;
+    } else if (is_image_name(entry->path())) {
       files.push_back(entry->path().string());
+    } else {
+      passed_over.add(entry->path().string());
     }
   }
   std::sort(files.begin(), files.end());
@@ -86,7 +111,9 @@ std::vector<std::string> class_folders(const std::string& path) {
   }
   std::sort(names.begin(), names.end());
   if (names.empty()) {
-    throw Error(ExitCode::data, "has no sub-folders; images of a class are expected in one each",
+    throw Error(ExitCode::data,
+                "has no sub-folders; images of a class are expected in one each (for predict, "
+                "`target: none` takes images without classes)",
                 path);
   }
   return names;
@@ -94,14 +121,27 @@ std::vector<std::string> class_folders(const std::string& path) {
 
 std::vector<File> list_files(const std::string& path, const std::vector<std::string>& classes) {
   std::vector<File> files;
+  PassedOver passed_over;
   for (size_t i = 0; i < classes.size(); ++i) {
     const fs::path folder = fs::path(path) / classes[i];
-    const std::vector<std::string> found = image_files(folder);
+    const std::vector<std::string> found = image_files(folder, passed_over);
     if (found.empty()) {
       throw Error(ExitCode::data, "has no .jpg, .jpeg or .png files", folder.string());
     }
     for (const std::string& file : found) files.push_back({file, static_cast<int32_t>(i)});
   }
+  passed_over.tell(path);
+  return files;
+}
+
+std::vector<File> list_without_classes(const std::string& path) {
+  std::vector<File> files;
+  PassedOver passed_over;
+  for (const std::string& file : image_files(path, passed_over)) {
+    files.push_back({file, kIgnoredLabel});
+  }
+  if (files.empty()) throw Error(ExitCode::data, "has no .jpg, .jpeg or .png files", path);
+  passed_over.tell(path);
   return files;
 }
 
@@ -128,8 +168,10 @@ std::vector<File> without_broken(std::vector<File> files, const ImageFolderOptio
 
 std::shared_ptr<const ImageSource> open_image_folder(const ImageFolderOptions& options) {
   try {
-    std::vector<std::string> classes = class_folders(options.path);
-    std::vector<File> files = list_files(options.path, classes);
+    std::vector<std::string> classes;
+    if (!options.untargeted) classes = class_folders(options.path);
+    std::vector<File> files =
+        options.untargeted ? list_without_classes(options.path) : list_files(options.path, classes);
     if (options.skip_broken) files = without_broken(std::move(files), options, classes);
     return std::make_shared<FolderImages>(options.channels, std::move(classes), std::move(files));
   } catch (const fs::filesystem_error& error) {

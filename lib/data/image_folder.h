@@ -1,6 +1,7 @@
 // A folder with a sub-folder for each class, full of JPEG and PNG files (torchvision's
 // ImageFolder). Classes are numbered in the order of their names; files are in the order of their
-// paths. Files of other endings, and names that begin with a dot, are left out.
+// paths. Files of other endings are passed over, with one warning that counts them; names that
+// begin with a dot are not even counted.
 #pragma once
 
 #include <cstdint>
@@ -19,6 +20,8 @@ struct ImageFolderOptions {
   // false: images are looked at when they are read, and a broken one is an error then. true: every
   // image is decoded once here, by `threads`, and broken ones are left out, with a warning each.
   bool skip_broken = false;
+  // true: the files anywhere below `path`, without classes; labels are kIgnoredLabel.
+  bool untargeted = false;
   int threads = 1;
 };
 

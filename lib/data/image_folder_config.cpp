@@ -1,6 +1,7 @@
 // The keys of `type: image_folder`.
 #include <thread>
 
+#include "data/classes.h"
 #include "data/image_config.h"
 #include "data/image_folder.h"
 #include "data/registry.h"
@@ -19,6 +20,10 @@ struct ImageFolderConfig final : ImageConfig {
             .known_as = {"root", "folder"}});
     f.choice("color", options.channels, {{"rgb", 3, "three channels"}, {"gray", 1, "one channel"}},
              {.doc = "What all images are turned into", .known_as = {"mode", "channels"}});
+    f.choice("target", options.untargeted,
+             {{"folder", false, "the class is the sub-folder of path"},
+              {"none", true, "images anywhere below path, without classes, for predict"}},
+             {.doc = "What is to be predicted"});
     f.choice("on_error", options.skip_broken,
              {{"stop", false, "an image that cannot be read ends the run when its turn comes"},
               {"skip", true,
@@ -26,6 +31,13 @@ struct ImageFolderConfig final : ImageConfig {
                "in a warning"}},
              {.doc = "What happens with broken images"});
     ImageConfig::describe(f);
+  }
+  DataSplit open_split(double eval_fraction) const override {
+    return split_off_eval_by_class(open(), eval_fraction);
+  }
+  std::shared_ptr<const Dataset> open() const override {
+    auto dataset = ImageConfig::open();
+    return options.untargeted ? without_targets(std::move(dataset)) : dataset;
   }
   std::shared_ptr<const ImageSource> open_images() const override {
     ImageFolderOptions resolved = options;

@@ -27,7 +27,7 @@ class ImageSource {
   // An image as it is stored, in memory of the source or in `buffer`. Throws Error(data), without a
   // place, where files are read only now.
   virtual StoredImage read(int64_t sample, std::vector<uint8_t>& buffer) const = 0;
-  // 0, 1, …, of every image.
+  // 0, 1, …, of every image; kIgnoredLabel where nothing says what it shows.
   virtual const std::vector<int32_t>& labels() const = 0;
   virtual const std::vector<std::string>& class_names() const = 0;
   virtual std::string place_of(int64_t sample) const = 0;

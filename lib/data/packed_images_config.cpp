@@ -1,4 +1,5 @@
 // The keys of `type: packed_images`.
+#include "data/classes.h"
 #include "data/image_config.h"
 #include "data/packed_images.h"
 #include "data/registry.h"
@@ -16,6 +17,9 @@ struct PackedImagesConfig final : ImageConfig {
             .is_path = true,
             .known_as = {"file"}});
     ImageConfig::describe(f);
+  }
+  DataSplit open_split(double eval_fraction) const override {
+    return split_off_eval_by_class(open(), eval_fraction);
   }
   std::shared_ptr<const ImageSource> open_images() const override {
     return open_packed_images(path);

@@ -70,6 +70,8 @@ class Preparer {
   void convert(int64_t sample, Frame<uint8_t>& frame, std::vector<uint8_t>& file, Ready& ready) {
     if (!options_.raw) {
       ready.image = source_.read(sample, ready.bytes);
+      // A broken image is found now, not in training: all of it is read, at the smallest scale.
+      decode_image(ready.image, source_.image_size().channels, 0, frame);
       return;
     }
     const StoredImage image = source_.read(sample, file);

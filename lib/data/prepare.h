@@ -24,7 +24,7 @@ struct PrepareReport {
 };
 
 // `progress`: called with the number of images that are done. Throws Error(data) at the first image
-// that cannot be read, Error(storage) where the file cannot be written; nothing is left behind
+// that cannot be decoded, Error(storage) where the file cannot be written; nothing is left behind
 // then.
 PrepareReport prepare_images(const ImageSource& source, const PrepareOptions& options,
                              const std::function<void(int64_t)>& progress = {});

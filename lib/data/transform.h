@@ -56,6 +56,8 @@ struct Transform : Chosen {
   // As the first of a list, for an image stored with the size `full`: the smallest scale, at most
   // 1, at which the image may be decoded without loss for the result.
   virtual double needed_scale(const ImageSize& /*full*/, Draws) const { return 1; }
+  // Whether pixels change their places, so that a target that is an image would no longer fit.
+  virtual bool moves_pixels() const { return true; }
   // Whether it works on f32 images too.
   virtual bool takes_numbers() const { return true; }
 

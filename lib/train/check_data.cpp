@@ -2,8 +2,10 @@
 #include <algorithm>
 #include <cmath>
 #include <set>
+#include <unordered_map>
 
 #include "base/error.h"
+#include "data/classes.h"
 #include "data/loader.h"
 #include "train/checks_support.h"
 
@@ -13,6 +15,8 @@ namespace {
 constexpr int64_t kSamples = 4096;     // looked at
 constexpr int64_t kFewestInBatch = 8;  // smaller batches may have one class by chance
 constexpr int kBatches = 4;
+constexpr int64_t kMostPlaces = 1000000;  // of training samples, in memory
+constexpr int64_t kCompared = 64;         // samples of the eval split
 
 // Whether a field has the same bytes in samples from all over the data.
 bool is_constant(const Dataset& data, int field) {
@@ -27,6 +31,37 @@ bool is_constant(const Dataset& data, int field) {
     if (other != first) return false;
   }
   return true;
+}
+
+// Whether some samples from all over the eval split are samples of the training split: from the
+// same place of the files, with the same inputs.
+bool is_within(const Dataset& eval, const Dataset& train) {
+  if (train.size() > kMostPlaces) return false;
+  std::unordered_map<std::string, int64_t> known;
+  for (int64_t i = 0; i < train.size(); ++i) known.emplace(train.place_of(i), i);
+  const auto hash = [](const Dataset& data, int64_t sample) {
+    Hasher hasher;
+    data.hash_inputs(sample, hasher);
+    return hasher.hex();
+  };
+  const int64_t count = std::min(eval.size(), kCompared);
+  for (int64_t i = 0; i < count; ++i) {
+    const int64_t sample = i * eval.size() / count;
+    const auto found = known.find(eval.place_of(sample));
+    if (found == known.end() || hash(train, found->second) != hash(eval, sample)) return false;
+  }
+  return true;
+}
+
+// What is wrong with the eval split; empty: nothing that is seen quickly.
+std::string eval_mistake(const Session& session) {
+  if (!has_one_label(*session.data.train)) return {};
+  const DataSplit data = session.experiment->data.open();
+  if (!data.eval) return {};
+  std::string uneven = uneven_classes(*data.train, *data.eval);
+  if (!uneven.empty()) return uneven + ": are the samples sorted by class?";
+  if (is_within(*data.eval, *data.train)) return "the samples of the eval split are trained on";
+  return {};
 }
 
 // The classes of each of the first micro-batches of the training order.
@@ -59,6 +94,9 @@ CheckResult check_data(const CheckOptions& options, int64_t samples) {
   if (data.size() > 1 && is_constant(data, data.target_field())) {
     return pass_if(false, fmt::format("the target is the same in all of {} samples",
                                       std::min(data.size(), kSamples)));
+  }
+  if (std::string mistake = eval_mistake(session); !mistake.empty()) {
+    return pass_if(false, std::move(mistake));
   }
   const StepGraph& graph = session.executor->training();
   if (graph.graph.value(graph.targets()).spec.dtype != DType::i32 || samples < kFewestInBatch) {

@@ -93,6 +93,21 @@ MetricRecord metric_record(const nlohmann::json& state, const char* key) {
           .since = j["since"].get<int64_t>()};
 }
 
+// Empty where the data named none, or an earlier version saved.
+std::vector<std::string> class_names_of(const nlohmann::json& json,
+                                        const std::filesystem::path& path) {
+  std::vector<std::string> out;
+  const auto names = json.find("class_names");
+  if (names == json.end()) return out;
+  for (const auto& name : *names) {
+    if (!names->is_array() || !name.is_string()) {
+      fail(ExitCode::storage, "{}: class_names are no list of texts", path.string());
+    }
+    out.push_back(name.get<std::string>());
+  }
+  return out;
+}
+
 }  // namespace
 
 void CheckpointFolder::clean() {
@@ -140,6 +155,7 @@ std::filesystem::path CheckpointFolder::publish(AtomicDirectory& directory,
                               {"early_stopping", to_json(state.early_stopping)},
                               {"optimizer", state.optimizer},
                               {"dltrain", std::string(version())}};
+  if (!state.class_names.empty()) json["class_names"] = state.class_names;
   if (state.loss_scale) {
     json["loss_scale"] = *state.loss_scale;
     json["scale_streak"] = state.scale_streak;
@@ -257,7 +273,8 @@ CheckpointState read_checkpoint_state(const std::filesystem::path& checkpoint) {
                         .train_samples = number("train_samples"),
                         .best = metric_record(json, "best"),
                         .early_stopping = metric_record(json, "early_stopping"),
-                        .optimizer = {}};
+                        .optimizer = {},
+                        .class_names = class_names_of(json, path)};
   if (json.contains("optimizer") && json["optimizer"].is_string()) {
     state.optimizer = json["optimizer"].get<std::string>();
   }

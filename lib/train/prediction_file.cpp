@@ -30,9 +30,13 @@ class Rows {
         names_(dataset.class_names()),
         target_(dataset.fields().back().sample),
         over_classes_(p_.kind == TargetKind::labels || p_.kind == TargetKind::distributions),
-        top_(over_classes_ ? std::clamp<int64_t>(top, 1, p_.width) : 0),
+        top_(over_classes_ ? std::max<int64_t>(top, 1) : 0),
         order_(static_cast<size_t>(p_.width)),
-        target_bytes_(target_.bytes()) {}
+        target_bytes_(target_.bytes()) {
+    if (over_classes_ && top > p_.width) {
+      fail(ExitCode::usage, "--top-k {}: the model tells {} classes apart", top, p_.width);
+    }
+  }
 
   std::string csv() {
     std::string out = csv_header() + "\n";
@@ -67,8 +71,10 @@ class Rows {
                       });
     return order_;
   }
-  // The targets of a sample as texts: names or numbers; empty where they do not count.
+  // The targets of a sample as texts: names or numbers; empty where they do not count. None where
+  // the data has none.
   std::vector<std::string> targets(int64_t sample) {
+    if (!dataset_.has_targets()) return {};
     dataset_.gather(dataset_.target_field(), {&sample, 1}, target_bytes_.data());
     const auto n = static_cast<size_t>(target_.shape.elements());
     std::vector<std::string> out(n);
@@ -93,7 +99,7 @@ class Rows {
         out += count == 1 ? "," + name : fmt::format(",{}_{}", name, i);
       }
     };
-    columns("target", target_.shape.elements());
+    columns("target", dataset_.has_targets() ? target_.shape.elements() : 0);
     if (!over_classes_) columns(value_name(), p_.width);
     for (int64_t k = 1; k <= top_; ++k) {
       out += k == 1 ? ",class,probability" : fmt::format(",class_{0},probability_{0}", k);
@@ -129,7 +135,9 @@ class Rows {
   JsonObject json_row(int64_t sample) {
     JsonObject out;
     out.add("sample", sample).add("source", dataset_.place_of(sample));
-    if (target_.dtype == DType::i32 && !names_.empty()) {
+    if (!dataset_.has_targets()) {
+      // Nothing to say.
+    } else if (target_.dtype == DType::i32 && !names_.empty()) {
       const auto texts = targets(sample);
       if (texts.size() == 1) {
         out.add("target", texts[0]);

@@ -10,7 +10,8 @@
 //   binary    {"sample", "source", "target", "probability"}
 //   numbers   {"sample", "source", "target", "output"}; several targets and outputs are lists
 // `source` is where the data has the sample ("digits.csv.gz:17"); `class` and `target` are names
-// where the data names its classes, else numbers; numbers have 9 significant digits.
+// where the data names its classes, else numbers; numbers have 9 significant digits. Data without
+// targets gives files without `target`.
 #pragma once
 
 #include <filesystem>
@@ -25,7 +26,8 @@ enum class PredictionFormat : uint8_t { csv, jsonl };
 // By the name of the file: .csv, .jsonl or .json. Throws Error(usage) for another.
 PredictionFormat prediction_format(const std::filesystem::path& path);
 
-// `top`: how many classes, best first, at least 1. The samples are the first of `dataset`.
+// `top`: how many classes, best first, at least 1; throws Error(usage) for more than there are. The
+// samples are the first of `dataset`.
 std::string prediction_text(const Predictions& predictions, const Dataset& dataset,
                             PredictionFormat format, int64_t top);
 

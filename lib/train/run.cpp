@@ -14,6 +14,7 @@
 #include "comm/agreement.h"
 #include "comm/watch.h"
 #include "config/dump.h"
+#include "data/classes.h"
 #include "telemetry/log.h"
 #include "train/reporter.h"
 #include "train/run_folder.h"
@@ -64,6 +65,14 @@ void check_resume(const ResumeChoice& choice, const Session& session) {
          choice.checkpoint.string(), choice.state.optimizer, optimizer, choice.checkpoint.string());
   }
   check_tokenizer(choice, session);
+  const auto& names = session.data.train->class_names();
+  if (!choice.state.class_names.empty() && !names.empty() && choice.state.class_names != names) {
+    fail(ExitCode::usage,
+         "{} was trained with other classes ({}, the first '{}') than this data has ({}, the first "
+         "'{}')",
+         choice.checkpoint.string(), choice.state.class_names.size(),
+         choice.state.class_names.front(), names.size(), names.front());
+  }
   differs("training samples:", choice.state.train_samples, session.data.train->size());
 }
 
@@ -259,6 +268,10 @@ void Run::begin(const std::string& resolved) {
     spdlog::info("{}: {} tensors loaded", *experiment_.model.init_from, start_report_.loaded);
     for (const auto& name : start_report_.missing) spdlog::warn("  not in the file: {}", name);
     for (const auto& name : start_report_.unexpected) spdlog::warn("  not in the model: {}", name);
+  }
+  if (session_.has_evaluation()) {
+    const std::string uneven = uneven_classes(*session_.data.train, *session_.data.eval);
+    if (!uneven.empty()) spdlog::warn("{}; are the samples sorted by class?", uneven);
   }
   if (resume_ && !resume_->note.empty()) spdlog::warn("{}", resume_->note);
   if (resume_) spdlog::info("resumed from {}", resume_->checkpoint.string());

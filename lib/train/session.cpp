@@ -40,6 +40,16 @@ void check_data(const Session& session, const StepGraph& graph) {
   }
 }
 
+void check_targets(const DataSplit& data, const SessionOptions& options) {
+  for (const auto& [split, name] :
+       {std::pair(data.train, "data.train"), {data.eval, "data.eval"}}) {
+    if (options.targets && split && !split->has_targets()) {
+      fail(ExitCode::usage, "{} has no targets (`target: none`); only predict takes such data",
+           name);
+    }
+  }
+}
+
 // The metrics that decide something must be among those that evaluations give.
 void check_metrics(const Experiment& experiment, const std::vector<std::string>& metrics) {
   Problems problems;
@@ -233,7 +243,7 @@ Session open_session(Experiment& experiment, const SessionOptions& options) {
   session.experiment = &experiment;
   session.options = options;
   session.batch = check_ranks(experiment, options.world);
-  session.data = experiment.data.open();
+  session.data = experiment.data.open(options.class_names);
   const int64_t vocabulary = experiment.model.vocab_size ? 0 : vocabulary_of(session.data);
   const DatasetConfig& data = *experiment.data.train;
   cut_streams(data, session.data, session.batch.global_batch);
@@ -243,6 +253,7 @@ Session open_session(Experiment& experiment, const SessionOptions& options) {
   }
   if (options.evaluate_train_split) session.data.eval = session.data.train;
   if (!options.evaluation) session.data.eval = nullptr;
+  check_targets(session.data, options);
   session.max_steps =
       experiment.training.max_steps
           ? *experiment.training.max_steps

@@ -23,6 +23,9 @@ struct SessionOptions {
   bool evaluate_train_split = false;  // which then is over the training split, in file order
   bool lengths = true;  // steps of several lengths as the data says; false: samples are whole
   DType compute = DType::f32;  // f64: on the reference engine, for gradient checks
+  // Of a trained model: labels are matched with these names; empty: those of the training data.
+  std::vector<std::string> class_names = {};
+  bool targets = true;  // the data must have them; false: for predictions
   bool fuse = true;
   bool recompute = true;  // as the configuration says; false: not at all
   PassLog log = {};

@@ -273,7 +273,8 @@ void Loop::save(int64_t step, bool last) {
                         .train_samples = session_.data.train->size(),
                         .best = best_.record(),
                         .early_stopping = stopping_ ? stopping_->record() : MetricRecord{},
-                        .optimizer = experiment_.optimizer->kind};
+                        .optimizer = experiment_.optimizer->kind,
+                        .class_names = session_.data.train->class_names()};
   if (session_.scale_growth_interval() > 0) {
     state.loss_scale = progress.loss_scale;
     state.scale_streak = progress.scale_streak;

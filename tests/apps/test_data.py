@@ -1,4 +1,6 @@
 """dltrain data: inspect, show, prepare; and runs on images in each of their forms."""
+import csv
+import json
 import shutil
 import struct
 import zlib
@@ -126,6 +128,104 @@ data:
         self.refused(USAGE, self.config(f"data: {{type: image_folder, path: {self.folder_of_images()}}}"), "--dry-run",
                      says="images differ in size")
         self.refused(DATA, self.config("data: {type: cifar10, path: no-such-folder}"), "--dry-run", says="no-such-folder")
+
+    def animals(self, folder, *kinds, images=4):
+        """A sub-folder for each kind, whose images have a colour of their own."""
+        colours = {"ant": (250, 20, 20), "bee": (20, 250, 20), "cat": (20, 20, 250), "dog": (120, 120, 120)}
+        for kind in kinds:
+            for i in range(images):
+                self.write(f"{folder}/{kind}/{i}.png", png(8, 8, lambda y, x: [max(0, c - 3 * i - y) for c in colours[kind]]))
+        return self.folder / folder
+
+    def train_animals(self):
+        self.animals("train", "ant", "bee", "cat")
+        self.animals("test", "bee", "cat")
+        config = self.write("animals.yaml", MODEL.replace("linear: 2", "linear: 3").replace("max_steps: 3", "max_steps: 60") + f"""
+data: {{type: image_folder, transforms: [{{resize: [8, 8]}}], train: {{path: {self.folder}/train}}, eval: {{path: {self.folder}/test}}}}
+""")
+        run = self.folder / "run"
+        self.run_dltrain(config, "-q", "--output-dir", run)
+        return config, run
+
+    def predicted(self, run, *arguments, **options):
+        path = self.folder / "out.csv"
+        self.run_dltrain("predict", "--checkpoint", run, "-o", path, *arguments, **options)
+        with open(path, newline="") as file:
+            return list(csv.DictReader(file))
+
+    def test_classes_are_matched_by_their_names(self):
+        config, run = self.train_animals()
+        rows = self.predicted(run)
+        self.assertEqual([row["target"] for row in rows], ["bee"] * 4 + ["cat"] * 4)
+        self.assertEqual([row["class"] for row in rows], ["bee"] * 4 + ["cat"] * 4)
+        state = json.loads((run / "checkpoints" / "latest" / "state.json").read_text())
+        self.assertEqual(state["class_names"], ["ant", "bee", "cat"])
+        # A packed file of the eval images has their names; and the checkpoint's names count, not those of today's data.
+        packed = self.folder / "test.images"
+        self.run_dltrain("data", "prepare", config, "--split", "eval", "-o", packed)
+        self.animals("few", "cat")
+        for data in (f"data.eval={{type: packed_images, path: {packed}}}", f"data.train.path={self.folder}/few"):
+            again = self.predicted(run, "-s", data)
+            self.assertEqual([(r["target"], r["class"]) for r in again], [(r["target"], r["class"]) for r in rows])
+        self.assertIn("accuracy 1", self.run_dltrain("eval", "--checkpoint", run, "-s", f"data.path={self.folder}/few",
+                                                     "-s", f"data.train.path={self.folder}/few",
+                                                     "-s", f"data.eval.path={self.folder}/few").out)
+        self.animals("other", "cat", "dog")
+        for command in (("train", config, "--dry-run"), ("eval", "--checkpoint", run), ("predict", "--checkpoint", run, "-o", self.folder / "x.csv")):
+            self.refused(DATA, *command, "-s", f"data.eval.path={self.folder}/other", says="the class 'dog' is none of the 3")
+
+    def test_predict_takes_images_without_classes(self):
+        config, run = self.train_animals()
+        flat = self.folder / "flat"
+        flat.mkdir()
+        for kind in ("cat", "bee"):
+            shutil.copy(self.folder / "test" / kind / "0.png", flat / f"{kind}.png")
+        shutil.copy(self.folder / "test" / "bee" / "1.png", flat / "bee.webp")
+        flags = ("-s", f"data.eval.path={flat}", "-s", "data.eval.target=none")
+        rows = self.predicted(run, *flags)
+        self.assertEqual(list(rows[0]), ["sample", "source", "class", "probability"])
+        self.assertEqual([row["class"] for row in rows], ["bee", "cat"])
+        self.assertIn("1 file that is no .jpg, .jpeg or .png passed over",
+                      self.run_dltrain("predict", "--checkpoint", run, "-o", self.folder / "out.jsonl", *flags).out)
+        self.assertNotIn("target", (self.folder / "out.jsonl").read_text())
+        self.refused(USAGE, "eval", "--checkpoint", run, *flags, says="only predict takes such data")
+        self.refused(USAGE, config, "--dry-run", *flags, says="data.eval has no targets")
+        self.refused(USAGE, config, "--dry-run", "-s", "data.train.target=none", says="data.train has no targets")
+        self.refused(DATA, "predict", "--checkpoint", run, "-o", self.folder / "x.csv", "-s", f"data.eval.path={flat}", says="target: none")
+        self.refused(USAGE, "predict", "--checkpoint", run, "-o", self.folder / "x.csv", "--top-k", 4, says="3 classes")
+
+    def test_a_fraction_of_a_folder_is_one_of_each_class(self):
+        folder = self.animals("train", "ant", "bee")
+        config = self.config(f"data: {{type: image_folder, path: {folder}, transforms: [{{resize: [8, 8]}}], eval_fraction: 0.25}}")
+        self.assertRegex(self.run_dltrain("data", "inspect", config).out, r"(?s)eval: 2 samples.*ant.*bee")
+
+    def test_sorted_samples_are_told(self):
+        self.write("sorted.csv", "".join(f"{i % 7},{i % 5},{i // 20}\n" for i in range(40)))
+        config = self.config(f"data: {{type: csv, path: {self.folder}/sorted.csv, eval_fraction: 0.25}}")
+        run = self.run_dltrain(config, "--output-dir", self.folder / "run")
+        self.assertIn("the eval split has no samples of the classes 0", run.out + run.err)
+        self.assertIn("the eval split has no samples of the classes 0", self.failed_check(config))
+        same = self.config(f"data: {{type: csv, path: {self.folder}/sorted.csv, train: {{}}, eval: {{rows: [10, 30]}}}}")
+        self.assertIn("the samples of the eval split are trained on", self.failed_check(same))
+
+    def failed_check(self, config):
+        done = self.run_dltrain("check", config, code=None)
+        self.assertNotEqual(done.code, 0)
+        return done.out + done.err
+
+    def test_broken_images_are_not_packed_and_files_not_replaced(self):
+        config = self.image_config()
+        packed = self.folder / "x.images"
+        whole = (self.folder / "images" / "light" / "photo.jpg").read_bytes()
+        (self.folder / "images" / "light" / "cut.jpg").write_bytes(whole[:len(whole) // 2])
+        self.refused(DATA, "data", "prepare", config, "-o", packed, says="cut.jpg")
+        self.assertFalse(packed.exists())
+        self.run_dltrain("data", "prepare", config, "-o", packed, "-s", "data.on_error=skip")
+        before = packed.read_bytes()
+        self.refused(USAGE, "data", "prepare", config, "-o", packed, says="--overwrite")
+        self.run_dltrain("data", "prepare", config, "-o", packed, "--overwrite", "-s", "data.on_error=skip")
+        self.assertEqual(packed.read_bytes(), before)
+        self.refused(USAGE, "data", "show", config, "-o", self.folder / "x.jpg", says="name in .png")
 
     def test_completion_knows_the_parts_of_data(self):
         script = self.run_dltrain("completion", "bash").out

@@ -209,3 +209,19 @@ TEST_CASE("random damage to a CSV file never gives a value that is not finite") 
   }
   CHECK(accepted > 1000);
 }
+
+TEST_CASE("without a target all columns are inputs, and the data says so") {
+  CsvOptions options;
+  options.target = "none";
+  const auto data = load("1,2\n3,4\n", options);
+  CHECK_FALSE(data->has_targets());
+  CHECK(to_string(data->fields()[0].sample) == "f32[2]");
+  CHECK(to_string(data->fields()[1].sample) == "i32[]");
+  CHECK(inputs(*data, 1) == Floats{3, 4});
+  CHECK(label(*data, 1) == kIgnoredLabel);
+  CHECK(data->label_bound() == 0);
+  CHECK_FALSE(slice(data, 0, 1)->has_targets());
+  options.regression = true;
+  CHECK(to_string(load("7\n", options)->fields()[1].sample) == "f32[1]");
+  CHECK(load("1,2\n")->has_targets());
+}

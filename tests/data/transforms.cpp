@@ -7,6 +7,7 @@
 #include "config/yaml.h"
 #include "data/image_dataset.h"
 #include "data/loader.h"
+#include "data/memory_dataset.h"
 #include "images.h"
 #include "shared/host_memory.h"
 
@@ -323,4 +324,35 @@ TEST_CASE(
     }
     CHECK(between > 8);
   }
+}
+
+TEST_CASE("targets that are images are not left behind by transforms that move pixels") {
+  const auto data_of = [](const Shape& target) {
+    const auto values = [](const Shape& shape) {
+      return std::vector<float>(static_cast<size_t>(shape.elements()));
+    };
+    const Shape image{4, 4, 1};
+    std::vector<FieldSpec> fields{{kInputField, {image, DType::f32}},
+                                  {kTargetField, {target, DType::f32}}};
+    std::vector<FieldValues> both{values(image), values(target)};
+    return std::make_shared<MemoryDataset>(std::move(fields), std::move(both),
+                                           [](int64_t) { return std::string("here"); });
+  };
+  for (const char* moves :
+       {"horizontal_flip", "{random_crop: 2}", "{resize: 2}", "{rotation: 9}"}) {
+    const SampleChanges changes{.transforms = read(moves), .random_affine = {}};
+    CHECK_THROWS_WITH(change_samples(data_of({4, 4}), changes),
+                      Contains("exp.yaml:1:") && Contains("moves pixels of the inputs"));
+    CHECK_NOTHROW(change_samples(data_of({1}), changes));
+  }
+  // Targets that were made for the size that comes out; a change that leaves pixels in their
+  // places.
+  CHECK_NOTHROW(
+      change_samples(data_of({2, 2}), {.transforms = read("{resize: 2}"), .random_affine = {}}));
+  CHECK_NOTHROW(
+      change_samples(data_of({4, 4}), {.transforms = read("random_erasing"), .random_affine = {}}));
+  RandomAffineOptions affine;
+  affine.rotate = 5;
+  CHECK_THROWS_WITH(change_samples(data_of({4, 4}), {.transforms = {}, .random_affine = affine}),
+                    Contains("random_affine moves pixels"));
 }

@@ -80,6 +80,7 @@ struct ColorJitter final : TransformOf<ColorJitter> {
              {.doc = "The hue turns by at most this share of the circle", .min = 0, .max = 0.5});
   }
   bool random() const override { return true; }
+  bool moves_pixels() const override { return false; }
   bool takes_numbers() const override { return false; }
   ImageSize output(const ImageSize& in) const override {
     if (in.channels != 1 && in.channels != 3) {

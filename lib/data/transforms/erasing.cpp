@@ -26,6 +26,7 @@ struct RandomErasing final : TransformOf<RandomErasing> {
     if (ratio[0] > ratio[1]) problems.add(*this, "ratio", "ratio must rise");
   }
   bool random() const override { return true; }
+  bool moves_pixels() const override { return false; }
 
   template <typename T>
   void run(Frame<T>& frame, Draws& draws) const {
@@ -55,6 +56,7 @@ struct Cutout final : TransformOf<Cutout> {
     describe_fill(f, fill);
   }
   bool random() const override { return true; }
+  bool moves_pixels() const override { return false; }
 
   template <typename T>
   void run(Frame<T>& frame, Draws& draws) const {

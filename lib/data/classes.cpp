@@ -1,0 +1,159 @@
+#include "data/classes.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "base/error.h"
+#include "data/ignore_label.h"
+
+namespace dltrain {
+namespace {
+
+constexpr double kChance = 0.01;
+constexpr int64_t kMostClasses = 65536;
+constexpr size_t kMostNamed = 5;
+
+std::string list(const std::vector<std::string>& names) {
+  std::string out;
+  for (size_t i = 0; i < names.size() && i < kMostNamed; ++i) {
+    out += (i > 0 ? ", " : "") + names[i];
+  }
+  if (names.size() > kMostNamed) out += fmt::format(" and {} more", names.size() - kMostNamed);
+  return out;
+}
+
+class Relabelled final : public DatasetOver {
+ public:
+  Relabelled(std::shared_ptr<const Dataset> data, const std::vector<std::string>& names)
+      : DatasetOver(std::move(data)), names_(names) {
+    const auto& own = whole().class_names();
+    std::map<std::string_view, int32_t> known;
+    for (size_t i = 0; i < names_.size(); ++i) known.emplace(names_[i], static_cast<int32_t>(i));
+    for (const std::string& name : own) {
+      const auto found = known.find(name);
+      label_of_.push_back(found == known.end() ? kUnknown : found->second);
+    }
+    if (!own.empty()) check_all_known();
+  }
+
+  void gather(int field, std::span<const int64_t> samples, std::byte* out) const override {
+    whole().gather(field, samples, out);
+    if (field == target_field()) relabel(samples.size(), out);
+  }
+  void gather_training(int field, std::span<const int64_t> samples, const Visit& first,
+                       std::byte* out) const override {
+    whole().gather_training(field, samples, first, out);
+    if (field == target_field()) relabel(samples.size(), out);
+  }
+  // As many as there are names: which of them occur differs between splits.
+  int64_t label_bound() const override {
+    return label_of_.empty() ? whole().label_bound() : static_cast<int64_t>(names_.size());
+  }
+  const std::vector<std::string>& class_names() const override { return names_; }
+
+ private:
+  static constexpr int32_t kUnknown = -1;
+
+  void check_all_known() const {
+    for (int64_t sample = 0; sample < size(); ++sample) {
+      int32_t label = 0;
+      whole().gather(target_field(), {&sample, 1}, reinterpret_cast<std::byte*>(&label));
+      if (label < 0) continue;
+      const auto i = static_cast<size_t>(label);
+      if (i < label_of_.size() && label_of_[i] != kUnknown) continue;
+      const auto& own = whole().class_names();
+      throw Error(ExitCode::data,
+                  fmt::format("the class {} is none of the {} that are trained: {}",
+                              i < own.size() ? "'" + own[i] + "'" : std::to_string(label),
+                              names_.size(), list(names_)),
+                  place_of(sample));
+    }
+  }
+
+  void relabel(size_t count, std::byte* out) const {
+    if (label_of_.empty()) return;
+    auto* labels = reinterpret_cast<int32_t*>(out);
+    for (size_t i = 0; i < count; ++i) {
+      if (labels[i] >= 0) labels[i] = label_of_[static_cast<size_t>(labels[i])];
+    }
+  }
+
+  std::vector<std::string> names_;
+  std::vector<int32_t> label_of_;  // by label of the data; empty: they stay
+};
+
+// Classes of `counts` that `others` has none of, and that so many random samples would hardly all
+// miss.
+std::vector<std::string> absent(const std::vector<int64_t>& counts,
+                                const std::vector<int64_t>& others,
+                                const std::vector<std::string>& names) {
+  double all = 0, of_others = 0, classes = 0;
+  for (const int64_t n : counts) {
+    all += static_cast<double>(n);
+    classes += n > 0 ? 1 : 0;
+  }
+  for (const int64_t n : others) of_others += static_cast<double>(n);
+  std::vector<std::string> out;
+  for (size_t i = 0; i < counts.size(); ++i) {
+    if (counts[i] == 0 || (i < others.size() && others[i] > 0)) continue;
+    const double share = static_cast<double>(counts[i]) / all;
+    if (classes * std::pow(1 - share, of_others) >= kChance) continue;
+    out.push_back(i < names.size() ? "'" + names[i] + "'" : std::to_string(i));
+  }
+  return out;
+}
+
+}  // namespace
+
+bool has_one_label(const Dataset& data) {
+  const TensorSpec& target = data.fields().back().sample;
+  return target.dtype == DType::i32 && target.shape.elements() == 1;
+}
+
+std::shared_ptr<const Dataset> match_classes(std::shared_ptr<const Dataset> data,
+                                             const std::vector<std::string>& names) {
+  if (names.empty() || data->class_names() == names || !has_one_label(*data)) return data;
+  return std::make_shared<Relabelled>(std::move(data), names);
+}
+
+DataSplit split_off_eval_by_class(std::shared_ptr<const Dataset> whole, double eval_fraction) {
+  if (!whole->has_targets()) return split_off_eval(std::move(whole), eval_fraction);
+  std::vector<int64_t> left = count_labels(*whole);  // of each class, in training
+  for (int64_t& n : left) {
+    const auto wanted = static_cast<int64_t>(std::llround(eval_fraction * static_cast<double>(n)));
+    if (n > 1) n -= std::clamp<int64_t>(wanted, 1, n - 1);
+  }
+  std::vector<int64_t> train, eval;
+  for (int64_t sample = 0; sample < whole->size(); ++sample) {
+    int32_t label = 0;
+    whole->gather(whole->target_field(), {&sample, 1}, reinterpret_cast<std::byte*>(&label));
+    const bool trained = label < 0 || left[static_cast<size_t>(label)]-- > 0;
+    (trained ? train : eval).push_back(sample);
+  }
+  if (eval.empty() || train.empty()) {
+    fail(ExitCode::data, "eval_fraction {} of {} samples leaves none for {}", eval_fraction,
+         whole->size(), eval.empty() ? "evaluation: no class has two" : "training");
+  }
+  return {select(whole, std::move(train)), select(whole, std::move(eval))};
+}
+
+std::string uneven_classes(const Dataset& train, const Dataset& eval) {
+  for (const Dataset* split : {&train, &eval}) {
+    if (!has_one_label(*split) || !split->has_targets() || split->label_bound() > kMostClasses) {
+      return {};
+    }
+  }
+  const auto of_train = count_labels(train), of_eval = count_labels(eval);
+  const auto& names = train.class_names();
+  if (const auto missing = absent(of_train, of_eval, names); !missing.empty()) {
+    return "the eval split has no samples of the classes " + list(missing);
+  }
+  if (const auto missing = absent(of_eval, of_train, names); !missing.empty()) {
+    return "the training split has no samples of the classes " + list(missing) +
+           ", which the eval split has";
+  }
+  return {};
+}
+
+}  // namespace dltrain
