@@ -7,6 +7,7 @@
 
 #include "config/key_index.h"
 #include "config/parse_value.h"
+#include "config/parts.h"
 #include "config/suggest.h"
 
 namespace dltrain {
@@ -65,6 +66,7 @@ class Binder : public Fields {
       known_[i] = true;
       common.set(map_.keys[i], map_.items[i]);
     }
+    refuse_hidden_keys(*parts_, map_, common, path_, session_.problems);
     for (size_t i = 0; i < parts_->parts.size(); ++i) {
       const PartsSlot::Part& part = parts_->parts[i];
       const ConfigNode* own = map_.find(part.name);
@@ -72,6 +74,7 @@ class Binder : public Fields {
       if (!written && (i > 0 || (common.keys.empty() && !parts_required_))) continue;
       ConfigNode node = common;
       if (written) merge_into(node, *own);
+      if (i > 0 && refuse_borrowed_kind(*parts_, i, map_, node, path_, session_.problems)) continue;
       // A mistake in a common key is found in every part, and reported once.
       Problems problems;
       Session session{problems, session_.root, session_.everywhere};

@@ -388,6 +388,25 @@ void Experiment::describe(Fields& f) {
              .known_as = {"sampling", "samples", "sample"}});
 }
 
+namespace {
+
+// What says when or how to evaluate says nothing without an eval split. (metrics is read by
+// `dltrain eval --split train` too.)
+void refuse_evaluation(const EvaluationConfig& evaluation, Problems& problems) {
+  const auto refuse = [&](const char* key, bool given) {
+    if (!given) return;
+    problems.add(
+        evaluation, key,
+        fmt::format("evaluation.{} needs an eval split (data.eval or data.eval_fraction)", key));
+  };
+  refuse("eval_steps", evaluation.eval_steps.has_value());
+  refuse("eval_epochs", evaluation.eval_epochs.has_value());
+  refuse("samples", evaluation.samples.has_value());
+  refuse("predictions", evaluation.predictions.has_value());
+}
+
+}  // namespace
+
 void Experiment::validate(Problems& problems) const {
   const bool cuda_index = device.starts_with("cuda:") && device.size() > 5 && device.size() < 9 &&
                           device.find_first_not_of("0123456789", 5) == std::string::npos;
@@ -417,6 +436,7 @@ void Experiment::validate(Problems& problems) const {
         "training.reduction: fixed gives the same bits for every number of ranks; rounding "
         "between them does not");
   }
+  if (!has_evaluation) refuse_evaluation(evaluation, problems);
   if (!has_evaluation && checkpoint.metric) {
     problems.add(checkpoint, "metric",
                  "the best checkpoint needs an eval split (data.eval or data.eval_fraction)");

@@ -20,10 +20,31 @@ double model_flop_utilization(const Session& session, double step_ms, double pea
   return step_ms > 0 && peak_flops > 0 ? flops / (1e-3 * step_ms * peak_flops) : 0;
 }
 
+namespace {
+
+// The loop's time holds evaluations, checkpoints and the first step; minimum and median are of the
+// later steps alone.
+std::string timing_text(const TrainOutcome& outcome, int64_t first_step) {
+  const int64_t steps = outcome.steps - first_step;
+  std::string text = fmt::format("{} step{} in {}", steps, steps == 1 ? "" : "s",
+                                 format_duration(outcome.seconds));
+  if (steps > 0) {
+    text += fmt::format(", {:.3f} ms each with all between them",
+                        1e3 * outcome.seconds / static_cast<double>(steps));
+  }
+  if (outcome.step_ms_median > 0) {
+    text += fmt::format(" (a step alone: median {:.3f}, least {:.3f})", outcome.step_ms_median,
+                        outcome.step_ms_min);
+  }
+  return text;
+}
+
+}  // namespace
+
 Reporter::Reporter(const Session& session, const std::filesystem::path& folder,
                    std::optional<int64_t> resumed_step, const std::string& resolved_config,
                    bool quiet)
-    : session_(session), folder_(folder), quiet_(quiet) {
+    : session_(session), folder_(folder), quiet_(quiet), first_step_(resumed_step.value_or(0)) {
   if (session.options.rank != 0) return;
   metrics_.emplace(folder / "metrics.jsonl", resumed_step);
   if (session.experiment->generation) samples_.emplace(folder / "samples.jsonl", resumed_step);
@@ -153,9 +174,8 @@ void Reporter::finish(const TrainOutcome& outcome, const std::filesystem::path& 
     const std::string curve = plot(losses_, {.width = 60, .height = 8, .utf8 = console().utf8()});
     if (!curve.empty()) console().print("training loss\n" + curve);
   }
-  spdlog::info("{} steps in {}, {:.3f} ms a step (median {:.3f}), {:.0f} MiB at most",
-               outcome.steps, format_duration(outcome.seconds), outcome.step_ms_min,
-               outcome.step_ms_median, peak_memory_mib());
+  spdlog::info("{}, {:.0f} MiB of memory at most", timing_text(outcome, first_step_),
+               peak_memory_mib());
   spdlog::info("run folder: {} (metrics.jsonl, summary.json, log.txt, checkpoints/latest)",
                folder.string());
 }

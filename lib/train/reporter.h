@@ -38,6 +38,7 @@ class Reporter {
   const Session& session_;
   std::filesystem::path folder_;
   bool quiet_;
+  int64_t first_step_;  // where the run goes on
   double last_loss_ = 0;
   std::vector<double> losses_;
   std::optional<MetricsWriter> metrics_, samples_;

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "comm/watch.h"
 #include "train/checkpoint_writer.h"
+#include "train/host_reduce.h"
 #include "train/process_age.h"
 #include "train/samples.h"
 #include "train/stop.h"
@@ -20,20 +21,16 @@ double seconds_since(Clock::time_point from) {
   return std::chrono::duration<double>(Clock::now() - from).count();
 }
 
-// The host-side sum or maximum of a few numbers over the ranks.
-template <typename T>
-void reduce_on_host(Session& session, T* values, size_t count, DType dtype, ReduceOp op) {
-  Collectives* group = session.options.collectives;
-  if (group == nullptr) return;
-  HostStream host;
-  group->wait(group->all_reduce(values, count, dtype, op, host), host);
-}
-
 LoaderOptions loader_options(const Session& session, const TrainOptions& options) {
   LoaderOptions out = train_loader_options(session, options.first_step,
                                            loader_workers(session, *session.data.train));
   out.observer = options.observer;
   return out;
+}
+
+// Micro-steps leave what the next ones begin with (recurrent layers over streams).
+bool carries_state(const Experiment& experiment) {
+  return experiment.data.train->sampling == Sampling::streams;
 }
 
 class Loop {
@@ -121,6 +118,8 @@ class Loop {
   void save(int64_t step, bool last);
   void announce(const std::optional<std::filesystem::path>& checkpoint) const;
   bool finish_step(int64_t step);
+  void all_steps(int64_t end);
+  [[noreturn]] void end_on_broken_data(const Error& error);
 
   Session& session_;
   const TrainEvents& events_;
@@ -142,6 +141,8 @@ class Loop {
   double last_record_wait_ = 0;
   Clock::time_point last_save_ = Clock::now();
   int64_t saved_step_ = -1;
+  // The state is that after outcome_.steps whole steps: no micro-step has moved what it carries.
+  bool state_is_whole_ = true;
   double loss_scale_ = 1;  // of the step that is reported next
 };
 
@@ -175,6 +176,7 @@ void Loop::one_step(int64_t step) {
     inputs_ = step_inputs(step, batch);
     counts_[static_cast<size_t>(step % 4)] = {batch.valid_targets, batch.loss_divisor};
     session_.executor->micro_step(batch.fields, inputs_, a, batch.variant);
+    state_is_whole_ = !carries_state(experiment_);
   }
   session_.executor->update(inputs_);
 }
@@ -340,12 +342,23 @@ bool Loop::finish_step(int64_t step) {
   return !stop && !early;
 }
 
-TrainOutcome Loop::run() {
-  const Clock::time_point started = Clock::now();
-  last_record_step_ = options_.first_step;
-  outcome_.steps = options_.first_step;
-  const int64_t left = std::min(session_.max_steps - options_.first_step, options_.steps);
-  const int64_t end = options_.first_step + (stopped_early() ? 0 : left);
+// A sample that cannot be read changes no state: what was learnt until then is saved first, where
+// this rank can save alone.
+void Loop::end_on_broken_data(const Error& error) {
+  if (!leads() || checkpoints_.together() || options_.run_folder.empty() || !state_is_whole_ ||
+      outcome_.steps == 0) {
+    throw error;
+  }
+  collect_reports(0);  // throws where a step before went wrong
+  save(outcome_.steps, /*last=*/true);
+  announce(checkpoints_.finish());
+  throw Error(error.code(),
+              fmt::format("{}\nThe checkpoint of step {} is saved; mend the data, and the same "
+                          "command with --resume auto goes on from there",
+                          error.what(), outcome_.steps));
+}
+
+void Loop::all_steps(int64_t end) {
   for (int64_t step = options_.first_step; step < end; ++step) {
     const Clock::time_point begin = Clock::now();
     observe(step);
@@ -355,6 +368,7 @@ TrainOutcome Loop::run() {
     collect_reports(session_.executor->lag());
     if (options_.watch) options_.watch->at_step_end(step);
     outcome_.steps = step + 1;
+    state_is_whole_ = true;
     if (step == options_.first_step) {
       collect_reports(0);
       outcome_.first_step_ms = process_age_ms();
@@ -363,6 +377,19 @@ TrainOutcome Loop::run() {
     }
     if (leads() && events_.on_progress) events_.on_progress(step + 1);
     if (!finish_step(step)) break;
+  }
+}
+
+TrainOutcome Loop::run() {
+  const Clock::time_point started = Clock::now();
+  last_record_step_ = options_.first_step;
+  outcome_.steps = options_.first_step;
+  const int64_t left = std::min(session_.max_steps - options_.first_step, options_.steps);
+  try {
+    all_steps(options_.first_step + (stopped_early() ? 0 : left));
+  } catch (const Error& error) {
+    if (error.code() != ExitCode::data) throw;
+    end_on_broken_data(error);
   }
   if (outcome_.steps == options_.first_step && session_.has_evaluation()) {
     outcome_.last_evaluation = evaluate(session_, options_.first_step);  // of a run that was done
@@ -395,41 +422,6 @@ bool has_stopped_early(const Experiment& experiment, const MetricRecord& record)
 
 TrainOutcome train(Session& session, const TrainEvents& events, const TrainOptions& options) {
   return Loop(session, events, options).run();
-}
-
-EvaluationRecord evaluate(Session& session, int64_t step) {
-  const Clock::time_point started = Clock::now();
-  EvalLoader loader(session.data.eval, session.batch.micro_batch, session.options.rank,
-                    session.options.world, session.executor->device(),
-                    session.experiment->evaluation.samples, session.eval_targets,
-                    loader_workers(session, *session.data.eval));
-  loader.start();
-  double valid = 0, divisor = 0;
-  bool first = true;
-  while (const Batch* batch = loader.next()) {
-    valid += static_cast<double>(batch->valid_targets);
-    divisor += batch->loss_divisor;
-    session.executor->evaluate(batch->fields, batch->position, first);
-    first = false;
-  }
-  std::vector<double> sums = session.executor->evaluation_sums();
-  sums.insert(sums.end(), {valid, divisor});
-  reduce_on_host(session, sums.data(), sums.size(), DType::f64, ReduceOp::sum);
-  std::vector<SummedMetric> metrics;
-  const double* at = sums.data();
-  for (const StepMetric& metric : session.executor->evaluation_metrics()) {
-    metrics.push_back({metric.label, {at, at + metric.size}});
-    at += metric.size;
-  }
-  MetricReport report =
-      finish_metrics(session.metrics, session.target_kind, metrics, /*valid=*/at[0]);
-  EvaluationRecord record{.step = step,
-                          .samples = loader.samples(),
-                          .metrics = {{"loss", sums[0] / at[1]}},  // NaN where nothing counts
-                          .classes = std::move(report.classes)};
-  record.metrics.insert(record.metrics.end(), report.values.begin(), report.values.end());
-  record.seconds = seconds_since(started);
-  return record;
 }
 
 }  // namespace dltrain

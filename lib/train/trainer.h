@@ -96,7 +96,8 @@ struct TrainOutcome {
   double seconds = 0;                          // in the loop
 };
 
-// Throws Error(diverged), Error(storage), Error(rank).
+// Throws Error(diverged), Error(storage), Error(rank), and Error(data) for a sample that cannot be
+// read: rank 0 has then saved a checkpoint of the last whole step, unless ranks save together.
 TrainOutcome train(Session& session, const TrainEvents& events, const TrainOptions& options);
 
 // One pass over the eval split (or its first `samples`).

@@ -1,6 +1,7 @@
 """dltrain data: inspect, show, prepare; and runs on images in each of their forms."""
 import csv
 import json
+import os
 import shutil
 import struct
 import zlib
@@ -93,6 +94,21 @@ data:
         result = self.run_dltrain(config, "--max-steps", 20, "--output-dir", self.folder / "skips", "-s",
                                   "data.on_error=skip")
         self.assertIn("left out: ", result.out + result.err)
+
+    def test_a_broken_sample_does_not_cost_what_was_learnt(self):
+        """In the last evaluation, and in the middle of the run (file order: the broken one comes in step 3)."""
+        config = self.image_config(", shuffle: false")
+        other = self.folder / "other"
+        shutil.copytree(self.folder / "images", other)
+        for split, step in (("eval", 4), ("train", 2)):
+            run, bad = self.folder / split, self.write("other/light/3.png", b"\x89PNG\r\n\x1a\n nothing")
+            command = (config, "-q", "--max-steps", 4, "--output-dir", run, "-s", f"data.{split}.path={other}", "-s",
+                       "training.global_batch_size=3", "-s", "data.workers=1", "--resume", "auto")
+            self.refused(DATA, *command, says=["3.png", f"The checkpoint of step {step} is saved", "--resume auto"])
+            self.assertEqual(os.readlink(run / "checkpoints" / "latest"), f"step-{step:06}")
+            shutil.copy(self.folder / "images" / "light" / "3.png", bad)
+            self.run_dltrain(*command)
+            self.assertEqual(json.loads((run / "summary.json").read_text())["steps"], 4)
 
     def test_inspect_finds_outliers_in_numbers(self):
         rows = "".join(f"{i % 7},{i % 5},{i % 3},{i % 2}\n" for i in range(60)) + "900,1,1,0\n4,4,4,1\n"

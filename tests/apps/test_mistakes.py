@@ -59,13 +59,32 @@ class Configuration(support.DltrainTest):
         self.refused(USAGE, "train", says="configuration")
         self.assertFalse((self.folder / "run").exists())
 
+    def test_an_override_that_no_split_would_read_is_refused(self):
+        """Both splits of SMALL have keys of their own, as those of every resolved configuration."""
+        path = self.small()
+        self.refused(USAGE, path, "-s", "data.samples=50", says=["-s data.samples=50: error: data.samples has no effect here",
+                                                                "set data.train.samples, data.eval.samples"])
+        run = self.folder / "run"
+        text = SMALL.replace("  train: {", "  eval_fraction: 0.2\n  train: {").replace("  eval: {", "  # eval: {")
+        self.run_dltrain(self.small(text), "-q", "--output-dir", run, "--max-steps", 2)
+        said = self.refused(USAGE, "eval", "--checkpoint", run, "-s", "data.eval.samples=9", says="give data.eval a type and all its keys").err
+        self.assertIn("such as data.eval.type=synthetic", said)
+        self.refused(USAGE, "eval", "--checkpoint", run, "-s", "data.samples=9", says="set data.train.samples")
+
+    def test_evaluation_without_an_eval_split_is_refused(self):
+        path = self.small(SMALL.replace("  eval: {", "  # eval: {"))
+        for override in ("eval_steps=5", "eval_epochs=1", "samples=3", "predictions=2"):
+            key = override.split("=")[0]
+            self.refused(USAGE, path, "-s", f"evaluation.{override}", "--output-dir", self.folder / "run",
+                         says=f"evaluation.{key} needs an eval split (data.eval or data.eval_fraction)")
+
     def test_impossible_shapes_name_the_layer_and_both_shapes(self):
         layers = "[{type: linear, out_features: 4}, {type: conv2d, out_channels: 3, kernel_size: 3}]"
         result = self.refused(USAGE, self.small(), "-s", f"model.layers={layers}", "--output-dir", self.folder / "run",
                               says="model.layers[1] (conv2d)")
         self.assertIn("[samples, height, width, channels]", result.err)
         self.assertIn("[16, 4]", result.err)
-        self.refused(USAGE, self.small(), "-s", "data.shape=[5, 5, 1]", "-s",
+        self.refused(USAGE, self.small(), "-s", "data.train.shape=[5, 5, 1]", "-s", "data.eval.shape=[5, 5, 1]", "-s",
                      "model.layers=[{type: max_pool2d, kernel_size: 7}, {type: flatten}, {type: linear, out_features: 4}]",
                      says="model.layers[0] (max_pool2d)")
         self.assertFalse((self.folder / "run").exists())

@@ -103,6 +103,31 @@ TEST_CASE("a mistake in a common key is reported once") {
              Catch::Contains("unknown type '3' in data.eval"));
 }
 
+TEST_CASE("a common key that no part would read is refused") {
+  CHECK(
+      mistakes<Root>(
+          "data: {path: c, train: {type: text, path: a}, eval: {type: text, path: b}}\n") ==
+      "exp.yaml:1:8: error: data.path has no effect here: every split has a 'path' of its own; set "
+      "data.train.path, data.eval.path\n"
+      "    1 | data: {path: c, train: {type: text, path: a}, eval: {type: text, path: b}}\n"
+      "      |        ^~~~");
+  CHECK_THAT(mistakes<Root>("data: {path: c, train: {type: text, path: a}, eval_fraction: 0.1}\n"),
+             Catch::Contains("has a 'path' of its own; set data.train.path\n"));
+  const auto one = read<Root>(
+      "data: {length: 4, train: {type: text, path: a, length: 2}, "
+      "eval: {type: text, path: b}}\n");
+  CHECK(one.data.train->length == 2);
+  CHECK(one.data.eval->length == 4);
+}
+
+TEST_CASE("a part whose kind only the other part has is told so") {
+  CHECK_THAT(
+      mistakes<Root>("data: {train: {type: text, path: a}, eval: {path: b}}\n"),
+      Catch::Contains("missing key 'type' in data.eval: what data.train holds is its own and "
+                      "does not count here; give data.eval a type and all its keys, such as "
+                      "data.eval.type=text"));
+}
+
 TEST_CASE("the reference lists the parts") {
   const std::string text = config_reference<Root>();
   CHECK_THAT(text, Catch::Contains("| `train` | dataset ([kinds](#dataset)) | none |  | For "

@@ -1,0 +1,65 @@
+#include "config/parts.h"
+
+#include <fmt/format.h>
+
+namespace dltrain {
+namespace {
+
+std::string joined(const std::string& path, const std::string& name) {
+  return path.empty() ? name : path + "." + name;
+}
+
+// Laid over `below`, nothing of that is left.
+bool covers(const ConfigNode& over, const ConfigNode& below) {
+  if (!over.is_map() || !below.is_map()) return true;
+  for (size_t i = 0; i < below.keys.size(); ++i) {
+    const ConfigNode* value = over.find(below.keys[i].text);
+    if (!value || !covers(*value, below.items[i])) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+void refuse_hidden_keys(const PartsSlot& parts, const ConfigNode& map, const ConfigNode& common,
+                        const std::string& path, Problems& problems) {
+  for (size_t i = 0; i < common.keys.size(); ++i) {
+    const ConfigNode::Key& key = common.keys[i];
+    std::string instead;
+    bool hidden = true, same_text = true;
+    for (size_t p = 0; hidden && p < parts.parts.size(); ++p) {
+      const std::string& part = parts.parts[p].name;
+      const ConfigNode* own = map.find(part);
+      const bool written = own && !own->is_null();
+      if (!written && p > 0) continue;  // there is no such part
+      const ConfigNode* value = written ? own->find(key.text) : nullptr;
+      hidden = value && covers(*value, common.items[i]);
+      if (!hidden) break;
+      same_text = same_text && value->place.source == key.place.source;
+      instead += (instead.empty() ? "" : ", ") + joined(joined(path, part), key.text);
+    }
+    const bool override = key.place.source && key.place.source->is_override;
+    if (!hidden || !(override || same_text)) continue;
+    problems.add(key.place,
+                 fmt::format("{} has no effect here: every split has a '{}' of its own; set {}",
+                             joined(path, key.text), key.text, instead));
+  }
+}
+
+bool refuse_borrowed_kind(const PartsSlot& parts, size_t index, const ConfigNode& map,
+                          const ConfigNode& node, const std::string& path, Problems& problems) {
+  const std::string &part = parts.parts[index].name, &first = parts.parts[0].name;
+  const ConfigNode *own = map.find(part), *other = map.find(first);
+  const ConfigNode* kind = other ? other->find("type") : nullptr;
+  if (!own || !kind || !kind->is_scalar() || !node.is_map() || node.keys.empty() ||
+      node.find("type") || parts.table.index(node.keys[0].text) != KindTableRef::npos) {
+    return false;
+  }
+  problems.add(own->place,
+               fmt::format("missing key 'type' in {0}: what {1} holds is its own and does not "
+                           "count here; give {0} a type and all its keys, such as {0}.type={2}",
+                           joined(path, part), joined(path, first), kind->text));
+  return true;
+}
+
+}  // namespace dltrain
