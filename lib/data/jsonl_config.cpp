@@ -72,7 +72,7 @@ struct JsonlConfig final : SequenceConfig {
     if (source_length && !source) {
       problems.add(*this, "source_length", "source_length needs source and target");
     }
-    if (given("source_lengths") && !source) {
+    if (!source_lengths && !source) {
       problems.add(*this, "source_lengths", "source_lengths needs source and target");
     }
     if (pairs() && curriculum) {

@@ -29,6 +29,23 @@ int write_split(const TokenSpan& span, const char* split, int width,
   return files;
 }
 
+// Files of an earlier preparation, which `train_*.bin` would read too. Those that are mapped stay
+// readable.
+void remove_shards(const std::filesystem::path& folder) {
+  std::vector<std::filesystem::path> old;
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    const std::string name = entry.path().filename().string();
+    for (const std::string_view split : {"train_", "eval_"}) {
+      if (!name.starts_with(split) || !name.ends_with(".bin")) continue;
+      const std::string_view number =
+          std::string_view(name).substr(split.size(), name.size() - split.size() - 4);
+      const bool digits = number.find_first_not_of("0123456789") == std::string_view::npos;
+      if (number.size() >= 6 && digits) old.push_back(entry.path());
+    }
+  }
+  for (const auto& path : old) remove_recursively(path);
+}
+
 std::string identity_of(const TokenStream& stream) {
   return stream.tokenizer() ? stream.tokenizer()->identity() : std::string();
 }
@@ -43,6 +60,7 @@ int prepare_tokens(const TokenSpan& train, const TokenSpan& eval,
   }
   make_directories(options.folder);
   remove_recursively(options.folder / kTokensFile);
+  remove_shards(options.folder);
   const int width = about.vocab_size > 65536 ? 4 : 2;
   const int files =
       write_split(train, "train", width, options) + write_split(eval, "eval", width, options);

@@ -21,8 +21,9 @@ struct PrepareTokensOptions {
 };
 
 // Writes train_000000.bin, …, eval_000000.bin, …, the tokenizer's files, and last tokens.json,
-// which says that all is there; returns the number of .bin files. Files of the same names are
-// replaced. Throws Error(data) where the splits have different tokenizers, Error(storage).
+// which says that all is there; returns the number of .bin files. Files of these names that an
+// earlier preparation left in the folder are removed first. Throws Error(data) where the splits
+// have different tokenizers, Error(storage).
 int prepare_tokens(const TokenSpan& train, const TokenSpan& eval,
                    const PrepareTokensOptions& options);
 

@@ -12,6 +12,8 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr size_t kCheckedAtOnce = size_t{256} << 20;
+constexpr size_t kLookedAt = size_t{1} << 20;  // bytes, to tell ids of 4 bytes from those of 2
+constexpr size_t kFewestWide = 16;             // ids; fewer may be zeros by chance
 constexpr uint64_t kMaxAbout = 1 << 20;
 constexpr const char* kFormat = "dltrain.tokens";
 
@@ -56,6 +58,17 @@ TokenSegment parse_header(const std::string& name, std::span<const std::byte> by
   return {};
 }
 
+// Ids of 4 bytes below 65536, read as ids of 2: every second is 0, and not all of them are.
+bool looks_wide(std::span<const std::byte> bytes) {
+  if (bytes.size() % 4 != 0 || bytes.size() < kFewestWide * 4) return false;
+  bool any = false;
+  for (size_t i = 0; i < std::min(bytes.size(), kLookedAt); i += 4) {
+    if (bytes[i + 2] != std::byte{0} || bytes[i + 3] != std::byte{0}) return false;
+    any = any || bytes[i] != std::byte{0} || bytes[i + 1] != std::byte{0};
+  }
+  return any;
+}
+
 }  // namespace
 
 TokenSegment parse_token_file(const std::string& name, std::span<const std::byte> bytes,
@@ -64,6 +77,12 @@ TokenSegment parse_token_file(const std::string& name, std::span<const std::byte
     layout = TokenLayout::raw16;
     for (const Header& header : kHeaders) {
       if (first_numbers(bytes)[0] == header.magic) layout = TokenLayout::header;
+    }
+    if (layout == TokenLayout::raw16 && looks_wide(bytes)) {
+      throw Error(ExitCode::data,
+                  "every second id of 2 bytes is 0: these seem to be ids of 4 bytes; say layout: "
+                  "uint32 (or layout: uint16, where the zeros are meant)",
+                  name);
     }
   }
   if (layout == TokenLayout::header) return parse_header(name, bytes);

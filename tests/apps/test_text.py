@@ -69,6 +69,18 @@ class TextTest(DltrainTest):
         self.assertIn("' '", out)
         self.assertIn("eval:", out)
 
+    def test_the_resolved_configuration_is_read_again(self):
+        records = self.write("a.jsonl", "".join(json.dumps({"p": f"{i} + 1", "c": str(i + 1)}) + "\n" for i in range(99)))
+        tokenizer = "tokenizer: {type: byte, special_tokens: [<|endoftext|>, <mask>]}, sequence_length: 12"
+        rest = f"path: {records}, {tokenizer}, eval_fraction: 0.1"
+        for data in (f"type: jsonl, field: p, {rest}", f"type: jsonl, prompt: p, completion: c, {rest}",
+                     f"type: jsonl, field: p, mlm_probability: 0.2, {rest}", f"type: text, sampling: streams, {rest}",
+                     f"type: text, {rest}"):
+            run = self.folder / "run"
+            self.run_dltrain(self.config(data, ids=260), "--output-dir", run, "--overwrite", "--quiet", "--max-steps", 1)
+            self.run_dltrain("eval", "--checkpoint", run)
+            self.run_dltrain(run / "config.yaml", "--dry-run")
+
     def test_a_learnt_vocabulary_is_trained_with(self):
         text = self.write("text.txt", TEXT)
         folder = self.folder / "spm"

@@ -88,7 +88,7 @@ TEST_CASE("source and target are inputs of an encoder and a decoder") {
   CHECK(ids_of(*cut, 0, 0) == Ids{'a', 'b', 'c'});
   CHECK(ids_of(*cut, 1, 0) == Ids{kEnd, 'x'});
   CHECK(ids_of(*cut, 2, 0) == Ids{'x', 'y'});
-  CHECK_THROWS_WITH(read_data(keys(path, "sequence_length: 2, source_lengths: true")),
+  CHECK_THROWS_WITH(read_data(keys(path, "sequence_length: 2, source_lengths: false")),
                     Contains("source_lengths needs source and target"));
 }
 

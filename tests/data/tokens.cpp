@@ -79,6 +79,20 @@ TEST_CASE("damaged token files are refused") {
              Contains("id 300 is beyond the vocabulary (0 to 255)"));
 }
 
+TEST_CASE("ids of 4 bytes are not taken for ids of 2") {
+  TemporaryFolder folder;
+  std::vector<uint32_t> ids(20);
+  for (uint32_t i = 0; i < 20; ++i) ids[i] = i * i % 60;
+  const std::string path = folder.write("a.bin", raw(ids));
+  CHECK_THAT(data_refusal(keys(path)),
+             Contains("a.bin: every second id of 2 bytes is 0") && Contains("say layout: uint32"));
+  const std::string rest = "sequence_length: 2, layout: ";
+  CHECK(ids_of(*read_data(keys(path, rest + "uint32")).open().train, 0, 1) == Ids{4, 9});
+  CHECK(ids_of(*read_data(keys(path, rest + "uint16")).open().train, 0, 1) == Ids{1, 0});
+  folder.write("a.bin", raw(std::vector<uint16_t>(40)));
+  CHECK(data_refusal(keys(path)) == "");  // nothing but zeros says nothing
+}
+
 TEST_CASE("ids of large files are checked when they are read") {
   const std::vector<uint16_t> ids{1, 2, 7, 3};
   const TokenStream stream({{"a.bin", std::as_bytes(std::span(ids)), 2}}, {.vocab_size = 5},
@@ -100,8 +114,10 @@ TEST_CASE("a prepared text gives the samples of the text") {
   const auto out = folder / "out";
   const auto stream = sequences.open_tokens();
   CHECK(SequenceConfig::held_out(stream->size(), 0.1) == 50);
+  CHECK(prepare_tokens({stream, 0, 500}, {}, {.folder = out, .shard_tokens = 50}) == 10);
   CHECK(prepare_tokens({stream, 0, 450}, {stream, 450, 50}, {.folder = out, .shard_tokens = 100}) ==
         6);
+  CHECK_FALSE(std::filesystem::exists(out / "train_000005.bin"));  // of the first preparation
   const DataSplit plain = config.open();
   const DataConfig prepared = read_data("type: tokens, sequence_length: 7, train: {path: '" +
                                         (out / "train_*.bin").string() + "'}, eval: {path: '" +

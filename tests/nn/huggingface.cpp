@@ -80,6 +80,19 @@ TEST_CASE("every mistake of a config.json is said") {
   CHECK_THROWS_WITH(mistakes_of("[1]"), Catch::Contains("is no JSON object"));
 }
 
+TEST_CASE("keys of other programs change nothing, and those of another model are refused") {
+  const std::string sizes =
+      R"("vocab_size": 9, "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2,
+         "intermediate_size": 8, "transformers.js_config": {"dtype": "q4"}, )";
+  const auto with = [&](const char* keys) { return mistakes_of("{" + sizes + keys + "}"); };
+  CHECK(with(R"("model_type": "llama", "is_llama_config": true, "rope_interleaved": false)") == "");
+  CHECK(with(R"("model_type": "qwen2", "use_mrope": false)") == "");
+  CHECK_THAT(with(R"("model_type": "llama", "rope_interleaved": true)"),
+             Catch::Contains("rope_interleaved: true is not supported, only false"));
+  CHECK_THAT(with(R"("model_type": "qwen2", "use_mrope": true)"),
+             Catch::Contains("use_mrope: true is not supported, only false"));
+}
+
 TEST_CASE("older forms of rope_scaling mean the same") {
   const auto scaling = [](const std::string& keys) {
     const HuggingFaceReading reading = read_huggingface_config(

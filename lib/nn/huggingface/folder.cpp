@@ -64,6 +64,7 @@ HuggingFaceReading read_huggingface_config(const std::string& place, const std::
     return out;
   }
   family->read(config, out.model);
+  config.ignore({"transformers.js_config"});  // how browsers load the folder
   config.refuse_unknown();
   out.mistakes = config.mistakes();
   return out;

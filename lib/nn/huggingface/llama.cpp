@@ -106,13 +106,16 @@ void read_llama(ConfigJson& config, HuggingFaceModel& model) {
   model.set_boolean("attention_bias", bias);
   model.set_boolean("attention_output_bias", bias);
   model.set_boolean("mlp_bias", config.boolean("mlp_bias", false));
-  config.ignore({"pretraining_tp"});  // the same product, cut in pieces
+  config.only("rope_interleaved", false);
+  // pretraining_tp: the same product, cut in pieces.
+  config.ignore({"pretraining_tp", "is_llama_config"});
 }
 
 void read_qwen2(ConfigJson& config, HuggingFaceModel& model) {
   read_common(config, model);
   set_head_dim(config, model, 0);
   model.set_boolean("attention_bias", true);
+  config.only("use_mrope", false);
   read_window(config, model, config.integer("num_hidden_layers", 1));
 }
 
