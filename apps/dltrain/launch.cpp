@@ -178,7 +178,9 @@ ExitCode run(const Flags& flags) {
   }
   arguments = with_command(arguments);
   if (arguments[0] != "train") {
-    fail(ExitCode::usage, "`dltrain {}` is one process; `dltrain train` runs on several ranks",
+    fail(ExitCode::usage,
+         "`dltrain launch` starts `dltrain train` only, not `dltrain {}` (`dltrain profile` has a "
+         "--nproc-per-node of its own)",
          arguments[0]);
   }
   const bool fixed = options.min_nodes == options.max_nodes;

@@ -46,6 +46,7 @@ ExitCode run(const Options& options, const RankEnvironment& environment) {
     profile.rank = environment.rank;
     profile.world = environment.world_size;
     profile.local_rank = environment.local_rank;
+    profile.ranks_per_node = environment.local_world_size;
     const auto report = profile_training(experiment, profile);
     if (report) print(*report, options);
     return ExitCode::ok;

@@ -1,6 +1,10 @@
 #include "data/config.h"
 
+#include <algorithm>
+#include <limits>
 #include <thread>
+
+#include <sched.h>
 
 #include "base/error.h"
 #include "data/classes.h"
@@ -9,6 +13,14 @@
 
 namespace dltrain {
 namespace {
+
+// The CPUs that this process may run on: a launcher may have bound it to its share.
+int bound_cores() {
+  cpu_set_t mask;
+  CPU_ZERO(&mask);
+  if (sched_getaffinity(0, sizeof mask, &mask) != 0) return std::numeric_limits<int>::max();
+  return CPU_COUNT(&mask);
+}
 
 // The model is built for one set of inputs.
 void check_same_fields(const Dataset& train, const Dataset& eval) {
@@ -168,7 +180,7 @@ int DataConfig::workers_for(const Dataset& dataset, int ranks) const {
     return static_cast<int>(std::get<int64_t>(*workers));
   }
   const int cores = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
-  return worthwhile_workers(dataset, cores / std::max(ranks, 1));
+  return worthwhile_workers(dataset, std::min(cores / std::max(ranks, 1), bound_cores()));
 }
 
 DataSplit DataConfig::open(const std::vector<std::string>& classes) const {

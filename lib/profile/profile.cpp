@@ -121,7 +121,12 @@ std::optional<ProfileReport> profile_training(Experiment& experiment,
                                               .rank = options.rank,
                                               .world = options.world,
                                               .local_rank = options.local_rank,
+                                              .ranks_per_node = options.ranks_per_node,
                                               .evaluation = false});
+  if (session.executor->device_group() != nullptr) {
+    fail(ExitCode::usage,
+         "dltrain profile takes several ranks on CPUs only; on GPUs profile one rank");
+  }
   session.max_steps = std::max(session.max_steps, options.warmup + 2 * options.steps);
   const auto folder =
       options.folder.empty() ? std::filesystem::path("runs") / experiment.name : options.folder;

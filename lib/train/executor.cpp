@@ -366,7 +366,7 @@ std::vector<float> Executor::evaluation_output() {
   std::vector<float> out(static_cast<size_t>(spec.shape.elements()));
   options_.device->copy(out.data(), evaluation_plan_->address(evaluation_->output), spec.bytes(),
                         *stream_);
-  stream_->synchronize();
+  wait_for_device();
   return out;
 }
 

@@ -151,7 +151,8 @@ bool Run::together(const std::function<void()>& part) const {
 // What all ranks must have been told alike.
 void Run::compare_configurations() const {
   if (options_.store == nullptr) return;
-  const bool by_node = experiment_.parallelism.zero_shard_size == "node";
+  const bool by_node =
+      experiment_.parallelism.zero_shard_size == "node" && options_.ranks_per_node > 0;
   if (by_node && options_.local_rank != options_.rank % options_.ranks_per_node) {
     fail(ExitCode::usage,
          "parallelism.zero_shard_size: node needs neighbouring ranks on a node; rank {} is number "
@@ -310,6 +311,8 @@ ExitCode Run::go() {
                     .early_stopping = resume_ ? resume_->state.early_stopping : MetricRecord{},
                     .started = started});
   reporter.finish(*outcome_, path_);
+  // The last messages have come before connections are closed.
+  if (StreamCollectives* group = session_.executor->device_group()) group->barrier();
   ExitCode code = ExitCode::ok;
   std::string message;
   if (outcome_->reason == StopReason::early_stopping) {
