@@ -54,7 +54,7 @@ class Configs(support.DltrainTest):
                 self.plan(recipe, "-s", f"data.train.path={pair}", "-s", f"data.eval.path={pair}")
             else:
                 shape, classes = SAMPLES[recipe.stem]
-                synthetic = f"{{type: synthetic, shape: {shape}, classes: {classes}, samples: 2000}}"
+                synthetic = f"{{type: synthetic, shape: {shape}, classes: {classes}, samples: 2000, eval_fraction: 0.5}}"
                 self.plan(recipe, "-s", f"data={synthetic}")
             # As it stands: right but for files that are not there.
             result = self.end(self.start("plan", recipe))

@@ -183,8 +183,7 @@ data: {{type: image_folder, transforms: [{{resize: [8, 8]}}], train: {{path: {se
         for data in (f"data.eval={{type: packed_images, path: {packed}}}", f"data.train.path={self.folder}/few"):
             again = self.predicted(run, "-s", data)
             self.assertEqual([(r["target"], r["class"]) for r in again], [(r["target"], r["class"]) for r in rows])
-        self.assertIn("accuracy 1", self.run_dltrain("eval", "--checkpoint", run, "-s", f"data.path={self.folder}/few",
-                                                     "-s", f"data.train.path={self.folder}/few",
+        self.assertIn("accuracy 1", self.run_dltrain("eval", "--checkpoint", run, "-s", f"data.train.path={self.folder}/few",
                                                      "-s", f"data.eval.path={self.folder}/few").out)
         self.animals("other", "cat", "dog")
         for command in (("train", config, "--dry-run"), ("eval", "--checkpoint", run), ("predict", "--checkpoint", run, "-o", self.folder / "x.csv")):

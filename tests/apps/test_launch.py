@@ -167,7 +167,7 @@ class Launch(DltrainTest):
         ):
             self.refused(USAGE, "launch", *flags, path, says=says)
         self.refused(USAGE, "launch", "--nproc-per-node", 2, says="nothing to launch")
-        self.refused(USAGE, "launch", "--nproc-per-node", 2, "plan", path, says="`dltrain plan` is one process")
+        self.refused(USAGE, "launch", "--nproc-per-node", 2, "plan", path, says="starts `dltrain train` only, not `dltrain plan`")
         self.refused(USAGE, "launch", path, "--nproc-per-node", 2, says="stands before the arguments of the ranks")
         self.assertIn("--max-restarts", self.run_dltrain("launch", "--help").out)
 

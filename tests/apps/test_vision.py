@@ -40,7 +40,8 @@ logging: {{logging_steps: 1}}
                                  {"x": ("F32", [samples, size, size, 3], pixels), "y": ("I64", [samples], labels)})
         config = self.configuration(case, self.folder / "batches.safetensors")
         # The names and shapes of the weights are those of a checkpoint of one step.
-        self.run_dltrain(config, "--output-dir", self.folder / "names", "-q", "--max-steps", "1", "-s", "data.eval=null")
+        self.run_dltrain(config, "--output-dir", self.folder / "names", "-q", "--max-steps", "1", "-s", "data.eval=null",
+                         "-s", "evaluation.samples=null")
         shapes = support.safetensors(self.folder / "names" / "checkpoints" / "latest" / "model.safetensors")
         weights = {tensor: ("F32", shape, formula.weight(tensor, shape)) for tensor, (_, shape, _) in shapes.items()}
         weights["bn1.num_batches_tracked"] = ("I64", [], [7])  # as torch saves it; of no use here

@@ -90,7 +90,7 @@ TEST_CASE("ids of 4 bytes are not taken for ids of 2") {
   CHECK(ids_of(*read_data(keys(path, rest + "uint32")).open().train, 0, 1) == Ids{4, 9});
   CHECK(ids_of(*read_data(keys(path, rest + "uint16")).open().train, 0, 1) == Ids{1, 0});
   folder.write("a.bin", raw(std::vector<uint16_t>(40)));
-  CHECK(data_refusal(keys(path)) == "");  // nothing but zeros says nothing
+  CHECK(read_data(keys(path)).open().train->size() > 0);  // nothing but zeros says nothing
 }
 
 TEST_CASE("ids of large files are checked when they are read") {
