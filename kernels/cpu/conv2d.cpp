@@ -10,8 +10,8 @@
 #include "cpu/onednn.h"
 #include "cpu/support.h"
 #include "cpu/weight_order.h"
-#include "cpu/workspace_parts.h"
 #include "ops/rules.h"
+#include "shared/workspace_parts.h"
 
 namespace dltrain {
 namespace {

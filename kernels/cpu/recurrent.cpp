@@ -11,8 +11,8 @@
 #include "cpu/onednn.h"
 #include "cpu/parallel.h"
 #include "cpu/support.h"
-#include "cpu/workspace_parts.h"
 #include "ops/rules.h"
+#include "shared/workspace_parts.h"
 
 namespace dltrain {
 namespace {

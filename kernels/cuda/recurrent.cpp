@@ -14,6 +14,7 @@
 #include "cuda/reduce.h"
 #include "ops/recurrent.h"
 #include "ops/rules.h"
+#include "shared/workspace_parts.h"
 
 namespace dltrain {
 namespace {
@@ -33,28 +34,12 @@ RecurrentCall recurrent_call(const RecurrentSizes& s, DType dtype) {
           .reverse = s.reverse};
 }
 
-// Parts of a workspace, one behind the other.
-class Scratch {
- public:
-  size_t add(int64_t elements, DType dtype) {
-    return add_bytes(static_cast<size_t>(elements) * dtype_size(dtype));
-  }
-  size_t add_bytes(size_t bytes) {
-    const size_t at = bytes_;
-    bytes_ += (bytes + 255) / 256 * 256;
-    return at;
-  }
-  size_t bytes() const { return bytes_; }
-
- private:
-  size_t bytes_ = 0;
-};
-
 // A matmul of the engine within a kernel.
 class Product {
  public:
   Product(const KernelRequest& request, const TensorSpec& a, const TensorSpec& b,
-          const TensorSpec& y, const Attributes& attributes, bool accumulate, Scratch& scratch) {
+          const TensorSpec& y, const Attributes& attributes, bool accumulate,
+          WorkspaceParts& scratch) {
     const TensorSpec inputs[] = {a, b}, outputs[] = {y};
     kernel_ = find_kernel(cuda_engine(), {.op = "matmul",
                                           .attributes = attributes,
@@ -65,7 +50,7 @@ class Product {
                   .kernel;
     check_internal(kernel_ != nullptr, "{}: no matmul of {} and {}", request.op, to_string(a),
                    to_string(b));
-    scratch_at_ = scratch.add_bytes(kernel_->workspace_bytes());
+    scratch_at_ = scratch.add(kernel_->workspace_bytes());
   }
   void bind(std::byte* workspace, void* a, void* b, void* y) {
     void *inputs[] = {a, b}, *outputs[] = {y};
@@ -94,7 +79,7 @@ class Recurrent final : public Kernel {
         cell_at_(scratch_.add(call_.samples * call_.hidden, wide_)),
         state_at_(scratch_.add(call_.samples * call_.hidden, call_.dtype)) {}
 
-  size_t workspace_bytes() const override { return scratch_.bytes(); }
+  size_t workspace_bytes() const override { return scratch_.total(); }
 
   void bind(const Bindings& b) override {
     auto* workspace = static_cast<std::byte*>(b.workspace);
@@ -123,7 +108,7 @@ class Recurrent final : public Kernel {
  private:
   RecurrentCall call_;
   DType wide_;
-  Scratch scratch_;
+  WorkspaceParts scratch_;
   Product product_;
   size_t product_at_, cell_at_, state_at_;
   RecurrentData data_;
@@ -153,7 +138,7 @@ class RecurrentBackward final : public Kernel {
     }
   }
 
-  size_t workspace_bytes() const override { return scratch_.bytes(); }
+  size_t workspace_bytes() const override { return scratch_.total(); }
 
   void bind(const Bindings& b) override {
     auto* workspace = static_cast<std::byte*>(b.workspace);
@@ -190,7 +175,7 @@ class RecurrentBackward final : public Kernel {
   RecurrentCall call_;
   DType wide_;
   int64_t rows_;  // samples · tokens
-  Scratch scratch_;
+  WorkspaceParts scratch_;
   Product product_, weight_;
   size_t dstate_at_, dcell_at_, dz_at_, before_at_;
   ReduceCall bias_;

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "ops/op.h"
+#include "shared/workspace_parts.h"
 
 namespace dltrain {
 namespace {
@@ -11,12 +12,12 @@ class ThroughF32 final : public Kernel {
  public:
   ThroughF32(const KernelRequest& request, std::unique_ptr<Kernel> inner, ConvertFunction convert)
       : inner_(std::move(inner)), convert_(convert) {
-    place(inner_->workspace_bytes());  // at the start
+    workspace_.add(inner_->workspace_bytes());  // at the start
     add(request.inputs, inputs_);
     add(request.outputs, outputs_);
   }
 
-  size_t workspace_bytes() const override { return bytes_; }
+  size_t workspace_bytes() const override { return workspace_.total(); }
 
   void bind(const Bindings& bindings) override {
     auto* workspace = static_cast<std::byte*>(bindings.workspace);
@@ -54,22 +55,17 @@ class ThroughF32 final : public Kernel {
     void* wide = nullptr;
   };
 
-  size_t place(size_t bytes) {
-    const size_t at = bytes_;
-    bytes_ += (bytes + 255) / 256 * 256;
-    return at;
-  }
   void add(SpecSpan specs, std::vector<Operand>& list) {
     for (size_t i = 0; i < specs.size(); ++i) {
       if (!is_low_precision(specs[i].dtype)) continue;
       const int64_t count = specs[i].shape.elements();
-      list.push_back({i, specs[i].dtype, count, place(static_cast<size_t>(count) * sizeof(float))});
+      list.push_back({i, specs[i].dtype, count, workspace_.add(count, DType::f32)});
     }
   }
 
   std::unique_ptr<Kernel> inner_;
   ConvertFunction convert_;
-  size_t bytes_ = 0;
+  WorkspaceParts workspace_;
   std::vector<Operand> inputs_, outputs_;
 };
 

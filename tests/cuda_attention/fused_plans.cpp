@@ -1,8 +1,6 @@
 // cuDNN has plans for convolutions fused with parts of a batch norm, on GPUs that are only
 // described. The engine uses none of them yet (docs/gpu/README.md). cuDNN compiles those in bf16
 // itself and asks for a driver: stub/driver.cpp is loaded in its place.
-#include <fstream>
-#include <sstream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -11,17 +9,10 @@
 
 #include "catch.h"
 #include "cuda/vendor/cudnn_proposals.h"
+#include "cuda_engine/described.h"
 
 namespace dltrain {
 namespace {
-
-CudnnDescriptor described(const std::string& gpu) {
-  std::ifstream file(std::string(DLTRAIN_SOURCE_DIR "/tests/cuda_engine/devices/") + gpu + ".json");
-  REQUIRE(file.good());
-  std::stringstream text;
-  text << file.rdbuf();
-  return describe_gpu(text.str());
-}
 
 void attach(CudnnDescriptor& to, cudnnBackendAttributeName_t name, const CudnnDescriptor& part) {
   const cudnnBackendDescriptor_t raw = part.get();
@@ -157,7 +148,7 @@ bool has_plan(const CudnnDescriptor& gpu, const Convolution& c, cudnnDataType_t 
 TEST_CASE("convolutions with the sums of the batch norm after them have deterministic plans") {
   REQUIRE(dlopen(DLTRAIN_STUB_DRIVER, RTLD_NOW | RTLD_GLOBAL) != nullptr);
   for (const char* gpu : {"a100", "h200"}) {
-    const CudnnDescriptor description = described(gpu);
+    const CudnnDescriptor description = describe_gpu(gpu_description(gpu));
     for (const Convolution& c : kConvolutions) {
       for (const cudnnDataType_t dtype : {CUDNN_DATA_BFLOAT16, CUDNN_DATA_HALF}) {
         for (const Fused fused : {Fused::statistics, Fused::normalised_statistics}) {

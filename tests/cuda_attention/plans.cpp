@@ -1,24 +1,15 @@
 // The attention of the language models has plans of cuDNN on GPUs that are only described. cuDNN
 // compiles these plans and hands their code to a driver: stub/driver.cpp takes it.
-#include <fstream>
 #include <set>
-#include <sstream>
 
 #include <dlfcn.h>
 
 #include "catch.h"
 #include "cuda/vendor/cudnn_attention_plan.h"
+#include "cuda_engine/described.h"
 
 namespace dltrain {
 namespace {
-
-std::string description_of(const std::string& gpu) {
-  std::ifstream file(std::string(DLTRAIN_SOURCE_DIR "/tests/cuda_engine/devices/") + gpu + ".json");
-  REQUIRE(file.good());
-  std::stringstream text;
-  text << file.rdbuf();
-  return text.str();
-}
 
 struct Case {
   const char* name;
@@ -63,7 +54,7 @@ TEST_CASE("the attention of the language models has 16-bit cuDNN plans on Ampere
         problem.backward = backward;
         std::string why;
         const auto plan = plan_attention(
-            problem, {.description = description_of(gpu), .sm_version = version}, &why);
+            problem, {.description = gpu_description(gpu), .sm_version = version}, &why);
         INFO(gpu << ", " << c.name << (backward ? ", backward: " : ": ") << why);
         CHECK(plan != nullptr);
         if (plan == nullptr) continue;

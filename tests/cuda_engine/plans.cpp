@@ -1,24 +1,15 @@
 // Every convolution of the op cases and of the vision models has a cuDNN plan that follows our
 // rules, for GPUs that are only described: no GPU and no driver is needed.
 #include <cmath>
-#include <fstream>
-#include <sstream>
 
 #include "catch.h"
 #include "cuda/vendor/cudnn_plan.h"
+#include "cuda_engine/described.h"
 #include "ops/case.h"
 #include "ops/conv2d.h"
 
 namespace dltrain {
 namespace {
-
-CudnnDescriptor described(const std::string& gpu) {
-  std::ifstream file(std::string(DLTRAIN_SOURCE_DIR "/tests/cuda_engine/devices/") + gpu + ".json");
-  REQUIRE(file.good());
-  std::stringstream text;
-  text << file.rdbuf();
-  return describe_gpu(text.str());
-}
 
 ConvolutionProblem problem(const Shape& x, const Shape& w, const Conv2dAttributes& attributes) {
   const Shape y = conv2d_output_shape(x, w, attributes);
@@ -82,7 +73,7 @@ std::vector<Convolution> resnet() {
 
 TEST_CASE("every convolution of ResNet-50 has a deterministic 16-bit cuDNN plan") {
   for (const char* gpu : {"a100", "h200"}) {
-    const CudnnDescriptor description = described(gpu);
+    const CudnnDescriptor description = describe_gpu(gpu_description(gpu));
     for (Convolution c : resnet()) {
       for (const DType dtype : {DType::bf16, DType::f16}) {
         for (const auto pass :
@@ -100,7 +91,7 @@ TEST_CASE("every convolution of ResNet-50 has a deterministic 16-bit cuDNN plan"
 
 TEST_CASE("every convolution has a deterministic f32 cuDNN plan on Ampere and Hopper") {
   for (const char* gpu : {"a100", "h200"}) {
-    const CudnnDescriptor description = described(gpu);
+    const CudnnDescriptor description = describe_gpu(gpu_description(gpu));
     for (Convolution c : convolutions()) {
       for (const auto pass :
            {ConvolutionPass::forward, ConvolutionPass::input, ConvolutionPass::weight}) {

@@ -2,6 +2,9 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
+
+#include "tensor/dtype.h"
 
 namespace dltrain {
 
@@ -12,6 +15,9 @@ class WorkspaceParts {
     const size_t at = total_;
     total_ += (bytes + 255) / 256 * 256;
     return at;
+  }
+  size_t add(int64_t elements, DType dtype) {
+    return add(static_cast<size_t>(elements) * dtype_size(dtype));
   }
   size_t total() const { return total_; }
 
