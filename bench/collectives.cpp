@@ -1,7 +1,7 @@
 // Collectives of two ranks on this machine: ours (through the queue and thread that a step uses)
 // against Gloo's own algorithms called plainly, over connections of the same kind.
 //
-//   bench_collectives [ROUNDS]        prints a line for each operation and size
+//   bench_collectives [ROUNDS [LARGEST_KIB]]   prints a line for each operation and size
 //
 // Both are timed in the same processes, one after the other in every round; the least time of the
 // rounds counts. "ratio" is Gloo's time by ours: above 1 ours is faster.
@@ -79,7 +79,7 @@ void measure(const Case& one, Collectives& group, int rounds) {
   }
 }
 
-void run_rank(int rank, int port, const std::string& folder, int rounds) {
+void run_rank(int rank, int port, const std::string& folder, int rounds, size_t largest) {
   StoreClient store({.port = port, .prefix = "bench/"});
   const auto group = make_gloo(store, {.rank = rank, .size = kRanks});
   gloo::transport::tcp::attr attributes;
@@ -90,7 +90,7 @@ void run_rank(int rank, int port, const std::string& folder, int rounds) {
   context->connectFullMesh(files, device);
   NullStream stream;
 
-  for (size_t bytes = 4096; bytes <= size_t{64} << 20; bytes *= 4) {
+  for (size_t bytes = 4096; bytes <= largest; bytes *= 4) {
     const size_t count = bytes / sizeof(float), part = count / kRanks;
     std::vector<float> data(count), other(count);
     const auto reduce_by = [&](gloo::AllreduceOptions::Algorithm algorithm) {
@@ -103,10 +103,11 @@ void run_rank(int rank, int port, const std::string& folder, int rounds) {
         gloo::allreduce(options);
       };
     };
-    measure({"all_reduce", bytes,
+    measure({"all_reduce",
+             bytes,
              [&] {
-               group->wait(
-                   group->all_reduce(data.data(), count, DType::f32, ReduceOp::sum, stream), stream);
+               group->wait(group->all_reduce(data.data(), count, DType::f32, ReduceOp::sum, stream),
+                           stream);
              },
              {reduce_by(gloo::AllreduceOptions::Algorithm::RING),
               reduce_by(gloo::AllreduceOptions::Algorithm::BCUBE)}},
@@ -114,7 +115,8 @@ void run_rank(int rank, int port, const std::string& folder, int rounds) {
     gloo::ReduceScatterHalvingDoubling<float> scatter(
         context, {data.data()}, static_cast<int>(count),
         {static_cast<int>(part), static_cast<int>(part)}, gloo::ReductionFunction<float>::sum);
-    measure({"reduce_scatter", bytes,
+    measure({"reduce_scatter",
+             bytes,
              [&] {
                group->wait(group->reduce_scatter(data.data(), other.data(), part, DType::f32,
                                                  ReduceOp::sum, stream),
@@ -122,10 +124,11 @@ void run_rank(int rank, int port, const std::string& folder, int rounds) {
              },
              {[&] { scatter.run(); }}},
             *group, rounds);
-    measure({"all_gather", bytes,
+    measure({"all_gather",
+             bytes,
              [&] {
-               group->wait(
-                   group->all_gather(other.data(), data.data(), part, DType::f32, stream), stream);
+               group->wait(group->all_gather(other.data(), data.data(), part, DType::f32, stream),
+                           stream);
              },
              {[&] {
                gloo::AllgatherOptions options(context);
@@ -142,6 +145,7 @@ void run_rank(int rank, int port, const std::string& folder, int rounds) {
 
 int main(int argc, char** argv) {
   const int rounds = argc > 1 ? std::max(1, std::atoi(argv[1])) : 5;
+  const size_t largest = static_cast<size_t>(argc > 2 ? std::atoi(argv[2]) : 64 << 10) << 10;
   std::string folder = (std::filesystem::temp_directory_path() / "bench-XXXXXX").string();
   if (mkdtemp(folder.data()) == nullptr) return 1;
   int ends[2];
@@ -154,7 +158,7 @@ int main(int argc, char** argv) {
       int port = 0;
       if (read(ends[0], &port, sizeof port) != sizeof port) _exit(1);
       try {
-        run_rank(rank, port, folder, rounds);
+        run_rank(rank, port, folder, rounds, largest);
       } catch (const std::exception& e) {
         std::fprintf(stderr, "rank %d: %s\n", rank, e.what());
         _exit(1);

@@ -96,21 +96,27 @@ HostCollectives::Ticket HostCollectives::issue(const CollectiveCall& call) {
 void HostCollectives::work() {
   std::unique_lock lock(mutex_);
   for (;;) {
-    changed_.wait(lock, [this] { return stopping_ || executed_ < issued_; });
-    if (executed_ == issued_) return;
-    Operation& o = ring_[(executed_ + 1) % kCapacity];
-    if (failed_ == 0) {
-      lock.unlock();
-      try {
-        run(o);
-      } catch (const std::exception& e) {
-        record_failure(o, e.what());
-      }
-      lock.lock();
-    }
-    ++executed_;
-    changed_.notify_all();
+    changed_.wait(lock, [this] { return stopping_ || (!running_ && executed_ < issued_); });
+    if (stopping_) return;
+    run_next(lock);
   }
+}
+
+void HostCollectives::run_next(std::unique_lock<std::mutex>& lock) {
+  Operation& o = ring_[(executed_ + 1) % kCapacity];
+  if (failed_ == 0) {
+    running_ = true;
+    lock.unlock();
+    try {
+      run(o);
+    } catch (const std::exception& e) {
+      record_failure(o, e.what());
+    }
+    lock.lock();
+    running_ = false;
+  }
+  ++executed_;
+  changed_.notify_all();
 }
 
 void HostCollectives::run(Operation& operation) {
@@ -154,7 +160,15 @@ void HostCollectives::post_send(Operation& operation) {
 void HostCollectives::finish(Ticket ticket) {
   std::unique_lock lock(mutex_);
   check_internal(ticket > 0 && ticket <= issued_, "wait for ticket {} of {}", ticket, issued_);
-  changed_.wait(lock, [&] { return executed_ >= ticket; });
+  // Who waits anyway runs what the communication thread has not begun: two changes of thread take
+  // longer than a small message.
+  while (executed_ < ticket) {
+    if (running_) {
+      changed_.wait(lock);
+    } else {
+      run_next(lock);
+    }
+  }
   if (failed_ != 0 && ticket >= failed_) std::rethrow_exception(error_);
   Operation& o = ring_[ticket % kCapacity];
   if (o.ticket != ticket || !o.sending) return;

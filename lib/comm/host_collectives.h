@@ -1,5 +1,5 @@
 // Collectives over host memory on any Transport: a fixed queue of operations and the thread that
-// runs them. Public users take comm/gloo.h.
+// runs them in turn, or whoever waits for one that is not begun. Public users take comm/gloo.h.
 //
 // Operations are issued by one thread; wait() may be called by any. Issuing blocks only when
 // kCapacity operations are unfinished.
@@ -62,6 +62,7 @@ class HostCollectives : public Collectives {
   Ticket issue(const CollectiveCall& call);
   uint64_t slot_of(const CollectiveCall& o);
   void work();
+  void run_next(std::unique_lock<std::mutex>& lock);  // holds the lock before and after
   void run(Operation& o);
   void post_send(Operation& o);
   void finish(Ticket ticket);
@@ -83,6 +84,7 @@ class HostCollectives : public Collectives {
   std::condition_variable changed_;
   Ticket issued_ = 0;
   Ticket executed_ = 0;
+  bool running_ = false;  // some thread runs operation executed_ + 1
   Ticket failed_ = 0;  // the first operation that failed, 0: none
   std::exception_ptr error_;
   bool stopping_ = false;
