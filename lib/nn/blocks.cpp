@@ -18,196 +18,13 @@ bool contains(const std::vector<std::string>& names, std::string_view name) {
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
-bool letter(char c) {
-  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
-}
-bool digit(char c) {
-  return c >= '0' && c <= '9';
-}
-
-// `$name`, or a product of names and integers with at least one name, each of which may divide.
-struct Reference {
-  struct Name {
-    std::string text;
-    bool divides = false;
-  };
-  struct Factor {
-    int64_t value;
-    bool divides;
-  };
-  std::vector<Name> names;
-  std::vector<Factor> factors;
-  bool product = false;
-};
-
-bool mentions_parameter(const ConfigNode& node) {
-  if (!node.is_scalar()) return false;
-  for (size_t at = 0; at + 1 < node.text.size(); ++at) {
-    if (node.text[at] == '$' && letter(node.text[at + 1])) return true;
-  }
-  return false;
-}
-
-// Empty where the text is neither.
-std::optional<Reference> parse_reference(std::string_view text) {
-  Reference out;
-  size_t at = 0;
-  bool divides = false;
-  const auto spaces = [&] {
-    while (at < text.size() && text[at] == ' ') ++at;
-  };
-  for (;;) {
-    spaces();
-    const size_t begin = at;
-    if (at < text.size() && text[at] == '$') {
-      ++at;
-      while (at < text.size() && (letter(text[at]) || digit(text[at]))) ++at;
-      if (at == begin + 1 || digit(text[begin + 1])) return {};
-      out.names.push_back({std::string(text.substr(begin + 1, at - begin - 1)), divides});
-    } else {
-      while (at < text.size() && digit(text[at])) ++at;
-      ConfigNode number;
-      number.kind = ConfigNode::Kind::scalar;
-      number.text = text.substr(begin, at - begin);
-      const auto factor = as_integer(number);
-      if (!factor) return {};
-      out.factors.push_back({*factor, divides});
-    }
-    spaces();
-    if (at == text.size()) break;
-    if (text[at] != '*' && text[at] != '/') return {};
-    divides = text[at++] == '/';
-    out.product = true;
-  }
-  if (out.names.empty()) return {};
-  return out;
-}
-
-// Calls `use` for every scalar in the tree.
-template <typename Use>
-void each_scalar(const ConfigNode& node, Use use) {
-  if (node.is_scalar()) use(node);
-  for (const ConfigNode& item : node.items) each_scalar(item, use);
-}
-
 size_t count_nodes(const ConfigNode& node) {
   size_t count = 1;
   for (const ConfigNode& item : node.items) count += count_nodes(item);
   return count;
 }
 
-std::string near(std::string_view wrong, const std::vector<std::string>& names) {
-  const std::string found = nearest_name(wrong, names);
-  if (!found.empty()) return fmt::format("; did you mean '{}'?", found);
-  return names.empty() ? "" : fmt::format("; known: {}", join_names(names));
-}
-
-std::vector<std::string> parameter_names(const BlockDefinition& definition) {
-  std::vector<std::string> names;
-  for (const auto& parameter : definition.parameters) names.push_back(parameter.name.text);
-  return names;
-}
-
-BlockDefinition::Parameter read_parameter(const ConfigNode::Key& name, const ConfigNode& node,
-                                          Problems& problems) {
-  BlockDefinition::Parameter out{.name = name};
-  const bool declared =
-      node.is_map() && !node.keys.empty() &&
-      std::all_of(node.keys.begin(), node.keys.end(), [](const auto& key) {
-        return key.text == "default" || key.text == "choices" || key.text == "doc";
-      });
-  const ConfigNode* initial = declared ? node.find("default") : &node;
-  if (initial && !initial->is_null()) {
-    out.required = false;
-    out.initial = *initial;
-  }
-  if (!declared) return out;
-  if (const ConfigNode* doc = node.find("doc"); doc && doc->is_scalar()) out.doc = doc->text;
-  const ConfigNode* choices = node.find("choices");
-  for (size_t i = 0; choices && i < choices->items.size(); ++i) {
-    if (choices->items[i].is_scalar()) out.choices.push_back(choices->items[i].text);
-  }
-  if (choices && (!choices->is_list() || out.choices.size() != choices->items.size())) {
-    problems.add(choices->place, "expected a list of words for the choices of a parameter");
-  }
-  return out;
-}
-
-void check_references(const BlockDefinition& definition, Problems& problems) {
-  std::vector<std::string> names;  // that may stand where is looked
-  std::vector<std::string> used;
-  const auto check = [&](const ConfigNode& scalar) {
-    if (!mentions_parameter(scalar)) return;
-    const auto reference = parse_reference(scalar.text);
-    if (!reference) {
-      problems.add(scalar.place, fmt::format("'{}' is neither $name nor a product such as "
-                                             "4 * $name",
-                                             scalar.text));
-      return;
-    }
-    for (const auto& [name, divides] : reference->names) {
-      used.push_back(name);
-      if (contains(names, name)) continue;
-      problems.add(scalar.place, fmt::format("'{}' has no parameter '{}'{}", definition.name.text,
-                                             name, near(name, names)));
-    }
-  };
-  for (const auto& parameter : definition.parameters) {
-    each_scalar(parameter.initial, check);  // those before it
-    names.push_back(parameter.name.text);
-  }
-  each_scalar(definition.layers, check);
-  for (const auto& parameter : definition.parameters) {
-    if (contains(used, parameter.name.text)) continue;
-    problems.add(parameter.name.place,
-                 fmt::format("no layer of '{}' uses the parameter '{}' (as ${})",
-                             definition.name.text, parameter.name.text, parameter.name.text));
-  }
-}
-
 }  // namespace
-
-BlockDefinition read_block(const ConfigNode::Key& name, const ConfigNode& node,
-                           const std::vector<std::string>& reserved, Problems& problems) {
-  BlockDefinition out{.name = name};
-  if (!node.is_map()) {
-    problems.add(node.place, fmt::format("expected a map with 'layers' in block '{}', got {}",
-                                         name.text, describe_found(node)));
-    return out;
-  }
-  for (const ConfigNode::Key& key : node.keys) {
-    if (key.text == "layers" || key.text == "parameters") continue;
-    problems.add(key.place, fmt::format("unknown key '{}' in block '{}'{}", key.text, name.text,
-                                        near(key.text, {"parameters", "layers"})));
-  }
-  const ConfigNode* layers = node.find("layers");
-  if (!layers || !layers->is_list() || layers->items.empty()) {
-    problems.add(layers ? layers->place : name.place,
-                 fmt::format("block '{}' needs a list of layers", name.text));
-    return out;
-  }
-  out.layers = *layers;
-  if (const ConfigNode* parameters = node.find("parameters");
-      parameters && !parameters->is_null()) {
-    if (!parameters->is_map()) {
-      problems.add(parameters->place,
-                   fmt::format("expected a map of parameters in block '{}', got {}", name.text,
-                               describe_found(*parameters)));
-      return out;
-    }
-    for (size_t i = 0; i < parameters->keys.size(); ++i) {
-      const ConfigNode::Key& key = parameters->keys[i];
-      if (contains(reserved, key.text)) {
-        problems.add(key.place, fmt::format("a parameter cannot be called '{}', which is a key of "
-                                            "its own",
-                                            key.text));
-      }
-      out.parameters.push_back(read_parameter(key, parameters->items[i], problems));
-    }
-  }
-  check_references(out, problems);
-  return out;
-}
 
 // What the layers of a definition are copied with; of the model's own layers all is empty.
 struct BlockExpander::Scope {
@@ -242,10 +59,10 @@ const BlockDefinition* BlockExpander::find(const ConfigNode& name) {
     if (name.is_scalar() && block.name.text == name.text) return &block;
     names.push_back(block.name.text);
   }
-  problems_.add(name.place,
-                name.is_scalar()
-                    ? fmt::format("no block is called '{}'{}", name.text, near(name.text, names))
-                    : fmt::format("expected the name of a block, got {}", describe_found(name)));
+  problems_.add(name.place, name.is_scalar() ? fmt::format("no block is called '{}'{}", name.text,
+                                                           suggest_near(name.text, names))
+                                             : fmt::format("expected the name of a block, got {}",
+                                                           describe_found(name)));
   return nullptr;
 }
 
@@ -386,8 +203,8 @@ ConfigNode BlockExpander::instantiate(const BlockDefinition& definition,
   const std::vector<std::string> names = parameter_names(definition);
   for (const ConfigNode::Key& key : arguments.keys) {
     if (contains(names, key.text)) continue;
-    problems_.add(key.place,
-                  fmt::format("unknown key '{}' in {}{}", key.text, what, near(key.text, names)));
+    problems_.add(key.place, fmt::format("unknown key '{}' in {}{}", key.text, what,
+                                         suggest_near(key.text, names)));
   }
   Scope scope{.definition = &definition,
               .arguments = {},

@@ -28,27 +28,9 @@
 
 #include "config/problems.h"
 #include "config/tree.h"
+#include "nn/block_definition.h"
 
 namespace dltrain {
-
-// A block, or a named architecture: parameters and layers.
-struct BlockDefinition {
-  struct Parameter {
-    ConfigNode::Key name;
-    bool required = true;
-    ConfigNode initial = {};
-    std::vector<std::string> choices = {};  // empty: anything
-    std::string doc = {};
-  };
-  ConfigNode::Key name;
-  std::vector<Parameter> parameters = {};
-  ConfigNode layers = {};
-};
-
-// Reads `parameters` and `layers` of a definition, and that every $name in it is a parameter and
-// every parameter is used. `reserved`: names that parameters cannot have.
-BlockDefinition read_block(const ConfigNode::Key& name, const ConfigNode& node,
-                           const std::vector<std::string>& reserved, Problems& problems);
 
 class BlockExpander {
  public:

@@ -1,22 +1,16 @@
-// Lists of layers: paths, named inputs, shared parameters. See LayerContext in nn/layer.h.
+// Lists of layers: paths, named inputs. See LayerContext in nn/layer.h.
 #include <algorithm>
 #include <deque>
 #include <utility>
 
 #include "base/error.h"
 #include "config/suggest.h"
-#include "nn/layer.h"
-#include "ops/rules.h"
+#include "nn/emission.h"
 
 namespace dltrain {
 namespace {
 
 constexpr size_t kMaxLayers = 100'000;
-
-std::string join(const std::string& path, std::string_view name) {
-  if (name.empty()) return path;
-  return path.empty() ? std::string(name) : fmt::format("{}.{}", path, name);
-}
 
 // What a name may be made of: it becomes a part of the names in checkpoint files.
 bool is_layer_name(std::string_view name) {
@@ -74,15 +68,6 @@ struct LayerContext::List {
   Output* previous;
 };
 
-// One for each layer that is being emitted: what it says of the parameters in it.
-struct LayerContext::Emission {
-  const Emission* outer;
-  const Layer& layer;
-  std::string path;
-  std::string shared = {};  // path of the layer that `share` names
-  mutable bool found_shared = false, used_weight_init = false, used_bias_init = false;
-};
-
 void Layer::describe_common(Fields& f) {
   f.text("name", name,
          {.doc = "Its part of the names of parameters, instead of its number in the list, and what "
@@ -121,7 +106,7 @@ ValueId LayerContext::emit_model(const std::vector<std::unique_ptr<Layer>>& laye
                                  const Inputs& fields, const Place& model) {
   Names data;
   for (const auto& [name, value] : fields) data.outputs.push_back({.name = name, .value = value});
-  Names names{.outer = &data, .named = constant_, .unnamed = join(constant_, "layers")};
+  Names names{.outer = &data, .named = constant_, .unnamed = join_path(constant_, "layers")};
   List list{&names, &data.outputs.front(), &data.outputs.front()};
   const ValueId out = emit_layers(layers, list);
   for (const Output& field : data.outputs) {
@@ -134,8 +119,9 @@ ValueId LayerContext::emit_list(const std::vector<std::unique_ptr<Layer>>& layer
                                 std::string_view prefix) {
   Output input{.name = "", .value = x};
   const bool spliced = spliced_ && prefix.empty();
-  Names own{
-      .outer = list_ ? list_->names : nullptr, .named = path(), .unnamed = join(path(), prefix)};
+  Names own{.outer = list_ ? list_->names : nullptr,
+            .named = path(),
+            .unnamed = join_path(path(), prefix)};
   List list{spliced ? list_->names : &own, &input, &input};
   const ValueId out = emit_layers(layers, list);
   if (!input.used) fail(ExitCode::usage, "no layer in it reads its input");
@@ -145,7 +131,7 @@ ValueId LayerContext::emit_list(const std::vector<std::unique_ptr<Layer>>& layer
 ValueId LayerContext::emit_inside(std::string_view name, const std::function<ValueId()>& emit) {
   const std::string outer_path = path();
   const bool outer_spliced = std::exchange(spliced_, false);
-  builder_.set_layer(join(outer_path, name));
+  builder_.set_layer(join_path(outer_path, name));
   const ValueId out = emit();
   builder_.set_layer(outer_path);
   spliced_ = outer_spliced;
@@ -154,7 +140,7 @@ ValueId LayerContext::emit_inside(std::string_view name, const std::function<Val
 
 ValueId LayerContext::emit_copy(std::string_view first, std::string_view name,
                                 const std::function<ValueId()>& emit) {
-  copies_.emplace_back(join(path(), name), join(path(), first));
+  copies_.emplace_back(join_path(path(), name), join_path(path(), first));
   const ValueId out = emit_inside(name, emit);
   copies_.pop_back();
   return out;
@@ -186,7 +172,7 @@ std::string LayerContext::path_of(const Layer& layer, List& list) {
   Names& names = *list.names;
   if (layer.name == ".") return names.named;
   const int64_t number = names.count++;
-  std::string path = join(names.unnamed, std::to_string(number));
+  std::string path = join_path(names.unnamed, std::to_string(number));
   if (layer.name) {
     const Place& place = layer.place_of("name");
     if (!is_layer_name(*layer.name) || *layer.name == "previous" || *layer.name == "input") {
@@ -200,7 +186,7 @@ std::string LayerContext::path_of(const Layer& layer, List& list) {
                                   field ? "an input of the data" : "an earlier layer", other.name));
       }
     }
-    path = join(names.named, *layer.name);
+    path = join_path(names.named, *layer.name);
   }
   const auto [known, is_new] = paths_.emplace(path, layer.place);
   if (!is_new) {
@@ -301,137 +287,6 @@ ValueId LayerContext::emit_at(const Layer& layer, const std::string& path,
   spliced_ = outer_spliced;
   list_ = outer_list;
   return out;
-}
-
-// The name of a parameter `full` with every `share` and every copy around it applied, from the
-// innermost to the outermost.
-std::string LayerContext::shared_name(const std::string& full) const {
-  std::string name = full;
-  const auto replace = [&](const std::string& path, const std::string& by) {
-    if (name.starts_with(path + ".")) name = by + name.substr(path.size());
-  };
-  auto copy = copies_.rbegin();
-  for (const Emission* e = emission_; e != nullptr; e = e->outer) {
-    for (; copy != copies_.rend() && copy->first.size() > e->path.size(); ++copy) {
-      replace(copy->first, copy->second);
-    }
-    if (e->layer.share) replace(e->path, e->shared);
-  }
-  return name;
-}
-
-// What the innermost layer that says so wants, else the model, else `own`, the layer's choice.
-Initializer LayerContext::initializer_of(const std::string& name, const Initializer& own,
-                                         const FileLayout& layout) {
-  const Shape& file = layout.shape;
-  const bool weight = name.find("weight") != std::string::npos;
-  const bool bias = name.find("bias") != std::string::npos;
-  if (bias && emission_ != nullptr && emission_->layer.bias_init) {
-    emission_->used_bias_init = true;
-    return emission_->layer.bias_init->resolve(file).value_or(own);
-  }
-  if (!weight) return own;
-  const InitializerConfig* found = nullptr;
-  for (const Emission* e = emission_; e != nullptr && found == nullptr; e = e->outer) {
-    if (!e->layer.weight_init || (e != emission_ && file.rank() < 2)) continue;
-    e->used_weight_init = true;
-    found = e->layer.weight_init.get();
-  }
-  if (found == nullptr && file.rank() >= 2) found = default_init_;
-  if (found == nullptr) return own;
-  // Fans count from [out, in]; the rows of an orthogonal matrix are those of the file.
-  Initializer init = found->resolve(layout.in_first ? Shape{file[1], file[0]} : file).value_or(own);
-  if (init.kind == Initializer::orthogonal) init.rows = file[0];
-  init.zeros_at = own.zeros_at;
-  return init;
-}
-
-// kNoValue where the layer that is shared with has none, and this one may have its own.
-ValueId LayerContext::find_shared(const ParameterInfo& wanted, bool own_bias) {
-  if (wanted.role != Role::parameter) {
-    fail(ExitCode::usage, "running statistics cannot be shared");
-  }
-  const auto at = index_.find(wanted.name);
-  if (at == index_.end() && own_bias) return kNoValue;
-  if (at == index_.end()) {
-    fail(ExitCode::usage, "the layer that it shares with has no {}", wanted.name);
-  }
-  const ParameterInfo& there = parameters_[at->second];
-  if (!(there.spec == wanted.spec) || !(there.file.shape == wanted.file.shape) ||
-      there.file.permutation != wanted.file.permutation) {
-    fail(ExitCode::usage, "{} is {}, this layer needs {}", there.name, to_string(there.file.shape),
-         to_string(wanted.file.shape));
-  }
-  for (const Emission* e = emission_; e != nullptr; e = e->outer) e->found_shared = true;
-  return builder_.graph().find(wanted.name);
-}
-
-int64_t LayerContext::vocabulary() {
-  if (vocabulary_ <= 0) {
-    fail(ExitCode::usage,
-         "the data has no ids that would tell the size of the vocabulary; set model.vocab_size");
-  }
-  asked_vocabulary_ = true;
-  return vocabulary_;
-}
-
-// Evaluation has state of its own: its pass may stand between two steps of training.
-ValueId LayerContext::carried(const std::string& name, int64_t samples, int64_t width) {
-  if (!constant_.empty()) fail(ExitCode::usage, "a teacher's state is not carried");
-  if (streams_.rows == 0) {
-    fail(ExitCode::usage,
-         "state is carried only where each batch goes on where the one before ended: it needs data "
-         "of type text, tokens or jsonl with `sampling: streams`");
-  }
-  const std::string full = join(path(), name);
-  const ValueId state = builder_.add_value(training_ ? full : "evaluation." + full,
-                                           {{streams_.rows, width}, accumulation_dtype(compute_)},
-                                           training_ ? Role::carried : Role::pass);
-  carried_.emplace(full, state);
-  return builder_.emit1("carried_state", {builder_.step_state(), state},
-                        {{"samples", samples}, {"steps", streams_.steps}});
-}
-
-// In training the state is replaced once the whole global batch is done, and only by a finite step.
-void LayerContext::carry(const std::string& name, ValueId x) {
-  const std::string full = join(path(), name);
-  const ValueId state = carried_.at(full);
-  if (!training_) {
-    builder_.emit("carry_state_in_place", {builder_.step_state(), x, state});
-    return;
-  }
-  const ValueId rows =
-      builder_.emit1("carry_state", {builder_.step_state(), x}, {{"rows", streams_.rows}});
-  const ValueId next = builder_.accumulate(rows, "next." + full, Role::statistic);
-  defer_update("carried_update", {state, next}, {});
-}
-
-ValueId LayerContext::add(Role role, const std::string& name, const Shape& memory,
-                          const Initializer& initializer, FileLayout file) {
-  const std::string full = join(path(), name);
-  ParameterInfo info{.name = shared_name(full),
-                     .spec = {memory, accumulation_dtype(compute_)},
-                     .role = role,
-                     .initializer = initializer,
-                     .file = std::move(file)};
-  if (info.name != full) {
-    // What a copy says of its initial values is that of the first, where it was used.
-    if (!copies_.empty()) initializer_of(name, initializer, info.file);
-    // A head that shares the weight of an embedding has its bias for itself.
-    const bool own_bias =
-        name == "bias" && emission_->layer.kind == "lm_head" && emission_->found_shared;
-    const ValueId shared = find_shared(info, own_bias);
-    if (shared != kNoValue) return shared;
-    info.name = full;
-  }
-  info.initializer = initializer_of(name, initializer, info.file);
-  if (!index_.emplace(full, parameters_.size()).second) {
-    fail(ExitCode::usage, "two parameters are called {}; name the layers apart", full);
-  }
-  if (!constant_.empty()) info.role = Role::constant;
-  const ValueId value = builder_.add_value(full, info.spec, info.role);
-  parameters_.push_back(std::move(info));
-  return value;
 }
 
 }  // namespace dltrain

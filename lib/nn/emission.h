@@ -1,0 +1,27 @@
+// What emit_list.cpp and emit_parameters.cpp share.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include <fmt/format.h>
+
+#include "nn/layer.h"
+
+namespace dltrain {
+
+// One for each layer that is being emitted: what it says of the parameters in it.
+struct LayerContext::Emission {
+  const Emission* outer;
+  const Layer& layer;
+  std::string path;
+  std::string shared = {};  // path of the layer that `share` names
+  mutable bool found_shared = false, used_weight_init = false, used_bias_init = false;
+};
+
+inline std::string join_path(const std::string& path, std::string_view name) {
+  if (name.empty()) return path;
+  return path.empty() ? std::string(name) : fmt::format("{}.{}", path, name);
+}
+
+}  // namespace dltrain
