@@ -4,16 +4,12 @@
 #include <vector>
 
 #include "cuda/makers.h"
+#include "ops/rules.h"
 
 namespace dltrain {
 namespace {
 
 bool served(const KernelRequest& request) {
-  const DType dtype = request.inputs[0].dtype;
-  if (dtype != DType::f32 && dtype != DType::f64) return false;
-  for (const TensorSpec& spec : request.inputs) {
-    if (spec.dtype != dtype) return false;
-  }
   return request.outputs[0].shape.elements() > 0;
 }
 
@@ -34,7 +30,8 @@ class BatchNormKernel : public Kernel {
 
  protected:
   size_t chunk_bytes() const {
-    return static_cast<size_t>(batch_norm_workspace_elements(call_)) * dtype_size(call_.dtype);
+    return static_cast<size_t>(batch_norm_workspace_elements(call_)) *
+           dtype_size(accumulation_dtype(call_.dtype));
   }
 
   BatchNormCall call_;

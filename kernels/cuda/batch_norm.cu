@@ -1,6 +1,7 @@
 // Batch normalisation. One read of x gives the statistics: within a chunk of rows, sums of x − K
 // and (x − K)² around the chunk's first value K of the channel, which keeps the difference of two
-// large numbers away; chunks are then joined in order in double (Chan, Golub & LeVeque 1979).
+// large numbers away; chunks are then joined in double (Chan, Golub & LeVeque 1979), in an order
+// that is always the same.
 #include <cmath>
 
 #include "cuda/batch_norm.h"
@@ -9,177 +10,259 @@
 namespace dltrain {
 namespace {
 
-constexpr int kBlock = 256;
-constexpr int64_t kChunkRows = 512, kMostChunks = 256;
+constexpr int64_t kLeastChunk = 128, kMostChunks = 1024;
 
 int64_t chunk_rows(int64_t rows) {
   const int64_t even = divide_up(rows, kMostChunks);
-  return even < kChunkRows ? kChunkRows : even;
+  return even < kLeastChunk ? kLeastChunk : even;
 }
 int64_t chunk_count(int64_t rows) {
   return divide_up(rows, chunk_rows(rows));
 }
 
+// Blocks along the rows of kernels that write every element.
+int64_t row_blocks(const ColumnGrid& tiles, int64_t rows) {
+  const int64_t most = divide_up(stride_grid(rows, 1), tiles.grid.x);
+  const int64_t all = divide_up(rows, tiles.block.y);
+  return all < most ? all : most;
+}
+
 // partial[chunk] = {mean [channels], sum of squared distances from it [channels]}.
-template <typename T>
-__global__ void statistics_kernel(const T* x, T* partial, int64_t rows, int64_t channels,
+template <typename T, int W>
+__global__ void statistics_kernel(const T* x, MathOf<T>* partial, int64_t rows, int64_t channels,
                                   int64_t chunk) {
-  const int lane = static_cast<int>(threadIdx.x), part = static_cast<int>(threadIdx.y);
-  const int64_t channel = static_cast<int64_t>(blockIdx.x) * kTileColumns + lane;
+  using M = MathOf<T>;
+  const int64_t channel = own_columns<W>();
   const int64_t begin = blockIdx.y * chunk;
   const int64_t end = begin + chunk < rows ? begin + chunk : rows;
-  T sum = 0, squares = 0, centre = 0;
+  M sum[W] = {}, squares[W] = {};
   if (channel < channels) {
-    centre = x[begin * channels + channel];
-    for (int64_t row = begin + part; row < end; row += kTileRows) {
-      const T distance = x[row * channels + channel] - centre;
-      sum += distance;
-      squares += distance * distance;
+    M centre[W], value[W];
+    load_columns<W>(x + begin * channels + channel, centre);
+    for (int64_t row = begin + threadIdx.y; row < end; row += blockDim.y) {
+      load_columns<W>(x + row * channels + channel, value);
+      for (int j = 0; j < W; ++j) {
+        const M distance = value[j] - centre[j];
+        sum[j] += distance;
+        squares[j] += distance * distance;
+      }
     }
   }
-  add_parts(sum, squares, part, lane);
-  if (part != 0 || channel >= channels) return;
-  const T count = static_cast<T>(end - begin);
-  T* out = partial + 2 * channels * blockIdx.y;
-  out[channel] = centre + sum / count;
-  const T spread = squares - sum * sum / count;
-  out[channels + channel] = spread < T(0) ? T(0) : spread;
+  M* out = partial + 2 * channels * blockIdx.y;
+  const M count = static_cast<M>(end - begin);
+  add_parts(sum, squares, channels, [&](int64_t c, M total, M square) {
+    out[c] = static_cast<M>(x[begin * channels + c]) + total / count;
+    const M spread = square - total * total / count;
+    out[channels + c] = spread < M(0) ? M(0) : spread;
+  });
 }
 
-template <typename T>
-__global__ void join_statistics_kernel(const T* partial, T* mean, T* variance, int64_t rows,
-                                       int64_t channels, int64_t chunk, int64_t chunks) {
-  const int64_t channel = thread_index();
-  if (channel >= channels) return;
-  double count = 0, middle = 0, spread = 0;
-  for (int64_t i = 0; i < chunks; ++i) {
-    const double more = static_cast<double>(i + 1 < chunks ? chunk : rows - i * chunk);
-    const double distance = partial[2 * channels * i + channel] - middle;
-    middle += distance * more / (count + more);
-    spread += partial[2 * channels * i + channels + channel] +
-              distance * distance * count * more / (count + more);
-    count += more;
-  }
-  mean[channel] = static_cast<T>(middle);
-  variance[channel] = static_cast<T>(spread / count);
-}
+// Mean and sum of squared distances of `count` values.
+struct Moments {
+  double count = 0, mean = 0, spread = 0;
 
-// What turns x into y. The gradient through relu computes it again, and gets the same bits.
-template <typename T>
-struct Line {
-  const T *gamma, *beta, *mean, *variance;
-  T epsilon;
-  bool relu;
-
-  __device__ T at(T x, int64_t channel) const {
-    const T scale = gamma[channel] / std::sqrt(variance[channel] + epsilon);
-    return (x - mean[channel]) * scale + beta[channel];
-  }
-  // What of dy the forward lets through.
-  __device__ T gradient(T x, T dy, int64_t channel) const {
-    return !relu || at(x, channel) > T(0) ? dy : T(0);
+  __device__ void join(double more, double middle, double distances) {
+    if (more == 0) return;
+    const double distance = middle - mean, all = count + more;
+    mean += distance * more / all;
+    spread += distances + distance * distance * count * more / all;
+    count = all;
   }
 };
 
-template <typename T>
-__global__ void normalise_kernel(const T* x, Line<T> line, const T* residual, T* y, int64_t count,
-                                 int64_t channels) {
-  for (int64_t i = thread_index(); i < count; i += thread_count()) {
-    T value = line.at(x[i], i % channels);
-    if (residual != nullptr) value += residual[i];
-    y[i] = line.relu && value < T(0) ? T(0) : value;
+// Launched with ColumnGrid(channels, 1, 1): every thread joins some chunks, one then all threads.
+template <typename M>
+__global__ void join_statistics_kernel(const M* partial, M* mean, M* variance, int64_t rows,
+                                       int64_t channels, int64_t chunk, int64_t chunks) {
+  __shared__ double shared[3][kColumnBlock];
+  const int64_t channel = own_columns<1>();
+  Moments own;
+  if (channel < channels) {
+    for (int64_t i = threadIdx.y; i < chunks; i += blockDim.y) {
+      const double count = static_cast<double>(i + 1 < chunks ? chunk : rows - i * chunk);
+      own.join(count, static_cast<double>(partial[2 * channels * i + channel]),
+               static_cast<double>(partial[2 * channels * i + channels + channel]));
+    }
+  }
+  const unsigned at = threadIdx.y * blockDim.x + threadIdx.x;
+  shared[0][at] = own.count;
+  shared[1][at] = own.mean;
+  shared[2][at] = own.spread;
+  __syncthreads();
+  if (threadIdx.y != 0 || channel >= channels) return;
+  for (unsigned part = 1; part < blockDim.y; ++part) {
+    const unsigned other = part * blockDim.x + threadIdx.x;
+    own.join(shared[0][other], shared[1][other], shared[2][other]);
+  }
+  mean[channel] = static_cast<M>(own.mean);
+  variance[channel] = static_cast<M>(own.spread / own.count);
+}
+
+template <typename M>
+struct LineOf {
+  const M *gamma, *beta, *mean, *variance;
+  M epsilon;
+  bool relu;
+};
+
+// What turns x into y, of W channels. The gradient through relu computes it again, and gets the
+// same bits.
+template <typename M, int W>
+struct Line {
+  M middle[W], rstd[W], scale[W], shift[W];
+  bool relu;
+
+  // beta: nullptr where no relu is looked through.
+  __device__ Line(const LineOf<M>& of, int64_t channel) : relu(of.relu) {
+    for (int j = 0; j < W; ++j) {
+      middle[j] = of.mean[channel + j];
+      rstd[j] = M(1) / std::sqrt(of.variance[channel + j] + of.epsilon);
+      scale[j] = of.gamma[channel + j] * rstd[j];
+      shift[j] = of.beta != nullptr ? of.beta[channel + j] : M(0);
+    }
+  }
+  __device__ M at(M x, int j) const { return (x - middle[j]) * scale[j] + shift[j]; }
+  // What of dy the forward lets through.
+  __device__ M gradient(M x, M dy, int j) const { return !relu || at(x, j) > M(0) ? dy : M(0); }
+};
+
+template <typename T, int W>
+__global__ void normalise_kernel(const T* x, LineOf<MathOf<T>> of, const T* residual, T* y,
+                                 int64_t rows, int64_t channels) {
+  using M = MathOf<T>;
+  const int64_t channel = own_columns<W>();
+  if (channel >= channels) return;
+  const Line<M, W> line(of, channel);
+  for (int64_t row = blockIdx.y * blockDim.y + threadIdx.y; row < rows;
+       row += static_cast<int64_t>(gridDim.y) * blockDim.y) {
+    const int64_t at = row * channels + channel;
+    M value[W], more[W] = {};
+    load_columns<W>(x + at, value);
+    if (residual != nullptr) load_columns<W>(residual + at, more);
+    for (int j = 0; j < W; ++j) {
+      value[j] = line.at(value[j], j) + more[j];
+      if (line.relu && value[j] < M(0)) value[j] = M(0);
+    }
+    store_columns<W>(value, y + at);
   }
 }
 
 // partial[chunk] = {Σ dy·x̂ [channels], Σ dy [channels]} with x̂ = (x − mean)/√(variance + ε).
-template <typename T>
-__global__ void gradient_sums_kernel(const T* x, const T* dy, Line<T> line, T* partial,
-                                     int64_t rows, int64_t channels, int64_t chunk) {
-  const int lane = static_cast<int>(threadIdx.x), part = static_cast<int>(threadIdx.y);
-  const int64_t channel = static_cast<int64_t>(blockIdx.x) * kTileColumns + lane;
+template <typename T, int W>
+__global__ void gradient_sums_kernel(const T* x, const T* dy, LineOf<MathOf<T>> of,
+                                     MathOf<T>* partial, int64_t rows, int64_t channels,
+                                     int64_t chunk) {
+  using M = MathOf<T>;
+  const int64_t channel = own_columns<W>();
   const int64_t begin = blockIdx.y * chunk;
   const int64_t end = begin + chunk < rows ? begin + chunk : rows;
-  T dgamma = 0, dbeta = 0;
+  M dgamma[W] = {}, dbeta[W] = {};
   if (channel < channels) {
-    const T middle = line.mean[channel];
-    const T scale = T(1) / std::sqrt(line.variance[channel] + line.epsilon);
-    for (int64_t row = begin + part; row < end; row += kTileRows) {
-      const T value = x[row * channels + channel];
-      const T gradient = line.gradient(value, dy[row * channels + channel], channel);
-      dgamma += gradient * ((value - middle) * scale);
-      dbeta += gradient;
+    const Line<M, W> line(of, channel);
+    M value[W], gradient[W];
+    for (int64_t row = begin + threadIdx.y; row < end; row += blockDim.y) {
+      load_columns<W>(x + row * channels + channel, value);
+      load_columns<W>(dy + row * channels + channel, gradient);
+      for (int j = 0; j < W; ++j) {
+        const M through = line.gradient(value[j], gradient[j], j);
+        dgamma[j] += through * ((value[j] - line.middle[j]) * line.rstd[j]);
+        dbeta[j] += through;
+      }
     }
   }
-  add_parts(dgamma, dbeta, part, lane);
-  if (part != 0 || channel >= channels) return;
-  T* out = partial + 2 * channels * blockIdx.y;
-  out[channel] = dgamma;
-  out[channels + channel] = dbeta;
+  M* out = partial + 2 * channels * blockIdx.y;
+  add_parts(dgamma, dbeta, channels, [&](int64_t c, M first, M second) {
+    out[c] = first;
+    out[channels + c] = second;
+  });
 }
 
 // dx = γ/√(variance + ε)·(dy − dβ/n − x̂·dγ/n) (Ioffe & Szegedy 2015).
-template <typename T>
-__global__ void input_gradient_kernel(const T* x, const T* dy, Line<T> line, const T* dgamma,
-                                      const T* dbeta, T* dx, int64_t rows, int64_t channels) {
-  const T share = T(1) / static_cast<T>(rows);
-  for (int64_t i = thread_index(); i < rows * channels; i += thread_count()) {
-    const int64_t channel = i % channels;
-    const T scale = T(1) / std::sqrt(line.variance[channel] + line.epsilon);
-    const T normalised = (x[i] - line.mean[channel]) * scale;
-    const T gradient = line.gradient(x[i], dy[i], channel);
-    dx[i] = line.gamma[channel] * scale *
-            (gradient - share * dbeta[channel] - normalised * (share * dgamma[channel]));
+template <typename T, int W>
+__global__ void input_gradient_kernel(const T* x, const T* dy, LineOf<MathOf<T>> of,
+                                      const MathOf<T>* dgamma, const MathOf<T>* dbeta, T* dx,
+                                      int64_t rows, int64_t channels) {
+  using M = MathOf<T>;
+  const int64_t channel = own_columns<W>();
+  if (channel >= channels) return;
+  const Line<M, W> line(of, channel);
+  const M share = M(1) / static_cast<M>(rows);
+  M along[W], even[W];
+  for (int j = 0; j < W; ++j) {
+    along[j] = share * dgamma[channel + j];
+    even[j] = share * dbeta[channel + j];
+  }
+  for (int64_t row = blockIdx.y * blockDim.y + threadIdx.y; row < rows;
+       row += static_cast<int64_t>(gridDim.y) * blockDim.y) {
+    const int64_t at = row * channels + channel;
+    M value[W], gradient[W];
+    load_columns<W>(x + at, value);
+    load_columns<W>(dy + at, gradient);
+    for (int j = 0; j < W; ++j) {
+      const M through = line.gradient(value[j], gradient[j], j);
+      const M normalised = (value[j] - line.middle[j]) * line.rstd[j];
+      value[j] = line.scale[j] * (through - even[j] - normalised * along[j]);
+    }
+    store_columns<W>(value, dx + at);
   }
 }
 
 template <typename T>
 struct Typed {
-  static const T* in(const void* pointer) { return static_cast<const T*>(pointer); }
-  static T* out(void* pointer) { return static_cast<T*>(pointer); }
+  using M = MathOf<T>;
+  static const M* in(const void* pointer) { return static_cast<const M*>(pointer); }
+  static M* out(void* pointer) { return static_cast<M*>(pointer); }
+  static const T* data(const void* pointer) { return static_cast<const T*>(pointer); }
 
-  static dim3 tiles(const BatchNormCall& c) {
-    return dim3(static_cast<unsigned>(divide_up(c.channels, kTileColumns)),
-                static_cast<unsigned>(chunk_count(c.rows)));
-  }
-  static unsigned channel_blocks(const BatchNormCall& c) {
-    return static_cast<unsigned>(divide_up(c.channels, kBlock));
+  static LineOf<M> line(const BatchNormCall& c, const void* gamma, const void* beta,
+                        const void* mean, const void* variance) {
+    return {in(gamma), in(beta), in(mean), in(variance), static_cast<M>(c.epsilon), c.relu};
   }
 
-  static Line<T> line(const BatchNormCall& c, const void* gamma, const void* beta, const void* mean,
-                      const void* variance) {
-    return {in(gamma), in(beta), in(mean), in(variance), static_cast<T>(c.epsilon), c.relu};
+  static void statistics(const BatchNormCall& c, const void* x, void* mean, void* variance,
+                         void* workspace, CudaStream stream) {
+    const int64_t chunk = chunk_rows(c.rows), chunks = chunk_count(c.rows);
+    with_width<T>(rows_in_packs<T>(c.channels, {x}), [&]<int W>(std::integral_constant<int, W>) {
+      const ColumnGrid tiles(c.channels, W, chunks);
+      DLTRAIN_LAUNCH((statistics_kernel<T, W>), tiles.grid, tiles.block, stream, data(x),
+                     out(workspace), c.rows, c.channels, chunk);
+    });
+    const ColumnGrid join(c.channels, 1, 1);
+    DLTRAIN_LAUNCH(join_statistics_kernel<M>, join.grid, join.block, stream, in(workspace),
+                   out(mean), out(variance), c.rows, c.channels, chunk, chunks);
   }
 
   static void normalise(const BatchNormCall& c, const void* x, const void* gamma, const void* beta,
                         const void* residual, const void* mean, const void* variance, void* y,
                         CudaStream stream) {
-    const int64_t count = c.rows * c.channels;
-    DLTRAIN_LAUNCH(normalise_kernel<T>, stride_grid(count, kBlock), kBlock, stream, in(x),
-                   line(c, gamma, beta, mean, variance), in(residual), out(y), count, c.channels);
-  }
-
-  static void forward(const BatchNormCall& c, const void* x, const void* gamma, const void* beta,
-                      const void* residual, void* y, void* mean, void* variance, void* workspace,
-                      CudaStream stream) {
-    const int64_t chunk = chunk_rows(c.rows);
-    DLTRAIN_LAUNCH(statistics_kernel<T>, tiles(c), dim3(kTileColumns, kTileRows), stream, in(x),
-                   out(workspace), c.rows, c.channels, chunk);
-    DLTRAIN_LAUNCH(join_statistics_kernel<T>, channel_blocks(c), kBlock, stream, in(workspace),
-                   out(mean), out(variance), c.rows, c.channels, chunk, chunk_count(c.rows));
-    normalise(c, x, gamma, beta, residual, mean, variance, y, stream);
+    const bool packs = rows_in_packs<T>(c.channels, {x, y, residual != nullptr ? residual : x});
+    with_width<T>(packs, [&]<int W>(std::integral_constant<int, W>) {
+      ColumnGrid tiles(c.channels, W, 1);
+      tiles.grid.y = static_cast<unsigned>(row_blocks(tiles, c.rows));
+      DLTRAIN_LAUNCH((normalise_kernel<T, W>), tiles.grid, tiles.block, stream, data(x),
+                     line(c, gamma, beta, mean, variance), data(residual), static_cast<T*>(y),
+                     c.rows, c.channels);
+    });
   }
 
   static void backward(const BatchNormCall& c, const void* x, const void* dy, const void* gamma,
                        const void* beta, const void* mean, const void* variance, void* dx,
                        void* dgamma, void* dbeta, void* workspace, CudaStream stream) {
-    const Line<T> through = line(c, gamma, beta, mean, variance);
-    DLTRAIN_LAUNCH(gradient_sums_kernel<T>, tiles(c), dim3(kTileColumns, kTileRows), stream, in(x),
-                   in(dy), through, out(workspace), c.rows, c.channels, chunk_rows(c.rows));
-    DLTRAIN_LAUNCH(join_pairs_kernel<T>, channel_blocks(c), kBlock, stream, in(workspace),
-                   out(dgamma), out(dbeta), c.channels, chunk_count(c.rows));
-    DLTRAIN_LAUNCH(input_gradient_kernel<T>, stride_grid(c.rows * c.channels, kBlock), kBlock,
-                   stream, in(x), in(dy), through, in(dgamma), in(dbeta), out(dx), c.rows,
-                   c.channels);
+    const LineOf<M> through = line(c, gamma, beta, mean, variance);
+    const int64_t chunk = chunk_rows(c.rows), chunks = chunk_count(c.rows);
+    with_width<T>(
+        rows_in_packs<T>(c.channels, {x, dy, dx}), [&]<int W>(std::integral_constant<int, W>) {
+          ColumnGrid tiles(c.channels, W, chunks);
+          DLTRAIN_LAUNCH((gradient_sums_kernel<T, W>), tiles.grid, tiles.block, stream, data(x),
+                         data(dy), through, out(workspace), c.rows, c.channels, chunk);
+          const ColumnGrid join(c.channels, 1, 1);
+          DLTRAIN_LAUNCH(join_pairs_kernel<M>, join.grid, join.block, stream, in(workspace),
+                         out(dgamma), out(dbeta), c.channels, chunks);
+          tiles.grid.y = static_cast<unsigned>(row_blocks(tiles, c.rows));
+          DLTRAIN_LAUNCH((input_gradient_kernel<T, W>), tiles.grid, tiles.block, stream, data(x),
+                         data(dy), through, in(dgamma), in(dbeta), static_cast<T*>(dx), c.rows,
+                         c.channels);
+        });
   }
 };
 
@@ -192,23 +275,28 @@ int64_t batch_norm_workspace_elements(const BatchNormCall& call) {
 void launch_batch_norm(const BatchNormCall& call, const void* x, const void* gamma,
                        const void* beta, const void* residual, void* y, void* mean, void* variance,
                        void* workspace, CudaStream stream) {
-  (call.dtype == DType::f64 ? Typed<double>::forward : Typed<float>::forward)(
-      call, x, gamma, beta, residual, y, mean, variance, workspace, stream);
+  with_floating(call.dtype, [&]<typename T>(T) {
+    Typed<T>::statistics(call, x, mean, variance, workspace, stream);
+    Typed<T>::normalise(call, x, gamma, beta, residual, mean, variance, y, stream);
+  });
 }
 
 void launch_batch_norm_backward(const BatchNormCall& call, const void* x, const void* dy,
                                 const void* gamma, const void* beta, const void* mean,
                                 const void* variance, void* dx, void* dgamma, void* dbeta,
                                 void* workspace, CudaStream stream) {
-  (call.dtype == DType::f64 ? Typed<double>::backward : Typed<float>::backward)(
-      call, x, dy, gamma, beta, mean, variance, dx, dgamma, dbeta, workspace, stream);
+  with_floating(call.dtype, [&]<typename T>(T) {
+    Typed<T>::backward(call, x, dy, gamma, beta, mean, variance, dx, dgamma, dbeta, workspace,
+                       stream);
+  });
 }
 
 void launch_batch_norm_inference(const BatchNormCall& call, const void* x, const void* gamma,
                                  const void* beta, const void* mean, const void* variance, void* y,
                                  CudaStream stream) {
-  (call.dtype == DType::f64 ? Typed<double>::normalise : Typed<float>::normalise)(
-      call, x, gamma, beta, nullptr, mean, variance, y, stream);
+  with_floating(call.dtype, [&]<typename T>(T) {
+    Typed<T>::normalise(call, x, gamma, beta, nullptr, mean, variance, y, stream);
+  });
 }
 
 }  // namespace dltrain

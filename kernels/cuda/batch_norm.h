@@ -1,5 +1,6 @@
-// Queues batch normalisation over x [rows, channels] and its gradient. T of every tensor is `dtype`
-// (f32 or f64). Statistics are joined from fixed chunks of rows, in order.
+// Queues batch normalisation over x [rows, channels] and its gradient. x, y, the residual and their
+// gradients have `dtype`: f32, f64, bf16 or f16; gamma, beta, statistics and their gradients its
+// accumulation dtype. Statistics are joined from fixed chunks of rows, in a fixed order.
 #pragma once
 
 #include "cuda/launch.h"

@@ -1,5 +1,7 @@
-// Two sums over the rows of each column of [rows, columns]: of fixed chunks of rows first, a block
-// of 32 columns by 8 rows a chunk, which are then added in order and in double. Included by .cu
+// Kernels that go down the columns of [rows, columns], and two sums over the rows of each column:
+// of fixed chunks of rows first, which are then added in order and in double. A block is `lanes`
+// threads along the columns, each with `W` neighbouring ones (a pack of 16 bytes, or one element),
+// by kColumnBlock / lanes along the rows, so that a thread's columns stay its own. Included by .cu
 // files only.
 #pragma once
 
@@ -7,35 +9,97 @@
 
 namespace dltrain {
 
-inline constexpr int kTileColumns = 32, kTileRows = 8;
+inline constexpr int kColumnBlock = 256;
 
-// Adds two values of every thread over the rows of the block; the result is in part 0.
-template <typename T>
-__device__ void add_parts(T& first, T& second, int part, int lane) {
-  __shared__ T partial[2][kTileRows][kTileColumns];
-  partial[0][part][lane] = first;
-  partial[1][part][lane] = second;
-  __syncthreads();
-  if (part != 0) return;
-  for (int i = 1; i < kTileRows; ++i) {
-    first += partial[0][i][lane];
-    second += partial[1][i][lane];
+// `blocks` along the rows; for columns that are taken `width` at a time.
+struct ColumnGrid {
+  ColumnGrid(int64_t columns, int width, int64_t blocks) {
+    const int64_t packs = divide_up(columns, width);
+    unsigned lanes = 1;
+    while (lanes < kWarp && lanes < packs) lanes *= 2;
+    block = dim3(lanes, kColumnBlock / lanes);
+    grid = dim3(static_cast<unsigned>(divide_up(packs, lanes)), static_cast<unsigned>(blocks));
+  }
+  dim3 grid, block;
+};
+
+// Calls f with the number of elements, as a constant, that a thread takes at a time: a pack where
+// `packs` (rows_in_packs), else one.
+template <typename T, typename F>
+void with_width(bool packs, const F& f) {
+  if (packs) return f(std::integral_constant<int, Pack<T>::size>{});
+  f(std::integral_constant<int, 1>{});
+}
+
+// The first column of this thread.
+template <int W>
+__device__ int64_t own_columns() {
+  return (static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x) * W;
+}
+
+template <int W, typename T>
+__device__ void load_columns(const T* from, MathOf<T> (&to)[W]) {
+  if constexpr (W == 1) {
+    to[0] = static_cast<MathOf<T>>(*from);
+  } else {
+    const Pack<T> pack = *reinterpret_cast<const Pack<T>*>(from);
+    for (int j = 0; j < W; ++j) to[j] = static_cast<MathOf<T>>(pack.v[j]);
   }
 }
 
-// partial[chunk] = {first sums [columns], second sums [columns]}; a result may be nullptr.
+template <int W, typename T>
+__device__ void store_columns(const MathOf<T> (&from)[W], T* to) {
+  if constexpr (W == 1) {
+    *to = static_cast<T>(from[0]);
+  } else {
+    Pack<T> pack;
+    for (int j = 0; j < W; ++j) pack.v[j] = static_cast<T>(from[j]);
+    *reinterpret_cast<Pack<T>*>(to) = pack;
+  }
+}
+
+// Adds two values of every column over the rows of the block, in order, and calls
+// use(column, first sum, second sum) for each column of the block that there is. Every thread of
+// the block calls it.
+template <int W, typename M, typename Use>
+__device__ void add_parts(const M (&first)[W], const M (&second)[W], int64_t columns,
+                          const Use& use) {
+  __shared__ M all[2][kColumnBlock * W];
+  const int own = static_cast<int>(threadIdx.y * blockDim.x + threadIdx.x);
+  const int width = static_cast<int>(blockDim.x) * W, parts = static_cast<int>(blockDim.y);
+  for (int j = 0; j < W; ++j) {
+    all[0][own * W + j] = first[j];
+    all[1][own * W + j] = second[j];
+  }
+  __syncthreads();
+  const int64_t begin = static_cast<int64_t>(blockIdx.x) * width;
+  for (int c = own; c < width && begin + c < columns; c += kColumnBlock) {
+    M a = all[0][c], b = all[1][c];
+    for (int p = 1; p < parts; ++p) {
+      a += all[0][p * width + c];
+      b += all[1][p * width + c];
+    }
+    use(begin + c, a, b);
+  }
+}
+
+// partial[chunk] = {first sums [columns], second sums [columns]}; a result may be nullptr. Launched
+// with ColumnGrid(columns, 1, 1).
 template <typename T>
 __global__ void join_pairs_kernel(const T* partial, T* first, T* second, int64_t columns,
                                   int64_t chunks) {
-  const int64_t column = thread_index();
-  if (column >= columns) return;
-  double a = 0, b = 0;
-  for (int64_t i = 0; i < chunks; ++i) {
-    a += static_cast<double>(partial[2 * columns * i + column]);
-    b += static_cast<double>(partial[2 * columns * i + columns + column]);
+  const int64_t column = own_columns<1>();
+  double a[1] = {0}, b[1] = {0};
+  if (column < columns) {
+    for (int64_t i = threadIdx.y; i < chunks; i += blockDim.y) {
+      a[0] += static_cast<double>(partial[2 * columns * i + column]);
+      b[0] += static_cast<double>(partial[2 * columns * i + columns + column]);
+    }
   }
-  if (first != nullptr) first[column] = static_cast<T>(a);
-  if (second != nullptr) second[column] = static_cast<T>(b);
+  add_parts(a, b, columns, [&](int64_t c, double sum, double other) {
+    if (first != nullptr) first[c] = static_cast<T>(sum);
+    if (second != nullptr) second[c] = static_cast<T>(other);
+  });
 }
 
 }  // namespace dltrain

@@ -8,6 +8,8 @@
 
 #include <cmath>
 #include <cstdint>
+#include <initializer_list>
+#include <type_traits>
 
 #include "cuda/elements.cuh"
 #include "cuda/launch.h"
@@ -38,6 +40,14 @@ void with_floating(DType dtype, const F& f) {
 
 inline bool is_pack_aligned(const void* pointer) {
   return reinterpret_cast<uintptr_t>(pointer) % 16 == 0;
+}
+
+// Whether rows of all these tensors may be read in packs (nullptr: not there).
+template <typename T>
+bool rows_in_packs(int64_t columns, std::initializer_list<const void*> tensors) {
+  bool aligned = columns % Pack<T>::size == 0;
+  for (const void* tensor : tensors) aligned = aligned && is_pack_aligned(tensor);
+  return aligned;
 }
 
 // The sum over the warp, in every lane. The order of the additions is fixed.

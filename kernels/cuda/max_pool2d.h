@@ -7,7 +7,7 @@
 namespace dltrain {
 
 struct MaxPoolCall {
-  DType dtype = DType::f32;  // f32 or f64
+  DType dtype = DType::f32;  // f32, f64, bf16 or f16
   int64_t samples = 0, channels = 0;
   int64_t in[2] = {}, out[2] = {};  // height, width
   int64_t kernel[2] = {}, stride[2] = {}, padding[2] = {};

@@ -76,29 +76,32 @@ __global__ void row_norm_backward_kernel(const T* x, const T* dy, const MathOf<T
 }
 
 // partial[chunk] = {Σ dy·x̂ [columns], Σ dy [columns]}.
-template <typename T>
+template <typename T, int W>
 __global__ void parameter_sums_kernel(const T* x, const T* dy, const MathOf<T>* mean,
                                       const MathOf<T>* rstd, MathOf<T>* partial, int64_t rows,
                                       int64_t columns, int64_t chunk) {
   using M = MathOf<T>;
-  const int lane = static_cast<int>(threadIdx.x), part = static_cast<int>(threadIdx.y);
-  const int64_t column = static_cast<int64_t>(blockIdx.x) * kTileColumns + lane;
+  const int64_t column = own_columns<W>();
   const int64_t begin = blockIdx.y * chunk;
   const int64_t end = begin + chunk < rows ? begin + chunk : rows;
-  M weighted = 0, plain = 0;
+  M weighted[W] = {}, plain[W] = {};
   if (column < columns) {
-    for (int64_t row = begin + part; row < end; row += kTileRows) {
-      const M middle = mean != nullptr ? mean[row] : M(0);
-      const M gradient = static_cast<M>(dy[row * columns + column]);
-      weighted += gradient * ((static_cast<M>(x[row * columns + column]) - middle) * rstd[row]);
-      plain += gradient;
+    for (int64_t row = begin + threadIdx.y; row < end; row += blockDim.y) {
+      const M middle = mean != nullptr ? mean[row] : M(0), scale = rstd[row];
+      M value[W], gradient[W];
+      load_columns<W>(x + row * columns + column, value);
+      load_columns<W>(dy + row * columns + column, gradient);
+      for (int j = 0; j < W; ++j) {
+        weighted[j] += gradient[j] * ((value[j] - middle) * scale);
+        plain[j] += gradient[j];
+      }
     }
   }
-  add_parts(weighted, plain, part, lane);
-  if (part != 0 || column >= columns) return;
   M* out = partial + 2 * columns * blockIdx.y;
-  out[column] = weighted;
-  out[columns + column] = plain;
+  add_parts(weighted, plain, columns, [&](int64_t c, M first, M second) {
+    out[c] = first;
+    out[columns + c] = second;
+  });
 }
 
 template <typename T>
@@ -145,15 +148,17 @@ void launch_row_norm_parameters(const RowNormCall& c, const void* x, const void*
   if (c.columns == 0 || (dweight == nullptr && dbias == nullptr)) return;
   const int64_t chunk = chunk_rows(c.rows), chunks = divide_up(c.rows, chunk);
   with_floating(c.dtype, [&]<typename T>(T) {
-    if (chunks > 0) {
-      const dim3 tiles(static_cast<unsigned>(divide_up(c.columns, kTileColumns)),
-                       static_cast<unsigned>(chunks));
-      DLTRAIN_LAUNCH(parameter_sums_kernel<T>, tiles, dim3(kTileColumns, kTileRows), stream,
-                     static_cast<const T*>(x), static_cast<const T*>(dy), numbers<T>(mean),
-                     numbers<T>(rstd), numbers<T>(workspace), c.rows, c.columns, chunk);
-    }
-    DLTRAIN_LAUNCH(join_pairs_kernel<MathOf<T>>,
-                   static_cast<unsigned>(divide_up(c.columns, kRowBlock)), kRowBlock, stream,
+    with_width<T>(chunks > 0 && rows_in_packs<T>(c.columns, {x, dy}),
+                  [&]<int W>(std::integral_constant<int, W>) {
+                    if (chunks == 0) return;
+                    const ColumnGrid tiles(c.columns, W, chunks);
+                    DLTRAIN_LAUNCH((parameter_sums_kernel<T, W>), tiles.grid, tiles.block, stream,
+                                   static_cast<const T*>(x), static_cast<const T*>(dy),
+                                   numbers<T>(mean), numbers<T>(rstd), numbers<T>(workspace),
+                                   c.rows, c.columns, chunk);
+                  });
+    const ColumnGrid join(c.columns, 1, 1);
+    DLTRAIN_LAUNCH(join_pairs_kernel<MathOf<T>>, join.grid, join.block, stream,
                    numbers<T>(static_cast<const void*>(workspace)), numbers<T>(dweight),
                    numbers<T>(dbias), c.columns, chunks);
   });

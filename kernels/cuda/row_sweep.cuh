@@ -80,14 +80,6 @@ __device__ void sweep_row(const T* const (&in)[kInputs], T* out, int64_t columns
   }
 }
 
-// Whether rows of all these tensors may be read in packs (nullptr: not there).
-template <typename T>
-bool rows_in_packs(int64_t columns, std::initializer_list<const void*> tensors) {
-  bool aligned = columns % Pack<T>::size == 0;
-  for (const void* tensor : tensors) aligned = aligned && is_pack_aligned(tensor);
-  return aligned;
-}
-
 // Launches kernel<T, kWarp> or kernel<T, kRowBlock> with one warp or block a row.
 #define DLTRAIN_LAUNCH_ROWS(kernel, T, rows, columns, stream, ...)                                 \
   do {                                                                                             \

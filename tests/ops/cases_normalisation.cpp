@@ -69,6 +69,8 @@ void add_normalisation_cases(std::vector<OpCase>& cases) {
   add_batch_norm(cases, {3, 4, 4, 33}, 1e-5);
   add_batch_norm(cases, {16, 14, 14, 8}, 1e-5);
   add_batch_norm(cases, {5, 3, 3, 150}, 1e-5);
+  add_batch_norm(cases, {5, 9, 9, 48}, 1e-5);
+  add_batch_norm(cases, {3, 3, 3, 264}, 1e-5);
   for (int64_t channels : {1, 3, 17, 65}) add_batch_norm_update(cases, channels, true);
   add_batch_norm_update(cases, 17, false);
 
