@@ -21,6 +21,7 @@
 
 #include "base/error.h"
 #include "comm/gloo_transport.h"
+#include "comm/hooked_transport.h"
 #include "comm/host_collectives.h"
 #include "comm/store.h"
 #include "config/load.h"
@@ -34,32 +35,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 using Seconds = std::chrono::duration<double>;
-
-class DelayedTransport final : public Transport {
- public:
-  DelayedTransport(std::unique_ptr<Transport> inner, const std::atomic<double>& seconds,
-                   std::atomic<int>& operations)
-      : inner_(std::move(inner)), seconds_(seconds), operations_(operations) {}
-  int rank() const override { return inner_->rank(); }
-  int size() const override { return inner_->size(); }
-  std::unique_ptr<Channel> open(int peer, void* data, size_t bytes) override {
-    return inner_->open(peer, data, bytes);
-  }
-  Channel& cached(int peer, void* data, size_t bytes) override {
-    return inner_->cached(peer, data, bytes);
-  }
-  void drop_unused() override {  // once an operation, before its messages
-    ++operations_;
-    if (seconds_ > 0) std::this_thread::sleep_for(Seconds(seconds_));
-    inner_->drop_unused();
-  }
-  void close() override { inner_->close(); }
-
- private:
-  std::unique_ptr<Transport> inner_;
-  const std::atomic<double>& seconds_;
-  std::atomic<int>& operations_;
-};
 
 Experiment make_experiment(int layers, int width) {
   std::string list = "[";
@@ -139,8 +114,11 @@ void run(int rank, int port, int rounds, int layers, int width) {
   StoreClient store({.port = port, .prefix = "overlap/"});
   std::atomic<double> delay = 0;
   std::atomic<int> operations = 0;
-  HostCollectives group(std::make_unique<DelayedTransport>(
-      connect_gloo(store, {.rank = rank, .size = 2}), delay, operations));
+  HostCollectives group(
+      std::make_unique<HookedTransport>(connect_gloo(store, {.rank = rank, .size = 2}), [&] {
+        ++operations;
+        if (delay > 0) std::this_thread::sleep_for(Seconds(delay));
+      }));
   Experiment experiment = make_experiment(layers, width);
   Rank worker(group, experiment);
   StepTime plain;

@@ -8,8 +8,8 @@
 // Errors: every call throws Error(rank) naming the peer when it is lost or does not answer within
 // the timeout. After that the whole transport is dead.
 //
-// Threads: rank, size, open and close by any; cached and drop_unused by one. A transport of some of
-// the ranks (subgroup_transport.h) opens channels of the whole one beside it.
+// Threads: rank, size, open and close by any; cached and drop_unused by one at a time. A transport
+// of some of the ranks (subgroup_transport.h) opens channels of the whole one beside it.
 #pragma once
 
 #include <cstddef>

@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "comm/gloo_transport.h"
+#include "comm/hooked_transport.h"
 #include "comm/host_collectives.h"
 #include "comm/store.h"
 #include "train/layout_run.h"
@@ -25,35 +26,15 @@ struct Progress {
 };
 
 // Holds every message but the last until the next one was handed over.
-class GatedTransport final : public Transport {
- public:
-  GatedTransport(std::unique_ptr<Transport> inner, Progress& progress)
-      : inner_(std::move(inner)), progress_(progress) {}
-  int rank() const override { return inner_->rank(); }
-  int size() const override { return inner_->size(); }
-  std::unique_ptr<Channel> open(int peer, void* data, size_t bytes) override {
-    return inner_->open(peer, data, bytes);
+void hold(Progress& progress) {
+  const int number = ++progress.started;
+  if (number >= progress.gated) return;
+  const auto end = std::chrono::steady_clock::now() + 30s;
+  while (progress.begun <= number && std::chrono::steady_clock::now() < end) {
+    std::this_thread::sleep_for(50us);
   }
-  Channel& cached(int peer, void* data, size_t bytes) override {
-    return inner_->cached(peer, data, bytes);
-  }
-  void drop_unused() override {  // once an operation, before its messages
-    const int number = ++progress_.started;
-    if (number < progress_.gated) {
-      const auto end = std::chrono::steady_clock::now() + 30s;
-      while (progress_.begun <= number && std::chrono::steady_clock::now() < end) {
-        std::this_thread::sleep_for(50us);
-      }
-      ++(progress_.begun > number ? progress_.held : progress_.lost);
-    }
-    inner_->drop_unused();
-  }
-  void close() override { inner_->close(); }
-
- private:
-  std::unique_ptr<Transport> inner_;
-  Progress& progress_;
-};
+  ++(progress.begun > number ? progress.held : progress.lost);
+}
 
 class CountedCollectives final : public HostCollectives {
  public:
@@ -91,8 +72,9 @@ TEST_CASE("every bucket travels while the backward goes on to the next") {
     const auto rank = static_cast<size_t>(place.rank());
     StoreClient store({.port = server.port(), .prefix = "overlap/"});
     CountedCollectives group(
-        std::make_unique<GatedTransport>(
-            connect_gloo(store, {.rank = place.rank(), .size = 2, .timeout = 60s}), progress[rank]),
+        std::make_unique<HookedTransport>(
+            connect_gloo(store, {.rank = place.rank(), .size = 2, .timeout = 60s}),
+            [&held = progress[rank]] { hold(held); }),
         progress[rank]);
     Experiment experiment = layout_experiment(deep, {});
     SessionOptions options = layout_options(place);
