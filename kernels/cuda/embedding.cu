@@ -83,7 +83,10 @@ __global__ void order_kernel(const int32_t* ids, const int32_t* starts, const in
   }
 }
 
-// A block a row of the weight.
+constexpr int kLongList = 64;  // places of an id that are worth more than one thread a column
+
+// A block a row of the weight. Long lists (positions, token types, frequent tokens) are cut into
+// parts, whose sums are added in order.
 template <typename T>
 __global__ void add_rows_kernel(const T* dy, const int32_t* starts, const int32_t* ordered,
                                 MathOf<T>* dweight, int64_t columns, bool accumulate) {
@@ -91,11 +94,33 @@ __global__ void add_rows_kernel(const T* dy, const int32_t* starts, const int32_
   const int64_t row = blockIdx.x;
   const int32_t begin = starts[row], end = starts[row + 1];
   if (accumulate && begin == end) return;
-  for (int64_t c = threadIdx.x; c < columns; c += blockDim.x) {
-    M sum = 0;
-    for (int32_t k = begin; k < end; ++k) sum += static_cast<M>(dy[ordered[k] * columns + c]);
+  const auto add = [&](int64_t c, M sum) {
     M& out = dweight[row * columns + c];
     out = accumulate ? out + sum : sum;
+  };
+  const auto sum_of = [&](int64_t c, int32_t first, int32_t step) {
+    M sum = 0;
+    for (int32_t k = first; k < end; k += step) sum += static_cast<M>(dy[ordered[k] * columns + c]);
+    return sum;
+  };
+  if (end - begin < kLongList) {
+    for (int64_t c = threadIdx.x; c < columns; c += kBlock) add(c, sum_of(c, begin, 1));
+    return;
+  }
+  constexpr int kParts = kBlock / kWarp;
+  __shared__ M sums[kParts][kWarp];
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  const int part = static_cast<int>(threadIdx.x) / kWarp;
+  for (int64_t first = 0; first < columns; first += kWarp) {
+    const int64_t c = first + lane;
+    sums[part][lane] = c < columns ? sum_of(c, begin + part, kParts) : M(0);
+    __syncthreads();
+    if (part == 0 && c < columns) {
+      M sum = sums[0][lane];
+      for (int p = 1; p < kParts; ++p) sum += sums[p][lane];
+      add(c, sum);
+    }
+    __syncthreads();
   }
 }
 

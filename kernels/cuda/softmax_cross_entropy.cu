@@ -71,24 +71,24 @@ __global__ void add_rows_kernel(const double* row_loss, const double* row_correc
   }
 }
 
-template <typename T, typename Index>
+template <typename T, int kThreads>
 __global__ void cross_entropy_backward_kernel(const T* logits, const int32_t* targets,
                                               const MathOf<T>* log_sum_exp, const double* dloss,
-                                              T* dlogits, Index count, Index classes,
+                                              T* dlogits, int64_t rows, int64_t classes,
                                               int64_t ignore_index, MathOf<T> smoothing,
-                                              MathOf<T> z_loss) {
+                                              MathOf<T> z_loss, bool packs) {
   using M = MathOf<T>;
-  const M scale = static_cast<M>(*dloss);
-  const M rest = smoothing / static_cast<M>(classes);
-  const Index step = static_cast<Index>(thread_count());
-  for (Index i = static_cast<Index>(thread_index()); i < count; i += step) {
-    const Index row = i / classes;
-    const int64_t target = targets[row];
-    const M wanted = (static_cast<int64_t>(i % classes) == target ? M(1) - smoothing : M(0)) + rest;
-    const M softmax = std::exp(static_cast<M>(logits[i]) - log_sum_exp[row]);
-    const M pull = M(1) + M(2) * z_loss * log_sum_exp[row];
-    dlogits[i] = static_cast<T>(target == ignore_index ? M(0) : scale * (pull * softmax - wanted));
-  }
+  const int64_t row = own_row<kThreads>();
+  if (row >= rows) return;
+  const T* const in[1] = {logits + row * classes};
+  const int64_t target = targets[row];
+  const M log_sum = log_sum_exp[row], pull = M(1) + M(2) * z_loss * log_sum;
+  const M scale = static_cast<M>(*dloss), rest = smoothing / static_cast<M>(classes);
+  sweep_row<kThreads>(in, dlogits + row * classes, classes, packs, [&](int64_t c, const M* x) {
+    const M wanted = (c == target ? M(1) - smoothing : M(0)) + rest;
+    const M gradient = scale * (pull * std::exp(x[0] - log_sum) - wanted);
+    return target == ignore_index ? M(0) : gradient;
+  });
 }
 
 template <typename T>
@@ -110,25 +110,15 @@ void forward_typed(const CrossEntropyCall& c, const void* logits, const int32_t*
   }
 }
 
-template <typename T, typename Index>
-void backward_indexed(const CrossEntropyCall& c, const void* logits, const int32_t* targets,
-                      const void* log_sum_exp, const double* dloss, void* dlogits,
-                      CudaStream stream) {
-  const int64_t count = c.rows * c.classes;
-  DLTRAIN_LAUNCH((cross_entropy_backward_kernel<T, Index>), stride_grid(count, kBlock), kBlock,
-                 stream, static_cast<const T*>(logits), targets,
-                 static_cast<const MathOf<T>*>(log_sum_exp), dloss, static_cast<T*>(dlogits),
-                 static_cast<Index>(count), static_cast<Index>(c.classes), c.ignore_index,
-                 static_cast<MathOf<T>>(c.label_smoothing), static_cast<MathOf<T>>(c.z_loss));
-}
-
 template <typename T>
 void backward_typed(const CrossEntropyCall& c, const void* logits, const int32_t* targets,
                     const void* log_sum_exp, const double* dloss, void* dlogits,
                     CudaStream stream) {
-  const bool narrow = c.rows * c.classes < (int64_t{1} << 31);
-  (narrow ? backward_indexed<T, uint32_t>
-          : backward_indexed<T, uint64_t>)(c, logits, targets, log_sum_exp, dloss, dlogits, stream);
+  DLTRAIN_LAUNCH_ROWS(
+      cross_entropy_backward_kernel, T, c.rows, c.classes, stream, static_cast<const T*>(logits),
+      targets, static_cast<const MathOf<T>*>(log_sum_exp), dloss, static_cast<T*>(dlogits), c.rows,
+      c.classes, c.ignore_index, static_cast<MathOf<T>>(c.label_smoothing),
+      static_cast<MathOf<T>>(c.z_loss), rows_in_packs<T>(c.classes, {logits, dlogits}));
 }
 
 }  // namespace

@@ -69,6 +69,54 @@ __device__ void update_narrow(const UpdateChunk& chunk,
   }
 }
 
+// N copies, written at once.
+template <typename Copy, int N>
+struct alignas(N * sizeof(Copy)) Copies {
+  Copy v[N];
+};
+
+template <typename Copy, typename T, int N>
+__device__ void round_pack(const T (&values)[N], void* to, int64_t pack) {
+  Copies<Copy, N> rounded;
+  for (int j = 0; j < N; ++j) from_f32(static_cast<float>(values[j]), rounded.v[j]);
+  static_cast<Copies<Copy, N>*>(to)[pack] = rounded;
+}
+
+// As many elements of the chunk as go in packs, which keeps more bytes on their way from memory
+// than one element at a time; how many those were.
+template <typename Rule, typename T>
+__device__ int64_t update_packs(const UpdateChunk& chunk,
+                                const typename Rule::template Factors<T>& f, T* const* tensors,
+                                DType copy) {
+  constexpr int kTensors = Rule::kMoments + 2, kWidth = Pack<T>::size;
+  bool aligned = reinterpret_cast<uintptr_t>(chunk.copy) % (2 * kWidth) == 0;
+  for (int k = 0; k < kTensors; ++k) {
+    aligned = aligned && reinterpret_cast<uintptr_t>(tensors[k]) % sizeof(Pack<T>) == 0;
+  }
+  if (!aligned) return 0;
+  const int64_t packs = chunk.count / kWidth;
+  for (int64_t i = threadIdx.x; i < packs; i += kBlock) {
+    Pack<T> own[kTensors];
+    for (int k = 0; k < kTensors; ++k) own[k] = reinterpret_cast<const Pack<T>*>(tensors[k])[i];
+    for (int j = 0; j < kWidth; ++j) {
+      T m[Rule::kMoments + 1];  // no array of none
+      for (int k = 0; k < Rule::kMoments; ++k) m[k] = own[2 + k].v[j];
+      Rule::element(f, own[0].v[j], f.gradient(own[1].v[j]), m);
+      for (int k = 0; k < Rule::kMoments; ++k) own[2 + k].v[j] = m[k];
+    }
+    for (int k = 0; k < kTensors; ++k) {
+      if (k != 1) reinterpret_cast<Pack<T>*>(tensors[k])[i] = own[k];  // 1: the gradient
+    }
+    if (chunk.copy == nullptr) continue;
+    if (copy == DType::bf16) {
+      round_pack<Bf16>(own[0].v, chunk.copy, i);
+    } else {
+      round_pack<F16>(own[0].v, chunk.copy, i);
+    }
+  }
+  return packs * kWidth;
+}
+
 template <typename T, typename Rule>
 __global__ void element_update_kernel(const UpdateChunk* chunks, Rule rule, DType copy, bool rounds,
                                       const StepState* state) {
@@ -88,7 +136,8 @@ __global__ void element_update_kernel(const UpdateChunk* chunks, Rule rule, DTyp
       return;
     }
   }
-  for (int64_t i = threadIdx.x; i < chunk.count; i += kBlock) {
+  const int64_t done = update_packs<Rule, T>(chunk, f, tensors, copy);
+  for (int64_t i = done + threadIdx.x; i < chunk.count; i += kBlock) {
     update_element<Rule>(f, tensors, i);
     if (chunk.copy != nullptr) round_to(static_cast<float>(tensors[0][i]), copy, chunk.copy, i);
   }

@@ -31,6 +31,7 @@ void add_embedding_cases(std::vector<OpCase>& cases) {
   add(cases, {7}, 5, 3, -1);
   add(cases, {7}, 5, 3, 2);
   add(cases, {4, 33}, 17, 65, -1);
+  add(cases, {2, 150}, 2, 65, -1);  // long lists of places
   add(cases, {4, 33}, 17, 65, 0);
   add(cases, {2, 3, 5}, 1000, 8, 999);
   add(cases, {64, 40}, 11, 32, -1);  // rows of many ids
