@@ -30,8 +30,10 @@ constexpr Family kFamilies[] = {
      "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE", false},
     {"mpirun (MVAPICH)", "MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE", "MV2_COMM_WORLD_LOCAL_RANK",
      "MV2_COMM_WORLD_LOCAL_SIZE", false},
-    {"mpiexec (PMI)", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS", true},
 };
+// Slurm's srun sets these, too (--mpi=pmi2): in a task of a step its own are more complete.
+constexpr Family kPmi{"mpiexec (PMI)",   "PMI_RANK",        "PMI_SIZE",
+                      "MPI_LOCALRANKID", "MPI_LOCALNRANKS", true};
 
 class Reader {
  public:
@@ -148,6 +150,19 @@ bool read_slurm(const Reader& reader, RankEnvironment& to) {
   return true;
 }
 
+// srun that also speaks PMI (--mpi=pmi2) says the same twice, without the local numbers in PMI's
+// variables. Where they differ an mpiexec has started the ranks by means of a step of its own.
+bool read_pmi_of_slurm(const Reader& reader, RankEnvironment& to) {
+  if (!reader.has(kPmi.rank) || reader.has(kPmi.local_rank)) return false;
+  RankEnvironment slurm;
+  if (!read_slurm(reader, slurm) || reader.text(kPmi.rank) != std::to_string(slurm.rank) ||
+      reader.text(kPmi.size) != std::to_string(slurm.world_size)) {
+    return false;
+  }
+  to = slurm;
+  return true;
+}
+
 void read_meeting_place(const Reader& reader, RankEnvironment& to) {
   if (to.launcher == kTorchrun.launcher && to.world_size > 1) {
     require_all(reader, to.launcher.c_str(),
@@ -178,7 +193,8 @@ RankEnvironment rank_environment(const Environment& environment) {
   RankEnvironment result;
   bool found = read_family(reader, kTorchrun, result);
   for (const Family& family : kFamilies) found = found || read_family(reader, family, result);
-  found = found || read_slurm(reader, result);
+  found = found || read_pmi_of_slurm(reader, result) || read_family(reader, kPmi, result) ||
+          read_slurm(reader, result);
   if (!found) return result;
   read_meeting_place(reader, result);
   if (reader.text("DLTRAIN_STORE").value_or("") == "launcher") {

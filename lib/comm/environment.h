@@ -5,6 +5,7 @@
 //   MASTER_PORT Open MPI                   OMPI_COMM_WORLD_RANK _SIZE _LOCAL_RANK _LOCAL_SIZE
 //   MVAPICH                    MV2_COMM_WORLD_RANK _SIZE _LOCAL_RANK _LOCAL_SIZE
 //   MPICH, Intel MPI           PMI_RANK PMI_SIZE [MPI_LOCALRANKID MPI_LOCALNRANKS]
+//                              (srun --mpi=pmi2 sets the same as Slurm's: then Slurm's count)
 //   Slurm                      SLURM_PROCID SLURM_STEP_NUM_TASKS SLURM_LOCALID
 //   SLURM_STEP_TASKS_PER_NODE,
 //                              in a task of a job step (srun) only: a batch script's shell and

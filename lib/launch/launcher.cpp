@@ -187,7 +187,7 @@ Environment Launcher::environment_for(const Round& round, int local) const {
            v.first == "DLTRAIN_HOST_ADDRESS";
   });
   result.emplace("OMP_NUM_THREADS", std::to_string(cpus_.threads));
-  const Node& node = round.nodes[static_cast<size_t>(round.own)];
+  const LaunchNode& node = round.nodes[static_cast<size_t>(round.own)];
   RankEnvironment ours;
   ours.rank = round.first_rank() + local;
   ours.world_size = round.world_size();

@@ -48,14 +48,14 @@ T field(const json& object, const char* name) {
   }
 }
 
-json to_json(const Node& node) {
+json to_json(const LaunchNode& node) {
   return {{"host", node.host},
           {"address", node.address},
           {"processes", node.processes},
           {"wanted_rank", node.wanted_rank}};
 }
 
-Node node_from(const json& object) {
+LaunchNode node_from(const json& object) {
   return {.host = field<std::string>(object, "host"),
           .address = field<std::string>(object, "address"),
           .processes = field<int>(object, "processes"),
@@ -122,12 +122,12 @@ bool is_own(const std::string& address) {
 
 int Round::first_rank() const {
   return std::accumulate(nodes.begin(), nodes.begin() + own, 0,
-                         [](int sum, const Node& n) { return sum + n.processes; });
+                         [](int sum, const LaunchNode& n) { return sum + n.processes; });
 }
 
 int Round::world_size() const {
   return std::accumulate(nodes.begin(), nodes.end(), 0,
-                         [](int sum, const Node& n) { return sum + n.processes; });
+                         [](int sum, const LaunchNode& n) { return sum + n.processes; });
 }
 
 Rendezvous::Rendezvous(const LaunchOptions& options, const std::string& secret,
@@ -212,7 +212,7 @@ bool Rendezvous::wait_for(milliseconds timeout, const Condition& condition) {
 }
 
 void Rendezvous::join() {
-  Node self{
+  LaunchNode self{
       .host = host_name(),
       .address = options_.host_address.empty() ? client_->local_address() : options_.host_address,
       .processes = options_.processes,

@@ -30,7 +30,8 @@
 
 namespace dltrain {
 
-struct Node {
+// One launcher and its host. (A `Node` is an operation of a graph.)
+struct LaunchNode {
   std::string host = {};     // its name
   std::string address = {};  // as the other nodes see it
   int processes = 0;
@@ -39,7 +40,7 @@ struct Node {
 
 // Who takes part in an attempt.
 struct Round {
-  std::vector<Node> nodes;
+  std::vector<LaunchNode> nodes;
   int own = 0;  // this node
   int max_restarts = 0;
   bool run_has_begun = false;  // in an earlier attempt

@@ -19,7 +19,7 @@ MergeTable::MergeTable(size_t pairs) {
   shift_ = 64 - std::countr_zero(size);
 }
 
-void MergeTable::put(int32_t left, int32_t right, const Merge& merge) {
+void MergeTable::put(int32_t left, int32_t right, const BpeMerge& merge) {
   const uint64_t key = key_of(left, right);
   size_t i = slot_of(key);
   while (slots_[i].key != kEmpty && slots_[i].key != key) i = (i + 1) & mask_;
@@ -34,7 +34,7 @@ size_t Merger::merge(std::span<int32_t> ids) {
 size_t Merger::merge_short(std::span<int32_t> ids) {
   size_t count = ids.size();
   pairs_.resize(kShort);
-  Merge* pairs = pairs_.data();  // pairs[i]: of ids[i] and ids[i + 1]
+  BpeMerge* pairs = pairs_.data();  // pairs[i]: of ids[i] and ids[i + 1]
   for (size_t i = 0; i + 1 < count; ++i) pairs[i] = table_.find(ids[i], ids[i + 1]);
   while (count > 1) {
     size_t best = 0;
@@ -61,7 +61,7 @@ size_t Merger::merge_long(std::span<int32_t> ids) {
   const auto offer = [&](int32_t left) {
     const int32_t right = nodes_[static_cast<size_t>(left)].after;
     if (right < 0) return;
-    const Merge merge =
+    const BpeMerge merge =
         table_.find(ids[static_cast<size_t>(left)], ids[static_cast<size_t>(right)]);
     if (merge.id < 0) return;
     heap_.push_back({merge.rank, left, merge.id});
@@ -79,7 +79,7 @@ size_t Merger::merge_long(std::span<int32_t> ids) {
     const int32_t right = nodes_[at].after;
     // Whether the pair is still what it was when it was offered.
     if (ids[at] < 0 || right < 0) continue;
-    const Merge now = table_.find(ids[at], ids[static_cast<size_t>(right)]);
+    const BpeMerge now = table_.find(ids[at], ids[static_cast<size_t>(right)]);
     if (now.id != best.id || now.rank != best.rank) continue;
     ids[at] = best.id;
     ids[static_cast<size_t>(right)] = -1;  // gone

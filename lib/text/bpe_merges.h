@@ -7,7 +7,7 @@
 
 namespace dltrain {
 
-struct Merge {
+struct BpeMerge {
   uint32_t rank = UINT32_MAX;  // the lower, the earlier; UINT32_MAX: the pair is not merged
   int32_t id = -1;             // of the token that it becomes
 };
@@ -18,8 +18,8 @@ class MergeTable {
   // Room for so many pairs.
   explicit MergeTable(size_t pairs = 0);
   // A pair that is there already gets the new rank.
-  void put(int32_t left, int32_t right, const Merge& merge);
-  Merge find(int32_t left, int32_t right) const {
+  void put(int32_t left, int32_t right, const BpeMerge& merge);
+  BpeMerge find(int32_t left, int32_t right) const {
     const uint64_t key = key_of(left, right);
     for (size_t i = slot_of(key);; i = (i + 1) & mask_) {
       if (slots_[i].key == key) return slots_[i].merge;
@@ -30,7 +30,7 @@ class MergeTable {
  private:
   struct Slot {
     uint64_t key;
-    Merge merge;
+    BpeMerge merge;
   };
   static constexpr uint64_t kEmpty = UINT64_MAX;
   static uint64_t key_of(int32_t left, int32_t right) {
@@ -71,7 +71,7 @@ class Merger {
   };
 
   const MergeTable& table_;
-  std::vector<Merge> pairs_;
+  std::vector<BpeMerge> pairs_;
   std::vector<Node> nodes_;
   std::vector<Candidate> heap_;
 };

@@ -5,6 +5,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import threading
 import time
 
 from support import OK, PROGRAM, RANK, SMALL, SOURCES, STOPPED, USAGE, DltrainTest, checkpoints, main
@@ -39,6 +40,28 @@ def ranks_of(launcher):
         if "RANK" in variables:
             found[int(variables["RANK"])] = int(entry.name)
     return found
+
+
+class CuttingProxy:
+    """Passes one connection on to a port, and cuts it after so many replies."""
+
+    def __init__(self, port, replies):
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.listener.settimeout(20)
+        self.port = self.listener.getsockname()[1]
+        threading.Thread(target=self.serve, args=(port, replies), daemon=True).start()
+
+    def serve(self, port, replies):
+        try:
+            with self.listener, self.listener.accept()[0] as client, socket.create_connection(("127.0.0.1", port)) as store:
+                for connection in (client, store):
+                    connection.settimeout(20)
+                for _ in range(replies):
+                    store.sendall(client.recv(65536))
+                    client.sendall(store.recv(65536))
+                client.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            pass
 
 
 class Launch(DltrainTest):
@@ -123,6 +146,20 @@ class Launch(DltrainTest):
             self.assertEqual(result.code, OK, str(result))
         # Which node came first does not matter: rank 0 is at the endpoint.
         self.assert_same_state(one, self.folder / "run")
+
+    def test_a_leader_that_is_lost_while_the_nodes_meet_is_one_sentence(self):
+        """The second node talks through a proxy that ends the connection at every place in the first exchanges."""
+        configuration = self.small()
+        for replies in range(8):
+            port = free_port()
+            proxy = CuttingProxy(port, replies)
+            common = ("launch", "--nnodes", 2, "--master-addr", "127.0.0.1", "--rdzv-conf", "join_timeout=20")
+            leader = self.start(*common, "--master-port", port, "--node-rank", 0, configuration, "--output-dir", self.folder / "run")
+            second = self.end(self.start(*common, "--master-port", proxy.port, "--node-rank", 1, configuration, "--output-dir",
+                                         self.folder / "run"))
+            leader.kill()
+            self.assertEqual(second.code, RANK, f"after {replies} replies: {second}")
+            self.assertEqual(len(second.err.splitlines()), 1, f"after {replies} replies: {second}")
 
     def test_a_launcher_without_the_secret_is_refused(self):
         port = free_port()

@@ -159,6 +159,29 @@ TEST_CASE("an inner launcher wins over the one around it") {
   CHECK(rank_environment(with(kSlurm, kTorchrun)).launcher == "torchrun");
 }
 
+TEST_CASE("ranks of srun are no ranks of mpiexec, although srun sets the variables of PMI, too") {
+  const Environment step{{"SLURM_JOB_ID", "5"},  {"SLURM_STEP_ID", "0"},
+                         {"SLURM_PROCID", "1"},  {"SLURM_STEP_NUM_TASKS", "2"},
+                         {"SLURM_LOCALID", "1"}, {"SLURM_STEP_TASKS_PER_NODE", "2"},
+                         {"SLURM_NODEID", "0"},  {"SLURM_STEP_NODELIST", "n01"},
+                         {"PMI_FD", "9"},        {"PMI_JOBID", "5.0"},
+                         {"PMI_RANK", "1"},      {"PMI_SIZE", "2"}};
+  const RankEnvironment e = rank_environment(step);
+  CHECK(e.launcher == "srun");
+  CHECK(e.rank == 1);
+  CHECK(e.local_rank == 1);
+  CHECK(e.local_world_size == 2);
+  CHECK(e.run_id == "5.0");
+  // An mpiexec that starts one helper a node through srun: its ranks are others than the step's.
+  const Environment helpers = with(
+      step,
+      {{"PMI_RANK", "3"}, {"PMI_SIZE", "4"}, {"MPI_LOCALRANKID", "1"}, {"MPI_LOCALNRANKS", "2"}});
+  CHECK(rank_environment(with(helpers, {{"MASTER_ADDR", "n01"}})).launcher == "mpiexec (PMI)");
+  CHECK(rank_environment(with(helpers, {{"MASTER_ADDR", "n01"}})).rank == 3);
+  CHECK(rank_environment(with(step, {{"PMI_RANK", "3"}, {"PMI_SIZE", "4"}, {"MASTER_ADDR", "n01"}}))
+            .launcher == "mpiexec (PMI)");
+}
+
 TEST_CASE("an incomplete or contradictory environment names its variables") {
   for (const char* name :
        {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "LOCAL_RANK", "LOCAL_WORLD_SIZE"}) {

@@ -1,6 +1,8 @@
 #!/usr/bin/env bash
-# Includes go downwards only, and the checker finds what it is there to find.
+# Includes go downwards only, type names are unique, and the checkers find what they are there to find.
 set -euo pipefail
 cd "$SOURCE_DIR"
 python3 scripts/check_includes.py --self-test
 python3 scripts/check_includes.py
+python3 scripts/check_names.py --self-test
+python3 scripts/check_names.py

@@ -18,10 +18,10 @@ using Ids = std::vector<int32_t>;
 // By definition: the lowest rank, the leftmost of equals, until none is left.
 Ids merged_plainly(const MergeTable& table, Ids ids) {
   while (true) {
-    Merge best;
+    BpeMerge best;
     size_t at = 0;
     for (size_t i = 0; i + 1 < ids.size(); ++i) {
-      const Merge merge = table.find(ids[i], ids[i + 1]);
+      const BpeMerge merge = table.find(ids[i], ids[i + 1]);
       if (merge.rank < best.rank) {
         best = merge;
         at = i;
