@@ -28,6 +28,9 @@ void print(const ExportReport& report, const Options& options) {
              report.written.shards, report.written.shards == 1 ? "" : "s",
              report.tokenizer ? "with the tokenizer" : "no tokenizer");
   if (!report.note.empty()) fmt::print("{}\n", report.note);
+  for (const std::string& name : report.written.not_finite) {
+    fmt::print(stderr, "warning: {} has values that are no finite numbers\n", name);
+  }
 }
 
 CommandBody add(CLI::App& command, const char* from, const char* from_doc, const char* to_doc,

@@ -126,6 +126,9 @@ std::vector<Prompt> read_prompts(const Options& o, const LanguageModel& model) {
            model.source().string());
     }
     out.push_back({text, encode_prompt(*model.tokenizer(), text, out.size() + 1)});
+    if (o.begin_of_text && model.info().source_length) {
+      fail(ExitCode::usage, "--begin-of-text: the decoder of this model begins with it by itself");
+    }
     if (o.begin_of_text) {
       const auto& begin = model.tokenizer()->special().begin_of_text;
       if (!begin) fail(ExitCode::usage, "the tokenizer has no token that begins a text");
@@ -140,6 +143,11 @@ std::vector<Prompt> read_prompts(const Options& o, const LanguageModel& model) {
   }
   for (const std::string& tokens : o.tokens) add_tokens(parse_tokens(tokens));
   if (out.empty() && (!o.prompt_files.empty())) fail(ExitCode::data, "there is no prompt in it");
+  if (out.empty() && model.info().source_length) {
+    fail(ExitCode::usage,
+         "this model writes texts to sources; give one: --prompt, or - for "
+         "standard input");
+  }
   if (out.empty()) add_tokens({begin_token(model)});
   return out;
 }
@@ -191,7 +199,8 @@ ExitCode run(const Options& o) {
   const std::vector<Prompt> prompts = read_prompts(o, *model);
   std::vector<std::vector<int32_t>> tokens;
   for (const Prompt& prompt : prompts) tokens.push_back(prompt.tokens);
-  const std::vector<TextRequest> requests = text_requests(tokens, o.samples);
+  const auto pair = model->pair();
+  const std::vector<TextRequest> requests = text_requests(tokens, o.samples, pair);
   check_prompts(model->info(), requests);
   const auto slots = std::min<int64_t>(o.batch_size, static_cast<int64_t>(requests.size()));
   Decoder& decoder = model->open(slots, capacity_for(model->info(), requests, o.max_tokens));
@@ -209,7 +218,8 @@ ExitCode run(const Options& o) {
     if (requests.size() > 1) {
       out = fmt::format("--- prompt {}, text {} ---\n", text / samples + 1, text % samples + 1);
     }
-    if (!o.no_echo) out += prompts[text / samples].text;
+    // What is made of a source does not continue it.
+    if (!o.no_echo && !pair) out += prompts[text / samples].text;
     return out;
   });
   const auto event = [&](size_t text, std::string_view piece, std::optional<int32_t> token,
@@ -278,7 +288,8 @@ CommandBody add_generate(CLI::App& command) {
       ->required();
   command
       .add_option("-p,--prompt", o.prompts,
-                  "A text to continue; -: standard input. May be given several times")
+                  "A text to continue, or of a model with an encoder the source of its text; -: "
+                  "standard input. May be given several times")
       ->allow_extra_args(false);
   command
       .add_option("--prompt-file", o.prompt_files,

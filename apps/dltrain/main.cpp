@@ -36,7 +36,10 @@ const std::vector<CommandRow>& commands() {
       {"export", "Write a trained model as a Hugging Face folder", add_export},
       {"import", "Check a Hugging Face folder and make one to train from", add_import},
       {"generate", "Continue texts with a trained language model", add_generate},
-      {"data", "Look at data (inspect, show), and pack images (prepare)", add_data},
+      {"data",
+       "Look at data (inspect, show), prepare images and texts (prepare), learn a vocabulary "
+       "(tokenizer)",
+       add_data},
       {"init", "Write a commented starting configuration", add_init},
       {"list", "Layers, losses, optimizers, schedules, datasets, ops, devices", add_list},
       {"schema", "JSON Schema of experiment files (for editors)", add_schema},

@@ -3,6 +3,8 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "compile/source_cut.h"
+#include "graph/dependence.h"
 #include "passes/autocast.h"
 #include "passes/dead_code.h"
 #include "passes/fuse.h"
@@ -78,52 +80,128 @@ int64_t check_output(const Shape& tokens, const Shape& output, int axis) {
        to_string(output), to_string(tokens));
 }
 
+// The model as layers emit it, of texts that are continued, with its inputs.
+struct Emitted {
+  explicit Emitted(const DecodeRequest& r)
+      : context(builder, /*training=*/false, r.compute, 1), request(r) {
+    const auto input = [&](const std::string& name, const Shape& shape) {
+      return builder.add_value(name, {shape, DType::i32}, Role::input);
+    };
+    LayerContext::Inputs fields;
+    if (r.source) {
+      source = input("input.source", {r.samples, r.source->length});
+      fields.emplace_back("source", source);
+      if (r.source->lengths) {
+        source_lengths = input("input.source_lengths", {r.samples});
+        fields.emplace_back("source_lengths", source_lengths);
+      }
+    }
+    tokens = input("input." + r.input, {r.samples, r.tokens});
+    fields.emplace_back(r.input, tokens);
+    decoding = {.slots = r.slots,
+                .capacity = r.capacity,
+                .tokens = r.source ? tokens : kNoValue,
+                .positions = input("positions", {r.samples}),
+                .counts = input("counts", {r.samples}),
+                .slot_ids = input("slots", {r.samples}),
+                .trained = r.trained};
+    context.set_decoding(&decoding);
+    context.set_default_init(r.model.init.get());
+    context.set_vocabulary(r.model.vocab_size.value_or(r.vocabulary));
+    output = context.emit_model(r.model.layers, fields, r.model.place);
+    builder.set_layer("");
+  }
+
+  std::vector<ValueId> sources() const {
+    std::vector<ValueId> out{source};
+    if (source_lengths != kNoValue) out.push_back(source_lengths);
+    return out;
+  }
+  SourceCut cut(const std::vector<ValueId>& sources) const {
+    return {sources, tokens, decoding.counts, decoding.slot_ids, request.slots};
+  }
+
+  Graph graph;
+  GraphBuilder builder{graph};
+  LayerContext context;
+  const DecodeRequest& request;
+  Decoding decoding;
+  ValueId source = kNoValue, source_lengths = kNoValue, tokens = kNoValue, output = kNoValue;
+};
+
+// The passes behind emission. `output`: kNoValue where nothing comes out.
+Graph finished(Graph graph, const DecodeRequest& r, ValueId output) {
+  read_existing_averages(graph, r);
+  std::vector<ValueId> outputs;
+  if (output != kNoValue) outputs.push_back(output);
+  if (r.precision != DType::f32) graph = autocast(std::move(graph), r.precision, outputs);
+  if (r.narrow_parameters) graph = narrow_parameters(std::move(graph));
+  for (ValueId id : outputs) graph.value(id).role = Role::output;
+  graph = fuse(eliminate_dead_code(std::move(graph)));
+  drop_unread_state(graph);
+  return graph;
+}
+
 }  // namespace
 
 DecodeGraph build_decode_graph(const DecodeRequest& r) {
+  Emitted model(r);
   DecodeGraph out;
-  GraphBuilder builder(out.graph);
-  LayerContext context(builder, /*training=*/false, r.compute, 1);
-  const auto input = [&](const std::string& name, const Shape& shape) {
-    return builder.add_value(name, {shape, DType::i32}, Role::input);
-  };
-  const Shape tokens{r.samples, r.tokens};
-  out.tokens = input("input." + r.input, tokens);
-  out.positions = input("positions", {r.samples});
-  out.counts = input("counts", {r.samples});
-  out.slots = input("slots", {r.samples});
-  Decoding decoding{.slots = r.slots,
-                    .capacity = r.capacity,
-                    .positions = out.positions,
-                    .counts = out.counts,
-                    .slot_ids = out.slots,
-                    .trained = r.trained};
-  context.set_decoding(&decoding);
-  context.set_default_init(r.model.init.get());
-  context.set_vocabulary(r.model.vocab_size.value_or(r.vocabulary));
-  out.output = context.emit_model(r.model.layers, {{r.input, out.tokens}}, r.model.place);
-  const std::vector<int> axes = token_axes(out.graph, out.tokens);
-  const Shape& logits = builder.spec(out.output).shape;
-  out.vocabulary = check_output(tokens, logits, axes[static_cast<size_t>(out.output)]);
-  out.max_positions = decoding.max_positions;
-  out.keeps_tokens = decoding.keeps_tokens;
-  if (r.tokens > 1) out.output = choose_last(builder, axes, out.output, out.counts);
-  builder.set_layer("");
-  read_existing_averages(out.graph, r);
-  if (r.precision != DType::f32) {
-    out.graph = autocast(std::move(out.graph), r.precision, {out.output});
+  out.tokens = model.tokens;
+  out.positions = model.decoding.positions;
+  out.counts = model.decoding.counts;
+  out.slots = model.decoding.slot_ids;
+  out.source_lengths = model.source_lengths;
+  out.output = model.output;
+  if (r.source) {
+    const auto sources = model.sources();
+    const SourceCut cut = model.cut(sources);
+    const bool in_order = r.tokens == 1 && r.samples == r.slots;
+    read_from_slots(model.builder, values_of_source(model.graph, cut), cut, in_order);
   }
-  if (r.narrow_parameters) out.graph = narrow_parameters(std::move(out.graph));
-  out.graph.value(out.output).role = Role::output;
-  out.graph = fuse(eliminate_dead_code(std::move(out.graph)));
+  const std::vector<int> axes = token_axes(model.graph, out.tokens);
+  const Shape& logits = model.builder.spec(out.output).shape;
+  out.vocabulary =
+      check_output({r.samples, r.tokens}, logits, axes[static_cast<size_t>(out.output)]);
+  out.max_positions = model.decoding.max_positions;
+  out.keeps_tokens = model.decoding.keeps_tokens;
+  if (r.tokens > 1) out.output = choose_last(model.builder, axes, out.output, out.counts);
+  model.builder.set_layer("");
+  out.graph = finished(std::move(model.graph), r, out.output);
+  if (r.source) out.graph.value(model.source).role = Role::activation;  // nothing reads it
   if (r.independent_rows) {
     for (Node& node : out.graph.nodes) {
       if (node.op->name == "matmul") node.attributes.set("independent_rows", true);
     }
   }
-  drop_unread_state(out.graph);
   verify_graph(out.graph);
-  out.parameters = context.parameters();
+  out.parameters = model.context.parameters();
+  return out;
+}
+
+SourceGraph build_source_graph(const DecodeRequest& request) {
+  DecodeRequest r = request;
+  r.samples = r.tokens = 1;
+  Emitted model(r);
+  const auto sources = model.sources();
+  const SourceCut cut = model.cut(sources);
+  write_to_slots(model.builder, values_of_source(model.graph, cut), cut);
+  // What is made of the text's own tokens is another graph's.
+  const std::vector<bool> text = made_of(model.graph, {&model.tokens, 1});
+  std::erase_if(model.graph.nodes,
+                [&](const Node& node) { return text[static_cast<size_t>(node.outputs[0])]; });
+  model.graph.update_producers();
+  SourceGraph out;
+  out.source = model.source;
+  out.source_lengths = model.source_lengths;
+  out.counts = model.decoding.counts;
+  out.slots = model.decoding.slot_ids;
+  out.graph = finished(std::move(model.graph), r, kNoValue);
+  for (ValueId id : {model.tokens, model.decoding.positions}) {
+    out.graph.value(id).role = Role::activation;  // nothing reads them
+  }
+  verify_graph(out.graph);
+  out.parameters = model.context.parameters();
   return out;
 }
 

@@ -71,6 +71,19 @@ struct DatasetConfig : Chosen {
   // Whether the samples follow one another in one text.
   virtual bool is_one_text() const { return false; }
 
+  // Whether inputs and targets are tokens of a vocabulary.
+  virtual bool has_tokens() const { return false; }
+  // The input whose next token each target is, which a model must then not see; "": there is none.
+  virtual std::string next_token_input() const { return {}; }
+
+  // Texts that an encoder reads before a decoder writes: the inputs `source` and, with `lengths`,
+  // `source_lengths`; absent: there are none.
+  struct SourceText {
+    int64_t length = 0;  // tokens, with padding
+    bool lengths = true;
+  };
+  virtual std::optional<SourceText> source_text() const { return {}; }
+
   // Steps of several lengths, over the dataset that was opened; null: all samples are whole.
   virtual std::shared_ptr<const LengthPlan> length_plan(const Dataset&, int64_t /*global_batch*/,
                                                         uint64_t /*seed*/) const {

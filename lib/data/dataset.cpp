@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "text/tokenizer.h"
 
 namespace dltrain {
 namespace {
@@ -122,6 +123,18 @@ void Dataset::check_labels(int64_t classes) const {
   }
 }
 
+namespace {
+
+// What made ids that do not fit.
+std::string made_by(const Dataset& data) {
+  const auto tokenizer = data.tokenizer();
+  if (!tokenizer) return {};
+  return fmt::format("; the data's tokenizer ({}) has {} tokens: is it the model's?",
+                     tokenizer->kind(), tokenizer->vocab_size());
+}
+
+}  // namespace
+
 void Dataset::check_ids(int field, int64_t bound) const {
   const FieldSpec& spec = fields()[static_cast<size_t>(field)];
   check_internal(spec.sample.dtype == DType::i32, "the ids of {} are {}", spec.name,
@@ -133,8 +146,8 @@ void Dataset::check_ids(int field, int64_t bound) const {
     for (int32_t id : ids) {
       if (id >= 0 && id < bound) continue;
       throw Error(ExitCode::data,
-                  fmt::format("id {} of {} does not fit the model's embedding (0 to {})", id,
-                              spec.name, bound - 1),
+                  fmt::format("id {} of {} does not fit the model's embedding (0 to {}){}", id,
+                              spec.name, bound - 1, made_by(*this)),
                   place_of(sample));
     }
   }

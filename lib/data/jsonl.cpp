@@ -152,20 +152,24 @@ void read_jsonl(LineReader& lines, const Tokenizer& tokenizer, const JsonlOption
       });
 }
 
-PairCollector::PairCollector(std::string name, std::shared_ptr<const Tokenizer> tokenizer,
-                             const Options& options)
-    : name_(std::move(name)), tokenizer_(std::move(tokenizer)), options_(options) {
-  const SpecialTokens& special = tokenizer_->special();
+PairTokens pair_tokens(const Tokenizer& tokenizer, const std::string& name) {
+  const SpecialTokens& special = tokenizer.special();
   if (!special.end_of_text) {
     throw Error(ExitCode::data,
                 "the tokenizer has no token that ends a text, such as <|endoftext|> (char and "
                 "byte: special_tokens: [<|endoftext|>])",
-                name_);
+                name);
   }
-  end_ = *special.end_of_text;
-  begin_ = special.begin_of_text.value_or(end_);
-  padding_ = special.padding.value_or(end_);
+  const int32_t end = *special.end_of_text;
+  return {special.begin_of_text.value_or(end), end, special.padding.value_or(end)};
 }
+
+PairCollector::PairCollector(std::string name, std::shared_ptr<const Tokenizer> tokenizer,
+                             const Options& options)
+    : name_(std::move(name)),
+      tokenizer_(std::move(tokenizer)),
+      options_(options),
+      tokens_(pair_tokens(*tokenizer_, name_)) {}
 
 void PairCollector::add(const TokenRecord& record) {
   const auto length = static_cast<size_t>(options_.length);
@@ -174,12 +178,12 @@ void PairCollector::add(const TokenRecord& record) {
   size_t prompt = 1;
   if (options_.source_length > 0) {
     sequence = record.texts[0];
-    sequence.push_back(end_);
-    add_padded(sources_, sequence, options_.source_length, padding_);
+    sequence.push_back(tokens_.end);
+    add_padded(sources_, sequence, options_.source_length, tokens_.padding);
     source_lengths_.push_back(static_cast<int32_t>(
         std::min(sequence.size(), static_cast<size_t>(options_.source_length))));
     sequence.clear();
-    sequence.push_back(begin_);
+    sequence.push_back(tokens_.begin);
   } else {
     sequence = record.texts[0];
     prompt = std::max<size_t>(sequence.size(), 1);
@@ -193,11 +197,12 @@ void PairCollector::add(const TokenRecord& record) {
     }
   }
   sequence.insert(sequence.end(), record.texts[1].begin(), record.texts[1].end());
-  sequence.push_back(end_);
+  sequence.push_back(tokens_.end);
   if (sequence.size() < 2) {
     throw Error(ExitCode::data, "has neither a prompt nor a completion", record.place);
   }
-  add_padded(inputs_, std::span(sequence).first(sequence.size() - 1), options_.length, padding_);
+  add_padded(inputs_, std::span(sequence).first(sequence.size() - 1), options_.length,
+             tokens_.padding);
   std::fill_n(sequence.begin(), prompt, kIgnoredLabel);
   const auto targets = std::span<const int32_t>(sequence).subspan(1);
   add_padded(targets_, targets, options_.length, kIgnoredLabel);

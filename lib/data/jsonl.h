@@ -45,6 +45,13 @@ void read_jsonl(LineReader& lines, const Tokenizer& tokenizer, const JsonlOption
 void read_jsonl_texts(LineReader& lines, const std::vector<std::string>& keys,
                       const std::function<void(std::string_view)>& use);
 
+// What stands around pairs of texts. Throws Error(data) with the place `name` where the tokenizer
+// lacks a token that is needed: an end of text, which serves for the others, too.
+struct PairTokens {
+  int32_t begin = 0, end = 0, padding = 0;
+};
+PairTokens pair_tokens(const Tokenizer& tokenizer, const std::string& name);
+
 // Samples of pairs of texts; finish() makes the dataset.
 class PairCollector {
  public:
@@ -53,8 +60,7 @@ class PairCollector {
     int64_t source_length = 0;   // of `source`; 0: prompt and completion
     bool source_lengths = true;  // whether samples have that field
   };
-  // Throws Error(data) with the place `name` where the tokenizer lacks a token that is needed: an
-  // end of text; for source and target also a begin of text (the end serves for it, too).
+  // Throws as pair_tokens() does.
   PairCollector(std::string name, std::shared_ptr<const Tokenizer> tokenizer,
                 const Options& options);
   // Throws Error(data) where the prompt leaves no room for the completion.
@@ -65,7 +71,7 @@ class PairCollector {
   std::string name_;
   std::shared_ptr<const Tokenizer> tokenizer_;
   Options options_;
-  int32_t begin_ = 0, end_ = 0, padding_ = 0;
+  PairTokens tokens_;
   std::vector<int32_t> sources_, source_lengths_, inputs_,
       targets_;  // by field, one behind another
   std::vector<int32_t> valid_, lengths_;

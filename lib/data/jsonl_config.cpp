@@ -94,6 +94,13 @@ struct JsonlConfig final : SequenceConfig {
   }
 
   bool is_one_text() const override { return !pairs(); }
+  std::optional<SourceText> source_text() const override {
+    if (!source) return {};
+    return SourceText{.length = source_length.value_or(sequence_length), .lengths = source_lengths};
+  }
+  std::string next_token_input() const override {
+    return source ? "decoder_input" : SequenceConfig::next_token_input();
+  }
   std::shared_ptr<const LengthPlan> length_plan(const Dataset& dataset, int64_t global_batch,
                                                 uint64_t seed) const override {
     if (!length_buckets) return SequenceConfig::length_plan(dataset, global_batch, seed);
@@ -170,7 +177,7 @@ struct JsonlConfig final : SequenceConfig {
     const auto made = make_tokenizer(given);
     PairCollector pairs(name(), made,
                         {.length = sequence_length,
-                         .source_length = source ? source_length.value_or(sequence_length) : 0,
+                         .source_length = source ? source_text()->length : 0,
                          .source_lengths = source_lengths});
     for (const std::string& file : expand_paths(path)) {
       LineReader lines{std::filesystem::path(file)};

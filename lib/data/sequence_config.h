@@ -27,6 +27,8 @@ struct SequenceConfig : DatasetConfig {
   void describe(Fields& f) override;
   void validate(Problems& problems) const override;
   bool is_one_text() const override { return true; }
+  bool has_tokens() const override { return true; }
+  std::string next_token_input() const override { return mlm_probability ? "" : kInputField; }
   std::shared_ptr<const LengthPlan> length_plan(const Dataset& dataset, int64_t global_batch,
                                                 uint64_t seed) const override;
   std::shared_ptr<const Dataset> open() const override;

@@ -31,21 +31,36 @@ int64_t cut_capacity(const DecoderOptions& options, const DecoderInfo& info) {
   return std::min(options.capacity, info.max_positions.value_or(options.capacity));
 }
 
-// The state of a graph that others do not own, one behind another, and the bytes of all. Every
-// graph of a decoder has the same state.
+// The state of a decoder's graphs that others do not own, one behind another, and the bytes of all.
+// Every graph of tokens has the same state; `source`: that of sources, or null.
 using OwnedStates = std::map<std::string, OwnedState, std::less<>>;
-std::pair<OwnedStates, size_t> owned_state(const Graph& graph, const DecoderOptions& options) {
+std::pair<OwnedStates, size_t> owned_state(const Graph& tokens, const Graph* source,
+                                           const DecoderOptions& options) {
   std::pair<OwnedStates, size_t> out;
-  for (const RoleRules& rules : role_table()) {
-    if (!rules.persistent) continue;
-    for (ValueId id : graph.with_role(rules.role)) {
-      const GraphValue& value = graph.value(id);
-      if (options.state && options.state(value.name) != nullptr) continue;
-      out.first.emplace(value.name, OwnedState{value.spec, out.second});
-      out.second += align_up(value.spec.bytes());
+  for (const Graph* graph : {&tokens, source}) {
+    for (const RoleRules& rules : role_table()) {
+      if (!rules.persistent || graph == nullptr) continue;
+      for (ValueId id : graph->with_role(rules.role)) {
+        const GraphValue& value = graph->value(id);
+        if (options.state && options.state(value.name) != nullptr) continue;
+        if (!out.first.emplace(value.name, OwnedState{value.spec, out.second}).second) continue;
+        out.second += align_up(value.spec.bytes());
+      }
     }
   }
   return out;
+}
+
+// Null where texts have none.
+std::unique_ptr<SourceGraph> source_graph(const DecoderOptions& options, int64_t capacity) {
+  if (!options.request.source) return nullptr;
+  return std::make_unique<SourceGraph>(
+      build_source_graph(with_sizes(options.request, 1, 1, options.slots, capacity)));
+}
+
+int64_t least_bound(const Graph& graph, ValueId ids, int64_t most) {
+  for (const IdBound& bound : id_bounds(graph, {ids})) most = std::min(most, bound.bound);
+  return most;
 }
 
 // Of the piece that comes first of so many tokens.
@@ -65,8 +80,11 @@ DecoderInfo decoder_info(const DecodeRequest& request) {
                    .vocabulary = graph.vocabulary,
                    .ids = graph.vocabulary,
                    .keeps_tokens = graph.keeps_tokens};
-  for (const IdBound& bound : id_bounds(graph.graph, {graph.tokens})) {
-    info.ids = std::min(info.ids, bound.bound);
+  info.ids = least_bound(graph.graph, graph.tokens, info.vocabulary);
+  if (request.source) {
+    const SourceGraph source = build_source_graph(with_sizes(request, 1, 1, 1, 64));
+    info.source_length = request.source->length;
+    info.source_ids = least_bound(source.graph, source.source, INT32_MAX);
   }
   return info;
 }
@@ -83,7 +101,13 @@ size_t decoder_bytes(const DecoderOptions& options, int64_t longest) {
   const Graph step =
       build_decode_graph(with_sizes(options.request, options.slots, 1, options.slots, capacity))
           .graph;
-  size_t bytes = owned_state(step, options).second + work(options.slots, 1);
+  const auto source = source_graph(options, capacity);
+  size_t bytes =
+      owned_state(step, source ? &source->graph : nullptr, options).second + work(options.slots, 1);
+  if (source) {
+    bytes += Plan::prepare(source->graph, {.engine = options.engine, .device = options.device})
+                 .work_bytes();
+  }
   for (int64_t piece : kPieces) {
     if (piece <= piece_size(longest)) bytes += work(1, piece);
   }
@@ -96,6 +120,12 @@ struct Decoder::Part {
   Buffer work;
 };
 
+struct Decoder::Source {
+  SourceGraph graph;
+  Plan plan;
+  Buffer work;
+};
+
 Decoder::Decoder(const DecoderOptions& options)
     : options_(options),
       info_(decoder_info(options.request)),
@@ -103,11 +133,19 @@ Decoder::Decoder(const DecoderOptions& options)
       stream_(options.device->make_stream()) {
   step_ = make_part(options_.slots, 1);
   parameters_ = step_->graph.parameters;
-  auto [owned, bytes] = owned_state(step_->plan.graph(), options_);
+  if (auto graph = source_graph(options_, capacity_)) {
+    Plan plan = Plan::prepare(graph->graph, {.engine = options_.engine, .device = options_.device});
+    Buffer work(*options_.device, plan.work_bytes());
+    source_ = std::make_unique<Source>(Source{std::move(*graph), std::move(plan), std::move(work)});
+    source_lengths_.resize(static_cast<size_t>(options_.slots));
+  }
+  auto [owned, bytes] =
+      owned_state(step_->plan.graph(), source_ ? &source_->plan.graph() : nullptr, options_);
   owned_ = std::move(owned);
   state_ = Buffer(*options_.device, bytes);
-  step_->plan.bind([this](const GraphValue& value) { return address(value.name); },
-                   step_->work.data());
+  const auto place = [this](const GraphValue& value) { return address(value.name); };
+  step_->plan.bind(place, step_->work.data());
+  if (source_) source_->plan.bind(place, source_->work.data());
 }
 
 Decoder::~Decoder() {
@@ -118,7 +156,7 @@ Decoder::~Decoder() {
 }
 
 size_t Decoder::bytes() const {
-  size_t sum = state_.bytes() + step_->work.bytes();
+  size_t sum = state_.bytes() + step_->work.bytes() + (source_ ? source_->work.bytes() : 0);
   for (const auto& [tokens, part] : prompts_) sum += part->work.bytes();
   return sum;
 }
@@ -178,6 +216,11 @@ void Decoder::run(Part& part, std::span<const int32_t> tokens, std::span<const i
   fill(part.graph.positions, positions);
   fill(part.graph.counts, counts);
   fill(part.graph.slots, slots);
+  std::vector<int32_t> lengths;  // lives until the stream has copied it
+  if (part.graph.source_lengths != kNoValue) {
+    for (int32_t slot : slots) lengths.push_back(source_lengths_[static_cast<size_t>(slot)]);
+    fill(part.graph.source_lengths, lengths);
+  }
   part.plan.run(Phase::forward, MicroStep::only, *stream_);
   const TensorSpec& spec = part.graph.graph.value(part.graph.output).spec;
   logits_.resize(static_cast<size_t>(spec.shape.elements()));
@@ -205,6 +248,27 @@ Decoder::Part& Decoder::prompt_part(size_t tokens) {
                     part->work.data());
   }
   return *part;
+}
+
+void Decoder::read_source(int64_t slot, std::span<const int32_t> tokens, int32_t padding) {
+  check_internal(source_ && slot < options_.slots &&
+                     static_cast<int64_t>(tokens.size()) <= *info_.source_length,
+                 "a source of {} tokens in slot {}", tokens.size(), slot);
+  std::vector<int32_t> padded(tokens.begin(), tokens.end());
+  padded.resize(static_cast<size_t>(*info_.source_length), padding);
+  const auto length = static_cast<int32_t>(tokens.size()), in = static_cast<int32_t>(slot), one = 1;
+  const auto fill = [&](ValueId value, std::span<const int32_t> from) {
+    options_.device->copy(source_->plan.address(value), from.data(), from.size_bytes(), *stream_);
+  };
+  fill(source_->graph.source, padded);
+  if (source_->graph.source_lengths != kNoValue) {
+    fill(source_->graph.source_lengths, {&length, 1});
+  }
+  fill(source_->graph.counts, {&one, 1});
+  fill(source_->graph.slots, {&in, 1});
+  source_->plan.run(Phase::forward, MicroStep::only, *stream_);
+  stream_->synchronize();
+  source_lengths_[static_cast<size_t>(slot)] = length;
 }
 
 std::span<const float> Decoder::prefill(int64_t slot, std::span<const int32_t> tokens,

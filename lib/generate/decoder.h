@@ -2,8 +2,8 @@
 // its slot, and the plans that take further tokens.
 //
 // A prompt is taken by plans of one text and many tokens, what follows by a plan of one token of
-// every text. Texts do not depend on each other, to the bit: not on how many there are, nor on
-// their slots.
+// every text. Where texts have a source, a plan of its own reads it, once a text. Texts do not
+// depend on each other, to the bit: not on how many there are, nor on their slots.
 //
 // Memory: weights are the decoder's own, or lie elsewhere (in the arena of a training run). All of
 // it is taken when the decoder is made, but that of a plan for prompts of another length.
@@ -43,6 +43,9 @@ struct DecoderInfo {
   int64_t vocabulary = 0;  // logits of a token
   int64_t ids = 0;         // tokens that it takes: 0 to ids − 1
   bool keeps_tokens = false;
+  // Of the source that a text has; absent: it has none.
+  std::optional<int64_t> source_length = {};
+  int64_t source_ids = 0;
 };
 DecoderInfo decoder_info(const DecodeRequest& request);
 
@@ -72,6 +75,9 @@ class Decoder {
   const std::vector<ParameterInfo>& parameters() const { return parameters_; }
   void write_parameter(std::string_view name, std::span<const float> values);
 
+  // Takes the source of the text that begins in a slot, before its tokens: at most
+  // info().source_length of them, filled up with `padding`.
+  void read_source(int64_t slot, std::span<const int32_t> tokens, int32_t padding);
   // Takes tokens of one text, the first of them at place `position`, and returns the logits of
   // what follows; valid until the next call.
   std::span<const float> prefill(int64_t slot, std::span<const int32_t> tokens, int64_t position);
@@ -83,7 +89,8 @@ class Decoder {
   std::span<const float> step(std::span<const Next> next);
 
  private:
-  struct Part;  // a plan with its memory
+  struct Part;    // a plan with its memory
+  struct Source;  // likewise, of sources
 
   Part& prompt_part(size_t tokens);
   std::unique_ptr<Part> make_part(int64_t samples, int64_t tokens);
@@ -100,6 +107,8 @@ class Decoder {
   std::unique_ptr<Stream> stream_;
   std::unique_ptr<Part> step_;
   std::map<int64_t, std::unique_ptr<Part>> prompts_;  // by number of tokens
+  std::unique_ptr<Source> source_;                    // null: texts have none
+  std::vector<int32_t> source_lengths_;               // by slot
   std::vector<float> logits_;
 };
 

@@ -20,9 +20,12 @@ double seconds_since(Clock::time_point from) {
 // A text that is being made.
 struct Text {
   Text(const TextRequest& request, const GenerateOptions& options)
-      : tokens(request.prompt), sampler(options.sampling, request.prompt, request.copy) {
+      : tokens(request.prompt),
+        sampler(options.sampling, request.prompt, request.copy, request.source) {
     if (options.tokenizer == nullptr) return;
     stream.emplace(*options.tokenizer, options.stop);
+    // What is made of a source is a text of its own.
+    if (!request.source.empty()) return;
     for (int32_t token : tokens) stream->skip(token);
   }
 
@@ -68,9 +71,16 @@ class Generation {
   void begin(size_t slot) {
     const TextRequest& request = requests_[begun_];
     slots_[slot] = {begun_++, std::make_unique<Text>(request, options_)};
-    report_.prompt_tokens += static_cast<int64_t>(request.prompt.size());
+    report_.prompt_tokens += static_cast<int64_t>(request.prompt.size() + request.source.size());
     if (options_.max_tokens == 0) return finish(slots_[slot], Finish::length);
+    if (!request.source.empty()) read_source(slot, request);
     sample(slots_[slot], take_prompt(slot));
+  }
+
+  void read_source(size_t slot, const TextRequest& request) {
+    const Clock::time_point started = Clock::now();
+    decoder_.read_source(static_cast<int64_t>(slot), request.source, request.padding);
+    report_.prompt_seconds += seconds_since(started);
   }
 
   std::span<const float> take_prompt(size_t slot) {
@@ -171,18 +181,30 @@ int64_t capacity_for(const DecoderInfo& info, std::span<const TextRequest> reque
   return std::min(most, info.max_positions.value_or(most));
 }
 
+namespace {
+
+// `places`: of the model, where they have an end.
+void check_tokens(size_t number, const std::vector<int32_t>& tokens, int64_t ids,
+                  const std::optional<int64_t>& places) {
+  if (tokens.empty()) fail(ExitCode::usage, "prompt {} has no tokens", number);
+  if (places && static_cast<int64_t>(tokens.size()) > *places) {
+    fail(ExitCode::usage, "prompt {} has {} tokens, the model has places for {}", number,
+         tokens.size(), *places);
+  }
+  for (int32_t token : tokens) {
+    if (token >= 0 && token < ids) continue;
+    fail(ExitCode::usage, "prompt {}: token {} is beyond the vocabulary (0 to {})", number, token,
+         ids - 1);
+  }
+}
+
+}  // namespace
+
 void check_prompts(const DecoderInfo& info, std::span<const TextRequest> requests) {
   for (size_t i = 0; i < requests.size(); ++i) {
-    const std::vector<int32_t>& prompt = requests[i].prompt;
-    if (prompt.empty()) fail(ExitCode::usage, "prompt {} has no tokens", i + 1);
-    if (info.max_positions && static_cast<int64_t>(prompt.size()) > *info.max_positions) {
-      fail(ExitCode::usage, "prompt {} has {} tokens, the model has places for {}", i + 1,
-           prompt.size(), *info.max_positions);
-    }
-    for (int32_t token : prompt) {
-      if (token >= 0 && token < info.ids) continue;
-      fail(ExitCode::usage, "prompt {}: token {} is beyond the vocabulary (0 to {})", i + 1, token,
-           info.ids - 1);
+    check_tokens(i + 1, requests[i].prompt, info.ids, info.max_positions);
+    if (info.source_length) {
+      check_tokens(i + 1, requests[i].source, info.source_ids, info.source_length);
     }
   }
 }

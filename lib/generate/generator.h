@@ -19,6 +19,10 @@ namespace dltrain {
 struct TextRequest {
   std::vector<int32_t> prompt;  // at least one token
   int64_t copy = 0;             // tells several continuations of one prompt apart
+  // What an encoder reads, of models that have one; the prompt then is the token that begins a
+  // text. `padding` fills it up.
+  std::vector<int32_t> source = {};
+  int32_t padding = 0;
 };
 
 struct GenerateOptions {
@@ -54,8 +58,8 @@ struct GenerateReport {
 int64_t capacity_for(const DecoderInfo& info, std::span<const TextRequest> requests,
                      int64_t max_tokens);
 
-// Throws Error(usage) "prompt 2: …" for a prompt that is empty, longer than the model has places
-// for, or has ids beyond its vocabulary.
+// Throws Error(usage) "prompt 2: …" for a prompt (or source) that is empty, longer than the model
+// has places for, or has ids beyond its vocabulary.
 void check_prompts(const DecoderInfo& info, std::span<const TextRequest> requests);
 
 // A text that reaches the last place of a model goes on with the last half of its tokens, which

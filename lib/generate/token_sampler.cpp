@@ -13,9 +13,11 @@
 namespace dltrain {
 namespace {
 
-uint64_t stream_of(std::span<const int32_t> prompt) {
+uint64_t stream_of(std::span<const int32_t> source, std::span<const int32_t> prompt) {
   uint64_t hash = random_stream("generate");
-  for (int32_t token : prompt) hash = (hash ^ static_cast<uint32_t>(token)) * 0x100000001b3ull;
+  for (const auto& tokens : {source, prompt}) {
+    for (int32_t token : tokens) hash = (hash ^ static_cast<uint32_t>(token)) * 0x100000001b3ull;
+  }
   return hash;
 }
 
@@ -66,8 +68,8 @@ float exp_of(float x) {
 }  // namespace
 
 TokenSampler::TokenSampler(const SamplingOptions& options, std::span<const int32_t> prompt,
-                           int64_t copy)
-    : options_(options), stream_(stream_of(prompt)), copy_(static_cast<uint64_t>(copy)) {
+                           int64_t copy, std::span<const int32_t> source)
+    : options_(options), stream_(stream_of(source, prompt)), copy_(static_cast<uint64_t>(copy)) {
   for (int32_t token : prompt) note(token);
 }
 

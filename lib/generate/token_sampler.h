@@ -24,8 +24,10 @@ struct SamplingOptions {
 // Of one text. Used by one thread.
 class TokenSampler {
  public:
-  // `prompt`: its tokens; `copy` tells continuations of the same prompt apart.
-  TokenSampler(const SamplingOptions& options, std::span<const int32_t> prompt, int64_t copy);
+  // `prompt`: its tokens; `copy` tells continuations of the same prompt apart; `source`: of the
+  // text, where it has one, which is no part of the text.
+  TokenSampler(const SamplingOptions& options, std::span<const int32_t> prompt, int64_t copy,
+               std::span<const int32_t> source = {});
 
   // The token at place `position` of the text, by the logits of all tokens. Throws
   // Error(diverged) when they are not finite. The text has the token from now on.

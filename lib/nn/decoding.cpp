@@ -1,17 +1,25 @@
 #include "nn/decoding.h"
 
 #include "base/error.h"
+#include "graph/dependence.h"
 #include "nn/layer.h"
 #include "ops/cached_attention.h"
 
 namespace dltrain {
+
+Decoding* decoding_of(LayerContext& c, ValueId x) {
+  Decoding* d = c.decoding();
+  if (d == nullptr || d->tokens == kNoValue) return d;
+  return is_made_of(c.builder().graph(), x, d->tokens) ? d : nullptr;
+}
 
 ValueId add_cache(LayerContext& c, const std::string& name, const TensorSpec& spec) {
   return c.builder().add_value(fmt::format("cache.{}.{}", c.path(), name), spec, Role::cache);
 }
 
 ValueId emit_attention(LayerContext& c, std::vector<ValueId> inputs, Attributes attributes) {
-  Decoding* d = c.decoding();
+  const bool packed = c.builder().spec(inputs[0]).shape.rank() == 3;
+  Decoding* d = decoding_of(c, inputs[packed ? 0 : 1]);
   if (d == nullptr) return c.builder().emit("attention", std::move(inputs), attributes)[0];
   if (attributes.boolean("masked")) {
     fail(ExitCode::usage, "takes a mask of padding, and cannot continue texts");

@@ -218,6 +218,12 @@ std::string LayerContext::no_output(const List& list, std::string_view name) {
       if (!output.name.empty()) known.push_back(output.name);
     }
   }
+  if (name == "source" || name == "source_lengths" || name == "decoder_input") {
+    return fmt::format(
+        "the data has no input '{}' (jsonl data with source and target has one), and no earlier "
+        "layer is called so",
+        name);
+  }
   std::string message = fmt::format("no earlier layer is called '{}'", name);
   if (const std::string near = nearest_name(name, known); !near.empty()) {
     message += fmt::format("; did you mean '{}'?", near);

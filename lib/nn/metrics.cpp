@@ -11,6 +11,8 @@
 namespace dltrain {
 namespace {
 
+constexpr const char* kPerplexity = "perplexity";
+constexpr const char* kCrossEntropy = "softmax_cross_entropy";
 constexpr int64_t kMostConfused = 4096;  // classes: their matrix then has 128 MiB
 constexpr int64_t kDefaultF1Classes = 1000;
 constexpr int64_t kDefaultTopClasses = 100;
@@ -133,12 +135,13 @@ const std::vector<double>& find(const std::vector<SummedMetric>& sums, std::stri
 }  // namespace
 
 std::string metric_name_problem(const std::string& name) {
-  if (name == "accuracy" || top_k(name) || is_class_metric(name) || is_number_metric(name)) {
+  if (name == "accuracy" || name == kPerplexity || top_k(name) || is_class_metric(name) ||
+      is_number_metric(name)) {
     return {};
   }
   return fmt::format(
-      "unknown metric '{}'; expected accuracy, top_K (top_5), precision, recall, f1, confusion, "
-      "mae, mse, rmse or r2",
+      "unknown metric '{}'; expected accuracy, perplexity, top_K (top_5), precision, recall, f1, "
+      "confusion, mae, mse, rmse or r2",
       name);
 }
 
@@ -148,8 +151,10 @@ std::string metric_problem(const std::string& name, TargetKind kind, const Tenso
     return fmt::format("{} cannot be measured: targets are {}", name,
                        numbers ? "numbers, not classes" : "classes, not numbers");
   }
-  if (top_k(name)) {
+  if (top_k(name) || name == kPerplexity) {
     if (kind != TargetKind::labels) return name + " needs one label a target";
+  }
+  if (top_k(name)) {
     if (*top_k(name) > output.shape[-1]) {
       return fmt::format("{} of {} classes", name, output.shape[-1]);
     }
@@ -164,8 +169,10 @@ std::string metric_problem(const std::string& name, TargetKind kind, const Tenso
   return {};
 }
 
-std::vector<std::string> default_metrics(TargetKind kind, const TensorSpec& output) {
+std::vector<std::string> default_metrics(TargetKind kind, const TensorSpec& output,
+                                         bool labels_are_tokens) {
   if (kind == TargetKind::numbers) return {"mae", "rmse"};
+  if (kind == TargetKind::labels && labels_are_tokens) return {"accuracy", kPerplexity};
   std::vector<std::string> names{"accuracy"};
   if (kind == TargetKind::binary) names.push_back("f1");
   if (kind == TargetKind::labels) {
@@ -192,10 +199,28 @@ std::vector<std::string> metric_labels(const std::vector<std::string>& names) {
 
 std::string_view metric_op(const std::string& name, TargetKind kind) {
   if (top_k(name)) return "top_k_correct";
+  if (name == kPerplexity) return kCrossEntropy;
   if (is_number_metric(name)) return "regression_sums";
   if (!is_class_metric(name)) return "";
   return kind == TargetKind::binary ? "binary_counts" : "confusion_matrix";
 }
+
+namespace {
+
+// The sum of −log p(label), without what the loss may add to it; that of the loss where it has
+// nothing else.
+ValueId cross_entropy_sum(GraphBuilder& builder, ValueId output, ValueId targets) {
+  const std::vector<ValueId> inputs{output, targets};
+  for (const Node& node : builder.graph().nodes) {
+    if (node.op->name == kCrossEntropy && node.inputs == inputs &&
+        node.attributes.number("label_smoothing") == 0 && node.attributes.number("z_loss") == 0) {
+      return node.outputs[0];
+    }
+  }
+  return builder.emit(kCrossEntropy, inputs, {{"ignore_index", int64_t{-100}}})[0];
+}
+
+}  // namespace
 
 std::vector<MetricSum> emit_metric_sums(GraphBuilder& builder,
                                         const std::vector<std::string>& names, TargetKind kind,
@@ -208,6 +233,10 @@ std::vector<MetricSum> emit_metric_sums(GraphBuilder& builder,
     const auto k = top_k(name);
     std::string label = k ? name : std::string(op);
     if (std::any_of(out.begin(), out.end(), [&](const auto& sum) { return sum.label == label; })) {
+      continue;
+    }
+    if (name == kPerplexity) {
+      out.push_back({std::move(label), cross_entropy_sum(builder, output, targets)});
       continue;
     }
     const Attributes attributes = k ? Attributes{{"k", *k}} : Attributes{};
@@ -233,6 +262,7 @@ MetricReport finish_metrics(const std::vector<std::string>& names, TargetKind ki
       report.values.emplace_back(label, value);
     };
     if (name == "accuracy" || top_k(name)) add(name, find(sums, name)[0] / valid);
+    if (name == kPerplexity) add(name, std::exp(find(sums, kCrossEntropy)[0] / valid));
     if (is_number_metric(name)) add(name, number_metric(name, find(sums, metric_op(name, kind))));
     if (name == "precision") add("precision_macro", macro.precision);
     if (name == "recall") add("recall_macro", macro.recall);

@@ -2,6 +2,9 @@
 // samples, which the evaluation graph adds up (lib/ops/metric_sums.cpp) and which are summed over
 // ranks: so a metric does not depend on how the samples were cut into batches.
 //
+// Perplexity is the exponential of the mean of −log p(label) over the labels that count, whatever
+// the loss adds (label smoothing, class weights, z-loss).
+//
 // Of a class: precision = TP/(TP+FP), recall = TP/(TP+FN), F1 = 2TP/(2TP+FP+FN), 0 where the
 // divisor is 0. `macro` is the mean over the classes that occur as target or as answer, `weighted`
 // the mean weighted by how often they occur as target (as scikit-learn has them).
@@ -20,8 +23,10 @@ namespace dltrain {
 std::string metric_name_problem(const std::string& name);
 // Nothing, or why a known metric cannot be measured on such targets and outputs.
 std::string metric_problem(const std::string& name, TargetKind kind, const TensorSpec& output);
-// What is measured where nothing was asked for.
-std::vector<std::string> default_metrics(TargetKind kind, const TensorSpec& output);
+// What is measured where nothing was asked for. `labels_are_tokens`: of a vocabulary, so that a
+// table of them all tells nobody anything.
+std::vector<std::string> default_metrics(TargetKind kind, const TensorSpec& output,
+                                         bool labels_are_tokens = false);
 
 // What the values of these metrics are called: those of f1 are f1_macro and f1_weighted.
 std::vector<std::string> metric_labels(const std::vector<std::string>& names);

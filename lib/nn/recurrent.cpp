@@ -66,7 +66,7 @@ struct Recurrent : Layer {
 
   ValueId emit(LayerContext& c, ValueId x) const override {
     expect_tokens(c.shape(x));
-    if (c.decoding() != nullptr && (bidirectional || !return_sequences)) {
+    if (decoding_of(c, x) != nullptr && (bidirectional || !return_sequences)) {
       fail(ExitCode::usage, "{}, and cannot continue texts",
            bidirectional ? "reads from the last token too (bidirectional)"
                          : "gives one vector a text (return_sequences)");
@@ -103,7 +103,7 @@ struct Recurrent : Layer {
       state.push_back(parameter("bias_hh", {width}));
     }
     state[0] = c.builder().emit1("matmul", input, {{"transpose_b", true}});
-    if (c.decoding() != nullptr) return continued(c, state, attributes, suffix);
+    if (decoding_of(c, x) != nullptr) return continued(c, state, attributes, suffix);
     if (!carry_state) return c.builder().emit("recurrent", state, attributes)[0];
     return carrying(c, std::move(state), attributes, layer);
   }
@@ -127,7 +127,7 @@ struct Recurrent : Layer {
   // those of the op, up to the bias.
   ValueId continued(LayerContext& c, std::vector<ValueId> inputs, const Attributes& attributes,
                     const std::string& suffix) const {
-    const Decoding& d = *c.decoding();
+    const Decoding& d = *decoding_of(c, inputs[0]);
     const bool cells = recurrent_kind(attributes) == RecurrentKind::lstm;
     const TensorSpec spec{Shape{d.slots, hidden_size}, c.compute()};
     inputs.resize(3, kNoValue);

@@ -22,7 +22,7 @@ Shape shape_of_tokens(LayerContext& c, ValueId tokens) {
 struct ClassToken final : Layer {
   ValueId emit(LayerContext& c, ValueId x) const override {
     const Shape shape = shape_of_tokens(c, x);
-    if (c.decoding() != nullptr) {
+    if (decoding_of(c, x) != nullptr) {
       fail(ExitCode::usage, "puts a token in front of the others, and cannot continue texts");
     }
     const ValueId token = c.parameter("class_token", {1, 1, shape[2]}, Initializer::zeros());
@@ -51,7 +51,7 @@ struct PositionEmbedding final : Layer {
   }
   ValueId emit(LayerContext& c, ValueId x) const override {
     const Shape shape = shape_of_tokens(c, x);
-    if (c.decoding() != nullptr) return emit_placed(c, x, *c.decoding());
+    if (Decoding* d = decoding_of(c, x)) return emit_placed(c, x, *d);
     if (!max_positions) {
       const ValueId places =
           c.parameter("pos_embedding", {1, shape[1], shape[2]}, Initializer::normal_of(std));
@@ -103,8 +103,9 @@ struct PositionEmbedding final : Layer {
 
 // The input `x`, and with texts that are continued where their tokens stand.
 std::vector<ValueId> with_places(LayerContext& c, ValueId x) {
-  if (c.decoding() == nullptr) return {x};
-  return {x, c.decoding()->positions};
+  const Decoding* decoding = decoding_of(c, x);
+  if (decoding == nullptr) return {x};
+  return {x, decoding->positions};
 }
 
 // BERT's segments; without a second input every token is of the first.
@@ -205,7 +206,9 @@ struct RotaryPositions final : Layer {
       fail(ExitCode::usage, "sequences of {} tokens, but places for {} (max_positions)",
            c.shape(x)[1], *max_positions);
     }
-    if (max_positions && c.decoding() != nullptr) c.decoding()->limit_positions(*max_positions);
+    if (Decoding* d = decoding_of(c, x); d != nullptr && max_positions) {
+      d->limit_positions(*max_positions);
+    }
     Attributes attributes{{"theta", theta}};
     if (dim) attributes.set("dim", *dim);
     if (scaling.type != Scaling::none) {

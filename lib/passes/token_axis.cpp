@@ -51,14 +51,17 @@ class Walk {
   int axis_of(const Node& node) const {
     const std::string_view op = node.op->name;
     if (op == "token_positions") return 1;
-    if (op == "cached_attention") return tokens_at(node, 1, node.inputs.size() - 5);
-    if (op == "recurrent")
-      return node.attributes.boolean("reverse") ? kMixes : tokens_at(node, 1, 1);
     if (op == "slot_state" || op == "slot_state_update") return kNoTokenAxis;
     if (std::all_of(node.inputs.begin(), node.inputs.end(),
                     [&](ValueId id) { return axis(id) == kNoTokenAxis; })) {
       return kNoTokenAxis;
     }
+    if (op == "cached_attention") return tokens_at(node, 1, node.inputs.size() - 5);
+    // To what has no tokens of the text: a source.
+    if (op == "attention")
+      return first(node) == 1 && shape(node.inputs[0]).rank() == 4 ? 1 : kMixes;
+    if (op == "recurrent")
+      return node.attributes.boolean("reverse") ? kMixes : tokens_at(node, 1, 1);
     if (op == "embedding")
       return axis(node.inputs[1]) == kNoTokenAxis ? axis(node.inputs[0]) : kMixes;
     if (op == "rotary" || op == "sinusoidal_positions") return tokens_at(node, 1, 1);

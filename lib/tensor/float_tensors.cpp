@@ -1,5 +1,7 @@
 #include "tensor/float_tensors.h"
 
+#include <algorithm>
+#include <cmath>
 #include <cstring>
 
 #include "tensor/low_precision.h"
@@ -52,6 +54,10 @@ std::vector<float> floats_of(std::span<const std::byte> bytes, DType dtype) {
       break;
   }
   return out;
+}
+
+bool all_finite(std::span<const float> values) {
+  return std::all_of(values.begin(), values.end(), [](float v) { return std::isfinite(v); });
 }
 
 std::vector<std::byte> bytes_as(std::span<const float> values, DType dtype) {

@@ -4,6 +4,7 @@
 
 #include "text/byte_level.h"
 #include "text/formats.h"
+#include "text/sentence_piece_model.h"
 
 namespace dltrain {
 namespace {
@@ -47,8 +48,8 @@ std::string without_merges(const Tokenizer& tokenizer) {
       .dump();
 }
 
-const char* class_of(const Tokenizer& tokenizer) {
-  const std::string& file = tokenizer.files().front().name;
+const char* class_of(const std::vector<TokenizerFile>& files) {
+  const std::string& file = files.front().name;
   if (file == "tokenizer.model") return "LlamaTokenizer";
   return file == "vocab.txt" ? "BertTokenizer" : "PreTrainedTokenizerFast";
 }
@@ -60,10 +61,16 @@ std::vector<TokenizerFile> huggingface_tokenizer(const Tokenizer& tokenizer, int
   if (tokenizer.kind() == "char" || tokenizer.kind() == "byte") {
     files = {{"tokenizer.json", without_merges(tokenizer)}};
   }
+  // transformers takes a tokenizer.model alone for byte-pair encoding.
+  if (tokenizer.kind() == "sentencepiece") {
+    std::string unigram =
+        unigram_json(read_sentence_piece_model(files.front().name, files.front().content));
+    if (!unigram.empty()) files.insert(files.begin(), {"tokenizer.json", std::move(unigram)});
+  }
   for (const TokenizerFile& file : files) {
     if (file.name == "tokenizer_config.json") return files;
   }
-  json config{{"tokenizer_class", class_of(tokenizer)},
+  json config{{"tokenizer_class", class_of(files)},
               {"model_max_length", max_length},
               {"clean_up_tokenization_spaces", false}};
   const SpecialTokens& special = tokenizer.special();

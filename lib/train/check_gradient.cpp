@@ -18,8 +18,6 @@ constexpr double kGradientTolerance = 1e-6;  // of the largest gradient of the t
 constexpr double kGradientFloor = 1e-2;      // or of this share of the model's largest: tensors
                                              // without effect (a bias before batch norm) are noise
 constexpr int kElementsPerTensor = 6;
-constexpr std::chrono::seconds kMostTime{60};
-constexpr double kMostFlops = 2e10;  // of a forward and backward: a few tens of seconds
 
 struct Checked {
   std::string parameter;
@@ -108,7 +106,7 @@ CheckResult check_gradient(const CheckOptions& options, int64_t samples) {
     const PlanReport report = run->session.executor->report();
     return report.flops_per_step;
   };
-  while (flops() > kMostFlops) {
+  while (flops() > options.most_exact_flops) {
     if (samples == 1) {
       return skipped(fmt::format(
           "a step of one sample is {:.0f} GFLOP, too much for the float64 engine; check a smaller "
@@ -120,7 +118,9 @@ CheckResult check_gradient(const CheckOptions& options, int64_t samples) {
   }
   Session& session = run->session;
   start_session(session);
-  const Clock::time_point end = Clock::now() + kMostTime;
+  const Clock::time_point end =
+      Clock::now() + std::chrono::duration_cast<Clock::duration>(
+                         std::chrono::duration<double>(options.most_seconds));
   const OneBatch batch = first_batch(session);
   run_batch(session, batch);
   const std::vector<Checked> tensors = choose_elements(session);
@@ -142,13 +142,13 @@ CheckResult check_gradient(const CheckOptions& options, int64_t samples) {
   }
   if (elements == 0) {
     return skipped(
-        fmt::format("one element took longer than {} s; check a smaller model of the "
+        fmt::format("one element took longer than {:.0f} s; check a smaller model of the "
                     "same layers",
-                    kMostTime.count()));
+                    options.most_seconds));
   }
   const std::string count = elements == all ? fmt::format("{}", all)
-                                            : fmt::format("{} of {} (those that {} s allow)",
-                                                          elements, all, kMostTime.count());
+                                            : fmt::format("{} of {} (those that {:.0f} s allow)",
+                                                          elements, all, options.most_seconds);
   return pass_if(
       worst <= kGradientTolerance,
       fmt::format("{} elements in float64, largest relative error {:.1e} ({}), tolerance {:.0e}",

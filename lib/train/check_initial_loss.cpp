@@ -23,8 +23,13 @@ double loss_of(const CheckOptions& options, Session& session, const OneBatch& ba
   LayerContext context(builder, /*training=*/false, DType::f64, /*ghost_groups=*/1);
   const ValueId output =
       builder.add_value("output", {training.output_spec.shape, DType::f64}, Role::input);
-  const ValueId targets =
-      builder.add_value("targets", training.graph.value(training.targets()).spec, Role::input);
+  TensorSpec target_spec = training.graph.value(training.targets()).spec;
+  std::vector<double> numbers;
+  if (is_floating(target_spec.dtype)) {
+    target_spec.dtype = DType::f64;
+    numbers = target_numbers(session, batch);
+  }
+  const ValueId targets = builder.add_value("targets", target_spec, Role::input);
   const LossOutput emitted = loss.emit(context, output, targets, session.target_info);
   builder.accumulate(builder.emit1("identity", {emitted.loss_sum}), "loss", Role::metric);
   builder.step_state();
@@ -40,7 +45,11 @@ double loss_of(const CheckOptions& options, Session& session, const OneBatch& ba
     device->copy(plan.address(value), bytes, graph.value(value).spec.bytes(), *stream);
   };
   put(output, outputs.data());
-  put(targets, batch.fields.back().data());
+  if (numbers.empty()) {
+    put(targets, batch.fields.back().data());
+  } else {
+    put(targets, numbers.data());
+  }
   plan.run(Phase::forward, MicroStep::only, *stream);
   double sum = 0;
   device->copy(&sum, state.data() + layout.find("loss")->offset, sizeof sum, *stream);
@@ -49,8 +58,7 @@ double loss_of(const CheckOptions& options, Session& session, const OneBatch& ba
 }
 
 // For each output the mean of its targets that count.
-std::vector<double> mean_targets(const OneBatch& batch, const Shape& shape) {
-  const auto* targets = reinterpret_cast<const double*>(batch.fields.back().data());
+std::vector<double> mean_targets(const std::vector<double>& targets, const Shape& shape) {
   const auto outputs = static_cast<size_t>(shape.elements() / shape[0]);
   std::vector<double> means(static_cast<size_t>(shape.elements()));
   for (size_t o = 0; o < outputs; ++o) {
@@ -69,13 +77,14 @@ std::vector<double> mean_targets(const OneBatch& batch, const Shape& shape) {
 
 CheckResult check_initial_loss(const CheckOptions& options, int64_t samples) {
   // Of a distillation the loss of the data's targets: nobody knows what a teacher's should be.
-  const auto run = prepare(options, samples, DType::f64, {}, /*teacher=*/false);
+  const auto run = prepare_forward(options, samples, samples, {}, /*teacher=*/false);
   Session& session = run->session;
   const OneBatch batch = first_batch(session);
-  const double loss = run_batch(session, batch);
+  const double loss = run_forward(session, batch);
   const Shape& shape = session.executor->training().output_spec.shape;
   if (session.experiment->loss->target_kind(session.target_info) == TargetKind::numbers) {
-    const double best = loss_of(options, session, batch, mean_targets(batch, shape));
+    const double best =
+        loss_of(options, session, batch, mean_targets(target_numbers(session, batch), shape));
     return pass_if(loss <= kNumberFactor * best,
                    fmt::format("{:.4g}; the best constant answer has {:.4g}, expected at most {:g} "
                                "times that{}",

@@ -10,13 +10,13 @@
 namespace dltrain {
 namespace {
 
-constexpr int64_t kSamples = 64;
+constexpr int64_t kSamples = 64, kFewestSamples = 8;
 constexpr int kSteps = 100;
 constexpr int kTail = 20;        // steps at the end whose losses are averaged
 constexpr double kShare = 0.98;  // of the loss with zeroed inputs
 
 double train_briefly(const CheckOptions& options, int64_t samples, bool zeroed) {
-  const auto run = prepare(options, std::min(samples, kSamples), DType::f32);
+  const auto run = prepare(options, samples, DType::f32);
   Session& session = run->session;
   TrainLoader loader(session.data.train, train_loader_options(session, 0, 0),
                      session.executor->device());
@@ -43,6 +43,13 @@ double train_briefly(const CheckOptions& options, int64_t samples, bool zeroed) 
 }  // namespace
 
 CheckResult check_inputs_matter(const CheckOptions& options, int64_t samples) {
+  samples = samples_in_time(options, std::min(samples, kSamples), kFewestSamples, 2 * kSteps);
+  if (samples == 0) {
+    return skipped(
+        fmt::format("{} steps on {} samples take longer than {:.0f} s; check a smaller "
+                    "model of the same layers",
+                    2 * kSteps, kFewestSamples, options.most_seconds));
+  }
   const double real = train_briefly(options, samples, false);
   const double zeroed = train_briefly(options, samples, true);
   return pass_if(

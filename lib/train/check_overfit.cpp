@@ -22,7 +22,14 @@ double share_right(Session& session, const OneBatch& batch) {
 }  // namespace
 
 CheckResult check_overfit(const CheckOptions& options, int64_t samples) {
-  const auto run = prepare(options, std::min(samples, kOverfitSamples), DType::f32);
+  samples = samples_in_time(options, std::min(samples, kOverfitSamples), 1, kOverfitSteps);
+  if (samples == 0) {
+    return skipped(
+        fmt::format("{} steps on one sample take longer than {:.0f} s; check a smaller "
+                    "model of the same layers",
+                    kOverfitSteps, options.most_seconds));
+  }
+  const auto run = prepare(options, samples, DType::f32);
   OneBatch batch = first_batch(run->session);
   double first = 0, loss = 0;
   int step = 0;

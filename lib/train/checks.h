@@ -27,6 +27,12 @@ struct CheckOptions {
   std::function<Experiment(const std::vector<std::string>& overrides)> load;
   // Called as each check ends.
   std::function<void(const CheckResult&)> on_result;
+  // Arithmetic of a forward and backward that is done in float64 on the reference engine, which is
+  // exact and slow: a few tens of seconds. Of larger models checks take fewer samples, then f32.
+  double most_exact_flops = 2e10;
+  // That one check takes. What many steps decide is tried on fewer samples where they would take
+  // longer, and passed over where that does not help.
+  double most_seconds = 60;
 };
 
 // Runs all checks; a check that throws counts as failed, with its message. Mistakes in the

@@ -1,6 +1,7 @@
 #include "train/checks_support.h"
 
 #include <algorithm>
+#include <chrono>
 
 #include "base/error.h"
 #include "data/loader.h"
@@ -90,6 +91,48 @@ std::unique_ptr<Prepared> prepare(const CheckOptions& options, int64_t samples, 
   auto prepared = compile_only(options, samples, compute, probe, teacher);
   start_session(prepared->session);
   return prepared;
+}
+
+std::unique_ptr<Prepared> prepare_forward(const CheckOptions& options, int64_t samples,
+                                          int64_t fewest, const GraphProbe& probe, bool teacher) {
+  for (const int64_t count : {samples, std::min(samples, fewest)}) {
+    auto prepared = compile_only(options, count, DType::f64, probe, teacher);
+    if (prepared->session.executor->report().flops_per_step > options.most_exact_flops) continue;
+    start_session(prepared->session);
+    return prepared;
+  }
+  return prepare(options, std::min(samples, fewest), DType::f32, probe, teacher);
+}
+
+int64_t samples_in_time(const CheckOptions& options, int64_t most, int64_t fewest, int steps) {
+  const auto run = prepare(options, most, DType::f32);
+  const OneBatch batch = first_batch(run->session);
+  double seconds = 0;  // of the second step: the first takes pages from the system
+  for (int i = 0; i < 2; ++i) {
+    const auto started = std::chrono::steady_clock::now();
+    run_batch(run->session, batch);
+    run->session.executor->update(batch.inputs);
+    run->session.executor->collect();
+    seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
+    if (seconds > options.most_seconds) break;
+  }
+  const double share = options.most_seconds / (seconds * steps);
+  const auto fit = static_cast<int64_t>(std::min(1.0, share) * static_cast<double>(most));
+  return fit < std::min(fewest, most) ? 0 : fit;
+}
+
+std::vector<double> target_numbers(const Session& session, const OneBatch& batch) {
+  const StepGraph& graph = session.executor->training();
+  const TensorSpec& spec = graph.graph.value(graph.targets()).spec;
+  const auto count = static_cast<size_t>(spec.shape.elements());
+  const std::byte* bytes = batch.fields.back().data();
+  if (spec.dtype == DType::f64) {
+    const auto* numbers = reinterpret_cast<const double*>(bytes);
+    return {numbers, numbers + count};
+  }
+  check_internal(spec.dtype == DType::f32, "targets are {}", to_string(spec));
+  const auto* numbers = reinterpret_cast<const float*>(bytes);
+  return {numbers, numbers + count};
 }
 
 std::vector<double> read_numbers(Executor& executor, const std::string& name) {

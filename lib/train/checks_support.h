@@ -41,6 +41,20 @@ std::unique_ptr<Prepared> compile_only(const CheckOptions& options, int64_t samp
 std::unique_ptr<Prepared> prepare(const CheckOptions& options, int64_t samples, DType compute,
                                   const GraphProbe& probe = {}, bool teacher = true);
 
+// Initialised, for checks that run forwards alone: in f64 where CheckOptions::most_exact_flops
+// allows, with fewer samples (`fewest` at least) where that helps, and otherwise in f32 on the
+// engine of the run.
+std::unique_ptr<Prepared> prepare_forward(const CheckOptions& options, int64_t samples,
+                                          int64_t fewest, const GraphProbe& probe = {},
+                                          bool teacher = true);
+
+// On how many samples, `most` at most, so many training steps in f32 end within
+// CheckOptions::most_seconds, by the time that one step takes; 0: on less than `fewest`.
+int64_t samples_in_time(const CheckOptions& options, int64_t most, int64_t fewest, int steps);
+
+// The targets of a batch of numbers as doubles, whatever the session computes in.
+std::vector<double> target_numbers(const Session& session, const OneBatch& batch);
+
 // A state tensor of floating type as doubles.
 std::vector<double> read_numbers(Executor& executor, const std::string& name);
 

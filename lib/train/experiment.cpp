@@ -277,8 +277,9 @@ void EvaluationConfig::describe(Fields& f) {
              .min = 1,
              .known_as = {"fixed_batch", "num_predictions"}});
   f.texts("metrics", metrics,
-          {.doc = "What is measured besides the loss: accuracy, top_K (top_5), precision, recall, "
-                  "f1, confusion; of numbers mae, mse, rmse, r2; absent: what suits the loss",
+          {.doc = "What is measured besides the loss: accuracy, perplexity, top_K (top_5), "
+                  "precision, recall, f1, confusion; of numbers mae, mse, rmse, r2; absent: what "
+                  "suits the loss (of texts accuracy and perplexity)",
            .scalar_ok = true,
            .known_as = {"metric"}});
 }

@@ -1,5 +1,6 @@
 #include "train/huggingface_export.h"
 
+#include <algorithm>
 #include <deque>
 
 #include "base/error.h"
@@ -124,9 +125,31 @@ std::vector<ParameterInfo> parameters_of(const ModelConfig& model) {
       .parameters;
 }
 
+// A label a sequence, which files of text do not have.
+std::string start_classifier(const fs::path& out) {
+  return fmt::format(
+      R"(# To go on training the model of this folder: dltrain train {0}/config.yaml -s data.path=FILE
+name: {1}
+model: {{from: .}}            # config.json and the weights beside this file
+data:
+  type: tensors
+  path: input.safetensors   # of a sample each: input (token ids, i32) and target (a class, i32)
+  inputs: input
+  targets: target
+  eval_fraction: 0.05
+optimizer: {{type: adamw, learning_rate: 5.0e-5, weight_decay: 0.01, weight_decay_on: matrices}}
+lr_scheduler: {{type: cosine, warmup_steps: 50}}
+training: {{global_batch_size: 8, num_epochs: 1, max_grad_norm: 1.0}}
+evaluation: {{eval_epochs: 0.5}}
+)",
+      out.string(), quoted_when_needed(out.filename().string()));
+}
+
 std::string start_configuration(const fs::path& out, const IdentifiedModel& model, bool tokenizer) {
+  if (model.config.contains("id2label")) return start_classifier(out);
   const std::string name = out.filename().string();
   const int64_t length = std::min<int64_t>(max_length(model), 1024);
+  const bool masked = model.family->model_type == "bert";  // it looks at later tokens
   return fmt::format(
       R"(# To go on training the model of this folder: dltrain train {0}/config.yaml -s data.path=TEXT
 name: {1}
@@ -135,7 +158,7 @@ data:
   type: text
   path: input.txt           # plain text; jsonl and tokens are other types
   tokenizer: {{type: file, path: {2}}}{4}
-  sequence_length: {3}
+  sequence_length: {3}{5}
   eval_fraction: 0.05
 optimizer: {{type: adamw, learning_rate: 5.0e-5, weight_decay: 0.01, weight_decay_on: matrices}}
 lr_scheduler: {{type: cosine, warmup_steps: 50}}
@@ -144,7 +167,10 @@ evaluation: {{eval_epochs: 0.5}}
 )",
       out.string(), quoted_when_needed(name),
       tokenizer ? quoted_when_needed(fs::absolute(out).lexically_normal().string()) : "TOKENIZER",
-      length, tokenizer ? "" : "   # none of the folder can be used");
+      length, tokenizer ? "" : "   # none of the folder can be used",
+      masked ? "\n  mlm_probability: 0.15     # the share of the tokens that is hidden, and to be "
+               "found"
+             : "");
 }
 
 // Without a slash at the end, which would hide the name.
@@ -159,9 +185,45 @@ std::shared_ptr<const Tokenizer> readable_tokenizer(const fs::path& folder, std:
   try {
     return load_tokenizer(folder);
   } catch (const Error& error) {
-    note = fmt::format("the tokenizer is copied, but cannot be used here: {}", error.what());
+    note += fmt::format("{}the tokenizer is copied, but cannot be used here: {}",
+                        note.empty() ? "" : "\n", error.what());
     return nullptr;
   }
+}
+
+// The head of BertForMaskedLM, where the folder is a BertModel, which has none: new values.
+std::vector<OutputTensor> new_head(const std::vector<ParameterInfo>& parameters,
+                                   const LoadedWeights& loaded, const fs::path& from,
+                                   std::string& note) {
+  std::vector<OutputTensor> tensors;
+  for (const ParameterInfo& info : parameters) {
+    const auto is_missing = [&](const std::string& text) {
+      return text.starts_with(info.name + " ");
+    };
+    if (std::none_of(loaded.missing.begin(), loaded.missing.end(), is_missing)) continue;
+    if (!info.name.starts_with("cls.")) {
+      fail(ExitCode::storage, "{}: has no tensor '{}'", from.string(), info.name);
+    }
+    tensors.push_back({info.name, info.file.shape, [&info] {
+                         std::vector<float> values(static_cast<size_t>(info.file.shape.elements()));
+                         initialize(info.initializer, 0, info.name, values);
+                         return values;
+                       }});
+    note +=
+        fmt::format("{}{}", note.empty() ? "new, for the folder has no head: " : ", ", info.name);
+  }
+  if (!loaded.unexpected.empty()) {
+    fail(ExitCode::storage, "{}: has a tensor that the model lacks: {}", from.string(),
+         loaded.unexpected.front());
+  }
+  return tensors;
+}
+
+bool is_without_head(const fs::path& from) {
+  const auto config = nlohmann::json::parse(
+      read_file(from / "config.json", kMaxTokenizerFile, ExitCode::usage), nullptr,
+      /*allow_exceptions=*/false);
+  return config.value("architectures", nlohmann::json()) == nlohmann::json::array({"BertModel"});
 }
 
 }  // namespace
@@ -202,12 +264,18 @@ ExportReport import_model(const fs::path& from, HuggingFaceFolder out) {
   report.model_type = model.family->model_type;
   const SafetensorsSet files(from, ExitCode::storage);
   const std::vector<ParameterInfo> parameters = parameters_of(config);
-  LoadedWeights unused;
+  LoadedWeights loaded;
   std::vector<OutputTensor> tensors;
-  for (const FoundWeight& found : find_weights(parameters, files, {}, /*strict=*/true, unused)) {
+  const bool strict = !is_without_head(from);
+  for (const FoundWeight& found : find_weights(parameters, files, {}, strict, loaded)) {
     const auto [file, entry] = found.tensor;
     tensors.push_back({found.info->name, found.info->file.shape,
                        [file = file, entry = entry] { return as_f32(*file, *entry); }});
+  }
+  if (!strict) {
+    for (OutputTensor& tensor : new_head(parameters, loaded, from, report.note)) {
+      tensors.push_back(std::move(tensor));
+    }
   }
   if (const auto tokenizer = readable_tokenizer(from, report.note)) {
     check_vocabulary(*tokenizer, config, from);

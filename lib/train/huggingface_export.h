@@ -24,7 +24,8 @@ ExportReport export_model(const std::filesystem::path& run_or_checkpoint, Huggin
 
 // Reads a folder of Hugging Face, checks everything in it (configuration, names and shapes of the
 // tensors, the size of the tokenizer's vocabulary) and writes it anew, with config.yaml to start
-// from. A tokenizer of a kind that is not read is copied, with a note.
+// from. A BertModel, which has no head, gets one with new values; the note names it. A tokenizer of
+// a kind that is not read is copied, with a note.
 ExportReport import_model(const std::filesystem::path& from, HuggingFaceFolder out);
 
 }  // namespace dltrain

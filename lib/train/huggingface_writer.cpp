@@ -47,25 +47,27 @@ std::vector<std::vector<OutputTensor>> cut(std::vector<OutputTensor> tensors,
   return shards;
 }
 
-uint64_t write_shard(FileWriter& file, const std::vector<OutputTensor>& tensors, DType dtype) {
+// Adds to `written`.
+void write_shard(FileWriter& file, const std::vector<OutputTensor>& tensors, DType dtype,
+                 WrittenFolder& written) {
   std::vector<NamedTensor> names;
   for (const OutputTensor& tensor : tensors) {
     names.push_back({tensor.name, {tensor.shape, dtype}});
   }
   SafetensorsWriter writer(file, names, {{"format", "pt"}});
-  uint64_t bytes = 0;
   for (const OutputTensor& tensor : tensors) {
     const std::vector<float> values = tensor.values();
+    if (!all_finite(values)) written.not_finite.push_back(tensor.name);
     const auto beyond = [](float v) { return std::isfinite(v) && std::abs(v) > kMaxF16; };
     if (dtype == DType::f16 && std::any_of(values.begin(), values.end(), beyond)) {
       fail(ExitCode::usage, "{} has values that f16 cannot hold; use bf16", tensor.name);
     }
     const std::vector<std::byte> converted = bytes_as(values, dtype);
     writer.write(tensor.name, converted);
-    bytes += converted.size();
+    written.bytes += converted.size();
   }
   writer.finish();
-  return bytes;
+  written.tensors += static_cast<int64_t>(tensors.size());
 }
 
 bool is_model_folder(const fs::path& path) {
@@ -110,8 +112,7 @@ WrittenFolder write_huggingface_folder(const HuggingFaceFolder& folder,
     const std::string name =
         shards.size() == 1 ? "model.safetensors"
                            : fmt::format("model-{:05}-of-{:05}.safetensors", i + 1, shards.size());
-    written.bytes += write_shard(out.create(name), shards[i], folder.dtype);
-    written.tensors += static_cast<int64_t>(shards[i].size());
+    write_shard(out.create(name), shards[i], folder.dtype, written);
     for (const OutputTensor& tensor : shards[i]) map[tensor.name] = name;
   }
   if (shards.size() > 1) {

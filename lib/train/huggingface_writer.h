@@ -30,7 +30,8 @@ struct HuggingFaceFolder {
 struct WrittenFolder {
   int64_t tensors = 0;
   int64_t shards = 0;
-  uint64_t bytes = 0;  // of the tensors
+  uint64_t bytes = 0;                        // of the tensors
+  std::vector<std::string> not_finite = {};  // tensors with a NaN or an infinity
 };
 
 // Throws Error(usage) where `folder.path` is there and may not be replaced.

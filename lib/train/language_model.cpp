@@ -72,13 +72,25 @@ LanguageModel::LanguageModel(Experiment experiment, fs::path checkpoint, const E
 }
 
 DecodeRequest LanguageModel::request() const {
-  return {.model = experiment_.model,
-          .vocabulary = tokenizer_ ? tokenizer_->vocab_size() : 0,
-          .precision = experiment_.precision.compute,
-          .trained = [this](const std::string& name) {
-            const auto at = trained_.find(name);
-            return at == trained_.end() ? nullptr : &at->second;
-          }};
+  DecodeRequest request{.model = experiment_.model,
+                        .vocabulary = tokenizer_ ? tokenizer_->vocab_size() : 0,
+                        .precision = experiment_.precision.compute,
+                        .trained = [this](const std::string& name) {
+                          const auto at = trained_.find(name);
+                          return at == trained_.end() ? nullptr : &at->second;
+                        }};
+  describe_inputs(experiment_, request);
+  return request;
+}
+
+std::optional<PairTokens> LanguageModel::pair() const {
+  if (!info_.source_length) return {};
+  if (!tokenizer_) {
+    fail(ExitCode::usage,
+         "{} has no tokenizer, which tells how a source ends and a text begins; give --tokenizer",
+         source_.string());
+  }
+  return pair_tokens(*tokenizer_, source_.string());
 }
 
 Decoder& LanguageModel::open(int64_t slots, int64_t capacity) {
@@ -97,14 +109,31 @@ Decoder& LanguageModel::open(int64_t slots, int64_t capacity) {
 }
 
 std::vector<TextRequest> text_requests(const std::vector<std::vector<int32_t>>& prompts,
-                                       int64_t copies) {
+                                       int64_t copies, const std::optional<PairTokens>& pair) {
   std::map<std::vector<int32_t>, int64_t> made;
   std::vector<TextRequest> out;
   for (const auto& prompt : prompts) {
     int64_t& next = made[prompt];
-    for (int64_t i = 0; i < copies; ++i) out.push_back({prompt, next++});
+    TextRequest request{.prompt = prompt};
+    if (pair) {
+      request = {.prompt = {pair->begin}, .source = prompt, .padding = pair->padding};
+      request.source.push_back(pair->end);
+    }
+    for (int64_t i = 0; i < copies; ++i) {
+      request.copy = next++;
+      out.push_back(request);
+    }
   }
   return out;
+}
+
+void describe_inputs(const Experiment& experiment, DecodeRequest& request) {
+  const DatasetConfig* data = experiment.data.train.get();
+  if (data == nullptr) return;
+  const auto source = data->source_text();
+  if (!source) return;
+  request.input = data->next_token_input();
+  request.source = SourceRequest{.length = source->length, .lengths = source->lengths};
 }
 
 std::vector<int32_t> encode_prompt(const Tokenizer& tokenizer, const std::string& text,

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "data/jsonl.h"
 #include "generate/generator.h"
 #include "train/engines.h"
 #include "train/experiment.h"
@@ -29,6 +30,8 @@ class LanguageModel {
   const Tokenizer* tokenizer() const { return tokenizer_.get(); }  // null: none is known
   const std::filesystem::path& source() const { return source_; }  // of the weights
   const std::string& device_note() const { return device_.note; }
+  // For text_requests(); absent: prompts are continued. Throws Error where it has no tokenizer.
+  std::optional<PairTokens> pair() const;
 
   // Takes the memory and reads the weights. Of a checkpoint with averages these are used.
   Decoder& open(int64_t slots, int64_t capacity);
@@ -46,9 +49,14 @@ class LanguageModel {
 };
 
 // Requests for `copies` texts of each prompt, in order. Prompts that stand there several times
-// count as further copies, so that each has its own draws.
+// count as further copies, so that each has its own draws. `pair`: of a model with an encoder,
+// which reads the prompts as the sources of its training: with an end of text behind them.
 std::vector<TextRequest> text_requests(const std::vector<std::vector<int32_t>>& prompts,
-                                       int64_t copies);
+                                       int64_t copies, const std::optional<PairTokens>& pair = {});
+
+// What generation reads of an experiment and its data: which input has the tokens of the texts that
+// are continued, and the source of each, where there is one.
+void describe_inputs(const Experiment& experiment, DecodeRequest& request);
 
 // Throws Error(data) with the number of the prompt and the byte for broken UTF-8 and for characters
 // that the vocabulary lacks.

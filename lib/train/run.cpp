@@ -16,6 +16,7 @@
 #include "config/dump.h"
 #include "data/classes.h"
 #include "telemetry/log.h"
+#include "train/other_tokenizer.h"
 #include "train/reporter.h"
 #include "train/run_folder.h"
 #include "train/same_configuration.h"
@@ -265,10 +266,17 @@ void Run::begin(const std::string& resolved) {
   set_up_logging(path_);
   if (!session_.device_note.empty()) spdlog::info("{}", session_.device_note);
   if (!session_.device_warning.empty()) spdlog::warn("{}", session_.device_warning);
+  if (const std::string other = other_tokenizer(experiment_.model, *session_.data.train);
+      !other.empty()) {
+    spdlog::warn("{}", other);
+  }
   if (start_report_.from_file) {
     spdlog::info("{}: {} tensors loaded", *experiment_.model.init_from, start_report_.loaded);
     for (const auto& name : start_report_.missing) spdlog::warn("  not in the file: {}", name);
     for (const auto& name : start_report_.unexpected) spdlog::warn("  not in the model: {}", name);
+    for (const auto& name : start_report_.not_finite) {
+      spdlog::warn("  has values that are no finite numbers: {}", name);
+    }
   }
   if (session_.has_evaluation()) {
     const std::string uneven = uneven_classes(*session_.data.train, *session_.data.eval);

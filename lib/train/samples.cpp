@@ -27,6 +27,7 @@ DecodeRequest decode_request(const Session& session) {
       return executor.layout().find(average_name(name)) != nullptr;
     };
   }
+  describe_inputs(experiment, request);
   return request;
 }
 
@@ -37,13 +38,14 @@ DecodeRequest decode_request(const Session& session) {
   throw ConfigError(std::move(problems));
 }
 
-std::vector<TextRequest> encoded_prompts(const GenerationConfig& config,
-                                         const Tokenizer& tokenizer) {
+std::vector<TextRequest> encoded_prompts(const Experiment& experiment, const Tokenizer& tokenizer) {
   std::vector<std::vector<int32_t>> prompts;
-  for (const std::string& prompt : config.prompts) {
+  for (const std::string& prompt : experiment.generation->prompts) {
     prompts.push_back(encode_prompt(tokenizer, prompt, prompts.size() + 1));
   }
-  return text_requests(prompts, 1);
+  std::optional<PairTokens> pair;
+  if (experiment.data.train->source_text()) pair = pair_tokens(tokenizer, "data.tokenizer");
+  return text_requests(prompts, 1, pair);
 }
 
 // `request` has prompts of the configuration; `state`: see DecoderOptions.
@@ -63,8 +65,7 @@ DecoderOptions decoder_options(const Session& session, const DecodeRequest& requ
 
 size_t sample_bytes(const Session& session) {
   if (!session.experiment->generation) return 0;
-  const auto texts =
-      encoded_prompts(*session.experiment->generation, *session.data.train->tokenizer());
+  const auto texts = encoded_prompts(*session.experiment, *session.data.train->tokenizer());
   size_t longest = 0;
   for (const TextRequest& text : texts) longest = std::max(longest, text.prompt.size());
   std::byte there{};
@@ -83,7 +84,7 @@ void check_samples(const Session& session) {
   }
   try {
     const DecodeRequest request = decode_request(session);
-    check_prompts(decoder_info(request), encoded_prompts(config, *tokenizer));
+    check_prompts(decoder_info(request), encoded_prompts(*session.experiment, *tokenizer));
     // Has this engine all kernels?
     Plan::prepare(build_decode_graph(request).graph,
                   {.engine = &session.executor->engine(), .device = &session.executor->device()});
@@ -99,7 +100,7 @@ void check_samples(const Session& session) {
 
 Samples::Samples(Session& session)
     : config_(*session.experiment->generation), tokenizer_(session.data.train->tokenizer()) {
-  requests_ = encoded_prompts(config_, *tokenizer_);
+  requests_ = encoded_prompts(*session.experiment, *tokenizer_);
   const auto seed = config_.seed.value_or(session.experiment->seed);
   options_ = {.sampling = {.temperature = config_.temperature,
                            .top_k = config_.top_k,

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "compile/id_bounds.h"
+#include "compile/later_tokens.h"
 #include "config/load.h"
 #include "data/ignore_label.h"
 #include "data/parallel_streams.h"
@@ -47,6 +48,24 @@ void check_targets(const DataSplit& data, const SessionOptions& options) {
       fail(ExitCode::usage, "{} has no targets (`target: none`); only predict takes such data",
            name);
     }
+  }
+}
+
+// A model that sees the tokens it is to predict learns nothing else than to copy them.
+void check_next_tokens(const Session& session, const DatasetConfig& data, const StepGraph& graph) {
+  const std::string name = data.next_token_input();
+  const auto& fields = session.data.train->fields();
+  for (size_t i = 0; i + 1 < fields.size(); ++i) {
+    if (fields[i].name != name) continue;
+    const std::string layer = layer_of_later_tokens(graph.graph, graph.slots[i]);
+    if (layer.empty()) continue;
+    Problems problems;
+    problems.add(data.place,
+                 fmt::format("the target of each token is the next one, which the model sees: {} "
+                             "looks at later tokens; set mlm_probability: 0.15 to learn masked "
+                             "tokens instead (BERT), or make the layer causal",
+                             layer));
+    problems.throw_if_any();
   }
 }
 
@@ -123,13 +142,23 @@ bool has_kernel(const Engine& engine, std::string_view op) {
                      [&](const KernelRow& row) { return row.op == op; });
 }
 
+// Whether the model gives logits of a vocabulary: texts say so, and heads that ask how large it is.
+bool labels_are_tokens(const Experiment& experiment, const StepGraph& graph) {
+  const Shape& output = graph.output_spec.shape;
+  return output.rank() == 3 &&
+         (experiment.data.train->has_tokens() ||
+          (graph.asked_vocabulary && output[-1] == experiment.model.vocab_size));
+}
+
 // Throws ConfigError for metrics that targets and outputs do not allow.
 std::vector<std::string> choose_metrics(const Experiment& experiment, TargetKind kind,
-                                        const TensorSpec& output, const Engine& engine) {
+                                        const StepGraph& graph, const Engine& engine) {
   const EvaluationConfig& evaluation = experiment.evaluation;
+  const TensorSpec& output = graph.output_spec;
   if (!evaluation.metrics) {
     // Nobody asked for these: those that the engine has no kernel for are left out.
-    std::vector<std::string> names = default_metrics(kind, output);
+    std::vector<std::string> names =
+        default_metrics(kind, output, labels_are_tokens(experiment, graph));
     std::erase_if(names, [&](const std::string& name) {
       const std::string_view op = metric_op(name, kind);
       return !op.empty() && !has_kernel(engine, op);
@@ -303,6 +332,7 @@ Session open_session(Experiment& experiment, const SessionOptions& options) {
   if (training.asked_vocabulary && !experiment.model.vocab_size) {
     experiment.model.vocab_size = request.vocabulary;
   }
+  check_next_tokens(session, data, training);
   session.classes = experiment.loss->classes(training.output_spec);
   session.target_info = mixed_targets(*experiment.loss, training.output_spec, targets);
   check_data(session, training);
@@ -349,8 +379,7 @@ Session open_session(Experiment& experiment, const SessionOptions& options) {
     quiet.targets.mixed = false;
     quiet.streams = stream_info(data, *session.data.eval, session.batch.global_batch);
     session.target_kind = experiment.loss->target_kind(quiet.targets);
-    session.metrics =
-        choose_metrics(experiment, session.target_kind, training.output_spec, *executor.engine);
+    session.metrics = choose_metrics(experiment, session.target_kind, training, *executor.engine);
     quiet.metrics = session.metrics;
     check_metrics(experiment, session.metrics);
     quiet.zero_units = &training.zero_units;
@@ -373,7 +402,8 @@ StartReport start_session(Session& session, bool weights_follow) {
   if (experiment.model.init_from && !weights_follow) {
     LoadedWeights loaded = load_weights(*session.executor, *experiment.model.init_from,
                                         experiment.model.rename, experiment.model.strict);
-    report = {true, loaded.loaded, std::move(loaded.missing), std::move(loaded.unexpected)};
+    report = {true, loaded.loaded, std::move(loaded.missing), std::move(loaded.unexpected),
+              std::move(loaded.not_finite)};
   }
   start_averages(*session.executor);
   session.executor->set_progress({.loss_scale = session.first_loss_scale()});

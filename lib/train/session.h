@@ -93,7 +93,7 @@ Session open_session(Experiment& experiment, const SessionOptions& options);
 struct StartReport {
   bool from_file = false;
   int loaded = 0;
-  std::vector<std::string> missing, unexpected;
+  std::vector<std::string> missing, unexpected, not_finite;
 };
 StartReport start_session(Session& session, bool weights_follow = false);
 

@@ -154,7 +154,10 @@ std::vector<FoundWeight> find_weights(const std::vector<ParameterInfo>& paramete
   if (strict && !(report.missing.empty() && report.unexpected.empty())) {
     fail(ExitCode::storage, "{} does not fit the model:{}{}{}{}; strict: false allows it",
          files.name(), report.missing.empty() ? "" : " it lacks ", listed(report.missing),
-         report.unexpected.empty() ? "" : " it has the unknown ", listed(report.unexpected));
+         report.unexpected.empty() ? ""
+         : report.missing.empty()  ? " it has the unknown "
+                                   : "; it has the unknown ",
+         listed(report.unexpected));
   }
   report.loaded = static_cast<int>(out.size());
   return out;
@@ -165,7 +168,9 @@ LoadedWeights load_weights(WeightStore& store, const std::filesystem::path& path
   const SafetensorsSet files(path, ExitCode::storage);
   LoadedWeights report;
   for (const FoundWeight& found : find_weights(store.weights(), files, rename, strict, report)) {
-    put_f32(store, *found.info, found.info->name, as_f32(*found.tensor.file, *found.tensor.entry));
+    const std::vector<float> values = as_f32(*found.tensor.file, *found.tensor.entry);
+    if (!all_finite(values)) report.not_finite.push_back(found.info->name);
+    put_f32(store, *found.info, found.info->name, values);
   }
   return report;
 }

@@ -22,6 +22,7 @@ struct LoadedWeights {
   // Name and shape of parameters that the file lacks (strict: false), and of tensors that the model
   // lacks.
   std::vector<std::string> missing, unexpected;
+  std::vector<std::string> not_finite = {};  // parameters with a NaN or an infinity
 };
 
 // A parameter and the floating tensor of a file that has its shape; `files` must stay open.

@@ -118,7 +118,7 @@ class GenerateTest(DltrainTest):
         self.refused(USAGE, "generate", run, "--prompt", "a", "--tokenizer", other, says="do not belong together")
         bert = self.write("bert.yaml", CONFIG.format(
             model="{layers: [{embedding: {embedding_dim: 8}}, {multi_head_attention: 2}, {lm_head: {}}]}",
-            path=self.folder / "text.txt", tokenizer="char", steps=1))
+            path=self.folder / "text.txt", tokenizer="char, mlm_probability: 0.15, mask_token_id: 1", steps=1))
         self.run_dltrain(bert, "--output-dir", self.folder / "bert", "--quiet")
         self.refused(USAGE, "generate", self.folder / "bert", "--prompt", "a", says="it is not causal")
         self.refused(USAGE, bert, "--output-dir", self.folder / "never", "-s", SAMPLES, says=["generation", "it is not causal"])

@@ -5,7 +5,7 @@ import shutil
 import struct
 
 import support
-from support import DATA, SOURCES, STORAGE, USAGE, safetensors, steps
+from support import DATA, DIVERGED, SOURCES, STORAGE, USAGE, safetensors, steps
 
 GOLDEN = SOURCES / "tests" / "golden" / "huggingface"
 # dltrain's keys that are in no config.json.
@@ -134,6 +134,40 @@ logging: {{logging_steps: 1}}
         log = self.run_dltrain(configuration, "--output-dir", self.folder / "run").err
         self.assertIn("not in the file: classifier.weight [5, 16]", log)
         self.assertIn("not in the model: cls.predictions.bias [31]", log)
+
+    def test_imported_folders_of_bert_have_a_configuration_that_trains(self):
+        out = self.folder / "masked"
+        self.run_dltrain("import", GOLDEN / "bert", out)
+        self.assertIn("mlm_probability: 0.15", (out / "config.yaml").read_text())
+        out = self.folder / "classifier"
+        self.run_dltrain("import", GOLDEN / "bert_classifier", out)
+        self.run_dltrain(out / "config.yaml", "--output-dir", self.folder / "run", "-s", "data.eval_fraction=null", "-s",
+                         "training.global_batch_size=2", "-s", "evaluation.eval_epochs=null", "-s",
+                         f"data.path={GOLDEN / 'bert_classifier' / 'logits.safetensors'}")
+        bare = self.copy("bert")
+        self.change_config(bare, architectures=["BertModel"])
+        tensors = weights(bare)
+        write_safetensors(bare / "model.safetensors", {key.removeprefix("bert."): value for key, value in tensors.items()
+                                                       if not key.startswith("cls.")})
+        said = self.run_dltrain("import", bare, self.folder / "bare").out
+        self.assertIn("new, for the folder has no head: cls.predictions.transform.dense.weight", said)
+        made = weights(self.folder / "bare")
+        self.assertEqual(made.keys(), weights(GOLDEN / "bert").keys())
+        for key in made:
+            if not key.startswith("cls."):
+                self.assertEqual(made[key], tensors[key])
+
+    def test_values_that_are_no_numbers_are_told(self):
+        folder = self.copy()
+        tensors = weights(folder)
+        name = sorted(key for key in tensors if key.endswith("ln_f.weight"))[0]
+        dtype, shape, content = tensors[name]
+        tensors[name] = dtype, shape, struct.pack("<f", float("nan")) + content[4:]
+        write_safetensors(folder / "model.safetensors", tensors)
+        said = self.run_dltrain("import", folder, self.folder / "out").err
+        self.assertIn("ln_f.weight has values that are no finite numbers", said)
+        log = self.run_dltrain(self.configuration(folder), "--output-dir", self.folder / "run", code=DIVERGED).err
+        self.assertIn("has values that are no finite numbers: ln_f.weight", log)
 
     def test_averaged_weights_are_what_is_exported(self):
         run, out = self.folder / "run", self.folder / "out"

@@ -1,5 +1,7 @@
 """Text data: training on text and on prepared tokens, the tokenizer of a run, inspect."""
 import json
+import math
+import re
 
 from support import DATA, USAGE, DltrainTest, checkpoints, main, steps
 
@@ -80,6 +82,50 @@ class TextTest(DltrainTest):
             self.run_dltrain(self.config(data, ids=260), "--output-dir", run, "--overwrite", "--quiet", "--max-steps", 1)
             self.run_dltrain("eval", "--checkpoint", run)
             self.run_dltrain(run / "config.yaml", "--dry-run")
+
+    def test_a_model_that_sees_its_targets_is_refused(self):
+        model = "model: {type: bert, num_layers: 1, hidden_size: 8, num_heads: 2, max_positions: 16}"
+        special = "{type: byte, special_tokens: [<|endoftext|>, <mask>]}"
+        data = self.text().replace("tokenizer: char", f"tokenizer: {special}")
+        config = self.write("bert.yaml", re.sub("model: .*", model, CONFIG.format(ids=64, data=data)))
+        for command in ("train", "check"):
+            self.refused(USAGE, command, config, *(("--dry-run",) if command == "train" else ()),
+                         says=["bert.yaml:5", "the target of each token is the next one, which the model sees",
+                               "looks at later tokens", "mlm_probability: 0.15"])
+        self.run_dltrain(config, "-q", "--output-dir", self.folder / "run", "-s", "data.mlm_probability=0.15")
+
+    def test_perplexity_is_that_of_the_tokens(self):
+        config = self.config(self.text())
+        result = self.folder / "result.json"
+        for more in ((), ("-s", "loss={type: cross_entropy, label_smoothing: 0.1, z_loss: 0.001}")):
+            run = self.folder / f"run{len(more)}"
+            self.run_dltrain(config, "-q", "--output-dir", run, "--result", result, *more)
+            summary = json.loads(result.read_text())
+            self.assertNotIn("eval_f1_macro", summary)
+            if more:
+                self.assertLess(summary["eval_perplexity"], math.exp(summary["eval_loss"]))
+                self.assertGreater(summary["eval_perplexity"], 2)
+            else:
+                self.assertAlmostEqual(summary["eval_perplexity"], math.exp(summary["eval_loss"]), places=4)
+            lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+            found = [line["eval_perplexity"] for line in lines if "eval_perplexity" in line]
+            self.assertEqual(found[-1], summary["eval_perplexity"])
+        self.run_dltrain(config, "-q", "--overwrite", "--output-dir", run, "-s", "checkpoint.metric=perplexity", "-s",
+                         "evaluation.eval_steps=4")
+
+    def test_weights_of_another_tokenizer_are_told(self):
+        run, other = self.folder / "run", self.folder / "other"
+        config = self.config(self.text())
+        self.run_dltrain(config, "-q", "--output-dir", run)
+        start = ("-s", f"model.init_from={run / 'checkpoints' / 'step-000012'}")
+        same = self.run_dltrain(config, "--output-dir", other, "--overwrite", *start).err
+        self.assertNotIn("belong to the tokenizer", same)
+        text = self.write("upper.txt", TEXT.upper())
+        data = f"type: text, path: {text}, tokenizer: char, sequence_length: 16, eval_fraction: 0.1"
+        log = self.run_dltrain(self.config(data, name="upper.yaml"), "--output-dir", other, "--overwrite", *start).err
+        self.assertIn("belong to the tokenizer beside them (char, ", log)
+        self.assertRegex(log, r'id \d+ is "." there and "." here')
+        self.assertIn(f"path: {run}", log)
 
     def test_a_learnt_vocabulary_is_trained_with(self):
         text = self.write("text.txt", TEXT)

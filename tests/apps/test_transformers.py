@@ -57,6 +57,7 @@ training: {{global_batch_size: 2, max_steps: 3}}
         for folder in ("bpe", "llama", "wordpiece", "wordpiece_cased"):
             kinds[folder] = f"{{type: file, path: {GOLDEN / 'tokenizers' / folder}}}"
         if importlib.util.find_spec("sentencepiece"):
+            kinds["unigram"] = f"{{type: file, path: {GOLDEN / 'tokenizers' / 'unigram'}}}"
             kinds["spm_bpe"] = f"{{type: file, path: {GOLDEN / 'tokenizers' / 'spm_bpe'}}}"
         for name, tokenizer in kinds.items():
             configuration = self.write(f"{name}.yaml", f"""

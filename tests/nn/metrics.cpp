@@ -50,6 +50,17 @@ TEST_CASE("scores of classes from a confusion matrix") {
   CHECK(labels == metric_labels({"accuracy", "precision", "recall", "f1", "confusion"}));
 }
 
+TEST_CASE("perplexity is the exponential of the mean cross-entropy") {
+  const MetricReport report = finish_metrics({"perplexity"}, TargetKind::labels,
+                                             {{"softmax_cross_entropy", {8 * std::log(5.0)}}}, 8);
+  CHECK(value(report, "perplexity") == Approx(5));
+  CHECK(metric_labels({"perplexity"}) == std::vector<std::string>{"perplexity"});
+  CHECK(metric_name_problem("perplexity").empty());
+  CHECK(metric_problem("perplexity", TargetKind::labels, kTen).empty());
+  CHECK_THAT(metric_problem("perplexity", TargetKind::distributions, kTen),
+             Contains("needs one label a target"));
+}
+
 TEST_CASE("scores of binary outputs from their counts") {
   const MetricReport report =
       finish_metrics({"f1"}, TargetKind::binary,
@@ -96,6 +107,8 @@ TEST_CASE("metrics that do not fit are refused, and what suits is chosen") {
   CHECK(default_metrics(TargetKind::labels, kTen) == Names{"accuracy", "f1"});
   CHECK(default_metrics(TargetKind::labels, {Shape{4, 50000}, DType::f32}) ==
         Names{"accuracy", "top_5"});
+  CHECK(default_metrics(TargetKind::labels, {Shape{4, 8, 65}, DType::f32}, true) ==
+        Names{"accuracy", "perplexity"});
   CHECK(default_metrics(TargetKind::binary, kTen) == Names{"accuracy", "f1"});
   CHECK(default_metrics(TargetKind::distributions, kTen) == Names{"accuracy"});
   CHECK(default_metrics(TargetKind::numbers, kTen) == Names{"mae", "rmse"});

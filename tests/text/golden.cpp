@@ -3,8 +3,11 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/error.h"
 #include "catch.h"
 #include "temporary_folder.h"
+#include "text/huggingface.h"
+#include "text/sentence_piece_model.h"
 #include "text/tokenizer.h"
 #include "text/train_sentence_piece.h"
 
@@ -153,6 +156,77 @@ TEST_CASE("SentencePiece models give the tokens and texts of their library's Pyt
   folder.write("tokenizer.model", "\n\x05 not a model");
   CHECK_THROWS_WITH(load_tokenizer(folder.path()),
                     Catch::Matchers::Contains("no SentencePiece model"));
+}
+
+TEST_CASE("a unigram model goes out as a tokenizer.json, and comes back as what it was") {
+  const auto tokenizer = load_tokenizer(kGolden / "unigram");
+  TemporaryFolder folder;
+  nlohmann::json json, config;
+  for (const TokenizerFile& file : huggingface_tokenizer(*tokenizer, 64)) {
+    folder.write(file.name, file.content);
+    if (file.name == "tokenizer.json") json = nlohmann::json::parse(file.content);
+    if (file.name == "tokenizer_config.json") config = nlohmann::json::parse(file.content);
+  }
+  CHECK(load_tokenizer(folder.path())->identity() == tokenizer->identity());
+  CHECK(config["tokenizer_class"] == "PreTrainedTokenizerFast");
+  CHECK(config["mask_token"] == "<mask>");
+  const nlohmann::json& model = json["model"];
+  CHECK(model["type"] == "Unigram");
+  CHECK(model["unk_id"] == 0);
+  CHECK(model["byte_fallback"] == true);
+  REQUIRE(model["vocab"].size() == 500);
+  // By id the same pieces, a space as U+2581; what is found in texts is a log probability.
+  for (int32_t id = 300; id < 500; ++id) {
+    const std::string piece = model["vocab"][static_cast<size_t>(id)][0];
+    const std::string bytes(tokenizer->bytes_of(id));
+    CHECK(std::count(bytes.begin(), bytes.end(), ' ') * 2 + static_cast<int64_t>(bytes.size()) ==
+          static_cast<int64_t>(piece.size()));
+    CHECK(model["vocab"][static_cast<size_t>(id)][1].get<double>() < 0);
+  }
+  CHECK(json["added_tokens"].size() == 3);
+  CHECK(json["added_tokens"][0]["content"] == "<unk>");
+  CHECK(json["added_tokens"][2]["content"] == "</s>");
+  // This one joins spaces and has no table of replacements.
+  std::vector<std::string> steps;
+  for (const auto& step : json["normalizer"]["normalizers"]) steps.push_back(step["type"]);
+  CHECK(steps == std::vector<std::string>{"Replace", "Replace", "Prepend", "Replace"});
+  // Byte-pair models are read from the model's own file.
+  const auto bpe = load_tokenizer(kGolden / "spm_bpe");
+  for (const TokenizerFile& file : huggingface_tokenizer(*bpe, 64)) {
+    CHECK(file.name != "tokenizer.json");
+  }
+}
+
+TEST_CASE("what a SentencePiece model says of itself, and files that are cut off") {
+  // pieces {"<unk>", unknown}, {"a", −1.5}; trainer_spec: unigram; normalizer_spec.
+  const std::string model(
+      "\n\x09\n\x05<unk>\x18\x02"
+      "\n\x08\n\x01"
+      "a\x15\x00\x00\xC0\xBF"
+      "\x12\x02\x18\x01"
+      "\x1A\x07\x12\x03xyz\x20\x00",
+      34);
+  const SentencePieceModel read = read_sentence_piece_model("here", model);
+  REQUIRE(read.pieces.size() == 2);
+  CHECK(read.pieces[0].type == SentencePieceModel::Type::unknown);
+  CHECK(read.pieces[1].text == "a");
+  CHECK(read.pieces[1].score == -1.5f);
+  CHECK(read.charsmap == "xyz");
+  CHECK_FALSE(read.joins_spaces);
+  CHECK(read.space_in_front);
+  const nlohmann::json json = nlohmann::json::parse(unigram_json(read));
+  CHECK(json["normalizer"]["normalizers"][0]["precompiled_charsmap"] == "eHl6");
+  CHECK(json["model"]["byte_fallback"] == false);
+  for (size_t size = 0; size < model.size(); ++size) {
+    try {
+      read_sentence_piece_model("here", model.substr(0, size));
+    } catch (const Error& error) {
+      CHECK(error.code() == ExitCode::data);
+    }
+  }
+  SentencePieceModel other = read;
+  other.space_behind_words = true;
+  CHECK(unigram_json(other).empty());
 }
 
 TEST_CASE("a learnt SentencePiece vocabulary gives back any text, and is the same every time") {

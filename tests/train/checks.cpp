@@ -101,6 +101,53 @@ TEST_CASE("every check passes on a sound experiment") {
   }
 }
 
+TEST_CASE("models that are too large for the float64 engine are checked in f32") {
+  const CsvFile csv("r.csv", 96, [](int, auto uniform) {
+    const double a = uniform() - 0.5, b = uniform() - 0.5;
+    return fmt::format("{},{},{}", a, b, 2 * a * b - a);
+  });
+  for (const Setup& setup : {Setup{},
+                             Setup{.data = csv.section(", task: regression"),
+                             .layers = "[linear: 16, linear: 1]",
+                             .overrides = {"loss=mse"}},
+                             Setup{.overrides = {"precision.compute=bf16"}}}) {
+    CheckOptions options = options_of(setup);
+    options.most_exact_flops = 0;
+    for (const auto& [check, fewest] : {std::pair<Check, int64_t>{check_initial_loss, 32},
+                                        {check_target_leak, 1},
+                                        {check_sample_independence, 2}}) {
+      const CheckResult result = check(options, 32);
+      INFO(result.detail);
+      CHECK(result.outcome == CheckOutcome::pass);
+      CHECK(prepare_forward(options, 32, fewest)->session.batch.micro_batch == fewest);
+    }
+    CHECK(check_gradient(options, 32).outcome == CheckOutcome::skip);
+  }
+  // They fail as in f64.
+  CheckOptions joined = options_of({.first_layer = [](LayerContext& c, ValueId x) {
+    const ValueId mean = c.builder().emit1(
+        "reduce", {x}, {{"kind", std::string("mean")}, {"axes", std::vector<int64_t>{0}}});
+    return c.builder().emit1("sub", {x, mean});
+  }});
+  joined.most_exact_flops = 0;
+  CHECK(check_sample_independence(joined, 32).outcome == CheckOutcome::fail);
+}
+
+TEST_CASE("checks of many steps take fewer samples where time is short, or are passed over") {
+  CheckOptions options = options_of({});
+  CHECK(samples_in_time(options, 32, 1, 100) == 32);
+  const int64_t some = samples_in_time(options, 32, 1, 1 << 26);
+  CHECK(some < 32);
+  options.most_seconds = 0;
+  CHECK(samples_in_time(options, 32, 1, 100) == 0);
+  for (const Check check : {check_overfit, check_inputs_matter}) {
+    const CheckResult result = check(options, 32);
+    CHECK(result.outcome == CheckOutcome::skip);
+    CHECK_THAT(result.detail, Contains("check a smaller model"));
+  }
+  CHECK(check_gradient(options, 32).outcome == CheckOutcome::skip);
+}
+
 TEST_CASE("every check passes or is skipped on a regression of several numbers") {
   const CsvFile csv("r.csv", 96, [](int, auto uniform) {
     const double a = uniform() - 0.5, b = uniform() - 0.5;

@@ -1,0 +1,30 @@
+#include "compile/later_tokens.h"
+
+#include <vector>
+
+#include "graph/dependence.h"
+
+namespace dltrain {
+namespace {
+
+// Among the tokens of what it looks at are later ones.
+bool looks_ahead(const Node& node) {
+  if (node.op->name == "attention") return !node.attributes.boolean("causal");
+  return node.op->name == "recurrent" && node.attributes.boolean("reverse");
+}
+
+}  // namespace
+
+std::string layer_of_later_tokens(const Graph& graph, ValueId tokens) {
+  const std::vector<bool> reached = made_of(graph, {&tokens, 1});
+  for (const Node& node : graph.nodes) {
+    if (node.phase != Phase::forward || !looks_ahead(node)) continue;
+    // Queries come first, then keys; packed they are one.
+    const bool separate =
+        node.op->name == "attention" && graph.value(node.inputs[0]).spec.shape.rank() == 4;
+    if (reached[static_cast<size_t>(node.inputs[separate ? 1 : 0])]) return node.layer;
+  }
+  return {};
+}
+
+}  // namespace dltrain

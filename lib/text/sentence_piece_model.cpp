@@ -1,0 +1,108 @@
+#include "text/sentence_piece_model.h"
+
+#include <bit>
+
+#include "base/error.h"
+
+namespace dltrain {
+namespace {
+
+// A message of a protocol buffer, field by field.
+class Message {
+ public:
+  Message(const std::string& name, std::string_view bytes) : name_(name), bytes_(bytes) {}
+
+  struct Field {
+    uint64_t number = 0, integer = 0;  // integer: also the bits of a float
+    std::string_view bytes;
+  };
+  bool next(Field& field) {
+    if (at_ == bytes_.size()) return false;
+    const uint64_t key = varint();
+    field = {.number = key >> 3, .integer = 0, .bytes = {}};
+    switch (key & 7) {
+      case 0:
+        field.integer = varint();
+        break;
+      case 1:
+        take(8);
+        break;
+      case 2:
+        field.bytes = take(varint());
+        break;
+      case 5:
+        field.integer = fixed32();
+        break;
+      default:
+        broken();
+    }
+    return true;
+  }
+
+ private:
+  [[noreturn]] void broken() const {
+    throw Error(ExitCode::data, "is no SentencePiece model that can be read", name_);
+  }
+  std::string_view take(uint64_t count) {
+    if (count > bytes_.size() - at_) broken();
+    at_ += static_cast<size_t>(count);
+    return bytes_.substr(at_ - static_cast<size_t>(count), static_cast<size_t>(count));
+  }
+  uint64_t varint() {
+    uint64_t value = 0;
+    for (int shift = 0; shift < 64; shift += 7) {
+      const auto byte = static_cast<unsigned char>(take(1)[0]);
+      value |= uint64_t{byte & 0x7Fu} << shift;
+      if (byte < 0x80) return value;
+    }
+    broken();
+  }
+  uint64_t fixed32() {
+    uint64_t value = 0;
+    const std::string_view four = take(4);
+    for (size_t i = 0; i < 4; ++i) {
+      value |= uint64_t{static_cast<unsigned char>(four[i])} << (8 * i);
+    }
+    return value;
+  }
+
+  const std::string& name_;
+  std::string_view bytes_;
+  size_t at_ = 0;
+};
+
+SentencePieceModel::Piece read_piece(Message message) {
+  SentencePieceModel::Piece piece;
+  for (Message::Field field; message.next(field);) {
+    if (field.number == 1) piece.text = std::string(field.bytes);
+    if (field.number == 2) {
+      piece.score = std::bit_cast<float>(static_cast<uint32_t>(field.integer));
+    }
+    if (field.number == 3) piece.type = static_cast<SentencePieceModel::Type>(field.integer);
+  }
+  return piece;
+}
+
+}  // namespace
+
+SentencePieceModel read_sentence_piece_model(const std::string& name, std::string_view content) {
+  SentencePieceModel model;
+  Message whole(name, content);
+  for (Message::Field field; whole.next(field);) {
+    Message inner(name, field.bytes);
+    if (field.number == 1) model.pieces.push_back(read_piece(inner));
+    for (Message::Field part; field.number == 2 && inner.next(part);) {  // TrainerSpec
+      if (part.number == 3) model.kind = static_cast<SentencePieceModel::Kind>(part.integer);
+      if (part.number == 24) model.space_behind_words = part.integer != 0;
+    }
+    for (Message::Field part; field.number == 3 && inner.next(part);) {  // NormalizerSpec
+      if (part.number == 2) model.charsmap = std::string(part.bytes);
+      if (part.number == 3) model.space_in_front = part.integer != 0;
+      if (part.number == 4) model.joins_spaces = part.integer != 0;
+      if (part.number == 5) model.spaces_are_u2581 = part.integer != 0;
+    }
+  }
+  return model;
+}
+
+}  // namespace dltrain

@@ -1,0 +1,211 @@
+// Models with an encoder and a decoder write texts token by token with the logits of the whole
+// text, the source read once; texts do not depend on each other's sources, to the bit.
+#include <cmath>
+
+#include "base/error.h"
+#include "catch.h"
+#include "cpu/engine.h"
+#include "generate/generator.h"
+#include "generate/opened.h"
+#include "reference/engine.h"
+#include "run_graph.h"
+
+namespace dltrain {
+namespace {
+
+using Catch::Matchers::Contains;
+
+constexpr int64_t kSource = 11;
+
+struct Kind {
+  std::string name, model;
+  bool lengths = true;
+};
+
+const std::vector<Kind> kModels{
+    {"pre", "{type: transformer, num_layers: 2, hidden_size: 24, num_heads: 3, dropout: 0}"},
+    {"post", "{type: transformer, norm: post, num_layers: 1, hidden_size: 16, num_heads: 2}"},
+    {"without lengths",
+     "{type: transformer, num_layers: 1, hidden_size: 16, num_heads: 2, source_lengths: false}",
+     false},
+    {"recurrent networks, and attention to the states of the first",
+     "{layers: [{embedding: {embedding_dim: 8}}, {lstm: 12, name: encoder}, {embedding: "
+     "{embedding_dim: 8}, inputs: decoder_input}, {gru: 12, name: decoder}, {attention: "
+     "{num_heads: 2}, inputs: [decoder, encoder, encoder, source_lengths]}, {lm_head: {}}]}"}};
+
+DecodeRequest request_of(const ModelConfig& model, bool lengths, DType compute,
+                         DType precision = DType::f32) {
+  return {.model = model,
+          .input = "decoder_input",
+          .source = SourceRequest{.length = kSource, .lengths = lengths},
+          .vocabulary = kIds,
+          .compute = compute,
+          .precision = precision};
+}
+
+struct OpenedPair {
+  OpenedPair(const Kind& kind, const Engine& engine, DType compute, int64_t slots,
+             DType precision = DType::f32)
+      : model(model_of(kind.model)),
+        device(engine.open(0)),
+        decoder({.engine = &engine,
+                 .device = device.get(),
+                 .request = request_of(model, kind.lengths, compute, precision),
+                 .slots = slots,
+                 .capacity = kTokens}) {
+    for (const ParameterInfo& info : decoder.parameters()) {
+      decoder.write_parameter(info.name, weights(info));
+    }
+  }
+  ModelConfig model;
+  std::unique_ptr<Device> device;
+  Decoder decoder;
+};
+
+// Logits of every token of a text whose model sees it and its source as a whole, f64.
+std::vector<double> whole(const Kind& kind, const std::vector<int32_t>& source,
+                          const std::vector<int32_t>& tokens) {
+  const ModelConfig model = model_of(kind.model);
+  const auto loss = make_kind(loss_table(), "cross_entropy");
+  std::vector<InputSpec> inputs{{"source", {Shape{kSource}, DType::i32}}};
+  if (kind.lengths) inputs.push_back({"source_lengths", {Shape{}, DType::i32}});
+  inputs.push_back({"decoder_input", {Shape{static_cast<int64_t>(tokens.size())}, DType::i32}});
+  EmittedModel emitted = emit_model({.model = model,
+                                     .loss = *loss,
+                                     .inputs = inputs,
+                                     .vocabulary = kIds,
+                                     .samples = 1,
+                                     .training = false,
+                                     .compute = DType::f64});
+  emitted.graph.value(emitted.output).role = Role::output;
+  GraphRun run(std::move(emitted.graph));
+  for (const ParameterInfo& info : emitted.parameters) {
+    const std::vector<float> values = weights(info);
+    run.set(info.name, {values.begin(), values.end()});
+  }
+  std::vector<double> padded(source.begin(), source.end());
+  padded.resize(kSource, 0);
+  run.set("input.source", padded);
+  if (kind.lengths) run.set("input.source_lengths", {static_cast<double>(source.size())});
+  run.set("input.decoder_input", {tokens.begin(), tokens.end()});
+  run.set("targets", std::vector<double>(tokens.size(), 0));
+  run.run(Phase::forward);
+  return run.get(emitted.output);
+}
+
+double difference(Decoder& decoder, const std::vector<int32_t>& tokens, size_t prompt,
+                  const std::vector<double>& expected) {
+  double worst = 0;
+  const auto compare = [&](std::span<const float> logits, size_t place) {
+    for (size_t i = 0; i < kIds; ++i) {
+      worst = std::max(worst, std::abs(double{logits[i]} - expected[place * kIds + i]));
+    }
+  };
+  compare(decoder.prefill(0, std::span(tokens).first(prompt), 0), prompt - 1);
+  for (size_t i = prompt; i < tokens.size(); ++i) {
+    const Decoder::Next next{tokens[i], static_cast<int32_t>(i)};
+    compare(decoder.step({&next, 1}), i);
+  }
+  return worst;
+}
+
+TEST_CASE("texts of a source have the logits of the whole text") {
+  for (const Kind& kind : kModels) {
+    INFO(kind.name);
+    const std::vector<int32_t> source = text(5, 7), tokens = text(1, 12);
+    const std::vector<double> expected = whole(kind, source, tokens);
+    REQUIRE(expected.size() == tokens.size() * kIds);
+    OpenedPair exact(kind, reference_engine(), DType::f64, 1);
+    OpenedPair fast(kind, cpu_engine(), DType::f32, 1);
+    for (size_t prompt : {1, 5}) {
+      exact.decoder.read_source(0, source, 0);
+      fast.decoder.read_source(0, source, 0);
+      CHECK(difference(exact.decoder, tokens, prompt, expected) < 1e-6);  // given in f32
+      CHECK(difference(fast.decoder, tokens, prompt, expected) < 1e-5);
+    }
+    // Another source gives other texts.
+    exact.decoder.read_source(0, text(6, 4), 0);
+    CHECK(difference(exact.decoder, tokens, 1, expected) > 1e-3);
+  }
+}
+
+TEST_CASE("in 16 bits they stay near those in f32") {
+  const std::vector<int32_t> source = text(5, 7), tokens = text(1, 12);
+  for (const Kind& kind : kModels) {
+    INFO(kind.name);
+    const std::vector<double> expected = whole(kind, source, tokens);
+    OpenedPair low(kind, cpu_engine(), DType::f32, 1, DType::bf16);
+    low.decoder.read_source(0, source, 0);
+    double scale = 0;
+    for (double x : expected) scale = std::max(scale, std::abs(x));
+    const double worst = difference(low.decoder, tokens, 3, expected) / scale;
+    CHECK(worst > 1e-6);
+    CHECK(worst < 0.05);
+  }
+}
+
+TEST_CASE("a text has the same bits alone and beside others with other sources") {
+  for (const Kind& kind : kModels) {
+    INFO(kind.name);
+    const std::vector<TextRequest> requests{{.prompt = {1}, .source = text(1, 9)},
+                                            {.prompt = {1}, .source = text(2, 3)},
+                                            {.prompt = {1}, .source = text(3, 11)},
+                                            {.prompt = {1}, .source = text(4, 5)},
+                                            {.prompt = {1}, .copy = 1, .source = text(4, 5)}};
+    const GenerateOptions options{.sampling = {.temperature = 1.2}, .max_tokens = 14};
+    OpenedPair together(kind, cpu_engine(), DType::f32, 3);
+    check_prompts(together.decoder.info(), requests);
+    const GenerateReport all = generate(together.decoder, requests, options);
+    for (size_t i = 0; i < requests.size(); ++i) {
+      OpenedPair alone(kind, cpu_engine(), DType::f32, 1);
+      const GenerateReport one = generate(alone.decoder, {&requests[i], 1}, options);
+      CHECK(one.texts[0].tokens == all.texts[i].tokens);
+      CHECK(one.texts[0].tokens.size() == 14);
+    }
+    CHECK(all.texts[3].tokens != all.texts[4].tokens);  // copies of one source
+    CHECK(all.texts[0].tokens != all.texts[1].tokens);
+  }
+}
+
+TEST_CASE("sources that do not fit are told, and what is kept of them takes memory once") {
+  const ModelConfig model = model_of(kModels[0].model);
+  const DecodeRequest request = request_of(model, true, DType::f32);
+  const DecoderInfo info = decoder_info(request);
+  CHECK(info.source_length == kSource);
+  CHECK(info.source_ids == kIds);
+  CHECK(info.ids == kIds);
+  const auto problem = [&](const std::vector<int32_t>& source) -> std::string {
+    try {
+      check_prompts(info, std::vector<TextRequest>{{.prompt = {1}, .source = source}});
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "";
+  };
+  CHECK(problem(text(1, kSource)).empty());
+  CHECK_THAT(problem(text(1, kSource + 1)),
+             Contains("prompt 1 has 12 tokens") && Contains("places for 11"));
+  CHECK_THAT(problem({}), Contains("prompt 1 has no tokens"));
+  CHECK_THAT(problem({kIds}), Contains("beyond the vocabulary"));
+  OpenedPair opened(kModels[0], cpu_engine(), DType::f32, 2);
+  const DecoderOptions options{.engine = &cpu_engine(),
+                               .device = opened.device.get(),
+                               .request = request,
+                               .slots = 2,
+                               .capacity = kTokens};
+  opened.decoder.read_source(0, text(1, 3), 0);
+  opened.decoder.prefill(0, text(1, 3), 0);
+  CHECK(opened.decoder.bytes() == decoder_bytes(options, 3));
+}
+
+TEST_CASE("a decoder that looks at later tokens is refused, though it has a source") {
+  const ModelConfig looks = model_of(
+      "{layers: [{embedding: {embedding_dim: 8}, name: encoder}, {embedding: {embedding_dim: 8}, "
+      "inputs: decoder_input, name: decoder}, {multi_head_attention: 2}, {attention: "
+      "{num_heads: 2}, inputs: [previous, encoder, encoder]}, {lm_head: {}}]}");
+  CHECK_THROWS_WITH(decoder_info(request_of(looks, false, DType::f32)),
+                    Contains("it is not causal"));
+}
+
+}  // namespace
+}  // namespace dltrain
