@@ -71,23 +71,26 @@ double run_forward(Session& session, const OneBatch& batch) {
 }
 
 std::unique_ptr<Prepared> compile_only(const CheckOptions& options, int64_t samples, DType compute,
-                                       const GraphProbe& probe, bool teacher) {
+                                       const PrepareOptions& how) {
   auto prepared = std::make_unique<Prepared>();
   prepared->experiment = options.load(one_batch_overrides(samples));
-  prepared->session = open_session(prepared->experiment, {.engines = options.engines,
-                                                          .evaluation = false,
-                                                          .teacher = teacher,
-                                                          .lengths = false,
-                                                          .compute = compute,
-                                                          .fuse = compute != DType::f64,
-                                                          .probe = probe,
-                                                          .keep_gradients = true});
+  prepared->session =
+      open_session(prepared->experiment, {.engines = options.engines,
+                                          .evaluation = how.evaluate_train_split,
+                                          .teacher = how.teacher,
+                                          .evaluate_train_split = how.evaluate_train_split,
+                                          .lengths = false,
+                                          .compute = compute,
+                                          .noise = how.noise,
+                                          .fuse = compute != DType::f64,
+                                          .probe = how.probe,
+                                          .keep_gradients = true});
   return prepared;
 }
 
 std::unique_ptr<Prepared> prepare(const CheckOptions& options, int64_t samples, DType compute,
-                                  const GraphProbe& probe, bool teacher) {
-  auto prepared = compile_only(options, samples, compute, probe, teacher);
+                                  const PrepareOptions& how) {
+  auto prepared = compile_only(options, samples, compute, how);
   start_session(prepared->session);
   return prepared;
 }

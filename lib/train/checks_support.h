@@ -32,14 +32,21 @@ struct Prepared {
   Session session;
 };
 
+// What an experiment of a check is made of, where it is not that of the configuration.
+struct PrepareOptions {
+  GraphProbe probe = {};
+  bool teacher = true;                // false: the loss goes without its teacher
+  bool noise = true;                  // false: no dropout, samples are not mixed
+  bool evaluate_train_split = false;  // the model in evaluation is there too (Executor::evaluate)
+};
+
 // An experiment of its own whose global batch is one micro-batch of `samples`, compiled; nothing is
-// allocated. In f64 it runs unfused on the reference engine. `teacher`: false leaves the teacher of
-// the loss out.
+// allocated. In f64 it runs unfused on the reference engine.
 std::unique_ptr<Prepared> compile_only(const CheckOptions& options, int64_t samples, DType compute,
-                                       const GraphProbe& probe = {}, bool teacher = true);
+                                       const PrepareOptions& how = {});
 // The same, initialised.
 std::unique_ptr<Prepared> prepare(const CheckOptions& options, int64_t samples, DType compute,
-                                  const GraphProbe& probe = {}, bool teacher = true);
+                                  const PrepareOptions& how = {});
 
 // A state tensor of floating type as doubles.
 std::vector<double> read_numbers(Executor& executor, const std::string& name);
