@@ -113,6 +113,16 @@ ACTIVATIONS = {
     "softmax": ("softmax", nn.Softmax(-1)),
     "log_softmax": ("log_softmax", nn.LogSoftmax(-1)),
 }
+# Recorded after all others, whose random numbers stay as they are.
+LATER_ACTIVATIONS = {
+    "prelu": ("prelu", nn.PReLU()),
+    "prelu_channels": ("prelu: {per_channel: true, init: 0.1}", nn.PReLU(33, init=0.1)),
+    "celu": ("celu", nn.CELU()),
+    "celu_alpha": ("celu: 0.5", nn.CELU(0.5)),
+    "log_sigmoid": ("log_sigmoid", nn.LogSigmoid()),
+    "tanhshrink": ("tanhshrink", nn.Tanhshrink()),
+    "softshrink": ("softshrink", nn.Softshrink()),
+}
 
 
 def cases():
@@ -181,6 +191,20 @@ def cases():
         yield ("recurrent", f"{kind}_last", f"{{type: {kind}, hidden_size: 4, bidirectional: true, bias: false, return_sequences: false}}",
                sequences(module)(5, 4, bidirectional=True, bias=False, whole=False), T)
     yield "recurrent", "rnn_relu", "{type: rnn, hidden_size: 6, nonlinearity: relu}", sequences(nn.RNN)(5, 6, nonlinearity="relu"), T
+
+    for name, (layer, module) in LATER_ACTIVATIONS.items():
+        yield "activations", name, layer, module, [4, 33]
+    yield "activations", "glu", "glu", nn.GLU(-1), [4, 34]
+    yield "activations", "glu_images", "glu", nn.GLU(1), I
+    yield "activations", "prelu_images", "prelu: {per_channel: true}", nn.PReLU(4), I
+    yield "norms", "batch_norm_plain", "{type: batch_norm, affine: false}", nn.BatchNorm2d(4, affine=False), I
+    yield "norms", "group_norm_plain", "{type: group_norm, num_groups: 2, affine: false}", nn.GroupNorm(2, 4, affine=False), I
+    yield "norms", "instance_norm", "{type: group_norm, num_groups: 4, affine: false}", nn.InstanceNorm2d(4), I
+    yield "pooling", "max_ceil", "{type: max_pool2d, kernel_size: 3, stride: 2, ceil_mode: true}", nn.MaxPool2d(3, 2, ceil_mode=True), I
+    yield "pooling", "max_ceil_padded", "{type: max_pool2d, kernel_size: [2, 3], stride: [2, 3], padding: 1, ceil_mode: true}", nn.MaxPool2d((2, 3), (2, 3), 1, ceil_mode=True), I
+    yield "pooling", "avg_ceil", "{type: avg_pool2d, kernel_size: 2, ceil_mode: true}", nn.AvgPool2d(2, ceil_mode=True), I
+    yield "pooling", "avg_ceil_padded", "{type: avg_pool2d, kernel_size: [3, 2], stride: [2, 3], padding: 1, ceil_mode: true}", nn.AvgPool2d((3, 2), (2, 3), 1, ceil_mode=True), I
+    yield "pooling", "avg_ceil_inside", "{type: avg_pool2d, kernel_size: [3, 2], stride: [2, 3], padding: 1, ceil_mode: true, count_include_pad: false}", nn.AvgPool2d((3, 2), (2, 3), 1, ceil_mode=True, count_include_pad=False), I
 
 
 def record(tensors, name, module, shape):

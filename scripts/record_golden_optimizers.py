@@ -39,10 +39,12 @@ class Lion(torch.optim.Optimizer):
 
 
 class Lars(torch.optim.Optimizer):
-    """You, Gitman & Ginsburg 2017, the learning rate outside of the velocity; no trust ratio without decay."""
+    """You, Gitman & Ginsburg 2017, the learning rate outside of the velocity; no trust ratio without decay, unless
+    always."""
 
-    def __init__(self, params, lr, momentum, weight_decay, trust, eps):
+    def __init__(self, params, lr, momentum, weight_decay, trust, eps, always=False):
         super().__init__(params, {"lr": lr, "momentum": momentum, "weight_decay": weight_decay, "trust": trust, "eps": eps})
+        self.always = always
 
     @torch.no_grad()
     def step(self):
@@ -50,17 +52,18 @@ class Lars(torch.optim.Optimizer):
             for p in group["params"]:
                 m = self.state[p].setdefault("m", torch.zeros_like(p))
                 decay, ratio = group["weight_decay"], 1.0
-                if decay != 0:
+                if self.always or decay != 0:
                     ratio = group["trust"] * p.norm() / (p.grad.norm() + decay * p.norm() + group["eps"])
                 m.mul_(group["momentum"]).add_(ratio * (p.grad + decay * p))
                 p -= group["lr"] * m
 
 
 class Lamb(torch.optim.Optimizer):
-    """You et al. 2020, algorithm 2, with bias correction; no trust ratio without decay."""
+    """You et al. 2020, algorithm 2, with bias correction; no trust ratio without decay, unless always."""
 
-    def __init__(self, params, lr, betas, eps, weight_decay):
+    def __init__(self, params, lr, betas, eps, weight_decay, always=False):
         super().__init__(params, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay})
+        self.always = always
 
     @torch.no_grad()
     def step(self):
@@ -73,7 +76,7 @@ class Lamb(torch.optim.Optimizer):
                 m.mul_(b1).add_(p.grad, alpha=1 - b1)
                 v.mul_(b2).addcmul_(p.grad, p.grad, value=1 - b2)
                 update = m / (1 - b1 ** t) / ((v / (1 - b2 ** t)).sqrt() + group["eps"]) + decay * p
-                ratio = p.norm() / update.norm() if decay != 0 else 1.0
+                ratio = p.norm() / update.norm() if self.always or decay != 0 else 1.0
                 p -= group["lr"] * ratio * update
 
 
@@ -123,6 +126,12 @@ CASES = {
     "lamb": {
         "optimizer": "{type: lamb, learning_rate: 0.02, weight_decay: 0.01}",
         "make": whole(lambda p: Lamb(p, 0.02, (0.9, 0.999), 1e-6, 0.01))},
+    "lars-always": {
+        "optimizer": "{type: lars, learning_rate: 1, trust_coefficient: 0.02, always_adapt: true}",
+        "make": whole(lambda p: Lars(p, 1.0, 0.9, 0.0, 0.02, 1e-8, True))},
+    "lamb-always": {
+        "optimizer": "{type: lamb, learning_rate: 0.02, weight_decay: 0, always_adapt: true}",
+        "make": whole(lambda p: Lamb(p, 0.02, (0.9, 0.999), 1e-6, 0.0, True))},
     "adafactor": {
         "optimizer": "{type: adafactor, learning_rate: 0.05, weight_decay: 0.01}",
         "make": whole(lambda p: torch.optim.Adafactor(p, lr=0.05, weight_decay=0.01, eps=(2.0 ** -23, 1e-3)))},

@@ -4,6 +4,7 @@
 #include "base/error.h"
 #include "compile/plan_report.h"
 #include "dltrain/commands.h"
+#include "train/advice.h"
 #include "train/samples.h"
 #include "train/session.h"
 #include "train/weights.h"
@@ -24,6 +25,11 @@ std::string human_count(double n) {
   if (n < 1e7) return fmt::format("{:.1f} k", n / 1e3);
   if (n < 1e10) return fmt::format("{:.1f} M", n / 1e6);
   return fmt::format("{:.1f} G", n / 1e9);
+}
+
+// "210 FLOP", "2.1 GFLOP"
+std::string human_flop(double n) {
+  return human_count(n) + (n < 1e4 ? " FLOP" : "FLOP");
 }
 
 int64_t parameter_elements(const Session& session) {
@@ -160,11 +166,11 @@ void print_traffic(const Session& session, const PlanReport& r, const Rates& rat
           ? fmt::format(", {}/s between nodes", human_bytes(static_cast<size_t>(rates.node_link)))
           : "";
   fmt::print(
-      "  at {}FLOP/s a rank and {}/s a link{} (--flops, --link, --node-link; on paper): {:.3g} s "
+      "  at {}/s a rank and {}/s a link{} (--flops, --link, --node-link; on paper): {:.3g} s "
       "of "
       "arithmetic, "
       "{:.3g} s of messages, of which {:.3g} s show ({:.0f} % hidden)\n",
-      human_count(rates.flops), human_bytes(static_cast<size_t>(rates.link)), between, e.compute,
+      human_flop(rates.flops), human_bytes(static_cast<size_t>(rates.link)), between, e.compute,
       e.communication, e.exposed,
       e.communication > 0 ? 100 * (1 - e.exposed / e.communication) : 100.0);
 }
@@ -186,12 +192,13 @@ void print_session(const Session& session, const Rates& rates) {
     fmt::print("  frozen: {} tensors, {} to {}\n", graph.frozen.size(), graph.frozen.front(),
                graph.frozen.back());
   }
+  for (const std::string& sentence : advice(session)) fmt::print("warning: {}\n", sentence);
   print_layers(r);
   print_memory(r);
   print_lengths(session, r);
   print_host_memory(session);
   print_recompute(session);
-  fmt::print("step: {}FLOP, {} moved at least, {} kernel calls", human_count(r.flops_per_step),
+  fmt::print("step: {}, {} moved at least, {} kernel calls", human_flop(r.flops_per_step),
              human_bytes(static_cast<size_t>(r.bytes_per_step)), r.kernel_calls);
   fmt::print("\n");
   if (session.options.world > 1) print_traffic(session, r, rates);

@@ -25,6 +25,14 @@ class GroupKernel : public Kernel {
         epsilon_(request.attributes.number("epsilon")) {}
 
  protected:
+  // A weight or a bias; where there is none, what changes nothing.
+  const float* channel_input(const Bindings& bindings, size_t i, float neutral) {
+    if (bindings.inputs[i] != nullptr) return input<const float>(bindings, i);
+    std::vector<float>& values = neutral == 0 ? zeros_ : ones_;
+    values.assign(static_cast<size_t>(channels_), neutral);
+    return values.data();
+  }
+
   // f(sample, chunk, first element of the chunk, rows of the chunk)
   template <typename F>
   void for_chunks(const F& f) const {
@@ -61,6 +69,9 @@ class GroupKernel : public Kernel {
   int64_t samples_, channels_, rows_, groups_, width_, chunk_rows_, chunks_;
   double epsilon_;
   ChannelFunctions<float> functions_ = channel_functions<float>(ChannelForm::plain);
+
+ private:
+  std::vector<float> ones_, zeros_;
 };
 
 class GroupNorm final : public GroupKernel {
@@ -70,8 +81,8 @@ class GroupNorm final : public GroupKernel {
 
   void bind(const Bindings& bindings) override {
     x_ = input<const float>(bindings, 0);
-    weight_ = input<const float>(bindings, 1);
-    bias_ = input<const float>(bindings, 2);
+    weight_ = channel_input(bindings, 1, 1);
+    bias_ = channel_input(bindings, 2, 0);
     y_ = output<float>(bindings, 0);
     mean_ = output<float>(bindings, 1);
     rstd_ = output<float>(bindings, 2);
@@ -133,12 +144,15 @@ class GroupNormBackward final : public GroupKernel {
   void bind(const Bindings& bindings) override {
     x_ = input<const float>(bindings, 0);
     dy_ = input<const float>(bindings, 1);
-    weight_ = input<const float>(bindings, 2);
+    weight_ = channel_input(bindings, 2, 1);
     mean_ = input<const float>(bindings, 3);
     rstd_ = input<const float>(bindings, 4);
     dx_ = output<float>(bindings, 0);
-    dweight_ = output<float>(bindings, 1);
-    dbias_ = output<float>(bindings, 2);
+    learns_ = bindings.outputs.size() > 1;
+    if (learns_) {
+      dweight_ = output<float>(bindings, 1);
+      dbias_ = output<float>(bindings, 2);
+    }
     sums_ = chunk_vectors(bindings.workspace, 0);
     weighted_ = chunk_vectors(bindings.workspace, 1);
     float** const vectors[] = {&centre_, &scale_, &slope_, &offset_, &part_dweight_, &part_dbias_};
@@ -165,7 +179,7 @@ class GroupNormBackward final : public GroupKernel {
       functions_.input_gradient(x_ + at, dy_ + at, line, slope_ + c, offset_ + c, rows, channels_,
                                 dx_ + at, false);
     });
-    for (int64_t k = 0; k < channels_; ++k) {
+    for (int64_t k = 0; learns_ && k < channels_; ++k) {
       double dweight = 0, dbias = 0;
       for (int64_t n = 0; n < samples_; ++n) {
         dweight += part_dweight_[n * channels_ + k];
@@ -202,6 +216,7 @@ class GroupNormBackward final : public GroupKernel {
 
   const float *x_ = nullptr, *dy_ = nullptr, *weight_ = nullptr;
   const float *mean_ = nullptr, *rstd_ = nullptr;
+  bool learns_ = true;  // there are a weight and a bias
   float *dx_ = nullptr, *dweight_ = nullptr, *dbias_ = nullptr;
   float *sums_ = nullptr, *weighted_ = nullptr, *centre_ = nullptr;
   float *scale_ = nullptr, *slope_ = nullptr, *offset_ = nullptr;

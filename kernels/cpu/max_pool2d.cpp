@@ -323,7 +323,8 @@ class MaxPool2dBackward final : public Kernel {
       : g_(geometry(r.outputs[0].shape, r.inputs[0].shape, r.attributes)),
         samples_(r.inputs[0].shape[0]),
         tiles_(g_.stride[0] == g_.kernel[0] && g_.stride[1] == g_.kernel[1] && g_.padding[0] == 0 &&
-               g_.padding[1] == 0) {}
+               g_.padding[1] == 0 && g_.out_height * g_.kernel[0] <= g_.height &&
+               g_.out_width * g_.kernel[1] <= g_.width) {}
 
   void bind(const Bindings& bindings) override {
     dy_ = input<const T>(bindings, 0);
@@ -349,7 +350,7 @@ class MaxPool2dBackward final : public Kernel {
  private:
   PoolGeometry g_;
   int64_t samples_;
-  bool tiles_;  // windows side by side
+  bool tiles_;  // windows side by side, all inside
   PoolFunctions<T> functions_ = pool_functions<T>();
   const T* dy_ = nullptr;
   const uint8_t* position_ = nullptr;

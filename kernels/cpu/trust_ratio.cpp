@@ -170,7 +170,7 @@ class LambUpdate final : public TrustUpdate {
     add_chunks();
     for (size_t t = 0; t < factors_.size(); ++t) {
       const GroupSettings& group = groups_.of(t);
-      const double trust = lamb_trust(norms_[t].parameter, norms_[t].other, group.weight_decay);
+      const double trust = rule_.trust(norms_[t].parameter, norms_[t].other, group.weight_decay);
       factors_[t].step_size = static_cast<float>(state_->in.learning_rate * group.lr_scale * trust);
     }
     each_chunk([&](int64_t, const TensorChunk& chunk) {

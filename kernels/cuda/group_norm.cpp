@@ -48,6 +48,7 @@ class GroupNormBackward final : public Kernel {
   void bind(const Bindings& b) override {
     in_.assign(b.inputs.begin(), b.inputs.end());
     out_.assign(b.outputs.begin(), b.outputs.end());
+    out_.resize(3);  // without a weight there is dx alone
     workspace_ = b.workspace;
   }
   void run(Stream& stream) override {

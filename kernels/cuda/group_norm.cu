@@ -24,6 +24,12 @@ struct Group {
   __device__ int64_t channel(int64_t i) const { return group * width + i % width; }
 };
 
+// Without weights each is 1.
+template <typename M>
+__device__ M weight_of(const M* weight, int64_t channel) {
+  return weight == nullptr ? M(1) : weight[channel];
+}
+
 template <typename T>
 __global__ void group_norm_kernel(GroupNormCall c, const T* x, const MathOf<T>* weight,
                                   const MathOf<T>* bias, T* y, MathOf<T>* mean, MathOf<T>* rstd) {
@@ -41,7 +47,8 @@ __global__ void group_norm_kernel(GroupNormCall c, const T* x, const MathOf<T>* 
   const M scale = M(1) / std::sqrt(variance + static_cast<M>(c.epsilon));
   for (int64_t i = threadIdx.x; i < g.count; i += kBlock) {
     const M normalised = (static_cast<M>(x[g.at(c, i)]) - middle) * scale;
-    y[g.at(c, i)] = static_cast<T>(normalised * weight[g.channel(i)] + bias[g.channel(i)]);
+    y[g.at(c, i)] = static_cast<T>(
+        weight == nullptr ? normalised : normalised * weight[g.channel(i)] + bias[g.channel(i)]);
   }
   if (threadIdx.x == 0) {
     mean[blockIdx.x] = middle;
@@ -59,14 +66,14 @@ __global__ void group_norm_backward_kernel(GroupNormCall c, const T* x, const T*
   const M middle = mean[blockIdx.x], scale = rstd[blockIdx.x];
   M plain = 0, weighted = 0;
   for (int64_t i = threadIdx.x; i < g.count; i += kBlock) {
-    const M gradient = static_cast<M>(dy[g.at(c, i)]) * weight[g.channel(i)];
+    const M gradient = static_cast<M>(dy[g.at(c, i)]) * weight_of(weight, g.channel(i));
     plain += gradient;
     weighted += gradient * ((static_cast<M>(x[g.at(c, i)]) - middle) * scale);
   }
   plain = block_sum(plain) / static_cast<M>(g.count);
   weighted = block_sum(weighted) / static_cast<M>(g.count);
   for (int64_t i = threadIdx.x; i < g.count; i += kBlock) {
-    const M gradient = static_cast<M>(dy[g.at(c, i)]) * weight[g.channel(i)];
+    const M gradient = static_cast<M>(dy[g.at(c, i)]) * weight_of(weight, g.channel(i));
     const M normalised = (static_cast<M>(x[g.at(c, i)]) - middle) * scale;
     dx[g.at(c, i)] = static_cast<T>(scale * (gradient - plain - normalised * weighted));
   }
@@ -133,12 +140,15 @@ void launch_group_norm_backward(const GroupNormCall& c, const void* x, const voi
     };
     if (c.samples > 0) {
       // The sums first, for dx may lie where dy lay.
-      DLTRAIN_LAUNCH(channel_sums_kernel<T>, blocks(c.samples * c.channels), kBlock, stream, c,
-                     values, gradient, middle, scale, partial);
+      if (dweight != nullptr) {
+        DLTRAIN_LAUNCH(channel_sums_kernel<T>, blocks(c.samples * c.channels), kBlock, stream, c,
+                       values, gradient, middle, scale, partial);
+      }
       DLTRAIN_LAUNCH(group_norm_backward_kernel<T>, static_cast<unsigned>(c.samples * c.groups),
                      kBlock, stream, c, values, gradient, static_cast<const M*>(weight), middle,
                      scale, static_cast<T*>(dx));
     }
+    if (dweight == nullptr) return;
     DLTRAIN_LAUNCH(join_samples_kernel<M>, blocks(c.channels), kBlock, stream, c, partial,
                    static_cast<M*>(dweight), static_cast<M*>(dbias));
   });

@@ -17,8 +17,8 @@ struct GroupNormCall {
 void launch_group_norm(const GroupNormCall& call, const void* x, const void* weight,
                        const void* bias, void* y, void* mean, void* rstd, CudaStream stream);
 
-// The workspace has 2·samples·channels numbers of the accumulation dtype: each sample's part of
-// dweight and dbias.
+// Weight and bias may be null, dweight and dbias with them. The workspace has 2·samples·channels
+// numbers of the accumulation dtype: each sample's part of dweight and dbias.
 void launch_group_norm_backward(const GroupNormCall& call, const void* x, const void* dy,
                                 const void* weight, const void* mean, const void* rstd, void* dx,
                                 void* dweight, void* dbias, void* workspace, CudaStream stream);

@@ -103,7 +103,7 @@ __global__ void lamb_step_kernel(const UpdateChunk* chunks, LambRule rule, const
   const UpdateChunk& chunk = chunks[blockIdx.x];
   if (threadIdx.x == 0) {
     const NormPair norm = norms[chunk.tensor];
-    const double trust = lamb_trust(norm.parameter, norm.other, chunk.group.weight_decay);
+    const double trust = rule.trust(norm.parameter, norm.other, chunk.group.weight_decay);
     shared = rule.template factors<T>(*state, chunk.group);
     shared.step_size = static_cast<T>(state->in.learning_rate * chunk.group.lr_scale * trust);
   }

@@ -38,7 +38,8 @@ struct Lars : Adaptive<T> {
       : Adaptive<T>(c),
         momentum(c.attributes.number("momentum")),
         coefficient(c.attributes.number("trust_coefficient", 1e-3)),
-        epsilon(c.attributes.number("epsilon", 1e-8)) {}
+        epsilon(c.attributes.number("epsilon", 1e-8)),
+        always(c.attributes.boolean("always_adapt", false)) {}
 
   void run(const NaiveCall& c) const {
     if (c.input<StepState>(0)->out.finite == 0) return;
@@ -52,7 +53,7 @@ struct Lars : Adaptive<T> {
         g2 += std::pow(this->gradient(c, t, i), 2);
       }
       const double trust =
-          decay == 0 || p2 == 0 || g2 == 0
+          (decay == 0 && !always) || p2 == 0 || g2 == 0
               ? 1
               : coefficient * std::sqrt(p2) / (std::sqrt(g2) + decay * std::sqrt(p2) + epsilon);
       for (int64_t i = 0; i < n; ++i) {
@@ -67,6 +68,7 @@ struct Lars : Adaptive<T> {
   }
 
   double momentum, coefficient, epsilon;
+  bool always;
 };
 
 template <typename T>
@@ -75,7 +77,8 @@ struct Lamb : Adaptive<T> {
       : Adaptive<T>(c),
         beta1(c.attributes.number("beta1", 0.9)),
         beta2(c.attributes.number("beta2", 0.999)),
-        epsilon(c.attributes.number("epsilon", 1e-6)) {}
+        epsilon(c.attributes.number("epsilon", 1e-6)),
+        always(c.attributes.boolean("always_adapt", false)) {}
 
   void run(const NaiveCall& c) const {
     if (c.input<StepState>(0)->out.finite == 0) return;
@@ -96,7 +99,8 @@ struct Lamb : Adaptive<T> {
         p2 += double{p[i]} * p[i];
         u2 += std::pow(direction(i), 2);
       }
-      const double trust = decay == 0 || p2 == 0 || u2 == 0 ? 1 : std::sqrt(p2 / u2);
+      const bool scaled = (decay != 0 || always) && p2 > 0 && u2 > 0;
+      const double trust = scaled ? std::sqrt(p2 / u2) : 1;
       for (int64_t i = 0; i < n; ++i) {
         p[i] = static_cast<T>(p[i] - this->lr(c, t) * trust * direction(i));
       }
@@ -104,6 +108,7 @@ struct Lamb : Adaptive<T> {
   }
 
   double beta1, beta2, epsilon;
+  bool always;
 };
 
 template <typename T>

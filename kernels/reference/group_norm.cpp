@@ -36,7 +36,9 @@ struct GroupNorm : Groups {
   using Groups::Groups;
 
   void run(const NaiveCall& c) const {
-    const T *x = c.input<T>(0), *weight = c.input<T>(1), *bias = c.input<T>(2);
+    const bool affine = c.has_input(1);
+    const T *x = c.input<T>(0), *weight = affine ? c.input<T>(1) : nullptr;
+    const T* bias = affine ? c.input<T>(2) : nullptr;
     for (int64_t s = 0; s < samples * groups; ++s) {
       double mean = 0, variance = 0;
       visit(s / groups, s % groups, [&](int64_t i, int64_t) { mean += x[i] / count(); });
@@ -44,7 +46,8 @@ struct GroupNorm : Groups {
             [&](int64_t i, int64_t) { variance += std::pow(x[i] - mean, 2) / count(); });
       const double rstd = 1 / std::sqrt(variance + epsilon);
       visit(s / groups, s % groups, [&](int64_t i, int64_t k) {
-        c.put<T>(0, i, (x[i] - mean) * rstd * weight[k] + bias[k]);
+        const double normalised = (x[i] - mean) * rstd;
+        c.put<T>(0, i, affine ? normalised * weight[k] + bias[k] : normalised);
       });
       c.put<T>(1, s, mean);
       c.put<T>(2, s, rstd);
@@ -58,7 +61,9 @@ struct GroupNormBackward : Groups {
       : Groups(c), dweight(static_cast<size_t>(channels)), dbias(dweight) {}
 
   void run(const NaiveCall& c) {
-    const T *x = c.input<T>(0), *dy = c.input<T>(1), *weight = c.input<T>(2);
+    const T *x = c.input<T>(0), *dy = c.input<T>(1);
+    const T* weights = c.has_input(2) ? c.input<T>(2) : nullptr;
+    const auto weight = [&](int64_t k) { return weights ? double{weights[k]} : 1.0; };
     std::fill(dweight.begin(), dweight.end(), 0);
     std::fill(dbias.begin(), dbias.end(), 0);
     for (int64_t s = 0; s < samples * groups; ++s) {
@@ -68,15 +73,15 @@ struct GroupNormBackward : Groups {
         const double normalised = (x[i] - mean) * rstd;
         dweight[static_cast<size_t>(k)] += dy[i] * normalised;
         dbias[static_cast<size_t>(k)] += dy[i];
-        plain += double{dy[i]} * weight[k] / count();
-        weighted += dy[i] * weight[k] * normalised / count();
+        plain += dy[i] * weight(k) / count();
+        weighted += dy[i] * weight(k) * normalised / count();
       });
       visit(s / groups, s % groups, [&](int64_t i, int64_t k) {
         const double normalised = (x[i] - mean) * rstd;
-        c.put<T>(0, i, rstd * (double{dy[i]} * weight[k] - plain - normalised * weighted));
+        c.put<T>(0, i, rstd * (dy[i] * weight(k) - plain - normalised * weighted));
       });
     }
-    for (size_t k = 0; k < dweight.size(); ++k) {
+    for (size_t k = 0; weights && k < dweight.size(); ++k) {
       c.put<T>(1, static_cast<int64_t>(k), dweight[k]);
       c.put<T>(2, static_cast<int64_t>(k), dbias[k]);
     }

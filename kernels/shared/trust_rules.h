@@ -6,13 +6,21 @@
 
 namespace dltrain {
 
-// LARS: how much of a tensor's step is taken. 1 where the tensor does not decay or a norm is 0.
+// Whether the step of a tensor is scaled at all: not where a norm is 0, nor without decay unless it
+// `always` is.
+DLTRAIN_HD bool scales_step(double parameter_norm, double other_norm, double weight_decay,
+                            bool always) {
+  return (always || weight_decay != 0) && parameter_norm > 0 && other_norm > 0;
+}
+
+// LARS: how much of a tensor's step is taken; 1 where it is not scaled.
 struct LarsTrust {
   double coefficient = 1e-3, epsilon = 1e-8;
+  bool always = false;
 
   DLTRAIN_HD double operator()(double parameter_norm, double gradient_norm,
                                double weight_decay) const {
-    if (weight_decay == 0 || !(parameter_norm > 0) || !(gradient_norm > 0)) return 1;
+    if (!scales_step(parameter_norm, gradient_norm, weight_decay, always)) return 1;
     return coefficient * parameter_norm / (gradient_norm + weight_decay * parameter_norm + epsilon);
   }
 };
@@ -25,14 +33,15 @@ DLTRAIN_HD void scale_by_trust(Factors& f, T trust) {
   f.weight_decay *= trust;
 }
 
-// LAMB: likewise.
-DLTRAIN_HD double lamb_trust(double parameter_norm, double direction_norm, double weight_decay) {
-  if (weight_decay == 0 || !(parameter_norm > 0) || !(direction_norm > 0)) return 1;
-  return parameter_norm / direction_norm;
-}
-
 struct LambRule {
   double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-6;
+  bool always = false;
+
+  // As that of LARS.
+  DLTRAIN_HD double trust(double parameter_norm, double direction_norm, double weight_decay) const {
+    if (!scales_step(parameter_norm, direction_norm, weight_decay, always)) return 1;
+    return parameter_norm / direction_norm;
+  }
 
   template <typename T>
   struct Factors {

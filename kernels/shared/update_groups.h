@@ -79,10 +79,12 @@ auto with_element_rule(std::string_view op, const Attributes& a, const Use& use)
 
 // The constants of lars_update (besides those of SGD), lamb_update and adafactor_update.
 inline LarsTrust lars_trust(const Attributes& a) {
-  return {a.number("trust_coefficient", 1e-3), a.number("epsilon", 1e-8)};
+  return {a.number("trust_coefficient", 1e-3), a.number("epsilon", 1e-8),
+          a.boolean("always_adapt", false)};
 }
 inline LambRule lamb_rule(const Attributes& a) {
-  return {a.number("beta1", 0.9), a.number("beta2", 0.999), a.number("epsilon", 1e-6)};
+  return {a.number("beta1", 0.9), a.number("beta2", 0.999), a.number("epsilon", 1e-6),
+          a.boolean("always_adapt", false)};
 }
 inline AdafactorRule adafactor_rule(const Attributes& a) {
   return {a.number("beta2_decay", -0.8), a.number("epsilon1", 0x1p-23), a.number("epsilon2", 1e-3),

@@ -54,6 +54,7 @@ StepGraph emit(const StepRequest& r, bool training) {
                                    .streams = r.streams,
                                    .samples = r.micro_batch,
                                    .training = training,
+                                   .noise = r.noise,
                                    .compute = r.compute,
                                    .ghost_groups = r.micro_batches});
   StepGraph out{.graph = std::move(model.graph),

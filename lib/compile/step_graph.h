@@ -49,6 +49,7 @@ struct StepRequest {
   DType compute = DType::f32;      // f64 for gradient checks on the reference engine
   DType precision = DType::f32;    // bf16, f16: matrix products and activations (with compute f32)
   bool narrow_parameters = false;  // with precision bf16: see passes/narrow_parameters.h
+  bool noise = true;               // of training: dropout
   bool fuse = true;
   // As PlanOptions says. Where gradients are not kept, they may take the memory of low-precision
   // copies until the update has read them all, so copies are then rounded by an op of their own.

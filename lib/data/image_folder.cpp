@@ -1,17 +1,16 @@
 #include "data/image_folder.h"
 
 #include <algorithm>
-#include <atomic>
 #include <cctype>
 #include <filesystem>
 #include <mutex>
 #include <set>
-#include <thread>
 
 #include <spdlog/spdlog.h>
 
 #include "base/error.h"
 #include "base/file.h"
+#include "data/broken_images.h"
 #include "data/dataset.h"
 
 namespace dltrain {
@@ -20,7 +19,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr uint64_t kMaxFile = uint64_t{256} << 20;
-constexpr size_t kMostWarnings = 20;
 
 bool is_image_name(const fs::path& path) {
   std::string ending = path.extension().string();
@@ -145,25 +143,6 @@ std::vector<File> list_without_classes(const std::string& path) {
   return files;
 }
 
-std::vector<File> without_broken(std::vector<File> files, const ImageFolderOptions& options,
-                                 const std::vector<std::string>& classes) {
-  const FolderImages all(options.channels, classes, files);
-  const auto broken = find_broken(all, options.threads);
-  for (size_t i = 0; i < broken.size() && i < kMostWarnings; ++i) {
-    spdlog::warn("left out: {}", broken[i].second);
-  }
-  if (broken.size() > kMostWarnings) {
-    spdlog::warn("left out: {} more images", broken.size() - kMostWarnings);
-  }
-  for (auto entry = broken.rbegin(); entry != broken.rend(); ++entry) {
-    files.erase(files.begin() + entry->first);
-  }
-  if (files.empty()) {
-    throw Error(ExitCode::data, "none of its images can be decoded", options.path);
-  }
-  return files;
-}
-
 }  // namespace
 
 std::shared_ptr<const ImageSource> open_image_folder(const ImageFolderOptions& options) {
@@ -172,39 +151,13 @@ std::shared_ptr<const ImageSource> open_image_folder(const ImageFolderOptions& o
     if (!options.untargeted) classes = class_folders(options.path);
     std::vector<File> files =
         options.untargeted ? list_without_classes(options.path) : list_files(options.path, classes);
-    if (options.skip_broken) files = without_broken(std::move(files), options, classes);
-    return std::make_shared<FolderImages>(options.channels, std::move(classes), std::move(files));
+    auto images = std::make_shared<const FolderImages>(options.channels, std::move(classes),
+                                                       std::move(files));
+    if (options.skip_broken) return without_broken(images, options.path, options.threads);
+    return images;
   } catch (const fs::filesystem_error& error) {
     throw Error(ExitCode::data, "cannot list: " + error.code().message(), error.path1().string());
   }
-}
-
-std::vector<std::pair<int64_t, std::string>> find_broken(const ImageSource& source, int threads) {
-  std::vector<std::pair<int64_t, std::string>> broken;
-  std::mutex mutex;
-  std::atomic<int64_t> next{0};
-  const auto work = [&] {
-    Frame<uint8_t> frame;
-    std::vector<uint8_t> buffer;
-    for (int64_t sample = next++; sample < source.size(); sample = next++) {
-      std::string why;
-      try {
-        // The smallest scale: all of the file is read, little is computed.
-        decode_image(source.read(sample, buffer), source.image_size().channels, 0, frame);
-      } catch (const Error& error) {
-        why = error.place().empty() ? source.place_of(sample) + ": " + error.what() : error.what();
-      }
-      if (why.empty()) continue;
-      const std::lock_guard lock(mutex);
-      broken.emplace_back(sample, std::move(why));
-    }
-  };
-  std::vector<std::thread> others;
-  for (int i = 1; i < threads; ++i) others.emplace_back(work);
-  work();
-  for (std::thread& thread : others) thread.join();
-  std::sort(broken.begin(), broken.end());
-  return broken;
 }
 
 }  // namespace dltrain

@@ -7,7 +7,6 @@
 #include <cstdint>
 #include <memory>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "data/image_source.h"
@@ -28,8 +27,5 @@ struct ImageFolderOptions {
 // Throws Error(data) for a folder without classes, a class without images, and where all are
 // broken.
 std::shared_ptr<const ImageSource> open_image_folder(const ImageFolderOptions& options);
-
-// Numbers of the images that cannot be decoded, with the reason; looked for by `threads`.
-std::vector<std::pair<int64_t, std::string>> find_broken(const ImageSource& source, int threads);
 
 }  // namespace dltrain

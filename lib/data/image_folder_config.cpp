@@ -1,6 +1,7 @@
 // The keys of `type: image_folder`.
 #include <thread>
 
+#include "data/broken_images.h"
 #include "data/classes.h"
 #include "data/image_config.h"
 #include "data/image_folder.h"
@@ -24,12 +25,7 @@ struct ImageFolderConfig final : ImageConfig {
              {{"folder", false, "the class is the sub-folder of path"},
               {"none", true, "images anywhere below path, without classes, for predict"}},
              {.doc = "What is to be predicted"});
-    f.choice("on_error", options.skip_broken,
-             {{"stop", false, "an image that cannot be read ends the run when its turn comes"},
-              {"skip", true,
-               "all images are decoded once at the start, and broken ones are left out, each named "
-               "in a warning"}},
-             {.doc = "What happens with broken images"});
+    describe_on_error(f, options.skip_broken);
     ImageConfig::describe(f);
   }
   DataSplit open_split(double eval_fraction) const override {

@@ -1,4 +1,7 @@
 // The keys of `type: packed_images`.
+#include <thread>
+
+#include "data/broken_images.h"
 #include "data/classes.h"
 #include "data/image_config.h"
 #include "data/packed_images.h"
@@ -9,6 +12,7 @@ namespace {
 
 struct PackedImagesConfig final : ImageConfig {
   std::string path;
+  bool skip_broken = false;
 
   void describe(Fields& f) override {
     f.text("path", path,
@@ -16,13 +20,17 @@ struct PackedImagesConfig final : ImageConfig {
             .required = true,
             .is_path = true,
             .known_as = {"file"}});
+    describe_on_error(f, skip_broken);
     ImageConfig::describe(f);
   }
   DataSplit open_split(double eval_fraction) const override {
     return split_off_eval_by_class(open(), eval_fraction);
   }
   std::shared_ptr<const ImageSource> open_images() const override {
-    return open_packed_images(path);
+    const auto images = open_packed_images(path);
+    if (!skip_broken) return images;
+    return without_broken(images, path,
+                          static_cast<int>(std::max(1U, std::thread::hardware_concurrency())));
   }
 };
 

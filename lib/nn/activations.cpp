@@ -1,4 +1,5 @@
 // Layers without weights that work element by element, softmax over the last axis, and flatten.
+// Those that are made of other ops are in composed_activations.cpp.
 #include <algorithm>
 
 #include "nn/layers.h"

@@ -44,7 +44,7 @@ void AttentionLayer::validate(Problems& problems) const {
 ValueId AttentionLayer::emit_attention(LayerContext& c, std::vector<ValueId> inputs,
                                        Attributes attributes) const {
   attributes.set("causal", causal);
-  if (c.training() && dropout > 0) {
+  if (c.noise() && dropout > 0) {
     attributes.set("dropout", dropout);
     attributes.set("stream", static_cast<int64_t>(random_stream(c.path())));
     inputs.push_back(c.builder().step_state());

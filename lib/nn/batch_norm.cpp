@@ -11,22 +11,33 @@ namespace {
 struct BatchNorm final : Layer {
   double epsilon = 1e-5;
   double momentum = 0.1;
+  bool affine = true;
 
   void describe(Fields& f) override {
     f.number("epsilon", epsilon,
              {.doc = "Added to the variance", .above = 0, .below = 1, .known_as = {"eps"}});
     f.number("momentum", momentum,
              {.doc = "Share of the new statistics in the running ones", .min = 0, .max = 1});
+    f.boolean("affine", affine,
+              {.doc = "Learn a weight and a bias", .known_as = {"elementwise_affine", "scale"}});
   }
 
   ValueId emit(LayerContext& c, ValueId x) const override {
     const Shape shape = c.shape(x);
     const Shape channels{shape[-1]};
-    const ValueId gamma = c.parameter("weight", channels, Initializer::ones());
-    const ValueId beta = c.parameter("bias", channels, Initializer::zeros());
+    GraphBuilder& b = c.builder();
+    ValueId gamma = kNoValue, beta = kNoValue;
+    if (affine) {
+      gamma = c.parameter("weight", channels, Initializer::ones());
+      beta = c.parameter("bias", channels, Initializer::zeros());
+    }
     const ValueId mean = c.buffer("running_mean", channels, Initializer::zeros());
     const ValueId variance = c.buffer("running_var", channels, Initializer::ones());
-    GraphBuilder& b = c.builder();
+    if (!affine) {
+      // The op wants both: 0 · mean + 1 and + 0.
+      gamma = b.emit1("affine", {mean}, {{"scale", 0.0}, {"shift", 1.0}});
+      beta = b.emit1("affine", {mean}, {{"scale", 0.0}, {"shift", 0.0}});
+    }
     if (!c.training()) {
       return b.emit1("batch_norm_inference", {x, gamma, beta, mean, variance},
                      {{"epsilon", epsilon}});

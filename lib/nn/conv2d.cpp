@@ -74,6 +74,7 @@ struct MaxPool2d final : Layer {
   std::vector<int64_t> kernel_size;
   std::optional<std::vector<int64_t>> stride;
   std::vector<int64_t> padding{0};
+  bool ceil_mode = false;
 
   void describe(Fields& f) override {
     Key kernel = pair_key("Height and width of a window", 1);
@@ -82,14 +83,16 @@ struct MaxPool2d final : Layer {
     f.integers("kernel_size", kernel_size, kernel);
     f.integers("stride", stride, pair_key("Step between windows; default: kernel_size", 1));
     f.integers("padding", padding, pair_key("Border on each side; never wins", 0));
+    describe_ceil_mode(f, ceil_mode);
   }
 
   ValueId emit(LayerContext& c, ValueId x) const override {
     expect_images(c.shape(x));
-    return c.builder().emit1("max_pool2d", {x},
-                             {{"kernel", both(kernel_size)},
-                              {"stride", both(stride.value_or(kernel_size))},
-                              {"padding", both(padding)}});
+    Attributes attributes{{"kernel", both(kernel_size)},
+                          {"stride", both(stride.value_or(kernel_size))},
+                          {"padding", both(padding)}};
+    if (ceil_mode) attributes.set("ceil_mode", true);
+    return c.builder().emit1("max_pool2d", {x}, attributes);
   }
 };
 

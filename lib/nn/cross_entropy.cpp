@@ -75,6 +75,11 @@ struct CrossEntropy final : Loss {
       fail(ExitCode::usage, "cross_entropy expects one vector of logits a sample, got {}",
            to_string(output.shape));
     }
+    if (output.shape[-1] == 1) {
+      fail(ExitCode::usage,
+           "cross_entropy tells classes apart, and of one logit it is always 0: "
+           "binary_cross_entropy takes one logit for yes or no, mse a number");
+    }
     if (!class_weights.empty() && static_cast<int64_t>(class_weights.size()) != output.shape[-1]) {
       fail(ExitCode::usage, "cross_entropy has {} class_weights, the model tells {} classes apart",
            class_weights.size(), output.shape[-1]);

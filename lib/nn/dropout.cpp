@@ -21,7 +21,7 @@ struct Dropout : Layer {
   }
 
   ValueId emit(LayerContext& c, ValueId x) const override {
-    if (!c.training() || rate == 0) return x;
+    if (!c.noise() || rate == 0) return x;
     return c.builder().emit1(
         op(), {x, c.builder().step_state()},
         {{"rate", rate}, {"stream", static_cast<int64_t>(random_stream(c.path()))}});

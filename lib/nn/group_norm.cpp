@@ -9,6 +9,7 @@ namespace {
 struct GroupNorm final : Layer {
   int64_t num_groups = 0;
   double epsilon = 1e-5;
+  bool affine = true;
 
   void describe(Fields& f) override {
     f.integer(
@@ -20,6 +21,8 @@ struct GroupNorm final : Layer {
          .known_as = {"groups"}});
     f.number("epsilon", epsilon,
              {.doc = "Added to the variance", .above = 0, .below = 1, .known_as = {"eps"}});
+    f.boolean("affine", affine,
+              {.doc = "Learn a weight and a bias", .known_as = {"elementwise_affine", "scale"}});
   }
 
   ValueId emit(LayerContext& c, ValueId x) const override {
@@ -27,8 +30,9 @@ struct GroupNorm final : Layer {
     if (channels % num_groups != 0) {
       fail(ExitCode::usage, "{} groups must divide {} channels", num_groups, channels);
     }
-    const ValueId weight = c.parameter("weight", {channels}, Initializer::ones());
-    const ValueId bias = c.parameter("bias", {channels}, Initializer::zeros());
+    const ValueId weight =
+        affine ? c.parameter("weight", {channels}, Initializer::ones()) : kNoValue;
+    const ValueId bias = affine ? c.parameter("bias", {channels}, Initializer::zeros()) : kNoValue;
     return c.builder().emit1("group_norm", {x, weight, bias},
                              {{"groups", num_groups}, {"epsilon", epsilon}});
   }

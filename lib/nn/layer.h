@@ -40,6 +40,9 @@ class LayerContext {
 
   GraphBuilder& builder() { return builder_; }
   bool training() const { return training_; }
+  // Whether layers that randomise (dropout) do so: in training, unless it was switched off.
+  bool noise() const { return training_ && noise_; }
+  void set_noise(bool on) { noise_ = on; }
   DType compute() const { return compute_; }
   int64_t ghost_groups() const { return ghost_groups_; }
   Shape shape(ValueId value) const { return builder_.spec(value).shape; }
@@ -133,6 +136,7 @@ class LayerContext {
 
   GraphBuilder& builder_;
   bool training_;
+  bool noise_ = true;
   DType compute_;
   int64_t ghost_groups_;
   std::vector<ParameterInfo> parameters_;

@@ -133,7 +133,8 @@ void ModelConfig::describe(Fields& f) {
                     "class frequencies, or the mean of targets that are numbers"});
   f.text("init_from", init_from,
          {.doc = "Safetensors file with initial weights, matched by parameter name, or a folder "
-                 "with model.safetensors or its shards. Where a config.json of Hugging Face lies "
+                 "with model.safetensors or its shards, such as a checkpoint; of a run folder the "
+                 "newest checkpoint. Where a config.json of Hugging Face lies "
                  "beside them, their names are understood without `rename`",
           .is_path = true,
           .known_as = {"pretrained", "weights", "checkpoint"}});
@@ -142,7 +143,8 @@ void ModelConfig::describe(Fields& f) {
                      "in the init_from file"});
   f.boolean("strict", strict,
             {.doc = "Refuse an init_from file that lacks a parameter or has another tensor; "
-                    "otherwise both are listed"});
+                    "otherwise both are listed. A file that has none of the parameters is refused "
+                    "either way"});
   f.integer("vocab_size", vocab_size,
             {.doc = "Ids that an embedding without num_embeddings and an lm_head have; default: "
                     "what the first input and the targets of the data have",
@@ -168,6 +170,7 @@ EmittedModel emit_model(const ModelRequest& r) {
     out.inputs.push_back(
         builder.add_value("input." + input.name, {Shape(dims), dtype}, Role::input));
   }
+  context.set_noise(r.noise);
   context.set_default_init(r.model.init.get());
   context.set_vocabulary(r.model.vocab_size.value_or(r.vocabulary));
   context.set_streams(r.streams);

@@ -55,6 +55,7 @@ struct ModelRequest {
   StreamInfo streams = {};
   int64_t samples = 0;  // of the micro-batch
   bool training = true;
+  bool noise = true;  // of training: dropout; false: layers do not randomise
   DType compute = DType::f32;
   int64_t ghost_groups = 1;
 };

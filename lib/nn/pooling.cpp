@@ -11,6 +11,7 @@ struct AvgPool2d final : Layer {
   std::optional<std::vector<int64_t>> stride;
   std::vector<int64_t> padding{0};
   bool count_include_pad = true;
+  bool ceil_mode = false;
 
   void describe(Fields& f) override {
     Key kernel = pair_key("Height and width of a window", 1);
@@ -21,15 +22,17 @@ struct AvgPool2d final : Layer {
     f.integers("padding", padding, pair_key("Border on each side", 0));
     f.boolean("count_include_pad", count_include_pad,
               {.doc = "The border counts as zeros; else a mean is over what lies in the image"});
+    describe_ceil_mode(f, ceil_mode);
   }
 
   ValueId emit(LayerContext& c, ValueId x) const override {
     expect_images(c.shape(x));
-    return c.builder().emit1("avg_pool2d", {x},
-                             {{"kernel", both(kernel_size)},
-                              {"stride", both(stride.value_or(kernel_size))},
-                              {"padding", both(padding)},
-                              {"count_include_pad", count_include_pad}});
+    Attributes attributes{{"kernel", both(kernel_size)},
+                          {"stride", both(stride.value_or(kernel_size))},
+                          {"padding", both(padding)},
+                          {"count_include_pad", count_include_pad}};
+    if (ceil_mode) attributes.set("ceil_mode", true);
+    return c.builder().emit1("avg_pool2d", {x}, attributes);
   }
 };
 

@@ -157,7 +157,7 @@ struct Recurrent : Layer {
   }
 
   ValueId drop(LayerContext& c, ValueId x, int64_t layer) const {
-    if (!c.training() || dropout == 0) return x;
+    if (!c.noise() || dropout == 0) return x;
     const uint64_t stream = random_stream(fmt::format("{}.dropout_l{}", c.path(), layer));
     return c.builder().emit1("dropout", {x, c.builder().step_state()},
                              {{"rate", dropout}, {"stream", static_cast<int64_t>(stream)}});

@@ -2,8 +2,8 @@
 //
 //   x [N, H, W, C] → y [N, OH, OW, C]
 //
-// Attributes (ops/image_maps.h): kernel, stride, padding, count_include_pad; or output_size, where
-// the windows follow from both extents (adaptive_avg_pool2d of PyTorch).
+// Attributes (ops/image_maps.h): kernel, stride, padding, count_include_pad, ceil_mode; or
+// output_size, where the windows follow from both extents (adaptive_avg_pool2d of PyTorch).
 // avg_pool2d_backward(dy) → dx; attribute input_shape.
 //
 // adaptive_max_pool2d: the greatest value of such windows (attribute output_size); position i32

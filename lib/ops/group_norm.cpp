@@ -1,9 +1,9 @@
 // group_norm: normalises each group of channels of each sample (Wu & He 2018).
 //
-//   x [N, ..., C]; weight, bias [C]
+//   x [N, ..., C]; weight, bias [C], both or neither
 //   → y = (x − mean) · rstd · weight + bias; mean, rstd [N, groups], rstd = 1 / √(variance +
 //   epsilon), biased variance over all places of the sample and the C / groups channels
-// group_norm_backward(x, dy, weight, mean, rstd) → dx, dweight, dbias.
+// group_norm_backward(x, dy, weight, mean, rstd) → dx, dweight, dbias; without weight dx alone.
 //
 // weight, bias and statistics have the accumulation dtype of x. Attributes: groups (integer),
 // epsilon (number).
@@ -34,7 +34,11 @@ void expect_channels(std::string_view op, const TensorSpec& found, const TensorS
 SpecList infer(SpecSpan inputs, const Attributes& attributes) {
   expect_inputs("group_norm", inputs, 3, 3);
   const TensorSpec statistic = statistic_of("group_norm", inputs[0], attributes);
-  for (size_t i = 1; i < 3; ++i) expect_channels("group_norm", inputs[i], inputs[0]);
+  check_internal(is_absent(inputs[1]) == is_absent(inputs[2]),
+                 "group_norm: weight or bias without the other");
+  for (size_t i = 1; i < 3 && !is_absent(inputs[1]); ++i) {
+    expect_channels("group_norm", inputs[i], inputs[0]);
+  }
   return {inputs[0], statistic, statistic};
 }
 
@@ -43,18 +47,21 @@ SpecList infer_backward(SpecSpan inputs, const Attributes& attributes) {
   const TensorSpec statistic = statistic_of("group_norm_backward", inputs[0], attributes);
   expect_shape("group_norm_backward", "dy", inputs[1].shape, inputs[0].shape);
   expect_dtype("group_norm_backward", "dy", inputs[1], inputs[0].dtype);
-  expect_channels("group_norm_backward", inputs[2], inputs[0]);
+  if (!is_absent(inputs[2])) expect_channels("group_norm_backward", inputs[2], inputs[0]);
   for (size_t i = 3; i < 5; ++i) {
     expect_shape("group_norm_backward", "a statistic", inputs[i].shape, statistic.shape);
     expect_dtype("group_norm_backward", "a statistic", inputs[i], statistic.dtype);
   }
+  if (is_absent(inputs[2])) return {inputs[0]};
   return {inputs[0], inputs[2], inputs[2]};
 }
 
 std::vector<ValueId> gradient(const GradientRequest& r) {
-  return r.emitter.emit(
+  auto out = r.emitter.emit(
       "group_norm_backward",
       {r.inputs[0], r.output_gradients[0], r.inputs[1], r.outputs[1], r.outputs[2]}, r.attributes);
+  out.resize(3, kNoValue);
+  return out;
 }
 
 std::optional<std::vector<Placement>> split(SpecSpan, const Attributes&,

@@ -22,9 +22,9 @@ void add_window(AxisMap& map, int64_t first, int64_t last, int64_t divisor) {
 // PyTorch's windows: with count_include_pad the padding counts as zeros, but not what a window
 // reaches beyond it.
 AxisMap windows(std::string_view op, int64_t input, int64_t kernel, int64_t stride, int64_t padding,
-                bool count_include_pad) {
+                bool count_include_pad, bool ceil) {
   AxisMap map;
-  const int64_t outputs = window_extent(op, input, kernel, stride, padding, 1);
+  const int64_t outputs = pooled_extent(op, input, kernel, stride, padding, ceil);
   for (int64_t o = 0; o < outputs; ++o) {
     const int64_t start = o * stride - padding;
     const int64_t first = std::max<int64_t>(0, start), last = std::min(start + kernel, input);
@@ -118,6 +118,13 @@ AxisMap transposed(const AxisMap& map, int64_t inputs) {
   return out;
 }
 
+int64_t pooled_extent(std::string_view op, int64_t input, int64_t kernel, int64_t stride,
+                      int64_t padding, bool ceil) {
+  const int64_t whole = window_extent(op, input, kernel, stride, padding, 1);
+  const bool left_over = (input + 2 * padding - kernel) % stride != 0;
+  return whole + (ceil && left_over && whole * stride < input + padding ? 1 : 0);
+}
+
 ImageMaps pooling_maps(std::string_view op, const Shape& x, const Attributes& attributes) {
   expect_images(op, x);
   if (attributes.has("output_size")) {
@@ -133,8 +140,9 @@ ImageMaps pooling_maps(std::string_view op, const Shape& x, const Attributes& at
          padding[0], padding[1], kernel[0], kernel[1]);
   }
   const bool include = attributes.boolean("count_include_pad", true);
-  return {windows(op, x[1], kernel[0], stride[0], padding[0], include),
-          windows(op, x[2], kernel[1], stride[1], padding[1], include)};
+  const bool ceil = attributes.boolean("ceil_mode", false);
+  return {windows(op, x[1], kernel[0], stride[0], padding[0], include, ceil),
+          windows(op, x[2], kernel[1], stride[1], padding[1], include, ceil)};
 }
 
 ImageMaps upsampling_maps(const Shape& x, const Attributes& attributes) {

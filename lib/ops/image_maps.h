@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string_view>
 #include <vector>
 
 #include "ops/attributes.h"
@@ -23,13 +24,19 @@ struct AxisMap {
 
 AxisMap transposed(const AxisMap& map, int64_t inputs);
 
+// Extent of a pooled axis: that of window_extent (ops/rules.h), and with `ceil` one more where a
+// last window reaches beyond the padding but begins before it (PyTorch's ceil_mode).
+int64_t pooled_extent(std::string_view op, int64_t input, int64_t kernel, int64_t stride,
+                      int64_t padding, bool ceil);
+
 struct ImageMaps {
   AxisMap height, width;
 };
 
 // avg_pool2d and adaptive_max_pool2d (whose windows are the entries). Attributes: output_size (two
-// integers) for windows that follow from it, or kernel, stride, padding (two integers each) and
-// count_include_pad (boolean, true). Throws Error(usage) when a window does not fit.
+// integers) for windows that follow from it, or kernel, stride, padding (two integers each),
+// count_include_pad (boolean, true) and ceil_mode (boolean, false). Throws Error(usage) when a
+// window does not fit.
 ImageMaps pooling_maps(std::string_view op, const Shape& x, const Attributes& attributes);
 
 // upsample2d. Attributes: output_size (two integers), mode ("nearest" or "bilinear"), align_corners

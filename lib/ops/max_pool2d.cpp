@@ -4,10 +4,12 @@
 //   window, row by row (the first on ties, NaN wins as in PyTorch). A window has at most 255
 //   places.
 //
-// Attributes: kernel, stride, padding (two integers each: height, width).
+// Attributes: kernel, stride, padding (two integers each: height, width); ceil_mode (boolean,
+// false): windows that reach beyond the padding count too (ops/image_maps.h).
 // max_pool2d_backward(dy, position) → dx; attribute input_shape. Overlapping windows add up.
 #include "base/error.h"
 #include "ops/definitions.h"
+#include "ops/image_maps.h"
 #include "ops/rules.h"
 
 namespace dltrain {
@@ -27,8 +29,9 @@ Shape pooled(const Shape& x, const Attributes& attributes) {
     fail(ExitCode::usage, "max_pool2d: padding [{}, {}] is more than half of the window [{}, {}]",
          padding[0], padding[1], kernel[0], kernel[1]);
   }
-  return Shape{x[0], window_extent("max_pool2d", x[1], kernel[0], stride[0], padding[0], 1),
-               window_extent("max_pool2d", x[2], kernel[1], stride[1], padding[1], 1), x[3]};
+  const bool ceil = attributes.boolean("ceil_mode", false);
+  return Shape{x[0], pooled_extent("max_pool2d", x[1], kernel[0], stride[0], padding[0], ceil),
+               pooled_extent("max_pool2d", x[2], kernel[1], stride[1], padding[1], ceil), x[3]};
 }
 
 SpecList infer(SpecSpan inputs, const Attributes& attributes) {

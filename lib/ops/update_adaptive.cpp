@@ -4,10 +4,11 @@
 // lars_update(…, [m]): You, Gitman & Ginsburg 2017, with the learning rate outside of the velocity
 //   (as NVIDIA's and timm's): trust = trust_coefficient·‖p‖ / (‖g‖ + λ‖p‖ + epsilon) for each
 //   tensor, 1 where λ or a norm is 0; m ← momentum·m + trust·(g + λp); p ← p − lr·m.
-//   Attributes: momentum, trust_coefficient, epsilon.
+//   Attributes: momentum, trust_coefficient, epsilon; always_adapt (boolean, false): trust where λ
+//   is 0 too.
 // lamb_update(…, m, v): You et al. 2020, algorithm 2: m and v as Adam's,
 //   u = (m/(1−β₁ᵗ)) / (√(v/(1−β₂ᵗ)) + epsilon) + λp; trust = ‖p‖/‖u‖ for each tensor, 1 where λ or
-//   a norm is 0; p ← p − lr·trust·u. Attributes: beta1, beta2, epsilon.
+//   a norm is 0; p ← p − lr·trust·u. Attributes: beta1, beta2, epsilon, always_adapt.
 // adafactor_update(…, r, c): Shazeer & Stern 2018, algorithms 4 and 5 without momentum, as
 //   torch.optim.Adafactor. A tensor of two axes and more is a matrix of its first axis by all
 //   others (PyTorch splits before the last axis: the same for matrices). ρ = t^beta2_decay;

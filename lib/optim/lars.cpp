@@ -1,4 +1,6 @@
-// LARS (You, Gitman & Ginsburg 2017, "Large Batch Training of Convolutional Networks").
+// LARS (You, Gitman & Ginsburg 2017, "Large Batch Training of Convolutional Networks"). Tensors
+// without decay are not scaled by default, as in NVIDIA's and timm's implementations: they are
+// biases and norms, whose steps the scaling would make tiny.
 #include "optim/optimizers.h"
 
 namespace dltrain {
@@ -6,22 +8,32 @@ namespace {
 
 struct Lars final : Optimizer {
   double momentum = 0.9, trust_coefficient = 1e-3, epsilon = 1e-8;
+  bool always_adapt = false;
 
   void describe(Fields& f) override {
     Optimizer::describe(f);
     f.number("momentum", momentum, {.doc = "Decay of the velocity; 0: none", .min = 0, .below = 1});
-    f.number(
-        "trust_coefficient", trust_coefficient,
-        {.doc = "Step of a tensor as a share of its norm; tensors without decay are not scaled",
-         .above = 0,
-         .known_as = {"trust_coeff", "eta"}});
+    f.number("trust_coefficient", trust_coefficient,
+             {.doc = "Step of a tensor as a share of its norm",
+              .above = 0,
+              .known_as = {"trust_coeff", "eta"}});
     f.number("epsilon", epsilon,
              {.doc = "Added to the norm of the step", .min = 0, .known_as = {"eps"}});
+    f.boolean(
+        "always_adapt", always_adapt,
+        {.doc = "Scale tensors without decay too, as the papers do. Otherwise, as NVIDIA's "
+                "and timm's implementations, they take the step of SGD, and without any decay "
+                "all do",
+         .known_as = {"use_nvlamb", "trust_without_decay"}});
   }
   std::string op() const override { return "lars_update"; }
   Attributes attributes() const override {
-    return {{"momentum", momentum}, {"trust_coefficient", trust_coefficient}, {"epsilon", epsilon}};
+    Attributes out{
+        {"momentum", momentum}, {"trust_coefficient", trust_coefficient}, {"epsilon", epsilon}};
+    if (always_adapt) out.set("always_adapt", true);
+    return out;
   }
+  bool adapts_decayed_only() const override { return !always_adapt; }
   std::vector<MomentSpec> moments(const Shape& shape) const override {
     if (momentum == 0) return {};
     return {{"momentum", shape}};

@@ -35,6 +35,10 @@ struct Optimizer : Chosen {
   // not have without a name.
   virtual std::vector<MomentSpec> moments(const Shape& parameter) const = 0;
 
+  // Whether parameters that do not decay go without what sets this optimizer apart (the trust ratio
+  // of lars and lamb).
+  virtual bool adapts_decayed_only() const { return false; }
+
   // What the keys and groups say of one parameter. Later groups win, key by key.
   ParameterSettings settings(std::string_view parameter, const Shape& shape) const;
   // Reports groups that fit none of the model's parameters.

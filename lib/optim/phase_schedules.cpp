@@ -3,6 +3,8 @@
 #include <cmath>
 #include <numbers>
 
+#include <fmt/format.h>
+
 #include "optim/schedules.h"
 
 namespace dltrain {
@@ -67,6 +69,16 @@ struct WarmupStableDecay final : Schedule {
     if (decay_steps && given("decay_ratio")) {
       problems.add(*this, "decay_ratio", "decay_steps and decay_ratio are both given; keep one");
     }
+  }
+  std::vector<std::string> misfits(int64_t max_steps) const override {
+    std::vector<std::string> out = Schedule::misfits(max_steps);
+    if (out.empty() && decay_steps && *decay_steps > max_steps - warmup(max_steps)) {
+      out.push_back(
+          fmt::format("lr_scheduler.decay_steps {} is more than the {} steps that the run "
+                      "has behind the warm-up: the learning rate begins below its peak",
+                      *decay_steps, max_steps - warmup(max_steps)));
+    }
+    return out;
   }
   double decay(const SchedulePoint& at) const override {
     const double max_steps = static_cast<double>(at.max_steps);

@@ -4,6 +4,8 @@
 #include <cmath>
 #include <numbers>
 
+#include <fmt/format.h>
+
 #include "optim/schedules.h"
 
 namespace dltrain {
@@ -100,6 +102,14 @@ void Schedule::validate(Problems& problems) const {
   if (warmup_ratio && warmup_steps != 0) {
     problems.add(*this, "warmup_ratio", "warmup_steps and warmup_ratio are both given; keep one");
   }
+}
+
+std::vector<std::string> Schedule::misfits(int64_t max_steps) const {
+  if (warmup_steps <= max_steps) return {};
+  return {fmt::format(
+      "lr_scheduler.warmup_steps {} is more than the run's {} steps: the learning "
+      "rate reaches {:.3g} of its peak at most",
+      warmup_steps, max_steps, static_cast<double>(max_steps) / static_cast<double>(warmup_steps))};
 }
 
 int64_t Schedule::warmup(int64_t max_steps) const {

@@ -7,6 +7,8 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
+#include <vector>
 
 #include "config/fields.h"
 
@@ -29,6 +31,8 @@ struct Schedule : Chosen {
   virtual void describe(Fields& f);
   void validate(Problems& problems) const override;
 
+  // What of the schedule does not fit into a run of so many steps, as whole sentences.
+  virtual std::vector<std::string> misfits(int64_t max_steps) const;
   // The factor after the warm-up.
   virtual double decay(const SchedulePoint& at) const = 0;
   // The factor of the peak learning rate in a step.

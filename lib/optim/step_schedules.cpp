@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include <fmt/format.h>
+
 #include "optim/schedules.h"
 
 namespace dltrain {
@@ -32,6 +34,17 @@ struct Step final : Schedule {
     if (!std::is_sorted(milestones.begin(), milestones.end())) {
       problems.add(*this, "milestones", "milestones must rise");
     }
+  }
+  std::vector<std::string> misfits(int64_t max_steps) const override {
+    std::vector<std::string> out = Schedule::misfits(max_steps);
+    const int64_t first = step_size ? *step_size : milestones[0];
+    if (first >= max_steps) {
+      out.push_back(
+          fmt::format("lr_scheduler: the first fall of the learning rate is after {} "
+                      "steps, the run has {}: it never falls",
+                      first, max_steps));
+    }
+    return out;
   }
   double decay(const SchedulePoint& at) const override {
     const int64_t times =

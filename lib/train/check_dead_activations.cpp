@@ -33,7 +33,7 @@ void watch_units(GraphBuilder& builder, const StepGraph& graph) {
 }  // namespace
 
 CheckResult check_dead_activations(const CheckOptions& options, int64_t samples) {
-  const auto run = prepare(options, samples, DType::f32, watch_units);
+  const auto run = prepare(options, samples, DType::f32, {.probe = watch_units});
   Executor& executor = *run->session.executor;
   run_batch(run->session, first_batch(run->session));
   double worst = -1;

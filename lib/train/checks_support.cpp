@@ -72,36 +72,46 @@ double run_forward(Session& session, const OneBatch& batch) {
 }
 
 std::unique_ptr<Prepared> compile_only(const CheckOptions& options, int64_t samples, DType compute,
-                                       const GraphProbe& probe, bool teacher) {
+                                       const PrepareOptions& how) {
   auto prepared = std::make_unique<Prepared>();
   prepared->experiment = options.load(one_batch_overrides(samples));
-  prepared->session = open_session(prepared->experiment, {.engines = options.engines,
-                                                          .evaluation = false,
-                                                          .teacher = teacher,
-                                                          .lengths = false,
-                                                          .compute = compute,
-                                                          .fuse = compute != DType::f64,
-                                                          .probe = probe,
-                                                          .keep_gradients = true});
+  prepared->session =
+      open_session(prepared->experiment, {.engines = options.engines,
+                                          .evaluation = how.evaluate_train_split,
+                                          .teacher = how.teacher,
+                                          .evaluate_train_split = how.evaluate_train_split,
+                                          .lengths = false,
+                                          .compute = compute,
+                                          .noise = how.noise,
+                                          .fuse = compute != DType::f64,
+                                          .probe = how.probe,
+                                          .keep_gradients = true});
   return prepared;
 }
 
 std::unique_ptr<Prepared> prepare(const CheckOptions& options, int64_t samples, DType compute,
-                                  const GraphProbe& probe, bool teacher) {
-  auto prepared = compile_only(options, samples, compute, probe, teacher);
+                                  const PrepareOptions& how) {
+  auto prepared = compile_only(options, samples, compute, how);
   start_session(prepared->session);
   return prepared;
 }
 
-std::unique_ptr<Prepared> prepare_forward(const CheckOptions& options, int64_t samples,
-                                          int64_t fewest, const GraphProbe& probe, bool teacher) {
+std::unique_ptr<Prepared> compile_forward(const CheckOptions& options, int64_t samples,
+                                          int64_t fewest, const PrepareOptions& how) {
   for (const int64_t count : {samples, std::min(samples, fewest)}) {
-    auto prepared = compile_only(options, count, DType::f64, probe, teacher);
-    if (prepared->session.executor->report().flops_per_step > options.most_exact_flops) continue;
-    start_session(prepared->session);
-    return prepared;
+    auto prepared = compile_only(options, count, DType::f64, how);
+    if (prepared->session.executor->report().flops_per_step <= options.most_exact_flops) {
+      return prepared;
+    }
   }
-  return prepare(options, std::min(samples, fewest), DType::f32, probe, teacher);
+  return compile_only(options, std::min(samples, fewest), DType::f32, how);
+}
+
+std::unique_ptr<Prepared> prepare_forward(const CheckOptions& options, int64_t samples,
+                                          int64_t fewest, const PrepareOptions& how) {
+  auto prepared = compile_forward(options, samples, fewest, how);
+  start_session(prepared->session);
+  return prepared;
 }
 
 int64_t samples_in_time(const CheckOptions& options, int64_t most, int64_t fewest, int steps) {
@@ -119,20 +129,6 @@ int64_t samples_in_time(const CheckOptions& options, int64_t most, int64_t fewes
   const double share = options.most_seconds / (seconds * steps);
   const auto fit = static_cast<int64_t>(std::min(1.0, share) * static_cast<double>(most));
   return fit < std::min(fewest, most) ? 0 : fit;
-}
-
-std::vector<double> target_numbers(const Session& session, const OneBatch& batch) {
-  const StepGraph& graph = session.executor->training();
-  const TensorSpec& spec = graph.graph.value(graph.targets()).spec;
-  const auto count = static_cast<size_t>(spec.shape.elements());
-  const std::byte* bytes = batch.fields.back().data();
-  if (spec.dtype == DType::f64) {
-    const auto* numbers = reinterpret_cast<const double*>(bytes);
-    return {numbers, numbers + count};
-  }
-  check_internal(spec.dtype == DType::f32, "targets are {}", to_string(spec));
-  const auto* numbers = reinterpret_cast<const float*>(bytes);
-  return {numbers, numbers + count};
 }
 
 std::vector<double> read_numbers(Executor& executor, const std::string& name) {

@@ -32,28 +32,33 @@ struct Prepared {
   Session session;
 };
 
+// What an experiment of a check is made of, where it is not that of the configuration.
+struct PrepareOptions {
+  GraphProbe probe = {};
+  bool teacher = true;                // false: the loss goes without its teacher
+  bool noise = true;                  // false: no dropout, samples are not mixed
+  bool evaluate_train_split = false;  // the model in evaluation is there too (Executor::evaluate)
+};
+
 // An experiment of its own whose global batch is one micro-batch of `samples`, compiled; nothing is
-// allocated. In f64 it runs unfused on the reference engine. `teacher`: false leaves the teacher of
-// the loss out.
+// allocated. In f64 it runs unfused on the reference engine.
 std::unique_ptr<Prepared> compile_only(const CheckOptions& options, int64_t samples, DType compute,
-                                       const GraphProbe& probe = {}, bool teacher = true);
+                                       const PrepareOptions& how = {});
 // The same, initialised.
 std::unique_ptr<Prepared> prepare(const CheckOptions& options, int64_t samples, DType compute,
-                                  const GraphProbe& probe = {}, bool teacher = true);
+                                  const PrepareOptions& how = {});
 
-// Initialised, for checks that run forwards alone: in f64 where CheckOptions::most_exact_flops
-// allows, with fewer samples (`fewest` at least) where that helps, and otherwise in f32 on the
-// engine of the run.
+// For checks that run forwards alone: in f64 where CheckOptions::most_exact_flops allows, with fewer
+// samples (`fewest` at least) where that helps, and otherwise in f32 on the engine of the run.
+std::unique_ptr<Prepared> compile_forward(const CheckOptions& options, int64_t samples,
+                                          int64_t fewest, const PrepareOptions& how = {});
+// The same, initialised.
 std::unique_ptr<Prepared> prepare_forward(const CheckOptions& options, int64_t samples,
-                                          int64_t fewest, const GraphProbe& probe = {},
-                                          bool teacher = true);
+                                          int64_t fewest, const PrepareOptions& how = {});
 
 // On how many samples, `most` at most, so many training steps in f32 end within
 // CheckOptions::most_seconds, by the time that one step takes; 0: on less than `fewest`.
 int64_t samples_in_time(const CheckOptions& options, int64_t most, int64_t fewest, int steps);
-
-// The targets of a batch of numbers as doubles, whatever the session computes in.
-std::vector<double> target_numbers(const Session& session, const OneBatch& batch);
 
 // A state tensor of floating type as doubles.
 std::vector<double> read_numbers(Executor& executor, const std::string& name);

@@ -362,8 +362,18 @@ std::vector<double> Executor::evaluation_sums() {
 }
 
 std::vector<float> Executor::evaluation_output() {
+  return output_of<float>(DType::f32);
+}
+
+std::vector<double> Executor::evaluation_output_f64() {
+  return output_of<double>(DType::f64);
+}
+
+template <typename T>
+std::vector<T> Executor::output_of(DType dtype) {
   const TensorSpec& spec = evaluation_->output_spec;
-  std::vector<float> out(static_cast<size_t>(spec.shape.elements()));
+  check_internal(spec.dtype == dtype, "the output is {}", to_string(spec));
+  std::vector<T> out(static_cast<size_t>(spec.shape.elements()));
   options_.device->copy(out.data(), evaluation_plan_->address(evaluation_->output), spec.bytes(),
                         *stream_);
   wait_for_device();

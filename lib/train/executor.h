@@ -134,8 +134,10 @@ class Executor final : public WeightStore {
   const std::vector<StepMetric>& evaluation_metrics() const { return evaluation_->metrics; }
   // Sums of the pass on this rank, one behind the other in the order of evaluation_metrics().
   std::vector<double> evaluation_sums();
-  // Logits of the last evaluate().
+  // Logits of the last evaluate(). The second form is for sessions in f64, the first for all
+  // others.
   std::vector<float> evaluation_output();
+  std::vector<double> evaluation_output_f64();
 
   // Re-runs forward and backward of a micro-batch and names the first node with a non-finite
   // output.
@@ -153,6 +155,8 @@ class Executor final : public WeightStore {
   };
 
   void wait_for_device();
+  template <typename T>
+  std::vector<T> output_of(DType dtype);
   void run_forward(FieldSpan fields, const StepInputs& state, MicroStep micro_step);
   size_t stage_bytes() const;
   static std::span<const std::byte> own_part(const StateTensor& tensor,

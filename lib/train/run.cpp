@@ -16,6 +16,7 @@
 #include "config/dump.h"
 #include "data/classes.h"
 #include "telemetry/log.h"
+#include "train/advice.h"
 #include "train/other_tokenizer.h"
 #include "train/reporter.h"
 #include "train/run_folder.h"
@@ -270,8 +271,9 @@ void Run::begin(const std::string& resolved) {
       !other.empty()) {
     spdlog::warn("{}", other);
   }
+  for (const std::string& sentence : advice(session_)) spdlog::warn("{}", sentence);
   if (start_report_.from_file) {
-    spdlog::info("{}: {} tensors loaded", *experiment_.model.init_from, start_report_.loaded);
+    spdlog::info("{}: {} tensors loaded", start_report_.from.string(), start_report_.loaded);
     for (const auto& name : start_report_.missing) spdlog::warn("  not in the file: {}", name);
     for (const auto& name : start_report_.unexpected) spdlog::warn("  not in the model: {}", name);
     for (const auto& name : start_report_.not_finite) {

@@ -7,6 +7,7 @@
 #include "compile/id_bounds.h"
 #include "compile/later_tokens.h"
 #include "config/load.h"
+#include "data/distributions.h"
 #include "data/ignore_label.h"
 #include "data/parallel_streams.h"
 #include "device/engine.h"
@@ -20,12 +21,20 @@
 namespace dltrain {
 namespace {
 
+TensorSpec target_sample(const Dataset& dataset) {
+  return dataset.fields()[static_cast<size_t>(dataset.target_field())].sample;
+}
+
 void check_data(const Session& session, const StepGraph& graph) {
   const int64_t classes = session.classes;
+  const TargetKind kind = session.experiment->loss->target_kind(session.target_info);
   for (const auto& split : {session.data.train, session.data.eval}) {
-    if (split && classes > 0) split->check_labels(classes);
-    if (split && session.experiment->loss->target_kind(session.target_info) == TargetKind::binary) {
-      split->check_targets(0, 1);
+    if (!split) continue;
+    if (classes > 0) split->check_labels(classes);
+    if (kind == TargetKind::binary) split->check_targets(0, 1);
+    // Those that samples are mixed to are labels here.
+    if (kind == TargetKind::distributions && is_floating(target_sample(*split).dtype)) {
+      check_distributions(*split, graph.output_spec.shape[-1]);
     }
   }
   for (const IdBound& ids : id_bounds(graph.graph, graph.slots)) {
@@ -94,10 +103,6 @@ std::vector<InputSpec> model_inputs(const std::vector<FieldSpec>& fields) {
   for (size_t i = 0; i + 1 < fields.size(); ++i)
     inputs.push_back({fields[i].name, fields[i].sample});
   return inputs;
-}
-
-TensorSpec target_sample(const Dataset& dataset) {
-  return dataset.fields()[static_cast<size_t>(dataset.target_field())].sample;
 }
 
 // What the loss is told of the targets; a label that it ignores becomes −100 in both splits.
@@ -254,7 +259,7 @@ LoaderOptions train_loader_options(const Session& session, int64_t first_step, i
                     .order = data.order(),
                     .seed = static_cast<uint64_t>(session.experiment->seed),
                     .target_weights = session.train_targets,
-                    .mixing = data.mixing(),
+                    .mixing = session.options.noise ? data.mixing() : MixingOptions{},
                     .classes = session.classes,
                     .lengths = session.lengths,
                     .workers = workers,
@@ -290,7 +295,7 @@ Session open_session(Experiment& experiment, const SessionOptions& options) {
                                            static_cast<double>(session.data.train->size()) /
                                            static_cast<double>(session.batch.global_batch)));
   TargetInfo targets = prepare_targets(*experiment.loss, session.data);
-  targets.mixed = experiment.data.train->mixing().active();
+  targets.mixed = options.noise && experiment.data.train->mixing().active();
   if (const std::string* path = experiment.loss->teacher(); path && options.teacher) {
     session.teacher = open_teacher(*path);
   }
@@ -322,6 +327,7 @@ Session open_session(Experiment& experiment, const SessionOptions& options) {
       .precision = options.compute == DType::f64 ? DType::f32 : experiment.precision.compute,
       .narrow_parameters =
           options.compute == DType::f32 && experiment.precision.narrow_parameters(),
+      .noise = options.noise,
       .fuse = options.fuse,
       .keep_gradients = keep_gradients,
       .recompute = options.recompute ? experiment.memory.recompute : Recompute::none,
@@ -402,7 +408,11 @@ StartReport start_session(Session& session, bool weights_follow) {
   if (experiment.model.init_from && !weights_follow) {
     LoadedWeights loaded = load_weights(*session.executor, *experiment.model.init_from,
                                         experiment.model.rename, experiment.model.strict);
-    report = {true, loaded.loaded, std::move(loaded.missing), std::move(loaded.unexpected),
+    report = {true,
+              loaded.from,
+              loaded.loaded,
+              std::move(loaded.missing),
+              std::move(loaded.unexpected),
               std::move(loaded.not_finite)};
   }
   start_averages(*session.executor);

@@ -26,6 +26,7 @@ struct SessionOptions {
   // Of a trained model: labels are matched with these names; empty: those of the training data.
   std::vector<std::string> class_names = {};
   bool targets = true;  // the data must have them; false: for predictions
+  bool noise = true;    // dropout and the mixing of samples; false: training without both
   bool fuse = true;
   bool recompute = true;  // as the configuration says; false: not at all
   PassLog log = {};
@@ -92,6 +93,7 @@ Session open_session(Experiment& experiment, const SessionOptions& options);
 // Returns what init_from found.
 struct StartReport {
   bool from_file = false;
+  std::filesystem::path from;  // LoadedWeights
   int loaded = 0;
   std::vector<std::string> missing, unexpected, not_finite;
 };

@@ -10,6 +10,7 @@
 #include "nn/huggingface/folder.h"
 #include "passes/update.h"
 #include "tensor/float_tensors.h"
+#include "train/run_folder.h"
 
 namespace dltrain {
 namespace {
@@ -159,14 +160,37 @@ std::vector<FoundWeight> find_weights(const std::vector<ParameterInfo>& paramete
                                    : "; it has the unknown ",
          listed(report.unexpected));
   }
+  const bool any = std::any_of(out.begin(), out.end(), [](const FoundWeight& weight) {
+    return weight.info->role == Role::parameter;
+  });
+  if (!any && !parameters.empty()) {
+    fail(ExitCode::storage,
+         "{}: none of its tensors is a parameter of the model: it has {}; the model has {} "
+         "(model.rename changes names)",
+         files.name(), listed(report.unexpected), listed(report.missing));
+  }
   report.loaded = static_cast<int>(out.size());
   return out;
 }
 
+namespace {
+
+// The newest checkpoint, where `path` is a folder of checkpoints rather than of weights.
+std::filesystem::path place_of_weights(const std::filesystem::path& path) {
+  std::error_code ignored;
+  if (!std::filesystem::is_directory(path, ignored) || SafetensorsSet::holds(path)) return path;
+  const bool has_checkpoints = std::filesystem::is_directory(path / "checkpoints", ignored) ||
+                               !CheckpointFolder(path).list().empty();
+  return has_checkpoints ? find_checkpoint(path).checkpoint : path;
+}
+
+}  // namespace
+
 LoadedWeights load_weights(WeightStore& store, const std::filesystem::path& path,
                            const TextPairs& rename, bool strict) {
-  const SafetensorsSet files(path, ExitCode::storage);
   LoadedWeights report;
+  report.from = place_of_weights(path);
+  const SafetensorsSet files(report.from, ExitCode::storage);
   for (const FoundWeight& found : find_weights(store.weights(), files, rename, strict, report)) {
     const std::vector<float> values = as_f32(*found.tensor.file, *found.tensor.entry);
     if (!all_finite(values)) report.not_finite.push_back(found.info->name);

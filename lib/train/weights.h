@@ -19,6 +19,7 @@ void initialize_weights(Executor& executor, uint64_t seed);
 
 struct LoadedWeights {
   int loaded = 0;
+  std::filesystem::path from;  // the file, or the folder with model.safetensors
   // Name and shape of parameters that the file lacks (strict: false), and of tensors that the model
   // lacks.
   std::vector<std::string> missing, unexpected;
@@ -33,11 +34,13 @@ struct FoundWeight {
 // Finds the parameters in a model.init_from: a file, or a folder (tensor/safetensors_set.h), whose
 // names are those of Hugging Face's model where a config.json says so. Throws Error(storage) for a
 // tensor of another shape (naming both), and with `strict` for missing or surplus tensors; buffers
-// may be missing either way (weights are often saved without running statistics).
+// may be missing either way (weights are often saved without running statistics). Where no
+// parameter is found at all that is an Error(storage) without `strict` too.
 std::vector<FoundWeight> find_weights(const std::vector<ParameterInfo>& parameters,
                                       const SafetensorsSet& files, const TextPairs& rename,
                                       bool strict, LoadedWeights& report);
-// Opens the file or folder and writes them into a store; f32, f64, bf16 and f16 are converted.
+// Opens the file or folder and writes them into a store; f32, f64, bf16 and f16 are converted. Of a
+// run folder (or its folder `checkpoints`) the newest checkpoint is taken.
 LoadedWeights load_weights(WeightStore& store, const std::filesystem::path& path,
                            const TextPairs& rename, bool strict);
 

@@ -242,6 +242,20 @@ data: {{type: image_folder, transforms: [{{resize: [8, 8]}}], train: {{path: {se
         self.assertEqual(packed.read_bytes(), before)
         self.refused(USAGE, "data", "show", config, "-o", self.folder / "x.jpg", says="name in .png")
 
+    def test_a_packed_image_that_broke_is_left_out_where_that_is_asked_for(self):
+        config = self.image_config()
+        packed = self.folder / "x.images"
+        self.run_dltrain("data", "prepare", config, "-o", packed)
+        photo = (self.folder / "images" / "light" / "photo.jpg").read_bytes()
+        content = packed.read_bytes()
+        at = content.index(photo)
+        packed.write_bytes(content[:at] + bytes(16) + content[at + 16:])
+        train = (self.packed_config(packed), "--max-steps", 20, "--overwrite", "--output-dir", self.folder / "run")
+        self.refused(DATA, *train, says=["x.images, image ", "is no JPEG or PNG"])
+        said = self.run_dltrain(*train, "-s", "data.on_error=skip").err
+        self.assertIn("left out: ", said)
+        self.assertIn("x.images, image ", said)
+
     def test_completion_knows_the_parts_of_data(self):
         script = self.run_dltrain("completion", "bash").out
         for word in ("inspect", "show", "prepare", "--shorter-side"):

@@ -10,7 +10,7 @@ import subprocess
 import unittest
 
 import support
-from support import (DATA, DEVICE, DIVERGED, INTERNAL, OK, RANK, SMALL, SOURCES, STORAGE, USAGE, checkpoints, steps)
+from support import (DATA, DEVICE, DIVERGED, INTERNAL, OK, RANK, SMALL, SOURCES, STORAGE, USAGE, checkpoints, safetensors, steps)
 
 
 def digest(folder):
@@ -159,6 +159,25 @@ training: {global_batch_size: 2, max_steps: 2}
         self.assertIn("z", result.err)
 
 
+class Advice(support.DltrainTest):
+    def test_keys_without_effect_are_told_at_the_start(self):
+        path = self.small()
+        for i, (extra, says) in enumerate((
+                (("-s", "lr_scheduler.warmup_steps=50"), "warmup_steps 50 is more than the run's 4 steps: the learning rate reaches 0.08"),
+                (("-s", "lr_scheduler={type: step, step_size: 30}"), "the first fall of the learning rate is after 30 steps"),
+                (("-s", "optimizer={type: lars, learning_rate: 0.1}"), "this is SGD; always_adapt: true scales all"),
+                (("-s", "optimizer={type: lamb, learning_rate: 0.1, weight_decay: 0}"), "this is Adam; always_adapt: true scales all"))):
+            short = ("--max-steps", 4, *extra)
+            self.assertIn(says, self.run_dltrain(path, *short, "--output-dir", self.folder / str(i)).err)
+            self.assertIn(says, self.run_dltrain("plan", path, *short).out)
+        said = self.run_dltrain("plan", path, "--max-steps", 40, "-s",
+                                "optimizer={type: lamb, learning_rate: 0.1, weight_decay: 0, always_adapt: true}").out
+        self.assertNotIn("warning", said)
+        self.assertRegex(said, r"step: [0-9.]+ [kM]?FLOP,")
+        self.assertRegex(self.run_dltrain("plan", path, "-s", "model.layers=[linear: 4]", "-s", "training.global_batch_size=1").out,
+                         r"step: [0-9]+ FLOP,")
+
+
 class Weights(support.DltrainTest):
     def test_weights_of_another_model_are_refused_by_name_and_shape(self):
         weights = SOURCES / "tests/golden/mlp/weights.safetensors"
@@ -172,6 +191,26 @@ class Weights(support.DltrainTest):
         result = self.refused(STORAGE, golden, "-s", f"model.layers={layers}", "--output-dir", self.folder / "run", says="strict: false")
         self.assertIn("lacks layers.1.weight", result.err)
         self.refused(STORAGE, golden, "-s", f"model.init_from={self.folder / 'absent'}", says="absent")
+
+    def test_weights_come_from_runs_checkpoints_and_files(self):
+        path = self.small()
+        run = self.folder / "run"
+        self.run_dltrain(path, "-q", "--output-dir", run, "--max-steps", 20)
+        model = safetensors(run / "checkpoints" / "step-000020" / "model.safetensors")
+        for i, place in enumerate(("", "checkpoints", "checkpoints/latest", "checkpoints/best", "checkpoints/latest/model.safetensors")):
+            again = self.folder / f"again{i}"
+            said = self.run_dltrain(path, "--output-dir", again, "--max-steps", 1, "-s", "optimizer.learning_rate=0",
+                                    "-s", f"model.init_from={run / place}").err
+            self.assertIn("4 tensors loaded", said)
+            if "best" not in place:
+                self.assertEqual(safetensors(again / "checkpoints" / "latest" / "model.safetensors"), model)
+        (self.folder / "nothing").mkdir()
+        self.refused(STORAGE, path, "-s", f"model.init_from={self.folder / 'nothing'}", "--output-dir", self.folder / "b", says="nothing")
+        # A prefix that nothing has: that is no transfer but a mistake.
+        renames = ("-s", "model.rename={'^layers': trunk}", "-s", "model.strict=false", "-s", f"model.init_from={run}")
+        self.refused(STORAGE, path, *renames, "--output-dir", self.folder / "c",
+                     says=["none of its tensors is a parameter of the model", "trunk.0.weight", "the model has layers.0.weight"])
+        self.assertFalse((self.folder / "c" / "metrics.jsonl").exists())
 
     def test_gaps_are_allowed_and_listed_when_not_strict(self):
         golden = SOURCES / "tests/golden/mlp/relu-sgd.yaml"

@@ -2,6 +2,7 @@
 
 #include <filesystem>
 
+#include "data/broken_images.h"
 #include "data/config.h"
 #include "data/image_dataset.h"
 #include "images.h"

@@ -2,6 +2,7 @@
 
 #include <cstring>
 
+#include "data/broken_images.h"
 #include "data/image_dataset.h"
 #include "data/packed_format.h"
 #include "images.h"
@@ -65,6 +66,37 @@ TEST_CASE("packed images come back as they were, raw and encoded") {
   std::vector<uint8_t> buffer;
   CHECK(source->read(2, buffer).encoding == ImageEncoding::png);
   CHECK_FALSE(std::filesystem::exists(folder / "a.images.partial"));
+}
+
+TEST_CASE("broken packed images are left out where that is asked for") {
+  TemporaryFolder folder;
+  const auto jpeg = golden_image("photo.jpg");
+  const std::vector<uint8_t> cut(jpeg.begin(), jpeg.begin() + static_cast<long>(jpeg.size() / 2));
+  const std::string path = (folder / "a.images").string();
+  {
+    PackedImagesWriter writer(path, 3, {"cat", "dog", "owl"});
+    writer.add(probe_image(cut), 0);
+    writer.add(probe_image(jpeg), 1);
+    writer.add(probe_image(cut), 1);
+    writer.add(probe_image(jpeg), 2);
+    writer.finish();
+  }
+  const auto all = open_packed_images(path);
+  const auto sound = without_broken(all, path, 2);
+  CHECK(sound->size() == 2);
+  CHECK(sound->labels() == std::vector<int32_t>{1, 2});
+  CHECK(sound->class_names() == all->class_names());
+  CHECK(sound->place_of(1) == path + ", image 3");
+  CHECK(stored_pixels(*sound, 0) == jpeg);
+  CHECK(find_broken(*sound, 1).empty());
+  CHECK(without_broken(sound, path, 1) == sound);
+
+  const std::string none = (folder / "b.images").string();
+  PackedImagesWriter writer(none, 3, {});
+  writer.add(probe_image(cut), 0);
+  writer.finish();
+  CHECK_THAT(refusal_of([&] { without_broken(open_packed_images(none), none, 1); }),
+             Contains("b.images: none of its images can be decoded"));
 }
 
 TEST_CASE(

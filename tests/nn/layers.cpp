@@ -164,6 +164,41 @@ TEST_CASE("activations with parameters carry them as attributes") {
              Contains("min_value must be less than max_value"));
 }
 
+TEST_CASE("activations that are made of other ops") {
+  const EmittedModel model = emit_text(
+      "layers: [prelu, prelu: {per_channel: true, init: 0.1}, celu, celu: 2, log_sigmoid, "
+      "tanhshrink, softshrink: 0.25, glu]",
+      {4});
+  CHECK_THAT(forward_of(model), Contains("= softplus(") &&
+                                    Contains("{max_value=0.25, "
+                                             "min_value=-0.25}") &&
+                                    Contains(": f32[2, 2]  # layers.7"));
+  CHECK(parameters_of(model) ==
+        "layers.0.weight f32[1]\n"
+        "layers.1.weight f32[4]\n");
+  CHECK(model.parameters[0].initializer.value == 0.25);
+  CHECK_THAT(refusal("layers: [glu]", {3}),
+             Contains("model.layers[0] (glu) on [2, 3]: glu halves the channels, and 3 is odd"));
+  CHECK_THAT(mistakes_in("layers: [celu: 0]"), Contains("error:"));
+  CHECK_THAT(mistakes_in("layers: [softshrink: -1]"), Contains("error:"));
+  CHECK_THAT(mistakes_in("layers: [prelu: {num_parameters: 3}]"),
+             Contains("did you mean 'per_channel'?"));
+}
+
+TEST_CASE("normalisation without weight and bias; pooling with windows that reach out") {
+  const EmittedModel model = emit_text(
+      "layers: [{type: max_pool2d, kernel_size: 2, ceil_mode: true}, "
+      "{type: avg_pool2d, kernel_size: 2, ceil_mode: true}, {type: batch_norm, affine: false}, "
+      "{type: group_norm, num_groups: 2, affine: false}, {type: layer_norm, elementwise_affine: "
+      "false}, flatten]",
+      {5, 4, 2});
+  CHECK_THAT(forward_of(model),
+             Contains("f32[2, 3, 2, 2]") && Contains("f32[2, 2, 1, 2]") && Contains("= reshape("));
+  CHECK(parameters_of(model) ==
+        "layers.2.running_mean f32[2] buffer\n"
+        "layers.2.running_var f32[2] buffer\n");
+}
+
 TEST_CASE("reshape, transpose, slice and pad2d keep the samples") {
   const EmittedModel model = emit_text(
       "layers: [reshape: [2, -1, 3], transpose: [0, 3, 1, 2], {type: slice, axis: 1, start: -2}, "
@@ -305,7 +340,8 @@ TEST_CASE("the keys of every layer are as documented") {
         "dropout2d rate\nflatten\n"
         "reshape shape\ntranspose permutation\nslice\npad2d padding\n"
         "relu\ngelu approximate\nsilu\ntanh\nsigmoid\nleaky_relu negative_slope\nelu alpha\nselu\n"
-        "softplus\nmish\nhardswish\nhardsigmoid\nhardtanh\nrelu6\nsoftsign\nquick_gelu\nsoftmax\n"
+        "softplus\nmish\nhardswish\nhardsigmoid\nhardtanh\nrelu6\nsoftsign\nquick_gelu\n"
+        "prelu per_channel\ncelu alpha\nlog_sigmoid\ntanhshrink\nsoftshrink lambda\nglu\nsoftmax\n"
         "log_softmax\nadd inputs\nmultiply inputs\nconcat inputs\nsequential layers\n"
         "residual layers\nbranches branches\nrepeat\nblock use\nclass_token\nposition_embedding\n"
         "multi_head_attention num_heads\nlstm hidden_size\ngru hidden_size\nrnn hidden_size\n"

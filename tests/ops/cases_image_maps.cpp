@@ -37,6 +37,18 @@ void add_average(std::vector<OpCase>& cases, const Shape& x, const Pair& kernel,
   }
 }
 
+void add_average_ceil(std::vector<OpCase>& cases, const Shape& x, const Pair& kernel,
+                      const Pair& stride, const Pair& padding) {
+  for (bool include : {true, false}) {
+    add_with_gradient(cases, "avg_pool2d", x,
+                      {{"kernel", kernel},
+                       {"stride", stride},
+                       {"padding", padding},
+                       {"count_include_pad", include},
+                       {"ceil_mode", true}});
+  }
+}
+
 void add_adaptive(std::vector<OpCase>& cases, const Shape& x, const Pair& size) {
   add_with_gradient(cases, "avg_pool2d", x, {{"output_size", size}});
   add_with_gradient(cases, "adaptive_max_pool2d", x, {{"output_size", size}}, Fill::apart);
@@ -59,6 +71,8 @@ void add_image_map_cases(std::vector<OpCase>& cases) {
   add_average(cases, {1, 7, 9, 1}, {3, 2}, {1, 2}, {1, 0});
   add_average(cases, {1, 8, 8, 3}, {2, 2}, {3, 3}, {0, 0});  // gaps between windows
   add_average(cases, {8, 28, 28, 6}, {2, 2}, {2, 2}, {0, 0});
+  add_average_ceil(cases, {2, 7, 5, 3}, {2, 2}, {2, 2}, {0, 0});
+  add_average_ceil(cases, {2, 8, 6, 3}, {3, 2}, {2, 3}, {1, 1});
 
   add_adaptive(cases, {2, 7, 7, 5}, {1, 1});
   add_adaptive(cases, {2, 7, 5, 17}, {3, 2});

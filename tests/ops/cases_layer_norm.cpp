@@ -45,6 +45,14 @@ void add_group_norm(std::vector<OpCase>& cases, const Shape& x, int64_t groups) 
                    {case_tensor(x), case_tensor(x), w, case_tensor(statistics),
                     case_tensor(statistics, Fill::positive)},
                    attributes});
+  const CaseInput none = case_absent();
+  cases.push_back(
+      {"group_norm plain " + what, "group_norm", {case_tensor(x), none, none}, attributes});
+  cases.push_back({"group_norm_backward plain " + what,
+                   "group_norm_backward",
+                   {case_tensor(x), case_tensor(x), none, case_tensor(statistics),
+                    case_tensor(statistics, Fill::positive)},
+                   attributes});
 }
 
 }  // namespace

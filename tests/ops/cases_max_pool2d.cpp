@@ -10,11 +10,12 @@ namespace {
 using Pair = std::vector<int64_t>;
 
 void add(std::vector<OpCase>& cases, const Shape& x, const Pair& kernel, const Pair& stride,
-         const Pair& padding) {
+         const Pair& padding, bool ceil = false) {
   Attributes attributes{{"kernel", kernel}, {"stride", stride}, {"padding", padding}};
+  if (ceil) attributes.set("ceil_mode", true);
   const std::string geometry =
-      fmt::format("{} kernel {}x{} stride {}x{} padding {}x{}", to_string(x), kernel[0], kernel[1],
-                  stride[0], stride[1], padding[0], padding[1]);
+      fmt::format("{} kernel {}x{} stride {}x{} padding {}x{}{}", to_string(x), kernel[0],
+                  kernel[1], stride[0], stride[1], padding[0], padding[1], ceil ? " ceil" : "");
   const CaseInput input = case_tensor(x, Fill::apart);
   cases.push_back({"max_pool2d " + geometry, "max_pool2d", {input}, attributes});
   const Shape y = find_op("max_pool2d")->infer(std::vector{input.spec}, attributes).front().shape;
@@ -38,6 +39,9 @@ void add_max_pool2d_cases(std::vector<OpCase>& cases) {
   add(cases, {1, 8, 8, 3}, {2, 2}, {3, 3}, {0, 0});  // gaps between windows
   add(cases, {8, 28, 28, 6}, {2, 2}, {2, 2}, {0, 0});
   add(cases, {2, 9, 9, 24}, {3, 3}, {2, 2}, {1, 1});  // whole packs of channels
+  add(cases, {2, 7, 5, 17}, {2, 2}, {2, 2}, {0, 0}, true);  // the last windows are cut
+  add(cases, {2, 8, 7, 5}, {3, 3}, {2, 2}, {0, 0}, true);
+  add(cases, {2, 8, 6, 3}, {3, 2}, {2, 3}, {1, 1}, true);
 }
 
 }  // namespace dltrain

@@ -248,6 +248,11 @@ void add_update_cases(std::vector<OpCase>& cases) {
   add_optimizer(cases, "lars_update", {Fill::normal},
                 {{"momentum", 0.9}, {"trust_coefficient", 0.02}, {"epsilon", 1e-8}});
   add_optimizer(cases, "lamb_update", {Fill::normal, Fill::positive}, betas);
+  Attributes always = betas;
+  always.set("always_adapt", true);
+  add_update(cases, "lamb_update", "always scaled", {Fill::normal, Fill::positive}, always);
+  add_update(cases, "lars_update", "always scaled", {Fill::normal},
+             {{"momentum", 0.9}, {"trust_coefficient", 0.02}, {"always_adapt", true}});
   add_adafactor_cases(cases);
   for (DType dtype : {DType::bf16, DType::f16}) {
     add_copies(cases, "adamw_update", dtype, {Fill::normal, Fill::positive});

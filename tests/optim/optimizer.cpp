@@ -103,6 +103,10 @@ TEST_CASE("lars, lamb and adafactor emit the update of their name and its moment
   CHECK_THAT(update_of("{type: lamb, learning_rate: 1}"),
              Contains("= lamb_update(") && Contains("second_moment.w, second_moment.b)") &&
                  Contains("epsilon=1e-06, lr_scale=[1], weight_decay=[0.01]}"));
+  for (const char* kind : {"lars", "lamb"}) {
+    CHECK_THAT(update_of(fmt::format("{{type: {}, learning_rate: 1, always_adapt: true}}", kind)),
+               Contains("always_adapt=true, "));
+  }
   CHECK_THAT(update_of("{type: adafactor, learning_rate: 1}"),
              Contains("= adafactor_update(") &&
                  Contains(", row_variance.w, variance.b, column_variance.w, -) {beta2_decay=-0.8, "

@@ -62,6 +62,28 @@ TEST_CASE("the warmup rises in equal steps to the peak and does not begin at zer
   }
 }
 
+TEST_CASE("what does not fit into the run is told") {
+  const auto misfits = [](const std::string& text) {
+    std::string all;
+    for (const std::string& sentence : schedule(text)->misfits(100)) all += sentence + "\n";
+    return all;
+  };
+  for (const std::string& kind : kWarming) {
+    INFO(kind);
+    CHECK(misfits("{" + kind + ", warmup_steps: 100}") == "");
+    CHECK_THAT(misfits("{" + kind + ", warmup_steps: 400}"),
+               Contains("warmup_steps 400 is more than the run's 100 steps") &&
+                   Contains("0.25 of its peak"));
+  }
+  CHECK(misfits("{type: wsd, warmup_steps: 20, decay_steps: 80}") == "");
+  CHECK_THAT(misfits("{type: wsd, warmup_steps: 20, decay_steps: 81}"),
+             Contains("decay_steps 81 is more than the 80 steps"));
+  CHECK(misfits("{type: step, step_size: 99}") == "");
+  CHECK_THAT(misfits("{type: step, step_size: 100}"), Contains("it never falls"));
+  CHECK(misfits("{type: step, milestones: [50, 200]}") == "");
+  CHECK_THAT(misfits("{type: step, milestones: [150, 200]}"), Contains("after 150 steps"));
+}
+
 TEST_CASE("the decay ends at min_ratio in the last step") {
   CHECK(schedule("{type: constant, warmup_steps: 10}")->factor(99, 100) == 1);
   for (const char* kind : {"linear", "cosine", "polynomial", "wsd"}) {
