@@ -86,11 +86,10 @@ class Rank {
   Rank(Collectives& group, Experiment& experiment)
       : group_(group),
         session_(open_session(
-            experiment, {.engines = {.cpu = &cpu_engine(), .reference = &reference_engine()},
-                         .collectives = &group,
-                         .rank = group.rank(),
-                         .world = group.size(),
-                         .evaluation = false})) {
+            experiment,
+            {.engines = {.cpu = &cpu_engine(), .reference = &reference_engine()},
+             .ranks = {.collectives = &group, .rank = group.rank(), .world = group.size()},
+             .evaluation = false})) {
     start_session(session_);
     loader_.emplace(session_.data.train, train_loader_options(session_, 0, 0),
                     session_.executor->device());
@@ -153,10 +152,11 @@ void run(int rank, int port, int rounds, int layers, int width) {
     }
     if (rank != 0) continue;
     const double longer = with.whole - without.whole;
-    fmt::print("{} messages of a step, {:.0f} us late each ({:.0f} % of a backward of {:.1f} ms): "
-               "step {:.2f} ms instead of {:.2f}, {:.0f} % of the delay shows\n",
-               messages, 1e6 * each, 100 * share, 1e3 * common, 1e3 * with.whole,
-               1e3 * without.whole, 100 * longer / (each * messages));
+    fmt::print(
+        "{} messages of a step, {:.0f} us late each ({:.0f} % of a backward of {:.1f} ms): "
+        "step {:.2f} ms instead of {:.2f}, {:.0f} % of the delay shows\n",
+        messages, 1e6 * each, 100 * share, 1e3 * common, 1e3 * with.whole, 1e3 * without.whole,
+        100 * longer / (each * messages));
     std::fflush(stdout);
   }
   group.barrier();
@@ -165,7 +165,9 @@ void run(int rank, int port, int rounds, int layers, int width) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  const auto number = [&](int i, int otherwise) { return argc > i ? std::atoi(argv[i]) : otherwise; };
+  const auto number = [&](int i, int otherwise) {
+    return argc > i ? std::atoi(argv[i]) : otherwise;
+  };
   const int rounds = number(1, 20), layers = number(2, 24), width = number(3, 512);
   try {
     StoreServer server("127.0.0.1", 0);
