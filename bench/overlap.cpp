@@ -68,12 +68,11 @@ class Rank {
  public:
   Rank(Collectives& group, Experiment& experiment)
       : group_(group),
-        session_(open_session(experiment,
-                              {.engines = {.cpu = &cpu_engine(), .reference = &reference_engine()},
-                               .collectives = &group,
-                               .rank = group.rank(),
-                               .world = group.size(),
-                               .evaluation = false})) {
+        session_(open_session(
+            experiment,
+            {.engines = {.cpu = &cpu_engine(), .reference = &reference_engine()},
+             .ranks = {.collectives = &group, .rank = group.rank(), .world = group.size()},
+             .evaluation = false})) {
     start_session(session_);
     loader_.emplace(session_.data.train, train_loader_options(session_, 0, 0),
                     session_.executor->device());

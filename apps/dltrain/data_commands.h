@@ -2,7 +2,6 @@
 #pragma once
 
 #include <string>
-#include <thread>
 
 #include "dltrain/commands.h"
 
@@ -12,10 +11,6 @@ CommandBody add_data_inspect(CLI::App& command);
 CommandBody add_data_show(CLI::App& command);
 CommandBody add_data_prepare(CLI::App& command);
 CommandBody add_data_tokenizer(CLI::App& command);
-
-inline int all_cores() {
-  return static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
-}
 
 // "3" or "3 (cat)".
 inline std::string label_text(const Dataset& dataset, int64_t label) {

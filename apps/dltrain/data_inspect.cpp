@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "base/cpus.h"
 #include "data/inspect.h"
 #include "dltrain/data_commands.h"
 
@@ -112,7 +113,7 @@ void print_tokens(const char* name, const Dataset& dataset) {
 }
 
 SplitReport print_split(const char* name, const Dataset& dataset) {
-  SplitReport report = inspect(dataset, all_cores());
+  SplitReport report = inspect(dataset, bound_cpu_count());
   fmt::print("{}: {} samples\n", name, report.samples);
   for (const FieldReport& field : report.fields) print_field(field);
   print_classes(dataset, report);

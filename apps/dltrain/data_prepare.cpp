@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "base/cpus.h"
 #include "base/file.h"
 #include "data/prepare.h"
 #include "data/prepare_tokens.h"
@@ -74,7 +75,7 @@ ExitCode write_images(const Options& options, const DatasetConfig& config) {
       {.output = options.output,
        .raw = raw,
        .shorter_side = options.shorter_side,
-       .threads = all_cores()},
+       .threads = bound_cpu_count()},
       [&](int64_t done) { std::fprintf(stderr, "\r%lld images", static_cast<long long>(done)); });
   std::fprintf(stderr, "\n");
   fmt::print("{}: {} images, {:.1f} MiB; read it with data: {{type: packed_images, path: {}}}\n",

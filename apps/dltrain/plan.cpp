@@ -95,7 +95,7 @@ void print_host_memory(const Session& session) {
   fmt::print("  {:<22} {:>12}   from the first checkpoint on that more steps follow\n",
              "copy for checkpoints",
              human_bytes(snapshot_bytes(*session.executor,
-                                        session.shares_state() ? session.options.world : 1)));
+                                        session.shares_state() ? session.options.ranks.world : 1)));
 }
 
 void print_layers(const PlanReport& r) {
@@ -181,9 +181,9 @@ void print_session(const Session& session, const Rates& rates) {
   fmt::print(
       "run: {} steps of {} samples ({:.2f} epochs of {}), {} rank{} × {} micro-step{} of {}\n",
       session.max_steps, session.batch.global_batch, session.epoch(session.max_steps),
-      session.data.train->size(), session.options.world, session.options.world == 1 ? "" : "s",
-      session.batch.micro_steps, session.batch.micro_steps == 1 ? "" : "s",
-      session.batch.micro_batch);
+      session.data.train->size(), session.options.ranks.world,
+      session.options.ranks.world == 1 ? "" : "s", session.batch.micro_steps,
+      session.batch.micro_steps == 1 ? "" : "s", session.batch.micro_batch);
   fmt::print("device: {}\n", session.executor->device().properties().name);
   fmt::print("model: {} parameters, {} in, {} out\n", parameter_elements(session),
              to_string(graph.graph.value(graph.slots.front()).spec), to_string(graph.output_spec));
@@ -201,7 +201,7 @@ void print_session(const Session& session, const Rates& rates) {
   fmt::print("step: {}, {} moved at least, {} kernel calls", human_flop(r.flops_per_step),
              human_bytes(static_cast<size_t>(r.bytes_per_step)), r.kernel_calls);
   fmt::print("\n");
-  if (session.options.world > 1) print_traffic(session, r, rates);
+  if (session.options.ranks.world > 1) print_traffic(session, r, rates);
   print_promises(session);
 }
 
@@ -237,9 +237,9 @@ void print_plan(Experiment& experiment, const PlanRequest& request,
                 const std::function<void(const Session&)>& also) {
   PaperRanks ranks(request.world);
   SessionOptions options{.engines = engines(),
-                         .collectives = request.world > 1 ? &ranks : nullptr,
-                         .world = request.world,
-                         .ranks_per_node = request.ranks_per_node};
+                         .ranks = {.collectives = request.world > 1 ? &ranks : nullptr,
+                                   .world = request.world,
+                                   .ranks_per_node = request.ranks_per_node}};
   if (request.passes) {
     options.log = [](std::string_view pass, const Graph& graph) {
       fmt::print("after {}:\n{}\n", pass, print_graph(graph));

@@ -41,12 +41,7 @@ ExitCode run(const Options& options, const RankEnvironment& environment) {
     return ExitCode::ok;
   }
   return as_rank(environment, experiment.parallelism, [&](const World& world) {
-    profile.collectives = world.collectives.get();
-    profile.watch = world.watch.get();
-    profile.rank = environment.rank;
-    profile.world = environment.world_size;
-    profile.local_rank = environment.local_rank;
-    profile.ranks_per_node = environment.local_world_size;
+    profile.ranks = ranks_of(world);
     const auto report = profile_training(experiment, profile);
     if (report) print(*report, options);
     return ExitCode::ok;

@@ -41,14 +41,7 @@ void check_options(const Options& options) {
 // One rank of several.
 ExitCode run_rank(const RankEnvironment& environment, Experiment& experiment, RunOptions& run) {
   return as_rank(environment, experiment.parallelism, [&](const World& world) {
-    run.collectives = world.collectives.get();
-    run.make_group = world.make_group;
-    run.store = world.store.get();
-    run.watch = world.watch.get();
-    run.rank = environment.rank;
-    run.world = environment.world_size;
-    run.local_rank = environment.local_rank;
-    run.ranks_per_node = environment.local_world_size;
+    run.ranks = ranks_of(world);
     run.goes_on = environment.run_has_begun;
     return run_training(experiment, run);
   });

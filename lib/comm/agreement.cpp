@@ -1,18 +1,55 @@
 #include "comm/agreement.h"
 
 #include <span>
+#include <thread>
 
 #include "base/checksum.h"
+#include "base/error.h"
 
 namespace dltrain {
+namespace {
 
-Agreement agree_through(StoreClient& store, int rank, std::chrono::milliseconds timeout) {
-  return [&store, rank, timeout](const std::string& key, const std::function<std::string()>& make) {
-    Hasher hasher;  // keys of the store are short
-    hasher.update(std::as_bytes(std::span(key)));
-    const std::string name = "choice/" + hasher.hex();
-    return rank == 0 ? store.put_new(name, make()) : store.get(name, timeout);
-  };
+constexpr const char* kGivenUp = "choice/given up";  // why
+constexpr std::chrono::milliseconds kLookEvery{5};
+
+}  // namespace
+
+std::string RankAgreement::choose(const std::string& key,
+                                  const std::function<std::string()>& make) {
+  Hasher hasher;  // keys of the store are short
+  hasher.update(std::as_bytes(std::span(key)));
+  const std::string name = "choice/" + hasher.hex();
+  if (rank_ != 0) return wait_for(name);
+  try {
+    return store_.put_new(name, make());
+  } catch (const std::exception& error) {
+    give_up(error.what());
+    throw;
+  }
+}
+
+void RankAgreement::give_up(const std::string& reason) {
+  if (rank_ != 0) return;
+  try {
+    store_.put_new(kGivenUp, reason);
+  } catch (const Error&) {  // the store is gone, and with it those who would look
+  }
+}
+
+std::string RankAgreement::wait_for(const std::string& name) {
+  const auto deadline = Clock::now() + timeout_;
+  while (!over_) {
+    if (auto choice = store_.try_get(name)) return *choice;
+    if (const auto why = store_.try_get(kGivenUp)) {
+      over_ = "rank 0 chooses no algorithms: " + *why;
+    } else if (Clock::now() >= deadline) {
+      over_ = fmt::format("rank 0 chose no algorithm within {:.1f} s",
+                          std::chrono::duration<double>(timeout_).count());
+    } else {
+      std::this_thread::sleep_for(kLookEvery);
+    }
+  }
+  throw Error(ExitCode::rank, *over_);
 }
 
 }  // namespace dltrain

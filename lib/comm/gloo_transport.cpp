@@ -10,7 +10,7 @@
 #include <gloo/transport/unbound_buffer.h>
 
 #include "base/error.h"
-#include "comm/signals.h"
+#include "base/signals.h"
 
 namespace dltrain {
 namespace {

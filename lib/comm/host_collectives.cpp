@@ -1,10 +1,10 @@
 #include "comm/host_collectives.h"
 
 #include "base/error.h"
+#include "base/signals.h"
 #include "comm/gloo.h"
 #include "comm/gloo_transport.h"
 #include "comm/reduce.h"
-#include "comm/signals.h"
 #include "comm/subgroup_transport.h"
 
 namespace dltrain {

@@ -20,6 +20,7 @@ struct ObservedOperation {
   DType dtype = DType::u8;
   uint64_t number = 0;  // of collectives; 0: a message
   int peer = -1;        // of a message
+  int64_t step = -1;    // that it belongs to, where the observer says so
 };
 
 // `number`: of collectives; 0: a message, or not known.
@@ -32,8 +33,8 @@ inline ObservedOperation observed_operation(const CollectiveCall& call, uint64_t
           .peer = is_message(call.kind) ? call.peer : -1};
 }
 
-// Calls come from the thread that issues and waits. Implementations must be quick and allocate
-// nothing.
+// Calls come from the thread that issues and waits, but for on_device and device_done.
+// Implementations must be quick and allocate nothing.
 class CollectiveObserver {
  public:
   virtual ~CollectiveObserver() = default;
@@ -43,6 +44,12 @@ class CollectiveObserver {
   // The thread is about to wait for an operation, and has come back.
   virtual void waiting(int group, const ObservedOperation& operation) = 0;
   virtual void done_waiting() = 0;
+  // Of groups whose operations a device does by itself, a moment later: the device has come to an
+  // operation and is in it; it is done with one, so that it is in none of those.
+  virtual void on_device(int group, const ObservedOperation& operation) = 0;
+  virtual void device_done(int group, const ObservedOperation& operation) = 0;
+  // The step at work on, counted from 0; −1: none.
+  virtual int64_t step() = 0;
   // As it is told of: "all_reduce of 1000 f32 (gradient.h.0.mlp.weight)", where the tensor is
   // known.
   virtual std::string describe(const ObservedOperation& operation) = 0;

@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
-#include "comm/signals.h"
+#include "base/signals.h"
 #include "comm/store.h"
 #include "comm/store_protocol.h"
 

@@ -6,7 +6,7 @@
 
 #include "base/error.h"
 #include "base/host_name.h"
-#include "comm/signals.h"
+#include "base/signals.h"
 
 namespace dltrain {
 namespace {
@@ -17,9 +17,6 @@ using std::chrono::milliseconds;
 constexpr milliseconds kVerdictTime{700};
 // How long the training thread has to notice a verdict by itself, and then to end.
 constexpr milliseconds kNoticeTime{300}, kEndTime{10'000};
-// Fewer steps than this say nothing about a rank's speed; nor do differences below this.
-constexpr int64_t kStragglerSteps = 10;
-constexpr double kStragglerUs = 2000;
 
 std::string position_key(int rank) {
   return "watch/rank/" + std::to_string(rank);
@@ -32,10 +29,6 @@ std::string own_name(int rank) {
 StoreOptions with_answer_time(StoreOptions store, milliseconds timeout) {
   store.answer_time = std::clamp(timeout, milliseconds(200), milliseconds(600'000));
   return store;
-}
-
-std::string seconds(milliseconds time) {
-  return fmt::format("{:.1f} s", static_cast<double>(time.count()) / 1000);
 }
 
 int64_t microseconds(Clock::duration time) {
@@ -118,6 +111,27 @@ void RankWatch::done_waiting() {
   std::lock_guard lock(mutex_);
   waiting_ = false;
   waited_ += Clock::now() - wait_begin_;
+}
+
+void RankWatch::on_device(int group, const ObservedOperation& operation) {
+  std::lock_guard lock(mutex_);
+  device_group_ = group;
+  device_last_ = operation;
+  device_begin_ = Clock::now();
+}
+
+void RankWatch::device_done(int group, const ObservedOperation& operation) {
+  std::lock_guard lock(mutex_);
+  device_group_ = -1;
+  device_last_ = operation;
+  if (operation.number > 0 && group < kMaxGroups) {
+    done_[static_cast<size_t>(group)] = operation.number;
+  }
+}
+
+int64_t RankWatch::step() {
+  std::lock_guard lock(mutex_);
+  return step_;
 }
 
 std::string RankWatch::explain(const std::string& reason) {
@@ -244,16 +258,24 @@ WatchPosition RankWatch::own_position() {
   own.step = step_;
   own.steps_done = steps_done_;
   own.busy_us = microseconds(busy_);
-  own.issued.assign(issued_.begin(), issued_.end());
-  while (!own.issued.empty() && own.issued.back() == 0) own.issued.pop_back();
+  const auto without_zeros = [](const auto& numbers) {
+    std::vector<uint64_t> out(numbers.begin(), numbers.end());
+    while (!out.empty() && out.back() == 0) out.pop_back();
+    return out;
+  };
+  const auto wait_of = [&](int group, const ObservedOperation& operation, Clock::time_point begin) {
+    WatchWait out{.group = group, .number = operation.number, .peer = operation.peer};
+    if (group < kMaxGroups) out.members = members_[static_cast<size_t>(group)];
+    out.ms = microseconds(Clock::now() - begin) / 1000;
+    return out;
+  };
+  own.issued = without_zeros(issued_);
+  own.done = without_zeros(done_);
   own.operation = words(waiting_ ? awaited_ : last_);
-  if (waiting_) {
-    own.group = waiting_group_;
-    own.number = awaited_.number;
-    own.peer = awaited_.peer;
-    if (waiting_group_ < kMaxGroups) own.members = members_[static_cast<size_t>(waiting_group_)];
-    own.waiting_ms = microseconds(Clock::now() - wait_begin_) / 1000;
-  }
+  if (waiting_) own.host = wait_of(waiting_group_, awaited_, wait_begin_);
+  own.device_operation = words(device_last_);
+  own.device_step = device_last_.step;
+  if (device_group_ >= 0) own.device = wait_of(device_group_, device_last_, device_begin_);
   return own;
 }
 
@@ -283,95 +305,6 @@ void RankWatch::look_at(int rank) {
   if (!position || (peer.position && peer.position->beat == position->beat)) return;
   peer.position = std::move(position);
   peer.changed = Clock::now();
-}
-
-std::string RankWatch::who(int rank) const {
-  const auto& position = peers_[static_cast<size_t>(rank)].position;
-  return position ? position->name : fmt::format("rank {}", rank);
-}
-
-std::string RankWatch::where(const WatchPosition& position) const {
-  std::string text =
-      position.step < 0 ? " before the first step" : fmt::format(" at step {}", position.step + 1);
-  if (!position.operation.empty()) {
-    text += (position.group >= 0 ? ", in " : ", after ") + position.operation;
-  }
-  return text;
-}
-
-void RankWatch::find_silent(int rank) {
-  const Peer& peer = peers_[static_cast<size_t>(rank)];
-  const auto silent = std::chrono::duration_cast<milliseconds>(Clock::now() - peer.changed);
-  if (silent < options_.timeout || (peer.position && peer.position->finished)) return;
-  decide(
-      {.rank = rank,
-       .stuck = true,
-       .message = fmt::format("{} has given no sign of life for {}; it was last seen{}", who(rank),
-                              seconds(silent), where(peer.position.value_or(WatchPosition{})))});
-}
-
-// A rank waits too long for others: the one of them that is not waiting itself hangs.
-void RankWatch::find_hanging() {
-  for (const Peer& waiter : peers_) {
-    if (!waiter.position || waiter.position->group < 0 ||
-        waiter.position->waiting_ms < options_.timeout.count()) {
-      continue;
-    }
-    const WatchPosition& w = *waiter.position;
-    for (int rank = 0; rank < options_.size; ++rank) {
-      const auto& other = peers_[static_cast<size_t>(rank)].position;
-      if (!other || other->group >= 0 || (w.peer >= 0 && w.peer != rank)) continue;
-      const auto group = static_cast<size_t>(w.group);
-      const bool member = w.members.empty() ||
-                          std::find(w.members.begin(), w.members.end(), rank) != w.members.end();
-      const uint64_t issued = group < other->issued.size() ? other->issued[group] : 0;
-      if (w.peer < 0 && (!member || issued >= w.number)) continue;
-      decide({.rank = rank,
-              .stuck = true,
-              .message = fmt::format("{} hangs{}: {} has waited for it for {} in {}", other->name,
-                                     where(*other), w.name, seconds(milliseconds(w.waiting_ms)),
-                                     w.operation)});
-      return;
-    }
-  }
-}
-
-void RankWatch::find_stragglers() {
-  if (options_.straggler_factor <= 0 || options_.size < 2 || !options_.on_straggler ||
-      Clock::now() - window_ < options_.straggler_window) {
-    return;
-  }
-  std::vector<double> times;  // µs a step
-  for (Peer& peer : peers_) {
-    if (!peer.position) return;
-    const int64_t steps = peer.position->steps_done - peer.window_begin.steps_done;
-    if (steps < kStragglerSteps) return;  // the window grows
-    times.push_back(static_cast<double>(peer.position->busy_us - peer.window_begin.busy_us) /
-                    static_cast<double>(steps));
-  }
-  for (Peer& peer : peers_) peer.window_begin = *peer.position;
-  window_ = Clock::now();
-  const auto slowest = std::max_element(times.begin(), times.end());
-  const int rank = static_cast<int>(slowest - times.begin());
-  const double time = *slowest;
-  // The median of the others: with two ranks there is no other meaning.
-  times.erase(slowest);
-  std::nth_element(times.begin(), times.begin() + static_cast<ptrdiff_t>(times.size() / 2),
-                   times.end());
-  const double median = times[times.size() / 2];
-  const bool slow = time > options_.straggler_factor * median && time - median > kStragglerUs;
-  const int before = std::exchange(slow_rank_, slow ? rank : -1);
-  if (!slow) reported_rank_ = -1;
-  if (!slow || before != rank || reported_rank_ == rank) return;
-  reported_rank_ = rank;
-  options_.on_straggler(
-      fmt::format("{} is slow: {:.1f} ms of its own a step, the median of the "
-                  "others is {:.1f} ms",
-                  who(rank), time / 1000, median / 1000));
-}
-
-void RankWatch::decide(const Verdict& verdict) {
-  client_.put_new(watch_keys::kVerdict, verdict.to_text());
 }
 
 }  // namespace dltrain

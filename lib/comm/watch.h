@@ -10,6 +10,8 @@
 //   a rank failed                   it says why itself: report()
 //   no sign of life for `timeout`   SIGSTOP, a lost host
 //   a rank hangs                    others have waited for it in a collective for `timeout`
+//   a GPU hangs                     so have other GPUs; or it is in a collective for that long
+//                                   which the others are done with, or which nobody comes out of
 //
 // A collective that fails asks explain() for the reason. A rank that does not notice, because it is
 // not in a collective, is ended by `on_lost`.
@@ -17,8 +19,9 @@
 // Stragglers: a rank whose own time a step (without waiting for others) was more than
 // `straggler_factor` times the median in two windows in a row is reported once on rank 0.
 //
-// Threads: at_…, begun, saved and the observer's calls by the training thread; the callbacks come
-// from the watch's own. Cost: about 100 ns for each collective; nothing is allocated there.
+// Threads: at_…, begun, saved and the observer's calls by the training thread, what a device does
+// by any; the callbacks come from the watch's own. Cost: about 100 ns for each collective; nothing
+// is allocated there.
 #pragma once
 
 #include <array>
@@ -78,6 +81,9 @@ class RankWatch final : public CollectiveObserver {
   void issued(int group, const ObservedOperation& operation) override;
   void waiting(int group, const ObservedOperation& operation) override;
   void done_waiting() override;
+  void on_device(int group, const ObservedOperation& operation) override;
+  void device_done(int group, const ObservedOperation& operation) override;
+  int64_t step() override;
   std::string describe(const ObservedOperation& operation) override;
   // Waits a moment for the verdict; without one the reason itself becomes it.
   std::string explain(const std::string& reason) override;
@@ -97,12 +103,18 @@ class RankWatch final : public CollectiveObserver {
   void look_at(int rank);
   void find_silent(int rank);
   void find_hanging();
+  bool find_keeper(const WatchPosition& waiter, bool of_device);
+  void find_hanging_devices();
+  // Whether nobody but this rank keeps the waiting one from going on.
+  static bool keeps(const WatchPosition& other, const WatchWait& wait, bool of_device);
+  std::vector<int> members_of(const WatchWait& wait) const;
   void find_stragglers();
   void decide(const Verdict& verdict);
   bool wait_for_next();
   void end_if_unnoticed();
   std::string who(int rank) const;
-  std::string where(const WatchPosition& position) const;
+  static std::string where(const WatchPosition& position);
+  static std::string where_device(const WatchPosition& position);
 
   StoreOptions store_options_;
   WatchOptions options_;
@@ -127,6 +139,10 @@ class RankWatch final : public CollectiveObserver {
   ObservedOperation last_, awaited_;
   std::array<uint64_t, kMaxGroups> issued_{};
   std::array<std::vector<int>, kMaxGroups> members_;  // empty: all ranks
+  int device_group_ = -1;  // of the operation that the device is in; −1: none
+  ObservedOperation device_last_;
+  Clock::time_point device_begin_{};
+  std::array<uint64_t, kMaxGroups> done_{};  // on the device
   Clock::duration waited_{}, busy_{};
   std::function<std::string(const void*)> names_;
   std::optional<Verdict> verdict_;

@@ -6,14 +6,40 @@ namespace dltrain {
 
 using nlohmann::json;
 
+namespace {
+
+json to_json(const WatchWait& wait) {
+  return {{"group", wait.group},
+          {"number", wait.number},
+          {"peer", wait.peer},
+          {"members", wait.members},
+          {"ms", wait.ms}};
+}
+
+WatchWait wait_from(const json& object) {
+  return {.group = object.at("group"),
+          .number = object.at("number"),
+          .peer = object.at("peer"),
+          .members = object.at("members"),
+          .ms = object.at("ms")};
+}
+
+}  // namespace
+
 std::string WatchPosition::to_text() const {
-  return json{{"beat", beat},          {"name", name},
-              {"step", step},          {"steps_done", steps_done},
-              {"busy_us", busy_us},    {"issued", issued},
-              {"group", group},        {"number", number},
-              {"peer", peer},          {"waiting_ms", waiting_ms},
-              {"members", members},    {"finished", finished},
-              {"operation", operation}}
+  return json{{"beat", beat},
+              {"name", name},
+              {"step", step},
+              {"steps_done", steps_done},
+              {"busy_us", busy_us},
+              {"issued", issued},
+              {"host", to_json(host)},
+              {"finished", finished},
+              {"operation", operation},
+              {"device", to_json(device)},
+              {"done", done},
+              {"device_operation", device_operation},
+              {"device_step", device_step}}
       .dump(-1, ' ', false, json::error_handler_t::replace);
 }
 
@@ -26,13 +52,13 @@ std::optional<WatchPosition> WatchPosition::from_text(const std::string& text) {
                          .steps_done = object.at("steps_done"),
                          .busy_us = object.at("busy_us"),
                          .issued = object.at("issued"),
-                         .group = object.at("group"),
-                         .number = object.at("number"),
-                         .peer = object.at("peer"),
-                         .members = object.at("members"),
-                         .waiting_ms = object.at("waiting_ms"),
+                         .host = wait_from(object.at("host")),
                          .finished = object.at("finished"),
-                         .operation = object.at("operation")};
+                         .operation = object.at("operation"),
+                         .device = wait_from(object.at("device")),
+                         .done = object.at("done"),
+                         .device_operation = object.at("device_operation"),
+                         .device_step = object.at("device_step")};
   } catch (const json::exception&) {
     return std::nullopt;
   }

@@ -10,6 +10,15 @@
 
 namespace dltrain {
 
+// An operation that is waited for, or that a device is in; group −1: none.
+struct WatchWait {
+  int group = -1;
+  uint64_t number = 0;
+  int peer = -1;
+  std::vector<int> members = {};  // of the group; empty: all ranks
+  int64_t ms = 0;                 // so long
+};
+
 struct WatchPosition {
   uint64_t beat = 0;      // changes with every sign of life
   std::string name = {};  // "rank 2 (process 77 on host)"
@@ -17,14 +26,17 @@ struct WatchPosition {
   int64_t steps_done = 0;
   int64_t busy_us = 0;                // in steps, without waiting for others
   std::vector<uint64_t> issued = {};  // collectives of each group
-  // The operation that it waits for; group −1: none.
-  int group = -1;
-  uint64_t number = 0;
-  int peer = -1;
-  std::vector<int> members = {};  // of that group; empty: all ranks
-  int64_t waiting_ms = 0;
-  bool finished = false;       // it ends as it should, there are no more signs of life
-  std::string operation = {};  // the last one, in words; empty: none yet
+  WatchWait host = {};                // of the training thread
+  bool finished = false;              // it ends as it should, there are no more signs of life
+  std::string operation = {};         // the last one, in words; empty: none yet
+  // Where its device does operations by itself: what it is in, how many of each group it is done
+  // with, and the operation that it is in or was in last, in words, with its step.
+  WatchWait device = {};
+  std::vector<uint64_t> done = {};
+  std::string device_operation = {};
+  int64_t device_step = -1;
+
+  bool waits() const { return host.group >= 0 || device.group >= 0; }
 
   std::string to_text() const;
   // Nothing for a text that is none.

@@ -1,11 +1,8 @@
 #include "data/config.h"
 
 #include <algorithm>
-#include <limits>
-#include <thread>
 
-#include <sched.h>
-
+#include "base/cpus.h"
 #include "base/error.h"
 #include "data/classes.h"
 #include "data/loader.h"
@@ -13,14 +10,6 @@
 
 namespace dltrain {
 namespace {
-
-// The CPUs that this process may run on: a launcher may have bound it to its share.
-int bound_cores() {
-  cpu_set_t mask;
-  CPU_ZERO(&mask);
-  if (sched_getaffinity(0, sizeof mask, &mask) != 0) return std::numeric_limits<int>::max();
-  return CPU_COUNT(&mask);
-}
 
 // The model is built for one set of inputs.
 void check_same_fields(const Dataset& train, const Dataset& eval) {
@@ -175,12 +164,11 @@ void DataConfig::validate(Problems& problems) const {
   }
 }
 
-int DataConfig::workers_for(const Dataset& dataset, int ranks) const {
+int DataConfig::workers_for(const Dataset& dataset, int ranks_of_node) const {
   if (workers && std::holds_alternative<int64_t>(*workers)) {
     return static_cast<int>(std::get<int64_t>(*workers));
   }
-  const int cores = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
-  return worthwhile_workers(dataset, std::min(cores / std::max(ranks, 1), bound_cores()));
+  return worthwhile_workers(dataset, cpu_share(ranks_of_node));
 }
 
 DataSplit DataConfig::open(const std::vector<std::string>& classes) const {

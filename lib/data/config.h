@@ -114,8 +114,8 @@ struct DataConfig : Located {
   // `eval` has its own and its classes have no names.
   std::shared_ptr<const Dataset> open_eval() const;
 
-  // Threads that load samples on a rank whose host has `ranks` of them.
-  int workers_for(const Dataset& dataset, int ranks) const;
+  // Threads that load samples on one of the ranks of a node.
+  int workers_for(const Dataset& dataset, int ranks_of_node) const;
 };
 
 }  // namespace dltrain

@@ -1,6 +1,5 @@
 // The keys of `type: image_folder`.
-#include <thread>
-
+#include "base/cpus.h"
 #include "data/broken_images.h"
 #include "data/classes.h"
 #include "data/image_config.h"
@@ -37,7 +36,7 @@ struct ImageFolderConfig final : ImageConfig {
   }
   std::shared_ptr<const ImageSource> open_images() const override {
     ImageFolderOptions resolved = options;
-    resolved.threads = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
+    resolved.threads = bound_cpu_count();
     return open_image_folder(resolved);
   }
 };

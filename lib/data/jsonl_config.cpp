@@ -1,6 +1,6 @@
 // The keys of `type: jsonl`.
-#include <thread>
 
+#include "base/cpus.h"
 #include "base/error.h"
 #include "data/jsonl.h"
 #include "data/memory_dataset.h"
@@ -149,9 +149,7 @@ struct JsonlConfig final : SequenceConfig {
   bool pairs() const { return prompt || source; }
 
   JsonlOptions options() const {
-    JsonlOptions out{
-        .special = tokenizer->special_text(),
-        .threads = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()))};
+    JsonlOptions out{.special = tokenizer->special_text(), .threads = bound_cpu_count()};
     if (prompt) {
       out.keys = {*prompt, *completion};
     } else if (source) {

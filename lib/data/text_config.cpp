@@ -1,7 +1,7 @@
 // The keys of `type: text`.
 #include <deque>
-#include <thread>
 
+#include "base/cpus.h"
 #include "base/error.h"
 #include "data/memory_dataset.h"
 #include "data/registry.h"
@@ -63,9 +63,8 @@ struct TextConfig final : SequenceConfig {
     for (const std::string& file : expand_paths(path)) files.emplace_back(file);
     const auto made =
         given ? given : tokenizer->open([&](const auto& use) { for_each_piece(files, use); });
-    const TokenizeOptions options{
-        .special = tokenizer->special_text(),
-        .threads = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()))};
+    const TokenizeOptions options{.special = tokenizer->special_text(),
+                                  .threads = bound_cpu_count()};
     TokenCollector tokens(made->vocab_size(), collected);
     const auto& separator = made->special().end_of_text;
     for (const TextFile& file : files) {

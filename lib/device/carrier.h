@@ -1,11 +1,12 @@
 // What carries the operations of StreamCollectives (comm/stream_collectives.h) between GPUs: host
 // memory and Gloo (comm/staged.h), or a library of the vendor that an engine offers (NCCL).
 //
-// A carrier is used by one thread, in the same order of operations on all ranks; failure() and
-// abandon() may come from it at any time.
+// A carrier is used by one thread, in the same order of operations on all ranks; failure(),
+// progress() and abandon() may come from any thread at any time.
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <span>
@@ -22,6 +23,12 @@ struct CarrierFailure {
   std::string reason;   // "rank 0 of 2: …"
 };
 
+// How far a device is with the operations that were queued, counted from 1: it has come to so many,
+// and so many are over. Equal when it is in none.
+struct CarrierProgress {
+  uint64_t begun = 0, done = 0;
+};
+
 class Carrier {
  public:
   virtual ~Carrier() = default;
@@ -34,8 +41,14 @@ class Carrier {
   virtual void queue(const CollectiveCall& call, Stream& stream) = 0;
   // The first failure of an operation that was queued.
   virtual std::optional<CarrierFailure> failure() = 0;
+  // As of a moment ago. Waits for nothing that the device does.
+  virtual CarrierProgress progress() = 0;
   // Ends what is under way on this rank, so that its streams are done soon; the group is dead.
   virtual void abandon() = 0;
+  // The same for some of the ranks, as Collectives::split has it; before anything is queued. All
+  // ranks call it, and it blocks until they have. It must end before this one. Throws Error(device)
+  // or Error(rank).
+  virtual std::unique_ptr<Carrier> split(std::span<const int> ranks) = 0;
 };
 
 // The vendor's library, as an engine offers it (Engine::collectives).

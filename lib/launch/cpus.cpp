@@ -10,6 +10,7 @@
 
 #include <sched.h>
 
+#include "base/cpus.h"
 #include "base/error.h"
 
 namespace dltrain {
@@ -29,22 +30,6 @@ std::optional<double> first_number(const std::string& text) {
   double value = 0;
   const auto parsed = std::from_chars(text.data(), text.data() + text.size(), value);
   return parsed.ec == std::errc() ? std::optional(value) : std::nullopt;
-}
-
-std::vector<int> own_affinity() {
-  // The kernel's mask may be longer than a cpu_set_t.
-  for (int most = 1024; most <= kMostCpus; most *= 2) {
-    std::vector<unsigned long> bits(static_cast<size_t>(most) / (8 * sizeof(unsigned long)));
-    auto* set = reinterpret_cast<cpu_set_t*>(bits.data());
-    const size_t bytes = bits.size() * sizeof(bits[0]);
-    if (sched_getaffinity(0, bytes, set) != 0) continue;
-    std::vector<int> out;
-    for (int cpu = 0; cpu < most; ++cpu) {
-      if (CPU_ISSET_S(static_cast<size_t>(cpu), bytes, set)) out.push_back(cpu);
-    }
-    return out;
-  }
-  return {0};
 }
 
 // "max 100000" or "400000 100000" of one control group (v2).
@@ -142,7 +127,7 @@ UsableCpus describe_cpus(const std::vector<int>& numbers, const fs::path& root) 
 }
 
 UsableCpus find_usable_cpus(const fs::path& root) {
-  return describe_cpus(own_affinity(), root);
+  return describe_cpus(bound_cpus(), root);
 }
 
 int UsableCpus::threads() const {

@@ -11,6 +11,7 @@
 #include "base/file.h"
 #include "profile/trace.h"
 #include "telemetry/chrome_trace.h"
+#include "train/device_ranks.h"
 #include "train/trainer.h"
 
 namespace dltrain {
@@ -95,7 +96,6 @@ Recording run_steps(Session& session, const ProfileOptions& options, double& pla
   train(session, events,
         {.run_folder = {},
          .resolved_config = {},
-         .watch = options.watch,
          .handle_signals = false,
          .steps = options.warmup + 2 * options.steps,
          .observer = &recorder,
@@ -116,21 +116,16 @@ RankShares shares_of(const Profile& profile) {
 std::optional<ProfileReport> profile_training(Experiment& experiment,
                                               const ProfileOptions& options) {
   experiment.training.max_time.reset();
-  Session session = open_session(experiment, {.engines = options.engines,
-                                              .collectives = options.collectives,
-                                              .rank = options.rank,
-                                              .world = options.world,
-                                              .local_rank = options.local_rank,
-                                              .ranks_per_node = options.ranks_per_node,
-                                              .evaluation = false});
-  if (session.executor->device_group() != nullptr) {
-    fail(ExitCode::usage,
-         "dltrain profile takes several ranks on CPUs only; on GPUs profile one rank");
-  }
+  ChosenDevice chosen = choose_device(experiment.device, options.engines, options.ranks.local_rank);
+  const CarrierChoice choice = choose_carrier(experiment, options.ranks, chosen);
+  Session session = open_session(
+      experiment, {.engines = options.engines, .ranks = options.ranks, .evaluation = false},
+      std::move(chosen));
+  join_ranks(session, choice);
   session.max_steps = std::max(session.max_steps, options.warmup + 2 * options.steps);
   const auto folder =
       options.folder.empty() ? std::filesystem::path("runs") / experiment.name : options.folder;
-  if (options.rank == 0) make_directories(folder);
+  if (options.ranks.leads()) make_directories(folder);
   start_session(session);
   Device& device = session.executor->device();
   ProfileReport report{.name = experiment.name,
@@ -148,13 +143,13 @@ std::optional<ProfileReport> profile_training(Experiment& experiment,
       dtype_name(report.limits.flops_low > 0 ? experiment.precision.compute : DType::f32);
   report.model_flops = session.step_model_flops();
 
-  Ranks ranks(options.collectives, *options.engines.cpu->open(0));
+  Ranks ranks(options.ranks.collectives, *options.engines.cpu->open(0));
   report.ranks = ranks.gather(shares_of(report.profile));
   const int64_t offset = ranks.clock_offset();
   const int64_t origin = ranks.from_first(recording.parts.front().begin) + offset;
   const std::vector<std::string> events =
-      ranks.gather(trace_events(recording, report.limits, options.rank, origin));
-  if (options.rank != 0) return std::nullopt;
+      ranks.gather(trace_events(recording, report.limits, options.ranks.rank, origin));
+  if (!options.ranks.leads()) return std::nullopt;
   report.trace = folder / "trace.json";
   write_chrome_trace(report.trace, events);
   return report;

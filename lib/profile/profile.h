@@ -10,28 +10,22 @@
 #include <filesystem>
 #include <optional>
 
-#include "device/collectives.h"
 #include "profile/report.h"
 #include "train/session.h"
 
 namespace dltrain {
 
-class RankWatch;
-
 struct ProfileOptions {
   Engines engines;
-  Collectives* collectives = nullptr;  // nullptr with one rank
-  RankWatch* watch = nullptr;          // nullptr: nobody watches the ranks
-  int rank = 0, world = 1, local_rank = 0;
-  int ranks_per_node = 0;  // 0: all are on one node, as far as is known
-  int64_t warmup = 3;      // at least 1
-  int64_t steps = 10;      // plain ones, and as many that are watched; at least 1
+  RunRanks ranks = RunRanks();
+  int64_t warmup = 3;  // at least 1
+  int64_t steps = 10;  // plain ones, and as many that are watched; at least 1
   // Where trace.json is written; made where it is not. Empty: runs/<name>.
   std::filesystem::path folder;
 };
 
 // The report on rank 0, nothing on the others; all ranks must call it. Writes the trace of all
-// ranks. Throws as training does, and Error(storage); Error(usage) for several ranks on GPUs.
+// ranks. Throws as training does, and Error(storage).
 std::optional<ProfileReport> profile_training(Experiment& experiment,
                                               const ProfileOptions& options);
 

@@ -129,7 +129,7 @@ std::vector<double> output_of(Session& session, const OneBatch& batch, bool eval
     return read_numbers(*session.executor, kOutput);
   }
   session.executor->evaluate(batch.addresses(), 0, true);
-  if (session.executor->evaluation()->output_spec.dtype == DType::f64) {
+  if (session.executor->training().output_spec.dtype == DType::f64) {
     return session.executor->evaluation_output_f64();
   }
   const std::vector<float> narrow = session.executor->evaluation_output();

@@ -5,11 +5,13 @@
 
 #include <fmt/format.h>
 
+#include "base/signals.h"
+
 namespace dltrain {
 namespace {
 
 // "the GPU runs slower than it could (power cap): 699 W, 67 °C, 1410 MHz"
-std::string warning_of(const DeviceReading& reading) {
+std::string warning_of(const std::string& whose, const DeviceReading& reading) {
   std::string state;
   const auto add = [&](double value, const char* unit) {
     if (std::isnan(value)) return;
@@ -18,13 +20,18 @@ std::string warning_of(const DeviceReading& reading) {
   add(reading.power_watts, "W");
   add(reading.temperature_celsius, "°C");
   add(reading.clock_mhz, "MHz");
-  return fmt::format("the GPU runs slower than it could ({}){}", reading.throttled, state);
+  return fmt::format("the {} runs slower than it could ({}){}", whose, reading.throttled, state);
 }
 
 }  // namespace
 
-DeviceMonitor::DeviceMonitor(std::unique_ptr<DeviceSensor> sensor, std::chrono::milliseconds every)
-    : sensor_(std::move(sensor)), every_(every), thread_([this] { work(); }) {}
+DeviceMonitor::DeviceMonitor(std::unique_ptr<DeviceSensor> sensor, std::string whose,
+                             std::function<void(const std::string&)> warn,
+                             std::chrono::milliseconds every)
+    : sensor_(std::move(sensor)), whose_(std::move(whose)), warn_(std::move(warn)), every_(every) {
+  const BlockSignals block;
+  thread_ = std::thread([this] { work(); });
+}
 
 DeviceMonitor::~DeviceMonitor() {
   {
@@ -38,11 +45,11 @@ DeviceMonitor::~DeviceMonitor() {
 void DeviceMonitor::work() {
   for (;;) {
     const DeviceReading reading = sensor_->read();
+    if (!reading.throttled.empty() && warn_) {
+      std::exchange(warn_, {})(warning_of(whose_, reading));
+    }
     std::unique_lock lock(mutex_);
     latest_ = reading;
-    if (!reading.throttled.empty() && !std::exchange(warned_, true)) {
-      warning_ = warning_of(reading);
-    }
     if (stopping_.wait_for(lock, every_, [this] { return stop_; })) return;
   }
 }
@@ -50,11 +57,6 @@ void DeviceMonitor::work() {
 std::optional<DeviceReading> DeviceMonitor::latest() const {
   const std::lock_guard lock(mutex_);
   return latest_;
-}
-
-std::string DeviceMonitor::take_warning() {
-  const std::lock_guard lock(mutex_);
-  return std::exchange(warning_, {});
 }
 
 }  // namespace dltrain

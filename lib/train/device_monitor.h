@@ -1,11 +1,11 @@
 // Asks a device about its own state once in a while, beside the training.
 //
-// Threads: all functions may be called from any thread; the sensor is read by a thread of the
-// monitor.
+// Threads: latest() may be called from any thread; the sensor is read by a thread of the monitor.
 #pragma once
 
 #include <chrono>
 #include <condition_variable>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -18,8 +18,11 @@ namespace dltrain {
 
 class DeviceMonitor {
  public:
-  explicit DeviceMonitor(std::unique_ptr<DeviceSensor> sensor,
-                         std::chrono::milliseconds every = std::chrono::seconds(1));
+  // `warn` is given a sentence about the first reading in which the device ran slower than it
+  // could, once, by the monitor's thread. `whose`: the GPU in it, "GPU of rank 2 on n07".
+  DeviceMonitor(std::unique_ptr<DeviceSensor> sensor, std::string whose,
+                std::function<void(const std::string&)> warn,
+                std::chrono::milliseconds every = std::chrono::seconds(1));
   ~DeviceMonitor();
   DeviceMonitor(const DeviceMonitor&) = delete;
   DeviceMonitor& operator=(const DeviceMonitor&) = delete;
@@ -27,21 +30,18 @@ class DeviceMonitor {
   // The newest; nothing before the first.
   std::optional<DeviceReading> latest() const;
 
-  // A sentence about the first reading in which the device ran slower than it could, once; empty
-  // before that and ever after.
-  std::string take_warning();
-
  private:
   void work();
 
   std::unique_ptr<DeviceSensor> sensor_;
+  std::string whose_;
+  std::function<void(const std::string&)> warn_;  // empty once it has been called
   std::chrono::milliseconds every_;
   mutable std::mutex mutex_;
   std::condition_variable stopping_;
-  bool stop_ = false, warned_ = false;
+  bool stop_ = false;
   std::optional<DeviceReading> latest_;
-  std::string warning_;
-  std::thread thread_;
+  std::thread thread_;  // last
 };
 
 }  // namespace dltrain

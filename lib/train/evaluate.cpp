@@ -7,8 +7,8 @@ namespace dltrain {
 
 EvaluationRecord evaluate(Session& session, int64_t step) {
   const auto started = std::chrono::steady_clock::now();
-  EvalLoader loader(session.data.eval, session.batch.micro_batch, session.options.rank,
-                    session.options.world, session.executor->device(),
+  EvalLoader loader(session.data.eval, session.batch.micro_batch, session.options.ranks.rank,
+                    session.options.ranks.world, session.executor->device(),
                     session.experiment->evaluation.samples, session.eval_targets,
                     loader_workers(session, *session.data.eval));
   loader.start();

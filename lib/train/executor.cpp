@@ -45,6 +45,9 @@ Executor::Executor(ExecutorOptions options, std::vector<StepGraph> training,
     device_group_ =
         std::make_unique<StreamCollectives>(*options_.device, group->rank(), group->size());
     group = device_group_.get();
+    if (options_.groups != nullptr) {
+      device_groups_ = std::make_unique<const MeshGroups>(*group, options_.places.mesh);
+    }
   }
   const bool gradients =
       options_.keep_gradients || options_.micro_steps > 1 || options_.collectives != nullptr;
@@ -52,7 +55,7 @@ Executor::Executor(ExecutorOptions options, std::vector<StepGraph> training,
       .engine = options_.engine,
       .device = options_.device.get(),
       .collectives = group,
-      .groups = options_.groups,
+      .groups = device_groups_ ? device_groups_.get() : options_.groups,
       .several_micro_steps = options_.micro_steps > 1 && !options_.fixed_reduction,
       .capture = options_.capture,
       .keep_gradients = gradients};

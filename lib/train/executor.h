@@ -32,7 +32,8 @@ struct ExecutorOptions {
   std::unique_ptr<Device> device;
   // Of the ranks, over host memory; nullptr with one rank; outlives the executor.
   Collectives* collectives = nullptr;
-  const MeshGroups* groups = nullptr;  // where ops run over axes of the mesh; likewise
+  // Where ops run over axes of the mesh: its groups over host memory; likewise.
+  const MeshGroups* groups = nullptr;
   RankPlaces places = {};
   int64_t micro_steps = 1;   // per rank and step
   int64_t global_batch = 1;  // samples of a step
@@ -167,6 +168,7 @@ class Executor final : public WeightStore {
 
   ExecutorOptions options_;
   std::unique_ptr<StreamCollectives> device_group_;
+  std::unique_ptr<const MeshGroups> device_groups_;  // where there are `groups`
   std::vector<StepGraph> training_;
   std::optional<StepGraph> evaluation_;
   std::vector<std::unique_ptr<Plan>> training_plans_;

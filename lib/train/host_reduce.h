@@ -9,7 +9,7 @@ namespace dltrain {
 // with one rank.
 template <typename T>
 void reduce_on_host(Session& session, T* values, size_t count, DType dtype, ReduceOp op) {
-  Collectives* group = session.options.collectives;
+  Collectives* group = session.options.ranks.collectives;
   if (group == nullptr) return;
   HostStream host;
   group->wait(group->all_reduce(values, count, dtype, op, host), host);

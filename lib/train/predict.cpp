@@ -145,7 +145,7 @@ EvaluationRecord evaluate_predictions(const Session& session, const Predictions&
   Session scoring;
   scoring.experiment = session.experiment;
   scoring.options = session.options;
-  scoring.options.collectives = nullptr;
+  scoring.options.ranks.collectives = nullptr;
   scoring.batch = session.batch;
   scoring.data.train = session.data.train;
   scoring.target_info = session.target_info;

@@ -6,6 +6,7 @@
 #include <spdlog/spdlog.h>
 
 #include "base/file.h"
+#include "base/host_name.h"
 #include "base/version.h"
 #include "telemetry/console.h"
 #include "telemetry/plot.h"
@@ -45,7 +46,8 @@ Reporter::Reporter(const Session& session, const std::filesystem::path& folder,
                    std::optional<int64_t> resumed_step, const std::string& resolved_config,
                    bool quiet)
     : session_(session), folder_(folder), quiet_(quiet), first_step_(resumed_step.value_or(0)) {
-  if (session.options.rank != 0) return;
+  watch_device();
+  if (!session.options.ranks.leads()) return;
   metrics_.emplace(folder / "metrics.jsonl", resumed_step);
   if (session.experiment->generation) samples_.emplace(folder / "samples.jsonl", resumed_step);
   progress_.emplace(console(), ProgressOptions{.first = resumed_step.value_or(0),
@@ -54,7 +56,6 @@ Reporter::Reporter(const Session& session, const std::filesystem::path& folder,
   if (session.experiment->logging.tensorboard) {
     tensorboard_.emplace(session, folder, resumed_step, resolved_config);
   }
-  watch_device();
 }
 
 void Reporter::watch_device() {
@@ -64,9 +65,13 @@ void Reporter::watch_device() {
   peak_flops_ = low ? properties.peak_flops_low : properties.peak_flops_f32;
   std::string why;
   if (auto sensor = device.make_sensor(why)) {
-    monitor_ = std::make_unique<DeviceMonitor>(std::move(sensor));
+    const RunRanks& ranks = session_.options.ranks;
+    monitor_ = std::make_unique<DeviceMonitor>(
+        std::move(sensor),
+        ranks.world > 1 ? fmt::format("GPU of rank {} on {}", ranks.rank, host_name()) : "GPU",
+        [](const std::string& warning) { spdlog::warn("{}", warning); });
   }
-  if (!why.empty()) spdlog::info("{}", why);
+  if (!why.empty() && session_.options.ranks.leads()) spdlog::info("{}", why);
 }
 
 // What the device says of itself, at most a second old; and what it can do at most.
@@ -85,9 +90,6 @@ void Reporter::add_device(JsonObject& line) {
   add("gpu_temperature_celsius", reading->temperature_celsius);
   add("gpu_clock_mhz", reading->clock_mhz);
   if (!reading->throttled.empty()) line.add("gpu_throttled", reading->throttled);
-  if (const std::string warning = monitor_->take_warning(); !warning.empty()) {
-    spdlog::warn("{}", warning);
-  }
 }
 
 TrainEvents Reporter::events() {
@@ -168,7 +170,7 @@ void Reporter::write_predictions(int64_t step) const {
 }
 
 void Reporter::finish(const TrainOutcome& outcome, const std::filesystem::path& folder) {
-  if (session_.options.rank != 0) return;
+  if (!session_.options.ranks.leads()) return;
   progress_->finish(fmt::format("loss {:.4f}", last_loss_));
   if (!quiet_ && console().terminal()) {
     const std::string curve = plot(losses_, {.width = 60, .height = 8, .utf8 = console().utf8()});
@@ -191,7 +193,7 @@ JsonObject make_summary(const Experiment& experiment, ExitCode code, const std::
   if (session != nullptr && session->executor != nullptr) {
     const PlanReport plan = session->executor->report();
     out.add("device", session->executor->device().properties().name)
-        .add("world_size", session->options.world)
+        .add("world_size", session->options.ranks.world)
         .add("global_batch_size", session->batch.global_batch)
         .add("max_steps", session->max_steps)
         .add("arena_bytes", plan.arena_bytes)

@@ -17,7 +17,8 @@ namespace dltrain {
 
 class Reporter {
  public:
-  // On ranks other than 0 nothing is shown or written. `resumed_step`: see MetricsWriter.
+  // On ranks other than 0 nothing is shown or written, but that their GPU is slowed down.
+  // `resumed_step`: see MetricsWriter.
   Reporter(const Session& session, const std::filesystem::path& folder,
            std::optional<int64_t> resumed_step, const std::string& resolved_config, bool quiet);
 

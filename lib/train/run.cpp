@@ -17,6 +17,7 @@
 #include "data/classes.h"
 #include "telemetry/log.h"
 #include "train/advice.h"
+#include "train/device_ranks.h"
 #include "train/other_tokenizer.h"
 #include "train/reporter.h"
 #include "train/run_folder.h"
@@ -84,20 +85,19 @@ class Run {
       : experiment_(experiment), options_(options), path_(run_path(experiment, options)) {}
 
   ExitCode go();
-  // Messages that are under way on GPUs end, though other ranks are lost.
-  void abandon() const;
+  // See device_ranks.h.
+  void part(const Error& error) const { give_up(session_, error); }
   // Best effort: a failing disk must not hide the first error.
   void write_failure(const Error& error) const;
 
  private:
-  bool leads() const { return options_.rank == 0; }
+  bool leads() const { return options_.ranks.leads(); }
   void compare_configurations() const;
-  Agreement agreement() const;
   void set_up_logging(const std::optional<std::filesystem::path>& folder) const;
   void take_greatest(std::span<int32_t> values) const;
   bool together(const std::function<void()>& part) const;
+  void open_device();
   void open();
-  bool meet();
   void start();
   bool is_finished() const;
   void compare_starts(bool done) const;
@@ -108,6 +108,8 @@ class Run {
   const RunOptions& options_;
   std::filesystem::path path_;
   std::optional<RunFolder> folder_;
+  std::optional<RankAgreement> agreement_;  // outlives the session
+  ChosenDevice chosen_;
   Session session_;
   std::optional<ResumeChoice> resume_;
   StartReport start_report_;
@@ -118,15 +120,15 @@ class Run {
 void Run::set_up_logging(const std::optional<std::filesystem::path>& folder) const {
   set_up_log({.level = log_level_from_name(options_.log_level),
               .quiet = options_.quiet,
-              .rank = options_.rank,
-              .world = options_.world,
+              .rank = options_.ranks.rank,
+              .world = options_.ranks.world,
               .run_folder = folder},
              console());
 }
 
 // Of all ranks.
 void Run::take_greatest(std::span<int32_t> values) const {
-  Collectives* group = options_.collectives;
+  Collectives* group = options_.ranks.collectives;
   if (group == nullptr) return;
   HostStream host;
   group->wait(group->all_reduce(values.data(), values.size(), DType::i32, ReduceOp::max, host),
@@ -142,7 +144,7 @@ bool Run::together(const std::function<void()>& part) const {
   } catch (const Error&) {
     mistake = std::current_exception();
   }
-  const int32_t own = options_.world - options_.rank;
+  const int32_t own = options_.ranks.world - options_.ranks.rank;
   int32_t first = mistake ? own : 0;  // the maximum is the first rank's
   take_greatest({&first, 1});
   if (first != 0 && first != own) return false;
@@ -152,63 +154,48 @@ bool Run::together(const std::function<void()>& part) const {
 
 // What all ranks must have been told alike.
 void Run::compare_configurations() const {
-  if (options_.store == nullptr) return;
+  if (options_.ranks.store == nullptr) return;
   const bool by_node =
-      experiment_.parallelism.zero_shard_size == "node" && options_.ranks_per_node > 0;
-  if (by_node && options_.local_rank != options_.rank % options_.ranks_per_node) {
+      experiment_.parallelism.zero_shard_size == "node" && options_.ranks.ranks_per_node > 0;
+  if (by_node && options_.ranks.local_rank != options_.ranks.rank % options_.ranks.ranks_per_node) {
     fail(ExitCode::usage,
          "parallelism.zero_shard_size: node needs neighbouring ranks on a node; rank {} is number "
          "{} of the {} on its own (the launcher's option that maps ranks to nodes decides)",
-         options_.rank, options_.local_rank, options_.ranks_per_node);
+         options_.ranks.rank, options_.ranks.local_rank, options_.ranks.ranks_per_node);
   }
   const nlohmann::json path = path_.string(), resume = options_.resume;
   const std::string all =
       dump_config(experiment_) +
       fmt::format("output_dir: {}\nresume: {}\noverwrite: {}\n", path.dump(), resume.dump(),
                   options_.overwrite) +
-      (by_node ? fmt::format("ranks_per_node: {}\n", options_.ranks_per_node) : "");
-  check_same_configuration(*options_.store, options_.rank, options_.world, all);
+      (by_node ? fmt::format("ranks_per_node: {}\n", options_.ranks.ranks_per_node) : "");
+  check_same_configuration(*options_.ranks.store, options_.ranks.rank, options_.ranks.world, all);
 }
 
-// By the store, which waits as long as a peer is waited for.
-Agreement Run::agreement() const {
-  if (options_.store == nullptr) return {};
-  const double seconds = experiment_.parallelism.timeout;
-  return agree_through(*options_.store, options_.rank,
-                       std::chrono::milliseconds(static_cast<int64_t>(1000 * seconds)));
+// Of several ranks before all else, so that they know what carries their messages.
+void Run::open_device() {
+  if (options_.ranks.collectives == nullptr) return;
+  chosen_ = choose_device(experiment_.device, options_.engines, options_.ranks.local_rank);
 }
 
 void Run::open() {
-  session_ = open_session(experiment_, {.engines = options_.engines,
-                                        .collectives = options_.collectives,
-                                        .rank = options_.rank,
-                                        .world = options_.world,
-                                        .local_rank = options_.local_rank,
-                                        .ranks_per_node = options_.ranks_per_node,
-                                        .agree = agreement()});
+  if (options_.ranks.store != nullptr) {
+    const double seconds = experiment_.parallelism.timeout;
+    agreement_.emplace(*options_.ranks.store, options_.ranks.rank,
+                       std::chrono::milliseconds(static_cast<int64_t>(1000 * seconds)));
+  }
+  try {
+    session_ = open_session(experiment_,
+                            {.engines = options_.engines,
+                             .ranks = options_.ranks,
+                             .agree = agreement_ ? agreement_->function() : Agreement()},
+                            std::move(chosen_));
+  } catch (const std::exception& error) {
+    if (agreement_) agreement_->give_up(error.what());  // others may wait for a choice
+    throw;
+  }
   folder_.emplace(path_, options_.goes_on ? "auto" : options_.resume,
                   options_.overwrite && !options_.goes_on, leads());
-}
-
-// The ranks meet over the memory of their GPUs.
-bool Run::meet() {
-  Collectives* host = options_.collectives;
-  if (host == nullptr) return true;
-  Executor& executor = *session_.executor;
-  CarrierChoice choice;
-  const auto choose = [&] {
-    choice = choose_carrier(*host, executor.engine(), executor.device(),
-                            experiment_.parallelism.collectives,
-                            experiment_.training.reduction == Reduction::fixed);
-  };
-  if (!together(choose)) return false;
-  if (!choice.on_gpus) return true;
-  // A rank that fails here leaves the others waiting: they learn of it from the watch.
-  join_device_group(*executor.device_group(), choice, *host, executor.engine(), executor.device(),
-                    {.make_host_group = options_.make_group, .observer = options_.watch});
-  session_.device_note = choice.note;
-  session_.device_warning = choice.warning;
-  return true;
 }
 
 // Fills the executor.
@@ -262,7 +249,7 @@ bool Run::is_finished() const {
 // From here on files of the run folder change.
 void Run::begin(const std::string& resolved) {
   folder_->begin(resume_);
-  if (options_.watch != nullptr) options_.watch->begun();
+  if (options_.ranks.watch != nullptr) options_.ranks.watch->begun();
   begun_ = true;
   set_up_logging(path_);
   if (!session_.device_note.empty()) spdlog::info("{}", session_.device_note);
@@ -296,9 +283,17 @@ ExitCode Run::go() {
   set_up_logging(std::nullopt);
   install_stop_handlers();
   // Every mistake is found before a file of an earlier run is touched.
-  if (!together([this] { compare_configurations(); }) || !together([this] { open(); }) || !meet() ||
-      !together([this] { start(); }))
+  CarrierChoice choice;
+  const auto choose = [&] { choice = choose_carrier(experiment_, options_.ranks, chosen_); };
+  const auto compare = [this] {
+    compare_configurations();
+    open_device();
+  };
+  if (!together(compare) || !together(choose) || !together([this] { open(); })) {
     return ExitCode::rank;
+  }
+  join_ranks(session_, choice);
+  if (!together([this] { start(); })) return ExitCode::rank;
   const std::string resolved = dump_config(experiment_);
   const bool done = is_finished();
   if (!together([&] { compare_starts(done); })) return ExitCode::rank;
@@ -316,7 +311,6 @@ ExitCode Run::go() {
                    {.run_folder = path_,
                     .resolved_config = resolved,
                     .first_step = first_step,
-                    .watch = options_.watch,
                     .best = resume_ ? resume_->state.best : MetricRecord{},
                     .early_stopping = resume_ ? resume_->state.early_stopping : MetricRecord{},
                     .started = started});
@@ -348,11 +342,6 @@ void Run::write_summaries(ExitCode code, const std::string& message) const {
       make_summary(experiment_, code, message, &session_, outcome_ ? &*outcome_ : nullptr, path_);
   if (begun_) write_summary(path_ / "summary.json", summary);
   if (!options_.result.empty()) write_summary(options_.result, summary);
-}
-
-void Run::abandon() const {
-  if (session_.executor == nullptr || session_.executor->device_group() == nullptr) return;
-  session_.executor->device_group()->abandon();
 }
 
 void Run::write_failure(const Error& error) const {
@@ -387,7 +376,7 @@ ExitCode run_training(Experiment& experiment, const RunOptions& options) {
   try {
     return run.go();
   } catch (const Error& error) {
-    if (error.code() == ExitCode::rank) run.abandon();
+    run.part(error);
     run.write_failure(error);
     throw;
   }

@@ -2,29 +2,17 @@
 #pragma once
 
 #include <filesystem>
-#include <functional>
-#include <memory>
 #include <string>
 
-#include "device/collectives.h"
 #include "train/engines.h"
 #include "train/experiment.h"
 #include "train/session.h"
 
 namespace dltrain {
 
-class RankWatch;
-class StoreClient;
-
 struct RunOptions {
   Engines engines;
-  Collectives* collectives = nullptr;  // nullptr with one rank
-  // Makes another group of the ranks over host memory (comm/world.h).
-  std::function<std::unique_ptr<Collectives>()> make_group = {};
-  StoreClient* store = nullptr;  // of the ranks; nullptr with one rank
-  RankWatch* watch = nullptr;    // nullptr: nobody watches
-  int rank = 0, world = 1, local_rank = 0;
-  int ranks_per_node = 0;        // of this rank's node; 0: all are on one
+  RunRanks ranks = RunRanks();
   std::filesystem::path folder;  // empty: runs/<name>
   std::string resume = "never";  // never, auto, or a checkpoint or run folder
   bool overwrite = false;        // discard a run that is there

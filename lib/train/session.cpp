@@ -253,8 +253,8 @@ LoaderOptions train_loader_options(const Session& session, int64_t first_step, i
   const DatasetConfig& data = *session.experiment->data.train;
   LoaderOptions out{.global_batch = session.batch.global_batch,
                     .micro_batch = session.batch.micro_batch,
-                    .rank = session.options.rank,
-                    .world = session.options.world,
+                    .rank = session.options.ranks.rank,
+                    .world = session.options.ranks.world,
                     .first_step = first_step,
                     .order = data.order(),
                     .seed = static_cast<uint64_t>(session.experiment->seed),
@@ -269,14 +269,14 @@ LoaderOptions train_loader_options(const Session& session, int64_t first_step, i
 }
 
 int loader_workers(const Session& session, const Dataset& dataset) {
-  return session.experiment->data.workers_for(dataset, session.options.world);
+  return session.experiment->data.workers_for(dataset, session.options.ranks.on_this_node());
 }
 
-Session open_session(Experiment& experiment, const SessionOptions& options) {
+Session open_session(Experiment& experiment, const SessionOptions& options, ChosenDevice chosen) {
   Session session;
   session.experiment = &experiment;
   session.options = options;
-  session.batch = check_ranks(experiment, options.world);
+  session.batch = check_ranks(experiment, options.ranks.world);
   session.data = experiment.data.open(options.class_names);
   const int64_t vocabulary = experiment.model.vocab_size ? 0 : vocabulary_of(session.data);
   const DatasetConfig& data = *experiment.data.train;
@@ -301,7 +301,7 @@ Session open_session(Experiment& experiment, const SessionOptions& options) {
   }
   const bool keep_gradients = options.keep_gradients || experiment.logging.histogram_steps ||
                               session.batch.micro_batches() > 1;
-  const Mesh mesh = rank_mesh(experiment, options.world, options.ranks_per_node);
+  const Mesh mesh = rank_mesh(experiment, options.ranks.world, options.ranks.ranks_per_node);
   const StepRequest request{
       .model = experiment.model,
       .loss = *experiment.loss,
@@ -314,10 +314,10 @@ Session open_session(Experiment& experiment, const SessionOptions& options) {
       .streams = stream_info(data, *session.data.train, session.batch.global_batch),
       .micro_batch = session.batch.micro_batch,
       .micro_batches = session.batch.micro_batches(),
-      .ranks = options.world,
+      .ranks = options.ranks.world,
       .zero = {.stage = static_cast<int>(experiment.parallelism.zero_stage),
                .ranks = mesh.size(mesh_axes::kShard),
-               .rank = mesh.coordinate(options.rank, mesh_axes::kShard),
+               .rank = mesh.coordinate(options.ranks.rank, mesh_axes::kShard),
                .groups = mesh.size(mesh_axes::kReplica),
                .bucket_bytes = experiment.parallelism.bucket_bytes(),
                .travels = options.compute == DType::f32 ? experiment.parallelism.reduce_dtype
@@ -348,33 +348,29 @@ Session open_session(Experiment& experiment, const SessionOptions& options) {
       !session.train_targets.by_label.empty()) {
     fail(ExitCode::usage, "class weights are counted in whole samples; a curriculum cuts them");
   }
-  if (options.collectives != nullptr && request.zero.active() && request.zero.hybrid()) {
-    session.groups = std::make_unique<const MeshGroups>(*options.collectives, mesh);
+  if (options.ranks.collectives != nullptr && request.zero.active() && request.zero.hybrid()) {
+    session.groups = std::make_unique<const MeshGroups>(*options.ranks.collectives, mesh);
   }
-  ExecutorOptions executor{
-      .engine = options.engines.reference,
-      .device = nullptr,
-      .collectives = options.collectives,
-      .groups = session.groups.get(),
-      .places = {.mesh = mesh,
-                 .rank = options.rank,
-                 .per_node = options.ranks_per_node > 0 ? options.ranks_per_node : options.world},
-      .micro_steps = session.batch.micro_steps,
-      .global_batch = session.batch.global_batch,
-      .fixed_reduction = request.fixed_reduction,
-      .keep_gradients = keep_gradients};
+  ExecutorOptions executor{.engine = options.engines.reference,
+                           .device = nullptr,
+                           .collectives = options.ranks.collectives,
+                           .groups = session.groups.get(),
+                           .places = {.mesh = mesh,
+                                      .rank = options.ranks.rank,
+                                      .per_node = options.ranks.on_this_node()},
+                           .micro_steps = session.batch.micro_steps,
+                           .global_batch = session.batch.global_batch,
+                           .fixed_reduction = request.fixed_reduction,
+                           .keep_gradients = keep_gradients};
   if (options.compute == DType::f64) {
     executor.device = options.engines.reference->open(0);
   } else {
-    ChosenDevice chosen = choose_device(experiment.device, options.engines, options.local_rank);
+    if (chosen.device == nullptr) {
+      chosen = choose_device(experiment.device, options.engines, options.ranks.local_rank);
+    }
     executor.engine = chosen.engine;
     executor.device = std::move(chosen.device);
     executor.device->set_autotune(experiment.autotune, options.agree);
-    if (session.groups && executor.device->properties().backend == "cuda") {
-      fail(ExitCode::usage,
-           "parallelism.zero_shard_size: groups of ranks are for the CPU in this version; on GPUs "
-           "the state is cut among all ranks (zero_shard_size: all)");
-    }
     session.device_note = chosen.note;
   }
   std::optional<StepGraph> evaluation;

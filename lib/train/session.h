@@ -9,14 +9,13 @@
 #include "train/engines.h"
 #include "train/executor.h"
 #include "train/experiment.h"
+#include "train/run_ranks.h"
 
 namespace dltrain {
 
 struct SessionOptions {
   Engines engines;
-  Collectives* collectives = nullptr;  // nullptr with one rank
-  int rank = 0, world = 1, local_rank = 0;
-  int ranks_per_node = 0;             // 0: all are on one node, as far as is known
+  RunRanks ranks = RunRanks();
   Agreement agree = {};               // on algorithms that are timed; none with one rank
   bool evaluation = true;             // compile the evaluation plan too
   bool teacher = true;                // of a loss that has one; without: its hard loss alone
@@ -86,7 +85,9 @@ int loader_workers(const Session& session, const Dataset& dataset);
 // Error(data) for data, Error(device), Error(memory). Allocates host data, but nothing on the
 // device. What the configuration leaves to the data (model.vocab_size) is filled in, so that the
 // experiment, written out, is the same whatever data it meets later.
-Session open_session(Experiment& experiment, const SessionOptions& options);
+// `chosen`: the device, where it is open already; else the session opens it.
+Session open_session(Experiment& experiment, const SessionOptions& options,
+                     ChosenDevice chosen = {});
 
 // Takes the arena (Error(memory) when it does not fit) and fills it: initial values, then
 // model.init_from where given, unless `weights_follow`: they come from elsewhere (a checkpoint).

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "comm/watch.h"
 #include "train/checkpoint_writer.h"
+#include "train/device_ranks.h"
 #include "train/host_reduce.h"
 #include "train/process_age.h"
 #include "train/samples.h"
@@ -45,8 +46,9 @@ class Loop {
                      {.newest = session.experiment->checkpoint.save_total_limit,
                       .keep_every = session.experiment->checkpoint.keep_every.value_or(0)},
                      options.resolved_config, session.experiment->checkpoint.async,
-                     session.shares_state() ? session.options.collectives : nullptr),
-        best_(experiment_.checkpoint.watch(options.best)) {
+                     session.shares_state() ? session.options.ranks.collectives : nullptr),
+        best_(experiment_.checkpoint.watch(options.best)),
+        watch_(session.options.ranks.watch) {
     if (experiment_.generation && leads() && events.on_samples) samples_.emplace(session);
     if (experiment_.training.early_stopping) {
       stopping_ = experiment_.training.early_stopping->watch(options.early_stopping);
@@ -58,8 +60,8 @@ class Loop {
       session.executor->set_progress(progress);
     }
     loss_scale_ = progress.loss_scale;
-    if (options.watch) {
-      options.watch->set_names(
+    if (watch_) {
+      watch_->set_names(
           [executor = session.executor.get()](const void* at) { return executor->name_at(at); });
     }
     // No allocation in the loop: durations beyond this many are left out of minimum and median.
@@ -68,14 +70,14 @@ class Loop {
   }
 
   ~Loop() {
-    if (options_.watch) options_.watch->set_names({});
+    if (watch_) watch_->set_names({});
     session_.executor->observe(nullptr);
   }
 
   TrainOutcome run();
 
  private:
-  bool leads() const { return session_.options.rank == 0; }
+  bool leads() const { return session_.options.ranks.leads(); }
   bool saves() const { return leads() || checkpoints_.together(); }
   bool is_last(int64_t step) const { return step + 1 == session_.max_steps; }
   bool due(const std::optional<int64_t>& every, int64_t step) const {
@@ -131,6 +133,7 @@ class Loop {
   std::optional<MetricWatch> stopping_;
   std::optional<Samples> samples_;
   TrainOutcome outcome_;
+  RankWatch* watch_;                  // nullptr: nobody watches
   StepObserver* observer_ = nullptr;  // once it looks
   StepInputs inputs_{};
   // Of recent steps, by step mod 4.
@@ -241,7 +244,7 @@ void Loop::diverged(const StepReport& report) {
   std::string found;
   // With gradients or parameters in parts an op alone is a step of all ranks: the norm says it
   // then.
-  const bool alone = experiment_.parallelism.zero_stage < 2 || session_.options.world == 1;
+  const bool alone = experiment_.parallelism.zero_stage < 2 || session_.options.ranks.world == 1;
   for (int64_t a = 0; alone && a < session_.batch.micro_steps && found.empty(); ++a) {
     const Batch& batch = loader.next();
     found = session_.executor->find_non_finite(batch.fields, step_inputs(report.step, batch),
@@ -257,7 +260,7 @@ void Loop::diverged(const StepReport& report) {
 
 void Loop::announce(const std::optional<std::filesystem::path>& checkpoint) const {
   if (!checkpoint || !leads()) return;
-  if (options_.watch) options_.watch->saved(checkpoint_step(*checkpoint));
+  if (watch_) watch_->saved(checkpoint_step(*checkpoint));
   if (events_.on_checkpoint) events_.on_checkpoint(*checkpoint);
 }
 
@@ -363,10 +366,10 @@ void Loop::all_steps(int64_t end) {
     const Clock::time_point begin = Clock::now();
     observe(step);
     const ObservedPart part(observer_, StepPart::step, step);
-    if (options_.watch) options_.watch->at_step_begin(step);
+    if (watch_) watch_->at_step_begin(step);
     one_step(step);
     collect_reports(session_.executor->lag());
-    if (options_.watch) options_.watch->at_step_end(step);
+    if (watch_) watch_->at_step_end(step);
     outcome_.steps = step + 1;
     state_is_whole_ = true;
     if (step == options_.first_step) {
@@ -421,7 +424,13 @@ bool has_stopped_early(const Experiment& experiment, const MetricRecord& record)
 }
 
 TrainOutcome train(Session& session, const TrainEvents& events, const TrainOptions& options) {
-  return Loop(session, events, options).run();
+  Loop loop(session, events, options);
+  try {
+    return loop.run();
+  } catch (const std::exception& error) {
+    give_up(session, error);
+    throw;
+  }
 }
 
 }  // namespace dltrain

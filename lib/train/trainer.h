@@ -15,8 +15,6 @@
 
 namespace dltrain {
 
-class RankWatch;
-
 // One logged step.
 struct StepRecord {
   int64_t step = 0;  // 1 after the first
@@ -67,7 +65,6 @@ struct TrainOptions {
   std::filesystem::path run_folder;             // empty: no checkpoints (checks, benchmarks)
   std::string resolved_config;                  // saved with each checkpoint
   int64_t first_step = 0;                       // where a resumed run goes on
-  RankWatch* watch = nullptr;                   // nullptr: nobody watches the ranks
   MetricRecord best = {}, early_stopping = {};  // of the checkpoint that it goes on from
   bool handle_signals = true;
   int64_t steps = INT64_MAX;  // at most so many are done here, of those up to the run's last

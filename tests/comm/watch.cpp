@@ -185,18 +185,22 @@ TEST_CASE("a slow rank is reported once, an even group is not") {
 }
 
 TEST_CASE("a position survives its text, and rubbish is none") {
-  const WatchPosition position{.beat = 3,
-                               .name = "rank \"2\"",
-                               .step = 7,
-                               .steps_done = 7,
-                               .busy_us = 12,
-                               .issued = {4, 0, 9},
-                               .group = 2,
-                               .number = 9,
-                               .peer = -1,
-                               .members = {0, 2},
-                               .waiting_ms = 250,
-                               .operation = "all_reduce 9"};
+  WatchPosition position;
+  position.beat = 3;
+  position.name = "rank \"2\"";
+  position.step = position.steps_done = 7;
+  position.busy_us = 12;
+  position.issued = {4, 0, 9};
+  position.host.group = 2;
+  position.host.number = 9;
+  position.host.members = {0, 2};
+  position.host.ms = 250;
+  position.operation = "all_reduce 9";
+  position.device.group = 8;
+  position.device.ms = 20;
+  position.done = {0, 3};
+  position.device_operation = "all_gather 4";
+  position.device_step = 6;
   const auto back = WatchPosition::from_text(position.to_text());
   REQUIRE(back);
   CHECK(back->to_text() == position.to_text());

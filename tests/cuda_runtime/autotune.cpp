@@ -13,6 +13,7 @@
 #include "cuda/vendor/makers.h"
 #include "cuda_runtime/engine.h"
 #include "cuda_runtime/fake_runtime.h"
+#include "refusal.h"
 #include "temporary_folder.h"
 
 using namespace dltrain;
@@ -243,15 +244,16 @@ TEST_CASE("the first of several ranks chooses for all") {
     auto device = fake_cuda_engine().open(0);
     device->set_autotune(
         Autotune::quick,
-        [client, agree = agree_through(*client, number, std::chrono::milliseconds(100))](
-            const auto& key, const auto& make) { return agree(key, make); });
+        [client, agreement = std::make_shared<RankAgreement>(*client, number,
+                                                             std::chrono::milliseconds(100))](
+            const auto& key, const auto& make) { return agreement->choose(key, make); });
     return device;
   };
-  const auto first = rank(0), second = rank(1);
+  const auto first = rank(0), second = rank(1), early = rank(1);
   set_plans({5, 4, 3});
   fake_cuda::set_algorithms({5, 4, 3});
   // Rank 1 waits for rank 0 and times nothing itself, whatever its own times would be.
-  CHECK_THROWS_AS(choose_plan(*second, 8), Error);
+  CHECK_THROWS_AS(choose_plan(*early, 8), Error);
   CHECK(choose_plan(*first, 8).plan == 2);
   CHECK(choose(*first, 24).algorithm == 2);
   set_plans({3, 4, 5});
@@ -264,6 +266,13 @@ TEST_CASE("the first of several ranks chooses for all") {
   CHECK(choose_plan(*second, 16) == PlanChoice{0, 0});
   dynamic_cast<CudaDevice&>(*first).tuning().seconds = 0;
   CHECK(choose_plan(*first, 16) == PlanChoice{0, 0});
+  // A failure of rank 0 while it times is one of all.
+  fake_cuda::fail_at("cudaEventSynchronize", 0, cudaErrorIllegalInstruction);
+  CHECK(refusal_of([&] { choose_plan(*first, 24); }, ExitCode::device) != "");
+  const std::string why = refusal_of([&] { choose_plan(*second, 24); }, ExitCode::rank);
+  CHECK_THAT(
+      why, Catch::Matchers::StartsWith("rank 0 chooses no algorithms: CUDA: waiting for the GPU"));
+  CHECK(refusal_of([&] { choose(*second, 88); }, ExitCode::rank) == why);
 }
 
 }  // namespace

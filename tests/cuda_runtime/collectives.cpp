@@ -1,6 +1,7 @@
 // Every operation between ranks on GPUs, through host memory and by NCCL (the stub): what it means,
 // and that it takes its place in the order of streams that work as late as they may.
 #include "comm/device_group.h"
+#include "comm/mesh.h"
 #include "comm/ranks.h"
 #include "comm/staged.h"
 #include "cuda/vendor/device.h"
@@ -173,7 +174,59 @@ TEST_CASE("through host memory every operation means what it does on CPUs") {
   check_all(3, RankBackend::staged);
 }
 
+// Four ranks as 2 × 2: operations of the whole and of its parts, queued behind each other.
+static void check_groups(RankBackend backend) {
+  const auto results = test::run_ranks(
+      4,
+      [&](test::RankContext& context) {
+        fake_cuda::reset(fake_cuda::Order::late);
+        fake_cuda::set_devices(4);
+        const auto host = context.collectives(kTimeout);
+        const Engine engine = open_backend(backend, "");
+        CudaDevice device(context.rank);
+        const CarrierChoice choice =
+            choose_carrier(*host, engine, device, CollectiveChoice::automatic, false);
+        StreamCollectives world(device, context.rank, 4);
+        const MeshGroups groups(world, Mesh({{mesh_axes::kReplica, 2}, {mesh_axes::kShard, 2}}));
+        join_device_group(world, choice, *host, engine, device, {.make_host_group = [&] {
+                            return context.collectives(kTimeout, "staged");
+                          }});
+        Collectives& shard = groups.along(mesh_axes::kShard);
+        Collectives& replica = groups.along(mesh_axes::kReplica);
+        expect(shard.size() == 2 && shard.rank() == context.rank % 2, "the place in the shard");
+        expect(replica.size() == 2 && replica.rank() == context.rank / 2, "that among replicas");
+        check_operations(device, shard, DType::f32);
+        check_operations(device, replica, DType::f64);
+        check_operations(device, world, DType::f32);
+        const auto stream = device.make_stream();
+        const double mine = 1 << context.rank;
+        Values a(device, DType::f64, {mine}), b(device, DType::f64, {mine}),
+            c(device, DType::f64, {mine});
+        for (Values* values : {&a, &b, &c}) values->upload(*stream);
+        const auto first = shard.all_reduce(a.data(), 1, DType::f64, ReduceOp::sum, *stream);
+        const auto second = replica.all_reduce(b.data(), 1, DType::f64, ReduceOp::sum, *stream);
+        const auto third = world.all_reduce(c.data(), 1, DType::f64, ReduceOp::sum, *stream);
+        world.wait(third, *stream);
+        replica.wait(second, *stream);
+        shard.wait(first, *stream);
+        expect(a.download(*stream)[0] == (context.rank < 2 ? 3 : 12), "the sum over the shard");
+        expect(b.download(*stream)[0] == (context.rank % 2 == 0 ? 5 : 10), "that over replicas");
+        expect(c.download(*stream)[0] == 15, "that over all");
+        world.barrier();
+      },
+      kTimeout);
+  CHECK(test::all_well(results));
+}
+
+TEST_CASE("through host memory groups of some ranks have operations of their own") {
+  check_groups(RankBackend::staged);
+}
+
 #if defined(DLTRAIN_STUB_NCCL)
+TEST_CASE("by NCCL groups of some ranks have operations of their own") {
+  check_groups(RankBackend::nccl);
+}
+
 TEST_CASE("by NCCL every operation means what it does on CPUs") {
   check_all(2, RankBackend::nccl);
   check_all(3, RankBackend::nccl);

@@ -1,5 +1,6 @@
 #include "cuda_runtime/fake_runtime.h"
 
+#include <atomic>
 #include <cstdlib>
 #include <cstring>
 #include <deque>
@@ -7,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <thread>
 #include <vector>
 
 #include <cublasLt.h>
@@ -20,7 +22,8 @@ using Work = std::function<void()>;
 // CUDA's opaque types.
 struct CUstream_st {
   std::deque<Work> queue;
-  uint64_t queued = 0, done = 0;  // pieces of work, ever
+  uint64_t queued = 0, done = 0;   // pieces of work, ever
+  std::atomic<uint64_t> over = 0;  // done in fact; asked for without the mutex
   std::vector<Work>* capture = nullptr;
 };
 struct CUevent_st {
@@ -56,6 +59,7 @@ struct State {
   std::map<CUstream_st*, std::unique_ptr<CUstream_st>> streams;
   float clock = 0;  // milliseconds that products have taken
   std::vector<float> algorithms{1};
+  int64_t stalling_graph = -1;
 };
 
 State& state() {
@@ -96,6 +100,7 @@ void run_until(CUstream_st* stream, uint64_t mark) {
     stream->queue.pop_front();
     ++stream->done;
     work();
+    ++stream->over;
   }
 }
 void run_all(CUstream_st* stream) {
@@ -153,6 +158,7 @@ void reset(Order order) {
   state().failures.clear();
   state().sticky = cudaSuccess;
   state().algorithms = {1};
+  state().stalling_graph = -1;
   set_plans({{}});
   emulation::set_queue([](void* stream, const char* kernel, Work work) {
     const Guard inner(state().mutex);
@@ -201,6 +207,11 @@ void set_devices(int count, cudaError_t code, int driver) {
 void fail_at(const std::string& function, int64_t after, cudaError_t code) {
   const Guard guard(state().mutex);
   state().failures[function] = {after, code};
+}
+
+void stall_graph_at(int64_t after) {
+  const Guard guard(state().mutex);
+  state().stalling_graph = state().counts.graph_launches + after;
 }
 
 }  // namespace dltrain::fake_cuda
@@ -373,6 +384,11 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   *event = {stream, stream->queued, state().clock};
   return cudaSuccess;
 }
+// Whatever the host waits for meanwhile, as long as nobody records the event.
+cudaError_t cudaEventQuery(cudaEvent_t event) {
+  const bool over = event->stream == nullptr || event->stream->over >= event->mark;
+  return over ? cudaSuccess : cudaErrorNotReady;
+}
 cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t begin, cudaEvent_t end) {
   DLTRAIN_FAKE();
   *milliseconds = end->time - begin->time;
@@ -404,8 +420,9 @@ cudaError_t cudaGraphInstantiate(cudaGraphExec_t* exec, cudaGraph_t graph, unsig
 }
 cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream) {
   DLTRAIN_FAKE();
-  ++state().counts.graph_launches;
-  queue(stream, [exec] {
+  const bool stalls = state().counts.graph_launches++ == state().stalling_graph;
+  queue(stream, [exec, stalls] {
+    while (stalls) std::this_thread::sleep_for(std::chrono::milliseconds(10));
     for (const Work& work : exec->work) work();
   });
   return cudaSuccess;

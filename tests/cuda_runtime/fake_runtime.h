@@ -65,5 +65,7 @@ void set_devices(int count, cudaError_t code = cudaSuccess, int driver = 13000);
 // it is "launch", returns `code`; so do all later calls where it is an error that loses the
 // context.
 void fail_at(const std::string& function, int64_t after, cudaError_t code);
+// The launch number `after` of a graph never ends.
+void stall_graph_at(int64_t after);
 
 }  // namespace dltrain::fake_cuda

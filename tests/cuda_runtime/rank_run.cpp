@@ -5,11 +5,11 @@
 
 #include <dlfcn.h>
 
-#include "comm/device_group.h"
 #include "comm/ranks.h"
 #include "cuda/vendor/device.h"
 #include "cuda_runtime/engine.h"
 #include "temporary_folder.h"
+#include "train/device_ranks.h"
 #if defined(DLTRAIN_STUB_NCCL)
 #include "cuda/vendor/nccl.h"
 #endif
@@ -20,56 +20,38 @@ namespace {
 constexpr std::chrono::seconds kPatience{300};  // emulated kernels on cores that are shared
 constexpr std::chrono::minutes kTimeout{4};
 
-int gpu = 0;  // of this rank
-
-CarrierChoice meet(Session& session, Collectives& host, const Engine& engine,
-                   const test::RankContext& context) {
-  const Experiment& experiment = *session.experiment;
-  const CarrierChoice choice =
-      choose_carrier(host, engine, session.executor->device(), experiment.parallelism.collectives,
-                     experiment.training.reduction == Reduction::fixed);
-  if (!choice.on_gpus) return choice;
-  join_device_group(*session.executor->device_group(), choice, host, engine,
-                    session.executor->device(),
-                    {.make_host_group = [&] { return context.collectives(kTimeout, "staged"); }});
-  return choice;
-}
+int gpu_of_rank = 0;
 
 RankTrajectory train_here(const RankRun& run, const test::RankContext& context) {
   const std::unique_ptr<Collectives> host = run.ranks > 1 ? context.collectives(kTimeout) : nullptr;
   fake_cuda::reset(run.order);
   fake_cuda::set_devices(run.gpus);
-  gpu = context.rank % run.gpus;
-  const Engine engine = open_backend(run.backend, run.stub_fails);
+  const Engine engine = open_backend(run.backend, run.stub_fails, context.rank % run.gpus);
   Experiment experiment = layout_experiment(run.network, run.overrides);
+  const Engines engines{.cpu = &engine, .reference = &reference_engine()};
+  const RunRanks ranks{.collectives = host.get(),
+                       .make_group = [&] { return context.collectives(kTimeout, "staged"); },
+                       .rank = context.rank,
+                       .world = context.size};
+  ChosenDevice chosen = choose_device("cpu", engines, context.rank);
+  const CarrierChoice choice = choose_carrier(experiment, ranks, chosen);
   Session session =
-      open_session(experiment, {.engines = {.cpu = &engine, .reference = &reference_engine()},
-                                .collectives = host.get(),
-                                .rank = context.rank,
-                                .world = context.size});
+      open_session(experiment, {.engines = engines, .ranks = ranks}, std::move(chosen));
   RankTrajectory out;
-  try {
-    if (host) {
-      const CarrierChoice choice = meet(session, *host, engine, context);
-      out.note = choice.note;
-      out.warning = choice.warning;
-    }
-    start_session(session);
-    TrainEvents events;
-    events.on_step = [&](const StepRecord& record) {
-      out.loss.push_back(record.loss);
-      out.grad_norm.push_back(record.grad_norm);
-    };
-    events.on_progress = [&](int64_t) {
-      out.counts.push_back(fake_cuda::counts());
-      out.pending.push_back(fake_cuda::pending());
-    };
-    train(session, events, {.run_folder = {}, .resolved_config = {}, .handle_signals = false});
-  } catch (const Error& error) {
-    StreamCollectives* group = session.executor->device_group();
-    if (group != nullptr && error.code() == ExitCode::rank) group->abandon();  // as Run does
-    throw;
-  }
+  join_ranks(session, choice);
+  out.note = choice.note;
+  out.warning = choice.warning;
+  start_session(session);
+  TrainEvents events;
+  events.on_step = [&](const StepRecord& record) {
+    out.loss.push_back(record.loss);
+    out.grad_norm.push_back(record.grad_norm);
+  };
+  events.on_progress = [&](int64_t) {
+    out.counts.push_back(fake_cuda::counts());
+    out.pending.push_back(fake_cuda::pending());
+  };
+  train(session, events, {.run_folder = {}, .resolved_config = {}, .handle_signals = false});
   session.executor.reset();
   if (host) host->barrier();
   return out;
@@ -94,11 +76,14 @@ std::vector<T> read_list(std::ifstream& in) {
 
 }  // namespace
 
-Engine open_backend(RankBackend backend, const std::string& stub_fails) {
+Engine open_backend(RankBackend backend, const std::string& stub_fails, int gpu) {
+  gpu_of_rank = gpu;
   if (backend == RankBackend::cpu) return cpu_engine();
   // Sessions open device 0 of what they take for the CPU's engine.
   Engine engine = fake_cuda_engine();
-  engine.open = [](int) -> std::unique_ptr<Device> { return std::make_unique<CudaDevice>(gpu); };
+  engine.open = [](int) -> std::unique_ptr<Device> {
+    return std::make_unique<CudaDevice>(gpu_of_rank);
+  };
 #if defined(DLTRAIN_STUB_NCCL)
   if (backend == RankBackend::nccl) {
     setenv("DLTRAIN_STUB_NCCL_FAIL", stub_fails.c_str(), 1);

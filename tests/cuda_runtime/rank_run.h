@@ -39,6 +39,7 @@ struct RankTrajectory {
 RankTrajectory run_on(const RankRun& run);
 
 // In the process of a rank: the engine, with the NCCL of the tests where that is to carry messages.
-Engine open_backend(RankBackend backend, const std::string& stub_fails);
+// Its devices are the GPU of this number.
+Engine open_backend(RankBackend backend, const std::string& stub_fails, int gpu = 0);
 
 }  // namespace dltrain

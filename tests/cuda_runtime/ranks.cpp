@@ -60,6 +60,14 @@ TEST_CASE("every ZeRO stage on GPUs has the losses of the CPUs") {
   check_as_on_cpus(mlp(), 3, stage(3));
 }
 
+TEST_CASE("state that groups of ranks share gives the losses of the CPUs") {
+  for (int s : {1, 2, 3}) {
+    check_as_on_cpus(gpt(), 4,
+                     stage(s, {"training.micro_batch_size=3", "parallelism.zero_shard_size=2"}));
+  }
+  check_as_on_cpus(mlp(), 6, stage(3, {"parallelism.zero_shard_size=3"}));
+}
+
 TEST_CASE("in bf16 they agree but for rounding, with ZeRO and with messages in bf16") {
   check_as_on_cpus(gpt(), 2, stage(2, {"precision.compute=bf16"}), 5e-3);
   check_as_on_cpus(mlp(), 2, stage(3, {"precision.compute=bf16", "parallelism.reduce_dtype=bf16"}),
@@ -127,6 +135,8 @@ TEST_CASE("by NCCL ranks have the losses that they have through host memory") {
       CHECK(found.warning == "");
     }
   }
+  const auto groups = stage(3, {"training.micro_batch_size=3", "parallelism.zero_shard_size=2"});
+  CHECK(run_on({gpt(), 4, groups, RankBackend::nccl}).same_as(run_on({gpt(), 4, groups})));
   const auto bf16 = stage(2, {"precision.compute=bf16", "parallelism.reduce_dtype=bf16"});
   CHECK(run_on({mlp(), 4, bf16, RankBackend::nccl}).same_as(run_on({mlp(), 4, bf16})));
 }

@@ -2,6 +2,8 @@
 #include "train/device_monitor.h"
 
 #include <atomic>
+#include <csignal>
+#include <mutex>
 
 #include "catch.h"
 
@@ -42,25 +44,55 @@ bool comes_true(const Condition& condition) {
 
 TEST_CASE("the newest reading is there, and slowing down is told once") {
   Script script;
-  DeviceMonitor monitor(std::make_unique<ScriptedSensor>(script), std::chrono::milliseconds(1));
+  std::mutex mutex;
+  std::vector<std::string> told;
+  const auto count = [&] {
+    const std::lock_guard lock(mutex);
+    return told.size();
+  };
+  DeviceMonitor monitor(
+      std::make_unique<ScriptedSensor>(script), "GPU of rank 2 on n07",
+      [&](const std::string& warning) {
+        const std::lock_guard lock(mutex);
+        told.push_back(warning);
+      },
+      std::chrono::milliseconds(1));
   REQUIRE(comes_true([&] { return monitor.latest().has_value(); }));
   const double first = monitor.latest()->utilization;
   CHECK(comes_true([&] { return monitor.latest()->utilization > first; }));
-  CHECK(monitor.take_warning().empty());
+  CHECK(count() == 0);
   script.throttled_from = 0;
-  std::string warning;
-  CHECK(comes_true([&] { return !(warning = monitor.take_warning()).empty(); }));
-  CHECK(warning == "the GPU runs slower than it could (power cap): 700 W, 1410 MHz");
+  CHECK(comes_true([&] { return count() > 0; }));
   const int reads = script.reads;
   CHECK(comes_true([&] { return script.reads > reads + 2; }));
-  CHECK(monitor.take_warning().empty());
+  REQUIRE(count() == 1);
+  CHECK(told[0] ==
+        "the GPU of rank 2 on n07 runs slower than it could (power cap): 700 W, 1410 MHz");
+}
+
+TEST_CASE("signals of the process do not reach a monitor's thread") {
+  struct MaskSensor final : DeviceSensor {
+    std::atomic<int>& blocked;
+    explicit MaskSensor(std::atomic<int>& b) : blocked(b) {}
+    DeviceReading read() override {
+      sigset_t mask;
+      pthread_sigmask(SIG_SETMASK, nullptr, &mask);
+      blocked = sigismember(&mask, SIGTERM) + 1;
+      return {};
+    }
+  };
+  std::atomic<int> blocked = 0;
+  const DeviceMonitor monitor(std::make_unique<MaskSensor>(blocked), "GPU", {});
+  CHECK(comes_true([&] { return blocked != 0; }));
+  CHECK(blocked == 2);
 }
 
 TEST_CASE("a monitor ends without waiting for its next reading") {
   Script script;
   const auto begin = std::chrono::steady_clock::now();
   {
-    const DeviceMonitor monitor(std::make_unique<ScriptedSensor>(script), std::chrono::hours(1));
+    const DeviceMonitor monitor(std::make_unique<ScriptedSensor>(script), "GPU", {},
+                                std::chrono::hours(1));
     CHECK(comes_true([&] { return script.reads == 1; }));
   }
   CHECK(std::chrono::steady_clock::now() - begin < std::chrono::minutes(1));

@@ -71,9 +71,9 @@ inline Experiment layout_experiment(const Network& network,
 
 inline SessionOptions layout_options(ThreadCollectives& ranks) {
   return {.engines = {.cpu = &cpu_engine(), .reference = &reference_engine()},
-          .collectives = ranks.size() > 1 ? &ranks : nullptr,
-          .rank = ranks.rank(),
-          .world = ranks.size()};
+          .ranks = {.collectives = ranks.size() > 1 ? &ranks : nullptr,
+                    .rank = ranks.rank(),
+                    .world = ranks.size()}};
 }
 
 inline double greatest_difference(const std::vector<double>& a, const std::vector<double>& b) {
@@ -92,7 +92,7 @@ inline LayoutRun layout_run(const Network& network, int ranks,
   run_rank_threads(ranks, [&](ThreadCollectives& collectives) {
     Experiment experiment = layout_experiment(network, overrides);
     SessionOptions options = layout_options(collectives);
-    options.ranks_per_node = per_node;
+    options.ranks.ranks_per_node = per_node;
     Session session = open_session(experiment, options);
     start_session(session);
     TrainEvents events;

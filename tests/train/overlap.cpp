@@ -78,7 +78,7 @@ TEST_CASE("every bucket travels while the backward goes on to the next") {
         progress[rank]);
     Experiment experiment = layout_experiment(deep, {});
     SessionOptions options = layout_options(place);
-    options.collectives = &group;
+    options.ranks.collectives = &group;
     Session session = open_session(experiment, options);
     start_session(session);
     TrainLoader loader(session.data.train, train_loader_options(session, 0, 0),

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
+#include "base/signals.h"
 #include "cuda/vendor/cudnn_descriptor.h"
 #include "cuda/vendor/makers.h"
 #include "cuda/vendor/nvml.h"
@@ -167,6 +168,7 @@ CudaDevice::CudaDevice(int index) : index_(index) {
     fail(ExitCode::device, "cuda:{} ({}) is an sm_{}{}; this build has code for sm_{} and newer",
          index, device.name, device.major, device.minor, kLeastArchitecture);
   }
+  const BlockSignals block;  // for the driver's threads
   check_cuda(cudaInitDevice(index, 0, 0), fmt::format("starting cuda:{}", index));
   make_current();
   properties_ = read_properties(device, index);

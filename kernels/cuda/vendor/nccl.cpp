@@ -7,8 +7,10 @@
 #include <thread>
 
 #include "base/error.h"
+#include "base/signals.h"
 #include "cuda/vendor/device.h"
 #include "cuda/vendor/nccl_library.h"
+#include "cuda/vendor/stream_marks.h"
 
 namespace dltrain {
 namespace {
@@ -40,15 +42,10 @@ ncclDataType_t type_of(DType dtype) {
 
 class NcclCarrier final : public Carrier {
  public:
-  NcclCarrier(const NcclLibrary& nccl, CudaDevice& device, const ncclUniqueId& id, int rank,
-              int size)
-      : nccl_(nccl), device_(device), size_(size) {
-    device_.make_current();
-    const ncclResult_t result = nccl_.init_rank(&comm_, size, id, rank);
-    if (result != ncclSuccess) {
-      fail(ExitCode::device, "rank {} cannot join the other GPUs: {}; NCCL_DEBUG=INFO says more",
-           rank, nccl_.text_of(result, nullptr));
-    }
+  // Of `size` ranks; owns the communicator.
+  NcclCarrier(const NcclLibrary& nccl, CudaDevice& device, ncclComm_t comm, int size)
+      : nccl_(nccl), device_(device), size_(size), comm_(comm) {
+    const BlockSignals block;
     poll_ = std::thread([this] { poll(); });
   }
 
@@ -69,7 +66,9 @@ class NcclCarrier final : public Carrier {
     const std::lock_guard lock(mutex_);
     if (failed_) return;
     last_ = call;
+    marks_.begin(native_stream(stream));
     const ncclResult_t result = start(call, native_stream(stream));
+    marks_.end(native_stream(stream));
     if (result != ncclSuccess && result != ncclInProgress) fail_with(result);
   }
 
@@ -79,9 +78,27 @@ class NcclCarrier final : public Carrier {
     return failure_;
   }
 
+  CarrierProgress progress() override {
+    device_.make_current();
+    return marks_.progress();
+  }
+
   void abandon() override {
     const std::lock_guard lock(mutex_);
     if (!failed_) fail_now("this rank has given up");
+  }
+
+  std::unique_ptr<Carrier> split(std::span<const int> ranks) override {
+    device_.make_current();
+    const BlockSignals block;  // for NCCL's threads
+    ncclComm_t part = nullptr;
+    // Ranks keep their order; the first one's number is what a part is known by.
+    const ncclResult_t result = nccl_.split(comm_, ranks.front(), 0, &part, nullptr);
+    if (result != ncclSuccess) {
+      fail(ExitCode::device, "no group of {} GPUs can be made: {}; NCCL_DEBUG=INFO says more",
+           ranks.size(), nccl_.text_of(result, comm_));
+    }
+    return std::make_unique<NcclCarrier>(nccl_, device_, part, static_cast<int>(ranks.size()));
   }
 
  private:
@@ -150,6 +167,7 @@ class NcclCarrier final : public Carrier {
   const NcclLibrary& nccl_;
   CudaDevice& device_;
   int size_;
+  StreamMarks marks_;
   std::mutex mutex_;  // of what follows
   std::condition_variable changed_;
   ncclComm_t comm_ = nullptr;
@@ -184,8 +202,17 @@ std::unique_ptr<Carrier> join(Device& device, std::span<const std::byte> bytes, 
   ncclUniqueId id;
   check_internal(bytes.size() == sizeof id, "an id of {} bytes", bytes.size());
   std::memcpy(&id, bytes.data(), sizeof id);
-  return std::make_unique<NcclCarrier>(library(), dynamic_cast<CudaDevice&>(device), id, rank,
-                                       size);
+  const NcclLibrary& nccl = library();
+  auto& cuda = dynamic_cast<CudaDevice&>(device);
+  cuda.make_current();
+  const BlockSignals block;  // for NCCL's threads
+  ncclComm_t comm = nullptr;
+  const ncclResult_t result = nccl.init_rank(&comm, size, id, rank);
+  if (result != ncclSuccess) {
+    fail(ExitCode::device, "rank {} cannot join the other GPUs: {}; NCCL_DEBUG=INFO says more",
+         rank, nccl.text_of(result, nullptr));
+  }
+  return std::make_unique<NcclCarrier>(nccl, cuda, comm, size);
 }
 
 }  // namespace

@@ -4,7 +4,10 @@
 // Operations are queued on the stream of the group (comm/stream_collectives.h) and not captured. A
 // thread of the carrier looks for errors that NCCL meets by itself (ncclCommGetAsyncError) every
 // kPollEvery; it then aborts the communicator, so that the stream is done and the host learns of
-// it. Peers that are lost without NCCL noticing are found by the watch of ranks.
+// it. Peers that are lost without NCCL noticing, and operations that never end, are found by the
+// watch of ranks: an event before and behind each operation says how far the GPU is.
+//
+// Groups of some ranks are split off by ncclCommSplit.
 //
 // Sums are in the order of NCCL's rings and trees, and of bf16 and f16 rounded at every hop: not
 // those of comm/reduce.h. For one layout of GPUs and one version they are the same in every run.

@@ -6,7 +6,8 @@
 namespace dltrain {
 namespace {
 
-constexpr int kLeastVersion = 21800;  // 2.18, of CUDA 12: the oldest whose abort is safe to rely on
+constexpr int kLeastVersion =
+    21800;  // 2.18, of CUDA 12: the oldest that splits, and whose abort is safe to rely on
 
 struct Opened {
   NcclLibrary library{};
@@ -19,8 +20,9 @@ bool load(NcclLibrary& to, void* library) {
     return function != nullptr;
   };
   return get(to.version, "ncclGetVersion") && get(to.unique_id, "ncclGetUniqueId") &&
-         get(to.init_rank, "ncclCommInitRank") && get(to.destroy, "ncclCommDestroy") &&
-         get(to.abort, "ncclCommAbort") && get(to.async_error, "ncclCommGetAsyncError") &&
+         get(to.init_rank, "ncclCommInitRank") && get(to.split, "ncclCommSplit") &&
+         get(to.destroy, "ncclCommDestroy") && get(to.abort, "ncclCommAbort") &&
+         get(to.async_error, "ncclCommGetAsyncError") &&
          get(to.error_string, "ncclGetErrorString") && get(to.last_error, "ncclGetLastError") &&
          get(to.all_reduce, "ncclAllReduce") && get(to.reduce_scatter, "ncclReduceScatter") &&
          get(to.all_gather, "ncclAllGather") && get(to.broadcast, "ncclBroadcast") &&

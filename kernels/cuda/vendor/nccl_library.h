@@ -11,6 +11,7 @@ struct NcclLibrary {
   decltype(&ncclGetVersion) version;
   decltype(&ncclGetUniqueId) unique_id;
   decltype(&ncclCommInitRank) init_rank;
+  decltype(&ncclCommSplit) split;
   decltype(&ncclCommDestroy) destroy;
   decltype(&ncclCommAbort) abort;
   decltype(&ncclCommGetAsyncError) async_error;

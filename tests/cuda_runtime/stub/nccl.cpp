@@ -3,8 +3,10 @@
 // their stream, and with the fake runtime (cuda_runtime/fake_runtime.h) as late as they may. Sums
 // are those of comm/reduce.h.
 //
-// DLTRAIN_STUB_NCCL_FAIL=RANK:N: that rank's operation N (from 0) fails by itself, as a broken
-// network would: all ranks have an asynchronous error and wait until they abort.
+// DLTRAIN_STUB_NCCL_FAIL=RANK:N: that rank's operation N (from 0) of the group of all fails by
+// itself, as a broken network would: all ranks have an asynchronous error and wait until they
+// abort. DLTRAIN_STUB_NCCL_STALL=RANK:N: it never ends, for nobody, and there is no error;
+// DLTRAIN_STUB_NCCL_STALL=RANK:N:alone: it ends on the others.
 #include <array>
 #include <atomic>
 #include <chrono>
@@ -67,7 +69,9 @@ struct ncclComm {
   Shared* shared = nullptr;
   std::string name;
   int rank = 0, size = 0;
-  int64_t operations = 0, fails_at = -1;
+  int64_t operations = 0, fails_at = -1, stalls_at = -1;
+  bool stalls_alone = false;
+  int splits = 0;
   std::atomic<bool> aborted = false;
 
   std::byte* area(int of) const { return shared->areas[of]; }
@@ -150,6 +154,11 @@ void run(void* argument) {
     comm.wait_for_abort();
     return;
   }
+  const bool stalls = comm.operations - 1 == comm.stalls_at;
+  if (stalls && !comm.stalls_alone) {
+    comm.wait_for_abort();
+    return;
+  }
   const bool whole = call->kind == Call::reduce_scatter || call->kind == Call::all_to_all;
   const size_t bytes = call->count * dtype_size(call->dtype) * (whole ? comm.size : 1);
   if (bytes > kAreaBytes) {
@@ -162,6 +171,25 @@ void run(void* argument) {
     finish(*call);
     comm.meet();
   }
+  if (stalls) comm.wait_for_abort();
+}
+
+// The group of that name, when all of it are there.
+ncclResult_t join(ncclComm_t* comm, const std::string& name, int flags, int size, int rank) {
+  const int file = shm_open(name.c_str(), flags | O_RDWR, 0600);
+  if (file < 0 || size > kMostRanks) return ncclInvalidArgument;
+  if (ftruncate(file, sizeof(Shared)) != 0) return ncclSystemError;
+  void* memory = mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+  close(file);
+  if (memory == MAP_FAILED) return ncclSystemError;
+  *comm = new ncclComm{
+      .shared = static_cast<Shared*>(memory), .name = name, .rank = rank, .size = size};
+  ++(*comm)->shared->meeting.joined;
+  while ((*comm)->shared->meeting.joined < size) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  shm_unlink(name.c_str());
+  return ncclSuccess;
 }
 
 ncclResult_t queue(const Call& call, cudaStream_t stream) {
@@ -203,24 +231,37 @@ ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
 }
 
 ncclResult_t ncclCommInitRank(ncclComm_t* comm, int size, ncclUniqueId id, int rank) {
-  const int file = shm_open(id.internal, O_RDWR, 0600);
-  if (file < 0 || size > kMostRanks) return ncclInvalidArgument;
-  void* memory = mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
-  close(file);
-  if (memory == MAP_FAILED) return ncclSystemError;
-  *comm = new ncclComm{
-      .shared = static_cast<Shared*>(memory), .name = id.internal, .rank = rank, .size = size};
-  if (const char* fails = std::getenv("DLTRAIN_STUB_NCCL_FAIL")) {
-    int of = -1;
-    long at = -1;
-    if (std::sscanf(fails, "%d:%ld", &of, &at) == 2 && of == rank) (*comm)->fails_at = at;
+  const ncclResult_t result = join(comm, id.internal, 0, size, rank);
+  if (result != ncclSuccess) return result;
+  int of = -1;
+  long at = -1;
+  const char* fails = std::getenv("DLTRAIN_STUB_NCCL_FAIL");
+  if (fails != nullptr && std::sscanf(fails, "%d:%ld", &of, &at) == 2 && of == rank) {
+    (*comm)->fails_at = at;
   }
-  ++(*comm)->shared->meeting.joined;
-  while ((*comm)->shared->meeting.joined < size) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  const char* stalls = std::getenv("DLTRAIN_STUB_NCCL_STALL");
+  if (stalls != nullptr && std::sscanf(stalls, "%d:%ld", &of, &at) == 2 && of == rank) {
+    (*comm)->stalls_at = at;
+    (*comm)->stalls_alone = std::strstr(stalls, "alone") != nullptr;
   }
-  shm_unlink(id.internal);
   return ncclSuccess;
+}
+
+// Ranks say their colours in their areas. Keys are not looked at: all are alike here.
+ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int, ncclComm_t* part, ncclConfig_t*) {
+  const auto color_of = [&](int rank) -> int& { return *reinterpret_cast<int*>(comm->area(rank)); };
+  color_of(comm->rank) = color;
+  comm->meet();
+  int size = 0, rank = 0;
+  for (int r = 0; r < comm->size; ++r) {
+    if (color_of(r) != color) continue;
+    if (r < comm->rank) ++rank;
+    ++size;
+  }
+  comm->meet();
+  const std::string name =
+      comm->name + "-" + std::to_string(++comm->splits) + "-" + std::to_string(color);
+  return join(part, name, O_CREAT, size, rank);
 }
 
 ncclResult_t ncclCommDestroy(ncclComm_t comm) {

@@ -1,0 +1,41 @@
+#include "train/device_ranks.h"
+
+#include "base/error.h"
+#include "comm/watch.h"
+
+namespace dltrain {
+
+CarrierChoice choose_carrier(const Experiment& experiment, const RunRanks& ranks,
+                             const ChosenDevice& chosen) {
+  if (ranks.collectives == nullptr) return {};
+  return choose_carrier(*ranks.collectives, *chosen.engine, *chosen.device,
+                        experiment.parallelism.collectives,
+                        experiment.training.reduction == Reduction::fixed);
+}
+
+void join_ranks(Session& session, const CarrierChoice& choice) {
+  if (!choice.on_gpus) return;
+  Executor& executor = *session.executor;
+  const RunRanks& ranks = session.options.ranks;
+  join_device_group(*executor.device_group(), choice, *ranks.collectives, executor.engine(),
+                    executor.device(),
+                    {.make_host_group = ranks.make_group, .observer = ranks.watch});
+  session.device_note = choice.note;
+  session.device_warning = choice.warning;
+}
+
+void give_up(const Session& session, const std::exception& error) noexcept {
+  StreamCollectives* group = session.executor ? session.executor->device_group() : nullptr;
+  if (group == nullptr) return;
+  const RunRanks& ranks = session.options.ranks;
+  const auto* known = dynamic_cast<const Error*>(&error);
+  const bool told = known != nullptr && known->code() == ExitCode::rank;
+  try {
+    if (ranks.watch != nullptr && !told) ranks.watch->report(error.what());
+    group->abandon();
+    ranks.collectives->abandon();
+  } catch (const std::exception&) {  // the first error is the one to tell
+  }
+}
+
+}  // namespace dltrain

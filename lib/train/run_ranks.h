@@ -1,0 +1,32 @@
+// This process among the ranks of its run.
+#pragma once
+
+#include <functional>
+#include <memory>
+
+#include "device/collectives.h"
+
+namespace dltrain {
+
+class RankWatch;    // comm/watch.h
+class StoreClient;  // comm/store.h
+struct World;       // comm/world.h
+
+// Alone unless told otherwise. What is pointed to outlives the run.
+struct RunRanks {
+  Collectives* collectives = nullptr;  // over host memory; nullptr with one rank
+  // Makes another group of the ranks over host memory (comm/world.h); needed for ranks on GPUs.
+  std::function<std::unique_ptr<Collectives>()> make_group = {};
+  StoreClient* store = nullptr;  // nullptr with one rank
+  RankWatch* watch = nullptr;    // nullptr: nobody watches
+  int rank = 0, world = 1, local_rank = 0;
+  int ranks_per_node = 0;  // of this rank's node; 0: all are on one, as far as is known
+
+  bool leads() const { return rank == 0; }
+  int on_this_node() const { return ranks_per_node > 0 ? ranks_per_node : world; }
+};
+
+// As the ranks have met.
+RunRanks ranks_of(const World& world);
+
+}  // namespace dltrain
