@@ -85,7 +85,7 @@ class HostCollectives : public Collectives {
   Ticket issued_ = 0;
   Ticket executed_ = 0;
   bool running_ = false;  // some thread runs operation executed_ + 1
-  Ticket failed_ = 0;  // the first operation that failed, 0: none
+  Ticket failed_ = 0;     // the first operation that failed, 0: none
   std::exception_ptr error_;
   bool stopping_ = false;
   std::thread thread_;

@@ -135,10 +135,10 @@ std::string expectation(const Attempt& a) {
 CheckResult check_overfit(const CheckOptions& options, int64_t samples) {
   samples = samples_in_time(options, std::min(samples, kSamples), 1, kSteps);
   if (samples == 0) {
-    return skipped(
-        fmt::format("{} steps on one sample take longer than {:.0f} s; check a smaller model of the "
-                    "same layers",
-                    kSteps, options.most_seconds));
+    return skipped(fmt::format(
+        "{} steps on one sample take longer than {:.0f} s; check a smaller model of the "
+        "same layers",
+        kSteps, options.most_seconds));
   }
   const Attempt first = *try_once(options, samples, false, 1);
   if (first.wrong_sign) {

@@ -72,7 +72,7 @@ double run_forward(Session& session, const OneBatch& batch) {
 }
 
 std::unique_ptr<Prepared> compile_only(const CheckOptions& options, int64_t samples, DType compute,
-                                       const PrepareOptions& how) {
+                                       const CheckSetup& how) {
   auto prepared = std::make_unique<Prepared>();
   prepared->experiment = options.load(one_batch_overrides(samples));
   prepared->session =
@@ -90,14 +90,14 @@ std::unique_ptr<Prepared> compile_only(const CheckOptions& options, int64_t samp
 }
 
 std::unique_ptr<Prepared> prepare(const CheckOptions& options, int64_t samples, DType compute,
-                                  const PrepareOptions& how) {
+                                  const CheckSetup& how) {
   auto prepared = compile_only(options, samples, compute, how);
   start_session(prepared->session);
   return prepared;
 }
 
 std::unique_ptr<Prepared> compile_forward(const CheckOptions& options, int64_t samples,
-                                          int64_t fewest, const PrepareOptions& how) {
+                                          int64_t fewest, const CheckSetup& how) {
   for (const int64_t count : {samples, std::min(samples, fewest)}) {
     auto prepared = compile_only(options, count, DType::f64, how);
     if (prepared->session.executor->report().flops_per_step <= options.most_exact_flops) {
@@ -108,7 +108,7 @@ std::unique_ptr<Prepared> compile_forward(const CheckOptions& options, int64_t s
 }
 
 std::unique_ptr<Prepared> prepare_forward(const CheckOptions& options, int64_t samples,
-                                          int64_t fewest, const PrepareOptions& how) {
+                                          int64_t fewest, const CheckSetup& how) {
   auto prepared = compile_forward(options, samples, fewest, how);
   start_session(prepared->session);
   return prepared;

@@ -33,7 +33,7 @@ struct Prepared {
 };
 
 // What an experiment of a check is made of, where it is not that of the configuration.
-struct PrepareOptions {
+struct CheckSetup {
   GraphProbe probe = {};
   bool teacher = true;                // false: the loss goes without its teacher
   bool noise = true;                  // false: no dropout, samples are not mixed
@@ -43,18 +43,19 @@ struct PrepareOptions {
 // An experiment of its own whose global batch is one micro-batch of `samples`, compiled; nothing is
 // allocated. In f64 it runs unfused on the reference engine.
 std::unique_ptr<Prepared> compile_only(const CheckOptions& options, int64_t samples, DType compute,
-                                       const PrepareOptions& how = {});
+                                       const CheckSetup& how = {});
 // The same, initialised.
 std::unique_ptr<Prepared> prepare(const CheckOptions& options, int64_t samples, DType compute,
-                                  const PrepareOptions& how = {});
+                                  const CheckSetup& how = {});
 
-// For checks that run forwards alone: in f64 where CheckOptions::most_exact_flops allows, with fewer
-// samples (`fewest` at least) where that helps, and otherwise in f32 on the engine of the run.
+// For checks that run forwards alone: in f64 where CheckOptions::most_exact_flops allows, with
+// fewer samples (`fewest` at least) where that helps, and otherwise in f32 on the engine of the
+// run.
 std::unique_ptr<Prepared> compile_forward(const CheckOptions& options, int64_t samples,
-                                          int64_t fewest, const PrepareOptions& how = {});
+                                          int64_t fewest, const CheckSetup& how = {});
 // The same, initialised.
 std::unique_ptr<Prepared> prepare_forward(const CheckOptions& options, int64_t samples,
-                                          int64_t fewest, const PrepareOptions& how = {});
+                                          int64_t fewest, const CheckSetup& how = {});
 
 // On how many samples, `most` at most, so many training steps in f32 end within
 // CheckOptions::most_seconds, by the time that one step takes; 0: on less than `fewest`.

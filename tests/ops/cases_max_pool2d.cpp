@@ -38,7 +38,7 @@ void add_max_pool2d_cases(std::vector<OpCase>& cases) {
   add(cases, {1, 9, 9, 2}, {5, 5}, {1, 1}, {2, 2});
   add(cases, {1, 8, 8, 3}, {2, 2}, {3, 3}, {0, 0});  // gaps between windows
   add(cases, {8, 28, 28, 6}, {2, 2}, {2, 2}, {0, 0});
-  add(cases, {2, 9, 9, 24}, {3, 3}, {2, 2}, {1, 1});  // whole packs of channels
+  add(cases, {2, 9, 9, 24}, {3, 3}, {2, 2}, {1, 1});        // whole packs of channels
   add(cases, {2, 7, 5, 17}, {2, 2}, {2, 2}, {0, 0}, true);  // the last windows are cut
   add(cases, {2, 8, 7, 5}, {3, 3}, {2, 2}, {0, 0}, true);
   add(cases, {2, 8, 6, 3}, {3, 2}, {2, 3}, {1, 1}, true);
