@@ -156,11 +156,15 @@ std::vector<std::string> rank_arguments;
 void tell_unused(const Flags& flags, const LaunchOptions& options) {
   if (options.max_nodes > 1) return;
   std::string names;
-  for (const auto& [name, value] :
-       {std::pair("--master-addr", &flags.master_address),
-        std::pair("--local-addr", &flags.local_address), std::pair("--rdzv-conf", &flags.conf)}) {
-    if (!value->empty()) names += fmt::format("{}{}", names.empty() ? "" : ", ", name);
-  }
+  const auto name = [&](bool given, const char* flag) {
+    if (given) names += fmt::format("{}{}", names.empty() ? "" : ", ", flag);
+  };
+  name(!flags.master_address.empty(), "--master-addr");
+  name(flags.standalone && flags.master_port_given->count() > 0, "--master-port");
+  // Its port is that of the store.
+  name(!flags.endpoint.empty(), "the host of --rdzv-endpoint");
+  name(!flags.local_address.empty(), "--local-addr");
+  name(!flags.conf.empty(), "--rdzv-conf");
   if (!names.empty()) fmt::print(stderr, "dltrain: {}: not used, there is one node\n", names);
 }
 

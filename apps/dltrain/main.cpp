@@ -7,6 +7,7 @@
 #include "config/problems.h"
 #include "cpu/engine.h"
 #include "dltrain/commands.h"
+#include "launch/signal_source.h"
 #include "reference/engine.h"
 
 namespace dltrain {
@@ -108,6 +109,8 @@ int run(int argc, char** argv) {
 int main(int argc, char** argv) {
   using dltrain::ExitCode;
   try {
+    // A launcher that is stopped before it has started anything says what one that has would say.
+    if (argc > 1 && std::string(argv[1]) == "launch") dltrain::end_on_interruption();
     return dltrain::run(argc, argv);
   } catch (const dltrain::ConfigError& error) {
     std::fprintf(stderr, "%s\n", error.what());  // every line has its place already

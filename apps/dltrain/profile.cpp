@@ -8,6 +8,7 @@
 #include "base/file.h"
 #include "dltrain/commands.h"
 #include "dltrain/ranks.h"
+#include "launch/signal_source.h"
 #include "telemetry/console.h"
 
 namespace dltrain {
@@ -51,6 +52,7 @@ ExitCode run(const Options& options, const RankEnvironment& environment) {
 ExitCode start(const Options& options) {
   if (options.ranks == 1) return run(options, rank_environment(process_environment()));
   refuse_ranks_of_ranks(options.ranks);
+  end_on_interruption();
   // Mistakes in the file are reported once, here, and not by every rank.
   check_ranks(options.config.load(), options.ranks);
   return static_cast<ExitCode>(launch_ranks(options.ranks));

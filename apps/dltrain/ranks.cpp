@@ -1,5 +1,6 @@
 #include "dltrain/ranks.h"
 
+#include <atomic>
 #include <chrono>
 #include <cstdio>
 
@@ -7,6 +8,7 @@
 #include <unistd.h>
 
 #include "launch/launcher.h"
+#include "train/stop.h"
 
 namespace dltrain {
 namespace {
@@ -24,6 +26,16 @@ std::vector<std::string> rank_arguments(const std::vector<std::string>& all) {
   return out;
 }
 
+// A rank that was told to stop before all have met ends: so do the others, whom it may have left.
+World join(const RankEnvironment& environment, Device& device, const WorldOptions& options) {
+  try {
+    return join_world(environment, device, options);
+  } catch (const Error& error) {
+    if (error.code() != ExitCode::rank || stop_signal() == 0) throw;
+    fail(ExitCode::stopped, "stopped by signal {} before all ranks had met", stop_signal());
+  }
+}
+
 }  // namespace
 
 ExitCode as_rank(const RankEnvironment& environment, const ParallelismConfig& parallelism,
@@ -32,20 +44,25 @@ ExitCode as_rank(const RankEnvironment& environment, const ParallelismConfig& pa
     return std::chrono::milliseconds(static_cast<int64_t>(1000 * seconds));
   };
   const auto host = engines().cpu->open(0);
+  release_stop_signals();
+  std::atomic<bool> met = false;  // also read on the watch's thread
   const World world =
-      join_world(environment, *host,
-                 {.timeout = milliseconds(parallelism.timeout),
-                  .connect_timeout = milliseconds(parallelism.join_timeout),
-                  .straggler_factor = parallelism.straggler_factor,
-                  .on_lost =
-                      [](const std::string& message) {
-                        // The training thread is stuck somewhere: nothing of it can be ended in
-                        // order.
-                        fmt::print(stderr, "dltrain: error: {}\n", message);
-                        std::fflush(nullptr);
-                        _exit(static_cast<int>(ExitCode::rank));
-                      },
-                  .on_straggler = [](const std::string& message) { spdlog::warn("{}", message); }});
+      join(environment, *host,
+           {.timeout = milliseconds(parallelism.timeout),
+            .connect_timeout = milliseconds(parallelism.join_timeout),
+            .straggler_factor = parallelism.straggler_factor,
+            .interrupted = [] { return stop_signal() != 0; },
+            .on_lost =
+                [&met](const std::string& message) {
+                  if (!met && stop_signal() != 0) _exit(static_cast<int>(ExitCode::stopped));
+                  // The training thread is stuck somewhere: nothing of it can be ended in
+                  // order.
+                  fmt::print(stderr, "dltrain: error: {}\n", message);
+                  std::fflush(nullptr);
+                  _exit(static_cast<int>(ExitCode::rank));
+                },
+            .on_straggler = [](const std::string& message) { spdlog::warn("{}", message); }});
+  met = true;
   try {
     const ExitCode code = body(world);
     world.watch->finish();

@@ -9,8 +9,10 @@
 #include "config/dump.h"
 #include "dltrain/commands.h"
 #include "dltrain/ranks.h"
+#include "launch/signal_source.h"
 #include "telemetry/log.h"
 #include "train/run.h"
+#include "train/stop.h"
 
 namespace dltrain {
 namespace {
@@ -53,6 +55,12 @@ ExitCode run(Options& options, int ranks, const std::function<int()>& start) {
   const RankEnvironment environment =
       start ? RankEnvironment() : rank_environment(process_environment());
   check_options(options);
+  // From here on a signal is an order to end in good order, or the launcher's own matter.
+  if (start) {
+    end_on_interruption();
+  } else if (!options.dry_run && !options.print_config) {
+    install_stop_handlers();
+  }
   Experiment experiment = options.config.load();
   if (options.print_config) {
     fmt::print("{}", dump_config(experiment));
@@ -78,7 +86,10 @@ ExitCode run(Options& options, int ranks, const std::function<int()>& start) {
   }
   if (start) {
     // Mistakes in the file are reported once, here, and not by every rank.
-    if (ranks > 0) check_ranks(experiment, ranks);
+    if (ranks > 0) {
+      check_ranks(experiment, ranks);
+      rank_mesh(experiment, ranks, ranks);
+    }
     return static_cast<ExitCode>(start());
   }
   if (!environment.distributed()) return run_training(experiment, run);

@@ -131,13 +131,17 @@ GlooTransport::GlooTransport(StoreClient& store, const GlooOptions& options) : o
   gloo::transport::tcp::attr attributes;
   attributes.hostname = options.address.empty() ? store.local_address() : options.address;
   try {
-    BlockSignals block;  // for Gloo's thread
-    auto device = gloo::transport::tcp::CreateDevice(attributes);
+    std::shared_ptr<gloo::transport::Device> device = [&] {
+      BlockSignals block;  // for Gloo's thread
+      return gloo::transport::tcp::CreateDevice(attributes);
+    }();
     context_ = std::make_shared<gloo::rendezvous::Context>(options.rank, options.size);
     context_->setTimeout(options.connect_timeout);
     GlooStore adapter(store, options);
     context_->connectFullMesh(adapter, device);
   } catch (const std::exception& e) {
+    const auto* error = dynamic_cast<const Error*>(&e);
+    if (error != nullptr && error->code() == ExitCode::stopped) throw;
     std::string missing;
     for (int i = 0; i < options.size; ++i) {
       if (!store.try_get(presence + std::to_string(i))) missing += fmt::format(" {}", i);

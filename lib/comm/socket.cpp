@@ -37,30 +37,36 @@ AddressInfo resolve(const std::string& address, int port, bool passive) {
   return info;
 }
 
-int milliseconds_left(Clock::time_point deadline) {
+// Between looks at `interrupted`.
+constexpr std::chrono::milliseconds kLook{200};
+
+int milliseconds_left(Clock::time_point deadline, const Interrupted& interrupted) {
   const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now()).count();
-  return static_cast<int>(std::clamp<int64_t>(left, 0, 3'600'000));
+  return static_cast<int>(std::clamp<int64_t>(left, 0, interrupted ? kLook.count() : 3'600'000));
 }
 
-// Waits until `fd` is ready for `events`; false when the deadline has passed.
-bool wait_ready(int fd, short events, Clock::time_point deadline) {
+// Waits until `fd` is ready for `events`: done, timeout or interrupted.
+Transfer wait_ready(int fd, short events, Clock::time_point deadline,
+                    const Interrupted& interrupted) {
   for (;;) {
     pollfd entry{fd, events, 0};
-    const int ready = poll(&entry, 1, milliseconds_left(deadline));
-    if (ready > 0) return true;
-    if (ready == 0 && Clock::now() >= deadline) return false;
-    if (ready < 0 && errno != EINTR) return true;  // the following call reports the error
+    const int ready = poll(&entry, 1, milliseconds_left(deadline, interrupted));
+    if (ready > 0) return Transfer::done;
+    if (ready < 0 && errno != EINTR) return Transfer::done;  // the following call reports the error
+    if (interrupted && interrupted()) return Transfer::interrupted;
+    if (ready == 0 && Clock::now() >= deadline) return Transfer::timeout;
   }
 }
 
 // One attempt: 0 when connected, otherwise errno.
-int try_connect(const addrinfo& target, Clock::time_point deadline, FileDescriptor& result) {
+int try_connect(const addrinfo& target, Clock::time_point deadline, const Interrupted& interrupted,
+                FileDescriptor& result) {
   FileDescriptor fd(
       socket(target.ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, target.ai_protocol));
   if (!fd) return errno;
   if (connect(fd.get(), target.ai_addr, target.ai_addrlen) != 0) {
     if (errno != EINPROGRESS) return errno;
-    if (!wait_ready(fd.get(), POLLOUT, deadline)) return ETIMEDOUT;
+    if (wait_ready(fd.get(), POLLOUT, deadline, interrupted) != Transfer::done) return ETIMEDOUT;
     int error = 0;
     socklen_t length = sizeof(error);
     if (getsockopt(fd.get(), SOL_SOCKET, SO_ERROR, &error, &length) != 0) return errno;
@@ -147,7 +153,8 @@ std::string resolve_problem(const std::string& address) {
   return info.error == 0 ? "" : gai_strerror(info.error);
 }
 
-FileDescriptor connect_to(const std::string& address, int port, Clock::time_point deadline) {
+FileDescriptor connect_to(const std::string& address, int port, Clock::time_point deadline,
+                          const Interrupted& interrupted) {
   auto pause = std::chrono::milliseconds(5);
   std::string reason;
   for (;;) {
@@ -159,20 +166,25 @@ FileDescriptor connect_to(const std::string& address, int port, Clock::time_poin
     if (info.error != 0) reason = gai_strerror(info.error);
     for (const addrinfo* a = info.list.get(); a; a = a->ai_next) {
       FileDescriptor fd;
-      const int error = try_connect(*a, deadline, fd);
+      const int error = try_connect(*a, deadline, interrupted, fd);
       if (error == 0) return fd;
       reason = std::strerror(error);
+    }
+    if (interrupted && interrupted()) {
+      fail(ExitCode::stopped, "interrupted while the store at {}:{} could not be reached: {}",
+           address, port, reason);
     }
     if (Clock::now() + pause >= deadline) {
       fail(ExitCode::rank, "cannot reach the store at {}:{}: {} (is rank 0 running there?)",
            address, port, reason);
     }
     std::this_thread::sleep_for(pause);
-    pause = std::min(pause * 2, std::chrono::milliseconds(200));
+    pause = std::min(pause * 2, kLook);
   }
 }
 
-Transfer send_all(int fd, const void* data, size_t bytes, Clock::time_point deadline) {
+Transfer send_all(int fd, const void* data, size_t bytes, Clock::time_point deadline,
+                  const Interrupted& interrupted) {
   auto* at = static_cast<const char*>(data);
   while (bytes > 0) {
     const ssize_t sent = send(fd, at, bytes, MSG_NOSIGNAL);
@@ -180,7 +192,8 @@ Transfer send_all(int fd, const void* data, size_t bytes, Clock::time_point dead
       at += sent;
       bytes -= static_cast<size_t>(sent);
     } else if (sent < 0 && errno == EAGAIN) {
-      if (!wait_ready(fd, POLLOUT, deadline)) return Transfer::timeout;
+      const Transfer ready = wait_ready(fd, POLLOUT, deadline, interrupted);
+      if (ready != Transfer::done) return ready;
     } else if (sent == 0 || errno != EINTR) {
       return Transfer::closed;
     }
@@ -188,7 +201,8 @@ Transfer send_all(int fd, const void* data, size_t bytes, Clock::time_point dead
   return Transfer::done;
 }
 
-Transfer receive_all(int fd, void* data, size_t bytes, Clock::time_point deadline) {
+Transfer receive_all(int fd, void* data, size_t bytes, Clock::time_point deadline,
+                     const Interrupted& interrupted) {
   auto* at = static_cast<char*>(data);
   while (bytes > 0) {
     const ssize_t got = recv(fd, at, bytes, 0);
@@ -196,7 +210,8 @@ Transfer receive_all(int fd, void* data, size_t bytes, Clock::time_point deadlin
       at += got;
       bytes -= static_cast<size_t>(got);
     } else if (got < 0 && errno == EAGAIN) {
-      if (!wait_ready(fd, POLLIN, deadline)) return Transfer::timeout;
+      const Transfer ready = wait_ready(fd, POLLIN, deadline, interrupted);
+      if (ready != Transfer::done) return ready;
     } else if (got == 0 || errno != EINTR) {
       return Transfer::closed;
     }

@@ -7,6 +7,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -48,14 +49,21 @@ std::string peer_address(int fd);
 // Why an address or host name means nothing (yet) to this host; empty: it does.
 std::string resolve_problem(const std::string& address);
 
-// Connects, retrying while nobody listens yet, until the deadline. The descriptor is non-blocking.
-// Throws Error(rank) naming address, port and the last reason.
-FileDescriptor connect_to(const std::string& address, int port, Clock::time_point deadline);
+// Looked at while something is waited for that is not there, five times a second; true gives the
+// waiting up. What is there at once is taken without asking. Empty: never.
+using Interrupted = std::function<bool()>;
 
-enum class Transfer { done, closed, timeout };
+// Connects, retrying while nobody listens yet, until the deadline. The descriptor is non-blocking.
+// Throws Error(rank) naming address, port and the last reason; Error(stopped) when interrupted.
+FileDescriptor connect_to(const std::string& address, int port, Clock::time_point deadline,
+                          const Interrupted& interrupted = {});
+
+enum class Transfer { done, closed, timeout, interrupted };
 // Sends or receives exactly `bytes` on a non-blocking socket before the deadline.
-Transfer send_all(int fd, const void* data, size_t bytes, Clock::time_point deadline);
-Transfer receive_all(int fd, void* data, size_t bytes, Clock::time_point deadline);
+Transfer send_all(int fd, const void* data, size_t bytes, Clock::time_point deadline,
+                  const Interrupted& interrupted = {});
+Transfer receive_all(int fd, void* data, size_t bytes, Clock::time_point deadline,
+                     const Interrupted& interrupted = {});
 
 // Little-endian numbers in frames.
 void append_u32(std::string& to, uint32_t value);

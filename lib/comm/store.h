@@ -20,6 +20,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/error.h"
 #include "comm/socket.h"
 
 namespace dltrain {
@@ -55,10 +56,13 @@ struct StoreOptions {
   std::chrono::milliseconds connect_timeout{60'000};  // until the server answers
   std::chrono::milliseconds timeout{60'000};          // of get and wait, when not given
   std::chrono::milliseconds answer_time{10'000};      // for the server to answer, besides waiting
+  // Gives up what is waited for, connection or answer, with Error(stopped). As in comm/socket.h.
+  Interrupted interrupted = {};
 };
 
-// One connection. Safe from several threads, but a waiting get() holds up the others: a thread that
-// waits long takes a client of its own.
+// One connection; once it is lost every call throws the error that told so first. Safe from several
+// threads, but a waiting get() holds up the others: a thread that waits long takes a client of its
+// own.
 class StoreClient {
  public:
   // Connects, retrying until options.connect_timeout.
@@ -89,6 +93,8 @@ class StoreClient {
  private:
   struct Reply;
   void greet(Clock::time_point deadline);
+  Reply exchange(const std::string& frame, Clock::time_point deadline);
+  [[noreturn]] void give_up() const;
   Reply call(uint8_t operation, std::string_view key, std::string_view value,
              std::chrono::milliseconds patience);
   std::optional<std::string> find(std::string_view key, std::chrono::milliseconds timeout);
@@ -96,6 +102,7 @@ class StoreClient {
 
   StoreOptions options_;
   FileDescriptor socket_;
+  std::optional<Error> loss_;  // why there is no connection any more
   std::mutex mutex_;
 };
 

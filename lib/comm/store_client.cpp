@@ -20,7 +20,7 @@ StoreClient::StoreClient(StoreOptions options) : options_(std::move(options)) {
          options_.secret.size(), kStoreMaxSecret);
   }
   const auto deadline = Clock::now() + options_.connect_timeout;
-  socket_ = connect_to(options_.address, options_.port, deadline);
+  socket_ = connect_to(options_.address, options_.port, deadline, options_.interrupted);
   greet(std::max(deadline, Clock::now() + milliseconds(1000)));
 }
 
@@ -32,10 +32,13 @@ void StoreClient::greet(Clock::time_point deadline) {
   append_u32(frame, static_cast<uint32_t>(body.size()));
   frame += body;
   std::string answer(4 + store_protocol::kMagic.size() + 5, '\0');
-  Transfer result = send_all(socket_.get(), frame.data(), frame.size(), deadline);
+  Transfer result =
+      send_all(socket_.get(), frame.data(), frame.size(), deadline, options_.interrupted);
   if (result == Transfer::done) {
-    result = receive_all(socket_.get(), answer.data(), answer.size(), deadline);
+    result =
+        receive_all(socket_.get(), answer.data(), answer.size(), deadline, options_.interrupted);
   }
+  if (result == Transfer::interrupted) give_up();
   std::string_view rest(answer);
   uint32_t length = 0, version = 0;
   take_u32(rest, length);
@@ -63,7 +66,8 @@ void StoreClient::greet(Clock::time_point deadline) {
 std::string StoreClient::receive_frame(Clock::time_point deadline) {
   std::string head(4, '\0');
   std::string body;
-  Transfer result = receive_all(socket_.get(), head.data(), head.size(), deadline);
+  Transfer result =
+      receive_all(socket_.get(), head.data(), head.size(), deadline, options_.interrupted);
   if (result == Transfer::done) {
     std::string_view rest(head);
     uint32_t length = 0;
@@ -73,9 +77,10 @@ std::string StoreClient::receive_frame(Clock::time_point deadline) {
            options_.port, length);
     }
     body.resize(length);
-    result = receive_all(socket_.get(), body.data(), length, deadline);
+    result = receive_all(socket_.get(), body.data(), length, deadline, options_.interrupted);
   }
   if (result == Transfer::done) return body;
+  if (result == Transfer::interrupted) give_up();
   fail(ExitCode::rank, "the store at {}:{} {} (did rank 0 or the launcher end?)", options_.address,
        options_.port, result == Transfer::closed ? "closed the connection" : "does not answer");
 }
@@ -94,23 +99,34 @@ StoreClient::Reply StoreClient::call(uint8_t operation, std::string_view key,
 
   std::lock_guard lock(mutex_);
   // After a failed exchange the stream may be in the middle of a message.
-  if (!socket_) fail(ExitCode::rank, "the connection to the store was lost earlier");
-  const auto deadline = Clock::now() + patience + options_.answer_time;
+  if (loss_) throw Error(*loss_);
   try {
-    if (send_all(socket_.get(), frame.data(), frame.size(), deadline) != Transfer::done) {
-      fail(ExitCode::rank,
-           "the store at {}:{} closed the connection (did rank 0 or the launcher "
-           "end?)",
-           options_.address, options_.port);
-    }
-    std::string body = receive_frame(deadline);
-    const auto status = static_cast<uint8_t>(body[0]);
-    body.erase(0, 1);
-    return {status, std::move(body)};
-  } catch (...) {
+    return exchange(frame, Clock::now() + patience + options_.answer_time);
+  } catch (const Error& error) {
     socket_.reset();
+    loss_ = error;
     throw;
   }
+}
+
+StoreClient::Reply StoreClient::exchange(const std::string& frame, Clock::time_point deadline) {
+  const Transfer sent =
+      send_all(socket_.get(), frame.data(), frame.size(), deadline, options_.interrupted);
+  if (sent == Transfer::interrupted) give_up();
+  if (sent != Transfer::done) {
+    fail(ExitCode::rank, "the store at {}:{} {} (did rank 0 or the launcher end?)",
+         options_.address, options_.port,
+         sent == Transfer::closed ? "closed the connection" : "does not answer");
+  }
+  std::string body = receive_frame(deadline);
+  const auto status = static_cast<uint8_t>(body[0]);
+  body.erase(0, 1);
+  return {status, std::move(body)};
+}
+
+void StoreClient::give_up() const {
+  fail(ExitCode::stopped, "interrupted while the store at {}:{} gave no answer", options_.address,
+       options_.port);
 }
 
 void StoreClient::set(std::string_view key, std::string_view value) {

@@ -1,5 +1,7 @@
 #include "comm/world.h"
 
+#include <atomic>
+
 #include "comm/gloo.h"
 #include "comm/single.h"
 
@@ -17,21 +19,25 @@ World join_world(const RankEnvironment& environment, Device& device, const World
     world.server = std::make_unique<StoreServer>(local ? environment.master_address : "",
                                                  environment.master_port, environment.secret);
   }
-  world.store = std::make_unique<StoreClient>(StoreOptions{
-      .address = environment.master_address,
-      .port = environment.master_port,
-      .secret = environment.secret,
-      .prefix = environment.store_prefix(),
-      .connect_timeout = options.connect_timeout,
-  });
+  StoreOptions store{.address = environment.master_address,
+                     .port = environment.master_port,
+                     .secret = environment.secret,
+                     .prefix = environment.store_prefix(),
+                     .connect_timeout = options.connect_timeout};
+  const StoreOptions for_watch = store;
+  const auto met = std::make_shared<std::atomic<bool>>(false);
+  if (options.interrupted) {
+    store.interrupted = [met, asked = options.interrupted] { return !*met && asked(); };
+  }
+  world.store = std::make_unique<StoreClient>(store);
   if (options.on_lost) {
     world.watch = std::make_unique<RankWatch>(
-        world.store->options(), WatchOptions{.rank = environment.rank,
-                                             .size = environment.world_size,
-                                             .timeout = options.timeout,
-                                             .straggler_factor = options.straggler_factor,
-                                             .on_lost = options.on_lost,
-                                             .on_straggler = options.on_straggler});
+        for_watch, WatchOptions{.rank = environment.rank,
+                                .size = environment.world_size,
+                                .timeout = options.timeout,
+                                .straggler_factor = options.straggler_factor,
+                                .on_lost = options.on_lost,
+                                .on_straggler = options.on_straggler});
   }
   GlooOptions gloo{.rank = environment.rank,
                    .size = environment.world_size,
@@ -45,6 +51,7 @@ World join_world(const RankEnvironment& environment, Device& device, const World
     gloo.group = "group " + std::to_string(++made);
     return make_gloo(*store, gloo);
   };
+  *met = true;
   return world;
 }
 

@@ -18,6 +18,8 @@ struct WorldOptions {
   std::chrono::milliseconds timeout{600'000};         // of a peer within an operation
   std::chrono::milliseconds connect_timeout{60'000};  // until all ranks have come
   double straggler_factor = 2;                        // see comm/watch.h
+  // Gives up waiting for the others, with Error(stopped); not looked at once all have met.
+  Interrupted interrupted = {};
   // What to do with findings; without `on_lost` the ranks are not watched.
   std::function<void(const std::string&)> on_lost = {}, on_straggler = {};
 };
@@ -34,7 +36,8 @@ struct World {
   std::function<std::unique_ptr<Collectives>()> make_group;
 };
 
-// Meets the other ranks over Gloo. Throws Error(rank) naming what is missing. `device` outlives it.
+// Meets the other ranks over Gloo. Throws Error(rank) naming what is missing, and
+// Error(stopped) when interrupted. `device` outlives it.
 World join_world(const RankEnvironment& environment, Device& device,
                  const WorldOptions& options = {});
 

@@ -54,11 +54,9 @@ class Launcher {
     int64_t begun = 0, step = 0, saved = 0;
   };
 
-  bool interrupted() {
-    while (signals_.take() != 0) {
-    }
-    return signals_.interruptions() > 0;
-  }
+  // Whether waiting for other launchers is to end: while there are ranks, which end in order, only
+  // the third signal does that.
+  bool interrupted() { return signals_.interruptions() >= (has_ranks_ ? 3 : 1); }
   std::optional<Failure> attempt(const Round& round);
   void look_around(WorkerGroup& group, const Round& round);
   std::optional<Failure> settle(WorkerGroup& group, const Round& round);
@@ -70,6 +68,7 @@ class Launcher {
   const LaunchOptions& options_;
   const std::vector<std::string>& arguments_;
   SignalSource signals_;  // before any thread and any child
+  bool has_ranks_ = false;
   std::string secret_;
   CpuDivision cpus_;
   Rendezvous rendezvous_;
@@ -81,6 +80,7 @@ class Launcher {
 
 int Launcher::run() {
   for (;;) {
+    has_ranks_ = false;
     const auto round = rendezvous_.meet(progress_.begun > 0);
     if (!round) return static_cast<int>(ExitCode::stopped);
     const auto failure = attempt(*round);
@@ -113,6 +113,7 @@ std::optional<Failure> Launcher::attempt(const Round& round) {
   const auto logs =
       options_.log_dir / options_.run_id / fmt::format("attempt_{}", rendezvous_.attempt());
   WorkerGroup group(options_, signals_);
+  has_ranks_ = true;
   group.start(arguments_, environments, cpus_.ranks, round.first_rank(), logs);
   while (group.alive()) {
     group.turn(std::min(milliseconds(200), options_.monitor_interval));
@@ -214,7 +215,7 @@ std::string Launcher::reason_to_end(const Failure& failure, const Round& round) 
   const bool further = read_progress();
   fruitless_ = further || rendezvous_.attempt() == 0 ? 0 : fruitless_ + 1;
   if (round.max_restarts == 0 || failure.code == static_cast<int>(ExitCode::stopped) ||
-      interrupted()) {
+      signals_.interruptions() > 0) {
     return "final";
   }
   if (!failure.curable) {
@@ -261,8 +262,13 @@ int launch(const LaunchOptions& options, const std::vector<std::string>& argumen
     fail(ExitCode::usage, "cannot start {} processes: from 1 to 4096 are possible",
          options.processes);
   }
-  Launcher launcher(options, arguments);
-  return launcher.run();
+  try {
+    return Launcher(options, arguments).run();
+  } catch (const Error& error) {
+    if (error.code() != ExitCode::stopped) throw;
+    say(error.what());
+    return static_cast<int>(ExitCode::stopped);
+  }
 }
 
 }  // namespace dltrain

@@ -77,7 +77,8 @@ struct LaunchOptions {
 };
 
 // Blocks until all ranks have ended for good. Returns 0, or the first failing rank's own code, 6
-// for one that was killed by a signal, 75 when the ranks stopped early; the same on every node.
+// for one that was killed by a signal, 75 when the ranks stopped early or SIGINT, SIGTERM or SIGHUP
+// ended the waiting for other nodes; the same on every node.
 // Throws Error when a rank cannot be started (usage) or the nodes do not meet (rank).
 //
 // Call it from the main thread before others are started: signals are taken through a signalfd,

@@ -155,7 +155,8 @@ StoreOptions Rendezvous::store_options(const std::string& prefix) const {
           .prefix = prefix,
           .connect_timeout = options_.join_timeout,
           .timeout = options_.join_timeout,
-          .answer_time = kLeaderTime};
+          .answer_time = kLeaderTime,
+          .interrupted = interrupted_};
 }
 
 // Where the address is this host's, the first launcher there serves the store.
@@ -189,7 +190,10 @@ void Rendezvous::open(const std::string& secret) {
 void Rendezvous::wait_for_name() {
   const auto begin = Clock::now();
   bool told = false;
-  while (!interrupted_() && Clock::now() - begin < options_.join_timeout) {
+  while (Clock::now() - begin < options_.join_timeout) {
+    if (interrupted_()) {
+      fail(ExitCode::stopped, "interrupted while waiting for the name '{}'", address_);
+    }
     const std::string problem = resolve_problem(address_);
     if (problem.empty()) return;
     if (!told && Clock::now() - begin >= kNameTime) {
@@ -238,13 +242,26 @@ std::optional<Round> Rendezvous::meet(bool run_has_begun) {
   // The leader gives up in time; its loss ends the connection.
   const auto patience = options_.join_timeout + options_.last_call + kPatience;
   std::optional<std::string> plan;
-  if (!wait_for(patience, [&] { return (plan = client_->try_get(key("plan"))).has_value(); })) {
+  std::optional<Failure> end;
+  const auto decided = [&] {
+    plan = client_->try_get(key("plan"));
+    if (!plan) end = failure_elsewhere();
+    // A launcher that is lost now is missed by the attempt that it has joined.
+    if (end && end->code != static_cast<int>(ExitCode::stopped)) end.reset();
+    return plan || end;
+  };
+  if (!wait_for(patience, decided)) {
     if (interrupted_()) {
       report({.code = static_cast<int>(ExitCode::stopped),
               .message = fmt::format("the launcher on {} was interrupted", host_name())});
+      part();
       return std::nullopt;
     }
     fail(ExitCode::rank, "the leading launcher at {}:{} made no decision in time", address_, port_);
+  }
+  if (end) {
+    part();
+    throw Error(static_cast<ExitCode>(end->code), end->message);
   }
   const json object = parse(*plan);
   if (const auto problem = field<std::string>(object, "problem"); !problem.empty()) {
@@ -265,6 +282,13 @@ std::optional<Round> Rendezvous::meet(bool run_has_begun) {
          options_.run_id, round.nodes.size());
   }
   return round;
+}
+
+// Leaves an attempt that never was. The leader stays until the others have learnt why.
+void Rendezvous::part() {
+  Round all;
+  all.nodes.resize(leads() ? static_cast<size_t>(client_->add(key("count"), 0)) : 0);
+  leave(all);
 }
 
 // Waits for the nodes and writes down who takes part, or why nobody does.

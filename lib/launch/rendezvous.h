@@ -51,7 +51,8 @@ struct Round {
 class Rendezvous {
  public:
   // Listens or connects at the endpoint. Throws Error(rank) or Error(usage) with one sentence.
-  // `secret`: of the store. `interrupted`: looked at while waiting.
+  // `secret`: of the store. `interrupted`: looked at while waiting; once it is true the constructor
+  // and meet() end with Error(stopped), or without a Round.
   Rendezvous(const LaunchOptions& options, const std::string& secret,
              std::function<bool()> interrupted);
 
@@ -88,6 +89,7 @@ class Rendezvous {
   StoreOptions store_options(const std::string& prefix) const;
   void join();
   void lead(bool run_has_begun);
+  void part();
   void wait_for_farewells(int64_t others);
   template <typename Condition>
   bool wait_for(std::chrono::milliseconds timeout, const Condition& condition);

@@ -9,12 +9,34 @@
 #include "base/error.h"
 
 namespace dltrain {
+namespace {
+
+bool is_ignored(int signal) {
+  struct sigaction now {};
+  return sigaction(signal, nullptr, &now) == 0 && now.sa_handler == SIG_IGN;
+}
+
+}  // namespace
+
+bool is_interruption(int signal) {
+  return signal == SIGINT || signal == SIGTERM || signal == SIGHUP;
+}
+
+void end_on_interruption() {
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
+    if (signal != SIGHUP || !is_ignored(signal)) {
+      std::signal(signal, [](int) { _exit(static_cast<int>(ExitCode::stopped)); });
+    }
+  }
+  for (const int signal : {SIGUSR1, SIGUSR2}) std::signal(signal, [](int) {});
+}
 
 SignalSource::SignalSource() {
   sigset_t set;
   sigemptyset(&set);
   for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2, SIGCHLD}) {
-    sigaddset(&set, signal);
+    // A descriptor gets a blocked signal even where it is ignored.
+    if (signal != SIGHUP || !is_ignored(signal)) sigaddset(&set, signal);
   }
   pthread_sigmask(SIG_BLOCK, &set, &mask_before_);
   struct sigaction ignore {};
@@ -29,12 +51,26 @@ SignalSource::~SignalSource() {
   pthread_sigmask(SIG_SETMASK, &mask_before_, nullptr);
 }
 
-int SignalSource::take() {
+void SignalSource::read_all() {
   signalfd_siginfo info{};
-  if (read(descriptor_.get(), &info, sizeof(info)) != sizeof(info)) return 0;
-  const auto signal = static_cast<int>(info.ssi_signo);
-  if (signal == SIGINT || signal == SIGTERM) ++interruptions_;
+  while (read(descriptor_.get(), &info, sizeof(info)) == sizeof(info)) {
+    const auto signal = static_cast<int>(info.ssi_signo);
+    if (is_interruption(signal)) ++interruptions_;
+    waiting_.push_back(signal);
+  }
+}
+
+int SignalSource::take() {
+  read_all();
+  if (waiting_.empty()) return 0;
+  const int signal = waiting_.front();
+  waiting_.pop_front();
   return signal;
+}
+
+int SignalSource::interruptions() {
+  read_all();
+  return interruptions_;
 }
 
 }  // namespace dltrain

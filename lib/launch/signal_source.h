@@ -2,14 +2,15 @@
 #pragma once
 
 #include <csignal>
+#include <deque>
 
 #include "comm/socket.h"
 
 namespace dltrain {
 
 // While this lives SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2 and SIGCHLD are taken through the
-// descriptor, and SIGPIPE is ignored. Make it in the main thread before any other thread: the
-// signals must be blocked in all of them.
+// descriptor, and SIGPIPE is ignored. SIGHUP that was ignored before (nohup) stays so. Make it in
+// the main thread before any other thread: the signals must be blocked in all of them.
 class SignalSource {
  public:
   SignalSource();
@@ -20,14 +21,24 @@ class SignalSource {
   int descriptor() const { return descriptor_.get(); }
   // The next signal, 0 when there is none.
   int take();
-  // How often SIGINT and SIGTERM have been taken.
-  int interruptions() const { return interruptions_; }
+  // How often SIGINT, SIGTERM and SIGHUP have come; take() still gives those that it has not given.
+  int interruptions();
 
  private:
+  void read_all();
+
   sigset_t mask_before_;
   struct sigaction pipe_before_ {};
   FileDescriptor descriptor_;
+  std::deque<int> waiting_;  // read, but not taken
   int interruptions_ = 0;
 };
+
+// Whether a signal asks for an end: SIGINT, SIGTERM and SIGHUP.
+bool is_interruption(int signal);
+
+// Until a SignalSource is made: an interruption ends the process at once with code 75, since there
+// is nothing to be saved yet, and SIGUSR1 and SIGUSR2 do nothing.
+void end_on_interruption();
 
 }  // namespace dltrain

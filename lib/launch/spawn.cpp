@@ -53,12 +53,14 @@ struct ChildSetup {
   dup2(c.in, STDIN_FILENO);
   if (c.out >= 0) dup2(c.out, STDOUT_FILENO);
   if (c.err >= 0) dup2(c.err, STDERR_FILENO);
-  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2, SIGPIPE, SIGCHLD}) {
+  sigset_t held;
+  sigemptyset(&held);
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2}) {
     std::signal(signal, SIG_DFL);
+    sigaddset(&held, signal);
   }
-  sigset_t none;
-  sigemptyset(&none);
-  sigprocmask(SIG_SETMASK, &none, nullptr);
+  for (const int signal : {SIGPIPE, SIGCHLD}) std::signal(signal, SIG_DFL);
+  sigprocmask(SIG_SETMASK, &held, nullptr);
   execve(c.executable, c.arguments, c.environment);
   const int error = errno;
   [[maybe_unused]] const ssize_t written = write(c.report, &error, sizeof(error));

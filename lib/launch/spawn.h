@@ -26,8 +26,10 @@ struct Spawned {
   FileDescriptor err;
 };
 
-// The child leads a process group of its own, reads from /dev/null, has no signal blocked and is
-// killed by the kernel when the thread that called this ends without having waited for it. Throws
+// The child leads a process group of its own, reads from /dev/null and is killed by the kernel when
+// the thread that called this ends without having waited for it. SIGINT, SIGTERM, SIGHUP, SIGUSR1
+// and SIGUSR2 are blocked in it: it releases them when it has its handlers, so that none of them
+// kills it while it starts. Throws
 // Error(usage) when the executable cannot be started.
 Spawned spawn(const Command& command);
 

@@ -20,6 +20,8 @@ using std::chrono::milliseconds;
 
 constexpr int kPeerLost = static_cast<int>(ExitCode::rank);
 constexpr int kStopped = static_cast<int>(ExitCode::stopped);
+// Of blame(), behind 0: an own failure.
+constexpr int kObeyed = 1, kLostPeer = 2, kEarlyStop = 3;
 // How long output is still read after the last rank has ended, if somebody keeps a pipe open.
 constexpr milliseconds kDrainTime{200};
 
@@ -47,10 +49,12 @@ void say(const std::string& text) {
   write_all(STDERR_FILENO, "dltrain: " + text + "\n");
 }
 
-// Worse causes first: own failures, then lost peers, then an early stop.
+// Worse causes first: own failures, then ranks that an interruption has killed before they could
+// end in order, then lost peers, then an early stop.
 int WorkerGroup::Rank::blame() const {
+  if (obeyed) return kObeyed;
   if (signal != 0 || !condemned.empty()) return 0;
-  return code == kPeerLost ? 1 : code == kStopped ? 2 : 0;
+  return code == kPeerLost ? kLostPeer : code == kStopped ? kEarlyStop : 0;
 }
 
 WorkerGroup::~WorkerGroup() {
@@ -148,11 +152,12 @@ void WorkerGroup::pump(milliseconds timeout) {
 void WorkerGroup::handle_signals() {
   while (const int signal = signals_.take()) {
     if (signal == SIGCHLD) continue;
-    if ((signal == SIGINT || signal == SIGTERM) && signals_.interruptions() >= 3) {
+    if (is_interruption(signal) && signals_.interruptions() >= 3) {
       say("interrupted three times: killing the ranks");
       killed_ = true;
       signal_all(SIGKILL);
     } else {
+      interrupted_ = interrupted_ || is_interruption(signal);
       signal_all(signal);
     }
   }
@@ -179,6 +184,7 @@ void WorkerGroup::reap() {
     waitpid(r.pid, nullptr, 0);
     r.alive = false;
     (info.si_code == CLD_EXITED ? r.code : r.signal) = info.si_status;
+    r.obeyed = interrupted_ && is_interruption(r.signal);
     ended(r);
   }
 }
@@ -186,9 +192,10 @@ void WorkerGroup::reap() {
 void WorkerGroup::ended(Rank& r) {
   if (!r.failed() || stopping_) return;
   if (!cause_ || r.blame() < cause_->blame()) cause_ = &r;
-  const milliseconds patience = cause_->blame() == 0   ? milliseconds(0)
-                                : cause_->blame() == 1 ? options_.blame_window
-                                                       : options_.grace;
+  const int blame = cause_->blame();
+  const milliseconds patience = blame == 0           ? milliseconds(0)
+                                : blame == kLostPeer ? options_.blame_window
+                                                     : options_.grace;
   const auto deadline = Clock::now() + patience;
   deadline_ = deadline_ ? std::min(*deadline_, deadline) : deadline;
 }
@@ -212,10 +219,13 @@ void WorkerGroup::condemn(int rank, const std::string& reason) {
 
 std::optional<Failure> WorkerGroup::failure() const {
   if (!decided_ || !cause_) return std::nullopt;
-  Failure failure{.code = cause_->signal != 0 ? kPeerLost : cause_->code,
+  Failure failure{.code = cause_->obeyed        ? kStopped
+                          : cause_->signal != 0 ? kPeerLost
+                                                : cause_->code,
                   .curable = cause_->signal != 0 || is_curable(cause_->code),
-                  .secondary = cause_->blame() == 1,
+                  .secondary = cause_->blame() == kLostPeer,
                   .message = {}};
+  if (cause_->blame() == kObeyed || cause_->blame() == kEarlyStop) return failure;
   const std::string who = fmt::format("rank {} (process {})", cause_->number, cause_->pid);
   if (!cause_->condemned.empty()) {
     failure.code = kPeerLost;
@@ -226,7 +236,7 @@ std::optional<Failure> WorkerGroup::failure() const {
     failure.message =
         fmt::format("{} was killed by signal {} (SIG{}){}", who, cause_->signal, name ? name : "?",
                     cause_->signal == SIGKILL ? "; the kernel does that when memory runs out" : "");
-  } else if (cause_->blame() < 2) {
+  } else {
     failure.message = fmt::format("{} failed with exit code {}", who, cause_->code);
   }
   return failure;

@@ -66,6 +66,8 @@ class WorkerGroup {
     std::string condemned;                // why; empty: it was not
     std::unique_ptr<LineRelay> out, err;  // nullptr where the rank writes to the terminal itself
 
+    bool obeyed = false;  // `signal` is an interruption that this launcher has passed on
+
     bool failed() const { return signal != 0 || code != 0; }
     int blame() const;
   };
@@ -85,6 +87,7 @@ class WorkerGroup {
   bool decided_ = false;                     // cause_ is final
   bool stopping_ = false;                    // SIGTERM has been sent because of a failure
   bool killed_ = false;
+  bool interrupted_ = false;                   // an interruption was passed on
   std::optional<Clock::time_point> deadline_;  // of the blame window, then of the grace
 };
 

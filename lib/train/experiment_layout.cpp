@@ -163,11 +163,19 @@ BatchLayout check_ranks(const Experiment& experiment, int ranks) {
   const BatchLayout out = batch_layout(experiment.training, ranks);
   if (experiment.training.reduction == Reduction::fixed && ranks > 1 &&
       !std::has_single_bit(static_cast<uint64_t>(out.micro_steps))) {
+    // What would do: as many samples a rank in 2^k micro-batches, or other global batches.
+    const int64_t share = out.micro_batch * out.micro_steps;
+    int64_t steps = 1;
+    while (share % (2 * steps) == 0 && 2 * steps <= out.micro_steps) steps *= 2;
+    const auto least = std::bit_floor(static_cast<uint64_t>(out.micro_steps));
+    const int64_t smaller = static_cast<int64_t>(least) * out.micro_batch * ranks;
     Problems problems;
-    problems.add(experiment.training, "reduction",
-                 fmt::format("the fixed tree over {} micro-batches has no branch for the {} of one "
-                             "rank; on several ranks reduction: fixed needs a power of two of them",
-                             out.micro_batches(), out.micro_steps));
+    problems.add(
+        experiment.training, "reduction",
+        fmt::format("the fixed tree over {} micro-batches has no branch for the {} of one "
+                    "rank; on several ranks reduction: fixed needs a power of two of them: "
+                    "a micro_batch_size of {}, or a global_batch_size of {} or {}",
+                    out.micro_batches(), out.micro_steps, share / steps, smaller, 2 * smaller));
     problems.throw_if_any();
   }
   return out;

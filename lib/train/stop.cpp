@@ -21,15 +21,28 @@ void on_save_signal(int) {
 }  // namespace
 
 void install_stop_handlers() {
-  for (int signal : {SIGINT, SIGTERM}) {
+  for (int signal : {SIGINT, SIGTERM, SIGHUP}) {
     struct sigaction action {};
+    if (signal == SIGHUP && sigaction(signal, nullptr, &action) == 0 &&
+        action.sa_handler == SIG_IGN) {
+      continue;
+    }
+    action = {};
     action.sa_handler = on_signal;
     sigaction(signal, &action, nullptr);
   }
   struct sigaction save {};
   save.sa_handler = on_save_signal;
   save.sa_flags = SA_RESTART;
-  sigaction(SIGUSR1, &save, nullptr);
+  for (int signal : {SIGUSR1, SIGUSR2}) sigaction(signal, &save, nullptr);
+  release_stop_signals();
+}
+
+void release_stop_signals() {
+  sigset_t held;
+  sigemptyset(&held);
+  for (int signal : {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2}) sigaddset(&held, signal);
+  pthread_sigmask(SIG_UNBLOCK, &held, nullptr);
 }
 
 bool take_save_request() {

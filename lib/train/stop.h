@@ -1,14 +1,17 @@
-// Being asked to stop or to save: SIGINT and SIGTERM set a flag that the loop looks at once a step;
-// a second one ends the process at once. SIGUSR1 asks for a checkpoint; training goes on.
+// Being asked to stop or to save: SIGINT, SIGTERM and SIGHUP set a flag that the loop looks at once
+// a step; a second one ends the process at once. SIGUSR1 and SIGUSR2 ask for a checkpoint; training
+// goes on. SIGHUP that is ignored (nohup) stays so.
 #pragma once
 
 namespace dltrain {
 
-// Installs the handlers (process-wide, once is enough).
+// Installs the handlers (process-wide, once is enough) and releases the signals.
 void install_stop_handlers();
+// A launcher blocks these signals in its ranks until they have handlers. For those that have none.
+void release_stop_signals();
 // The signal that came first, or 0.
 int stop_signal();
-// Whether SIGUSR1 came since the last call.
+// Whether SIGUSR1 or SIGUSR2 came since the last call.
 bool take_save_request();
 // For tests and for embedding: as if `signal` had come; 0 clears it.
 void request_stop(int signal);

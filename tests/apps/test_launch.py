@@ -42,6 +42,13 @@ def ranks_of(launcher):
     return found
 
 
+def catches(process, number):
+    """Whether a process does more about a signal than to die of it."""
+    status = pathlib.Path(f"/proc/{process.pid}/status").read_text()
+    masks = [int(line.split()[1], 16) for line in status.splitlines() if line.startswith(("SigBlk", "SigCgt"))]
+    return any(mask >> (number - 1) & 1 for mask in masks)
+
+
 class CuttingProxy:
     """Passes one connection on to a port, and cuts it after so many replies."""
 
@@ -92,6 +99,11 @@ class Launch(DltrainTest):
         result = self.run_dltrain("launch", "--master-addr", "n01", "--rdzv-conf", "join_timeout=5", self.small(), "-q",
                                   "--output-dir", self.folder / "run", "--max-steps", 1)
         self.assertIn("dltrain: --master-addr, --rdzv-conf: not used, there is one node\n", result.err)
+        for flags, names in ((("--rdzv-endpoint", "nosuchhost"), "the host of --rdzv-endpoint"),
+                             (("--standalone", "--master-port", 1234), "--master-port")):
+            result = self.run_dltrain("launch", *flags, self.small(), "-q", "--output-dir", self.folder / "run", "--overwrite",
+                                      "--max-steps", 1)
+            self.assertEqual(result.err, f"dltrain: {names}: not used, there is one node\n")
 
     def test_two_launchers_are_two_nodes(self):
         one = self.one()
@@ -214,6 +226,9 @@ class Launch(DltrainTest):
         self.assertEqual(result.err.count("cannot be shared"), 1)
         self.refused(USAGE, "launch", "--nproc-per-node", 2, self.small(), "-s", "training.max_step=3",
                      says="did you mean 'max_steps'?")
+        result = self.refused(USAGE, "launch", "--nproc-per-node", 4, self.small(), "-s", "parallelism.zero_stage=3", "-s",
+                              "parallelism.zero_shard_size=3", says="4 ranks do not come out even in groups of 3")
+        self.assertNotIn("rank 0 (process", result.err)
         self.assertFalse((self.folder / "run").exists())
 
     def test_ranks_with_different_configurations_are_refused(self):
@@ -289,6 +304,46 @@ class Launch(DltrainTest):
         saved = int(checkpoints(self.folder / "run")[-1][5:])
         self.launch(("--nproc-per-node", 2), "--resume", "auto", *ENDLESS, "-s", f"training.max_steps={saved + 3}")
         self.assertEqual(checkpoints(self.folder / "run")[-1], f"step-{saved + 3:06}")
+
+    def test_preemption_at_any_time_is_code_75(self):
+        """From the first moments of the launcher over ranks that start to the first steps."""
+        for delay in (0, 0.02, 0.04, 0.07, 0.1, 0.15, 0.2, 0.3, 0.5):
+            process = self.start("launch", "--nproc-per-node", 3, self.small(SMALL.replace("16", "18")), "-q", "--output-dir",
+                                 self.folder / "run", "--overwrite", *ENDLESS)
+            # Before its main() a process is the kernel's and the linker's.
+            self.wait_for(lambda: catches(process, signal.SIGTERM), "main()")
+            time.sleep(delay)
+            process.send_signal(signal.SIGTERM)
+            result = self.end(process)
+            self.assertEqual(result.code, STOPPED, f"after {delay} s: {result}")
+            self.assertNotIn("lost", result.err)
+
+    def test_ranks_of_other_launchers_that_wait_for_the_rest_end_with_75(self):
+        for rank in (0, 1):
+            process = self.start(self.small(), "--output-dir", self.folder / "run", env={
+                "RANK": str(rank), "WORLD_SIZE": "2", "LOCAL_RANK": str(rank), "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1",
+                "MASTER_PORT": str(free_port())})
+            self.wait_for(lambda: catches(process, signal.SIGTERM), "main()")
+            time.sleep(0.5)
+            begin = time.monotonic()
+            process.send_signal(signal.SIGTERM)
+            result = self.end(process)
+            self.assertEqual(result.code, STOPPED, str(result))
+            self.assertEqual(len(result.err.splitlines()), 1, str(result))
+            self.assertLess(time.monotonic() - begin, 5)
+
+    def test_a_connection_that_breaks_costs_no_step(self):
+        """SIGHUP ends a run in order, with a launcher and without; SIGUSR2 is deadly to neither."""
+        for flags in (("launch", "--nproc-per-node", 2), ()):
+            shutil.rmtree(self.folder / "run", ignore_errors=True)
+            process = self.start(*flags, self.small(), "-q", "--output-dir", self.folder / "run", *ENDLESS)
+            self.wait_for_a_step(process)
+            process.send_signal(signal.SIGUSR2)
+            self.wait_for(lambda: process.poll() is not None or
+                          any(int(name[5:]) % 50 for name in checkpoints(self.folder / "run")), "the checkpoint of SIGUSR2")
+            process.send_signal(signal.SIGHUP)
+            result = self.end(process)
+            self.assertEqual(result.code, STOPPED, str(result))
 
     def test_torchrun_starts_ranks(self):
         torchrun = os.environ.get("TORCHRUN") or shutil.which("torchrun")

@@ -105,8 +105,16 @@ int restart(const std::string& behaviour, int rank) {
 void on_signal(int signal) {
   const char* text = signal == SIGUSR1  ? "got USR1\n"
                      : signal == SIGINT ? "got INT\n"
+                     : signal == SIGHUP ? "got HUP\n"
                                         : "got TERM\n";
   if (write(STDOUT_FILENO, text, std::strlen(text)) < 0 || signal != SIGUSR1) _exit(75);
+}
+
+// The launcher holds them back until then.
+void release_signals() {
+  sigset_t none;
+  sigemptyset(&none);
+  sigprocmask(SIG_SETMASK, &none, nullptr);
 }
 
 int behave(const std::string& behaviour, int rank) {
@@ -160,9 +168,16 @@ int behave(const std::string& behaviour, int rank) {
   if (behaviour == "stopped") return 75;
   if (behaviour.starts_with("restart")) return restart(behaviour, rank);
   if (behaviour == "signals") {
-    for (const int signal : {SIGTERM, SIGINT, SIGUSR1}) std::signal(signal, on_signal);
+    for (const int signal : {SIGTERM, SIGINT, SIGHUP, SIGUSR1}) std::signal(signal, on_signal);
     say(stdout, "ready");
     for (;;) pause();
+  }
+  if (behaviour == "starts slowly") {
+    say(stdout, "started");
+    usleep(300'000);
+    std::signal(SIGTERM, on_signal);
+    release_signals();
+    sleep(60);
   }
   if (behaviour == "grandchild" && fork() != 0) {
     usleep(50'000);
@@ -188,6 +203,7 @@ namespace {
 // Runs before main() and does not come back in a rank.
 const bool kIsTest = [] {
   if (const char* behaviour = std::getenv(kBehaviour)) {
+    if (std::string(behaviour) != "starts slowly") release_signals();
     _exit(behave(behaviour, std::atoi(variable("RANK").c_str())));
   }
   return true;

@@ -138,12 +138,44 @@ TEST_CASE("signals go on to every rank") {
   REQUIRE(launched.wait_for_output("ready", 3));
   launched.signal(SIGUSR1);
   REQUIRE(launched.wait_for_output("got USR1", 3));
-  const int signal = GENERATE(SIGINT, SIGTERM);
+  const int signal = GENERATE(SIGINT, SIGTERM, SIGHUP);
   launched.signal(signal);
   CHECK(launched.finish() == 75);
-  const std::string text = signal == SIGINT ? "got INT" : "got TERM";
+  const std::string text = signal == SIGINT ? "got INT" : signal == SIGHUP ? "got HUP" : "got TERM";
   CHECK(launched.output_lines().count(text) == 1);
   CHECK(launched.output_lines().count("[rank 2] " + text) == 1);
+}
+
+TEST_CASE("a signal does not kill ranks that are still starting") {
+  Launched launched(ranks(3, "starts slowly"));
+  REQUIRE(launched.wait_for_output("started", 3));
+  launched.signal(SIGTERM);
+  CHECK(launched.finish() == 75);
+  CHECK(launched.errors.empty());
+  CHECK(launched.output_lines().count("[rank 2] got TERM") == 1);
+}
+
+TEST_CASE("ranks that die of the signal they were passed have stopped, not failed") {
+  LaunchOptions options = ranks(2, "stay");
+  options.max_restarts = 3;
+  Launched launched(options);
+  REQUIRE(launched.wait_for_output("pid ", 2));
+  launched.signal(SIGTERM);
+  CHECK(launched.finish() == 75);
+  CHECK(launched.errors.empty());
+}
+
+TEST_CASE("SIGHUP that is ignored, as under nohup, reaches no rank") {
+  std::signal(SIGHUP, SIG_IGN);
+  Launched launched(ranks(2, "signals"));
+  std::signal(SIGHUP, SIG_DFL);
+  REQUIRE(launched.wait_for_output("ready", 2));
+  launched.signal(SIGHUP);
+  launched.signal(SIGUSR1);
+  REQUIRE(launched.wait_for_output("got USR1", 2));
+  CHECK(launched.output.find("got HUP") == std::string::npos);
+  launched.signal(SIGTERM);
+  CHECK(launched.finish() == 75);
 }
 
 TEST_CASE("a third interruption kills ranks that do not listen") {

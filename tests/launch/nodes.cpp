@@ -1,6 +1,7 @@
 // Several launchers are the nodes of one run.
 #include <algorithm>
 
+#include "comm/socket.h"
 #include "launched.h"
 
 using namespace dltrain;
@@ -85,7 +86,7 @@ TEST_CASE("the nodes that are left go on where fewer are allowed") {
   second.signal(SIGKILL);
   REQUIRE(first.wait_for_output("pid ", 2));
   first.signal(SIGTERM);
-  CHECK(first.finish() == 6);  // its rank knows no better than to die of it
+  CHECK(first.finish() == 75);
   INFO(first.errors);
   CHECK(first.says("the launcher on "));
   CHECK(first.says("dltrain: restart 1 of 1\n"));
@@ -181,6 +182,68 @@ TEST_CASE("two nodes of the same number are told so") {
     CHECK(launched->finish() == 2);
     CHECK(launched->says("contradictory --node-rank: 1 where 2 was expected, of 3 nodes"));
   }
+}
+
+TEST_CASE("a launcher that waits for the leader is interrupted at once") {
+  const int number = GENERATE(SIGINT, SIGTERM, SIGHUP);
+  LaunchOptions options = ranks(1, "meet");
+  options.min_nodes = options.max_nodes = 2;
+  options.address = "127.0.0.1";
+  options.port = test::free_port();
+  options.node_rank = 1;
+  Launched nobody(options);
+  // A leader that takes the connection and says nothing: a host that has just been frozen.
+  const FileDescriptor frozen = listen_on("127.0.0.1", 0);
+  options.port = bound_port(frozen.get());
+  Launched silence(options);
+  std::this_thread::sleep_for(milliseconds(300));
+  const auto begin = std::chrono::steady_clock::now();
+  for (Launched* launched : {&nobody, &silence}) {
+    launched->signal(number);
+    CHECK(launched->finish() == 75);
+    INFO(launched->errors);
+    CHECK(launched->says("dltrain: interrupted while the store at 127.0.0.1:"));
+    CHECK(std::count(launched->errors.begin(), launched->errors.end(), '\n') == 1);
+  }
+  CHECK(std::chrono::steady_clock::now() - begin < milliseconds(3000));
+}
+
+TEST_CASE("a leader that is frozen while the nodes meet does not keep the others from ending") {
+  LaunchOptions options = ranks(1, "meet");
+  options.min_nodes = options.max_nodes = 3;
+  options.address = "127.0.0.1";
+  options.port = test::free_port();
+  options.node_rank = 0;
+  Launched leader(options);
+  options.node_rank = 1;
+  Launched second(options);
+  std::this_thread::sleep_for(milliseconds(500));
+  leader.signal(SIGSTOP);
+  std::this_thread::sleep_for(milliseconds(300));
+  second.signal(SIGTERM);
+  CHECK(second.finish() == 75);
+  leader.signal(SIGCONT);
+  leader.signal(SIGTERM);
+  CHECK(leader.finish() == 75);
+}
+
+TEST_CASE("an interruption of the leader ends those that wait with it, with the same code") {
+  LaunchOptions options = ranks(1, "meet");
+  options.min_nodes = options.max_nodes = 3;
+  options.address = "127.0.0.1";
+  options.port = test::free_port();
+  options.join_timeout = milliseconds(20'000);
+  options.node_rank = 0;
+  Launched leader(options);
+  options.node_rank = 1;
+  Launched second(options);
+  std::this_thread::sleep_for(
+      milliseconds(3000));  // until the second has come, on a busy machine too
+  leader.signal(SIGTERM);
+  CHECK(leader.finish() == 75);
+  CHECK(second.finish() == 75);
+  INFO(second.errors);
+  CHECK(second.says("was interrupted"));
 }
 
 TEST_CASE("an interruption ends two nodes with one code, and nothing is restarted") {
