@@ -132,7 +132,10 @@ class Reverse {
       for (const auto& others : partials_) {
         holders += static_cast<int>(std::count(others.begin(), others.end(), part));
       }
-      if (holders > 1) part = builder_.emit1("identity", {part});
+      // What was made before such a copy cannot be added to it where it stands.
+      const bool too_early =
+          sum != kNoValue && graph_.value(part).producer < graph_.value(sum).producer;
+      if (holders > 1 || too_early) part = builder_.emit1("identity", {part});
       sum = sum == kNoValue ? builder_.accumulate(part, "gradient." + graph_.value(parameter).name,
                                                   Role::gradient)
                             : builder_.accumulate_onto(part, sum);

@@ -27,6 +27,8 @@ constexpr double kSureRatio = 0.5;         // enough where every answer is right
 constexpr double kRounding = 1e-9;         // of a loss in f64
 constexpr double kRates[] = {1, 0.1, 10};  // times the configured learning rate
 
+const CheckSetup kSetup{.teacher = false, .noise = false};
+
 struct Attempt {
   int64_t samples = kSamples;  // that differ
   double rate = 1;
@@ -88,7 +90,7 @@ bool keep_two(OneBatch& batch, size_t rows) {
 // Nothing where two samples are asked for and no two differ.
 std::optional<Attempt> try_once(const CheckOptions& options, int64_t samples, bool two,
                                 double rate) {
-  const auto run = prepare(options, samples, DType::f32, {.teacher = false, .noise = false});
+  const auto run = prepare(options, samples, DType::f32, kSetup);
   Session& session = run->session;
   OneBatch batch = first_batch(session);
   if (two && !keep_two(batch, static_cast<size_t>(samples))) return {};
@@ -133,7 +135,7 @@ std::string expectation(const Attempt& a) {
 }  // namespace
 
 CheckResult check_overfit(const CheckOptions& options, int64_t samples) {
-  samples = samples_in_time(options, std::min(samples, kSamples), 1, kSteps);
+  samples = samples_in_time(options, std::min(samples, kSamples), 1, kSteps, kSetup);
   if (samples == 0) {
     return skipped(fmt::format(
         "{} steps on one sample take longer than {:.0f} s; check a smaller model of the "

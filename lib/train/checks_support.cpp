@@ -114,8 +114,9 @@ std::unique_ptr<Prepared> prepare_forward(const CheckOptions& options, int64_t s
   return prepared;
 }
 
-int64_t samples_in_time(const CheckOptions& options, int64_t most, int64_t fewest, int steps) {
-  const auto run = prepare(options, most, DType::f32);
+int64_t samples_in_time(const CheckOptions& options, int64_t most, int64_t fewest, int steps,
+                        const CheckSetup& how) {
+  const auto run = prepare(options, most, DType::f32, how);
   const OneBatch batch = first_batch(run->session);
   double seconds = 0;  // of the second step: the first takes pages from the system
   for (int i = 0; i < 2; ++i) {

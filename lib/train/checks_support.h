@@ -59,7 +59,8 @@ std::unique_ptr<Prepared> prepare_forward(const CheckOptions& options, int64_t s
 
 // On how many samples, `most` at most, so many training steps in f32 end within
 // CheckOptions::most_seconds, by the time that one step takes; 0: on less than `fewest`.
-int64_t samples_in_time(const CheckOptions& options, int64_t most, int64_t fewest, int steps);
+int64_t samples_in_time(const CheckOptions& options, int64_t most, int64_t fewest, int steps,
+                        const CheckSetup& how = {});
 
 // A state tensor of floating type as doubles.
 std::vector<double> read_numbers(Executor& executor, const std::string& name);

@@ -144,6 +144,12 @@ TEST_CASE("a gradient that is also somebody else's is copied before it becomes a
   const ValueId back = view.b.emit1("reshape", {flat}, {{"shape", std::vector<int64_t>{3}}});
   reverse(view.graph, {view.sum(view.b.emit1("add", {back, view.p}))}, {view.p});
   CHECK(view.gradient() == std::vector<double>{2, 2, 2});
+
+  Example early;  // what is added to the copy was made before it
+  const ValueId tripled = early.b.emit1("affine", {early.p}, {{"scale", 3.0}, {"shift", 0.0}});
+  const ValueId rest = early.b.emit1("sub", {early.p, tripled});
+  reverse(early.graph, {early.sum(early.b.emit1("mul", {rest, early.x}))}, {early.p});
+  CHECK(early.gradient() == std::vector<double>{-2, -4, -6});
 }
 
 TEST_CASE("gradients come in the order in which the backward completes them") {
