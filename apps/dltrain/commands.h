@@ -85,4 +85,7 @@ struct PlanRequest {
 void print_plan(Experiment& experiment, const PlanRequest& request,
                 const std::function<void(const Session&)>& also = {});
 
+// For CLI::App::failure_message: the error, and the nearest flag to one that is not known.
+std::string usage_message(const CLI::App* app, const CLI::Error& error);
+
 }  // namespace dltrain

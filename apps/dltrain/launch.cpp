@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "device/engine.h"
 #include "dltrain/commands.h"
+#include "dltrain/ranks.h"
 #include "launch/launcher.h"
 #include "launch/options.h"
 
@@ -149,8 +150,19 @@ LaunchOptions options_from(const Flags& flags) {
   return out;
 }
 
-// What follows the flags on the command line.
-std::vector<std::string> rank_arguments;
+// What follows the flags on the command line, and the names of all flags.
+std::vector<std::string> rank_arguments, flag_names;
+
+// What the ranks cannot be given.
+void check_rank_arguments(const std::vector<std::string>& arguments) {
+  for (const std::string& argument : arguments) {
+    const std::string name = argument.substr(0, argument.find('='));
+    if (name != "--nproc-per-node" && name != "--nproc_per_node" &&
+        std::find(flag_names.begin(), flag_names.end(), name) != flag_names.end()) {
+      fail(ExitCode::usage, "{}: flags of the launcher stand before the configuration", name);
+    }
+  }
+}
 
 // Flags that are about other nodes, where there are none.
 void tell_unused(const Flags& flags, const LaunchOptions& options) {
@@ -189,6 +201,8 @@ ExitCode run(const Flags& flags) {
   }
   const bool fixed = options.min_nodes == options.max_nodes;
   const std::vector<std::string> own(arguments.begin() + 1, arguments.end());
+  check_rank_arguments(own);
+  refuse_pipes(own);
   // Nodes may have different numbers of ranks: only one node knows them all.
   const int ranks = fixed && options.max_nodes == 1 ? options.processes : 0;
   return train_launched(own, ranks, [&] { return launch(options, arguments); });
@@ -207,6 +221,11 @@ void keep_rank_arguments(const CLI::App& command, std::vector<std::string>& argu
     if (option == nullptr) break;
     const bool has_value = name_end < argument.size();
     at += option->get_items_expected_max() == 0 || has_value ? 1 : 2;
+  }
+  for (const CLI::Option* option : command.get_options()) {
+    for (const std::string& name : option->get_lnames()) {
+      if (name != "help") flag_names.push_back("--" + name);
+    }
   }
   at = std::min(at, arguments.size());
   const size_t begin = at < arguments.size() && arguments[at] == "--" ? at + 1 : at;

@@ -81,6 +81,7 @@ int run(int argc, char** argv) {
   CLI::App app{"dltrain trains neural networks from declarative YAML files"};
   app.name("dltrain");
   app.footer(kFooter);
+  app.failure_message(usage_message);
   app.require_subcommand(1);
   std::vector<std::pair<CLI::App*, CommandBody>> bodies;
   for (const CommandRow& row : commands()) {

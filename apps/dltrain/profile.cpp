@@ -83,7 +83,9 @@ CommandBody add_profile(CLI::App& command) {
   command
       .add_option("--result", options->result, "Write all figures to this file as one JSON object")
       ->take_last();
-  command.add_option("--nproc-per-node", options->ranks, "Start this many ranks on this machine")
+  command
+      .add_option("--nproc-per-node,--nproc_per_node", options->ranks,
+                  "Start this many ranks on this machine")
       ->take_last()
       ->check(CLI::Range(1, 1024));
   command.add_flag("-q,--quiet", options->quiet, "No tables, only where the trace is");

@@ -1,8 +1,10 @@
 #include "dltrain/ranks.h"
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdio>
+#include <filesystem>
 
 #include <spdlog/spdlog.h>
 #include <unistd.h>
@@ -17,10 +19,12 @@ namespace {
 std::vector<std::string> rank_arguments(const std::vector<std::string>& all) {
   std::vector<std::string> out;
   for (size_t i = 0; i < all.size(); ++i) {
-    if (all[i] == "--nproc-per-node") {
-      ++i;
-    } else if (!all[i].starts_with("--nproc-per-node=")) {
+    std::string name = all[i].substr(0, all[i].find('='));
+    std::replace(name.begin(), name.end(), '_', '-');
+    if (name != "--nproc-per-node") {
       out.push_back(all[i]);
+    } else if (name.size() == all[i].size()) {
+      ++i;  // the number
     }
   }
   return out;
@@ -83,7 +87,19 @@ void refuse_ranks_of_ranks(int ranks) {
        ranks, launcher);
 }
 
+void refuse_pipes(const std::vector<std::string>& arguments) {
+  namespace fs = std::filesystem;
+  for (const std::string& argument : arguments) {
+    std::error_code ignored;
+    const fs::file_status status = fs::status(argument, ignored);
+    if (!fs::exists(status) || fs::is_regular_file(status) || fs::is_directory(status)) continue;
+    fail(ExitCode::usage,
+         "{}: every rank reads the configuration, which must be a file and no pipe", argument);
+  }
+}
+
 int launch_ranks(int ranks) {
+  refuse_pipes(command_line());
   return launch({.processes = ranks}, rank_arguments(command_line()));
 }
 

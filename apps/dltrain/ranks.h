@@ -13,6 +13,9 @@ namespace dltrain {
 ExitCode as_rank(const RankEnvironment& environment, const ParallelismConfig& parallelism,
                  const std::function<ExitCode(const World& world)>& body);
 
+// Among the arguments of ranks: what can be read once only (/dev/stdin, <(…)) is a usage error.
+void refuse_pipes(const std::vector<std::string>& arguments);
+
 // --nproc-per-node N: throws Error(usage) in a process that is a rank already.
 void refuse_ranks_of_ranks(int ranks);
 // Starts this command, without --nproc-per-node, `ranks` times. Returns the exit code.

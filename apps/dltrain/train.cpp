@@ -112,7 +112,9 @@ std::shared_ptr<Options> add_options(CLI::App& command) {
       .add_option("--result", options->result,
                   "Write the final summary to this file as one JSON object")
       ->take_last();
-  command.add_option("--nproc-per-node", options->ranks, "Start this many ranks on this machine")
+  command
+      .add_option("--nproc-per-node,--nproc_per_node", options->ranks,
+                  "Start this many ranks on this machine")
       ->take_last()
       ->check(CLI::Range(1, 1024));
   command.add_flag("--dry-run", options->dry_run,
@@ -142,6 +144,7 @@ CommandBody add_train(CLI::App& command) {
 ExitCode train_launched(const std::vector<std::string>& arguments, int ranks,
                         const std::function<int()>& start) {
   CLI::App command{"what each rank does", "dltrain launch … -- train"};
+  command.failure_message(usage_message);
   const auto options = add_options(command);
   std::vector<std::string> reversed(arguments.rbegin(), arguments.rend());
   try {

@@ -95,6 +95,18 @@ class Launch(DltrainTest):
             self.launch(flags)
             self.assert_same_state(one, self.folder / "run")
 
+    def test_what_ranks_cannot_be_given(self):
+        small = self.small()
+        for arguments, sentence in ((("launch", "--nproc-per-node", 2, small, "--max-restarts", 2),
+                                     "--max-restarts: flags of the launcher stand before the configuration"),
+                                    (("launch", "--nproc", 2, small), "not expected: --nproc; did you mean --nproc-per-node?"),
+                                    (("launch", "--nproc-per-node", 2, "/dev/null"), "/dev/null: every rank reads the configuration"),
+                                    (("--nproc_per_node=2", "/dev/null"), "/dev/null: every rank reads the configuration")):
+            result = self.run_dltrain(*arguments, code=USAGE)
+            self.assertIn("dltrain: error: ", result.err)
+            self.assertIn(sentence, result.err)
+            self.assertNotIn("rank 0", result.err)
+
     def test_one_node_says_what_it_does_not_use(self):
         result = self.run_dltrain("launch", "--master-addr", "n01", "--rdzv-conf", "join_timeout=5", self.small(), "-q",
                                   "--output-dir", self.folder / "run", "--max-steps", 1)
