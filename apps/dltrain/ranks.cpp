@@ -67,12 +67,20 @@ ExitCode as_rank(const RankEnvironment& environment, const ParallelismConfig& pa
                 },
             .on_straggler = [](const std::string& message) { spdlog::warn("{}", message); }});
   met = true;
+  // Peers that were told to stop too are lost on purpose before the first step.
+  const auto stopped = [&](ExitCode code) {
+    return code == ExitCode::rank && stop_signal() != 0 && world.watch->step() < 0;
+  };
   try {
     const ExitCode code = body(world);
+    if (stopped(code)) return ExitCode::stopped;
     world.watch->finish();
     if (code != ExitCode::rank) world.collectives->barrier();
     return code;
   } catch (const Error& error) {
+    if (stopped(error.code())) {
+      fail(ExitCode::stopped, "stopped by signal {} before the first step", stop_signal());
+    }
     // A lost rank has been told of already.
     if (error.code() != ExitCode::rank) world.watch->report(error.what());
     throw;

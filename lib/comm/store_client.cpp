@@ -106,6 +106,11 @@ StoreClient::Reply StoreClient::call(uint8_t operation, std::string_view key,
     socket_.reset();
     loss_ = error;
     throw;
+  } catch (...) {
+    socket_.reset();
+    loss_ = Error(ExitCode::rank,
+                  "the connection to the store was given up in the middle of a message");
+    throw;
   }
 }
 

@@ -122,8 +122,12 @@ void RankWatch::on_device(int group, const ObservedOperation& operation) {
 
 void RankWatch::device_done(int group, const ObservedOperation& operation) {
   std::lock_guard lock(mutex_);
-  device_group_ = -1;
-  device_last_ = operation;
+  // Several groups are followed one after the other: another may have been seen on the device
+  // since.
+  if (device_group_ == group || device_group_ < 0) {
+    device_group_ = -1;
+    device_last_ = operation;
+  }
   if (operation.number > 0 && group < kMaxGroups) {
     done_[static_cast<size_t>(group)] = operation.number;
   }

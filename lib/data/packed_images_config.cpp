@@ -1,6 +1,5 @@
 // The keys of `type: packed_images`.
-#include <thread>
-
+#include "base/cpus.h"
 #include "data/broken_images.h"
 #include "data/classes.h"
 #include "data/image_config.h"
@@ -29,8 +28,7 @@ struct PackedImagesConfig final : ImageConfig {
   std::shared_ptr<const ImageSource> open_images() const override {
     const auto images = open_packed_images(path);
     if (!skip_broken) return images;
-    return without_broken(images, path,
-                          static_cast<int>(std::max(1U, std::thread::hardware_concurrency())));
+    return without_broken(images, path, bound_cpu_count());
   }
 };
 

@@ -47,6 +47,7 @@ SignalSource::SignalSource() {
 }
 
 SignalSource::~SignalSource() {
+  read_all();  // what comes once all is decided must not end the process by another code
   sigaction(SIGPIPE, &pipe_before_, nullptr);
   pthread_sigmask(SIG_SETMASK, &mask_before_, nullptr);
 }

@@ -56,7 +56,11 @@ struct ChildSetup {
   sigset_t held;
   sigemptyset(&held);
   for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2}) {
-    std::signal(signal, SIG_DFL);
+    struct sigaction action {};
+    // nohup holds for the ranks too.
+    const bool ignored = signal == SIGHUP && sigaction(signal, nullptr, &action) == 0 &&
+                         action.sa_handler == SIG_IGN;
+    if (!ignored) std::signal(signal, SIG_DFL);
     sigaddset(&held, signal);
   }
   for (const int signal : {SIGPIPE, SIGCHLD}) std::signal(signal, SIG_DFL);

@@ -25,7 +25,8 @@ struct Prelu final : Layer {
     const int64_t slopes = per_channel ? c.shape(x)[-1] : 1;
     const ValueId slope = c.parameter("weight", {slopes}, {Initializer::constant, init});
     GraphBuilder& b = c.builder();
-    const ValueId above = b.emit1("relu", {x});
+    // Not `relu`: nothing of it is dead below 0.
+    const ValueId above = b.emit1("leaky_relu", {x}, {{"negative_slope", 0.0}});
     const ValueId below = b.emit1("sub", {x, above});
     return b.emit1("add", {above, b.emit1("mul", {below, slope})});
   }

@@ -120,6 +120,9 @@ AxisMap transposed(const AxisMap& map, int64_t inputs) {
 
 int64_t pooled_extent(std::string_view op, int64_t input, int64_t kernel, int64_t stride,
                       int64_t padding, bool ceil) {
+  // A window larger than the image is one that is cut, if it begins within a stride of fitting.
+  const int64_t room = input + 2 * padding - kernel;
+  if (ceil && room < 0 && room + stride > 0) return 1;
   const int64_t whole = window_extent(op, input, kernel, stride, padding, 1);
   const bool left_over = (input + 2 * padding - kernel) % stride != 0;
   return whole + (ceil && left_over && whole * stride < input + padding ? 1 : 0);

@@ -21,10 +21,13 @@ namespace {
 
 constexpr int64_t kSamples = 8;
 constexpr int kSteps = 300;
-constexpr int kWarmup = 20;                // steps
-constexpr double kRatio = 0.1;             // what may be left of the loss's height above the lowest
-constexpr double kSureRatio = 0.5;         // enough where every answer is right
-constexpr double kRounding = 1e-9;         // of a loss in f64
+constexpr int kWarmup = 20;             // steps
+constexpr double kRatio = 0.1;          // what may be left of the loss's height above the lowest
+constexpr double kSureRatio = 0.5;      // enough where every answer is right
+constexpr double kConstantRatio = 0.5;  // what may be left of that of the best constant answer
+constexpr double kInformative = 1e-3;   // of the height: targets that differ
+constexpr double kRounding = 1e-9;      // of a loss in f64
+constexpr int kMostAttempts = 4;
 constexpr double kRates[] = {1, 0.1, 10};  // times the configured learning rate
 
 const CheckSetup kSetup{.teacher = false, .noise = false};
@@ -33,13 +36,19 @@ struct Attempt {
   int64_t samples = kSamples;  // that differ
   double rate = 1;
   double first = 0, loss = 0, lowest = 0, height = 0;
+  double constant = 0;  // height of the best answer that does not look at the inputs
   int steps = 0;
   bool right = false;       // every answer is
   bool wrong_sign = false;  // of the loss
 
+  // How far above the lowest the loss may end.
+  double allowed(double ratio) const {
+    const double of_constant =
+        constant > kInformative * height ? kConstantRatio * constant : height;
+    return std::min(ratio * height, of_constant);
+  }
   bool by_heart() const {
-    const double left = loss - lowest;
-    return !wrong_sign && (left <= kRatio * height || (right && left <= kSureRatio * height));
+    return !wrong_sign && loss - lowest <= allowed(right ? kSureRatio : kRatio);
   }
 };
 
@@ -107,9 +116,10 @@ std::optional<Attempt> try_once(const CheckOptions& options, int64_t samples, bo
     if (out.steps == 0) {
       out.first = out.loss;
       out.height = std::max(out.first, bounds.uninformed) - out.lowest;
+      out.constant = bounds.constant - out.lowest;
     }
     out.right = every_answer_right(session, valid);
-    const bool done = out.loss - out.lowest <= kRatio * out.height;
+    const bool done = out.loss - out.lowest <= out.allowed(kRatio);
     if (done || !std::isfinite(out.loss) || out.steps == kSteps) return out;
     session.executor->update(batch.inputs);
     session.executor->collect();
@@ -128,14 +138,15 @@ std::string expectation(const Attempt& a) {
   if (a.lowest > 1e-3 * a.height) {
     lowest = fmt::format(" (the targets allow no less than {:.4f})", a.lowest);
   }
-  return fmt::format("expected below {:.4f} within {} steps{}", a.lowest + kRatio * a.height,
-                     kSteps, lowest);
+  return fmt::format("expected below {:.4f} within {} steps{}",
+                     a.lowest + a.allowed(a.right ? kSureRatio : kRatio), kSteps, lowest);
 }
 
 }  // namespace
 
 CheckResult check_overfit(const CheckOptions& options, int64_t samples) {
-  samples = samples_in_time(options, std::min(samples, kSamples), 1, kSteps, kSetup);
+  samples =
+      samples_in_time(options, std::min(samples, kSamples), 2, kMostAttempts * kSteps, kSetup);
   if (samples == 0) {
     return skipped(fmt::format(
         "{} steps on one sample take longer than {:.0f} s; check a smaller model of the "

@@ -133,6 +133,35 @@ std::vector<double> outputs_that_know(const LossOfOutputs& loss, TargetKind kind
   return out;
 }
 
+// The same answer everywhere: what the targets of the batch are on average.
+std::vector<double> constant_outputs(const LossOfOutputs& loss, TargetKind kind) {
+  const auto elements = static_cast<size_t>(loss.shape().elements());
+  const auto classes = static_cast<size_t>(loss.shape()[-1]);
+  const auto logarithm = [](double share) { return std::log(std::max(share, kLeastShare)); };
+  std::vector<double> out;
+  if (kind == TargetKind::labels) {
+    std::vector<double> share(classes, 0.0);
+    double counted = 0;
+    for (size_t row = 0; row < elements / classes; ++row) {
+      const int32_t label = loss.labels()[row];
+      if (label < 0 || static_cast<size_t>(label) >= classes) continue;
+      share[static_cast<size_t>(label)] += 1;
+      counted += 1;
+    }
+    out.resize(elements);
+    for (size_t i = 0; i < elements; ++i) {
+      out[i] = counted > 0 ? logarithm(share[i % classes] / counted) : 0;
+    }
+    return out;
+  }
+  out = mean_targets(loss.numbers(), loss.shape());
+  for (double& value : out) {
+    if (kind == TargetKind::distributions) value = logarithm(value);
+    if (kind == TargetKind::binary) value = logarithm(value) - logarithm(1 - value);
+  }
+  return out;
+}
+
 // The least of a function with one valley, by golden sections.
 template <typename F>
 double least_within(double low, double high, const F& f) {
@@ -185,6 +214,7 @@ LossBounds loss_bounds(const Engine& reference, const Session& session, const On
   LossBounds out;
   out.uninformed = loss(neutral);
   out.step_nearer = loss(nearer);
+  out.constant = loss(constant_outputs(loss, kind));
   if (lowest) out.lowest = lowest_loss(loss, kind, out.uninformed);
   return out;
 }

@@ -16,6 +16,8 @@ struct LossBounds {
   // smoothing.
   double lowest = 0;
   double uninformed = 0;  // all logits equal, or the best constant numbers
+  // Of the best answer that is the same for every sample and place: how often each class occurs.
+  double constant = 0;
   // Of outputs a small step from the uninformed ones towards the targets: less than theirs, unless
   // the loss has the wrong sign.
   double step_nearer = 0;

@@ -155,7 +155,8 @@ void Reporter::log_samples(const SampleRecord& r) {
     line.add("step", r.step).add("prompt", text.prompt).add("text", text.text);
     line.add("tokens", text.tokens).add("finish", text.finish);
     samples_->write(line);
-    spdlog::info("step {}: sample of {} tokens\n{}{}", r.step, text.tokens, text.prompt, text.text);
+    spdlog::info("step {}: sample of {} tokens\n{}{}{}", r.step, text.tokens, text.prompt,
+                 session_.experiment->data.train->source_text() ? "\n→ " : "", text.text);
   }
   if (tensorboard_) tensorboard_->add_samples(r);
 }

@@ -203,7 +203,7 @@ void Run::start() {
   if (options_.goes_on) resume_ = choose_resume(path_, "auto");
   if (!resume_) resume_ = choose_resume(path_, options_.resume);
   if (resume_) check_resume(*resume_, session_);
-  start_report_ = start_session(session_);
+  start_report_ = start_session(session_, resume_.has_value());
   if (resume_) load_checkpoint(*session_.executor, resume_->checkpoint, resume_->state);
 }
 

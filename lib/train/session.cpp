@@ -90,7 +90,8 @@ void check_metrics(const Experiment& experiment, const std::vector<std::string>&
       known += (known.empty() ? "" : ", ") + label;
     }
     problems.add(owner, "metric",
-                 fmt::format("evaluations give no metric '{}'; they give {}", metric, known));
+                 fmt::format("evaluations give no metric '{}'; they give {} (evaluation.metrics)",
+                             metric, known));
   };
   if (const auto& metric = experiment.checkpoint.metric) check(experiment.checkpoint, *metric);
   if (const auto& stopping = experiment.training.early_stopping) check(*stopping, stopping->metric);

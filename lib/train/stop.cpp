@@ -22,6 +22,7 @@ void on_save_signal(int) {
 
 void install_stop_handlers() {
   for (int signal : {SIGINT, SIGTERM, SIGHUP}) {
+    if (stop_flag != 0) break;  // one came already: the next ends the process
     struct sigaction action {};
     if (signal == SIGHUP && sigaction(signal, nullptr, &action) == 0 &&
         action.sa_handler == SIG_IGN) {

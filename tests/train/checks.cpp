@@ -344,6 +344,10 @@ TEST_CASE("overfitting: what cannot learn") {
                                      .overrides = {"loss=mse"},
                                      .change = negate}),
              Contains("the right sign?"));
+  // Inputs too small to be seen: the bias alone learns the mean of the targets.
+  failure(check_overfit, {.data = line.section(", task: regression, scale: 1.0e-9"),
+                          .layers = "[linear: 1]",
+                          .overrides = {"loss=mse"}});
 }
 
 TEST_CASE("check that inputs matter: targets made of dice") {
