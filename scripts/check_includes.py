@@ -13,6 +13,8 @@ import re
 import sys
 import tempfile
 
+import source_check
+
 GRAPH = "base config tensor device comm ops graph nn optim"
 ALLOWED = {
     "lib/base": "",
@@ -146,24 +148,11 @@ def self_test():
     }
     for name, extra in [("good", {}), *bad.items()]:
         with tempfile.TemporaryDirectory() as root:
-            for path, text in {**good, **extra}.items():
-                os.makedirs(os.path.join(root, os.path.dirname(path)), exist_ok=True)
-                with open(os.path.join(root, path), "w", encoding="utf-8") as file:
-                    file.write(text)
+            source_check.write_tree(root, {**good, **extra})
             errors, _ = check(root)
             if len(errors) != (0 if name == "good" else 1):
                 sys.exit(f"self-test '{name}': {errors}")
     print(f"self-test: {len(bad)} kinds of violation found")
 
 
-def main():
-    if sys.argv[1:] == ["--self-test"]:
-        self_test()
-        return
-    root = sys.argv[1] if len(sys.argv) > 1 else os.path.join(os.path.dirname(__file__), "..")
-    errors, count = check(os.path.abspath(root))
-    print("\n".join(errors + [f"includes of {count} files checked: {len(errors)} violations"]))
-    sys.exit(1 if errors or count == 0 else 0)
-
-
-main()
+source_check.main(check, self_test, "includes of {} files")

@@ -15,6 +15,8 @@ import re
 import sys
 import tempfile
 
+import source_check
+
 PROGRAMS = {
     "dltrain": ("lib/", "apps/", "kernels/shared/", "kernels/reference/", "kernels/cpu/"),
     "the CUDA plug-in": ("lib/", "kernels/shared/", "kernels/cuda/"),
@@ -72,24 +74,11 @@ def self_test():
     ]
     for expected, files in cases:
         with tempfile.TemporaryDirectory() as root:
-            for path, text in files.items():
-                os.makedirs(os.path.join(root, os.path.dirname(path)), exist_ok=True)
-                with open(os.path.join(root, path), "w", encoding="utf-8") as file:
-                    file.write(text)
+            source_check.write_tree(root, files)
             errors, _ = check(root)
             if len(errors) != expected:
                 sys.exit(f"self-test {sorted(files)}: {errors}")
     print(f"self-test: {len(cases)} cases as they should be")
 
 
-def main():
-    if sys.argv[1:] == ["--self-test"]:
-        self_test()
-        return
-    root = sys.argv[1] if len(sys.argv) > 1 else os.path.join(os.path.dirname(__file__), "..")
-    errors, count = check(os.path.abspath(root))
-    print("\n".join(errors + [f"names of {count} types checked: {len(errors)} violations"]))
-    sys.exit(1 if errors or count == 0 else 0)
-
-
-main()
+source_check.main(check, self_test, "names of {} types")

@@ -7,16 +7,9 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "base/signals.h"
 
 namespace dltrain {
-namespace {
-
-bool is_ignored(int signal) {
-  struct sigaction now {};
-  return sigaction(signal, nullptr, &now) == 0 && now.sa_handler == SIG_IGN;
-}
-
-}  // namespace
 
 bool is_interruption(int signal) {
   return signal == SIGINT || signal == SIGTERM || signal == SIGHUP;
@@ -34,7 +27,8 @@ void end_on_interruption() {
 SignalSource::SignalSource() {
   sigset_t set;
   sigemptyset(&set);
-  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2, SIGCHLD}) {
+  sigaddset(&set, SIGCHLD);
+  for (const int signal : kRunSignals) {
     // A descriptor gets a blocked signal even where it is ignored.
     if (signal != SIGHUP || !is_ignored(signal)) sigaddset(&set, signal);
   }

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "base/signals.h"
 #include "launch/cpus.h"
 
 namespace dltrain {
@@ -55,12 +56,9 @@ struct ChildSetup {
   if (c.err >= 0) dup2(c.err, STDERR_FILENO);
   sigset_t held;
   sigemptyset(&held);
-  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2}) {
-    struct sigaction action {};
+  for (const int signal : kRunSignals) {
     // nohup holds for the ranks too.
-    const bool ignored = signal == SIGHUP && sigaction(signal, nullptr, &action) == 0 &&
-                         action.sa_handler == SIG_IGN;
-    if (!ignored) std::signal(signal, SIG_DFL);
+    if (signal != SIGHUP || !is_ignored(signal)) std::signal(signal, SIG_DFL);
     sigaddset(&held, signal);
   }
   for (const int signal : {SIGPIPE, SIGCHLD}) std::signal(signal, SIG_DFL);

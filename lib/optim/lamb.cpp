@@ -4,14 +4,14 @@
 #include <array>
 
 #include "optim/optimizers.h"
+#include "optim/trust_ratio.h"
 
 namespace dltrain {
 namespace {
 
-struct Lamb final : Optimizer {
+struct Lamb final : TrustRatioOptimizer {
   std::array<double, 2> betas{0.9, 0.999};
   double epsilon = 1e-6;
-  bool always_adapt = false;
 
   Lamb() { weight_decay = 0.01; }
   void describe(Fields& f) override {
@@ -20,20 +20,13 @@ struct Lamb final : Optimizer {
               {.doc = "Decay of the first and second moment", .min = 0, .below = 1});
     f.number("epsilon", epsilon,
              {.doc = "Added to the root of the second moment", .above = 0, .known_as = {"eps"}});
-    f.boolean(
-        "always_adapt", always_adapt,
-        {.doc = "Scale tensors without decay too, as the papers do. Otherwise, as NVIDIA's "
-                "and timm's implementations, they take the step of Adam, and without any decay "
-                "all do",
-         .known_as = {"use_nvlamb", "trust_without_decay"}});
+    describe_adaptation(f, "Adam");
   }
   std::string op() const override { return "lamb_update"; }
   Attributes attributes() const override {
     Attributes out{{"beta1", betas[0]}, {"beta2", betas[1]}, {"epsilon", epsilon}};
-    if (always_adapt) out.set("always_adapt", true);
-    return out;
+    return with_adaptation(std::move(out));
   }
-  bool adapts_decayed_only() const override { return !always_adapt; }
   std::vector<MomentSpec> moments(const Shape& shape) const override {
     return {{"first_moment", shape}, {"second_moment", shape}};
   }

@@ -2,13 +2,13 @@
 // without decay are not scaled by default, as in NVIDIA's and timm's implementations: they are
 // biases and norms, whose steps the scaling would make tiny.
 #include "optim/optimizers.h"
+#include "optim/trust_ratio.h"
 
 namespace dltrain {
 namespace {
 
-struct Lars final : Optimizer {
+struct Lars final : TrustRatioOptimizer {
   double momentum = 0.9, trust_coefficient = 1e-3, epsilon = 1e-8;
-  bool always_adapt = false;
 
   void describe(Fields& f) override {
     Optimizer::describe(f);
@@ -19,21 +19,14 @@ struct Lars final : Optimizer {
               .known_as = {"trust_coeff", "eta"}});
     f.number("epsilon", epsilon,
              {.doc = "Added to the norm of the step", .min = 0, .known_as = {"eps"}});
-    f.boolean(
-        "always_adapt", always_adapt,
-        {.doc = "Scale tensors without decay too, as the papers do. Otherwise, as NVIDIA's "
-                "and timm's implementations, they take the step of SGD, and without any decay "
-                "all do",
-         .known_as = {"use_nvlamb", "trust_without_decay"}});
+    describe_adaptation(f, "SGD");
   }
   std::string op() const override { return "lars_update"; }
   Attributes attributes() const override {
     Attributes out{
         {"momentum", momentum}, {"trust_coefficient", trust_coefficient}, {"epsilon", epsilon}};
-    if (always_adapt) out.set("always_adapt", true);
-    return out;
+    return with_adaptation(std::move(out));
   }
-  bool adapts_decayed_only() const override { return !always_adapt; }
   std::vector<MomentSpec> moments(const Shape& shape) const override {
     if (momentum == 0) return {};
     return {{"momentum", shape}};

@@ -149,7 +149,7 @@ CheckResult check_overfit(const CheckOptions& options, int64_t samples) {
       samples_in_time(options, std::min(samples, kSamples), 2, kMostAttempts * kSteps, kSetup);
   if (samples == 0) {
     return skipped(fmt::format(
-        "{} steps on one sample take longer than {:.0f} s; check a smaller model of the "
+        "{} steps on two samples take longer than {:.0f} s; check a smaller model of the "
         "same layers",
         kSteps, options.most_seconds));
   }

@@ -125,52 +125,44 @@ std::vector<ParameterInfo> parameters_of(const ModelConfig& model) {
       .parameters;
 }
 
-// A label a sequence, which files of text do not have.
-std::string start_classifier(const fs::path& out) {
-  return fmt::format(
-      R"(# To go on training the model of this folder: dltrain train {0}/config.yaml -s data.path=FILE
-name: {1}
-model: {{from: .}}            # config.json and the weights beside this file
-data:
-  type: tensors
+// The section of data. A classifier has a label a sequence, which files of text do not have.
+std::string start_data(const fs::path& out, const IdentifiedModel& model, bool tokenizer) {
+  if (model.config.contains("id2label")) {
+    return R"(  type: tensors
   path: input.safetensors   # of a sample each: input (token ids, i32) and target (a class, i32)
   inputs: input
   targets: target
-  eval_fraction: 0.05
-optimizer: {{type: adamw, learning_rate: 5.0e-5, weight_decay: 0.01, weight_decay_on: matrices}}
-lr_scheduler: {{type: cosine, warmup_steps: 50}}
-training: {{global_batch_size: 8, num_epochs: 1, max_grad_norm: 1.0}}
-evaluation: {{eval_epochs: 0.5}}
-)",
-      out.string(), quoted_when_needed(out.filename().string()));
-}
-
-std::string start_configuration(const fs::path& out, const IdentifiedModel& model, bool tokenizer) {
-  if (model.config.contains("id2label")) return start_classifier(out);
-  const std::string name = out.filename().string();
-  const int64_t length = std::min<int64_t>(max_length(model), 1024);
+)";
+  }
   const bool masked = model.family->model_type == "bert";  // it looks at later tokens
   return fmt::format(
-      R"(# To go on training the model of this folder: dltrain train {0}/config.yaml -s data.path=TEXT
-name: {1}
-model: {{from: .}}            # config.json and the weights beside this file
-data:
-  type: text
+      R"(  type: text
   path: input.txt           # plain text; jsonl and tokens are other types
-  tokenizer: {{type: file, path: {2}}}{4}
-  sequence_length: {3}{5}
-  eval_fraction: 0.05
-optimizer: {{type: adamw, learning_rate: 5.0e-5, weight_decay: 0.01, weight_decay_on: matrices}}
-lr_scheduler: {{type: cosine, warmup_steps: 50}}
-training: {{global_batch_size: 8, num_epochs: 1, max_grad_norm: 1.0}}
-evaluation: {{eval_epochs: 0.5}}
+  tokenizer: {{type: file, path: {}}}{}
+  sequence_length: {}{}
 )",
-      out.string(), quoted_when_needed(name),
       tokenizer ? quoted_when_needed(fs::absolute(out).lexically_normal().string()) : "TOKENIZER",
-      length, tokenizer ? "" : "   # none of the folder can be used",
+      tokenizer ? "" : "   # none of the folder can be used",
+      std::min<int64_t>(max_length(model), 1024),
       masked ? "\n  mlm_probability: 0.15     # the share of the tokens that is hidden, and to be "
                "found"
              : "");
+}
+
+std::string start_configuration(const fs::path& out, const IdentifiedModel& model, bool tokenizer) {
+  return fmt::format(
+      R"(# To go on training the model of this folder: dltrain train {0}/config.yaml -s data.path={1}
+name: {2}
+model: {{from: .}}            # config.json and the weights beside this file
+data:
+{3}  eval_fraction: 0.05
+optimizer: {{type: adamw, learning_rate: 5.0e-5, weight_decay: 0.01, weight_decay_on: matrices}}
+lr_scheduler: {{type: cosine, warmup_steps: 50}}
+training: {{global_batch_size: 8, num_epochs: 1, max_grad_norm: 1.0}}
+evaluation: {{eval_epochs: 0.5}}
+)",
+      out.string(), model.config.contains("id2label") ? "FILE" : "TEXT",
+      quoted_when_needed(out.filename().string()), start_data(out, model, tokenizer));
 }
 
 // Without a slash at the end, which would hide the name.

@@ -95,13 +95,16 @@ std::vector<double> mean_targets(const double* targets, const Shape& shape) {
 constexpr double kStep = 0.05;         // of the way to the targets
 constexpr double kLeastShare = 1e-12;  // of a class or an answer: logarithms stay finite
 
+double log_share(double share) {
+  return std::log(std::max(share, kLeastShare));
+}
+
 // Outputs that say the targets: with `firmness` 1 the likeliest model of distributions and of
 // shares, with more one that is surer. Numbers are the targets themselves.
 std::vector<double> outputs_that_know(const LossOfOutputs& loss, TargetKind kind, double firmness) {
   const auto elements = static_cast<size_t>(loss.shape().elements());
   const auto classes = static_cast<size_t>(loss.shape()[-1]);
   std::vector<double> out(elements, 0.0);
-  const auto logarithm = [](double share) { return std::log(std::max(share, kLeastShare)); };
   switch (kind) {
     case TargetKind::labels:
       // Logarithms of probabilities, so that a penalty of their sum (z_loss) finds nothing.
@@ -116,12 +119,12 @@ std::vector<double> outputs_that_know(const LossOfOutputs& loss, TargetKind kind
       }
       break;
     case TargetKind::distributions:
-      for (size_t i = 0; i < elements; ++i) out[i] = firmness * logarithm(loss.numbers()[i]);
+      for (size_t i = 0; i < elements; ++i) out[i] = firmness * log_share(loss.numbers()[i]);
       break;
     case TargetKind::binary:
       for (size_t i = 0; i < elements; ++i) {
         const double t = loss.numbers()[i];
-        if (!std::isnan(t)) out[i] = firmness * (logarithm(t) - logarithm(1 - t));
+        if (!std::isnan(t)) out[i] = firmness * (log_share(t) - log_share(1 - t));
       }
       break;
     case TargetKind::numbers:
@@ -137,7 +140,6 @@ std::vector<double> outputs_that_know(const LossOfOutputs& loss, TargetKind kind
 std::vector<double> constant_outputs(const LossOfOutputs& loss, TargetKind kind) {
   const auto elements = static_cast<size_t>(loss.shape().elements());
   const auto classes = static_cast<size_t>(loss.shape()[-1]);
-  const auto logarithm = [](double share) { return std::log(std::max(share, kLeastShare)); };
   std::vector<double> out;
   if (kind == TargetKind::labels) {
     std::vector<double> share(classes, 0.0);
@@ -150,14 +152,14 @@ std::vector<double> constant_outputs(const LossOfOutputs& loss, TargetKind kind)
     }
     out.resize(elements);
     for (size_t i = 0; i < elements; ++i) {
-      out[i] = counted > 0 ? logarithm(share[i % classes] / counted) : 0;
+      out[i] = counted > 0 ? log_share(share[i % classes] / counted) : 0;
     }
     return out;
   }
   out = mean_targets(loss.numbers(), loss.shape());
   for (double& value : out) {
-    if (kind == TargetKind::distributions) value = logarithm(value);
-    if (kind == TargetKind::binary) value = logarithm(value) - logarithm(1 - value);
+    if (kind == TargetKind::distributions) value = log_share(value);
+    if (kind == TargetKind::binary) value = log_share(value) - log_share(1 - value);
   }
   return out;
 }

@@ -13,10 +13,8 @@
 #include "device/engine.h"
 #include "nn/metrics.h"
 #include "ops/kernel.h"
-#include "train/final_bias.h"
 #include "train/run_folder.h"
 #include "train/samples.h"
-#include "train/weights.h"
 
 namespace dltrain {
 namespace {
@@ -393,28 +391,6 @@ Session open_session(Experiment& experiment, const SessionOptions& options, Chos
       std::make_unique<Executor>(std::move(executor), std::move(variants), std::move(evaluation));
   if (experiment.generation && options.compute == DType::f32) check_samples(session);
   return session;
-}
-
-StartReport start_session(Session& session, bool weights_follow) {
-  const Experiment& experiment = *session.experiment;
-  session.executor->allocate();
-  initialize_weights(*session.executor, static_cast<uint64_t>(experiment.seed));
-  if (session.teacher) load_constants(*session.executor, session.teacher->checkpoint);
-  if (experiment.model.final_bias_from_data) set_final_bias(session);
-  StartReport report;
-  if (experiment.model.init_from && !weights_follow) {
-    LoadedWeights loaded = load_weights(*session.executor, *experiment.model.init_from,
-                                        experiment.model.rename, experiment.model.strict);
-    report = {true,
-              loaded.from,
-              loaded.loaded,
-              std::move(loaded.missing),
-              std::move(loaded.unexpected),
-              std::move(loaded.not_finite)};
-  }
-  start_averages(*session.executor);
-  session.executor->set_progress({.loss_scale = session.first_loss_scale()});
-  return report;
 }
 
 }  // namespace dltrain

@@ -3,6 +3,8 @@
 #include <csignal>
 #include <initializer_list>
 
+#include "base/signals.h"
+
 namespace dltrain {
 namespace {
 
@@ -23,12 +25,8 @@ void on_save_signal(int) {
 void install_stop_handlers() {
   for (int signal : {SIGINT, SIGTERM, SIGHUP}) {
     if (stop_flag != 0) break;  // one came already: the next ends the process
+    if (signal == SIGHUP && is_ignored(signal)) continue;
     struct sigaction action {};
-    if (signal == SIGHUP && sigaction(signal, nullptr, &action) == 0 &&
-        action.sa_handler == SIG_IGN) {
-      continue;
-    }
-    action = {};
     action.sa_handler = on_signal;
     sigaction(signal, &action, nullptr);
   }
@@ -42,7 +40,7 @@ void install_stop_handlers() {
 void release_stop_signals() {
   sigset_t held;
   sigemptyset(&held);
-  for (int signal : {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2}) sigaddset(&held, signal);
+  for (int signal : kRunSignals) sigaddset(&held, signal);
   pthread_sigmask(SIG_UNBLOCK, &held, nullptr);
 }
 

@@ -86,17 +86,20 @@ class LonelyGroup final : public Collectives {
   Peer& peer_;
 };
 
+CollectiveCall all_reduce_of(std::vector<float>& data) {
+  return {.kind = CollectiveKind::all_reduce,
+          .dtype = DType::f32,
+          .output = data.data(),
+          .count = data.size()};
+}
+
 TEST_CASE("a carrier ends the call that is under way before it goes, and waits for it") {
   Peer peer;
   LostDevice device;
   std::vector<float> data(100, 1.0f);
   auto carrier = make_staged_carrier(device, std::make_unique<LonelyGroup>(peer));
   HostStream stream;
-  carrier->queue({.kind = CollectiveKind::all_reduce,
-                  .dtype = DType::f32,
-                  .output = data.data(),
-                  .count = data.size()},
-                 stream);
+  carrier->queue(all_reduce_of(data), stream);
   CHECK(carrier->progress().begun == 0);
   std::atomic<bool> returned = false;
   std::thread driver([&] {
@@ -121,11 +124,7 @@ TEST_CASE("a call that comes after its carrier does nothing") {
   std::vector<float> data(100, 1.0f);
   auto carrier = make_staged_carrier(device, std::make_unique<LonelyGroup>(peer));
   HostStream stream;
-  carrier->queue({.kind = CollectiveKind::all_reduce,
-                  .dtype = DType::f32,
-                  .output = data.data(),
-                  .count = data.size()},
-                 stream);
+  carrier->queue(all_reduce_of(data), stream);
   carrier.reset();
   device.call();
   CHECK_FALSE(peer.waiting);

@@ -42,16 +42,7 @@ RankTrajectory train_here(const RankRun& run, const test::RankContext& context) 
   out.note = choice.note;
   out.warning = choice.warning;
   start_session(session);
-  TrainEvents events;
-  events.on_step = [&](const StepRecord& record) {
-    out.loss.push_back(record.loss);
-    out.grad_norm.push_back(record.grad_norm);
-  };
-  events.on_progress = [&](int64_t) {
-    out.counts.push_back(fake_cuda::counts());
-    out.pending.push_back(fake_cuda::pending());
-  };
-  train(session, events, {.run_folder = {}, .resolved_config = {}, .handle_signals = false});
+  train(session, out.events(), {.run_folder = {}, .resolved_config = {}, .handle_signals = false});
   session.executor.reset();
   if (host) host->barrier();
   return out;

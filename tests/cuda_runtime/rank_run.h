@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "cuda_runtime/fake_runtime.h"
+#include "cuda_runtime/recorded_steps.h"
 #include "train/layout_run.h"
 
 namespace dltrain {
@@ -24,13 +25,10 @@ struct RankRun {
 };
 
 // What rank 0 saw; equal on all ranks but for the counts.
-struct RankTrajectory {
-  std::vector<double> loss, grad_norm;
-  std::string note, warning;              // of the choice of what carries the messages
-  std::vector<fake_cuda::Counts> counts;  // after each step
-  std::vector<size_t> pending;            // likewise
-  std::vector<std::string> messages;      // of each rank's failure; empty: none
-  std::vector<int> codes;                 // of each rank
+struct RankTrajectory : RecordedSteps {
+  std::string note, warning;          // of the choice of what carries the messages
+  std::vector<std::string> messages;  // of each rank's failure; empty: none
+  std::vector<int> codes;             // of each rank
   bool same_as(const RankTrajectory& other) const {
     return !loss.empty() && loss == other.loss && grad_norm == other.grad_norm;
   }

@@ -11,6 +11,7 @@
 #include "cuda_runtime/engine.h"
 #include "cuda_runtime/fake_runtime.h"
 #include "cuda_runtime/quiet_step.h"
+#include "cuda_runtime/recorded_steps.h"
 #include "reference/engine.h"
 #include "refusal.h"
 #include "temporary_folder.h"
@@ -23,10 +24,7 @@ using Catch::Matchers::Contains;
 
 namespace {
 
-struct Trajectory {
-  std::vector<double> loss, grad_norm;
-  std::vector<fake_cuda::Counts> counts;  // after each step
-  std::vector<size_t> pending;            // likewise
+struct Trajectory : RecordedSteps {
   bool operator==(const Trajectory& other) const {
     return loss == other.loss && grad_norm == other.grad_norm;
   }
@@ -60,16 +58,7 @@ Trajectory train_on(const Engine& engine, const std::string& folder, const std::
     load_checkpoint(*session.executor, run.latest(), state);
   }
   Trajectory out;
-  TrainEvents events;
-  events.on_step = [&](const StepRecord& record) {
-    out.loss.push_back(record.loss);
-    out.grad_norm.push_back(record.grad_norm);
-  };
-  events.on_progress = [&](int64_t) {
-    out.counts.push_back(fake_cuda::counts());
-    out.pending.push_back(fake_cuda::pending());
-  };
-  train(session, events,
+  train(session, out.events(),
         {.run_folder = run.folder,
          .resolved_config = {},
          .first_step = state.step,

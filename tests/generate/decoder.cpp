@@ -74,24 +74,6 @@ std::vector<double> whole(const ModelConfig& model, const std::vector<int32_t>& 
   return run.get(emitted.output);
 }
 
-// The greatest difference of logits, where the first `prompt` tokens are taken together and the
-// others one by one.
-double difference(Decoder& decoder, const std::vector<int32_t>& tokens, size_t prompt,
-                  const std::vector<double>& expected) {
-  double worst = 0;
-  const auto compare = [&](std::span<const float> logits, size_t place) {
-    for (size_t i = 0; i < kIds; ++i) {
-      worst = std::max(worst, std::abs(double{logits[i]} - expected[place * kIds + i]));
-    }
-  };
-  compare(decoder.prefill(0, std::span(tokens).first(prompt), 0), prompt - 1);
-  for (size_t i = prompt; i < tokens.size(); ++i) {
-    const Decoder::Next next{tokens[i], static_cast<int32_t>(i)};
-    compare(decoder.step({&next, 1}), i);
-  }
-  return worst;
-}
-
 TEST_CASE("texts that are continued have the logits of the whole text") {
   for (const auto& [name, description] : kModels) {
     INFO(name);

@@ -1,6 +1,9 @@
 // Small language models with weights that depend on their names alone, opened to continue texts.
 #pragma once
 
+#include <algorithm>
+#include <cmath>
+
 #include "base/philox.h"
 #include "generate/decoder.h"
 #include "nn/read_model.h"
@@ -30,6 +33,24 @@ inline std::vector<int32_t> text(uint64_t seed, int64_t tokens = kTokens) {
     out.push_back(static_cast<int32_t>(random_bits(seed, 0, 0, static_cast<uint64_t>(i)) % kIds));
   }
   return out;
+}
+
+// The greatest difference of logits, where the first `prompt` tokens are taken together and the
+// others one by one.
+inline double difference(Decoder& decoder, const std::vector<int32_t>& tokens, size_t prompt,
+                         const std::vector<double>& expected) {
+  double worst = 0;
+  const auto compare = [&](std::span<const float> logits, size_t place) {
+    for (size_t i = 0; i < kIds; ++i) {
+      worst = std::max(worst, std::abs(double{logits[i]} - expected[place * kIds + i]));
+    }
+  };
+  compare(decoder.prefill(0, std::span(tokens).first(prompt), 0), prompt - 1);
+  for (size_t i = prompt; i < tokens.size(); ++i) {
+    const Decoder::Next next{tokens[i], static_cast<int32_t>(i)};
+    compare(decoder.step({&next, 1}), i);
+  }
+  return worst;
 }
 
 struct Opened {

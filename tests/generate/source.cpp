@@ -93,22 +93,6 @@ std::vector<double> whole(const Kind& kind, const std::vector<int32_t>& source,
   return run.get(emitted.output);
 }
 
-double difference(Decoder& decoder, const std::vector<int32_t>& tokens, size_t prompt,
-                  const std::vector<double>& expected) {
-  double worst = 0;
-  const auto compare = [&](std::span<const float> logits, size_t place) {
-    for (size_t i = 0; i < kIds; ++i) {
-      worst = std::max(worst, std::abs(double{logits[i]} - expected[place * kIds + i]));
-    }
-  };
-  compare(decoder.prefill(0, std::span(tokens).first(prompt), 0), prompt - 1);
-  for (size_t i = prompt; i < tokens.size(); ++i) {
-    const Decoder::Next next{tokens[i], static_cast<int32_t>(i)};
-    compare(decoder.step({&next, 1}), i);
-  }
-  return worst;
-}
-
 TEST_CASE("texts of a source have the logits of the whole text") {
   for (const Kind& kind : kModels) {
     INFO(kind.name);

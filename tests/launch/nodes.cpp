@@ -7,12 +7,17 @@
 using namespace dltrain;
 using namespace dltrain::test;
 
-TEST_CASE("two launchers are two nodes, in the order of their ranks or of coming") {
-  const bool ranked = GENERATE(true, false);
-  LaunchOptions options = ranks(2, "meet");
-  options.min_nodes = options.max_nodes = 2;
+// Of so many nodes that meet on this machine.
+LaunchOptions node(int nodes, LaunchOptions options) {
+  options.min_nodes = options.max_nodes = nodes;
   options.address = "127.0.0.1";
   options.port = test::free_port();
+  return options;
+}
+
+TEST_CASE("two launchers are two nodes, in the order of their ranks or of coming") {
+  const bool ranked = GENERATE(true, false);
+  LaunchOptions options = node(2, ranks(2, "meet"));
   options.join_timeout = milliseconds(10'000);
   if (ranked) options.node_rank = 1;
   Launched second(options);
@@ -30,10 +35,7 @@ TEST_CASE("two launchers are two nodes, in the order of their ranks or of coming
 
 TEST_CASE("a rank that is killed on one node ends or restarts both") {
   const int restarts = GENERATE(0, 1);
-  LaunchOptions options = ranks(1, "restart 1");
-  options.min_nodes = options.max_nodes = 2;
-  options.address = "127.0.0.1";
-  options.port = test::free_port();
+  LaunchOptions options = node(2, ranks(1, "restart 1"));
   options.join_timeout = milliseconds(10'000);
   options.max_restarts = restarts;
   options.node_rank = 0;
@@ -53,10 +55,7 @@ TEST_CASE("a rank that is killed on one node ends or restarts both") {
 
 TEST_CASE("a launcher that is killed ends the other one's ranks") {
   const bool leader = GENERATE(true, false);
-  LaunchOptions options = ranks(2, "stay");
-  options.min_nodes = options.max_nodes = 2;
-  options.address = "127.0.0.1";
-  options.port = test::free_port();
+  LaunchOptions options = node(2, ranks(2, "stay"));
   options.node_rank = 0;
   Launched first(options);
   options.node_rank = 1;
@@ -108,10 +107,7 @@ TEST_CASE("as many nodes run as have come in time") {
 }
 
 TEST_CASE("a node that does not come is one sentence and code 6") {
-  LaunchOptions options = ranks(1, "meet");
-  options.min_nodes = options.max_nodes = 2;
-  options.address = "127.0.0.1";
-  options.port = test::free_port();
+  LaunchOptions options = node(2, ranks(1, "meet"));
   options.join_timeout = milliseconds(300);
   options.node_rank = GENERATE(0, 1);
   Launched launched(options);
@@ -136,10 +132,7 @@ TEST_CASE("a name that does not resolve yet is waited for, and told") {
 }
 
 TEST_CASE("a launcher with another secret is refused") {
-  LaunchOptions options = ranks(1, "meet");
-  options.min_nodes = options.max_nodes = 2;
-  options.address = "127.0.0.1";
-  options.port = test::free_port();
+  LaunchOptions options = node(2, ranks(1, "meet"));
   options.join_timeout = milliseconds(2000);
   options.secret = "sesame";
   options.node_rank = 0;
@@ -153,10 +146,7 @@ TEST_CASE("a launcher with another secret is refused") {
 }
 
 TEST_CASE("launchers of two runs do not meet at one endpoint") {
-  LaunchOptions options = ranks(1, "meet");
-  options.min_nodes = options.max_nodes = 2;
-  options.address = "127.0.0.1";
-  options.port = test::free_port();
+  LaunchOptions options = node(2, ranks(1, "meet"));
   options.join_timeout = milliseconds(4000);
   options.run_id = "one";
   options.node_rank = 0;
@@ -170,10 +160,7 @@ TEST_CASE("launchers of two runs do not meet at one endpoint") {
 }
 
 TEST_CASE("two nodes of the same number are told so") {
-  LaunchOptions options = ranks(1, "meet");
-  options.min_nodes = options.max_nodes = 3;
-  options.address = "127.0.0.1";
-  options.port = test::free_port();
+  LaunchOptions options = node(3, ranks(1, "meet"));
   options.node_rank = 0;
   Launched first(options);
   options.node_rank = 1;
@@ -186,10 +173,7 @@ TEST_CASE("two nodes of the same number are told so") {
 
 TEST_CASE("a launcher that waits for the leader is interrupted at once") {
   const int number = GENERATE(SIGINT, SIGTERM, SIGHUP);
-  LaunchOptions options = ranks(1, "meet");
-  options.min_nodes = options.max_nodes = 2;
-  options.address = "127.0.0.1";
-  options.port = test::free_port();
+  LaunchOptions options = node(2, ranks(1, "meet"));
   options.node_rank = 1;
   Launched nobody(options);
   // A leader that takes the connection and says nothing: a host that has just been frozen.
@@ -209,10 +193,7 @@ TEST_CASE("a launcher that waits for the leader is interrupted at once") {
 }
 
 TEST_CASE("a leader that is frozen while the nodes meet does not keep the others from ending") {
-  LaunchOptions options = ranks(1, "meet");
-  options.min_nodes = options.max_nodes = 3;
-  options.address = "127.0.0.1";
-  options.port = test::free_port();
+  LaunchOptions options = node(3, ranks(1, "meet"));
   options.node_rank = 0;
   Launched leader(options);
   options.node_rank = 1;
@@ -228,10 +209,7 @@ TEST_CASE("a leader that is frozen while the nodes meet does not keep the others
 }
 
 TEST_CASE("an interruption of the leader ends those that wait with it, with the same code") {
-  LaunchOptions options = ranks(1, "meet");
-  options.min_nodes = options.max_nodes = 3;
-  options.address = "127.0.0.1";
-  options.port = test::free_port();
+  LaunchOptions options = node(3, ranks(1, "meet"));
   options.join_timeout = milliseconds(20'000);
   options.node_rank = 0;
   Launched leader(options);
@@ -247,10 +225,7 @@ TEST_CASE("an interruption of the leader ends those that wait with it, with the 
 }
 
 TEST_CASE("an interruption ends two nodes with one code, and nothing is restarted") {
-  LaunchOptions options = ranks(1, "signals");
-  options.min_nodes = options.max_nodes = 2;
-  options.address = "127.0.0.1";
-  options.port = test::free_port();
+  LaunchOptions options = node(2, ranks(1, "signals"));
   options.max_restarts = 3;
   Launched first(options), second(options);
   REQUIRE(first.wait_for_output("ready", 1));

@@ -1,0 +1,30 @@
+// The first values of all state.
+#include "train/final_bias.h"
+#include "train/session.h"
+#include "train/weights.h"
+
+namespace dltrain {
+
+StartReport start_session(Session& session, bool weights_follow) {
+  const Experiment& experiment = *session.experiment;
+  session.executor->allocate();
+  initialize_weights(*session.executor, static_cast<uint64_t>(experiment.seed));
+  if (session.teacher) load_constants(*session.executor, session.teacher->checkpoint);
+  if (experiment.model.final_bias_from_data) set_final_bias(session);
+  StartReport report;
+  if (experiment.model.init_from && !weights_follow) {
+    LoadedWeights loaded = load_weights(*session.executor, *experiment.model.init_from,
+                                        experiment.model.rename, experiment.model.strict);
+    report = {true,
+              loaded.from,
+              loaded.loaded,
+              std::move(loaded.missing),
+              std::move(loaded.unexpected),
+              std::move(loaded.not_finite)};
+  }
+  start_averages(*session.executor);
+  session.executor->set_progress({.loss_scale = session.first_loss_scale()});
+  return report;
+}
+
+}  // namespace dltrain
