@@ -4,7 +4,7 @@
 
 #include "catch.h"
 #include "cuda_emulation/engine.h"
-#include "generate/opened.h"
+#include "generate/opened_pair.h"
 #include "reference/engine.h"
 
 using namespace dltrain;
@@ -44,6 +44,15 @@ std::vector<float> logits(Decoder& decoder, int64_t slot, int64_t slots,
   return out;
 }
 
+float greatest_difference(const std::vector<float>& found, const std::vector<float>& expected) {
+  REQUIRE(found.size() == expected.size());
+  float worst = 0;
+  for (size_t i = 0; i < found.size(); ++i) {
+    worst = std::max(worst, std::abs(found[i] - expected[i]));
+  }
+  return worst;
+}
+
 TEST_CASE("texts are continued on emulated CUDA kernels as by the reference") {
   for (const auto& [name, description] : kModels) {
     INFO(name);
@@ -52,15 +61,27 @@ TEST_CASE("texts are continued on emulated CUDA kernels as by the reference") {
     Opened emulated(model, emulated_cuda_engine(), DType::f32, 2);
     Opened exact(model, reference_engine(), DType::f64, 2);
     for (const int64_t slot : {1, 0}) {
-      const auto found = logits(emulated.decoder, slot, 2, tokens, 21);
-      const auto expected = logits(exact.decoder, slot, 2, tokens, 21);
-      REQUIRE(found.size() == expected.size());
-      float worst = 0;
-      for (size_t i = 0; i < found.size(); ++i) {
-        worst = std::max(worst, std::abs(found[i] - expected[i]));
-      }
-      CHECK(worst < 1e-5f);
+      CHECK(greatest_difference(logits(emulated.decoder, slot, 2, tokens, 21),
+                                logits(exact.decoder, slot, 2, tokens, 21)) < 1e-5f);
     }
+  }
+}
+
+TEST_CASE("texts are written to sources on emulated CUDA kernels as by the reference") {
+  const std::vector<int32_t> source = text(5, 7), tokens = text(1, 12);
+  for (const Kind& kind : kPairs) {
+    INFO(kind.name);
+    OpenedPair emulated(kind, emulated_cuda_engine(), DType::f32, 2);
+    OpenedPair exact(kind, reference_engine(), DType::f64, 2);
+    for (OpenedPair* pair : {&emulated, &exact}) {
+      pair->decoder.read_source(0, text(6, kSource), 0);  // of another text, which is not asked for
+      pair->decoder.read_source(1, source, 0);
+    }
+    CHECK(greatest_difference(logits(emulated.decoder, 1, 2, tokens, 5),
+                              logits(exact.decoder, 1, 2, tokens, 5)) < 1e-5f);
+    // It is the source that is read: the other one leads to other texts.
+    CHECK(greatest_difference(logits(emulated.decoder, 0, 2, tokens, 5),
+                              logits(exact.decoder, 1, 2, tokens, 5)) > 1e-3f);
   }
 }
 

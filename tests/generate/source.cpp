@@ -6,7 +6,7 @@
 #include "catch.h"
 #include "cpu/engine.h"
 #include "generate/generator.h"
-#include "generate/opened.h"
+#include "generate/opened_pair.h"
 #include "reference/engine.h"
 #include "run_graph.h"
 
@@ -14,53 +14,6 @@ namespace dltrain {
 namespace {
 
 using Catch::Matchers::Contains;
-
-constexpr int64_t kSource = 11;
-
-struct Kind {
-  std::string name, model;
-  bool lengths = true;
-};
-
-const std::vector<Kind> kModels{
-    {"pre", "{type: transformer, num_layers: 2, hidden_size: 24, num_heads: 3, dropout: 0}"},
-    {"post", "{type: transformer, norm: post, num_layers: 1, hidden_size: 16, num_heads: 2}"},
-    {"without lengths",
-     "{type: transformer, num_layers: 1, hidden_size: 16, num_heads: 2, source_lengths: false}",
-     false},
-    {"recurrent networks, and attention to the states of the first",
-     "{layers: [{embedding: {embedding_dim: 8}}, {lstm: 12, name: encoder}, {embedding: "
-     "{embedding_dim: 8}, inputs: decoder_input}, {gru: 12, name: decoder}, {attention: "
-     "{num_heads: 2}, inputs: [decoder, encoder, encoder, source_lengths]}, {lm_head: {}}]}"}};
-
-DecodeRequest request_of(const ModelConfig& model, bool lengths, DType compute,
-                         DType precision = DType::f32) {
-  return {.model = model,
-          .input = "decoder_input",
-          .source = SourceRequest{.length = kSource, .lengths = lengths},
-          .vocabulary = kIds,
-          .compute = compute,
-          .precision = precision};
-}
-
-struct OpenedPair {
-  OpenedPair(const Kind& kind, const Engine& engine, DType compute, int64_t slots,
-             DType precision = DType::f32)
-      : model(model_of(kind.model)),
-        device(engine.open(0)),
-        decoder({.engine = &engine,
-                 .device = device.get(),
-                 .request = request_of(model, kind.lengths, compute, precision),
-                 .slots = slots,
-                 .capacity = kTokens}) {
-    for (const ParameterInfo& info : decoder.parameters()) {
-      decoder.write_parameter(info.name, weights(info));
-    }
-  }
-  ModelConfig model;
-  std::unique_ptr<Device> device;
-  Decoder decoder;
-};
 
 // Logits of every token of a text whose model sees it and its source as a whole, f64.
 std::vector<double> whole(const Kind& kind, const std::vector<int32_t>& source,
@@ -94,7 +47,7 @@ std::vector<double> whole(const Kind& kind, const std::vector<int32_t>& source,
 }
 
 TEST_CASE("texts of a source have the logits of the whole text") {
-  for (const Kind& kind : kModels) {
+  for (const Kind& kind : kPairs) {
     INFO(kind.name);
     const std::vector<int32_t> source = text(5, 7), tokens = text(1, 12);
     const std::vector<double> expected = whole(kind, source, tokens);
@@ -115,7 +68,7 @@ TEST_CASE("texts of a source have the logits of the whole text") {
 
 TEST_CASE("in 16 bits they stay near those in f32") {
   const std::vector<int32_t> source = text(5, 7), tokens = text(1, 12);
-  for (const Kind& kind : kModels) {
+  for (const Kind& kind : kPairs) {
     INFO(kind.name);
     const std::vector<double> expected = whole(kind, source, tokens);
     OpenedPair low(kind, cpu_engine(), DType::f32, 1, DType::bf16);
@@ -129,7 +82,7 @@ TEST_CASE("in 16 bits they stay near those in f32") {
 }
 
 TEST_CASE("a text has the same bits alone and beside others with other sources") {
-  for (const Kind& kind : kModels) {
+  for (const Kind& kind : kPairs) {
     INFO(kind.name);
     const std::vector<TextRequest> requests{{.prompt = {1}, .source = text(1, 9)},
                                             {.prompt = {1}, .source = text(2, 3)},
@@ -152,7 +105,7 @@ TEST_CASE("a text has the same bits alone and beside others with other sources")
 }
 
 TEST_CASE("sources that do not fit are told, and what is kept of them takes memory once") {
-  const ModelConfig model = model_of(kModels[0].model);
+  const ModelConfig model = model_of(kPairs[0].model);
   const DecodeRequest request = request_of(model, true, DType::f32);
   const DecoderInfo info = decoder_info(request);
   CHECK(info.source_length == kSource);
@@ -171,7 +124,7 @@ TEST_CASE("sources that do not fit are told, and what is kept of them takes memo
              Contains("prompt 1 has 12 tokens") && Contains("places for 11"));
   CHECK_THAT(problem({}), Contains("prompt 1 has no tokens"));
   CHECK_THAT(problem({kIds}), Contains("beyond the vocabulary"));
-  OpenedPair opened(kModels[0], cpu_engine(), DType::f32, 2);
+  OpenedPair opened(kPairs[0], cpu_engine(), DType::f32, 2);
   const DecoderOptions options{.engine = &cpu_engine(),
                                .device = opened.device.get(),
                                .request = request,
