@@ -1,4 +1,7 @@
 // dltrain list [FAMILY]: the registries, so that nobody has to read the source for names.
+#include <algorithm>
+#include <array>
+
 #include "config/suggest.h"
 #include "data/registry.h"
 #include "data/transform.h"
@@ -13,17 +16,27 @@ namespace {
 template <typename Base>
 void print_table(const std::string& title, const KindTable<Base>& table) {
   fmt::print("{}:\n", title);
-  for (const KindRow<Base>& row : table.rows) fmt::print("  {:<16} {}\n", row.name, row.doc);
+  size_t width = 16;
+  for (const KindRow<Base>& row : table.rows) width = std::max(width, row.name.size());
+  for (const KindRow<Base>& row : table.rows) {
+    fmt::print("  {:<{}} {}\n", row.name, width, row.doc);
+  }
 }
 
+// The variants of an op in the order of choice, as `cuDNN, own (unproven)`: what stands in
+// brackets is said once where it holds for all.
 std::string kernels_of(const Engine& engine, std::string_view op) {
-  std::string out;
+  std::vector<const KernelRow*> rows;
   for (size_t i = 0; i < engine.kernel_count; ++i) {
-    const KernelRow& row = engine.kernels[i];
-    if (row.op != op) continue;
+    if (engine.kernels[i].op == op) rows.push_back(&engine.kernels[i]);
+  }
+  const auto unproven = [](const KernelRow* row) { return !row->proven; };
+  const bool all = !rows.empty() && std::ranges::all_of(rows, unproven);
+  std::string out;
+  for (const KernelRow* row : rows) {
     if (!out.empty()) out += ", ";
-    out += row.variant;
-    if (!row.proven) out += " (unproven)";
+    out += row->variant;
+    if (!row->proven && (!all || row == rows.back())) out += " (unproven)";
   }
   return out.empty() ? "-" : out;
 }
@@ -44,11 +57,25 @@ void list_models() {
 void list_ops() {
   std::string why;
   const Engine* cuda = load_engine_plugin("cuda", why, Driver::not_needed);
-  fmt::print("ops:\n  {:<32} {:<16} {:<24} {}\n", "name", "cpu", "cuda", "meaning");
+  std::vector<std::array<std::string, 4>> rows{{"name", "cpu", "cuda", "meaning"}};
   for (const OpDef& op : all_ops()) {
-    fmt::print("  {:<32} {:<16} {:<24} {}\n", op.name, kernels_of(*engines().cpu, op.name),
-               cuda != nullptr ? kernels_of(*cuda, op.name) : "not loaded", op.doc);
+    rows.push_back({std::string(op.name), kernels_of(*engines().cpu, op.name),
+                    cuda != nullptr ? kernels_of(*cuda, op.name) : "not loaded",
+                    std::string(op.doc)});
   }
+  std::array<size_t, 4> width{};
+  for (const auto& row : rows) {
+    for (size_t i = 0; i < row.size(); ++i) width[i] = std::max(width[i], row[i].size());
+  }
+  fmt::print("ops:\n");
+  for (const auto& [name, cpu, gpu, meaning] : rows) {
+    fmt::print("  {:<{}} {:<{}} {:<{}} {}\n", name, width[0], cpu, width[1], gpu, width[2],
+               meaning);
+  }
+  fmt::print(
+      "  through f32: where no kernel takes tensors of 16 bits as they are; unproven: has not run "
+      "on "
+      "hardware yet\n");
   if (cuda == nullptr) fmt::print("  cuda: {}\n", why);
 }
 
