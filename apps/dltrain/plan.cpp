@@ -47,6 +47,21 @@ void print_memory(const PlanReport& r) {
   }
   fmt::print("  {:<22} {:>12}   shared by lifetime; no placement needs less than {}\n",
              "activations and work", human_bytes(r.work_bytes), human_bytes(r.work_lower_bound));
+  if (r.peak.bytes != 0) {
+    fmt::print("    fullest in {} of {} ({}):\n", r.peak.op,
+               r.peak.layer.empty() ? "the model" : r.peak.layer, r.peak.phase);
+    size_t rest = r.peak.bytes;
+    constexpr size_t kMost = 4;
+    for (size_t i = 0; i < std::min(kMost, r.peak.living.size()); ++i) {
+      fmt::print("      {:<28} {:>12}\n", r.peak.living[i].what,
+                 human_bytes(r.peak.living[i].bytes));
+      rest -= r.peak.living[i].bytes;
+    }
+    if (r.peak.living.size() > kMost) {
+      fmt::print("      {:<28} {:>12}\n", fmt::format("{} others", r.peak.living.size() - kMost),
+                 human_bytes(rest));
+    }
+  }
   if (r.gradient_bytes != 0) {
     fmt::print("  {:<22} {:>12}   in that memory, as the backward frees it\n", "gradients",
                human_bytes(r.gradient_bytes));

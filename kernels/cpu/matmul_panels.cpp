@@ -19,6 +19,7 @@ namespace {
 constexpr int64_t kBlockWords = 128 * 1024;          // of a block of the left factor: 512 KiB
 constexpr int64_t kChunkWords = 1024 * 1024;         // of a chunk of the right one: 4 MiB
 constexpr int64_t kFewRows = 512, kMostInner = 512;  // rows and words of a block
+constexpr int64_t kSumFloats = 2 * 1024 * 1024;      // of sums beside a 16-bit result: 8 MiB
 constexpr int64_t kGroups = 8;                       // of rows, packed together
 constexpr int64_t kPanelGroups = kMatmulColumns / kMatmulRows;
 constexpr int64_t kMostRows = 2048;
@@ -65,7 +66,10 @@ class MatmulPanels final : public Kernel {
     block_rows_ = ceil_div(ceil_div(s_.rows, row_blocks), kMatmulRows) * kMatmulRows;
     panels_ = ceil_div(s_.columns, kMatmulColumns);
     const int64_t most_panels = std::max<int64_t>(1, kChunkWords / kMatmulColumns / block_words_);
-    chunk_panels_ = few_rows_ ? parts_ : std::min(panels_, most_panels);
+    chunk_panels_ = few_rows_ ? panels_ : std::min(panels_, most_panels);
+    if (few_rows_ && sums_apart()) {
+      chunk_panels_ = std::clamp(kSumFloats / (s_.rows * kMatmulColumns), int64_t{1}, panels_);
+    }
   }
 
   size_t workspace_bytes() const override {
@@ -92,27 +96,33 @@ class MatmulPanels final : public Kernel {
  private:
   int64_t left_floats() const { return (few_rows_ ? 1 : parts_) * block_rows_ * block_words_; }
   int64_t panel_floats() const { return block_words_ * kMatmulColumns; }
-  int64_t right_floats() const { return chunk_panels_ * panel_floats(); }
+  int64_t right_floats() const { return (few_rows_ ? parts_ : chunk_panels_) * panel_floats(); }
   int64_t bias_floats() const { return widen_bias_ != nullptr ? s_.columns : 0; }
-  // 16-bit results of several blocks of the inner axis are added up here.
-  int64_t sums_floats() const { return low_ && blocks_ > 1 ? s_.rows * s_.columns : 0; }
+  // 16-bit results of several blocks of the inner axis are added up beside them, a chunk of columns
+  // at a time.
+  bool sums_apart() const { return low_ && blocks_ > 1; }
+  int64_t sums_stride() const { return sums_apart() ? chunk_panels_ * kMatmulColumns : s_.columns; }
+  int64_t sums_floats() const { return sums_apart() ? s_.rows * sums_stride() : 0; }
   int64_t words(int64_t block) const { return block + 1 == blocks_ ? last_words_ : block_words_; }
 
   void run_few_rows() const {
     const int64_t groups = ceil_div(s_.rows, kMatmulRows);
-    for (int64_t block = 0; block < blocks_; ++block) {
-      parallel_for(groups, 1, [&](int64_t begin, int64_t end) {
-        pack_left(block, begin * kMatmulRows, end - begin,
-                  left_ + begin * kMatmulRows * words(block));
-      });
-      parallel_parts(panels_, parts_, [&](int64_t begin, int64_t end, int64_t part) {
-        float* right = right_ + part * panel_floats();
-        for (int64_t p = begin; p < end; ++p) {
-          pack_right(block, p, right);
-          multiply(block, 0, s_.rows, p, left_, right,
-                   p + 1 < end ? fetch(block, p + 1) : MatmulFetch{});
-        }
-      });
+    for (int64_t chunk = 0; chunk < panels_; chunk += chunk_panels_) {
+      const int64_t panels = std::min(chunk_panels_, panels_ - chunk);
+      for (int64_t block = 0; block < blocks_; ++block) {
+        parallel_for(groups, 1, [&](int64_t begin, int64_t end) {
+          pack_left(block, begin * kMatmulRows, end - begin,
+                    left_ + begin * kMatmulRows * words(block));
+        });
+        parallel_parts(panels, parts_, [&](int64_t begin, int64_t end, int64_t part) {
+          float* right = right_ + part * panel_floats();
+          for (int64_t p = begin; p < end; ++p) {
+            pack_right(block, chunk + p, right);
+            multiply(block, 0, s_.rows, chunk, p, left_, right,
+                     p + 1 < end ? fetch(block, chunk + p + 1) : MatmulFetch{});
+          }
+        });
+      }
     }
   }
 
@@ -132,7 +142,7 @@ class MatmulPanels final : public Kernel {
             const int64_t row = r * block_rows_, rows = std::min(block_rows_, s_.rows - row);
             pack_left(block, row, ceil_div(rows, kMatmulRows), left);
             for (int64_t p = 0; p < panels; ++p) {
-              multiply(block, row, rows, chunk + p, left, right_ + p * panel_floats(), {});
+              multiply(block, row, rows, chunk, p, left, right_ + p * panel_floats(), {});
             }
           }
         });
@@ -163,17 +173,19 @@ class MatmulPanels final : public Kernel {
                            .step_stride = kMatmulColumns});
   }
 
-  void multiply(int64_t block, int64_t row, int64_t rows, int64_t panel, const float* left,
-                const float* right, const MatmulFetch& fetch) const {
+  // `panel` of the chunk that begins with the panel `chunk`.
+  void multiply(int64_t block, int64_t row, int64_t rows, int64_t chunk, int64_t panel,
+                const float* left, const float* right, const MatmulFetch& fetch) const {
     const bool last = block + 1 == blocks_;
-    const int64_t column = panel * kMatmulColumns, at = row * s_.columns + column;
+    const int64_t column = (chunk + panel) * kMatmulColumns, at = row * s_.columns + column;
+    const int64_t sums_at = sums_apart() ? row * sums_stride() + panel * kMatmulColumns : at;
     functions_.multiply({.left = left,
                          .right = right,
                          .words = words(block),
                          .rows = rows,
                          .columns = std::min(kMatmulColumns, s_.columns - column),
-                         .sums = sums_ + at,
-                         .sums_stride = s_.columns,
+                         .sums = sums_ + sums_at,
+                         .sums_stride = sums_stride(),
                          .add = block > 0 || accumulate_,
                          .bias = last && widen_bias_ != nullptr ? bias_ + column : nullptr,
                          .low = low_ && last ? static_cast<uint16_t*>(out_) + at : nullptr,
@@ -199,9 +211,9 @@ class MatmulPanels final : public Kernel {
   bool accumulate_, low_;
   int64_t parts_;
   bool few_rows_;
-  WidenFunction widen_bias_ = nullptr;         // nullptr without a bias
-  int64_t blocks_, block_words_, last_words_;  // of the inner axis; the last may have fewer words
-  int64_t block_rows_, panels_, chunk_panels_;
+  WidenFunction widen_bias_ = nullptr;          // nullptr without a bias
+  int64_t blocks_, block_words_, last_words_;   // of the inner axis; the last may have fewer words
+  int64_t block_rows_, panels_, chunk_panels_;  // chunks: of columns
   const void* bias_in_ = nullptr;
   float *left_ = nullptr, *right_ = nullptr, *bias_ = nullptr, *sums_ = nullptr;
   void* out_ = nullptr;

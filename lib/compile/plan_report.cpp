@@ -1,6 +1,12 @@
 #include "compile/plan_report.h"
 
 #include <algorithm>
+#include <functional>
+#include <set>
+
+#include <fmt/format.h>
+
+#include "passes/autocast.h"
 
 namespace dltrain {
 namespace {
@@ -13,15 +19,30 @@ LayerCost& layer_row(PlanReport& report, const std::string& layer) {
   return report.layers.back();
 }
 
-// Gathered for its readers (passes/zero.h).
-bool is_sharded_parameter(const Graph& graph, const GraphValue& value) {
-  return value.role == Role::activation && !value.name.empty() &&
-         std::any_of(graph.sharded.begin(), graph.sharded.end(), [&](const ShardedTensor& tensor) {
-           return tensor.role == Role::parameter && tensor.name == value.name;
-         });
+// What a rank keeps of a unit of parameters: no layer reads it as it is.
+bool is_part(const Graph& graph, ValueId id) {
+  return std::ranges::find(graph.sharded, id, &ShardedTensor::part) != graph.sharded.end();
 }
 
-void add_node(PlanReport& report, const Graph& graph, const Node& node, int64_t micro_steps) {
+// The name of the parameter that a value is, or a copy of it in 16 bits, or that is gathered for
+// its readers from the parts of the ranks (passes/zero.h); otherwise "".
+std::string parameter_of(const Graph& graph, const GraphValue& value) {
+  const auto plain = [](const std::string& name, Role role) {
+    return role == Role::parameter ? name : name.substr(low_precision_name("").size());
+  };
+  if (value.role == Role::parameter || value.role == Role::low_precision) {
+    return value.storage_of == kNoValue ? plain(value.name, value.role) : "";
+  }
+  if (value.role != Role::activation || value.name.empty()) return "";
+  for (const ShardedTensor& tensor : graph.sharded) {
+    const bool holds = tensor.role == Role::parameter || tensor.role == Role::low_precision;
+    if (holds && tensor.name == value.name) return plain(tensor.name, tensor.role);
+  }
+  return "";
+}
+
+void add_node(PlanReport& report, std::set<std::string>& counted, const Graph& graph,
+              const Node& node, int64_t micro_steps) {
   const SpecList inputs = graph.input_specs(node), outputs = graph.output_specs(node);
   const Cost cost = op_cost(*node.op, inputs, outputs, node.attributes);
   const double runs =
@@ -42,13 +63,61 @@ void add_node(PlanReport& report, const Graph& graph, const Node& node, int64_t 
     row.backward_flops += cost.flops;
   }
   for (ValueId id : node.inputs) {
-    if (id == kNoValue || node.phase != Phase::forward) continue;
-    const GraphValue& value = graph.value(id);
-    const bool whole = value.role == Role::parameter && value.storage_of == kNoValue;
-    if (whole || is_sharded_parameter(graph, value)) {
-      row.parameters += value.spec.shape.elements();
+    if (id == kNoValue || is_part(graph, id)) continue;
+    const std::string parameter = parameter_of(graph, graph.value(id));
+    if (parameter.empty() || !counted.insert(parameter).second) continue;
+    row.parameters += graph.value(id).spec.shape.elements();
+  }
+}
+
+// "h.3.mlp.1" and "h.4.mlp.1" together are "h.*.mlp.1".
+std::string alike(const std::string& layer) {
+  std::string out;
+  for (size_t i = 0; i <= layer.size(); ++i) {
+    const size_t end = std::min(layer.find('.', i), layer.size());
+    const std::string part = layer.substr(i, end - i);
+    const bool number =
+        !part.empty() && std::ranges::all_of(part, [](char c) { return c >= '0' && c <= '9'; });
+    out += (out.empty() ? "" : ".") + (number && !out.empty() ? "*" : part);
+    i = end;
+  }
+  return out;
+}
+
+MemoryPeak peak_of(const Plan& plan) {
+  const Graph& graph = plan.graph();
+  const Plan::Fullest fullest = plan.fullest();
+  MemoryPeak out;
+  if (fullest.node < 0) return out;
+  const Node& at = graph.nodes[static_cast<size_t>(fullest.node)];
+  out.bytes = fullest.bytes;
+  out.op = at.op->name;
+  out.layer = at.layer;
+  out.phase = phase_name(at.phase);
+  const auto add = [&](const std::string& what, size_t bytes) {
+    const auto row = std::ranges::find(out.living, what, &MemoryPeak::Living::what);
+    if (row != out.living.end()) {
+      row->bytes += bytes;
+    } else {
+      out.living.push_back({what, bytes});
+    }
+  };
+  for (const Plan::Fullest::Living& living : fullest.living) {
+    if (living.gradient) {
+      add("gradients of parameters", living.bytes);
+    } else if (living.workspace) {
+      add("work of that op", living.bytes);
+    } else if (living.node < 0) {
+      add("inputs", living.bytes);
+    } else {
+      const Node& node = graph.nodes[static_cast<size_t>(living.node)];
+      add(fmt::format("{} of {}", node.op->name,
+                      node.layer.empty() ? "the model" : alike(node.layer)),
+          living.bytes);
     }
   }
+  std::ranges::stable_sort(out.living, std::greater{}, &MemoryPeak::Living::bytes);
+  return out;
 }
 
 }  // namespace
@@ -73,7 +142,11 @@ PlanReport make_plan_report(const Plan& plan, const StateLayout& layout, size_t 
   report.work_lower_bound = plan.work_lower_bound();
   report.workspace_bytes = plan.workspace_bytes();
   report.arena_bytes = report.state_total + report.work_bytes;
-  for (const Node& node : plan.graph().nodes) add_node(report, plan.graph(), node, micro_steps);
+  report.peak = peak_of(plan);
+  std::set<std::string> counted;
+  for (const Node& node : plan.graph().nodes) {
+    add_node(report, counted, plan.graph(), node, micro_steps);
+  }
   for (Phase phase : {Phase::forward, Phase::backward, Phase::update}) {
     report.kernel_calls += plan.segment(phase, MicroStep::only).size();
   }

@@ -11,9 +11,21 @@ namespace dltrain {
 
 struct LayerCost {
   std::string layer;
-  int64_t parameters = 0;                        // elements
+  int64_t parameters = 0;                        // elements, with the first layer that reads them
   size_t activation_bytes = 0;                   // outputs of the forward, before any sharing
   double forward_flops = 0, backward_flops = 0;  // of one micro-batch
+};
+
+// When the memory of activations and work is fullest, and with what: by layer, those of a
+// `repeat` together.
+struct MemoryPeak {
+  size_t bytes = 0;
+  std::string op, layer, phase;  // that run then
+  struct Living {
+    std::string what;  // "gelu of h.*.mlp.1"
+    size_t bytes = 0;
+  };
+  std::vector<Living> living;  // the greatest first
 };
 
 struct PlanReport {
@@ -24,6 +36,7 @@ struct PlanReport {
   size_t gradient_bytes = 0;  // of gradients that share that memory (PlanOptions::keep_gradients)
   size_t stage_bytes = 0;     // where batches wait on a device of its own memory
   size_t work_lower_bound = 0;
+  MemoryPeak peak;
   size_t workspace_bytes = 0;  // the greatest one
   size_t arena_bytes = 0;      // state_total + work_bytes + stage_bytes: what is allocated
   double flops_per_step = 0;   // of one rank, all micro-steps and the update

@@ -77,7 +77,10 @@ StepGraph emit(const StepRequest& r, bool training) {
   // Before autocast: the copies of parameters are not their averages.
   if (!training && r.update.ema) read_averages(out.graph, learning_parameters(r, out));
   if (r.precision != DType::f32) {
-    out.graph = autocast(std::move(out.graph), r.precision, {out.output});
+    // In training nobody but a probe reads the outputs beside the loss.
+    std::vector<ValueId> keep;
+    if (!training || r.probe) keep.push_back(out.output);
+    out.graph = autocast(std::move(out.graph), r.precision, keep);
     log("autocast");
   }
   if (!training) {

@@ -77,6 +77,19 @@ class Plan {
   // The least that any placement of the same blocks could need.
   size_t work_lower_bound() const { return lower_bound_bytes(blocks_); }
   size_t workspace_bytes() const;  // the greatest workspace of a call
+  // When most of that memory is in use, and by what.
+  struct Fullest {
+    struct Living {
+      int node = -1;  // that makes it, an index into graph().nodes; -1: an input
+      size_t bytes = 0;
+      bool gradient = false;   // of a parameter
+      bool workspace = false;  // of the call that runs then
+    };
+    int node = -1;     // that runs then; -1: none, the plan is empty
+    size_t bytes = 0;  // not more than work_lower_bound() and the inputs
+    std::vector<Living> living;
+  };
+  Fullest fullest() const;
 
   // Gives every kernel its addresses. `state` holds layout.bytes(), `work` work_bytes().
   void bind(const StateLayout& layout, std::byte* state, std::byte* work);

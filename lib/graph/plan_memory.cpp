@@ -127,6 +127,37 @@ LentRegion Plan::lend_copies() {
   return lent;
 }
 
+Plan::Fullest Plan::fullest() const {
+  const auto end = graph_.nodes.size();
+  std::vector<size_t> bytes(end + 1, 0);  // by node, and after the last
+  for (const MemoryBlock& block : blocks_) {
+    if (block.lent) continue;
+    for (int i = std::max(block.first, 0); i <= std::min(block.last, static_cast<int>(end)); ++i) {
+      bytes[static_cast<size_t>(i)] += align_up(block.bytes);
+    }
+  }
+  Fullest out;
+  if (end == 0) return out;
+  out.node = static_cast<int>(std::max_element(bytes.begin(), bytes.end() - 1) - bytes.begin());
+  out.bytes = bytes[static_cast<size_t>(out.node)];
+  std::vector<bool> gradient(blocks_.size(), false), value(blocks_.size(), false);
+  for (size_t i = 0; i < graph_.values.size(); ++i) {
+    if (value_block_[i] < 0) continue;
+    value[static_cast<size_t>(value_block_[i])] = true;
+    if (graph_.values[i].role == Role::gradient)
+      gradient[static_cast<size_t>(value_block_[i])] = true;
+  }
+  for (size_t i = 0; i < blocks_.size(); ++i) {
+    const MemoryBlock& block = blocks_[i];
+    if (block.lent || block.bytes == 0 || block.first > out.node || block.last < out.node) continue;
+    out.living.push_back({.node = block.first,
+                          .bytes = align_up(block.bytes),
+                          .gradient = gradient[i],
+                          .workspace = !value[i]});
+  }
+  return out;
+}
+
 size_t Plan::workspace_bytes() const {
   size_t most = 0;
   for (const Call& call : calls_) most = std::max(most, call.kernel->workspace_bytes());
