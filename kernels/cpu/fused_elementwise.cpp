@@ -19,7 +19,7 @@ constexpr int64_t kBlock = 512;     // elements; 2 KiB an intermediate
 constexpr size_t kMaxScratch = 12;  // intermediates alive at once: 24 KiB of the stack
 constexpr size_t kMaxInputs = 16;   // of a group; f16 ones are widened to 32 KiB at most
 
-constexpr size_t kMaxResults = 4;  // of bf16 and f16 groups; the fuse pass makes groups of one
+constexpr size_t kMaxResults = 4;  // in bf16 and f16; the fuse pass makes groups of one
 
 // Where an operand or result of a step lies. Only the last step writes its result in place: an
 // output may share the memory of an input that other steps still read, so results of earlier steps
@@ -42,17 +42,22 @@ class FusedElementwise final : public Kernel {
   // False when more intermediates live at once than there is scratch for.
   bool plan(const KernelRequest& request) {
     count_ = request.outputs[0].shape.elements();
-    const DType dtype = request.inputs[0].dtype;
-    low_ = is_low_precision(dtype);
-    widen_ = widen_function(dtype);
-    narrow_ = narrow_function(dtype);
+    const DType result = request.outputs[0].dtype;
+    if (is_low_precision(result)) narrow_ = narrow_function(result);
     const auto steps = parse_fused_program(request.attributes.text("program"));
     const auto results = request.attributes.integers("results");
     const size_t inputs = request.inputs.size();
-    direct_ = dtype == DType::bf16 && std::all_of(results.begin(), results.end(), [&](int64_t r) {
-                return r >= static_cast<int64_t>(inputs);
-              });
-    if (inputs > kMaxInputs || results.size() > (low_ ? kMaxResults : kMaxInputs)) return false;
+    if (inputs > kMaxInputs || results.size() > (narrow_ ? kMaxResults : kMaxInputs)) return false;
+    const bool computed = std::all_of(results.begin(), results.end(),
+                                      [&](int64_t r) { return r >= static_cast<int64_t>(inputs); });
+    for (const TensorSpec& spec : request.inputs) {
+      const bool direct = computed && spec.dtype == DType::bf16;
+      inputs_.push_back({.element_size = dtype_size(spec.dtype),
+                         .direct = direct,
+                         .widen = is_low_precision(spec.dtype) && !direct
+                                      ? widen_function(spec.dtype)
+                                      : nullptr});
+    }
     std::vector<Place> places(inputs + steps.size());
     for (size_t i = 0; i < inputs; ++i) places[i] = {Place::input, i};
     std::vector<size_t> last_use(places.size(), 0);
@@ -91,7 +96,9 @@ class FusedElementwise final : public Kernel {
   }
 
   void bind(const Bindings& bindings) override {
-    inputs_.assign(bindings.inputs.begin(), bindings.inputs.end());
+    for (size_t i = 0; i < inputs_.size(); ++i) {
+      inputs_[i].data = static_cast<const std::byte*>(bindings.inputs[i]);
+    }
     outputs_.assign(bindings.outputs.begin(), bindings.outputs.end());
   }
 
@@ -100,7 +107,7 @@ class FusedElementwise final : public Kernel {
       alignas(64) std::array<float, kMaxScratch * kBlock> scratch;
       for (int64_t at = begin; at < end; at += kBlock) {
         const int64_t count = std::min(kBlock, end - at);
-        low_ ? run_low_block(at, count, scratch.data()) : run_f32_block(at, count, scratch.data());
+        run_block(at, count, scratch.data());
       }
     });
   }
@@ -115,44 +122,37 @@ class FusedElementwise final : public Kernel {
     const Place a = places[static_cast<size_t>(step.operands[0])];
     const Place b = places[static_cast<size_t>(step.operands.back())];
     const auto kind = [&](Place place) {
-      return direct_ && place.kind == Place::input ? OperandKind::bf16 : OperandKind::each;
+      return place.kind == Place::input && inputs_[place.index].direct ? OperandKind::bf16
+                                                                       : OperandKind::each;
     };
     steps_.push_back({elementwise_step(*op, kind(a), kind(b), false), a, b, out, binary,
                       static_cast<float>(step.p), static_cast<float>(step.q)});
   }
 
-  void run_f32_block(int64_t at, int64_t count, float* scratch) const {
-    std::array<const void*, kMaxInputs> in{};
-    std::array<float*, kMaxInputs> out{};
-    for (size_t i = 0; i < inputs_.size(); ++i) in[i] = static_cast<const float*>(inputs_[i]) + at;
-    for (size_t i = 0; i < outputs_.size(); ++i) out[i] = static_cast<float*>(outputs_[i]) + at;
-    run_block(in.data(), out.data(), count, scratch);
-  }
-
-  // Operands are read as bf16, or widened beside each other; only the results are rounded.
-  void run_low_block(int64_t at, int64_t count, float* scratch) const {
+  // Operands of 16 bits are read as bf16, or widened beside each other; only results are rounded.
+  void run_block(int64_t at, int64_t count, float* scratch) const {
     alignas(64) std::array<float, kMaxInputs * kBlock> wide;
-    alignas(64) std::array<float, kMaxResults * kBlock> results;
+    alignas(64) std::array<float, kMaxResults * kBlock> rounded;
     std::array<const void*, kMaxInputs> in{};
     std::array<float*, kMaxInputs> out{};
     for (size_t i = 0; i < inputs_.size(); ++i) {
-      const auto* from = static_cast<const uint16_t*>(inputs_[i]) + at;
-      in[i] = from;
-      if (direct_) continue;
+      in[i] = inputs_[i].data + static_cast<size_t>(at) * inputs_[i].element_size;
+      if (inputs_[i].widen == nullptr) continue;
       float* to = wide.data() + static_cast<int64_t>(i) * kBlock;
-      widen_(from, to, count);
+      inputs_[i].widen(in[i], to, count);
       in[i] = to;
     }
     for (size_t i = 0; i < outputs_.size(); ++i) {
-      out[i] = results.data() + static_cast<int64_t>(i) * kBlock;
+      out[i] = narrow_ != nullptr ? rounded.data() + static_cast<int64_t>(i) * kBlock
+                                  : static_cast<float*>(outputs_[i]) + at;
     }
-    run_block(in.data(), out.data(), count, scratch);
-    for (size_t i = 0; i < outputs_.size(); ++i) {
+    run_steps(in.data(), out.data(), count, scratch);
+    for (size_t i = 0; i < outputs_.size() && narrow_ != nullptr; ++i) {
       narrow_(out[i], static_cast<uint16_t*>(outputs_[i]) + at, count);
     }
   }
 
-  void run_block(const void* const* in, float* const* out, int64_t count, float* scratch) const {
+  void run_steps(const void* const* in, float* const* out, int64_t count, float* scratch) const {
     const auto computed = [&](Place place) {
       return place.kind == Place::result ? out[place.index]
                                          : scratch + static_cast<int64_t>(place.index) * kBlock;
@@ -178,18 +178,21 @@ class FusedElementwise final : public Kernel {
   int64_t count_ = 0;
   std::vector<PlannedStep> steps_;
   std::vector<Copy> copies_;
-  bool low_ = false;     // bf16 or f16
-  bool direct_ = false;  // bf16: steps read the operands themselves
-  WidenFunction widen_ = nullptr;
-  NarrowFunction narrow_ = nullptr;
-  std::vector<void*> inputs_, outputs_;
+  struct Input {
+    size_t element_size;
+    bool direct;          // bf16 that steps read as it is
+    WidenFunction widen;  // nullptr where nothing is widened
+    const std::byte* data = nullptr;
+  };
+  NarrowFunction narrow_ = nullptr;  // of results in 16 bits
+  std::vector<Input> inputs_;
+  std::vector<void*> outputs_;
 };
 
 }  // namespace
 
 MadeKernel make_fused_elementwise(const KernelRequest& request) {
-  const DType dtype = request.inputs[0].dtype;
-  if (dtype != DType::f32 && !is_low_precision(dtype)) return nullptr;
+  if (request.inputs[0].dtype == DType::f64) return nullptr;  // all of them, then
   auto kernel = std::make_unique<FusedElementwise>();
   if (!kernel->plan(request)) return nullptr;
   return kernel;

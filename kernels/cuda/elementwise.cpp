@@ -153,7 +153,9 @@ std::unique_ptr<Kernel> make_cuda_fused(const KernelRequest& request) {
   call.inputs = static_cast<int>(request.inputs.size());
   call.steps = static_cast<int>(steps.size());
   call.results = static_cast<int>(results.size());
-  call.dtype = request.inputs[0].dtype;
+  call.dtype = request.outputs[0].dtype;
+  call.mixed = !fused_dtype(request.inputs, request.outputs);
+  for (size_t i = 0; i < request.inputs.size(); ++i) call.dtypes[i] = request.inputs[i].dtype;
   for (size_t i = 0; i < steps.size(); ++i) {
     const auto op = elementwise_op(steps[i].op);
     check_internal(op.has_value(), "fused_elementwise: {} is no element-wise op", steps[i].op);

@@ -120,6 +120,30 @@ __global__ void fused_kernel(FusedCall call, int64_t packs, int64_t count) {
   }
 }
 
+__device__ inline float load_mixed(DType dtype, const void* from, int64_t i) {
+  if (dtype == DType::bf16) return static_cast<const DeviceBf16*>(from)[i];
+  if (dtype == DType::f16) return static_cast<const DeviceF16*>(from)[i];
+  return static_cast<const float*>(from)[i];
+}
+
+// The same over tensors of several dtypes, an element at a time, in f32.
+template <typename T>
+__global__ void mixed_kernel(FusedCall call, int64_t count) {
+  float value[FusedCall::kMaxInputs + FusedCall::kMaxSteps];
+  for (int64_t i = thread_index(); i < count; i += thread_count()) {
+    for (int k = 0; k < call.inputs; ++k) value[k] = load_mixed(call.dtypes[k], call.input[k], i);
+    for (int k = 0; k < call.steps; ++k) {
+      const FusedCall::Step& step = call.step[k];
+      value[call.inputs + k] =
+          elementwise<float>(step.op, value[step.a], value[step.b], static_cast<float>(step.p),
+                             static_cast<float>(step.q));
+    }
+    for (int k = 0; k < call.results; ++k) {
+      static_cast<T*>(call.output[k])[i] = static_cast<T>(value[call.result[k]]);
+    }
+  }
+}
+
 template <typename T>
 Arguments<T> arguments(const ElementwiseCall& call) {
   return {call.op, call.accumulate, static_cast<MathOf<T>>(call.p), static_cast<MathOf<T>>(call.q)};
@@ -157,6 +181,10 @@ void broadcast_typed(const ElementwiseCall& call, const StridedLayout& layout, c
 
 template <typename T>
 void fused_typed(const FusedCall& call, int64_t count, CudaStream stream) {
+  if (call.mixed) {
+    DLTRAIN_LAUNCH(mixed_kernel<T>, stride_grid(count, kBlock), kBlock, stream, call, count);
+    return;
+  }
   bool aligned = true;
   for (int k = 0; k < call.inputs; ++k) aligned = aligned && is_pack_aligned(call.input[k]);
   for (int k = 0; k < call.results; ++k) aligned = aligned && is_pack_aligned(call.output[k]);

@@ -43,7 +43,10 @@ struct FusedCall {
     double p, q;
   };
   int inputs = 0, steps = 0, results = 0;
+  // Of every tensor, unless `mixed`: then dtypes[i] of input i, and `dtype` of the results.
   DType dtype = DType::f32;
+  bool mixed = false;
+  DType dtypes[kMaxInputs];
   Step step[kMaxSteps];
   uint8_t result[kMaxResults];  // the operand that output i is
   const void* input[kMaxInputs];

@@ -8,39 +8,52 @@
 
 namespace dltrain {
 
-// Program: kInputs, kResults, and run(in, out) of one element in M. `packs` whole packs first (0
-// when an operand is not aligned), then the rest one by one.
-template <typename T, typename Program>
+// N elements that are read or written at once, by accesses of up to 16 bytes.
+template <typename T, int N>
+struct alignas(N * sizeof(T) < 16 ? N * sizeof(T) : 16) Elements {
+  T v[N];
+};
+
+template <typename T, int N, typename M>
+__device__ void load_elements(const void* from, int64_t at, M* to) {
+  const auto in = *reinterpret_cast<const Elements<T, N>*>(static_cast<const T*>(from) + at);
+  for (int j = 0; j < N; ++j) to[j] = static_cast<M>(in.v[j]);
+}
+
+template <typename T, int N, typename M>
+__device__ void store_elements(const M* from, void* to, int64_t at) {
+  Elements<T, N> out;
+  for (int j = 0; j < N; ++j) out.v[j] = static_cast<T>(from[j]);
+  *reinterpret_cast<Elements<T, N>*>(static_cast<T*>(to) + at) = out;
+}
+
+// Every operand is read before any result is written: they may share memory.
+template <typename Program, int N>
+__device__ void fused_elements(const FusedOperands& operands, int64_t at) {
+  using M = typename Program::M;
+  M in[Program::kInputs][N], out[Program::kResults][N];
+  Program::template load<N>(operands, at, in);
+  for (int j = 0; j < N; ++j) {
+    M values[Program::kInputs], results[Program::kResults];
+    for (int k = 0; k < Program::kInputs; ++k) values[k] = in[k][j];
+    Program::run(values, results);
+    for (int k = 0; k < Program::kResults; ++k) out[k][j] = results[k];
+  }
+  Program::template store<N>(out, operands, at);
+}
+
+// Program: M, in which it computes; kInputs, kResults; kPack elements that a thread takes at once;
+// load and store of N elements, and run(in, out) of one. `packs` whole packs first (0 when an
+// operand is not aligned), then the rest one by one.
+template <typename Program>
 __device__ void fused_loop(const FusedOperands& operands, int64_t packs, int64_t count) {
-  using M = MathOf<T>;
-  constexpr int kWidth = Pack<T>::size;
-  const int64_t loose = count - packs * kWidth;  // elements after the packs, one a loop step
+  constexpr int kPack = Program::kPack;
+  const int64_t loose = count - packs * kPack;  // elements after the packs, one a loop step
   for (int64_t i = thread_index(); i < packs + loose; i += thread_count()) {
-    const bool whole = i < packs;
-    const int64_t at = whole ? i * kWidth : packs * kWidth + (i - packs);
-    const int width = whole ? kWidth : 1;
-    Pack<T> in[Program::kInputs], out[Program::kResults];
-    for (int k = 0; k < Program::kInputs; ++k) {
-      const T* from = static_cast<const T*>(operands.input[k]) + at;
-      if (whole) {
-        in[k] = *reinterpret_cast<const Pack<T>*>(from);
-      } else {
-        in[k].v[0] = from[0];
-      }
-    }
-    for (int j = 0; j < width; ++j) {
-      M values[Program::kInputs], results[Program::kResults];
-      for (int k = 0; k < Program::kInputs; ++k) values[k] = static_cast<M>(in[k].v[j]);
-      Program::run(values, results);
-      for (int k = 0; k < Program::kResults; ++k) out[k].v[j] = static_cast<T>(results[k]);
-    }
-    for (int k = 0; k < Program::kResults; ++k) {
-      T* to = static_cast<T*>(operands.output[k]) + at;
-      if (whole) {
-        *reinterpret_cast<Pack<T>*>(to) = out[k];
-      } else {
-        to[0] = out[k].v[0];
-      }
+    if (i < packs) {
+      fused_elements<Program, kPack>(operands, i * kPack);
+    } else {
+      fused_elements<Program, 1>(operands, packs * kPack + (i - packs));
     }
   }
 }

@@ -14,9 +14,18 @@
 
 namespace dltrain {
 
-// `results`: the operand that each output is. dtype is floating.
-std::string fused_source(const std::vector<FusedStep>& steps, size_t inputs,
-                         const std::vector<int64_t>& results, DType dtype, const std::string& name);
+// All f64, or any of f32, bf16 and f16.
+struct FusedTypes {
+  std::vector<DType> inputs;
+  DType result = DType::f32;  // of every output
+};
+
+// `results`: the operand that each output is.
+std::string fused_source(const std::vector<FusedStep>& steps, const FusedTypes& types,
+                         const std::vector<int64_t>& results, const std::string& name);
+
+// Elements of a pack, which a thread takes at once: 16 bytes of the narrowest type.
+int64_t fused_pack(const FusedTypes& types);
 
 // What the source includes, for compilers that have no folders: name and text of each header, those
 // of the standard library (as far as it is used) among them.

@@ -41,6 +41,11 @@ struct NaiveCall {
     y = static_cast<T>(accumulate ? static_cast<double>(y) + value : value);
   }
   bool has_input(size_t i) const { return i < inputs.size() && in[i] != nullptr; }
+
+  // The same for tensors of any dtype that the engine has (element.cpp): an element of an input,
+  // and one of an output, which is floating.
+  double element(size_t i, int64_t element) const;
+  void put_element(size_t i, int64_t element, double value) const;
 };
 
 // A kernel whose preparation is `Prepared(const NaiveCall&)` (attributes read, offsets counted) and

@@ -7,7 +7,6 @@
 namespace dltrain {
 namespace {
 
-template <typename T>
 struct Fused {
   explicit Fused(const NaiveCall& c)
       : steps(parse_fused_program(c.attributes.text("program"))),
@@ -17,10 +16,10 @@ struct Fused {
   void run(const NaiveCall& c) {
     for (int64_t i = 0; i < c.outputs[0].shape.elements(); ++i) {
       // All inputs are read before any output is written: they may share memory.
-      for (size_t k = 0; k < c.inputs.size(); ++k) values[k] = c.input<T>(k)[i];
+      for (size_t k = 0; k < c.inputs.size(); ++k) values[k] = c.element(k, i);
       for (size_t s = 0; s < steps.size(); ++s) values[c.inputs.size() + s] = step(steps[s]);
       for (size_t r = 0; r < results.size(); ++r) {
-        c.put<T>(r, i, values[static_cast<size_t>(results[r])]);
+        c.put_element(r, i, values[static_cast<size_t>(results[r])]);
       }
     }
   }
@@ -41,7 +40,7 @@ struct Fused {
 }  // namespace
 
 KernelPointer reference_fused_elementwise(const KernelRequest& request) {
-  return make_naive<Fused>(request);
+  return std::make_unique<NaiveKernel<Fused>>(request);
 }
 
 }  // namespace dltrain

@@ -86,7 +86,7 @@ class Plan {
       bool workspace = false;  // of the call that runs then
     };
     int node = -1;     // that runs then; -1: none, the plan is empty
-    size_t bytes = 0;  // not more than work_lower_bound() and the inputs
+    size_t bytes = 0;  // work_lower_bound() but for the places of empty blocks
     std::vector<Living> living;
   };
   Fullest fullest() const;

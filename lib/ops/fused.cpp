@@ -2,8 +2,9 @@
 // memory.
 //
 // Inputs: any number of tensors of one shape and dtype. Attributes: program (ops/fused.h), results
-// (list of operand numbers that are outputs). Made by the fuse pass after the reverse pass, so it
-// has no gradient; its composed form is the oracle of its tests.
+// (list of operand numbers that are outputs), output_dtype (text): set where casts have been fused;
+// inputs then are f32, bf16 or f16 in any mixture. Made by the fuse pass after the reverse pass, so
+// it has no gradient; its composed form is the oracle of its tests.
 #include "ops/fused.h"
 
 #include <charconv>
@@ -34,7 +35,18 @@ SpecList infer(SpecSpan inputs, const Attributes& attributes) {
   for (const TensorSpec& spec : inputs) {
     expect_shape("fused_elementwise", "an input", spec.shape, inputs[0].shape);
   }
-  expect_one_float_dtype("fused_elementwise", inputs);
+  TensorSpec out = inputs[0];
+  if (const std::string dtype = attributes.text("output_dtype"); dtype.empty()) {
+    expect_one_float_dtype("fused_elementwise", inputs);
+  } else {
+    out.dtype = dtype_from_name(dtype).value();
+    const bool one = fused_dtype(inputs, {&out, 1}).has_value();
+    for (const TensorSpec& spec : inputs) {
+      check_internal(one || spec.dtype == DType::f32 || is_low_precision(spec.dtype),
+                     "fused_elementwise: {} among tensors of several dtypes",
+                     dtype_name(spec.dtype));
+    }
+  }
   const auto steps = parse_fused_program(attributes.text("program"));
   for (size_t i = 0; i < steps.size(); ++i) expect_step(steps[i], inputs.size() + i);
   for (int64_t result : attributes.integers("results")) {
@@ -42,7 +54,7 @@ SpecList infer(SpecSpan inputs, const Attributes& attributes) {
                    "fused_elementwise: result {} of {} operands", result,
                    inputs.size() + steps.size());
   }
-  return SpecList(attributes.integers("results").size(), inputs[0]);
+  return SpecList(attributes.integers("results").size(), out);
 }
 
 // Walks over the text of a program; anything unexpected is Error(internal).
@@ -88,6 +100,15 @@ Cost cost(SpecSpan inputs, SpecSpan outputs, const Attributes& attributes) {
 }
 
 }  // namespace
+
+std::optional<DType> fused_dtype(SpecSpan inputs, SpecSpan outputs) {
+  for (const SpecSpan list : {inputs, outputs}) {
+    for (const TensorSpec& spec : list) {
+      if (spec.dtype != inputs[0].dtype) return {};
+    }
+  }
+  return inputs[0].dtype;
+}
 
 std::string print_fused_program(const std::vector<FusedStep>& steps) {
   std::string out;

@@ -5,8 +5,11 @@
 //   "relu_backward(0, 1); affine(2; 0.5, 0)"
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
+
+#include "ops/op.h"
 
 namespace dltrain {
 
@@ -21,5 +24,9 @@ struct FusedStep {
 std::string print_fused_program(const std::vector<FusedStep>& steps);
 // Throws Error(internal) on text that print_fused_program cannot have written.
 std::vector<FusedStep> parse_fused_program(const std::string& text);
+
+// The dtype of all tensors of a fused_elementwise op; none where they differ: f32 beside bf16 or
+// f16, which its steps compute in f32.
+std::optional<DType> fused_dtype(SpecSpan inputs, SpecSpan outputs);
 
 }  // namespace dltrain

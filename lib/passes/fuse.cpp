@@ -1,6 +1,7 @@
 #include "passes/fuse.h"
 
 #include <algorithm>
+#include <map>
 #include <set>
 
 #include "ops/elementwise.h"
@@ -72,7 +73,7 @@ class Groups {
     for (size_t i = graph_.nodes.size(); i-- > 0;) {
       if (taken_[i] || !may_join(graph_.nodes[i])) continue;
       const Members members = grow(static_cast<int>(i));
-      if (members.size() < 2) continue;
+      if (members.size() < 2 || only_casts(members)) continue;
       Node fused = make_fused(members);
       for (int member : members) {
         taken_[static_cast<size_t>(member)] = true;
@@ -98,18 +99,31 @@ class Groups {
     }
   }
 
+  static bool is_cast(const Node& node) { return node.op->name == "cast"; }
+  static bool is_f32_or_lower(const TensorSpec& spec) {
+    return spec.dtype == DType::f32 || is_low_precision(spec.dtype);
+  }
+  bool only_casts(const Members& members) const {
+    return std::all_of(members.begin(), members.end(),
+                       [&](int i) { return is_cast(graph_.nodes[static_cast<size_t>(i)]); });
+  }
+
   bool may_join(const Node& node) const {
-    if (!node.op->elementwise || node.op->name == "identity") return false;
+    const bool arithmetic = node.op->elementwise && node.op->name != "identity";
+    if (!arithmetic && !is_cast(node)) return false;
     const GraphValue& output = graph_.value(node.outputs[0]);
-    return output.role == Role::activation && output.storage_of == kNoValue &&
-           std::all_of(node.inputs.begin(), node.inputs.end(), [&](ValueId id) {
-             return id != kNoValue && graph_.value(id).spec == output.spec;
-           });
+    if (output.role != Role::activation || output.storage_of != kNoValue) return false;
+    if (is_cast(node)) {
+      return is_f32_or_lower(output.spec) && is_f32_or_lower(graph_.value(node.inputs[0]).spec);
+    }
+    return std::all_of(node.inputs.begin(), node.inputs.end(), [&](ValueId id) {
+      return id != kNoValue && graph_.value(id).spec == output.spec;
+    });
   }
 
   bool alike(const Node& a, const Node& b) const {
     return a.phase == b.phase && a.once_a_step == b.once_a_step &&
-           graph_.value(a.outputs[0]).spec == graph_.value(b.outputs[0]).spec;
+           graph_.value(a.outputs[0]).spec.shape == graph_.value(b.outputs[0]).spec.shape;
   }
 
   // Moving node `from` to the place of node `to` must not carry a read past a write.
@@ -174,7 +188,7 @@ class Groups {
 
   Node make_fused(const Members& members) const {
     const Node& last = graph_.nodes[static_cast<size_t>(*members.rbegin())];
-    std::vector<ValueId> operands = inputs_of(members);
+    const std::vector<ValueId> operands = inputs_of(members);
     Node fused{.op = find_op("fused_elementwise"),
                .attributes = {},
                .inputs = operands,
@@ -182,23 +196,29 @@ class Groups {
                .layer = last.layer,
                .phase = last.phase,
                .once_a_step = last.once_a_step};
+    std::map<ValueId, int> number;  // of each value among the operands; a cast is what it reads
+    for (ValueId id : operands) number.emplace(id, static_cast<int>(number.size()));
     std::vector<FusedStep> steps;
     for (int member : members) {
       const Node& node = graph_.nodes[static_cast<size_t>(member)];
-      FusedStep step{.op = std::string(node.op->name), .operands = {}};
-      for (ValueId id : node.inputs) {
-        const auto at = std::find(operands.begin(), operands.end(), id) - operands.begin();
-        step.operands.push_back(static_cast<int>(at));
+      if (is_cast(node)) {
+        number[node.outputs[0]] = number.at(node.inputs[0]);
+        continue;
       }
+      FusedStep step{.op = std::string(node.op->name), .operands = {}};
+      for (ValueId id : node.inputs) step.operands.push_back(number.at(id));
       const ElementwiseNumbers numbers = elementwise_numbers(step.op, node.attributes);
       step.p = numbers.p;
       step.q = numbers.q;
+      number[node.outputs[0]] = static_cast<int>(operands.size() + steps.size());
       steps.push_back(std::move(step));
-      operands.push_back(node.outputs[0]);
     }
     fused.attributes.set("program", print_fused_program(steps));
-    fused.attributes.set("results",
-                         std::vector<int64_t>{static_cast<int64_t>(operands.size()) - 1});
+    fused.attributes.set("results", std::vector<int64_t>{number.at(last.outputs[0])});
+    if (!fused_dtype(graph_.input_specs(fused), graph_.output_specs(fused))) {
+      const DType dtype = graph_.value(last.outputs[0]).spec.dtype;
+      fused.attributes.set("output_dtype", std::string(dtype_name(dtype)));
+    }
     return fused;
   }
 

@@ -24,17 +24,16 @@ namespace {
 
 struct Program {
   const OpCase* first = nullptr;  // of the cases that have it
-  DType dtype = DType::f32;
+  FusedTypes types;
   std::string name;
 };
 
 std::string text_of(const Program& p) {
   const auto steps = parse_fused_program(p.first->attributes.text("program"));
-  return fused_source(steps, p.first->inputs.size(), p.first->attributes.integers("results"),
-                      p.dtype, p.name);
+  return fused_source(steps, p.types, p.first->attributes.integers("results"), p.name);
 }
 
-// Every program of the op cases, in each format.
+// Every program of the op cases, in each format, and with operands of three formats.
 std::vector<Program> programs() {
   std::vector<Program> out;
   std::map<std::string, bool> seen;
@@ -42,7 +41,16 @@ std::vector<Program> programs() {
     if (c.op != "fused_elementwise" || seen[c.attributes.text("program")]) continue;
     seen[c.attributes.text("program")] = true;
     for (DType dtype : {DType::f32, DType::f64, DType::bf16, DType::f16}) {
-      out.push_back({&c, dtype, fmt::format("program{}", out.size())});
+      out.push_back(
+          {&c, {std::vector(c.inputs.size(), dtype), dtype}, fmt::format("program{}", out.size())});
+    }
+    constexpr DType kFormats[] = {DType::f32, DType::bf16, DType::f16};
+    for (size_t first : {0, 1, 2}) {
+      FusedTypes types{{}, kFormats[first]};
+      for (size_t i = 0; i < c.inputs.size(); ++i) {
+        types.inputs.push_back(kFormats[(first + 1 + i) % 3]);
+      }
+      out.push_back({&c, types, fmt::format("program{}", out.size())});
     }
   }
   return out;
@@ -97,11 +105,12 @@ double tolerance(DType dtype) {
 // The greatest difference, relative to the greatest value.
 double difference(const Program& p, Entry entry, bool aligned) {
   OpRunner reference(reference_engine());
-  OpRun run{.op = p.first->op, .attributes = p.first->attributes, .inputs = {}};
+  OpRun run{.op = p.first->op, .attributes = case_attributes(*p.first, DType::f64), .inputs = {}};
   FusedOperands operands{};
   std::vector<Memory> inputs, outputs;
   int64_t count = 0;
-  for (const HostTensor& x : case_inputs(*p.first, p.dtype)) {
+  for (const HostTensor& given : case_inputs(*p.first, DType::f64)) {
+    const HostTensor x = converted(given, p.types.inputs[inputs.size()]);
     run.inputs.push_back(converted(x, DType::f64));
     count = x.elements();
     inputs.emplace_back(x.data.size(), aligned);
@@ -110,12 +119,12 @@ double difference(const Program& p, Entry entry, bool aligned) {
   const std::vector<HostTensor> expected = reference.run(run).outputs;
   std::vector<HostTensor> found;
   for (const HostTensor& y : expected) {
-    found.emplace_back(TensorSpec{y.spec.shape, p.dtype});
+    found.emplace_back(TensorSpec{y.spec.shape, p.types.result});
     outputs.emplace_back(found.back().data.size(), aligned);
   }
   for (size_t i = 0; i < inputs.size(); ++i) operands.input[i] = inputs[i].data();
   for (size_t i = 0; i < outputs.size(); ++i) operands.output[i] = outputs[i].data();
-  const int64_t width = 16 / static_cast<int64_t>(dtype_size(p.dtype));
+  const int64_t width = fused_pack(p.types);
   emulation::launch(p.name.c_str(), 3u, 64u,
                     [&] { entry(operands, aligned ? count / width : 0, count); });
   double worst = 0;
@@ -137,8 +146,9 @@ TEST_CASE("generated programs of fused groups compute what the reference compute
   for (const Program& p : list) {
     const Entry entry = compiled.entry(p);
     for (const bool aligned : {true, false}) {
-      INFO(p.first->name << " " << dtype_name(p.dtype) << (aligned ? "" : ", not aligned"));
-      CHECK(difference(p, entry, aligned) < tolerance(p.dtype));
+      INFO(p.first->name << " to " << dtype_name(p.types.result)
+                         << (aligned ? "" : ", not aligned"));
+      CHECK(difference(p, entry, aligned) < tolerance(p.types.result));
     }
   }
 }

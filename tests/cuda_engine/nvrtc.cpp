@@ -13,9 +13,10 @@
 namespace dltrain {
 namespace {
 
-std::string source_of(const OpCase& c, DType dtype) {
-  return fused_source(parse_fused_program(c.attributes.text("program")), c.inputs.size(),
-                      c.attributes.integers("results"), dtype, "dltrain_fused");
+std::string source_of(const OpCase& c, DType inputs, DType result) {
+  return fused_source(parse_fused_program(c.attributes.text("program")),
+                      {std::vector(c.inputs.size(), inputs), result},
+                      c.attributes.integers("results"), "dltrain_fused");
 }
 
 TEST_CASE("generated programs have machine code for Ampere and Hopper") {
@@ -29,11 +30,15 @@ TEST_CASE("generated programs have machine code for Ampere and Hopper") {
     if (c.op != "fused_elementwise" || !programs.insert(c.attributes.text("program")).second) {
       continue;
     }
-    for (const DType dtype : {DType::f32, DType::f64, DType::bf16, DType::f16}) {
+    constexpr std::pair<DType, DType> kTypes[] = {
+        {DType::f32, DType::f32}, {DType::f64, DType::f64},  {DType::bf16, DType::bf16},
+        {DType::f16, DType::f16}, {DType::bf16, DType::f32}, {DType::f32, DType::bf16}};
+    for (const auto& [inputs, result] : kTypes) {
       for (const int architecture : {80, 90}) {
-        INFO(c.name << " " << dtype_name(dtype) << ", sm_" << architecture);
+        INFO(c.name << " " << dtype_name(inputs) << " to " << dtype_name(result) << ", sm_"
+                    << architecture);
         const std::string code =
-            nvrtc->compile(source_of(c, dtype), fused_source_headers(), architecture);
+            nvrtc->compile(source_of(c, inputs, result), fused_source_headers(), architecture);
         CHECK(code.substr(0, 4) ==
               "\x7f"
               "ELF");

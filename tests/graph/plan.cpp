@@ -226,6 +226,33 @@ TEST_CASE("plans of several graphs share state by name") {
   CHECK_THROWS_WITH(layout.add(other), Contains("f64[2, 2]") && Contains("f64[3, 2]"));
 }
 
+TEST_CASE("a plan knows when its memory is fullest, and what fills it") {
+  Graph graph;
+  GraphBuilder b(graph);
+  const auto sum = [&](ValueId x) {
+    return b.emit1("reduce", {x}, {{"kind", "sum"}, {"axes", std::vector<int64_t>{0}}});
+  };
+  const ValueId x = b.add_value("x", {Shape{64}, DType::f64}, Role::input);
+  const ValueId kept = b.emit1("exp", {x});
+  // Four times as large as what comes before and after it.
+  const ValueId wide =
+      b.emit1("broadcast", {b.emit1("reshape", {kept}, {{"shape", std::vector<int64_t>{1, 64}}})},
+              {{"shape", std::vector<int64_t>{4, 64}}});
+  const ValueId total = sum(b.emit1("square", {wide}));
+  b.accumulate(sum(b.emit1("add", {total, kept})), "sum", Role::metric);
+  const GraphRun run(graph, true);
+  const Plan::Fullest fullest = run.plan().fullest();
+  REQUIRE(fullest.node >= 0);
+  CHECK(run.plan().graph().nodes[static_cast<size_t>(fullest.node)].op->name == "reduce");
+  CHECK(fullest.bytes <= run.plan().work_lower_bound());
+  CHECK(fullest.bytes + 512 > run.plan().work_lower_bound());  // empty blocks have a place too
+  size_t living = 0;
+  for (const auto& part : fullest.living) living += part.bytes;
+  CHECK(living == fullest.bytes);
+  // exp and the squares, in the broadcast's memory, and what reduce makes of them.
+  CHECK(fullest.bytes == 64 * 8 + 4 * 64 * 8 + 64 * 8);
+}
+
 TEST_CASE("an op without a kernel is refused with engine, op and layer") {
   Engine empty = reference_engine();
   empty.name = "empty";

@@ -1,4 +1,5 @@
-// fused_elementwise: every step kind, one and several results, an input that is a result.
+// fused_elementwise: every step kind, one and several results, an input that is a result, operands
+// of several dtypes.
 #include <fmt/format.h>
 
 #include "ops/case.h"
@@ -16,6 +17,19 @@ void add(std::vector<OpCase>& cases, const std::string& what, const std::vector<
              .attributes = {{"program", print_fused_program(steps)}, {"results", results}}};
     for (Fill fill : fills) c.inputs.push_back(case_tensor(shape, fill));
     cases.push_back(std::move(c));
+  }
+}
+
+// With casts fused: every second input is f32 in 16-bit runs too.
+void add_mixed(std::vector<OpCase>& cases, const std::string& what, const std::vector<Fill>& fills,
+               const std::vector<FusedStep>& steps, int64_t result) {
+  for (const char* dtype : {"f32", "bf16", "f16"}) {
+    const size_t first = cases.size();
+    add(cases, fmt::format("{} to {}", what, dtype), fills, steps, {result});
+    for (size_t i = first; i < cases.size(); ++i) {
+      cases[i].attributes.set("output_dtype", std::string(dtype));
+      for (size_t k = 1; k < fills.size(); k += 2) cases[i].inputs[k].wide = true;
+    }
   }
 }
 
@@ -56,6 +70,9 @@ void add_fused_cases(std::vector<OpCase>& cases) {
        {"add", {7, 8}},
        {"add", {9, 10}}},
       {11});
+  add_mixed(cases, "a residual", {Fill::normal, Fill::normal}, {{"add", {0, 1}}}, 2);
+  add_mixed(cases, "several dtypes", {Fill::normal, Fill::positive, Fill::apart, Fill::normal},
+            {{"mul", {0, 1}}, {"gelu", {2}}, {"sub", {4, 5}}, {"add", {6, 3}}, {"relu", {7}}}, 8);
   add(cases, "all gradients", {Fill::normal, Fill::normal},
       {{"gelu_backward", {0, 1}},
        {"gelu_tanh_backward", {0, 2}},

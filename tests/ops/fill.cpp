@@ -230,7 +230,8 @@ Attributes case_attributes(const OpCase& c, DType floating) {
   Attributes out = c.attributes;
   if (floating != DType::f64) return out;
   for (const char* name : {"dtype", "output_dtype"}) {
-    if (out.text(name) == "f32") out.set(name, std::string(dtype_name(floating)));
+    const auto dtype = dtype_from_name(out.text(name));
+    if (dtype && is_floating(*dtype)) out.set(name, std::string(dtype_name(floating)));
   }
   return out;
 }

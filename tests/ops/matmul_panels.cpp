@@ -7,6 +7,7 @@
 #include "cpu/engine.h"
 #include "cpu/makers.h"
 #include "cpu/matmul_tiles.h"
+#include "tensor/low_precision.h"
 
 namespace dltrain {
 namespace {
@@ -50,6 +51,43 @@ TEST_CASE("a product of several chunks of columns is that of oneDNN") {
     worst = std::max(worst, std::abs(results[0][i] - results[1][i]));
   }
   CHECK(worst < 1e-4F);  // sums of 700 products of numbers below 1
+}
+
+TEST_CASE("a wide product in bf16 of several blocks adds up in little memory") {
+  if (matmul_functions(DType::bf16) == nullptr) return;
+  const int64_t m = 512, k = 768, n = 9001;  // as the logits of a language model
+  const auto device = cpu_engine().open(0);
+  const auto stream = device->make_stream();
+  const Attributes attributes{{"transpose_b", true}};
+  const std::vector<TensorSpec> inputs{{Shape{m, k}, DType::bf16}, {Shape{n, k}, DType::bf16}};
+  const std::vector<TensorSpec> outputs{{Shape{m, n}, DType::bf16}};
+  const auto rounded = [](const std::vector<float>& from) {
+    std::vector<Bf16> out(from.size());
+    for (size_t i = 0; i < out.size(); ++i) from_f32(from[i], out[i]);
+    return out;
+  };
+  auto a = rounded(numbers("a", m * k)), b = rounded(numbers("b", n * k));
+  std::vector<std::vector<Bf16>> results;
+  for (KernelMaker make : {make_matmul_panels, make_matmul_onednn}) {
+    auto kernel = make({.op = "matmul",
+                        .attributes = attributes,
+                        .inputs = inputs,
+                        .outputs = outputs,
+                        .device = *device});
+    REQUIRE(kernel != nullptr);
+    CHECK(kernel->workspace_bytes() < static_cast<size_t>(m * n) * sizeof(float));
+    results.emplace_back(static_cast<size_t>(m * n));
+    std::vector<float> workspace(kernel->workspace_bytes() / sizeof(float) + 1);
+    const std::vector<void*> in{a.data(), b.data()}, out{results.back().data()};
+    kernel->bind({.inputs = in, .outputs = out, .workspace = workspace.data()});
+    kernel->run(*stream);
+  }
+  float worst = 0;
+  for (size_t i = 0; i < results[0].size(); ++i) {
+    const float x = to_f32(results[0][i]), y = to_f32(results[1][i]);
+    worst = std::max(worst, std::abs(x - y) / std::max(1.0F, std::abs(y)));
+  }
+  CHECK(worst < 0x1p-7F);  // one unit of bf16's last place
 }
 
 }  // namespace

@@ -93,7 +93,25 @@ TEST_CASE("element-wise nodes whose results stay among themselves become one nod
         "  b = identity(%5) : f32[4, 4]\n");
 }
 
-TEST_CASE("sums, broadcasts, casts and other phases end a group") {
+TEST_CASE("casts between f32 and 16 bits belong to a group, casts alone are none") {
+  Example e;
+  const ValueId low = e.b.add_value("low", {kMatrix.shape, DType::bf16}, Role::input);
+  const ValueId wide = e.b.emit1("cast", {low}, {{"dtype", "f32"}});
+  const ValueId sum = e.b.emit1("add", {wide, e.x});
+  const ValueId rounded = e.b.emit1("cast", {e.b.emit1("exp", {sum})}, {{"dtype", "bf16"}});
+  e.want(e.b.emit1("cast", {rounded}, {{"dtype", "f64"}}), "a");
+  e.want(sum, "b");
+  const ValueId alone = e.b.emit1("cast", {e.w}, {{"dtype", "bf16"}});
+  e.want(e.b.emit1("cast", {alone}, {{"dtype", "f32"}}), "c");
+  const std::string text = print_graph(fuse(e.graph));
+  INFO(text);
+  CHECK(text.find("fused_elementwise(low, x) {output_dtype=f32, program=add(0, 1), results=[2]} : "
+                  "f32[4, 4]") != text.npos);
+  CHECK(text.find("{output_dtype=bf16, program=exp(0), results=[1]} : bf16[4, 4]") != text.npos);
+  CHECK(text.find("cast(w) {dtype=bf16}") != text.npos);
+}
+
+TEST_CASE("sums, broadcasts, casts to f64 and other phases end a group") {
   Example e;
   const ValueId row = e.b.add_value("row", {Shape{4}, DType::f32}, Role::parameter);
   const ValueId first = e.b.emit1("add", {e.b.emit1("exp", {e.x}), row});  // broadcast

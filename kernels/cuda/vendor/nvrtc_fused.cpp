@@ -52,10 +52,8 @@ cudaKernel_t kernel_of(const Nvrtc& nvrtc, const std::string& source, int archit
 
 class NvrtcFused final : public Kernel {
  public:
-  NvrtcFused(cudaKernel_t kernel, const KernelRequest& request)
-      : kernel_(kernel),
-        count_(request.inputs[0].shape.elements()),
-        pack_(16 / static_cast<int64_t>(dtype_size(request.inputs[0].dtype))) {}
+  NvrtcFused(cudaKernel_t kernel, int64_t count, int64_t pack)
+      : kernel_(kernel), count_(count), pack_(pack) {}
 
   void bind(const Bindings& b) override {
     bool aligned = true;
@@ -88,18 +86,20 @@ class NvrtcFused final : public Kernel {
 }  // namespace
 
 std::unique_ptr<Kernel> make_nvrtc_fused(const KernelRequest& request) {
-  const DType dtype = request.inputs[0].dtype;
+  FusedTypes types{{}, request.outputs[0].dtype};
+  for (const TensorSpec& spec : request.inputs) types.inputs.push_back(spec.dtype);
   const auto results = request.attributes.integers("results");
   const Nvrtc* nvrtc = Nvrtc::find();
   CudaDevice& device = cuda_device(request);
-  if (!is_floating(dtype) || request.inputs.size() > FusedOperands::kMost ||
+  if (!is_floating(types.result) || request.inputs.size() > FusedOperands::kMost ||
       results.size() > FusedOperands::kMost || nvrtc == nullptr ||
       !nvrtc->knows(device.architecture())) {
     return nullptr;
   }
   const auto steps = parse_fused_program(request.attributes.text("program"));
-  const std::string source = fused_source(steps, request.inputs.size(), results, dtype, kName);
-  return std::make_unique<NvrtcFused>(kernel_of(*nvrtc, source, device.architecture()), request);
+  const std::string source = fused_source(steps, types, results, kName);
+  return std::make_unique<NvrtcFused>(kernel_of(*nvrtc, source, device.architecture()),
+                                      request.inputs[0].shape.elements(), fused_pack(types));
 }
 
 }  // namespace dltrain
