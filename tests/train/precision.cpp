@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "passes/autocast.h"
+#include "passes/chunk_loss.h"
 #include "tensor/low_precision.h"
 #include "train/short_run.h"
 
@@ -46,6 +47,30 @@ TEST_CASE("bf16 trains like f32 but for rounding, and gives the same bits twice"
     CHECK(greatest_difference(low, wide) > 1e-6);
     CHECK(low.state.size() == wide.state.size());  // checkpoints hold masters
     CHECK(short_run(layers, in("bf16")).state == low.state);
+  }
+}
+
+TEST_CASE("logits of a large vocabulary go by chunks in 16 bits as in f32") {
+  for (const char* precision : {"f32", "bf16"}) {
+    auto experiment = load_config<Experiment>(
+        {.files = {},
+         .overrides = {"model.layers=[{embedding: {embedding_dim: 4}}, {lm_head: {}}]",
+                       "data.train={type: synthetic_tokens, vocab_size: 50257, length: 1024}",
+                       "optimizer={type: sgd, learning_rate: 0.1}",
+                       "training={global_batch_size: 1, max_steps: 1}", "device=cpu",
+                       fmt::format("precision.compute={}", precision)}});
+    // Planned, not run.
+    const Session session = open_session(
+        experiment, {.engines = {.cpu = &cpu_engine(), .reference = &reference_engine()}});
+    size_t greatest = 0;
+    for (const Node& node : session.executor->training_plan().graph().nodes) {
+      if (node.op->name != "softmax_cross_entropy") continue;
+      greatest = std::max(
+          greatest, session.executor->training_plan().graph().value(node.inputs[0]).spec.bytes());
+    }
+    INFO(precision);
+    CHECK(greatest > 0);
+    CHECK(greatest <= kMostLogitBytes);
   }
 }
 
