@@ -70,6 +70,8 @@ MadeKernel make_slot_state_update(const KernelRequest& request);
 MadeKernel make_matmul_rows(const KernelRequest& request);
 MadeKernel make_recurrent(const KernelRequest& request);
 MadeKernel make_recurrent_backward(const KernelRequest& request);
+MadeKernel make_recurrent_network(const KernelRequest& request);
+MadeKernel make_recurrent_network_backward(const KernelRequest& request);
 MadeKernel make_carried_state(const KernelRequest& request);
 MadeKernel make_carry_state(const KernelRequest& request);
 MadeKernel make_carry_state_in_place(const KernelRequest& request);

@@ -7,11 +7,13 @@
 #include <array>
 #include <cstring>
 
+#include "cpu/engine.h"
 #include "cpu/makers.h"
 #include "cpu/onednn.h"
 #include "cpu/parallel.h"
 #include "cpu/support.h"
 #include "ops/rules.h"
+#include "shared/recurrent_parts.h"
 #include "shared/workspace_parts.h"
 
 namespace dltrain {
@@ -297,6 +299,13 @@ MadeKernel make_recurrent(const KernelRequest& request) {
 }
 MadeKernel make_recurrent_backward(const KernelRequest& request) {
   return make<RecurrentBackward>(request);
+}
+
+MadeKernel make_recurrent_network(const KernelRequest& request) {
+  return make_recurrent_of_parts(request, cpu_engine());
+}
+MadeKernel make_recurrent_network_backward(const KernelRequest& request) {
+  return make_recurrent_backward_of_parts(request, cpu_engine());
 }
 
 }  // namespace dltrain

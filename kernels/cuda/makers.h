@@ -37,6 +37,7 @@ Maker make_cuda_embedding, make_cuda_embedding_backward;
 Maker make_cuda_rotary, make_cuda_sinusoidal_positions;
 Maker make_cuda_attention, make_cuda_attention_backward;
 Maker make_cuda_recurrent, make_cuda_recurrent_backward;
+Maker make_cuda_recurrent_network, make_cuda_recurrent_network_backward;
 Maker make_cuda_carried_state, make_cuda_carry_state, make_cuda_carry_state_in_place;
 Maker make_cuda_carried_update;
 Maker make_cuda_cached_attention;

@@ -2,9 +2,9 @@
 // (cuBLASLt, or the plain kernel) and the units (cuda/recurrent.cu); the gradient of the weight is
 // one product over all tokens. All of it is a fixed sequence of launches, so it can be captured.
 //
-// cuDNN's recurrent networks do not serve this op: they take the inputs before their projection
-// (or, with CUDNN_SKIP_INPUT, one input of `hidden` elements that all gates share), and here every
-// gate has an input of its own, which a matmul before it has made.
+// cuDNN's recurrent networks take the inputs before their projection, and here every gate has an
+// input of its own, which a matmul before it has made. They serve recurrent_network instead
+// (cuda/vendor/cudnn_recurrent.cpp).
 #include "cuda/recurrent.h"
 
 #include <vector>
@@ -14,7 +14,8 @@
 #include "cuda/reduce.h"
 #include "ops/recurrent.h"
 #include "ops/rules.h"
-#include "shared/workspace_parts.h"
+#include "shared/kernel_part.h"
+#include "shared/recurrent_parts.h"
 
 namespace dltrain {
 namespace {
@@ -35,36 +36,17 @@ RecurrentCall recurrent_call(const RecurrentSizes& s, DType dtype) {
 }
 
 // A matmul of the engine within a kernel.
-class Product {
- public:
-  Product(const KernelRequest& request, const TensorSpec& a, const TensorSpec& b,
-          const TensorSpec& y, const Attributes& attributes, bool accumulate,
-          WorkspaceParts& scratch) {
-    const TensorSpec inputs[] = {a, b}, outputs[] = {y};
-    kernel_ = find_kernel(cuda_engine(), {.op = "matmul",
-                                          .attributes = attributes,
-                                          .inputs = inputs,
-                                          .outputs = outputs,
-                                          .accumulate = accumulate,
-                                          .device = request.device})
-                  .kernel;
-    check_internal(kernel_ != nullptr, "{}: no matmul of {} and {}", request.op, to_string(a),
-                   to_string(b));
-    scratch_at_ = scratch.add(kernel_->workspace_bytes());
-  }
-  void bind(std::byte* workspace, void* a, void* b, void* y) {
-    void *inputs[] = {a, b}, *outputs[] = {y};
-    kernel_->bind({.inputs = inputs, .outputs = outputs, .workspace = workspace + scratch_at_});
-  }
-  void run(Stream& stream) { kernel_->run(stream); }
-
- private:
-  std::unique_ptr<Kernel> kernel_;
-  size_t scratch_at_ = 0;
-};
-
-void* optional(std::span<void* const> list, size_t i) {
-  return i < list.size() ? list[i] : nullptr;
+KernelPart product(const KernelRequest& request, const TensorSpec& a, const TensorSpec& b,
+                   const TensorSpec& y, const Attributes& attributes, bool accumulate,
+                   WorkspaceParts& scratch) {
+  return {cuda_engine(),
+          request,
+          {.op = "matmul",
+           .inputs = {a, b},
+           .outputs = {y},
+           .attributes = attributes,
+           .accumulate = accumulate},
+          scratch};
 }
 
 class Recurrent final : public Kernel {
@@ -72,9 +54,9 @@ class Recurrent final : public Kernel {
   explicit Recurrent(const KernelRequest& r)
       : call_(recurrent_call(recurrent_sizes(r.outputs[0].shape, r.attributes), r.inputs[0].dtype)),
         wide_(accumulation_dtype(call_.dtype)),
-        product_(r, {Shape{call_.samples, call_.hidden}, call_.dtype}, r.inputs[1],
-                 {Shape{call_.samples, call_.width()}, wide_}, {{"transpose_b", true}}, false,
-                 scratch_),
+        product_(product(r, {Shape{call_.samples, call_.hidden}, call_.dtype}, r.inputs[1],
+                         {Shape{call_.samples, call_.width()}, wide_}, {{"transpose_b", true}},
+                         false, scratch_)),
         product_at_(scratch_.add(call_.samples * call_.width(), wide_)),
         cell_at_(scratch_.add(call_.samples * call_.hidden, wide_)),
         state_at_(scratch_.add(call_.samples * call_.hidden, call_.dtype)) {}
@@ -84,16 +66,16 @@ class Recurrent final : public Kernel {
   void bind(const Bindings& b) override {
     auto* workspace = static_cast<std::byte*>(b.workspace);
     data_ = {.x = b.inputs[0],
-             .bias = optional(b.inputs, 2),
-             .initial_state = optional(b.inputs, 3),
-             .initial_cell = optional(b.inputs, 4),
+             .bias = optional_address(b.inputs, 2),
+             .initial_state = optional_address(b.inputs, 3),
+             .initial_cell = optional_address(b.inputs, 4),
              .product = workspace + product_at_,
              .cell = workspace + cell_at_,
              .state = workspace + state_at_,
              .y = b.outputs[0],
-             .gates = optional(b.outputs, 1),
-             .cells = optional(b.outputs, 2)};
-    product_.bind(workspace, data_.state, b.inputs[1], workspace + product_at_);
+             .gates = optional_address(b.outputs, 1),
+             .cells = optional_address(b.outputs, 2)};
+    product_.bind(workspace, {data_.state, b.inputs[1]}, {workspace + product_at_});
   }
 
   void run(Stream& stream) override {
@@ -109,7 +91,7 @@ class Recurrent final : public Kernel {
   RecurrentCall call_;
   DType wide_;
   WorkspaceParts scratch_;
-  Product product_;
+  KernelPart product_;
   size_t product_at_, cell_at_, state_at_;
   RecurrentData data_;
 };
@@ -121,12 +103,12 @@ class RecurrentBackward final : public Kernel {
         wide_(accumulation_dtype(call_.dtype)),
         rows_(call_.samples * call_.tokens),
         // What flows past the product is in the result already.
-        product_(r, {Shape{call_.samples, call_.width()}, call_.dtype}, r.inputs[4],
-                 {Shape{call_.samples, call_.hidden}, wide_}, {}, true, scratch_),
+        product_(product(r, {Shape{call_.samples, call_.width()}, call_.dtype}, r.inputs[4],
+                         {Shape{call_.samples, call_.hidden}, wide_}, {}, true, scratch_)),
         // dw = dzᵀ·h over all samples and tokens, h the state before each.
-        weight_(r, {Shape{rows_, call_.width()}, call_.dtype},
-                {Shape{rows_, call_.hidden}, call_.dtype}, r.outputs[1], {{"transpose_a", true}},
-                false, scratch_),
+        weight_(product(r, {Shape{rows_, call_.width()}, call_.dtype},
+                        {Shape{rows_, call_.hidden}, call_.dtype}, r.outputs[1],
+                        {{"transpose_a", true}}, false, scratch_)),
         dstate_at_(scratch_.add(call_.samples * call_.hidden, wide_)),
         dcell_at_(scratch_.add(call_.samples * call_.hidden, wide_)),
         dz_at_(scratch_.add(call_.samples * call_.width(), call_.dtype)),
@@ -156,9 +138,9 @@ class RecurrentBackward final : public Kernel {
              .dz_all = separate ? workspace + dz_all_at_ : b.outputs[0]};
     before_ = workspace + before_at_;
     bias_scratch_ = workspace + bias_at_;
-    db_ = optional(b.outputs, 2);
-    product_.bind(workspace, data_.dz, b.inputs[4], data_.dstate);
-    weight_.bind(workspace, data_.dz_all, before_, b.outputs[1]);
+    db_ = optional_address(b.outputs, 2);
+    product_.bind(workspace, {data_.dz, b.inputs[4]}, {data_.dstate});
+    weight_.bind(workspace, {data_.dz_all, before_}, {b.outputs[1]});
   }
 
   void run(Stream& stream) override {
@@ -176,7 +158,7 @@ class RecurrentBackward final : public Kernel {
   DType wide_;
   int64_t rows_;  // samples · tokens
   WorkspaceParts scratch_;
-  Product product_, weight_;
+  KernelPart product_, weight_;
   size_t dstate_at_, dcell_at_, dz_at_, before_at_;
   ReduceCall bias_;
   size_t bias_at_, dz_all_at_ = 0;
@@ -191,6 +173,13 @@ std::unique_ptr<Kernel> make_cuda_recurrent(const KernelRequest& request) {
 }
 std::unique_ptr<Kernel> make_cuda_recurrent_backward(const KernelRequest& request) {
   return std::make_unique<RecurrentBackward>(request);
+}
+
+std::unique_ptr<Kernel> make_cuda_recurrent_network(const KernelRequest& request) {
+  return make_recurrent_of_parts(request, cuda_engine());
+}
+std::unique_ptr<Kernel> make_cuda_recurrent_network_backward(const KernelRequest& request) {
+  return make_recurrent_backward_of_parts(request, cuda_engine());
 }
 
 }  // namespace dltrain

@@ -50,6 +50,8 @@ KernelPointer reference_slot_state(const KernelRequest& request);
 KernelPointer reference_slot_state_update(const KernelRequest& request);
 KernelPointer reference_recurrent(const KernelRequest& request);
 KernelPointer reference_recurrent_backward(const KernelRequest& request);
+KernelPointer reference_recurrent_network(const KernelRequest& request);
+KernelPointer reference_recurrent_network_backward(const KernelRequest& request);
 KernelPointer reference_carried_state(const KernelRequest& request);
 KernelPointer reference_carry_state(const KernelRequest& request);
 KernelPointer reference_carry_state_in_place(const KernelRequest& request);

@@ -5,7 +5,9 @@
 #include <cmath>
 
 #include "reference/call.h"
+#include "reference/engine.h"
 #include "reference/makers.h"
+#include "shared/recurrent_parts.h"
 
 namespace dltrain {
 namespace {
@@ -188,6 +190,13 @@ KernelPointer reference_recurrent(const KernelRequest& request) {
 }
 KernelPointer reference_recurrent_backward(const KernelRequest& request) {
   return make_naive<RecurrentBackward>(request);
+}
+
+KernelPointer reference_recurrent_network(const KernelRequest& request) {
+  return make_recurrent_of_parts(request, reference_engine());
+}
+KernelPointer reference_recurrent_network_backward(const KernelRequest& request) {
+  return make_recurrent_backward_of_parts(request, reference_engine());
 }
 
 }  // namespace dltrain

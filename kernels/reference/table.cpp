@@ -110,6 +110,8 @@ constexpr KernelRow kTable[] = {
     row("slot_state_update", reference_slot_state_update, kOverwrites),
     row("recurrent", reference_recurrent, kOverwrites),
     row("recurrent_backward", reference_recurrent_backward, kOverwrites),
+    row("recurrent_network", reference_recurrent_network, kOverwrites),
+    row("recurrent_network_backward", reference_recurrent_network_backward, kOverwrites),
     row("carried_state", reference_carried_state, kOverwrites),
     row("carry_state", reference_carry_state, kAccumulates),
     row("carry_state_in_place", reference_carry_state_in_place, kOverwrites),

@@ -10,7 +10,7 @@ namespace {
 // Among the tokens of what it looks at are later ones.
 bool looks_ahead(const Node& node) {
   if (node.op->name == "attention") return !node.attributes.boolean("causal");
-  return node.op->name == "recurrent" && node.attributes.boolean("reverse");
+  return node.op->name.starts_with("recurrent") && node.attributes.boolean("reverse");
 }
 
 }  // namespace

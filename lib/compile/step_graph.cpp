@@ -157,6 +157,11 @@ StepGraph emit(const StepRequest& r, bool training) {
     // Units of ZeRO round their own copies.
     if (r.keep_gradients && !r.zero.active()) out.graph = fuse_copies(std::move(out.graph));
     log("fuse");
+    if (r.kept_bytes) {
+      const size_t before = out.graph.nodes.size();
+      out.graph = fuse_recurrent(std::move(out.graph), r.kept_bytes);
+      if (out.graph.nodes.size() != before) log("fuse_recurrent");
+    }
   }
   if (training && r.recompute != Recompute::none) {
     Recomputed result = recompute(std::move(out.graph), r.recompute);

@@ -2,10 +2,10 @@
 // their fixed order.
 //
 //   training:    emit → autocast → reverse → update → narrow parameters → data parallel → dead code
-//                → fuse → recompute → zero
-//   evaluation:  emit → autocast → narrow parameters → dead code → fuse → zero (the sums of a whole
-//   pass are reduced
-//                after it)
+//                → fuse → fuse recurrent → recompute → zero
+//   evaluation:  emit → autocast → narrow parameters → dead code → fuse → fuse recurrent → zero
+//   (the
+//                sums of a whole pass are reduced after it)
 #pragma once
 
 #include <functional>
@@ -15,6 +15,7 @@
 #include "nn/model.h"
 #include "optim/optimizer.h"
 #include "optim/update_config.h"
+#include "passes/fuse_recurrent.h"
 #include "passes/recompute.h"
 #include "passes/zero.h"
 
@@ -54,6 +55,7 @@ struct StepRequest {
   // As PlanOptions says. Where gradients are not kept, they may take the memory of low-precision
   // copies until the update has read them all, so copies are then rounded by an op of their own.
   bool keep_gradients = true;
+  KeptBytes kept_bytes = {};              // of the engine's recurrent_network; empty: none (CPU)
   Recompute recompute = Recompute::none;  // training only
   PassLog log = {};
   GraphProbe probe = {};

@@ -26,6 +26,7 @@ extern const OpDef kAttentionOp, kAttentionBackwardOp;
 extern const OpDef kCachedAttentionOp;
 extern const OpDef kTokenPositionsOp, kLastTokenOp, kSlotStateOp, kSlotStateUpdateOp;
 extern const OpDef kRecurrentOp, kRecurrentBackwardOp;
+extern const OpDef kRecurrentNetworkOp, kRecurrentNetworkBackwardOp;
 extern const OpDef kCarriedStateOp, kCarryStateOp, kCarryStateInPlaceOp, kCarriedUpdateOp;
 extern const OpDef kRotaryOp, kSinusoidalPositionsOp;
 extern const OpDef kLayerNormOp, kLayerNormBackwardOp, kRmsNormOp, kRmsNormBackwardOp;

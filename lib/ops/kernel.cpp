@@ -44,4 +44,13 @@ FoundKernel find_kernel(const Engine& engine, const KernelRequest& request) {
        request.attributes.empty() ? "no attributes" : to_string(request.attributes));
 }
 
+std::optional<int64_t> kept_bytes(const Engine& engine, const KernelRequest& request) {
+  for (size_t i = 0; i < engine.kernel_count; ++i) {
+    const KernelRow& row = engine.kernels[i];
+    if (row.op != request.op || row.kept_bytes == nullptr) continue;
+    if (const auto bytes = row.kept_bytes(request)) return bytes;
+  }
+  return {};
+}
+
 }  // namespace dltrain

@@ -9,6 +9,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -64,6 +65,11 @@ struct KernelRow {
   KernelMaker make = nullptr;  // returns nullptr for dtypes or attributes it does not serve
   bool accumulates = false;
   bool proven = true;  // false until it has run on the hardware it is for
+  // Of ops that a pass puts in the place of others where an engine has something better
+  // (passes/fuse_recurrent.h): the bytes that the kernel keeps for its backward
+  // (OpDef::keeps_bytes), or nothing where it does not serve the request or is no better. nullptr:
+  // no reason to use it.
+  std::optional<int64_t> (*kept_bytes)(const KernelRequest& request) = nullptr;
 };
 
 struct FoundKernel {
@@ -75,6 +81,9 @@ struct FoundKernel {
 // engine when none does. When `request.accumulate` is set, rows that cannot accumulate are passed
 // over; the result is then empty rather than an error, and the planner adds the addition.
 FoundKernel find_kernel(const Engine& engine, const KernelRequest& request);
+
+// What the first row of `engine` that has an answer says (KernelRow::kept_bytes).
+std::optional<int64_t> kept_bytes(const Engine& engine, const KernelRequest& request);
 
 // Absent inputs have this spec: zero elements.
 inline TensorSpec absent_spec() {

@@ -104,6 +104,11 @@ struct OpDef {
   // Reads the sums of every micro-step in order to combine them (tree_sum): these then overwrite
   // in each micro-step instead of adding.
   bool combines_micro_steps = false;
+
+  // Has an output of dtype u8 in which a kernel keeps what it likes for the kernel of the same
+  // engine that is the op's gradient; or is that gradient, which may overwrite it: nobody else, and
+  // nobody later, reads it.
+  bool keeps_bytes = false;
 };
 
 // The registry: ops in table order.

@@ -38,6 +38,8 @@ std::vector<OpDef> make_table() {
                           &kSlotStateUpdateOp,
                           &kRecurrentOp,
                           &kRecurrentBackwardOp,
+                          &kRecurrentNetworkOp,
+                          &kRecurrentNetworkBackwardOp,
                           &kCarriedStateOp,
                           &kCarryStateOp,
                           &kCarryStateInPlaceOp,

@@ -301,6 +301,24 @@ Session open_session(Experiment& experiment, const SessionOptions& options, Chos
   const bool keep_gradients = options.keep_gradients || experiment.logging.histogram_steps ||
                               session.batch.micro_batches() > 1;
   const Mesh mesh = rank_mesh(experiment, options.ranks.world, options.ranks.ranks_per_node);
+  // Opened by the first who asks: a model is refused before a device that is not there.
+  Device* opened = nullptr;
+  const auto open_chosen = [&] {
+    if (opened != nullptr) return;
+    if (chosen.device == nullptr) {
+      chosen = choose_device(experiment.device, options.engines, options.ranks.local_rank);
+    }
+    opened = chosen.device.get();
+    opened->set_autotune(experiment.autotune, options.agree);
+  };
+  const auto kept = [&](const Attributes& attributes, SpecSpan inputs, SpecSpan outputs) {
+    open_chosen();
+    return kept_bytes(*chosen.engine, {.op = "recurrent_network",
+                                       .attributes = attributes,
+                                       .inputs = inputs,
+                                       .outputs = outputs,
+                                       .device = *opened});
+  };
   const StepRequest request{
       .model = experiment.model,
       .loss = *experiment.loss,
@@ -329,6 +347,7 @@ Session open_session(Experiment& experiment, const SessionOptions& options, Chos
       .noise = options.noise,
       .fuse = options.fuse,
       .keep_gradients = keep_gradients,
+      .kept_bytes = options.compute == DType::f32 ? KeptBytes(kept) : KeptBytes(),
       .recompute = options.recompute ? experiment.memory.recompute : Recompute::none,
       .log = options.log,
       .probe = options.probe};
@@ -364,12 +383,9 @@ Session open_session(Experiment& experiment, const SessionOptions& options, Chos
   if (options.compute == DType::f64) {
     executor.device = options.engines.reference->open(0);
   } else {
-    if (chosen.device == nullptr) {
-      chosen = choose_device(experiment.device, options.engines, options.ranks.local_rank);
-    }
+    open_chosen();
     executor.engine = chosen.engine;
     executor.device = std::move(chosen.device);
-    executor.device->set_autotune(experiment.autotune, options.agree);
     session.device_note = chosen.note;
   }
   std::optional<StepGraph> evaluation;

@@ -9,6 +9,7 @@
 #include "catch.h"
 #include "config/load.h"
 #include "cuda_emulation/engine.h"
+#include "recurrent_model.h"
 #include "reference/engine.h"
 #include "temporary_folder.h"
 #include "train/session.h"
@@ -76,31 +77,10 @@ void compare(const std::string& folder, const std::string& name,
 // A recurrent language model of tests/golden/recurrent: cell, or cell_carried.
 void compare_recurrent(const std::string& name, const std::vector<std::string>& extra = {},
                        double tolerance = 1e-5) {
-  constexpr const char* kConfig = R"(
-name: recurrent
-model: {{type: char_lstm, cell: {cell}, hidden_size: 24, carry_state: {carried}, vocab_size: 29,
-         init_from: {place}/{cell}.safetensors}}
-data: {{type: tokens, path: {place}/tokens.bin, sequence_length: {tokens}, random_offset: false,
-        {order}, train: {{}}}}
-optimizer: {{type: adamw, learning_rate: {learning_rate}, weight_decay: {weight_decay}}}
-training: {{global_batch_size: {batch}, max_steps: {steps}, max_grad_norm: {clip}}}
-logging: {{logging_steps: 1}}
-)";
-  const auto golden = read_golden("recurrent");
-  const bool carried = name.ends_with("_carried");
-  const auto number = [&](const char* key) { return golden[key].dump(); };
   const TemporaryFolder folder;
-  const auto file = folder.write(
-      "recurrent.yaml",
-      fmt::format(
-          kConfig, fmt::arg("cell", name.substr(0, name.find('_'))), fmt::arg("carried", carried),
-          fmt::arg("place", kGolden + "recurrent"),
-          fmt::arg("order", carried ? "sampling: streams" : "shuffle: false"),
-          fmt::arg("tokens", number("tokens")), fmt::arg("learning_rate", number("learning_rate")),
-          fmt::arg("weight_decay", number("weight_decay")), fmt::arg("batch", number("batch")),
-          fmt::arg("steps", number("steps")), fmt::arg("clip", number("clip"))));
-  check(name, train_on(emulated_cuda_engine(), file, extra), golden["cases"][name]["f64"],
-        tolerance);
+  const auto file = write_recurrent_model(folder, name);
+  check(name, train_on(emulated_cuda_engine(), file, extra),
+        recurrent_golden()["cases"][name]["f64"], tolerance);
 }
 
 // An optimizer of tests/golden/optimizers, in place of that of the MLP.

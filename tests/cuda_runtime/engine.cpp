@@ -1,7 +1,10 @@
 #include "cuda_runtime/engine.h"
 
+#include <vector>
+
 #include "cuda/makers.h"
 #include "cuda/vendor/device.h"
+#include "cuda/vendor/makers.h"
 
 namespace dltrain {
 
@@ -14,6 +17,27 @@ const Engine& fake_cuda_engine() {
                              .open = [](int index) -> std::unique_ptr<Device> {
                                return std::make_unique<CudaDevice>(index);
                              }};
+  return engine;
+}
+
+const Engine& fake_cudnn_engine() {
+  static const std::vector<KernelRow> rows = [] {
+    std::vector<KernelRow> out{{.op = "recurrent_network",
+                                .variant = "cuDNN",
+                                .make = make_cudnn_recurrent,
+                                .kept_bytes = cudnn_recurrent_kept_bytes},
+                               {.op = "recurrent_network_backward",
+                                .variant = "cuDNN",
+                                .make = make_cudnn_recurrent_backward}};
+    out.insert(out.end(), cuda_own_rows().begin(), cuda_own_rows().end());
+    return out;
+  }();
+  static const Engine engine = [] {
+    Engine out = fake_cuda_engine();
+    out.kernels = rows.data();
+    out.kernel_count = rows.size();
+    return out;
+  }();
   return engine;
 }
 

@@ -6,5 +6,7 @@
 namespace dltrain {
 
 const Engine& fake_cuda_engine();
+// The same with the recurrent networks of cuDNN (the tests' own: fake_cudnn_rnn.cpp).
+const Engine& fake_cudnn_engine();
 
 }  // namespace dltrain

@@ -17,6 +17,12 @@ struct Descriptor {
   bool best = false;  // a heuristic of mode A
 };
 
+// cuDNN's handle: the stream that it works on.
+struct DnnHandle {
+  void* stream = nullptr;
+};
+float milliseconds_of_rnns = 1;
+
 std::vector<DnnPlan>& plans() {
   static std::vector<DnnPlan> instance{{}};
   return instance;
@@ -37,6 +43,15 @@ cudnnBackendDescriptor_t* list(void* values) {
 void set_plans(std::vector<DnnPlan> proposed) {
   plans() = std::move(proposed);
 }
+void* stream_of(void* dnn_handle) {
+  return static_cast<DnnHandle*>(dnn_handle)->stream;
+}
+void set_rnn_time(float milliseconds) {
+  milliseconds_of_rnns = milliseconds;
+}
+float rnn_time() {
+  return milliseconds_of_rnns;
+}
 
 }  // namespace dltrain::fake_cuda
 
@@ -45,13 +60,15 @@ using namespace dltrain::fake_cuda;
 extern "C" {
 
 cudnnStatus_t cudnnCreate(cudnnHandle_t* handle) {
-  *handle = reinterpret_cast<cudnnHandle_t>(&plans());
+  *handle = reinterpret_cast<cudnnHandle_t>(new DnnHandle);
   return CUDNN_STATUS_SUCCESS;
 }
-cudnnStatus_t cudnnDestroy(cudnnHandle_t) {
+cudnnStatus_t cudnnDestroy(cudnnHandle_t handle) {
+  delete reinterpret_cast<DnnHandle*>(handle);
   return CUDNN_STATUS_SUCCESS;
 }
-cudnnStatus_t cudnnSetStream(cudnnHandle_t, cudaStream_t) {
+cudnnStatus_t cudnnSetStream(cudnnHandle_t handle, cudaStream_t stream) {
+  reinterpret_cast<DnnHandle*>(handle)->stream = stream;
   return CUDNN_STATUS_SUCCESS;
 }
 size_t cudnnGetVersion() {

@@ -160,6 +160,7 @@ void reset(Order order) {
   state().algorithms = {1};
   state().stalling_graph = -1;
   set_plans({{}});
+  set_rnn_time(1);
   emulation::set_queue([](void* stream, const char* kernel, Work work) {
     const Guard inner(state().mutex);
     ++state().counts.launches;
@@ -192,6 +193,12 @@ void run_plan(float milliseconds) {
   const Guard guard(state().mutex);
   state().clock += milliseconds;
   ++state().counts.convolutions;
+}
+void run_on(void* stream, float milliseconds, std::function<void()> work) {
+  const Guard guard(state().mutex);
+  state().clock += milliseconds;
+  ++state().counts.launches;
+  queue(static_cast<CUstream_st*>(stream), std::move(work));
 }
 void count_plan() {
   const Guard guard(state().mutex);

@@ -10,6 +10,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -59,6 +60,13 @@ void set_plans(std::vector<DnnPlan> plans);
 // Counts one run of a plan, which takes so long.
 void run_plan(float milliseconds);
 void count_plan();
+// The stream that a cuDNN handle works on, and work of a library on a stream: counted as one launch
+// that takes so long.
+void* stream_of(void* dnn_handle);
+void run_on(void* stream, float milliseconds, std::function<void()> work);
+// How long a call of a recurrent network takes (fake_cudnn_rnn.cpp); negative: cuDNN supports none.
+void set_rnn_time(float milliseconds);
+float rnn_time();
 // What cudaGetDeviceCount says; `driver` as 12040 for CUDA 12.4.
 void set_devices(int count, cudaError_t code = cudaSuccess, int driver = 13000);
 // The call number `after` (0: the next one) of this function of the runtime, or of any kernel where

@@ -4,12 +4,14 @@
 #include <chrono>
 #include <cmath>
 #include <cstring>
+#include <tuple>
 
 #include <fmt/format.h>
 
 #include "ops/kernel.h"
 #include "ops/runner.h"
 #include "ops/step_state.h"
+#include "shared/recurrent_parts.h"
 
 namespace dltrain {
 namespace {
@@ -145,6 +147,114 @@ Timing time_op(const TimedOp& timed, const Engine& engine, Device& device, Strea
   return timing;
 }
 
+// Forward and backward of an LSTM layer by every row that the engine has for it: cuDNN beside the
+// engine's own kernels.
+class TimedNetwork {
+ public:
+  TimedNetwork(const Engine& engine, Device& device, DType dtype, double factor)
+      : engine_(engine), device_(device), stream_(device.make_stream()) {
+    const auto scaled = [&](int64_t n) {
+      return std::max<int64_t>(4, static_cast<int64_t>(static_cast<double>(n) * factor));
+    };
+    const int64_t samples = scaled(64), tokens = scaled(128), hidden = scaled(1024);
+    name_ = fmt::format("lstm {}x{}x{} {}", samples, tokens, hidden, dtype_name(dtype));
+    const TensorSpec w{Shape{4 * hidden, hidden}, dtype}, b{Shape{4 * hidden}, dtype};
+    inputs_ = {{Shape{samples, tokens, hidden}, dtype}, w, w, b, b, absent_spec(), absent_spec()};
+  }
+
+  void time(std::vector<Timing>& timings) {
+    for (size_t i = 0; i < engine_.kernel_count; ++i) {
+      const KernelRow& row = engine_.kernels[i];
+      if (row.op == kForward && row.variant != "through f32") time_row(row, timings);
+    }
+  }
+
+ private:
+  static constexpr std::string_view kForward = "recurrent_network",
+                                    kBackward = "recurrent_network_backward";
+
+  void time_row(const KernelRow& row, std::vector<Timing>& timings) {
+    memory_.clear();
+    Attributes attributes{{"kind", "lstm"}, {"reverse", false}, {"kept_bytes", int64_t{0}}};
+    SpecList outputs = find_op(kForward)->infer(inputs_, attributes);
+    const KernelRequest request{.op = kForward,
+                                .attributes = attributes,
+                                .inputs = inputs_,
+                                .outputs = outputs,
+                                .device = device_};
+    const auto kept = row.kept_bytes != nullptr ? row.kept_bytes(request)
+                                                : std::optional(parts_kept_bytes(request));
+    if (!kept) return;
+    attributes.set("kept_bytes", *kept);
+    outputs = find_op(kForward)->infer(inputs_, attributes);
+    const TensorSpec y = outputs[0];
+    const SpecList back{y,          inputs_[0], y,          inputs_[1], inputs_[2],
+                        inputs_[3], inputs_[4], inputs_[5], inputs_[6], outputs.back()};
+    const SpecList gradients = find_op(kBackward)->infer(back, attributes);
+    std::vector<void*> x = allocate(inputs_, true), made = allocate(outputs, false);
+    std::vector<void*> from{
+        allocate({y}, true)[0], x[0], made[0], x[1], x[2], x[3], x[4], x[5], x[6], made.back()};
+    const auto forward = prepare(row, kForward, attributes, inputs_, outputs, x, made);
+    const auto backward =
+        prepare(row, kBackward, attributes, back, gradients, from, allocate(gradients, false));
+    if (forward == nullptr || backward == nullptr) return;
+    const auto once = [&] {
+      forward->run(*stream_);
+      backward->run(*stream_);
+    };
+    once();
+    stream_->synchronize();
+    Timing timing{.op = name_, .variant = std::string(row.variant)};
+    timing.milliseconds = median_time(*stream_, 7, 3, once);
+    for (const auto& [op, in, out] :
+         {std::tuple(kForward, inputs_, outputs), std::tuple(kBackward, back, gradients)}) {
+      const Cost cost = op_cost(*find_op(op), in, out, attributes);
+      timing.gigabytes_per_second += cost.bytes / timing.milliseconds * 1e-6;
+      timing.teraflops += cost.flops / timing.milliseconds * 1e-9;
+    }
+    timings.push_back(timing);
+  }
+
+  std::vector<void*> allocate(const SpecList& specs, bool filled) {
+    std::vector<void*> out;
+    for (const TensorSpec& spec : specs) {
+      memory_.emplace_back(device_, spec.bytes());
+      if (filled && spec.dtype == DType::f32) {
+        fill(device_, *stream_, spec, memory_.back().data());
+      }
+      out.push_back(memory_.back().data());
+    }
+    return out;
+  }
+
+  // By the row of this variant.
+  std::unique_ptr<Kernel> prepare(const KernelRow& like, std::string_view op,
+                                  const Attributes& attributes, SpecSpan inputs, SpecSpan outputs,
+                                  std::span<void* const> in, std::span<void* const> out) {
+    for (size_t i = 0; i < engine_.kernel_count; ++i) {
+      const KernelRow& row = engine_.kernels[i];
+      if (row.op != op || row.variant != like.variant) continue;
+      auto kernel = row.make({.op = op,
+                              .attributes = attributes,
+                              .inputs = inputs,
+                              .outputs = outputs,
+                              .device = device_});
+      if (kernel == nullptr) continue;
+      memory_.emplace_back(device_, std::max<size_t>(kernel->workspace_bytes(), 1));
+      kernel->bind({.inputs = in, .outputs = out, .workspace = memory_.back().data()});
+      return kernel;
+    }
+    return nullptr;
+  }
+
+  const Engine& engine_;
+  Device& device_;
+  std::unique_ptr<Stream> stream_;
+  std::string name_;
+  SpecList inputs_;
+  std::vector<Buffer> memory_;
+};
+
 }  // namespace
 
 std::vector<Timing> time_ops(const Engine& engine, Device& device, double factor) {
@@ -152,6 +262,9 @@ std::vector<Timing> time_ops(const Engine& engine, Device& device, double factor
   std::vector<Timing> timings;
   for (const TimedOp& timed : timed_ops(factor)) {
     timings.push_back(time_op(timed, engine, device, *stream));
+  }
+  for (const DType dtype : {DType::f32, DType::bf16}) {
+    TimedNetwork(engine, device, dtype, factor).time(timings);
   }
   return timings;
 }

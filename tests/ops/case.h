@@ -28,6 +28,7 @@ enum class Fill {
   constant,  // standard normal; no gradient flows to it
   seed,      // 0.125 everywhere
   absent,    // an optional input that is left out
+  kept,      // zeros, in whose place OpRunner::add_kept puts what the op's forward has made
 };
 
 // Targets of a loss, and constants: no gradient flows to them.

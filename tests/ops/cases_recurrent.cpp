@@ -45,6 +45,54 @@ void add_recurrent(std::vector<OpCase>& cases, const Recurrence& r) {
   cases.back().roundings = roundings;
 }
 
+struct Network : Recurrence {
+  int64_t inputs;
+};
+
+// The projection of the inputs and the recurrence as one op.
+void add_network(std::vector<OpCase>& cases, const Network& r) {
+  const Attributes direction{{"kind", std::string(r.kind)}, {"reverse", r.reverse}};
+  const RecurrentKind kind = recurrent_kind(direction);
+  const int64_t width = recurrent_gates(kind) * r.hidden;
+  const Shape y{r.samples, r.tokens, r.hidden}, state{r.samples, r.hidden};
+  const auto optional = [](bool given, const Shape& shape, Fill fill = Fill::normal) {
+    return given ? case_tensor(shape, fill) : case_absent();
+  };
+  // Enough for gates and cells in f64.
+  const int64_t kept = keeps_gates(kind) ? 8 * (width + r.hidden) * r.samples * r.tokens + 512 : 0;
+  Attributes attributes = direction;
+  attributes.set("kept_bytes", kept);
+  const CaseInput x = case_tensor({r.samples, r.tokens, r.inputs});
+  const std::vector<CaseInput> operands{
+      case_tensor({width, r.inputs}),
+      case_tensor({width, r.hidden}),
+      optional(r.bias, {width}),
+      optional(r.bias, {width}),
+      optional(r.initial, state, Fill::constant),
+      optional(r.initial && kind == RecurrentKind::lstm, state, Fill::constant)};
+  const std::string name =
+      fmt::format("{} {} of {}{}{}{}", r.kind, to_string(y), r.inputs, r.reverse ? " reverse" : "",
+                  r.bias ? "" : " without bias", r.initial ? " from a state" : "");
+  OpCase forward{.name = "recurrent_network " + name,
+                 .op = "recurrent_network",
+                 .inputs = {x},
+                 .attributes = attributes};
+  OpCase backward{.name = "recurrent_network_backward " + name,
+                  .op = "recurrent_network_backward",
+                  .inputs = {case_tensor(y), x, case_tensor(y, Fill::kept)},
+                  .attributes = attributes};
+  for (OpCase* c : {&forward, &backward}) {
+    c->inputs.insert(c->inputs.end(), operands.begin(), operands.end());
+    // As above, and the backward reads what the same kernels have rounded in the forward.
+    c->roundings = static_cast<double>(r.tokens + 1) *
+                   std::sqrt(static_cast<double>(r.hidden + r.inputs)) * (c == &backward ? 2 : 1);
+  }
+  backward.inputs.push_back(kept > 0 ? CaseInput{{Shape{kept}, DType::u8}, Fill::kept}
+                                     : case_absent());
+  cases.push_back(std::move(forward));
+  cases.push_back(std::move(backward));
+}
+
 // Micro-batches of two samples among six streams; the StepState of the cases stands at the third.
 void add_carry(std::vector<OpCase>& cases) {
   const CaseInput all = case_tensor({6, 5}), own = case_tensor({2, 5});
@@ -78,6 +126,12 @@ void add_recurrent_cases(std::vector<OpCase>& cases) {
     add_recurrent(cases, {kind, 1, 2, 300});
   }
   add_recurrent(cases, {"rnn_relu", 3, 1, 6});
+  for (const char* kind : {"lstm", "gru", "rnn_tanh"}) {
+    add_network(cases, {{kind, 2, 3, 5}, 7});
+    add_network(cases, {{kind, 3, 2, 17, true, false}, 4});
+    add_network(cases, {{kind, 2, 4, 8, false, true, true}, 8});
+  }
+  add_network(cases, {{"rnn_relu", 3, 1, 6}, 5});
   add_carry(cases);
 }
 

@@ -147,6 +147,7 @@ void fill(HostTensor& t, const CaseInput& input, const OpCase& c, Numbers& numbe
       for (int64_t i = 0; i < n; ++i) t.set(i, 0.125);
       break;
     case Fill::absent:
+    case Fill::kept:
       break;
   }
 }

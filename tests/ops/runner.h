@@ -2,7 +2,8 @@
 //
 // Every output and the workspace stand between guard words; inputs are compared with what was given
 // after the run; outputs hold NaN before it, so what a kernel forgets to write shows; kernels are
-// run twice over different rubbish, and must write the same bits.
+// run twice over different rubbish, and must write the same bits. What kernels keep for a backward
+// (OpDef::keeps_bytes) is their own: it is not compared, and the backward may change it.
 #pragma once
 
 #include <cstddef>
@@ -73,6 +74,9 @@ class OpRunner {
 
   // Throws what find_kernel throws when the engine has no kernel for the op.
   OpResult run(const OpRun& run);
+  // Of ops whose kernels keep bytes for their backward (OpDef::keeps_bytes): asks the engine how
+  // many, and gives a backward what this engine's forward has made of the other inputs.
+  void add_kept(OpRun& run);
   const Engine& engine() const { return engine_; }
 
  private:

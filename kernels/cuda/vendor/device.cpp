@@ -168,6 +168,10 @@ CudaDevice::CudaDevice(int index) : index_(index) {
     fail(ExitCode::device, "cuda:{} ({}) is an sm_{}{}; this build has code for sm_{} and newer",
          index, device.name, device.major, device.minor, kLeastArchitecture);
   }
+  // cuDNN's recurrent networks use cuBLAS on several streams, whose results may depend on which of
+  // its buffers is free unless all have one size (cuBLAS, Results Reproducibility). Read when
+  // cuBLAS starts; whoever has set it knows why.
+  ::setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8", 0);
   const BlockSignals block;  // for the driver's threads
   check_cuda(cudaInitDevice(index, 0, 0), fmt::format("starting cuda:{}", index));
   make_current();

@@ -14,6 +14,10 @@ std::unique_ptr<Kernel> make_blas_matmul(const KernelRequest& request);
 std::unique_ptr<Kernel> make_cudnn_conv2d(const KernelRequest& request);
 std::unique_ptr<Kernel> make_cudnn_conv2d_input(const KernelRequest& request);
 std::unique_ptr<Kernel> make_cudnn_conv2d_weight(const KernelRequest& request);
+// recurrent_network; kept_bytes: KernelRow::kept_bytes.
+std::unique_ptr<Kernel> make_cudnn_recurrent(const KernelRequest& request);
+std::unique_ptr<Kernel> make_cudnn_recurrent_backward(const KernelRequest& request);
+std::optional<int64_t> cudnn_recurrent_kept_bytes(const KernelRequest& request);
 std::unique_ptr<Kernel> make_nvrtc_fused(const KernelRequest& request);
 // Built where the cudnn-frontend headers were found (DLTRAIN_CUDNN_FRONTEND).
 std::unique_ptr<Kernel> make_cudnn_attention(const KernelRequest& request);

@@ -13,6 +13,9 @@ constinit const KernelRow kRows[] = {
     {"conv2d", "cuDNN", make_cudnn_conv2d, kOverwrites, kUnproven},
     {"conv2d_backward_input", "cuDNN", make_cudnn_conv2d_input, kAccumulates, kUnproven},
     {"conv2d_backward_weight", "cuDNN", make_cudnn_conv2d_weight, kAccumulates, kUnproven},
+    {"recurrent_network", "cuDNN", make_cudnn_recurrent, kOverwrites, kUnproven,
+     cudnn_recurrent_kept_bytes},
+    {"recurrent_network_backward", "cuDNN", make_cudnn_recurrent_backward, kOverwrites, kUnproven},
     {"fused_elementwise", "NVRTC", make_nvrtc_fused, kOverwrites, kUnproven},
 #if defined(DLTRAIN_CUDNN_FRONTEND)
     {"attention", "cuDNN", make_cudnn_attention, kOverwrites, kUnproven},

@@ -1,0 +1,358 @@
+// recurrent_network and its backward by cuDNN. Weights are copied into cuDNN's own memory, a part
+// of the workspace, in every run, and gradients out of it: a few copies of neighbouring matrices.
+// The direction from the last token to the first is the other one over tokens in reverse order,
+// which our own copies make. Everything is queued on the stream; nothing waits, so it can be
+// captured.
+//
+// cuDNN computes the op's formulas: biases of inputs and state, the reset gate of a GRU after the
+// product. Which way is taken, this or the engine's own kernels: kept_bytes() at the end.
+#include <array>
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "cuda/elementwise.h"
+#include "cuda/makers.h"
+#include "cuda/strided_copy.h"
+#include "cuda/vendor/autotune.h"
+#include "cuda/vendor/cudnn_descriptor.h"
+#include "cuda/vendor/cudnn_rnn.h"
+#include "cuda/vendor/device.h"
+#include "cuda/vendor/makers.h"
+#include "ops/op.h"
+#include "ops/rules.h"
+#include "shared/recurrent_parts.h"
+#include "shared/workspace_parts.h"
+
+namespace dltrain {
+namespace {
+
+// The problem of a request whose x is input `x` and whose weights follow after `weights`.
+RnnProblem read_problem(const KernelRequest& r, size_t x, size_t weights) {
+  const Shape &in = r.inputs[x].shape, &w_hh = r.inputs[weights + 1].shape;
+  return {.kind = recurrent_kind(r.attributes),
+          .dtype = r.inputs[x].dtype,
+          .bias = !is_absent(r.inputs[weights + 2]),
+          .samples = in[0],
+          .tokens = in[1],
+          .inputs = in[2],
+          .hidden = w_hh[1]};
+}
+
+// What forward and backward share: cuDNN's memory for weights, and tokens in reverse order.
+class CudnnRecurrent : public Kernel {
+ public:
+  CudnnRecurrent(CudaDevice& device, CudnnRnn rnn, const CudnnRnn::Sizes& sizes, bool reverse)
+      : device_(device),
+        rnn_(std::move(rnn)),
+        sizes_(sizes),
+        reverse_(reverse),
+        weights_at_(scratch_.add(sizes.weights)),
+        work_at_(scratch_.add(sizes.workspace)) {}
+
+  size_t workspace_bytes() const override { return scratch_.total(); }
+
+ protected:
+  using Operands = std::array<void*, 4>;  // in the order of Piece::Operand
+
+  size_t add_tokens(int64_t width) {
+    if (!reverse_) return 0;
+    const RnnProblem& p = rnn_.problem();
+    return scratch_.add(p.samples * p.tokens * width, p.dtype);
+  }
+
+  void bind_workspace(const Bindings& b) {
+    workspace_ = static_cast<std::byte*>(b.workspace);
+    pieces_ = rnn_.pieces(device_.dnn(), sizes_.weights, weights());
+  }
+
+  cudnnHandle_t begin(Stream& stream, const Operands& weights_from) {
+    cudnnHandle_t handle = device_.dnn();
+    check_cudnn(cudnnSetStream(handle, native_stream(stream)), "choosing a stream");
+    const size_t element = dtype_size(rnn_.problem().dtype);
+    for (const CudnnRnn::Piece& piece : pieces_) {
+      const auto* from = static_cast<const std::byte*>(weights_from[piece.operand]);
+      device_.copy(weights() + piece.offset, from + static_cast<size_t>(piece.begin) * element,
+                   static_cast<size_t>(piece.count) * element, stream);
+    }
+    return handle;
+  }
+
+  // Where cuDNN reads a tensor of tokens: as it is, or reversed at `at` of the workspace.
+  const void* in_order(const void* from, int64_t width, size_t at, Stream& stream) const {
+    if (!reverse_) return from;
+    turn(from, workspace_ + at, width, stream);
+    return workspace_ + at;
+  }
+  void* in_order(void* to, size_t at) const { return reverse_ ? workspace_ + at : to; }
+  void put_back(void* to, int64_t width, size_t at, Stream& stream) const {
+    if (reverse_) turn(workspace_ + at, to, width, stream);
+  }
+
+  std::byte* weights() const { return workspace_ + weights_at_; }
+  void* work() const { return sizes_.workspace > 0 ? workspace_ + work_at_ : nullptr; }
+
+  CudaDevice& device_;
+  CudnnRnn rnn_;
+  CudnnRnn::Sizes sizes_;
+  bool reverse_;
+  WorkspaceParts scratch_;
+  size_t weights_at_, work_at_;
+  std::byte* workspace_ = nullptr;
+  std::vector<CudnnRnn::Piece> pieces_;
+
+ private:
+  void turn(const void* from, void* to, int64_t width, Stream& stream) const {
+    const RnnProblem& p = rnn_.problem();
+    const StridedCopy copy{.element_bytes = static_cast<int>(dtype_size(p.dtype)),
+                           .rank = 3,
+                           .extent = {p.samples, p.tokens, width},
+                           .x_stride = {p.tokens * width, -width, 1},
+                           .y_stride = {p.tokens * width, width, 1},
+                           .x_start = (p.tokens - 1) * width};
+    launch_strided_copy(simplified(copy), from, to, stream.native());
+  }
+};
+
+class CudnnRecurrentForward final : public CudnnRecurrent {
+ public:
+  CudnnRecurrentForward(CudaDevice& device, CudnnRnn rnn, const CudnnRnn::Sizes& sizes,
+                        bool reverse, bool trains)
+      : CudnnRecurrent(device, std::move(rnn), sizes, reverse),
+        trains_(trains),
+        x_at_(add_tokens(rnn_.problem().inputs)),
+        y_at_(add_tokens(rnn_.problem().hidden)) {}
+
+  void bind(const Bindings& b) override {
+    bind_workspace(b);
+    x_ = b.inputs[0];
+    operands_ = {b.inputs[1], b.inputs[2], b.inputs[3], b.inputs[4]};
+    h0_ = b.inputs[5];
+    c0_ = b.inputs[6];
+    y_ = b.outputs[0];
+    cell_ = rnn_.problem().kind == RecurrentKind::lstm ? b.outputs[1] : nullptr;
+    kept_ = trains_ && sizes_.reserve > 0 ? b.outputs.back() : nullptr;
+  }
+
+  void run(Stream& stream) override {
+    const RnnProblem& p = rnn_.problem();
+    cudnnHandle_t handle = begin(stream, operands_);
+    const void* x = in_order(x_, p.inputs, x_at_, stream);
+    // No lengths on the device: since cuDNN 8.9.1 it takes those of the descriptors.
+    check_cudnn(
+        cudnnRNNForward(handle, rnn_.rnn(),
+                        trains_ ? CUDNN_FWD_MODE_TRAINING : CUDNN_FWD_MODE_INFERENCE, nullptr,
+                        rnn_.x(), x, rnn_.y(), in_order(y_, y_at_), rnn_.state(), h0_, nullptr,
+                        rnn_.state(), c0_, cell_, sizes_.weights, weights(), sizes_.workspace,
+                        work(), kept_ != nullptr ? sizes_.reserve : 0, kept_),
+        "recurrent_network");
+    put_back(y_, p.hidden, y_at_, stream);
+  }
+
+ private:
+  bool trains_;
+  size_t x_at_, y_at_;
+  const void *x_ = nullptr, *h0_ = nullptr, *c0_ = nullptr;
+  Operands operands_{};
+  void *y_ = nullptr, *cell_ = nullptr, *kept_ = nullptr;
+};
+
+class CudnnRecurrentBackward final : public CudnnRecurrent {
+ public:
+  CudnnRecurrentBackward(CudaDevice& device, CudnnRnn rnn, const CudnnRnn::Sizes& sizes,
+                         bool reverse, DType sums)
+      : CudnnRecurrent(device, std::move(rnn), sizes, reverse),
+        sums_(sums),
+        gradients_at_(scratch_.add(sizes.weights)),
+        x_at_(add_tokens(rnn_.problem().inputs)),
+        dx_at_(add_tokens(rnn_.problem().inputs)),
+        y_at_(add_tokens(rnn_.problem().hidden)),
+        dy_at_(add_tokens(rnn_.problem().hidden)) {}
+
+  void bind(const Bindings& b) override {
+    bind_workspace(b);
+    dy_ = b.inputs[0];
+    x_ = b.inputs[1];
+    y_ = b.inputs[2];
+    operands_ = {b.inputs[3], b.inputs[4], b.inputs[5], b.inputs[6]};
+    h0_ = b.inputs[7];
+    c0_ = b.inputs[8];
+    kept_ = b.inputs[9];
+    dx_ = b.outputs[0];
+    gradients_ = {b.outputs[1], b.outputs[2], nullptr, nullptr};
+    if (rnn_.problem().bias) {
+      gradients_[CudnnRnn::Piece::b_ih] = b.outputs[3];
+      gradients_[CudnnRnn::Piece::b_hh] = b.outputs[4];
+    }
+  }
+
+  void run(Stream& stream) override {
+    const RnnProblem& p = rnn_.problem();
+    cudnnHandle_t handle = begin(stream, operands_);
+    std::byte* gradients = workspace_ + gradients_at_;
+    device_.zero(gradients, sizes_.weights, stream);  // cuDNN adds to them
+    const void *x = in_order(x_, p.inputs, x_at_, stream),
+               *y = in_order(y_, p.hidden, y_at_, stream),
+               *dy = in_order(dy_, p.hidden, dy_at_, stream);
+    // In this order: the gradient of the weights reads what that of the data leaves in `kept`.
+    check_cudnn(cudnnRNNBackwardData_v8(handle, rnn_.rnn(), nullptr, rnn_.y(), y, dy, rnn_.x(),
+                                        in_order(dx_, dx_at_), rnn_.state(), h0_, nullptr, nullptr,
+                                        rnn_.state(), c0_, nullptr, nullptr, sizes_.weights,
+                                        weights(), sizes_.workspace, work(), sizes_.reserve, kept_),
+                "recurrent_network_backward, the inputs' gradient");
+    check_cudnn(
+        cudnnRNNBackwardWeights_v8(handle, rnn_.rnn(), CUDNN_WGRAD_MODE_ADD, nullptr, rnn_.x(), x,
+                                   rnn_.state(), h0_, rnn_.y(), y, sizes_.weights, gradients,
+                                   sizes_.workspace, work(), sizes_.reserve, kept_),
+        "recurrent_network_backward, the weights' gradient");
+    put_back(dx_, p.inputs, dx_at_, stream);
+    for (const CudnnRnn::Piece& piece : pieces_) {
+      auto* to = static_cast<std::byte*>(gradients_[piece.operand]) +
+                 static_cast<size_t>(piece.begin) * dtype_size(sums_);
+      const std::byte* from = gradients + piece.offset;
+      if (p.dtype == sums_) {
+        device_.copy(to, from, static_cast<size_t>(piece.count) * dtype_size(sums_), stream);
+      } else {
+        launch_cast(p.dtype, sums_, from, to, piece.count, stream.native());
+      }
+    }
+  }
+
+ private:
+  DType sums_;
+  size_t gradients_at_, x_at_, dx_at_, y_at_, dy_at_;
+  const void *dy_ = nullptr, *x_ = nullptr, *y_ = nullptr, *h0_ = nullptr, *c0_ = nullptr;
+  Operands operands_{}, gradients_{};
+  void *kept_ = nullptr, *dx_ = nullptr;
+};
+
+std::optional<CudnnRnn> describe(const RnnProblem& p) {
+  const bool served = p.dtype == DType::f32 || is_low_precision(p.dtype);
+  if (!served || p.samples * p.tokens == 0) return {};
+  return CudnnRnn::describe(p);
+}
+
+// Forward and backward of one way, over zeros.
+class Trial {
+ public:
+  Trial(const KernelRequest& r, KernelMaker forward, KernelMaker backward, int64_t kept) {
+    Attributes attributes = r.attributes;
+    attributes.set("kept_bytes", kept);
+    SpecList in(r.inputs.begin(), r.inputs.end());
+    SpecList out = find_op("recurrent_network")->infer(in, attributes);
+    forward_ = prepare(r, "recurrent_network", forward, attributes, in, out);
+    const TensorSpec y = out[0], last = kept > 0 ? out.back() : absent_spec();
+    SpecList back{y, in[0], y, in[1], in[2], in[3], in[4], in[5], in[6], last};
+    out = find_op("recurrent_network_backward")->infer(back, attributes);
+    backward_ = prepare(r, "recurrent_network_backward", backward, attributes, back, out);
+  }
+  bool made() const { return forward_ != nullptr && backward_ != nullptr; }
+  void run(Stream& stream) {
+    forward_->run(stream);
+    backward_->run(stream);
+  }
+
+ private:
+  std::unique_ptr<Kernel> prepare(const KernelRequest& r, std::string_view op, KernelMaker make,
+                                  const Attributes& attributes, SpecSpan inputs, SpecSpan outputs) {
+    auto kernel = make({.op = op,
+                        .attributes = attributes,
+                        .inputs = inputs,
+                        .outputs = outputs,
+                        .device = r.device});
+    if (kernel == nullptr) return nullptr;
+    const auto addresses = [&](SpecSpan specs) {
+      std::vector<void*> out;
+      for (const TensorSpec& spec : specs) {
+        buffers_.emplace_back(r.device, spec.bytes());
+        out.push_back(buffers_.back().data());
+      }
+      return out;
+    };
+    const std::vector<void*> in = addresses(inputs), out = addresses(outputs);
+    buffers_.emplace_back(r.device, kernel->workspace_bytes());
+    kernel->bind({.inputs = in, .outputs = out, .workspace = buffers_.back().data()});
+    return kernel;
+  }
+
+  std::vector<Buffer> buffers_;
+  std::unique_ptr<Kernel> forward_, backward_;
+};
+
+constexpr const char *kCudnn = "cuDNN", *kComposed = "composed";
+
+// The faster way, of forward and backward together; empty where there was no time.
+std::string faster(CudaDevice& device, const KernelRequest& r, int64_t reserve) {
+  size_t made = 2;
+  std::optional<Trial> trial;
+  const auto best = fastest(device, 2, [&](size_t i, Stream& stream) {
+    if (made != i) {
+      made = i;
+      trial.reset();
+      if (i == 0) {
+        trial.emplace(r, make_cudnn_recurrent, make_cudnn_recurrent_backward, reserve);
+      } else {
+        trial.emplace(r, make_cuda_recurrent_network, make_cuda_recurrent_network_backward,
+                      parts_kept_bytes(r));
+      }
+    }
+    if (!trial->made()) return false;
+    try {
+      trial->run(stream);
+    } catch (const Error&) {
+      return false;
+    }
+    return true;
+  });
+  return !best ? "" : *best == 0 ? kCudnn : kComposed;
+}
+
+}  // namespace
+
+std::unique_ptr<Kernel> make_cudnn_recurrent(const KernelRequest& r) {
+  const RnnProblem problem = read_problem(r, 0, 1);
+  auto rnn = describe(problem);
+  if (!rnn) return nullptr;
+  CudaDevice& device = cuda_device(r);
+  const int64_t kept = r.attributes.integer("kept_bytes");
+  const auto sizes =
+      rnn->sizes(device.dnn(), kept > 0 ? CUDNN_FWD_MODE_TRAINING : CUDNN_FWD_MODE_INFERENCE);
+  // What another kernel asked to keep is not ours.
+  if (!sizes || (kept > 0 && sizes->reserve != static_cast<size_t>(kept))) return nullptr;
+  return std::make_unique<CudnnRecurrentForward>(device, std::move(*rnn), *sizes,
+                                                 r.attributes.boolean("reverse"), kept > 0);
+}
+
+std::unique_ptr<Kernel> make_cudnn_recurrent_backward(const KernelRequest& r) {
+  const RnnProblem problem = read_problem(r, 1, 3);
+  auto rnn = describe(problem);
+  if (!rnn) return nullptr;
+  CudaDevice& device = cuda_device(r);
+  const auto sizes = rnn->sizes(device.dnn(), CUDNN_FWD_MODE_TRAINING);
+  if (!sizes || sizes->reserve != static_cast<size_t>(r.attributes.integer("kept_bytes"))) {
+    return nullptr;
+  }
+  return std::make_unique<CudnnRecurrentBackward>(
+      device, std::move(*rnn), *sizes, r.attributes.boolean("reverse"), r.outputs[1].dtype);
+}
+
+std::optional<int64_t> cudnn_recurrent_kept_bytes(const KernelRequest& r) {
+  const RnnProblem p = read_problem(r, 0, 1);
+  const auto rnn = describe(p);
+  if (!rnn) return {};
+  CudaDevice& device = cuda_device(r);
+  const auto sizes = rnn->sizes(device.dnn(), CUDNN_FWD_MODE_TRAINING);
+  if (!sizes) return {};
+  const auto reserve = static_cast<int64_t>(sizes->reserve);
+  if (device.tuning().mode != Autotune::off) {
+    const std::string key =
+        fmt::format("recurrent {} {}, {} of {}x{} to {}, bias {}, reverse {}, state {}",
+                    r.attributes.text("kind"), dtype_name(p.dtype), p.samples, p.tokens, p.inputs,
+                    p.hidden, p.bias, r.attributes.boolean("reverse"), !is_absent(r.inputs[5]));
+    if (tuned_choice(device, key, [&] { return faster(device, r, reserve); }) == kComposed)
+      return {};
+  }
+  return reserve;
+}
+
+}  // namespace dltrain

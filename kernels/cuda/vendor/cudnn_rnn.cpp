@@ -1,0 +1,142 @@
+#include "cuda/vendor/cudnn_rnn.h"
+
+#include <limits>
+
+#include "base/error.h"
+#include "cuda/vendor/cudnn_descriptor.h"
+
+namespace dltrain {
+namespace {
+
+cudnnDataType_t library_type(DType dtype) {
+  return dtype == DType::bf16  ? CUDNN_DATA_BFLOAT16
+         : dtype == DType::f16 ? CUDNN_DATA_HALF
+                               : CUDNN_DATA_FLOAT;
+}
+
+cudnnRNNMode_t library_mode(RecurrentKind kind) {
+  switch (kind) {
+    case RecurrentKind::lstm:
+      return CUDNN_LSTM;
+    case RecurrentKind::gru:
+      return CUDNN_GRU;
+    case RecurrentKind::rnn_tanh:
+      return CUDNN_RNN_TANH;
+    case RecurrentKind::rnn_relu:
+      break;
+  }
+  return CUDNN_RNN_RELU;
+}
+
+// Products of all extents that cuDNN writes about a matrix or bias.
+int64_t elements_of(cudnnTensorDescriptor_t tensor) {
+  constexpr int kMost = 8;
+  cudnnDataType_t type;
+  int rank = 0, extent[kMost] = {}, stride[kMost] = {};
+  check_cudnn(cudnnGetTensorNdDescriptor(tensor, kMost, &type, &rank, extent, stride),
+              "reading the extents of recurrent weights");
+  int64_t product = rank > 0 ? 1 : 0;
+  for (int i = 0; i < rank && i < kMost; ++i) product *= extent[i];
+  return product;
+}
+
+void add_piece(std::vector<CudnnRnn::Piece>& pieces, const CudnnRnn::Piece& piece, size_t element) {
+  if (!pieces.empty()) {
+    CudnnRnn::Piece& last = pieces.back();
+    if (last.operand == piece.operand && last.begin + last.count == piece.begin &&
+        last.offset + static_cast<size_t>(last.count) * element == piece.offset) {
+      last.count += piece.count;
+      return;
+    }
+  }
+  pieces.push_back(piece);
+}
+
+}  // namespace
+
+cudnnStatus_t CudnnRnn::make() {
+  const RnnProblem& p = problem_;
+  const auto type = library_type(p.dtype);
+  const auto inputs = static_cast<int>(p.inputs), hidden = static_cast<int>(p.hidden),
+             samples = static_cast<int>(p.samples), tokens = static_cast<int>(p.tokens);
+  check_cudnn(cudnnCreateRNNDescriptor(rnn_.out()), "making a recurrent network");
+  check_cudnn(cudnnCreateRNNDataDescriptor(x_.out()), "describing recurrent inputs");
+  check_cudnn(cudnnCreateRNNDataDescriptor(y_.out()), "describing recurrent outputs");
+  check_cudnn(cudnnCreateTensorDescriptor(state_.out()), "describing a recurrent state");
+  // As elsewhere f32 is plain f32, without TF32. Tensors with the samples outside need padded
+  // input and output, though no sequence is shorter than the others.
+  const cudnnMathType_t math = p.dtype == DType::f32 ? CUDNN_FMA_MATH : CUDNN_TENSOR_OP_MATH;
+  cudnnStatus_t code = cudnnSetRNNDescriptor_v8(rnn_, CUDNN_RNN_ALGO_STANDARD, library_mode(p.kind),
+                                                p.bias ? CUDNN_RNN_DOUBLE_BIAS : CUDNN_RNN_NO_BIAS,
+                                                CUDNN_UNIDIRECTIONAL, CUDNN_LINEAR_INPUT, type,
+                                                CUDNN_DATA_FLOAT, math, inputs, hidden, hidden, 1,
+                                                nullptr, CUDNN_RNN_PADDED_IO_ENABLED);
+  if (code != CUDNN_STATUS_SUCCESS) return code;
+  const std::vector<int> lengths(static_cast<size_t>(samples), tokens);
+  const auto describe = [&](cudnnRNNDataDescriptor_t data, int width) {
+    return cudnnSetRNNDataDescriptor(data, type, CUDNN_RNN_DATA_LAYOUT_BATCH_MAJOR_UNPACKED, tokens,
+                                     samples, width, lengths.data(), nullptr);
+  };
+  code = describe(x_, inputs);
+  if (code != CUDNN_STATUS_SUCCESS) return code;
+  code = describe(y_, hidden);
+  if (code != CUDNN_STATUS_SUCCESS) return code;
+  const int extents[] = {1, samples, hidden}, strides[] = {samples * hidden, hidden, 1};
+  return cudnnSetTensorNdDescriptor(state_, type, 3, extents, strides);
+}
+
+std::optional<CudnnRnn> CudnnRnn::describe(const RnnProblem& problem) {
+  const RnnProblem& p = problem;
+  constexpr int64_t kMost = std::numeric_limits<int>::max();
+  if (p.samples * p.hidden > kMost || p.tokens > kMost || p.inputs > kMost) return {};
+  CudnnRnn out(problem);
+  if (out.make() != CUDNN_STATUS_SUCCESS) return {};
+  return out;
+}
+
+std::optional<CudnnRnn::Sizes> CudnnRnn::sizes(cudnnHandle_t handle,
+                                               cudnnForwardMode_t mode) const {
+  Sizes out;
+  if (cudnnGetRNNWeightSpaceSize(handle, rnn_, &out.weights) != CUDNN_STATUS_SUCCESS ||
+      cudnnGetRNNTempSpaceSizes(handle, rnn_, mode, x_, &out.workspace, &out.reserve) !=
+          CUDNN_STATUS_SUCCESS) {
+    return {};
+  }
+  return out;
+}
+
+// Matrices of the gates for the inputs come first, then those for the state, in PyTorch's order:
+// i, f, g, o of an LSTM; r, z, n of a GRU.
+std::vector<CudnnRnn::Piece> CudnnRnn::pieces(cudnnHandle_t handle, size_t bytes,
+                                              const void* weights) const {
+  Handle<cudnnTensorDescriptor_t, cudnnDestroyTensorDescriptor> matrix, bias;
+  check_cudnn(cudnnCreateTensorDescriptor(matrix.out()), "describing recurrent weights");
+  check_cudnn(cudnnCreateTensorDescriptor(bias.out()), "describing recurrent weights");
+  const int64_t gates = problem_.gates(), hidden = problem_.hidden;
+  const size_t element = dtype_size(problem_.dtype);
+  std::vector<Piece> matrices, biases;
+  const auto add = [&](std::vector<Piece>& list, Piece::Operand operand, int64_t gate,
+                       int64_t count, cudnnTensorDescriptor_t found, const void* at) {
+    const auto offset = static_cast<size_t>(static_cast<const std::byte*>(at) -
+                                            static_cast<const std::byte*>(weights));
+    check_internal(at != nullptr && elements_of(found) == count &&
+                       offset + static_cast<size_t>(count) * element <= bytes,
+                   "cuDNN has {} elements of a gate's weights, not {}", elements_of(found), count);
+    add_piece(list, {operand, gate * count, count, offset}, element);
+  };
+  for (int64_t i = 0; i < 2 * gates; ++i) {
+    const bool of_input = i < gates;
+    void *matrix_at = nullptr, *bias_at = nullptr;
+    check_cudnn(cudnnGetRNNWeightParams(handle, rnn_, 0, bytes, weights, static_cast<int32_t>(i),
+                                        matrix, &matrix_at, bias, &bias_at),
+                "finding recurrent weights");
+    const int64_t gate = of_input ? i : i - gates, width = of_input ? problem_.inputs : hidden;
+    add(matrices, of_input ? Piece::w_ih : Piece::w_hh, gate, hidden * width, matrix, matrix_at);
+    if (!problem_.bias) continue;
+    add(biases, of_input ? Piece::b_ih : Piece::b_hh, gate, hidden, bias, bias_at);
+  }
+  matrices.insert(matrices.end(), biases.begin(), biases.end());
+  return matrices;
+}
+
+}  // namespace dltrain

@@ -1,0 +1,55 @@
+// A kernel of the same engine within a kernel: what composed kernels are made of.
+#pragma once
+
+#include <initializer_list>
+#include <vector>
+
+#include "base/error.h"
+#include "ops/kernel.h"
+#include "shared/workspace_parts.h"
+
+namespace dltrain {
+
+class KernelPart {
+ public:
+  struct Request {
+    std::string_view op;
+    std::vector<TensorSpec> inputs, outputs;
+    Attributes attributes = {};
+    bool accumulate = false;
+  };
+
+  // `whole`: of the kernel that this is a part of. Its workspace becomes a part of `scratch`.
+  KernelPart(const Engine& engine, const KernelRequest& whole, const Request& r,
+             WorkspaceParts& scratch) {
+    kernel_ = find_kernel(engine, {.op = r.op,
+                                   .attributes = r.attributes,
+                                   .inputs = r.inputs,
+                                   .outputs = r.outputs,
+                                   .accumulate = r.accumulate,
+                                   .device = whole.device})
+                  .kernel;
+    check_internal(kernel_ != nullptr, "{}: no {} of {}", whole.op, r.op, to_string(r.inputs[0]));
+    scratch_at_ = scratch.add(kernel_->workspace_bytes());
+  }
+
+  // `workspace`: of the whole kernel.
+  void bind(std::byte* workspace, std::initializer_list<void*> inputs,
+            std::initializer_list<void*> outputs) {
+    kernel_->bind({.inputs = {inputs.begin(), inputs.size()},
+                   .outputs = {outputs.begin(), outputs.size()},
+                   .workspace = workspace + scratch_at_});
+  }
+  void run(Stream& stream) { kernel_->run(stream); }
+
+ private:
+  std::unique_ptr<Kernel> kernel_;
+  size_t scratch_at_ = 0;
+};
+
+// An address that a list need not have; nullptr: the operand is absent.
+inline void* optional_address(std::span<void* const> list, size_t i) {
+  return i < list.size() ? list[i] : nullptr;
+}
+
+}  // namespace dltrain
