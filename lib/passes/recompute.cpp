@@ -9,8 +9,8 @@
 namespace dltrain {
 namespace {
 
-constexpr std::array<std::string_view, 5> kExpensive{"matmul", "conv2d", "conv2d_backward_input",
-                                                     "attention", "recurrent"};
+constexpr std::array<std::string_view, 6> kExpensive{
+    "matmul", "conv2d", "conv2d_moments", "conv2d_backward_input", "attention", "recurrent"};
 
 // A value may be computed again when its node writes activations and nothing else.
 bool repeatable(const Graph& graph, const Node& node) {

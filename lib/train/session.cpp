@@ -298,6 +298,10 @@ Session open_session(Experiment& experiment, const SessionOptions& options, Chos
   if (const std::string* path = experiment.loss->teacher(); path && options.teacher) {
     session.teacher = open_teacher(*path);
   }
+  const bool exact = options.compute == DType::f64;  // on the reference engine
+  if (!exact && chosen.device == nullptr) {
+    chosen = choose_device(experiment.device, options.engines, options.ranks.local_rank);
+  }
   const bool keep_gradients = options.keep_gradients || experiment.logging.histogram_steps ||
                               session.batch.micro_batches() > 1;
   const Mesh mesh = rank_mesh(experiment, options.ranks.world, options.ranks.ranks_per_node);
@@ -328,6 +332,7 @@ Session open_session(Experiment& experiment, const SessionOptions& options, Chos
           options.compute == DType::f32 && experiment.precision.narrow_parameters(),
       .noise = options.noise,
       .fuse = options.fuse,
+      .pair_convolutions = !exact && chosen.device->properties().backend == "cuda",
       .keep_gradients = keep_gradients,
       .recompute = options.recompute ? experiment.memory.recompute : Recompute::none,
       .log = options.log,
@@ -361,12 +366,9 @@ Session open_session(Experiment& experiment, const SessionOptions& options, Chos
                            .global_batch = session.batch.global_batch,
                            .fixed_reduction = request.fixed_reduction,
                            .keep_gradients = keep_gradients};
-  if (options.compute == DType::f64) {
+  if (exact) {
     executor.device = options.engines.reference->open(0);
   } else {
-    if (chosen.device == nullptr) {
-      chosen = choose_device(experiment.device, options.engines, options.ranks.local_rank);
-    }
     executor.engine = chosen.engine;
     executor.device = std::move(chosen.device);
     executor.device->set_autotune(experiment.autotune, options.agree);
