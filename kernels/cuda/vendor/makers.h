@@ -14,6 +14,9 @@ std::unique_ptr<Kernel> make_blas_matmul(const KernelRequest& request);
 std::unique_ptr<Kernel> make_cudnn_conv2d(const KernelRequest& request);
 std::unique_ptr<Kernel> make_cudnn_conv2d_input(const KernelRequest& request);
 std::unique_ptr<Kernel> make_cudnn_conv2d_weight(const KernelRequest& request);
+// With autotune only, where it finds them faster than two steps.
+std::unique_ptr<Kernel> make_cudnn_conv2d_moments(const KernelRequest& request);
+std::unique_ptr<Kernel> make_cudnn_conv2d_batch_norm(const KernelRequest& request);
 std::unique_ptr<Kernel> make_nvrtc_fused(const KernelRequest& request);
 // Built where the cudnn-frontend headers were found (DLTRAIN_CUDNN_FRONTEND).
 std::unique_ptr<Kernel> make_cudnn_attention(const KernelRequest& request);

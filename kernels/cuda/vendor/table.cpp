@@ -13,6 +13,8 @@ constinit const KernelRow kRows[] = {
     {"conv2d", "cuDNN", make_cudnn_conv2d, kOverwrites, kUnproven},
     {"conv2d_backward_input", "cuDNN", make_cudnn_conv2d_input, kAccumulates, kUnproven},
     {"conv2d_backward_weight", "cuDNN", make_cudnn_conv2d_weight, kAccumulates, kUnproven},
+    {"conv2d_moments", "cuDNN", make_cudnn_conv2d_moments, kOverwrites, kUnproven},
+    {"conv2d_batch_norm", "cuDNN", make_cudnn_conv2d_batch_norm, kOverwrites, kUnproven},
     {"fused_elementwise", "NVRTC", make_nvrtc_fused, kOverwrites, kUnproven},
 #if defined(DLTRAIN_CUDNN_FRONTEND)
     {"attention", "cuDNN", make_cudnn_attention, kOverwrites, kUnproven},
