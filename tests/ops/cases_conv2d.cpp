@@ -130,7 +130,9 @@ void add_conv2d_cases(std::vector<OpCase>& cases) {
   add_norms(cases, {.x = {2, 1, 1, 1}, .w = {1, 1, 1, 1}});
   add_norms(cases, {.x = {3, 9, 8, 5}, .w = {17, 3, 3, 5}, .stride = 2, .padding = 1});
   add_norms(cases, {.x = {2, 9, 9, 4}, .w = {6, 3, 3, 2}, .padding = 1, .groups = 2});
+  // Channels by eights, as the vendor's plans for 16 bits want them.
   add_norms(cases, {.x = {4, 7, 7, 16}, .w = {32, 1, 1, 16}});
+  add_norms(cases, {.x = {2, 9, 7, 16}, .w = {24, 3, 3, 16}, .stride = 2, .padding = 1});
 
   for (const char* activation : {"relu", "gelu", "gelu_tanh", "silu", "tanh", "sigmoid"}) {
     cases.push_back(
