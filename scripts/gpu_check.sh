@@ -84,10 +84,17 @@ part_device() {
 }
 
 part_ops() {
-  local dtype status=0
+  local dtype op status=0
   for dtype in f32 bf16 f16; do
     echo "-- $dtype"
     "$gpu_check" --engine "$engine" --dtype "$dtype" --json "$out/ops-$dtype.json" || status=9
+  done
+  # By cuDNN's fused plans, which runs take only where autotune finds them faster.
+  for op in conv2d_moments conv2d_batch_norm; do
+    for dtype in bf16 f16; do
+      echo "-- $op by one plan, $dtype"
+      "$gpu_check" --engine "$engine" --dtype "$dtype" --op "$op" --one-plan || status=9
+    done
   done
   return "$status"
 }
@@ -293,6 +300,17 @@ part_timing() {
     steps=(--max-steps 2)
   }
   "$gpu_check" --time --engine "$engine" --scale "$scale" --json "$out/timing.json" || return
+  echo "-- convolutions with norms by one plan"
+  "$gpu_check" --time --engine "$engine" --scale "$scale" --one-plan --json "$out/timing-one-plan.json" || return
+  if [ "$engine" = cuda ]; then # by first proposals, and by what is found fastest
+    for name in off full; do
+      echo "-- ResNet-50 in bf16, autotune $name"
+      train "resnet50-bf16-$name" "$engine" configs/bench/resnet50_224.yaml --autotune "$name" \
+        -s precision.compute=bf16 -s training.global_batch_size=128 -s data.train.samples=256 \
+        --result "$out/resnet50-bf16-$name.json" || return
+      cat "$out/resnet50-bf16-$name.json"
+    done
+  fi
   for config in configs/bench/*.yaml; do
     name=bench-$(basename "$config" .yaml)
     echo "-- $name"

@@ -133,7 +133,7 @@ inline std::vector<std::vector<double>> results_of(const Graph& graph) {
   run.run(Phase::forward);
   run.run(Phase::backward);
   std::vector<std::vector<double>> out;
-  for (Role role : {Role::metric, Role::gradient}) {
+  for (Role role : {Role::metric, Role::statistic, Role::gradient}) {
     for (ValueId id : graph.with_role(role)) out.push_back(run.get(id));
   }
   return out;

@@ -31,6 +31,9 @@ MadeKernel make_conv2d_backward_input_lanes(const KernelRequest& request);
 MadeKernel make_conv2d_backward_weight_lanes(const KernelRequest& request);
 // For many channels; own kernel.
 MadeKernel make_conv2d_backward_weight_panels(const KernelRequest& request);
+MadeKernel make_conv2d_moments(const KernelRequest& request);
+MadeKernel make_conv2d_batch_norm(const KernelRequest& request);
+MadeKernel make_batch_moments(const KernelRequest& request);  // of conv2d_moments, no op itself
 MadeKernel make_max_pool2d(const KernelRequest& request);
 MadeKernel make_max_pool2d_backward(const KernelRequest& request);
 MadeKernel make_batch_norm(const KernelRequest& request);

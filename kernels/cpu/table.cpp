@@ -87,6 +87,8 @@ constinit const KernelRow kTable[] = {
      .variant = "oneDNN",
      .make = make_conv2d_backward_weight_onednn,
      .accumulates = true},
+    {.op = "conv2d_moments", .variant = "two steps", .make = make_conv2d_moments},
+    {.op = "conv2d_batch_norm", .variant = "two steps", .make = make_conv2d_batch_norm},
     {.op = "max_pool2d", .variant = "simd", .make = make_max_pool2d},
     {.op = "max_pool2d_backward", .variant = "simd", .make = make_max_pool2d_backward},
     {.op = "batch_norm", .variant = "simd", .make = make_batch_norm},

@@ -1,4 +1,5 @@
-// Kernel classes of batch_norm, batch_norm_backward and batch_norm_inference.
+// Kernel classes of batch_norm, batch_norm_backward and batch_norm_inference, and of statistics
+// alone.
 #include "cuda/batch_norm.h"
 
 #include <vector>
@@ -63,8 +64,18 @@ class Inference final : public BatchNormKernel {
  public:
   using BatchNormKernel::BatchNormKernel;
   void run(Stream& stream) override {
-    launch_batch_norm_inference(call_, in_[0], in_[1], in_[2], in_[3], in_[4], out_[0],
-                                stream.native());
+    launch_batch_norm_inference(call_, in_[0], in_[1], in_[2], in_.size() == 6 ? in_[5] : nullptr,
+                                in_[3], in_[4], out_[0], stream.native());
+  }
+};
+
+// (x) → mean, variance.
+class Statistics final : public BatchNormKernel {
+ public:
+  using BatchNormKernel::BatchNormKernel;
+  size_t workspace_bytes() const override { return chunk_bytes(); }
+  void run(Stream& stream) override {
+    launch_batch_norm_statistics(call_, in_[0], out_[0], out_[1], workspace_, stream.native());
   }
 };
 
@@ -78,6 +89,9 @@ std::unique_ptr<Kernel> make_cuda_batch_norm_backward(const KernelRequest& reque
 }
 std::unique_ptr<Kernel> make_cuda_batch_norm_inference(const KernelRequest& request) {
   return served(request) ? std::make_unique<Inference>(request) : nullptr;
+}
+std::unique_ptr<Kernel> make_cuda_batch_moments(const KernelRequest& request) {
+  return served(request) ? std::make_unique<Statistics>(request) : nullptr;
 }
 
 }  // namespace dltrain

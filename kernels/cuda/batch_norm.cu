@@ -207,6 +207,27 @@ __global__ void input_gradient_kernel(const T* x, const T* dy, LineOf<MathOf<T>>
   }
 }
 
+// A thread a channel.
+__global__ void moments_of_sums_kernel(const float* sum, const float* squares, float* mean,
+                                       float* variance, double rows, int64_t channels) {
+  const int64_t k = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  if (k >= channels) return;
+  const double middle = static_cast<double>(sum[k]) / rows;
+  const double spread = static_cast<double>(squares[k]) / rows - middle * middle;
+  mean[k] = static_cast<float>(middle);
+  variance[k] = spread < 0 ? 0.0f : static_cast<float>(spread);
+}
+
+__global__ void norm_as_line_kernel(const float* gamma, const float* beta, const float* mean,
+                                    const float* variance, float* scale, float* shift,
+                                    float epsilon, int64_t channels) {
+  const int64_t k = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  if (k >= channels) return;
+  const float slope = gamma[k] * (1.0f / std::sqrt(variance[k] + epsilon));
+  scale[k] = slope;
+  shift[k] = beta[k] - mean[k] * slope;
+}
+
 template <typename T>
 struct Typed {
   using M = MathOf<T>;
@@ -292,11 +313,33 @@ void launch_batch_norm_backward(const BatchNormCall& call, const void* x, const 
 }
 
 void launch_batch_norm_inference(const BatchNormCall& call, const void* x, const void* gamma,
-                                 const void* beta, const void* mean, const void* variance, void* y,
-                                 CudaStream stream) {
+                                 const void* beta, const void* residual, const void* mean,
+                                 const void* variance, void* y, CudaStream stream) {
   with_floating(call.dtype, [&]<typename T>(T) {
-    Typed<T>::normalise(call, x, gamma, beta, nullptr, mean, variance, y, stream);
+    Typed<T>::normalise(call, x, gamma, beta, residual, mean, variance, y, stream);
   });
+}
+
+void launch_batch_norm_statistics(const BatchNormCall& call, const void* x, void* mean,
+                                  void* variance, void* workspace, CudaStream stream) {
+  with_floating(call.dtype, [&]<typename T>(T) {
+    Typed<T>::statistics(call, x, mean, variance, workspace, stream);
+  });
+}
+
+void launch_moments_of_sums(int64_t rows, int64_t channels, const float* sum, const float* squares,
+                            float* mean, float* variance, CudaStream stream) {
+  DLTRAIN_LAUNCH(moments_of_sums_kernel, dim3(static_cast<unsigned>(divide_up(channels, kWarp))),
+                 dim3(kWarp), stream, sum, squares, mean, variance, static_cast<double>(rows),
+                 channels);
+}
+
+void launch_norm_as_line(double epsilon, int64_t channels, const float* gamma, const float* beta,
+                         const float* mean, const float* variance, float* scale, float* shift,
+                         CudaStream stream) {
+  DLTRAIN_LAUNCH(norm_as_line_kernel, dim3(static_cast<unsigned>(divide_up(channels, kWarp))),
+                 dim3(kWarp), stream, gamma, beta, mean, variance, scale, shift,
+                 static_cast<float>(epsilon), channels);
 }
 
 }  // namespace dltrain

@@ -27,9 +27,23 @@ void launch_batch_norm_backward(const BatchNormCall& call, const void* x, const 
                                 const void* gamma, const void* beta, const void* mean,
                                 const void* variance, void* dx, void* dgamma, void* dbeta,
                                 void* workspace, CudaStream stream);
-// Also the last step of launch_batch_norm.
+// Also the last step of launch_batch_norm. residual: nullptr when there is none; y may be x.
 void launch_batch_norm_inference(const BatchNormCall& call, const void* x, const void* gamma,
-                                 const void* beta, const void* mean, const void* variance, void* y,
-                                 CudaStream stream);
+                                 const void* beta, const void* residual, const void* mean,
+                                 const void* variance, void* y, CudaStream stream);
+// Also the first step of launch_batch_norm.
+void launch_batch_norm_statistics(const BatchNormCall& call, const void* x, void* mean,
+                                  void* variance, void* workspace, CudaStream stream);
+
+// mean and variance of `rows` values from their sum and the sum of their squares; [channels] in
+// f32, computed in double. The difference of two sums in f32 loses what mean² is larger than the
+// variance: that is below what the values lose themselves where they have 16 bits (docs/gpu).
+void launch_moments_of_sums(int64_t rows, int64_t channels, const float* sum, const float* squares,
+                            float* mean, float* variance, CudaStream stream);
+// scale = gamma/√(variance + epsilon) and shift = beta − mean·scale: the norm as y = x·scale +
+// shift. [channels] in f32.
+void launch_norm_as_line(double epsilon, int64_t channels, const float* gamma, const float* beta,
+                         const float* mean, const float* variance, float* scale, float* shift,
+                         CudaStream stream);
 
 }  // namespace dltrain

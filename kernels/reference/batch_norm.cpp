@@ -94,7 +94,9 @@ struct BatchNormInference : Channels {
     for (int64_t i = 0; i < rows * channels; ++i) {
       const int64_t k = i % channels;
       const double scale = gamma[k] / std::sqrt(variance[k] + epsilon);
-      c.put<T>(0, i, (x[i] - double{mean[k]}) * scale + beta[k]);
+      double y = (x[i] - double{mean[k]}) * scale + beta[k];
+      if (c.has_input(5)) y += c.input<T>(5)[i];
+      c.put<T>(0, i, relu && y < 0 ? 0 : y);
     }
   }
 };

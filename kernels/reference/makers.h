@@ -20,6 +20,8 @@ KernelPointer reference_matmul(const KernelRequest& request);
 KernelPointer reference_conv2d(const KernelRequest& request);
 KernelPointer reference_conv2d_backward_input(const KernelRequest& request);
 KernelPointer reference_conv2d_backward_weight(const KernelRequest& request);
+KernelPointer reference_conv2d_moments(const KernelRequest& request);
+KernelPointer reference_conv2d_batch_norm(const KernelRequest& request);
 KernelPointer reference_max_pool2d(const KernelRequest& request);
 KernelPointer reference_max_pool2d_backward(const KernelRequest& request);
 KernelPointer reference_batch_norm(const KernelRequest& request);

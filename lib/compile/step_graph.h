@@ -52,6 +52,8 @@ struct StepRequest {
   bool narrow_parameters = false;  // with precision bf16: see passes/narrow_parameters.h
   bool noise = true;               // of training: dropout
   bool fuse = true;
+  // With fuse, asked when the model stands: FuseOptions::pair_convolutions. Empty: no.
+  std::function<bool()> pairs_convolutions = {};
   // As PlanOptions says. Where gradients are not kept, they may take the memory of low-precision
   // copies until the update has read them all, so copies are then rounded by an op of their own.
   bool keep_gradients = true;

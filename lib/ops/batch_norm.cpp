@@ -7,7 +7,8 @@
 // batch_norm_backward(x, dy, gamma, mean, variance (, beta)) → dx, dgamma, dbeta. With activation
 //   "relu" it takes beta and is the gradient of relu(batch_norm(x)): dy counts where the forward,
 //   computed again from mean and variance as they are stored, is above 0.
-// batch_norm_inference(x, gamma, beta, running_mean, running_variance) → y.
+// batch_norm_inference(x, gamma, beta, mean, variance (, residual)) → y: by statistics that are
+//   given. Attributes as above; "relu" and the residual before it are set by passes only.
 // batch_norm_update(step_state, running_mean, running_variance, mean_sum, variance_sum): once a
 // step,
 //   running ← running + momentum·(sum / groups − running), the variance times `unbias` (n/(n−1), as
@@ -29,6 +30,11 @@ void expect_channels(std::string_view op, const TensorSpec& found, const TensorS
   expect_dtype(op, "a channel vector", found, accumulation_dtype(x.dtype));
 }
 
+void expect_residual(std::string_view op, const TensorSpec& found, const TensorSpec& x) {
+  expect_shape(op, "the residual", found.shape, x.shape);
+  expect_dtype(op, "the residual", found, x.dtype);
+}
+
 // True with "relu", the only activation that there is.
 bool has_relu(std::string_view op, const Attributes& attributes) {
   const std::string activation = attributes.text("activation");
@@ -40,10 +46,7 @@ SpecList infer(SpecSpan inputs, const Attributes& attributes) {
   expect_inputs("batch_norm", inputs, 3, has_relu("batch_norm", attributes) ? 4 : 3);
   expect_rank("batch_norm", "the input", inputs[0].shape, 2, Shape::kMaxRank);
   for (size_t i = 1; i < 3; ++i) expect_channels("batch_norm", inputs[i], inputs[0]);
-  if (inputs.size() == 4) {
-    expect_shape("batch_norm", "the residual", inputs[3].shape, inputs[0].shape);
-    expect_dtype("batch_norm", "the residual", inputs[3], inputs[0].dtype);
-  }
+  if (inputs.size() == 4) expect_residual("batch_norm", inputs[3], inputs[0]);
   return {inputs[0], inputs[1], inputs[1]};
 }
 
@@ -65,15 +68,18 @@ SpecList infer_backward(SpecSpan inputs, const Attributes& attributes) {
   return {inputs[0], inputs[3], inputs[3]};
 }
 
-SpecList infer_inference(SpecSpan inputs, const Attributes&) {
-  expect_inputs("batch_norm_inference", inputs, 5, 5);
+SpecList infer_inference(SpecSpan inputs, const Attributes& attributes) {
+  expect_inputs("batch_norm_inference", inputs, 5,
+                has_relu("batch_norm_inference", attributes) ? 6 : 5);
   expect_rank("batch_norm_inference", "the input", inputs[0].shape, 2, Shape::kMaxRank);
   for (size_t i = 1; i < 5; ++i) expect_channels("batch_norm_inference", inputs[i], inputs[0]);
+  if (inputs.size() == 6) expect_residual("batch_norm_inference", inputs[5], inputs[0]);
   return {inputs[0]};
 }
 
-std::optional<std::vector<Placement>> split_inference(SpecSpan, const Attributes&,
+std::optional<std::vector<Placement>> split_inference(SpecSpan inputs, const Attributes&,
                                                       std::span<const Placement> p) {
+  if (inputs.size() == 6) return {};  // the residual would have to be split likewise
   return split_samples(p, {kSplitSamples});
 }
 
@@ -101,7 +107,7 @@ constinit const OpDef kBatchNormBackwardOp{.name = "batch_norm_backward",
                                            .doc = "dx, dgamma, dbeta of batch_norm",
                                            .infer = infer_backward};
 constinit const OpDef kBatchNormInferenceOp{.name = "batch_norm_inference",
-                                            .doc = "normalises each channel by running statistics",
+                                            .doc = "normalises each channel by given statistics",
                                             .infer = infer_inference,
                                             .split = split_inference};
 constinit const OpDef kBatchNormUpdateOp{.name = "batch_norm_update",

@@ -7,6 +7,7 @@
 #include "ops/elementwise.h"
 #include "ops/fused.h"
 #include "passes/fuse_norms.h"
+#include "passes/pair_convolutions.h"
 
 namespace dltrain {
 namespace {
@@ -230,9 +231,10 @@ class Groups {
 
 }  // namespace
 
-Graph fuse(Graph graph) {
+Graph fuse(Graph graph, const FuseOptions& options) {
   fuse_epilogues(graph);
-  fuse_norms(graph);
+  fuse_norms(graph, options.pair_convolutions);
+  if (options.pair_convolutions) pair_convolutions(graph);
   Groups(graph).run();
   verify_graph(graph);
   return graph;

@@ -7,7 +7,13 @@
 
 namespace dltrain {
 
-// Three rewrites, in this order:
+struct FuseOptions {
+  // For engines that have kernels of a convolution with a norm: pairs of both
+  // (passes/pair_convolutions.h), and relu and residuals into norms by given statistics too.
+  bool pair_convolutions = false;
+};
+
+// Three rewrites, in this order, and the pairs before the last:
 //
 // Epilogues: a matmul or conv2d whose output is read once, by an activation (relu, gelu, gelu_tanh,
 //   silu, tanh, sigmoid) of the same phase and spec, takes it over as its attribute `activation`.
@@ -21,6 +27,6 @@ namespace dltrain {
 //
 // Sums over micro-steps (gradients, statistics, metrics) keep the kernels that write them: these
 // must be able to add to their output. The order of the other nodes does not change.
-Graph fuse(Graph graph);
+Graph fuse(Graph graph, const FuseOptions& options = {});
 
 }  // namespace dltrain

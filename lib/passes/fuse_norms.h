@@ -12,7 +12,9 @@ namespace dltrain {
 //   batch_norm_backward with activation=relu, where nobody else reads the gradient between. Only
 //   without a residual: the gradient behind a sum is wanted by its other side too.
 //
+// `given`: the forward of batch_norm_inference too.
+//
 // Part of fuse() (passes/fuse.h), whose rules about phases and results hold here too.
-void fuse_norms(Graph& graph);
+void fuse_norms(Graph& graph, bool given = false);
 
 }  // namespace dltrain

@@ -9,8 +9,9 @@
 namespace dltrain {
 namespace {
 
-constexpr std::array<std::string_view, 6> kExpensive{
-    "matmul", "conv2d", "conv2d_backward_input", "attention", "recurrent", "recurrent_network"};
+constexpr std::array<std::string_view, 7> kExpensive{
+    "matmul",    "conv2d",    "conv2d_moments",   "conv2d_backward_input",
+    "attention", "recurrent", "recurrent_network"};
 
 // A value may be computed again when its node writes activations and nothing else.
 bool repeatable(const Graph& graph, const Node& node) {

@@ -298,6 +298,7 @@ Session open_session(Experiment& experiment, const SessionOptions& options, Chos
   if (const std::string* path = experiment.loss->teacher(); path && options.teacher) {
     session.teacher = open_teacher(*path);
   }
+  const bool exact = options.compute == DType::f64;  // on the reference engine
   const bool keep_gradients = options.keep_gradients || experiment.logging.histogram_steps ||
                               session.batch.micro_batches() > 1;
   const Mesh mesh = rank_mesh(experiment, options.ranks.world, options.ranks.ranks_per_node);
@@ -310,6 +311,10 @@ Session open_session(Experiment& experiment, const SessionOptions& options, Chos
     }
     opened = chosen.device.get();
     opened->set_autotune(experiment.autotune, options.agree);
+  };
+  const auto pairs_convolutions = [&] {
+    open_chosen();
+    return opened->properties().backend == "cuda";
   };
   const auto kept = [&](const Attributes& attributes, SpecSpan inputs, SpecSpan outputs) {
     open_chosen();
@@ -346,8 +351,9 @@ Session open_session(Experiment& experiment, const SessionOptions& options, Chos
           options.compute == DType::f32 && experiment.precision.narrow_parameters(),
       .noise = options.noise,
       .fuse = options.fuse,
+      .pairs_convolutions = exact ? std::function<bool()>() : pairs_convolutions,
       .keep_gradients = keep_gradients,
-      .kept_bytes = options.compute == DType::f32 ? KeptBytes(kept) : KeptBytes(),
+      .kept_bytes = exact ? KeptBytes() : kept,
       .recompute = options.recompute ? experiment.memory.recompute : Recompute::none,
       .log = options.log,
       .probe = options.probe};
@@ -380,7 +386,7 @@ Session open_session(Experiment& experiment, const SessionOptions& options, Chos
                            .global_batch = session.batch.global_batch,
                            .fixed_reduction = request.fixed_reduction,
                            .keep_gradients = keep_gradients};
-  if (options.compute == DType::f64) {
+  if (exact) {
     executor.device = options.engines.reference->open(0);
   } else {
     open_chosen();

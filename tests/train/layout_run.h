@@ -31,8 +31,8 @@ inline const std::array<Network, 3>& networks() {
          "5}]",
          "data.train={type: synthetic, shape: [6, 6, 2], classes: 5, samples: 96}"}},
        {"convnet",
-        {"model.layers=[{conv2d: {out_channels: 4, kernel_size: 3, padding: 1}}, batch_norm, relu, "
-         "{max_pool2d: 2}, flatten, {linear: 16}, tanh, {linear: 5}]",
+        {"model.layers=[{conv2d: {out_channels: 4, kernel_size: 3, padding: 1, bias: false}}, "
+         "batch_norm, relu, {max_pool2d: 2}, flatten, {linear: 16}, tanh, {linear: 5}]",
          "data.train={type: synthetic, shape: [6, 6, 2], classes: 5, samples: 96}"}},
        {"gpt",
         {"model={type: gpt2, num_layers: 2, hidden_size: 16, num_heads: 2, max_positions: 8, "

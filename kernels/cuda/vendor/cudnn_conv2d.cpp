@@ -6,15 +6,13 @@
 // several.
 #include <algorithm>
 
-#include <fmt/format.h>
-
 #include "base/error.h"
 #include "cuda/elementwise.h"
 #include "cuda/vendor/autotune.h"
 #include "cuda/vendor/cudnn_plan.h"
+#include "cuda/vendor/cudnn_problem.h"
 #include "cuda/vendor/device.h"
 #include "cuda/vendor/makers.h"
-#include "ops/conv2d.h"
 #include "ops/rules.h"
 
 namespace dltrain {
@@ -22,39 +20,6 @@ namespace {
 
 // The workspace is cut into cuDNN's part and the temporary result.
 constexpr size_t kAlignment = 256;
-
-ConvolutionProblem read_problem(const KernelRequest& request, ConvolutionPass pass, const Shape& x,
-                                const Shape& w, const Shape& y) {
-  const Conv2dAttributes attributes(request.attributes);
-  ConvolutionProblem p{.pass = pass,
-                       .dtype = request.inputs[0].dtype,
-                       .samples = x[0],
-                       .in_channels = x[3],
-                       .out_channels = y[3],
-                       .groups = attributes.groups};
-  for (int i = 0; i < 2; ++i) {
-    p.in[i] = x[i + 1];
-    p.out[i] = y[i + 1];
-    p.kernel[i] = w[i + 1];
-    p.stride[i] = attributes.stride[i];
-    p.padding[i] = attributes.padding[i];
-    p.dilation[i] = attributes.dilation[i];
-  }
-  return p;
-}
-
-std::string key_of(const ConvolutionProblem& p) {
-  const char* pass = p.pass == ConvolutionPass::forward ? "forward"
-                     : p.pass == ConvolutionPass::input ? "input"
-                                                        : "weight";
-  return fmt::format(
-      "convolution {} {}, {} of {}x{}x{} to {}x{}x{}, kernel {}x{}, groups {}, stride {}x{}, "
-      "padding "
-      "{}x{}, dilation {}x{}",
-      pass, dtype_name(p.dtype), p.samples, p.in[0], p.in[1], p.in_channels, p.out[0], p.out[1],
-      p.out_channels, p.kernel[0], p.kernel[1], p.groups, p.stride[0], p.stride[1], p.padding[0],
-      p.padding[1], p.dilation[0], p.dilation[1]);
-}
 
 // The index of the fastest proposal, timed over zeros.
 std::optional<size_t> time(CudaDevice& device, const ConvolutionProblem& p,
@@ -92,7 +57,7 @@ std::optional<CudnnPlan> choose(CudaDevice& device, const ConvolutionProblem& pr
   const CudnnTarget target{.handle = device.dnn()};
   const CudnnProposals proposals = propose_convolution(problem, target);
   if (device.tuning().mode != Autotune::off && proposals.size() > 1) {
-    const std::string chosen = tuned_choice(device, key_of(problem), [&]() -> std::string {
+    const std::string chosen = tuned_choice(device, describe(problem), [&]() -> std::string {
       const std::optional<size_t> best = time(device, problem, proposals);
       return best ? proposals.name(*best) : std::string();
     });
@@ -201,22 +166,22 @@ std::unique_ptr<Kernel> make_cudnn_conv2d(const KernelRequest& r) {
   check_internal(activation.has_value(), "conv2d: activation {}", name);
   return make(
       r,
-      read_problem(r, ConvolutionPass::forward, r.inputs[0].shape, r.inputs[1].shape,
-                   r.outputs[0].shape),
+      read_convolution(r, ConvolutionPass::forward, r.inputs[0].shape, r.inputs[1].shape,
+                       r.outputs[0].shape),
       {.has_bias = r.inputs.size() == 3 && !is_absent(r.inputs[2]), .activation = *activation});
 }
 
 std::unique_ptr<Kernel> make_cudnn_conv2d_input(const KernelRequest& r) {
   return make(r,
-              read_problem(r, ConvolutionPass::input, r.outputs[0].shape, r.inputs[1].shape,
-                           r.inputs[0].shape),
+              read_convolution(r, ConvolutionPass::input, r.outputs[0].shape, r.inputs[1].shape,
+                               r.inputs[0].shape),
               {.accumulate = r.accumulate});
 }
 
 std::unique_ptr<Kernel> make_cudnn_conv2d_weight(const KernelRequest& r) {
   return make(r,
-              read_problem(r, ConvolutionPass::weight, r.inputs[1].shape, r.outputs[0].shape,
-                           r.inputs[0].shape),
+              read_convolution(r, ConvolutionPass::weight, r.inputs[1].shape, r.outputs[0].shape,
+                               r.inputs[0].shape),
               {.accumulate = r.accumulate});
 }
 

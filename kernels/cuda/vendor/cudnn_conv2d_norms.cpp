@@ -1,0 +1,221 @@
+// conv2d_moments and conv2d_batch_norm in 16 bits by one plan of cuDNN, where autotune finds one
+// that is faster than the two steps (kernels/cuda/conv2d_norms.cpp); nothing is made otherwise, and
+// the two steps' row is taken.
+#include <algorithm>
+#include <functional>
+
+#include <fmt/format.h>
+
+#include "cuda/batch_norm.h"
+#include "cuda/makers.h"
+#include "cuda/vendor/autotune.h"
+#include "cuda/vendor/cudnn_plan.h"
+#include "cuda/vendor/cudnn_problem.h"
+#include "cuda/vendor/device.h"
+#include "cuda/vendor/makers.h"
+#include "device/tuning_choices.h"
+#include "shared/workspace_parts.h"
+
+namespace dltrain {
+namespace {
+
+using namespace cudnn_ids;
+
+// A plan, and a small kernel of ours before or after it that works on channel vectors.
+class FusedConvolution : public Kernel {
+ public:
+  FusedConvolution(CudaDevice& device, const ConvolutionProblem& problem, CudnnPlan plan)
+      : problem_(problem), device_(device), plan_(std::move(plan)) {
+    parts_.add(plan_.workspace_bytes);  // at the start
+    first_at_ = parts_.add(problem.out_channels, DType::f32);
+    second_at_ = parts_.add(problem.out_channels, DType::f32);
+  }
+
+  size_t workspace_bytes() const override { return parts_.total(); }
+
+  void run(Stream& stream) override { check_cudnn(queue(stream), "a fused convolution"); }
+
+  // What run() checks: success, or why cuDNN refuses.
+  virtual cudnnStatus_t queue(Stream& stream) = 0;
+
+ protected:
+  // `others`: besides x, w and y.
+  void bind_plan(const Bindings& b, std::vector<CudnnBinding> others) {
+    others.insert(others.end(), {{kX, b.inputs[0]}, {kW, b.inputs[1]}, {kY, b.outputs[0]}});
+    pack_ = bind_cudnn(others, plan_.workspace_bytes > 0 ? b.workspace : nullptr);
+  }
+  float* first(const Bindings& b) const { return part(b, first_at_); }
+  float* second(const Bindings& b) const { return part(b, second_at_); }
+
+  cudnnStatus_t execute(Stream& stream) {
+    cudnnHandle_t handle = device_.dnn();
+    check_cudnn(cudnnSetStream(handle, native_stream(stream)), "choosing a stream");
+    return cudnnBackendExecute(handle, plan_.plan.get(), pack_.get());
+  }
+
+  ConvolutionProblem problem_;
+
+ private:
+  static float* part(const Bindings& b, size_t at) {
+    return reinterpret_cast<float*>(static_cast<std::byte*>(b.workspace) + at);
+  }
+
+  CudaDevice& device_;
+  CudnnPlan plan_;
+  WorkspaceParts parts_;
+  size_t first_at_ = 0, second_at_ = 0;  // channel vectors in the workspace
+  CudnnDescriptor pack_{CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR};
+};
+
+// (x, w) → y, mean, variance, from the sums that the plan leaves.
+class FusedMoments final : public FusedConvolution {
+ public:
+  using FusedConvolution::FusedConvolution;
+
+  void bind(const Bindings& b) override {
+    sum_ = first(b);
+    squares_ = second(b);
+    mean_ = static_cast<float*>(b.outputs[1]);
+    variance_ = static_cast<float*>(b.outputs[2]);
+    bind_plan(b, {{kSum, sum_}, {kSquares, squares_}});
+  }
+
+  cudnnStatus_t queue(Stream& stream) override {
+    const cudnnStatus_t status = execute(stream);
+    if (status != CUDNN_STATUS_SUCCESS) return status;
+    launch_moments_of_sums(problem_.samples * problem_.out[0] * problem_.out[1],
+                           problem_.out_channels, sum_, squares_, mean_, variance_,
+                           stream.native());
+    return status;
+  }
+
+ private:
+  float *sum_ = nullptr, *squares_ = nullptr, *mean_ = nullptr, *variance_ = nullptr;
+};
+
+// (x, w, gamma, beta, mean, variance (, residual)) → y; the norm as scale and shift.
+class FusedNorm final : public FusedConvolution {
+ public:
+  FusedNorm(CudaDevice& device, const ConvolutionProblem& problem, CudnnPlan plan, double epsilon)
+      : FusedConvolution(device, problem, std::move(plan)), epsilon_(epsilon) {}
+
+  void bind(const Bindings& b) override {
+    for (size_t i = 0; i < 4; ++i) norm_[i] = static_cast<const float*>(b.inputs[2 + i]);
+    scale_ = first(b);
+    shift_ = second(b);
+    std::vector<CudnnBinding> others{{kScale, scale_}, {kShift, shift_}};
+    if (b.inputs.size() == 7) others.push_back({kResidual, b.inputs[6]});
+    bind_plan(b, std::move(others));
+  }
+
+  cudnnStatus_t queue(Stream& stream) override {
+    launch_norm_as_line(epsilon_, problem_.out_channels, norm_[0], norm_[1], norm_[2], norm_[3],
+                        scale_, shift_, stream.native());
+    return execute(stream);
+  }
+
+ private:
+  double epsilon_;
+  const float* norm_[4] = {};  // gamma, beta, mean, variance
+  float *scale_ = nullptr, *shift_ = nullptr;
+};
+
+using MakeFused = std::function<std::unique_ptr<FusedConvolution>(CudnnPlan)>;
+constexpr const char* kTwoSteps = "two steps";
+
+// The name of the fastest: the two steps, which come first, or a proposal.
+std::string time(CudaDevice& device, const KernelRequest& request, Kernel& two_steps,
+                 const CudnnProposals& proposals, const MakeFused& make) {
+  std::vector<Buffer> memory;
+  const auto addresses = [&](std::span<const TensorSpec> specs) {
+    std::vector<void*> out;
+    for (const TensorSpec& spec : specs)
+      out.push_back(memory.emplace_back(device, spec.bytes()).data());
+    return out;
+  };
+  const std::vector<void*> inputs = addresses(request.inputs), outputs = addresses(request.outputs);
+  const size_t most = tuning_limits(device.tuning().mode).candidates;
+  size_t made = most;  // a candidate is run several times in a row: it is made at the first
+  std::unique_ptr<FusedConvolution> fused;
+  Buffer workspace;
+  const auto ready = [&](size_t i) {
+    if (made == i) return true;
+    made = i;
+    fused = nullptr;
+    if (i > 0) {
+      auto plan = proposals.build(i - 1);
+      if (!plan) return false;
+      fused = make(std::move(*plan));
+    }
+    Kernel& kernel = i == 0 ? two_steps : *fused;
+    workspace = Buffer(device, kernel.workspace_bytes());
+    kernel.bind({.inputs = inputs, .outputs = outputs, .workspace = workspace.data()});
+    return true;
+  };
+  const auto best = fastest(device, std::min(proposals.size() + 1, most), [&](size_t i, Stream& s) {
+    if (!ready(i)) return false;
+    if (i > 0) return fused->queue(s) == CUDNN_STATUS_SUCCESS;
+    two_steps.run(s);
+    return true;
+  });
+  if (!best) return {};
+  return *best == 0 ? kTwoSteps : proposals.name(*best - 1);
+}
+
+std::unique_ptr<Kernel> choose(const KernelRequest& request, const std::string& key,
+                               KernelMaker make_two_steps, const CudnnProposals& proposals,
+                               const MakeFused& make) {
+  CudaDevice& device = cuda_device(request);
+  if (proposals.size() == 0) return nullptr;
+  // Before the choice: the convolution has one of its own to make.
+  const auto two_steps = make_two_steps(request);
+  const std::string chosen =
+      tuned_choice(device, key, [&] { return time(device, request, *two_steps, proposals, make); });
+  for (size_t i = 0; i < proposals.size(); ++i) {
+    if (chosen != kOnePlan && proposals.name(i) != chosen) continue;
+    if (auto plan = proposals.build(i)) return make(std::move(*plan));
+  }
+  return nullptr;
+}
+
+bool may_fuse(const KernelRequest& request) {
+  return is_low_precision(request.inputs[0].dtype) && request.outputs[0].shape.elements() > 0 &&
+         cuda_device(request).tuning().mode != Autotune::off;
+}
+
+ConvolutionProblem problem_of(const KernelRequest& r) {
+  return read_convolution(r, ConvolutionPass::forward, r.inputs[0].shape, r.inputs[1].shape,
+                          r.outputs[0].shape);
+}
+
+}  // namespace
+
+std::unique_ptr<Kernel> make_cudnn_conv2d_moments(const KernelRequest& request) {
+  if (!may_fuse(request)) return nullptr;
+  CudaDevice& device = cuda_device(request);
+  const ConvolutionProblem problem = problem_of(request);
+  const CudnnTarget target{.handle = device.dnn()};
+  return choose(request, describe(problem) + ", with moments", make_cuda_conv2d_moments,
+                propose_convolution_sums(problem, target), [&](CudnnPlan plan) {
+                  return std::make_unique<FusedMoments>(device, problem, std::move(plan));
+                });
+}
+
+std::unique_ptr<Kernel> make_cudnn_conv2d_batch_norm(const KernelRequest& request) {
+  if (!may_fuse(request)) return nullptr;
+  CudaDevice& device = cuda_device(request);
+  const ConvolutionProblem problem = problem_of(request);
+  const NormEnding ending{.residual = request.inputs.size() == 7,
+                          .relu = request.attributes.text("activation") == "relu"};
+  const CudnnTarget target{.handle = device.dnn()};
+  const double epsilon = request.attributes.number("epsilon", 1e-5);
+  return choose(request,
+                fmt::format("{}, with a norm{}{}", describe(problem),
+                            ending.residual ? ", residual" : "", ending.relu ? ", relu" : ""),
+                make_cuda_conv2d_batch_norm, propose_convolution_norm(problem, ending, target),
+                [&](CudnnPlan plan) {
+                  return std::make_unique<FusedNorm>(device, problem, std::move(plan), epsilon);
+                });
+}
+
+}  // namespace dltrain

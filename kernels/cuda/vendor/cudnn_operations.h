@@ -1,0 +1,77 @@
+// The operations of cuDNN's graph API that our graphs are made of. Tensors that a plan reads or
+// writes in memory have an id above 0, by which a variant pack binds them; a tensor with id 0 lies
+// between two operations and never in memory.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "cuda/vendor/cudnn_descriptor.h"
+#include "tensor/dtype.h"
+
+namespace dltrain {
+
+enum class ConvolutionPass { forward, input, weight };
+
+// Extents as lib/ops/conv2d.cpp names them; images are NHWC, weights [out, height, width, in].
+struct ConvolutionProblem {
+  ConvolutionPass pass = ConvolutionPass::forward;
+  DType dtype = DType::f32;  // of all three tensors: f32, bf16 or f16
+  int64_t samples = 0;
+  int64_t in[2] = {}, out[2] = {};  // height, width
+  int64_t in_channels = 0, out_channels = 0, groups = 1;
+  int64_t kernel[2] = {}, stride[2] = {}, padding[2] = {}, dilation[2] = {};
+};
+
+// What a graph is made of, while it is made: operations refer to the tensors' descriptors.
+class CudnnOperations {
+ public:
+  // A dense NHWC tensor of n images; cuDNN names the extents in the order N, C, H, W. The reference
+  // is good for the life of the object.
+  const CudnnDescriptor& tensor(DType dtype, int64_t id, int64_t n, int64_t c, int64_t h,
+                                int64_t w);
+  // A value a channel, in f32.
+  const CudnnDescriptor& channels(int64_t id, int64_t c) {
+    return tensor(DType::f32, id, 1, c, 1, 1);
+  }
+  // Images of the problem: what goes into the convolution, and what comes out.
+  const CudnnDescriptor& input(const ConvolutionProblem& p, DType dtype, int64_t id) {
+    return tensor(dtype, id, p.samples, p.in_channels, p.in[0], p.in[1]);
+  }
+  const CudnnDescriptor& weight(const ConvolutionProblem& p, int64_t id) {
+    return tensor(p.dtype, id, p.out_channels, p.in_channels / p.groups, p.kernel[0], p.kernel[1]);
+  }
+  const CudnnDescriptor& output(const ConvolutionProblem& p, DType dtype, int64_t id) {
+    return tensor(dtype, id, p.samples, p.out_channels, p.out[0], p.out[1]);
+  }
+
+  // The problem's pass over x, w and y, which for gradients are those of the forward. Sums in f32.
+  void convolution(const ConvolutionProblem& p, const CudnnDescriptor& x, const CudnnDescriptor& w,
+                   const CudnnDescriptor& y);
+  // y = a ∘ b, or a function of a alone (b: nullptr); computed in f32. b may have a value a
+  // channel.
+  void pointwise(cudnnPointwiseMode_t mode, const CudnnDescriptor& a, const CudnnDescriptor* b,
+                 const CudnnDescriptor& y);
+  // The sums of y and of y² of each channel, in f32.
+  void sums(const CudnnDescriptor& y, const CudnnDescriptor& sum, const CudnnDescriptor& squares);
+
+  // All of it as a graph, which needs this object no longer.
+  CudnnDescriptor graph(const CudnnTarget& target) const;
+
+ private:
+  std::vector<std::unique_ptr<CudnnDescriptor>> tensors_;
+  std::vector<CudnnDescriptor> operations_;
+  int64_t between_ = 1000;  // ids of tensors that lie in no memory
+};
+
+// The device memory with which a plan runs (cudnnBackendExecute). `workspace` may be nullptr where
+// the plan needs none.
+struct CudnnBinding {
+  int64_t id;
+  void* data;
+};
+CudnnDescriptor bind_cudnn(std::span<const CudnnBinding> tensors, void* workspace);
+
+}  // namespace dltrain
