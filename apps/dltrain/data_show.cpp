@@ -1,4 +1,4 @@
-// dltrain data show: a contact sheet of the first batch as the net gets it.
+// dltrain data show: the first batch as the net gets it: a contact sheet of images, or text.
 #include <cmath>
 #include <cstdio>
 #include <cstring>
@@ -7,6 +7,7 @@
 #include "data/loader.h"
 #include "data/picture.h"
 #include "dltrain/data_commands.h"
+#include "dltrain/show_text.h"
 
 namespace dltrain {
 namespace {
@@ -62,47 +63,81 @@ void check_images(const Dataset& dataset) {
   const int rank = input.sample.shape.rank();
   if (input.sample.dtype == DType::f32 && (rank == 2 || rank == 3)) return;
   fail(ExitCode::usage,
-       "inputs are {}; only images, [height, width] or [height, width, channels], "
-       "can be shown",
+       "inputs are {}; only images, [height, width] or [height, width, channels], and sequences of "
+       "tokens can be shown",
        to_string(input.sample));
+}
+
+struct Options {
+  ConfigOptions config;
+  std::string output, split = "train";
+  int64_t samples = 36;
+};
+
+// What is shown of images; text goes to the terminal alone.
+void check_output(const Options& options, bool text) {
+  if (text) {
+    if (options.output.empty()) return;
+    fail(ExitCode::usage, "-o: text is printed, a picture is made of images only");
+  }
+  if (options.output.empty()) {
+    fail(ExitCode::usage, "images are shown in a picture; give its file: -o FILE.png");
+  }
+  const std::string ending = std::filesystem::path(options.output).extension().string();
+  if (ending == ".png" || ending == ".PNG") return;
+  fail(ExitCode::usage, "{}: the picture is a PNG file; give it a name in .png", options.output);
+}
+
+void show_images(const Options& options, const Dataset& dataset,
+                 const std::vector<FieldSpec>& fields, const Batch& batch) {
+  const Shown shown = collect(dataset, fields, batch);
+  const Shape& image = dataset.fields()[0].sample.shape;
+  const Picture sheet = contact_sheet(shown.images, image[0], image[1],
+                                      image.rank() == 3 ? image[2] : 1, shown.captions);
+  write_file_atomically(options.output, sheet.png());
+  for (size_t i = 0; i < shown.captions.size(); ++i) {
+    fmt::print("{:>4}  {}\n", i, shown.captions[i]);
+  }
+  fmt::print("{}: {} samples of {}, {} by {} pixels\n", options.output, batch.samples,
+             options.split, sheet.width(), sheet.height());
 }
 
 }  // namespace
 
 CommandBody add_data_show(CLI::App& command) {
-  struct Options {
-    ConfigOptions config;
-    std::string output, split = "train";
-    int64_t samples = 36;
-  };
   auto options = std::make_shared<Options>();
   options->config.add_to(command);
-  command.add_option("-o,--output", options->output, "The PNG file to write")->required();
+  command.add_option("-o,--output", options->output, "The PNG file to write, of images");
   command.add_option("--split", options->split, "train (as training sees it) or eval")
       ->check(CLI::IsMember({"train", "eval"}));
-  command.add_option("--samples", options->samples, "How many samples")
+  command.add_option("--samples", options->samples, "How many samples (default 36; of text 4)")
       ->check(CLI::Range(1, 10000));
   command.footer(
-      "Each channel is stretched from its least to its greatest value. Captions are labels, or "
-      "class\n"
-      "names; mixed samples show their two greatest shares. The same list is printed.");
-  return [options] {
-    const std::string ending = std::filesystem::path(options->output).extension().string();
-    if (ending != ".png" && ending != ".PNG") {
-      fail(ExitCode::usage, "{}: the picture is a PNG file; give it a name in .png",
-           options->output);
-    }
+      "Of images each channel is stretched from its least to its greatest value. Captions are\n"
+      "labels, or class names; mixed samples show their two greatest shares. The same list is "
+      "printed.\n"
+      "Text is printed: the input, decoded, and below it the targets that the loss counts (… for\n"
+      "others). Places that mlm_probability chose stand in brackets in the input.");
+  return [options, &command] {
     const Experiment experiment = options->config.load();
     const DataSplit data = experiment.data.open();
     const bool train = options->split == "train";
     if (!train && !data.eval) fail(ExitCode::usage, "the configuration has no eval split");
     const Dataset& dataset = train ? *data.train : *data.eval;
-    check_images(dataset);
+    const bool text = holds_text(dataset.fields());
+    if (!text) check_images(dataset);
+    check_output(*options, text);
+    if (text && command.count("--samples") == 0) options->samples = 4;
     const int64_t count = std::min(options->samples, dataset.size());
     const auto device = engines().cpu->open(0);
-    Shown shown;
+    const DatasetConfig& config = *experiment.data.train;
+    const auto show = [&](const std::vector<FieldSpec>& fields, const Batch& batch) {
+      if (!text) return show_images(*options, dataset, fields, batch);
+      const auto tokenizer = dataset.tokenizer();
+      const bool masked = config.has_tokens() && config.next_token_input().empty();
+      fmt::print("{}", describe_texts(fields, batch, tokenizer.get(), masked));
+    };
     if (train) {
-      const DatasetConfig& config = *experiment.data.train;
       const auto classes = std::max<int64_t>(dataset.label_bound(),
                                              static_cast<int64_t>(dataset.class_names().size()));
       LoaderOptions as_training;
@@ -113,20 +148,11 @@ CommandBody add_data_show(CLI::App& command) {
       as_training.classes = classes;
       as_training.workers = 0;
       TrainLoader loader(data.train, as_training, *device);
-      shown = collect(dataset, loader.fields(), loader.next());
+      show(loader.fields(), loader.next());
     } else {
       EvalLoader loader(data.eval, count, 0, 1, *device, count);
-      shown = collect(dataset, dataset.fields(), *loader.next());
+      show(dataset.fields(), *loader.next());
     }
-    const Shape& image = dataset.fields()[0].sample.shape;
-    const Picture sheet = contact_sheet(shown.images, image[0], image[1],
-                                        image.rank() == 3 ? image[2] : 1, shown.captions);
-    write_file_atomically(options->output, sheet.png());
-    for (size_t i = 0; i < shown.captions.size(); ++i) {
-      fmt::print("{:>4}  {}\n", i, shown.captions[i]);
-    }
-    fmt::print("{}: {} samples of {}, {} by {} pixels\n", options->output, count, options->split,
-               sheet.width(), sheet.height());
     return ExitCode::ok;
   };
 }

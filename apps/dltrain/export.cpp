@@ -6,7 +6,7 @@ namespace dltrain {
 namespace {
 
 struct Options {
-  std::string from, to, dtype = "f32";
+  std::string from, to, dtype;
   CLI::AsSizeValue unit{/*kb_is_1000=*/true};
   uint64_t max_shard = 5'000'000'000;
   bool overwrite = false;
@@ -14,7 +14,7 @@ struct Options {
   HuggingFaceFolder folder() const {
     HuggingFaceFolder out;
     out.path = to;
-    out.dtype = dtype == "f32" ? DType::f32 : dtype == "bf16" ? DType::bf16 : DType::f16;
+    if (!dtype.empty()) out.dtype = dtype_from_name(dtype);
     out.max_shard_bytes = max_shard;
     out.overwrite = overwrite;
     return out;
@@ -24,8 +24,8 @@ struct Options {
 void print(const ExportReport& report, const Options& options) {
   fmt::print("{} from {}{}: {} tensors, {:.1f} MB of {} in {} file{}, {}\n", options.to,
              report.checkpoint.string(), report.averages ? " (averaged weights)" : "",
-             report.written.tensors, static_cast<double>(report.written.bytes) / 1e6, options.dtype,
-             report.written.shards, report.written.shards == 1 ? "" : "s",
+             report.written.tensors, static_cast<double>(report.written.bytes) / 1e6,
+             dtype_name(report.dtype), report.written.shards, report.written.shards == 1 ? "" : "s",
              report.tokenizer ? "with the tokenizer" : "no tokenizer");
   if (!report.note.empty()) fmt::print("{}\n", report.note);
   for (const std::string& name : report.written.not_finite) {
@@ -34,11 +34,12 @@ void print(const ExportReport& report, const Options& options) {
 }
 
 CommandBody add(CLI::App& command, const char* from, const char* from_doc, const char* to_doc,
+                const char* dtype_doc,
                 ExportReport (*run)(const std::filesystem::path&, HuggingFaceFolder)) {
   auto options = std::make_shared<Options>();
   command.add_option(from, options->from, from_doc)->required();
   command.add_option("OUT", options->to, to_doc)->required();
-  command.add_option("--dtype", options->dtype, "Format of the weights: f32, bf16, f16")
+  command.add_option("--dtype", options->dtype, dtype_doc)
       ->check(CLI::IsMember({"f32", "bf16", "f16"}))
       ->take_last();
   command
@@ -58,13 +59,16 @@ CommandBody add(CLI::App& command, const char* from, const char* from_doc, const
 
 CommandBody add_export(CLI::App& command) {
   return add(command, "CHECKPOINT", "Run folder (its newest checkpoint), or a checkpoint",
-             "Folder to write, for transformers' from_pretrained", export_model);
+             "Folder to write, for transformers' from_pretrained",
+             "Format of the weights: f32 (default), bf16, f16", export_model);
 }
 
 CommandBody add_import(CLI::App& command) {
-  return add(command, "FOLDER", "Folder of a Hugging Face model: config.json, safetensors",
-             "Folder to write: the model, checked and in one format, and config.yaml to train it",
-             import_model);
+  return add(
+      command, "FOLDER", "Folder of a Hugging Face model: config.json, safetensors",
+      "Folder to write: the model, checked and in one format, and config.yaml to train it",
+      "Format of the weights: f32, bf16, f16 (default: the folder's, or f32 where it has several)",
+      import_model);
 }
 
 }  // namespace dltrain

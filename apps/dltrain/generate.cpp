@@ -8,9 +8,11 @@
 #include <nlohmann/json.hpp>
 
 #include "base/file.h"
+#include "config/load.h"
 #include "data/line_reader.h"
 #include "dltrain/commands.h"
 #include "dltrain/text_printer.h"
+#include "tensor/safetensors_set.h"
 #include "train/language_model.h"
 #include "train/run_folder.h"
 
@@ -33,12 +35,44 @@ struct Prompt {
   std::vector<int32_t> tokens;
 };
 
+std::vector<std::string> precision_of(const Options& o) {
+  if (o.precision.empty()) return {};
+  return {"precision.compute=" + o.precision};
+}
+
+// As a scalar of YAML, whatever is in it.
+std::string quoted(const std::string& text) {
+  std::string out = "'";
+  for (const char c : text) out += c == '\'' ? "''" : std::string(1, c);
+  return out + "'";
+}
+
+// A folder with config.json and weights, which has no data and is not trained.
+std::unique_ptr<LanguageModel> open_hugging_face(const std::filesystem::path& folder,
+                                                 const Options& o) {
+  ConfigInputs inputs;
+  inputs.overrides = {"data={type: synthetic_tokens, vocab_size: 2, length: 1, samples: 1}",
+                      "optimizer={type: sgd, learning_rate: 0}",
+                      "training={global_batch_size: 1, max_steps: 1}",
+                      "model.from=" + quoted(std::filesystem::absolute(folder).string())};
+  inputs.overrides.insert(inputs.overrides.end(), o.sets.begin(), o.sets.end());
+  if (!o.device.empty()) inputs.overrides.push_back("device=" + o.device);
+  for (const std::string& key : precision_of(o)) inputs.overrides.push_back(key);
+  return std::make_unique<LanguageModel>(load_config<Experiment>(inputs), std::filesystem::path(),
+                                         engines(), o.tokenizer);
+}
+
 std::unique_ptr<LanguageModel> open_model(const Options& o) {
   const std::filesystem::path given = o.model;
   const bool folder = std::filesystem::is_directory(given);
   if (!folder && !std::filesystem::exists(given)) {
-    fail(ExitCode::usage, "there is no {}; give a run folder, a checkpoint or a configuration",
+    fail(ExitCode::usage,
+         "there is no {}; give a run folder, a checkpoint, a folder of Hugging Face or a "
+         "configuration",
          o.model);
+  }
+  if (folder && SafetensorsSet::holds(given) && std::filesystem::exists(given / "config.json")) {
+    return open_hugging_face(given, o);
   }
   const auto checkpoint = folder ? find_checkpoint(given).checkpoint : std::filesystem::path();
   ConfigOptions config;
@@ -46,7 +80,7 @@ std::unique_ptr<LanguageModel> open_model(const Options& o) {
   config.sets = o.sets;
   config.device = o.device;
   std::vector<std::string> extra{"parallelism.data=1"};
-  if (!o.precision.empty()) extra.push_back("precision.compute=" + o.precision);
+  for (const std::string& key : precision_of(o)) extra.push_back(key);
   return std::make_unique<LanguageModel>(config.load(extra), checkpoint, engines(), o.tokenizer);
 }
 
@@ -272,6 +306,9 @@ void add_sampling_options(CLI::App& command, Options& o) {
       ->check(CLI::Range(int64_t{1}, int64_t{4096}))
       ->take_last();
   command.add_option("--stop", o.stop, "A text that ends one; may be given several times")
+      ->check([](const std::string& text) {
+        return text.empty() ? "an empty text is found everywhere" : "";
+      })
       ->allow_extra_args(false);
   command.add_flag("--ignore-end", o.ignore_end, "Go on after the token that ends a text");
 }
@@ -283,8 +320,8 @@ CommandBody add_generate(CLI::App& command) {
   Options& o = *options;
   command
       .add_option("MODEL", o.model,
-                  "Run folder or checkpoint; or a configuration whose model.init_from has the "
-                  "weights")
+                  "Run folder or checkpoint; a folder of a Hugging Face model (config.json, "
+                  "safetensors); or a configuration whose model.init_from has the weights")
       ->required();
   command
       .add_option("-p,--prompt", o.prompts,

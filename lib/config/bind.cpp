@@ -332,10 +332,29 @@ class Binder : public Fields {
     }
     const std::vector<IndexedKey> own = own_keys(object);
     std::string message = fmt::format("unknown key '{}'{}", key.text, inside(path_, kind_));
-    const std::string meant = meant_key(key.text, own);
+    std::string meant = meant_key(key.text, own);
+    if (const std::string other = of_other_kinds(meant, key.text); !other.empty()) {
+      message += other;
+      meant.clear();
+    }
     if (!meant.empty()) message += fmt::format("; did you mean '{}'?", meant);
     session_.problems.add(key.place, std::move(message));
     return meant;
+  }
+
+  // "; type jsonl has it": where the key that was meant is one of this very map, but of kinds that
+  // were not chosen.
+  std::string of_other_kinds(const std::string& meant, const std::string& wrong) {
+    const size_t dot = meant.rfind('.');
+    if (kind_.empty() || dot == std::string::npos) return {};
+    // Keys that parts have in common are listed beside the parts.
+    const std::string place = meant.substr(0, dot), name = meant.substr(dot + 1);
+    if (place != path_ && place != path_.substr(0, path_.rfind('.'))) return {};
+    const std::vector<std::string> kinds = kinds_with(meant, wrong, session_.index());
+    if (kinds.empty() || std::find(kinds.begin(), kinds.end(), kind_) != kinds.end()) return {};
+    const bool one = kinds.size() == 1;
+    return fmt::format("; {} {} {} it{}", one ? "type" : "types", join_names(kinds),
+                       one ? "has" : "have", name == wrong ? "" : fmt::format(", as '{}'", name));
   }
 
   std::string meant_key(const std::string& wrong, const std::vector<IndexedKey>& own) {

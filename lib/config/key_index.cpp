@@ -14,7 +14,10 @@ class KeyCollector : public Fields {
     if (!active_.insert(object.type()).second) return;
     std::swap(path_, path);
     std::swap(addressable_, addressable);
+    std::string kind;
+    std::swap(kind_, kind);
     object.describe(*this);
+    std::swap(kind_, kind);
     std::swap(path_, path);
     std::swap(addressable_, addressable);
     active_.erase(object.type());
@@ -51,7 +54,8 @@ class KeyCollector : public Fields {
 
  private:
   void add(std::string_view name, const Key& key) {
-    keys_.push_back({std::string(name), addressable_ ? join(name) : "", key.known_as, key.is_path});
+    keys_.push_back(
+        {std::string(name), addressable_ ? join(name) : "", key.known_as, key.is_path, kind_});
   }
   std::string join(std::string_view name) const {
     return path_.empty() ? std::string(name) : path_ + "." + std::string(name);
@@ -67,7 +71,10 @@ class KeyCollector : public Fields {
     std::swap(addressable_, addressable);
     for (size_t i = 0; i < table.size; ++i) {
       const auto made = table.make(i);
+      std::string kind(table.row(i).name);
+      std::swap(kind_, kind);
       ObjectRef::of(*made).describe(*this);
+      std::swap(kind_, kind);
     }
     std::swap(path_, path);
     std::swap(addressable_, addressable);
@@ -77,6 +84,7 @@ class KeyCollector : public Fields {
   std::vector<IndexedKey>& keys_;
   bool deep_;
   std::string path_;
+  std::string kind_;  // whose own keys are described
   bool addressable_ = true;
   std::set<const void*> active_;
   std::set<const void*> tables_;
@@ -111,6 +119,19 @@ std::string find_elsewhere(std::string_view wrong, const std::vector<IndexedKey>
     if (!found.empty()) return found;
   }
   return {};
+}
+
+std::vector<std::string> kinds_with(std::string_view path, std::string_view wrong,
+                                    const std::vector<IndexedKey>& keys) {
+  std::vector<std::string> kinds;
+  for (const IndexedKey& key : keys) {
+    if (key.path != path || key.kind.empty()) continue;
+    const auto& aliases = key.known_as;
+    const bool alias = std::find(aliases.begin(), aliases.end(), wrong) != aliases.end();
+    if (key.name != wrong && !alias) continue;
+    if (std::find(kinds.begin(), kinds.end(), key.kind) == kinds.end()) kinds.push_back(key.kind);
+  }
+  return kinds;
 }
 
 }  // namespace dltrain

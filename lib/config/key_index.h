@@ -15,6 +15,7 @@ struct IndexedKey {
   std::string path;  // "training.global_batch_size"; empty inside lists and maps of free names
   std::vector<std::string> known_as;
   bool is_path = false;
+  std::string kind = {};  // that has the key; empty: no kind's own key
 };
 
 // The keys of one object alone, in order (paths are the names). The object's members may be
@@ -26,5 +27,9 @@ std::vector<IndexedKey> all_keys(ObjectRef object);
 // The path of the key elsewhere that `wrong` means (by its name, or by a name it is known as);
 // empty where no key or more than one is meant.
 std::string find_elsewhere(std::string_view wrong, const std::vector<IndexedKey>& keys);
+// The kinds whose key at `path` has the name `wrong` or is known as it; none where the key belongs
+// to no kind.
+std::vector<std::string> kinds_with(std::string_view path, std::string_view wrong,
+                                    const std::vector<IndexedKey>& keys);
 
 }  // namespace dltrain

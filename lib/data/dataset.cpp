@@ -107,6 +107,20 @@ int64_t Dataset::find_id_bound(int field) const {
   return bound;
 }
 
+namespace {
+
+// Before what was found first: why ids of text do not fit a model of so many.
+std::string too_large_tokenizer(const Dataset& data, int64_t ids) {
+  const auto tokenizer = data.tokenizer();
+  if (!tokenizer || tokenizer->vocab_size() <= ids) return {};
+  return fmt::format(
+      "the data's tokenizer ({}) has {} tokens, the model {}: they do not belong "
+      "together; ",
+      tokenizer->kind(), tokenizer->vocab_size(), ids);
+}
+
+}  // namespace
+
 void Dataset::check_labels(int64_t classes) const {
   if (label_bound() <= classes) return;
   const TensorSpec& spec = fields().back().sample;
@@ -116,24 +130,13 @@ void Dataset::check_labels(int64_t classes) const {
     for (int32_t label : labels) {
       if (label < classes) continue;
       throw Error(ExitCode::data,
-                  fmt::format("label {} does not fit the model's {} outputs (0 to {})", label,
-                              classes, classes - 1),
+                  too_large_tokenizer(*this, classes) +
+                      fmt::format("label {} does not fit the model's {} outputs (0 to {})", label,
+                                  classes, classes - 1),
                   place_of(sample));
     }
   }
 }
-
-namespace {
-
-// What made ids that do not fit.
-std::string made_by(const Dataset& data) {
-  const auto tokenizer = data.tokenizer();
-  if (!tokenizer) return {};
-  return fmt::format("; the data's tokenizer ({}) has {} tokens: is it the model's?",
-                     tokenizer->kind(), tokenizer->vocab_size());
-}
-
-}  // namespace
 
 void Dataset::check_ids(int field, int64_t bound) const {
   const FieldSpec& spec = fields()[static_cast<size_t>(field)];
@@ -146,8 +149,9 @@ void Dataset::check_ids(int field, int64_t bound) const {
     for (int32_t id : ids) {
       if (id >= 0 && id < bound) continue;
       throw Error(ExitCode::data,
-                  fmt::format("id {} of {} does not fit the model's embedding (0 to {}){}", id,
-                              spec.name, bound - 1, made_by(*this)),
+                  too_large_tokenizer(*this, bound) +
+                      fmt::format("id {} of {} does not fit the model's embedding (0 to {})", id,
+                                  spec.name, bound - 1),
                   place_of(sample));
     }
   }

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/json_mistake.h"
 #include "data/memory_dataset.h"
 #include "data/ordered_work.h"
 
@@ -23,19 +24,40 @@ bool is_blank(std::string_view line) {
   return line.find_first_not_of(" \t\r") == std::string_view::npos;
 }
 
+std::string keys_of(const nlohmann::json& record) {
+  constexpr size_t kMost = 10;
+  std::string out;
+  size_t count = 0;
+  for (const auto& [key, value] : record.items()) {
+    if (++count > kMost) continue;
+    out += fmt::format("{}'{}'", out.empty() ? "" : ", ", key);
+  }
+  if (count > kMost) out += fmt::format(" and {} more", count - kMost);
+  return out.empty() ? "it is empty" : "its keys: " + out;
+}
+
 // The texts of a line by key.
 std::vector<std::string> texts_of(const Line& line, const std::vector<std::string>& keys) {
   nlohmann::json record;
   try {
     record = nlohmann::json::parse(line.text);
   } catch (const nlohmann::json::exception& error) {
-    throw Error(ExitCode::data, fmt::format("is no JSON: {}", error.what()), line.place);
+    throw Error(ExitCode::data, "is no JSON: " + json_mistake(error.what()), line.place);
   }
+  if (!record.is_object()) throw Error(ExitCode::data, "is no JSON object", line.place);
   std::vector<std::string> texts;
   for (const std::string& key : keys) {
-    const auto found = record.is_object() ? record.find(key) : record.end();
-    if (!record.is_object() || found == record.end() || !found->is_string()) {
-      throw Error(ExitCode::data, fmt::format("has no text under the key '{}'", key), line.place);
+    const auto found = record.find(key);
+    if (found == record.end()) {
+      throw Error(ExitCode::data,
+                  fmt::format("has no text under the key '{}'; {}", key, keys_of(record)),
+                  line.place);
+    }
+    if (!found->is_string()) {
+      throw Error(
+          ExitCode::data,
+          fmt::format("has no text under the key '{}': it is of type {}", key, found->type_name()),
+          line.place);
     }
     texts.push_back(found->get<std::string>());
   }

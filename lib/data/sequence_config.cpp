@@ -1,5 +1,6 @@
 #include "data/sequence_config.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "base/error.h"
@@ -56,6 +57,13 @@ void SequenceConfig::describe(Fields& f) {
 
 void SequenceConfig::validate(Problems& problems) const {
   DatasetConfig::validate(problems);
+  const auto refuse = [&](bool given, const char* key) {
+    if (given) problems.add(*this, key, fmt::format("{} changes images, and text has none", key));
+  };
+  refuse(mixup.has_value(), "mixup");
+  refuse(cutmix.has_value(), "cutmix");
+  refuse(random_affine.has_value(), "random_affine");
+  refuse(!transforms.empty(), "transforms");
   if (mask_token_id && !mlm_probability) {
     problems.add(*this, "mask_token_id", "mask_token_id needs mlm_probability");
   }
@@ -125,6 +133,15 @@ DataSplit SequenceConfig::open_split(double eval_fraction) const {
   const auto stream = open_stream(nullptr, {});
   const int64_t last = held_out(stream->size(), eval_fraction);
   const int64_t trained = stream->size() - last;
+  if (std::min(trained, last) <= sequence_length) {
+    throw Error(ExitCode::data,
+                fmt::format("data.eval_fraction {} leaves {} of its {} tokens for {}; one sequence "
+                            "of {} and its targets need {}",
+                            eval_fraction, std::min(trained, last), stream->size(),
+                            trained < last ? "training" : "evaluation", sequence_length,
+                            sequence_length + 1),
+                name());
+  }
   return {windows(stream, 0, trained, true), windows(stream, trained, last, false)};
 }
 

@@ -9,6 +9,7 @@
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
+#include "base/lfs_pointer.h"
 #include "tensor/safetensors_header.h"
 
 namespace dltrain {
@@ -96,6 +97,9 @@ SafetensorsEntry checked_entry(const RawSafetensorsEntry& raw, uint64_t data_off
 SafetensorsHeader parse_safetensors(std::span<const std::byte> file, const std::string& place,
                                     ExitCode on_error) {
   const Failure failure{place, on_error};
+  if (is_lfs_pointer({reinterpret_cast<const char*>(file.data()), file.size()})) {
+    failure.at(0, kIsLfsPointer);
+  }
   if (file.size() < kLengthBytes + 2) {
     failure.at(0, fmt::format("not a safetensors file: it has {} bytes, at least {} are needed",
                               file.size(), kLengthBytes + 2));

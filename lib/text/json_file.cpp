@@ -1,6 +1,7 @@
 // tokenizer_from_json: tells the formats of tokenizer.json apart, and reads dltrain's own.
 #include <nlohmann/json.hpp>
 
+#include "base/json_mistake.h"
 #include "text/formats.h"
 #include "text/simple_tokenizers.h"
 
@@ -73,7 +74,7 @@ nlohmann::json parse_json_object(const std::string& name, const std::string& con
   try {
     about = nlohmann::json::parse(content);
   } catch (const nlohmann::json::exception& error) {
-    throw Error(ExitCode::data, fmt::format("is no JSON: {}", error.what()), name);
+    throw Error(ExitCode::data, "is no JSON: " + json_mistake(error.what()), name);
   }
   if (!about.is_object()) throw Error(ExitCode::data, "is no JSON object", name);
   return about;

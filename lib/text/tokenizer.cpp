@@ -2,6 +2,7 @@
 
 #include "base/checksum.h"
 #include "base/file.h"
+#include "base/lfs_pointer.h"
 #include "text/formats.h"
 #include "text/utf8_text.h"
 
@@ -35,6 +36,7 @@ std::shared_ptr<const Tokenizer> load_file(const fs::path& path) {
                                       fs::is_regular_file(config, ignored) ? read(config) : "");
   }
   std::string content = read(path);
+  if (is_lfs_pointer(content)) throw Error(ExitCode::data, kIsLfsPointer, path.string());
   // JSON begins with a brace; a SentencePiece model with the tag of its first piece.
   const size_t first = content.find_first_not_of(" \t\r\n");
   if (first != std::string::npos && content[first] == '{') {

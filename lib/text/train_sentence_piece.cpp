@@ -22,16 +22,47 @@ class Lines final : public sentencepiece::SentenceIterator {
     if (line) {
       check_utf8(*line);
       value_ = *line;
+      empty_ = empty_ && value_.empty();
     }
   }
   const std::string& value() const override { return value_; }
+  bool empty() const { return empty_; }  // so far
   sentencepiece::util::Status status() const override { return {}; }
 
  private:
   const std::function<std::optional<std::string_view>()>& next_;
   std::string value_;
   bool done_ = false;
+  bool empty_ = true;
 };
+
+// The number behind `words` in what the library said; empty: it said something else.
+std::string number_behind(const std::string& status, std::string_view words) {
+  const size_t at = status.find(words);
+  if (at == std::string::npos) return {};
+  const size_t begin = at + words.size();
+  return status.substr(begin, status.find_first_not_of("0123456789", begin) - begin);
+}
+
+// The library's "Internal: trainer_interface.cc(660) [condition] Vocabulary size too high (400).
+// Please set it to a value <= 266." and its like, in words of ours.
+std::string told(const std::string& status, int64_t vocab_size) {
+  if (const auto most = number_behind(status, "set it to a value <= "); !most.empty()) {
+    return fmt::format("the text is too small for a vocabulary of {} tokens: it gives {} at most",
+                       vocab_size, most);
+  }
+  const std::string few = fmt::format("smaller than required_chars. {} vs ", vocab_size);
+  if (const auto least = number_behind(status, few); !least.empty()) {
+    return fmt::format(
+        "a vocabulary of {} tokens is too small for this text: bytes, special tokens and its "
+        "characters are {} (a smaller character coverage leaves rare ones to the bytes)",
+        vocab_size, least);
+  }
+  const size_t condition = status.rfind("] ");
+  return fmt::format("SentencePiece cannot make a vocabulary of {} tokens from this text: {}",
+                     vocab_size,
+                     condition == std::string::npos ? status : status.substr(condition + 2));
+}
 
 }  // namespace
 
@@ -58,7 +89,7 @@ std::shared_ptr<const Tokenizer> train_sentence_piece(
   const auto status = sentencepiece::SentencePieceTrainer::Train(arguments, &lines, &model);
   if (!status.ok()) {
     throw Error(ExitCode::data,
-                fmt::format("SentencePiece cannot make this vocabulary: {}", status.ToString()));
+                lines.empty() ? "the text is empty" : told(status.ToString(), options.vocab_size));
   }
   return sentence_piece_tokenizer("the trained model", std::move(model));
 }

@@ -126,7 +126,7 @@ std::vector<ParameterInfo> parameters_of(const ModelConfig& model) {
 }
 
 // The section of data. A classifier has a label a sequence, which files of text do not have.
-std::string start_data(const fs::path& out, const IdentifiedModel& model, bool tokenizer) {
+std::string start_data(const IdentifiedModel& model, bool tokenizer) {
   if (model.config.contains("id2label")) {
     return R"(  type: tensors
   path: input.safetensors   # of a sample each: input (token ids, i32) and target (a class, i32)
@@ -141,8 +141,8 @@ std::string start_data(const fs::path& out, const IdentifiedModel& model, bool t
   tokenizer: {{type: file, path: {}}}{}
   sequence_length: {}{}
 )",
-      tokenizer ? quoted_when_needed(fs::absolute(out).lexically_normal().string()) : "TOKENIZER",
-      tokenizer ? "" : "   # none of the folder can be used",
+      tokenizer ? "." : "TOKENIZER",
+      tokenizer ? "   # of this folder" : "   # none of the folder can be used",
       std::min<int64_t>(max_length(model), 1024),
       masked ? "\n  mlm_probability: 0.15     # the share of the tokens that is hidden, and to be "
                "found"
@@ -162,7 +162,7 @@ training: {{global_batch_size: 8, num_epochs: 1, max_grad_norm: 1.0}}
 evaluation: {{eval_epochs: 0.5}}
 )",
       out.string(), model.config.contains("id2label") ? "FILE" : "TEXT",
-      quoted_when_needed(out.filename().string()), start_data(out, model, tokenizer));
+      quoted_when_needed(out.filename().string()), start_data(model, tokenizer));
 }
 
 // Without a slash at the end, which would hide the name.
@@ -211,6 +211,14 @@ std::vector<OutputTensor> new_head(const std::vector<ParameterInfo>& parameters,
   return tensors;
 }
 
+// bf16 or f16 where all weights have it, and otherwise f32.
+DType common_dtype(const std::vector<FoundWeight>& weights) {
+  std::set<DType> found;
+  for (const FoundWeight& weight : weights) found.insert(weight.tensor.entry->spec.dtype);
+  const bool narrow = found == std::set<DType>{DType::bf16} || found == std::set<DType>{DType::f16};
+  return narrow ? *found.begin() : DType::f32;
+}
+
 bool is_without_head(const fs::path& from) {
   const auto config = nlohmann::json::parse(
       read_file(from / "config.json", kMaxTokenizerFile, ExitCode::usage), nullptr,
@@ -237,6 +245,7 @@ ExportReport export_model(const fs::path& run_or_checkpoint, HuggingFaceFolder o
   report.averages = files.size() == 2;
   const fs::path run = report.checkpoint.parent_path().parent_path();
   report.tokenizer = add_tokenizer(run, experiment.model, model, out, model.config);
+  report.dtype = out.dtype.value_or(DType::f32);
   report.written = write_huggingface_folder(out, model, checkpoint_tensors(files));
   return report;
 }
@@ -259,11 +268,14 @@ ExportReport import_model(const fs::path& from, HuggingFaceFolder out) {
   LoadedWeights loaded;
   std::vector<OutputTensor> tensors;
   const bool strict = !is_without_head(from);
-  for (const FoundWeight& found : find_weights(parameters, files, {}, strict, loaded)) {
+  const auto weights = find_weights(parameters, files, {}, strict, loaded, /*keys=*/false);
+  for (const FoundWeight& found : weights) {
     const auto [file, entry] = found.tensor;
     tensors.push_back({found.info->name, found.info->file.shape,
                        [file = file, entry = entry] { return as_f32(*file, *entry); }});
   }
+  report.dtype = out.dtype.value_or(common_dtype(weights));
+  out.dtype = report.dtype;
   if (!strict) {
     for (OutputTensor& tensor : new_head(parameters, loaded, from, report.note)) {
       tensors.push_back(std::move(tensor));

@@ -13,7 +13,8 @@ struct ExportReport {
   std::string model_type;
   bool averages = false;  // the weights are those of training.ema
   bool tokenizer = false;
-  std::string note = {};  // what a person should know besides
+  std::string note = {};     // what a person should know besides
+  DType dtype = DType::f32;  // of the weights that were written
   WrittenFolder written;
 };
 
@@ -22,6 +23,9 @@ struct ExportReport {
 // one, its files are kept as they are. Neither data nor a device is opened.
 ExportReport export_model(const std::filesystem::path& run_or_checkpoint, HuggingFaceFolder out);
 
+// Without a dtype in `out` exports are in f32, and imports keep that of the folder (bf16 or f16
+// where all its weights have it, else f32).
+//
 // Reads a folder of Hugging Face, checks everything in it (configuration, names and shapes of the
 // tensors, the size of the tokenizer's vocabulary) and writes it anew, with config.yaml to start
 // from. A BertModel, which has no head, gets one with new values; the note names it. A tokenizer of

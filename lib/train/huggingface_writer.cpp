@@ -30,13 +30,17 @@ void add_zero_biases(std::vector<OutputTensor>& tensors) {
   }
 }
 
+DType dtype_of(const HuggingFaceFolder& folder) {
+  return folder.dtype.value_or(DType::f32);
+}
+
 // Which tensors go into which file: in their order, as many as fit.
 std::vector<std::vector<OutputTensor>> cut(std::vector<OutputTensor> tensors,
                                            const HuggingFaceFolder& folder) {
   std::vector<std::vector<OutputTensor>> shards(1);
   uint64_t bytes = 0;
   for (OutputTensor& tensor : tensors) {
-    const uint64_t size = TensorSpec{tensor.shape, folder.dtype}.bytes();
+    const uint64_t size = TensorSpec{tensor.shape, dtype_of(folder)}.bytes();
     if (!shards.back().empty() && bytes + size > folder.max_shard_bytes) {
       shards.emplace_back();
       bytes = 0;
@@ -105,6 +109,7 @@ WrittenFolder write_huggingface_folder(const HuggingFaceFolder& folder,
   for (OutputTensor& tensor : tensors) tensor.name = model.family->exported(tensor.name);
   const auto shards = cut(std::move(tensors), folder);
 
+  const DType dtype = dtype_of(folder);
   AtomicDirectory out(folder.path);
   WrittenFolder written{.tensors = 0, .shards = static_cast<int64_t>(shards.size()), .bytes = 0};
   nlohmann::ordered_json map = nlohmann::ordered_json::object();
@@ -112,7 +117,7 @@ WrittenFolder write_huggingface_folder(const HuggingFaceFolder& folder,
     const std::string name =
         shards.size() == 1 ? "model.safetensors"
                            : fmt::format("model-{:05}-of-{:05}.safetensors", i + 1, shards.size());
-    write_shard(out.create(name), shards[i], folder.dtype, written);
+    write_shard(out.create(name), shards[i], dtype, written);
     for (const OutputTensor& tensor : shards[i]) map[tensor.name] = name;
   }
   if (shards.size() > 1) {
@@ -121,9 +126,9 @@ WrittenFolder write_huggingface_folder(const HuggingFaceFolder& folder,
     out.create("model.safetensors.index.json").write(index.dump(2) + "\n");
   }
   nlohmann::ordered_json config = model.config;
-  config["torch_dtype"] = folder.dtype == DType::f32    ? "float32"
-                          : folder.dtype == DType::bf16 ? "bfloat16"
-                                                        : "float16";
+  config["torch_dtype"] = dtype == DType::f32    ? "float32"
+                          : dtype == DType::bf16 ? "bfloat16"
+                                                 : "float16";
   out.create("config.json").write(config.dump(2) + "\n");
   for (const TokenizerFile& file : folder.files) out.create(file.name).write(file.content);
   out.publish();

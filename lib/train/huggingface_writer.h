@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -21,7 +22,7 @@ struct OutputTensor {
 
 struct HuggingFaceFolder {
   std::filesystem::path path;
-  DType dtype = DType::f32;          // f32, bf16 or f16
+  std::optional<DType> dtype = {};   // f32 (the default), bf16 or f16
   uint64_t max_shard_bytes = 5e9;    // of the tensors of one file
   bool overwrite = false;            // an earlier folder of a model may be replaced
   std::vector<TokenizerFile> files;  // besides config.json and the weights

@@ -125,7 +125,7 @@ std::map<std::string, Found> named_tensors(const SafetensorsSet& files, const Te
 
 std::vector<FoundWeight> find_weights(const std::vector<ParameterInfo>& parameters,
                                       const SafetensorsSet& files, const TextPairs& rename,
-                                      bool strict, LoadedWeights& report) {
+                                      bool strict, LoadedWeights& report, bool keys) {
   std::map<std::string, Found> by_name = named_tensors(files, rename);
   std::vector<FoundWeight> out;
   for (const ParameterInfo& info : parameters) {
@@ -153,21 +153,21 @@ std::vector<FoundWeight> find_weights(const std::vector<ParameterInfo>& paramete
     report.unexpected.push_back(with_shape(name, found.tensor.entry->spec.shape));
   }
   if (strict && !(report.missing.empty() && report.unexpected.empty())) {
-    fail(ExitCode::storage, "{} does not fit the model:{}{}{}{}; strict: false allows it",
-         files.name(), report.missing.empty() ? "" : " it lacks ", listed(report.missing),
+    fail(ExitCode::storage, "{} does not fit the model:{}{}{}{}{}", files.name(),
+         report.missing.empty() ? "" : " it lacks ", listed(report.missing),
          report.unexpected.empty() ? ""
          : report.missing.empty()  ? " it has the unknown "
                                    : "; it has the unknown ",
-         listed(report.unexpected));
+         listed(report.unexpected), keys ? "; strict: false allows it" : "");
   }
   const bool any = std::any_of(out.begin(), out.end(), [](const FoundWeight& weight) {
     return weight.info->role == Role::parameter;
   });
   if (!any && !parameters.empty()) {
     fail(ExitCode::storage,
-         "{}: none of its tensors is a parameter of the model: it has {}; the model has {} "
-         "(model.rename changes names)",
-         files.name(), listed(report.unexpected), listed(report.missing));
+         "{}: none of its tensors is a parameter of the model: it has {}; the model has {}{}",
+         files.name(), listed(report.unexpected), listed(report.missing),
+         keys ? " (model.rename changes names)" : "");
   }
   report.loaded = static_cast<int>(out.size());
   return out;

@@ -35,10 +35,11 @@ struct FoundWeight {
 // names are those of Hugging Face's model where a config.json says so. Throws Error(storage) for a
 // tensor of another shape (naming both), and with `strict` for missing or surplus tensors; buffers
 // may be missing either way (weights are often saved without running statistics). Where no
-// parameter is found at all that is an Error(storage) without `strict` too.
+// parameter is found at all that is an Error(storage) without `strict` too. `keys`: whether a
+// configuration's model.strict and model.rename may be advised.
 std::vector<FoundWeight> find_weights(const std::vector<ParameterInfo>& parameters,
                                       const SafetensorsSet& files, const TextPairs& rename,
-                                      bool strict, LoadedWeights& report);
+                                      bool strict, LoadedWeights& report, bool keys = true);
 // Opens the file or folder and writes them into a store; f32, f64, bf16 and f16 are converted. Of a
 // run folder (or its folder `checkpoints`) the newest checkpoint is taken.
 LoadedWeights load_weights(WeightStore& store, const std::filesystem::path& path,

@@ -133,8 +133,34 @@ data:
         first = (self.folder / "train.png").read_bytes()
         self.run_dltrain("data", "show", config, "-o", self.folder / "train.png", "--samples", 5)
         self.assertEqual(first, (self.folder / "train.png").read_bytes())
+        self.refused(USAGE, "data", "show", config, says="-o FILE.png")
         flat = self.config("data: {type: synthetic, shape: [12]}")
         self.refused(USAGE, "data", "show", flat, "-o", self.folder / "x.png", says="only images")
+
+    def test_show_prints_text_as_the_loss_sees_it(self):
+        text = self.write("text.txt", "To be,\nor not to be. " * 20)
+        data = f"data: {{type: text, path: {text}, tokenizer: {{type: char, special_tokens: [<mask>]}}, sequence_length: 10, shuffle: false, random_offset: false, eval_fraction: 0.2"
+        said = self.run_dltrain("data", "show", self.config(data + "}"), "--samples", 2).out
+        self.assertEqual(said, "   0  10 of 10 targets count\n"
+                               "      input   To be,\\nor \n"
+                               "      target  o be,\\nor n\n"
+                               "   1  10 of 10 targets count\n"
+                               "      input   not to be.\n"
+                               "      target  ot to be. \n")
+        masked = self.run_dltrain("data", "show", self.config(data + ", mlm_probability: 0.3}"), "--split", "eval").out
+        lines = masked.splitlines()
+        self.assertEqual(len(lines), 12)
+        self.assertEqual(lines[0], "   0  3 of 10 targets count")
+        self.assertIn("[<mask>", masked)
+        for shown, target in zip(lines[1::3], lines[2::3]):
+            self.assertEqual(shown.count("["), len([run for run in target[14:].split("…") if run]))
+        pairs = self.write("a.jsonl", '{"q": "ab", "a": "cd"}\n')
+        pair = f"data: {{type: jsonl, path: {pairs}, tokenizer: {{type: byte, special_tokens: '<|endoftext|>'}}, sequence_length: 6, prompt: q, completion: a}}"
+        said = self.run_dltrain("data", "show", self.config(pair)).out
+        self.assertEqual(said, "   0  3 of 6 targets count\n"
+                               "      input   abcd  + 2 of padding\n"
+                               "      target  …cd<|endoftext|>…\n")
+        self.refused(USAGE, "data", "show", self.config(pair), "-o", self.folder / "x.png", says="text is printed")
 
     def test_mistakes_are_told(self):
         config = self.config("data: {type: synthetic, shape: [8, 8, 1]}")

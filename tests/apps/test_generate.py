@@ -114,6 +114,7 @@ class GenerateTest(DltrainTest):
         self.refused(USAGE, "generate", self.folder / "run.yaml", "--prompt", "a", says="no model.init_from")
         self.refused(STORAGE, "generate", self.folder, "--prompt", "a", says="holds no checkpoint")
         self.refused(USAGE, "generate", run, "--prompt", "a", "--temperature", -1, says="--temperature")
+        self.refused(USAGE, "generate", run, "--prompt", "a", "--stop", "", says="--stop: an empty text")
         other = self.train(tokenizer="byte", steps=1, name="bytes")
         self.refused(USAGE, "generate", run, "--prompt", "a", "--tokenizer", other, says="do not belong together")
         bert = self.write("bert.yaml", CONFIG.format(
@@ -142,6 +143,13 @@ class GenerateTest(DltrainTest):
         expected = self.generate(run, "--prompt", "line", "--seed", 5)
         self.assertEqual(self.generate(config, "--prompt", "line", "--seed", 5, "--tokenizer", run), expected)
         self.assertEqual(self.generate(config, "--prompt", "line", "--seed", 5), expected)
+        self.assertEqual(self.generate(folder, "--prompt", "line", "--seed", 5), expected)
+        imported = self.folder / "imported"
+        self.run_dltrain("import", folder, imported)
+        self.assertEqual(self.generate(imported, "--prompt", "line", "--seed", 5), expected)
+        self.assertEqual(self.generate(folder, "--prompt", "line", "--seed", 5, "--tokenizer", run, "--precision", "f32",
+                                       "-s", "device=cpu"), expected)
+        self.refused(USAGE, "generate", folder, "--prompt", "a", "-s", "model.num_layers=x", says="num_layers")
 
     def test_averages_are_used_where_there_are_some(self):
         run = self.train(GPT, "-s", "training.ema={decay: 0.5}", "-s", SAMPLES, "-s", "generation.temperature=0", steps=20)

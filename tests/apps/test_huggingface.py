@@ -1,6 +1,7 @@
 """Folders of Hugging Face models, without transformers: model.from, import, export, and what is wrong with folders.
 The folders are those of scripts/record_golden_huggingface.py; logits are compared in tests/train/huggingface.cpp."""
 import json
+import re
 import shutil
 import struct
 
@@ -104,6 +105,39 @@ logging: {{logging_steps: 1}}
                          "data.tokenizer={type: char}", "-s", "data.sequence_length=16", "--max-steps", "2")
         self.assertEqual([line["step"] for line in steps(self.folder / "run")], [1, 2])
 
+    def test_an_imported_folder_can_be_moved(self):
+        folder, out = self.copy(), self.folder / "out"
+        vocabulary = "".join(f"{word}\n" for word in ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "to", "be", "or", "not"])
+        (folder / "vocab.txt").write_text(vocabulary)
+        self.run_dltrain("import", folder, out)
+        self.assertNotIn(str(self.folder), (out / "config.yaml").read_text().split("\n", 1)[1])
+        moved = self.folder / "elsewhere"
+        out.rename(moved)
+        text = self.write("text.txt", "to be or not to be " * 200)
+        self.run_dltrain("train", moved / "config.yaml", "-q", "--output-dir", self.folder / "run", "-s", f"data.path={text}",
+                         "--max-steps", "1")
+        self.assertIn(str(moved), (self.folder / "run" / "config.yaml").read_text())
+
+    def test_an_import_keeps_the_format_of_the_weights(self):
+        folder = self.copy()
+        tensors = weights(folder)
+        for dtype, name in (("bf16", "BF16"), ("f16", "F16")):
+            narrow = self.folder / f"narrow-{dtype}"
+            self.run_dltrain("import", folder, narrow, "--dtype", dtype)
+            out = self.folder / f"out-{dtype}"
+            self.assertIn(f"MB of {dtype}", self.run_dltrain("import", narrow, out).out)
+            self.assertEqual({value[0] for value in weights(out).values()}, {name})
+            self.assertEqual(weights(out), weights(narrow))
+            wide = self.folder / f"wide-{dtype}"
+            self.run_dltrain("import", narrow, wide, "--dtype", "f32")
+            self.assertEqual({value[0] for value in weights(wide).values()}, {"F32"})
+            # Of several formats the one that holds all.
+            mixed = dict(weights(narrow))
+            mixed["transformer.ln_f.bias"] = tensors["transformer.ln_f.bias"]
+            write_safetensors(narrow / "model.safetensors", mixed)
+            self.run_dltrain("import", narrow, out, "--overwrite")
+            self.assertEqual({value[0] for value in weights(out).values()}, {"F32"})
+
     def test_a_tokenizer_that_is_not_read_is_copied(self):
         folder, out = self.copy(), self.folder / "out"
         (folder / "tokenizer.json").write_text('{"model": {"type": "Unigram"}}')
@@ -134,6 +168,22 @@ logging: {{logging_steps: 1}}
         log = self.run_dltrain(configuration, "--output-dir", self.folder / "run").err
         self.assertIn("not in the file: classifier.weight [5, 16]", log)
         self.assertIn("not in the model: cls.predictions.bias [31]", log)
+
+    def test_a_dropout_beside_from_is_that_of_all_places_that_follow_it(self):
+        folder = self.copy()
+        self.change_config(folder, resid_pdrop=0.1, embd_pdrop=0.2, attn_pdrop=0.3)
+
+        def rates(keys):
+            out = self.folder / "run"
+            shutil.rmtree(out, ignore_errors=True)
+            self.run_dltrain(self.configuration(folder, keys), "-q", "--output-dir", out)
+            text = (out / "config.yaml").read_text()
+            return sorted(set(re.findall(r"(?<!_)(?:rate|dropout): ([0-9.]+)", text)))
+
+        self.assertEqual(rates(""), ["0.1", "0.2", "0.3"])
+        self.assertEqual(rates(", dropout: 0"), ["0.0"])
+        self.assertEqual(rates(", dropout: 0, attention_dropout: 0.5"), ["0.0", "0.5"])
+        self.assertEqual(rates(", embedding_dropout: 0.5"), ["0.1", "0.3", "0.5"])
 
     def test_imported_folders_of_bert_have_a_configuration_that_trains(self):
         out = self.folder / "masked"
@@ -214,7 +264,7 @@ training: {global_batch_size: 4, max_steps: 3}
             self.refused(code, self.configuration(folder, EXTRA.get(name, ""), name), "--dry-run", says=says)
 
         wrong(USAGE, ["gpt2.yaml:2:", "config.json: n_head: expected an integer", '"four"'], n_head="four")
-        wrong(USAGE, "n_layer: expected an integer from 1 to 2147483647, got -2", n_layer=-2)
+        wrong(USAGE, "n_layer: expected an integer from 1 to 10000, got -2", n_layer=-2)
         wrong(USAGE, "layer_norm_epsilon: expected a number", layer_norm_epsilon="tiny")
         wrong(USAGE, "the activation 'gelu_10' is not supported", activation_function="gelu_10")
         wrong(USAGE, "scale_attn_by_inverse_layer_idx: true is not supported", scale_attn_by_inverse_layer_idx=True)
@@ -234,7 +284,7 @@ training: {global_batch_size: 4, max_steps: 3}
         wrong(USAGE, "sequences of 12 tokens, but places for 8 (max_positions)", "llama", max_position_embeddings=8)
         folder = self.copy()
         (folder / "config.json").write_text("{")
-        self.refused(USAGE, self.configuration(folder), "--dry-run", says="config.json: is no JSON")
+        self.refused(USAGE, self.configuration(folder), "--dry-run", says="config.json: is no JSON: line 1, column 2: unexpected end of input")
         (folder / "config.json").write_text("[]")
         self.refused(USAGE, self.configuration(folder), "--dry-run", says="is no JSON object")
         (folder / "config.json").unlink()
@@ -272,6 +322,11 @@ training: {global_batch_size: 4, max_steps: 3}
         self.run_dltrain(self.configuration(folder), "-q", "--output-dir", self.folder / "run")
         path.write_bytes((GOLDEN / "gpt2" / "model.safetensors").read_bytes()[:-8])
         self.refused(STORAGE, "import", folder, self.folder / "out", says="truncated")
+        path.write_text("version https://git-lfs.github.com/spec/v1\noid sha256:" + "0" * 64 + "\nsize 548105171\n")
+        self.refused(STORAGE, "import", folder, self.folder / "out", says="is a Git LFS pointer, not the file itself; run git lfs pull")
+        with_tensors(lambda t: t.pop("transformer.ln_f.bias"))
+        said = self.refused(STORAGE, "import", folder, self.folder / "out", says="it lacks ln_f.bias [16]").err
+        self.assertNotIn("strict", said)
         path.unlink()
         self.refused(STORAGE, "import", folder, self.folder / "out", says="has neither model.safetensors nor")
         (folder / "pytorch_model.bin").write_bytes(b"PK")
@@ -343,7 +398,8 @@ training: {global_batch_size: 4, max_steps: 1}
         self.refused(DATA, "import", folder, self.folder / "out", says=["the tokenizer has", "the model 31"])
         text = self.write("text.txt", "Hello world, how are you? " * 200)
         data = f"{{type: text, path: {text}, tokenizer: {{type: file, path: {folder}}}, sequence_length: 16}}"
-        self.refused(DATA, self.configuration(folder, data=data), "--output-dir", self.folder / "run", says="31")
+        self.refused(DATA, self.configuration(folder, data=data), "--output-dir", self.folder / "run",
+                     says=["the data's tokenizer (bpe) has", "tokens, the model 31: they do not belong together"])
 
 
 if __name__ == "__main__":

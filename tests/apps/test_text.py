@@ -137,9 +137,16 @@ class TextTest(DltrainTest):
         self.run_dltrain(self.config(data, ids=300), "--output-dir", run, "--quiet")
         self.assert_same_file(run / "tokenizer.model", folder / "tokenizer.model")
         self.refused(DATA, "data", "tokenizer", text, "--vocab-size", 100000, "-o", folder,
-                     says="cannot make this vocabulary")
+                     says="the text is too small for a vocabulary of 100000 tokens")
         broken = self.write("broken.txt", b"good\n\xff\n")
         self.refused(DATA, "data", "tokenizer", broken, "-o", folder, says="broken.txt:2: is no UTF-8")
+        small = self.write("small.txt", "to be or not\n")
+        said = self.refused(DATA, "data", "tokenizer", small, "--vocab-size", 400, "-o", folder).err
+        self.assertRegex(said, r"error: the text is too small for a vocabulary of 400 tokens: it gives \d+ at most\n$")
+        wide = self.write("wide.txt", "".join(chr(0x4E00 + i) for i in range(60)) * 20)
+        self.refused(DATA, "data", "tokenizer", wide, "--vocab-size", 264, "-o", folder,
+                     says=["a vocabulary of 264 tokens is too small for this text", "characters are 3"])
+        self.refused(DATA, "data", "tokenizer", self.write("empty.txt", "\n\n"), "-o", folder, says="the text is empty")
 
     def test_mistakes_are_told_before_the_first_step(self):
         self.refused(DATA, self.config(self.text(), ids=10), "--dry-run", says="does not fit the model's")

@@ -96,6 +96,11 @@ TEST_CASE("a mistake in a common key is reported once") {
   CHECK_THAT(mistakes<Root>("data: {type: text, path: a, eval: {seq_len: 3}}\n"),
              Catch::Contains("unknown key 'seq_len' in data.eval (type text); did you mean "
                              "'length'?"));
+  // The place of a key of another kind is no place for it.
+  CHECK_THAT(mistakes<Root>("data: {type: text, path: a, flip: true}\n"),
+             Catch::Contains("unknown key 'flip' in data (type text); type images has it\n"));
+  CHECK_THAT(mistakes<Root>("data: {type: text, path: a, eval: {flip: true}}\n"),
+             Catch::Contains("unknown key 'flip' in data.eval (type text); type images has it\n"));
   CHECK_THAT(mistakes<Root>("data: {path: a}\n"),
              Catch::Contains("missing key 'type' in data; known types: text, images"));
   CHECK_THAT(mistakes<Root>("data: {}\n"), Catch::Contains("missing key 'type' in data"));

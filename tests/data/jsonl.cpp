@@ -100,9 +100,12 @@ TEST_CASE("bad records are refused with their line") {
   const std::string two = "sequence_length: 2";
   CHECK_THAT(refusal("", two), Contains("a.jsonl: gives no tokens"));
   CHECK_THAT(refusal("{\"text\": \"a\"}\n{\"text\": 3}", two),
-             Contains("a.jsonl:2: has no text under the key 'text'"));
-  CHECK_THAT(refusal("[]", two), Contains("a.jsonl:1: has no text"));
-  CHECK_THAT(refusal("{\"text\": \"a\"", two), Contains("a.jsonl:1: is no JSON"));
+             Contains("a.jsonl:2: has no text under the key 'text': it is of type number"));
+  CHECK_THAT(refusal("{\"body\": \"a\", \"id\": 3}", two),
+             Contains("has no text under the key 'text'; its keys: 'body', 'id'"));
+  CHECK_THAT(refusal("[]", two), Contains("a.jsonl:1: is no JSON object"));
+  CHECK_THAT(refusal("{\"text\": \"a\"", two),
+             Contains("a.jsonl:1: is no JSON: line 1, column 13: unexpected end of input"));
   CHECK_THAT(refusal("{\"text\": \"\xFF\"}", two), Contains("a.jsonl:1: is no JSON"));
   CHECK_THAT(refusal(std::string(100000, '['), two), Contains("a.jsonl:1: is no JSON"));
   const std::string pair = "prompt: q, completion: a, sequence_length: 2";

@@ -144,6 +144,28 @@ TEST_CASE("a compressed text and one with a byte order mark are read") {
   }
 }
 
+TEST_CASE("what changes images is refused for text") {
+  for (const char* key : {"mixup: {}", "cutmix: {}", "random_affine: {}"}) {
+    const std::string name(key, std::string_view(key).find(':'));
+    CHECK_THROWS_WITH(
+        read_data(keys("a", fmt::format("tokenizer: char, sequence_length: 2, {}", key))),
+        Contains(name + " changes images, and text has none"));
+  }
+  CHECK_THROWS_WITH(
+      read_data(keys("a", "tokenizer: char, sequence_length: 2, transforms: [horizontal_flip]")),
+      Contains("transforms changes images, and text has none"));
+}
+
+TEST_CASE("a key of other kinds is told with the kinds that have it") {
+  const std::string text = "tokenizer: char, sequence_length: 2, ";
+  CHECK_THROWS_WITH(
+      read_data(keys("a", text + "length_buckets: 2")),
+      Contains("unknown key 'length_buckets' in data (type text); type jsonl has it\n"));
+  CHECK_THROWS_WITH(
+      read_data("type: jsonl, path: a, label: y, " + text),
+      Contains("unknown key 'label' in data (type jsonl); type csv has it, as 'target'\n"));
+}
+
 TEST_CASE("bad text is refused with file, line and byte") {
   TemporaryFolder folder;
   const std::string path = folder / "a.txt";
@@ -159,8 +181,13 @@ TEST_CASE("bad text is refused with file, line and byte") {
              Contains("a.txt:2:2: is no UTF-8: the byte 0xff"));
   CHECK_THAT(refusal("ab", chars),
              Contains("a.txt: has 2 tokens; one sequence of 2 and its targets need 3"));
-  CHECK_THAT(refusal("abcdef", chars + ", eval_fraction: 0.1"), Contains("has 1 tokens"));
-  CHECK_THAT(refusal("abcdef", chars + ", eval_fraction: 0.01"), Contains("has 0 tokens"));
+  CHECK_THAT(refusal("abcdef", chars + ", eval_fraction: 0.1"),
+             Contains("a.txt: data.eval_fraction 0.1 leaves 1 of its 6 tokens for evaluation; one "
+                      "sequence of 2 and its targets need 3"));
+  CHECK_THAT(refusal("abcdef", chars + ", eval_fraction: 0.01"),
+             Contains("leaves 0 of its 6 tokens for evaluation"));
+  CHECK_THAT(refusal("abcdef", chars + ", eval_fraction: 0.999999"),
+             Contains("leaves 0 of its 6 tokens for training"));
   CHECK_THAT(refusal("abz", "tokenizer: {type: char, alphabet: ab}, sequence_length: 2"),
              Contains("a.txt:1:3: the character 'z'"));
   CHECK_THAT(data_refusal(keys(folder / "none*", chars)), Contains("no file has a name like this"));

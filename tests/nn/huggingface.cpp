@@ -69,15 +69,66 @@ TEST_CASE("every mistake of a config.json is said") {
   const std::string mistakes = mistakes_of(
       R"({"model_type": "gpt2", "n_embd": 1e40, "n_layer": 0, "n_head": true, "vocab_size": 1e3,
           "attn_pdrop": [], "new_feature": {"a": 1}, "_note": 1, "off": null})");
-  for (const char* one :
-       {"n_embd: expected an integer", "n_layer: expected an integer", "got 0",
-        "n_head: expected an integer", "vocab_size: expected an integer",
-        "attn_pdrop: expected a number, got []", "new_feature: {\"a\":1} is not"}) {
+  for (const char* one : {"n_embd: expected an integer", "n_layer: expected an integer", "got 0",
+                          "n_head: expected an integer", "vocab_size: expected an integer",
+                          "attn_pdrop: expected a number from 0 to below 1, got []",
+                          "new_feature: {\"a\":1} is not"}) {
     CHECK_THAT(mistakes, Catch::Contains(one));
   }
   CHECK_THAT(mistakes, !Catch::Contains("_note") && !Catch::Contains("off"));
   CHECK_THAT(mistakes_of(R"({"model_type": 3})"), Catch::Contains("has no model_type"));
   CHECK_THROWS_WITH(mistakes_of("[1]"), Catch::Contains("is no JSON object"));
+  CHECK_THROWS_WITH(mistakes_of("{\n\"a\": 1,}"),
+                    Catch::StartsWith("config.json: is no JSON: line 2, column 8: unexpected '}'"));
+}
+
+constexpr const char* kLlama =
+    R"("model_type": "llama", "vocab_size": 9, "hidden_size": 8, "num_hidden_layers": 1,
+       "intermediate_size": 8, )";
+
+std::string llama_mistakes(const std::string& keys) {
+  return mistakes_of(fmt::format("{{{}{}}}", kLlama, keys));
+}
+
+TEST_CASE("values that no layer takes are told by their key, once") {
+  const std::string gpt2 = R"({"model_type": "gpt2", "n_embd": 32, "n_head": 4, )";
+  const struct {
+    const char *keys, *says;
+  } rows[] = {
+      {R"("layer_norm_epsilon": -1)",
+       "layer_norm_epsilon: expected a number above 0 and below 1, got -1\n"},
+      {R"("attn_pdrop": 1.5)", "attn_pdrop: expected a number from 0 to below 1, got 1.5\n"},
+      {R"("n_layer": 1000000000)",
+       "n_layer: expected an integer from 1 to 10000, got 1000000000\n"},
+  };
+  for (const auto& row : rows)
+    CHECK(mistakes_of(fmt::format("{}{}}}", gpt2, row.keys)) == row.says);
+  CHECK(mistakes_of(R"({"model_type": "gpt2", "n_embd": 32, "n_head": 5})") ==
+        "n_head: 5 does not divide n_embd, which is 32\n");
+  CHECK(mistakes_of(R"({"model_type": "bert", "num_attention_heads": 5})") ==
+        "num_attention_heads: 5 does not divide hidden_size, which is 768\n");
+  CHECK(llama_mistakes(R"("num_attention_heads": 4, "num_key_value_heads": 3)") ==
+        "num_key_value_heads: 3 does not divide num_attention_heads, which is 4\n");
+  CHECK(llama_mistakes(R"("num_attention_heads": 2, "rope_theta": 1.0)") ==
+        "rope_theta: expected a number above 1, got 1.0\n");
+  CHECK(llama_mistakes(R"("num_attention_heads": 2, "rope_parameters": {"rope_theta": 0.5})") ==
+        "rope_parameters.rope_theta: expected a number above 1, got 0.5\n");
+  // One of a type that is not known, whatever its other keys are.
+  CHECK(llama_mistakes(
+            R"("num_attention_heads": 2,
+               "rope_scaling": {"type": "yarn", "factor": 0.5, "beta_fast": 3})") ==
+        "rope_scaling: the type 'yarn' is not supported (default, linear, llama3 are)\n");
+}
+
+TEST_CASE("keys that change nothing are passed over where they say nothing") {
+  const std::string notes =
+      R"("num_attention_heads": 2, "auto_map": {"AutoModel": "modeling.Model"},
+         "unsloth_fixed": true, "temperature": 0.7, )";
+  CHECK(llama_mistakes(notes + R"("pruned_heads": {}, "is_decoder": false)") == "");
+  CHECK_THAT(llama_mistakes(notes + R"("pruned_heads": {"0": [1]})"),
+             Catch::Contains(R"(pruned_heads: {"0":[1]} is not supported, only {})"));
+  CHECK_THAT(llama_mistakes(notes + R"("is_encoder_decoder": true)"),
+             Catch::Contains("is_encoder_decoder: true is not supported, only false"));
 }
 
 TEST_CASE("keys of other programs change nothing, and those of another model are refused") {
@@ -112,6 +163,16 @@ TEST_CASE("older forms of rope_scaling mean the same") {
   CHECK(scaling(R"("rope_scaling": {"type": "linear", "factor": 2})") == "10000.0 linear 2.0");
   CHECK(scaling(R"("rope_parameters": {"rope_type": "linear", "factor": 2, "rope_theta": 7})") ==
         "7.0 linear 2.0");
+  // A rope_scaling beside rope_parameters takes its place, as in transformers 5.
+  const std::string parameters =
+      R"("rope_parameters": {"rope_type": "default", "rope_theta": 7}, )";
+  const std::string linear = R"("rope_scaling": {"type": "linear", "factor": 2)";
+  CHECK(scaling(parameters + linear + R"(, "rope_theta": 5})") == "5.0 linear 2.0");
+  CHECK(scaling(parameters + linear + R"(}, "rope_theta": 7)") == "7.0 linear 2.0");
+  CHECK(scaling(parameters + R"("rope_scaling": {})") == "7.0 none");
+  CHECK(scaling(parameters + R"("rope_scaling": null)") == "7.0 none");
+  CHECK_THAT(llama_mistakes(fmt::format(R"("num_attention_heads": 2, {}{}}})", parameters, linear)),
+             Catch::Contains("rope_parameters.rope_theta: 7 is passed over"));
 }
 
 TEST_CASE("names of tensors in files, with and without the prefix of the head") {

@@ -357,6 +357,25 @@ TEST_CASE("check that inputs matter: targets made of dice") {
   failure(check_inputs_matter, {.data = dice.section(), .layers = "[linear: 8, tanh, linear: 2]"});
 }
 
+TEST_CASE("check that inputs matter: a model that does not look at them") {
+  const auto blind = [](LayerContext& c, ValueId x) {
+    return c.builder().emit1("affine", {x}, {{"scale", 0.0}, {"shift", 1.0}});
+  };
+  CHECK_THAT(failure(check_inputs_matter, {.first_layer = blind}),
+             Contains("after 100 steps") && Contains("the inputs change nothing"));
+}
+
+TEST_CASE("check that inputs matter: a model that learns from them late") {
+  // In 100 steps of this learning rate it learns hardly more than how often each class is.
+  const Setup slow{.data = "{type: synthetic, shape: [6], classes: 3, samples: 12000}",
+                   .overrides = {"optimizer={type: sgd, learning_rate: 1.0e-4}"}};
+  const CheckResult result = check_inputs_matter(options_of(slow), 32);
+  INFO(result.detail);
+  // Where the machine is too slow for that, it is undecided.
+  CHECK(result.outcome != CheckOutcome::fail);
+  CHECK_THAT(result.detail, Contains("after 1000 steps") || Contains("which is undecided"));
+}
+
 TEST_CASE("check of resuming: a model that is another one the second time") {
   int built = 0;
   CHECK_THAT(

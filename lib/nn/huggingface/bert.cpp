@@ -29,17 +29,21 @@ std::string architecture(ConfigJson& config) {
 void read(ConfigJson& config, HuggingFaceModel& model) {
   if (model.type.empty()) model.type = architecture(config);
   model.vocab_size = config.integer("vocab_size", 30522);
-  model.set_integer("hidden_size", config.integer("hidden_size", 768));
-  model.set_integer("num_layers", config.integer("num_hidden_layers", 12));
-  model.set_integer("num_heads", config.integer("num_attention_heads", 12));
+  const int64_t hidden = config.integer("hidden_size", 768);
+  const int64_t heads = config.integer("num_attention_heads", 12);
+  config.must_divide("num_attention_heads", heads, "hidden_size", hidden);
+  model.set_integer("hidden_size", hidden);
+  model.set_integer("num_layers", config.integer("num_hidden_layers", 12, kMostLayers));
+  model.set_integer("num_heads", heads);
   model.set_integer("intermediate_size", config.integer("intermediate_size", 3072));
   model.set_integer("max_positions", config.integer("max_position_embeddings", 512));
-  model.set_integer("type_vocab_size", config.integer("type_vocab_size", 2));
-  const double dropout = config.number("hidden_dropout_prob", 0.1);
-  const double classifier = config.number("classifier_dropout", dropout);
+  model.set_integer("type_vocab_size", config.integer("type_vocab_size", 2, 1000000));
+  const double dropout = config.number("hidden_dropout_prob", 0.1, kDropout);
+  const double classifier = config.number("classifier_dropout", dropout, kDropout);
   model.set_number("dropout", dropout);
-  model.set_number("attention_dropout", config.number("attention_probs_dropout_prob", 0.1));
-  model.set_number("epsilon", config.number("layer_norm_eps", 1e-12));
+  model.set_number("attention_dropout",
+                   config.number("attention_probs_dropout_prob", 0.1, kDropout));
+  model.set_number("epsilon", config.number("layer_norm_eps", 1e-12, kEpsilon));
   model.set_activation(config, "hidden_act", "gelu");
   if (model.type == "bert_classifier") {
     model.set_number("classifier_dropout", classifier);
@@ -48,13 +52,10 @@ void read(ConfigJson& config, HuggingFaceModel& model) {
   }
   config.only("pad_token_id", 0);  // its vector is zero and stays
   config.only("position_embedding_type", "absolute");
-  config.only("is_decoder", false);
-  config.only("add_cross_attention", false);
   config.only("tie_word_embeddings", true);
   // Of the original program's pooler, which is always the same.
   config.ignore({"num_labels", "directionality", "pooler_fc_size", "pooler_num_attention_heads",
-                 "pooler_num_fc_layers", "pooler_size_per_head", "pooler_type",
-                 "chunk_size_feed_forward"});
+                 "pooler_num_fc_layers", "pooler_size_per_head", "pooler_type"});
 }
 
 // Names of the first files: gamma and beta of the norms, no prefix without a head. The head of the

@@ -4,13 +4,12 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "base/json_mistake.h"
 
 namespace dltrain {
 namespace {
 
 using nlohmann::json;
-
-constexpr int64_t kMaxInteger = 2147483647;
 
 // A value in a message, cut where it is long.
 std::string shown(const json& value) {
@@ -50,15 +49,57 @@ constexpr const char* kWithoutMeaning[] = {
     "generation_config",
     "language",
     "license",
+    "auto_map",  // code of the folder, which transformers runs only where it is told to
+    "unsloth_fixed",
+    "unsloth_version",
+    "use_bfloat16",
+    "torchscript",
+    "tf_legacy_loss",
+    "chunk_size_feed_forward",
+    // Of generation, in files of transformers before 5.
+    "max_length",
+    "min_length",
+    "do_sample",
+    "early_stopping",
+    "num_beams",
+    "num_beam_groups",
+    "num_return_sequences",
+    "diversity_penalty",
+    "temperature",
+    "top_k",
+    "top_p",
+    "typical_p",
+    "repetition_penalty",
+    "length_penalty",
+    "no_repeat_ngram_size",
+    "encoder_no_repeat_ngram_size",
+    "bad_words_ids",
+    "output_scores",
+    "return_dict_in_generate",
+    "forced_bos_token_id",
+    "forced_eos_token_id",
+    "decoder_start_token_id",
+    "remove_invalid_values",
+    "exponential_decay_length_penalty",
+    "suppress_tokens",
+    "begin_suppress_tokens",
 };
 
 }  // namespace
 
 ConfigJson::ConfigJson(std::string place, const std::string& text) : place_(std::move(place)) {
-  map_ = json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (map_.is_discarded()) throw Error(ExitCode::usage, "is no JSON", place_);
+  try {
+    map_ = json::parse(text);
+  } catch (const json::exception& error) {
+    throw Error(ExitCode::usage, "is no JSON: " + json_mistake(error.what()), place_);
+  }
   if (!map_.is_object()) throw Error(ExitCode::usage, "is no JSON object", place_);
   known_.insert(std::begin(kWithoutMeaning), std::end(kWithoutMeaning));
+}
+
+void ConfigJson::mistake(std::string message) {
+  if (std::find(mistakes_.begin(), mistakes_.end(), message) != mistakes_.end()) return;
+  mistakes_.push_back(std::move(message));
 }
 
 bool ConfigJson::has(const char* key) const {
@@ -76,33 +117,34 @@ void ConfigJson::wrong(const char* key, std::string_view expected, const json& f
   mistake(fmt::format("{}{}: expected {}, got {}", prefix_, key, expected, shown(found)));
 }
 
-int64_t ConfigJson::integer(const char* key, int64_t absent) {
+int64_t ConfigJson::integer(const char* key, int64_t absent, int64_t most) {
   const json* value = take(key);
   if (value == nullptr) return absent;
   // Unsigned values beyond int64 are far beyond the limit.
-  const bool fits = value->is_number_integer() && !(value->is_number_unsigned() &&
-                                                    value->get<uint64_t>() > uint64_t{kMaxInteger});
-  if (!fits || value->get<int64_t>() < 1) {
-    wrong(key, "an integer from 1 to 2147483647", *value);
+  const bool fits = value->is_number_integer() &&
+                    !(value->is_number_unsigned() && value->get<uint64_t>() > uint64_t{INT32_MAX});
+  if (!fits || value->get<int64_t>() < 1 || value->get<int64_t>() > most) {
+    wrong(key, fmt::format("an integer from 1 to {}", most), *value);
     return 1;
   }
   return value->get<int64_t>();
 }
 
-int64_t ConfigJson::required_integer(const char* key) {
+int64_t ConfigJson::required_integer(const char* key, int64_t most) {
   if (!has(key)) {
     take(key);
     mistake(fmt::format("has no {}{}", prefix_, key));
     return 1;
   }
-  return integer(key, 1);
+  return integer(key, 1, most);
 }
 
-double ConfigJson::number(const char* key, double absent) {
+double ConfigJson::number(const char* key, double absent, const NumberRange& range) {
   const json* value = take(key);
   if (value == nullptr) return absent;
-  if (!value->is_number() || !std::isfinite(value->get<double>())) {
-    wrong(key, "a number", *value);
+  if (!value->is_number() || !std::isfinite(value->get<double>()) ||
+      !range.holds(value->get<double>())) {
+    wrong(key, range.expected, *value);
     return absent;
   }
   return value->get<double>();
@@ -168,6 +210,13 @@ void ConfigJson::only(const char* key, const json& expected) {
   if (value == nullptr || *value == expected) return;
   mistake(fmt::format("{}{}: {} is not supported, only {}", prefix_, key, shown(*value),
                       shown(expected)));
+}
+
+void ConfigJson::must_divide(const char* key, int64_t part, const char* whole_key, int64_t whole) {
+  // After a mistake the numbers may not be those of the file.
+  if (!mistakes_.empty() || whole % part == 0) return;
+  mistake(fmt::format("{}{}: {} does not divide {}, which is {}", prefix_, key, part, whole_key,
+                      whole));
 }
 
 // Keys with an underscore in front are transformers' own notes.

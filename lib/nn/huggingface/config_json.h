@@ -3,6 +3,7 @@
 #pragma once
 
 #include <initializer_list>
+#include <limits>
 #include <set>
 #include <string>
 #include <string_view>
@@ -12,6 +13,19 @@
 
 namespace dltrain {
 
+// Which numbers a key can have, and how a mistake says it.
+struct NumberRange {
+  const char* expected = "a number";
+  double above = -std::numeric_limits<double>::infinity();
+  double from = -std::numeric_limits<double>::infinity();
+  double below = std::numeric_limits<double>::infinity();
+
+  bool holds(double value) const { return value > above && value >= from && value < below; }
+};
+inline constexpr double kNoBound = std::numeric_limits<double>::infinity();
+inline constexpr NumberRange kEpsilon{"a number above 0 and below 1", 0, -kNoBound, 1};
+inline constexpr NumberRange kDropout{"a number from 0 to below 1", -kNoBound, 0, 1};
+
 class ConfigJson {
  public:
   // `place` names the file in mistakes. Throws Error(usage) for text that is no JSON object.
@@ -20,10 +34,11 @@ class ConfigJson {
   // Whether a key is there and is not null.
   bool has(const char* key) const;
   // The value of a key, or `absent` where it is missing or null. A value of another type is a
-  // mistake, as are integers below 1 or above 2^31 - 1 and numbers that are not finite.
-  int64_t integer(const char* key, int64_t absent);
-  int64_t required_integer(const char* key);
-  double number(const char* key, double absent);
+  // mistake, as are integers below 1 or above `most` (2^31 - 1 at most) and numbers that are not
+  // finite or not in their range.
+  int64_t integer(const char* key, int64_t absent, int64_t most = 2147483647);
+  int64_t required_integer(const char* key, int64_t most = 2147483647);
+  double number(const char* key, double absent, const NumberRange& range = {});
   bool boolean(const char* key, bool absent);
   std::string text(const char* key, const std::string& absent);
   // A map, read by the same rules; empty where it is missing.
@@ -35,8 +50,11 @@ class ConfigJson {
   void ignore(std::initializer_list<const char*> keys);
   // A key that may only have this value: it would change the model otherwise.
   void only(const char* key, const nlohmann::json& value);
+  // A mistake where `part` does not divide `whole`, named with what the whole is.
+  void must_divide(const char* key, int64_t part, const char* whole_key, int64_t whole);
 
-  void mistake(std::string message) { mistakes_.push_back(std::move(message)); }
+  // Once each: keys may be read several times.
+  void mistake(std::string message);
   // Adds the keys that nobody asked for, then those of a map that was read, to the mistakes.
   void refuse_unknown();
   void adopt(ConfigJson&& map);

@@ -37,6 +37,9 @@ struct TensorName {
   bool spare = false;  // passed over by models that have no such parameter
 };
 
+// Of a model, as many as `repeat` takes.
+inline constexpr int64_t kMostLayers = 10000;
+
 // A key of the architecture that config.json does not have, with its value where it is used.
 struct HuggingFaceOption {
   std::string key = {}, value = {};

@@ -1,6 +1,10 @@
 #include "nn/huggingface/folder.h"
 
+#include <algorithm>
+
 #include "base/file.h"
+#include "config/beside.h"
+#include "nn/model_files.h"
 
 namespace dltrain {
 namespace fs = std::filesystem;
@@ -14,14 +18,6 @@ bool is_file(const fs::path& path) {
   return fs::is_regular_file(path, ignored);
 }
 
-// Where the folder lies: beside the file that names it, if there is a model.
-fs::path resolve(const ConfigNode& from) {
-  const fs::path given = from.text;
-  if (given.is_absolute() || !from.place.known() || from.place.source->is_override) return given;
-  const fs::path beside = fs::path(from.place.source->name).parent_path() / given;
-  return is_file(beside / kConfig) ? beside : given;
-}
-
 ConfigNode path_node(const Place& place, const fs::path& path) {
   ConfigNode node;
   node.kind = ConfigNode::Kind::scalar;
@@ -29,6 +25,23 @@ ConfigNode path_node(const Place& place, const fs::path& path) {
   node.text = fs::absolute(path).lexically_normal().string();
   node.place = place;
   return node;
+}
+
+// The keys of the architecture that are `$key` where they are not written, if `key` is: what a
+// person says of all of them is not undone by what the folder says of each.
+std::vector<std::string> keys_that_follow(std::string_view key, const std::string& architecture,
+                                          const ConfigNode& map) {
+  std::vector<std::string> out;
+  if (map.find(key) == nullptr) return out;
+  for (const ModelFile& file : model_files()) {
+    if (file.name != architecture) continue;
+    for (const auto& parameter : summarize(file).parameters) {
+      const bool follows =
+          parameter.initial.is_scalar() && parameter.initial.text == fmt::format("${}", key);
+      if (follows) out.push_back(parameter.name.text);
+    }
+  }
+  return out;
 }
 
 }  // namespace
@@ -64,6 +77,12 @@ HuggingFaceReading read_huggingface_config(const std::string& place, const std::
     return out;
   }
   family->read(config, out.model);
+  // Keys of every model, which mean nothing with the value that they have unless they are set.
+  for (const char* key :
+       {"is_decoder", "is_encoder_decoder", "add_cross_attention", "tie_encoder_decoder"}) {
+    config.only(key, false);
+  }
+  config.only("pruned_heads", nlohmann::json::object());
   config.ignore({"transformers.js_config"});  // how browsers load the folder
   config.refuse_unknown();
   out.mistakes = config.mistakes();
@@ -83,7 +102,8 @@ bool rewrite_huggingface_model(ConfigNode& map, Problems& problems) {
     problems.add(other->place, fmt::format("model has both from and {}; keep one", key));
   }
   if (problems.reported() != before) return false;
-  const fs::path folder = resolve(from);
+  const fs::path folder = beside_configuration(
+      from.place, from.text, [](const fs::path& path) { return is_file(path / kConfig); });
   const fs::path file = folder / kConfig;
   if (!is_file(file)) {
     problems.add(from.place, fmt::format("{} has no config.json", folder.string()));
@@ -108,9 +128,11 @@ bool rewrite_huggingface_model(ConfigNode& map, Problems& problems) {
   if (type == nullptr) model.set_text("type", model.type);
   model.set_integer("vocab_size", model.vocab_size);
   model.set("init_from", path_node(from.place, folder));
+  const std::vector<std::string> following = keys_that_follow("dropout", model.type, map);
   for (size_t i = 0; i < model.arguments.keys.size(); ++i) {
     const ConfigNode::Key& key = model.arguments.keys[i];
-    if (map.find(key.text) == nullptr) map.set(key, model.arguments.items[i]);
+    const bool follows = std::find(following.begin(), following.end(), key.text) != following.end();
+    if (!follows && map.find(key.text) == nullptr) map.set(key, model.arguments.items[i]);
   }
   return true;
 }

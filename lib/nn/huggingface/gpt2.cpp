@@ -12,19 +12,20 @@ void read(ConfigJson& config, HuggingFaceModel& model) {
   model.vocab_size = config.integer("vocab_size", 50257);
   const int64_t hidden = config.integer("n_embd", 768);
   model.set_integer("hidden_size", hidden);
-  model.set_integer("num_layers", config.integer("n_layer", 12));
-  model.set_integer("num_heads", config.integer("n_head", 12));
+  model.set_integer("num_layers", config.integer("n_layer", 12, kMostLayers));
+  const int64_t heads = config.integer("n_head", 12);
+  config.must_divide("n_head", heads, "n_embd", hidden);
+  model.set_integer("num_heads", heads);
   model.set_integer("intermediate_size", config.integer("n_inner", 4 * hidden));
   model.set_integer("max_positions", config.integer("n_positions", 1024));
-  model.set_number("dropout", config.number("resid_pdrop", 0.1));
-  model.set_number("embedding_dropout", config.number("embd_pdrop", 0.1));
-  model.set_number("attention_dropout", config.number("attn_pdrop", 0.1));
-  model.set_number("epsilon", config.number("layer_norm_epsilon", 1e-5));
+  model.set_number("dropout", config.number("resid_pdrop", 0.1, kDropout));
+  model.set_number("embedding_dropout", config.number("embd_pdrop", 0.1, kDropout));
+  model.set_number("attention_dropout", config.number("attn_pdrop", 0.1, kDropout));
+  model.set_number("epsilon", config.number("layer_norm_epsilon", 1e-5, kEpsilon));
   model.set_activation(config, "activation_function", "gelu_new");
   model.set_boolean("tie_word_embeddings", config.boolean("tie_word_embeddings", true));
   config.only("scale_attn_weights", true);
   config.only("scale_attn_by_inverse_layer_idx", false);
-  config.only("add_cross_attention", false);
   // The order of scaling and softmax in 16 bits, where attention here works in f32 anyhow; the
   // summary is that of the model with two heads; n_ctx is an old name of n_positions.
   config.ignore({"reorder_and_upcast_attn", "summary_activation", "summary_first_dropout",

@@ -9,28 +9,45 @@ namespace {
 
 constexpr std::string_view kPrefix = "model.";
 
-// rope_theta and rope_scaling, which transformers 5 writes as one map rope_parameters.
+constexpr NumberRange kTheta{"a number above 1", 1};
+constexpr NumberRange kFactor{"a number of at least 1", -kNoBound, 1};
+constexpr NumberRange kPositive{"a number above 0", 0};
+
+// rope_theta and rope_scaling, which transformers 5 writes as one map rope_parameters. A
+// rope_scaling that is not empty takes the place of the whole map there, its theta included.
 void read_rope(ConfigJson& config, HuggingFaceModel& model) {
-  const bool joined = config.has("rope_parameters");
-  double theta = config.number("rope_theta", 10000);
-  ConfigJson rope = config.map(joined ? "rope_parameters" : "rope_scaling");
-  config.ignore({"rope_scaling"});
-  theta = rope.number("rope_theta", theta);
+  const bool older_map = config.size("rope_scaling") > 0;
+  const char* key =
+      config.has("rope_parameters") && !older_map ? "rope_parameters" : "rope_scaling";
+  double theta = config.number("rope_theta", 10000, kTheta);
+  ConfigJson rope = config.map(key);
+  if (older_map && config.has("rope_parameters")) {
+    const double other = config.map("rope_parameters").number("rope_theta", theta, kTheta);
+    if (!rope.has("rope_theta") && other != theta) {
+      config.mistake(fmt::format(
+          "rope_parameters.rope_theta: {} is passed over, because rope_scaling is there "
+          "too; keep one of the two maps",
+          other));
+    }
+  }
+  config.ignore({"rope_scaling", "rope_parameters"});
+  theta = rope.number("rope_theta", theta, kTheta);
   const std::string older = rope.text("type", "default");
   const std::string kind = rope.text("rope_type", older);
   HuggingFaceModel scaling{.type = {}, .arguments = ConfigNode::make_map(model.arguments.place)};
   if (kind == "linear" || kind == "llama3") {
     scaling.set_text("type", kind);
-    scaling.set_number("factor", rope.number("factor", 1));
+    scaling.set_number("factor", rope.number("factor", 1, kFactor));
   } else if (kind == "default") {
     scaling.set_text("type", "none");
   } else {
-    config.mistake(fmt::format("{}: the type '{}' is not supported (default, linear, llama3 are)",
-                               joined ? "rope_parameters" : "rope_scaling", kind));
+    // The other keys belong to that type.
+    return config.mistake(
+        fmt::format("{}: the type '{}' is not supported (default, linear, llama3 are)", key, kind));
   }
   if (kind == "llama3") {
-    scaling.set_number("low_freq_factor", rope.number("low_freq_factor", 1));
-    scaling.set_number("high_freq_factor", rope.number("high_freq_factor", 4));
+    scaling.set_number("low_freq_factor", rope.number("low_freq_factor", 1, kPositive));
+    scaling.set_number("high_freq_factor", rope.number("high_freq_factor", 4, kPositive));
     scaling.set_integer("original_max_positions",
                         rope.required_integer("original_max_position_embeddings"));
   }
@@ -76,16 +93,21 @@ void read_common(ConfigJson& config, HuggingFaceModel& model) {
   if (model.type.empty()) model.type = "llama";
   model.vocab_size = config.required_integer("vocab_size");
   const int64_t hidden = config.required_integer("hidden_size");
-  const int64_t layers = config.required_integer("num_hidden_layers");
+  const int64_t layers = config.required_integer("num_hidden_layers", kMostLayers);
   const int64_t heads = config.required_integer("num_attention_heads");
   model.set_integer("hidden_size", hidden);
   model.set_integer("num_layers", layers);
   model.set_integer("num_heads", heads);
-  model.set_integer("num_kv_heads", config.integer("num_key_value_heads", heads));
+  const int64_t kv_heads = config.integer("num_key_value_heads", heads);
+  config.must_divide("num_key_value_heads", kv_heads, "num_attention_heads", heads);
+  if (!config.has("head_dim")) {
+    config.must_divide("num_attention_heads", heads, "hidden_size", hidden);
+  }
+  model.set_integer("num_kv_heads", kv_heads);
   model.set_integer("intermediate_size", config.required_integer("intermediate_size"));
   model.set_integer("max_positions", config.integer("max_position_embeddings", 2048));
-  model.set_number("epsilon", config.number("rms_norm_eps", 1e-6));
-  model.set_number("attention_dropout", config.number("attention_dropout", 0));
+  model.set_number("epsilon", config.number("rms_norm_eps", 1e-6, kEpsilon));
+  model.set_number("attention_dropout", config.number("attention_dropout", 0, kDropout));
   model.set_activation(config, "hidden_act", "silu");
   model.set_boolean("tie_word_embeddings", config.boolean("tie_word_embeddings", false));
   read_rope(config, model);
@@ -128,7 +150,7 @@ void read_qwen3(ConfigJson& config, HuggingFaceModel& model) {
   read_window(config, model, config.integer("num_hidden_layers", 1));
   HuggingFaceModel norm{.type = {}, .arguments = ConfigNode::make_map(model.arguments.place)};
   norm.set_text("type", "rms_norm");
-  norm.set_number("epsilon", config.number("rms_norm_eps", 1e-6));
+  norm.set_number("epsilon", config.number("rms_norm_eps", 1e-6, kEpsilon));
   norm.set_text("name", ".");
   model.set("head_norm", norm.arguments);
 }
