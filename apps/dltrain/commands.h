@@ -85,6 +85,10 @@ struct PlanRequest {
 void print_plan(Experiment& experiment, const PlanRequest& request,
                 const std::function<void(const Session&)>& also = {});
 
+// One line or several to stderr, marked with the rank where there are several whose lines nobody
+// else marks.
+void tell(const std::string& text);
+
 // For CLI::App::failure_message: the error, and the nearest flag to one that is not known.
 std::string usage_message(const CLI::App* app, const CLI::Error& error);
 

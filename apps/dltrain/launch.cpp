@@ -5,7 +5,6 @@
 #include <tuple>
 
 #include "base/error.h"
-#include "device/engine.h"
 #include "dltrain/commands.h"
 #include "dltrain/ranks.h"
 #include "launch/launcher.h"
@@ -23,7 +22,8 @@ struct Flags {
   int node_rank = 0, master_port = kStaticPort, max_restarts = 0;
   double monitor_interval = 0.1;
   bool standalone = false;
-  CLI::Option *node_rank_given = nullptr, *master_port_given = nullptr, *run_id_given = nullptr;
+  CLI::Option *node_rank_given = nullptr, *master_port_given = nullptr, *tee_given = nullptr,
+              *redirects_given = nullptr;
 };
 
 // Flags of torchrun that mean nothing here.
@@ -38,12 +38,6 @@ constexpr std::pair<const char*, const char*> kRefused[] = {
     {"--event-log-handler", "failures are told on stderr and by the exit code"},
     {"--signals-to-handle", "SIGINT, SIGTERM, SIGHUP, SIGUSR1 and SIGUSR2 all go to the ranks"},
 };
-
-int count_gpus() {
-  std::string why;
-  const Engine* cuda = load_engine_plugin("cuda", why);
-  return cuda != nullptr ? cuda->device_count() : 0;
-}
 
 // torchrun accepts dashes and underscores, and PET_… in the environment.
 std::string names_of(const std::string& dashed) {
@@ -120,15 +114,20 @@ void place(const Flags& flags, LaunchOptions& to) {
     fail(ExitCode::usage, "--node-rank {} of {} nodes", flags.node_rank, to.max_nodes);
   }
   if (has_rank) to.node_rank = flags.node_rank;
+  if (has_rank && to.is_host && *to.is_host != (flags.node_rank == 0)) {
+    fail(ExitCode::usage,
+         "--node-rank {} and is_host={} of --rdzv-conf: node 0 serves the store; leave is_host out",
+         flags.node_rank, *to.is_host ? 1 : 0);
+  }
 }
 
 LaunchOptions options_from(const Flags& flags) {
   LaunchOptions out;
   std::tie(out.min_nodes, out.max_nodes) = parse_nodes(flags.nodes);
-  out.processes = parse_processes(flags.processes, count_gpus);
+  out.processes = parse_ranks(flags.processes);
   out.binding = parse_cpu_binding(flags.binding);
-  place(flags, out);
   if (!flags.conf.empty()) parse_rendezvous_conf(flags.conf, out);
+  place(flags, out);
   if (flags.run_id.empty() || flags.run_id.size() > 200 ||
       flags.run_id.find('/') != std::string::npos) {
     fail(ExitCode::usage, "--rdzv-id '{}': expected 1 to 200 characters, no '/'", flags.run_id);
@@ -142,11 +141,9 @@ LaunchOptions options_from(const Flags& flags) {
   out.log_dir = flags.log_dir;
   out.tee = parse_streams("--tee", flags.tee);
   out.redirects = parse_streams("--redirects", flags.redirects);
-  const bool files = out.tee.any() || out.redirects.any();
-  if (files && flags.log_dir.empty()) {
-    fail(ExitCode::usage, "--tee and --redirects need --log-dir, the folder of the files");
+  if (!flags.log_dir.empty() && flags.tee_given->count() + flags.redirects_given->count() == 0) {
+    out.tee.all = 3;
   }
-  if (!files && !flags.log_dir.empty()) out.tee.all = 3;
   return out;
 }
 
@@ -247,14 +244,15 @@ CommandBody add_launch(CLI::App& command) {
                                ->check(CLI::Range(0, 1 << 16));
   add(command, "--master-addr", flags->master_address, "Node 0's address");
   flags->master_port_given = add(command, "--master-port", flags->master_port,
-                                 "Port of the store on node 0 (one node: any free one)")
-                                 ->check(CLI::Range(1, 65535));
+                                 "Port of the store on node 0 (one node: any free one, as 0)")
+                                 ->check(CLI::Range(0, 65535));
   add(command, "--rdzv-endpoint", flags->endpoint,
       "Where the nodes meet: HOST:PORT of one of them");
   add(command, "--rdzv-id", flags->run_id, "Name of the run, the same on all nodes");
   add(command, "--rdzv-backend", flags->backend, "static or c10d: both are dltrain's own store");
   add(command, "--rdzv-conf", flags->conf,
-      "join_timeout=SECONDS (600) and last_call_timeout=SECONDS (30)");
+      "join_timeout=SECONDS (600), last_call_timeout=SECONDS (30), read_timeout=SECONDS (60), "
+      "is_host=0 or 1");
   command.add_flag("--standalone", flags->standalone, "One node, a free port")
       ->envname("PET_STANDALONE");
   add(command, "--local-addr", flags->local_address,
@@ -268,10 +266,12 @@ CommandBody add_launch(CLI::App& command) {
   add(command, "--monitor-interval", flags->monitor_interval, "Seconds between looks at the ranks")
       ->check(CLI::Range(0.001, 60.0));
   add(command, "--log-dir", flags->log_dir, "Folder for the output of the ranks (alone: --tee 3)");
-  add(command, "--tee", flags->tee,
-      "Streams that go to files of --log-dir too: 0, 1 (stdout), 2 (stderr), 3, or RANK:N,…", "-t");
-  add(command, "--redirects", flags->redirects,
-      "Streams that go to files of --log-dir only; as --tee", "-r");
+  flags->tee_given = add(command, "--tee", flags->tee,
+                         "Streams that go to files of --log-dir too: 0, 1 (stdout), 2 (stderr), 3, "
+                         "or RANK:N,…",
+                         "-t");
+  flags->redirects_given = add(command, "--redirects", flags->redirects,
+                               "Streams that go to files of --log-dir only; as --tee", "-r");
   return [flags] { return run(*flags); };
 }
 

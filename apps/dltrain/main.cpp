@@ -1,5 +1,4 @@
 // dltrain: reads the command line, runs one command, and turns errors into messages and exit codes.
-#include <cstdio>
 #include <exception>
 #include <filesystem>
 #include <new>
@@ -108,22 +107,22 @@ int run(int argc, char** argv) {
 }  // namespace dltrain
 
 int main(int argc, char** argv) {
-  using dltrain::ExitCode;
+  using dltrain::ExitCode, dltrain::tell;
   try {
     // A launcher that is stopped before it has started anything says what one that has would say.
     if (argc > 1 && std::string(argv[1]) == "launch") dltrain::end_on_interruption();
     return dltrain::run(argc, argv);
   } catch (const dltrain::ConfigError& error) {
-    std::fprintf(stderr, "%s\n", error.what());  // every line has its place already
+    tell(error.what());  // every line has its place already
     return static_cast<int>(error.code());
   } catch (const dltrain::Error& error) {
-    std::fprintf(stderr, "dltrain: error: %s\n", error.what());
+    tell(std::string("dltrain: error: ") + error.what());
     return static_cast<int>(error.code());
   } catch (const std::bad_alloc&) {
-    std::fprintf(stderr, "dltrain: error: out of memory\n");
+    tell("dltrain: error: out of memory");
     return static_cast<int>(ExitCode::memory);
   } catch (const std::exception& error) {
-    std::fprintf(stderr, "dltrain: internal error: %s\n", error.what());
+    tell(std::string("dltrain: internal error: ") + error.what());
     return static_cast<int>(ExitCode::internal);
   }
 }

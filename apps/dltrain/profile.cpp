@@ -17,8 +17,7 @@ namespace {
 struct Options {
   ConfigOptions config;
   ProfileOptions profile;
-  std::string folder, result;
-  int ranks = 1;
+  std::string folder, result, ranks = "1";
   int64_t rows = 12;
   bool quiet = false;
 };
@@ -50,12 +49,13 @@ ExitCode run(const Options& options, const RankEnvironment& environment) {
 }
 
 ExitCode start(const Options& options) {
-  if (options.ranks == 1) return run(options, rank_environment(process_environment()));
-  refuse_ranks_of_ranks(options.ranks);
+  const int ranks = parse_ranks(options.ranks);
+  if (ranks == 1) return run(options, rank_environment(process_environment()));
+  refuse_ranks_of_ranks(ranks);
   end_on_interruption();
   // Mistakes in the file are reported once, here, and not by every rank.
-  check_ranks(options.config.load(), options.ranks);
-  return static_cast<ExitCode>(launch_ranks(options.ranks));
+  check_ranks(options.config.load(), ranks);
+  return static_cast<ExitCode>(launch_ranks(ranks));
 }
 
 }  // namespace
@@ -85,9 +85,8 @@ CommandBody add_profile(CLI::App& command) {
       ->take_last();
   command
       .add_option("--nproc-per-node,--nproc_per_node", options->ranks,
-                  "Start this many ranks on this machine")
-      ->take_last()
-      ->check(CLI::Range(1, 1024));
+                  "Start this many ranks on this machine: a number, auto, gpu or cpu")
+      ->take_last();
   command.add_flag("-q,--quiet", options->quiet, "No tables, only where the trace is");
   return [options] { return start(*options); };
 }

@@ -5,15 +5,20 @@
 #include <chrono>
 #include <cstdio>
 #include <filesystem>
+#include <thread>
 
 #include <spdlog/spdlog.h>
 #include <unistd.h>
 
+#include "device/engine.h"
 #include "launch/launcher.h"
+#include "launch/options.h"
 #include "train/stop.h"
 
 namespace dltrain {
 namespace {
+
+constexpr std::chrono::milliseconds kLater{500}, kLook{10};
 
 // The arguments of this process without --nproc-per-node: what each rank runs.
 std::vector<std::string> rank_arguments(const std::vector<std::string>& all) {
@@ -30,13 +35,89 @@ std::vector<std::string> rank_arguments(const std::vector<std::string>& all) {
   return out;
 }
 
+// Under a launcher of ours that one tells, once, what has made the ranks end: which one was lost
+// and how, or that it has passed a signal on. A rank tells its own mistakes only, and rank 0 that
+// it was stopped before there was anything to save.
+// `watched`: what has happened can have come to the launcher.
+bool leaves_telling(const RankEnvironment& environment, ExitCode code, bool watched) {
+  if (!environment.store_served) return false;
+  return (code == ExitCode::rank && watched) ||
+         (code == ExitCode::stopped && (environment.rank != 0 || stopped_for_others()));
+}
+
+// Before the first step peers that are told to stop leave, and are lost on purpose. What tells all
+// ranks to stop may come to this one a moment after it has noticed that.
+bool is_told_to_stop(const RankEnvironment& environment) {
+  const auto end =
+      Clock::now() + (environment.store_served ? std::chrono::milliseconds(0) : kLater);
+  while (stop_signal() == 0 && Clock::now() < end) std::this_thread::sleep_for(kLook);
+  return stop_signal() != 0;
+}
+
 // A rank that was told to stop before all have met ends: so do the others, whom it may have left.
 World join(const RankEnvironment& environment, Device& device, const WorldOptions& options) {
   try {
     return join_world(environment, device, options);
   } catch (const Error& error) {
-    if (error.code() != ExitCode::rank || stop_signal() == 0) throw;
+    const bool stopped = error.code() == ExitCode::stopped ||
+                         (error.code() == ExitCode::rank && is_told_to_stop(environment));
+    if (!stopped) throw;
     fail(ExitCode::stopped, "stopped by signal {} before all ranks had met", stop_signal());
+  }
+}
+
+ExitCode be_rank(const RankEnvironment& environment, const ParallelismConfig& parallelism,
+                 const std::function<ExitCode(const World& world)>& body, bool& watched) {
+  const auto milliseconds = [](double seconds) {
+    return std::chrono::milliseconds(static_cast<int64_t>(1000 * seconds));
+  };
+  const auto host = engines().cpu->open(0);
+  release_stop_signals();
+  std::atomic<RankWatch*> watch = nullptr;  // once all have met; read on the watch's thread
+  const World world = join(
+      environment, *host,
+      {.timeout = milliseconds(parallelism.timeout),
+       .connect_timeout = milliseconds(parallelism.join_timeout),
+       .straggler_factor = parallelism.straggler_factor,
+       .interrupted = [] { return stop_signal() != 0; },
+       .on_refused =
+           [](const std::string& address) {
+             tell("dltrain: a rank at " + address +
+                  " came with another secret (DLTRAIN_STORE_SECRET) and was refused");
+           },
+       .on_watched = [&watched] { watched = true; },
+       .on_lost =
+           [&](const std::string& message) {
+             if ((watch == nullptr || watch.load()->step() < 0) && is_told_to_stop(environment)) {
+               _exit(static_cast<int>(ExitCode::stopped));
+             }
+             // The training thread is stuck somewhere: nothing of it can be ended in
+             // order.
+             if (!leaves_telling(environment, ExitCode::rank, true)) {
+               tell("dltrain: error: " + message);
+             }
+             std::fflush(nullptr);
+             _exit(static_cast<int>(ExitCode::rank));
+           },
+       .on_straggler = [](const std::string& message) { spdlog::warn("{}", message); }});
+  watch = world.watch.get();
+  const auto stopped = [&](ExitCode code) {
+    return code == ExitCode::rank && world.watch->step() < 0 && is_told_to_stop(environment);
+  };
+  try {
+    const ExitCode code = body(world);
+    if (stopped(code)) return ExitCode::stopped;
+    world.watch->finish();
+    const bool whole = code == ExitCode::ok || code == ExitCode::stopped;
+    if (whole) world.collectives->barrier();
+    return code;
+  } catch (const Error& error) {
+    if (stopped(error.code())) {
+      fail(ExitCode::stopped, "stopped by signal {} before the first step", stop_signal());
+    }
+    // Of a rank that was lost the others know already: then this changes nothing.
+    world.watch->report(error.what());
+    throw;
   }
 }
 
@@ -44,47 +125,21 @@ World join(const RankEnvironment& environment, Device& device, const WorldOption
 
 ExitCode as_rank(const RankEnvironment& environment, const ParallelismConfig& parallelism,
                  const std::function<ExitCode(const World& world)>& body) {
-  const auto milliseconds = [](double seconds) {
-    return std::chrono::milliseconds(static_cast<int64_t>(1000 * seconds));
-  };
-  const auto host = engines().cpu->open(0);
-  release_stop_signals();
-  std::atomic<bool> met = false;  // also read on the watch's thread
-  const World world =
-      join(environment, *host,
-           {.timeout = milliseconds(parallelism.timeout),
-            .connect_timeout = milliseconds(parallelism.join_timeout),
-            .straggler_factor = parallelism.straggler_factor,
-            .interrupted = [] { return stop_signal() != 0; },
-            .on_lost =
-                [&met](const std::string& message) {
-                  if (!met && stop_signal() != 0) _exit(static_cast<int>(ExitCode::stopped));
-                  // The training thread is stuck somewhere: nothing of it can be ended in
-                  // order.
-                  fmt::print(stderr, "dltrain: error: {}\n", message);
-                  std::fflush(nullptr);
-                  _exit(static_cast<int>(ExitCode::rank));
-                },
-            .on_straggler = [](const std::string& message) { spdlog::warn("{}", message); }});
-  met = true;
-  // Peers that were told to stop too are lost on purpose before the first step.
-  const auto stopped = [&](ExitCode code) {
-    return code == ExitCode::rank && stop_signal() != 0 && world.watch->step() < 0;
-  };
+  bool watched = false;
   try {
-    const ExitCode code = body(world);
-    if (stopped(code)) return ExitCode::stopped;
-    world.watch->finish();
-    if (code != ExitCode::rank) world.collectives->barrier();
-    return code;
+    return be_rank(environment, parallelism, body, watched);
   } catch (const Error& error) {
-    if (stopped(error.code())) {
-      fail(ExitCode::stopped, "stopped by signal {} before the first step", stop_signal());
-    }
-    // A lost rank has been told of already.
-    if (error.code() != ExitCode::rank) world.watch->report(error.what());
-    throw;
+    if (!leaves_telling(environment, error.code(), watched)) throw;
+    return error.code();
   }
+}
+
+int parse_ranks(const std::string& text) {
+  return parse_processes(text, [] {
+    std::string why;
+    const Engine* cuda = load_engine_plugin("cuda", why);
+    return cuda != nullptr ? cuda->device_count() : 0;
+  });
 }
 
 void refuse_ranks_of_ranks(int ranks) {

@@ -16,6 +16,10 @@ ExitCode as_rank(const RankEnvironment& environment, const ParallelismConfig& pa
 // Among the arguments of ranks: what can be read once only (/dev/stdin, <(…)) is a usage error.
 void refuse_pipes(const std::vector<std::string>& arguments);
 
+// --nproc-per-node of the short way: as that of `launch` (launch/options.h), with the GPUs of this
+// machine.
+int parse_ranks(const std::string& text);
+
 // --nproc-per-node N: throws Error(usage) in a process that is a rank already.
 void refuse_ranks_of_ranks(int ranks);
 // Starts this command, without --nproc-per-node, `ranks` times. Returns the exit code.

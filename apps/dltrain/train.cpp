@@ -20,8 +20,7 @@ namespace {
 struct Options {
   ConfigOptions config;
   RunOptions run;
-  std::string folder, result;
-  int ranks = 1;
+  std::string folder, result, ranks = "1";
   bool dry_run = false, print_config = false;
 };
 
@@ -114,9 +113,8 @@ std::shared_ptr<Options> add_options(CLI::App& command) {
       ->take_last();
   command
       .add_option("--nproc-per-node,--nproc_per_node", options->ranks,
-                  "Start this many ranks on this machine")
-      ->take_last()
-      ->check(CLI::Range(1, 1024));
+                  "Start this many ranks on this machine: a number, auto, gpu or cpu")
+      ->take_last();
   command.add_flag("--dry-run", options->dry_run,
                    "Print the resolved configuration, the plan and where the run would begin");
   command.add_flag("--print-config", options->print_config,
@@ -129,9 +127,10 @@ std::shared_ptr<Options> add_options(CLI::App& command) {
 
 // `dltrain train`, which starts the ranks itself with --nproc-per-node.
 ExitCode run_train(Options& options) {
-  if (options.ranks == 1) return run(options, 1, {});
-  refuse_ranks_of_ranks(options.ranks);
-  return run(options, options.ranks, [&] { return launch_ranks(options.ranks); });
+  const int ranks = parse_ranks(options.ranks);
+  if (ranks == 1) return run(options, 1, {});
+  refuse_ranks_of_ranks(ranks);
+  return run(options, ranks, [&] { return launch_ranks(ranks); });
 }
 
 }  // namespace
@@ -152,7 +151,7 @@ ExitCode train_launched(const std::vector<std::string>& arguments, int ranks,
   } catch (const CLI::ParseError& error) {
     return command.exit(error) == 0 ? ExitCode::ok : ExitCode::usage;
   }
-  if (options->ranks != 1) {
+  if (options->ranks != "1") {
     fail(ExitCode::usage, "--nproc-per-node stands before the arguments of the ranks, not in them");
   }
   return run(*options, ranks, start);

@@ -1,7 +1,7 @@
 #include "comm/agreement.h"
 
+#include <algorithm>
 #include <span>
-#include <thread>
 
 #include "base/checksum.h"
 #include "base/error.h"
@@ -10,7 +10,8 @@ namespace dltrain {
 namespace {
 
 constexpr const char* kGivenUp = "choice/given up";  // why
-constexpr std::chrono::milliseconds kLookEvery{5};
+// The store answers as soon as rank 0 has chosen; between two looks for its giving up.
+constexpr std::chrono::milliseconds kLookEvery{250};
 
 }  // namespace
 
@@ -39,14 +40,13 @@ void RankAgreement::give_up(const std::string& reason) {
 std::string RankAgreement::wait_for(const std::string& name) {
   const auto deadline = Clock::now() + timeout_;
   while (!over_) {
-    if (auto choice = store_.try_get(name)) return *choice;
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now());
+    if (auto choice = store_.find(name, std::min(left, kLookEvery))) return *choice;
     if (const auto why = store_.try_get(kGivenUp)) {
-      over_ = "rank 0 chooses no algorithms: " + *why;
+      over_ = "rank 0 has given up: " + *why;
     } else if (Clock::now() >= deadline) {
-      over_ = fmt::format("rank 0 chose no algorithm within {:.1f} s",
+      over_ = fmt::format("rank 0 made no choice within {:.1f} s",
                           std::chrono::duration<double>(timeout_).count());
-    } else {
-      std::this_thread::sleep_for(kLookEvery);
     }
   }
   throw Error(ExitCode::rank, *over_);

@@ -175,7 +175,9 @@ FileDescriptor connect_to(const std::string& address, int port, Clock::time_poin
            address, port, reason);
     }
     if (Clock::now() + pause >= deadline) {
-      fail(ExitCode::rank, "cannot reach the store at {}:{}: {} (is rank 0 running there?)",
+      fail(ExitCode::rank,
+           "cannot reach the store at {}:{}: {} (does rank 0, or the launcher of node 0, run "
+           "there?)",
            address, port, reason);
     }
     std::this_thread::sleep_for(pause);

@@ -13,6 +13,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -34,8 +35,10 @@ inline constexpr size_t kStoreMaxTotal = 256u << 20;  // bytes of keys and value
 // Serves until destroyed, on a thread of its own.
 class StoreServer {
  public:
-  // Port 0 takes any free port. Throws Error(rank) when the port is in use.
-  StoreServer(const std::string& address, int port, std::string secret = {});
+  // Port 0 takes any free port. Throws Error(rank) when the port is in use. `on_refused`: called
+  // once, by the server's thread, with the address of the first client that had another secret.
+  StoreServer(const std::string& address, int port, std::string secret = {},
+              std::function<void(const std::string& address)> on_refused = {});
   ~StoreServer();
   StoreServer(const StoreServer&) = delete;
   StoreServer& operator=(const StoreServer&) = delete;
@@ -56,6 +59,7 @@ struct StoreOptions {
   std::chrono::milliseconds connect_timeout{60'000};  // until the server answers
   std::chrono::milliseconds timeout{60'000};          // of get and wait, when not given
   std::chrono::milliseconds answer_time{10'000};      // for the server to answer, besides waiting
+  const char* who = "rank";                           // this process, for messages
   // Gives up what is waited for, connection or answer, with Error(stopped). As in comm/socket.h.
   Interrupted interrupted = {};
 };
@@ -72,6 +76,8 @@ class StoreClient {
   // Waits until the key exists.
   std::string get(std::string_view key);
   std::string get(std::string_view key, std::chrono::milliseconds timeout);
+  // The value if the key comes to exist in that time.
+  std::optional<std::string> find(std::string_view key, std::chrono::milliseconds timeout);
   // The value if it is there now.
   std::optional<std::string> try_get(std::string_view key);
   void wait(const std::vector<std::string>& keys, std::chrono::milliseconds timeout);
@@ -97,7 +103,6 @@ class StoreClient {
   [[noreturn]] void give_up() const;
   Reply call(uint8_t operation, std::string_view key, std::string_view value,
              std::chrono::milliseconds patience);
-  std::optional<std::string> find(std::string_view key, std::chrono::milliseconds timeout);
   std::string receive_frame(Clock::time_point deadline);
 
   StoreOptions options_;

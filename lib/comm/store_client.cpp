@@ -58,8 +58,10 @@ void StoreClient::greet(Clock::time_point deadline) {
          options_.address, options_.port, version, kStoreVersion);
   }
   if (rest[0] != store_protocol::ok) {
-    fail(ExitCode::rank, "the store at {}:{} refused this rank's secret: it belongs to another run",
-         options_.address, options_.port);
+    fail(ExitCode::rank,
+         "the store at {}:{} refused this {}'s secret (DLTRAIN_STORE_SECRET): it belongs to "
+         "another run",
+         options_.address, options_.port, options_.who);
   }
 }
 

@@ -8,6 +8,7 @@
 #include <list>
 #include <map>
 #include <thread>
+#include <utility>
 
 #include <poll.h>
 #include <sys/eventfd.h>
@@ -60,8 +61,10 @@ void reply(Connection& to, store_protocol::Status status, std::string_view value
 
 class StoreServer::Service {
  public:
-  Service(const std::string& address, int port, std::string secret)
+  Service(const std::string& address, int port, std::string secret,
+          std::function<void(const std::string&)> on_refused)
       : secret_(std::move(secret)),
+        on_refused_(std::move(on_refused)),
         listener_(listen_on(address, port)),
         wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
     check_internal(static_cast<bool>(wake_), "eventfd: {}", std::strerror(errno));
@@ -89,11 +92,13 @@ class StoreServer::Service {
   void request(Connection& c, std::string_view body);
   void get(Connection& c, std::string key, std::string_view value);
   void add(Connection& c, const std::string& key, std::string_view value);
+  void tell_refused(const Connection& c);
   void bury();
   bool store(const std::string& key, std::string_view value);
   void expire(Connection& c);
 
   std::string secret_;
+  std::function<void(const std::string&)> on_refused_;  // empty once it was called
   FileDescriptor listener_;
   FileDescriptor wake_;
   std::list<Connection> connections_;
@@ -212,6 +217,7 @@ void StoreServer::Service::greet(Connection& c, std::string_view body) {
     status = store_protocol::refused_version;
   } else if (!equal_secret(body, secret_)) {
     status = store_protocol::refused_secret;
+    tell_refused(c);
   }
   std::string answer(store_protocol::kMagic);
   append_u32(answer, kStoreVersion);
@@ -220,6 +226,14 @@ void StoreServer::Service::greet(Connection& c, std::string_view body) {
   c.out += answer;
   c.greeted = status == store_protocol::ok;
   c.closing = !c.greeted;
+}
+
+void StoreServer::Service::tell_refused(const Connection& c) {
+  if (!on_refused_) return;
+  try {
+    std::exchange(on_refused_, nullptr)(peer_address(c.socket.get()));
+  } catch (const Error&) {  // it has gone already, and nobody can say who it was
+  }
 }
 
 void StoreServer::Service::request(Connection& c, std::string_view body) {
@@ -333,8 +347,10 @@ void StoreServer::Service::expire(Connection& c) {
   reply(c, store_protocol::timeout);
 }
 
-StoreServer::StoreServer(const std::string& address, int port, std::string secret)
-    : service_(std::make_unique<Service>(address, port, std::move(secret))) {}
+StoreServer::StoreServer(const std::string& address, int port, std::string secret,
+                         std::function<void(const std::string&)> on_refused)
+    : service_(std::make_unique<Service>(address, port, std::move(secret), std::move(on_refused))) {
+}
 StoreServer::~StoreServer() = default;
 int StoreServer::port() const {
   return service_->port();

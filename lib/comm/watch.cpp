@@ -155,11 +155,15 @@ std::string RankWatch::explain(const std::string& reason) {
 }
 
 void RankWatch::report(const std::string& message) {
+  std::unique_lock lock(mutex_);
+  const std::string where = step_ < 0 ? "" : fmt::format(" at step {}", step_ + 1);
+  lock.unlock();
   try {
     const Verdict own{
         .rank = options_.rank,
         .stuck = false,
-        .message = fmt::format("{} failed: {}", self_, message.substr(0, message.find('\n')))};
+        .message = fmt::format("{} failed: {}", self_, message.substr(0, message.find('\n'))),
+        .where = where};
     client_.put_new(watch_keys::kVerdict, own.to_text());
     finish();
   } catch (const Error&) {
@@ -227,7 +231,8 @@ void RankWatch::beat() {
   const WatchPosition own = own_position();
   const Verdict lost{.rank = options_.rank,
                      .stuck = false,
-                     .message = fmt::format("{} was lost{}", self_, where(own))};
+                     .message = fmt::format("{} was lost{}", self_, where(own)),
+                     .where = where(own)};
   {
     // Nothing of this may come after finish().
     std::lock_guard one_at_a_time(telling_);

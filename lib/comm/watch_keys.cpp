@@ -4,9 +4,10 @@
 
 namespace dltrain {
 
-// "<rank> <stuck: 0 or 1> <message>"
+// "<rank> <stuck: 0 or 1> <message>[\n<where>]"
 std::string Verdict::to_text() const {
-  return std::to_string(rank) + (stuck ? " 1 " : " 0 ") + message;
+  return std::to_string(rank) + (stuck ? " 1 " : " 0 ") + message +
+         (where.empty() ? "" : "\n" + where);
 }
 
 std::optional<Verdict> Verdict::from_text(const std::string& text) {
@@ -18,6 +19,10 @@ std::optional<Verdict> Verdict::from_text(const std::string& text) {
   if (flag != " 0 " && flag != " 1 ") return std::nullopt;
   out.stuck = flag == " 1 ";
   out.message.assign(parsed.ptr + 3, end);
+  if (const size_t line_end = out.message.find('\n'); line_end != std::string::npos) {
+    out.where = out.message.substr(line_end + 1);
+    out.message.resize(line_end);
+  }
   return out;
 }
 

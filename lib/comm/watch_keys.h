@@ -17,8 +17,9 @@ inline constexpr const char* kSaved = "watch/saved";  // step of the newest chec
 // Which rank makes the run end, and why.
 struct Verdict {
   int rank = 0;
-  bool stuck = false;   // it neither works nor ends by itself
-  std::string message;  // one sentence that names the rank
+  bool stuck = false;      // it neither works nor ends by itself
+  std::string message;     // one sentence that names the rank
+  std::string where = {};  // of the rank, as " at step 3, in all_reduce 9"; empty: not known
 
   std::string to_text() const;
   // Nothing for a text that is none.

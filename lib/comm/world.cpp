@@ -17,7 +17,8 @@ World join_world(const RankEnvironment& environment, Device& device, const World
   if (environment.rank == 0 && !environment.store_served) {
     const bool local = environment.local_world_size == environment.world_size;
     world.server = std::make_unique<StoreServer>(local ? environment.master_address : "",
-                                                 environment.master_port, environment.secret);
+                                                 environment.master_port, environment.secret,
+                                                 options.on_refused);
   }
   StoreOptions store{.address = environment.master_address,
                      .port = environment.master_port,
@@ -38,6 +39,7 @@ World join_world(const RankEnvironment& environment, Device& device, const World
                                 .straggler_factor = options.straggler_factor,
                                 .on_lost = options.on_lost,
                                 .on_straggler = options.on_straggler});
+    if (options.on_watched) options.on_watched();
   }
   GlooOptions gloo{.rank = environment.rank,
                    .size = environment.world_size,
@@ -45,7 +47,13 @@ World join_world(const RankEnvironment& environment, Device& device, const World
                    .connect_timeout = options.connect_timeout,
                    .address = environment.host_address,
                    .observer = world.watch.get()};
-  world.collectives = make_gloo(*world.store, gloo);
+  try {
+    world.collectives = make_gloo(*world.store, gloo);
+  } catch (const Error& error) {
+    // Or it would be missed, and the one that it has waited for in vain would not be named.
+    if (world.watch && error.code() == ExitCode::rank) world.watch->report(error.what());
+    throw;
+  }
   gloo.observer = nullptr;
   world.make_group = [store = world.store.get(), gloo, made = 0]() mutable {
     gloo.group = "group " + std::to_string(++made);

@@ -20,6 +20,10 @@ struct WorldOptions {
   double straggler_factor = 2;                        // see comm/watch.h
   // Gives up waiting for the others, with Error(stopped); not looked at once all have met.
   Interrupted interrupted = {};
+  // Rank 0, where it serves the store: see StoreServer.
+  std::function<void(const std::string& address)> on_refused = {};
+  // The watch has begun: of what fails from now on the other ranks learn, and a launcher of ours.
+  std::function<void()> on_watched = {};
   // What to do with findings; without `on_lost` the ranks are not watched.
   std::function<void(const std::string&)> on_lost = {}, on_straggler = {};
 };

@@ -11,6 +11,7 @@
 #include <sys/random.h>
 
 #include "base/error.h"
+#include "base/file.h"
 #include "comm/watch_keys.h"
 #include "launch/rendezvous.h"
 #include "launch/worker_group.h"
@@ -27,6 +28,23 @@ std::string random_name() {
   std::string name;
   for (const unsigned char b : bytes) name += fmt::format("{:02x}", b);
   return name;
+}
+
+// A new folder: what an earlier run under the same name has left is not touched, and several
+// launchers may share the place.
+std::filesystem::path make_log_folder(const LaunchOptions& options) {
+  const bool own = !options.log_dir.empty();
+  const auto place = own ? options.log_dir : std::filesystem::temp_directory_path();
+  for (;;) {
+    const auto path = place / fmt::format("{}{}_{}", own ? "" : "dltrain_", options.run_id,
+                                          random_name().substr(0, 8));
+    make_directories(place);
+    std::error_code problem;
+    if (std::filesystem::create_directory(path, problem)) return path;
+    if (problem) {
+      fail(ExitCode::storage, "cannot make the folder {}: {}", path.string(), problem.message());
+    }
+  }
 }
 
 // Whoever says himself where threads run is not overruled.
@@ -60,6 +78,7 @@ class Launcher {
   std::optional<Failure> attempt(const Round& round);
   void look_around(WorkerGroup& group, const Round& round);
   std::optional<Failure> settle(WorkerGroup& group, const Round& round);
+  std::optional<Failure> own_failure(const WorkerGroup& group);
   std::optional<Verdict> read_verdict();
   Environment environment_for(const Round& round, int local) const;
   std::string reason_to_end(const Failure& failure, const Round& round);
@@ -76,6 +95,7 @@ class Launcher {
   Progress progress_;                 // the furthest that an attempt came
   int fruitless_ = 0;                 // restarts in a row that came no further
   Clock::time_point next_look_{};
+  std::filesystem::path logs_;  // of this run; empty: not made yet
 };
 
 int Launcher::run() {
@@ -110,20 +130,27 @@ std::optional<Failure> Launcher::attempt(const Round& round) {
   elsewhere_.reset();
   std::vector<Environment> environments;
   for (int i = 0; i < options_.processes; ++i) environments.push_back(environment_for(round, i));
-  const auto logs =
-      options_.log_dir / options_.run_id / fmt::format("attempt_{}", rendezvous_.attempt());
+  if (logs_.empty() && (options_.tee.any() || options_.redirects.any())) {
+    logs_ = make_log_folder(options_);
+    say(fmt::format("output of the ranks goes to {}", logs_.string()));
+  }
+  const auto logs = logs_ / fmt::format("attempt_{}", rendezvous_.attempt());
   WorkerGroup group(options_, signals_);
   has_ranks_ = true;
   group.start(arguments_, environments, cpus_.ranks, round.first_rank(), logs);
   while (group.alive()) {
     group.turn(std::min(milliseconds(200), options_.monitor_interval));
+    const auto begin = Clock::now();
     look_around(group, round);
+    if (rendezvous_.leads()) group.was_late(Clock::now() - begin);  // its own store answers at once
   }
   group.drain();
   const auto failure = settle(group, round);
   if (failure && !failure->message.empty()) {
     say(failure->message);
-    if (!elsewhere_) group.repeat_last_lines();
+    if (!failure->last_lines.empty() && (elsewhere_ || !group.has_just_spoken())) {
+      say_last_lines(failure->rank, failure->last_lines);
+    }
   }
   return failure;
 }
@@ -138,10 +165,9 @@ void Launcher::look_around(WorkerGroup& group, const Round& round) {
     group.condemn(verdict->rank, verdict->message);
   }
   if (round.nodes.size() == 1 || elsewhere_) return;
-  const auto own = group.failure();
+  const auto own = own_failure(group);
   if (own && !own->secondary && own->code != static_cast<int>(ExitCode::stopped)) {
-    const Failure first = rendezvous_.report(*own);
-    if (first.message != own->message) elsewhere_ = first;
+    elsewhere_ = rendezvous_.report(*own);
   } else {
     elsewhere_ = rendezvous_.failure_elsewhere();
   }
@@ -154,19 +180,32 @@ std::optional<Verdict> Launcher::read_verdict() {
   return text ? Verdict::from_text(*text) : std::nullopt;
 }
 
+// What has failed on this node, with what the ranks have told of it: where the one that was lost
+// stood, and the reason, where its own lines cannot be read here.
+std::optional<Failure> Launcher::own_failure(const WorkerGroup& group) {
+  auto own = group.failure();
+  const auto verdict = own && !own->message.empty() ? read_verdict() : std::nullopt;
+  if (!verdict) return own;
+  if (own->secondary) {
+    own->message = verdict->message;
+    own->last_lines.clear();
+  } else if (own->rank == verdict->rank) {
+    own->message += verdict->where;
+    const bool failed_itself = own->code != static_cast<int>(ExitCode::rank);
+    if (own->last_lines.empty() && failed_itself) own->last_lines = {verdict->message};
+  }
+  return own;
+}
+
 // After the last rank of this node: what the attempt came to, with the other nodes.
 std::optional<Failure> Launcher::settle(WorkerGroup& group, const Round& round) {
-  auto own = group.failure();
-  if (const auto verdict = read_verdict(); own && own->secondary && verdict) {
-    own->message += ": " + verdict->message;
-  }
+  const auto own = own_failure(group);
   if (round.nodes.size() == 1) return own;
   const auto blame_end =
       Clock::now() + (own && own->secondary ? options_.blame_window : milliseconds(0));
   while (!elsewhere_) {
     if (own && Clock::now() >= blame_end) {
-      const Failure first = rendezvous_.report(*own);
-      if (first.message != own->message) elsewhere_ = first;
+      elsewhere_ = rendezvous_.report(*own);
       break;
     }
     elsewhere_ = rendezvous_.failure_elsewhere();

@@ -8,16 +8,19 @@
 //   bound to its share, and OMP_NUM_THREADS is set to it, unless the environment says otherwise
 //   (OMP_NUM_THREADS; OMP_PLACES, OMP_PROC_BIND or GOMP_CPU_AFFINITY, which bind by themselves).
 // * Output: rank 0's lines pass as they are, so that a pipe sees what one process would have
-//   written; those of the others begin with "[rank N] ". Where stdout or stderr is a terminal rank
-//   0 keeps it (and its progress bar). Ranks read from /dev/null. Lines may go to files as well
-//   (tee) or instead (redirects).
+//   written; those of the others begin with "[rank N] ", here and nowhere else. Where stdout or
+//   stderr is a terminal rank 0 keeps it (and its progress bar). Ranks read from /dev/null. Lines
+//   may go to files as well (tee) or instead (redirects).
 // * Signals: SIGINT, SIGTERM, SIGHUP, SIGUSR1 and SIGUSR2 go on to every rank. The third SIGINT or
 //   SIGTERM kills the ranks. An interrupted launcher restarts nothing.
-// * Failure: when a rank ends with a code other than 0 the others get SIGTERM, and SIGKILL after
-//   `grace`. The first failing rank is named on stderr with its code or signal, and its last lines
-//   are repeated unless they stand right above. A rank that reports the loss of a peer (code 6), or
-//   stopped early (75), is blamed only when no rank fails in its own way within a moment. A rank
-//   that the others report as stopped or hanging (comm/watch.h) is killed and blamed.
+// * Failure: when a rank ends with a code other than 0 the others get SIGTERM (base/signals.h:
+//   signal_failure), and SIGKILL after `grace`. The first failing rank is named on stderr with its
+//   code or signal, what the ranks have told of it in the store, and its last lines unless they
+//   stand right above; on every node. The ranks that lose it say nothing themselves. A rank that
+//   reports the loss of a peer (code 6), or stopped early (75), is blamed only when no rank fails
+//   in its own way within a moment. A rank that the others report as stopped or hanging
+//   (comm/watch.h) is killed and blamed. Ranks that were lost because this process stood still are
+//   not blamed: it says that it did.
 // * Restarts: all ranks of all nodes begin again, up to `max_restarts` times; not after a failure
 //   that a restart cannot change (codes 2, 3, 4, 5, 9), nor after kFruitless restarts that brought
 //   the run no further. Ranks are told through DLTRAIN_RESTARTED to go on from the newest
@@ -63,6 +66,7 @@ struct LaunchOptions {
 
   int min_nodes = 1, max_nodes = 1;
   std::optional<int> node_rank = {};  // absent: nodes come in any order
+  std::optional<bool> is_host = {};   // whether this one serves the store; absent: found out
   std::string address = {};           // where the nodes meet; empty: this host alone
   int port = 0;                       // of the store; 0: any free one
   std::string host_address = {};      // this host's, as the others reach it; empty: found out
@@ -70,8 +74,12 @@ struct LaunchOptions {
   std::string secret = {};                          // of the store; empty on one node: a random one
   std::chrono::milliseconds join_timeout{600'000};  // for the nodes to come
   std::chrono::milliseconds last_call{30'000};      // for more nodes, once there are min_nodes
+  // A store that does not answer for so long (a host that is gone sends no farewell) is lost.
+  std::chrono::milliseconds read_timeout{60'000};
   std::chrono::milliseconds monitor_interval{100};  // between looks at the store
-  int max_restarts = 0;
+  int max_restarts = 0;  // as min_nodes and max_nodes, the same for all launchers of a run
+  // Of the files of tee and redirects: in a folder of this run in it, named by the run's id and
+  // something random; empty: in one for temporary files. It is told.
   std::filesystem::path log_dir = {};
   StreamChoice redirects = {}, tee = {};
 };

@@ -3,12 +3,15 @@
 #include <algorithm>
 #include <charconv>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "base/error.h"
 
 namespace dltrain {
 namespace {
+
+using std::chrono::milliseconds;
 
 constexpr int kMaxProcesses = 4096, kMaxNodes = 1 << 16;
 
@@ -30,6 +33,37 @@ std::vector<std::string> split(const std::string& text, char separator) {
     }
   }
   return parts;
+}
+
+// What torchrun's rendezvous takes and this one has no use for.
+constexpr std::pair<const char*, const char*> kRefusedConf[] = {
+    {"rank", "--node-rank says it"},
+    {"endpoint", "--rdzv-endpoint says it"},
+    {"close_timeout", "the nodes wait 3 s for each other at the end; leave it out"},
+    {"keep_alive_interval",
+     "a lost node ends its connection; --monitor-interval is how often the "
+     "nodes look, read_timeout how long the store may be silent"},
+    {"keep_alive_max_attempt",
+     "a lost node ends its connection; read_timeout is how long the store "
+     "may be silent"},
+    {"use_agent_store", "the ranks always use the launcher's store; leave it out"},
+};
+
+std::optional<bool> truth(const std::string& text) {
+  for (const char* word : {"1", "true", "t", "yes", "y"}) {
+    if (text == word) return true;
+  }
+  for (const char* word : {"0", "false", "f", "no", "n"}) {
+    if (text == word) return false;
+  }
+  return std::nullopt;
+}
+
+milliseconds* time_of(const std::string& name, LaunchOptions& options) {
+  return name == "timeout" || name == "join_timeout" ? &options.join_timeout
+         : name == "last_call_timeout"               ? &options.last_call
+         : name == "read_timeout"                    ? &options.read_timeout
+                                                     : nullptr;
 }
 
 }  // namespace
@@ -102,18 +136,26 @@ std::pair<std::string, int> parse_endpoint(const std::string& text, int default_
 void parse_rendezvous_conf(const std::string& text, LaunchOptions& to) {
   for (const std::string& entry : split(text, ',')) {
     const auto parts = split(entry, '=');
-    const auto seconds = whole_number(parts.back());
-    const bool known =
-        parts[0] == "timeout" || parts[0] == "join_timeout" || parts[0] == "last_call_timeout";
-    if (!known || parts.size() != 2) {
+    const std::string& name = parts.front();
+    for (const auto& [refused, reason] : kRefusedConf) {
+      if (name == refused) fail(ExitCode::usage, "--rdzv-conf {}: {}", name, reason);
+    }
+    const std::string value = parts.size() == 2 ? parts[1] : "";
+    if (name == "is_host" && truth(value)) {
+      to.is_host = truth(value);
+    } else if (milliseconds* time = time_of(name, to); time != nullptr && parts.size() == 2) {
+      const auto seconds = whole_number(value);
+      if (!seconds || *seconds < 1 || *seconds > 864'000) {
+        fail(ExitCode::usage, "--rdzv-conf {}: expected a number of seconds from 1 to 864000",
+             entry);
+      }
+      *time = std::chrono::seconds(*seconds);
+    } else if (entry != "store_type=tcp") {
       fail(ExitCode::usage,
-           "--rdzv-conf {}: expected join_timeout=SECONDS and last_call_timeout=SECONDS", text);
+           "--rdzv-conf {}: expected join_timeout=SECONDS, last_call_timeout=SECONDS, "
+           "read_timeout=SECONDS, is_host=0 or 1",
+           text);
     }
-    if (!seconds || *seconds < 1 || *seconds > 864'000) {
-      fail(ExitCode::usage, "--rdzv-conf {}: expected a number of seconds from 1 to 864000", entry);
-    }
-    (parts[0] == "last_call_timeout" ? to.last_call : to.join_timeout) =
-        std::chrono::seconds(*seconds);
   }
 }
 

@@ -25,7 +25,9 @@ StreamChoice parse_streams(const std::string& flag, const std::string& text);
 // --rdzv-endpoint: "host", "host:port", "[::1]:port". A port that is not given is `default_port`.
 std::pair<std::string, int> parse_endpoint(const std::string& text, int default_port);
 
-// --rdzv-conf: "join_timeout=60,last_call_timeout=5" (seconds; `timeout` is join_timeout).
+// --rdzv-conf: "join_timeout=60,last_call_timeout=5,read_timeout=30" (seconds; `timeout` is
+// join_timeout), "is_host=1", "store_type=tcp". What else torchrun takes is refused with the
+// reason.
 void parse_rendezvous_conf(const std::string& text, LaunchOptions& to);
 
 }  // namespace dltrain

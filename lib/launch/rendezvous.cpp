@@ -5,17 +5,18 @@
 #include <numeric>
 #include <thread>
 
-#include <nlohmann/json.hpp>
 #include <unistd.h>
 
 #include "base/error.h"
 #include "base/host_name.h"
 #include "comm/socket.h"
+#include "launch/rendezvous_messages.h"
 
 namespace dltrain {
 namespace {
 
 using nlohmann::json;
+using namespace launch_messages;
 using std::chrono::milliseconds;
 
 constexpr milliseconds kPoll{10};
@@ -23,89 +24,11 @@ constexpr milliseconds kPoll{10};
 constexpr milliseconds kNamePause{500}, kNameTime{2'000};
 // How long a leader stays for the others to learn the end.
 constexpr milliseconds kFarewell{3'000};
-// A leader that does not answer for so long (a host that is gone sends no farewell) is lost.
-constexpr milliseconds kLeaderTime{60'000};
 // How long the others wait for a decision of the leader that is due.
 constexpr milliseconds kPatience{10'000};
 
-// What another launcher wrote; Error(rank) where it is not what this version writes.
-json parse(const std::string& text) {
-  json value = json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (!value.is_object()) {
-    fail(ExitCode::rank,
-         "another launcher wrote what this one does not understand; is it of the "
-         "same version?");
-  }
-  return value;
-}
-
-template <typename T>
-T field(const json& object, const char* name) {
-  try {
-    return object.at(name).get<T>();
-  } catch (const json::exception&) {
-    fail(ExitCode::rank, "another launcher wrote no '{}'; is it of the same version?", name);
-  }
-}
-
-json to_json(const LaunchNode& node) {
-  return {{"host", node.host},
-          {"address", node.address},
-          {"processes", node.processes},
-          {"wanted_rank", node.wanted_rank}};
-}
-
-LaunchNode node_from(const json& object) {
-  return {.host = field<std::string>(object, "host"),
-          .address = field<std::string>(object, "address"),
-          .processes = field<int>(object, "processes"),
-          .wanted_rank = field<int>(object, "wanted_rank")};
-}
-
-std::string to_text(const Failure& failure) {
-  return json{{"code", failure.code}, {"curable", failure.curable}, {"message", failure.message}}
-      .dump(-1, ' ', false, json::error_handler_t::replace);
-}
-
-Failure failure_from(const std::string& text) {
-  const json object = parse(text);
-  return {.code = field<int>(object, "code"),
-          .curable = field<bool>(object, "curable"),
-          .secondary = false,
-          .message = field<std::string>(object, "message")};
-}
-
 bool is_loopback(const std::string& address) {
   return address == "localhost" || address.starts_with("127.") || address == "::1";
-}
-
-// What is wrong with the node ranks that were asked for, in ascending order; empty: nothing.
-std::string contradiction(const std::vector<json>& entries) {
-  const bool numbered = field<int>(entries.back(), "wanted_rank") >= 0;
-  for (int i = 0; i < static_cast<int>(entries.size()) && numbered; ++i) {
-    const json& entry = entries[static_cast<size_t>(i)];
-    const int wanted = field<int>(entry, "wanted_rank");
-    if (wanted == i) continue;
-    if (wanted < 0) {
-      return fmt::format("the node {} gives no --node-rank, others do",
-                         field<std::string>(entry, "host"));
-    }
-    return fmt::format(
-        "nodes came with contradictory --node-rank: {} where {} was expected, of {} nodes", wanted,
-        i, entries.size());
-  }
-  return "";
-}
-
-// The leader cannot know how its host is reached; the others do, where there are others.
-void set_own_address(std::vector<json>& entries) {
-  std::string address = field<std::string>(entries[0], "leader_address");
-  for (const json& entry : entries) {
-    if (!field<bool>(entry, "leads")) address = field<std::string>(entry, "leader_address");
-  }
-  for (json& entry : entries) {
-    if (field<bool>(entry, "leads")) entry["address"] = address;
-  }
 }
 
 // Whether `address` is one of this host.
@@ -155,7 +78,8 @@ StoreOptions Rendezvous::store_options(const std::string& prefix) const {
           .prefix = prefix,
           .connect_timeout = options_.join_timeout,
           .timeout = options_.join_timeout,
-          .answer_time = kLeaderTime,
+          .answer_time = options_.read_timeout,
+          .who = "launcher",
           .interrupted = interrupted_};
 }
 
@@ -170,18 +94,27 @@ void Rendezvous::open(const std::string& secret) {
   address_ = options_.address;
   port_ = options_.port;
   wait_for_name();
-  const bool may_lead = !options_.node_rank || *options_.node_rank == 0;
+  const bool must_lead = options_.is_host.value_or(options_.node_rank == 0);
+  const bool may_lead = must_lead || (!options_.is_host && !options_.node_rank);
   if (!may_lead || !is_own(address_)) {
-    if (options_.node_rank == 0) {
-      fail(ExitCode::usage, "node 0 serves the store, but {} is no address of this host", address_);
+    if (must_lead) {
+      fail(ExitCode::usage, "{} serves the store, but {} is no address of this host",
+           options_.node_rank ? "node 0" : "this node (is_host)", address_);
     }
     return;
   }
+  const auto refused = [place = fmt::format("{}:{}", address_, port_)](const std::string& from) {
+    say(
+        fmt::format("a launcher or rank at {} came to {} with another secret "
+                    "(DLTRAIN_STORE_SECRET) and was refused",
+                    from, place));
+  };
   try {
-    server_ = std::make_unique<StoreServer>(is_loopback(address_) ? address_ : "", port_, secret);
+    server_ = std::make_unique<StoreServer>(is_loopback(address_) ? address_ : "", port_, secret,
+                                            refused);
   } catch (const Error&) {
     // Another launcher of the run was first, if nodes come in any order; else the port is not ours.
-    if (options_.node_rank == 0) throw;
+    if (must_lead) throw;
   }
 }
 
@@ -226,14 +159,17 @@ void Rendezvous::join() {
   place_ = static_cast<int>(client_->add(key("count"), 1)) - 1;
   json object = to_json(self);
   object["leads"] = leads();
+  object["process"] = getpid();
+  object["nnodes"] = nodes_text(options_);
+  object["max_restarts"] = options_.max_restarts;
   // How the leader's host is reached: it cannot know itself.
   object["leader_address"] = client_->server_address();
   client_->set(fmt::format("{}/{}", key("join"), place_), object.dump());
-  client_->set_will(key("end"),
-                    to_text({.code = static_cast<int>(ExitCode::rank),
-                             .curable = true,
-                             .message = fmt::format("the launcher on {} (process {}) was lost",
-                                                    self.host, getpid())}));
+  Failure lost;
+  lost.code = static_cast<int>(ExitCode::rank);
+  lost.curable = true;
+  lost.message = fmt::format("the launcher on {} (process {}) was lost", self.host, getpid());
+  client_->set_will(key("end"), to_text(lost, place_));
 }
 
 std::optional<Round> Rendezvous::meet(bool run_has_begun) {
@@ -252,8 +188,10 @@ std::optional<Round> Rendezvous::meet(bool run_has_begun) {
   };
   if (!wait_for(patience, decided)) {
     if (interrupted_()) {
-      report({.code = static_cast<int>(ExitCode::stopped),
-              .message = fmt::format("the launcher on {} was interrupted", host_name())});
+      Failure interruption;
+      interruption.code = static_cast<int>(ExitCode::stopped);
+      interruption.message = fmt::format("the launcher on {} was interrupted", host_name());
+      report(interruption);
       part();
       return std::nullopt;
     }
@@ -295,12 +233,15 @@ void Rendezvous::part() {
 void Rendezvous::lead(bool run_has_begun) {
   auto last_came = Clock::now();
   std::vector<json> entries;
+  std::string problem;
   const auto full = [&] {
     while (auto next = client_->try_get(fmt::format("{}/{}", key("join"), entries.size()))) {
       entries.push_back(parse(*next));
       entries.back()["place"] = entries.size() - 1;
       last_came = Clock::now();
+      if (problem.empty()) problem = difference(entries.front(), entries.back());
     }
+    if (!problem.empty()) return true;
     const auto count = static_cast<int>(entries.size());
     return count >= options_.max_nodes ||
            (count >= options_.min_nodes && Clock::now() - last_came >= options_.last_call);
@@ -312,9 +253,10 @@ void Rendezvous::lead(bool run_has_begun) {
     return std::pair(field<int>(a, "wanted_rank"), !field<bool>(a, "leads")) <
            std::pair(field<int>(b, "wanted_rank"), !field<bool>(b, "leads"));
   });
-  std::string problem;
   ExitCode code = ExitCode::rank;
-  if (count < options_.min_nodes) {
+  if (!problem.empty()) {
+    code = ExitCode::usage;
+  } else if (count < options_.min_nodes) {
     problem =
         fmt::format("only {} of {} nodes came to {}:{} within {} s", count, options_.min_nodes,
                     address_, port_, options_.join_timeout.count() / 1000.0);
@@ -333,12 +275,14 @@ void Rendezvous::lead(bool run_has_begun) {
   if (!problem.empty()) wait_for_farewells(count - 1);
 }
 
-Failure Rendezvous::report(const Failure& failure) {
-  return failure_from(client_->put_new(key("end"), to_text(failure)));
+std::optional<Failure> Rendezvous::report(const Failure& failure) {
+  const json first = parse(client_->put_new(key("end"), to_text(failure, place_)));
+  if (field<int>(first, "place") == place_) return std::nullopt;
+  return failure_from(first);
 }
 
 std::optional<Failure> Rendezvous::failure_elsewhere() {
-  if (const auto text = client_->try_get(key("end"))) return failure_from(*text);
+  if (const auto text = client_->try_get(key("end"))) return failure_from(parse(*text));
   return std::nullopt;
 }
 

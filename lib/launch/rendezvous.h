@@ -65,8 +65,9 @@ class Rendezvous {
   // is missing after the timeout, Error(usage) for contradictory node ranks: the same on all nodes.
   // A leader tells all whether the run has begun in an earlier attempt.
   std::optional<Round> meet(bool run_has_begun);
-  // Tells the others why the attempt has failed; returns what counts: the first that was told.
-  Failure report(const Failure& failure);
+  // Tells the others why the attempt has failed. Where another node told of a failure before, that
+  // one counts, and is returned.
+  std::optional<Failure> report(const Failure& failure);
   // A failure that another node has reported.
   std::optional<Failure> failure_elsewhere();
   // This node's ranks have ended well; whether those of all nodes have. Call until it is true or a

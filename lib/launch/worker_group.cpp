@@ -11,6 +11,8 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/host_name.h"
+#include "base/signals.h"
 #include "launch/spawn.h"
 
 namespace dltrain {
@@ -24,6 +26,9 @@ constexpr int kStopped = static_cast<int>(ExitCode::stopped);
 constexpr int kObeyed = 1, kLostPeer = 2, kEarlyStop = 3;
 // How long output is still read after the last rank has ended, if somebody keeps a pipe open.
 constexpr milliseconds kDrainTime{200};
+// A wait that was longer than it can be by this much: the process was stopped. Ranks that are found
+// to have ended within the second time after it have missed it.
+constexpr milliseconds kStandStill{300}, kAfterStandStill{1'000};
 
 // Failures of a rank that are the same however often it is started.
 bool is_curable(int code) {
@@ -47,6 +52,12 @@ FileDescriptor open_log(const std::filesystem::path& folder, int local, const ch
 
 void say(const std::string& text) {
   write_all(STDERR_FILENO, "dltrain: " + text + "\n");
+}
+
+void say_last_lines(int rank, const std::vector<std::string>& lines) {
+  std::string text = fmt::format("the last lines of rank {}:", rank);
+  for (const std::string& line : lines) text += "\n    " + line;
+  say(text);
 }
 
 // Worse causes first: own failures, then ranks that an interruption has killed before they could
@@ -108,10 +119,6 @@ bool WorkerGroup::alive() const {
   return std::any_of(ranks_.begin(), ranks_.end(), [](const Rank& r) { return r.alive; });
 }
 
-bool WorkerGroup::holds(int rank) const {
-  return std::any_of(ranks_.begin(), ranks_.end(), [&](const Rank& r) { return r.number == rank; });
-}
-
 void WorkerGroup::turn(milliseconds at_most) {
   if (deadline_) {
     const auto left = std::chrono::ceil<milliseconds>(*deadline_ - Clock::now());
@@ -143,10 +150,19 @@ void WorkerGroup::pump(milliseconds timeout) {
       relays.push_back(relay);
     }
   }
-  if (poll(entries.data(), entries.size(), static_cast<int>(timeout.count())) <= 0) return;
+  const auto begin = Clock::now();
+  const int ready = poll(entries.data(), entries.size(), static_cast<int>(timeout.count()));
+  was_late(Clock::now() - begin - timeout);
+  if (ready <= 0) return;
   for (size_t i = 0; i < relays.size(); ++i) {
     if (entries[i + 1].revents && relays[i]->pump()) last_speaker_ = relays[i];
   }
+}
+
+void WorkerGroup::was_late(Clock::duration late) {
+  if (late < kStandStill) return;
+  stood_still_ = std::chrono::duration_cast<milliseconds>(late);
+  awake_ = Clock::now();
 }
 
 void WorkerGroup::handle_signals() {
@@ -185,6 +201,10 @@ void WorkerGroup::reap() {
     r.alive = false;
     (info.si_code == CLD_EXITED ? r.code : r.signal) = info.si_status;
     r.obeyed = interrupted_ && is_interruption(r.signal);
+    r.left = r.code == kPeerLost && Clock::now() - awake_ < kAfterStandStill;
+    for (LineRelay* relay : {r.out.get(), r.err.get()}) {
+      if (relay && relay->open() && relay->pump()) last_speaker_ = relay;
+    }
     ended(r);
   }
 }
@@ -204,7 +224,9 @@ void WorkerGroup::stop() {
   if (stopping_) return;
   stopping_ = decided_ = true;
   deadline_ = Clock::now() + options_.grace;
-  signal_all(SIGTERM);
+  for (const Rank& r : ranks_) {
+    if (r.alive) signal_failure(r.pid);
+  }
 }
 
 void WorkerGroup::condemn(int rank, const std::string& reason) {
@@ -223,9 +245,21 @@ std::optional<Failure> WorkerGroup::failure() const {
                           : cause_->signal != 0 ? kPeerLost
                                                 : cause_->code,
                   .curable = cause_->signal != 0 || is_curable(cause_->code),
-                  .secondary = cause_->blame() == kLostPeer,
-                  .message = {}};
+                  .secondary = cause_->blame() == kLostPeer};
   if (cause_->blame() == kObeyed || cause_->blame() == kEarlyStop) return failure;
+  if (cause_->left && cause_->condemned.empty()) {
+    failure.secondary = false;
+    failure.message = fmt::format(
+        "the launcher on {} (process {}) stood still for {:.1f} s, and its ranks lost touch with "
+        "the run",
+        host_name(), getpid(), static_cast<double>(stood_still_.count()) / 1000);
+    return failure;
+  }
+  failure.rank = cause_->number;
+  if (cause_->err) {
+    const auto& lines = cause_->err->last_lines();
+    failure.last_lines.assign(lines.begin(), lines.end());
+  }
   const std::string who = fmt::format("rank {} (process {})", cause_->number, cause_->pid);
   if (!cause_->condemned.empty()) {
     failure.code = kPeerLost;
@@ -234,7 +268,7 @@ std::optional<Failure> WorkerGroup::failure() const {
   } else if (cause_->signal != 0) {
     const char* name = sigabbrev_np(cause_->signal);
     failure.message =
-        fmt::format("{} was killed by signal {} (SIG{}){}", who, cause_->signal, name ? name : "?",
+        fmt::format("{} was killed by signal {} (SIG{}{})", who, cause_->signal, name ? name : "?",
                     cause_->signal == SIGKILL ? "; the kernel does that when memory runs out" : "");
   } else {
     failure.message = fmt::format("{} failed with exit code {}", who, cause_->code);
@@ -252,16 +286,8 @@ void WorkerGroup::drain() {
   }
 }
 
-void WorkerGroup::repeat_last_lines() const {
-  // What stands right above need not be said again.
-  if (!cause_ || !cause_->err || cause_->err->last_lines().empty() ||
-      last_speaker_ == cause_->err.get()) {
-    return;
-  }
-  say(fmt::format("the last lines of rank {}:", cause_->number));
-  for (const std::string& line : cause_->err->last_lines()) {
-    write_all(STDERR_FILENO, "    " + line + "\n");
-  }
+bool WorkerGroup::has_just_spoken() const {
+  return cause_ && (!cause_->err || last_speaker_ == cause_->err.get());
 }
 
 }  // namespace dltrain

@@ -21,6 +21,8 @@ struct Failure {
   bool curable = false;      // a restart may change it
   bool secondary = false;    // only the loss of a peer was noticed
   std::string message = {};  // one sentence that names the rank; empty: an early stop (75)
+  int rank = -1;             // that the message names; −1: none
+  std::vector<std::string> last_lines = {};  // of that rank's stderr
 };
 
 class WorkerGroup {
@@ -49,12 +51,13 @@ class WorkerGroup {
   void stop();
   // This rank is the cause: it neither works nor ends. It is killed at once.
   void condemn(int rank, const std::string& reason);
-  // After the last rank: what is still in the pipes. Then the last lines of the failing rank are
-  // repeated, if they do not stand right above.
+  // Something took so much longer than it can, and now it is over: where that is long this process
+  // stood still (SIGSTOP), and ranks that are found to have ended now have missed it.
+  void was_late(Clock::duration late);
+  // After the last rank: what is still in the pipes.
   void drain();
-  void repeat_last_lines() const;
-  // Whether `rank` is one of this group.
-  bool holds(int rank) const;
+  // Whether the last lines of the failing rank stand right above, or it has a terminal of its own.
+  bool has_just_spoken() const;
 
  private:
   struct Rank {
@@ -67,6 +70,7 @@ class WorkerGroup {
     std::unique_ptr<LineRelay> out, err;  // nullptr where the rank writes to the terminal itself
 
     bool obeyed = false;  // `signal` is an interruption that this launcher has passed on
+    bool left = false;    // it lost touch with this launcher, which stood still
 
     bool failed() const { return signal != 0 || code != 0; }
     int blame() const;
@@ -88,10 +92,14 @@ class WorkerGroup {
   bool stopping_ = false;                    // SIGTERM has been sent because of a failure
   bool killed_ = false;
   bool interrupted_ = false;                   // an interruption was passed on
+  std::chrono::milliseconds stood_still_{0};   // this process, at last
+  Clock::time_point awake_{};                  // since when it does not any more
   std::optional<Clock::time_point> deadline_;  // of the blame window, then of the grace
 };
 
 // A line of the launcher's own on stderr.
 void say(const std::string& text);
+// And the last lines of a rank below it.
+void say_last_lines(int rank, const std::vector<std::string>& lines);
 
 }  // namespace dltrain

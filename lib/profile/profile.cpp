@@ -105,6 +105,21 @@ Recording run_steps(Session& session, const ProfileOptions& options, double& pla
   return recorder.take();
 }
 
+Session open(Experiment& experiment, const ProfileOptions& options, RankAgreement* agreement,
+             ChosenDevice chosen) {
+  try {
+    return open_session(experiment,
+                        {.engines = options.engines,
+                         .ranks = options.ranks,
+                         .agree = agreement != nullptr ? agreement->function() : Agreement(),
+                         .evaluation = false},
+                        std::move(chosen));
+  } catch (const std::exception& error) {
+    if (agreement != nullptr) agreement->give_up(error.what());  // others may wait for a choice
+    throw;
+  }
+}
+
 RankShares shares_of(const Profile& profile) {
   RankShares out{.step_seconds = profile.step_seconds};
   for (const StepShare& share : profile.shares) out.seconds.push_back(share.seconds);
@@ -118,9 +133,8 @@ std::optional<ProfileReport> profile_training(Experiment& experiment,
   experiment.training.max_time.reset();
   ChosenDevice chosen = choose_device(experiment.device, options.engines, options.ranks.local_rank);
   const CarrierChoice choice = choose_carrier(experiment, options.ranks, chosen);
-  Session session = open_session(
-      experiment, {.engines = options.engines, .ranks = options.ranks, .evaluation = false},
-      std::move(chosen));
+  const auto agreement = agreement_of(experiment, options.ranks);
+  Session session = open(experiment, options, agreement.get(), std::move(chosen));
   join_ranks(session, choice);
   session.max_steps = std::max(session.max_steps, options.warmup + 2 * options.steps);
   const auto folder =

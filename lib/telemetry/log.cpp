@@ -68,7 +68,7 @@ spdlog::level::level_enum log_level_from_name(std::string_view name) {
 
 void set_up_log(const LogOptions& options, Console& console) {
   const std::string prefix =
-      options.world > 1 ? fmt::format("[rank {}] ", options.rank) : std::string();
+      options.rank > 0 && !options.marked ? fmt::format("[rank {}] ", options.rank) : "";
   auto on_console = std::make_shared<ConsoleSink>(console, prefix);
   on_console->set_level(options.quiet ? std::max(options.level, spdlog::level::warn)
                                       : options.level);
@@ -77,7 +77,7 @@ void set_up_log(const LogOptions& options, Console& console) {
     const std::filesystem::path path = *options.run_folder / "log.txt";
     try {
       auto in_file = std::make_shared<spdlog::sinks::basic_file_sink_mt>(path.string());
-      in_file->set_pattern("%Y-%m-%d %H:%M:%S.%e %-7l " + prefix + "%v");
+      in_file->set_pattern("%Y-%m-%d %H:%M:%S.%e %-7l %v");
       in_file->set_level(options.level);
       sinks.push_back(std::move(in_file));
     } catch (const spdlog::spdlog_ex& error) {

@@ -18,9 +18,9 @@ namespace dltrain {
 
 struct LogOptions {
   spdlog::level::level_enum level = spdlog::level::info;
-  bool quiet = false;  // only warnings and errors on the console; log.txt is not affected
-  int rank = 0;        // named in every line when there are several; only rank 0 writes log.txt
-  int world = 1;
+  bool quiet = false;   // only warnings and errors on the console; log.txt is not affected
+  int rank = 0;         // only rank 0 writes log.txt; the lines of others begin with "[rank N] "
+  bool marked = false;  // a launcher puts that before the lines of this rank itself
   std::optional<std::filesystem::path> run_folder = {};  // log.txt is appended to here
 };
 

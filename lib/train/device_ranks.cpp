@@ -5,6 +5,13 @@
 
 namespace dltrain {
 
+std::unique_ptr<RankAgreement> agreement_of(const Experiment& experiment, const RunRanks& ranks) {
+  if (ranks.store == nullptr) return nullptr;
+  const double seconds = experiment.parallelism.timeout;
+  return std::make_unique<RankAgreement>(
+      *ranks.store, ranks.rank, std::chrono::milliseconds(static_cast<int64_t>(1000 * seconds)));
+}
+
 CarrierChoice choose_carrier(const Experiment& experiment, const RunRanks& ranks,
                              const ChosenDevice& chosen) {
   if (ranks.collectives == nullptr) return {};

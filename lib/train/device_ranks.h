@@ -1,13 +1,19 @@
-// Ranks on GPUs: how they meet, and how one that fails parts from the others. On CPUs and alone all
-// of this does nothing.
+// How ranks on GPUs meet, and how one that fails parts from the others, which does nothing on CPUs
+// and alone; and what all ranks agree on.
 #pragma once
 
 #include <exception>
+#include <memory>
 
+#include "comm/agreement.h"
 #include "comm/device_group.h"
 #include "train/session.h"
 
 namespace dltrain {
+
+// What rank 0 chooses for all (algorithms, checkpoints that are found); nullptr alone. For
+// SessionOptions::agree; it outlives the session.
+std::unique_ptr<RankAgreement> agreement_of(const Experiment& experiment, const RunRanks& ranks);
 
 // Asks all ranks what they compute on (comm/device_group.h): before plans are made, for which rank
 // 0 may have to choose algorithms. All must call it, and throw alike.

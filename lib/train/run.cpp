@@ -4,6 +4,7 @@
 #include <chrono>
 #include <exception>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <span>
 
@@ -11,7 +12,6 @@
 #include <spdlog/spdlog.h>
 
 #include "base/error.h"
-#include "comm/agreement.h"
 #include "comm/watch.h"
 #include "config/dump.h"
 #include "data/classes.h"
@@ -29,6 +29,7 @@
 namespace dltrain {
 namespace {
 
+constexpr int32_t kCodes = 256;  // more than there are exit codes
 constexpr uint64_t kMaxSummaryBytes = 1 << 20;
 
 std::filesystem::path run_path(const Experiment& experiment, const RunOptions& options) {
@@ -95,7 +96,8 @@ class Run {
   void compare_configurations() const;
   void set_up_logging(const std::optional<std::filesystem::path>& folder) const;
   void take_greatest(std::span<int32_t> values) const;
-  bool together(const std::function<void()>& part) const;
+  bool together(const std::function<void()>& part);
+  ExitCode code_of_others() const;
   void open_device();
   void open();
   void start();
@@ -108,12 +110,13 @@ class Run {
   const RunOptions& options_;
   std::filesystem::path path_;
   std::optional<RunFolder> folder_;
-  std::optional<RankAgreement> agreement_;  // outlives the session
+  std::unique_ptr<RankAgreement> agreement_;  // outlives the session
   ChosenDevice chosen_;
   Session session_;
   std::optional<ResumeChoice> resume_;
   StartReport start_report_;
-  bool begun_ = false;  // before, the run folder holds what it held
+  ExitCode code_of_mistake_ = ExitCode::rank;  // of another rank's
+  bool begun_ = false;                         // before, the run folder holds what it held
   std::optional<TrainOutcome> outcome_;
 };
 
@@ -121,7 +124,7 @@ void Run::set_up_logging(const std::optional<std::filesystem::path>& folder) con
   set_up_log({.level = log_level_from_name(options_.log_level),
               .quiet = options_.quiet,
               .rank = options_.ranks.rank,
-              .world = options_.ranks.world,
+              .marked = options_.ranks.marked,
               .run_folder = folder},
              console());
 }
@@ -137,19 +140,32 @@ void Run::take_greatest(std::span<int32_t> values) const {
 
 // Runs a part of the preparation on every rank. The first rank that finds a mistake throws it, and
 // so is the only one to tell it; false on the others.
-bool Run::together(const std::function<void()>& part) const {
+bool Run::together(const std::function<void()>& part) {
   std::exception_ptr mistake;
+  int32_t code = 0;
   try {
     part();
-  } catch (const Error&) {
+  } catch (const Error& error) {
     mistake = std::current_exception();
+    code = static_cast<int32_t>(error.code());
+    if (agreement_) agreement_->give_up(error.what());  // others may wait for a choice
   }
-  const int32_t own = options_.ranks.world - options_.ranks.rank;
-  int32_t first = mistake ? own : 0;  // the maximum is the first rank's
+  // The greatest is the first rank's.
+  const int32_t own = (options_.ranks.world - options_.ranks.rank) * kCodes + code;
+  int32_t first = mistake ? own : 0;
   take_greatest({&first, 1});
-  if (first != 0 && first != own) return false;
+  if (first != 0 && first != own) {
+    code_of_mistake_ = static_cast<ExitCode>(first % kCodes);
+    return false;
+  }
   if (mistake) std::rethrow_exception(mistake);
   return true;
+}
+
+// Of a rank whose peer has made the mistake. A launcher of ours looks for the one that has a code
+// of its own; others return that of any rank.
+ExitCode Run::code_of_others() const {
+  return options_.ranks.marked ? ExitCode::rank : code_of_mistake_;
 }
 
 // What all ranks must have been told alike.
@@ -179,21 +195,12 @@ void Run::open_device() {
 }
 
 void Run::open() {
-  if (options_.ranks.store != nullptr) {
-    const double seconds = experiment_.parallelism.timeout;
-    agreement_.emplace(*options_.ranks.store, options_.ranks.rank,
-                       std::chrono::milliseconds(static_cast<int64_t>(1000 * seconds)));
-  }
-  try {
-    session_ = open_session(experiment_,
-                            {.engines = options_.engines,
-                             .ranks = options_.ranks,
-                             .agree = agreement_ ? agreement_->function() : Agreement()},
-                            std::move(chosen_));
-  } catch (const std::exception& error) {
-    if (agreement_) agreement_->give_up(error.what());  // others may wait for a choice
-    throw;
-  }
+  agreement_ = agreement_of(experiment_, options_.ranks);
+  session_ = open_session(experiment_,
+                          {.engines = options_.engines,
+                           .ranks = options_.ranks,
+                           .agree = agreement_ ? agreement_->function() : Agreement()},
+                          std::move(chosen_));
   folder_.emplace(path_, options_.goes_on ? "auto" : options_.resume,
                   options_.overwrite && !options_.goes_on, leads());
 }
@@ -290,20 +297,18 @@ ExitCode Run::go() {
     open_device();
   };
   if (!together(compare) || !together(choose) || !together([this] { open(); })) {
-    return ExitCode::rank;
+    return code_of_others();
   }
   join_ranks(session_, choice);
-  if (!together([this] { start(); })) return ExitCode::rank;
+  if (!together([this] { start(); })) return code_of_others();
   const std::string resolved = dump_config(experiment_);
   const bool done = is_finished();
-  if (!together([&] { compare_starts(done); })) return ExitCode::rank;
+  if (!together([&] { compare_starts(done); })) return code_of_others();
   if (done) return ExitCode::ok;
   const auto begin_here = [&] {
     if (leads()) begin(resolved);
   };
-  if (!together(begin_here)) {
-    return ExitCode::rank;
-  }
+  if (!together(begin_here)) return code_of_others();
   const int64_t first_step = resume_ ? resume_->state.step : 0;
   Reporter reporter(session_, path_, resume_ ? std::optional(first_step) : std::nullopt, resolved,
                     options_.quiet);

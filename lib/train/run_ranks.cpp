@@ -13,6 +13,7 @@ RunRanks ranks_of(const World& world) {
           .rank = environment.rank,
           .world = environment.world_size,
           .local_rank = environment.local_rank,
+          .marked = environment.store_served,
           .ranks_per_node = environment.local_world_size};
 }
 

@@ -20,6 +20,7 @@ struct RunRanks {
   StoreClient* store = nullptr;  // nullptr with one rank
   RankWatch* watch = nullptr;    // nullptr: nobody watches
   int rank = 0, world = 1, local_rank = 0;
+  bool marked = false;     // its launcher puts "[rank N] " before its lines
   int ranks_per_node = 0;  // of this rank's node; 0: all are on one, as far as is known
 
   bool leads() const { return rank == 0; }

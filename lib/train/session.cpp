@@ -220,9 +220,11 @@ std::vector<StepGraph> training_graphs(const Session& session, const StepRequest
   return graphs;
 }
 
-std::shared_ptr<const TeacherModel> open_teacher(const std::string& path) {
+std::shared_ptr<const TeacherModel> open_teacher(const std::string& path, const Agreement& agree) {
   auto teacher = std::make_shared<TeacherModel>();
-  teacher->checkpoint = find_checkpoint(path).checkpoint;
+  // A run may write a newer checkpoint between the looks of two ranks.
+  const auto find = [&] { return find_checkpoint(path).checkpoint.string(); };
+  teacher->checkpoint = agree ? agree("teacher " + path, find) : find();
   teacher->experiment =
       load_config<Experiment>({.files = {teacher->checkpoint / "config.yaml"}, .overrides = {}});
   return teacher;
@@ -296,7 +298,7 @@ Session open_session(Experiment& experiment, const SessionOptions& options, Chos
   TargetInfo targets = prepare_targets(*experiment.loss, session.data);
   targets.mixed = options.noise && experiment.data.train->mixing().active();
   if (const std::string* path = experiment.loss->teacher(); path && options.teacher) {
-    session.teacher = open_teacher(*path);
+    session.teacher = open_teacher(*path, options.agree);
   }
   const bool exact = options.compute == DType::f64;  // on the reference engine
   const bool keep_gradients = options.keep_gradients || experiment.logging.histogram_steps ||

@@ -13,8 +13,13 @@ StartReport start_session(Session& session, bool weights_follow) {
   if (experiment.model.final_bias_from_data) set_final_bias(session);
   StartReport report;
   if (experiment.model.init_from && !weights_follow) {
-    LoadedWeights loaded = load_weights(*session.executor, *experiment.model.init_from,
-                                        experiment.model.rename, experiment.model.strict);
+    const std::string& path = *experiment.model.init_from;
+    // A run may write a newer checkpoint between the looks of two ranks.
+    const auto find = [&] { return place_of_weights(path).string(); };
+    const Agreement& agree = session.options.agree;
+    LoadedWeights loaded =
+        load_weights(*session.executor, agree ? agree("weights of " + path, find) : find(),
+                     experiment.model.rename, experiment.model.strict);
     report = {true,
               loaded.from,
               loaded.loaded,

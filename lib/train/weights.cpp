@@ -173,9 +173,6 @@ std::vector<FoundWeight> find_weights(const std::vector<ParameterInfo>& paramete
   return out;
 }
 
-namespace {
-
-// The newest checkpoint, where `path` is a folder of checkpoints rather than of weights.
 std::filesystem::path place_of_weights(const std::filesystem::path& path) {
   std::error_code ignored;
   if (!std::filesystem::is_directory(path, ignored) || SafetensorsSet::holds(path)) return path;
@@ -183,8 +180,6 @@ std::filesystem::path place_of_weights(const std::filesystem::path& path) {
                                !CheckpointFolder(path).list().empty();
   return has_checkpoints ? find_checkpoint(path).checkpoint : path;
 }
-
-}  // namespace
 
 LoadedWeights load_weights(WeightStore& store, const std::filesystem::path& path,
                            const TextPairs& rename, bool strict) {

@@ -40,8 +40,11 @@ struct FoundWeight {
 std::vector<FoundWeight> find_weights(const std::vector<ParameterInfo>& parameters,
                                       const SafetensorsSet& files, const TextPairs& rename,
                                       bool strict, LoadedWeights& report, bool keys = true);
-// Opens the file or folder and writes them into a store; f32, f64, bf16 and f16 are converted. Of a
-// run folder (or its folder `checkpoints`) the newest checkpoint is taken.
+// Where the weights of a model.init_from lie: of a run folder (or its folder `checkpoints`) in the
+// newest checkpoint, else in `path` itself.
+std::filesystem::path place_of_weights(const std::filesystem::path& path);
+// Opens the file or folder that place_of_weights() says and writes them into a store; f32, f64,
+// bf16 and f16 are converted.
 LoadedWeights load_weights(WeightStore& store, const std::filesystem::path& path,
                            const TextPairs& rename, bool strict);
 

@@ -8,7 +8,7 @@ import subprocess
 import threading
 import time
 
-from support import OK, PROGRAM, RANK, SMALL, SOURCES, STOPPED, USAGE, DltrainTest, checkpoints, main
+from support import OK, PROGRAM, RANK, SMALL, SOURCES, STOPPED, STORAGE, USAGE, DltrainTest, checkpoints, main
 
 # Long enough that something can happen to it.
 ENDLESS = ("-s", "training.max_steps=1000000", "-s", "checkpoint.save_steps=50", "-s", "logging.logging_steps=1000")
@@ -190,7 +190,7 @@ class Launch(DltrainTest):
         configuration = self.small()
         first = self.start(*common, configuration, "--output-dir", self.folder / "run", env={"DLTRAIN_STORE_SECRET": "sesame"})
         time.sleep(0.3)
-        self.refused(RANK, *common, configuration, "--output-dir", self.folder / "run", says="refused this rank's secret")
+        self.refused(RANK, *common, configuration, "--output-dir", self.folder / "run", says="refused this launcher's secret")
         result = self.end(first)
         self.assertEqual(result.code, RANK, str(result))
         self.assertIn(f"only 1 of 2 nodes came to 127.0.0.1:{port} within 3 s", result.err)
@@ -221,9 +221,12 @@ class Launch(DltrainTest):
             (("--rdzv-endpoint", "x:1", "--master-addr", "y"), "say the same; give one"),
             (("--nnodes", "two"), "expected a number of nodes"),
             (("--nproc-per-node", "some"), "expected a number from 1 to"),
-            (("--tee", "3"), "need --log-dir"),
             (("--log-dir", "x", "--redirects", "9"), "--redirects 9: expected 0 (none)"),
-            (("--rdzv-conf", "read_timeout=3"), "expected join_timeout=SECONDS"),
+            (("--rdzv-conf", "join_timeout"), "expected join_timeout=SECONDS"),
+            (("--rdzv-conf", "close_timeout=3"), "--rdzv-conf close_timeout: the nodes wait 3 s"),
+            (("--nnodes", "2", "--master-addr", "x", "--node-rank", "0", "--master-port", "0"),
+             "several nodes need a port that all of them know, not 0"),
+            (("--nnodes", "2", "--master-addr", "x", "--node-rank", "1", "--rdzv-conf", "is_host=1"), "leave is_host out"),
         ):
             self.refused(USAGE, "launch", *flags, path, says=says)
         self.refused(USAGE, "launch", "--nproc-per-node", 2, says="nothing to launch")
@@ -270,9 +273,34 @@ class Launch(DltrainTest):
     def test_output_of_ranks_goes_to_files(self):
         self.launch(("--nproc-per-node", 2, "--log-dir", self.folder / "logs", "--redirects", "1:3", "--tee", "0:3", "--rdzv-id",
                      "job"), "-s", "training.max_steps=2")
-        logs = self.folder / "logs" / "job" / "attempt_0"
+        run, = (self.folder / "logs").iterdir()
+        self.assertTrue(run.name.startswith("job_"), run)
+        logs = run / "attempt_0"
         self.assertEqual(sorted(str(p.relative_to(logs)) for p in logs.rglob("*.log")),
                          ["0/stderr.log", "0/stdout.log", "1/stderr.log", "1/stdout.log"])
+
+    def test_files_of_output_as_torchrun_has_them(self):
+        """--tee without --log-dir goes to a temporary folder, which is told; --tee 0 means none."""
+        (self.folder / "tmp").mkdir()
+        result = self.launch(("--nproc-per-node", 2, "-t", 3), "-s", "training.max_steps=2", env={"TMPDIR": str(self.folder / "tmp")})
+        run, = (self.folder / "tmp").glob("dltrain_none_*")
+        self.assertIn(f"dltrain: output of the ranks goes to {run}\n", result.err)
+        self.assertTrue((run / "attempt_0" / "1" / "stdout.log").exists())
+        for flags in (("--tee", 0), ("--redirects", 0), ("--tee=0", "--redirects=0")):
+            result = self.launch(("--nproc-per-node", 2, "--log-dir", self.folder / "logs", *flags), "--overwrite", "-s",
+                                 "training.max_steps=2")
+            self.assertFalse((self.folder / "logs").exists())
+            self.assertEqual(result.err, "")
+        self.launch(("--nproc-per-node", 2, "--master-port", 0), "--overwrite", "-s", "training.max_steps=2")
+
+    def test_the_short_way_counts_ranks_too(self):
+        cores = len(os.sched_getaffinity(0))
+        for name in ("cpu", "auto"):
+            self.run_dltrain(self.small(SMALL.replace("16", str(4 * cores))), "-q", "--nproc_per_node", name, "--output-dir",
+                             self.folder / name, "-s", "training.max_steps=2", env={"CUDA_VISIBLE_DEVICES": ""})
+        for word in ("some", "0", "5000"):
+            self.refused(USAGE, self.small(), "--nproc-per-node", word,
+                         says=f"--nproc-per-node {word}: expected a number from 1 to 4096, auto, gpu or cpu")
 
     def test_a_launcher_that_mpirun_has_started_is_no_rank(self):
         """One launcher a node, started by mpirun or srun: what they say of it is not about its ranks."""
@@ -298,11 +326,85 @@ class Launch(DltrainTest):
             self.assertEqual(result.code, RANK, str(result))
             name = rf"rank {victim} \(process {ranks[victim]} on [^ )]+\) has given no sign of life for 1\.\d s; it was last seen at step"
             self.assertRegex(result.err, "dltrain: " + name)
-            for other in {0, 1, 2} - {victim}:
-                prefix = "" if other == 0 else rf"\[rank {other}\] "
-                self.assertRegex(result.err, rf"(?m)^{prefix}dltrain: error: {name}")
+            self.assertEqual(len(result.err.splitlines()), 1, str(result))  # the launcher tells it for all
             for pid in ranks.values():
                 self.assertFalse(pathlib.Path(f"/proc/{pid}").exists())
+
+    def test_a_lost_rank_is_told_once(self):
+        """Killed at any time, early and late: the launcher's sentence alone, with the step where there was one."""
+        for delay in (0, 0.05, 0.1, 0.15, 0.3, None):
+            shutil.rmtree(self.folder / "run", ignore_errors=True)
+            process = self.start("launch", "--nproc-per-node", 3, "--", self.small(SMALL.replace("16", "18")), "-q", "--output-dir",
+                                 self.folder / "run", *ENDLESS)
+            self.wait_for(lambda: len(ranks_of(process)) == 3, "the ranks")
+            if delay is None:
+                self.wait_for_a_step(process)
+                time.sleep(0.6)
+            else:
+                time.sleep(delay)
+            pid = ranks_of(process)[1]
+            os.kill(pid, signal.SIGKILL)
+            result = self.end(process)
+            self.assertEqual(result.code, RANK, str(result))
+            where = r" at step \d+, (in|after) \w+ .*" if delay is None else ""
+            self.assertRegex(result.err, rf"^dltrain: rank 1 \(process {pid}\) was killed by signal 9 \(SIGKILL; [^)]*\){where}")
+            self.assertEqual(len(result.err.splitlines()), 1, str(result))
+
+    def ranks_of_torchrun(self, count, *arguments, own=lambda rank: ()):
+        """Ranks as torchrun starts them; `own`: arguments of one rank."""
+        port = str(free_port())
+        return [self.start(self.small(SMALL.replace("16", "18")), "-q", "--output-dir", self.folder / "run", *arguments, *own(rank),
+                           env={"RANK": str(rank), "WORLD_SIZE": str(count), "LOCAL_RANK": str(rank),
+                                "LOCAL_WORLD_SIZE": str(count), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port})
+                for rank in range(count)]
+
+    def test_ranks_of_other_launchers_end_with_the_code_of_the_mistake(self):
+        results = [self.end(rank) for rank in self.ranks_of_torchrun(
+            2, own=lambda rank: ("-s", f"optimizer.learning_rate=0.0{rank + 1}"))]
+        self.assertEqual([r.code for r in results], [USAGE, USAGE], "\n".join(map(str, results)))
+        self.assertEqual(results[0].err, "")
+        self.assertTrue(results[1].err.startswith("[rank 1] dltrain: error: the ranks were started with different"), results[1])
+
+    def test_ranks_of_other_launchers_stop_together(self):
+        """Rank 0, which serves the store, is told to stop a moment before the others, at any time."""
+        for delay in (0, 0.02, 0.05, 0.1, 0.2, 0.5):
+            shutil.rmtree(self.folder / "run", ignore_errors=True)
+            ranks = self.ranks_of_torchrun(3, *ENDLESS)
+            for rank in ranks:
+                self.wait_for(lambda: catches(rank, signal.SIGTERM), "main()")
+            time.sleep(delay)
+            for rank in ranks:
+                rank.send_signal(signal.SIGTERM)
+                time.sleep(0.05)
+            results = [self.end(rank) for rank in ranks]
+            self.assertEqual([r.code for r in results], 3 * [STOPPED], f"after {delay} s\n" + "\n".join(map(str, results)))
+
+    def test_all_ranks_begin_from_the_checkpoint_that_rank_0_finds(self):
+        """Else a run that writes checkpoints meanwhile, or nodes that see different ones, give ranks different weights."""
+        configuration = self.small()
+        places = [self.folder / "here", self.folder / "there"]
+        for place in places:
+            place.mkdir()
+        self.run_dltrain(configuration, "-q", "--output-dir", "old", "-s", "training.max_steps=20", cwd=places[0])
+        shutil.copytree(places[0] / "old", places[1] / "old", symlinks=True)
+        shutil.rmtree(places[1] / "old" / "checkpoints" / "step-000020")
+        port = free_port()
+        nodes = [self.start("launch", "--nnodes", 2, "--node-rank", i, "--master-addr", "127.0.0.1", "--master-port", port,
+                            configuration, "-q", "--output-dir", self.folder / "run", "-s", "model.init_from=old", cwd=places[i])
+                 for i in (0, 1)]
+        results = [self.end(node) for node in nodes]
+        self.assertEqual([r.code for r in results], [STORAGE, STORAGE], "\n".join(map(str, results)))
+        self.assertIn("step-000020", results[1].err)
+
+    def test_ranks_of_other_launchers_say_themselves_who_was_lost(self):
+        ranks = self.ranks_of_torchrun(3, *ENDLESS)
+        self.wait_for_a_step(ranks[0])
+        ranks[1].kill()
+        for rank, mark in ((0, ""), (2, r"\[rank 2\] ")):
+            result = self.end(ranks[rank])
+            self.assertEqual(result.code, RANK, str(result))
+            self.assertRegex(result.err, rf"^{mark}dltrain: error: rank 1 \(process {ranks[1].pid} on [^ )]+\) was lost ")
+            self.assertEqual(len(result.err.splitlines()), 1, str(result))
 
     def test_preemption_ends_all_with_75_and_no_restart(self):
         process = self.start("launch", "--nproc-per-node", 2, "--max-restarts", 3, self.small(), "-q", "--output-dir",

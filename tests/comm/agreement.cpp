@@ -49,7 +49,7 @@ TEST_CASE("a mistake of rank 0 ends the waiting of the others at once") {
     }
   });
   CHECK(refusal_of([&] { second.choose("a", ""); }, ExitCode::rank) ==
-        "rank 0 chooses no algorithms: no such GPU");
+        "rank 0 has given up: no such GPU");
   later.join();
   CHECK(thrown);
   CHECK_THROWS_AS(second.choose("b", ""), Error);
@@ -57,7 +57,7 @@ TEST_CASE("a mistake of rank 0 ends the waiting of the others at once") {
   second.agreement.give_up("of no interest");
   Rank third(server, 2, milliseconds(20'000));
   CHECK(refusal_of([&] { third.choose("c", ""); }, ExitCode::rank) ==
-        "rank 0 chooses no algorithms: no such GPU");
+        "rank 0 has given up: no such GPU");
   CHECK(Clock::now() - begin < milliseconds(10'000));
 }
 
@@ -67,7 +67,7 @@ TEST_CASE("the timeout is waited for once, not for every choice") {
   const auto begin = Clock::now();
   for (int i = 0; i < 20; ++i) {
     CHECK(refusal_of([&] { second.choose(std::to_string(i), ""); }, ExitCode::rank) ==
-          "rank 0 chose no algorithm within 0.3 s");
+          "rank 0 made no choice within 0.3 s");
   }
   CHECK(Clock::now() - begin < milliseconds(5'000));
 }

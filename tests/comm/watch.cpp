@@ -212,6 +212,12 @@ TEST_CASE("a position survives its text, and rubbish is none") {
   CHECK(verdict->rank == 12);
   CHECK(verdict->stuck);
   CHECK(verdict->message == "m n");
+  CHECK(verdict->where.empty());
+  const auto placed =
+      Verdict::from_text(Verdict{.message = "m", .where = " at step 3, in x"}.to_text());
+  REQUIRE(placed);
+  CHECK(placed->message == "m");
+  CHECK(placed->where == " at step 3, in x");
   CHECK_FALSE(Verdict::from_text("x"));
   CHECK_FALSE(Verdict::from_text("1 2 x"));
 }

@@ -75,7 +75,9 @@ class Ranks(DltrainTest):
         result = self.end(process)
         self.assertEqual(result.code, STORAGE, str(result))
         self.assertIn("step-000020", result.err)
-        self.assertRegex(result.err, r"dltrain: rank 0 \(process \d+\) failed with exit code 7")
+        self.assertRegex(result.err, r"dltrain: rank 0 \(process \d+\) failed with exit code 7 at step \d+\n")
+        self.assertEqual(result.err.count("File too large"), 1, str(result))
+        self.assertNotIn("[rank 1]", result.err)
         self.assertEqual(checkpoints(run), ["step-000010"])
         # With space again the run goes on as if nothing had been.
         self.run_dltrain(big, "-q", "--output-dir", run, "--resume", "auto", "--nproc-per-node", 2)

@@ -73,6 +73,17 @@ int meet(int rank, int steps) {
   return 0;
 }
 
+// As a rank that is watched, with a timeout of a second, until it is lost.
+int watch() {
+  NoDevice device;
+  const World world = join_world(rank_environment(process_environment()), device,
+                                 {.timeout = std::chrono::milliseconds(1000),
+                                  .on_lost = [](const std::string&) { _exit(6); }});
+  say(stdout, "sum");
+  sleep(60);
+  return 99;
+}
+
 // Returns when all ranks have come here.
 void wait_for_all() {
   const RankEnvironment self = rank_environment(process_environment());
@@ -184,6 +195,7 @@ int behave(const std::string& behaviour, int rank) {
     return 0;
   }
   if (behaviour == "meet") return meet(rank, 1);
+  if (behaviour == "watch") return watch();
   if (behaviour == "meet and die") return meet(rank, 1'000'000);
   // Everybody else stays until stopped.
   say(stdout, "pid " + std::to_string(getpid()));

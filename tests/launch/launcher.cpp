@@ -201,6 +201,20 @@ TEST_CASE("no rank outlives a launcher that is killed") {
   CHECK(launched.finish() == -SIGKILL);
 }
 
+TEST_CASE("a launcher that has stood still blames itself for the ranks that it lost") {
+  Launched launched(ranks(3, "watch"));
+  REQUIRE(launched.wait_for_output("sum", 3));
+  launched.signal(SIGSTOP);
+  std::this_thread::sleep_for(milliseconds(2500));
+  launched.signal(SIGCONT);
+  CHECK(launched.finish() == 6);
+  INFO(launched.errors);
+  CHECK(launched.says("dltrain: the launcher on "));
+  CHECK(launched.says(" stood still for 2."));
+  CHECK(launched.says(" s, and its ranks lost touch with the run\n"));
+  CHECK_FALSE(launched.says("dltrain: rank "));
+}
+
 TEST_CASE("what a rank leaves behind in its group is killed with it") {
   const auto begin = std::chrono::steady_clock::now();
   Launched launched(ranks(1, "grandchild"));
@@ -280,7 +294,11 @@ TEST_CASE("output goes to files as well, or instead") {
   CHECK(launched.output.find("[rank 1]") == std::string::npos);
   CHECK(launched.errors.find("[rank 1]") == std::string::npos);
   CHECK(launched.output.find("out 0 threads") != std::string::npos);
-  const auto logs = folder.path() / "files" / "attempt_0";
+  std::filesystem::path run;  // named by the run's id and something random
+  for (const auto& entry : std::filesystem::directory_iterator(folder.path())) run = entry.path();
+  CHECK(run.filename().string().starts_with("files_"));
+  CHECK(launched.says("dltrain: output of the ranks goes to " + run.string() + "\n"));
+  const auto logs = run / "attempt_0";
   const auto content = [&](const char* name) {
     std::ifstream file(logs / name);
     return std::string(std::istreambuf_iterator<char>(file), {});
@@ -289,4 +307,9 @@ TEST_CASE("output goes to files as well, or instead") {
   CHECK(content("1/stdout.log").starts_with("out 1 threads "));
   CHECK(content("1/stderr.log") == "err 1 of 3 local 1 of 3\n");
   CHECK_FALSE(std::filesystem::exists(logs / "2"));
+  // A second run in the same folder leaves the first one's files alone.
+  Launched again(options);
+  CHECK(again.finish() == 0);
+  CHECK(content("1/stderr.log") == "err 1 of 3 local 1 of 3\n");
+  CHECK(std::distance(std::filesystem::directory_iterator(folder.path()), {}) == 2);
 }

@@ -53,6 +53,57 @@ TEST_CASE("a rank that is killed on one node ends or restarts both") {
   CHECK(first.output == (restarts == 0 ? "attempt 0\n" : "attempt 0\nattempt 1\n"));
 }
 
+TEST_CASE("both nodes learn why a rank failed, by its last lines") {
+  LaunchOptions options = node(2, ranks(2, "fail"));
+  options.node_rank = 0;
+  Launched first(options);
+  options.node_rank = 1;
+  Launched second(options);
+  // Rank 1, of the first node, fails.
+  CHECK(first.finish() == 3);
+  CHECK(second.finish() == 3);
+  INFO(second.errors);
+  CHECK(second.says("dltrain: rank 1 (process "));
+  CHECK(
+      second.says(") failed with exit code 3\ndltrain: the last lines of rank 1:\n    line 20\n"));
+  CHECK(second.says("    line 29\n"));
+  CHECK_FALSE(first.says("the last lines"));  // they stand right above
+}
+
+TEST_CASE("launchers that were told different things do not begin") {
+  const bool nodes = GENERATE(true, false);
+  LaunchOptions options = node(2, ranks(1, "meet"));
+  Launched first(options);
+  std::this_thread::sleep_for(milliseconds(300));  // so that it is the one that leads
+  if (nodes) options.min_nodes = options.max_nodes = 3;
+  if (!nodes) options.max_restarts = 4;
+  Launched second(options);
+  for (Launched* launched : {&first, &second}) {
+    CHECK(launched->finish() == 2);
+    INFO(launched->errors);
+    CHECK(launched->says(nodes ? "the launchers were given different --nnodes: 2 on "
+                               : "the launchers were given different --max-restarts: 0 on "));
+    CHECK(launched->says(nodes ? " and 3 on " : " and 4 on "));
+    CHECK(std::count(launched->errors.begin(), launched->errors.end(), '\n') == 1);
+  }
+}
+
+TEST_CASE("who serves the store may be said without numbers of nodes") {
+  LaunchOptions options = node(2, ranks(1, "meet"));
+  options.join_timeout = milliseconds(10'000);
+  options.is_host = false;
+  Launched second(options);
+  options.is_host = true;
+  Launched first(options);
+  CHECK(first.finish() == 0);
+  CHECK(second.finish() == 0);
+  CHECK(first.output == "sum 3\n");
+  options.address = "192.0.2.1";  // nobody's
+  Launched nobody(options);
+  CHECK(nobody.finish() == 2);
+  CHECK(nobody.says("this node (is_host) serves the store, but 192.0.2.1 is no address of this"));
+}
+
 TEST_CASE("a launcher that is killed ends the other one's ranks") {
   const bool leader = GENERATE(true, false);
   LaunchOptions options = node(2, ranks(2, "stay"));
@@ -141,8 +192,12 @@ TEST_CASE("a launcher with another secret is refused") {
   options.node_rank = 1;
   Launched second(options);
   CHECK(second.finish() == 6);
-  CHECK(second.says("refused this rank's secret"));
+  CHECK(second.says("refused this launcher's secret (DLTRAIN_STORE_SECRET)"));
   CHECK(first.finish() == 6);
+  INFO(first.errors);
+  CHECK(first.says("dltrain: a launcher or rank at 127.0.0.1 came to 127.0.0.1:"));
+  CHECK(first.says("with another secret (DLTRAIN_STORE_SECRET) and was refused\n"));
+  CHECK(std::count(first.errors.begin(), first.errors.end(), '\n') == 2);
 }
 
 TEST_CASE("launchers of two runs do not meet at one endpoint") {

@@ -51,11 +51,18 @@ TEST_CASE("an endpoint is a host with or without a port") {
 
 TEST_CASE("the rendezvous's times are seconds") {
   LaunchOptions options;
-  parse_rendezvous_conf("join_timeout=5,last_call_timeout=2", options);
+  parse_rendezvous_conf("join_timeout=5,last_call_timeout=2,read_timeout=7,is_host=true", options);
   CHECK(options.join_timeout == std::chrono::seconds(5));
   CHECK(options.last_call == std::chrono::seconds(2));
-  const std::string text = GENERATE(as<std::string>(), "", "join_timeout", "join_timeout=x",
-                                    "read_timeout=4", "join_timeout=0", "timeout=1=2");
+  CHECK(options.read_timeout == std::chrono::seconds(7));
+  CHECK(options.is_host == true);
+  parse_rendezvous_conf("is_host=0,store_type=tcp,timeout=9", options);
+  CHECK(options.is_host == false);
+  CHECK(options.join_timeout == std::chrono::seconds(9));
+  const std::string text =
+      GENERATE(as<std::string>(), "", "join_timeout", "join_timeout=x", "rank=4", "join_timeout=0",
+               "timeout=1=2", "is_host=maybe", "is_host", "store_type=file", "close_timeout=3",
+               "is_host=1=2", "read_timeout");
   INFO(text);
   CHECK_THROWS_AS(parse_rendezvous_conf(text, options), Error);
 }

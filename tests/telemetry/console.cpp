@@ -205,12 +205,16 @@ TEST_CASE("the log goes to the console above the bar and to log.txt") {
   CHECK(file.find("not shown") == std::string::npos);
   CHECK(file.find('\x1b') == std::string::npos);
 
-  set_up_log({.quiet = true, .rank = 1, .world = 2, .run_folder = folder.path()}, console);
+  set_up_log({.quiet = true, .rank = 1, .run_folder = folder.path()}, console);
   spdlog::info("rank 1 speaks");
   spdlog::error("rank 1 fails");
   CHECK_THAT(terminal.text, Contains("[rank 1] \x1b[31merror: \x1b[0mrank 1 fails"));
   CHECK(terminal.text.find("rank 1 speaks") == std::string::npos);
   CHECK(slurp(folder / "log.txt").find("rank 1") == std::string::npos);
+  set_up_log({.rank = 1, .marked = true}, console);
+  spdlog::info("a launcher says who");
+  CHECK_THAT(terminal.text, Contains("a launcher says who"));
+  CHECK(terminal.text.find("[rank 1] a launcher") == std::string::npos);
   CHECK_THROWS_AS(set_up_log({.run_folder = "/proc/none"}, console), Error);
   CHECK(log_level_from_name("warning") == spdlog::level::warn);
   CHECK_THROWS_AS(log_level_from_name("loud"), Error);

@@ -1,0 +1,33 @@
+// Errors on stderr.
+#include <cstdio>
+
+#include "comm/environment.h"
+#include "dltrain/commands.h"
+
+namespace dltrain {
+namespace {
+
+// Before the lines of a rank whose launcher does not say whose lines are whose; as the log does.
+std::string mark_of_rank() {
+  try {
+    const RankEnvironment rank = rank_environment(process_environment());
+    if (rank.rank > 0 && !rank.store_served) return fmt::format("[rank {}] ", rank.rank);
+  } catch (const Error&) {  // which may be the one that is told
+  }
+  return "";
+}
+
+}  // namespace
+
+void tell(const std::string& text) {
+  const std::string mark = mark_of_rank();
+  std::string out = mark;
+  for (const char c : text) {
+    out += c;
+    if (c == '\n') out += mark;
+  }
+  out += '\n';
+  std::fputs(out.c_str(), stderr);
+}
+
+}  // namespace dltrain
