@@ -1,6 +1,7 @@
 #include "train/engines.h"
 
 #include "base/error.h"
+#include "ops/kernel.h"
 
 namespace dltrain {
 
@@ -25,6 +26,17 @@ ChosenDevice choose_device(const std::string& wanted, const Engines& engines, in
     if (wanted != "auto" || error.code() != ExitCode::device) throw;
     return {engines.cpu, engines.cpu->open(0), std::string("running on the CPU: ") + error.what()};
   }
+}
+
+KeptBytes recurrent_kept_bytes(std::function<const ChosenDevice&()> open) {
+  return [open = std::move(open)](const Attributes& attributes, SpecSpan inputs, SpecSpan outputs) {
+    const ChosenDevice& chosen = open();
+    return kept_bytes(*chosen.engine, {.op = "recurrent_network",
+                                       .attributes = attributes,
+                                       .inputs = inputs,
+                                       .outputs = outputs,
+                                       .device = *chosen.device});
+  };
 }
 
 }  // namespace dltrain

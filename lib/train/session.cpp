@@ -305,26 +305,15 @@ Session open_session(Experiment& experiment, const SessionOptions& options, Chos
                               session.batch.micro_batches() > 1;
   const Mesh mesh = rank_mesh(experiment, options.ranks.world, options.ranks.ranks_per_node);
   // Opened by the first who asks: a model is refused before a device that is not there.
-  Device* opened = nullptr;
-  const auto open_chosen = [&] {
-    if (opened != nullptr) return;
+  const auto open_chosen = [&]() -> const ChosenDevice& {
     if (chosen.device == nullptr) {
       chosen = choose_device(experiment.device, options.engines, options.ranks.local_rank);
     }
-    opened = chosen.device.get();
-    opened->set_autotune(experiment.autotune, options.agree);
+    chosen.device->set_autotune(experiment.autotune, options.agree);
+    return chosen;
   };
   const auto pairs_convolutions = [&] {
-    open_chosen();
-    return opened->properties().backend == "cuda";
-  };
-  const auto kept = [&](const Attributes& attributes, SpecSpan inputs, SpecSpan outputs) {
-    open_chosen();
-    return kept_bytes(*chosen.engine, {.op = "recurrent_network",
-                                       .attributes = attributes,
-                                       .inputs = inputs,
-                                       .outputs = outputs,
-                                       .device = *opened});
+    return open_chosen().device->properties().backend == "cuda";
   };
   const StepRequest request{
       .model = experiment.model,
@@ -355,7 +344,7 @@ Session open_session(Experiment& experiment, const SessionOptions& options, Chos
       .fuse = options.fuse,
       .pairs_convolutions = exact ? std::function<bool()>() : pairs_convolutions,
       .keep_gradients = keep_gradients,
-      .kept_bytes = exact ? KeptBytes() : kept,
+      .kept_bytes = exact ? KeptBytes() : recurrent_kept_bytes(open_chosen),
       .recompute = options.recompute ? experiment.memory.recompute : Recompute::none,
       .log = options.log,
       .probe = options.probe};
@@ -391,9 +380,7 @@ Session open_session(Experiment& experiment, const SessionOptions& options, Chos
   if (exact) {
     executor.device = options.engines.reference->open(0);
   } else {
-    open_chosen();
-    executor.engine = chosen.engine;
-    executor.device = std::move(chosen.device);
+    executor.engine = open_chosen().engine;
     session.device_note = chosen.note;
   }
   std::optional<StepGraph> evaluation;
@@ -411,6 +398,7 @@ Session open_session(Experiment& experiment, const SessionOptions& options, Chos
     evaluation = build_evaluation_graph(quiet);
     session.eval_targets = experiment.loss->target_weights(evaluation->output_spec, quiet.targets);
   }
+  if (options.compute != DType::f64) executor.device = std::move(chosen.device);
   session.executor =
       std::make_unique<Executor>(std::move(executor), std::move(variants), std::move(evaluation));
   if (experiment.generation && options.compute == DType::f32) check_samples(session);
