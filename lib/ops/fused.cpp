@@ -1,7 +1,7 @@
 // fused_elementwise: several element-wise steps over operands of one shape, in one pass over
 // memory.
 //
-// Inputs: any number of tensors of one shape and dtype. Attributes: program (ops/fused.h), results
+// Inputs: up to 16 tensors of one shape and dtype. Attributes: program (ops/fused.h), results
 // (list of operand numbers that are outputs), output_dtype (text): set where casts have been fused;
 // inputs then are f32, bf16 or f16 in any mixture. Made by the fuse pass after the reverse pass, so
 // it has no gradient; its composed form is the oracle of its tests.

@@ -16,7 +16,8 @@
 //
 // recurrent_network_backward(dy, x, y, w_ih, w_hh, b_ih, b_hh, h0, c0, kept) → dx, dw_ih, dw_hh
 // and, with biases, db_ih, db_hh. h0 and c0 are constants, and nothing flows back from `cell` (it
-// is carried to the next batch). Gradients of parameters have the accumulation dtype. The kernel
+// is carried to the next batch). Gradients of parameters have the accumulation dtype (cuDNN adds
+// those of a micro-batch up in 16 bits where the tensors have them). The kernel
 // may overwrite `kept` (OpDef::keeps_bytes).
 #include <algorithm>
 

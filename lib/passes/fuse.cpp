@@ -12,7 +12,7 @@
 namespace dltrain {
 namespace {
 
-constexpr size_t kMostInputs = 16;
+constexpr size_t kMostInputs = 16, kMostSteps = 16;
 constexpr std::string_view kActivations[] = {"relu", "gelu", "gelu_tanh",
                                              "silu", "tanh", "sigmoid"};
 
@@ -162,6 +162,7 @@ class Groups {
   Members grow(int end) const {
     const Node& last = graph_.nodes[static_cast<size_t>(end)];
     Members members{end};
+    int block = last.block;  // of the group: nodes that belong nowhere join any
     std::set<int, std::greater<>> candidates;
     const auto add_producers = [&](const Node& node) {
       for (ValueId id : node.inputs) {
@@ -177,11 +178,13 @@ class Groups {
           !read_only_within(node, members) || !may_move(index, end)) {
         continue;
       }
+      if (block >= 0 && node.block >= 0 && node.block != block) continue;
       members.insert(index);
-      if (inputs_of(members).size() > kMostInputs) {
+      if (inputs_of(members).size() > kMostInputs || members.size() > kMostSteps) {
         members.erase(index);
         continue;
       }
+      block = std::max(block, node.block);
       add_producers(node);
     }
     return members;
@@ -196,7 +199,11 @@ class Groups {
                .outputs = last.outputs,
                .layer = last.layer,
                .phase = last.phase,
+               .block = last.block,
                .once_a_step = last.once_a_step};
+    for (int member : members) {
+      fused.block = std::max(fused.block, graph_.nodes[static_cast<size_t>(member)].block);
+    }
     std::map<ValueId, int> number;  // of each value among the operands; a cast is what it reads
     for (ValueId id : operands) number.emplace(id, static_cast<int>(number.size()));
     std::vector<FusedStep> steps;

@@ -23,7 +23,8 @@ struct FuseOptions {
 // Element-wise groups: element-wise nodes (but identity) over operands of one shape, within one
 //   phase, whose results are read only inside the group except for the last one, become one
 //   fused_elementwise at the place of the last one. Casts among f32, bf16 and f16 belong to it:
-//   what a step computes stays in f32 until it is written. At most 16 inputs a group.
+//   what a step computes stays in f32 until it is written. At most 16 inputs and
+//   16 nodes a group, all of one block (Node::block).
 //
 // Sums over micro-steps (gradients, statistics, metrics) keep the kernels that write them: these
 // must be able to add to their output. The order of the other nodes does not change.

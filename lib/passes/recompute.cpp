@@ -9,8 +9,8 @@
 namespace dltrain {
 namespace {
 
-constexpr std::array<std::string_view, 7> kExpensive{
-    "matmul",    "conv2d",    "conv2d_moments",   "conv2d_backward_input",
+constexpr std::array<std::string_view, 8> kExpensive{
+    "matmul",    "conv2d",    "conv2d_moments",   "conv2d_batch_norm", "conv2d_backward_input",
     "attention", "recurrent", "recurrent_network"};
 
 // A value may be computed again when its node writes activations and nothing else.

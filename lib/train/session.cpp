@@ -304,7 +304,8 @@ Session open_session(Experiment& experiment, const SessionOptions& options, Chos
   const bool keep_gradients = options.keep_gradients || experiment.logging.histogram_steps ||
                               session.batch.micro_batches() > 1;
   const Mesh mesh = rank_mesh(experiment, options.ranks.world, options.ranks.ranks_per_node);
-  // Opened by the first who asks: a model is refused before a device that is not there.
+  // Opened by the first who asks: layers that cannot be are refused before a device that is not
+  // there.
   const auto open_chosen = [&]() -> const ChosenDevice& {
     if (chosen.device == nullptr) {
       chosen = choose_device(experiment.device, options.engines, options.ranks.local_rank);

@@ -234,7 +234,7 @@ class TimedNetwork {
     std::vector<void*> out;
     for (const TensorSpec& spec : specs) {
       memory_.emplace_back(device_, spec.bytes());
-      if (filled && spec.dtype == DType::f32) {
+      if (filled && is_floating(spec.dtype)) {
         fill(device_, *stream_, spec, memory_.back().data());
       }
       out.push_back(memory_.back().data());

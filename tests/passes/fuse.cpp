@@ -111,6 +111,28 @@ TEST_CASE("casts between f32 and 16 bits belong to a group, casts alone are none
   CHECK(text.find("cast(w) {dtype=bf16}") != text.npos);
 }
 
+TEST_CASE("a group belongs to the block of its nodes, and never to two") {
+  Example e;
+  const ValueId low = e.b.add_value("low", {kMatrix.shape, DType::bf16}, Role::input);
+  const ValueId wide = e.b.emit1("cast", {low}, {{"dtype", "f32"}});  // belongs nowhere
+  ValueId sum, last;
+  {
+    const GraphBuilder::Block first(e.b);
+    sum = e.b.emit1("add", {wide, e.x});
+  }
+  {
+    const GraphBuilder::Block second(e.b);
+    last = e.b.emit1("tanh", {e.b.emit1("exp", {sum})});
+  }
+  e.want(last);
+  const Graph fused = fuse(e.graph);
+  REQUIRE(fused.nodes.size() == 3);
+  CHECK(fused.nodes[0].op->name == "fused_elementwise");
+  CHECK(fused.nodes[0].block == 0);
+  CHECK(fused.nodes[1].op->name == "fused_elementwise");
+  CHECK(fused.nodes[1].block == 1);
+}
+
 TEST_CASE("sums, broadcasts, casts to f64 and other phases end a group") {
   Example e;
   const ValueId row = e.b.add_value("row", {Shape{4}, DType::f32}, Role::parameter);

@@ -281,28 +281,32 @@ class Trial {
 
 constexpr const char *kCudnn = "cuDNN", *kComposed = "composed";
 
+// Makes and runs one way. False where it cannot be had: the library may refuse only now.
+bool tried(std::optional<Trial>& trial, const KernelRequest& r, bool cudnn, int64_t reserve,
+           Stream& stream) {
+  try {
+    if (!trial && cudnn) {
+      trial.emplace(r, make_cudnn_recurrent, make_cudnn_recurrent_backward, reserve);
+    } else if (!trial) {
+      trial.emplace(r, make_cuda_recurrent_network, make_cuda_recurrent_network_backward,
+                    parts_kept_bytes(r));
+    }
+    if (!trial->made()) return false;
+    trial->run(stream);
+  } catch (const Error&) {
+    return false;
+  }
+  return true;
+}
+
 // The faster way, of forward and backward together; empty where there was no time.
 std::string faster(CudaDevice& device, const KernelRequest& r, int64_t reserve) {
   size_t made = 2;
   std::optional<Trial> trial;
   const auto best = fastest(device, 2, [&](size_t i, Stream& stream) {
-    if (made != i) {
-      made = i;
-      trial.reset();
-      if (i == 0) {
-        trial.emplace(r, make_cudnn_recurrent, make_cudnn_recurrent_backward, reserve);
-      } else {
-        trial.emplace(r, make_cuda_recurrent_network, make_cuda_recurrent_network_backward,
-                      parts_kept_bytes(r));
-      }
-    }
-    if (!trial->made()) return false;
-    try {
-      trial->run(stream);
-    } catch (const Error&) {
-      return false;
-    }
-    return true;
+    if (made != i) trial.reset();
+    made = i;
+    return tried(trial, r, i == 0, reserve, stream);
   });
   return !best ? "" : *best == 0 ? kCudnn : kComposed;
 }
@@ -351,7 +355,13 @@ std::optional<int64_t> cudnn_recurrent_kept_bytes(const KernelRequest& r) {
                     p.hidden, p.bias, r.attributes.boolean("reverse"), !is_absent(r.inputs[5]));
     if (tuned_choice(device, key, [&] { return faster(device, r, reserve); }) == kComposed)
       return {};
+    return reserve;
   }
+  // Once, before the graph counts on it: what refuses only when it runs would end the first step.
+  std::optional<Trial> trial;
+  const auto stream = device.make_stream();
+  if (!tried(trial, r, true, reserve, *stream)) return {};
+  stream->synchronize();
   return reserve;
 }
 

@@ -3,6 +3,8 @@
 #include <atomic>
 #include <condition_variable>
 #include <cstring>
+#include <functional>
+#include <future>
 #include <mutex>
 #include <thread>
 
@@ -38,6 +40,23 @@ ncclDataType_t type_of(DType dtype) {
       break;
   }
   fail(ExitCode::internal, "internal error: NCCL has no {}", dtype_name(dtype));
+}
+
+// On a thread of its own that takes no signals, which NCCL's threads inherit: the call waits for
+// all ranks, and meanwhile this thread takes them.
+ncclResult_t call_without_signals(CudaDevice& device, const std::function<ncclResult_t()>& call) {
+  std::packaged_task<ncclResult_t()> task([&] {
+    device.make_current();
+    return call();
+  });
+  std::future<ncclResult_t> result = task.get_future();
+  std::thread thread;
+  {
+    const BlockSignals block;
+    thread = std::thread(std::move(task));
+  }
+  thread.join();
+  return result.get();
 }
 
 class NcclCarrier final : public Carrier {
@@ -89,11 +108,10 @@ class NcclCarrier final : public Carrier {
   }
 
   std::unique_ptr<Carrier> split(std::span<const int> ranks) override {
-    device_.make_current();
-    const BlockSignals block;  // for NCCL's threads
     ncclComm_t part = nullptr;
     // Ranks keep their order; the first one's number is what a part is known by.
-    const ncclResult_t result = nccl_.split(comm_, ranks.front(), 0, &part, nullptr);
+    const ncclResult_t result = call_without_signals(
+        device_, [&] { return nccl_.split(comm_, ranks.front(), 0, &part, nullptr); });
     if (result != ncclSuccess) {
       fail(ExitCode::device, "no group of {} GPUs can be made: {}; NCCL_DEBUG=INFO says more",
            ranks.size(), nccl_.text_of(result, comm_));
@@ -204,10 +222,9 @@ std::unique_ptr<Carrier> join(Device& device, std::span<const std::byte> bytes, 
   std::memcpy(&id, bytes.data(), sizeof id);
   const NcclLibrary& nccl = library();
   auto& cuda = dynamic_cast<CudaDevice&>(device);
-  cuda.make_current();
-  const BlockSignals block;  // for NCCL's threads
   ncclComm_t comm = nullptr;
-  const ncclResult_t result = nccl.init_rank(&comm, size, id, rank);
+  const ncclResult_t result =
+      call_without_signals(cuda, [&] { return nccl.init_rank(&comm, size, id, rank); });
   if (result != ncclSuccess) {
     fail(ExitCode::device, "rank {} cannot join the other GPUs: {}; NCCL_DEBUG=INFO says more",
          rank, nccl.text_of(result, nullptr));
