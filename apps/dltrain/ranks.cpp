@@ -36,13 +36,12 @@ std::vector<std::string> rank_arguments(const std::vector<std::string>& all) {
 }
 
 // Under a launcher of ours that one tells, once, what has made the ranks end: which one was lost
-// and how, or that it has passed a signal on. A rank tells its own mistakes only, and rank 0 that
-// it was stopped before there was anything to save.
+// and how, or that they were stopped before there was anything to save. A rank tells its own
+// mistakes only.
 // `watched`: what has happened can have come to the launcher.
 bool leaves_telling(const RankEnvironment& environment, ExitCode code, bool watched) {
   if (!environment.store_served) return false;
-  return (code == ExitCode::rank && watched) ||
-         (code == ExitCode::stopped && (environment.rank != 0 || stopped_for_others()));
+  return (code == ExitCode::rank && watched) || code == ExitCode::stopped;
 }
 
 // Before the first step peers that are told to stop leave, and are lost on purpose. What tells all
@@ -107,6 +106,8 @@ ExitCode be_rank(const RankEnvironment& environment, const ParallelismConfig& pa
   try {
     const ExitCode code = body(world);
     if (stopped(code)) return ExitCode::stopped;
+    // Before the barrier: then the launchers of all nodes find it.
+    if (code == ExitCode::stopped && environment.rank == 0) world.watch->told_stop();
     world.watch->finish();
     const bool whole = code == ExitCode::ok || code == ExitCode::stopped;
     if (whole) world.collectives->barrier();

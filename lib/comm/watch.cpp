@@ -80,6 +80,10 @@ void RankWatch::saved(int64_t step) {
   client_.set(watch_keys::kSaved, std::to_string(step));
 }
 
+void RankWatch::told_stop() {
+  client_.set(watch_keys::kToldStop, "1");
+}
+
 void RankWatch::set_names(std::function<std::string(const void*)> names) {
   std::lock_guard lock(mutex_);
   names_ = std::move(names);

@@ -79,9 +79,11 @@ class Launcher {
   void look_around(WorkerGroup& group, const Round& round);
   std::optional<Failure> settle(WorkerGroup& group, const Round& round);
   std::optional<Failure> own_failure(const WorkerGroup& group);
+  std::string early_stop(const Failure& own, const Round& round);
   std::optional<Verdict> read_verdict();
   Environment environment_for(const Round& round, int local) const;
   std::string reason_to_end(const Failure& failure, const Round& round);
+  int64_t read_number(const char* name);
   bool read_progress();
 
   const LaunchOptions& options_;
@@ -197,9 +199,26 @@ std::optional<Failure> Launcher::own_failure(const WorkerGroup& group) {
   return own;
 }
 
+// Of ranks that were stopped: what rank 0 has not told, as it does where they end in order after a
+// step. Empty: it has.
+std::string Launcher::early_stop(const Failure& own, const Round& round) {
+  if (round.world_size() == 1 && !own.obeyed) return "";  // nobody watches it, and it tells all
+  if (rendezvous_.ranks_store().try_get(watch_keys::kToldStop)) return "";
+  const int signal = signals_.first_interruption();
+  const std::string what =
+      signal != 0 ? fmt::format("stopped by signal {} (SIG{})", signal, sigabbrev_np(signal))
+                  : fmt::format("rank {} was stopped", own.rank);
+  const int64_t step = read_number(watch_keys::kStep);
+  if (step == 0) return what + " before the first step";
+  return what + fmt::format(" after step {}, before that was saved", step);
+}
+
 // After the last rank of this node: what the attempt came to, with the other nodes.
 std::optional<Failure> Launcher::settle(WorkerGroup& group, const Round& round) {
-  const auto own = own_failure(group);
+  auto own = own_failure(group);
+  if (own && own->code == static_cast<int>(ExitCode::stopped)) {
+    own->message = early_stop(*own, round);
+  }
   if (round.nodes.size() == 1) return own;
   const auto blame_end =
       Clock::now() + (own && own->secondary ? options_.blame_window : milliseconds(0));
@@ -213,7 +232,8 @@ std::optional<Failure> Launcher::settle(WorkerGroup& group, const Round& round) 
     // There is nobody here to pass signals to; the other nodes have their own.
     group.turn(options_.monitor_interval);
     if (signals_.interruptions() >= 3) {
-      return Failure{.code = static_cast<int>(ExitCode::stopped)};
+      return Failure{.code = static_cast<int>(ExitCode::stopped),
+                     .message = "interrupted while the other nodes were at work"};
     }
   }
   return elsewhere_ ? elsewhere_ : own;
@@ -271,17 +291,19 @@ std::string Launcher::reason_to_end(const Failure& failure, const Round& round) 
   return "";
 }
 
+// That the ranks of this attempt have written; 0: none.
+int64_t Launcher::read_number(const char* name) {
+  const auto text = rendezvous_.ranks_store().try_get(name);
+  int64_t value = 0;
+  if (text) std::from_chars(text->data(), text->data() + text->size(), value);
+  return value;
+}
+
 // Takes over how far the ranks came in this attempt; whether that is further than ever.
 bool Launcher::read_progress() {
-  const auto number = [&](const char* name) {
-    const auto text = rendezvous_.ranks_store().try_get(name);
-    int64_t value = 0;
-    if (text) std::from_chars(text->data(), text->data() + text->size(), value);
-    return value;
-  };
-  const Progress now{.begun = number(watch_keys::kBegun),
-                     .step = number(watch_keys::kStep),
-                     .saved = number(watch_keys::kSaved)};
+  const Progress now{.begun = read_number(watch_keys::kBegun),
+                     .step = read_number(watch_keys::kStep),
+                     .saved = read_number(watch_keys::kSaved)};
   const bool further = now.step > progress_.step || now.saved > progress_.saved;
   progress_.begun = std::max(progress_.begun, now.begun);
   progress_.step = std::max(progress_.step, now.step);

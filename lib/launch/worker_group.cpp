@@ -245,17 +245,19 @@ std::optional<Failure> WorkerGroup::failure() const {
                           : cause_->signal != 0 ? kPeerLost
                                                 : cause_->code,
                   .curable = cause_->signal != 0 || is_curable(cause_->code),
-                  .secondary = cause_->blame() == kLostPeer};
+                  .secondary = cause_->blame() == kLostPeer,
+                  .rank = cause_->number,
+                  .obeyed = cause_->obeyed};
   if (cause_->blame() == kObeyed || cause_->blame() == kEarlyStop) return failure;
   if (cause_->left && cause_->condemned.empty()) {
     failure.secondary = false;
+    failure.rank = -1;
     failure.message = fmt::format(
         "the launcher on {} (process {}) stood still for {:.1f} s, and its ranks lost touch with "
         "the run",
         host_name(), getpid(), static_cast<double>(stood_still_.count()) / 1000);
     return failure;
   }
-  failure.rank = cause_->number;
   if (cause_->err) {
     const auto& lines = cause_->err->last_lines();
     failure.last_lines.assign(lines.begin(), lines.end());

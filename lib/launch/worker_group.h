@@ -21,8 +21,9 @@ struct Failure {
   bool curable = false;      // a restart may change it
   bool secondary = false;    // only the loss of a peer was noticed
   std::string message = {};  // one sentence that names the rank; empty: an early stop (75)
-  int rank = -1;             // that the message names; −1: none
+  int rank = -1;             // that the message names, or that stopped first; −1: none
   std::vector<std::string> last_lines = {};  // of that rank's stderr
+  bool obeyed = false;                       // the rank died of a signal that was passed on
 };
 
 class WorkerGroup {

@@ -432,6 +432,27 @@ class Launch(DltrainTest):
             result = self.end(process)
             self.assertEqual(result.code, STOPPED, f"after {delay} s: {result}")
             self.assertNotIn("lost", result.err)
+            # Before there is a launcher that has ranks nothing is told, and then once, by it or by rank 0.
+            self.assertEqual(len([line for line in result.err.splitlines() if "stopped" in line]),
+                             0 if result.err == "" and delay < 0.05 else 1, f"after {delay} s: {result}")
+
+    def test_a_stop_before_the_first_step_is_told_on_all_nodes(self):
+        """Only one node is told to stop, while the other one's rank stands still."""
+        port = free_port()
+        nodes = [self.start("launch", "--nnodes", 2, "--node-rank", i, "--master-addr", "127.0.0.1", "--master-port", port,
+                            self.small(), "-q", "--output-dir", self.folder / "run", *ENDLESS) for i in (0, 1)]
+        self.wait_for(lambda: ranks_of(nodes[0]), "rank 0")
+        rank = ranks_of(nodes[0])[0]
+        os.kill(rank, signal.SIGSTOP)
+        self.wait_for(lambda: ranks_of(nodes[1]), "rank 1")
+        time.sleep(0.3)
+        nodes[1].send_signal(signal.SIGINT)
+        time.sleep(0.3)
+        os.kill(rank, signal.SIGCONT)
+        for node in nodes:
+            result = self.end(node)
+            self.assertEqual(result.code, STOPPED, str(result))
+            self.assertEqual(result.err, "dltrain: stopped by signal 2 (SIGINT) before the first step\n")
 
     def test_ranks_of_other_launchers_that_wait_for_the_rest_end_with_75(self):
         for rank in (0, 1):

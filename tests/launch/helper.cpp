@@ -177,6 +177,14 @@ int behave(const std::string& behaviour, int rank) {
   if (behaviour == "deaf") std::signal(SIGTERM, SIG_IGN);
   if (behaviour == "kill" && rank == 1) raise(SIGKILL);
   if (behaviour == "stopped") return 75;
+  if (behaviour == "stopped and told") {
+    const RankEnvironment self = rank_environment(process_environment());
+    StoreClient store(
+        {.port = self.master_port, .secret = self.secret, .prefix = self.store_prefix()});
+    if (rank == 0) store.set(watch_keys::kToldStop, "1");
+    wait_for_all();
+    return 75;
+  }
   if (behaviour.starts_with("restart")) return restart(behaviour, rank);
   if (behaviour == "signals") {
     for (const int signal : {SIGTERM, SIGINT, SIGHUP, SIGUSR1}) std::signal(signal, on_signal);
