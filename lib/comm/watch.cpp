@@ -193,6 +193,9 @@ void RankWatch::finish() {
 
 void RankWatch::run() {
   try {
+    if (options_.rank == 0) {
+      client_.set(watch_keys::kTimeout, std::to_string(options_.timeout.count()));
+    }
     do beat();
     while (wait_for_next());
   } catch (const Error& error) {

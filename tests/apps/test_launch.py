@@ -111,6 +111,7 @@ class Launch(DltrainTest):
                                   "--output-dir", self.folder / "run", "--max-steps", 1)
         self.assertIn("dltrain: --master-addr, --rdzv-conf: not used, there is one node\n", result.err)
         for flags, names in ((("--rdzv-endpoint", "nosuchhost"), "the host of --rdzv-endpoint"),
+                             (("--standalone", "--rdzv-conf", "is_host=1,read_timeout=5"), "--rdzv-conf"),
                              (("--standalone", "--master-port", 1234), "--master-port")):
             result = self.run_dltrain("launch", *flags, self.small(), "-q", "--output-dir", self.folder / "run", "--overwrite",
                                       "--max-steps", 1)
@@ -292,6 +293,8 @@ class Launch(DltrainTest):
                                  "training.max_steps=2")
             self.assertFalse((self.folder / "logs").exists())
             self.assertNotIn("output of the ranks", result.err)
+        self.refused(STORAGE, "launch", "--nproc-per-node", 2, "--tee", 3, self.small(), "--output-dir", self.folder / "run",
+                     "--overwrite", env={"TMPDIR": str(self.folder / "nowhere")}, says="--log-dir names another one")
         self.launch(("--nproc-per-node", 2, "--master-port", 0), "--overwrite", "-s", "training.max_steps=2")
 
     def test_the_short_way_counts_ranks_too(self):
