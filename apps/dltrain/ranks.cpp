@@ -38,7 +38,7 @@ std::vector<std::string> rank_arguments(const std::vector<std::string>& all) {
 // Under a launcher of ours that one tells, once, what has made the ranks end: which one was lost
 // and how, or that they were stopped before there was anything to save. A rank tells its own
 // mistakes only.
-// `watched`: what has happened can have come to the launcher.
+// `watched`: what has happened can have come to the launcher; not the loss of the store.
 bool leaves_telling(const RankEnvironment& environment, ExitCode code, bool watched) {
   if (!environment.store_served) return false;
   return (code == ExitCode::rank && watched) || code == ExitCode::stopped;
@@ -66,7 +66,8 @@ World join(const RankEnvironment& environment, Device& device, const WorldOption
 }
 
 ExitCode be_rank(const RankEnvironment& environment, const ParallelismConfig& parallelism,
-                 const std::function<ExitCode(const World& world)>& body, bool& watched) {
+                 const std::function<ExitCode(const World& world)>& body,
+                 std::atomic<bool>& watched) {
   const auto milliseconds = [](double seconds) {
     return std::chrono::milliseconds(static_cast<int64_t>(1000 * seconds));
   };
@@ -92,13 +93,14 @@ ExitCode be_rank(const RankEnvironment& environment, const ParallelismConfig& pa
              }
              // The training thread is stuck somewhere: nothing of it can be ended in
              // order.
-             if (!leaves_telling(environment, ExitCode::rank, true)) {
+             if (!leaves_telling(environment, ExitCode::rank, watched)) {
                tell("dltrain: error: " + message);
              }
              std::fflush(nullptr);
              _exit(static_cast<int>(ExitCode::rank));
            },
-       .on_straggler = [](const std::string& message) { spdlog::warn("{}", message); }});
+       .on_straggler = [](const std::string& message) { spdlog::warn("{}", message); },
+       .on_lost_touch = [&watched] { watched = false; }});
   watch = world.watch.get();
   const auto stopped = [&](ExitCode code) {
     return code == ExitCode::rank && world.watch->step() < 0 && is_told_to_stop(environment);
@@ -126,7 +128,7 @@ ExitCode be_rank(const RankEnvironment& environment, const ParallelismConfig& pa
 
 ExitCode as_rank(const RankEnvironment& environment, const ParallelismConfig& parallelism,
                  const std::function<ExitCode(const World& world)>& body) {
-  bool watched = false;
+  std::atomic<bool> watched = false;
   try {
     return be_rank(environment, parallelism, body, watched);
   } catch (const Error& error) {

@@ -201,6 +201,7 @@ void RankWatch::run() {
   } catch (const Error& error) {
     std::lock_guard lock(mutex_);
     if (finished_ || stopping_) return;
+    if (options_.on_lost_touch) options_.on_lost_touch();
     verdict_ =
         Verdict{.rank = 0,
                 .stuck = false,

@@ -19,9 +19,9 @@
 // Stragglers: a rank whose own time a step (without waiting for others) was more than
 // `straggler_factor` times the median in two windows in a row is reported once on rank 0.
 //
-// Threads: at_…, begun, saved, told_stop and the observer's calls by the training thread, what a device does
-// by any; the callbacks come from the watch's own. Cost: about 100 ns for each collective; nothing
-// is allocated there.
+// Threads: at_…, begun, saved, told_stop and the observer's calls by the training thread, what a
+// device does by any; the callbacks come from the watch's own. Cost: about 100 ns for each
+// collective; nothing is allocated there.
 #pragma once
 
 #include <array>
@@ -51,6 +51,8 @@ struct WatchOptions {
   // The run is over and the training thread has not noticed: end the process with code 6.
   std::function<void(const std::string& message)> on_lost = {};
   std::function<void(const std::string& message)> on_straggler = {};
+  // Before that: what is found is the loss of the store, of which this rank alone knows.
+  std::function<void()> on_lost_touch = {};
 };
 
 class RankWatch final : public CollectiveObserver {

@@ -334,6 +334,19 @@ class Launch(DltrainTest):
             for pid in ranks.values():
                 self.assertFalse(pathlib.Path(f"/proc/{pid}").exists())
 
+    def test_ranks_that_lose_the_store_say_so(self):
+        """Their launcher stands still, which only they can tell; when it goes on it tells why."""
+        process = self.start("launch", "--nproc-per-node", 2, "--", self.small(), "-q", "--output-dir", self.folder / "run",
+                             *ENDLESS, "-s", "parallelism.timeout=1")
+        self.wait_for_a_step(process)
+        process.send_signal(signal.SIGSTOP)
+        time.sleep(4)
+        process.send_signal(signal.SIGCONT)
+        result = self.end(process)
+        self.assertEqual(result.code, RANK, str(result))
+        self.assertRegex(result.err, r"dltrain: error: rank [01] \(process \d+ on [^ )]+\) lost touch with the run: ")
+        self.assertRegex(result.err, r"\ndltrain: the launcher on \S+ \(process \d+\) stood still for [34]\.\d s")
+
     def test_a_lost_rank_is_told_once(self):
         """Killed at any time, early and late: the launcher's sentence alone, with the step where there was one."""
         for delay in (0, 0.05, 0.1, 0.15, 0.3, None):
