@@ -36,13 +36,12 @@ std::vector<std::string> rank_arguments(const std::vector<std::string>& all) {
 }
 
 // Under a launcher of ours that one tells, once, what has made the ranks end: which one was lost
-// and how, or that it has passed a signal on. A rank tells its own mistakes only, and rank 0 that
-// it was stopped before there was anything to save.
-// `watched`: what has happened can have come to the launcher.
+// and how, or that they were stopped before there was anything to save. A rank tells its own
+// mistakes only.
+// `watched`: what has happened can have come to the launcher; not the loss of the store.
 bool leaves_telling(const RankEnvironment& environment, ExitCode code, bool watched) {
   if (!environment.store_served) return false;
-  return (code == ExitCode::rank && watched) ||
-         (code == ExitCode::stopped && (environment.rank != 0 || stopped_for_others()));
+  return (code == ExitCode::rank && watched) || code == ExitCode::stopped;
 }
 
 // Before the first step peers that are told to stop leave, and are lost on purpose. What tells all
@@ -67,7 +66,8 @@ World join(const RankEnvironment& environment, Device& device, const WorldOption
 }
 
 ExitCode be_rank(const RankEnvironment& environment, const ParallelismConfig& parallelism,
-                 const std::function<ExitCode(const World& world)>& body, bool& watched) {
+                 const std::function<ExitCode(const World& world)>& body,
+                 std::atomic<bool>& watched) {
   const auto milliseconds = [](double seconds) {
     return std::chrono::milliseconds(static_cast<int64_t>(1000 * seconds));
   };
@@ -93,13 +93,14 @@ ExitCode be_rank(const RankEnvironment& environment, const ParallelismConfig& pa
              }
              // The training thread is stuck somewhere: nothing of it can be ended in
              // order.
-             if (!leaves_telling(environment, ExitCode::rank, true)) {
+             if (!leaves_telling(environment, ExitCode::rank, watched)) {
                tell("dltrain: error: " + message);
              }
              std::fflush(nullptr);
              _exit(static_cast<int>(ExitCode::rank));
            },
-       .on_straggler = [](const std::string& message) { spdlog::warn("{}", message); }});
+       .on_straggler = [](const std::string& message) { spdlog::warn("{}", message); },
+       .on_lost_touch = [&watched] { watched = false; }});
   watch = world.watch.get();
   const auto stopped = [&](ExitCode code) {
     return code == ExitCode::rank && world.watch->step() < 0 && is_told_to_stop(environment);
@@ -107,6 +108,8 @@ ExitCode be_rank(const RankEnvironment& environment, const ParallelismConfig& pa
   try {
     const ExitCode code = body(world);
     if (stopped(code)) return ExitCode::stopped;
+    // Before the barrier: then the launchers of all nodes find it.
+    if (code == ExitCode::stopped && environment.rank == 0) world.watch->told_stop();
     world.watch->finish();
     const bool whole = code == ExitCode::ok || code == ExitCode::stopped;
     if (whole) world.collectives->barrier();
@@ -125,7 +128,7 @@ ExitCode be_rank(const RankEnvironment& environment, const ParallelismConfig& pa
 
 ExitCode as_rank(const RankEnvironment& environment, const ParallelismConfig& parallelism,
                  const std::function<ExitCode(const World& world)>& body) {
-  bool watched = false;
+  std::atomic<bool> watched = false;
   try {
     return be_rank(environment, parallelism, body, watched);
   } catch (const Error& error) {

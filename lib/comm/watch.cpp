@@ -80,6 +80,10 @@ void RankWatch::saved(int64_t step) {
   client_.set(watch_keys::kSaved, std::to_string(step));
 }
 
+void RankWatch::told_stop() {
+  client_.set(watch_keys::kToldStop, "1");
+}
+
 void RankWatch::set_names(std::function<std::string(const void*)> names) {
   std::lock_guard lock(mutex_);
   names_ = std::move(names);
@@ -189,11 +193,15 @@ void RankWatch::finish() {
 
 void RankWatch::run() {
   try {
+    if (options_.rank == 0) {
+      client_.set(watch_keys::kTimeout, std::to_string(options_.timeout.count()));
+    }
     do beat();
     while (wait_for_next());
   } catch (const Error& error) {
     std::lock_guard lock(mutex_);
     if (finished_ || stopping_) return;
+    if (options_.on_lost_touch) options_.on_lost_touch();
     verdict_ =
         Verdict{.rank = 0,
                 .stuck = false,

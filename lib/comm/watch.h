@@ -19,9 +19,9 @@
 // Stragglers: a rank whose own time a step (without waiting for others) was more than
 // `straggler_factor` times the median in two windows in a row is reported once on rank 0.
 //
-// Threads: at_…, begun, saved and the observer's calls by the training thread, what a device does
-// by any; the callbacks come from the watch's own. Cost: about 100 ns for each collective; nothing
-// is allocated there.
+// Threads: at_…, begun, saved, told_stop and the observer's calls by the training thread, what a
+// device does by any; the callbacks come from the watch's own. Cost: about 100 ns for each
+// collective; nothing is allocated there.
 #pragma once
 
 #include <array>
@@ -51,6 +51,8 @@ struct WatchOptions {
   // The run is over and the training thread has not noticed: end the process with code 6.
   std::function<void(const std::string& message)> on_lost = {};
   std::function<void(const std::string& message)> on_straggler = {};
+  // Before that: what is found is the loss of the store, of which this rank alone knows.
+  std::function<void()> on_lost_touch = {};
 };
 
 class RankWatch final : public CollectiveObserver {
@@ -66,9 +68,11 @@ class RankWatch final : public CollectiveObserver {
   // Around the work of a step, counted from 0; what comes between steps is not counted as slow.
   void at_step_begin(int64_t step);
   void at_step_end(int64_t step);
-  // Rank 0: the run folder is this run's; a checkpoint is complete. For the launcher.
+  // Rank 0: the run folder is this run's; a checkpoint is complete; it has told that the run was
+  // stopped in order. For the launcher.
   void begun();
   void saved(int64_t step);
+  void told_stop();
   // What lies at an address, for messages; called from the watch's thread, until it is replaced.
   void set_names(std::function<std::string(const void*)> names);
 

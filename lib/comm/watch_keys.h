@@ -12,6 +12,9 @@ inline constexpr const char* kVerdict = "watch/verdict";  // a Verdict; the firs
 inline constexpr const char* kBegun = "watch/begun";  // "1": the run folder is this run's; rank 0
 inline constexpr const char* kStep = "watch/step";    // steps done, as of a moment ago; rank 0
 inline constexpr const char* kSaved = "watch/saved";  // step of the newest checkpoint; rank 0
+inline constexpr const char* kTimeout = "watch/timeout";  // of the watch, in ms; rank 0
+// "1": rank 0 has told that the run was stopped, and after which step.
+inline constexpr const char* kToldStop = "watch/told_stop";
 }  // namespace watch_keys
 
 // Which rank makes the run end, and why.

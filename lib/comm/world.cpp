@@ -38,7 +38,8 @@ World join_world(const RankEnvironment& environment, Device& device, const World
                                 .timeout = options.timeout,
                                 .straggler_factor = options.straggler_factor,
                                 .on_lost = options.on_lost,
-                                .on_straggler = options.on_straggler});
+                                .on_straggler = options.on_straggler,
+                                .on_lost_touch = options.on_lost_touch});
     if (options.on_watched) options.on_watched();
   }
   GlooOptions gloo{.rank = environment.rank,

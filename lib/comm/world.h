@@ -26,6 +26,7 @@ struct WorldOptions {
   std::function<void()> on_watched = {};
   // What to do with findings; without `on_lost` the ranks are not watched.
   std::function<void(const std::string&)> on_lost = {}, on_straggler = {};
+  std::function<void()> on_lost_touch = {};
 };
 
 // Alone (not distributed): no store, and the group of one. Destroy after everything that uses it.

@@ -9,9 +9,11 @@
 #include <cstring>
 
 #include <sys/random.h>
+#include <unistd.h>
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/host_name.h"
 #include "comm/watch_keys.h"
 #include "launch/rendezvous.h"
 #include "launch/worker_group.h"
@@ -34,7 +36,13 @@ std::string random_name() {
 // launchers may share the place.
 std::filesystem::path make_log_folder(const LaunchOptions& options) {
   const bool own = !options.log_dir.empty();
-  const auto place = own ? options.log_dir : std::filesystem::temp_directory_path();
+  std::error_code missing;
+  const auto place = own ? options.log_dir : std::filesystem::temp_directory_path(missing);
+  if (missing) {
+    fail(ExitCode::storage,
+         "there is no folder for temporary files ($TMPDIR: {}); --log-dir names another one",
+         missing.message());
+  }
   for (;;) {
     const auto path = place / fmt::format("{}{}_{}", own ? "" : "dltrain_", options.run_id,
                                           random_name().substr(0, 8));
@@ -79,9 +87,12 @@ class Launcher {
   void look_around(WorkerGroup& group, const Round& round);
   std::optional<Failure> settle(WorkerGroup& group, const Round& round);
   std::optional<Failure> own_failure(const WorkerGroup& group);
+  std::string early_stop(const Failure& own, const Round& round);
+  bool made_ranks_leave(const WorkerGroup& group, const std::optional<Verdict>& verdict);
   std::optional<Verdict> read_verdict();
   Environment environment_for(const Round& round, int local) const;
   std::string reason_to_end(const Failure& failure, const Round& round);
+  int64_t read_number(const char* name);
   bool read_progress();
 
   const LaunchOptions& options_;
@@ -140,6 +151,7 @@ std::optional<Failure> Launcher::attempt(const Round& round) {
   group.start(arguments_, environments, cpus_.ranks, round.first_rank(), logs);
   while (group.alive()) {
     group.turn(std::min(milliseconds(200), options_.monitor_interval));
+    rendezvous_.tell_news();
     const auto begin = Clock::now();
     look_around(group, round);
     if (rendezvous_.leads()) group.was_late(Clock::now() - begin);  // its own store answers at once
@@ -185,6 +197,15 @@ std::optional<Verdict> Launcher::read_verdict() {
 std::optional<Failure> Launcher::own_failure(const WorkerGroup& group) {
   auto own = group.failure();
   const auto verdict = own && !own->message.empty() ? read_verdict() : std::nullopt;
+  if (own && made_ranks_leave(group, verdict)) {
+    own->rank = -1;
+    own->last_lines.clear();
+    own->message = fmt::format(
+        "the launcher on {} (process {}) stood still for {:.1f} s, and its ranks lost touch with "
+        "the run",
+        host_name(), getpid(), static_cast<double>(group.missed().count()) / 1000);
+    return own;
+  }
   if (!verdict) return own;
   if (own->secondary) {
     own->message = verdict->message;
@@ -197,9 +218,35 @@ std::optional<Failure> Launcher::own_failure(const WorkerGroup& group) {
   return own;
 }
 
+// Whether ranks lost the run because this process stood still, for about as long as they wait. They
+// can tell nobody then: at most the store has noticed that one of them was gone.
+bool Launcher::made_ranks_leave(const WorkerGroup& group, const std::optional<Verdict>& verdict) {
+  if (group.missed() == milliseconds(0)) return false;
+  const int64_t timeout = read_number(watch_keys::kTimeout);
+  return timeout > 0 && 2 * group.missed().count() >= timeout &&
+         (!verdict || group.has_left(verdict->rank));
+}
+
+// Of ranks that were stopped: what rank 0 has not told, as it does where they end in order after a
+// step. Empty: it has.
+std::string Launcher::early_stop(const Failure& own, const Round& round) {
+  if (round.world_size() == 1 && !own.obeyed) return "";  // nobody watches it, and it tells all
+  if (rendezvous_.ranks_store().try_get(watch_keys::kToldStop)) return "";
+  const int signal = signals_.first_interruption();
+  const std::string what =
+      signal != 0 ? fmt::format("stopped by signal {} (SIG{})", signal, sigabbrev_np(signal))
+                  : fmt::format("rank {} was stopped", own.rank);
+  const int64_t step = read_number(watch_keys::kStep);
+  if (step == 0) return what + " before the first step";
+  return what + fmt::format(" after step {}, before that was saved", step);
+}
+
 // After the last rank of this node: what the attempt came to, with the other nodes.
 std::optional<Failure> Launcher::settle(WorkerGroup& group, const Round& round) {
-  const auto own = own_failure(group);
+  auto own = own_failure(group);
+  if (own && own->code == static_cast<int>(ExitCode::stopped)) {
+    own->message = early_stop(*own, round);
+  }
   if (round.nodes.size() == 1) return own;
   const auto blame_end =
       Clock::now() + (own && own->secondary ? options_.blame_window : milliseconds(0));
@@ -212,8 +259,10 @@ std::optional<Failure> Launcher::settle(WorkerGroup& group, const Round& round) 
     if (elsewhere_ || (!own && rendezvous_.all_done(round))) break;
     // There is nobody here to pass signals to; the other nodes have their own.
     group.turn(options_.monitor_interval);
+    rendezvous_.tell_news();
     if (signals_.interruptions() >= 3) {
-      return Failure{.code = static_cast<int>(ExitCode::stopped)};
+      return Failure{.code = static_cast<int>(ExitCode::stopped),
+                     .message = "interrupted while the other nodes were at work"};
     }
   }
   return elsewhere_ ? elsewhere_ : own;
@@ -271,17 +320,19 @@ std::string Launcher::reason_to_end(const Failure& failure, const Round& round) 
   return "";
 }
 
+// That the ranks of this attempt have written; 0: none.
+int64_t Launcher::read_number(const char* name) {
+  const auto text = rendezvous_.ranks_store().try_get(name);
+  int64_t value = 0;
+  if (text) std::from_chars(text->data(), text->data() + text->size(), value);
+  return value;
+}
+
 // Takes over how far the ranks came in this attempt; whether that is further than ever.
 bool Launcher::read_progress() {
-  const auto number = [&](const char* name) {
-    const auto text = rendezvous_.ranks_store().try_get(name);
-    int64_t value = 0;
-    if (text) std::from_chars(text->data(), text->data() + text->size(), value);
-    return value;
-  };
-  const Progress now{.begun = number(watch_keys::kBegun),
-                     .step = number(watch_keys::kStep),
-                     .saved = number(watch_keys::kSaved)};
+  const Progress now{.begun = read_number(watch_keys::kBegun),
+                     .step = read_number(watch_keys::kStep),
+                     .saved = read_number(watch_keys::kSaved)};
   const bool further = now.step > progress_.step || now.saved > progress_.saved;
   progress_.begun = std::max(progress_.begun, now.begun);
   progress_.step = std::max(progress_.step, now.step);

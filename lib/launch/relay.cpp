@@ -19,10 +19,7 @@ bool LineRelay::pump() {
     if (got < 0 && errno == EAGAIN) return passed;
     if (got <= 0) {
       from_.reset();
-      if (!partial_.empty()) {
-        pass_on(std::move(partial_));
-        passed = true;
-      }
+      if (!partial_.empty()) passed |= pass_on(std::move(partial_));
       return passed;
     }
     partial_.append(block, static_cast<size_t>(got));
@@ -30,13 +27,11 @@ bool LineRelay::pump() {
     for (;;) {
       const size_t end = partial_.find('\n', begin);
       if (end != partial_.npos) {
-        pass_on(partial_.substr(begin, end - begin));
+        passed |= pass_on(partial_.substr(begin, end - begin));
         begin = end + 1;
-        passed = true;
       } else if (partial_.size() - begin >= kMaxLine) {
-        pass_on(partial_.substr(begin, kMaxLine));
+        passed |= pass_on(partial_.substr(begin, kMaxLine));
         begin += kMaxLine;
-        passed = true;
       } else {
         break;
       }
@@ -46,15 +41,16 @@ bool LineRelay::pump() {
   return passed;
 }
 
-void LineRelay::pass_on(std::string line) {
+bool LineRelay::pass_on(std::string line) {
   if (to_ >= 0 && !write_all(to_, prefix_ + line + "\n")) to_ = -1;
   if (file_ && !write_all(file_.get(), line + "\n")) {
     file_.reset();
     write_all(STDERR_FILENO, "dltrain: " + prefix_ + "its log file cannot be written any more\n");
   }
-  if (remembered_ == 0) return;
+  if (remembered_ == 0) return to_ >= 0;
   if (last_lines_.size() == remembered_) last_lines_.pop_front();
   last_lines_.push_back(std::move(line));
+  return to_ >= 0;
 }
 
 bool write_all(int fd, const std::string& text) {

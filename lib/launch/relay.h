@@ -23,12 +23,12 @@ class LineRelay {
   int descriptor() const { return from_.get(); }
   bool open() const { return static_cast<bool>(from_); }
   // Takes what is there now. At the end of the input, passes on a last line without newline and
-  // closes. Returns whether a line was passed on.
+  // closes. Returns whether a line was written to the descriptor `to`.
   bool pump();
   const std::deque<std::string>& last_lines() const { return last_lines_; }
 
  private:
-  void pass_on(std::string line);
+  bool pass_on(std::string line);
 
   FileDescriptor from_;
   int to_;

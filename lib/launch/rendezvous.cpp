@@ -103,8 +103,10 @@ void Rendezvous::open(const std::string& secret) {
     }
     return;
   }
-  const auto refused = [place = fmt::format("{}:{}", address_, port_)](const std::string& from) {
-    say(
+  const auto refused = [this,
+                        place = fmt::format("{}:{}", address_, port_)](const std::string& from) {
+    const std::lock_guard lock(news_mutex_);
+    news_.push_back(
         fmt::format("a launcher or rank at {} came to {} with another secret "
                     "(DLTRAIN_STORE_SECRET) and was refused",
                     from, place));
@@ -142,6 +144,7 @@ template <typename Condition>
 bool Rendezvous::wait_for(milliseconds timeout, const Condition& condition) {
   const auto end = Clock::now() + timeout;
   while (!condition()) {
+    tell_news();
     if (interrupted_() || Clock::now() >= end) return false;
     std::this_thread::sleep_for(kPoll);
   }
@@ -180,6 +183,10 @@ std::optional<Round> Rendezvous::meet(bool run_has_begun) {
   std::optional<std::string> plan;
   std::optional<Failure> end;
   const auto decided = [&] {
+    if (const auto why = client_->try_get(fmt::format("{}/{}", key("refused"), place_))) {
+      client_->set_will(key("end"), "");
+      fail(ExitCode::usage, "{}", *why);
+    }
     plan = client_->try_get(key("plan"));
     if (!plan) end = failure_elsewhere();
     // A launcher that is lost now is missed by the attempt that it has joined.
@@ -233,13 +240,23 @@ void Rendezvous::part() {
 void Rendezvous::lead(bool run_has_begun) {
   auto last_came = Clock::now();
   std::vector<json> entries;
+  int64_t come = 0;
   std::string problem;
+  const json own = parse(client_->get(fmt::format("{}/{}", key("join"), place_), kPatience));
   const auto full = [&] {
-    while (auto next = client_->try_get(fmt::format("{}/{}", key("join"), entries.size()))) {
-      entries.push_back(parse(*next));
-      entries.back()["place"] = entries.size() - 1;
+    while (auto next = client_->try_get(fmt::format("{}/{}", key("join"), come))) {
+      json entry = parse(*next);
+      entry["place"] = come++;
+      const std::string unlike = difference(own, entry);
+      if (!unlike.empty() && attempt_ > 0) {
+        // A newcomer's mistake does not end a run that is at work.
+        client_->set(fmt::format("{}/{}", key("refused"), field<int>(entry, "place")), unlike);
+        say(unlike + ": the second one is refused");
+        continue;
+      }
+      entries.push_back(std::move(entry));
       last_came = Clock::now();
-      if (problem.empty()) problem = difference(entries.front(), entries.back());
+      if (problem.empty()) problem = unlike;
     }
     if (!problem.empty()) return true;
     const auto count = static_cast<int>(entries.size());
@@ -315,6 +332,15 @@ void Rendezvous::wait_for_farewells(int64_t others) {
   while (client_->add(key("bye"), 0) < others && Clock::now() < end) {
     std::this_thread::sleep_for(kPoll);
   }
+}
+
+void Rendezvous::tell_news() {
+  std::vector<std::string> news;
+  {
+    const std::lock_guard lock(news_mutex_);
+    news.swap(news_);
+  }
+  for (const std::string& text : news) say(text);
 }
 
 StoreClient& Rendezvous::ranks_store() {

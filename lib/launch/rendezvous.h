@@ -7,6 +7,7 @@
 //   attempt          the current attempt, by the leader
 //   k/count          how many launchers have come
 //   k/join/i         who: host, address, ranks, wanted node rank
+//   k/refused/i      why the leader refuses one that has come (between attempts: at first all end)
 //   k/plan           the leader's decision: the nodes in order, or why there are none
 //   k/end            the first failure of the attempt (put_new; a launcher's last will, too)
 //   k/done           how many nodes have ended well
@@ -19,6 +20,7 @@
 
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
@@ -79,6 +81,10 @@ class Rendezvous {
   // The end, good or bad: a leader stays a moment until the others have learnt of it.
   void leave(const Round& round);
 
+  // Says what the store's thread has noticed, which must not wait for a full terminal. Call it now
+  // and then; where nodes are waited for that is done here.
+  void tell_news();
+
   // A client of the ranks' own part of the store in this attempt.
   StoreClient& ranks_store();
   std::string run_id() const { return options_.run_id; }
@@ -100,7 +106,9 @@ class Rendezvous {
   std::function<bool()> interrupted_;
   std::string address_;
   int port_ = 0;
-  std::unique_ptr<StoreServer> server_;
+  std::mutex news_mutex_;
+  std::vector<std::string> news_;
+  std::unique_ptr<StoreServer> server_;  // after what its thread writes
   std::unique_ptr<StoreClient> client_, ranks_;
   int attempt_ = 0;
   int place_ = 0;  // in the order of coming to this attempt

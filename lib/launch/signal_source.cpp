@@ -50,7 +50,7 @@ void SignalSource::read_all() {
   signalfd_siginfo info{};
   while (read(descriptor_.get(), &info, sizeof(info)) == sizeof(info)) {
     const auto signal = static_cast<int>(info.ssi_signo);
-    if (is_interruption(signal)) ++interruptions_;
+    if (is_interruption(signal) && ++interruptions_ == 1) first_interruption_ = signal;
     waiting_.push_back(signal);
   }
 }

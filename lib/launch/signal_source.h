@@ -23,6 +23,8 @@ class SignalSource {
   int take();
   // How often SIGINT, SIGTERM and SIGHUP have come; take() still gives those that it has not given.
   int interruptions();
+  // The first of them, 0 when there was none.
+  int first_interruption() const { return first_interruption_; }
 
  private:
   void read_all();
@@ -31,7 +33,7 @@ class SignalSource {
   struct sigaction pipe_before_ {};
   FileDescriptor descriptor_;
   std::deque<int> waiting_;  // read, but not taken
-  int interruptions_ = 0;
+  int interruptions_ = 0, first_interruption_ = 0;
 };
 
 // Whether a signal asks for an end: SIGINT, SIGTERM and SIGHUP.

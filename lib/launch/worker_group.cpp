@@ -11,7 +11,6 @@
 
 #include "base/error.h"
 #include "base/file.h"
-#include "base/host_name.h"
 #include "base/signals.h"
 #include "launch/spawn.h"
 
@@ -161,8 +160,10 @@ void WorkerGroup::pump(milliseconds timeout) {
 
 void WorkerGroup::was_late(Clock::duration late) {
   if (late < kStandStill) return;
-  stood_still_ = std::chrono::duration_cast<milliseconds>(late);
-  awake_ = Clock::now();
+  const auto now = Clock::now();
+  const auto span = std::chrono::duration_cast<milliseconds>(late);
+  stood_still_ = now - awake_ < kAfterStandStill ? std::max(stood_still_, span) : span;
+  awake_ = now;
 }
 
 void WorkerGroup::handle_signals() {
@@ -245,17 +246,10 @@ std::optional<Failure> WorkerGroup::failure() const {
                           : cause_->signal != 0 ? kPeerLost
                                                 : cause_->code,
                   .curable = cause_->signal != 0 || is_curable(cause_->code),
-                  .secondary = cause_->blame() == kLostPeer};
+                  .secondary = cause_->blame() == kLostPeer,
+                  .rank = cause_->number,
+                  .obeyed = cause_->obeyed};
   if (cause_->blame() == kObeyed || cause_->blame() == kEarlyStop) return failure;
-  if (cause_->left && cause_->condemned.empty()) {
-    failure.secondary = false;
-    failure.message = fmt::format(
-        "the launcher on {} (process {}) stood still for {:.1f} s, and its ranks lost touch with "
-        "the run",
-        host_name(), getpid(), static_cast<double>(stood_still_.count()) / 1000);
-    return failure;
-  }
-  failure.rank = cause_->number;
   if (cause_->err) {
     const auto& lines = cause_->err->last_lines();
     failure.last_lines.assign(lines.begin(), lines.end());
@@ -284,6 +278,16 @@ void WorkerGroup::drain() {
   while (std::any_of(ranks_.begin(), ranks_.end(), reading) && Clock::now() < end) {
     pump(milliseconds(20));
   }
+}
+
+milliseconds WorkerGroup::missed() const {
+  const bool left = cause_ && cause_->left && cause_->condemned.empty();
+  return left ? stood_still_ : milliseconds(0);
+}
+
+bool WorkerGroup::has_left(int rank) const {
+  return std::any_of(ranks_.begin(), ranks_.end(),
+                     [&](const Rank& r) { return r.number == rank && r.left; });
 }
 
 bool WorkerGroup::has_just_spoken() const {

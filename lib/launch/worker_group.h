@@ -21,8 +21,9 @@ struct Failure {
   bool curable = false;      // a restart may change it
   bool secondary = false;    // only the loss of a peer was noticed
   std::string message = {};  // one sentence that names the rank; empty: an early stop (75)
-  int rank = -1;             // that the message names; −1: none
+  int rank = -1;             // that the message names, or that stopped first; −1: none
   std::vector<std::string> last_lines = {};  // of that rank's stderr
+  bool obeyed = false;                       // the rank died of a signal that was passed on
 };
 
 class WorkerGroup {
@@ -56,6 +57,11 @@ class WorkerGroup {
   void was_late(Clock::duration late);
   // After the last rank: what is still in the pipes.
   void drain();
+  // How long this process stood still just before the ranks that have caused the failure were found
+  // to have lost the run (code 6); 0: it did not, or they have ended otherwise.
+  std::chrono::milliseconds missed() const;
+  // Whether that holds for this rank, if it is one of these.
+  bool has_left(int rank) const;
   // Whether the last lines of the failing rank stand right above, or it has a terminal of its own.
   bool has_just_spoken() const;
 
@@ -70,7 +76,7 @@ class WorkerGroup {
     std::unique_ptr<LineRelay> out, err;  // nullptr where the rank writes to the terminal itself
 
     bool obeyed = false;  // `signal` is an interruption that this launcher has passed on
-    bool left = false;    // it lost touch with this launcher, which stood still
+    bool left = false;    // found to have ended with code 6 just after this launcher stood still
 
     bool failed() const { return signal != 0 || code != 0; }
     int blame() const;
@@ -87,7 +93,7 @@ class WorkerGroup {
   SignalSource& signals_;
   std::vector<Rank> ranks_;
   const Rank* cause_ = nullptr;
-  const LineRelay* last_speaker_ = nullptr;  // whose lines were passed on last
+  const LineRelay* last_speaker_ = nullptr;  // whose lines came last, here and not to a file alone
   bool decided_ = false;                     // cause_ is final
   bool stopping_ = false;                    // SIGTERM has been sent because of a failure
   bool killed_ = false;

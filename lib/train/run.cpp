@@ -5,6 +5,7 @@
 #include <exception>
 #include <functional>
 #include <memory>
+#include <new>
 #include <optional>
 #include <span>
 
@@ -149,6 +150,11 @@ bool Run::together(const std::function<void()>& part) {
     mistake = std::current_exception();
     code = static_cast<int32_t>(error.code());
     if (agreement_) agreement_->give_up(error.what());  // others may wait for a choice
+  } catch (const std::exception& error) {  // no memory, a path that cannot be looked at
+    mistake = std::current_exception();
+    const bool memory = dynamic_cast<const std::bad_alloc*>(&error) != nullptr;
+    code = static_cast<int32_t>(memory ? ExitCode::memory : ExitCode::internal);
+    if (agreement_) agreement_->give_up(error.what());
   }
   // The greatest is the first rank's.
   const int32_t own = (options_.ranks.world - options_.ranks.rank) * kCodes + code;

@@ -111,6 +111,7 @@ class Launch(DltrainTest):
                                   "--output-dir", self.folder / "run", "--max-steps", 1)
         self.assertIn("dltrain: --master-addr, --rdzv-conf: not used, there is one node\n", result.err)
         for flags, names in ((("--rdzv-endpoint", "nosuchhost"), "the host of --rdzv-endpoint"),
+                             (("--standalone", "--rdzv-conf", "is_host=1,read_timeout=5"), "--rdzv-conf"),
                              (("--standalone", "--master-port", 1234), "--master-port")):
             result = self.run_dltrain("launch", *flags, self.small(), "-q", "--output-dir", self.folder / "run", "--overwrite",
                                       "--max-steps", 1)
@@ -292,6 +293,8 @@ class Launch(DltrainTest):
                                  "training.max_steps=2")
             self.assertFalse((self.folder / "logs").exists())
             self.assertNotIn("output of the ranks", result.err)
+        self.refused(STORAGE, "launch", "--nproc-per-node", 2, "--tee", 3, self.small(), "--output-dir", self.folder / "run",
+                     "--overwrite", env={"TMPDIR": str(self.folder / "nowhere")}, says="--log-dir names another one")
         self.launch(("--nproc-per-node", 2, "--master-port", 0), "--overwrite", "-s", "training.max_steps=2")
 
     def test_the_short_way_counts_ranks_too(self):
@@ -330,6 +333,19 @@ class Launch(DltrainTest):
             self.assertEqual(len(result.err.splitlines()), 1, str(result))  # the launcher tells it for all
             for pid in ranks.values():
                 self.assertFalse(pathlib.Path(f"/proc/{pid}").exists())
+
+    def test_ranks_that_lose_the_store_say_so(self):
+        """Their launcher stands still, which only they can tell; when it goes on it tells why."""
+        process = self.start("launch", "--nproc-per-node", 2, "--", self.small(), "-q", "--output-dir", self.folder / "run",
+                             *ENDLESS, "-s", "parallelism.timeout=1")
+        self.wait_for_a_step(process)
+        process.send_signal(signal.SIGSTOP)
+        time.sleep(4)
+        process.send_signal(signal.SIGCONT)
+        result = self.end(process)
+        self.assertEqual(result.code, RANK, str(result))
+        self.assertRegex(result.err, r"dltrain: error: rank [01] \(process \d+ on [^ )]+\) lost touch with the run: ")
+        self.assertRegex(result.err, r"\ndltrain: the launcher on \S+ \(process \d+\) stood still for [34]\.\d s")
 
     def test_a_lost_rank_is_told_once(self):
         """Killed at any time, early and late: the launcher's sentence alone, with the step where there was one."""
@@ -432,6 +448,27 @@ class Launch(DltrainTest):
             result = self.end(process)
             self.assertEqual(result.code, STOPPED, f"after {delay} s: {result}")
             self.assertNotIn("lost", result.err)
+            # Before there is a launcher that has ranks nothing is told, and then once, by it or by rank 0.
+            self.assertEqual(len([line for line in result.err.splitlines() if "stopped" in line]),
+                             0 if result.err == "" and delay < 0.05 else 1, f"after {delay} s: {result}")
+
+    def test_a_stop_before_the_first_step_is_told_on_all_nodes(self):
+        """Only one node is told to stop, while the other one's rank stands still."""
+        port = free_port()
+        nodes = [self.start("launch", "--nnodes", 2, "--node-rank", i, "--master-addr", "127.0.0.1", "--master-port", port,
+                            self.small(), "-q", "--output-dir", self.folder / "run", *ENDLESS) for i in (0, 1)]
+        self.wait_for(lambda: ranks_of(nodes[0]), "rank 0")
+        rank = ranks_of(nodes[0])[0]
+        os.kill(rank, signal.SIGSTOP)
+        self.wait_for(lambda: ranks_of(nodes[1]), "rank 1")
+        time.sleep(0.3)
+        nodes[1].send_signal(signal.SIGINT)
+        time.sleep(0.3)
+        os.kill(rank, signal.SIGCONT)
+        for node in nodes:
+            result = self.end(node)
+            self.assertEqual(result.code, STOPPED, str(result))
+            self.assertEqual(result.err, "dltrain: stopped by signal 2 (SIGINT) before the first step\n")
 
     def test_ranks_of_other_launchers_that_wait_for_the_rest_end_with_75(self):
         for rank in (0, 1):

@@ -73,13 +73,18 @@ int meet(int rank, int steps) {
   return 0;
 }
 
-// As a rank that is watched, with a timeout of a second, until it is lost.
-int watch() {
+// As a rank that is watched, with a timeout of a second, until it is lost. "watch and fail": rank 1
+// tells the others that it has failed.
+int watch(bool fails) {
   NoDevice device;
   const World world = join_world(rank_environment(process_environment()), device,
                                  {.timeout = std::chrono::milliseconds(1000),
                                   .on_lost = [](const std::string&) { _exit(6); }});
   say(stdout, "sum");
+  if (fails && world.environment.rank == 1) {
+    world.watch->report("out of luck");
+    say(stdout, "reported");
+  }
   sleep(60);
   return 99;
 }
@@ -177,6 +182,14 @@ int behave(const std::string& behaviour, int rank) {
   if (behaviour == "deaf") std::signal(SIGTERM, SIG_IGN);
   if (behaviour == "kill" && rank == 1) raise(SIGKILL);
   if (behaviour == "stopped") return 75;
+  if (behaviour == "stopped and told") {
+    const RankEnvironment self = rank_environment(process_environment());
+    StoreClient store(
+        {.port = self.master_port, .secret = self.secret, .prefix = self.store_prefix()});
+    if (rank == 0) store.set(watch_keys::kToldStop, "1");
+    wait_for_all();
+    return 75;
+  }
   if (behaviour.starts_with("restart")) return restart(behaviour, rank);
   if (behaviour == "signals") {
     for (const int signal : {SIGTERM, SIGINT, SIGHUP, SIGUSR1}) std::signal(signal, on_signal);
@@ -195,7 +208,7 @@ int behave(const std::string& behaviour, int rank) {
     return 0;
   }
   if (behaviour == "meet") return meet(rank, 1);
-  if (behaviour == "watch") return watch();
+  if (behaviour.starts_with("watch")) return watch(behaviour == "watch and fail");
   if (behaviour == "meet and die") return meet(rank, 1'000'000);
   // Everybody else stays until stopped.
   say(stdout, "pid " + std::to_string(getpid()));

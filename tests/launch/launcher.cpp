@@ -5,6 +5,7 @@
 #include <fstream>
 #include <iterator>
 
+#include "comm/store.h"
 #include "launched.h"
 #include "temporary_folder.h"
 
@@ -127,8 +128,17 @@ TEST_CASE("ranks that ignore the request to stop are killed after the grace time
   CHECK(all_gone_soon(printed_pids(launched.output)));
 }
 
-TEST_CASE("an early stop passes through without a complaint") {
+TEST_CASE("an early stop that no rank tells is one sentence of the launcher") {
   Launched launched(ranks(2, "stopped"));
+  CHECK(launched.finish() == 75);
+  CHECK(launched.error_lines().size() == 1);
+  CHECK(launched.says("dltrain: rank "));
+  CHECK(launched.says(" was stopped before the first step\n"));
+}
+
+TEST_CASE("an early stop that rank 0 has told passes through without a complaint") {
+  const bool alone = GENERATE(true, false);
+  Launched launched(ranks(alone ? 1 : 2, alone ? "stopped" : "stopped and told"));
   CHECK(launched.finish() == 75);
   CHECK(launched.errors.empty());
 }
@@ -151,7 +161,7 @@ TEST_CASE("a signal does not kill ranks that are still starting") {
   REQUIRE(launched.wait_for_output("started", 3));
   launched.signal(SIGTERM);
   CHECK(launched.finish() == 75);
-  CHECK(launched.errors.empty());
+  CHECK(launched.errors == "dltrain: stopped by signal 15 (SIGTERM) before the first step\n");
   CHECK(launched.output_lines().count("[rank 2] got TERM") == 1);
 }
 
@@ -162,7 +172,7 @@ TEST_CASE("ranks that die of the signal they were passed have stopped, not faile
   REQUIRE(launched.wait_for_output("pid ", 2));
   launched.signal(SIGTERM);
   CHECK(launched.finish() == 75);
-  CHECK(launched.errors.empty());
+  CHECK(launched.errors == "dltrain: stopped by signal 15 (SIGTERM) before the first step\n");
 }
 
 TEST_CASE("SIGHUP that is ignored, as under nohup, reaches no rank") {
@@ -213,6 +223,61 @@ TEST_CASE("a launcher that has stood still blames itself for the ranks that it l
   CHECK(launched.says(" stood still for 2."));
   CHECK(launched.says(" s, and its ranks lost touch with the run\n"));
   CHECK_FALSE(launched.says("dltrain: rank "));
+}
+
+TEST_CASE("a launcher that stood still for less than its ranks wait does not hide their verdict") {
+  LaunchOptions options = ranks(3, "watch and fail");
+  options.monitor_interval = milliseconds(1000);  // it has not looked at the store before
+  Launched launched(options);
+  REQUIRE(launched.wait_for_output("reported", 1));
+  launched.signal(SIGSTOP);
+  std::this_thread::sleep_for(milliseconds(700));
+  launched.signal(SIGCONT);
+  CHECK(launched.finish() == 6);
+  INFO(launched.errors);
+  CHECK(launched.says("dltrain: rank 1 (process "));
+  CHECK(launched.says(") failed: out of luck\n"));
+  CHECK_FALSE(launched.says("stood still"));
+}
+
+TEST_CASE("the last lines of a failing rank that went to a file alone are repeated") {
+  const TemporaryFolder folder;
+  LaunchOptions options = ranks(3, "fail");
+  options.log_dir = folder.path();
+  options.redirects.of_local[1] = 2;
+  Launched launched(options);
+  CHECK(launched.finish() == 3);
+  CHECK_FALSE(launched.says("[rank 1] line 29\n"));
+  CHECK(launched.says(") failed with exit code 3\ndltrain: the last lines of rank 1:\n"));
+  CHECK(launched.says("    line 29\n"));
+}
+
+TEST_CASE("the store answers while the launcher cannot write that it has refused somebody") {
+  LaunchOptions options = ranks(1, "stay");
+  options.address = "127.0.0.1";
+  options.port = test::free_port();
+  options.secret = "sesame";
+  options.min_nodes = options.max_nodes = 2;
+  int full[2];
+  REQUIRE(pipe(full) == 0);
+  fcntl(full[1], F_SETFL, O_NONBLOCK);
+  while (write(full[1], "x", 1) == 1) {
+  }
+  fcntl(full[1], F_SETFL, 0);
+  const pid_t leader = fork();
+  if (leader == 0) {
+    dup2(full[1], STDERR_FILENO);
+    launch(options, {});
+    _exit(0);
+  }
+  StoreClient client({.port = options.port, .secret = "sesame"});
+  CHECK_THROWS_AS(StoreClient({.port = options.port, .secret = "guess"}), Error);
+  std::this_thread::sleep_for(milliseconds(300));  // the leader waits for its stderr now
+  client.set("key", "value");
+  CHECK(client.get("key", milliseconds(1000)) == "value");
+  kill(leader, SIGKILL);
+  waitpid(leader, nullptr, 0);
+  for (const int fd : full) close(fd);
 }
 
 TEST_CASE("what a rank leaves behind in its group is killed with it") {

@@ -142,6 +142,33 @@ TEST_CASE("the nodes that are left go on where fewer are allowed") {
   CHECK(first.says("dltrain: restart 1 of 1\n"));
 }
 
+TEST_CASE("a newcomer between two attempts that was told other things is refused alone") {
+  LaunchOptions options = ranks(1, "stay");
+  options.min_nodes = 1;
+  options.max_nodes = 3;
+  options.address = "127.0.0.1";
+  options.port = test::free_port();
+  options.last_call = milliseconds(2500);
+  options.max_restarts = 1;
+  Launched first(options);
+  std::this_thread::sleep_for(milliseconds(300));  // so that it is the one that leads
+  Launched second(options);
+  REQUIRE(second.wait_for_output("pid ", 1));
+  second.signal(SIGKILL);
+  std::this_thread::sleep_for(milliseconds(1200));  // the leader waits for nodes of attempt 1
+  options.max_restarts = 4;
+  Launched newcomer(options);
+  CHECK(newcomer.finish() == 2);
+  INFO(newcomer.errors);
+  CHECK(newcomer.says("the launchers were given different --max-restarts: 1 on "));
+  CHECK(newcomer.says(" and 4 on "));
+  REQUIRE(first.wait_for_output("pid ", 2));
+  first.signal(SIGTERM);
+  CHECK(first.finish() == 75);
+  INFO(first.errors);
+  CHECK(first.says("): the second one is refused\n"));
+}
+
 TEST_CASE("as many nodes run as have come in time") {
   LaunchOptions options = ranks(1, "meet");
   options.min_nodes = 1;
@@ -289,5 +316,7 @@ TEST_CASE("an interruption ends two nodes with one code, and nothing is restarte
   second.signal(SIGTERM);
   CHECK(first.finish() == 75);
   CHECK(second.finish() == 75);
-  CHECK(first.errors.empty());
+  for (const Launched* launched : {&first, &second}) {
+    CHECK(launched->errors == "dltrain: stopped by signal 15 (SIGTERM) before the first step\n");
+  }
 }
