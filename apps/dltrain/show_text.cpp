@@ -5,6 +5,8 @@
 
 #include <fmt/format.h>
 
+#include "text/utf8_text.h"
+
 namespace dltrain {
 namespace {
 
@@ -16,26 +18,9 @@ Ids ids_of(const TensorSpec& sample, const std::byte* at) {
   return ids;
 }
 
-// One line, whatever the text has in it.
 std::string shown(std::span<const int32_t> ids, const Tokenizer* tokenizer) {
   if (tokenizer == nullptr) return fmt::format("{}", fmt::join(ids, " "));
-  std::string out;
-  for (const char c : tokenizer->decode(ids, /*skip_special=*/false)) {
-    switch (c) {
-      case '\n':
-        out += "\\n";
-        break;
-      case '\r':
-        out += "\\r";
-        break;
-      case '\t':
-        out += "\\t";
-        break;
-      default:
-        out += static_cast<unsigned char>(c) < 0x20 || c == 0x7F ? '?' : c;
-    }
-  }
-  return out;
+  return shown_line(tokenizer->decode(ids, /*skip_special=*/false));
 }
 
 // Calls use(ids, counts) for each run of places that all count or all do not, of `length` places.

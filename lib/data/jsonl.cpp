@@ -9,6 +9,7 @@
 #include "base/json_mistake.h"
 #include "data/memory_dataset.h"
 #include "data/ordered_work.h"
+#include "text/utf8_text.h"
 
 namespace dltrain {
 namespace {
@@ -25,12 +26,12 @@ bool is_blank(std::string_view line) {
 }
 
 std::string keys_of(const nlohmann::json& record) {
-  constexpr size_t kMost = 10;
+  constexpr size_t kMost = 10, kLongest = 40;
   std::string out;
   size_t count = 0;
   for (const auto& [key, value] : record.items()) {
     if (++count > kMost) continue;
-    out += fmt::format("{}'{}'", out.empty() ? "" : ", ", key);
+    out += fmt::format("{}'{}'", out.empty() ? "" : ", ", shown_line(key, kLongest));
   }
   if (count > kMost) out += fmt::format(" and {} more", count - kMost);
   return out.empty() ? "it is empty" : "its keys: " + out;

@@ -58,12 +58,39 @@ void append_character(uint32_t code, std::string& text) {
   add(0x80 | (code & 0x3F));
 }
 
+namespace {
+
+// What a terminal may obey.
+bool is_control(uint32_t code) {
+  return code < 0x20 || (code >= 0x7F && code < 0xA0);
+}
+
+}  // namespace
+
 std::string shown_character(uint32_t code) {
-  // Nothing that a terminal would obey.
-  const bool control = code < 0x20 || (code >= 0x7F && code < 0xA0);
+  if (is_control(code)) return fmt::format("U+{:04X}", code);
   std::string text;
-  if (!control) append_character(code, text);
-  return control ? fmt::format("U+{:04X}", code) : fmt::format("'{}' (U+{:04X})", text, code);
+  append_character(code, text);
+  return fmt::format("'{}' (U+{:04X})", text, code);
+}
+
+std::string shown_line(std::string_view bytes, size_t most) {
+  std::string valid, out;
+  append_valid_utf8(bytes, /*all=*/true, valid);
+  for (size_t at = 0, count = 0; at < valid.size(); ++count) {
+    if (count == most) return out + "…";
+    const uint32_t code = next_character(valid, at);
+    if (code == '\n') {
+      out += "\\n";
+    } else if (code == '\r') {
+      out += "\\r";
+    } else if (code == '\t') {
+      out += "\\t";
+    } else {
+      append_character(is_control(code) ? '?' : code, out);
+    }
+  }
+  return out;
 }
 
 size_t append_valid_utf8(std::string_view bytes, bool all, std::string& out) {

@@ -37,6 +37,11 @@ inline size_t character_border(std::string_view text, size_t limit) {
 // A character as messages show it: "'é' (U+00E9)".
 std::string shown_character(uint32_t code);
 
+// One line that a terminal shows and obeys nothing of, whatever `bytes` has in it: line breaks and
+// tabs as \n, \r and \t, other control characters (U+007F to U+009F are some) as a question mark,
+// and U+FFFD for what is no UTF-8. Cut with … behind `most` characters.
+std::string shown_line(std::string_view bytes, size_t most = std::string_view::npos);
+
 // Appends `bytes` to `out` with U+FFFD for each maximal part that is no character (Unicode,
 // section 3.9; as Python and Rust do). Unless `all`, an unfinished character at the end is left
 // out; returns how many bytes were used.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <limits>
 
 #include "base/error.h"
 #include "data/loader.h"
@@ -118,14 +119,19 @@ int64_t samples_in_time(const CheckOptions& options, int64_t most, int64_t fewes
                         const CheckSetup& how) {
   const auto run = prepare(options, most, DType::f32, how);
   const OneBatch batch = first_batch(run->session);
-  double seconds = 0;  // of the second step: the first takes pages from the system
-  for (int i = 0; i < 2; ++i) {
+  // The first step takes pages from the system. Of the others the shortest counts, as a busy
+  // machine may hold one up.
+  constexpr int kTries = 5;
+  double seconds = std::numeric_limits<double>::infinity();
+  for (int i = 0; i < kTries && seconds * steps > options.most_seconds; ++i) {
     const auto started = std::chrono::steady_clock::now();
     run_batch(run->session, batch);
     run->session.executor->update(batch.inputs);
     run->session.executor->collect();
-    seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
-    if (seconds > options.most_seconds) break;
+    const double taken =
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
+    if (i > 0 || taken > options.most_seconds) seconds = std::min(seconds, taken);
+    if (i > 0 && taken > options.most_seconds / kTries) break;
   }
   const double share = options.most_seconds / (seconds * steps);
   const auto fit = static_cast<int64_t>(std::min(1.0, share) * static_cast<double>(most));

@@ -147,6 +147,11 @@ data:
                                "   1  10 of 10 targets count\n"
                                "      input   not to be.\n"
                                "      target  ot to be. \n")
+        # Nothing that a terminal would obey: ESC and, of two bytes, CSI.
+        self.write("text.txt", "a\x1b[2J\x9b3é\t" * 20)
+        said = self.run_dltrain("data", "show", self.config(data + "}"), "--samples", 1).out
+        self.assertIn("      input   a?[2J?3é\\ta\n", said)
+        self.write("text.txt", "To be,\nor not to be. " * 20)
         masked = self.run_dltrain("data", "show", self.config(data + ", mlm_probability: 0.3}"), "--split", "eval").out
         lines = masked.splitlines()
         self.assertEqual(len(lines), 12)

@@ -103,6 +103,10 @@ TEST_CASE("bad records are refused with their line") {
              Contains("a.jsonl:2: has no text under the key 'text': it is of type number"));
   CHECK_THAT(refusal("{\"body\": \"a\", \"id\": 3}", two),
              Contains("has no text under the key 'text'; its keys: 'body', 'id'"));
+  // Keys that a terminal would obey, and one without end.
+  CHECK_THAT(refusal("{\"a\\u001b[2J\\u009b\\n\": 1}", two), Contains("its keys: 'a?[2J?\\n'"));
+  CHECK_THAT(refusal("{\"" + std::string(1000, 'k') + "\": 1}", two),
+             Contains("its keys: '" + std::string(40, 'k') + "…'"));
   CHECK_THAT(refusal("[]", two), Contains("a.jsonl:1: is no JSON object"));
   CHECK_THAT(refusal("{\"text\": \"a\"", two),
              Contains("a.jsonl:1: is no JSON: line 1, column 13: unexpected end of input"));
