@@ -4,25 +4,10 @@
 
 #include <csignal>
 
-#include <sys/types.h>
-
 namespace dltrain {
 
 // End a run in order (the first three) or ask it for a checkpoint; launchers pass them on.
 inline constexpr int kRunSignals[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2};
-// What a launcher gives a SIGTERM to carry that only ends ranks whose peer has failed.
-inline constexpr int kFailureElsewhere = 0x646c74;
-
-// SIGTERM to a rank because another one has failed, which is no wish that this one ends: the rank
-// can tell them apart.
-inline void signal_failure(pid_t pid) {
-  sigval value{};
-  value.sival_int = kFailureElsewhere;
-  sigqueue(pid, SIGTERM, value);
-}
-inline bool tells_of_failure(const siginfo_t& info) {
-  return info.si_code == SI_QUEUE && info.si_value.sival_int == kFailureElsewhere;
-}
 
 // As nohup leaves SIGHUP. May be called between fork and exec.
 inline bool is_ignored(int signal) {

@@ -13,8 +13,8 @@
 //   may go to files as well (tee) or instead (redirects).
 // * Signals: SIGINT, SIGTERM, SIGHUP, SIGUSR1 and SIGUSR2 go on to every rank. The third SIGINT or
 //   SIGTERM kills the ranks. An interrupted launcher restarts nothing.
-// * Failure: when a rank ends with a code other than 0 the others get SIGTERM (base/signals.h:
-//   signal_failure), and SIGKILL after `grace`. The first failing rank is named on stderr with its
+// * Failure: when a rank ends with a code other than 0 the others get SIGTERM, and SIGKILL after
+//   `grace`. The first failing rank is named on stderr with its
 //   code or signal, what the ranks have told of it in the store, and its last lines unless they
 //   stand right above; on every node. The ranks that lose it say nothing themselves. A rank that
 //   reports the loss of a peer (code 6), or stopped early (75), is blamed only when no rank fails

@@ -226,7 +226,7 @@ void WorkerGroup::stop() {
   stopping_ = decided_ = true;
   deadline_ = Clock::now() + options_.grace;
   for (const Rank& r : ranks_) {
-    if (r.alive) signal_failure(r.pid);
+    if (r.alive) kill(r.pid, SIGTERM);
   }
 }
 

@@ -10,10 +10,8 @@ namespace {
 
 volatile std::sig_atomic_t stop_flag = 0;
 volatile std::sig_atomic_t save_flag = 0;
-volatile std::sig_atomic_t for_others_flag = 0;
 
-void on_signal(int signal, siginfo_t* info, void*) {
-  if (stop_flag == 0) for_others_flag = tells_of_failure(*info) ? 1 : 0;
+void on_signal(int signal) {
   stop_flag = signal;
   std::signal(signal, SIG_DFL);
 }
@@ -29,8 +27,7 @@ void install_stop_handlers() {
     if (stop_flag != 0) break;  // one came already: the next ends the process
     if (signal == SIGHUP && is_ignored(signal)) continue;
     struct sigaction action {};
-    action.sa_sigaction = on_signal;
-    action.sa_flags = SA_SIGINFO;
+    action.sa_handler = on_signal;
     sigaction(signal, &action, nullptr);
   }
   struct sigaction save {};
@@ -55,10 +52,6 @@ bool take_save_request() {
 
 int stop_signal() {
   return stop_flag;
-}
-
-bool stopped_for_others() {
-  return for_others_flag != 0;
 }
 
 void request_stop(int signal) {

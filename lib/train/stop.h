@@ -11,9 +11,6 @@ void install_stop_handlers();
 void release_stop_signals();
 // The signal that came first, or 0.
 int stop_signal();
-// Whether it came from a launcher of ours because another rank has failed: nobody wants this one to
-// stop, but it cannot go on (launch/worker_group.h).
-bool stopped_for_others();
 // Whether SIGUSR1 or SIGUSR2 came since the last call.
 bool take_save_request();
 // For tests and for embedding: as if `signal` had come; 0 clears it.
