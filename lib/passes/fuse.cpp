@@ -8,6 +8,7 @@
 #include "ops/fused.h"
 #include "passes/fuse_norms.h"
 #include "passes/pair_convolutions.h"
+#include "passes/remove_nodes.h"
 
 namespace dltrain {
 namespace {
@@ -18,16 +19,6 @@ constexpr std::string_view kActivations[] = {"relu", "gelu", "gelu_tanh",
 
 bool is_activation(std::string_view op) {
   return std::find(std::begin(kActivations), std::end(kActivations), op) != std::end(kActivations);
-}
-
-// Removes the marked nodes.
-void remove_nodes(Graph& graph, const std::vector<bool>& gone) {
-  std::vector<Node> kept;
-  for (size_t i = 0; i < graph.nodes.size(); ++i) {
-    if (!gone[i]) kept.push_back(std::move(graph.nodes[i]));
-  }
-  graph.nodes = std::move(kept);
-  graph.update_producers();
 }
 
 bool may_absorb_activation(const Graph& graph, const Node& node) {

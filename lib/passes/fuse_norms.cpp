@@ -2,6 +2,8 @@
 
 #include <optional>
 
+#include "passes/remove_nodes.h"
+
 namespace dltrain {
 namespace {
 
@@ -16,12 +18,7 @@ class NormFusion {
       if (op == "relu") fuse_forward(i);
       if (op == "batch_norm_backward") fuse_backward(i);
     }
-    std::vector<Node> kept;
-    for (size_t i = 0; i < graph_.nodes.size(); ++i) {
-      if (!gone_[i]) kept.push_back(std::move(graph_.nodes[i]));
-    }
-    graph_.nodes = std::move(kept);
-    graph_.update_producers();
+    remove_nodes(graph_, gone_);
   }
 
  private:

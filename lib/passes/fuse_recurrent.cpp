@@ -4,6 +4,7 @@
 
 #include "ops/kernel.h"
 #include "ops/recurrent.h"
+#include "passes/remove_nodes.h"
 
 namespace dltrain {
 namespace {
@@ -40,12 +41,7 @@ class RecurrentFusion {
       any = (find(n) && replace(n)) || any;
     }
     if (!any) return false;
-    std::vector<Node> kept;
-    for (size_t i = 0; i < graph_.nodes.size(); ++i) {
-      if (!gone_[i]) kept.push_back(std::move(graph_.nodes[i]));
-    }
-    graph_.nodes = std::move(kept);
-    graph_.update_producers();
+    remove_nodes(graph_, gone_);
     return true;
   }
 

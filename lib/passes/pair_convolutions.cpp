@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <optional>
 
+#include "passes/remove_nodes.h"
+
 namespace dltrain {
 namespace {
 
@@ -17,12 +19,7 @@ class Pairing {
       if (op == "batch_norm") take_statistics(i);
       if (op == "batch_norm_inference") join(i);
     }
-    std::vector<Node> kept;
-    for (size_t i = 0; i < graph_.nodes.size(); ++i) {
-      if (!gone_[i]) kept.push_back(std::move(graph_.nodes[i]));
-    }
-    graph_.nodes = std::move(kept);
-    graph_.update_producers();
+    remove_nodes(graph_, gone_);
   }
 
  private:
