@@ -125,6 +125,7 @@ void WorkerGroup::turn(milliseconds at_most) {
   }
   pump(at_most);
   handle_signals();
+  was_late(Clock::now() - waited_);  // before anybody is found to have ended
   reap();
   decided_ = decided_ || (cause_ != nullptr && !alive());
   if (!deadline_ || Clock::now() < *deadline_) return;
@@ -151,7 +152,8 @@ void WorkerGroup::pump(milliseconds timeout) {
   }
   const auto begin = Clock::now();
   const int ready = poll(entries.data(), entries.size(), static_cast<int>(timeout.count()));
-  was_late(Clock::now() - begin - timeout);
+  waited_ = Clock::now();
+  was_late(waited_ - begin - timeout);
   if (ready <= 0) return;
   for (size_t i = 0; i < relays.size(); ++i) {
     if (entries[i + 1].revents && relays[i]->pump()) last_speaker_ = relays[i];

@@ -100,6 +100,7 @@ class WorkerGroup {
   bool interrupted_ = false;                   // an interruption was passed on
   std::chrono::milliseconds stood_still_{0};   // this process, at last
   Clock::time_point awake_{};                  // since when it does not any more
+  Clock::time_point waited_{};                 // when the last wait for signals or output ended
   std::optional<Clock::time_point> deadline_;  // of the blame window, then of the grace
 };
 
