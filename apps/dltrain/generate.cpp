@@ -9,6 +9,7 @@
 
 #include "base/file.h"
 #include "config/load.h"
+#include "config/scalar.h"
 #include "data/line_reader.h"
 #include "dltrain/commands.h"
 #include "dltrain/text_printer.h"
@@ -40,21 +41,14 @@ std::vector<std::string> precision_of(const Options& o) {
   return {"precision.compute=" + o.precision};
 }
 
-// As a scalar of YAML, whatever is in it.
-std::string quoted(const std::string& text) {
-  std::string out = "'";
-  for (const char c : text) out += c == '\'' ? "''" : std::string(1, c);
-  return out + "'";
-}
-
 // A folder with config.json and weights, which has no data and is not trained.
 std::unique_ptr<LanguageModel> open_hugging_face(const std::filesystem::path& folder,
                                                  const Options& o) {
   ConfigInputs inputs;
-  inputs.overrides = {"data={type: synthetic_tokens, vocab_size: 2, length: 1, samples: 1}",
-                      "optimizer={type: sgd, learning_rate: 0}",
-                      "training={global_batch_size: 1, max_steps: 1}",
-                      "model.from=" + quoted(std::filesystem::absolute(folder).string())};
+  inputs.overrides = {
+      "data={type: synthetic_tokens, vocab_size: 2, length: 1, samples: 1}",
+      "optimizer={type: sgd, learning_rate: 0}", "training={global_batch_size: 1, max_steps: 1}",
+      "model.from=" + quoted_when_needed(std::filesystem::absolute(folder).string())};
   inputs.overrides.insert(inputs.overrides.end(), o.sets.begin(), o.sets.end());
   if (!o.device.empty()) inputs.overrides.push_back("device=" + o.device);
   for (const std::string& key : precision_of(o)) inputs.overrides.push_back(key);

@@ -16,7 +16,8 @@ namespace dltrain {
 namespace {
 
 constexpr int64_t kBlock = 512;     // elements; 2 KiB an intermediate
-constexpr size_t kMaxScratch = 16;  // intermediates alive at once: 32 KiB of the stack
+constexpr size_t kMaxScratch = 16;  // intermediates alive at once: 32 KiB of the stack; as many as
+                                    // the fuse pass has steps in a group
 constexpr size_t kMaxInputs = 16;   // of a group; f16 ones are widened to 32 KiB at most
 
 constexpr size_t kMaxResults = 4;  // in bf16 and f16; the fuse pass makes groups of one

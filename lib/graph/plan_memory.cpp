@@ -1,5 +1,6 @@
 // Where the values of a plan lie: blocks that live from first to last use, and addresses in them.
 #include <algorithm>
+#include <numeric>
 
 #include "base/error.h"
 #include "graph/plan.h"
@@ -129,17 +130,20 @@ LentRegion Plan::lend_copies() {
 
 Plan::Fullest Plan::fullest() const {
   const auto end = graph_.nodes.size();
-  std::vector<size_t> bytes(end + 1, 0);  // by node, and after the last
+  std::vector<int64_t> bytes(end + 2, 0);  // by node, and after the last; changes first
   for (const MemoryBlock& block : blocks_) {
-    if (block.lent) continue;
-    for (int i = std::max(block.first, 0); i <= std::min(block.last, static_cast<int>(end)); ++i) {
-      bytes[static_cast<size_t>(i)] += align_up(block.bytes);
-    }
+    if (block.lent || block.last < 0) continue;
+    const auto aligned = static_cast<int64_t>(align_up(block.bytes));
+    bytes[static_cast<size_t>(std::max(block.first, 0))] += aligned;
+    bytes[static_cast<size_t>(block.last) + 1] -= aligned;
   }
+  std::partial_sum(bytes.begin(), bytes.end(), bytes.begin());
   Fullest out;
   if (end == 0) return out;
-  out.node = static_cast<int>(std::max_element(bytes.begin(), bytes.end() - 1) - bytes.begin());
-  out.bytes = bytes[static_cast<size_t>(out.node)];
+  out.node = static_cast<int>(
+      std::max_element(bytes.begin(), bytes.begin() + static_cast<std::ptrdiff_t>(end)) -
+      bytes.begin());
+  out.bytes = static_cast<size_t>(bytes[static_cast<size_t>(out.node)]);
   std::vector<bool> gradient(blocks_.size(), false), value(blocks_.size(), false);
   for (size_t i = 0; i < graph_.values.size(); ++i) {
     if (value_block_[i] < 0) continue;

@@ -33,6 +33,14 @@ namespace {
 constexpr int32_t kCodes = 256;  // more than there are exit codes
 constexpr uint64_t kMaxSummaryBytes = 1 << 20;
 
+// What the process ends with where this is thrown; not all are mistakes of ours: memory runs out,
+// paths cannot be looked at.
+ExitCode code_of(const std::exception& error) {
+  if (const auto* own = dynamic_cast<const Error*>(&error)) return own->code();
+  const bool memory = dynamic_cast<const std::bad_alloc*>(&error) != nullptr;
+  return memory ? ExitCode::memory : ExitCode::internal;
+}
+
 std::filesystem::path run_path(const Experiment& experiment, const RunOptions& options) {
   return options.folder.empty() ? std::filesystem::path("runs") / experiment.name : options.folder;
 }
@@ -146,15 +154,10 @@ bool Run::together(const std::function<void()>& part) {
   int32_t code = 0;
   try {
     part();
-  } catch (const Error& error) {
+  } catch (const std::exception& error) {
     mistake = std::current_exception();
-    code = static_cast<int32_t>(error.code());
+    code = static_cast<int32_t>(code_of(error));
     if (agreement_) agreement_->give_up(error.what());  // others may wait for a choice
-  } catch (const std::exception& error) {  // no memory, a path that cannot be looked at
-    mistake = std::current_exception();
-    const bool memory = dynamic_cast<const std::bad_alloc*>(&error) != nullptr;
-    code = static_cast<int32_t>(memory ? ExitCode::memory : ExitCode::internal);
-    if (agreement_) agreement_->give_up(error.what());
   }
   // The greatest is the first rank's.
   const int32_t own = (options_.ranks.world - options_.ranks.rank) * kCodes + code;

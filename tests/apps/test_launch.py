@@ -1,92 +1,15 @@
-"""dltrain launch: torchrun's flags, nodes, restarts, ranks that are lost, stopped or unlike."""
+"""dltrain launch: torchrun's flags, nodes, files, mistakes, and other launchers."""
 import os
-import pathlib
 import shutil
-import signal
 import socket
 import subprocess
-import threading
 import time
 
-from support import OK, PROGRAM, RANK, SMALL, SOURCES, STOPPED, STORAGE, USAGE, DltrainTest, checkpoints, main
-
-# Long enough that something can happen to it.
-ENDLESS = ("-s", "training.max_steps=1000000", "-s", "checkpoint.save_steps=50", "-s", "logging.logging_steps=1000")
+from launching import LaunchTest, free_port
+from support import OK, PROGRAM, RANK, SMALL, SOURCES, STORAGE, USAGE, main
 
 
-# The same number of threads for every layout, or bits differ (docs/equality.md).
-os.environ["OMP_NUM_THREADS"] = "1"
-
-
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
-
-
-def ranks_of(launcher):
-    """{rank: process number} of the ranks that a launcher has started."""
-    found = {}
-    for entry in pathlib.Path("/proc").iterdir():
-        if not entry.name.isdigit():
-            continue
-        try:
-            status = (entry / "stat").read_text().rsplit(")", 1)[1].split()
-            if int(status[1]) != launcher.pid or status[0] == "Z":
-                continue
-            variables = dict(v.split("=", 1) for v in (entry / "environ").read_text().split("\0") if "=" in v)
-        except (OSError, IndexError):
-            continue
-        if "RANK" in variables:
-            found[int(variables["RANK"])] = int(entry.name)
-    return found
-
-
-def catches(process, number):
-    """Whether a process does more about a signal than to die of it."""
-    status = pathlib.Path(f"/proc/{process.pid}/status").read_text()
-    masks = [int(line.split()[1], 16) for line in status.splitlines() if line.startswith(("SigBlk", "SigCgt"))]
-    return any(mask >> (number - 1) & 1 for mask in masks)
-
-
-class CuttingProxy:
-    """Passes one connection on to a port, and cuts it after so many replies."""
-
-    def __init__(self, port, replies):
-        self.listener = socket.create_server(("127.0.0.1", 0))
-        self.listener.settimeout(20)
-        self.port = self.listener.getsockname()[1]
-        threading.Thread(target=self.serve, args=(port, replies), daemon=True).start()
-
-    def serve(self, port, replies):
-        try:
-            with self.listener, self.listener.accept()[0] as client, socket.create_connection(("127.0.0.1", port)) as store:
-                for connection in (client, store):
-                    connection.settimeout(20)
-                for _ in range(replies):
-                    store.sendall(client.recv(65536))
-                    client.sendall(store.recv(65536))
-                client.shutdown(socket.SHUT_RDWR)
-        except OSError:
-            pass
-
-
-class Launch(DltrainTest):
-    def launch(self, flags, *arguments, **popen):
-        return self.run_dltrain("launch", *flags, "--", self.small(), "-q", "--output-dir", self.folder / "run",
-                                *arguments, **popen)
-
-    def one(self, *arguments):
-        run = self.folder / "one"
-        self.run_dltrain(self.small(), "-q", "--output-dir", run, "--nproc-per-node", 4, *arguments)
-        return run
-
-    def wait_for_a_step(self, process):
-        """Waits until the run of `folder / run` has logged a step."""
-        path = self.folder / "run" / "metrics.jsonl"
-        self.wait_for(lambda: process.poll() is not None or (path.exists() and len(path.read_text().splitlines()) >= 1),
-                      "the first step")
-
+class Launch(LaunchTest):
     def test_launched_ranks_train_as_the_short_way(self):
         one = self.one()
         for flags in (("--nproc-per-node", 4), ("--standalone", "--nproc_per_node=4", "--nnodes=1:1"),
@@ -170,20 +93,6 @@ class Launch(DltrainTest):
             self.assertEqual(result.code, OK, str(result))
         # Which node came first does not matter: rank 0 is at the endpoint.
         self.assert_same_state(one, self.folder / "run")
-
-    def test_a_leader_that_is_lost_while_the_nodes_meet_is_one_sentence(self):
-        """The second node talks through a proxy that ends the connection at every place in the first exchanges."""
-        configuration = self.small()
-        for replies in range(8):
-            port = free_port()
-            proxy = CuttingProxy(port, replies)
-            common = ("launch", "--nnodes", 2, "--master-addr", "127.0.0.1", "--rdzv-conf", "join_timeout=20")
-            leader = self.start(*common, "--master-port", port, "--node-rank", 0, configuration, "--output-dir", self.folder / "run")
-            second = self.end(self.start(*common, "--master-port", proxy.port, "--node-rank", 1, configuration, "--output-dir",
-                                         self.folder / "run"))
-            leader.kill()
-            self.assertEqual(second.code, RANK, f"after {replies} replies: {second}")
-            self.assertEqual(len(second.err.splitlines()), 1, f"after {replies} replies: {second}")
 
     def test_a_launcher_without_the_secret_is_refused(self):
         port = free_port()
@@ -315,87 +224,6 @@ class Launch(DltrainTest):
         self.refused(USAGE, self.small(), "--nproc-per-node", 2, env=dict(around, MASTER_ADDR="127.0.0.1"),
                      says="this process is a rank already, started by mpirun (Open MPI)")
 
-    def test_a_stopped_rank_is_named_in_time(self):
-        for victim in (0, 2):
-            shutil.rmtree(self.folder / "run", ignore_errors=True)
-            process = self.start("launch", "--nproc-per-node", 3, "--", self.small(SMALL.replace("16", "18")), "-q", "--output-dir",
-                                 self.folder / "run", *ENDLESS, "-s", "parallelism.timeout=1")
-            self.wait_for_a_step(process)
-            time.sleep(0.6)  # they tell where they are four times a second
-            ranks = ranks_of(process)
-            os.kill(ranks[victim], signal.SIGSTOP)
-            begin = time.monotonic()
-            result = self.end(process)
-            self.assertLess(time.monotonic() - begin, 3, str(result))
-            self.assertEqual(result.code, RANK, str(result))
-            name = rf"rank {victim} \(process {ranks[victim]} on [^ )]+\) has given no sign of life for 1\.\d s; it was last seen at step"
-            self.assertRegex(result.err, "dltrain: " + name)
-            self.assertEqual(len(result.err.splitlines()), 1, str(result))  # the launcher tells it for all
-            for pid in ranks.values():
-                self.assertFalse(pathlib.Path(f"/proc/{pid}").exists())
-
-    def test_ranks_that_lose_the_store_say_so(self):
-        """Their launcher stands still, which only they can tell; when it goes on it tells why."""
-        process = self.start("launch", "--nproc-per-node", 2, "--", self.small(), "-q", "--output-dir", self.folder / "run",
-                             *ENDLESS, "-s", "parallelism.timeout=1")
-        self.wait_for_a_step(process)
-        process.send_signal(signal.SIGSTOP)
-        time.sleep(4)
-        process.send_signal(signal.SIGCONT)
-        result = self.end(process)
-        self.assertEqual(result.code, RANK, str(result))
-        self.assertRegex(result.err, r"dltrain: error: rank [01] \(process \d+ on [^ )]+\) lost touch with the run: ")
-        self.assertRegex(result.err, r"\ndltrain: the launcher on \S+ \(process \d+\) stood still for [34]\.\d s")
-
-    def test_a_lost_rank_is_told_once(self):
-        """Killed at any time, early and late: the launcher's sentence alone, with the step where there was one."""
-        for delay in (0, 0.05, 0.1, 0.15, 0.3, None):
-            shutil.rmtree(self.folder / "run", ignore_errors=True)
-            process = self.start("launch", "--nproc-per-node", 3, "--", self.small(SMALL.replace("16", "18")), "-q", "--output-dir",
-                                 self.folder / "run", *ENDLESS)
-            self.wait_for(lambda: len(ranks_of(process)) == 3, "the ranks")
-            if delay is None:
-                self.wait_for_a_step(process)
-                time.sleep(0.6)
-            else:
-                time.sleep(delay)
-            pid = ranks_of(process)[1]
-            os.kill(pid, signal.SIGKILL)
-            result = self.end(process)
-            self.assertEqual(result.code, RANK, str(result))
-            where = r" at step \d+, (in|after) \w+ .*" if delay is None else ""
-            self.assertRegex(result.err, rf"^dltrain: rank 1 \(process {pid}\) was killed by signal 9 \(SIGKILL; [^)]*\){where}")
-            self.assertEqual(len(result.err.splitlines()), 1, str(result))
-
-    def ranks_of_torchrun(self, count, *arguments, own=lambda rank: ()):
-        """Ranks as torchrun starts them; `own`: arguments of one rank."""
-        port, configuration = str(free_port()), self.small(SMALL.replace("16", "18"))
-        return [self.start(configuration, "-q", "--output-dir", self.folder / "run", *arguments, *own(rank),
-                           env={"RANK": str(rank), "WORLD_SIZE": str(count), "LOCAL_RANK": str(rank),
-                                "LOCAL_WORLD_SIZE": str(count), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port})
-                for rank in range(count)]
-
-    def test_ranks_of_other_launchers_end_with_the_code_of_the_mistake(self):
-        results = [self.end(rank) for rank in self.ranks_of_torchrun(
-            2, own=lambda rank: ("-s", f"optimizer.learning_rate=0.0{rank + 1}"))]
-        self.assertEqual([r.code for r in results], [USAGE, USAGE], "\n".join(map(str, results)))
-        self.assertEqual(results[0].err, "")
-        self.assertTrue(results[1].err.startswith("[rank 1] dltrain: error: the ranks were started with different"), results[1])
-
-    def test_ranks_of_other_launchers_stop_together(self):
-        """Rank 0, which serves the store, is told to stop a moment before the others, at any time."""
-        for delay in (0, 0.02, 0.05, 0.1, 0.2, 0.5):
-            shutil.rmtree(self.folder / "run", ignore_errors=True)
-            ranks = self.ranks_of_torchrun(3, *ENDLESS)
-            for rank in ranks:
-                self.wait_for(lambda: catches(rank, signal.SIGTERM), "main()")
-            time.sleep(delay)
-            for rank in ranks:
-                rank.send_signal(signal.SIGTERM)
-                time.sleep(0.05)
-            results = [self.end(rank) for rank in ranks]
-            self.assertEqual([r.code for r in results], 3 * [STOPPED], f"after {delay} s\n" + "\n".join(map(str, results)))
-
     def test_all_ranks_begin_from_the_checkpoint_that_rank_0_finds(self):
         """Else a run that writes checkpoints meanwhile, or nodes that see different ones, give ranks different weights."""
         configuration = self.small()
@@ -413,89 +241,6 @@ class Launch(DltrainTest):
         results = [self.end(node) for node in nodes]
         self.assertEqual([r.code for r in results], [STORAGE, STORAGE], "\n".join(map(str, results)))
         self.assertIn("step-000020", results[1].err)
-
-    def test_ranks_of_other_launchers_say_themselves_who_was_lost(self):
-        ranks = self.ranks_of_torchrun(3, *ENDLESS)
-        self.wait_for_a_step(ranks[0])
-        ranks[1].kill()
-        for rank, mark in ((0, ""), (2, r"\[rank 2\] ")):
-            result = self.end(ranks[rank])
-            self.assertEqual(result.code, RANK, str(result))
-            self.assertRegex(result.err, rf"^{mark}dltrain: error: rank 1 \(process {ranks[1].pid} on [^ )]+\) was lost ")
-            self.assertEqual(len(result.err.splitlines()), 1, str(result))
-
-    def test_preemption_ends_all_with_75_and_no_restart(self):
-        process = self.start("launch", "--nproc-per-node", 2, "--max-restarts", 3, self.small(), "-q", "--output-dir",
-                             self.folder / "run", *ENDLESS)
-        self.wait_for_a_step(process)
-        process.send_signal(signal.SIGTERM)
-        result = self.end(process)
-        self.assertEqual(result.code, STOPPED, str(result))
-        self.assertNotIn("restart", result.err)
-        saved = int(checkpoints(self.folder / "run")[-1][5:])
-        self.launch(("--nproc-per-node", 2), "--resume", "auto", *ENDLESS, "-s", f"training.max_steps={saved + 3}")
-        self.assertEqual(checkpoints(self.folder / "run")[-1], f"step-{saved + 3:06}")
-
-    def test_preemption_at_any_time_is_code_75(self):
-        """From the first moments of the launcher over ranks that start to the first steps."""
-        for delay in (0, 0.02, 0.04, 0.07, 0.1, 0.15, 0.2, 0.3, 0.5):
-            process = self.start("launch", "--nproc-per-node", 3, self.small(SMALL.replace("16", "18")), "-q", "--output-dir",
-                                 self.folder / "run", "--overwrite", *ENDLESS)
-            # Before its main() a process is the kernel's and the linker's.
-            self.wait_for(lambda: catches(process, signal.SIGTERM), "main()")
-            time.sleep(delay)
-            process.send_signal(signal.SIGTERM)
-            result = self.end(process)
-            self.assertEqual(result.code, STOPPED, f"after {delay} s: {result}")
-            self.assertNotIn("lost", result.err)
-            # Before there is a launcher that has ranks nothing is told, and then once, by it or by rank 0.
-            self.assertEqual(len([line for line in result.err.splitlines() if "stopped" in line]),
-                             0 if result.err == "" and delay < 0.05 else 1, f"after {delay} s: {result}")
-
-    def test_a_stop_before_the_first_step_is_told_on_all_nodes(self):
-        """Only one node is told to stop, while the other one's rank stands still."""
-        port = free_port()
-        nodes = [self.start("launch", "--nnodes", 2, "--node-rank", i, "--master-addr", "127.0.0.1", "--master-port", port,
-                            self.small(), "-q", "--output-dir", self.folder / "run", *ENDLESS) for i in (0, 1)]
-        self.wait_for(lambda: ranks_of(nodes[0]), "rank 0")
-        rank = ranks_of(nodes[0])[0]
-        os.kill(rank, signal.SIGSTOP)
-        self.wait_for(lambda: ranks_of(nodes[1]), "rank 1")
-        time.sleep(0.3)
-        nodes[1].send_signal(signal.SIGINT)
-        time.sleep(0.3)
-        os.kill(rank, signal.SIGCONT)
-        for node in nodes:
-            result = self.end(node)
-            self.assertEqual(result.code, STOPPED, str(result))
-            self.assertEqual(result.err, "dltrain: stopped by signal 2 (SIGINT) before the first step\n")
-
-    def test_ranks_of_other_launchers_that_wait_for_the_rest_end_with_75(self):
-        for rank in (0, 1):
-            process = self.start(self.small(), "--output-dir", self.folder / "run", env={
-                "RANK": str(rank), "WORLD_SIZE": "2", "LOCAL_RANK": str(rank), "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1",
-                "MASTER_PORT": str(free_port())})
-            self.wait_for(lambda: catches(process, signal.SIGTERM), "main()")
-            time.sleep(0.5)
-            begin = time.monotonic()
-            process.send_signal(signal.SIGTERM)
-            result = self.end(process)
-            self.assertEqual(result.code, STOPPED, str(result))
-            self.assertEqual(len(result.err.splitlines()), 1, str(result))
-            self.assertLess(time.monotonic() - begin, 5)
-
-    def test_a_connection_that_breaks_costs_no_step(self):
-        """SIGHUP ends a run in order, with a launcher and without; SIGUSR2 is deadly to neither."""
-        for flags in (("launch", "--nproc-per-node", 2), ()):
-            shutil.rmtree(self.folder / "run", ignore_errors=True)
-            process = self.start(*flags, self.small(), "-q", "--output-dir", self.folder / "run", *ENDLESS)
-            self.wait_for_a_step(process)
-            process.send_signal(signal.SIGUSR2)
-            self.wait_for(lambda: process.poll() is not None or
-                          any(int(name[5:]) % 50 for name in checkpoints(self.folder / "run")), "the checkpoint of SIGUSR2")
-            process.send_signal(signal.SIGHUP)
-            result = self.end(process)
-            self.assertEqual(result.code, STOPPED, str(result))
 
     def test_torchrun_starts_ranks(self):
         torchrun = os.environ.get("TORCHRUN") or shutil.which("torchrun")

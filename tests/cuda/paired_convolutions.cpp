@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "catch.h"
+#include "checkpointed_state.h"
 #include "config/load.h"
 #include "cuda/batch_norm.h"
 #include "cuda/makers.h"
@@ -89,12 +90,7 @@ Run train_on(const Engine& engine, const std::vector<std::string>& extra) {
   TrainEvents events;
   events.on_step = [&](const StepRecord& record) { out.losses.push_back(record.loss); };
   train(session, events, {.run_folder = {}, .resolved_config = {}, .handle_signals = false});
-  for (const StateTensor& tensor : session.executor->layout().tensors()) {
-    if (!rules_of(tensor.role).checkpointed) continue;
-    std::vector<std::byte> bytes(tensor.spec.bytes());
-    session.executor->read_state(tensor.name, bytes);
-    out.state.insert(out.state.end(), bytes.begin(), bytes.end());
-  }
+  out.state = checkpointed_state(*session.executor);
   out.evaluated = evaluate(session, 4).metrics.front().second;
   return out;
 }

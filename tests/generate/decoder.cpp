@@ -62,16 +62,8 @@ std::vector<double> whole(const ModelConfig& model, const std::vector<int32_t>& 
                   .samples = 1,
                   .training = false,
                   .compute = DType::f64});
-  emitted.graph.value(emitted.output).role = Role::output;
-  GraphRun run(std::move(emitted.graph));
-  for (const ParameterInfo& info : emitted.parameters) {
-    const std::vector<float> values = weights(info);
-    run.set(info.name, {values.begin(), values.end()});
-  }
-  run.set("input.input", {tokens.begin(), tokens.end()});
-  run.set("targets", std::vector<double>(tokens.size(), 0));
-  run.run(Phase::forward);
-  return run.get(emitted.output);
+  return output_of(std::move(emitted), {{"input.input", {tokens.begin(), tokens.end()}},
+                                        {"targets", std::vector<double>(tokens.size(), 0)}});
 }
 
 TEST_CASE("texts that are continued have the logits of the whole text") {

@@ -3,10 +3,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 
 #include "base/philox.h"
 #include "generate/decoder.h"
 #include "nn/read_model.h"
+#include "run_graph.h"
 
 namespace dltrain {
 
@@ -33,6 +35,21 @@ inline std::vector<int32_t> text(uint64_t seed, int64_t tokens = kTokens) {
     out.push_back(static_cast<int32_t>(random_bits(seed, 0, 0, static_cast<uint64_t>(i)) % kIds));
   }
   return out;
+}
+
+// The output of a model with weights() of its parameters, of these inputs;
+// computed at once, f64.
+inline std::vector<double> output_of(EmittedModel emitted,
+                                     const std::map<std::string, std::vector<double>>& inputs) {
+  emitted.graph.value(emitted.output).role = Role::output;
+  GraphRun run(std::move(emitted.graph));
+  for (const ParameterInfo& info : emitted.parameters) {
+    const std::vector<float> values = weights(info);
+    run.set(info.name, {values.begin(), values.end()});
+  }
+  for (const auto& [name, values] : inputs) run.set(name, values);
+  run.run(Phase::forward);
+  return run.get(emitted.output);
 }
 
 // The greatest difference of logits, where the first `prompt` tokens are taken together and the

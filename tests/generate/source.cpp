@@ -30,20 +30,14 @@ std::vector<double> whole(const Kind& kind, const std::vector<int32_t>& source,
                                      .samples = 1,
                                      .training = false,
                                      .compute = DType::f64});
-  emitted.graph.value(emitted.output).role = Role::output;
-  GraphRun run(std::move(emitted.graph));
-  for (const ParameterInfo& info : emitted.parameters) {
-    const std::vector<float> values = weights(info);
-    run.set(info.name, {values.begin(), values.end()});
-  }
   std::vector<double> padded(source.begin(), source.end());
   padded.resize(kSource, 0);
-  run.set("input.source", padded);
-  if (kind.lengths) run.set("input.source_lengths", {static_cast<double>(source.size())});
-  run.set("input.decoder_input", {tokens.begin(), tokens.end()});
-  run.set("targets", std::vector<double>(tokens.size(), 0));
-  run.run(Phase::forward);
-  return run.get(emitted.output);
+  std::map<std::string, std::vector<double>> values{
+      {"input.source", padded},
+      {"input.decoder_input", {tokens.begin(), tokens.end()}},
+      {"targets", std::vector<double>(tokens.size(), 0)}};
+  if (kind.lengths) values["input.source_lengths"] = {static_cast<double>(source.size())};
+  return output_of(std::move(emitted), values);
 }
 
 TEST_CASE("texts of a source have the logits of the whole text") {

@@ -8,11 +8,15 @@ using namespace dltrain;
 using namespace dltrain::test;
 
 // Of so many nodes that meet on this machine.
-LaunchOptions node(int nodes, LaunchOptions options) {
-  options.min_nodes = options.max_nodes = nodes;
+LaunchOptions node(int least, int most, LaunchOptions options) {
+  options.min_nodes = least;
+  options.max_nodes = most;
   options.address = "127.0.0.1";
   options.port = test::free_port();
   return options;
+}
+LaunchOptions node(int nodes, LaunchOptions options) {
+  return node(nodes, nodes, std::move(options));
 }
 
 TEST_CASE("two launchers are two nodes, in the order of their ranks or of coming") {
@@ -122,11 +126,7 @@ TEST_CASE("a launcher that is killed ends the other one's ranks") {
 }
 
 TEST_CASE("the nodes that are left go on where fewer are allowed") {
-  LaunchOptions options = ranks(1, "stay");
-  options.min_nodes = 1;
-  options.max_nodes = 2;
-  options.address = "127.0.0.1";
-  options.port = test::free_port();
+  LaunchOptions options = node(1, 2, ranks(1, "stay"));
   options.last_call = milliseconds(1500);
   options.max_restarts = 1;
   Launched first(options);
@@ -143,11 +143,7 @@ TEST_CASE("the nodes that are left go on where fewer are allowed") {
 }
 
 TEST_CASE("a newcomer between two attempts that was told other things is refused alone") {
-  LaunchOptions options = ranks(1, "stay");
-  options.min_nodes = 1;
-  options.max_nodes = 3;
-  options.address = "127.0.0.1";
-  options.port = test::free_port();
+  LaunchOptions options = node(1, 3, ranks(1, "stay"));
   options.last_call = milliseconds(2500);
   options.max_restarts = 1;
   Launched first(options);
@@ -170,11 +166,7 @@ TEST_CASE("a newcomer between two attempts that was told other things is refused
 }
 
 TEST_CASE("as many nodes run as have come in time") {
-  LaunchOptions options = ranks(1, "meet");
-  options.min_nodes = 1;
-  options.max_nodes = 3;
-  options.address = "127.0.0.1";
-  options.port = test::free_port();
+  LaunchOptions options = node(1, 3, ranks(1, "meet"));
   options.last_call = milliseconds(1500);
   Launched first(options), second(options);
   CHECK(first.finish() == 0);
@@ -197,10 +189,8 @@ TEST_CASE("a node that does not come is one sentence and code 6") {
 }
 
 TEST_CASE("a name that does not resolve yet is waited for, and told") {
-  LaunchOptions options = ranks(1, "stay");
-  options.min_nodes = options.max_nodes = 2;
+  LaunchOptions options = node(2, ranks(1, "stay"));
   options.address = "dltrain-test.invalid";
-  options.port = test::free_port();
   options.join_timeout = milliseconds(2700);
   Launched launched(options);
   CHECK(launched.finish() == 6);

@@ -4,22 +4,12 @@
 #include <cstring>
 
 #include "catch.h"
+#include "checkpointed_state.h"
 #include "profile/watching.h"
 
 using namespace dltrain;
 
 namespace {
-
-std::vector<std::byte> state_of(Session& session) {
-  std::vector<std::byte> out;
-  for (const StateTensor& tensor : session.executor->layout().tensors()) {
-    if (!rules_of(tensor.role).checkpointed) continue;
-    std::vector<std::byte> bytes(tensor.spec.bytes());
-    session.executor->read_state(tensor.name, bytes);
-    out.insert(out.end(), bytes.begin(), bytes.end());
-  }
-  return out;
-}
 
 struct Watched {
   Experiment experiment;
@@ -108,7 +98,7 @@ TEST_CASE("steps that are watched do what others do") {
   start_session(plain);
   train(plain, {}, {.run_folder = {}, .resolved_config = {}, .handle_signals = false});
   Watched watched({}, 2);
-  CHECK(state_of(plain) == state_of(watched.session));
+  CHECK(checkpointed_state(*plain.executor) == checkpointed_state(*watched.session.executor));
   CHECK(watched.recording.calls.size() > 0);
 }
 

@@ -1,39 +1,13 @@
 // The sanity suite: every check passes on a sound experiment and fails on one that is broken in
-// just what it looks for.
+// just what it looks for. checks_inputs_matter.cpp has more of one of them.
 #include <cmath>
-#include <fstream>
 
-#include "base/philox.h"
-#include "catch.h"
-#include "config/load.h"
-#include "cpu/engine.h"
-#include "reference/engine.h"
-#include "temporary_folder.h"
-#include "train/checks_support.h"
+#include "train/checked.h"
 
 using namespace dltrain;
 using Catch::Matchers::Contains;
 
 namespace {
-
-constexpr const char* kData = "{type: synthetic, shape: [6], classes: 3, samples: 96}";
-constexpr const char* kLayers = "[linear: 16, relu, linear: 3]";
-
-// A layer of a test: emits what a function says.
-struct TestLayer final : Layer {
-  using Emit = std::function<ValueId(LayerContext&, ValueId)>;
-  explicit TestLayer(Emit function) : function_(std::move(function)) { kind = "test"; }
-  ValueId emit(LayerContext& context, ValueId x) const override { return function_(context, x); }
-  Emit function_;
-};
-
-struct Setup {
-  std::string data = kData;
-  std::string layers = kLayers;
-  std::vector<std::string> overrides = {};
-  TestLayer::Emit first_layer = {};
-  std::function<void(Experiment&)> change = {};
-};
 
 // The loss of an experiment times −1.
 struct NegativeLoss final : Loss {
@@ -53,63 +27,6 @@ struct NegativeLoss final : Loss {
   int64_t classes(const TensorSpec& output) const override { return of_->classes(output); }
   TargetKind target_kind(const TargetInfo& info) const override { return of_->target_kind(info); }
   std::unique_ptr<Loss> of_;
-};
-
-CheckOptions options_of(const Setup& setup) {
-  return {.engines = {.cpu = &cpu_engine(), .reference = &reference_engine()},
-          .load =
-              [setup](const std::vector<std::string>& extra) {
-                std::vector<std::string> overrides{
-                    "model.layers=" + setup.layers, "data.train=" + setup.data,
-                    "optimizer={type: adamw, learning_rate: 0.01}",
-                    "training={global_batch_size: 32, max_steps: 50}", "device=cpu"};
-                overrides.insert(overrides.end(), setup.overrides.begin(), setup.overrides.end());
-                overrides.insert(overrides.end(), extra.begin(), extra.end());
-                auto experiment = load_config<Experiment>({.files = {}, .overrides = overrides});
-                if (setup.first_layer) {
-                  experiment.model.layers.insert(experiment.model.layers.begin(),
-                                                 std::make_unique<TestLayer>(setup.first_layer));
-                }
-                if (setup.change) setup.change(experiment);
-                return experiment;
-              },
-          .on_result = {}};
-}
-
-using Check = CheckResult (*)(const CheckOptions&, int64_t);
-
-std::string failure(Check check, const Setup& setup) {
-  const CheckResult result = check(options_of(setup), 32);
-  INFO(result.detail);
-  CHECK(result.outcome == CheckOutcome::fail);
-  return result.detail;
-}
-
-void passes(Check check, const Setup& setup) {
-  const CheckResult result = check(options_of(setup), 32);
-  INFO(result.detail);
-  CHECK(result.outcome == CheckOutcome::pass);
-}
-
-// A csv of `samples` lines: what `line` gives for each, from uniform numbers of its own.
-class CsvFile {
- public:
-  template <typename Line>
-  CsvFile(const std::string& name, int samples, const Line& line) : path_(folder_.path() / name) {
-    std::ofstream file(path_);
-    for (int i = 0; i < samples; ++i) {
-      uint64_t next = 0;
-      file << line(i, [&] { return random_uniform(3, 5, static_cast<uint64_t>(i), next++); })
-           << "\n";
-    }
-  }
-  std::string section(const std::string& keys = "") const {
-    return fmt::format("{{type: csv, path: {}{}}}", path_.string(), keys);
-  }
-
- private:
-  TemporaryFolder folder_;
-  std::filesystem::path path_;
 };
 
 }  // namespace
@@ -348,88 +265,6 @@ TEST_CASE("overfitting: what cannot learn") {
   failure(check_overfit, {.data = line.section(", task: regression, scale: 1.0e-9"),
                           .layers = "[linear: 1]",
                           .overrides = {"loss=mse"}});
-}
-
-TEST_CASE("check that inputs matter: targets made of dice") {
-  const CsvFile dice("dice.csv", 3000, [](int, auto uniform) {
-    return fmt::format("{},{},{}", uniform() - 0.5, uniform() - 0.5, uniform() < 0.5 ? 0 : 1);
-  });
-  CheckOptions options =
-      options_of({.data = dice.section(), .layers = "[linear: 8, tanh, linear: 2]"});
-  options.most_seconds = 3600;  // the same on all machines
-  const CheckResult result = check_inputs_matter(options, 32);
-  INFO(result.detail);
-  CHECK(result.outcome == CheckOutcome::fail);
-}
-
-TEST_CASE("check that inputs matter: a model that does not look at them") {
-  const auto blind = [](LayerContext& c, ValueId x) {
-    return c.builder().emit1("affine", {x}, {{"scale", 0.0}, {"shift", 1.0}});
-  };
-  CHECK_THAT(failure(check_inputs_matter, {.first_layer = blind}),
-             Contains("in 100 steps") && Contains("the inputs change nothing"));
-}
-
-TEST_CASE("check that inputs matter: a model that learns from them late") {
-  // In 100 steps of this learning rate it learns hardly more than how often each class is.
-  CheckOptions slow =
-      options_of({.data = "{type: synthetic, shape: [6], classes: 3, samples: 12000}",
-                  .overrides = {"optimizer={type: sgd, learning_rate: 3.0e-4}", "seed=1"}});
-  slow.most_seconds = 3600;  // the same on all machines
-  const CheckResult result = check_inputs_matter(slow, 32);
-  INFO(result.detail);
-  CHECK(result.outcome == CheckOutcome::pass);
-  CHECK_THAT(result.detail, Contains("in 1000 steps"));
-}
-
-// Wide inputs that say nothing of the targets: a linear model can learn them by heart.
-Setup wide_dice(int samples) {
-  return {.data = fmt::format(
-              "{{type: synthetic, shape: [400], classes: 2, samples: {}, noise: 1.0e+4}}", samples),
-          .layers = "[linear: 2]",
-          .overrides = {"optimizer={type: adam, learning_rate: 1.0e-3}"},
-          .first_layer = [](LayerContext& c, ValueId x) {
-            return c.builder().emit1("affine", {x}, {{"scale", 1e-4}, {"shift", 0.0}});
-          }};
-}
-
-TEST_CASE("check that inputs matter: samples learnt by heart do not count") {
-  for (const int samples : {200, 3000, 6400}) {
-    CAPTURE(samples);
-    CheckOptions options = options_of(wide_dice(samples));
-    options.most_seconds = 3600;
-    const CheckResult result = check_inputs_matter(options, 64);
-    INFO(result.detail);
-    CHECK(result.outcome == CheckOutcome::fail);
-    CHECK_THAT(result.detail, Contains("in 1000 steps"));
-  }
-}
-
-TEST_CASE("check that inputs matter: no time for more steps is no excuse") {
-  // The held-out loss grows as the samples are learnt by heart: more steps would change nothing.
-  Setup setup = wide_dice(400);
-  setup.overrides = {"optimizer={type: adam, learning_rate: 1.0e-2}"};
-  CheckOptions options = options_of(setup);
-  int failed = 0;
-  for (options.most_seconds = 1.0 / 64; options.most_seconds < 64; options.most_seconds *= 2) {
-    const CheckResult result = check_inputs_matter(options, 32);
-    INFO(result.detail);
-    // Too short for the first 100 steps, or decided.
-    if (result.outcome == CheckOutcome::skip) {
-      CHECK_THAT(result.detail, Contains("200 steps on"));
-    } else {
-      CHECK(result.outcome == CheckOutcome::fail);
-      failed += result.detail.find("in 1000 steps") == std::string::npos ? 1 : 0;
-    }
-  }
-  CHECK(failed > 0);  // with fewer steps than there could have been
-}
-
-TEST_CASE("check that inputs matter: too few samples to hold some out") {
-  const CheckResult result = check_inputs_matter(
-      options_of({.data = "{type: synthetic, shape: [6], classes: 3, samples: 63}"}), 32);
-  CHECK(result.outcome == CheckOutcome::skip);
-  CHECK_THAT(result.detail, Contains("of 63 samples too few can be held out"));
 }
 
 TEST_CASE("check of resuming: a model that is another one the second time") {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "catch.h"
+#include "checkpointed_state.h"
 #include "config/load.h"
 #include "cpu/engine.h"
 #include "reference/engine.h"
@@ -48,12 +49,7 @@ inline ShortRun short_run(const std::string& layers, const Variation& variation)
   TrainEvents events;
   events.on_step = [&](const StepRecord& record) { out.losses.push_back(record.loss); };
   train(session, events, {.run_folder = {}, .resolved_config = {}, .handle_signals = false});
-  for (const StateTensor& tensor : session.executor->layout().tensors()) {
-    if (!rules_of(tensor.role).checkpointed) continue;
-    std::vector<std::byte> bytes(tensor.spec.bytes());
-    session.executor->read_state(tensor.name, bytes);
-    out.state.insert(out.state.end(), bytes.begin(), bytes.end());
-  }
+  out.state = checkpointed_state(*session.executor);
   return out;
 }
 

@@ -311,6 +311,16 @@ std::string faster(CudaDevice& device, const KernelRequest& r, int64_t reserve) 
   return !best ? "" : *best == 0 ? kCudnn : kComposed;
 }
 
+// Whether cuDNN's way runs at all, before a graph counts on it: what refuses only then would end
+// the first step.
+bool runs(CudaDevice& device, const KernelRequest& r, int64_t reserve) {
+  std::optional<Trial> trial;
+  const auto stream = device.make_stream();
+  if (!tried(trial, r, true, reserve, *stream)) return false;
+  stream->synchronize();
+  return true;
+}
+
 }  // namespace
 
 std::unique_ptr<Kernel> make_cudnn_recurrent(const KernelRequest& r) {
@@ -348,20 +358,19 @@ std::optional<int64_t> cudnn_recurrent_kept_bytes(const KernelRequest& r) {
   const auto sizes = rnn->sizes(device.dnn(), CUDNN_FWD_MODE_TRAINING);
   if (!sizes) return {};
   const auto reserve = static_cast<int64_t>(sizes->reserve);
+  const std::string key =
+      fmt::format("recurrent {} {}, {} of {}x{} to {}, bias {}, reverse {}, state {}",
+                  r.attributes.text("kind"), dtype_name(p.dtype), p.samples, p.tokens, p.inputs,
+                  p.hidden, p.bias, r.attributes.boolean("reverse"), !is_absent(r.inputs[5]));
+  std::string choice;
   if (device.tuning().mode != Autotune::off) {
-    const std::string key =
-        fmt::format("recurrent {} {}, {} of {}x{} to {}, bias {}, reverse {}, state {}",
-                    r.attributes.text("kind"), dtype_name(p.dtype), p.samples, p.tokens, p.inputs,
-                    p.hidden, p.bias, r.attributes.boolean("reverse"), !is_absent(r.inputs[5]));
-    if (tuned_choice(device, key, [&] { return faster(device, r, reserve); }) == kComposed)
-      return {};
-    return reserve;
+    choice = tuned_choice(device, key, [&] { return faster(device, r, reserve); });
+  } else {
+    const auto [made, is_new] = device.tuning().made.try_emplace(key + ", tried");
+    if (is_new) made->second = runs(device, r, reserve) ? kCudnn : kComposed;
+    choice = made->second;
   }
-  // Once, before the graph counts on it: what refuses only when it runs would end the first step.
-  std::optional<Trial> trial;
-  const auto stream = device.make_stream();
-  if (!tried(trial, r, true, reserve, *stream)) return {};
-  stream->synchronize();
+  if (choice == kComposed) return {};
   return reserve;
 }
 

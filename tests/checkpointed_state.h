@@ -1,0 +1,23 @@
+// What two trainings that shall be the same to the bit are compared by.
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+#include "train/executor.h"
+
+namespace dltrain {
+
+// The bytes of all state that a checkpoint holds, one tensor behind the other.
+inline std::vector<std::byte> checkpointed_state(Executor& executor) {
+  std::vector<std::byte> out;
+  for (const StateTensor& tensor : executor.layout().tensors()) {
+    if (!rules_of(tensor.role).checkpointed) continue;
+    std::vector<std::byte> bytes(tensor.spec.bytes());
+    executor.read_state(tensor.name, bytes);
+    out.insert(out.end(), bytes.begin(), bytes.end());
+  }
+  return out;
+}
+
+}  // namespace dltrain
