@@ -2,6 +2,7 @@
 #include "comm/gloo_transport.h"
 
 #include <csignal>
+#include <numeric>
 #include <string_view>
 
 #include <gloo/rendezvous/context.h>
@@ -11,6 +12,8 @@
 
 #include "base/error.h"
 #include "base/signals.h"
+#include "comm/link_hub.h"
+#include "comm/links.h"
 
 namespace dltrain {
 namespace {
@@ -87,13 +90,9 @@ class GlooChannel : public Channel {
     } catch (const std::exception& e) {
       const std::string_view reason = plain(e.what());
       if (reason.find("Timed out") == reason.npos) {
-        fail(ExitCode::rank, "lost rank {} ({})", peer_, reason);
+        fail_lost(peer_, reason);
       }
-      fail(ExitCode::rank,
-           "rank {} did not answer within {} ms: it hangs, is slower than the timeout allows, or "
-           "has "
-           "issued another operation",
-           peer_, timeout_.count());
+      fail_silent(peer_, timeout_);
     }
   }
 
@@ -115,13 +114,29 @@ class GlooTransport : public Transport {
   Channel& cached(int peer, void* data, size_t bytes) override {
     return cache_.get(peer, data, bytes, [&] { return open(peer, data, bytes); });
   }
+  void exchange(uint64_t slot, std::span<const Letter> letters) override {
+    links_->exchange(slot, letters);
+  }
+  std::unique_ptr<Links> link(std::span<const int> ranks, int number) override {
+    return std::make_unique<Links>(
+        hub_->connect(cards_, rank(), ranks, number, Clock::now() + options_.connect_timeout),
+        std::vector<int>(ranks.begin(), ranks.end()), options_.timeout);
+  }
   void drop_unused() override { cache_.drop_unused(); }
-  void close() override { context_->closeConnections(); }
+  void close() override {
+    links_->close();
+    context_->closeConnections();
+  }
 
  private:
+  void share_cards();
+
   GlooOptions options_;
   std::shared_ptr<gloo::rendezvous::Context> context_;
   ChannelCache cache_;
+  std::unique_ptr<LinkHub> hub_;
+  std::vector<LinkCard> cards_;   // [rank]
+  std::unique_ptr<Links> links_;  // of all ranks, their part number 0
 };
 
 GlooTransport::GlooTransport(StoreClient& store, const GlooOptions& options) : options_(options) {
@@ -154,6 +169,34 @@ GlooTransport::GlooTransport(StoreClient& store, const GlooOptions& options) : o
     fail(ExitCode::rank, "{} waited {} ms for its peers; these ranks never came:{}", who,
          options.connect_timeout.count(), missing);
   }
+  hub_ = std::make_unique<LinkHub>(attributes.hostname);
+  share_cards();
+  std::vector<int> all(static_cast<size_t>(options.size));
+  std::iota(all.begin(), all.end(), 0);
+  links_ = link(all, 0);
+}
+
+// Over Gloo's connections, which lead to the right ranks.
+void GlooTransport::share_cards() {
+  constexpr uint64_t kSlot = 1;  // those of operations are even and the next ones, and mixed
+  cards_.resize(static_cast<size_t>(size()));
+  LinkCard& own = cards_[static_cast<size_t>(rank())];
+  own = hub_->card();
+  std::vector<std::unique_ptr<GlooChannel>> from, to;
+  for (int p = 0; p < size(); ++p) {
+    if (p == rank()) continue;
+    const auto channel = [&](LinkCard& card) {
+      return std::make_unique<GlooChannel>(*context_, p, &card, sizeof card,
+                                           options_.connect_timeout);
+    };
+    from.push_back(channel(cards_[static_cast<size_t>(p)]));
+    from.back()->receive(kSlot, 0, sizeof(LinkCard));
+    to.push_back(channel(own));
+    to.back()->send(kSlot, 0, sizeof(LinkCard));
+  }
+  for (const auto& channel : from) channel->wait_received();
+  for (const auto& channel : to) channel->wait_sent();
+  for (LinkCard& card : cards_) card.host.back() = '\0';
 }
 
 }  // namespace

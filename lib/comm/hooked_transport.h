@@ -6,6 +6,7 @@
 #include <memory>
 #include <utility>
 
+#include "comm/links.h"
 #include "comm/transport.h"
 
 namespace dltrain {
@@ -25,6 +26,12 @@ class HookedTransport final : public Transport {
   }
   Channel& cached(int peer, void* data, size_t bytes) override {
     return inner_->cached(peer, data, bytes);
+  }
+  void exchange(uint64_t slot, std::span<const Letter> letters) override {
+    inner_->exchange(slot, letters);
+  }
+  std::unique_ptr<Links> link(std::span<const int> ranks, int number) override {
+    return inner_->link(ranks, number);
   }
   void drop_unused() override {  // once an operation
     before_();

@@ -278,8 +278,8 @@ std::unique_ptr<Collectives> HostCollectives::split(std::span<const int> ranks) 
   check_internal(group_number_ == 0, "a part of a group has no parts");
   const int number = ++groups_;
   if (observer_) observer_->joined(number, ranks);
-  return std::make_unique<HostCollectives>(make_subgroup(*transport_, {ranks.begin(), ranks.end()}),
-                                           observer_, number);
+  return std::make_unique<HostCollectives>(
+      make_subgroup(*transport_, {ranks.begin(), ranks.end()}, number), observer_, number);
 }
 
 std::unique_ptr<Collectives> make_gloo(StoreClient& store, const GlooOptions& options) {

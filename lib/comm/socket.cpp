@@ -154,7 +154,7 @@ std::string resolve_problem(const std::string& address) {
 }
 
 FileDescriptor connect_to(const std::string& address, int port, Clock::time_point deadline,
-                          const Interrupted& interrupted) {
+                          const Callee& callee, const Interrupted& interrupted) {
   auto pause = std::chrono::milliseconds(5);
   std::string reason;
   for (;;) {
@@ -171,14 +171,12 @@ FileDescriptor connect_to(const std::string& address, int port, Clock::time_poin
       reason = std::strerror(error);
     }
     if (interrupted && interrupted()) {
-      fail(ExitCode::stopped, "interrupted while the store at {}:{} could not be reached: {}",
+      fail(ExitCode::stopped, "interrupted while {} at {}:{} could not be reached: {}", callee.name,
            address, port, reason);
     }
     if (Clock::now() + pause >= deadline) {
-      fail(ExitCode::rank,
-           "cannot reach the store at {}:{}: {} (does rank 0, or the launcher of node 0, run "
-           "there?)",
-           address, port, reason);
+      fail(ExitCode::rank, "cannot reach {} at {}:{}: {}{}", callee.name, address, port, reason,
+           callee.hint.empty() ? "" : " (" + callee.hint + ")");
     }
     std::this_thread::sleep_for(pause);
     pause = std::min(pause * 2, kLook);

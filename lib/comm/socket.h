@@ -1,6 +1,6 @@
 // Small helpers over TCP sockets: an owned descriptor, listening, connecting with a deadline, and
-// frames (a 32-bit little-endian length followed by that many bytes). Used by the store only; bulk
-// traffic is Gloo's or NCCL's.
+// frames (a 32-bit little-endian length followed by that many bytes). Used by the store and for
+// small messages between ranks; bulk traffic is Gloo's or NCCL's.
 //
 // Threads: plain functions without shared state. Nothing here raises SIGPIPE.
 #pragma once
@@ -53,10 +53,16 @@ std::string resolve_problem(const std::string& address);
 // waiting up. What is there at once is taken without asking. Empty: never.
 using Interrupted = std::function<bool()>;
 
+// Whom messages say that a connection is to, and what they ask when nobody answers.
+struct Callee {
+  std::string name, hint = {};
+};
+
 // Connects, retrying while nobody listens yet, until the deadline. The descriptor is non-blocking.
-// Throws Error(rank) naming address, port and the last reason; Error(stopped) when interrupted.
+// Throws Error(rank) naming callee, address, port and the last reason; Error(stopped) when
+// interrupted.
 FileDescriptor connect_to(const std::string& address, int port, Clock::time_point deadline,
-                          const Interrupted& interrupted = {});
+                          const Callee& callee, const Interrupted& interrupted = {});
 
 enum class Transfer { done, closed, timeout, interrupted };
 // Sends or receives exactly `bytes` on a non-blocking socket before the deadline.

@@ -20,7 +20,8 @@ StoreClient::StoreClient(StoreOptions options) : options_(std::move(options)) {
          options_.secret.size(), kStoreMaxSecret);
   }
   const auto deadline = Clock::now() + options_.connect_timeout;
-  socket_ = connect_to(options_.address, options_.port, deadline, options_.interrupted);
+  const Callee store{"the store", "does rank 0, or the launcher of node 0, run there?"};
+  socket_ = connect_to(options_.address, options_.port, deadline, store, options_.interrupted);
   greet(std::max(deadline, Clock::now() + milliseconds(1000)));
 }
 

@@ -1,21 +1,26 @@
 // Messages between the ranks of one group: what the collective algorithms are written on. Gloo is
-// one implementation (gloo.cpp); the algorithms (exchange.h) know nothing of it.
+// one implementation (gloo_transport.cpp); the algorithms (exchange.h) know nothing of it.
 //
 // A Channel is a piece of memory bound to one peer. Sends and receives are posted and return at
 // once; each completed one is taken by one wait. Messages of equal slot between two ranks match in
-// the order of posting; both sides must give the same number of bytes.
+// the order of posting; both sides must give the same number of bytes. A Letter is a small message
+// to a peer and the one from it, delivered at once by who calls (links.h).
 //
 // Errors: every call throws Error(rank) naming the peer when it is lost or does not answer within
 // the timeout. After that the whole transport is dead.
 //
-// Threads: rank, size, open and close by any; cached and drop_unused by one at a time. A transport
-// of some of the ranks (subgroup_transport.h) opens channels of the whole one beside it.
+// Threads: rank, size, open and close by any; cached, exchange and drop_unused by one at a time;
+// link by one, beside them. A transport of some of the ranks (subgroup_transport.h) opens channels
+// of the whole one beside it.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
+#include <string_view>
 #include <unordered_map>
 
 namespace dltrain {
@@ -29,6 +34,20 @@ class Channel {
   virtual void wait_sent() = 0;
   virtual void wait_received() = 0;
 };
+
+class Links;
+
+struct Letter {
+  int peer;
+  const void* out;
+  size_t out_bytes;
+  void* in;
+  size_t in_bytes;
+};
+
+// How every loss of a peer is told.
+[[noreturn]] void fail_lost(int peer, std::string_view reason);
+[[noreturn]] void fail_silent(int peer, std::chrono::milliseconds timeout);
 
 class Transport {
  public:
@@ -47,6 +66,12 @@ class Transport {
   // A channel that stays open for later calls with the same arguments, so that replayed steps open
   // none. Valid until the next call of drop_unused().
   virtual Channel& cached(int peer, void* data, size_t bytes) = 0;
+  // Sends and receives the letters, at most one for each peer, and returns when that is done. All
+  // ranks of the group call it in the same order with the same slots, or all of them throw.
+  virtual void exchange(uint64_t slot, std::span<const Letter> letters) = 0;
+  // Connects some ranks (ascending, this one among them) for exchanges of their own, under a number
+  // that no other part of this transport has.
+  virtual std::unique_ptr<Links> link(std::span<const int> ranks, int number) = 0;
   // Forgets cached channels when there are many; called between operations.
   virtual void drop_unused() = 0;
   // Breaks all connections, so that the peers notice at once.

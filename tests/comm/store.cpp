@@ -30,7 +30,7 @@ Clock::time_point soon() {
 
 // True when the server closes the connection after `bytes` without sending any.
 bool dropped(int port, const std::string& bytes) {
-  const FileDescriptor fd = connect_to("127.0.0.1", port, soon());
+  const FileDescriptor fd = connect_to("127.0.0.1", port, soon(), {"the store"});
   send_all(fd.get(), bytes.data(), bytes.size(), soon());
   char answer;
   return receive_all(fd.get(), &answer, 1, soon()) == Transfer::closed;
@@ -146,7 +146,7 @@ TEST_CASE("garbage on the port is dropped and does no harm") {
       bytes.push_back(static_cast<char>(words.v[1 + k % 3] >> (k % 4 * 8)));
     }
     if (i % 4 == 1) bytes += frame(std::string("\2\xff\0\0\0key", 8));
-    const FileDescriptor fd = connect_to("127.0.0.1", server.port(), soon());
+    const FileDescriptor fd = connect_to("127.0.0.1", server.port(), soon(), {"the store"});
     send_all(fd.get(), bytes.data(), bytes.size(), soon());
   }
   StoreClient client({.port = server.port(), .secret = "s"});

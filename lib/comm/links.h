@@ -1,0 +1,60 @@
+// Small messages between the ranks of a group: each pair has a TCP connection of its own, which the
+// thread that waits writes and reads itself. A message needs no handshake and no change of thread,
+// which is most of the time of a message of a few KiB over Gloo; long ones gain nothing here and
+// would hold the thread.
+//
+// On the wire: slot and length as two 64-bit numbers of the machine's byte order, then the bytes.
+// Messages of a pair arrive in order, so a slot that is not the expected one means that the ranks
+// issue different operations, which is told at once.
+//
+// Memory: nothing is allocated after construction. Errors: Error(rank) naming the peer that is
+// lost, silent for the timeout, or at another operation. After that the object is of no more use.
+//
+// Threads: exchange by one at a time, close by any.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include <poll.h>
+
+#include "comm/socket.h"
+#include "comm/transport.h"
+
+namespace dltrain {
+
+class Links {
+ public:
+  // sockets[p]: non-blocking and connected to peer p (none at the own place), whom messages call
+  // names[p]. The timeout is the longest wait without any progress.
+  Links(std::vector<FileDescriptor> sockets, std::vector<int> names,
+        std::chrono::milliseconds timeout);
+
+  // As Transport::exchange.
+  void exchange(uint64_t slot, std::span<const Letter> letters);
+  // Breaks all connections; an exchange that is under way throws.
+  void close();
+
+ private:
+  struct Header {
+    uint64_t slot, bytes;
+  };
+  // How far a letter is, counted in bytes of header and content.
+  struct Progress {
+    Header out, in;
+    size_t sent, received;
+  };
+  bool push(const Letter& letter, Progress& progress);
+  bool pull(const Letter& letter, Progress& progress);
+  void wait_for_any(std::span<const Letter> letters, Clock::time_point last_progress);
+
+  std::vector<FileDescriptor> sockets_;
+  std::vector<int> names_;
+  std::chrono::milliseconds timeout_;
+  std::vector<Progress> progress_;  // of the letters of one exchange
+  std::vector<pollfd> polled_;
+};
+
+}  // namespace dltrain
