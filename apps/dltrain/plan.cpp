@@ -2,6 +2,7 @@
 #include <cstdio>
 
 #include "base/error.h"
+#include "comm/exchange.h"
 #include "compile/plan_report.h"
 #include "dltrain/commands.h"
 #include "train/advice.h"
@@ -94,6 +95,16 @@ void print_lengths(const Session& session, const PlanReport& r) {
   }
 }
 
+// Where ranks put what they receive before they add it up (a GPU's NCCL has its own).
+size_t message_bytes(const Session& session, const Mesh& mesh) {
+  size_t bytes = Exchange::scratch_bytes(mesh.size());
+  if (!session.groups) return bytes;
+  for (const MeshAxis& axis : mesh.axes()) {
+    if (axis.size < mesh.size()) bytes += Exchange::scratch_bytes(axis.size);
+  }
+  return bytes;
+}
+
 // What a run takes beside the arena, but for libraries and the data themselves.
 void print_host_memory(const Session& session) {
   const LoaderOptions loader = train_loader_options(session, 0, 1);
@@ -105,6 +116,10 @@ void print_host_memory(const Session& session) {
   if (const size_t samples = sample_bytes(session); samples > 0) {
     fmt::print("  {:<22} {:>12}   what is kept of their texts, and their plans\n", "samples",
                human_bytes(samples));
+  }
+  if (const Mesh& mesh = session.executor->report().places.mesh; mesh.size() > 1) {
+    fmt::print("  {:<22} {:>12}   what comes from other ranks and is added up\n", "messages",
+               human_bytes(message_bytes(session, mesh)));
   }
   if (!session.experiment->checkpoint.async) return;
   fmt::print("  {:<22} {:>12}   from the first checkpoint on that more steps follow\n",

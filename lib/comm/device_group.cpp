@@ -124,7 +124,7 @@ CarrierChoice choose_carrier(Collectives& host, const Engine& engine, const Devi
   }
   choice.vendor = wanted != CollectiveChoice::staged && why_not.empty();
   choice.note = fmt::format("{} ranks on GPUs, by {}", host.size(),
-                            choice.vendor ? text_of(cards[0].library) : "host memory and Gloo");
+                            choice.vendor ? text_of(cards[0].library) : "host memory");
   const bool unexpected = wanted == CollectiveChoice::automatic && !choice.vendor && !fixed_order;
   if (unexpected) {
     choice.warning = fmt::format(

@@ -68,7 +68,7 @@ struct Exchange::Reduction {
 Exchange::Exchange(Transport& transport)
     : transport_(transport),
       segment_bytes_(segment_bytes_for(transport.size())),
-      scratch_(scratch_bytes(transport.size())),
+      scratch_(std::make_unique_for_overwrite<std::byte[]>(scratch_bytes(transport.size()))),
       parts_(transport.size()),
       letters_(transport.size() - 1) {}
 

@@ -15,6 +15,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "comm/transport.h"
@@ -59,13 +60,13 @@ class Exchange {
   }
   int peer(int i) const { return (transport_.rank() + i) % transport_.size(); }
   std::byte* scratch(int rank) {
-    return scratch_.data() + static_cast<size_t>(rank) * segment_bytes_;
+    return scratch_.get() + static_cast<size_t>(rank) * segment_bytes_;
   }
 
   Transport& transport_;
   size_t segment_bytes_;
-  std::vector<std::byte> scratch_;
-  std::vector<const void*> parts_;  // [rank]
+  std::unique_ptr<std::byte[]> scratch_;  // [rank][segment]
+  std::vector<const void*> parts_;        // [rank]
   std::vector<Letter> letters_;
 };
 

@@ -1,18 +1,24 @@
-// Collectives between processes on CPUs, carried by Gloo over TCP.
+// Collectives between processes on CPUs, over TCP.
 //
 // Every rank of a group calls make_gloo with the same size and group name and its own rank; the
-// call returns when all are connected. Operations run in order on one communication thread of the
-// group (Gloo has another one that moves bytes). A send completes when it is delivered but does not
-// hold up the operations after it, so that neighbours may send to each other at the same time.
+// call returns when all are connected. Gloo makes the ranks meet and carries single messages; the
+// collectives go by connections of ours (links.h), which are several times as fast. Operations run
+// in order on one communication thread of the group, or on that of who waits for them. A send
+// completes when it is delivered but does not hold up the operations after it, so that neighbours
+// may send to each other at the same time.
 //
 // Determinism: comm/exchange.h. Data types: all for moving; f32, f64, bf16, f16, i32, i64 for
 // reductions. `after` and `before` are ignored: work on CPU streams is done when its call returns.
 // Messages match by the operation's kind, count, type and place in the group's sequence: a rank
-// that issues another operation is reported at the timeout, it never receives the wrong bytes.
+// that issues another operation is reported, at once where both are at collectives and otherwise
+// at the timeout; it never goes on with the wrong bytes.
 //
-// Memory: scratch of 2 MiB per peer at set-up, one small channel object for each (peer, address,
-// size) when first seen. Our own code allocates nothing after that except 100 bytes for a send();
-// Gloo itself allocates list nodes for each message.
+// Memory: Exchange::scratch_bytes(size) at set-up, one small channel object for each (peer,
+// address, size) that is received from, when first seen. Our own code allocates nothing after that
+// except 100 bytes for a send(); Gloo itself allocates list nodes for each message.
+//
+// Ports: each rank listens on two free ones, Gloo's and ours. Ours takes only those who show what
+// the ranks have told each other over Gloo's connections; Gloo's takes anybody.
 //
 // Process-wide effect: SIGPIPE is ignored from the first group on, since Gloo writes to sockets
 // that a dead peer has closed.

@@ -1,7 +1,7 @@
-// Small messages between the ranks of a group: each pair has a TCP connection of its own, which the
+// Messages between the ranks of a group: each pair has a TCP connection of its own, which the
 // thread that waits writes and reads itself. A message needs no handshake and no change of thread,
-// which is most of the time of a message of a few KiB over Gloo; long ones gain nothing here and
-// would hold the thread.
+// which is most of the time of one of a few KiB over Gloo, and what has come is still in the cache
+// of the core that reads it (docs/performance.md has the figures).
 //
 // On the wire: slot and length as two 64-bit numbers of the machine's byte order, then the bytes.
 // Messages of a pair arrive in order, so a slot that is not the expected one means that the ranks

@@ -1,6 +1,5 @@
 // Small helpers over TCP sockets: an owned descriptor, listening, connecting with a deadline, and
-// frames (a 32-bit little-endian length followed by that many bytes). Used by the store and for
-// small messages between ranks; bulk traffic is Gloo's or NCCL's.
+// frames (a 32-bit little-endian length followed by that many bytes).
 //
 // Threads: plain functions without shared state. Nothing here raises SIGPIPE.
 #pragma once

@@ -164,7 +164,7 @@ class StagedCarrier final : public Carrier {
     if (!calls_->close()) keep(std::move(calls_));
   }
 
-  std::string name() const override { return "host memory and Gloo"; }
+  std::string name() const override { return "host memory"; }
 
   void queue(const CollectiveCall& call, Stream& stream) override {
     const Extent extent = extent_of(call, host_->rank(), host_->size());

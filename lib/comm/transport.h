@@ -3,8 +3,8 @@
 //
 // A Channel is a piece of memory bound to one peer. Sends and receives are posted and return at
 // once; each completed one is taken by one wait. Messages of equal slot between two ranks match in
-// the order of posting; both sides must give the same number of bytes. A Letter is a small message
-// to a peer and the one from it, delivered at once by who calls (links.h).
+// the order of posting; both sides must give the same number of bytes. Letters are messages to a
+// peer and from it at the same time, delivered by who calls (links.h).
 //
 // Errors: every call throws Error(rank) naming the peer when it is lost or does not answer within
 // the timeout. After that the whole transport is dead.

@@ -1,5 +1,5 @@
 // What carries the operations of StreamCollectives (comm/stream_collectives.h) between GPUs: host
-// memory and Gloo (comm/staged.h), or a library of the vendor that an engine offers (NCCL).
+// memory (comm/staged.h), or a library of the vendor that an engine offers (NCCL).
 //
 // A carrier is used by one thread, in the same order of operations on all ranks; failure(),
 // progress() and abandon() may come from any thread at any time.
@@ -33,7 +33,7 @@ class Carrier {
  public:
   virtual ~Carrier() = default;
 
-  // "NCCL 2.28.9", "host memory and Gloo"
+  // "NCCL 2.28.9", "host memory"
   virtual std::string name() const = 0;
   // Queues the operation on `stream`, always the same one, and returns. The memory is the device's.
   // After a failure it may do nothing. Allocates nothing once it has seen an operation of this

@@ -191,14 +191,13 @@ void ParallelismConfig::describe(Fields& f) {
             {"bf16", DType::bf16, "each rank's rounded, added in f32 and rounded again"}},
            {.doc = "In what f32 gradients travel between ranks",
             .known_as = {"communication_data_type", "compression", "allreduce_dtype"}});
-  f.choice(
-      "collectives", collectives,
-      {{"auto", CollectiveChoice::automatic,
-        "nccl where every rank has a GPU of its own and the library, else staged"},
-       {"nccl", CollectiveChoice::nccl, "NVIDIA's library, or an error"},
-       {"staged", CollectiveChoice::staged, "through host memory and Gloo; ranks may share a GPU"}},
-      {.doc = "What carries messages between ranks on GPUs (CPUs: always Gloo)",
-       .known_as = {"backend", "ddp_backend", "distributed_backend"}});
+  f.choice("collectives", collectives,
+           {{"auto", CollectiveChoice::automatic,
+             "nccl where every rank has a GPU of its own and the library, else staged"},
+            {"nccl", CollectiveChoice::nccl, "NVIDIA's library, or an error"},
+            {"staged", CollectiveChoice::staged, "through host memory; ranks may share a GPU"}},
+           {.doc = "What carries messages between ranks on GPUs",
+            .known_as = {"backend", "ddp_backend", "distributed_backend"}});
 }
 
 void MemoryConfig::describe(Fields& f) {
