@@ -11,14 +11,6 @@ namespace {
 
 constexpr int32_t kCodes = 256;  // more than there are exit codes
 
-// What the process ends with where this is thrown; not all are mistakes of ours: memory runs out,
-// paths cannot be looked at.
-ExitCode code_of(const std::exception& error) {
-  if (const auto* own = dynamic_cast<const Error*>(&error)) return own->code();
-  const bool memory = dynamic_cast<const std::bad_alloc*>(&error) != nullptr;
-  return memory ? ExitCode::memory : ExitCode::internal;
-}
-
 int32_t greatest(Collectives& group, int32_t own) {
   HostStream host;
   group.wait(group.all_reduce(&own, 1, DType::i32, ReduceOp::max, host), host);
@@ -26,6 +18,12 @@ int32_t greatest(Collectives& group, int32_t own) {
 }
 
 }  // namespace
+
+ExitCode exit_code_of(const std::exception& error) {
+  if (const auto* own = dynamic_cast<const Error*>(&error)) return own->code();
+  const bool memory = dynamic_cast<const std::bad_alloc*>(&error) != nullptr;
+  return memory ? ExitCode::memory : ExitCode::internal;
+}
 
 void together(Collectives* group, const std::function<void()>& part) {
   if (group == nullptr) return part();
@@ -35,7 +33,7 @@ void together(Collectives* group, const std::function<void()>& part) {
     part();
   } catch (const std::exception& error) {
     mistake = std::current_exception();
-    code = static_cast<int32_t>(code_of(error));
+    code = static_cast<int32_t>(exit_code_of(error));
   }
   // The greatest is the first rank's.
   const int32_t own = mistake ? (group->size() - group->rank()) * kCodes + code : 0;

@@ -2,6 +2,7 @@
 // a word. All ranks must call the same functions in the same order.
 #pragma once
 
+#include <exception>
 #include <functional>
 #include <string>
 
@@ -26,6 +27,10 @@ class MistakeElsewhere : public Error {
   int rank_;
   ExitCode mistake_;
 };
+
+// What the process ends with where this is thrown; not all are mistakes of ours: memory runs out,
+// paths cannot be looked at.
+ExitCode exit_code_of(const std::exception& error);
 
 // Runs a part of the work on every rank, and waits for the others. The first rank whose part throws
 // throws that, the others throw MistakeElsewhere. A rank that cannot ask the others, since one was

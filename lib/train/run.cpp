@@ -87,7 +87,7 @@ class Run {
 
   ExitCode go();
   // See device_ranks.h.
-  void part(const Error& error) const { give_up(session_, error); }
+  void part(const Error& error) const { give_up(options_.ranks, session_, error); }
   ExitCode code_after(const MistakeElsewhere& mistake) const;
   // Best effort: a failing disk must not hide the first error.
   void write_failure(const Error& error) const;

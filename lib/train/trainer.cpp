@@ -444,7 +444,7 @@ TrainOutcome train(Session& session, const TrainEvents& events, const TrainOptio
   try {
     return loop.run();
   } catch (const std::exception& error) {
-    give_up(session, error);
+    give_up(session.options.ranks, session, error);
     throw;
   }
 }
