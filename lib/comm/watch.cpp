@@ -158,7 +158,7 @@ std::string RankWatch::explain(const std::string& reason) {
   return reason + step;
 }
 
-void RankWatch::report(const std::string& message) {
+void RankWatch::report(const std::string& message, ExitCode code) {
   std::unique_lock lock(mutex_);
   const std::string where = step_ < 0 ? "" : fmt::format(" at step {}", step_ + 1);
   lock.unlock();
@@ -167,7 +167,8 @@ void RankWatch::report(const std::string& message) {
         .rank = options_.rank,
         .stuck = false,
         .message = fmt::format("{} failed: {}", self_, message.substr(0, message.find('\n'))),
-        .where = where};
+        .where = where,
+        .code = code};
     client_.put_new(watch_keys::kVerdict, own.to_text());
     finish();
   } catch (const Error&) {

@@ -76,8 +76,9 @@ class RankWatch final : public CollectiveObserver {
   // What lies at an address, for messages; called from the watch's thread, until it is replaced.
   void set_names(std::function<std::string(const void*)> names);
 
-  // This rank fails by itself: the others learn why.
-  void report(const std::string& message);
+  // This rank fails by itself: the others learn why, and a launcher of ours what it will end with,
+  // however long it takes to.
+  void report(const std::string& message, ExitCode code = ExitCode::rank);
   // This rank is about to end as it should; from now on nobody waits for it.
   void finish();
 

@@ -5,6 +5,8 @@
 #include <optional>
 #include <string>
 
+#include "base/error.h"
+
 namespace dltrain {
 
 namespace watch_keys {
@@ -23,6 +25,7 @@ struct Verdict {
   bool stuck = false;      // it neither works nor ends by itself
   std::string message;     // one sentence that names the rank
   std::string where = {};  // of the rank, as " at step 3, in all_reduce 9"; empty: not known
+  ExitCode code = ExitCode::rank;  // that the rank ends with: its own where it failed itself
 
   std::string to_text() const;
   // Nothing for a text that is none.

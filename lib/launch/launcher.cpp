@@ -210,6 +210,9 @@ std::optional<Failure> Launcher::own_failure(const WorkerGroup& group) {
   if (own->secondary) {
     own->message = verdict->message;
     own->last_lines.clear();
+    // It may take longer to end than those that have lost it, or be elsewhere.
+    own->code = static_cast<int>(verdict->code);
+    own->curable = is_curable(own->code);
   } else if (own->rank == verdict->rank) {
     own->message += verdict->where;
     const bool failed_itself = own->code != static_cast<int>(ExitCode::rank);

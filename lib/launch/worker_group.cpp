@@ -29,15 +29,6 @@ constexpr milliseconds kDrainTime{200};
 // to have ended within the second time after it have missed it.
 constexpr milliseconds kStandStill{300}, kAfterStandStill{1'000};
 
-// Failures of a rank that are the same however often it is started.
-bool is_curable(int code) {
-  for (const ExitCode lasting : {ExitCode::usage, ExitCode::data, ExitCode::diverged,
-                                 ExitCode::memory, ExitCode::check_failed}) {
-    if (code == static_cast<int>(lasting)) return false;
-  }
-  return true;
-}
-
 // Where a stream of a rank goes besides, or instead of, this process's own.
 FileDescriptor open_log(const std::filesystem::path& folder, int local, const char* name) {
   const auto path = folder / std::to_string(local) / name;
@@ -57,6 +48,14 @@ void say_last_lines(int rank, const std::vector<std::string>& lines) {
   std::string text = fmt::format("the last lines of rank {}:", rank);
   for (const std::string& line : lines) text += "\n    " + line;
   say(text);
+}
+
+bool is_curable(int code) {
+  for (const ExitCode lasting : {ExitCode::usage, ExitCode::data, ExitCode::diverged,
+                                 ExitCode::memory, ExitCode::check_failed}) {
+    if (code == static_cast<int>(lasting)) return false;
+  }
+  return true;
 }
 
 // Worse causes first: own failures, then ranks that an interruption has killed before they could

@@ -26,6 +26,9 @@ struct Failure {
   bool obeyed = false;                       // the rank died of a signal that was passed on
 };
 
+// Whether another start can go better than one that ended with this code.
+bool is_curable(int code);
+
 class WorkerGroup {
  public:
   // `options` and `signals` outlive it.

@@ -213,8 +213,8 @@ TEST_CASE("a position survives its text, and rubbish is none") {
   CHECK(verdict->stuck);
   CHECK(verdict->message == "m n");
   CHECK(verdict->where.empty());
-  const auto placed =
-      Verdict::from_text(Verdict{.message = "m", .where = " at step 3, in x"}.to_text());
+  const auto placed = Verdict::from_text(
+      Verdict{.message = "m", .where = " at step 3, in x", .code = ExitCode::data}.to_text());
   REQUIRE(placed);
   CHECK(placed->message == "m");
   CHECK(placed->where == " at step 3, in x");

@@ -74,16 +74,21 @@ int meet(int rank, int steps) {
 }
 
 // As a rank that is watched, with a timeout of a second, until it is lost. "watch and fail": rank 1
-// tells the others that it has failed.
-int watch(bool fails) {
+// tells the others that it has failed; "watch, fail and linger": it ends two seconds after that.
+int watch(bool fails, bool lingers) {
   NoDevice device;
   const World world = join_world(rank_environment(process_environment()), device,
                                  {.timeout = std::chrono::milliseconds(1000),
                                   .on_lost = [](const std::string&) { _exit(6); }});
   say(stdout, "sum");
   if (fails && world.environment.rank == 1) {
-    world.watch->report("out of luck");
+    world.watch->report("out of luck", lingers ? ExitCode::data : ExitCode::rank);
     say(stdout, "reported");
+    if (lingers) {
+      std::signal(SIGTERM, SIG_IGN);
+      sleep(2);
+      return static_cast<int>(ExitCode::data);
+    }
   }
   sleep(60);
   return 99;
@@ -208,7 +213,9 @@ int behave(const std::string& behaviour, int rank) {
     return 0;
   }
   if (behaviour == "meet") return meet(rank, 1);
-  if (behaviour.starts_with("watch")) return watch(behaviour == "watch and fail");
+  if (behaviour.starts_with("watch")) {
+    return watch(behaviour != "watch", behaviour.ends_with("linger"));
+  }
   if (behaviour == "meet and die") return meet(rank, 1'000'000);
   // Everybody else stays until stopped.
   say(stdout, "pid " + std::to_string(getpid()));

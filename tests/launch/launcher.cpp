@@ -240,6 +240,17 @@ TEST_CASE("a launcher that stood still for less than its ranks wait does not hid
   CHECK_FALSE(launched.says("stood still"));
 }
 
+TEST_CASE(
+    "the code of a rank that has told its failure is the run's, however long it takes to end") {
+  LaunchOptions options = ranks(3, "watch, fail and linger");
+  options.max_restarts = 1;
+  Launched launched(options);
+  CHECK(launched.finish() == static_cast<int>(ExitCode::data));
+  INFO(launched.errors);
+  CHECK(launched.says(") failed: out of luck\n"));
+  CHECK(launched.says("no restart: it would end the same way (code 3)\n"));
+}
+
 TEST_CASE("the last lines of a failing rank that went to a file alone are repeated") {
   const TemporaryFolder folder;
   LaunchOptions options = ranks(3, "fail");
