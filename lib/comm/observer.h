@@ -1,6 +1,7 @@
 // Who wants to know where a rank stands in the sequence of its collective operations.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -25,12 +26,12 @@ struct ObservedOperation {
 
 // `number`: of collectives; 0: a message, or not known.
 inline ObservedOperation observed_operation(const CollectiveCall& call, uint64_t number) {
-  return {.name = collective_name(call.kind),
+  return {.name = collective_name(call),
           .data = call.output != nullptr ? call.output : call.input,
-          .count = call.count,
+          .count = std::max(call.count, call.received),
           .dtype = call.dtype,
           .number = number,
-          .peer = is_message(call.kind) ? call.peer : -1};
+          .peer = call.sends() ? call.to : call.from};
 }
 
 // Calls come from the thread that issues and waits, but for on_device and device_done.

@@ -79,11 +79,9 @@ ObservedOperation StreamCollectives::observed(const CollectiveCall& call, uint64
   return out;
 }
 
-StreamCollectives::Ticket StreamCollectives::issue(const CollectiveCall& call, Stream& after) {
-  check_internal(carrier_ != nullptr, "{} before the ranks have met", describe(call));
-  check_internal(call.peer >= 0 && call.peer < size_, "{} with rank {} of {}",
-                 collective_name(call.kind), call.peer, size_);
-  const uint64_t number = is_message(call.kind) ? 0 : ++collectives_;
+StreamCollectives::Ticket StreamCollectives::queue(const CollectiveCall& call, Stream& after) {
+  check_internal(carrier_ != nullptr, "{} before the ranks have met", collective_name(call));
+  const uint64_t number = call.kind == CollectiveKind::message ? 0 : ++collectives_;
   if (observer_ != nullptr) {
     const ObservedOperation operation = observed(call, number);
     observer_->issued(group_number_, operation);
@@ -134,77 +132,6 @@ void StreamCollectives::abandon() {
   for (StreamCollectives* part : whole.parts_) {
     if (part->carrier_ != nullptr) part->carrier_->abandon();
   }
-}
-
-StreamCollectives::Ticket StreamCollectives::all_reduce(void* data, size_t count, DType dtype,
-                                                        ReduceOp op, Stream& after) {
-  return issue({.kind = CollectiveKind::all_reduce,
-                .dtype = dtype,
-                .op = op,
-                .output = data,
-                .count = count},
-               after);
-}
-
-StreamCollectives::Ticket StreamCollectives::reduce_scatter(const void* input, void* output,
-                                                            size_t count, DType dtype, ReduceOp op,
-                                                            Stream& after) {
-  return issue({.kind = CollectiveKind::reduce_scatter,
-                .dtype = dtype,
-                .op = op,
-                .input = input,
-                .output = output,
-                .count = count},
-               after);
-}
-
-StreamCollectives::Ticket StreamCollectives::all_gather(const void* input, void* output,
-                                                        size_t count, DType dtype, Stream& after) {
-  return issue({.kind = CollectiveKind::all_gather,
-                .dtype = dtype,
-                .input = input,
-                .output = output,
-                .count = count},
-               after);
-}
-
-StreamCollectives::Ticket StreamCollectives::broadcast(void* data, size_t count, DType dtype,
-                                                       int root, Stream& after) {
-  return issue({.kind = CollectiveKind::broadcast,
-                .dtype = dtype,
-                .peer = root,
-                .output = data,
-                .count = count},
-               after);
-}
-
-StreamCollectives::Ticket StreamCollectives::all_to_all(const void* input, void* output,
-                                                        size_t count, DType dtype, Stream& after) {
-  return issue({.kind = CollectiveKind::all_to_all,
-                .dtype = dtype,
-                .input = input,
-                .output = output,
-                .count = count},
-               after);
-}
-
-StreamCollectives::Ticket StreamCollectives::send(const void* data, size_t count, DType dtype,
-                                                  int to, Stream& after) {
-  check_internal(to != rank_, "send to itself");
-  return issue(
-      {.kind = CollectiveKind::send, .dtype = dtype, .peer = to, .input = data, .count = count},
-      after);
-}
-
-StreamCollectives::Ticket StreamCollectives::receive(void* data, size_t count, DType dtype,
-                                                     int from, Stream& after) {
-  check_internal(from != rank_, "receive from itself");
-  return issue({.kind = CollectiveKind::receive,
-                .dtype = dtype,
-                .peer = from,
-                .output = data,
-                .count = count},
-               after);
 }
 
 }  // namespace dltrain

@@ -75,57 +75,6 @@ class ThreadCollectives final : public Collectives {
   int rank() const override { return rank_; }
   int size() const override { return point_.size(); }
 
-  Ticket all_reduce(void* data, size_t count, DType dtype, ReduceOp op, Stream&) override {
-    count_sent(count * dtype_size(dtype) * 2 / static_cast<size_t>(size()));
-    return exchange(
-        data,
-        [&] {
-          result_.resize(count * dtype_size(dtype));
-          reduce_parts(point_.inputs, result_.data(), count, dtype, op);
-        },
-        data);
-  }
-  Ticket reduce_scatter(const void* input, void* output, size_t count, DType dtype, ReduceOp op,
-                        Stream&) override {
-    count_sent(count * dtype_size(dtype));
-    return exchange(
-        input,
-        [&] {
-          std::vector<const void*> parts;
-          for (const void* all : point_.inputs) {
-            parts.push_back(static_cast<const std::byte*>(all) +
-                            static_cast<size_t>(rank_) * count * dtype_size(dtype));
-          }
-          result_.resize(count * dtype_size(dtype));
-          reduce_parts(parts, result_.data(), count, dtype, op);
-        },
-        output);
-  }
-  Ticket all_gather(const void* input, void* output, size_t count, DType dtype, Stream&) override {
-    const size_t bytes = count * dtype_size(dtype);
-    count_sent(bytes);
-    return exchange(
-        input,
-        [&] {
-          result_.resize(bytes * point_.inputs.size());
-          for (size_t r = 0; r < point_.inputs.size(); ++r) {
-            std::memcpy(result_.data() + r * bytes, point_.inputs[r], bytes);
-          }
-        },
-        output);
-  }
-  Ticket broadcast(void* data, size_t count, DType dtype, int root, Stream&) override {
-    return exchange(
-        data,
-        [&] {
-          result_.resize(count * dtype_size(dtype));
-          std::memcpy(result_.data(), point_.inputs[static_cast<size_t>(root)], result_.size());
-        },
-        data);
-  }
-  Ticket all_to_all(const void*, void*, size_t, DType, Stream&) override { return unexpected(); }
-  Ticket send(const void*, size_t, DType, int, Stream&) override { return unexpected(); }
-  Ticket receive(void*, size_t, DType, int, Stream&) override { return unexpected(); }
   void wait(Ticket, Stream&) override {}
   void barrier() override { point_.meet(); }
   std::unique_ptr<Collectives> split(std::span<const int> ranks) override {
@@ -140,7 +89,38 @@ class ThreadCollectives final : public Collectives {
   std::map<int, size_t>& sent() { return *sent_; }
 
  private:
-  static Ticket unexpected() { fail(ExitCode::internal, "no step sends to a single rank"); }
+  Ticket queue(const CollectiveCall& c, Stream&) override {
+    const auto rank = static_cast<size_t>(rank_), ranks = point_.inputs.size();
+    const auto part_of = [&](size_t r, size_t part) {
+      return static_cast<const std::byte*>(point_.inputs[r]) + part * c.bytes();
+    };
+    switch (c.kind) {
+      case CollectiveKind::all_reduce:
+        count_sent(c.bytes() * 2 / ranks);
+        return swap(c, c.count,
+                    [&] { reduce_parts(point_.inputs, result_.data(), c.count, c.dtype, c.op); });
+      case CollectiveKind::reduce_scatter:
+        count_sent(c.bytes());
+        return swap(c, c.count, [&] {
+          std::vector<const void*> parts;
+          for (size_t r = 0; r < ranks; ++r) parts.push_back(part_of(r, rank));
+          reduce_parts(parts, result_.data(), c.count, c.dtype, c.op);
+        });
+      case CollectiveKind::all_gather:
+        count_sent(c.bytes());
+        return swap(c, c.count * ranks, [&] {
+          for (size_t r = 0; r < ranks; ++r) {
+            std::memcpy(result_.data() + r * c.bytes(), part_of(r, 0), c.bytes());
+          }
+        });
+      case CollectiveKind::broadcast:
+        return swap(c, c.count, [&] {
+          std::memcpy(result_.data(), part_of(static_cast<size_t>(c.root), 0), c.bytes());
+        });
+      default:
+        fail(ExitCode::internal, "no step has a {}", describe(c));
+    }
+  }
   void count_sent(size_t bytes_to_each) {
     for (int peer = 0; peer < size(); ++peer) {
       if (peer != rank_) (*sent_)[ranks_[static_cast<size_t>(peer)]] += bytes_to_each;
@@ -149,12 +129,13 @@ class ThreadCollectives final : public Collectives {
 
   // Reads what all ranks have laid out, then writes, since outputs may lie among inputs.
   template <typename Work>
-  Ticket exchange(const void* input, const Work& work, void* output) {
-    point_.inputs[static_cast<size_t>(rank_)] = input;
+  Ticket swap(const CollectiveCall& c, size_t results, const Work& work) {
+    point_.inputs[static_cast<size_t>(rank_)] = c.input != nullptr ? c.input : c.output;
     point_.meet();
+    result_.resize(results * dtype_size(c.dtype));
     work();
     point_.meet();
-    std::memcpy(output, result_.data(), result_.size());
+    std::memcpy(c.output, result_.data(), result_.size());
     return ++tickets_;
   }
 
