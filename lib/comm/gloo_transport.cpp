@@ -2,6 +2,7 @@
 #include "comm/gloo_transport.h"
 
 #include <csignal>
+#include <mutex>
 #include <numeric>
 #include <string_view>
 
@@ -117,16 +118,9 @@ class GlooTransport : public Transport {
   void exchange(uint64_t slot, std::span<const Letter> letters) override {
     links_->exchange(slot, letters);
   }
-  std::unique_ptr<Links> link(std::span<const int> ranks, int number) override {
-    return std::make_unique<Links>(
-        hub_->connect(cards_, rank(), ranks, number, Clock::now() + options_.connect_timeout),
-        std::vector<int>(ranks.begin(), ranks.end()), options_.timeout);
-  }
+  std::shared_ptr<Links> link(std::span<const int> ranks, int number) override;
   void drop_unused() override { cache_.drop_unused(); }
-  void close() override {
-    links_->close();
-    context_->closeConnections();
-  }
+  void close() override;
 
  private:
   void share_cards();
@@ -136,11 +130,16 @@ class GlooTransport : public Transport {
   ChannelCache cache_;
   std::unique_ptr<LinkHub> hub_;
   std::vector<LinkCard> cards_;   // [rank]
-  std::unique_ptr<Links> links_;  // of all ranks, their part number 0
+  std::shared_ptr<Links> links_;  // of all ranks, their part number 0
+
+  std::mutex mutex_;  // of what follows
+  bool closed_ = false;
+  std::vector<std::weak_ptr<Links>> all_links_;
 };
 
 GlooTransport::GlooTransport(StoreClient& store, const GlooOptions& options) : options_(options) {
   ignore_sigpipe();
+  allow_descriptors(4 * static_cast<size_t>(options.size));  // parts have some too
   const std::string presence = "gloo/" + options.group + "/here/";
   store.set(presence + std::to_string(options.rank), "");
   gloo::transport::tcp::attr attributes;
@@ -174,6 +173,27 @@ GlooTransport::GlooTransport(StoreClient& store, const GlooOptions& options) : o
   std::vector<int> all(static_cast<size_t>(options.size));
   std::iota(all.begin(), all.end(), 0);
   links_ = link(all, 0);
+}
+
+std::shared_ptr<Links> GlooTransport::link(std::span<const int> ranks, int number) {
+  const auto links = std::make_shared<Links>(
+      hub_->connect(cards_, rank(), ranks, number, Clock::now() + options_.connect_timeout),
+      std::vector<int>(ranks.begin(), ranks.end()), options_.timeout);
+  std::lock_guard lock(mutex_);
+  if (closed_) links->close();
+  all_links_.push_back(links);
+  return links;
+}
+
+void GlooTransport::close() {
+  {
+    std::lock_guard lock(mutex_);
+    closed_ = true;
+    for (const std::weak_ptr<Links>& one : all_links_) {
+      if (const std::shared_ptr<Links> links = one.lock()) links->close();
+    }
+  }
+  context_->closeConnections();
 }
 
 // Over Gloo's connections, which lead to the right ranks.

@@ -30,7 +30,7 @@ class HookedTransport final : public Transport {
   void exchange(uint64_t slot, std::span<const Letter> letters) override {
     inner_->exchange(slot, letters);
   }
-  std::unique_ptr<Links> link(std::span<const int> ranks, int number) override {
+  std::shared_ptr<Links> link(std::span<const int> ranks, int number) override {
     return inner_->link(ranks, number);
   }
   void drop_unused() override {  // once an operation

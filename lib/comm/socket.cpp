@@ -11,6 +11,7 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -128,6 +129,15 @@ std::string numeric(const sockaddr_storage& name) {
   return text;
 }
 }  // namespace
+
+void allow_descriptors(size_t count) {
+  constexpr rlim_t kUsual = 512;
+  rlimit limit{};
+  const rlim_t wanted = count + kUsual;
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= wanted) return;
+  limit.rlim_cur = std::min(wanted, limit.rlim_max);
+  setrlimit(RLIMIT_NOFILE, &limit);
+}
 
 int bound_port(int fd) {
   const sockaddr_storage name = socket_name(fd);

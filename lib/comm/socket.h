@@ -5,6 +5,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <string>
@@ -38,6 +39,9 @@ class FileDescriptor {
 // Listens on `address`:`port` (numeric address or host name; port 0: any free one). The descriptor
 // is non-blocking and not inherited by child processes. Throws Error(rank), naming the port in use.
 FileDescriptor listen_on(const std::string& address, int port);
+// Lets this process open so many descriptors beside those of a usual program, as far as the
+// system's limit for it allows.
+void allow_descriptors(size_t count);
 // The port that a socket is bound to.
 int bound_port(int fd);
 // The numeric address of this end of a connection: what peers on the same network can reach.

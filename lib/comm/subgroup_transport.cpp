@@ -35,21 +35,18 @@ class SubgroupTransport final : public Transport {
   void exchange(uint64_t slot, std::span<const Letter> letters) override {
     links_->exchange(slot, letters);
   }
-  std::unique_ptr<Links> link(std::span<const int>, int) override {
+  std::shared_ptr<Links> link(std::span<const int>, int) override {
     check_internal(false, "a part of a group has no parts");
     return nullptr;
   }
   void drop_unused() override { cache_.drop_unused(); }
-  void close() override {
-    links_->close();
-    whole_.close();
-  }
+  void close() override { whole_.close(); }
 
  private:
   Transport& whole_;
   std::vector<int> ranks_;
   int rank_ = 0;
-  std::unique_ptr<Links> links_;
+  std::shared_ptr<Links> links_;
   ChannelCache cache_;
 };
 

@@ -70,8 +70,8 @@ class Transport {
   // ranks of the group call it in the same order with the same slots, or all of them throw.
   virtual void exchange(uint64_t slot, std::span<const Letter> letters) = 0;
   // Connects some ranks (ascending, this one among them) for exchanges of their own, under a number
-  // that no other part of this transport has.
-  virtual std::unique_ptr<Links> link(std::span<const int> ranks, int number) = 0;
+  // that no other part of this transport has. close() of this transport breaks them too.
+  virtual std::shared_ptr<Links> link(std::span<const int> ranks, int number) = 0;
   // Forgets cached channels when there are many; called between operations.
   virtual void drop_unused() = 0;
   // Breaks all connections, so that the peers notice at once.

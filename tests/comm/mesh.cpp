@@ -168,6 +168,26 @@ TEST_CASE("a rank that is killed ends the groups that it is not in, too") {
   CHECK(results[2].message.find("lost rank 3") != std::string::npos);
 }
 
+TEST_CASE("abandoning the whole ends a wait in a part") {
+  const auto begin = std::chrono::steady_clock::now();
+  const auto results = run_ranks(2, [](RankContext& context) {
+    const auto world = context.collectives(milliseconds(20'000));
+    const auto part = world->split(std::vector<int>{0, 1});
+    if (context.rank == 1) {
+      std::this_thread::sleep_for(milliseconds(1000));  // has not begun what rank 0 waits for
+      return;
+    }
+    float one = 1;
+    const auto ticket = part->all_reduce(&one, 1, DType::f32, ReduceOp::sum, context.stream);
+    std::thread other([&] { world->abandon(); });
+    other.join();
+    part->wait(ticket, context.stream);
+  });
+  CHECK(std::chrono::steady_clock::now() - begin < milliseconds(10'000));
+  INFO(results[0].message);
+  CHECK(results[0].code == static_cast<int>(ExitCode::rank));
+}
+
 TEST_CASE("the rank that hangs is found among the members of the group that waits") {
   const auto results = run_ranks(4, [](RankContext& context) {
     StoreClient store = context.client();

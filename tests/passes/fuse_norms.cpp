@@ -4,8 +4,8 @@
 
 #include "base/philox.h"
 #include "catch.h"
-#include "graph/builder.h"
 #include "graph/reverse.h"
+#include "norm_example.h"
 #include "passes/dead_code.h"
 #include "passes/fuse.h"
 #include "run_graph.h"
@@ -13,15 +13,11 @@
 namespace dltrain {
 namespace {
 
-struct Example {
-  explicit Example(DType type = DType::f32) : dtype(type) {}
+struct Example : NormExample {
+  explicit Example(DType type = DType::f32) : NormExample(type) {}
 
-  DType dtype;
-  Graph graph;
-  GraphBuilder b{graph};
   ValueId x = b.add_value("x", {Shape{6, 4}, dtype}, Role::input);
   ValueId residual = b.add_value("residual", {Shape{6, 4}, dtype}, Role::input);
-  std::vector<ValueId> parameters;
 
   ValueId vector(const char* name) {
     parameters.push_back(b.add_value(fmt::format("{}{}", name, parameters.size()),
@@ -31,16 +27,6 @@ struct Example {
   ValueId norm(ValueId from) {
     const ValueId gamma = vector("gamma"), beta = vector("beta");
     return b.emit("batch_norm", {from, gamma, beta}, {{"epsilon", 0.5}})[0];
-  }
-  ValueId relu(ValueId from) { return b.emit1("relu", {from}); }
-  ValueId add(ValueId left, ValueId right) { return b.emit1("add", {left, right}); }
-  // The mean of tanh(value).
-  ValueId loss(ValueId value) {
-    ValueId sum = b.emit1("reduce", {b.emit1("tanh", {value})},
-                          {{"kind", "mean"}, {"axes", std::vector<int64_t>{0, 1}}});
-    if (dtype != DType::f64) sum = b.emit1("cast", {sum}, {{"dtype", "f64"}});
-    b.accumulate(b.emit1("identity", {sum}), fmt::format("loss{}", sum), Role::metric);
-    return sum;
   }
 };
 

@@ -4,8 +4,8 @@
 
 #include "base/philox.h"
 #include "catch.h"
-#include "graph/builder.h"
 #include "graph/reverse.h"
+#include "norm_example.h"
 #include "passes/dead_code.h"
 #include "passes/fuse.h"
 #include "run_graph.h"
@@ -13,14 +13,10 @@
 namespace dltrain {
 namespace {
 
-struct Example {
-  explicit Example(DType type = DType::f32) : dtype(type) {}
+struct Example : NormExample {
+  explicit Example(DType type = DType::f32) : NormExample(type) {}
 
-  DType dtype;
-  Graph graph;
-  GraphBuilder b{graph};
   ValueId x = b.add_value("x", {Shape{2, 4, 3, 4}, dtype}, Role::input);
-  std::vector<ValueId> parameters;
 
   ValueId state(const char* name, const Shape& shape, Role role = Role::parameter) {
     const ValueId id =
@@ -46,16 +42,6 @@ struct Example {
     // A positive variance.
     inputs.push_back(b.emit1("square", {state("variance", Shape{4})}));
     return b.emit1("batch_norm_inference", inputs, {{"epsilon", 0.5}});
-  }
-  ValueId relu(ValueId from) { return b.emit1("relu", {from}); }
-  ValueId add(ValueId left, ValueId right) { return b.emit1("add", {left, right}); }
-  // The mean of tanh(value).
-  ValueId loss(ValueId value) {
-    ValueId sum = b.emit1("reduce", {b.emit1("tanh", {value})},
-                          {{"kind", "mean"}, {"axes", std::vector<int64_t>{0, 1, 2, 3}}});
-    if (dtype != DType::f64) sum = b.emit1("cast", {sum}, {{"dtype", "f64"}});
-    b.accumulate(b.emit1("identity", {sum}), fmt::format("loss{}", sum), Role::metric);
-    return sum;
   }
 };
 
