@@ -29,8 +29,7 @@ HostCollectives::HostCollectives(std::unique_ptr<Transport> transport, Collectiv
       group_number_(group_number),
       exchange_(*transport_),
       ring_(kCapacity),
-      sent_(transport_->size()),
-      received_(transport_->size()),
+      counter_(transport_->size()),
       exceptions_at_start_(std::uncaught_exceptions()) {
   BlockSignals block;
   thread_ = std::thread([this] { work(); });
@@ -51,29 +50,25 @@ HostCollectives::~HostCollectives() {
   thread_.join();
 }
 
-// Both ends of a message compute the same slot from what they believe it to be, so unequal ones
-// never match. Messages count for each pair of ranks, since other ranks do not see them. Groups
-// that share connections differ in their number. The lowest bit is left to the algorithm.
-HostCollectives::Slots HostCollectives::slots_of(const CollectiveCall& o) {
-  const auto group = static_cast<uint64_t>(group_number_);
-  const auto from_to = [&](int from, int to, size_t bytes, uint64_t number) {
-    const uint64_t pair =
-        mix(mix(mix(group, bytes), static_cast<uint64_t>(from)), static_cast<uint64_t>(to));
-    return mix(pair, number) & ~uint64_t{1};
-  };
-  if (o.kind == Kind::message) {
-    Slots slots;
-    if (o.sends()) slots.own = from_to(rank(), o.to, o.bytes(), ++sent_[o.to]);
-    if (o.receives()) slots.in = from_to(o.from, rank(), o.received_bytes(), ++received_[o.from]);
-    return slots;
-  }
-  uint64_t h = mix(mix(group, o.bytes()), static_cast<uint64_t>(o.kind) + 1);
+// All ranks of an operation compute the same slot from what they believe it to be, so unequal ones
+// never match. Groups that share connections differ in their number. The lowest bit is left to the
+// algorithm.
+uint64_t HostCollectives::slot_of(const Operation& operation) const {
+  const CollectiveCall& o = operation.call;
+  uint64_t h = mix(static_cast<uint64_t>(group_number_), o.bytes());
+  h = mix(h, static_cast<uint64_t>(o.kind) + 1);
   h = mix(mix(h, static_cast<uint64_t>(o.dtype) * 2 + static_cast<uint64_t>(o.op)), o.root);
-  return {.own = mix(h, ++collectives_) & ~uint64_t{1}};
+  return mix(h, operation.numbers.collective) & ~uint64_t{1};
+}
+
+uint64_t HostCollectives::message_slot(int from, int to, size_t bytes, uint64_t number) const {
+  const uint64_t h = mix(static_cast<uint64_t>(group_number_), bytes);
+  return mix(mix(mix(h, static_cast<uint64_t>(from)), static_cast<uint64_t>(to)), number) &
+         ~uint64_t{1};
 }
 
 HostCollectives::Ticket HostCollectives::queue(const CollectiveCall& call, Stream&) {
-  Operation operation{.call = call, .slots = slots_of(call)};
+  Operation operation{.call = call, .numbers = counter_.count(call)};
   const Ticket ticket = issued_ + 1;
   if (ticket > kCapacity) {
     try {
@@ -83,7 +78,6 @@ HostCollectives::Ticket HostCollectives::queue(const CollectiveCall& call, Strea
     }
   }
   operation.ticket = ticket;
-  operation.number = call.kind == Kind::message ? 0 : collectives_;
   if (observer_) observer_->issued(group_number_, observed(operation));
   {
     std::lock_guard lock(mutex_);
@@ -122,7 +116,7 @@ void HostCollectives::run_next(std::unique_lock<std::mutex>& lock) {
 
 void HostCollectives::run(Operation& operation) {
   const CollectiveCall& o = operation.call;
-  const uint64_t slot = operation.slots.own;
+  const uint64_t slot = slot_of(operation);
   transport_->drop_unused();
   switch (o.kind) {
     case Kind::all_reduce:
@@ -153,11 +147,12 @@ void HostCollectives::pass(const Operation& operation) {
   Channel *out = nullptr, *in = nullptr;
   if (o.receives()) {
     in = &transport_->cached(o.from, o.output, o.received_bytes());
-    in->receive(operation.slots.in, 0, o.received_bytes());
+    in->receive(message_slot(o.from, rank(), o.received_bytes(), operation.numbers.received), 0,
+                o.received_bytes());
   }
   if (o.sends()) {
     out = &transport_->cached(o.to, const_cast<void*>(o.input), o.bytes());
-    out->send(operation.slots.own, 0, o.bytes());
+    out->send(message_slot(rank(), o.to, o.bytes(), operation.numbers.sent), 0, o.bytes());
   }
   if (in != nullptr) in->wait_received();
   if (out != nullptr) out->wait_sent();
@@ -193,9 +188,7 @@ void HostCollectives::record_failure(const Operation& o, const std::string& reas
 }
 
 ObservedOperation HostCollectives::observed(const Operation& o) const {
-  ObservedOperation out = observed_operation(o.call, o.number);
-  if (out.peer >= 0) out.peer = transport_->name_of(out.peer);
-  return out;
+  return observed_operation(o.call, o.numbers, [&](int rank) { return transport_->name_of(rank); });
 }
 
 void HostCollectives::finish_observed(Ticket ticket) {

@@ -41,19 +41,15 @@ class HostCollectives : public Collectives {
 
  private:
   using Kind = CollectiveKind;
-  // Of a collective or of what is sent, and of what is received.
-  struct Slots {
-    uint64_t own = 0, in = 0;
-  };
   struct Operation {
     CollectiveCall call = {};
-    Slots slots = {};
+    CallNumbers numbers = {};
     Ticket ticket = 0;
-    uint64_t number = 0;  // of collectives; 0: a message
   };
 
   Ticket queue(const CollectiveCall& call, Stream& after) override;
-  Slots slots_of(const CollectiveCall& o);
+  uint64_t slot_of(const Operation& o) const;
+  uint64_t message_slot(int from, int to, size_t bytes, uint64_t number) const;
   void work();
   void run_next(std::unique_lock<std::mutex>& lock);  // holds the lock before and after
   void run(Operation& o);
@@ -67,9 +63,8 @@ class HostCollectives : public Collectives {
   CollectiveObserver* observer_;
   int group_number_;
   Exchange exchange_;
-  std::vector<Operation> ring_;            // ticket % kCapacity
-  std::vector<uint64_t> sent_, received_;  // messages per peer
-  uint64_t collectives_ = 0;               // collective operations issued
+  std::vector<Operation> ring_;  // ticket % kCapacity
+  CallCounter counter_;
   int exceptions_at_start_;
   int groups_ = 0;  // that were split from this one
 

@@ -6,36 +6,72 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "device/collectives.h"
 #include "tensor/dtype.h"
 
 namespace dltrain {
 
+// A message to or from a rank (its place among all), counted in one direction between two ranks of
+// a group, so that both count alike. No peer: there is none; number 0: not known.
+struct ObservedMessage {
+  int peer = -1;
+  uint64_t number = 0;
+};
+
 // One operation of a group, as it is issued. All ranks of a group count the same collectives, so
-// `number` says who is behind; a message between two ranks is known by its other end.
+// `number` says who is behind.
 struct ObservedOperation {
   const char* name = "";       // "all_reduce"
   const void* data = nullptr;  // where the (first) tensor lies
   size_t count = 0;
   DType dtype = DType::u8;
-  uint64_t number = 0;  // of collectives; 0: a message
-  int peer = -1;        // of a message
-  int64_t step = -1;    // that it belongs to, where the observer says so
+  uint64_t number = 0;           // of collectives; 0: a message, or not known
+  ObservedMessage to{}, from{};  // of a message, both of an exchange
+  int64_t step = -1;             // that it belongs to, where the observer says so
 };
 
-// `number`: of collectives; 0: a message, or not known.
-inline ObservedOperation observed_operation(const CollectiveCall& call, uint64_t number) {
-  return {.name = collective_name(call),
-          .data = call.output != nullptr ? call.output : call.input,
-          .count = std::max(call.count, call.received),
-          .dtype = call.dtype,
-          .number = number,
-          .peer = call.sends() ? call.to : call.from};
+// Which one of its kind an operation is, counted from 1; 0: none of the kind.
+struct CallNumbers {
+  uint64_t collective = 0, sent = 0, received = 0;
+};
+
+// Numbers the operations of a group in the order of issue.
+class CallCounter {
+ public:
+  explicit CallCounter(int size)
+      : sent_(static_cast<size_t>(size)), received_(static_cast<size_t>(size)) {}
+
+  CallNumbers count(const CollectiveCall& call) {
+    if (call.kind != CollectiveKind::message) return {.collective = ++collectives_};
+    CallNumbers numbers;
+    if (call.sends()) numbers.sent = ++sent_[static_cast<size_t>(call.to)];
+    if (call.receives()) numbers.received = ++received_[static_cast<size_t>(call.from)];
+    return numbers;
+  }
+
+ private:
+  uint64_t collectives_ = 0;
+  std::vector<uint64_t> sent_, received_;  // to and from each rank
+};
+
+// `name_of(rank)`: what a rank of the group is called among all.
+template <typename NameOf>
+ObservedOperation observed_operation(const CollectiveCall& call, const CallNumbers& numbers,
+                                     const NameOf& name_of) {
+  ObservedOperation out{.name = collective_name(call),
+                        .data = call.output != nullptr ? call.output : call.input,
+                        .count = std::max(call.count, call.received),
+                        .dtype = call.dtype,
+                        .number = numbers.collective};
+  if (call.sends()) out.to = {name_of(call.to), numbers.sent};
+  if (call.receives()) out.from = {name_of(call.from), numbers.received};
+  return out;
 }
 
 // Calls come from the thread that issues and waits, but for on_device and device_done.
-// Implementations must be quick and allocate nothing.
+// Implementations must be quick and allocate nothing, but for the first message of two ranks.
 class CollectiveObserver {
  public:
   virtual ~CollectiveObserver() = default;

@@ -58,7 +58,7 @@ class StreamCollectives final : public Collectives {
   StreamCollectives(StreamCollectives& whole, std::vector<int> ranks, int rank);
 
   Ticket queue(const CollectiveCall& call, Stream& after) override;
-  ObservedOperation observed(const CollectiveCall& call, uint64_t number) const;
+  ObservedOperation observed(const CollectiveCall& call, const CallNumbers& numbers) const;
   void join_as(std::unique_ptr<Carrier> carrier, Collectives& host, int group_number);
   void check_own();
 
@@ -77,7 +77,7 @@ class StreamCollectives final : public Collectives {
   std::unique_ptr<Carrier> carrier_;  // after the stream: it may hold memory that work there uses
   std::shared_ptr<DeviceFollower> follower_;  // nullptr: nobody observes
   Ticket issued_ = 0;
-  uint64_t collectives_ = 0;  // without messages
+  CallCounter counter_;
 };
 
 }  // namespace dltrain

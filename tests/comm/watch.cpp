@@ -196,6 +196,9 @@ TEST_CASE("a position survives its text, and rubbish is none") {
   position.host.members = {0, 2};
   position.host.ms = 250;
   position.operation = "all_reduce 9";
+  position.host.to = {.peer = 2, .number = 5};
+  position.device.from = {.peer = 1, .number = 6};
+  position.messages = {{.group = 2, .peer = 1, .sent = 4, .received = 3, .sent_done = 2}};
   position.device.group = 8;
   position.device.ms = 20;
   position.done = {0, 3};
