@@ -9,11 +9,11 @@
 //   a rank ended without a word     the store's last will says so at once
 //   a rank failed                   it says why itself: report()
 //   no sign of life for `timeout`   SIGSTOP, a lost host
-//   a rank hangs                    others have waited for it in a collective for `timeout`
+//   a rank hangs                    others have waited for it in an operation for `timeout`
 //   a GPU hangs                     so have other GPUs; or it is in an operation for that long
 //                                   which the others are done with, or which nobody comes out of
 //
-// A collective that fails asks explain() for the reason. A rank that does not notice, because it is
+// An operation that fails asks explain() for the reason. A rank that does not notice, because it is
 // not in a collective, is ended by `on_lost`.
 //
 // Stragglers: a rank whose own time a step (without waiting for others) was more than

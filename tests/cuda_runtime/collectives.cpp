@@ -227,6 +227,7 @@ void check_all(int ranks, RankBackend backend) {
 TEST_CASE("through host memory every operation means what it does on CPUs") {
   check_all(2, RankBackend::staged);
   check_all(3, RankBackend::staged);
+  check_all(4, RankBackend::staged);
 }
 
 // Four ranks as 2 × 2: operations of the whole and of its parts, queued behind each other.
@@ -285,6 +286,7 @@ TEST_CASE("by NCCL groups of some ranks have operations of their own") {
 TEST_CASE("by NCCL every operation means what it does on CPUs") {
   check_all(2, RankBackend::nccl);
   check_all(3, RankBackend::nccl);
+  check_all(4, RankBackend::nccl);
 }
 #endif
 
