@@ -1,7 +1,5 @@
 #include "dltrain/checkpoint_options.h"
 
-#include "comm/environment.h"
-
 namespace dltrain {
 namespace {
 
@@ -26,9 +24,6 @@ void CheckpointOptions::add_to(CLI::App& command) {
 }
 
 TrainedModel CheckpointOptions::open(size_t i, bool train, bool targets) const {
-  if (rank_environment(process_environment()).distributed()) {
-    fail(ExitCode::usage, "this command runs on one rank; start it without a launcher");
-  }
   const std::string given = checkpoints.empty() ? std::string() : checkpoints[i];
   ConfigOptions own = config;
   const bool named = given == "latest" || given == "best";

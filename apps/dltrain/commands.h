@@ -23,6 +23,7 @@ struct CommandRow {
   const char* name;
   const char* doc;
   CommandBody (*add)(CLI::App& command);
+  bool alone = false;  // one process does it: refused where a launcher has started several
 };
 
 CommandBody add_train(CLI::App& command);

@@ -1,3 +1,5 @@
+#include <filesystem>
+
 #include "config/load.h"
 #include "dltrain/commands.h"
 
@@ -39,6 +41,14 @@ Experiment ConfigOptions::load(const std::vector<std::string>& extra) const {
   Problems problems;
   Experiment experiment;
   auto tree = load_tree(inputs, problems);
+  if (tree && tree->find("layers") != nullptr && tree->find("model") == nullptr) {
+    const std::string name = std::filesystem::path(inputs.files.front()).stem();
+    problems.add_cause(
+        tree->place, fmt::format("this file describes a model, not an experiment: `model: "
+                                 "{{type: {}}}` in an experiment takes it (`dltrain list models`)",
+                                 name));
+    problems.throw_if_any();
+  }
   // The length of the run given beside the files replaces theirs, in steps or in epochs.
   const auto is_set = [&](const char* key) {
     return std::any_of(inputs.overrides.begin(), inputs.overrides.end(),

@@ -1,8 +1,10 @@
 // dltrain: reads the command line, runs one command, and turns errors into messages and exit codes.
+#include <csignal>
 #include <exception>
 #include <filesystem>
 #include <new>
 
+#include "comm/environment.h"
 #include "config/problems.h"
 #include "cpu/engine.h"
 #include "dltrain/commands.h"
@@ -28,19 +30,19 @@ const std::vector<CommandRow>& commands() {
       {"train", "Train; the command that is meant when none is named", add_train},
       {"launch", "Start the ranks of a run on this machine or several; torchrun's flags",
        add_launch},
-      {"check", "Sanity checks of configuration, data, gradients and resume", add_check},
-      {"plan", "Memory, arithmetic and shapes, before anything runs", add_plan},
+      {"check", "Sanity checks of configuration, data, gradients and resume", add_check, true},
+      {"plan", "Memory, arithmetic and shapes, before anything runs", add_plan, true},
       {"profile", "Where the time of a training step goes: table and Chrome trace", add_profile},
-      {"eval", "Measure a checkpoint on the eval split", add_eval},
-      {"predict", "What a checkpoint says about each sample, as CSV or JSONL", add_predict},
-      {"export", "Write a trained model as a Hugging Face folder", add_export},
-      {"import", "Check a Hugging Face folder and make one to train from", add_import},
-      {"generate", "Continue texts with a trained language model", add_generate},
+      {"eval", "Measure a checkpoint on the eval split", add_eval, true},
+      {"predict", "What a checkpoint says about each sample, as CSV or JSONL", add_predict, true},
+      {"export", "Write a trained model as a Hugging Face folder", add_export, true},
+      {"import", "Check a Hugging Face folder and make one to train from", add_import, true},
+      {"generate", "Continue texts with a trained language model", add_generate, true},
       {"data",
        "Look at data (inspect, show), prepare images and texts (prepare), learn a vocabulary "
        "(tokenizer)",
-       add_data},
-      {"init", "Write a commented starting configuration", add_init},
+       add_data, true},
+      {"init", "Write a commented starting configuration", add_init, true},
       {"list", "Layers, losses, optimizers, schedules, datasets, ops, devices", add_list},
       {"schema", "JSON Schema of experiment files (for editors)", add_schema},
       {"completion", "Tab completion for bash or zsh", add_completion},
@@ -97,8 +99,14 @@ int run(int argc, char** argv) {
     const int status = app.exit(error);
     return static_cast<int>(status == 0 ? ExitCode::ok : ExitCode::usage);
   }
-  for (const auto& [command, body] : bodies) {
-    if (command->parsed()) return static_cast<int>(body());
+  for (size_t i = 0; i < bodies.size(); ++i) {
+    const auto& [command, body] = bodies[i];
+    if (!command->parsed()) continue;
+    if (commands()[i].alone && rank_environment(process_environment()).distributed()) {
+      fail(ExitCode::usage, "`dltrain {}` runs on one rank; start it without a launcher",
+           commands()[i].name);
+    }
+    return static_cast<int>(body());
   }
   return static_cast<int>(ExitCode::usage);
 }
@@ -111,6 +119,8 @@ int main(int argc, char** argv) {
   try {
     // A launcher that is stopped before it has started anything says what one that has would say.
     if (argc > 1 && std::string(argv[1]) == "launch") dltrain::end_on_interruption();
+    // A file that grows past the process's limit is a failed write, with its path and reason.
+    std::signal(SIGXFSZ, SIG_IGN);
     return dltrain::run(argc, argv);
   } catch (const dltrain::ConfigError& error) {
     tell(error.what());  // every line has its place already

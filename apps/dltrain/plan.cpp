@@ -1,10 +1,15 @@
 // dltrain plan: what a run will need, before anything is allocated.
+#include <array>
 #include <cstdio>
+#include <cstdlib>
 
 #include "base/error.h"
+#include "comm/environment.h"
 #include "comm/exchange.h"
 #include "compile/plan_report.h"
+#include "cpu/engine.h"
 #include "dltrain/commands.h"
+#include "launch/cpus.h"
 #include "train/advice.h"
 #include "train/samples.h"
 #include "train/session.h"
@@ -41,7 +46,13 @@ int64_t parameter_elements(const Session& session) {
   return sum;
 }
 
-void print_memory(const PlanReport& r) {
+void print_memory(const Session& session, const PlanReport& r) {
+  // Some libraries' kernels take memory for each thread.
+  const std::string by_threads =
+      session.executor->device().properties().backend != "cpu"
+          ? ""
+          : fmt::format(" by {} thread{}{}", cpu_threads(), cpu_threads() == 1 ? "" : "s",
+                        session.options.ranks.world == 1 ? "" : " a rank");
   fmt::print("memory (one rank):\n");
   for (const auto& [kind, bytes] : r.state_bytes) {
     fmt::print("  {:<22} {:>12}\n", kind, human_bytes(bytes));
@@ -71,8 +82,8 @@ void print_memory(const PlanReport& r) {
     fmt::print("  {:<22} {:>12}   for the next two batches\n", "inputs on their way",
                human_bytes(r.stage_bytes));
   }
-  fmt::print("  {:<22} {:>12}   {} bytes: exactly what is allocated\n", "arena",
-             human_bytes(r.arena_bytes), r.arena_bytes);
+  fmt::print("  {:<22} {:>12}   {} bytes: exactly what is allocated{}\n", "arena",
+             human_bytes(r.arena_bytes), r.arena_bytes, by_threads);
 }
 
 // Steps of several lengths share the arena.
@@ -224,7 +235,7 @@ void print_session(const Session& session, const Rates& rates) {
   }
   for (const std::string& sentence : advice(session)) fmt::print("warning: {}\n", sentence);
   print_layers(r);
-  print_memory(r);
+  print_memory(session, r);
   print_lengths(session, r);
   print_host_memory(session);
   print_recompute(session);
@@ -259,6 +270,12 @@ class PaperRanks final : public Collectives {
 
 void print_plan(Experiment& experiment, const PlanRequest& request,
                 const std::function<void(const Session&)>& also) {
+  if (request.world > 1 && std::getenv("OMP_NUM_THREADS") == nullptr &&
+      !rank_environment(process_environment()).distributed()) {
+    // What the launcher would give each rank of a machine like this one.
+    const int here = request.ranks_per_node > 0 ? request.ranks_per_node : request.world;
+    set_cpu_threads(divide_cpus(find_usable_cpus(), here, CpuBinding::exclusive).threads);
+  }
   PaperRanks ranks(request.world);
   SessionOptions options{.engines = engines(),
                          .ranks = {.collectives = request.world > 1 ? &ranks : nullptr,
@@ -285,27 +302,38 @@ CommandBody add_plan(CLI::App& command) {
       ->check(CLI::Range(1, 65536));
   command
       .add_option("--nproc-per-node", options->request.ranks_per_node,
-                  "Ranks of a node (default: all ranks are on one)")
+                  "Ranks of a node (default: all ranks are on one); without --world also the "
+                  "ranks in all")
       ->check(CLI::Range(1, 65536));
   Rates& rates = options->request.rates;
-  command
-      .add_option("--flops", rates.flops,
-                  "Arithmetic of a rank in a second, for what communication shows (default 1e12)")
-      ->check(CLI::PositiveNumber);
-  command
-      .add_option("--link", rates.link,
-                  "Bytes that a rank sends in a second, likewise (default 1e10)")
-      ->check(CLI::PositiveNumber);
-  command
-      .add_option("--node-link", rates.node_link,
-                  "Of these to ranks of other nodes (default: as --link)")
-      ->check(CLI::PositiveNumber);
+  const std::array rates_given{
+      command.add_option("--flops", rates.flops,
+                         "Arithmetic of a rank in a second, for what communication shows "
+                         "(default 1e12)"),
+      command.add_option("--link", rates.link,
+                         "Bytes that a rank sends in a second, likewise (default 1e10)"),
+      command.add_option("--node-link", rates.node_link,
+                         "Of these to ranks of other nodes (default: as --link)")};
+  for (CLI::Option* rate : rates_given) rate->check(CLI::PositiveNumber);
   command.add_flag("--passes", options->request.passes, "Print the graph after each pass");
-  return [options] {
+  return [options, rates_given] {
     Experiment experiment = options->config.load();
     const int64_t ranks = std::max<int64_t>(experiment.parallelism.data, 1);
     PlanRequest request = options->request;
-    if (request.world == 0) request.world = static_cast<int>(ranks);
+    if (request.world == 0) {
+      request.world = std::max(static_cast<int>(ranks), request.ranks_per_node);
+    }
+    const bool one_node = request.ranks_per_node == 0 || request.world <= request.ranks_per_node;
+    for (const CLI::Option* rate : rates_given) {
+      if (rate->count() == 0) continue;
+      if (request.world == 1) {
+        fail(ExitCode::usage, "{} is about messages of several ranks (--world)", rate->get_name());
+      }
+      if (rate == rates_given.back() && one_node) {
+        fail(ExitCode::usage, "{}: all {} ranks are on one node (--nproc-per-node)",
+             rate->get_name(), request.world);
+      }
+    }
     print_plan(experiment, request);
     return ExitCode::ok;
   };

@@ -5,6 +5,7 @@
 #include <oneapi/dnnl/dnnl.hpp>
 
 #include "base/error.h"
+#include "cpu/parallel.h"
 #include "cpu/table.h"
 #include "shared/host_memory.h"
 
@@ -55,6 +56,16 @@ const Engine& cpu_engine() {
                              .device_count = device_count,
                              .open = open};
   return engine;
+}
+
+int cpu_threads() {
+  return thread_count();
+}
+
+void set_cpu_threads([[maybe_unused]] int threads) {
+#ifdef _OPENMP
+  omp_set_num_threads(threads);
+#endif
 }
 
 }  // namespace dltrain

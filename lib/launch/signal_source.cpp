@@ -2,6 +2,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <string_view>
 
 #include <sys/signalfd.h>
 #include <unistd.h>
@@ -15,10 +16,26 @@ bool is_interruption(int signal) {
   return signal == SIGINT || signal == SIGTERM || signal == SIGHUP;
 }
 
+namespace {
+// In a handler, where nothing but write() is safe.
+std::string_view told_by(int signal) {
+  static_assert(SIGHUP == 1 && SIGINT == 2 && SIGTERM == 15);
+  return signal == SIGHUP   ? "dltrain: stopped by signal 1 before the first step\n"
+         : signal == SIGINT ? "dltrain: stopped by signal 2 before the first step\n"
+                            : "dltrain: stopped by signal 15 before the first step\n";
+}
+}  // namespace
+
 void end_on_interruption() {
   for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
     if (signal != SIGHUP || !is_ignored(signal)) {
-      std::signal(signal, [](int) { _exit(static_cast<int>(ExitCode::stopped)); });
+      std::signal(signal, [](int number) {
+        const std::string_view text = told_by(number);
+        if (write(STDERR_FILENO, text.data(), text.size()) < 0) {
+          // Nowhere to tell it.
+        }
+        _exit(static_cast<int>(ExitCode::stopped));
+      });
     }
   }
   for (const int signal : {SIGUSR1, SIGUSR2}) std::signal(signal, [](int) {});

@@ -4,7 +4,7 @@ import re
 import subprocess
 
 import support
-from support import CHECK, OK, SMALL, SOURCES, STORAGE, USAGE, safetensors, steps
+from support import CHECK, OK, PROGRAM, SMALL, SOURCES, STORAGE, USAGE, safetensors, steps
 
 COMMANDS = ("train", "launch", "check", "plan", "profile", "eval", "predict", "export", "import", "generate", "data", "init", "list", "schema", "completion", "version")
 
@@ -88,6 +88,36 @@ complete_line dltrain train --resum
             self.assertEqual(summary["arena_bytes"], planned)
             self.assertRegex(self.run_dltrain("plan", configuration, *extra).out, r"copy for checkpoints +\d")
             self.assertEqual(summary, json.loads((self.folder / f"run-{i}" / "summary.json").read_text()))
+
+    def test_the_plan_of_several_ranks_counts_their_threads(self):
+        extra = ["-s", "training.micro_batch_size=4", "-s", "parallelism.zero_stage=3"]
+        plan = self.run_dltrain("plan", self.small(), "--world", 2, *extra).out
+        found = re.search(r"(\d+) bytes: exactly what is allocated by (\d+) threads? a rank", plan)
+        self.assertEqual(self.run_dltrain("plan", self.small(), "--nproc-per-node", 2, *extra).out, plan)
+        result = self.folder / "result.json"
+        self.run_dltrain(self.small(), "-q", "--nproc-per-node", 2, "--output-dir", self.folder / "run", "--max-steps", 2, "--result", result, *extra)
+        self.assertEqual(json.loads(result.read_text())["arena_bytes"], int(found[1]))
+        self.assertGreaterEqual(int(found[2]), 1)
+
+    def test_the_plan_refuses_rates_of_links_that_are_not_there(self):
+        self.refused(USAGE, "plan", self.small(), "--link", "1e9", says="--link is about messages of several ranks")
+        self.refused(USAGE, "plan", self.small(), "--world", 2, "--node-link", "1e9", says="all 2 ranks are on one node")
+        self.run_dltrain("plan", self.small(), "--world", 2, "--nproc-per-node", 1, "--node-link", "1e9")
+
+    def test_commands_for_one_rank_are_refused_in_several(self):
+        ranks = {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"}
+        for command in (["check", self.small()], ["data", "inspect", self.small()], ["generate", self.folder], ["init", "mlp"]):
+            self.refused(USAGE, *command, says=f"`dltrain {command[0]}` runs on one rank", env=ranks)
+        self.run_dltrain("version", env=ranks)
+
+    def test_a_file_that_describes_a_model_is_told_from_an_experiment(self):
+        self.refused(USAGE, "plan", SOURCES / "configs/models/gpt2.yaml", says="describes a model, not an experiment: `model: {type: gpt2}`")
+
+    def test_a_limit_of_file_sizes_is_a_failed_write(self):
+        result = subprocess.run(["bash", "-c", f"ulimit -f 2; exec {PROGRAM} {self.small()} -q --output-dir {self.folder / 'run'}"],
+                                capture_output=True, text=True)
+        self.assertEqual(result.returncode, STORAGE, result.stderr)
+        self.assertIn("File too large", result.stderr)
 
     def test_the_plan_prints_the_graph_after_each_pass(self):
         out = self.run_dltrain("plan", "--passes", "--world", 2, self.small()).out
