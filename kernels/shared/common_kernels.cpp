@@ -1,5 +1,7 @@
 #include "shared/common_kernels.h"
 
+#include <vector>
+
 #include "base/error.h"
 
 namespace dltrain {
@@ -16,15 +18,18 @@ class AllReduceBegin final : public Kernel {
   explicit AllReduceBegin(const KernelRequest& request)
       : collectives_(*request.collectives),
         ticket_(ticket_of(request)),
-        dtype_(request.inputs[0].dtype),
-        last_bytes_(request.inputs.back().bytes()) {}
+        dtype_(request.inputs[0].dtype) {
+    for (const TensorSpec& spec : request.inputs) bytes_.push_back(spec.bytes());
+  }
 
   void bind(const Bindings& bindings) override {
     data_ = bindings.inputs.front();
     const auto* begin = static_cast<const std::byte*>(data_);
-    const auto* end = static_cast<const std::byte*>(bindings.inputs.back()) + last_bytes_;
-    for (const void* input : bindings.inputs) {
-      check_internal(input >= begin && input < end, "all_reduce_begin: tensors are out of order");
+    const std::byte* end = begin;
+    for (size_t i = 0; i < bytes_.size(); ++i) {
+      const auto* input = static_cast<const std::byte*>(bindings.inputs[i]);
+      check_internal(input >= end, "all_reduce_begin: tensors are out of order");
+      end = input + bytes_[i];
     }
     count_ = static_cast<size_t>(end - begin) / dtype_size(dtype_);
   }
@@ -38,7 +43,7 @@ class AllReduceBegin final : public Kernel {
   Collectives& collectives_;
   Collectives::Ticket& ticket_;
   DType dtype_;
-  size_t last_bytes_;
+  std::vector<size_t> bytes_;  // of the tensors
   void* data_ = nullptr;
   size_t count_ = 0;
 };

@@ -6,6 +6,7 @@
 #include <fmt/ranges.h>
 
 #include "base/error.h"
+#include "graph/slots.h"
 #include "ops/kernel.h"
 
 namespace dltrain {
@@ -260,6 +261,7 @@ class Verifier {
 
 void verify_graph(const Graph& graph) {
   Verifier(graph).run();
+  verify_slots(graph);
 }
 
 }  // namespace dltrain

@@ -109,7 +109,7 @@ std::string print_graph(const Graph& graph);
 // in-place writes come after every other read of the old content, under whatever name; an
 // accumulating value is its node's only output and is read only in the update segment, or by nodes
 // that run once a step or combine micro-steps, and not before every part of the sum is there; names
-// of state are unique.
+// of state are unique; what is begun is ended, and left alone between (graph/slots.h).
 void verify_graph(const Graph& graph);
 
 }  // namespace dltrain

@@ -5,6 +5,7 @@
 #include <exception>
 
 #include "base/error.h"
+#include "train/mistakes.h"
 
 namespace dltrain {
 namespace {
@@ -41,13 +42,9 @@ void CheckpointWriter::save(Executor& executor, const CheckpointState& state, bo
     return;
   }
   take_snapshot(executor, snapshot_, at_once, group_->rank(), group_->size());
-  std::exception_ptr mistake;
-  try {
+  agree([&] {
     if (group_->rank() == 0) folder_.begin_together(state.step);
-  } catch (const Error&) {
-    mistake = std::current_exception();
-  }
-  agree(mistake);
+  });
   part_ = std::async(policy,
                      [this] { return folder_.write_part(snapshot_, state_.step, group_->rank()); });
   if (at_once) part_.wait();
@@ -70,14 +67,17 @@ std::optional<std::filesystem::path> CheckpointWriter::finish() {
 }
 
 // The first rank with a mistake throws it; the others tell which one it was.
-void CheckpointWriter::agree(const std::exception_ptr& mistake) {
-  int32_t first = mistake ? group_->size() - group_->rank() : 0;
-  group_->wait(group_->all_reduce(&first, 1, DType::i32, ReduceOp::max, stream_), stream_);
-  if (first == 0) return;
-  folder_.drop();
-  if (mistake) std::rethrow_exception(mistake);
-  fail(ExitCode::rank, "rank {} could not write its part of the checkpoint of step {}",
-       group_->size() - first, state_.step);
+void CheckpointWriter::agree(const std::function<void()>& part) {
+  try {
+    dltrain::together(group_, part);
+  } catch (const MistakeElsewhere& mistake) {
+    folder_.drop();
+    fail(ExitCode::rank, "rank {} could not write its part of the checkpoint of step {}",
+         mistake.rank(), state_.step);
+  } catch (const std::exception&) {
+    folder_.drop();
+    throw;
+  }
 }
 
 std::vector<Checksums> CheckpointWriter::collect(const Checksums& own) {
@@ -107,24 +107,15 @@ std::vector<Checksums> CheckpointWriter::collect(const Checksums& own) {
 }
 
 std::filesystem::path CheckpointWriter::complete() {
-  std::exception_ptr mistake;
   Checksums own;
-  try {
-    own = part_.get();
-  } catch (const Error&) {
-    mistake = std::current_exception();
-  }
-  agree(mistake);
+  agree([&] { own = part_.get(); });
   const std::vector<Checksums> parts = collect(own);
   std::filesystem::path path;
-  try {
+  agree([&] {
     if (group_->rank() == 0) {
       path = folder_.finish_together(snapshot_, state_, config_, retention_, parts);
     }
-  } catch (const Error&) {
-    mistake = std::current_exception();
-  }
-  agree(mistake);
+  });
   return path;
 }
 

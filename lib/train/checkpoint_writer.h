@@ -10,10 +10,12 @@
 // So a step is complete everywhere or nowhere. Then every rank must make the same calls.
 //
 // Threads: used by one thread. Errors are Error(storage) and come out of the call that follows the
-// failed write, at the latest of finish(); on ranks whose own part is well, Error(rank).
+// failed write, at the latest of finish(); on ranks whose own part is well, Error(rank). A rank
+// whose own part failed says that even where another one was lost meanwhile.
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <future>
 #include <optional>
 #include <string>
@@ -52,7 +54,7 @@ class CheckpointWriter {
 
  private:
   std::filesystem::path complete();
-  void agree(const std::exception_ptr& mistake);
+  void agree(const std::function<void()>& part);
   std::vector<Checksums> collect(const Checksums& own);
 
   CheckpointFolder folder_;

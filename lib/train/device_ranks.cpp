@@ -2,6 +2,7 @@
 
 #include "base/error.h"
 #include "comm/watch.h"
+#include "train/mistakes.h"
 
 namespace dltrain {
 
@@ -32,13 +33,15 @@ void join_ranks(Session& session, const CarrierChoice& choice) {
 }
 
 void give_up(const Session& session, const std::exception& error) noexcept {
-  StreamCollectives* group = session.executor ? session.executor->device_group() : nullptr;
-  if (group == nullptr) return;
   const RunRanks& ranks = session.options.ranks;
   const auto* known = dynamic_cast<const Error*>(&error);
   const bool told = known != nullptr && known->code() == ExitCode::rank;
+  const bool elsewhere = dynamic_cast<const MistakeElsewhere*>(&error) != nullptr;
+  StreamCollectives* group = session.executor ? session.executor->device_group() : nullptr;
   try {
+    if (ranks.watch != nullptr && elsewhere) ranks.watch->finish();
     if (ranks.watch != nullptr && !told) ranks.watch->report(error.what());
+    if (group == nullptr) return;
     group->abandon();
     ranks.collectives->abandon();
   } catch (const std::exception&) {  // the first error is the one to tell

@@ -1,5 +1,5 @@
-// How ranks on GPUs meet, and how one that fails parts from the others, which does nothing on CPUs
-// and alone; and what all ranks agree on.
+// How ranks on GPUs meet, which does nothing on CPUs and alone; how a rank that fails parts from
+// the others; and what all ranks agree on.
 #pragma once
 
 #include <exception>
@@ -26,8 +26,9 @@ CarrierChoice choose_carrier(const Experiment& experiment, const RunRanks& ranks
 void join_ranks(Session& session, const CarrierChoice& choice);
 
 // This rank fails: called where the error is caught, while everything still lives. The others learn
-// why first (but of a rank that was lost, which was told already); then messages under way end, so
-// that no destructor waits for them. Never throws.
+// why first, whatever destructors wait for (but of a rank that was lost, which was told already, or
+// of a mistake that another one tells); then messages under way between GPUs end, so that no
+// destructor waits for them. Never throws.
 void give_up(const Session& session, const std::exception& error) noexcept;
 
 }  // namespace dltrain

@@ -5,7 +5,6 @@
 #include <exception>
 #include <functional>
 #include <memory>
-#include <new>
 #include <optional>
 #include <span>
 
@@ -19,6 +18,7 @@
 #include "telemetry/log.h"
 #include "train/advice.h"
 #include "train/device_ranks.h"
+#include "train/mistakes.h"
 #include "train/other_tokenizer.h"
 #include "train/reporter.h"
 #include "train/run_folder.h"
@@ -30,16 +30,7 @@
 namespace dltrain {
 namespace {
 
-constexpr int32_t kCodes = 256;  // more than there are exit codes
 constexpr uint64_t kMaxSummaryBytes = 1 << 20;
-
-// What the process ends with where this is thrown; not all are mistakes of ours: memory runs out,
-// paths cannot be looked at.
-ExitCode code_of(const std::exception& error) {
-  if (const auto* own = dynamic_cast<const Error*>(&error)) return own->code();
-  const bool memory = dynamic_cast<const std::bad_alloc*>(&error) != nullptr;
-  return memory ? ExitCode::memory : ExitCode::internal;
-}
 
 std::filesystem::path run_path(const Experiment& experiment, const RunOptions& options) {
   return options.folder.empty() ? std::filesystem::path("runs") / experiment.name : options.folder;
@@ -97,6 +88,7 @@ class Run {
   ExitCode go();
   // See device_ranks.h.
   void part(const Error& error) const { give_up(session_, error); }
+  ExitCode code_after(const MistakeElsewhere& mistake) const;
   // Best effort: a failing disk must not hide the first error.
   void write_failure(const Error& error) const;
 
@@ -105,8 +97,7 @@ class Run {
   void compare_configurations() const;
   void set_up_logging(const std::optional<std::filesystem::path>& folder) const;
   void take_greatest(std::span<int32_t> values) const;
-  bool together(const std::function<void()>& part);
-  ExitCode code_of_others() const;
+  void prepare(const std::function<void()>& part) const;
   void open_device();
   void open();
   void start();
@@ -124,8 +115,7 @@ class Run {
   Session session_;
   std::optional<ResumeChoice> resume_;
   StartReport start_report_;
-  ExitCode code_of_mistake_ = ExitCode::rank;  // of another rank's
-  bool begun_ = false;                         // before, the run folder holds what it held
+  bool begun_ = false;  // before, the run folder holds what it held
   std::optional<TrainOutcome> outcome_;
 };
 
@@ -148,33 +138,21 @@ void Run::take_greatest(std::span<int32_t> values) const {
 }
 
 // Runs a part of the preparation on every rank. The first rank that finds a mistake throws it, and
-// so is the only one to tell it; false on the others.
-bool Run::together(const std::function<void()>& part) {
-  std::exception_ptr mistake;
-  int32_t code = 0;
-  try {
-    part();
-  } catch (const std::exception& error) {
-    mistake = std::current_exception();
-    code = static_cast<int32_t>(code_of(error));
-    if (agreement_) agreement_->give_up(error.what());  // others may wait for a choice
-  }
-  // The greatest is the first rank's.
-  const int32_t own = (options_.ranks.world - options_.ranks.rank) * kCodes + code;
-  int32_t first = mistake ? own : 0;
-  take_greatest({&first, 1});
-  if (first != 0 && first != own) {
-    code_of_mistake_ = static_cast<ExitCode>(first % kCodes);
-    return false;
-  }
-  if (mistake) std::rethrow_exception(mistake);
-  return true;
+// so is the only one to tell it.
+void Run::prepare(const std::function<void()>& part) const {
+  together(options_.ranks.collectives, [&] {
+    try {
+      part();
+    } catch (const std::exception& error) {
+      if (agreement_) agreement_->give_up(error.what());  // others may wait for a choice
+      throw;
+    }
+  });
 }
 
-// Of a rank whose peer has made the mistake. A launcher of ours looks for the one that has a code
-// of its own; others return that of any rank.
-ExitCode Run::code_of_others() const {
-  return options_.ranks.marked ? ExitCode::rank : code_of_mistake_;
+// A launcher of ours looks for the rank that has a code of its own; others return that of any rank.
+ExitCode Run::code_after(const MistakeElsewhere& mistake) const {
+  return options_.ranks.marked ? ExitCode::rank : mistake.mistake();
 }
 
 // What all ranks must have been told alike.
@@ -305,19 +283,18 @@ ExitCode Run::go() {
     compare_configurations();
     open_device();
   };
-  if (!together(compare) || !together(choose) || !together([this] { open(); })) {
-    return code_of_others();
-  }
+  prepare(compare);
+  prepare(choose);
+  prepare([this] { open(); });
   join_ranks(session_, choice);
-  if (!together([this] { start(); })) return code_of_others();
+  prepare([this] { start(); });
   const std::string resolved = dump_config(experiment_);
   const bool done = is_finished();
-  if (!together([&] { compare_starts(done); })) return code_of_others();
+  prepare([&] { compare_starts(done); });
   if (done) return ExitCode::ok;
-  const auto begin_here = [&] {
+  prepare([&] {
     if (leads()) begin(resolved);
-  };
-  if (!together(begin_here)) return code_of_others();
+  });
   const int64_t first_step = resume_ ? resume_->state.step : 0;
   Reporter reporter(session_, path_, resume_ ? std::optional(first_step) : std::nullopt, resolved,
                     options_.quiet);
@@ -389,6 +366,9 @@ ExitCode run_training(Experiment& experiment, const RunOptions& options) {
   Run run(experiment, options);
   try {
     return run.go();
+  } catch (const MistakeElsewhere& mistake) {
+    run.part(mistake);
+    return run.code_after(mistake);
   } catch (const Error& error) {
     run.part(error);
     run.write_failure(error);

@@ -9,6 +9,7 @@
 #include "train/checkpoint_writer.h"
 #include "train/device_ranks.h"
 #include "train/host_reduce.h"
+#include "train/mistakes.h"
 #include "train/process_age.h"
 #include "train/samples.h"
 #include "train/stop.h"
@@ -111,6 +112,7 @@ class Loop {
   void one_step(int64_t step);
   void collect_reports(int allowed);
   void handle(const StepReport& report);
+  std::string find_non_finite(int64_t step);
   [[noreturn]] void diverged(const StepReport& report);
   struct Requests {
     bool stop = false, save = false;
@@ -238,18 +240,32 @@ void Loop::handle(const StepReport& report) {
 }
 
 // Re-runs the step's micro-batches, whose state is as it was, to name the op that went wrong first.
-void Loop::diverged(const StepReport& report) {
-  TrainLoader loader(session_.data.train, train_loader_options(session_, report.step, 0),
+std::string Loop::find_non_finite(int64_t step) {
+  TrainLoader loader(session_.data.train, train_loader_options(session_, step, 0),
                      session_.executor->device());
   std::string found;
+  for (int64_t a = 0; a < session_.batch.micro_steps && found.empty(); ++a) {
+    const Batch& batch = loader.next();
+    found =
+        session_.executor->find_non_finite(batch.fields, step_inputs(step, batch), batch.variant);
+  }
+  return found;
+}
+
+// All ranks come here in the same step, since they have the same sums. Rank 0, which writes the
+// summary, tells it, with what the first rank has found whose own samples show it.
+void Loop::diverged(const StepReport& report) {
+  const RunRanks& ranks = session_.options.ranks;
   // With gradients or parameters in parts an op alone is a step of all ranks: the norm says it
   // then.
-  const bool alone = experiment_.parallelism.zero_stage < 2 || session_.options.ranks.world == 1;
-  for (int64_t a = 0; alone && a < session_.batch.micro_steps && found.empty(); ++a) {
-    const Batch& batch = loader.next();
-    found = session_.executor->find_non_finite(batch.fields, step_inputs(report.step, batch),
-                                               batch.variant);
+  const bool alone = experiment_.parallelism.zero_stage < 2 || ranks.world == 1;
+  std::string found = alone ? find_non_finite(report.step) : "";
+  try {
+    if (alone) found = first_finding(ranks.collectives, found);
+  } catch (const Error&) {
+    if (!leads()) throw;  // a rank was lost meanwhile: rank 0 says what it knows itself
   }
+  if (!leads()) throw MistakeElsewhere(0, ExitCode::diverged);
   fail(ExitCode::diverged,
        "step {}: the {} is not finite (loss {:.9g}, gradient norm {:.9g}); first seen in {}. "
        "Nothing was updated in this step; lower optimizer.learning_rate, set "

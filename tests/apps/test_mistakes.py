@@ -232,6 +232,10 @@ class Weights(support.DltrainTest):
             summary = json.loads(file.read_text())
             self.assertEqual(summary["exit_code"], DIVERGED)
             self.assertIn("not finite", summary["message"])
+        # Of several ranks one tells it, and the launcher has nothing to repeat.
+        result = self.refused(DIVERGED, path, "--output-dir", self.folder / "ranks", "--nproc-per-node", 2, says="(on rank 0)")
+        self.assertEqual(result.err.count("is not finite"), 1, str(result))
+        self.assertIn("(on rank 0)", json.loads((self.folder / "ranks/summary.json").read_text())["message"])
         result = self.run_dltrain(path, "--output-dir", run, "--overwrite", "-s", "training.on_non_finite=skip")
         self.assertIn("skipped", result.err)
 

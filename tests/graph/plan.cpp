@@ -57,10 +57,10 @@ Graph sum_example() {
   const ValueId sum =
       b.accumulate(b.emit1("reduce", {y}, {{"kind", "sum"}, {"axes", std::vector<int64_t>{0}}}),
                    "sum", Role::metric);
-  b.emit("all_reduce_begin", {sum}, {{"slot", int64_t{0}}});
+  const ValueId begun = b.emit1("all_reduce_begin", {sum}, {{"slot", int64_t{0}}});
   graph.nodes.back().once_a_step = true;
   b.set_phase(Phase::update);
-  b.emit1("sqrt", {graph.nodes.back().outputs[0]});
+  b.emit1("sqrt", {b.emit1("all_reduce_end", {begun}, {{"slot", int64_t{0}}})});
   return graph;
 }
 
@@ -72,7 +72,7 @@ TEST_CASE("segments hold what each kind of micro-step needs") {
   CHECK(calls_of(plan, Phase::forward, MicroStep::last) == "square reduce+ all_reduce_begin");
   CHECK(calls_of(plan, Phase::forward, MicroStep::only) == "square reduce all_reduce_begin");
   CHECK(calls_of(plan, Phase::backward, MicroStep::only) == "");
-  CHECK(calls_of(plan, Phase::update, MicroStep::only) == "sqrt");
+  CHECK(calls_of(plan, Phase::update, MicroStep::only) == "all_reduce_end sqrt");
   CHECK(micro_step_of(0, 1) == MicroStep::only);
   CHECK(micro_step_of(0, 3) == MicroStep::first);
   CHECK(micro_step_of(1, 3) == MicroStep::middle);

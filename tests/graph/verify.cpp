@@ -163,5 +163,124 @@ TEST_CASE("names of state are unique and not empty") {
              Contains("state without a name"));
 }
 
+// A step of one of two ranks: the sum of a gradient, which the update waits for, and a parameter
+// that is gathered for the forward; slots 0 and 1.
+Graph step_of_ranks() {
+  Graph g;
+  GraphBuilder b(g);
+  const TensorSpec spec{Shape{2, 3}, DType::f32};
+  const ValueId x = b.add_value("x", spec, Role::input);
+  const ValueId part = b.add_value("part", {Shape{3}, DType::f32}, Role::parameter);
+  const Attributes gather{{"slot", int64_t{1}}, {"shapes", std::vector<int64_t>{2, 2, 3}}};
+  auto whole = b.emit("all_gather_begin", {part}, gather);
+  const ValueId between = b.emit1("exp", {x});
+  whole = b.emit("all_gather_end", whole, {{"slot", int64_t{1}}});
+  const ValueId y = b.emit1("mul", {whole[0], between});
+  b.set_phase(Phase::backward);
+  const ValueId sum = b.accumulate(b.emit1("mul", {y, x}), "gradient", Role::gradient);
+  const ValueId begun = b.emit1("all_reduce_begin", {sum}, {{"slot", int64_t{0}}});
+  g.nodes.back().once_a_step = true;
+  b.emit1("exp", {y});
+  b.set_phase(Phase::update);
+  const ValueId reduced = b.emit1("all_reduce_end", {begun}, {{"slot", int64_t{0}}});
+  b.emit1("gradient_norm", {b.step_state(), reduced});
+  return g;
+}
+
+// What verify_graph says after `change`.
+std::string complaint_of_ranks(const std::function<void(Graph&)>& change) {
+  return complaint([&](Graph& g) {
+    g = step_of_ranks();
+    verify_graph(g);
+    change(g);
+    g.update_producers();
+  });
+}
+
+void remove(Graph& graph, std::string_view op) {
+  std::erase_if(graph.nodes, [&](const Node& node) { return node.op->name == op; });
+}
+
+TEST_CASE("what is begun is ended once, by its own end, as often, among the same ranks") {
+  CHECK(complaint_of_ranks([](Graph&) {}) == "");
+  CHECK_THAT(complaint_of_ranks([](Graph& g) {
+               Node& reader = node_named(g, "gradient_norm");
+               reader.inputs[1] = node_named(g, "all_reduce_end").inputs[0];
+               remove(g, "all_reduce_end");
+             }),
+             Contains("all_reduce_begin ()") && Contains("slot 0 has no end"));
+  CHECK_THAT(complaint_of_ranks([](Graph& g) {
+               node_named(g, "all_reduce_end").attributes.set("slot", int64_t{2});
+             }),
+             Contains("ends slot 2, which is not under way"));
+  CHECK_THAT(complaint_of_ranks([](Graph& g) {
+               node_named(g, "all_reduce_begin").attributes.set("slot", int64_t{1});
+             }),
+             Contains("begins slot 1 again"));
+  CHECK_THAT(complaint_of_ranks(
+                 [](Graph& g) { node_named(g, "all_reduce_end").attributes.erase("slot"); }),
+             Contains("has no slot"));
+  CHECK_THAT(complaint_of_ranks([](Graph& g) {
+               node_named(g, "all_reduce_end").attributes.set("over", std::string("shard"));
+             }),
+             Contains("among other ranks"));
+  CHECK_THAT(complaint_of_ranks([](Graph& g) {
+               Node& end = node_named(g, "all_gather_end");
+               end.op = find_op("all_reduce_end");
+             }),
+             Contains("all_reduce_end ()") && Contains("ends node 0 all_gather_begin"));
+  // The reduction would begin in every micro-step, and the update wait for one of them.
+  CHECK_THAT(
+      complaint_of_ranks([](Graph& g) { node_named(g, "all_gather_begin").once_a_step = true; }),
+      Contains("runs not as often as"));
+}
+
+TEST_CASE("what is on its way is read by its end alone, and its source lasts until then") {
+  CHECK_THAT(complaint_of_ranks([](Graph& g) {
+               node_named(g, "exp").inputs[0] = node_named(g, "all_gather_begin").outputs[0];
+             }),
+             Contains("node 1 exp ()") && Contains("of slot 1, which is on its way"));
+  CHECK_THAT(complaint_of_ranks([](Graph& g) {
+               GraphBuilder b(g);
+               Node& end = node_named(g, "all_gather_end");
+               end.inputs[0] = b.add_value("z", {Shape{2, 3}, DType::f32}, Role::input);
+               g.value(end.outputs[0]).storage_of = end.inputs[0];
+             }),
+             Contains("does not read what node 0 all_gather_begin"));
+  // A source that is no state, which its memory's next owner would overwrite.
+  CHECK_THAT(complaint_of_ranks([](Graph& g) {
+               Node begin = node_named(g, "all_gather_begin");
+               const auto made = static_cast<ValueId>(g.values.size());
+               const Node source{.op = find_op("exp"),
+                                 .attributes = {},
+                                 .inputs = begin.inputs,
+                                 .outputs = {made},
+                                 .layer = {}};
+               g.values.push_back({.name = "made", .spec = g.value(begin.inputs[0]).spec});
+               g.nodes.front().inputs[0] = made;
+               g.nodes.insert(g.nodes.begin(), source);
+             }),
+             Contains("nothing holds input made until node 3 all_gather_end"));
+  CHECK_THAT(complaint_of_ranks([](Graph& g) {
+               Node begin = node_named(g, "all_gather_begin");
+               const auto written = static_cast<ValueId>(g.values.size());
+               const ValueId part = begin.inputs[0];
+               const Node writer{.op = find_op("all_reduce_begin"),
+                                 .attributes = {{"slot", int64_t{2}}},
+                                 .inputs = {part},
+                                 .outputs = {written},
+                                 .layer = {}};
+               Node end{.op = find_op("all_reduce_end"),
+                        .attributes = {{"slot", int64_t{2}}},
+                        .inputs = {written},
+                        .outputs = {static_cast<ValueId>(written + 1)},
+                        .layer = {}};
+               g.values.push_back({.name = {}, .spec = g.value(part).spec, .storage_of = part});
+               g.values.push_back({.name = {}, .spec = g.value(part).spec, .storage_of = written});
+               g.nodes.insert(g.nodes.begin() + 1, {writer, end});
+             }),
+             Contains("all_reduce_begin ()") && Contains("writes what node 0 all_gather_begin"));
+}
+
 }  // namespace
 }  // namespace dltrain

@@ -147,6 +147,30 @@ TEST_CASE("a tensor larger than a bucket travels alone") {
   CHECK(begins == 5);
 }
 
+TEST_CASE("tensors of a bucket lie in order, and may be empty") {
+  SameEverywhere group(2);
+  const auto device = reference_engine().open(0);
+  const auto stream = device->make_stream();
+  const Attributes slot{{"slot", int64_t{0}}};
+  const SpecList specs{{Shape{0}, DType::f32}, {Shape{3}, DType::f32}, {Shape{0}, DType::f32}};
+  Collectives::Ticket ticket = 0;
+  const auto found = find_kernel(reference_engine(), {.op = "all_reduce_begin",
+                                                      .attributes = slot,
+                                                      .inputs = specs,
+                                                      .outputs = specs,
+                                                      .device = *device,
+                                                      .collectives = &group,
+                                                      .tickets = {&ticket, 1}});
+  std::vector<float> data(16, 1.0f);
+  void* const in_order[] = {data.data(), data.data(), data.data() + 8};
+  found.kernel->bind({.inputs = in_order, .outputs = in_order});
+  found.kernel->run(*stream);
+  CHECK(group.bytes == std::vector<size_t>{8 * sizeof(float)});
+  CHECK((data[2] == 2.0f && data[8] == 1.0f));
+  void* const crossed[] = {data.data(), data.data() + 8, data.data() + 4};
+  CHECK_THROWS_AS(found.kernel->bind({.inputs = crossed, .outputs = crossed}), Error);
+}
+
 TEST_CASE("without an update the sums are waited for at the end of the last micro-step") {
   Graph graph;
   GraphBuilder b(graph);

@@ -1,0 +1,132 @@
+#include "graph/slots.h"
+
+#include <algorithm>
+#include <map>
+#include <string_view>
+
+#include "base/error.h"
+#include "comm/mesh.h"
+
+namespace dltrain {
+namespace {
+
+constexpr std::string_view kBegin = "_begin", kEnd = "_end";
+
+bool begins(const Node& node) {
+  return node.op->name.ends_with(kBegin);
+}
+
+// Of a begin or an end: what it is called without that.
+std::string_view work_of(const Node& node) {
+  const size_t tail = begins(node) ? kBegin.size() : kEnd.size();
+  return node.op->name.substr(0, node.op->name.size() - tail);
+}
+
+class SlotVerifier {
+ public:
+  explicit SlotVerifier(const Graph& graph) : graph_(graph) {}
+
+  void run() {
+    for (size_t i = 0; i < graph_.nodes.size(); ++i) find(i);
+    for (const auto& [slot, pair] : pairs_) {
+      check_internal(pair.end > pair.begin, "{}: slot {} has no end", where(pair.begin), slot);
+      check_pair(pair);
+      check_between(pair);
+    }
+    check_readers();
+  }
+
+ private:
+  struct Pair {
+    size_t begin = 0, end = 0;
+  };
+
+  std::string where(size_t index) const {
+    const Node& node = graph_.nodes[index];
+    return fmt::format("node {} {} ({})", index, node.op->name, node.layer);
+  }
+
+  void find(size_t i) {
+    const Node& node = graph_.nodes[i];
+    const int64_t slot = node.attributes.integer("slot", -1);
+    if (!begins(node) && !node.op->name.ends_with(kEnd)) return;
+    check_internal(slot >= 0, "{}: has no slot", where(i));
+    if (begins(node)) {
+      check_internal(pairs_.try_emplace(slot, Pair{i, 0}).second, "{}: begins slot {} again",
+                     where(i), slot);
+      for (ValueId id : node.outputs) begun_[id] = slot;
+      return;
+    }
+    const auto pair = pairs_.find(slot);
+    check_internal(pair != pairs_.end() && pair->second.end == 0,
+                   "{}: ends slot {}, which is not under way", where(i), slot);
+    pair->second.end = i;
+  }
+
+  static bool once_a_step(const Node& node) {
+    return node.once_a_step || node.phase == Phase::update;
+  }
+
+  void check_pair(const Pair& pair) const {
+    const Node &begin = graph_.nodes[pair.begin], &end = graph_.nodes[pair.end];
+    check_internal(work_of(begin) == work_of(end), "{}: ends {}", where(pair.end),
+                   where(pair.begin));
+    check_internal(begin.attributes.text(kOver) == end.attributes.text(kOver),
+                   "{}: among other ranks than {}", where(pair.end), where(pair.begin));
+    check_internal(once_a_step(begin) == once_a_step(end), "{}: runs not as often as {}",
+                   where(pair.end), where(pair.begin));
+    const size_t given = begin.outputs.size();
+    check_internal(end.inputs.size() >= given &&
+                       std::equal(begin.outputs.begin(), begin.outputs.end(), end.inputs.begin()),
+                   "{}: does not read what {} gave", where(pair.end), where(pair.begin));
+  }
+
+  void check_between(const Pair& pair) const {
+    const Node &begin = graph_.nodes[pair.begin], &end = graph_.nodes[pair.end];
+    const auto is_of = [&](const std::vector<ValueId>& ids, ValueId root) {
+      return std::any_of(ids.begin(), ids.end(),
+                         [&](ValueId id) { return id != kNoValue && graph_.storage(id) == root; });
+    };
+    for (ValueId id : begin.inputs) {
+      const ValueId root = graph_.storage(id);
+      if (is_of(begin.outputs, root)) continue;  // in place: only the end can read it
+      check_internal(rules_of(graph_.value(root).role).persistent || is_of(end.inputs, root),
+                     "{}: nothing holds input {} until {}", where(pair.begin),
+                     graph_.value(id).name, where(pair.end));
+      for (size_t i = pair.begin + 1; i < pair.end; ++i) {
+        if (!writes(graph_.nodes[i], root)) continue;
+        check_internal(false, "{}: writes what {} still reads", where(i), where(pair.begin));
+      }
+    }
+  }
+
+  bool writes(const Node& node, ValueId root) const {
+    return std::any_of(node.outputs.begin(), node.outputs.end(), [&](ValueId id) {
+      const bool makes = id == root || node.op->has_effect || graph_.continues_sum(id);
+      return makes && graph_.storage(id) == root;
+    });
+  }
+
+  void check_readers() const {
+    for (size_t i = 0; i < graph_.nodes.size(); ++i) {
+      for (ValueId id : graph_.nodes[i].inputs) {
+        const auto given = begun_.find(id);
+        if (given == begun_.end() || pairs_.at(given->second).end == i) continue;
+        check_internal(false, "{}: reads %{} of slot {}, which is on its way", where(i), id,
+                       given->second);
+      }
+    }
+  }
+
+  const Graph& graph_;
+  std::map<int64_t, Pair> pairs_;     // by slot; end 0: none yet
+  std::map<ValueId, int64_t> begun_;  // what a begin gave, and its slot
+};
+
+}  // namespace
+
+void verify_slots(const Graph& graph) {
+  SlotVerifier(graph).run();
+}
+
+}  // namespace dltrain

@@ -1,0 +1,69 @@
+#include "train/mistakes.h"
+
+#include <algorithm>
+#include <cstring>
+#include <exception>
+#include <new>
+#include <vector>
+
+namespace dltrain {
+namespace {
+
+constexpr int32_t kCodes = 256;  // more than there are exit codes
+
+// What the process ends with where this is thrown; not all are mistakes of ours: memory runs out,
+// paths cannot be looked at.
+ExitCode code_of(const std::exception& error) {
+  if (const auto* own = dynamic_cast<const Error*>(&error)) return own->code();
+  const bool memory = dynamic_cast<const std::bad_alloc*>(&error) != nullptr;
+  return memory ? ExitCode::memory : ExitCode::internal;
+}
+
+int32_t greatest(Collectives& group, int32_t own) {
+  HostStream host;
+  group.wait(group.all_reduce(&own, 1, DType::i32, ReduceOp::max, host), host);
+  return own;
+}
+
+}  // namespace
+
+void together(Collectives* group, const std::function<void()>& part) {
+  if (group == nullptr) return part();
+  std::exception_ptr mistake;
+  int32_t code = 0;
+  try {
+    part();
+  } catch (const std::exception& error) {
+    mistake = std::current_exception();
+    code = static_cast<int32_t>(code_of(error));
+  }
+  // The greatest is the first rank's.
+  const int32_t own = mistake ? (group->size() - group->rank()) * kCodes + code : 0;
+  int32_t first = 0;
+  try {
+    first = greatest(*group, own);
+  } catch (const Error&) {
+    if (mistake) std::rethrow_exception(mistake);
+    throw;
+  }
+  if (first != own) {
+    throw MistakeElsewhere(group->size() - first / kCodes, static_cast<ExitCode>(first % kCodes));
+  }
+  if (mistake) std::rethrow_exception(mistake);
+}
+
+std::string first_finding(Collectives* group, const std::string& own) {
+  if (group == nullptr) return own;
+  const int32_t first = greatest(*group, own.empty() ? 0 : group->size() - group->rank());
+  if (first == 0) return "";
+  const int finder = group->size() - first;
+  std::vector<char> text(kFindingBytes);
+  if (finder == group->rank())
+    std::memcpy(text.data(), own.data(), std::min(own.size(), text.size()));
+  HostStream host;
+  group->wait(group->broadcast(text.data(), text.size(), DType::u8, finder, host), host);
+  return fmt::format("{} (on rank {})", std::string(text.data(), strnlen(text.data(), text.size())),
+                     finder);
+}
+
+}  // namespace dltrain
