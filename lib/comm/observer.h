@@ -23,13 +23,13 @@ struct ObservedMessage {
 // One operation of a group, as it is issued. All ranks of a group count the same collectives, so
 // `number` says who is behind.
 struct ObservedOperation {
-  const char* name = "";       // "all_reduce"
-  const void* data = nullptr;  // where the (first) tensor lies
+  const char* name = "";  // "all_reduce"
   size_t count = 0;
   DType dtype = DType::u8;
   uint64_t number = 0;           // of collectives; 0: a message, or not known
   ObservedMessage to{}, from{};  // of a message, both of an exchange
   int64_t step = -1;             // that it belongs to, where the observer says so
+  CallSubject about = nullptr;
 };
 
 // Which one of its kind an operation is, counted from 1; 0: none of the kind.
@@ -61,10 +61,10 @@ template <typename NameOf>
 ObservedOperation observed_operation(const CollectiveCall& call, const CallNumbers& numbers,
                                      const NameOf& name_of) {
   ObservedOperation out{.name = collective_name(call),
-                        .data = call.output != nullptr ? call.output : call.input,
                         .count = std::max(call.count, call.received),
                         .dtype = call.dtype,
-                        .number = numbers.collective};
+                        .number = numbers.collective,
+                        .about = call.about};
   if (call.sends()) out.to = {name_of(call.to), numbers.sent};
   if (call.receives()) out.from = {name_of(call.from), numbers.received};
   return out;
@@ -87,8 +87,7 @@ class CollectiveObserver {
   virtual void device_done(int group, const ObservedOperation& operation) = 0;
   // The step at work on, counted from 0; −1: none.
   virtual int64_t step() = 0;
-  // As it is told of: "all_reduce of 1000 f32 (gradient.h.0.mlp.weight)", where the tensor is
-  // known.
+  // As it is told of: "all_reduce of 1000 f32 (gradient.h.0.mlp.weight)".
   virtual std::string describe(const ObservedOperation& operation) = 0;
   // An operation has failed for this reason: the sentence to tell instead.
   virtual std::string explain(const std::string& reason) = 0;

@@ -84,11 +84,6 @@ void RankWatch::told_stop() {
   client_.set(watch_keys::kToldStop, "1");
 }
 
-void RankWatch::set_names(std::function<std::string(const void*)> names) {
-  std::lock_guard lock(mutex_);
-  names_ = std::move(names);
-}
-
 void RankWatch::joined(int group, std::span<const int> ranks) {
   if (group >= kMaxGroups) return;
   std::lock_guard lock(mutex_);
@@ -332,8 +327,7 @@ std::string RankWatch::words(const ObservedOperation& operation) const {
   };
   add("to", operation.to);
   add("from", operation.from);
-  const std::string name = names_ && operation.data ? names_(operation.data) : "";
-  return name.empty() ? text : text + fmt::format(" ({})", name);
+  return operation.about ? text + fmt::format(" ({})", *operation.about) : text;
 }
 
 void RankWatch::look_at(int rank) {

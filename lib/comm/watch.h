@@ -73,8 +73,6 @@ class RankWatch final : public CollectiveObserver {
   void begun();
   void saved(int64_t step);
   void told_stop();
-  // What lies at an address, for messages; called from the watch's thread, until it is replaced.
-  void set_names(std::function<std::string(const void*)> names);
 
   // This rank fails by itself: the others learn why.
   void report(const std::string& message);
@@ -152,7 +150,6 @@ class RankWatch final : public CollectiveObserver {
   std::array<uint64_t, kMaxGroups> done_{};  // on the device
   std::vector<WatchMessages> messages_;      // [group and peer, as they were first seen]
   Clock::duration waited_{}, busy_{};
-  std::function<std::string(const void*)> names_;
   std::optional<Verdict> verdict_;
   bool noticed_ = false;  // the training thread has asked for the verdict
   bool urgent_ = false;   // it is waiting for it now

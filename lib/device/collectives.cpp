@@ -86,6 +86,7 @@ std::string describe(const CollectiveCall& call) {
   if (call.sends()) text += fmt::format(" to rank {}", call.to);
   if (call.sends() && call.receives()) text += fmt::format(" for {}", call.received);
   if (call.receives()) text += fmt::format(" from rank {}", call.from);
+  if (call.about) text += fmt::format(" ({})", *call.about);
   return text;
 }
 
@@ -111,34 +112,49 @@ CollectiveExtent extent_of(const CollectiveCall& call, int rank, int size) {
 }
 
 Collectives::Ticket Collectives::all_reduce(void* data, size_t count, DType dtype, ReduceOp op,
-                                            Stream& after) {
-  return issue({.kind = Kind::all_reduce, .dtype = dtype, .op = op, .output = data, .count = count},
+                                            Stream& after, CallSubject about) {
+  return issue({.kind = Kind::all_reduce,
+                .dtype = dtype,
+                .op = op,
+                .output = data,
+                .count = count,
+                .about = std::move(about)},
                after);
 }
 
 Collectives::Ticket Collectives::reduce_scatter(const void* input, void* output, size_t count,
-                                                DType dtype, ReduceOp op, Stream& after) {
+                                                DType dtype, ReduceOp op, Stream& after,
+                                                CallSubject about) {
   return issue({.kind = Kind::reduce_scatter,
                 .dtype = dtype,
                 .op = op,
                 .input = input,
                 .output = output,
-                .count = count},
+                .count = count,
+                .about = std::move(about)},
                after);
 }
 
 Collectives::Ticket Collectives::all_gather(const void* input, void* output, size_t count,
-                                            DType dtype, Stream& after) {
-  return issue(
-      {.kind = Kind::all_gather, .dtype = dtype, .input = input, .output = output, .count = count},
-      after);
+                                            DType dtype, Stream& after, CallSubject about) {
+  return issue({.kind = Kind::all_gather,
+                .dtype = dtype,
+                .input = input,
+                .output = output,
+                .count = count,
+                .about = std::move(about)},
+               after);
 }
 
 Collectives::Ticket Collectives::broadcast(void* data, size_t count, DType dtype, int root,
-                                           Stream& after) {
-  return issue(
-      {.kind = Kind::broadcast, .dtype = dtype, .root = root, .output = data, .count = count},
-      after);
+                                           Stream& after, CallSubject about) {
+  return issue({.kind = Kind::broadcast,
+                .dtype = dtype,
+                .root = root,
+                .output = data,
+                .count = count,
+                .about = std::move(about)},
+               after);
 }
 
 Collectives::Ticket Collectives::all_to_all(const void* input, void* output, size_t count,

@@ -55,6 +55,10 @@ enum class CollectiveKind : uint8_t {
   barrier
 };
 
+// What a call is about, for messages: "gradient.h.0.mlp.weight", "agreement on mistakes". Shared,
+// since calls outlive those who issue them. nullptr: nothing is said.
+using CallSubject = std::shared_ptr<const std::string>;
+
 // One operation, as implementations get it.
 struct CollectiveCall {
   CollectiveKind kind = CollectiveKind::barrier;
@@ -67,6 +71,7 @@ struct CollectiveCall {
   // Of a message: to whom it goes and from whom one comes (−1: none), of so many elements.
   int to = -1, from = -1;
   size_t received = 0;
+  CallSubject about = nullptr;
 
   bool sends() const { return to >= 0; }
   bool receives() const { return from >= 0; }
@@ -77,7 +82,7 @@ struct CollectiveCall {
 // "all_reduce", "send", "exchange"
 const char* collective_name(const CollectiveCall& call);
 // "all_reduce of 1000 f32", "send of 8 u8 to rank 2",
-// "exchange of 8 u8 to rank 2 for 4 from rank 1"
+// "exchange of 8 u8 to rank 2 for 4 from rank 1 (layers.3)"
 std::string describe(const CollectiveCall& call);
 
 // What it reads and writes in a group of so many ranks, in elements.
@@ -100,13 +105,16 @@ class Collectives {
 
   // In place: every rank ends with the reduction of all ranks' `data`. The order of the additions
   // depends only on the number of ranks and the count; bf16 and f16 are added in f32.
-  Ticket all_reduce(void* data, size_t count, DType dtype, ReduceOp op, Stream& after);
+  Ticket all_reduce(void* data, size_t count, DType dtype, ReduceOp op, Stream& after,
+                    CallSubject about = nullptr);
   // `input` has size() * count elements; `output` receives this rank's reduced part.
   Ticket reduce_scatter(const void* input, void* output, size_t count, DType dtype, ReduceOp op,
-                        Stream& after);
+                        Stream& after, CallSubject about = nullptr);
   // `output` has size() * count elements in rank order.
-  Ticket all_gather(const void* input, void* output, size_t count, DType dtype, Stream& after);
-  Ticket broadcast(void* data, size_t count, DType dtype, int root, Stream& after);
+  Ticket all_gather(const void* input, void* output, size_t count, DType dtype, Stream& after,
+                    CallSubject about = nullptr);
+  Ticket broadcast(void* data, size_t count, DType dtype, int root, Stream& after,
+                   CallSubject about = nullptr);
   // Both have size() * count elements; part i goes to rank i.
   Ticket all_to_all(const void* input, void* output, size_t count, DType dtype, Stream& after);
   Ticket send(const void* data, size_t count, DType dtype, int to, Stream& after);

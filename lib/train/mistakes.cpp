@@ -21,7 +21,8 @@ ExitCode code_of(const std::exception& error) {
 
 int32_t greatest(Collectives& group, int32_t own) {
   HostStream host;
-  group.wait(group.all_reduce(&own, 1, DType::i32, ReduceOp::max, host), host);
+  static const auto about = std::make_shared<const std::string>("whether a rank has failed");
+  group.wait(group.all_reduce(&own, 1, DType::i32, ReduceOp::max, host, about), host);
   return own;
 }
 

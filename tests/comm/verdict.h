@@ -13,10 +13,11 @@
 namespace dltrain::test {
 
 // In step 4 (counted from 0) `act` tells each rank's watch what the rank does, then nothing more is
-// done. The tensor "layers.3.weight" lies at `data`. Returns the verdict, which all have alike,
+// done. What they do is about "layers.3.weight". Returns the verdict, which all have alike,
 // within the timeout of 1.5 s and a while.
 inline std::string verdict_of(
-    int ranks, const std::function<void(int rank, RankWatch& watch, const void* data)>& act) {
+    int ranks,
+    const std::function<void(int rank, RankWatch& watch, const CallSubject& about)>& act) {
   constexpr std::chrono::milliseconds kTimeout{1500};
   const auto begin = Clock::now();
   const auto results = run_ranks(ranks, [&](RankContext& context) {
@@ -33,10 +34,9 @@ inline std::string verdict_of(
                                         told = message;
                                         changed.notify_all();
                                       }});
-    const float data = 0;
-    watch.set_names([&](const void* at) { return at == &data ? "layers.3.weight" : ""; });
+    const auto about = std::make_shared<const std::string>("layers.3.weight");
     watch.at_step_begin(4);
-    act(context.rank, watch, &data);
+    act(context.rank, watch, about);
     std::unique_lock lock(mutex);
     changed.wait(lock, [&] { return !told.empty(); });
     throw Error(ExitCode::rank, told);

@@ -14,14 +14,14 @@ constexpr int kGroup = 8;
 std::string device_verdict(
     int ranks, const std::function<void(int rank, RankWatch& watch,
                                         const std::function<ObservedOperation(int)>& op)>& device) {
-  return test::verdict_of(ranks, [&](int rank, RankWatch& watch, const void* data) {
+  return test::verdict_of(ranks, [&](int rank, RankWatch& watch, const CallSubject& about) {
     const auto operation = [&](int number) {
       return ObservedOperation{.name = "all_reduce",
-                               .data = data,
                                .count = 10,
                                .dtype = DType::f32,
                                .number = static_cast<uint64_t>(number),
-                               .step = watch.step()};
+                               .step = watch.step(),
+                               .about = about};
     };
     for (int i = 1; i <= 3; ++i) watch.issued(kGroup, operation(i));
     device(rank, watch, operation);

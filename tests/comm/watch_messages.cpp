@@ -14,42 +14,42 @@ namespace {
 
 constexpr int kGroup = 8;
 
-ObservedOperation message(const char* name, const void* data, int64_t step, ObservedMessage to,
-                          ObservedMessage from) {
+ObservedOperation message(const char* name, const CallSubject& about, int64_t step,
+                          ObservedMessage to, ObservedMessage from) {
   return {.name = name,
-          .data = data,
           .count = 10,
           .dtype = DType::f32,
           .to = to,
           .from = from,
-          .step = step};
+          .step = step,
+          .about = about};
 }
 
 // Of step 4.
-ObservedOperation send(const void* data, int to, uint64_t number) {
-  return message("send", data, 4, {to, number}, {});
+ObservedOperation send(const CallSubject& about, int to, uint64_t number) {
+  return message("send", about, 4, {to, number}, {});
 }
-ObservedOperation receive(const void* data, int from, uint64_t number) {
-  return message("receive", data, 4, {}, {from, number});
+ObservedOperation receive(const CallSubject& about, int from, uint64_t number) {
+  return message("receive", about, 4, {}, {from, number});
 }
 // Round a ring of three.
-ObservedOperation exchange(const void* data, int rank, uint64_t number) {
-  return message("exchange", data, 4, {(rank + 1) % 3, number}, {(rank + 2) % 3, number});
+ObservedOperation exchange(const CallSubject& about, int rank, uint64_t number) {
+  return message("exchange", about, 4, {(rank + 1) % 3, number}, {(rank + 2) % 3, number});
 }
 
 }  // namespace
 
 TEST_CASE("a host that does not come to a message in which another one waits is named") {
-  const auto told = verdict_of(3, [](int rank, RankWatch& watch, const void* data) {
+  const auto told = verdict_of(3, [](int rank, RankWatch& watch, const CallSubject& about) {
     // Rank 1 passes on what it has from rank 0; it has taken one message and hangs.
     if (rank == 0) {
-      for (const uint64_t number : {1, 2}) watch.issued(0, send(data, 1, number));
-      watch.waiting(0, send(data, 1, 2));
+      for (const uint64_t number : {1, 2}) watch.issued(0, send(about, 1, number));
+      watch.waiting(0, send(about, 1, 2));
     } else if (rank == 1) {
-      watch.issued(0, receive(data, 0, 1));
+      watch.issued(0, receive(about, 0, 1));
     } else {
-      watch.issued(0, receive(data, 1, 1));
-      watch.waiting(0, receive(data, 1, 1));
+      watch.issued(0, receive(about, 1, 1));
+      watch.waiting(0, receive(about, 1, 1));
     }
   });
   CHECK_THAT(told, StartsWith("rank 1 (process ") &&
@@ -59,12 +59,12 @@ TEST_CASE("a host that does not come to a message in which another one waits is 
 }
 
 TEST_CASE("a rank that has sent already is not blamed by the one that waits") {
-  const auto told = verdict_of(3, [](int rank, RankWatch& watch, const void* data) {
-    watch.issued(0, exchange(data, rank, 1));
+  const auto told = verdict_of(3, [](int rank, RankWatch& watch, const CallSubject& about) {
+    watch.issued(0, exchange(about, rank, 1));
     if (rank == 2) return;  // has not come to the second one
-    watch.issued(0, exchange(data, rank, 2));
+    watch.issued(0, exchange(about, rank, 2));
     // Rank 1 computes: it has issued what rank 0 sends to it, and waits for nothing.
-    if (rank == 0) watch.waiting(0, exchange(data, 0, 2));
+    if (rank == 0) watch.waiting(0, exchange(about, 0, 2));
   });
   CHECK_THAT(told, StartsWith("rank 2 (process ") &&
                        Contains(" hangs at step 5, after exchange of 10 f32 to rank 0 (message 1) "
@@ -72,11 +72,11 @@ TEST_CASE("a rank that has sent already is not blamed by the one that waits") {
 }
 
 TEST_CASE("a GPU that does not come to a message in which another one is, is named") {
-  const auto told = verdict_of(3, [](int rank, RankWatch& watch, const void* data) {
-    for (const uint64_t number : {1, 2}) watch.issued(kGroup, exchange(data, rank, number));
-    watch.on_device(kGroup, exchange(data, rank, 1));
-    watch.device_done(kGroup, exchange(data, rank, 1));
-    if (rank != 1) watch.on_device(kGroup, exchange(data, rank, 2));
+  const auto told = verdict_of(3, [](int rank, RankWatch& watch, const CallSubject& about) {
+    for (const uint64_t number : {1, 2}) watch.issued(kGroup, exchange(about, rank, number));
+    watch.on_device(kGroup, exchange(about, rank, 1));
+    watch.device_done(kGroup, exchange(about, rank, 1));
+    if (rank != 1) watch.on_device(kGroup, exchange(about, rank, 2));
   });
   CHECK_THAT(told, StartsWith("the GPU of rank 1 (process ") &&
                        Contains(" hangs at step 5, after exchange of 10 f32 to rank 2 (message 1) "
@@ -86,8 +86,8 @@ TEST_CASE("a GPU that does not come to a message in which another one is, is nam
 }
 
 TEST_CASE("a GPU that stays in a message which the other one has done is named") {
-  const auto told = verdict_of(2, [](int rank, RankWatch& watch, const void* data) {
-    const auto own = rank == 0 ? send(data, 1, 1) : receive(data, 0, 1);
+  const auto told = verdict_of(2, [](int rank, RankWatch& watch, const CallSubject& about) {
+    const auto own = rank == 0 ? send(about, 1, 1) : receive(about, 0, 1);
     watch.issued(kGroup, own);
     watch.on_device(kGroup, own);
     if (rank == 0) watch.device_done(kGroup, own);
@@ -98,9 +98,9 @@ TEST_CASE("a GPU that stays in a message which the other one has done is named")
 }
 
 TEST_CASE("a message in which all its GPUs stay is named") {
-  const auto told = verdict_of(3, [](int rank, RankWatch& watch, const void* data) {
-    watch.issued(kGroup, exchange(data, rank, 1));
-    watch.on_device(kGroup, exchange(data, rank, 1));
+  const auto told = verdict_of(3, [](int rank, RankWatch& watch, const CallSubject& about) {
+    watch.issued(kGroup, exchange(about, rank, 1));
+    watch.on_device(kGroup, exchange(about, rank, 1));
   });
   CHECK_THAT(told, StartsWith("the GPU of rank 0 (process ") &&
                        Contains("in exchange of 10 f32 to rank 1 (message 1) from rank 2") &&
