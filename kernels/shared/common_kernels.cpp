@@ -18,7 +18,8 @@ class AllReduceBegin final : public Kernel {
   explicit AllReduceBegin(const KernelRequest& request)
       : collectives_(*request.collectives),
         ticket_(ticket_of(request)),
-        dtype_(request.inputs[0].dtype) {
+        dtype_(request.inputs[0].dtype),
+        about_(request.about) {
     for (const TensorSpec& spec : request.inputs) bytes_.push_back(spec.bytes());
   }
 
@@ -35,7 +36,7 @@ class AllReduceBegin final : public Kernel {
   }
 
   void run(Stream& stream) override {
-    ticket_ = collectives_.all_reduce(data_, count_, dtype_, ReduceOp::sum, stream);
+    ticket_ = collectives_.all_reduce(data_, count_, dtype_, ReduceOp::sum, stream, about_);
   }
   bool captured() const override { return false; }
 
@@ -43,6 +44,7 @@ class AllReduceBegin final : public Kernel {
   Collectives& collectives_;
   Collectives::Ticket& ticket_;
   DType dtype_;
+  CallSubject about_;
   std::vector<size_t> bytes_;  // of the tensors
   void* data_ = nullptr;
   size_t count_ = 0;

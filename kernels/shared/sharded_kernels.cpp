@@ -32,7 +32,8 @@ class ReduceScatterBegin final : public Kernel {
         dtype_(request.inputs[0].dtype),
         elements_(static_cast<size_t>(request.attributes.integer("elements"))),
         whole_bytes_(elements_ * dtype_size(dtype_) *
-                     static_cast<size_t>(request.attributes.integer("ranks"))) {
+                     static_cast<size_t>(request.attributes.integer("ranks"))),
+        about_(request.about) {
     check_internal(collectives_.size() == request.attributes.integer("ranks"),
                    "a unit of {} ranks in a group of {}", request.attributes.integer("ranks"),
                    collectives_.size());
@@ -57,7 +58,8 @@ class ReduceScatterBegin final : public Kernel {
 
   void run(Stream& stream) override {
     for (const auto& [at, bytes] : gaps_) device_.zero(at, bytes, stream);
-    ticket_ = collectives_.reduce_scatter(unit_, part_, elements_, dtype_, ReduceOp::sum, stream);
+    ticket_ =
+        collectives_.reduce_scatter(unit_, part_, elements_, dtype_, ReduceOp::sum, stream, about_);
   }
   bool captured() const override { return false; }
 
@@ -71,6 +73,7 @@ class ReduceScatterBegin final : public Kernel {
   Collectives::Ticket& ticket_;
   DType dtype_;
   size_t elements_, whole_bytes_;
+  CallSubject about_;
   std::vector<size_t> bytes_;
   std::vector<Gap> gaps_;
   std::byte* unit_ = nullptr;
@@ -83,14 +86,15 @@ class AllGatherBegin final : public Kernel {
       : collectives_(*request.collectives),
         ticket_(ticket_of(request)),
         dtype_(request.inputs[0].dtype),
-        elements_(static_cast<size_t>(request.inputs[0].shape.elements())) {}
+        elements_(static_cast<size_t>(request.inputs[0].shape.elements())),
+        about_(request.about) {}
 
   void bind(const Bindings& bindings) override {
     part_ = bindings.inputs.front();
     unit_ = bindings.outputs.front();
   }
   void run(Stream& stream) override {
-    ticket_ = collectives_.all_gather(part_, unit_, elements_, dtype_, stream);
+    ticket_ = collectives_.all_gather(part_, unit_, elements_, dtype_, stream, about_);
   }
   bool captured() const override { return false; }
 
@@ -99,6 +103,7 @@ class AllGatherBegin final : public Kernel {
   Collectives::Ticket& ticket_;
   DType dtype_;
   size_t elements_;
+  CallSubject about_;
   const void* part_ = nullptr;
   void* unit_ = nullptr;
 };

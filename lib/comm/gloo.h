@@ -3,9 +3,9 @@
 // Every rank of a group calls make_gloo with the same size and group name and its own rank; the
 // call returns when all are connected. Gloo makes the ranks meet and carries single messages; the
 // collectives go by connections of ours (links.h), which are several times as fast. Operations run
-// in order on one communication thread of the group, or on that of who waits for them. A send
-// completes when it is delivered but does not hold up the operations after it, so that neighbours
-// may send to each other at the same time.
+// in order on one communication thread of the group, or on that of who waits for them. A message
+// holds up the operations after it, as the contract has it (device/collectives.h): what would wait
+// for ever on GPUs ends at the timeout.
 //
 // Determinism: comm/exchange.h. Data types: all for moving; f32, f64, bf16, f16, i32, i64 for
 // reductions. `after` and `before` are ignored: work on CPU streams is done when its call returns.
@@ -14,8 +14,8 @@
 // at the timeout; it never goes on with the wrong bytes.
 //
 // Memory: Exchange::scratch_bytes(size) at set-up, one small channel object for each (peer,
-// address, size) that is received from, when first seen. Our own code allocates nothing after that
-// except 100 bytes for a send(); Gloo itself allocates list nodes for each message.
+// address, size) that is sent to or received from, when first seen. Our own code allocates nothing
+// after that; Gloo itself allocates list nodes for each message.
 //
 // Ports: each rank listens on two free ones, Gloo's and ours. Ours takes only those who show what
 // the ranks have told each other over Gloo's connections; Gloo's takes anybody.

@@ -1,5 +1,7 @@
 #include "comm/host_collectives.h"
 
+#include <cstring>
+
 #include "base/error.h"
 #include "base/signals.h"
 #include "comm/gloo.h"
@@ -27,8 +29,7 @@ HostCollectives::HostCollectives(std::unique_ptr<Transport> transport, Collectiv
       group_number_(group_number),
       exchange_(*transport_),
       ring_(kCapacity),
-      sent_(transport_->size()),
-      received_(transport_->size()),
+      counter_(transport_->size()),
       exceptions_at_start_(std::uncaught_exceptions()) {
   BlockSignals block;
   thread_ = std::thread([this] { work(); });
@@ -47,32 +48,27 @@ HostCollectives::~HostCollectives() {
   }
   changed_.notify_all();
   thread_.join();
-  for (Operation& o : ring_) o.sending.reset();
 }
 
-// Both ends of a message compute the same slot from what they believe the operation to be, so
-// unequal operations never match. Point-to-point messages count for each pair of ranks, since other
-// ranks do not see them. Groups that share connections differ in their number. The lowest bit is
-// left to the algorithm.
-uint64_t HostCollectives::slot_of(const CollectiveCall& o) {
-  const uint64_t group = mix(static_cast<uint64_t>(group_number_), o.count * dtype_size(o.dtype));
-  uint64_t h = 0;
-  if (o.kind == Kind::send) {
-    h = mix(mix(group, rank()), ++sent_[o.peer]);
-  } else if (o.kind == Kind::receive) {
-    h = mix(mix(group, o.peer), ++received_[o.peer]);
-  } else {
-    h = mix(group, static_cast<uint64_t>(o.kind) + 1);
-    h = mix(mix(h, static_cast<uint64_t>(o.dtype) * 2 + static_cast<uint64_t>(o.op)), o.peer);
-    h = mix(h, ++collectives_);
-  }
-  return h & ~uint64_t{1};
+// All ranks of an operation compute the same slot from what they believe it to be, so unequal ones
+// never match. Groups that share connections differ in their number. The lowest bit is left to the
+// algorithm.
+uint64_t HostCollectives::slot_of(const Operation& operation) const {
+  const CollectiveCall& o = operation.call;
+  uint64_t h = mix(static_cast<uint64_t>(group_number_), o.bytes());
+  h = mix(h, static_cast<uint64_t>(o.kind) + 1);
+  h = mix(mix(h, static_cast<uint64_t>(o.dtype) * 2 + static_cast<uint64_t>(o.op)), o.root);
+  return mix(h, operation.numbers.collective) & ~uint64_t{1};
 }
 
-HostCollectives::Ticket HostCollectives::issue(const CollectiveCall& call) {
-  check_internal(call.peer >= 0 && call.peer < size(), "{} with rank {} of {}",
-                 collective_name(call.kind), call.peer, size());
-  Operation operation{.call = call, .slot = slot_of(call)};
+uint64_t HostCollectives::message_slot(int from, int to, size_t bytes, uint64_t number) const {
+  const uint64_t h = mix(static_cast<uint64_t>(group_number_), bytes);
+  return mix(mix(mix(h, static_cast<uint64_t>(from)), static_cast<uint64_t>(to)), number) &
+         ~uint64_t{1};
+}
+
+HostCollectives::Ticket HostCollectives::queue(const CollectiveCall& call, Stream&) {
+  Operation operation{.call = call, .numbers = counter_.count(call)};
   const Ticket ticket = issued_ + 1;
   if (ticket > kCapacity) {
     try {
@@ -82,7 +78,6 @@ HostCollectives::Ticket HostCollectives::issue(const CollectiveCall& call) {
     }
   }
   operation.ticket = ticket;
-  operation.number = is_message(call.kind) ? 0 : collectives_;
   if (observer_) observer_->issued(group_number_, observed(operation));
   {
     std::lock_guard lock(mutex_);
@@ -121,8 +116,7 @@ void HostCollectives::run_next(std::unique_lock<std::mutex>& lock) {
 
 void HostCollectives::run(Operation& operation) {
   const CollectiveCall& o = operation.call;
-  const uint64_t slot = operation.slot;
-  const size_t bytes = o.count * dtype_size(o.dtype);
+  const uint64_t slot = slot_of(operation);
   transport_->drop_unused();
   switch (o.kind) {
     case Kind::all_reduce:
@@ -130,31 +124,38 @@ void HostCollectives::run(Operation& operation) {
     case Kind::reduce_scatter:
       return exchange_.reduce_scatter(o.input, o.output, o.count, o.dtype, o.op, slot);
     case Kind::all_gather:
-      return exchange_.all_gather(o.input, o.output, bytes, slot);
+      return exchange_.all_gather(o.input, o.output, o.bytes(), slot);
     case Kind::broadcast:
-      return exchange_.broadcast(o.output, bytes, o.peer, slot);
+      return exchange_.broadcast(o.output, o.bytes(), o.root, slot);
     case Kind::all_to_all:
-      return exchange_.all_to_all(o.input, o.output, bytes, slot);
-    case Kind::send:
-      return post_send(operation);
-    case Kind::receive: {
-      Channel& channel = transport_->cached(o.peer, o.output, bytes);
-      channel.receive(slot, 0, bytes);
-      return channel.wait_received();
-    }
+      return exchange_.all_to_all(o.input, o.output, o.bytes(), slot);
+    case Kind::message:
+      return pass(operation);
     case Kind::barrier:
       return exchange_.barrier(slot);
   }
 }
 
-// A send has a channel of its own, on which wait() waits without the communication thread.
-void HostCollectives::post_send(Operation& operation) {
+// Both halves are under way together. Gloo says that a message is sent when its receiver has asked
+// for it and has it.
+void HostCollectives::pass(const Operation& operation) {
   const CollectiveCall& o = operation.call;
-  const size_t bytes = o.count * dtype_size(o.dtype);
-  auto channel = transport_->open(o.peer, const_cast<void*>(o.input), bytes);
-  channel->send(operation.slot, 0, bytes);
-  std::lock_guard lock(mutex_);
-  operation.sending = std::move(channel);
+  if (o.to == rank()) {
+    if (o.count > 0) std::memcpy(o.output, o.input, o.bytes());
+    return;
+  }
+  Channel *out = nullptr, *in = nullptr;
+  if (o.receives()) {
+    in = &transport_->cached(o.from, o.output, o.received_bytes());
+    in->receive(message_slot(o.from, rank(), o.received_bytes(), operation.numbers.received), 0,
+                o.received_bytes());
+  }
+  if (o.sends()) {
+    out = &transport_->cached(o.to, const_cast<void*>(o.input), o.bytes());
+    out->send(message_slot(rank(), o.to, o.bytes(), operation.numbers.sent), 0, o.bytes());
+  }
+  if (in != nullptr) in->wait_received();
+  if (out != nullptr) out->wait_sent();
 }
 
 void HostCollectives::finish(Ticket ticket) {
@@ -170,17 +171,6 @@ void HostCollectives::finish(Ticket ticket) {
     }
   }
   if (failed_ != 0 && ticket >= failed_) std::rethrow_exception(error_);
-  Operation& o = ring_[ticket % kCapacity];
-  if (o.ticket != ticket || !o.sending) return;
-  const std::unique_ptr<Channel> channel = std::move(o.sending);
-  lock.unlock();
-  try {
-    channel->wait_sent();
-  } catch (const Error& e) {
-    record_failure(o, e.what());
-    lock.lock();
-    std::rethrow_exception(error_);
-  }
 }
 
 void HostCollectives::record_failure(const Operation& o, const std::string& reason) {
@@ -197,60 +187,8 @@ void HostCollectives::record_failure(const Operation& o, const std::string& reas
   transport_->close();
 }
 
-HostCollectives::Ticket HostCollectives::all_reduce(void* data, size_t count, DType dtype,
-                                                    ReduceOp op, Stream&) {
-  check_internal(can_reduce(dtype), "all_reduce of {}", dtype_name(dtype));
-  return issue(
-      {.kind = Kind::all_reduce, .dtype = dtype, .op = op, .output = data, .count = count});
-}
-
-HostCollectives::Ticket HostCollectives::reduce_scatter(const void* input, void* output,
-                                                        size_t count, DType dtype, ReduceOp op,
-                                                        Stream&) {
-  check_internal(can_reduce(dtype), "reduce_scatter of {}", dtype_name(dtype));
-  return issue({.kind = Kind::reduce_scatter,
-                .dtype = dtype,
-                .op = op,
-                .input = input,
-                .output = output,
-                .count = count});
-}
-
-HostCollectives::Ticket HostCollectives::all_gather(const void* input, void* output, size_t count,
-                                                    DType dtype, Stream&) {
-  return issue(
-      {.kind = Kind::all_gather, .dtype = dtype, .input = input, .output = output, .count = count});
-}
-
-HostCollectives::Ticket HostCollectives::broadcast(void* data, size_t count, DType dtype, int root,
-                                                   Stream&) {
-  return issue(
-      {.kind = Kind::broadcast, .dtype = dtype, .peer = root, .output = data, .count = count});
-}
-
-HostCollectives::Ticket HostCollectives::all_to_all(const void* input, void* output, size_t count,
-                                                    DType dtype, Stream&) {
-  return issue(
-      {.kind = Kind::all_to_all, .dtype = dtype, .input = input, .output = output, .count = count});
-}
-
-HostCollectives::Ticket HostCollectives::send(const void* data, size_t count, DType dtype, int to,
-                                              Stream&) {
-  check_internal(to != rank(), "send to itself");
-  return issue({.kind = Kind::send, .dtype = dtype, .peer = to, .input = data, .count = count});
-}
-
-HostCollectives::Ticket HostCollectives::receive(void* data, size_t count, DType dtype, int from,
-                                                 Stream&) {
-  check_internal(from != rank(), "receive from itself");
-  return issue(
-      {.kind = Kind::receive, .dtype = dtype, .peer = from, .output = data, .count = count});
-}
-
 ObservedOperation HostCollectives::observed(const Operation& o) const {
-  ObservedOperation out = observed_operation(o.call, o.number);
-  if (out.peer >= 0) out.peer = transport_->name_of(out.peer);
-  return out;
+  return observed_operation(o.call, o.numbers, [&](int rank) { return transport_->name_of(rank); });
 }
 
 void HostCollectives::finish_observed(Ticket ticket) {
@@ -271,7 +209,8 @@ void HostCollectives::wait(Ticket ticket, Stream&) {
 }
 
 void HostCollectives::barrier() {
-  finish_observed(issue({.kind = Kind::barrier}));
+  HostStream stream;
+  finish_observed(queue({.kind = Kind::barrier}, stream));
 }
 
 std::unique_ptr<Collectives> HostCollectives::split(std::span<const int> ranks) {

@@ -33,16 +33,6 @@ class HostCollectives : public Collectives {
 
   int rank() const override { return transport_->rank(); }
   int size() const override { return transport_->size(); }
-  Ticket all_reduce(void* data, size_t count, DType dtype, ReduceOp op, Stream& after) override;
-  Ticket reduce_scatter(const void* input, void* output, size_t count, DType dtype, ReduceOp op,
-                        Stream& after) override;
-  Ticket all_gather(const void* input, void* output, size_t count, DType dtype,
-                    Stream& after) override;
-  Ticket broadcast(void* data, size_t count, DType dtype, int root, Stream& after) override;
-  Ticket all_to_all(const void* input, void* output, size_t count, DType dtype,
-                    Stream& after) override;
-  Ticket send(const void* data, size_t count, DType dtype, int to, Stream& after) override;
-  Ticket receive(void* data, size_t count, DType dtype, int from, Stream& after) override;
   void wait(Ticket ticket, Stream& before) override;
   void barrier() override;
   // Over the connections that are there, with a thread of its own.
@@ -53,18 +43,17 @@ class HostCollectives : public Collectives {
   using Kind = CollectiveKind;
   struct Operation {
     CollectiveCall call = {};
-    uint64_t slot = 0;
+    CallNumbers numbers = {};
     Ticket ticket = 0;
-    uint64_t number = 0;                         // of collectives; 0: point-to-point
-    std::unique_ptr<Channel> sending = nullptr;  // of a send that nobody has waited for yet
   };
 
-  Ticket issue(const CollectiveCall& call);
-  uint64_t slot_of(const CollectiveCall& o);
+  Ticket queue(const CollectiveCall& call, Stream& after) override;
+  uint64_t slot_of(const Operation& o) const;
+  uint64_t message_slot(int from, int to, size_t bytes, uint64_t number) const;
   void work();
   void run_next(std::unique_lock<std::mutex>& lock);  // holds the lock before and after
   void run(Operation& o);
-  void post_send(Operation& o);
+  void pass(const Operation& o);
   void finish(Ticket ticket);
   void finish_observed(Ticket ticket);
   ObservedOperation observed(const Operation& o) const;
@@ -74,13 +63,12 @@ class HostCollectives : public Collectives {
   CollectiveObserver* observer_;
   int group_number_;
   Exchange exchange_;
-  std::vector<Operation> ring_;            // ticket % kCapacity
-  std::vector<uint64_t> sent_, received_;  // point-to-point messages per peer
-  uint64_t collectives_ = 0;               // collective operations issued
+  std::vector<Operation> ring_;  // ticket % kCapacity
+  CallCounter counter_;
   int exceptions_at_start_;
   int groups_ = 0;  // that were split from this one
 
-  std::mutex mutex_;  // of everything below, and of Operation::sending
+  std::mutex mutex_;  // of everything below
   std::condition_variable changed_;
   Ticket issued_ = 0;
   Ticket executed_ = 0;

@@ -1,40 +1,77 @@
 // Who wants to know where a rank stands in the sequence of its collective operations.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "device/collectives.h"
 #include "tensor/dtype.h"
 
 namespace dltrain {
 
-// One operation of a group, as it is issued. All ranks of a group count the same collectives, so
-// `number` says who is behind; a message between two ranks is known by its other end.
-struct ObservedOperation {
-  const char* name = "";       // "all_reduce"
-  const void* data = nullptr;  // where the (first) tensor lies
-  size_t count = 0;
-  DType dtype = DType::u8;
-  uint64_t number = 0;  // of collectives; 0: a message
-  int peer = -1;        // of a message
-  int64_t step = -1;    // that it belongs to, where the observer says so
+// A message to or from a rank (its place among all), counted in one direction between two ranks of
+// a group, so that both count alike. No peer: there is none; number 0: not known.
+struct ObservedMessage {
+  int peer = -1;
+  uint64_t number = 0;
 };
 
-// `number`: of collectives; 0: a message, or not known.
-inline ObservedOperation observed_operation(const CollectiveCall& call, uint64_t number) {
-  return {.name = collective_name(call.kind),
-          .data = call.output != nullptr ? call.output : call.input,
-          .count = call.count,
-          .dtype = call.dtype,
-          .number = number,
-          .peer = is_message(call.kind) ? call.peer : -1};
+// One operation of a group, as it is issued. All ranks of a group count the same collectives, so
+// `number` says who is behind.
+struct ObservedOperation {
+  const char* name = "";  // "all_reduce"
+  size_t count = 0;
+  DType dtype = DType::u8;
+  uint64_t number = 0;           // of collectives; 0: a message, or not known
+  ObservedMessage to{}, from{};  // of a message, both of an exchange
+  int64_t step = -1;             // that it belongs to, where the observer says so
+  CallSubject about = nullptr;
+};
+
+// Which one of its kind an operation is, counted from 1; 0: none of the kind.
+struct CallNumbers {
+  uint64_t collective = 0, sent = 0, received = 0;
+};
+
+// Numbers the operations of a group in the order of issue.
+class CallCounter {
+ public:
+  explicit CallCounter(int size)
+      : sent_(static_cast<size_t>(size)), received_(static_cast<size_t>(size)) {}
+
+  CallNumbers count(const CollectiveCall& call) {
+    if (call.kind != CollectiveKind::message) return {.collective = ++collectives_};
+    CallNumbers numbers;
+    if (call.sends()) numbers.sent = ++sent_[static_cast<size_t>(call.to)];
+    if (call.receives()) numbers.received = ++received_[static_cast<size_t>(call.from)];
+    return numbers;
+  }
+
+ private:
+  uint64_t collectives_ = 0;
+  std::vector<uint64_t> sent_, received_;  // to and from each rank
+};
+
+// `name_of(rank)`: what a rank of the group is called among all.
+template <typename NameOf>
+ObservedOperation observed_operation(const CollectiveCall& call, const CallNumbers& numbers,
+                                     const NameOf& name_of) {
+  ObservedOperation out{.name = collective_name(call),
+                        .count = std::max(call.count, call.received),
+                        .dtype = call.dtype,
+                        .number = numbers.collective,
+                        .about = call.about};
+  if (call.sends()) out.to = {name_of(call.to), numbers.sent};
+  if (call.receives()) out.from = {name_of(call.from), numbers.received};
+  return out;
 }
 
 // Calls come from the thread that issues and waits, but for on_device and device_done.
-// Implementations must be quick and allocate nothing.
+// Implementations must be quick and allocate nothing, but for the first message of two ranks.
 class CollectiveObserver {
  public:
   virtual ~CollectiveObserver() = default;
@@ -50,8 +87,7 @@ class CollectiveObserver {
   virtual void device_done(int group, const ObservedOperation& operation) = 0;
   // The step at work on, counted from 0; −1: none.
   virtual int64_t step() = 0;
-  // As it is told of: "all_reduce of 1000 f32 (gradient.h.0.mlp.weight)", where the tensor is
-  // known.
+  // As it is told of: "all_reduce of 1000 f32 (gradient.h.0.mlp.weight)".
   virtual std::string describe(const ObservedOperation& operation) = 0;
   // An operation has failed for this reason: the sentence to tell instead.
   virtual std::string explain(const std::string& reason) = 0;

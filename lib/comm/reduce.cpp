@@ -115,10 +115,6 @@ void reduce_typed(std::span<const void* const> parts, void* output, size_t count
 
 }  // namespace
 
-bool can_reduce(DType dtype) {
-  return is_floating(dtype) || dtype == DType::i32 || dtype == DType::i64;
-}
-
 void reduce_parts(std::span<const void* const> parts, void* output, size_t count, DType dtype,
                   ReduceOp op) {
   switch (dtype) {

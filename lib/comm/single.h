@@ -9,7 +9,7 @@
 namespace dltrain {
 
 // `device` must outlive the group; its copy() is used where input and output differ, on the stream
-// given as `after`. send, receive: a bug (there is nobody). Nothing else is done and nothing fails.
+// given as `after`. Nothing else is done.
 std::unique_ptr<Collectives> make_single(Device& device);
 
 }  // namespace dltrain

@@ -13,35 +13,6 @@
 namespace dltrain {
 namespace {
 
-// The bytes that an operation reads and writes; in place both are the same memory.
-struct Extent {
-  size_t input = 0, output = 0;
-  bool in_place = false;
-};
-
-Extent extent_of(const CollectiveCall& call, int rank, int size) {
-  const size_t part = call.count * dtype_size(call.dtype), all = part * static_cast<size_t>(size);
-  switch (call.kind) {
-    case CollectiveKind::all_reduce:
-      return {part, part, true};
-    case CollectiveKind::reduce_scatter:
-      return {all, part, false};
-    case CollectiveKind::all_gather:
-      return {part, all, false};
-    case CollectiveKind::broadcast:
-      return call.peer == rank ? Extent{part, 0, true} : Extent{0, part, true};
-    case CollectiveKind::all_to_all:
-      return {all, all, false};
-    case CollectiveKind::send:
-      return {part, 0, true};
-    case CollectiveKind::receive:
-      return {0, part, true};
-    case CollectiveKind::barrier:
-      break;
-  }
-  return {};
-}
-
 constexpr size_t kAlignment = 256;
 
 size_t aligned(size_t bytes) {
@@ -87,7 +58,7 @@ struct Calls {
     std::optional<std::string> reason;
     if (works) {
       try {
-        host->wait(issue(job.staged), stream);
+        host->wait(host->issue(job.staged, stream), stream);
       } catch (const std::exception& e) {
         reason = e.what();
       }
@@ -100,28 +71,6 @@ struct Calls {
     running = false;
     free.push_back(&job);
     ended.notify_all();
-  }
-
-  Collectives::Ticket issue(const CollectiveCall& c) {
-    switch (c.kind) {
-      case CollectiveKind::all_reduce:
-        return host->all_reduce(c.output, c.count, c.dtype, c.op, stream);
-      case CollectiveKind::reduce_scatter:
-        return host->reduce_scatter(c.input, c.output, c.count, c.dtype, c.op, stream);
-      case CollectiveKind::all_gather:
-        return host->all_gather(c.input, c.output, c.count, c.dtype, stream);
-      case CollectiveKind::broadcast:
-        return host->broadcast(c.output, c.count, c.dtype, c.peer, stream);
-      case CollectiveKind::all_to_all:
-        return host->all_to_all(c.input, c.output, c.count, c.dtype, stream);
-      case CollectiveKind::send:
-        return host->send(c.input, c.count, c.dtype, c.peer, stream);
-      case CollectiveKind::receive:
-        return host->receive(c.output, c.count, c.dtype, c.peer, stream);
-      case CollectiveKind::barrier:
-        break;
-    }
-    fail(ExitCode::internal, "internal error: {} is not staged", collective_name(c.kind));
   }
 
   // No call is made any more, and none touches the group or the buffer. True: none is to come.
@@ -167,16 +116,18 @@ class StagedCarrier final : public Carrier {
   std::string name() const override { return "host memory"; }
 
   void queue(const CollectiveCall& call, Stream& stream) override {
-    const Extent extent = extent_of(call, host_->rank(), host_->size());
-    std::byte* input = reserve(extent, stream);
-    std::byte* output = extent.in_place ? input : input + aligned(extent.input);
-    device_.copy(input, call.input != nullptr ? call.input : call.output, extent.input, stream);
+    const CollectiveExtent extent = extent_of(call, host_->rank(), host_->size());
+    const size_t in = extent.input * dtype_size(call.dtype),
+                 out = extent.output * dtype_size(call.dtype);
+    std::byte* input = reserve(extent.in_place ? std::max(in, out) : aligned(in) + out, stream);
+    std::byte* output = extent.in_place ? input : input + aligned(in);
+    device_.copy(input, call.input != nullptr ? call.input : call.output, in, stream);
     Calls::Job& job = calls_->free_job();
     job.call = job.staged = call;
     job.staged.input = input;
     job.staged.output = output;
     device_.call_on_host(stream, Calls::run, &job);
-    device_.copy(call.output, output, extent.output, stream);
+    device_.copy(call.output, output, out, stream);
   }
 
   std::optional<CarrierFailure> failure() override {
@@ -197,9 +148,7 @@ class StagedCarrier final : public Carrier {
 
  private:
   // One buffer is enough: the stream does one operation after the other.
-  std::byte* reserve(const Extent& extent, Stream& stream) {
-    const size_t bytes = extent.in_place ? std::max(extent.input, extent.output)
-                                         : aligned(extent.input) + extent.output;
+  std::byte* reserve(size_t bytes, Stream& stream) {
     if (bytes > buffer_.bytes()) {
       stream.synchronize();  // until nothing is under way in the old one
       buffer_ = Buffer(device_, bytes, Memory::pinned_host);

@@ -11,7 +11,8 @@ StreamCollectives::StreamCollectives(Device& device, int rank, int size)
       rank_(rank),
       size_(size),
       stream_(device.make_stream()),
-      ready_(device.make_event()) {
+      ready_(device.make_event()),
+      counter_(size) {
   for (auto& mark : done_) mark = device.make_event();
 }
 
@@ -22,7 +23,8 @@ StreamCollectives::StreamCollectives(StreamCollectives& whole, std::vector<int> 
       ranks_(std::move(ranks)),
       whole_(&whole),
       stream_(whole.stream_),
-      ready_(whole.device_.make_event()) {
+      ready_(whole.device_.make_event()),
+      counter_(size_) {
   for (auto& mark : done_) mark = device_.make_event();
 }
 
@@ -73,19 +75,18 @@ std::unique_ptr<Collectives> StreamCollectives::split(std::span<const int> ranks
 }
 
 // Peers are told by their rank in the whole.
-ObservedOperation StreamCollectives::observed(const CollectiveCall& call, uint64_t number) const {
-  ObservedOperation out = observed_operation(call, number);
-  if (out.peer >= 0 && whole_ != nullptr) out.peer = ranks_[static_cast<size_t>(out.peer)];
-  return out;
+ObservedOperation StreamCollectives::observed(const CollectiveCall& call,
+                                              const CallNumbers& numbers) const {
+  return observed_operation(call, numbers, [&](int rank) {
+    return whole_ != nullptr ? ranks_[static_cast<size_t>(rank)] : rank;
+  });
 }
 
-StreamCollectives::Ticket StreamCollectives::issue(const CollectiveCall& call, Stream& after) {
-  check_internal(carrier_ != nullptr, "{} before the ranks have met", describe(call));
-  check_internal(call.peer >= 0 && call.peer < size_, "{} with rank {} of {}",
-                 collective_name(call.kind), call.peer, size_);
-  const uint64_t number = is_message(call.kind) ? 0 : ++collectives_;
+StreamCollectives::Ticket StreamCollectives::queue(const CollectiveCall& call, Stream& after) {
+  check_internal(carrier_ != nullptr, "{} before the ranks have met", collective_name(call));
+  const CallNumbers numbers = counter_.count(call);
   if (observer_ != nullptr) {
-    const ObservedOperation operation = observed(call, number);
+    const ObservedOperation operation = observed(call, numbers);
     observer_->issued(group_number_, operation);
     follower_->queued(group_number_, operation);
   }
@@ -117,7 +118,7 @@ void StreamCollectives::check_own() {
     return fmt::format("{}, in {}", failure->reason, operation);
   };
   if (observer_ == nullptr) throw Error(ExitCode::rank, failed(describe(failure->call)));
-  const ObservedOperation operation = observed(failure->call, 0);
+  const ObservedOperation operation = observed(failure->call, {});
   observer_->waiting(group_number_, operation);
   throw Error(ExitCode::rank, observer_->explain(failed(observer_->describe(operation))));
 }
@@ -134,77 +135,6 @@ void StreamCollectives::abandon() {
   for (StreamCollectives* part : whole.parts_) {
     if (part->carrier_ != nullptr) part->carrier_->abandon();
   }
-}
-
-StreamCollectives::Ticket StreamCollectives::all_reduce(void* data, size_t count, DType dtype,
-                                                        ReduceOp op, Stream& after) {
-  return issue({.kind = CollectiveKind::all_reduce,
-                .dtype = dtype,
-                .op = op,
-                .output = data,
-                .count = count},
-               after);
-}
-
-StreamCollectives::Ticket StreamCollectives::reduce_scatter(const void* input, void* output,
-                                                            size_t count, DType dtype, ReduceOp op,
-                                                            Stream& after) {
-  return issue({.kind = CollectiveKind::reduce_scatter,
-                .dtype = dtype,
-                .op = op,
-                .input = input,
-                .output = output,
-                .count = count},
-               after);
-}
-
-StreamCollectives::Ticket StreamCollectives::all_gather(const void* input, void* output,
-                                                        size_t count, DType dtype, Stream& after) {
-  return issue({.kind = CollectiveKind::all_gather,
-                .dtype = dtype,
-                .input = input,
-                .output = output,
-                .count = count},
-               after);
-}
-
-StreamCollectives::Ticket StreamCollectives::broadcast(void* data, size_t count, DType dtype,
-                                                       int root, Stream& after) {
-  return issue({.kind = CollectiveKind::broadcast,
-                .dtype = dtype,
-                .peer = root,
-                .output = data,
-                .count = count},
-               after);
-}
-
-StreamCollectives::Ticket StreamCollectives::all_to_all(const void* input, void* output,
-                                                        size_t count, DType dtype, Stream& after) {
-  return issue({.kind = CollectiveKind::all_to_all,
-                .dtype = dtype,
-                .input = input,
-                .output = output,
-                .count = count},
-               after);
-}
-
-StreamCollectives::Ticket StreamCollectives::send(const void* data, size_t count, DType dtype,
-                                                  int to, Stream& after) {
-  check_internal(to != rank_, "send to itself");
-  return issue(
-      {.kind = CollectiveKind::send, .dtype = dtype, .peer = to, .input = data, .count = count},
-      after);
-}
-
-StreamCollectives::Ticket StreamCollectives::receive(void* data, size_t count, DType dtype,
-                                                     int from, Stream& after) {
-  check_internal(from != rank_, "receive from itself");
-  return issue({.kind = CollectiveKind::receive,
-                .dtype = dtype,
-                .peer = from,
-                .output = data,
-                .count = count},
-               after);
 }
 
 }  // namespace dltrain

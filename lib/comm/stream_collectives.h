@@ -5,8 +5,7 @@
 // All operations run in their order on one stream, which the parts of the group (split) share: two
 // groups that were at work at once on a GPU might wait for each other for ever. One begins when
 // what was queued on `after` before it is done, so it overlaps with later work there; wait() makes
-// `before` wait and returns at once. In that order, a message is over when its receiver has it: two
-// ranks that send to each other at once wait for ever; use all_to_all, or take turns.
+// `before` wait and returns at once.
 //
 // Failures show in check(), in the next operation and in barrier(): throws Error(rank), with the
 // reason that the watch knows (observer.h), which is also told how far the device is
@@ -43,16 +42,6 @@ class StreamCollectives final : public Collectives {
 
   int rank() const override { return rank_; }
   int size() const override { return size_; }
-  Ticket all_reduce(void* data, size_t count, DType dtype, ReduceOp op, Stream& after) override;
-  Ticket reduce_scatter(const void* input, void* output, size_t count, DType dtype, ReduceOp op,
-                        Stream& after) override;
-  Ticket all_gather(const void* input, void* output, size_t count, DType dtype,
-                    Stream& after) override;
-  Ticket broadcast(void* data, size_t count, DType dtype, int root, Stream& after) override;
-  Ticket all_to_all(const void* input, void* output, size_t count, DType dtype,
-                    Stream& after) override;
-  Ticket send(const void* data, size_t count, DType dtype, int to, Stream& after) override;
-  Ticket receive(void* data, size_t count, DType dtype, int from, Stream& after) override;
   void wait(Ticket ticket, Stream& before) override;
   void barrier() override;
   // Before the group is joined.
@@ -68,8 +57,8 @@ class StreamCollectives final : public Collectives {
 
   StreamCollectives(StreamCollectives& whole, std::vector<int> ranks, int rank);
 
-  Ticket issue(const CollectiveCall& call, Stream& after);
-  ObservedOperation observed(const CollectiveCall& call, uint64_t number) const;
+  Ticket queue(const CollectiveCall& call, Stream& after) override;
+  ObservedOperation observed(const CollectiveCall& call, const CallNumbers& numbers) const;
   void join_as(std::unique_ptr<Carrier> carrier, Collectives& host, int group_number);
   void check_own();
 
@@ -88,7 +77,7 @@ class StreamCollectives final : public Collectives {
   std::unique_ptr<Carrier> carrier_;  // after the stream: it may hold memory that work there uses
   std::shared_ptr<DeviceFollower> follower_;  // nullptr: nobody observes
   Ticket issued_ = 0;
-  uint64_t collectives_ = 0;  // without messages
+  CallCounter counter_;
 };
 
 }  // namespace dltrain

@@ -84,11 +84,6 @@ void RankWatch::told_stop() {
   client_.set(watch_keys::kToldStop, "1");
 }
 
-void RankWatch::set_names(std::function<std::string(const void*)> names) {
-  std::lock_guard lock(mutex_);
-  names_ = std::move(names);
-}
-
 void RankWatch::joined(int group, std::span<const int> ranks) {
   if (group >= kMaxGroups) return;
   std::lock_guard lock(mutex_);
@@ -101,6 +96,9 @@ void RankWatch::issued(int group, const ObservedOperation& operation) {
   if (operation.number > 0 && group < kMaxGroups) {
     issued_[static_cast<size_t>(group)] = operation.number;
   }
+  const ObservedMessage &to = operation.to, &from = operation.from;
+  if (to.number > 0) messages_with(group, to.peer).sent = to.number;
+  if (from.number > 0) messages_with(group, from.peer).received = from.number;
 }
 
 void RankWatch::waiting(int group, const ObservedOperation& operation) {
@@ -135,6 +133,17 @@ void RankWatch::device_done(int group, const ObservedOperation& operation) {
   if (operation.number > 0 && group < kMaxGroups) {
     done_[static_cast<size_t>(group)] = operation.number;
   }
+  const ObservedMessage &to = operation.to, &from = operation.from;
+  if (to.number > 0) messages_with(group, to.peer).sent_done = to.number;
+  if (from.number > 0) messages_with(group, from.peer).received_done = from.number;
+}
+
+// Under the mutex. A rank has few partners.
+WatchMessages& RankWatch::messages_with(int group, int peer) {
+  for (WatchMessages& m : messages_) {
+    if (m.group == group && m.peer == peer) return m;
+  }
+  return messages_.emplace_back(WatchMessages{.group = group, .peer = peer});
 }
 
 int64_t RankWatch::step() {
@@ -282,13 +291,15 @@ WatchPosition RankWatch::own_position() {
     return out;
   };
   const auto wait_of = [&](int group, const ObservedOperation& operation, Clock::time_point begin) {
-    WatchWait out{.group = group, .number = operation.number, .peer = operation.peer};
+    WatchWait out{
+        .group = group, .number = operation.number, .to = operation.to, .from = operation.from};
     if (group < kMaxGroups) out.members = members_[static_cast<size_t>(group)];
     out.ms = microseconds(Clock::now() - begin) / 1000;
     return out;
   };
   own.issued = without_zeros(issued_);
   own.done = without_zeros(done_);
+  own.messages = messages_;
   own.operation = words(waiting_ ? awaited_ : last_);
   if (waiting_) own.host = wait_of(waiting_group_, awaited_, wait_begin_);
   own.device_operation = words(device_last_);
@@ -310,9 +321,14 @@ std::string RankWatch::words(const ObservedOperation& operation) const {
   if (operation.count > 0) {
     text += fmt::format(" of {} {}", operation.count, dtype_name(operation.dtype));
   }
-  if (operation.peer >= 0) text += fmt::format(" with rank {}", operation.peer);
-  const std::string name = names_ && operation.data ? names_(operation.data) : "";
-  return name.empty() ? text : text + fmt::format(" ({})", name);
+  const auto add = [&](const char* way, const ObservedMessage& message) {
+    if (message.peer < 0) return;
+    text += fmt::format(" {} rank {}", way, message.peer);
+    if (message.number > 0) text += fmt::format(" (message {})", message.number);
+  };
+  add("to", operation.to);
+  add("from", operation.from);
+  return operation.about ? text + fmt::format(" ({})", *operation.about) : text;
 }
 
 void RankWatch::look_at(int rank) {

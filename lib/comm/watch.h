@@ -2,18 +2,18 @@
 //
 // Every rank has one RankWatch: a thread with a connection of its own to the store, which tells
 // every kBeat (a quarter of the timeout, if that is less) where the rank stands: step, number of
-// collectives issued, how long it has been waiting in one. Rank 0's watch reads what the others
-// say, theirs read what rank 0 says. The first finding is the verdict that all ranks learn (and a
-// launcher of ours):
+// collectives and messages issued, how long it has been waiting in one. Rank 0's watch reads what
+// the others say, theirs read what rank 0 says. The first finding is the verdict that all ranks
+// learn (and a launcher of ours):
 //
 //   a rank ended without a word     the store's last will says so at once
 //   a rank failed                   it says why itself: report()
 //   no sign of life for `timeout`   SIGSTOP, a lost host
-//   a rank hangs                    others have waited for it in a collective for `timeout`
-//   a GPU hangs                     so have other GPUs; or it is in a collective for that long
+//   a rank hangs                    others have waited for it in an operation for `timeout`
+//   a GPU hangs                     so have other GPUs; or it is in an operation for that long
 //                                   which the others are done with, or which nobody comes out of
 //
-// A collective that fails asks explain() for the reason. A rank that does not notice, because it is
+// An operation that fails asks explain() for the reason. A rank that does not notice, because it is
 // not in a collective, is ended by `on_lost`.
 //
 // Stragglers: a rank whose own time a step (without waiting for others) was more than
@@ -73,8 +73,6 @@ class RankWatch final : public CollectiveObserver {
   void begun();
   void saved(int64_t step);
   void told_stop();
-  // What lies at an address, for messages; called from the watch's thread, until it is replaced.
-  void set_names(std::function<std::string(const void*)> names);
 
   // This rank fails by itself: the others learn why, and a launcher of ours what it will end with,
   // however long it takes to.
@@ -105,14 +103,17 @@ class RankWatch final : public CollectiveObserver {
   void beat();
   WatchPosition own_position();
   std::string words(const ObservedOperation& operation) const;
+  WatchMessages& messages_with(int group, int peer);
   void look_at(int rank);
   void find_silent(int rank);
   void find_hanging();
-  bool find_keeper(const WatchPosition& waiter, bool of_device);
+  bool find_keeper(int waiter, bool of_device);
   void find_hanging_devices();
+  struct Sequence;
+  static std::vector<Sequence> sequences_of(int rank, const WatchWait& wait);
+  std::vector<int> members_of(const Sequence& sequence, const WatchWait& wait) const;
   // Whether nobody but this rank keeps the waiting one from going on.
-  static bool keeps(const WatchPosition& other, const WatchWait& wait, bool of_device);
-  std::vector<int> members_of(const WatchWait& wait) const;
+  static bool keeps(int rank, const WatchPosition& other, const Sequence& sequence, bool of_device);
   void find_stragglers();
   void decide(const Verdict& verdict);
   bool wait_for_next();
@@ -148,8 +149,8 @@ class RankWatch final : public CollectiveObserver {
   ObservedOperation device_last_;
   Clock::time_point device_begin_{};
   std::array<uint64_t, kMaxGroups> done_{};  // on the device
+  std::vector<WatchMessages> messages_;      // [group and peer, as they were first seen]
   Clock::duration waited_{}, busy_{};
-  std::function<std::string(const void*)> names_;
   std::optional<Verdict> verdict_;
   bool noticed_ = false;  // the training thread has asked for the verdict
   bool urgent_ = false;   // it is waiting for it now

@@ -11,15 +11,37 @@ namespace {
 json to_json(const WatchWait& wait) {
   return {{"group", wait.group},
           {"number", wait.number},
-          {"peer", wait.peer},
+          {"to", {wait.to.peer, wait.to.number}},
+          {"from", {wait.from.peer, wait.from.number}},
           {"members", wait.members},
           {"ms", wait.ms}};
+}
+
+ObservedMessage message_from(const json& pair) {
+  return {.peer = pair.at(0), .number = pair.at(1)};
+}
+
+json to_json(const std::vector<WatchMessages>& messages) {
+  json rows = json::array();
+  for (const WatchMessages& m : messages) {
+    rows.push_back({m.group, m.peer, m.sent, m.received, m.sent_done, m.received_done});
+  }
+  return rows;
+}
+
+std::vector<WatchMessages> messages_from(const json& rows) {
+  std::vector<WatchMessages> messages;
+  for (const json& row : rows) {
+    messages.push_back({row.at(0), row.at(1), row.at(2), row.at(3), row.at(4), row.at(5)});
+  }
+  return messages;
 }
 
 WatchWait wait_from(const json& object) {
   return {.group = object.at("group"),
           .number = object.at("number"),
-          .peer = object.at("peer"),
+          .to = message_from(object.at("to")),
+          .from = message_from(object.at("from")),
           .members = object.at("members"),
           .ms = object.at("ms")};
 }
@@ -38,6 +60,7 @@ std::string WatchPosition::to_text() const {
               {"operation", operation},
               {"device", to_json(device)},
               {"done", done},
+              {"messages", to_json(messages)},
               {"device_operation", device_operation},
               {"device_step", device_step}}
       .dump(-1, ' ', false, json::error_handler_t::replace);
@@ -57,6 +80,7 @@ std::optional<WatchPosition> WatchPosition::from_text(const std::string& text) {
                          .operation = object.at("operation"),
                          .device = wait_from(object.at("device")),
                          .done = object.at("done"),
+                         .messages = messages_from(object.at("messages")),
                          .device_operation = object.at("device_operation"),
                          .device_step = object.at("device_step")};
   } catch (const json::exception&) {

@@ -8,15 +8,25 @@
 #include <string>
 #include <vector>
 
+#include "comm/observer.h"
+
 namespace dltrain {
 
 // An operation that is waited for, or that a device is in; group −1: none.
 struct WatchWait {
   int group = -1;
-  uint64_t number = 0;
-  int peer = -1;
-  std::vector<int> members = {};  // of the group; empty: all ranks
-  int64_t ms = 0;                 // so long
+  uint64_t number = 0;                 // of collectives
+  ObservedMessage to = {}, from = {};  // of messages
+  std::vector<int> members = {};       // of the group; empty: all ranks
+  int64_t ms = 0;                      // so long
+};
+
+// So many messages have gone to a rank and come from it in a group; `done` of them are over on the
+// device.
+struct WatchMessages {
+  int group = -1, peer = -1;
+  uint64_t sent = 0, received = 0;
+  uint64_t sent_done = 0, received_done = 0;
 };
 
 struct WatchPosition {
@@ -33,6 +43,7 @@ struct WatchPosition {
   // with, and the operation that it is in or was in last, in words, with its step.
   WatchWait device = {};
   std::vector<uint64_t> done = {};
+  std::vector<WatchMessages> messages = {};
   std::string device_operation = {};
   int64_t device_step = -1;
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "graph/slots.h"
 
 namespace dltrain {
 namespace {
@@ -71,6 +72,9 @@ Collectives* Plan::group_of(const Node& node) const {
 void Plan::add_call(size_t index, bool accumulate, std::vector<size_t>& list) {
   const Node& node = graph_.nodes[index];
   const SpecList inputs = graph_.input_specs(node), outputs = graph_.output_specs(node);
+  const std::string subject = begins_slot(node) ? subject_of(graph_, node) : "";
+  const CallSubject about =
+      subject.empty() ? nullptr : std::make_shared<const std::string>(subject);
   const auto request = [&](std::string_view op, const Attributes& attributes, SpecSpan in,
                            bool add) {
     return KernelRequest{.op = op,
@@ -80,7 +84,8 @@ void Plan::add_call(size_t index, bool accumulate, std::vector<size_t>& list) {
                          .accumulate = add,
                          .device = *options_.device,
                          .collectives = group_of(node),
-                         .tickets = tickets_};
+                         .tickets = tickets_,
+                         .about = about};
   };
   const auto push = [&](FoundKernel found, bool add) -> Call& {
     list.push_back(calls_.size());

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <span>
 #include <string_view>
 
 #include "base/error.h"
@@ -12,13 +13,9 @@ namespace {
 
 constexpr std::string_view kBegin = "_begin", kEnd = "_end";
 
-bool begins(const Node& node) {
-  return node.op->name.ends_with(kBegin);
-}
-
 // Of a begin or an end: what it is called without that.
 std::string_view work_of(const Node& node) {
-  const size_t tail = begins(node) ? kBegin.size() : kEnd.size();
+  const size_t tail = begins_slot(node) ? kBegin.size() : kEnd.size();
   return node.op->name.substr(0, node.op->name.size() - tail);
 }
 
@@ -49,9 +46,9 @@ class SlotVerifier {
   void find(size_t i) {
     const Node& node = graph_.nodes[i];
     const int64_t slot = node.attributes.integer("slot", -1);
-    if (!begins(node) && !node.op->name.ends_with(kEnd)) return;
+    if (!begins_slot(node) && !node.op->name.ends_with(kEnd)) return;
     check_internal(slot >= 0, "{}: has no slot", where(i));
-    if (begins(node)) {
+    if (begins_slot(node)) {
       check_internal(pairs_.try_emplace(slot, Pair{i, 0}).second, "{}: begins slot {} again",
                      where(i), slot);
       for (ValueId id : node.outputs) begun_[id] = slot;
@@ -127,6 +124,32 @@ class SlotVerifier {
 
 void verify_slots(const Graph& graph) {
   SlotVerifier(graph).run();
+}
+
+bool begins_slot(const Node& node) {
+  return node.op->name.ends_with(kBegin);
+}
+
+std::string subject_of(const Graph& graph, const Node& begin) {
+  std::span<const ValueId> tensors = begin.inputs;
+  if (begin.op->name.starts_with("all_gather")) {
+    // The first is a part of a unit, whose name is the program's own. The tensors of the unit are
+    // the others, or what comes out at the end.
+    tensors = tensors.subspan(1);
+    const int64_t slot = begin.attributes.integer("slot", -1);
+    for (const Node& node : graph.nodes) {
+      const bool ends = &node != &begin && node.attributes.integer("slot", -1) == slot;
+      if (ends && tensors.empty()) tensors = node.outputs;
+    }
+  }
+  std::string first;
+  size_t named = 0;
+  for (ValueId id : tensors) {
+    const std::string& name = graph.value(id).name;
+    if (name.empty()) continue;
+    if (++named == 1) first = name;
+  }
+  return named < 2 ? first : fmt::format("{} and {} more", first, named - 1);
 }
 
 }  // namespace dltrain

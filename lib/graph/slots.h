@@ -2,6 +2,8 @@
 // "…_begin" starts it, one called "…_end" waits for it; the two nodes share the attribute `slot`.
 #pragma once
 
+#include <string>
+
 #include "graph/graph.h"
 
 namespace dltrain {
@@ -14,5 +16,10 @@ namespace dltrain {
 //   what the begin reads and does not overwrite lasts until the end: it is state, or the end reads
 //   it too; and nobody writes it between
 void verify_slots(const Graph& graph);
+
+// Whether a node starts such work, and what the tensors of that are called, for messages:
+// "gradient.layers.5.weight and 3 more".
+bool begins_slot(const Node& node);
+std::string subject_of(const Graph& graph, const Node& begin);
 
 }  // namespace dltrain

@@ -37,6 +37,7 @@ struct KernelRequest {
   // One slot for each asynchronous collective of the plan (attribute "slot"): the begin kernel
   // stores its ticket there, the end kernel waits for it. Outlives the kernels.
   std::span<Collectives::Ticket> tickets = {};
+  CallSubject about = nullptr;  // what its messages are about
 };
 
 struct Bindings {

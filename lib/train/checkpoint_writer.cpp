@@ -93,8 +93,10 @@ std::vector<Checksums> CheckpointWriter::collect(const Checksums& own) {
     file.bytes = digest.bytes;
   }
   std::vector<PartMessage> all(static_cast<size_t>(group_->size()));
-  group_->wait(group_->all_gather(&message, all.data(), sizeof(PartMessage), DType::u8, stream_),
-               stream_);
+  static const auto about = std::make_shared<const std::string>("parts of a checkpoint");
+  group_->wait(
+      group_->all_gather(&message, all.data(), sizeof(PartMessage), DType::u8, stream_, about),
+      stream_);
   std::vector<Checksums> out;
   for (const PartMessage& part : all) {
     Checksums files;

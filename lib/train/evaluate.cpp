@@ -22,7 +22,8 @@ EvaluationRecord evaluate(Session& session, int64_t step) {
   }
   std::vector<double> sums = session.executor->evaluation_sums();
   sums.insert(sums.end(), {valid, divisor});
-  reduce_on_host(session, sums.data(), sums.size(), DType::f64, ReduceOp::sum);
+  static const auto about = std::make_shared<const std::string>("sums of the evaluation");
+  reduce_on_host(session, sums.data(), sums.size(), DType::f64, ReduceOp::sum, about);
   std::vector<SummedMetric> metrics;
   const double* at = sums.data();
   for (const StepMetric& metric : session.executor->evaluation_metrics()) {

@@ -144,18 +144,6 @@ std::byte* Executor::find_state(std::string_view name) const {
   return tensor == nullptr ? nullptr : arena_.data() + tensor->offset;
 }
 
-std::string Executor::name_at(const void* address) const {
-  const auto* at = static_cast<const std::byte*>(address);
-  for (const StateTensor& tensor : layout_.tensors()) {
-    const std::byte* begin = arena_.data() + tensor.offset;
-    const size_t bytes =
-        tensor.part ? static_cast<size_t>(tensor.part->count) * dtype_size(tensor.spec.dtype)
-                    : tensor.spec.bytes();
-    if (at >= begin && at < begin + bytes) return tensor.name;
-  }
-  return {};
-}
-
 std::byte* Executor::state_address(std::string_view name) const {
   std::byte* address = find_state(name);
   check_internal(address != nullptr, "no state is named {}", name);
@@ -203,7 +191,9 @@ void Executor::collect_parts(
     wait_for_device();
     const auto count = static_cast<size_t>(part.spec.shape.elements());
     HostStream host;
-    sharing.wait(sharing.all_gather(own.data(), unit.data(), count, part.spec.dtype, host), host);
+    sharing.wait(sharing.all_gather(own.data(), unit.data(), count, part.spec.dtype, host,
+                                    std::make_shared<const std::string>("the state in one place")),
+                 host);
     for (const StateTensor& tensor : layout_.tensors()) {
       if (!tensor.part || tensor.part->unit != u) continue;
       const size_t first = static_cast<size_t>(tensor.part->first) * dtype_size(part.spec.dtype);

@@ -93,8 +93,6 @@ class Executor final : public WeightStore {
   // Where a state lies on the device; nullptr where there is none of that name. For plans that read
   // the state of this run.
   std::byte* find_state(std::string_view name) const;
-  // The state tensor that an address lies in; empty: none. From any thread, after allocate().
-  std::string name_at(const void* address) const;
   // The content of a state tensor: in the device's own memory where that is the host's (valid until
   // the next step), otherwise read into `buffer`.
   std::span<const std::byte> view_state(std::string_view name, std::vector<std::byte>& buffer);

@@ -13,7 +13,8 @@ constexpr int32_t kCodes = 256;  // more than there are exit codes
 
 int32_t greatest(Collectives& group, int32_t own) {
   HostStream host;
-  group.wait(group.all_reduce(&own, 1, DType::i32, ReduceOp::max, host), host);
+  static const auto about = std::make_shared<const std::string>("whether a rank has failed");
+  group.wait(group.all_reduce(&own, 1, DType::i32, ReduceOp::max, host, about), host);
   return own;
 }
 

@@ -133,8 +133,10 @@ void Run::take_greatest(std::span<int32_t> values) const {
   Collectives* group = options_.ranks.collectives;
   if (group == nullptr) return;
   HostStream host;
-  group->wait(group->all_reduce(values.data(), values.size(), DType::i32, ReduceOp::max, host),
-              host);
+  static const auto about = std::make_shared<const std::string>("whether all ranks can begin");
+  group->wait(
+      group->all_reduce(values.data(), values.size(), DType::i32, ReduceOp::max, host, about),
+      host);
 }
 
 // Runs a part of the preparation on every rank. The first rank that finds a mistake throws it, and

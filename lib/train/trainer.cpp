@@ -61,19 +61,12 @@ class Loop {
       session.executor->set_progress(progress);
     }
     loss_scale_ = progress.loss_scale;
-    if (watch_) {
-      watch_->set_names(
-          [executor = session.executor.get()](const void* at) { return executor->name_at(at); });
-    }
     // No allocation in the loop: durations beyond this many are left out of minimum and median.
     durations_.reserve(static_cast<size_t>(
         std::clamp<int64_t>(session.max_steps - options.first_step, 0, int64_t{1} << 20)));
   }
 
-  ~Loop() {
-    if (watch_) watch_->set_names({});
-    session_.executor->observe(nullptr);
-  }
+  ~Loop() { session_.executor->observe(nullptr); }
 
   TrainOutcome run();
 
@@ -330,7 +323,8 @@ Loop::Requests Loop::take_requests() {
                (minutes && seconds_since(last_save_) >= 60 * *minutes);
   {
     const ObservedPart part(observer_, StepPart::ranks);
-    reduce_on_host(session_, request.data(), request.size(), DType::i32, ReduceOp::max);
+    static const auto about = std::make_shared<const std::string>("what to do after the step");
+    reduce_on_host(session_, request.data(), request.size(), DType::i32, ReduceOp::max, about);
   }
   if (checkpoints_.together() && request[2] == 0) announce(checkpoints_.poll());
   if (request[0] != 0) {

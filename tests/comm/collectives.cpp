@@ -160,25 +160,6 @@ void check_moves(RankContext& context, Collectives& group) {
   }
 }
 
-// Every rank sends to both neighbours first and receives afterwards: no order may block.
-void check_send_receive(RankContext& context, Collectives& group) {
-  const int next = (context.rank + 1) % context.size;
-  const int previous = (context.rank + context.size - 1) % context.size;
-  for (const size_t count : {size_t{0}, size_t{1}, size_t{1'000'000}}) {
-    const auto forward = pattern(context.rank, 1, count);
-    const auto backward = pattern(context.rank, 2, count);
-    std::vector<std::byte> from_previous(count), from_next(count);
-    Stream& s = context.stream;
-    const auto a = group.send(forward.data(), count, DType::u8, next, s);
-    const auto b = group.send(backward.data(), count, DType::u8, previous, s);
-    const auto c = group.receive(from_previous.data(), count, DType::u8, previous, s);
-    const auto d = group.receive(from_next.data(), count, DType::u8, next, s);
-    for (const auto ticket : {d, c, b, a}) group.wait(ticket, s);
-    expect(from_previous == pattern(previous, 1, count), "from the previous rank");
-    expect(from_next == pattern(next, 2, count), "from the next rank");
-  }
-}
-
 // Arbitrary bit patterns of finite floats of many magnitudes.
 std::vector<float> noise(int rank, size_t count) {
   std::vector<float> values(count);
@@ -201,24 +182,6 @@ TEST_CASE("every collective gives the computed answer for every type and size") 
     check_all_reduce(context, *group);
     check_reduce_scatter(context, *group);
     check_moves(context, *group);
-    if (context.size > 2) check_send_receive(context, *group);
-    group->barrier();
-  });
-  CHECK(all_well(results));
-}
-
-TEST_CASE("two ranks send to each other at the same time") {
-  const auto results = run_ranks(2, [](RankContext& context) {
-    const auto group = context.collectives(kTimeout);
-    const auto mine = pattern(context.rank, 0, 500'000);
-    std::vector<std::byte> theirs(mine.size());
-    const auto sent =
-        group->send(mine.data(), mine.size(), DType::u8, 1 - context.rank, context.stream);
-    const auto received =
-        group->receive(theirs.data(), theirs.size(), DType::u8, 1 - context.rank, context.stream);
-    group->wait(sent, context.stream);
-    group->wait(received, context.stream);
-    expect(theirs == pattern(1 - context.rank, 0, theirs.size()), "the other's bytes");
     group->barrier();
   });
   CHECK(all_well(results));

@@ -57,13 +57,6 @@ class LonelyGroup final : public Collectives {
   }
   int rank() const override { return 0; }
   int size() const override { return 2; }
-  Ticket all_reduce(void*, size_t, DType, ReduceOp, Stream&) override { return 1; }
-  Ticket reduce_scatter(const void*, void*, size_t, DType, ReduceOp, Stream&) override { return 1; }
-  Ticket all_gather(const void*, void*, size_t, DType, Stream&) override { return 1; }
-  Ticket broadcast(void*, size_t, DType, int, Stream&) override { return 1; }
-  Ticket all_to_all(const void*, void*, size_t, DType, Stream&) override { return 1; }
-  Ticket send(const void*, size_t, DType, int, Stream&) override { return 1; }
-  Ticket receive(void*, size_t, DType, int, Stream&) override { return 1; }
   void wait(Ticket, Stream&) override {
     std::unique_lock lock(peer_.mutex);
     peer_.waiting = true;
@@ -83,6 +76,7 @@ class LonelyGroup final : public Collectives {
   }
 
  private:
+  Ticket queue(const CollectiveCall&, Stream&) override { return 1; }
   Peer& peer_;
 };
 

@@ -40,17 +40,15 @@ void work(RankContext& context, milliseconds timeout, int steps,
                        },
                    .on_straggler = [&](const std::string& message) { slow = message; }});
   std::vector<float> data(1000, 1.0f);
-  watch.set_names([&](const void* address) {
-    return address == data.data() ? std::string("layers.0.weight") : std::string();
-  });
+  const auto about = std::make_shared<const std::string>("layers.0.weight");
   const auto group = make_gloo(
       store, {.rank = context.rank, .size = context.size, .timeout = timeout, .observer = &watch});
   for (int step = 0; step < steps; ++step) {
     watch.at_step_begin(step);
     each(step, watch);
-    group->wait(
-        group->all_reduce(data.data(), data.size(), DType::f32, ReduceOp::max, context.stream),
-        context.stream);
+    group->wait(group->all_reduce(data.data(), data.size(), DType::f32, ReduceOp::max,
+                                  context.stream, about),
+                context.stream);
     watch.at_step_end(step);
   }
   watch.finish();
@@ -196,6 +194,9 @@ TEST_CASE("a position survives its text, and rubbish is none") {
   position.host.members = {0, 2};
   position.host.ms = 250;
   position.operation = "all_reduce 9";
+  position.host.to = {.peer = 2, .number = 5};
+  position.device.from = {.peer = 1, .number = 6};
+  position.messages = {{.group = 2, .peer = 1, .sent = 4, .received = 3, .sent_done = 2}};
   position.device.group = 8;
   position.device.ms = 20;
   position.done = {0, 3};

@@ -132,7 +132,7 @@ void check_operations(Device& device, Collectives& group, DType dtype) {
     return brought(static_cast<int>(i / kCount), static_cast<size_t>(rank) * kCount + i % kCount);
   });
 
-  if (size == 2) {
+  if (rank < 2) {
     Values message(device, dtype, own(rank, kCount));
     message.upload(*stream);
     const auto ticket = rank == 0 ? group.send(message.data(), kCount, dtype, 1, *stream)
@@ -140,7 +140,61 @@ void check_operations(Device& device, Collectives& group, DType dtype) {
     group.wait(ticket, *stream);
     is("message", message.download(*stream), [&](size_t i) { return brought(0, i); });
   }
+
+  // Round the ring, all at the same time, each message of another size.
+  const int next = (rank + 1) % size, previous = (rank + size - 1) % size;
+  const auto count_of = [](int r) { return kCount + static_cast<size_t>(r); };
+  Values out(device, dtype, own(rank, count_of(rank))),
+      in(device, dtype, own(9, count_of(previous)));
+  out.upload(*stream);
+  in.upload(*stream);
+  group.wait(group.exchange({out.data(), count_of(rank), next},
+                            {in.data(), count_of(previous), previous}, dtype, *stream),
+             *stream);
+  is("exchange", in.download(*stream), [&](size_t i) { return brought(previous, i); });
+  Values copy(device, dtype, own(9, kCount));
+  group.wait(
+      group.exchange({out.data(), kCount, rank}, {copy.data(), kCount, rank}, dtype, *stream),
+      *stream);
+  is("exchange with itself", copy.download(*stream), [&](size_t i) { return brought(rank, i); });
   group.barrier();
+}
+
+// Dtypes that nothing is added up in, too: 64 bytes of each.
+void check_moves(Device& device, Collectives& group) {
+  const auto stream = device.make_stream();
+  const int rank = group.rank(), size = group.size();
+  constexpr size_t kCount = 8, kBytes = kCount * sizeof(double);
+  for (const DType dtype : {DType::f32, DType::f64, DType::bf16, DType::f16, DType::i32, DType::i64,
+                            DType::u8, DType::i8, DType::u16, DType::boolean}) {
+    const auto check = [&](const char* what, bool good) {
+      expect(good, fmt::format("{} of {}", what, dtype_name(dtype)));
+    };
+    const size_t count = kBytes / dtype_size(dtype);
+    const int next = (rank + 1) % size, previous = (rank + size - 1) % size;
+    Values mine(device, DType::f64, own(rank, kCount)), from(device, DType::f64, own(9, kCount)),
+        all(device, DType::f64, own(9, kCount * static_cast<size_t>(size))),
+        parts(device, DType::f64, own(9, kCount * static_cast<size_t>(size)));
+    mine.upload(*stream);
+    group.wait(
+        group.exchange({mine.data(), count, next}, {from.data(), count, previous}, dtype, *stream),
+        *stream);
+    check("exchange", from.download(*stream) == own(previous, kCount));
+    group.wait(group.all_gather(mine.data(), all.data(), count, dtype, *stream), *stream);
+    std::vector<double> gathered;
+    for (int r = 0; r < size; ++r) {
+      for (const double x : own(r, kCount)) gathered.push_back(x);
+    }
+    check("all_gather", all.download(*stream) == gathered);
+    group.wait(group.all_to_all(all.data(), parts.data(), count, dtype, *stream), *stream);
+    std::vector<double> scattered;
+    for (int r = 0; r < size; ++r) {
+      for (const double x : own(rank, kCount)) scattered.push_back(x);
+    }
+    check("all_to_all", parts.download(*stream) == scattered);
+    group.wait(group.broadcast(mine.data(), count, dtype, size - 1, *stream), *stream);
+    check("broadcast", mine.download(*stream) == own(size - 1, kCount));
+  }
 }
 
 void check_all(int ranks, RankBackend backend) {
@@ -162,6 +216,7 @@ void check_all(int ranks, RankBackend backend) {
         for (const DType dtype : {DType::f32, DType::bf16, DType::f16, DType::f64, DType::i32}) {
           check_operations(device, group, dtype);
         }
+        check_moves(device, group);
       },
       kTimeout);
   CHECK(test::all_well(results));
@@ -172,6 +227,7 @@ void check_all(int ranks, RankBackend backend) {
 TEST_CASE("through host memory every operation means what it does on CPUs") {
   check_all(2, RankBackend::staged);
   check_all(3, RankBackend::staged);
+  check_all(4, RankBackend::staged);
 }
 
 // Four ranks as 2 × 2: operations of the whole and of its parts, queued behind each other.
@@ -230,6 +286,7 @@ TEST_CASE("by NCCL groups of some ranks have operations of their own") {
 TEST_CASE("by NCCL every operation means what it does on CPUs") {
   check_all(2, RankBackend::nccl);
   check_all(3, RankBackend::nccl);
+  check_all(4, RankBackend::nccl);
 }
 #endif
 

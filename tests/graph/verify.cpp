@@ -3,6 +3,7 @@
 #include "base/error.h"
 #include "catch.h"
 #include "examples.h"
+#include "graph/slots.h"
 
 namespace dltrain {
 namespace {
@@ -199,6 +200,22 @@ std::string complaint_of_ranks(const std::function<void(Graph&)>& change) {
 
 void remove(Graph& graph, std::string_view op) {
   std::erase_if(graph.nodes, [&](const Node& node) { return node.op->name == op; });
+}
+
+TEST_CASE("messages are called after the tensors that are known outside") {
+  Graph g = step_of_ranks();
+  const auto subject = [&](const char* op) { return subject_of(g, node_named(g, op)); };
+  CHECK(subject("all_reduce_begin") == "gradient");
+  CHECK(subject("all_gather_begin").empty());  // what comes out has no name here
+  g.value(node_named(g, "all_gather_end").outputs[0]).name = "layers.0.weight";
+  CHECK(subject("all_gather_begin") == "layers.0.weight");
+  Node& gather = node_named(g, "all_gather_begin");
+  GraphBuilder b(g);
+  for (const char* name : {"layers.1.weight", "layers.1.bias", "layers.2.weight"}) {
+    gather.inputs.push_back(b.add_value(name, {Shape{2}, DType::f32}, Role::parameter));
+  }
+  CHECK(subject("all_gather_begin") == "layers.1.weight and 2 more");
+  CHECK_FALSE(begins_slot(node_named(g, "all_reduce_end")));
 }
 
 TEST_CASE("what is begun is ended once, by its own end, as often, among the same ranks") {

@@ -83,7 +83,7 @@ class RankBoard {
   };
 
   static bool fits(const CollectiveCall& a, const CollectiveCall& b) {
-    return a.kind == b.kind && a.dtype == b.dtype && a.op == b.op && a.peer == b.peer &&
+    return a.kind == b.kind && a.dtype == b.dtype && a.op == b.op && a.root == b.root &&
            a.count == b.count;
   }
 

@@ -42,39 +42,6 @@ class ThreadCollectives final : public Collectives {
   int rank() const override { return rank_; }
   int size() const override { return board_.size(); }
 
-  Ticket all_reduce(void* data, size_t count, DType dtype, ReduceOp op, Stream&) override {
-    return post({.kind = CollectiveKind::all_reduce,
-                 .dtype = dtype,
-                 .op = op,
-                 .output = data,
-                 .count = count});
-  }
-  Ticket reduce_scatter(const void* input, void* output, size_t count, DType dtype, ReduceOp op,
-                        Stream&) override {
-    return post({.kind = CollectiveKind::reduce_scatter,
-                 .dtype = dtype,
-                 .op = op,
-                 .input = input,
-                 .output = output,
-                 .count = count});
-  }
-  Ticket all_gather(const void* input, void* output, size_t count, DType dtype, Stream&) override {
-    return post({.kind = CollectiveKind::all_gather,
-                 .dtype = dtype,
-                 .input = input,
-                 .output = output,
-                 .count = count});
-  }
-  Ticket broadcast(void* data, size_t count, DType dtype, int root, Stream&) override {
-    return post({.kind = CollectiveKind::broadcast,
-                 .dtype = dtype,
-                 .peer = root,
-                 .output = data,
-                 .count = count});
-  }
-  Ticket all_to_all(const void*, void*, size_t, DType, Stream&) override { return unexpected(); }
-  Ticket send(const void*, size_t, DType, int, Stream&) override { return unexpected(); }
-  Ticket receive(void*, size_t, DType, int, Stream&) override { return unexpected(); }
   void wait(Ticket ticket, Stream&) override { complete(ticket); }
   void barrier() override { board_.meet(); }
   std::unique_ptr<Collectives> split(std::span<const int> ranks) override {
@@ -100,7 +67,6 @@ class ThreadCollectives final : public Collectives {
     std::vector<std::byte> input, output;  // as they must still be at the wait
   };
 
-  static Ticket unexpected() { fail(ExitCode::internal, "no step sends to a single rank"); }
   static const void* input_of(const CollectiveCall& call) {
     return call.input != nullptr ? call.input : call.output;
   }
@@ -112,23 +78,20 @@ class ThreadCollectives final : public Collectives {
     return std::memcmp(data, bytes.data(), bytes.size()) == 0;
   }
 
-  size_t input_bytes(const CollectiveCall& call) const {
-    const bool whole = call.kind == CollectiveKind::reduce_scatter;
-    return call.count * dtype_size(call.dtype) * (whole ? ranks_.size() : 1);
-  }
-  size_t output_bytes(const CollectiveCall& call) const {
-    const bool whole = call.kind == CollectiveKind::all_gather;
-    return call.count * dtype_size(call.dtype) * (whole ? ranks_.size() : 1);
-  }
-
-  Ticket post(const CollectiveCall& call) {
+  Ticket queue(const CollectiveCall& call, Stream&) override {
+    const bool in_steps =
+        call.kind != CollectiveKind::message && call.kind != CollectiveKind::all_to_all;
+    check_internal(in_steps, "no step has a {}", collective_name(call));
     count_sent(call);
+    const CollectiveExtent extent = extent_of(call, rank_, size());
+    // Of a broadcast each rank lays something out.
+    const size_t input_bytes = std::max(extent.input, call.count) * dtype_size(call.dtype);
+    const size_t output_bytes = std::max(extent.output, call.count) * dtype_size(call.dtype);
     const void* input = input_of(call);
-    auto data = std::make_shared<const std::vector<std::byte>>(copy_of(input, input_bytes(call)));
+    auto data = std::make_shared<const std::vector<std::byte>>(copy_of(input, input_bytes));
     board_.lay_out(++issued_, rank_, call, std::move(data));
-    std::memset(call.output, 0xff, output_bytes(call));
-    under_way_[issued_] = {call, copy_of(input, input_bytes(call)),
-                           copy_of(call.output, output_bytes(call))};
+    std::memset(call.output, 0xff, output_bytes);
+    under_way_[issued_] = {call, copy_of(input, input_bytes), copy_of(call.output, output_bytes)};
     tally_->under_way.insert(describe(call));
     return issued_;
   }
@@ -149,14 +112,14 @@ class ThreadCollectives final : public Collectives {
   }
 
   void finish(const CollectiveCall& call, const std::vector<RankBoard::Data>& data) const {
-    const size_t bytes = call.count * dtype_size(call.dtype);
+    const size_t bytes = call.bytes();
     const bool scatters = call.kind == CollectiveKind::reduce_scatter;
     std::vector<const void*> parts;
     for (const RankBoard::Data& all : data) {
       parts.push_back(all->data() + (scatters ? static_cast<size_t>(rank_) * bytes : 0));
     }
     if (call.kind == CollectiveKind::broadcast) {
-      std::memcpy(call.output, parts[static_cast<size_t>(call.peer)], bytes);
+      std::memcpy(call.output, parts[static_cast<size_t>(call.root)], bytes);
     } else if (call.kind == CollectiveKind::all_gather) {
       for (size_t r = 0; r < parts.size(); ++r) {
         std::memcpy(static_cast<std::byte*>(call.output) + r * bytes, parts[r], bytes);
@@ -169,7 +132,7 @@ class ThreadCollectives final : public Collectives {
   // A sum takes its way twice, in parts.
   void count_sent(const CollectiveCall& call) {
     if (call.kind == CollectiveKind::broadcast) return;
-    const size_t bytes = call.count * dtype_size(call.dtype);
+    const size_t bytes = call.bytes();
     const bool sums = call.kind == CollectiveKind::all_reduce;
     for (int peer = 0; peer < size(); ++peer) {
       if (peer == rank_) continue;

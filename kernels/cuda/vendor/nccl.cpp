@@ -17,6 +17,7 @@
 namespace dltrain {
 namespace {
 
+// Of what is added up or compared; all else moves as bytes, as NCCL itself has it.
 ncclDataType_t type_of(DType dtype) {
   switch (dtype) {
     case DType::f32:
@@ -31,15 +32,9 @@ ncclDataType_t type_of(DType dtype) {
       return ncclInt32;
     case DType::i64:
       return ncclInt64;
-    case DType::i8:
-      return ncclInt8;
-    case DType::u8:
-    case DType::boolean:
-      return ncclUint8;
-    case DType::u16:
-      break;
+    default:
+      fail(ExitCode::internal, "internal error: NCCL adds up no {}", dtype_name(dtype));
   }
-  fail(ExitCode::internal, "internal error: NCCL has no {}", dtype_name(dtype));
 }
 
 // On a thread of its own that takes no signals, which NCCL's threads inherit: the call waits for
@@ -121,44 +116,69 @@ class NcclCarrier final : public Carrier {
 
  private:
   ncclResult_t start(const CollectiveCall& c, cudaStream_t stream) {
-    const ncclDataType_t type = type_of(c.dtype);
     const ncclRedOp_t op = c.op == ReduceOp::max ? ncclMax : ncclSum;
     switch (c.kind) {
       case CollectiveKind::all_reduce:
-        return nccl_.all_reduce(c.output, c.output, c.count, type, op, comm_, stream);
+        return nccl_.all_reduce(c.output, c.output, c.count, type_of(c.dtype), op, comm_, stream);
       case CollectiveKind::reduce_scatter:
-        return nccl_.reduce_scatter(c.input, c.output, c.count, type, op, comm_, stream);
+        return nccl_.reduce_scatter(c.input, c.output, c.count, type_of(c.dtype), op, comm_,
+                                    stream);
       case CollectiveKind::all_gather:
-        return nccl_.all_gather(c.input, c.output, c.count, type, comm_, stream);
+        return nccl_.all_gather(c.input, c.output, c.bytes(), ncclUint8, comm_, stream);
       case CollectiveKind::broadcast:
-        return nccl_.broadcast(c.output, c.output, c.count, type, c.peer, comm_, stream);
+        return nccl_.broadcast(c.output, c.output, c.bytes(), ncclUint8, c.root, comm_, stream);
       case CollectiveKind::all_to_all:
-        return all_to_all(c, type, stream);
-      case CollectiveKind::send:
-        return nccl_.send(c.input, c.count, type, c.peer, comm_, stream);
-      case CollectiveKind::receive:
-        return nccl_.receive(c.output, c.count, type, c.peer, comm_, stream);
+        return all_to_all(c, stream);
+      case CollectiveKind::message:
+        return pass(c, stream);
       case CollectiveKind::barrier:
         break;
     }
-    fail(ExitCode::internal, "internal error: {} by NCCL", collective_name(c.kind));
+    fail(ExitCode::internal, "internal error: {} by NCCL", collective_name(c));
   }
 
-  ncclResult_t all_to_all(const CollectiveCall& c, ncclDataType_t type, cudaStream_t stream) {
-    const size_t part = c.count * dtype_size(c.dtype);
-    ncclResult_t first = nccl_.group_start();
-    const auto keep = [&](ncclResult_t result) {
-      if (first == ncclSuccess) first = result;
-    };
-    for (int peer = 0; peer < size_; ++peer) {
-      const size_t at = static_cast<size_t>(peer) * part;
-      keep(nccl_.send(static_cast<const std::byte*>(c.input) + at, c.count, type, peer, comm_,
-                      stream));
-      keep(nccl_.receive(static_cast<std::byte*>(c.output) + at, c.count, type, peer, comm_,
-                         stream));
+  // Messages that are under way together.
+  class Group {
+   public:
+    Group(const NcclLibrary& nccl, ncclComm_t comm, cudaStream_t stream)
+        : nccl_(nccl), comm_(comm), stream_(stream), first_(nccl.group_start()) {}
+    void send(const void* data, size_t bytes, int to) {
+      keep(nccl_.send(data, bytes, ncclUint8, to, comm_, stream_));
     }
-    keep(nccl_.group_end());
-    return first;
+    void receive(void* data, size_t bytes, int from) {
+      keep(nccl_.receive(data, bytes, ncclUint8, from, comm_, stream_));
+    }
+    // The first mistake.
+    ncclResult_t end() {
+      keep(nccl_.group_end());
+      return first_;
+    }
+
+   private:
+    void keep(ncclResult_t result) {
+      if (first_ == ncclSuccess) first_ = result;
+    }
+    const NcclLibrary& nccl_;
+    ncclComm_t comm_;
+    cudaStream_t stream_;
+    ncclResult_t first_;
+  };
+
+  ncclResult_t all_to_all(const CollectiveCall& c, cudaStream_t stream) {
+    Group group(nccl_, comm_, stream);
+    for (int peer = 0; peer < size_; ++peer) {
+      const size_t at = static_cast<size_t>(peer) * c.bytes();
+      group.send(static_cast<const std::byte*>(c.input) + at, c.bytes(), peer);
+      group.receive(static_cast<std::byte*>(c.output) + at, c.bytes(), peer);
+    }
+    return group.end();
+  }
+
+  ncclResult_t pass(const CollectiveCall& c, cudaStream_t stream) {
+    Group group(nccl_, comm_, stream);
+    if (c.sends()) group.send(c.input, c.bytes(), c.to);
+    if (c.receives()) group.receive(c.output, c.received_bytes(), c.from);
+    return group.end();
   }
 
   void fail_with(ncclResult_t result) { fail_now(nccl_.text_of(result, comm_)); }

@@ -32,6 +32,7 @@ using namespace dltrain;
 
 constexpr int kMostRanks = 8;
 constexpr size_t kAreaBytes = size_t{8} << 20;  // of a rank: the largest input
+constexpr size_t kBoxBytes = size_t{1} << 20;   // the largest message
 
 struct Meeting {
   std::atomic<int> joined, left, waiting;
@@ -39,9 +40,16 @@ struct Meeting {
   std::atomic<bool> broken;
 };
 
+// What one rank sends to another; memory that nobody uses is not there.
+struct Box {
+  std::atomic<uint64_t> sent, taken;
+  alignas(4096) std::byte data[kBoxBytes];
+};
+
 struct Shared {
   Meeting meeting;
   alignas(4096) std::byte areas[kMostRanks][kAreaBytes];
+  Box boxes[kMostRanks][kMostRanks];  // [from][to]
 };
 
 DType type_of(ncclDataType_t type) {
@@ -77,6 +85,14 @@ struct ncclComm {
   std::byte* area(int of) const { return shared->areas[of]; }
 
   // False: an error, here or elsewhere. Waits for the abort then, as NCCL's kernels do.
+  template <typename Condition>
+  bool wait_until(const Condition& condition) {
+    while (!condition()) {
+      if (shared->meeting.broken || aborted) return wait_for_abort();
+      std::this_thread::sleep_for(std::chrono::microseconds(20));
+    }
+    return true;
+  }
   bool meet() {
     Meeting& m = shared->meeting;
     const uint64_t round = m.round;
@@ -85,10 +101,7 @@ struct ncclComm {
       ++m.round;
       return true;
     }
-    while (m.round == round && !m.broken && !aborted) {
-      std::this_thread::sleep_for(std::chrono::microseconds(20));
-    }
-    return m.round != round || wait_for_abort();
+    return wait_until([&] { return m.round != round; });
   }
   bool wait_for_abort() const {
     while (!aborted) std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -98,8 +111,16 @@ struct ncclComm {
 
 namespace {
 
+// One of them is null.
+struct Message {
+  const void* input;
+  void* output;
+  size_t bytes;
+  int peer;
+};
+
 struct Call {
-  enum Kind { all_reduce, reduce_scatter, all_gather, broadcast, all_to_all, message } kind;
+  enum Kind { messages, all_reduce, reduce_scatter, all_gather, broadcast } kind;
   ncclComm* comm;
   const void* input;
   void* output;
@@ -107,6 +128,7 @@ struct Call {
   DType dtype;
   ReduceOp op;
   int root;
+  std::vector<Message> group = {};
 };
 
 // One of the ranks' inputs, from element `first` on.
@@ -134,14 +156,37 @@ void finish(const Call& c) {
     case Call::broadcast:
       std::memcpy(out, c.comm->area(c.root), bytes);
       return;
-    case Call::all_to_all:
-      for (int r = 0; r < ranks; ++r) {
-        std::memcpy(out + r * bytes, c.comm->area(r) + c.comm->rank * bytes, bytes);
-      }
+    case Call::messages:
       return;
-    case Call::message:  // both ends have it in the sender's area; only the receiver wants it
-      if (out != nullptr) std::memcpy(out, c.comm->area(c.root), bytes);
-      return;
+  }
+}
+
+[[noreturn]] void refuse(size_t bytes) {
+  std::fprintf(stderr, "stub NCCL: an operation of %zu bytes\n", bytes);
+  std::abort();
+}
+
+// All of them together. A message is sent when its receiver has it, as NCCL's long ones are.
+void pass(const Call& c) {
+  ncclComm& comm = *c.comm;
+  for (const Message& m : c.group) {
+    if (m.bytes > kBoxBytes) refuse(m.bytes);
+    if (m.input == nullptr) continue;
+    Box& box = comm.shared->boxes[comm.rank][m.peer];
+    std::memcpy(box.data, m.input, m.bytes);
+    ++box.sent;
+  }
+  for (const Message& m : c.group) {
+    if (m.output == nullptr) continue;
+    Box& box = comm.shared->boxes[m.peer][comm.rank];
+    if (!comm.wait_until([&] { return box.sent > box.taken; })) return;
+    std::memcpy(m.output, box.data, m.bytes);
+    ++box.taken;
+  }
+  for (const Message& m : c.group) {
+    if (m.input == nullptr) continue;
+    const Box& box = comm.shared->boxes[comm.rank][m.peer];
+    if (!comm.wait_until([&] { return box.taken == box.sent; })) return;
   }
 }
 
@@ -159,12 +204,14 @@ void run(void* argument) {
     comm.wait_for_abort();
     return;
   }
-  const bool whole = call->kind == Call::reduce_scatter || call->kind == Call::all_to_all;
-  const size_t bytes = call->count * dtype_size(call->dtype) * (whole ? comm.size : 1);
-  if (bytes > kAreaBytes) {
-    std::fprintf(stderr, "stub NCCL: an operation of %zu bytes\n", bytes);
-    std::abort();
+  if (call->kind == Call::messages) {
+    pass(*call);
+    if (stalls) comm.wait_for_abort();
+    return;
   }
+  const bool whole = call->kind == Call::reduce_scatter;
+  const size_t bytes = call->count * dtype_size(call->dtype) * (whole ? comm.size : 1);
+  if (bytes > kAreaBytes) refuse(bytes);
   if (call->input != nullptr) std::memcpy(comm.area(comm.rank), call->input, bytes);
   // Nobody writes its area before all have read it.
   if (comm.meet()) {
@@ -197,13 +244,24 @@ ncclResult_t queue(const Call& call, cudaStream_t stream) {
   return code == cudaSuccess ? ncclSuccess : ncclUnhandledCudaError;
 }
 
-// Messages of a group are one all_to_all; alone they are meetings of all ranks, of which there are
-// two then.
+// What ncclGroupStart has begun; a message alone is a group of one.
 thread_local struct {
   bool open = false;
-  Call call;
-  cudaStream_t stream;
+  Call call = {};
+  cudaStream_t stream = nullptr;
 } group;
+
+ncclResult_t add(const Message& message, ncclDataType_t type, ncclComm_t comm,
+                 cudaStream_t stream) {
+  if (type != ncclUint8) return ncclInvalidArgument;  // all that the program sends
+  if (message.peer < 0 || message.peer >= comm->size) return ncclInvalidArgument;
+  const bool alone = !group.open;
+  if (alone) ncclGroupStart();
+  group.call.comm = comm;
+  group.call.group.push_back(message);
+  group.stream = stream;
+  return alone ? ncclGroupEnd() : ncclSuccess;
+}
 
 }  // namespace
 
@@ -307,27 +365,15 @@ ncclResult_t ncclGroupStart() {
 }
 ncclResult_t ncclGroupEnd() {
   group.open = false;
-  return queue(group.call, group.stream);
+  return group.call.group.empty() ? ncclSuccess : queue(group.call, group.stream);
 }
 ncclResult_t ncclSend(const void* input, size_t count, ncclDataType_t type, int peer,
                       ncclComm_t comm, cudaStream_t stream) {
-  if (!group.open) {
-    return queue({Call::message, comm, input, nullptr, count, type_of(type), {}, comm->rank},
-                 stream);
-  }
-  if (peer == 0) {
-    group.call = {Call::all_to_all, comm, input, nullptr, count, type_of(type), {}, 0};
-    group.stream = stream;
-  }
-  return ncclSuccess;
+  return add({input, nullptr, count, peer}, type, comm, stream);
 }
 ncclResult_t ncclRecv(void* output, size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
                       cudaStream_t stream) {
-  if (!group.open) {
-    return queue({Call::message, comm, nullptr, output, count, type_of(type), {}, peer}, stream);
-  }
-  if (peer == 0) group.call.output = output;
-  return ncclSuccess;
+  return add({nullptr, output, count, peer}, type, comm, stream);
 }
 
 }  // extern "C"
