@@ -319,11 +319,17 @@ std::string Rendezvous::decide(const std::string& leaders_reason_to_end) {
 }
 
 void Rendezvous::leave(const Round& round) {
-  client_->set_will(key("end"), "");
   if (!leads()) {
-    client_->add(key("bye"), 1);
+    try {
+      client_->set_will(key("end"), "");
+      client_->add(key("bye"), 1);
+    } catch (const Error& error) {
+      // The leader has gone: what was decided is known here, and nobody waits for a farewell.
+      if (error.code() != ExitCode::rank) throw;
+    }
     return;
   }
+  client_->set_will(key("end"), "");
   wait_for_farewells(static_cast<int64_t>(round.nodes.size()) - 1);
 }
 

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "comm/socket.h"
+#include "launch/rendezvous.h"
 #include "launched.h"
 
 using namespace dltrain;
@@ -57,8 +58,39 @@ TEST_CASE("a rank that is killed on one node ends or restarts both") {
   CHECK(first.output == (restarts == 0 ? "attempt 0\n" : "attempt 0\nattempt 1\n"));
 }
 
-TEST_CASE("both nodes learn why a rank failed, by its last lines") {
+TEST_CASE("a node whose ranks end first waits for the others, however rarely it looks") {
+  LaunchOptions options = node(2, ranks(1, "rank 0 ends last"));
+  options.monitor_interval = milliseconds(5000);
+  options.node_rank = 0;
+  Launched first(options);
+  options.node_rank = 1;
+  Launched second(options);
+  CHECK(first.finish() == 0);
+  CHECK(second.finish() == 0);
+  INFO(first.errors << second.errors);
+  CHECK((first.errors + second.errors).empty());
+}
+
+TEST_CASE("a leader that has gone before the farewell of another node is no loss") {
+  const auto never = [] { return false; };
+  LaunchOptions options = node(2, ranks(1, "meet"));
+  options.node_rank = 0;
+  auto leader = std::make_unique<Rendezvous>(options, "", never);
+  LaunchOptions other = options;
+  other.node_rank = 1;
+  Rendezvous follower(other, "", never);
+  std::thread meeting([&] { leader->meet(false); });
+  const auto round = follower.meet(false);
+  meeting.join();
+  REQUIRE(round);
+  leader.reset();
+  CHECK_NOTHROW(follower.leave(*round));
+}
+
+TEST_CASE("both nodes learn soon why a rank failed, by its last lines") {
   LaunchOptions options = node(2, ranks(2, "fail"));
+  options.monitor_interval = milliseconds(20'000);
+  const auto begin = std::chrono::steady_clock::now();
   options.node_rank = 0;
   Launched first(options);
   options.node_rank = 1;
@@ -66,6 +98,7 @@ TEST_CASE("both nodes learn why a rank failed, by its last lines") {
   // Rank 1, of the first node, fails.
   CHECK(first.finish() == 3);
   CHECK(second.finish() == 3);
+  CHECK(std::chrono::steady_clock::now() - begin < milliseconds(15'000));
   INFO(second.errors);
   CHECK(second.says("dltrain: rank 1 (process "));
   CHECK(
