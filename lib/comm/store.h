@@ -44,6 +44,9 @@ class StoreServer {
   StoreServer& operator=(const StoreServer&) = delete;
 
   int port() const;
+  // Waits until no client is connected, but no longer than `limit`. What is in the store is gone
+  // with the server: who reads there why a run ends needs a moment.
+  void wait_for_departures(std::chrono::milliseconds limit) const;
 
  private:
   class Service;

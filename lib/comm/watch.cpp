@@ -15,8 +15,8 @@ using std::chrono::milliseconds;
 
 // How long a failed collective waits for the verdict.
 constexpr milliseconds kVerdictTime{700};
-// How long the training thread has to notice a verdict by itself, and then to end.
-constexpr milliseconds kNoticeTime{300}, kEndTime{10'000};
+// How long the training thread has to end after it has noticed a verdict.
+constexpr milliseconds kEndTime{10'000};
 
 std::string position_key(int rank) {
   return "watch/rank/" + std::to_string(rank);
@@ -226,7 +226,7 @@ void RankWatch::end_if_unnoticed() {
   if (!verdict_) return;
   changed_.notify_all();
   const auto over = [this] { return stopping_ || finished_; };
-  if (changed_.wait_for(lock, kNoticeTime, [&] { return noticed_ || over(); })) {
+  if (changed_.wait_for(lock, options_.notice_time, [&] { return noticed_ || over(); })) {
     changed_.wait_for(lock, kEndTime, over);
   }
   if (over() || !options_.on_lost) return;

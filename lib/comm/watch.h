@@ -44,10 +44,14 @@
 namespace dltrain {
 
 struct WatchOptions {
+  static constexpr std::chrono::milliseconds kNoticeTime{300};
+
   int rank = 0, size = 1;
   std::chrono::milliseconds timeout{600'000};
   double straggler_factor = 2;  // 0: stragglers are not reported
   std::chrono::milliseconds straggler_window{5'000};
+  // How long the training thread has to notice a verdict by itself.
+  std::chrono::milliseconds notice_time = kNoticeTime;
   // The run is over and the training thread has not noticed: end the process with code 6.
   std::function<void(const std::string& message)> on_lost = {};
   std::function<void(const std::string& message)> on_straggler = {};
