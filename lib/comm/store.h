@@ -101,6 +101,7 @@ class StoreClient {
 
  private:
   struct Reply;
+  std::string place() const;
   void greet(Clock::time_point deadline);
   Reply exchange(const std::string& frame, Clock::time_point deadline);
   [[noreturn]] void give_up() const;
