@@ -90,9 +90,14 @@ void RankWatch::set_names(std::function<std::string(const void*)> names) {
 }
 
 void RankWatch::joined(int group, std::span<const int> ranks) {
-  if (group >= kMaxGroups) return;
+  // Or what is counted for a group is not there, or that of another one, and the wrong rank is
+  // named.
+  check_internal(group >= 0 && group < kMaxGroups, "group {} of at most {}", group, kMaxGroups);
   std::lock_guard lock(mutex_);
-  members_[static_cast<size_t>(group)].assign(ranks.begin(), ranks.end());
+  const auto at = static_cast<size_t>(group);
+  check_internal(!joined_[at], "two groups with the number {}", group);
+  joined_[at] = true;
+  if (ranks.size() < peers_.size()) members_[at].assign(ranks.begin(), ranks.end());
 }
 
 void RankWatch::issued(int group, const ObservedOperation& operation) {
@@ -318,7 +323,7 @@ void RankWatch::look_at(int rank) {
   const auto text = client_.try_get(position_key(rank));
   if (!text) return;
   Peer& peer = peers_[static_cast<size_t>(rank)];
-  auto position = WatchPosition::from_text(*text);
+  auto position = WatchPosition::from_text(*text, options_.size);
   if (!position || (peer.position && peer.position->beat == position->beat)) return;
   peer.position = std::move(position);
   peer.changed = Clock::now();

@@ -62,7 +62,8 @@ struct WatchOptions {
 class RankWatch final : public CollectiveObserver {
  public:
   static constexpr std::chrono::milliseconds kBeat{250};
-  static constexpr int kMaxGroups = 16;
+  // Groups over host memory have the numbers from 0, those over devices from kFirstDeviceGroup on.
+  static constexpr int kMaxGroups = 32, kFirstDeviceGroup = kMaxGroups / 2;
 
   // `store`: of the ranks; the watch connects by itself. Throws Error(rank).
   RankWatch(StoreOptions store, WatchOptions options);
@@ -146,6 +147,7 @@ class RankWatch final : public CollectiveObserver {
   int waiting_group_ = 0;
   ObservedOperation last_, awaited_;
   std::array<uint64_t, kMaxGroups> issued_{};
+  std::array<bool, kMaxGroups> joined_{true};         // group 0 is there from the beginning
   std::array<std::vector<int>, kMaxGroups> members_;  // empty: all ranks
   int device_group_ = -1;  // of the operation that the device is in; −1: none
   ObservedOperation device_last_;

@@ -13,6 +13,7 @@
 
 using namespace dltrain;
 using namespace dltrain::test;
+using Catch::Matchers::Contains;
 using std::chrono::milliseconds;
 
 namespace {
@@ -184,6 +185,39 @@ TEST_CASE("a slow rank is reported once, an even group is not") {
   CHECK(contains(results[0].message, " is slow: "));
 }
 
+TEST_CASE("a position that names ranks which are not there is none") {
+  const auto is_one = [](const WatchWait& wait, bool of_device) {
+    WatchPosition position;
+    (of_device ? position.device : position.host) = wait;
+    return WatchPosition::from_text(position.to_text(), 3).has_value();
+  };
+  for (const bool of_device : {false, true}) {
+    CHECK(is_one({.group = 0, .peer = 2}, of_device));
+    CHECK(is_one({.group = 0, .members = {0, 2}}, of_device));
+    CHECK_FALSE(is_one({.group = 0, .peer = 3}, of_device));
+    CHECK_FALSE(is_one({.group = 0, .peer = -2}, of_device));
+    CHECK_FALSE(is_one({.group = 0, .members = {0, 3}}, of_device));
+    CHECK_FALSE(is_one({.group = 0, .members = {-1, 0}}, of_device));
+    CHECK_FALSE(is_one({.group = -2}, of_device));
+  }
+}
+
+TEST_CASE("groups beyond those that are counted, or of one number, are a bug") {
+  StoreServer server("127.0.0.1", 0);
+  RankWatch watch({.port = server.port()}, {.rank = 1, .size = 4});
+  const std::vector<int> pair{0, 1};
+  watch.joined(1, pair);
+  watch.joined(RankWatch::kFirstDeviceGroup, pair);
+  watch.joined(RankWatch::kMaxGroups - 1, pair);
+  for (const int group : {0, 1, RankWatch::kFirstDeviceGroup}) {
+    CHECK_THROWS_WITH(watch.joined(group, pair), Contains("two groups with the number "));
+  }
+  for (const int group : {-1, RankWatch::kMaxGroups}) {
+    CHECK_THROWS_WITH(watch.joined(group, pair), Contains(" of at most 32"));
+  }
+  watch.finish();
+}
+
 TEST_CASE("a position survives its text, and rubbish is none") {
   WatchPosition position;
   position.beat = 3;
@@ -201,11 +235,11 @@ TEST_CASE("a position survives its text, and rubbish is none") {
   position.done = {0, 3};
   position.device_operation = "all_gather 4";
   position.device_step = 6;
-  const auto back = WatchPosition::from_text(position.to_text());
+  const auto back = WatchPosition::from_text(position.to_text(), 3);
   REQUIRE(back);
   CHECK(back->to_text() == position.to_text());
-  CHECK_FALSE(WatchPosition::from_text("{}"));
-  CHECK_FALSE(WatchPosition::from_text("{\"beat\": \"x\""));
+  CHECK_FALSE(WatchPosition::from_text("{}", 3));
+  CHECK_FALSE(WatchPosition::from_text("{\"beat\": \"x\"", 3));
   const auto verdict =
       Verdict::from_text(Verdict{.rank = 12, .stuck = true, .message = "m n"}.to_text());
   REQUIRE(verdict);
