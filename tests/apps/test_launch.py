@@ -3,9 +3,8 @@ import os
 import shutil
 import socket
 import subprocess
-import time
 
-from launching import LaunchTest, free_port
+from launching import LaunchTest, answers, free_port
 from support import OK, PROGRAM, RANK, SMALL, SOURCES, STORAGE, USAGE, main
 
 
@@ -113,7 +112,7 @@ class Launch(LaunchTest):
         common = ("launch", "--nnodes", 2, "--rdzv-endpoint", f"127.0.0.1:{port}", "--rdzv-conf", "join_timeout=3")
         configuration = self.small()
         first = self.start(*common, configuration, "--output-dir", self.folder / "run", env={"DLTRAIN_STORE_SECRET": "sesame"})
-        time.sleep(0.3)
+        self.wait_for(lambda: answers(port), "the first launcher")
         self.refused(RANK, *common, configuration, "--output-dir", self.folder / "run", says="refused this launcher's secret")
         result = self.end(first)
         self.assertEqual(result.code, RANK, str(result))

@@ -20,6 +20,17 @@ LaunchOptions node(int nodes, LaunchOptions options) {
   return node(nodes, nodes, std::move(options));
 }
 
+// Until so many launchers have come to an attempt; the first one leads.
+void wait_for_launchers(const LaunchOptions& options, int count, int attempt = 0) {
+  StoreClient store({.port = options.port, .prefix = options.run_id + ".launch/"});
+  const std::string key = std::to_string(attempt) + "/count";
+  const auto end = Clock::now() + milliseconds(30'000);
+  while (store.add(key, 0) < count && Clock::now() < end) {
+    std::this_thread::sleep_for(milliseconds(2));
+  }
+  REQUIRE(store.add(key, 0) >= count);
+}
+
 TEST_CASE("two launchers are two nodes, in the order of their ranks or of coming") {
   const bool ranked = GENERATE(true, false);
   LaunchOptions options = node(2, ranks(2, "meet"));
@@ -111,7 +122,7 @@ TEST_CASE("launchers that were told different things do not begin") {
   const bool nodes = GENERATE(true, false);
   LaunchOptions options = node(2, ranks(1, "meet"));
   Launched first(options);
-  std::this_thread::sleep_for(milliseconds(300));  // so that it is the one that leads
+  wait_for_launchers(options, 1);
   if (nodes) options.min_nodes = options.max_nodes = 3;
   if (!nodes) options.max_restarts = 4;
   Launched second(options);
@@ -163,7 +174,7 @@ TEST_CASE("the nodes that are left go on where fewer are allowed") {
   options.last_call = milliseconds(1500);
   options.max_restarts = 1;
   Launched first(options);
-  std::this_thread::sleep_for(milliseconds(300));  // so that it is the one that leads
+  wait_for_launchers(options, 1);
   Launched second(options);
   REQUIRE(second.wait_for_output("pid ", 1));
   second.signal(SIGKILL);
@@ -180,11 +191,11 @@ TEST_CASE("a newcomer between two attempts that was told other things is refused
   options.last_call = milliseconds(2500);
   options.max_restarts = 1;
   Launched first(options);
-  std::this_thread::sleep_for(milliseconds(300));  // so that it is the one that leads
+  wait_for_launchers(options, 1);
   Launched second(options);
   REQUIRE(second.wait_for_output("pid ", 1));
   second.signal(SIGKILL);
-  std::this_thread::sleep_for(milliseconds(1200));  // the leader waits for nodes of attempt 1
+  wait_for_launchers(options, 1, 1);
   options.max_restarts = 4;
   Launched newcomer(options);
   CHECK(newcomer.finish() == 2);
@@ -303,7 +314,7 @@ TEST_CASE("a leader that is frozen while the nodes meet does not keep the others
   Launched leader(options);
   options.node_rank = 1;
   Launched second(options);
-  std::this_thread::sleep_for(milliseconds(500));
+  wait_for_launchers(options, 2);
   leader.signal(SIGSTOP);
   std::this_thread::sleep_for(milliseconds(300));
   second.signal(SIGTERM);
@@ -320,8 +331,7 @@ TEST_CASE("an interruption of the leader ends those that wait with it, with the 
   Launched leader(options);
   options.node_rank = 1;
   Launched second(options);
-  std::this_thread::sleep_for(
-      milliseconds(3000));  // until the second has come, on a busy machine too
+  wait_for_launchers(options, 2);
   leader.signal(SIGTERM);
   CHECK(leader.finish() == 75);
   CHECK(second.finish() == 75);
