@@ -166,11 +166,6 @@ std::string numeric(const sockaddr_storage& name) {
 }
 }  // namespace
 
-std::string endpoint_text(const std::string& address, int port) {
-  const bool ambiguous = address.find(':') != address.npos;
-  return fmt::format("{}{}{}:{}", ambiguous ? "[" : "", address, ambiguous ? "]" : "", port);
-}
-
 int bound_port(int fd) {
   const sockaddr_storage name = socket_name(fd);
   return ntohs(name.ss_family == AF_INET6 ? reinterpret_cast<const sockaddr_in6&>(name).sin6_port
@@ -188,6 +183,11 @@ std::string peer_address(int fd) {
     fail(ExitCode::rank, "the connection to the store was lost: {}", std::strerror(errno));
   }
   return numeric(name);
+}
+
+std::string endpoint_text(const std::string& address, int port) {
+  const bool ambiguous = address.find(':') != address.npos;
+  return fmt::format("{}{}{}:{}", ambiguous ? "[" : "", address, ambiguous ? "]" : "", port);
 }
 
 std::string resolve_problem(const std::string& address) {

@@ -52,27 +52,31 @@ std::string WatchPosition::to_text() const {
       .dump(-1, ' ', false, json::error_handler_t::replace);
 }
 
-std::optional<WatchPosition> WatchPosition::from_text(const std::string& text, int size) {
+static std::optional<WatchPosition> parsed(const std::string& text) {
   try {
     const json object = json::parse(text);
-    WatchPosition out{.beat = object.at("beat"),
-                      .name = object.at("name"),
-                      .step = object.at("step"),
-                      .steps_done = object.at("steps_done"),
-                      .busy_us = object.at("busy_us"),
-                      .issued = object.at("issued"),
-                      .host = wait_from(object.at("host")),
-                      .finished = object.at("finished"),
-                      .operation = object.at("operation"),
-                      .device = wait_from(object.at("device")),
-                      .done = object.at("done"),
-                      .device_operation = object.at("device_operation"),
-                      .device_step = object.at("device_step")};
-    if (!is_among(out.host, size) || !is_among(out.device, size)) return std::nullopt;
-    return out;
+    return WatchPosition{.beat = object.at("beat"),
+                         .name = object.at("name"),
+                         .step = object.at("step"),
+                         .steps_done = object.at("steps_done"),
+                         .busy_us = object.at("busy_us"),
+                         .issued = object.at("issued"),
+                         .host = wait_from(object.at("host")),
+                         .finished = object.at("finished"),
+                         .operation = object.at("operation"),
+                         .device = wait_from(object.at("device")),
+                         .done = object.at("done"),
+                         .device_operation = object.at("device_operation"),
+                         .device_step = object.at("device_step")};
   } catch (const json::exception&) {
     return std::nullopt;
   }
+}
+
+std::optional<WatchPosition> WatchPosition::from_text(const std::string& text, int size) {
+  auto out = parsed(text);
+  if (out && !(is_among(out->host, size) && is_among(out->device, size))) out.reset();
+  return out;
 }
 
 }  // namespace dltrain
