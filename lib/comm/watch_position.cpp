@@ -1,5 +1,7 @@
 #include "comm/watch_position.h"
 
+#include <algorithm>
+
 #include <nlohmann/json.hpp>
 
 namespace dltrain {
@@ -46,6 +48,13 @@ WatchWait wait_from(const json& object) {
           .ms = object.at("ms")};
 }
 
+// That what it names is there: a group, or none, and ranks of so many.
+bool is_among(const WatchWait& wait, int size) {
+  return wait.group >= -1 && wait.peer >= -1 && wait.peer < size &&
+         std::all_of(wait.members.begin(), wait.members.end(),
+                     [&](int rank) { return rank >= 0 && rank < size; });
+}
+
 }  // namespace
 
 std::string WatchPosition::to_text() const {
@@ -66,7 +75,7 @@ std::string WatchPosition::to_text() const {
       .dump(-1, ' ', false, json::error_handler_t::replace);
 }
 
-std::optional<WatchPosition> WatchPosition::from_text(const std::string& text) {
+static std::optional<WatchPosition> parsed(const std::string& text) {
   try {
     const json object = json::parse(text);
     return WatchPosition{.beat = object.at("beat"),
@@ -86,6 +95,12 @@ std::optional<WatchPosition> WatchPosition::from_text(const std::string& text) {
   } catch (const json::exception&) {
     return std::nullopt;
   }
+}
+
+std::optional<WatchPosition> WatchPosition::from_text(const std::string& text, int size) {
+  auto out = parsed(text);
+  if (out && !(is_among(out->host, size) && is_among(out->device, size))) out.reset();
+  return out;
 }
 
 }  // namespace dltrain
