@@ -13,6 +13,7 @@
 #include "device/engine.h"
 #include "launch/launcher.h"
 #include "launch/options.h"
+#include "train/mistakes.h"
 #include "train/stop.h"
 
 namespace dltrain {
@@ -119,7 +120,7 @@ ExitCode be_rank(const RankEnvironment& environment, const ParallelismConfig& pa
       fail(ExitCode::stopped, "stopped by signal {} before the first step", stop_signal());
     }
     // Of a rank that was lost the others know already: then this changes nothing.
-    world.watch->report(error.what());
+    world.watch->report(error.what(), error.code());
     throw;
   }
 }
@@ -131,6 +132,10 @@ ExitCode as_rank(const RankEnvironment& environment, const ParallelismConfig& pa
   std::atomic<bool> watched = false;
   try {
     return be_rank(environment, parallelism, body, watched);
+  } catch (const MistakeElsewhere& mistake) {
+    if (environment.store_served) return ExitCode::rank;  // the launcher finds the other one
+    tell(fmt::format("dltrain: rank {} has failed; it says why", mistake.rank()));
+    return mistake.mistake();
   } catch (const Error& error) {
     if (!leaves_telling(environment, error.code(), watched)) throw;
     return error.code();

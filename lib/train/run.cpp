@@ -370,6 +370,7 @@ ExitCode run_training(Experiment& experiment, const RunOptions& options) {
     return run.go();
   } catch (const MistakeElsewhere& mistake) {
     run.part(mistake);
+    if (!options.ranks.marked) spdlog::error("rank {} has failed; it says why", mistake.rank());
     return run.code_after(mistake);
   } catch (const Error& error) {
     run.part(error);
