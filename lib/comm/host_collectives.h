@@ -15,6 +15,7 @@
 #include <thread>
 #include <vector>
 
+#include "comm/call_numbers.h"
 #include "comm/exchange.h"
 #include "comm/observer.h"
 #include "comm/transport.h"
