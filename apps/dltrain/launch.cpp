@@ -263,7 +263,8 @@ CommandBody add_launch(CLI::App& command) {
   add(command, "--numa-binding", flags->binding,
       "CPUs of a rank: exclusive (its own, within a NUMA node), node (those of one, shared) or "
       "none");
-  add(command, "--monitor-interval", flags->monitor_interval, "Seconds between looks at the ranks")
+  add(command, "--monitor-interval", flags->monitor_interval,
+      "Seconds between looks at the ranks; more than 0.2 counts as 0.2")
       ->check(CLI::Range(0.001, 60.0));
   add(command, "--log-dir", flags->log_dir, "Folder for the output of the ranks (alone: --tee 3)");
   flags->tee_given = add(command, "--tee", flags->tee,

@@ -3,16 +3,15 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <numeric>
 #include <vector>
 
 #include "base/error.h"
 #include "comm/staged.h"
+#include "comm/watch.h"
 
 namespace dltrain {
 namespace {
-
-// For the watch: groups over host memory are 0 and, for its parts, those after it.
-constexpr int kGroupNumber = 8;
 
 // What a rank tells the others. Texts end with a zero and are cut where they are too long.
 struct Card {
@@ -140,7 +139,13 @@ void join_device_group(StreamCollectives& group, const CarrierChoice& choice, Co
   std::unique_ptr<Carrier> carrier = choice.vendor
                                          ? join_vendor(*engine.collectives, host, device)
                                          : make_staged_carrier(device, options.make_host_group());
-  group.join(std::move(carrier), host, options.observer, kGroupNumber);
+  constexpr int kNumber = RankWatch::kFirstDeviceGroup;
+  if (options.observer != nullptr) {
+    std::vector<int> all(static_cast<size_t>(host.size()));
+    std::iota(all.begin(), all.end(), 0);
+    options.observer->joined(kNumber, all);
+  }
+  group.join(std::move(carrier), host, options.observer, kNumber);
 }
 
 }  // namespace dltrain

@@ -1,13 +1,14 @@
 // Which rank this process is, as its launcher says in the environment.
 //
 // Understood, the first complete one wins (an inner launcher is listed before an outer one):
-//   torchrun, dltrain launch   RANK WORLD_SIZE [LOCAL_RANK LOCAL_WORLD_SIZE] MASTER_ADDR
-//   MASTER_PORT Open MPI                   OMPI_COMM_WORLD_RANK _SIZE _LOCAL_RANK _LOCAL_SIZE
+//   torchrun, dltrain launch   RANK WORLD_SIZE [LOCAL_RANK LOCAL_WORLD_SIZE]
+//                              MASTER_ADDR MASTER_PORT
+//   Open MPI                   OMPI_COMM_WORLD_RANK _SIZE _LOCAL_RANK _LOCAL_SIZE
 //   MVAPICH                    MV2_COMM_WORLD_RANK _SIZE _LOCAL_RANK _LOCAL_SIZE
 //   MPICH, Intel MPI           PMI_RANK PMI_SIZE [MPI_LOCALRANKID MPI_LOCALNRANKS]
 //                              (srun --mpi=pmi2 sets the same as Slurm's: then Slurm's count)
 //   Slurm                      SLURM_PROCID SLURM_STEP_NUM_TASKS SLURM_LOCALID
-//   SLURM_STEP_TASKS_PER_NODE,
+//                              SLURM_STEP_TASKS_PER_NODE,
 //                              in a task of a job step (srun) only: a batch script's shell and
 //                              salloc's have such variables too, but are no ranks
 // MASTER_ADDR and MASTER_PORT are respected with every launcher; without them ranks that are all on

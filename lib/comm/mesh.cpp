@@ -1,5 +1,6 @@
 #include "comm/mesh.h"
 
+#include <algorithm>
 #include <numeric>
 
 #include "base/error.h"
@@ -7,9 +8,16 @@
 namespace dltrain {
 
 Mesh::Mesh(std::vector<MeshAxis> axes) : axes_(std::move(axes)) {
-  for (const MeshAxis& axis : axes_) {
+  int ranks = 1;
+  for (size_t i = 0; i < axes_.size(); ++i) {
+    const MeshAxis& axis = axes_[i];
     check_internal(axis.size > 0 && !axis.name.empty(), "axis '{}' of {} ranks", axis.name,
                    axis.size);
+    check_internal(std::none_of(axes_.begin(), axes_.begin() + static_cast<ptrdiff_t>(i),
+                                [&](const MeshAxis& other) { return other.name == axis.name; }),
+                   "two axes '{}'", axis.name);
+    check_internal(!__builtin_mul_overflow(ranks, axis.size, &ranks),
+                   "axes of more ranks than can be counted");
   }
 }
 

@@ -32,7 +32,7 @@ struct MeshAxis {
 
 class Mesh {
  public:
-  // One rank. Names must differ, sizes be positive.
+  // One rank. Names must differ, sizes be positive and their product an int; else it is a bug.
   Mesh() = default;
   explicit Mesh(std::vector<MeshAxis> axes);
 

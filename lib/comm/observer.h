@@ -51,7 +51,8 @@ ObservedOperation observed_operation(const CollectiveCall& call, const CallNumbe
 class CollectiveObserver {
  public:
   virtual ~CollectiveObserver() = default;
-  // This rank is in a group of some of the ranks; group 0 has all.
+  // This rank is in a group of these ranks, whose number is new; group 0 has all and need not be
+  // told.
   virtual void joined(int group, std::span<const int> ranks) = 0;
   virtual void issued(int group, const ObservedOperation& operation) = 0;
   // The thread is about to wait for an operation, and has come back.

@@ -86,30 +86,58 @@ void FileDescriptor::reset() {
   fd_ = -1;
 }
 
+namespace {
+
+// 0, or errno.
+int try_listen(const sockaddr* name, socklen_t length, FileDescriptor& result) {
+  FileDescriptor fd(socket(name->sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  if (!fd) return errno;
+  const int on = 1, off = 0;
+  setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+  // Whatever the system's default is.
+  if (name->sa_family == AF_INET6) {
+    setsockopt(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off));
+  }
+  if (bind(fd.get(), name, length) != 0 || listen(fd.get(), 1024) != 0) return errno;
+  result = std::move(fd);
+  return 0;
+}
+
+// One socket for all addresses, of IPv4 too. Where the host has no IPv6 there is none, but errno.
+int try_listen_everywhere(int port, FileDescriptor& result) {
+  sockaddr_in6 name{};
+  name.sin6_family = AF_INET6;
+  name.sin6_addr = in6addr_any;
+  name.sin6_port = htons(static_cast<uint16_t>(port));
+  return try_listen(reinterpret_cast<const sockaddr*>(&name), sizeof(name), result);
+}
+
+bool is_without_ipv6(int error) {
+  return error == EAFNOSUPPORT || error == EADDRNOTAVAIL;
+}
+
+}  // namespace
+
 FileDescriptor listen_on(const std::string& address, int port) {
   const AddressInfo info = resolve(address, port, true);
   if (info.error != 0) {
     fail(ExitCode::rank, "cannot listen on '{}': {}", address, gai_strerror(info.error));
   }
-  int error = 0;
-  for (const addrinfo* a = info.list.get(); a; a = a->ai_next) {
-    FileDescriptor fd(
-        socket(a->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, a->ai_protocol));
-    if (!fd) {
-      error = errno;
-      continue;
+  FileDescriptor fd;
+  int error = address.empty() ? try_listen_everywhere(port, fd) : EADDRNOTAVAIL;
+  if (is_without_ipv6(error)) {
+    for (const addrinfo* a = info.list.get(); a && error != 0; a = a->ai_next) {
+      error = try_listen(a->ai_addr, a->ai_addrlen, fd);
     }
-    const int on = 1;
-    setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
-    if (bind(fd.get(), a->ai_addr, a->ai_addrlen) == 0 && listen(fd.get(), 1024) == 0) return fd;
-    error = errno;
   }
+  if (error == 0) return fd;
+  const std::string place = address.empty() ? "this host" : address;
   if (error == EADDRINUSE) {
     fail(ExitCode::rank,
          "port {} on {} is in use by another program; choose another one (MASTER_PORT)", port,
-         address);
+         place);
   }
-  fail(ExitCode::rank, "cannot listen on {}:{}: {}", address, port, std::strerror(error));
+  fail(ExitCode::rank, "cannot listen on {}: {}", endpoint_text(place, port), std::strerror(error));
 }
 
 namespace {
@@ -122,6 +150,15 @@ sockaddr_storage socket_name(int fd) {
 }
 
 std::string numeric(const sockaddr_storage& name) {
+  // A peer that has come over IPv4 to a socket for both.
+  const auto& wide = reinterpret_cast<const sockaddr_in6&>(name);
+  if (name.ss_family == AF_INET6 && IN6_IS_ADDR_V4MAPPED(&wide.sin6_addr)) {
+    sockaddr_storage narrow{};
+    auto& four = reinterpret_cast<sockaddr_in&>(narrow);
+    four.sin_family = AF_INET;
+    std::memcpy(&four.sin_addr, &wide.sin6_addr.s6_addr[12], sizeof(four.sin_addr));
+    return numeric(narrow);
+  }
   char text[NI_MAXHOST] = {};
   const int error = getnameinfo(reinterpret_cast<const sockaddr*>(&name), sizeof(name), text,
                                 sizeof(text), nullptr, 0, NI_NUMERICHOST);
@@ -137,6 +174,11 @@ void allow_descriptors(size_t count) {
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= wanted) return;
   limit.rlim_cur = std::min(wanted, limit.rlim_max);
   setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+std::string endpoint_text(const std::string& address, int port) {
+  const bool ambiguous = address.find(':') != address.npos;
+  return fmt::format("{}{}{}:{}", ambiguous ? "[" : "", address, ambiguous ? "]" : "", port);
 }
 
 int bound_port(int fd) {
@@ -181,12 +223,12 @@ FileDescriptor connect_to(const std::string& address, int port, Clock::time_poin
       reason = std::strerror(error);
     }
     if (interrupted && interrupted()) {
-      fail(ExitCode::stopped, "interrupted while {} at {}:{} could not be reached: {}", callee.name,
-           address, port, reason);
+      fail(ExitCode::stopped, "interrupted while {} at {} could not be reached: {}", callee.name,
+           endpoint_text(address, port), reason);
     }
     if (Clock::now() + pause >= deadline) {
-      fail(ExitCode::rank, "cannot reach {} at {}:{}: {}{}", callee.name, address, port, reason,
-           callee.hint.empty() ? "" : " (" + callee.hint + ")");
+      fail(ExitCode::rank, "cannot reach {} at {}: {}{}", callee.name, endpoint_text(address, port),
+           reason, callee.hint.empty() ? "" : " (" + callee.hint + ")");
     }
     std::this_thread::sleep_for(pause);
     pause = std::min(pause * 2, kLook);

@@ -36,14 +36,17 @@ class FileDescriptor {
   int fd_ = -1;
 };
 
-// Listens on `address`:`port` (numeric address or host name; port 0: any free one). The descriptor
-// is non-blocking and not inherited by child processes. Throws Error(rank), naming the port in use.
+// Listens on `address`:`port` (numeric address or host name; empty: all addresses of this host, of
+// IPv4 and IPv6; port 0: any free one). The descriptor is non-blocking and not inherited by child
+// processes. Throws Error(rank), naming the port in use.
 FileDescriptor listen_on(const std::string& address, int port);
 // Lets this process open so many descriptors beside those of a usual program, as far as the
 // system's limit for it allows.
 void allow_descriptors(size_t count);
 // The port that a socket is bound to.
 int bound_port(int fd);
+// "10.0.0.1:29500", or "[fd00::1]:29500", for messages.
+std::string endpoint_text(const std::string& address, int port);
 // The numeric address of this end of a connection: what peers on the same network can reach.
 std::string local_address(int fd);
 // The numeric address of the other end.

@@ -44,6 +44,9 @@ class StoreServer {
   StoreServer& operator=(const StoreServer&) = delete;
 
   int port() const;
+  // Waits until no client is connected, but no longer than `limit`. What is in the store is gone
+  // with the server: who reads there why a run ends needs a moment.
+  void wait_for_departures(std::chrono::milliseconds limit) const;
 
  private:
   class Service;
@@ -98,6 +101,7 @@ class StoreClient {
 
  private:
   struct Reply;
+  std::string place() const;
   void greet(Clock::time_point deadline);
   Reply exchange(const std::string& frame, Clock::time_point deadline);
   [[noreturn]] void give_up() const;

@@ -25,6 +25,10 @@ StoreClient::StoreClient(StoreOptions options) : options_(std::move(options)) {
   greet(std::max(deadline, Clock::now() + milliseconds(1000)));
 }
 
+std::string StoreClient::place() const {
+  return endpoint_text(options_.address, options_.port);
+}
+
 void StoreClient::greet(Clock::time_point deadline) {
   std::string body(store_protocol::kMagic);
   append_u32(body, kStoreVersion);
@@ -44,8 +48,8 @@ void StoreClient::greet(Clock::time_point deadline) {
   uint32_t length = 0, version = 0;
   take_u32(rest, length);
   if (result != Transfer::done || !rest.starts_with(store_protocol::kMagic)) {
-    fail(ExitCode::rank, "what answers at {}:{} is not a dltrain store ({}); is the port right?",
-         options_.address, options_.port,
+    fail(ExitCode::rank, "what answers at {} is not a dltrain store ({}); is the port right?",
+         place(),
          result == Transfer::timeout  ? "no answer in time"
          : result == Transfer::closed ? "it closed the connection"
                                       : "another protocol");
@@ -54,15 +58,15 @@ void StoreClient::greet(Clock::time_point deadline) {
   take_u32(rest, version);
   if (rest[0] == store_protocol::refused_version) {
     fail(ExitCode::rank,
-         "the store at {}:{} speaks protocol version {}, this program {}: the ranks run different "
+         "the store at {} speaks protocol version {}, this program {}: the ranks run different "
          "versions of dltrain",
-         options_.address, options_.port, version, kStoreVersion);
+         place(), version, kStoreVersion);
   }
   if (rest[0] != store_protocol::ok) {
     fail(ExitCode::rank,
-         "the store at {}:{} refused this {}'s secret (DLTRAIN_STORE_SECRET): it belongs to "
+         "the store at {} refused this {}'s secret (DLTRAIN_STORE_SECRET): it belongs to "
          "another run",
-         options_.address, options_.port, options_.who);
+         place(), options_.who);
   }
 }
 
@@ -76,16 +80,15 @@ std::string StoreClient::receive_frame(Clock::time_point deadline) {
     uint32_t length = 0;
     take_u32(rest, length);
     if (length == 0 || length > store_protocol::kMaxMessage) {
-      fail(ExitCode::rank, "the store at {}:{} sent a message of {} bytes", options_.address,
-           options_.port, length);
+      fail(ExitCode::rank, "the store at {} sent a message of {} bytes", place(), length);
     }
     body.resize(length);
     result = receive_all(socket_.get(), body.data(), length, deadline, options_.interrupted);
   }
   if (result == Transfer::done) return body;
   if (result == Transfer::interrupted) give_up();
-  fail(ExitCode::rank, "the store at {}:{} {} (did rank 0 or the launcher end?)", options_.address,
-       options_.port, result == Transfer::closed ? "closed the connection" : "does not answer");
+  fail(ExitCode::rank, "the store at {} {} (did rank 0 or the launcher end?)", place(),
+       result == Transfer::closed ? "closed the connection" : "does not answer");
 }
 
 StoreClient::Reply StoreClient::call(uint8_t operation, std::string_view key,
@@ -122,8 +125,7 @@ StoreClient::Reply StoreClient::exchange(const std::string& frame, Clock::time_p
       send_all(socket_.get(), frame.data(), frame.size(), deadline, options_.interrupted);
   if (sent == Transfer::interrupted) give_up();
   if (sent != Transfer::done) {
-    fail(ExitCode::rank, "the store at {}:{} {} (did rank 0 or the launcher end?)",
-         options_.address, options_.port,
+    fail(ExitCode::rank, "the store at {} {} (did rank 0 or the launcher end?)", place(),
          sent == Transfer::closed ? "closed the connection" : "does not answer");
   }
   std::string body = receive_frame(deadline);
@@ -133,13 +135,12 @@ StoreClient::Reply StoreClient::exchange(const std::string& frame, Clock::time_p
 }
 
 void StoreClient::give_up() const {
-  fail(ExitCode::stopped, "interrupted while the store at {}:{} gave no answer", options_.address,
-       options_.port);
+  fail(ExitCode::stopped, "interrupted while the store at {} gave no answer", place());
 }
 
 void StoreClient::set(std::string_view key, std::string_view value) {
   if (call(store_protocol::set, key, value, {}).status != store_protocol::ok) {
-    fail(ExitCode::rank, "the store at {}:{} is full", options_.address, options_.port);
+    fail(ExitCode::rank, "the store at {} is full", place());
   }
 }
 
@@ -158,8 +159,8 @@ std::string StoreClient::get(std::string_view key) {
 
 std::string StoreClient::get(std::string_view key, milliseconds timeout) {
   if (auto value = find(key, timeout)) return std::move(*value);
-  fail(ExitCode::rank, "nobody set '{}' in the store at {}:{} within {} ms: a rank never came", key,
-       options_.address, options_.port, timeout.count());
+  fail(ExitCode::rank, "nobody set '{}' in the store at {} within {} ms: a rank never came", key,
+       place(), timeout.count());
 }
 
 std::optional<std::string> StoreClient::try_get(std::string_view key) {
@@ -179,8 +180,7 @@ int64_t StoreClient::add(std::string_view key, int64_t delta) {
   const char* end = reply.value.data() + reply.value.size();
   const auto parsed = std::from_chars(reply.value.data(), end, sum);
   if (reply.status != store_protocol::ok || parsed.ec != std::errc() || parsed.ptr != end) {
-    fail(ExitCode::rank, "the store at {}:{} holds no number under '{}'", options_.address,
-         options_.port, key);
+    fail(ExitCode::rank, "the store at {} holds no number under '{}'", place(), key);
   }
   return sum;
 }
@@ -188,7 +188,7 @@ int64_t StoreClient::add(std::string_view key, int64_t delta) {
 std::string StoreClient::put_new(std::string_view key, std::string_view value) {
   Reply reply = call(store_protocol::put_new, key, value, {});
   if (reply.status != store_protocol::ok) {
-    fail(ExitCode::rank, "the store at {}:{} is full", options_.address, options_.port);
+    fail(ExitCode::rank, "the store at {} is full", place());
   }
   return std::move(reply.value);
 }

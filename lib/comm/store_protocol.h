@@ -1,9 +1,11 @@
 // The bytes between StoreClient and StoreServer. Every message is a frame: u32 length
 // (little-endian), then that many bytes.
 //
-//   greeting   client: magic[8] u32 version, secret            server: magic[8] u32 version u8
-//   status request    client: u8 operation, u32 key length, key, value reply      server: u8
-//   status, value
+//   greeting   client: magic[8], u32 version, secret
+//              server: magic[8], u32 version, u8 status
+//   request    client: u8 operation, u32 key length, key, value
+//   reply      server: u8 status, value
+//
 // The value of `get` is u32 milliseconds to wait; of `add` a decimal number. A reply to `put_new`
 // holds the value that the key has afterwards.
 #pragma once

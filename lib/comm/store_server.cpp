@@ -4,9 +4,11 @@
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
+#include <condition_variable>
 #include <cstring>
 #include <list>
 #include <map>
+#include <mutex>
 #include <thread>
 #include <utility>
 
@@ -80,6 +82,7 @@ class StoreServer::Service {
   }
 
   int port() const { return bound_port(listener_.get()); }
+  void wait_for_departures(milliseconds limit);
 
  private:
   void run();
@@ -94,6 +97,7 @@ class StoreServer::Service {
   void add(Connection& c, const std::string& key, std::string_view value);
   void tell_refused(const Connection& c);
   void bury();
+  void count_clients();
   bool store(const std::string& key, std::string_view value);
   void expire(Connection& c);
 
@@ -104,6 +108,10 @@ class StoreServer::Service {
   std::list<Connection> connections_;
   std::map<std::string, std::string> values_;
   size_t held_bytes_ = 0;
+
+  std::mutex mutex_;  // of clients_
+  std::condition_variable changed_;
+  size_t clients_ = 0;  // that were let in
   std::thread thread_;
 };
 
@@ -128,6 +136,7 @@ void StoreServer::Service::run() {
     // Answers may have come from another connection's set, so all are tried.
     for (Connection& c : connections_) write_to(c);
     bury();
+    count_clients();
     if (entries[1].revents) accept_all();
   }
 }
@@ -285,6 +294,22 @@ void StoreServer::Service::bury() {
   for (Connection& c : connections_) write_to(c);
 }
 
+void StoreServer::Service::count_clients() {
+  const auto count = static_cast<size_t>(std::count_if(
+      connections_.begin(), connections_.end(), [](const Connection& c) { return c.greeted; }));
+  {
+    const std::lock_guard lock(mutex_);
+    if (clients_ == count) return;
+    clients_ = count;
+  }
+  changed_.notify_all();
+}
+
+void StoreServer::Service::wait_for_departures(milliseconds limit) {
+  std::unique_lock lock(mutex_);
+  changed_.wait_for(lock, limit, [&] { return clients_ == 0; });
+}
+
 void StoreServer::Service::get(Connection& c, std::string key, std::string_view value) {
   uint32_t patience = 0;
   if (!take_u32(value, patience)) {
@@ -354,6 +379,9 @@ StoreServer::StoreServer(const std::string& address, int port, std::string secre
 StoreServer::~StoreServer() = default;
 int StoreServer::port() const {
   return service_->port();
+}
+void StoreServer::wait_for_departures(milliseconds limit) const {
+  service_->wait_for_departures(limit);
 }
 
 }  // namespace dltrain

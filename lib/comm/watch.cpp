@@ -15,8 +15,8 @@ using std::chrono::milliseconds;
 
 // How long a failed collective waits for the verdict.
 constexpr milliseconds kVerdictTime{700};
-// How long the training thread has to notice a verdict by itself, and then to end.
-constexpr milliseconds kNoticeTime{300}, kEndTime{10'000};
+// How long the training thread has to end after it has noticed a verdict.
+constexpr milliseconds kEndTime{10'000};
 
 std::string position_key(int rank) {
   return "watch/rank/" + std::to_string(rank);
@@ -90,9 +90,14 @@ void RankWatch::set_names(std::function<std::string(const void*)> names) {
 }
 
 void RankWatch::joined(int group, std::span<const int> ranks) {
-  if (group >= kMaxGroups) return;
+  // Or what is counted for a group is not there, or that of another one, and the wrong rank is
+  // named.
+  check_internal(group >= 0 && group < kMaxGroups, "group {} of at most {}", group, kMaxGroups);
   std::lock_guard lock(mutex_);
-  members_[static_cast<size_t>(group)].assign(ranks.begin(), ranks.end());
+  const auto at = static_cast<size_t>(group);
+  check_internal(!joined_[at], "two groups with the number {}", group);
+  joined_[at] = true;
+  if (ranks.size() < peers_.size()) members_[at].assign(ranks.begin(), ranks.end());
 }
 
 void RankWatch::issued(int group, const ObservedOperation& operation) {
@@ -240,7 +245,7 @@ void RankWatch::end_if_unnoticed() {
   if (!verdict_) return;
   changed_.notify_all();
   const auto over = [this] { return stopping_ || finished_; };
-  if (changed_.wait_for(lock, kNoticeTime, [&] { return noticed_ || over(); })) {
+  if (changed_.wait_for(lock, options_.notice_time, [&] { return noticed_ || over(); })) {
     changed_.wait_for(lock, kEndTime, over);
   }
   if (over() || !options_.on_lost) return;
@@ -340,7 +345,7 @@ void RankWatch::look_at(int rank) {
   const auto text = client_.try_get(position_key(rank));
   if (!text) return;
   Peer& peer = peers_[static_cast<size_t>(rank)];
-  auto position = WatchPosition::from_text(*text);
+  auto position = WatchPosition::from_text(*text, options_.size);
   if (!position || (peer.position && peer.position->beat == position->beat)) return;
   peer.position = std::move(position);
   peer.changed = Clock::now();

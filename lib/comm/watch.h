@@ -44,10 +44,14 @@
 namespace dltrain {
 
 struct WatchOptions {
+  static constexpr std::chrono::milliseconds kNoticeTime{300};
+
   int rank = 0, size = 1;
   std::chrono::milliseconds timeout{600'000};
   double straggler_factor = 2;  // 0: stragglers are not reported
   std::chrono::milliseconds straggler_window{5'000};
+  // How long the training thread has to notice a verdict by itself.
+  std::chrono::milliseconds notice_time = kNoticeTime;
   // The run is over and the training thread has not noticed: end the process with code 6.
   std::function<void(const std::string& message)> on_lost = {};
   std::function<void(const std::string& message)> on_straggler = {};
@@ -58,7 +62,8 @@ struct WatchOptions {
 class RankWatch final : public CollectiveObserver {
  public:
   static constexpr std::chrono::milliseconds kBeat{250};
-  static constexpr int kMaxGroups = 16;
+  // Groups over host memory have the numbers from 0, those over devices from kFirstDeviceGroup on.
+  static constexpr int kMaxGroups = 32, kFirstDeviceGroup = kMaxGroups / 2;
 
   // `store`: of the ranks; the watch connects by itself. Throws Error(rank).
   RankWatch(StoreOptions store, WatchOptions options);
@@ -145,6 +150,7 @@ class RankWatch final : public CollectiveObserver {
   int waiting_group_ = 0;
   ObservedOperation last_, awaited_;
   std::array<uint64_t, kMaxGroups> issued_{};
+  std::array<bool, kMaxGroups> joined_{true};         // group 0 is there from the beginning
   std::array<std::vector<int>, kMaxGroups> members_;  // empty: all ranks
   int device_group_ = -1;  // of the operation that the device is in; −1: none
   ObservedOperation device_last_;

@@ -50,8 +50,8 @@ struct WatchPosition {
   bool waits() const { return host.group >= 0 || device.group >= 0; }
 
   std::string to_text() const;
-  // Nothing for a text that is none.
-  static std::optional<WatchPosition> from_text(const std::string& text);
+  // Nothing for a text that is none, or that names ranks which `size` ranks have not.
+  static std::optional<WatchPosition> from_text(const std::string& text, int size);
 };
 
 }  // namespace dltrain

@@ -7,6 +7,11 @@
 
 namespace dltrain {
 
+void StoreFarewell::operator()(StoreServer* server) const {
+  server->wait_for_departures(kFarewell);
+  delete server;
+}
+
 World join_world(const RankEnvironment& environment, Device& device, const WorldOptions& options) {
   World world;
   world.environment = environment;
@@ -16,9 +21,9 @@ World join_world(const RankEnvironment& environment, Device& device, const World
   }
   if (environment.rank == 0 && !environment.store_served) {
     const bool local = environment.local_world_size == environment.world_size;
-    world.server = std::make_unique<StoreServer>(local ? environment.master_address : "",
-                                                 environment.master_port, environment.secret,
-                                                 options.on_refused);
+    world.server.reset(new StoreServer(local ? environment.master_address : "",
+                                       environment.master_port, environment.secret,
+                                       options.on_refused));
   }
   StoreOptions store{.address = environment.master_address,
                      .port = environment.master_port,
@@ -37,6 +42,8 @@ World join_world(const RankEnvironment& environment, Device& device, const World
                                 .size = environment.world_size,
                                 .timeout = options.timeout,
                                 .straggler_factor = options.straggler_factor,
+                                .notice_time = world.server ? StoreFarewell::kFarewell
+                                                            : WatchOptions::kNoticeTime,
                                 .on_lost = options.on_lost,
                                 .on_straggler = options.on_straggler,
                                 .on_lost_touch = options.on_lost_touch});

@@ -23,6 +23,10 @@ namespace {
 
 using std::chrono::milliseconds;
 
+// However rarely the user wants looks: the ranks and the other nodes wait for what one of them has
+// found out, and a launcher that leads stays for the others only a moment.
+constexpr milliseconds kLongestPause{200};
+
 std::string random_name() {
   std::array<unsigned char, 16> bytes{};
   check_internal(getrandom(bytes.data(), bytes.size(), 0) == static_cast<ssize_t>(bytes.size()),
@@ -71,6 +75,7 @@ class Launcher {
         secret_(!options.secret.empty() || !options.address.empty() ? options.secret
                                                                     : random_name()),
         cpus_(divide_cpus(find_usable_cpus(), options.processes, binding_of(options))),
+        pause_(std::min(options.monitor_interval, kLongestPause)),
         rendezvous_(options, secret_, [this] { return interrupted(); }) {}
 
   int run();
@@ -101,6 +106,7 @@ class Launcher {
   bool has_ranks_ = false;
   std::string secret_;
   CpuDivision cpus_;
+  milliseconds pause_;  // between looks
   Rendezvous rendezvous_;
   std::optional<Failure> elsewhere_;  // what another node has reported
   Progress progress_;                 // the furthest that an attempt came
@@ -150,7 +156,7 @@ std::optional<Failure> Launcher::attempt(const Round& round) {
   has_ranks_ = true;
   group.start(arguments_, environments, cpus_.ranks, round.first_rank(), logs);
   while (group.alive()) {
-    group.turn(std::min(milliseconds(200), options_.monitor_interval));
+    group.turn(pause_);
     rendezvous_.tell_news();
     const auto begin = Clock::now();
     look_around(group, round);
@@ -171,7 +177,7 @@ std::optional<Failure> Launcher::attempt(const Round& round) {
 // each other.
 void Launcher::look_around(WorkerGroup& group, const Round& round) {
   if (Clock::now() < next_look_) return;
-  next_look_ = Clock::now() + options_.monitor_interval;
+  next_look_ = Clock::now() + pause_;
   // A rank that neither works nor ends has to be ended.
   if (const auto verdict = read_verdict(); verdict && verdict->stuck) {
     group.condemn(verdict->rank, verdict->message);
@@ -258,7 +264,7 @@ std::optional<Failure> Launcher::settle(WorkerGroup& group, const Round& round) 
     elsewhere_ = rendezvous_.failure_elsewhere();
     if (elsewhere_ || (!own && rendezvous_.all_done(round))) break;
     // There is nobody here to pass signals to; the other nodes have their own.
-    group.turn(options_.monitor_interval);
+    group.turn(pause_);
     rendezvous_.tell_news();
     if (signals_.interruptions() >= 3) {
       return Failure{.code = static_cast<int>(ExitCode::stopped),

@@ -76,7 +76,8 @@ struct LaunchOptions {
   std::chrono::milliseconds last_call{30'000};      // for more nodes, once there are min_nodes
   // A store that does not answer for so long (a host that is gone sends no farewell) is lost.
   std::chrono::milliseconds read_timeout{60'000};
-  std::chrono::milliseconds monitor_interval{100};  // between looks at the store
+  // Between looks at the store; 200 ms where it is more, so that a finding is acted on in time.
+  std::chrono::milliseconds monitor_interval{100};
   int max_restarts = 0;  // as min_nodes and max_nodes, the same for all launchers of a run
   // Of the files of tee and redirects: in a folder of this run in it, named by the run's id and
   // something random; empty: in one for temporary files. It is told.

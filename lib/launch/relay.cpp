@@ -12,8 +12,9 @@ LineRelay::LineRelay(FileDescriptor from, int to, std::string prefix, size_t rem
 
 bool LineRelay::pump() {
   bool passed = false;
+  size_t taken = 0;
   char block[16384];
-  while (open()) {
+  while (open() && taken < kMostAtOnce) {
     const ssize_t got = read(from_.get(), block, sizeof(block));
     if (got < 0 && errno == EINTR) continue;
     if (got < 0 && errno == EAGAIN) return passed;
@@ -22,6 +23,7 @@ bool LineRelay::pump() {
       if (!partial_.empty()) passed |= pass_on(std::move(partial_));
       return passed;
     }
+    taken += static_cast<size_t>(got);
     partial_.append(block, static_cast<size_t>(got));
     size_t begin = 0;
     for (;;) {

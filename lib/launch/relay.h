@@ -12,6 +12,8 @@ namespace dltrain {
 class LineRelay {
  public:
   static constexpr size_t kMaxLine = 64 * 1024;  // longer ones are cut into several
+  // Bytes that pump() takes: all that a pipe holds.
+  static constexpr size_t kMostAtOnce = 64 * 1024;
 
   // Reads from `from` (non-blocking), writes to the descriptor `to`, which is not owned (−1: to
   // nobody). Once writing fails (a closed pipe), lines are only remembered.
@@ -22,8 +24,9 @@ class LineRelay {
 
   int descriptor() const { return from_.get(); }
   bool open() const { return static_cast<bool>(from_); }
-  // Takes what is there now. At the end of the input, passes on a last line without newline and
-  // closes. Returns whether a line was written to the descriptor `to`.
+  // Takes what is there now, up to kMostAtOnce: who writes without end does not keep the caller
+  // from its other work. At the end of the input, passes on a last line without newline and closes.
+  // Returns whether a line was written to the descriptor `to`.
   bool pump();
   const std::deque<std::string>& last_lines() const { return last_lines_; }
 

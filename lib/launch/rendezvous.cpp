@@ -65,8 +65,8 @@ Rendezvous::Rendezvous(const LaunchOptions& options, const std::string& secret,
   // A leader writes it as soon as it serves the store.
   if (!wait_for(kFarewell, [&] { return client_->try_get("attempt").has_value(); })) {
     if (interrupted_()) return;
-    fail(ExitCode::rank, "the store at {}:{} is that of another run than '{}' (--rdzv-id)",
-         address_, port_, options_.run_id);
+    fail(ExitCode::rank, "the store at {} is that of another run than '{}' (--rdzv-id)",
+         endpoint_text(address_, port_), options_.run_id);
   }
   attempt_ = static_cast<int>(client_->add("attempt", 0));
 }
@@ -103,8 +103,7 @@ void Rendezvous::open(const std::string& secret) {
     }
     return;
   }
-  const auto refused = [this,
-                        place = fmt::format("{}:{}", address_, port_)](const std::string& from) {
+  const auto refused = [this, place = endpoint_text(address_, port_)](const std::string& from) {
     const std::lock_guard lock(news_mutex_);
     news_.push_back(
         fmt::format("a launcher or rank at {} came to {} with another secret "
@@ -202,7 +201,8 @@ std::optional<Round> Rendezvous::meet(bool run_has_begun) {
       part();
       return std::nullopt;
     }
-    fail(ExitCode::rank, "the leading launcher at {}:{} made no decision in time", address_, port_);
+    fail(ExitCode::rank, "the leading launcher at {} made no decision in time",
+         endpoint_text(address_, port_));
   }
   if (end) {
     part();
@@ -274,9 +274,8 @@ void Rendezvous::lead(bool run_has_begun) {
   if (!problem.empty()) {
     code = ExitCode::usage;
   } else if (count < options_.min_nodes) {
-    problem =
-        fmt::format("only {} of {} nodes came to {}:{} within {} s", count, options_.min_nodes,
-                    address_, port_, options_.join_timeout.count() / 1000.0);
+    problem = fmt::format("only {} of {} nodes came to {} within {} s", count, options_.min_nodes,
+                          endpoint_text(address_, port_), options_.join_timeout.count() / 1000.0);
   } else {
     if (count > options_.max_nodes) entries.resize(static_cast<size_t>(options_.max_nodes));
     problem = contradiction(entries);
@@ -319,11 +318,17 @@ std::string Rendezvous::decide(const std::string& leaders_reason_to_end) {
 }
 
 void Rendezvous::leave(const Round& round) {
-  client_->set_will(key("end"), "");
   if (!leads()) {
-    client_->add(key("bye"), 1);
+    try {
+      client_->set_will(key("end"), "");
+      client_->add(key("bye"), 1);
+    } catch (const Error& error) {
+      // The leader has gone: what was decided is known here, and nobody waits for a farewell.
+      if (error.code() != ExitCode::rank) throw;
+    }
     return;
   }
+  client_->set_will(key("end"), "");
   wait_for_farewells(static_cast<int64_t>(round.nodes.size()) - 1);
 }
 

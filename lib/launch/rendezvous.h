@@ -78,7 +78,8 @@ class Rendezvous {
   // After a failure, on every node: the leader says whether there is another attempt. Empty: there
   // is, and attempt() is the next one. Otherwise the reason why not.
   std::string decide(const std::string& leaders_reason_to_end);
-  // The end, good or bad: a leader stays a moment until the others have learnt of it.
+  // The end, good or bad: a leader stays a moment until the others have learnt of it. For these a
+  // leader that has gone already is no error.
   void leave(const Round& round);
 
   // Says what the store's thread has noticed, which must not wait for a full terminal. Call it now

@@ -19,6 +19,12 @@ def free_port():
         return s.getsockname()[1]
 
 
+def answers(port):
+    """Whether somebody listens there."""
+    with socket.socket() as s:
+        return s.connect_ex(("127.0.0.1", port)) == 0
+
+
 def ranks_of(launcher):
     """{rank: process number} of the ranks that a launcher has started."""
     found = {}

@@ -3,9 +3,8 @@ import os
 import shutil
 import socket
 import subprocess
-import time
 
-from launching import LaunchTest, free_port
+from launching import LaunchTest, answers, free_port
 from support import OK, PROGRAM, RANK, SMALL, SOURCES, STORAGE, USAGE, main
 
 
@@ -58,7 +57,7 @@ class Launch(LaunchTest):
             self.assert_same_state(one, self.folder / "run")
 
     def namespaces(self):
-        """Two network namespaces joined by a cable, with the addresses 10.77.0.1 and 10.77.0.2."""
+        """Two network namespaces joined by a cable, with the addresses 10.77.0.1, 10.77.0.2, fd77::1 and fd77::2."""
         names = [f"dltrain-{os.getpid()}-{i}" for i in (1, 2)]
 
         def ip(*arguments):
@@ -74,6 +73,7 @@ class Launch(LaunchTest):
         ip("link", "add", cable[0], "netns", names[0], "type", "veth", "peer", "name", cable[1], "netns", names[1])
         for i, name in enumerate(names):
             ip("-n", name, "address", "add", f"10.77.0.{i + 1}/24", "dev", cable[i])
+            ip("-n", name, "address", "add", f"fd77::{i + 1}/64", "dev", cable[i], "nodad")
             ip("-n", name, "link", "set", cable[i], "up")
             ip("-n", name, "link", "set", "lo", "up")
         return names
@@ -82,24 +82,37 @@ class Launch(LaunchTest):
         names = self.namespaces()
         one = self.one()
         configuration = self.small()
-        nodes = []
-        for name in reversed(names):
-            nodes.append(self.begin(
-                ["ip", "netns", "exec", name, PROGRAM, "launch", "--nnodes", "2", "--nproc-per-node", "2", "--rdzv-endpoint",
-                 "10.77.0.1:29400", str(configuration), "-q", "--output-dir", str(self.folder / "run")],
-                env={"DLTRAIN_STORE_SECRET": "sesame"}))
-        for node in nodes:
-            result = self.end(node)
+        for endpoint in ("10.77.0.1:29400", "[fd77::1]:29400"):
+            shutil.rmtree(self.folder / "run", ignore_errors=True)
+            nodes = []
+            for name in reversed(names):
+                nodes.append(self.begin(
+                    ["ip", "netns", "exec", name, PROGRAM, "launch", "--nnodes", "2", "--nproc-per-node", "2", "--rdzv-endpoint",
+                     endpoint, str(configuration), "-q", "--output-dir", str(self.folder / "run")],
+                    env={"DLTRAIN_STORE_SECRET": "sesame"}))
+            for node in nodes:
+                result = self.end(node)
+                self.assertEqual(result.code, OK, str(result))
+            # Which node came first does not matter: rank 0 is at the endpoint.
+            self.assert_same_state(one, self.folder / "run")
+
+    def test_ranks_of_other_launchers_meet_over_ipv6(self):
+        names = self.namespaces()
+        self.run_dltrain(self.small(), "-q", "--output-dir", self.folder / "one", "--nproc-per-node", 2)
+        variables = {"WORLD_SIZE": "2", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1", "MASTER_ADDR": "fd77::1", "MASTER_PORT": "29500"}
+        ranks = [self.begin(["ip", "netns", "exec", name, PROGRAM, str(self.small()), "-q", "--output-dir",
+                             str(self.folder / "run")], env=dict(variables, RANK=str(rank))) for rank, name in enumerate(names)]
+        for rank in ranks:
+            result = self.end(rank)
             self.assertEqual(result.code, OK, str(result))
-        # Which node came first does not matter: rank 0 is at the endpoint.
-        self.assert_same_state(one, self.folder / "run")
+        self.assert_same_state(self.folder / "one", self.folder / "run")
 
     def test_a_launcher_without_the_secret_is_refused(self):
         port = free_port()
         common = ("launch", "--nnodes", 2, "--rdzv-endpoint", f"127.0.0.1:{port}", "--rdzv-conf", "join_timeout=3")
         configuration = self.small()
         first = self.start(*common, configuration, "--output-dir", self.folder / "run", env={"DLTRAIN_STORE_SECRET": "sesame"})
-        time.sleep(0.3)
+        self.wait_for(lambda: answers(port), "the first launcher")
         self.refused(RANK, *common, configuration, "--output-dir", self.folder / "run", says="refused this launcher's secret")
         result = self.end(first)
         self.assertEqual(result.code, RANK, str(result))

@@ -1,6 +1,7 @@
 """Ranks and launchers that are lost or stopped: who says so, and with which code all end."""
 import os
 import pathlib
+import resource
 import shutil
 import signal
 import socket
@@ -8,7 +9,7 @@ import threading
 import time
 
 from launching import ENDLESS, LaunchTest, catches, free_port, ranks_of
-from support import RANK, SMALL, STOPPED, USAGE, checkpoints, main
+from support import RANK, SMALL, STOPPED, STORAGE, USAGE, checkpoints, main
 
 
 class CuttingProxy:
@@ -100,10 +101,10 @@ class LaunchLoss(LaunchTest):
             self.assertRegex(result.err, rf"^dltrain: rank 1 \(process {pid}\) was killed by signal 9 \(SIGKILL; [^)]*\){where}")
             self.assertEqual(len(result.err.splitlines()), 1, str(result))
 
-    def ranks_of_torchrun(self, count, *arguments, own=lambda rank: ()):
-        """Ranks as torchrun starts them; `own`: arguments of one rank."""
-        port, configuration = str(free_port()), self.small(SMALL.replace("16", "18"))
-        return [self.start(configuration, "-q", "--output-dir", self.folder / "run", *arguments, *own(rank),
+    def ranks_of_torchrun(self, count, *arguments, text=SMALL, own=lambda rank: (), limit=lambda rank: None):
+        """Ranks as torchrun starts them; `own`: arguments of one rank; `limit`: what its process does first, if anything."""
+        port, configuration = str(free_port()), self.small(text.replace("16", "18"))
+        return [self.start(configuration, "-q", "--output-dir", self.folder / "run", *arguments, *own(rank), preexec_fn=limit(rank),
                            env={"RANK": str(rank), "WORLD_SIZE": str(count), "LOCAL_RANK": str(rank),
                                 "LOCAL_WORLD_SIZE": str(count), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port})
                 for rank in range(count)]
@@ -114,6 +115,20 @@ class LaunchLoss(LaunchTest):
         self.assertEqual([r.code for r in results], [USAGE, USAGE], "\n".join(map(str, results)))
         self.assertEqual(results[0].err, "")
         self.assertTrue(results[1].err.startswith("[rank 1] dltrain: error: the ranks were started with different"), results[1])
+
+    def test_ranks_of_other_launchers_learn_why_rank_0_fails(self):
+        """It serves the store, in which they read the reason."""
+        def full_disk():
+            signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+            resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
+
+        results = [self.end(rank) for rank in self.ranks_of_torchrun(
+            3, *ENDLESS, text=SMALL.replace("out_features: 24", "out_features: 4000"),
+            limit=lambda rank: full_disk if rank == 0 else None)]
+        self.assertEqual([r.code for r in results], [STORAGE, RANK, RANK], "\n".join(map(str, results)))
+        for rank in (1, 2):
+            self.assertRegex(results[rank].err, rf"^\[rank {rank}\] dltrain: error: rank 0 \(process \d+ on [^ )]+\) failed: .*: cannot write ")
+            self.assertEqual(len(results[rank].err.splitlines()), 1, str(results[rank]))
 
     def test_ranks_of_other_launchers_stop_together(self):
         """Rank 0, which serves the store, is told to stop a moment before the others, at any time."""

@@ -15,6 +15,7 @@
 
 using namespace dltrain;
 using namespace dltrain::test;
+using Catch::Matchers::Contains;
 using std::chrono::milliseconds;
 
 namespace {
@@ -86,6 +87,13 @@ TEST_CASE("a mesh knows the groups of every rank along every axis") {
       }
     }
   }
+}
+
+TEST_CASE("axes of one name, or of more ranks than can be counted, are a bug") {
+  CHECK_THROWS_WITH(Mesh({{"shard", 2}, {"replica", 2}, {"shard", 3}}),
+                    Contains("two axes 'shard'"));
+  CHECK_THROWS_WITH(Mesh({{"replica", 1 << 16}, {"shard", 1 << 15}}), Contains("more ranks than"));
+  CHECK(Mesh({{"replica", 1 << 15}, {"shard", 1 << 15}}).size() == 1 << 30);
 }
 
 TEST_CASE("collectives of parts of the ranks give the answers of their members") {

@@ -97,6 +97,36 @@ void wait_for_all() {
   while (store.add("here", 0) < self.world_size) usleep(2000);
 }
 
+// Rank 0 ends when the launcher of another node has seen that all of its own ranks have ended.
+int end_last(int rank) {
+  if (rank != 0) return 0;
+  const RankEnvironment self = rank_environment(process_environment());
+  const std::string run = self.run_id.substr(0, self.run_id.rfind('.'));
+  StoreClient store(
+      {.port = self.master_port, .secret = self.secret, .prefix = run + ".launch/0/"});
+  while (store.add("done", 0) == 0) usleep(2000);
+  return 0;
+}
+
+volatile std::sig_atomic_t signalled = 0;
+
+// After SIGUSR1 rank 0 tells that rank 1, which listens to nothing, is stuck.
+int accuse(int rank) {
+  std::signal(SIGTERM, SIG_IGN);
+  std::signal(SIGUSR1, [](int) { signalled = 1; });
+  say(stdout, "ready");
+  while (!signalled) usleep(2000);
+  if (rank == 0) {
+    const RankEnvironment self = rank_environment(process_environment());
+    StoreClient store(
+        {.port = self.master_port, .secret = self.secret, .prefix = self.store_prefix()});
+    const Verdict verdict{.rank = 1, .stuck = true, .message = "rank 1 hangs"};
+    store.put_new(watch_keys::kVerdict, verdict.to_text());
+    return 6;
+  }
+  for (;;) pause();
+}
+
 // Rank 1 fails in the first attempts: "restart 2" by a signal in two, "restart 9 further" while the
 // run comes further, "restart 9 code 3" with that code.
 int restart(const std::string& behaviour, int rank) {
@@ -207,6 +237,8 @@ int behave(const std::string& behaviour, int rank) {
     usleep(50'000);
     return 0;
   }
+  if (behaviour == "rank 0 ends last") return end_last(rank);
+  if (behaviour == "accuse") return accuse(rank);
   if (behaviour == "meet") return meet(rank, 1);
   if (behaviour.starts_with("watch")) return watch(behaviour == "watch and fail");
   if (behaviour == "meet and die") return meet(rank, 1'000'000);

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "comm/socket.h"
+#include "launch/rendezvous.h"
 #include "launched.h"
 
 using namespace dltrain;
@@ -17,6 +18,17 @@ LaunchOptions node(int least, int most, LaunchOptions options) {
 }
 LaunchOptions node(int nodes, LaunchOptions options) {
   return node(nodes, nodes, std::move(options));
+}
+
+// Until so many launchers have come to an attempt; the first one leads.
+void wait_for_launchers(const LaunchOptions& options, int count, int attempt = 0) {
+  StoreClient store({.port = options.port, .prefix = options.run_id + ".launch/"});
+  const std::string key = std::to_string(attempt) + "/count";
+  const auto end = Clock::now() + milliseconds(30'000);
+  while (store.add(key, 0) < count && Clock::now() < end) {
+    std::this_thread::sleep_for(milliseconds(2));
+  }
+  REQUIRE(store.add(key, 0) >= count);
 }
 
 TEST_CASE("two launchers are two nodes, in the order of their ranks or of coming") {
@@ -57,8 +69,39 @@ TEST_CASE("a rank that is killed on one node ends or restarts both") {
   CHECK(first.output == (restarts == 0 ? "attempt 0\n" : "attempt 0\nattempt 1\n"));
 }
 
-TEST_CASE("both nodes learn why a rank failed, by its last lines") {
+TEST_CASE("a node whose ranks end first waits for the others, however rarely it looks") {
+  LaunchOptions options = node(2, ranks(1, "rank 0 ends last"));
+  options.monitor_interval = milliseconds(5000);
+  options.node_rank = 0;
+  Launched first(options);
+  options.node_rank = 1;
+  Launched second(options);
+  CHECK(first.finish() == 0);
+  CHECK(second.finish() == 0);
+  INFO(first.errors << second.errors);
+  CHECK((first.errors + second.errors).empty());
+}
+
+TEST_CASE("a leader that has gone before the farewell of another node is no loss") {
+  const auto never = [] { return false; };
+  LaunchOptions options = node(2, ranks(1, "meet"));
+  options.node_rank = 0;
+  auto leader = std::make_unique<Rendezvous>(options, "", never);
+  LaunchOptions other = options;
+  other.node_rank = 1;
+  Rendezvous follower(other, "", never);
+  std::thread meeting([&] { leader->meet(false); });
+  const auto round = follower.meet(false);
+  meeting.join();
+  REQUIRE(round);
+  leader.reset();
+  CHECK_NOTHROW(follower.leave(*round));
+}
+
+TEST_CASE("both nodes learn soon why a rank failed, by its last lines") {
   LaunchOptions options = node(2, ranks(2, "fail"));
+  options.monitor_interval = milliseconds(20'000);
+  const auto begin = std::chrono::steady_clock::now();
   options.node_rank = 0;
   Launched first(options);
   options.node_rank = 1;
@@ -66,6 +109,7 @@ TEST_CASE("both nodes learn why a rank failed, by its last lines") {
   // Rank 1, of the first node, fails.
   CHECK(first.finish() == 3);
   CHECK(second.finish() == 3);
+  CHECK(std::chrono::steady_clock::now() - begin < milliseconds(15'000));
   INFO(second.errors);
   CHECK(second.says("dltrain: rank 1 (process "));
   CHECK(
@@ -78,7 +122,7 @@ TEST_CASE("launchers that were told different things do not begin") {
   const bool nodes = GENERATE(true, false);
   LaunchOptions options = node(2, ranks(1, "meet"));
   Launched first(options);
-  std::this_thread::sleep_for(milliseconds(300));  // so that it is the one that leads
+  wait_for_launchers(options, 1);
   if (nodes) options.min_nodes = options.max_nodes = 3;
   if (!nodes) options.max_restarts = 4;
   Launched second(options);
@@ -130,7 +174,7 @@ TEST_CASE("the nodes that are left go on where fewer are allowed") {
   options.last_call = milliseconds(1500);
   options.max_restarts = 1;
   Launched first(options);
-  std::this_thread::sleep_for(milliseconds(300));  // so that it is the one that leads
+  wait_for_launchers(options, 1);
   Launched second(options);
   REQUIRE(second.wait_for_output("pid ", 1));
   second.signal(SIGKILL);
@@ -147,11 +191,11 @@ TEST_CASE("a newcomer between two attempts that was told other things is refused
   options.last_call = milliseconds(2500);
   options.max_restarts = 1;
   Launched first(options);
-  std::this_thread::sleep_for(milliseconds(300));  // so that it is the one that leads
+  wait_for_launchers(options, 1);
   Launched second(options);
   REQUIRE(second.wait_for_output("pid ", 1));
   second.signal(SIGKILL);
-  std::this_thread::sleep_for(milliseconds(1200));  // the leader waits for nodes of attempt 1
+  wait_for_launchers(options, 1, 1);
   options.max_restarts = 4;
   Launched newcomer(options);
   CHECK(newcomer.finish() == 2);
@@ -270,7 +314,7 @@ TEST_CASE("a leader that is frozen while the nodes meet does not keep the others
   Launched leader(options);
   options.node_rank = 1;
   Launched second(options);
-  std::this_thread::sleep_for(milliseconds(500));
+  wait_for_launchers(options, 2);
   leader.signal(SIGSTOP);
   std::this_thread::sleep_for(milliseconds(300));
   second.signal(SIGTERM);
@@ -287,8 +331,7 @@ TEST_CASE("an interruption of the leader ends those that wait with it, with the 
   Launched leader(options);
   options.node_rank = 1;
   Launched second(options);
-  std::this_thread::sleep_for(
-      milliseconds(3000));  // until the second has come, on a busy machine too
+  wait_for_launchers(options, 2);
   leader.signal(SIGTERM);
   CHECK(leader.finish() == 75);
   CHECK(second.finish() == 75);
