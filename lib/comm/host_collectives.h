@@ -15,6 +15,7 @@
 #include <thread>
 #include <vector>
 
+#include "comm/call_numbers.h"
 #include "comm/exchange.h"
 #include "comm/observer.h"
 #include "comm/transport.h"
@@ -39,6 +40,9 @@ class HostCollectives : public Collectives {
   std::unique_ptr<Collectives> split(std::span<const int> ranks) override;
   void abandon() override { transport_->close(); }
 
+ protected:
+  Ticket queue(const CollectiveCall& call, Stream& after) override;
+
  private:
   using Kind = CollectiveKind;
   struct Operation {
@@ -47,7 +51,6 @@ class HostCollectives : public Collectives {
     Ticket ticket = 0;
   };
 
-  Ticket queue(const CollectiveCall& call, Stream& after) override;
   uint64_t slot_of(const Operation& o) const;
   uint64_t message_slot(int from, int to, size_t bytes, uint64_t number) const;
   void work();

@@ -6,8 +6,8 @@
 #include <cstdint>
 #include <span>
 #include <string>
-#include <vector>
 
+#include "comm/call_numbers.h"
 #include "device/collectives.h"
 #include "tensor/dtype.h"
 
@@ -30,30 +30,6 @@ struct ObservedOperation {
   ObservedMessage to{}, from{};  // of a message, both of an exchange
   int64_t step = -1;             // that it belongs to, where the observer says so
   CallSubject about = nullptr;
-};
-
-// Which one of its kind an operation is, counted from 1; 0: none of the kind.
-struct CallNumbers {
-  uint64_t collective = 0, sent = 0, received = 0;
-};
-
-// Numbers the operations of a group in the order of issue.
-class CallCounter {
- public:
-  explicit CallCounter(int size)
-      : sent_(static_cast<size_t>(size)), received_(static_cast<size_t>(size)) {}
-
-  CallNumbers count(const CollectiveCall& call) {
-    if (call.kind != CollectiveKind::message) return {.collective = ++collectives_};
-    CallNumbers numbers;
-    if (call.sends()) numbers.sent = ++sent_[static_cast<size_t>(call.to)];
-    if (call.receives()) numbers.received = ++received_[static_cast<size_t>(call.from)];
-    return numbers;
-  }
-
- private:
-  uint64_t collectives_ = 0;
-  std::vector<uint64_t> sent_, received_;  // to and from each rank
 };
 
 // `name_of(rank)`: what a rank of the group is called among all.

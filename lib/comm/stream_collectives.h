@@ -18,6 +18,7 @@
 #include <memory>
 #include <vector>
 
+#include "comm/call_numbers.h"
 #include "comm/device_follower.h"
 #include "comm/observer.h"
 #include "device/carrier.h"

@@ -50,9 +50,10 @@ WatchWait wait_from(const json& object) {
 
 // That what it names is there: a group, or none, and ranks of so many.
 bool is_among(const WatchWait& wait, int size) {
-  return wait.group >= -1 && wait.peer >= -1 && wait.peer < size &&
-         std::all_of(wait.members.begin(), wait.members.end(),
-                     [&](int rank) { return rank >= 0 && rank < size; });
+  const auto is_rank = [&](int rank) { return rank >= 0 && rank < size; };
+  const auto is_peer = [&](int rank) { return rank == -1 || is_rank(rank); };
+  return wait.group >= -1 && is_peer(wait.to.peer) && is_peer(wait.from.peer) &&
+         std::all_of(wait.members.begin(), wait.members.end(), is_rank);
 }
 
 }  // namespace
@@ -75,32 +76,28 @@ std::string WatchPosition::to_text() const {
       .dump(-1, ' ', false, json::error_handler_t::replace);
 }
 
-static std::optional<WatchPosition> parsed(const std::string& text) {
+std::optional<WatchPosition> WatchPosition::from_text(const std::string& text, int size) {
   try {
     const json object = json::parse(text);
-    return WatchPosition{.beat = object.at("beat"),
-                         .name = object.at("name"),
-                         .step = object.at("step"),
-                         .steps_done = object.at("steps_done"),
-                         .busy_us = object.at("busy_us"),
-                         .issued = object.at("issued"),
-                         .host = wait_from(object.at("host")),
-                         .finished = object.at("finished"),
-                         .operation = object.at("operation"),
-                         .device = wait_from(object.at("device")),
-                         .done = object.at("done"),
-                         .messages = messages_from(object.at("messages")),
-                         .device_operation = object.at("device_operation"),
-                         .device_step = object.at("device_step")};
+    WatchPosition out{.beat = object.at("beat"),
+                      .name = object.at("name"),
+                      .step = object.at("step"),
+                      .steps_done = object.at("steps_done"),
+                      .busy_us = object.at("busy_us"),
+                      .issued = object.at("issued"),
+                      .host = wait_from(object.at("host")),
+                      .finished = object.at("finished"),
+                      .operation = object.at("operation"),
+                      .device = wait_from(object.at("device")),
+                      .done = object.at("done"),
+                      .messages = messages_from(object.at("messages")),
+                      .device_operation = object.at("device_operation"),
+                      .device_step = object.at("device_step")};
+    if (!is_among(out.host, size) || !is_among(out.device, size)) return std::nullopt;
+    return out;
   } catch (const json::exception&) {
     return std::nullopt;
   }
-}
-
-std::optional<WatchPosition> WatchPosition::from_text(const std::string& text, int size) {
-  auto out = parsed(text);
-  if (out && !(is_among(out->host, size) && is_among(out->device, size))) out.reset();
-  return out;
 }
 
 }  // namespace dltrain

@@ -233,10 +233,10 @@ TEST_CASE("a position that names ranks which are not there is none") {
     return WatchPosition::from_text(position.to_text(), 3).has_value();
   };
   for (const bool of_device : {false, true}) {
-    CHECK(is_one({.group = 0, .peer = 2}, of_device));
+    CHECK(is_one({.group = 0, .to = {2, 1}, .from = {0, 1}}, of_device));
     CHECK(is_one({.group = 0, .members = {0, 2}}, of_device));
-    CHECK_FALSE(is_one({.group = 0, .peer = 3}, of_device));
-    CHECK_FALSE(is_one({.group = 0, .peer = -2}, of_device));
+    CHECK_FALSE(is_one({.group = 0, .to = {3, 1}}, of_device));
+    CHECK_FALSE(is_one({.group = 0, .from = {-2, 1}}, of_device));
     CHECK_FALSE(is_one({.group = 0, .members = {0, 3}}, of_device));
     CHECK_FALSE(is_one({.group = 0, .members = {-1, 0}}, of_device));
     CHECK_FALSE(is_one({.group = -2}, of_device));

@@ -8,7 +8,7 @@ using Catch::Matchers::Contains;
 
 namespace {
 
-constexpr int kGroup = 8;
+constexpr int kGroup = RankWatch::kFirstDeviceGroup;
 
 // All ranks queue three operations; `device` says how far the rank's GPU comes.
 std::string device_verdict(

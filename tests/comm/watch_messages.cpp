@@ -12,7 +12,7 @@ using std::chrono::milliseconds;
 
 namespace {
 
-constexpr int kGroup = 8;
+constexpr int kGroup = RankWatch::kFirstDeviceGroup;
 
 ObservedOperation message(const char* name, const CallSubject& about, int64_t step,
                           ObservedMessage to, ObservedMessage from) {

@@ -40,10 +40,6 @@ class CountedCollectives final : public HostCollectives {
  public:
   CountedCollectives(std::unique_ptr<Transport> transport, Progress& progress)
       : HostCollectives(std::move(transport)), progress_(progress) {}
-  Ticket all_reduce(void* data, size_t count, DType dtype, ReduceOp op, Stream& after) override {
-    ++progress_.begun;
-    return HostCollectives::all_reduce(data, count, dtype, op, after);
-  }
   void wait(Ticket ticket, Stream& before) override {
     if (before_first_wait == 0) before_first_wait = progress_.begun;
     HostCollectives::wait(ticket, before);
@@ -52,6 +48,10 @@ class CountedCollectives final : public HostCollectives {
   int before_first_wait = 0;  // messages of the step
 
  private:
+  Ticket queue(const CollectiveCall& call, Stream& after) override {
+    if (call.kind == CollectiveKind::all_reduce) ++progress_.begun;
+    return HostCollectives::queue(call, after);
+  }
   Progress& progress_;
 };
 
