@@ -201,6 +201,19 @@ TEST_CASE("a third interruption kills ranks that do not listen") {
   CHECK(all_gone_soon(pids));
 }
 
+TEST_CASE("a rank that others report as stuck is ended soon, however rarely the launcher looks") {
+  LaunchOptions options = ranks(2, "accuse");
+  options.monitor_interval = milliseconds(20'000);
+  options.blame_window = options.grace = milliseconds(60'000);
+  Launched launched(options);
+  REQUIRE(launched.wait_for_output("ready", 2));
+  const auto begin = std::chrono::steady_clock::now();
+  launched.signal(SIGUSR1);
+  CHECK(launched.finish() == 6);
+  CHECK(launched.says("dltrain: rank 1 hangs\n"));
+  CHECK(std::chrono::steady_clock::now() - begin < milliseconds(10'000));
+}
+
 TEST_CASE("no rank outlives a launcher that is killed") {
   Launched launched(ranks(3, "stay"));
   REQUIRE(launched.wait_for_output("pid ", 3));
@@ -237,19 +250,6 @@ TEST_CASE("a launcher that stood still for less than its ranks wait does not hid
   CHECK(launched.says("dltrain: rank 1 (process "));
   CHECK(launched.says(") failed: out of luck\n"));
   CHECK_FALSE(launched.says("stood still"));
-}
-
-TEST_CASE("a rank that others report as stuck is ended soon, however rarely the launcher looks") {
-  LaunchOptions options = ranks(2, "accuse");
-  options.monitor_interval = milliseconds(20'000);
-  options.blame_window = options.grace = milliseconds(60'000);
-  Launched launched(options);
-  REQUIRE(launched.wait_for_output("ready", 2));
-  const auto begin = std::chrono::steady_clock::now();
-  launched.signal(SIGUSR1);
-  CHECK(launched.finish() == 6);
-  CHECK(launched.says("dltrain: rank 1 hangs\n"));
-  CHECK(std::chrono::steady_clock::now() - begin < milliseconds(10'000));
 }
 
 TEST_CASE("the last lines of a failing rank that went to a file alone are repeated") {
