@@ -1,5 +1,5 @@
 // Collectives of two ranks on this machine: ours (through the queue and thread that a step uses)
-// against Gloo's own algorithms called plainly, over connections of the same kind.
+// against Gloo's own algorithms called plainly, over TCP connections of its own.
 //
 //   bench_collectives [ROUNDS [LARGEST_KIB]]   prints a line for each operation and size
 //

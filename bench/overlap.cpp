@@ -2,7 +2,7 @@
 //
 //   bench_overlap [ROUNDS [LAYERS [WIDTH]]]
 //
-// Two ranks of one thread each train a stack of linear layers, a bucket a layer, over Gloo on this
+// Two ranks of one thread each train a stack of linear layers, a bucket a layer, on this
 // machine. A transport between holds the communication thread before every operation, as a slower
 // network would; the delays of a step together take a given share of the backward. Steps with and
 // without take turns; the median of the differences within a turn counts, as times drift more than

@@ -79,6 +79,8 @@ struct PlanRequest {
   int world = 1;           // data-parallel ranks
   int ranks_per_node = 0;  // 0: all are on one
   bool passes = false;     // print the graph after each, too
+  // The ranks are not there: each will have its share of the CPUs, of which this process has all.
+  bool on_paper = true;
   Rates rates = {};
 };
 

@@ -4,7 +4,6 @@
 #include <cstdlib>
 
 #include "base/error.h"
-#include "comm/environment.h"
 #include "comm/exchange.h"
 #include "compile/plan_report.h"
 #include "cpu/engine.h"
@@ -106,7 +105,7 @@ void print_lengths(const Session& session, const PlanReport& r) {
   }
 }
 
-// Where ranks put what they receive before they add it up (a GPU's NCCL has its own).
+// Where ranks on CPUs put what they receive before they add it up.
 size_t message_bytes(const Session& session, const Mesh& mesh) {
   size_t bytes = Exchange::scratch_bytes(mesh.size());
   if (!session.groups) return bytes;
@@ -128,7 +127,8 @@ void print_host_memory(const Session& session) {
     fmt::print("  {:<22} {:>12}   what is kept of their texts, and their plans\n", "samples",
                human_bytes(samples));
   }
-  if (const Mesh& mesh = session.executor->report().places.mesh; mesh.size() > 1) {
+  if (const Mesh& mesh = session.executor->report().places.mesh;
+      mesh.size() > 1 && session.executor->device().properties().backend == "cpu") {
     fmt::print("  {:<22} {:>12}   what comes from other ranks and is added up\n", "messages",
                human_bytes(message_bytes(session, mesh)));
   }
@@ -270,10 +270,10 @@ class PaperRanks final : public Collectives {
 
 void print_plan(Experiment& experiment, const PlanRequest& request,
                 const std::function<void(const Session&)>& also) {
-  if (request.world > 1 && std::getenv("OMP_NUM_THREADS") == nullptr &&
-      !rank_environment(process_environment()).distributed()) {
+  if (request.world > 1 && request.on_paper && std::getenv("OMP_NUM_THREADS") == nullptr) {
     // What the launcher would give each rank of a machine like this one.
-    const int here = request.ranks_per_node > 0 ? request.ranks_per_node : request.world;
+    const int node = request.ranks_per_node > 0 ? request.ranks_per_node : request.world;
+    const int here = std::min(node, request.world);
     set_cpu_threads(divide_cpus(find_usable_cpus(), here, CpuBinding::exclusive).threads);
   }
   PaperRanks ranks(request.world);

@@ -115,6 +115,10 @@ ExitCode be_rank(const RankEnvironment& environment, const ParallelismConfig& pa
     const bool whole = code == ExitCode::ok || code == ExitCode::stopped;
     if (whole) world.collectives->barrier();
     return code;
+  } catch (const MistakeElsewhere& mistake) {
+    if (stopped(mistake.code())) return ExitCode::stopped;
+    world.watch->finish();  // the rank that has made it reports it
+    throw;
   } catch (const Error& error) {
     if (stopped(error.code())) {
       fail(ExitCode::stopped, "stopped by signal {} before the first step", stop_signal());

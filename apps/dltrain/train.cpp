@@ -79,7 +79,8 @@ ExitCode run(Options& options, int ranks, const std::function<int()>& start) {
     fmt::print("{}\n", dump_config(experiment));
     const int world = std::max(ranks, environment.world_size);
     const int per_node = environment.distributed() ? environment.local_world_size : world;
-    print_plan(experiment, {.world = world, .ranks_per_node = per_node},
+    print_plan(experiment,
+               {.world = world, .ranks_per_node = per_node, .on_paper = !environment.distributed()},
                [&](const Session& session) { fmt::print("{}\n", check_run(session, run)); });
     return ExitCode::ok;
   }

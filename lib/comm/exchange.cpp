@@ -11,7 +11,7 @@ namespace {
 std::byte* bytes_of(void* p) {
   return static_cast<std::byte*>(p);
 }
-// Channels take plain pointers for both directions; what is only sent is never written to.
+// What is only sent is never written to.
 std::byte* bytes_of(const void* p) {
   return static_cast<std::byte*>(const_cast<void*>(p));
 }

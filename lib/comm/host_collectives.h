@@ -36,7 +36,7 @@ class HostCollectives : public Collectives {
   int size() const override { return transport_->size(); }
   void wait(Ticket ticket, Stream& before) override;
   void barrier() override;
-  // Over the connections that are there, with a thread of its own.
+  // With connections and a thread of its own.
   std::unique_ptr<Collectives> split(std::span<const int> ranks) override;
   void abandon() override { transport_->close(); }
 

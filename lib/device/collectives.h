@@ -1,6 +1,6 @@
-// The collective operations of one process group, whatever carries them (nothing, Gloo, NCCL).
+// The collective operations of one process group, whatever carries them (nothing, TCP, NCCL).
 //
-// The memory is that of the device whose streams the group is given: host memory with Gloo,
+// The memory is that of the device whose streams the group is given: host memory with comm/gloo.h,
 // the GPU's with comm/stream_collectives.h. (A HostStream will do for host memory.)
 //
 // Every operation begins after the work queued so far on `after` and returns a ticket at once;

@@ -42,7 +42,7 @@ void CheckpointWriter::save(Executor& executor, const CheckpointState& state, bo
     return;
   }
   take_snapshot(executor, snapshot_, at_once, group_->rank(), group_->size());
-  agree([&] {
+  dltrain::together(group_, [&] {
     if (group_->rank() == 0) folder_.begin_together(state.step);
   });
   part_ = std::async(policy,
@@ -64,20 +64,6 @@ std::optional<std::filesystem::path> CheckpointWriter::finish() {
   if (together() && part_.valid()) return complete();
   if (!writing_.valid()) return std::nullopt;
   return writing_.get();
-}
-
-// The first rank with a mistake throws it; the others tell which one it was.
-void CheckpointWriter::agree(const std::function<void()>& part) {
-  try {
-    dltrain::together(group_, part);
-  } catch (const MistakeElsewhere& mistake) {
-    folder_.drop();
-    fail(ExitCode::rank, "rank {} could not write its part of the checkpoint of step {}",
-         mistake.rank(), state_.step);
-  } catch (const std::exception&) {
-    folder_.drop();
-    throw;
-  }
 }
 
 std::vector<Checksums> CheckpointWriter::collect(const Checksums& own) {
@@ -110,10 +96,10 @@ std::vector<Checksums> CheckpointWriter::collect(const Checksums& own) {
 
 std::filesystem::path CheckpointWriter::complete() {
   Checksums own;
-  agree([&] { own = part_.get(); });
+  dltrain::together(group_, [&] { own = part_.get(); });
   const std::vector<Checksums> parts = collect(own);
   std::filesystem::path path;
-  agree([&] {
+  dltrain::together(group_, [&] {
     if (group_->rank() == 0) {
       path = folder_.finish_together(snapshot_, state_, config_, retention_, parts);
     }

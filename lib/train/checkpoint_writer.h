@@ -15,7 +15,6 @@
 #pragma once
 
 #include <filesystem>
-#include <functional>
 #include <future>
 #include <optional>
 #include <string>
@@ -54,7 +53,6 @@ class CheckpointWriter {
 
  private:
   std::filesystem::path complete();
-  void agree(const std::function<void()>& part);
   std::vector<Checksums> collect(const Checksums& own);
 
   CheckpointFolder folder_;

@@ -88,9 +88,8 @@ class Run {
   ExitCode go();
   // See device_ranks.h.
   void part(const Error& error) const { give_up(options_.ranks, session_, error); }
-  ExitCode code_after(const MistakeElsewhere& mistake) const;
   // Best effort: a failing disk must not hide the first error.
-  void write_failure(const Error& error) const;
+  void write_failure(ExitCode code, const std::string& message) const;
 
  private:
   bool leads() const { return options_.ranks.leads(); }
@@ -150,11 +149,6 @@ void Run::prepare(const std::function<void()>& part) const {
       throw;
     }
   });
-}
-
-// A launcher of ours looks for the rank that has a code of its own; others return that of any rank.
-ExitCode Run::code_after(const MistakeElsewhere& mistake) const {
-  return options_.ranks.marked ? ExitCode::rank : mistake.mistake();
 }
 
 // What all ranks must have been told alike.
@@ -337,13 +331,13 @@ void Run::write_summaries(ExitCode code, const std::string& message) const {
   if (!options_.result.empty()) write_summary(options_.result, summary);
 }
 
-void Run::write_failure(const Error& error) const {
+void Run::write_failure(ExitCode code, const std::string& message) const {
   try {
-    write_summaries(error.code(), error.what());
+    write_summaries(code, message);
     // Whoever called prints the error; the log keeps it too.
     if (begun_) {
       FileWriter log(path_ / "log.txt", /*append=*/true);
-      log.write(fmt::format("error: {}\n", error.what()));
+      log.write(fmt::format("error: {}\n", message));
       log.close();
     }
   } catch (const Error& second) {
@@ -370,11 +364,11 @@ ExitCode run_training(Experiment& experiment, const RunOptions& options) {
     return run.go();
   } catch (const MistakeElsewhere& mistake) {
     run.part(mistake);
-    if (!options.ranks.marked) spdlog::error("rank {} has failed; it says why", mistake.rank());
-    return run.code_after(mistake);
+    if (options.ranks.leads()) run.write_failure(mistake.mistake(), mistake.what());
+    throw;
   } catch (const Error& error) {
     run.part(error);
-    run.write_failure(error);
+    run.write_failure(error.code(), error.what());
     throw;
   }
 }

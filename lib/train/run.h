@@ -28,10 +28,9 @@ struct RunOptions {
 // would throw about log level, run folder and checkpoint; touches nothing.
 std::string check_run(const Session& session, const RunOptions& options);
 
-// Returns ok, or stopped (75) when a signal or the time limit ended the run with a checkpoint, or
-// where another rank throws a mistake of all (train/mistakes.h) rank (6), or that one's code where
-// the ranks were not started by a launcher of ours. Every failure is thrown; a summary with the
-// exit code is written to `result` even then.
+// Returns ok, or stopped (75) when a signal or the time limit ended the run with a checkpoint.
+// Every failure is thrown, that of another rank as MistakeElsewhere (train/mistakes.h); a summary
+// with the exit code is written to `result` even then.
 ExitCode run_training(Experiment& experiment, const RunOptions& options);
 
 }  // namespace dltrain

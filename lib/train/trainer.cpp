@@ -88,8 +88,9 @@ class Loop {
             due_epochs(experiment_.evaluation.eval_epochs, step) || is_last(step));
   }
   bool samples_due(int64_t step) const {
-    return samples_ && (due(experiment_.generation->sample_steps, step) ||
-                        due_epochs(experiment_.generation->sample_epochs, step) || is_last(step));
+    return experiment_.generation &&
+           (due(experiment_.generation->sample_steps, step) ||
+            due_epochs(experiment_.generation->sample_epochs, step) || is_last(step));
   }
   bool save_due(int64_t step) const {
     return due(experiment_.checkpoint.save_steps, step) ||
@@ -140,6 +141,7 @@ class Loop {
   Clock::time_point last_save_ = Clock::now();
   int64_t saved_step_ = -1;
   // The state is that after outcome_.steps whole steps: no micro-step has moved what it carries.
+  bool ends_alone_ = false;  // the other ranks are elsewhere and cannot be asked
   bool state_is_whole_ = true;
   double loss_scale_ = 1;  // of the step that is reported next
 };
@@ -254,7 +256,7 @@ void Loop::diverged(const StepReport& report) {
   const bool alone = experiment_.parallelism.zero_stage < 2 || ranks.world == 1;
   std::string found = alone ? find_non_finite(report.step) : "";
   try {
-    if (alone) found = first_finding(ranks.collectives, found);
+    if (alone && !ends_alone_) found = first_finding(ranks.collectives, found);
   } catch (const Error&) {
     if (!leads()) throw;  // a rank was lost meanwhile: rank 0 says what it knows itself
   }
@@ -339,10 +341,11 @@ bool Loop::finish_step(int64_t step) {
   const Requests asked = take_requests();
   const bool stop = asked.stop && !is_last(step), evaluates = evaluation_due(step);
   const bool saves = save_due(step) || stop || asked.save;
+  // Rank 0 draws samples, but all collect: what a step before did is found by all ranks at once.
   const bool samples = samples_due(step);
   if (evaluates || saves || samples) collect_reports(0);
   if (evaluates) evaluate_now(step + 1);
-  if (samples) events_.on_samples(samples_->draw(step + 1));
+  if (samples && samples_) events_.on_samples(samples_->draw(step + 1));
   const bool early = stopped_early() && !is_last(step);
   if (saves || early || (evaluates && outcome_.last_evaluation.best)) {
     save(step + 1, stop || early || is_last(step));
@@ -362,6 +365,7 @@ void Loop::end_on_broken_data(const Error& error) {
       outcome_.steps == 0) {
     throw error;
   }
+  ends_alone_ = true;
   collect_reports(0);  // throws where a step before went wrong
   save(outcome_.steps, /*last=*/true);
   announce(checkpoints_.finish());

@@ -113,7 +113,7 @@ class LaunchLoss(LaunchTest):
         results = [self.end(rank) for rank in self.ranks_of_torchrun(
             2, own=lambda rank: ("-s", f"optimizer.learning_rate=0.0{rank + 1}"))]
         self.assertEqual([r.code for r in results], [USAGE, USAGE], "\n".join(map(str, results)))
-        self.assertEqual(results[0].err, "")
+        self.assertEqual(results[0].err, "dltrain: rank 1 has failed; it says why\n")
         self.assertTrue(results[1].err.startswith("[rank 1] dltrain: error: the ranks were started with different"), results[1])
 
     def test_ranks_of_other_launchers_learn_why_rank_0_fails(self):

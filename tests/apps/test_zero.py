@@ -1,4 +1,4 @@
-"""Ranks that share state (parallelism.zero_stage) and reductions in a fixed order, as processes over Gloo. What they
+"""Ranks that share state (parallelism.zero_stage) and reductions in a fixed order, as processes. What they
 compute is swept over layouts in tests/train/layouts.cpp and zero.cpp, with threads as ranks."""
 import json
 import re

@@ -15,16 +15,20 @@ using namespace dltrain;
 
 namespace {
 
-// The disk of the second of the parts is full.
-class SecondPartFails final : public SystemCalls {
+// The disk of a rank's part is full.
+class PartFails final : public SystemCalls {
  public:
+  explicit PartFails(int rank) : part_(fmt::format("-{:05}-of-", rank + 1)) {}
   int open(const char* path, int flags, mode_t mode) override {
-    if (std::strstr(path, "-00002-of-") == nullptr || (flags & O_WRONLY) == 0) {
+    if (std::strstr(path, part_.c_str()) == nullptr || (flags & O_WRONLY) == 0) {
       return SystemCalls::open(path, flags, mode);
     }
     errno = ENOSPC;
     return -1;
   }
+
+ private:
+  std::string part_;
 };
 
 CheckpointState at(int64_t step) {
@@ -47,7 +51,7 @@ TEST_CASE("parts of ranks make one checkpoint, which any layout takes over") {
     start_session(session);
     CheckpointWriter writer(folder.path(), {}, "name: x\n", true, &ranks);
     writer.save(*session.executor, at(2));
-    CHECK_NOTHROW(writer.finish());
+    writer.finish();  // what it throws comes out of run_rank_threads
     StateSnapshot snapshot;
     take_snapshot(*session.executor, snapshot, false, ranks.rank());
     if (ranks.rank() != 0) return;
@@ -75,8 +79,10 @@ TEST_CASE("parts of ranks make one checkpoint, which any layout takes over") {
 }
 
 TEST_CASE("a part that cannot be written leaves the checkpoint before, and every rank knows") {
+  const int failing = GENERATE(0, 1);
+  const auto fails = static_cast<size_t>(failing);
   const TemporaryFolder folder;
-  SecondPartFails full;
+  PartFails full(failing);
   for (bool background : {true, false}) {
     std::vector<std::string> said(2);
     std::vector<ExitCode> codes(2, ExitCode::ok);
@@ -102,9 +108,9 @@ TEST_CASE("a part that cannot be written leaves the checkpoint before, and every
       ranks.barrier();
     });
     INFO(said[0] << " / " << said[1]);
-    CHECK(codes == std::vector{ExitCode::rank, ExitCode::storage});
-    CHECK(said[0].find("rank 1 could not write its part") != std::string::npos);
-    CHECK(said[1].find("No space left") != std::string::npos);
+    CHECK((codes[fails] == ExitCode::storage && codes[1 - fails] == ExitCode::rank));
+    CHECK(said[1 - fails] == fmt::format("rank {} has failed", failing));
+    CHECK(said[fails].find("No space left") != std::string::npos);
     CHECK(CheckpointFolder(folder.path()).list() == std::vector{folder.path() / "step-000001"});
     CHECK_NOTHROW(read_checkpoint_state(folder.path() / "step-000001"));
     for (const auto& entry : std::filesystem::directory_iterator(folder.path())) {

@@ -68,7 +68,7 @@ Said said_by(const std::function<void()>& body) {
 TEST_CASE("the first rank that makes a mistake tells it, and all end with its code") {
   std::vector<Said> said(3);
   run_rank_threads(3, [&](ThreadCollectives& ranks) {
-    CHECK_NOTHROW(together(&ranks, [] {}));
+    together(&ranks, [] {});  // what it throws comes out of run_rank_threads
     said[static_cast<size_t>(ranks.rank())] = said_by([&] {
       together(&ranks, [&] {
         if (ranks.rank() == 1) fail(ExitCode::data, "no such file");

@@ -23,7 +23,7 @@
 
 namespace dltrain {
 
-// Sums are those of comm/reduce.h, as Gloo's are.
+// Sums are those of comm/reduce.h, as between processes on CPUs.
 //
 // An operation does its work as late as it may, in wait(), so that a wait that is missing or stands
 // in the wrong place is seen: from the issue on the output is NaN (-1 in integers) until then, also
