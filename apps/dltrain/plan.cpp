@@ -1,4 +1,5 @@
 // dltrain plan: what a run will need, before anything is allocated.
+#include <algorithm>
 #include <array>
 #include <cstdio>
 #include <cstdlib>

@@ -17,8 +17,9 @@
 // address, size) that is sent to or received from, when first seen. Our own code allocates nothing
 // after that; Gloo itself allocates list nodes for each message.
 //
-// Ports: each rank listens on two free ones, Gloo's and ours. Ours takes only those who show what
-// the ranks have told each other over Gloo's connections; Gloo's takes anybody.
+// Ports: each rank listens on two free ones for each group that is made so, Gloo's and ours. Ours
+// takes only those who show what the ranks have told each other over Gloo's connections; Gloo's
+// takes anybody.
 //
 // Process-wide effect: SIGPIPE is ignored from the first group on, since Gloo writes to sockets
 // that a dead peer has closed.

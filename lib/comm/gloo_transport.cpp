@@ -139,7 +139,8 @@ class GlooTransport : public Transport {
 
 GlooTransport::GlooTransport(StoreClient& store, const GlooOptions& options) : options_(options) {
   ignore_sigpipe();
-  allow_descriptors(4 * static_cast<size_t>(options.size));  // parts have some too
+  // Gloo's connections and links, as many for parts, and those of the store that rank 0 may serve.
+  allow_descriptors(6 * static_cast<size_t>(options.size));
   const std::string presence = "gloo/" + options.group + "/here/";
   store.set(presence + std::to_string(options.rank), "");
   gloo::transport::tcp::attr attributes;
@@ -181,6 +182,7 @@ std::shared_ptr<Links> GlooTransport::link(std::span<const int> ranks, int numbe
       std::vector<int>(ranks.begin(), ranks.end()), options_.timeout);
   std::lock_guard lock(mutex_);
   if (closed_) links->close();
+  std::erase_if(all_links_, [](const std::weak_ptr<Links>& one) { return one.expired(); });
   all_links_.push_back(links);
   return links;
 }
@@ -198,7 +200,7 @@ void GlooTransport::close() {
 
 // Over Gloo's connections, which lead to the right ranks.
 void GlooTransport::share_cards() {
-  constexpr uint64_t kSlot = 1;  // those of operations are even and the next ones, and mixed
+  constexpr uint64_t kSlot = 1;  // those of messages are even
   cards_.resize(static_cast<size_t>(size()));
   LinkCard& own = cards_[static_cast<size_t>(rank())];
   own = hub_->card();

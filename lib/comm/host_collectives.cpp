@@ -6,7 +6,6 @@
 #include "base/signals.h"
 #include "comm/gloo.h"
 #include "comm/gloo_transport.h"
-#include "comm/reduce.h"
 #include "comm/subgroup_transport.h"
 
 namespace dltrain {
@@ -105,7 +104,7 @@ void HostCollectives::run_next(std::unique_lock<std::mutex>& lock) {
     try {
       run(o);
     } catch (const std::exception& e) {
-      record_failure(o, e.what());
+      record_failure(o, e);
     }
     lock.lock();
     running_ = false;
@@ -173,14 +172,18 @@ void HostCollectives::finish(Ticket ticket) {
   if (failed_ != 0 && ticket >= failed_) std::rethrow_exception(error_);
 }
 
-void HostCollectives::record_failure(const Operation& o, const std::string& reason) {
+void HostCollectives::record_failure(const Operation& o, const std::exception& error) {
+  CollectiveCall call = o.call;  // its ranks as messages call them
+  if (call.to >= 0) call.to = transport_->name_of(call.to);
+  if (call.from >= 0) call.from = transport_->name_of(call.from);
   {
     std::lock_guard lock(mutex_);
     if (failed_ == 0 || o.ticket < failed_) {
       failed_ = o.ticket;
+      certain_ = dynamic_cast<const OtherOperation*>(&error) != nullptr;
       error_ = std::make_exception_ptr(
           Error(ExitCode::rank, fmt::format("{} in {} (operation {}): {}", transport_->self(),
-                                            describe(o.call), o.ticket, reason)));
+                                            describe(call), o.ticket, error.what())));
     }
   }
   // The peers learn at once that this rank is out, whatever they are waiting for.
@@ -193,13 +196,25 @@ ObservedOperation HostCollectives::observed(const Operation& o) const {
 
 void HostCollectives::finish_observed(Ticket ticket) {
   if (!observer_) return finish(ticket);
-  // The place of an operation in the ring stays its own until it has been waited for, or forgotten.
-  const Operation& o = ring_[ticket % kCapacity];
-  observer_->waiting(group_number_, observed(o));
+  bool forgotten = false;  // another one has its place in the ring: it is over
+  ObservedOperation operation;
+  {
+    std::lock_guard lock(mutex_);
+    const Operation& o = ring_[ticket % kCapacity];
+    forgotten = o.ticket != ticket;
+    if (!forgotten) operation = observed(o);
+  }
+  if (forgotten) return finish(ticket);
+  observer_->waiting(group_number_, operation);
   try {
     finish(ticket);
   } catch (const Error& error) {
-    throw Error(error.code(), observer_->explain(error.what()));
+    bool certain = false;
+    {
+      std::lock_guard lock(mutex_);
+      certain = certain_;
+    }
+    throw Error(error.code(), observer_->explain(error.what(), certain));
   }
   observer_->done_waiting();
 }

@@ -60,7 +60,7 @@ class HostCollectives : public Collectives {
   void finish(Ticket ticket);
   void finish_observed(Ticket ticket);
   ObservedOperation observed(const Operation& o) const;
-  void record_failure(const Operation& o, const std::string& reason);
+  void record_failure(const Operation& o, const std::exception& error);
 
   std::unique_ptr<Transport> transport_;
   CollectiveObserver* observer_;
@@ -78,6 +78,7 @@ class HostCollectives : public Collectives {
   bool running_ = false;  // some thread runs operation executed_ + 1
   Ticket failed_ = 0;     // the first operation that failed, 0: none
   std::exception_ptr error_;
+  bool certain_ = false;  // see CollectiveObserver::explain
   bool stopping_ = false;
   std::thread thread_;
 };

@@ -68,7 +68,7 @@ FileDescriptor LinkHub::take(int peer, int group, Clock::time_point deadline) {
       return socket;
     }
     const int left = milliseconds_until(deadline);
-    if (left == 0) fail(ExitCode::rank, "rank {} has not connected in time", peer);
+    if (left == 0) fail(ExitCode::rank, "waited in vain for rank {} to connect", peer);
     receive_guests(left);
   }
 }
@@ -84,7 +84,12 @@ void LinkHub::receive_guests(int timeout_ms) {
   }
   if (polled[0].revents == 0) return;
   FileDescriptor socket(accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
-  if (!socket) return;  // gone again
+  if (!socket) {
+    if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
+      fail(ExitCode::rank, "cannot take a connection of another rank: {}", std::strerror(errno));
+    }
+    return;  // gone again
+  }
   const int on = 1;
   setsockopt(socket.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
   if (guests_.size() == kMostGuests) guests_.erase(guests_.begin());

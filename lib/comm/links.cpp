@@ -46,15 +46,21 @@ Links::Links(std::vector<FileDescriptor> sockets, std::vector<int> names,
 }
 
 void Links::close() {
+  closed_ = true;
   for (const FileDescriptor& socket : sockets_) {
     if (socket) shutdown(socket.get(), SHUT_RDWR);
   }
 }
 
+void Links::lost(const Letter& letter, const char* reason) const {
+  if (closed_) fail(ExitCode::rank, "this rank has given its connections up");
+  fail_lost(names_[static_cast<size_t>(letter.peer)], reason);
+}
+
 // Whether any bytes went.
 bool Links::push(const Letter& letter, Progress& progress) {
   const size_t total = sizeof(Header) + letter.out_bytes;
-  if (progress.sent == total) return false;
+  if (progress.sent == total || progress.send_error != 0) return false;
   Rest rest(&progress.out, sizeof(Header), const_cast<void*>(letter.out), letter.out_bytes,
             progress.sent);
   const ssize_t sent = sendmsg(sockets_[static_cast<size_t>(letter.peer)].get(), &rest.message,
@@ -63,9 +69,8 @@ bool Links::push(const Letter& letter, Progress& progress) {
     progress.sent += static_cast<size_t>(sent);
     return sent > 0;
   }
-  const int error = errno;
-  if (try_later(error)) return false;
-  fail_lost(names_[static_cast<size_t>(letter.peer)], std::strerror(error));
+  if (!try_later(errno)) progress.send_error = errno;
+  return false;
 }
 
 // Whether any bytes came.
@@ -73,20 +78,19 @@ bool Links::pull(const Letter& letter, Progress& progress) {
   const size_t total = sizeof(Header) + letter.in_bytes;
   if (progress.received == total) return false;
   Rest rest(&progress.in, sizeof(Header), letter.in, letter.in_bytes, progress.received);
-  const int name = names_[static_cast<size_t>(letter.peer)];
   const ssize_t got =
       recvmsg(sockets_[static_cast<size_t>(letter.peer)].get(), &rest.message, MSG_DONTWAIT);
   if (got < 0) {
     const int error = errno;
     if (try_later(error)) return false;
-    fail_lost(name, std::strerror(error));
+    lost(letter, std::strerror(error));
   }
-  if (got == 0) fail_lost(name, "it has closed its connection");
+  if (got == 0) lost(letter, "it has closed its connection");
   const bool had_header = progress.received >= sizeof(Header);
   progress.received += static_cast<size_t>(got);
   if (!had_header && progress.received >= sizeof(Header) &&
       (progress.in.slot != progress.out.slot || progress.in.bytes != letter.in_bytes)) {
-    fail(ExitCode::rank, "rank {} has issued another operation", name);
+    throw OtherOperation(names_[static_cast<size_t>(letter.peer)]);
   }
   return true;
 }
@@ -110,21 +114,26 @@ void Links::wait_for_any(std::span<const Letter> letters, Clock::time_point last
                            static_cast<int>(std::clamp<int64_t>(left.count(), 0, 3'600'000)));
     if (ready > 0) return;
     if (ready < 0 && errno != EINTR) return;  // the next call on the socket tells the error
-    if (Clock::now() >= last_progress + timeout_) fail_silent(silent, timeout_);
+    if (ready == 0 && Clock::now() >= last_progress + timeout_) fail_silent(silent, timeout_);
   }
 }
 
 void Links::exchange(uint64_t slot, std::span<const Letter> letters) {
   for (size_t i = 0; i < letters.size(); ++i) {
-    progress_[i] = {.out = {slot, letters[i].out_bytes}, .in = {}, .sent = 0, .received = 0};
+    progress_[i] = {
+        .out = {slot, letters[i].out_bytes}, .in = {}, .sent = 0, .received = 0, .send_error = 0};
   }
   Clock::time_point last_progress = Clock::now();
   int looks = 0;
   for (;;) {
     bool moved = false, done = true;
     for (size_t i = 0; i < letters.size(); ++i) {
-      if (push(letters[i], progress_[i])) moved = true;
-      if (pull(letters[i], progress_[i])) moved = true;
+      const bool pushed = push(letters[i], progress_[i]), pulled = pull(letters[i], progress_[i]);
+      // What has come first may say why nobody takes what is sent.
+      if (progress_[i].send_error != 0 && !pulled) {
+        lost(letters[i], std::strerror(progress_[i].send_error));
+      }
+      moved = moved || pushed || pulled;
       done = done && progress_[i].sent == sizeof(Header) + letters[i].out_bytes &&
              progress_[i].received == sizeof(Header) + letters[i].in_bytes;
     }

@@ -13,6 +13,7 @@
 // Threads: exchange by one at a time, close by any.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <span>
@@ -34,7 +35,8 @@ class Links {
 
   // As Transport::exchange.
   void exchange(uint64_t slot, std::span<const Letter> letters);
-  // Breaks all connections; an exchange that is under way throws.
+  // Breaks all connections; an exchange that is under way throws, and so do later ones. They name
+  // no peer: this rank has given up.
   void close();
 
  private:
@@ -45,14 +47,17 @@ class Links {
   struct Progress {
     Header out, in;
     size_t sent, received;
+    int send_error;  // errno; 0: none
   };
   bool push(const Letter& letter, Progress& progress);
   bool pull(const Letter& letter, Progress& progress);
+  [[noreturn]] void lost(const Letter& letter, const char* reason) const;
   void wait_for_any(std::span<const Letter> letters, Clock::time_point last_progress);
 
   std::vector<FileDescriptor> sockets_;
   std::vector<int> names_;
   std::chrono::milliseconds timeout_;
+  std::atomic<bool> closed_ = false;
   std::vector<Progress> progress_;  // of the letters of one exchange
   std::vector<pollfd> polled_;
 };

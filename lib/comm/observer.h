@@ -66,8 +66,9 @@ class CollectiveObserver {
   virtual int64_t step() = 0;
   // As it is told of: "all_reduce of 1000 f32 (gradient.h.0.mlp.weight)".
   virtual std::string describe(const ObservedOperation& operation) = 0;
-  // An operation has failed for this reason: the sentence to tell instead.
-  virtual std::string explain(const std::string& reason) = 0;
+  // An operation has failed for this reason: the sentence to tell instead. `certain`: this rank
+  // knows the cause at first hand, and nobody need be waited for who knows more.
+  virtual std::string explain(const std::string& reason, bool certain) = 0;
 };
 
 }  // namespace dltrain

@@ -1,6 +1,7 @@
 #include "comm/socket.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <cstring>
 #include <memory>
@@ -169,8 +170,9 @@ std::string numeric(const sockaddr_storage& name) {
 
 void allow_descriptors(size_t count) {
   constexpr rlim_t kUsual = 512;
+  static std::atomic<rlim_t> asked = 0;
   rlimit limit{};
-  const rlim_t wanted = count + kUsual;
+  const rlim_t wanted = (asked += count) + kUsual;
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= wanted) return;
   limit.rlim_cur = std::min(wanted, limit.rlim_max);
   setrlimit(RLIMIT_NOFILE, &limit);

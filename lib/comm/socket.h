@@ -40,8 +40,8 @@ class FileDescriptor {
 // IPv4 and IPv6; port 0: any free one). The descriptor is non-blocking and not inherited by child
 // processes. Throws Error(rank), naming the port in use.
 FileDescriptor listen_on(const std::string& address, int port);
-// Lets this process open so many descriptors beside those of a usual program, as far as the
-// system's limit for it allows.
+// Lets this process open so many descriptors more, beside those of a usual program and what was
+// asked for before, as far as the system's limit allows.
 void allow_descriptors(size_t count);
 // The port that a socket is bound to.
 int bound_port(int fd);

@@ -120,7 +120,7 @@ void StreamCollectives::check_own() {
   if (observer_ == nullptr) throw Error(ExitCode::rank, failed(describe(failure->call)));
   const ObservedOperation operation = observed(failure->call, {});
   observer_->waiting(group_number_, operation);
-  throw Error(ExitCode::rank, observer_->explain(failed(observer_->describe(operation))));
+  throw Error(ExitCode::rank, observer_->explain(failed(observer_->describe(operation)), false));
 }
 
 void StreamCollectives::barrier() {

@@ -1,8 +1,9 @@
 #include "comm/transport.h"
 
-#include "base/error.h"
-
 namespace dltrain {
+
+OtherOperation::OtherOperation(int peer)
+    : Error(ExitCode::rank, fmt::format("rank {} has issued another operation", peer)) {}
 
 void fail_lost(int peer, std::string_view reason) {
   fail(ExitCode::rank, "lost rank {} ({})", peer, reason);

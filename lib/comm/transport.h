@@ -23,6 +23,8 @@
 #include <string_view>
 #include <unordered_map>
 
+#include "base/error.h"
+
 namespace dltrain {
 
 class Channel {
@@ -43,6 +45,13 @@ struct Letter {
   size_t out_bytes;
   void* in;
   size_t in_bytes;
+};
+
+// A peer has come with another operation than this rank: both have a bug, and this rank knows it at
+// first hand.
+class OtherOperation : public Error {
+ public:
+  explicit OtherOperation(int peer);
 };
 
 // How every loss of a peer is told.

@@ -156,12 +156,15 @@ int64_t RankWatch::step() {
   return step_;
 }
 
-std::string RankWatch::explain(const std::string& reason) {
+std::string RankWatch::explain(const std::string& reason, bool certain) {
   std::unique_lock lock(mutex_);
-  noticed_ = urgent_ = true;
-  changed_.notify_all();
-  changed_.wait_for(lock, kVerdictTime, [&] { return verdict_.has_value() || finished_; });
-  urgent_ = false;
+  noticed_ = true;
+  if (!certain) {
+    urgent_ = true;
+    changed_.notify_all();
+    changed_.wait_for(lock, kVerdictTime, [&] { return verdict_.has_value() || finished_; });
+    urgent_ = false;
+  }
   const std::string step = step_ < 0 ? "" : fmt::format(" at step {}", step_ + 1);
   if (verdict_) {
     return verdict_->message +
@@ -313,14 +316,11 @@ WatchPosition RankWatch::own_position() {
   return own;
 }
 
-// Within the lock: what gives the names may go away after it.
 std::string RankWatch::describe(const ObservedOperation& operation) {
-  const std::lock_guard lock(mutex_);
   return words(operation);
 }
 
-// Under the mutex.
-std::string RankWatch::words(const ObservedOperation& operation) const {
+std::string RankWatch::words(const ObservedOperation& operation) {
   std::string text = operation.name;
   if (operation.number > 0) text += fmt::format(" {}", operation.number);
   if (operation.count > 0) {

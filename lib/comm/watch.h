@@ -94,7 +94,7 @@ class RankWatch final : public CollectiveObserver {
   int64_t step() override;
   std::string describe(const ObservedOperation& operation) override;
   // Waits a moment for the verdict; without one the reason itself becomes it.
-  std::string explain(const std::string& reason) override;
+  std::string explain(const std::string& reason, bool certain) override;
 
  private:
   using Milliseconds = std::chrono::milliseconds;
@@ -107,7 +107,7 @@ class RankWatch final : public CollectiveObserver {
   void run();
   void beat();
   WatchPosition own_position();
-  std::string words(const ObservedOperation& operation) const;
+  static std::string words(const ObservedOperation& operation);
   WatchMessages& messages_with(int group, int peer);
   void look_at(int rank);
   void find_silent(int rank);

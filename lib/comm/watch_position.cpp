@@ -51,8 +51,10 @@ WatchWait wait_from(const json& object) {
 // That what it names is there: a group, or none, and ranks of so many.
 bool is_among(const WatchWait& wait, int size) {
   const auto is_rank = [&](int rank) { return rank >= 0 && rank < size; };
-  const auto is_peer = [&](int rank) { return rank == -1 || is_rank(rank); };
-  return wait.group >= -1 && is_peer(wait.to.peer) && is_peer(wait.from.peer) &&
+  const auto is_message = [&](const ObservedMessage& message) {
+    return is_rank(message.peer) || (message.peer == -1 && message.number == 0);
+  };
+  return wait.group >= -1 && is_message(wait.to) && is_message(wait.from) &&
          std::all_of(wait.members.begin(), wait.members.end(), is_rank);
 }
 

@@ -93,7 +93,7 @@ TEST_CASE("a rank that is late learns whom the one that serves the store has los
         kill(self, SIGSTOP);
         while (state_of(self) != 'T') usleep(1000);
         kill(victim, SIGKILL);
-        usleep(600'000);  // longer than the first rank takes to find out, and for a busy one to end
+        usleep(400'000);  // longer than the first rank takes to find out, and for a busy one to end
         kill(self, SIGCONT);
         _exit(0);
       }
