@@ -1,5 +1,5 @@
 // Carries collectives between GPUs through pinned host memory: device → host, the same operation of
-// a group over host memory (Gloo), host → device, all in the order of one stream. The host part is
+// a group over host memory, host → device, all in the order of one stream. The host part is
 // called by the stream, so the thread that queues never waits.
 //
 // For ranks that share a GPU or have no NCCL; every sum is that of comm/reduce.h, as on CPUs.
