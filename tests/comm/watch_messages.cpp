@@ -1,5 +1,7 @@
 // Messages between two ranks that do not come to an end: who is named, and that it is not one who
 // has done its part.
+#include <atomic>
+#include <memory>
 #include <thread>
 
 #include "verdict.h"
@@ -111,17 +113,21 @@ TEST_CASE("a message in which all its GPUs stay is named") {
 TEST_CASE("a rank that hangs among messages is named by all") {
   const auto results = run_ranks(3, [](RankContext& context) {
     StoreClient store = context.client();
-    std::unique_ptr<Collectives> group;
+    std::unique_ptr<Collectives> group;  // outlives the watch, which may abandon it
+    std::atomic<Collectives*> joined = nullptr;
     RankWatch watch(store.options(), {.rank = context.rank,
                                       .size = context.size,
                                       .timeout = milliseconds(600),
                                       .straggler_factor = 0,
                                       // So that what waits ends and tells the verdict.
-                                      .on_lost = [&](const std::string&) { group->abandon(); }});
+                                      .on_lost = [&](const std::string&) {
+                                        if (joined != nullptr) joined.load()->abandon();
+                                      }});
     group = make_gloo(store, {.rank = context.rank,
                               .size = context.size,
                               .timeout = milliseconds(20'000),
                               .observer = &watch});
+    joined = group.get();
     const int next = (context.rank + 1) % 3, previous = (context.rank + 2) % 3;
     std::vector<float> out(10), in(10);
     for (int step = 0; step < 100; ++step) {
