@@ -12,7 +12,7 @@
 namespace dltrain {
 namespace {
 
-struct Options {
+struct DataPrepareOptions {
   ConfigOptions config;
   std::string output, split = "train", encoding = "original";
   std::optional<int64_t> shorter_side;
@@ -20,12 +20,12 @@ struct Options {
   bool overwrite = false;
 };
 
-void refuse_existing(const Options& options, const std::filesystem::path& path) {
+void refuse_existing(const DataPrepareOptions& options, const std::filesystem::path& path) {
   if (options.overwrite || !std::filesystem::exists(path)) return;
   fail(ExitCode::usage, "{} is there already; --overwrite replaces it", path.string());
 }
 
-ExitCode write_tokens(const Options& options, const DataConfig& data,
+ExitCode write_tokens(const DataPrepareOptions& options, const DataConfig& data,
                       const SequenceConfig& config) {
   // The ids wait in files beside the result: there may be more of them than memory.
   const std::filesystem::path folder = options.output;
@@ -53,7 +53,7 @@ ExitCode write_tokens(const Options& options, const DataConfig& data,
   return ExitCode::ok;
 }
 
-ExitCode write_images(const Options& options, const DatasetConfig& config) {
+ExitCode write_images(const DataPrepareOptions& options, const DatasetConfig& config) {
   const bool raw = options.encoding == "raw";
   if (options.shorter_side && !raw) {
     fail(ExitCode::usage, "--shorter-side needs --encoding raw: files stay as they are otherwise");
@@ -87,7 +87,7 @@ ExitCode write_images(const Options& options, const DatasetConfig& config) {
 }  // namespace
 
 CommandBody add_data_prepare(CLI::App& command) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<DataPrepareOptions>();
   options->config.add_to(command);
   command.add_option("-o,--output", options->output, "The file to write; of text: the folder")
       ->required();

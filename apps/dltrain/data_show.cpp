@@ -68,14 +68,14 @@ void check_images(const Dataset& dataset) {
        to_string(input.sample));
 }
 
-struct Options {
+struct DataShowOptions {
   ConfigOptions config;
   std::string output, split = "train";
   int64_t samples = 36;
 };
 
 // What is shown of images; text goes to the terminal alone.
-void check_output(const Options& options, bool text) {
+void check_output(const DataShowOptions& options, bool text) {
   if (text) {
     if (options.output.empty()) return;
     fail(ExitCode::usage, "-o: text is printed, a picture is made of images only");
@@ -88,7 +88,7 @@ void check_output(const Options& options, bool text) {
   fail(ExitCode::usage, "{}: the picture is a PNG file; give it a name in .png", options.output);
 }
 
-void show_images(const Options& options, const Dataset& dataset,
+void show_images(const DataShowOptions& options, const Dataset& dataset,
                  const std::vector<FieldSpec>& fields, const Batch& batch) {
   const Shown shown = collect(dataset, fields, batch);
   const Shape& image = dataset.fields()[0].sample.shape;
@@ -105,7 +105,7 @@ void show_images(const Options& options, const Dataset& dataset,
 }  // namespace
 
 CommandBody add_data_show(CLI::App& command) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<DataShowOptions>();
   options->config.add_to(command);
   command.add_option("-o,--output", options->output, "The PNG file to write, of images");
   command.add_option("--split", options->split, "train (as training sees it) or eval")

@@ -9,12 +9,12 @@
 namespace dltrain {
 namespace {
 
-struct Options {
+struct EvalOptions {
   CheckpointOptions models;
   std::string result;
 };
 
-ExitCode run(const Options& options) {
+ExitCode run_eval(const EvalOptions& options) {
   TrainedModel model = options.models.open(0);
   Session& session = model.session;
   const ResumeChoice& choice = model.checkpoint;
@@ -48,11 +48,11 @@ ExitCode run(const Options& options) {
 }  // namespace
 
 CommandBody add_eval(CLI::App& command) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<EvalOptions>();
   options->models.add_to(command);
   command.add_option("--result", options->result, "Write the metrics to this file as JSON")
       ->take_last();
-  return [options] { return run(*options); };
+  return [options] { return run_eval(*options); };
 }
 
 }  // namespace dltrain

@@ -5,7 +5,7 @@
 namespace dltrain {
 namespace {
 
-struct Options {
+struct ExportOptions {
   std::string from, to, dtype;
   CLI::AsSizeValue unit{/*kb_is_1000=*/true};
   uint64_t max_shard = 5'000'000'000;
@@ -21,7 +21,7 @@ struct Options {
   }
 };
 
-void print(const ExportReport& report, const Options& options) {
+void print_export(const ExportReport& report, const ExportOptions& options) {
   fmt::print("{} from {}{}: {} tensors, {:.1f} MB of {} in {} file{}, {}\n", options.to,
              report.checkpoint.string(), report.averages ? " (averaged weights)" : "",
              report.written.tensors, static_cast<double>(report.written.bytes) / 1e6,
@@ -33,10 +33,10 @@ void print(const ExportReport& report, const Options& options) {
   }
 }
 
-CommandBody add(CLI::App& command, const char* from, const char* from_doc, const char* to_doc,
-                const char* dtype_doc,
-                ExportReport (*run)(const std::filesystem::path&, HuggingFaceFolder)) {
-  auto options = std::make_shared<Options>();
+CommandBody add_export(CLI::App& command, const char* from, const char* from_doc,
+                       const char* to_doc, const char* dtype_doc,
+                       ExportReport (*run)(const std::filesystem::path&, HuggingFaceFolder)) {
+  auto options = std::make_shared<ExportOptions>();
   command.add_option(from, options->from, from_doc)->required();
   command.add_option("OUT", options->to, to_doc)->required();
   command.add_option("--dtype", options->dtype, dtype_doc)
@@ -50,7 +50,7 @@ CommandBody add(CLI::App& command, const char* from, const char* from_doc, const
       ->take_last();
   command.add_flag("--overwrite", options->overwrite, "Replace an earlier folder of a model");
   return [options, run] {
-    print(run(options->from, options->folder()), *options);
+    print_export(run(options->from, options->folder()), *options);
     return ExitCode::ok;
   };
 }
@@ -58,13 +58,13 @@ CommandBody add(CLI::App& command, const char* from, const char* from_doc, const
 }  // namespace
 
 CommandBody add_export(CLI::App& command) {
-  return add(command, "CHECKPOINT", "Run folder (its newest checkpoint), or a checkpoint",
-             "Folder to write, for transformers' from_pretrained",
-             "Format of the weights: f32 (default), bf16, f16", export_model);
+  return add_export(command, "CHECKPOINT", "Run folder (its newest checkpoint), or a checkpoint",
+                    "Folder to write, for transformers' from_pretrained",
+                    "Format of the weights: f32 (default), bf16, f16", export_model);
 }
 
 CommandBody add_import(CLI::App& command) {
-  return add(
+  return add_export(
       command, "FOLDER", "Folder of a Hugging Face model: config.json, safetensors",
       "Folder to write: the model, checked and in one format, and config.yaml to train it",
       "Format of the weights: f32, bf16, f16 (default: the folder's, or f32 where it has several)",

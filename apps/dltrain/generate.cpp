@@ -22,7 +22,7 @@ namespace {
 
 constexpr size_t kMaxPrompt = 64 << 20;  // bytes
 
-struct Options {
+struct GenerateFlags {
   std::string model, device, precision, tokenizer, result;
   std::vector<std::string> sets, prompts, prompt_files, tokens, stop;
   SamplingOptions sampling;
@@ -36,14 +36,14 @@ struct Prompt {
   std::vector<int32_t> tokens;
 };
 
-std::vector<std::string> precision_of(const Options& o) {
+std::vector<std::string> precision_of(const GenerateFlags& o) {
   if (o.precision.empty()) return {};
   return {"precision.compute=" + o.precision};
 }
 
 // A folder with config.json and weights, which has no data and is not trained.
 std::unique_ptr<LanguageModel> open_hugging_face(const std::filesystem::path& folder,
-                                                 const Options& o) {
+                                                 const GenerateFlags& o) {
   ConfigInputs inputs;
   inputs.overrides = {
       "data={type: synthetic_tokens, vocab_size: 2, length: 1, samples: 1}",
@@ -56,7 +56,7 @@ std::unique_ptr<LanguageModel> open_hugging_face(const std::filesystem::path& fo
                                          engines(), o.tokenizer);
 }
 
-std::unique_ptr<LanguageModel> open_model(const Options& o) {
+std::unique_ptr<LanguageModel> open_model(const GenerateFlags& o) {
   const std::filesystem::path given = o.model;
   const bool folder = std::filesystem::is_directory(given);
   if (!folder && !std::filesystem::exists(given)) {
@@ -142,7 +142,7 @@ int32_t begin_token(const LanguageModel& model) {
        "- for standard input");
 }
 
-std::vector<Prompt> read_prompts(const Options& o, const LanguageModel& model) {
+std::vector<Prompt> read_prompts(const GenerateFlags& o, const LanguageModel& model) {
   std::vector<Prompt> out;
   const auto add_tokens = [&](std::vector<int32_t> tokens) {
     std::string text = model.tokenizer() != nullptr ? model.tokenizer()->decode(tokens) : "";
@@ -180,7 +180,7 @@ std::vector<Prompt> read_prompts(const Options& o, const LanguageModel& model) {
   return out;
 }
 
-nlohmann::ordered_json text_json(const Options& o, const Prompt& prompt, size_t text,
+nlohmann::ordered_json text_json(const GenerateFlags& o, const Prompt& prompt, size_t text,
                                  const GeneratedText& made, bool has_text) {
   nlohmann::ordered_json json;
   json["prompt"] = static_cast<int64_t>(text) / o.samples;
@@ -199,8 +199,8 @@ std::string dumped(const nlohmann::ordered_json& json) {
   return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
-void write_result(const Options& o, const LanguageModel& model, const std::vector<Prompt>& prompts,
-                  const GenerateReport& report) {
+void write_result(const GenerateFlags& o, const LanguageModel& model,
+                  const std::vector<Prompt>& prompts, const GenerateReport& report) {
   nlohmann::ordered_json json{
       {"model", model.source().string()},        {"prompt_tokens", report.prompt_tokens},
       {"new_tokens", report.new_tokens},         {"steps", report.steps},
@@ -219,7 +219,7 @@ void tell_speed(const GenerateReport& report) {
              1e3 * report.step_seconds / steps);
 }
 
-ExitCode run(const Options& o) {
+ExitCode run_generate(const GenerateFlags& o) {
   const auto model = open_model(o);
   if (!model->device_note().empty() && !o.quiet) {
     fmt::print(stderr, "{}\n", model->device_note());
@@ -268,7 +268,7 @@ ExitCode run(const Options& o) {
   return ExitCode::ok;
 }
 
-void add_sampling_options(CLI::App& command, Options& o) {
+void add_sampling_options(CLI::App& command, GenerateFlags& o) {
   command.add_option("--max-tokens", o.max_tokens, "New tokens of a text, at most (default 128)")
       ->check(CLI::Range(int64_t{0}, int64_t{1} << 30))
       ->take_last();
@@ -310,8 +310,8 @@ void add_sampling_options(CLI::App& command, Options& o) {
 }  // namespace
 
 CommandBody add_generate(CLI::App& command) {
-  auto options = std::make_shared<Options>();
-  Options& o = *options;
+  auto options = std::make_shared<GenerateFlags>();
+  GenerateFlags& o = *options;
   command
       .add_option("MODEL", o.model,
                   "Run folder or checkpoint; a folder of a Hugging Face model (config.json, "
@@ -348,7 +348,7 @@ CommandBody add_generate(CLI::App& command) {
       ->type_name("KEY=VALUE")
       ->allow_extra_args(false);
   command.add_flag("-q,--quiet", o.quiet, "No line about speed on stderr");
-  return [options] { return run(*options); };
+  return [options] { return run_generate(*options); };
 }
 
 }  // namespace dltrain

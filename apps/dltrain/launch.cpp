@@ -57,8 +57,8 @@ std::string variable_of(const std::string& dashed) {
 }
 
 template <typename T>
-CLI::Option* add(CLI::App& command, const std::string& name, T& value, const std::string& doc,
-                 const std::string& shorter = "") {
+CLI::Option* add_flag(CLI::App& command, const std::string& name, T& value, const std::string& doc,
+                      const std::string& shorter = "") {
   return command.add_option((shorter.empty() ? "" : shorter + ",") + names_of(name), value, doc)
       ->envname(variable_of(name))
       ->take_last();
@@ -177,7 +177,7 @@ void tell_unused(const Flags& flags, const LaunchOptions& options) {
   if (!names.empty()) fmt::print(stderr, "dltrain: {}: not used, there is one node\n", names);
 }
 
-ExitCode run(const Flags& flags) {
+ExitCode run_launch(const Flags& flags) {
   const LaunchOptions options = options_from(flags);
   tell_unused(flags, options);
   std::vector<std::string> arguments = rank_arguments;
@@ -236,44 +236,48 @@ CommandBody add_launch(CLI::App& command) {
       "dltrain launch [FLAGS] [--] CONFIG… | train …: what follows the flags is what each rank "
       "runs.\n"
       "docs/launch.md: nodes, restarts, recipes for Slurm, Kubernetes and ssh.\n");
-  add(command, "--nnodes", flags->nodes, "Nodes: N, or MIN:MAX for as many as come in time");
-  add(command, "--nproc-per-node", flags->processes,
-      "Ranks on this node: a number, auto, gpu or cpu");
-  flags->node_rank_given = add(command, "--node-rank", flags->node_rank,
-                               "This node's number; absent with --rdzv-endpoint: as they come")
+  add_flag(command, "--nnodes", flags->nodes, "Nodes: N, or MIN:MAX for as many as come in time");
+  add_flag(command, "--nproc-per-node", flags->processes,
+           "Ranks on this node: a number, auto, gpu or cpu");
+  flags->node_rank_given = add_flag(command, "--node-rank", flags->node_rank,
+                                    "This node's number; absent with --rdzv-endpoint: as they come")
                                ->check(CLI::Range(0, 1 << 16));
-  add(command, "--master-addr", flags->master_address, "Node 0's address");
-  flags->master_port_given = add(command, "--master-port", flags->master_port,
-                                 "Port of the store on node 0 (one node: any free one, as 0)")
+  add_flag(command, "--master-addr", flags->master_address, "Node 0's address");
+  flags->master_port_given = add_flag(command, "--master-port", flags->master_port,
+                                      "Port of the store on node 0 (one node: any free one, as 0)")
                                  ->check(CLI::Range(0, 65535));
-  add(command, "--rdzv-endpoint", flags->endpoint,
-      "Where the nodes meet: HOST:PORT of one of them");
-  add(command, "--rdzv-id", flags->run_id, "Name of the run, the same on all nodes");
-  add(command, "--rdzv-backend", flags->backend, "static or c10d: both are dltrain's own store");
-  add(command, "--rdzv-conf", flags->conf,
-      "join_timeout=SECONDS (600), last_call_timeout=SECONDS (30), read_timeout=SECONDS (60), "
-      "is_host=0 or 1");
+  add_flag(command, "--rdzv-endpoint", flags->endpoint,
+           "Where the nodes meet: HOST:PORT of one of them");
+  add_flag(command, "--rdzv-id", flags->run_id, "Name of the run, the same on all nodes");
+  add_flag(command, "--rdzv-backend", flags->backend,
+           "static or c10d: both are dltrain's own store");
+  add_flag(command, "--rdzv-conf", flags->conf,
+           "join_timeout=SECONDS (600), last_call_timeout=SECONDS (30), read_timeout=SECONDS (60), "
+           "is_host=0 or 1");
   command.add_flag("--standalone", flags->standalone, "One node, a free port")
       ->envname("PET_STANDALONE");
-  add(command, "--local-addr", flags->local_address,
-      "This node's address, as the other nodes reach it");
-  add(command, "--max-restarts", flags->max_restarts,
-      "Restart all ranks so often after failures, from the newest checkpoint")
+  add_flag(command, "--local-addr", flags->local_address,
+           "This node's address, as the other nodes reach it");
+  add_flag(command, "--max-restarts", flags->max_restarts,
+           "Restart all ranks so often after failures, from the newest checkpoint")
       ->check(CLI::Range(0, 1 << 20));
-  add(command, "--numa-binding", flags->binding,
+  add_flag(
+      command, "--numa-binding", flags->binding,
       "CPUs of a rank: exclusive (its own, within a NUMA node), node (those of one, shared) or "
       "none");
-  add(command, "--monitor-interval", flags->monitor_interval,
-      "Seconds between looks at the ranks; more than 0.2 counts as 0.2")
+  add_flag(command, "--monitor-interval", flags->monitor_interval,
+           "Seconds between looks at the ranks; more than 0.2 counts as 0.2")
       ->check(CLI::Range(0.001, 60.0));
-  add(command, "--log-dir", flags->log_dir, "Folder for the output of the ranks (alone: --tee 3)");
-  flags->tee_given = add(command, "--tee", flags->tee,
-                         "Streams that go to files of --log-dir too: 0, 1 (stdout), 2 (stderr), 3, "
-                         "or RANK:N,…",
-                         "-t");
-  flags->redirects_given = add(command, "--redirects", flags->redirects,
-                               "Streams that go to files of --log-dir only; as --tee", "-r");
-  return [flags] { return run(*flags); };
+  add_flag(command, "--log-dir", flags->log_dir,
+           "Folder for the output of the ranks (alone: --tee 3)");
+  flags->tee_given =
+      add_flag(command, "--tee", flags->tee,
+               "Streams that go to files of --log-dir too: 0, 1 (stdout), 2 (stderr), 3, "
+               "or RANK:N,…",
+               "-t");
+  flags->redirects_given = add_flag(command, "--redirects", flags->redirects,
+                                    "Streams that go to files of --log-dir only; as --tee", "-r");
+  return [flags] { return run_launch(*flags); };
 }
 
 }  // namespace dltrain

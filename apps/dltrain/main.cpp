@@ -78,7 +78,7 @@ constexpr const char* kFooter =
     "5 memory; 6 a rank was lost; 7 storage; 8 device; 9 a check failed; 75 stopped by a\n"
     "signal or time limit, with a checkpoint: the same command with --resume auto goes on.\n";
 
-int run(int argc, char** argv) {
+int run_main(int argc, char** argv) {
   CLI::App app{"dltrain trains neural networks from declarative YAML files"};
   app.name("dltrain");
   app.footer(kFooter);
@@ -121,7 +121,7 @@ int main(int argc, char** argv) {
     if (argc > 1 && std::string(argv[1]) == "launch") dltrain::end_on_interruption();
     // A file that grows past the process's limit is a failed write, with its path and reason.
     std::signal(SIGXFSZ, SIG_IGN);
-    return dltrain::run(argc, argv);
+    return dltrain::run_main(argc, argv);
   } catch (const dltrain::ConfigError& error) {
     tell(error.what());  // every line has its place already
     return static_cast<int>(error.code());

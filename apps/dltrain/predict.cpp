@@ -7,14 +7,14 @@
 namespace dltrain {
 namespace {
 
-struct Options {
+struct PredictOptions {
   CheckpointOptions models;
   std::string output, split = "eval";
   int64_t top = 1;
   std::optional<int64_t> samples;
 };
 
-ExitCode run(const Options& options) {
+ExitCode run_predict(const PredictOptions& options) {
   const PredictionFormat format = prediction_format(options.output);
   const bool train = options.split == "train";
   const TrainedModel first = options.models.open(0, train, /*targets=*/false);
@@ -32,7 +32,7 @@ ExitCode run(const Options& options) {
 }  // namespace
 
 CommandBody add_predict(CLI::App& command) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<PredictOptions>();
   options->models.add_to(command);
   command.add_option("-o,--output", options->output, "File to write: .csv or .jsonl")
       ->required()
@@ -46,7 +46,7 @@ CommandBody add_predict(CLI::App& command) {
   command.add_option("--samples", options->samples, "Only the first so many samples")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 40))
       ->take_last();
-  return [options] { return run(*options); };
+  return [options] { return run_predict(*options); };
 }
 
 }  // namespace dltrain

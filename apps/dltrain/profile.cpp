@@ -14,7 +14,7 @@
 namespace dltrain {
 namespace {
 
-struct Options {
+struct ProfileFlags {
   ConfigOptions config;
   ProfileOptions profile;
   std::string folder, result, ranks = "1";
@@ -22,7 +22,7 @@ struct Options {
   bool quiet = false;
 };
 
-void print(const ProfileReport& report, const Options& options) {
+void print_profile(const ProfileReport& report, const ProfileFlags& options) {
   if (!options.result.empty()) write_file_atomically(options.result, profile_json(report));
   if (!options.quiet) {
     const bool bold = isatty(STDOUT_FILENO) != 0 && console().color();
@@ -31,26 +31,26 @@ void print(const ProfileReport& report, const Options& options) {
   fmt::print("trace: {} (open it in ui.perfetto.dev or chrome://tracing)\n", report.trace.string());
 }
 
-ExitCode run(const Options& options, const RankEnvironment& environment) {
+ExitCode run_profile(const ProfileFlags& options, const RankEnvironment& environment) {
   Experiment experiment = options.config.load();
   ProfileOptions profile = options.profile;
   profile.engines = engines();
   profile.folder = options.folder;
   if (!environment.distributed()) {
-    print(*profile_training(experiment, profile), options);
+    print_profile(*profile_training(experiment, profile), options);
     return ExitCode::ok;
   }
   return as_rank(environment, experiment.parallelism, [&](const World& world) {
     profile.ranks = ranks_of(world);
     const auto report = profile_training(experiment, profile);
-    if (report) print(*report, options);
+    if (report) print_profile(*report, options);
     return ExitCode::ok;
   });
 }
 
-ExitCode start(const Options& options) {
+ExitCode start(const ProfileFlags& options) {
   const int ranks = parse_ranks(options.ranks);
-  if (ranks == 1) return run(options, rank_environment(process_environment()));
+  if (ranks == 1) return run_profile(options, rank_environment(process_environment()));
   refuse_ranks_of_ranks(ranks);
   end_on_interruption();
   // Mistakes in the file are reported once, here, and not by every rank.
@@ -61,7 +61,7 @@ ExitCode start(const Options& options) {
 }  // namespace
 
 CommandBody add_profile(CLI::App& command) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<ProfileFlags>();
   options->config.add_to(command);
   command
       .add_option("--warmup", options->profile.warmup, "Steps before anything is timed (default 3)")

@@ -17,7 +17,7 @@
 namespace dltrain {
 namespace {
 
-struct Options {
+struct TrainOptions {
   ConfigOptions config;
   RunOptions run;
   std::string folder, result, ranks = "1";
@@ -25,7 +25,7 @@ struct Options {
 };
 
 // What is wrong with the options whatever the configuration says.
-void check_options(const Options& options) {
+void check_options(const TrainOptions& options) {
   log_level_from_name(options.run.log_level);
   if (options.run.overwrite && options.run.resume != "never") {
     fail(ExitCode::usage, "--overwrite discards the run that --resume would go on with; give one");
@@ -49,7 +49,7 @@ ExitCode run_rank(const RankEnvironment& environment, Experiment& experiment, Ru
 }
 
 // `ranks`: of the run, as far as it is known before they are started. `start`: starts them.
-ExitCode run(Options& options, int ranks, const std::function<int()>& start) {
+ExitCode run_train(TrainOptions& options, int ranks, const std::function<int()>& start) {
   // A launcher may itself be a task of srun or mpirun, one a node; that makes it no rank.
   const RankEnvironment environment =
       start ? RankEnvironment() : rank_environment(process_environment());
@@ -96,8 +96,8 @@ ExitCode run(Options& options, int ranks, const std::function<int()>& start) {
   return run_rank(environment, experiment, run);
 }
 
-std::shared_ptr<Options> add_options(CLI::App& command) {
-  auto options = std::make_shared<Options>();
+std::shared_ptr<TrainOptions> add_options(CLI::App& command) {
+  auto options = std::make_shared<TrainOptions>();
   options->config.add_to(command);
   command.add_option("--output-dir", options->folder, "The run folder (default: runs/<name>)")
       ->take_last();
@@ -127,11 +127,11 @@ std::shared_ptr<Options> add_options(CLI::App& command) {
 }
 
 // `dltrain train`, which starts the ranks itself with --nproc-per-node.
-ExitCode run_train(Options& options) {
+ExitCode run_train(TrainOptions& options) {
   const int ranks = parse_ranks(options.ranks);
-  if (ranks == 1) return run(options, 1, {});
+  if (ranks == 1) return run_train(options, 1, {});
   refuse_ranks_of_ranks(ranks);
-  return run(options, ranks, [&] { return launch_ranks(ranks); });
+  return run_train(options, ranks, [&] { return launch_ranks(ranks); });
 }
 
 }  // namespace
@@ -155,7 +155,7 @@ ExitCode train_launched(const std::vector<std::string>& arguments, int ranks,
   if (options->ranks != "1") {
     fail(ExitCode::usage, "--nproc-per-node stands before the arguments of the ranks, not in them");
   }
-  return run(*options, ranks, start);
+  return run_train(*options, ranks, start);
 }
 
 }  // namespace dltrain

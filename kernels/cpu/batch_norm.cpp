@@ -301,7 +301,7 @@ class BatchNormInference final : public ChannelKernel {
 };
 
 template <template <typename> class Made>
-MadeKernel make(const KernelRequest& request) {
+MadeKernel make_batch_norm_of(const KernelRequest& request) {
   if (request.inputs[0].shape.elements() == 0) return nullptr;
   return with_element_type(request.inputs[0].dtype, [&]<typename T>(T) -> MadeKernel {
     return std::make_unique<Made<T>>(request);
@@ -311,19 +311,19 @@ MadeKernel make(const KernelRequest& request) {
 }  // namespace
 
 MadeKernel make_batch_norm(const KernelRequest& request) {
-  return make<BatchNorm>(request);
+  return make_batch_norm_of<BatchNorm>(request);
 }
 
 MadeKernel make_batch_moments(const KernelRequest& request) {
-  return make<BatchMoments>(request);
+  return make_batch_norm_of<BatchMoments>(request);
 }
 
 MadeKernel make_batch_norm_backward(const KernelRequest& request) {
-  return make<BatchNormBackward>(request);
+  return make_batch_norm_of<BatchNormBackward>(request);
 }
 
 MadeKernel make_batch_norm_inference(const KernelRequest& request) {
-  return make<BatchNormInference>(request);
+  return make_batch_norm_of<BatchNormInference>(request);
 }
 
 }  // namespace dltrain

@@ -105,7 +105,7 @@ class CarriedUpdate final : public Kernel {
 };
 
 template <typename K>
-MadeKernel make(const KernelRequest& request) {
+MadeKernel make_carry(const KernelRequest& request) {
   if (!computes_in_f32(request)) return nullptr;
   return std::make_unique<K>(request);
 }
@@ -113,16 +113,16 @@ MadeKernel make(const KernelRequest& request) {
 }  // namespace
 
 MadeKernel make_carried_state(const KernelRequest& request) {
-  return make<CarriedState>(request);
+  return make_carry<CarriedState>(request);
 }
 MadeKernel make_carry_state(const KernelRequest& request) {
-  return make<CarryState>(request);
+  return make_carry<CarryState>(request);
 }
 MadeKernel make_carry_state_in_place(const KernelRequest& request) {
-  return make<CarryStateInPlace>(request);
+  return make_carry<CarryStateInPlace>(request);
 }
 MadeKernel make_carried_update(const KernelRequest& request) {
-  return make<CarriedUpdate>(request);
+  return make_carry<CarriedUpdate>(request);
 }
 
 }  // namespace dltrain

@@ -9,7 +9,7 @@
 namespace dltrain {
 namespace {
 
-constexpr int64_t kGrain = 8192;
+constexpr int64_t kCastGrain = 8192;
 
 template <typename From, typename To>
 class Cast final : public Kernel {
@@ -20,7 +20,7 @@ class Cast final : public Kernel {
     y_ = output<To>(bindings, 0);
   }
   void run(Stream&) override {
-    parallel_for(count_, kGrain, [&](int64_t begin, int64_t end) {
+    parallel_for(count_, kCastGrain, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) convert(x_[i], y_[i]);
     });
   }
@@ -60,7 +60,7 @@ class CastRows final : public Kernel {
     y_ = bindings.outputs[0];
   }
   void run(Stream&) override {
-    parallel_for(count_, kGrain, [&](int64_t begin, int64_t end) {
+    parallel_for(count_, kCastGrain, [&](int64_t begin, int64_t end) {
       if (widen_ != nullptr) {
         widen_(static_cast<const uint16_t*>(x_) + begin, static_cast<float*>(y_) + begin,
                end - begin);

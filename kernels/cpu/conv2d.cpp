@@ -192,7 +192,7 @@ class Conv2dBackwardWeight final : public Kernel {
   size_t weight_ = 0, scratch_ = 0;
 };
 
-bool usable(const KernelRequest& request) {
+bool usable_conv2d(const KernelRequest& request) {
   return onednn::computes_in(request, request.inputs[0].dtype) &&
          request.inputs[0].shape.elements() > 0 && request.outputs[0].shape.elements() > 0;
 }
@@ -200,19 +200,19 @@ bool usable(const KernelRequest& request) {
 }  // namespace
 
 MadeKernel make_conv2d_onednn(const KernelRequest& request) {
-  if (!usable(request)) return nullptr;
+  if (!usable_conv2d(request)) return nullptr;
   dnnl::post_ops post_ops;
   if (!onednn::append_activation(post_ops, request.attributes.text("activation"))) return nullptr;
   return std::make_unique<Conv2dForward>(request, onednn::attributes(post_ops));
 }
 
 MadeKernel make_conv2d_backward_input_onednn(const KernelRequest& request) {
-  if (!usable(request)) return nullptr;
+  if (!usable_conv2d(request)) return nullptr;
   return std::make_unique<Conv2dBackwardInput>(request);
 }
 
 MadeKernel make_conv2d_backward_weight_onednn(const KernelRequest& request) {
-  if (!usable(request)) return nullptr;
+  if (!usable_conv2d(request)) return nullptr;
   return std::make_unique<Conv2dBackwardWeight>(request);
 }
 

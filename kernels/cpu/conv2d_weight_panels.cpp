@@ -30,8 +30,8 @@ struct Geometry {
   int64_t weights() const { return out_channels * places() * channels; }
 };
 
-constexpr int64_t kMostRows = 2 * kPanelSteps;  // of x and dy in a chunk
-using RowList = std::array<const void*, static_cast<size_t>(kMostRows)>;
+constexpr int64_t kConv2dWeightPanelsMostRows = 2 * kPanelSteps;  // of x and dy in a chunk
+using RowList = std::array<const void*, static_cast<size_t>(kConv2dWeightPanelsMostRows)>;
 
 struct Chunk {
   RowList dy, x;

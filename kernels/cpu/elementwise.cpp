@@ -14,8 +14,8 @@
 namespace dltrain {
 namespace {
 
-constexpr int64_t kGrain = 4096;  // elements that are worth a thread
-constexpr int64_t kBlock = 512;   // elements widened at a time
+constexpr int64_t kElementwiseGrain = 4096;  // elements that are worth a thread
+constexpr int64_t kElementwiseBlock = 512;   // elements widened at a time
 
 std::vector<Shape> operand_shapes(const KernelRequest& request) {
   std::vector<Shape> shapes;
@@ -44,10 +44,11 @@ class Elementwise final : public Kernel {
   void run(Stream&) override {
     const int64_t length = loop_.row_length();
     if (loop_.rows() == 1) {
-      parallel_for(length, kGrain, [&](int64_t begin, int64_t end) { run_part(0, begin, end); });
+      parallel_for(length, kElementwiseGrain,
+                   [&](int64_t begin, int64_t end) { run_part(0, begin, end); });
       return;
     }
-    const int64_t grain = std::max<int64_t>(1, kGrain / std::max<int64_t>(1, length));
+    const int64_t grain = std::max<int64_t>(1, kElementwiseGrain / std::max<int64_t>(1, length));
     parallel_for(loop_.rows(), grain, [&](int64_t begin, int64_t end) {
       for (int64_t row = begin; row < end; ++row) run_part(row, 0, length);
     });
@@ -102,10 +103,11 @@ class LowElementwise final : public Kernel {
   void run(Stream&) override {
     const int64_t length = loop_.row_length();
     if (loop_.rows() == 1) {
-      parallel_for(length, kGrain, [&](int64_t begin, int64_t end) { run_part(0, begin, end); });
+      parallel_for(length, kElementwiseGrain,
+                   [&](int64_t begin, int64_t end) { run_part(0, begin, end); });
       return;
     }
-    const int64_t grain = std::max<int64_t>(1, kGrain / std::max<int64_t>(1, length));
+    const int64_t grain = std::max<int64_t>(1, kElementwiseGrain / std::max<int64_t>(1, length));
     parallel_for(loop_.rows(), grain, [&](int64_t begin, int64_t end) {
       for (int64_t row = begin; row < end; ++row) run_part(row, 0, length);
     });
@@ -113,9 +115,9 @@ class LowElementwise final : public Kernel {
 
  private:
   void run_part(int64_t row, int64_t begin, int64_t end) const {
-    alignas(64) float wide[2][kBlock], y[kBlock];
-    for (int64_t at = begin; at < end; at += kBlock) {
-      const int64_t count = std::min(kBlock, end - at);
+    alignas(64) float wide[2][kElementwiseBlock], y[kElementwiseBlock];
+    for (int64_t at = begin; at < end; at += kElementwiseBlock) {
+      const int64_t count = std::min(kElementwiseBlock, end - at);
       for (size_t i = 0; i < (binary_ ? 2 : 1); ++i) {
         const bool one = loop_.one_value(i);
         widen_(in_[i] + loop_.offset(i, row) + (one ? 0 : at), wide[i], one ? 1 : count);

@@ -15,7 +15,7 @@
 namespace dltrain {
 namespace {
 
-constexpr int64_t kBlock = 512;     // elements; 2 KiB an intermediate
+constexpr int64_t kFusedElementwiseBlock = 512;  // elements; 2 KiB an intermediate
 constexpr size_t kMaxScratch = 16;  // intermediates alive at once: 32 KiB of the stack; as many as
                                     // the fuse pass has steps in a group
 constexpr size_t kMaxInputs = 16;   // of a group; f16 ones are widened to 32 KiB at most
@@ -104,10 +104,10 @@ class FusedElementwise final : public Kernel {
   }
 
   void run(Stream&) override {
-    parallel_for(count_, 8 * kBlock, [&](int64_t begin, int64_t end) {
-      alignas(64) std::array<float, kMaxScratch * kBlock> scratch;
-      for (int64_t at = begin; at < end; at += kBlock) {
-        const int64_t count = std::min(kBlock, end - at);
+    parallel_for(count_, 8 * kFusedElementwiseBlock, [&](int64_t begin, int64_t end) {
+      alignas(64) std::array<float, kMaxScratch * kFusedElementwiseBlock> scratch;
+      for (int64_t at = begin; at < end; at += kFusedElementwiseBlock) {
+        const int64_t count = std::min(kFusedElementwiseBlock, end - at);
         run_block(at, count, scratch.data());
       }
     });
@@ -132,20 +132,21 @@ class FusedElementwise final : public Kernel {
 
   // Operands of 16 bits are read as bf16, or widened beside each other; only results are rounded.
   void run_block(int64_t at, int64_t count, float* scratch) const {
-    alignas(64) std::array<float, kMaxInputs * kBlock> wide;
-    alignas(64) std::array<float, kMaxResults * kBlock> rounded;
+    alignas(64) std::array<float, kMaxInputs * kFusedElementwiseBlock> wide;
+    alignas(64) std::array<float, kMaxResults * kFusedElementwiseBlock> rounded;
     std::array<const void*, kMaxInputs> in{};
     std::array<float*, kMaxInputs> out{};
     for (size_t i = 0; i < inputs_.size(); ++i) {
       in[i] = inputs_[i].data + static_cast<size_t>(at) * inputs_[i].element_size;
       if (inputs_[i].widen == nullptr) continue;
-      float* to = wide.data() + static_cast<int64_t>(i) * kBlock;
+      float* to = wide.data() + static_cast<int64_t>(i) * kFusedElementwiseBlock;
       inputs_[i].widen(in[i], to, count);
       in[i] = to;
     }
     for (size_t i = 0; i < outputs_.size(); ++i) {
-      out[i] = narrow_ != nullptr ? rounded.data() + static_cast<int64_t>(i) * kBlock
-                                  : static_cast<float*>(outputs_[i]) + at;
+      out[i] = narrow_ != nullptr
+                   ? rounded.data() + static_cast<int64_t>(i) * kFusedElementwiseBlock
+                   : static_cast<float*>(outputs_[i]) + at;
     }
     run_steps(in.data(), out.data(), count, scratch);
     for (size_t i = 0; i < outputs_.size() && narrow_ != nullptr; ++i) {
@@ -155,8 +156,9 @@ class FusedElementwise final : public Kernel {
 
   void run_steps(const void* const* in, float* const* out, int64_t count, float* scratch) const {
     const auto computed = [&](Place place) {
-      return place.kind == Place::result ? out[place.index]
-                                         : scratch + static_cast<int64_t>(place.index) * kBlock;
+      return place.kind == Place::result
+                 ? out[place.index]
+                 : scratch + static_cast<int64_t>(place.index) * kFusedElementwiseBlock;
     };
     const auto operand = [&](Place place) -> const void* {
       return place.kind == Place::input ? in[place.index] : computed(place);

@@ -223,18 +223,18 @@ class GroupNormBackward final : public GroupKernel {
   float *part_dweight_ = nullptr, *part_dbias_ = nullptr;
 };
 
-bool usable(const KernelRequest& request) {
+bool usable_group_norm(const KernelRequest& request) {
   return computes_in_f32(request) && request.inputs[0].shape.elements() > 0;
 }
 
 }  // namespace
 
 MadeKernel make_group_norm(const KernelRequest& request) {
-  return usable(request) ? std::make_unique<GroupNorm>(request) : nullptr;
+  return usable_group_norm(request) ? std::make_unique<GroupNorm>(request) : nullptr;
 }
 
 MadeKernel make_group_norm_backward(const KernelRequest& request) {
-  return usable(request) ? std::make_unique<GroupNormBackward>(request) : nullptr;
+  return usable_group_norm(request) ? std::make_unique<GroupNormBackward>(request) : nullptr;
 }
 
 }  // namespace dltrain

@@ -16,13 +16,13 @@
 namespace dltrain {
 namespace {
 
-constexpr int64_t kBlockWords = 128 * 1024;          // of a block of the left factor: 512 KiB
-constexpr int64_t kChunkWords = 1024 * 1024;         // of a chunk of the right one: 4 MiB
-constexpr int64_t kFewRows = 512, kMostInner = 512;  // rows and words of a block
-constexpr int64_t kSumFloats = 2 * 1024 * 1024;      // of sums beside a 16-bit result: 8 MiB
-constexpr int64_t kGroups = 8;                       // of rows, packed together
+constexpr int64_t kBlockWords = 128 * 1024;               // of a block of the left factor: 512 KiB
+constexpr int64_t kMatmulPanelsChunkWords = 1024 * 1024;  // of a chunk of the right one: 4 MiB
+constexpr int64_t kFewRows = 512, kMostInner = 512;       // rows and words of a block
+constexpr int64_t kSumFloats = 2 * 1024 * 1024;           // of sums beside a 16-bit result: 8 MiB
+constexpr int64_t kGroups = 8;                            // of rows, packed together
 constexpr int64_t kPanelGroups = kMatmulColumns / kMatmulRows;
-constexpr int64_t kMostRows = 2048;
+constexpr int64_t kMatmulPanelsMostRows = 2048;
 constexpr int64_t kLeastRows = 32, kLeastColumns = 48, kLeastInner = 64;
 
 struct Sizes {
@@ -65,7 +65,8 @@ class MatmulPanels final : public Kernel {
         few_rows_ ? 1 : ceil_div(ceil_div(s_.rows, kBlockWords / block_words_), parts_) * parts_;
     block_rows_ = ceil_div(ceil_div(s_.rows, row_blocks), kMatmulRows) * kMatmulRows;
     panels_ = ceil_div(s_.columns, kMatmulColumns);
-    const int64_t most_panels = std::max<int64_t>(1, kChunkWords / kMatmulColumns / block_words_);
+    const int64_t most_panels =
+        std::max<int64_t>(1, kMatmulPanelsChunkWords / kMatmulColumns / block_words_);
     chunk_panels_ = few_rows_ ? panels_ : std::min(panels_, most_panels);
     if (few_rows_ && sums_apart()) {
       chunk_panels_ = std::clamp(kSumFloats / (s_.rows * kMatmulColumns), int64_t{1}, panels_);
@@ -235,7 +236,7 @@ MadeKernel make_matmul_panels(const KernelRequest& request) {
   const bool weight_gradient = !s.a.inner_rows;
   const bool short_sums = dtype == DType::bf16 && s.b.inner_rows &&
                           s.inner <= kMostInner * (s.rows <= kFewRows ? 4 : 2) &&
-                          s.rows <= kMostRows;
+                          s.rows <= kMatmulPanelsMostRows;
   if (!weight_gradient && !short_sums) return nullptr;
   return std::make_unique<MatmulPanels>(request, s, *functions);
 }

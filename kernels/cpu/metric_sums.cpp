@@ -110,7 +110,7 @@ struct Binary : Elements {
 };
 
 template <typename Work, typename Target>
-MadeKernel make(const KernelRequest& request) {
+MadeKernel make_metric_sums(const KernelRequest& request) {
   if (request.inputs[0].dtype != DType::f32) return nullptr;
   return std::make_unique<MetricSums<Work, Target>>(request);
 }
@@ -118,16 +118,16 @@ MadeKernel make(const KernelRequest& request) {
 }  // namespace
 
 MadeKernel make_confusion_matrix(const KernelRequest& request) {
-  return make<Confusion, int32_t>(request);
+  return make_metric_sums<Confusion, int32_t>(request);
 }
 MadeKernel make_top_k_correct(const KernelRequest& request) {
-  return make<TopK, int32_t>(request);
+  return make_metric_sums<TopK, int32_t>(request);
 }
 MadeKernel make_regression_sums(const KernelRequest& request) {
-  return make<Regression, float>(request);
+  return make_metric_sums<Regression, float>(request);
 }
 MadeKernel make_binary_counts(const KernelRequest& request) {
-  return make<Binary, float>(request);
+  return make_metric_sums<Binary, float>(request);
 }
 
 }  // namespace dltrain

@@ -286,7 +286,7 @@ class RecurrentBackward final : public Kernel {
 };
 
 template <template <typename> class K>
-MadeKernel make(const KernelRequest& request) {
+MadeKernel make_recurrent_of(const KernelRequest& request) {
   if (onednn::computes_in(request, DType::f32)) return std::make_unique<K<float>>(request);
   if (onednn::computes_in(request, DType::bf16)) return std::make_unique<K<Bf16>>(request);
   return nullptr;
@@ -295,10 +295,10 @@ MadeKernel make(const KernelRequest& request) {
 }  // namespace
 
 MadeKernel make_recurrent(const KernelRequest& request) {
-  return make<Recurrent>(request);
+  return make_recurrent_of<Recurrent>(request);
 }
 MadeKernel make_recurrent_backward(const KernelRequest& request) {
-  return make<RecurrentBackward>(request);
+  return make_recurrent_of<RecurrentBackward>(request);
 }
 
 MadeKernel make_recurrent_network(const KernelRequest& request) {

@@ -23,7 +23,7 @@ constexpr Layout kLayouts[] = {
     {Tag::ABcd16a16b, Tag::ABcd8a16b2a, 0, false}, {Tag::BAcd16a16b, Tag::BAcd8a16b2a, 0, true}};
 
 constexpr int64_t kTile = 16;
-constexpr int64_t kChunkWords = 256;  // of a panel that a thread copies at a time
+constexpr int64_t kWeightOrderChunkWords = 256;  // of a panel that a thread copies at a time
 
 }  // namespace
 
@@ -63,14 +63,14 @@ void WeightOrder::run(const void* weight, void* to) const {
 // Panels [words, panel_rows] of the matrix [O, H·W·I].
 void WeightOrder::run_panels(const void* weight, float* to) const {
   const int64_t inner = places_ * in_, words = inner / functions_->elements_a_word;
-  const int64_t chunks = ceil_div(words, kChunkWords);
+  const int64_t chunks = ceil_div(words, kWeightOrderChunkWords);
   const MatmulFactor rows{
       .data = weight, .stride = inner, .inner_rows = true, .outer = out_, .inner = inner};
   parallel_for(ceil_div(out_, panel_rows_) * chunks, 1, [&](int64_t begin, int64_t end) {
     for (int64_t unit = begin; unit < end; ++unit) {
-      const int64_t panel = unit / chunks, first = unit % chunks * kChunkWords;
+      const int64_t panel = unit / chunks, first = unit % chunks * kWeightOrderChunkWords;
       functions_->pack(rows, {.first_word = first,
-                              .words = std::min(kChunkWords, words - first),
+                              .words = std::min(kWeightOrderChunkWords, words - first),
                               .first = panel * panel_rows_,
                               .groups = panel_rows_ / kMatmulRows,
                               .to = to + (panel * words + first) * panel_rows_,

@@ -9,7 +9,7 @@ namespace dltrain {
 namespace {
 
 // `inputs` begin with the queries.
-AttentionCall read_call(const KernelRequest& request, SpecSpan inputs) {
+AttentionCall read_attention_call(const KernelRequest& request, SpecSpan inputs) {
   const Attributes& attributes = request.attributes;
   const AttentionSizes a = attention_sizes(request.op, inputs, attributes);
   AttentionCall call = attention_call(a, inputs[0].dtype, attributes);
@@ -20,7 +20,7 @@ AttentionCall read_call(const KernelRequest& request, SpecSpan inputs) {
   return call;
 }
 
-bool served(const AttentionCall& call) {
+bool served_attention(const AttentionCall& call) {
   return call.head_dim <= AttentionCall::kMostHeadDim &&
          call.samples * call.heads * call.queries < (int64_t{1} << 31) &&
          call.samples * call.kv_heads * call.keys < (int64_t{1} << 31);
@@ -88,13 +88,13 @@ class AttentionBackward final : public Kernel {
 }  // namespace
 
 std::unique_ptr<Kernel> make_cuda_attention(const KernelRequest& request) {
-  const AttentionCall call = read_call(request, request.inputs);
-  return served(call) ? std::make_unique<Attention>(call) : nullptr;
+  const AttentionCall call = read_attention_call(request, request.inputs);
+  return served_attention(call) ? std::make_unique<Attention>(call) : nullptr;
 }
 
 std::unique_ptr<Kernel> make_cuda_attention_backward(const KernelRequest& request) {
-  const AttentionCall call = read_call(request, request.inputs.subspan(3));
-  return served(call) ? std::make_unique<AttentionBackward>(call) : nullptr;
+  const AttentionCall call = read_attention_call(request, request.inputs.subspan(3));
+  return served_attention(call) ? std::make_unique<AttentionBackward>(call) : nullptr;
 }
 
 }  // namespace dltrain

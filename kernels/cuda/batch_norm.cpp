@@ -10,7 +10,7 @@
 namespace dltrain {
 namespace {
 
-bool served(const KernelRequest& request) {
+bool served_batch_norm(const KernelRequest& request) {
   return request.outputs[0].shape.elements() > 0;
 }
 
@@ -40,7 +40,7 @@ class BatchNormKernel : public Kernel {
   void* workspace_ = nullptr;
 };
 
-class Forward final : public BatchNormKernel {
+class BatchNormForward final : public BatchNormKernel {
  public:
   using BatchNormKernel::BatchNormKernel;
   size_t workspace_bytes() const override { return chunk_bytes(); }
@@ -50,7 +50,7 @@ class Forward final : public BatchNormKernel {
   }
 };
 
-class Backward final : public BatchNormKernel {
+class BatchNormBackward final : public BatchNormKernel {
  public:
   using BatchNormKernel::BatchNormKernel;
   size_t workspace_bytes() const override { return chunk_bytes(); }
@@ -82,16 +82,16 @@ class Statistics final : public BatchNormKernel {
 }  // namespace
 
 std::unique_ptr<Kernel> make_cuda_batch_norm(const KernelRequest& request) {
-  return served(request) ? std::make_unique<Forward>(request) : nullptr;
+  return served_batch_norm(request) ? std::make_unique<BatchNormForward>(request) : nullptr;
 }
 std::unique_ptr<Kernel> make_cuda_batch_norm_backward(const KernelRequest& request) {
-  return served(request) ? std::make_unique<Backward>(request) : nullptr;
+  return served_batch_norm(request) ? std::make_unique<BatchNormBackward>(request) : nullptr;
 }
 std::unique_ptr<Kernel> make_cuda_batch_norm_inference(const KernelRequest& request) {
-  return served(request) ? std::make_unique<Inference>(request) : nullptr;
+  return served_batch_norm(request) ? std::make_unique<Inference>(request) : nullptr;
 }
 std::unique_ptr<Kernel> make_cuda_batch_moments(const KernelRequest& request) {
-  return served(request) ? std::make_unique<Statistics>(request) : nullptr;
+  return served_batch_norm(request) ? std::make_unique<Statistics>(request) : nullptr;
 }
 
 }  // namespace dltrain

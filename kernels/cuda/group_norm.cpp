@@ -7,7 +7,7 @@
 namespace dltrain {
 namespace {
 
-GroupNormCall read_call(const KernelRequest& request) {
+GroupNormCall read_group_norm_call(const KernelRequest& request) {
   const Shape& x = request.inputs[0].shape;
   return {.dtype = request.inputs[0].dtype,
           .samples = x[0],
@@ -19,7 +19,7 @@ GroupNormCall read_call(const KernelRequest& request) {
 
 class GroupNorm final : public Kernel {
  public:
-  explicit GroupNorm(const KernelRequest& request) : call_(read_call(request)) {}
+  explicit GroupNorm(const KernelRequest& request) : call_(read_group_norm_call(request)) {}
   void bind(const Bindings& b) override {
     x_ = b.inputs[0];
     weight_ = b.inputs[1];
@@ -40,7 +40,7 @@ class GroupNorm final : public Kernel {
 
 class GroupNormBackward final : public Kernel {
  public:
-  explicit GroupNormBackward(const KernelRequest& request) : call_(read_call(request)) {}
+  explicit GroupNormBackward(const KernelRequest& request) : call_(read_group_norm_call(request)) {}
   size_t workspace_bytes() const override {
     return static_cast<size_t>(2 * call_.samples * call_.channels) *
            dtype_size(accumulation_dtype(call_.dtype));

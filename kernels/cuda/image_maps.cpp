@@ -93,7 +93,7 @@ class AdaptiveMaxPoolBackward final : public MapKernel {
 };
 
 template <typename Made>
-std::unique_ptr<Kernel> make(const KernelRequest& r) {
+std::unique_ptr<Kernel> make_image_maps(const KernelRequest& r) {
   const bool backward = r.op.ends_with("_backward");
   const Shape& x = (backward ? r.outputs[0] : r.inputs[0]).shape;
   const Shape& y = (backward ? r.inputs[0] : r.outputs[0]).shape;

@@ -76,7 +76,7 @@ class ElementwiseLossBackward final : public ElementwiseLoss {
   void* dx_ = nullptr;
 };
 
-WeightedCrossEntropyCall read_call(const KernelRequest& request) {
+WeightedCrossEntropyCall read_losses_call(const KernelRequest& request) {
   const TensorSpec& logits = request.inputs[0];
   const int64_t classes = logits.shape[-1];
   return {.dtype = logits.dtype,
@@ -98,7 +98,7 @@ class WeightedCrossEntropy final : public Kernel {
   explicit WeightedCrossEntropy(const KernelRequest& request)
       : table_(request.device),
         numbers_(request.attributes.numbers("class_weights")),
-        call_(read_call(request)) {}
+        call_(read_losses_call(request)) {}
   size_t workspace_bytes() const override {
     return static_cast<size_t>(2 * call_.rows) * sizeof(double);
   }
@@ -133,7 +133,7 @@ class WeightedCrossEntropyBackward final : public Kernel {
   explicit WeightedCrossEntropyBackward(const KernelRequest& request)
       : table_(request.device),
         numbers_(request.attributes.numbers("class_weights")),
-        call_(read_call(request)) {}
+        call_(read_losses_call(request)) {}
   void bind(const Bindings& b) override {
     weights_ = table_.upload(numbers_);
     logits_ = b.inputs[0];
@@ -159,7 +159,7 @@ class WeightedCrossEntropyBackward final : public Kernel {
 };
 
 template <typename Made>
-std::unique_ptr<Kernel> make(const KernelRequest& request) {
+std::unique_ptr<Kernel> make_losses(const KernelRequest& request) {
   const DType dtype = request.inputs[0].dtype;
   if (dtype != DType::f32 && dtype != DType::f64) return nullptr;
   return std::make_unique<Made>(request);

@@ -6,7 +6,7 @@
 namespace dltrain {
 namespace {
 
-MaxPoolCall read_call(const KernelRequest& request, const Shape& x, const Shape& y) {
+MaxPoolCall read_max_pool2d_call(const KernelRequest& request, const Shape& x, const Shape& y) {
   MaxPoolCall c{.dtype = request.inputs[0].dtype, .samples = x[0], .channels = x[3]};
   const auto kernel = request.attributes.integers("kernel");
   const auto stride = request.attributes.integers("stride", kernel);
@@ -21,10 +21,10 @@ MaxPoolCall read_call(const KernelRequest& request, const Shape& x, const Shape&
   return c;
 }
 
-class Forward final : public Kernel {
+class MaxPool2dForward final : public Kernel {
  public:
-  explicit Forward(const KernelRequest& r)
-      : call_(read_call(r, r.inputs[0].shape, r.outputs[0].shape)) {}
+  explicit MaxPool2dForward(const KernelRequest& r)
+      : call_(read_max_pool2d_call(r, r.inputs[0].shape, r.outputs[0].shape)) {}
   void bind(const Bindings& b) override {
     x_ = b.inputs[0];
     y_ = b.outputs[0];
@@ -41,10 +41,10 @@ class Forward final : public Kernel {
   uint8_t* position_ = nullptr;
 };
 
-class Backward final : public Kernel {
+class MaxPool2dBackward final : public Kernel {
  public:
-  explicit Backward(const KernelRequest& r)
-      : call_(read_call(r, r.outputs[0].shape, r.inputs[0].shape)) {}
+  explicit MaxPool2dBackward(const KernelRequest& r)
+      : call_(read_max_pool2d_call(r, r.outputs[0].shape, r.inputs[0].shape)) {}
   void bind(const Bindings& b) override {
     dy_ = b.inputs[0];
     position_ = static_cast<const uint8_t*>(b.inputs[1]);
@@ -64,10 +64,10 @@ class Backward final : public Kernel {
 }  // namespace
 
 std::unique_ptr<Kernel> make_cuda_max_pool2d(const KernelRequest& request) {
-  return std::make_unique<Forward>(request);
+  return std::make_unique<MaxPool2dForward>(request);
 }
 std::unique_ptr<Kernel> make_cuda_max_pool2d_backward(const KernelRequest& request) {
-  return std::make_unique<Backward>(request);
+  return std::make_unique<MaxPool2dBackward>(request);
 }
 
 }  // namespace dltrain

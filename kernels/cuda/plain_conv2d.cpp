@@ -9,8 +9,8 @@
 namespace dltrain {
 namespace {
 
-PlainConv2dCall read_call(const KernelRequest& request, const Shape& x, const Shape& w,
-                          const Shape& y) {
+PlainConv2dCall read_plain_conv2d_call(const KernelRequest& request, const Shape& x, const Shape& w,
+                                       const Shape& y) {
   const Conv2dAttributes attributes(request.attributes);
   PlainConv2dCall c{.dtype = request.inputs[0].dtype, .samples = x[0]};
   for (int i = 0; i < 3; ++i) {
@@ -64,7 +64,7 @@ class PlainConv2d final : public Kernel {
   void* out_ = nullptr;
 };
 
-bool served(const KernelRequest& request) {
+bool served_plain_conv2d(const KernelRequest& request) {
   const DType dtype = request.inputs[0].dtype;
   return (dtype == DType::f32 || dtype == DType::f64) && request.outputs[0].dtype == dtype;
 }
@@ -72,8 +72,9 @@ bool served(const KernelRequest& request) {
 }  // namespace
 
 std::unique_ptr<Kernel> make_cuda_plain_conv2d(const KernelRequest& r) {
-  if (!served(r)) return nullptr;
-  PlainConv2dCall call = read_call(r, r.inputs[0].shape, r.inputs[1].shape, r.outputs[0].shape);
+  if (!served_plain_conv2d(r)) return nullptr;
+  PlainConv2dCall call =
+      read_plain_conv2d_call(r, r.inputs[0].shape, r.inputs[1].shape, r.outputs[0].shape);
   const std::string name = r.attributes.text("activation");
   const auto activation = elementwise_op(name.empty() ? "identity" : name);
   check_internal(activation.has_value(), "conv2d: activation {}", name);
@@ -83,17 +84,19 @@ std::unique_ptr<Kernel> make_cuda_plain_conv2d(const KernelRequest& r) {
 }
 
 std::unique_ptr<Kernel> make_cuda_plain_conv2d_input(const KernelRequest& r) {
-  if (!served(r)) return nullptr;
+  if (!served_plain_conv2d(r)) return nullptr;
   return std::make_unique<PlainConv2d>(
-      PlainConv2d::input, read_call(r, r.outputs[0].shape, r.inputs[1].shape, r.inputs[0].shape),
-      false, r.accumulate);
+      PlainConv2d::input,
+      read_plain_conv2d_call(r, r.outputs[0].shape, r.inputs[1].shape, r.inputs[0].shape), false,
+      r.accumulate);
 }
 
 std::unique_ptr<Kernel> make_cuda_plain_conv2d_weight(const KernelRequest& r) {
-  if (!served(r)) return nullptr;
+  if (!served_plain_conv2d(r)) return nullptr;
   return std::make_unique<PlainConv2d>(
-      PlainConv2d::weight, read_call(r, r.inputs[1].shape, r.outputs[0].shape, r.inputs[0].shape),
-      false, r.accumulate);
+      PlainConv2d::weight,
+      read_plain_conv2d_call(r, r.inputs[1].shape, r.outputs[0].shape, r.inputs[0].shape), false,
+      r.accumulate);
 }
 
 }  // namespace dltrain

@@ -7,7 +7,7 @@
 namespace dltrain {
 namespace {
 
-RowNormCall read_call(const KernelRequest& request) {
+RowNormCall read_row_norm_call(const KernelRequest& request) {
   const TensorSpec& x = request.inputs[0];
   const int64_t columns = x.shape[-1];
   return {.dtype = x.dtype,
@@ -19,7 +19,7 @@ RowNormCall read_call(const KernelRequest& request) {
 
 class RowNorm final : public Kernel {
  public:
-  explicit RowNorm(const KernelRequest& request) : call_(read_call(request)) {}
+  explicit RowNorm(const KernelRequest& request) : call_(read_row_norm_call(request)) {}
   void bind(const Bindings& b) override {
     x_ = b.inputs[0];
     weight_ = b.inputs[1];
@@ -41,7 +41,7 @@ class RowNorm final : public Kernel {
 class RowNormBackward final : public Kernel {
  public:
   explicit RowNormBackward(const KernelRequest& request)
-      : call_(read_call(request)),
+      : call_(read_row_norm_call(request)),
         has_weight_(!is_absent(request.inputs[2])),
         has_bias_(call_.centred && request.attributes.boolean("bias")),
         workspace_bytes_(has_weight_ || has_bias_

@@ -6,7 +6,7 @@
 namespace dltrain {
 namespace {
 
-SoftmaxCall read_call(const KernelRequest& request) {
+SoftmaxCall read_softmax_call(const KernelRequest& request) {
   const TensorSpec& x = request.inputs[0];
   const int64_t columns = x.shape[-1];
   return {.dtype = x.dtype,
@@ -17,7 +17,7 @@ SoftmaxCall read_call(const KernelRequest& request) {
 
 class Softmax final : public Kernel {
  public:
-  explicit Softmax(const KernelRequest& request) : call_(read_call(request)) {}
+  explicit Softmax(const KernelRequest& request) : call_(read_softmax_call(request)) {}
   void bind(const Bindings& b) override {
     x_ = b.inputs[0];
     y_ = b.outputs[0];
@@ -32,7 +32,7 @@ class Softmax final : public Kernel {
 
 class SoftmaxBackward final : public Kernel {
  public:
-  explicit SoftmaxBackward(const KernelRequest& request) : call_(read_call(request)) {}
+  explicit SoftmaxBackward(const KernelRequest& request) : call_(read_softmax_call(request)) {}
   void bind(const Bindings& b) override {
     y_ = b.inputs[0];
     dy_ = b.inputs[1];

@@ -9,12 +9,12 @@ namespace {
 // Class indices are compared as T inside the kernel: exact up to 2²⁴ in f32.
 constexpr int64_t kMostClasses = int64_t{1} << 24;
 
-bool served(const KernelRequest& request) {
+bool served_softmax_cross_entropy(const KernelRequest& request) {
   const TensorSpec& logits = request.inputs[0];
   return is_floating(logits.dtype) && logits.shape[-1] <= kMostClasses;
 }
 
-CrossEntropyCall read_call(const KernelRequest& request) {
+CrossEntropyCall read_softmax_cross_entropy_call(const KernelRequest& request) {
   return {.dtype = request.inputs[0].dtype,
           .rows = request.inputs[1].shape.elements(),
           .classes = request.inputs[0].shape[-1],
@@ -23,9 +23,10 @@ CrossEntropyCall read_call(const KernelRequest& request) {
           .z_loss = request.attributes.number("z_loss", 0)};
 }
 
-class Forward final : public Kernel {
+class SoftmaxCrossEntropyForward final : public Kernel {
  public:
-  explicit Forward(const KernelRequest& request) : call_(read_call(request)) {}
+  explicit SoftmaxCrossEntropyForward(const KernelRequest& request)
+      : call_(read_softmax_cross_entropy_call(request)) {}
   size_t workspace_bytes() const override {
     return static_cast<size_t>(cross_entropy_workspace_bytes(call_));
   }
@@ -52,9 +53,10 @@ class Forward final : public Kernel {
   double* workspace_ = nullptr;
 };
 
-class Backward final : public Kernel {
+class SoftmaxCrossEntropyBackward final : public Kernel {
  public:
-  explicit Backward(const KernelRequest& request) : call_(read_call(request)) {}
+  explicit SoftmaxCrossEntropyBackward(const KernelRequest& request)
+      : call_(read_softmax_cross_entropy_call(request)) {}
   void bind(const Bindings& b) override {
     logits_ = b.inputs[0];
     targets_ = static_cast<const int32_t*>(b.inputs[1]);
@@ -79,10 +81,14 @@ class Backward final : public Kernel {
 }  // namespace
 
 std::unique_ptr<Kernel> make_cuda_cross_entropy(const KernelRequest& request) {
-  return served(request) ? std::make_unique<Forward>(request) : nullptr;
+  return served_softmax_cross_entropy(request)
+             ? std::make_unique<SoftmaxCrossEntropyForward>(request)
+             : nullptr;
 }
 std::unique_ptr<Kernel> make_cuda_cross_entropy_backward(const KernelRequest& request) {
-  return served(request) ? std::make_unique<Backward>(request) : nullptr;
+  return served_softmax_cross_entropy(request)
+             ? std::make_unique<SoftmaxCrossEntropyBackward>(request)
+             : nullptr;
 }
 
 }  // namespace dltrain

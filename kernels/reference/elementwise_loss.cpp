@@ -7,7 +7,7 @@
 namespace dltrain {
 namespace {
 
-double softplus(double x) {
+double softplus_elementwise_loss(double x) {
   return std::fmax(x, 0) + std::log1p(std::exp(-std::abs(x)));
 }
 
@@ -29,7 +29,8 @@ struct Definition {
     if (kind == "huber") return size <= delta ? d * d / 2 : delta * (size - delta / 2);
     if (kind == "smooth_l1") return size < delta ? d * d / (2 * delta) : size - delta / 2;
     check_internal(kind == "binary_cross_entropy", "elementwise_loss: kind \"{}\"", kind);
-    return (1 - t) * softplus(x) + positive(element) * t * softplus(-x);
+    return (1 - t) * softplus_elementwise_loss(x) +
+           positive(element) * t * softplus_elementwise_loss(-x);
   }
 
   double slope(double x, double t, int64_t element) const {

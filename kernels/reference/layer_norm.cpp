@@ -10,8 +10,8 @@
 namespace dltrain {
 namespace {
 
-struct Rows {
-  explicit Rows(const NaiveCall& c)
+struct LayerNormRows {
+  explicit LayerNormRows(const NaiveCall& c)
       : columns(c.inputs[0].shape[-1]),
         rows(c.inputs[0].shape.elements() / columns),
         epsilon(c.attributes.number("epsilon")),
@@ -23,8 +23,8 @@ struct Rows {
 };
 
 template <typename T>
-struct LayerNorm : Rows {
-  using Rows::Rows;
+struct LayerNorm : LayerNormRows {
+  using LayerNormRows::LayerNormRows;
 
   void run(const NaiveCall& c) const {
     const auto count = static_cast<double>(columns);
@@ -46,9 +46,11 @@ struct LayerNorm : Rows {
 };
 
 template <typename T>
-struct LayerNormBackward : Rows {
+struct LayerNormBackward : LayerNormRows {
   explicit LayerNormBackward(const NaiveCall& c)
-      : Rows(c), bias(c.attributes.boolean("bias")), dweight(static_cast<size_t>(columns)) {
+      : LayerNormRows(c),
+        bias(c.attributes.boolean("bias")),
+        dweight(static_cast<size_t>(columns)) {
     dbias = dweight;
   }
 

@@ -12,7 +12,7 @@
 namespace dltrain {
 namespace {
 
-double sigmoid(double x) {
+double sigmoid_recurrent(double x) {
   return 1 / (1 + std::exp(-x));
 }
 
@@ -77,13 +77,15 @@ struct Recurrent {
     };
     const auto sum = [&](int64_t gate) { return from_input(gate) + from_state(gate); };
     if (s.kind == RecurrentKind::lstm) {
-      const double in = keep(0, sigmoid(sum(0))), forget = keep(1, sigmoid(sum(1)));
-      const double candidate = keep(2, std::tanh(sum(2))), out = keep(3, sigmoid(sum(3)));
+      const double in = keep(0, sigmoid_recurrent(sum(0))),
+                   forget = keep(1, sigmoid_recurrent(sum(1)));
+      const double candidate = keep(2, std::tanh(sum(2))), out = keep(3, sigmoid_recurrent(sum(3)));
       cell[u] = forget * cell[u] + in * candidate;
       h[u] = out * std::tanh(cell[u]);
       c.put<T>(2, place * s.hidden + j, cell[u]);
     } else if (s.kind == RecurrentKind::gru) {
-      const double reset = keep(0, sigmoid(sum(0))), update = keep(1, sigmoid(sum(1)));
+      const double reset = keep(0, sigmoid_recurrent(sum(0))),
+                   update = keep(1, sigmoid_recurrent(sum(1)));
       const double candidate = keep(2, std::tanh(from_input(2) + reset * from_state(2)));
       c.put<T>(2, place * s.hidden + j, from_state(2));
       h[u] = (1 - update) * candidate + update * h[u];

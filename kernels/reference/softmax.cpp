@@ -9,8 +9,8 @@
 namespace dltrain {
 namespace {
 
-struct Rows {
-  explicit Rows(const NaiveCall& c)
+struct SoftmaxRows {
+  explicit SoftmaxRows(const NaiveCall& c)
       : columns(c.inputs[0].shape[-1]),
         rows(columns == 0 ? 0 : c.inputs[0].shape.elements() / columns),
         logarithm(c.op.starts_with("log_")) {}
@@ -20,8 +20,8 @@ struct Rows {
 };
 
 template <typename T>
-struct Softmax : Rows {
-  using Rows::Rows;
+struct Softmax : SoftmaxRows {
+  using SoftmaxRows::SoftmaxRows;
 
   void run(const NaiveCall& c) const {
     for (int64_t r = 0; r < rows; ++r) {
@@ -39,8 +39,8 @@ struct Softmax : Rows {
 };
 
 template <typename T>
-struct SoftmaxBackward : Rows {
-  using Rows::Rows;
+struct SoftmaxBackward : SoftmaxRows {
+  using SoftmaxRows::SoftmaxRows;
 
   void run(const NaiveCall& c) const {
     for (int64_t r = 0; r < rows; ++r) {

@@ -8,8 +8,8 @@
 namespace dltrain {
 namespace {
 
-struct Rows {
-  explicit Rows(const NaiveCall& c)
+struct SoftmaxCrossEntropyRows {
+  explicit SoftmaxCrossEntropyRows(const NaiveCall& c)
       : rows(c.inputs[1].shape.elements()),
         classes(c.inputs[0].shape[-1]),
         ignored(c.attributes.integer("ignore_index", -100)),
@@ -26,8 +26,8 @@ struct Rows {
 };
 
 template <typename T>
-struct SoftmaxCrossEntropy : Rows {
-  using Rows::Rows;
+struct SoftmaxCrossEntropy : SoftmaxCrossEntropyRows {
+  using SoftmaxCrossEntropyRows::SoftmaxCrossEntropyRows;
 
   void run(const NaiveCall& c) const {
     double loss = 0, correct = 0;
@@ -50,8 +50,8 @@ struct SoftmaxCrossEntropy : Rows {
 };
 
 template <typename T>
-struct SoftmaxCrossEntropyBackward : Rows {
-  using Rows::Rows;
+struct SoftmaxCrossEntropyBackward : SoftmaxCrossEntropyRows {
+  using SoftmaxCrossEntropyRows::SoftmaxCrossEntropyRows;
 
   void run(const NaiveCall& c) const {
     const double dloss = *c.input<double>(3);

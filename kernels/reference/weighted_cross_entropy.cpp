@@ -9,8 +9,8 @@ namespace dltrain {
 namespace {
 
 template <typename T>
-struct Rows {
-  explicit Rows(const NaiveCall& c)
+struct WeightedCrossEntropyRows {
+  explicit WeightedCrossEntropyRows(const NaiveCall& c)
       : classes(c.inputs[0].shape[-1]),
         rows(c.inputs[0].shape.elements() / classes),
         labels(c.inputs[1].dtype == DType::i32),
@@ -49,8 +49,8 @@ struct Rows {
 };
 
 template <typename T>
-struct WeightedCrossEntropy : Rows<T> {
-  using Rows<T>::Rows;
+struct WeightedCrossEntropy : WeightedCrossEntropyRows<T> {
+  using WeightedCrossEntropyRows<T>::WeightedCrossEntropyRows;
 
   void run(const NaiveCall& c) const {
     double loss = 0, correct = 0;
@@ -75,8 +75,8 @@ struct WeightedCrossEntropy : Rows<T> {
 };
 
 template <typename T>
-struct WeightedCrossEntropyBackward : Rows<T> {
-  using Rows<T>::Rows;
+struct WeightedCrossEntropyBackward : WeightedCrossEntropyRows<T> {
+  using WeightedCrossEntropyRows<T>::WeightedCrossEntropyRows;
 
   void run(const NaiveCall& c) const {
     const double factor = this->scale * *c.input<double>(3);

@@ -20,7 +20,7 @@ bool is_name(std::string_view name) {
 
 class Expander {
  public:
-  Expander(const Environment& environment, Problems& problems)
+  Expander(const EnvironmentLookup& environment, Problems& problems)
       : environment_(environment), problems_(problems) {}
 
   void expand(ConfigNode& node) const {
@@ -83,13 +83,14 @@ class Expander {
     return value;
   }
 
-  const Environment& environment_;
+  const EnvironmentLookup& environment_;
   Problems& problems_;
 };
 
 }  // namespace
 
-void expand_environment(ConfigNode& tree, const Environment& environment, Problems& problems) {
+void expand_environment(ConfigNode& tree, const EnvironmentLookup& environment,
+                        Problems& problems) {
   Expander(environment, problems).expand(tree);
 }
 

@@ -13,7 +13,7 @@ namespace dltrain {
 
 // Expands every scalar value (keys are left alone). A variable that is not set and has no default,
 // and a malformed reference, are problems at the scalar's place.
-void expand_environment(ConfigNode& tree, const Environment& environment, Problems& problems);
+void expand_environment(ConfigNode& tree, const EnvironmentLookup& environment, Problems& problems);
 
 // `text` such that expansion gives it back: "${" becomes "$${".
 std::string escape_references(std::string_view text);

@@ -39,7 +39,7 @@ std::shared_ptr<const Source> read_source(const fs::path& path, const Place& pla
 
 class FileLoader {
  public:
-  FileLoader(const Environment& environment, Problems& problems)
+  FileLoader(const EnvironmentLookup& environment, Problems& problems)
       : environment_(environment), problems_(problems) {}
 
   // `place`: of the `extends` that asked; unknown for the command line.
@@ -112,7 +112,7 @@ class FileLoader {
     return merged;
   }
 
-  const Environment& environment_;
+  const EnvironmentLookup& environment_;
   Problems& problems_;
   std::vector<fs::path> chain_;     // files being loaded, canonical
   std::vector<std::string> names_;  // the same as messages print them
@@ -122,7 +122,7 @@ class FileLoader {
 }  // namespace
 
 std::optional<ConfigNode> load_files(std::span<const fs::path> files,
-                                     const Environment& environment, Problems& problems) {
+                                     const EnvironmentLookup& environment, Problems& problems) {
   FileLoader loader(environment, problems);
   std::optional<ConfigNode> merged = ConfigNode::make_map({});
   bool first = true;

@@ -17,6 +17,6 @@ inline constexpr size_t kMaxConfigFiles = 100;
 
 // All files merged in order; an empty map for none. Empty: some file could not be read.
 std::optional<ConfigNode> load_files(std::span<const std::filesystem::path> files,
-                                     const Environment& environment, Problems& problems);
+                                     const EnvironmentLookup& environment, Problems& problems);
 
 }  // namespace dltrain

@@ -22,13 +22,13 @@
 namespace dltrain {
 
 // The value of an environment variable; empty where it is not set.
-using Environment = std::function<std::optional<std::string>(const std::string& name)>;
+using EnvironmentLookup = std::function<std::optional<std::string>(const std::string& name)>;
 std::optional<std::string> process_environment(const std::string& name);
 
 struct ConfigInputs {
   std::vector<std::filesystem::path> files = {};  // may be empty: defaults and overrides alone
   std::vector<std::string> overrides = {};        // "optimizer.learning_rate=3e-4", as after -s
-  Environment environment = process_environment;
+  EnvironmentLookup environment = process_environment;
 };
 
 // Empty: a text could not be read at all. Other problems (a bad override, a missing variable) leave

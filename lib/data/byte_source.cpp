@@ -16,7 +16,7 @@
 namespace dltrain {
 namespace {
 
-constexpr size_t kPiece = 256 << 10;
+constexpr size_t kByteSourcePiece = 256 << 10;
 
 std::string reason(int error_number) {
   return std::error_code(error_number, std::generic_category()).message();
@@ -38,7 +38,7 @@ ByteSource open_bytes(const std::string& name) {
     throw Error(ExitCode::memory, "no memory to read it", name);
   }
   const std::shared_ptr<gzFile_s> file(opened, [](gzFile f) { ::gzclose(f); });
-  ::gzbuffer(opened, kPiece);
+  ::gzbuffer(opened, kByteSourcePiece);
   return [file, name](std::span<char> out) -> size_t {
     const int n = ::gzread(file.get(), out.data(), static_cast<unsigned>(out.size()));
     int code = Z_OK;

@@ -15,7 +15,7 @@ namespace {
 constexpr int64_t kSide = 32;
 constexpr size_t kPlane = kSide * kSide;
 constexpr size_t kPixels = 3 * kPlane;
-constexpr uint64_t kMaxFile = 1 << 30;
+constexpr uint64_t kCifarMaxFile = 1 << 30;
 constexpr uint64_t kMaxNames = 1 << 16;
 
 // What the published files of a kind are called.
@@ -54,7 +54,7 @@ Files read_folder(const Layout& layout, const std::filesystem::path& path) {
   const auto folder = std::filesystem::is_directory(inside, ignored) ? inside : path;
   Files files;
   for (const std::string& name : layout.files) {
-    const std::string content = read_file(folder / name, kMaxFile, ExitCode::data);
+    const std::string content = read_file(folder / name, kCifarMaxFile, ExitCode::data);
     files[name].assign(content.begin(), content.end());
   }
   if (std::filesystem::exists(folder / layout.names, ignored)) {
@@ -72,7 +72,7 @@ Files read_archive(const Layout& layout, TarReader archive, const std::string& p
     if (!names && std::find(layout.files.begin(), layout.files.end(), name) == layout.files.end()) {
       continue;
     }
-    if (entry->size > (names ? kMaxNames : kMaxFile)) {
+    if (entry->size > (names ? kMaxNames : kCifarMaxFile)) {
       throw Error(ExitCode::data, fmt::format("{} has {} bytes", entry->name, entry->size), path);
     }
     std::vector<uint8_t>& content = files[name];

@@ -11,9 +11,9 @@ namespace {
 
 // `count` samples of another dataset; sample i is number_of(i) there.
 template <typename NumberOf>
-class Part final : public DatasetOver {
+class DatasetPart final : public DatasetOver {
  public:
-  Part(std::shared_ptr<const Dataset> whole, int64_t count, NumberOf number_of)
+  DatasetPart(std::shared_ptr<const Dataset> whole, int64_t count, NumberOf number_of)
       : DatasetOver(std::move(whole)), count_(count), number_of_(std::move(number_of)) {}
 
   int64_t size() const override { return count_; }
@@ -63,7 +63,7 @@ class Part final : public DatasetOver {
 template <typename NumberOf>
 std::shared_ptr<const Dataset> part(std::shared_ptr<const Dataset> whole, int64_t count,
                                     NumberOf number_of) {
-  return std::make_shared<Part<NumberOf>>(std::move(whole), count, std::move(number_of));
+  return std::make_shared<DatasetPart<NumberOf>>(std::move(whole), count, std::move(number_of));
 }
 
 class WithoutTargets final : public DatasetOver {

@@ -18,7 +18,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr uint64_t kMaxFile = uint64_t{256} << 20;
+constexpr uint64_t kImageFolderMaxFile = uint64_t{256} << 20;
 
 bool is_image_name(const fs::path& path) {
   std::string ending = path.extension().string();
@@ -46,7 +46,8 @@ class FolderImages final : public ImageSource {
   ImageSize image_size() const override { return {0, 0, channels_}; }
   bool encoded() const override { return true; }
   StoredImage read(int64_t sample, std::vector<uint8_t>& buffer) const override {
-    read_file(files_[static_cast<size_t>(sample)].path, kMaxFile, ExitCode::data, buffer);
+    read_file(files_[static_cast<size_t>(sample)].path, kImageFolderMaxFile, ExitCode::data,
+              buffer);
     return probe_image(buffer);
   }
   const std::vector<int32_t>& labels() const override { return labels_; }

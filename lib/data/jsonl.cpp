@@ -14,10 +14,10 @@
 namespace dltrain {
 namespace {
 
-constexpr size_t kBlock = 256 << 10;  // bytes of lines that a thread takes at a time
+constexpr size_t kJsonlBlock = 256 << 10;  // bytes of lines that a thread takes at a time
 constexpr const char* kSourceLengths = "source_lengths";
 
-struct Line {
+struct JsonlLine {
   std::string text, place;
 };
 
@@ -38,7 +38,7 @@ std::string keys_of(const nlohmann::json& record) {
 }
 
 // The texts of a line by key.
-std::vector<std::string> texts_of(const Line& line, const std::vector<std::string>& keys) {
+std::vector<std::string> texts_of(const JsonlLine& line, const std::vector<std::string>& keys) {
   nlohmann::json record;
   try {
     record = nlohmann::json::parse(line.text);
@@ -65,10 +65,10 @@ std::vector<std::string> texts_of(const Line& line, const std::vector<std::strin
   return texts;
 }
 
-// The next lines, of together about kBlock bytes; false at the end.
-bool next_block(LineReader& lines, std::vector<Line>& block) {
+// The next lines, of together about kJsonlBlock bytes; false at the end.
+bool next_block(LineReader& lines, std::vector<JsonlLine>& block) {
   block.clear();
-  for (size_t bytes = 0; bytes < kBlock;) {
+  for (size_t bytes = 0; bytes < kJsonlBlock;) {
     const auto line = lines.next();
     if (!line) break;
     if (is_blank(*line)) continue;
@@ -141,11 +141,11 @@ void read_jsonl_texts(LineReader& lines, const std::vector<std::string>& keys,
 void read_jsonl(LineReader& lines, const Tokenizer& tokenizer, const JsonlOptions& options,
                 const std::function<void(TokenRecord&)>& use) {
   struct Block {
-    std::vector<Line> lines;
+    std::vector<JsonlLine> lines;
     std::vector<TokenRecord> records;
   };
   std::vector<std::unique_ptr<TextEncoder>> encoders(static_cast<size_t>(options.threads));
-  const auto encode = [&](const Line& line, TextEncoder& encoder, TokenRecord& record) {
+  const auto encode = [&](const JsonlLine& line, TextEncoder& encoder, TokenRecord& record) {
     const auto texts = texts_of(line, options.keys);
     record.place = line.place;
     for (size_t i = 0; i < texts.size(); ++i) {

@@ -8,16 +8,18 @@
 namespace dltrain {
 namespace {
 
-constexpr size_t kPiece = 256 << 10;
+constexpr size_t kLineReaderPiece = 256 << 10;
 constexpr size_t kMaxLine = 64 << 20;
 
 }  // namespace
 
 LineReader::LineReader(const std::filesystem::path& path)
-    : name_(path.string()), read_(open_bytes(name_)), buffer_(kPiece) {}
+    : name_(path.string()), read_(open_bytes(name_)), buffer_(kLineReaderPiece) {}
 
 LineReader::LineReader(std::string name, std::string_view text)
-    : name_(std::move(name)), read_(bytes_of(text)), buffer_(std::min(kPiece, text.size() + 1)) {}
+    : name_(std::move(name)),
+      read_(bytes_of(text)),
+      buffer_(std::min(kLineReaderPiece, text.size() + 1)) {}
 
 std::string LineReader::place() const {
   return fmt::format("{}:{}", name_, line_);

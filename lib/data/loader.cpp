@@ -37,7 +37,7 @@ struct Rows {
   int64_t first, count;
 };
 
-Rows rows_of(int index, int workers, int64_t rows) {
+Rows rows_of_loader(int index, int workers, int64_t rows) {
   const int64_t n = std::max(1, workers);
   const int64_t first = rows * index / n;
   return {first, rows * (index + 1) / n - first};
@@ -137,7 +137,7 @@ void TrainLoader::fill(int index, int64_t sequence, Batch& batch) {
   const int64_t step = sequence / accumulation_, micro = sequence % accumulation_;
   const int64_t offset = (options_.rank * accumulation_ + micro) * options_.micro_batch;
   const int64_t position = step * options_.global_batch + offset;
-  const Rows rows = rows_of(index, options_.workers, options_.micro_batch);
+  const Rows rows = rows_of_loader(index, options_.workers, options_.micro_batch);
   fill_rows(worker, position, rows.first, rows.count, batch);
   if (index != 0) return;
   batch.step = step;
@@ -281,7 +281,7 @@ void EvalLoader::fill(int index, int64_t sequence, Batch& batch) {
   const int64_t offset = rank_ * micro_batch_;
   const int64_t position = sequence * micro_batch_ * world_ + offset;
   const int64_t real = std::clamp<int64_t>(samples_ - position, 0, micro_batch_);
-  const Rows rows = rows_of(index, static_cast<int>(chosen_.size()), micro_batch_);
+  const Rows rows = rows_of_loader(index, static_cast<int>(chosen_.size()), micro_batch_);
   const int64_t filled = std::clamp<int64_t>(real - rows.first, 0, rows.count);
   const std::span<int64_t> chosen(chosen_[static_cast<size_t>(index)].data(),
                                   static_cast<size_t>(filled));

@@ -9,7 +9,7 @@
 namespace dltrain {
 namespace {
 
-constexpr uint64_t kStream = random_stream("data.masking");
+constexpr uint64_t kMaskingStream = random_stream("data.masking");
 // Evaluation hides the same tokens whatever the seed.
 constexpr uint64_t kEvaluationSeed = 0x6d61736b;
 
@@ -46,7 +46,7 @@ class MaskedTokens final : public DatasetOver {
   // Calls use(place) for each chosen place.
   template <typename Use>
   void choose(uint64_t seed, int64_t visit, const int32_t* ids, const Use& use) const {
-    const Permutation order(static_cast<uint64_t>(length_), seed ^ kStream,
+    const Permutation order(static_cast<uint64_t>(length_), seed ^ kMaskingStream,
                             static_cast<uint64_t>(visit));
     int64_t left = masked_;
     // The second time around, what was passed over.
@@ -74,11 +74,11 @@ class MaskedTokens final : public DatasetOver {
       // Two numbers a place: what becomes of it, and which token.
       const auto element = static_cast<uint64_t>(place) * 2;
       const auto step = static_cast<uint64_t>(visit);
-      const float share = random_uniform(seed, kStream, step, element);
+      const float share = random_uniform(seed, kMaskingStream, step, element);
       if (share < 0.8f) {
         ids[place] = options_.mask_id;
       } else if (share < 0.9f) {
-        const uint64_t bits = random_bits(seed, kStream, step, element + 1);
+        const uint64_t bits = random_bits(seed, kMaskingStream, step, element + 1);
         ids[place] = static_cast<int32_t>(bits * vocabulary >> 32);
       }
     });

@@ -8,7 +8,7 @@
 namespace dltrain {
 namespace {
 
-constexpr uint64_t kStream = random_stream("data.mixing");
+constexpr uint64_t kMixingStream = random_stream("data.mixing");
 
 double draw_normal(Draws& draws) {
   const double u = 1 - draws.uniform(), v = draws.uniform();
@@ -52,7 +52,7 @@ Span covered(double begin, double length, int64_t whole) {
 
 Mix draw_mix(const MixingOptions& options, uint64_t seed, int64_t position, int64_t height,
              int64_t width) {
-  Draws draws(seed, kStream, position);
+  Draws draws(seed, kMixingStream, position);
   const double which = draws.uniform(), whether = draws.uniform();
   const bool both = options.mixup.alpha > 0 && options.cutmix.alpha > 0;
   const bool cut = both ? which < 0.5 : options.cutmix.alpha > 0;

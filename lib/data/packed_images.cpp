@@ -10,7 +10,7 @@
 namespace dltrain {
 namespace {
 
-constexpr uint64_t kMaxAbout = 64 << 20;
+constexpr uint64_t kPackedImagesMaxAbout = 64 << 20;
 constexpr int64_t kMaxChannels = 1024;
 
 class PackedImages final : public ImageSource {
@@ -72,7 +72,7 @@ class PackedImages final : public ImageSource {
     const uint64_t room = bytes.size() - sizeof footer;
     if (footer.index_offset < sizeof packed::kMagic || footer.index_offset > room ||
         footer.entries > (room - footer.index_offset) / sizeof(packed::Entry) ||
-        footer.about_bytes > kMaxAbout ||
+        footer.about_bytes > kPackedImagesMaxAbout ||
         footer.about_bytes != room - footer.index_offset - footer.entries * sizeof(packed::Entry)) {
       refuse("damaged: its sizes do not fit together");
     }

@@ -31,7 +31,7 @@ constexpr int64_t kZoom = 2;  // pixels of a letter's pixel
 constexpr int64_t kSmallestTile = 96;
 constexpr int64_t kGap = 4;
 
-const char* rows_of(char sign) {
+const char* rows_of_picture(char sign) {
   const char upper = static_cast<char>(std::toupper(static_cast<unsigned char>(sign)));
   for (const Letter& letter : kLetters) {
     if (letter.sign == upper) return letter.rows;
@@ -68,7 +68,7 @@ void Picture::write(int64_t y, int64_t x, int64_t right, std::string_view text) 
     // Of a character of several bytes, the first stands for it.
     if ((static_cast<unsigned char>(sign) & 0xC0) == 0x80) continue;
     if (x + kLetterWidth > right) return;
-    const char* rows = rows_of(sign);
+    const char* rows = rows_of_picture(sign);
     for (int64_t row = 0; row < 5 * kZoom; ++row) {
       for (int64_t column = 0; column < 3 * kZoom; ++column) {
         const bool ink = (rows[row / kZoom] - '0') >> (2 - column / kZoom) & 1;

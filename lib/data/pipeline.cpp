@@ -5,7 +5,7 @@
 namespace dltrain {
 namespace {
 
-constexpr uint64_t kStream = random_stream("data.transforms");
+constexpr uint64_t kPipelineStream = random_stream("data.transforms");
 
 TransformList for_evaluation(const TransformList& transforms) {
   TransformList out;
@@ -38,7 +38,7 @@ Pipeline::Pipeline(TransformList transforms, const ImageSize& in, bool numbers)
 }
 
 Draws Pipeline::draws_of(size_t place, const Visit& visit) {
-  return {visit.seed, kStream + place, visit.position};
+  return {visit.seed, kPipelineStream + place, visit.position};
 }
 
 double Pipeline::needed_scale(const ImageSize& full, const Visit& visit) const {

@@ -11,13 +11,14 @@
 namespace dltrain {
 namespace {
 
-constexpr uint64_t kStream = random_stream("data.random_affine");
+constexpr uint64_t kRandomAffineStream = random_stream("data.random_affine");
 constexpr uint64_t kDrawsPerImage = 8;  // of which five are used
 
 Affine draw_affine(const RandomAffineOptions& options, uint64_t seed, int64_t position) {
   const auto draw = [&](uint64_t number, double limit) {
     const uint64_t index = static_cast<uint64_t>(position) * kDrawsPerImage + number;
-    return limit * (2.0 * static_cast<double>(random_uniform(seed, kStream, 0, index)) - 1.0);
+    return limit *
+           (2.0 * static_cast<double>(random_uniform(seed, kRandomAffineStream, 0, index)) - 1.0);
   };
   const double angle = draw(0, options.rotate) * std::numbers::pi / 180;
   const double x_scale = 1 + draw(1, options.scale), y_scale = 1 + draw(2, options.scale);

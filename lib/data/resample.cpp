@@ -21,7 +21,7 @@ struct Taps {
 };
 
 // The weights of all elements of a line lie behind one another, `most` each.
-struct Line {
+struct ResampleLine {
   int64_t most = 0;
   Taps* taps = nullptr;
   float* weights = nullptr;
@@ -32,7 +32,7 @@ int64_t most_taps(double begin_length, int64_t out) {
   return 2 * static_cast<int64_t>(std::ceil(std::max(scale, 1.0))) + 1;
 }
 
-void fill_line(Line& line, double begin, double length, int64_t in, int64_t out) {
+void fill_line(ResampleLine& line, double begin, double length, int64_t in, int64_t out) {
   const double scale = length / static_cast<double>(out);
   const double support = std::max(scale, 1.0);
   for (int64_t i = 0; i < out; ++i) {
@@ -84,7 +84,7 @@ void add_rows(const T* rows, int64_t stride, const float* weights, int64_t count
 
 // One row of the result for three channels: a pixel is the first three lanes of a vector, and the
 // fourth is overwritten by the next pixel.
-void mix_row3(const Line& line, const float* row, int64_t width, float* out) {
+void mix_row3(const ResampleLine& line, const float* row, int64_t width, float* out) {
   for (int64_t x = 0; x < width; ++x) {
     const Taps taps = line.taps[x];
     const float* weights = line.weights + x * line.most;
@@ -95,7 +95,8 @@ void mix_row3(const Line& line, const float* row, int64_t width, float* out) {
   }
 }
 
-void mix_row(const Line& line, const float* row, int64_t width, int64_t channels, float* out) {
+void mix_row(const ResampleLine& line, const float* row, int64_t width, int64_t channels,
+             float* out) {
   for (int64_t x = 0; x < width; ++x) {
     const Taps taps = line.taps[x];
     const float* weights = line.weights + x * line.most;
@@ -124,7 +125,8 @@ template <typename T>
 void resample(Frame<T>& frame, const Box& box, int64_t height, int64_t width) {
   const ImageView<T> in = frame.image();
   const int64_t channels = in.size.channels;
-  Line rows{.most = most_taps(box.height, height)}, columns{.most = most_taps(box.width, width)};
+  ResampleLine rows{.most = most_taps(box.height, height)},
+      columns{.most = most_taps(box.width, width)};
   const int64_t in_row = in.size.width * channels, out_row = width * channels;
   constexpr int64_t kTapFloats = sizeof(Taps) / sizeof(float);
   constexpr int64_t kRoom = 8;

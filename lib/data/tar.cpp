@@ -8,7 +8,7 @@
 namespace dltrain {
 namespace {
 
-constexpr size_t kBlock = 512;
+constexpr size_t kTarBlock = 512;
 constexpr uint64_t kMaxSize = uint64_t{1} << 40;
 
 // Octal digits, ended by a space or a zero byte.
@@ -30,9 +30,9 @@ std::string text(const uint8_t* from, size_t n) {
 }
 
 // The sum of all bytes, those of the checksum itself taken as spaces.
-bool checksum_fits(const uint8_t (&block)[kBlock]) {
+bool checksum_fits(const uint8_t (&block)[kTarBlock]) {
   uint64_t sum = 0;
-  for (size_t i = 0; i < kBlock; ++i) sum += i >= 148 && i < 156 ? ' ' : block[i];
+  for (size_t i = 0; i < kTarBlock; ++i) sum += i >= 148 && i < 156 ? ' ' : block[i];
   return octal(block + 148, 8) == sum;
 }
 
@@ -42,16 +42,17 @@ std::optional<TarReader::Entry> TarReader::next() {
   while (true) {
     bytes_.skip(left_ + padding_, "a file of the archive");
     left_ = padding_ = 0;
-    uint8_t block[kBlock];
+    uint8_t block[kTarBlock];
     bytes_.read(block, "the tar archive");
-    if (std::all_of(block, block + kBlock, [](uint8_t b) { return b == 0; })) return std::nullopt;
+    if (std::all_of(block, block + kTarBlock, [](uint8_t b) { return b == 0; }))
+      return std::nullopt;
     const auto size = octal(block + 124, 12);
     if (!checksum_fits(block) || !size || *size > kMaxSize) {
       throw Error(ExitCode::data, "is no tar archive, or a damaged one",
-                  fmt::format("{} (offset {})", bytes_.name(), bytes_.offset() - kBlock));
+                  fmt::format("{} (offset {})", bytes_.name(), bytes_.offset() - kTarBlock));
     }
     left_ = *size;
-    padding_ = (kBlock - *size % kBlock) % kBlock;
+    padding_ = (kTarBlock - *size % kTarBlock) % kTarBlock;
     const uint8_t kind = block[156];
     if (kind != '0' && kind != 0) continue;  // folders, links, extended headers
     std::string name = text(block, 100);

@@ -13,7 +13,7 @@
 namespace dltrain {
 namespace {
 
-constexpr size_t kPiece = 1 << 20;
+constexpr size_t kTextConfigPiece = 1 << 20;
 
 // Calls use(text) for each file, in pieces that end with a character; errors name the place.
 void for_each_piece(const std::deque<TextFile>& files,
@@ -21,7 +21,7 @@ void for_each_piece(const std::deque<TextFile>& files,
   for (const TextFile& file : files) {
     std::string_view rest = file.text();
     while (!rest.empty()) {
-      size_t size = std::min(kPiece, rest.size());
+      size_t size = std::min(kTextConfigPiece, rest.size());
       while (size < rest.size() && (static_cast<unsigned char>(rest[size]) & 0xC0) == 0x80) ++size;
       try {
         use(rest.substr(0, size));

@@ -14,7 +14,7 @@ namespace {
 constexpr size_t kCheckedAtOnce = size_t{256} << 20;
 constexpr size_t kLookedAt = size_t{1} << 20;  // bytes, to tell ids of 4 bytes from those of 2
 constexpr size_t kFewestWide = 16;             // ids; fewer may be zeros by chance
-constexpr uint64_t kMaxAbout = 1 << 20;
+constexpr uint64_t kTokenFilesMaxAbout = 1 << 20;
 constexpr const char* kFormat = "dltrain.tokens";
 
 // A header's first numbers by the bytes of an id.
@@ -149,7 +149,7 @@ std::shared_ptr<const TokenStream> open_token_files(const TokenFilesOptions& opt
   TokensAbout known;
   if (fs::exists(folder / kTokensFile, ignored)) {
     const fs::path path = folder / kTokensFile;
-    known = parse_tokens_about(path.string(), read_file(path, kMaxAbout, ExitCode::data));
+    known = parse_tokens_about(path.string(), read_file(path, kTokenFilesMaxAbout, ExitCode::data));
   }
   TokenStream::About about{.vocab_size = options.vocab_size, .tokenizer = options.tokenizer};
   if (!about.tokenizer && holds_tokenizer(folder)) about.tokenizer = load_tokenizer(folder);

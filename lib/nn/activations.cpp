@@ -7,7 +7,7 @@
 namespace dltrain {
 namespace {
 
-struct Activation : Layer {
+struct ActivationsActivation : Layer {
   virtual const char* op() const = 0;
   virtual Attributes attributes() const { return {}; }
   ValueId emit(LayerContext& c, ValueId x) const final {
@@ -23,11 +23,11 @@ struct OpName {
 
 // An activation without keys: the op of that name.
 template <OpName op_name>
-struct Plain final : Activation {
+struct Plain final : ActivationsActivation {
   const char* op() const override { return op_name.name; }
 };
 
-struct LeakyRelu final : Activation {
+struct LeakyRelu final : ActivationsActivation {
   double negative_slope = 0.01;
 
   void describe(Fields& f) override {
@@ -38,7 +38,7 @@ struct LeakyRelu final : Activation {
   Attributes attributes() const override { return {{"negative_slope", negative_slope}}; }
 };
 
-struct Elu final : Activation {
+struct Elu final : ActivationsActivation {
   double alpha = 1;
 
   void describe(Fields& f) override {
@@ -48,7 +48,7 @@ struct Elu final : Activation {
   Attributes attributes() const override { return {{"alpha", alpha}}; }
 };
 
-struct Softplus final : Activation {
+struct Softplus final : ActivationsActivation {
   double beta = 1, threshold = 20;
 
   void describe(Fields& f) override {
@@ -59,7 +59,7 @@ struct Softplus final : Activation {
   Attributes attributes() const override { return {{"beta", beta}, {"threshold", threshold}}; }
 };
 
-struct Hardtanh final : Activation {
+struct Hardtanh final : ActivationsActivation {
   double min_value = -1, max_value = 1;
 
   void describe(Fields& f) override {
@@ -77,12 +77,12 @@ struct Hardtanh final : Activation {
   }
 };
 
-struct Relu6 final : Activation {
+struct Relu6 final : ActivationsActivation {
   const char* op() const override { return "hardtanh"; }
   Attributes attributes() const override { return {{"min_value", 0.0}, {"max_value", 6.0}}; }
 };
 
-struct Gelu final : Activation {
+struct Gelu final : ActivationsActivation {
   bool approximate = false;
 
   void describe(Fields& f) override {

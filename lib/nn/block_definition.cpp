@@ -10,7 +10,7 @@
 namespace dltrain {
 namespace {
 
-bool contains(const std::vector<std::string>& names, std::string_view name) {
+bool contains_block_definition(const std::vector<std::string>& names, std::string_view name) {
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
@@ -67,7 +67,7 @@ void check_references(const BlockDefinition& definition, Problems& problems) {
     }
     for (const auto& [name, divides] : reference->names) {
       used.push_back(name);
-      if (contains(names, name)) continue;
+      if (contains_block_definition(names, name)) continue;
       problems.add(scalar.place, fmt::format("'{}' has no parameter '{}'{}", definition.name.text,
                                              name, suggest_near(name, names)));
     }
@@ -78,7 +78,7 @@ void check_references(const BlockDefinition& definition, Problems& problems) {
   }
   each_scalar(definition.layers, check);
   for (const auto& parameter : definition.parameters) {
-    if (contains(used, parameter.name.text)) continue;
+    if (contains_block_definition(used, parameter.name.text)) continue;
     problems.add(parameter.name.place,
                  fmt::format("no layer of '{}' uses the parameter '{}' (as ${})",
                              definition.name.text, parameter.name.text, parameter.name.text));
@@ -171,7 +171,7 @@ BlockDefinition read_block(const ConfigNode::Key& name, const ConfigNode& node,
     }
     for (size_t i = 0; i < parameters->keys.size(); ++i) {
       const ConfigNode::Key& key = parameters->keys[i];
-      if (contains(reserved, key.text)) {
+      if (contains_block_definition(reserved, key.text)) {
         problems.add(key.place, fmt::format("a parameter cannot be called '{}', which is a key of "
                                             "its own",
                                             key.text));

@@ -14,7 +14,7 @@ namespace {
 constexpr size_t kMaxDepth = 16;       // blocks within blocks
 constexpr size_t kMaxNodes = 1 << 20;  // of an expanded model
 
-bool contains(const std::vector<std::string>& names, std::string_view name) {
+bool contains_blocks(const std::vector<std::string>& names, std::string_view name) {
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
@@ -179,7 +179,7 @@ ConfigNode BlockExpander::use(const ConfigNode& node, const Scope&) {
   type.place = name->place;
   out.set({"type", name->place}, type);
   for (size_t i = 0; i < keys.keys.size(); ++i) {
-    const bool common = contains(common_, keys.keys[i].text);
+    const bool common = contains_blocks(common_, keys.keys[i].text);
     (common ? out : arguments).set(keys.keys[i], keys.items[i]);
   }
   const Place& place = name->place;
@@ -202,7 +202,7 @@ ConfigNode BlockExpander::instantiate(const BlockDefinition& definition,
   }
   const std::vector<std::string> names = parameter_names(definition);
   for (const ConfigNode::Key& key : arguments.keys) {
-    if (contains(names, key.text)) continue;
+    if (contains_blocks(names, key.text)) continue;
     problems_.add(key.place, fmt::format("unknown key '{}' in {}{}", key.text, what,
                                          suggest_near(key.text, names)));
   }
@@ -217,7 +217,7 @@ ConfigNode BlockExpander::instantiate(const BlockDefinition& definition,
       problems_.add(place, fmt::format("missing key '{}' in {}", parameter.name.text, what));
     }
     const bool known = !given || parameter.choices.empty() ||
-                       (given->is_scalar() && contains(parameter.choices, given->text));
+                       (given->is_scalar() && contains_blocks(parameter.choices, given->text));
     if (!known) {
       problems_.add(given->place, fmt::format("expected one of {} for '{}' in {}, got {}",
                                               join_names(parameter.choices), parameter.name.text,

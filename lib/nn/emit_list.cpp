@@ -23,7 +23,7 @@ bool is_layer_name(std::string_view name) {
 }
 
 // "model.layers[2] (linear)": how messages name a layer of the file.
-std::string shown(const Layer& layer, const std::string& path) {
+std::string shown_emit_list(const Layer& layer, const std::string& path) {
   std::string where = layer.place.path.empty() ? path : layer.place.path;
   if (!layer.place.path.empty() && !where.starts_with("model.")) where = "model." + where;
   return fmt::format("{} ({})", where, layer.kind);
@@ -152,8 +152,8 @@ ValueId LayerContext::emit_layers(const std::vector<std::unique_ptr<Layer>>& lay
   const bool closes = list_ == nullptr || list_->names != list.names;
   for (const Output& output : list.names->outputs) {
     if (!closes || output.used) continue;
-    refuse(output.layer->place,
-           fmt::format("nothing uses the output of {}", shown(*output.layer, output.path)));
+    refuse(output.layer->place, fmt::format("nothing uses the output of {}",
+                                            shown_emit_list(*output.layer, output.path)));
   }
   return list.previous->value;
 }
@@ -192,7 +192,7 @@ std::string LayerContext::path_of(const Layer& layer, List& list) {
   if (!is_new) {
     refuse(layer.place, fmt::format("{} would have the name {}, as the layer at {} has; give it "
                                     "another `name`",
-                                    shown(layer, path), path, to_string(known->second)));
+                                    shown_emit_list(layer, path), path, to_string(known->second)));
   }
   if (paths_.size() > kMaxLayers)
     refuse(layer.place, fmt::format("more than {} layers", kMaxLayers));
@@ -269,10 +269,11 @@ ValueId LayerContext::emit_at(const Layer& layer, const std::string& path,
     if (layer.share && !emission.found_shared)
       fail(ExitCode::usage, "it has no parameters to share");
     if (layer.weight_init && !emission.used_weight_init) {
-      refuse(layer.place_of("weight_init"), shown(layer, path) + " has no weight of its own");
+      refuse(layer.place_of("weight_init"),
+             shown_emit_list(layer, path) + " has no weight of its own");
     }
     if (layer.bias_init && !emission.used_bias_init && !is_zero(*layer.bias_init)) {
-      refuse(layer.place_of("bias_init"), shown(layer, path) + " has no bias of its own");
+      refuse(layer.place_of("bias_init"), shown_emit_list(layer, path) + " has no bias of its own");
     }
   } catch (const ConfigError&) {
     throw;
@@ -286,7 +287,7 @@ ValueId LayerContext::emit_at(const Layer& layer, const std::string& path,
     for (ValueId input : inputs) {
       shapes += (shapes.empty() ? "" : ", ") + to_string(shape(input));
     }
-    refuse(layer.place, fmt::format("{} on {}: {}", shown(layer, path), shapes, message));
+    refuse(layer.place, fmt::format("{} on {}: {}", shown_emit_list(layer, path), shapes, message));
   }
   builder_.set_layer(outer_path);
   emission_ = emission.outer;

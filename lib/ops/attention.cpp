@@ -64,7 +64,7 @@ AttentionSizes checked(std::string_view op, SpecSpan inputs, const Attributes& a
   return a;
 }
 
-SpecList infer(SpecSpan inputs, const Attributes& attributes) {
+SpecList infer_attention(SpecSpan inputs, const Attributes& attributes) {
   const AttentionSizes a = checked("attention", inputs, attributes);
   Shape y = inputs[0].shape;
   y[-1] = a.packed ? a.heads * a.head_dim : a.head_dim;
@@ -72,10 +72,10 @@ SpecList infer(SpecSpan inputs, const Attributes& attributes) {
   return {{y, dtype}, {Shape{a.samples, a.heads, a.queries}, accumulation_dtype(dtype)}};
 }
 
-SpecList infer_backward(SpecSpan inputs, const Attributes& attributes) {
+SpecList infer_attention_backward(SpecSpan inputs, const Attributes& attributes) {
   expect_inputs("attention_backward", inputs, 4, SIZE_MAX);
   const SpecSpan forward = inputs.subspan(3);
-  const SpecList made = infer(forward, attributes);
+  const SpecList made = infer_attention(forward, attributes);
   expect_shape("attention_backward", "dy", inputs[0].shape, made[0].shape);
   expect_shape("attention_backward", "y", inputs[1].shape, made[0].shape);
   expect_shape("attention_backward", "the sums", inputs[2].shape, made[1].shape);
@@ -85,7 +85,7 @@ SpecList infer_backward(SpecSpan inputs, const Attributes& attributes) {
   return {forward.begin(), forward.begin() + static_cast<std::ptrdiff_t>(tensors(forward))};
 }
 
-std::vector<ValueId> gradient(const GradientRequest& r) {
+std::vector<ValueId> gradient_attention(const GradientRequest& r) {
   std::vector<ValueId> inputs{r.output_gradients[0], r.outputs[0], r.outputs[1]};
   inputs.insert(inputs.end(), r.inputs.begin(), r.inputs.end());
   std::vector<ValueId> out = r.emitter.emit("attention_backward", std::move(inputs), r.attributes);
@@ -94,8 +94,8 @@ std::vector<ValueId> gradient(const GradientRequest& r) {
 }
 
 // Samples are independent, but for the mask of the dropout, which asks where they stand.
-std::optional<std::vector<Placement>> split(SpecSpan, const Attributes& attributes,
-                                            std::span<const Placement> placements) {
+std::optional<std::vector<Placement>> split_attention(SpecSpan, const Attributes& attributes,
+                                                      std::span<const Placement> placements) {
   if (attributes.number("dropout") > 0) return std::nullopt;
   for (const Placement& placement : placements) {  // the mask too
     if (!(placement == kSplitSamples)) return std::nullopt;
@@ -113,12 +113,12 @@ double scores(const AttentionSizes& a, const Attributes& attributes) {
 }
 
 // Two products of a score's length; in the backward five.
-Cost cost(SpecSpan inputs, SpecSpan outputs, const Attributes& attributes) {
+Cost cost_attention(SpecSpan inputs, SpecSpan outputs, const Attributes& attributes) {
   const AttentionSizes a = attention_sizes("attention", inputs, attributes);
   return {4 * scores(a, attributes) * static_cast<double>(a.head_dim),
           bytes_moved(inputs, outputs)};
 }
-Cost cost_backward(SpecSpan inputs, SpecSpan outputs, const Attributes& attributes) {
+Cost cost_attention_backward(SpecSpan inputs, SpecSpan outputs, const Attributes& attributes) {
   const AttentionSizes a = attention_sizes("attention_backward", inputs.subspan(3), attributes);
   return {10 * scores(a, attributes) * static_cast<double>(a.head_dim),
           bytes_moved(inputs, outputs)};
@@ -183,13 +183,13 @@ double alibi_slope(int64_t head, int64_t heads) {
 
 constinit const OpDef kAttentionOp{.name = "attention",
                                    .doc = "y = softmax(scale · q·kᵀ)·v for every head",
-                                   .infer = infer,
-                                   .gradient = gradient,
-                                   .split = split,
-                                   .cost = cost};
+                                   .infer = infer_attention,
+                                   .gradient = gradient_attention,
+                                   .split = split_attention,
+                                   .cost = cost_attention};
 constinit const OpDef kAttentionBackwardOp{.name = "attention_backward",
                                            .doc = "gradients of attention",
-                                           .infer = infer_backward,
-                                           .cost = cost_backward};
+                                           .infer = infer_attention_backward,
+                                           .cost = cost_attention_backward};
 
 }  // namespace dltrain

@@ -17,21 +17,21 @@
 namespace dltrain {
 namespace {
 
-Shape pooled(std::string_view op, const Shape& x, const Attributes& attributes) {
+Shape pooled_avg_pool2d(std::string_view op, const Shape& x, const Attributes& attributes) {
   return mapped_shape(x, pooling_maps(op, x, attributes));
 }
 
 SpecList infer_average(SpecSpan inputs, const Attributes& attributes) {
   expect_inputs("avg_pool2d", inputs, 1, 1);
   expect_one_float_dtype("avg_pool2d", inputs);
-  return {{pooled("avg_pool2d", inputs[0].shape, attributes), inputs[0].dtype}};
+  return {{pooled_avg_pool2d("avg_pool2d", inputs[0].shape, attributes), inputs[0].dtype}};
 }
 
 SpecList infer_average_backward(SpecSpan inputs, const Attributes& attributes) {
   expect_inputs("avg_pool2d_backward", inputs, 1, 1);
   const Shape x(attributes.integers("input_shape"));
   expect_shape("avg_pool2d_backward", "dy", inputs[0].shape,
-               pooled("avg_pool2d_backward", x, attributes));
+               pooled_avg_pool2d("avg_pool2d_backward", x, attributes));
   return {{x, inputs[0].dtype}};
 }
 
@@ -39,7 +39,7 @@ SpecList infer_max(SpecSpan inputs, const Attributes& attributes) {
   expect_inputs("adaptive_max_pool2d", inputs, 1, 1);
   expect_one_float_dtype("adaptive_max_pool2d", inputs);
   const Shape& x = inputs[0].shape;
-  const Shape y = pooled("adaptive_max_pool2d", x, attributes);
+  const Shape y = pooled_avg_pool2d("adaptive_max_pool2d", x, attributes);
   if (x[1] > (int64_t{1} << 30) / x[2]) {
     fail(ExitCode::usage, "adaptive_max_pool2d: {} has too many places", to_string(x));
   }
@@ -50,7 +50,7 @@ SpecList infer_max_backward(SpecSpan inputs, const Attributes& attributes) {
   expect_inputs("adaptive_max_pool2d_backward", inputs, 2, 2);
   const Shape x(attributes.integers("input_shape"));
   expect_shape("adaptive_max_pool2d_backward", "dy", inputs[0].shape,
-               pooled("adaptive_max_pool2d_backward", x, attributes));
+               pooled_avg_pool2d("adaptive_max_pool2d_backward", x, attributes));
   expect_shape("adaptive_max_pool2d_backward", "position", inputs[1].shape, inputs[0].shape);
   expect_dtype("adaptive_max_pool2d_backward", "position", inputs[1], DType::i32);
   return {{x, inputs[0].dtype}};
@@ -86,10 +86,10 @@ Cost window_cost(const Shape& x, SpecSpan inputs, SpecSpan outputs, const Attrib
               static_cast<double>(maps.width.index.size()),
           bytes_moved(inputs, outputs)};
 }
-Cost cost(SpecSpan inputs, SpecSpan outputs, const Attributes& attributes) {
+Cost cost_avg_pool2d(SpecSpan inputs, SpecSpan outputs, const Attributes& attributes) {
   return window_cost(inputs[0].shape, inputs, outputs, attributes);
 }
-Cost cost_backward(SpecSpan inputs, SpecSpan outputs, const Attributes& attributes) {
+Cost cost_avg_pool2d_backward(SpecSpan inputs, SpecSpan outputs, const Attributes& attributes) {
   return window_cost(outputs[0].shape, inputs, outputs, attributes);
 }
 
@@ -100,21 +100,21 @@ constinit const OpDef kAvgPool2dOp{.name = "avg_pool2d",
                                    .infer = infer_average,
                                    .gradient = gradient_average,
                                    .split = split_average,
-                                   .cost = cost};
+                                   .cost = cost_avg_pool2d};
 constinit const OpDef kAvgPool2dBackwardOp{.name = "avg_pool2d_backward",
                                            .doc = "dx of avg_pool2d",
                                            .infer = infer_average_backward,
-                                           .cost = cost_backward};
+                                           .cost = cost_avg_pool2d_backward};
 constinit const OpDef kAdaptiveMaxPool2dOp{
     .name = "adaptive_max_pool2d",
     .doc = "y = the greatest value of each of a number of windows, and its place",
     .infer = infer_max,
     .gradient = gradient_max,
     .split = split_max,
-    .cost = cost};
+    .cost = cost_avg_pool2d};
 constinit const OpDef kAdaptiveMaxPool2dBackwardOp{.name = "adaptive_max_pool2d_backward",
                                                    .doc = "dx of adaptive_max_pool2d",
                                                    .infer = infer_max_backward,
-                                                   .cost = cost_backward};
+                                                   .cost = cost_avg_pool2d_backward};
 
 }  // namespace dltrain

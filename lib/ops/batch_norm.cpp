@@ -25,7 +25,7 @@ namespace dltrain {
 namespace {
 
 // gamma, beta or a statistic of x.
-void expect_channels(std::string_view op, const TensorSpec& found, const TensorSpec& x) {
+void expect_channels_batch_norm(std::string_view op, const TensorSpec& found, const TensorSpec& x) {
   expect_shape(op, "a channel vector", found.shape, Shape{x.shape[-1]});
   expect_dtype(op, "a channel vector", found, accumulation_dtype(x.dtype));
 }
@@ -42,15 +42,15 @@ bool has_relu(std::string_view op, const Attributes& attributes) {
   return !activation.empty();
 }
 
-SpecList infer(SpecSpan inputs, const Attributes& attributes) {
+SpecList infer_batch_norm(SpecSpan inputs, const Attributes& attributes) {
   expect_inputs("batch_norm", inputs, 3, has_relu("batch_norm", attributes) ? 4 : 3);
   expect_rank("batch_norm", "the input", inputs[0].shape, 2, Shape::kMaxRank);
-  for (size_t i = 1; i < 3; ++i) expect_channels("batch_norm", inputs[i], inputs[0]);
+  for (size_t i = 1; i < 3; ++i) expect_channels_batch_norm("batch_norm", inputs[i], inputs[0]);
   if (inputs.size() == 4) expect_residual("batch_norm", inputs[3], inputs[0]);
   return {inputs[0], inputs[1], inputs[1]};
 }
 
-std::vector<ValueId> gradient(const GradientRequest& r) {
+std::vector<ValueId> gradient_batch_norm(const GradientRequest& r) {
   check_internal(!has_relu("batch_norm", r.attributes),
                  "batch_norm: an activation is fused after the reverse pass only");
   return r.emitter.emit(
@@ -58,13 +58,14 @@ std::vector<ValueId> gradient(const GradientRequest& r) {
       {r.inputs[0], r.output_gradients[0], r.inputs[1], r.outputs[1], r.outputs[2]}, r.attributes);
 }
 
-SpecList infer_backward(SpecSpan inputs, const Attributes& attributes) {
+SpecList infer_batch_norm_backward(SpecSpan inputs, const Attributes& attributes) {
   const size_t count = has_relu("batch_norm_backward", attributes) ? 6 : 5;
   expect_inputs("batch_norm_backward", inputs, count, count);
   expect_rank("batch_norm_backward", "the input", inputs[0].shape, 2, Shape::kMaxRank);
   expect_shape("batch_norm_backward", "dy", inputs[1].shape, inputs[0].shape);
   expect_dtype("batch_norm_backward", "dy", inputs[1], inputs[0].dtype);
-  for (size_t i = 2; i < count; ++i) expect_channels("batch_norm_backward", inputs[i], inputs[0]);
+  for (size_t i = 2; i < count; ++i)
+    expect_channels_batch_norm("batch_norm_backward", inputs[i], inputs[0]);
   return {inputs[0], inputs[3], inputs[3]};
 }
 
@@ -72,7 +73,8 @@ SpecList infer_inference(SpecSpan inputs, const Attributes& attributes) {
   expect_inputs("batch_norm_inference", inputs, 5,
                 has_relu("batch_norm_inference", attributes) ? 6 : 5);
   expect_rank("batch_norm_inference", "the input", inputs[0].shape, 2, Shape::kMaxRank);
-  for (size_t i = 1; i < 5; ++i) expect_channels("batch_norm_inference", inputs[i], inputs[0]);
+  for (size_t i = 1; i < 5; ++i)
+    expect_channels_batch_norm("batch_norm_inference", inputs[i], inputs[0]);
   if (inputs.size() == 6) expect_residual("batch_norm_inference", inputs[5], inputs[0]);
   return {inputs[0]};
 }
@@ -83,7 +85,7 @@ std::optional<std::vector<Placement>> split_inference(SpecSpan inputs, const Att
   return split_samples(p, {kSplitSamples});
 }
 
-SpecList infer_update(SpecSpan inputs, const Attributes&) {
+SpecList infer_batch_norm_update(SpecSpan inputs, const Attributes&) {
   expect_inputs("batch_norm_update", inputs, 5, 5);
   expect_step_state("batch_norm_update", inputs[0]);
   for (size_t i = 2; i < 5; ++i) {
@@ -93,7 +95,7 @@ SpecList infer_update(SpecSpan inputs, const Attributes&) {
   return {inputs[1], inputs[2]};
 }
 
-std::vector<int> aliases_update(SpecSpan, const Attributes&) {
+std::vector<int> aliases_batch_norm_update(SpecSpan, const Attributes&) {
   return {1, 2};
 }
 
@@ -101,19 +103,19 @@ std::vector<int> aliases_update(SpecSpan, const Attributes&) {
 
 constinit const OpDef kBatchNormOp{.name = "batch_norm",
                                    .doc = "normalises each channel by the micro-batch's statistics",
-                                   .infer = infer,
-                                   .gradient = gradient};
+                                   .infer = infer_batch_norm,
+                                   .gradient = gradient_batch_norm};
 constinit const OpDef kBatchNormBackwardOp{.name = "batch_norm_backward",
                                            .doc = "dx, dgamma, dbeta of batch_norm",
-                                           .infer = infer_backward};
+                                           .infer = infer_batch_norm_backward};
 constinit const OpDef kBatchNormInferenceOp{.name = "batch_norm_inference",
                                             .doc = "normalises each channel by given statistics",
                                             .infer = infer_inference,
                                             .split = split_inference};
 constinit const OpDef kBatchNormUpdateOp{.name = "batch_norm_update",
                                          .doc = "moves the running statistics, once a step",
-                                         .infer = infer_update,
-                                         .aliases = aliases_update,
+                                         .infer = infer_batch_norm_update,
+                                         .aliases = aliases_batch_norm_update,
                                          .has_effect = true};
 
 }  // namespace dltrain

@@ -26,7 +26,7 @@ namespace {
 
 constexpr std::string_view kOp = "cached_attention";
 
-SpecList infer(SpecSpan inputs, const Attributes& attributes) {
+SpecList infer_cached_attention(SpecSpan inputs, const Attributes& attributes) {
   expect_inputs(kOp, inputs, 1, SIZE_MAX);
   const size_t first = cache_input(inputs);
   expect_inputs(kOp, inputs, first + 5, first + 5);
@@ -42,13 +42,13 @@ SpecList infer(SpecSpan inputs, const Attributes& attributes) {
   return {{y, inputs[0].dtype}, inputs[first], inputs[first + 1]};
 }
 
-std::vector<int> aliases(SpecSpan inputs, const Attributes&) {
+std::vector<int> aliases_cached_attention(SpecSpan inputs, const Attributes&) {
   const int first = static_cast<int>(cache_input(inputs));
   return {-1, first, first + 1};
 }
 
 // At most: as if every text filled its slot.
-Cost cost(SpecSpan inputs, SpecSpan outputs, const Attributes& attributes) {
+Cost cost_cached_attention(SpecSpan inputs, SpecSpan outputs, const Attributes& attributes) {
   const CachedAttentionSizes s = cached_attention_sizes(inputs, attributes);
   const AttentionSizes& a = s.tokens;
   const auto scores = static_cast<double>(a.samples * a.heads * a.queries * s.capacity);
@@ -86,9 +86,9 @@ CachedAttentionSizes cached_attention_sizes(SpecSpan inputs, const Attributes& a
 constinit const OpDef kCachedAttentionOp{
     .name = "cached_attention",
     .doc = "attention of the next tokens of texts to all before, whose keys and values are kept",
-    .infer = infer,
-    .cost = cost,
-    .aliases = aliases,
+    .infer = infer_cached_attention,
+    .cost = cost_cached_attention,
+    .aliases = aliases_cached_attention,
     .has_effect = true};
 
 }  // namespace dltrain

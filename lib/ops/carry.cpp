@@ -30,7 +30,7 @@ SpecList infer_read(SpecSpan inputs, const Attributes& attributes) {
   return {{Shape{samples, state[1]}, inputs[1].dtype}};
 }
 
-void expect_rows(std::string_view op, SpecSpan inputs, int64_t rows) {
+void expect_rows_carry(std::string_view op, SpecSpan inputs, int64_t rows) {
   expect_step_state(op, inputs[0]);
   expect_rank(op, "x", inputs[1].shape, 2, 2);
   const int64_t samples = inputs[1].shape[0];
@@ -40,7 +40,7 @@ void expect_rows(std::string_view op, SpecSpan inputs, int64_t rows) {
 SpecList infer_carry(SpecSpan inputs, const Attributes& attributes) {
   expect_inputs("carry_state", inputs, 2, 2);
   const int64_t rows = attributes.integer("rows");
-  expect_rows("carry_state", inputs, rows);
+  expect_rows_carry("carry_state", inputs, rows);
   return {{Shape{rows, inputs[1].shape[1]}, inputs[1].dtype}};
 }
 
@@ -48,7 +48,7 @@ SpecList infer_in_place(SpecSpan inputs, const Attributes&) {
   constexpr std::string_view kOp = "carry_state_in_place";
   expect_inputs(kOp, inputs, 3, 3);
   expect_one_float_dtype(kOp, inputs.subspan(1));
-  expect_rows(kOp, inputs, inputs[2].shape[0]);
+  expect_rows_carry(kOp, inputs, inputs[2].shape[0]);
   expect_shape(kOp, "the state", inputs[2].shape, {inputs[2].shape[0], inputs[1].shape[1]});
   return {inputs[2]};
 }
@@ -56,14 +56,14 @@ std::vector<int> aliases_in_place(SpecSpan, const Attributes&) {
   return {2};
 }
 
-SpecList infer_update(SpecSpan inputs, const Attributes&) {
+SpecList infer_carry_update(SpecSpan inputs, const Attributes&) {
   expect_inputs("carried_update", inputs, 3, 3);
   expect_step_state("carried_update", inputs[0]);
   expect_one_float_dtype("carried_update", inputs.subspan(1));
   expect_shape("carried_update", "what follows", inputs[2].shape, inputs[1].shape);
   return {inputs[1]};
 }
-std::vector<int> aliases_update(SpecSpan, const Attributes&) {
+std::vector<int> aliases_carry_update(SpecSpan, const Attributes&) {
   return {1};
 }
 
@@ -82,8 +82,8 @@ constinit const OpDef kCarryStateInPlaceOp{.name = "carry_state_in_place",
                                            .has_effect = true};
 constinit const OpDef kCarriedUpdateOp{.name = "carried_update",
                                        .doc = "recurrent state for the next batch",
-                                       .infer = infer_update,
-                                       .aliases = aliases_update,
+                                       .infer = infer_carry_update,
+                                       .aliases = aliases_carry_update,
                                        .has_effect = true};
 
 }  // namespace dltrain

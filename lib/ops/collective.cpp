@@ -10,7 +10,7 @@
 namespace dltrain {
 namespace {
 
-SpecList infer(SpecSpan inputs, const Attributes&) {
+SpecList infer_collective(SpecSpan inputs, const Attributes&) {
   expect_inputs("all_reduce", inputs, 1, SIZE_MAX);
   for (const TensorSpec& spec : inputs) {
     if (spec.dtype != inputs[0].dtype) expect_one_float_dtype("all_reduce", inputs);
@@ -18,7 +18,7 @@ SpecList infer(SpecSpan inputs, const Attributes&) {
   return SpecList(inputs.begin(), inputs.end());
 }
 
-std::vector<int> aliases(SpecSpan inputs, const Attributes&) {
+std::vector<int> aliases_collective(SpecSpan inputs, const Attributes&) {
   std::vector<int> out(inputs.size());
   for (size_t i = 0; i < out.size(); ++i) out[i] = static_cast<int>(i);
   return out;
@@ -28,13 +28,13 @@ std::vector<int> aliases(SpecSpan inputs, const Attributes&) {
 
 constinit const OpDef kAllReduceBeginOp{.name = "all_reduce_begin",
                                         .doc = "starts the sum over all ranks, in place",
-                                        .infer = infer,
-                                        .aliases = aliases,
+                                        .infer = infer_collective,
+                                        .aliases = aliases_collective,
                                         .has_effect = true};
 constinit const OpDef kAllReduceEndOp{.name = "all_reduce_end",
                                       .doc = "waits for the sum over all ranks",
-                                      .infer = infer,
-                                      .aliases = aliases,
+                                      .infer = infer_collective,
+                                      .aliases = aliases_collective,
                                       .has_effect = true};
 
 }  // namespace dltrain

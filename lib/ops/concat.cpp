@@ -9,7 +9,7 @@ namespace {
 
 constexpr size_t kMostInputs = 256;
 
-SpecList infer(SpecSpan inputs, const Attributes& attributes) {
+SpecList infer_concat(SpecSpan inputs, const Attributes& attributes) {
   expect_inputs("concat", inputs, 1, kMostInputs);
   const int64_t axis = attributes.integer("axis");
   TensorSpec y = inputs[0];
@@ -30,7 +30,7 @@ SpecList infer(SpecSpan inputs, const Attributes& attributes) {
   return {y};
 }
 
-std::vector<ValueId> gradient(const GradientRequest& r) {
+std::vector<ValueId> gradient_concat(const GradientRequest& r) {
   const auto axis = static_cast<size_t>(r.attributes.integer("axis"));
   const Shape y = r.emitter.spec(r.outputs[0]).shape;
   std::vector<ValueId> out(r.inputs.size(), kNoValue);
@@ -49,8 +49,8 @@ std::vector<ValueId> gradient(const GradientRequest& r) {
   return out;
 }
 
-std::optional<std::vector<Placement>> split(SpecSpan, const Attributes& attributes,
-                                            std::span<const Placement> p) {
+std::optional<std::vector<Placement>> split_concat(SpecSpan, const Attributes& attributes,
+                                                   std::span<const Placement> p) {
   for (const Placement& placement : p) {
     if (!(placement == p[0])) return {};
   }
@@ -62,8 +62,8 @@ std::optional<std::vector<Placement>> split(SpecSpan, const Attributes& attribut
 
 constinit const OpDef kConcatOp{.name = "concat",
                                 .doc = "the inputs one behind the other along an axis",
-                                .infer = infer,
-                                .gradient = gradient,
-                                .split = split};
+                                .infer = infer_concat,
+                                .gradient = gradient_concat,
+                                .split = split_concat};
 
 }  // namespace dltrain

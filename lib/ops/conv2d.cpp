@@ -19,11 +19,11 @@
 namespace dltrain {
 namespace {
 
-std::vector<int64_t> as_list(const Shape& shape) {
+std::vector<int64_t> as_list_conv2d(const Shape& shape) {
   return {shape.begin(), shape.end()};
 }
 
-SpecList infer(SpecSpan inputs, const Attributes& attributes) {
+SpecList infer_conv2d(SpecSpan inputs, const Attributes& attributes) {
   expect_inputs("conv2d", inputs, 2, 3);
   expect_one_float_dtype("conv2d", inputs);
   const Shape y =
@@ -34,7 +34,7 @@ SpecList infer(SpecSpan inputs, const Attributes& attributes) {
   return {{y, inputs[0].dtype}};
 }
 
-std::vector<ValueId> gradient(const GradientRequest& r) {
+std::vector<ValueId> gradient_conv2d(const GradientRequest& r) {
   OpEmitter& e = r.emitter;
   const ValueId x = r.inputs[0], w = r.inputs[1], dy = r.output_gradients[0];
   check_internal(r.attributes.text("activation").empty(),
@@ -43,12 +43,12 @@ std::vector<ValueId> gradient(const GradientRequest& r) {
   std::vector<ValueId> out(r.inputs.size(), kNoValue);
   if (r.wanted[0]) {
     Attributes attributes = base;
-    attributes.set("input_shape", as_list(e.spec(x).shape));
+    attributes.set("input_shape", as_list_conv2d(e.spec(x).shape));
     out[0] = e.emit1("conv2d_backward_input", {dy, w}, attributes);
   }
   if (r.wanted[1]) {
     Attributes attributes = base;
-    attributes.set("weight_shape", as_list(e.spec(w).shape));
+    attributes.set("weight_shape", as_list_conv2d(e.spec(w).shape));
     out[1] = e.emit1("conv2d_backward_weight", {dy, x}, attributes);
   }
   if (r.inputs.size() == 3 && r.inputs[2] != kNoValue && r.wanted[2]) {
@@ -75,7 +75,7 @@ std::vector<ValueId> gradient_backward_input(const GradientRequest& r) {
   std::vector<ValueId> out(2, kNoValue);
   if (r.wanted[0]) out[0] = e.emit1("conv2d", {g, w}, attributes);
   if (r.wanted[1]) {
-    attributes.set("weight_shape", as_list(e.spec(w).shape));
+    attributes.set("weight_shape", as_list_conv2d(e.spec(w).shape));
     out[1] = e.emit1("conv2d_backward_weight", {dy, g}, attributes);
   }
   return out;
@@ -101,18 +101,18 @@ std::optional<std::vector<Placement>> split_backward_weight(SpecSpan, const Attr
 }
 
 // Multiply-adds of one pass over all outputs, counted from dy (or y) and w.
-Cost pass_cost(const Shape& y, const Shape& w, SpecSpan inputs, SpecSpan outputs) {
+Cost pass_cost_conv2d(const Shape& y, const Shape& w, SpecSpan inputs, SpecSpan outputs) {
   return {2.0 * static_cast<double>(y.elements()) * static_cast<double>(w.elements(1, 4)),
           bytes_moved(inputs, outputs)};
 }
-Cost cost(SpecSpan inputs, SpecSpan outputs, const Attributes&) {
-  return pass_cost(outputs[0].shape, inputs[1].shape, inputs, outputs);
+Cost cost_conv2d(SpecSpan inputs, SpecSpan outputs, const Attributes&) {
+  return pass_cost_conv2d(outputs[0].shape, inputs[1].shape, inputs, outputs);
 }
 Cost cost_backward_input(SpecSpan inputs, SpecSpan outputs, const Attributes&) {
-  return pass_cost(inputs[0].shape, inputs[1].shape, inputs, outputs);
+  return pass_cost_conv2d(inputs[0].shape, inputs[1].shape, inputs, outputs);
 }
 Cost cost_backward_weight(SpecSpan inputs, SpecSpan outputs, const Attributes&) {
-  return pass_cost(inputs[0].shape, outputs[0].shape, inputs, outputs);
+  return pass_cost_conv2d(inputs[0].shape, outputs[0].shape, inputs, outputs);
 }
 
 void read_pair(const Attributes& attributes, std::string_view name, int64_t* pair) {
@@ -145,10 +145,10 @@ Shape conv2d_output_shape(const Shape& x, const Shape& w, const Conv2dAttributes
 
 constinit const OpDef kConv2dOp{.name = "conv2d",
                                 .doc = "y = x ∗ w (+ bias), then an optional activation",
-                                .infer = infer,
-                                .gradient = gradient,
+                                .infer = infer_conv2d,
+                                .gradient = gradient_conv2d,
                                 .split = split_forward,
-                                .cost = cost};
+                                .cost = cost_conv2d};
 constinit const OpDef kConv2dBackwardInputOp{.name = "conv2d_backward_input",
                                              .doc = "dx of conv2d",
                                              .infer = infer_backward_input,

@@ -27,7 +27,7 @@ SpecList infer_moments(SpecSpan inputs, const Attributes& attributes) {
   return {y, channels, channels};
 }
 
-SpecList infer_batch_norm(SpecSpan inputs, const Attributes& attributes) {
+SpecList infer_conv2d_batch_norm(SpecSpan inputs, const Attributes& attributes) {
   expect_inputs("conv2d_batch_norm", inputs, 6, 7);
   std::vector<TensorSpec> norm{convolved(inputs, attributes)};
   norm.insert(norm.end(), inputs.begin() + 2, inputs.end());
@@ -45,7 +45,7 @@ constinit const OpDef kConv2dMomentsOp{.name = "conv2d_moments",
 constinit const OpDef kConv2dBatchNormOp{
     .name = "conv2d_batch_norm",
     .doc = "x ∗ w, normalised by given statistics",
-    .infer = infer_batch_norm,
+    .infer = infer_conv2d_batch_norm,
     .cost = [](SpecSpan in, SpecSpan out, const Attributes& a) {
       return kConv2dOp.cost(in, out, a);
     }};

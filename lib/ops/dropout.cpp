@@ -11,7 +11,7 @@
 namespace dltrain {
 namespace {
 
-SpecList infer(SpecSpan inputs, const Attributes&) {
+SpecList infer_dropout(SpecSpan inputs, const Attributes&) {
   expect_inputs("dropout", inputs, 2, 2);
   expect_rank("dropout", "the input", inputs[0].shape, 1, Shape::kMaxRank);
   expect_one_float_dtype("dropout", inputs.first(1));
@@ -19,7 +19,7 @@ SpecList infer(SpecSpan inputs, const Attributes&) {
   return {inputs[0]};
 }
 
-std::vector<ValueId> gradient(const GradientRequest& r) {
+std::vector<ValueId> gradient_dropout(const GradientRequest& r) {
   return {r.emitter.emit1("dropout", {r.output_gradients[0], r.inputs[1]}, r.attributes), kNoValue};
 }
 
@@ -27,8 +27,8 @@ std::vector<ValueId> gradient(const GradientRequest& r) {
 
 constinit const OpDef kDropoutOp{.name = "dropout",
                                  .doc = "y = x / (1 − rate) where kept, else 0",
-                                 .infer = infer,
-                                 .gradient = gradient,
+                                 .infer = infer_dropout,
+                                 .gradient = gradient_dropout,
                                  .in_place_allowed = true};
 
 }  // namespace dltrain

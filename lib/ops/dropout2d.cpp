@@ -10,7 +10,7 @@
 namespace dltrain {
 namespace {
 
-SpecList infer(SpecSpan inputs, const Attributes&) {
+SpecList infer_dropout2d(SpecSpan inputs, const Attributes&) {
   expect_inputs("dropout2d", inputs, 2, 2);
   expect_rank("dropout2d", "the input", inputs[0].shape, 2, Shape::kMaxRank);
   expect_one_float_dtype("dropout2d", inputs.first(1));
@@ -18,7 +18,7 @@ SpecList infer(SpecSpan inputs, const Attributes&) {
   return {inputs[0]};
 }
 
-std::vector<ValueId> gradient(const GradientRequest& r) {
+std::vector<ValueId> gradient_dropout2d(const GradientRequest& r) {
   return {r.emitter.emit1("dropout2d", {r.output_gradients[0], r.inputs[1]}, r.attributes),
           kNoValue};
 }
@@ -27,8 +27,8 @@ std::vector<ValueId> gradient(const GradientRequest& r) {
 
 constinit const OpDef kDropout2dOp{.name = "dropout2d",
                                    .doc = "y = x / (1 − rate) in channels that are kept, else 0",
-                                   .infer = infer,
-                                   .gradient = gradient,
+                                   .infer = infer_dropout2d,
+                                   .gradient = gradient_dropout2d,
                                    .in_place_allowed = true};
 
 }  // namespace dltrain

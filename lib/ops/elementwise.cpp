@@ -36,7 +36,7 @@ SpecList infer_pair(SpecSpan inputs, const Attributes&) {
   return {inputs[1]};
 }
 
-SpecList infer_binary(SpecSpan inputs, const Attributes&) {
+SpecList infer_elementwise_binary(SpecSpan inputs, const Attributes&) {
   expect_inputs("binary op", inputs, 2, 2);
   expect_one_float_dtype("binary op", inputs);
   return {{broadcast_shape("binary op", inputs[0].shape, inputs[1].shape), inputs[0].dtype}};
@@ -188,7 +188,7 @@ constexpr OpDef pair(std::string_view name, std::string_view doc) {
 constexpr OpDef binary(std::string_view name, std::string_view doc,
                        Gradients (*gradient)(const GradientRequest&)) {
   OpDef op = unary(name, doc, gradient);
-  op.infer = infer_binary;
+  op.infer = infer_elementwise_binary;
   return op;
 }
 constexpr OpDef cast_op() {

@@ -39,27 +39,27 @@ void expect_pair(SpecSpan inputs, const Attributes& attributes) {
   }
 }
 
-SpecList infer(SpecSpan inputs, const Attributes& attributes) {
+SpecList infer_elementwise_loss(SpecSpan inputs, const Attributes& attributes) {
   expect_inputs("elementwise_loss", inputs, 2, 2);
   expect_pair(inputs, attributes);
   const bool counts = attributes.text("kind") == "binary_cross_entropy";
   return SpecList(counts ? 2 : 1, {Shape{1}, DType::f64});
 }
 
-std::vector<ValueId> gradient(const GradientRequest& r) {
+std::vector<ValueId> gradient_elementwise_loss(const GradientRequest& r) {
   return {r.emitter.emit1("elementwise_loss_backward",
                           {r.inputs[0], r.inputs[1], r.output_gradients[0]}, r.attributes),
           kNoValue};
 }
 
-std::optional<std::vector<Placement>> split(SpecSpan, const Attributes& attributes,
-                                            std::span<const Placement> p) {
+std::optional<std::vector<Placement>> split_elementwise_loss(SpecSpan, const Attributes& attributes,
+                                                             std::span<const Placement> p) {
   if (!(p[0] == kSplitSamples) || !(p[1] == kSplitSamples)) return {};
   const bool counts = attributes.text("kind") == "binary_cross_entropy";
   return std::vector<Placement>(counts ? 2 : 1, kPartial);
 }
 
-SpecList infer_backward(SpecSpan inputs, const Attributes& attributes) {
+SpecList infer_elementwise_loss_backward(SpecSpan inputs, const Attributes& attributes) {
   constexpr std::string_view kOp = "elementwise_loss_backward";
   expect_inputs(kOp, inputs, 3, 3);
   expect_pair(inputs, attributes);
@@ -68,8 +68,8 @@ SpecList infer_backward(SpecSpan inputs, const Attributes& attributes) {
   return {inputs[0]};
 }
 
-std::optional<std::vector<Placement>> split_backward(SpecSpan, const Attributes&,
-                                                     std::span<const Placement> p) {
+std::optional<std::vector<Placement>> split_elementwise_loss_backward(
+    SpecSpan, const Attributes&, std::span<const Placement> p) {
   if (!(p[0] == kSplitSamples) || !(p[1] == kSplitSamples) || !(p[2] == kReplicated)) return {};
   return std::vector{kSplitSamples};
 }
@@ -79,13 +79,13 @@ std::optional<std::vector<Placement>> split_backward(SpecSpan, const Attributes&
 constinit const OpDef kElementwiseLossOp{
     .name = "elementwise_loss",
     .doc = "mse, l1, huber, smooth_l1 or binary cross-entropy, summed over all elements",
-    .infer = infer,
-    .gradient = gradient,
-    .split = split};
+    .infer = infer_elementwise_loss,
+    .gradient = gradient_elementwise_loss,
+    .split = split_elementwise_loss};
 constinit const OpDef kElementwiseLossBackwardOp{.name = "elementwise_loss_backward",
                                                  .doc = "dx = dloss·(derivative of the loss by x)",
-                                                 .infer = infer_backward,
-                                                 .split = split_backward,
+                                                 .infer = infer_elementwise_loss_backward,
+                                                 .split = split_elementwise_loss_backward,
                                                  .in_place_allowed = true};
 
 }  // namespace dltrain

@@ -19,7 +19,7 @@ void expect_ids(std::string_view op, const TensorSpec& ids) {
   expect_dtype(op, "ids", ids, DType::i32);
 }
 
-SpecList infer(SpecSpan inputs, const Attributes&) {
+SpecList infer_embedding(SpecSpan inputs, const Attributes&) {
   expect_inputs("embedding", inputs, 2, 2);
   expect_ids("embedding", inputs[0]);
   expect_rank("embedding", "the weight", inputs[1].shape, 2, 2);
@@ -29,7 +29,7 @@ SpecList infer(SpecSpan inputs, const Attributes&) {
   return {{Shape(extents), inputs[1].dtype}};
 }
 
-SpecList infer_backward(SpecSpan inputs, const Attributes& attributes) {
+SpecList infer_embedding_backward(SpecSpan inputs, const Attributes& attributes) {
   expect_inputs("embedding_backward", inputs, 2, 2);
   expect_ids("embedding_backward", inputs[0]);
   expect_one_float_dtype("embedding_backward", inputs.subspan(1));
@@ -40,28 +40,28 @@ SpecList infer_backward(SpecSpan inputs, const Attributes& attributes) {
   return {{Shape{attributes.integer("rows"), dy[-1]}, accumulation_dtype(inputs[1].dtype)}};
 }
 
-std::vector<ValueId> gradient(const GradientRequest& r) {
+std::vector<ValueId> gradient_embedding(const GradientRequest& r) {
   Attributes attributes = r.attributes;
   attributes.set("rows", r.emitter.spec(r.inputs[1]).shape[0]);
   return {kNoValue,
           r.emitter.emit1("embedding_backward", {r.inputs[0], r.output_gradients[0]}, attributes)};
 }
 
-std::optional<std::vector<Placement>> split(SpecSpan, const Attributes&,
-                                            std::span<const Placement> p) {
+std::optional<std::vector<Placement>> split_embedding(SpecSpan, const Attributes&,
+                                                      std::span<const Placement> p) {
   return split_samples(p, {kSplitSamples});
 }
-std::optional<std::vector<Placement>> split_backward(SpecSpan, const Attributes&,
-                                                     std::span<const Placement> p) {
+std::optional<std::vector<Placement>> split_embedding_backward(SpecSpan, const Attributes&,
+                                                               std::span<const Placement> p) {
   if (!(p[0] == kSplitSamples) || !(p[1] == kSplitSamples)) return {};
   return {{kPartial}};
 }
 
 // The rows that are read, not the whole weight.
-Cost cost(SpecSpan inputs, SpecSpan outputs, const Attributes&) {
+Cost cost_embedding(SpecSpan inputs, SpecSpan outputs, const Attributes&) {
   return {0, static_cast<double>(inputs[0].bytes() + 2 * outputs[0].bytes())};
 }
-Cost cost_backward(SpecSpan inputs, SpecSpan outputs, const Attributes&) {
+Cost cost_embedding_backward(SpecSpan inputs, SpecSpan outputs, const Attributes&) {
   return {static_cast<double>(inputs[1].shape.elements()),
           static_cast<double>(inputs[0].bytes() + inputs[1].bytes() + outputs[0].bytes())};
 }
@@ -70,14 +70,14 @@ Cost cost_backward(SpecSpan inputs, SpecSpan outputs, const Attributes&) {
 
 constinit const OpDef kEmbeddingOp{.name = "embedding",
                                    .doc = "the rows of weight that ids name",
-                                   .infer = infer,
-                                   .gradient = gradient,
-                                   .split = split,
-                                   .cost = cost};
+                                   .infer = infer_embedding,
+                                   .gradient = gradient_embedding,
+                                   .split = split_embedding,
+                                   .cost = cost_embedding};
 constinit const OpDef kEmbeddingBackwardOp{.name = "embedding_backward",
                                            .doc = "dweight of embedding",
-                                           .infer = infer_backward,
-                                           .split = split_backward,
-                                           .cost = cost_backward};
+                                           .infer = infer_embedding_backward,
+                                           .split = split_embedding_backward,
+                                           .cost = cost_embedding_backward};
 
 }  // namespace dltrain

@@ -30,7 +30,7 @@ void expect_step(const FusedStep& step, size_t known) {
   }
 }
 
-SpecList infer(SpecSpan inputs, const Attributes& attributes) {
+SpecList infer_fused(SpecSpan inputs, const Attributes& attributes) {
   expect_inputs("fused_elementwise", inputs, 1, 16);
   for (const TensorSpec& spec : inputs) {
     expect_shape("fused_elementwise", "an input", spec.shape, inputs[0].shape);
@@ -93,7 +93,7 @@ class Reader {
   std::string_view text_, rest_;
 };
 
-Cost cost(SpecSpan inputs, SpecSpan outputs, const Attributes& attributes) {
+Cost cost_fused(SpecSpan inputs, SpecSpan outputs, const Attributes& attributes) {
   const auto steps = parse_fused_program(attributes.text("program"));
   return {static_cast<double>(steps.size()) * static_cast<double>(inputs[0].shape.elements()),
           bytes_moved(inputs, outputs)};
@@ -147,9 +147,9 @@ std::vector<FusedStep> parse_fused_program(const std::string& text) {
 
 constinit const OpDef kFusedElementwiseOp{.name = "fused_elementwise",
                                           .doc = "a chain of element-wise ops in one pass",
-                                          .infer = infer,
+                                          .infer = infer_fused,
                                           .split = nullptr,
-                                          .cost = cost,
+                                          .cost = cost_fused,
                                           .in_place_allowed = true};
 
 }  // namespace dltrain

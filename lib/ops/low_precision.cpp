@@ -12,7 +12,7 @@
 namespace dltrain {
 namespace {
 
-SpecList infer(SpecSpan inputs, const Attributes& attributes) {
+SpecList infer_low_precision(SpecSpan inputs, const Attributes& attributes) {
   const auto count = static_cast<size_t>(attributes.integer("count"));
   expect_inputs("low_precision_update", inputs, 1 + 2 * count, 1 + 2 * count);
   expect_step_state("low_precision_update", inputs[0]);
@@ -25,7 +25,7 @@ SpecList infer(SpecSpan inputs, const Attributes& attributes) {
   return {copies.begin(), copies.end()};
 }
 
-std::vector<int> aliases(SpecSpan, const Attributes& attributes) {
+std::vector<int> aliases_low_precision(SpecSpan, const Attributes& attributes) {
   const auto count = static_cast<int>(attributes.integer("count"));
   std::vector<int> out;
   for (int i = 0; i < count; ++i) out.push_back(1 + count + i);
@@ -36,8 +36,8 @@ std::vector<int> aliases(SpecSpan, const Attributes& attributes) {
 
 constinit const OpDef kLowPrecisionUpdateOp{.name = "low_precision_update",
                                             .doc = "rounds parameters to their bf16 or f16 copies",
-                                            .infer = infer,
-                                            .aliases = aliases,
+                                            .infer = infer_low_precision,
+                                            .aliases = aliases_low_precision,
                                             .has_effect = true};
 
 }  // namespace dltrain

@@ -28,7 +28,7 @@ Sizes sizes(SpecSpan inputs, const Attributes& attributes) {
   return {ta ? last : rows, ta ? rows : last, tb ? b[0] : b[1]};
 }
 
-SpecList infer(SpecSpan inputs, const Attributes& attributes) {
+SpecList infer_matmul(SpecSpan inputs, const Attributes& attributes) {
   expect_inputs("matmul", inputs, 2, 3);
   expect_rank("matmul", "a", inputs[0].shape, 2, Shape::kMaxRank);
   // b is two-dimensional, or (as the second factor of a weight gradient) flattened like a.
@@ -59,7 +59,7 @@ ValueId flatten_rows(OpEmitter& emitter, ValueId value) {
 }
 
 // With y = a·b: da = dy·bᵀ and db = aᵀ·dy; the transposes of the attributes are folded in.
-std::vector<ValueId> gradient(const GradientRequest& r) {
+std::vector<ValueId> gradient_matmul(const GradientRequest& r) {
   OpEmitter& e = r.emitter;
   const bool ta = r.attributes.boolean("transpose_a"), tb = r.attributes.boolean("transpose_b");
   check_internal(r.attributes.text("activation").empty(),
@@ -90,8 +90,8 @@ std::vector<ValueId> gradient(const GradientRequest& r) {
 }
 
 // Rows split over samples; columns split when b's columns are; partial sums when the inner axis is.
-std::optional<std::vector<Placement>> split(SpecSpan inputs, const Attributes& attributes,
-                                            std::span<const Placement> p) {
+std::optional<std::vector<Placement>> split_matmul(SpecSpan inputs, const Attributes& attributes,
+                                                   std::span<const Placement> p) {
   const bool ta = attributes.boolean("transpose_a"), tb = attributes.boolean("transpose_b");
   const bool has_bias = p.size() == 3 && !is_absent(inputs[2]);
   const bool linear = attributes.text("activation").empty();
@@ -112,7 +112,7 @@ std::optional<std::vector<Placement>> split(SpecSpan inputs, const Attributes& a
   return {};
 }
 
-Cost cost(SpecSpan inputs, SpecSpan outputs, const Attributes& attributes) {
+Cost cost_matmul(SpecSpan inputs, SpecSpan outputs, const Attributes& attributes) {
   const Sizes s = sizes(inputs, attributes);
   return {2.0 * static_cast<double>(s.m) * static_cast<double>(s.n) * static_cast<double>(s.k),
           bytes_moved(inputs, outputs)};
@@ -122,9 +122,9 @@ Cost cost(SpecSpan inputs, SpecSpan outputs, const Attributes& attributes) {
 
 constinit const OpDef kMatmulOp{.name = "matmul",
                                 .doc = "y = op(a)·op(b) (+ bias), then an optional activation",
-                                .infer = infer,
-                                .gradient = gradient,
-                                .split = split,
-                                .cost = cost};
+                                .infer = infer_matmul,
+                                .gradient = gradient_matmul,
+                                .split = split_matmul,
+                                .cost = cost_matmul};
 
 }  // namespace dltrain

@@ -15,7 +15,7 @@
 namespace dltrain {
 namespace {
 
-Shape pooled(const Shape& x, const Attributes& attributes) {
+Shape pooled_max_pool2d(const Shape& x, const Attributes& attributes) {
   expect_rank("max_pool2d", "the input (samples, height, width, channels)", x, 4, 4);
   const auto kernel = attributes.integers("kernel"), stride = attributes.integers("stride", kernel),
              padding = attributes.integers("padding", {0, 0});
@@ -34,14 +34,14 @@ Shape pooled(const Shape& x, const Attributes& attributes) {
                pooled_extent("max_pool2d", x[2], kernel[1], stride[1], padding[1], ceil), x[3]};
 }
 
-SpecList infer(SpecSpan inputs, const Attributes& attributes) {
+SpecList infer_max_pool2d(SpecSpan inputs, const Attributes& attributes) {
   expect_inputs("max_pool2d", inputs, 1, 1);
   expect_one_float_dtype("max_pool2d", inputs);
-  const Shape y = pooled(inputs[0].shape, attributes);
+  const Shape y = pooled_max_pool2d(inputs[0].shape, attributes);
   return {{y, inputs[0].dtype}, {y, DType::u8}};
 }
 
-std::vector<ValueId> gradient(const GradientRequest& r) {
+std::vector<ValueId> gradient_max_pool2d(const GradientRequest& r) {
   const Shape x = r.emitter.spec(r.inputs[0]).shape;
   Attributes attributes = r.attributes;
   attributes.set("input_shape", std::vector<int64_t>(x.begin(), x.end()));
@@ -49,17 +49,17 @@ std::vector<ValueId> gradient(const GradientRequest& r) {
       r.emitter.emit1("max_pool2d_backward", {r.output_gradients[0], r.outputs[1]}, attributes)};
 }
 
-SpecList infer_backward(SpecSpan inputs, const Attributes& attributes) {
+SpecList infer_max_pool2d_backward(SpecSpan inputs, const Attributes& attributes) {
   expect_inputs("max_pool2d_backward", inputs, 2, 2);
   const Shape x(attributes.integers("input_shape"));
-  expect_shape("max_pool2d_backward", "dy", inputs[0].shape, pooled(x, attributes));
+  expect_shape("max_pool2d_backward", "dy", inputs[0].shape, pooled_max_pool2d(x, attributes));
   expect_shape("max_pool2d_backward", "position", inputs[1].shape, inputs[0].shape);
   expect_dtype("max_pool2d_backward", "position", inputs[1], DType::u8);
   return {{x, inputs[0].dtype}};
 }
 
-std::optional<std::vector<Placement>> split(SpecSpan, const Attributes&,
-                                            std::span<const Placement> p) {
+std::optional<std::vector<Placement>> split_max_pool2d(SpecSpan, const Attributes&,
+                                                       std::span<const Placement> p) {
   return split_samples(p, {kSplitSamples, kSplitSamples});
 }
 
@@ -67,10 +67,10 @@ std::optional<std::vector<Placement>> split(SpecSpan, const Attributes&,
 
 constinit const OpDef kMaxPool2dOp{.name = "max_pool2d",
                                    .doc = "y = the greatest value of each window, and its place",
-                                   .infer = infer,
-                                   .gradient = gradient,
-                                   .split = split};
+                                   .infer = infer_max_pool2d,
+                                   .gradient = gradient_max_pool2d,
+                                   .split = split_max_pool2d};
 constinit const OpDef kMaxPool2dBackwardOp{
-    .name = "max_pool2d_backward", .doc = "dx of max_pool2d", .infer = infer_backward};
+    .name = "max_pool2d_backward", .doc = "dx of max_pool2d", .infer = infer_max_pool2d_backward};
 
 }  // namespace dltrain

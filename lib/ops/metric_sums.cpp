@@ -17,7 +17,7 @@
 namespace dltrain {
 namespace {
 
-void expect_labels(std::string_view op, SpecSpan inputs) {
+void expect_labels_metric_sums(std::string_view op, SpecSpan inputs) {
   expect_inputs(op, inputs, 2, 2);
   expect_rank(op, "logits", inputs[0].shape, 2, Shape::kMaxRank);
   expect_one_float_dtype(op, inputs.first(1));
@@ -36,12 +36,12 @@ int64_t expect_numbers(std::string_view op, SpecSpan inputs) {
 }
 
 SpecList infer_confusion(SpecSpan inputs, const Attributes&) {
-  expect_labels("confusion_matrix", inputs);
+  expect_labels_metric_sums("confusion_matrix", inputs);
   return {{Shape{inputs[0].shape[-1], inputs[0].shape[-1]}, DType::f64}};
 }
 
 SpecList infer_top_k(SpecSpan inputs, const Attributes& attributes) {
-  expect_labels("top_k_correct", inputs);
+  expect_labels_metric_sums("top_k_correct", inputs);
   check_internal(attributes.integer("k") >= 1, "top_k_correct without k");
   return {{Shape{1}, DType::f64}};
 }
@@ -50,19 +50,19 @@ SpecList infer_regression(SpecSpan inputs, const Attributes&) {
   return {{Shape{expect_numbers("regression_sums", inputs), 5}, DType::f64}};
 }
 
-SpecList infer_binary(SpecSpan inputs, const Attributes&) {
+SpecList infer_metric_sums_binary(SpecSpan inputs, const Attributes&) {
   return {{Shape{expect_numbers("binary_counts", inputs), 4}, DType::f64}};
 }
 
-std::optional<std::vector<Placement>> split(SpecSpan, const Attributes&,
-                                            std::span<const Placement> p) {
+std::optional<std::vector<Placement>> split_metric_sums(SpecSpan, const Attributes&,
+                                                        std::span<const Placement> p) {
   if (!(p[0] == kSplitSamples) || !(p[1] == kSplitSamples)) return {};
   return {{kPartial}};
 }
 
 constexpr OpDef sums(std::string_view name, std::string_view doc,
                      SpecList (*infer)(SpecSpan, const Attributes&)) {
-  return {.name = name, .doc = doc, .infer = infer, .split = split};
+  return {.name = name, .doc = doc, .infer = infer, .split = split_metric_sums};
 }
 
 }  // namespace
@@ -74,6 +74,7 @@ constinit const OpDef kTopKCorrectOp =
 constinit const OpDef kRegressionSumsOp =
     sums("regression_sums", "count, Σ|d|, Σd², Σt, Σt² of each output", infer_regression);
 constinit const OpDef kBinaryCountsOp =
-    sums("binary_counts", "true and false positives and negatives of each output", infer_binary);
+    sums("binary_counts", "true and false positives and negatives of each output",
+         infer_metric_sums_binary);
 
 }  // namespace dltrain

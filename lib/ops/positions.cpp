@@ -58,8 +58,8 @@ std::vector<ValueId> gradient_rotary(const GradientRequest& r) {
 }
 
 // A token's place is its number along axis 1, which has to stay whole.
-std::optional<std::vector<Placement>> split(SpecSpan, const Attributes&,
-                                            std::span<const Placement> p) {
+std::optional<std::vector<Placement>> split_positions(SpecSpan, const Attributes&,
+                                                      std::span<const Placement> p) {
   if (p.size() == 2 && (!(p[0] == kSplitSamples) || !(p[1] == kSplitSamples))) return {};
   if (p[0].kind != Placement::split || p[0].axis == 1 || p[0].axis == 3) return {};
   return {{p[0]}};
@@ -70,7 +70,7 @@ std::optional<std::vector<Placement>> split_sinusoidal(SpecSpan, const Attribute
   return split_samples(p.first(1), {kSplitSamples});
 }
 
-Cost cost(SpecSpan inputs, SpecSpan outputs, const Attributes&) {
+Cost cost_positions(SpecSpan inputs, SpecSpan outputs, const Attributes&) {
   return {3.0 * static_cast<double>(inputs[0].shape.elements()),
           static_cast<double>(inputs[0].bytes() + outputs[0].bytes())};
 }
@@ -130,15 +130,15 @@ constinit const OpDef kRotaryOp{.name = "rotary",
                                 .doc = "pairs of elements of each head turned by the token's place",
                                 .infer = infer_rotary,
                                 .gradient = gradient_rotary,
-                                .split = split,
-                                .cost = cost,
+                                .split = split_positions,
+                                .cost = cost_positions,
                                 .in_place_allowed = true};
 constinit const OpDef kSinusoidalPositionsOp{.name = "sinusoidal_positions",
                                              .doc = "x + sines and cosines of the token's place",
                                              .infer = infer_sinusoidal,
                                              .gradient = gradient_sinusoidal,
                                              .split = split_sinusoidal,
-                                             .cost = cost,
+                                             .cost = cost_positions,
                                              .in_place_allowed = true};
 
 }  // namespace dltrain

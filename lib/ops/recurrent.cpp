@@ -42,7 +42,7 @@ Shape output_shape(const Shape& x, const Shape& w) {
   return {x[0], x[1], w[1]};
 }
 
-SpecList infer(SpecSpan inputs, const Attributes& attributes) {
+SpecList infer_recurrent(SpecSpan inputs, const Attributes& attributes) {
   constexpr std::string_view kOp = "recurrent";
   expect_inputs(kOp, inputs, 2, 5);
   expect_one_float_dtype(kOp, inputs);
@@ -77,7 +77,7 @@ ValueId given(std::span<const ValueId> inputs, size_t i) {
   return i < inputs.size() ? inputs[i] : kNoValue;
 }
 
-std::vector<ValueId> gradient(const GradientRequest& r) {
+std::vector<ValueId> gradient_recurrent(const GradientRequest& r) {
   const bool kept = keeps_gates(recurrent_kind(r.attributes));
   const std::vector<ValueId> made =
       r.emitter.emit("recurrent_backward",
@@ -90,7 +90,7 @@ std::vector<ValueId> gradient(const GradientRequest& r) {
   return out;
 }
 
-SpecList infer_backward(SpecSpan inputs, const Attributes& attributes) {
+SpecList infer_recurrent_backward(SpecSpan inputs, const Attributes& attributes) {
   constexpr std::string_view kOp = "recurrent_backward";
   expect_inputs(kOp, inputs, 8, 8);
   const Shape& y = inputs[1].shape;
@@ -117,14 +117,14 @@ bool split_by_samples(SpecSpan inputs, std::span<const Placement> placements,
   }
   return true;
 }
-std::optional<std::vector<Placement>> split(SpecSpan inputs, const Attributes& attributes,
-                                            std::span<const Placement> placements) {
+std::optional<std::vector<Placement>> split_recurrent(SpecSpan inputs, const Attributes& attributes,
+                                                      std::span<const Placement> placements) {
   if (!split_by_samples(inputs, placements, {1, 2})) return std::nullopt;
   const size_t outputs = keeps_gates(recurrent_kind(attributes)) ? 3 : 1;
   return std::vector<Placement>(outputs, kSplitSamples);
 }
-std::optional<std::vector<Placement>> split_backward(SpecSpan inputs, const Attributes&,
-                                                     std::span<const Placement> placements) {
+std::optional<std::vector<Placement>> split_recurrent_backward(
+    SpecSpan inputs, const Attributes&, std::span<const Placement> placements) {
   if (!split_by_samples(inputs, placements, {4, 5})) return std::nullopt;
   std::vector<Placement> out{kSplitSamples, kPartial};
   if (!is_absent(inputs[5])) out.push_back(kPartial);
@@ -132,15 +132,15 @@ std::optional<std::vector<Placement>> split_backward(SpecSpan inputs, const Attr
 }
 
 // The product with w for every token; backwards those for the state and for w.
-Cost pass_cost(const Shape& x, const Shape& w, SpecSpan inputs, SpecSpan outputs) {
+Cost pass_cost_recurrent(const Shape& x, const Shape& w, SpecSpan inputs, SpecSpan outputs) {
   return {2.0 * static_cast<double>(x[0] * x[1]) * static_cast<double>(w.elements()),
           bytes_moved(inputs, outputs)};
 }
-Cost cost(SpecSpan inputs, SpecSpan outputs, const Attributes&) {
-  return pass_cost(inputs[0].shape, inputs[1].shape, inputs, outputs);
+Cost cost_recurrent(SpecSpan inputs, SpecSpan outputs, const Attributes&) {
+  return pass_cost_recurrent(inputs[0].shape, inputs[1].shape, inputs, outputs);
 }
-Cost cost_backward(SpecSpan inputs, SpecSpan outputs, const Attributes&) {
-  Cost c = pass_cost(outputs[0].shape, inputs[4].shape, inputs, outputs);
+Cost cost_recurrent_backward(SpecSpan inputs, SpecSpan outputs, const Attributes&) {
+  Cost c = pass_cost_recurrent(outputs[0].shape, inputs[4].shape, inputs, outputs);
   c.flops *= 2;
   return c;
 }
@@ -173,14 +173,14 @@ RecurrentSizes recurrent_sizes(const Shape& y, const Attributes& attributes) {
 
 constinit const OpDef kRecurrentOp{.name = "recurrent",
                                    .doc = "LSTM, GRU or RNN over the tokens of projected inputs",
-                                   .infer = infer,
-                                   .gradient = gradient,
-                                   .split = split,
-                                   .cost = cost};
+                                   .infer = infer_recurrent,
+                                   .gradient = gradient_recurrent,
+                                   .split = split_recurrent,
+                                   .cost = cost_recurrent};
 constinit const OpDef kRecurrentBackwardOp{.name = "recurrent_backward",
                                            .doc = "gradients of recurrent through its tokens",
-                                           .infer = infer_backward,
-                                           .split = split_backward,
-                                           .cost = cost_backward};
+                                           .infer = infer_recurrent_backward,
+                                           .split = split_recurrent_backward,
+                                           .cost = cost_recurrent_backward};
 
 }  // namespace dltrain

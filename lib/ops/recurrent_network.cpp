@@ -58,7 +58,7 @@ RecurrentSizes check_operands(std::string_view op, SpecSpan inputs, size_t at, c
   return s;
 }
 
-SpecList infer(SpecSpan inputs, const Attributes& attributes) {
+SpecList infer_recurrent_network(SpecSpan inputs, const Attributes& attributes) {
   constexpr std::string_view kOp = "recurrent_network";
   expect_inputs(kOp, inputs, 7, 7);
   expect_one_float_dtype(kOp, inputs);
@@ -72,7 +72,7 @@ SpecList infer(SpecSpan inputs, const Attributes& attributes) {
   return out;
 }
 
-std::vector<ValueId> gradient(const GradientRequest& r) {
+std::vector<ValueId> gradient_recurrent_network(const GradientRequest& r) {
   const auto in = r.inputs;
   const bool keeps = r.attributes.integer("kept_bytes") > 0;
   const std::vector<ValueId> made =
@@ -85,7 +85,7 @@ std::vector<ValueId> gradient(const GradientRequest& r) {
   return out;
 }
 
-SpecList infer_backward(SpecSpan inputs, const Attributes& attributes) {
+SpecList infer_recurrent_network_backward(SpecSpan inputs, const Attributes& attributes) {
   constexpr std::string_view kOp = "recurrent_network_backward";
   expect_inputs(kOp, inputs, 10, 10);
   const RecurrentSizes s = check_operands(kOp, inputs, 3, inputs[1].shape, attributes);
@@ -100,16 +100,17 @@ SpecList infer_backward(SpecSpan inputs, const Attributes& attributes) {
 }
 
 // The products with both weights for every token; backwards those for the inputs and the weights.
-Cost pass_cost(const Shape& x, SpecSpan inputs, size_t weights, SpecSpan outputs, double passes) {
+Cost pass_cost_recurrent_network(const Shape& x, SpecSpan inputs, size_t weights, SpecSpan outputs,
+                                 double passes) {
   const auto elements =
       static_cast<double>(inputs[weights].shape.elements() + inputs[weights + 1].shape.elements());
   return {passes * 2.0 * static_cast<double>(x[0] * x[1]) * elements, bytes_moved(inputs, outputs)};
 }
-Cost cost(SpecSpan inputs, SpecSpan outputs, const Attributes&) {
-  return pass_cost(inputs[0].shape, inputs, 1, outputs, 1);
+Cost cost_recurrent_network(SpecSpan inputs, SpecSpan outputs, const Attributes&) {
+  return pass_cost_recurrent_network(inputs[0].shape, inputs, 1, outputs, 1);
 }
-Cost cost_backward(SpecSpan inputs, SpecSpan outputs, const Attributes&) {
-  return pass_cost(inputs[1].shape, inputs, 3, outputs, 2);
+Cost cost_recurrent_network_backward(SpecSpan inputs, SpecSpan outputs, const Attributes&) {
+  return pass_cost_recurrent_network(inputs[1].shape, inputs, 3, outputs, 2);
 }
 
 }  // namespace
@@ -118,15 +119,15 @@ Cost cost_backward(SpecSpan inputs, SpecSpan outputs, const Attributes&) {
 constinit const OpDef kRecurrentNetworkOp{
     .name = "recurrent_network",
     .doc = "LSTM, GRU or RNN over the tokens, with the projection of its inputs",
-    .infer = infer,
-    .gradient = gradient,
-    .cost = cost,
+    .infer = infer_recurrent_network,
+    .gradient = gradient_recurrent_network,
+    .cost = cost_recurrent_network,
     .keeps_bytes = true};
 constinit const OpDef kRecurrentNetworkBackwardOp{
     .name = "recurrent_network_backward",
     .doc = "gradients of recurrent_network through its tokens",
-    .infer = infer_backward,
-    .cost = cost_backward,
+    .infer = infer_recurrent_network_backward,
+    .cost = cost_recurrent_network_backward,
     .keeps_bytes = true};
 
 }  // namespace dltrain

@@ -9,7 +9,7 @@
 namespace dltrain {
 namespace {
 
-std::vector<int64_t> as_list(const Shape& shape) {
+std::vector<int64_t> as_list_reduce(const Shape& shape) {
   return {shape.begin(), shape.end()};
 }
 
@@ -46,8 +46,8 @@ std::vector<ValueId> gradient_reduce(const GradientRequest& r) {
   check_internal(kind != "max", "reduce max has no gradient");
   const Shape x = r.emitter.spec(r.inputs[0]).shape;
   const auto axes = r.attributes.integers("axes");
-  ValueId dx =
-      r.emitter.emit1("reshape", {r.output_gradients[0]}, {{"shape", as_list(keep_axes(x, axes))}});
+  ValueId dx = r.emitter.emit1("reshape", {r.output_gradients[0]},
+                               {{"shape", as_list_reduce(keep_axes(x, axes))}});
   const DType dtype = r.emitter.spec(r.inputs[0]).dtype;
   if (r.emitter.spec(dx).dtype != dtype) {
     dx = r.emitter.emit1("cast", {dx}, {{"dtype", std::string(dtype_name(dtype))}});
@@ -57,7 +57,7 @@ std::vector<ValueId> gradient_reduce(const GradientRequest& r) {
     for (int64_t axis : axes) n *= x[static_cast<int>(axis)];
     dx = r.emitter.emit1("affine", {dx}, {{"scale", 1.0 / static_cast<double>(n)}, {"shift", 0.0}});
   }
-  return {r.emitter.emit1("broadcast", {dx}, {{"shape", as_list(x)}})};
+  return {r.emitter.emit1("broadcast", {dx}, {{"shape", as_list_reduce(x)}})};
 }
 
 std::optional<std::vector<Placement>> split_reduce(SpecSpan inputs, const Attributes& attributes,
@@ -99,7 +99,7 @@ SpecList infer_reshape(SpecSpan inputs, const Attributes& attributes) {
 
 std::vector<ValueId> gradient_reshape(const GradientRequest& r) {
   const Shape x = r.emitter.spec(r.inputs[0]).shape;
-  return {r.emitter.emit1("reshape", {r.output_gradients[0]}, {{"shape", as_list(x)}})};
+  return {r.emitter.emit1("reshape", {r.output_gradients[0]}, {{"shape", as_list_reduce(x)}})};
 }
 
 // The samples axis survives any reshape that keeps the first extent.

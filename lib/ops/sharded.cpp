@@ -71,7 +71,7 @@ SpecList infer_squares(SpecSpan inputs, const Attributes&) {
   return {{Shape{1}, DType::f64}};
 }
 
-SpecList infer_norm(SpecSpan inputs, const Attributes&) {
+SpecList infer_sharded_norm(SpecSpan inputs, const Attributes&) {
   expect_inputs("gradient_norm_of", inputs, 2, 2);
   expect_step_state("gradient_norm_of", inputs[0]);
   expect_shape("gradient_norm_of", "the sum", inputs[1].shape, Shape{1});
@@ -105,7 +105,7 @@ constinit const OpDef kSumOfSquaresOp{
     .name = "sum_of_squares", .doc = "sum of the squares of all elements", .infer = infer_squares};
 constinit const OpDef kGradientNormOfOp{.name = "gradient_norm_of",
                                         .doc = "gradient_norm from a sum of squares",
-                                        .infer = infer_norm,
+                                        .infer = infer_sharded_norm,
                                         .aliases = aliases_scatter_end,
                                         .has_effect = true};
 

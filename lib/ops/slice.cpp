@@ -63,8 +63,8 @@ std::vector<ValueId> gradient_pad(const GradientRequest& r) {
 }
 
 // Axes whose borders are 0 may be split.
-std::optional<std::vector<Placement>> split(SpecSpan, const Attributes& attributes,
-                                            std::span<const Placement> p) {
+std::optional<std::vector<Placement>> split_slice(SpecSpan, const Attributes& attributes,
+                                                  std::span<const Placement> p) {
   if (p[0].kind == Placement::partial) {
     return attributes.number("value") == 0 ? std::optional(std::vector{kPartial}) : std::nullopt;
   }
@@ -84,12 +84,12 @@ constinit const OpDef kSliceOp{.name = "slice",
                                .doc = "a box of x",
                                .infer = infer_slice,
                                .gradient = gradient_slice,
-                               .split = split,
+                               .split = split_slice,
                                .cost = cost_slice};
 constinit const OpDef kPadOp{.name = "pad",
                              .doc = "x with a border of one value",
                              .infer = infer_pad,
                              .gradient = gradient_pad,
-                             .split = split};
+                             .split = split_slice};
 
 }  // namespace dltrain

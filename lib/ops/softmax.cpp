@@ -11,14 +11,14 @@
 namespace dltrain {
 namespace {
 
-SpecList infer(SpecSpan inputs, const Attributes&) {
+SpecList infer_softmax(SpecSpan inputs, const Attributes&) {
   expect_inputs("softmax", inputs, 1, 1);
   expect_rank("softmax", "the input", inputs[0].shape, 1, Shape::kMaxRank);
   expect_one_float_dtype("softmax", inputs);
   return {inputs[0]};
 }
 
-SpecList infer_backward(SpecSpan inputs, const Attributes&) {
+SpecList infer_softmax_backward(SpecSpan inputs, const Attributes&) {
   expect_inputs("softmax_backward", inputs, 2, 2);
   expect_rank("softmax_backward", "the output", inputs[0].shape, 1, Shape::kMaxRank);
   expect_shape("softmax_backward", "dy", inputs[1].shape, inputs[0].shape);
@@ -34,8 +34,8 @@ std::vector<ValueId> gradient_log_softmax(const GradientRequest& r) {
 }
 
 // Rows are independent: any axis but the last may be split, all inputs alike.
-std::optional<std::vector<Placement>> split(SpecSpan inputs, const Attributes&,
-                                            std::span<const Placement> p) {
+std::optional<std::vector<Placement>> split_softmax(SpecSpan inputs, const Attributes&,
+                                                    std::span<const Placement> p) {
   for (const Placement& placement : p) {
     if (placement.kind != Placement::split || !(placement == p[0])) return {};
   }
@@ -43,7 +43,7 @@ std::optional<std::vector<Placement>> split(SpecSpan inputs, const Attributes&,
   return {{p[0]}};
 }
 
-Cost cost(SpecSpan inputs, SpecSpan outputs, const Attributes&) {
+Cost cost_softmax(SpecSpan inputs, SpecSpan outputs, const Attributes&) {
   return {5.0 * static_cast<double>(outputs[0].shape.elements()), bytes_moved(inputs, outputs)};
 }
 
@@ -51,29 +51,29 @@ Cost cost(SpecSpan inputs, SpecSpan outputs, const Attributes&) {
 
 constinit const OpDef kSoftmaxOp{.name = "softmax",
                                  .doc = "y = exp(x) / Σ exp(x) over the last axis",
-                                 .infer = infer,
+                                 .infer = infer_softmax,
                                  .gradient = gradient_softmax,
-                                 .split = split,
-                                 .cost = cost,
+                                 .split = split_softmax,
+                                 .cost = cost_softmax,
                                  .in_place_allowed = true};
 constinit const OpDef kSoftmaxBackwardOp{.name = "softmax_backward",
                                          .doc = "dx = y·(dy − Σ dy·y)",
-                                         .infer = infer_backward,
-                                         .split = split,
-                                         .cost = cost,
+                                         .infer = infer_softmax_backward,
+                                         .split = split_softmax,
+                                         .cost = cost_softmax,
                                          .in_place_allowed = true};
 constinit const OpDef kLogSoftmaxOp{.name = "log_softmax",
                                     .doc = "y = x − ln Σ exp(x) over the last axis",
-                                    .infer = infer,
+                                    .infer = infer_softmax,
                                     .gradient = gradient_log_softmax,
-                                    .split = split,
-                                    .cost = cost,
+                                    .split = split_softmax,
+                                    .cost = cost_softmax,
                                     .in_place_allowed = true};
 constinit const OpDef kLogSoftmaxBackwardOp{.name = "log_softmax_backward",
                                             .doc = "dx = dy − exp(y)·Σ dy",
-                                            .infer = infer_backward,
-                                            .split = split,
-                                            .cost = cost,
+                                            .infer = infer_softmax_backward,
+                                            .split = split_softmax,
+                                            .cost = cost_softmax,
                                             .in_place_allowed = true};
 
 }  // namespace dltrain

@@ -23,7 +23,7 @@
 namespace dltrain {
 namespace {
 
-void expect_targets(SpecSpan inputs) {
+void expect_targets_softmax_cross_entropy(SpecSpan inputs) {
   expect_rank("softmax_cross_entropy", "logits", inputs[0].shape, 2, Shape::kMaxRank);
   Shape rows(inputs[0].shape.dims().first(static_cast<size_t>(inputs[0].shape.rank() - 1)));
   expect_shape("softmax_cross_entropy", "targets", inputs[1].shape, rows);
@@ -31,30 +31,30 @@ void expect_targets(SpecSpan inputs) {
   expect_dtype("softmax_cross_entropy", "targets", inputs[1], DType::i32);
 }
 
-SpecList infer(SpecSpan inputs, const Attributes&) {
+SpecList infer_softmax_cross_entropy(SpecSpan inputs, const Attributes&) {
   expect_inputs("softmax_cross_entropy", inputs, 2, 2);
-  expect_targets(inputs);
+  expect_targets_softmax_cross_entropy(inputs);
   return {{Shape{1}, DType::f64},
           {inputs[1].shape, accumulation_dtype(inputs[0].dtype)},
           {Shape{1}, DType::f64}};
 }
 
-std::vector<ValueId> gradient(const GradientRequest& r) {
+std::vector<ValueId> gradient_softmax_cross_entropy(const GradientRequest& r) {
   return {r.emitter.emit1("softmax_cross_entropy_backward",
                           {r.inputs[0], r.inputs[1], r.outputs[1], r.output_gradients[0]},
                           r.attributes),
           kNoValue};
 }
 
-std::optional<std::vector<Placement>> split(SpecSpan, const Attributes&,
-                                            std::span<const Placement> p) {
+std::optional<std::vector<Placement>> split_softmax_cross_entropy(SpecSpan, const Attributes&,
+                                                                  std::span<const Placement> p) {
   if (!(p[0] == kSplitSamples) || !(p[1] == kSplitSamples)) return {};
   return {{kPartial, kSplitSamples, kPartial}};
 }
 
-SpecList infer_backward(SpecSpan inputs, const Attributes&) {
+SpecList infer_softmax_cross_entropy_backward(SpecSpan inputs, const Attributes&) {
   expect_inputs("softmax_cross_entropy_backward", inputs, 4, 4);
-  expect_targets(inputs);
+  expect_targets_softmax_cross_entropy(inputs);
   expect_shape("softmax_cross_entropy_backward", "log_sum_exp", inputs[2].shape, inputs[1].shape);
   expect_dtype("softmax_cross_entropy_backward", "log_sum_exp", inputs[2],
                accumulation_dtype(inputs[0].dtype));
@@ -63,15 +63,15 @@ SpecList infer_backward(SpecSpan inputs, const Attributes&) {
   return {inputs[0]};
 }
 
-std::optional<std::vector<Placement>> split_backward(SpecSpan, const Attributes&,
-                                                     std::span<const Placement> p) {
+std::optional<std::vector<Placement>> split_softmax_cross_entropy_backward(
+    SpecSpan, const Attributes&, std::span<const Placement> p) {
   for (size_t i = 0; i < 3; ++i) {
     if (!(p[i] == kSplitSamples)) return {};
   }
   return p[3] == kReplicated ? std::optional(std::vector{kSplitSamples}) : std::nullopt;
 }
 
-Cost cost(SpecSpan inputs, SpecSpan outputs, const Attributes&) {
+Cost cost_softmax_cross_entropy(SpecSpan inputs, SpecSpan outputs, const Attributes&) {
   return {5.0 * static_cast<double>(inputs[0].shape.elements()),
           static_cast<double>(inputs[0].bytes() + inputs[1].bytes() + outputs[0].bytes())};
 }
@@ -81,16 +81,16 @@ Cost cost(SpecSpan inputs, SpecSpan outputs, const Attributes&) {
 constinit const OpDef kSoftmaxCrossEntropyOp{
     .name = "softmax_cross_entropy",
     .doc = "summed negative log likelihood of integer targets, and the count of right answers",
-    .infer = infer,
-    .gradient = gradient,
-    .split = split,
-    .cost = cost};
+    .infer = infer_softmax_cross_entropy,
+    .gradient = gradient_softmax_cross_entropy,
+    .split = split_softmax_cross_entropy,
+    .cost = cost_softmax_cross_entropy};
 constinit const OpDef kSoftmaxCrossEntropyBackwardOp{
     .name = "softmax_cross_entropy_backward",
     .doc = "dlogits = dloss·(softmax(logits) − targets)",
-    .infer = infer_backward,
-    .split = split_backward,
-    .cost = cost,
+    .infer = infer_softmax_cross_entropy_backward,
+    .split = split_softmax_cross_entropy_backward,
+    .cost = cost_softmax_cross_entropy,
     .in_place_allowed = true};
 
 }  // namespace dltrain

@@ -9,7 +9,7 @@
 namespace dltrain {
 namespace {
 
-SpecList infer(SpecSpan inputs, const Attributes& attributes) {
+SpecList infer_transpose(SpecSpan inputs, const Attributes& attributes) {
   expect_inputs("transpose", inputs, 1, 1);
   const Shape& x = inputs[0].shape;
   const auto permutation = attributes.integers("permutation");
@@ -28,7 +28,7 @@ SpecList infer(SpecSpan inputs, const Attributes& attributes) {
   return {{Shape(extents), inputs[0].dtype}};
 }
 
-std::vector<ValueId> gradient(const GradientRequest& r) {
+std::vector<ValueId> gradient_transpose(const GradientRequest& r) {
   const auto permutation = r.attributes.integers("permutation");
   std::vector<int64_t> inverse(permutation.size());
   for (size_t i = 0; i < permutation.size(); ++i) {
@@ -37,8 +37,8 @@ std::vector<ValueId> gradient(const GradientRequest& r) {
   return {r.emitter.emit1("transpose", {r.output_gradients[0]}, {{"permutation", inverse}})};
 }
 
-std::optional<std::vector<Placement>> split(SpecSpan, const Attributes& attributes,
-                                            std::span<const Placement> p) {
+std::optional<std::vector<Placement>> split_transpose(SpecSpan, const Attributes& attributes,
+                                                      std::span<const Placement> p) {
   if (p[0].kind == Placement::partial) return {{kPartial}};
   const auto permutation = attributes.integers("permutation");
   for (size_t i = 0; i < permutation.size(); ++i) {
@@ -51,8 +51,8 @@ std::optional<std::vector<Placement>> split(SpecSpan, const Attributes& attribut
 
 constinit const OpDef kTransposeOp{.name = "transpose",
                                    .doc = "the axes in another order",
-                                   .infer = infer,
-                                   .gradient = gradient,
-                                   .split = split};
+                                   .infer = infer_transpose,
+                                   .gradient = gradient_transpose,
+                                   .split = split_transpose};
 
 }  // namespace dltrain

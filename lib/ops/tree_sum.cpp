@@ -18,7 +18,7 @@
 namespace dltrain {
 namespace {
 
-SpecList infer(SpecSpan inputs, const Attributes& attributes) {
+SpecList infer_tree_sum(SpecSpan inputs, const Attributes& attributes) {
   const auto count = static_cast<size_t>(attributes.integer("count"));
   const auto levels = static_cast<size_t>(attributes.integer("levels"));
   const size_t wanted = 1 + count * (1 + levels);
@@ -35,7 +35,7 @@ SpecList infer(SpecSpan inputs, const Attributes& attributes) {
   return {inputs.begin() + 1, inputs.end()};
 }
 
-std::vector<int> aliases(SpecSpan inputs, const Attributes&) {
+std::vector<int> aliases_tree_sum(SpecSpan inputs, const Attributes&) {
   std::vector<int> out;
   for (int i = 1; i < static_cast<int>(inputs.size()); ++i) out.push_back(i);
   return out;
@@ -45,8 +45,8 @@ std::vector<int> aliases(SpecSpan inputs, const Attributes&) {
 
 constinit const OpDef kTreeSumOp{.name = "tree_sum",
                                  .doc = "adds micro-batches as one binary tree over their index",
-                                 .infer = infer,
-                                 .aliases = aliases,
+                                 .infer = infer_tree_sum,
+                                 .aliases = aliases_tree_sum,
                                  .has_effect = true,
                                  .combines_micro_steps = true};
 

@@ -117,7 +117,7 @@ SpecList written_by_update(SpecSpan inputs, const Attributes& attributes) {
 
 namespace {
 
-SpecList infer_norm(SpecSpan inputs, const Attributes&) {
+SpecList infer_update_norm(SpecSpan inputs, const Attributes&) {
   expect_inputs("gradient_norm", inputs, 2, SIZE_MAX);
   expect_step_state("gradient_norm", inputs[0]);
   expect_one_float_dtype("gradient_norm", inputs.subspan(1));
@@ -185,7 +185,7 @@ constinit const OpDef kLossSeedOp{.name = "loss_seed",
                                   .infer = infer_seed};
 constinit const OpDef kGradientNormOp{.name = "gradient_norm",
                                       .doc = "gradient norm, finite flag and clipping factor",
-                                      .infer = infer_norm,
+                                      .infer = infer_update_norm,
                                       .aliases = aliases_norm,
                                       .has_effect = true};
 constinit const OpDef kSgdUpdateOp{.name = "sgd_update",

@@ -13,14 +13,14 @@
 namespace dltrain {
 namespace {
 
-SpecList infer(SpecSpan inputs, const Attributes& attributes) {
+SpecList infer_upsample2d(SpecSpan inputs, const Attributes& attributes) {
   expect_inputs("upsample2d", inputs, 1, 1);
   expect_one_float_dtype("upsample2d", inputs);
   const Shape& x = inputs[0].shape;
   return {{mapped_shape(x, upsampling_maps(x, attributes)), inputs[0].dtype}};
 }
 
-SpecList infer_backward(SpecSpan inputs, const Attributes& attributes) {
+SpecList infer_upsample2d_backward(SpecSpan inputs, const Attributes& attributes) {
   expect_inputs("upsample2d_backward", inputs, 1, 1);
   const Shape x(attributes.integers("input_shape"));
   expect_shape("upsample2d_backward", "dy", inputs[0].shape,
@@ -28,20 +28,20 @@ SpecList infer_backward(SpecSpan inputs, const Attributes& attributes) {
   return {{x, inputs[0].dtype}};
 }
 
-std::vector<ValueId> gradient(const GradientRequest& r) {
+std::vector<ValueId> gradient_upsample2d(const GradientRequest& r) {
   const Shape x = r.emitter.spec(r.inputs[0]).shape;
   Attributes attributes = r.attributes;
   attributes.set("input_shape", std::vector<int64_t>(x.begin(), x.end()));
   return {r.emitter.emit1("upsample2d_backward", {r.output_gradients[0]}, attributes)};
 }
 
-std::optional<std::vector<Placement>> split(SpecSpan, const Attributes&,
-                                            std::span<const Placement> p) {
+std::optional<std::vector<Placement>> split_upsample2d(SpecSpan, const Attributes&,
+                                                       std::span<const Placement> p) {
   return split_samples(p, {kSplitSamples});
 }
 
 // A multiply-add for each of the four (or one) neighbours of the larger image.
-Cost cost(SpecSpan inputs, SpecSpan outputs, const Attributes& attributes) {
+Cost cost_upsample2d(SpecSpan inputs, SpecSpan outputs, const Attributes& attributes) {
   const bool backward = attributes.has("input_shape");
   const auto pixels = static_cast<double>((backward ? inputs : outputs)[0].shape.elements());
   return {pixels * (attributes.text("mode") == "nearest" ? 1 : 8),
@@ -52,13 +52,13 @@ Cost cost(SpecSpan inputs, SpecSpan outputs, const Attributes& attributes) {
 
 constinit const OpDef kUpsample2dOp{.name = "upsample2d",
                                     .doc = "images at another size, nearest or bilinear",
-                                    .infer = infer,
-                                    .gradient = gradient,
-                                    .split = split,
-                                    .cost = cost};
+                                    .infer = infer_upsample2d,
+                                    .gradient = gradient_upsample2d,
+                                    .split = split_upsample2d,
+                                    .cost = cost_upsample2d};
 constinit const OpDef kUpsample2dBackwardOp{.name = "upsample2d_backward",
                                             .doc = "dx of upsample2d",
-                                            .infer = infer_backward,
-                                            .cost = cost};
+                                            .infer = infer_upsample2d_backward,
+                                            .cost = cost_upsample2d};
 
 }  // namespace dltrain

@@ -27,11 +27,11 @@
 namespace dltrain {
 namespace {
 
-Shape rows_of(const Shape& logits) {
+Shape rows_of_weighted_cross_entropy(const Shape& logits) {
   return Shape(logits.dims().first(static_cast<size_t>(logits.rank() - 1)));
 }
 
-void expect_targets(SpecSpan inputs, const Attributes& attributes) {
+void expect_targets_weighted_cross_entropy(SpecSpan inputs, const Attributes& attributes) {
   constexpr std::string_view kOp = "weighted_cross_entropy";
   expect_rank(kOp, "logits", inputs[0].shape, 2, Shape::kMaxRank);
   expect_one_float_dtype(kOp, inputs.first(1));
@@ -39,7 +39,7 @@ void expect_targets(SpecSpan inputs, const Attributes& attributes) {
     expect_shape(kOp, "targets", inputs[1].shape, inputs[0].shape);
     expect_dtype(kOp, "targets", inputs[1], accumulation_dtype(inputs[0].dtype));
   } else {
-    expect_shape(kOp, "targets", inputs[1].shape, rows_of(inputs[0].shape));
+    expect_shape(kOp, "targets", inputs[1].shape, rows_of_weighted_cross_entropy(inputs[0].shape));
     expect_dtype(kOp, "targets", inputs[1], DType::i32);
     check_internal(!attributes.boolean("relative"), "labels have no entropy");
   }
@@ -51,24 +51,24 @@ void expect_targets(SpecSpan inputs, const Attributes& attributes) {
 }
 
 // The optional last input.
-void expect_labels(SpecSpan inputs, size_t at) {
+void expect_labels_weighted_cross_entropy(SpecSpan inputs, size_t at) {
   constexpr std::string_view kOp = "weighted_cross_entropy";
   if (inputs.size() <= at) return;
   check_internal(is_floating(inputs[1].dtype), "labels beside labels");
-  expect_shape(kOp, "labels", inputs[at].shape, rows_of(inputs[0].shape));
+  expect_shape(kOp, "labels", inputs[at].shape, rows_of_weighted_cross_entropy(inputs[0].shape));
   expect_dtype(kOp, "labels", inputs[at], DType::i32);
 }
 
-SpecList infer(SpecSpan inputs, const Attributes& attributes) {
+SpecList infer_weighted_cross_entropy(SpecSpan inputs, const Attributes& attributes) {
   expect_inputs("weighted_cross_entropy", inputs, 2, 3);
-  expect_targets(inputs, attributes);
-  expect_labels(inputs, 2);
+  expect_targets_weighted_cross_entropy(inputs, attributes);
+  expect_labels_weighted_cross_entropy(inputs, 2);
   return {{Shape{1}, DType::f64},
-          {rows_of(inputs[0].shape), accumulation_dtype(inputs[0].dtype)},
+          {rows_of_weighted_cross_entropy(inputs[0].shape), accumulation_dtype(inputs[0].dtype)},
           {Shape{1}, DType::f64}};
 }
 
-std::vector<ValueId> gradient(const GradientRequest& r) {
+std::vector<ValueId> gradient_weighted_cross_entropy(const GradientRequest& r) {
   std::vector<ValueId> inputs{r.inputs[0], r.inputs[1], r.outputs[1], r.output_gradients[0]};
   std::vector<ValueId> out(r.inputs.size(), kNoValue);
   if (r.inputs.size() == 3) inputs.push_back(r.inputs[2]);
@@ -76,35 +76,36 @@ std::vector<ValueId> gradient(const GradientRequest& r) {
   return out;
 }
 
-std::optional<std::vector<Placement>> split(SpecSpan, const Attributes&,
-                                            std::span<const Placement> p) {
+std::optional<std::vector<Placement>> split_weighted_cross_entropy(SpecSpan, const Attributes&,
+                                                                   std::span<const Placement> p) {
   for (const Placement& input : p) {
     if (!(input == kSplitSamples)) return {};
   }
   return {{kPartial, kSplitSamples, kPartial}};
 }
 
-SpecList infer_backward(SpecSpan inputs, const Attributes& attributes) {
+SpecList infer_weighted_cross_entropy_backward(SpecSpan inputs, const Attributes& attributes) {
   constexpr std::string_view kOp = "weighted_cross_entropy_backward";
   expect_inputs(kOp, inputs, 4, 5);
-  expect_targets(inputs, attributes);
-  expect_labels(inputs, 4);
-  expect_shape(kOp, "log_sum_exp", inputs[2].shape, rows_of(inputs[0].shape));
+  expect_targets_weighted_cross_entropy(inputs, attributes);
+  expect_labels_weighted_cross_entropy(inputs, 4);
+  expect_shape(kOp, "log_sum_exp", inputs[2].shape,
+               rows_of_weighted_cross_entropy(inputs[0].shape));
   expect_dtype(kOp, "log_sum_exp", inputs[2], accumulation_dtype(inputs[0].dtype));
   expect_shape(kOp, "dloss", inputs[3].shape, Shape{1});
   expect_dtype(kOp, "dloss", inputs[3], DType::f64);
   return {inputs[0]};
 }
 
-std::optional<std::vector<Placement>> split_backward(SpecSpan, const Attributes&,
-                                                     std::span<const Placement> p) {
+std::optional<std::vector<Placement>> split_weighted_cross_entropy_backward(
+    SpecSpan, const Attributes&, std::span<const Placement> p) {
   for (size_t i = 0; i < p.size(); ++i) {
     if (i != 3 && !(p[i] == kSplitSamples)) return {};
   }
   return p[3] == kReplicated ? std::optional(std::vector{kSplitSamples}) : std::nullopt;
 }
 
-Cost cost(SpecSpan inputs, SpecSpan outputs, const Attributes&) {
+Cost cost_weighted_cross_entropy(SpecSpan inputs, SpecSpan outputs, const Attributes&) {
   return {8.0 * static_cast<double>(inputs[0].shape.elements()),
           static_cast<double>(inputs[0].bytes() + inputs[1].bytes() + outputs[0].bytes())};
 }
@@ -114,16 +115,16 @@ Cost cost(SpecSpan inputs, SpecSpan outputs, const Attributes&) {
 constinit const OpDef kWeightedCrossEntropyOp{
     .name = "weighted_cross_entropy",
     .doc = "summed cross-entropy with class weights, of labels or distributions",
-    .infer = infer,
-    .gradient = gradient,
-    .split = split,
-    .cost = cost};
+    .infer = infer_weighted_cross_entropy,
+    .gradient = gradient_weighted_cross_entropy,
+    .split = split_weighted_cross_entropy,
+    .cost = cost_weighted_cross_entropy};
 constinit const OpDef kWeightedCrossEntropyBackwardOp{
     .name = "weighted_cross_entropy_backward",
     .doc = "dlogits = dloss·(softmax(logits)·Σq − q), q the weighted targets",
-    .infer = infer_backward,
-    .split = split_backward,
-    .cost = cost,
+    .infer = infer_weighted_cross_entropy_backward,
+    .split = split_weighted_cross_entropy_backward,
+    .cost = cost_weighted_cross_entropy,
     .in_place_allowed = true};
 
 }  // namespace dltrain

@@ -6,7 +6,7 @@
 namespace dltrain {
 namespace {
 
-bool rounds(const Node& node) {
+bool rounds_fuse_copies(const Node& node) {
   return node.op->name == "low_precision_update";
 }
 
@@ -52,7 +52,7 @@ void merge(Node& update, const std::vector<Copy>& copies) {
 // False when nothing was found to merge.
 bool merge_one(Graph& graph) {
   for (size_t l = 0; l < graph.nodes.size(); ++l) {
-    if (!rounds(graph.nodes[l])) continue;
+    if (!rounds_fuse_copies(graph.nodes[l])) continue;
     for (size_t u = 0; u < l; ++u) {
       if (!has_independent_elements(graph.nodes[u])) continue;
       const auto copies = copies_of(graph.nodes[u], graph.nodes[l]);

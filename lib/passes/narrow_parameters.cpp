@@ -12,7 +12,7 @@ namespace {
 bool is_update(const Node& node) {
   return node.op->independent_elements;
 }
-bool rounds(const Node& node) {
+bool rounds_narrow_parameters(const Node& node) {
   return node.op->name == "low_precision_update";
 }
 
@@ -20,7 +20,7 @@ bool rounds(const Node& node) {
 std::map<ValueId, ValueId> find_copies(const Graph& graph) {
   std::set<ValueId> read;
   for (const Node& node : graph.nodes) {
-    if (is_update(node) || rounds(node)) continue;
+    if (is_update(node) || rounds_narrow_parameters(node)) continue;
     for (ValueId id : node.inputs) {
       if (id != kNoValue) read.insert(graph.storage(id));
     }
@@ -71,7 +71,7 @@ class Narrowing {
     for (Node& node : graph_.nodes) {
       if (is_update(node)) {
         split(node, nodes);
-      } else if (rounds(node)) {
+      } else if (rounds_narrow_parameters(node)) {
         drop_copies(std::move(node), nodes);
       } else {
         nodes.push_back(std::move(node));

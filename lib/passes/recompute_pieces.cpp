@@ -69,11 +69,11 @@ constexpr double kNever = std::numeric_limits<double>::infinity();
 
 // The cuts with the least bytes of borders whose pieces keep at most `limit` each; empty where
 // there are none.
-struct Choice {
+struct PieceChoice {
   double borders = kNever;
   std::vector<size_t> chosen;  // indices of cuts, the end among them
 };
-Choice choose(const std::vector<Cut>& cuts, double limit) {
+PieceChoice choose(const std::vector<Cut>& cuts, double limit) {
   const size_t n = cuts.size();
   std::vector<double> best(n, kNever);
   std::vector<size_t> before(n, n);
@@ -83,7 +83,7 @@ Choice choose(const std::vector<Cut>& cuts, double limit) {
       if (best[j] + cuts[i].bytes < best[i]) best[i] = best[j] + cuts[i].bytes, before[i] = j;
     }
   }
-  Choice out{best[n - 1], {}};
+  PieceChoice out{best[n - 1], {}};
   if (out.borders == kNever) return out;
   for (size_t i = n - 1; i != n; i = before[i]) out.chosen.push_back(i);
   std::reverse(out.chosen.begin(), out.chosen.end());
@@ -96,7 +96,7 @@ std::vector<size_t> best_cuts(const std::vector<Cut>& cuts) {
   double least = kNever;
   std::vector<size_t> out;
   for (double limit = all; limit >= all / 1000 && limit > 0; limit /= 1.1) {
-    Choice choice = choose(cuts, limit);
+    PieceChoice choice = choose(cuts, limit);
     if (choice.borders == kNever) break;  // so it is for smaller ones
     double greatest = 0, before = 0;
     for (size_t i : choice.chosen) {

@@ -12,7 +12,7 @@
 namespace dltrain {
 namespace {
 
-using Clock = std::chrono::steady_clock;
+using LimitsClock = std::chrono::steady_clock;
 
 constexpr double kSeconds = 0.15;  // of each measurement, at least
 
@@ -22,13 +22,13 @@ double least_seconds(Kernel& kernel, Stream& stream, int runs_at_once) {
   stream.synchronize();
   double least = 1e9;
   int tries = 0;
-  for (const auto start = Clock::now();
-       tries < 3 || std::chrono::duration<double>(Clock::now() - start).count() < kSeconds;
+  for (const auto start = LimitsClock::now();
+       tries < 3 || std::chrono::duration<double>(LimitsClock::now() - start).count() < kSeconds;
        ++tries) {
-    const auto begin = Clock::now();
+    const auto begin = LimitsClock::now();
     for (int i = 0; i < runs_at_once; ++i) kernel.run(stream);
     stream.synchronize();
-    least = std::min(least, std::chrono::duration<double>(Clock::now() - begin).count());
+    least = std::min(least, std::chrono::duration<double>(LimitsClock::now() - begin).count());
   }
   return least / runs_at_once;
 }

@@ -17,10 +17,11 @@
 namespace dltrain {
 namespace {
 
-using Clock = std::chrono::steady_clock;
+using ProfileClock = std::chrono::steady_clock;
 
-int64_t now() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now().time_since_epoch())
+int64_t now_profile() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(
+             ProfileClock::now().time_since_epoch())
       .count();
 }
 
@@ -41,7 +42,7 @@ class Ranks {
     constexpr int64_t kSameMachine = 10'000'000;  // ns
     if (group_ == nullptr) return 0;
     group_->barrier();
-    const int64_t own = now(), difference = own - from_first(own);
+    const int64_t own = now_profile(), difference = own - from_first(own);
     return std::abs(difference) < kSameMachine ? 0 : difference;
   }
 
@@ -87,11 +88,11 @@ class Ranks {
 // The steps, and the time of the plain ones.
 Recording run_steps(Session& session, const ProfileOptions& options, double& plain_seconds) {
   Recorder recorder(*session.executor, options.steps, session.batch.micro_steps);
-  Clock::time_point begin, end;
+  ProfileClock::time_point begin, end;
   TrainEvents events;
   events.on_progress = [&](int64_t done) {
-    if (done == options.warmup) begin = Clock::now();
-    if (done == options.warmup + options.steps) end = Clock::now();
+    if (done == options.warmup) begin = ProfileClock::now();
+    if (done == options.warmup + options.steps) end = ProfileClock::now();
   };
   train(session, events,
         {.run_folder = {},

@@ -10,7 +10,7 @@ int64_t nanoseconds(FillObserver::Time time) {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(time.time_since_epoch()).count();
 }
 
-int64_t now() {
+int64_t now_recorder() {
   return nanoseconds(std::chrono::steady_clock::now());
 }
 
@@ -45,11 +45,11 @@ void Recorder::begin_call(const Plan& plan, size_t call, Stream& stream) {
     profiler_->begin(static_cast<int64_t>(recording_.calls.size()), labels_.at(&plan)[call].c_str(),
                      stream);
   }
-  recording_.calls.push_back({.plan = &plan, .call = call, .begin = now()});
+  recording_.calls.push_back({.plan = &plan, .call = call, .begin = now_recorder()});
 }
 
 void Recorder::end_call(const Plan&, size_t, Stream& stream) {
-  recording_.calls.back().end = now();
+  recording_.calls.back().end = now_recorder();
   if (profiler_) profiler_->end(static_cast<int64_t>(recording_.calls.size()) - 1, stream);
 }
 
@@ -57,11 +57,11 @@ void Recorder::begin(StepPart part, int64_t index) {
   // Work of earlier steps must be over, or the device would look idle while it does that.
   if (profiler_ && recording_.parts.empty()) (void)profiler_->collect();
   open_[static_cast<size_t>(part)] = recording_.parts.size();
-  recording_.parts.push_back({.part = part, .index = index, .begin = now()});
+  recording_.parts.push_back({.part = part, .index = index, .begin = now_recorder()});
 }
 
 void Recorder::end(StepPart part) {
-  recording_.parts[open_[static_cast<size_t>(part)]].end = now();
+  recording_.parts[open_[static_cast<size_t>(part)]].end = now_recorder();
 }
 
 void Recorder::filled(int worker, int64_t sequence, Time begin, Time end) {

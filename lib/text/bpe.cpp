@@ -13,7 +13,7 @@
 namespace dltrain {
 namespace {
 
-constexpr size_t kMaxVocabulary = 1 << 21;
+constexpr size_t kBpeMaxVocabulary = 1 << 21;
 
 // Tokens of words that came before. A word has its place; a newer one takes it over.
 class WordCache {
@@ -89,7 +89,7 @@ class BpeTokenizer final : public Tokenizer {
     const auto refuse = [&](const std::string& message) {
       throw Error(ExitCode::data, message, name);
     };
-    if (parts_.tokens.size() > kMaxVocabulary) refuse("has ids of 2^21 and more");
+    if (parts_.tokens.size() > kBpeMaxVocabulary) refuse("has ids of 2^21 and more");
     for (const BpeParts::Added& added : parts_.added) add_named(added, refuse);
     while (!parts_.tokens.empty() && parts_.tokens.back().empty()) parts_.tokens.pop_back();
     if (parts_.tokens.empty()) refuse("has no tokens");
@@ -144,7 +144,7 @@ class BpeTokenizer final : public Tokenizer {
 
   template <typename Refuse>
   void add_named(const BpeParts::Added& added, const Refuse& refuse) {
-    if (added.name.empty() || added.id < 0 || static_cast<size_t>(added.id) >= kMaxVocabulary) {
+    if (added.name.empty() || added.id < 0 || static_cast<size_t>(added.id) >= kBpeMaxVocabulary) {
       refuse(fmt::format("has an added token '{}' of id {}", added.name, added.id));
     }
     const auto id = static_cast<size_t>(added.id);

@@ -9,12 +9,12 @@
 namespace dltrain {
 namespace {
 
-using json = nlohmann::ordered_json;
+using nlohmann::ordered_json;
 
 // One token a character or a byte, as byte-pair encoding that merges nothing.
 std::string without_merges(const Tokenizer& tokenizer) {
   const bool bytes = tokenizer.kind() == "byte";
-  json vocabulary = json::object(), added = json::array();
+  ordered_json vocabulary = ordered_json::object(), added = ordered_json::array();
   for (int32_t id = 0; id < tokenizer.vocab_size(); ++id) {
     const std::string text(tokenizer.bytes_of(id));
     const bool special = tokenizer.is_special(id);
@@ -22,29 +22,29 @@ std::string without_merges(const Tokenizer& tokenizer) {
     if (!special) continue;
     added.push_back(special_token_json(id, text));
   }
-  const json byte_level{{"type", "ByteLevel"},
-                        {"add_prefix_space", false},
-                        {"trim_offsets", true},
-                        {"use_regex", false}};
-  return json{{"version", "1.0"},
-              {"truncation", nullptr},
-              {"padding", nullptr},
-              {"added_tokens", added},
-              {"normalizer", nullptr},
-              {"pre_tokenizer", bytes ? byte_level : json(nullptr)},
-              {"post_processor", nullptr},
-              {"decoder", bytes ? byte_level : json{{"type", "Fuse"}}},
-              {"model",
-               {{"type", "BPE"},
-                {"dropout", nullptr},
-                {"unk_token", nullptr},
-                {"continuing_subword_prefix", nullptr},
-                {"end_of_word_suffix", nullptr},
-                {"fuse_unk", false},
-                {"byte_fallback", false},
-                {"ignore_merges", false},
-                {"vocab", vocabulary},
-                {"merges", json::array()}}}}
+  const ordered_json byte_level{{"type", "ByteLevel"},
+                                {"add_prefix_space", false},
+                                {"trim_offsets", true},
+                                {"use_regex", false}};
+  return ordered_json{{"version", "1.0"},
+                      {"truncation", nullptr},
+                      {"padding", nullptr},
+                      {"added_tokens", added},
+                      {"normalizer", nullptr},
+                      {"pre_tokenizer", bytes ? byte_level : ordered_json(nullptr)},
+                      {"post_processor", nullptr},
+                      {"decoder", bytes ? byte_level : ordered_json{{"type", "Fuse"}}},
+                      {"model",
+                       {{"type", "BPE"},
+                        {"dropout", nullptr},
+                        {"unk_token", nullptr},
+                        {"continuing_subword_prefix", nullptr},
+                        {"end_of_word_suffix", nullptr},
+                        {"fuse_unk", false},
+                        {"byte_fallback", false},
+                        {"ignore_merges", false},
+                        {"vocab", vocabulary},
+                        {"merges", ordered_json::array()}}}}
       .dump();
 }
 
@@ -70,9 +70,9 @@ std::vector<TokenizerFile> huggingface_tokenizer(const Tokenizer& tokenizer, int
   for (const TokenizerFile& file : files) {
     if (file.name == "tokenizer_config.json") return files;
   }
-  json config{{"tokenizer_class", class_of(files)},
-              {"model_max_length", max_length},
-              {"clean_up_tokenization_spaces", false}};
+  ordered_json config{{"tokenizer_class", class_of(files)},
+                      {"model_max_length", max_length},
+                      {"clean_up_tokenization_spaces", false}};
   const SpecialTokens& special = tokenizer.special();
   const bool bert = tokenizer.kind() == "wordpiece";
   const auto name = [&](const char* key, const std::optional<int32_t>& id) {

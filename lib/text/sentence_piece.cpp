@@ -13,7 +13,7 @@
 namespace dltrain {
 namespace {
 
-constexpr std::string_view kSpace = "\xE2\x96\x81";  // U+2581 stands for a space
+constexpr std::string_view kSentencePieceSpace = "\xE2\x96\x81";  // U+2581 stands for a space
 
 class SentencePieceTokenizer final : public Tokenizer {
  public:
@@ -96,9 +96,9 @@ class SentencePieceTokenizer final : public Tokenizer {
     if (processor_.IsUnknown(id)) return " \xE2\x81\x87 ";  // what the library gives: " ⁇ "
     std::string text;
     for (size_t at = 0; at < piece.size();) {
-      const bool space = std::string_view(piece).substr(at).starts_with(kSpace);
+      const bool space = std::string_view(piece).substr(at).starts_with(kSentencePieceSpace);
       text += space ? ' ' : piece[at];
-      at += space ? kSpace.size() : 1;
+      at += space ? kSentencePieceSpace.size() : 1;
     }
     return text;
   }

@@ -12,7 +12,7 @@
 namespace dltrain {
 namespace {
 
-using json = nlohmann::ordered_json;
+using nlohmann::ordered_json;
 using Type = SentencePieceModel::Type;
 
 constexpr const char* kSpace = "\xE2\x96\x81";
@@ -34,12 +34,12 @@ std::string base64(std::string_view bytes) {
   return out;
 }
 
-json replace(const json& pattern, const char* by) {
+ordered_json replace(const ordered_json& pattern, const char* by) {
   return {{"type", "Replace"}, {"pattern", pattern}, {"content", by}};
 }
 
-json normalizer(const SentencePieceModel& model) {
-  json steps = json::array();
+ordered_json normalizer(const SentencePieceModel& model) {
+  ordered_json steps = ordered_json::array();
   if (!model.charsmap.empty()) {
     steps.push_back({{"type", "Precompiled"}, {"precompiled_charsmap", base64(model.charsmap)}});
   }
@@ -52,8 +52,8 @@ json normalizer(const SentencePieceModel& model) {
   return {{"type", "Sequence"}, {"normalizers", steps}};
 }
 
-json decoder(const SentencePieceModel& model) {
-  json steps = json::array(
+ordered_json decoder(const SentencePieceModel& model) {
+  ordered_json steps = ordered_json::array(
       {replace({{"String", kSpace}}, " "), {{"type", "ByteFallback"}}, {{"type", "Fuse"}}});
   if (model.space_in_front) {
     steps.push_back({{"type", "Strip"}, {"content", " "}, {"start", 1}, {"stop", 0}});
@@ -63,14 +63,14 @@ json decoder(const SentencePieceModel& model) {
 
 // Scores as the library's search has them: a token that the user defined beats whatever else its
 // bytes may be cut into; what is not found in texts is as unlikely as the least of what is.
-json vocabulary(const SentencePieceModel& model) {
+ordered_json vocabulary(const SentencePieceModel& model) {
   float least = 0, most = -1e30f;
   for (const auto& piece : model.pieces) {
     if (piece.type != Type::normal) continue;
     least = std::min(least, piece.score);
     most = std::max(most, piece.score);
   }
-  json out = json::array();
+  ordered_json out = ordered_json::array();
   for (const auto& piece : model.pieces) {
     double score = piece.score;
     if (piece.type == Type::user_defined) {
@@ -90,7 +90,7 @@ std::string unigram_json(const SentencePieceModel& model) {
       !model.spaces_are_u2581) {
     return {};
   }
-  json added = json::array(), unknown = nullptr;
+  ordered_json added = ordered_json::array(), unknown = nullptr;
   bool bytes = false;
   for (size_t id = 0; id < model.pieces.size(); ++id) {
     const auto& piece = model.pieces[id];
@@ -100,19 +100,19 @@ std::string unigram_json(const SentencePieceModel& model) {
       added.push_back(special_token_json(static_cast<int32_t>(id), piece.text));
     }
   }
-  return json{{"version", "1.0"},
-              {"truncation", nullptr},
-              {"padding", nullptr},
-              {"added_tokens", added},
-              {"normalizer", normalizer(model)},
-              {"pre_tokenizer", nullptr},
-              {"post_processor", nullptr},
-              {"decoder", decoder(model)},
-              {"model",
-               {{"type", "Unigram"},
-                {"unk_id", unknown},
-                {"vocab", vocabulary(model)},
-                {"byte_fallback", bytes}}}}
+  return ordered_json{{"version", "1.0"},
+                      {"truncation", nullptr},
+                      {"padding", nullptr},
+                      {"added_tokens", added},
+                      {"normalizer", normalizer(model)},
+                      {"pre_tokenizer", nullptr},
+                      {"post_processor", nullptr},
+                      {"decoder", decoder(model)},
+                      {"model",
+                       {{"type", "Unigram"},
+                        {"unk_id", unknown},
+                        {"vocab", vocabulary(model)},
+                        {"byte_fallback", bytes}}}}
       .dump();
 }
 

@@ -61,14 +61,14 @@ void append_character(uint32_t code, std::string& text) {
 namespace {
 
 // What a terminal may obey.
-bool is_control(uint32_t code) {
+bool is_control_utf8_text(uint32_t code) {
   return code < 0x20 || (code >= 0x7F && code < 0xA0);
 }
 
 }  // namespace
 
 std::string shown_character(uint32_t code) {
-  if (is_control(code)) return fmt::format("U+{:04X}", code);
+  if (is_control_utf8_text(code)) return fmt::format("U+{:04X}", code);
   std::string text;
   append_character(code, text);
   return fmt::format("'{}' (U+{:04X})", text, code);
@@ -87,7 +87,7 @@ std::string shown_line(std::string_view bytes, size_t most) {
     } else if (code == '\t') {
       out += "\\t";
     } else {
-      append_character(is_control(code) ? '?' : code, out);
+      append_character(is_control_utf8_text(code) ? '?' : code, out);
     }
   }
   return out;

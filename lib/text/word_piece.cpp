@@ -11,7 +11,7 @@
 namespace dltrain {
 namespace {
 
-constexpr size_t kMaxVocabulary = 1 << 21;
+constexpr size_t kWordPieceMaxVocabulary = 1 << 21;
 
 utf8proc_category_t category(uint32_t code) {
   return utf8proc_category(static_cast<utf8proc_int32_t>(code));
@@ -23,7 +23,7 @@ bool is_space(uint32_t code) {
   return c == UTF8PROC_CATEGORY_ZS || c == UTF8PROC_CATEGORY_ZL || c == UTF8PROC_CATEGORY_ZP;
 }
 // Cc, Cf, Cn, Co and Cs.
-bool is_control(uint32_t code) {
+bool is_control_word_piece(uint32_t code) {
   if (code == '\t' || code == '\n' || code == '\r') return false;
   const auto c = category(code);
   return c == UTF8PROC_CATEGORY_CC || c == UTF8PROC_CATEGORY_CF || c == UTF8PROC_CATEGORY_CN ||
@@ -52,7 +52,7 @@ class WordPieceTokenizer final : public Tokenizer {
     const auto refuse = [&](const std::string& message) {
       throw Error(ExitCode::data, message, name);
     };
-    if (parts_.tokens.empty() || parts_.tokens.size() > kMaxVocabulary) {
+    if (parts_.tokens.empty() || parts_.tokens.size() > kWordPieceMaxVocabulary) {
       refuse(fmt::format("has {} tokens", parts_.tokens.size()));
     }
     std::vector<NamedTokens::Token> named;
@@ -132,7 +132,8 @@ class WordPieceTokenizer::Encoder final : public TextEncoder {
     const WordPieceParts& parts = owner_.parts_;
     for (size_t at = 0; at < text.size();) {
       const uint32_t code = next_character(text, at);
-      if (parts.clean_text && (code == 0 || code == 0xFFFD || is_control(code))) continue;
+      if (parts.clean_text && (code == 0 || code == 0xFFFD || is_control_word_piece(code)))
+        continue;
       if (parts.chinese && is_ideograph(code)) {
         end_word(ids);
         add(code, ids);

@@ -12,8 +12,8 @@
 namespace dltrain {
 namespace {
 
-constexpr int64_t kSamples = 4096;     // looked at
-constexpr int64_t kFewestInBatch = 8;  // smaller batches may have one class by chance
+constexpr int64_t kCheckDataSamples = 4096;  // looked at
+constexpr int64_t kFewestInBatch = 8;        // smaller batches may have one class by chance
 constexpr int kBatches = 4;
 constexpr int64_t kMostPlaces = 1000000;  // of training samples, in memory
 constexpr int64_t kCompared = 64;         // samples of the eval split
@@ -24,7 +24,7 @@ bool is_constant(const Dataset& data, int field) {
   std::vector<std::byte> first(bytes), other(bytes);
   int64_t sample = 0;
   data.gather(field, {&sample, 1}, first.data());
-  const int64_t count = std::min(data.size(), kSamples);
+  const int64_t count = std::min(data.size(), kCheckDataSamples);
   for (int64_t i = 1; i < count; ++i) {
     sample = i * data.size() / count;
     data.gather(field, {&sample, 1}, other.data());
@@ -88,12 +88,12 @@ CheckResult check_data(const CheckOptions& options, int64_t samples) {
     if (data.size() > 1 && is_constant(data, field)) {
       return pass_if(false, fmt::format("{} is the same in all of {} samples",
                                         data.fields()[static_cast<size_t>(field)].name,
-                                        std::min(data.size(), kSamples)));
+                                        std::min(data.size(), kCheckDataSamples)));
     }
   }
   if (data.size() > 1 && is_constant(data, data.target_field())) {
     return pass_if(false, fmt::format("the target is the same in all of {} samples",
-                                      std::min(data.size(), kSamples)));
+                                      std::min(data.size(), kCheckDataSamples)));
   }
   if (std::string mistake = eval_mistake(session); !mistake.empty()) {
     return pass_if(false, std::move(mistake));

@@ -65,12 +65,13 @@ std::vector<Checked> choose_elements(Session& session) {
   return out;
 }
 
-using Clock = std::chrono::steady_clock;
+using CheckGradientClock = std::chrono::steady_clock;
 
 // The relative distance of the gradient of chosen element `k` from the central difference; nothing
 // where the time was up before it was small.
 std::optional<double> gradient_error(Session& session, const OneBatch& batch,
-                                     const Checked& checked, size_t k, Clock::time_point end) {
+                                     const Checked& checked, size_t k,
+                                     CheckGradientClock::time_point end) {
   const size_t element = checked.chosen[k];
   std::vector<double> values = read_numbers(*session.executor, checked.parameter);
   const double kept = values[element];
@@ -81,7 +82,7 @@ std::optional<double> gradient_error(Session& session, const OneBatch& batch,
   std::optional<double> error = INFINITY;
   // A ReLU or a maximum may switch within the step: the smaller steps then do not see it.
   for (double step : {1e-5, 1e-6, 1e-7}) {
-    if (Clock::now() > end) {
+    if (CheckGradientClock::now() > end) {
       error = {};
       break;
     }
@@ -118,9 +119,9 @@ CheckResult check_gradient(const CheckOptions& options, int64_t samples) {
   }
   Session& session = run->session;
   start_session(session);
-  const Clock::time_point end =
-      Clock::now() + std::chrono::duration_cast<Clock::duration>(
-                         std::chrono::duration<double>(options.most_seconds));
+  const CheckGradientClock::time_point end =
+      CheckGradientClock::now() + std::chrono::duration_cast<CheckGradientClock::duration>(
+                                      std::chrono::duration<double>(options.most_seconds));
   const OneBatch batch = first_batch(session);
   run_batch(session, batch);
   const std::vector<Checked> tensors = choose_elements(session);

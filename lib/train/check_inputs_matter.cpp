@@ -19,14 +19,14 @@
 namespace dltrain {
 namespace {
 
-constexpr int64_t kSamples = 64, kFewestSamples = 8;
+constexpr int64_t kCheckInputsMatterSamples = 64, kFewestSamples = 8;
 constexpr int64_t kFewestData = 64;  // that leaves enough to hold back
 constexpr int64_t kHeld = 512;  // samples held back: at most so many, and a quarter of the data
 constexpr int64_t kHeldBatches = 16;
-constexpr int kSteps = 100, kMostSteps = 1000;
+constexpr int kCheckInputsMatterSteps = 100, kMostSteps = 1000;
 // After which the held-out loss is measured; its lowest counts, as a small set is soon learnt by
 // heart, which lets it grow.
-constexpr int kMarks[] = {25, 50, kSteps, 200, 400, 700, kMostSteps};
+constexpr int kMarks[] = {25, 50, kCheckInputsMatterSteps, 200, 400, 700, kMostSteps};
 constexpr double kShare = 0.98;  // of the loss with zeroed inputs
 constexpr double kErrors = 3;    // standard errors that the difference must have
 constexpr double kSame = 1e-6;   // relative difference of losses that are the same
@@ -162,16 +162,17 @@ CheckResult check_inputs_matter(const CheckOptions& options, int64_t samples) {
         fmt::format("of {} samples too few can be held out; {} are needed", data, kFewestData));
   }
   const int64_t most_held = std::min(kHeld, data / 4);
-  const int64_t most = std::min({samples, kSamples, std::max<int64_t>(most_held / 8, 4)});
+  const int64_t most =
+      std::min({samples, kCheckInputsMatterSamples, std::max<int64_t>(most_held / 8, 4)});
   const int64_t fewest = std::min(most, kFewestSamples);
   // So many samples that all steps fit the time; if need be, the first hundred alone.
-  samples = samples_in_time(options, most, fewest, 2 * (kSteps + kMostSteps));
-  if (samples == 0) samples = samples_in_time(options, fewest, fewest, 2 * kSteps);
+  samples = samples_in_time(options, most, fewest, 2 * (kCheckInputsMatterSteps + kMostSteps));
+  if (samples == 0) samples = samples_in_time(options, fewest, fewest, 2 * kCheckInputsMatterSteps);
   if (samples == 0) {
     return skipped(
         fmt::format("{} steps on {} samples take longer than {:.0f} s; check a smaller "
                     "model of the same layers",
-                    2 * kSteps, fewest, options.most_seconds));
+                    2 * kCheckInputsMatterSteps, fewest, options.most_seconds));
   }
   const int64_t batches = std::min(kHeldBatches, most_held / samples);
   const auto compare = [&](int steps) {
@@ -180,7 +181,7 @@ CheckResult check_inputs_matter(const CheckOptions& options, int64_t samples) {
                       samples * batches};
   };
   const auto started = std::chrono::steady_clock::now();
-  Comparison found = compare(kSteps);
+  Comparison found = compare(kCheckInputsMatterSteps);
   const double seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
   const auto verdict = [&] {
@@ -191,9 +192,9 @@ CheckResult check_inputs_matter(const CheckOptions& options, int64_t samples) {
   if (found.lower()) return verdict();
   if (found.same()) return pass_if(false, found.told() + ": the inputs change nothing");
 
-  const double in_time = kSteps * (options.most_seconds - seconds) / seconds;
+  const double in_time = kCheckInputsMatterSteps * (options.most_seconds - seconds) / seconds;
   const int steps = static_cast<int>(std::clamp<double>(in_time, 0, kMostSteps));
-  if (steps > kSteps) found = compare(steps);
+  if (steps > kCheckInputsMatterSteps) found = compare(steps);
   // Where the time ends first, a loss that still falls may yet come to the inputs.
   if (found.lower() || steps == kMostSteps || !found.real.falls()) return verdict();
   return skipped(fmt::format(

@@ -16,7 +16,7 @@ namespace dltrain {
 namespace {
 
 constexpr int64_t kCorrelationSamples = 4096;
-constexpr int64_t kFewestSamples = 16;  // fewer may agree by chance
+constexpr int64_t kFewestCompared = 16;  // fewer may agree by chance
 constexpr double kCorrelation = 0.999999;
 constexpr const char* kOutput = "check.output";
 
@@ -112,7 +112,7 @@ Leak strongest_input(const Dataset& data) {
       }
     }
     for (size_t t = 0; t < targets; ++t) {
-      if (sums[t].count() < static_cast<double>(kFewestSamples)) continue;
+      if (sums[t].count() < static_cast<double>(kFewestCompared)) continue;
       for (size_t i = 0; i < columns; ++i) {
         const double r = sums[t].of(i);
         if (r > worst.correlation) worst = {r, fmt::format("element {} of {}", i, input.name)};

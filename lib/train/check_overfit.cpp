@@ -19,8 +19,8 @@
 namespace dltrain {
 namespace {
 
-constexpr int64_t kSamples = 8;
-constexpr int kSteps = 300;
+constexpr int64_t kCheckOverfitSamples = 8;
+constexpr int kCheckOverfitSteps = 300;
 constexpr int kWarmup = 20;             // steps
 constexpr double kRatio = 0.1;          // what may be left of the loss's height above the lowest
 constexpr double kSureRatio = 0.5;      // enough where every answer is right
@@ -33,7 +33,7 @@ constexpr double kRates[] = {1, 0.1, 10};  // times the configured learning rate
 const CheckSetup kSetup{.teacher = false, .noise = false};
 
 struct Attempt {
-  int64_t samples = kSamples;  // that differ
+  int64_t samples = kCheckOverfitSamples;  // that differ
   double rate = 1;
   double first = 0, loss = 0, lowest = 0, height = 0;
   double constant = 0;  // height of the best answer that does not look at the inputs
@@ -120,7 +120,7 @@ std::optional<Attempt> try_once(const CheckOptions& options, int64_t samples, bo
     }
     out.right = every_answer_right(session, valid);
     const bool done = out.loss - out.lowest <= out.allowed(kRatio);
-    if (done || !std::isfinite(out.loss) || out.steps == kSteps) return out;
+    if (done || !std::isfinite(out.loss) || out.steps == kCheckOverfitSteps) return out;
     session.executor->update(batch.inputs);
     session.executor->collect();
   }
@@ -139,19 +139,20 @@ std::string expectation(const Attempt& a) {
     lowest = fmt::format(" (the targets allow no less than {:.4f})", a.lowest);
   }
   return fmt::format("expected below {:.4f} within {} steps{}",
-                     a.lowest + a.allowed(a.right ? kSureRatio : kRatio), kSteps, lowest);
+                     a.lowest + a.allowed(a.right ? kSureRatio : kRatio), kCheckOverfitSteps,
+                     lowest);
 }
 
 }  // namespace
 
 CheckResult check_overfit(const CheckOptions& options, int64_t samples) {
-  samples =
-      samples_in_time(options, std::min(samples, kSamples), 2, kMostAttempts * kSteps, kSetup);
+  samples = samples_in_time(options, std::min(samples, kCheckOverfitSamples), 2,
+                            kMostAttempts * kCheckOverfitSteps, kSetup);
   if (samples == 0) {
     return skipped(fmt::format(
         "{} steps on two samples take longer than {:.0f} s; check a smaller model of the "
         "same layers",
-        kSteps, options.most_seconds));
+        kCheckOverfitSteps, options.most_seconds));
   }
   const Attempt first = *try_once(options, samples, false, 1);
   if (first.wrong_sign) {

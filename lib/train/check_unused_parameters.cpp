@@ -9,7 +9,7 @@
 namespace dltrain {
 namespace {
 
-constexpr int kSteps = 3;
+constexpr int kCheckUnusedParametersSteps = 3;
 constexpr size_t kMostNamed = 5;
 
 // The parameters that have a gradient, but only one of zeros in every step.
@@ -20,7 +20,7 @@ std::set<std::string> always_zero(Session& session) {
     if (executor.layout().find("gradient." + info.name) != nullptr) names.insert(info.name);
   }
   OneBatch batch = first_batch(session);
-  for (int step = 0; step < kSteps && !names.empty(); ++step) {
+  for (int step = 0; step < kCheckUnusedParametersSteps && !names.empty(); ++step) {
     batch.inputs.step = step;
     run_batch(session, batch);
     std::erase_if(names, [&](const std::string& name) {

@@ -10,7 +10,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-std::string name_of(size_t k, const std::vector<std::string>& names) {
+std::string name_of_class_report(size_t k, const std::vector<std::string>& names) {
   return k < names.size() ? names[k] : std::to_string(k);
 }
 
@@ -26,14 +26,15 @@ Json scores_json(const ClassScores& scores) {
 std::string print_class_report(const ClassReport& report, const std::vector<std::string>& names) {
   size_t width = std::string_view("weighted mean").size();
   for (size_t k = 0; k < report.classes.size(); ++k) {
-    width = std::max(width, name_of(k, names).size());
+    width = std::max(width, name_of_class_report(k, names).size());
   }
   std::string out = fmt::format("{:<{}}  precision  recall      f1   support\n", "class", width);
   const auto line = [&](const std::string& name, const ClassScores& c) {
     out += fmt::format("{:<{}}  {:9.4f}  {:6.4f}  {:6.4f}  {:8.0f}\n", name, width, c.precision,
                        c.recall, c.f1, c.support);
   };
-  for (size_t k = 0; k < report.classes.size(); ++k) line(name_of(k, names), report.classes[k]);
+  for (size_t k = 0; k < report.classes.size(); ++k)
+    line(name_of_class_report(k, names), report.classes[k]);
   line("macro mean", report.macro);
   line("weighted mean", report.weighted);
   return out;
@@ -42,7 +43,7 @@ std::string print_class_report(const ClassReport& report, const std::vector<std:
 Json class_report_json(const ClassReport& report, const std::vector<std::string>& names) {
   Json classes = Json::array();
   for (size_t k = 0; k < report.classes.size(); ++k) {
-    Json row{{"class", name_of(k, names)}};
+    Json row{{"class", name_of_class_report(k, names)}};
     row.update(scores_json(report.classes[k]));
     classes.push_back(std::move(row));
   }

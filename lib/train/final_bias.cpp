@@ -9,7 +9,7 @@
 namespace dltrain {
 namespace {
 
-[[noreturn]] void refuse(const ModelConfig& model, std::string message) {
+[[noreturn]] void refuse_final_bias(const ModelConfig& model, std::string message) {
   Problems problems;
   problems.add(model, "final_bias_from_data", std::move(message));
   throw ConfigError(std::move(problems));
@@ -22,7 +22,7 @@ const ParameterInfo& last_bias(const ModelConfig& model, const StepGraph& graph,
     if (info.role == Role::parameter) last = &info;
   }
   if (last == nullptr || !last->name.ends_with("bias") || !(last->spec.shape == Shape{outputs})) {
-    refuse(model, fmt::format("the model does not end in a bias of {} values", outputs));
+    refuse_final_bias(model, fmt::format("the model does not end in a bias of {} values", outputs));
   }
   return *last;
 }
@@ -94,8 +94,9 @@ void set_final_bias(Session& session) {
       }
     }
   } else {
-    refuse(experiment.model, fmt::format("targets {} do not give one value for each of {} outputs",
-                                         to_string(target), outputs));
+    refuse_final_bias(experiment.model,
+                      fmt::format("targets {} do not give one value for each of {} outputs",
+                                  to_string(target), outputs));
   }
   if (bias.spec.dtype == DType::f64) {
     session.executor->write_state(bias.name, std::as_bytes(std::span(values)));

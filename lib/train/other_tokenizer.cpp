@@ -27,7 +27,7 @@ fs::path folder_of_tokenizer(const fs::path& weights) {
   return {};
 }
 
-std::string name_of(const Tokenizer& tokenizer) {
+std::string name_of_other_tokenizer(const Tokenizer& tokenizer) {
   return fmt::format("{}, {} tokens", tokenizer.kind(), tokenizer.vocab_size());
 }
 
@@ -63,7 +63,8 @@ std::string other_tokenizer(const ModelConfig& model, const Dataset& data) {
     return fmt::format(
         "the weights of {} belong to the tokenizer beside them ({}), and the data is read with "
         "another ({}): {}; data.tokenizer: {{type: file, path: {}}} reads it with theirs",
-        *model.init_from, name_of(*own), name_of(*used), difference, folder.string());
+        *model.init_from, name_of_other_tokenizer(*own), name_of_other_tokenizer(*used), difference,
+        folder.string());
   } catch (const Error&) {
     return {};  // of a kind that is not read here
   }

@@ -31,8 +31,8 @@ DecodeRequest decode_request(const Session& session) {
   return request;
 }
 
-[[noreturn]] void refuse(const GenerationConfig& config, const char* key,
-                         const std::string& message) {
+[[noreturn]] void refuse_samples(const GenerationConfig& config, const char* key,
+                                 const std::string& message) {
   Problems problems;
   problems.add(config, key, message);
   throw ConfigError(std::move(problems));
@@ -80,7 +80,8 @@ void check_samples(const Session& session) {
   const GenerationConfig& config = *session.experiment->generation;
   const auto tokenizer = session.data.train->tokenizer();
   if (tokenizer == nullptr) {
-    refuse(config, "prompts", "samples need data with a tokenizer (type text, jsonl or tokens)");
+    refuse_samples(config, "prompts",
+                   "samples need data with a tokenizer (type text, jsonl or tokens)");
   }
   try {
     const DecodeRequest request = decode_request(session);
@@ -94,7 +95,7 @@ void check_samples(const Session& session) {
     throw ConfigError(std::move(problems));
   } catch (const Error& error) {
     if (error.code() != ExitCode::usage && error.code() != ExitCode::data) throw;
-    refuse(config, "prompts", error.what());
+    refuse_samples(config, "prompts", error.what());
   }
 }
 

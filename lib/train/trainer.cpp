@@ -17,10 +17,10 @@
 namespace dltrain {
 namespace {
 
-using Clock = std::chrono::steady_clock;
+using TrainerClock = std::chrono::steady_clock;
 
-double seconds_since(Clock::time_point from) {
-  return std::chrono::duration<double>(Clock::now() - from).count();
+double seconds_since(TrainerClock::time_point from) {
+  return std::chrono::duration<double>(TrainerClock::now() - from).count();
 }
 
 LoaderOptions loader_options(const Session& session, const TrainOptions& options) {
@@ -135,10 +135,10 @@ class Loop {
   // Of recent steps, by step mod 4.
   std::vector<TargetCount> counts_ = std::vector<TargetCount>(4);
   std::vector<float> durations_;
-  Clock::time_point last_record_ = Clock::now();
+  TrainerClock::time_point last_record_ = TrainerClock::now();
   int64_t last_record_step_ = 0;
   double last_record_wait_ = 0;
-  Clock::time_point last_save_ = Clock::now();
+  TrainerClock::time_point last_save_ = TrainerClock::now();
   int64_t saved_step_ = -1;
   // The state is that after outcome_.steps whole steps: no micro-step has moved what it carries.
   bool ends_alone_ = false;  // the other ranks are elsewhere and cannot be asked
@@ -228,7 +228,7 @@ void Loop::handle(const StepReport& report) {
   for (size_t i = 1; i < metrics.size(); ++i) {
     record.metrics.emplace_back(metrics[i].label, report.sums[i] / valid);
   }
-  last_record_ = Clock::now();
+  last_record_ = TrainerClock::now();
   last_record_step_ = report.step + 1;
   last_record_wait_ = wait;
   if (leads() && events_.on_step) events_.on_step(record);
@@ -278,7 +278,7 @@ void Loop::announce(const std::optional<std::filesystem::path>& checkpoint) cons
 void Loop::save(int64_t step, bool last) {
   if (options_.run_folder.empty() || saved_step_ == step) return;
   saved_step_ = step;
-  last_save_ = Clock::now();
+  last_save_ = TrainerClock::now();
   if (!saves()) return;
   announce(checkpoints_.finish());
   const Executor::Progress progress = session_.executor->progress();
@@ -377,7 +377,7 @@ void Loop::end_on_broken_data(const Error& error) {
 
 void Loop::all_steps(int64_t end) {
   for (int64_t step = options_.first_step; step < end; ++step) {
-    const Clock::time_point begin = Clock::now();
+    const TrainerClock::time_point begin = TrainerClock::now();
     observe(step);
     const ObservedPart part(observer_, StepPart::step, step);
     if (watch_) watch_->at_step_begin(step);
@@ -398,7 +398,7 @@ void Loop::all_steps(int64_t end) {
 }
 
 TrainOutcome Loop::run() {
-  const Clock::time_point started = Clock::now();
+  const TrainerClock::time_point started = TrainerClock::now();
   last_record_step_ = options_.first_step;
   outcome_.steps = options_.first_step;
   const int64_t left = std::min(session_.max_steps - options_.first_step, options_.steps);

@@ -20,16 +20,17 @@ using namespace dltrain::test;
 
 namespace {
 
-constexpr std::chrono::milliseconds kTimeout{20'000};
+constexpr std::chrono::milliseconds kCollectivesTimeout{20'000};
 constexpr DType kReducible[] = {DType::f32, DType::f64,  DType::i32,
                                 DType::i64, DType::bf16, DType::f16};
-constexpr DType kAll[] = {DType::f32, DType::f64, DType::bf16, DType::f16, DType::i32,
-                          DType::i64, DType::u8,  DType::i8,   DType::u16, DType::boolean};
+constexpr DType kCollectivesAll[] = {DType::f32, DType::f64,    DType::bf16, DType::f16,
+                                     DType::i32, DType::i64,    DType::u8,   DType::i8,
+                                     DType::u16, DType::boolean};
 // Around the borders of the small path (16 KiB), of a segment (1 MiB) and of the window (2 MiB).
 constexpr size_t kCounts[] = {0, 1, 2, 3, 17, 1000, 4096, 4097, 65'537, 262'147, 1'100'003};
 
 // Small integers, whose sums are exact in every type.
-int value(size_t i, int rank) {
+int value_collectives(size_t i, int rank) {
   return static_cast<int>((i * 7 + rank * 13 + i / 1000) % 17) - 8;
 }
 
@@ -75,16 +76,16 @@ std::vector<std::byte> encode(const std::vector<int>& values, DType dtype) {
 
 std::vector<std::byte> input_of(int rank, size_t begin, size_t count, DType dtype) {
   std::vector<int> values(count);
-  for (size_t i = 0; i < count; ++i) values[i] = value(begin + i, rank);
+  for (size_t i = 0; i < count; ++i) values[i] = value_collectives(begin + i, rank);
   return encode(values, dtype);
 }
 
 std::vector<std::byte> reduced(int ranks, size_t begin, size_t count, DType dtype, ReduceOp op) {
   std::vector<int> values(count);
   for (size_t i = 0; i < count; ++i) {
-    values[i] = value(begin + i, 0);
+    values[i] = value_collectives(begin + i, 0);
     for (int r = 1; r < ranks; ++r) {
-      const int v = value(begin + i, r);
+      const int v = value_collectives(begin + i, r);
       values[i] = op == ReduceOp::sum ? values[i] + v : std::max(values[i], v);
     }
   }
@@ -128,7 +129,7 @@ void check_reduce_scatter(RankContext& context, Collectives& group) {
 }
 
 void check_moves(RankContext& context, Collectives& group) {
-  for (const DType dtype : kAll) {
+  for (const DType dtype : kCollectivesAll) {
     for (const size_t count : {size_t{0}, size_t{1}, size_t{999}, size_t{70'001}}) {
       const size_t bytes = count * dtype_size(dtype);
       const std::string what = fmt::format(" of {} {}", count, dtype_name(dtype));
@@ -177,7 +178,7 @@ std::vector<float> noise(int rank, size_t count) {
 TEST_CASE("every collective gives the computed answer for every type and size") {
   const int size = GENERATE(2, 3, 4);
   const auto results = run_ranks(size, [](RankContext& context) {
-    const auto group = context.collectives(kTimeout);
+    const auto group = context.collectives(kCollectivesTimeout);
     expect(group->rank() == context.rank && group->size() == context.size, "rank and size");
     check_all_reduce(context, *group);
     check_reduce_scatter(context, *group);
@@ -191,7 +192,7 @@ TEST_CASE("a sum depends on the ranks' values only, not on how the data is cut")
   const int size = GENERATE(2, 3, 4);
   const auto results = run_ranks(size, [](RankContext& context) {
     constexpr size_t kCount = 500'009;
-    const auto group = context.collectives(kTimeout);
+    const auto group = context.collectives(kCollectivesTimeout);
     std::vector<std::vector<float>> inputs;
     for (int r = 0; r < context.size; ++r) inputs.push_back(noise(r, kCount));
     std::vector<float> expected(kCount);
@@ -230,7 +231,7 @@ TEST_CASE("a sum depends on the ranks' values only, not on how the data is cut")
 
 TEST_CASE("operations run in the order of issue, and more than the queue holds may be issued") {
   const auto results = run_ranks(2, [](RankContext& context) {
-    const auto group = context.collectives(kTimeout);
+    const auto group = context.collectives(kCollectivesTimeout);
     Stream& s = context.stream;
     std::vector<int32_t> data(5000, 1);
     Collectives::Ticket last = 0, before = 0;

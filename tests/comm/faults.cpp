@@ -16,14 +16,14 @@ using std::chrono::milliseconds;
 
 namespace {
 
-constexpr int kRankCode = static_cast<int>(ExitCode::rank);
+constexpr int kFaultsRankCode = static_cast<int>(ExitCode::rank);
 
-bool contains(const std::string& text, const std::string& part) {
+bool contains_faults(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
 }
 
 // All-reduces until something happens.
-void work(RankContext& context, Collectives& group, int steps, size_t count) {
+void work_faults(RankContext& context, Collectives& group, int steps, size_t count) {
   std::vector<float> data(count, 1.0f);
   for (int i = 0; i < steps; ++i) {
     group.wait(group.all_reduce(data.data(), count, DType::f32, ReduceOp::max, context.stream),
@@ -38,31 +38,31 @@ TEST_CASE("a killed rank is noticed by all others at once") {
   const auto begin = std::chrono::steady_clock::now();
   const auto results = run_ranks(3, [&](RankContext& context) {
     const auto group = context.collectives(milliseconds(20'000));
-    work(context, *group, 3, count);
+    work_faults(context, *group, 3, count);
     if (context.rank == 1) raise(SIGKILL);
-    work(context, *group, 1000, count);
+    work_faults(context, *group, 1000, count);
   });
   CHECK(std::chrono::steady_clock::now() - begin < milliseconds(10'000));
   CHECK(results[1].signalled);
   for (const int rank : {0, 2}) {
     INFO(results[rank].message);
-    CHECK(results[rank].code == kRankCode);
-    CHECK(contains(results[rank].message, "lost rank"));
-    CHECK(contains(results[rank].message, "all_reduce"));
+    CHECK(results[rank].code == kFaultsRankCode);
+    CHECK(contains_faults(results[rank].message, "lost rank"));
+    CHECK(contains_faults(results[rank].message, "all_reduce"));
   }
 }
 
 TEST_CASE("with two ranks the lost one is named") {
   const auto results = run_ranks(2, [&](RankContext& context) {
     const auto group = context.collectives(milliseconds(20'000));
-    work(context, *group, 3, 1000);
+    work_faults(context, *group, 3, 1000);
     if (context.rank == 1) raise(SIGKILL);
-    work(context, *group, 1000, 1000);
+    work_faults(context, *group, 1000, 1000);
   });
   INFO(results[0].message);
-  CHECK(results[0].code == kRankCode);
-  CHECK(contains(results[0].message, "rank 0 of 2 in all_reduce of 1000 f32"));
-  CHECK(contains(results[0].message, "lost rank 1"));
+  CHECK(results[0].code == kFaultsRankCode);
+  CHECK(contains_faults(results[0].message, "rank 0 of 2 in all_reduce of 1000 f32"));
+  CHECK(contains_faults(results[0].message, "lost rank 1"));
 }
 
 TEST_CASE("a hanging rank is named at the timeout") {
@@ -74,15 +74,15 @@ TEST_CASE("a hanging rank is named at the timeout") {
     }
     const auto begin = std::chrono::steady_clock::now();
     try {
-      work(context, *group, 1, 1000);
+      work_faults(context, *group, 1, 1000);
     } catch (const Error&) {
       expect(std::chrono::steady_clock::now() - begin < milliseconds(1300), "too late");
       throw;
     }
   });
   INFO(results[0].message);
-  CHECK(results[0].code == kRankCode);
-  CHECK(contains(results[0].message, "rank 1 did not answer within 300 ms"));
+  CHECK(results[0].code == kFaultsRankCode);
+  CHECK(contains_faults(results[0].message, "rank 1 did not answer within 300 ms"));
 }
 
 TEST_CASE("ranks that issue different operations never get each other's bytes") {
@@ -104,13 +104,13 @@ TEST_CASE("ranks that issue different operations never get each other's bytes") 
   });
   for (const RankResult& r : results) {
     INFO(r.message);
-    CHECK(r.code == kRankCode);
+    CHECK(r.code == kFaultsRankCode);
     // Whoever sees it second may see that the first has gone.
-    CHECK(
-        (contains(r.message, "has issued another operation") || contains(r.message, "lost rank")));
+    CHECK((contains_faults(r.message, "has issued another operation") ||
+           contains_faults(r.message, "lost rank")));
   }
-  CHECK((contains(results[0].message, "rank 1 has issued another operation") ||
-         contains(results[1].message, "rank 0 has issued another operation")));
+  CHECK((contains_faults(results[0].message, "rank 1 has issued another operation") ||
+         contains_faults(results[1].message, "rank 0 has issued another operation")));
 }
 
 TEST_CASE("after an error the group stays dead and says why") {
@@ -146,7 +146,7 @@ TEST_CASE("a rank that fails by itself does not let the others wait") {
     group->barrier();
   });
   CHECK(results[1].code == static_cast<int>(ExitCode::data));
-  CHECK(results[0].code == kRankCode);
+  CHECK(results[0].code == kFaultsRankCode);
 }
 
 TEST_CASE("ranks that never come are named") {
@@ -156,6 +156,6 @@ TEST_CASE("ranks that never come are named") {
     make_gloo(store, {.rank = 0, .size = 3, .connect_timeout = milliseconds(200)});
   });
   INFO(results[0].message);
-  CHECK(results[0].code == kRankCode);
-  CHECK(contains(results[0].message, "never came: 1 2"));
+  CHECK(results[0].code == kFaultsRankCode);
+  CHECK(contains_faults(results[0].message, "never came: 1 2"));
 }

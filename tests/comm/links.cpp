@@ -20,7 +20,7 @@ using namespace std::chrono_literals;
 
 namespace {
 
-constexpr auto kTimeout = 20'000ms;
+constexpr auto kLinksTimeout = 20'000ms;
 
 std::vector<int> all_of(int ranks) {
   std::vector<int> all(static_cast<size_t>(ranks));
@@ -41,8 +41,9 @@ void with_links(int ranks, std::chrono::milliseconds timeout, const Body& body) 
   std::vector<std::thread> threads;
   for (int r = 0; r < ranks; ++r) {
     threads.emplace_back([&, r] {
-      Links links(hubs[static_cast<size_t>(r)].connect(cards, r, all, 0, Clock::now() + kTimeout),
-                  all, timeout);
+      Links links(
+          hubs[static_cast<size_t>(r)].connect(cards, r, all, 0, Clock::now() + kLinksTimeout), all,
+          timeout);
       body(r, links);
     });
   }
@@ -72,7 +73,7 @@ TEST_CASE("letters of all lengths arrive whole, in both directions at once") {
   // The longest are more than the sockets hold: nobody may wait to send before it receives.
   for (const size_t count : {size_t{0}, size_t{1}, size_t{5000}, size_t{5'000'000}}) {
     std::array<bool, 3> well{};
-    with_links(3, kTimeout, [&](int rank, Links& links) {
+    with_links(3, kLinksTimeout, [&](int rank, Links& links) {
       bool good = true;
       for (uint64_t slot = 1; slot <= 3; ++slot) {
         std::vector<std::vector<uint32_t>> out, in;
@@ -105,7 +106,7 @@ TEST_CASE("a peer at another operation is told at once") {
   const int kind = GENERATE(0, 1);  // another slot, another length
   std::array<std::string, 2> failures;
   const auto begin = Clock::now();
-  with_links(2, kTimeout, [&](int rank, Links& links) {
+  with_links(2, kLinksTimeout, [&](int rank, Links& links) {
     std::array<char, 8> out{}, in{};
     const size_t bytes = kind == 1 && rank == 1 ? 4 : 8;
     const Letter letter{1 - rank, out.data(), bytes, in.data(), bytes};
@@ -115,7 +116,7 @@ TEST_CASE("a peer at another operation is told at once") {
   });
   CHECK(failures[0] == "rank 1 has issued another operation");
   CHECK(failures[1] == "rank 0 has issued another operation");
-  CHECK(Clock::now() - begin < kTimeout);
+  CHECK(Clock::now() - begin < kLinksTimeout);
 }
 
 TEST_CASE("a silent peer is named at the timeout, a lost one at once") {
@@ -133,19 +134,19 @@ TEST_CASE("a silent peer is named at the timeout, a lost one at once") {
   });
   CHECK(silent.starts_with("rank 1 did not answer within 200 ms"));
   const auto begin = Clock::now();
-  with_links(2, kTimeout, [&](int rank, Links& links) {
+  with_links(2, kLinksTimeout, [&](int rank, Links& links) {
     char byte = 0;
     const Letter letter{1 - rank, &byte, 1, &byte, 1};
     if (rank == 0) lost = failure_of([&] { links.exchange(2, {&letter, 1}); });
   });
   CHECK(lost.starts_with("lost rank 1"));
-  CHECK(Clock::now() - begin < kTimeout);
+  CHECK(Clock::now() - begin < kLinksTimeout);
 }
 
 TEST_CASE("another thread can end an exchange") {
   std::string own, of_peer;
   std::atomic<bool> ended = false;
-  with_links(2, kTimeout, [&](int rank, Links& links) {
+  with_links(2, kLinksTimeout, [&](int rank, Links& links) {
     char byte = 0;
     const Letter letter{1 - rank, &byte, 1, &byte, 1};
     if (rank == 0) {

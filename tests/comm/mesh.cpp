@@ -26,20 +26,20 @@ const Mesh& two_by_two() {
 }
 
 // Element i of rank r in operation `round`: small integers, whose sums are exact.
-float value(int rank, size_t i, int round) {
+float value_mesh(int rank, size_t i, int round) {
   return static_cast<float>((static_cast<int>(i) * 7 + rank * 13 + round) % 17 - 8);
 }
 
 std::vector<float> values(int rank, size_t count, int round) {
   std::vector<float> out(count);
-  for (size_t i = 0; i < count; ++i) out[i] = value(rank, i, round);
+  for (size_t i = 0; i < count; ++i) out[i] = value_mesh(rank, i, round);
   return out;
 }
 
 std::vector<float> sum_of(const std::vector<int>& ranks, size_t count, int round) {
   std::vector<float> out(count);
   for (int rank : ranks) {
-    for (size_t i = 0; i < count; ++i) out[i] += value(rank, i, round);
+    for (size_t i = 0; i < count; ++i) out[i] += value_mesh(rank, i, round);
   }
   return out;
 }

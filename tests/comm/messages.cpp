@@ -16,9 +16,9 @@ using std::chrono::milliseconds;
 
 namespace {
 
-constexpr milliseconds kTimeout{20'000};
-constexpr DType kAll[] = {DType::f32, DType::f64, DType::bf16, DType::f16, DType::i32,
-                          DType::i64, DType::u8,  DType::i8,   DType::u16, DType::boolean};
+constexpr milliseconds kMessagesTimeout{20'000};
+constexpr DType kMessagesAll[] = {DType::f32, DType::f64, DType::bf16, DType::f16, DType::i32,
+                                  DType::i64, DType::u8,  DType::i8,   DType::u16, DType::boolean};
 
 // What rank `from` sends as its message `number`.
 std::vector<std::byte> letter(int from, int number, size_t bytes) {
@@ -56,8 +56,8 @@ void pass_round(Collectives& group, size_t count, DType dtype, Stream& s) {
 TEST_CASE("all ranks of a ring exchange with their neighbours at the same time, in every dtype") {
   const int size = GENERATE(2, 3, 4);
   const auto results = run_ranks(size, [](RankContext& context) {
-    const auto group = context.collectives(kTimeout);
-    for (const DType dtype : kAll) {
+    const auto group = context.collectives(kMessagesTimeout);
+    for (const DType dtype : kMessagesAll) {
       for (const size_t count : {size_t{0}, size_t{1}, size_t{1000}}) {
         pass_round(*group, count, dtype, context.stream);
       }
@@ -71,7 +71,7 @@ TEST_CASE("all ranks of a ring exchange with their neighbours at the same time, 
 TEST_CASE("the halves of exchanges meet sends and receives, and messages keep their order") {
   const int size = GENERATE(2, 3, 4);
   const auto results = run_ranks(size, [](RankContext& context) {
-    const auto group = context.collectives(kTimeout);
+    const auto group = context.collectives(kMessagesTimeout);
     Stream& s = context.stream;
     constexpr size_t kCount = 5000;
     const int own = context.rank, last = context.size - 1;
@@ -112,7 +112,7 @@ TEST_CASE("the halves of exchanges meet sends and receives, and messages keep th
 
 TEST_CASE("an exchange with itself is a copy") {
   const auto results = run_ranks(2, [](RankContext& context) {
-    const auto group = context.collectives(kTimeout);
+    const auto group = context.collectives(kMessagesTimeout);
     const auto sent = letter(context.rank, 4, 999);
     std::vector<std::byte> got(999);
     group->wait(group->exchange({sent.data(), 999, context.rank}, {got.data(), 999, context.rank},

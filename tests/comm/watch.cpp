@@ -18,11 +18,11 @@ using std::chrono::milliseconds;
 
 namespace {
 
-constexpr int kRankCode = static_cast<int>(ExitCode::rank);
+constexpr int kWatchRankCode = static_cast<int>(ExitCode::rank);
 
 // A watched rank that all-reduces in steps. `each` is called in every step before the collective.
-void work(RankContext& context, milliseconds timeout, int steps,
-          const std::function<void(int step, RankWatch& watch)>& each) {
+void work_watch(RankContext& context, milliseconds timeout, int steps,
+                const std::function<void(int step, RankWatch& watch)>& each) {
   StoreClient store = context.client();
   RankWatch watch(store.options(), {.rank = context.rank,
                                     .size = context.size,
@@ -33,7 +33,7 @@ void work(RankContext& context, milliseconds timeout, int steps,
                                       const std::string line = message + "\n";
                                       if (write(STDERR_FILENO, line.data(), line.size()) < 0)
                                         _exit(99);
-                                      _exit(kRankCode);
+                                      _exit(kWatchRankCode);
                                     }});
   std::vector<float> data(1000, 1.0f);
   const auto about = std::make_shared<const std::string>("layers.0.weight");
@@ -51,7 +51,7 @@ void work(RankContext& context, milliseconds timeout, int steps,
   group->barrier();
 }
 
-bool contains(const std::string& text, const std::string& part) {
+bool contains_watch(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
 }
 
@@ -59,7 +59,7 @@ bool contains(const std::string& text, const std::string& part) {
 
 TEST_CASE("watched ranks work and end") {
   const auto results = run_ranks(3, [](RankContext& context) {
-    work(context, milliseconds(20'000), 50, [](int, RankWatch&) {});
+    work_watch(context, milliseconds(20'000), 50, [](int, RankWatch&) {});
   });
   CHECK(all_well(results));
 }
@@ -67,7 +67,7 @@ TEST_CASE("watched ranks work and end") {
 TEST_CASE("a killed rank is named with its step by all others, at once") {
   const auto begin = Clock::now();
   const auto results = run_ranks(4, [](RankContext& context) {
-    work(context, milliseconds(20'000), 1'000'000, [&](int step, RankWatch&) {
+    work_watch(context, milliseconds(20'000), 1'000'000, [&](int step, RankWatch&) {
       std::this_thread::sleep_for(milliseconds(1));
       if (context.rank == 2 && step == 600) raise(SIGKILL);
     });
@@ -75,17 +75,17 @@ TEST_CASE("a killed rank is named with its step by all others, at once") {
   CHECK(Clock::now() - begin < milliseconds(10'000));
   for (const int rank : {0, 1, 3}) {
     INFO(results[rank].message);
-    CHECK(results[rank].code == kRankCode);
+    CHECK(results[rank].code == kWatchRankCode);
     CHECK(results[rank].message.starts_with("rank 2 (process "));
-    CHECK(contains(results[rank].message, ") was lost at step "));
-    CHECK(contains(results[rank].message, "all_reduce "));
-    CHECK(contains(results[rank].message, " of 1000 f32 (layers.0.weight)"));
+    CHECK(contains_watch(results[rank].message, ") was lost at step "));
+    CHECK(contains_watch(results[rank].message, "all_reduce "));
+    CHECK(contains_watch(results[rank].message, " of 1000 f32 (layers.0.weight)"));
   }
 }
 
 TEST_CASE("the reason of a rank that fails is known to the others") {
   const auto results = run_ranks(3, [](RankContext& context) {
-    work(context, milliseconds(20'000), 1'000'000, [&](int step, RankWatch& watch) {
+    work_watch(context, milliseconds(20'000), 1'000'000, [&](int step, RankWatch& watch) {
       if (context.rank != 1 || step < 20) return;
       watch.report("cannot read train.csv\nline 2");
       throw Error(ExitCode::data, "cannot read train.csv");
@@ -94,9 +94,9 @@ TEST_CASE("the reason of a rank that fails is known to the others") {
   CHECK(results[1].code == static_cast<int>(ExitCode::data));
   for (const int rank : {0, 2}) {
     INFO(results[rank].message);
-    CHECK(results[rank].code == kRankCode);
+    CHECK(results[rank].code == kWatchRankCode);
     CHECK(results[rank].message.starts_with("rank 1 (process "));
-    CHECK(contains(results[rank].message, ") failed: cannot read train.csv (rank "));
+    CHECK(contains_watch(results[rank].message, ") failed: cannot read train.csv (rank "));
   }
 }
 
@@ -106,7 +106,7 @@ TEST_CASE("a stopped rank is named by all others within the timeout and a second
   const auto results = run_ranks(3, [&](RankContext& context) {
     Clock::time_point stop;
     try {
-      work(context, milliseconds(1000), 1'000'000, [&](int step, RankWatch&) {
+      work_watch(context, milliseconds(1000), 1'000'000, [&](int step, RankWatch&) {
         std::this_thread::sleep_for(milliseconds(5));
         stop = Clock::now();
         if (context.rank != stopped || step < 150) return;
@@ -129,12 +129,13 @@ TEST_CASE("a stopped rank is named by all others within the timeout and a second
     if (rank == stopped) continue;
     const std::string& message = results[rank].message;
     INFO(message);
-    CHECK(results[rank].code == kRankCode);
+    CHECK(results[rank].code == kWatchRankCode);
     CHECK(message.starts_with(fmt::format("rank {} (process ", stopped)));
     // Its silence and what the others wait for come to the limit nearly together.
-    CHECK((contains(message, "has given no sign of life for 1.") ||
-           contains(message, "has waited for it for 1.")));
-    CHECK(contains(message, "noticed it at step 151, in all_reduce 151 of 1000 f32 (layers."));
+    CHECK((contains_watch(message, "has given no sign of life for 1.") ||
+           contains_watch(message, "has waited for it for 1.")));
+    CHECK(
+        contains_watch(message, "noticed it at step 151, in all_reduce 151 of 1000 f32 (layers."));
     CHECK(std::stoi(message.substr(message.rfind("after ") + 6)) < 2000);
   }
 }
@@ -142,18 +143,19 @@ TEST_CASE("a stopped rank is named by all others within the timeout and a second
 TEST_CASE("a hanging rank is named by all, and ended itself") {
   const int hanging = GENERATE(0, 1);
   const auto results = run_ranks(3, [&](RankContext& context) {
-    work(context, milliseconds(600), 1'000'000, [&](int step, RankWatch&) {
+    work_watch(context, milliseconds(600), 1'000'000, [&](int step, RankWatch&) {
       if (context.rank == hanging && step == 20) std::this_thread::sleep_for(milliseconds(60'000));
     });
   });
   for (const int rank : {0, 1, 2}) {
     INFO(results[rank].message);
-    CHECK(results[rank].code == kRankCode);
+    CHECK(results[rank].code == kWatchRankCode);
     if (rank == hanging) continue;  // ended by on_lost, without an exception
     CHECK(results[rank].message.starts_with(fmt::format("rank {} (process ", hanging)));
-    CHECK(contains(results[rank].message, " hangs at step 21, after all_reduce 20 of 1000 f32"));
-    CHECK(contains(results[rank].message, "has waited for it for "));
-    CHECK(contains(results[rank].message, "in all_reduce 21 of 1000 f32"));
+    CHECK(contains_watch(results[rank].message,
+                         " hangs at step 21, after all_reduce 20 of 1000 f32"));
+    CHECK(contains_watch(results[rank].message, "has waited for it for "));
+    CHECK(contains_watch(results[rank].message, "in all_reduce 21 of 1000 f32"));
   }
 }
 

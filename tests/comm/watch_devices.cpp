@@ -8,7 +8,7 @@ using Catch::Matchers::Contains;
 
 namespace {
 
-constexpr int kGroup = RankWatch::kFirstDeviceGroup;
+constexpr int kWatchDevicesGroup = RankWatch::kFirstDeviceGroup;
 
 // All ranks queue three operations; `device` says how far the rank's GPU comes.
 std::string device_verdict(
@@ -23,7 +23,7 @@ std::string device_verdict(
                                .step = watch.step(),
                                .about = about};
     };
-    for (int i = 1; i <= 3; ++i) watch.issued(kGroup, operation(i));
+    for (int i = 1; i <= 3; ++i) watch.issued(kWatchDevicesGroup, operation(i));
     device(rank, watch, operation);
   });
 }
@@ -32,9 +32,9 @@ std::string device_verdict(
 
 TEST_CASE("a GPU that does not come to an operation in which others are is named") {
   const std::string told = device_verdict(3, [](int rank, RankWatch& watch, const auto& operation) {
-    watch.on_device(kGroup, operation(1));
-    watch.device_done(kGroup, operation(1));
-    if (rank != 1) watch.on_device(kGroup, operation(2));
+    watch.on_device(kWatchDevicesGroup, operation(1));
+    watch.device_done(kWatchDevicesGroup, operation(1));
+    if (rank != 1) watch.on_device(kWatchDevicesGroup, operation(2));
   });
   CHECK_THAT(told, Catch::Matchers::StartsWith("the GPU of rank 1 (process ") &&
                        Contains(" hangs at step 5, after all_reduce 1 of 10 f32 (layers.3.weight): "
@@ -45,10 +45,10 @@ TEST_CASE("a GPU that does not come to an operation in which others are is named
 
 TEST_CASE("a GPU that stays in an operation which others have done is named") {
   const std::string told = device_verdict(2, [](int rank, RankWatch& watch, const auto& operation) {
-    watch.on_device(kGroup, operation(1));
+    watch.on_device(kWatchDevicesGroup, operation(1));
     if (rank == 1) return;
-    watch.device_done(kGroup, operation(1));
-    watch.on_device(kGroup, operation(2));
+    watch.device_done(kWatchDevicesGroup, operation(1));
+    watch.on_device(kWatchDevicesGroup, operation(2));
   });
   CHECK_THAT(told, Contains("the GPU of rank 1 (process ") &&
                        Contains(" hangs at step 5, in all_reduce 1 of 10 f32 (layers.3.weight)"));
@@ -56,7 +56,7 @@ TEST_CASE("a GPU that stays in an operation which others have done is named") {
 
 TEST_CASE("an operation in which all GPUs stay is named") {
   const std::string told = device_verdict(2, [](int, RankWatch& watch, const auto& operation) {
-    watch.on_device(kGroup, operation(3));
+    watch.on_device(kWatchDevicesGroup, operation(3));
   });
   CHECK_THAT(told,
              Catch::Matchers::StartsWith("the GPU of rank 0 (process ") &&
@@ -67,8 +67,8 @@ TEST_CASE("an operation in which all GPUs stay is named") {
 TEST_CASE("a host that has not queued an operation is named, not its GPU") {
   const std::string told = device_verdict(2, [](int rank, RankWatch& watch, const auto& operation) {
     if (rank == 1) return;
-    watch.issued(kGroup, operation(4));
-    watch.on_device(kGroup, operation(4));
+    watch.issued(kWatchDevicesGroup, operation(4));
+    watch.on_device(kWatchDevicesGroup, operation(4));
   });
   CHECK_THAT(told, Catch::Matchers::StartsWith("rank 1 (process ") &&
                        Contains(" hangs at step 5, after all_reduce 3 of 10 f32"));
@@ -77,10 +77,10 @@ TEST_CASE("a host that has not queued an operation is named, not its GPU") {
 TEST_CASE("a rank whose host waits for another one's GPU is not taken for the one that hangs") {
   // Rank 1's GPU has stopped; its host waits for rank 0's, whose GPU waits for it.
   const std::string told = device_verdict(2, [](int rank, RankWatch& watch, const auto& operation) {
-    watch.on_device(kGroup, operation(1));
-    watch.device_done(kGroup, operation(1));
+    watch.on_device(kWatchDevicesGroup, operation(1));
+    watch.device_done(kWatchDevicesGroup, operation(1));
     if (rank == 0) {
-      watch.on_device(kGroup, operation(2));
+      watch.on_device(kWatchDevicesGroup, operation(2));
     } else {
       watch.issued(0, operation(7));
       watch.waiting(0, operation(7));

@@ -14,7 +14,7 @@ using std::chrono::milliseconds;
 
 namespace {
 
-constexpr int kGroup = RankWatch::kFirstDeviceGroup;
+constexpr int kWatchMessagesGroup = RankWatch::kFirstDeviceGroup;
 
 ObservedOperation message(const char* name, const CallSubject& about, int64_t step,
                           ObservedMessage to, ObservedMessage from) {
@@ -75,10 +75,11 @@ TEST_CASE("a rank that has sent already is not blamed by the one that waits") {
 
 TEST_CASE("a GPU that does not come to a message in which another one is, is named") {
   const auto told = verdict_of(3, [](int rank, RankWatch& watch, const CallSubject& about) {
-    for (const uint64_t number : {1, 2}) watch.issued(kGroup, exchange(about, rank, number));
-    watch.on_device(kGroup, exchange(about, rank, 1));
-    watch.device_done(kGroup, exchange(about, rank, 1));
-    if (rank != 1) watch.on_device(kGroup, exchange(about, rank, 2));
+    for (const uint64_t number : {1, 2})
+      watch.issued(kWatchMessagesGroup, exchange(about, rank, number));
+    watch.on_device(kWatchMessagesGroup, exchange(about, rank, 1));
+    watch.device_done(kWatchMessagesGroup, exchange(about, rank, 1));
+    if (rank != 1) watch.on_device(kWatchMessagesGroup, exchange(about, rank, 2));
   });
   CHECK_THAT(told, StartsWith("the GPU of rank 1 (process ") &&
                        Contains(" hangs at step 5, after exchange of 10 f32 to rank 2 (message 1) "
@@ -90,9 +91,9 @@ TEST_CASE("a GPU that does not come to a message in which another one is, is nam
 TEST_CASE("a GPU that stays in a message which the other one has done is named") {
   const auto told = verdict_of(2, [](int rank, RankWatch& watch, const CallSubject& about) {
     const auto own = rank == 0 ? send(about, 1, 1) : receive(about, 0, 1);
-    watch.issued(kGroup, own);
-    watch.on_device(kGroup, own);
-    if (rank == 0) watch.device_done(kGroup, own);
+    watch.issued(kWatchMessagesGroup, own);
+    watch.on_device(kWatchMessagesGroup, own);
+    if (rank == 0) watch.device_done(kWatchMessagesGroup, own);
   });
   CHECK_THAT(told, StartsWith("the GPU of rank 1 (process ") &&
                        Contains(" hangs at step 5, in receive of 10 f32 from rank 0 (message 1)") &&
@@ -101,8 +102,8 @@ TEST_CASE("a GPU that stays in a message which the other one has done is named")
 
 TEST_CASE("a message in which all its GPUs stay is named") {
   const auto told = verdict_of(3, [](int rank, RankWatch& watch, const CallSubject& about) {
-    watch.issued(kGroup, exchange(about, rank, 1));
-    watch.on_device(kGroup, exchange(about, rank, 1));
+    watch.issued(kWatchMessagesGroup, exchange(about, rank, 1));
+    watch.on_device(kWatchMessagesGroup, exchange(about, rank, 1));
   });
   CHECK_THAT(told, StartsWith("the GPU of rank 0 (process ") &&
                        Contains("in exchange of 10 f32 to rank 1 (message 1) from rank 2") &&

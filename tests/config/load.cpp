@@ -55,7 +55,7 @@ class Folder {
   fs::path root_;
 };
 
-Environment variables(std::map<std::string, std::string> values) {
+EnvironmentLookup variables(std::map<std::string, std::string> values) {
   return [values = std::move(values)](const std::string& name) -> std::optional<std::string> {
     const auto found = values.find(name);
     if (found == values.end()) return {};
@@ -108,7 +108,7 @@ TEST_CASE("a file extends others, relative to itself") {
 
   SECTION("through a variable") {
     const auto other = folder.write("runs/other.yaml", "extends: ${WHERE}/base.yaml\n");
-    const Environment environment = variables({{"WHERE", "../common"}});
+    const EnvironmentLookup environment = variables({{"WHERE", "../common"}});
     CHECK(load_config<Experiment>({.files = {other}, .environment = environment}).seed == 0);
   }
   SECTION("a missing one is reported where it was asked for") {

@@ -67,7 +67,7 @@ constexpr const char* kLayers = R"(model.layers=[
     {type: conv2d, out_channels: 8, kernel_size: 1, bias: false}, {type: batch_norm, momentum: 0.3}]},
   relu, {type: conv2d, out_channels: 4, kernel_size: 3, stride: 2}, batch_norm, flatten, {linear: 5}])";
 
-Run train_on(const Engine& engine, const std::vector<std::string>& extra) {
+Run train_on_paired_convolutions(const Engine& engine, const std::vector<std::string>& extra) {
   std::vector<std::string> overrides{
       kLayers,
       "data.train={type: synthetic, shape: [5, 5, 3], classes: 5, samples: 32}",
@@ -108,7 +108,8 @@ TEST_CASE("paired convolutions and norms train to the same bits as they do apart
                                  Overrides{"precision.compute=bf16", "memory.recompute=selective"},
                                  Overrides{"precision.compute=fp16", "memory.recompute=full"}}) {
     INFO((extra.empty() ? "f32" : extra.back()));
-    const Run paired = train_on(paired_engine(), extra), apart = train_on(unpaired_engine(), extra);
+    const Run paired = train_on_paired_convolutions(paired_engine(), extra),
+              apart = train_on_paired_convolutions(unpaired_engine(), extra);
     // The last convolution has a bias and stays.
     CHECK(count(paired.training, " = conv2d_moments(") == 3);
     CHECK(paired.joined == 3);
@@ -157,7 +158,8 @@ TEST_CASE("the variance from sums in f32 is lost less than 16-bit values are") {
 }
 
 TEST_CASE("paired convolutions and norms start with the loss of the reference") {
-  const Run paired = train_on(paired_engine(), {}), exact = train_on(reference_engine(), {});
+  const Run paired = train_on_paired_convolutions(paired_engine(), {}),
+            exact = train_on_paired_convolutions(reference_engine(), {});
   CHECK(count(exact.training, "conv2d_moments") == 0);
   REQUIRE(paired.losses.size() == 4);
   for (size_t i = 0; i < 4; ++i) {

@@ -23,8 +23,8 @@ struct Trajectory {
   std::vector<double> loss, grad_norm;
 };
 
-Trajectory train_on(const Engine& engine, const std::filesystem::path& config,
-                    const std::vector<std::string>& extra) {
+Trajectory train_on_training(const Engine& engine, const std::filesystem::path& config,
+                             const std::vector<std::string>& extra) {
   std::vector<std::string> overrides{"device=cpu"};  // the place where the session takes `engine`
   overrides.insert(overrides.end(), extra.begin(), extra.end());
   auto experiment = load_config<Experiment>({.files = {config}, .overrides = overrides});
@@ -70,7 +70,7 @@ void compare(const std::string& folder, const std::string& name,
   std::vector<std::string> overrides{"model.init_from=" + place + weights,
                                      "data.train.path=" + place + "batches.safetensors"};
   overrides.insert(overrides.end(), extra.begin(), extra.end());
-  check(name, train_on(emulated_cuda_engine(), place + name + ".yaml", overrides), golden,
+  check(name, train_on_training(emulated_cuda_engine(), place + name + ".yaml", overrides), golden,
         tolerance);
 }
 
@@ -79,7 +79,7 @@ void compare_recurrent(const std::string& name, const std::vector<std::string>& 
                        double tolerance = 1e-5) {
   const TemporaryFolder folder;
   const auto file = write_recurrent_model(folder, name);
-  check(name, train_on(emulated_cuda_engine(), file, extra),
+  check(name, train_on_training(emulated_cuda_engine(), file, extra),
         recurrent_golden()["cases"][name]["f64"], tolerance);
 }
 
@@ -107,7 +107,7 @@ logging: {{logging_steps: 1}}
                                     fmt::arg("training", recorded["training"].get<std::string>()),
                                     fmt::arg("batch", golden["batch"].dump()),
                                     fmt::arg("steps", golden["steps"].dump())));
-  check(name, train_on(emulated_cuda_engine(), file, {}), recorded["f64"]);
+  check(name, train_on_training(emulated_cuda_engine(), file, {}), recorded["f64"]);
 }
 
 }  // namespace

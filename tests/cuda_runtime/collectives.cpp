@@ -15,7 +15,7 @@ using test::expect;
 
 namespace {
 
-constexpr std::chrono::seconds kTimeout{60};
+constexpr std::chrono::seconds kCollectivesTimeout{60};
 
 // Values on the GPU that come and go through pinned memory, in stream order.
 class Values {
@@ -203,7 +203,7 @@ void check_all(int ranks, RankBackend backend) {
       [&](test::RankContext& context) {
         fake_cuda::reset(fake_cuda::Order::late);
         fake_cuda::set_devices(ranks);
-        const auto host = context.collectives(kTimeout);
+        const auto host = context.collectives(kCollectivesTimeout);
         const Engine engine = open_backend(backend, "");
         CudaDevice device(context.rank);
         const CarrierChoice choice =
@@ -211,14 +211,14 @@ void check_all(int ranks, RankBackend backend) {
         expect(choice.vendor == (backend == RankBackend::nccl), choice.warning);
         StreamCollectives group(device, context.rank, ranks);
         join_device_group(group, choice, *host, engine, device, {.make_host_group = [&] {
-                            return context.collectives(kTimeout, "staged");
+                            return context.collectives(kCollectivesTimeout, "staged");
                           }});
         for (const DType dtype : {DType::f32, DType::bf16, DType::f16, DType::f64, DType::i32}) {
           check_operations(device, group, dtype);
         }
         check_moves(device, group);
       },
-      kTimeout);
+      kCollectivesTimeout);
   CHECK(test::all_well(results));
 }
 
@@ -237,7 +237,7 @@ static void check_groups(RankBackend backend) {
       [&](test::RankContext& context) {
         fake_cuda::reset(fake_cuda::Order::late);
         fake_cuda::set_devices(4);
-        const auto host = context.collectives(kTimeout);
+        const auto host = context.collectives(kCollectivesTimeout);
         const Engine engine = open_backend(backend, "");
         CudaDevice device(context.rank);
         const CarrierChoice choice =
@@ -245,7 +245,7 @@ static void check_groups(RankBackend backend) {
         StreamCollectives world(device, context.rank, 4);
         const MeshGroups groups(world, Mesh({{mesh_axes::kReplica, 2}, {mesh_axes::kShard, 2}}));
         join_device_group(world, choice, *host, engine, device, {.make_host_group = [&] {
-                            return context.collectives(kTimeout, "staged");
+                            return context.collectives(kCollectivesTimeout, "staged");
                           }});
         Collectives& shard = groups.along(mesh_axes::kShard);
         Collectives& replica = groups.along(mesh_axes::kReplica);
@@ -270,7 +270,7 @@ static void check_groups(RankBackend backend) {
         expect(c.download(*stream)[0] == 15, "that over all");
         world.barrier();
       },
-      kTimeout);
+      kCollectivesTimeout);
   CHECK(test::all_well(results));
 }
 
@@ -295,10 +295,11 @@ TEST_CASE("work on a stream waits for an operation only where it is told to") {
       2,
       [](test::RankContext& context) {
         fake_cuda::reset(fake_cuda::Order::late);
-        const auto host = context.collectives(kTimeout);
+        const auto host = context.collectives(kCollectivesTimeout);
         CudaDevice device(0);
         StreamCollectives group(device, context.rank, 2);
-        group.join(make_staged_carrier(device, context.collectives(kTimeout, "staged")), *host);
+        group.join(make_staged_carrier(device, context.collectives(kCollectivesTimeout, "staged")),
+                   *host);
         const auto stream = device.make_stream();
         Values values(device, DType::f32, {1.0 + context.rank}), other(device, DType::f32, {5});
         values.upload(*stream);
@@ -316,7 +317,7 @@ TEST_CASE("work on a stream waits for an operation only where it is told to") {
         expect(values.download(*stream)[0] == 3, "the sum is not there");
         group.barrier();
       },
-      kTimeout);
+      kCollectivesTimeout);
   CHECK(test::all_well(results));
 }
 
@@ -325,10 +326,11 @@ TEST_CASE("a lost rank is an error of the operation that missed it, and no later
       2,
       [](test::RankContext& context) {
         fake_cuda::reset(fake_cuda::Order::late);
-        const auto host = context.collectives(kTimeout);
+        const auto host = context.collectives(kCollectivesTimeout);
         CudaDevice device(0);
         StreamCollectives group(device, context.rank, 2);
-        group.join(make_staged_carrier(device, context.collectives(kTimeout, "staged")), *host);
+        group.join(make_staged_carrier(device, context.collectives(kCollectivesTimeout, "staged")),
+                   *host);
         if (context.rank == 1) _exit(0);
         const auto stream = device.make_stream();
         Values values(device, DType::f32, std::vector<double>(1000, 1));
@@ -348,7 +350,7 @@ TEST_CASE("a lost rank is an error of the operation that missed it, and no later
           }
         }
       },
-      kTimeout);
+      kCollectivesTimeout);
   CHECK(test::all_well(results));
 }
 
@@ -357,12 +359,12 @@ TEST_CASE("a rank without a GPU among ranks with one is named, by all of them") 
       3,
       [](test::RankContext& context) {
         fake_cuda::reset();
-        const auto host = context.collectives(kTimeout);
+        const auto host = context.collectives(kCollectivesTimeout);
         const Engine& engine = context.rank == 2 ? cpu_engine() : fake_cuda_engine();
         const auto device = engine.open(0);
         choose_carrier(*host, engine, *device, CollectiveChoice::automatic, false);
       },
-      kTimeout);
+      kCollectivesTimeout);
   for (const test::RankResult& result : results) {
     CHECK(result.code == static_cast<int>(ExitCode::device));
     CHECK_THAT(result.message,

@@ -18,19 +18,20 @@ namespace dltrain {
 namespace {
 
 constexpr std::chrono::seconds kPatience{300};  // emulated kernels on cores that are shared
-constexpr std::chrono::minutes kTimeout{4};
+constexpr std::chrono::minutes kRankRunTimeout{4};
 
 int gpu_of_rank = 0;
 
 RankTrajectory train_here(const RankRun& run, const test::RankContext& context) {
-  const std::unique_ptr<Collectives> host = run.ranks > 1 ? context.collectives(kTimeout) : nullptr;
+  const std::unique_ptr<Collectives> host =
+      run.ranks > 1 ? context.collectives(kRankRunTimeout) : nullptr;
   fake_cuda::reset(run.order);
   fake_cuda::set_devices(run.gpus);
   const Engine engine = open_backend(run.backend, run.stub_fails, context.rank % run.gpus);
   Experiment experiment = layout_experiment(run.network, run.overrides);
   const Engines engines{.cpu = &engine, .reference = &reference_engine()};
   const RunRanks ranks{.collectives = host.get(),
-                       .make_group = [&] { return context.collectives(kTimeout, "staged"); },
+                       .make_group = [&] { return context.collectives(kRankRunTimeout, "staged"); },
                        .rank = context.rank,
                        .world = context.size};
   ChosenDevice chosen = choose_device("cpu", engines, context.rank);

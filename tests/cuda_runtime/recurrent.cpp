@@ -27,8 +27,8 @@ struct Trained : RecordedSteps {
   int64_t kept = 0;             // bytes of all networks
 };
 
-Trained train_on(const Engine& engine, const std::filesystem::path& file,
-                 const std::vector<std::string>& extra = {}) {
+Trained train_on_recurrent(const Engine& engine, const std::filesystem::path& file,
+                           const std::vector<std::string>& extra = {}) {
   std::vector<std::string> overrides{"device=cpu"};  // the place where the session takes `engine`
   overrides.insert(overrides.end(), extra.begin(), extra.end());
   auto experiment = load_config<Experiment>({.files = {file}, .overrides = overrides});
@@ -61,7 +61,8 @@ Trained check_golden(const std::string& name, const std::vector<std::string>& ex
   INFO(name);
   const TemporaryFolder folder;
   fake_cuda::reset(fake_cuda::Order::late);
-  Trained found = train_on(fake_cudnn_engine(), write_recurrent_model(folder, name), extra);
+  Trained found =
+      train_on_recurrent(fake_cudnn_engine(), write_recurrent_model(folder, name), extra);
   CHECK(found.networks > 0);
   CHECK(found.parts == 0);
   CHECK(found.kept > 0);
@@ -125,9 +126,9 @@ TEST_CASE("deep networks of both directions train on cuDNN as on the engine's ow
       const auto file = write_layers(
           folder, fmt::format("{{type: {}, hidden_size: 6, num_layers: 2, {}}}", kind, more));
       fake_cuda::reset(fake_cuda::Order::late);
-      const Trained found = train_on(fake_cudnn_engine(), file);
+      const Trained found = train_on_recurrent(fake_cudnn_engine(), file);
       CHECK(found.networks == (more == "bidirectional: true" ? 4 : 2));
-      check_losses(found.loss, train_on(emulated_cuda_engine(), file).loss);
+      check_losses(found.loss, train_on_recurrent(emulated_cuda_engine(), file).loss);
     }
   }
 }
@@ -147,10 +148,10 @@ TEST_CASE("what cuDNN does not take is made of the engine's own kernels") {
   const auto file = write_recurrent_model(folder, "gru_carried");
   fake_cuda::reset(fake_cuda::Order::late);
   fake_cuda::set_rnn_time(-1);
-  const Trained found = train_on(fake_cudnn_engine(), file);
+  const Trained found = train_on_recurrent(fake_cudnn_engine(), file);
   CHECK(found.networks == 0);
   CHECK(found.parts > 0);
-  CHECK(found.loss == train_on(emulated_cuda_engine(), file).loss);
+  CHECK(found.loss == train_on_recurrent(emulated_cuda_engine(), file).loss);
 }
 
 TEST_CASE("autotune takes the faster of cuDNN's networks and the engine's own kernels") {
@@ -162,7 +163,8 @@ TEST_CASE("autotune takes the faster of cuDNN's networks and the engine's own ke
     fake_cuda::reset(fake_cuda::Order::eager);
     fake_cuda::set_rnn_time(slow ? 3 : 0);
     const auto quick = [&](const std::string& size) {
-      return train_on(fake_cudnn_engine(), file, {"autotune=quick", "training.max_steps=1", size});
+      return train_on_recurrent(fake_cudnn_engine(), file,
+                                {"autotune=quick", "training.max_steps=1", size});
     };
     // Another batch each: choices are kept.
     const Trained found = quick(fmt::format("training.micro_batch_size={}", slow ? 1 : 2));

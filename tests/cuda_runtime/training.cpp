@@ -39,8 +39,9 @@ struct RunPlace {
   std::filesystem::path latest() const { return folder / "checkpoints" / "latest"; }
 };
 
-Trajectory train_on(const Engine& engine, const std::string& folder, const std::string& name,
-                    std::vector<std::string> overrides, const RunPlace& run = {}) {
+Trajectory train_on_training(const Engine& engine, const std::string& folder,
+                             const std::string& name, std::vector<std::string> overrides,
+                             const RunPlace& run = {}) {
   const std::string place = kGolden + folder + "/";
   const bool language = folder == "language";
   overrides.insert(overrides.begin(),
@@ -70,11 +71,11 @@ Trajectory train_on(const Engine& engine, const std::string& folder, const std::
 void check_order(const std::string& folder, const std::string& name,
                  const std::vector<std::string>& overrides = {}) {
   INFO(name);
-  const Trajectory expected = train_on(emulated_cuda_engine(), folder, name, overrides);
+  const Trajectory expected = train_on_training(emulated_cuda_engine(), folder, name, overrides);
   REQUIRE(expected.loss.size() >= 10);
   for (const auto order : {fake_cuda::Order::late, fake_cuda::Order::eager}) {
     fake_cuda::reset(order);
-    const Trajectory found = train_on(fake_cuda_engine(), folder, name, overrides);
+    const Trajectory found = train_on_training(fake_cuda_engine(), folder, name, overrides);
     CHECK(found == expected);
   }
 }
@@ -91,7 +92,7 @@ TEST_CASE("a step allocates nothing and waits for nothing of its own") {
        {std::vector<std::string>{}, std::vector<std::string>{"training.micro_batch_size=4"}}) {
     const bool accumulates = !extra.empty();
     fake_cuda::reset(fake_cuda::Order::late);
-    const Trajectory found = train_on(fake_cuda_engine(), "mlp", "relu-adamw", extra);
+    const Trajectory found = train_on_training(fake_cuda_engine(), "mlp", "relu-adamw", extra);
     REQUIRE(found.counts.size() >= 10);
     // From the fourth on every segment is captured. The last one waits for its own results.
     for (size_t step = 4; step + 1 < found.counts.size(); ++step) {
@@ -112,7 +113,7 @@ std::string failure(const std::string& function, int64_t after, cudaError_t code
   fake_cuda::reset(fake_cuda::Order::eager);
   fake_cuda::fail_at(function, after, code);
   const std::string text = refusal_of(
-      [&] { train_on(fake_cuda_engine(), "mlp", "gelu-adamw", extra); }, ExitCode::device);
+      [&] { train_on_training(fake_cuda_engine(), "mlp", "gelu-adamw", extra); }, ExitCode::device);
   fake_cuda::reset();
   return text;
 }
@@ -140,18 +141,18 @@ TEST_CASE(
   const std::vector<std::string> saving{"checkpoint.save_steps=2"};
   fake_cuda::reset(fake_cuda::Order::eager);
   const Trajectory whole =
-      train_on(fake_cuda_engine(), "mlp", "gelu-adamw", saving, {folder / "whole"});
+      train_on_training(fake_cuda_engine(), "mlp", "gelu-adamw", saving, {folder / "whole"});
   const RunPlace broken{folder / "broken"};
   fake_cuda::reset(fake_cuda::Order::eager);
   fake_cuda::fail_at("cudaGraphLaunch", 20, cudaErrorECCUncorrectable);
-  refusal_of([&] { train_on(fake_cuda_engine(), "mlp", "gelu-adamw", saving, broken); },
+  refusal_of([&] { train_on_training(fake_cuda_engine(), "mlp", "gelu-adamw", saving, broken); },
              ExitCode::device);
   fake_cuda::reset(fake_cuda::Order::eager);  // another GPU
   const auto done = static_cast<size_t>(read_checkpoint_state(broken.latest()).step);
   REQUIRE(done >= 2);
   REQUIRE(done < whole.loss.size());
   const Trajectory rest =
-      train_on(fake_cuda_engine(), "mlp", "gelu-adamw", saving, {broken.folder, true});
+      train_on_training(fake_cuda_engine(), "mlp", "gelu-adamw", saving, {broken.folder, true});
   const auto from = static_cast<std::ptrdiff_t>(done);
   CHECK(rest.loss == std::vector<double>(whole.loss.begin() + from, whole.loss.end()));
 }

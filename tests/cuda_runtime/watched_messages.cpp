@@ -20,7 +20,7 @@ using Catch::Matchers::StartsWith;
 namespace {
 
 constexpr int kRanks = 3;
-constexpr std::chrono::milliseconds kTimeout{1500};
+constexpr std::chrono::milliseconds kWatchedMessagesTimeout{1500};
 
 // Round a ring, step by step; one of the exchanges never ends.
 void pass_round(test::RankContext& context, const TemporaryFolder& folder) {
@@ -33,7 +33,7 @@ void pass_round(test::RankContext& context, const TemporaryFolder& folder) {
   };
   RankWatch watch(store.options(), {.rank = context.rank,
                                     .size = kRanks,
-                                    .timeout = kTimeout,
+                                    .timeout = kWatchedMessagesTimeout,
                                     .straggler_factor = 0,
                                     .on_lost = tell});
   const auto host = make_gloo(store, {.rank = context.rank, .size = kRanks, .observer = &watch});

@@ -12,9 +12,9 @@ namespace {
 using Names = std::vector<std::string>;
 using Labels = std::vector<int32_t>;
 
-class Named final : public DatasetOver {
+class ClassesNamed final : public DatasetOver {
  public:
-  Named(std::shared_ptr<const Dataset> whole, Names names)
+  ClassesNamed(std::shared_ptr<const Dataset> whole, Names names)
       : DatasetOver(std::move(whole)), names_(std::move(names)) {}
   const Names& class_names() const override { return names_; }
 
@@ -31,10 +31,10 @@ std::shared_ptr<const Dataset> data_of(const Labels& labels, const Names& names 
   auto whole = std::make_shared<MemoryDataset>(
       std::move(fields), std::vector<FieldValues>{inputs, labels},
       [](int64_t sample) { return "place " + std::to_string(sample); });
-  return std::make_shared<Named>(std::move(whole), names);
+  return std::make_shared<ClassesNamed>(std::move(whole), names);
 }
 
-Labels labels_of(const Dataset& data) {
+Labels labels_of_classes(const Dataset& data) {
   std::vector<int64_t> all;
   for (int64_t i = 0; i < data.size(); ++i) all.push_back(i);
   return gathered<int32_t>(data, 1, all);
@@ -51,7 +51,7 @@ std::vector<float> inputs_of(const Dataset& data) {
 TEST_CASE("labels are those of the classes of the same names") {
   const Names names{"ant", "bee", "cat"};
   const auto data = match_classes(data_of({0, 1, kIgnoredLabel, 1}, {"bee", "cat"}), names);
-  CHECK(labels_of(*data) == Labels{1, 2, kIgnoredLabel, 2});
+  CHECK(labels_of_classes(*data) == Labels{1, 2, kIgnoredLabel, 2});
   CHECK(data->class_names() == names);
   CHECK(data->label_bound() == 3);
   CHECK(inputs_of(*data) == std::vector<float>{0, 1, 2, 3});
@@ -64,20 +64,20 @@ TEST_CASE("labels are those of the classes of the same names") {
   CHECK(match_classes(same, names) == same);
   CHECK(match_classes(same, {}) == same);
   CHECK(match_classes(unnamed, names)->class_names() == names);
-  CHECK(labels_of(*match_classes(unnamed, names)) == Labels{0, 2});
+  CHECK(labels_of_classes(*match_classes(unnamed, names)) == Labels{0, 2});
   CHECK_THAT(refusal_of([&] {
                match_classes(data_of({0, 1}, {"ant", "dog"}), names);
              }),
              Contains("place 1") && Contains("'dog' is none of the 3 that are trained: ant, bee"));
   // A name without samples does no harm.
-  CHECK(labels_of(*match_classes(data_of({1}, {"dog", "cat"}), names)) == Labels{2});
+  CHECK(labels_of_classes(*match_classes(data_of({1}, {"dog", "cat"}), names)) == Labels{2});
 }
 
 TEST_CASE("a fraction of each class is held out, the last samples of it") {
   const DataSplit split = split_off_eval_by_class(data_of({0, 0, 0, 0, 1, 1, 2, 1, 1, 0}), 0.4);
   CHECK(inputs_of(*split.train) == std::vector<float>{0, 1, 2, 4, 5, 6});
   CHECK(inputs_of(*split.eval) == std::vector<float>{3, 7, 8, 9});
-  CHECK(labels_of(*split.eval) == Labels{0, 1, 1, 0});
+  CHECK(labels_of_classes(*split.eval) == Labels{0, 1, 1, 0});
   CHECK(split.eval->place_of(1) == "place 7");
   // However small or large the fraction, both splits have each class of two samples.
   for (const double fraction : {0.001, 0.999}) {

@@ -12,14 +12,14 @@ using Catch::Matchers::Contains;
 
 namespace {
 
-struct Whole {
+struct ConfigWhole {
   DataConfig data;
   void describe(Fields& f) { f.section("data", data, {.doc = "Samples", .required = true}); }
 };
 
-DataConfig read(const std::string& text) {
+DataConfig read_config(const std::string& text) {
   Problems problems;
-  Whole whole;
+  ConfigWhole whole;
   const auto source = std::make_shared<Source>(Source{"exp.yaml", text});
   if (const auto tree = read_yaml(source, 0, problems)) bind(whole, *tree, problems);
   problems.throw_if_any();
@@ -31,9 +31,9 @@ DataConfig read(const std::string& text) {
 TEST_CASE("keys of data are common to both splits, keys of a split lie on top") {
   TemporaryFolder folder;
   const std::string path = folder.write("a.csv", "1,0\n2,1\n3,0\n4,1\n5,1\n");
-  const DataConfig config = read("data: {type: csv, path: '" + path +
-                                 "', scale: 2, train: {rows: [0, 3]}, eval: {rows: [3, 5], "
-                                 "scale: 4}}");
+  const DataConfig config = read_config("data: {type: csv, path: '" + path +
+                                        "', scale: 2, train: {rows: [0, 3]}, eval: {rows: [3, 5], "
+                                        "scale: 4}}");
   const DataSplit split = config.open();
   CHECK(split.train->size() == 3);
   CHECK(split.eval->size() == 2);
@@ -49,50 +49,54 @@ TEST_CASE("keys of data are common to both splits, keys of a split lie on top") 
 
 TEST_CASE("without a split, all keys are those of train, and a fraction may be held out") {
   const DataConfig config =
-      read("data: {type: synthetic, shape: [2], samples: 10, eval_fraction: 0.2}");
+      read_config("data: {type: synthetic, shape: [2], samples: 10, eval_fraction: 0.2}");
   const DataSplit split = config.open();
   CHECK(split.train->size() == 8);
   CHECK(split.eval->size() == 2);
-  CHECK(read("data: {type: synthetic}").open().eval == nullptr);
-  CHECK(read("data: {type: synthetic}").open_eval() == nullptr);
-  CHECK(read("data: {type: synthetic, samples: 5, eval: {seed: 3}}").open().eval->size() == 5);
-  CHECK(read("data: {train: {type: synthetic, samples: 5}}").open().train->size() == 5);
+  CHECK(read_config("data: {type: synthetic}").open().eval == nullptr);
+  CHECK(read_config("data: {type: synthetic}").open_eval() == nullptr);
+  CHECK(read_config("data: {type: synthetic, samples: 5, eval: {seed: 3}}").open().eval->size() ==
+        5);
+  CHECK(read_config("data: {train: {type: synthetic, samples: 5}}").open().train->size() == 5);
 }
 
 TEST_CASE("tensors are in file order by default and a single input needs no name") {
-  const DataConfig config = read(
+  const DataConfig config = read_config(
       "data: {train: {type: tensors, path: a.safetensors, inputs: {input_ids: x}, targets: y}}");
   CHECK_FALSE(config.train->shuffle);
   CHECK_THROWS_WITH(config.open(), Contains("a.safetensors: cannot open"));
   const DataConfig one =
-      read("data: {type: tensors, path: a, inputs: x, targets: y, shuffle: true}");
+      read_config("data: {type: tensors, path: a, inputs: x, targets: y, shuffle: true}");
   CHECK_THAT(dump_config(one), Contains("inputs: {input: x}\n"));
 }
 
 TEST_CASE("mistakes in the data section are found with their places") {
-  CHECK_THROWS_WITH(read("data: {}"), Contains("missing key 'type' in data; known types: csv"));
-  CHECK_THROWS_WITH(read("data: {path: a.csv}"), Contains("missing key 'type' in data;"));
-  CHECK_THROWS_WITH(read("data: {type: cvs}"), Contains("did you mean 'csv'?"));
-  CHECK_THROWS_WITH(read("data: {type: csv}"), Contains("missing key 'path'"));
-  CHECK_THROWS_WITH(read("data: {type: csv, path: a, rows: [3, 3]}"),
+  CHECK_THROWS_WITH(read_config("data: {}"),
+                    Contains("missing key 'type' in data; known types: csv"));
+  CHECK_THROWS_WITH(read_config("data: {path: a.csv}"), Contains("missing key 'type' in data;"));
+  CHECK_THROWS_WITH(read_config("data: {type: cvs}"), Contains("did you mean 'csv'?"));
+  CHECK_THROWS_WITH(read_config("data: {type: csv}"), Contains("missing key 'path'"));
+  CHECK_THROWS_WITH(read_config("data: {type: csv, path: a, rows: [3, 3]}"),
                     Contains("exp.yaml:1:34: error: rows [3, 3) are none"));
-  CHECK_THROWS_WITH(read("data: {type: csv, path: a, rows: [3]}"), Contains("2 elements"));
-  CHECK_THROWS_WITH(read("data: {type: csv, path: a, delimiter: ab}"), Contains("one character"));
-  CHECK_THROWS_WITH(read("data: {type: csv, path: a, scale: 0}"), Contains("must not be 0"));
-  CHECK_THROWS_WITH(read("data: {type: csv, path: a, task: regression, classes: 3}"),
+  CHECK_THROWS_WITH(read_config("data: {type: csv, path: a, rows: [3]}"), Contains("2 elements"));
+  CHECK_THROWS_WITH(read_config("data: {type: csv, path: a, delimiter: ab}"),
+                    Contains("one character"));
+  CHECK_THROWS_WITH(read_config("data: {type: csv, path: a, scale: 0}"), Contains("must not be 0"));
+  CHECK_THROWS_WITH(read_config("data: {type: csv, path: a, task: regression, classes: 3}"),
                     Contains("no classes"));
   CHECK_THROWS_WITH(
-      read("data: {type: csv, path: a, shape: [2, 2], normalize: {mean: [1, 2, 3], std: 1}}"),
+      read_config(
+          "data: {type: csv, path: a, shape: [2, 2], normalize: {mean: [1, 2, 3], std: 1}}"),
       Contains("mean has 3 numbers; samples have 2 channels"));
-  CHECK_THROWS_WITH(read("data: {type: csv, path: a, normalize: {mean: 1}}"),
+  CHECK_THROWS_WITH(read_config("data: {type: csv, path: a, normalize: {mean: 1}}"),
                     Contains("missing key 'std'"));
-  CHECK_THROWS_WITH(read("data: {type: synthetic, eval_fraction: 0.1, eval: {seed: 1}}"),
+  CHECK_THROWS_WITH(read_config("data: {type: synthetic, eval_fraction: 0.1, eval: {seed: 1}}"),
                     Contains("keep one"));
-  CHECK_THROWS_WITH(read("data: {type: synthetic, eval_fraction: 1}"), Contains("below 1"));
+  CHECK_THROWS_WITH(read_config("data: {type: synthetic, eval_fraction: 1}"), Contains("below 1"));
 }
 
 TEST_CASE("splits whose samples differ are refused") {
-  const DataConfig config = read("data: {type: synthetic, shape: [2], eval: {shape: [3]}}");
+  const DataConfig config = read_config("data: {type: synthetic, shape: [2], eval: {shape: [3]}}");
   CHECK_THROWS_WITH(config.open(), Contains("data.train has input f32[2], target i32[]; data.eval "
                                             "has input f32[3]"));
 }
@@ -106,29 +110,30 @@ TEST_CASE("every kind of dataset can be made and described") {
 }
 
 TEST_CASE("random changes of images are for training only") {
-  const DataConfig config = read(
+  const DataConfig config = read_config(
       "data: {type: synthetic, shape: [8, 8, 1], train: {random_affine: {rotate: 10, translate: "
       "1}}, eval: {seed: 3}}");
   CHECK(config.train->random_affine->options.rotate == 10);
   CHECK(config.train->random_affine->options.translate == 1);
   CHECK_FALSE(config.eval->random_affine);
   CHECK_THROWS_WITH(
-      read("data: {type: synthetic, shape: [8, 8, 1], random_affine: {rotate: 10}, eval: {}}"),
+      read_config(
+          "data: {type: synthetic, shape: [8, 8, 1], random_affine: {rotate: 10}, eval: {}}"),
       Contains("put random_affine into data.train"));
-  CHECK_THROWS_WITH(read("data: {type: synthetic, eval: {transforms: [horizontal_flip]}}"),
+  CHECK_THROWS_WITH(read_config("data: {type: synthetic, eval: {transforms: [horizontal_flip]}}"),
                     Contains("put horizontal_flip into data.train"));
-  CHECK_THROWS_WITH(read("data: {type: synthetic, mixup: {alpha: 1}, eval: {seed: 2}}"),
+  CHECK_THROWS_WITH(read_config("data: {type: synthetic, mixup: {alpha: 1}, eval: {seed: 2}}"),
                     Contains("put mixup into data.train"));
-  CHECK_THROWS_WITH(read("data: {type: synthetic, sampling: balanced, shuffle: false}"),
+  CHECK_THROWS_WITH(read_config("data: {type: synthetic, sampling: balanced, shuffle: false}"),
                     Contains("balanced sampling is random"));
-  CHECK_THROWS_WITH(read("data: {type: synthetic, augmentations: []}"),
+  CHECK_THROWS_WITH(read_config("data: {type: synthetic, augmentations: []}"),
                     Contains("did you mean 'transforms'?"));
-  CHECK_THROWS_WITH(read("data: {type: synthetic, random_affine: {degrees: 10}}"),
+  CHECK_THROWS_WITH(read_config("data: {type: synthetic, random_affine: {degrees: 10}}"),
                     Contains("did you mean 'rotate'?"));
 }
 
 TEST_CASE("transforms of numbers and the number of workers come from the configuration") {
-  const DataConfig config = read(
+  const DataConfig config = read_config(
       "data: {type: synthetic, shape: [8, 8, 1], samples: 10, workers: 3, "
       "train: {transforms: [{random_crop: 4}], mixup: {alpha: 0.2}, sampling: balanced}, "
       "eval: {transforms: [{center_crop: 4}]}}");
@@ -137,13 +142,13 @@ TEST_CASE("transforms of numbers and the number of workers come from the configu
   CHECK(config.workers_for(*split.train, 1) == 3);
   CHECK(config.train->mixing().mixup.alpha == 0.2);
   CHECK(config.train->order() == SampleOrder::balanced);
-  const DataConfig automatic = read("data: {type: synthetic, workers: auto}");
+  const DataConfig automatic = read_config("data: {type: synthetic, workers: auto}");
   CHECK(automatic.workers_for(*automatic.open().train, 1) == 1);
-  CHECK_THROWS_WITH(read("data: {type: idx, images: a}"), Contains("belong together"));
-  CHECK_THROWS_WITH(read("data: {type: idx}"), Contains("give either path"));
-  CHECK_THROWS_WITH(read("data: {type: cifar10, path: no-such-folder}").open(),
+  CHECK_THROWS_WITH(read_config("data: {type: idx, images: a}"), Contains("belong together"));
+  CHECK_THROWS_WITH(read_config("data: {type: idx}"), Contains("give either path"));
+  CHECK_THROWS_WITH(read_config("data: {type: cifar10, path: no-such-folder}").open(),
                     Contains("cannot open"));
   CHECK_THROWS_WITH(
-      read("data: {type: synthetic, shape: [12], transforms: [{center_crop: 4}]}").open(),
+      read_config("data: {type: synthetic, shape: [12], transforms: [{center_crop: 4}]}").open(),
       Contains("transforms need images"));
 }

@@ -19,7 +19,7 @@ std::shared_ptr<const Dataset> load(const std::string& text, const CsvOptions& o
   return load_csv(options, lines);
 }
 
-std::string refusal(const std::string& text, const CsvOptions& options = {}) {
+std::string refusal_csv(const std::string& text, const CsvOptions& options = {}) {
   return refusal_of([&] { load(text, options); });
 }
 
@@ -35,7 +35,7 @@ int32_t label(const Dataset& dataset, int64_t sample) {
   return out;
 }
 
-std::string gzip(const std::string& text) {
+std::string gzip_csv(const std::string& text) {
   TemporaryFolder folder;
   gzFile file = gzopen((folder / "a.gz").c_str(), "wb9");
   gzwrite(file, text.data(), static_cast<unsigned>(text.size()));
@@ -73,10 +73,10 @@ TEST_CASE("the target may be the first column, a number or a name") {
   CHECK(label(*named, 0) == 7);
   CHECK(inputs(*named, 0) == Floats{1, 2});
   CHECK(label(*load("1;7.0", {.delimiter = ";"}), 0) == 7);
-  CHECK_THAT(refusal("1,2\n", {.target = "2"}),
+  CHECK_THAT(refusal_csv("1,2\n", {.target = "2"}),
              Contains("target is column 2; there are columns 0 to 1"));
-  CHECK_THAT(refusal("a,b\n1,2\n", {.header = true, .target = "c"}), Contains("no column 'c'"));
-  CHECK_THAT(refusal("1,2\n", {.target = "c"}), Contains("needs `header: true`"));
+  CHECK_THAT(refusal_csv("a,b\n1,2\n", {.header = true, .target = "c"}), Contains("no column 'c'"));
+  CHECK_THAT(refusal_csv("1,2\n", {.target = "c"}), Contains("needs `header: true`"));
 }
 
 TEST_CASE("shape, scale and normalization are applied") {
@@ -85,7 +85,7 @@ TEST_CASE("shape, scale and normalization are applied") {
            {.shape = {{2, 2}}, .scaling = {.scale = 0.125, .mean = {1, 2}, .std = {0.5, 2}}});
   CHECK(to_string(data->fields()[0].sample) == "f32[2, 2]");
   CHECK(inputs(*data, 0) == Floats{-2, -0.5f, 2, 0.5f});
-  CHECK_THAT(refusal("1,2,3,0\n", {.shape = {{2, 2}}}), Contains("has 3 input columns"));
+  CHECK_THAT(refusal_csv("1,2,3,0\n", {.shape = {{2, 2}}}), Contains("has 3 input columns"));
   CHECK_THROWS_WITH(load("1,2,3\n", {.scaling = {.mean = {1}}}), Contains("both mean and std"));
   CHECK_THROWS_WITH(load("1,2,3,4\n", {.scaling = {.mean = {1, 2}, .std = {1}}}),
                     Contains("2 numbers for 3 channels"));
@@ -109,36 +109,36 @@ TEST_CASE("rows are a half-open range of the data lines") {
   CHECK(data->size() == 2);
   CHECK(label(*data, 0) == 1);
   CHECK(data->place_of(1) == "x.csv:5");
-  CHECK_THAT(refusal("0,0\n1,1\n", {.rows = {{1, 3}}}),
+  CHECK_THAT(refusal_csv("0,0\n1,1\n", {.rows = {{1, 3}}}),
              Contains("has 2 rows of data; rows [1, 3)"));
 }
 
 TEST_CASE("bad values are refused with line and column") {
-  CHECK_THAT(refusal(""), Contains("x.csv: has no data"));
-  CHECK_THAT(refusal("\n\n"), Contains("has no data"));
-  CHECK_THAT(refusal("a,b\n", {.header = true}), Contains("has no data"));
-  CHECK_THAT(refusal("1\n"), Contains("x.csv:1: has one column"));
-  CHECK_THAT(refusal("1,0\n1,,0\n"), Contains("x.csv:2 (column 2): a missing value"));
-  CHECK_THAT(refusal("1,0\n1\n"), Contains("x.csv:2: 1 columns, the first line has 2"));
-  CHECK_THAT(refusal("1,0\n1,2,0\n"), Contains("x.csv:2: 3 columns, the first line has 2"));
-  CHECK_THAT(refusal("1,0\n1x,0\n"), Contains("x.csv:2 (column 1): '1x' is not a number"));
-  CHECK_THAT(refusal("age,class\n1,0\n"), Contains("set `header: true`"));
-  CHECK_THAT(refusal("age,class\nold,0\n", {.header = true}),
+  CHECK_THAT(refusal_csv(""), Contains("x.csv: has no data"));
+  CHECK_THAT(refusal_csv("\n\n"), Contains("has no data"));
+  CHECK_THAT(refusal_csv("a,b\n", {.header = true}), Contains("has no data"));
+  CHECK_THAT(refusal_csv("1\n"), Contains("x.csv:1: has one column"));
+  CHECK_THAT(refusal_csv("1,0\n1,,0\n"), Contains("x.csv:2 (column 2): a missing value"));
+  CHECK_THAT(refusal_csv("1,0\n1\n"), Contains("x.csv:2: 1 columns, the first line has 2"));
+  CHECK_THAT(refusal_csv("1,0\n1,2,0\n"), Contains("x.csv:2: 3 columns, the first line has 2"));
+  CHECK_THAT(refusal_csv("1,0\n1x,0\n"), Contains("x.csv:2 (column 1): '1x' is not a number"));
+  CHECK_THAT(refusal_csv("age,class\n1,0\n"), Contains("set `header: true`"));
+  CHECK_THAT(refusal_csv("age,class\nold,0\n", {.header = true}),
              Contains("x.csv:2 (column 1, 'age'): 'old' is not a number"));
   for (const char* value : {"nan", "NaN", "inf", "-Infinity", "1e999"}) {
-    CHECK_THAT(refusal(std::string("1,0\n") + value + ",0\n"), Contains("not a finite number"));
+    CHECK_THAT(refusal_csv(std::string("1,0\n") + value + ",0\n"), Contains("not a finite number"));
   }
-  CHECK_THAT(refusal("1e300,0\n"), Contains("too large for f32"));
-  CHECK_THAT(refusal("1,0\n\x1b[31mred,0\n"), Contains("'?[31mred' is not a number"));
-  CHECK_THAT(refusal(std::string("1\0002,0\n", 6)), Contains("is not a number"));
+  CHECK_THAT(refusal_csv("1e300,0\n"), Contains("too large for f32"));
+  CHECK_THAT(refusal_csv("1,0\n\x1b[31mred,0\n"), Contains("'?[31mred' is not a number"));
+  CHECK_THAT(refusal_csv(std::string("1\0002,0\n", 6)), Contains("is not a number"));
 }
 
 TEST_CASE("labels must be whole numbers in range") {
-  CHECK_THAT(refusal("1,0.5\n"), Contains("x.csv:1 (column 2): the label 0.5 is not a whole"));
-  CHECK_THAT(refusal("1,-1\n"), Contains("the label -1 is out of range"));
-  CHECK_THAT(refusal("1,9\n1,10\n", {.classes = 10}),
+  CHECK_THAT(refusal_csv("1,0.5\n"), Contains("x.csv:1 (column 2): the label 0.5 is not a whole"));
+  CHECK_THAT(refusal_csv("1,-1\n"), Contains("the label -1 is out of range"));
+  CHECK_THAT(refusal_csv("1,9\n1,10\n", {.classes = 10}),
              Contains("x.csv:2 (column 2): the label 10 is out of range 0 to 9"));
-  CHECK_THAT(refusal("1,1e300\n"), Contains("out of range"));
+  CHECK_THAT(refusal_csv("1,1e300\n"), Contains("out of range"));
   const auto data = load("1,2\n\n1,11\n1,3\n");
   data->check_labels(12);
   CHECK_THROWS_WITH(data->check_labels(10),
@@ -148,7 +148,7 @@ TEST_CASE("labels must be whole numbers in range") {
 TEST_CASE("gzip files are read, and refused when cut at any byte or damaged") {
   std::string text;
   for (int i = 0; i < 50; ++i) text += std::to_string(i * 37 % 101) + ",1\n";
-  const std::string packed = gzip(text);
+  const std::string packed = gzip_csv(text);
   TemporaryFolder folder;
   CsvOptions options{.path = (folder / "a.csv.gz").string()};
   folder.write("a.csv.gz", packed);

@@ -27,7 +27,7 @@ std::string images() {
 }
 const std::string kLabels = header(8, {3}) + std::string{'\1', '\0', '\7'};
 
-std::string gzip(const std::string& text) {
+std::string gzip_idx(const std::string& text) {
   z_stream stream{};
   REQUIRE(deflateInit2(&stream, 9, Z_DEFLATED, 15 + 16, 8, Z_DEFAULT_STRATEGY) == Z_OK);
   std::string out(text.size() + 100, '\0');
@@ -41,8 +41,8 @@ std::string gzip(const std::string& text) {
   return out;
 }
 
-std::string refusal(const std::string& image_bytes, const std::string& label_bytes,
-                    std::optional<int64_t> classes = {}) {
+std::string refusal_idx(const std::string& image_bytes, const std::string& label_bytes,
+                        std::optional<int64_t> classes = {}) {
   TemporaryFolder folder;
   const IdxOptions options{folder.write("images", image_bytes).string(),
                            folder.write("labels", label_bytes).string(), classes};
@@ -55,7 +55,7 @@ TEST_CASE("IDX images and labels are read, plain or compressed") {
   TemporaryFolder folder;
   for (const bool compressed : {false, true}) {
     const auto write = [&](const char* name, const std::string& content) {
-      return folder.write(name, compressed ? gzip(content) : content).string();
+      return folder.write(name, compressed ? gzip_idx(content) : content).string();
     };
     const auto source = load_idx({write("images", images()), write("labels", kLabels), 8});
     CHECK(source->size() == 3);
@@ -74,20 +74,20 @@ TEST_CASE("IDX images and labels are read, plain or compressed") {
 
 TEST_CASE("IDX files that are cut, too long, empty, foreign or do not fit are refused") {
   const std::string whole = images();
-  CHECK_THAT(refusal(whole.substr(0, 20), kLabels), Contains("truncated: 20 more bytes"));
-  CHECK_THAT(refusal(whole + "x", kLabels), Contains("is longer than its header says"));
-  CHECK_THAT(refusal("", kLabels), Contains("truncated"));
-  CHECK_THAT(refusal(whole.substr(0, 7), kLabels), Contains("truncated"));
-  CHECK_THAT(refusal("hello world", kLabels), Contains("is no IDX file"));
-  CHECK_THAT(refusal(header(0x0D, {3, 2, 4}), kLabels), Contains("type 0x0d; unsigned bytes"));
-  CHECK_THAT(refusal(header(8, {3}), kLabels), Contains("has 1 dimensions; 3 or 4"));
-  CHECK_THAT(refusal(header(8, {2, 2, 4}), kLabels), Contains("has 2 images, but"));
-  CHECK_THAT(refusal(header(8, {3, 0, 4}), kLabels), Contains("a dimension is 0"));
-  CHECK_THAT(refusal(header(8, {3, 0xFFFFFFFF, 0xFFFFFFFF}), kLabels), Contains("pixels"));
-  CHECK_THAT(refusal(header(8, {3, 4096, 4096, 0xFFFFFFFF}), kLabels), Contains("memory"));
-  CHECK_THAT(refusal(whole, kLabels, 7), Contains("label 7 is out of range 0 to 6"));
-  const std::string packed = gzip(whole);
-  CHECK_THAT(refusal(packed.substr(0, packed.size() / 2), kLabels), Contains("truncated"));
+  CHECK_THAT(refusal_idx(whole.substr(0, 20), kLabels), Contains("truncated: 20 more bytes"));
+  CHECK_THAT(refusal_idx(whole + "x", kLabels), Contains("is longer than its header says"));
+  CHECK_THAT(refusal_idx("", kLabels), Contains("truncated"));
+  CHECK_THAT(refusal_idx(whole.substr(0, 7), kLabels), Contains("truncated"));
+  CHECK_THAT(refusal_idx("hello world", kLabels), Contains("is no IDX file"));
+  CHECK_THAT(refusal_idx(header(0x0D, {3, 2, 4}), kLabels), Contains("type 0x0d; unsigned bytes"));
+  CHECK_THAT(refusal_idx(header(8, {3}), kLabels), Contains("has 1 dimensions; 3 or 4"));
+  CHECK_THAT(refusal_idx(header(8, {2, 2, 4}), kLabels), Contains("has 2 images, but"));
+  CHECK_THAT(refusal_idx(header(8, {3, 0, 4}), kLabels), Contains("a dimension is 0"));
+  CHECK_THAT(refusal_idx(header(8, {3, 0xFFFFFFFF, 0xFFFFFFFF}), kLabels), Contains("pixels"));
+  CHECK_THAT(refusal_idx(header(8, {3, 4096, 4096, 0xFFFFFFFF}), kLabels), Contains("memory"));
+  CHECK_THAT(refusal_idx(whole, kLabels, 7), Contains("label 7 is out of range 0 to 6"));
+  const std::string packed = gzip_idx(whole);
+  CHECK_THAT(refusal_idx(packed.substr(0, packed.size() / 2), kLabels), Contains("truncated"));
   CHECK_THAT(refusal_of([] {
                load_idx({"no-such-file", "no-such-file", {}});
              }),

@@ -8,10 +8,10 @@ using Catch::Matchers::Contains;
 
 namespace {
 
-using Ids = std::vector<int32_t>;
+using JsonlIds = std::vector<int32_t>;
 constexpr int32_t kEnd = 256;
 
-std::string keys(const std::string& path, const std::string& rest) {
+std::string keys_jsonl(const std::string& path, const std::string& rest) {
   return "type: jsonl, path: '" + path +
          "', tokenizer: {type: byte, special_tokens: "
          "['<|endoftext|>', <mask>]}, random_offset: false, " +
@@ -24,14 +24,14 @@ TEST_CASE("documents of JSON Lines are one stream with an end of text behind eac
   TemporaryFolder folder;
   const std::string path =
       folder.write("a.jsonl", "{\"text\": \"ab\", \"n\": 1}\n\n{\"text\": \"c\\u0064\"}\r\n");
-  const auto data = read_data(keys(path, "sequence_length: 5")).open().train;
+  const auto data = read_data(keys_jsonl(path, "sequence_length: 5")).open().train;
   CHECK(data->size() == 1);
-  CHECK(ids_of(*data, 0, 0) == Ids{'a', 'b', kEnd, 'c', 'd'});
-  CHECK(ids_of(*data, 1, 0) == Ids{'b', kEnd, 'c', 'd', kEnd});
+  CHECK(ids_of(*data, 0, 0) == JsonlIds{'a', 'b', kEnd, 'c', 'd'});
+  CHECK(ids_of(*data, 1, 0) == JsonlIds{'b', kEnd, 'c', 'd', kEnd});
   const auto other = folder.write("b.jsonl", R"({"body": "abcdefghi"})");
   const DataSplit split =
-      read_data(keys(other, "field: body, sequence_length: 2, eval_fraction: 0.5")).open();
-  CHECK(ids_of(*split.eval, 0, 0) == Ids{'f', 'g'});
+      read_data(keys_jsonl(other, "field: body, sequence_length: 2, eval_fraction: 0.5")).open();
+  CHECK(ids_of(*split.eval, 0, 0) == JsonlIds{'f', 'g'});
 }
 
 TEST_CASE("the loss counts completions and their end, not prompts and padding") {
@@ -41,16 +41,16 @@ TEST_CASE("the loss counts completions and their end, not prompts and padding") 
                                         "{\"q\": \"\", \"a\": \"x\"}\n"
                                         "{\"q\": \"abcde\", \"a\": \"fgh\"}\n");
   const auto data =
-      read_data(keys(path, "prompt: q, completion: a, sequence_length: 6")).open().train;
+      read_data(keys_jsonl(path, "prompt: q, completion: a, sequence_length: 6")).open().train;
   REQUIRE(data->size() == 3);
-  CHECK(ids_of(*data, 0, 0) == Ids{'a', 'b', 'c', 'd', kEnd, kEnd});
-  CHECK(ids_of(*data, 1, 0) == Ids{-100, 'c', 'd', kEnd, -100, -100});
+  CHECK(ids_of(*data, 0, 0) == JsonlIds{'a', 'b', 'c', 'd', kEnd, kEnd});
+  CHECK(ids_of(*data, 1, 0) == JsonlIds{-100, 'c', 'd', kEnd, -100, -100});
   CHECK(data->valid_targets(0) == 3);
-  CHECK(ids_of(*data, 0, 1) == Ids{'x', kEnd, kEnd, kEnd, kEnd, kEnd});
-  CHECK(ids_of(*data, 1, 1) == Ids{kEnd, -100, -100, -100, -100, -100});
+  CHECK(ids_of(*data, 0, 1) == JsonlIds{'x', kEnd, kEnd, kEnd, kEnd, kEnd});
+  CHECK(ids_of(*data, 1, 1) == JsonlIds{kEnd, -100, -100, -100, -100, -100});
   CHECK(data->valid_targets(1) == 1);
-  CHECK(ids_of(*data, 0, 2) == Ids{'a', 'b', 'c', 'd', 'e', 'f'});
-  CHECK(ids_of(*data, 1, 2) == Ids{-100, -100, -100, -100, 'f', 'g'});
+  CHECK(ids_of(*data, 0, 2) == JsonlIds{'a', 'b', 'c', 'd', 'e', 'f'});
+  CHECK(ids_of(*data, 1, 2) == JsonlIds{-100, -100, -100, -100, 'f', 'g'});
   CHECK(data->valid_targets(2) == 2);
   CHECK(!data->uniform_valid_targets());
   CHECK(data->id_bound(0) == 258);
@@ -66,36 +66,37 @@ TEST_CASE("source and target are inputs of an encoder and a decoder") {
   TemporaryFolder folder;
   const std::string path = folder.write("a.jsonl", R"({"en": "abcd", "de": "xy"})");
   const auto data =
-      read_data(keys(path, "source: en, target: de, sequence_length: 4, source_length: 6"))
+      read_data(keys_jsonl(path, "source: en, target: de, sequence_length: 4, source_length: 6"))
           .open()
           .train;
   std::string names;
   for (const FieldSpec& field : data->fields()) names += field.name + " ";
   CHECK(names == "source source_lengths decoder_input target ");
-  CHECK(ids_of(*data, 0, 0) == Ids{'a', 'b', 'c', 'd', kEnd, kEnd});
-  CHECK(ids_of(*data, 1, 0) == Ids{5});
+  CHECK(ids_of(*data, 0, 0) == JsonlIds{'a', 'b', 'c', 'd', kEnd, kEnd});
+  CHECK(ids_of(*data, 1, 0) == JsonlIds{5});
   CHECK(data->fields()[1].sample.shape == Shape{});
   CHECK(data->id_bound(1) == 7);
-  CHECK(ids_of(*data, 2, 0) == Ids{kEnd, 'x', 'y', kEnd});
-  CHECK(ids_of(*data, 3, 0) == Ids{'x', 'y', kEnd, -100});
+  CHECK(ids_of(*data, 2, 0) == JsonlIds{kEnd, 'x', 'y', kEnd});
+  CHECK(ids_of(*data, 3, 0) == JsonlIds{'x', 'y', kEnd, -100});
   CHECK(data->valid_targets(0) == 3);
-  const auto cut = read_data(keys(path,
-                                  "source: en, target: de, sequence_length: 2, source_length: 3, "
-                                  "source_lengths: false"))
-                       .open()
-                       .train;
+  const auto cut =
+      read_data(keys_jsonl(path,
+                           "source: en, target: de, sequence_length: 2, source_length: 3, "
+                           "source_lengths: false"))
+          .open()
+          .train;
   CHECK(cut->fields().size() == 3);
-  CHECK(ids_of(*cut, 0, 0) == Ids{'a', 'b', 'c'});
-  CHECK(ids_of(*cut, 1, 0) == Ids{kEnd, 'x'});
-  CHECK(ids_of(*cut, 2, 0) == Ids{'x', 'y'});
-  CHECK_THROWS_WITH(read_data(keys(path, "sequence_length: 2, source_lengths: false")),
+  CHECK(ids_of(*cut, 0, 0) == JsonlIds{'a', 'b', 'c'});
+  CHECK(ids_of(*cut, 1, 0) == JsonlIds{kEnd, 'x'});
+  CHECK(ids_of(*cut, 2, 0) == JsonlIds{'x', 'y'});
+  CHECK_THROWS_WITH(read_data(keys_jsonl(path, "sequence_length: 2, source_lengths: false")),
                     Contains("source_lengths needs source and target"));
 }
 
 TEST_CASE("bad records are refused with their line") {
   TemporaryFolder folder;
   const auto refusal = [&](const std::string& content, const std::string& rest) {
-    return data_refusal(keys(folder.write("a.jsonl", content), rest));
+    return data_refusal(keys_jsonl(folder.write("a.jsonl", content), rest));
   };
   const std::string two = "sequence_length: 2";
   CHECK_THAT(refusal("", two), Contains("a.jsonl: gives no tokens"));
@@ -125,7 +126,7 @@ TEST_CASE("bad records are refused with their line") {
                "(byte 2 of 'text')"));
   CHECK_THAT(data_refusal(chars + pair + ", path: '" + (folder / "a.jsonl").string() + "'"),
              Contains("has no token that ends a text"));
-  CHECK_THROWS_WITH(read_data(keys("a", "prompt: q, sequence_length: 2")),
+  CHECK_THROWS_WITH(read_data(keys_jsonl("a", "prompt: q, sequence_length: 2")),
                     Contains("records have a field, or prompt and completion"));
 }
 
@@ -135,17 +136,17 @@ TEST_CASE("masking hides a share of the tokens, the same for the same seed and p
   for (int i = 0; i < 4000; ++i) text += static_cast<char>('a' + i * i % 23);
   const std::string path = folder.write("a.jsonl", "{\"text\": \"" + text + "\"}");
   const auto data =
-      read_data(keys(path, "sequence_length: 100, mlm_probability: 0.15")).open().train;
-  const auto plain = read_data(keys(path, "sequence_length: 100")).open().train;
+      read_data(keys_jsonl(path, "sequence_length: 100, mlm_probability: 0.15")).open().train;
+  const auto plain = read_data(keys_jsonl(path, "sequence_length: 100")).open().train;
   CHECK(data->uniform_valid_targets() == 15);
-  std::set<Ids> seen;
+  std::set<JsonlIds> seen;
   int masked = 0, kept = 0, changed = 0;
   for (int64_t position = 0; position < 400; ++position) {
     const int64_t sample = position % data->size();
-    const Ids original = ids_of(*plain, 0, sample);
+    const JsonlIds original = ids_of(*plain, 0, sample);
     const Visit visit{7, position};
-    const Ids ids = training_ids_of(*data, 0, sample, visit);
-    const Ids targets = training_ids_of(*data, 1, sample, visit);
+    const JsonlIds ids = training_ids_of(*data, 0, sample, visit);
+    const JsonlIds targets = training_ids_of(*data, 1, sample, visit);
     CHECK(training_ids_of(*data, 0, sample, visit) == ids);
     int counted = 0;
     for (size_t i = 0; i < ids.size(); ++i) {

@@ -13,7 +13,7 @@ using Catch::Matchers::Contains;
 
 namespace {
 
-using Ids = std::vector<int32_t>;
+using LengthPlanIds = std::vector<int32_t>;
 using Extents = LengthPlan::Extents;
 
 // Pairs whose sources and targets have these numbers of characters.

@@ -16,7 +16,7 @@ namespace {
 const std::vector<uint8_t> kRaw{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12};
 
 // A raw image, a JPEG and a PNG.
-std::string write(const TemporaryFolder& folder) {
+std::string write_packed_images(const TemporaryFolder& folder) {
   const auto jpeg = golden_image("photo.jpg"), png = golden_image("photo.gray.png");
   const std::string path = (folder / "a.images").string();
   PackedImagesWriter writer(path, 3, {"cat", "dög"});
@@ -28,7 +28,8 @@ std::string write(const TemporaryFolder& folder) {
   return path;
 }
 
-std::string refusal(const TemporaryFolder& folder, const std::string& content, bool data = false) {
+std::string refusal_packed_images(const TemporaryFolder& folder, const std::string& content,
+                                  bool data = false) {
   const auto path = folder.write("bad.images", content);
   return refusal_of([&] { open_packed_images(path, data); });
 }
@@ -55,7 +56,7 @@ std::string forged(std::string content, const Change& change) {
 
 TEST_CASE("packed images come back as they were, raw and encoded") {
   TemporaryFolder folder;
-  const auto source = open_packed_images(write(folder), true);
+  const auto source = open_packed_images(write_packed_images(folder), true);
   CHECK(source->size() == 3);
   CHECK(source->labels() == std::vector<int32_t>{1, 0, 1});
   CHECK(source->class_names() == std::vector<std::string>{"cat", "dög"});
@@ -120,19 +121,23 @@ TEST_CASE(
 
 TEST_CASE("packed files that are cut, damaged, foreign or forged are refused") {
   TemporaryFolder folder;
-  const std::string whole = slurp(write(folder));
-  CHECK_THAT(refusal(folder, ""), Contains("too short"));
-  CHECK_THAT(refusal(folder, std::string(500, 'x')), Contains("no file of packed images"));
-  CHECK_THAT(refusal(folder, whole.substr(0, whole.size() - 1)), Contains("truncated"));
+  const std::string whole = slurp(write_packed_images(folder));
+  CHECK_THAT(refusal_packed_images(folder, ""), Contains("too short"));
+  CHECK_THAT(refusal_packed_images(folder, std::string(500, 'x')),
+             Contains("no file of packed images"));
+  CHECK_THAT(refusal_packed_images(folder, whole.substr(0, whole.size() - 1)),
+             Contains("truncated"));
   std::string damaged = whole;
   damaged[whole.size() - 150] ^= 1;
-  CHECK_THAT(refusal(folder, damaged), Contains("checksum differs"));
+  CHECK_THAT(refusal_packed_images(folder, damaged), Contains("checksum differs"));
   damaged = whole;
   damaged[10] ^= 1;
   CHECK(open_packed_images(folder.write("ok.images", damaged))->size() == 3);
-  CHECK_THAT(refusal(folder, damaged, true), Contains("images are damaged"));
+  CHECK_THAT(refusal_packed_images(folder, damaged, true), Contains("images are damaged"));
 
-  const auto refused = [&](const auto& change) { return refusal(folder, forged(whole, change)); };
+  const auto refused = [&](const auto& change) {
+    return refusal_packed_images(folder, forged(whole, change));
+  };
   using packed::Entry;
   using packed::Footer;
   CHECK_THAT(refused([](Entry& e, Footer&) { e.offset = uint64_t{1} << 60; }), Contains("outside"));
@@ -144,5 +149,5 @@ TEST_CASE("packed files that are cut, damaged, foreign or forged are refused") {
   CHECK_THAT(refused([](Entry& e, Footer&) { e.label = -1; }), Contains("label -1"));
   std::string sizes = whole;
   sizes[whole.size() - 64 + 8] = 100;  // the number of entries
-  CHECK_THAT(refusal(folder, sizes), Contains("do not fit together"));
+  CHECK_THAT(refusal_packed_images(folder, sizes), Contains("do not fit together"));
 }

@@ -9,9 +9,9 @@ using Catch::Matchers::Contains;
 
 namespace {
 
-using Ids = std::vector<int32_t>;
+using ParallelStreamsIds = std::vector<int32_t>;
 
-// Ids 0, 1, 2, …
+// ParallelStreamsIds 0, 1, 2, …
 std::shared_ptr<const Dataset> counting(const TemporaryFolder& folder, int count,
                                         const std::string& rest) {
   std::string bytes;
@@ -31,8 +31,8 @@ TEST_CASE("each row of a batch goes on where it ended in the batch before") {
   CHECK(data->size() == 10);  // a window is left out
   for (int64_t sample = 0; sample < data->size(); ++sample) {
     const int first = static_cast<int>(sample % 2 * 15 + sample / 2 * 3);
-    CHECK(ids_of(*data, 0, sample) == Ids{first, first + 1, first + 2});
-    CHECK(ids_of(*data, 1, sample) == Ids{first + 1, first + 2, first + 3});
+    CHECK(ids_of(*data, 0, sample) == ParallelStreamsIds{first, first + 1, first + 2});
+    CHECK(ids_of(*data, 1, sample) == ParallelStreamsIds{first + 1, first + 2, first + 3});
   }
   CHECK(data->place_of(1) == windows->place_of(5));
   CHECK(read_data("type: tokens, path: a, sequence_length: 3, sampling: streams").train->order() ==
@@ -49,14 +49,14 @@ TEST_CASE("rows go on also where windows are shifted in each epoch") {
   std::vector<int32_t> offsets;
   for (int64_t epoch = 0; epoch < 20; ++epoch) {
     for (int64_t sample = 0; sample < data->size(); ++sample) {
-      const Ids ids = training_ids_of(*data, 0, sample, {7, epoch * 10 + sample});
+      const ParallelStreamsIds ids = training_ids_of(*data, 0, sample, {7, epoch * 10 + sample});
       const int first = static_cast<int>(sample % 2 * 15 + sample / 2 * 3);
       if (sample == 0) offsets.push_back(ids[0]);
       CHECK(ids[0] == first + offsets.back());
     }
     // All at once is the same.
     std::vector<int64_t> samples{0, 1, 2, 3};
-    Ids together(12);
+    ParallelStreamsIds together(12);
     data->gather_training(0, samples, {7, epoch * 10},
                           reinterpret_cast<std::byte*>(together.data()));
     CHECK(together[9] == training_ids_of(*data, 0, 3, {7, epoch * 10 + 3})[0]);

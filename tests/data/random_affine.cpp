@@ -11,16 +11,16 @@
 namespace dltrain {
 namespace {
 
-std::vector<float> ramp(int64_t size) {
+std::vector<float> ramp_random_affine(int64_t size) {
   std::vector<float> values(static_cast<size_t>(size));
   std::iota(values.begin(), values.end(), 1.0f);
   return values;
 }
 
-std::vector<float> changed(const RandomAffineOptions& options, const Shape& shape, uint64_t seed,
-                           int64_t position) {
+std::vector<float> changed_random_affine(const RandomAffineOptions& options, const Shape& shape,
+                                         uint64_t seed, int64_t position) {
   const RandomAffine affine(options, shape);
-  std::vector<float> image = ramp(shape.elements()), memory;
+  std::vector<float> image = ramp_random_affine(shape.elements()), memory;
   affine.apply(seed, position, image.data(), memory);
   return image;
 }
@@ -46,28 +46,28 @@ Mass mass_of(const std::vector<float>& image, size_t width) {
 
 TEST_CASE("a random affine change of no extent leaves the image as it is") {
   const Shape shape{5, 4, 3};
-  CHECK(changed({}, shape, 1, 7) == ramp(shape.elements()));
+  CHECK(changed_random_affine({}, shape, 1, 7) == ramp_random_affine(shape.elements()));
 }
 
 TEST_CASE("a random affine change depends on seed and position only") {
   const RandomAffineOptions options{.rotate = 15, .scale = 0.15, .translate = 1};
   const Shape shape{8, 8, 2};
   const RandomAffine affine(options, shape);
-  std::vector<float> image = ramp(shape.elements()), memory;
+  std::vector<float> image = ramp_random_affine(shape.elements()), memory;
   affine.apply(1, 12, image.data(), memory);  // one that must leave no trace
-  image = ramp(shape.elements());
+  image = ramp_random_affine(shape.elements());
   affine.apply(1, 13, image.data(), memory);
-  CHECK(image == changed(options, shape, 1, 13));
-  CHECK(image != changed(options, shape, 1, 12));
-  CHECK(image != changed(options, shape, 2, 13));
+  CHECK(image == changed_random_affine(options, shape, 1, 13));
+  CHECK(image != changed_random_affine(options, shape, 1, 12));
+  CHECK(image != changed_random_affine(options, shape, 2, 13));
 }
 
 TEST_CASE("channels of an image move together") {
   const RandomAffineOptions options{.rotate = 20, .scale = 0.2, .translate = 2};
-  const std::vector<float> plain = changed(options, {6, 6}, 3, 5);
+  const std::vector<float> plain = changed_random_affine(options, {6, 6}, 3, 5);
   const RandomAffine affine(options, {6, 6, 2});
   std::vector<float> image, memory;
-  for (float value : ramp(36)) image.insert(image.end(), {value, 10 * value});
+  for (float value : ramp_random_affine(36)) image.insert(image.end(), {value, 10 * value});
   affine.apply(3, 5, image.data(), memory);
   for (size_t i = 0; i < plain.size(); ++i) {
     CHECK(image[2 * i] == plain[i]);

@@ -28,7 +28,7 @@ std::shared_ptr<const Dataset> labels(std::vector<int32_t> values) {
   return with_targets({{}, DType::i32}, std::move(values), samples);
 }
 
-std::vector<int32_t> labels_of(const Dataset& data) {
+std::vector<int32_t> labels_of_targets(const Dataset& data) {
   std::vector<int64_t> samples(static_cast<size_t>(data.size()));
   std::iota(samples.begin(), samples.end(), 0);
   std::vector<int32_t> out(samples.size());
@@ -40,7 +40,7 @@ std::vector<int32_t> labels_of(const Dataset& data) {
 
 TEST_CASE("a label that the loss ignores becomes -100 and is not counted") {
   const auto data = ignore_label(labels({0, 255, 2, -100, 255}), 255);
-  CHECK(labels_of(*data) == std::vector<int32_t>{0, -100, 2, -100, -100});
+  CHECK(labels_of_targets(*data) == std::vector<int32_t>{0, -100, 2, -100, -100});
   CHECK(data->label_bound() == 3);
   CHECK_FALSE(data->uniform_valid_targets());
   CHECK(data->valid_targets(0) == 1);
@@ -63,7 +63,8 @@ TEST_CASE("the divisor of a step is that of the global batch, whatever the layou
     double expected = 0;
     int64_t valid = 0;
     for (int64_t i = 0; i < 4; ++i) {
-      const int32_t label = labels_of(*data)[static_cast<size_t>(sampler.index(step * 4 + i))];
+      const int32_t label =
+          labels_of_targets(*data)[static_cast<size_t>(sampler.index(step * 4 + i))];
       if (label < 0) continue;
       expected += weights[static_cast<size_t>(label)];
       ++valid;

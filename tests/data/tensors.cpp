@@ -14,25 +14,25 @@ using Catch::Matchers::Contains;
 
 namespace {
 
-struct Named {
+struct TensorsNamed {
   std::string name;
   TensorSpec spec;
   std::vector<std::byte> bytes;
 };
 
 template <typename T>
-Named tensor(const std::string& name, DType dtype, Shape shape, std::vector<T> values) {
+TensorsNamed tensor(const std::string& name, DType dtype, Shape shape, std::vector<T> values) {
   const auto bytes = std::as_bytes(std::span(values));
   return {name, {shape, dtype}, {bytes.begin(), bytes.end()}};
 }
 
-std::string write(const TemporaryFolder& folder, const std::vector<Named>& tensors) {
+std::string write_tensors(const TemporaryFolder& folder, const std::vector<TensorsNamed>& tensors) {
   const auto path = folder / "t.safetensors";
   FileWriter file(path);
   std::vector<NamedTensor> names;
-  for (const Named& t : tensors) names.push_back({t.name, t.spec});
+  for (const TensorsNamed& t : tensors) names.push_back({t.name, t.spec});
   SafetensorsWriter writer(file, names);
-  for (const Named& t : tensors) writer.write(t.name, t.bytes);
+  for (const TensorsNamed& t : tensors) writer.write(t.name, t.bytes);
   writer.finish();
   file.close();
   return path.string();
@@ -46,7 +46,7 @@ std::vector<T> field(const Dataset& data, int index, std::vector<int64_t> sample
   return out;
 }
 
-std::string refusal(const TensorsOptions& options) {
+std::string refusal_tensors(const TensorsOptions& options) {
   return refusal_of([&] { load_tensors(options); });
 }
 
@@ -54,10 +54,10 @@ std::string refusal(const TensorsOptions& options) {
 
 TEST_CASE("tensors are read in file order under the model's input names") {
   TemporaryFolder folder;
-  const std::string path =
-      write(folder, {tensor<int64_t>("ids", DType::i64, {2, 3}, {1, 2, 3, 4, 5, 6}),
-                     tensor<float>("x", DType::f32, {2, 1}, {0.5f, -1}),
-                     tensor<int32_t>("y", DType::i32, {2, 3}, {1, -100, -100, 2, 3, -100})});
+  const std::string path = write_tensors(
+      folder, {tensor<int64_t>("ids", DType::i64, {2, 3}, {1, 2, 3, 4, 5, 6}),
+               tensor<float>("x", DType::f32, {2, 1}, {0.5f, -1}),
+               tensor<int32_t>("y", DType::i32, {2, 3}, {1, -100, -100, 2, 3, -100})});
   const auto data = load_tensors(
       {.path = path, .inputs = {{"input_ids", "ids"}, {"extra", "x"}}, .targets = "y"});
   CHECK(data->size() == 2);
@@ -77,11 +77,11 @@ TEST_CASE("tensors are read in file order under the model's input names") {
 TEST_CASE("small types are widened, bytes are scaled pixels") {
   TemporaryFolder folder;
   const std::string path =
-      write(folder, {tensor<uint8_t>("u8", DType::u8, {2, 1}, {0, 255}),
-                     tensor<uint16_t>("f16", DType::f16, {2, 1}, {0xC000, 0x0001}),
-                     tensor<uint16_t>("bf16", DType::bf16, {2, 1}, {0x3F80, 0xC040}),
-                     tensor<double>("f64", DType::f64, {2}, {1.5, 2.5}),
-                     tensor<uint16_t>("u16", DType::u16, {2, 1}, {65535, 1})});
+      write_tensors(folder, {tensor<uint8_t>("u8", DType::u8, {2, 1}, {0, 255}),
+                             tensor<uint16_t>("f16", DType::f16, {2, 1}, {0xC000, 0x0001}),
+                             tensor<uint16_t>("bf16", DType::bf16, {2, 1}, {0x3F80, 0xC040}),
+                             tensor<double>("f64", DType::f64, {2}, {1.5, 2.5}),
+                             tensor<uint16_t>("u16", DType::u16, {2, 1}, {65535, 1})});
   const auto data = load_tensors({.path = path,
                                   .inputs = {{"a", "u8"}, {"d", "u16"}},
                                   .targets = "f64",
@@ -98,8 +98,9 @@ TEST_CASE("small types are widened, bytes are scaled pixels") {
 
 TEST_CASE("ids that a model does not know are refused with their place") {
   TemporaryFolder folder;
-  const auto path = write(folder, {tensor<int32_t>("ids", DType::i32, {2, 3}, {0, 4, 2, 1, 5, 3}),
-                                   tensor<int64_t>("y", DType::i64, {2}, {0, 1})});
+  const auto path =
+      write_tensors(folder, {tensor<int32_t>("ids", DType::i32, {2, 3}, {0, 4, 2, 1, 5, 3}),
+                             tensor<int64_t>("y", DType::i64, {2}, {0, 1})});
   const auto data = load_tensors({.path = path, .inputs = {{"input", "ids"}}, .targets = "y"});
   CHECK_THROWS_WITH(data->check_ids(0, 4), Contains("sample 0: id 4 of input does not fit"));
   CHECK_THROWS_WITH(data->check_ids(0, 5), Contains("sample 1: id 5 of input"));
@@ -109,27 +110,28 @@ TEST_CASE("ids that a model does not know are refused with their place") {
 
 TEST_CASE("tensors that do not fit or hold bad values are refused with their place") {
   TemporaryFolder folder;
-  const auto path = write(folder, {tensor<float>("x", DType::f32, {2, 2}, {1, 2, 3, std::nanf("")}),
-                                   tensor<float>("ok", DType::f32, {2, 2}, {1, 2, 3, 4}),
-                                   tensor<int64_t>("y3", DType::i64, {3}, {0, 1, 2}),
-                                   tensor<int64_t>("y", DType::i64, {2}, {0, 5}),
-                                   tensor<int64_t>("huge", DType::i64, {2}, {0, int64_t{1} << 40}),
-                                   tensor<int64_t>("scalar", DType::i64, {}, {0}),
-                                   tensor<float>("none", DType::f32, {2, 0}, {})});
+  const auto path =
+      write_tensors(folder, {tensor<float>("x", DType::f32, {2, 2}, {1, 2, 3, std::nanf("")}),
+                             tensor<float>("ok", DType::f32, {2, 2}, {1, 2, 3, 4}),
+                             tensor<int64_t>("y3", DType::i64, {3}, {0, 1, 2}),
+                             tensor<int64_t>("y", DType::i64, {2}, {0, 5}),
+                             tensor<int64_t>("huge", DType::i64, {2}, {0, int64_t{1} << 40}),
+                             tensor<int64_t>("scalar", DType::i64, {}, {0}),
+                             tensor<float>("none", DType::f32, {2, 0}, {})});
   const auto with = [&](const std::string& x, const std::string& y) {
     return TensorsOptions{.path = path, .inputs = {{"input", x}}, .targets = y};
   };
-  CHECK_THAT(refusal(with("x", "y")),
+  CHECK_THAT(refusal_tensors(with("x", "y")),
              Contains("sample 1 (tensor 'x', element 1 of the sample): nan is not a finite f32"));
-  CHECK_THAT(refusal(with("ok", "y3")), Contains("'y3' i64[3] has 3 samples, 'ok' has 2"));
-  CHECK_THAT(refusal(with("ok", "huge")), Contains("label 1099511627776 is out of range"));
-  CHECK_THAT(refusal(with("ok", "missing")), Contains("no tensor 'missing'"));
-  CHECK_THAT(refusal(with("scalar", "y")), Contains("no dimension that counts samples"));
-  CHECK_THAT(refusal(with("none", "y")), Contains("is empty"));
+  CHECK_THAT(refusal_tensors(with("ok", "y3")), Contains("'y3' i64[3] has 3 samples, 'ok' has 2"));
+  CHECK_THAT(refusal_tensors(with("ok", "huge")), Contains("label 1099511627776 is out of range"));
+  CHECK_THAT(refusal_tensors(with("ok", "missing")), Contains("no tensor 'missing'"));
+  CHECK_THAT(refusal_tensors(with("scalar", "y")), Contains("no dimension that counts samples"));
+  CHECK_THAT(refusal_tensors(with("none", "y")), Contains("is empty"));
   TensorsOptions options = with("ok", "y");
   options.classes = 5;
-  CHECK_THAT(refusal(options), Contains("label 5 is out of range 0 to 4"));
-  CHECK_THAT(refusal({.path = (folder / "no").string()}), Contains("cannot open"));
+  CHECK_THAT(refusal_tensors(options), Contains("label 5 is out of range 0 to 4"));
+  CHECK_THAT(refusal_tensors({.path = (folder / "no").string()}), Contains("cannot open"));
 }
 
 TEST_CASE("arrays of .npy files are inputs and targets without a safetensors file") {
@@ -149,7 +151,7 @@ TEST_CASE("arrays of .npy files are inputs and targets without a safetensors fil
   const auto data = load_tensors({.inputs = {{"input", x}}, .targets = y});
   CHECK(field<float>(*data, 0, {1}) == std::vector<float>{3, 4});
   CHECK(field<int32_t>(*data, 1, {0}) == std::vector<int32_t>{1});
-  CHECK_THAT(refusal({.inputs = {{"input", (folder / "no.npy").string()}}, .targets = y}),
+  CHECK_THAT(refusal_tensors({.inputs = {{"input", (folder / "no.npy").string()}}, .targets = y}),
              Contains("no.npy: cannot open"));
 }
 

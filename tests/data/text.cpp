@@ -13,7 +13,7 @@ using Catch::Matchers::Contains;
 
 namespace {
 
-using Ids = std::vector<int32_t>;
+using TextIds = std::vector<int32_t>;
 
 std::string alphabet(int64_t count) {
   std::string out;
@@ -21,7 +21,7 @@ std::string alphabet(int64_t count) {
   return out;
 }
 
-std::string keys(const std::string& path, const std::string& rest) {
+std::string keys_text(const std::string& path, const std::string& rest) {
   return "type: text, path: '" + path + "', " + rest;
 }
 
@@ -31,14 +31,14 @@ TEST_CASE("a text is cut into sequences, whose targets are the tokens that follo
   TemporaryFolder folder;
   const std::string path = folder.write("a.txt", "abcdefgh");
   const DataConfig config =
-      read_data(keys(path, "tokenizer: char, sequence_length: 3, random_offset: false"));
+      read_data(keys_text(path, "tokenizer: char, sequence_length: 3, random_offset: false"));
   const auto data = config.open().train;
   CHECK(data->size() == 2);
   CHECK(to_string(data->fields()[0].sample) == "i32[3]");
-  CHECK(ids_of(*data, 0, 0) == Ids{0, 1, 2});
-  CHECK(ids_of(*data, 1, 0) == Ids{1, 2, 3});
-  CHECK(ids_of(*data, 0, 1) == Ids{3, 4, 5});
-  CHECK(training_ids_of(*data, 1, 1, {7, 5}) == Ids{4, 5, 6});
+  CHECK(ids_of(*data, 0, 0) == TextIds{0, 1, 2});
+  CHECK(ids_of(*data, 1, 0) == TextIds{1, 2, 3});
+  CHECK(ids_of(*data, 0, 1) == TextIds{3, 4, 5});
+  CHECK(training_ids_of(*data, 1, 1, {7, 5}) == TextIds{4, 5, 6});
   CHECK(data->label_bound() == 8);
   CHECK(data->id_bound(0) == 8);
   CHECK(data->uniform_valid_targets() == 3);
@@ -50,11 +50,11 @@ TEST_CASE("the end of a text is held out for evaluation, without a token in both
   TemporaryFolder folder;
   const std::string path = folder.write("a.txt", alphabet(100));
   const DataConfig config =
-      read_data(keys(path, "tokenizer: char, sequence_length: 4, eval_fraction: 0.2"));
+      read_data(keys_text(path, "tokenizer: char, sequence_length: 4, eval_fraction: 0.2"));
   const DataSplit split = config.open();
   CHECK(split.train->size() == 18);  // 19 fit in 80 tokens, one less with a random offset
   CHECK(split.eval->size() == 4);
-  CHECK(ids_of(*split.eval, 0, 0) == Ids{80 % 26, 81 % 26, 82 % 26, 83 % 26});
+  CHECK(ids_of(*split.eval, 0, 0) == TextIds{80 % 26, 81 % 26, 82 % 26, 83 % 26});
   CHECK(split.eval->place_of(0) == path + ", token 80");
   CHECK(split.eval->label_bound() == 26);
   CHECK(config.open_eval()->size() == 4);
@@ -65,7 +65,7 @@ TEST_CASE("training shifts all sequences of an epoch by one offset, another one 
   std::string text;
   for (int i = 0; i < 1000; ++i) text += fmt::format("{:c}", 'a' + i * i % 26);
   const std::string path = folder.write("a.txt", text);
-  const DataConfig config = read_data(keys(path, "tokenizer: byte, sequence_length: 16"));
+  const DataConfig config = read_data(keys_text(path, "tokenizer: byte, sequence_length: 16"));
   const auto data = config.open().train;
   const int64_t size = data->size();
   REQUIRE(size == 61);
@@ -73,8 +73,8 @@ TEST_CASE("training shifts all sequences of an epoch by one offset, another one 
   for (int64_t epoch = 0; epoch < 40; ++epoch) {
     const auto begin_of = [&](int64_t sample) {
       const Visit visit{3, epoch * size + (sample * 7) % size};
-      const Ids ids = training_ids_of(*data, 0, sample, visit);
-      const Ids targets = training_ids_of(*data, 1, sample, visit);
+      const TextIds ids = training_ids_of(*data, 0, sample, visit);
+      const TextIds targets = training_ids_of(*data, 1, sample, visit);
       CHECK(std::equal(ids.begin() + 1, ids.end(), targets.begin()));
       std::string found;
       for (const int32_t id : ids) found += static_cast<char>(id);
@@ -90,7 +90,7 @@ TEST_CASE("training shifts all sequences of an epoch by one offset, another one 
   }
   CHECK(offsets.size() > 10);
   // Evaluation, and the same text without the key, have none.
-  CHECK(ids_of(*data, 0, 1) == Ids(text.begin() + 16, text.begin() + 32));
+  CHECK(ids_of(*data, 0, 1) == TextIds(text.begin() + 16, text.begin() + 32));
 }
 
 TEST_CASE("several files are one text, with an end of text between where there is such a token") {
@@ -98,20 +98,21 @@ TEST_CASE("several files are one text, with an end of text between where there i
   folder.write("b.txt", "de");
   const std::string first = folder.write("a.txt", "abc");
   const std::string pattern = folder / "*.txt";
-  const auto plain = read_data(keys(pattern, "tokenizer: char, sequence_length: 4")).open().train;
-  CHECK(ids_of(*plain, 0, 0) == Ids{0, 1, 2, 3});
-  const auto data = read_data(keys(pattern,
-                                   "tokenizer: {type: char, special_tokens: "
-                                   "<|endoftext|>}, sequence_length: 5"))
+  const auto plain =
+      read_data(keys_text(pattern, "tokenizer: char, sequence_length: 4")).open().train;
+  CHECK(ids_of(*plain, 0, 0) == TextIds{0, 1, 2, 3});
+  const auto data = read_data(keys_text(pattern,
+                                        "tokenizer: {type: char, special_tokens: "
+                                        "<|endoftext|>}, sequence_length: 5"))
                         .open()
                         .train;
-  CHECK(ids_of(*data, 0, 0) == Ids{0, 1, 2, 5, 3});
-  CHECK(ids_of(*data, 1, 0) == Ids{1, 2, 5, 3, 4});
+  CHECK(ids_of(*data, 0, 0) == TextIds{0, 1, 2, 5, 3});
+  CHECK(ids_of(*data, 1, 0) == TextIds{1, 2, 5, 3, 4});
   const auto list = read_data("type: text, path: ['" + (folder / "b.txt").string() + "', '" +
                               first + "'], tokenizer: byte, sequence_length: 4")
                         .open()
                         .train;
-  CHECK(ids_of(*list, 0, 0) == Ids{'d', 'e', 'a', 'b'});
+  CHECK(ids_of(*list, 0, 0) == TextIds{'d', 'e', 'a', 'b'});
 }
 
 TEST_CASE("the evaluation split has the alphabet of the training split") {
@@ -122,9 +123,9 @@ TEST_CASE("the evaluation split has the alphabet of the training split") {
                            train + "'}, eval: {path: '" + eval + "'}";
   const DataConfig config = read_data(keys);
   const DataSplit split = config.open();
-  CHECK(ids_of(*split.eval, 0, 0) == Ids{2, 2});
+  CHECK(ids_of(*split.eval, 0, 0) == TextIds{2, 2});
   CHECK(split.eval->size() == 1);
-  CHECK(ids_of(*config.open_eval(), 1, 0) == Ids{2, 1});
+  CHECK(ids_of(*config.open_eval(), 1, 0) == TextIds{2, 1});
   folder.write("eval.txt", "ab\ncxb");
   CHECK_THAT(data_refusal(keys), Contains("eval.txt:1:3: the character U+000A is not in the"));
 }
@@ -139,8 +140,8 @@ TEST_CASE("a compressed text and one with a byte order mark are read") {
                "abab");
   for (const char* name : {"a.txt.gz", "b.txt"}) {
     const auto data =
-        read_data(keys(folder / name, "tokenizer: char, sequence_length: 3")).open().train;
-    CHECK(ids_of(*data, 0, 0) == Ids{0, 1, 0});
+        read_data(keys_text(folder / name, "tokenizer: char, sequence_length: 3")).open().train;
+    CHECK(ids_of(*data, 0, 0) == TextIds{0, 1, 0});
   }
 }
 
@@ -148,18 +149,18 @@ TEST_CASE("what changes images is refused for text") {
   for (const char* key : {"mixup: {}", "cutmix: {}", "random_affine: {}"}) {
     const std::string name(key, std::string_view(key).find(':'));
     CHECK_THROWS_WITH(
-        read_data(keys("a", fmt::format("tokenizer: char, sequence_length: 2, {}", key))),
+        read_data(keys_text("a", fmt::format("tokenizer: char, sequence_length: 2, {}", key))),
         Contains(name + " changes images, and text has none"));
   }
-  CHECK_THROWS_WITH(
-      read_data(keys("a", "tokenizer: char, sequence_length: 2, transforms: [horizontal_flip]")),
-      Contains("transforms changes images, and text has none"));
+  CHECK_THROWS_WITH(read_data(keys_text(
+                        "a", "tokenizer: char, sequence_length: 2, transforms: [horizontal_flip]")),
+                    Contains("transforms changes images, and text has none"));
 }
 
 TEST_CASE("a key of other kinds is told with the kinds that have it") {
   const std::string text = "tokenizer: char, sequence_length: 2, ";
   CHECK_THROWS_WITH(
-      read_data(keys("a", text + "length_buckets: 2")),
+      read_data(keys_text("a", text + "length_buckets: 2")),
       Contains("unknown key 'length_buckets' in data (type text); type jsonl has it\n"));
   CHECK_THROWS_WITH(
       read_data("type: jsonl, path: a, label: y, " + text),
@@ -171,7 +172,7 @@ TEST_CASE("bad text is refused with file, line and byte") {
   const std::string path = folder / "a.txt";
   const auto refusal = [&](const std::string& text, const std::string& rest) {
     folder.write("a.txt", text);
-    return data_refusal(keys(path, rest));
+    return data_refusal(keys_text(path, rest));
   };
   const std::string chars = "tokenizer: char, sequence_length: 2";
   CHECK_THAT(refusal("", chars), Contains("a.txt: is empty"));
@@ -190,9 +191,10 @@ TEST_CASE("bad text is refused with file, line and byte") {
              Contains("leaves 0 of its 6 tokens for training"));
   CHECK_THAT(refusal("abz", "tokenizer: {type: char, alphabet: ab}, sequence_length: 2"),
              Contains("a.txt:1:3: the character 'z'"));
-  CHECK_THAT(data_refusal(keys(folder / "none*", chars)), Contains("no file has a name like this"));
-  CHECK_THAT(data_refusal(keys(folder / "none", chars)), Contains("cannot open"));
-  CHECK_THAT(data_refusal(keys(folder.path(), chars)), Contains("is a folder"));
+  CHECK_THAT(data_refusal(keys_text(folder / "none*", chars)),
+             Contains("no file has a name like this"));
+  CHECK_THAT(data_refusal(keys_text(folder / "none", chars)), Contains("cannot open"));
+  CHECK_THAT(data_refusal(keys_text(folder.path(), chars)), Contains("is a folder"));
 }
 
 TEST_CASE("pieces and threads do not change the tokens of a text") {
@@ -204,10 +206,10 @@ TEST_CASE("pieces and threads do not change the tokens of a text") {
   seen.add(text);
   for (const std::vector<std::string>& special : {std::vector<std::string>{}, {"<x>"}}) {
     const auto tokenizer = char_tokenizer("here", seen.characters(), special);
-    const Ids expected = tokenizer->encode(text);
+    const TextIds expected = tokenizer->encode(text);
     for (const int threads : {1, 3}) {
       for (const size_t piece : {size_t{1}, size_t{5}, size_t{64}, size_t{100000}}) {
-        Ids ids;
+        TextIds ids;
         tokenize(file, *tokenizer, {.threads = threads, .piece = piece},
                  [&](std::span<const int32_t> more) {
                    ids.insert(ids.end(), more.begin(), more.end());

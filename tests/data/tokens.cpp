@@ -12,7 +12,7 @@ using Catch::Matchers::Contains;
 
 namespace {
 
-using Ids = std::vector<int32_t>;
+using TokensIds = std::vector<int32_t>;
 
 template <typename T>
 std::string raw(const std::vector<T>& ids) {
@@ -24,7 +24,7 @@ std::string with_header(int64_t tokens, int width, const std::string& ids) {
   return std::string(reinterpret_cast<const char*>(header.data()), header.size()) + ids;
 }
 
-std::string keys(const std::string& path, const std::string& rest = "sequence_length: 2") {
+std::string keys_tokens(const std::string& path, const std::string& rest = "sequence_length: 2") {
   return "type: tokens, path: '" + path + "', random_offset: false, " + rest;
 }
 
@@ -35,26 +35,28 @@ TEST_CASE("token files of each layout are read, several of them as one stream") 
   folder.write("0.bin", raw<uint16_t>({1, 2, 3}));
   folder.write("1.bin", with_header(2, 2, raw<uint16_t>({4, 65535})));
   folder.write("2.bin", with_header(2, 4, raw<uint32_t>({6, 70000})));
-  const auto data = read_data(keys(folder / "*.bin", "sequence_length: 3")).open().train;
+  const auto data = read_data(keys_tokens(folder / "*.bin", "sequence_length: 3")).open().train;
   CHECK(data->size() == 2);
-  CHECK(ids_of(*data, 0, 0) == Ids{1, 2, 3});
-  CHECK(ids_of(*data, 1, 0) == Ids{2, 3, 4});
-  CHECK(ids_of(*data, 0, 1) == Ids{4, 65535, 6});
-  CHECK(ids_of(*data, 1, 1) == Ids{65535, 6, 70000});
+  CHECK(ids_of(*data, 0, 0) == TokensIds{1, 2, 3});
+  CHECK(ids_of(*data, 1, 0) == TokensIds{2, 3, 4});
+  CHECK(ids_of(*data, 0, 1) == TokensIds{4, 65535, 6});
+  CHECK(ids_of(*data, 1, 1) == TokensIds{65535, 6, 70000});
   CHECK(data->label_bound() == 70001);
   CHECK(data->place_of(1) == (folder / "1.bin").string() + ", token 0");
   CHECK(data->tokenizer() == nullptr);
   folder.write("wide", raw<uint32_t>({1, 100000, 3}));
-  const auto wide = read_data(keys(folder / "wide", "sequence_length: 2, layout: uint32")).open();
-  CHECK(ids_of(*wide.train, 1, 0) == Ids{100000, 3});
-  const auto stated = read_data(keys(folder / "0.bin", "sequence_length: 2, vocab_size: 50304"));
+  const auto wide =
+      read_data(keys_tokens(folder / "wide", "sequence_length: 2, layout: uint32")).open();
+  CHECK(ids_of(*wide.train, 1, 0) == TokensIds{100000, 3});
+  const auto stated =
+      read_data(keys_tokens(folder / "0.bin", "sequence_length: 2, vocab_size: 50304"));
   CHECK(stated.open().train->label_bound() == 50304);
 }
 
 TEST_CASE("damaged token files are refused") {
   TemporaryFolder folder;
   const auto refusal = [&](const std::string& content, const std::string& rest) {
-    return data_refusal(keys(folder.write("a.bin", content), rest));
+    return data_refusal(keys_tokens(folder.write("a.bin", content), rest));
   };
   const std::string two = "sequence_length: 2";
   CHECK_THAT(refusal("", two), Contains("a.bin: is empty"));
@@ -84,22 +86,24 @@ TEST_CASE("ids of 4 bytes are not taken for ids of 2") {
   std::vector<uint32_t> ids(20);
   for (uint32_t i = 0; i < 20; ++i) ids[i] = i * i % 60;
   const std::string path = folder.write("a.bin", raw(ids));
-  CHECK_THAT(data_refusal(keys(path)),
+  CHECK_THAT(data_refusal(keys_tokens(path)),
              Contains("a.bin: every second id of 2 bytes is 0") && Contains("say layout: uint32"));
   const std::string rest = "sequence_length: 2, layout: ";
-  CHECK(ids_of(*read_data(keys(path, rest + "uint32")).open().train, 0, 1) == Ids{4, 9});
-  CHECK(ids_of(*read_data(keys(path, rest + "uint16")).open().train, 0, 1) == Ids{1, 0});
+  CHECK(ids_of(*read_data(keys_tokens(path, rest + "uint32")).open().train, 0, 1) ==
+        TokensIds{4, 9});
+  CHECK(ids_of(*read_data(keys_tokens(path, rest + "uint16")).open().train, 0, 1) ==
+        TokensIds{1, 0});
   folder.write("a.bin", raw(std::vector<uint16_t>(40)));
-  CHECK(read_data(keys(path)).open().train->size() > 0);  // nothing but zeros says nothing
+  CHECK(read_data(keys_tokens(path)).open().train->size() > 0);  // nothing but zeros says nothing
 }
 
 TEST_CASE("ids of large files are checked when they are read") {
   const std::vector<uint16_t> ids{1, 2, 7, 3};
   const TokenStream stream({{"a.bin", std::as_bytes(std::span(ids)), 2}}, {.vocab_size = 5},
                            nullptr);
-  Ids out(2);
+  TokensIds out(2);
   stream.read(0, 2, out.data());
-  CHECK(out == Ids{1, 2});
+  CHECK(out == TokensIds{1, 2});
   CHECK_THROWS_WITH(stream.read(1, 2, out.data()), Contains("a.bin, token 2: id 7"));
 }
 
@@ -143,18 +147,19 @@ TEST_CASE("a prepared text gives the samples of the text") {
                     Contains("different tokenizers"));
 
   const std::string shard = out / "train_000000.bin";
-  CHECK_THAT(data_refusal(keys(shard, "sequence_length: 7, tokenizer: byte")),
+  CHECK_THAT(data_refusal(keys_tokens(shard, "sequence_length: 7, tokenizer: byte")),
              Contains("was made by another tokenizer"));
   folder.write("out/tokens.json", "{}");
-  CHECK_THAT(data_refusal(keys(shard)), Contains("tokens.json: does not describe token files"));
+  CHECK_THAT(data_refusal(keys_tokens(shard)),
+             Contains("tokens.json: does not describe token files"));
   folder.write("out/tokens.json", R"({"format": "dltrain.tokens", "version": 2})");
-  CHECK_THAT(data_refusal(keys(shard)), Contains("unknown version"));
+  CHECK_THAT(data_refusal(keys_tokens(shard)), Contains("unknown version"));
   folder.write("out/tokens.json",
                R"({"format": "dltrain.tokens", "version": 1, "vocab_size": -3})");
-  CHECK_THAT(data_refusal(keys(shard)), Contains("no valid vocab_size"));
+  CHECK_THAT(data_refusal(keys_tokens(shard)), Contains("no valid vocab_size"));
 }
 
 TEST_CASE("tokens have no text to make a tokenizer of") {
-  CHECK_THROWS_WITH(read_data(keys("a.bin", "sequence_length: 2, tokenizer: char")),
+  CHECK_THROWS_WITH(read_data(keys_tokens("a.bin", "sequence_length: 2, tokenizer: char")),
                     Contains("tokens have no text that a tokenizer could be made of"));
 }

@@ -16,16 +16,16 @@ using Catch::Matchers::Contains;
 
 namespace {
 
-struct Whole {
+struct TransformsWhole {
   std::vector<std::unique_ptr<Transform>> transforms;
   void describe(Fields& f) {
     f.list_of("transforms", transforms, transform_table(), {.doc = "In order"});
   }
 };
 
-TransformList read(const std::string& list) {
+TransformList read_transforms(const std::string& list) {
   Problems problems;
-  Whole whole;
+  TransformsWhole whole;
   const auto source = std::make_shared<Source>(Source{"exp.yaml", "transforms: [" + list + "]\n"});
   if (const auto tree = read_yaml(source, 0, problems)) bind(whole, *tree, problems);
   problems.throw_if_any();
@@ -34,19 +34,20 @@ TransformList read(const std::string& list) {
   return out;
 }
 
-std::vector<uint8_t> ramp(const ImageSize& size) {
+std::vector<uint8_t> ramp_transforms(const ImageSize& size) {
   std::vector<uint8_t> pixels(static_cast<size_t>(size.elements()));
   std::iota(pixels.begin(), pixels.end(), uint8_t{1});
   return pixels;
 }
 
 // A ramp of this size after the list, as training position `position` sees it.
-Frame<uint8_t> changed(const std::string& list, const ImageSize& size, int64_t position = 0) {
+Frame<uint8_t> changed_transforms(const std::string& list, const ImageSize& size,
+                                  int64_t position = 0) {
   static std::vector<uint8_t> pixels;
-  pixels = ramp(size);
+  pixels = ramp_transforms(size);
   Frame<uint8_t> frame;
   frame.look_at({pixels.data(), size, size.width * size.channels});
-  const Pipeline pipeline(read(list), size, false);
+  const Pipeline pipeline(read_transforms(list), size, false);
   pipeline.run(frame, {7, position});
   if (pipeline.output().fixed()) CHECK(frame.size() == pipeline.output());
   return frame;
@@ -59,7 +60,7 @@ std::vector<int> numbers(const Bytes& bytes) {
 }
 
 std::shared_ptr<const ImageSource> ramps(int64_t count, const ImageSize& size) {
-  Bytes pixels = ramp({count, size.height * size.width, size.channels});
+  Bytes pixels = ramp_transforms({count, size.height * size.width, size.channels});
   std::vector<int32_t> labels(static_cast<size_t>(count));
   std::iota(labels.begin(), labels.end(), 0);
   return std::make_shared<MemoryImages>(size, std::move(pixels), std::move(labels),
@@ -87,14 +88,14 @@ TEST_CASE("every transform is a function of seed and position alone, and says it
   const ImageSize size{8, 8, 3};
   for (size_t i = 0; i < std::size(kEvery); ++i) {
     INFO(kEvery[i]);
-    const auto transform = read(kEvery[i])[0];
+    const auto transform = read_transforms(kEvery[i])[0];
     CHECK(transform->kind == transform_table().rows[i].name);
     CHECK_FALSE(transform_table().rows[i].doc.empty());
     std::set<std::vector<int>> seen;
     for (int64_t position = 0; position < 40; ++position) {
-      const Bytes once = pixels_of(changed(kEvery[i], size, position));
-      changed(kEvery[i], size, position + 1);
-      CHECK(pixels_of(changed(kEvery[i], size, position)) == once);
+      const Bytes once = pixels_of(changed_transforms(kEvery[i], size, position));
+      changed_transforms(kEvery[i], size, position + 1);
+      CHECK(pixels_of(changed_transforms(kEvery[i], size, position)) == once);
       seen.insert(numbers(once));
     }
     CHECK((seen.size() > 1) == transform->random());
@@ -103,10 +104,10 @@ TEST_CASE("every transform is a function of seed and position alone, and says it
 
 TEST_CASE("bytes and numbers are changed alike") {
   const ImageSize size{8, 8, 1};
-  const Bytes bytes = ramp(size);
+  const Bytes bytes = ramp_transforms(size);
   const std::vector<float> reals(bytes.begin(), bytes.end());
   for (const char* list : kEvery) {
-    const TransformList transforms = read(list);
+    const TransformList transforms = read_transforms(list);
     if (!transforms[0]->takes_numbers()) continue;
     INFO(list);
     for (int64_t position = 0; position < 10; ++position) {
@@ -114,7 +115,7 @@ TEST_CASE("bytes and numbers are changed alike") {
       frame.look_at({reals.data(), size, 8});
       Pipeline(transforms, size, true).run(frame, {7, position});
       const auto real = pixels_of(frame);
-      const Bytes whole = pixels_of(changed(list, size, position));
+      const Bytes whole = pixels_of(changed_transforms(list, size, position));
       REQUIRE(real.size() == whole.size());
       for (size_t i = 0; i < real.size(); ++i) {
         REQUIRE(std::abs(real[i] - static_cast<float>(whole[i])) <= 0.501f);
@@ -125,18 +126,19 @@ TEST_CASE("bytes and numbers are changed alike") {
 
 TEST_CASE("crops cut where they say and pad what is missing") {
   const ImageSize size{4, 4, 1};
-  CHECK(pixels_of(changed("{center_crop: 2}", size)) == Bytes{6, 7, 10, 11});
-  CHECK(pixels_of(changed("{center_crop: {size: [2, 6], fill: 9}}", size)) ==
+  CHECK(pixels_of(changed_transforms("{center_crop: 2}", size)) == Bytes{6, 7, 10, 11});
+  CHECK(pixels_of(changed_transforms("{center_crop: {size: [2, 6], fill: 9}}", size)) ==
         Bytes{9, 5, 6, 7, 8, 9, 9, 9, 10, 11, 12, 9});
   std::set<std::vector<int>> places;
   for (int64_t i = 0; i < 400; ++i) {
-    places.insert(numbers(pixels_of(changed("{random_crop: {size: 4, padding: 1}}", size, i))));
+    places.insert(
+        numbers(pixels_of(changed_transforms("{random_crop: {size: 4, padding: 1}}", size, i))));
   }
   CHECK(places.size() == 9);
-  CHECK(places.count(numbers(ramp(size))) == 1);
+  CHECK(places.count(numbers(ramp_transforms(size))) == 1);
   places.clear();
   for (int64_t i = 0; i < 400; ++i) {
-    places.insert(numbers(pixels_of(changed("{random_crop: 6}", size, i))));
+    places.insert(numbers(pixels_of(changed_transforms("{random_crop: 6}", size, i))));
   }
   CHECK(places.size() == 9);
 }
@@ -145,22 +147,22 @@ TEST_CASE("flips mirror, with their probability") {
   const ImageSize size{2, 3, 2};
   int flipped = 0;
   for (int64_t i = 0; i < 1000; ++i) {
-    const Bytes out = pixels_of(changed("horizontal_flip", size, i));
-    if (out != ramp(size)) {
+    const Bytes out = pixels_of(changed_transforms("horizontal_flip", size, i));
+    if (out != ramp_transforms(size)) {
       ++flipped;
       REQUIRE(out == Bytes{5, 6, 3, 4, 1, 2, 11, 12, 9, 10, 7, 8});
     }
   }
   CHECK(std::abs(flipped - 500) < 80);
-  CHECK(pixels_of(changed("{horizontal_flip: 0}", size)) == ramp(size));
-  CHECK(pixels_of(changed("{vertical_flip: 1}", size)) ==
+  CHECK(pixels_of(changed_transforms("{horizontal_flip: 0}", size)) == ramp_transforms(size));
+  CHECK(pixels_of(changed_transforms("{vertical_flip: 1}", size)) ==
         Bytes{7, 8, 9, 10, 11, 12, 1, 2, 3, 4, 5, 6});
 }
 
 TEST_CASE("resizing by the shorter side keeps the proportions") {
-  CHECK(changed("{resize: 8}", {16, 32, 3}).size() == ImageSize{8, 16, 3});
-  CHECK(changed("{resize: 8}", {50, 4, 1}).size() == ImageSize{100, 8, 1});
-  CHECK(changed("{resize: [8, 5]}", {16, 32, 3}).size() == ImageSize{8, 5, 3});
+  CHECK(changed_transforms("{resize: 8}", {16, 32, 3}).size() == ImageSize{8, 16, 3});
+  CHECK(changed_transforms("{resize: 8}", {50, 4, 1}).size() == ImageSize{100, 8, 1});
+  CHECK(changed_transforms("{resize: [8, 5]}", {16, 32, 3}).size() == ImageSize{8, 5, 3});
 }
 
 TEST_CASE("random resized crops keep to their area and proportions, reduced images too") {
@@ -169,7 +171,8 @@ TEST_CASE("random resized crops keep to their area and proportions, reduced imag
   std::vector<uint8_t> pixels;
   for (int64_t i = 0; i < 64 * 64; ++i) pixels.push_back(static_cast<uint8_t>(i % 64 * 4));
   const Pipeline pipeline(
-      read("{random_resized_crop: {size: 16, scale: [0.25, 0.25], ratio: [1, 1]}}"), size, false);
+      read_transforms("{random_resized_crop: {size: 16, scale: [0.25, 0.25], ratio: [1, 1]}}"),
+      size, false);
   double least = 255, most = 0;
   for (int64_t i = 0; i < 200; ++i) {
     Frame<uint8_t> frame;
@@ -187,7 +190,8 @@ TEST_CASE("random resized crops keep to their area and proportions, reduced imag
   // The same part of a JPEG decoded at half its size looks the same.
   const auto file = golden_image("photo.jpg");
   const ImageSize full{48, 64, 3};
-  const Pipeline crop(read("{random_resized_crop: {size: 8, scale: [0.5, 1]}}"), full, false);
+  const Pipeline crop(read_transforms("{random_resized_crop: {size: 8, scale: [0.5, 1]}}"), full,
+                      false);
   for (int64_t i = 0; i < 20; ++i) {
     Frame<uint8_t> whole = decoded(file), half = decoded(file, 3, 0.5);
     REQUIRE(half.reduced());
@@ -200,36 +204,39 @@ TEST_CASE("random resized crops keep to their area and proportions, reduced imag
 TEST_CASE("colour jitter leaves gray gray and changes in the stated range") {
   const ImageSize size{1, 1, 3};
   for (int64_t i = 0; i < 50; ++i) {
-    const Bytes hue = pixels_of(changed("{color_jitter: {hue: 0.5}}", size, i));
+    const Bytes hue = pixels_of(changed_transforms("{color_jitter: {hue: 0.5}}", size, i));
     CHECK(*std::max_element(hue.begin(), hue.end()) == 3);
     CHECK(*std::min_element(hue.begin(), hue.end()) == 1);
   }
   const Bytes gray(12, 100);
   Frame<uint8_t> frame;
   frame.look_at({gray.data(), {2, 2, 3}, 6});
-  Pipeline(read("{color_jitter: {saturation: 0.9, contrast: 0.9, hue: 0.5}}"), {2, 2, 3}, false)
+  Pipeline(read_transforms("{color_jitter: {saturation: 0.9, contrast: 0.9, hue: 0.5}}"), {2, 2, 3},
+           false)
       .run(frame, {1, 2});
   CHECK(pixels_of(frame) == gray);
   int least = 255, most = 0;
   for (int64_t i = 0; i < 300; ++i) {
     frame.look_at({gray.data(), {2, 2, 3}, 6});
-    Pipeline(read("{color_jitter: {brightness: 0.3}}"), {2, 2, 3}, false).run(frame, {1, i});
+    Pipeline(read_transforms("{color_jitter: {brightness: 0.3}}"), {2, 2, 3}, false)
+        .run(frame, {1, i});
     least = std::min<int>(least, pixels_of(frame)[0]);
     most = std::max<int>(most, pixels_of(frame)[0]);
   }
   CHECK(least >= 70);
   CHECK(most <= 130);
   CHECK(most - least > 55);
-  CHECK_THROWS_WITH(Pipeline(read("{color_jitter: {hue: 0.1}}"), {2, 2, 4}, false),
+  CHECK_THROWS_WITH(Pipeline(read_transforms("{color_jitter: {hue: 0.1}}"), {2, 2, 4}, false),
                     Contains("exp.yaml:1:15") && Contains("1 or 3 channels, not 4"));
-  CHECK_THROWS_WITH(Pipeline(read("{color_jitter: {hue: 0.1}}"), {2, 2, 3}, true),
+  CHECK_THROWS_WITH(Pipeline(read_transforms("{color_jitter: {hue: 0.1}}"), {2, 2, 3}, true),
                     Contains("works on 8-bit images"));
 }
 
 TEST_CASE("held-out samples get what stands in for random changes") {
   const auto source = ramps(10, {8, 8, 1});
   const auto data = make_image_dataset(
-      source, {.transforms = read("{random_crop: {size: 4, padding: 1}}, horizontal_flip")}, {});
+      source,
+      {.transforms = read_transforms("{random_crop: {size: 4, padding: 1}}, horizontal_flip")}, {});
   std::vector<float> middle;
   for (int y = 2; y < 6; ++y) {
     for (int x = 2; x < 6; ++x)
@@ -252,21 +259,24 @@ TEST_CASE("held-out samples get what stands in for random changes") {
 TEST_CASE("images of different sizes need transforms that end in one size") {
   const ImageSize any{0, 0, 3};
   for (const char* list : {"", "{resize: 9}", "horizontal_flip"}) {
-    CHECK_THROWS_WITH(Pipelines(read(list), any, false), Contains("images differ in size"));
+    CHECK_THROWS_WITH(Pipelines(read_transforms(list), any, false),
+                      Contains("images differ in size"));
   }
-  CHECK(Pipelines(read("{resize: 9}, {center_crop: 8}"), any, false).training.output() ==
+  CHECK(Pipelines(read_transforms("{resize: 9}, {center_crop: 8}"), any, false).training.output() ==
         ImageSize{8, 8, 3});
-  CHECK(Pipelines(read("{random_resized_crop: [4, 6]}"), any, false).evaluation.output() ==
-        ImageSize{4, 6, 3});
+  CHECK(
+      Pipelines(read_transforms("{random_resized_crop: [4, 6]}"), any, false).evaluation.output() ==
+      ImageSize{4, 6, 3});
 }
 
 TEST_CASE("mistakes in transforms are found with their places") {
-  CHECK_THROWS_WITH(read("{resize: {}}"), Contains("missing key 'size'"));
-  CHECK_THROWS_WITH(read("{resize: 0}"), Contains("exp.yaml:1"));
-  CHECK_THROWS_WITH(read("{random_resized_crop: {size: 4, scale: [1, 0.5]}}"),
+  CHECK_THROWS_WITH(read_transforms("{resize: {}}"), Contains("missing key 'size'"));
+  CHECK_THROWS_WITH(read_transforms("{resize: 0}"), Contains("exp.yaml:1"));
+  CHECK_THROWS_WITH(read_transforms("{random_resized_crop: {size: 4, scale: [1, 0.5]}}"),
                     Contains("scale must rise"));
-  CHECK_THROWS_WITH(read("horizontal_flop"), Contains("did you mean 'horizontal_flip'?"));
-  CHECK_THROWS_WITH(read("{rotation: 200}"), Contains("180"));
+  CHECK_THROWS_WITH(read_transforms("horizontal_flop"),
+                    Contains("did you mean 'horizontal_flip'?"));
+  CHECK_THROWS_WITH(read_transforms("{rotation: 200}"), Contains("180"));
 }
 
 TEST_CASE(
@@ -274,7 +284,8 @@ TEST_CASE(
   const auto device = make_host_device("cpu", "");
   const auto data = make_image_dataset(
       ramps(10, {8, 8, 1}),
-      {.transforms = read("{random_crop: {size: 6, padding: 1}}, horizontal_flip, {cutout: 2}")},
+      {.transforms =
+           read_transforms("{random_crop: {size: 6, padding: 1}}, horizontal_flip, {cutout: 2}")},
       {.scale = 1.0 / 255});
   const MixingOptions both{.mixup = {.alpha = 0.4}, .cutmix = {.alpha = 1, .probability = 0.7}};
   for (const MixingOptions& mixing : {MixingOptions{}, both}) {
@@ -340,17 +351,17 @@ TEST_CASE("targets that are images are not left behind by transforms that move p
   };
   for (const char* moves :
        {"horizontal_flip", "{random_crop: 2}", "{resize: 2}", "{rotation: 9}"}) {
-    const SampleChanges changes{.transforms = read(moves), .random_affine = {}};
+    const SampleChanges changes{.transforms = read_transforms(moves), .random_affine = {}};
     CHECK_THROWS_WITH(change_samples(data_of({4, 4}), changes),
                       Contains("exp.yaml:1:") && Contains("moves pixels of the inputs"));
     CHECK_NOTHROW(change_samples(data_of({1}), changes));
   }
   // Targets that were made for the size that comes out; a change that leaves pixels in their
   // places.
-  CHECK_NOTHROW(
-      change_samples(data_of({2, 2}), {.transforms = read("{resize: 2}"), .random_affine = {}}));
-  CHECK_NOTHROW(
-      change_samples(data_of({4, 4}), {.transforms = read("random_erasing"), .random_affine = {}}));
+  CHECK_NOTHROW(change_samples(
+      data_of({2, 2}), {.transforms = read_transforms("{resize: 2}"), .random_affine = {}}));
+  CHECK_NOTHROW(change_samples(
+      data_of({4, 4}), {.transforms = read_transforms("random_erasing"), .random_affine = {}}));
   RandomAffineOptions affine;
   affine.rotate = 5;
   CHECK_THROWS_WITH(change_samples(data_of({4, 4}), {.transforms = {}, .random_affine = affine}),

@@ -52,7 +52,7 @@ const std::vector<std::pair<std::string, std::string>> kModels{
 };
 
 // Logits of every token of a text that the model sees as a whole, f64.
-std::vector<double> whole(const ModelConfig& model, const std::vector<int32_t>& tokens) {
+std::vector<double> whole_decoder(const ModelConfig& model, const std::vector<int32_t>& tokens) {
   const auto loss = make_kind(loss_table(), "cross_entropy");
   EmittedModel emitted =
       emit_model({.model = model,
@@ -71,7 +71,7 @@ TEST_CASE("texts that are continued have the logits of the whole text") {
     INFO(name);
     const ModelConfig model = model_of(description);
     const std::vector<int32_t> tokens = text(1);
-    const std::vector<double> expected = whole(model, tokens);
+    const std::vector<double> expected = whole_decoder(model, tokens);
     REQUIRE(expected.size() == tokens.size() * kIds);
     Opened exact(model, reference_engine(), DType::f64, 1);
     Opened fast(model, cpu_engine(), DType::f32, 1);
@@ -86,7 +86,7 @@ TEST_CASE("texts that are continued have the logits of the whole text") {
 TEST_CASE("in 16 bits texts that are continued stay near those in f32") {
   const ModelConfig model = model_of(kModels[1].second);
   const std::vector<int32_t> tokens = text(2);
-  const std::vector<double> expected = whole(model, tokens);
+  const std::vector<double> expected = whole_decoder(model, tokens);
   double scale = 0;
   for (double x : expected) scale = std::max(scale, std::abs(x));
   for (DType dtype : {DType::bf16, DType::f16}) {

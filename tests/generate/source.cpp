@@ -16,8 +16,8 @@ namespace {
 using Catch::Matchers::Contains;
 
 // Logits of every token of a text whose model sees it and its source as a whole, f64.
-std::vector<double> whole(const Kind& kind, const std::vector<int32_t>& source,
-                          const std::vector<int32_t>& tokens) {
+std::vector<double> whole_source(const Kind& kind, const std::vector<int32_t>& source,
+                                 const std::vector<int32_t>& tokens) {
   const ModelConfig model = model_of(kind.model);
   const auto loss = make_kind(loss_table(), "cross_entropy");
   std::vector<InputSpec> inputs{{"source", {Shape{kSource}, DType::i32}}};
@@ -44,7 +44,7 @@ TEST_CASE("texts of a source have the logits of the whole text") {
   for (const Kind& kind : kPairs) {
     INFO(kind.name);
     const std::vector<int32_t> source = text(5, 7), tokens = text(1, 12);
-    const std::vector<double> expected = whole(kind, source, tokens);
+    const std::vector<double> expected = whole_source(kind, source, tokens);
     REQUIRE(expected.size() == tokens.size() * kIds);
     OpenedPair exact(kind, reference_engine(), DType::f64, 1);
     OpenedPair fast(kind, cpu_engine(), DType::f32, 1);
@@ -64,7 +64,7 @@ TEST_CASE("in 16 bits they stay near those in f32") {
   const std::vector<int32_t> source = text(5, 7), tokens = text(1, 12);
   for (const Kind& kind : kPairs) {
     INFO(kind.name);
-    const std::vector<double> expected = whole(kind, source, tokens);
+    const std::vector<double> expected = whole_source(kind, source, tokens);
     OpenedPair low(kind, cpu_engine(), DType::f32, 1, DType::bf16);
     low.decoder.read_source(0, source, 0);
     double scale = 0;

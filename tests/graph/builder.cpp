@@ -8,7 +8,7 @@ namespace {
 
 using Catch::Matchers::Contains;
 
-const TensorSpec kVector{Shape{4}, DType::f32};
+const TensorSpec kBuilderVector{Shape{4}, DType::f32};
 
 TEST_CASE("a shape that does not fit is reported with the path of the layer") {
   Graph graph;
@@ -28,7 +28,7 @@ TEST_CASE("a shape that does not fit is reported with the path of the layer") {
 TEST_CASE("a sum takes over the node that makes it, or copies what others hold") {
   Graph graph;
   GraphBuilder b(graph);
-  const ValueId x = b.add_value("x", kVector, Role::input);
+  const ValueId x = b.add_value("x", kBuilderVector, Role::input);
   const ValueId own = b.emit1("exp", {x});
   CHECK(b.accumulate(own, "own", Role::metric) == own);
 
@@ -55,9 +55,10 @@ TEST_CASE("the StepState is one value, made when first asked for") {
 TEST_CASE("an unknown op and a second value of one name are bugs") {
   Graph graph;
   GraphBuilder b(graph);
-  b.add_value("x", kVector, Role::input);
+  b.add_value("x", kBuilderVector, Role::input);
   CHECK_THROWS_WITH(b.emit("no_such_op", {}), Contains("no op is named"));
-  CHECK_THROWS_WITH(b.add_value("x", kVector, Role::input), Contains("two values are named x"));
+  CHECK_THROWS_WITH(b.add_value("x", kBuilderVector, Role::input),
+                    Contains("two values are named x"));
 }
 
 }  // namespace

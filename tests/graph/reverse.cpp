@@ -10,13 +10,13 @@
 namespace dltrain {
 namespace {
 
-const TensorSpec kVector{Shape{3}, DType::f64};
+const TensorSpec kReverseVector{Shape{3}, DType::f64};
 
 struct Example {
   Graph graph;
   GraphBuilder b{graph};
-  ValueId x = b.add_value("x", kVector, Role::input);
-  ValueId p = b.add_value("p", kVector, Role::parameter);
+  ValueId x = b.add_value("x", kReverseVector, Role::input);
+  ValueId p = b.add_value("p", kReverseVector, Role::parameter);
 
   ValueId sum(ValueId value) {
     return b.emit1("reduce", {value}, {{"kind", "sum"}, {"axes", std::vector<int64_t>{0}}});
@@ -102,8 +102,8 @@ TEST_CASE("several losses share one backward, each with its own seed") {
 
 TEST_CASE("parameters that no loss depends on are left out") {
   Example e;
-  const ValueId unused = e.b.add_value("unused", kVector, Role::parameter);
-  const ValueId beside = e.b.add_value("beside", kVector, Role::parameter);
+  const ValueId unused = e.b.add_value("unused", kReverseVector, Role::parameter);
+  const ValueId beside = e.b.add_value("beside", kReverseVector, Role::parameter);
   e.b.emit1("exp", {beside});  // read, but not by the loss
   const ValueId loss = e.sum(e.b.emit1("mul", {e.x, e.p}));
   const auto gradients = reverse(e.graph, {loss}, {unused, e.p, beside});
@@ -114,7 +114,7 @@ TEST_CASE("parameters that no loss depends on are left out") {
 
 TEST_CASE("nothing flows into what is not wanted") {
   Example e;
-  const ValueId q = e.b.add_value("q", kVector, Role::parameter);
+  const ValueId q = e.b.add_value("q", kReverseVector, Role::parameter);
   const ValueId loss = e.sum(e.b.emit1("mul", {e.b.emit1("exp", {q}), e.p}));
   reverse(e.graph, {loss}, {e.p});
   for (const Node& node : e.graph.nodes) {
@@ -126,7 +126,7 @@ TEST_CASE("nothing flows into what is not wanted") {
 // add passes dy on unchanged: to two parameters, and to a parameter and a value that goes on.
 TEST_CASE("a gradient that is also somebody else's is copied before it becomes a sum") {
   Example e;
-  const ValueId q = e.b.add_value("q", kVector, Role::parameter);
+  const ValueId q = e.b.add_value("q", kReverseVector, Role::parameter);
   const ValueId both = e.b.emit1("add", {e.p, q});
   reverse(e.graph, {e.sum(e.b.emit1("mul", {both, e.x}))}, {e.p, q});
   CHECK(e.gradient("p") == std::vector<double>{1, 2, 3});
@@ -134,7 +134,7 @@ TEST_CASE("a gradient that is also somebody else's is copied before it becomes a
 
   Example chain;
   const ValueId inner = chain.b.emit1("mul", {chain.p, chain.x});
-  const ValueId r = chain.b.add_value("r", kVector, Role::parameter);
+  const ValueId r = chain.b.add_value("r", kReverseVector, Role::parameter);
   reverse(chain.graph, {chain.sum(chain.b.emit1("add", {inner, r}))}, {chain.p, r});
   CHECK(chain.gradient("p") == std::vector<double>{1, 2, 3});
   CHECK(chain.gradient("r") == std::vector<double>{1, 1, 1});
@@ -154,7 +154,7 @@ TEST_CASE("a gradient that is also somebody else's is copied before it becomes a
 
 TEST_CASE("gradients come in the order in which the backward completes them") {
   Example e;
-  const ValueId q = e.b.add_value("q", kVector, Role::parameter);
+  const ValueId q = e.b.add_value("q", kReverseVector, Role::parameter);
   const ValueId first = e.b.emit1("mul", {e.x, e.p});
   const ValueId second = e.b.emit1("mul", {first, q});
   const auto gradients = reverse(e.graph, {e.sum(second)}, {e.p, q});

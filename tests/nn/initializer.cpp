@@ -84,7 +84,7 @@ TEST_CASE("an initialiser that nothing takes is refused") {
              Contains("did you mean 'he_normal'?"));
 }
 
-std::vector<double> drawn(const Initializer& initializer, size_t n) {
+std::vector<double> drawn_initializer(const Initializer& initializer, size_t n) {
   std::vector<float> out(n);
   initialize(initializer, 3, "w", out);
   return {out.begin(), out.end()};
@@ -92,7 +92,7 @@ std::vector<double> drawn(const Initializer& initializer, size_t n) {
 
 TEST_CASE("a truncated normal stays within two deviations") {
   const size_t n = 100'000;
-  const auto values = drawn({Initializer::truncated_normal, 0.5, 1.0}, n);
+  const auto values = drawn_initializer({Initializer::truncated_normal, 0.5, 1.0}, n);
   double sum = 0, squares = 0;
   for (double v : values) {
     CHECK((v >= 0.0 && v <= 2.0));
@@ -105,15 +105,16 @@ TEST_CASE("a truncated normal stays within two deviations") {
 }
 
 TEST_CASE("the vector of a padding id begins with zeros, whatever the initialiser") {
-  const auto values = drawn({.kind = Initializer::normal, .value = 1, .zeros_at = {6, 3}}, 12);
+  const auto values =
+      drawn_initializer({.kind = Initializer::normal, .value = 1, .zeros_at = {6, 3}}, 12);
   for (size_t i = 0; i < 12; ++i) CHECK((values[i] == 0) == (i >= 6 && i < 9));
 }
 
 TEST_CASE("rows or columns of an orthogonal matrix are orthogonal, with the gain as length") {
   for (const auto& [rows, columns] : {std::pair<size_t, size_t>{5, 12}, {12, 5}, {7, 7}}) {
-    const auto m =
-        drawn({.kind = Initializer::orthogonal, .value = 2, .rows = static_cast<int64_t>(rows)},
-              rows * columns);
+    const auto m = drawn_initializer(
+        {.kind = Initializer::orthogonal, .value = 2, .rows = static_cast<int64_t>(rows)},
+        rows * columns);
     const size_t count = std::min(rows, columns), length = std::max(rows, columns);
     const auto at = [&](size_t i, size_t k) {
       return rows <= columns ? m[i * columns + k] : m[k * columns + i];

@@ -79,8 +79,8 @@ TEST_CASE("tensors go from file order to memory order and back") {
   CHECK_THROWS_WITH(memory_to_file(info, memory, short_one), Contains("expected 48"));
 }
 
-std::vector<float> drawn(const Initializer& initializer, uint64_t seed, std::string_view name,
-                         size_t n) {
+std::vector<float> drawn_model(const Initializer& initializer, uint64_t seed, std::string_view name,
+                               size_t n) {
   std::vector<float> out(n);
   initialize(initializer, seed, name, out);
   return out;
@@ -89,15 +89,15 @@ std::vector<float> drawn(const Initializer& initializer, uint64_t seed, std::str
 TEST_CASE("initial values depend on seed, name and element only") {
   for (const Initializer& initializer :
        {Initializer::uniform_within(0.5), Initializer::normal_of(2)}) {
-    const auto values = drawn(initializer, 7, "layers.0.weight", 1000);
-    CHECK(drawn(initializer, 7, "layers.0.weight", 1000) == values);
-    auto start = drawn(initializer, 7, "layers.0.weight", 10);
+    const auto values = drawn_model(initializer, 7, "layers.0.weight", 1000);
+    CHECK(drawn_model(initializer, 7, "layers.0.weight", 1000) == values);
+    auto start = drawn_model(initializer, 7, "layers.0.weight", 10);
     CHECK(std::equal(start.begin(), start.end(), values.begin()));
-    CHECK(drawn(initializer, 8, "layers.0.weight", 1000) != values);
-    CHECK(drawn(initializer, 7, "layers.1.weight", 1000) != values);
+    CHECK(drawn_model(initializer, 8, "layers.0.weight", 1000) != values);
+    CHECK(drawn_model(initializer, 7, "layers.1.weight", 1000) != values);
   }
-  CHECK(drawn(Initializer::ones(), 7, "w", 3) == std::vector<float>{1, 1, 1});
-  CHECK(drawn(Initializer::zeros(), 7, "w", 3) == std::vector<float>{0, 0, 0});
+  CHECK(drawn_model(Initializer::ones(), 7, "w", 3) == std::vector<float>{1, 1, 1});
+  CHECK(drawn_model(Initializer::zeros(), 7, "w", 3) == std::vector<float>{0, 0, 0});
 }
 
 TEST_CASE("initial values have the distribution that is asked for") {
@@ -111,13 +111,13 @@ TEST_CASE("initial values have the distribution that is asked for") {
     const double count = static_cast<double>(values.size());
     return std::pair{sum / count, squares / count};
   };
-  const auto uniform = drawn(Initializer::uniform_within(0.5), 1, "u", n);
+  const auto uniform = drawn_model(Initializer::uniform_within(0.5), 1, "u", n);
   // Five standard errors of the mean and of the mean square, from the known moments.
   const double root = std::sqrt(static_cast<double>(n));
   CHECK(std::abs(moments(uniform).first) < 5 * std::sqrt(1.0 / 12) / root);
   CHECK(std::abs(moments(uniform).second - 1.0 / 12) < 5 * std::sqrt(1.0 / 80 - 1.0 / 144) / root);
   CHECK(std::all_of(uniform.begin(), uniform.end(), [](float v) { return std::abs(v) <= 0.5f; }));
-  const auto normal = drawn(Initializer::normal_of(2), 1, "n", n);
+  const auto normal = drawn_model(Initializer::normal_of(2), 1, "n", n);
   CHECK(std::abs(moments(normal).first) < 5 * 2 / root);
   CHECK(std::abs(moments(normal).second - 4) < 5 * 4 * std::sqrt(2.0) / root);
   const auto beyond = std::count_if(normal.begin(), normal.end(), [](float v) { return v > 4; });

@@ -8,7 +8,7 @@
 namespace dltrain {
 namespace {
 
-CaseInput integers(const Shape& shape, int64_t bound) {
+CaseInput integers_cases_decoding(const Shape& shape, int64_t bound) {
   return {{shape, DType::i32}, Fill::ids, bound};
 }
 CaseInput slots(int64_t samples) {
@@ -47,8 +47,8 @@ void add_cached(std::vector<OpCase>& cases, const Cached& a) {
   for (const TensorSpec& cache : {caches.keys, caches.values}) {
     c.inputs.push_back(case_tensor(cache.shape));
   }
-  c.inputs.push_back(integers({a.samples}, a.capacity - a.tokens + 1));
-  c.inputs.push_back(integers({a.samples}, a.tokens + 1));
+  c.inputs.push_back(integers_cases_decoding({a.samples}, a.capacity - a.tokens + 1));
+  c.inputs.push_back(integers_cases_decoding({a.samples}, a.tokens + 1));
   c.inputs.push_back(slots(a.samples));
   if (a.window > 0) c.attributes.set("window", a.window);
   if (a.alibi) c.attributes.set("alibi", true);
@@ -81,21 +81,23 @@ void add_decoding_cases(std::vector<OpCase>& cases) {
   add_cached(cases, {2, 33, 300, 2, 1, 8, true, 70, true});
   add_cached(cases, {3, 7, 90, 6, 3, 12, true, 0, true, 0.2});
   for (const Shape& x : {Shape{1, 1, 3}, Shape{3, 5, 4}, Shape{2, 4, 3, 2}}) {
-    cases.push_back(
-        {"last_token " + to_string(x), "last_token", {case_tensor(x), integers({x[0]}, x[1] + 1)}});
+    cases.push_back({"last_token " + to_string(x),
+                     "last_token",
+                     {case_tensor(x), integers_cases_decoding({x[0]}, x[1] + 1)}});
   }
   for (int64_t tokens : {1, 6}) {
     cases.push_back({fmt::format("token_positions {}", tokens),
                      "token_positions",
-                     {integers({4}, 9)},
+                     {integers_cases_decoding({4}, 9)},
                      {{"tokens", tokens}, {"limit", int64_t{10}}}});
-    cases.push_back(
-        {fmt::format("slot_state_update of {} tokens", tokens),
-         "slot_state_update",
-         {case_tensor({5, 6}), case_tensor({3, tokens, 6}), integers({3}, tokens + 1), slots(3)}});
+    cases.push_back({fmt::format("slot_state_update of {} tokens", tokens),
+                     "slot_state_update",
+                     {case_tensor({5, 6}), case_tensor({3, tokens, 6}),
+                      integers_cases_decoding({3}, tokens + 1), slots(3)}});
   }
-  cases.push_back(
-      {"slot_state", "slot_state", {case_tensor({5, 3, 4}), integers({4}, 2), slots(4)}});
+  cases.push_back({"slot_state",
+                   "slot_state",
+                   {case_tensor({5, 3, 4}), integers_cases_decoding({4}, 2), slots(4)}});
   for (int64_t rows : {1, 3, 4, 9}) {
     add_rows(cases, {rows, 70}, 37, rows % 2 == 1, rows == 3 ? "gelu_tanh" : "");
   }

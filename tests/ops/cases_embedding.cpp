@@ -6,8 +6,8 @@
 namespace dltrain {
 namespace {
 
-void add(std::vector<OpCase>& cases, const Shape& ids, int64_t rows, int64_t width,
-         int64_t padding) {
+void add_cases_embedding(std::vector<OpCase>& cases, const Shape& ids, int64_t rows, int64_t width,
+                         int64_t padding) {
   std::vector<int64_t> extents = as_integers(ids);
   extents.push_back(width);
   const CaseInput input{{ids, DType::i32}, Fill::ids, rows};
@@ -27,14 +27,14 @@ void add(std::vector<OpCase>& cases, const Shape& ids, int64_t rows, int64_t wid
 }  // namespace
 
 void add_embedding_cases(std::vector<OpCase>& cases) {
-  add(cases, {1}, 1, 1, -1);
-  add(cases, {7}, 5, 3, -1);
-  add(cases, {7}, 5, 3, 2);
-  add(cases, {4, 33}, 17, 65, -1);
-  add(cases, {2, 150}, 2, 65, -1);  // long lists of places
-  add(cases, {4, 33}, 17, 65, 0);
-  add(cases, {2, 3, 5}, 1000, 8, 999);
-  add(cases, {64, 40}, 11, 32, -1);  // rows of many ids
+  add_cases_embedding(cases, {1}, 1, 1, -1);
+  add_cases_embedding(cases, {7}, 5, 3, -1);
+  add_cases_embedding(cases, {7}, 5, 3, 2);
+  add_cases_embedding(cases, {4, 33}, 17, 65, -1);
+  add_cases_embedding(cases, {2, 150}, 2, 65, -1);  // long lists of places
+  add_cases_embedding(cases, {4, 33}, 17, 65, 0);
+  add_cases_embedding(cases, {2, 3, 5}, 1000, 8, 999);
+  add_cases_embedding(cases, {64, 40}, 11, 32, -1);  // rows of many ids
 }
 
 }  // namespace dltrain

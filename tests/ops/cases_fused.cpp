@@ -8,8 +8,9 @@
 namespace dltrain {
 namespace {
 
-void add(std::vector<OpCase>& cases, const std::string& what, const std::vector<Fill>& fills,
-         const std::vector<FusedStep>& steps, const std::vector<int64_t>& results) {
+void add_cases_fused(std::vector<OpCase>& cases, const std::string& what,
+                     const std::vector<Fill>& fills, const std::vector<FusedStep>& steps,
+                     const std::vector<int64_t>& results) {
   for (const Shape& shape : {Shape{1}, Shape{17}, Shape{33, 65}, Shape{40001}}) {
     OpCase c{.name = fmt::format("fused {} {}", what, to_string(shape)),
              .op = "fused_elementwise",
@@ -25,7 +26,7 @@ void add_mixed(std::vector<OpCase>& cases, const std::string& what, const std::v
                const std::vector<FusedStep>& steps, int64_t result) {
   for (const char* dtype : {"f32", "bf16", "f16"}) {
     const size_t first = cases.size();
-    add(cases, fmt::format("{} to {}", what, dtype), fills, steps, {result});
+    add_cases_fused(cases, fmt::format("{} to {}", what, dtype), fills, steps, {result});
     for (size_t i = first; i < cases.size(); ++i) {
       cases[i].attributes.set("output_dtype", std::string(dtype));
       for (size_t k = 1; k < fills.size(); k += 2) cases[i].inputs[k].wide = true;
@@ -36,51 +37,51 @@ void add_mixed(std::vector<OpCase>& cases, const std::string& what, const std::v
 }  // namespace
 
 void add_fused_cases(std::vector<OpCase>& cases) {
-  add(cases, "relu_backward and affine", {Fill::apart, Fill::normal},
-      {{"relu_backward", {0, 1}}, {"affine", {2}, 0.5, 0.1}}, {3});
-  add(cases, "gelu of a sum, both kept", {Fill::normal, Fill::normal},
-      {{"add", {0, 1}}, {"gelu", {2}}}, {2, 3});
-  add(cases, "a use of one operand twice", {Fill::normal},
-      {{"mul", {0, 0}}, {"sub", {1, 0}}, {"affine", {2}, -1.0 / 3, 1e-9}}, {3});
-  add(cases, "all functions", {Fill::positive, Fill::normal},
-      {{"log", {0}},
-       {"sqrt", {0}},
-       {"mul", {2, 3}},
-       {"tanh", {4}},
-       {"sigmoid", {1}},
-       {"silu", {1}},
-       {"div", {5, 0}},
-       {"add", {6, 7}},
-       {"gelu_tanh", {9}},
-       {"exp", {1}},
-       {"add", {10, 11}},
-       {"square", {8}},
-       {"identity", {13}},
-       {"sub", {12, 14}}},
-      {15});
-  add(cases, "activations with parameters", {Fill::apart, Fill::normal},
-      {{"leaky_relu", {0}, 0.2},
-       {"elu", {0}, 0.7},
-       {"hardtanh", {0}, -0.75, 1.5},
-       {"softplus", {1}, 2, 20},
-       {"leaky_relu_backward", {2, 3}, 0.2},
-       {"elu_backward", {3, 4}, 0.7},
-       {"hardtanh_backward", {0, 5}, -0.75, 1.5},
-       {"softplus_backward", {1, 6}, 2, 20},
-       {"add", {7, 8}},
-       {"add", {9, 10}}},
-      {11});
+  add_cases_fused(cases, "relu_backward and affine", {Fill::apart, Fill::normal},
+                  {{"relu_backward", {0, 1}}, {"affine", {2}, 0.5, 0.1}}, {3});
+  add_cases_fused(cases, "gelu of a sum, both kept", {Fill::normal, Fill::normal},
+                  {{"add", {0, 1}}, {"gelu", {2}}}, {2, 3});
+  add_cases_fused(cases, "a use of one operand twice", {Fill::normal},
+                  {{"mul", {0, 0}}, {"sub", {1, 0}}, {"affine", {2}, -1.0 / 3, 1e-9}}, {3});
+  add_cases_fused(cases, "all functions", {Fill::positive, Fill::normal},
+                  {{"log", {0}},
+                   {"sqrt", {0}},
+                   {"mul", {2, 3}},
+                   {"tanh", {4}},
+                   {"sigmoid", {1}},
+                   {"silu", {1}},
+                   {"div", {5, 0}},
+                   {"add", {6, 7}},
+                   {"gelu_tanh", {9}},
+                   {"exp", {1}},
+                   {"add", {10, 11}},
+                   {"square", {8}},
+                   {"identity", {13}},
+                   {"sub", {12, 14}}},
+                  {15});
+  add_cases_fused(cases, "activations with parameters", {Fill::apart, Fill::normal},
+                  {{"leaky_relu", {0}, 0.2},
+                   {"elu", {0}, 0.7},
+                   {"hardtanh", {0}, -0.75, 1.5},
+                   {"softplus", {1}, 2, 20},
+                   {"leaky_relu_backward", {2, 3}, 0.2},
+                   {"elu_backward", {3, 4}, 0.7},
+                   {"hardtanh_backward", {0, 5}, -0.75, 1.5},
+                   {"softplus_backward", {1, 6}, 2, 20},
+                   {"add", {7, 8}},
+                   {"add", {9, 10}}},
+                  {11});
   add_mixed(cases, "a residual", {Fill::normal, Fill::normal}, {{"add", {0, 1}}}, 2);
   add_mixed(cases, "several dtypes", {Fill::normal, Fill::positive, Fill::apart, Fill::normal},
             {{"mul", {0, 1}}, {"gelu", {2}}, {"sub", {4, 5}}, {"add", {6, 3}}, {"relu", {7}}}, 8);
-  add(cases, "all gradients", {Fill::normal, Fill::normal},
-      {{"gelu_backward", {0, 1}},
-       {"gelu_tanh_backward", {0, 2}},
-       {"silu_backward", {0, 3}},
-       {"tanh_backward", {0, 4}},
-       {"sigmoid_backward", {0, 5}},
-       {"relu", {6}}},
-      {7, 2, 4});
+  add_cases_fused(cases, "all gradients", {Fill::normal, Fill::normal},
+                  {{"gelu_backward", {0, 1}},
+                   {"gelu_tanh_backward", {0, 2}},
+                   {"silu_backward", {0, 3}},
+                   {"tanh_backward", {0, 4}},
+                   {"sigmoid_backward", {0, 5}},
+                   {"relu", {6}}},
+                  {7, 2, 4});
 }
 
 }  // namespace dltrain

@@ -6,11 +6,12 @@
 namespace dltrain {
 namespace {
 
-using Pair = std::vector<int64_t>;
+using CasesImageMapsPair = std::vector<int64_t>;
 
 // An op and its gradient, of the shape that its own rule gives.
-void add_with_gradient(std::vector<OpCase>& cases, const std::string& op, const Shape& x,
-                       const Attributes& attributes, Fill fill = Fill::normal) {
+void add_with_gradient_cases_image_maps(std::vector<OpCase>& cases, const std::string& op,
+                                        const Shape& x, const Attributes& attributes,
+                                        Fill fill = Fill::normal) {
   const std::string what = fmt::format("{} {}", to_string(x), to_string(attributes));
   const CaseInput input = case_tensor(x, fill);
   cases.push_back({op + " " + what, op, {input}, attributes});
@@ -26,39 +27,42 @@ void add_with_gradient(std::vector<OpCase>& cases, const std::string& op, const 
   cases.push_back(std::move(backward));
 }
 
-void add_average(std::vector<OpCase>& cases, const Shape& x, const Pair& kernel, const Pair& stride,
-                 const Pair& padding) {
+void add_average(std::vector<OpCase>& cases, const Shape& x, const CasesImageMapsPair& kernel,
+                 const CasesImageMapsPair& stride, const CasesImageMapsPair& padding) {
   for (bool include : {true, false}) {
-    add_with_gradient(cases, "avg_pool2d", x,
-                      {{"kernel", kernel},
-                       {"stride", stride},
-                       {"padding", padding},
-                       {"count_include_pad", include}});
+    add_with_gradient_cases_image_maps(cases, "avg_pool2d", x,
+                                       {{"kernel", kernel},
+                                        {"stride", stride},
+                                        {"padding", padding},
+                                        {"count_include_pad", include}});
   }
 }
 
-void add_average_ceil(std::vector<OpCase>& cases, const Shape& x, const Pair& kernel,
-                      const Pair& stride, const Pair& padding) {
+void add_average_ceil(std::vector<OpCase>& cases, const Shape& x, const CasesImageMapsPair& kernel,
+                      const CasesImageMapsPair& stride, const CasesImageMapsPair& padding) {
   for (bool include : {true, false}) {
-    add_with_gradient(cases, "avg_pool2d", x,
-                      {{"kernel", kernel},
-                       {"stride", stride},
-                       {"padding", padding},
-                       {"count_include_pad", include},
-                       {"ceil_mode", true}});
+    add_with_gradient_cases_image_maps(cases, "avg_pool2d", x,
+                                       {{"kernel", kernel},
+                                        {"stride", stride},
+                                        {"padding", padding},
+                                        {"count_include_pad", include},
+                                        {"ceil_mode", true}});
   }
 }
 
-void add_adaptive(std::vector<OpCase>& cases, const Shape& x, const Pair& size) {
-  add_with_gradient(cases, "avg_pool2d", x, {{"output_size", size}});
-  add_with_gradient(cases, "adaptive_max_pool2d", x, {{"output_size", size}}, Fill::apart);
+void add_adaptive(std::vector<OpCase>& cases, const Shape& x, const CasesImageMapsPair& size) {
+  add_with_gradient_cases_image_maps(cases, "avg_pool2d", x, {{"output_size", size}});
+  add_with_gradient_cases_image_maps(cases, "adaptive_max_pool2d", x, {{"output_size", size}},
+                                     Fill::apart);
 }
 
-void add_upsample(std::vector<OpCase>& cases, const Shape& x, const Pair& size) {
-  add_with_gradient(cases, "upsample2d", x, {{"output_size", size}, {"mode", "nearest"}});
+void add_upsample(std::vector<OpCase>& cases, const Shape& x, const CasesImageMapsPair& size) {
+  add_with_gradient_cases_image_maps(cases, "upsample2d", x,
+                                     {{"output_size", size}, {"mode", "nearest"}});
   for (bool corners : {false, true}) {
-    add_with_gradient(cases, "upsample2d", x,
-                      {{"output_size", size}, {"mode", "bilinear"}, {"align_corners", corners}});
+    add_with_gradient_cases_image_maps(
+        cases, "upsample2d", x,
+        {{"output_size", size}, {"mode", "bilinear"}, {"align_corners", corners}});
   }
 }
 

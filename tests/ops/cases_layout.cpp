@@ -6,9 +6,9 @@
 namespace dltrain {
 namespace {
 
-using Integers = std::vector<int64_t>;
+using CasesLayoutIntegers = std::vector<int64_t>;
 
-CaseInput integers(const Shape& shape) {
+CaseInput integers_cases_layout(const Shape& shape) {
   return {{shape, DType::i32}, Fill::labels, 1000};
 }
 
@@ -24,23 +24,25 @@ void add_concat(std::vector<OpCase>& cases, const std::vector<Shape>& shapes, in
   cases.push_back(std::move(c));
 }
 
-void add_borders(std::vector<OpCase>& cases, const Shape& x, const Integers& before,
-                 const Integers& after) {
+void add_borders(std::vector<OpCase>& cases, const Shape& x, const CasesLayoutIntegers& before,
+                 const CasesLayoutIntegers& after) {
   const Attributes attributes{{"before", before}, {"after", after}};
   const std::string what = fmt::format("{} {}", to_string(x), to_string(attributes));
   cases.push_back({"slice " + what, "slice", {case_tensor(x)}, attributes});
-  cases.push_back({"slice of integers " + what, "slice", {integers(x)}, attributes});
+  cases.push_back({"slice of integers " + what, "slice", {integers_cases_layout(x)}, attributes});
   cases.push_back({"pad " + what, "pad", {case_tensor(x)}, attributes});
   Attributes filled = attributes;
   filled.set("value", 1.5);
   cases.push_back({"pad with a value " + what, "pad", {case_tensor(x)}, filled});
 }
 
-void add_transpose(std::vector<OpCase>& cases, const Shape& x, const Integers& permutation) {
+void add_transpose(std::vector<OpCase>& cases, const Shape& x,
+                   const CasesLayoutIntegers& permutation) {
   const Attributes attributes{{"permutation", permutation}};
   const std::string what = fmt::format("{} {}", to_string(x), to_string(attributes));
   cases.push_back({"transpose " + what, "transpose", {case_tensor(x)}, attributes});
-  cases.push_back({"transpose of integers " + what, "transpose", {integers(x)}, attributes});
+  cases.push_back(
+      {"transpose of integers " + what, "transpose", {integers_cases_layout(x)}, attributes});
 }
 
 }  // namespace

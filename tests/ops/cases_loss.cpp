@@ -6,7 +6,8 @@
 namespace dltrain {
 namespace {
 
-void add(std::vector<OpCase>& cases, const Shape& logits, double smoothing, double z_loss = 0) {
+void add_cases_loss(std::vector<OpCase>& cases, const Shape& logits, double smoothing,
+                    double z_loss = 0) {
   const Shape targets(logits.dims().first(static_cast<size_t>(logits.rank() - 1)));
   const int64_t classes = logits[-1];
   const CaseInput x = case_tensor(logits), t{{targets, DType::i32}, Fill::labels, classes};
@@ -27,17 +28,17 @@ void add(std::vector<OpCase>& cases, const Shape& logits, double smoothing, doub
 }  // namespace
 
 void add_loss_cases(std::vector<OpCase>& cases) {
-  add(cases, {1, 1}, 0);
-  add(cases, {1, 3}, 0);
-  add(cases, {17, 2}, 0);
-  add(cases, {33, 10}, 0);
-  add(cases, {33, 10}, 0.1);
-  add(cases, {65, 17}, 0);
-  add(cases, {3, 5, 33}, 0.1);
-  add(cases, {9, 1000}, 0);
-  add(cases, {512, 10}, 0);
-  add(cases, {33, 10}, 0, 0.01);
-  add(cases, {5, 9, 41}, 0.1, 0.1);
+  add_cases_loss(cases, {1, 1}, 0);
+  add_cases_loss(cases, {1, 3}, 0);
+  add_cases_loss(cases, {17, 2}, 0);
+  add_cases_loss(cases, {33, 10}, 0);
+  add_cases_loss(cases, {33, 10}, 0.1);
+  add_cases_loss(cases, {65, 17}, 0);
+  add_cases_loss(cases, {3, 5, 33}, 0.1);
+  add_cases_loss(cases, {9, 1000}, 0);
+  add_cases_loss(cases, {512, 10}, 0);
+  add_cases_loss(cases, {33, 10}, 0, 0.01);
+  add_cases_loss(cases, {5, 9, 41}, 0.1, 0.1);
 
   cases.push_back({"loss_seed", "loss_seed", {case_state()}});
   cases.push_back({"loss_seed with a loss scale", "loss_seed", {case_state()}});

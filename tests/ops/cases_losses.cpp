@@ -12,9 +12,10 @@ Shape rows_of(const Shape& logits) {
   return Shape(logits.dims().first(static_cast<size_t>(logits.rank() - 1)));
 }
 
-void add_with_gradient(std::vector<OpCase>& cases, const std::string& op, const std::string& what,
-                       std::vector<CaseInput> inputs, std::vector<CaseInput> for_backward,
-                       const Attributes& attributes) {
+void add_with_gradient_cases_losses(std::vector<OpCase>& cases, const std::string& op,
+                                    const std::string& what, std::vector<CaseInput> inputs,
+                                    std::vector<CaseInput> for_backward,
+                                    const Attributes& attributes) {
   cases.push_back({fmt::format("{} {}", op, what), op, inputs, attributes});
   inputs.insert(inputs.end(), for_backward.begin(), for_backward.end());
   inputs.push_back(kSeed);
@@ -27,11 +28,11 @@ void add_cross_entropy(std::vector<OpCase>& cases, const Shape& logits, bool lab
   const Shape rows = rows_of(logits);
   const CaseInput targets = labels ? CaseInput{{rows, DType::i32}, Fill::labels, logits[-1]}
                                    : case_tensor(logits, Fill::distributions);
-  add_with_gradient(cases, "weighted_cross_entropy",
-                    fmt::format("{} {} {}", labels ? "labels" : "distributions", to_string(logits),
-                                to_string(attributes)),
-                    {case_tensor(logits), targets}, {case_tensor(rows, Fill::positive)},
-                    attributes);
+  add_with_gradient_cases_losses(cases, "weighted_cross_entropy",
+                                 fmt::format("{} {} {}", labels ? "labels" : "distributions",
+                                             to_string(logits), to_string(attributes)),
+                                 {case_tensor(logits), targets},
+                                 {case_tensor(rows, Fill::positive)}, attributes);
 }
 
 // Distributions beside labels, some of which say that the row does not count.
@@ -53,10 +54,10 @@ void add_masked_cross_entropy(std::vector<OpCase>& cases, const Shape& logits) {
 
 void add_elementwise(std::vector<OpCase>& cases, const Shape& shape, const Attributes& attributes) {
   const bool binary = attributes.text("kind") == "binary_cross_entropy";
-  add_with_gradient(cases, "elementwise_loss",
-                    fmt::format("{} {}", to_string(shape), to_string(attributes)),
-                    {case_tensor(shape), case_tensor(shape, binary ? Fill::shares : Fill::targets)},
-                    {}, attributes);
+  add_with_gradient_cases_losses(
+      cases, "elementwise_loss", fmt::format("{} {}", to_string(shape), to_string(attributes)),
+      {case_tensor(shape), case_tensor(shape, binary ? Fill::shares : Fill::targets)}, {},
+      attributes);
 }
 
 void add_metric_sums(std::vector<OpCase>& cases, const Shape& logits) {

@@ -12,7 +12,8 @@ struct Options {
   const char* activation = "";
 };
 
-void add(std::vector<OpCase>& cases, int64_t m, int64_t k, int64_t n, const Options& o) {
+void add_cases_matmul(std::vector<OpCase>& cases, int64_t m, int64_t k, int64_t n,
+                      const Options& o) {
   OpCase c{.name = fmt::format("matmul {}x{}·{}x{}", m, k, k, n), .op = "matmul", .inputs = {}};
   c.inputs = {case_tensor(o.transpose_a ? Shape{k, m} : Shape{m, k}),
               case_tensor(o.transpose_b ? Shape{n, k} : Shape{k, n})};
@@ -52,12 +53,12 @@ void add_matmul_cases(std::vector<OpCase>& cases) {
   for (bool ta : {false, true}) {
     for (bool tb : {false, true}) {
       for (bool bias : {false, true}) {
-        add(cases, 1, 1, 1, {ta, tb, bias});
-        add(cases, 3, 17, 1, {ta, tb, bias});
-        add(cases, 1, 33, 17, {ta, tb, bias});
-        add(cases, 17, 1, 3, {ta, tb, bias});
-        add(cases, 33, 65, 17, {ta, tb, bias});
-        add(cases, 64, 64, 64, {ta, tb, bias});
+        add_cases_matmul(cases, 1, 1, 1, {ta, tb, bias});
+        add_cases_matmul(cases, 3, 17, 1, {ta, tb, bias});
+        add_cases_matmul(cases, 1, 33, 17, {ta, tb, bias});
+        add_cases_matmul(cases, 17, 1, 3, {ta, tb, bias});
+        add_cases_matmul(cases, 33, 65, 17, {ta, tb, bias});
+        add_cases_matmul(cases, 64, 64, 64, {ta, tb, bias});
       }
       add_shaped(cases, ta ? Shape{3, 5, 7} : Shape{3, 7, 5},
                  tb ? Shape{9, ta ? 15 : 5} : Shape{ta ? 15 : 5, 9}, {ta, tb, !ta});
@@ -65,19 +66,19 @@ void add_matmul_cases(std::vector<OpCase>& cases) {
   }
   add_shaped(cases, {2, 3, 4, 5}, {7, 5}, {.transpose_b = true, .bias = true});
   for (const char* activation : {"relu", "gelu", "gelu_tanh", "silu", "tanh", "sigmoid"}) {
-    add(cases, 33, 17, 65, {.bias = true, .activation = activation});
-    add(cases, 3, 17, 5, {.transpose_b = true, .activation = activation});
+    add_cases_matmul(cases, 33, 17, 65, {.bias = true, .activation = activation});
+    add_cases_matmul(cases, 3, 17, 5, {.transpose_b = true, .activation = activation});
   }
-  add(cases, 128, 785, 100, {.transpose_b = true, .bias = true, .activation = "relu"});
+  add_cases_matmul(cases, 128, 785, 100, {.transpose_b = true, .bias = true, .activation = "relu"});
   // Large enough for packed panels: several blocks of rows and of the inner axis, with odd ends.
   for (bool ta : {false, true}) {
     for (bool tb : {false, true}) {
-      add(cases, 70, 132, 110, {ta, tb, true});
-      add(cases, 530, 90, 61, {ta, tb, !ta});
+      add_cases_matmul(cases, 70, 132, 110, {ta, tb, true});
+      add_cases_matmul(cases, 530, 90, 61, {ta, tb, !ta});
     }
   }
-  add(cases, 521, 1101, 50, {.transpose_a = true, .transpose_b = true});
-  add(cases, 100, 128, 785, {.transpose_a = true});  // a weight gradient
+  add_cases_matmul(cases, 521, 1101, 50, {.transpose_a = true, .transpose_b = true});
+  add_cases_matmul(cases, 100, 128, 785, {.transpose_a = true});  // a weight gradient
   OpCase optional = cases.back();
   optional.name = "matmul with an absent bias";
   optional.inputs.push_back(case_absent());

@@ -14,7 +14,7 @@ using namespace dltrain;
 namespace {
 
 constexpr double kStep = 1e-5;
-constexpr double kTolerance = 1e-6;
+constexpr double kGradientTolerance = 1e-6;
 constexpr int64_t kSamples = 24;  // elements of each input that are checked one by one
 
 // Fused activations and maxima appear only after the reverse pass.
@@ -102,7 +102,7 @@ void check_elements(const GradientCase& g, size_t i, const HostTensor& gradient)
     HostTensor unit(g.inputs()[i].spec);
     unit.set(k, 1);
     INFO("element " << k << " of " << n);
-    CHECK(std::abs(g.difference(i, unit) - gradient.get(k)) <= kTolerance * greatest);
+    CHECK(std::abs(g.difference(i, unit) - gradient.get(k)) <= kGradientTolerance * greatest);
   }
 }
 
@@ -116,7 +116,7 @@ void check_direction(const GradientCase& g, size_t i, const HostTensor& gradient
     sum += term;
     squares += term * term;
   }
-  CHECK(std::abs(g.difference(i, direction) - sum) <= kTolerance * std::sqrt(squares));
+  CHECK(std::abs(g.difference(i, direction) - sum) <= kGradientTolerance * std::sqrt(squares));
 }
 
 }  // namespace

@@ -14,7 +14,7 @@ using namespace dltrain;
 
 namespace {
 
-using Integers = std::vector<int64_t>;
+using ShapesIntegers = std::vector<int64_t>;
 
 struct BadCall {
   std::string_view op;
@@ -28,7 +28,8 @@ TensorSpec f32(const Shape& shape) {
 }
 const TensorSpec kState{Shape{sizeof(StepState)}, DType::u8};
 
-const Attributes kPool{{"kernel", Integers{2, 2}}, {"input_shape", Integers{1, 4, 4, 3}}};
+const Attributes kPool{{"kernel", ShapesIntegers{2, 2}},
+                       {"input_shape", ShapesIntegers{1, 4, 4, 3}}};
 const Attributes kTwo{{"count", int64_t{2}}, {"momentum", 0.9}};
 const Attributes kOne{{"count", int64_t{1}}};
 
@@ -42,24 +43,30 @@ const std::vector<BadCall>& bad_calls() {
       {"gelu", {{Shape{5}, DType::u8}}, {}, {"u8[5]"}},
       {"fused_elementwise",
        {f32({2}), f32({3})},
-       {{"program", std::string("add(0, 1)")}, {"results", Integers{2}}},
+       {{"program", std::string("add(0, 1)")}, {"results", ShapesIntegers{2}}},
        {"[2]", "[3]"}},
       {"reduce",
        {f32({2, 3})},
-       {{"kind", std::string("sum")}, {"axes", Integers{2}}},
+       {{"kind", std::string("sum")}, {"axes", ShapesIntegers{2}}},
        {"axis 2", "[2, 3]"}},
       {"reduce",
        {f32({2, 3})},
-       {{"kind", std::string("sum")}, {"axes", Integers{1, 1}}},
+       {{"kind", std::string("sum")}, {"axes", ShapesIntegers{1, 1}}},
        {"axis 1", "[2, 3]"}},
-      {"broadcast", {f32({2, 3})}, {{"shape", Integers{2, 1}}}, {"[2, 3]", "[2, 1]"}},
-      {"reshape", {f32({2, 3})}, {{"shape", Integers{7}}}, {"[2, 3]", "[7]"}},
+      {"broadcast", {f32({2, 3})}, {{"shape", ShapesIntegers{2, 1}}}, {"[2, 3]", "[2, 1]"}},
+      {"reshape", {f32({2, 3})}, {{"shape", ShapesIntegers{7}}}, {"[2, 3]", "[7]"}},
       {"concat", {f32({2, 3}), f32({2, 4})}, {{"axis", int64_t{0}}}, {"[2, 3]", "[2, 4]"}},
       {"concat", {f32({2, 3})}, {{"axis", int64_t{2}}}, {"axis 2", "[2, 3]"}},
-      {"slice", {f32({2, 3})}, {{"before", Integers{1, 0}}, {"after", Integers{1, 0}}}, {"[2, 3]"}},
-      {"pad", {f32({2, 3})}, {{"before", Integers{-1, 0}}, {"after", Integers{1, 0}}}, {"[2, 3]"}},
-      {"transpose", {f32({2, 3})}, {{"permutation", Integers{0, 0}}}, {"[0, 0]", "[2, 3]"}},
-      {"transpose", {f32({2, 3})}, {{"permutation", Integers{0, 2}}}, {"[0, 2]", "[2, 3]"}},
+      {"slice",
+       {f32({2, 3})},
+       {{"before", ShapesIntegers{1, 0}}, {"after", ShapesIntegers{1, 0}}},
+       {"[2, 3]"}},
+      {"pad",
+       {f32({2, 3})},
+       {{"before", ShapesIntegers{-1, 0}}, {"after", ShapesIntegers{1, 0}}},
+       {"[2, 3]"}},
+      {"transpose", {f32({2, 3})}, {{"permutation", ShapesIntegers{0, 0}}}, {"[0, 0]", "[2, 3]"}},
+      {"transpose", {f32({2, 3})}, {{"permutation", ShapesIntegers{0, 2}}}, {"[0, 2]", "[2, 3]"}},
       {"matmul", {f32({2, 3}), f32({4, 5})}, {}, {"[2, 3]", "[4, 5]"}},
       {"matmul", {f32({2, 3}), f32({3, 5})}, {{"transpose_b", true}}, {"[2, 3]", "[3, 5]ᵀ"}},
       {"matmul", {f32({2, 3}), f32({3, 5}), f32({4})}, {}, {"[4]", "[5]"}},
@@ -88,18 +95,18 @@ const std::vector<BadCall>& bad_calls() {
        {"expects 5 inputs, got 6"}},
       {"conv2d_backward_input",
        {f32({1, 8, 8, 4}), f32({4, 3, 3, 3})},
-       {{"input_shape", Integers{1, 8, 8, 3}}},
+       {{"input_shape", ShapesIntegers{1, 8, 8, 3}}},
        {"[1, 8, 8, 4]", "[1, 6, 6, 4]"}},
       {"conv2d_backward_weight",
        {f32({1, 8, 8, 4}), f32({1, 8, 8, 3})},
-       {{"weight_shape", Integers{4, 3, 3, 3}}},
+       {{"weight_shape", ShapesIntegers{4, 3, 3, 3}}},
        {"[1, 8, 8, 4]", "[1, 6, 6, 4]"}},
       {"max_pool2d", {f32({1, 1, 4, 3})}, kPool, {"a window of 2", "an extent of 1"}},
       {"max_pool2d", {f32({4, 4, 3})}, kPool, {"[4, 4, 3]"}},
-      {"max_pool2d", {f32({1, 20, 20, 1})}, {{"kernel", Integers{16, 16}}}, {"16×16", "255"}},
+      {"max_pool2d", {f32({1, 20, 20, 1})}, {{"kernel", ShapesIntegers{16, 16}}}, {"16×16", "255"}},
       {"max_pool2d",
        {f32({1, 8, 8, 1})},
-       {{"kernel", Integers{3, 3}}, {"padding", Integers{2, 2}}},
+       {{"kernel", ShapesIntegers{3, 3}}, {"padding", ShapesIntegers{2, 2}}},
        {"[2, 2]", "[3, 3]"}},
       {"max_pool2d_backward",
        {f32({1, 4, 4, 3}), {Shape{1, 2, 2, 3}, DType::u8}},
@@ -129,22 +136,25 @@ const std::vector<BadCall>& bad_calls() {
        {{"groups", int64_t{3}}},
        {"[2, 2]", "[2, 3]"}},
       {"avg_pool2d", {f32({1, 1, 4, 3})}, kPool, {"a window of 2", "an extent of 1"}},
-      {"avg_pool2d", {f32({1, 4, 4, 3})}, {{"output_size", Integers{0, 1}}}, {"0 × 1"}},
+      {"avg_pool2d", {f32({1, 4, 4, 3})}, {{"output_size", ShapesIntegers{0, 1}}}, {"0 × 1"}},
       {"avg_pool2d_backward", {f32({1, 4, 4, 3})}, kPool, {"[1, 4, 4, 3]", "[1, 2, 2, 3]"}},
-      {"adaptive_max_pool2d", {f32({4, 4, 3})}, {{"output_size", Integers{1, 1}}}, {"[4, 4, 3]"}},
+      {"adaptive_max_pool2d",
+       {f32({4, 4, 3})},
+       {{"output_size", ShapesIntegers{1, 1}}},
+       {"[4, 4, 3]"}},
       {"adaptive_max_pool2d_backward",
        {f32({1, 2, 2, 3}), {Shape{1, 2, 2, 3}, DType::u8}},
-       {{"output_size", Integers{2, 2}}, {"input_shape", Integers{1, 4, 4, 3}}},
+       {{"output_size", ShapesIntegers{2, 2}}, {"input_shape", ShapesIntegers{1, 4, 4, 3}}},
        {"u8", "i32"}},
       {"upsample2d",
        {f32({4, 4, 3})},
-       {{"output_size", Integers{8, 8}}, {"mode", "nearest"}},
+       {{"output_size", ShapesIntegers{8, 8}}, {"mode", "nearest"}},
        {"[4, 4, 3]"}},
       {"upsample2d_backward",
        {f32({1, 4, 4, 3})},
-       {{"output_size", Integers{8, 8}},
+       {{"output_size", ShapesIntegers{8, 8}},
         {"mode", "nearest"},
-        {"input_shape", Integers{1, 4, 4, 3}}},
+        {"input_shape", ShapesIntegers{1, 4, 4, 3}}},
        {"[1, 4, 4, 3]", "[1, 8, 8, 3]"}},
       {"embedding", {f32({2, 3}), f32({5, 4})}, {}, {"f32[2, 3]", "i32"}},
       {"embedding_backward",
@@ -226,8 +236,9 @@ TEST_CASE("a fused program reads back as it was printed, and rubbish is refused"
   const SpecList two(2, f32({3}));
   for (const char* text : {"add(0, 2)", "add(0, -1)", "matmul(0, 1)", "add(0, 1, 1)"}) {
     INFO(text);
-    CHECK_THROWS_AS(find_op("fused_elementwise")
-                        ->infer(two, {{"program", std::string(text)}, {"results", Integers{2}}}),
-                    Error);
+    CHECK_THROWS_AS(
+        find_op("fused_elementwise")
+            ->infer(two, {{"program", std::string(text)}, {"results", ShapesIntegers{2}}}),
+        Error);
   }
 }

@@ -10,7 +10,7 @@ using namespace dltrain;
 
 namespace {
 
-constexpr double kTolerance = 1e-12;  // f64; partial sums are added in another order
+constexpr double kSplitTolerance = 1e-12;  // f64; partial sums are added in another order
 
 // Elements [first, last) along `axis`.
 HostTensor slice(const HostTensor& whole, int axis, int64_t first, int64_t last) {
@@ -136,7 +136,7 @@ TEST_CASE("ops run in parts as their split rules say give the whole") {
       }
       const Difference d = difference(together, whole);
       INFO(d.where);
-      CHECK(d.worst <= kTolerance);
+      CHECK(d.worst <= kSplitTolerance);
       split_ops.push_back(op.name);
     }
   }

@@ -9,14 +9,14 @@ namespace {
 
 using Catch::Matchers::Contains;
 
-struct Section {
+struct OptimizerSection {
   std::unique_ptr<Optimizer> optimizer;
   void describe(Fields& f) {
     f.one_of("optimizer", optimizer, optimizer_table(), {.doc = "The optimizer", .required = true});
   }
 };
 
-std::string read(const std::string& text, Section& section) {
+std::string read_optimizer(const std::string& text, OptimizerSection& section) {
   Problems problems;
   const auto source =
       std::make_shared<Source>(Source{"exp.yaml", fmt::format("optimizer: {}", text)});
@@ -24,15 +24,15 @@ std::string read(const std::string& text, Section& section) {
   return problems.describe();
 }
 
-std::string mistakes_in(const std::string& text) {
-  Section section;
-  return read(text, section);
+std::string mistakes_in_optimizer(const std::string& text) {
+  OptimizerSection section;
+  return read_optimizer(text, section);
 }
 
 // The update of two parameters by the optimizer of `text`.
 std::string update_of(const std::string& text) {
-  Section section;
-  const std::string mistakes = read(text, section);
+  OptimizerSection section;
+  const std::string mistakes = read_optimizer(text, section);
   if (!mistakes.empty()) return mistakes;
   Graph graph;
   GraphBuilder b(graph);
@@ -135,30 +135,35 @@ TEST_CASE("decay on matrices leaves out what has one axis, unless a group says o
 }
 
 TEST_CASE("a group that fits no parameter, and rates that contradict, are mistakes with a place") {
-  Section section;
-  CHECK(
-      read("{type: sgd, learning_rate: 0, groups: [{match: [w, x.*], learning_rate: 1}]}", section)
-          .empty());
+  OptimizerSection section;
+  CHECK(read_optimizer(
+            "{type: sgd, learning_rate: 0, groups: [{match: [w, x.*], learning_rate: 1}]}", section)
+            .empty());
   Problems problems;
   section.optimizer->check_groups(problems, {"w", "b"});
   CHECK_THAT(problems.describe(),
              Contains("exp.yaml:1:59: error: 'x.*' fits no parameter; they are w … b") &&
                  Contains("which is 0"));
-  CHECK_THAT(mistakes_in("{type: sgd, learning_rate: 1, groups: [{match: w, learning_rate: 1, "
-                         "lr_scale: 1}]}"),
-             Contains("keep one"));
-  CHECK_THAT(mistakes_in("{type: sgd, learning_rate: 1, groups: [{lr_scale: 1}]}"),
+  CHECK_THAT(
+      mistakes_in_optimizer("{type: sgd, learning_rate: 1, groups: [{match: w, learning_rate: 1, "
+                            "lr_scale: 1}]}"),
+      Contains("keep one"));
+  CHECK_THAT(mistakes_in_optimizer("{type: sgd, learning_rate: 1, groups: [{lr_scale: 1}]}"),
              Contains("match"));
 }
 
 TEST_CASE("keys of optimizers that people know by other names are suggested") {
-  CHECK_THAT(mistakes_in("{type: sgd, lr: 0.1}"), Contains("did you mean 'learning_rate'?"));
-  CHECK_THAT(mistakes_in("{type: adamw, learning_rate: 1, eps: 1.0}"),
+  CHECK_THAT(mistakes_in_optimizer("{type: sgd, lr: 0.1}"),
+             Contains("did you mean 'learning_rate'?"));
+  CHECK_THAT(mistakes_in_optimizer("{type: adamw, learning_rate: 1, eps: 1.0}"),
              Contains("did you mean 'epsilon'?"));
-  CHECK_THAT(mistakes_in("{type: sgd}"), Contains("learning_rate"));
-  CHECK_THAT(mistakes_in("{type: sgd, learning_rate: -1}"), Contains("exp.yaml:1:39: error:"));
-  CHECK_THAT(mistakes_in("{type: adamw, learning_rate: 1, betas: [0.9, 1.0]}"), Contains("error:"));
-  CHECK_THAT(mistakes_in("{type: adamx, learning_rate: 1}"), Contains("did you mean 'adam'?"));
+  CHECK_THAT(mistakes_in_optimizer("{type: sgd}"), Contains("learning_rate"));
+  CHECK_THAT(mistakes_in_optimizer("{type: sgd, learning_rate: -1}"),
+             Contains("exp.yaml:1:39: error:"));
+  CHECK_THAT(mistakes_in_optimizer("{type: adamw, learning_rate: 1, betas: [0.9, 1.0]}"),
+             Contains("error:"));
+  CHECK_THAT(mistakes_in_optimizer("{type: adamx, learning_rate: 1}"),
+             Contains("did you mean 'adam'?"));
 }
 
 // A new row fails here until its update has been looked at above.
@@ -172,12 +177,12 @@ TEST_CASE("the optimizers are those tested here") {
 }
 
 TEST_CASE("nesterov and dampening where they mean nothing are refused") {
-  CHECK_THAT(mistakes_in("{type: sgd, learning_rate: 1, nesterov: true}"),
+  CHECK_THAT(mistakes_in_optimizer("{type: sgd, learning_rate: 1, nesterov: true}"),
              Contains("nesterov needs a momentum"));
-  CHECK_THAT(mistakes_in("{type: sgd, learning_rate: 1, dampening: 0.5}"),
+  CHECK_THAT(mistakes_in_optimizer("{type: sgd, learning_rate: 1, dampening: 0.5}"),
              Contains("dampening needs a momentum"));
-  CHECK_THAT(mistakes_in("{type: sgd, learning_rate: 1, momentum: 0.9, nesterov: true, "
-                         "dampening: 0.5}"),
+  CHECK_THAT(mistakes_in_optimizer("{type: sgd, learning_rate: 1, momentum: 0.9, nesterov: true, "
+                                   "dampening: 0.5}"),
              Contains("nesterov needs a dampening of 0"));
 }
 

@@ -14,14 +14,14 @@ namespace {
 
 using Catch::Matchers::Contains;
 
-struct Section {
+struct ScheduleSection {
   std::unique_ptr<Schedule> schedule;
   void describe(Fields& f) {
     f.one_of("lr_scheduler", schedule, schedule_table(), {.doc = "The schedule", .required = true});
   }
 };
 
-std::string read(const std::string& text, Section& section) {
+std::string read_schedule(const std::string& text, ScheduleSection& section) {
   Problems problems;
   const auto source =
       std::make_shared<Source>(Source{"exp.yaml", fmt::format("lr_scheduler: {}", text)});
@@ -30,14 +30,14 @@ std::string read(const std::string& text, Section& section) {
 }
 
 std::unique_ptr<Schedule> schedule(const std::string& text) {
-  Section section;
-  REQUIRE(read(text, section) == "");
+  ScheduleSection section;
+  REQUIRE(read_schedule(text, section) == "");
   return std::move(section.schedule);
 }
 
-std::string mistakes_in(const std::string& text) {
-  Section section;
-  return read(text, section);
+std::string mistakes_in_schedule(const std::string& text) {
+  ScheduleSection section;
+  return read_schedule(text, section);
 }
 
 // Every schedule that takes the common keys, with those it needs besides.
@@ -145,15 +145,18 @@ TEST_CASE("schedules are those of PyTorch and Hugging Face, step by step") {
 }
 
 TEST_CASE("schedules refuse keys that contradict or are missing") {
-  CHECK_THAT(mistakes_in("{type: cosine, warmup_steps: 1, warmup_ratio: 0.1}"),
+  CHECK_THAT(mistakes_in_schedule("{type: cosine, warmup_steps: 1, warmup_ratio: 0.1}"),
              Contains("keep one"));
-  CHECK_THAT(mistakes_in("{type: step}"), Contains("needs either step_size or milestones"));
-  CHECK_THAT(mistakes_in("{type: step, step_size: 3, milestones: [4]}"),
+  CHECK_THAT(mistakes_in_schedule("{type: step}"),
              Contains("needs either step_size or milestones"));
-  CHECK_THAT(mistakes_in("{type: step, milestones: [4, 3]}"), Contains("milestones must rise"));
-  CHECK_THAT(mistakes_in("{type: exponential}"), Contains("gamma"));
-  CHECK_THAT(mistakes_in("{type: wsd, decay_steps: 3, decay_ratio: 0.1}"), Contains("keep one"));
-  CHECK_THAT(mistakes_in("{type: one_cycle, warmup_steps: 3}"), Contains("unknown key"));
+  CHECK_THAT(mistakes_in_schedule("{type: step, step_size: 3, milestones: [4]}"),
+             Contains("needs either step_size or milestones"));
+  CHECK_THAT(mistakes_in_schedule("{type: step, milestones: [4, 3]}"),
+             Contains("milestones must rise"));
+  CHECK_THAT(mistakes_in_schedule("{type: exponential}"), Contains("gamma"));
+  CHECK_THAT(mistakes_in_schedule("{type: wsd, decay_steps: 3, decay_ratio: 0.1}"),
+             Contains("keep one"));
+  CHECK_THAT(mistakes_in_schedule("{type: one_cycle, warmup_steps: 3}"), Contains("unknown key"));
 }
 
 }  // namespace

@@ -7,15 +7,15 @@
 namespace dltrain {
 namespace {
 
-struct Example {
+struct AutocastExample {
   Graph graph;
   ValueId output, loss;
   std::vector<ValueId> parameters;
 };
 
 // Two linear layers with an activation and a shift between them, a loss behind a reshape.
-Example example() {
-  Example out;
+AutocastExample example_autocast() {
+  AutocastExample out;
   GraphBuilder b(out.graph);
   const auto parameter = [&](const char* name, const Shape& shape) {
     out.parameters.push_back(b.add_value(name, {shape, DType::f32}, Role::parameter));
@@ -34,7 +34,7 @@ Example example() {
 }
 
 TEST_CASE("autocast computes products and what follows them in bf16; cross-entropy reads bf16") {
-  const Example before = example();
+  const AutocastExample before = example_autocast();
   CHECK(print_graph(before.graph) ==
         "forward:\n"
         "  %3 = matmul(x, w0) : f32[4, 6]  # layers.0\n"
@@ -56,7 +56,7 @@ TEST_CASE("autocast computes products and what follows them in bf16; cross-entro
 }
 
 TEST_CASE("the backward of a low-precision graph gives f32 gradients of the masters") {
-  Example e = example();
+  AutocastExample e = example_autocast();
   Graph graph = autocast(e.graph, DType::bf16, {e.output});
   const auto gradients = reverse(graph, {e.loss}, e.parameters);
   verify_graph(graph);
@@ -101,7 +101,7 @@ TEST_CASE("norms keep f32 scales and statistics; views of parameters are views o
 }
 
 TEST_CASE("the copies are written once a step from what the update has written") {
-  Example e = example();
+  AutocastExample e = example_autocast();
   Graph graph = autocast(e.graph, DType::f16, {e.output});
   const auto gradients = reverse(graph, {e.loss}, e.parameters);
   GraphBuilder b(graph);

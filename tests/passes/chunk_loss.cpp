@@ -8,16 +8,16 @@
 namespace dltrain {
 namespace {
 
-constexpr int64_t kSamples = 5, kTokens = 7, kWidth = 6, kClasses = 9;
+constexpr int64_t kChunkLossSamples = 5, kTokens = 7, kWidth = 6, kClasses = 9;
 constexpr size_t kRowBytes = kClasses * sizeof(double);
 
 // Tokens through a linear layer and a head with bias; with `tied` the head's weight is also what
 // the tokens go through first. The targets of the second token are ignored.
-struct Example {
-  explicit Example(bool tied = false, double smoothing = 0.1) {
-    x = b.add_value("x", {Shape{kSamples, kTokens, tied ? kClasses : kWidth}, DType::f64},
+struct ChunkLossExample {
+  explicit ChunkLossExample(bool tied = false, double smoothing = 0.1) {
+    x = b.add_value("x", {Shape{kChunkLossSamples, kTokens, tied ? kClasses : kWidth}, DType::f64},
                     Role::input);
-    targets = b.add_value("targets", {Shape{kSamples, kTokens}, DType::i32}, Role::input);
+    targets = b.add_value("targets", {Shape{kChunkLossSamples, kTokens}, DType::i32}, Role::input);
     w = b.add_value("w", {Shape{kClasses, kWidth}, DType::f64}, Role::parameter);
     bias = b.add_value("bias", {Shape{kClasses}, DType::f64}, Role::parameter);
     const ValueId hidden =
@@ -48,7 +48,7 @@ void run(GraphRun& run, bool several) {
   run.fill(3);
   run.step_state().in.inverse_valid = 0.125;
   run.step_state().out.loss_scale = 1;
-  std::vector<double> targets(kSamples * kTokens);
+  std::vector<double> targets(kChunkLossSamples * kTokens);
   for (size_t i = 0; i < targets.size(); ++i) targets[i] = static_cast<double>(i * 5 % kClasses);
   targets[1] = -100;
   for (MicroStep step :
@@ -63,7 +63,7 @@ void run(GraphRun& run, bool several) {
 TEST_CASE("a loss in chunks gives the same gradients and sums") {
   const bool tied = GENERATE(false, true), several = GENERATE(false, true);
   const size_t rows = GENERATE(size_t{16}, size_t{30});
-  Example e(tied);
+  ChunkLossExample e(tied);
   const Graph chunked = e.chunked(rows);
   REQUIRE(print_graph(chunked).find("slice") != std::string::npos);
   GraphRun whole(eliminate_dead_code(e.graph), several), parts(chunked, several);
@@ -80,7 +80,7 @@ TEST_CASE("a loss in chunks gives the same gradients and sums") {
 }
 
 TEST_CASE("no more than one chunk of logits is there at a time") {
-  Example e;
+  ChunkLossExample e;
   const Graph graph = e.chunked(16);
   size_t products = 0;
   for (const Node& node : graph.nodes) {
@@ -94,12 +94,12 @@ TEST_CASE("no more than one chunk of logits is there at a time") {
 }
 
 TEST_CASE("small logits, and losses that more than metrics read, are left whole") {
-  Example e;
+  ChunkLossExample e;
   const std::string before = print_graph(e.graph);
-  chunk_loss(e.graph, e.gradients, kSamples * kTokens * kRowBytes);
+  chunk_loss(e.graph, e.gradients, kChunkLossSamples * kTokens * kRowBytes);
   CHECK(print_graph(e.graph) == before);
 
-  Example other;
+  ChunkLossExample other;
   const Node& loss = *std::find_if(other.graph.nodes.begin(), other.graph.nodes.end(),
                                    [](auto& n) { return n.op->name == "softmax_cross_entropy"; });
   other.b.set_phase(Phase::backward);
@@ -109,7 +109,7 @@ TEST_CASE("small logits, and losses that more than metrics read, are left whole"
 }
 
 TEST_CASE("the last part of a chunked gradient is what the update reads") {
-  Example e(true);
+  ChunkLossExample e(true);
   chunk_loss(e.graph, e.gradients, 16 * kRowBytes);
   for (const ParameterGradient& g : e.gradients) {
     CHECK(e.graph.whole_sum(e.graph.storage(g.gradient)) == g.gradient);

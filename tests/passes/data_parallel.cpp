@@ -10,7 +10,7 @@ namespace {
 
 // Three gradients of 16 floats (64 bytes, 256 with alignment) in the order c, b, a of production,
 // a statistic and a metric from the forward, and an update that reads all of them.
-Graph training_example() {
+Graph training_example_data_parallel() {
   Graph graph;
   GraphBuilder b(graph);
   const TensorSpec spec{Shape{16}, DType::f32};
@@ -34,7 +34,8 @@ Graph training_example() {
 }
 
 TEST_CASE("data parallelism reduces full buckets as soon as their last writer has run") {
-  const Graph after = data_parallel(training_example(), {.ranks = 2, .bucket_bytes = 512});
+  const Graph after =
+      data_parallel(training_example_data_parallel(), {.ranks = 2, .bucket_bytes = 512});
   CHECK(print_graph(after) ==
         "forward:\n"
         "  %2 = mul(x, p) : f32[16]\n"
@@ -90,7 +91,7 @@ class SameEverywhere final : public Collectives {
 };
 
 TEST_CASE("one rank, and a graph that is reduced already, come back unchanged") {
-  const Graph before = training_example();
+  const Graph before = training_example_data_parallel();
   CHECK(print_graph(data_parallel(before, {.ranks = 1})) == print_graph(before));
   const Graph once = data_parallel(before, {.ranks = 2});
   CHECK(print_graph(data_parallel(once, {.ranks = 2})) == print_graph(once));
@@ -98,7 +99,7 @@ TEST_CASE("one rank, and a graph that is reduced already, come back unchanged") 
 
 TEST_CASE("a fixed order combines the micro-steps of a bucket before it leaves") {
   DataParallelOptions options{.ranks = 2, .fixed = true, .micro_steps = 4, .micro_batch = 3};
-  const Graph after = data_parallel(training_example(), options);
+  const Graph after = data_parallel(training_example_data_parallel(), options);
   int sums = 0;
   for (size_t i = 0; i < after.nodes.size(); ++i) {
     const Node& node = after.nodes[i];
@@ -112,16 +113,18 @@ TEST_CASE("a fixed order combines the micro-steps of a bucket before it leaves")
   }
   CHECK(sums == 3);  // a statistic, a metric, all gradients
   options.ranks = 1;
-  const Graph alone = data_parallel(training_example(), options);
+  const Graph alone = data_parallel(training_example_data_parallel(), options);
   CHECK(print_graph(alone).find("all_reduce") == std::string::npos);
   options.micro_steps = 1;
-  CHECK(print_graph(data_parallel(training_example(), options)) == print_graph(training_example()));
+  CHECK(print_graph(data_parallel(training_example_data_parallel(), options)) ==
+        print_graph(training_example_data_parallel()));
   options = {.ranks = 2, .fixed = true, .micro_steps = 3};
-  CHECK_THROWS_AS(data_parallel(training_example(), options), Error);
+  CHECK_THROWS_AS(data_parallel(training_example_data_parallel(), options), Error);
 }
 
 TEST_CASE("gradients that travel in bf16 are rounded before and f32 after, in their own memory") {
-  const Graph after = data_parallel(training_example(), {.ranks = 2, .travels = DType::bf16});
+  const Graph after =
+      data_parallel(training_example_data_parallel(), {.ranks = 2, .travels = DType::bf16});
   const ValueId wide = after.find("reduced.a");
   REQUIRE(wide != kNoValue);
   CHECK(after.value(wide).spec.dtype == DType::f32);
@@ -137,7 +140,8 @@ TEST_CASE("gradients that travel in bf16 are rounded before and f32 after, in th
 }
 
 TEST_CASE("a tensor larger than a bucket travels alone") {
-  const Graph after = data_parallel(training_example(), {.ranks = 2, .bucket_bytes = 1});
+  const Graph after =
+      data_parallel(training_example_data_parallel(), {.ranks = 2, .bucket_bytes = 1});
   int begins = 0;
   for (const Node& node : after.nodes) {
     if (node.op->name != "all_reduce_begin") continue;
@@ -205,8 +209,9 @@ TEST_CASE("without an update the sums are waited for at the end of the last micr
 
 TEST_CASE("the update reads the sums over all ranks") {
   SameEverywhere group(3);
-  const Graph after = data_parallel(training_example(), {.ranks = 3});
-  GraphRun alone(training_example()), together(after, false, reference_engine(), &group);
+  const Graph after = data_parallel(training_example_data_parallel(), {.ranks = 3});
+  GraphRun alone(training_example_data_parallel()),
+      together(after, false, reference_engine(), &group);
   for (GraphRun* run : {&alone, &together}) {
     run->fill(1);
     run->step_state().out.loss_scale = 1;

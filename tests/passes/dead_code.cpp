@@ -7,7 +7,7 @@
 namespace dltrain {
 namespace {
 
-Graph example() {
+Graph example_dead_code() {
   Graph graph;
   GraphBuilder b(graph);
   const TensorSpec spec{Shape{4}, DType::f32};
@@ -24,7 +24,7 @@ Graph example() {
 }
 
 TEST_CASE("dead code elimination removes what nobody reads, and keeps state, sums and effects") {
-  const Graph before = example();
+  const Graph before = example_dead_code();
   CHECK(print_graph(before) ==
         "forward:\n"
         "  %2 = mul(x, w) : f32[4]\n"

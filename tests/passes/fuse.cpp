@@ -15,7 +15,7 @@ namespace {
 
 const TensorSpec kMatrix{Shape{4, 4}, DType::f32};
 
-struct Example {
+struct FuseExample {
   Graph graph;
   GraphBuilder b{graph};
   ValueId x = b.add_value("x", kMatrix, Role::input);
@@ -28,7 +28,7 @@ struct Example {
 };
 
 TEST_CASE("an activation that alone reads a matmul or a convolution becomes part of it") {
-  Example e;
+  FuseExample e;
   const ValueId images = e.b.add_value("images", {Shape{2, 5, 5, 1}, DType::f32}, Role::input);
   const ValueId filters =
       e.b.add_value("filters", {Shape{3, 3, 3, 1}, DType::f32}, Role::parameter);
@@ -56,7 +56,7 @@ TEST_CASE("an activation that alone reads a matmul or a convolution becomes part
 }
 
 TEST_CASE("an activation stays when the backward reads its input, or another phase does") {
-  Example e;
+  FuseExample e;
   const ValueId product = e.b.emit1("matmul", {e.x, e.w});
   e.want(e.b.emit1("gelu", {product}), "a");
   e.b.set_phase(Phase::backward);
@@ -64,20 +64,20 @@ TEST_CASE("an activation stays when the backward reads its input, or another pha
   const Graph two_readers = fuse(e.graph);
   CHECK(print_graph(two_readers) == print_graph(e.graph));
 
-  Example other;
+  FuseExample other;
   const ValueId forward = other.b.emit1("matmul", {other.x, other.w});
   other.b.set_phase(Phase::backward);
   other.want(other.b.emit1("relu", {forward}));
   CHECK(print_graph(fuse(other.graph)) == print_graph(other.graph));
 
-  Example sum;  // the sum over micro-steps must be of relu(x·w), not relu of the sum
+  FuseExample sum;  // the sum over micro-steps must be of relu(x·w), not relu of the sum
   sum.b.accumulate(sum.b.emit1("relu", {sum.b.emit1("matmul", {sum.x, sum.w})}), "sum",
                    Role::metric);
   CHECK(print_graph(fuse(sum.graph)) == print_graph(sum.graph));
 }
 
 TEST_CASE("element-wise nodes whose results stay among themselves become one node") {
-  Example e;
+  FuseExample e;
   const ValueId shared = e.b.emit1("exp", {e.x});
   const ValueId scaled = e.b.emit1("affine", {shared}, {{"scale", 0.1}, {"shift", -2.0}});
   const ValueId product = e.b.emit1("mul", {scaled, e.w});
@@ -94,7 +94,7 @@ TEST_CASE("element-wise nodes whose results stay among themselves become one nod
 }
 
 TEST_CASE("casts between f32 and 16 bits belong to a group, casts alone are none") {
-  Example e;
+  FuseExample e;
   const ValueId low = e.b.add_value("low", {kMatrix.shape, DType::bf16}, Role::input);
   const ValueId wide = e.b.emit1("cast", {low}, {{"dtype", "f32"}});
   const ValueId sum = e.b.emit1("add", {wide, e.x});
@@ -112,7 +112,7 @@ TEST_CASE("casts between f32 and 16 bits belong to a group, casts alone are none
 }
 
 TEST_CASE("a group belongs to the block of its nodes, and never to two") {
-  Example e;
+  FuseExample e;
   const ValueId low = e.b.add_value("low", {kMatrix.shape, DType::bf16}, Role::input);
   const ValueId wide = e.b.emit1("cast", {low}, {{"dtype", "f32"}});  // belongs nowhere
   ValueId sum, last;
@@ -134,7 +134,7 @@ TEST_CASE("a group belongs to the block of its nodes, and never to two") {
 }
 
 TEST_CASE("sums, broadcasts, casts to f64 and other phases end a group") {
-  Example e;
+  FuseExample e;
   const ValueId row = e.b.add_value("row", {Shape{4}, DType::f32}, Role::parameter);
   const ValueId first = e.b.emit1("add", {e.b.emit1("exp", {e.x}), row});  // broadcast
   const ValueId wide = e.b.emit1("cast", {first}, {{"dtype", "f64"}});
@@ -146,7 +146,7 @@ TEST_CASE("sums, broadcasts, casts to f64 and other phases end a group") {
 }
 
 TEST_CASE("a read of state is not carried past the write of that state") {
-  Example e;
+  FuseExample e;
   e.b.set_phase(Phase::update);
   const ValueId g = e.b.add_value("g", kMatrix, Role::gradient);
   const ValueId old = e.b.emit1("exp", {e.w});
@@ -166,7 +166,7 @@ TEST_CASE("a read of state is not carried past the write of that state") {
 }
 
 TEST_CASE("a group has at most sixteen inputs") {
-  Example e;
+  FuseExample e;
   ValueId sum = e.x;
   for (int i = 0; i < 20; ++i) {
     const ValueId next = e.b.add_value(fmt::format("x{}", i), kMatrix, Role::input);

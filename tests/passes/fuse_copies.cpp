@@ -7,7 +7,7 @@ namespace dltrain {
 namespace {
 
 // Two parameters by one AdamW, the second of which has a copy; a third that no update writes.
-Graph example(bool third) {
+Graph example_fuse_copies(bool third) {
   Graph graph;
   GraphBuilder b(graph);
   const TensorSpec spec{Shape{4}, DType::f32};
@@ -40,7 +40,7 @@ Graph example(bool third) {
 }
 
 TEST_CASE("the rounding of parameters joins their update") {
-  const Graph after = fuse_copies(example(false));
+  const Graph after = fuse_copies(example_fuse_copies(false));
   REQUIRE(after.nodes.size() == 1);
   const Node& update = after.nodes[0];
   CHECK(update.op->name == "adamw_update");
@@ -54,7 +54,7 @@ TEST_CASE("the rounding of parameters joins their update") {
 }
 
 TEST_CASE("a rounding of what the update does not write stays as it is") {
-  const Graph before = example(true), after = fuse_copies(before);
+  const Graph before = example_fuse_copies(true), after = fuse_copies(before);
   CHECK(after.nodes.size() == 2);
   CHECK(print_graph(after) == print_graph(before));
 }

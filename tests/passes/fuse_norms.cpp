@@ -13,8 +13,8 @@
 namespace dltrain {
 namespace {
 
-struct Example : NormExample {
-  explicit Example(DType type = DType::f32) : NormExample(type) {}
+struct FuseNormsExample : NormExample {
+  explicit FuseNormsExample(DType type = DType::f32) : NormExample(type) {}
 
   ValueId x = b.add_value("x", {Shape{6, 4}, dtype}, Role::input);
   ValueId residual = b.add_value("residual", {Shape{6, 4}, dtype}, Role::input);
@@ -30,17 +30,17 @@ struct Example : NormExample {
   }
 };
 
-std::string fused(Graph graph) {
+std::string fused_fuse_norms(Graph graph) {
   fuse_norms(graph);
   verify_graph(graph);
   return print_graph(graph);
 }
 
 TEST_CASE("relu and the sum before it become part of the batch norm") {
-  Example e;
+  FuseNormsExample e;
   const ValueId y = e.relu(e.norm(e.x));
   e.loss(e.relu(e.add(e.norm(y), e.residual)));
-  CHECK_THAT(fused(e.graph),
+  CHECK_THAT(fused_fuse_norms(e.graph),
              Catch::Matchers::StartsWith(
                  "forward:\n"
                  "  %7, %5, %6 = batch_norm(x, gamma0, beta1) {activation=relu, epsilon=0.5} : "
@@ -51,54 +51,54 @@ TEST_CASE("relu and the sum before it become part of the batch norm") {
 }
 
 TEST_CASE("of a sum of two norms the later one takes the other's value") {
-  Example e;
+  FuseNormsExample e;
   const ValueId first = e.norm(e.x);
   e.loss(e.relu(e.add(first, e.norm(e.residual))));
-  CHECK_THAT(fused(e.graph),
+  CHECK_THAT(fused_fuse_norms(e.graph),
              Catch::Matchers::Contains("batch_norm(residual, gamma2, beta3, %4) {activation=relu"));
 }
 
 TEST_CASE("the gradient of relu becomes part of the batch norm's") {
-  Example e;
+  FuseNormsExample e;
   const ValueId loss = e.loss(e.relu(e.norm(e.x)));
   reverse(e.graph, {loss}, e.parameters);
-  const std::string text = fused(eliminate_dead_code(e.graph));
+  const std::string text = fused_fuse_norms(eliminate_dead_code(e.graph));
   CHECK(text.find("relu_backward") == std::string::npos);
   CHECK_THAT(text, Catch::Matchers::Contains("gamma0, %5, %6, beta1) {activation=relu"));
 }
 
 TEST_CASE("a norm stays as it is where others read what lies between") {
-  Example two_readers;
+  FuseNormsExample two_readers;
   const ValueId normalised = two_readers.norm(two_readers.x);
   two_readers.loss(two_readers.relu(normalised));
   two_readers.b.accumulate(two_readers.b.emit1("identity", {normalised}), "seen", Role::metric);
-  CHECK(fused(two_readers.graph) == print_graph(two_readers.graph));
+  CHECK(fused_fuse_norms(two_readers.graph) == print_graph(two_readers.graph));
 
-  Example late;  // the residual comes after the norm
+  FuseNormsExample late;  // the residual comes after the norm
   const ValueId before = late.norm(late.x);
   late.loss(late.relu(late.add(before, late.b.emit1("tanh", {late.residual}))));
-  CHECK(fused(late.graph) == print_graph(late.graph));
+  CHECK(fused_fuse_norms(late.graph) == print_graph(late.graph));
 
-  Example twice;  // the norm plus itself
+  FuseNormsExample twice;  // the norm plus itself
   const ValueId value = twice.norm(twice.x);
   twice.loss(twice.relu(twice.add(value, value)));
-  CHECK(fused(twice.graph) == print_graph(twice.graph));
+  CHECK(fused_fuse_norms(twice.graph) == print_graph(twice.graph));
 
-  Example other;  // another activation, and a sum that nobody rectifies
+  FuseNormsExample other;  // another activation, and a sum that nobody rectifies
   other.loss(other.b.emit1("silu", {other.norm(other.x)}));
   other.loss(other.add(other.norm(other.x), other.residual));
-  CHECK(fused(other.graph) == print_graph(other.graph));
+  CHECK(fused_fuse_norms(other.graph) == print_graph(other.graph));
 
-  Example phases;
+  FuseNormsExample phases;
   const ValueId forward = phases.norm(phases.x);
   phases.b.set_phase(Phase::backward);
   phases.loss(phases.relu(forward));
-  CHECK(fused(phases.graph) == print_graph(phases.graph));
+  CHECK(fused_fuse_norms(phases.graph) == print_graph(phases.graph));
 }
 
 // A few norms in a row, rectified or not, with residuals of any earlier value.
-Graph random_net(uint64_t seed, DType dtype) {
-  Example e(dtype);
+Graph random_net_fuse_norms(uint64_t seed, DType dtype) {
+  FuseNormsExample e(dtype);
   uint64_t draws = 0;
   const auto draw = [&](uint32_t below) {
     return random_bits(seed, random_stream("norms"), 0, draws++) % below;
@@ -122,7 +122,7 @@ TEST_CASE("fused norms keep the results of random nets") {
   for (uint64_t seed = 0; seed < 60; ++seed) {
     INFO("seed " << seed);
     const bool doubles = seed % 2 == 0;
-    const Graph before = random_net(seed, doubles ? DType::f64 : DType::f32);
+    const Graph before = random_net_fuse_norms(seed, doubles ? DType::f64 : DType::f32);
     const Graph after = fuse(before);
     CHECK(print_graph(fuse(after)) == print_graph(after));
     const auto expected = results_of(before), found = results_of(after);

@@ -30,9 +30,9 @@ std::optional<int64_t> nothing(const Attributes&, SpecSpan, SpecSpan) {
   return {};
 }
 
-constexpr int64_t kSamples = 2, kTokens = 3, kHidden = 4;
+constexpr int64_t kFuseRecurrentSamples = 2, kTokens = 3, kHidden = 4;
 
-struct Example {
+struct FuseRecurrentExample {
   DType dtype = DType::f64;
   Graph graph = {};
   GraphBuilder b{graph};
@@ -69,8 +69,9 @@ struct Example {
     in[0] = b.emit1("matmul", project, {{"transpose_b", true}});
     if (o.state) {
       in.resize(3, kNoValue);
-      in.push_back(input(name + ".h0", {kSamples, kHidden}));
-      if (parsed == RecurrentKind::lstm) in.push_back(input(name + ".c0", {kSamples, kHidden}));
+      in.push_back(input(name + ".h0", {kFuseRecurrentSamples, kHidden}));
+      if (parsed == RecurrentKind::lstm)
+        in.push_back(input(name + ".c0", {kFuseRecurrentSamples, kHidden}));
     }
     return {in[0], b.emit("recurrent", in, attributes)};
   }
@@ -80,8 +81,8 @@ struct Example {
     const ValueId last = b.emit1("slice", {cells},
                                  {{"before", std::vector<int64_t>{0, kTokens - 1, 0}},
                                   {"after", std::vector<int64_t>{0, 0, 0}}});
-    const ValueId flat =
-        b.emit1("reshape", {last}, {{"shape", std::vector<int64_t>{kSamples, kHidden}}});
+    const ValueId flat = b.emit1("reshape", {last},
+                                 {{"shape", std::vector<int64_t>{kFuseRecurrentSamples, kHidden}}});
     b.accumulate(b.emit1("identity", {flat}), "carried", Role::metric);
   }
 
@@ -95,7 +96,7 @@ struct Example {
   }
 };
 
-int count(const Graph& graph, std::string_view op) {
+int count_fuse_recurrent(const Graph& graph, std::string_view op) {
   int found = 0;
   for (const Node& node : graph.nodes) found += node.op->name == op ? 1 : 0;
   return found;
@@ -112,8 +113,8 @@ void check_same_results(const Graph& before, const Graph& after) {
 }
 
 TEST_CASE("a projection and the network behind it become one op, and so do their gradients") {
-  Example e{.dtype = DType::f32};
-  const ValueId table = e.parameter("table", {kSamples, kTokens, 5});
+  FuseRecurrentExample e{.dtype = DType::f32};
+  const ValueId table = e.parameter("table", {kFuseRecurrentSamples, kTokens, 5});
   const ValueId x = e.b.emit1("tanh", {table});
   const auto made = e.network(x, "lstm", "a", {.state = true});
   e.carry(made.outputs[2]);
@@ -129,26 +130,27 @@ TEST_CASE("a projection and the network behind it become one op, and so do their
                        Contains("gradient.a.w_ih = identity(") &&
                        Contains("gradient.a.b_ih = identity("));
   for (const char* op : {"matmul", "recurrent", "recurrent_backward", "slice"}) {
-    CHECK(count(after, op) == 0);
+    CHECK(count_fuse_recurrent(after, op) == 0);
   }
   CHECK(print_graph(fuse_recurrent(after, parts)) == text);
 }
 
 TEST_CASE("networks that were put together keep their results") {
   for (const std::string kind : {"lstm", "gru", "rnn_tanh", "rnn_relu"}) {
-    for (const Example::Options o :
-         {Example::Options{}, Example::Options{.reverse = true, .bias = false},
-          Example::Options{.state = true}}) {
+    for (const FuseRecurrentExample::Options o :
+         {FuseRecurrentExample::Options{},
+          FuseRecurrentExample::Options{.reverse = true, .bias = false},
+          FuseRecurrentExample::Options{.state = true}}) {
       INFO(kind << (o.reverse ? " reverse" : "") << (o.state ? " from a state" : ""));
-      Example e;
-      const ValueId x = e.input("x", {kSamples, kTokens, 5});
+      FuseRecurrentExample e;
+      const ValueId x = e.input("x", {kFuseRecurrentSamples, kTokens, 5});
       const auto first = e.network(x, kind, "a", o);
       if (kind == "lstm" && !o.reverse) e.carry(first.outputs[2]);
       const auto second = e.network(first.outputs[0], kind, "b", {.bias = o.bias});
       const Graph before = e.trained(second.outputs[0]), after = fuse_recurrent(before, parts);
-      CHECK(count(after, "recurrent_network") == 2);
-      CHECK(count(after, "recurrent_network_backward") == 2);
-      CHECK(count(after, "matmul") == 0);
+      CHECK(count_fuse_recurrent(after, "recurrent_network") == 2);
+      CHECK(count_fuse_recurrent(after, "recurrent_network_backward") == 2);
+      CHECK(count_fuse_recurrent(after, "matmul") == 0);
       check_same_results(before, after);
       check_same_results(before, recompute(after, Recompute::full).graph);
     }
@@ -156,38 +158,39 @@ TEST_CASE("networks that were put together keep their results") {
 }
 
 TEST_CASE("both directions over one input, and weights that two networks share") {
-  Example e;
-  const ValueId x = e.b.emit1("tanh", {e.parameter("table", {kSamples, kTokens, kHidden})});
+  FuseRecurrentExample e;
+  const ValueId x =
+      e.b.emit1("tanh", {e.parameter("table", {kFuseRecurrentSamples, kTokens, kHidden})});
   const auto forth = e.network(x, "gru", "forth", {});
   const auto back =
       e.network(x, "gru", "back", {.reverse = true, .w_ih = e.b.graph().find("forth.w_ih")});
   const Graph before = e.trained(e.b.emit1("add", {forth.outputs[0], back.outputs[0]}));
   const Graph after = fuse_recurrent(before, parts);
-  CHECK(count(after, "recurrent_network_backward") == 2);
-  CHECK(count(after, "matmul") == 0);
+  CHECK(count_fuse_recurrent(after, "recurrent_network_backward") == 2);
+  CHECK(count_fuse_recurrent(after, "matmul") == 0);
   check_same_results(before, after);
 }
 
 TEST_CASE("a network without a backward keeps nothing") {
-  Example e;
-  const auto made = e.network(e.input("x", {kSamples, kTokens, 5}), "lstm", "a", {});
+  FuseRecurrentExample e;
+  const auto made = e.network(e.input("x", {kFuseRecurrentSamples, kTokens, 5}), "lstm", "a", {});
   e.b.accumulate(e.b.emit1("reduce", {made.outputs[0]},
                            {{"kind", "sum"}, {"axes", std::vector<int64_t>{0, 1, 2}}}),
                  "sum", Role::metric);
   e.b.step_state();
   const Graph after = fuse_recurrent(e.graph, parts);
-  CHECK(count(after, "recurrent_network") == 1);
+  CHECK(count_fuse_recurrent(after, "recurrent_network") == 1);
   CHECK_THAT(print_graph(after), Contains("kept_bytes=0"));
   check_same_results(e.graph, after);
 }
 
 TEST_CASE("weights that do not learn have no gradient") {
-  Example e;
-  const auto made = e.network(e.input("x", {kSamples, kTokens, 5}), "gru", "a", {});
+  FuseRecurrentExample e;
+  const auto made = e.network(e.input("x", {kFuseRecurrentSamples, kTokens, 5}), "gru", "a", {});
   std::erase(e.parameters, e.graph.find("a.w_ih"));
   std::erase(e.parameters, e.graph.find("a.b_ih"));
   const Graph before = e.trained(made.outputs[0]), after = fuse_recurrent(before, parts);
-  CHECK(count(after, "recurrent_network_backward") == 1);
+  CHECK(count_fuse_recurrent(after, "recurrent_network_backward") == 1);
   check_same_results(before, after);
 }
 
@@ -195,23 +198,23 @@ TEST_CASE("a network stays as it is where others read what lies between, or noth
   const auto stays = [](const Graph& graph, const KeptBytes& kept = parts) {
     CHECK(print_graph(fuse_recurrent(graph, kept)) == print_graph(graph));
   };
-  const auto seen = [](Example& e, ValueId value) {
+  const auto seen = [](FuseRecurrentExample& e, ValueId value) {
     e.b.accumulate(e.b.emit1("identity", {value}), "seen", Role::metric);
   };
   for (const int what : {0, 1, 2, 3}) {
     INFO(what);
-    Example e;
-    const auto made = e.network(e.input("x", {kSamples, kTokens, 5}), "lstm", "a", {});
+    FuseRecurrentExample e;
+    const auto made = e.network(e.input("x", {kFuseRecurrentSamples, kTokens, 5}), "lstm", "a", {});
     if (what == 0) seen(e, made.projected);
     if (what == 1) seen(e, made.outputs[1]);
     if (what == 2) seen(e, made.outputs[2]);
     const Graph graph = e.trained(made.outputs[0]);
     stays(graph, what == 3 ? KeptBytes(nothing) : KeptBytes(parts));
   }
-  Example half;  // one bias of two
+  FuseRecurrentExample half;  // one bias of two
   const ValueId w = half.parameter("w", {kHidden, 5}), v = half.parameter("v", {kHidden, kHidden});
-  const ValueId x =
-      half.b.emit1("matmul", {half.input("x", {kSamples, kTokens, 5}), w}, {{"transpose_b", true}});
+  const ValueId x = half.b.emit1(
+      "matmul", {half.input("x", {kFuseRecurrentSamples, kTokens, 5}), w}, {{"transpose_b", true}});
   stays(half.trained(half.b.emit1("recurrent", {x, v, half.parameter("b", {kHidden})},
                                   {{"kind", "rnn_tanh"}, {"reverse", false}})));
 }

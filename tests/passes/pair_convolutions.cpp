@@ -13,8 +13,8 @@
 namespace dltrain {
 namespace {
 
-struct Example : NormExample {
-  explicit Example(DType type = DType::f32) : NormExample(type) {}
+struct PairConvolutionsExample : NormExample {
+  explicit PairConvolutionsExample(DType type = DType::f32) : NormExample(type) {}
 
   ValueId x = b.add_value("x", {Shape{2, 4, 3, 4}, dtype}, Role::input);
 
@@ -51,23 +51,23 @@ std::string paired(Graph graph) {
   return print_graph(graph);
 }
 
-std::string fused(const Graph& graph) {
+std::string fused_pair_convolutions(const Graph& graph) {
   const Graph once = fuse(graph, {.pair_convolutions = true});
   CHECK(print_graph(fuse(once, {.pair_convolutions = true})) == print_graph(once));
   return print_graph(once);
 }
 
-size_t count(const std::string& text, const std::string& part) {
+size_t count_pair_convolutions(const std::string& text, const std::string& part) {
   size_t found = 0;
   for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++found;
   return found;
 }
 
 TEST_CASE("a convolution leaves the statistics of the batch norm behind it") {
-  Example e;
+  PairConvolutionsExample e;
   const ValueId y = e.relu(e.norm(e.convolution(e.x)));
   e.loss(e.relu(e.add(e.norm(e.convolution(y)), e.x)));
-  CHECK_THAT(fused(e.graph),
+  CHECK_THAT(fused_pair_convolutions(e.graph),
              Catch::Matchers::StartsWith(
                  "forward:\n"
                  "  %2, %6, %7 = conv2d_moments(x, w1) {padding=[1, 1]} : f32[2, 4, 3, 4], f32[4], "
@@ -77,49 +77,51 @@ TEST_CASE("a convolution leaves the statistics of the batch norm behind it") {
 }
 
 TEST_CASE("a convolution and a norm by given statistics become one node") {
-  Example e;
+  PairConvolutionsExample e;
   const ValueId y = e.relu(e.given_norm(e.convolution(e.x)));
   e.loss(e.relu(e.add(e.given_norm(e.convolution(y)), y)));
-  const std::string text = fused(e.graph);
+  const std::string text = fused_pair_convolutions(e.graph);
   INFO(text);
-  CHECK(count(text, " = conv2d_batch_norm(") == 2);
-  CHECK(count(text, "{activation=relu, epsilon=0.5, padding=[1, 1]}") == 2);
-  CHECK(count(text, "batch_norm_inference") + count(text, " = add(") + count(text, " relu(") == 0);
+  CHECK(count_pair_convolutions(text, " = conv2d_batch_norm(") == 2);
+  CHECK(count_pair_convolutions(text, "{activation=relu, epsilon=0.5, padding=[1, 1]}") == 2);
+  CHECK(count_pair_convolutions(text, "batch_norm_inference") +
+            count_pair_convolutions(text, " = add(") + count_pair_convolutions(text, " relu(") ==
+        0);
 }
 
 TEST_CASE("what has a bias, another reader or another phase stays as it is") {
-  Example bias;
+  PairConvolutionsExample bias;
   bias.loss(bias.norm(bias.convolution(bias.x, true)));
   bias.loss(bias.given_norm(bias.convolution(bias.x, true)));
   CHECK(paired(bias.graph) == print_graph(bias.graph));
 
-  Example rectified;
+  PairConvolutionsExample rectified;
   rectified.loss(rectified.norm(rectified.relu(rectified.convolution(rectified.x))));
   CHECK(paired(rectified.graph) == print_graph(rectified.graph));
 
-  Example read;  // of training both go on
+  PairConvolutionsExample read;  // of training both go on
   const ValueId y = read.convolution(read.x);
   read.loss(read.given_norm(y));
   read.loss(y);
   CHECK(paired(read.graph) == print_graph(read.graph));
 
-  Example phases;
+  PairConvolutionsExample phases;
   const ValueId forward = phases.convolution(phases.x);
   phases.b.set_phase(Phase::backward);
   phases.loss(phases.norm(forward));
   CHECK(paired(phases.graph) == print_graph(phases.graph));
 
-  Example twice;  // the second norm takes statistics of its own
+  PairConvolutionsExample twice;  // the second norm takes statistics of its own
   const ValueId both = twice.convolution(twice.x);
   twice.loss(twice.add(twice.norm(both), twice.norm(both)));
   const std::string text = paired(twice.graph);
-  CHECK(count(text, "conv2d_moments(") == 1);
-  CHECK(count(text, " = batch_norm(") == 1);
+  CHECK(count_pair_convolutions(text, "conv2d_moments(") == 1);
+  CHECK(count_pair_convolutions(text, " = batch_norm(") == 1);
 }
 
 // Convolutions and norms in a row, rectified or not, with residuals of any earlier value.
-Graph random_net(uint64_t seed, bool given) {
-  Example e(DType::f64);
+Graph random_net_pair_convolutions(uint64_t seed, bool given) {
+  PairConvolutionsExample e(DType::f64);
   uint64_t draws = 0;
   const auto draw = [&](uint32_t below) {
     return random_bits(seed, random_stream("pairs"), 0, draws++) % below;
@@ -146,7 +148,7 @@ TEST_CASE("pairs keep the results and the gradients of random nets to the bit") 
   size_t moments = 0, joined = 0;
   for (uint64_t seed = 0; seed < 40; ++seed) {
     INFO("seed " << seed);
-    const Graph before = random_net(seed, seed % 2 == 0);
+    const Graph before = random_net_pair_convolutions(seed, seed % 2 == 0);
     const Graph after = fuse(before, {.pair_convolutions = true});
     CHECK(results_of(after) == results_of(before));
     for (const Node& node : after.nodes) {

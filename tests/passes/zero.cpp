@@ -9,7 +9,7 @@ namespace dltrain {
 namespace {
 
 // y = (x · a) · b, elements of 40: two parameters, each with a gradient and a moment.
-Graph training_example() {
+Graph training_example_zero() {
   Graph graph;
   GraphBuilder b(graph);
   const TensorSpec spec{Shape{40}, DType::f32};
@@ -37,7 +37,7 @@ ZeroOptions options(int stage, int rank = 0) {
 }
 
 std::string lowered(int stage) {
-  Graph graph = training_example();
+  Graph graph = training_example_zero();
   const auto units = find_zero_units(graph, options(stage));
   return print_graph(zero(std::move(graph), units, options(stage)));
 }
@@ -142,7 +142,7 @@ TEST_CASE("stage 3 gathers parameters a unit ahead, in forward and backward") {
 
 // Two groups of two ranks.
 std::string lowered_in_groups(int stage, DType travels = DType::f32) {
-  Graph graph = training_example();
+  Graph graph = training_example_zero();
   ZeroOptions hybrid = options(stage);
   hybrid.groups = 2;
   hybrid.travels = travels;
@@ -229,7 +229,7 @@ TEST_CASE("in groups, a part leaves while the next unit is computed, in what gra
 }
 
 TEST_CASE("units hold parameters of equal settings, and every element lies on one rank") {
-  Graph graph = training_example();
+  Graph graph = training_example_zero();
   ZeroOptions joined = options(3, 1);
   joined.bucket_bytes = 1 << 20;
   const auto units = find_zero_units(graph, joined);
@@ -256,7 +256,7 @@ TEST_CASE("units hold parameters of equal settings, and every element lies on on
 }
 
 TEST_CASE("one rank, or stage 0, leaves a graph as it is") {
-  const Graph graph = training_example();
+  const Graph graph = training_example_zero();
   CHECK(print_graph(zero(graph, {}, {.stage = 3, .ranks = 1})) == print_graph(graph));
   CHECK(print_graph(zero(graph, {}, {.stage = 0, .ranks = 4})) == print_graph(graph));
 }

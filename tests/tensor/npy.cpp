@@ -21,7 +21,7 @@ std::string npy(std::string header, const std::string& data, char version = 1) {
   return out + header + data;
 }
 
-std::string refusal(const std::string& content) {
+std::string refusal_npy(const std::string& content) {
   return refusal_of([&] { parse_npy(std::as_bytes(std::span(content)), ExitCode::data); });
 }
 
@@ -52,15 +52,16 @@ TEST_CASE(".npy arrays are read in every version and small type") {
 
 TEST_CASE(".npy files that are cut, foreign, of other types or hostile are refused") {
   const std::string data(24, 'a');
-  CHECK_THAT(refusal(""), Contains("no .npy file"));
-  CHECK_THAT(refusal("hello world, this is text"), Contains("no .npy file"));
-  CHECK_THAT(refusal(npy(kHeader, data).substr(0, 9)), Contains("header is missing"));
-  CHECK_THAT(refusal(npy(kHeader, data).substr(0, 30)), Contains("is announced"));
-  CHECK_THAT(refusal(npy(kHeader, data.substr(1))), Contains("truncated by its size: 23 bytes"));
-  CHECK_THAT(refusal(npy(kHeader, data + "x")), Contains("damaged by its size"));
-  CHECK_THAT(refusal(npy(kHeader, data, 9)), Contains("version 9"));
+  CHECK_THAT(refusal_npy(""), Contains("no .npy file"));
+  CHECK_THAT(refusal_npy("hello world, this is text"), Contains("no .npy file"));
+  CHECK_THAT(refusal_npy(npy(kHeader, data).substr(0, 9)), Contains("header is missing"));
+  CHECK_THAT(refusal_npy(npy(kHeader, data).substr(0, 30)), Contains("is announced"));
+  CHECK_THAT(refusal_npy(npy(kHeader, data.substr(1))),
+             Contains("truncated by its size: 23 bytes"));
+  CHECK_THAT(refusal_npy(npy(kHeader, data + "x")), Contains("damaged by its size"));
+  CHECK_THAT(refusal_npy(npy(kHeader, data, 9)), Contains("version 9"));
   const auto with = [&](const char* type, const char* order, const char* shape) {
-    return refusal(
+    return refusal_npy(
         npy(fmt::format("{{'descr': {}, 'fortran_order': {}, 'shape': {}}}", type, order, shape),
             data));
   };

@@ -50,7 +50,7 @@ SafetensorsHeader parse(const std::string& file) {
 }
 
 // The message of the refusal; every refusal is Error(data) and names the file and an offset.
-std::string refusal(const std::string& file) {
+std::string refusal_safetensors(const std::string& file) {
   try {
     parse(file);
   } catch (const Error& error) {
@@ -106,47 +106,54 @@ TEST_CASE("a malformed header is refused with its reason") {
   const auto tensor = [](const std::string& value) {
     return file_of(R"({"t":)" + value + "}", "1234");
   };
-  CHECK_THAT(refusal(""), Contains("has 0 bytes"));
-  CHECK_THAT(refusal(std::string(100, '\xff')), Contains("a header of 18446744073709551615"));
+  CHECK_THAT(refusal_safetensors(""), Contains("has 0 bytes"));
+  CHECK_THAT(refusal_safetensors(std::string(100, '\xff')),
+             Contains("a header of 18446744073709551615"));
   std::string truncated = file_of("{}");
   truncated[0] = 127;
-  CHECK_THAT(refusal(truncated), Contains("truncated: a header of 127"));
-  CHECK_THAT(refusal(file_of(" {}")), Contains("does not begin with '{'"));
-  CHECK_THAT(refusal(file_of("{} x")), Contains("not valid JSON"));
-  CHECK_THAT(refusal(file_of(R"({"t":1})")), Contains("'t' is not an object"));
-  CHECK_THAT(refusal(file_of(R"({"__metadata__":{"a":1}})")), Contains("'a' is no string"));
-  CHECK_THAT(refusal(file_of("{\"\xff\":1}")), Contains("not valid JSON"));
-  CHECK_THAT(refusal(tensor("{}")), Contains("lacks dtype, shape or data_offsets"));
-  CHECK_THAT(refusal(tensor(R"({"dtype":{"a":1}})")), Contains("nested too deeply"));
-  CHECK_THAT(refusal(tensor(R"({"shape":)" + std::string(100000, '['))), Contains("unexpected"));
-  CHECK_THAT(refusal(tensor(R"({"dtype":"F32","dtype":"F32"})")), Contains("repeated value"));
-  CHECK_THAT(refusal(tensor(entry("F99", "[1]", "[0,4]"))), Contains("dtype 'F99'"));
-  CHECK_THAT(refusal(tensor(entry("F32", "[-1]", "[0,4]"))), Contains("unexpected"));
-  CHECK_THAT(refusal(tensor(entry("F32", "[1.0]", "[0,4]"))), Contains("unexpected"));
-  CHECK_THAT(refusal(tensor(entry("F32", "[1,1,1,1,1,1,1]", "[0,4]"))), Contains("7 dimensions"));
-  CHECK_THAT(refusal(tensor(entry("F32", "[1]", "[0,4,4]"))), Contains("3 data offsets"));
-  CHECK_THAT(refusal(tensor(entry("F32", "[1]", "[4,0]"))), Contains("[4, 0)"));
-  CHECK_THAT(refusal(tensor(entry("F32", "[2]", "[0,8]"))), Contains("truncated?"));
-  CHECK_THAT(refusal(tensor(entry("F32", "[2]", "[0,4]"))), Contains("needs 8 bytes"));
-  CHECK_THAT(refusal(tensor(entry("U8", "[3]", "[0,3]"))), Contains("1 bytes follow"));
-  CHECK_THAT(refusal(tensor(entry("U8", "[3]", "[1,4]"))), Contains("leaving a gap from byte 0"));
+  CHECK_THAT(refusal_safetensors(truncated), Contains("truncated: a header of 127"));
+  CHECK_THAT(refusal_safetensors(file_of(" {}")), Contains("does not begin with '{'"));
+  CHECK_THAT(refusal_safetensors(file_of("{} x")), Contains("not valid JSON"));
+  CHECK_THAT(refusal_safetensors(file_of(R"({"t":1})")), Contains("'t' is not an object"));
+  CHECK_THAT(refusal_safetensors(file_of(R"({"__metadata__":{"a":1}})")),
+             Contains("'a' is no string"));
+  CHECK_THAT(refusal_safetensors(file_of("{\"\xff\":1}")), Contains("not valid JSON"));
+  CHECK_THAT(refusal_safetensors(tensor("{}")), Contains("lacks dtype, shape or data_offsets"));
+  CHECK_THAT(refusal_safetensors(tensor(R"({"dtype":{"a":1}})")), Contains("nested too deeply"));
+  CHECK_THAT(refusal_safetensors(tensor(R"({"shape":)" + std::string(100000, '['))),
+             Contains("unexpected"));
+  CHECK_THAT(refusal_safetensors(tensor(R"({"dtype":"F32","dtype":"F32"})")),
+             Contains("repeated value"));
+  CHECK_THAT(refusal_safetensors(tensor(entry("F99", "[1]", "[0,4]"))), Contains("dtype 'F99'"));
+  CHECK_THAT(refusal_safetensors(tensor(entry("F32", "[-1]", "[0,4]"))), Contains("unexpected"));
+  CHECK_THAT(refusal_safetensors(tensor(entry("F32", "[1.0]", "[0,4]"))), Contains("unexpected"));
+  CHECK_THAT(refusal_safetensors(tensor(entry("F32", "[1,1,1,1,1,1,1]", "[0,4]"))),
+             Contains("7 dimensions"));
+  CHECK_THAT(refusal_safetensors(tensor(entry("F32", "[1]", "[0,4,4]"))),
+             Contains("3 data offsets"));
+  CHECK_THAT(refusal_safetensors(tensor(entry("F32", "[1]", "[4,0]"))), Contains("[4, 0)"));
+  CHECK_THAT(refusal_safetensors(tensor(entry("F32", "[2]", "[0,8]"))), Contains("truncated?"));
+  CHECK_THAT(refusal_safetensors(tensor(entry("F32", "[2]", "[0,4]"))), Contains("needs 8 bytes"));
+  CHECK_THAT(refusal_safetensors(tensor(entry("U8", "[3]", "[0,3]"))), Contains("1 bytes follow"));
+  CHECK_THAT(refusal_safetensors(tensor(entry("U8", "[3]", "[1,4]"))),
+             Contains("leaving a gap from byte 0"));
 }
 
 TEST_CASE("products of extents that overflow are refused") {
   for (const char* shape : {"[4294967296,4294967296]", "[18446744073709551615]",
                             "[0,4294967296,4294967296]", "[3,6148914691236517206]"}) {
-    CHECK_THAT(refusal(file_of(R"({"t":)" + entry("U8", shape, "[0,0]") + "}")),
+    CHECK_THAT(refusal_safetensors(file_of(R"({"t":)" + entry("U8", shape, "[0,0]") + "}")),
                Contains("impossible shape"));
   }
 }
 
 TEST_CASE("names must be unique and tensors may not overlap") {
-  CHECK_THAT(refusal(file_of(R"({"t":)" + entry("U8", "[1]", "[0,1]") + R"(,"t":)" +
-                                 entry("U8", "[1]", "[1,2]") + "}",
-                             "12")),
+  CHECK_THAT(refusal_safetensors(file_of(R"({"t":)" + entry("U8", "[1]", "[0,1]") + R"(,"t":)" +
+                                             entry("U8", "[1]", "[1,2]") + "}",
+                                         "12")),
              Contains("the name 't' twice"));
   CHECK_THAT(
-      refusal(file_of(
+      refusal_safetensors(file_of(
           R"({"a":)" + entry("U8", "[2]", "[0,2]") + R"(,"b":)" + entry("U8", "[2]", "[1,3]") + "}",
           "123")),
       Contains("tensor 'b' begins at byte 1 of the data, inside another that ends at byte 2"));
@@ -156,8 +163,8 @@ TEST_CASE("a file cut at any byte is refused") {
   TemporaryFolder folder;
   write_sample(folder / "a");
   const std::string whole = slurp(folder / "a");
-  for (size_t size = 0; size < whole.size(); ++size) refusal(whole.substr(0, size));
-  refusal(whole + "x");
+  for (size_t size = 0; size < whole.size(); ++size) refusal_safetensors(whole.substr(0, size));
+  refusal_safetensors(whole + "x");
   parse(whole);
 }
 

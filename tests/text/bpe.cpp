@@ -13,10 +13,10 @@ using Catch::Matchers::Contains;
 
 namespace {
 
-using Ids = std::vector<int32_t>;
+using BpeIds = std::vector<int32_t>;
 
 // By definition: the lowest rank, the leftmost of equals, until none is left.
-Ids merged_plainly(const MergeTable& table, Ids ids) {
+BpeIds merged_plainly(const MergeTable& table, BpeIds ids) {
   while (true) {
     BpeMerge best;
     size_t at = 0;
@@ -50,9 +50,9 @@ TEST_CASE("pieces of any length are merged by rank, from the left") {
       const auto right = static_cast<int32_t>(random() % static_cast<uint32_t>(next));
       if (table.find(left, right).id < 0) table.put(left, right, {rank, next++});
     }
-    Ids ids(random() % 300);
+    BpeIds ids(random() % 300);
     for (int32_t& id : ids) id = static_cast<int32_t>(random() % 4);
-    const Ids expected = merged_plainly(table, ids);
+    const BpeIds expected = merged_plainly(table, ids);
     Merger merger(table);
     ids.resize(merger.merge(ids));
     CHECK(ids == expected);
@@ -67,7 +67,7 @@ TEST_CASE("a piece of a million bytes takes no quadratic time") {
     for (const char* unit : {"a", " ", "\n", "é", "1", "?"}) {
       std::string text;
       for (int i = 0; i < 1000000; ++i) text += unit;
-      const Ids ids = tokenizer->encode(text);
+      const BpeIds ids = tokenizer->encode(text);
       CHECK(tokenizer->decode(ids) == text);
     }
   }
@@ -88,7 +88,7 @@ TEST_CASE("bytes that a small vocabulary lacks are refused with their place") {
   folder.write("tokenizer.json",
                hugging_face(R"("vocab": {"a": 0, "b": 1, "ab": 2}, "merges": ["a b"])"));
   const auto tokenizer = load_tokenizer(folder.path());
-  CHECK(tokenizer->encode("abba") == Ids{2, 1, 0});
+  CHECK(tokenizer->encode("abba") == BpeIds{2, 1, 0});
   CHECK_THAT(refusal_of([&] { tokenizer->encode("ab!abc"); }),
              Contains("byte 2: the byte 0x21 is not in the tokenizer's vocabulary"));
   CHECK_THAT(refusal_of([&] { tokenizer->encode("ab\xE4"); }), Contains("byte 2: is no UTF-8"));
@@ -164,7 +164,7 @@ TEST_CASE("mistakes in vocab.json and merges.txt are named with their line") {
   folder.write("merges.txt", "#version: 0.2\r\na b\r\n");
   const auto tokenizer = load_tokenizer(folder.path());
   CHECK(tokenizer->special().end_of_text == 3);
-  CHECK(tokenizer->encode("ab") == Ids{2});
+  CHECK(tokenizer->encode("ab") == BpeIds{2});
   folder.write("vocab.json", "[1]");
   CHECK_THAT(refusal_of([&] { load_tokenizer(folder.path()); }), Contains("is no JSON object"));
 }

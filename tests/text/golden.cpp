@@ -15,7 +15,7 @@ using namespace dltrain;
 
 namespace {
 
-using Ids = std::vector<int32_t>;
+using GoldenIds = std::vector<int32_t>;
 
 const std::filesystem::path kGolden =
     std::filesystem::path(DLTRAIN_SOURCE_DIR) / "tests" / "golden" / "tokenizers";
@@ -24,7 +24,7 @@ nlohmann::json cases_of(const std::string& folder) {
   return nlohmann::json::parse(slurp(kGolden / folder / "cases.json"));
 }
 
-std::string streamed(const Tokenizer& tokenizer, const Ids& ids) {
+std::string streamed(const Tokenizer& tokenizer, const GoldenIds& ids) {
   TextDecoder decoder(tokenizer);
   std::string text;
   for (const int32_t id : ids) text += decoder.next(id);
@@ -36,9 +36,9 @@ void check(const Tokenizer& tokenizer, const nlohmann::json& cases, SpecialText 
   for (int pass = 0; pass < 2; ++pass) {  // the second time from what the encoder remembers
     for (const auto& one : cases) {
       const auto text = one[0].get<std::string>();
-      const auto expected = one[1].get<Ids>();
+      const auto expected = one[1].get<GoldenIds>();
       INFO(text);
-      Ids ids;
+      GoldenIds ids;
       encoder->encode(text, ids);
       CHECK(ids == expected);
       CHECK(tokenizer.decode(ids) == one[2].get<std::string>());
@@ -82,9 +82,9 @@ TEST_CASE("WordPiece gives the tokens of Hugging Face's tokenizers") {
 TEST_CASE("the flags beside a vocab.txt are honoured, and what is wrong with it is said") {
   TemporaryFolder folder;
   folder.write("vocab.txt", "[PAD]\n[UNK]\nÉtat\netat\n##s\n中\n");
-  CHECK(load_tokenizer(folder.path())->encode("États 中中") == Ids{3, 4, 5, 5});
+  CHECK(load_tokenizer(folder.path())->encode("États 中中") == GoldenIds{3, 4, 5, 5});
   folder.write("tokenizer_config.json", R"({"do_lower_case": false})");
-  CHECK(load_tokenizer(folder.path())->encode("États etat 中中") == Ids{2, 4, 3, 5, 5});
+  CHECK(load_tokenizer(folder.path())->encode("États etat 中中") == GoldenIds{2, 4, 3, 5, 5});
   folder.write("tokenizer_config.json", R"({"do_lower_case": 3})");
   CHECK_THROWS_WITH(load_tokenizer(folder.path()), Catch::Contains("do_lower_case is neither"));
   folder.write("vocab.txt", "a\nb\n");
@@ -115,15 +115,15 @@ TEST_CASE("a text that is cut where cut() says has the tokens of the whole") {
   }
   for (const char* folder : {"bpe", "llama", "digits"}) {
     const auto tokenizer = load_tokenizer(kGolden / folder);
-    const Ids expected = tokenizer->encode(text);
+    const GoldenIds expected = tokenizer->encode(text);
     size_t cuts = 0;
     for (size_t limit = 1; limit < text.size(); limit += 7) {
       const size_t at = tokenizer->cut(text, limit);
       if (at == 0) continue;
       ++cuts;
       CHECK(at <= limit);
-      Ids ids = tokenizer->encode(text.substr(0, at));
-      const Ids rest = tokenizer->encode(text.substr(at));
+      GoldenIds ids = tokenizer->encode(text.substr(0, at));
+      const GoldenIds rest = tokenizer->encode(text.substr(at));
       ids.insert(ids.end(), rest.begin(), rest.end());
       CHECK(ids == expected);
     }
@@ -144,9 +144,9 @@ TEST_CASE("SentencePiece models give the tokens and texts of their library's Pyt
     CHECK(tokenizer->special().mask == 3);
     check(*tokenizer, cases_of(name)["cases"], SpecialText::as_text);
     CHECK(tokenizer->encode("a</s>b", SpecialText::as_tokens) == [&] {
-      Ids ids = tokenizer->encode("a");
+      GoldenIds ids = tokenizer->encode("a");
       ids.push_back(2);
-      const Ids rest = tokenizer->encode("b");
+      const GoldenIds rest = tokenizer->encode("b");
       ids.insert(ids.end(), rest.begin(), rest.end());
       return ids;
     }());

@@ -12,7 +12,7 @@ using Catch::Matchers::Contains;
 
 namespace {
 
-using Ids = std::vector<int32_t>;
+using TokenizerIds = std::vector<int32_t>;
 
 std::shared_ptr<const Tokenizer> chars(const std::string& alphabet,
                                        const std::vector<std::string>& special = {}) {
@@ -28,7 +28,7 @@ TEST_CASE("a char tokenizer numbers the characters of its alphabet") {
   const auto tokenizer = chars(seen.characters());
   CHECK(seen.characters() == "\n dehlorwéö世");
   CHECK(tokenizer->vocab_size() == 12);
-  CHECK(tokenizer->encode("\n d世") == Ids{0, 1, 2, 11});
+  CHECK(tokenizer->encode("\n d世") == TokenizerIds{0, 1, 2, 11});
   CHECK(tokenizer->decode(tokenizer->encode("hello wörld")) == "hello wörld");
   CHECK(tokenizer->find("é") == 9);
   CHECK(!tokenizer->find("x"));
@@ -53,8 +53,8 @@ TEST_CASE("a char tokenizer refuses characters and bytes that it does not know, 
 TEST_CASE("a byte tokenizer takes any bytes, and decodes broken ones as replacement characters") {
   const auto tokenizer = byte_tokenizer("here", {});
   CHECK(tokenizer->vocab_size() == 256);
-  CHECK(tokenizer->encode("a\xff") == Ids{97, 255});
-  CHECK(tokenizer->decode(Ids{97, 255, 98}) ==
+  CHECK(tokenizer->encode("a\xff") == TokenizerIds{97, 255});
+  CHECK(tokenizer->decode(TokenizerIds{97, 255, 98}) ==
         "a\xEF\xBF\xBD"
         "b");
   CHECK(tokenizer->decode(tokenizer->encode("wörld")) == "wörld");
@@ -72,8 +72,8 @@ TEST_CASE("special tokens are text unless they are asked for") {
   CHECK(!tokenizer->is_special(255));
   const std::string text = "a<mask><mask>2b<|endoftext|>";
   CHECK(tokenizer->encode(text).size() == text.size());
-  const Ids ids = tokenizer->encode(text, SpecialText::as_tokens);
-  CHECK(ids == Ids{97, 257, 258, 98, 256});
+  const TokenizerIds ids = tokenizer->encode(text, SpecialText::as_tokens);
+  CHECK(ids == TokenizerIds{97, 257, 258, 98, 256});
   CHECK(tokenizer->decode(ids) == text);
   CHECK(tokenizer->decode(ids, /*skip_special=*/true) == "ab");
 }
@@ -88,7 +88,7 @@ TEST_CASE("a decoder gives out whole characters, and together what decode gives"
   CHECK(decoder.next(0xC3) == "");
   CHECK(decoder.finish() == "\xEF\xBF\xBD");
   // What Python gives for bytes(...).decode("utf-8", "replace").
-  const Ids broken{0xF0, 0x9F, 0x98, 'x', 0xED, 0xA0, 0x80, 0xC0, 0xAF, 0xE2, 0x82};
+  const TokenizerIds broken{0xF0, 0x9F, 0x98, 'x', 0xED, 0xA0, 0x80, 0xC0, 0xAF, 0xE2, 0x82};
   std::string streamed;
   for (const int32_t id : broken) streamed += decoder.next(id);
   streamed += decoder.finish();
@@ -129,7 +129,7 @@ TEST_CASE("what is written for transformers gives the same ids here") {
     const auto again = load_tokenizer(folder.path());
     CHECK(again->vocab_size() == tokenizer->vocab_size());
     for (const SpecialText special : {SpecialText::as_text, SpecialText::as_tokens}) {
-      Ids expected, ids;
+      TokenizerIds expected, ids;
       tokenizer->encoder(special)->encode(text, expected);
       again->encoder(special)->encode(text, ids);
       CHECK(ids == expected);

@@ -31,7 +31,7 @@ class PartFails final : public SystemCalls {
   std::string part_;
 };
 
-CheckpointState at(int64_t step) {
+CheckpointState at_checkpoint_parts(int64_t step) {
   return {.step = step, .updates = step, .seed = 0, .global_batch = 24, .train_samples = 96};
 }
 
@@ -50,7 +50,7 @@ TEST_CASE("parts of ranks make one checkpoint, which any layout takes over") {
     Session session = open_session(experiment, layout_options(ranks));
     start_session(session);
     CheckpointWriter writer(folder.path(), {}, "name: x\n", true, &ranks);
-    writer.save(*session.executor, at(2));
+    writer.save(*session.executor, at_checkpoint_parts(2));
     writer.finish();  // what it throws comes out of run_rank_threads
     StateSnapshot snapshot;
     take_snapshot(*session.executor, snapshot, false, ranks.rank());
@@ -92,14 +92,14 @@ TEST_CASE("a part that cannot be written leaves the checkpoint before, and every
       Session session = open_session(experiment, layout_options(ranks));
       start_session(session);
       CheckpointWriter writer(folder.path(), {}, "name: x\n", background, &ranks);
-      writer.save(*session.executor, at(1));
+      writer.save(*session.executor, at_checkpoint_parts(1));
       writer.finish();
       ranks.barrier();
       std::optional<ReplaceSystemCalls> replaced;  // of the whole process
       if (rank == 0) replaced.emplace(full);
       ranks.barrier();
       try {
-        writer.save(*session.executor, at(2));
+        writer.save(*session.executor, at_checkpoint_parts(2));
         writer.finish();
       } catch (const Error& error) {
         said[rank] = error.what();

@@ -37,7 +37,7 @@ struct Model {
   }
 };
 
-CheckpointState at(int64_t step) {
+CheckpointState at_checkpoint_writer(int64_t step) {
   return {.step = step, .updates = step, .seed = 0, .global_batch = 16, .train_samples = 64};
 }
 
@@ -48,7 +48,7 @@ TEST_CASE("a checkpoint holds the state at the call, not what came while it was 
   Model model;
   CheckpointWriter writer(folder.path(), {}, "name: x\n", true);
   model.set_weights(1);
-  writer.save(model.executor(), at(1));
+  writer.save(model.executor(), at_checkpoint_writer(1));
   model.set_weights(2);
   CHECK(writer.finish() == folder.path() / "step-000001");
   CHECK_FALSE(writer.finish());
@@ -63,7 +63,7 @@ TEST_CASE("the last checkpoint of a run is written without a copy, and holds the
   CheckpointWriter writer(folder.path(), {}, "name: x\n", true);
   for (bool last : {false, true}) {
     model.set_weights(last ? 4 : 3);
-    writer.save(model.executor(), at(last ? 2 : 1), last);
+    writer.save(model.executor(), at_checkpoint_writer(last ? 2 : 1), last);
     if (last) model.set_weights(5);
     const auto path = last ? writer.poll() : writer.finish();
     REQUIRE(path);
@@ -76,17 +76,17 @@ TEST_CASE("a write that fails comes out of the next call and leaves the checkpoi
   const TemporaryFolder folder;
   Model model;
   CheckpointWriter writer(folder.path(), {.newest = 1}, "name: x\n", true);
-  writer.save(model.executor(), at(1));
+  writer.save(model.executor(), at_checkpoint_writer(1));
   writer.finish();
   for (int call : {0, 1, 5, 9}) {
     FaultyDisk disk(FaultyDisk::Fault::error, call);
     const ReplaceSystemCalls replaced(disk);
-    writer.save(model.executor(), at(2));
+    writer.save(model.executor(), at_checkpoint_writer(2));
     CHECK_THROWS_AS(writer.finish(), Error);
   }
   CHECK_NOTHROW(read_checkpoint_state(folder.path() / "latest"));
   CHECK(CheckpointFolder(folder.path()).list().size() == 1);
-  writer.save(model.executor(), at(3));
+  writer.save(model.executor(), at_checkpoint_writer(3));
   CHECK(writer.finish());
   CHECK(read_checkpoint_state(folder.path() / "latest").step == 3);
 }
@@ -95,7 +95,7 @@ TEST_CASE("best and kept checkpoints outlive the limit") {
   const TemporaryFolder folder;
   Model model;
   CheckpointWriter writer(folder.path(), {.newest = 1, .keep_every = 4}, "name: x\n", false);
-  CheckpointState state = at(0);
+  CheckpointState state = at_checkpoint_writer(0);
   for (int64_t step = 1; step <= 10; ++step) {
     state.step = step;
     if (step == 3 || step == 6) state.best = {.metric = "loss", .step = step, .value = 1.0};

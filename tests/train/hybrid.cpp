@@ -9,8 +9,8 @@ namespace {
 
 // Units of some hundred elements, so that there are several of them and tensors lie across the
 // borders of ranks.
-std::vector<std::string> stage(int stage, const std::string& shard_size,
-                               std::vector<std::string> more = {}) {
+std::vector<std::string> stage_hybrid(int stage, const std::string& shard_size,
+                                      std::vector<std::string> more = {}) {
   more.push_back(fmt::format("parallelism.zero_stage={}", stage));
   more.push_back("parallelism.zero_shard_size=" + shard_size);
   more.push_back("parallelism.bucket_mb=0.002");
@@ -24,10 +24,10 @@ TEST_CASE(
   for (const Network& network : networks()) {
     for (const auto& [ranks, shard] : {std::pair(4, "2"), std::pair(6, "3")}) {
       const std::vector<std::string> cut{"training.micro_batch_size=2"};
-      const LayoutRun whole = layout_run(network, ranks, stage(0, "all", cut));
+      const LayoutRun whole = layout_run(network, ranks, stage_hybrid(0, "all", cut));
       for (int s : {1, 2, 3}) {
         INFO(network.name << ", stage " << s << ", " << ranks << " ranks in groups of " << shard);
-        const LayoutRun parts = layout_run(network, ranks, stage(s, shard, cut));
+        const LayoutRun parts = layout_run(network, ranks, stage_hybrid(s, shard, cut));
         CHECK(greatest_difference(parts.losses, whole.losses) < 1e-5);
         CHECK(greatest_difference(parts.norms, whole.norms) < 1e-5);
         CHECK(parts.state.size() == whole.state.size());
@@ -41,10 +41,10 @@ TEST_CASE("groups of a power of two change no bit without accumulation or clippi
   const std::vector<std::string> plain{"training={global_batch_size: 24, max_steps: 5}"};
   for (const Network& network : networks()) {
     for (int ranks : {4, 6}) {
-      const LayoutRun whole = layout_run(network, ranks, stage(0, "all", plain));
+      const LayoutRun whole = layout_run(network, ranks, stage_hybrid(0, "all", plain));
       for (int s : {1, 2, 3}) {
         INFO(network.name << ", stage " << s << ", " << ranks << " ranks in groups of 2");
-        const LayoutRun parts = layout_run(network, ranks, stage(s, "2", plain));
+        const LayoutRun parts = layout_run(network, ranks, stage_hybrid(s, "2", plain));
         CHECK(parts.losses == whole.losses);
         CHECK(parts.state == whole.state);
       }
@@ -54,16 +54,16 @@ TEST_CASE("groups of a power of two change no bit without accumulation or clippi
 
 TEST_CASE("zero_shard_size: node means the ranks of a node") {
   const Network& mlp = networks()[0];
-  const LayoutRun number = layout_run(mlp, 4, stage(3, "2"), 2);
-  const LayoutRun node = layout_run(mlp, 4, stage(3, "node"), 2);
+  const LayoutRun number = layout_run(mlp, 4, stage_hybrid(3, "2"), 2);
+  const LayoutRun node = layout_run(mlp, 4, stage_hybrid(3, "node"), 2);
   CHECK(node.losses == number.losses);
   CHECK(node.report.arena_bytes == number.report.arena_bytes);
   CHECK(node.sent_between == number.sent_between);
   // All on one node, or one rank on each: nothing is left of groups, or of sharing.
-  CHECK(layout_run(mlp, 4, stage(3, "node")).report.arena_bytes ==
-        layout_run(mlp, 4, stage(3, "all")).report.arena_bytes);
-  CHECK(layout_run(mlp, 2, stage(3, "node"), 1).report.arena_bytes ==
-        layout_run(mlp, 2, stage(0, "all"), 1).report.arena_bytes);
+  CHECK(layout_run(mlp, 4, stage_hybrid(3, "node")).report.arena_bytes ==
+        layout_run(mlp, 4, stage_hybrid(3, "all")).report.arena_bytes);
+  CHECK(layout_run(mlp, 2, stage_hybrid(3, "node"), 1).report.arena_bytes ==
+        layout_run(mlp, 2, stage_hybrid(0, "all"), 1).report.arena_bytes);
 }
 
 TEST_CASE("a group holds the bytes of its size, and few of the messages leave it") {
@@ -82,7 +82,7 @@ TEST_CASE("a group holds the bytes of its size, and few of the messages leave it
                gathered[] = {2 * parameters, 2 * parameters, 3 * parameters};
   for (int s : {1, 2, 3}) {
     INFO("stage " << s);
-    const LayoutRun run = layout_run(products, 4, stage(s, "node"), 2);
+    const LayoutRun run = layout_run(products, 4, stage_hybrid(s, "node"), 2);
     double bytes = 0;
     for (const auto& [role, size] : run.report.state_bytes) {
       if (role == "parameters" || role == "low-precision copies" || role == "gradients" ||
@@ -98,7 +98,7 @@ TEST_CASE("a group holds the bytes of its size, and few of the messages leave it
     CHECK(std::abs(planned.within_node - static_cast<double>(run.sent_within) / 5) < 1200);
     CHECK(std::abs(planned.between_nodes - static_cast<double>(run.sent_between) / 5) < 1200);
     // Cut among all ranks more would leave the node.
-    const LayoutRun all = layout_run(products, 4, stage(s, "all"), 2);
+    const LayoutRun all = layout_run(products, 4, stage_hybrid(s, "all"), 2);
     CHECK(all.report.traffic.between_nodes > 1.4 * planned.between_nodes);
   }
 }
@@ -106,8 +106,9 @@ TEST_CASE("a group holds the bytes of its size, and few of the messages leave it
 TEST_CASE("micro-steps stay within the group: their gradients leave it once a step") {
   const Network& mlp = networks()[0];
   const auto between = [&](int micro_batch) {
-    return layout_run(mlp, 4,
-                      stage(3, "2", {fmt::format("training.micro_batch_size={}", micro_batch)}), 2)
+    return layout_run(
+               mlp, 4,
+               stage_hybrid(3, "2", {fmt::format("training.micro_batch_size={}", micro_batch)}), 2)
         .report.traffic.between_nodes;
   };
   CHECK(between(1) == between(6));
@@ -115,16 +116,16 @@ TEST_CASE("micro-steps stay within the group: their gradients leave it once a st
 
 TEST_CASE("gradients travel within groups and between them in bf16, if asked") {
   for (const Network& network : networks()) {
-    const LayoutRun exact = layout_run(network, 4, stage(0, "all"), 2);
-    const LayoutRun f32 = layout_run(network, 4, stage(2, "2"), 2);
+    const LayoutRun exact = layout_run(network, 4, stage_hybrid(0, "all"), 2);
+    const LayoutRun f32 = layout_run(network, 4, stage_hybrid(2, "2"), 2);
     for (int s : {1, 2, 3}) {
       for (const char* micro_batch : {"6", "3"}) {
         INFO(network.name << ", stage " << s << ", micro-batches of " << micro_batch);
         const LayoutRun rounded =
             layout_run(network, 4,
-                       stage(s, "2",
-                             {"parallelism.reduce_dtype=bf16",
-                              "training.micro_batch_size=" + std::string(micro_batch)}),
+                       stage_hybrid(s, "2",
+                                    {"parallelism.reduce_dtype=bf16",
+                                     "training.micro_batch_size=" + std::string(micro_batch)}),
                        2);
         // Batch norm sees other micro-batches.
         if (network.name != networks()[1].name || micro_batch[0] == '6') {
@@ -143,10 +144,10 @@ TEST_CASE("bf16 and fp16 models train in groups, and an evaluation is that of wh
   for (const char* precision : {"f32", "bf16", "fp16"}) {
     std::vector<std::string> all = eval;
     all.push_back(std::string("precision.compute=") + precision);
-    const LayoutRun whole = layout_run(networks()[0], 4, stage(0, "all", all));
+    const LayoutRun whole = layout_run(networks()[0], 4, stage_hybrid(0, "all", all));
     for (int s : {1, 2, 3}) {
       INFO(precision << ", stage " << s);
-      const LayoutRun parts = layout_run(networks()[0], 4, stage(s, "2", all));
+      const LayoutRun parts = layout_run(networks()[0], 4, stage_hybrid(s, "2", all));
       CHECK(greatest_difference(parts.losses, whole.losses) < 2e-3);
       CHECK(parts.evaluation == Approx(whole.evaluation).epsilon(2e-3));
     }
@@ -165,13 +166,13 @@ TEST_CASE("groups that cannot be are refused by name and place") {
     INFO(message);
     CHECK(message.find(says) != std::string::npos);
   };
-  refused(stage(1, "3"), 4, "4 ranks do not come out even in groups of 3");
-  refused(stage(1, "some"), 4, "'some' is neither all, node nor a number of ranks");
-  refused(stage(1, "0"), 4, "'0' is neither");
-  refused(stage(1, "2.5"), 4, "'2.5' is neither");
-  refused(stage(0, "2"), 4, "zero_shard_size 2 cuts nothing in zero_stage 0");
+  refused(stage_hybrid(1, "3"), 4, "4 ranks do not come out even in groups of 3");
+  refused(stage_hybrid(1, "some"), 4, "'some' is neither all, node nor a number of ranks");
+  refused(stage_hybrid(1, "0"), 4, "'0' is neither");
+  refused(stage_hybrid(1, "2.5"), 4, "'2.5' is neither");
+  refused(stage_hybrid(0, "2"), 4, "zero_shard_size 2 cuts nothing in zero_stage 0");
   // The same file runs on fewer ranks than a group has.
-  const Experiment experiment = layout_experiment(networks()[0], stage(1, "8"));
+  const Experiment experiment = layout_experiment(networks()[0], stage_hybrid(1, "8"));
   CHECK(rank_mesh(experiment, 4, 0).size(mesh_axes::kShard) == 4);
   CHECK(rank_mesh(experiment, 1, 0).size() == 1);
 }

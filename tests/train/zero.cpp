@@ -10,7 +10,7 @@ namespace {
 
 // Units of some hundred elements, so that there are several of them and tensors lie across the
 // borders of ranks.
-std::vector<std::string> stage(int stage, std::vector<std::string> more = {}) {
+std::vector<std::string> stage_zero(int stage, std::vector<std::string> more = {}) {
   more.push_back(fmt::format("parallelism.zero_stage={}", stage));
   more.push_back("parallelism.bucket_mb=0.002");
   return more;
@@ -31,10 +31,10 @@ TEST_CASE("every ZeRO stage gives the losses of whole state") {
       // Micro-batches of 3 samples: 4, 0 (they do not divide) and 2 of a rank, or of 2: 4.
       const std::vector<std::string> cut{
           fmt::format("training.micro_batch_size={}", ranks == 3 ? 2 : 3)};
-      const LayoutRun whole = layout_run(network, ranks, stage(0, cut));
+      const LayoutRun whole = layout_run(network, ranks, stage_zero(0, cut));
       for (int s : {1, 2, 3}) {
         INFO(network.name << ", stage " << s << ", " << ranks << " ranks");
-        const LayoutRun parts = layout_run(network, ranks, stage(s, cut));
+        const LayoutRun parts = layout_run(network, ranks, stage_zero(s, cut));
         CHECK(greatest_difference(parts.losses, whole.losses) < 1e-5);
         CHECK(greatest_difference(parts.norms, whole.norms) < 1e-5);
         CHECK(parts.state.size() == whole.state.size());
@@ -46,10 +46,10 @@ TEST_CASE("every ZeRO stage gives the losses of whole state") {
 TEST_CASE("stages 1 to 3 without accumulation or clipping change no bit of the weights") {
   for (const Network& network : networks()) {
     const std::vector<std::string> plain{"training={global_batch_size: 24, max_steps: 5}"};
-    const LayoutRun whole = layout_run(network, 3, stage(0, plain));
+    const LayoutRun whole = layout_run(network, 3, stage_zero(0, plain));
     for (int s : {1, 2, 3}) {
       INFO(network.name << ", stage " << s);
-      const LayoutRun parts = layout_run(network, 3, stage(s, plain));
+      const LayoutRun parts = layout_run(network, 3, stage_zero(s, plain));
       CHECK(parts.losses == whole.losses);
       CHECK(parts.state == whole.state);
     }
@@ -73,10 +73,10 @@ TEST_CASE(
        "1, "
        "percentile: 50}}"}};
   for (const std::vector<std::string>& overrides : variations) {
-    const LayoutRun whole = layout_run(gpt(), 2, stage(0, overrides));
+    const LayoutRun whole = layout_run(gpt(), 2, stage_zero(0, overrides));
     for (int s : {1, 2, 3}) {
       INFO(overrides[0] << ", stage " << s);
-      const LayoutRun parts = layout_run(gpt(), 2, stage(s, overrides));
+      const LayoutRun parts = layout_run(gpt(), 2, stage_zero(s, overrides));
       CHECK(greatest_difference(parts.losses, whole.losses) < 2e-5);
       CHECK(parts.state.size() == whole.state.size());
     }
@@ -87,10 +87,10 @@ TEST_CASE("ZeRO trains in bf16 and fp16 as whole state does") {
   for (const char* precision : {"bf16", "fp16"}) {
     for (const Network& network : networks()) {
       const std::vector<std::string> compute{fmt::format("precision.compute={}", precision)};
-      const LayoutRun whole = layout_run(network, 2, stage(0, compute));
+      const LayoutRun whole = layout_run(network, 2, stage_zero(0, compute));
       for (int s : {1, 2, 3}) {
         INFO(network.name << " in " << precision << ", stage " << s);
-        const LayoutRun parts = layout_run(network, 2, stage(s, compute));
+        const LayoutRun parts = layout_run(network, 2, stage_zero(s, compute));
         CHECK(greatest_difference(parts.losses, whole.losses) < 2e-3);
       }
     }
@@ -99,10 +99,11 @@ TEST_CASE("ZeRO trains in bf16 and fp16 as whole state does") {
 
 TEST_CASE("gradients that travel in bf16 train as others but for their rounding") {
   for (const Network& network : networks()) {
-    const LayoutRun exact = layout_run(network, 2, stage(0));
+    const LayoutRun exact = layout_run(network, 2, stage_zero(0));
     for (int s : {0, 1, 2, 3}) {
       INFO(network.name << ", stage " << s);
-      const LayoutRun rounded = layout_run(network, 2, stage(s, {"parallelism.reduce_dtype=bf16"}));
+      const LayoutRun rounded =
+          layout_run(network, 2, stage_zero(s, {"parallelism.reduce_dtype=bf16"}));
       CHECK(greatest_difference(rounded.losses, exact.losses) < 1e-2);
       CHECK(rounded.losses.back() != exact.losses.back());
       CHECK(rounded.report.traffic.reduced + rounded.report.traffic.scattered <
@@ -116,9 +117,9 @@ TEST_CASE("an evaluation under ZeRO is that of whole state") {
       "data.eval={type: synthetic, shape: [6, 6, 2], classes: 5, samples: 13, seed: 2}",
       "training={global_batch_size: 24, max_steps: 2}", "evaluation.eval_steps=1",
       "model.final_bias_from_data=true"};
-  const LayoutRun whole = layout_run(mlp(), 3, stage(0, eval));
+  const LayoutRun whole = layout_run(mlp(), 3, stage_zero(0, eval));
   for (int s : {1, 2, 3}) {
-    CHECK(layout_run(mlp(), 3, stage(s, eval)).evaluation ==
+    CHECK(layout_run(mlp(), 3, stage_zero(s, eval)).evaluation ==
           Approx(whole.evaluation).epsilon(1e-6));
   }
 }
@@ -140,7 +141,7 @@ TEST_CASE("a parameter takes the bytes that the formulas say, and they are what 
     const size_t scattered[] = {0, 4 * p, 4 * p, 4 * p}, gathered[] = {0, 2 * p, 2 * p, 3 * p};
     for (int s : {0, 1, 2, 3}) {
       INFO("stage " << s << ", " << n << " ranks");
-      const LayoutRun run = layout_run(products, n, stage(s, {}));
+      const LayoutRun run = layout_run(products, n, stage_zero(s, {}));
       double bytes = 0;
       for (const auto& [role, size] : run.report.state_bytes) {
         if (role == "parameters" || role == "low-precision copies" || role == "gradients" ||
@@ -163,7 +164,7 @@ TEST_CASE("what ZeRO cannot cut is refused by name and place") {
   const auto refused = [](const std::string& override, const std::string& says) {
     std::string message;
     try {
-      layout_experiment(mlp(), stage(1, {override}));
+      layout_experiment(mlp(), stage_zero(1, {override}));
     } catch (const ConfigError& error) {
       message = error.what();
     }

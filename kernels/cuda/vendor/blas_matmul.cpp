@@ -23,11 +23,11 @@
 namespace dltrain {
 namespace {
 
-constexpr size_t kMostWorkspace = size_t{32} << 20;
-constexpr uint32_t kAlignment = 16;  // of every operand, bytes; the arena gives more
+constexpr size_t kBlasMatmulMostWorkspace = size_t{32} << 20;
+constexpr uint32_t kBlasMatmulAlignment = 16;  // of every operand, bytes; the arena gives more
 
 using Operation = Handle<cublasLtMatmulDesc_t, cublasLtMatmulDescDestroy>;
-using Layout = Handle<cublasLtMatrixLayout_t, cublasLtMatrixLayoutDestroy>;
+using BlasMatmulLayout = Handle<cublasLtMatrixLayout_t, cublasLtMatrixLayoutDestroy>;
 using Preference = Handle<cublasLtMatmulPreference_t, cublasLtMatmulPreferenceDestroy>;
 
 // How the activation is applied.
@@ -49,15 +49,15 @@ Ending ending_of(const std::string& activation, bool has_bias) {
           .after = *after};
 }
 
-cudaDataType_t library_type(DType dtype) {
+cudaDataType_t library_type_blas_matmul(DType dtype) {
   return dtype == DType::bf16 ? CUDA_R_16BF : dtype == DType::f16 ? CUDA_R_16F : CUDA_R_32F;
 }
 
-Layout column_major(DType dtype, int64_t rows, int64_t columns) {
-  Layout layout;
+BlasMatmulLayout column_major(DType dtype, int64_t rows, int64_t columns) {
+  BlasMatmulLayout layout;
   check_cublas(
-      cublasLtMatrixLayoutCreate(layout.out(), library_type(dtype), static_cast<uint64_t>(rows),
-                                 static_cast<uint64_t>(columns), rows),
+      cublasLtMatrixLayoutCreate(layout.out(), library_type_blas_matmul(dtype),
+                                 static_cast<uint64_t>(rows), static_cast<uint64_t>(columns), rows),
       "describing a matrix");
   return layout;
 }
@@ -91,13 +91,13 @@ class BlasMatmul final : public Kernel {
       check_cublas(cublasLtMatmulPreferenceSetAttribute(preference, name, &value, sizeof value),
                    "describing preferences");
     };
-    prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, uint64_t{kMostWorkspace});
+    prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, uint64_t{kBlasMatmulMostWorkspace});
     prefer(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
            uint32_t{CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE});
     for (const auto name :
          {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
           CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES}) {
-      prefer(name, kAlignment);
+      prefer(name, kBlasMatmulAlignment);
     }
     const int wanted = static_cast<int>(tuning_limits(device_.tuning().mode).candidates);
     std::vector<cublasLtMatmulHeuristicResult_t> proposed(static_cast<size_t>(wanted));
@@ -121,8 +121,8 @@ class BlasMatmul final : public Kernel {
     y_data_ = bindings.outputs[0];
     workspace_ = bindings.workspace;
     for (const void* pointer : {a_data_, b_data_, static_cast<const void*>(y_data_)}) {
-      check_internal(reinterpret_cast<uintptr_t>(pointer) % kAlignment == 0,
-                     "matmul: an operand is not aligned to {} bytes", kAlignment);
+      check_internal(reinterpret_cast<uintptr_t>(pointer) % kBlasMatmulAlignment == 0,
+                     "matmul: an operand is not aligned to {} bytes", kBlasMatmulAlignment);
     }
     if (sizes_.has_bias) {
       const void* bias = bindings.inputs[2];
@@ -173,7 +173,7 @@ class BlasMatmul final : public Kernel {
     const cublasLtMatmulAlgo_t algorithm = chosen.algo;
     const bool usable = cublasLtMatmulAlgoCheck(device_.blas(), operation_, b_, a_, y_, y_,
                                                 &algorithm, &chosen) == CUBLAS_STATUS_SUCCESS &&
-                        chosen.workspaceSize <= kMostWorkspace;
+                        chosen.workspaceSize <= kBlasMatmulMostWorkspace;
     chosen.algo = algorithm;
     return usable ? chosen : proposed[0];
   }
@@ -207,7 +207,7 @@ class BlasMatmul final : public Kernel {
   Ending ending_;
   DType in_, out_;
   Operation operation_;
-  Layout a_, b_, y_;
+  BlasMatmulLayout a_, b_, y_;
   cublasLtMatmulHeuristicResult_t algorithm_{};
   const void* a_data_ = nullptr;
   const void* b_data_ = nullptr;

@@ -17,7 +17,7 @@
 namespace dltrain {
 namespace {
 
-std::string key_of(const AttentionProblem& p) {
+std::string key_of_cudnn_attention(const AttentionProblem& p) {
   return fmt::format(
       "attention {} {}, {} of {}x{} and {}x{}, head {}, strides {} and {}, causal {}, window {}",
       p.backward ? "backward" : "forward", dtype_name(p.dtype), p.samples, p.queries, p.heads,
@@ -25,8 +25,8 @@ std::string key_of(const AttentionProblem& p) {
 }
 
 // The index of the fastest proposal, timed over zeros.
-std::optional<size_t> time(CudaDevice& device, const AttentionProblem& p,
-                           CudnnAttentionPlan& plan) {
+std::optional<size_t> time_cudnn_attention(CudaDevice& device, const AttentionProblem& p,
+                                           CudnnAttentionPlan& plan) {
   const size_t element = dtype_size(p.dtype);
   const auto buffer = [&](bool wanted, int64_t count, size_t bytes) {
     return Buffer(device, wanted ? static_cast<size_t>(count) * bytes : 0);
@@ -78,13 +78,15 @@ std::optional<size_t> time(CudaDevice& device, const AttentionProblem& p,
 
 // Selects what was chosen by time, now, in an earlier run or on rank 0. Without a choice, or where
 // this cuDNN does not propose it: the first that can be built. False where none can be any more.
-bool choose(CudaDevice& device, const AttentionProblem& problem, CudnnAttentionPlan& plan) {
+bool choose_cudnn_attention(CudaDevice& device, const AttentionProblem& problem,
+                            CudnnAttentionPlan& plan) {
   const std::vector<std::string>& names = plan.proposals();
   if (device.tuning().mode == Autotune::off || names.size() < 2) return true;
-  const std::string chosen = tuned_choice(device, key_of(problem), [&]() -> std::string {
-    const std::optional<size_t> best = time(device, problem, plan);
-    return best ? names[*best] : std::string();
-  });
+  const std::string chosen =
+      tuned_choice(device, key_of_cudnn_attention(problem), [&]() -> std::string {
+        const std::optional<size_t> best = time_cudnn_attention(device, problem, plan);
+        return best ? names[*best] : std::string();
+      });
   const auto at = std::find(names.begin(), names.end(), chosen);
   if (at != names.end() && plan.select(static_cast<size_t>(at - names.begin()))) return true;
   for (size_t i = 0; i < names.size(); ++i) {
@@ -145,7 +147,8 @@ class CudnnAttention final : public Kernel {
   bool backward_;
 };
 
-std::unique_ptr<Kernel> make(const KernelRequest& request, SpecSpan inputs, bool backward) {
+std::unique_ptr<Kernel> make_cudnn_attention(const KernelRequest& request, SpecSpan inputs,
+                                             bool backward) {
   const Attributes& attributes = request.attributes;
   const DType dtype = inputs[0].dtype;
   const AttentionSizes a = attention_sizes(request.op, inputs, attributes);
@@ -171,17 +174,17 @@ std::unique_ptr<Kernel> make(const KernelRequest& request, SpecSpan inputs, bool
       .window = pattern.window,
       .backward = backward};
   auto plan = plan_attention(problem, {.handle = device.dnn()});
-  if (plan == nullptr || !choose(device, problem, *plan)) return nullptr;
+  if (plan == nullptr || !choose_cudnn_attention(device, problem, *plan)) return nullptr;
   return std::make_unique<CudnnAttention>(device, a, dtype_size(dtype), std::move(plan), backward);
 }
 
 }  // namespace
 
 std::unique_ptr<Kernel> make_cudnn_attention(const KernelRequest& request) {
-  return make(request, request.inputs, false);
+  return make_cudnn_attention(request, request.inputs, false);
 }
 std::unique_ptr<Kernel> make_cudnn_attention_backward(const KernelRequest& request) {
-  return make(request, request.inputs.subspan(3), true);
+  return make_cudnn_attention(request, request.inputs.subspan(3), true);
 }
 
 }  // namespace dltrain

@@ -13,26 +13,26 @@ namespace {
 namespace fe = cudnn_frontend;
 using Tensor = std::shared_ptr<fe::graph::Tensor_attributes>;
 
-constexpr int64_t kMostWorkspace = int64_t{4} << 30;
+constexpr int64_t kCudnnAttentionPlanMostWorkspace = int64_t{4} << 30;
 
 enum Id : int64_t { kQ = 1, kK, kV, kY, kSums, kDy, kDq, kDk, kDv };
 
-fe::DataType_t library_type(DType dtype) {
+fe::DataType_t library_type_cudnn_attention_plan(DType dtype) {
   return dtype == DType::bf16 ? fe::DataType_t::BFLOAT16 : fe::DataType_t::HALF;
 }
 
 // [samples, heads, tokens, head_dim] in cuDNN's order of axes.
-struct Layout {
+struct CudnnAttentionPlanLayout {
   std::vector<int64_t> extents, strides;
 };
 
-Layout tokens_of(int64_t samples, int64_t tokens, int64_t heads, int64_t head_dim,
-                 int64_t token_stride) {
+CudnnAttentionPlanLayout tokens_of(int64_t samples, int64_t tokens, int64_t heads, int64_t head_dim,
+                                   int64_t token_stride) {
   return {{samples, heads, tokens, head_dim}, {tokens * token_stride, head_dim, token_stride, 1}};
 }
 
 struct Layouts {
-  Layout q, k, y, sums;
+  CudnnAttentionPlanLayout q, k, y, sums;
   explicit Layouts(const AttentionProblem& p)
       : q(tokens_of(p.samples, p.queries, p.heads, p.head_dim, p.query_stride)),
         k(tokens_of(p.samples, p.keys, p.kv_heads, p.head_dim, p.key_stride)),
@@ -40,7 +40,8 @@ struct Layouts {
         sums{{p.samples, p.heads, p.queries, 1}, {p.heads * p.queries, p.queries, 1, 1}} {}
 };
 
-Tensor input(fe::graph::Graph& graph, Id id, const Layout& layout, fe::DataType_t type) {
+Tensor input(fe::graph::Graph& graph, Id id, const CudnnAttentionPlanLayout& layout,
+             fe::DataType_t type) {
   return graph.tensor(fe::graph::Tensor_attributes()
                           .set_uid(id)
                           .set_dim(layout.extents)
@@ -48,7 +49,8 @@ Tensor input(fe::graph::Graph& graph, Id id, const Layout& layout, fe::DataType_
                           .set_data_type(type));
 }
 
-void output(const Tensor& tensor, Id id, const Layout& layout, fe::DataType_t type) {
+void output(const Tensor& tensor, Id id, const CudnnAttentionPlanLayout& layout,
+            fe::DataType_t type) {
   tensor->set_output(true)
       .set_uid(id)
       .set_dim(layout.extents)
@@ -67,7 +69,7 @@ Options options_of(const AttentionProblem& p, const char* name) {
 
 void add_forward(fe::graph::Graph& graph, const AttentionProblem& p) {
   const Layouts l(p);
-  const fe::DataType_t type = library_type(p.dtype);
+  const fe::DataType_t type = library_type_cudnn_attention_plan(p.dtype);
   auto options = options_of<fe::graph::SDPA_attributes>(p, "attention");
   options.set_generate_stats(true);
   const auto [y, sums] = graph.sdpa(input(graph, kQ, l.q, type), input(graph, kK, l.k, type),
@@ -78,7 +80,7 @@ void add_forward(fe::graph::Graph& graph, const AttentionProblem& p) {
 
 void add_backward(fe::graph::Graph& graph, const AttentionProblem& p) {
   const Layouts l(p);
-  const fe::DataType_t type = library_type(p.dtype);
+  const fe::DataType_t type = library_type_cudnn_attention_plan(p.dtype);
   auto options = options_of<fe::graph::SDPA_backward_attributes>(p, "attention_backward");
   options.set_deterministic_algorithm(true);
   const auto [dq, dk, dv] = graph.sdpa_backward(
@@ -132,7 +134,7 @@ class Plan final : public CudnnAttentionPlan {
     if (auto status = graph_->build_plan_at_index(proposal); status.is_bad()) return status;
     int64_t bytes = 0;
     if (auto status = graph_->get_workspace_size(bytes); status.is_bad()) return status;
-    if (bytes > kMostWorkspace) {
+    if (bytes > kCudnnAttentionPlanMostWorkspace) {
       return {fe::error_code_t::GRAPH_EXECUTION_PLAN_CREATION_FAILED, "its workspace is too large"};
     }
     workspace_bytes_ = static_cast<size_t>(bytes);
@@ -153,7 +155,7 @@ std::unique_ptr<CudnnAttentionPlan> plan_attention(const AttentionProblem& probl
                                                    const AttentionTarget& target,
                                                    std::string* why) {
   auto graph = std::make_unique<fe::graph::Graph>();
-  graph->set_io_data_type(library_type(problem.dtype))
+  graph->set_io_data_type(library_type_cudnn_attention_plan(problem.dtype))
       .set_intermediate_data_type(fe::DataType_t::FLOAT)
       .set_compute_data_type(fe::DataType_t::FLOAT);
   const auto refused = [&](fe::error_t status) {

@@ -19,11 +19,11 @@ namespace dltrain {
 namespace {
 
 // The workspace is cut into cuDNN's part and the temporary result.
-constexpr size_t kAlignment = 256;
+constexpr size_t kCudnnConv2dAlignment = 256;
 
 // The index of the fastest proposal, timed over zeros.
-std::optional<size_t> time(CudaDevice& device, const ConvolutionProblem& p,
-                           const CudnnProposals& proposals) {
+std::optional<size_t> time_cudnn_conv2d(CudaDevice& device, const ConvolutionProblem& p,
+                                        const CudnnProposals& proposals) {
   const auto buffer = [&](int64_t elements) {
     return Buffer(device, static_cast<size_t>(elements) * dtype_size(p.dtype));
   };
@@ -53,12 +53,13 @@ std::optional<size_t> time(CudaDevice& device, const ConvolutionProblem& p,
 
 // What was chosen by time, now, in an earlier run or on rank 0. Without a choice, or where this
 // cuDNN does not propose it: the first.
-std::optional<CudnnPlan> choose(CudaDevice& device, const ConvolutionProblem& problem) {
+std::optional<CudnnPlan> choose_cudnn_conv2d(CudaDevice& device,
+                                             const ConvolutionProblem& problem) {
   const CudnnTarget target{.handle = device.dnn()};
   const CudnnProposals proposals = propose_convolution(problem, target);
   if (device.tuning().mode != Autotune::off && proposals.size() > 1) {
     const std::string chosen = tuned_choice(device, describe(problem), [&]() -> std::string {
-      const std::optional<size_t> best = time(device, problem, proposals);
+      const std::optional<size_t> best = time_cudnn_conv2d(device, problem, proposals);
       return best ? proposals.name(*best) : std::string();
     });
     for (size_t i = 0; i < proposals.size(); ++i) {
@@ -83,7 +84,8 @@ class CudnnConvolution final : public Kernel {
         plan_(std::move(plan)),
         output_(output),
         options_(options),
-        plan_bytes_((plan_.workspace_bytes + kAlignment - 1) / kAlignment * kAlignment) {}
+        plan_bytes_((plan_.workspace_bytes + kCudnnConv2dAlignment - 1) / kCudnnConv2dAlignment *
+                    kCudnnConv2dAlignment) {}
 
   size_t workspace_bytes() const override {
     return plan_bytes_ + (is_copied() ? TensorSpec{output_.shape, problem_.dtype}.bytes() : 0);
@@ -142,8 +144,9 @@ class CudnnConvolution final : public Kernel {
   const void* bias_ = nullptr;
 };
 
-std::unique_ptr<Kernel> make(const KernelRequest& request, const ConvolutionProblem& problem,
-                             const CudnnConvolution::Options& options) {
+std::unique_ptr<Kernel> make_cudnn_conv2d(const KernelRequest& request,
+                                          const ConvolutionProblem& problem,
+                                          const CudnnConvolution::Options& options) {
   const DType in = request.inputs[0].dtype, out = request.outputs[0].dtype;
   const bool narrow = is_low_precision(in) && (out == in || out == DType::f32);
   const bool ends = options.has_bias || options.activation != ElementwiseOp::identity;
@@ -152,7 +155,7 @@ std::unique_ptr<Kernel> make(const KernelRequest& request, const ConvolutionProb
     return nullptr;
   }
   CudaDevice& device = cuda_device(request);
-  auto plan = choose(device, problem);
+  auto plan = choose_cudnn_conv2d(device, problem);
   if (!plan) return nullptr;
   return std::make_unique<CudnnConvolution>(device, problem, std::move(*plan), request.outputs[0],
                                             options);
@@ -164,7 +167,7 @@ std::unique_ptr<Kernel> make_cudnn_conv2d(const KernelRequest& r) {
   const std::string name = r.attributes.text("activation");
   const auto activation = elementwise_op(name.empty() ? "identity" : name);
   check_internal(activation.has_value(), "conv2d: activation {}", name);
-  return make(
+  return make_cudnn_conv2d(
       r,
       read_convolution(r, ConvolutionPass::forward, r.inputs[0].shape, r.inputs[1].shape,
                        r.outputs[0].shape),
@@ -172,17 +175,17 @@ std::unique_ptr<Kernel> make_cudnn_conv2d(const KernelRequest& r) {
 }
 
 std::unique_ptr<Kernel> make_cudnn_conv2d_input(const KernelRequest& r) {
-  return make(r,
-              read_convolution(r, ConvolutionPass::input, r.outputs[0].shape, r.inputs[1].shape,
-                               r.inputs[0].shape),
-              {.accumulate = r.accumulate});
+  return make_cudnn_conv2d(r,
+                           read_convolution(r, ConvolutionPass::input, r.outputs[0].shape,
+                                            r.inputs[1].shape, r.inputs[0].shape),
+                           {.accumulate = r.accumulate});
 }
 
 std::unique_ptr<Kernel> make_cudnn_conv2d_weight(const KernelRequest& r) {
-  return make(r,
-              read_convolution(r, ConvolutionPass::weight, r.inputs[1].shape, r.outputs[0].shape,
-                               r.inputs[0].shape),
-              {.accumulate = r.accumulate});
+  return make_cudnn_conv2d(r,
+                           read_convolution(r, ConvolutionPass::weight, r.inputs[1].shape,
+                                            r.outputs[0].shape, r.inputs[0].shape),
+                           {.accumulate = r.accumulate});
 }
 
 }  // namespace dltrain

@@ -124,8 +124,9 @@ using MakeFused = std::function<std::unique_ptr<FusedConvolution>(CudnnPlan)>;
 constexpr const char* kTwoSteps = "two steps";
 
 // The name of the fastest: the two steps, which come first, or a proposal.
-std::string time(CudaDevice& device, const KernelRequest& request, Kernel& two_steps,
-                 const CudnnProposals& proposals, const MakeFused& make) {
+std::string time_cudnn_conv2d_norms(CudaDevice& device, const KernelRequest& request,
+                                    Kernel& two_steps, const CudnnProposals& proposals,
+                                    const MakeFused& make) {
   std::vector<Buffer> memory;
   const auto addresses = [&](std::span<const TensorSpec> specs) {
     std::vector<void*> out;
@@ -162,15 +163,18 @@ std::string time(CudaDevice& device, const KernelRequest& request, Kernel& two_s
   return *best == 0 ? kTwoSteps : proposals.name(*best - 1);
 }
 
-std::unique_ptr<Kernel> choose(const KernelRequest& request, const std::string& key,
-                               KernelMaker make_two_steps, const CudnnProposals& proposals,
-                               const MakeFused& make) {
+std::unique_ptr<Kernel> choose_cudnn_conv2d_norms(const KernelRequest& request,
+                                                  const std::string& key,
+                                                  KernelMaker make_two_steps,
+                                                  const CudnnProposals& proposals,
+                                                  const MakeFused& make) {
   CudaDevice& device = cuda_device(request);
   if (proposals.size() == 0) return nullptr;
   // Before the choice: the convolution has one of its own to make.
   const auto two_steps = make_two_steps(request);
-  const std::string chosen =
-      tuned_choice(device, key, [&] { return time(device, request, *two_steps, proposals, make); });
+  const std::string chosen = tuned_choice(device, key, [&] {
+    return time_cudnn_conv2d_norms(device, request, *two_steps, proposals, make);
+  });
   for (size_t i = 0; i < proposals.size(); ++i) {
     if (chosen != kOnePlan && proposals.name(i) != chosen) continue;
     if (auto plan = proposals.build(i)) return make(std::move(*plan));
@@ -195,10 +199,11 @@ std::unique_ptr<Kernel> make_cudnn_conv2d_moments(const KernelRequest& request) 
   CudaDevice& device = cuda_device(request);
   const ConvolutionProblem problem = problem_of(request);
   const CudnnTarget target{.handle = device.dnn()};
-  return choose(request, describe(problem) + ", with moments", make_cuda_conv2d_moments,
-                propose_convolution_sums(problem, target), [&](CudnnPlan plan) {
-                  return std::make_unique<FusedMoments>(device, problem, std::move(plan));
-                });
+  return choose_cudnn_conv2d_norms(
+      request, describe(problem) + ", with moments", make_cuda_conv2d_moments,
+      propose_convolution_sums(problem, target), [&](CudnnPlan plan) {
+        return std::make_unique<FusedMoments>(device, problem, std::move(plan));
+      });
 }
 
 std::unique_ptr<Kernel> make_cudnn_conv2d_batch_norm(const KernelRequest& request) {
@@ -209,13 +214,14 @@ std::unique_ptr<Kernel> make_cudnn_conv2d_batch_norm(const KernelRequest& reques
                           .relu = request.attributes.text("activation") == "relu"};
   const CudnnTarget target{.handle = device.dnn()};
   const double epsilon = request.attributes.number("epsilon", 1e-5);
-  return choose(request,
-                fmt::format("{}, with a norm{}{}", describe(problem),
-                            ending.residual ? ", residual" : "", ending.relu ? ", relu" : ""),
-                make_cuda_conv2d_batch_norm, propose_convolution_norm(problem, ending, target),
-                [&](CudnnPlan plan) {
-                  return std::make_unique<FusedNorm>(device, problem, std::move(plan), epsilon);
-                });
+  return choose_cudnn_conv2d_norms(
+      request,
+      fmt::format("{}, with a norm{}{}", describe(problem), ending.residual ? ", residual" : "",
+                  ending.relu ? ", relu" : ""),
+      make_cuda_conv2d_batch_norm, propose_convolution_norm(problem, ending, target),
+      [&](CudnnPlan plan) {
+        return std::make_unique<FusedNorm>(device, problem, std::move(plan), epsilon);
+      });
 }
 
 }  // namespace dltrain

@@ -5,7 +5,7 @@
 namespace dltrain {
 namespace {
 
-cudnnDataType_t library_type(DType dtype) {
+cudnnDataType_t library_type_cudnn_operations(DType dtype) {
   return dtype == DType::bf16  ? CUDNN_DATA_BFLOAT16
          : dtype == DType::f16 ? CUDNN_DATA_HALF
                                : CUDNN_DATA_FLOAT;
@@ -76,7 +76,7 @@ const CudnnDescriptor& CudnnOperations::tensor(DType of, int64_t id, int64_t n, 
   CudnnDescriptor tensor(CUDNN_BACKEND_TENSOR_DESCRIPTOR);
   const int64_t extents[] = {n, c, h, w}, strides[] = {h * w * c, 1, w * c, c}, alignment = 16;
   const int64_t name = id != 0 ? id : between_++;
-  const cudnnDataType_t dtype = library_type(of);
+  const cudnnDataType_t dtype = library_type_cudnn_operations(of);
   const bool is_virtual = id == 0;
   tensor.set(CUDNN_ATTR_TENSOR_DATA_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &dtype);
   tensor.set(CUDNN_ATTR_TENSOR_DIMENSIONS, CUDNN_TYPE_INT64, 4, extents);

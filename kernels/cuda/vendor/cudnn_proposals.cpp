@@ -8,7 +8,7 @@
 namespace dltrain {
 namespace {
 
-constexpr size_t kMostWorkspace = size_t{256} << 20;
+constexpr size_t kCudnnProposalsMostWorkspace = size_t{256} << 20;
 constexpr int64_t kMostProposals = 64;  // of a mode
 constexpr int64_t kMostKnobs = 32;      // of an engine
 
@@ -107,7 +107,7 @@ std::optional<CudnnPlan> CudnnProposals::build(size_t i) const {
   if (plan.try_finalize() != CUDNN_STATUS_SUCCESS) return {};
   int64_t workspace = 0;
   plan.get(CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64, 1, &workspace);
-  if (workspace < 0 || static_cast<size_t>(workspace) > kMostWorkspace) return {};
+  if (workspace < 0 || static_cast<size_t>(workspace) > kCudnnProposalsMostWorkspace) return {};
   return CudnnPlan{std::move(plan), static_cast<size_t>(workspace), names_[i]};
 }
 

@@ -8,7 +8,7 @@
 namespace dltrain {
 namespace {
 
-cudnnDataType_t library_type(DType dtype) {
+cudnnDataType_t library_type_cudnn_rnn(DType dtype) {
   return dtype == DType::bf16  ? CUDNN_DATA_BFLOAT16
          : dtype == DType::f16 ? CUDNN_DATA_HALF
                                : CUDNN_DATA_FLOAT;
@@ -56,7 +56,7 @@ void add_piece(std::vector<CudnnRnn::Piece>& pieces, const CudnnRnn::Piece& piec
 
 cudnnStatus_t CudnnRnn::make() {
   const RnnProblem& p = problem_;
-  const auto type = library_type(p.dtype);
+  const auto type = library_type_cudnn_rnn(p.dtype);
   const auto inputs = static_cast<int>(p.inputs), hidden = static_cast<int>(p.hidden),
              samples = static_cast<int>(p.samples), tokens = static_cast<int>(p.tokens);
   check_cudnn(cudnnCreateRNNDescriptor(rnn_.out()), "making a recurrent network");

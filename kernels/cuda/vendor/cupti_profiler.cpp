@@ -37,7 +37,7 @@ constexpr CUpti_ActivityKind kKinds[] = {CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATIO
                                          CUPTI_ACTIVITY_KIND_MEMCPY,
                                          CUPTI_ACTIVITY_KIND_MEMSET};
 
-struct Library {
+struct CuptiProfilerLibrary {
   decltype(&cuptiActivityRegisterCallbacks) register_callbacks = nullptr;
   decltype(&cuptiActivityEnable) enable = nullptr;
   decltype(&cuptiActivityDisable) disable = nullptr;
@@ -77,7 +77,7 @@ struct Library {
   }
 };
 
-int64_t now() {
+int64_t now_cupti_profiler() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(
              std::chrono::steady_clock::now().time_since_epoch())
       .count();
@@ -109,7 +109,7 @@ const char* copy_name(uint8_t kind) {
 // What CUPTI hands back, from any of its threads.
 class Records {
  public:
-  explicit Records(const Library& cupti) : cupti_(cupti) {}
+  explicit Records(const CuptiProfilerLibrary& cupti) : cupti_(cupti) {}
 
   void read(uint8_t* buffer, size_t bytes) {
     const std::lock_guard lock(mutex_);
@@ -179,7 +179,7 @@ class Records {
     }
   }
 
-  const Library& cupti_;
+  const CuptiProfilerLibrary& cupti_;
   std::mutex mutex_;
   std::vector<Seen> seen_;
   std::unordered_map<uint32_t, int64_t> tags_;
@@ -219,9 +219,9 @@ class CuptiProfiler final : public DeviceProfiler {
       if (code == CUPTI_SUCCESS) code = cupti_.enable(kind);
     }
     uint64_t device_time = 0;
-    const int64_t before = now();
+    const int64_t before = now_cupti_profiler();
     if (code == CUPTI_SUCCESS) code = cupti_.timestamp(&device_time);
-    clock_offset_ = (before + now()) / 2 - static_cast<int64_t>(device_time);
+    clock_offset_ = (before + now_cupti_profiler()) / 2 - static_cast<int64_t>(device_time);
     if (code == CUPTI_SUCCESS) return true;
     why = fmt::format("CUPTI does not start: {}", cupti_.text(code));
     return false;
@@ -255,7 +255,7 @@ class CuptiProfiler final : public DeviceProfiler {
     (void)cupti_.flush(CUPTI_ACTIVITY_FLAG_FLUSH_FORCED);
   }
 
-  Library cupti_;
+  CuptiProfilerLibrary cupti_;
   Records records_;
   bool started_ = false;
   int64_t clock_offset_ = 0;

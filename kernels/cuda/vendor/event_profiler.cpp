@@ -11,7 +11,7 @@
 namespace dltrain {
 namespace {
 
-int64_t now() {
+int64_t now_event_profiler() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(
              std::chrono::steady_clock::now().time_since_epoch())
       .count();
@@ -79,7 +79,7 @@ class EventProfiler final : public DeviceProfiler {
     if (zero_ == nullptr) zero_ = timed_event();
     check_cuda(cudaEventRecord(zero_, stream), "recording an event");
     check_cuda(cudaEventSynchronize(zero_), "waiting for the GPU");
-    zero_time_ = now();
+    zero_time_ = now_event_profiler();
   }
 
   int64_t time_of(cudaEvent_t event) const {

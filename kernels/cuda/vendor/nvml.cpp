@@ -45,7 +45,7 @@ class Function {
   NvmlReturn (*call_)(Arguments...) = nullptr;
 };
 
-struct Library {
+struct NvmlLibrary {
   void* handle = nullptr;
   Function<> init, shutdown;
   Function<const char*, NvmlDevice*> device_by_pci;
@@ -72,7 +72,7 @@ struct Library {
                           "nvmlDeviceGetCurrentClocksThrottleReasons");
     return init && shutdown && device_by_pci;
   }
-  ~Library() {
+  ~NvmlLibrary() {
     if (handle != nullptr) dlclose(handle);
   }
 };
@@ -94,7 +94,7 @@ std::string throttle_names(unsigned long long reasons) {
 class NvmlSensor final : public DeviceSensor {
  public:
   // After a successful init, which it undoes.
-  NvmlSensor(std::unique_ptr<Library> nvml, NvmlDevice device)
+  NvmlSensor(std::unique_ptr<NvmlLibrary> nvml, NvmlDevice device)
       : nvml_(std::move(nvml)), device_(device) {}
   ~NvmlSensor() override { (void)nvml_->shutdown(); }
 
@@ -119,7 +119,7 @@ class NvmlSensor final : public DeviceSensor {
   }
 
  private:
-  std::unique_ptr<Library> nvml_;
+  std::unique_ptr<NvmlLibrary> nvml_;
   NvmlDevice device_;
 };
 
@@ -127,7 +127,7 @@ class NvmlSensor final : public DeviceSensor {
 
 std::unique_ptr<DeviceSensor> make_nvml_sensor(const std::string& pci_bus, std::string& why) {
   why.clear();
-  auto nvml = std::make_unique<Library>();
+  auto nvml = std::make_unique<NvmlLibrary>();
   if (!nvml->open()) {
     why = "no power, heat and load of the GPU in the metrics: the driver has no libnvidia-ml.so.1";
     return nullptr;

@@ -22,7 +22,8 @@ constexpr int kBlock = 256;
 constexpr const char* kName = "dltrain_fused";
 
 // Everything that the code depends on.
-std::string key_of(const std::string& source, const std::string& compiler, int architecture) {
+std::string key_of_nvrtc_fused(const std::string& source, const std::string& compiler,
+                               int architecture) {
   std::string key = fmt::format("NVRTC {}, sm_{}\n{}", compiler, architecture, source);
   for (const SourceHeader& header : fused_source_headers()) {
     key += fmt::format("\n== {}\n{}", header.name, header.text);
@@ -35,7 +36,7 @@ std::string key_of(const std::string& source, const std::string& compiler, int a
 cudaKernel_t kernel_of(const Nvrtc& nvrtc, const std::string& source, int architecture) {
   static std::mutex mutex;
   static std::map<std::string, cudaKernel_t> known;
-  const std::string key = key_of(source, nvrtc.version(), architecture);
+  const std::string key = key_of_nvrtc_fused(source, nvrtc.version(), architecture);
   const std::lock_guard lock(mutex);
   if (const auto at = known.find(key); at != known.end()) return at->second;
   const std::string code = cached_code(cache_folder(), key, [&] {

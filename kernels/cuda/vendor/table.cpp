@@ -6,13 +6,13 @@
 namespace dltrain {
 namespace {
 
-constexpr bool kAccumulates = true, kOverwrites = false, kUnproven = false;
+constexpr bool kVendorAccumulates = true, kOverwrites = false, kUnproven = false;
 
-constinit const KernelRow kRows[] = {
-    {"matmul", "cuBLASLt", make_blas_matmul, kAccumulates, kUnproven},
+constinit const KernelRow kVendorRows[] = {
+    {"matmul", "cuBLASLt", make_blas_matmul, kVendorAccumulates, kUnproven},
     {"conv2d", "cuDNN", make_cudnn_conv2d, kOverwrites, kUnproven},
-    {"conv2d_backward_input", "cuDNN", make_cudnn_conv2d_input, kAccumulates, kUnproven},
-    {"conv2d_backward_weight", "cuDNN", make_cudnn_conv2d_weight, kAccumulates, kUnproven},
+    {"conv2d_backward_input", "cuDNN", make_cudnn_conv2d_input, kVendorAccumulates, kUnproven},
+    {"conv2d_backward_weight", "cuDNN", make_cudnn_conv2d_weight, kVendorAccumulates, kUnproven},
     {"conv2d_moments", "cuDNN", make_cudnn_conv2d_moments, kOverwrites, kUnproven},
     {"conv2d_batch_norm", "cuDNN", make_cudnn_conv2d_batch_norm, kOverwrites, kUnproven},
     {"recurrent_network", "cuDNN", make_cudnn_recurrent, kOverwrites, kUnproven,
@@ -28,7 +28,7 @@ constinit const KernelRow kRows[] = {
 }  // namespace
 
 std::span<const KernelRow> cuda_vendor_rows() {
-  return kRows;
+  return kVendorRows;
 }
 
 }  // namespace dltrain

@@ -6,7 +6,7 @@
 namespace dltrain {
 namespace {
 
-constexpr int kTries = 10;
+constexpr int kErasingTries = 10;
 
 struct RandomErasing final : TransformOf<RandomErasing> {
   double probability = 0.5;
@@ -32,7 +32,7 @@ struct RandomErasing final : TransformOf<RandomErasing> {
   void run(Frame<T>& frame, Draws& draws) const {
     if (draws.uniform() >= probability) return;
     const ImageSize size = frame.size();
-    for (int i = 0; i < kTries; ++i) {
+    for (int i = 0; i < kErasingTries; ++i) {
       const double share = draws.between(scale[0], scale[1]);
       const double shape = std::exp(draws.between(std::log(ratio[0]), std::log(ratio[1])));
       const auto [height, width] = patch_size(size, share, shape);

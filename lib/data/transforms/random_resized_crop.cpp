@@ -7,12 +7,12 @@
 namespace dltrain {
 namespace {
 
-constexpr int kTries = 10;
+constexpr int kRandomResizedCropTries = 10;
 // Evaluation sees what is left after resizing the shorter side to this much of the size: 256 for
 // 224.
 constexpr double kEvaluationMargin = 256.0 / 224.0;
 
-struct Part {
+struct RandomResizedCropPart {
   int64_t y, x, height, width;
 };
 
@@ -44,8 +44,8 @@ struct RandomResizedCrop final : TransformOf<RandomResizedCrop> {
   }
 
   // In pixels of the full image.
-  Part draw(const ImageSize& full, Draws& draws) const {
-    for (int i = 0; i < kTries; ++i) {
+  RandomResizedCropPart draw(const ImageSize& full, Draws& draws) const {
+    for (int i = 0; i < kRandomResizedCropTries; ++i) {
       const double share = draws.between(scale[0], scale[1]);
       const double shape = std::exp(draws.between(std::log(ratio[0]), std::log(ratio[1])));
       const auto [height, width] = patch_size(full, share, shape);
@@ -57,7 +57,7 @@ struct RandomResizedCrop final : TransformOf<RandomResizedCrop> {
       return {place(down, full.height - height), place(across, full.width - width), height, width};
     }
     // Otherwise the middle, in proportions that are allowed.
-    Part part{0, 0, full.height, full.width};
+    RandomResizedCropPart part{0, 0, full.height, full.width};
     const double in_ratio = static_cast<double>(full.width) / static_cast<double>(full.height);
     if (in_ratio < ratio[0]) {
       part.height = std::llround(static_cast<double>(full.width) / ratio[0]);
@@ -72,7 +72,7 @@ struct RandomResizedCrop final : TransformOf<RandomResizedCrop> {
   }
 
   double needed_scale(const ImageSize& full, Draws draws) const override {
-    const Part part = draw(full, draws);
+    const RandomResizedCropPart part = draw(full, draws);
     return std::max(static_cast<double>(height_of(size)) / static_cast<double>(part.height),
                     static_cast<double>(width_of(size)) / static_cast<double>(part.width));
   }
@@ -80,7 +80,7 @@ struct RandomResizedCrop final : TransformOf<RandomResizedCrop> {
   template <typename T>
   void run(Frame<T>& frame, Draws& draws) const {
     const ImageSize full = frame.full(), size_now = frame.size();
-    const Part part = draw(full, draws);
+    const RandomResizedCropPart part = draw(full, draws);
     if (!frame.reduced()) {
       frame.crop(part.y, part.x, part.height, part.width);
       resample(frame, height_of(size), width_of(size));

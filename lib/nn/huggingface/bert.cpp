@@ -9,7 +9,7 @@
 namespace dltrain {
 namespace {
 
-constexpr std::string_view kPrefix = "bert.";
+constexpr std::string_view kBertPrefix = "bert.";
 
 // The head that the file's class has.
 std::string architecture(ConfigJson& config) {
@@ -26,7 +26,7 @@ std::string architecture(ConfigJson& config) {
   return "bert";
 }
 
-void read(ConfigJson& config, HuggingFaceModel& model) {
+void read_bert(ConfigJson& config, HuggingFaceModel& model) {
   if (model.type.empty()) model.type = architecture(config);
   model.vocab_size = config.integer("vocab_size", 30522);
   const int64_t hidden = config.integer("hidden_size", 768);
@@ -61,10 +61,10 @@ void read(ConfigJson& config, HuggingFaceModel& model) {
 // Names of the first files: gamma and beta of the norms, no prefix without a head. The head of the
 // next sentence, the pooler without a classifier, tensors of positions, and the decoder that is the
 // embedding are passed over.
-TensorName tensor(std::string_view name) {
+TensorName tensor_bert(std::string_view name) {
   std::string out(name);
   for (const char* bare : {"embeddings.", "encoder.", "pooler."}) {
-    if (name.starts_with(bare)) out = std::string(kPrefix) + out;
+    if (name.starts_with(bare)) out = std::string(kBertPrefix) + out;
   }
   const auto replace_end = [&](std::string_view from, std::string_view to) {
     if (out.ends_with(from)) out.replace(out.size() - from.size(), from.size(), to);
@@ -79,7 +79,7 @@ TensorName tensor(std::string_view name) {
   return {out, spare};
 }
 
-std::optional<nlohmann::ordered_json> propose(const ConfigNode& layers, int64_t vocab_size) {
+std::optional<nlohmann::ordered_json> propose_bert(const ConfigNode& layers, int64_t vocab_size) {
   const ConfigNode* tokens = find_layer(layers, {{"name", "bert.embeddings.word_embeddings"}});
   const ConfigNode* heads = find_layer(layers, {{"type", "attention"}});
   if (tokens == nullptr || heads == nullptr) return {};
@@ -118,14 +118,14 @@ std::optional<nlohmann::ordered_json> propose(const ConfigNode& layers, int64_t 
   return out;
 }
 
-std::string exported(std::string_view name) {
+std::string exported_bert(std::string_view name) {
   return std::string(name);
 }
 
 }  // namespace
 
 HuggingFaceFamily bert_family() {
-  return {"bert", read, tensor, propose, exported, {"attention_mask", "true"}};
+  return {"bert", read_bert, tensor_bert, propose_bert, exported_bert, {"attention_mask", "true"}};
 }
 
 }  // namespace dltrain

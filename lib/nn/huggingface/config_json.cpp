@@ -12,7 +12,7 @@ namespace {
 using nlohmann::json;
 
 // A value in a message, cut where it is long.
-std::string shown(const json& value) {
+std::string shown_config_json(const json& value) {
   std::string text = value.dump(-1, ' ', true, json::error_handler_t::replace);
   if (text.size() > 60) text = text.substr(0, 57) + "...";
   return text;
@@ -114,7 +114,8 @@ const json* ConfigJson::take(const char* key) {
 }
 
 void ConfigJson::wrong(const char* key, std::string_view expected, const json& found) {
-  mistake(fmt::format("{}{}: expected {}, got {}", prefix_, key, expected, shown(found)));
+  mistake(
+      fmt::format("{}{}: expected {}, got {}", prefix_, key, expected, shown_config_json(found)));
 }
 
 int64_t ConfigJson::integer(const char* key, int64_t absent, int64_t most) {
@@ -208,8 +209,8 @@ void ConfigJson::ignore(std::initializer_list<const char*> keys) {
 void ConfigJson::only(const char* key, const json& expected) {
   const json* value = take(key);
   if (value == nullptr || *value == expected) return;
-  mistake(fmt::format("{}{}: {} is not supported, only {}", prefix_, key, shown(*value),
-                      shown(expected)));
+  mistake(fmt::format("{}{}: {} is not supported, only {}", prefix_, key, shown_config_json(*value),
+                      shown_config_json(expected)));
 }
 
 void ConfigJson::must_divide(const char* key, int64_t part, const char* whole_key, int64_t whole) {
@@ -226,7 +227,7 @@ void ConfigJson::refuse_unknown() {
     mistake(
         fmt::format("{}{}: {} is not known here; take the key out of the file if the model "
                     "does not depend on it",
-                    prefix_, key, shown(value)));
+                    prefix_, key, shown_config_json(value)));
   }
 }
 

@@ -11,12 +11,12 @@ namespace {
 
 // transformers' names (ACT2FN) of the activations here; of several with one meaning the first is
 // written.
-struct Activation {
+struct FamiliesActivation {
   const char* name;
   const char* type;
   const char* approximate;  // of gelu
 };
-constexpr Activation kActivations[] = {
+constexpr FamiliesActivation kActivations[] = {
     {"gelu_new", "gelu", "tanh"},
     {"gelu_pytorch_tanh", "gelu", "tanh"},
     {"gelu_fast", "gelu", "tanh"},
@@ -72,7 +72,7 @@ void HuggingFaceModel::set_boolean(const char* key, bool value) {
 void HuggingFaceModel::set_activation(ConfigJson& config, const char* json_key,
                                       const std::string& absent) {
   const std::string name = config.text(json_key, absent);
-  for (const Activation& row : kActivations) {
+  for (const FamiliesActivation& row : kActivations) {
     if (name != row.name) continue;
     if (row.approximate == nullptr) return set_text("activation", row.type);
     HuggingFaceModel layer{.type = {}, .arguments = ConfigNode::make_map(arguments.place)};
@@ -111,7 +111,7 @@ double number_of(const ConfigNode* layer, std::string_view key) {
 }
 
 std::string activation_name(const ConfigNode* layer) {
-  for (const Activation& row : kActivations) {
+  for (const FamiliesActivation& row : kActivations) {
     if (layer == nullptr || text_of(*layer, "type") != row.type) continue;
     if (row.approximate == nullptr || text_of(*layer, "approximate") == row.approximate) {
       return row.name;

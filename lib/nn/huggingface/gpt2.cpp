@@ -5,9 +5,9 @@
 namespace dltrain {
 namespace {
 
-constexpr std::string_view kPrefix = "transformer.";
+constexpr std::string_view kGpt2Prefix = "transformer.";
 
-void read(ConfigJson& config, HuggingFaceModel& model) {
+void read_gpt2(ConfigJson& config, HuggingFaceModel& model) {
   if (model.type.empty()) model.type = "gpt2";
   model.vocab_size = config.integer("vocab_size", 50257);
   const int64_t hidden = config.integer("n_embd", 768);
@@ -33,14 +33,14 @@ void read(ConfigJson& config, HuggingFaceModel& model) {
                  "pad_token_id"});
 }
 
-TensorName tensor(std::string_view name) {
-  if (name.starts_with(kPrefix)) name.remove_prefix(kPrefix.size());
+TensorName tensor_gpt2(std::string_view name) {
+  if (name.starts_with(kGpt2Prefix)) name.remove_prefix(kGpt2Prefix.size());
   const bool mask =
       name.starts_with("h.") && (name.ends_with(".attn.bias") || name.ends_with(".masked_bias"));
   return {std::string(name), mask || name == "lm_head.weight"};
 }
 
-std::optional<nlohmann::ordered_json> propose(const ConfigNode& layers, int64_t vocab_size) {
+std::optional<nlohmann::ordered_json> propose_gpt2(const ConfigNode& layers, int64_t vocab_size) {
   const ConfigNode* tokens = find_layer(layers, {{"type", "embedding"}, {"name", "wte"}});
   const ConfigNode* places = find_layer(layers, {{"name", "wpe"}});
   if (tokens == nullptr || places == nullptr) return {};
@@ -64,14 +64,15 @@ std::optional<nlohmann::ordered_json> propose(const ConfigNode& layers, int64_t 
       {"tie_word_embeddings", tied}};
 }
 
-std::string exported(std::string_view name) {
-  return name == "lm_head.weight" ? std::string(name) : std::string(kPrefix) + std::string(name);
+std::string exported_gpt2(std::string_view name) {
+  return name == "lm_head.weight" ? std::string(name)
+                                  : std::string(kGpt2Prefix) + std::string(name);
 }
 
 }  // namespace
 
 HuggingFaceFamily gpt2_family() {
-  return {"gpt2", read, tensor, propose, exported, {"bias", "false"}};
+  return {"gpt2", read_gpt2, tensor_gpt2, propose_gpt2, exported_gpt2, {"bias", "false"}};
 }
 
 }  // namespace dltrain

@@ -7,7 +7,7 @@
 namespace dltrain {
 namespace {
 
-constexpr std::string_view kPrefix = "model.";
+constexpr std::string_view kLlamaPrefix = "model.";
 
 constexpr NumberRange kTheta{"a number above 1", 1};
 constexpr NumberRange kFactor{"a number of at least 1", -kNoBound, 1};
@@ -156,15 +156,15 @@ void read_qwen3(ConfigJson& config, HuggingFaceModel& model) {
 }
 
 // Files of the model without head have no prefix.
-TensorName tensor(std::string_view name) {
+TensorName tensor_llama(std::string_view name) {
   std::string out(name);
   for (const char* bare : {"layers.", "embed_tokens.", "norm."}) {
-    if (name.starts_with(bare)) out = std::string(kPrefix) + out;
+    if (name.starts_with(bare)) out = std::string(kLlamaPrefix) + out;
   }
   return {out, name == "lm_head.weight" || name.ends_with("rotary_emb.inv_freq")};
 }
 
-std::string exported(std::string_view name) {
+std::string exported_llama(std::string_view name) {
   return std::string(name);
 }
 
@@ -258,13 +258,13 @@ std::optional<nlohmann::ordered_json> propose_qwen3(const ConfigNode& layers, in
 }  // namespace
 
 HuggingFaceFamily llama_family() {
-  return {"llama", read_llama, tensor, propose_llama, exported, {}};
+  return {"llama", read_llama, tensor_llama, propose_llama, exported_llama, {}};
 }
 HuggingFaceFamily qwen2_family() {
-  return {"qwen2", read_qwen2, tensor, propose_qwen2, exported, {}};
+  return {"qwen2", read_qwen2, tensor_llama, propose_qwen2, exported_llama, {}};
 }
 HuggingFaceFamily qwen3_family() {
-  return {"qwen3", read_qwen3, tensor, propose_qwen3, exported, {}};
+  return {"qwen3", read_qwen3, tensor_llama, propose_qwen3, exported_llama, {}};
 }
 
 }  // namespace dltrain
