@@ -7,16 +7,13 @@ set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
 if(NOT CMAKE_BUILD_TYPE)
   set(CMAKE_BUILD_TYPE Release CACHE STRING "Release, Debug, RelWithDebInfo" FORCE)
 endif()
-# Eight sources are compiled as one: most of the time of a source goes into the headers that they share. Names in
-# unnamed namespaces are therefore unique within a library (scripts/check_names.py).
-option(CMAKE_UNITY_BUILD "Compile several sources of a library as one" ON)
-set(CMAKE_UNITY_BUILD_BATCH_SIZE 8)
 set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR})
 set(CMAKE_LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR})
 
 option(DLTRAIN_BUILD_TESTS "Build the tests" ON)
 option(DLTRAIN_WERROR "Treat warnings as errors" ON)
 option(DLTRAIN_OPENMP "Compile with OpenMP (off for the thread sanitizer, which cannot see its barriers)" ON)
+option(DLTRAIN_UNITY "Compile eight sources as one; names in unnamed namespaces are unique within a library" ON)
 option(DLTRAIN_FUZZ "Build tests/fuzz with libFuzzer (needs clang) instead of as replay tests" OFF)
 set(DLTRAIN_CUDA AUTO CACHE STRING "Build the CUDA engine: AUTO (when the toolkit is found), ON or OFF")
 set_property(CACHE DLTRAIN_CUDA PROPERTY STRINGS AUTO ON OFF)
@@ -35,7 +32,7 @@ endif()
 # the instruction set chosen at compile time does not change results.
 add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-Wall> $<$<COMPILE_LANGUAGE:CXX>:-Wextra>
                     $<$<COMPILE_LANGUAGE:CXX>:-ffp-contract=off>)
-if(CMAKE_UNITY_BUILD AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+if(DLTRAIN_UNITY AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   # It takes the sources of a unit for headers, whose types may not have members of unnamed namespaces.
   add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-Wno-subobject-linkage>)
 endif()
