@@ -25,7 +25,7 @@ data:
   path: data.csv            # numbers; one sample a line, plain or .gz
   target: last              # which column holds the class: last, first, a number, or a header name
   # header: true            # the first line has names
-  eval_fraction: 0.2        # hold the last 20 % out
+  eval_fraction: 0.2        # hold 20 % out, of each class
 
 model:
   layers:                   # applied in order; `dltrain list layers` shows them all

@@ -112,9 +112,8 @@ struct JsonlConfig final : SequenceConfig {
   std::shared_ptr<const Dataset> open() const override {
     return pairs() ? open_pairs(nullptr) : SequenceConfig::open();
   }
-  DataSplit open_split(double eval_fraction) const override {
-    return pairs() ? split_off_eval(open_pairs(nullptr), eval_fraction)
-                   : SequenceConfig::open_split(eval_fraction);
+  DataSplit open_split(const HeldOut& held_out) const override {
+    return pairs() ? DatasetConfig::open_split(held_out) : SequenceConfig::open_split(held_out);
   }
   std::shared_ptr<const Dataset> open_as_eval(
       const std::function<std::shared_ptr<const Dataset>()>& train) const override {
