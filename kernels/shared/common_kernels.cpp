@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "shared/elementwise.h"
 
 namespace dltrain {
 namespace {
@@ -51,6 +52,13 @@ class AllReduceBegin final : public Kernel {
 };
 
 }  // namespace
+
+std::vector<KernelRow> with_elementwise(const KernelRow& form, std::span<const KernelRow> rows) {
+  std::vector<KernelRow> out(std::size(kElementwiseNames), form);
+  for (size_t i = 0; i < out.size(); ++i) out[i].op = kElementwiseNames[i];
+  out.insert(out.end(), rows.begin(), rows.end());
+  return out;
+}
 
 std::unique_ptr<Kernel> make_reshape(const KernelRequest&) {
   return std::make_unique<NothingToDo>();
