@@ -73,13 +73,15 @@ TrainedModel CheckpointOptions::open(size_t i, bool train, bool targets) const {
       own.files.push_back((out.checkpoint.checkpoint / "config.yaml").string());
     }
   }
-  const auto& classes = out.checkpoint.state.class_names;
+  const DataSchema& schema = out.checkpoint.state.data;
   out.experiment =
       std::make_unique<Experiment>(own.load({"parallelism.data=1"}, [&](ConfigNode& tree) {
         if (foreign) use_hugging_face_model(tree, given);
         if (arguments.data.empty()) return;
-        NewData data{
-            .path = arguments.data, .tokenizer = {}, .classes = classes, .targets = targets};
+        NewData data{.path = arguments.data,
+                     .tokenizer = {},
+                     .classes = schema.class_names,
+                     .targets = targets};
         if (!foreign) {
           const auto run =
               std::filesystem::canonical(out.checkpoint.checkpoint).parent_path().parent_path();
@@ -91,13 +93,14 @@ TrainedModel CheckpointOptions::open(size_t i, bool train, bool targets) const {
       open_session(*out.experiment, {.engines = engines(),
                                      .teacher = false,
                                      .evaluate_train_split = train || !arguments.data.empty(),
-                                     .class_names = classes,
+                                     .trained = std::make_shared<const DataSchema>(schema),
                                      .targets = targets});
   if (!out.session.has_evaluation()) {
     fail(ExitCode::usage,
          "the configuration has no eval split (data.eval or data.eval_fraction); give a file of "
          "data behind the model");
   }
+  if (!foreign) check_same_data(out.session, schema, out.checkpoint.checkpoint);
   start_session(out.session, /*weights_follow=*/!foreign);
   if (!foreign) {
     load_checkpoint(*out.session.executor, out.checkpoint.checkpoint, out.checkpoint.state);

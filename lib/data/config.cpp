@@ -80,9 +80,9 @@ void DatasetConfig::validate(Problems& problems) const {
   }
 }
 
-DataSplit DatasetConfig::open_split(const HeldOut& held_out) const {
-  if (!held_out.seed && !tail_is_by_class()) return split_off_eval(open(), held_out.fraction);
-  return split_off_eval_by_class(open(), held_out.fraction, held_out.seed);
+DataSplit DatasetConfig::open_split(const HeldOut& part, const Opening& how) const {
+  if (!part.seed && !tail_is_by_class()) return split_off_eval(open(how), part.fraction);
+  return split_off_eval_by_class(open(how), part.fraction, part.seed);
 }
 
 SampleOrder DatasetConfig::order() const {
@@ -217,19 +217,28 @@ int DataConfig::workers_for(const Dataset& dataset, int ranks_of_node) const {
   return worthwhile_workers(dataset, cpu_share(ranks_of_node));
 }
 
-DataSplit DataConfig::open(const std::vector<std::string>& classes) const {
+DataSplit DataConfig::open(const Opening& how) const {
   DataSplit split;
   if (eval_fraction) {
     HeldOut held_out{.fraction = *eval_fraction};
     if (resolved_split() == EvalSplit::random) held_out.seed = static_cast<uint64_t>(split_seed);
-    split = train->open_split(held_out);
+    split = train->open_split(held_out, how);
   } else {
-    split.train = train->open();
-    if (eval) split.eval = eval->open_as_eval([&] { return split.train; });
+    split.train = train->open(how);
+    if (eval) split.eval = eval->open_as_eval([&] { return split.train; }, how);
     if (split.eval) check_same_fields(*split.train, *split.eval);
   }
-  split.train = match_classes(split.train, classes);
+  if (how.trained) split.train = match_classes(split.train, how.trained->class_names);
   if (split.eval) split.eval = match_classes(split.eval, split.train->class_names());
+  if (!how.fit) return split;
+  auto schema = how.trained;
+  if (!schema || !schema->recorded()) {
+    const InputFit wanted = train->fit();
+    if (!wanted.any()) return split;
+    schema = fit_inputs(*split.train, wanted);
+  }
+  split.train = apply_fit(split.train, schema);
+  if (split.eval) split.eval = apply_fit(split.eval, schema);
   return split;
 }
 

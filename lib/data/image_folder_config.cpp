@@ -27,8 +27,8 @@ struct ImageFolderConfig final : ImageConfig {
     ImageConfig::describe(f);
   }
   bool tail_is_by_class() const override { return true; }
-  std::shared_ptr<const Dataset> open() const override {
-    auto dataset = ImageConfig::open();
+  std::shared_ptr<const Dataset> open(const Opening& how) const override {
+    auto dataset = ImageConfig::open(how);
     return options.untargeted ? without_targets(std::move(dataset)) : dataset;
   }
   std::shared_ptr<const ImageSource> open_images() const override {

@@ -109,15 +109,16 @@ struct JsonlConfig final : SequenceConfig {
                                                             .seed = seed,
                                                             .shuffle = shuffle});
   }
-  std::shared_ptr<const Dataset> open() const override {
-    return pairs() ? open_pairs(nullptr) : SequenceConfig::open();
+  std::shared_ptr<const Dataset> open(const Opening&) const override {
+    return pairs() ? open_pairs(nullptr) : SequenceConfig::open({});
   }
-  DataSplit open_split(const HeldOut& held_out) const override {
-    return pairs() ? DatasetConfig::open_split(held_out) : SequenceConfig::open_split(held_out);
+  DataSplit open_split(const HeldOut& part, const Opening& how) const override {
+    return pairs() ? DatasetConfig::open_split(part, how) : SequenceConfig::open_split(part, how);
   }
   std::shared_ptr<const Dataset> open_as_eval(
-      const std::function<std::shared_ptr<const Dataset>()>& train) const override {
-    if (!pairs()) return SequenceConfig::open_as_eval(train);
+      const std::function<std::shared_ptr<const Dataset>()>& train,
+      const Opening& how) const override {
+    if (!pairs()) return SequenceConfig::open_as_eval(train, how);
     return open_pairs(wants_tokenizer() ? train()->tokenizer() : nullptr);
   }
 
