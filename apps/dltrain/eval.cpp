@@ -21,7 +21,7 @@ ExitCode run_eval(const EvalOptions& options) {
   const auto& limit = session.experiment->evaluation.samples;
   const EvaluationRecord record =
       options.models.count() == 1
-          ? evaluate(session, choice.state.step)
+          ? *evaluate(session, choice.state.step)
           : evaluate_predictions(session, predict_all(options.models, model, limit),
                                  choice.state.step);
   fmt::print("{}{}: {} samples", choice.checkpoint.string(),

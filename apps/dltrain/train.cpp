@@ -6,13 +6,13 @@
 #include <spdlog/spdlog.h>
 #include <unistd.h>
 
+#include "base/stop.h"
 #include "config/dump.h"
 #include "dltrain/commands.h"
 #include "dltrain/ranks.h"
 #include "launch/signal_source.h"
 #include "telemetry/log.h"
 #include "train/run.h"
-#include "train/stop.h"
 
 namespace dltrain {
 namespace {

@@ -21,8 +21,9 @@ struct Predictions {
 
 // Runs the model that `session` holds over session.data.eval, or its first `limit` samples, on this
 // rank alone. Throws Error(usage) for a model that tells classes apart at several places of a
-// sample.
-Predictions predict(const Session& session, std::optional<int64_t> limit = {});
+// sample. Without samples where `stop` has ended it.
+Predictions predict(const Session& session, std::optional<int64_t> limit = {},
+                    const StopCheck& stop = {});
 
 // The mean of several predictions of the same samples. Throws Error(usage) where they differ in
 // samples or classes.
