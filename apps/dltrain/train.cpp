@@ -6,6 +6,7 @@
 #include <spdlog/spdlog.h>
 #include <unistd.h>
 
+#include "base/stop.h"
 #include "config/dump.h"
 #include "dltrain/commands.h"
 #include "dltrain/ranks.h"
@@ -13,7 +14,6 @@
 #include "telemetry/log.h"
 #include "train/run.h"
 #include "train/saved_defaults.h"
-#include "train/stop.h"
 
 namespace dltrain {
 namespace {

@@ -49,6 +49,9 @@ struct CheckpointState {
   // last changed.
   std::optional<double> loss_scale = {};
   int64_t scale_streak = 0;
+  // A stop came before the evaluation and the samples of this step: the run that goes on from here
+  // begins with them.
+  bool evaluation_due = false;
 };
 
 // Which checkpoints stay.

@@ -12,6 +12,7 @@
 #include <spdlog/spdlog.h>
 
 #include "base/error.h"
+#include "base/stop.h"
 #include "comm/watch.h"
 #include "config/dump.h"
 #include "data/classes.h"
@@ -24,7 +25,6 @@
 #include "train/run_folder.h"
 #include "train/same_configuration.h"
 #include "train/session.h"
-#include "train/stop.h"
 #include "train/trainer.h"
 
 namespace dltrain {
@@ -136,7 +136,9 @@ void Run::take_greatest(std::span<int32_t> values) const {
 void Run::prepare(const std::function<void()>& part) const {
   together(options_.ranks.collectives, [&] {
     try {
+      const StoppableWork stoppable;
       part();
+      check_stop();
     } catch (const std::exception& error) {
       if (agreement_) agreement_->give_up(error.what());  // others may wait for a choice
       throw;
@@ -285,14 +287,17 @@ ExitCode Run::go() {
     if (leads()) begin(resolved);
   });
   const int64_t first_step = resume_ ? resume_->state.step : 0;
-  Reporter reporter(session_, path_, resume_ ? std::optional(first_step) : std::nullopt, resolved,
-                    options_.quiet);
+  const bool evaluation_due = resume_ && resume_->state.evaluation_due;
+  Reporter reporter(session_, path_, resume_ ? std::optional(first_step) : std::nullopt,
+                    evaluation_due, resolved, options_.quiet);
   outcome_ = train(session_, reporter.events(),
                    {.run_folder = path_,
                     .resolved_config = resolved,
                     .first_step = first_step,
                     .best = resume_ ? resume_->state.best : MetricRecord{},
                     .early_stopping = resume_ ? resume_->state.early_stopping : MetricRecord{},
+                    .evaluation_due = evaluation_due,
+                    .saved = !resume_ || resume_->checkpoint.parent_path() == path_ / "checkpoints",
                     .started = started});
   reporter.finish(*outcome_, path_);
   // The last messages have come before connections are closed.
@@ -306,10 +311,12 @@ ExitCode Run::go() {
     if (leads()) spdlog::info("{}", message);
   } else if (outcome_->reason != StopReason::finished) {
     code = ExitCode::stopped;
-    message = fmt::format(
-        "stopped after step {} by {}; the same command with --resume auto goes on", outcome_->steps,
-        outcome_->reason == StopReason::signal ? fmt::format("signal {}", outcome_->signal)
-                                               : "the time limit");
+    message = fmt::format("stopped {} by {}; the same command with --resume auto goes on",
+                          outcome_->steps > 0 ? fmt::format("after step {}", outcome_->steps)
+                                              : "before the first step",
+                          outcome_->reason == StopReason::signal
+                              ? fmt::format("signal {}", outcome_->signal)
+                              : "the time limit");
     if (leads()) spdlog::warn("{}", message);
   }
   write_summaries(code, message);
@@ -353,13 +360,22 @@ std::string check_run(const Session& session, const RunOptions& options) {
 
 ExitCode run_training(Experiment& experiment, const RunOptions& options) {
   Run run(experiment, options);
+  // Before the first step: a launcher of ours tells it.
+  const auto stopped = [&](const std::string& why) {
+    if (options.ranks.leads() && !options.ranks.marked) spdlog::warn("{}", why);
+    return ExitCode::stopped;
+  };
   try {
     return run.go();
   } catch (const MistakeElsewhere& mistake) {
+    if (mistake.mistake() == ExitCode::stopped) {
+      return stopped(fmt::format("rank {} was stopped before the first step", mistake.rank()));
+    }
     run.part(mistake);
     if (options.ranks.leads()) run.write_failure(mistake.mistake(), mistake.what());
     throw;
   } catch (const Error& error) {
+    if (error.code() == ExitCode::stopped) return stopped(error.what());
     run.part(error);
     run.write_failure(error.code(), error.what());
     throw;
