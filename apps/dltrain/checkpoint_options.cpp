@@ -27,11 +27,15 @@ TrainedModel CheckpointOptions::open(size_t i, bool train, bool targets) const {
   const std::string given = checkpoints.empty() ? std::string() : checkpoints[i];
   ConfigOptions own = config;
   const bool named = given == "latest" || given == "best";
-  if (own.files.empty() && own.also_files.empty() && !given.empty() && !named) {
-    own.files.push_back((find_checkpoint(given).checkpoint / "config.yaml").string());
+  TrainedModel out;
+  if (own.empty() && !given.empty() && !named) {
+    out.checkpoint = find_checkpoint(given);
+    own.files.push_back((out.checkpoint.checkpoint / "config.yaml").string());
   }
-  TrainedModel out{std::make_unique<Experiment>(own.load({"parallelism.data=1"})), {}, {}};
-  out.checkpoint = find_checkpoint(checkpoint_place(given, *out.experiment));
+  out.experiment = std::make_unique<Experiment>(own.load({"parallelism.data=1"}));
+  if (out.checkpoint.checkpoint.empty()) {
+    out.checkpoint = find_checkpoint(checkpoint_place(given, *out.experiment));
+  }
   out.session = open_session(*out.experiment, {.engines = engines(),
                                                .teacher = false,
                                                .evaluate_train_split = train,

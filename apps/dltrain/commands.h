@@ -71,6 +71,7 @@ struct ConfigOptions {
   std::optional<int64_t> seed, max_steps;
 
   void add_to(CLI::App& command);
+  bool empty() const { return files.empty() && also_files.empty(); }
   // Loads, with `extra` overrides after the person's own. Throws ConfigError.
   Experiment load(const std::vector<std::string>& extra = {}) const;
 };
