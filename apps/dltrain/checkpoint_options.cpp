@@ -36,14 +36,16 @@ TrainedModel CheckpointOptions::open(size_t i, bool train, bool targets) const {
   if (out.checkpoint.checkpoint.empty()) {
     out.checkpoint = find_checkpoint(checkpoint_place(given, *out.experiment));
   }
-  out.session = open_session(*out.experiment, {.engines = engines(),
-                                               .teacher = false,
-                                               .evaluate_train_split = train,
-                                               .class_names = out.checkpoint.state.class_names,
-                                               .targets = targets});
+  out.session = open_session(
+      *out.experiment, {.engines = engines(),
+                        .teacher = false,
+                        .evaluate_train_split = train,
+                        .trained = std::make_shared<const DataSchema>(out.checkpoint.state.data),
+                        .targets = targets});
   if (!out.session.has_evaluation()) {
     fail(ExitCode::usage, "the configuration has no eval split (data.eval or data.eval_fraction)");
   }
+  check_same_data(out.session, out.checkpoint.state.data, out.checkpoint.checkpoint);
   start_session(out.session, /*weights_follow=*/true);
   load_checkpoint(*out.session.executor, out.checkpoint.checkpoint, out.checkpoint.state);
   return out;

@@ -65,6 +65,11 @@ void DatasetConfig::describe(Fields& f) {
   if (sampling == Sampling::streams && !given("shuffle")) shuffle = false;
 }
 
+std::shared_ptr<const Dataset> DatasetConfig::open_file(const std::string& path,
+                                                        const Opening&) const {
+  fail(ExitCode::usage, "{}: a file alone is not read as data of type {}", path, kind);
+}
+
 void DatasetConfig::validate(Problems& problems) const {
   if (sampling == Sampling::balanced && !shuffle) {
     problems.add(*this, "sampling", "balanced sampling is random; shuffle: false contradicts it");
@@ -171,18 +176,33 @@ int DataConfig::workers_for(const Dataset& dataset, int ranks_of_node) const {
   return worthwhile_workers(dataset, cpu_share(ranks_of_node));
 }
 
-DataSplit DataConfig::open(const std::vector<std::string>& classes) const {
+DataSplit DataConfig::open(const Opening& how) const {
   DataSplit split;
   if (eval_fraction) {
-    split = train->open_split(*eval_fraction);
+    split = train->open_split(*eval_fraction, how);
   } else {
-    split.train = train->open();
-    if (eval) split.eval = eval->open_as_eval([&] { return split.train; });
+    split.train = train->open(how);
+    if (eval) split.eval = eval->open_as_eval([&] { return split.train; }, how);
     if (split.eval) check_same_fields(*split.train, *split.eval);
   }
-  split.train = match_classes(split.train, classes);
+  if (how.trained) split.train = match_classes(split.train, how.trained->class_names);
   if (split.eval) split.eval = match_classes(split.eval, split.train->class_names());
+  if (!how.fit) return split;
+  auto schema = how.trained;
+  if (!schema || !schema->recorded()) {
+    const InputFit wanted = train->fit();
+    if (!wanted.any()) return split;
+    schema = fit_inputs(*split.train, wanted);
+  }
+  split.train = apply_fit(split.train, schema);
+  if (split.eval) split.eval = apply_fit(split.eval, schema);
   return split;
+}
+
+std::shared_ptr<const Dataset> DataConfig::open_file(const std::string& path,
+                                                     const Opening& how) const {
+  return apply_fit(match_classes(train->open_file(path, how), how.trained->class_names),
+                   how.trained);
 }
 
 std::shared_ptr<const Dataset> DataConfig::open_eval() const {

@@ -17,6 +17,7 @@
 
 #include "config/fields.h"
 #include "data/dataset.h"
+#include "data/fitted.h"
 #include "data/image_dataset.h"
 #include "data/length_plan.h"
 #include "data/mixing.h"
@@ -52,18 +53,29 @@ struct DatasetConfig : Chosen {
   void describe(Fields& f) override;
   void validate(Problems& problems) const override;
   // Opens the files, checks everything in them. Throws Error(data), naming the place in the file.
-  virtual std::shared_ptr<const Dataset> open() const = 0;
+  // Nothing is fitted yet: see fit().
+  virtual std::shared_ptr<const Dataset> open(const Opening& how = {}) const = 0;
 
   // open(), with the last part of it held out for evaluation.
-  virtual DataSplit open_split(double eval_fraction) const {
-    return split_off_eval(open(), eval_fraction);
+  virtual DataSplit open_split(double eval_fraction, const Opening& how = {}) const {
+    return split_off_eval(open(how), eval_fraction);
   }
   // What open() gives, as evaluation wants it; `train` opens the training split, of which text data
-  // may need the tokenizer.
+  // may need the tokenizer, and tables the schema.
   virtual std::shared_ptr<const Dataset> open_as_eval(
-      const std::function<std::shared_ptr<const Dataset>()>& /*train*/) const {
-    return open();
+      const std::function<std::shared_ptr<const Dataset>()>& /*train*/,
+      const Opening& how = {}) const {
+    return open(how);
   }
+  // open() of another file of this kind, whole and in file order.
+  virtual std::shared_ptr<const Dataset> open_file(const std::string& path,
+                                                   const Opening& how) const;
+
+  // What is fitted to the samples of the training split.
+  virtual InputFit fit() const { return {}; }
+  // Whether the loss compares the outputs with numbers, where the data does not say what its
+  // targets are. Called before anything is opened.
+  virtual void expect_numbers(bool /*numbers*/) {}
 
   // The images behind open(), for kinds that have 8-bit ones; else nullptr.
   virtual std::shared_ptr<const ImageSource> open_images() const { return nullptr; }
@@ -106,10 +118,13 @@ struct DataConfig : Located {
   void validate(Problems& problems) const;
 
   // `eval` of the result is null where nothing is held out. Labels are matched by the names of
-  // their classes (data/classes.h): those of `eval` with those of `train`, or those of both with
-  // `classes`, which a trained model brings. Throws Error(data) also when the two splits differ in
-  // their fields, and for a class that is unknown.
-  DataSplit open(const std::vector<std::string>& classes = {}) const;
+  // their classes (data/classes.h), columns of tables by theirs: those of `eval` with those of
+  // `train`, or both with `how.trained`. Throws Error(data) also when the two splits differ in
+  // their fields, and for classes and columns that are unknown.
+  DataSplit open(const Opening& how = {}) const;
+  // Another file of the kind of `train`, read as the trained model wants it: how.trained is given.
+  // Reads no other data.
+  std::shared_ptr<const Dataset> open_file(const std::string& path, const Opening& how) const;
   // Only the evaluation split (null where there is none): does not read the training files when
   // `eval` has its own and its classes have no names.
   std::shared_ptr<const Dataset> open_eval() const;

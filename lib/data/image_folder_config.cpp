@@ -27,11 +27,11 @@ struct ImageFolderConfig final : ImageConfig {
     describe_on_error(f, options.skip_broken);
     ImageConfig::describe(f);
   }
-  DataSplit open_split(double eval_fraction) const override {
-    return split_off_eval_by_class(open(), eval_fraction);
+  DataSplit open_split(double eval_fraction, const Opening& how) const override {
+    return split_off_eval_by_class(open(how), eval_fraction);
   }
-  std::shared_ptr<const Dataset> open() const override {
-    auto dataset = ImageConfig::open();
+  std::shared_ptr<const Dataset> open(const Opening& how) const override {
+    auto dataset = ImageConfig::open(how);
     return options.untargeted ? without_targets(std::move(dataset)) : dataset;
   }
   std::shared_ptr<const ImageSource> open_images() const override {

@@ -22,8 +22,8 @@ struct PackedImagesConfig final : ImageConfig {
     describe_on_error(f, skip_broken);
     ImageConfig::describe(f);
   }
-  DataSplit open_split(double eval_fraction) const override {
-    return split_off_eval_by_class(open(), eval_fraction);
+  DataSplit open_split(double eval_fraction, const Opening& how) const override {
+    return split_off_eval_by_class(open(how), eval_fraction);
   }
   std::shared_ptr<const ImageSource> open_images() const override {
     const auto images = open_packed_images(path);

@@ -46,7 +46,8 @@ struct TensorsConfig final : DatasetConfig {
     check("targets", options.targets);
   }
 
-  std::shared_ptr<const Dataset> open() const override {
+  InputFit fit() const override { return {.normalize = scaling.fitted()}; }
+  std::shared_ptr<const Dataset> open(const Opening&) const override {
     TensorsOptions resolved = options;
     resolved.path = path.value_or("");
     resolved.scaling = scaling.options();

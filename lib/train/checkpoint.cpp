@@ -19,7 +19,7 @@ namespace {
 
 // 2: `files`, times, tokens and fingerprints.
 constexpr int kFormat = 2;
-constexpr uint64_t kMaxStateBytes = 1 << 20;
+constexpr uint64_t kMaxStateBytes = 64 << 20;  // tables may have many categories
 constexpr const char* kSuffix = ".safetensors";
 
 constexpr std::pair<const char*, std::string CheckpointState::*> kTexts[] = {
@@ -117,6 +117,15 @@ std::vector<std::string> texts_of(const nlohmann::json& json, const char* key,
   return out;
 }
 
+// Empty where there is nothing to say, or an earlier version saved.
+DataSchema data_schema_of(const nlohmann::json& json, const std::filesystem::path& path) {
+  const auto data = json.find("data");
+  DataSchema out =
+      data == json.end() ? DataSchema{} : schema_from_json(data->dump(), path.string());
+  out.class_names = texts_of(json, "class_names", path);
+  return out;
+}
+
 std::string text_of(const nlohmann::json& json, const char* key) {
   const auto text = json.find(key);
   return text != json.end() && text->is_string() ? text->get<std::string>() : "";
@@ -191,7 +200,8 @@ std::filesystem::path CheckpointFolder::publish(AtomicDirectory& directory,
                               {"best", to_json(state.best)},
                               {"early_stopping", to_json(state.early_stopping)},
                               {"dltrain", std::string(version())}};
-  if (!state.class_names.empty()) json["class_names"] = state.class_names;
+  if (!state.data.class_names.empty()) json["class_names"] = state.data.class_names;
+  if (state.data.recorded()) json["data"] = nlohmann::ordered_json::parse(to_json(state.data));
   directory.create("config.yaml").write(config);
   json["files"] = directory.names();
   json["tokens_seen"] = state.tokens_seen;
@@ -320,7 +330,7 @@ CheckpointState read_checkpoint_state(const std::filesystem::path& checkpoint) {
                         .train_samples = number("train_samples"),
                         .best = metric_record(json, "best"),
                         .early_stopping = metric_record(json, "early_stopping"),
-                        .class_names = texts_of(json, "class_names", path)};
+                        .data = data_schema_of(json, path)};
   state.saved_at = number_of(json, "saved_at");
   if (json.contains("tokens_seen")) state.tokens_seen = number("tokens_seen");
   for (const auto& [name, seconds] : kTimeSpent) {

@@ -25,6 +25,7 @@
 #include <vector>
 
 #include "base/atomic_directory.h"
+#include "data/schema.h"
 #include "train/executor.h"
 #include "train/metric_watch.h"
 #include "train/weights.h"
@@ -57,8 +58,8 @@ struct CheckpointState {
   int64_t train_samples = 0;
   MetricRecord best = {};                     // of checkpoint.metric
   MetricRecord early_stopping = {};           // of training.early_stopping
-  std::string optimizer = {};                 // its type; empty where an earlier version saved
-  std::vector<std::string> class_names = {};  // of the training data; empty where it has none
+  std::string optimizer = {};   // its type; empty where an earlier version saved
+  DataSchema data = {};         // of the training data
   // Of a run that scales its loss (fp16): the scale of the next step, and finite steps since it
   // last changed.
   std::optional<double> loss_scale = {};

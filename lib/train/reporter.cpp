@@ -10,6 +10,7 @@
 #include "base/version.h"
 #include "telemetry/console.h"
 #include "telemetry/plot.h"
+#include "train/advice.h"
 #include "train/class_report.h"
 #include "train/prediction_file.h"
 #include "train/process_age.h"
@@ -121,6 +122,10 @@ JsonObject Reporter::line_of(int64_t step, int64_t tokens_seen) const {
 
 void Reporter::log_step(const StepRecord& r) {
   last_loss_ = r.loss;
+  if (losses_.empty() && first_step_ == 0) {
+    const std::string hint = first_loss_advice(session_, r.loss);
+    if (!hint.empty()) spdlog::warn("{}", hint);
+  }
   losses_.push_back(r.loss);
   JsonObject line = line_of(r.step, r.tokens_seen);
   line.add_rounded("epoch", r.epoch).add_loss("loss", r.loss);

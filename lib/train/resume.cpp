@@ -33,15 +33,6 @@ std::vector<ConfigDifference> changes_of(const ResumeChoice& choice, const Sessi
   return diff_dumps(dump_config(before), dump_config(*session.experiment));
 }
 
-void check_classes(const ResumeChoice& choice, const Session& session) {
-  const auto &saved = choice.state.class_names, &names = session.data.train->class_names();
-  if (saved.empty() || names.empty() || saved == names) return;
-  fail(ExitCode::usage,
-       "{} was trained with other classes ({}, the first '{}') than this data has ({}, the first "
-       "'{}')",
-       choice.checkpoint.string(), saved.size(), saved.front(), names.size(), names.front());
-}
-
 // The weights mean the tokens of the tokenizer that they were trained with.
 void check_tokenizer(const ResumeChoice& choice, const Session& session) {
   const auto now = session.data.train->tokenizer(), saved = run_tokenizer(choice);
@@ -124,7 +115,7 @@ std::vector<ConfigDifference> check_resume(const ResumeChoice& choice, const Ses
          place, state.optimizer, optimizer, place);
   }
   check_tokenizer(choice, session);
-  check_classes(choice, session);
+  check_same_data(session, state.data, choice.checkpoint);
   auto changes = changes_of(choice, session);
   const auto other = other_run(choice, session, changes);
   if (!other.empty() && !allow_changes) {

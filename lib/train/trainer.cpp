@@ -326,7 +326,7 @@ CheckpointState Loop::checkpoint_state(int64_t step) const {
   state.best = best_.record();
   state.early_stopping = stopping_ ? stopping_->record() : MetricRecord{};
   state.optimizer = experiment_.optimizer->kind;
-  state.class_names = session_.data.train->class_names();
+  state.data = session_.data_schema();
   state.tokens_seen = tokens_seen_;
   state.time = time_spent();
   state.saved_at = unix_time();

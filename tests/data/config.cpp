@@ -89,7 +89,7 @@ TEST_CASE("mistakes in the data section are found with their places") {
           "data: {type: csv, path: a, shape: [2, 2], normalize: {mean: [1, 2, 3], std: 1}}"),
       Contains("mean has 3 numbers; samples have 2 channels"));
   CHECK_THROWS_WITH(read_config("data: {type: csv, path: a, normalize: {mean: 1}}"),
-                    Contains("missing key 'std'"));
+                    Contains("missing key 'std' in normalize"));
   CHECK_THROWS_WITH(read_config("data: {type: synthetic, eval_fraction: 0.1, eval: {seed: 1}}"),
                     Contains("keep one"));
   CHECK_THROWS_WITH(read_config("data: {type: synthetic, eval_fraction: 1}"), Contains("below 1"));
