@@ -6,7 +6,7 @@
 namespace dltrain {
 
 void ConfigOptions::add_to(CLI::App& command) {
-  command.add_option("CONFIG", files, "Experiment files (YAML); later ones lie over earlier ones");
+  command.add_option("CONFIG", files, "Experiment files (YAML); later ones override earlier ones");
   command.add_option("-c,--config", also_files, "The same as CONFIG")->type_name("FILE");
   command.add_option("-s,--set", sets, "Set one key: -s optimizer.learning_rate=3e-4")
       ->type_name("KEY=VALUE")
@@ -29,6 +29,10 @@ Experiment ConfigOptions::load(const std::vector<std::string>& extra) const {
   if (inputs.files.empty()) {
     fail(ExitCode::usage,
          "no configuration given; try: dltrain --config exp.yaml, or dltrain init");
+  }
+  for (const std::filesystem::path& file : inputs.files) {
+    if (file.string().find('=') == std::string::npos || std::filesystem::exists(file)) continue;
+    fail(ExitCode::usage, "there is no file '{0}'; a key is set with -s {0}", file.string());
   }
   inputs.overrides = sets;
   if (!device.empty()) inputs.overrides.push_back("device=" + device);
@@ -60,6 +64,7 @@ Experiment ConfigOptions::load(const std::vector<std::string>& extra) const {
   if (training != nullptr && epochs && !steps) training->erase("max_steps");
   if (tree) bind(experiment, *tree, problems);
   problems.throw_if_any();
+  for (const std::string& warning : problems.warnings()) tell_once("warning: " + warning);
   return experiment;
 }
 

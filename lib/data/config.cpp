@@ -4,6 +4,7 @@
 
 #include "base/cpus.h"
 #include "base/error.h"
+#include "config/paths.h"
 #include "data/classes.h"
 #include "data/loader.h"
 #include "data/registry.h"
@@ -146,7 +147,7 @@ void DataConfig::validate(Problems& problems) const {
   if (eval && eval_fraction) {
     problems.add(*this, "eval_fraction", "eval and eval_fraction are both given; keep one");
   }
-  if (!eval) return;
+  if (!eval || !train) return;
   const auto refuse = [&](const Located& at, std::string_view key, std::string_view what) {
     problems.add(at, key,
                  fmt::format("evaluation sees samples as they are; put {} into data.train", what));
@@ -171,7 +172,14 @@ int DataConfig::workers_for(const Dataset& dataset, int ranks_of_node) const {
   return worthwhile_workers(dataset, cpu_share(ranks_of_node));
 }
 
+void DataConfig::refuse_missing(const DatasetConfig& split) {
+  // describe() is not const because the parser needs it so; here it only reads.
+  refuse_missing_paths(ObjectRef::of(const_cast<DatasetConfig&>(split)), ExitCode::data);
+}
+
 DataSplit DataConfig::open(const std::vector<std::string>& classes) const {
+  refuse_missing(*train);
+  if (eval) refuse_missing(*eval);
   DataSplit split;
   if (eval_fraction) {
     split = train->open_split(*eval_fraction);
@@ -187,6 +195,7 @@ DataSplit DataConfig::open(const std::vector<std::string>& classes) const {
 
 std::shared_ptr<const Dataset> DataConfig::open_eval() const {
   if (eval) {
+    refuse_missing(*eval);
     auto samples = eval->open_as_eval([&] { return train->open(); });
     if (samples->class_names().empty()) return samples;
     return match_classes(samples, train->open()->class_names());
