@@ -12,6 +12,7 @@
 #include "launch/signal_source.h"
 #include "telemetry/log.h"
 #include "train/run.h"
+#include "train/saved_defaults.h"
 #include "train/stop.h"
 
 namespace dltrain {
@@ -61,6 +62,11 @@ ExitCode run_train(TrainOptions& options, int ranks, const std::function<int()>&
     install_stop_handlers();
   }
   Experiment experiment = options.config.load();
+  const std::string& resume = options.run.resume;
+  if (resume != "never") {
+    const std::string own = options.folder.empty() ? "runs/" + experiment.name : options.folder;
+    keep_saved_defaults(experiment, resume == "auto" ? own : resume);
+  }
   if (options.print_config) {
     fmt::print("{}", dump_config(experiment));
     return ExitCode::ok;

@@ -172,6 +172,7 @@ EmittedModel emit_model(const ModelRequest& r) {
   context.set_noise(r.noise);
   context.set_default_init(r.model.init.get());
   context.set_vocabulary(r.model.vocab_size.value_or(r.vocabulary));
+  context.set_outputs(r.outputs);
   context.set_streams(r.streams);
   LayerContext::Inputs fields;
   for (size_t i = 0; i < out.inputs.size(); ++i) {

@@ -17,7 +17,7 @@ namespace dltrain {
 namespace {
 
 constexpr int kFormat = 1;
-constexpr uint64_t kMaxStateBytes = 1 << 20;
+constexpr uint64_t kMaxStateBytes = 64 << 20;  // tables may have many categories
 constexpr const char* kSuffix = ".safetensors";
 
 std::string step_name(int64_t step) {
@@ -93,17 +93,18 @@ MetricRecord metric_record(const nlohmann::json& state, const char* key) {
           .since = j["since"].get<int64_t>()};
 }
 
-// Empty where the data named none, or an earlier version saved.
-std::vector<std::string> class_names_of(const nlohmann::json& json,
-                                        const std::filesystem::path& path) {
-  std::vector<std::string> out;
+// Empty where there is nothing to say, or an earlier version saved.
+DataSchema data_schema_of(const nlohmann::json& json, const std::filesystem::path& path) {
+  const auto data = json.find("data");
+  DataSchema out =
+      data == json.end() ? DataSchema{} : schema_from_json(data->dump(), path.string());
   const auto names = json.find("class_names");
   if (names == json.end()) return out;
   for (const auto& name : *names) {
     if (!names->is_array() || !name.is_string()) {
       fail(ExitCode::storage, "{}: class_names are no list of texts", path.string());
     }
-    out.push_back(name.get<std::string>());
+    out.class_names.push_back(name.get<std::string>());
   }
   return out;
 }
@@ -155,7 +156,8 @@ std::filesystem::path CheckpointFolder::publish(AtomicDirectory& directory,
                               {"early_stopping", to_json(state.early_stopping)},
                               {"optimizer", state.optimizer},
                               {"dltrain", std::string(version())}};
-  if (!state.class_names.empty()) json["class_names"] = state.class_names;
+  if (!state.data.class_names.empty()) json["class_names"] = state.data.class_names;
+  if (state.data.recorded()) json["data"] = nlohmann::ordered_json::parse(to_json(state.data));
   if (state.loss_scale) {
     json["loss_scale"] = *state.loss_scale;
     json["scale_streak"] = state.scale_streak;
@@ -274,7 +276,7 @@ CheckpointState read_checkpoint_state(const std::filesystem::path& checkpoint) {
                         .best = metric_record(json, "best"),
                         .early_stopping = metric_record(json, "early_stopping"),
                         .optimizer = {},
-                        .class_names = class_names_of(json, path)};
+                        .data = data_schema_of(json, path)};
   if (json.contains("optimizer") && json["optimizer"].is_string()) {
     state.optimizer = json["optimizer"].get<std::string>();
   }

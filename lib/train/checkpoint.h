@@ -4,8 +4,9 @@
 //   optimizer.safetensors  moments, carried state, scales
 //   ema.safetensors        with training.ema: the averages, under the names of model.safetensors
 //   state.json             format, step, updates, seed, global batch, data size, optimizer, the
-//                          best evaluations so far (for `best` and for early stopping), the names
-//                          of the classes, and the loss scale (fp16)
+//                          best evaluations so far (for `best` and for early stopping), what the
+//                          training data means to the model (names of classes, columns of a table,
+//                          statistics: data/schema.h), and the loss scale (fp16)
 //   config.yaml            resolved configuration
 //   checksums.json         size and XXH3-128 of each
 //
@@ -27,6 +28,7 @@
 #include <vector>
 
 #include "base/atomic_directory.h"
+#include "data/schema.h"
 #include "train/executor.h"
 #include "train/metric_watch.h"
 #include "train/weights.h"
@@ -41,8 +43,8 @@ struct CheckpointState {
   int64_t train_samples = 0;
   MetricRecord best = {};                     // of checkpoint.metric
   MetricRecord early_stopping = {};           // of training.early_stopping
-  std::string optimizer = {};                 // its type; empty where an earlier version saved
-  std::vector<std::string> class_names = {};  // of the training data; empty where it has none
+  std::string optimizer = {};   // its type; empty where an earlier version saved
+  DataSchema data = {};         // of the training data
   // Of a run that scales its loss (fp16): the scale of the next step, and finite steps since it
   // last changed.
   std::optional<double> loss_scale = {};

@@ -361,6 +361,10 @@ void Experiment::describe(Fields& f) {
             {.doc = "Texts that a language model continues while it is trained: on the console, in "
                     "samples.jsonl of the run folder, and in TensorBoard",
              .known_as = {"sampling", "samples", "sample"}});
+  // As the resolved configuration then says.
+  for (const auto& split : {data.train.get(), data.eval.get()}) {
+    if (split != nullptr) split->expect_numbers(loss->target_kind({}) == TargetKind::numbers);
+  }
 }
 
 namespace {

@@ -11,6 +11,7 @@
 #include "telemetry/console.h"
 #include "telemetry/log.h"
 #include "telemetry/plot.h"
+#include "train/advice.h"
 #include "train/class_report.h"
 #include "train/prediction_file.h"
 #include "train/process_age.h"
@@ -105,6 +106,10 @@ TrainEvents Reporter::events() {
 
 void Reporter::log_step(const StepRecord& r) {
   last_loss_ = r.loss;
+  if (losses_.empty() && first_step_ == 0) {
+    const std::string hint = first_loss_advice(session_, r.loss);
+    if (!hint.empty()) spdlog::warn("{}", hint);
+  }
   losses_.push_back(r.loss);
   JsonObject line;
   line.add("step", r.step).add_rounded("epoch", r.epoch).add_loss("loss", r.loss);

@@ -69,14 +69,7 @@ void check_resume(const ResumeChoice& choice, const Session& session) {
          choice.checkpoint.string(), choice.state.optimizer, optimizer, choice.checkpoint.string());
   }
   check_tokenizer(choice, session);
-  const auto& names = session.data.train->class_names();
-  if (!choice.state.class_names.empty() && !names.empty() && choice.state.class_names != names) {
-    fail(ExitCode::usage,
-         "{} was trained with other classes ({}, the first '{}') than this data has ({}, the first "
-         "'{}')",
-         choice.checkpoint.string(), choice.state.class_names.size(),
-         choice.state.class_names.front(), names.size(), names.front());
-  }
+  check_same_data(session, choice.state.data, choice.checkpoint);
   differs("training samples:", choice.state.train_samples, session.data.train->size());
 }
 

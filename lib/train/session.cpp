@@ -108,6 +108,11 @@ std::vector<InputSpec> model_inputs(const std::vector<FieldSpec>& fields) {
 
 // What the loss is told of the targets; a label that it ignores becomes −100 in both splits.
 TargetInfo prepare_targets(const Loss& loss, DataSplit& data) {
+  // Labels of two classes are answers, no and yes.
+  for (auto* split : {&data.train, &data.eval}) {
+    const bool answers = *split && loss.target_kind({}) == TargetKind::binary;
+    if (answers && target_sample(**split).dtype == DType::i32) *split = labels_as_answers(*split);
+  }
   TargetInfo info{.sample = target_sample(*data.train), .label_counts = {}};
   if (info.sample->dtype != DType::i32) return info;
   if (const auto ignored = loss.ignored_label()) {
@@ -124,11 +129,29 @@ int64_t vocabulary_of(const DataSplit& data) {
   int64_t size = 0;
   for (const auto& split : {data.train, data.eval}) {
     if (!split) continue;
-    if (split->fields()[0].sample.dtype == DType::i32)
-      size = std::max(size, split->find_id_bound(0));
+    const auto& fields = split->fields();
+    const auto ids = std::find_if(fields.begin(), fields.end() - 1, [](const FieldSpec& field) {
+      return field.sample.dtype == DType::i32;
+    });
+    // Beside numbers they are categories, of which labels are none.
+    if (ids != fields.end() - 1) {
+      size = std::max(size, split->find_id_bound(static_cast<int>(ids - fields.begin())));
+    }
+    if (fields[0].sample.dtype != DType::i32) continue;
     if (target_sample(*split).dtype == DType::i32) size = std::max(size, split->label_bound());
   }
   return size;
+}
+
+// What a model must give for such targets: a logit for each class, or a number for each.
+int64_t outputs_for(const DataSplit& data) {
+  const TensorSpec target = target_sample(*data.train);
+  if (target.dtype != DType::i32) return target.shape.rank() == 0 ? 1 : target.shape[-1];
+  int64_t classes = static_cast<int64_t>(data.train->class_names().size());
+  for (const auto& split : {data.train, data.eval}) {
+    if (split) classes = std::max(classes, split->label_bound());
+  }
+  return classes;
 }
 
 // Puts the samples of both splits in the order of the streams, where the data says so.
@@ -271,6 +294,33 @@ LoaderOptions train_loader_options(const Session& session, int64_t first_step, i
   return out;
 }
 
+DataSchema Session::data_schema() const {
+  const auto schema = data.train->schema();
+  DataSchema out = schema ? *schema : DataSchema{};
+  out.class_names = data.train->class_names();
+  return out;
+}
+
+void check_same_data(const Session& session, const DataSchema& saved,
+                     const std::filesystem::path& checkpoint) {
+  DataSchema now = session.data_schema();
+  if (!saved.recorded() && saved.class_names.empty() && !now.columns.empty() &&
+      !now.class_names.empty()) {
+    fail(ExitCode::usage,
+         "{} was saved by an earlier version, which took labels as the numbers that they are; set "
+         "data.classes to one more than the largest",
+         checkpoint.string());
+  }
+  // What one of the two does not say is not compared.
+  DataSchema before = saved.recorded() || now.fitted() ? saved : now;
+  before.class_names = saved.class_names;
+  if (now.class_names.empty()) now.class_names = saved.class_names;
+  if (before.class_names.empty()) before.class_names = now.class_names;
+  const std::string difference = schema_difference(before, now);
+  if (difference.empty()) return;
+  fail(ExitCode::usage, "{} was trained with other data: {}", checkpoint.string(), difference);
+}
+
 int loader_workers(const Session& session, const Dataset& dataset) {
   return session.experiment->data.workers_for(dataset, session.options.ranks.on_this_node());
 }
@@ -280,7 +330,7 @@ Session open_session(Experiment& experiment, const SessionOptions& options, Chos
   session.experiment = &experiment;
   session.options = options;
   session.batch = check_ranks(experiment, options.ranks.world);
-  session.data = experiment.data.open(options.class_names);
+  session.data = experiment.data.open({.trained = options.trained, .targets = options.targets});
   const int64_t vocabulary = experiment.model.vocab_size ? 0 : vocabulary_of(session.data);
   const DatasetConfig& data = *experiment.data.train;
   cut_streams(data, session.data, session.batch.global_batch);
@@ -328,6 +378,7 @@ Session open_session(Experiment& experiment, const SessionOptions& options, Chos
       .inputs = model_inputs(session.data.train->fields()),
       .targets = targets,
       .vocabulary = vocabulary,
+      .outputs = outputs_for(session.data),
       .streams = stream_info(data, *session.data.train, session.batch.global_batch),
       .micro_batch = session.batch.micro_batch,
       .micro_batches = session.batch.micro_batches(),

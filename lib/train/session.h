@@ -22,8 +22,8 @@ struct SessionOptions {
   bool evaluate_train_split = false;  // which then is over the training split, in file order
   bool lengths = true;  // steps of several lengths as the data says; false: samples are whole
   DType compute = DType::f32;  // f64: on the reference engine, for gradient checks
-  // Of a trained model: labels are matched with these names; empty: those of the training data.
-  std::vector<std::string> class_names = {};
+  // Of a trained model: data is read as it was in training (data/schema.h); null: as it is.
+  std::shared_ptr<const DataSchema> trained = nullptr;
   bool targets = true;  // the data must have them; false: for predictions
   bool noise = true;    // dropout and the mixing of samples; false: training without both
   bool fuse = true;
@@ -67,6 +67,8 @@ struct Session {
   // Arithmetic of a rank's step (compile/model_flops.h); 0 where steps have several amounts of it
   // (lengths).
   double step_model_flops() const;
+  // What the training data means to the model.
+  DataSchema data_schema() const;
   bool has_evaluation() const { return data.eval != nullptr; }
   double epoch(int64_t step) const {
     return static_cast<double>(step) * static_cast<double>(batch.global_batch) /
@@ -88,6 +90,11 @@ int loader_workers(const Session& session, const Dataset& dataset);
 // `chosen`: the device, where it is open already; else the session opens it.
 Session open_session(Experiment& experiment, const SessionOptions& options,
                      ChosenDevice chosen = {});
+
+// Throws Error(usage) where the training data means something else than that of `checkpoint`, whose
+// schema is `saved`.
+void check_same_data(const Session& session, const DataSchema& saved,
+                     const std::filesystem::path& checkpoint);
 
 // Takes the arena (Error(memory) when it does not fit) and fills it: initial values, then
 // model.init_from where given, unless `weights_follow`: they come from elsewhere (a checkpoint).

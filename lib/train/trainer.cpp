@@ -290,7 +290,7 @@ void Loop::save(int64_t step, bool last) {
                         .best = best_.record(),
                         .early_stopping = stopping_ ? stopping_->record() : MetricRecord{},
                         .optimizer = experiment_.optimizer->kind,
-                        .class_names = session_.data.train->class_names()};
+                        .data = session_.data_schema()};
   if (session_.scale_growth_interval() > 0) {
     state.loss_scale = progress.loss_scale;
     state.scale_streak = progress.scale_streak;
