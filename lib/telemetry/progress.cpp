@@ -107,7 +107,7 @@ std::string Progress::tail(const std::string& detail) const {
     // Slow steps read better as seconds.
     text += rate >= 1 ? fmt::format("  {:.1f} steps/s", rate)
                       : fmt::format("  {:.1f} s/step", 1 / rate);
-    if (!ended_) {
+    if (!ended_ && done_ < options_.total) {
       text += fmt::format("  {} left",
                           format_duration(static_cast<double>(options_.total - done_) / rate));
     }

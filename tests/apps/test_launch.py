@@ -21,7 +21,7 @@ class Launch(LaunchTest):
         small = self.small()
         for arguments, sentence in ((("launch", "--nproc-per-node", 2, small, "--max-restarts", 2),
                                      "--max-restarts: flags of the launcher stand before the configuration"),
-                                    (("launch", "--nproc", 2, small), "not expected: --nproc; did you mean --nproc-per-node?"),
+                                    (("launch", "--nproc", 2, small), "unknown argument --nproc; did you mean --nproc-per-node?"),
                                     (("launch", "--nproc-per-node", 2, "/dev/null"), "/dev/null: every rank reads the configuration")):
             result = self.run_dltrain(*arguments, code=USAGE)
             self.assertIn("dltrain: error: ", result.err)
