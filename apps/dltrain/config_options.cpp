@@ -31,6 +31,10 @@ Experiment ConfigOptions::load(const std::vector<std::string>& extra,
     fail(ExitCode::usage,
          "no configuration given; try: dltrain --config exp.yaml, or dltrain init");
   }
+  for (const std::filesystem::path& file : inputs.files) {
+    if (file.string().find('=') == std::string::npos || std::filesystem::exists(file)) continue;
+    fail(ExitCode::usage, "there is no file '{0}'; a key is set with -s {0}", file.string());
+  }
   inputs.overrides = sets;
   if (!device.empty()) inputs.overrides.push_back("device=" + device);
   if (!autotune.empty()) inputs.overrides.push_back("autotune=" + autotune);
@@ -62,6 +66,7 @@ Experiment ConfigOptions::load(const std::vector<std::string>& extra,
   if (tree && change) change(*tree);
   if (tree) bind(experiment, *tree, problems);
   problems.throw_if_any();
+  for (const std::string& warning : problems.warnings()) tell_once("warning: " + warning);
   return experiment;
 }
 

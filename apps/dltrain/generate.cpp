@@ -157,7 +157,7 @@ std::vector<Prompt> read_prompts(const GenerateFlags& o, const LanguageModel& mo
     }
     out.push_back({text, encode_prompt(*model.tokenizer(), text, out.size() + 1)});
     if (o.begin_of_text && model.info().source_length) {
-      fail(ExitCode::usage, "--begin-of-text: the decoder of this model begins with it by itself");
+      fail(ExitCode::usage, "--begin-of-text: the decoder of this model always begins with it");
     }
     if (o.begin_of_text) {
       const auto& begin = model.tokenizer()->special().begin_of_text;
@@ -292,13 +292,13 @@ void add_sampling_options(CLI::App& command, GenerateFlags& o) {
                   "Above 1: tokens that the text has already become less likely")
       ->check(CLI::Range(1e-3, 1000.0))
       ->take_last();
-  command.add_option("--seed", o.sampling.seed, "Of the draws (default 0)")->take_last();
+  command.add_option("--seed", o.sampling.seed, "Seed of sampling (default 0)")->take_last();
   command.add_option("--num-samples", o.samples, "Texts of each prompt (default 1)")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 20))
       ->take_last();
   command
       .add_option("--batch-size", o.batch_size,
-                  "Texts that are continued side by side (default 8); changes no text")
+                  "Texts that are generated in parallel (default 8); changes no text")
       ->check(CLI::Range(int64_t{1}, int64_t{4096}))
       ->take_last();
   command.add_option("--stop", o.stop, "A text that ends one; may be given several times")
@@ -306,7 +306,7 @@ void add_sampling_options(CLI::App& command, GenerateFlags& o) {
         return text.empty() ? "an empty text is found everywhere" : "";
       })
       ->allow_extra_args(false);
-  command.add_flag("--ignore-end", o.ignore_end, "Go on after the token that ends a text");
+  command.add_flag("--ignore-end", o.ignore_end, "Continue after the token that ends a text");
 }
 
 }  // namespace
@@ -349,7 +349,7 @@ CommandBody add_generate(CLI::App& command) {
   command.add_option("-s,--set", o.sets, "Set one key of the configuration: -s KEY=VALUE")
       ->type_name("KEY=VALUE")
       ->allow_extra_args(false);
-  command.add_flag("-q,--quiet", o.quiet, "No line about speed on stderr");
+  command.add_flag("-q,--quiet", o.quiet, "Do not print the speed on stderr");
   return [options] { return run_generate(*options); };
 }
 

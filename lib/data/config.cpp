@@ -4,6 +4,7 @@
 
 #include "base/cpus.h"
 #include "base/error.h"
+#include "config/paths.h"
 #include "config/tree.h"
 #include "data/classes.h"
 #include "data/loader.h"
@@ -187,12 +188,12 @@ void DataConfig::validate(Problems& problems) const {
   if (eval_split && !eval && !eval_fraction) {
     problems.add(*this, "eval_split", "eval_split needs eval_fraction, how much is held out");
   }
-  if (eval_split == EvalSplit::random && train->is_one_text()) {
+  if (eval_split == EvalSplit::random && train && train->is_one_text()) {
     problems.add(*this, "eval_split",
                  "of a text the end is held out (tail): random windows would stand between trained "
                  "ones");
   }
-  if (!eval) return;
+  if (!eval || !train) return;
   const auto refuse = [&](const Located& at, std::string_view key, std::string_view what) {
     problems.add(at, key,
                  fmt::format("evaluation sees samples as they are; put {} into data.train", what));
@@ -217,7 +218,14 @@ int DataConfig::workers_for(const Dataset& dataset, int ranks_of_node) const {
   return worthwhile_workers(dataset, cpu_share(ranks_of_node));
 }
 
+void DataConfig::refuse_missing(const DatasetConfig& split) {
+  // describe() is not const because the parser needs it so; here it only reads.
+  refuse_missing_paths(ObjectRef::of(const_cast<DatasetConfig&>(split)), ExitCode::data);
+}
+
 DataSplit DataConfig::open(const Opening& how) const {
+  refuse_missing(*train);
+  if (eval) refuse_missing(*eval);
   DataSplit split;
   if (eval_fraction) {
     HeldOut held_out{.fraction = *eval_fraction};
@@ -244,6 +252,7 @@ DataSplit DataConfig::open(const Opening& how) const {
 
 std::shared_ptr<const Dataset> DataConfig::open_eval() const {
   if (eval) {
+    refuse_missing(*eval);
     auto samples = eval->open_as_eval([&] { return train->open(); });
     if (samples->class_names().empty()) return samples;
     return match_classes(samples, train->open()->class_names());

@@ -133,6 +133,9 @@ struct DataConfig : Located {
   // `eval` has its own and its classes have no names.
   std::shared_ptr<const Dataset> open_eval() const;
 
+  // Throws ConfigError (exit code data) where a file of the split is not there.
+  static void refuse_missing(const DatasetConfig& split);
+
   // Threads that load samples on one of the ranks of a node.
   int workers_for(const Dataset& dataset, int ranks_of_node) const;
 

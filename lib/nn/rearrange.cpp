@@ -69,7 +69,7 @@ struct Transpose final : Layer {
   }
 
   void validate(Problems& problems) const override {
-    if (permutation[0] != 0) {
+    if (!permutation.empty() && permutation[0] != 0) {
       problems.add(*this, "permutation", "the samples' axis 0 stays the first");
     }
   }

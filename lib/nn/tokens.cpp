@@ -12,6 +12,13 @@
 namespace dltrain {
 namespace {
 
+[[noreturn]] void too_long(int64_t tokens, int64_t max_positions) {
+  fail(ExitCode::usage,
+       "sequences of {} tokens are longer than max_positions {}; lower data.sequence_length or "
+       "raise max_positions",
+       tokens, max_positions);
+}
+
 // The shape of `tokens`.
 Shape shape_of_tokens(LayerContext& c, ValueId tokens) {
   const Shape shape = c.shape(tokens);
@@ -58,8 +65,7 @@ struct PositionEmbedding final : Layer {
       return c.builder().emit1("add", {x, places});
     }
     if (shape[1] > *max_positions) {
-      fail(ExitCode::usage, "sequences of {} tokens, but places for {} (max_positions)", shape[1],
-           *max_positions);
+      too_long(shape[1], *max_positions);
     }
     ValueId places = c.parameter("weight", {*max_positions, shape[2]}, Initializer::normal_of(std));
     if (shape[1] < *max_positions) {
@@ -203,8 +209,7 @@ struct RotaryPositions final : Layer {
            to_string(c.shape(x)));
     }
     if (max_positions && c.shape(x)[1] > *max_positions) {
-      fail(ExitCode::usage, "sequences of {} tokens, but places for {} (max_positions)",
-           c.shape(x)[1], *max_positions);
+      too_long(c.shape(x)[1], *max_positions);
     }
     if (Decoding* d = decoding_of(c, x); d != nullptr && max_positions) {
       d->limit_positions(*max_positions);

@@ -22,6 +22,25 @@ bool scales_no_step(const Session& session) {
                       });
 }
 
+constexpr double kManyEpochs = 300;
+
+// Lengths that are possible, and mostly a slip.
+void add_lengths(const Session& session, std::vector<std::string>& out) {
+  const int64_t samples = session.data.train->size(), batch = session.batch.global_batch;
+  const double epochs = session.epoch(session.max_steps);
+  if (batch > samples) {
+    out.push_back(fmt::format(
+        "training.global_batch_size {} is more than the {} training samples: a step sees some of "
+        "them several times",
+        batch, samples));
+  } else if (session.experiment->training.max_steps && epochs >= kManyEpochs) {
+    out.push_back(fmt::format(
+        "training.max_steps {} with batches of {} means {:.0f} epochs of {} samples; for N epochs "
+        "give training.num_epochs: N instead",
+        session.max_steps, batch, epochs, samples));
+  }
+}
+
 // Outputs for classes that the data does not have; tokens of a vocabulary may be rare.
 std::string idle_outputs(const Session& session) {
   const Dataset& data = *session.data.train;
@@ -86,13 +105,13 @@ std::string first_loss_advice(const Session& session, double loss) {
 
 std::vector<std::string> advice(const Session& session) {
   std::vector<std::string> out = session.experiment->lr_scheduler->misfits(session.max_steps);
+  add_lengths(session, out);
   if (std::string idle = idle_outputs(session); !idle.empty()) out.push_back(std::move(idle));
   if (scales_no_step(session)) {
     const std::string& kind = session.experiment->optimizer->kind;
     out.push_back(
-        fmt::format("optimizer {}: no parameter has weight_decay, and only those that "
-                    "have take steps in proportion to their norm: this is {}; "
-                    "always_adapt: true scales all",
+        fmt::format("optimizer {}: only parameters with weight_decay get steps in proportion "
+                    "to their norm, and none has it: this is {}; always_adapt: true scales all",
                     kind, kind == "lars" ? "SGD" : "Adam"));
   }
   return out;

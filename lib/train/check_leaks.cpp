@@ -155,9 +155,10 @@ CheckResult check_target_leak(const CheckOptions& options, int64_t samples) {
   }
   const Leak leak = strongest_input(*session.data.train);
   if (leak.correlation >= kCorrelation) {
-    return pass_if(false, fmt::format("{} follows the target exactly (correlation {:.7f}): the "
-                                      "inputs hold what is to be predicted",
-                                      leak.where, leak.correlation));
+    return pass_if(
+        false, fmt::format("{} follows the target exactly (correlation {:.7f}): the inputs contain "
+                           "the target",
+                           leak.where, leak.correlation));
   }
   return pass_if(true, fmt::format("outputs do not depend on targets; largest correlation of an "
                                    "input with the target {:.4f}",

@@ -154,9 +154,7 @@ CheckResult check_overfit(const CheckOptions& options, int64_t samples) {
   }
   const Attempt first = *try_once(options, samples, false, 1);
   if (first.wrong_sign) {
-    return pass_if(false,
-                   "answers that come nearer to the targets have a greater loss: does it have "
-                   "the right sign?");
+    return pass_if(false, "the loss grows as the outputs approach the targets: is its sign right?");
   }
   std::optional<Attempt> best;
   if (first.by_heart()) best = first;

@@ -63,7 +63,7 @@ LanguageModel::LanguageModel(Experiment experiment, std::optional<ResumeChoice> 
   device_ = choose_device(experiment_.device, engines, 0);
   info_ = decoder_info(request());
   if (tokenizer_ && tokenizer_->vocab_size() > info_.ids) {
-    fail(ExitCode::usage, "the tokenizer has {} tokens, the model {}: they do not belong together",
+    fail(ExitCode::usage, "the tokenizer has {} tokens, the model has {}: they do not fit together",
          tokenizer_->vocab_size(), info_.ids);
   }
 }
@@ -84,7 +84,8 @@ std::optional<PairTokens> LanguageModel::pair() const {
   if (!info_.source_length) return {};
   if (!tokenizer_) {
     fail(ExitCode::usage,
-         "{} has no tokenizer, which tells how a source ends and a text begins; give --tokenizer",
+         "{} has no tokenizer, which is needed for the tokens at the beginning and "
+         "end of a text; give --tokenizer",
          source_.string());
   }
   return pair_tokens(*tokenizer_, source_.string());

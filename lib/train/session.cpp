@@ -8,6 +8,7 @@
 #include "compile/id_bounds.h"
 #include "compile/later_tokens.h"
 #include "config/load.h"
+#include "config/paths.h"
 #include "data/distributions.h"
 #include "data/ignore_label.h"
 #include "data/parallel_streams.h"
@@ -68,11 +69,12 @@ void check_next_tokens(const Session& session, const DatasetConfig& data, const 
     const std::string layer = layer_of_later_tokens(graph.graph, graph.slots[i]);
     if (layer.empty()) continue;
     Problems problems;
-    problems.add(data.place,
-                 fmt::format("the target of each token is the next one, which the model sees: {} "
-                             "looks at later tokens; set mlm_probability: 0.15 to learn masked "
-                             "tokens instead (BERT), or make the layer causal",
-                             layer));
+    problems.add(
+        data.place,
+        fmt::format("the target of each token is the next token, and the model can see it: {} "
+                    "attends to later tokens; set mlm_probability: 0.15 to learn masked tokens "
+                    "instead (BERT), or make the layer causal",
+                    layer));
     problems.throw_if_any();
   }
 }
@@ -89,7 +91,7 @@ void check_metrics(const Experiment& experiment, const std::vector<std::string>&
       known += (known.empty() ? "" : ", ") + label;
     }
     problems.add(owner, "metric",
-                 fmt::format("evaluations give no metric '{}'; they give {} (evaluation.metrics)",
+                 fmt::format("there is no metric '{}'; evaluations give {} (evaluation.metrics)",
                              metric, known));
   };
   if (const auto& metric = experiment.checkpoint.metric) check(experiment.checkpoint, *metric);
@@ -378,6 +380,7 @@ Session open_session(Experiment& experiment, const SessionOptions& options, Chos
   TargetInfo targets = prepare_targets(*experiment.loss, session.data);
   targets.mixed = options.noise && experiment.data.train->mixing().active();
   if (const std::string* path = experiment.loss->teacher(); path && options.teacher) {
+    refuse_missing_paths(ObjectRef::of(*experiment.loss), ExitCode::storage);
     session.teacher = open_teacher(*path, options.agree);
     experiment.loss->set_teacher(session.teacher->checkpoint.string());
   }

@@ -1,4 +1,5 @@
 // The first values of all state.
+#include "config/paths.h"
 #include "train/final_bias.h"
 #include "train/session.h"
 #include "train/weights.h"
@@ -14,6 +15,7 @@ StartReport start_session(Session& session, bool weights_follow) {
   StartReport report;
   if (experiment.model.init_from && !weights_follow) {
     const std::string& path = *experiment.model.init_from;
+    refuse_missing_paths(ObjectRef::of(session.experiment->model), ExitCode::storage);
     // A run may write a newer checkpoint between the looks of two ranks.
     const auto find = [&] { return place_of_weights(path).string(); };
     const Agreement& agree = session.options.agree;

@@ -498,8 +498,8 @@ void Loop::end_on_broken_data(const Error& error) {
   save(outcome_.steps, /*last=*/true);
   announce(checkpoints_.finish());
   throw Error(error.code(),
-              fmt::format("{}\nThe checkpoint of step {} is saved; mend the data, and the same "
-                          "command with --resume auto goes on from there",
+              fmt::format("{}\nA checkpoint of step {} is saved; repair the data and continue with "
+                          "the same command and --resume auto",
                           error.what(), outcome_.steps));
 }
 

@@ -357,7 +357,7 @@ training: {global_batch_size: 4, max_steps: 3}
         wrong(USAGE, "is_decoder: true is not supported", "bert", is_decoder=True)
         wrong(USAGE, 'position_embedding_type: "relative_key" is not supported', "bert", position_embedding_type="relative_key")
         wrong(USAGE, "'BertForQuestionAnswering' is not supported", "bert", architectures=["BertForQuestionAnswering"])
-        wrong(USAGE, "sequences of 12 tokens, but places for 8 (max_positions)", "llama", max_position_embeddings=8)
+        wrong(USAGE, "sequences of 12 tokens are longer than max_positions 8", "llama", max_position_embeddings=8)
         folder = self.copy()
         (folder / "config.json").write_text("{")
         self.refused(USAGE, self.configuration(folder), "--dry-run", says="config.json: is no JSON: line 1, column 2: unexpected end of input")
@@ -475,7 +475,7 @@ training: {global_batch_size: 4, max_steps: 1}
         text = self.write("text.txt", "Hello world, how are you? " * 200)
         data = f"{{type: text, path: {text}, tokenizer: {{type: file, path: {folder}}}, sequence_length: 16}}"
         self.refused(DATA, self.configuration(folder, data=data), "--output-dir", self.folder / "run",
-                     says=["the data's tokenizer (bpe) has", "tokens, the model 31: they do not belong together"])
+                     says=["the tokenizer of the data (bpe) has", "tokens, the model has 31: they do not fit together"])
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ class Launch(LaunchTest):
         small = self.small()
         for arguments, sentence in ((("launch", "--nproc-per-node", 2, small, "--max-restarts", 2),
                                      "--max-restarts: flags of the launcher stand before the configuration"),
-                                    (("launch", "--nproc", 2, small), "not expected: --nproc; did you mean --nproc-per-node?"),
+                                    (("launch", "--nproc", 2, small), "unknown argument --nproc; did you mean --nproc-per-node?"),
                                     (("launch", "--nproc-per-node", 2, "/dev/null"), "/dev/null: every rank reads the configuration")):
             result = self.run_dltrain(*arguments, code=USAGE)
             self.assertIn("dltrain: error: ", result.err)
@@ -160,12 +160,12 @@ class Launch(LaunchTest):
 
     def test_mistakes_are_told_once_before_ranks_start(self):
         result = self.refused(USAGE, "launch", "--nproc-per-node", 3, self.small(), "--output-dir", self.folder / "run",
-                              says="a global batch of 16 cannot be shared evenly by 3 ranks; 15 and 18 could be, and 16 could be by 2 ranks")
+                              says="a global batch of 16 cannot be shared evenly by 3 ranks; 15 and 18 would fit, and 16 would fit 2 ranks")
         self.assertEqual(result.err.count("cannot be shared"), 1)
         self.refused(USAGE, "launch", "--nproc-per-node", 2, self.small(), "-s", "training.max_step=3",
                      says="did you mean 'max_steps'?")
         result = self.refused(USAGE, "launch", "--nproc-per-node", 4, self.small(), "-s", "parallelism.zero_stage=3", "-s",
-                              "parallelism.zero_shard_size=3", says="4 ranks do not come out even in groups of 3")
+                              "parallelism.zero_shard_size=3", says="4 ranks cannot be divided into groups of 3")
         self.assertNotIn("rank 0 (process", result.err)
         self.assertFalse((self.folder / "run").exists())
 

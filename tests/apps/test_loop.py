@@ -59,7 +59,7 @@ class Checkpoints(support.DltrainTest):
     def test_metrics_that_evaluations_do_not_give_are_refused(self):
         path = self.small(EVALUATED)
         result = self.refused(USAGE, path, "-s", "checkpoint.metric=acuracy", "--output-dir", self.folder / "run",
-                              says="evaluations give no metric 'acuracy'; they give loss, accuracy")
+                              says="there is no metric 'acuracy'; evaluations give loss, accuracy")
         self.assertIn("checkpoint.metric=acuracy", result.err)
         self.refused(USAGE, path, "-s", "training.early_stopping={patience: 2, metric: f2}", says="no metric 'f2'")
         self.refused(USAGE, path, "-s", "checkpoint.metric=loss", "-s", "data.eval=null", says="needs an eval split")

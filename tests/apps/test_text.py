@@ -114,8 +114,8 @@ class TextTest(DltrainTest):
         config = self.write("bert.yaml", re.sub("model: .*", model, CONFIG.format(ids=64, data=data)))
         for command in ("train", "check"):
             self.refused(USAGE, command, config, *(("--dry-run",) if command == "train" else ()),
-                         says=["bert.yaml:5", "the target of each token is the next one, which the model sees",
-                               "looks at later tokens", "mlm_probability: 0.15"])
+                         says=["bert.yaml:5", "the target of each token is the next token, and the model can see it",
+                               "attends to later tokens", "mlm_probability: 0.15"])
         self.run_dltrain(config, "-q", "--output-dir", self.folder / "run", "-s", "data.mlm_probability=0.15")
 
     def test_perplexity_is_that_of_the_tokens(self):
@@ -147,7 +147,7 @@ class TextTest(DltrainTest):
         text = self.write("upper.txt", TEXT.upper())
         data = f"type: text, path: {text}, tokenizer: char, sequence_length: 16, eval_fraction: 0.1"
         log = self.run_dltrain(self.config(data, name="upper.yaml"), "--output-dir", other, "--overwrite", *start).err
-        self.assertIn("belong to the tokenizer beside them (char, ", log)
+        self.assertIn("were trained with the tokenizer beside them (char, ", log)
         self.assertRegex(log, r'id \d+ is "." there and "." here')
         self.assertIn(f"path: {run}", log)
 
