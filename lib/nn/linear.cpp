@@ -60,15 +60,12 @@ struct LmHead final : Layer {
 
 }  // namespace
 
-KindRow<Layer> linear_row() {
-  return {"linear", "y = x·Wᵀ + b over the last axis", make_kind_of<Linear>, "out_features"};
-}
-
-KindRow<Layer> lm_head_row() {
-  return {"lm_head",
-          "a linear layer with an output for each id of the vocabulary (model.vocab_size); with "
-          "`share: <embedding>` its weight is the embedding's",
-          make_kind_of<LmHead>};
+std::vector<KindRow<Layer>> linear_rows() {
+  return {{"linear", "y = x·Wᵀ + b over the last axis", make_kind_of<Linear>, "out_features"},
+          {"lm_head",
+           "a linear layer with an output for each id of the vocabulary (model.vocab_size); with "
+           "`share: <embedding>` its weight is the embedding's",
+           make_kind_of<LmHead>}};
 }
 
 }  // namespace dltrain

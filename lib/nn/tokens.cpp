@@ -226,27 +226,19 @@ struct RotaryPositions final : Layer {
 
 }  // namespace
 
-KindRow<Layer> token_type_embedding_row() {
-  return {"token_type_embedding",
-          "adds a learned vector for each token's type (Devlin et al. 2019)",
-          make_kind_of<TokenTypeEmbedding>, "num_types"};
-}
-KindRow<Layer> sinusoidal_positions_row() {
-  return {"sinusoidal_positions", "adds sines and cosines of the place (Vaswani et al. 2017)",
-          make_kind_of<SinusoidalPositions>};
-}
-KindRow<Layer> rotary_positions_row() {
-  return {"rotary_positions",
-          "turns pairs of elements of each head of queries or keys by the place of the token, as "
-          "Llama does (Su et al. 2021)",
-          make_kind_of<RotaryPositions>};
-}
-KindRow<Layer> class_token_row() {
-  return {"class_token", "a learned token before the others", make_kind_of<ClassToken>};
-}
-KindRow<Layer> position_embedding_row() {
-  return {"position_embedding", "adds a learned vector to each place",
-          make_kind_of<PositionEmbedding>};
+std::vector<KindRow<Layer>> tokens_rows() {
+  return {
+      {"token_type_embedding", "adds a learned vector for each token's type (Devlin et al. 2019)",
+       make_kind_of<TokenTypeEmbedding>, "num_types"},
+      {"sinusoidal_positions", "adds sines and cosines of the place (Vaswani et al. 2017)",
+       make_kind_of<SinusoidalPositions>},
+      {"rotary_positions",
+       "turns pairs of elements of each head of queries or keys by the place of the token, as "
+       "Llama does (Su et al. 2021)",
+       make_kind_of<RotaryPositions>},
+      {"class_token", "a learned token before the others", make_kind_of<ClassToken>},
+      {"position_embedding", "adds a learned vector to each place",
+       make_kind_of<PositionEmbedding>}};
 }
 
 }  // namespace dltrain

@@ -1,0 +1,84 @@
+#include "base/stop.h"
+
+#include <atomic>
+#include <csignal>
+#include <cstring>
+#include <initializer_list>
+
+#include "base/error.h"
+#include "base/signals.h"
+
+namespace dltrain {
+namespace {
+
+volatile std::sig_atomic_t stop_flag = 0;
+volatile std::sig_atomic_t save_flag = 0;
+std::atomic<bool> stoppable = false;
+
+void on_signal(int signal) {
+  stop_flag = signal;
+  std::signal(signal, SIG_DFL);
+}
+
+void on_save_signal(int) {
+  save_flag = 1;
+}
+
+}  // namespace
+
+void install_stop_handlers() {
+  for (int signal : {SIGINT, SIGTERM, SIGHUP}) {
+    if (stop_flag != 0) break;  // one came already: the next ends the process
+    if (signal == SIGHUP && is_ignored(signal)) continue;
+    struct sigaction action {};
+    action.sa_handler = on_signal;
+    sigaction(signal, &action, nullptr);
+  }
+  struct sigaction save {};
+  save.sa_handler = on_save_signal;
+  save.sa_flags = SA_RESTART;
+  for (int signal : {SIGUSR1, SIGUSR2}) sigaction(signal, &save, nullptr);
+  release_stop_signals();
+}
+
+void release_stop_signals() {
+  sigset_t held;
+  sigemptyset(&held);
+  for (int signal : kRunSignals) sigaddset(&held, signal);
+  pthread_sigmask(SIG_UNBLOCK, &held, nullptr);
+}
+
+bool take_save_request() {
+  if (save_flag == 0) return false;
+  save_flag = 0;
+  return true;
+}
+
+int stop_signal() {
+  return stop_flag;
+}
+
+void request_stop(int signal) {
+  stop_flag = signal;
+}
+
+StoppableWork::StoppableWork() {
+  stoppable = true;
+}
+
+StoppableWork::~StoppableWork() {
+  stoppable = false;
+}
+
+bool stop_asked() {
+  return stop_flag != 0 && stoppable;
+}
+
+void check_stop() {
+  if (!stop_asked()) return;
+  const int signal = stop_flag;
+  fail(ExitCode::stopped, "stopped by signal {} (SIG{}) before the first step", signal,
+       sigabbrev_np(signal));
+}
+
+}  // namespace dltrain
