@@ -232,7 +232,7 @@ data: {{type: image_folder, transforms: [{{resize: [8, 8]}}], train: {{path: {se
         self.assertEqual(list(rows[0]), ["sample", "source", "class", "probability"])
         self.assertEqual([row["class"] for row in rows], ["bee", "cat"])
         self.assertIn("1 file that is no .jpg, .jpeg or .png passed over",
-                      self.run_dltrain("predict", "--checkpoint", run, "-o", self.folder / "out.jsonl", *flags).out)
+                      self.run_dltrain("predict", "--checkpoint", run, "-o", self.folder / "out.jsonl", *flags).err)
         self.assertNotIn("target", (self.folder / "out.jsonl").read_text())
         self.refused(USAGE, "eval", "--checkpoint", run, *flags, says="only predict takes such data")
         self.refused(USAGE, config, "--dry-run", *flags, says="data.eval has no targets")
