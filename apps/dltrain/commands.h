@@ -70,10 +70,15 @@ struct ConfigOptions {
   std::string device, autotune, name;
   std::optional<int64_t> seed, max_steps;
 
-  void add_to(CLI::App& command);
+  // `files`: what the positional arguments are called, and what they are.
+  void add_to(
+      CLI::App& command, const char* name_of_files = "CONFIG",
+      const char* about_files = "Experiment files (YAML); later ones lie over earlier ones");
   bool empty() const { return files.empty() && also_files.empty(); }
-  // Loads, with `extra` overrides after the person's own. Throws ConfigError.
-  Experiment load(const std::vector<std::string>& extra = {}) const;
+  // Loads, with `extra` overrides after the person's own, and what `change` then makes of the tree;
+  // with it there may be no file. Throws ConfigError.
+  Experiment load(const std::vector<std::string>& extra = {},
+                  const std::function<void(ConfigNode&)>& change = {}) const;
 };
 
 struct PlanRequest {

@@ -12,8 +12,8 @@
 #include "config/scalar.h"
 #include "data/line_reader.h"
 #include "dltrain/commands.h"
+#include "dltrain/new_data.h"
 #include "dltrain/text_printer.h"
-#include "tensor/safetensors_set.h"
 #include "train/language_model.h"
 #include "train/run_folder.h"
 
@@ -65,7 +65,7 @@ std::unique_ptr<LanguageModel> open_model(const GenerateFlags& o) {
          "configuration",
          o.model);
   }
-  if (folder && SafetensorsSet::holds(given) && std::filesystem::exists(given / "config.json")) {
+  if (is_hugging_face_folder(given)) {
     return open_hugging_face(given, o);
   }
   std::optional<ResumeChoice> checkpoint;

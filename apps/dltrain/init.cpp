@@ -30,7 +30,7 @@ data:
   # ignore: [Name]          # columns that are no inputs
   # empty: mean             # what empty cells mean; without this key they are mistakes
   normalize: auto           # every column of numbers to mean 0 and standard deviation 1
-  eval_fraction: 0.2        # hold 20 % out
+  eval_fraction: 0.2        # hold 20 % out, of each class
 
 model:
   layers:                   # applied in order; `dltrain list layers` shows them all

@@ -10,11 +10,11 @@
 #include <spdlog/spdlog.h>
 #include <unistd.h>
 
+#include "base/stop.h"
 #include "device/engine.h"
 #include "launch/launcher.h"
 #include "launch/options.h"
 #include "train/mistakes.h"
-#include "train/stop.h"
 
 namespace dltrain {
 namespace {
@@ -110,7 +110,8 @@ ExitCode be_rank(const RankEnvironment& environment, const ParallelismConfig& pa
     const ExitCode code = body(world);
     if (stopped(code)) return ExitCode::stopped;
     // Before the barrier: then the launchers of all nodes find it.
-    if (code == ExitCode::stopped && environment.rank == 0) world.watch->told_stop();
+    const bool told = code == ExitCode::stopped && world.watch->step() >= 0;
+    if (told && environment.rank == 0) world.watch->told_stop();
     world.watch->finish();
     const bool whole = code == ExitCode::ok || code == ExitCode::stopped;
     if (whole) world.collectives->barrier();

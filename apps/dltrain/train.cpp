@@ -6,6 +6,7 @@
 #include <spdlog/spdlog.h>
 #include <unistd.h>
 
+#include "base/stop.h"
 #include "config/dump.h"
 #include "dltrain/commands.h"
 #include "dltrain/ranks.h"
@@ -13,7 +14,7 @@
 #include "telemetry/log.h"
 #include "train/run.h"
 #include "train/run_folder.h"
-#include "train/stop.h"
+#include "train/saved_defaults.h"
 
 namespace dltrain {
 namespace {
@@ -75,6 +76,11 @@ ExitCode run_train(TrainOptions& options, int ranks, const std::function<int()>&
   }
   if (options.config.empty()) take_run_configuration(options);
   Experiment experiment = options.config.load();
+  const std::string& resume = options.run.resume;
+  if (resume != "never") {
+    const std::string own = options.folder.empty() ? "runs/" + experiment.name : options.folder;
+    keep_saved_defaults(experiment, resume == "auto" ? own : resume);
+  }
   if (options.print_config) {
     fmt::print("{}", dump_config(experiment));
     return ExitCode::ok;

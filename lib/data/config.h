@@ -7,8 +7,8 @@
 //     eval: {rows: [1437, 1797]}
 //
 // Keys beside `train`, `eval` and `eval_fraction` are common to both splits; those inside a split
-// are laid on top. Without `eval`, `eval_fraction` holds the last part of the training samples
-// out (image_folder, packed_images: of each class); without both there is no evaluation.
+// are laid on top. Without `eval`, `eval_fraction` holds a part of the training samples out, as
+// `eval_split` says; without both there is no evaluation.
 #pragma once
 
 #include <functional>
@@ -41,6 +41,13 @@ struct MixingConfig : Located {
 // Which samples training visits, and in which order.
 enum class Sampling : uint8_t { uniform, balanced, streams };
 
+// Which samples eval_fraction holds out.
+enum class EvalSplit : uint8_t { random, tail };
+struct HeldOut {
+  double fraction = 0;
+  std::optional<uint64_t> seed = {};  // of random ones; without: the last
+};
+
 // One kind of dataset; data/registry.h has the table.
 struct DatasetConfig : Chosen {
   bool shuffle = true;
@@ -56,10 +63,8 @@ struct DatasetConfig : Chosen {
   // Nothing is fitted yet: see fit().
   virtual std::shared_ptr<const Dataset> open(const Opening& how = {}) const = 0;
 
-  // open(), with the last part of it held out for evaluation.
-  virtual DataSplit open_split(double eval_fraction, const Opening& how = {}) const {
-    return split_off_eval(open(how), eval_fraction);
-  }
+  // open(), with a part of it held out for evaluation.
+  virtual DataSplit open_split(const HeldOut& part, const Opening& how = {}) const;
   // What open() gives, as evaluation wants it; `train` opens the training split, of which text data
   // may need the tokenizer, and tables the schema.
   virtual std::shared_ptr<const Dataset> open_as_eval(
@@ -67,9 +72,6 @@ struct DatasetConfig : Chosen {
       const Opening& how = {}) const {
     return open(how);
   }
-  // open() of another file of this kind, whole and in file order.
-  virtual std::shared_ptr<const Dataset> open_file(const std::string& path,
-                                                   const Opening& how) const;
 
   // What is fitted to the samples of the training split.
   virtual InputFit fit() const { return {}; }
@@ -82,6 +84,8 @@ struct DatasetConfig : Chosen {
 
   // Whether the samples follow one another in one text.
   virtual bool is_one_text() const { return false; }
+  // Whether the last samples of each class are held out, instead of those of the file.
+  virtual bool tail_is_by_class() const { return false; }
 
   // Whether inputs and targets are tokens of a vocabulary.
   virtual bool has_tokens() const { return false; }
@@ -112,8 +116,11 @@ struct DataConfig : Located {
   std::unique_ptr<DatasetConfig> train;
   std::unique_ptr<DatasetConfig> eval;
   std::optional<double> eval_fraction;
+  std::optional<EvalSplit> eval_split;
+  int64_t split_seed = 0;
   std::optional<IntegerOrAuto> workers;
 
+  static bool rewrite(ConfigNode& map, Problems& problems);
   void describe(Fields& f);
   void validate(Problems& problems) const;
 
@@ -122,15 +129,15 @@ struct DataConfig : Located {
   // `train`, or both with `how.trained`. Throws Error(data) also when the two splits differ in
   // their fields, and for classes and columns that are unknown.
   DataSplit open(const Opening& how = {}) const;
-  // Another file of the kind of `train`, read as the trained model wants it: how.trained is given.
-  // Reads no other data.
-  std::shared_ptr<const Dataset> open_file(const std::string& path, const Opening& how) const;
   // Only the evaluation split (null where there is none): does not read the training files when
   // `eval` has its own and its classes have no names.
   std::shared_ptr<const Dataset> open_eval() const;
 
   // Threads that load samples on one of the ranks of a node.
   int workers_for(const Dataset& dataset, int ranks_of_node) const;
+
+ private:
+  EvalSplit resolved_split() const;
 };
 
 }  // namespace dltrain

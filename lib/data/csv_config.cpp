@@ -109,30 +109,18 @@ struct CsvConfig final : DatasetConfig {
   }
 
   std::shared_ptr<const Dataset> open(const Opening& how) const override {
-    return open_rows(options.path, rows, how);
+    CsvOptions resolved = options;
+    resolved.regression = regression.value_or(false);
+    resolved.scaling = scaling.options();
+    if (rows) resolved.rows = {(*rows)[0], (*rows)[1]};
+    return change_samples(load_csv(resolved, how), changes());
   }
   std::shared_ptr<const Dataset> open_as_eval(
       const std::function<std::shared_ptr<const Dataset>()>& train,
       const Opening& how) const override {
     Opening as_train = how;
     if (!how.trained || how.trained->columns.empty()) as_train.trained = train()->schema();
-    return open_rows(options.path, rows, as_train);
-  }
-  std::shared_ptr<const Dataset> open_file(const std::string& path,
-                                           const Opening& how) const override {
-    return open_rows(path, {}, how);
-  }
-
- private:
-  std::shared_ptr<const Dataset> open_rows(const std::string& path,
-                                           const std::optional<std::vector<int64_t>>& some,
-                                           const Opening& how) const {
-    CsvOptions resolved = options;
-    resolved.path = path;
-    resolved.regression = regression.value_or(false);
-    resolved.scaling = scaling.options();
-    if (some) resolved.rows = {(*some)[0], (*some)[1]};
-    return change_samples(load_csv(resolved, how), changes());
+    return open(as_train);
   }
 };
 

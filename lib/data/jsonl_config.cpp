@@ -112,9 +112,8 @@ struct JsonlConfig final : SequenceConfig {
   std::shared_ptr<const Dataset> open(const Opening&) const override {
     return pairs() ? open_pairs(nullptr) : SequenceConfig::open({});
   }
-  DataSplit open_split(double eval_fraction, const Opening& how) const override {
-    return pairs() ? split_off_eval(open_pairs(nullptr), eval_fraction)
-                   : SequenceConfig::open_split(eval_fraction, how);
+  DataSplit open_split(const HeldOut& part, const Opening& how) const override {
+    return pairs() ? DatasetConfig::open_split(part, how) : SequenceConfig::open_split(part, how);
   }
   std::shared_ptr<const Dataset> open_as_eval(
       const std::function<std::shared_ptr<const Dataset>()>& train,

@@ -32,7 +32,7 @@ struct SequenceConfig : DatasetConfig {
   std::shared_ptr<const LengthPlan> length_plan(const Dataset& dataset, int64_t global_batch,
                                                 uint64_t seed) const override;
   std::shared_ptr<const Dataset> open(const Opening& how) const override;
-  DataSplit open_split(double eval_fraction, const Opening& how) const override;
+  DataSplit open_split(const HeldOut& part, const Opening& how) const override;
   std::shared_ptr<const Dataset> open_as_eval(
       const std::function<std::shared_ptr<const Dataset>()>& train,
       const Opening& how) const override;

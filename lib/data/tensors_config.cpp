@@ -11,8 +11,6 @@ struct TensorsConfig final : DatasetConfig {
   std::optional<std::string> path;
   ScalingConfig scaling;
 
-  TensorsConfig() { shuffle = false; }
-
   void describe(Fields& f) override {
     f.text(
         "path", path,

@@ -76,7 +76,7 @@ void Layer::describe_common(Fields& f) {
   f.texts("inputs", inputs,
           {.doc = "What it reads: names of earlier layers of this list or of a list around it, of "
                   "inputs of the data, `previous` (the layer before), `input` (what the list "
-                  "gets); default: previous",
+                  "gets); `name?` is left out where nothing is called so; default: previous",
            .min_size = 1,
            .scalar_ok = true,
            .known_as = {"input", "from"}});
@@ -238,7 +238,9 @@ std::vector<ValueId> LayerContext::inputs_of(const Layer& layer, List& list) {
   }
   std::vector<ValueId> values;
   for (const std::string& name : *layer.inputs) {
-    Output* output = find_output(list, name);
+    const bool optional = name.ends_with('?');
+    Output* output = find_output(list, optional ? name.substr(0, name.size() - 1) : name);
+    if (output == nullptr && optional) continue;
     if (output == nullptr) refuse(layer.place_of("inputs"), no_output(list, name));
     output->used = true;
     values.push_back(output->value);

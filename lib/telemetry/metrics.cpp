@@ -14,21 +14,25 @@ namespace {
 
 constexpr uint64_t kMaxMetricsBytes = uint64_t{4} << 30;
 
-FileWriter open_metrics(const std::filesystem::path& path, std::optional<int64_t> resumed_step) {
+FileWriter open_metrics(const std::filesystem::path& path, std::optional<int64_t> resumed_step,
+                        bool evaluation_due) {
   std::error_code ignored;
   if (!resumed_step || !std::filesystem::exists(path, ignored)) return FileWriter(path);
   const std::string text = read_file(path, kMaxMetricsBytes, ExitCode::storage);
-  const size_t keep = metrics_to_keep(text, *resumed_step);
+  const size_t keep = metrics_to_keep(text, *resumed_step, evaluation_due);
   if (keep < text.size()) truncate_file(path, keep);
   return FileWriter(path, /*append=*/true);
 }
 
 // Whether the run, resumed after `step`, would write this line again.
-bool is_line_to_keep(std::string_view line, int64_t step) {
+bool is_line_to_keep(std::string_view line, int64_t step, bool evaluation_due) {
   const auto json = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
   if (!json.is_object()) return false;
   const auto found = json.find("step");
-  return found == json.end() || (found->is_number_integer() && found->get<int64_t>() <= step);
+  if (found == json.end()) return true;
+  if (!found->is_number_integer() || found->get<int64_t>() > step) return false;
+  const bool again = json.contains("eval_samples") || json.contains("prompt");
+  return !(evaluation_due && again && found->get<int64_t>() == step);
 }
 
 }  // namespace
@@ -57,19 +61,20 @@ double unix_time() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
-MetricsWriter::MetricsWriter(const std::filesystem::path& path, std::optional<int64_t> resumed_step)
-    : file_(open_metrics(path, resumed_step)) {}
+MetricsWriter::MetricsWriter(const std::filesystem::path& path, std::optional<int64_t> resumed_step,
+                             bool evaluation_due)
+    : file_(open_metrics(path, resumed_step, evaluation_due)) {}
 
 void MetricsWriter::write(const JsonObject& object) {
   file_.write(object.text() + "\n");
 }
 
-size_t metrics_to_keep(std::string_view text, int64_t step) {
+size_t metrics_to_keep(std::string_view text, int64_t step, bool evaluation_due) {
   size_t keep = 0;
   while (keep < text.size()) {
     const size_t end = text.find('\n', keep);
     if (end == std::string_view::npos) break;
-    if (!is_line_to_keep(text.substr(keep, end - keep), step)) break;
+    if (!is_line_to_keep(text.substr(keep, end - keep), step, evaluation_due)) break;
     keep = end + 1;
   }
   return keep;

@@ -139,8 +139,8 @@ std::vector<double> output_of(Session& session, const OneBatch& batch, bool eval
 }  // namespace
 
 CheckResult check_target_leak(const CheckOptions& options, int64_t samples) {
-  const auto run =
-      prepare_forward(options, std::min<int64_t>(samples, 4), 1, {.probe = keep_output});
+  const auto run = prepare_forward(options, std::min<int64_t>(samples, 4), options.fewest_samples,
+                                   {.probe = keep_output});
   Session& session = run->session;
   Executor& executor = *session.executor;
   const OneBatch batch = first_batch(session);

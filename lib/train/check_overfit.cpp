@@ -149,10 +149,8 @@ CheckResult check_overfit(const CheckOptions& options, int64_t samples) {
   samples = samples_in_time(options, std::min(samples, kCheckOverfitSamples), 2,
                             kMostAttempts * kCheckOverfitSteps, kSetup);
   if (samples == 0) {
-    return skipped(fmt::format(
-        "{} steps on two samples take longer than {:.0f} s; check a smaller model of the "
-        "same layers",
-        kCheckOverfitSteps, options.most_seconds));
+    return out_of_time(fmt::format("{} steps on two samples take longer than {:.0f} s",
+                                   kCheckOverfitSteps, options.most_seconds));
   }
   const Attempt first = *try_once(options, samples, false, 1);
   if (first.wrong_sign) {

@@ -210,6 +210,7 @@ std::filesystem::path CheckpointFolder::publish(AtomicDirectory& directory,
   for (const auto& [key, text] : kTexts) {
     if (!(state.*text).empty()) json[key] = state.*text;
   }
+  if (state.evaluation_due) json["evaluation_due"] = true;
   if (state.loss_scale) {
     json["loss_scale"] = *state.loss_scale;
     json["scale_streak"] = state.scale_streak;
@@ -344,6 +345,8 @@ CheckpointState read_checkpoint_state(const std::filesystem::path& checkpoint) {
     state.loss_scale = json["loss_scale"].get<double>();
     state.scale_streak = number("scale_streak");
   }
+  const auto due = json.find("evaluation_due");
+  state.evaluation_due = due != json.end() && *due == true;
   const double scale = state.loss_scale.value_or(1);
   if (!(scale >= 1 && scale <= 16777216) || state.scale_streak < 0) {
     fail(ExitCode::storage, "{}: loss_scale {}, scale_streak {} cannot be", path.string(), scale,

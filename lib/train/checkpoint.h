@@ -56,10 +56,10 @@ struct CheckpointState {
   int64_t seed = 0;
   int64_t global_batch = 0;
   int64_t train_samples = 0;
-  MetricRecord best = {};                     // of checkpoint.metric
-  MetricRecord early_stopping = {};           // of training.early_stopping
-  std::string optimizer = {};   // its type; empty where an earlier version saved
-  DataSchema data = {};         // of the training data
+  MetricRecord best = {};            // of checkpoint.metric
+  MetricRecord early_stopping = {};  // of training.early_stopping
+  std::string optimizer = {};        // its type; empty where an earlier version saved
+  DataSchema data = {};              // of the training data
   // Of a run that scales its loss (fp16): the scale of the next step, and finite steps since it
   // last changed.
   std::optional<double> loss_scale = {};
@@ -70,6 +70,9 @@ struct CheckpointState {
   // What these weights belong to: some training samples, the tokenizer, the teacher's weights.
   std::string data_fingerprint = {}, tokenizer = {}, teacher = {};
   std::string teacher_checkpoint = {};  // where they lay
+  // A stop came before the evaluation and the samples of this step: the run that goes on from here
+  // begins with them.
+  bool evaluation_due = false;
 };
 
 // Which checkpoints stay.

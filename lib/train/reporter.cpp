@@ -44,7 +44,7 @@ std::string timing_text(const TrainOutcome& outcome, int64_t first_step) {
 }  // namespace
 
 Reporter::Reporter(const Session& session, const std::filesystem::path& folder,
-                   std::optional<int64_t> resumed_step, int64_t attempt,
+                   std::optional<int64_t> resumed_step, bool evaluation_due, int64_t attempt,
                    const std::string& resolved_config, bool quiet)
     : session_(session),
       folder_(folder),
@@ -53,8 +53,10 @@ Reporter::Reporter(const Session& session, const std::filesystem::path& folder,
       first_step_(resumed_step.value_or(0)) {
   watch_device();
   if (!session.options.ranks.leads()) return;
-  metrics_.emplace(folder / "metrics.jsonl", resumed_step);
-  if (session.experiment->generation) samples_.emplace(folder / "samples.jsonl", resumed_step);
+  metrics_.emplace(folder / "metrics.jsonl", resumed_step, evaluation_due);
+  if (session.experiment->generation) {
+    samples_.emplace(folder / "samples.jsonl", resumed_step, evaluation_due);
+  }
   progress_.emplace(console(), ProgressOptions{.first = resumed_step.value_or(0),
                                                .total = session.max_steps,
                                                .quiet = quiet});
@@ -104,6 +106,8 @@ TrainEvents Reporter::events() {
                 if (tensorboard_) tensorboard_->after_step(step);
               },
           .on_step = [this](const StepRecord& record) { log_step(record); },
+          .predict = [this](int64_t step,
+                            const StopCheck& stop) { return write_predictions(step, stop); },
           .on_evaluation = [this](const EvaluationRecord& record) { log_evaluation(record); },
           .on_samples = [this](const SampleRecord& record) { log_samples(record); },
           .on_checkpoint =
@@ -162,7 +166,6 @@ void Reporter::log_evaluation(const EvaluationRecord& r) {
     write_file_atomically(folder_ / "classes.json", json.dump() + "\n");
   }
   if (tensorboard_) tensorboard_->add_evaluation(r);
-  write_predictions(r.step);
   spdlog::info("step {}: evaluation on {} samples: {}{}", r.step, r.samples, text,
                r.best ? " (best so far)" : "");
 }
@@ -179,13 +182,15 @@ void Reporter::log_samples(const SampleRecord& r) {
   if (tensorboard_) tensorboard_->add_samples(r);
 }
 
-void Reporter::write_predictions(int64_t step) const {
+bool Reporter::write_predictions(int64_t step, const StopCheck& stop) const {
   const auto& wanted = session_.experiment->evaluation.predictions;
-  if (!wanted) return;
+  const Predictions predictions = predict(session_, *wanted, stop);
+  if (predictions.samples == 0) return false;
   make_directories(folder_ / "predictions");
   write_file_atomically(
       folder_ / "predictions" / fmt::format("step-{:06}.jsonl", step),
-      prediction_text(predict(session_, *wanted), *session_.data.eval, PredictionFormat::jsonl, 1));
+      prediction_text(predictions, *session_.data.eval, PredictionFormat::jsonl, 1));
+  return true;
 }
 
 void Reporter::finish(const TrainOutcome& outcome, const std::filesystem::path& folder) {

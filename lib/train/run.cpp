@@ -13,6 +13,7 @@
 #include <spdlog/spdlog.h>
 
 #include "base/error.h"
+#include "base/stop.h"
 #include "comm/watch.h"
 #include "config/dump.h"
 #include "data/classes.h"
@@ -27,7 +28,6 @@
 #include "train/resume.h"
 #include "train/same_configuration.h"
 #include "train/session.h"
-#include "train/stop.h"
 #include "train/trainer.h"
 
 namespace dltrain {
@@ -106,7 +106,9 @@ void Run::take_greatest(std::span<int32_t> values) const {
 void Run::prepare(const std::function<void()>& part) const {
   together(options_.ranks.collectives, [&] {
     try {
+      const StoppableWork stoppable;
       part();
+      check_stop();
     } catch (const std::exception& error) {
       if (agreement_) agreement_->give_up(error.what());  // others may wait for a choice
       throw;
@@ -293,13 +295,14 @@ ExitCode Run::go() {
   });
   const int64_t first_step = resume_ ? resume_->state.step : 0;
   const CheckpointState before = origin();
-  Reporter reporter(session_, path_, resume_ ? std::optional(first_step) : std::nullopt, attempt_,
-                    resolved, options_.quiet);
+  Reporter reporter(session_, path_, resume_ ? std::optional(first_step) : std::nullopt,
+                    before.evaluation_due, attempt_, resolved, options_.quiet);
   outcome_ = train(session_, reporter.events(),
                    {.run_folder = path_,
                     .resolved_config = resolved,
                     .first_step = first_step,
                     .origin = before,
+                    .saved = !resume_ || resume_->checkpoint.parent_path() == path_ / "checkpoints",
                     .started = started});
   reporter.finish(*outcome_, path_);
   // The last messages have come before connections are closed.
@@ -313,10 +316,12 @@ ExitCode Run::go() {
     if (leads()) spdlog::info("{}", message);
   } else if (outcome_->reason != StopReason::finished) {
     code = ExitCode::stopped;
-    message = fmt::format(
-        "stopped after step {} by {}; the same command with --resume auto goes on", outcome_->steps,
-        outcome_->reason == StopReason::signal ? fmt::format("signal {}", outcome_->signal)
-                                               : "the time limit");
+    message = fmt::format("stopped {} by {}; the same command with --resume auto goes on",
+                          outcome_->steps > 0 ? fmt::format("after step {}", outcome_->steps)
+                                              : "before the first step",
+                          outcome_->reason == StopReason::signal
+                              ? fmt::format("signal {}", outcome_->signal)
+                              : "the time limit");
     if (leads()) spdlog::warn("{}", message);
   }
   write_summaries(code, message);
@@ -364,13 +369,22 @@ std::string check_run(const Session& session, const RunOptions& options) {
 
 ExitCode run_training(Experiment& experiment, const RunOptions& options) {
   Run run(experiment, options);
+  // Before the first step: a launcher of ours tells it.
+  const auto stopped = [&](const std::string& why) {
+    if (options.ranks.leads() && !options.ranks.marked) spdlog::warn("{}", why);
+    return ExitCode::stopped;
+  };
   try {
     return run.go();
   } catch (const MistakeElsewhere& mistake) {
+    if (mistake.mistake() == ExitCode::stopped) {
+      return stopped(fmt::format("rank {} was stopped before the first step", mistake.rank()));
+    }
     run.part(mistake);
     if (options.ranks.leads()) run.write_failure(mistake.mistake(), mistake.what());
     throw;
   } catch (const Error& error) {
+    if (error.code() == ExitCode::stopped) return stopped(error.what());
     run.part(error);
     run.write_failure(error.code(), error.what());
     throw;

@@ -10,7 +10,7 @@ StartReport start_session(Session& session, bool weights_follow) {
   session.executor->allocate();
   initialize_weights(*session.executor, static_cast<uint64_t>(experiment.seed));
   if (session.teacher) load_constants(*session.executor, session.teacher->checkpoint);
-  if (experiment.model.final_bias_from_data) set_final_bias(session);
+  if (experiment.model.final_bias_from_data && !weights_follow) set_final_bias(session);
   StartReport report;
   if (experiment.model.init_from && !weights_follow) {
     const std::string& path = *experiment.model.init_from;

@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "base/error.h"
+#include "base/stop.h"
 #include "comm/watch.h"
 #include "telemetry/metrics.h"
 #include "train/checkpoint_writer.h"
@@ -13,12 +14,14 @@
 #include "train/mistakes.h"
 #include "train/process_age.h"
 #include "train/samples.h"
-#include "train/stop.h"
 
 namespace dltrain {
 namespace {
 
 using TrainerClock = std::chrono::steady_clock;
+
+constexpr int32_t kTimeLimit = 1 << 16;  // beyond all signals
+constexpr double kAskEvery = 0.02;       // seconds
 
 double seconds_since(TrainerClock::time_point from) {
   return std::chrono::duration<double>(TrainerClock::now() - from).count();
@@ -64,7 +67,8 @@ class Loop {
                      session.shares_state() ? session.options.ranks.collectives : nullptr),
         best_(experiment_.checkpoint.watch(options.origin.best)),
         tokens_seen_(options.origin.tokens_seen),
-        watch_(session.options.ranks.watch) {
+        watch_(session.options.ranks.watch),
+        saved_step_(options.saved ? options.first_step : -1) {
     if (experiment_.generation && leads() && events.on_samples) samples_.emplace(session);
     if (experiment_.training.early_stopping) {
       stopping_ = experiment_.training.early_stopping->watch(options.origin.early_stopping);
@@ -120,7 +124,7 @@ class Loop {
   StepInputs step_inputs(int64_t step, const Batch& batch) const;
   const Batch& next_batch(int64_t micro_step);
   void observe(int64_t step);
-  void one_step(int64_t step);
+  bool one_step(int64_t step);
   void collect_reports(int allowed);
   void handle(const StepReport& report);
   std::string find_non_finite(int64_t step);
@@ -129,7 +133,12 @@ class Loop {
     bool stop = false, save = false;
   };
   Requests take_requests();
-  void evaluate_now(int64_t step);
+  int32_t own_stop() const;
+  void note_stop(int32_t request);
+  void ask_at_once();
+  bool stop_wanted();
+  bool look_at_model(int64_t step, bool evaluates, bool samples);
+  bool catch_up();
   void save(int64_t step, bool last);
   void announce(const std::optional<std::filesystem::path>& checkpoint) const;
   bool finish_step(int64_t step);
@@ -161,11 +170,15 @@ class Loop {
   TrainerClock::time_point started_ = TrainerClock::now();
   double evaluation_seconds_ = 0, saving_seconds_ = 0;
   TrainerClock::time_point last_save_ = TrainerClock::now();
-  int64_t saved_step_ = -1;
+  int64_t saved_step_;
   // The state is that after outcome_.steps whole steps: no micro-step has moved what it carries.
   bool ends_alone_ = false;  // the other ranks are elsewhere and cannot be asked
   bool state_is_whole_ = true;
-  double loss_scale_ = 1;  // of the step that is reported next
+  double loss_scale_ = 1;        // of the step that is reported next
+  bool evaluation_due_ = false;  // see CheckpointState
+  // Of stop_wanted(): calls since the ranks asked each other, and before they do again.
+  int32_t calls_ = 0, quiet_calls_ = 0;
+  TrainerClock::time_point asked_{};
 };
 
 TimeSpent Loop::time_spent() const {
@@ -202,19 +215,23 @@ void Loop::observe(int64_t step) {
   session_.executor->observe(observer_);
 }
 
-void Loop::one_step(int64_t step) {
+// False: a stop came first; no parameter has changed.
+bool Loop::one_step(int64_t step) {
+  ask_at_once();
+  size_t variant = 0;
   for (int64_t a = 0; a < session_.batch.micro_steps; ++a) {
+    if ((a > 0 || step == options_.first_step) && stop_wanted()) return false;
     const Batch& batch = next_batch(a);
     inputs_ = step_inputs(step, batch);
     counts_[static_cast<size_t>(step % 4)] = {batch.valid_targets, batch.loss_divisor};
     session_.executor->micro_step(batch.fields, inputs_, a, batch.variant);
-    if (a == 0) {
-      tokens_seen_ += session_.batch.global_batch * session_.tokens_of_sample(batch.variant);
-    }
     state_is_whole_ = !carries_state(experiment_);
+    variant = batch.variant;
   }
+  tokens_seen_ += session_.batch.global_batch * session_.tokens_of_sample(variant);
   tokens_[static_cast<size_t>(step % 4)] = tokens_seen_;
   session_.executor->update(inputs_);
+  return true;
 }
 
 void Loop::collect_reports(int allowed) {
@@ -327,6 +344,7 @@ CheckpointState Loop::checkpoint_state(int64_t step) const {
   state.early_stopping = stopping_ ? stopping_->record() : MetricRecord{};
   state.optimizer = experiment_.optimizer->kind;
   state.data = session_.data_schema();
+  state.evaluation_due = evaluation_due_;
   state.tokens_seen = tokens_seen_;
   state.time = time_spent();
   state.saved_at = unix_time();
@@ -349,26 +367,44 @@ void Loop::save(int64_t step, bool last) {
   }
 }
 
-void Loop::evaluate_now(int64_t step) {
-  const Stopwatch watch(evaluation_seconds_);
-  EvaluationRecord& record = outcome_.last_evaluation;
-  record = evaluate(session_, step);
-  record.tokens_seen = tokens_seen_;
-  for (const auto& [label, value] : record.metrics) {
-    if (label == best_.record().metric) record.best = best_.observe(step, value);
-    if (stopping_ && label == stopping_->record().metric) stopping_->observe(step, value);
-  }
-  if (leads() && events_.on_evaluation) events_.on_evaluation(record);
+// A signal; kTimeLimit; 0: nothing has told this rank to stop. The time limit leaves time for one
+// step, or runs that are repeated until they are done would never be.
+int32_t Loop::own_stop() const {
+  const int signal = options_.handle_signals ? stop_signal() : 0;
+  const auto& most = experiment_.training.max_time;
+  const bool late =
+      outcome_.steps > options_.first_step && most && seconds_since(options_.started) >= *most;
+  return signal != 0 ? signal : late ? kTimeLimit : 0;
+}
+
+void Loop::note_stop(int32_t request) {
+  outcome_.reason = request >= kTimeLimit ? StopReason::time_limit : StopReason::signal;
+  outcome_.signal = request % kTimeLimit;
+}
+
+// Before micro-batches of another kind, which may take longer.
+void Loop::ask_at_once() {
+  calls_ = quiet_calls_ = 0;
+  asked_ = TrainerClock::now();
+}
+
+// Whether to stop here, between micro-batches; the same on all ranks, which call it at the same
+// places. They ask each other only so often that it costs little.
+bool Loop::stop_wanted() {
+  if (calls_++ < quiet_calls_) return false;
+  const double quiet = kAskEvery / std::max(seconds_since(asked_) / calls_, 1e-6);
+  std::array<int32_t, 2> values{own_stop(), -std::min(2 * calls_, static_cast<int32_t>(quiet))};
+  static const auto about = std::make_shared<const std::string>("whether to stop");
+  reduce_on_host(session_, values.data(), values.size(), DType::i32, ReduceOp::max, about);
+  ask_at_once();
+  if (session_.options.ranks.world > 1) quiet_calls_ = -values[1];
+  if (values[0] != 0) note_stop(values[0]);
+  return values[0] != 0;
 }
 
 // All ranks must agree in which step they stop and save: the greatest request of any rank counts.
 Loop::Requests Loop::take_requests() {
-  std::array<int32_t, 3> request{options_.handle_signals ? stop_signal() : 0, 0,
-                                 checkpoints_.writes() ? 1 : 0};
-  if (request[0] == 0 && experiment_.training.max_time &&
-      seconds_since(options_.started) >= *experiment_.training.max_time) {
-    request[0] = 1 << 16;
-  }
+  std::array<int32_t, 3> request{own_stop(), 0, checkpoints_.writes() ? 1 : 0};
   const auto& minutes = experiment_.checkpoint.save_minutes;
   // Launchers pass a signal on to all ranks, which may have it in different steps: rank 0's counts.
   request[1] = (leads() && options_.handle_signals && take_save_request()) ||
@@ -379,28 +415,56 @@ Loop::Requests Loop::take_requests() {
     reduce_on_host(session_, request.data(), request.size(), DType::i32, ReduceOp::max, about);
   }
   if (checkpoints_.together() && request[2] == 0) announce(checkpoints_.poll());
-  if (request[0] != 0) {
-    outcome_.reason = request[0] >= 1 << 16 ? StopReason::time_limit : StopReason::signal;
-    outcome_.signal = request[0] & 0xffff;
-  }
+  if (request[0] != 0) note_stop(request[0]);
   return {.stop = request[0] != 0, .save = request[1] != 0};
 }
 
+// Evaluation and samples after a step. False: a stop came first, and nothing was told or kept.
+bool Loop::look_at_model(int64_t step, bool evaluates, bool samples) {
+  const Stopwatch watch(evaluation_seconds_);
+  std::optional<EvaluationRecord> record;
+  ask_at_once();
+  if (evaluates) {
+    record = evaluate(session_, step, [this] { return stop_wanted(); });
+    if (!record) return false;
+  }
+  std::optional<SampleRecord> texts;
+  const bool predicts = evaluates && experiment_.evaluation.predictions;
+  if (predicts || samples) {
+    // On rank 0 alone, for which the others wait.
+    const StopCheck own = [this] { return own_stop() != 0; };
+    bool whole = !predicts || !leads() || !events_.predict || events_.predict(step, own);
+    if (whole && samples && samples_) whole = (texts = samples_->draw(step, own)).has_value();
+    ask_at_once();
+    if (stop_wanted()) return false;
+  }
+  if (record) {
+    record->tokens_seen = tokens_seen_;
+    for (const auto& [label, value] : record->metrics) {
+      if (label == best_.record().metric) record->best = best_.observe(step, value);
+      if (stopping_ && label == stopping_->record().metric) stopping_->observe(step, value);
+    }
+    outcome_.last_evaluation = std::move(*record);
+    if (leads() && events_.on_evaluation) events_.on_evaluation(outcome_.last_evaluation);
+  }
+  if (texts) events_.on_samples(*texts);
+  evaluation_due_ = false;
+  return true;
+}
+
 // What comes after a step: evaluation and checkpoint where they are due. False: the run ends here.
+// A stop does not wait for an evaluation: the run that goes on from the checkpoint begins with it.
 bool Loop::finish_step(int64_t step) {
   const Requests asked = take_requests();
-  const bool stop = asked.stop && !is_last(step), evaluates = evaluation_due(step);
-  const bool saves = save_due(step) || stop || asked.save;
+  const bool evaluates = evaluation_due(step), samples = samples_due(step);
+  evaluation_due_ = evaluates || samples;
+  bool stop = asked.stop && (evaluation_due_ || !is_last(step));
   // Rank 0 draws samples, but all collect: what a step before did is found by all ranks at once.
-  const bool samples = samples_due(step);
-  if (evaluates || saves || samples) collect_reports(0);
-  if (evaluates) evaluate_now(step + 1);
-  if (samples && samples_) {
-    const Stopwatch watch(evaluation_seconds_);
-    events_.on_samples(samples_->draw(step + 1));
-  }
-  const bool early = stopped_early() && !is_last(step);
-  if (saves || early || (evaluates && outcome_.last_evaluation.best)) {
+  if (evaluation_due_ || stop || asked.save || save_due(step)) collect_reports(0);
+  if (!stop && evaluation_due_) stop = !look_at_model(step + 1, evaluates, samples);
+  const bool early = !evaluation_due_ && stopped_early() && !is_last(step);
+  const bool best = evaluates && !evaluation_due_ && outcome_.last_evaluation.best;
+  if (save_due(step) || stop || asked.save || early || best) {
     save(step + 1, stop || early || is_last(step));
   }
   if (leads() && !checkpoints_.together()) announce(checkpoints_.poll());
@@ -409,6 +473,17 @@ bool Loop::finish_step(int64_t step) {
     outcome_.signal = 0;
   }
   return !stop && !early;
+}
+
+// What the run that is resumed had no time for. False: neither has this one.
+bool Loop::catch_up() {
+  evaluation_due_ = options_.origin.evaluation_due;
+  if (!evaluation_due_) return true;
+  const int64_t last = options_.first_step - 1;
+  const bool whole = look_at_model(last + 1, evaluation_due(last), samples_due(last));
+  if (whole) saved_step_ = -1;  // without what was found now
+  save(last + 1, !whole || is_last(last) || stopped_early());
+  return whole;
 }
 
 // A sample that cannot be read changes no state: what was learnt until then is saved first, where
@@ -434,7 +509,11 @@ void Loop::all_steps(int64_t end) {
     observe(step);
     const ObservedPart part(observer_, StepPart::step, step);
     if (watch_) watch_->at_step_begin(step);
-    one_step(step);
+    if (!one_step(step)) {
+      collect_reports(0);
+      save(step, /*last=*/true);
+      break;
+    }
     collect_reports(session_.executor->lag());
     if (watch_) watch_->at_step_end(step);
     outcome_.steps = step + 1;
@@ -456,14 +535,17 @@ TrainOutcome Loop::run() {
   outcome_.steps = options_.first_step;
   const int64_t left = std::min(session_.max_steps - options_.first_step, options_.steps);
   try {
-    all_steps(options_.first_step + (stopped_early() ? 0 : left));
+    if (catch_up() && !stopped_early()) all_steps(options_.first_step + left);
   } catch (const Error& error) {
     if (error.code() != ExitCode::data) throw;
     end_on_broken_data(error);
   }
-  if (outcome_.steps == options_.first_step && session_.has_evaluation()) {
-    const Stopwatch watch(evaluation_seconds_);
-    outcome_.last_evaluation = evaluate(session_, options_.first_step);  // of a run that was done
+  if (outcome_.steps == options_.first_step && outcome_.reason == StopReason::finished) {
+    if (session_.has_evaluation() && outcome_.last_evaluation.samples == 0) {  // it was done
+      const Stopwatch watch(evaluation_seconds_);
+      auto record = evaluate(session_, options_.first_step, [this] { return stop_wanted(); });
+      if (record) outcome_.last_evaluation = std::move(*record);
+    }
     if (stopped_early()) outcome_.reason = StopReason::early_stopping;
   }
   if (saves()) {

@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <functional>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -54,10 +55,15 @@ struct SampleRecord {
   double seconds = 0;
 };
 
+// Asked between the micro-batches of long work: whether to give it up.
+using StopCheck = std::function<bool()>;
+
 // What the loop tells the outside; called on rank 0 only, from the training thread.
 struct TrainEvents {
   std::function<void(int64_t step)> on_progress;  // every step, cheap
   std::function<void(const StepRecord&)> on_step;
+  // Before on_evaluation, where evaluation.predictions asks for it; false: `stop` said so.
+  std::function<bool(int64_t step, const StopCheck& stop)> predict;
   std::function<void(const EvaluationRecord&)> on_evaluation;
   std::function<void(const SampleRecord&)> on_samples;
   std::function<void(const std::filesystem::path&)> on_checkpoint;
@@ -69,6 +75,7 @@ struct TrainOptions {
   std::string resolved_config;       // saved with each checkpoint
   int64_t first_step = 0;            // where a resumed run goes on
   CheckpointState origin = {};       // what checkpoints of this run go on from
+  bool saved = true;  // run_folder holds what first_step begins with, or that is step 0
   bool handle_signals = true;
   int64_t steps = INT64_MAX;  // at most so many are done here, of those up to the run's last
   // Sees every step from `observed_from` on (counted from 0); outlives the call. nullptr: nobody.
@@ -101,7 +108,9 @@ struct TrainOutcome {
 // read: rank 0 has then saved a checkpoint of the last whole step, unless ranks save together.
 TrainOutcome train(Session& session, const TrainEvents& events, const TrainOptions& options);
 
-// One pass over the eval split (or its first `samples`).
-EvaluationRecord evaluate(Session& session, int64_t step);
+// One pass over the eval split (or its first `samples`). Nothing where `stop` has ended it, which
+// is called before each micro-batch and must say the same on all ranks.
+std::optional<EvaluationRecord> evaluate(Session& session, int64_t step,
+                                         const StopCheck& stop = {});
 
 }  // namespace dltrain

@@ -204,8 +204,15 @@ complete_line dltrain train --resum
 class Check(support.DltrainTest):
     def results(self, *arguments, code=OK):
         out = self.run_dltrain("check", *arguments, code=code).out
-        found = dict(reversed(line.split(":", 1)[0].split("  ", 1)) for line in out.splitlines())
-        self.assertEqual(set(found.values()) - {"SKIP"}, {"PASS"} if code == OK else {"PASS", "FAIL"}, out)
+        *lines, summary = out.splitlines()
+        found = dict(reversed(line.split(":", 1)[0].split("  ", 1)) for line in lines)
+        passed = list(found.values()).count("PASS")
+        self.assertTrue(summary.startswith(f"{passed} of {len(found)} checks passed"), summary)
+        for word, told in (("FAIL", "failed"), ("SKIP", "skipped")):
+            names = [name for name, value in found.items() if value == word]
+            self.assertEqual(f"; {told}: {', '.join(names)}" in summary, bool(names), summary)
+        if code is not None:
+            self.assertEqual(set(found.values()) - {"SKIP"}, {"PASS"} if code == OK else {"PASS", "FAIL"}, out)
         return found
 
     def test_check_passes_on_the_mlp_recipe(self):
@@ -216,6 +223,12 @@ class Check(support.DltrainTest):
 
     def test_check_passes_on_the_convnet_recipe(self):
         self.results(SOURCES / "configs/recipes/digits-convnet.yaml")
+
+    def test_checks_that_lack_the_time_are_named(self):
+        big = self.write("big.yaml", SMALL.replace("shape: [12]", "shape: [20000]").replace("out_features: 24", "out_features: 400"))
+        found = self.results(big, "--time", 1, code=None)
+        self.assertEqual(found["gradient check"], "SKIP")
+        self.refused(USAGE, "check", big, "--time", 0, says="--time")
 
     def test_check_fails_on_what_cannot_learn(self):
         still = self.results(self.small(), "-s", "optimizer.learning_rate=1.0e-12", code=CHECK)

@@ -74,6 +74,7 @@ TEST_CASE("resuming removes later steps and what a crash cut, at any byte") {
     REQUIRE(text == lines(1, kept) + line(5).text() + "\n");
   }
   CHECK(metrics_to_keep("{\"note\": 1}\n{\"step\": 9}\n", 8) == 12);
+  CHECK(metrics_to_keep("{\"step\": 8}\n{\"step\": 8, \"eval_samples\": 2}\n", 8, true) == 12);
   CHECK(metrics_to_keep("not JSON\n", 8) == 0);
   CHECK(metrics_to_keep("{\"step\": \"x\"}\n", 8) == 0);
   MetricsWriter fresh(folder / "new.jsonl", 4);
