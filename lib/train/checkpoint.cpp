@@ -202,6 +202,7 @@ std::filesystem::path CheckpointFolder::publish(AtomicDirectory& directory,
                               {"dltrain", std::string(version())}};
   if (!state.data.class_names.empty()) json["class_names"] = state.data.class_names;
   if (state.data.recorded()) json["data"] = nlohmann::ordered_json::parse(to_json(state.data));
+  if (state.evaluation_due) json["evaluation_due"] = true;
   directory.create("config.yaml").write(config);
   json["files"] = directory.names();
   json["tokens_seen"] = state.tokens_seen;
@@ -210,7 +211,6 @@ std::filesystem::path CheckpointFolder::publish(AtomicDirectory& directory,
   for (const auto& [key, text] : kTexts) {
     if (!(state.*text).empty()) json[key] = state.*text;
   }
-  if (state.evaluation_due) json["evaluation_due"] = true;
   if (state.loss_scale) {
     json["loss_scale"] = *state.loss_scale;
     json["scale_streak"] = state.scale_streak;

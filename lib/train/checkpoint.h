@@ -64,15 +64,15 @@ struct CheckpointState {
   // last changed.
   std::optional<double> loss_scale = {};
   int64_t scale_streak = 0;
+  // A stop came before the evaluation and the samples of this step: the run that goes on from here
+  // begins with them.
+  bool evaluation_due = false;
   int64_t tokens_seen = 0;  // of data with tokens
   TimeSpent time = {};
   double saved_at = 0;  // seconds since 1970
   // What these weights belong to: some training samples, the tokenizer, the teacher's weights.
   std::string data_fingerprint = {}, tokenizer = {}, teacher = {};
   std::string teacher_checkpoint = {};  // where they lay
-  // A stop came before the evaluation and the samples of this step: the run that goes on from here
-  // begins with them.
-  bool evaluation_due = false;
 };
 
 // Which checkpoints stay.

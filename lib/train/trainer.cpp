@@ -218,17 +218,17 @@ void Loop::observe(int64_t step) {
 // False: a stop came first; no parameter has changed.
 bool Loop::one_step(int64_t step) {
   ask_at_once();
-  size_t variant = 0;
+  int64_t tokens = 0;
   for (int64_t a = 0; a < session_.batch.micro_steps; ++a) {
     if ((a > 0 || step == options_.first_step) && stop_wanted()) return false;
     const Batch& batch = next_batch(a);
     inputs_ = step_inputs(step, batch);
     counts_[static_cast<size_t>(step % 4)] = {batch.valid_targets, batch.loss_divisor};
     session_.executor->micro_step(batch.fields, inputs_, a, batch.variant);
+    if (a == 0) tokens = session_.batch.global_batch * session_.tokens_of_sample(batch.variant);
     state_is_whole_ = !carries_state(experiment_);
-    variant = batch.variant;
   }
-  tokens_seen_ += session_.batch.global_batch * session_.tokens_of_sample(variant);
+  tokens_seen_ += tokens;
   tokens_[static_cast<size_t>(step % 4)] = tokens_seen_;
   session_.executor->update(inputs_);
   return true;
@@ -344,8 +344,8 @@ CheckpointState Loop::checkpoint_state(int64_t step) const {
   state.early_stopping = stopping_ ? stopping_->record() : MetricRecord{};
   state.optimizer = experiment_.optimizer->kind;
   state.data = session_.data_schema();
-  state.evaluation_due = evaluation_due_;
   state.tokens_seen = tokens_seen_;
+  state.evaluation_due = evaluation_due_;
   state.time = time_spent();
   state.saved_at = unix_time();
   const bool scaled = session_.scale_growth_interval() > 0;
@@ -427,6 +427,7 @@ bool Loop::look_at_model(int64_t step, bool evaluates, bool samples) {
   if (evaluates) {
     record = evaluate(session_, step, [this] { return stop_wanted(); });
     if (!record) return false;
+    record->tokens_seen = tokens_seen_;
   }
   std::optional<SampleRecord> texts;
   const bool predicts = evaluates && experiment_.evaluation.predictions;
@@ -439,7 +440,6 @@ bool Loop::look_at_model(int64_t step, bool evaluates, bool samples) {
     if (stop_wanted()) return false;
   }
   if (record) {
-    record->tokens_seen = tokens_seen_;
     for (const auto& [label, value] : record->metrics) {
       if (label == best_.record().metric) record->best = best_.observe(step, value);
       if (stopping_ && label == stopping_->record().metric) stopping_->observe(step, value);
