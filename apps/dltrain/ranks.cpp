@@ -11,6 +11,8 @@
 #include <unistd.h>
 
 #include "base/stop.h"
+#include "comm/endpoint.h"
+#include "comm/socket.h"
 #include "device/engine.h"
 #include "launch/launcher.h"
 #include "launch/options.h"
@@ -72,6 +74,13 @@ ExitCode be_rank(const RankEnvironment& environment, const ParallelismConfig& pa
   const auto milliseconds = [](double seconds) {
     return std::chrono::milliseconds(static_cast<int64_t>(1000 * seconds));
   };
+  if (environment.rank == 0 && !environment.store_served && environment.secret.empty() &&
+      !is_loopback(environment.master_address)) {
+    tell(
+        fmt::format("dltrain: warning: DLTRAIN_STORE_SECRET is not set: anybody who reaches {} can "
+                    "join or end this run; set it to the same text for all ranks",
+                    endpoint_text(environment.master_address, environment.master_port)));
+  }
   const auto host = engines().cpu->open(0);
   release_stop_signals();
   std::atomic<RankWatch*> watch = nullptr;  // once all have met; read on the watch's thread
