@@ -4,13 +4,16 @@
 #include <atomic>
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <thread>
 
 #include <spdlog/spdlog.h>
 #include <unistd.h>
 
+#include "base/cpus.h"
 #include "base/stop.h"
+#include "cpu/engine.h"
 #include "device/engine.h"
 #include "launch/launcher.h"
 #include "launch/options.h"
@@ -72,6 +75,10 @@ ExitCode be_rank(const RankEnvironment& environment, const ParallelismConfig& pa
   const auto milliseconds = [](double seconds) {
     return std::chrono::milliseconds(static_cast<int64_t>(1000 * seconds));
   };
+  // Launchers of others may leave all cores to each rank.
+  if (std::getenv("OMP_NUM_THREADS") == nullptr) {
+    set_cpu_threads(cpu_share(environment.local_world_size));
+  }
   const auto host = engines().cpu->open(0);
   release_stop_signals();
   std::atomic<RankWatch*> watch = nullptr;  // once all have met; read on the watch's thread

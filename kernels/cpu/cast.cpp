@@ -98,7 +98,7 @@ class LowPrecisionUpdate final : public Kernel {
   }
 
   void run(Stream&) override {
-    parallel_for(chunks_.size(), 2, [&](int64_t begin, int64_t end) {
+    parallel_for(chunks_.size(), chunks_.grain(32768), [&](int64_t begin, int64_t end) {
       chunks_.for_each(begin, end, [&](int64_t, const TensorChunk& c) {
         const auto* from = static_cast<const float*>(tensors_[c.tensor]) + c.begin;
         narrow_(from, static_cast<uint16_t*>(tensors_[count_ + c.tensor]) + c.begin, c.count);

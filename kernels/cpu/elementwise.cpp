@@ -14,8 +14,8 @@
 namespace dltrain {
 namespace {
 
-constexpr int64_t kElementwiseGrain = 4096;  // elements that are worth a thread
-constexpr int64_t kElementwiseBlock = 512;   // elements widened at a time
+constexpr int64_t kElementwiseGrain = 16384;  // elements that are worth a thread
+constexpr int64_t kElementwiseBlock = 512;    // elements widened at a time
 
 std::vector<Shape> operand_shapes(const KernelRequest& request) {
   std::vector<Shape> shapes;

@@ -27,7 +27,7 @@ class SquareSum : public Kernel {
 
  protected:
   double sum() const {
-    parallel_for(chunks_.size(), 2, [&](int64_t begin, int64_t end) {
+    parallel_for(chunks_.size(), chunks_.grain(32768), [&](int64_t begin, int64_t end) {
       chunks_.for_each(begin, end, [&](int64_t c, const TensorChunk& chunk) {
         const auto* x = static_cast<const float*>(tensors_[chunk.tensor]);
         sums_[c] = sum_of_squares(x + chunk.begin, chunk.count);

@@ -31,7 +31,7 @@ class TreeSum final : public Kernel {
     const bool last = a + 1 == micro_steps_;
     size_t keep = 0;  // the first level without a partner
     while (keep < levels_ && (a >> keep & 1) != 0) ++keep;
-    parallel_for(chunks_.size(), 2, [&](int64_t begin, int64_t end) {
+    parallel_for(chunks_.size(), chunks_.grain(32768), [&](int64_t begin, int64_t end) {
       chunks_.for_each(begin, end, [&](int64_t, const TensorChunk& chunk) {
         T* x = part(0, chunk);
         for (size_t level = 0; level < (last ? levels_ : keep); ++level) {

@@ -41,7 +41,7 @@ class EmaUpdate final : public Kernel {
   void run(Stream&) override {
     if (state_->out.finite == 0) return;
     const auto share = static_cast<float>(ema_share(attributes_, *state_));
-    parallel_for(chunks_.size(), 1, [&](int64_t begin, int64_t end) {
+    parallel_for(chunks_.size(), chunks_.grain(16384), [&](int64_t begin, int64_t end) {
       chunks_.for_each(begin, end, [&](int64_t, const TensorChunk& chunk) {
         const float* s = static_cast<const float*>(tensors_[chunk.tensor]) + chunk.begin;
         float* e = static_cast<float*>(tensors_[count_ + chunk.tensor]) + chunk.begin;
