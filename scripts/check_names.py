@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
-"""Proves that no two types of one program have the same name.
+"""Proves that no two types of one program have the same name, and no two sources of a library hide the same one.
 
     scripts/check_names.py [ROOT]        checks lib/, kernels/ and apps/; exit 1 on a violation
     scripts/check_names.py --self-test   shows that a violation is found
 
 Two classes dltrain::Node in two headers that never meet in one source compile and link: the linker takes
 one of the two destructors for both, and the first exception ends in a corrupt heap (C++'s one-definition
-rule; the compiler need not tell). Types of one source stand in an unnamed namespace, where they may be
-called like others. The CUDA plug-in is a program of its own.
+rule; the compiler need not tell). The CUDA plug-in is a program of its own.
+
+What one source alone uses stands in an unnamed namespace. Several sources of a library are compiled as one
+(cmake/targets.cmake), so names there differ within a library, but for overloads in one source.
 """
 import collections
 import os
@@ -27,6 +29,26 @@ CLOSE = re.compile(r"\}\s*// namespace")
 TYPE = re.compile(r"(?:struct|class|enum class|enum|union)\s+(?:\[\[\w+\]\]\s+|alignas\([^)]*\)\s+)?([\w:]+)\s*(?:final\s*)?(?::(?!:)[^;]*)?\{")
 
 
+# Functions and variables: the first name before a parenthesis, an initial value or the end of the declaration.
+HIDDEN = re.compile(r"(?:[\w:<>,*&\[\]]+\s+)+[*&]?(\w+)\s*(?:\[[^\]]*\])*\s*(?:\(|=|\{|;)")
+NO_DECLARATION = re.compile(r"(using|template|return|namespace|typedef|extern|static_assert|public|private|case|else)\b")
+
+
+def hidden(text):
+    """(line, name) of what stands in unnamed namespaces."""
+    stack = []
+    for number, line in enumerate(text.splitlines(), 1):
+        opened = OPEN.match(line)
+        if opened:
+            stack.append(opened[1])
+        elif CLOSE.match(line) and stack:
+            stack.pop()
+        elif "" in stack and not NO_DECLARATION.match(line):
+            found = TYPE.match(line) or HIDDEN.match(line)
+            if found:
+                yield number, found[1]
+
+
 def types(text):
     """(line, qualified name) of each type with a body that other sources can name."""
     stack = []
@@ -44,6 +66,7 @@ def types(text):
 def check(root):
     """All violations, and the number of types."""
     places = collections.defaultdict(list)
+    hiding = collections.defaultdict(dict)  # library and name → the first place in each source
     for top in ("lib", "kernels", "apps"):
         for path, _, names in sorted(os.walk(os.path.join(root, top))):
             for name in sorted(names):
@@ -53,6 +76,10 @@ def check(root):
                     relative = os.path.relpath(os.path.join(path, name), root)
                     for line, type_name in types(text):
                         places[type_name].append(f"{relative}:{line}")
+                    library = "/".join(relative.split("/")[:2])
+                    if name.endswith(".cpp") and library != "kernels/cuda" and "foreach_target.h" not in text:
+                        for line, hidden_name in hidden(text):
+                            hiding[library, hidden_name].setdefault(relative, line)
     errors = []
     for name, all_places in sorted(places.items()):
         for program, folders in PROGRAMS.items():
@@ -60,17 +87,24 @@ def check(root):
             if len(own) > 1:
                 errors.append(f"{own[1]}: {program} has another {name} at {own[0]}")
                 break
+    for (library, name), sources in sorted(hiding.items()):
+        if len(sources) > 1:
+            first, second = list(sources.items())[:2]
+            errors.append(f"{second[0]}:{second[1]}: {library} has another {name} in an unnamed namespace at {first[0]}:{first[1]}")
     return errors, len(places)
 
 
 def self_test():
     one = "namespace dltrain {\nstruct Node {\n  int a;\n};\n}  // namespace dltrain\n"
     hidden = f"namespace dltrain {{\nnamespace {{\n{one.splitlines()[1]}\n}};\n}}  // namespace\n}}  // namespace dltrain\n"
+    helper = "namespace dltrain {\nnamespace {\nint helper(int a) {\n}\n}  // namespace\n}  // namespace dltrain\n"
     cases = [
         (0, {"lib/a/a.h": one, "lib/b/b.cpp": hidden, "kernels/cpu/c.h": "namespace dltrain {\nstruct Node;\n}  // namespace dltrain\n"}),
         (0, {"kernels/cpu/a.h": one, "kernels/cuda/b.h": one}),
         (1, {"lib/a/a.h": one, "lib/b/b.h": one.replace("struct Node {", "class Node : public Base {")}),
         (1, {"lib/a/a.h": one, "kernels/cuda/b.cu": one}),
+        (0, {"lib/a/a.cpp": helper, "lib/b/b.cpp": helper}),
+        (1, {"lib/a/a.cpp": helper, "lib/a/b.cpp": helper}),
     ]
     for expected, files in cases:
         with tempfile.TemporaryDirectory() as root:

@@ -25,9 +25,9 @@ done
 tools="g++:g++ cmake:cmake ninja:ninja-build ccache:ccache git:git python3:python3"
 libraries="libc6-dev libfmt-dev libspdlog-dev libyaml-cpp-dev libcli11-dev nlohmann-json3-dev
   libdnnl-dev ocl-icd-opencl-dev libhwy-dev libgloo-dev zlib1g-dev libturbojpeg0-dev libspng-dev
-  libxxhash-dev libpcre2-dev libutf8proc-dev libsentencepiece-dev
-  catch2"
+  libxxhash-dev libpcre2-dev libutf8proc-dev libsentencepiece-dev"
 if [ "$level" != build ]; then
+  libraries="$libraries catch2"
   tools="$tools clang-format-14:clang-format-14 shellcheck:shellcheck mpirun:openmpi-bin"
 fi
 if [ "$level" = full ]; then
@@ -68,7 +68,12 @@ if [ "$(id -u)" != 0 ]; then
   as_root=sudo
 fi
 echo "Installing:$missing"
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
 export DEBIAN_FRONTEND=noninteractive
 $as_root apt-get update -qq || echo "apt-get update failed; trying with the package lists that are there" >&2
 # shellcheck disable=SC2086  # a list of names
-$as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $missing
+if ! $as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $missing >"$log" 2>&1; then
+  cat "$log" >&2
+  exit 1
+fi

@@ -8,7 +8,19 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 scripts/install_dependencies.sh build
-cmake --preset release --log-level=WARNING >/dev/null
-cmake --build build --target dltrain_programs
+if [ ! -f build/CMakeCache.txt ]; then
+  options=(-DDLTRAIN_BUILD_TESTS=OFF)
+  if [ ! -e /proc/driver/nvidia/version ]; then
+    options+=(-DDLTRAIN_CUDA=OFF)
+    echo "No NVIDIA driver: building for the CPU only (with the GPU engine: cmake --preset cuda && cmake --build --preset cuda)"
+  fi
+  cmake --preset release --log-level=WARNING "${options[@]}" >/dev/null
+fi
+if [ -t 1 ]; then
+  cmake --build build --target dltrain_programs
+else
+  [ -x build/dltrain ] || echo "Compiling dltrain: a few minutes on two cores ..."
+  cmake --build build --target dltrain_programs -- --quiet
+fi
 scripts/prepare_digits.sh
 exec build/dltrain --config configs/recipes/digits-mlp.yaml --output-dir runs/quickstart --overwrite "$@"

@@ -14,7 +14,8 @@
 # DIR (default runs/sweep-<configuration's name>) gets, for trial NAME = "learning_rate=1e-3,seed=1":
 #   NAME/run          the run folder      NAME/result.json   the summary (`dltrain --result`)
 #   NAME/output.txt   stdout and stderr   NAME/exit_code     written last, when the trial has ended
-#   table.txt         the ranked table, which is also printed
+#   table.txt         the ranked table, which is also printed: trials that differ in the seed alone are one row, with
+#                     mean ± standard deviation of metric and loss, and the mean time
 # A second call with the same DIR trains only what is missing, failed (from its last checkpoint where
 # there is one) or is new; nothing finished is overwritten. Each trial keeps a hash of its resolved
 # configuration (NAME/config.sha256): where that has changed since, the sweep is refused before anything is
@@ -215,12 +216,13 @@ done <<<"$trials"
 wait
 
 python3 - "$folder" "$metric" "$mode" "$trials" <<'PYTHON'
-import json, math, os, sys
+import json, math, os, statistics, sys
 
 folder, metric, mode, trials = sys.argv[1:]
-rows, first_failure, seen = [], 0, set()
+loss = "eval_loss" if metric != "eval_loss" else "loss"
+groups, first_failure, seen = {}, 0, set()
 for line in trials.splitlines():
-    name = line.split("\t")[0]
+    name, *settings = line.split("\t")
     try:
         with open(os.path.join(folder, name, "exit_code"), encoding="utf-8") as file:
             code = int(file.read())
@@ -233,22 +235,42 @@ for line in trials.splitlines():
     except (OSError, ValueError):
         pass
     seen |= set(summary)
-    value = summary.get(metric) if code == 0 else None
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or math.isnan(value):
-        value = None
     first_failure = first_failure or code
-    rows.append((name, code, value))
+    # Trials that differ in nothing but the seed are one row.
+    parts = [part for part in name.split(",") if not part.startswith("seed=")]
+    group = groups.setdefault(",".join(parts) or "all", {"codes": [], metric: [], loss: [], "loss": [], "seconds": []})
+    group["codes"].append(code)
+    for key in {metric, loss, "loss", "seconds"}:
+        value = summary.get(key) if code == 0 else None
+        if isinstance(value, (int, float)) and not isinstance(value, bool) and not math.isnan(value):
+            group[key].append(value)
+
+
+def shown(values, digits):
+    """Mean, and the standard deviation where there are several."""
+    if not values:
+        return "-"
+    mean = format(statistics.fmean(values), digits)
+    return mean if len(values) == 1 else f"{mean} ± {format(statistics.stdev(values), '.2g')}"
+
+
 sign = -1 if mode == "max" else 1
-rows.sort(key=lambda row: (row[2] is None, sign * (row[2] or 0)))
-width = max(len(row[0]) for row in rows)
-lines = [f"{'rank':>4}  {metric:>14}  {'exit code':>9}  trial"]
-for rank, (name, code, value) in enumerate(rows, 1):
-    lines.append(f"{rank if value is not None else '-':>4}  {'-' if value is None else format(value, '.6g'):>14}  {code:>9}  {name}")
-table = "\n".join(lines) + "\n"
+rows = sorted(groups.items(), key=lambda row: (not row[1][metric], sign * statistics.fmean(row[1][metric] or [0])))
+if not any(group[loss] for _, group in rows):
+    loss = "loss"
+cells = [["rank", metric, loss, "seconds", "runs", "exit code", "trial"]]
+for rank, (name, group) in enumerate(rows, 1):
+    codes = group["codes"]
+    worst = next((code for code in codes if code), 0)
+    failed = f"{worst} ({sum(map(bool, codes))} of {len(codes)})" if worst and len(codes) > 1 else str(worst)
+    cells.append([str(rank) if group[metric] else "-", shown(group[metric], ".6g"), shown(group[loss], ".4g"),
+                  format(statistics.fmean(group["seconds"]), ".1f") if group["seconds"] else "-", str(len(codes)), failed, name])
+widths = [max(len(row[i]) for row in cells) for i in range(6)]
+table = "".join("  ".join([*(cell.rjust(width) for cell, width in zip(row, widths)), row[6]]) + "\n" for row in cells)
 with open(os.path.join(folder, "table.txt"), "w", encoding="utf-8") as file:
     file.write(table)
 print(table, end="")
-if all(row[2] is None for row in rows) and first_failure == 0:
+if not any(group[metric] for _, group in rows) and first_failure == 0:
     names = ", ".join(sorted(seen)) or "nothing"
     sys.exit(f"scripts/sweep.sh: no summary holds '{metric}' (they hold {names})")
 sys.exit(first_failure)

@@ -2,20 +2,25 @@
 # Builds build/dltrain and the tests, and runs them with the checks of style, includes and scripts
 # (which are ctest entries too), so that ctest's summary at the end covers everything.
 #
-#   scripts/test.sh [--full]
+#   scripts/test.sh [--full [PART...]]
 #
 # --full adds: AddressSanitizer with UndefinedBehaviorSanitizer over all tests, ThreadSanitizer over
-# the threaded parts, every fuzzer for FUZZ_SECONDS (60), clang-tidy, and the long campaigns. It
-# writes a dated record of all that under docs/records/.
+# the threaded parts, every fuzzer for FUZZ_SECONDS (60), clang-tidy, and the long campaigns, in parts
+# (scripts/test_full.sh lists them) of which each takes less than an hour on two cores. A part that has
+# passed on this revision is not repeated, so the command goes on where it was interrupted. When all
+# have run it writes a dated record under docs/records/.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 full=no
 case "${1:-}" in
   "") ;;
-  --full) full=yes ;;
+  --full)
+    full=yes
+    shift
+    ;;
   *)
-    echo "usage: $0 [--full]" >&2
+    echo "usage: $0 [--full [PART...]]" >&2
     exit 2
     ;;
 esac
@@ -23,11 +28,6 @@ esac
 jobs=$(nproc)
 # Several tests run at a time: threads that wait must sleep, not spin.
 export OMP_WAIT_POLICY=passive
-
-build() { # build PRESET: configures and builds everything of it
-  cmake --preset "$1" --log-level=WARNING >/dev/null
-  cmake --build --preset "$1" --parallel "$jobs"
-}
 
 if [ $full = yes ]; then
   scripts/install_dependencies.sh full
@@ -38,8 +38,9 @@ scripts/prepare_digits.sh
 if command -v nvcc >/dev/null || [ -x /usr/local/cuda/bin/nvcc ]; then
   scripts/cudnn_frontend.sh || true  # without it the engine has its own attention alone
 fi
-build release
+cmake --preset release -DDLTRAIN_BUILD_TESTS=ON -DDLTRAIN_CUDA=AUTO --log-level=WARNING >/dev/null
+cmake --build --preset release --parallel "$jobs"
 if [ $full = yes ]; then
-  exec scripts/test_full.sh
+  exec scripts/test_full.sh "$@"
 fi
 exec ctest --test-dir build --parallel "$jobs" --output-on-failure --label-exclude '^long$'

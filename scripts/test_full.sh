@@ -1,75 +1,99 @@
 #!/usr/bin/env bash
 # The second half of scripts/test.sh --full (which calls it after building build/): sanitizers,
-# fuzzers, clang-tidy, long campaigns, and the record under docs/records/. Every part is run even if
-# an earlier one failed; the exit status is 0 only if all passed.
+# fuzzers, clang-tidy and long campaigns, in parts of less than an hour each on two cores.
+#
+#   scripts/test_full.sh [PART...]     the parts named, or all
+#
+# The result of a part is kept in build/full/ for the revision of the sources. A part that has passed is not
+# repeated for the same revision. A failed part does not stop the others. When every part has a result, the
+# record is written to docs/records/. The exit status is 0 only if all parts passed.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit
 
 jobs=$(nproc)
 export OMP_WAIT_POLICY=passive
-record=docs/records/$(date -u +%Y-%m-%d)-test-full.md
-logs=build/full-logs
-mkdir -p docs/records "$logs"
-rows=""
-failed=no
+all_parts="asan-build asan-core asan-ops asan-train asan-apps tsan fuzz tidy-lib tidy-rest tests long"
+state=build/full
+mkdir -p "$state"
+# The sources as they are, committed or not, without docs.
+revision=$(git ls-files -co --exclude-standard -- . ':!docs' | xargs -d '\n' sha1sum 2>/dev/null | sha1sum | cut -c1-12)
 
-run_part() { # run_part NAME COMMAND…: runs it with its output in a log, notes a row of the record
-  local name=$1 log status=passed start=$SECONDS note
-  log=$logs/${name// /-}.log
-  shift
-  echo "== $name (output: $log)"
-  if ! "$@" >"$log" 2>&1; then
-    status=FAILED
-    failed=yes
-    tail -n 40 "$log"
-  fi
-  note=$(grep -E 'tests passed|^fuzz_|files checked' "$log" | tr '\n' ' ')
-  rows+="| $name | $status | $((SECONDS - start)) | $note |"$'\n'
+asan_tests() { # asan_tests CTEST_ARGUMENTS…
+  ctest --preset asan --parallel "$jobs" --label-exclude '^long$' "$@"
 }
-
-sanitizer_tests() { # sanitizer_tests PRESET CTEST_ARGUMENTS…
-  local preset=$1
-  shift
-  cmake --preset "$preset" --log-level=WARNING >/dev/null &&
-    cmake --build --preset "$preset" --parallel "$jobs" &&
-    ctest --preset "$preset" --parallel "$jobs" --label-exclude '^long$' "$@"
+build_preset() {
+  cmake --preset "$1" --log-level=WARNING >/dev/null && cmake --build --preset "$1" --parallel "$jobs" -- --quiet
 }
-
 fuzzers() {
   cmake --preset fuzz --log-level=WARNING >/dev/null || return 1
   local source name
   for source in tests/fuzz/*.cpp; do
-    [ -e "$source" ] || continue
     name=$(basename "$source" .cpp)
-    cmake --build --preset fuzz --parallel "$jobs" --target "fuzz_$name" || return 1
+    cmake --build --preset fuzz --parallel "$jobs" --target "fuzz_$name" -- --quiet || return 1
     mkdir -p "build-fuzz/corpus/$name"
     "build-fuzz/fuzz_$name" -max_total_time="${FUZZ_SECONDS:-60}" -timeout=10 -rss_limit_mb=2048 \
       -print_final_stats=1 "build-fuzz/corpus/$name" "tests/fuzz/seeds/$name" || return 1
     echo "fuzz_$name: no failure in ${FUZZ_SECONDS:-60} s;"
   done
 }
+tidy() { # tidy FIND_ARGUMENTS…
+  find "$@" -name '*.cpp' ! -path 'kernels/cuda/*' | sort | xargs scripts/tidy.sh
+}
 
-run_part "address and undefined sanitizers" sanitizer_tests asan
-run_part "thread sanitizer" sanitizer_tests tsan
-run_part "fuzzers" fuzzers
-run_part "clang-tidy" scripts/tidy.sh
+run_part() {
+  case "$1" in
+    asan-build) build_preset asan ;;
+    asan-core) asan_tests -R '^(base|config|device|tensor|comm|text|data|graph|nn|optim|passes|compile|telemetry|launch|fuzz)' ;;
+    asan-ops) asan_tests -R '^(ops|golden|cuda)' ;;
+    asan-train) asan_tests -R '^(train|generate|profile)' ;;
+    asan-apps) asan_tests -R '^(apps|faults)' ;;
+    tsan) build_preset tsan && ctest --preset tsan --parallel "$jobs" --label-exclude '^long$' ;;
+    fuzz) fuzzers ;;
+    tidy-lib) tidy lib ;;
+    tidy-rest) tidy kernels apps ;;
+    tests) ctest --test-dir build --parallel "$jobs" --output-on-failure --label-exclude '^long$' ;;
+    long) ctest --test-dir build --parallel "$jobs" --output-on-failure -L '^long$' ;;
+    *)
+      echo "unknown part '$1'; the parts are: $all_parts" >&2
+      return 2
+      ;;
+  esac
+}
 
-ctest --test-dir build --parallel "$jobs" --output-on-failure 2>&1 | tee "$logs/tests.log"
-[ "${PIPESTATUS[0]}" = 0 ] || failed=yes
+read -r -a parts <<<"${*:-$all_parts}"
+for part in "${parts[@]}"; do
+  if [ "$(cut -d ' ' -f 1,2 "$state/$part" 2>/dev/null)" = "$revision passed" ]; then
+    echo "== $part: passed on this revision already"
+    continue
+  fi
+  echo "== $part (output: $state/$part.log)"
+  start=$SECONDS
+  if run_part "$part" >"$state/$part.log" 2>&1; then result=passed; else result=FAILED; fi
+  note=$(grep -E 'tests passed|^fuzz_|files checked' "$state/$part.log" | tr '\n' ' ')
+  echo "$revision $result $((SECONDS - start)) $(date -u '+%Y-%m-%d %H:%M') $note" >"$state/$part"
+  [ $result = passed ] || tail -n 40 "$state/$part.log"
+done
 
+failed=no
+rows=""
+for part in $all_parts; do
+  read -r at result seconds day time note 2>/dev/null <"$state/$part" || at=none
+  if [ "$at" != "$revision" ]; then
+    echo "no result on this revision yet: $part"
+    exit 1
+  fi
+  [ "$result" = passed ] || failed=yes
+  rows+="| $part | $result | $seconds | $day $time | $note |"$'\n'
+done
+record=docs/records/$(date -u +%Y-%m-%d)-test-full.md
 {
   echo "# scripts/test.sh --full, $(date -u '+%Y-%m-%d %H:%M') UTC"
   echo
   echo "Revision $(git describe --always --dirty --abbrev=12), $(c++ --version | head -n 1), $(nproc) x $(sed -n 's/^model name.*: //p' /proc/cpuinfo | head -n 1)."
   echo
-  echo "| part | result | seconds | |"
-  echo "|---|---|---:|---|"
+  echo "| part | result | seconds | when (UTC) | |"
+  echo "|---|---|---:|---|---|"
   printf '%s' "$rows"
-  echo
-  echo "All tests, long campaigns included, Release:"
-  echo
-  echo '```'
-  sed -n '/tests passed/,$p' "$logs/tests.log"
-  echo '```'
 } >"$record"
+echo "record: $record"
 [ $failed = no ]

@@ -24,7 +24,9 @@ if [ -z "$tidy" ]; then
   fi
 fi
 
-[ -f build/compile_commands.json ] || cmake --preset release --log-level=WARNING >/dev/null
+# One command a source, which the units of the ordinary build do not have.
+cmake -S . -B build/tidy -G Ninja -DCMAKE_BUILD_TYPE=Release -DDLTRAIN_UNITY=OFF -DDLTRAIN_CUDA=OFF \
+  -DDLTRAIN_BUILD_TESTS=OFF --log-level=WARNING >/dev/null
 files=("$@")
 if [ ${#files[@]} = 0 ]; then
   mapfile -t files < <(find lib kernels apps -name '*.cpp' ! -path 'kernels/cuda/*' | sort)
@@ -32,5 +34,5 @@ fi
 # clang's own headers lack omp.h; g++'s serves.
 mkdir -p build/tidy-include
 ln -sf "$(g++ -print-file-name=include/omp.h)" build/tidy-include/omp.h
-printf '%s\0' "${files[@]}" | xargs -0 -n 1 -P "${TIDY_JOBS:-$(nproc)}" "$tidy" -p build --quiet --extra-arg="-I$PWD/build/tidy-include" --warnings-as-errors='*'
+printf '%s\0' "${files[@]}" | xargs -0 -n 1 -P "${TIDY_JOBS:-$(nproc)}" "$tidy" -p build/tidy --quiet --extra-arg="-I$PWD/build/tidy-include" --warnings-as-errors='*'
 echo "clang-tidy: ${#files[@]} files checked"

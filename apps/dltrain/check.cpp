@@ -7,34 +7,69 @@ namespace dltrain {
 namespace {
 
 // By CheckOutcome.
-constexpr const char* kWords[] = {"PASS", "FAIL", "SKIP"};
-constexpr int kColours[] = {32, 31, 33};
+constexpr const char* kWords[] = {"PASS", "FAIL", "SKIP", "ERROR"};
+constexpr int kColours[] = {32, 31, 33, 31};
+
+struct CheckCommand {
+  ConfigOptions config;
+  double seconds = 60;
+};
+
+void print_result(const CheckResult& result) {
+  const bool colour = isatty(STDOUT_FILENO) != 0 && getenv("NO_COLOR") == nullptr;
+  const auto outcome = static_cast<size_t>(result.outcome);
+  const std::string word =
+      colour ? fmt::format("\x1b[{}m{}\x1b[0m", kColours[outcome], kWords[outcome])
+             : kWords[outcome];
+  fmt::print("{}  {}: {}\n", word, result.name, result.detail);
+  std::fflush(stdout);
+}
+
+// "9 of 11 checks passed; failed: target leak; skipped: gradient check"
+std::string summary_of(const std::vector<CheckResult>& results) {
+  size_t passed = 0;
+  std::string others[std::size(kWords)];
+  for (const CheckResult& result : results) {
+    std::string& names = others[static_cast<size_t>(result.outcome)];
+    names += (names.empty() ? "" : ", ") + result.name;
+    passed += result.outcome == CheckOutcome::pass ? 1 : 0;
+  }
+  std::string out = fmt::format("{} of {} checks passed", passed, results.size());
+  const auto tell = [&](CheckOutcome outcome, const char* what) {
+    const std::string& names = others[static_cast<size_t>(outcome)];
+    if (!names.empty()) out += fmt::format("; {}: {}", what, names);
+  };
+  tell(CheckOutcome::fail, "failed");
+  tell(CheckOutcome::error, "broke down");
+  tell(CheckOutcome::skip, "skipped");
+  return out;
+}
+
+ExitCode run_check_command(const CheckCommand& options) {
+  CheckOptions checks{
+      .engines = engines(),
+      .load = [&](const std::vector<std::string>& extra) { return options.config.load(extra); },
+      .on_result = print_result};
+  checks.allow(options.seconds);
+  const auto results = run_checks(checks);
+  fmt::print("{}\n", summary_of(results));
+  ExitCode code = ExitCode::ok;
+  for (const CheckResult& result : results) {
+    if (result.failed()) return ExitCode::check_failed;
+    if (code == ExitCode::ok) code = result.code;
+  }
+  return code;
+}
 
 }  // namespace
 
 CommandBody add_check(CLI::App& command) {
-  auto options = std::make_shared<ConfigOptions>();
-  options->add_to(command);
-  return [options] {
-    const bool colour = isatty(STDOUT_FILENO) != 0 && getenv("NO_COLOR") == nullptr;
-    const auto print = [&](const CheckResult& result) {
-      const char* word = kWords[static_cast<size_t>(result.outcome)];
-      if (colour) {
-        fmt::print("\x1b[{}m{}\x1b[0m  {}: {}\n", kColours[static_cast<size_t>(result.outcome)],
-                   word, result.name, result.detail);
-      } else {
-        fmt::print("{}  {}: {}\n", word, result.name, result.detail);
-      }
-      std::fflush(stdout);
-    };
-    const auto results = run_checks(
-        {.engines = engines(),
-         .load = [&](const std::vector<std::string>& extra) { return options->load(extra); },
-         .on_result = print});
-    const bool all = std::all_of(results.begin(), results.end(),
-                                 [](const CheckResult& result) { return !result.failed(); });
-    return all ? ExitCode::ok : ExitCode::check_failed;
-  };
+  auto options = std::make_shared<CheckCommand>();
+  options->config.add_to(command);
+  command.add_option("--time", options->seconds, "Seconds that one check may take (default 60)")
+      ->check(CLI::Range(1.0, 1e6))
+      ->take_last();
+  return [options] { return run_check_command(*options); };
 }
 
 }  // namespace dltrain

@@ -1,5 +1,8 @@
 #include "dltrain/checkpoint_options.h"
 
+#include "dltrain/new_data.h"
+#include "text/tokenizer.h"
+
 namespace dltrain {
 namespace {
 
@@ -14,7 +17,9 @@ std::filesystem::path checkpoint_place(const std::string& given, const Experimen
 }  // namespace
 
 void CheckpointOptions::add_to(CLI::App& command) {
-  config.add_to(command);
+  config.add_to(command, "MODEL",
+                "Run folder, checkpoint or folder of a Hugging Face model, then perhaps a file or "
+                "folder of new data; or experiment files (YAML)");
   command
       .add_option("--checkpoint", checkpoints,
                   "Checkpoint or run folder, or latest or best of runs/<name> (default: "
@@ -23,34 +28,93 @@ void CheckpointOptions::add_to(CLI::App& command) {
       ->allow_extra_args(false);
 }
 
+ModelArguments CheckpointOptions::arguments() const {
+  ModelArguments out{.configs = {}, .models = checkpoints, .data = {}};
+  for (const std::string& text : config.files) {
+    const bool yaml = text.ends_with(".yaml") || text.ends_with(".yml");
+    const bool model = out.models.empty() && !std::filesystem::is_regular_file(text);
+    const bool alone = config.files.size() == 1 && config.also_files.empty();
+    if (yaml || (alone && checkpoints.empty() && !model)) {
+      out.configs.push_back(text);
+    } else if (model) {
+      if (!std::filesystem::exists(text) && text != "latest" && text != "best") {
+        fail(ExitCode::usage,
+             "there is no {}; give a run folder, a checkpoint or a folder of a Hugging Face model",
+             text);
+      }
+      out.models.push_back(text);
+    } else if (out.data.empty()) {
+      out.data = text;
+    } else {
+      fail(ExitCode::usage, "{} and {}: one file or folder of data is read at a time", out.data,
+           text);
+    }
+  }
+  return out;
+}
+
 TrainedModel CheckpointOptions::open(size_t i, bool train, bool targets) const {
-  const std::string given = checkpoints.empty() ? std::string() : checkpoints[i];
+  const ModelArguments arguments = this->arguments();
+  const std::string given = arguments.models.empty() ? std::string() : arguments.models[i];
+  const bool foreign = !given.empty() && is_hugging_face_folder(given);
   ConfigOptions own = config;
-  const bool named = given == "latest" || given == "best";
-  if (own.files.empty() && own.also_files.empty() && !given.empty() && !named) {
-    own.files.push_back((find_checkpoint(given).checkpoint / "config.yaml").string());
+  own.files = arguments.configs;
+  TrainedModel out;
+  if (foreign) {
+    out.checkpoint.checkpoint = given;
+    if (arguments.configs.empty() && own.also_files.empty() && arguments.data.empty()) {
+      fail(ExitCode::usage, "{} has no data of its own: give a file of text behind it", given);
+    }
+  } else if (given.empty() || given == "latest" || given == "best") {
+    out.checkpoint = find_checkpoint(checkpoint_place(given, own.load()));
+  } else {
+    out.checkpoint = find_checkpoint(given);
+    if (own.files.empty() && own.also_files.empty()) {
+      own.files.push_back((out.checkpoint.checkpoint / "config.yaml").string());
+    }
   }
-  TrainedModel out{std::make_unique<Experiment>(own.load({"parallelism.data=1"})), {}, {}};
-  out.checkpoint = find_checkpoint(checkpoint_place(given, *out.experiment));
-  out.session = open_session(*out.experiment, {.engines = engines(),
-                                               .teacher = false,
-                                               .evaluate_train_split = train,
-                                               .class_names = out.checkpoint.state.class_names,
-                                               .targets = targets});
+  const DataSchema& schema = out.checkpoint.state.data;
+  out.experiment =
+      std::make_unique<Experiment>(own.load({"parallelism.data=1"}, [&](ConfigNode& tree) {
+        if (foreign) use_hugging_face_model(tree, given);
+        if (arguments.data.empty()) return;
+        NewData data{.path = arguments.data,
+                     .tokenizer = {},
+                     .classes = schema.class_names,
+                     .targets = targets};
+        if (!foreign) {
+          const auto run =
+              std::filesystem::canonical(out.checkpoint.checkpoint).parent_path().parent_path();
+          if (holds_tokenizer(run)) data.tokenizer = run;
+        }
+        use_new_data(tree, data);
+      }));
+  out.session =
+      open_session(*out.experiment, {.engines = engines(),
+                                     .teacher = false,
+                                     .evaluate_train_split = train || !arguments.data.empty(),
+                                     .trained = std::make_shared<const DataSchema>(schema),
+                                     .targets = targets});
   if (!out.session.has_evaluation()) {
-    fail(ExitCode::usage, "the configuration has no eval split (data.eval or data.eval_fraction)");
+    fail(ExitCode::usage,
+         "the configuration has no eval split (data.eval or data.eval_fraction); give a file of "
+         "data behind the model");
   }
-  start_session(out.session, /*weights_follow=*/true);
-  load_checkpoint(*out.session.executor, out.checkpoint.checkpoint, out.checkpoint.state);
+  if (!foreign) check_same_data(out.session, schema, out.checkpoint.checkpoint);
+  start_session(out.session, /*weights_follow=*/!foreign);
+  if (!foreign) {
+    load_checkpoint(*out.session.executor, out.checkpoint.checkpoint, out.checkpoint.state);
+  }
   return out;
 }
 
 Predictions predict_all(const CheckpointOptions& options, const TrainedModel& first,
                         std::optional<int64_t> limit, bool train, bool targets) {
-  if (options.count() == 1) return predict(first.session, limit);
+  const size_t count = options.arguments().models.size();
+  if (count <= 1) return predict(first.session, limit);
   MeanPredictions mean;
   mean.add(predict(first.session, limit));
-  for (size_t i = 1; i < options.count(); ++i) {
+  for (size_t i = 1; i < count; ++i) {
     const TrainedModel member = options.open(i, train, targets);
     if (member.session.data.eval->class_names() != first.session.data.eval->class_names()) {
       fail(ExitCode::usage,

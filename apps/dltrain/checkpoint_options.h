@@ -17,12 +17,20 @@ struct TrainedModel {
   Session session;
 };
 
+// What the positional arguments are: experiment files, a model where no --checkpoint names one, and
+// a file or folder of new data.
+struct ModelArguments {
+  std::vector<std::string> configs, models;
+  std::string data;  // empty: that of the configuration
+};
+
 struct CheckpointOptions {
   ConfigOptions config;
   std::vector<std::string> checkpoints;
 
   void add_to(CLI::App& command);
-  size_t count() const { return checkpoints.empty() ? 1 : checkpoints.size(); }
+  // Throws Error(usage) for what is none of them.
+  ModelArguments arguments() const;
   // Opens the i-th model on one rank. Without a configuration each checkpoint brings its own.
   // `train`: its eval split is the training split, in file order and unchanged. `targets`: whether
   // the data must have them.

@@ -70,9 +70,15 @@ struct ConfigOptions {
   std::string device, autotune, name;
   std::optional<int64_t> seed, max_steps;
 
-  void add_to(CLI::App& command);
-  // Loads, with `extra` overrides after the person's own. Throws ConfigError.
-  Experiment load(const std::vector<std::string>& extra = {}) const;
+  // `files`: what the positional arguments are called, and what they are.
+  void add_to(
+      CLI::App& command, const char* name_of_files = "CONFIG",
+      const char* about_files = "Experiment files (YAML); later ones override earlier ones");
+  bool empty() const { return files.empty() && also_files.empty(); }
+  // Loads, with `extra` overrides after the person's own, and what `change` then makes of the tree;
+  // with it there may be no file. Throws ConfigError.
+  Experiment load(const std::vector<std::string>& extra = {},
+                  const std::function<void(ConfigNode&)>& change = {}) const;
 };
 
 struct PlanRequest {
@@ -91,8 +97,12 @@ void print_plan(Experiment& experiment, const PlanRequest& request,
 // One line or several to stderr, marked with the rank where there are several whose lines nobody
 // else marks.
 void tell(const std::string& text);
+// The same by the first of several ranks alone, or by the launcher that starts them.
+void tell_once(const std::string& text);
 
 // For CLI::App::failure_message: the error, and the nearest flag to one that is not known.
 std::string usage_message(const CLI::App* app, const CLI::Error& error);
+// "; did you mean dltrain train?" of a word that is no command, or all commands.
+std::string command_hint(const std::string& wrong);
 
 }  // namespace dltrain

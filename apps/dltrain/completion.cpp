@@ -1,6 +1,8 @@
 // dltrain completion bash|zsh: a script for `eval "$(dltrain completion bash)"`.
 #include <cstdio>
+#include <set>
 
+#include "config/key_index.h"
 #include "dltrain/commands.h"
 
 namespace dltrain {
@@ -24,6 +26,18 @@ std::string words_of(const CommandRow& row) {
   return options_of(app);
 }
 
+// All keys that -s can set.
+std::string keys() {
+  Experiment experiment;
+  std::set<std::string> paths;
+  for (const IndexedKey& key : all_keys(ObjectRef::of(experiment))) {
+    if (!key.path.empty()) paths.insert(key.path);
+  }
+  std::string out;
+  for (const std::string& path : paths) out += " " + path;
+  return out;
+}
+
 std::string script() {
   std::string names, cases;
   for (const CommandRow& row : commands()) {
@@ -32,6 +46,9 @@ std::string script() {
   }
   return fmt::format(R"(_dltrain() {{
   local current="${{COMP_WORDS[COMP_CWORD]}}" command="${{COMP_WORDS[1]}}" words=""
+  case "${{COMP_WORDS[COMP_CWORD - 1]}}" in
+    -s | --set) COMPREPLY=($(compgen -S = -W "{}" -- "$current")); return ;;
+  esac
   case "$command" in
 {}    *) words="{}" ;;
   esac
@@ -41,7 +58,7 @@ std::string script() {
 }}
 complete -o nospace -F _dltrain dltrain
 )",
-                     cases, words_of(commands()[0]).substr(1), names.substr(1));
+                     keys().substr(1), cases, words_of(commands()[0]).substr(1), names.substr(1));
 }
 
 }  // namespace

@@ -5,8 +5,8 @@
 
 namespace dltrain {
 
-void ConfigOptions::add_to(CLI::App& command) {
-  command.add_option("CONFIG", files, "Experiment files (YAML); later ones lie over earlier ones");
+void ConfigOptions::add_to(CLI::App& command, const char* name_of_files, const char* about_files) {
+  command.add_option(name_of_files, files, about_files);
   command.add_option("-c,--config", also_files, "The same as CONFIG")->type_name("FILE");
   command.add_option("-s,--set", sets, "Set one key: -s optimizer.learning_rate=3e-4")
       ->type_name("KEY=VALUE")
@@ -21,14 +21,19 @@ void ConfigOptions::add_to(CLI::App& command) {
       ->take_last();
 }
 
-Experiment ConfigOptions::load(const std::vector<std::string>& extra) const {
+Experiment ConfigOptions::load(const std::vector<std::string>& extra,
+                               const std::function<void(ConfigNode&)>& change) const {
   ConfigInputs inputs;
   for (const auto* list : {&files, &also_files}) {
     inputs.files.insert(inputs.files.end(), list->begin(), list->end());
   }
-  if (inputs.files.empty()) {
+  if (inputs.files.empty() && !change) {
     fail(ExitCode::usage,
          "no configuration given; try: dltrain --config exp.yaml, or dltrain init");
+  }
+  for (const std::filesystem::path& file : inputs.files) {
+    if (file.string().find('=') == std::string::npos || std::filesystem::exists(file)) continue;
+    fail(ExitCode::usage, "there is no file '{0}'; a key is set with -s {0}", file.string());
   }
   inputs.overrides = sets;
   if (!device.empty()) inputs.overrides.push_back("device=" + device);
@@ -58,8 +63,10 @@ Experiment ConfigOptions::load(const std::vector<std::string>& extra) const {
   ConfigNode* training = tree ? tree->find("training") : nullptr;
   if (training != nullptr && (max_steps || (steps && !epochs))) training->erase("num_epochs");
   if (training != nullptr && epochs && !steps) training->erase("max_steps");
+  if (tree && change) change(*tree);
   if (tree) bind(experiment, *tree, problems);
   problems.throw_if_any();
+  for (const std::string& warning : problems.warnings()) tell_once("warning: " + warning);
   return experiment;
 }
 

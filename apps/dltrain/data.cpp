@@ -12,7 +12,7 @@ CommandBody add_data(CLI::App& command) {
     bodies->emplace_back(part, add_one(*part));
   };
   add("inspect", "Counts, statistics, duplicates, outliers, broken samples", add_data_inspect);
-  add("show", "A picture (PNG) of what enters the net, with labels", add_data_show);
+  add("show", "Draw samples as the model sees them (PNG), with labels", add_data_show);
   add("prepare",
       "Write images into one packed file, or text into files of tokens, which are read faster",
       add_data_prepare);

@@ -40,6 +40,43 @@ void print_field(const FieldReport& report) {
   fmt::print("\n");
 }
 
+std::string describe_counts(const ColumnReport& report) {
+  std::string out = fmt::format("{} categories:", report.column.categories.size());
+  for (size_t i = 0; i < report.counts.size() && i < kMostShown; ++i) {
+    const bool empty = i == report.column.categories.size();
+    out += fmt::format("{} {} {}", i > 0 ? "," : "",
+                       empty ? "(empty)" : report.column.categories[i], report.counts[i]);
+  }
+  return out + (report.counts.size() > kMostShown ? ", …" : "");
+}
+
+// As the file has them, before anything is fitted.
+void print_columns(const std::vector<ColumnReport>& columns) {
+  size_t width = 0;
+  for (const ColumnReport& report : columns) width = std::max(width, report.column.name.size());
+  for (size_t i = 0; i < columns.size(); ++i) {
+    const ColumnReport& r = columns[i];
+    const std::string name = r.column.name.empty() ? fmt::format("column {}", i) : r.column.name;
+    fmt::print("    {:<{}}  ", name, std::max<size_t>(width, 9));
+    switch (r.column.kind) {
+      case ColumnSchema::Kind::number:
+        fmt::print("number    mean {:.6g}  std {:.6g}  from {:.6g} to {:.6g}{}{}\n", r.mean, r.std,
+                   r.least, r.greatest, r.empty > 0 ? fmt::format("  {} empty", r.empty) : "",
+                   r.std == 0 ? "  never varies" : "");
+        break;
+      case ColumnSchema::Kind::category:
+        fmt::print("category  {}\n", describe_counts(r));
+        break;
+      case ColumnSchema::Kind::target:
+        fmt::print("target\n");
+        break;
+      case ColumnSchema::Kind::ignored:
+        fmt::print("left out\n");
+        break;
+    }
+  }
+}
+
 void print_classes(const Dataset& dataset, const SplitReport& report) {
   if (report.labels.empty()) return;
   int64_t least = INT64_MAX, most = 0, empty = 0;
@@ -112,10 +149,11 @@ void print_tokens(const char* name, const Dataset& dataset) {
   });
 }
 
-SplitReport print_split(const char* name, const Dataset& dataset) {
+SplitReport print_split(const char* name, const Dataset& dataset, const Dataset& raw) {
   SplitReport report = inspect(dataset, bound_cpu_count());
   fmt::print("{}: {} samples\n", name, report.samples);
   for (const FieldReport& field : report.fields) print_field(field);
+  print_columns(inspect_columns(raw));
   print_classes(dataset, report);
   fmt::print("  broken: {}\n", report.broken.size());
   print_some(report.broken, [](const auto& b) { fmt::print("    {}\n", b.second); });
@@ -141,19 +179,27 @@ CommandBody add_data_inspect(CLI::App& command) {
   options->add_to(command);
   command.footer(
       "Samples are taken as evaluation sees them, after scale, normalize and transforms; without\n"
-      "normalize, mean and std are what its keys want. Exit code 3 where a sample cannot be read.");
+      "normalize, mean and std are what its keys want. The columns of a table are told as the "
+      "file\n"
+      "has them. Exit code 3 where a sample cannot be read.");
   return [options] {
     const Experiment experiment = options->load();
-    const DataSplit data = experiment.data.open();
+    const DataSplit raw = experiment.data.open({.fit = false});
+    DataSplit data = raw;
+    if (const InputFit fit = experiment.data.train->fit(); fit.any()) {
+      const auto schema = fit_inputs(*raw.train, fit);
+      data.train = apply_fit(raw.train, schema);
+      if (raw.eval) data.eval = apply_fit(raw.eval, schema);
+    }
     if (is_tokens(*data.train)) {
       print_tokens("train", *data.train);
       if (data.eval) print_tokens("eval", *data.eval);
       return ExitCode::ok;
     }
-    const SplitReport train = print_split("train", *data.train);
+    const SplitReport train = print_split("train", *data.train, *raw.train);
     bool broken = !train.broken.empty();
     if (data.eval) {
-      const SplitReport eval = print_split("eval", *data.eval);
+      const SplitReport eval = print_split("eval", *data.eval, *raw.eval);
       broken = broken || !eval.broken.empty();
       const auto overlap = find_overlap(train, eval);
       fmt::print("eval samples that are also in train: {}\n", overlap.size());

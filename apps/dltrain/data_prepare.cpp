@@ -59,6 +59,7 @@ ExitCode write_images(const DataPrepareOptions& options, const DatasetConfig& co
     fail(ExitCode::usage, "--shorter-side needs --encoding raw: files stay as they are otherwise");
   }
   refuse_existing(options, options.output);
+  DataConfig::refuse_missing(config);
   const auto source = config.open_images();
   if (!source) {
     fail(ExitCode::usage,

@@ -1,5 +1,5 @@
-// dltrain eval CONFIG --checkpoint PATH: measures saved weights, or the mean of several models'
-// predictions, on the eval split.
+// dltrain eval RUN DATA: measures saved weights, or the mean of several models' predictions, on new
+// data or on the eval split.
 #include <nlohmann/json.hpp>
 
 #include "base/file.h"
@@ -19,15 +19,15 @@ ExitCode run_eval(const EvalOptions& options) {
   Session& session = model.session;
   const ResumeChoice& choice = model.checkpoint;
   const auto& limit = session.experiment->evaluation.samples;
+  const ModelArguments arguments = options.models.arguments();
+  const size_t others = std::max<size_t>(arguments.models.size(), 1) - 1;
   const EvaluationRecord record =
-      options.models.count() == 1
-          ? *evaluate(session, choice.state.step)
-          : evaluate_predictions(session, predict_all(options.models, model, limit),
-                                 choice.state.step);
-  fmt::print("{}{}: {} samples", choice.checkpoint.string(),
-             options.models.count() == 1 ? std::string()
-                                         : fmt::format(" and {} more", options.models.count() - 1),
-             record.samples);
+      others == 0 ? *evaluate(session, choice.state.step)
+                  : evaluate_predictions(session, predict_all(options.models, model, limit),
+                                         choice.state.step);
+  fmt::print("{}{}: {} samples{}", choice.checkpoint.string(),
+             others == 0 ? std::string() : fmt::format(" and {} more", others), record.samples,
+             arguments.data.empty() ? std::string() : " of " + arguments.data);
   nlohmann::ordered_json json{{"checkpoint", choice.checkpoint.string()},
                               {"step", record.step},
                               {"samples", record.samples}};

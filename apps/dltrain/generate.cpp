@@ -12,8 +12,8 @@
 #include "config/scalar.h"
 #include "data/line_reader.h"
 #include "dltrain/commands.h"
+#include "dltrain/new_data.h"
 #include "dltrain/text_printer.h"
-#include "tensor/safetensors_set.h"
 #include "train/language_model.h"
 #include "train/run_folder.h"
 
@@ -52,8 +52,8 @@ std::unique_ptr<LanguageModel> open_hugging_face(const std::filesystem::path& fo
   inputs.overrides.insert(inputs.overrides.end(), o.sets.begin(), o.sets.end());
   if (!o.device.empty()) inputs.overrides.push_back("device=" + o.device);
   for (const std::string& key : precision_of(o)) inputs.overrides.push_back(key);
-  return std::make_unique<LanguageModel>(load_config<Experiment>(inputs), std::filesystem::path(),
-                                         engines(), o.tokenizer);
+  return std::make_unique<LanguageModel>(load_config<Experiment>(inputs), std::nullopt, engines(),
+                                         o.tokenizer);
 }
 
 std::unique_ptr<LanguageModel> open_model(const GenerateFlags& o) {
@@ -65,17 +65,19 @@ std::unique_ptr<LanguageModel> open_model(const GenerateFlags& o) {
          "configuration",
          o.model);
   }
-  if (folder && SafetensorsSet::holds(given) && std::filesystem::exists(given / "config.json")) {
+  if (is_hugging_face_folder(given)) {
     return open_hugging_face(given, o);
   }
-  const auto checkpoint = folder ? find_checkpoint(given).checkpoint : std::filesystem::path();
+  std::optional<ResumeChoice> checkpoint;
+  if (folder) checkpoint = find_checkpoint(given);
   ConfigOptions config;
-  config.files = {folder ? (checkpoint / "config.yaml").string() : o.model};
+  config.files = {folder ? (checkpoint->checkpoint / "config.yaml").string() : o.model};
   config.sets = o.sets;
   config.device = o.device;
   std::vector<std::string> extra{"parallelism.data=1"};
   for (const std::string& key : precision_of(o)) extra.push_back(key);
-  return std::make_unique<LanguageModel>(config.load(extra), checkpoint, engines(), o.tokenizer);
+  return std::make_unique<LanguageModel>(config.load(extra), std::move(checkpoint), engines(),
+                                         o.tokenizer);
 }
 
 std::string standard_input() {
@@ -155,7 +157,7 @@ std::vector<Prompt> read_prompts(const GenerateFlags& o, const LanguageModel& mo
     }
     out.push_back({text, encode_prompt(*model.tokenizer(), text, out.size() + 1)});
     if (o.begin_of_text && model.info().source_length) {
-      fail(ExitCode::usage, "--begin-of-text: the decoder of this model begins with it by itself");
+      fail(ExitCode::usage, "--begin-of-text: the decoder of this model always begins with it");
     }
     if (o.begin_of_text) {
       const auto& begin = model.tokenizer()->special().begin_of_text;
@@ -290,13 +292,13 @@ void add_sampling_options(CLI::App& command, GenerateFlags& o) {
                   "Above 1: tokens that the text has already become less likely")
       ->check(CLI::Range(1e-3, 1000.0))
       ->take_last();
-  command.add_option("--seed", o.sampling.seed, "Of the draws (default 0)")->take_last();
+  command.add_option("--seed", o.sampling.seed, "Seed of sampling (default 0)")->take_last();
   command.add_option("--num-samples", o.samples, "Texts of each prompt (default 1)")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 20))
       ->take_last();
   command
       .add_option("--batch-size", o.batch_size,
-                  "Texts that are continued side by side (default 8); changes no text")
+                  "Texts that are generated in parallel (default 8); changes no text")
       ->check(CLI::Range(int64_t{1}, int64_t{4096}))
       ->take_last();
   command.add_option("--stop", o.stop, "A text that ends one; may be given several times")
@@ -304,7 +306,7 @@ void add_sampling_options(CLI::App& command, GenerateFlags& o) {
         return text.empty() ? "an empty text is found everywhere" : "";
       })
       ->allow_extra_args(false);
-  command.add_flag("--ignore-end", o.ignore_end, "Go on after the token that ends a text");
+  command.add_flag("--ignore-end", o.ignore_end, "Continue after the token that ends a text");
 }
 
 }  // namespace
@@ -347,7 +349,7 @@ CommandBody add_generate(CLI::App& command) {
   command.add_option("-s,--set", o.sets, "Set one key of the configuration: -s KEY=VALUE")
       ->type_name("KEY=VALUE")
       ->allow_extra_args(false);
-  command.add_flag("-q,--quiet", o.quiet, "No line about speed on stderr");
+  command.add_flag("-q,--quiet", o.quiet, "Do not print the speed on stderr");
   return [options] { return run_generate(*options); };
 }
 

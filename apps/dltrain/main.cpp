@@ -10,6 +10,7 @@
 #include "dltrain/commands.h"
 #include "launch/signal_source.h"
 #include "reference/engine.h"
+#include "telemetry/log.h"
 
 namespace dltrain {
 
@@ -27,26 +28,27 @@ Engines engines() {
 
 const std::vector<CommandRow>& commands() {
   static const std::vector<CommandRow> table{
-      {"train", "Train; the command that is meant when none is named", add_train},
-      {"launch", "Start the ranks of a run on this machine or several; torchrun's flags",
+      {"train", "Train a model; the default command", add_train},
+      {"launch", "Start the ranks of a run on one node or several, with torchrun's flags",
        add_launch},
       {"check", "Sanity checks of configuration, data, gradients and resume", add_check, true},
-      {"plan", "Memory, arithmetic and shapes, before anything runs", add_plan, true},
-      {"profile", "Where the time of a training step goes: table and Chrome trace", add_profile},
-      {"eval", "Measure a checkpoint on the eval split", add_eval, true},
-      {"predict", "What a checkpoint says about each sample, as CSV or JSONL", add_predict, true},
-      {"export", "Write a trained model as a Hugging Face folder", add_export, true},
-      {"import", "Check a Hugging Face folder and make one to train from", add_import, true},
+      {"plan", "Print memory, FLOP and shapes without running anything", add_plan, true},
+      {"profile", "Measure where the time of a step goes: table and Chrome trace", add_profile},
+      {"eval", "Evaluate a checkpoint", add_eval, true},
+      {"predict", "Write the predictions of a checkpoint as CSV or JSONL", add_predict, true},
+      {"export", "Export a trained model as a Hugging Face folder", add_export, true},
+      {"import", "Check a Hugging Face folder and prepare it for training", add_import, true},
       {"generate", "Continue texts with a trained language model", add_generate, true},
       {"data",
        "Look at data (inspect, show), prepare images and texts (prepare), learn a vocabulary "
        "(tokenizer)",
        add_data, true},
       {"init", "Write a commented starting configuration", add_init, true},
-      {"list", "Layers, losses, optimizers, schedules, datasets, ops, devices", add_list},
-      {"schema", "JSON Schema of experiment files (for editors)", add_schema},
-      {"completion", "Tab completion for bash or zsh", add_completion},
-      {"version", "Version and libraries", add_version}};
+      {"list", "List layers, losses, optimizers, data sets, ops, devices, and the keys of each",
+       add_list},
+      {"schema", "Print the JSON Schema of experiment files, for editors", add_schema},
+      {"completion", "Print the tab completion for bash or zsh", add_completion},
+      {"version", "Print the version and the libraries", add_version}};
   return table;
 }
 
@@ -55,6 +57,7 @@ std::vector<std::string> with_command(std::vector<std::string> arguments) {
   if (arguments.empty()) return {"--help"};
   const std::string& first = arguments[0];
   if (first == "--version") return {"version"};
+  if (first == "help") return {"--help"};
   const bool help = first == "-h" || first == "--help";
   const auto& table = commands();
   const bool named = std::any_of(table.begin(), table.end(),
@@ -63,9 +66,7 @@ std::vector<std::string> with_command(std::vector<std::string> arguments) {
       first.ends_with(".yaml") || first.ends_with(".yml") || std::filesystem::exists(first);
   if (help || named) return arguments;
   if (!first.starts_with("-") && !file) {
-    std::string names;
-    for (const CommandRow& row : table) names += std::string(names.empty() ? "" : ", ") + row.name;
-    fail(ExitCode::usage, "'{}' is neither a command ({}) nor a file", first, names);
+    fail(ExitCode::usage, "'{}' is neither a command nor a file{}", first, command_hint(first));
   }
   arguments.insert(arguments.begin(), "train");
   return arguments;
@@ -106,6 +107,7 @@ int run_main(int argc, char** argv) {
       fail(ExitCode::usage, "`dltrain {}` runs on one rank; start it without a launcher",
            commands()[i].name);
     }
+    set_up_log({}, console());
     return static_cast<int>(body());
   }
   return static_cast<int>(ExitCode::usage);

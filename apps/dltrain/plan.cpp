@@ -21,16 +21,17 @@ namespace {
 std::string human_bytes(size_t bytes) {
   const double b = static_cast<double>(bytes);
   if (bytes < 10'000) return fmt::format("{} B", bytes);
-  if (b < 10e6) return fmt::format("{:.1f} KiB", b / 1024);
-  if (b < 10e9) return fmt::format("{:.1f} MiB", b / (1 << 20));
+  if (bytes < size_t{1} << 20) return fmt::format("{:.1f} KiB", b / 1024);
+  if (bytes < size_t{1} << 30) return fmt::format("{:.1f} MiB", b / (1 << 20));
   return fmt::format("{:.2f} GiB", b / (1 << 30));
 }
 
 std::string human_count(double n) {
   if (n < 1e4) return fmt::format("{:.0f}", n);
-  if (n < 1e7) return fmt::format("{:.1f} k", n / 1e3);
-  if (n < 1e10) return fmt::format("{:.1f} M", n / 1e6);
-  return fmt::format("{:.1f} G", n / 1e9);
+  if (n < 1e6) return fmt::format("{:.1f} k", n / 1e3);
+  if (n < 1e9) return fmt::format("{:.1f} M", n / 1e6);
+  if (n < 1e12) return fmt::format("{:.1f} G", n / 1e9);
+  return fmt::format("{:.1f} T", n / 1e12);
 }
 
 // "210 FLOP", "2.1 GFLOP"
@@ -46,44 +47,66 @@ int64_t parameter_elements(const Session& session) {
   return sum;
 }
 
+// Rows of name, size and remark, whose columns are as wide as they need to be.
+class SizeTable {
+ public:
+  void add(std::string name, size_t bytes, std::string remark = "") {
+    rows_.push_back({std::move(name), human_bytes(bytes), std::move(remark)});
+  }
+  void print() const {
+    size_t width = 0;
+    for (const Row& row : rows_) width = std::max(width, row.name.size());
+    for (const Row& row : rows_) {
+      fmt::print("  {:<{}}  {:>10}{}{}\n", row.name, width, row.size,
+                 row.remark.empty() ? "" : "  ", row.remark);
+    }
+  }
+
+ private:
+  struct Row {
+    std::string name, size, remark;
+  };
+  std::vector<Row> rows_;
+};
+
+void add_peak(const MemoryPeak& peak, SizeTable& table) {
+  if (peak.bytes == 0) return;
+  constexpr size_t kMost = 4;
+  size_t rest = peak.bytes;
+  for (size_t i = 0; i < std::min(kMost, peak.living.size()); ++i) {
+    const std::string remark =
+        i > 0 ? ""
+              : fmt::format("at the peak, in {} of {} ({})", peak.op,
+                            peak.layer.empty() ? "the model" : peak.layer, peak.phase);
+    table.add("  " + peak.living[i].what, peak.living[i].bytes, remark);
+    rest -= peak.living[i].bytes;
+  }
+  if (peak.living.size() > kMost) {
+    table.add(fmt::format("  {} others", peak.living.size() - kMost), rest);
+  }
+}
+
 void print_memory(const Session& session, const PlanReport& r) {
   // Some libraries' kernels take memory for each thread.
-  const std::string by_threads =
+  const std::string threads =
       session.executor->device().properties().backend != "cpu"
           ? ""
-          : fmt::format(" by {} thread{}{}", cpu_threads(), cpu_threads() == 1 ? "" : "s",
+          : fmt::format(", with {} thread{}{}", cpu_threads(), cpu_threads() == 1 ? "" : "s",
                         session.options.ranks.world == 1 ? "" : " a rank");
-  fmt::print("memory (one rank):\n");
-  for (const auto& [kind, bytes] : r.state_bytes) {
-    fmt::print("  {:<22} {:>12}\n", kind, human_bytes(bytes));
-  }
-  fmt::print("  {:<22} {:>12}   shared by lifetime; no placement needs less than {}\n",
-             "activations and work", human_bytes(r.work_bytes), human_bytes(r.work_lower_bound));
-  if (r.peak.bytes != 0) {
-    fmt::print("    fullest in {} of {} ({}):\n", r.peak.op,
-               r.peak.layer.empty() ? "the model" : r.peak.layer, r.peak.phase);
-    size_t rest = r.peak.bytes;
-    constexpr size_t kMost = 4;
-    for (size_t i = 0; i < std::min(kMost, r.peak.living.size()); ++i) {
-      fmt::print("      {:<28} {:>12}\n", r.peak.living[i].what,
-                 human_bytes(r.peak.living[i].bytes));
-      rest -= r.peak.living[i].bytes;
-    }
-    if (r.peak.living.size() > kMost) {
-      fmt::print("      {:<28} {:>12}\n", fmt::format("{} others", r.peak.living.size() - kMost),
-                 human_bytes(rest));
-    }
-  }
+  fmt::print("memory of one rank:\n");
+  SizeTable table;
+  for (const auto& [kind, bytes] : r.state_bytes) table.add(kind, bytes);
+  table.add(
+      "activations, workspaces", r.work_bytes,
+      fmt::format("memory is reused; the least possible is {}", human_bytes(r.work_lower_bound)));
+  add_peak(r.peak, table);
   if (r.gradient_bytes != 0) {
-    fmt::print("  {:<22} {:>12}   in that memory, as the backward frees it\n", "gradients",
-               human_bytes(r.gradient_bytes));
+    table.add("gradients", r.gradient_bytes, "in the memory of the activations");
   }
-  if (r.stage_bytes != 0) {
-    fmt::print("  {:<22} {:>12}   for the next two batches\n", "inputs on their way",
-               human_bytes(r.stage_bytes));
-  }
-  fmt::print("  {:<22} {:>12}   {} bytes: exactly what is allocated{}\n", "arena",
-             human_bytes(r.arena_bytes), r.arena_bytes, by_threads);
+  if (r.stage_bytes != 0) table.add("input staging", r.stage_bytes, "for the next two batches");
+  table.add("total", r.arena_bytes,
+            fmt::format("{} bytes are allocated before the first step{}", r.arena_bytes, threads));
+  table.print();
 }
 
 // Steps of several lengths share the arena.
@@ -100,8 +123,8 @@ void print_lengths(const Session& session, const PlanReport& r) {
       lengths += fmt::format("{}{} {}", lengths.empty() ? "" : ", ",
                              session.data.train->fields()[field].name, extents[i][field]);
     }
-    fmt::print("  {:<22} {:>12}   {}{}\n", "activations and work", human_bytes(r.variant_bytes[i]),
-               lengths,
+    fmt::print("  {:<24} {:>12}  {}{}\n", "activations, workspaces",
+               human_bytes(r.variant_bytes[i]), lengths,
                steps.empty() ? "" : fmt::format(", {} of {} steps", steps[i], buckets->batches()));
   }
 }
@@ -116,46 +139,65 @@ size_t message_bytes(const Session& session, const Mesh& mesh) {
   return bytes;
 }
 
-// What a run takes beside the arena, but for libraries and the data themselves.
+// What a run takes besides, but for libraries and the data themselves.
 void print_host_memory(const Session& session) {
   const LoaderOptions loader = train_loader_options(session, 0, 1);
   const size_t batches = batch_memory_bytes(batch_fields(*session.data.train, loader),
                                             loader.micro_batch, loader.slots);
-  fmt::print("beside it, on the host:\n");
-  fmt::print("  {:<22} {:>12}   {} micro-batches\n", "batches filled ahead", human_bytes(batches),
-             loader.slots);
+  fmt::print("host memory besides:\n");
+  SizeTable table;
+  table.add("prefetched batches", batches, fmt::format("{} micro-batches", loader.slots));
   if (const size_t samples = sample_bytes(session); samples > 0) {
-    fmt::print("  {:<22} {:>12}   what is kept of their texts, and their plans\n", "samples",
-               human_bytes(samples));
+    table.add("text samples", samples, "keys and values of attention, and plans");
   }
   if (const Mesh& mesh = session.executor->report().places.mesh;
       mesh.size() > 1 && session.executor->device().properties().backend == "cpu") {
-    fmt::print("  {:<22} {:>12}   what comes from other ranks and is added up\n", "messages",
-               human_bytes(message_bytes(session, mesh)));
+    table.add("receive buffers", message_bytes(session, mesh), "of collectives");
   }
-  if (!session.experiment->checkpoint.async) return;
-  fmt::print("  {:<22} {:>12}   from the first checkpoint on that more steps follow\n",
-             "copy for checkpoints",
-             human_bytes(snapshot_bytes(*session.executor,
-                                        session.shares_state() ? session.options.ranks.world : 1)));
+  if (session.experiment->checkpoint.async) {
+    table.add(
+        "checkpoint snapshot",
+        snapshot_bytes(*session.executor, session.shares_state() ? session.options.ranks.world : 1),
+        "from the first checkpoint before the last step on");
+  }
+  table.print();
 }
 
 void print_layers(const PlanReport& r) {
-  fmt::print("layers:\n  {:<16} {:>12} {:>14} {:>16} {:>16}\n", "name", "parameters", "activations",
-             "forward FLOP", "backward FLOP");
-  for (const LayerCost& row : r.layers) {
-    fmt::print("  {:<16} {:>12} {:>14} {:>16} {:>16}\n", row.layer, row.parameters,
+  std::vector<LayerCost> rows = fold_equal_blocks(r.layers);
+  LayerCost total{.layer = "total"};
+  for (const LayerCost& row : rows) {
+    total.parameters += row.parameters;
+    total.activation_bytes += row.activation_bytes;
+    total.forward_flops += row.forward_flops;
+    total.backward_flops += row.backward_flops;
+  }
+  rows.push_back(total);
+  std::vector<std::string> names;
+  size_t width = 4;
+  bool folded = false;
+  for (const LayerCost& row : rows) {
+    names.push_back(row.layer + (row.copies > 1 ? fmt::format(" (x{})", row.copies) : ""));
+    width = std::max(width, names.back().size());
+    folded = folded || row.copies > 1;
+  }
+  fmt::print("layers, for one micro-batch{}:\n", folded ? " (xN: sums over N equal blocks)" : "");
+  fmt::print("  {:<{}}  {:>12}  {:>11}  {:>12}  {:>13}\n", "name", width, "parameters",
+             "activations", "forward FLOP", "backward FLOP");
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const LayerCost& row = rows[i];
+    fmt::print("  {:<{}}  {:>12}  {:>11}  {:>12}  {:>13}\n", names[i], width, row.parameters,
                human_bytes(row.activation_bytes), human_count(row.forward_flops),
                human_count(row.backward_flops));
   }
 }
 
 void print_promises(const Session& session) {
-  fmt::print("promises (docs/equality.md):\n");
-  fmt::print("  bit-identical: second run, resume, memory plan (same machine and thread count)\n");
+  fmt::print("reproducibility (docs/equality.md):\n");
+  fmt::print("  bit-identical: a second run, a resumed run (same machine and number of threads)\n");
   if (session.batch.micro_batches() == 1) return;
   const bool fixed = session.experiment->training.reduction == Reduction::fixed;
-  fmt::print("  {}: other numbers of ranks and micro-steps for the same global batch{}\n",
+  fmt::print("  {}: another number of ranks or micro-steps for the same global batch{}\n",
              fixed ? "bit-identical" : "within tolerance",
              fixed ? fmt::format(" and micro_batch_size {}", session.batch.micro_batch)
                    : ", every zero_stage");
@@ -170,10 +212,9 @@ void print_recompute(const Session& session) {
   options.evaluation = options.recompute = false;
   const PlanReport kept = open_session(*session.experiment, options).executor->report();
   const PlanReport r = session.executor->report();
-  fmt::print(
-      "recompute: {} of the forward's calls run again, {:+.1f} % FLOP; arena {} instead of {}\n",
-      graph.recomputed_nodes, 100 * (r.flops_per_step / kept.flops_per_step - 1),
-      human_bytes(r.arena_bytes), human_bytes(kept.arena_bytes));
+  fmt::print("recompute: {} forward calls run again, {:+.1f} % FLOP; {} of memory instead of {}\n",
+             graph.recomputed_nodes, 100 * (r.flops_per_step / kept.flops_per_step - 1),
+             human_bytes(r.arena_bytes), human_bytes(kept.arena_bytes));
 }
 
 // Messages of one rank in a step, and how much of their time the computation hides.
@@ -183,9 +224,8 @@ void print_traffic(const Session& session, const PlanReport& r, const Rates& rat
                           static_cast<double>(t.gathered);
   const auto whole = [](size_t bytes) { return human_bytes(bytes); };
   fmt::print(
-      "ranks: each sends {} a step ({} all-reduced, {} reduce-scattered, {} gathered), in f32 "
-      "{:.2f} "
-      "times the parameters\n",
+      "ranks: each sends {} a step ({} all-reduced, {} reduce-scattered, {} gathered), {:.2f} "
+      "times the parameters in f32\n",
       human_bytes(static_cast<size_t>(t.sent())), whole(t.reduced), whole(t.scattered),
       whole(t.gathered),
       messages / (sizeof(float) * static_cast<double>(parameter_elements(session))));
@@ -196,8 +236,9 @@ void print_traffic(const Session& session, const PlanReport& r, const Rates& rat
                human_bytes(static_cast<size_t>(t.between_nodes)));
   }
   if (session.groups) {
-    fmt::print("  state is cut among {} ranks; {} such groups hold all of it\n",
-               places.mesh.size(mesh_axes::kShard), places.mesh.size(mesh_axes::kReplica));
+    fmt::print(
+        "  the state is sharded over groups of {} ranks; each of the {} groups holds all of it\n",
+        places.mesh.size(mesh_axes::kShard), places.mesh.size(mesh_axes::kReplica));
   } else if (session.experiment->parallelism.zero_shard_size == "node" && places.nodes() == 1) {
     fmt::print("  all ranks are taken to be on one node (--nproc-per-node)\n");
   }
@@ -208,10 +249,8 @@ void print_traffic(const Session& session, const PlanReport& r, const Rates& rat
           ? fmt::format(", {}/s between nodes", human_bytes(static_cast<size_t>(rates.node_link)))
           : "";
   fmt::print(
-      "  at {}/s a rank and {}/s a link{} (--flops, --link, --node-link; on paper): {:.3g} s "
-      "of "
-      "arithmetic, "
-      "{:.3g} s of messages, of which {:.3g} s show ({:.0f} % hidden)\n",
+      "  estimate at {}/s a rank and {}/s a link{} (--flops, --link, --node-link): {:.3g} s of "
+      "arithmetic, {:.3g} s of communication, of which {:.3g} s are exposed ({:.0f} % overlap)\n",
       human_flop(rates.flops), human_bytes(static_cast<size_t>(rates.link)), between, e.compute,
       e.communication, e.exposed,
       e.communication > 0 ? 100 * (1 - e.exposed / e.communication) : 100.0);
@@ -227,9 +266,15 @@ void print_session(const Session& session, const Rates& rates) {
       session.options.ranks.world == 1 ? "" : "s", session.batch.micro_steps,
       session.batch.micro_steps == 1 ? "" : "s", session.batch.micro_batch);
   fmt::print("device: {}\n", session.executor->device().properties().name);
-  fmt::print("model: {} parameters, {} in, {} out\n", parameter_elements(session),
-             to_string(graph.graph.value(graph.slots.front()).spec), to_string(graph.output_spec));
-  for (const std::string& name : graph.unused) fmt::print("  no gradient reaches {}\n", name);
+  std::string inputs;
+  for (size_t i = 0; i + 1 < graph.slots.size(); ++i) {
+    const GraphValue& value = graph.graph.value(graph.slots[i]);
+    inputs += fmt::format("{}{} {}", i == 0 ? "" : ", ",
+                          value.name.substr(value.name.find('.') + 1), to_string(value.spec));
+  }
+  fmt::print("model: {} parameters, {} → output {}\n", parameter_elements(session), inputs,
+             to_string(graph.output_spec));
+  for (const std::string& name : graph.unused) fmt::print("  unused: {} gets no gradient\n", name);
   if (!graph.frozen.empty()) {
     fmt::print("  frozen: {} tensors, {} to {}\n", graph.frozen.size(), graph.frozen.front(),
                graph.frozen.back());
@@ -240,9 +285,9 @@ void print_session(const Session& session, const Rates& rates) {
   print_lengths(session, r);
   print_host_memory(session);
   print_recompute(session);
-  fmt::print("step: {}, {} moved at least, {} kernel calls", human_flop(r.flops_per_step),
-             human_bytes(static_cast<size_t>(r.bytes_per_step)), r.kernel_calls);
-  fmt::print("\n");
+  fmt::print("step: {}, at least {} of memory traffic, {} kernel calls\n",
+             human_flop(r.flops_per_step), human_bytes(static_cast<size_t>(r.bytes_per_step)),
+             r.kernel_calls);
   if (session.options.ranks.world > 1) print_traffic(session, r, rates);
   print_promises(session);
 }

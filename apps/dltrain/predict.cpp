@@ -1,5 +1,5 @@
-// dltrain predict CONFIG --checkpoint PATH --output FILE: what a trained model says about each
-// sample.
+// dltrain predict RUN DATA --output FILE: what a trained model says about each sample of new data,
+// or of a split of its own.
 #include "base/file.h"
 #include "dltrain/checkpoint_options.h"
 #include "train/prediction_file.h"
@@ -9,7 +9,7 @@ namespace {
 
 struct PredictOptions {
   CheckpointOptions models;
-  std::string output, split = "eval";
+  std::string output, split;
   int64_t top = 1;
   std::optional<int64_t> samples;
 };
@@ -17,14 +17,22 @@ struct PredictOptions {
 ExitCode run_predict(const PredictOptions& options) {
   const PredictionFormat format = prediction_format(options.output);
   const bool train = options.split == "train";
+  const ModelArguments arguments = options.models.arguments();
+  if (!arguments.data.empty() && !options.split.empty()) {
+    fail(ExitCode::usage, "--split is of the configuration's data, and {} is given",
+         arguments.data);
+  }
   const TrainedModel first = options.models.open(0, train, /*targets=*/false);
   const Predictions predictions =
       predict_all(options.models, first, options.samples, train, /*targets=*/false);
   write_file_atomically(
       options.output, prediction_text(predictions, *first.session.data.eval, format, options.top));
-  fmt::print("{}: {} samples of the {} split, by {}", options.output, predictions.samples,
-             options.split, first.checkpoint.checkpoint.string());
-  if (options.models.count() > 1) fmt::print(" and {} more", options.models.count() - 1);
+  const std::string of = arguments.data.empty()
+                             ? fmt::format("the {} split", train ? "train" : "eval")
+                             : arguments.data;
+  fmt::print("{}: {} samples of {}, by {}", options.output, predictions.samples, of,
+             first.checkpoint.checkpoint.string());
+  if (arguments.models.size() > 1) fmt::print(" and {} more", arguments.models.size() - 1);
   fmt::print("\n");
   return ExitCode::ok;
 }
@@ -37,7 +45,10 @@ CommandBody add_predict(CLI::App& command) {
   command.add_option("-o,--output", options->output, "File to write: .csv or .jsonl")
       ->required()
       ->take_last();
-  command.add_option("--split", options->split, "eval, or train (in file order, unchanged)")
+  command
+      .add_option("--split", options->split,
+                  "Of the configuration's data: eval (the default), or train (in file order, "
+                  "unchanged)")
       ->check(CLI::IsMember({"eval", "train"}))
       ->take_last();
   command.add_option("--top-k", options->top, "How many classes, the most likely first")

@@ -13,6 +13,8 @@
 
 #include "base/cpus.h"
 #include "base/stop.h"
+#include "comm/endpoint.h"
+#include "comm/socket.h"
 #include "cpu/engine.h"
 #include "device/engine.h"
 #include "launch/launcher.h"
@@ -78,6 +80,13 @@ ExitCode be_rank(const RankEnvironment& environment, const ParallelismConfig& pa
   // Launchers of others may leave all cores to each rank.
   if (std::getenv("OMP_NUM_THREADS") == nullptr) {
     set_cpu_threads(cpu_share(environment.local_world_size));
+  }
+  if (environment.rank == 0 && !environment.store_served && environment.secret.empty() &&
+      !is_loopback(environment.master_address)) {
+    tell(
+        fmt::format("dltrain: warning: DLTRAIN_STORE_SECRET is not set: anybody who reaches {} can "
+                    "join or end this run; set it to the same text for all ranks",
+                    endpoint_text(environment.master_address, environment.master_port)));
   }
   const auto host = engines().cpu->open(0);
   release_stop_signals();

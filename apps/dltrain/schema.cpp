@@ -13,7 +13,10 @@ constexpr const char* kTitle =
     "# Configuration\n\n"
     "Every key of an experiment file. Written by `scripts/update_docs.sh` from the registry that "
     "the\n"
-    "parser uses (`dltrain schema --reference`); do not edit it by hand.\n\n";
+    "parser uses (`dltrain schema --reference`); do not edit it by hand. Files that build on "
+    "others, "
+    "`-s`,\n"
+    "and where relative paths are looked for: [configuration.md](configuration.md).\n\n";
 
 }  // namespace
 

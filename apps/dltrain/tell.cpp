@@ -30,4 +30,9 @@ void tell(const std::string& text) {
   std::fputs(out.c_str(), stderr);
 }
 
+void tell_once(const std::string& text) {
+  const RankEnvironment rank = rank_environment(process_environment());
+  if (rank.rank == 0 && !rank.store_served) tell(text);
+}
+
 }  // namespace dltrain

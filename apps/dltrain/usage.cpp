@@ -1,23 +1,94 @@
 // What is said of a command line that cannot be read.
+#include "config/key_index.h"
 #include "config/suggest.h"
 #include "dltrain/commands.h"
 
 namespace dltrain {
+namespace {
+
+const CLI::App* chosen_command(const CLI::App* app) {
+  while (!app->get_subcommands().empty()) app = app->get_subcommands().front();
+  return app;
+}
+
+std::string did_you_mean(const std::string& wrong, const std::vector<std::string>& names,
+                         std::string_view before = "") {
+  const std::string near = nearest_name(wrong, names);
+  return near.empty() ? "" : fmt::format("; did you mean {}{}?", before, near);
+}
+
+// A flag that is none: another flag, or a key of the configuration that has this name elsewhere.
+std::string flag_hint(const CLI::App& command, std::string flag) {
+  flag = flag.substr(0, flag.find('='));
+  const bool is_long = flag.starts_with("--");
+  std::vector<std::string> known;
+  bool sets_keys = false;
+  for (const CLI::Option* option : command.get_options()) {
+    for (const std::string& name : option->get_lnames()) known.push_back("--" + name);
+    sets_keys = sets_keys || option->check_lname("set");
+  }
+  if (sets_keys) {
+    std::string name = flag.substr(is_long ? 2 : 1);
+    std::replace(name.begin(), name.end(), '-', '_');
+    Experiment experiment;
+    const std::string key = find_elsewhere(name, all_keys(ObjectRef::of(experiment)));
+    if (!key.empty())
+      return fmt::format("; keys of the configuration are set with -s {}=VALUE", key);
+  }
+  return is_long ? did_you_mean(flag, known) : "";
+}
+
+// "A not in {b,c}" of the library, as the rest of the program says it.
+std::string choice_text(const std::string& text) {
+  const size_t at = text.find(" not in {"), colon = text.find(": ");
+  if (at == std::string::npos || colon > at) return text;
+  std::vector<std::string> names;
+  std::string name;
+  for (const char c : text.substr(at + 9)) {
+    if (c != ',' && c != '}') {
+      name += c;
+    } else {
+      names.push_back(std::exchange(name, ""));
+    }
+  }
+  const std::string wrong = text.substr(colon + 2, at - colon - 2);
+  const std::string hint = did_you_mean(wrong, names);
+  return fmt::format("{}: unknown name '{}'{}", text.substr(0, colon), wrong,
+                     hint.empty() ? "; known: " + join_names(names) : hint);
+}
+
+}  // namespace
+
+std::string command_hint(const std::string& wrong) {
+  std::vector<std::string> names;
+  for (const CommandRow& row : commands()) names.emplace_back(row.name);
+  const std::string hint = did_you_mean(wrong, names, "dltrain ");
+  return hint.empty() ? "; commands: " + join_names(names) : hint;
+}
 
 std::string usage_message(const CLI::App* app, const CLI::Error& error) {
-  std::string message = fmt::format("dltrain: error: {}", error.what());
-  const CLI::App* command = app;
-  while (!command->get_subcommands().empty()) command = command->get_subcommands().front();
-  std::vector<std::string> known;
-  for (const CLI::Option* option : command->get_options()) {
-    for (const std::string& name : option->get_lnames()) known.push_back("--" + name);
+  const CLI::App* command = chosen_command(app);
+  std::string message = choice_text(error.what());
+  if (const size_t at = message.find(": 1 required "); at != std::string::npos) {
+    message = message.substr(0, at) + " needs a value";
   }
-  for (const std::string& extra : app->remaining(true)) {
-    if (!extra.starts_with("--")) continue;
-    const std::string near = nearest_name(extra.substr(0, extra.find('=')), known);
-    if (!near.empty()) message += fmt::format("; did you mean {}?", near);
+  const std::vector<std::string> rest = app->remaining(true);
+  if (error.get_name() == "ExtrasError" && !rest.empty()) {
+    message = "unknown argument " + rest.front();
   }
-  return message + "\nRun with --help for more information.\n";
+  for (const std::string& extra : rest) {
+    if (extra.starts_with("-")) message += flag_hint(*command, extra);
+  }
+  const auto parts = command->get_subcommands([](const CLI::App*) { return true; });
+  if (error.get_name() == "RequiredError" && !parts.empty()) {
+    std::vector<std::string> names;
+    for (const CLI::App* part : parts) names.push_back(part->get_name());
+    const std::string wrong = rest.empty() ? "" : rest.front();
+    const std::string hint = did_you_mean(wrong, names);
+    message = fmt::format("dltrain {} needs one of {}{}", command->get_name(), join_names(names),
+                          wrong.empty() ? "" : fmt::format(", not '{}'{}", wrong, hint));
+  }
+  return fmt::format("dltrain: error: {}\nRun with --help for more information.\n", message);
 }
 
 }  // namespace dltrain

@@ -7,6 +7,7 @@
 #include "cpu/parallel.h"
 #include "cpu/support.h"
 #include "ops/image_maps.h"
+#include "shared/bound_kernel.h"
 
 #ifndef DLTRAIN_CPU_ADAPTIVE_MAX_POOL2D_ONCE
 #define DLTRAIN_CPU_ADAPTIVE_MAX_POOL2D_ONCE
@@ -137,70 +138,36 @@ int64_t row_grain(const AdaptivePool& p) {
   return std::max<int64_t>(1, 4096 / (p.width * p.channels));
 }
 
-class AdaptiveMaxPool2d final : public Kernel {
- public:
-  explicit AdaptiveMaxPool2d(const KernelRequest& r)
-      : pool_(pool_of(r.inputs[0].shape, r.outputs[0].shape, r)), samples_(r.inputs[0].shape[0]) {}
-
-  void bind(const Bindings& bindings) override {
-    x_ = input<const float>(bindings, 0);
-    y_ = output<float>(bindings, 0);
-    position_ = output<int32_t>(bindings, 1);
-  }
-
-  void run(Stream&) override {
-    const auto function = HWY_DYNAMIC_DISPATCH(pool_row);
-    parallel_for(samples_ * pool_.out_height, row_grain(pool_), [&](int64_t begin, int64_t end) {
-      for (int64_t row = begin; row < end; ++row) function(pool_, x_, y_, position_, row);
-    });
-  }
-
- private:
-  AdaptivePool pool_;
-  int64_t samples_;
-  const float* x_ = nullptr;
-  float* y_ = nullptr;
-  int32_t* position_ = nullptr;
-};
-
-class AdaptiveMaxPool2dBackward final : public Kernel {
- public:
-  explicit AdaptiveMaxPool2dBackward(const KernelRequest& r)
-      : pool_(pool_of(r.outputs[0].shape, r.inputs[0].shape, r)), samples_(r.inputs[0].shape[0]) {}
-
-  void bind(const Bindings& bindings) override {
-    dy_ = input<const float>(bindings, 0);
-    position_ = input<const int32_t>(bindings, 1);
-    dx_ = output<float>(bindings, 0);
-  }
-
-  void run(Stream&) override {
-    const auto function = HWY_DYNAMIC_DISPATCH(pool_backward_row);
-    parallel_for(samples_ * pool_.height, row_grain(pool_), [&](int64_t begin, int64_t end) {
-      for (int64_t row = begin; row < end; ++row) function(pool_, dy_, position_, dx_, row);
-    });
-  }
-
- private:
-  AdaptivePool pool_;
-  int64_t samples_;
-  const float* dy_ = nullptr;
-  const int32_t* position_ = nullptr;
-  float* dx_ = nullptr;
-};
-
 bool usable(const KernelRequest& request) {
   return computes_in_f32(request) && request.outputs[0].shape.elements() > 0;
 }
 
 }  // namespace
 
-MadeKernel make_adaptive_max_pool2d(const KernelRequest& request) {
-  return usable(request) ? std::make_unique<AdaptiveMaxPool2d>(request) : nullptr;
+MadeKernel make_adaptive_max_pool2d(const KernelRequest& r) {
+  if (!usable(r)) return nullptr;
+  const AdaptivePool pool = pool_of(r.inputs[0].shape, r.outputs[0].shape, r);
+  return make_kernel([pool, samples = r.inputs[0].shape[0]](const Bindings& b, Stream&) {
+    const auto function = HWY_DYNAMIC_DISPATCH(pool_row);
+    parallel_for(samples * pool.out_height, row_grain(pool), [&](int64_t begin, int64_t end) {
+      for (int64_t row = begin; row < end; ++row) {
+        function(pool, b.input<float>(0), b.output<float>(0), b.output<int32_t>(1), row);
+      }
+    });
+  });
 }
 
-MadeKernel make_adaptive_max_pool2d_backward(const KernelRequest& request) {
-  return usable(request) ? std::make_unique<AdaptiveMaxPool2dBackward>(request) : nullptr;
+MadeKernel make_adaptive_max_pool2d_backward(const KernelRequest& r) {
+  if (!usable(r)) return nullptr;
+  const AdaptivePool pool = pool_of(r.outputs[0].shape, r.inputs[0].shape, r);
+  return make_kernel([pool, samples = r.inputs[0].shape[0]](const Bindings& b, Stream&) {
+    const auto function = HWY_DYNAMIC_DISPATCH(pool_backward_row);
+    parallel_for(samples * pool.height, row_grain(pool), [&](int64_t begin, int64_t end) {
+      for (int64_t row = begin; row < end; ++row) {
+        function(pool, b.input<float>(0), b.input<int32_t>(1), b.output<float>(0), row);
+      }
+    });
+  });
 }
 
 }  // namespace dltrain

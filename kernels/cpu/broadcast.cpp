@@ -7,55 +7,43 @@
 #include "cpu/makers.h"
 #include "cpu/parallel.h"
 #include "cpu/support.h"
+#include "shared/bound_kernel.h"
 
 namespace dltrain {
 namespace {
 
 template <typename T>
-class Broadcast final : public Kernel {
- public:
-  explicit Broadcast(const KernelRequest& request)
-      : loop_(request.outputs[0].shape, std::array{request.inputs[0].shape}) {}
-
-  void bind(const Bindings& bindings) override {
-    x_ = input<const T>(bindings, 0);
-    y_ = output<T>(bindings, 0);
-  }
-
-  void run(Stream&) override {
-    const int64_t length = loop_.row_length();
-    parallel_for(loop_.rows(), std::max<int64_t>(1, 4096 / std::max<int64_t>(1, length)),
-                 [&](int64_t begin, int64_t end) {
-                   for (int64_t row = begin; row < end; ++row) {
-                     const T* from = x_ + loop_.offset(0, row);
-                     T* to = y_ + row * length;
-                     if (loop_.one_value(0)) {
-                       std::fill_n(to, length, *from);
-                     } else {
-                       std::memcpy(to, from, static_cast<size_t>(length) * sizeof(T));
-                     }
-                   }
-                 });
-  }
-
- private:
-  BroadcastLoop loop_;
-  const T* x_ = nullptr;
-  T* y_ = nullptr;
-};
+MadeKernel make_broadcast_of(const KernelRequest& request) {
+  const BroadcastLoop loop(request.outputs[0].shape, std::array{request.inputs[0].shape});
+  return make_kernel([loop](const Bindings& b, Stream&) {
+    const int64_t length = loop.row_length();
+    const int64_t grain = std::max<int64_t>(1, 4096 / std::max<int64_t>(1, length));
+    parallel_for(loop.rows(), grain, [&](int64_t begin, int64_t end) {
+      for (int64_t row = begin; row < end; ++row) {
+        const T* from = b.input<T>(0) + loop.offset(0, row);
+        T* to = b.output<T>(0) + row * length;
+        if (loop.one_value(0)) {
+          std::fill_n(to, length, *from);
+        } else {
+          std::memcpy(to, from, static_cast<size_t>(length) * sizeof(T));
+        }
+      }
+    });
+  });
+}
 
 }  // namespace
 
 MadeKernel make_broadcast(const KernelRequest& request) {
   switch (dtype_size(request.inputs[0].dtype)) {
     case 1:
-      return std::make_unique<Broadcast<uint8_t>>(request);
+      return make_broadcast_of<uint8_t>(request);
     case 2:
-      return std::make_unique<Broadcast<uint16_t>>(request);
+      return make_broadcast_of<uint16_t>(request);
     case 4:
-      return std::make_unique<Broadcast<uint32_t>>(request);
+      return make_broadcast_of<uint32_t>(request);
     case 8:
-      return std::make_unique<Broadcast<uint64_t>>(request);
+      return make_broadcast_of<uint64_t>(request);
     default:
       return nullptr;
   }

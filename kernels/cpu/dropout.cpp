@@ -32,6 +32,7 @@ struct DropoutArguments {
 #include <hwy/highway.h>
 
 #include "cpu/element-inl.h"
+#include "shared/bound_kernel.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace dltrain {
@@ -138,46 +139,30 @@ namespace dltrain {
 namespace {
 HWY_EXPORT(dropout_range);
 
-class Dropout final : public Kernel {
- public:
-  explicit Dropout(const KernelRequest& request)
-      : count_(request.inputs[0].shape.elements()), dtype_(request.inputs[0].dtype) {
-    const double rate = request.attributes.number("rate");
-    per_sample_ = count_ / std::max<int64_t>(1, request.inputs[0].shape[0]);
-    arguments_.stream = static_cast<uint64_t>(request.attributes.integer("stream"));
-    // u ≥ rate for u = draw / 2²⁴, without rounding the rate to f32.
-    arguments_.threshold = static_cast<uint32_t>(std::ceil(rate * 16777216.0));
-    arguments_.scale = static_cast<float>(1 / (1 - rate));
-  }
-
-  void bind(const Bindings& bindings) override {
-    arguments_.x = bindings.inputs[0];
-    state_ = input<const StepState>(bindings, 1);
-    arguments_.y = bindings.outputs[0];
-  }
-
-  void run(Stream&) override {
-    DropoutArguments a = arguments_;
-    a.seed = state_->in.seed;
-    a.step = static_cast<uint64_t>(state_->in.step);
-    a.first = static_cast<uint64_t>(state_->in.sample_offset * per_sample_);
-    const auto function = HWY_DYNAMIC_DISPATCH(dropout_range);
-    parallel_for(count_, 4096,
-                 [&](int64_t begin, int64_t end) { function(dtype_, a, begin, end); });
-  }
-
- private:
-  int64_t count_, per_sample_ = 0;
-  DType dtype_;
-  DropoutArguments arguments_{};
-  const StepState* state_ = nullptr;
-};
-
 }  // namespace
 
 MadeKernel make_dropout(const KernelRequest& request) {
-  if (widen_function(request.inputs[0].dtype) == nullptr) return nullptr;
-  return std::make_unique<Dropout>(request);
+  const TensorSpec& x = request.inputs[0];
+  if (widen_function(x.dtype) == nullptr) return nullptr;
+  const int64_t count = x.shape.elements();
+  const int64_t per_sample = count / std::max<int64_t>(1, x.shape[0]);
+  const double rate = request.attributes.number("rate");
+  DropoutArguments arguments{};
+  arguments.stream = static_cast<uint64_t>(request.attributes.integer("stream"));
+  // u ≥ rate for u = draw / 2²⁴, without rounding the rate to f32.
+  arguments.threshold = static_cast<uint32_t>(std::ceil(rate * 16777216.0));
+  arguments.scale = static_cast<float>(1 / (1 - rate));
+  return make_kernel([=, dtype = x.dtype](const Bindings& b, Stream&) {
+    const StepInputs& state = b.input<StepState>(1)->in;
+    DropoutArguments a = arguments;
+    a.x = b.inputs[0];
+    a.y = b.outputs[0];
+    a.seed = state.seed;
+    a.step = static_cast<uint64_t>(state.step);
+    a.first = static_cast<uint64_t>(state.sample_offset * per_sample);
+    const auto function = HWY_DYNAMIC_DISPATCH(dropout_range);
+    parallel_for(count, 4096, [&](int64_t begin, int64_t end) { function(dtype, a, begin, end); });
+  });
 }
 
 }  // namespace dltrain

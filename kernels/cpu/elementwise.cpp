@@ -17,6 +17,21 @@ namespace {
 constexpr int64_t kElementwiseGrain = 16384;  // elements that are worth a thread
 constexpr int64_t kElementwiseBlock = 512;    // elements widened at a time
 
+// part(row, begin, end) for all of the loop: parts of one row, or whole rows.
+template <typename Part>
+void run_rows(const BroadcastLoop& loop, const Part& part) {
+  const int64_t length = loop.row_length();
+  if (loop.rows() == 1) {
+    parallel_for(length, kElementwiseGrain,
+                 [&](int64_t begin, int64_t end) { part(0, begin, end); });
+    return;
+  }
+  const int64_t grain = std::max<int64_t>(1, kElementwiseGrain / std::max<int64_t>(1, length));
+  parallel_for(loop.rows(), grain, [&](int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end; ++row) part(row, 0, length);
+  });
+}
+
 std::vector<Shape> operand_shapes(const KernelRequest& request) {
   std::vector<Shape> shapes;
   for (const TensorSpec& spec : request.inputs) shapes.push_back(spec.shape);
@@ -42,16 +57,7 @@ class Elementwise final : public Kernel {
   }
 
   void run(Stream&) override {
-    const int64_t length = loop_.row_length();
-    if (loop_.rows() == 1) {
-      parallel_for(length, kElementwiseGrain,
-                   [&](int64_t begin, int64_t end) { run_part(0, begin, end); });
-      return;
-    }
-    const int64_t grain = std::max<int64_t>(1, kElementwiseGrain / std::max<int64_t>(1, length));
-    parallel_for(loop_.rows(), grain, [&](int64_t begin, int64_t end) {
-      for (int64_t row = begin; row < end; ++row) run_part(row, 0, length);
-    });
+    run_rows(loop_, [&](int64_t row, int64_t begin, int64_t end) { run_part(row, begin, end); });
   }
 
  private:
@@ -101,16 +107,7 @@ class LowElementwise final : public Kernel {
   }
 
   void run(Stream&) override {
-    const int64_t length = loop_.row_length();
-    if (loop_.rows() == 1) {
-      parallel_for(length, kElementwiseGrain,
-                   [&](int64_t begin, int64_t end) { run_part(0, begin, end); });
-      return;
-    }
-    const int64_t grain = std::max<int64_t>(1, kElementwiseGrain / std::max<int64_t>(1, length));
-    parallel_for(loop_.rows(), grain, [&](int64_t begin, int64_t end) {
-      for (int64_t row = begin; row < end; ++row) run_part(row, 0, length);
-    });
+    run_rows(loop_, [&](int64_t row, int64_t begin, int64_t end) { run_part(row, begin, end); });
   }
 
  private:

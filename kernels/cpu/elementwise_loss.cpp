@@ -8,6 +8,7 @@
 #include "cpu/makers.h"
 #include "cpu/parallel.h"
 #include "cpu/support.h"
+#include "shared/bound_kernel.h"
 #include "shared/losses.h"
 
 namespace dltrain {
@@ -85,85 +86,44 @@ Arguments arguments_of(const KernelRequest& request) {
   return out;
 }
 
-class ElementwiseLoss final : public Kernel {
- public:
-  explicit ElementwiseLoss(const KernelRequest& request)
-      : arguments_(arguments_of(request)),
-        function_(functions_of(request).add_up),
-        count_(request.inputs[0].shape.elements()) {}
-
-  size_t workspace_bytes() const override {
-    return static_cast<size_t>(ceil_div(count_, kChunk)) * sizeof(Sums);
-  }
-  void bind(const Bindings& bindings) override {
-    arguments_.x = input<const float>(bindings, 0);
-    arguments_.t = input<const float>(bindings, 1);
-    loss_ = output<double>(bindings, 0);
-    correct_ = bindings.outputs.size() > 1 ? output<double>(bindings, 1) : nullptr;
-    sums_ = static_cast<Sums*>(bindings.workspace);
-  }
-  void run(Stream&) override {
-    const int64_t chunks = ceil_div(count_, kChunk);
-    parallel_for(chunks, 1, [&](int64_t begin, int64_t end) {
-      for (int64_t c = begin; c < end; ++c) {
-        sums_[c] = function_(arguments_, c * kChunk, std::min(count_, (c + 1) * kChunk));
-      }
-    });
-    Sums total;
-    for (int64_t c = 0; c < chunks; ++c) {
-      total.loss += sums_[c].loss;
-      total.correct += sums_[c].correct;
-    }
-    *loss_ = total.loss;
-    if (correct_ != nullptr) *correct_ = total.correct;
-  }
-
- private:
-  Arguments arguments_;
-  Sums (*function_)(const Arguments&, int64_t, int64_t);
-  int64_t count_;
-  double *loss_ = nullptr, *correct_ = nullptr;
-  Sums* sums_ = nullptr;
-};
-
-class ElementwiseLossBackward final : public Kernel {
- public:
-  explicit ElementwiseLossBackward(const KernelRequest& request)
-      : arguments_(arguments_of(request)),
-        function_(functions_of(request).differentiate),
-        count_(request.inputs[0].shape.elements()) {}
-
-  void bind(const Bindings& bindings) override {
-    arguments_.x = input<const float>(bindings, 0);
-    arguments_.t = input<const float>(bindings, 1);
-    dloss_ = input<const double>(bindings, 2);
-    dx_ = output<float>(bindings, 0);
-  }
-  void run(Stream&) override {
-    const auto dloss = static_cast<float>(*dloss_);
-    parallel_for(count_, kChunk, [&](int64_t begin, int64_t end) {
-      function_(arguments_, dloss, dx_, begin, end);
-    });
-  }
-
- private:
-  Arguments arguments_;
-  void (*function_)(const Arguments&, float, float*, int64_t, int64_t);
-  int64_t count_;
-  const double* dloss_ = nullptr;
-  float* dx_ = nullptr;
-};
-
 }  // namespace
 
 MadeKernel make_elementwise_loss(const KernelRequest& request) {
   if (request.inputs[0].dtype != DType::f32) return nullptr;
-  return std::make_unique<ElementwiseLoss>(request);
+  const int64_t count = request.inputs[0].shape.elements(), chunks = ceil_div(count, kChunk);
+  const auto run = [arguments = arguments_of(request), function = functions_of(request).add_up,
+                    count, chunks](const Bindings& b, Stream&) mutable {
+    arguments.x = b.input<float>(0);
+    arguments.t = b.input<float>(1);
+    auto* sums = static_cast<Sums*>(b.workspace);
+    parallel_for(chunks, 1, [&](int64_t begin, int64_t end) {
+      for (int64_t c = begin; c < end; ++c) {
+        sums[c] = function(arguments, c * kChunk, std::min(count, (c + 1) * kChunk));
+      }
+    });
+    Sums total;
+    for (int64_t c = 0; c < chunks; ++c) {
+      total.loss += sums[c].loss;
+      total.correct += sums[c].correct;
+    }
+    *b.output<double>(0) = total.loss;
+    if (b.outputs.size() > 1) *b.output<double>(1) = total.correct;
+  };
+  return make_kernel(run, static_cast<size_t>(chunks) * sizeof(Sums));
 }
 
 MadeKernel make_elementwise_loss_backward(const KernelRequest& request) {
   if (request.inputs[0].dtype != DType::f32) return nullptr;
-  return std::make_unique<ElementwiseLossBackward>(request);
+  return make_kernel(
+      [arguments = arguments_of(request), function = functions_of(request).differentiate,
+       count = request.inputs[0].shape.elements()](const Bindings& b, Stream&) mutable {
+        arguments.x = b.input<float>(0);
+        arguments.t = b.input<float>(1);
+        const auto dloss = static_cast<float>(*b.input<double>(2));
+        parallel_for(count, kChunk, [&](int64_t begin, int64_t end) {
+          function(arguments, dloss, b.output<float>(0), begin, end);
+        });
+      });
 }
 
 }  // namespace dltrain

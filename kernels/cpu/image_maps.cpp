@@ -8,6 +8,7 @@
 #include "cpu/makers.h"
 #include "cpu/parallel.h"
 #include "cpu/support.h"
+#include "shared/bound_kernel.h"
 
 #ifndef DLTRAIN_CPU_IMAGE_MAPS_ONCE
 #define DLTRAIN_CPU_IMAGE_MAPS_ONCE
@@ -86,46 +87,29 @@ FloatMap in_floats(AxisMap map) {
           std::vector<float>(map.weight.begin(), map.weight.end())};
 }
 
-class ImageMap final : public Kernel {
- public:
-  explicit ImageMap(const KernelRequest& r) {
-    const bool backward = r.op.ends_with("_backward");
-    const Shape &x = r.inputs[0].shape, &y = r.outputs[0].shape, &image = backward ? y : x;
-    ImageMaps maps = r.op.starts_with("upsample2d") ? upsampling_maps(image, r.attributes)
-                                                    : pooling_maps(r.op, image, r.attributes);
-    if (backward) {
-      maps = {transposed(maps.height, image[1]), transposed(maps.width, image[2])};
-    }
-    rows_ = in_floats(std::move(maps.height));
-    columns_ = in_floats(std::move(maps.width));
-    samples_ = x[0];
-    call_ = {nullptr, nullptr, x[1], x[2], x[3], y[1], y[2]};
-  }
-
-  void bind(const Bindings& bindings) override {
-    call_.x = input<const float>(bindings, 0);
-    call_.y = output<float>(bindings, 0);
-  }
-
-  void run(Stream&) override {
-    const auto function = HWY_DYNAMIC_DISPATCH(map_row);
-    const int64_t grain = std::max<int64_t>(1, 4096 / (call_.out_width * call_.channels));
-    parallel_for(samples_ * call_.out_height, grain, [&](int64_t begin, int64_t end) {
-      for (int64_t row = begin; row < end; ++row) function(call_, rows_, columns_, row);
-    });
-  }
-
- private:
-  MapCall call_{};
-  FloatMap rows_, columns_;
-  int64_t samples_ = 0;
-};
-
 }  // namespace
 
-MadeKernel make_image_map(const KernelRequest& request) {
-  if (!computes_in_f32(request) || request.outputs[0].shape.elements() == 0) return nullptr;
-  return std::make_unique<ImageMap>(request);
+MadeKernel make_image_map(const KernelRequest& r) {
+  if (!computes_in_f32(r) || r.outputs[0].shape.elements() == 0) return nullptr;
+  const bool backward = r.op.ends_with("_backward");
+  const Shape &x = r.inputs[0].shape, &y = r.outputs[0].shape, &image = backward ? y : x;
+  ImageMaps maps = r.op.starts_with("upsample2d") ? upsampling_maps(image, r.attributes)
+                                                  : pooling_maps(r.op, image, r.attributes);
+  if (backward) maps = {transposed(maps.height, image[1]), transposed(maps.width, image[2])};
+  const FloatMap rows = in_floats(std::move(maps.height)),
+                 columns = in_floats(std::move(maps.width));
+  const int64_t all_rows = x[0] * y[1];
+  const MapCall call{nullptr, nullptr, x[1], x[2], x[3], y[1], y[2]};
+  return make_kernel([=](const Bindings& b, Stream&) {
+    MapCall bound = call;
+    bound.x = b.input<float>(0);
+    bound.y = b.output<float>(0);
+    const auto function = HWY_DYNAMIC_DISPATCH(map_row);
+    const int64_t grain = std::max<int64_t>(1, 4096 / (call.out_width * call.channels));
+    parallel_for(all_rows, grain, [&](int64_t begin, int64_t end) {
+      for (int64_t row = begin; row < end; ++row) function(bound, rows, columns, row);
+    });
+  });
 }
 
 }  // namespace dltrain

@@ -8,6 +8,7 @@
 #include "cpu/parallel.h"
 #include "cpu/support.h"
 #include "ops/rules.h"
+#include "shared/bound_kernel.h"
 
 #ifndef DLTRAIN_CPU_LAYER_NORM_ONCE
 #define DLTRAIN_CPU_LAYER_NORM_ONCE
@@ -151,35 +152,6 @@ int64_t chunk_rows(const Shape& x) {
   return std::max<int64_t>(16, 16384 / x[-1]);
 }
 
-class LayerNorm final : public Kernel {
- public:
-  explicit LayerNorm(const KernelRequest& r)
-      : centred_(centred(r)), rows_(rows_of(r.inputs[0].shape)) {
-    call_.columns = r.inputs[0].shape[-1];
-    call_.epsilon = static_cast<float>(r.attributes.number("epsilon"));
-  }
-
-  void bind(const Bindings& bindings) override {
-    call_.x = input<const float>(bindings, 0);
-    call_.weight = input<const float>(bindings, 1);
-    call_.bias = centred_ ? input<const float>(bindings, 2) : nullptr;
-    call_.y = output<float>(bindings, 0);
-    call_.mean = centred_ ? output<float>(bindings, 1) : nullptr;
-    call_.rstd = output<float>(bindings, centred_ ? 2 : 1);
-  }
-
-  void run(Stream&) override {
-    const auto function = HWY_DYNAMIC_DISPATCH(forward_rows);
-    const int64_t grain = std::max<int64_t>(1, 4096 / call_.columns);
-    parallel_for(rows_, grain, [&](int64_t begin, int64_t end) { function(call_, begin, end); });
-  }
-
- private:
-  bool centred_;
-  int64_t rows_;
-  NormForward call_{};
-};
-
 class LayerNormBackward final : public Kernel {
  public:
   explicit LayerNormBackward(const KernelRequest& r)
@@ -255,7 +227,23 @@ bool usable(const KernelRequest& request) {
 }  // namespace
 
 MadeKernel make_layer_norm(const KernelRequest& request) {
-  return usable(request) ? std::make_unique<LayerNorm>(request) : nullptr;
+  if (!usable(request)) return nullptr;
+  NormForward call{};
+  call.columns = request.inputs[0].shape[-1];
+  call.epsilon = static_cast<float>(request.attributes.number("epsilon"));
+  const int64_t rows = rows_of(request.inputs[0].shape);
+  return make_kernel([call, rows, has_mean = centred(request)](const Bindings& b, Stream&) {
+    NormForward bound = call;
+    bound.x = b.input<float>(0);
+    bound.weight = b.input<float>(1);
+    bound.bias = has_mean ? b.input<float>(2) : nullptr;
+    bound.y = b.output<float>(0);
+    bound.mean = has_mean ? b.output<float>(1) : nullptr;
+    bound.rstd = b.output<float>(has_mean ? 2 : 1);
+    const auto function = HWY_DYNAMIC_DISPATCH(forward_rows);
+    const int64_t grain = std::max<int64_t>(1, 4096 / call.columns);
+    parallel_for(rows, grain, [&](int64_t begin, int64_t end) { function(bound, begin, end); });
+  });
 }
 
 MadeKernel make_layer_norm_backward(const KernelRequest& request) {

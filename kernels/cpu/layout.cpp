@@ -1,11 +1,12 @@
 // concat, slice and pad: boxes copied row by row. Any dtype.
 #include <algorithm>
-#include <cstring>
+#include <utility>
 
 #include "cpu/makers.h"
 #include "cpu/parallel.h"
 #include "cpu/strided_copy.h"
 #include "cpu/support.h"
+#include "shared/bound_kernel.h"
 
 namespace dltrain {
 namespace {
@@ -22,112 +23,66 @@ int64_t corner(const Shape& shape, const std::vector<int64_t>& before) {
   return at;
 }
 
-class Concat final : public Kernel {
- public:
-  explicit Concat(const KernelRequest& r) {
-    const Shape& y = r.outputs[0].shape;
-    const auto axis = static_cast<int>(r.attributes.integer("axis"));
-    const auto bytes = static_cast<int64_t>(dtype_size(r.outputs[0].dtype));
-    int64_t begin = 0;
-    for (const TensorSpec& x : r.inputs) {
-      const StridedBox box(extents_of(x.shape), dense_strides(x.shape), dense_strides(y));
-      parts_.push_back({StridedCopy(box, static_cast<size_t>(bytes)),
-                        begin * y.elements(axis + 1, y.rank()) * bytes});
-      begin += x.shape[axis];
-    }
-  }
-
-  void bind(const Bindings& bindings) override {
-    inputs_.assign(bindings.inputs.begin(), bindings.inputs.end());
-    output_ = output<std::byte>(bindings, 0);
-  }
-
-  void run(Stream&) override {
-    for (size_t i = 0; i < parts_.size(); ++i) {
-      parts_[i].copy.run(inputs_[i], output_ + parts_[i].offset);
-    }
-  }
-
- private:
-  struct Part {
-    StridedCopy copy;
-    int64_t offset;  // in the output, bytes
-  };
-  std::vector<Part> parts_;
-  std::vector<const void*> inputs_;
-  std::byte* output_ = nullptr;
-};
-
-class Slice final : public Kernel {
- public:
-  explicit Slice(const KernelRequest& r)
-      : copy_(StridedBox(extents_of(r.outputs[0].shape), dense_strides(r.inputs[0].shape),
-                         dense_strides(r.outputs[0].shape)),
-              dtype_size(r.inputs[0].dtype)),
-        offset_(corner(r.inputs[0].shape, r.attributes.integers("before")) *
-                static_cast<int64_t>(dtype_size(r.inputs[0].dtype))) {}
-
-  void bind(const Bindings& bindings) override {
-    from_ = input<const std::byte>(bindings, 0) + offset_;
-    to_ = output<std::byte>(bindings, 0);
-  }
-  void run(Stream&) override { copy_.run(from_, to_); }
-
- private:
-  StridedCopy copy_;
-  int64_t offset_;
-  const std::byte* from_ = nullptr;
-  std::byte* to_ = nullptr;
-};
-
 // The whole output is filled first: borders are thin beside what is between them, and their shape
 // is not simple.
 template <typename T>
-class Pad final : public Kernel {
- public:
-  explicit Pad(const KernelRequest& r)
-      : copy_(StridedBox(extents_of(r.inputs[0].shape), dense_strides(r.inputs[0].shape),
-                         dense_strides(r.outputs[0].shape)),
-              sizeof(T)),
-        offset_(corner(r.outputs[0].shape, r.attributes.integers("before"))),
-        count_(r.outputs[0].shape.elements()),
-        value_(static_cast<T>(r.attributes.number("value"))) {}
-
-  void bind(const Bindings& bindings) override {
-    from_ = input<const T>(bindings, 0);
-    to_ = output<T>(bindings, 0);
-  }
-
-  void run(Stream&) override {
-    parallel_for(count_, 16384,
-                 [&](int64_t begin, int64_t end) { std::fill(to_ + begin, to_ + end, value_); });
-    copy_.run(from_, to_ + offset_);
-  }
-
- private:
-  StridedCopy copy_;
-  int64_t offset_, count_;
-  T value_;
-  const T* from_ = nullptr;
-  T* to_ = nullptr;
-};
+MadeKernel make_pad_of(const KernelRequest& r) {
+  const TensorSpec &x = r.inputs[0], &y = r.outputs[0];
+  const StridedCopy copy(
+      StridedBox(extents_of(x.shape), dense_strides(x.shape), dense_strides(y.shape)), sizeof(T));
+  const int64_t offset = corner(y.shape, r.attributes.integers("before"));
+  const int64_t count = y.shape.elements();
+  const auto value = static_cast<T>(r.attributes.number("value"));
+  return make_kernel([=](const Bindings& bindings, Stream&) {
+    T* to = bindings.output<T>(0);
+    parallel_for(count, 16384,
+                 [&](int64_t begin, int64_t end) { std::fill(to + begin, to + end, value); });
+    copy.run(bindings.inputs[0], to + offset);
+  });
+}
 
 }  // namespace
 
 MadeKernel make_concat(const KernelRequest& request) {
-  return std::make_unique<Concat>(request);
+  struct Part {
+    StridedCopy copy;
+    int64_t offset;  // in the output, bytes
+  };
+  const Shape& y = request.outputs[0].shape;
+  const auto axis = static_cast<int>(request.attributes.integer("axis"));
+  const size_t bytes = dtype_size(request.outputs[0].dtype);
+  const int64_t row_bytes = y.elements(axis + 1, y.rank()) * static_cast<int64_t>(bytes);
+  std::vector<Part> parts;
+  int64_t begin = 0;
+  for (const TensorSpec& x : request.inputs) {
+    const StridedBox box(extents_of(x.shape), dense_strides(x.shape), dense_strides(y));
+    parts.push_back({StridedCopy(box, bytes), begin * row_bytes});
+    begin += x.shape[axis];
+  }
+  return make_kernel([parts = std::move(parts)](const Bindings& b, Stream&) {
+    for (size_t i = 0; i < parts.size(); ++i) {
+      parts[i].copy.run(b.inputs[i], b.output<std::byte>(0) + parts[i].offset);
+    }
+  });
 }
 
 MadeKernel make_slice(const KernelRequest& request) {
-  return std::make_unique<Slice>(request);
+  const TensorSpec &x = request.inputs[0], &y = request.outputs[0];
+  const StridedCopy copy(
+      StridedBox(extents_of(y.shape), dense_strides(x.shape), dense_strides(y.shape)),
+      dtype_size(x.dtype));
+  const int64_t offset = corner(x.shape, request.attributes.integers("before")) *
+                         static_cast<int64_t>(dtype_size(x.dtype));
+  return make_kernel(
+      [=](const Bindings& b, Stream&) { copy.run(b.input<std::byte>(0) + offset, b.outputs[0]); });
 }
 
 MadeKernel make_pad(const KernelRequest& request) {
   switch (request.inputs[0].dtype) {
     case DType::f32:
-      return std::make_unique<Pad<float>>(request);
+      return make_pad_of<float>(request);
     case DType::i32:
-      return std::make_unique<Pad<int32_t>>(request);
+      return make_pad_of<int32_t>(request);
     default:
       return nullptr;
   }

@@ -8,91 +8,46 @@
 namespace dltrain {
 
 using MadeKernel = std::unique_ptr<Kernel>;
+using Maker = MadeKernel(const KernelRequest&);
 
-MadeKernel make_elementwise(const KernelRequest& request);  // every op of shared/elementwise.h
-MadeKernel make_fused_elementwise(const KernelRequest& request);
-MadeKernel make_cast(const KernelRequest& request);
-MadeKernel make_low_precision_update(const KernelRequest& request);
-MadeKernel make_broadcast(const KernelRequest& request);
-MadeKernel make_concat(const KernelRequest& request);
-MadeKernel make_slice(const KernelRequest& request);
-MadeKernel make_pad(const KernelRequest& request);
-MadeKernel make_transpose(const KernelRequest& request);
-MadeKernel make_reduce(const KernelRequest& request);
-MadeKernel make_matmul_onednn(const KernelRequest& request);
-MadeKernel make_matmul_panels(const KernelRequest& request);
-MadeKernel make_conv2d_product(const KernelRequest& request);
-MadeKernel make_conv2d_onednn(const KernelRequest& request);
-MadeKernel make_conv2d_backward_input_onednn(const KernelRequest& request);
-MadeKernel make_conv2d_backward_weight_onednn(const KernelRequest& request);
+Maker make_elementwise;  // every op of shared/elementwise.h
+Maker make_fused_elementwise, make_cast, make_broadcast, make_reduce;
+Maker make_concat, make_slice, make_pad, make_transpose;
+Maker make_matmul_rows, make_matmul_panels, make_matmul_onednn;
+Maker make_conv2d_product;
+Maker make_conv2d_onednn, make_conv2d_backward_input_onednn, make_conv2d_backward_weight_onednn;
 // For few channels and many samples; own kernels.
-MadeKernel make_conv2d_lanes(const KernelRequest& request);
-MadeKernel make_conv2d_backward_input_lanes(const KernelRequest& request);
-MadeKernel make_conv2d_backward_weight_lanes(const KernelRequest& request);
+Maker make_conv2d_lanes, make_conv2d_backward_input_lanes, make_conv2d_backward_weight_lanes;
 // For many channels; own kernel.
-MadeKernel make_conv2d_backward_weight_panels(const KernelRequest& request);
-MadeKernel make_conv2d_moments(const KernelRequest& request);
-MadeKernel make_conv2d_batch_norm(const KernelRequest& request);
-MadeKernel make_batch_moments(const KernelRequest& request);  // of conv2d_moments, no op itself
-MadeKernel make_max_pool2d(const KernelRequest& request);
-MadeKernel make_max_pool2d_backward(const KernelRequest& request);
-MadeKernel make_batch_norm(const KernelRequest& request);
-MadeKernel make_batch_norm_backward(const KernelRequest& request);
-MadeKernel make_batch_norm_inference(const KernelRequest& request);
-MadeKernel make_batch_norm_update(const KernelRequest& request);
-MadeKernel make_dropout(const KernelRequest& request);
-MadeKernel make_layer_norm(const KernelRequest& request);           // rms_norm too
-MadeKernel make_layer_norm_backward(const KernelRequest& request);  // rms_norm too
-MadeKernel make_group_norm(const KernelRequest& request);
-MadeKernel make_group_norm_backward(const KernelRequest& request);
-MadeKernel make_image_map(const KernelRequest& request);  // avg_pool2d, upsample2d
-MadeKernel make_adaptive_max_pool2d(const KernelRequest& request);
-MadeKernel make_adaptive_max_pool2d_backward(const KernelRequest& request);
-MadeKernel make_embedding(const KernelRequest& request);
-MadeKernel make_embedding_backward(const KernelRequest& request);
-MadeKernel make_dropout2d(const KernelRequest& request);
-MadeKernel make_softmax(const KernelRequest& request);  // log_softmax and gradients too
-MadeKernel make_softmax_cross_entropy(const KernelRequest& request);
-MadeKernel make_softmax_cross_entropy_backward(const KernelRequest& request);
-MadeKernel make_weighted_cross_entropy(const KernelRequest& request);
-MadeKernel make_weighted_cross_entropy_backward(const KernelRequest& request);
-MadeKernel make_elementwise_loss(const KernelRequest& request);
-MadeKernel make_elementwise_loss_backward(const KernelRequest& request);
-MadeKernel make_confusion_matrix(const KernelRequest& request);
-MadeKernel make_top_k_correct(const KernelRequest& request);
-MadeKernel make_regression_sums(const KernelRequest& request);
-MadeKernel make_binary_counts(const KernelRequest& request);
-MadeKernel make_identity_f64(const KernelRequest& request);
-MadeKernel make_attention(const KernelRequest& request);
-MadeKernel make_attention_backward(const KernelRequest& request);
-MadeKernel make_cached_attention(const KernelRequest& request);
-MadeKernel make_token_positions(const KernelRequest& request);
-MadeKernel make_last_token(const KernelRequest& request);
-MadeKernel make_slot_state(const KernelRequest& request);
-MadeKernel make_slot_state_update(const KernelRequest& request);
-MadeKernel make_matmul_rows(const KernelRequest& request);
-MadeKernel make_recurrent(const KernelRequest& request);
-MadeKernel make_recurrent_backward(const KernelRequest& request);
-MadeKernel make_recurrent_network(const KernelRequest& request);
-MadeKernel make_recurrent_network_backward(const KernelRequest& request);
-MadeKernel make_carried_state(const KernelRequest& request);
-MadeKernel make_carry_state(const KernelRequest& request);
-MadeKernel make_carry_state_in_place(const KernelRequest& request);
-MadeKernel make_carried_update(const KernelRequest& request);
-MadeKernel make_rotary(const KernelRequest& request);
-MadeKernel make_sinusoidal_positions(const KernelRequest& request);
-MadeKernel make_loss_seed(const KernelRequest& request);
-MadeKernel make_gradient_norm(const KernelRequest& request);
-MadeKernel make_sum_of_squares(const KernelRequest& request);
-MadeKernel make_tree_sum(const KernelRequest& request);
-MadeKernel make_clip_percentile(const KernelRequest& request);
-MadeKernel make_ema_update(const KernelRequest& request);
-MadeKernel make_element_update(const KernelRequest& request);
-MadeKernel make_lars_update(const KernelRequest& request);
-MadeKernel make_lamb_update(const KernelRequest& request);
-MadeKernel make_adafactor_update(const KernelRequest& request);
+Maker make_conv2d_backward_weight_panels;
+Maker make_conv2d_moments, make_conv2d_batch_norm;
+Maker make_batch_moments;  // of conv2d_moments, no op itself
+Maker make_max_pool2d, make_max_pool2d_backward;
+Maker make_batch_norm, make_batch_norm_backward, make_batch_norm_inference;
+Maker make_batch_norm_update;
+Maker make_dropout, make_dropout2d;
+Maker make_layer_norm, make_layer_norm_backward;  // rms_norm too
+Maker make_group_norm, make_group_norm_backward;
+Maker make_image_map;  // avg_pool2d, upsample2d and their gradients
+Maker make_adaptive_max_pool2d, make_adaptive_max_pool2d_backward;
+Maker make_embedding, make_embedding_backward;
+Maker make_softmax;  // log_softmax and gradients too
+Maker make_softmax_cross_entropy, make_softmax_cross_entropy_backward;
+Maker make_weighted_cross_entropy, make_weighted_cross_entropy_backward;
+Maker make_elementwise_loss, make_elementwise_loss_backward;
+Maker make_confusion_matrix, make_top_k_correct, make_regression_sums, make_binary_counts;
+Maker make_attention, make_attention_backward, make_cached_attention;
+Maker make_token_positions, make_last_token, make_slot_state, make_slot_state_update;
+Maker make_recurrent, make_recurrent_backward, make_recurrent_network;
+Maker make_recurrent_network_backward;
+Maker make_carried_state, make_carry_state, make_carry_state_in_place, make_carried_update;
+Maker make_rotary, make_sinusoidal_positions;
+Maker make_tree_sum, make_sum_of_squares, make_gradient_norm, make_loss_seed;
+Maker make_element_update, make_lars_update, make_lamb_update, make_adafactor_update;
+Maker make_identity_f64;
+Maker make_low_precision_update, make_ema_update, make_clip_percentile;
 
 // Any op on bf16 or f16 tensors, by its f32 kernel.
-MadeKernel make_through_f32(const KernelRequest& request);
+Maker make_through_f32;
 
 }  // namespace dltrain

@@ -7,6 +7,7 @@
 #include "cpu/makers.h"
 #include "cpu/parallel.h"
 #include "cpu/support.h"
+#include "shared/bound_kernel.h"
 
 #ifndef DLTRAIN_CPU_MAX_POOL2D_ONCE
 #define DLTRAIN_CPU_MAX_POOL2D_ONCE
@@ -286,92 +287,52 @@ int64_t row_grain(const PoolGeometry& g) {
   return std::max<int64_t>(1, 4096 / (g.width * g.channels));
 }
 
-template <typename T>
-class MaxPool2d final : public Kernel {
- public:
-  explicit MaxPool2d(const KernelRequest& r)
-      : g_(geometry(r.inputs[0].shape, r.outputs[0].shape, r.attributes)),
-        samples_(r.inputs[0].shape[0]) {}
-
-  void bind(const Bindings& bindings) override {
-    x_ = input<const T>(bindings, 0);
-    y_ = output<T>(bindings, 0);
-    position_ = output<uint8_t>(bindings, 1);
-  }
-
-  void run(Stream&) override {
-    const auto function = functions_.row;
-    const T* x_end = x_ + samples_ * g_.height * g_.width * g_.channels;
-    parallel_for(samples_ * g_.out_height, row_grain(g_), [&](int64_t begin, int64_t end) {
-      for (int64_t row = begin; row < end; ++row) function(g_, x_, x_end, y_, position_, row);
-    });
-  }
-
- private:
-  PoolGeometry g_;
-  int64_t samples_;
-  PoolFunctions<T> functions_ = pool_functions<T>();
-  const T* x_ = nullptr;
-  T* y_ = nullptr;
-  uint8_t* position_ = nullptr;
-};
-
-template <typename T>
-class MaxPool2dBackward final : public Kernel {
- public:
-  explicit MaxPool2dBackward(const KernelRequest& r)
-      : g_(geometry(r.outputs[0].shape, r.inputs[0].shape, r.attributes)),
-        samples_(r.inputs[0].shape[0]),
-        tiles_(g_.stride[0] == g_.kernel[0] && g_.stride[1] == g_.kernel[1] && g_.padding[0] == 0 &&
-               g_.padding[1] == 0 && g_.out_height * g_.kernel[0] <= g_.height &&
-               g_.out_width * g_.kernel[1] <= g_.width) {}
-
-  void bind(const Bindings& bindings) override {
-    dy_ = input<const T>(bindings, 0);
-    position_ = input<const uint8_t>(bindings, 1);
-    dx_ = output<T>(bindings, 0);
-  }
-
-  void run(Stream&) override {
-    if (tiles_) {
-      const auto function = functions_.backward_tiles;
-      const T* end = dy_ + samples_ * g_.out_height * g_.out_width * g_.channels;
-      parallel_for(samples_ * g_.out_height, row_grain(g_), [&](int64_t begin, int64_t last) {
-        for (int64_t row = begin; row < last; ++row) function(g_, dy_, position_, end, dx_, row);
-      });
-      return;
-    }
-    const auto function = functions_.backward_row;
-    parallel_for(samples_ * g_.height, row_grain(g_), [&](int64_t begin, int64_t end) {
-      for (int64_t row = begin; row < end; ++row) function(g_, dy_, position_, dx_, row);
-    });
-  }
-
- private:
-  PoolGeometry g_;
-  int64_t samples_;
-  bool tiles_;  // windows side by side, all inside
-  PoolFunctions<T> functions_ = pool_functions<T>();
-  const T* dy_ = nullptr;
-  const uint8_t* position_ = nullptr;
-  T* dx_ = nullptr;
-};
-
-template <template <typename> class Made>
-MadeKernel make(const KernelRequest& request) {
-  return with_element_type(request.inputs[0].dtype, [&]<typename T>(T) -> MadeKernel {
-    return std::make_unique<Made<T>>(request);
-  });
-}
-
 }  // namespace
 
 MadeKernel make_max_pool2d(const KernelRequest& request) {
-  return make<MaxPool2d>(request);
+  const PoolGeometry g =
+      geometry(request.inputs[0].shape, request.outputs[0].shape, request.attributes);
+  const int64_t samples = request.inputs[0].shape[0];
+  return with_element_type(request.inputs[0].dtype, [&]<typename T>(T) -> MadeKernel {
+    return make_kernel(
+        [g, samples, function = pool_functions<T>().row](const Bindings& b, Stream&) {
+          const T* x = b.input<T>(0);
+          const T* x_end = x + samples * g.height * g.width * g.channels;
+          parallel_for(samples * g.out_height, row_grain(g), [&](int64_t begin, int64_t end) {
+            for (int64_t row = begin; row < end; ++row) {
+              function(g, x, x_end, b.output<T>(0), b.output<uint8_t>(1), row);
+            }
+          });
+        });
+  });
 }
 
 MadeKernel make_max_pool2d_backward(const KernelRequest& request) {
-  return make<MaxPool2dBackward>(request);
+  const PoolGeometry g =
+      geometry(request.outputs[0].shape, request.inputs[0].shape, request.attributes);
+  const int64_t samples = request.inputs[0].shape[0];
+  // Windows side by side, all inside.
+  const bool tiles = g.stride[0] == g.kernel[0] && g.stride[1] == g.kernel[1] &&
+                     g.padding[0] == 0 && g.padding[1] == 0 &&
+                     g.out_height * g.kernel[0] <= g.height && g.out_width * g.kernel[1] <= g.width;
+  return with_element_type(request.inputs[0].dtype, [&]<typename T>(T) -> MadeKernel {
+    return make_kernel([g, samples, tiles, functions = pool_functions<T>()](const Bindings& b,
+                                                                            Stream&) {
+      const T *dy = b.input<T>(0), *dy_end = dy + samples * g.out_height * g.out_width * g.channels;
+      const auto* position = b.input<uint8_t>(1);
+      T* dx = b.output<T>(0);
+      parallel_for(samples * (tiles ? g.out_height : g.height), row_grain(g),
+                   [&](int64_t begin, int64_t end) {
+                     for (int64_t row = begin; row < end; ++row) {
+                       if (tiles) {
+                         functions.backward_tiles(g, dy, position, dy_end, dx, row);
+                       } else {
+                         functions.backward_row(g, dy, position, dx, row);
+                       }
+                     }
+                   });
+    });
+  });
 }
 
 }  // namespace dltrain

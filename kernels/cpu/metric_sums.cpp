@@ -5,37 +5,10 @@
 
 #include "cpu/makers.h"
 #include "cpu/support.h"
+#include "shared/bound_kernel.h"
 
 namespace dltrain {
 namespace {
-
-// What the four have in common. Work::add(x, targets, sums) adds one row (or element).
-template <typename Work, typename Target>
-class MetricSums final : public Kernel {
- public:
-  explicit MetricSums(const KernelRequest& request)
-      : work_(request),
-        count_(request.outputs[0].shape.elements()),
-        accumulate_(request.accumulate) {}
-
-  void bind(const Bindings& bindings) override {
-    x_ = input<const float>(bindings, 0);
-    targets_ = input<const Target>(bindings, 1);
-    sums_ = output<double>(bindings, 0);
-  }
-  void run(Stream&) override {
-    if (!accumulate_) std::fill_n(sums_, count_, 0.0);
-    work_.run(x_, targets_, sums_);
-  }
-
- private:
-  Work work_;
-  int64_t count_;
-  bool accumulate_;
-  const float* x_ = nullptr;
-  const Target* targets_ = nullptr;
-  double* sums_ = nullptr;
-};
 
 struct LabelledRows {
   explicit LabelledRows(const KernelRequest& request)
@@ -109,10 +82,17 @@ struct Binary : Elements {
   }
 };
 
+// work.run(x, targets, sums).
 template <typename Work, typename Target>
 MadeKernel make_metric_sums(const KernelRequest& request) {
   if (request.inputs[0].dtype != DType::f32) return nullptr;
-  return std::make_unique<MetricSums<Work, Target>>(request);
+  const int64_t count = request.outputs[0].shape.elements();
+  const Work work(request);
+  return make_kernel([work, count, accumulate = request.accumulate](const Bindings& b, Stream&) {
+    auto* sums = b.output<double>(0);
+    if (!accumulate) std::fill_n(sums, count, 0.0);
+    work.run(b.input<float>(0), b.input<Target>(1), sums);
+  });
 }
 
 }  // namespace

@@ -30,6 +30,7 @@ struct SoftmaxRows {
 #include <hwy/highway.h>
 
 #include "cpu/simd_math-inl.h"
+#include "shared/bound_kernel.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace dltrain {
@@ -116,38 +117,25 @@ namespace {
 HWY_EXPORT(forward);
 HWY_EXPORT(backward);
 
-class Softmax final : public Kernel {
- public:
-  explicit Softmax(const KernelRequest& request)
-      : backward_(request.inputs.size() == 2), logarithm_(request.op.starts_with("log_")) {
-    rows_.columns = request.inputs[0].shape[-1];
-    count_ = request.inputs[0].shape.elements() / std::max<int64_t>(1, rows_.columns);
-  }
-
-  void bind(const Bindings& bindings) override {
-    rows_.a = input<const float>(bindings, 0);
-    rows_.b = backward_ ? input<const float>(bindings, 1) : nullptr;
-    rows_.out = output<float>(bindings, 0);
-  }
-
-  void run(Stream&) override {
-    const auto function =
-        backward_ ? HWY_DYNAMIC_DISPATCH(backward) : HWY_DYNAMIC_DISPATCH(forward);
-    const int64_t grain = std::max<int64_t>(1, 4096 / std::max<int64_t>(1, rows_.columns));
-    parallel_for(count_, grain,
-                 [&](int64_t begin, int64_t end) { function(rows_, logarithm_, begin, end); });
-  }
-
- private:
-  bool backward_, logarithm_;
-  SoftmaxRows rows_{};
-  int64_t count_ = 0;
-};
-
 }  // namespace
 
 MadeKernel make_softmax(const KernelRequest& request) {
-  return computes_in_f32(request) ? std::make_unique<Softmax>(request) : nullptr;
+  if (!computes_in_f32(request)) return nullptr;
+  const bool is_backward = request.inputs.size() == 2, logarithm = request.op.starts_with("log_");
+  const int64_t columns = request.inputs[0].shape[-1];
+  const int64_t count = request.inputs[0].shape.elements() / std::max<int64_t>(1, columns);
+  return make_kernel([=](const Bindings& b, Stream&) {
+    SoftmaxRows rows{};
+    rows.columns = columns;
+    rows.a = b.input<float>(0);
+    rows.b = b.input<float>(1);
+    rows.out = b.output<float>(0);
+    const auto function =
+        is_backward ? HWY_DYNAMIC_DISPATCH(backward) : HWY_DYNAMIC_DISPATCH(forward);
+    const int64_t grain = std::max<int64_t>(1, 4096 / std::max<int64_t>(1, columns));
+    parallel_for(count, grain,
+                 [&](int64_t begin, int64_t end) { function(rows, logarithm, begin, end); });
+  });
 }
 
 }  // namespace dltrain

@@ -14,6 +14,7 @@
 #include <hwy/highway.h>
 
 #include "cpu/tile-inl.h"
+#include "shared/bound_kernel.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace dltrain {
@@ -58,21 +59,6 @@ StridedBox box_of(const KernelRequest& request) {
   for (int64_t axis : permutation) from.push_back(strides[static_cast<size_t>(axis)]);
   return StridedBox({y.begin(), y.end()}, from, dense_strides(y));
 }
-
-class CopyRows final : public Kernel {
- public:
-  CopyRows(const StridedBox& box, size_t element_bytes) : copy_(box, element_bytes) {}
-  void bind(const Bindings& bindings) override {
-    from_ = bindings.inputs[0];
-    to_ = bindings.outputs[0];
-  }
-  void run(Stream&) override { copy_.run(from_, to_); }
-
- private:
-  StridedCopy copy_;
-  const void* from_ = nullptr;
-  void* to_ = nullptr;
-};
 
 template <typename T>
 class TurnPlanes final : public Kernel {
@@ -131,7 +117,11 @@ class TurnPlanes final : public Kernel {
 MadeKernel make_transpose(const KernelRequest& request) {
   const StridedBox box = box_of(request);
   const size_t bytes = dtype_size(request.inputs[0].dtype);
-  if (box.axes().front().from == 1) return std::make_unique<CopyRows>(box, bytes);
+  if (box.axes().front().from == 1) {
+    return make_kernel([copy = StridedCopy(box, bytes)](const Bindings& b, Stream&) {
+      copy.run(b.inputs[0], b.outputs[0]);
+    });
+  }
   switch (bytes) {
     case 1:
       return std::make_unique<TurnPlanes<uint8_t>>(box);

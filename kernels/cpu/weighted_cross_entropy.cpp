@@ -8,6 +8,7 @@
 #include "cpu/makers.h"
 #include "cpu/parallel.h"
 #include "cpu/support.h"
+#include "shared/bound_kernel.h"
 
 #ifndef DLTRAIN_CPU_WEIGHTED_CROSS_ENTROPY_ONCE
 #define DLTRAIN_CPU_WEIGHTED_CROSS_ENTROPY_ONCE
@@ -208,96 +209,57 @@ WeightedArguments arguments(const KernelRequest& request) {
 }
 
 // `mask`: the index of the optional labels beside distributions.
-void bind_targets(WeightedArguments& arguments, const Bindings& bindings, bool labels,
-                  size_t mask) {
-  arguments.logits = input<const float>(bindings, 0);
-  arguments.labels = labels ? input<const int32_t>(bindings, 1) : nullptr;
-  arguments.distributions = labels ? nullptr : input<const float>(bindings, 1);
-  arguments.mask = bindings.inputs.size() > mask ? input<const int32_t>(bindings, mask) : nullptr;
+void bind_targets(WeightedArguments& arguments, const Bindings& b, bool labels, size_t mask) {
+  arguments.logits = b.input<float>(0);
+  arguments.labels = labels ? b.input<int32_t>(1) : nullptr;
+  arguments.distributions = labels ? nullptr : b.input<float>(1);
+  arguments.mask = b.input<int32_t>(mask);
 }
-
-class WeightedCrossEntropy final : public Kernel {
- public:
-  explicit WeightedCrossEntropy(const KernelRequest& request)
-      : arguments_(arguments(request)),
-        labels_(request.inputs[1].dtype == DType::i32),
-        rows_(request.inputs[0].shape.elements() / arguments_.classes),
-        chunk_(std::clamp<int64_t>(4096 / arguments_.classes, 1, 64)) {}
-
-  size_t workspace_bytes() const override {
-    return static_cast<size_t>(ceil_div(rows_, chunk_)) * sizeof(RowSums);
-  }
-  void bind(const Bindings& bindings) override {
-    bind_targets(arguments_, bindings, labels_, 2);
-    loss_ = output<double>(bindings, 0);
-    arguments_.log_sum_exp = output<float>(bindings, 1);
-    correct_ = output<double>(bindings, 2);
-    sums_ = static_cast<RowSums*>(bindings.workspace);
-  }
-  void run(Stream&) override {
-    const auto function = HWY_DYNAMIC_DISPATCH(weighted_forward);
-    const int64_t chunks = ceil_div(rows_, chunk_);
-    parallel_for(chunks, 1, [&](int64_t begin, int64_t end) {
-      for (int64_t c = begin; c < end; ++c) {
-        sums_[c] = function(arguments_, c * chunk_, std::min(rows_, (c + 1) * chunk_));
-      }
-    });
-    RowSums all{0, 0};
-    for (int64_t c = 0; c < chunks; ++c) {
-      all.loss += sums_[c].loss;
-      all.correct += sums_[c].correct;
-    }
-    *loss_ = all.loss;
-    *correct_ = all.correct;
-  }
-
- private:
-  WeightedArguments arguments_;
-  bool labels_;
-  int64_t rows_, chunk_;
-  double *loss_ = nullptr, *correct_ = nullptr;
-  RowSums* sums_ = nullptr;
-};
-
-class WeightedCrossEntropyBackward final : public Kernel {
- public:
-  explicit WeightedCrossEntropyBackward(const KernelRequest& request)
-      : arguments_(arguments(request)),
-        labels_(request.inputs[1].dtype == DType::i32),
-        rows_(request.inputs[0].shape.elements() / arguments_.classes) {}
-
-  void bind(const Bindings& bindings) override {
-    bind_targets(arguments_, bindings, labels_, 4);
-    arguments_.log_sum_exp = input<float>(bindings, 2);
-    dloss_ = input<const double>(bindings, 3);
-    dlogits_ = output<float>(bindings, 0);
-  }
-  void run(Stream&) override {
-    const auto function = HWY_DYNAMIC_DISPATCH(weighted_backward);
-    const int64_t grain = std::max<int64_t>(1, 4096 / arguments_.classes);
-    parallel_for(rows_, grain, [&](int64_t begin, int64_t end) {
-      function(arguments_, *dloss_, dlogits_, begin, end);
-    });
-  }
-
- private:
-  WeightedArguments arguments_;
-  bool labels_;
-  int64_t rows_;
-  const double* dloss_ = nullptr;
-  float* dlogits_ = nullptr;
-};
 
 }  // namespace
 
 MadeKernel make_weighted_cross_entropy(const KernelRequest& request) {
   if (request.inputs[0].dtype != DType::f32) return nullptr;
-  return std::make_unique<WeightedCrossEntropy>(request);
+  WeightedArguments weighted = arguments(request);
+  const bool labels = request.inputs[1].dtype == DType::i32;
+  const int64_t rows = request.inputs[0].shape.elements() / weighted.classes;
+  const int64_t chunk = std::clamp<int64_t>(4096 / weighted.classes, 1, 64);
+  const int64_t chunks = ceil_div(rows, chunk);
+  const auto run = [=](const Bindings& b, Stream&) mutable {
+    bind_targets(weighted, b, labels, 2);
+    weighted.log_sum_exp = b.output<float>(1);
+    auto* sums = static_cast<RowSums*>(b.workspace);
+    const auto function = HWY_DYNAMIC_DISPATCH(weighted_forward);
+    parallel_for(chunks, 1, [&](int64_t begin, int64_t end) {
+      for (int64_t c = begin; c < end; ++c) {
+        sums[c] = function(weighted, c * chunk, std::min(rows, (c + 1) * chunk));
+      }
+    });
+    RowSums all{0, 0};
+    for (int64_t c = 0; c < chunks; ++c) {
+      all.loss += sums[c].loss;
+      all.correct += sums[c].correct;
+    }
+    *b.output<double>(0) = all.loss;
+    *b.output<double>(2) = all.correct;
+  };
+  return make_kernel(run, static_cast<size_t>(chunks) * sizeof(RowSums));
 }
 
 MadeKernel make_weighted_cross_entropy_backward(const KernelRequest& request) {
   if (request.inputs[0].dtype != DType::f32) return nullptr;
-  return std::make_unique<WeightedCrossEntropyBackward>(request);
+  WeightedArguments weighted = arguments(request);
+  const bool labels = request.inputs[1].dtype == DType::i32;
+  const int64_t rows = request.inputs[0].shape.elements() / weighted.classes;
+  return make_kernel([=](const Bindings& b, Stream&) mutable {
+    bind_targets(weighted, b, labels, 4);
+    weighted.log_sum_exp = static_cast<float*>(b.inputs[2]);
+    const auto function = HWY_DYNAMIC_DISPATCH(weighted_backward);
+    const int64_t grain = std::max<int64_t>(1, 4096 / weighted.classes);
+    parallel_for(rows, grain, [&](int64_t begin, int64_t end) {
+      function(weighted, *b.input<double>(3), b.output<float>(0), begin, end);
+    });
+  });
 }
 
 }  // namespace dltrain

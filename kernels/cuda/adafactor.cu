@@ -1,10 +1,56 @@
-// Adafactor: variances of rows and columns first, then the squares of the steps, then the steps.
-// All sums are taken in double in an order that depends on shapes alone.
-#include "cuda/adafactor.h"
+// adafactor_update (lib/ops/update_adaptive.cpp) over all tensors at once: lists of chunks, rows
+// and columns in device memory, a block each. A tensor of two axes and more is a matrix of its
+// first axis by the rest; one of fewer keeps a variance for each element.
+//
+// Variances of rows and columns first, then the squares of the steps, then the steps. All sums are
+// taken in double in an order that depends on shapes alone.
+#include <algorithm>
+#include <vector>
+
 #include "cuda/device_code.cuh"
+#include "cuda/makers.h"
+#include "cuda/update_table.h"
+#include "shared/adafactor_rules.h"
+#include "shared/bound_kernel.h"
 
 namespace dltrain {
 namespace {
+
+constexpr int64_t kAdafactorChunk = 8192;  // elements of a block
+constexpr int64_t kAdafactorRows = 8;      // rows of a block: one a warp
+constexpr int64_t kAdafactorColumns = 32;  // columns of a block: one a lane
+
+struct AdafactorTensor {
+  void *parameter, *gradient, *row, *column;
+  int64_t rows, columns;  // 1 row where not factored
+  bool factored;
+  GroupSettings group;
+  int64_t first_chunk, chunks;
+};
+
+// Elements, rows or columns [begin, begin + count) of a tensor.
+struct AdafactorPart {
+  int64_t tensor, begin, count;
+};
+struct AdafactorParts {
+  const AdafactorPart* parts = nullptr;  // device memory
+  int64_t count = 0;
+};
+
+// What a tensor's elements share in this step.
+struct AdafactorFactors {
+  double parameter_rms, inverse_mean, step;
+};
+
+struct AdafactorCall {
+  DType dtype = DType::f32;  // or f64
+  AdafactorRule rule;
+  const AdafactorTensor* tensors = nullptr;  // device memory
+  int64_t tensor_count = 0;
+  AdafactorParts chunks, rows, columns;
+  double* sums = nullptr;               // scratch: of each chunk
+  AdafactorFactors* factors = nullptr;  // scratch: of each tensor
+};
 
 constexpr int kBlock = 256;
 constexpr int kColumnBlock = 1024;
@@ -186,12 +232,89 @@ void adafactor_typed(const AdafactorCall& c, const StepState* state, CudaStream 
   DLTRAIN_LAUNCH(step_kernel<T>, chunks, kBlock, stream, c, state);
 }
 
+// [0, count) of a tensor in parts of at most `most`.
+void cut(std::vector<AdafactorPart>& parts, int64_t tensor, int64_t count, int64_t most) {
+  for (int64_t begin = 0; begin < count; begin += most) {
+    parts.push_back({tensor, begin, std::min(most, count - begin)});
+  }
+}
+
+class AdafactorUpdate final : public BoundKernel {
+ public:
+  explicit AdafactorUpdate(const KernelRequest& request)
+      : groups_(request.attributes),
+        tensor_table_(request.device),
+        chunk_table_(request.device),
+        row_table_(request.device),
+        column_table_(request.device) {
+    call_.dtype = request.inputs[1].dtype;
+    call_.rule = adafactor_rule(request.attributes);
+    const size_t count = groups_.group.size();
+    for (size_t i = 0; i < count; ++i) add(request.inputs[1 + i].shape, groups_.of(i));
+    call_.tensor_count = static_cast<int64_t>(count);
+  }
+
+  size_t workspace_bytes() const override {
+    return chunks_.size() * sizeof(double) + tensors_.size() * sizeof(AdafactorFactors);
+  }
+  void bind(const Bindings& bindings) override {
+    BoundKernel::bind(bindings);
+    const size_t count = tensors_.size();
+    for (size_t i = 0; i < count; ++i) {
+      AdafactorTensor& t = tensors_[i];
+      t.parameter = bindings.inputs[1 + i];
+      t.gradient = bindings.inputs[1 + count + i];
+      t.row = bindings.inputs[1 + 2 * count + i];
+      t.column = bindings.inputs[1 + 3 * count + i];
+    }
+    const auto uploaded = [](DeviceTable<AdafactorPart>& table, const auto& parts) {
+      return AdafactorParts{table.upload(parts), static_cast<int64_t>(parts.size())};
+    };
+    call_.tensors = tensor_table_.upload(tensors_);
+    call_.chunks = uploaded(chunk_table_, chunks_);
+    call_.rows = uploaded(row_table_, rows_);
+    call_.columns = uploaded(column_table_, columns_);
+    call_.sums = static_cast<double*>(bindings.workspace);
+    call_.factors = reinterpret_cast<AdafactorFactors*>(call_.sums + chunks_.size());
+  }
+  void run(Stream& stream) override {
+    if (call_.chunks.count == 0) return;
+    (call_.dtype == DType::f64
+         ? adafactor_typed<double>
+         : adafactor_typed<float>)(call_, bindings().input<StepState>(0), stream.native());
+  }
+
+ private:
+  void add(const Shape& shape, const GroupSettings& group) {
+    const auto index = static_cast<int64_t>(tensors_.size());
+    AdafactorTensor t{};
+    t.factored = shape.rank() > 1;
+    t.rows = t.factored ? shape[0] : 1;
+    t.columns = t.factored ? shape.elements(1, shape.rank()) : shape.elements();
+    t.group = group;
+    t.first_chunk = static_cast<int64_t>(chunks_.size());
+    cut(chunks_, index, t.rows * t.columns, kAdafactorChunk);
+    t.chunks = static_cast<int64_t>(chunks_.size()) - t.first_chunk;
+    if (t.factored && t.chunks > 0) {
+      cut(rows_, index, t.rows, kAdafactorRows);
+      cut(columns_, index, t.columns, kAdafactorColumns);
+    }
+    tensors_.push_back(t);
+  }
+
+  UpdateGroups groups_;
+  std::vector<AdafactorTensor> tensors_;
+  std::vector<AdafactorPart> chunks_, rows_, columns_;
+  DeviceTable<AdafactorTensor> tensor_table_;
+  DeviceTable<AdafactorPart> chunk_table_, row_table_, column_table_;
+  AdafactorCall call_;
+};
+
 }  // namespace
 
-void launch_adafactor_update(const AdafactorCall& call, const StepState* state, CudaStream stream) {
-  if (call.chunks.count == 0) return;
-  (call.dtype == DType::f64 ? adafactor_typed<double> : adafactor_typed<float>)(call, state,
-                                                                                stream);
+std::unique_ptr<Kernel> make_cuda_adafactor_update(const KernelRequest& request) {
+  if (request.inputs.size() < 2 || !is_wide_update(request)) return nullptr;
+  return std::make_unique<AdafactorUpdate>(request);
 }
 
 }  // namespace dltrain

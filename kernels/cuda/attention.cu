@@ -2,6 +2,9 @@
 // and what the vendor's library does not serve. Nothing is added atomically: the gradient goes once
 // along the keys of each query, and once along the queries of each key.
 #include "cuda/attention.cuh"
+#include "cuda/makers.h"
+#include "ops/rules.h"
+#include "shared/bound_kernel.h"
 
 namespace dltrain {
 namespace {
@@ -272,31 +275,76 @@ void backward(const AttentionCall& c, const AttentionInputs& in, const void* dy,
                  c, in, static_cast<const T*>(dy), s, d, static_cast<T*>(dk), static_cast<T*>(dv));
 }
 
+// `inputs` begin with the queries.
+AttentionCall read_attention_call(const KernelRequest& request, SpecSpan inputs) {
+  const Attributes& attributes = request.attributes;
+  const AttentionSizes a = attention_sizes(request.op, inputs, attributes);
+  AttentionCall call = attention_call(a, inputs[0].dtype, attributes);
+  if (AttentionPattern(attributes).masked) {
+    call.mask = inputs[a.packed ? 1 : 3].shape.rank() == 1 ? AttentionCall::Mask::lengths
+                                                           : AttentionCall::Mask::tokens;
+  }
+  return call;
+}
+
+bool attention_served(const AttentionCall& call) {
+  return call.head_dim <= AttentionCall::kMostHeadDim &&
+         call.samples * call.heads * call.queries < (int64_t{1} << 31) &&
+         call.samples * call.kv_heads * call.keys < (int64_t{1} << 31);
+}
+
+bool is_packed(const AttentionCall& call) {
+  return call.first_key_head > 0;
+}
+
+AttentionInputs read_inputs(const AttentionCall& call, std::span<void* const> inputs) {
+  const bool packed = is_packed(call);
+  AttentionInputs in{.q = inputs[0], .k = inputs[packed ? 0 : 1], .v = inputs[packed ? 0 : 2]};
+  if (call.mask != AttentionCall::Mask::none) {
+    in.mask = static_cast<const int32_t*>(inputs[packed ? 1 : 3]);
+  }
+  if (call.dropout > 0) in.state = static_cast<const StepState*>(inputs.back());
+  return in;
+}
+
 }  // namespace
 
-void launch_attention(const AttentionCall& c, const AttentionInputs& in, void* y, void* sums,
-                      CudaStream stream) {
-  if (c.samples * c.queries == 0) return;
-  with_floating(c.dtype, [&]<typename T>(T) {
-    (c.head_dim <= 64    ? forward<T, 64>
-     : c.head_dim <= 128 ? forward<T, 128>
-                         : forward<T, 256>)(c, in, y, sums, stream);
+// → y, sums.
+std::unique_ptr<Kernel> make_cuda_attention(const KernelRequest& request) {
+  const AttentionCall c = read_attention_call(request, request.inputs);
+  if (!attention_served(c)) return nullptr;
+  return make_kernel([c](const Bindings& b, Stream& stream) {
+    if (c.samples * c.queries == 0) return;
+    const AttentionInputs in = read_inputs(c, b.inputs);
+    with_floating(c.dtype, [&]<typename T>(T) {
+      (c.head_dim <= 64    ? forward<T, 64>
+       : c.head_dim <= 128 ? forward<T, 128>
+                           : forward<T, 256>)(c, in, b.outputs[0], b.outputs[1], stream.native());
+    });
   });
 }
 
-void launch_attention_backward(const AttentionCall& c, const AttentionInputs& in, const void* dy,
-                               const void* y, const void* sums, void* deltas, void* dq, void* dk,
-                               void* dv, CudaStream stream) {
-  if (c.samples * c.queries == 0) return;
-  with_floating(c.dtype, [&]<typename T>(T) {
-    const int64_t rows = c.samples * c.queries * c.heads;
-    DLTRAIN_LAUNCH(delta_kernel<T>, static_cast<unsigned>(divide_up(rows, kAttentionWarps)),
-                   kAttentionBlock, stream, c, static_cast<const T*>(dy), static_cast<const T*>(y),
-                   static_cast<MathOf<T>*>(deltas));
-    (c.head_dim <= 64    ? backward<T, 64>
-     : c.head_dim <= 128 ? backward<T, 128>
-                         : backward<T, 256>)(c, in, dy, sums, deltas, dq, dk, dv, stream);
-  });
+// (dy, y, sums, the forward's inputs) → their gradients. The workspace has a number a row of the
+// sums.
+std::unique_ptr<Kernel> make_cuda_attention_backward(const KernelRequest& request) {
+  const AttentionCall c = read_attention_call(request, request.inputs.subspan(3));
+  if (!attention_served(c)) return nullptr;
+  const int64_t rows = c.samples * c.queries * c.heads;
+  const auto run = [c, rows](const Bindings& b, Stream& stream) {
+    if (c.samples * c.queries == 0) return;
+    const AttentionInputs in = read_inputs(c, b.inputs.subspan(3));
+    void *dk = b.outputs[is_packed(c) ? 0 : 1], *dv = b.outputs[is_packed(c) ? 0 : 2];
+    with_floating(c.dtype, [&]<typename T>(T) {
+      DLTRAIN_LAUNCH(delta_kernel<T>, static_cast<unsigned>(divide_up(rows, kAttentionWarps)),
+                     kAttentionBlock, stream.native(), c, b.input<T>(0), b.input<T>(1),
+                     static_cast<MathOf<T>*>(b.workspace));
+      (c.head_dim <= 64    ? backward<T, 64>
+       : c.head_dim <= 128 ? backward<T, 128>
+                           : backward<T, 256>)(c, in, b.inputs[0], b.inputs[2], b.workspace,
+                                               b.outputs[0], dk, dv, stream.native());
+    });
+  };
+  return make_kernel(run, static_cast<size_t>(rows) * dtype_size(accumulation_dtype(c.dtype)));
 }
 
 }  // namespace dltrain

@@ -1,9 +1,12 @@
-// Queues attention and its gradient (lib/ops/attention.cpp has layouts and formulas; the members
-// here mirror lib/ops/attention.h). dtype: f32, f64, bf16 or f16 of everything but the sums, which
-// have its accumulation dtype. Heads of up to 256 elements.
+// What the kernels of attention and of cached_attention know (lib/ops/attention.cpp has layouts and
+// formulas; the members here mirror lib/ops/attention.h). dtype: f32, f64, bf16 or f16 of
+// everything but the sums, which have its accumulation dtype. Heads of up to 256 elements.
 #pragma once
 
-#include "cuda/launch.h"
+#include <cmath>
+
+#include "base/host_device.h"
+#include "ops/attention.h"
 #include "ops/step_state.h"
 #include "tensor/dtype.h"
 
@@ -64,12 +67,27 @@ struct AttentionInputs {
   const StepState* state = nullptr;  // with dropout
 };
 
-void launch_attention(const AttentionCall& call, const AttentionInputs& in, void* y, void* sums,
-                      CudaStream stream);
-
-// `deltas`: as many elements as `sums`, of its dtype.
-void launch_attention_backward(const AttentionCall& call, const AttentionInputs& in, const void* dy,
-                               const void* y, const void* sums, void* deltas, void* dq, void* dk,
-                               void* dv, CudaStream stream);
+// All but the mask.
+inline AttentionCall attention_call(const AttentionSizes& a, DType dtype,
+                                    const Attributes& attributes) {
+  const AttentionPattern pattern(attributes);
+  return {.dtype = dtype,
+          .samples = a.samples,
+          .queries = a.queries,
+          .keys = a.keys,
+          .heads = a.heads,
+          .kv_heads = a.kv_heads,
+          .head_dim = a.head_dim,
+          .query_stride = a.query_stride,
+          .key_stride = a.key_stride,
+          .first_key_head = a.packed ? a.heads : 0,
+          .value_offset = a.packed ? a.kv_heads * a.head_dim : 0,
+          .scale = attributes.number("scale", 1 / std::sqrt(static_cast<double>(a.head_dim))),
+          .causal = pattern.causal,
+          .alibi = pattern.alibi,
+          .window = pattern.window,
+          .dropout = attributes.number("dropout"),
+          .stream = static_cast<uint64_t>(attributes.integer("stream"))};
+}
 
 }  // namespace dltrain

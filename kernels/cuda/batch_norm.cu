@@ -1,14 +1,28 @@
-// Batch normalisation. One read of x gives the statistics: within a chunk of rows, sums of x − K
-// and (x − K)² around the chunk's first value K of the channel, which keeps the difference of two
-// large numbers away; chunks are then joined in double (Chan, Golub & LeVeque 1979), in an order
-// that is always the same.
+// Batch normalisation over x [rows, channels] and its gradient. x, y, the residual and their
+// gradients have any floating dtype; gamma, beta, statistics and their gradients its accumulation
+// dtype.
+//
+// One read of x gives the statistics: within a chunk of rows, sums of x − K and (x − K)² around the
+// chunk's first value K of the channel, which keeps the difference of two large numbers away;
+// chunks are then joined in double (Chan, Golub & LeVeque 1979), in an order that is always the
+// same.
 #include <cmath>
 
 #include "cuda/batch_norm.h"
 #include "cuda/column_sums.cuh"
+#include "cuda/makers.h"
+#include "ops/rules.h"
+#include "shared/bound_kernel.h"
 
 namespace dltrain {
 namespace {
+
+struct BatchNormCall {
+  DType dtype;
+  int64_t rows, channels;
+  double epsilon;
+  bool relu;
+};
 
 constexpr int64_t kLeastChunk = 128, kMostChunks = 1024;
 
@@ -228,104 +242,84 @@ __global__ void norm_as_line_kernel(const float* gamma, const float* beta, const
   shift[k] = beta[k] - mean[k] * slope;
 }
 
+template <typename M>
+LineOf<M> norm_line(const BatchNormCall& c, const M* gamma, const M* beta, const M* mean,
+                    const M* variance) {
+  return {gamma, beta, mean, variance, static_cast<M>(c.epsilon), c.relu};
+}
+
 template <typename T>
-struct Typed {
+void statistics(const BatchNormCall& c, const T* x, MathOf<T>* mean, MathOf<T>* variance,
+                MathOf<T>* partial, CudaStream stream) {
+  const int64_t chunk = chunk_rows(c.rows), chunks = chunk_count(c.rows);
+  with_width<T>(rows_in_packs<T>(c.channels, {x}), [&]<int W>(std::integral_constant<int, W>) {
+    const ColumnGrid tiles(c.channels, W, chunks);
+    DLTRAIN_LAUNCH((statistics_kernel<T, W>), tiles.grid, tiles.block, stream, x, partial, c.rows,
+                   c.channels, chunk);
+  });
+  const ColumnGrid join(c.channels, 1, 1);
+  DLTRAIN_LAUNCH(join_statistics_kernel<MathOf<T>>, join.grid, join.block, stream,
+                 static_cast<const MathOf<T>*>(partial), mean, variance, c.rows, c.channels, chunk,
+                 chunks);
+}
+
+// `residual` may be nullptr; y may be x.
+template <typename T>
+void normalise(const BatchNormCall& c, const T* x, const LineOf<MathOf<T>>& line, const T* residual,
+               T* y, CudaStream stream) {
+  const bool packs = rows_in_packs<T>(c.channels, {x, y, residual != nullptr ? residual : x});
+  with_width<T>(packs, [&]<int W>(std::integral_constant<int, W>) {
+    ColumnGrid tiles(c.channels, W, 1);
+    tiles.grid.y = static_cast<unsigned>(row_blocks(tiles, c.rows));
+    DLTRAIN_LAUNCH((normalise_kernel<T, W>), tiles.grid, tiles.block, stream, x, line, residual, y,
+                   c.rows, c.channels);
+  });
+}
+
+template <typename T>
+void batch_norm_gradient(const BatchNormCall& c, const Bindings& b, CudaStream stream) {
   using M = MathOf<T>;
-  static const M* in(const void* pointer) { return static_cast<const M*>(pointer); }
-  static M* out(void* pointer) { return static_cast<M*>(pointer); }
-  static const T* data(const void* pointer) { return static_cast<const T*>(pointer); }
-
-  static LineOf<M> line(const BatchNormCall& c, const void* gamma, const void* beta,
-                        const void* mean, const void* variance) {
-    return {in(gamma), in(beta), in(mean), in(variance), static_cast<M>(c.epsilon), c.relu};
-  }
-
-  static void statistics(const BatchNormCall& c, const void* x, void* mean, void* variance,
-                         void* workspace, CudaStream stream) {
-    const int64_t chunk = chunk_rows(c.rows), chunks = chunk_count(c.rows);
-    with_width<T>(rows_in_packs<T>(c.channels, {x}), [&]<int W>(std::integral_constant<int, W>) {
-      const ColumnGrid tiles(c.channels, W, chunks);
-      DLTRAIN_LAUNCH((statistics_kernel<T, W>), tiles.grid, tiles.block, stream, data(x),
-                     out(workspace), c.rows, c.channels, chunk);
-    });
+  const T *x = b.input<T>(0), *dy = b.input<T>(1);
+  T* dx = b.output<T>(0);
+  M *dgamma = b.output<M>(1), *dbeta = b.output<M>(2), *partial = static_cast<M*>(b.workspace);
+  const LineOf<M> line =
+      norm_line(c, b.input<M>(2), c.relu ? b.input<M>(5) : nullptr, b.input<M>(3), b.input<M>(4));
+  const int64_t chunk = chunk_rows(c.rows), chunks = chunk_count(c.rows);
+  const bool packs = rows_in_packs<T>(c.channels, {x, dy, dx});
+  with_width<T>(packs, [&]<int W>(std::integral_constant<int, W>) {
+    ColumnGrid tiles(c.channels, W, chunks);
+    DLTRAIN_LAUNCH((gradient_sums_kernel<T, W>), tiles.grid, tiles.block, stream, x, dy, line,
+                   partial, c.rows, c.channels, chunk);
     const ColumnGrid join(c.channels, 1, 1);
-    DLTRAIN_LAUNCH(join_statistics_kernel<M>, join.grid, join.block, stream, in(workspace),
-                   out(mean), out(variance), c.rows, c.channels, chunk, chunks);
-  }
+    DLTRAIN_LAUNCH(join_pairs_kernel<M>, join.grid, join.block, stream,
+                   static_cast<const M*>(partial), dgamma, dbeta, c.channels, chunks);
+    tiles.grid.y = static_cast<unsigned>(row_blocks(tiles, c.rows));
+    DLTRAIN_LAUNCH((input_gradient_kernel<T, W>), tiles.grid, tiles.block, stream, x, dy, line,
+                   static_cast<const M*>(dgamma), static_cast<const M*>(dbeta), dx, c.rows,
+                   c.channels);
+  });
+}
 
-  static void normalise(const BatchNormCall& c, const void* x, const void* gamma, const void* beta,
-                        const void* residual, const void* mean, const void* variance, void* y,
-                        CudaStream stream) {
-    const bool packs = rows_in_packs<T>(c.channels, {x, y, residual != nullptr ? residual : x});
-    with_width<T>(packs, [&]<int W>(std::integral_constant<int, W>) {
-      ColumnGrid tiles(c.channels, W, 1);
-      tiles.grid.y = static_cast<unsigned>(row_blocks(tiles, c.rows));
-      DLTRAIN_LAUNCH((normalise_kernel<T, W>), tiles.grid, tiles.block, stream, data(x),
-                     line(c, gamma, beta, mean, variance), data(residual), static_cast<T*>(y),
-                     c.rows, c.channels);
-    });
-  }
-
-  static void backward(const BatchNormCall& c, const void* x, const void* dy, const void* gamma,
-                       const void* beta, const void* mean, const void* variance, void* dx,
-                       void* dgamma, void* dbeta, void* workspace, CudaStream stream) {
-    const LineOf<M> through = line(c, gamma, beta, mean, variance);
-    const int64_t chunk = chunk_rows(c.rows), chunks = chunk_count(c.rows);
-    with_width<T>(
-        rows_in_packs<T>(c.channels, {x, dy, dx}), [&]<int W>(std::integral_constant<int, W>) {
-          ColumnGrid tiles(c.channels, W, chunks);
-          DLTRAIN_LAUNCH((gradient_sums_kernel<T, W>), tiles.grid, tiles.block, stream, data(x),
-                         data(dy), through, out(workspace), c.rows, c.channels, chunk);
-          const ColumnGrid join(c.channels, 1, 1);
-          DLTRAIN_LAUNCH(join_pairs_kernel<M>, join.grid, join.block, stream, in(workspace),
-                         out(dgamma), out(dbeta), c.channels, chunks);
-          tiles.grid.y = static_cast<unsigned>(row_blocks(tiles, c.rows));
-          DLTRAIN_LAUNCH((input_gradient_kernel<T, W>), tiles.grid, tiles.block, stream, data(x),
-                         data(dy), through, in(dgamma), in(dbeta), static_cast<T*>(dx), c.rows,
-                         c.channels);
-        });
-  }
-};
+// run(call, bindings, stream, number) with a number of the dtype of x. `sums`: the workspace has
+// the partial sums of all chunks.
+template <typename Run>
+std::unique_ptr<Kernel> make_batch_norm(const KernelRequest& request, bool sums, const Run& run) {
+  const TensorSpec& x = request.inputs[0];
+  if (request.outputs[0].shape.elements() == 0) return nullptr;
+  const BatchNormCall c{.dtype = x.dtype,
+                        .rows = x.shape.elements() / x.shape[-1],
+                        .channels = x.shape[-1],
+                        .epsilon = request.attributes.number("epsilon", 1e-5),
+                        .relu = request.attributes.text("activation") == "relu"};
+  const int64_t partial = sums ? 2 * c.channels * chunk_count(c.rows) : 0;
+  const auto launch = [c, run](const Bindings& b, Stream& stream) {
+    with_floating(c.dtype, [&](auto number) { run(c, b, stream.native(), number); });
+  };
+  return make_kernel(launch,
+                     static_cast<size_t>(partial) * dtype_size(accumulation_dtype(c.dtype)));
+}
 
 }  // namespace
-
-int64_t batch_norm_workspace_elements(const BatchNormCall& call) {
-  return 2 * call.channels * chunk_count(call.rows);
-}
-
-void launch_batch_norm(const BatchNormCall& call, const void* x, const void* gamma,
-                       const void* beta, const void* residual, void* y, void* mean, void* variance,
-                       void* workspace, CudaStream stream) {
-  with_floating(call.dtype, [&]<typename T>(T) {
-    Typed<T>::statistics(call, x, mean, variance, workspace, stream);
-    Typed<T>::normalise(call, x, gamma, beta, residual, mean, variance, y, stream);
-  });
-}
-
-void launch_batch_norm_backward(const BatchNormCall& call, const void* x, const void* dy,
-                                const void* gamma, const void* beta, const void* mean,
-                                const void* variance, void* dx, void* dgamma, void* dbeta,
-                                void* workspace, CudaStream stream) {
-  with_floating(call.dtype, [&]<typename T>(T) {
-    Typed<T>::backward(call, x, dy, gamma, beta, mean, variance, dx, dgamma, dbeta, workspace,
-                       stream);
-  });
-}
-
-void launch_batch_norm_inference(const BatchNormCall& call, const void* x, const void* gamma,
-                                 const void* beta, const void* residual, const void* mean,
-                                 const void* variance, void* y, CudaStream stream) {
-  with_floating(call.dtype, [&]<typename T>(T) {
-    Typed<T>::normalise(call, x, gamma, beta, residual, mean, variance, y, stream);
-  });
-}
-
-void launch_batch_norm_statistics(const BatchNormCall& call, const void* x, void* mean,
-                                  void* variance, void* workspace, CudaStream stream) {
-  with_floating(call.dtype, [&]<typename T>(T) {
-    Typed<T>::statistics(call, x, mean, variance, workspace, stream);
-  });
-}
 
 void launch_moments_of_sums(int64_t rows, int64_t channels, const float* sum, const float* squares,
                             float* mean, float* variance, CudaStream stream) {
@@ -340,6 +334,52 @@ void launch_norm_as_line(double epsilon, int64_t channels, const float* gamma, c
   DLTRAIN_LAUNCH(norm_as_line_kernel, dim3(static_cast<unsigned>(divide_up(channels, kWarp))),
                  dim3(kWarp), stream, gamma, beta, mean, variance, scale, shift,
                  static_cast<float>(epsilon), channels);
+}
+
+// (x, gamma, beta, residual if there is one) → y, mean, variance.
+std::unique_ptr<Kernel> make_cuda_batch_norm(const KernelRequest& request) {
+  return make_batch_norm(
+      request, true,
+      []<typename T>(const BatchNormCall& c, const Bindings& b, CudaStream stream, T) {
+        using M = MathOf<T>;
+        statistics<T>(c, b.input<T>(0), b.output<M>(1), b.output<M>(2),
+                      static_cast<M*>(b.workspace), stream);
+        normalise<T>(c, b.input<T>(0),
+                     norm_line(c, b.input<M>(1), b.input<M>(2), b.output<M>(1), b.output<M>(2)),
+                     b.input<T>(3), b.output<T>(0), stream);
+      });
+}
+
+// (x, dy, gamma, mean, variance, beta with relu) → dx, dgamma, dbeta.
+std::unique_ptr<Kernel> make_cuda_batch_norm_backward(const KernelRequest& request) {
+  return make_batch_norm(
+      request, true,
+      []<typename T>(const BatchNormCall& c, const Bindings& b, CudaStream stream, T) {
+        batch_norm_gradient<T>(c, b, stream);
+      });
+}
+
+// (x, gamma, beta, mean, variance, residual if there is one) → y.
+std::unique_ptr<Kernel> make_cuda_batch_norm_inference(const KernelRequest& request) {
+  return make_batch_norm(
+      request, false,
+      []<typename T>(const BatchNormCall& c, const Bindings& b, CudaStream stream, T) {
+        using M = MathOf<T>;
+        normalise<T>(c, b.input<T>(0),
+                     norm_line(c, b.input<M>(1), b.input<M>(2), b.input<M>(3), b.input<M>(4)),
+                     b.input<T>(5), b.output<T>(0), stream);
+      });
+}
+
+// (x) → mean, variance.
+std::unique_ptr<Kernel> make_cuda_batch_moments(const KernelRequest& request) {
+  return make_batch_norm(
+      request, true,
+      []<typename T>(const BatchNormCall& c, const Bindings& b, CudaStream stream, T) {
+        using M = MathOf<T>;
+        statistics<T>(c, b.input<T>(0), b.output<M>(0), b.output<M>(1),
+                      static_cast<M*>(b.workspace), stream);
+      });
 }
 
 }  // namespace dltrain

@@ -1,12 +1,38 @@
-// New keys and values go into the caches first; then a block computes one head of one token, a
-// thread one key at a time: keys lie transposed, so threads read neighbours. The softmax is the
-// running one (Milakov and Gimelshein 2018). A row's order of additions depends on its own place
-// alone, so its bits do not depend on what else is in the batch.
+// cached_attention (lib/ops/cached_attention.cpp; layouts of the caches in
+// lib/ops/cached_attention.h, mirrored here). New keys and values go into the caches first; then a
+// block computes one head of one token, a thread one key at a time: keys lie transposed, so threads
+// read neighbours. The softmax is the running one (Milakov and Gimelshein 2018). A row's order of
+// additions depends on its own place alone, so its bits do not depend on what else is in the batch.
 #include "cuda/attention.cuh"
-#include "cuda/cached_attention.h"
+#include "cuda/makers.h"
+#include "ops/cached_attention.h"
+#include "shared/bound_kernel.h"
 
 namespace dltrain {
 namespace {
+
+struct CachedAttentionCall {
+  AttentionCall tokens;  // of the new tokens; its `keys` are those of the same tokens
+  int64_t capacity = 0;  // tokens of a slot
+  int64_t block = 64;    // tokens of a block of keys
+  int64_t width = 0;     // elements of a value in the cache
+
+  DLTRAIN_HD int64_t cached_key(int64_t slot, int64_t kv_head, int64_t token, int64_t d) const {
+    const int64_t blocks = capacity / block;
+    return (((slot * tokens.kv_heads + kv_head) * blocks + token / block) * tokens.head_dim + d) *
+               block +
+           token % block;
+  }
+  DLTRAIN_HD int64_t cached_value(int64_t slot, int64_t kv_head, int64_t token) const {
+    return ((slot * tokens.kv_heads + kv_head) * capacity + token) * width;
+  }
+};
+
+struct CachedAttentionData {
+  const void *q = nullptr, *k = nullptr, *v = nullptr;  // of a packed tensor the same
+  void *keys = nullptr, *values = nullptr, *y = nullptr;
+  const int32_t *positions = nullptr, *counts = nullptr, *slots = nullptr;
+};
 
 constexpr int kBlock = 128;  // also keys at a time
 constexpr int kCopyBlock = 256;
@@ -89,15 +115,36 @@ __global__ void attend_kernel(CachedAttentionCall c, CachedAttentionData x) {
 
 }  // namespace
 
-void launch_cached_attention(const CachedAttentionCall& call, const CachedAttentionData& data,
-                             CudaStream stream) {
+std::unique_ptr<Kernel> make_cuda_cached_attention(const KernelRequest& request) {
+  const CachedAttentionSizes sizes = cached_attention_sizes(request.inputs, request.attributes);
+  const CachedAttentionCall call{
+      .tokens = attention_call(sizes.tokens, request.inputs[0].dtype, request.attributes),
+      .capacity = sizes.capacity,
+      .block = kCacheBlock,
+      .width = sizes.width()};
   const AttentionCall& a = call.tokens;
+  const int64_t rows = a.samples * a.heads * a.queries;
+  if (a.head_dim > AttentionCall::kMostHeadDim || rows >= (int64_t{1} << 31)) return nullptr;
   const int64_t kept = a.samples * a.queries * a.kv_heads * a.head_dim;
-  if (kept == 0) return;
-  const auto rows = static_cast<unsigned>(a.samples * a.queries * a.heads);
-  with_floating(a.dtype, [&]<typename T>(T) {
-    DLTRAIN_LAUNCH(keep_kernel<T>, stride_grid(kept, kCopyBlock), kCopyBlock, stream, call, data);
-    DLTRAIN_LAUNCH(attend_kernel<T>, rows, kBlock, stream, call, data);
+  // `first`: of the caches among the inputs.
+  return make_kernel([=, first = cache_input(request.inputs)](const Bindings& b, Stream& stream) {
+    if (kept == 0) return;
+    const bool packed = first == 1;
+    const CachedAttentionData data{.q = b.inputs[0],
+                                   .k = b.inputs[packed ? 0 : 1],
+                                   .v = b.inputs[packed ? 0 : 2],
+                                   .keys = b.inputs[first],
+                                   .values = b.inputs[first + 1],
+                                   .y = b.outputs[0],
+                                   .positions = b.input<int32_t>(first + 2),
+                                   .counts = b.input<int32_t>(first + 3),
+                                   .slots = b.input<int32_t>(first + 4)};
+    with_floating(call.tokens.dtype, [&]<typename T>(T) {
+      DLTRAIN_LAUNCH(keep_kernel<T>, stride_grid(kept, kCopyBlock), kCopyBlock, stream.native(),
+                     call, data);
+      DLTRAIN_LAUNCH(attend_kernel<T>, static_cast<unsigned>(rows), kBlock, stream.native(), call,
+                     data);
+    });
   });
 }
 

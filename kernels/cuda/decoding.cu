@@ -1,9 +1,35 @@
-// A thread copies one unit of a row: as many bytes at a time as divide rows and fit addresses.
-#include "cuda/decoding.h"
+// The ops of texts in slots (lib/ops/decoding.cpp) and of recurrent state between batches
+// (lib/ops/carry.cpp): copies of rows whose places stand in device memory. A thread copies one unit
+// of a row: as many bytes at a time as divide rows and fit addresses.
 #include "cuda/device_code.cuh"
+#include "cuda/makers.h"
+#include "ops/step_state.h"
+#include "shared/bound_kernel.h"
 
 namespace dltrain {
 namespace {
+
+struct RowCopy {
+  int64_t samples, tokens, row_bytes;
+};
+
+// Rows of a micro-batch among `rows` of all streams.
+struct CarryCall {
+  int64_t samples, rows, row_bytes;
+  int64_t steps = 1;  // carried_state: streams begin where the step is a multiple
+};
+
+// Bytes of one index of the first `axes` axes.
+int64_t row_bytes(const TensorSpec& spec, int axes) {
+  return spec.shape.elements(axes, spec.shape.rank()) *
+         static_cast<int64_t>(dtype_size(spec.dtype));
+}
+
+CarryCall carry_call(const TensorSpec& micro_batch, const TensorSpec& all) {
+  return {.samples = micro_batch.shape[0],
+          .rows = all.shape[0],
+          .row_bytes = row_bytes(micro_batch, 1)};
+}
 
 constexpr int kBlock = 256;
 
@@ -88,76 +114,107 @@ __global__ void carried_update_kernel(int64_t count, const StepState* step, cons
   for (int64_t i = thread_index(); i < count; i += thread_count()) state[i] = next[i];
 }
 
+// run(call, units of a row, bindings, stream, unit), unless there is nothing to copy.
+template <typename Call, typename Run>
+std::unique_ptr<Kernel> make_row_kernel(const Call& call, int64_t rows, Run run) {
+  return make_kernel([=](const Bindings& b, Stream& stream) {
+    if (rows * call.row_bytes == 0) return;
+    with_unit(call.row_bytes, [&]<typename U>(U unit) {
+      run(call, call.row_bytes / static_cast<int64_t>(sizeof(U)), b, stream, unit);
+    });
+  });
+}
+
+// With `others_zero` the rows of other micro-batches become zero, else they stay.
+template <bool others_zero>
+std::unique_ptr<Kernel> make_carry_state(const KernelRequest& request) {
+  const CarryCall call = carry_call(request.inputs[1], request.outputs[0]);
+  return make_row_kernel(
+      call, call.rows,
+      []<typename U>(const CarryCall& c, int64_t width, const Bindings& b, Stream& stream, U) {
+        DLTRAIN_LAUNCH(carry_state_kernel<U>, stride_grid(c.rows * width, kBlock), kBlock,
+                       stream.native(), c, width, b.input<StepState>(0), b.input<U>(1),
+                       b.output<U>(0), others_zero);
+      });
+}
+
 }  // namespace
 
-void launch_token_positions(const int32_t* positions, int64_t samples, int64_t tokens,
-                            int64_t limit, int32_t* y, CudaStream stream) {
-  const int64_t count = samples * tokens;
-  if (count == 0) return;
-  DLTRAIN_LAUNCH(token_positions_kernel, stride_grid(count, kBlock), kBlock, stream, positions,
-                 count, tokens, limit, y);
-}
-
-void launch_last_token(const RowCopy& copy, const void* x, const int32_t* counts, void* y,
-                       CudaStream stream) {
-  if (copy.samples * copy.row_bytes == 0) return;
-  with_unit(copy.row_bytes, [&]<typename U>(U) {
-    const int64_t width = copy.row_bytes / static_cast<int64_t>(sizeof(U));
-    DLTRAIN_LAUNCH(last_token_kernel<U>, stride_grid(copy.samples * width, kBlock), kBlock, stream,
-                   copy, width, static_cast<const U*>(x), counts, static_cast<U*>(y));
+// y[samples, tokens]: positions[n] + token, at most limit − 1.
+std::unique_ptr<Kernel> make_cuda_token_positions(const KernelRequest& request) {
+  const int64_t count = request.outputs[0].shape.elements(), tokens = request.outputs[0].shape[1];
+  const int64_t limit = request.attributes.integer("limit");
+  return make_kernel([=](const Bindings& b, Stream& stream) {
+    if (count == 0) return;
+    DLTRAIN_LAUNCH(token_positions_kernel, stride_grid(count, kBlock), kBlock, stream.native(),
+                   b.input<int32_t>(0), count, tokens, limit, b.output<int32_t>(0));
   });
 }
 
-void launch_slot_state(const RowCopy& copy, const void* state, const int32_t* positions,
-                       const int32_t* slots, void* y, CudaStream stream) {
-  if (copy.samples * copy.row_bytes == 0) return;
-  with_unit(copy.row_bytes, [&]<typename U>(U) {
-    const int64_t width = copy.row_bytes / static_cast<int64_t>(sizeof(U));
-    DLTRAIN_LAUNCH(slot_state_kernel<U>, stride_grid(copy.samples * width, kBlock), kBlock, stream,
-                   copy, width, static_cast<const U*>(state), positions, slots, static_cast<U*>(y));
-  });
+// (x, counts): y[n] = x[n, counts[n] − 1], or x[n, 0] where nothing is there.
+std::unique_ptr<Kernel> make_cuda_last_token(const KernelRequest& request) {
+  const TensorSpec& x = request.inputs[0];
+  return make_row_kernel(
+      RowCopy{x.shape[0], x.shape[1], row_bytes(x, 2)}, x.shape[0],
+      []<typename U>(const RowCopy& c, int64_t width, const Bindings& b, Stream& stream, U) {
+        DLTRAIN_LAUNCH(last_token_kernel<U>, stride_grid(c.samples * width, kBlock), kBlock,
+                       stream.native(), c, width, b.input<U>(0), b.input<int32_t>(1),
+                       b.output<U>(0));
+      });
 }
 
-void launch_slot_state_update(const RowCopy& copy, void* state, const void* y,
-                              const int32_t* counts, const int32_t* slots, CudaStream stream) {
-  if (copy.samples * copy.row_bytes == 0) return;
-  with_unit(copy.row_bytes, [&]<typename U>(U) {
-    const int64_t width = copy.row_bytes / static_cast<int64_t>(sizeof(U));
-    DLTRAIN_LAUNCH(slot_state_update_kernel<U>, stride_grid(copy.samples * width, kBlock), kBlock,
-                   stream, copy, width, static_cast<U*>(state), static_cast<const U*>(y), counts,
-                   slots);
-  });
+// (state, positions, slots): y[n] = state[slots[n]], or 0 where positions[n] is 0.
+std::unique_ptr<Kernel> make_cuda_slot_state(const KernelRequest& request) {
+  const TensorSpec& y = request.outputs[0];
+  return make_row_kernel(
+      RowCopy{y.shape[0], 1, row_bytes(y, 1)}, y.shape[0],
+      []<typename U>(const RowCopy& c, int64_t width, const Bindings& b, Stream& stream, U) {
+        DLTRAIN_LAUNCH(slot_state_kernel<U>, stride_grid(c.samples * width, kBlock), kBlock,
+                       stream.native(), c, width, b.input<U>(0), b.input<int32_t>(1),
+                       b.input<int32_t>(2), b.output<U>(0));
+      });
 }
 
-void launch_carried_state(const CarryCall& call, const StepState* step, const void* state, void* y,
-                          CudaStream stream) {
-  if (call.samples * call.row_bytes == 0) return;
-  with_unit(call.row_bytes, [&]<typename U>(U) {
-    const int64_t width = call.row_bytes / static_cast<int64_t>(sizeof(U));
-    DLTRAIN_LAUNCH(carried_state_kernel<U>, stride_grid(call.samples * width, kBlock), kBlock,
-                   stream, call, width, step, static_cast<const U*>(state), static_cast<U*>(y));
-  });
+// (state, y, counts, slots): state[slots[n]] = y[n, counts[n] − 1] where counts[n] > 0.
+std::unique_ptr<Kernel> make_cuda_slot_state_update(const KernelRequest& request) {
+  const Shape& y = request.inputs[1].shape;
+  return make_row_kernel(
+      RowCopy{y[0], y[1], row_bytes(request.inputs[0], 1)}, y[0],
+      []<typename U>(const RowCopy& c, int64_t width, const Bindings& b, Stream& stream, U) {
+        DLTRAIN_LAUNCH(slot_state_update_kernel<U>, stride_grid(c.samples * width, kBlock), kBlock,
+                       stream.native(), c, width, static_cast<U*>(b.inputs[0]), b.input<U>(1),
+                       b.input<int32_t>(2), b.input<int32_t>(3));
+      });
 }
 
-void launch_carry_state(const CarryCall& call, const StepState* step, const void* x, void* state,
-                        bool others_zero, CudaStream stream) {
-  if (call.rows * call.row_bytes == 0) return;
-  with_unit(call.row_bytes, [&]<typename U>(U) {
-    const int64_t width = call.row_bytes / static_cast<int64_t>(sizeof(U));
-    DLTRAIN_LAUNCH(carry_state_kernel<U>, stride_grid(call.rows * width, kBlock), kBlock, stream,
-                   call, width, step, static_cast<const U*>(x), static_cast<U*>(state),
-                   others_zero);
-  });
+std::unique_ptr<Kernel> make_cuda_carried_state(const KernelRequest& request) {
+  CarryCall call = carry_call(request.outputs[0], request.inputs[1]);
+  call.steps = request.attributes.integer("steps");
+  return make_row_kernel(
+      call, call.samples,
+      []<typename U>(const CarryCall& c, int64_t width, const Bindings& b, Stream& stream, U) {
+        DLTRAIN_LAUNCH(carried_state_kernel<U>, stride_grid(c.samples * width, kBlock), kBlock,
+                       stream.native(), c, width, b.input<StepState>(0), b.input<U>(1),
+                       b.output<U>(0));
+      });
 }
 
-void launch_carried_update(int64_t bytes, const StepState* step, const void* next, void* state,
-                           CudaStream stream) {
-  if (bytes == 0) return;
-  with_unit(bytes, [&]<typename U>(U) {
-    const int64_t count = bytes / static_cast<int64_t>(sizeof(U));
-    DLTRAIN_LAUNCH(carried_update_kernel<U>, stride_grid(count, kBlock), kBlock, stream, count,
-                   step, static_cast<const U*>(next), static_cast<U*>(state));
-  });
+std::unique_ptr<Kernel> make_cuda_carry_state(const KernelRequest& request) {
+  return make_carry_state<true>(request);
+}
+std::unique_ptr<Kernel> make_cuda_carry_state_in_place(const KernelRequest& request) {
+  return make_carry_state<false>(request);
+}
+
+std::unique_ptr<Kernel> make_cuda_carried_update(const KernelRequest& request) {
+  const auto bytes = static_cast<int64_t>(request.outputs[0].bytes());
+  return make_row_kernel(
+      RowCopy{1, 1, bytes}, 1,
+      []<typename U>(const RowCopy&, int64_t count, const Bindings& b, Stream& stream, U) {
+        DLTRAIN_LAUNCH(carried_update_kernel<U>, stride_grid(count, kBlock), kBlock,
+                       stream.native(), count, b.input<StepState>(0), b.input<U>(2),
+                       b.output<U>(0));
+      });
 }
 
 }  // namespace dltrain

@@ -38,6 +38,12 @@ void with_floating(DType dtype, const F& f) {
   if (dtype == DType::f16) return f(DeviceF16{});
 }
 
+// Where a dtype is f32 or f64.
+template <typename F>
+void with_wide(DType dtype, const F& f) {
+  dtype == DType::f64 ? f(double{}) : f(float{});
+}
+
 inline bool is_pack_aligned(const void* pointer) {
   return reinterpret_cast<uintptr_t>(pointer) % 16 == 0;
 }

@@ -1,11 +1,24 @@
-// Dropout. Philox makes the numbers of four neighbouring elements at once, so a thread takes one
-// such group: elements 4k … 4k+3 of the global batch, of which the micro-batch may begin inside.
+// Dropout: y = x / (1 − rate) where kept, else 0 (lib/ops/dropout.cpp), element by element, or one
+// draw a channel of a sample (lib/ops/dropout2d.cpp). Philox makes the numbers of four neighbouring
+// elements at once, so a thread takes one such group: elements 4k … 4k+3 of the global batch, of
+// which the micro-batch may begin inside. y may be x.
 #include "base/philox.h"
 #include "cuda/device_code.cuh"
-#include "cuda/dropout.h"
+#include "cuda/makers.h"
+#include "ops/step_state.h"
+#include "shared/bound_kernel.h"
 
 namespace dltrain {
 namespace {
+
+struct DropoutCall {
+  DType dtype;
+  double rate;
+  uint64_t stream;     // of random numbers
+  int64_t count;       // elements of the micro-batch
+  int64_t per_sample;  // elements
+  int64_t channels;    // of dropout2d
+};
 
 constexpr int kBlock = 256;
 
@@ -44,29 +57,39 @@ __global__ void dropout2d_kernel(DropoutCall c, const T* x, const StepState* sta
   }
 }
 
-template <typename T>
-void dropout_typed(const DropoutCall& c, const void* x, const StepState* state, void* y,
-                   CudaStream stream) {
-  DLTRAIN_LAUNCH(dropout_kernel<T>, stride_grid(c.count / 4 + 2, kBlock), kBlock, stream,
-                 static_cast<const T*>(x), state, static_cast<T*>(y), c.rate,
-                 static_cast<MathOf<T>>(1 / (1 - c.rate)), c.stream, c.count, c.per_sample);
+template <typename Run>
+std::unique_ptr<Kernel> make_dropout_kernel(const KernelRequest& request, Run run) {
+  const TensorSpec& x = request.inputs[0];
+  if (!is_floating(x.dtype)) return nullptr;
+  const DropoutCall call{.dtype = x.dtype,
+                         .rate = request.attributes.number("rate"),
+                         .stream = static_cast<uint64_t>(request.attributes.integer("stream")),
+                         .count = x.shape.elements(),
+                         .per_sample = x.shape.elements(1, x.shape.rank()),
+                         .channels = x.shape[-1]};
+  return make_kernel([call, run](const Bindings& b, Stream& stream) {
+    if (call.count == 0) return;
+    with_floating(call.dtype, [&](auto number) { run(call, b, stream, number); });
+  });
 }
 
 }  // namespace
 
-void launch_dropout(const DropoutCall& call, const void* x, const StepState* state, void* y,
-                    CudaStream stream) {
-  if (call.count == 0) return;
-  with_floating(call.dtype, [&]<typename T>(T) { dropout_typed<T>(call, x, state, y, stream); });
+std::unique_ptr<Kernel> make_cuda_dropout(const KernelRequest& request) {
+  return make_dropout_kernel(request, []<typename T>(const DropoutCall& c, const Bindings& b,
+                                                     Stream& stream, T) {
+    DLTRAIN_LAUNCH(dropout_kernel<T>, stride_grid(c.count / 4 + 2, kBlock), kBlock, stream.native(),
+                   b.input<T>(0), b.input<StepState>(1), b.output<T>(0), c.rate,
+                   static_cast<MathOf<T>>(1 / (1 - c.rate)), c.stream, c.count, c.per_sample);
+  });
 }
 
-void launch_dropout2d(const DropoutCall& call, const void* x, const StepState* state, void* y,
-                      CudaStream stream) {
-  if (call.count == 0) return;
-  with_floating(call.dtype, [&]<typename T>(T) {
-    DLTRAIN_LAUNCH(dropout2d_kernel<T>, stride_grid(call.count, kBlock), kBlock, stream, call,
-                   static_cast<const T*>(x), state, static_cast<T*>(y));
-  });
+std::unique_ptr<Kernel> make_cuda_dropout2d(const KernelRequest& request) {
+  return make_dropout_kernel(
+      request, []<typename T>(const DropoutCall& c, const Bindings& b, Stream& stream, T) {
+        DLTRAIN_LAUNCH(dropout2d_kernel<T>, stride_grid(c.count, kBlock), kBlock, stream.native(),
+                       c, b.input<T>(0), b.input<StepState>(1), b.output<T>(0));
+      });
 }
 
 }  // namespace dltrain

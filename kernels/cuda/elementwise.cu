@@ -1,10 +1,45 @@
 // Element-wise ops, one pass over memory, 16 bytes a thread and step. The op is an argument, not a
 // template parameter: the switch is the same for all threads and hides behind the memory accesses.
+#include <algorithm>
+
 #include "cuda/device_code.cuh"
 #include "cuda/elementwise.h"
+#include "cuda/makers.h"
+#include "cuda/strided.h"
+#include "ops/elementwise.h"
+#include "ops/fused.h"
+#include "ops/rules.h"
+#include "shared/bound_kernel.h"
 
 namespace dltrain {
 namespace {
+
+struct ElementwiseCall {
+  ElementwiseOp op;
+  DType dtype;      // of operands and output
+  double p, q;      // the op's numbers (ops/elementwise.h)
+  bool accumulate;  // y += f(a, b)
+};
+
+// The program of a fused_elementwise op, as kernels read it. Operands 0 … inputs−1 are the inputs,
+// later numbers are earlier steps.
+struct FusedCall {
+  static constexpr int kMaxInputs = 16, kMaxSteps = 64, kMaxResults = 16;
+  struct Step {
+    ElementwiseOp op;
+    uint8_t a, b;
+    double p, q;
+  };
+  int inputs = 0, steps = 0, results = 0;
+  // Of every tensor, unless `mixed`: then dtypes[i] of input i, and `dtype` of the results.
+  DType dtype = DType::f32;
+  bool mixed = false;
+  DType dtypes[kMaxInputs];
+  Step step[kMaxSteps];
+  uint8_t result[kMaxResults];  // the operand that output i is
+  const void* input[kMaxInputs];
+  void* output[kMaxResults];
+};
 
 constexpr int kBlock = 256;
 
@@ -211,25 +246,72 @@ void with_storage(DType dtype, F&& f) {
       return f(static_cast<DeviceBf16*>(nullptr));
     case DType::f16:
       return f(static_cast<DeviceF16*>(nullptr));
-    default:  // the Kernel class serves no others
+    default:  // the kernels serve no others
       return;
   }
 }
 
+// Strides of a dense operand of `shape` within the output: 0 where it repeats.
+void set_strides(const Shape& out, const Shape& shape, int64_t* stride) {
+  const int extra = out.rank() - shape.rank();
+  int64_t step = 1;
+  for (int i = out.rank() - 1; i >= 0; --i) {
+    const int64_t extent = i < extra ? 1 : shape[i - extra];
+    stride[i] = extent == 1 ? 0 : step;
+    step *= extent;
+  }
+}
+
+// Merges neighbouring axes that both operands run through in one sweep: [rows, C] + [C] has rank 2.
+StridedLayout broadcast_layout(const Shape& out, const Shape& a, const Shape& b) {
+  int64_t stride[2][StridedLayout::kMaxRank];
+  set_strides(out, a, stride[0]);
+  set_strides(out, b, stride[1]);
+  StridedLayout layout;
+  for (int i = 0; i < out.rank(); ++i) {
+    if (out[i] == 1) continue;
+    const int last = layout.rank - 1;
+    const bool merges = last >= 0 && layout.stride[0][last] == stride[0][i] * out[i] &&
+                        layout.stride[1][last] == stride[1][i] * out[i];
+    const int at = merges ? last : layout.rank++;
+    layout.extent[at] = merges ? layout.extent[at] * out[i] : out[i];
+    layout.stride[0][at] = stride[0][i];
+    layout.stride[1][at] = stride[1][i];
+  }
+  return layout;
+}
+
+std::unique_ptr<Kernel> make_elementwise_kernel(const KernelRequest& request, ElementwiseOp op) {
+  const Shape& out = request.outputs[0].shape;
+  const ElementwiseNumbers numbers = elementwise_numbers(request.op, request.attributes);
+  const ElementwiseCall call{.op = op,
+                             .dtype = request.outputs[0].dtype,
+                             .p = numbers.p,
+                             .q = numbers.q,
+                             .accumulate = request.accumulate};
+  const bool same_shape = std::all_of(request.inputs.begin(), request.inputs.end(),
+                                      [&](const TensorSpec& input) { return input.shape == out; });
+  const StridedLayout layout =
+      same_shape ? StridedLayout{}
+                 : broadcast_layout(out, request.inputs.front().shape, request.inputs.back().shape);
+  return make_kernel([=, count = out.elements()](const Bindings& b, Stream& stream) {
+    if (count == 0) return;
+    const void *first = b.inputs.front(), *second = b.inputs.back();
+    with_floating(call.dtype, [&]<typename T>(T) {
+      if (same_shape) {
+        elementwise_typed<T>(call, first, second, b.outputs[0], count, stream.native());
+      } else {
+        broadcast_typed<T>(call, layout, first, second, b.outputs[0], stream.native());
+      }
+    });
+  });
+}
+
+bool castable(DType dtype) {
+  return is_floating(dtype) || dtype == DType::i32 || dtype == DType::i64 || dtype == DType::u8;
+}
+
 }  // namespace
-
-void launch_elementwise(const ElementwiseCall& call, const void* a, const void* b, void* y,
-                        int64_t count, CudaStream stream) {
-  if (count == 0) return;
-  with_floating(call.dtype,
-                [&]<typename T>(T) { elementwise_typed<T>(call, a, b, y, count, stream); });
-}
-
-void launch_broadcast(const ElementwiseCall& call, const StridedLayout& layout, const void* a,
-                      const void* b, void* y, CudaStream stream) {
-  with_floating(call.dtype,
-                [&]<typename T>(T) { broadcast_typed<T>(call, layout, a, b, y, stream); });
-}
 
 void launch_bias_activation(ElementwiseOp op, DType dtype, const void* bias, void* y, int64_t rows,
                             int64_t columns, CudaStream stream) {
@@ -254,9 +336,54 @@ void launch_cast(DType from, DType to, const void* x, void* y, int64_t count, Cu
   });
 }
 
-void launch_fused(const FusedCall& call, int64_t count, CudaStream stream) {
-  if (count == 0) return;
-  with_floating(call.dtype, [&]<typename T>(T) { fused_typed<T>(call, count, stream); });
+std::unique_ptr<Kernel> make_cuda_elementwise(const KernelRequest& request) {
+  for (const TensorSpec& input : request.inputs) {
+    if (!is_floating(input.dtype) || input.dtype != request.outputs[0].dtype) return nullptr;
+  }
+  return make_elementwise_kernel(request, elementwise_op(request.op).value());
+}
+
+std::unique_ptr<Kernel> make_cuda_broadcast(const KernelRequest& request) {
+  if (!is_floating(request.inputs[0].dtype)) return nullptr;
+  return make_elementwise_kernel(request, ElementwiseOp::identity);
+}
+
+std::unique_ptr<Kernel> make_cuda_cast(const KernelRequest& request) {
+  const DType from = request.inputs[0].dtype, to = request.outputs[0].dtype;
+  if (!castable(from) || !castable(to)) return nullptr;
+  return make_kernel(
+      [from, to, count = request.outputs[0].shape.elements()](const Bindings& b, Stream& stream) {
+        launch_cast(from, to, b.inputs[0], b.outputs[0], count, stream.native());
+      });
+}
+
+std::unique_ptr<Kernel> make_cuda_fused(const KernelRequest& request) {
+  const auto steps = parse_fused_program(request.attributes.text("program"));
+  const auto results = request.attributes.integers("results");
+  if (!is_floating(request.inputs[0].dtype) || request.inputs.size() > FusedCall::kMaxInputs ||
+      steps.size() > FusedCall::kMaxSteps || results.size() > FusedCall::kMaxResults) {
+    return nullptr;
+  }
+  FusedCall call{};
+  call.inputs = static_cast<int>(request.inputs.size());
+  call.steps = static_cast<int>(steps.size());
+  call.results = static_cast<int>(results.size());
+  call.dtype = request.outputs[0].dtype;
+  call.mixed = !fused_dtype(request.inputs, request.outputs);
+  for (size_t i = 0; i < request.inputs.size(); ++i) call.dtypes[i] = request.inputs[i].dtype;
+  for (size_t i = 0; i < steps.size(); ++i) {
+    call.step[i] = {elementwise_op(steps[i].op).value(),
+                    static_cast<uint8_t>(steps[i].operands.front()),
+                    static_cast<uint8_t>(steps[i].operands.back()), steps[i].p, steps[i].q};
+  }
+  for (size_t i = 0; i < results.size(); ++i) call.result[i] = static_cast<uint8_t>(results[i]);
+  return make_kernel([call, count = request.inputs[0].shape.elements()](const Bindings& b,
+                                                                        Stream& stream) mutable {
+    if (count == 0) return;
+    std::copy(b.inputs.begin(), b.inputs.end(), call.input);
+    std::copy(b.outputs.begin(), b.outputs.end(), call.output);
+    with_floating(call.dtype, [&]<typename T>(T) { fused_typed<T>(call, count, stream.native()); });
+  });
 }
 
 }  // namespace dltrain

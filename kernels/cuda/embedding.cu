@@ -1,12 +1,23 @@
-// Embedding. The gradient sorts the places of the ids by id, and each row of the weight adds its
-// own in order: no atomic additions of floating numbers, so the sums are the same every time. (The
-// counters are integers, whose sums do not depend on the order either.)
+// Embedding (lib/ops/embedding.cpp). The gradient sorts the places of the ids by id, and each row
+// of the weight adds its own in order: no atomic additions of floating numbers, so the sums are the
+// same every time. (The counters are integers, whose sums do not depend on the order either.)
 #include "cuda/device_code.cuh"
-#include "cuda/embedding.h"
+#include "cuda/makers.h"
 #include "cuda/strided_copy.h"
+#include "shared/bound_kernel.h"
 
 namespace dltrain {
 namespace {
+
+constexpr int64_t kMost = (int64_t{1} << 31) - 2;  // ids and rows: places are 32 bits wide
+
+struct EmbeddingBackwardCall {
+  DType dtype;            // of dy
+  int64_t ids;            // looked up
+  int64_t rows, columns;  // of weight
+  int64_t padding_idx;
+  bool accumulate;
+};
 
 constexpr int kBlock = 256;
 
@@ -20,12 +31,10 @@ __global__ void embedding_kernel(const int32_t* ids, const E* weight, E* y, int6
 }
 
 template <typename E>
-void embedding_typed(const EmbeddingCall& c, const int32_t* ids, const void* weight, void* y,
-                     CudaStream stream) {
-  const int64_t width =
-      c.columns * static_cast<int64_t>(dtype_size(c.dtype)) / static_cast<int64_t>(sizeof(E));
-  DLTRAIN_LAUNCH(embedding_kernel<E>, stride_grid(c.ids * width, kBlock), kBlock, stream, ids,
-                 static_cast<const E*>(weight), static_cast<E*>(y), c.ids * width, width);
+void embedding_typed(int64_t ids, int64_t row_bytes, const Bindings& b, Stream& stream) {
+  const int64_t width = row_bytes / static_cast<int64_t>(sizeof(E));
+  DLTRAIN_LAUNCH(embedding_kernel<E>, stride_grid(ids * width, kBlock), kBlock, stream.native(),
+                 b.input<int32_t>(0), b.input<E>(1), b.output<E>(0), ids * width, width);
 }
 
 __global__ void count_kernel(const int32_t* ids, int32_t* counts, int64_t count, int64_t padding) {
@@ -126,40 +135,51 @@ __global__ void add_rows_kernel(const T* dy, const int32_t* starts, const int32_
 
 }  // namespace
 
-void launch_embedding(const EmbeddingCall& call, const int32_t* ids, const void* weight, void* y,
-                      CudaStream stream) {
-  const int64_t bytes = call.columns * static_cast<int64_t>(dtype_size(call.dtype));
-  if (call.ids * bytes == 0) return;
-  const bool packs = bytes % 16 == 0 && is_pack_aligned(weight) && is_pack_aligned(y);
-  (packs            ? embedding_typed<Pack<uint64_t>>
-   : bytes % 8 == 0 ? embedding_typed<uint64_t>
-   : bytes % 4 == 0 ? embedding_typed<uint32_t>
-                    : embedding_typed<uint16_t>)(call, ids, weight, y, stream);
-}
-
-int64_t embedding_workspace_elements(const EmbeddingCall& call) {
-  return 2 * call.rows + 1 + 2 * call.ids;
-}
-
-void launch_embedding_backward(const EmbeddingCall& call, const int32_t* ids, const void* dy,
-                               void* dweight, int32_t* workspace, CudaStream stream) {
-  if (call.rows * call.columns == 0) return;
-  int32_t* counts = workspace;
-  int32_t* starts = counts + call.rows;
-  int32_t* places = starts + call.rows + 1;
-  int32_t* ordered = places + call.ids;
-  launch_fill(4, 0, counts, call.rows, stream);
-  const unsigned grid = stride_grid(call.ids > 0 ? call.ids : 1, kBlock);
-  DLTRAIN_LAUNCH(count_kernel, grid, kBlock, stream, ids, counts, call.ids, call.padding_idx);
-  DLTRAIN_LAUNCH(start_kernel, 1u, kBlock, stream, counts, starts, call.rows);
-  DLTRAIN_LAUNCH(collect_kernel, grid, kBlock, stream, ids, counts, places, call.ids,
-                 call.padding_idx);
-  DLTRAIN_LAUNCH(order_kernel, grid, kBlock, stream, ids, starts, places, ordered, call.rows);
-  with_floating(call.dtype, [&]<typename T>(T) {
-    DLTRAIN_LAUNCH(add_rows_kernel<T>, static_cast<unsigned>(call.rows), kBlock, stream,
-                   static_cast<const T*>(dy), starts, ordered, static_cast<MathOf<T>*>(dweight),
-                   call.columns, call.accumulate);
+std::unique_ptr<Kernel> make_cuda_embedding(const KernelRequest& request) {
+  const TensorSpec& weight = request.inputs[1];
+  const int64_t ids = request.inputs[0].shape.elements();
+  const int64_t bytes = weight.shape[1] * static_cast<int64_t>(dtype_size(weight.dtype));
+  return make_kernel([=](const Bindings& b, Stream& stream) {
+    if (ids * bytes == 0) return;
+    const bool packs =
+        bytes % 16 == 0 && is_pack_aligned(b.inputs[1]) && is_pack_aligned(b.outputs[0]);
+    (packs            ? embedding_typed<Pack<uint64_t>>
+     : bytes % 8 == 0 ? embedding_typed<uint64_t>
+     : bytes % 4 == 0 ? embedding_typed<uint32_t>
+                      : embedding_typed<uint16_t>)(ids, bytes, b, stream);
   });
+}
+
+// (ids, dy [ids, columns]) → dweight [rows, columns] of the accumulation dtype of dy.
+std::unique_ptr<Kernel> make_cuda_embedding_backward(const KernelRequest& request) {
+  const EmbeddingBackwardCall c{.dtype = request.inputs[1].dtype,
+                                .ids = request.inputs[0].shape.elements(),
+                                .rows = request.outputs[0].shape[0],
+                                .columns = request.outputs[0].shape[1],
+                                .padding_idx = request.attributes.integer("padding_idx", -1),
+                                .accumulate = request.accumulate};
+  if (c.ids > kMost || c.rows > kMost) return nullptr;
+  const auto run = [c](const Bindings& b, Stream& s) {
+    if (c.rows * c.columns == 0) return;
+    const CudaStream stream = s.native();
+    const auto* ids = b.input<int32_t>(0);
+    auto* counts = static_cast<int32_t*>(b.workspace);
+    int32_t* starts = counts + c.rows;
+    int32_t* places = starts + c.rows + 1;
+    int32_t* ordered = places + c.ids;
+    launch_fill(4, 0, counts, c.rows, stream);
+    const unsigned grid = stride_grid(c.ids > 0 ? c.ids : 1, kBlock);
+    DLTRAIN_LAUNCH(count_kernel, grid, kBlock, stream, ids, counts, c.ids, c.padding_idx);
+    DLTRAIN_LAUNCH(start_kernel, 1u, kBlock, stream, counts, starts, c.rows);
+    DLTRAIN_LAUNCH(collect_kernel, grid, kBlock, stream, ids, counts, places, c.ids, c.padding_idx);
+    DLTRAIN_LAUNCH(order_kernel, grid, kBlock, stream, ids, starts, places, ordered, c.rows);
+    with_floating(c.dtype, [&]<typename T>(T) {
+      DLTRAIN_LAUNCH(add_rows_kernel<T>, static_cast<unsigned>(c.rows), kBlock, stream,
+                     b.input<T>(1), starts, ordered, b.output<MathOf<T>>(0), c.columns,
+                     c.accumulate);
+    });
+  };
+  return make_kernel(run, static_cast<size_t>(2 * c.rows + 1 + 2 * c.ids) * sizeof(int32_t));
 }
 
 }  // namespace dltrain

@@ -1,11 +1,31 @@
-// group_norm: a block a group of a sample; the mean first, then the deviations from it.
+// group_norm over x [samples, places, channels] and its gradient (lib/ops/group_norm.cpp): a block
+// a group of a sample; the mean first, then the deviations from it. Weight, bias and statistics
+// have the accumulation dtype of x.
 #include <cmath>
 
 #include "cuda/device_code.cuh"
-#include "cuda/group_norm.h"
+#include "cuda/makers.h"
+#include "ops/rules.h"
+#include "shared/bound_kernel.h"
 
 namespace dltrain {
 namespace {
+
+struct GroupNormCall {
+  DType dtype;
+  int64_t samples, places, channels, groups;
+  double epsilon;
+};
+
+GroupNormCall group_norm_call(const KernelRequest& request) {
+  const Shape& x = request.inputs[0].shape;
+  return {.dtype = request.inputs[0].dtype,
+          .samples = x[0],
+          .places = x.elements(1, x.rank() - 1),
+          .channels = x[-1],
+          .groups = request.attributes.integer("groups", 1),
+          .epsilon = request.attributes.number("epsilon", 1e-5)};
+}
 
 constexpr int kBlock = 256;
 
@@ -112,46 +132,53 @@ __global__ void join_samples_kernel(GroupNormCall c, const M* partial, M* dweigh
   dbias[channel] = static_cast<M>(plain);
 }
 
+template <typename T>
+void group_norm_backward(const GroupNormCall& c, const Bindings& b, CudaStream stream) {
+  using M = MathOf<T>;
+  const T *x = b.input<T>(0), *dy = b.input<T>(1);
+  const M *mean = b.input<M>(3), *rstd = b.input<M>(4);
+  M *dweight = b.output<M>(1), *partial = static_cast<M*>(b.workspace);
+  const auto blocks = [](int64_t threads) {
+    return static_cast<unsigned>(divide_up(threads, kBlock));
+  };
+  if (c.samples > 0) {
+    // The sums first, for dx may lie where dy lay.
+    if (dweight != nullptr) {
+      DLTRAIN_LAUNCH(channel_sums_kernel<T>, blocks(c.samples * c.channels), kBlock, stream, c, x,
+                     dy, mean, rstd, partial);
+    }
+    DLTRAIN_LAUNCH(group_norm_backward_kernel<T>, static_cast<unsigned>(c.samples * c.groups),
+                   kBlock, stream, c, x, dy, b.input<M>(2), mean, rstd, b.output<T>(0));
+  }
+  if (dweight == nullptr) return;
+  DLTRAIN_LAUNCH(join_samples_kernel<M>, blocks(c.channels), kBlock, stream, c, partial, dweight,
+                 b.output<M>(2));
+}
+
 }  // namespace
 
-void launch_group_norm(const GroupNormCall& c, const void* x, const void* weight, const void* bias,
-                       void* y, void* mean, void* rstd, CudaStream stream) {
-  if (c.samples * c.places * c.channels == 0) return;
-  with_floating(c.dtype, [&]<typename T>(T) {
-    using M = MathOf<T>;
-    DLTRAIN_LAUNCH(group_norm_kernel<T>, static_cast<unsigned>(c.samples * c.groups), kBlock,
-                   stream, c, static_cast<const T*>(x), static_cast<const M*>(weight),
-                   static_cast<const M*>(bias), static_cast<T*>(y), static_cast<M*>(mean),
-                   static_cast<M*>(rstd));
+std::unique_ptr<Kernel> make_cuda_group_norm(const KernelRequest& request) {
+  return make_kernel([c = group_norm_call(request)](const Bindings& b, Stream& stream) {
+    if (c.samples * c.places * c.channels == 0) return;
+    with_floating(c.dtype, [&]<typename T>(T) {
+      using M = MathOf<T>;
+      DLTRAIN_LAUNCH(group_norm_kernel<T>, static_cast<unsigned>(c.samples * c.groups), kBlock,
+                     stream.native(), c, b.input<T>(0), b.input<M>(1), b.input<M>(2),
+                     b.output<T>(0), b.output<M>(1), b.output<M>(2));
+    });
   });
 }
 
-void launch_group_norm_backward(const GroupNormCall& c, const void* x, const void* dy,
-                                const void* weight, const void* mean, const void* rstd, void* dx,
-                                void* dweight, void* dbias, void* workspace, CudaStream stream) {
-  if (c.channels == 0) return;
-  with_floating(c.dtype, [&]<typename T>(T) {
-    using M = MathOf<T>;
-    const T *values = static_cast<const T*>(x), *gradient = static_cast<const T*>(dy);
-    const M *middle = static_cast<const M*>(mean), *scale = static_cast<const M*>(rstd);
-    M* partial = static_cast<M*>(workspace);
-    const auto blocks = [](int64_t threads) {
-      return static_cast<unsigned>(divide_up(threads, kBlock));
-    };
-    if (c.samples > 0) {
-      // The sums first, for dx may lie where dy lay.
-      if (dweight != nullptr) {
-        DLTRAIN_LAUNCH(channel_sums_kernel<T>, blocks(c.samples * c.channels), kBlock, stream, c,
-                       values, gradient, middle, scale, partial);
-      }
-      DLTRAIN_LAUNCH(group_norm_backward_kernel<T>, static_cast<unsigned>(c.samples * c.groups),
-                     kBlock, stream, c, values, gradient, static_cast<const M*>(weight), middle,
-                     scale, static_cast<T*>(dx));
-    }
-    if (dweight == nullptr) return;
-    DLTRAIN_LAUNCH(join_samples_kernel<M>, blocks(c.channels), kBlock, stream, c, partial,
-                   static_cast<M*>(dweight), static_cast<M*>(dbias));
-  });
+// (x, dy, weight, mean, rstd) → dx and, with a weight, dweight and dbias. The workspace has each
+// sample's part of these two.
+std::unique_ptr<Kernel> make_cuda_group_norm_backward(const KernelRequest& request) {
+  const GroupNormCall c = group_norm_call(request);
+  const auto run = [c](const Bindings& b, Stream& stream) {
+    if (c.channels == 0) return;
+    with_floating(c.dtype, [&]<typename T>(T) { group_norm_backward<T>(c, b, stream.native()); });
+  };
+  return make_kernel(run, static_cast<size_t>(2 * c.samples * c.channels) *
+                              dtype_size(accumulation_dtype(c.dtype)));
 }
 
 }  // namespace dltrain

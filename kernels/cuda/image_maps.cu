@@ -1,10 +1,30 @@
-// One thread an output element; neighbours in a warp are neighbouring channels. Gradients gather,
-// so that overlapping windows add in a fixed order.
+// avg_pool2d, upsample2d, adaptive_max_pool2d and their gradients over images [N, H, W, C]
+// (lib/ops/image_maps.h says what the maps are). One thread an output element; neighbours in a warp
+// are neighbouring channels. Gradients gather, so that overlapping windows add in a fixed order.
+#include <utility>
+
 #include "cuda/device_code.cuh"
-#include "cuda/image_maps.h"
+#include "cuda/device_table.h"
+#include "cuda/makers.h"
+#include "ops/image_maps.h"
+#include "shared/bound_kernel.h"
 
 namespace dltrain {
 namespace {
+
+// An AxisMap in device memory.
+struct DeviceAxisMap {
+  const int64_t *begin = nullptr, *index = nullptr;
+  const double* weight = nullptr;
+};
+
+struct ImageMapCall {
+  DType dtype = DType::f32;
+  int64_t samples = 0, channels = 0;
+  int64_t in[2] = {}, out[2] = {};  // height, width of the forward's images
+  // From x to y; in gradients the transposed ones: which windows an element stands in.
+  DeviceAxisMap map[2];
+};
 
 constexpr int kBlock = 256;
 
@@ -82,34 +102,89 @@ int64_t elements(const ImageMapCall& c, const int64_t* extent) {
   return c.samples * extent[0] * extent[1] * c.channels;
 }
 
+struct MapTables {
+  explicit MapTables(Device& device) : begin(device), index(device), weight(device) {}
+  DeviceAxisMap upload(const AxisMap& map) {
+    return {begin.upload(map.begin), index.upload(map.index), weight.upload(map.weight)};
+  }
+  DeviceTable<int64_t> begin, index;
+  DeviceTable<double> weight;
+};
+
+// run(call, bindings, stream) with the maps of the op in device memory.
+template <typename Run>
+class MapKernel final : public BoundKernel {
+ public:
+  MapKernel(const KernelRequest& r, Run run)
+      : height_(r.device), width_(r.device), run_(std::move(run)) {
+    const bool backward = r.op.ends_with("_backward");
+    const Shape& x = (backward ? r.outputs[0] : r.inputs[0]).shape;
+    const Shape& y = (backward ? r.inputs[0] : r.outputs[0]).shape;
+    maps_ = r.op.starts_with("upsample2d") ? upsampling_maps(x, r.attributes)
+                                           : pooling_maps(r.op, x, r.attributes);
+    if (backward) maps_ = {transposed(maps_.height, x[1]), transposed(maps_.width, x[2])};
+    call_.dtype = r.inputs[0].dtype;
+    call_.samples = x[0];
+    call_.channels = x[3];
+    for (int i = 0; i < 2; ++i) {
+      call_.in[i] = x[i + 1];
+      call_.out[i] = y[i + 1];
+    }
+  }
+  void bind(const Bindings& b) override {
+    BoundKernel::bind(b);
+    call_.map[0] = height_.upload(maps_.height);
+    call_.map[1] = width_.upload(maps_.width);
+  }
+  void run(Stream& stream) override { run_(call_, bindings(), stream.native()); }
+
+ private:
+  ImageMapCall call_;
+  ImageMaps maps_;
+  MapTables height_, width_;
+  Run run_;
+};
+
+template <typename Run>
+std::unique_ptr<Kernel> make_map_kernel(const KernelRequest& request, const Run& run) {
+  return std::make_unique<MapKernel<Run>>(request, run);
+}
+
 }  // namespace
 
-void launch_image_map(const ImageMapCall& c, const void* x, void* y, CudaStream stream) {
-  const int64_t count = elements(c, c.out);
-  if (count == 0) return;
-  with_floating(c.dtype, [&]<typename T>(T) {
-    DLTRAIN_LAUNCH(image_map_kernel<T>, stride_grid(count, kBlock), kBlock, stream, c,
-                   static_cast<const T*>(x), static_cast<T*>(y), count);
+// Gradients too: a gradient is a map of its own, from dy to dx.
+std::unique_ptr<Kernel> make_cuda_image_map(const KernelRequest& request) {
+  const bool backward = request.op.ends_with("_backward");
+  return make_map_kernel(request, [backward](ImageMapCall c, const Bindings& b, CudaStream stream) {
+    if (backward) std::swap(c.in, c.out);
+    const int64_t count = elements(c, c.out);
+    if (count == 0) return;
+    with_floating(c.dtype, [&]<typename T>(T) {
+      DLTRAIN_LAUNCH(image_map_kernel<T>, stride_grid(count, kBlock), kBlock, stream, c,
+                     b.input<T>(0), b.output<T>(0), count);
+    });
   });
 }
 
-void launch_adaptive_max_pool2d(const ImageMapCall& c, const void* x, void* y, int32_t* position,
-                                CudaStream stream) {
-  const int64_t count = elements(c, c.out);
-  if (count == 0) return;
-  with_floating(c.dtype, [&]<typename T>(T) {
-    DLTRAIN_LAUNCH(adaptive_max_kernel<T>, stride_grid(count, kBlock), kBlock, stream, c,
-                   static_cast<const T*>(x), static_cast<T*>(y), position, count);
+std::unique_ptr<Kernel> make_cuda_adaptive_max_pool2d(const KernelRequest& request) {
+  return make_map_kernel(request, [](const ImageMapCall& c, const Bindings& b, CudaStream stream) {
+    const int64_t count = elements(c, c.out);
+    if (count == 0) return;
+    with_floating(c.dtype, [&]<typename T>(T) {
+      DLTRAIN_LAUNCH(adaptive_max_kernel<T>, stride_grid(count, kBlock), kBlock, stream, c,
+                     b.input<T>(0), b.output<T>(0), b.output<int32_t>(1), count);
+    });
   });
 }
 
-void launch_adaptive_max_pool2d_backward(const ImageMapCall& c, const void* dy,
-                                         const int32_t* position, void* dx, CudaStream stream) {
-  const int64_t count = elements(c, c.in);
-  if (count == 0) return;
-  with_floating(c.dtype, [&]<typename T>(T) {
-    DLTRAIN_LAUNCH(adaptive_max_backward_kernel<T>, stride_grid(count, kBlock), kBlock, stream, c,
-                   static_cast<const T*>(dy), position, static_cast<T*>(dx), count);
+std::unique_ptr<Kernel> make_cuda_adaptive_max_pool2d_backward(const KernelRequest& request) {
+  return make_map_kernel(request, [](const ImageMapCall& c, const Bindings& b, CudaStream stream) {
+    const int64_t count = elements(c, c.in);
+    if (count == 0) return;
+    with_floating(c.dtype, [&]<typename T>(T) {
+      DLTRAIN_LAUNCH(adaptive_max_backward_kernel<T>, stride_grid(count, kBlock), kBlock, stream, c,
+                     b.input<T>(0), b.input<int32_t>(1), b.output<T>(0), count);
+    });
   });
 }
 

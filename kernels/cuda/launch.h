@@ -1,8 +1,8 @@
-// What the .cu files and the Kernel classes share. The .cu files hold kernels and plain functions
-// that queue them; they include no header that needs fmt (nvcc cannot compile it as C++20), so all
-// checking of specs is done by the Kernel classes in the .cpp files beside them.
+// What launches have in common. The .cu files hold an op each: kernels and the makers that queue
+// them. They include no header that needs fmt (nvcc cannot compile it as C++20); what has to is in
+// a .cpp file beside them.
 //
-// Every launch function queues on `stream`, allocates nothing and waits for nothing. The same .cu
+// What runs in a step queues on a stream, allocates nothing and waits for nothing. The same .cu
 // files are compiled for the CPU emulation of tests/cuda_emulation.
 #pragma once
 

@@ -1,9 +1,12 @@
-// Kernel classes of slice, pad, concat and transpose, of any dtype.
+// Kernels of slice, pad, concat and transpose, of any dtype.
 #include <bit>
+#include <optional>
+#include <utility>
 #include <vector>
 
 #include "cuda/makers.h"
 #include "cuda/strided_copy.h"
+#include "shared/bound_kernel.h"
 #include "tensor/low_precision.h"
 
 namespace dltrain {
@@ -52,37 +55,20 @@ uint64_t bits_of(double value, DType dtype) {
   }
 }
 
-// Each input is copied to its place in the output, which may be filled first.
-class LayoutKernel final : public Kernel {
- public:
-  explicit LayoutKernel(std::vector<StridedCopy> copies) {
-    for (const StridedCopy& copy : copies) copies_.push_back(simplified(copy));
-  }
-  void fill_first(const TensorSpec& y, double value) {
-    fill_bytes_ = static_cast<int>(dtype_size(y.dtype));
-    fill_bits_ = bits_of(value, y.dtype);
-    fill_count_ = y.shape.elements();
-  }
-
-  void bind(const Bindings& bindings) override {
-    inputs_.assign(bindings.inputs.begin(), bindings.inputs.end());
-    y_ = bindings.outputs[0];
-  }
-  void run(Stream& stream) override {
-    launch_fill(fill_bytes_, fill_bits_, y_, fill_count_, stream.native());
-    for (size_t i = 0; i < copies_.size(); ++i) {
-      launch_strided_copy(copies_[i], inputs_[i], y_, stream.native());
+// Each input is copied to its place in the output, which is filled first where there is a `fill`.
+std::unique_ptr<Kernel> make_layout_kernel(std::vector<StridedCopy> copies, const TensorSpec& y,
+                                           std::optional<double> fill = {}) {
+  for (StridedCopy& copy : copies) copy = simplified(copy);
+  const uint64_t bits = fill ? bits_of(*fill, y.dtype) : 0;
+  const int64_t filled = fill ? y.shape.elements() : 0;
+  const int bytes = static_cast<int>(dtype_size(y.dtype));
+  return make_kernel([=](const Bindings& b, Stream& stream) {
+    launch_fill(bytes, bits, b.outputs[0], filled, stream.native());
+    for (size_t i = 0; i < copies.size(); ++i) {
+      launch_strided_copy(copies[i], b.inputs[i], b.outputs[0], stream.native());
     }
-  }
-
- private:
-  std::vector<StridedCopy> copies_;
-  int fill_bytes_ = 4;
-  uint64_t fill_bits_ = 0;
-  int64_t fill_count_ = 0;
-  std::vector<const void*> inputs_;
-  void* y_ = nullptr;
-};
+  });
+}
 
 }  // namespace
 
@@ -90,16 +76,14 @@ std::unique_ptr<Kernel> make_cuda_slice(const KernelRequest& request) {
   const TensorSpec &x = request.inputs[0], &y = request.outputs[0];
   StridedCopy copy = copy_of(y.shape, y.dtype);
   lie_in(x.shape, request.attributes.integers("before"), copy.x_stride, copy.x_start);
-  return std::make_unique<LayoutKernel>(std::vector{copy});
+  return make_layout_kernel({copy}, y);
 }
 
 std::unique_ptr<Kernel> make_cuda_pad(const KernelRequest& request) {
   const TensorSpec &x = request.inputs[0], &y = request.outputs[0];
   StridedCopy copy = copy_of(x.shape, x.dtype);
   lie_in(y.shape, request.attributes.integers("before"), copy.y_stride, copy.y_start);
-  auto kernel = std::make_unique<LayoutKernel>(std::vector{copy});
-  kernel->fill_first(y, request.attributes.number("value"));
-  return kernel;
+  return make_layout_kernel({copy}, y, request.attributes.number("value"));
 }
 
 std::unique_ptr<Kernel> make_cuda_concat(const KernelRequest& request) {
@@ -112,7 +96,7 @@ std::unique_ptr<Kernel> make_cuda_concat(const KernelRequest& request) {
     lie_in(y.shape, before, copies.back().y_stride, copies.back().y_start);
     before[axis] += x.shape[static_cast<int>(axis)];
   }
-  return std::make_unique<LayoutKernel>(std::move(copies));
+  return make_layout_kernel(std::move(copies), y);
 }
 
 std::unique_ptr<Kernel> make_cuda_transpose(const KernelRequest& request) {
@@ -123,7 +107,7 @@ std::unique_ptr<Kernel> make_cuda_transpose(const KernelRequest& request) {
     const int axis = static_cast<int>(permutation[static_cast<size_t>(i)]);
     copy.x_stride[i] = x.shape.elements(axis + 1, x.shape.rank());
   }
-  return std::make_unique<LayoutKernel>(std::vector{copy});
+  return make_layout_kernel({copy}, y);
 }
 
 }  // namespace dltrain

@@ -1,9 +1,34 @@
-// Losses. Sums are taken by blocks over fixed parts and then added in order, in double.
-#include "cuda/losses.h"
+// elementwise_loss and weighted_cross_entropy with their gradients (lib/ops has the formulas), of
+// f32 or f64; sums and dloss are f64. Sums are taken by blocks over fixed parts, which lie in the
+// workspace until they are added in order, in double.
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "cuda/device_table.h"
+#include "cuda/makers.h"
 #include "cuda/row_sweep.cuh"
+#include "shared/bound_kernel.h"
+#include "shared/losses.h"
 
 namespace dltrain {
 namespace {
+
+struct ElementwiseLossCall {
+  DType dtype;
+  LossKind kind;
+  int64_t count;
+  double delta;
+  int64_t positives;  // weights of positive targets in `positive`, which repeat; 0: all 1
+};
+
+struct WeightedCrossEntropyCall {
+  DType dtype;
+  int64_t rows, classes;
+  bool labels;  // targets are i32, not distributions
+  bool relative;
+  double smoothing, scale;
+};
 
 constexpr int kBlock = kRowBlock;
 constexpr int64_t kPart = 8192;  // elements a block
@@ -152,65 +177,127 @@ __global__ void weighted_backward_kernel(WeightedCrossEntropyCall c, const T* lo
   }
 }
 
-template <typename F>
-void with_number(DType dtype, const F& f) {
-  dtype == DType::f64 ? f(double{}) : f(float{});
+LossKind loss_kind(const std::string& name) {
+  if (name == "mse") return LossKind::mse;
+  if (name == "l1") return LossKind::l1;
+  if (name == "huber") return LossKind::huber;
+  if (name == "smooth_l1") return LossKind::smooth_l1;
+  return LossKind::binary_cross_entropy;
+}
+
+ElementwiseLossCall elementwise_loss_call(const KernelRequest& request) {
+  const auto positives = request.attributes.numbers("pos_weight").size();
+  return {.dtype = request.inputs[0].dtype,
+          .kind = loss_kind(request.attributes.text("kind")),
+          .count = request.inputs[0].shape.elements(),
+          .delta = request.attributes.number("delta", 1),
+          .positives = static_cast<int64_t>(positives)};
+}
+
+WeightedCrossEntropyCall weighted_call(const KernelRequest& request) {
+  const TensorSpec& logits = request.inputs[0];
+  const int64_t classes = logits.shape[-1];
+  return {.dtype = logits.dtype,
+          .rows = logits.shape.elements() / classes,
+          .classes = classes,
+          .labels = request.inputs[1].dtype == DType::i32,
+          .relative = request.attributes.boolean("relative"),
+          .smoothing = request.attributes.number("label_smoothing", 0),
+          .scale = request.attributes.number("scale", 1)};
+}
+
+// With a list of weights in device memory: run(bindings, weights, stream).
+template <typename Run>
+class LossKernel final : public BoundKernel {
+ public:
+  LossKernel(Device& device, std::vector<double> weights, int64_t workspace, Run run)
+      : table_(device), weights_(std::move(weights)), workspace_(workspace), run_(run) {}
+  size_t workspace_bytes() const override {
+    return static_cast<size_t>(workspace_) * sizeof(double);
+  }
+  void bind(const Bindings& b) override {
+    BoundKernel::bind(b);
+    address_ = table_.upload(weights_);
+  }
+  void run(Stream& stream) override { run_(bindings(), address_, stream.native()); }
+
+ private:
+  DeviceTable<double> table_;
+  std::vector<double> weights_;
+  const double* address_ = nullptr;
+  int64_t workspace_;  // doubles
+  Run run_;
+};
+
+template <typename Run>
+std::unique_ptr<Kernel> make_loss(const KernelRequest& request, std::string_view weights,
+                                  int64_t workspace, const Run& run) {
+  const DType dtype = request.inputs[0].dtype;
+  if (dtype != DType::f32 && dtype != DType::f64) return nullptr;
+  return std::make_unique<LossKernel<Run>>(request.device, request.attributes.numbers(weights),
+                                           workspace, run);
 }
 
 }  // namespace
 
-int64_t elementwise_loss_workspace(const ElementwiseLossCall& call) {
-  return 2 * divide_up(call.count, kPart);
-}
-
-void launch_elementwise_loss(const ElementwiseLossCall& c, const void* x, const void* t,
-                             const double* positive, double* loss, double* correct,
-                             double* workspace, CudaStream stream) {
+std::unique_ptr<Kernel> make_cuda_elementwise_loss(const KernelRequest& request) {
+  const ElementwiseLossCall c = elementwise_loss_call(request);
   const int64_t parts = divide_up(c.count, kPart);
-  if (parts > 0) {
+  const auto run = [c, parts](const Bindings& b, const double* positive, CudaStream stream) {
+    auto* sums = static_cast<double*>(b.workspace);
+    if (parts > 0) {
+      with_loss(c, [&]<LossKind kind, typename T>(std::integral_constant<LossKind, kind>, T) {
+        DLTRAIN_LAUNCH((loss_kernel<kind, T>), static_cast<unsigned>(parts), kBlock, stream, c,
+                       b.input<T>(0), b.input<T>(1), positive, sums);
+      });
+    }
+    DLTRAIN_LAUNCH(add_pairs_kernel, 1u, kBlock, stream, sums, parts, 1.0, b.output<double>(0),
+                   b.output<double>(1));
+  };
+  return make_loss(request, "pos_weight", 2 * parts, run);
+}
+
+std::unique_ptr<Kernel> make_cuda_elementwise_loss_backward(const KernelRequest& request) {
+  const ElementwiseLossCall c = elementwise_loss_call(request);
+  const auto run = [c](const Bindings& b, const double* positive, CudaStream stream) {
+    if (c.count == 0) return;
     with_loss(c, [&]<LossKind kind, typename T>(std::integral_constant<LossKind, kind>, T) {
-      DLTRAIN_LAUNCH((loss_kernel<kind, T>), static_cast<unsigned>(parts), kBlock, stream, c,
-                     static_cast<const T*>(x), static_cast<const T*>(t), positive, workspace);
+      DLTRAIN_LAUNCH((loss_backward_kernel<kind, T>), stride_grid(c.count, kBlock), kBlock, stream,
+                     c, b.input<T>(0), b.input<T>(1), positive, b.input<double>(2), b.output<T>(0));
     });
-  }
-  DLTRAIN_LAUNCH(add_pairs_kernel, 1u, kBlock, stream, workspace, parts, 1.0, loss, correct);
+  };
+  return make_loss(request, "pos_weight", 0, run);
 }
 
-void launch_elementwise_loss_backward(const ElementwiseLossCall& c, const void* x, const void* t,
-                                      const double* positive, const double* dloss, void* dx,
-                                      CudaStream stream) {
-  if (c.count == 0) return;
-  with_loss(c, [&]<LossKind kind, typename T>(std::integral_constant<LossKind, kind>, T) {
-    DLTRAIN_LAUNCH((loss_backward_kernel<kind, T>), stride_grid(c.count, kBlock), kBlock, stream, c,
-                   static_cast<const T*>(x), static_cast<const T*>(t), positive, dloss,
-                   static_cast<T*>(dx));
-  });
+// (logits, targets, labels beside distributions if there are any) → loss, log_sum_exp, correct.
+std::unique_ptr<Kernel> make_cuda_weighted_cross_entropy(const KernelRequest& request) {
+  const WeightedCrossEntropyCall c = weighted_call(request);
+  const auto run = [c](const Bindings& b, const double* weights, CudaStream stream) {
+    auto* sums = static_cast<double*>(b.workspace);
+    if (c.rows > 0) {
+      with_wide(c.dtype, [&]<typename T>(T) {
+        DLTRAIN_LAUNCH_ROWS(weighted_kernel, T, c.rows, c.classes, stream, c, b.input<T>(0),
+                            b.input<void>(1), b.input<int32_t>(2), weights, b.output<T>(1), sums);
+      });
+    }
+    DLTRAIN_LAUNCH(add_pairs_kernel, 1u, kBlock, stream, sums, c.rows, c.scale, b.output<double>(0),
+                   b.output<double>(2));
+  };
+  return make_loss(request, "class_weights", 2 * c.rows, run);
 }
 
-void launch_weighted_cross_entropy(const WeightedCrossEntropyCall& c, const void* logits,
-                                   const void* targets, const int32_t* mask, const double* weights,
-                                   double* loss, void* log_sum_exp, double* correct,
-                                   double* workspace, CudaStream stream) {
-  if (c.rows > 0) {
-    with_number(c.dtype, [&]<typename T>(T) {
-      DLTRAIN_LAUNCH_ROWS(weighted_kernel, T, c.rows, c.classes, stream, c,
-                          static_cast<const T*>(logits), targets, mask, weights,
-                          static_cast<T*>(log_sum_exp), workspace);
+// (logits, targets, log_sum_exp, dloss, labels if there are any) → dlogits.
+std::unique_ptr<Kernel> make_cuda_weighted_cross_entropy_backward(const KernelRequest& request) {
+  const WeightedCrossEntropyCall c = weighted_call(request);
+  const auto run = [c](const Bindings& b, const double* weights, CudaStream stream) {
+    if (c.rows == 0) return;
+    with_wide(c.dtype, [&]<typename T>(T) {
+      DLTRAIN_LAUNCH_ROWS(weighted_backward_kernel, T, c.rows, c.classes, stream, c, b.input<T>(0),
+                          b.input<void>(1), b.input<int32_t>(4), weights, b.input<T>(2),
+                          b.input<double>(3), b.output<T>(0));
     });
-  }
-  DLTRAIN_LAUNCH(add_pairs_kernel, 1u, kBlock, stream, workspace, c.rows, c.scale, loss, correct);
-}
-
-void launch_weighted_cross_entropy_backward(const WeightedCrossEntropyCall& c, const void* logits,
-                                            const void* targets, const int32_t* mask,
-                                            const double* weights, const void* log_sum_exp,
-                                            const double* dloss, void* dlogits, CudaStream stream) {
-  if (c.rows == 0) return;
-  with_number(c.dtype, [&]<typename T>(T) {
-    DLTRAIN_LAUNCH_ROWS(weighted_backward_kernel, T, c.rows, c.classes, stream, c,
-                        static_cast<const T*>(logits), targets, mask, weights,
-                        static_cast<const T*>(log_sum_exp), dloss, static_cast<T*>(dlogits));
-  });
+  };
+  return make_loss(request, "class_weights", 0, run);
 }
 
 }  // namespace dltrain

@@ -1,11 +1,34 @@
-// Max pooling: one thread an output element, or as many neighbouring channels of it as lie in 16
-// bytes. The gradient gathers (by input elements), so that overlapping windows add in a fixed
-// order.
+// Max pooling over images [N, H, W, C] and its gradient (lib/ops/max_pool2d.cpp): one thread an
+// output element, or as many neighbouring channels of it as lie in 16 bytes. The gradient gathers
+// (by input elements), so that overlapping windows add in a fixed order.
 #include "cuda/column_sums.cuh"
-#include "cuda/max_pool2d.h"
+#include "cuda/makers.h"
+#include "shared/bound_kernel.h"
 
 namespace dltrain {
 namespace {
+
+struct MaxPoolCall {
+  DType dtype = DType::f32;
+  int64_t samples = 0, channels = 0;
+  int64_t in[2] = {}, out[2] = {};  // height, width
+  int64_t kernel[2] = {}, stride[2] = {}, padding[2] = {};
+};
+
+MaxPoolCall max_pool_call(const KernelRequest& request, const Shape& x, const Shape& y) {
+  MaxPoolCall c{.dtype = request.inputs[0].dtype, .samples = x[0], .channels = x[3]};
+  const auto kernel = request.attributes.integers("kernel");
+  const auto stride = request.attributes.integers("stride", kernel);
+  const auto padding = request.attributes.integers("padding", {0, 0});
+  for (size_t axis = 0; axis < 2; ++axis) {
+    c.in[axis] = x[static_cast<int>(axis) + 1];
+    c.out[axis] = y[static_cast<int>(axis) + 1];
+    c.kernel[axis] = kernel[axis];
+    c.stride[axis] = stride[axis];
+    c.padding[axis] = padding[axis];
+  }
+  return c;
+}
 
 constexpr int kBlock = 256;
 
@@ -85,30 +108,34 @@ __global__ void max_pool_backward_kernel(MaxPoolCall c, const T* dy, const uint8
 
 }  // namespace
 
-void launch_max_pool2d(const MaxPoolCall& c, const void* x, void* y, uint8_t* position,
-                       CudaStream stream) {
-  with_floating(c.dtype, [&]<typename T>(T) {
-    with_width<T>(
-        rows_in_packs<T>(c.channels, {x, y, position}), [&]<int W>(std::integral_constant<int, W>) {
-          const int64_t count = c.samples * c.out[0] * c.out[1] * c.channels / W;
-          if (count == 0) return;
-          DLTRAIN_LAUNCH((max_pool_kernel<T, W>), stride_grid(count, kBlock), kBlock, stream, c,
-                         static_cast<const T*>(x), static_cast<T*>(y), position, count);
-        });
+std::unique_ptr<Kernel> make_cuda_max_pool2d(const KernelRequest& request) {
+  const MaxPoolCall c = max_pool_call(request, request.inputs[0].shape, request.outputs[0].shape);
+  return make_kernel([c](const Bindings& b, Stream& stream) {
+    with_floating(c.dtype, [&]<typename T>(T) {
+      const bool packs = rows_in_packs<T>(c.channels, {b.inputs[0], b.outputs[0], b.outputs[1]});
+      with_width<T>(packs, [&]<int W>(std::integral_constant<int, W>) {
+        const int64_t count = c.samples * c.out[0] * c.out[1] * c.channels / W;
+        if (count == 0) return;
+        DLTRAIN_LAUNCH((max_pool_kernel<T, W>), stride_grid(count, kBlock), kBlock, stream.native(),
+                       c, b.input<T>(0), b.output<T>(0), b.output<uint8_t>(1), count);
+      });
+    });
   });
 }
 
-void launch_max_pool2d_backward(const MaxPoolCall& c, const void* dy, const uint8_t* position,
-                                void* dx, CudaStream stream) {
-  with_floating(c.dtype, [&]<typename T>(T) {
-    with_width<T>(rows_in_packs<T>(c.channels, {dy, dx, position}),
-                  [&]<int W>(std::integral_constant<int, W>) {
-                    const int64_t count = c.samples * c.in[0] * c.in[1] * c.channels / W;
-                    if (count == 0) return;
-                    DLTRAIN_LAUNCH((max_pool_backward_kernel<T, W>), stride_grid(count, kBlock),
-                                   kBlock, stream, c, static_cast<const T*>(dy), position,
-                                   static_cast<T*>(dx), count);
-                  });
+std::unique_ptr<Kernel> make_cuda_max_pool2d_backward(const KernelRequest& request) {
+  const MaxPoolCall c = max_pool_call(request, request.outputs[0].shape, request.inputs[0].shape);
+  return make_kernel([c](const Bindings& b, Stream& stream) {
+    with_floating(c.dtype, [&]<typename T>(T) {
+      const bool packs = rows_in_packs<T>(c.channels, {b.inputs[0], b.inputs[1], b.outputs[0]});
+      with_width<T>(packs, [&]<int W>(std::integral_constant<int, W>) {
+        const int64_t count = c.samples * c.in[0] * c.in[1] * c.channels / W;
+        if (count == 0) return;
+        DLTRAIN_LAUNCH((max_pool_backward_kernel<T, W>), stride_grid(count, kBlock), kBlock,
+                       stream.native(), c, b.input<T>(0), b.input<uint8_t>(1), b.output<T>(0),
+                       count);
+      });
+    });
   });
 }
 

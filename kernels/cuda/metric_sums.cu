@@ -1,11 +1,29 @@
-// Counts are added atomically: sums of ones are exact, whatever the order. Other sums are taken by
-// one block each, in a fixed order.
-#include "cuda/metric_sums.h"
+// The sums that metrics are made of (lib/ops/metric_sums.cpp), in f64. Counts are added atomically:
+// sums of ones are exact, whatever the order. Other sums are taken by one block each, in a fixed
+// order.
+#include "cuda/makers.h"
 #include "cuda/row_sweep.cuh"
 #include "cuda/strided_copy.h"
+#include "shared/bound_kernel.h"
 
 namespace dltrain {
 namespace {
+
+struct MetricCall {
+  enum class Kind : uint8_t { confusion, top_k, regression, binary } kind;
+  DType dtype;    // of outputs and floating targets: f32 or f64
+  int64_t rows;   // of labels; of numbers: samples
+  int64_t width;  // classes, or numbers a sample
+  int64_t k;
+  bool accumulate;
+};
+
+MetricCall::Kind metric_kind(std::string_view op) {
+  return op == "confusion_matrix"  ? MetricCall::Kind::confusion
+         : op == "top_k_correct"   ? MetricCall::Kind::top_k
+         : op == "regression_sums" ? MetricCall::Kind::regression
+                                   : MetricCall::Kind::binary;
+}
 
 constexpr int kBlock = kRowBlock;
 
@@ -89,12 +107,24 @@ void launch_typed(const MetricCall& c, const void* x, const void* targets, doubl
 
 }  // namespace
 
-void launch_metric_sums(const MetricCall& call, const void* x, const void* targets, double* sums,
-                        CudaStream stream) {
-  if (!call.accumulate) launch_fill(8, 0, sums, call.sums(), stream);
-  if (call.rows * call.width == 0) return;
-  (call.dtype == DType::f64 ? launch_typed<double> : launch_typed<float>)(call, x, targets, sums,
-                                                                          stream);
+std::unique_ptr<Kernel> make_cuda_metric_sums(const KernelRequest& request) {
+  const TensorSpec& x = request.inputs[0];
+  if (x.dtype != DType::f32 && x.dtype != DType::f64) return nullptr;
+  const bool labels = request.inputs[1].dtype == DType::i32;
+  const MetricCall call{.kind = metric_kind(request.op),
+                        .dtype = x.dtype,
+                        .rows = labels ? request.inputs[1].shape.elements() : x.shape[0],
+                        .width = labels ? x.shape[-1] : x.shape.elements(1, x.shape.rank()),
+                        .k = request.attributes.integer("k", 1),
+                        .accumulate = request.accumulate};
+  const int64_t sums = request.outputs[0].shape.elements();
+  return make_kernel([call, sums](const Bindings& b, Stream& stream) {
+    if (!call.accumulate) launch_fill(8, 0, b.outputs[0], sums, stream.native());
+    if (call.rows * call.width == 0) return;
+    (call.dtype == DType::f64 ? launch_typed<double>
+                              : launch_typed<float>)(call, b.inputs[0], b.inputs[1],
+                                                     b.output<double>(0), stream.native());
+  });
 }
 
 }  // namespace dltrain

@@ -1,10 +1,56 @@
-// Direct convolutions: one thread an element of y or dx, one block an element of dw. Every sum has
-// a fixed order.
+// Direct convolutions, of f32 or f64 (lib/ops/conv2d.cpp has shapes and attributes): for what cuDNN
+// has no engine for, and for the emulation. One thread an element of y or dx, one block an element
+// of dw. Every sum has a fixed order.
 #include "cuda/device_code.cuh"
-#include "cuda/plain_conv2d.h"
+#include "cuda/makers.h"
+#include "ops/conv2d.h"
+#include "ops/rules.h"
+#include "shared/bound_kernel.h"
+#include "shared/elementwise.h"
 
 namespace dltrain {
 namespace {
+
+struct PlainConv2dCall {
+  DType dtype = DType::f32;
+  int64_t samples = 0;
+  int64_t in[3] = {}, out[3] = {};  // height, width, channels
+  int64_t kernel[2] = {}, stride[2] = {}, padding[2] = {}, dilation[2] = {};
+  int64_t groups = 1;
+  ElementwiseOp activation = ElementwiseOp::identity;  // of the forward
+};
+
+PlainConv2dCall plain_conv2d_call(const KernelRequest& request, const Shape& x, const Shape& w,
+                                  const Shape& y) {
+  const Conv2dAttributes attributes(request.attributes);
+  PlainConv2dCall c{.dtype = request.inputs[0].dtype, .samples = x[0]};
+  for (int i = 0; i < 3; ++i) {
+    c.in[i] = x[i + 1];
+    c.out[i] = y[i + 1];
+  }
+  for (int i = 0; i < 2; ++i) {
+    c.kernel[i] = w[i + 1];
+    c.stride[i] = attributes.stride[i];
+    c.padding[i] = attributes.padding[i];
+    c.dilation[i] = attributes.dilation[i];
+  }
+  c.groups = attributes.groups;
+  return c;
+}
+
+// run(bindings, stream, number) with a number of the dtype, unless there is nothing to write.
+template <typename Run>
+std::unique_ptr<Kernel> make_plain_conv2d(const KernelRequest& request, Run run) {
+  const DType dtype = request.inputs[0].dtype;
+  if ((dtype != DType::f32 && dtype != DType::f64) || request.outputs[0].dtype != dtype) {
+    return nullptr;
+  }
+  const bool empty = request.outputs[0].shape.elements() == 0;
+  return make_kernel([=](const Bindings& b, Stream& stream) {
+    if (empty) return;
+    dtype == DType::f64 ? run(b, stream, double{}) : run(b, stream, 0.0f);
+  });
+}
 
 constexpr int kBlock = 256;
 
@@ -88,51 +134,40 @@ __global__ void weight_kernel(PlainConv2dCall c, const T* dy, const T* x, T* dw,
   if (threadIdx.x == 0) dw[i] = accumulate ? dw[i] + sum : sum;
 }
 
-template <typename T>
-struct Typed {
-  static const T* in(const void* pointer) { return static_cast<const T*>(pointer); }
-
-  static void forward(const PlainConv2dCall& c, const void* x, const void* w, const void* bias,
-                      void* y, CudaStream stream) {
-    const int64_t count = c.samples * c.out[0] * c.out[1] * c.out[2];
-    if (count == 0) return;
-    DLTRAIN_LAUNCH(forward_kernel<T>, stride_grid(count, kBlock), kBlock, stream, c, in(x), in(w),
-                   in(bias), static_cast<T*>(y), count);
-  }
-  static void input(const PlainConv2dCall& c, const void* dy, const void* w, void* dx,
-                    bool accumulate, CudaStream stream) {
-    const int64_t count = c.samples * c.in[0] * c.in[1] * c.in[2];
-    if (count == 0) return;
-    DLTRAIN_LAUNCH(input_kernel<T>, stride_grid(count, kBlock), kBlock, stream, c, in(dy), in(w),
-                   static_cast<T*>(dx), accumulate, count);
-  }
-  static void weight(const PlainConv2dCall& c, const void* dy, const void* x, void* dw,
-                     bool accumulate, CudaStream stream) {
-    const int64_t count = c.out[2] * c.kernel[0] * c.kernel[1] * (c.in[2] / c.groups);
-    if (count == 0) return;
-    DLTRAIN_LAUNCH(weight_kernel<T>, static_cast<unsigned>(count), kBlock, stream, c, in(dy), in(x),
-                   static_cast<T*>(dw), accumulate);
-  }
-};
-
 }  // namespace
 
-void launch_plain_conv2d(const PlainConv2dCall& call, const void* x, const void* w,
-                         const void* bias, void* y, CudaStream stream) {
-  (call.dtype == DType::f64 ? Typed<double>::forward : Typed<float>::forward)(call, x, w, bias, y,
-                                                                              stream);
+std::unique_ptr<Kernel> make_cuda_plain_conv2d(const KernelRequest& r) {
+  const TensorSpec& y = r.outputs[0];
+  PlainConv2dCall c = plain_conv2d_call(r, r.inputs[0].shape, r.inputs[1].shape, y.shape);
+  const std::string activation = r.attributes.text("activation");
+  c.activation = elementwise_op(activation.empty() ? "identity" : activation).value();
+  const bool has_bias = r.inputs.size() == 3 && !is_absent(r.inputs[2]);
+  return make_plain_conv2d(r, [c, has_bias, count = y.shape.elements()]<typename T>(
+                                  const Bindings& b, Stream& stream, T) {
+    DLTRAIN_LAUNCH(forward_kernel<T>, stride_grid(count, kBlock), kBlock, stream.native(), c,
+                   b.input<T>(0), b.input<T>(1), has_bias ? b.input<T>(2) : nullptr, b.output<T>(0),
+                   count);
+  });
 }
 
-void launch_plain_conv2d_input(const PlainConv2dCall& call, const void* dy, const void* w, void* dx,
-                               bool accumulate, CudaStream stream) {
-  (call.dtype == DType::f64 ? Typed<double>::input : Typed<float>::input)(call, dy, w, dx,
-                                                                          accumulate, stream);
+std::unique_ptr<Kernel> make_cuda_plain_conv2d_input(const KernelRequest& r) {
+  const Shape& dx = r.outputs[0].shape;
+  const PlainConv2dCall c = plain_conv2d_call(r, dx, r.inputs[1].shape, r.inputs[0].shape);
+  return make_plain_conv2d(r, [c, accumulate = r.accumulate, count = dx.elements()]<typename T>(
+                                  const Bindings& b, Stream& stream, T) {
+    DLTRAIN_LAUNCH(input_kernel<T>, stride_grid(count, kBlock), kBlock, stream.native(), c,
+                   b.input<T>(0), b.input<T>(1), b.output<T>(0), accumulate, count);
+  });
 }
 
-void launch_plain_conv2d_weight(const PlainConv2dCall& call, const void* dy, const void* x,
-                                void* dw, bool accumulate, CudaStream stream) {
-  (call.dtype == DType::f64 ? Typed<double>::weight : Typed<float>::weight)(call, dy, x, dw,
-                                                                            accumulate, stream);
+std::unique_ptr<Kernel> make_cuda_plain_conv2d_weight(const KernelRequest& r) {
+  const Shape& dw = r.outputs[0].shape;
+  const PlainConv2dCall c = plain_conv2d_call(r, r.inputs[1].shape, dw, r.inputs[0].shape);
+  return make_plain_conv2d(r, [c, accumulate = r.accumulate, count = dw.elements()]<typename T>(
+                                  const Bindings& b, Stream& stream, T) {
+    DLTRAIN_LAUNCH(weight_kernel<T>, static_cast<unsigned>(count), kBlock, stream.native(), c,
+                   b.input<T>(0), b.input<T>(1), b.output<T>(0), accumulate);
+  });
 }
 
 }  // namespace dltrain

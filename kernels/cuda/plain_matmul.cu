@@ -1,10 +1,24 @@
-// A tiled matrix product: one block a 32×32 tile of y, each thread 2×2 of it, both operands staged
-// through shared memory 16 inner positions at a time.
+// A tiled matrix product: for what cuBLASLt does not take, and for the emulation, where no vendor
+// library runs. One block a 32×32 tile of y, each thread 2×2 of it, both operands staged through
+// shared memory 16 inner positions at a time.
 #include "cuda/device_code.cuh"
-#include "cuda/plain_matmul.h"
+#include "cuda/makers.h"
+#include "cuda/matmul_sizes.h"
+#include "shared/bound_kernel.h"
+#include "shared/elementwise.h"
 
 namespace dltrain {
 namespace {
+
+// y[i, j] = activation(Σ a[i, l]·b[l, j] + bias[j]); strides in elements.
+struct PlainMatmulCall {
+  DType dtype;  // f32 or f64
+  int64_t m, n, k;
+  int64_t a_row, a_inner;     // a[i, l] is at i·a_row + l·a_inner
+  int64_t b_inner, b_column;  // b[l, j] is at l·b_inner + j·b_column
+  ElementwiseOp activation;
+  bool accumulate;
+};
 
 constexpr int kSide = 16;         // threads along each edge of a block
 constexpr int kTile = 2 * kSide;  // of y
@@ -63,11 +77,32 @@ void matmul_typed(const PlainMatmulCall& c, const void* a, const void* b, const 
 
 }  // namespace
 
-void launch_plain_matmul(const PlainMatmulCall& call, const void* a, const void* b,
-                         const void* bias, void* y, CudaStream stream) {
-  if (call.m * call.n == 0) return;
-  (call.dtype == DType::f64 ? matmul_typed<double> : matmul_typed<float>)(call, a, b, bias, y,
-                                                                          stream);
+std::unique_ptr<Kernel> make_cuda_plain_matmul(const KernelRequest& request) {
+  const DType dtype = request.inputs[0].dtype;
+  if ((dtype != DType::f32 && dtype != DType::f64) || request.outputs[0].dtype != dtype) {
+    return nullptr;
+  }
+  const MatmulSizes s(request);
+  const int64_t a_last = request.inputs[0].shape[-1], b_last = request.inputs[1].shape[1];
+  const std::string activation = request.attributes.text("activation");
+  const PlainMatmulCall call{
+      .dtype = dtype,
+      .m = s.m,
+      .n = s.n,
+      .k = s.k,
+      .a_row = s.transpose_a ? 1 : a_last,
+      .a_inner = s.transpose_a ? a_last : 1,
+      .b_inner = s.transpose_b ? 1 : b_last,
+      .b_column = s.transpose_b ? b_last : 1,
+      .activation = elementwise_op(activation.empty() ? "identity" : activation).value(),
+      .accumulate = request.accumulate};
+  return make_kernel([call, has_bias = s.has_bias](const Bindings& b, Stream& stream) {
+    if (call.m * call.n == 0) return;
+    (call.dtype == DType::f64 ? matmul_typed<double>
+                              : matmul_typed<float>)(call, b.inputs[0], b.inputs[1],
+                                                     has_bias ? b.inputs[2] : nullptr, b.outputs[0],
+                                                     stream.native());
+  });
 }
 
 }  // namespace dltrain

@@ -1,12 +1,31 @@
-// Angles are computed in double and brought into one turn before sine and cosine, so that far
-// tokens are as exact as near ones.
+// rotary and sinusoidal_positions (lib/ops/positions.cpp); y may be x. Angles are computed in
+// double and brought into one turn before sine and cosine, so that far tokens are as exact as near
+// ones.
+#include <algorithm>
 #include <cmath>
 
 #include "cuda/device_code.cuh"
-#include "cuda/positions.h"
+#include "cuda/makers.h"
+#include "ops/positions.h"
+#include "shared/bound_kernel.h"
 
 namespace dltrain {
 namespace {
+
+struct RotaryCall {
+  static constexpr int kMostPairs = 256;
+  DType dtype = DType::f32;
+  int64_t rows = 0;  // samples · tokens
+  int64_t tokens = 0, heads = 0, head_dim = 0;
+  int pairs = 0;                 // that turn; elements behind 2·pairs stay
+  double sign = 1;               // −1: back
+  double frequency[kMostPairs];  // radians a token
+};
+
+struct SinusoidCall {
+  DType dtype = DType::f32;
+  int64_t count = 0, tokens = 0, width = 0;
+};
 
 constexpr int kBlock = 256;
 
@@ -58,22 +77,41 @@ __global__ void sinusoid_kernel(SinusoidCall c, const T* x, const int32_t* place
 
 }  // namespace
 
-void launch_rotary(const RotaryCall& call, const void* x, const int32_t* places, void* y,
-                   CudaStream stream) {
+// The second input, i32, is the place of the first token of each sample; without it 0.
+std::unique_ptr<Kernel> make_cuda_rotary(const KernelRequest& request) {
+  const TensorSpec& x = request.inputs[0];
+  const std::vector<double> frequencies =
+      rotary_frequencies(request.attributes, rotary_dim(x, request.attributes));
+  if (frequencies.size() > RotaryCall::kMostPairs) return nullptr;
+  RotaryCall call{};
+  call.dtype = x.dtype;
+  call.rows = x.shape[0] * x.shape[1];
+  call.tokens = x.shape[1];
+  call.heads = x.shape[2];
+  call.head_dim = x.shape[3];
+  call.pairs = static_cast<int>(frequencies.size());
+  call.sign = request.attributes.boolean("inverse") ? -1 : 1;
+  std::copy(frequencies.begin(), frequencies.end(), call.frequency);
   const int64_t threads = call.rows * (call.head_dim - call.pairs);
-  if (threads * call.heads == 0) return;
-  with_floating(call.dtype, [&]<typename T>(T) {
-    DLTRAIN_LAUNCH(rotary_kernel<T>, stride_grid(threads, kBlock), kBlock, stream, call,
-                   static_cast<const T*>(x), places, static_cast<T*>(y));
+  return make_kernel([call, threads](const Bindings& b, Stream& stream) {
+    if (threads * call.heads == 0) return;
+    with_floating(call.dtype, [&]<typename T>(T) {
+      DLTRAIN_LAUNCH(rotary_kernel<T>, stride_grid(threads, kBlock), kBlock, stream.native(), call,
+                     b.input<T>(0), b.input<int32_t>(1), b.output<T>(0));
+    });
   });
 }
 
-void launch_sinusoidal_positions(const SinusoidCall& call, const void* x, const int32_t* places,
-                                 void* y, CudaStream stream) {
-  if (call.count == 0) return;
-  with_floating(call.dtype, [&]<typename T>(T) {
-    DLTRAIN_LAUNCH(sinusoid_kernel<T>, stride_grid(call.count, kBlock), kBlock, stream, call,
-                   static_cast<const T*>(x), places, static_cast<T*>(y));
+std::unique_ptr<Kernel> make_cuda_sinusoidal_positions(const KernelRequest& request) {
+  const TensorSpec& x = request.inputs[0];
+  const SinusoidCall call{
+      .dtype = x.dtype, .count = x.shape.elements(), .tokens = x.shape[1], .width = x.shape[2]};
+  return make_kernel([call](const Bindings& b, Stream& stream) {
+    if (call.count == 0) return;
+    with_floating(call.dtype, [&]<typename T>(T) {
+      DLTRAIN_LAUNCH(sinusoid_kernel<T>, stride_grid(call.count, kBlock), kBlock, stream.native(),
+                     call, b.input<T>(0), b.input<int32_t>(1), b.output<T>(0));
+    });
   });
 }
 

@@ -1,8 +1,14 @@
 // Reductions. Three ways to walk memory: along rows (inner extent 1), down columns (the bias
 // gradient), and by strides (reduced axes that are not neighbours). Long ones take two passes:
 // partial results of fixed chunks, then the same kernel over those.
+#include <algorithm>
+#include <vector>
+
 #include "cuda/device_code.cuh"
+#include "cuda/makers.h"
 #include "cuda/reduce.h"
+#include "ops/rules.h"
+#include "shared/bound_kernel.h"
 
 namespace dltrain {
 namespace {
@@ -144,6 +150,50 @@ void reduce_typed(const ReduceCall& call, const void* x, void* y, void* workspac
   launch_pass(last, static_cast<const T*>(partial), out, second, 1, stream);
 }
 
+// Neighbouring axes that are all kept or all reduced, merged; axes of extent 1 left out.
+struct AxisGroup {
+  bool reduced;
+  int64_t extent, stride;
+};
+
+std::vector<AxisGroup> axis_groups(const Shape& shape, const std::vector<int64_t>& axes) {
+  std::vector<AxisGroup> groups;
+  for (int i = 0; i < shape.rank(); ++i) {
+    if (shape[i] == 1) continue;
+    const bool reduced = std::find(axes.begin(), axes.end(), i) != axes.end();
+    const int64_t stride = shape.elements(i + 1, shape.rank());
+    if (!groups.empty() && groups.back().reduced == reduced) {
+      groups.back().extent *= shape[i];
+      groups.back().stride = stride;
+    } else {
+      groups.push_back({reduced, shape[i], stride});
+    }
+  }
+  return groups;
+}
+
+void append(StridedLayout& layout, const AxisGroup& group) {
+  layout.extent[layout.rank] = group.extent;
+  layout.stride[0][layout.rank] = group.stride;
+  ++layout.rank;
+}
+
+// [outer, reduced, inner] where the reduced axes are neighbours, else by strides.
+void set_extents(ReduceCall& call, const std::vector<AxisGroup>& groups) {
+  const auto reduced = std::count_if(groups.begin(), groups.end(),
+                                     [](const AxisGroup& group) { return group.reduced; });
+  bool after = false;
+  for (const AxisGroup& group : groups) {
+    int64_t& extent = group.reduced             ? call.reduced
+                      : (after && reduced == 1) ? call.inner
+                                                : call.outer;
+    extent *= group.extent;
+    after = after || group.reduced;
+    append(group.reduced ? call.gone : call.kept, group);
+  }
+  call.strided = reduced > 1;
+}
+
 }  // namespace
 
 int64_t reduce_chunks(const ReduceCall& call) {
@@ -157,6 +207,22 @@ void launch_reduce(const ReduceCall& call, const void* x, void* y, void* workspa
                    CudaStream stream) {
   if (call.outer * call.inner == 0) return;
   with_floating(call.dtype, [&]<typename X>(X) { reduce_typed<X>(call, x, y, workspace, stream); });
+}
+
+std::unique_ptr<Kernel> make_cuda_reduce(const KernelRequest& request) {
+  const TensorSpec& x = request.inputs[0];
+  if (!is_floating(x.dtype) || request.outputs[0].dtype != accumulation_dtype(x.dtype)) {
+    return nullptr;
+  }
+  const std::string kind = request.attributes.text("kind");
+  ReduceCall call{.dtype = x.dtype, .maximum = kind == "max", .accumulate = request.accumulate};
+  set_extents(call, axis_groups(x.shape, request.attributes.integers("axes")));
+  if (kind == "mean") call.scale = 1.0 / static_cast<double>(call.reduced);
+  const auto run = [call](const Bindings& b, Stream& stream) {
+    launch_reduce(call, b.inputs[0], b.outputs[0], b.workspace, stream.native());
+  };
+  return make_kernel(run, static_cast<size_t>(reduce_workspace_elements(call)) *
+                              dtype_size(accumulation_dtype(call.dtype)));
 }
 
 }  // namespace dltrain

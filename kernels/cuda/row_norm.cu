@@ -1,14 +1,36 @@
-// Layer and RMS norm. The mean first and the deviations from it in a second reading of the row,
-// which then lies in the cache: no cancellation. Gradients of weight and bias are sums over rows:
-// of fixed chunks first, which are then added in order and in double.
+// layer_norm and rms_norm over x [rows, columns] and their gradients (lib/ops/layer_norm.cpp has
+// the formulas). Weight, bias and statistics have the accumulation dtype of x.
+//
+// The mean first and the deviations from it in a second reading of the row, which then lies in the
+// cache: no cancellation. Gradients of weight and bias are sums over rows: of fixed chunks first,
+// which are then added in order and in double.
 #include <cmath>
 
 #include "cuda/column_sums.cuh"
-#include "cuda/row_norm.h"
+#include "cuda/makers.h"
 #include "cuda/row_sweep.cuh"
+#include "ops/rules.h"
+#include "shared/bound_kernel.h"
 
 namespace dltrain {
 namespace {
+
+struct RowNormCall {
+  DType dtype;
+  int64_t rows, columns;
+  double epsilon;
+  bool centred;  // layer_norm; false: rms_norm, which has no mean and no bias
+};
+
+RowNormCall row_norm_call(const KernelRequest& request) {
+  const TensorSpec& x = request.inputs[0];
+  const int64_t columns = x.shape[-1];
+  return {.dtype = x.dtype,
+          .rows = columns == 0 ? 0 : x.shape.elements() / columns,
+          .columns = columns,
+          .epsilon = request.attributes.number("epsilon", 1e-5),
+          .centred = request.op.starts_with("layer_norm")};
+}
 
 constexpr int64_t kLeastChunk = 128, kMostChunks = 256;
 
@@ -104,64 +126,72 @@ __global__ void parameter_sums_kernel(const T* x, const T* dy, const MathOf<T>* 
   });
 }
 
-template <typename T>
-const MathOf<T>* numbers(const void* pointer) {
-  return static_cast<const MathOf<T>*>(pointer);
+// Of the backward; nullptr: rms_norm.
+template <typename M>
+const M* mean_of(const RowNormCall& c, const Bindings& b) {
+  return c.centred ? b.input<M>(3) : nullptr;
 }
+
+// dweight and dbias, each if it is there.
 template <typename T>
-MathOf<T>* numbers(void* pointer) {
-  return static_cast<MathOf<T>*>(pointer);
+void parameter_gradients(const RowNormCall& c, const Bindings& b, MathOf<T>* dweight,
+                         MathOf<T>* dbias, CudaStream stream) {
+  using M = MathOf<T>;
+  if (c.columns == 0 || (dweight == nullptr && dbias == nullptr)) return;
+  auto* partial = static_cast<M*>(b.workspace);
+  const int64_t chunk = chunk_rows(c.rows), chunks = divide_up(c.rows, chunk);
+  const bool packs = chunks > 0 && rows_in_packs<T>(c.columns, {b.inputs[0], b.inputs[1]});
+  with_width<T>(packs, [&]<int W>(std::integral_constant<int, W>) {
+    if (chunks == 0) return;
+    const ColumnGrid tiles(c.columns, W, chunks);
+    DLTRAIN_LAUNCH((parameter_sums_kernel<T, W>), tiles.grid, tiles.block, stream, b.input<T>(0),
+                   b.input<T>(1), mean_of<M>(c, b), b.input<M>(b.inputs.size() - 1), partial,
+                   c.rows, c.columns, chunk);
+  });
+  const ColumnGrid join(c.columns, 1, 1);
+  DLTRAIN_LAUNCH(join_pairs_kernel<M>, join.grid, join.block, stream,
+                 static_cast<const M*>(partial), dweight, dbias, c.columns, chunks);
 }
 
 }  // namespace
 
-void launch_row_norm(const RowNormCall& c, const void* x, const void* weight, const void* bias,
-                     void* y, void* mean, void* rstd, CudaStream stream) {
-  if (c.rows * c.columns == 0) return;
-  with_floating(c.dtype, [&]<typename T>(T) {
-    DLTRAIN_LAUNCH_ROWS(row_norm_kernel, T, c.rows, c.columns, stream, static_cast<const T*>(x),
-                        numbers<T>(weight), numbers<T>(bias), static_cast<T*>(y), numbers<T>(mean),
-                        numbers<T>(rstd), c.rows, c.columns, static_cast<MathOf<T>>(c.epsilon),
-                        c.centred, rows_in_packs<T>(c.columns, {x, y}));
+std::unique_ptr<Kernel> make_cuda_row_norm(const KernelRequest& request) {
+  return make_kernel([c = row_norm_call(request)](const Bindings& b, Stream& stream) {
+    if (c.rows * c.columns == 0) return;
+    with_floating(c.dtype, [&]<typename T>(T) {
+      using M = MathOf<T>;
+      const M* bias = c.centred ? b.input<M>(2) : nullptr;
+      M *mean = c.centred ? b.output<M>(1) : nullptr, *rstd = b.output<M>(c.centred ? 2 : 1);
+      DLTRAIN_LAUNCH_ROWS(row_norm_kernel, T, c.rows, c.columns, stream.native(), b.input<T>(0),
+                          b.input<M>(1), bias, b.output<T>(0), mean, rstd, c.rows, c.columns,
+                          static_cast<M>(c.epsilon), c.centred,
+                          rows_in_packs<T>(c.columns, {b.inputs[0], b.outputs[0]}));
+    });
   });
 }
 
-int64_t row_norm_workspace_elements(const RowNormCall& call) {
-  return 2 * call.columns * divide_up(call.rows, chunk_rows(call.rows));
-}
-
-void launch_row_norm_backward(const RowNormCall& c, const void* x, const void* dy,
-                              const void* weight, const void* mean, const void* rstd, void* dx,
-                              CudaStream stream) {
-  if (c.rows * c.columns == 0) return;
-  with_floating(c.dtype, [&]<typename T>(T) {
-    DLTRAIN_LAUNCH_ROWS(row_norm_backward_kernel, T, c.rows, c.columns, stream,
-                        static_cast<const T*>(x), static_cast<const T*>(dy), numbers<T>(weight),
-                        numbers<T>(mean), numbers<T>(rstd), static_cast<T*>(dx), c.rows, c.columns,
-                        rows_in_packs<T>(c.columns, {x, dy, dx}));
-  });
-}
-
-void launch_row_norm_parameters(const RowNormCall& c, const void* x, const void* dy,
-                                const void* mean, const void* rstd, void* dweight, void* dbias,
-                                void* workspace, CudaStream stream) {
-  if (c.columns == 0 || (dweight == nullptr && dbias == nullptr)) return;
-  const int64_t chunk = chunk_rows(c.rows), chunks = divide_up(c.rows, chunk);
-  with_floating(c.dtype, [&]<typename T>(T) {
-    with_width<T>(chunks > 0 && rows_in_packs<T>(c.columns, {x, dy}),
-                  [&]<int W>(std::integral_constant<int, W>) {
-                    if (chunks == 0) return;
-                    const ColumnGrid tiles(c.columns, W, chunks);
-                    DLTRAIN_LAUNCH((parameter_sums_kernel<T, W>), tiles.grid, tiles.block, stream,
-                                   static_cast<const T*>(x), static_cast<const T*>(dy),
-                                   numbers<T>(mean), numbers<T>(rstd), numbers<T>(workspace),
-                                   c.rows, c.columns, chunk);
-                  });
-    const ColumnGrid join(c.columns, 1, 1);
-    DLTRAIN_LAUNCH(join_pairs_kernel<MathOf<T>>, join.grid, join.block, stream,
-                   numbers<T>(static_cast<const void*>(workspace)), numbers<T>(dweight),
-                   numbers<T>(dbias), c.columns, chunks);
-  });
+std::unique_ptr<Kernel> make_cuda_row_norm_backward(const KernelRequest& request) {
+  const RowNormCall c = row_norm_call(request);
+  const bool has_weight = !is_absent(request.inputs[2]);
+  const bool has_bias = c.centred && request.attributes.boolean("bias");
+  const auto run = [=](const Bindings& b, Stream& stream) {
+    with_floating(c.dtype, [&]<typename T>(T) {
+      using M = MathOf<T>;
+      M* dweight = has_weight ? b.output<M>(1) : nullptr;
+      M* dbias = has_bias ? b.output<M>(b.outputs.size() - 1) : nullptr;
+      // First, for dx may lie where dy lay.
+      parameter_gradients<T>(c, b, dweight, dbias, stream.native());
+      if (c.rows * c.columns == 0) return;
+      DLTRAIN_LAUNCH_ROWS(row_norm_backward_kernel, T, c.rows, c.columns, stream.native(),
+                          b.input<T>(0), b.input<T>(1), b.input<M>(2), mean_of<M>(c, b),
+                          b.input<M>(b.inputs.size() - 1), b.output<T>(0), c.rows, c.columns,
+                          rows_in_packs<T>(c.columns, {b.inputs[0], b.inputs[1], b.outputs[0]}));
+    });
+  };
+  const int64_t partial = 2 * c.columns * divide_up(c.rows, chunk_rows(c.rows));
+  return make_kernel(run, has_weight || has_bias ? static_cast<size_t>(partial) *
+                                                       dtype_size(accumulation_dtype(c.dtype))
+                                                 : 0);
 }
 
 }  // namespace dltrain

@@ -1,11 +1,28 @@
-// Softmax along rows: a warp a row where it is short, else a block.
+// softmax and log_softmax along rows of [rows, columns] and their gradients (lib/ops/softmax.cpp
+// has the formulas): a warp a row where it is short, else a block. An output may be an input.
 #include <cmath>
 
+#include "cuda/makers.h"
 #include "cuda/row_sweep.cuh"
-#include "cuda/softmax.h"
+#include "shared/bound_kernel.h"
 
 namespace dltrain {
 namespace {
+
+struct SoftmaxCall {
+  DType dtype;
+  int64_t rows, columns;
+  bool logarithm;  // log_softmax
+};
+
+SoftmaxCall softmax_call(const KernelRequest& request) {
+  const TensorSpec& x = request.inputs[0];
+  const int64_t columns = x.shape[-1];
+  return {.dtype = x.dtype,
+          .rows = columns == 0 ? 0 : x.shape.elements() / columns,
+          .columns = columns,
+          .logarithm = request.op.starts_with("log_")};
+}
 
 template <typename T, int kThreads>
 __global__ void softmax_kernel(const T* x, T* y, int64_t rows, int64_t columns, bool logarithm,
@@ -47,22 +64,26 @@ __global__ void softmax_backward_kernel(const T* y, const T* dy, T* dx, int64_t 
 
 }  // namespace
 
-void launch_softmax(const SoftmaxCall& c, const void* x, void* y, CudaStream stream) {
-  if (c.rows * c.columns == 0) return;
-  with_floating(c.dtype, [&]<typename T>(T) {
-    DLTRAIN_LAUNCH_ROWS(softmax_kernel, T, c.rows, c.columns, stream, static_cast<const T*>(x),
-                        static_cast<T*>(y), c.rows, c.columns, c.logarithm,
-                        rows_in_packs<T>(c.columns, {x, y}));
+std::unique_ptr<Kernel> make_cuda_softmax(const KernelRequest& request) {
+  return make_kernel([c = softmax_call(request)](const Bindings& b, Stream& stream) {
+    if (c.rows * c.columns == 0) return;
+    with_floating(c.dtype, [&]<typename T>(T) {
+      DLTRAIN_LAUNCH_ROWS(softmax_kernel, T, c.rows, c.columns, stream.native(), b.input<T>(0),
+                          b.output<T>(0), c.rows, c.columns, c.logarithm,
+                          rows_in_packs<T>(c.columns, {b.inputs[0], b.outputs[0]}));
+    });
   });
 }
 
-void launch_softmax_backward(const SoftmaxCall& c, const void* y, const void* dy, void* dx,
-                             CudaStream stream) {
-  if (c.rows * c.columns == 0) return;
-  with_floating(c.dtype, [&]<typename T>(T) {
-    DLTRAIN_LAUNCH_ROWS(softmax_backward_kernel, T, c.rows, c.columns, stream,
-                        static_cast<const T*>(y), static_cast<const T*>(dy), static_cast<T*>(dx),
-                        c.rows, c.columns, c.logarithm, rows_in_packs<T>(c.columns, {y, dy, dx}));
+std::unique_ptr<Kernel> make_cuda_softmax_backward(const KernelRequest& request) {
+  return make_kernel([c = softmax_call(request)](const Bindings& b, Stream& stream) {
+    if (c.rows * c.columns == 0) return;
+    with_floating(c.dtype, [&]<typename T>(T) {
+      DLTRAIN_LAUNCH_ROWS(softmax_backward_kernel, T, c.rows, c.columns, stream.native(),
+                          b.input<T>(0), b.input<T>(1), b.output<T>(0), c.rows, c.columns,
+                          c.logarithm,
+                          rows_in_packs<T>(c.columns, {b.inputs[0], b.inputs[1], b.outputs[0]}));
+    });
   });
 }
 

@@ -1,12 +1,39 @@
-// Softmax-cross-entropy: a warp a row for few classes, a block a row for vocabularies. Row results
-// are added by one block in a fixed order, in double.
+// Softmax-cross-entropy over logits [rows, classes] with i32 targets [rows] and its gradient
+// (lib/ops/softmax_cross_entropy.cpp has the formulas): a warp a row for few classes, a block a row
+// for vocabularies. Row results lie in the workspace until one block adds them in a fixed order, in
+// double. log_sum_exp has the accumulation dtype of the logits; sums and dloss are f64. dlogits may
+// be logits.
 #include <cmath>
 
+#include "cuda/makers.h"
 #include "cuda/row_sweep.cuh"
-#include "cuda/softmax_cross_entropy.h"
+#include "shared/bound_kernel.h"
 
 namespace dltrain {
 namespace {
+
+// Class indices are compared as T inside the kernel: exact up to 2²⁴ in f32.
+constexpr int64_t kMostClasses = int64_t{1} << 24;
+
+struct CrossEntropyCall {
+  DType dtype;
+  int64_t rows, classes, ignore_index;
+  double label_smoothing, z_loss;
+};
+
+bool cross_entropy_served(const KernelRequest& request) {
+  const TensorSpec& logits = request.inputs[0];
+  return is_floating(logits.dtype) && logits.shape[-1] <= kMostClasses;
+}
+
+CrossEntropyCall cross_entropy_call(const KernelRequest& request) {
+  return {.dtype = request.inputs[0].dtype,
+          .rows = request.inputs[1].shape.elements(),
+          .classes = request.inputs[0].shape[-1],
+          .ignore_index = request.attributes.integer("ignore_index", -100),
+          .label_smoothing = request.attributes.number("label_smoothing", 0),
+          .z_loss = request.attributes.number("z_loss", 0)};
+}
 
 constexpr int kBlock = kRowBlock;
 
@@ -123,24 +150,32 @@ void backward_typed(const CrossEntropyCall& c, const void* logits, const int32_t
 
 }  // namespace
 
-void launch_cross_entropy(const CrossEntropyCall& call, const void* logits, const int32_t* targets,
-                          double* loss_sum, void* log_sum_exp, double* correct, double* workspace,
-                          CudaStream stream) {
-  if (call.rows > 0) {
-    with_floating(call.dtype, [&]<typename T>(T) {
-      forward_typed<T>(call, logits, targets, log_sum_exp, workspace, stream);
-    });
-  }
-  DLTRAIN_LAUNCH(add_rows_kernel, 1u, kBlock, stream, workspace, workspace + call.rows, call.rows,
-                 loss_sum, correct);
+// (logits, targets) → loss, log_sum_exp, correct.
+std::unique_ptr<Kernel> make_cuda_cross_entropy(const KernelRequest& request) {
+  if (!cross_entropy_served(request)) return nullptr;
+  const CrossEntropyCall c = cross_entropy_call(request);
+  const auto run = [c](const Bindings& b, Stream& stream) {
+    auto* rows = static_cast<double*>(b.workspace);
+    if (c.rows > 0) {
+      with_floating(c.dtype, [&]<typename T>(T) {
+        forward_typed<T>(c, b.inputs[0], b.input<int32_t>(1), b.outputs[1], rows, stream.native());
+      });
+    }
+    DLTRAIN_LAUNCH(add_rows_kernel, 1u, kBlock, stream.native(), rows, rows + c.rows, c.rows,
+                   b.output<double>(0), b.output<double>(2));
+  };
+  return make_kernel(run, static_cast<size_t>(2 * c.rows) * sizeof(double));
 }
 
-void launch_cross_entropy_backward(const CrossEntropyCall& call, const void* logits,
-                                   const int32_t* targets, const void* log_sum_exp,
-                                   const double* dloss, void* dlogits, CudaStream stream) {
-  if (call.rows * call.classes == 0) return;
-  with_floating(call.dtype, [&]<typename T>(T) {
-    backward_typed<T>(call, logits, targets, log_sum_exp, dloss, dlogits, stream);
+// (logits, targets, log_sum_exp, dloss) → dlogits.
+std::unique_ptr<Kernel> make_cuda_cross_entropy_backward(const KernelRequest& request) {
+  if (!cross_entropy_served(request)) return nullptr;
+  return make_kernel([c = cross_entropy_call(request)](const Bindings& b, Stream& stream) {
+    if (c.rows * c.classes == 0) return;
+    with_floating(c.dtype, [&]<typename T>(T) {
+      backward_typed<T>(c, b.inputs[0], b.input<int32_t>(1), b.inputs[2], b.input<double>(3),
+                        b.outputs[0], stream.native());
+    });
   });
 }
 

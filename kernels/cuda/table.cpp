@@ -10,49 +10,7 @@ namespace {
 constexpr bool kAccumulates = true, kOverwrites = false, kUnproven = false;
 
 constinit const KernelRow kRows[] = {
-    {"relu", "own", make_cuda_elementwise, kAccumulates, kUnproven},
-    {"gelu", "own", make_cuda_elementwise, kAccumulates, kUnproven},
-    {"gelu_tanh", "own", make_cuda_elementwise, kAccumulates, kUnproven},
-    {"silu", "own", make_cuda_elementwise, kAccumulates, kUnproven},
-    {"tanh", "own", make_cuda_elementwise, kAccumulates, kUnproven},
-    {"sigmoid", "own", make_cuda_elementwise, kAccumulates, kUnproven},
-    {"exp", "own", make_cuda_elementwise, kAccumulates, kUnproven},
-    {"log", "own", make_cuda_elementwise, kAccumulates, kUnproven},
-    {"sqrt", "own", make_cuda_elementwise, kAccumulates, kUnproven},
-    {"square", "own", make_cuda_elementwise, kAccumulates, kUnproven},
-    {"affine", "own", make_cuda_elementwise, kAccumulates, kUnproven},
-    {"identity", "own", make_cuda_elementwise, kAccumulates, kUnproven},
-    {"leaky_relu", "own", make_cuda_elementwise, kAccumulates, kUnproven},
-    {"elu", "own", make_cuda_elementwise, kAccumulates, kUnproven},
-    {"selu", "own", make_cuda_elementwise, kAccumulates, kUnproven},
-    {"softplus", "own", make_cuda_elementwise, kAccumulates, kUnproven},
-    {"mish", "own", make_cuda_elementwise, kAccumulates, kUnproven},
-    {"hardswish", "own", make_cuda_elementwise, kAccumulates, kUnproven},
-    {"hardsigmoid", "own", make_cuda_elementwise, kAccumulates, kUnproven},
-    {"hardtanh", "own", make_cuda_elementwise, kAccumulates, kUnproven},
-    {"softsign", "own", make_cuda_elementwise, kAccumulates, kUnproven},
-    {"quick_gelu", "own", make_cuda_elementwise, kAccumulates, kUnproven},
     {"cast", "own", make_cuda_cast, kOverwrites, kUnproven},
-    {"relu_backward", "own", make_cuda_elementwise, kAccumulates, kUnproven},
-    {"gelu_backward", "own", make_cuda_elementwise, kAccumulates, kUnproven},
-    {"gelu_tanh_backward", "own", make_cuda_elementwise, kAccumulates, kUnproven},
-    {"silu_backward", "own", make_cuda_elementwise, kAccumulates, kUnproven},
-    {"tanh_backward", "own", make_cuda_elementwise, kAccumulates, kUnproven},
-    {"sigmoid_backward", "own", make_cuda_elementwise, kAccumulates, kUnproven},
-    {"leaky_relu_backward", "own", make_cuda_elementwise, kAccumulates, kUnproven},
-    {"elu_backward", "own", make_cuda_elementwise, kAccumulates, kUnproven},
-    {"selu_backward", "own", make_cuda_elementwise, kAccumulates, kUnproven},
-    {"softplus_backward", "own", make_cuda_elementwise, kAccumulates, kUnproven},
-    {"mish_backward", "own", make_cuda_elementwise, kAccumulates, kUnproven},
-    {"hardswish_backward", "own", make_cuda_elementwise, kAccumulates, kUnproven},
-    {"hardsigmoid_backward", "own", make_cuda_elementwise, kAccumulates, kUnproven},
-    {"hardtanh_backward", "own", make_cuda_elementwise, kAccumulates, kUnproven},
-    {"softsign_backward", "own", make_cuda_elementwise, kAccumulates, kUnproven},
-    {"quick_gelu_backward", "own", make_cuda_elementwise, kAccumulates, kUnproven},
-    {"add", "own", make_cuda_elementwise, kAccumulates, kUnproven},
-    {"sub", "own", make_cuda_elementwise, kAccumulates, kUnproven},
-    {"mul", "own", make_cuda_elementwise, kAccumulates, kUnproven},
-    {"div", "own", make_cuda_elementwise, kAccumulates, kUnproven},
     {"fused_elementwise", "interpreter", make_cuda_fused, kOverwrites, kUnproven},
     {"broadcast", "own", make_cuda_broadcast, kAccumulates, kUnproven},
     {"reduce", "own", make_cuda_reduce, kAccumulates, kUnproven},
@@ -153,8 +111,9 @@ constinit const KernelRow kRows[] = {
 }  // namespace
 
 std::span<const KernelRow> cuda_own_rows() {
-  static const std::vector<KernelRow> rows =
-      with_through_f32(kRows, make_cuda_through_f32, kUnproven);
+  static const std::vector<KernelRow> rows = with_through_f32(
+      with_elementwise({"", "own", make_cuda_elementwise, kAccumulates, kUnproven}, kRows),
+      make_cuda_through_f32, kUnproven);
   return rows;
 }
 

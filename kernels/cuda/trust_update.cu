@@ -1,10 +1,36 @@
-// LARS and LAMB over many tensors at once. The arithmetic is that of shared/trust_rules.h, which
-// the CPU kernels use too.
+// The optimizers that scale the step of a whole tensor by norms (LARS, LAMB;
+// lib/ops/update_adaptive.cpp): a pass over all chunks leaves sums of squares, a block a tensor
+// adds them in order, and a second pass updates. Roles of the table: parameter, gradient, moments.
+// The arithmetic is that of shared/trust_rules.h, which the CPU kernels use too.
+#include <utility>
+#include <vector>
+
 #include "cuda/device_code.cuh"
-#include "cuda/trust_update.h"
+#include "cuda/makers.h"
+#include "cuda/update_table.h"
+#include "shared/bound_kernel.h"
+#include "shared/trust_rules.h"
 
 namespace dltrain {
 namespace {
+
+// Where a tensor's chunks lie in the table.
+struct TensorChunks {
+  int64_t first, count;
+};
+
+// Of a parameter and what it is compared with: sums of squares of a chunk, norms of a tensor.
+struct NormPair {
+  double parameter, other;
+};
+
+struct TrustTables {
+  UpdateTable chunks;
+  const TensorChunks* tensors = nullptr;  // device memory
+  int64_t tensor_count = 0;
+  NormPair* sums = nullptr;   // scratch: of each chunk
+  NormPair* norms = nullptr;  // scratch: of each tensor
+};
 
 constexpr int kBlock = 256;
 
@@ -141,25 +167,82 @@ void lamb_typed(const TrustTables& t, const LambRule& rule, const StepState* sta
   DLTRAIN_LAUNCH(lamb_step_kernel<T>, grid, kBlock, stream, t.chunks.chunks, rule, state, t.norms);
 }
 
-}  // namespace
+// run(tables, state, stream).
+template <typename Run>
+class TrustUpdate final : public BoundKernel {
+ public:
+  TrustUpdate(const KernelRequest& request, size_t roles, Run run)
+      : groups_(request.attributes),
+        chunks_(request, 1, roles),
+        tensors_(request.device),
+        run_(std::move(run)) {}
+
+  size_t workspace_bytes() const override {
+    return (static_cast<size_t>(chunks_.chunks()) + chunks_.tensors()) * sizeof(NormPair);
+  }
+  void bind(const Bindings& bindings) override {
+    BoundKernel::bind(bindings);
+    std::vector<TensorChunks> tensors;
+    int64_t first = 0;
+    for (size_t i = 0; i < chunks_.tensors(); ++i) {
+      tensors.push_back({first, chunks_.chunks_of(i)});
+      first += tensors.back().count;
+    }
+    auto* scratch = static_cast<NormPair*>(bindings.workspace);
+    tables_ = {.chunks = chunks_.bind(bindings, &groups_),
+               .tensors = tensors_.upload(tensors),
+               .tensor_count = static_cast<int64_t>(tensors.size()),
+               .sums = scratch,
+               .norms = scratch + chunks_.chunks()};
+  }
+  void run(Stream& stream) override {
+    if (tables_.chunks.count == 0) return;
+    run_(tables_, this->bindings().template input<StepState>(0), stream.native());
+  }
+
+ private:
+  UpdateGroups groups_;
+  ChunkTable chunks_;
+  DeviceTable<TensorChunks> tensors_;
+  TrustTables tables_;
+  Run run_;
+};
+
+template <typename Run>
+std::unique_ptr<Kernel> make_trust_update(const KernelRequest& request, size_t roles,
+                                          const Run& run) {
+  return std::make_unique<TrustUpdate<Run>>(request, roles, run);
+}
 
 template <typename Rule>
-void launch_lars_update(const TrustTables& tables, const Rule& rule, const LarsTrust& trust,
-                        const StepState* state, CudaStream stream) {
-  if (tables.chunks.count == 0) return;
-  (tables.chunks.dtype == DType::f64 ? lars_typed<double, Rule>
-                                     : lars_typed<float, Rule>)(tables, rule, trust, state, stream);
+std::unique_ptr<Kernel> make_lars(const KernelRequest& request, const Rule& rule) {
+  return make_trust_update(request, Rule::kMoments + 2,
+                           [rule, trust = lars_trust(request.attributes)](
+                               const TrustTables& t, const StepState* state, CudaStream stream) {
+                             (t.chunks.dtype == DType::f64
+                                  ? lars_typed<double, Rule>
+                                  : lars_typed<float, Rule>)(t, rule, trust, state, stream);
+                           });
 }
-template void launch_lars_update(const TrustTables&, const SgdRule<Momentum::none>&,
-                                 const LarsTrust&, const StepState*, CudaStream);
-template void launch_lars_update(const TrustTables&, const SgdRule<Momentum::plain>&,
-                                 const LarsTrust&, const StepState*, CudaStream);
 
-void launch_lamb_update(const TrustTables& tables, const LambRule& rule, const StepState* state,
-                        CudaStream stream) {
-  if (tables.chunks.count == 0) return;
-  (tables.chunks.dtype == DType::f64 ? lamb_typed<double> : lamb_typed<float>)(tables, rule, state,
-                                                                               stream);
+}  // namespace
+
+std::unique_ptr<Kernel> make_cuda_lars_update(const KernelRequest& request) {
+  if (!is_wide_update(request)) return nullptr;
+  const double momentum = request.attributes.number("momentum");
+  if (momentum == 0) return make_lars(request, SgdRule<Momentum::none>{});
+  return make_lars(request, SgdRule<Momentum::plain>{momentum, 0});
+}
+
+std::unique_ptr<Kernel> make_cuda_lamb_update(const KernelRequest& request) {
+  if (!is_wide_update(request)) return nullptr;
+  return make_trust_update(request, 4,
+                           [rule = lamb_rule(request.attributes)](
+                               const TrustTables& t, const StepState* state, CudaStream stream) {
+                             (t.chunks.dtype == DType::f64
+                                  ? lamb_typed<double>
+                                  : lamb_typed<float>)(t, rule, state, stream);
+                           });
 }
 
 }  // namespace dltrain

@@ -1,14 +1,23 @@
-// Gradient norm and optimizers over many tensors at once. The arithmetic is that of
-// shared/update_rules.h, which the CPU kernels use too.
+// The ops of the update segment over many tensors at once (lib/ops/update.cpp). The arithmetic is
+// that of shared/update_rules.h, which the CPU kernels use too.
+#include <optional>
 #include <type_traits>
+#include <utility>
 
 #include "base/philox.h"
 #include "cuda/device_code.cuh"
-#include "cuda/update.h"
+#include "cuda/makers.h"
+#include "cuda/update_table.h"
+#include "shared/bound_kernel.h"
 #include "tensor/random_rounding.h"
 
 namespace dltrain {
 namespace {
+
+struct BatchNormUpdateCall {
+  int64_t channels = 0;
+  double momentum = 0.1, groups = 1, unbias = 1;
+};
 
 constexpr int kBlock = 256;
 constexpr int kNormBlock = 1024;
@@ -196,105 +205,168 @@ void partial_sums(const UpdateTable& table, double* partial, CudaStream stream) 
   }
 }
 
-template <typename T>
-void batch_norm_update_typed(const BatchNormUpdateCall& c, const StepState* state,
-                             void* running_mean, void* running_variance, const void* mean_sum,
-                             const void* variance_sum, CudaStream stream) {
-  DLTRAIN_LAUNCH(batch_norm_update_kernel<T>, static_cast<unsigned>(divide_up(c.channels, kBlock)),
-                 kBlock, stream, c, state, static_cast<T*>(running_mean),
-                 static_cast<T*>(running_variance), static_cast<const T*>(mean_sum),
-                 static_cast<const T*>(variance_sum));
+struct TableOptions {
+  size_t first = 1, roles = 1;  // of the table
+  size_t scratch = 0;           // bytes of the workspace for each chunk
+  bool grouped = false;         // chunks know the settings of their parameter groups
+};
+
+// An op that is launches over one table: run(table, bindings, stream).
+template <typename Run>
+class TableUpdate final : public BoundKernel {
+ public:
+  TableUpdate(const KernelRequest& request, const TableOptions& options, Run run)
+      : chunks_(request, options.first, options.roles),
+        scratch_(options.scratch),
+        run_(std::move(run)) {
+    if (options.grouped) groups_.emplace(request.attributes);
+  }
+  size_t workspace_bytes() const override {
+    return static_cast<size_t>(chunks_.chunks()) * scratch_;
+  }
+  void bind(const Bindings& bindings) override {
+    BoundKernel::bind(bindings);
+    table_ = chunks_.bind(bindings, groups_ ? &*groups_ : nullptr);
+  }
+  void run(Stream& stream) override { run_(table_, bindings(), stream.native()); }
+
+ private:
+  ChunkTable chunks_;
+  std::optional<UpdateGroups> groups_;
+  UpdateTable table_;
+  size_t scratch_;
+  Run run_;
+};
+
+template <typename Run>
+std::unique_ptr<Kernel> make_table_update(const KernelRequest& request, const TableOptions& options,
+                                          const Run& run) {
+  return std::make_unique<TableUpdate<Run>>(request, options, run);
 }
 
 }  // namespace
 
-void launch_gradient_norm(const UpdateTable& table, StepState* state, double* partial,
-                          CudaStream stream) {
-  partial_sums(table, partial, stream);
-  DLTRAIN_LAUNCH(finish_norm_kernel, 1u, kNormBlock, stream, partial, table.count, state);
+// (state, gradients) → state.out.
+std::unique_ptr<Kernel> make_cuda_gradient_norm(const KernelRequest& request) {
+  if (!is_wide_update(request)) return nullptr;
+  return make_table_update(request, {.scratch = sizeof(double)},
+                           [](const UpdateTable& table, const Bindings& b, CudaStream stream) {
+                             auto* partial = static_cast<double*>(b.workspace);
+                             partial_sums(table, partial, stream);
+                             DLTRAIN_LAUNCH(finish_norm_kernel, 1u, kNormBlock, stream, partial,
+                                            table.count, b.output<StepState>(0));
+                           });
 }
 
-void launch_sum_of_squares(const UpdateTable& table, double* sum, double* partial,
-                           CudaStream stream) {
-  partial_sums(table, partial, stream);
-  DLTRAIN_LAUNCH(finish_sum_kernel, 1u, kNormBlock, stream, partial, table.count, sum);
+std::unique_ptr<Kernel> make_cuda_sum_of_squares(const KernelRequest& request) {
+  const DType dtype = request.inputs[0].dtype;
+  if (dtype != DType::f32 && dtype != DType::f64) return nullptr;
+  return make_table_update(request, {.first = 0, .scratch = sizeof(double)},
+                           [](const UpdateTable& table, const Bindings& b, CudaStream stream) {
+                             auto* partial = static_cast<double*>(b.workspace);
+                             partial_sums(table, partial, stream);
+                             DLTRAIN_LAUNCH(finish_sum_kernel, 1u, kNormBlock, stream, partial,
+                                            table.count, b.output<double>(0));
+                           });
 }
 
-void launch_gradient_norm_of(StepState* state, const double* sum_of_squares, CudaStream stream) {
-  DLTRAIN_LAUNCH(gradient_norm_of_kernel, 1u, 1u, stream, state, sum_of_squares);
+std::unique_ptr<Kernel> make_cuda_gradient_norm_of(const KernelRequest&) {
+  return make_kernel([](const Bindings& b, Stream& stream) {
+    DLTRAIN_LAUNCH(gradient_norm_of_kernel, 1u, 1u, stream.native(),
+                   static_cast<StepState*>(b.inputs[0]), b.input<double>(1));
+  });
 }
 
-template <typename Rule>
-void launch_element_update(const UpdateTable& table, const Rule& rule, const StepState* state,
-                           CudaStream stream) {
-  if (table.count == 0) return;
-  const auto grid = static_cast<unsigned>(table.count);
-  if (table.dtype == DType::f64) {
-    DLTRAIN_LAUNCH((element_update_kernel<double, Rule>), grid, kBlock, stream, table.chunks, rule,
-                   table.copy, table.rounds, state);
-  } else {
-    DLTRAIN_LAUNCH((element_update_kernel<float, Rule>), grid, kBlock, stream, table.chunks, rule,
-                   table.copy, table.rounds, state);
+// An optimizer of shared/element_rules.h. Roles: parameter, gradient, the rule's moments.
+std::unique_ptr<Kernel> make_cuda_element_update(const KernelRequest& request) {
+  if (!is_wide_update(request)) return nullptr;
+  return with_element_rule(request.op, request.attributes, [&]<typename Rule>(const Rule& rule) {
+    return make_table_update(
+        request, {.roles = Rule::kMoments + 2, .grouped = true},
+        [rule](const UpdateTable& table, const Bindings& b, CudaStream stream) {
+          if (table.count == 0) return;
+          with_wide(table.dtype, [&]<typename T>(T) {
+            DLTRAIN_LAUNCH((element_update_kernel<T, Rule>), static_cast<unsigned>(table.count),
+                           kBlock, stream, table.chunks, rule, table.copy, table.rounds,
+                           b.input<StepState>(0));
+          });
+        });
+  });
+}
+
+// Roles: parameter, copy.
+std::unique_ptr<Kernel> make_cuda_low_precision_update(const KernelRequest& request) {
+  const auto count = static_cast<size_t>(request.attributes.integer("count"));
+  const SpecSpan parameters = request.inputs.subspan(1, count);
+  if (count == 0) return nullptr;
+  const DType copy = request.outputs[0].dtype;
+  for (size_t i = 0; i < count; ++i) {
+    if (parameters[i].dtype != parameters[0].dtype || request.outputs[i].dtype != copy) {
+      return nullptr;
+    }
   }
+  return make_table_update(
+      request, {.roles = 2}, [copy](const UpdateTable& table, const Bindings&, CudaStream stream) {
+        if (table.count == 0) return;
+        with_floating(table.dtype, [&]<typename T>(T) {
+          with_floating(copy, [&]<typename Copy>(Copy) {
+            if constexpr (sizeof(T) >= 4 && sizeof(Copy) == 2) {
+              DLTRAIN_LAUNCH((low_precision_update_kernel<T, Copy>),
+                             static_cast<unsigned>(table.count), kBlock, stream, table.chunks);
+            }
+          });
+        });
+      });
 }
 
-#define DLTRAIN_ELEMENT_UPDATE(...)                                                             \
-  template void launch_element_update(const UpdateTable&, const __VA_ARGS__&, const StepState*, \
-                                      CudaStream)
-DLTRAIN_ELEMENT_UPDATE(SgdRule<Momentum::none>);
-DLTRAIN_ELEMENT_UPDATE(SgdRule<Momentum::plain>);
-DLTRAIN_ELEMENT_UPDATE(SgdRule<Momentum::nesterov>);
-DLTRAIN_ELEMENT_UPDATE(AdamRule<false>);
-DLTRAIN_ELEMENT_UPDATE(AdamRule<true>);
-DLTRAIN_ELEMENT_UPDATE(AdagradRule);
-DLTRAIN_ELEMENT_UPDATE(RmspropRule<false, false>);
-DLTRAIN_ELEMENT_UPDATE(RmspropRule<false, true>);
-DLTRAIN_ELEMENT_UPDATE(RmspropRule<true, false>);
-DLTRAIN_ELEMENT_UPDATE(RmspropRule<true, true>);
-DLTRAIN_ELEMENT_UPDATE(LionRule);
-#undef DLTRAIN_ELEMENT_UPDATE
+// Roles: source, average.
+std::unique_ptr<Kernel> make_cuda_ema_update(const KernelRequest& request) {
+  if (!is_wide_update(request)) return nullptr;
+  return make_table_update(request, {.roles = 2},
+                           [attributes = ema_attributes(request.attributes)](
+                               const UpdateTable& table, const Bindings& b, CudaStream stream) {
+                             if (table.count == 0) return;
+                             with_wide(table.dtype, [&]<typename T>(T) {
+                               DLTRAIN_LAUNCH(ema_update_kernel<T>,
+                                              static_cast<unsigned>(table.count), kBlock, stream,
+                                              table.chunks, attributes, b.input<StepState>(0));
+                             });
+                           });
+}
 
-void launch_low_precision_update(const UpdateTable& table, DType copy, CudaStream stream) {
-  if (table.count == 0) return;
-  with_floating(table.dtype, [&]<typename T>(T) {
-    with_floating(copy, [&]<typename Copy>(Copy) {
-      if constexpr (sizeof(T) >= 4 && sizeof(Copy) == 2) {
-        DLTRAIN_LAUNCH((low_precision_update_kernel<T, Copy>), static_cast<unsigned>(table.count),
-                       kBlock, stream, table.chunks);
-      }
+std::unique_ptr<Kernel> make_cuda_clip_percentile(const KernelRequest& request) {
+  const int64_t window = request.inputs[1].shape.elements();
+  return make_kernel([window, attributes = clip_percentile_attributes(request.attributes)](
+                         const Bindings& b, Stream& stream) {
+    DLTRAIN_LAUNCH(clip_percentile_kernel, 1u, 1u, stream.native(), attributes,
+                   static_cast<StepState*>(b.inputs[0]), static_cast<float*>(b.inputs[1]), window);
+  });
+}
+
+// (state, mean, variance, the sums of both), in place.
+std::unique_ptr<Kernel> make_cuda_batch_norm_update(const KernelRequest& request) {
+  if (!is_wide_update(request)) return nullptr;
+  const BatchNormUpdateCall call{.channels = request.inputs[1].shape.elements(),
+                                 .momentum = request.attributes.number("momentum", 0.1),
+                                 .groups = request.attributes.number("groups", 1),
+                                 .unbias = request.attributes.number("unbias", 1)};
+  return make_kernel([call, dtype = request.inputs[1].dtype](const Bindings& b, Stream& stream) {
+    if (call.channels == 0) return;
+    with_wide(dtype, [&]<typename T>(T) {
+      DLTRAIN_LAUNCH(batch_norm_update_kernel<T>,
+                     static_cast<unsigned>(divide_up(call.channels, kBlock)), kBlock,
+                     stream.native(), call, b.input<StepState>(0), static_cast<T*>(b.inputs[1]),
+                     static_cast<T*>(b.inputs[2]), b.input<T>(3), b.input<T>(4));
     });
   });
 }
 
-void launch_ema_update(const UpdateTable& table, const EmaAttributes& attributes,
-                       const StepState* state, CudaStream stream) {
-  if (table.count == 0) return;
-  const auto grid = static_cast<unsigned>(table.count);
-  if (table.dtype == DType::f64) {
-    DLTRAIN_LAUNCH(ema_update_kernel<double>, grid, kBlock, stream, table.chunks, attributes,
-                   state);
-  } else {
-    DLTRAIN_LAUNCH(ema_update_kernel<float>, grid, kBlock, stream, table.chunks, attributes, state);
-  }
-}
-
-void launch_clip_percentile(const ClipPercentileAttributes& attributes, StepState* state,
-                            float* norms, int64_t window, CudaStream stream) {
-  DLTRAIN_LAUNCH(clip_percentile_kernel, 1u, 1u, stream, attributes, state, norms, window);
-}
-
-void launch_batch_norm_update(const BatchNormUpdateCall& call, const StepState* state,
-                              void* running_mean, void* running_variance, const void* mean_sum,
-                              const void* variance_sum, CudaStream stream) {
-  if (call.channels == 0) return;
-  (call.dtype == DType::f64 ? batch_norm_update_typed<double>
-                            : batch_norm_update_typed<float>)(call, state, running_mean,
-                                                              running_variance, mean_sum,
-                                                              variance_sum, stream);
-}
-
-void launch_loss_seed(const StepState* state, const double* loss, double* seed, CudaStream stream) {
-  DLTRAIN_LAUNCH(loss_seed_kernel, 1u, 1u, stream, state, loss, seed);
+// (state, loss if there is one) → the seed: NaN for a loss that is not finite.
+std::unique_ptr<Kernel> make_cuda_loss_seed(const KernelRequest&) {
+  return make_kernel([](const Bindings& b, Stream& stream) {
+    DLTRAIN_LAUNCH(loss_seed_kernel, 1u, 1u, stream.native(), b.input<StepState>(0),
+                   b.input<double>(1), b.output<double>(0));
+  });
 }
 
 }  // namespace dltrain

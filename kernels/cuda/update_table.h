@@ -1,16 +1,41 @@
-// The table of chunks by which one launch serves all tensors of an update op (cuda/update.h).
+// The ops of the update segment (lib/ops/update.cpp): one launch serves all tensors of an op. A
+// table in device memory, built when addresses become known, cuts them into chunks of fixed size,
+// one block each.
 #pragma once
 
 #include <algorithm>
 #include <vector>
 
 #include "cuda/device_table.h"
-#include "cuda/update.h"
+#include "cuda/launch.h"
 #include "ops/kernel.h"
 #include "ops/rules.h"
+#include "ops/step_state.h"
 #include "shared/update_groups.h"
 
 namespace dltrain {
+
+inline constexpr int64_t kUpdateChunk = 8192;  // elements
+
+// Up to kUpdateChunk elements of one tensor of every role: parameter, gradient, moments.
+struct UpdateChunk {
+  void* role[5];
+  int64_t count;
+  int64_t tensor;       // which of the op's tensors
+  void* copy;           // of the parameters in 16 bits, or nullptr
+  int64_t first;        // element of the tensor at which it begins
+  uint64_t stream;      // of the rounding, with UpdateTable::rounds
+  GroupSettings group;  // of that tensor
+};
+
+struct UpdateTable {
+  const UpdateChunk* chunks = nullptr;  // device memory
+  int64_t count = 0;
+  DType dtype = DType::f32;  // of every tensor (of the parameters, for copies): f32 or f64
+  DType copy = DType::bf16;  // of UpdateChunk::copy: bf16 or f16
+  // Parameters (role 0) are bf16 and rounded at random; the other roles are f32.
+  bool rounds = false;
+};
 
 // Of inputs [first, first + roles · tensors) of the request, role by role, and of the copies of an
 // update with the attribute `copies`.

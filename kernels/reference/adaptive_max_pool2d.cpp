@@ -6,14 +6,10 @@
 #include "reference/makers.h"
 
 namespace dltrain {
-namespace {
 
-template <typename T>
-struct AdaptiveMaxPool2d {
-  explicit AdaptiveMaxPool2d(const NaiveCall& c)
-      : maps(pooling_maps(c.op, c.inputs[0].shape, c.attributes)) {}
-
-  void run(const NaiveCall& c) const {
+KernelPointer reference_adaptive_max_pool2d(const KernelRequest& request) {
+  return make_naive(request, []<typename T>(const NaiveCall& c, T) {
+    const ImageMaps maps(pooling_maps(c.op, c.inputs[0].shape, c.attributes));
     const Shape &x = c.inputs[0].shape, &y = c.outputs[0].shape;
     for (int64_t i = 0; i < y.elements(); ++i) {
       const auto v = static_cast<size_t>(i / y[3] % y[2]),
@@ -34,16 +30,11 @@ struct AdaptiveMaxPool2d {
       c.output<T>(0)[i] = greatest;
       c.output<int32_t>(1)[i] = static_cast<int32_t>(winner);
     }
-  }
+  });
+}
 
-  ImageMaps maps;
-};
-
-template <typename T>
-struct AdaptiveMaxPool2dBackward {
-  explicit AdaptiveMaxPool2dBackward(const NaiveCall&) {}
-
-  void run(const NaiveCall& c) const {
+KernelPointer reference_adaptive_max_pool2d_backward(const KernelRequest& request) {
+  return make_naive(request, []<typename T>(const NaiveCall& c, T) {
     const Shape &x = c.outputs[0].shape, &y = c.inputs[0].shape;
     const int64_t windows = y[1] * y[2];
     for (int64_t i = 0; i < x.elements(); ++i) {
@@ -55,16 +46,7 @@ struct AdaptiveMaxPool2dBackward {
       }
       c.put<T>(0, i, sum);
     }
-  }
-};
-
-}  // namespace
-
-KernelPointer reference_adaptive_max_pool2d(const KernelRequest& request) {
-  return make_naive<AdaptiveMaxPool2d>(request);
-}
-KernelPointer reference_adaptive_max_pool2d_backward(const KernelRequest& request) {
-  return make_naive<AdaptiveMaxPool2dBackward>(request);
+  });
 }
 
 }  // namespace dltrain

@@ -22,86 +22,6 @@ struct Channels {
 };
 
 template <typename T>
-struct BatchNorm : Channels {
-  using Channels::Channels;
-
-  void run(const NaiveCall& c) const {
-    const T *x = c.input<T>(0), *gamma = c.input<T>(1), *beta = c.input<T>(2);
-    const auto count = static_cast<double>(rows);
-    for (int64_t k = 0; k < channels; ++k) {
-      double mean = 0, variance = 0;
-      for (int64_t r = 0; r < rows; ++r) mean += x[r * channels + k] / count;
-      for (int64_t r = 0; r < rows; ++r) {
-        variance += std::pow(x[r * channels + k] - mean, 2) / count;
-      }
-      c.put<T>(1, k, mean);
-      c.put<T>(2, k, variance);
-      // As they are stored: a gradient that masks by relu computes the same from them.
-      if (relu) {
-        mean = static_cast<T>(mean);
-        variance = static_cast<T>(variance);
-      }
-      const double scale = gamma[k] / std::sqrt(variance + epsilon);
-      for (int64_t i = k; i < rows * channels; i += channels) {
-        double y = (x[i] - mean) * scale + beta[k];
-        if (c.has_input(3)) y += c.input<T>(3)[i];
-        c.put<T>(0, i, relu && y < 0 ? 0 : y);
-      }
-    }
-  }
-};
-
-// With x̂ = (x − mean)/√(variance + ε): dβ = Σdy, dγ = Σdy·x̂,
-// dx = γ/√(variance + ε)·(dy − dβ/n − x̂·dγ/n). With relu dy is 0 where the forward was not above 0.
-template <typename T>
-struct BatchNormBackward : Channels {
-  using Channels::Channels;
-
-  void run(const NaiveCall& c) const {
-    const T *x = c.input<T>(0), *gamma = c.input<T>(2);
-    const T *mean = c.input<T>(3), *variance = c.input<T>(4);
-    const auto count = static_cast<double>(rows);
-    for (int64_t k = 0; k < channels; ++k) {
-      const double scale = 1 / std::sqrt(variance[k] + epsilon);
-      const auto normalised = [&](int64_t i) { return (x[i] - double{mean[k]}) * scale; };
-      const auto dy = [&](int64_t i) -> double {
-        const double slope = gamma[k] / std::sqrt(variance[k] + epsilon);
-        const bool on = !relu || (x[i] - double{mean[k]}) * slope + c.input<T>(5)[k] > 0;
-        return on ? c.input<T>(1)[i] : 0;
-      };
-      double dgamma = 0, dbeta = 0;
-      for (int64_t i = k; i < rows * channels; i += channels) {
-        dgamma += dy(i) * normalised(i);
-        dbeta += dy(i);
-      }
-      for (int64_t i = k; i < rows * channels; i += channels) {
-        const double centred = dy(i) - dbeta / count - normalised(i) * dgamma / count;
-        c.put<T>(0, i, gamma[k] * scale * centred);
-      }
-      c.put<T>(1, k, dgamma);
-      c.put<T>(2, k, dbeta);
-    }
-  }
-};
-
-template <typename T>
-struct BatchNormInference : Channels {
-  using Channels::Channels;
-
-  void run(const NaiveCall& c) const {
-    const T *x = c.input<T>(0), *gamma = c.input<T>(1), *beta = c.input<T>(2);
-    const T *mean = c.input<T>(3), *variance = c.input<T>(4);
-    for (int64_t i = 0; i < rows * channels; ++i) {
-      const int64_t k = i % channels;
-      const double scale = gamma[k] / std::sqrt(variance[k] + epsilon);
-      double y = (x[i] - double{mean[k]}) * scale + beta[k];
-      if (c.has_input(5)) y += c.input<T>(5)[i];
-      c.put<T>(0, i, relu && y < 0 ? 0 : y);
-    }
-  }
-};
-
-template <typename T>
 struct BatchNormUpdate {
   explicit BatchNormUpdate(const NaiveCall& c)
       : momentum(c.attributes.number("momentum", 0.1)),
@@ -128,14 +48,79 @@ struct BatchNormUpdate {
 }  // namespace
 
 KernelPointer reference_batch_norm(const KernelRequest& request) {
-  return make_naive<BatchNorm>(request);
+  return make_naive(request, []<typename T>(const NaiveCall& c, T) {
+    const Channels s(c);
+    const T *x = c.input<T>(0), *gamma = c.input<T>(1), *beta = c.input<T>(2);
+    const auto count = static_cast<double>(s.rows);
+    for (int64_t k = 0; k < s.channels; ++k) {
+      double mean = 0, variance = 0;
+      for (int64_t r = 0; r < s.rows; ++r) mean += x[r * s.channels + k] / count;
+      for (int64_t r = 0; r < s.rows; ++r) {
+        variance += std::pow(x[r * s.channels + k] - mean, 2) / count;
+      }
+      c.put<T>(1, k, mean);
+      c.put<T>(2, k, variance);
+      // As they are stored: a gradient that masks by relu computes the same from them.
+      if (s.relu) {
+        mean = static_cast<T>(mean);
+        variance = static_cast<T>(variance);
+      }
+      const double scale = gamma[k] / std::sqrt(variance + s.epsilon);
+      for (int64_t i = k; i < s.rows * s.channels; i += s.channels) {
+        double y = (x[i] - mean) * scale + beta[k];
+        if (c.has_input(3)) y += c.input<T>(3)[i];
+        c.put<T>(0, i, s.relu && y < 0 ? 0 : y);
+      }
+    }
+  });
 }
+
+// With x̂ = (x − mean)/√(variance + ε): dβ = Σdy, dγ = Σdy·x̂,
+// dx = γ/√(variance + ε)·(dy − dβ/n − x̂·dγ/n). With relu dy is 0 where the forward was not above 0.
 KernelPointer reference_batch_norm_backward(const KernelRequest& request) {
-  return make_naive<BatchNormBackward>(request);
+  return make_naive(request, []<typename T>(const NaiveCall& c, T) {
+    const Channels s(c);
+    const T *x = c.input<T>(0), *gamma = c.input<T>(2);
+    const T *mean = c.input<T>(3), *variance = c.input<T>(4);
+    const auto count = static_cast<double>(s.rows);
+    for (int64_t k = 0; k < s.channels; ++k) {
+      const double scale = 1 / std::sqrt(variance[k] + s.epsilon);
+      const auto normalised = [&](int64_t i) { return (x[i] - double{mean[k]}) * scale; };
+      const auto dy = [&](int64_t i) -> double {
+        const double slope = gamma[k] / std::sqrt(variance[k] + s.epsilon);
+        const bool on = !s.relu || (x[i] - double{mean[k]}) * slope + c.input<T>(5)[k] > 0;
+        return on ? c.input<T>(1)[i] : 0;
+      };
+      double dgamma = 0, dbeta = 0;
+      for (int64_t i = k; i < s.rows * s.channels; i += s.channels) {
+        dgamma += dy(i) * normalised(i);
+        dbeta += dy(i);
+      }
+      for (int64_t i = k; i < s.rows * s.channels; i += s.channels) {
+        const double centred = dy(i) - dbeta / count - normalised(i) * dgamma / count;
+        c.put<T>(0, i, gamma[k] * scale * centred);
+      }
+      c.put<T>(1, k, dgamma);
+      c.put<T>(2, k, dbeta);
+    }
+  });
 }
+
 KernelPointer reference_batch_norm_inference(const KernelRequest& request) {
-  return make_naive<BatchNormInference>(request);
+  return make_naive(request, []<typename T>(const NaiveCall& c, T) {
+    const Channels s(c);
+    const T *x = c.input<T>(0), *gamma = c.input<T>(1), *beta = c.input<T>(2);
+    const T *mean = c.input<T>(3), *variance = c.input<T>(4);
+    for (int64_t i = 0; i < s.rows * s.channels; ++i) {
+      const int64_t k = i % s.channels;
+      const double scale = gamma[k] / std::sqrt(variance[k] + s.epsilon);
+      double y = (x[i] - double{mean[k]}) * scale + beta[k];
+      if (c.has_input(5)) y += c.input<T>(5)[i];
+      c.put<T>(0, i, s.relu && y < 0 ? 0 : y);
+    }
+  });
 }
+
 KernelPointer reference_batch_norm_update(const KernelRequest& request) {
   return make_naive<BatchNormUpdate>(request);
 }

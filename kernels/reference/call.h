@@ -74,6 +74,19 @@ inline DType compute_dtype(std::span<const TensorSpec> inputs) {
   return DType::u8;
 }
 
+// A work without preparation: a lambda that captures nothing.
+template <typename Work>
+struct NaiveWork {
+  template <typename T>
+  struct Typed {
+    explicit Typed(const NaiveCall&) {}
+    void run(const NaiveCall& call) const { Work()(call, T{}); }
+  };
+};
+
+template <typename Work, typename T>
+using NaiveWorkKernel = NaiveKernel<typename NaiveWork<Work>::template Typed<T>>;
+
 // Chooses the template argument of `Prepared` by `dtype`; nullptr for other dtypes than f32 and
 // f64.
 template <template <typename> class Prepared>
@@ -91,6 +104,12 @@ std::unique_ptr<Kernel> make_naive(const KernelRequest& request, DType dtype) {
 template <template <typename> class Prepared>
 std::unique_ptr<Kernel> make_naive(const KernelRequest& request) {
   return make_naive<Prepared>(request, compute_dtype(request.inputs));
+}
+
+// A kernel that is one function: work(call, number) with a number of the request's dtype.
+template <typename Work>
+std::unique_ptr<Kernel> make_naive(const KernelRequest& request, Work) {
+  return make_naive<NaiveWork<Work>::template Typed>(request);
 }
 
 }  // namespace dltrain

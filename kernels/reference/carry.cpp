@@ -13,68 +13,43 @@ int64_t first_row(const NaiveCall& c, int64_t rows) {
   return c.input<StepState>(0)->in.sample_offset % rows;
 }
 
-template <typename T>
-struct CarriedState {
-  explicit CarriedState(const NaiveCall&) {}
+}  // namespace
 
-  void run(const NaiveCall& c) const {
+KernelPointer reference_carried_state(const KernelRequest& request) {
+  return make_naive(request, []<typename T>(const NaiveCall& c, T) {
     const Shape& shape = c.outputs[0].shape;
     const bool begins = c.input<StepState>(0)->in.step % c.attributes.integer("steps") == 0;
     const T* state = c.input<T>(1) + first_row(c, c.inputs[1].shape[0]) * shape[1];
     for (int64_t i = 0; i < shape.elements(); ++i) {
       c.put<T>(0, i, begins ? 0.0 : static_cast<double>(state[i]));
     }
-  }
-};
+  });
+}
 
-template <typename T>
-struct CarryState {
-  explicit CarryState(const NaiveCall&) {}
-
-  void run(const NaiveCall& c) const {
+KernelPointer reference_carry_state(const KernelRequest& request) {
+  return make_naive(request, []<typename T>(const NaiveCall& c, T) {
     const Shape &x = c.inputs[1].shape, &all = c.outputs[0].shape;
     const int64_t begin = first_row(c, all[0]) * all[1], end = begin + x.elements();
     for (int64_t i = 0; i < all.elements(); ++i) {
       const bool own = i >= begin && i < end;
       c.put<T>(0, i, own ? static_cast<double>(c.input<T>(1)[i - begin]) : 0.0);
     }
-  }
-};
+  });
+}
 
-template <typename T>
-struct CarryStateInPlace {
-  explicit CarryStateInPlace(const NaiveCall&) {}
-
-  void run(const NaiveCall& c) const {
+KernelPointer reference_carry_state_in_place(const KernelRequest& request) {
+  return make_naive(request, []<typename T>(const NaiveCall& c, T) {
     const Shape& x = c.inputs[1].shape;
     T* state = c.output<T>(0) + first_row(c, c.outputs[0].shape[0]) * x[1];
     std::copy_n(c.input<T>(1), x.elements(), state);
-  }
-};
+  });
+}
 
-template <typename T>
-struct CarriedUpdate {
-  explicit CarriedUpdate(const NaiveCall&) {}
-
-  void run(const NaiveCall& c) const {
+KernelPointer reference_carried_update(const KernelRequest& request) {
+  return make_naive(request, []<typename T>(const NaiveCall& c, T) {
     if (c.input<StepState>(0)->out.finite == 0) return;
     std::copy_n(c.input<T>(2), c.outputs[0].shape.elements(), c.output<T>(0));
-  }
-};
-
-}  // namespace
-
-KernelPointer reference_carried_state(const KernelRequest& request) {
-  return make_naive<CarriedState>(request);
-}
-KernelPointer reference_carry_state(const KernelRequest& request) {
-  return make_naive<CarryState>(request);
-}
-KernelPointer reference_carry_state_in_place(const KernelRequest& request) {
-  return make_naive<CarryStateInPlace>(request);
-}
-KernelPointer reference_carried_update(const KernelRequest& request) {
-  return make_naive<CarriedUpdate>(request);
+  });
 }
 
 }  // namespace dltrain

@@ -5,14 +5,11 @@
 #include "reference/makers.h"
 
 namespace dltrain {
-namespace {
 
-template <typename T>
-struct Conv2dMoments {
-  explicit Conv2dMoments(const NaiveCall& c)
-      : g(c.inputs[0].shape, c.inputs[1].shape, c.outputs[0].shape, c.attributes) {}
-
-  void run(const NaiveCall& c) const {
+KernelPointer reference_conv2d_moments(const KernelRequest& request) {
+  return make_naive(request, []<typename T>(const NaiveCall& c, T) {
+    const ConvolutionGeometry g(c.inputs[0].shape, c.inputs[1].shape, c.outputs[0].shape,
+                                c.attributes);
     for_each_sum<T>(c, g, [&](int64_t element, int64_t, double sum) { c.put<T>(0, element, sum); });
     const T* y = c.output<T>(0);
     const int64_t channels = g.y[3], elements = g.y.elements();
@@ -24,19 +21,15 @@ struct Conv2dMoments {
       c.put<T>(1, k, mean);
       c.put<T>(2, k, variance);
     }
-  }
+  });
+}
 
-  ConvolutionGeometry g;
-};
-
-template <typename T>
-struct Conv2dBatchNorm {
-  explicit Conv2dBatchNorm(const NaiveCall& c)
-      : g(c.inputs[0].shape, c.inputs[1].shape, c.outputs[0].shape, c.attributes),
-        epsilon(c.attributes.number("epsilon", 1e-5)),
-        relu(c.attributes.text("activation") == "relu") {}
-
-  void run(const NaiveCall& c) const {
+KernelPointer reference_conv2d_batch_norm(const KernelRequest& request) {
+  return make_naive(request, []<typename T>(const NaiveCall& c, T) {
+    const ConvolutionGeometry g(c.inputs[0].shape, c.inputs[1].shape, c.outputs[0].shape,
+                                c.attributes);
+    const double epsilon = c.attributes.number("epsilon", 1e-5);
+    const bool relu = c.attributes.text("activation") == "relu";
     const T *gamma = c.input<T>(2), *beta = c.input<T>(3);
     const T *mean = c.input<T>(4), *variance = c.input<T>(5);
     for_each_sum<T>(c, g, [&](int64_t element, int64_t k, double sum) {
@@ -45,20 +38,7 @@ struct Conv2dBatchNorm {
       if (c.has_input(6)) y += c.input<T>(6)[element];
       c.put<T>(0, element, relu && y < 0 ? 0 : y);
     });
-  }
-
-  ConvolutionGeometry g;
-  double epsilon;
-  bool relu;
-};
-
-}  // namespace
-
-KernelPointer reference_conv2d_moments(const KernelRequest& request) {
-  return make_naive<Conv2dMoments>(request);
-}
-KernelPointer reference_conv2d_batch_norm(const KernelRequest& request) {
-  return make_naive<Conv2dBatchNorm>(request);
+  });
 }
 
 }  // namespace dltrain

@@ -94,36 +94,6 @@ struct LastToken {
   }
 };
 
-template <typename T>
-struct SlotState {
-  explicit SlotState(const NaiveCall&) {}
-  void run(const NaiveCall& c) const {
-    const Shape& state = c.inputs[0].shape;
-    const int64_t width = state.elements(1, state.rank());
-    for (int64_t n = 0; n < c.outputs[0].shape[0]; ++n) {
-      const bool begins = c.input<int32_t>(1)[n] == 0;
-      const T* from = c.input<T>(0) + c.input<int32_t>(2)[n] * width;
-      for (int64_t i = 0; i < width; ++i) c.put<T>(0, n * width + i, begins ? 0 : from[i]);
-    }
-  }
-};
-
-template <typename T>
-struct SlotStateUpdate {
-  explicit SlotStateUpdate(const NaiveCall&) {}
-  void run(const NaiveCall& c) const {
-    const Shape &state = c.inputs[0].shape, &y = c.inputs[1].shape;
-    const int64_t width = state.elements(1, state.rank());
-    for (int64_t n = 0; n < y[0]; ++n) {
-      const int64_t count = c.input<int32_t>(2)[n];
-      if (count > 0) {
-        std::copy_n(c.input<T>(1) + (n * y[1] + count - 1) * width, width,
-                    c.output<T>(0) + c.input<int32_t>(3)[n] * width);
-      }
-    }
-  }
-};
-
 struct TokenPositions {
   explicit TokenPositions(const NaiveCall& c)
       : tokens(c.attributes.integer("tokens")), limit(c.attributes.integer("limit")) {}
@@ -145,11 +115,31 @@ KernelPointer reference_last_token(const KernelRequest& request) {
   return make_naive<LastToken>(request);
 }
 KernelPointer reference_slot_state(const KernelRequest& request) {
-  return make_naive<SlotState>(request);
+  return make_naive(request, []<typename T>(const NaiveCall& c, T) {
+    const Shape& state = c.inputs[0].shape;
+    const int64_t width = state.elements(1, state.rank());
+    for (int64_t n = 0; n < c.outputs[0].shape[0]; ++n) {
+      const bool begins = c.input<int32_t>(1)[n] == 0;
+      const T* from = c.input<T>(0) + c.input<int32_t>(2)[n] * width;
+      for (int64_t i = 0; i < width; ++i) c.put<T>(0, n * width + i, begins ? 0 : from[i]);
+    }
+  });
 }
+
 KernelPointer reference_slot_state_update(const KernelRequest& request) {
-  return make_naive<SlotStateUpdate>(request);
+  return make_naive(request, []<typename T>(const NaiveCall& c, T) {
+    const Shape &state = c.inputs[0].shape, &y = c.inputs[1].shape;
+    const int64_t width = state.elements(1, state.rank());
+    for (int64_t n = 0; n < y[0]; ++n) {
+      const int64_t count = c.input<int32_t>(2)[n];
+      if (count > 0) {
+        std::copy_n(c.input<T>(1) + (n * y[1] + count - 1) * width, width,
+                    c.output<T>(0) + c.input<int32_t>(3)[n] * width);
+      }
+    }
+  });
 }
+
 KernelPointer reference_token_positions(const KernelRequest& request) {
   return std::make_unique<NaiveKernel<TokenPositions>>(request);
 }

@@ -5,16 +5,12 @@
 #include "reference/makers.h"
 
 namespace dltrain {
-namespace {
 
-template <typename T>
-struct Dropout {
-  explicit Dropout(const NaiveCall& c)
-      : rate(c.attributes.number("rate")),
-        stream(static_cast<uint64_t>(c.attributes.integer("stream"))),
-        per_sample(c.inputs[0].shape.elements(1, c.inputs[0].shape.rank())) {}
-
-  void run(const NaiveCall& c) const {
+KernelPointer reference_dropout(const KernelRequest& request) {
+  return make_naive(request, []<typename T>(const NaiveCall& c, T) {
+    const double rate = c.attributes.number("rate");
+    const auto stream = static_cast<uint64_t>(c.attributes.integer("stream"));
+    const int64_t per_sample = c.inputs[0].shape.elements(1, c.inputs[0].shape.rank());
     const StepInputs& state = c.input<StepState>(1)->in;
     const int64_t first = state.sample_offset * per_sample;
     for (int64_t i = 0; i < c.outputs[0].shape.elements(); ++i) {
@@ -22,17 +18,7 @@ struct Dropout {
                                       static_cast<uint64_t>(first + i));
       c.put<T>(0, i, u >= rate ? c.input<T>(0)[i] / (1 - rate) : 0);
     }
-  }
-
-  double rate;
-  uint64_t stream;
-  int64_t per_sample;
-};
-
-}  // namespace
-
-KernelPointer reference_dropout(const KernelRequest& request) {
-  return make_naive<Dropout>(request);
+  });
 }
 
 }  // namespace dltrain

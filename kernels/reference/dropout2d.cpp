@@ -5,17 +5,13 @@
 #include "reference/makers.h"
 
 namespace dltrain {
-namespace {
 
-template <typename T>
-struct Dropout2d {
-  explicit Dropout2d(const NaiveCall& c)
-      : rate(c.attributes.number("rate")),
-        stream(static_cast<uint64_t>(c.attributes.integer("stream"))),
-        channels(c.inputs[0].shape[-1]),
-        per_sample(c.inputs[0].shape.elements(1, c.inputs[0].shape.rank())) {}
-
-  void run(const NaiveCall& c) const {
+KernelPointer reference_dropout2d(const KernelRequest& request) {
+  return make_naive(request, []<typename T>(const NaiveCall& c, T) {
+    const double rate = c.attributes.number("rate");
+    const auto stream = static_cast<uint64_t>(c.attributes.integer("stream"));
+    const int64_t channels = c.inputs[0].shape[-1];
+    const int64_t per_sample = c.inputs[0].shape.elements(1, c.inputs[0].shape.rank());
     const StepInputs& state = c.input<StepState>(1)->in;
     for (int64_t i = 0; i < c.outputs[0].shape.elements(); ++i) {
       const int64_t index = (state.sample_offset + i / per_sample) * channels + i % channels;
@@ -23,17 +19,7 @@ struct Dropout2d {
                                       static_cast<uint64_t>(index));
       c.put<T>(0, i, u >= rate ? c.input<T>(0)[i] / (1 - rate) : 0);
     }
-  }
-
-  double rate;
-  uint64_t stream;
-  int64_t channels, per_sample;
-};
-
-}  // namespace
-
-KernelPointer reference_dropout2d(const KernelRequest& request) {
-  return make_naive<Dropout2d>(request);
+  });
 }
 
 }  // namespace dltrain

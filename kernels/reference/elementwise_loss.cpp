@@ -49,43 +49,32 @@ struct Definition {
   std::vector<double> pos_weight;
 };
 
-template <typename T>
-struct ElementwiseLoss : Definition {
-  using Definition::Definition;
+}  // namespace
 
-  void run(const NaiveCall& c) const {
+KernelPointer reference_elementwise_loss(const KernelRequest& request) {
+  return make_naive(request, []<typename T>(const NaiveCall& c, T) {
+    const Definition d(c);
     double sum = 0, correct = 0;
     for (int64_t i = 0; i < c.inputs[0].shape.elements(); ++i) {
       const double x = c.input<T>(0)[i], t = c.input<T>(1)[i];
       if (std::isnan(t)) continue;
-      sum += loss(x, t, i);
+      sum += d.loss(x, t, i);
       correct += (x > 0) == (t > 0.5) ? 1 : 0;
     }
     c.put<double>(0, 0, sum);
     if (c.outputs.size() > 1) c.put<double>(1, 0, correct);
-  }
-};
+  });
+}
 
-template <typename T>
-struct ElementwiseLossBackward : Definition {
-  using Definition::Definition;
-
-  void run(const NaiveCall& c) const {
+KernelPointer reference_elementwise_loss_backward(const KernelRequest& request) {
+  return make_naive(request, []<typename T>(const NaiveCall& c, T) {
+    const Definition d(c);
     const double dloss = *c.input<double>(2);
     for (int64_t i = 0; i < c.inputs[0].shape.elements(); ++i) {
       const double x = c.input<T>(0)[i], t = c.input<T>(1)[i];
-      c.put<T>(0, i, std::isnan(t) ? 0 : dloss * slope(x, t, i));
+      c.put<T>(0, i, std::isnan(t) ? 0 : dloss * d.slope(x, t, i));
     }
-  }
-};
-
-}  // namespace
-
-KernelPointer reference_elementwise_loss(const KernelRequest& request) {
-  return make_naive<ElementwiseLoss>(request);
-}
-KernelPointer reference_elementwise_loss_backward(const KernelRequest& request) {
-  return make_naive<ElementwiseLossBackward>(request);
+  });
 }
 
 }  // namespace dltrain

@@ -6,18 +6,6 @@ namespace dltrain {
 namespace {
 
 template <typename T>
-struct Embedding {
-  explicit Embedding(const NaiveCall&) {}
-
-  void run(const NaiveCall& c) const {
-    const int64_t width = c.inputs[1].shape[1];
-    for (int64_t i = 0; i < c.outputs[0].shape.elements(); ++i) {
-      c.put<T>(0, i, c.input<T>(1)[c.input<int32_t>(0)[i / width] * width + i % width]);
-    }
-  }
-};
-
-template <typename T>
 struct EmbeddingBackward {
   explicit EmbeddingBackward(const NaiveCall& c)
       : padding(c.attributes.integer("padding_idx", -1)),
@@ -40,8 +28,14 @@ struct EmbeddingBackward {
 }  // namespace
 
 KernelPointer reference_embedding(const KernelRequest& request) {
-  return make_naive<Embedding>(request);
+  return make_naive(request, []<typename T>(const NaiveCall& c, T) {
+    const int64_t width = c.inputs[1].shape[1];
+    for (int64_t i = 0; i < c.outputs[0].shape.elements(); ++i) {
+      c.put<T>(0, i, c.input<T>(1)[c.input<int32_t>(0)[i / width] * width + i % width]);
+    }
+  });
 }
+
 KernelPointer reference_embedding_backward(const KernelRequest& request) {
   return make_naive<EmbeddingBackward>(request);
 }

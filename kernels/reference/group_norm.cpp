@@ -32,30 +32,6 @@ struct Groups {
 };
 
 template <typename T>
-struct GroupNorm : Groups {
-  using Groups::Groups;
-
-  void run(const NaiveCall& c) const {
-    const bool affine = c.has_input(1);
-    const T *x = c.input<T>(0), *weight = affine ? c.input<T>(1) : nullptr;
-    const T* bias = affine ? c.input<T>(2) : nullptr;
-    for (int64_t s = 0; s < samples * groups; ++s) {
-      double mean = 0, variance = 0;
-      visit(s / groups, s % groups, [&](int64_t i, int64_t) { mean += x[i] / count(); });
-      visit(s / groups, s % groups,
-            [&](int64_t i, int64_t) { variance += std::pow(x[i] - mean, 2) / count(); });
-      const double rstd = 1 / std::sqrt(variance + epsilon);
-      visit(s / groups, s % groups, [&](int64_t i, int64_t k) {
-        const double normalised = (x[i] - mean) * rstd;
-        c.put<T>(0, i, affine ? normalised * weight[k] + bias[k] : normalised);
-      });
-      c.put<T>(1, s, mean);
-      c.put<T>(2, s, rstd);
-    }
-  }
-};
-
-template <typename T>
 struct GroupNormBackward : Groups {
   explicit GroupNormBackward(const NaiveCall& c)
       : Groups(c), dweight(static_cast<size_t>(channels)), dbias(dweight) {}
@@ -93,8 +69,28 @@ struct GroupNormBackward : Groups {
 }  // namespace
 
 KernelPointer reference_group_norm(const KernelRequest& request) {
-  return make_naive<GroupNorm>(request);
+  return make_naive(request, []<typename T>(const NaiveCall& c, T) {
+    const Groups own(c);
+    const bool affine = c.has_input(1);
+    const T *x = c.input<T>(0), *weight = affine ? c.input<T>(1) : nullptr;
+    const T* bias = affine ? c.input<T>(2) : nullptr;
+    for (int64_t s = 0; s < own.samples * own.groups; ++s) {
+      double mean = 0, variance = 0;
+      own.visit(s / own.groups, s % own.groups,
+                [&](int64_t i, int64_t) { mean += x[i] / own.count(); });
+      own.visit(s / own.groups, s % own.groups,
+                [&](int64_t i, int64_t) { variance += std::pow(x[i] - mean, 2) / own.count(); });
+      const double rstd = 1 / std::sqrt(variance + own.epsilon);
+      own.visit(s / own.groups, s % own.groups, [&](int64_t i, int64_t k) {
+        const double normalised = (x[i] - mean) * rstd;
+        c.put<T>(0, i, affine ? normalised * weight[k] + bias[k] : normalised);
+      });
+      c.put<T>(1, s, mean);
+      c.put<T>(2, s, rstd);
+    }
+  });
 }
+
 KernelPointer reference_group_norm_backward(const KernelRequest& request) {
   return make_naive<GroupNormBackward>(request);
 }

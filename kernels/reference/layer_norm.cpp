@@ -23,29 +23,6 @@ struct LayerNormRows {
 };
 
 template <typename T>
-struct LayerNorm : LayerNormRows {
-  using LayerNormRows::LayerNormRows;
-
-  void run(const NaiveCall& c) const {
-    const auto count = static_cast<double>(columns);
-    for (int64_t r = 0; r < rows; ++r) {
-      const T* x = c.input<T>(0) + r * columns;
-      double mean = 0, squares = 0;
-      for (int64_t k = 0; centred && k < columns; ++k) mean += x[k] / count;
-      for (int64_t k = 0; k < columns; ++k) squares += std::pow(x[k] - mean, 2) / count;
-      const double rstd = 1 / std::sqrt(squares + epsilon);
-      for (int64_t k = 0; k < columns; ++k) {
-        const double weight = c.has_input(1) ? c.input<T>(1)[k] : 1;
-        const double bias = c.has_input(2) ? c.input<T>(2)[k] : 0;
-        c.put<T>(0, r * columns + k, (x[k] - mean) * rstd * weight + bias);
-      }
-      if (centred) c.put<T>(1, r, mean);
-      c.put<T>(centred ? 2 : 1, r, rstd);
-    }
-  }
-};
-
-template <typename T>
 struct LayerNormBackward : LayerNormRows {
   explicit LayerNormBackward(const NaiveCall& c)
       : LayerNormRows(c),
@@ -94,8 +71,26 @@ struct LayerNormBackward : LayerNormRows {
 }  // namespace
 
 KernelPointer reference_layer_norm(const KernelRequest& request) {
-  return make_naive<LayerNorm>(request);
+  return make_naive(request, []<typename T>(const NaiveCall& c, T) {
+    const LayerNormRows s(c);
+    const auto count = static_cast<double>(s.columns);
+    for (int64_t r = 0; r < s.rows; ++r) {
+      const T* x = c.input<T>(0) + r * s.columns;
+      double mean = 0, squares = 0;
+      for (int64_t k = 0; s.centred && k < s.columns; ++k) mean += x[k] / count;
+      for (int64_t k = 0; k < s.columns; ++k) squares += std::pow(x[k] - mean, 2) / count;
+      const double rstd = 1 / std::sqrt(squares + s.epsilon);
+      for (int64_t k = 0; k < s.columns; ++k) {
+        const double weight = c.has_input(1) ? c.input<T>(1)[k] : 1;
+        const double bias = c.has_input(2) ? c.input<T>(2)[k] : 0;
+        c.put<T>(0, r * s.columns + k, (x[k] - mean) * rstd * weight + bias);
+      }
+      if (s.centred) c.put<T>(1, r, mean);
+      c.put<T>(s.centred ? 2 : 1, r, rstd);
+    }
+  });
 }
+
 KernelPointer reference_layer_norm_backward(const KernelRequest& request) {
   return make_naive<LayerNormBackward>(request);
 }

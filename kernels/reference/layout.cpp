@@ -24,11 +24,28 @@ int64_t element_at(const Place& place, const Shape& shape) {
   return element;
 }
 
-template <typename T>
-struct Concat {
-  explicit Concat(const NaiveCall& c) : axis(static_cast<size_t>(c.attributes.integer("axis"))) {}
+// Of any dtype: work(call, number).
+template <typename Work>
+KernelPointer make_any(const KernelRequest& request, Work) {
+  switch (request.inputs[0].dtype) {
+    case DType::f32:
+      return std::make_unique<NaiveWorkKernel<Work, float>>(request);
+    case DType::f64:
+      return std::make_unique<NaiveWorkKernel<Work, double>>(request);
+    case DType::i32:
+      return std::make_unique<NaiveWorkKernel<Work, int32_t>>(request);
+    case DType::u8:
+      return std::make_unique<NaiveWorkKernel<Work, uint8_t>>(request);
+    default:
+      return nullptr;
+  }
+}
 
-  void run(const NaiveCall& c) const {
+}  // namespace
+
+KernelPointer reference_concat(const KernelRequest& request) {
+  return make_any(request, []<typename T>(const NaiveCall& c, T) {
+    const auto axis = static_cast<size_t>(c.attributes.integer("axis"));
     int64_t begin = 0;
     for (size_t i = 0; i < c.inputs.size(); ++i) {
       const Shape& x = c.inputs[i].shape;
@@ -39,33 +56,25 @@ struct Concat {
       }
       begin += x[static_cast<int>(axis)];
     }
-  }
+  });
+}
 
-  size_t axis;
-};
-
-template <typename T>
-struct Slice {
-  explicit Slice(const NaiveCall& c) : before(c.attributes.integers("before")) {}
-
-  void run(const NaiveCall& c) const {
+KernelPointer reference_slice(const KernelRequest& request) {
+  return make_any(request, []<typename T>(const NaiveCall& c, T) {
+    const std::vector<int64_t> before(c.attributes.integers("before"));
     const Shape& y = c.outputs[0].shape;
     for (int64_t k = 0; k < y.elements(); ++k) {
       Place place = place_of(k, y);
       for (size_t i = 0; i < before.size(); ++i) place[i] += before[i];
       c.put<T>(0, k, c.input<T>(0)[element_at(place, c.inputs[0].shape)]);
     }
-  }
+  });
+}
 
-  std::vector<int64_t> before;
-};
-
-template <typename T>
-struct Pad {
-  explicit Pad(const NaiveCall& c)
-      : before(c.attributes.integers("before")), value(c.attributes.number("value")) {}
-
-  void run(const NaiveCall& c) const {
+KernelPointer reference_pad(const KernelRequest& request) {
+  return make_any(request, []<typename T>(const NaiveCall& c, T) {
+    const std::vector<int64_t> before(c.attributes.integers("before"));
+    const double value = c.attributes.number("value");
     const Shape &x = c.inputs[0].shape, &y = c.outputs[0].shape;
     for (int64_t k = 0; k < y.elements(); ++k) {
       Place place = place_of(k, y);
@@ -76,17 +85,12 @@ struct Pad {
       }
       c.put<T>(0, k, inside ? static_cast<double>(c.input<T>(0)[element_at(place, x)]) : value);
     }
-  }
+  });
+}
 
-  std::vector<int64_t> before;
-  double value;
-};
-
-template <typename T>
-struct Transpose {
-  explicit Transpose(const NaiveCall& c) : permutation(c.attributes.integers("permutation")) {}
-
-  void run(const NaiveCall& c) const {
+KernelPointer reference_transpose(const KernelRequest& request) {
+  return make_any(request, []<typename T>(const NaiveCall& c, T) {
+    const std::vector<int64_t> permutation(c.attributes.integers("permutation"));
     const Shape& y = c.outputs[0].shape;
     for (int64_t k = 0; k < y.elements(); ++k) {
       const Place to = place_of(k, y);
@@ -96,40 +100,7 @@ struct Transpose {
       }
       c.put<T>(0, k, c.input<T>(0)[element_at(from, c.inputs[0].shape)]);
     }
-  }
-
-  std::vector<int64_t> permutation;
-};
-
-template <template <typename> class Prepared>
-KernelPointer make_any(const KernelRequest& request) {
-  switch (request.inputs[0].dtype) {
-    case DType::f32:
-      return std::make_unique<NaiveKernel<Prepared<float>>>(request);
-    case DType::f64:
-      return std::make_unique<NaiveKernel<Prepared<double>>>(request);
-    case DType::i32:
-      return std::make_unique<NaiveKernel<Prepared<int32_t>>>(request);
-    case DType::u8:
-      return std::make_unique<NaiveKernel<Prepared<uint8_t>>>(request);
-    default:
-      return nullptr;
-  }
-}
-
-}  // namespace
-
-KernelPointer reference_concat(const KernelRequest& request) {
-  return make_any<Concat>(request);
-}
-KernelPointer reference_slice(const KernelRequest& request) {
-  return make_any<Slice>(request);
-}
-KernelPointer reference_pad(const KernelRequest& request) {
-  return make_any<Pad>(request);
-}
-KernelPointer reference_transpose(const KernelRequest& request) {
-  return make_any<Transpose>(request);
+  });
 }
 
 }  // namespace dltrain

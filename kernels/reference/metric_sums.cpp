@@ -6,13 +6,10 @@
 #include "reference/makers.h"
 
 namespace dltrain {
-namespace {
 
-template <typename T>
-struct ConfusionMatrix {
-  explicit ConfusionMatrix(const NaiveCall& c) : classes(c.inputs[0].shape[-1]) {}
-
-  void run(const NaiveCall& c) const {
+KernelPointer reference_confusion_matrix(const KernelRequest& request) {
+  return make_naive(request, []<typename T>(const NaiveCall& c, T) {
+    const int64_t classes = c.inputs[0].shape[-1];
     double* counts = c.output<double>(0);
     if (!c.accumulate) std::fill_n(counts, classes * classes, 0.0);
     for (int64_t r = 0; r < c.inputs[1].shape.elements(); ++r) {
@@ -22,17 +19,13 @@ struct ConfusionMatrix {
       const int64_t taken = std::max_element(row, row + classes) - row;
       counts[label * classes + taken] += 1;
     }
-  }
+  });
+}
 
-  int64_t classes;
-};
-
-template <typename T>
-struct TopKCorrect {
-  explicit TopKCorrect(const NaiveCall& c)
-      : classes(c.inputs[0].shape[-1]), k(c.attributes.integer("k")) {}
-
-  void run(const NaiveCall& c) const {
+KernelPointer reference_top_k_correct(const KernelRequest& request) {
+  return make_naive(request, []<typename T>(const NaiveCall& c, T) {
+    const int64_t classes = c.inputs[0].shape[-1];
+    const int64_t k = c.attributes.integer("k");
     double correct = 0;
     for (int64_t r = 0; r < c.inputs[1].shape.elements(); ++r) {
       const int64_t label = c.input<int32_t>(1)[r];
@@ -45,16 +38,12 @@ struct TopKCorrect {
       correct += before < k ? 1 : 0;
     }
     c.put<double>(0, 0, correct);
-  }
+  });
+}
 
-  int64_t classes, k;
-};
-
-template <typename T>
-struct RegressionSums {
-  explicit RegressionSums(const NaiveCall& c) : outputs(c.outputs[0].shape[0]) {}
-
-  void run(const NaiveCall& c) const {
+KernelPointer reference_regression_sums(const KernelRequest& request) {
+  return make_naive(request, []<typename T>(const NaiveCall& c, T) {
+    const int64_t outputs = c.outputs[0].shape[0];
     for (int64_t o = 0; o < outputs; ++o) {
       double sums[5] = {0, 0, 0, 0, 0};
       for (int64_t i = o; i < c.inputs[0].shape.elements(); i += outputs) {
@@ -65,16 +54,12 @@ struct RegressionSums {
       }
       for (int k = 0; k < 5; ++k) c.put<double>(0, o * 5 + k, sums[k]);
     }
-  }
+  });
+}
 
-  int64_t outputs;
-};
-
-template <typename T>
-struct BinaryCounts {
-  explicit BinaryCounts(const NaiveCall& c) : outputs(c.outputs[0].shape[0]) {}
-
-  void run(const NaiveCall& c) const {
+KernelPointer reference_binary_counts(const KernelRequest& request) {
+  return make_naive(request, []<typename T>(const NaiveCall& c, T) {
+    const int64_t outputs = c.outputs[0].shape[0];
     for (int64_t o = 0; o < outputs; ++o) {
       double counts[4] = {0, 0, 0, 0};
       for (int64_t i = o; i < c.inputs[0].shape.elements(); i += outputs) {
@@ -85,24 +70,7 @@ struct BinaryCounts {
       }
       for (int k = 0; k < 4; ++k) c.put<double>(0, o * 4 + k, counts[k]);
     }
-  }
-
-  int64_t outputs;
-};
-
-}  // namespace
-
-KernelPointer reference_confusion_matrix(const KernelRequest& request) {
-  return make_naive<ConfusionMatrix>(request);
-}
-KernelPointer reference_top_k_correct(const KernelRequest& request) {
-  return make_naive<TopKCorrect>(request);
-}
-KernelPointer reference_regression_sums(const KernelRequest& request) {
-  return make_naive<RegressionSums>(request);
-}
-KernelPointer reference_binary_counts(const KernelRequest& request) {
-  return make_naive<BinaryCounts>(request);
+  });
 }
 
 }  // namespace dltrain

@@ -14,14 +14,13 @@ int64_t first_place(const NaiveCall& c, int64_t sample) {
   return c.has_input(1) ? c.input<int32_t>(1)[sample] : 0;
 }
 
-template <typename T>
-struct Rotary {
-  explicit Rotary(const NaiveCall& c)
-      : dim(rotary_dim(c.inputs[0], c.attributes)),
-        sign(c.attributes.boolean("inverse") ? -1 : 1),
-        frequencies(rotary_frequencies(c.attributes, dim)) {}
+}  // namespace
 
-  void run(const NaiveCall& c) const {
+KernelPointer reference_rotary(const KernelRequest& request) {
+  return make_naive(request, []<typename T>(const NaiveCall& c, T) {
+    const int64_t dim = rotary_dim(c.inputs[0], c.attributes);
+    const double sign = c.attributes.boolean("inverse") ? -1 : 1;
+    const std::vector<double> frequencies(rotary_frequencies(c.attributes, dim));
     const Shape& shape = c.inputs[0].shape;
     const int64_t half = dim / 2, tokens = shape[1], heads = shape[2], size = shape[3];
     for (int64_t row = 0; row < shape.elements(0, 3); ++row) {
@@ -36,34 +35,18 @@ struct Rotary {
       }
       for (int64_t i = dim; i < size; ++i) c.put<T>(0, row * size + i, x[i]);
     }
-  }
+  });
+}
 
-  int64_t dim;
-  double sign;
-  std::vector<double> frequencies;
-};
-
-template <typename T>
-struct SinusoidalPositions {
-  explicit SinusoidalPositions(const NaiveCall&) {}
-
-  void run(const NaiveCall& c) const {
+KernelPointer reference_sinusoidal_positions(const KernelRequest& request) {
+  return make_naive(request, []<typename T>(const NaiveCall& c, T) {
     const Shape& shape = c.inputs[0].shape;
     for (int64_t i = 0; i < shape.elements(); ++i) {
       const int64_t row = i / shape[2], place = row % shape[1] + first_place(c, row / shape[1]);
       const double added = sinusoid(place, i % shape[2], shape[2]);
       c.put<T>(0, i, c.input<T>(0)[i] + added);
     }
-  }
-};
-
-}  // namespace
-
-KernelPointer reference_rotary(const KernelRequest& request) {
-  return make_naive<Rotary>(request);
-}
-KernelPointer reference_sinusoidal_positions(const KernelRequest& request) {
-  return make_naive<SinusoidalPositions>(request);
+  });
 }
 
 }  // namespace dltrain

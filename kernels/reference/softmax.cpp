@@ -19,49 +19,38 @@ struct SoftmaxRows {
   bool logarithm;
 };
 
-template <typename T>
-struct Softmax : SoftmaxRows {
-  using SoftmaxRows::SoftmaxRows;
-
-  void run(const NaiveCall& c) const {
-    for (int64_t r = 0; r < rows; ++r) {
-      const T* x = c.input<T>(0) + r * columns;
-      const double greatest = *std::max_element(x, x + columns);
-      double sum = 0;
-      for (int64_t k = 0; k < columns; ++k) sum += std::exp(x[k] - greatest);
-      const double log_sum_exp = greatest + std::log(sum);
-      for (int64_t k = 0; k < columns; ++k) {
-        const double y = x[k] - log_sum_exp;
-        c.put<T>(0, r * columns + k, logarithm ? y : std::exp(y));
-      }
-    }
-  }
-};
-
-template <typename T>
-struct SoftmaxBackward : SoftmaxRows {
-  using SoftmaxRows::SoftmaxRows;
-
-  void run(const NaiveCall& c) const {
-    for (int64_t r = 0; r < rows; ++r) {
-      const T *y = c.input<T>(0) + r * columns, *dy = c.input<T>(1) + r * columns;
-      double sum = 0;
-      for (int64_t k = 0; k < columns; ++k) sum += logarithm ? dy[k] : double{dy[k]} * y[k];
-      for (int64_t k = 0; k < columns; ++k) {
-        const double dx = logarithm ? dy[k] - std::exp(double{y[k]}) * sum : y[k] * (dy[k] - sum);
-        c.put<T>(0, r * columns + k, dx);
-      }
-    }
-  }
-};
-
 }  // namespace
 
 KernelPointer reference_softmax(const KernelRequest& request) {
-  return make_naive<Softmax>(request);
+  return make_naive(request, []<typename T>(const NaiveCall& c, T) {
+    const SoftmaxRows s(c);
+    for (int64_t r = 0; r < s.rows; ++r) {
+      const T* x = c.input<T>(0) + r * s.columns;
+      const double greatest = *std::max_element(x, x + s.columns);
+      double sum = 0;
+      for (int64_t k = 0; k < s.columns; ++k) sum += std::exp(x[k] - greatest);
+      const double log_sum_exp = greatest + std::log(sum);
+      for (int64_t k = 0; k < s.columns; ++k) {
+        const double y = x[k] - log_sum_exp;
+        c.put<T>(0, r * s.columns + k, s.logarithm ? y : std::exp(y));
+      }
+    }
+  });
 }
+
 KernelPointer reference_softmax_backward(const KernelRequest& request) {
-  return make_naive<SoftmaxBackward>(request);
+  return make_naive(request, []<typename T>(const NaiveCall& c, T) {
+    const SoftmaxRows s(c);
+    for (int64_t r = 0; r < s.rows; ++r) {
+      const T *y = c.input<T>(0) + r * s.columns, *dy = c.input<T>(1) + r * s.columns;
+      double sum = 0;
+      for (int64_t k = 0; k < s.columns; ++k) sum += s.logarithm ? dy[k] : double{dy[k]} * y[k];
+      for (int64_t k = 0; k < s.columns; ++k) {
+        const double dx = s.logarithm ? dy[k] - std::exp(double{y[k]}) * sum : y[k] * (dy[k] - sum);
+        c.put<T>(0, r * s.columns + k, dx);
+      }
+    }
+  });
 }
 
 }  // namespace dltrain

@@ -25,56 +25,46 @@ struct SoftmaxCrossEntropyRows {
   double smoothing, z_loss;
 };
 
-template <typename T>
-struct SoftmaxCrossEntropy : SoftmaxCrossEntropyRows {
-  using SoftmaxCrossEntropyRows::SoftmaxCrossEntropyRows;
+}  // namespace
 
-  void run(const NaiveCall& c) const {
+KernelPointer reference_softmax_cross_entropy(const KernelRequest& request) {
+  return make_naive(request, []<typename T>(const NaiveCall& c, T) {
+    const SoftmaxCrossEntropyRows s(c);
     double loss = 0, correct = 0;
-    for (int64_t r = 0; r < rows; ++r) {
-      const T* logits = c.input<T>(0) + r * classes;
+    for (int64_t r = 0; r < s.rows; ++r) {
+      const T* logits = c.input<T>(0) + r * s.classes;
       const int64_t target = c.input<int32_t>(1)[r];
-      const T* greatest = std::max_element(logits, logits + classes);  // the first on ties
+      const T* greatest = std::max_element(logits, logits + s.classes);  // the first on ties
       double sum = 0;
-      for (int64_t k = 0; k < classes; ++k) sum += std::exp(logits[k] - double{*greatest});
+      for (int64_t k = 0; k < s.classes; ++k) sum += std::exp(logits[k] - double{*greatest});
       const double log_sum_exp = *greatest + std::log(sum);
       c.put<T>(1, r, log_sum_exp);
-      if (target == ignored) continue;
-      loss += z_loss * log_sum_exp * log_sum_exp;
-      for (int64_t k = 0; k < classes; ++k) loss += wanted(target, k) * (log_sum_exp - logits[k]);
+      if (target == s.ignored) continue;
+      loss += s.z_loss * log_sum_exp * log_sum_exp;
+      for (int64_t k = 0; k < s.classes; ++k)
+        loss += s.wanted(target, k) * (log_sum_exp - logits[k]);
       correct += greatest - logits == target ? 1 : 0;
     }
     c.put<double>(0, 0, loss);
     c.put<double>(2, 0, correct);
-  }
-};
+  });
+}
 
-template <typename T>
-struct SoftmaxCrossEntropyBackward : SoftmaxCrossEntropyRows {
-  using SoftmaxCrossEntropyRows::SoftmaxCrossEntropyRows;
-
-  void run(const NaiveCall& c) const {
+KernelPointer reference_softmax_cross_entropy_backward(const KernelRequest& request) {
+  return make_naive(request, []<typename T>(const NaiveCall& c, T) {
+    const SoftmaxCrossEntropyRows s(c);
     const double dloss = *c.input<double>(3);
-    for (int64_t r = 0; r < rows; ++r) {
+    for (int64_t r = 0; r < s.rows; ++r) {
       const int64_t target = c.input<int32_t>(1)[r];
       const double log_sum_exp = c.input<T>(2)[r];
-      for (int64_t k = 0; k < classes; ++k) {
-        const int64_t i = r * classes + k;
+      for (int64_t k = 0; k < s.classes; ++k) {
+        const int64_t i = r * s.classes + k;
         const double softmax =
-            (1 + 2 * z_loss * log_sum_exp) * std::exp(c.input<T>(0)[i] - log_sum_exp);
-        c.put<T>(0, i, target == ignored ? 0 : dloss * (softmax - wanted(target, k)));
+            (1 + 2 * s.z_loss * log_sum_exp) * std::exp(c.input<T>(0)[i] - log_sum_exp);
+        c.put<T>(0, i, target == s.ignored ? 0 : dloss * (softmax - s.wanted(target, k)));
       }
     }
-  }
-};
-
-}  // namespace
-
-KernelPointer reference_softmax_cross_entropy(const KernelRequest& request) {
-  return make_naive<SoftmaxCrossEntropy>(request);
-}
-KernelPointer reference_softmax_cross_entropy_backward(const KernelRequest& request) {
-  return make_naive<SoftmaxCrossEntropyBackward>(request);
+  });
 }
 
 }  // namespace dltrain

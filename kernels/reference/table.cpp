@@ -1,5 +1,5 @@
 // The kernels of the reference engine: one row an op.
-#include <iterator>
+#include <vector>
 
 #include "base/error.h"
 #include "reference/engine.h"
@@ -18,49 +18,7 @@ constexpr bool kAccumulates = true;
 constexpr bool kOverwrites = false;
 
 constexpr KernelRow kTable[] = {
-    row("relu", reference_elementwise, kAccumulates),
-    row("gelu", reference_elementwise, kAccumulates),
-    row("gelu_tanh", reference_elementwise, kAccumulates),
-    row("silu", reference_elementwise, kAccumulates),
-    row("tanh", reference_elementwise, kAccumulates),
-    row("sigmoid", reference_elementwise, kAccumulates),
-    row("exp", reference_elementwise, kAccumulates),
-    row("log", reference_elementwise, kAccumulates),
-    row("sqrt", reference_elementwise, kAccumulates),
-    row("square", reference_elementwise, kAccumulates),
-    row("affine", reference_elementwise, kAccumulates),
-    row("identity", reference_elementwise, kAccumulates),
-    row("leaky_relu", reference_elementwise, kAccumulates),
-    row("elu", reference_elementwise, kAccumulates),
-    row("selu", reference_elementwise, kAccumulates),
-    row("softplus", reference_elementwise, kAccumulates),
-    row("mish", reference_elementwise, kAccumulates),
-    row("hardswish", reference_elementwise, kAccumulates),
-    row("hardsigmoid", reference_elementwise, kAccumulates),
-    row("hardtanh", reference_elementwise, kAccumulates),
-    row("softsign", reference_elementwise, kAccumulates),
-    row("quick_gelu", reference_elementwise, kAccumulates),
     row("cast", reference_cast, kAccumulates),
-    row("relu_backward", reference_elementwise, kAccumulates),
-    row("gelu_backward", reference_elementwise, kAccumulates),
-    row("gelu_tanh_backward", reference_elementwise, kAccumulates),
-    row("silu_backward", reference_elementwise, kAccumulates),
-    row("tanh_backward", reference_elementwise, kAccumulates),
-    row("sigmoid_backward", reference_elementwise, kAccumulates),
-    row("leaky_relu_backward", reference_elementwise, kAccumulates),
-    row("elu_backward", reference_elementwise, kAccumulates),
-    row("selu_backward", reference_elementwise, kAccumulates),
-    row("softplus_backward", reference_elementwise, kAccumulates),
-    row("mish_backward", reference_elementwise, kAccumulates),
-    row("hardswish_backward", reference_elementwise, kAccumulates),
-    row("hardsigmoid_backward", reference_elementwise, kAccumulates),
-    row("hardtanh_backward", reference_elementwise, kAccumulates),
-    row("softsign_backward", reference_elementwise, kAccumulates),
-    row("quick_gelu_backward", reference_elementwise, kAccumulates),
-    row("add", reference_elementwise, kAccumulates),
-    row("sub", reference_elementwise, kAccumulates),
-    row("mul", reference_elementwise, kAccumulates),
-    row("div", reference_elementwise, kAccumulates),
     row("fused_elementwise", reference_fused_elementwise, kAccumulates),
     row("reduce", reference_reduce, kAccumulates),
     row("broadcast", reference_broadcast, kAccumulates),
@@ -167,9 +125,11 @@ std::unique_ptr<Device> open_device(int index) {
 }  // namespace
 
 const Engine& reference_engine() {
+  static const std::vector<KernelRow> table =
+      with_elementwise(row("", reference_elementwise, kAccumulates), kTable);
   static const Engine engine{.name = "reference",
-                             .kernels = kTable,
-                             .kernel_count = std::size(kTable),
+                             .kernels = table.data(),
+                             .kernel_count = table.size(),
                              .device_count = device_count,
                              .open = open_device};
   return engine;

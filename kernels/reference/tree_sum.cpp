@@ -4,17 +4,13 @@
 #include "reference/makers.h"
 
 namespace dltrain {
-namespace {
 
-template <typename T>
-struct TreeSum {
-  explicit TreeSum(const NaiveCall& c)
-      : count(static_cast<size_t>(c.attributes.integer("count"))),
-        levels(static_cast<size_t>(c.attributes.integer("levels"))),
-        micro_batch(c.attributes.integer("micro_batch")),
-        micro_steps(c.attributes.integer("micro_steps")) {}
-
-  void run(const NaiveCall& c) const {
+KernelPointer reference_tree_sum(const KernelRequest& request) {
+  return make_naive(request, []<typename T>(const NaiveCall& c, T) {
+    const auto count = static_cast<size_t>(c.attributes.integer("count"));
+    const auto levels = static_cast<size_t>(c.attributes.integer("levels"));
+    const int64_t micro_batch = c.attributes.integer("micro_batch");
+    const int64_t micro_steps = c.attributes.integer("micro_steps");
     const int64_t offset = c.input<StepState>(0)->in.sample_offset;
     const int64_t a = offset / micro_batch % micro_steps;
     const bool last = a + 1 == micro_steps;
@@ -30,16 +26,7 @@ struct TreeSum {
         }
       }
     }
-  }
-
-  size_t count, levels;
-  int64_t micro_batch, micro_steps;
-};
-
-}  // namespace
-
-KernelPointer reference_tree_sum(const KernelRequest& request) {
-  return make_naive<TreeSum>(request);
+  });
 }
 
 }  // namespace dltrain

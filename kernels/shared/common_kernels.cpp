@@ -3,15 +3,15 @@
 #include <vector>
 
 #include "base/error.h"
+#include "shared/bound_kernel.h"
+#include "shared/elementwise.h"
 
 namespace dltrain {
 namespace {
 
-class NothingToDo final : public Kernel {
- public:
-  void bind(const Bindings&) override {}
-  void run(Stream&) override {}
-};
+std::unique_ptr<Kernel> nothing_to_do() {
+  return make_kernel([](const Bindings&, Stream&) {});
+}
 
 class AllReduceBegin final : public Kernel {
  public:
@@ -52,17 +52,24 @@ class AllReduceBegin final : public Kernel {
 
 }  // namespace
 
+std::vector<KernelRow> with_elementwise(const KernelRow& form, std::span<const KernelRow> rows) {
+  std::vector<KernelRow> out(std::size(kElementwiseNames), form);
+  for (size_t i = 0; i < out.size(); ++i) out[i].op = kElementwiseNames[i];
+  out.insert(out.end(), rows.begin(), rows.end());
+  return out;
+}
+
 std::unique_ptr<Kernel> make_reshape(const KernelRequest&) {
-  return std::make_unique<NothingToDo>();
+  return nothing_to_do();
 }
 
 std::unique_ptr<Kernel> make_all_reduce_begin(const KernelRequest& request) {
-  if (request.collectives == nullptr) return std::make_unique<NothingToDo>();
+  if (request.collectives == nullptr) return nothing_to_do();
   return std::make_unique<AllReduceBegin>(request);
 }
 
 std::unique_ptr<Kernel> make_all_reduce_end(const KernelRequest& request) {
-  if (request.collectives == nullptr) return std::make_unique<NothingToDo>();
+  if (request.collectives == nullptr) return nothing_to_do();
   return make_wait(request);
 }
 

@@ -1,9 +1,16 @@
-// Kernels that are the same on every backend: they only pass the caller's addresses on.
+// What the kernel tables of all backends share: rows of element-wise ops, and kernels that only
+// pass the caller's addresses on.
 #pragma once
+
+#include <span>
+#include <vector>
 
 #include "ops/kernel.h"
 
 namespace dltrain {
+
+// A row like `form` for every op of shared/elementwise.h, and after them `rows`.
+std::vector<KernelRow> with_elementwise(const KernelRow& form, std::span<const KernelRow> rows);
 
 // reshape: the output is the input's memory, so there is nothing to do.
 std::unique_ptr<Kernel> make_reshape(const KernelRequest& request);

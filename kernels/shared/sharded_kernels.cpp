@@ -1,27 +1,32 @@
 // reduce_scatter and all_gather of units (lib/ops/sharded.cpp) through request.collectives, on any
 // device, and gradient_norm_of, where device memory is the host's.
+#include <utility>
 #include <vector>
 
 #include "base/error.h"
+#include "shared/bound_kernel.h"
 #include "shared/common_kernels.h"
 #include "shared/update_rules.h"
 
 namespace dltrain {
 namespace {
 
-// The kernel of an end: waits for its slot.
-class Wait final : public Kernel {
+// run(bindings, stream), in which the host has part.
+template <typename Run>
+class MessageKernel final : public BoundKernel {
  public:
-  explicit Wait(const KernelRequest& request)
-      : collectives_(*request.collectives), ticket_(ticket_of(request)) {}
-  void bind(const Bindings&) override {}
-  void run(Stream& stream) override { collectives_.wait(ticket_, stream); }
+  explicit MessageKernel(Run run) : run_(std::move(run)) {}
+  void run(Stream& stream) override { run_(bindings(), stream); }
   bool captured() const override { return false; }
 
  private:
-  Collectives& collectives_;
-  Collectives::Ticket& ticket_;
+  Run run_;
 };
+
+template <typename Run>
+std::unique_ptr<Kernel> make_message(Run run) {
+  return std::make_unique<MessageKernel<Run>>(std::move(run));
+}
 
 class ReduceScatterBegin final : public Kernel {
  public:
@@ -80,47 +85,6 @@ class ReduceScatterBegin final : public Kernel {
   void* part_ = nullptr;
 };
 
-class AllGatherBegin final : public Kernel {
- public:
-  explicit AllGatherBegin(const KernelRequest& request)
-      : collectives_(*request.collectives),
-        ticket_(ticket_of(request)),
-        dtype_(request.inputs[0].dtype),
-        elements_(static_cast<size_t>(request.inputs[0].shape.elements())),
-        about_(request.about) {}
-
-  void bind(const Bindings& bindings) override {
-    part_ = bindings.inputs.front();
-    unit_ = bindings.outputs.front();
-  }
-  void run(Stream& stream) override {
-    ticket_ = collectives_.all_gather(part_, unit_, elements_, dtype_, stream, about_);
-  }
-  bool captured() const override { return false; }
-
- private:
-  Collectives& collectives_;
-  Collectives::Ticket& ticket_;
-  DType dtype_;
-  size_t elements_;
-  CallSubject about_;
-  const void* part_ = nullptr;
-  void* unit_ = nullptr;
-};
-
-class GradientNormOf final : public Kernel {
- public:
-  void bind(const Bindings& bindings) override {
-    state_ = static_cast<StepState*>(bindings.inputs[0]);
-    squares_ = static_cast<const double*>(bindings.inputs[1]);
-  }
-  void run(Stream&) override { finish_gradient_norm(*state_, *squares_); }
-
- private:
-  StepState* state_ = nullptr;
-  const double* squares_ = nullptr;
-};
-
 }  // namespace
 
 Collectives::Ticket& ticket_of(const KernelRequest& request) {
@@ -135,13 +99,22 @@ std::unique_ptr<Kernel> make_reduce_scatter_begin(const KernelRequest& request) 
   return std::make_unique<ReduceScatterBegin>(request);
 }
 std::unique_ptr<Kernel> make_all_gather_begin(const KernelRequest& request) {
-  return std::make_unique<AllGatherBegin>(request);
+  const TensorSpec& part = request.inputs[0];
+  const auto elements = static_cast<size_t>(part.shape.elements());
+  return make_message([elements, dtype = part.dtype, &group = *request.collectives,
+                       &ticket = ticket_of(request),
+                       about = request.about](const Bindings& b, Stream& stream) {
+    ticket = group.all_gather(b.inputs[0], b.outputs[0], elements, dtype, stream, about);
+  });
 }
 std::unique_ptr<Kernel> make_wait(const KernelRequest& request) {
-  return std::make_unique<Wait>(request);
+  return make_message([&group = *request.collectives, &ticket = ticket_of(request)](
+                          const Bindings&, Stream& stream) { group.wait(ticket, stream); });
 }
 std::unique_ptr<Kernel> make_gradient_norm_of(const KernelRequest&) {
-  return std::make_unique<GradientNormOf>();
+  return make_kernel([](const Bindings& b, Stream&) {
+    finish_gradient_norm(*static_cast<StepState*>(b.inputs[0]), *b.input<double>(1));
+  });
 }
 
 }  // namespace dltrain

@@ -1,6 +1,7 @@
 #include "compile/plan_report.h"
 
 #include <algorithm>
+#include <charconv>
 #include <functional>
 #include <set>
 
@@ -11,12 +12,22 @@
 namespace dltrain {
 namespace {
 
+// Rows stand in the order of the forward; what only the backward runs (an activation that the
+// forward has fused) stands behind its nearest relative.
 LayerCost& layer_row(PlanReport& report, const std::string& layer) {
-  const auto at = std::find_if(report.layers.begin(), report.layers.end(),
-                               [&](const LayerCost& row) { return row.layer == layer; });
-  if (at != report.layers.end()) return *at;
-  report.layers.push_back({.layer = layer});
-  return report.layers.back();
+  auto& rows = report.layers;
+  const auto at = std::ranges::find(rows, layer, &LayerCost::layer);
+  if (at != rows.end()) return *at;
+  for (std::string around = layer; !around.empty();) {
+    const size_t dot = around.rfind('.');
+    around = dot == std::string::npos ? "" : around.substr(0, dot);
+    const auto last = std::find_if(rows.rbegin(), rows.rend(), [&](const LayerCost& row) {
+      return !around.empty() && (row.layer == around || row.layer.starts_with(around + "."));
+    });
+    if (last != rows.rend()) return *rows.insert(last.base(), {.layer = layer});
+  }
+  rows.push_back({.layer = layer});
+  return rows.back();
 }
 
 // What a rank keeps of a unit of parameters: no layer reads it as it is.
@@ -84,6 +95,39 @@ std::string alike(const std::string& layer) {
   return out;
 }
 
+// "h.3.mlp.1" is ".mlp.1" of number 3 in "h"; a name without such a number is its own stem.
+struct BlockName {
+  std::string stem, rest;
+  int64_t number = -1;
+};
+
+BlockName block_name(const std::string& layer) {
+  for (size_t dot = layer.find('.'); dot != std::string::npos; dot = layer.find('.', dot + 1)) {
+    const size_t end = std::min(layer.find('.', dot + 1), layer.size());
+    int64_t number = 0;
+    const auto [stop, error] = std::from_chars(layer.data() + dot + 1, layer.data() + end, number);
+    if (error == std::errc() && stop == layer.data() + end) {
+      return {layer.substr(0, dot), layer.substr(end), number};
+    }
+  }
+  return {layer, "", -1};
+}
+
+// Neighbouring rows of one number.
+struct Block {
+  BlockName name;
+  std::vector<LayerCost> rows = {};
+};
+
+bool are_equal(const Block& a, const Block& b) {
+  const bool next = a.name.number >= 0 && a.name.stem == b.name.stem && a.rows.size() > 1;
+  return next && std::ranges::equal(a.rows, b.rows, [](const LayerCost& x, const LayerCost& y) {
+           return block_name(x.layer).rest == block_name(y.layer).rest &&
+                  x.parameters == y.parameters && x.activation_bytes == y.activation_bytes &&
+                  x.forward_flops == y.forward_flops;
+         });
+}
+
 MemoryPeak peak_of(const Plan& plan) {
   const Graph& graph = plan.graph();
   const Plan::Fullest fullest = plan.fullest();
@@ -122,6 +166,45 @@ MemoryPeak peak_of(const Plan& plan) {
 
 }  // namespace
 
+std::vector<LayerCost> fold_equal_blocks(const std::vector<LayerCost>& layers) {
+  std::vector<Block> blocks;
+  for (const LayerCost& row : layers) {
+    const BlockName name = block_name(row.layer);
+    const bool same = !blocks.empty() && name.number >= 0 && blocks.back().name.stem == name.stem &&
+                      blocks.back().name.number == name.number;
+    if (!same) blocks.push_back({name});
+    blocks.back().rows.push_back(row);
+  }
+  std::vector<LayerCost> out;
+  for (size_t i = 0; i < blocks.size();) {
+    size_t end = i + 1;
+    const auto follows = [&](size_t k) {
+      return blocks[k].name.number == blocks[k - 1].name.number + 1 &&
+             are_equal(blocks[i], blocks[k]);
+    };
+    while (end < blocks.size() && follows(end)) ++end;
+    for (size_t r = 0; r < blocks[i].rows.size(); ++r) {
+      LayerCost row = blocks[i].rows[r];
+      for (size_t k = i + 1; k < end; ++k) {
+        const LayerCost& other = blocks[k].rows[r];
+        row.copies += 1;
+        row.parameters += other.parameters;
+        row.activation_bytes += other.activation_bytes;
+        row.forward_flops += other.forward_flops;
+        row.backward_flops += other.backward_flops;
+      }
+      if (row.copies > 1) {
+        const BlockName name = block_name(row.layer);
+        row.layer = fmt::format("{}.{}-{}{}", name.stem, name.number, blocks[end - 1].name.number,
+                                name.rest);
+      }
+      out.push_back(std::move(row));
+    }
+    i = end;
+  }
+  return out;
+}
+
 PlanReport make_plan_report(const Plan& plan, const StateLayout& layout, size_t work_bytes,
                             int64_t micro_steps, const RankPlaces& places) {
   PlanReport report;
@@ -147,6 +230,10 @@ PlanReport make_plan_report(const Plan& plan, const StateLayout& layout, size_t 
   for (const Node& node : plan.graph().nodes) {
     add_node(report, counted, plan.graph(), node, micro_steps);
   }
+  std::erase_if(report.layers, [](const LayerCost& row) {
+    return row.parameters == 0 && row.activation_bytes == 0 && row.forward_flops == 0 &&
+           row.backward_flops == 0;
+  });
   for (Phase phase : {Phase::forward, Phase::backward, Phase::update}) {
     report.kernel_calls += plan.segment(phase, MicroStep::only).size();
   }

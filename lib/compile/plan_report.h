@@ -11,6 +11,7 @@ namespace dltrain {
 
 struct LayerCost {
   std::string layer;
+  int64_t copies = 1;                            // see fold_equal_blocks()
   int64_t parameters = 0;                        // elements, with the first layer that reads them
   size_t activation_bytes = 0;                   // outputs of the forward, before any sharing
   double forward_flops = 0, backward_flops = 0;  // of one micro-batch
@@ -46,6 +47,11 @@ struct PlanReport {
   std::vector<LayerCost> layers;
   size_t kernel_calls = 0;  // in the longest step variant, a micro-step and the update
 };
+
+// Neighbouring blocks of equal layers, such as h.0 to h.11, as one: its rows are called
+// "h.0-11.ln_1", have 12 copies, and hold the sums over them. Blocks are equal in their layers,
+// parameters, activations and forward.
+std::vector<LayerCost> fold_equal_blocks(const std::vector<LayerCost>& layers);
 
 PlanReport make_plan_report(const Plan& plan, const StateLayout& layout, size_t work_bytes,
                             int64_t micro_steps, const RankPlaces& places);

@@ -51,6 +51,7 @@ StepGraph emit(const StepRequest& r, bool training) {
                                    .inputs = r.inputs,
                                    .targets = r.targets,
                                    .vocabulary = r.vocabulary,
+                                   .outputs = r.outputs,
                                    .streams = r.streams,
                                    .samples = r.micro_batch,
                                    .training = training,

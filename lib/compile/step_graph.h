@@ -38,7 +38,7 @@ struct StepRequest {
   UpdateConfig update = {};
   std::vector<InputSpec> inputs;
   TargetInfo targets = {};
-  int64_t vocabulary = 0;                 // of the data (ModelRequest)
+  int64_t vocabulary = 0, outputs = 0;    // of the data (ModelRequest)
   StreamInfo streams = {};                // likewise
   std::vector<std::string> metrics = {};  // of the evaluation, besides the loss (nn/metrics.h)
   int64_t micro_batch = 1;                // samples of a micro-batch

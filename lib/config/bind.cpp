@@ -6,8 +6,10 @@
 #include <fmt/format.h>
 
 #include "config/key_index.h"
+#include "config/override.h"
 #include "config/parse_value.h"
 #include "config/parts.h"
+#include "config/paths.h"
 #include "config/suggest.h"
 
 namespace dltrain {
@@ -55,6 +57,7 @@ class Binder : public Fields {
         kind_(kind),
         session_(session),
         known_(map.keys.size(), false),
+        before_key_(session.problems.reported()),
         outer_names_(std::exchange(session.outer_names, {})) {}
 
   // After describe(): keys that nothing described are common to the parts, where there are parts.
@@ -69,6 +72,7 @@ class Binder : public Fields {
     refuse_hidden_keys(*parts_, map_, common, path_, session_.problems);
     for (size_t i = 0; i < parts_->parts.size(); ++i) {
       const PartsSlot::Part& part = parts_->parts[i];
+      begin_key(part.name);
       const ConfigNode* own = map_.find(part.name);
       const bool written = own && !own->is_null();
       if (!written && (i > 0 || (common.keys.empty() && !parts_required_))) continue;
@@ -90,14 +94,35 @@ class Binder : public Fields {
   // After describe(): what was written but not described, and what is missing. A key that was meant
   // by a misspelt one is not missing.
   void report_keys(ObjectRef object) {
+    begin_key("");
+    std::vector<std::string> dropped;
+    std::string of_type;
     for (size_t i = 0; i < map_.keys.size(); ++i) {
       if (known_[i]) continue;
+      if (!map_.keys[i].of_type.empty()) {
+        dropped.push_back(map_.keys[i].text);
+        of_type = map_.keys[i].of_type;
+        continue;
+      }
       const std::string meant = unknown_key(map_.keys[i], object);
+      if (!meant.empty()) wrong_.push_back(meant);
       std::erase(missing_, meant);
     }
+    if (!dropped.empty()) warn_of_dropped_keys(path_, of_type, kind_, dropped, session_.problems);
     for (const std::string& name : missing_) {
+      wrong_.push_back(name);
       session_.problems.add(map_.place,
                             fmt::format("missing key '{}'{}", name, inside(path_, kind_)));
+    }
+  }
+
+  // validate() of an object that has mistakes sees defaults in the place of what could not be read.
+  // What it says of other keys is right all the same.
+  void validate(ObjectRef object) {
+    Problems found;
+    object.validate(found);
+    for (const Problem& problem : found.all()) {
+      if (!is_about_mistake(problem)) session_.problems.add(problem.place, problem.message);
     }
   }
 
@@ -105,8 +130,12 @@ class Binder : public Fields {
   void on_value(std::string_view name, const ValueSlot& slot, const Key& key) override {
     const ConfigNode* node = take(name, key);
     if (!node) return;
-    const std::string path = join_path(path_, name);
-    if (const auto value = parse_value(*node, path, slot, key, session_.problems)) slot.set(*value);
+    const std::string& argument = node->place.argument;
+    const std::string path = argument.empty() ? join_path(path_, name) : argument;
+    auto value = parse_value(*node, path, slot, key, session_.problems);
+    if (!value) return;
+    if (key.is_path) find_paths(*value, *node);
+    slot.set(*value);
   }
 
   void on_section(std::string_view name, const SectionSlot& slot, const Key& key) override {
@@ -168,8 +197,35 @@ class Binder : public Fields {
   }
 
  private:
+  // What was reported since the last call was found in the value of `reading_`.
+  void begin_key(std::string_view name) {
+    if (session_.problems.reported() != before_key_) wrong_.push_back(reading_);
+    before_key_ = session_.problems.reported();
+    reading_ = name;
+  }
+
+  // Whether it names a key whose value is wrong already, as messages name all keys they depend on.
+  bool is_about_mistake(const Problem& problem) const {
+    return std::ranges::any_of(wrong_, [&](const std::string& name) {
+      const ConfigNode* value = map_.find(name);
+      if (value && value->place.source == problem.place.source &&
+          value->place.offset == problem.place.offset) {
+        return true;
+      }
+      return mentions_name(problem.message, name);
+    });
+  }
+
+  static void find_paths(Value& value, const ConfigNode& node) {
+    if (auto* text = std::get_if<std::string>(&value)) *text = find_path(node.place, *text);
+    if (auto* texts = std::get_if<std::vector<std::string>>(&value)) {
+      for (std::string& text : *texts) text = find_path(node.place, text);
+    }
+  }
+
   // The node of a key, marked as known; notes a required key that is missing.
   const ConfigNode* take(std::string_view name, const Key& key) {
+    begin_key(name);
     for (size_t i = 0; i < map_.keys.size(); ++i) {
       if (map_.keys[i].text != name) continue;
       known_[i] = true;
@@ -225,10 +281,12 @@ class Binder : public Fields {
 
   std::unique_ptr<Chosen> bind_kind(const KindTableRef& table, const ConfigNode& node,
                                     const std::string& path, const std::string& default_kind) {
-    const auto form = choose(table, node, path, default_kind);
+    const std::string& argument = node.place.argument;
+    const std::string& shown = argument.empty() ? path : argument;
+    const auto form = choose(table, node, shown, default_kind);
     if (!form) return nullptr;
     std::unique_ptr<Chosen> object = table.make(form->row);
-    bind_object(ObjectRef::of(*object), form->body, path, object->kind, session_);
+    bind_object(ObjectRef::of(*object), form->body, shown, object->kind, session_);
     return object;
   }
 
@@ -379,6 +437,9 @@ class Binder : public Fields {
   Session& session_;
   std::vector<bool> known_;
   std::vector<std::string> missing_;
+  std::vector<std::string> wrong_;  // keys with mistakes in their values, and missing ones
+  std::string reading_;             // the key whose value is being read
+  size_t before_key_;               // problems reported before it
   std::vector<std::string> outer_names_;
   std::optional<PartsSlot> parts_;
   bool parts_required_ = false;
@@ -386,7 +447,6 @@ class Binder : public Fields {
 
 void bind_object(ObjectRef object, const ConfigNode& written, const std::string& path,
                  std::string_view kind, Session& session) {
-  const size_t before = session.problems.reported();
   ConfigNode rewritten;
   if (object.rewrites()) {
     rewritten = written;
@@ -407,7 +467,7 @@ void bind_object(ObjectRef object, const ConfigNode& written, const std::string&
   object.describe(binder);
   binder.bind_parts(object);
   binder.report_keys(object);
-  if (session.problems.reported() == before) object.validate(session.problems);
+  binder.validate(object);
 }
 
 }  // namespace

@@ -83,8 +83,7 @@ struct Key {
   // A list of one may be written as its element; a text map of one as its text, whose name is then
   // that of the member's first default.
   bool scalar_ok = false;
-  // Texts that name files or folders, relative ones from where the program was started: the
-  // resolved configuration has them absolute.
+  // Names files or folders (config/paths.h); the resolved configuration has them absolute.
   bool is_path = false;
   std::vector<std::string> known_as = {};  // names used elsewhere: only to suggest this one
 };

@@ -9,6 +9,8 @@
 #include <fmt/format.h>
 
 #include "config/environment.h"
+#include "config/paths.h"
+#include "config/utf8.h"
 #include "config/yaml.h"
 
 namespace dltrain {
@@ -28,11 +30,12 @@ std::shared_ptr<const Source> read_source(const fs::path& path, const Place& pla
   if (fs::is_directory(path, ignored)) return refuse("it is a folder");
   const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "rb"),
                                                              std::fclose);
-  if (!file) return refuse(std::strerror(errno));
+  if (!file) return refuse(std::strerror(errno) + suggest_path(path));
   std::string text(YamlLimits::kBytes + 4, '\0');
   errno = 0;
   text.resize(std::fread(text.data(), 1, text.size(), file.get()));
   if (std::ferror(file.get())) return refuse(std::strerror(errno));
+  if (looks_like_utf16(text)) return refuse("it is UTF-16; save it as UTF-8");
   if (text.starts_with("\xEF\xBB\xBF")) text.erase(0, 3);  // byte order mark
   return std::make_shared<Source>(Source{path.string(), std::move(text)});
 }

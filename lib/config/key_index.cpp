@@ -29,7 +29,10 @@ class KeyCollector : public Fields {
   }
   void on_section(std::string_view name, const SectionSlot& slot, const Key& key) override {
     add(name, key);
-    if (deep_) descend(name, slot.open(), addressable_);
+    if (!deep_) return;
+    const bool present = !slot.optional || slot.present();
+    descend(name, slot.open(), addressable_);
+    if (!present) slot.close();
   }
   void on_sections(std::string_view name, const SectionsSlot& slot, const Key& key) override {
     add(name, key);

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "config/scalar.h"
+#include "config/suggest.h"
 #include "config/yaml.h"
 
 namespace dltrain {
@@ -116,6 +117,22 @@ bool become_map(ConfigNode& node, const Place& place) {
   return true;
 }
 
+// The keys that were written for another type, at any depth.
+void mark_keys(ConfigNode& node, const std::string& type) {
+  for (size_t i = 0; i < node.keys.size(); ++i) {
+    node.keys[i].of_type = type;
+    mark_keys(node.items[i], type);
+  }
+}
+
+// Of a map that is to become another type: its old one. Empty: none is replaced.
+std::string replaced_type(const ConfigNode& node, const Override::Step& step,
+                          const ConfigNode& value) {
+  const ConfigNode* type = node.find("type");
+  const bool chooses = step.key == "type" && type && type->is_scalar() && value.is_scalar();
+  return chooses && type->text != value.text ? type->text : "";
+}
+
 void apply_override(ConfigNode& tree, Override&& override, Problems& problems) {
   ConfigNode* node = &tree;
   const auto& path = override.path;
@@ -143,6 +160,10 @@ void apply_override(ConfigNode& tree, Override&& override, Problems& problems) {
       return;
     }
     if (last) {
+      if (const std::string old = replaced_type(*node, step, override.value); !old.empty()) {
+        node->erase("type");
+        mark_keys(*node, old);
+      }
       ConfigNode laid = ConfigNode::make_map(node->place);
       laid.set({step.key, step.place}, std::move(override.value));
       merge_into(*node, std::move(laid));
@@ -164,6 +185,14 @@ std::vector<Override> parse_overrides(const std::vector<std::string>& texts, Pro
     if (auto override = parse_override(text, problems)) overrides.push_back(*std::move(override));
   }
   return overrides;
+}
+
+void warn_of_dropped_keys(const std::string& path, const std::string& old, std::string_view type,
+                          const std::vector<std::string>& keys, Problems& problems) {
+  problems.warn(
+      fmt::format("{0}.type={1} instead of {2} drops the key{3} {4} of {0}; type {1} has {5}", path,
+                  type, old, keys.size() == 1 ? "" : "s", join_names(keys),
+                  keys.size() == 1 ? "no such key" : "no such keys"));
 }
 
 void apply_overrides(ConfigNode& tree, std::vector<Override> overrides, Problems& problems) {

@@ -1,10 +1,12 @@
 // `-s KEY=VALUE`: KEY is a path such as `model.layers[2].dropout`, VALUE is YAML.
 //
 // All overrides act as one more document on top of the files. Those that choose a `type` are
-// applied first: their order on the command line does not decide what survives the change of kind.
+// applied first. The keys that stand beside such a type stay where the new type has them too; the
+// others are dropped with a warning.
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "config/problems.h"
@@ -28,5 +30,9 @@ std::vector<Override> parse_overrides(const std::vector<std::string>& texts, Pro
 // Lays the values into `tree`. Maps on the way are made where they are missing; a kind in its short
 // form (`relu`) becomes {type: relu}; an index must exist.
 void apply_overrides(ConfigNode& tree, std::vector<Override> overrides, Problems& problems);
+
+// Says which keys of `path` were dropped because -s chose `type` instead of `old`.
+void warn_of_dropped_keys(const std::string& path, const std::string& old, std::string_view type,
+                          const std::vector<std::string>& keys, Problems& problems);
 
 }  // namespace dltrain

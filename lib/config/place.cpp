@@ -77,6 +77,11 @@ Excerpt make_excerpt(const Place& place) {
 
 }  // namespace
 
+const Place& Place::editable() const {
+  const bool built_in = source && source->is_built_in && used_at;
+  return built_in ? used_at->editable() : *this;
+}
+
 int Place::line() const {
   if (!source) return 0;
   const std::string_view text = source->text;
@@ -104,7 +109,8 @@ bool Located::given(std::string_view key) const {
                      [&](const KeyPlace& entry) { return entry.key == key; });
 }
 
-std::string to_string(const Place& place) {
+std::string to_string(const Place& written) {
+  const Place& place = written.editable();
   if (!place.source) return place.path;
   if (place.source->is_override) return printable(place.source->name);
   return fmt::format("{}:{}:{}", place.source->name, place.line(), place.column());

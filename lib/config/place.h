@@ -17,6 +17,7 @@ struct Source {
   std::string name;  // as messages print it: "exp.yaml", or "-s optimizer.lr=3"
   std::string text;  // the whole text, UTF-8
   bool is_override = false;
+  bool is_built_in = false;  // an architecture of the program: nobody can edit it
 };
 
 struct Place {
@@ -28,7 +29,11 @@ struct Place {
   // what is used: "block 'basic'".
   std::shared_ptr<const Place> used_at = nullptr;
   std::string used_as = {};
+  // Of a value that stands for an argument of a block or an architecture: "model.num_heads".
+  std::string argument = {};
 
+  // The place that a person can edit: of a built-in architecture, where it is used.
+  const Place& editable() const;
   bool known() const { return source != nullptr; }
   // 1-based; columns count characters (code points), as editors do. 0 where the place is unknown.
   int line() const;

@@ -4,7 +4,8 @@
 
 namespace dltrain {
 
-void Problems::add(const Place& place, std::string message) {
+void Problems::add(const Place& written, std::string message) {
+  const Place& place = written.editable();
   ++reported_;
   if (full()) {
     ++dropped_;
@@ -14,6 +15,8 @@ void Problems::add(const Place& place, std::string message) {
     const bool same_place = known.place.known() && known.place.source == place.source &&
                             known.place.offset == place.offset;
     if (same_place && (known.is_cause || known.message == message)) return;
+    // One value that an architecture passes to many layers.
+    if (same_place && !place.argument.empty()) return;
     // The same text of a definition, used at another place: its mistakes are told once.
     if (same_place && known.place.used_at != place.used_at) return;
   }
@@ -26,7 +29,15 @@ void Problems::add_cause(const Place& place, std::string message) {
   if (problems_.size() > before) problems_.back().is_cause = true;
 }
 
+void Problems::append(const Problems& other) {
+  for (const Problem& problem : other.problems_) add(problem.place, problem.message);
+  for (const std::string& warning : other.warnings_) warn(warning);
+}
+
 void Problems::add_new_places(const Problems& other) {
+  for (const std::string& warning : other.warnings_) {
+    if (std::find(warnings_.begin(), warnings_.end(), warning) == warnings_.end()) warn(warning);
+  }
   reported_ += other.reported_;
   dropped_ += other.dropped_;
   const size_t before = problems_.size();
@@ -65,8 +76,8 @@ std::string Problems::describe() const {
   return out;
 }
 
-void Problems::throw_if_any() const {
-  if (!empty()) throw ConfigError(*this);
+void Problems::throw_if_any(ExitCode code) const {
+  if (!empty()) throw ConfigError(*this, code);
 }
 
 }  // namespace dltrain

@@ -68,9 +68,23 @@ std::string limits_text(const ValueSlot& slot, const Key& key) {
   return size + (size.empty() || range.empty() ? "" : ", each ") + range;
 }
 
-const std::string kTableHead =
-    "| key | type | default | limits | meaning |\n"
-    "|---|---|---|---|---|\n";
+std::string markdown(const std::vector<KeyRow>& rows) {
+  std::string out =
+      "| key | type | default | limits | meaning |\n"
+      "|---|---|---|---|---|\n";
+  for (const KeyRow& row : rows) {
+    out += fmt::format("| {} | {} | {} | {} | {} |\n", row.name, row.type, cell(row.initial),
+                       cell(row.limits), cell(row.doc));
+  }
+  return out;
+}
+
+// Without the marks of Markdown.
+std::string plain(std::string text) {
+  std::erase(text, '`');
+  const size_t link = text.find(" ([kinds]");
+  return link == std::string::npos ? text : text.substr(0, link);
+}
 
 // A chapter that another one refers to.
 struct Section {
@@ -91,9 +105,20 @@ class ReferenceWriter : public Fields {
     return out;
   }
 
+  // The object's own keys, then those that its family shares.
+  std::vector<KeyRow> rows_of(ObjectRef object) {
+    object.describe(*this);
+    table_.insert(table_.end(), common_.begin(), common_.end());
+    for (KeyRow& row : table_) {
+      row = {plain(row.name), plain(row.type), plain(row.initial), plain(row.limits),
+             plain(row.doc)};
+    }
+    return table_;
+  }
+
   // Keys that all kinds of a family have stand once, above its kinds.
-  void begin_common() override { kinds_own_ = std::exchange(table_, ""); }
-  void end_common() override { common_ = std::exchange(table_, std::exchange(kinds_own_, "")); }
+  void begin_common() override { kinds_own_ = std::exchange(table_, {}); }
+  void end_common() override { common_ = std::exchange(table_, std::exchange(kinds_own_, {})); }
 
  protected:
   void on_rewritten(std::string_view name, const RewrittenSlot& slot, const Key& key) override {
@@ -136,15 +161,15 @@ class ReferenceWriter : public Fields {
       own.required = false;
       on_kind(part.name, part.slot, own);
     }
-    table_ += fmt::format("| … | keys of a {0} ([kinds](#{0})) | {1} |  | {2} |\n", slot.table.name,
-                          key.required ? "required" : "none", cell(key.doc));
+    table_.push_back({"…", fmt::format("keys of a {0} ([kinds](#{0}))", slot.table.name),
+                      key.required ? "required" : "none", "", key.doc});
   }
 
  private:
   void row(std::string_view name, std::string_view type, std::string_view initial,
            std::string_view limits, const Key& key) {
-    table_ += fmt::format("| {} | {} | {} | {} | {} |\n", code(name), type, cell(initial),
-                          cell(limits), cell(key.doc));
+    table_.push_back(
+        {code(name), std::string(type), std::string(initial), std::string(limits), key.doc});
   }
   std::string join(std::string_view name) const {
     return path_.empty() ? std::string(name) : path_ + "." + std::string(name);
@@ -152,11 +177,11 @@ class ReferenceWriter : public Fields {
 
   // The table of one object, followed by the chapters of the sections inside it.
   std::string table_of(ObjectRef object, const std::string& path) {
-    std::string outer_table = std::exchange(table_, "");
+    std::vector<KeyRow> outer_table = std::exchange(table_, {});
     std::string outer_path = std::exchange(path_, path);
     std::vector<Section> outer_sections = std::exchange(sections_, {});
     object.describe(*this);
-    std::string out = table_.empty() ? "No keys.\n\n" : kTableHead + table_ + "\n";
+    std::string out = table_.empty() ? "No keys.\n\n" : markdown(table_) + "\n";
     for (const Section& section : sections_) {
       out += fmt::format("### {}\n\n{}\n\n{}", code(section.path), section.doc, section.text);
     }
@@ -177,10 +202,10 @@ class ReferenceWriter : public Fields {
     if (known_families_.insert(family.id).second) families_.push_back(family);
   }
 
-  std::string common_keys(const KindTableRef& family) {
+  std::vector<KeyRow> common_keys(const KindTableRef& family) {
     common_.clear();
     if (family.size > 0) table_of(ObjectRef::of(*family.make(0)), "");
-    return std::exchange(common_, "");
+    return std::exchange(common_, {});
   }
 
   std::string family_text(const KindTableRef& family) {
@@ -189,9 +214,8 @@ class ReferenceWriter : public Fields {
       out += (i > 0 ? ", " : "") + code(family.row(i).name);
     }
     out += ".\n\n";
-    if (const std::string common = common_keys(family); !common.empty()) {
-      out +=
-          fmt::format("Every {} also has these keys:\n\n{}{}\n", family.name, kTableHead, common);
+    if (const auto common = common_keys(family); !common.empty()) {
+      out += fmt::format("Every {} also has these keys:\n\n{}\n", family.name, markdown(common));
     }
     for (size_t i = 0; i < family.size; ++i) {
       const KindTableRef::Row row = family.row(i);
@@ -204,8 +228,8 @@ class ReferenceWriter : public Fields {
     return out;
   }
 
-  std::string table_;
-  std::string kinds_own_, common_;  // tables: of a kind, and of what its family shares
+  std::vector<KeyRow> table_;
+  std::vector<KeyRow> kinds_own_, common_;  // of a kind, and what its family shares
   std::string path_;
   std::vector<Section> sections_;
   std::set<const void*> active_;
@@ -219,6 +243,10 @@ std::string config_reference(ObjectRef object) {
   std::string out = ReferenceWriter().write(object);
   while (out.size() > 1 && out.ends_with("\n\n")) out.pop_back();
   return out;
+}
+
+std::vector<KeyRow> key_rows(ObjectRef object) {
+  return ReferenceWriter().rows_of(object);
 }
 
 }  // namespace dltrain

@@ -51,6 +51,19 @@ std::string nearest_name(std::string_view wrong, std::span<const std::string> na
   return best;
 }
 
+bool mentions_name(std::string_view text, std::string_view name) {
+  const auto is_part = [](char c) {
+    return (c >= '0' && c <= '9') || (lower(c) >= 'a' && lower(c) <= 'z') || c == '_';
+  };
+  for (size_t at = text.find(name); at != std::string_view::npos; at = text.find(name, at + 1)) {
+    const size_t end = at + name.size();
+    if ((at == 0 || !is_part(text[at - 1])) && (end == text.size() || !is_part(text[end]))) {
+      return true;
+    }
+  }
+  return false;
+}
+
 std::string join_names(std::span<const std::string> names) {
   std::string out;
   for (const std::string& name : names) {

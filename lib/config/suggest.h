@@ -15,6 +15,9 @@ size_t edit_distance(std::string_view a, std::string_view b);
 // counts).
 std::string nearest_name(std::string_view wrong, std::span<const std::string> names);
 
+// Whether the text has this name in it, and not as a part of a longer one.
+bool mentions_name(std::string_view text, std::string_view name);
+
 // "a, b, c"
 std::string join_names(std::span<const std::string> names);
 

@@ -20,6 +20,9 @@ struct ConfigNode {
   struct Key {
     std::string text;
     Place place;
+    // Of a key that stood beside another `type`, which -s has replaced: that type. The new one may
+    // have no such key.
+    std::string of_type = {};
   };
 
   Kind kind = Kind::null;

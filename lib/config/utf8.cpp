@@ -1,5 +1,7 @@
 #include "config/utf8.h"
 
+#include <algorithm>
+#include <array>
 #include <cstdint>
 
 namespace dltrain {
@@ -37,6 +39,14 @@ std::optional<size_t> find_invalid_utf8(std::string_view text) {
     at += length;
   }
   return {};
+}
+
+bool looks_like_utf16(std::string_view bytes) {
+  if (bytes.starts_with("\xFF\xFE") || bytes.starts_with("\xFE\xFF")) return true;
+  const size_t seen = std::min<size_t>(bytes.size(), 64) / 2 * 2;
+  std::array<size_t, 2> zeros{};
+  for (size_t i = 0; i < seen; ++i) zeros[i % 2] += bytes[i] == 0;
+  return seen >= 4 && (zeros[0] == 0) != (zeros[1] == 0) && zeros[0] + zeros[1] >= seen / 4;
 }
 
 }  // namespace dltrain

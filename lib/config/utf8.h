@@ -11,4 +11,8 @@ namespace dltrain {
 // valid.
 std::optional<size_t> find_invalid_utf8(std::string_view text);
 
+// Whether the bytes look like UTF-16, which Windows programs save: by the byte order mark, or by
+// every second byte being zero.
+bool looks_like_utf16(std::string_view bytes);
+
 }  // namespace dltrain

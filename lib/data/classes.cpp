@@ -5,7 +5,9 @@
 #include <map>
 
 #include "base/error.h"
+#include "base/philox.h"
 #include "data/ignore_label.h"
+#include "data/permutation.h"
 
 namespace dltrain {
 namespace {
@@ -13,6 +15,7 @@ namespace {
 constexpr double kChance = 0.01;
 constexpr int64_t kMostClasses = 65536;
 constexpr size_t kMostNamed = 5;
+constexpr uint64_t kSplitStream = random_stream("data.eval_split");
 
 std::string list(const std::vector<std::string>& names) {
   std::string out;
@@ -83,6 +86,10 @@ class Relabelled final : public DatasetOver {
   std::vector<int32_t> label_of_;  // by label of the data; empty: they stay
 };
 
+bool has_countable_labels(const Dataset& data) {
+  return has_one_label(data) && data.has_targets() && data.label_bound() <= kMostClasses;
+}
+
 // Classes of `counts` that `others` has none of, and that so many random samples would hardly all
 // miss.
 std::vector<std::string> absent(const std::vector<int64_t>& counts,
@@ -117,33 +124,42 @@ std::shared_ptr<const Dataset> match_classes(std::shared_ptr<const Dataset> data
   return std::make_shared<Relabelled>(std::move(data), names);
 }
 
-DataSplit split_off_eval_by_class(std::shared_ptr<const Dataset> whole, double eval_fraction) {
-  if (!whole->has_targets()) return split_off_eval(std::move(whole), eval_fraction);
-  std::vector<int64_t> left = count_labels(*whole);  // of each class, in training
+DataSplit split_off_eval_by_class(std::shared_ptr<const Dataset> whole, double eval_fraction,
+                                  std::optional<uint64_t> seed) {
+  const int64_t size = whole->size();
+  const auto share = [&](int64_t n) {
+    return static_cast<int64_t>(std::llround(eval_fraction * static_cast<double>(n)));
+  };
+  std::vector<int64_t> left;  // of each class, in training
+  if (has_countable_labels(*whole)) left = count_labels(*whole);
+  const auto classes = std::count_if(left.begin(), left.end(), [](int64_t n) { return n > 0; });
+  const bool by_class = classes > 0 && (!seed || classes <= share(size));
+  if (!by_class) left = {size};
   for (int64_t& n : left) {
-    const auto wanted = static_cast<int64_t>(std::llround(eval_fraction * static_cast<double>(n)));
-    if (n > 1) n -= std::clamp<int64_t>(wanted, 1, n - 1);
+    if (n > 1) n -= std::clamp<int64_t>(share(n), 1, n - 1);
+  }
+  const Permutation shuffled(static_cast<uint64_t>(size), seed.value_or(0) ^ kSplitStream, 0);
+  std::vector<bool> held(static_cast<size_t>(size));
+  for (int64_t place = 0; place < size; ++place) {
+    const int64_t sample =
+        seed ? static_cast<int64_t>(shuffled(static_cast<uint64_t>(place))) : place;
+    int32_t label = 0;
+    if (by_class) {
+      whole->gather(whole->target_field(), {&sample, 1}, reinterpret_cast<std::byte*>(&label));
+    }
+    held[static_cast<size_t>(sample)] = label >= 0 && left[static_cast<size_t>(label)]-- <= 0;
   }
   std::vector<int64_t> train, eval;
-  for (int64_t sample = 0; sample < whole->size(); ++sample) {
-    int32_t label = 0;
-    whole->gather(whole->target_field(), {&sample, 1}, reinterpret_cast<std::byte*>(&label));
-    const bool trained = label < 0 || left[static_cast<size_t>(label)]-- > 0;
-    (trained ? train : eval).push_back(sample);
-  }
+  for (int64_t i = 0; i < size; ++i) (held[static_cast<size_t>(i)] ? eval : train).push_back(i);
   if (eval.empty() || train.empty()) {
-    fail(ExitCode::data, "eval_fraction {} of {} samples leaves none for {}", eval_fraction,
-         whole->size(), eval.empty() ? "evaluation: no class has two" : "training");
+    fail(ExitCode::data, "eval_fraction {} of {} samples leaves none for {}", eval_fraction, size,
+         eval.empty() ? "evaluation: no class has two" : "training");
   }
   return {select(whole, std::move(train)), select(whole, std::move(eval))};
 }
 
 std::string uneven_classes(const Dataset& train, const Dataset& eval) {
-  for (const Dataset* split : {&train, &eval}) {
-    if (!has_one_label(*split) || !split->has_targets() || split->label_bound() > kMostClasses) {
-      return {};
-    }
-  }
+  if (!has_countable_labels(train) || !has_countable_labels(eval)) return {};
   const auto of_train = count_labels(train), of_eval = count_labels(eval);
   const auto& names = train.class_names();
   if (const auto missing = absent(of_train, of_eval, names); !missing.empty()) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -19,11 +20,13 @@ std::shared_ptr<const Dataset> match_classes(std::shared_ptr<const Dataset> data
 // Whether the targets are one label a sample.
 bool has_one_label(const Dataset& data);
 
-// Holds the last round(fraction * n) of the n samples of each class out for evaluation, at least
-// one, but never all; both splits keep the order of `whole`. A class of one sample stays in
-// training. Needs one label a sample; data without targets is split as by
-// split_off_eval. Throws Error(data) where one of the two would be empty.
-DataSplit split_off_eval_by_class(std::shared_ptr<const Dataset> whole, double eval_fraction);
+// Holds round(fraction * n) of the n samples of each class out for evaluation, at least one, but
+// never all: random ones, a function of `seed`, or without it the last. Both splits keep the order
+// of `whole`. A class of one sample stays in training. Data without one label a sample is taken as
+// of one class, and so are random samples where there are fewer than classes. Throws Error(data)
+// where one of the two would be empty.
+DataSplit split_off_eval_by_class(std::shared_ptr<const Dataset> whole, double eval_fraction,
+                                  std::optional<uint64_t> seed = {});
 
 // What is odd about the classes of two splits, as one sentence: classes of one that the other has
 // none of, where that would come by chance less than once in a hundred random splits; empty where

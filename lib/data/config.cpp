@@ -4,6 +4,8 @@
 
 #include "base/cpus.h"
 #include "base/error.h"
+#include "config/paths.h"
+#include "config/tree.h"
 #include "data/classes.h"
 #include "data/loader.h"
 #include "data/registry.h"
@@ -79,6 +81,11 @@ void DatasetConfig::validate(Problems& problems) const {
   }
 }
 
+DataSplit DatasetConfig::open_split(const HeldOut& part, const Opening& how) const {
+  if (!part.seed && !tail_is_by_class()) return split_off_eval(open(how), part.fraction);
+  return split_off_eval_by_class(open(how), part.fraction, part.seed);
+}
+
 SampleOrder DatasetConfig::order() const {
   if (sampling == Sampling::balanced) return SampleOrder::balanced;
   return shuffle && sampling != Sampling::streams ? SampleOrder::shuffled : SampleOrder::file;
@@ -121,19 +128,51 @@ void RandomAffineConfig::describe(Fields& f) {
            {.doc = "Largest shift, in pixels, down and across", .min = 0, .known_as = {"shift"}});
 }
 
+// A resolved configuration has every key (`eval: null`), unless it is older than the key: then the
+// last samples were held out.
+bool DataConfig::rewrite(ConfigNode& map, Problems&) {
+  const ConfigNode *fraction = map.find("eval_fraction"), *none = map.find("eval");
+  const bool resolved = none != nullptr && none->is_null() && map.find("workers") != nullptr;
+  const bool holds_out = fraction != nullptr && !fraction->is_null();
+  if (!resolved || !holds_out || map.find("eval_split") != nullptr) return true;
+  ConfigNode tail = *fraction;
+  tail.kind = ConfigNode::Kind::scalar;
+  tail.text = "tail";
+  map.set({"eval_split", fraction->place}, std::move(tail));
+  return true;
+}
+
+EvalSplit DataConfig::resolved_split() const {
+  const bool ordered = train->is_one_text() || !train->shuffle;
+  return eval_split.value_or(ordered ? EvalSplit::tail : EvalSplit::random);
+}
+
 void DataConfig::describe(Fields& f) {
+  // As the resolved configuration then says.
+  if (train && eval_fraction) eval_split = resolved_split();
   f.parts<DatasetConfig>(
       {{"train", train, "What is trained on"},
        {"eval", eval, "What is evaluated on; absent: see eval_fraction"}},
       dataset_table(),
       {.doc = "Common to train and eval, whose own keys lie on top", .required = true});
   f.number("eval_fraction", eval_fraction,
-           {.doc = "Part of the training samples, the last in file order (image_folder and "
-                   "packed_images: the last of each class), that is held out for evaluation; "
-                   "instead of `eval`",
+           {.doc = "Part of the training samples that is held out for evaluation, instead of "
+                   "`eval`; see eval_split",
             .above = 0,
             .below = 1,
             .known_as = {"validation_split", "val_fraction", "test_size"}});
+  f.choice("eval_split", eval_split,
+           {{"random", EvalSplit::random,
+             "random samples, where there are classes the same share of each; the same for every "
+             "`seed` of the run"},
+            {"tail", EvalSplit::tail,
+             "the last samples of the file (image_folder and packed_images: of each class)"}},
+           {.doc = "Which samples eval_fraction holds out; absent: random, but tail of text and of "
+                   "what training reads in file order (`shuffle: false`, as time series need)",
+            .known_as = {"split", "split_strategy"}});
+  f.integer("split_seed", split_seed,
+            {.doc = "Draws other samples for `eval_split: random`",
+             .known_as = {"random_state", "eval_seed"}});
   f.integer("workers", workers,
             {.doc = "Threads of a rank that load samples; auto, and the default: the cores of the "
                     "machine shared by its ranks where samples are decoded or changed, else 1",
@@ -146,7 +185,15 @@ void DataConfig::validate(Problems& problems) const {
   if (eval && eval_fraction) {
     problems.add(*this, "eval_fraction", "eval and eval_fraction are both given; keep one");
   }
-  if (!eval) return;
+  if (eval_split && !eval && !eval_fraction) {
+    problems.add(*this, "eval_split", "eval_split needs eval_fraction, how much is held out");
+  }
+  if (eval_split == EvalSplit::random && train && train->is_one_text()) {
+    problems.add(*this, "eval_split",
+                 "of a text the end is held out (tail): random windows would stand between trained "
+                 "ones");
+  }
+  if (!eval || !train) return;
   const auto refuse = [&](const Located& at, std::string_view key, std::string_view what) {
     problems.add(at, key,
                  fmt::format("evaluation sees samples as they are; put {} into data.train", what));
@@ -171,22 +218,41 @@ int DataConfig::workers_for(const Dataset& dataset, int ranks_of_node) const {
   return worthwhile_workers(dataset, cpu_share(ranks_of_node));
 }
 
-DataSplit DataConfig::open(const std::vector<std::string>& classes) const {
+void DataConfig::refuse_missing(const DatasetConfig& split) {
+  // describe() is not const because the parser needs it so; here it only reads.
+  refuse_missing_paths(ObjectRef::of(const_cast<DatasetConfig&>(split)), ExitCode::data);
+}
+
+DataSplit DataConfig::open(const Opening& how) const {
+  refuse_missing(*train);
+  if (eval) refuse_missing(*eval);
   DataSplit split;
   if (eval_fraction) {
-    split = train->open_split(*eval_fraction);
+    HeldOut held_out{.fraction = *eval_fraction};
+    if (resolved_split() == EvalSplit::random) held_out.seed = static_cast<uint64_t>(split_seed);
+    split = train->open_split(held_out, how);
   } else {
-    split.train = train->open();
-    if (eval) split.eval = eval->open_as_eval([&] { return split.train; });
+    split.train = train->open(how);
+    if (eval) split.eval = eval->open_as_eval([&] { return split.train; }, how);
     if (split.eval) check_same_fields(*split.train, *split.eval);
   }
-  split.train = match_classes(split.train, classes);
+  if (how.trained) split.train = match_classes(split.train, how.trained->class_names);
   if (split.eval) split.eval = match_classes(split.eval, split.train->class_names());
+  if (!how.fit) return split;
+  auto schema = how.trained;
+  if (!schema || !schema->recorded()) {
+    const InputFit wanted = train->fit();
+    if (!wanted.any()) return split;
+    schema = fit_inputs(*split.train, wanted);
+  }
+  split.train = apply_fit(split.train, schema);
+  if (split.eval) split.eval = apply_fit(split.eval, schema);
   return split;
 }
 
 std::shared_ptr<const Dataset> DataConfig::open_eval() const {
   if (eval) {
+    refuse_missing(*eval);
     auto samples = eval->open_as_eval([&] { return train->open(); });
     if (samples->class_names().empty()) return samples;
     return match_classes(samples, train->open()->class_names());

@@ -1,74 +1,161 @@
 #include "data/csv.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <limits>
+#include <map>
+#include <unordered_map>
+
+#include <spdlog/spdlog.h>
 
 #include "base/error.h"
+#include "config/suggest.h"
+#include "data/csv_columns.h"
 #include "data/memory_dataset.h"
 
 namespace dltrain {
 namespace {
 
-constexpr int64_t kMaxRow = std::numeric_limits<int64_t>::max();
+constexpr size_t kMostCellsTold = 20;
 
-std::string_view trim(std::string_view text) {
-  const auto is_space = [](char c) { return c == ' ' || c == '\t'; };
-  while (!text.empty() && is_space(text.front())) text.remove_prefix(1);
-  while (!text.empty() && is_space(text.back())) text.remove_suffix(1);
-  if (text.size() >= 2 && text.front() == '"' && text.back() == '"') {
-    text = text.substr(1, text.size() - 2);
+// The cells that cannot be read: the first ones with their places, empty ones by column.
+class BadCells {
+ public:
+  void add(const std::string& place, const std::string& message) {
+    if (++count_ <= static_cast<int64_t>(kMostCellsTold)) told_.emplace_back(place, message);
   }
-  return text;
+  // A column that has no value in a line.
+  void add_empty(size_t column, const std::string& place, const std::string& name) {
+    Empty& of = empty_[column];
+    if (of.count++ == 0) of = {1, place, name};
+    ++empty_count_;
+  }
+
+  void throw_if_any(const std::string& file) const {
+    std::vector<std::string> lines;
+    for (const auto& [place, message] : told_) lines.push_back(place + ": " + message);
+    if (count_ > static_cast<int64_t>(kMostCellsTold)) {
+      lines.push_back(fmt::format("… and {} more", count_ - static_cast<int64_t>(kMostCellsTold)));
+    }
+    for (const auto& [column, of] : empty_) {
+      lines.push_back(of.count == 1
+                          ? fmt::format("{}: a missing value", of.place)
+                          : fmt::format("{}: a missing value, the first of {} in this column",
+                                        of.place, of.count));
+    }
+    if (lines.empty()) return;
+    const char* advice =
+        empty_.empty() ? "" : " (`empty: mean` puts the mean there, `empty: category` marks them)";
+    if (lines.size() == 1) throw Error(ExitCode::data, lines[0] + advice);
+    std::string text =
+        fmt::format("{} cells or lines cannot be used{}:", count_ + empty_count_, advice);
+    for (const std::string& line : lines) text += "\n  " + line;
+    throw Error(ExitCode::data, text, file);
+  }
+
+ private:
+  struct Empty {
+    int64_t count = 0;
+    std::string place, name;
+  };
+  int64_t count_ = 0, empty_count_ = 0;
+  std::vector<std::pair<std::string, std::string>> told_;
+  std::map<size_t, Empty> empty_;
+};
+
+// What the values of a table do not say of themselves.
+class TableDataset final : public DatasetOver {
+ public:
+  TableDataset(std::shared_ptr<const Dataset> values, std::shared_ptr<const DataSchema> schema,
+               int64_t label_bound, int64_t id_bound)
+      : DatasetOver(std::move(values)),
+        schema_(std::move(schema)),
+        label_bound_(label_bound),
+        id_bound_(id_bound) {}
+
+  std::shared_ptr<const DataSchema> schema() const override { return schema_; }
+  const std::vector<std::string>& class_names() const override { return schema_->class_names; }
+  int64_t label_bound() const override { return std::max(label_bound_, whole().label_bound()); }
+  std::optional<int64_t> id_bound(int field) const override {
+    return fields()[static_cast<size_t>(field)].name == kCategoriesField ? std::optional(id_bound_)
+                                                                         : std::nullopt;
+  }
+
+ private:
+  std::shared_ptr<const DataSchema> schema_;
+  int64_t label_bound_, id_bound_;
+};
+
+using Numbers = std::unordered_map<std::string_view, int32_t>;
+
+Numbers number_texts(const std::vector<std::string>& texts) {
+  Numbers out;
+  for (size_t i = 0; i < texts.size(); ++i) out.emplace(texts[i], static_cast<int32_t>(i));
+  return out;
 }
 
-// A value as messages show it: short, and nothing that a terminal would obey.
-std::string shown(std::string_view text) {
-  std::string out;
-  for (char c : text.substr(0, 40)) out += c < ' ' || c > '~' ? '?' : c;
-  return text.size() > 40 ? out + "…" : out;
-}
-
-bool whole_number(std::string_view text, int64_t& value) {
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  return error == std::errc() && end == text.data() + text.size();
+// 1,234 or 1,234,567.8
+bool has_thousands(std::string_view text) {
+  size_t digits = 0, groups = 0;
+  for (const char c : text.substr(0, text.find('.'))) {
+    if (c == ',') {
+      if (digits == 0 || digits > 3 || (groups > 0 && digits != 3)) return false;
+      ++groups;
+      digits = 0;
+    } else if (c < '0' || c > '9') {
+      return false;
+    } else {
+      ++digits;
+    }
+  }
+  return groups > 0 && digits == 3;
 }
 
 class CsvLoader {
  public:
-  CsvLoader(const CsvOptions& options, LineReader& lines) : options_(options), lines_(lines) {}
+  CsvLoader(const CsvOptions& options, const LineSource& open, const Opening& how)
+      : options_(options), open_(open), how_(how) {}
 
   std::shared_ptr<const Dataset> load() {
     check_options();
+    const bool trained = how_.trained != nullptr && !how_.trained->columns.empty();
+    CsvHints hints = options_.hints;
+    if (trained) hints.header = begins_with_names();
+    dialect_ = find_dialect(open_, hints);
+    schema_ = trained ? how_.trained
+                      : std::make_shared<const DataSchema>(fit_columns(options_, open_, dialect_));
+    CsvReader reader(open_(), dialect_.delimiter);
+    for (int64_t i = 0; i < dialect_.skipped; ++i) reader.skip_line();
+    const auto* cells = reader.next();
+    if (cells == nullptr) throw Error(ExitCode::data, "has no data", reader.name());
+    begin(*cells, reader.place());
+    if (dialect_.header) cells = reader.next();
     const int64_t first = options_.rows ? (*options_.rows)[0] : 0;
-    const int64_t last = options_.rows ? (*options_.rows)[1] : kMaxRow;
+    const int64_t last = options_.rows ? (*options_.rows)[1] : INT64_MAX;
     int64_t row = 0;
-    while (row < last) {
-      const auto line = lines_.next();
-      if (!line) break;
-      if (trim(*line).empty()) continue;
-      if (!seen_a_line_) {
-        seen_a_line_ = true;
-        begin(*line);
-        if (options_.header) continue;
-      }
-      if (row++ >= first) read_row(*line);
+    for (; cells != nullptr && row < last; ++row) {
+      if (row >= first) read_row(*cells, reader);
+      if (row + 1 < last) cells = reader.next();
     }
     if (options_.rows && row < last) {
       throw Error(
           ExitCode::data,
           fmt::format("has {} rows of data; rows [{}, {}) were asked for", row, first, last),
-          lines_.name());
+          reader.name());
     }
-    if (row_lines_.empty()) throw Error(ExitCode::data, "has no data", lines_.name());
-    return finish();
+    bad_.throw_if_any(reader.name());
+    if (row_lines_.empty()) throw Error(ExitCode::data, "has no data", reader.name());
+    warn_of_unknown(reader.name());
+    return finish(reader.name());
   }
 
  private:
+  using Kind = ColumnSchema::Kind;
+
   void check_options() const {
-    if (options_.delimiter.size() != 1) {
-      fail(ExitCode::usage, "the delimiter must be one character, not '{}'", options_.delimiter);
+    if (options_.hints.delimiter && options_.hints.delimiter->size() != 1) {
+      fail(ExitCode::usage, "the delimiter must be one character, not '{}'",
+           *options_.hints.delimiter);
     }
     if (options_.rows && ((*options_.rows)[0] < 0 || (*options_.rows)[1] <= (*options_.rows)[0])) {
       fail(ExitCode::usage, "rows [{}, {}) are none", (*options_.rows)[0], (*options_.rows)[1]);
@@ -78,157 +165,320 @@ class CsvLoader {
     }
   }
 
-  // Calls use(column, text) for each field of a line and returns their number.
-  template <typename Use>
-  int64_t split(std::string_view line, const Use& use) const {
-    const char delimiter = options_.delimiter[0];
-    int64_t column = 0;
-    while (true) {
-      const size_t end = line.find(delimiter);
-      use(column++, trim(line.substr(0, end)));
-      if (end == std::string_view::npos) return column;
-      line.remove_prefix(end + 1);
+  // Whether the first line of a file for a trained model is its header.
+  bool begins_with_names() const {
+    const auto& columns = how_.trained->columns;
+    if (!how_.trained->has_header()) return options_.hints.header.value_or(false);
+    CsvHints hints = options_.hints;
+    hints.header = true;
+    const CsvDialect dialect = find_dialect(open_, hints);
+    CsvReader reader(open_(), dialect.delimiter);
+    for (int64_t i = 0; i < dialect.skipped; ++i) reader.skip_line();
+    const auto* cells = reader.next();
+    if (cells == nullptr) throw Error(ExitCode::data, "has no data", reader.name());
+    for (const std::string_view cell : *cells) {
+      for (const ColumnSchema& column : columns) {
+        if (column.name == cell) return true;
+      }
+    }
+    std::vector<std::string> names;
+    for (const ColumnSchema& column : columns) names.push_back(column.name);
+    throw Error(ExitCode::data,
+                "has none of the columns in its first line that the model was trained with: " +
+                    join_names(names),
+                reader.place());
+  }
+
+  bool untargeted() const { return options_.target == "none"; }
+  bool wants_target() const { return how_.targets && !untargeted(); }
+
+  // The first line that is not blank says which columns there are.
+  void begin(const CsvReader::Cells& cells, const std::string& place) {
+    names_ = column_names(cells, dialect_.header);
+    if (dialect_.header && schema_->has_header()) {
+      match_names(place);
+    } else {
+      match_places(place);
+    }
+    count_inputs(place);
+  }
+
+  void match_names(const std::string& place) {
+    const auto& columns = schema_->columns;
+    std::vector<std::string> missing, unknown;  // names
+    cell_of_.assign(columns.size(), -1);
+    std::unordered_map<std::string_view, size_t> by_name;
+    for (size_t c = 0; c < columns.size(); ++c) by_name.emplace(columns[c].name, c);
+    for (size_t i = 0; i < names_.size(); ++i) {
+      const auto at = by_name.find(names_[i]);
+      const auto& ignored = options_.ignore;
+      const bool passed = options_.columns || names_[i].starts_with("Unnamed: ") ||
+                          std::find(ignored.begin(), ignored.end(), names_[i]) != ignored.end();
+      if (at != by_name.end()) {
+        cell_of_[at->second] = static_cast<int>(i);
+      } else if (!passed) {
+        unknown.push_back(names_[i]);
+      }
+    }
+    for (size_t c = 0; c < columns.size(); ++c) {
+      const bool needed =
+          columns[c].kind == Kind::target ? wants_target() : columns[c].kind != Kind::ignored;
+      if (cell_of_[c] < 0 && needed) missing.push_back(columns[c].name);
+    }
+    std::vector<std::string> problems;
+    for (const std::string& name : missing) {
+      const std::string near = nearest_name(name, unknown);
+      problems.push_back(fmt::format("there is no column '{}', which the model was trained with{}",
+                                     shown_cell(name),
+                                     near.empty() ? "" : fmt::format("; is it '{}'?", near)));
+    }
+    for (const std::string& name : unknown) {
+      problems.push_back(fmt::format(
+          "the column '{}' is new: the model was trained without it (`ignore` leaves it out)",
+          shown_cell(name)));
+    }
+    if (problems.empty()) return;
+    std::string text;
+    for (const std::string& problem : problems) text += (text.empty() ? "" : "\n  ") + problem;
+    throw Error(ExitCode::data, text, place);
+  }
+
+  void match_places(const std::string& place) {
+    const size_t columns = schema_->columns.size();
+    // Data without a target may lack its column.
+    size_t target = columns;
+    for (size_t c = 0; c < columns; ++c) {
+      if (schema_->columns[c].kind == Kind::target) target = c;
+    }
+    const bool lacks_target = names_.size() + 1 == columns && target < columns && !wants_target();
+    if (names_.size() != columns && !lacks_target) {
+      throw Error(
+          ExitCode::data,
+          fmt::format("has {} columns; the model was trained with {}", names_.size(), columns),
+          place);
+    }
+    cell_of_.assign(columns, -1);
+    for (size_t i = 0; i < names_.size(); ++i) {
+      const size_t c = lacks_target && i >= target ? i + 1 : i;
+      cell_of_[c] = static_cast<int>(i);
     }
   }
 
-  [[noreturn]] void refuse(int64_t column, const std::string& message) const {
-    std::string where = fmt::format("{} (column {}", lines_.place(), column + 1);
-    if (static_cast<size_t>(column) < names_.size()) {
-      where += fmt::format(", '{}'", shown(names_[static_cast<size_t>(column)]));
+  void count_inputs(const std::string& place) {
+    const auto elements = static_cast<int64_t>(schema_->number_columns().size());
+    const auto numbers =
+        std::count_if(schema_->columns.begin(), schema_->columns.end(),
+                      [](const ColumnSchema& column) { return column.kind == Kind::number; });
+    for (const ColumnSchema& column : schema_->columns) {
+      categories_.push_back(number_texts(column.categories));
+      if (column.kind == Kind::category && schema_->embedded) ++embedded_;
     }
-    throw Error(ExitCode::data, message, where + ")");
-  }
-
-  // The first line that is not blank says how many columns there are, and their names.
-  void begin(std::string_view line) {
-    columns_ = split(line, [&](int64_t, std::string_view text) {
-      if (options_.header) names_.emplace_back(text);
-    });
-    if (columns_ < 2 && !untargeted()) {
-      throw Error(ExitCode::data,
-                  fmt::format("has one column; expected inputs and a target separated by '{}'",
-                              shown(options_.delimiter)),
-                  lines_.place());
-    }
-    target_ = find_target();
-    const int64_t inputs = columns_ - (untargeted() ? 0 : 1);
+    classes_ = number_texts(schema_->class_names);
+    if (elements + embedded_ == 0) throw Error(ExitCode::data, "no column is left as input", place);
+    shape_ = Shape{elements};
     if (options_.shape) {
       if (options_.shape->empty() || options_.shape->size() > Shape::kMaxRank - 1) {
         fail(ExitCode::usage, "shape must have 1 to {} dimensions", Shape::kMaxRank - 1);
       }
       shape_ = Shape(std::span(*options_.shape));  // refuses sizes that overflow
-      if (shape_.elements() != inputs) {
+      if (shape_.elements() != elements) {
         throw Error(ExitCode::data,
-                    fmt::format("has {} input columns{}; shape {} needs {}", inputs,
+                    fmt::format("has {} input columns{}; shape {} needs {}", elements,
                                 untargeted() ? "" : " beside the target", to_string(shape_),
                                 shape_.elements()),
-                    lines_.place());
+                    place);
       }
+    }
+    if (elements > 0) scaler_.emplace(options_.scaling, options_.shape ? shape_[-1] : numbers);
+  }
+
+  std::string place_of(size_t cell) const {
+    return fmt::format("{} ({})", reader_->place(),
+                       names_[cell].empty()
+                           ? fmt::format("column {}", cell + 1)
+                           : fmt::format("column {}, '{}'", cell + 1, shown_cell(names_[cell])));
+  }
+
+  void read_row(const CsvReader::Cells& cells, const CsvReader& reader) {
+    reader_ = &reader;
+    row_lines_.push_back(reader.line());
+    if (cells.size() != names_.size()) {
+      bad_.add(reader.place(),
+               fmt::format("{} columns, the first line has {}{}", cells.size(), names_.size(),
+                           cells.size() > names_.size() && dialect_.delimiter == ','
+                               ? " (texts with commas, and decimal commas, stand in quotes)"
+                               : ""));
+      return;
+    }
+    int64_t number = 0;
+    int32_t first_id = 1;  // 0: none of the categories
+    bool has_target = false;
+    for (size_t c = 0; c < schema_->columns.size(); ++c) {
+      const ColumnSchema& column = schema_->columns[c];
+      if (column.kind == Kind::ignored || cell_of_[c] < 0) continue;
+      const auto cell = static_cast<size_t>(cell_of_[c]);
+      if (column.kind == Kind::number) {
+        add_number(column, cell, cells[cell], number++);
+      } else if (column.kind == Kind::category) {
+        add_category(column, c, cell, cells[cell], first_id);
+      } else if (!untargeted()) {
+        add_target(cell, cells[cell]);
+        has_target = true;
+      }
+    }
+    if (!has_target) add_no_target();
+    if (row_lines_.size() % 4096 == 0) {
+      // The vectors grow by doubling, so up to three times the values are in use for a moment.
+      check_fits_memory((inputs_.size() + ids_.size()) * sizeof(float) * 3, reader.name());
+    }
+  }
+
+  void add_no_target() {
+    has_targets_ = false;
+    if (options_.regression) {
+      numbers_.push_back(0);
     } else {
-      shape_ = Shape{inputs};
+      labels_.push_back(kIgnoredLabel);
     }
-    scaler_.emplace(options_.scaling, shape_[-1]);
   }
 
-  bool untargeted() const { return options_.target == "none"; }
-
-  // -1: there is none.
-  int64_t find_target() const {
-    if (untargeted()) return -1;
-    if (options_.target == "last") return columns_ - 1;
-    if (options_.target == "first") return 0;
-    int64_t index = 0;
-    if (whole_number(options_.target, index)) {
-      if (index >= 0 && index < columns_) return index;
-      throw Error(
-          ExitCode::data,
-          fmt::format("target is column {}; there are columns 0 to {}", index, columns_ - 1),
-          lines_.place());
+  // Nothing: the cell is told.
+  std::optional<double> number_in(size_t cell, std::string_view text) {
+    const auto value = csv_number(text, dialect_.decimal_comma);
+    if (value && std::isfinite(*value)) return value;
+    std::string why = value ? "is not a finite number" : "is not a number";
+    if (!value && has_thousands(text)) {
+      why += " (write it without separators of thousands)";
+    } else if (!value && text.find(',') != std::string_view::npos) {
+      why += " (decimals have a point, or set `decimal: \",\"`)";
+    } else if (!value && row_lines_.size() <= 1 && !dialect_.header) {
+      why += " (if this line has names, set `header: true`)";
     }
-    const auto it = std::find(names_.begin(), names_.end(), options_.target);
-    if (it == names_.end()) {
-      throw Error(ExitCode::data,
-                  options_.header ? fmt::format("the header has no column '{}'", options_.target)
-                                  : fmt::format("target '{}' is a name, which needs `header: true`",
-                                                options_.target),
-                  lines_.place());
-    }
-    return it - names_.begin();
+    bad_.add(place_of(cell), fmt::format("'{}' {}", shown_cell(text), why));
+    return {};
   }
 
-  double number(int64_t column, std::string_view text) const {
-    if (text.starts_with('+')) text.remove_prefix(1);
-    double value = 0;
-    const char* end = text.data() + text.size();
-    const auto [parsed, error] = std::from_chars(text.data(), end, value);
-    if (text.empty()) refuse(column, "a missing value");
-    if (parsed != end || (error != std::errc() && error != std::errc::result_out_of_range)) {
-      const bool first = row_lines_.size() <= 1 && !options_.header;
-      refuse(column, fmt::format("'{}' is not a number{}", shown(text),
-                                 first ? " (if this line has names, set `header: true`)" : ""));
-    }
-    if (error != std::errc() || !std::isfinite(value)) {
-      refuse(column, fmt::format("'{}' is not a finite number", shown(text)));
-    }
-    return value;
-  }
-
-  void read_row(std::string_view line) {
-    row_lines_.push_back(lines_.line());
-    int64_t element = 0;
-    const int64_t found = split(line, [&](int64_t column, std::string_view text) {
-      if (column >= columns_) return;
-      const double value = number(column, text);
-      if (column == target_) {
-        add_target(column, value);
-        return;
-      }
-      const float scaled = (*scaler_)(value, element++);
+  void add_number(const ColumnSchema& column, size_t cell, std::string_view text, int64_t number) {
+    float scaled = std::numeric_limits<float>::quiet_NaN();
+    const bool empty = is_missing(text);
+    if (empty) {
+      if (options_.empty == EmptyCells::error) bad_.add_empty(cell, place_of(cell), names_[cell]);
+    } else if (const auto value = number_in(cell, text)) {
+      scaled = (*scaler_)(*value, number);
       if (!std::isfinite(scaled)) {
-        refuse(column, fmt::format("{} is too large for f32 (after scaling)", value));
+        bad_.add(place_of(cell), fmt::format("{} is too large for f32 (after scaling)", *value));
       }
-      inputs_.push_back(scaled);
-    });
-    if (found != columns_) {
-      throw Error(ExitCode::data, fmt::format("{} columns, the first line has {}", found, columns_),
-                  lines_.place());
     }
-    if (untargeted()) {
+    inputs_.push_back(scaled);
+    if (column.marks_empty) inputs_.push_back(empty ? 1 : 0);
+  }
+
+  void add_category(const ColumnSchema& column, size_t c, size_t cell, std::string_view text,
+                    int32_t& first_id) {
+    const auto count = static_cast<int32_t>(column.categories.size());
+    const bool empty = is_missing(text);
+    int32_t number = -1;
+    if (empty) {
+      if (options_.empty == EmptyCells::error) bad_.add_empty(cell, place_of(cell), names_[cell]);
+      if (column.marks_empty) number = count;
+    } else if (const auto found = categories_[c].find(text); found != categories_[c].end()) {
+      number = found->second;
+    }
+    if (number < 0) {
+      Unknown& of = unknown_[c];
+      if (of.count++ == 0) of = {1, empty ? "" : shown_cell(text), row_lines_.back()};
+    }
+    const int32_t own = count + (column.marks_empty ? 1 : 0);
+    if (schema_->embedded) {
+      ids_.push_back(number < 0 ? 0 : first_id + number);
+      first_id += own;
+    } else {
+      for (int32_t i = 0; i < own; ++i) inputs_.push_back(i == number ? 1 : 0);
+    }
+  }
+
+  void add_target(size_t cell, std::string_view text) {
+    if (is_missing(text)) {
+      if (how_.targets) bad_.add(place_of(cell), "the target is missing");
       if (options_.regression) {
-        numbers_.push_back(0);
+        numbers_.push_back(std::numeric_limits<float>::quiet_NaN());
       } else {
         labels_.push_back(kIgnoredLabel);
       }
-    }
-    if (row_lines_.size() % 4096 == 0) {
-      // The vectors grow by doubling, so up to three times the values are in use for a moment.
-      check_fits_memory(inputs_.size() * sizeof(float) * 3, lines_.name());
+    } else if (options_.regression) {
+      const double value = number_in(cell, text).value_or(0);
+      numbers_.push_back(static_cast<float>(value));
+      if (!std::isfinite(numbers_.back())) {
+        bad_.add(place_of(cell), fmt::format("{} is too large for f32", value));
+      }
+    } else {
+      labels_.push_back(classes_.empty() ? whole_label(cell, text) : named_label(cell, text));
     }
   }
 
-  void add_target(int64_t column, double value) {
-    if (options_.regression) {
-      const auto target = static_cast<float>(value);
-      if (!std::isfinite(target)) refuse(column, fmt::format("{} is too large for f32", value));
-      numbers_.push_back(target);
-      return;
+  int32_t named_label(size_t cell, std::string_view text) {
+    if (const auto found = classes_.find(text); found != classes_.end()) return found->second;
+    const auto number = csv_number(text, dialect_.decimal_comma);
+    if (number && *number == kIgnoredLabel) return kIgnoredLabel;
+    if (number) {
+      const auto found = classes_.find(fmt::format("{:.0f}", *number));
+      if (found != classes_.end() && *number == std::floor(*number)) return found->second;
     }
+    const std::string near = nearest_name(std::string(text), schema_->class_names);
+    bad_.add(place_of(cell), fmt::format("the class '{}' is none of the {} that are trained: {}{}",
+                                         shown_cell(text), schema_->class_names.size(),
+                                         some_of(schema_->class_names),
+                                         near.empty() ? "" : fmt::format("; is it '{}'?", near)));
+    return kIgnoredLabel;
+  }
+
+  int32_t whole_label(size_t cell, std::string_view text) {
+    const auto number = number_in(cell, text);
+    if (!number) return kIgnoredLabel;
+    const double value = *number;
     if (value != std::floor(value)) {
-      refuse(column, fmt::format("the label {} is not a whole number (for a number to predict, "
-                                 "set `task: regression`)",
-                                 value));
+      bad_.add(place_of(cell),
+               fmt::format("the label {} is not a whole number (to predict a number take a loss "
+                           "such as mse, or set `task: regression`)",
+                           value));
+      return kIgnoredLabel;
     }
     const double limit = options_.classes ? static_cast<double>(*options_.classes) : 2147483647.0;
     if ((value < 0 && value != kIgnoredLabel) || value >= limit) {
-      refuse(column, fmt::format("the label {} is out of range 0 to {}", value, limit - 1));
+      bad_.add(place_of(cell),
+               fmt::format("the label {} is out of range 0 to {}", value, limit - 1));
+      return kIgnoredLabel;
     }
-    labels_.push_back(static_cast<int32_t>(value));
+    return static_cast<int32_t>(value);
   }
 
-  std::shared_ptr<const Dataset> finish() {
-    std::vector<FieldSpec> fields{{kInputField, {shape_, DType::f32}}};
+  static std::string some_of(const std::vector<std::string>& names) {
+    const std::span<const std::string> first(names.data(), std::min<size_t>(names.size(), 5));
+    return join_names(first) + (names.size() > 5 ? ", …" : "");
+  }
+
+  void warn_of_unknown(const std::string& file) const {
+    for (const auto& [c, of] : unknown_) {
+      const std::string first =
+          of.example.empty() ? "an empty cell" : fmt::format("'{}'", of.example);
+      spdlog::warn(
+          "{}: {} cells of {} have no category that was trained, the first {} in line {}: "
+          "they count as none",
+          file, of.count, shown_column(names_, static_cast<size_t>(cell_of_[c])), first, of.line);
+    }
+  }
+
+  std::shared_ptr<const Dataset> finish(const std::string& file) {
+    std::vector<FieldSpec> fields;
     std::vector<FieldValues> values;
-    values.emplace_back(std::move(inputs_));
+    if (!inputs_.empty()) {
+      fields.push_back({kInputField, {shape_, DType::f32}});
+      values.emplace_back(std::move(inputs_));
+    }
+    if (embedded_ > 0) {
+      fields.push_back({kCategoriesField, {Shape{embedded_}, DType::i32}});
+      values.emplace_back(std::move(ids_));
+    }
     if (options_.regression) {
       fields.push_back({kTargetField, {Shape{1}, DType::f32}});
       values.emplace_back(std::move(numbers_));
@@ -236,37 +486,56 @@ class CsvLoader {
       fields.push_back({kTargetField, {Shape{}, DType::i32}});
       values.emplace_back(std::move(labels_));
     }
-    auto place = [name = lines_.name(), lines = std::move(row_lines_)](int64_t sample) {
-      return fmt::format("{}:{}", name, lines[static_cast<size_t>(sample)]);
+    auto place = [file, lines = std::move(row_lines_)](int64_t sample) {
+      return fmt::format("{}:{}", file, lines[static_cast<size_t>(sample)]);
     };
-    auto dataset =
-        std::make_shared<MemoryDataset>(std::move(fields), std::move(values), std::move(place));
-    return untargeted() ? without_targets(std::move(dataset)) : dataset;
+    int64_t ids = 1;
+    for (const ColumnSchema& column : schema_->columns) {
+      ids += static_cast<int64_t>(column.categories.size()) + (column.marks_empty ? 1 : 0);
+    }
+    auto dataset = std::make_shared<TableDataset>(
+        std::make_shared<MemoryDataset>(std::move(fields), std::move(values), std::move(place)),
+        schema_, options_.classes.value_or(0), ids);
+    return has_targets_ ? std::shared_ptr<const Dataset>(dataset) : without_targets(dataset);
   }
 
+  struct Unknown {
+    int64_t count = 0;
+    std::string example;
+    int64_t line = 0;
+  };
+
   const CsvOptions& options_;
-  LineReader& lines_;
-  bool seen_a_line_ = false;
+  const LineSource& open_;
+  const Opening& how_;
+  CsvDialect dialect_;
+  std::shared_ptr<const DataSchema> schema_;
   std::vector<std::string> names_;
-  int64_t columns_ = 0;
-  int64_t target_ = 0;
+  std::vector<int> cell_of_;         // by column of the schema; -1: the file has none
+  std::vector<Numbers> categories_;  // by column
+  Numbers classes_;
+  int64_t embedded_ = 0;  // columns
   Shape shape_;
   std::optional<Scaler> scaler_;
-  std::vector<float> inputs_;
-  std::vector<float> numbers_;
-  std::vector<int32_t> labels_;
+  const CsvReader* reader_ = nullptr;  // at the row that is being read
+  bool has_targets_ = true;
+  std::vector<float> inputs_, numbers_;
+  std::vector<int32_t> ids_, labels_;
   std::vector<int64_t> row_lines_;
+  std::map<size_t, Unknown> unknown_;  // by column
+  BadCells bad_;
 };
 
 }  // namespace
 
-std::shared_ptr<const Dataset> load_csv(const CsvOptions& options, LineReader& lines) {
-  return CsvLoader(options, lines).load();
+std::shared_ptr<const Dataset> load_csv(const CsvOptions& options, const LineSource& open,
+                                        const Opening& how) {
+  return CsvLoader(options, open, how).load();
 }
 
-std::shared_ptr<const Dataset> load_csv(const CsvOptions& options) {
-  LineReader lines{std::filesystem::path(options.path)};
-  return load_csv(options, lines);
+std::shared_ptr<const Dataset> load_csv(const CsvOptions& options, const Opening& how) {
+  const auto open = [&] { return LineReader{std::filesystem::path(options.path)}; };
+  return load_csv(options, open, how);
 }
 
 }  // namespace dltrain

@@ -8,6 +8,7 @@ namespace {
 
 struct CsvConfig final : DatasetConfig {
   CsvOptions options;
+  std::optional<bool> regression;
   std::optional<std::vector<int64_t>> rows;
   ScalingConfig scaling;
 
@@ -17,21 +18,55 @@ struct CsvConfig final : DatasetConfig {
             .required = true,
             .is_path = true,
             .known_as = {"file", "filename"}});
-    f.text("delimiter", options.delimiter,
-           {.doc = "The character between columns", .known_as = {"sep", "separator"}});
-    f.boolean("header", options.header, {.doc = "The first line has names"});
-    f.text(
-        "target", options.target,
-        {.doc =
-             "The column to predict: last, first, a number from 0, or a name of the header; none: "
-             "all columns are inputs, for predict",
-         .known_as = {"label", "target_column", "label_column"}});
-    f.choice("task", options.regression,
-             {{"classification", false, "targets are labels, whole numbers from 0"},
+    f.text("delimiter", options.hints.delimiter,
+           {.doc = "The character between columns, a blank for any number of them; absent: comma, "
+                   "semicolon, tab, bar or blanks, whichever the first lines have",
+            .known_as = {"sep", "separator"}});
+    f.text("decimal", options.hints.decimal,
+           {.doc = "The mark of decimals, \".\" or \",\"; absent: a comma where the first lines "
+                   "have only that, and it does not separate columns"});
+    f.boolean("header", options.hints.header,
+              {.doc = "The first line has names; absent: where it has texts above numbers, or "
+                      "texts that no line below repeats"});
+    f.text("target", options.target,
+           {.doc = "The column to predict: last, first, a number from 0, or a name of the header; "
+                   "none: all columns are inputs",
+            .known_as = {"label", "target_column", "label_column"}});
+    f.choice("task", regression,
+             {{"classification", false,
+               "targets are classes: whole numbers from 0, else each value is the name of one"},
               {"regression", true, "targets are numbers"}},
-             {.doc = "What the targets are"});
+             {.doc = "What the targets are; absent: what the loss compares with"});
     f.integer("classes", options.classes,
-              {.doc = "Labels must be below this", .min = 1, .known_as = {"num_classes"}});
+              {.doc = "Labels are whole numbers below this; absent: as the data has them",
+               .min = 1,
+               .known_as = {"num_classes"}});
+    f.texts("columns", options.columns,
+            {.doc = "The columns that are inputs; absent: all but the target and `ignore`",
+             .scalar_ok = true,
+             .known_as = {"features", "usecols", "inputs"}});
+    f.texts(
+        "ignore", options.ignore,
+        {.doc = "Columns that are no inputs", .scalar_ok = true, .known_as = {"drop", "exclude"}});
+    f.texts("categories", options.categories,
+            {.doc = "Columns that are categories although their cells are numbers, or though they "
+                    "have very many",
+             .scalar_ok = true,
+             .known_as = {"categorical", "categorical_columns"}});
+    f.choice("encoding", options.embedded,
+             {{"one_hot", false, "an input for each category, 1 or 0"},
+              {"ids", true,
+               "a number for each, in the integer input `categories`, for an embedding layer; 0: "
+               "none that was trained"}},
+             {.doc = "How categories enter the model"});
+    f.choice("empty", options.empty,
+             {{"error", EmptyCells::error, "a mistake"},
+              {"mean", EmptyCells::mean,
+               "the column's mean in the training split; of texts a category of its own"},
+              {"category", EmptyCells::category,
+               "the same, and a further input that is 1 where a number is missing"}},
+             {.doc = "What an empty cell means, also written NA, nan, null, None or ?",
+              .known_as = {"missing", "na", "fillna", "impute"}});
     f.integers("shape", options.shape,
                {.doc = "Shape of a sample's inputs; absent: [columns]",
                 .min = 1,
@@ -49,31 +84,51 @@ struct CsvConfig final : DatasetConfig {
 
   void validate(Problems& problems) const override {
     DatasetConfig::validate(problems);
-    if (options.delimiter.size() != 1) {
+    const auto& [delimiter, decimal, header] = options.hints;
+    if (delimiter && delimiter->size() != 1) {
       problems.add(*this, "delimiter", "delimiter must be one character");
+    }
+    if (decimal && *decimal != "." && *decimal != ",") {
+      problems.add(*this, "decimal", "decimal is \".\" or \",\"");
     }
     if (rows && (*rows)[1] <= (*rows)[0]) {
       problems.add(*this, "rows", fmt::format("rows [{}, {}) are none", (*rows)[0], (*rows)[1]));
     }
-    if (options.regression && options.classes) {
+    if (regression.value_or(false) && options.classes) {
       problems.add(*this, "classes", "a regression has no classes");
     }
     scaling.validate(*this, options.shape ? options.shape->back() : std::optional<int64_t>(),
                      problems);
   }
 
-  std::shared_ptr<const Dataset> open() const override {
+  void expect_numbers(bool numbers) override {
+    if (!regression) regression = numbers && !options.classes;
+  }
+  InputFit fit() const override {
+    return {.normalize = scaling.fitted(), .fill = options.empty != EmptyCells::error};
+  }
+
+  std::shared_ptr<const Dataset> open(const Opening& how) const override {
     CsvOptions resolved = options;
+    resolved.regression = regression.value_or(false);
     resolved.scaling = scaling.options();
     if (rows) resolved.rows = {(*rows)[0], (*rows)[1]};
-    return change_samples(load_csv(resolved), changes());
+    return change_samples(load_csv(resolved, how), changes());
+  }
+  std::shared_ptr<const Dataset> open_as_eval(
+      const std::function<std::shared_ptr<const Dataset>()>& train,
+      const Opening& how) const override {
+    Opening as_train = how;
+    if (!how.trained || how.trained->columns.empty()) as_train.trained = train()->schema();
+    return open(as_train);
   }
 };
 
 }  // namespace
 
 KindRow<DatasetConfig> csv_row() {
-  return {"csv", "A file of numbers, one sample a line, plain or gzip", make_kind_of<CsvConfig>};
+  return {"csv", "A table in a CSV file, one sample a line, plain or gzip",
+          make_kind_of<CsvConfig>};
 }
 
 }  // namespace dltrain

@@ -114,8 +114,8 @@ std::string too_large_tokenizer(const Dataset& data, int64_t ids) {
   const auto tokenizer = data.tokenizer();
   if (!tokenizer || tokenizer->vocab_size() <= ids) return {};
   return fmt::format(
-      "the data's tokenizer ({}) has {} tokens, the model {}: they do not belong "
-      "together; ",
+      "the tokenizer of the data ({}) has {} tokens, the model has {}: they do "
+      "not fit together; ",
       tokenizer->kind(), tokenizer->vocab_size(), ids);
 }
 

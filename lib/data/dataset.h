@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "base/checksum.h"
+#include "data/schema.h"
 #include "tensor/shape.h"
 #include "text/tokenizer.h"
 
@@ -89,6 +90,9 @@ class Dataset {
   int64_t find_id_bound(int field) const;
   // What the labels 0, 1, … are called; empty where the data does not say.
   virtual const std::vector<std::string>& class_names() const;
+  // What the data means to a model that is trained on it, besides the class names; null where there
+  // is nothing to say.
+  virtual std::shared_ptr<const DataSchema> schema() const { return nullptr; }
   // What tells a sample's inputs from those of others, as they are stored: equal for duplicates,
   // whatever transforms are laid over them.
   virtual void hash_inputs(int64_t sample, Hasher& hasher) const;
@@ -135,6 +139,7 @@ class DatasetOver : public Dataset {
   std::optional<int64_t> id_bound(int field) const override { return whole_->id_bound(field); }
   std::shared_ptr<const Tokenizer> tokenizer() const override { return whole_->tokenizer(); }
   const std::vector<std::string>& class_names() const override { return whole_->class_names(); }
+  std::shared_ptr<const DataSchema> schema() const override { return whole_->schema(); }
   void hash_inputs(int64_t sample, Hasher& hasher) const override {
     whole_->hash_inputs(sample, hasher);
   }

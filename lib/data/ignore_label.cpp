@@ -1,6 +1,8 @@
 #include "data/ignore_label.h"
 
 #include <algorithm>
+#include <cstring>
+#include <limits>
 
 #include "base/error.h"
 
@@ -68,7 +70,55 @@ class IgnoreLabel final : public DatasetOver {
   int64_t bound_ = 0;
 };
 
+class LabelsAsAnswers final : public DatasetOver {
+ public:
+  explicit LabelsAsAnswers(std::shared_ptr<const Dataset> labelled)
+      : DatasetOver(std::move(labelled)), fields_(whole().fields()) {
+    TensorSpec& target = fields_.back().sample;
+    target = {target.shape.rank() == 0 ? Shape{1} : target.shape, DType::f32};
+  }
+
+  const std::vector<FieldSpec>& fields() const override { return fields_; }
+  void gather(int field, std::span<const int64_t> samples, std::byte* out) const override {
+    whole().gather(field, samples, out);
+    if (field == target_field()) convert(samples.size(), out);
+  }
+  void gather_training(int field, std::span<const int64_t> samples, const Visit& first,
+                       std::byte* out) const override {
+    whole().gather_training(field, samples, first, out);
+    if (field == target_field()) convert(samples.size(), out);
+  }
+  int64_t label_bound() const override { return 0; }
+
+ private:
+  void convert(size_t samples, std::byte* out) const {
+    const auto count = samples * fields_.back().sample.bytes() / sizeof(float);
+    for (size_t i = 0; i < count; ++i, out += sizeof(float)) {
+      int32_t label = 0;
+      std::memcpy(&label, out, sizeof label);
+      const float answer = label == kIgnoredLabel ? std::numeric_limits<float>::quiet_NaN()
+                                                  : static_cast<float>(label);
+      std::memcpy(out, &answer, sizeof answer);
+    }
+  }
+
+  std::vector<FieldSpec> fields_;
+};
+
 }  // namespace
+
+std::shared_ptr<const Dataset> labels_as_answers(std::shared_ptr<const Dataset> whole) {
+  if (whole->label_bound() > 2) {
+    const auto classes =
+        std::max(whole->label_bound(), static_cast<int64_t>(whole->class_names().size()));
+    fail(
+        ExitCode::data,
+        "the data has {} classes; binary_cross_entropy takes the answers 0 and 1 (for one class of "
+        "several take cross_entropy)",
+        classes);
+  }
+  return std::make_shared<LabelsAsAnswers>(std::move(whole));
+}
 
 std::shared_ptr<const Dataset> ignore_label(std::shared_ptr<const Dataset> whole, int32_t label) {
   return std::make_shared<IgnoreLabel>(std::move(whole), label);

@@ -13,4 +13,8 @@ std::shared_ptr<const Dataset> ignore_label(std::shared_ptr<const Dataset> whole
 // How often each label below label_bound() occurs. Throws Error(data) for labels beyond 2²⁴.
 std::vector<int64_t> count_labels(const Dataset& dataset);
 
+// Labels 0 and 1 as numbers, f32, for losses of no and yes; kIgnoredLabel becomes NaN. Throws
+// Error(data) for data with other labels.
+std::shared_ptr<const Dataset> labels_as_answers(std::shared_ptr<const Dataset> whole);
+
 }  // namespace dltrain

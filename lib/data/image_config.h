@@ -18,7 +18,8 @@ struct ImageConfig : DatasetConfig {
     DatasetConfig::validate(problems);
     scaling.validate(*this, {}, problems);
   }
-  std::shared_ptr<const Dataset> open() const override {
+  InputFit fit() const override { return {.normalize = scaling.fitted()}; }
+  std::shared_ptr<const Dataset> open(const Opening&) const override {
     return make_image_dataset(open_images(), changes(), scaling.options());
   }
 

@@ -1,7 +1,6 @@
 // The keys of `type: image_folder`.
 #include "base/cpus.h"
 #include "data/broken_images.h"
-#include "data/classes.h"
 #include "data/image_config.h"
 #include "data/image_folder.h"
 #include "data/registry.h"
@@ -27,11 +26,9 @@ struct ImageFolderConfig final : ImageConfig {
     describe_on_error(f, options.skip_broken);
     ImageConfig::describe(f);
   }
-  DataSplit open_split(double eval_fraction) const override {
-    return split_off_eval_by_class(open(), eval_fraction);
-  }
-  std::shared_ptr<const Dataset> open() const override {
-    auto dataset = ImageConfig::open();
+  bool tail_is_by_class() const override { return true; }
+  std::shared_ptr<const Dataset> open(const Opening& how) const override {
+    auto dataset = ImageConfig::open(how);
     return options.untargeted ? without_targets(std::move(dataset)) : dataset;
   }
   std::shared_ptr<const ImageSource> open_images() const override {

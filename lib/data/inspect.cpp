@@ -19,6 +19,19 @@ constexpr int64_t kMostChannels = 64;
 constexpr double kFar = 8;
 constexpr int64_t kMostLabels = int64_t{1} << 24;
 
+constexpr double kNoNumber = std::numeric_limits<double>::infinity();
+
+struct Moments {
+  double count = 0, mean = 0, squares = 0;  // Welford
+
+  void add(double value) {
+    count += 1;
+    const double before = value - mean;
+    mean += before / count;
+    squares += before * (value - mean);
+  }
+};
+
 // Sums of one sample's field, a row for each channel.
 struct Sums {
   double sum = 0, squares = 0;
@@ -247,6 +260,64 @@ class Inspector {
 
 SplitReport inspect(const Dataset& dataset, int threads) {
   return Inspector(dataset).run(threads);
+}
+
+std::vector<ColumnReport> inspect_columns(const Dataset& table) {
+  const auto schema = table.schema();
+  std::vector<ColumnReport> out;
+  if (!schema || schema->columns.empty()) return out;
+  for (const ColumnSchema& column : schema->columns) {
+    ColumnReport report{.column = column, .least = kNoNumber, .greatest = -kNoNumber};
+    if (column.kind == ColumnSchema::Kind::category) {
+      report.counts.resize(column.categories.size() + (column.marks_empty ? 1 : 0));
+    }
+    out.push_back(std::move(report));
+  }
+  std::vector<Moments> moments(out.size());
+  std::vector<float> inputs;
+  std::vector<int32_t> ids;
+  for (int64_t sample = 0; sample < table.size(); ++sample) {
+    for (int field = 0; field < table.target_field(); ++field) {
+      const FieldSpec& spec = table.fields()[static_cast<size_t>(field)];
+      const auto n = static_cast<size_t>(spec.sample.shape.elements());
+      const bool is_ids = spec.sample.dtype == DType::i32;
+      inputs.resize(is_ids ? inputs.size() : n);
+      ids.resize(is_ids ? n : ids.size());
+      table.gather(field, {&sample, 1},
+                   is_ids ? reinterpret_cast<std::byte*>(ids.data())
+                          : reinterpret_cast<std::byte*>(inputs.data()));
+    }
+    size_t input = 0, id = 0;
+    int32_t first_id = 1;
+    for (size_t c = 0; c < out.size(); ++c) {
+      ColumnReport& report = out[c];
+      if (report.column.kind == ColumnSchema::Kind::number) {
+        const float value = inputs[input];
+        input += report.column.marks_empty ? 2 : 1;
+        if (std::isnan(value)) {
+          ++report.empty;
+          continue;
+        }
+        moments[c].add(value);
+        report.least = std::min<double>(report.least, value);
+        report.greatest = std::max<double>(report.greatest, value);
+      } else if (report.column.kind == ColumnSchema::Kind::category) {
+        const auto n = static_cast<int32_t>(report.counts.size());
+        for (int32_t i = 0; i < n; ++i) {
+          report.counts[static_cast<size_t>(i)] +=
+              schema->embedded ? ids[id] == first_id + i
+                               : inputs[input + static_cast<size_t>(i)] == 1;
+        }
+        first_id += n;
+        schema->embedded ? ++id : input += static_cast<size_t>(n);
+      }
+    }
+  }
+  for (size_t c = 0; c < out.size(); ++c) {
+    out[c].mean = moments[c].mean;
+    out[c].std = std::sqrt(moments[c].squares / std::max(moments[c].count, 1.0));
+  }
+  return out;
 }
 
 std::vector<std::pair<int64_t, int64_t>> find_overlap(const SplitReport& train,

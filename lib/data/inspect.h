@@ -43,6 +43,18 @@ struct SplitReport {
   std::vector<std::string> hashes;  // of the inputs of each sample; empty for broken ones
 };
 
+struct ColumnReport {
+  ColumnSchema column;
+  // Of numbers:
+  double mean = 0, std = 0, least = 0, greatest = 0;
+  int64_t empty = 0;                 // cells of numbers; categories count theirs as one more
+  std::vector<int64_t> counts = {};  // of categories; where they are ids, too
+};
+
+// Of a table that was opened without fitting anything (Opening::fit), in the order of its columns;
+// empty for other data.
+std::vector<ColumnReport> inspect_columns(const Dataset& table);
+
 // `threads` share the reading; the report does not depend on their number.
 SplitReport inspect(const Dataset& dataset, int threads);
 

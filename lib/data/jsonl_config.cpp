@@ -109,16 +109,16 @@ struct JsonlConfig final : SequenceConfig {
                                                             .seed = seed,
                                                             .shuffle = shuffle});
   }
-  std::shared_ptr<const Dataset> open() const override {
-    return pairs() ? open_pairs(nullptr) : SequenceConfig::open();
+  std::shared_ptr<const Dataset> open(const Opening&) const override {
+    return pairs() ? open_pairs(nullptr) : SequenceConfig::open({});
   }
-  DataSplit open_split(double eval_fraction) const override {
-    return pairs() ? split_off_eval(open_pairs(nullptr), eval_fraction)
-                   : SequenceConfig::open_split(eval_fraction);
+  DataSplit open_split(const HeldOut& part, const Opening& how) const override {
+    return pairs() ? DatasetConfig::open_split(part, how) : SequenceConfig::open_split(part, how);
   }
   std::shared_ptr<const Dataset> open_as_eval(
-      const std::function<std::shared_ptr<const Dataset>()>& train) const override {
-    if (!pairs()) return SequenceConfig::open_as_eval(train);
+      const std::function<std::shared_ptr<const Dataset>()>& train,
+      const Opening& how) const override {
+    if (!pairs()) return SequenceConfig::open_as_eval(train, how);
     return open_pairs(wants_tokenizer() ? train()->tokenizer() : nullptr);
   }
 

@@ -1,7 +1,6 @@
 // The keys of `type: packed_images`.
 #include "base/cpus.h"
 #include "data/broken_images.h"
-#include "data/classes.h"
 #include "data/image_config.h"
 #include "data/packed_images.h"
 #include "data/registry.h"
@@ -22,9 +21,7 @@ struct PackedImagesConfig final : ImageConfig {
     describe_on_error(f, skip_broken);
     ImageConfig::describe(f);
   }
-  DataSplit open_split(double eval_fraction) const override {
-    return split_off_eval_by_class(open(), eval_fraction);
-  }
+  bool tail_is_by_class() const override { return true; }
   std::shared_ptr<const ImageSource> open_images() const override {
     const auto images = open_packed_images(path);
     if (!skip_broken) return images;

@@ -1,4 +1,5 @@
-// The keys `scale` and `normalize`, which several dataset kinds have.
+// The keys `scale` and `normalize`, which several dataset kinds have: fixed numbers, or those that
+// are fitted to the training split (data/fitted.h).
 #pragma once
 
 #include <optional>
@@ -9,20 +10,35 @@
 namespace dltrain {
 
 struct NormalizeConfig : Located {
+  static constexpr std::string_view kBareKey = "statistics";
+  enum class From : uint8_t { keys, training };
+  From statistics = From::keys;
   std::vector<double> mean, std;
 
   void describe(Fields& f) {
+    f.choice("statistics", statistics,
+             {{"given", From::keys, "mean and std are keys"},
+              {"auto", From::training,
+               "of the training split, for each column of a table (its categories stay 0 and 1), "
+               "else for each channel; a checkpoint keeps them"}},
+             {.doc = "Where mean and std come from; `normalize: auto` in short"});
     f.numbers("mean", mean,
               {.doc = "Subtracted: one number, or one a channel (the innermost dimension)",
-               .required = true,
-               .min_size = 1,
                .scalar_ok = true});
     f.numbers("std", std,
-              {.doc = "Divided by: one number, or one a channel",
-               .required = true,
-               .above = 0,
-               .min_size = 1,
-               .scalar_ok = true});
+              {.doc = "Divided by: one number, or one a channel", .above = 0, .scalar_ok = true});
+  }
+
+  void validate(Problems& problems) const {
+    const bool given = !mean.empty() && !std.empty();
+    if (statistics == From::keys && !given) {
+      problems.add(
+          *this, mean.empty() ? "mean" : "std",
+          fmt::format("missing key '{}' in normalize, which has mean and std, or is `auto`",
+                      mean.empty() ? "mean" : "std"));
+    } else if (statistics == From::training && !(mean.empty() && std.empty())) {
+      problems.add(*this, "statistics", "normalize is `auto` or has mean and std, not both");
+    }
   }
 };
 
@@ -32,18 +48,23 @@ struct ScalingConfig {
 
   void describe(Fields& f) {
     f.number("scale", scale, {.doc = "Input values are multiplied by this first"});
-    f.section("normalize", normalize, {.doc = "Then (value - mean) / std"});
+    f.section("normalize", normalize,
+              {.doc = "Then (value - mean) / std; auto: with those of the training split"});
+  }
+
+  bool fitted() const {
+    return normalize && normalize->statistics == NormalizeConfig::From::training;
   }
 
   Scaling options() const {
-    if (!normalize) return {.scale = scale};
+    if (!normalize || fitted()) return {.scale = scale};
     return {.scale = scale, .mean = normalize->mean, .std = normalize->std};
   }
 
   // `channels`: of a sample's innermost dimension, where it is known already.
   void validate(const Located& owner, std::optional<int64_t> channels, Problems& problems) const {
     if (scale == 0) problems.add(owner, "scale", "scale must not be 0");
-    if (!channels || !normalize) return;
+    if (!channels || !normalize || fitted()) return;
     for (const auto& [key, list] :
          {std::pair("mean", &normalize->mean), {"std", &normalize->std}}) {
       if (list->size() == 1 || static_cast<int64_t>(list->size()) == *channels) continue;

@@ -119,7 +119,7 @@ std::shared_ptr<const LengthPlan> SequenceConfig::length_plan(const Dataset& dat
   return curriculum ? make_curriculum(dataset, curriculum->options) : nullptr;
 }
 
-std::shared_ptr<const Dataset> SequenceConfig::open() const {
+std::shared_ptr<const Dataset> SequenceConfig::open(const Opening&) const {
   const auto stream = open_stream(nullptr, {});
   return windows(stream, 0, stream->size(), true);
 }
@@ -129,15 +129,15 @@ int64_t SequenceConfig::held_out(int64_t tokens, double eval_fraction) {
 }
 
 // The end of the text is held out: no token is in both splits.
-DataSplit SequenceConfig::open_split(double eval_fraction) const {
+DataSplit SequenceConfig::open_split(const HeldOut& part, const Opening&) const {
   const auto stream = open_stream(nullptr, {});
-  const int64_t last = held_out(stream->size(), eval_fraction);
+  const int64_t last = held_out(stream->size(), part.fraction);
   const int64_t trained = stream->size() - last;
   if (std::min(trained, last) <= sequence_length) {
     throw Error(ExitCode::data,
                 fmt::format("data.eval_fraction {} leaves {} of its {} tokens for {}; one sequence "
                             "of {} and its targets need {}",
-                            eval_fraction, std::min(trained, last), stream->size(),
+                            part.fraction, std::min(trained, last), stream->size(),
                             trained < last ? "training" : "evaluation", sequence_length,
                             sequence_length + 1),
                 name());
@@ -146,7 +146,7 @@ DataSplit SequenceConfig::open_split(double eval_fraction) const {
 }
 
 std::shared_ptr<const Dataset> SequenceConfig::open_as_eval(
-    const std::function<std::shared_ptr<const Dataset>()>& train) const {
+    const std::function<std::shared_ptr<const Dataset>()>& train, const Opening&) const {
   const auto stream = open_stream(wants_tokenizer() ? train()->tokenizer() : nullptr, {});
   return windows(stream, 0, stream->size(), false);
 }

@@ -31,10 +31,11 @@ struct SequenceConfig : DatasetConfig {
   std::string next_token_input() const override { return mlm_probability ? "" : kInputField; }
   std::shared_ptr<const LengthPlan> length_plan(const Dataset& dataset, int64_t global_batch,
                                                 uint64_t seed) const override;
-  std::shared_ptr<const Dataset> open() const override;
-  DataSplit open_split(double eval_fraction) const override;
+  std::shared_ptr<const Dataset> open(const Opening& how) const override;
+  DataSplit open_split(const HeldOut& part, const Opening& how) const override;
   std::shared_ptr<const Dataset> open_as_eval(
-      const std::function<std::shared_ptr<const Dataset>()>& train) const override;
+      const std::function<std::shared_ptr<const Dataset>()>& train,
+      const Opening& how) const override;
 
   // All tokens, for `dltrain data prepare`; of the evaluation split with that of the training
   // split. `file`: for ids that are not in files yet, see TokenCollector.

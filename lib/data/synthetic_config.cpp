@@ -24,7 +24,7 @@ struct SyntheticConfig final : DatasetConfig {
     DatasetConfig::describe(f);
   }
 
-  std::shared_ptr<const Dataset> open() const override {
+  std::shared_ptr<const Dataset> open(const Opening&) const override {
     return change_samples(make_synthetic(options), changes());
   }
 };
@@ -48,7 +48,7 @@ struct SyntheticTokensConfig final : DatasetConfig {
     DatasetConfig::describe(f);
   }
 
-  std::shared_ptr<const Dataset> open() const override {
+  std::shared_ptr<const Dataset> open(const Opening&) const override {
     return change_samples(make_synthetic_tokens(options), changes());
   }
 };

@@ -11,8 +11,6 @@ struct TensorsConfig final : DatasetConfig {
   std::optional<std::string> path;
   ScalingConfig scaling;
 
-  TensorsConfig() { shuffle = false; }
-
   void describe(Fields& f) override {
     f.text(
         "path", path,
@@ -46,7 +44,8 @@ struct TensorsConfig final : DatasetConfig {
     check("targets", options.targets);
   }
 
-  std::shared_ptr<const Dataset> open() const override {
+  InputFit fit() const override { return {.normalize = scaling.fitted()}; }
+  std::shared_ptr<const Dataset> open(const Opening&) const override {
     TensorsOptions resolved = options;
     resolved.path = path.value_or("");
     resolved.scaling = scaling.options();

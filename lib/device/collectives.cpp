@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-#include <fmt/format.h>
+#include "base/error.h"
 
 namespace dltrain {
 namespace {
@@ -200,6 +200,10 @@ Collectives::Ticket Collectives::issue(const CollectiveCall& call, Stream& after
          describe(call), mistake);
   }
   return queue(call, after);
+}
+
+std::unique_ptr<Collectives> Collectives::split(std::span<const int> ranks) {
+  fail(ExitCode::usage, "these ranks have no group of {} of them", ranks.size());
 }
 
 }  // namespace dltrain

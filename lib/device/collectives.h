@@ -37,7 +37,6 @@
 #include <span>
 #include <string>
 
-#include "base/error.h"
 #include "device/device.h"
 #include "tensor/dtype.h"
 
@@ -144,9 +143,7 @@ class Collectives {
   // ranks of its own new group, and the lists of two ranks are equal or have none in common (as
   // MPI_Comm_split and ncclCommSplit have it). In the new group ranks are counted from 0 in the
   // order of the list. It must end before this one; when one of them fails both are dead.
-  virtual std::unique_ptr<Collectives> split(std::span<const int> ranks) {
-    fail(ExitCode::usage, "these ranks have no group of {} of them", ranks.size());
-  }
+  virtual std::unique_ptr<Collectives> split(std::span<const int> ranks);
   // For groups whose wait() does not hold the host: throws Error(rank) when an operation has failed
   // since. Called where the host has waited for the device, before results are believed.
   virtual void check() {}

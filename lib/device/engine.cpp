@@ -85,4 +85,8 @@ const Engine* load_engine_plugin(const std::string& name, std::string& why, Driv
   return engine;
 }
 
+bool has_nvidia_gpu() {
+  return missing_nvidia_driver().empty();
+}
+
 }  // namespace dltrain

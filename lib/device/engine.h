@@ -18,7 +18,7 @@ struct KernelRow;          // ops/kernel.h
 struct VendorCollectives;  // device/carrier.h
 
 // Raised whenever this struct or anything reachable from it changes its layout or meaning.
-inline constexpr uint32_t kEngineAbi = 7;
+inline constexpr uint32_t kEngineAbi = 8;
 
 struct Engine {
   uint32_t abi = kEngineAbi;
@@ -32,6 +32,8 @@ struct Engine {
   std::unique_ptr<Device> (*open)(int index) = nullptr;
   // The vendor's library for several ranks; nullptr: there is none.
   const VendorCollectives* collectives = nullptr;
+  // What it was built with, "CUDA 13.0, cuBLASLt 13.1.0, cuDNN 9.19.0, NCCL 2.28.3".
+  std::string (*libraries)() = nullptr;
 };
 
 // The plug-in's only exported symbol: extern "C" const dltrain::Engine* dltrain_engine(uint32_t
@@ -46,5 +48,7 @@ using EngineEntry = const Engine* (*)(uint32_t abi);
 enum class Driver : uint8_t { needed, not_needed };
 const Engine* load_engine_plugin(const std::string& name, std::string& why,
                                  Driver driver = Driver::needed);
+// Whether this machine has an NVIDIA GPU and its driver, with the plug-in or without it.
+bool has_nvidia_gpu();
 
 }  // namespace dltrain

@@ -137,9 +137,6 @@ class Plan {
   bool persistent(Role role) const {
     return rules_of(role).persistent && (options_.keep_gradients || role != Role::gradient);
   }
-  int block_of(ValueId value) const {
-    return value_block_[static_cast<size_t>(graph_.storage(value))];
-  }
 
   Graph graph_;
   PlanOptions options_;

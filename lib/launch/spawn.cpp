@@ -23,7 +23,7 @@ struct Pipe {
 Pipe make_pipe() {
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0) {
-    fail(ExitCode::internal, "cannot make a pipe: {}", std::strerror(errno));
+    fail(ExitCode::usage, "cannot make a pipe: {} (ulimit -n)", std::strerror(errno));
   }
   return {FileDescriptor(ends[0]), FileDescriptor(ends[1])};
 }

@@ -110,71 +110,33 @@ struct Flatten final : Layer {
 
 }  // namespace
 
-KindRow<Layer> relu_row() {
-  return {"relu", "max(x, 0)", make_kind_of<Plain<"relu">>};
-}
-KindRow<Layer> identity_row() {
-  return {"identity", "its input", make_kind_of<Identity>};
-}
-KindRow<Layer> gelu_row() {
-  return {"gelu", "x·Φ(x) (Hendrycks & Gimpel 2016)", make_kind_of<Gelu>, "approximate"};
-}
-KindRow<Layer> silu_row() {
-  return {"silu", "x·sigmoid(x), also called swish", make_kind_of<Plain<"silu">>};
-}
-KindRow<Layer> tanh_row() {
-  return {"tanh", "hyperbolic tangent", make_kind_of<Plain<"tanh">>};
-}
-KindRow<Layer> sigmoid_row() {
-  return {"sigmoid", "1 / (1 + exp(-x))", make_kind_of<Plain<"sigmoid">>};
-}
-KindRow<Layer> leaky_relu_row() {
-  return {"leaky_relu", "x above 0, negative_slope·x below", make_kind_of<LeakyRelu>,
-          "negative_slope"};
-}
-KindRow<Layer> elu_row() {
-  return {"elu", "x above 0, alpha·(exp(x) - 1) below (Clevert et al. 2015)", make_kind_of<Elu>,
-          "alpha"};
-}
-KindRow<Layer> selu_row() {
-  return {"selu", "elu scaled so that layers keep mean and variance (Klambauer et al. 2017)",
-          make_kind_of<Plain<"selu">>};
-}
-KindRow<Layer> softplus_row() {
-  return {"softplus", "ln(1 + exp(x)), a smooth relu", make_kind_of<Softplus>};
-}
-KindRow<Layer> mish_row() {
-  return {"mish", "x·tanh(softplus(x)) (Misra 2019)", make_kind_of<Plain<"mish">>};
-}
-KindRow<Layer> hardswish_row() {
-  return {"hardswish", "x·clamp(x + 3, 0, 6) / 6 (Howard et al. 2019)",
-          make_kind_of<Plain<"hardswish">>};
-}
-KindRow<Layer> hardsigmoid_row() {
-  return {"hardsigmoid", "clamp(x + 3, 0, 6) / 6", make_kind_of<Plain<"hardsigmoid">>};
-}
-KindRow<Layer> hardtanh_row() {
-  return {"hardtanh", "x between min_value and max_value", make_kind_of<Hardtanh>};
-}
-KindRow<Layer> relu6_row() {
-  return {"relu6", "clamp(x, 0, 6)", make_kind_of<Relu6>};
-}
-KindRow<Layer> softsign_row() {
-  return {"softsign", "x / (1 + |x|)", make_kind_of<Plain<"softsign">>};
-}
-KindRow<Layer> quick_gelu_row() {
-  return {"quick_gelu", "x·sigmoid(1.702x), CLIP's form of gelu",
-          make_kind_of<Plain<"quick_gelu">>};
-}
-KindRow<Layer> softmax_row() {
-  return {"softmax", "exp(x) over its sum, along the last axis", make_kind_of<Plain<"softmax">>};
-}
-KindRow<Layer> log_softmax_row() {
-  return {"log_softmax", "logarithm of softmax, along the last axis",
-          make_kind_of<Plain<"log_softmax">>};
-}
-KindRow<Layer> flatten_row() {
-  return {"flatten", "one vector a sample", make_kind_of<Flatten>};
+std::vector<KindRow<Layer>> activations_rows() {
+  return {
+      {"relu", "max(x, 0)", make_kind_of<Plain<"relu">>},
+      {"identity", "its input", make_kind_of<Identity>},
+      {"gelu", "x·Φ(x) (Hendrycks & Gimpel 2016)", make_kind_of<Gelu>, "approximate"},
+      {"silu", "x·sigmoid(x), also called swish", make_kind_of<Plain<"silu">>},
+      {"tanh", "hyperbolic tangent", make_kind_of<Plain<"tanh">>},
+      {"sigmoid", "1 / (1 + exp(-x))", make_kind_of<Plain<"sigmoid">>},
+      {"leaky_relu", "x above 0, negative_slope·x below", make_kind_of<LeakyRelu>,
+       "negative_slope"},
+      {"elu", "x above 0, alpha·(exp(x) - 1) below (Clevert et al. 2015)", make_kind_of<Elu>,
+       "alpha"},
+      {"selu", "elu scaled so that layers keep mean and variance (Klambauer et al. 2017)",
+       make_kind_of<Plain<"selu">>},
+      {"softplus", "ln(1 + exp(x)), a smooth relu", make_kind_of<Softplus>},
+      {"mish", "x·tanh(softplus(x)) (Misra 2019)", make_kind_of<Plain<"mish">>},
+      {"hardswish", "x·clamp(x + 3, 0, 6) / 6 (Howard et al. 2019)",
+       make_kind_of<Plain<"hardswish">>},
+      {"hardsigmoid", "clamp(x + 3, 0, 6) / 6", make_kind_of<Plain<"hardsigmoid">>},
+      {"hardtanh", "x between min_value and max_value", make_kind_of<Hardtanh>},
+      {"relu6", "clamp(x, 0, 6)", make_kind_of<Relu6>},
+      {"softsign", "x / (1 + |x|)", make_kind_of<Plain<"softsign">>},
+      {"quick_gelu", "x·sigmoid(1.702x), CLIP's form of gelu", make_kind_of<Plain<"quick_gelu">>},
+      {"softmax", "exp(x) over its sum, along the last axis", make_kind_of<Plain<"softmax">>},
+      {"log_softmax", "logarithm of softmax, along the last axis",
+       make_kind_of<Plain<"log_softmax">>},
+      {"flatten", "one vector a sample", make_kind_of<Flatten>}};
 }
 
 }  // namespace dltrain

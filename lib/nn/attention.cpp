@@ -87,9 +87,9 @@ struct Attention final : AttentionLayer {
 
 }  // namespace
 
-KindRow<Layer> attention_row() {
-  return {"attention", "tokens look at each other, without projections (Vaswani et al. 2017)",
-          make_kind_of<Attention>, "num_heads"};
+std::vector<KindRow<Layer>> attention_rows() {
+  return {{"attention", "tokens look at each other, without projections (Vaswani et al. 2017)",
+           make_kind_of<Attention>, "num_heads"}};
 }
 
 }  // namespace dltrain

@@ -37,7 +37,7 @@ void AttentionLayer::validate(Problems& problems) const {
   if (num_kv_heads && num_heads % *num_kv_heads != 0) {
     problems.add(
         *this, "num_kv_heads",
-        fmt::format("{} heads cannot share {} heads of keys and values", num_heads, *num_kv_heads));
+        fmt::format("num_heads {} is not a multiple of num_kv_heads {}", num_heads, *num_kv_heads));
   }
 }
 

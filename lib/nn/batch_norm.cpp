@@ -62,8 +62,8 @@ struct BatchNorm final : Layer {
 
 }  // namespace
 
-KindRow<Layer> batch_norm_row() {
-  return {"batch_norm", "normalises each channel over the batch", make_kind_of<BatchNorm>};
+std::vector<KindRow<Layer>> batch_norm_rows() {
+  return {{"batch_norm", "normalises each channel over the batch", make_kind_of<BatchNorm>}};
 }
 
 }  // namespace dltrain

@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "config/override.h"
 #include "config/scalar.h"
 #include "config/suggest.h"
 
@@ -183,14 +184,14 @@ ConfigNode BlockExpander::use(const ConfigNode& node, const Scope&) {
     (common ? out : arguments).set(keys.keys[i], keys.items[i]);
   }
   const Place& place = name->place;
-  out.set({"layers", place},
-          instantiate(*definition, arguments, place, fmt::format("block '{}'", name->text)));
+  out.set({"layers", place}, instantiate(*definition, arguments, place,
+                                         fmt::format("block '{}'", name->text), name->text + "."));
   return out;
 }
 
 ConfigNode BlockExpander::instantiate(const BlockDefinition& definition,
                                       const ConfigNode& arguments, const Place& place,
-                                      const std::string& what) {
+                                      const std::string& what, const std::string& prefix) {
   const bool cycle = std::find(chain_.begin(), chain_.end(), &definition) != chain_.end();
   if (cycle || chain_.size() >= kMaxDepth) {
     std::string path;
@@ -201,10 +202,20 @@ ConfigNode BlockExpander::instantiate(const BlockDefinition& definition,
     return {};
   }
   const std::vector<std::string> names = parameter_names(definition);
+  std::vector<std::string> dropped;
+  std::string of_type;
   for (const ConfigNode::Key& key : arguments.keys) {
     if (contains_blocks(names, key.text)) continue;
+    if (!key.of_type.empty()) {
+      dropped.push_back(key.text);
+      of_type = key.of_type;
+      continue;
+    }
     problems_.add(key.place, fmt::format("unknown key '{}' in {}{}", key.text, what,
                                          suggest_near(key.text, names)));
+  }
+  if (!dropped.empty()) {
+    warn_of_dropped_keys("model", of_type, definition.name.text, dropped, problems_);
   }
   Scope scope{.definition = &definition,
               .arguments = {},
@@ -225,6 +236,8 @@ ConfigNode BlockExpander::instantiate(const BlockDefinition& definition,
     }
     scope.arguments.push_back(given ? *given : copy(parameter.initial, scope));
     scope.given.push_back(given != nullptr);
+    std::string& argument = scope.arguments.back().place.argument;
+    if (argument.empty()) argument = prefix + parameter.name.text;
   }
   chain_.push_back(&definition);
   ConfigNode layers = copy(definition.layers, scope);

@@ -43,9 +43,9 @@ class BlockExpander {
   // The layers with every use of a block replaced. What cannot be is reported.
   ConfigNode expand(const ConfigNode& layers);
   // The layers of a definition used with `arguments` at `place`; `what` names it in messages:
-  // "model (type lenet)".
+  // "model (type lenet)", and `prefix` what stands before the name of an argument: "model.".
   ConfigNode instantiate(const BlockDefinition& definition, const ConfigNode& arguments,
-                         const Place& place, const std::string& what);
+                         const Place& place, const std::string& what, const std::string& prefix);
 
  private:
   struct Scope;

@@ -94,29 +94,19 @@ struct Glu final : Layer {
 
 }  // namespace
 
-KindRow<Layer> prelu_row() {
-  return {"prelu", "x above 0, a learned slope times x below (He et al. 2015)", make_kind_of<Prelu>,
-          "per_channel"};
-}
-KindRow<Layer> celu_row() {
-  return {"celu", "x above 0, alpha·(exp(x / alpha) - 1) below (Barron 2017)", make_kind_of<Celu>,
-          "alpha"};
-}
-KindRow<Layer> log_sigmoid_row() {
-  return {"log_sigmoid", "ln(1 / (1 + exp(-x)))", make_kind_of<LogSigmoid>};
-}
-KindRow<Layer> tanhshrink_row() {
-  return {"tanhshrink", "x - tanh(x)", make_kind_of<Tanhshrink>};
-}
-KindRow<Layer> softshrink_row() {
-  return {"softshrink", "x moved by lambda towards 0, and 0 within it", make_kind_of<Softshrink>,
-          "lambda"};
-}
-KindRow<Layer> glu_row() {
-  return {"glu",
-          "the first half of the channels times the sigmoid of the second (Dauphin et al. "
-          "2016)",
-          make_kind_of<Glu>};
+std::vector<KindRow<Layer>> composed_activations_rows() {
+  return {{"prelu", "x above 0, a learned slope times x below (He et al. 2015)",
+           make_kind_of<Prelu>, "per_channel"},
+          {"celu", "x above 0, alpha·(exp(x / alpha) - 1) below (Barron 2017)", make_kind_of<Celu>,
+           "alpha"},
+          {"log_sigmoid", "ln(1 / (1 + exp(-x)))", make_kind_of<LogSigmoid>},
+          {"tanhshrink", "x - tanh(x)", make_kind_of<Tanhshrink>},
+          {"softshrink", "x moved by lambda towards 0, and 0 within it", make_kind_of<Softshrink>,
+           "lambda"},
+          {"glu",
+           "the first half of the channels times the sigmoid of the second (Dauphin et al. "
+           "2016)",
+           make_kind_of<Glu>}};
 }
 
 }  // namespace dltrain

@@ -98,13 +98,10 @@ struct MaxPool2d final : Layer {
 
 }  // namespace
 
-KindRow<Layer> conv2d_row() {
-  return {"conv2d", "convolution over images", make_kind_of<Conv2d>};
-}
-
-KindRow<Layer> max_pool2d_row() {
-  return {"max_pool2d", "the greatest value of each window", make_kind_of<MaxPool2d>,
-          "kernel_size"};
+std::vector<KindRow<Layer>> conv2d_rows() {
+  return {
+      {"conv2d", "convolution over images", make_kind_of<Conv2d>},
+      {"max_pool2d", "the greatest value of each window", make_kind_of<MaxPool2d>, "kernel_size"}};
 }
 
 }  // namespace dltrain

@@ -93,8 +93,9 @@ struct ConvTranspose2d final : Layer {
 
 }  // namespace
 
-KindRow<Layer> conv_transpose2d_row() {
-  return {"conv_transpose2d", "transposed convolution over images", make_kind_of<ConvTranspose2d>};
+std::vector<KindRow<Layer>> conv_transpose2d_rows() {
+  return {
+      {"conv_transpose2d", "transposed convolution over images", make_kind_of<ConvTranspose2d>}};
 }
 
 }  // namespace dltrain

@@ -34,12 +34,10 @@ struct Dropout2d final : Dropout {
 
 }  // namespace
 
-KindRow<Layer> dropout2d_row() {
-  return {"dropout2d", "zeroes whole channels of a sample at random in training",
-          make_kind_of<Dropout2d>, "rate"};
-}
-KindRow<Layer> dropout_row() {
-  return {"dropout", "zeroes elements at random in training", make_kind_of<Dropout>, "rate"};
+std::vector<KindRow<Layer>> dropout_rows() {
+  return {{"dropout2d", "zeroes whole channels of a sample at random in training",
+           make_kind_of<Dropout2d>, "rate"},
+          {"dropout", "zeroes elements at random in training", make_kind_of<Dropout>, "rate"}};
 }
 
 }  // namespace dltrain

@@ -64,8 +64,8 @@ struct Embedding final : Layer {
 
 }  // namespace
 
-KindRow<Layer> embedding_row() {
-  return {"embedding", "a learned vector for each id", make_kind_of<Embedding>};
+std::vector<KindRow<Layer>> embedding_rows() {
+  return {{"embedding", "a learned vector for each id", make_kind_of<Embedding>}};
 }
 
 }  // namespace dltrain

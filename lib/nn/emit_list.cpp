@@ -22,11 +22,25 @@ bool is_layer_name(std::string_view name) {
          name.back() != '.' && name.find("..") == std::string_view::npos;
 }
 
-// "model.layers[2] (linear)": how messages name a layer of the file.
+// "model.layers[2] (linear)": how messages name a layer of the file; of a built-in architecture
+// "layer h.0.attn.c_attn (linear)".
 std::string shown_emit_list(const Layer& layer, const std::string& path) {
+  if (layer.place.source && layer.place.source->is_built_in) {
+    return fmt::format("layer {} ({})", path, layer.kind);
+  }
   std::string where = layer.place.path.empty() ? path : layer.place.path;
   if (!layer.place.path.empty() && !where.starts_with("model.")) where = "model." + where;
   return fmt::format("{} ({})", where, layer.kind);
+}
+
+// Where the layer can be changed: in a built-in architecture the argument that `message` names.
+const Place& place_to_change(const Layer& layer, const std::string& message) {
+  if (!layer.place.source || !layer.place.source->is_built_in) return layer.place;
+  for (const Located::KeyPlace& key : layer.given_keys) {
+    const bool by_user = key.place.source && !key.place.source->is_built_in;
+    if (by_user && mentions_name(message, key.key)) return key.place;
+  }
+  return layer.place;
 }
 
 // A bias that is not there is 0 as well: architectures may say so for layers whose bias is an
@@ -76,7 +90,7 @@ void Layer::describe_common(Fields& f) {
   f.texts("inputs", inputs,
           {.doc = "What it reads: names of earlier layers of this list or of a list around it, of "
                   "inputs of the data, `previous` (the layer before), `input` (what the list "
-                  "gets); default: previous",
+                  "gets); `name?` is left out where nothing is called so; default: previous",
            .min_size = 1,
            .scalar_ok = true,
            .known_as = {"input", "from"}});
@@ -238,7 +252,9 @@ std::vector<ValueId> LayerContext::inputs_of(const Layer& layer, List& list) {
   }
   std::vector<ValueId> values;
   for (const std::string& name : *layer.inputs) {
-    Output* output = find_output(list, name);
+    const bool optional = name.ends_with('?');
+    Output* output = find_output(list, optional ? name.substr(0, name.size() - 1) : name);
+    if (output == nullptr && optional) continue;
     if (output == nullptr) refuse(layer.place_of("inputs"), no_output(list, name));
     output->used = true;
     values.push_back(output->value);
@@ -287,7 +303,8 @@ ValueId LayerContext::emit_at(const Layer& layer, const std::string& path,
     for (ValueId input : inputs) {
       shapes += (shapes.empty() ? "" : ", ") + to_string(shape(input));
     }
-    refuse(layer.place, fmt::format("{} on {}: {}", shown_emit_list(layer, path), shapes, message));
+    refuse(place_to_change(layer, message),
+           fmt::format("{} on {}: {}", shown_emit_list(layer, path), shapes, message));
   }
   builder_.set_layer(outer_path);
   emission_ = emission.outer;

@@ -80,6 +80,11 @@ int64_t LayerContext::vocabulary() {
   return vocabulary_;
 }
 
+int64_t LayerContext::outputs() const {
+  if (outputs_ > 0) return outputs_;
+  fail(ExitCode::usage, "the data does not say how many outputs `auto` means; give their number");
+}
+
 // Evaluation has state of its own: its pass may stand between two steps of training.
 ValueId LayerContext::carried(const std::string& name, int64_t samples, int64_t width) {
   if (!constant_.empty()) fail(ExitCode::usage, "a teacher's state is not carried");

@@ -40,9 +40,9 @@ struct GroupNorm final : Layer {
 
 }  // namespace
 
-KindRow<Layer> group_norm_row() {
-  return {"group_norm", "normalises groups of channels of each sample (Wu & He 2018)",
-          make_kind_of<GroupNorm>, "num_groups"};
+std::vector<KindRow<Layer>> group_norm_rows() {
+  return {{"group_norm", "normalises groups of channels of each sample (Wu & He 2018)",
+           make_kind_of<GroupNorm>, "num_groups"}};
 }
 
 }  // namespace dltrain

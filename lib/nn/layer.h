@@ -70,6 +70,10 @@ class LayerContext {
   int64_t vocabulary();
   void set_vocabulary(int64_t size) { vocabulary_ = size; }
   bool asked_vocabulary() const { return asked_vocabulary_; }
+  // How many outputs the data asks for: its classes, or the numbers of a target. Throws
+  // Error(usage) where it does not say.
+  int64_t outputs() const;
+  void set_outputs(int64_t outputs) { outputs_ = outputs; }
   // What the teacher gives for this micro-batch (nn/distillation.cpp); kNoValue without one.
   ValueId teacher_output() const { return teacher_output_; }
   void set_teacher_output(ValueId output) { teacher_output_ = output; }
@@ -154,6 +158,7 @@ class LayerContext {
   Decoding* decoding_ = nullptr;
   int64_t vocabulary_ = 0;         // 0: unknown
   bool asked_vocabulary_ = false;  // has a layer used it?
+  int64_t outputs_ = 0;            // 0: unknown
   StreamInfo streams_ = {};
   List* list_ = nullptr;  // that it stands in
 };

@@ -54,13 +54,11 @@ struct RmsNorm final : Layer {
 
 }  // namespace
 
-KindRow<Layer> layer_norm_row() {
-  return {"layer_norm", "normalises each vector along the last axis (Ba et al. 2016)",
-          make_kind_of<LayerNorm>};
-}
-KindRow<Layer> rms_norm_row() {
-  return {"rms_norm", "divides each vector by its root mean square (Zhang & Sennrich 2019)",
-          make_kind_of<RmsNorm>};
+std::vector<KindRow<Layer>> layer_norm_rows() {
+  return {{"layer_norm", "normalises each vector along the last axis (Ba et al. 2016)",
+           make_kind_of<LayerNorm>},
+          {"rms_norm", "divides each vector by its root mean square (Zhang & Sennrich 2019)",
+           make_kind_of<RmsNorm>}};
 }
 
 }  // namespace dltrain

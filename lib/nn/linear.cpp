@@ -22,12 +22,14 @@ ValueId emit_linear(LayerContext& c, ValueId x, int64_t out, bool bias, bool in_
 }
 
 struct Linear final : Layer {
-  int64_t out_features = 0;
+  // `auto` until the first graph is built; the resolved configuration then has the number.
+  mutable IntegerOrAuto out_features = int64_t{0};
   bool bias = true, in_first = false;
 
   void describe(Fields& f) override {
     f.integer("out_features", out_features,
-              {.doc = "Length of the output vector",
+              {.doc = "Length of the output vector; auto: as many as the data has classes, or "
+                      "numbers in a target",
                .required = true,
                .min = 1,
                .max = 1e8,
@@ -40,7 +42,8 @@ struct Linear final : Layer {
   }
 
   ValueId emit(LayerContext& c, ValueId x) const override {
-    return emit_linear(c, x, out_features, bias, in_first);
+    if (std::holds_alternative<Auto>(out_features)) out_features = c.outputs();
+    return emit_linear(c, x, std::get<int64_t>(out_features), bias, in_first);
   }
 };
 
@@ -57,15 +60,12 @@ struct LmHead final : Layer {
 
 }  // namespace
 
-KindRow<Layer> linear_row() {
-  return {"linear", "y = x·Wᵀ + b over the last axis", make_kind_of<Linear>, "out_features"};
-}
-
-KindRow<Layer> lm_head_row() {
-  return {"lm_head",
-          "a linear layer with an output for each id of the vocabulary (model.vocab_size); with "
-          "`share: <embedding>` its weight is the embedding's",
-          make_kind_of<LmHead>};
+std::vector<KindRow<Layer>> linear_rows() {
+  return {{"linear", "y = x·Wᵀ + b over the last axis", make_kind_of<Linear>, "out_features"},
+          {"lm_head",
+           "a linear layer with an output for each id of the vocabulary (model.vocab_size); with "
+           "`share: <embedding>` its weight is the embedding's",
+           make_kind_of<LmHead>}};
 }
 
 }  // namespace dltrain

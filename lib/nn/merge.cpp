@@ -72,19 +72,13 @@ ValueId merge(LayerContext& c, Merge how, std::span<const ValueId> values) {
   return out;
 }
 
-KindRow<Layer> add_row() {
-  return {"add", "the sum of its inputs, which have one shape",
-          make_kind_of<MergeLayer<Merge::add>>, "inputs"};
-}
-
-KindRow<Layer> concat_row() {
-  return {"concat", "its inputs one behind the other along an axis", make_kind_of<Concat>,
-          "inputs"};
-}
-
-KindRow<Layer> multiply_row() {
-  return {"multiply", "the product of its inputs; later ones may broadcast to the first",
-          make_kind_of<MergeLayer<Merge::multiply>>, "inputs"};
+std::vector<KindRow<Layer>> merge_rows() {
+  return {
+      {"add", "the sum of its inputs, which have one shape", make_kind_of<MergeLayer<Merge::add>>,
+       "inputs"},
+      {"concat", "its inputs one behind the other along an axis", make_kind_of<Concat>, "inputs"},
+      {"multiply", "the product of its inputs; later ones may broadcast to the first",
+       make_kind_of<MergeLayer<Merge::multiply>>, "inputs"}};
 }
 
 }  // namespace dltrain

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
-#include <limits>
 #include <optional>
 
 #include "base/error.h"
@@ -16,6 +15,7 @@ constexpr const char* kCrossEntropy = "softmax_cross_entropy";
 constexpr int64_t kMostConfused = 4096;  // classes: their matrix then has 128 MiB
 constexpr int64_t kDefaultF1Classes = 1000;
 constexpr int64_t kDefaultTopClasses = 100;
+constexpr double kConstant = 1e-12;  // variation of constant targets, of their squares
 
 // k of "top_k".
 std::optional<int64_t> top_k(const std::string& name) {
@@ -49,13 +49,10 @@ ClassScores scores(double both, double taken, double wanted) {
           .support = wanted};
 }
 
-// Means over the classes; `occurs` says which.
-void add_means(ClassReport& report, const std::vector<bool>& occurs) {
-  double classes = 0, support = 0;
-  for (size_t k = 0; k < report.classes.size(); ++k) {
-    if (!occurs[k]) continue;
-    const ClassScores& c = report.classes[k];
-    classes += 1;
+// Means over `classes` of the classes: those that are left out have no targets and nothing right.
+void add_means(ClassReport& report, double classes) {
+  double support = 0;
+  for (const ClassScores& c : report.classes) {
     support += c.support;
     report.macro.precision += c.precision;
     report.macro.recall += c.recall;
@@ -77,7 +74,7 @@ void add_means(ClassReport& report, const std::vector<bool>& occurs) {
 ClassReport of_confusion(const std::vector<double>& matrix) {
   const auto n = static_cast<size_t>(std::llround(std::sqrt(static_cast<double>(matrix.size()))));
   ClassReport report;
-  std::vector<bool> occurs;
+  double occurring = 0;
   for (size_t k = 0; k < n; ++k) {
     double taken = 0, wanted = 0;
     for (size_t i = 0; i < n; ++i) {
@@ -85,44 +82,44 @@ ClassReport of_confusion(const std::vector<double>& matrix) {
       wanted += matrix[k * n + i];
     }
     report.classes.push_back(scores(matrix[k * n + k], taken, wanted));
-    occurs.push_back(taken + wanted > 0);
+    occurring += taken + wanted > 0 ? 1 : 0;
   }
-  add_means(report, occurs);
+  add_means(report, occurring);
   return report;
 }
 
+// True negatives, false positives, false negatives and true positives of each output; of one output
+// the confusion of two classes.
 ClassReport of_binary_counts(const std::vector<double>& counts) {
+  if (counts.size() == 4) return of_confusion(counts);
   ClassReport report;
-  std::vector<bool> occurs;
   for (size_t i = 0; i < counts.size(); i += 4) {
-    const double both = counts[i], taken = both + counts[i + 1], wanted = both + counts[i + 2];
-    report.classes.push_back(scores(both, taken, wanted));
-    occurs.push_back(taken + wanted > 0);
+    const double both = counts[i + 3];
+    report.classes.push_back(scores(both, both + counts[i + 1], both + counts[i + 2]));
   }
-  add_means(report, occurs);
+  add_means(report, static_cast<double>(report.classes.size()));
   return report;
 }
 
-// R²: the mean over the outputs of 1 − Σd²/Σ(t − mean t)²; NaN where targets do not vary.
-double r2(const std::vector<double>& sums) {
-  double total = 0;
-  for (size_t i = 0; i < sums.size(); i += 5) {
-    const double variation = sums[i + 4] - sums[i + 3] * sums[i + 3] / sums[i];
-    total += variation > 0 ? 1 - sums[i + 2] / variation : std::numeric_limits<double>::quiet_NaN();
-  }
-  return total / (static_cast<double>(sums.size()) / 5);
+// Of one output. What varies less than its rounding is constant.
+double r2(double squared, double variation, double targets_squared) {
+  if (variation > kConstant * targets_squared) return 1 - squared / variation;
+  return squared == 0 ? 1 : 0;
 }
 
+// The mean over the outputs that have targets.
 double number_metric(const std::string& name, const std::vector<double>& sums) {
-  if (name == "r2") return r2(sums);
-  double count = 0, absolute = 0, squared = 0;
+  double total = 0, outputs = 0;
   for (size_t i = 0; i < sums.size(); i += 5) {
-    count += sums[i];
-    absolute += sums[i + 1];
-    squared += sums[i + 2];
+    const double count = sums[i], squared = sums[i + 2], targets = sums[i + 3];
+    if (count == 0) continue;
+    outputs += 1;
+    if (name == "mae") total += sums[i + 1] / count;
+    if (name == "mse") total += squared / count;
+    if (name == "rmse") total += std::sqrt(squared / count);
+    if (name == "r2") total += r2(squared, sums[i + 4] - targets * targets / count, sums[i + 4]);
   }
-  if (name == "mae") return absolute / count;
-  return name == "mse" ? squared / count : std::sqrt(squared / count);
+  return total / outputs;
 }
 
 const std::vector<double>& find(const std::vector<SummedMetric>& sums, std::string_view label) {
@@ -250,7 +247,9 @@ MetricReport finish_metrics(const std::vector<std::string>& names, TargetKind ki
   MetricReport report;
   if (any(names, is_class_metric)) {
     const bool binary = kind == TargetKind::binary;
-    const std::vector<double>& counts = find(sums, metric_op("f1", kind));
+    std::vector<double> counts = find(sums, metric_op("f1", kind));
+    // The op has true positives first.
+    for (size_t i = 0; binary && i < counts.size(); i += 4) std::swap(counts[i], counts[i + 3]);
     report.classes = binary ? of_binary_counts(counts) : of_confusion(counts);
     if (std::find(names.begin(), names.end(), "confusion") != names.end()) {
       report.classes.confusion = counts;

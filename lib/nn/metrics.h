@@ -5,9 +5,14 @@
 // Perplexity is the exponential of the mean of −log p(label) over the labels that count, whatever
 // the loss adds (label smoothing, class weights, z-loss).
 //
-// Of a class: precision = TP/(TP+FP), recall = TP/(TP+FN), F1 = 2TP/(2TP+FP+FN), 0 where the
-// divisor is 0. `macro` is the mean over the classes that occur as target or as answer, `weighted`
-// the mean weighted by how often they occur as target (as scikit-learn has them).
+// All are scikit-learn's. Of a class: precision = TP/(TP+FP), recall = TP/(TP+FN), F1 =
+// 2TP/(2TP+FP+FN), 0 where the divisor is 0. `macro` is the mean over the classes that occur as
+// target or as answer, `weighted` the mean weighted by how often they occur as target. One output
+// of a binary loss has two classes, 0 and 1; of several outputs each is a class of its own, all of
+// them count in `macro`, and `accuracy` is the share of right elements (1 − hamming_loss).
+//
+// Of numbers: the mean over the outputs of a sample of each output's error or R². Where the targets
+// of an output do not vary, its R² is 1 if all answers are right and 0 otherwise.
 #pragma once
 
 #include <string>
@@ -51,9 +56,9 @@ struct ClassScores {
 };
 
 struct ClassReport {
-  std::vector<ClassScores> classes;  // of labels; or of each output of a binary loss
-  // Row by row: targets × answers, where `confusion` was asked for. Binary: true positives, false
-  // positives, false negatives, true negatives of each output.
+  std::vector<ClassScores> classes;  // of labels, of 0 and 1, or of each output of a binary loss
+  // Row by row: targets × answers, where `confusion` was asked for. Of several outputs of a binary
+  // loss: true negatives, false positives, false negatives, true positives of each.
   std::vector<double> confusion;
   ClassScores macro, weighted;
 };

@@ -81,7 +81,7 @@ bool ModelConfig::rewrite(ConfigNode& map, Problems& problems) {
   if (from != nullptr && from->is_null()) {
     map.erase("from");
   } else if (from != nullptr && !rewrite_huggingface_model(map, found)) {
-    for (const Problem& problem : found.all()) problems.add(problem.place, problem.message);
+    problems.append(found);
     return false;
   }
   const ConfigNode* type = map.find("type");
@@ -94,7 +94,7 @@ bool ModelConfig::rewrite(ConfigNode& map, Problems& problems) {
     map.erase("type");
     map.erase("blocks");
   }
-  for (const Problem& problem : found.all()) problems.add(problem.place, problem.message);
+  problems.append(found);
   return found.empty();
 }
 
@@ -110,9 +110,8 @@ void ModelConfig::describe(Fields& f) {
               {.doc = "What `type` takes, such as num_classes"});
   f.rewritten("from", {.type = "path", .schema = R"({"type": "string"})"},
               {.doc = "Folder of a Hugging Face model (config.json and safetensors files) whose "
-                      "architecture and weights the model begins with; a relative one lies beside "
-                      "the configuration, or where the program was started. Keys of the "
-                      "architecture beside it change what the folder says",
+                      "architecture and weights the model begins with. Keys of the architecture "
+                      "beside it change what the folder says",
                .is_path = true,
                .known_as = {"from_pretrained", "model_name_or_path", "base_model"}});
   f.rewritten("blocks",
@@ -173,6 +172,7 @@ EmittedModel emit_model(const ModelRequest& r) {
   context.set_noise(r.noise);
   context.set_default_init(r.model.init.get());
   context.set_vocabulary(r.model.vocab_size.value_or(r.vocabulary));
+  context.set_outputs(r.outputs);
   context.set_streams(r.streams);
   LayerContext::Inputs fields;
   for (size_t i = 0; i < out.inputs.size(); ++i) {

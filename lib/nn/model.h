@@ -52,6 +52,7 @@ struct ModelRequest {
   std::vector<InputSpec> inputs;         // the first is what the first layer gets
   TargetInfo targets = {};
   int64_t vocabulary = 0;  // that the data has, where the model has no vocab_size; 0: unknown
+  int64_t outputs = 0;     // that the data asks for; 0: unknown
   StreamInfo streams = {};
   int64_t samples = 0;  // of the micro-batch
   bool training = true;

@@ -16,7 +16,7 @@ struct Parsed {
 // The tree of a file, laid upon that of the file that it extends.
 std::optional<ConfigNode> read_tree(const ModelFile& file, Problems& problems) {
   const auto source = std::make_shared<Source>(
-      Source{fmt::format("{}.yaml (built in)", file.name), std::string(file.text)});
+      Source{fmt::format("{}.yaml (built in)", file.name), std::string(file.text), false, true});
   auto tree = read_yaml(source, 0, problems);
   if (!tree || !tree->is_map()) return {};
   const ConfigNode* extends = tree->find("extends");
@@ -66,7 +66,7 @@ ConfigNode instantiate_model(const ModelFile& file, const ConfigNode& arguments,
   const BlockDefinition definition =
       read_block({std::string(file.name), type.place}, parsed->rest, reserved, problems);
   return expander.instantiate(definition, arguments, type.place,
-                              fmt::format("model (type {})", file.name));
+                              fmt::format("model (type {})", file.name), "model.");
 }
 
 }  // namespace dltrain

@@ -50,9 +50,9 @@ struct MultiHeadAttention final : AttentionLayer {
 
 }  // namespace
 
-KindRow<Layer> multi_head_attention_row() {
-  return {"multi_head_attention", "tokens look at each other (Vaswani et al. 2017)",
-          make_kind_of<MultiHeadAttention>, "num_heads"};
+std::vector<KindRow<Layer>> multi_head_attention_rows() {
+  return {{"multi_head_attention", "tokens look at each other (Vaswani et al. 2017)",
+           make_kind_of<MultiHeadAttention>, "num_heads"}};
 }
 
 }  // namespace dltrain

@@ -81,25 +81,17 @@ struct GlobalMaxPool2d final : Layer {
 
 }  // namespace
 
-KindRow<Layer> avg_pool2d_row() {
-  return {"avg_pool2d", "the mean of each window", make_kind_of<AvgPool2d>, "kernel_size"};
-}
-KindRow<Layer> adaptive_avg_pool2d_row() {
-  return {"adaptive_avg_pool2d", "means of windows that follow from the size of the result",
-          make_kind_of<AdaptiveAvgPool2d>, "output_size"};
-}
-KindRow<Layer> adaptive_max_pool2d_row() {
-  return {"adaptive_max_pool2d",
-          "greatest values of windows that follow from the size of the result",
-          make_kind_of<AdaptiveMaxPool2d>, "output_size"};
-}
-KindRow<Layer> global_avg_pool2d_row() {
-  return {"global_avg_pool2d", "the mean of each channel: a vector a sample",
-          make_kind_of<GlobalAvgPool2d>};
-}
-KindRow<Layer> global_max_pool2d_row() {
-  return {"global_max_pool2d", "the greatest value of each channel: a vector a sample",
-          make_kind_of<GlobalMaxPool2d>};
+std::vector<KindRow<Layer>> pooling_rows() {
+  return {
+      {"avg_pool2d", "the mean of each window", make_kind_of<AvgPool2d>, "kernel_size"},
+      {"adaptive_avg_pool2d", "means of windows that follow from the size of the result",
+       make_kind_of<AdaptiveAvgPool2d>, "output_size"},
+      {"adaptive_max_pool2d", "greatest values of windows that follow from the size of the result",
+       make_kind_of<AdaptiveMaxPool2d>, "output_size"},
+      {"global_avg_pool2d", "the mean of each channel: a vector a sample",
+       make_kind_of<GlobalAvgPool2d>},
+      {"global_max_pool2d", "the greatest value of each channel: a vector a sample",
+       make_kind_of<GlobalMaxPool2d>}};
 }
 
 }  // namespace dltrain

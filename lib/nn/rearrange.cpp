@@ -69,7 +69,7 @@ struct Transpose final : Layer {
   }
 
   void validate(Problems& problems) const override {
-    if (permutation[0] != 0) {
+    if (!permutation.empty() && permutation[0] != 0) {
       problems.add(*this, "permutation", "the samples' axis 0 stays the first");
     }
   }
@@ -153,19 +153,13 @@ struct Pad2d final : Layer {
 
 }  // namespace
 
-KindRow<Layer> reshape_row() {
-  return {"reshape", "the elements of a sample, in order, under another shape",
-          make_kind_of<Reshape>, "shape"};
-}
-KindRow<Layer> transpose_row() {
-  return {"transpose", "the axes of a sample in another order", make_kind_of<Transpose>,
-          "permutation"};
-}
-KindRow<Layer> slice_row() {
-  return {"slice", "part of one axis", make_kind_of<Slice>};
-}
-KindRow<Layer> pad2d_row() {
-  return {"pad2d", "a border around images", make_kind_of<Pad2d>, "padding"};
+std::vector<KindRow<Layer>> rearrange_rows() {
+  return {{"reshape", "the elements of a sample, in order, under another shape",
+           make_kind_of<Reshape>, "shape"},
+          {"transpose", "the axes of a sample in another order", make_kind_of<Transpose>,
+           "permutation"},
+          {"slice", "part of one axis", make_kind_of<Slice>},
+          {"pad2d", "a border around images", make_kind_of<Pad2d>, "padding"}};
 }
 
 }  // namespace dltrain

@@ -185,17 +185,13 @@ struct Rnn final : Recurrent {
 
 }  // namespace
 
-KindRow<Layer> lstm_row() {
-  return {"lstm", "long short-term memory over tokens (Hochreiter and Schmidhuber 1997)",
-          make_kind_of<Lstm>, "hidden_size"};
-}
-KindRow<Layer> gru_row() {
-  return {"gru", "gated recurrent units over tokens (Cho et al. 2014)", make_kind_of<Gru>,
-          "hidden_size"};
-}
-KindRow<Layer> rnn_row() {
-  return {"rnn", "a plain recurrent network over tokens (Elman 1990)", make_kind_of<Rnn>,
-          "hidden_size"};
+std::vector<KindRow<Layer>> recurrent_rows() {
+  return {{"lstm", "long short-term memory over tokens (Hochreiter and Schmidhuber 1997)",
+           make_kind_of<Lstm>, "hidden_size"},
+          {"gru", "gated recurrent units over tokens (Cho et al. 2014)", make_kind_of<Gru>,
+           "hidden_size"},
+          {"rnn", "a plain recurrent network over tokens (Elman 1990)", make_kind_of<Rnn>,
+           "hidden_size"}};
 }
 
 }  // namespace dltrain

@@ -1,78 +1,21 @@
-// The table of layers. A new layer is its own file, a row here, and a test.
+// The table of layers. A new layer is its own file, its rows here, and a test.
 #include "nn/layers.h"
 
 namespace dltrain {
 
 const KindTable<Layer>& layer_table() {
-  static const KindTable<Layer> table{"layer",
-                                      {
-                                          linear_row(),
-                                          conv2d_row(),
-                                          max_pool2d_row(),
-                                          batch_norm_row(),
-                                          dropout_row(),
-                                          conv_transpose2d_row(),
-                                          avg_pool2d_row(),
-                                          adaptive_avg_pool2d_row(),
-                                          adaptive_max_pool2d_row(),
-                                          global_avg_pool2d_row(),
-                                          global_max_pool2d_row(),
-                                          upsample2d_row(),
-                                          layer_norm_row(),
-                                          rms_norm_row(),
-                                          group_norm_row(),
-                                          embedding_row(),
-                                          dropout2d_row(),
-                                          flatten_row(),
-                                          reshape_row(),
-                                          transpose_row(),
-                                          slice_row(),
-                                          pad2d_row(),
-                                          relu_row(),
-                                          gelu_row(),
-                                          silu_row(),
-                                          tanh_row(),
-                                          sigmoid_row(),
-                                          leaky_relu_row(),
-                                          elu_row(),
-                                          selu_row(),
-                                          softplus_row(),
-                                          mish_row(),
-                                          hardswish_row(),
-                                          hardsigmoid_row(),
-                                          hardtanh_row(),
-                                          relu6_row(),
-                                          softsign_row(),
-                                          quick_gelu_row(),
-                                          prelu_row(),
-                                          celu_row(),
-                                          log_sigmoid_row(),
-                                          tanhshrink_row(),
-                                          softshrink_row(),
-                                          glu_row(),
-                                          softmax_row(),
-                                          log_softmax_row(),
-                                          add_row(),
-                                          multiply_row(),
-                                          concat_row(),
-                                          sequential_row(),
-                                          residual_row(),
-                                          branches_row(),
-                                          repeat_row(),
-                                          block_row(),
-                                          class_token_row(),
-                                          position_embedding_row(),
-                                          multi_head_attention_row(),
-                                          lstm_row(),
-                                          gru_row(),
-                                          rnn_row(),
-                                          attention_row(),
-                                          identity_row(),
-                                          token_type_embedding_row(),
-                                          sinusoidal_positions_row(),
-                                          rotary_positions_row(),
-                                          lm_head_row(),
-                                      }};
+  static const KindTable<Layer> table = [] {
+    KindTable<Layer> all{"layer", {}};
+    for (LayerRows* of_file :
+         {linear_rows, conv2d_rows, batch_norm_rows, dropout_rows, conv_transpose2d_rows,
+          pooling_rows, upsample2d_rows, layer_norm_rows, group_norm_rows, embedding_rows,
+          activations_rows, rearrange_rows, composed_activations_rows, merge_rows, structure_rows,
+          tokens_rows, multi_head_attention_rows, recurrent_rows, attention_rows}) {
+      const auto rows = of_file();
+      all.rows.insert(all.rows.end(), rows.begin(), rows.end());
+    }
+    return all;
+  }();
   return table;
 }
 

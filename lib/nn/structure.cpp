@@ -144,26 +144,13 @@ struct Block final : Layer {
 
 }  // namespace
 
-KindRow<Layer> block_row() {
-  return {"block", "a part of the model that stands in model.blocks", make_kind_of<Block>, "use"};
-}
-
-KindRow<Layer> sequential_row() {
-  return {"sequential", "layers one after the other", make_kind_of<Sequential>, "layers"};
-}
-
-KindRow<Layer> residual_row() {
-  return {"residual", "adds what its layers compute to their input", make_kind_of<Residual>,
-          "layers"};
-}
-
-KindRow<Layer> branches_row() {
-  return {"branches", "lists of layers side by side on one input", make_kind_of<Branches>,
-          "branches"};
-}
-
-KindRow<Layer> repeat_row() {
-  return {"repeat", "its layers several times in a row", make_kind_of<Repeat>};
+std::vector<KindRow<Layer>> structure_rows() {
+  return {
+      {"block", "a part of the model that stands in model.blocks", make_kind_of<Block>, "use"},
+      {"sequential", "layers one after the other", make_kind_of<Sequential>, "layers"},
+      {"residual", "adds what its layers compute to their input", make_kind_of<Residual>, "layers"},
+      {"branches", "lists of layers side by side on one input", make_kind_of<Branches>, "branches"},
+      {"repeat", "its layers several times in a row", make_kind_of<Repeat>}};
 }
 
 }  // namespace dltrain

@@ -12,6 +12,13 @@
 namespace dltrain {
 namespace {
 
+[[noreturn]] void too_long(int64_t tokens, int64_t max_positions) {
+  fail(ExitCode::usage,
+       "sequences of {} tokens are longer than max_positions {}; lower data.sequence_length or "
+       "raise max_positions",
+       tokens, max_positions);
+}
+
 // The shape of `tokens`.
 Shape shape_of_tokens(LayerContext& c, ValueId tokens) {
   const Shape shape = c.shape(tokens);
@@ -58,8 +65,7 @@ struct PositionEmbedding final : Layer {
       return c.builder().emit1("add", {x, places});
     }
     if (shape[1] > *max_positions) {
-      fail(ExitCode::usage, "sequences of {} tokens, but places for {} (max_positions)", shape[1],
-           *max_positions);
+      too_long(shape[1], *max_positions);
     }
     ValueId places = c.parameter("weight", {*max_positions, shape[2]}, Initializer::normal_of(std));
     if (shape[1] < *max_positions) {
@@ -203,8 +209,7 @@ struct RotaryPositions final : Layer {
            to_string(c.shape(x)));
     }
     if (max_positions && c.shape(x)[1] > *max_positions) {
-      fail(ExitCode::usage, "sequences of {} tokens, but places for {} (max_positions)",
-           c.shape(x)[1], *max_positions);
+      too_long(c.shape(x)[1], *max_positions);
     }
     if (Decoding* d = decoding_of(c, x); d != nullptr && max_positions) {
       d->limit_positions(*max_positions);
@@ -226,27 +231,19 @@ struct RotaryPositions final : Layer {
 
 }  // namespace
 
-KindRow<Layer> token_type_embedding_row() {
-  return {"token_type_embedding",
-          "adds a learned vector for each token's type (Devlin et al. 2019)",
-          make_kind_of<TokenTypeEmbedding>, "num_types"};
-}
-KindRow<Layer> sinusoidal_positions_row() {
-  return {"sinusoidal_positions", "adds sines and cosines of the place (Vaswani et al. 2017)",
-          make_kind_of<SinusoidalPositions>};
-}
-KindRow<Layer> rotary_positions_row() {
-  return {"rotary_positions",
-          "turns pairs of elements of each head of queries or keys by the place of the token, as "
-          "Llama does (Su et al. 2021)",
-          make_kind_of<RotaryPositions>};
-}
-KindRow<Layer> class_token_row() {
-  return {"class_token", "a learned token before the others", make_kind_of<ClassToken>};
-}
-KindRow<Layer> position_embedding_row() {
-  return {"position_embedding", "adds a learned vector to each place",
-          make_kind_of<PositionEmbedding>};
+std::vector<KindRow<Layer>> tokens_rows() {
+  return {
+      {"token_type_embedding", "adds a learned vector for each token's type (Devlin et al. 2019)",
+       make_kind_of<TokenTypeEmbedding>, "num_types"},
+      {"sinusoidal_positions", "adds sines and cosines of the place (Vaswani et al. 2017)",
+       make_kind_of<SinusoidalPositions>},
+      {"rotary_positions",
+       "turns pairs of elements of each head of queries or keys by the place of the token, as "
+       "Llama does (Su et al. 2021)",
+       make_kind_of<RotaryPositions>},
+      {"class_token", "a learned token before the others", make_kind_of<ClassToken>},
+      {"position_embedding", "adds a learned vector to each place",
+       make_kind_of<PositionEmbedding>}};
 }
 
 }  // namespace dltrain

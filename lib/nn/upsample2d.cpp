@@ -51,8 +51,8 @@ struct Upsample2d final : Layer {
 
 }  // namespace
 
-KindRow<Layer> upsample2d_row() {
-  return {"upsample2d", "images at another size", make_kind_of<Upsample2d>, "scale_factor"};
+std::vector<KindRow<Layer>> upsample2d_rows() {
+  return {{"upsample2d", "images at another size", make_kind_of<Upsample2d>, "scale_factor"}};
 }
 
 }  // namespace dltrain

@@ -137,8 +137,10 @@ AttentionSizes attention_sizes(std::string_view op, SpecSpan inputs, const Attri
     a.kv_heads = attributes.integer("kv_heads", a.heads);
     const int64_t parts = a.heads + 2 * a.kv_heads;
     if (parts < 1 || q[2] % parts != 0) {
-      fail(ExitCode::usage, "{}: {} cannot be {} heads of queries and {} of keys and values", op,
-           to_string(q), a.heads, a.kv_heads);
+      fail(ExitCode::usage,
+           "{}: {} channels of queries, keys and values do not divide into {} + 2 · {} heads; the "
+           "hidden size must be a multiple of num_heads",
+           op, q[2], a.heads, a.kv_heads);
     }
     a.head_dim = q[2] / parts;
     a.query_stride = a.key_stride = q[2];

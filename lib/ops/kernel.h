@@ -44,6 +44,16 @@ struct Bindings {
   std::span<void* const> inputs;   // nullptr for absent optional inputs
   std::span<void* const> outputs;  // an aliased output has its input's address
   void* workspace = nullptr;       // workspace_bytes(), 256-byte aligned, contents undefined
+
+  // With their types; nullptr too for what lies behind the end of the list.
+  template <typename T>
+  const T* input(size_t i) const {
+    return i < inputs.size() ? static_cast<const T*>(inputs[i]) : nullptr;
+  }
+  template <typename T>
+  T* output(size_t i) const {
+    return i < outputs.size() ? static_cast<T*>(outputs[i]) : nullptr;
+  }
 };
 
 class Kernel {

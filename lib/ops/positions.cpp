@@ -41,8 +41,10 @@ SpecList infer_rotary(SpecSpan inputs, const Attributes& attributes) {
   expect_rank("rotary", "the heads", inputs[0].shape, 4, 4);
   const int64_t dim = rotary_dim(inputs[0], attributes);
   if (dim < 2 || dim % 2 != 0 || dim > inputs[0].shape[3]) {
-    fail(ExitCode::usage, "rotary: {} elements of a head of {} cannot turn in pairs", dim,
-         inputs[0].shape[3]);
+    fail(ExitCode::usage,
+         "rotary: pairs of elements are turned, so their number must be even and at most the head "
+         "size {}, got {}; the head size is hidden_size / num_heads",
+         inputs[0].shape[3], dim);
   }
   expect_first_places("rotary", inputs);
   return {inputs[0]};

@@ -12,6 +12,9 @@
 namespace dltrain {
 namespace {
 
+// Marks the lines of log_progress(), as their source.
+constexpr const char* kProgress = "progress";
+
 // Lines for a person: no time stamp, and a word before the text only where it is no plain message.
 class ConsoleSink final : public spdlog::sinks::base_sink<std::mutex> {
  public:
@@ -20,6 +23,7 @@ class ConsoleSink final : public spdlog::sinks::base_sink<std::mutex> {
 
  protected:
   void sink_it_(const spdlog::details::log_msg& message) override {
+    if (console_.terminal() && message.source.funcname == kProgress) return;
     std::string_view word, color;
     switch (message.level) {
       case spdlog::level::warn:
@@ -89,6 +93,10 @@ void set_up_log(const LogOptions& options, Console& console) {
   logger->set_level(options.level);
   logger->flush_on(spdlog::level::info);
   spdlog::set_default_logger(std::move(logger));
+}
+
+void log_progress(const std::string& line) {
+  spdlog::log(spdlog::source_loc{"", 0, kProgress}, spdlog::level::info, line);
 }
 
 }  // namespace dltrain

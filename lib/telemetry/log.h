@@ -31,4 +31,7 @@ spdlog::level::level_enum log_level_from_name(std::string_view name);
 // first message). Throws Error(storage) when log.txt cannot be written.
 void set_up_log(const LogOptions& options, Console& console);
 
+// A line of the training, for log.txt and for a console that is no terminal: that one has a bar.
+void log_progress(const std::string& line);
+
 }  // namespace dltrain

@@ -1,6 +1,8 @@
 #include "telemetry/metrics.h"
 
+#include <algorithm>
 #include <cerrno>
+#include <chrono>
 
 #include <fcntl.h>
 #include <nlohmann/json.hpp>
@@ -34,6 +36,30 @@ bool is_line_to_keep(std::string_view line, int64_t step, bool evaluation_due) {
 }
 
 }  // namespace
+
+EarlierAttempts earlier_attempts(const std::filesystem::path& metrics) {
+  EarlierAttempts out;
+  std::error_code ignored;
+  if (!std::filesystem::exists(metrics, ignored)) return out;
+  const std::string text = read_file(metrics, kMaxMetricsBytes, ExitCode::storage);
+  const size_t end = text.rfind('\n');
+  if (end == std::string::npos || end == 0) return out;
+  const size_t begin = text.rfind('\n', end - 1) + 1;  // npos + 1 is 0
+  const auto first = nlohmann::json::parse(text.substr(0, text.find('\n')), nullptr, false);
+  const auto last = nlohmann::json::parse(text.substr(begin, end - begin), nullptr, false);
+  const auto number = [](const nlohmann::json& line, const char* key, double otherwise) {
+    const auto found = line.find(key);
+    return found != line.end() && found->is_number() ? found->get<double>() : otherwise;
+  };
+  out.attempts = static_cast<int64_t>(std::clamp(number(last, "attempt", 1), 1.0, 1e9));
+  out.first = number(first, "time", 0);
+  out.last = number(last, "time", 0);
+  return out;
+}
+
+double unix_time() {
+  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
 
 MetricsWriter::MetricsWriter(const std::filesystem::path& path, std::optional<int64_t> resumed_step,
                              bool evaluation_due)

@@ -33,6 +33,16 @@ class MetricsWriter {
 // the first line that is cut, damaged, or of a later step. Lines without a step stay.
 size_t metrics_to_keep(std::string_view text, int64_t step, bool evaluation_due = false);
 
+// What the lines of earlier attempts at a run say.
+struct EarlierAttempts {
+  int64_t attempts = 0;        // 0: there are no lines
+  double first = 0, last = 0;  // seconds since 1970; 0: the lines are of a version without times
+};
+EarlierAttempts earlier_attempts(const std::filesystem::path& metrics);
+
+// Seconds since 1970.
+double unix_time();
+
 // summary.json and the file of --result: the object and a newline, whole or not at all; a pipe or
 // /dev/stdout is written to directly.
 void write_summary(const std::filesystem::path& path, const JsonObject& summary);

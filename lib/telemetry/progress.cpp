@@ -26,6 +26,9 @@ int columns_of(std::string_view text) {
 }
 
 constexpr int kNarrowestBar = 8, kWidestBar = 40;
+// What a rate is taken from, at least one of both.
+constexpr int64_t kTimedSteps = 5;
+constexpr double kTimedSeconds = 1;
 
 }  // namespace
 
@@ -36,62 +39,81 @@ std::string format_duration(double seconds) {
   return fmt::format("{}:{:02}:{:02}", s / 3600, s / 60 % 60, s % 60);
 }
 
+std::string format_time(double seconds) {
+  if (seconds < 120) return fmt::format("{:.1f} s", seconds);
+  if (seconds < 7200) return fmt::format("{:.1f} min", seconds / 60);
+  return fmt::format("{:.1f} h", seconds / 3600);
+}
+
 Progress::Progress(Console& console, ProgressOptions options)
     : console_(console),
       options_(std::move(options)),
       begin_(options_.now()),
-      shown_(begin_),
+      shown_(begin_ - std::chrono::hours(1)),
+      timed_from_(begin_),
       done_(options_.first) {}
 
 Progress::~Progress() {
   if (!ended_) console_.clear_status();
 }
 
-void Progress::update(int64_t done, const std::function<std::string()>& detail) {
+void Progress::count(int64_t done) {
   done_ = done;
-  if (options_.quiet || ended_) return;
+  if (timed_step_ >= 0) return;
+  timed_step_ = done;
+  timed_from_ = options_.now();
+}
+
+void Progress::update(int64_t done, const std::function<std::string()>& detail) {
+  count(done);
+  if (options_.quiet || ended_ || !console_.terminal()) return;
   const auto now = options_.now();
-  const double wait = console_.terminal() ? options_.bar_seconds : options_.line_seconds;
-  if (shown_any_ && seconds_between(shown_, now) < wait) return;
+  if (seconds_between(shown_, now) < options_.bar_seconds) return;
   shown_ = now;
-  show(detail(), !console_.terminal());
+  const std::string begin = head(), end = tail(detail());
+  // Whatever the rest leaves belongs to the bar; on a narrow terminal there is none.
+  // 4: the last column, the blank before the bar, and its brackets in ASCII.
+  const int room = console_.width() - 4 - columns_of(begin) - columns_of(end);
+  const int columns = std::min(room, kWidestBar);
+  console_.set_status(columns < kNarrowestBar ? begin + end : begin + " " + bar(columns) + end);
+}
+
+std::string Progress::line(int64_t done, const std::string& detail) {
+  count(done);
+  return head() + tail(detail);
 }
 
 void Progress::finish(const std::string& detail) {
   if (ended_) return;
   ended_ = true;
   console_.clear_status();
-  if (!options_.quiet) show(detail, true);
+  if (!options_.quiet && console_.terminal()) console_.print(head() + tail(detail));
 }
 
-void Progress::show(const std::string& detail, bool as_line) {
-  shown_any_ = true;
-  const double elapsed = seconds_between(begin_, options_.now());
-  const int64_t own = done_ - options_.first;
-  const double rate = elapsed > 0 ? static_cast<double>(own) / elapsed : 0;
+std::string Progress::head() const {
   const int64_t total = std::max<int64_t>(options_.total, 1);
   const int percent = static_cast<int>(std::clamp<int64_t>(done_ * 100 / total, 0, 100));
-  const std::string head = fmt::format("{} {:3}%", options_.label, percent);
-  std::string tail = fmt::format(" {}/{}", done_, options_.total);
-  if (!detail.empty()) tail += "  " + detail;
-  if (own > 0 && rate > 0) {
+  return fmt::format("{} {:3}%", options_.label, percent);
+}
+
+std::string Progress::tail(const std::string& detail) const {
+  std::string text = fmt::format(" {}/{}", done_, options_.total);
+  if (!detail.empty()) text += "  " + detail;
+  const double elapsed = seconds_between(timed_from_, options_.now());
+  const int64_t timed = done_ - timed_step_;
+  const bool enough = timed >= kTimedSteps || elapsed >= kTimedSeconds;
+  if (timed > 0 && elapsed > 0 && enough) {
+    const double rate = static_cast<double>(timed) / elapsed;
     // Slow steps read better as seconds.
-    tail += rate >= 1 ? fmt::format("  {:.1f} steps/s", rate)
+    text += rate >= 1 ? fmt::format("  {:.1f} steps/s", rate)
                       : fmt::format("  {:.1f} s/step", 1 / rate);
-    tail += ended_
-                ? fmt::format("  {} in all", format_duration(elapsed))
-                : fmt::format("  {} left",
-                              format_duration(static_cast<double>(options_.total - done_) / rate));
+    if (!ended_ && done_ < options_.total) {
+      text += fmt::format("  {} left",
+                          format_duration(static_cast<double>(options_.total - done_) / rate));
+    }
   }
-  if (as_line) {
-    console_.print(head + tail);
-    return;
-  }
-  // Whatever the rest leaves belongs to the bar; on a narrow terminal there is none.
-  // 4: the last column, the blank before the bar, and its brackets in ASCII.
-  const int room = console_.width() - 4 - columns_of(head) - columns_of(tail);
-  const int columns = std::min(room, kWidestBar);
-  console_.set_status(columns < kNarrowestBar ? head + tail : head + " " + bar(columns) + tail);
+  if (ended_) text += "  " + format_time(seconds_between(begin_, options_.now()));
+  return text;
 }
 
 std::string Progress::bar(int columns) const {

@@ -1,6 +1,5 @@
 #include "text/config.h"
 
-#include "config/beside.h"
 #include "text/simple_tokenizers.h"
 
 namespace dltrain {
@@ -113,23 +112,16 @@ struct WordPieceConfig final : TokenizerConfig {
   }
 };
 
-bool is_tokenizer(const std::filesystem::path& path) {
-  std::error_code ignored;
-  return std::filesystem::is_regular_file(path, ignored) || holds_tokenizer(path);
-}
-
 struct FileConfig final : TokenizerConfig {
   std::string path;
 
   void describe(Fields& f) override {
     f.text("path", path,
            {.doc = "A tokenizer.json, or a folder that has one: of a run, of `dltrain data "
-                   "prepare`, of Hugging Face. A relative path lies beside the configuration, or "
-                   "where the program was started",
+                   "prepare`, of Hugging Face",
             .required = true,
             .is_path = true,
             .known_as = {"file", "folder"}});
-    if (given("path")) path = beside_configuration(place_of("path"), path, is_tokenizer).string();
     TokenizerConfig::describe(f);
   }
   std::shared_ptr<const Tokenizer> open(const TextPieces&) const override {

@@ -156,7 +156,7 @@ struct Comparison {
 }  // namespace
 
 CheckResult check_inputs_matter(const CheckOptions& options, int64_t samples) {
-  const int64_t data = compile_only(options, 1, DType::f32)->session.data.train->size();
+  const int64_t data = options.load({}).data.open().train->size();
   if (data < kFewestData) {
     return skipped(
         fmt::format("of {} samples too few can be held out; {} are needed", data, kFewestData));
@@ -169,10 +169,8 @@ CheckResult check_inputs_matter(const CheckOptions& options, int64_t samples) {
   samples = samples_in_time(options, most, fewest, 2 * (kCheckInputsMatterSteps + kMostSteps));
   if (samples == 0) samples = samples_in_time(options, fewest, fewest, 2 * kCheckInputsMatterSteps);
   if (samples == 0) {
-    return skipped(
-        fmt::format("{} steps on {} samples take longer than {:.0f} s; check a smaller "
-                    "model of the same layers",
-                    2 * kCheckInputsMatterSteps, fewest, options.most_seconds));
+    return out_of_time(fmt::format("{} steps on {} samples take longer than {:.0f} s",
+                                   2 * kCheckInputsMatterSteps, fewest, options.most_seconds));
   }
   const int64_t batches = std::min(kHeldBatches, most_held / samples);
   const auto compare = [&](int steps) {
@@ -197,10 +195,9 @@ CheckResult check_inputs_matter(const CheckOptions& options, int64_t samples) {
   if (steps > kCheckInputsMatterSteps) found = compare(steps);
   // Where the time ends first, a loss that still falls may yet come to the inputs.
   if (found.lower() || steps == kMostSteps || !found.real.falls()) return verdict();
-  return skipped(fmt::format(
-      "{}, which still falls: undecided, as more steps take longer than {:.0f} s; check a smaller "
-      "model of the same layers",
-      found.told(), options.most_seconds));
+  return out_of_time(
+      fmt::format("{}, which still falls: undecided, as more steps take longer than {:.0f} s",
+                  found.told(), options.most_seconds));
 }
 
 }  // namespace dltrain

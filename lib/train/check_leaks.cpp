@@ -139,8 +139,8 @@ std::vector<double> output_of(Session& session, const OneBatch& batch, bool eval
 }  // namespace
 
 CheckResult check_target_leak(const CheckOptions& options, int64_t samples) {
-  const auto run =
-      prepare_forward(options, std::min<int64_t>(samples, 4), 1, {.probe = keep_output});
+  const auto run = prepare_forward(options, std::min<int64_t>(samples, 4), options.fewest_samples,
+                                   {.probe = keep_output});
   Session& session = run->session;
   Executor& executor = *session.executor;
   const OneBatch batch = first_batch(session);
@@ -155,9 +155,10 @@ CheckResult check_target_leak(const CheckOptions& options, int64_t samples) {
   }
   const Leak leak = strongest_input(*session.data.train);
   if (leak.correlation >= kCorrelation) {
-    return pass_if(false, fmt::format("{} follows the target exactly (correlation {:.7f}): the "
-                                      "inputs hold what is to be predicted",
-                                      leak.where, leak.correlation));
+    return pass_if(
+        false, fmt::format("{} follows the target exactly (correlation {:.7f}): the inputs contain "
+                           "the target",
+                           leak.where, leak.correlation));
   }
   return pass_if(true, fmt::format("outputs do not depend on targets; largest correlation of an "
                                    "input with the target {:.4f}",

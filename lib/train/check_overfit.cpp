@@ -149,16 +149,12 @@ CheckResult check_overfit(const CheckOptions& options, int64_t samples) {
   samples = samples_in_time(options, std::min(samples, kCheckOverfitSamples), 2,
                             kMostAttempts * kCheckOverfitSteps, kSetup);
   if (samples == 0) {
-    return skipped(fmt::format(
-        "{} steps on two samples take longer than {:.0f} s; check a smaller model of the "
-        "same layers",
-        kCheckOverfitSteps, options.most_seconds));
+    return out_of_time(fmt::format("{} steps on two samples take longer than {:.0f} s",
+                                   kCheckOverfitSteps, options.most_seconds));
   }
   const Attempt first = *try_once(options, samples, false, 1);
   if (first.wrong_sign) {
-    return pass_if(false,
-                   "answers that come nearer to the targets have a greater loss: does it have "
-                   "the right sign?");
+    return pass_if(false, "the loss grows as the outputs approach the targets: is its sign right?");
   }
   std::optional<Attempt> best;
   if (first.by_heart()) best = first;

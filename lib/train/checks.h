@@ -6,17 +6,20 @@
 #include <string>
 #include <vector>
 
+#include "base/error.h"
 #include "train/engines.h"
 #include "train/experiment.h"
 
 namespace dltrain {
 
-enum class CheckOutcome : uint8_t { pass, fail, skip };
+// error: the check itself broke down, which says nothing of the configuration.
+enum class CheckOutcome : uint8_t { pass, fail, skip, error };
 
 struct CheckResult {
   std::string name;  // "loss at init"
   CheckOutcome outcome = CheckOutcome::fail;
-  std::string detail;  // what was measured and what was expected; of a skipped check: why
+  std::string detail;            // what was measured and what was expected; of a skipped check: why
+  ExitCode code = ExitCode::ok;  // of an error
 
   bool failed() const { return outcome == CheckOutcome::fail; }
 };
@@ -33,10 +36,18 @@ struct CheckOptions {
   // That one check takes. What many steps decide is tried on fewer samples where they would take
   // longer, and passed over where that does not help.
   double most_seconds = 60;
+  // That a batch must have: batch norm of vectors needs two. run_checks() finds it.
+  int64_t fewest_samples = 1;
+
+  // The same with so much time for each check.
+  void allow(double seconds) {
+    most_exact_flops *= seconds / most_seconds;
+    most_seconds = seconds;
+  }
 };
 
-// Runs all checks; a check that throws counts as failed, with its message. Mistakes in the
-// configuration or the data itself are thrown, as `train` would.
-std::vector<CheckResult> run_checks(const CheckOptions& options);
+// Runs all checks; of one that throws the outcome is an error, or where a sample cannot be read,
+// that it failed. Mistakes in the configuration or the data itself are thrown, as `train` would.
+std::vector<CheckResult> run_checks(CheckOptions options);
 
 }  // namespace dltrain

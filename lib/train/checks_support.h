@@ -72,6 +72,11 @@ inline CheckResult skipped(std::string why) {
   return {{}, CheckOutcome::skip, std::move(why)};
 }
 
+// Of what CheckOptions::most_seconds do not suffice for.
+inline CheckResult out_of_time(const std::string& why) {
+  return skipped(why + "; --time allows more, or check a smaller model of the same layers");
+}
+
 // `samples`: of a micro-batch of the configuration, at most those of the data.
 CheckResult check_data(const CheckOptions& options, int64_t samples);
 CheckResult check_initial_loss(const CheckOptions& options, int64_t samples);

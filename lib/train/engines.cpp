@@ -13,7 +13,9 @@ ChosenDevice choose_device(const std::string& wanted, const Engines& engines, in
   if (cuda != nullptr && count == 0) why = "the driver reports no GPU";
   if (count == 0) {
     if (wanted != "auto") fail(ExitCode::device, "device {}: {}", wanted, why);
-    return {engines.cpu, engines.cpu->open(0), "running on the CPU: " + why};
+    // Where there is no GPU nobody expects one; `dltrain version` says why.
+    return {engines.cpu, engines.cpu->open(0),
+            has_nvidia_gpu() ? "running on the CPU: " + why : ""};
   }
   const int index = wanted.starts_with("cuda:") ? std::stoi(wanted.substr(5)) : local_rank % count;
   if (index >= count) {

@@ -78,18 +78,18 @@ void TrainingConfig::describe(Fields& f) {
   UpdateConfig::describe(f);
   f.choice("on_non_finite", on_non_finite,
            {{"stop", OnNonFinite::stop, "end the run with exit code 4"},
-            {"skip", OnNonFinite::skip, "leave all state as it was and go on"}},
+            {"skip", OnNonFinite::skip, "skip the update and continue"}},
            {.doc = "What happens when a loss or gradient is not finite"});
-  f.choice(
-      "reduction", reduction,
-      {{"fast", Reduction::fast, "in the order in which a layout gives them"},
-       {"fixed", Reduction::fixed,
-        "as one binary tree over the micro-batches of the global batch: the same bits for every "
-        "number of ranks and micro-steps at one micro_batch_size. Takes a partial sum of all "
-        "gradients for each doubling of the micro-steps of a rank"}},
-      {.doc = "In which order the gradients of micro-batches are added, and statistics and "
-              "metrics with them",
-       .known_as = {"deterministic_reduction"}});
+  f.choice("reduction", reduction,
+           {{"fast", Reduction::fast, "in the order of the layout of ranks and micro-steps"},
+            {"fixed", Reduction::fixed,
+             "as one binary tree over the micro-batches of the global batch: the same "
+             "bits for every number of ranks and micro-steps at one micro_batch_size. "
+             "Needs one more copy of the gradients for each doubling of the micro-steps "
+             "of a rank"}},
+           {.doc = "In which order the gradients of micro-batches are added, and statistics and "
+                   "metrics with them",
+            .known_as = {"deterministic_reduction"}});
   f.section("early_stopping", early_stopping,
             {.doc = "End the run, with exit code 0, when a metric of the evaluations has stopped "
                     "improving; `early_stopping: 5` means patience 5"});
@@ -104,6 +104,7 @@ void TrainingConfig::validate(Problems& problems) const {
   if (max_steps && num_epochs) {
     problems.add(*this, "num_epochs", "max_steps and num_epochs are both given; keep one");
   }
+  if (global_batch_size) check_division(*this, *global_batch_size, "global_batch_size", problems);
 }
 
 void PrecisionConfig::describe(Fields& f) {
@@ -115,10 +116,12 @@ void PrecisionConfig::describe(Fields& f) {
                    "parameters, sums, statistics and the loss stay f32",
             .known_as = {"dtype", "mixed_precision"}});
   f.choice("parameters", parameters,
-           {{"f32", DType::f32, "products read copies that every step rounds anew"},
+           {{"f32", DType::f32,
+             "f32 master weights; matrix products read copies that are rounded after "
+             "every step"},
             {"bf16", DType::bf16,
-             "with compute: bf16, parameters that only products read: no f32 masters, every step "
-             "rounds at random"}},
+             "with compute: bf16, no f32 master weights for parameters that only matrix "
+             "products read; updates are rounded stochastically"}},
            {.doc = "Element type of parameters. bf16 saves 4 bytes each and keeps fewer digits of "
                    "small updates (docs/design.md)",
             .known_as = {"param_dtype", "parameter_dtype", "weights"}});
@@ -154,8 +157,8 @@ void ParallelismConfig::describe(Fields& f) {
              .min = -1,
              .known_as = {"data_parallel", "dp"}});
   f.number("timeout", timeout,
-           {.doc = "Seconds that a rank may give no sign of life, or let others wait in a "
-                   "collective, before the run ends with code 6",
+           {.doc = "Seconds without a sign of life of a rank, or of waiting in a collective, "
+                   "after which the run ends with exit code 6",
             .min = 0.1,
             .max = 864000,
             .known_as = {"ddp_timeout", "nccl_timeout"}});
@@ -169,72 +172,70 @@ void ParallelismConfig::describe(Fields& f) {
             .min = 0,
             .max = 1000});
   f.integer("zero_stage", zero_stage,
-            {.doc = "What data-parallel ranks share instead of each holding all of it (ZeRO): 0 "
-                    "nothing, 1 optimizer moments and masters, 2 gradients too, 3 parameters too",
+            {.doc = "What is sharded over the data-parallel ranks (ZeRO): 0 nothing, 1 "
+                    "optimizer moments and master weights, 2 gradients too, 3 parameters too",
              .min = 0,
              .max = 3,
              .known_as = {"zero", "stage", "fsdp", "zero_optimization"}});
-  f.text(
-      "zero_shard_size", zero_shard_size,
-      {.doc = "Among how many ranks ZeRO cuts the state: `all`; `node`: those of each node; or a "
-              "number of neighbouring ranks. Every such group holds all state, gathers stay "
-              "within it, and gradients are added between groups once a step (hybrid sharding)",
-       .known_as = {"mics_shard_size", "zero_hpz_partition_size", "dp_shard_size",
-                    "data_parallel_shard_degree", "sharding_strategy", "hybrid_shard"}});
+  f.text("zero_shard_size", zero_shard_size,
+         {.doc = "Over how many ranks ZeRO shards: `all`; `node`: those of each node; or a "
+                 "number of neighbouring ranks. Every such group holds all state, gathers "
+                 "stay within it, and gradients are added between groups once a step "
+                 "(hybrid sharding)",
+          .known_as = {"mics_shard_size", "zero_hpz_partition_size", "dp_shard_size",
+                       "data_parallel_shard_degree", "sharding_strategy", "hybrid_shard"}});
   f.number("bucket_mb", bucket_mb,
-           {.doc = "MiB of f32 gradients or parameters that travel as one message",
+           {.doc = "MiB of f32 gradients or parameters that are sent as one message",
             .max = 65536,
             .above = 0,
             .known_as = {"bucket_cap_mb", "reduce_bucket_size"}});
   f.choice("reduce_dtype", reduce_dtype,
            {{"f32", DType::f32, "as they are"},
-            {"bf16", DType::bf16, "each rank's rounded, added in f32 and rounded again"}},
-           {.doc = "In what f32 gradients travel between ranks",
+            {"bf16", DType::bf16, "rounded on each rank, added in f32 and rounded again"}},
+           {.doc = "Element type in which f32 gradients are sent between ranks",
             .known_as = {"communication_data_type", "compression", "allreduce_dtype"}});
   f.choice("collectives", collectives,
            {{"auto", CollectiveChoice::automatic,
              "nccl where every rank has a GPU of its own and the library, else staged"},
             {"nccl", CollectiveChoice::nccl, "NVIDIA's library, or an error"},
             {"staged", CollectiveChoice::staged, "through host memory; ranks may share a GPU"}},
-           {.doc = "What carries messages between ranks on GPUs",
+           {.doc = "Backend of collectives between ranks on GPUs",
             .known_as = {"backend", "ddp_backend", "distributed_backend"}});
 }
 
 void MemoryConfig::describe(Fields& f) {
-  f.choice("recompute", recompute,
-           {{"none", Recompute::none, "the forward keeps what the backward reads"},
-            {"selective", Recompute::selective,
-             "cheap ops run again: all but matrix products, convolutions, attention and recurrent "
-             "networks"},
-            {"blocks", Recompute::blocks, "every copy of a `repeat` runs again, from its input"},
-            {"full", Recompute::full,
-             "everything runs again, in pieces that are cut so that the least memory is taken"}},
-           {.doc = "What the backward computes again instead of keeping it: less memory, more "
-                   "arithmetic (`dltrain plan` says how much of both), and the same bits",
-            .known_as = {"gradient_checkpointing", "activation_checkpointing"}});
+  f.choice(
+      "recompute", recompute,
+      {{"none", Recompute::none, "keep everything that the backward needs"},
+       {"selective", Recompute::selective,
+        "recompute cheap ops: all but matrix products, convolutions, attention and "
+        "recurrent networks"},
+       {"blocks", Recompute::blocks, "recompute every copy of a `repeat` from its input"},
+       {"full", Recompute::full, "recompute everything, in segments chosen for the least memory"}},
+      {.doc = "What the backward recomputes instead of keeping it (gradient "
+              "checkpointing): less memory, more arithmetic, the same bits. `dltrain "
+              "plan` prints both",
+       .known_as = {"gradient_checkpointing", "activation_checkpointing"}});
 }
 
 void CheckpointConfig::describe(Fields& f) {
-  f.integer(
-      "save_steps", save_steps,
-      {.doc = "Steps between checkpoints; absent: only where another key says so, at the end, "
-              "and on a signal (SIGUSR1: and go on)",
-       .min = 1,
-       .known_as = {"save_every", "save_interval"}});
+  f.integer("save_steps", save_steps,
+            {.doc = "Steps between checkpoints; absent: only as the other keys say, at the "
+                    "end, and on a signal (after SIGUSR1 training continues)",
+             .min = 1,
+             .known_as = {"save_every", "save_interval"}});
   f.number("save_epochs", save_epochs,
            {.doc = "Passes over the training data between checkpoints", .above = 0});
   f.number("save_minutes", save_minutes, {.doc = "Minutes between checkpoints", .above = 0});
-  f.integer(
-      "save_total_limit", save_total_limit,
-      {.doc = "Newest checkpoints that are kept; 0: all. Those of `latest` and `best` stay in "
-              "any case",
-       .min = 0,
-       .known_as = {"keep", "keep_last"}});
+  f.integer("save_total_limit", save_total_limit,
+            {.doc = "How many of the newest checkpoints are kept; 0: all. `latest` and `best` "
+                    "are always kept",
+             .min = 0,
+             .known_as = {"keep", "keep_last"}});
   f.integer("keep_every", keep_every,
             {.doc = "Checkpoints at multiples of this step are never removed", .min = 1});
   f.boolean("async", async,
-            {.doc = "Write checkpoints beside the training, from a copy in host memory; the bytes "
-                    "are the same"});
+            {.doc = "Write checkpoints in the background, from a snapshot in host memory"});
   describe_metric(f, metric, mode,
                   "The metric of the evaluations that decides which checkpoint is `best`, absent: "
                   "loss; an evaluation that is better than all before is saved");
@@ -242,7 +243,8 @@ void CheckpointConfig::describe(Fields& f) {
 
 void LoggingConfig::describe(Fields& f) {
   f.integer("logging_steps", logging_steps,
-            {.doc = "Steps between lines of metrics.jsonl and of the log",
+            {.doc = "Steps between lines of metrics.jsonl, of log.txt, and of the console "
+                    "where it is no terminal",
              .min = 1,
              .known_as = {"log_steps", "log_interval", "log_every"}});
   f.boolean("tensorboard", tensorboard,
@@ -331,13 +333,14 @@ void Experiment::describe(Fields& f) {
             {.doc = "Initial weights, data order and dropout are functions of it", .min = 0});
   f.text("device", device, {.doc = "auto (a GPU if there is one), cpu, cuda or cuda:<index>"});
   f.choice("autotune", autotune,
-           {{"off", Autotune::off, "as NVIDIA's libraries estimate: the same choice in every run"},
+           {{"off", Autotune::off,
+             "by the heuristics of NVIDIA's libraries: the same choice in every run"},
             {"quick", Autotune::quick, "the fastest of up to 8, timed before the first step"},
             {"full", Autotune::full, "the fastest of up to 64"}},
            {.doc = "How matrix products, convolutions and attention on a GPU choose their "
-                   "algorithm. Choices are kept by GPU, library and shape, and those of rank 0 are "
-                   "everybody's (docs/gpu/README.md); another choice adds in another order. The "
-                   "CPU has nothing to choose"});
+                   "algorithm. Choices are kept by GPU, library and shape, and rank 0 chooses "
+                   "for all ranks (docs/gpu/README.md); another choice may add in another "
+                   "order. The CPU has nothing to choose"});
   f.section("model", model, {.doc = "The network", .required = true});
   f.one_of("loss", loss, loss_table(), {.doc = "What is minimised"});
   f.section("data", data, {.doc = "Where samples come from", .required = true});
@@ -348,16 +351,20 @@ void Experiment::describe(Fields& f) {
   f.section("training", training,
             {.doc = "How long and how large", .required = true, .known_as = {"trainer", "train"}});
   f.section("precision", precision, {.doc = "Number formats"});
-  f.section("memory", memory, {.doc = "What is kept and what is computed again"});
+  f.section("memory", memory, {.doc = "Recomputation of activations"});
   f.section("parallelism", parallelism, {.doc = "How ranks share the work"});
   f.section("checkpoint", checkpoint,
-            {.doc = "When state is saved", .known_as = {"checkpointing"}});
+            {.doc = "When checkpoints are saved", .known_as = {"checkpointing"}});
   f.section("logging", logging, {.doc = "What is reported, and how often"});
   f.section("evaluation", evaluation, {.doc = "Measuring on the eval split", .known_as = {"eval"}});
   f.section("generation", generation,
             {.doc = "Texts that a language model continues while it is trained: on the console, in "
                     "samples.jsonl of the run folder, and in TensorBoard",
              .known_as = {"sampling", "samples", "sample"}});
+  // As the resolved configuration then says.
+  for (const auto& split : {data.train.get(), data.eval.get()}) {
+    if (split != nullptr) split->expect_numbers(loss->target_kind({}) == TargetKind::numbers);
+  }
 }
 
 namespace {
@@ -403,10 +410,9 @@ void Experiment::validate(Problems& problems) const {
   if (parallelism.zero_stage > 0) validate_zero(problems);
   if (precision.narrow_parameters()) validate_narrow_parameters(problems);
   if (training.reduction == Reduction::fixed && parallelism.reduce_dtype != DType::f32) {
-    problems.add(
-        parallelism, "reduce_dtype",
-        "training.reduction: fixed gives the same bits for every number of ranks; rounding "
-        "between them does not");
+    problems.add(parallelism, "reduce_dtype",
+                 "training.reduction: fixed gives the same bits for every number of ranks; "
+                 "rounding between ranks would change them");
   }
   if (!has_evaluation) refuse_evaluation(evaluation, problems);
   if (!has_evaluation && checkpoint.metric) {

@@ -147,6 +147,11 @@ struct Experiment : Located {
   void validate_narrow_parameters(Problems& problems) const;
 };
 
+// Micro-batches and accumulation must divide what `share` names: the global batch, or a rank's part
+// of it.
+void check_division(const TrainingConfig& training, int64_t samples, const std::string& share,
+                    Problems& problems);
+
 // How the global batch is cut for `ranks` data-parallel ranks.
 struct BatchLayout {
   int64_t global_batch = 0;

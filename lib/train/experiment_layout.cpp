@@ -25,7 +25,7 @@ void ParallelismConfig::validate(Problems& problems) const {
   } else if (zero_shard_size != "all" && zero_stage == 0) {
     problems.add(
         *this, "zero_shard_size",
-        fmt::format("zero_shard_size {} cuts nothing in zero_stage 0; give zero_stage 1, 2 "
+        fmt::format("zero_shard_size {} has no effect with zero_stage 0; give zero_stage 1, 2 "
                     "or 3",
                     zero_shard_size));
   }
@@ -38,7 +38,7 @@ std::string advice(int64_t batch, int64_t ranks) {
   const int64_t below = batch / ranks * ranks;
   int64_t fewer = std::min(ranks, batch);
   while (batch % fewer != 0) --fewer;
-  return fmt::format("{}{} could be, and {} could be by {} rank{}",
+  return fmt::format("{}{} would fit, and {} would fit {} rank{}",
                      below > 0 ? fmt::format("{} and ", below) : "", below + ranks, batch, fewer,
                      fewer == 1 ? "" : "s");
 }
@@ -51,20 +51,19 @@ void Experiment::validate_zero(Problems& problems) const {
                  fmt::format("parallelism.zero_stage {}: {}", parallelism.zero_stage, why));
   };
   if (optimizer && !find_op(optimizer->op())->independent_elements) {
-    refuse(
-        *this, "optimizer",
-        fmt::format("{} looks at whole tensors, of which a rank holds parts; take an optimizer "
-                    "that works element by element (adamw, adam, sgd, adagrad, rmsprop, lion), or "
-                    "zero_stage: 0",
-                    optimizer->kind));
+    refuse(*this, "optimizer",
+           fmt::format("{} needs whole tensors, of which a rank holds shards; take an "
+                       "element-wise optimizer (adamw, adam, sgd, adagrad, rmsprop, lion), or "
+                       "zero_stage: 0",
+                       optimizer->kind));
   }
   if (training.reduction == Reduction::fixed) {
     refuse(training, "reduction",
-           "parts of gradients are not added in the order of reduction: fixed");
+           "sharded gradients cannot be added in the order of reduction: fixed");
   }
   if (training.ema) {
     problems.add(training.ema->place,
-                 fmt::format("parallelism.zero_stage {}: averages of weights are not cut; leave "
+                 fmt::format("parallelism.zero_stage {}: averaged weights are not sharded; leave "
                              "training.ema out, or take zero_stage: 0",
                              parallelism.zero_stage));
   }
@@ -87,20 +86,46 @@ void Experiment::validate_zero(Problems& problems) const {
 void Experiment::validate_narrow_parameters(Problems& problems) const {
   const std::string why = "precision.parameters: bf16: ";
   if (optimizer && !find_op(optimizer->op())->independent_elements) {
-    problems.add(
-        *this, "optimizer",
-        fmt::format("{}{} looks at whole tensors and needs f32 parameters; take an optimizer "
-                    "that works element by element (adamw, adam, sgd, adagrad, rmsprop, "
-                    "lion)",
-                    why, optimizer->kind));
+    problems.add(*this, "optimizer",
+                 fmt::format("{}{} needs whole tensors and f32 parameters; take an element-wise "
+                             "optimizer (adamw, adam, sgd, adagrad, rmsprop, lion)",
+                             why, optimizer->kind));
   }
   if (parallelism.zero_stage > 0) {
     problems.add(parallelism, "zero_stage",
-                 why + "ZeRO cuts f32 masters, of which there are none; take zero_stage: 0");
+                 why +
+                     "ZeRO shards f32 master weights, of which there are none; take zero_stage: "
+                     "0");
   }
   if (training.ema) {
-    problems.add(training.ema->place,
-                 why + "averages are of f32 parameters; leave training.ema out");
+    problems.add(training.ema->place, why + "averages need f32 parameters; leave training.ema out");
+  }
+}
+
+namespace {
+
+std::string share_name(int64_t global_batch, int64_t ranks) {
+  if (ranks == 1) return "global_batch_size";
+  return fmt::format("a rank's share of the batch ({} / {} ranks)", global_batch, ranks);
+}
+
+}  // namespace
+
+void check_division(const TrainingConfig& t, int64_t samples, const std::string& share,
+                    Problems& problems) {
+  const int64_t micro = t.micro_batch_size.value_or(1);
+  const int64_t steps = t.gradient_accumulation_steps.value_or(1);
+  const auto refuse = [&](const char* key, int64_t value) {
+    const int64_t below = samples / value * value;
+    problems.add(
+        t, key,
+        fmt::format("{} {} does not divide {} {}; {}{} would fit", key, value, share, samples,
+                    below > 0 ? fmt::format("{} or ", below) : "", below + value));
+  };
+  if (samples % micro != 0) {
+    refuse("micro_batch_size", micro);
+  } else if (samples % steps != 0) {
+    refuse("gradient_accumulation_steps", steps);
   }
 }
 
@@ -110,8 +135,8 @@ BatchLayout batch_layout(const TrainingConfig& t, int ranks) {
   if (!t.global_batch_size && r > 1) {
     problems.add(
         t, "micro_batch_size",
-        fmt::format("micro_batch_size alone does not say what the run means on {} ranks; "
-                    "give global_batch_size (here {} for the same micro-batches)",
+        fmt::format("micro_batch_size alone leaves the global batch of {} ranks open; give "
+                    "global_batch_size (here {} for the same micro-batches)",
                     r, *t.micro_batch_size * t.gradient_accumulation_steps.value_or(1) * r));
     problems.throw_if_any();
   }
@@ -126,19 +151,9 @@ BatchLayout batch_layout(const TrainingConfig& t, int ranks) {
   problems.throw_if_any();
   const int64_t share = out.global_batch / r;
   out.micro_batch = t.micro_batch_size.value_or(share / t.gradient_accumulation_steps.value_or(1));
-  const std::string cut = r == 1
-                              ? std::string("the global batch")
-                              : fmt::format("the share of a rank ({} / {})", out.global_batch, r);
-  if (t.gradient_accumulation_steps && share % *t.gradient_accumulation_steps != 0) {
-    problems.add(t, "gradient_accumulation_steps",
-                 fmt::format("{} steps do not divide {} of {} samples",
-                             *t.gradient_accumulation_steps, cut, share));
-  } else if (out.micro_batch < 1 || share % out.micro_batch != 0) {
-    problems.add(t, "micro_batch_size",
-                 fmt::format("micro-batches of {} do not divide {} of {} samples", out.micro_batch,
-                             cut, share));
-  } else if (t.gradient_accumulation_steps &&
-             share / out.micro_batch != *t.gradient_accumulation_steps) {
+  check_division(t, share, share_name(out.global_batch, r), problems);
+  problems.throw_if_any();
+  if (t.gradient_accumulation_steps && share / out.micro_batch != *t.gradient_accumulation_steps) {
     problems.add(t, "gradient_accumulation_steps",
                  fmt::format("{} contradicts global_batch_size {} and micro_batch_size {}, which "
                              "mean {} micro-steps",
@@ -173,8 +188,8 @@ BatchLayout check_ranks(const Experiment& experiment, int ranks) {
     problems.add(
         experiment.training, "reduction",
         fmt::format("the fixed tree over {} micro-batches has no branch for the {} of one "
-                    "rank; on several ranks reduction: fixed needs a power of two of them: "
-                    "a micro_batch_size of {}, or a global_batch_size of {} or {}",
+                    "rank; on several ranks reduction: fixed needs a power of two of "
+                    "micro-steps: a micro_batch_size of {}, or a global_batch_size of {} or {}",
                     out.micro_batches(), out.micro_steps, share / steps, smaller, 2 * smaller));
     problems.throw_if_any();
   }
@@ -190,7 +205,7 @@ Mesh rank_mesh(const Experiment& experiment, int ranks, int ranks_per_node) {
   if (const int number = shard_number(text); number > 0) shard = std::min(ranks, number);
   if (ranks % shard != 0) {
     problems.add(parallelism, "zero_shard_size",
-                 fmt::format("{} ranks do not come out even in groups of {}{}", ranks, shard,
+                 fmt::format("{} ranks cannot be divided into groups of {}{}", ranks, shard,
                              text == "node" ? ", the ranks of this node" : ""));
   }
   problems.throw_if_any();

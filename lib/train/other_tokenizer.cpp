@@ -61,8 +61,9 @@ std::string other_tokenizer(const ModelConfig& model, const Dataset& data) {
     const std::string difference = first_difference(*own, *used);
     if (difference.empty()) return {};
     return fmt::format(
-        "the weights of {} belong to the tokenizer beside them ({}), and the data is read with "
-        "another ({}): {}; data.tokenizer: {{type: file, path: {}}} reads it with theirs",
+        "the weights of {} were trained with the tokenizer beside them ({}), but "
+        "the data is read with another ({}): {}; use data.tokenizer: {{type: file, "
+        "path: {}}}",
         *model.init_from, name_of_other_tokenizer(*own), name_of_other_tokenizer(*used), difference,
         folder.string());
   } catch (const Error&) {

@@ -11,6 +11,7 @@ namespace {
 
 // Nothing smaller is told from zero: keeps logarithms finite.
 constexpr float kLeast = 1e-30f, kLeastBinary = 1e-7f;
+constexpr int64_t kMostNumbers = int64_t{1} << 30;  // 4 GiB
 
 bool is_over_classes(TargetKind kind) {
   return kind == TargetKind::labels || kind == TargetKind::distributions;
@@ -85,13 +86,15 @@ class PredictedDataset final : public Dataset {
 Predictions predict(const Session& session, std::optional<int64_t> limit, const StopCheck& stop) {
   const int64_t batch_size = session.batch.micro_batch;
   const Shape& output = session.executor->training().output_spec.shape;
-  Predictions out{.kind = session.target_kind, .samples = 0, .width = 0, .values = {}};
+  Predictions out{.kind = session.target_kind};
   out.width = output.elements() / batch_size;
-  if (is_over_classes(out.kind) && out.width != output[-1]) {
-    fail(ExitCode::usage,
-         "predictions are one row a sample; this model tells classes apart at {} places of a "
-         "sample (output {})",
-         out.width / output[-1], to_string(output));
+  if (is_over_classes(out.kind)) out.classes = output[-1];
+  const int64_t samples = std::min(session.data.eval->size(), limit.value_or(INT64_MAX));
+  if (samples > kMostNumbers / out.width) {
+    fail(ExitCode::memory,
+         "{} samples with {} numbers each are more than predictions can hold ({}); --samples takes "
+         "the first ones",
+         samples, out.width, kMostNumbers);
   }
   EvalLoader loader(session.data.eval, batch_size, 0, 1, session.executor->device(), limit,
                     session.eval_targets);
@@ -106,7 +109,7 @@ Predictions predict(const Session& session, std::optional<int64_t> limit, const 
                       values.begin() + batch->samples * out.width);
     out.samples += batch->samples;
   }
-  const auto width = static_cast<size_t>(out.width);
+  const auto width = static_cast<size_t>(out.classes > 0 ? out.classes : out.width);
   for (size_t at = 0; at < out.values.size(); at += width) {
     to_predictions(out.kind, std::span(out.values).subspan(at, width));
   }
@@ -115,7 +118,7 @@ Predictions predict(const Session& session, std::optional<int64_t> limit, const 
 
 void MeanPredictions::add(const Predictions& member) {
   if (members_ == 0) {
-    first_ = {member.kind, member.samples, member.width, {}};
+    first_ = {member.kind, member.samples, member.width, member.classes, {}};
     sums_.assign(member.values.size(), 0.0);
   } else if (member.kind != first_.kind || member.samples != first_.samples ||
              member.width != first_.width) {

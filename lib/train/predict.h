@@ -10,18 +10,21 @@
 
 namespace dltrain {
 
-// Of `labels` and `distributions`: a probability for each class; of `binary`: one for each output;
-// of `numbers`: the outputs themselves.
+// Of `labels` and `distributions`: a probability for each class, at each place of a sample (the
+// tokens of a text); of `binary`: one for each output; of `numbers`: the outputs themselves.
 struct Predictions {
   TargetKind kind = TargetKind::numbers;
   int64_t samples = 0;
-  int64_t width = 0;          // numbers a sample
-  std::vector<float> values;  // [samples, width]
+  int64_t width = 0;               // numbers a sample
+  int64_t classes = 0;             // 0: the numbers are no classes
+  std::vector<float> values = {};  // [samples, width]
+
+  int64_t places() const { return classes > 0 ? width / classes : 1; }
 };
 
 // Runs the model that `session` holds over session.data.eval, or its first `limit` samples, on this
-// rank alone. Throws Error(usage) for a model that tells classes apart at several places of a
-// sample. Without samples where `stop` has ended it.
+// rank alone. Throws Error(memory) where the predictions are too many to be held. Without samples
+// where `stop` has ended it.
 Predictions predict(const Session& session, std::optional<int64_t> limit = {},
                     const StopCheck& stop = {});
 

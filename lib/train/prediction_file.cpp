@@ -29,24 +29,29 @@ class Rows {
         dataset_(dataset),
         names_(dataset.class_names()),
         target_(dataset.fields().back().sample),
-        over_classes_(p_.kind == TargetKind::labels || p_.kind == TargetKind::distributions),
+        over_classes_(p_.classes > 0),
+        width_(p_.width / p_.places()),
         top_(over_classes_ ? std::max<int64_t>(top, 1) : 0),
-        order_(static_cast<size_t>(p_.width)),
+        order_(static_cast<size_t>(width_)),
         target_bytes_(target_.bytes()) {
-    if (over_classes_ && top > p_.width) {
-      fail(ExitCode::usage, "--top-k {}: the model tells {} classes apart", top, p_.width);
+    if (over_classes_ && top > width_) {
+      fail(ExitCode::usage, "--top-k {}: the model tells {} classes apart", top, width_);
+    }
+    const auto tokenizer = dataset_.tokenizer();
+    for (int32_t id = 0; tokenizer && p_.places() > 1 && id < p_.classes; ++id) {
+      names_.push_back(tokenizer->decode({&id, 1}));
     }
   }
 
   std::string csv() {
     std::string out = csv_header() + "\n";
-    for (int64_t i = 0; i < p_.samples; ++i) out += csv_row(i) + "\n";
+    for (int64_t i = 0; i < p_.samples * p_.places(); ++i) out += csv_row(i) + "\n";
     return out;
   }
 
   std::string jsonl() {
     std::string out;
-    for (int64_t i = 0; i < p_.samples; ++i) out += json_row(i).text() + "\n";
+    for (int64_t i = 0; i < p_.samples * p_.places(); ++i) out += json_row(i).text() + "\n";
     return out;
   }
 
@@ -55,13 +60,13 @@ class Rows {
     const auto i = static_cast<size_t>(label);
     return label >= 0 && i < names_.size() ? names_[i] : std::to_string(label);
   }
-  std::span<const float> row(int64_t sample) const {
-    return std::span(p_.values).subspan(static_cast<size_t>(sample * p_.width),
-                                        static_cast<size_t>(p_.width));
+  std::span<const float> values_of(int64_t row) const {
+    return std::span(p_.values).subspan(static_cast<size_t>(row * width_),
+                                        static_cast<size_t>(width_));
   }
-  // The classes of a sample, most likely first; equally likely ones by number.
-  const std::vector<int64_t>& ranked(int64_t sample) {
-    const auto values = row(sample);
+  // The classes of a row, most likely first; equally likely ones by number.
+  const std::vector<int64_t>& ranked(int64_t row) {
+    const auto values = values_of(row);
     std::iota(order_.begin(), order_.end(), int64_t{0});
     std::partial_sort(order_.begin(), order_.begin() + top_, order_.end(),
                       [&](int64_t a, int64_t b) {
@@ -71,19 +76,23 @@ class Rows {
                       });
     return order_;
   }
-  // The targets of a sample as texts: names or numbers; empty where they do not count. None where
-  // the data has none.
-  std::vector<std::string> targets(int64_t sample) {
-    if (!dataset_.has_targets()) return {};
+  int64_t targets_of_row() const {
+    return dataset_.has_targets() ? target_.shape.elements() / p_.places() : 0;
+  }
+  // The targets of a row as texts: names or numbers; empty where they do not count. None where the
+  // data has none.
+  std::vector<std::string> targets(int64_t row) {
+    std::vector<std::string> out(static_cast<size_t>(targets_of_row()));
+    if (out.empty()) return out;
+    const int64_t sample = row / p_.places();
     dataset_.gather(dataset_.target_field(), {&sample, 1}, target_bytes_.data());
-    const auto n = static_cast<size_t>(target_.shape.elements());
-    std::vector<std::string> out(n);
-    for (size_t i = 0; i < n; ++i) {
+    const size_t first = static_cast<size_t>(row % p_.places()) * out.size();
+    for (size_t i = 0; i < out.size(); ++i) {
       if (target_.dtype == DType::i32) {
-        const int32_t label = reinterpret_cast<const int32_t*>(target_bytes_.data())[i];
+        const int32_t label = reinterpret_cast<const int32_t*>(target_bytes_.data())[first + i];
         if (label != kIgnoredLabel) out[i] = class_name(label);
       } else {
-        out[i] = number(reinterpret_cast<const float*>(target_bytes_.data())[i]);
+        out[i] = number(reinterpret_cast<const float*>(target_bytes_.data())[first + i]);
       }
     }
     return out;
@@ -93,31 +102,33 @@ class Rows {
   }
 
   std::string csv_header() const {
-    std::string out = "sample,source";
+    std::string out = p_.places() > 1 ? "sample,source,place" : "sample,source";
     const auto columns = [&](const std::string& name, int64_t count) {
       for (int64_t i = 0; i < count; ++i) {
         out += count == 1 ? "," + name : fmt::format(",{}_{}", name, i);
       }
     };
-    columns("target", dataset_.has_targets() ? target_.shape.elements() : 0);
-    if (!over_classes_) columns(value_name(), p_.width);
+    columns("target", targets_of_row());
+    if (!over_classes_) columns(value_name(), width_);
     for (int64_t k = 1; k <= top_; ++k) {
       out += k == 1 ? ",class,probability" : fmt::format(",class_{0},probability_{0}", k);
     }
     return out;
   }
 
-  std::string csv_row(int64_t sample) {
+  std::string csv_row(int64_t row) {
+    const int64_t sample = row / p_.places();
     std::string out = fmt::format("{},{}", sample, csv_field(dataset_.place_of(sample)));
-    for (const std::string& target : targets(sample)) {
+    if (p_.places() > 1) out += fmt::format(",{}", row % p_.places());
+    for (const std::string& target : targets(row)) {
       out += fmt::format(",{}", csv_field(target));
     }
-    const auto values = row(sample);
+    const auto values = values_of(row);
     if (!over_classes_) {
       for (float value : values) out += fmt::format(",{}", number(value));
       return out;
     }
-    const auto& best = ranked(sample);
+    const auto& best = ranked(row);
     for (int64_t k = 0; k < top_; ++k) {
       const int64_t label = best[static_cast<size_t>(k)];
       out += fmt::format(",{},{}", csv_field(class_name(label)),
@@ -132,13 +143,15 @@ class Rows {
     return list.size() == 1 ? object.add_loss(key, list[0]) : object.add_loss(key, list);
   }
 
-  JsonObject json_row(int64_t sample) {
+  JsonObject json_row(int64_t row) {
+    const int64_t sample = row / p_.places();
     JsonObject out;
     out.add("sample", sample).add("source", dataset_.place_of(sample));
+    if (p_.places() > 1) out.add("place", row % p_.places());
     if (!dataset_.has_targets()) {
       // Nothing to say.
     } else if (target_.dtype == DType::i32 && !names_.empty()) {
-      const auto texts = targets(sample);
+      const auto texts = targets(row);
       if (texts.size() == 1) {
         out.add("target", texts[0]);
       } else {
@@ -146,16 +159,16 @@ class Rows {
       }
     } else {
       std::vector<double> numbers;
-      for (const std::string& text : targets(sample)) {
+      for (const std::string& text : targets(row)) {
         numbers.push_back(text.empty() ? NAN : std::stod(text));
       }
       add_numbers(out, "target", numbers);
     }
-    const auto values = row(sample);
+    const auto values = values_of(row);
     if (!over_classes_) {
       return add_numbers(out, value_name(), std::vector<double>(values.begin(), values.end()));
     }
-    const auto& best = ranked(sample);
+    const auto& best = ranked(row);
     const auto add_class = [&](JsonObject& object, int64_t label) {
       if (names_.empty()) {
         object.add("class", label);
@@ -176,6 +189,7 @@ class Rows {
   std::vector<std::string> names_;
   TensorSpec target_;
   bool over_classes_;
+  int64_t width_;  // numbers a row
   int64_t top_;
   std::vector<int64_t> order_;
   std::vector<std::byte> target_bytes_;

@@ -1,4 +1,5 @@
-// Files of predictions: one row a sample, in file order.
+// Files of predictions: one row a sample, in file order; where a model tells classes apart at
+// several places of a sample, such as the next token of each token, one row a place.
 //
 // CSV, with a header:
 //   classes   sample,source,target,class,probability[,class_2,probability_2…]
@@ -10,8 +11,9 @@
 //   binary    {"sample", "source", "target", "probability"}
 //   numbers   {"sample", "source", "target", "output"}; several targets and outputs are lists
 // `source` is where the data has the sample ("digits.csv.gz:17"); `class` and `target` are names
-// where the data names its classes, else numbers; numbers have 9 significant digits. Data without
-// targets gives files without `target`.
+// where the data names its classes, texts where they are tokens, else numbers; numbers have 9
+// significant digits. Data without targets gives files without `target`; rows of places have
+// `place`, counted from 0, behind `source`.
 #pragma once
 
 #include <filesystem>

@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/checksum.h"
 #include "base/error.h"
 #include "compile/id_bounds.h"
 #include "compile/later_tokens.h"
 #include "config/load.h"
+#include "config/paths.h"
 #include "data/distributions.h"
 #include "data/ignore_label.h"
 #include "data/parallel_streams.h"
@@ -67,11 +69,12 @@ void check_next_tokens(const Session& session, const DatasetConfig& data, const 
     const std::string layer = layer_of_later_tokens(graph.graph, graph.slots[i]);
     if (layer.empty()) continue;
     Problems problems;
-    problems.add(data.place,
-                 fmt::format("the target of each token is the next one, which the model sees: {} "
-                             "looks at later tokens; set mlm_probability: 0.15 to learn masked "
-                             "tokens instead (BERT), or make the layer causal",
-                             layer));
+    problems.add(
+        data.place,
+        fmt::format("the target of each token is the next token, and the model can see it: {} "
+                    "attends to later tokens; set mlm_probability: 0.15 to learn masked tokens "
+                    "instead (BERT), or make the layer causal",
+                    layer));
     problems.throw_if_any();
   }
 }
@@ -88,7 +91,7 @@ void check_metrics(const Experiment& experiment, const std::vector<std::string>&
       known += (known.empty() ? "" : ", ") + label;
     }
     problems.add(owner, "metric",
-                 fmt::format("evaluations give no metric '{}'; they give {} (evaluation.metrics)",
+                 fmt::format("there is no metric '{}'; evaluations give {} (evaluation.metrics)",
                              metric, known));
   };
   if (const auto& metric = experiment.checkpoint.metric) check(experiment.checkpoint, *metric);
@@ -106,6 +109,11 @@ std::vector<InputSpec> model_inputs(const std::vector<FieldSpec>& fields) {
 
 // What the loss is told of the targets; a label that it ignores becomes −100 in both splits.
 TargetInfo prepare_targets(const Loss& loss, DataSplit& data) {
+  // Labels of two classes are answers, no and yes.
+  for (auto* split : {&data.train, &data.eval}) {
+    const bool answers = *split && loss.target_kind({}) == TargetKind::binary;
+    if (answers && target_sample(**split).dtype == DType::i32) *split = labels_as_answers(*split);
+  }
   TargetInfo info{.sample = target_sample(*data.train), .label_counts = {}};
   if (info.sample->dtype != DType::i32) return info;
   if (const auto ignored = loss.ignored_label()) {
@@ -122,11 +130,29 @@ int64_t vocabulary_of(const DataSplit& data) {
   int64_t size = 0;
   for (const auto& split : {data.train, data.eval}) {
     if (!split) continue;
-    if (split->fields()[0].sample.dtype == DType::i32)
-      size = std::max(size, split->find_id_bound(0));
+    const auto& fields = split->fields();
+    const auto ids = std::find_if(fields.begin(), fields.end() - 1, [](const FieldSpec& field) {
+      return field.sample.dtype == DType::i32;
+    });
+    // Beside numbers they are categories, of which labels are none.
+    if (ids != fields.end() - 1) {
+      size = std::max(size, split->find_id_bound(static_cast<int>(ids - fields.begin())));
+    }
+    if (fields[0].sample.dtype != DType::i32) continue;
     if (target_sample(*split).dtype == DType::i32) size = std::max(size, split->label_bound());
   }
   return size;
+}
+
+// What a model must give for such targets: a logit for each class, or a number for each.
+int64_t outputs_for(const DataSplit& data) {
+  const TensorSpec target = target_sample(*data.train);
+  if (target.dtype != DType::i32) return target.shape.rank() == 0 ? 1 : target.shape[-1];
+  int64_t classes = static_cast<int64_t>(data.train->class_names().size());
+  for (const auto& split : {data.train, data.eval}) {
+    if (split) classes = std::max(classes, split->label_bound());
+  }
+  return classes;
 }
 
 // Puts the samples of both splits in the order of the streams, where the data says so.
@@ -220,11 +246,26 @@ std::vector<StepGraph> training_graphs(const Session& session, const StepRequest
   return graphs;
 }
 
+// Changes with any weight.
+std::string fingerprint_of_weights(const std::filesystem::path& checkpoint) {
+  Hasher hasher;
+  for (const auto& [name, digest] : verify_checksums(checkpoint)) {
+    if (!name.starts_with("model") && !name.starts_with("ema")) continue;
+    hasher.update(std::as_bytes(std::span(digest.xxh3_128)));
+  }
+  return hasher.hex();
+}
+
 std::shared_ptr<const TeacherModel> open_teacher(const std::string& path, const Agreement& agree) {
   auto teacher = std::make_shared<TeacherModel>();
   // A run may write a newer checkpoint between the looks of two ranks.
-  const auto find = [&] { return find_checkpoint(path).checkpoint.string(); };
+  const auto find = [&] {
+    ResumeChoice found = find_checkpoint(path);
+    teacher->kept = std::move(found.kept);
+    return std::filesystem::absolute(found.checkpoint).lexically_normal().string();
+  };
   teacher->checkpoint = agree ? agree("teacher " + path, find) : find();
+  teacher->fingerprint = fingerprint_of_weights(teacher->checkpoint);
   teacher->experiment =
       load_config<Experiment>({.files = {teacher->checkpoint / "config.yaml"}, .overrides = {}});
   return teacher;
@@ -250,6 +291,20 @@ double Session::step_model_flops() const {
   return executor->training().model_flops * static_cast<double>(batch.micro_steps);
 }
 
+int64_t Session::tokens_of_sample(size_t variant) const {
+  const DatasetConfig& train = *experiment->data.train;
+  if (!train.has_tokens() && !experiment->model.vocab_size) return 0;
+  int64_t tokens = 0;
+  const auto& fields = data.train->fields();
+  for (size_t i = 0; i + 1 < fields.size(); ++i) {
+    // The first input, and of pairs the text that is written beside its source.
+    if (i > 0 && fields[i].name != train.next_token_input()) continue;
+    const Shape& shape = fields[i].sample.shape;
+    if (shape.rank() > 0) tokens += lengths ? lengths->extents()[variant][i] : shape[0];
+  }
+  return tokens;
+}
+
 LoaderOptions train_loader_options(const Session& session, int64_t first_step, int workers) {
   const DatasetConfig& data = *session.experiment->data.train;
   LoaderOptions out{.global_batch = session.batch.global_batch,
@@ -269,6 +324,33 @@ LoaderOptions train_loader_options(const Session& session, int64_t first_step, i
   return out;
 }
 
+DataSchema Session::data_schema() const {
+  const auto schema = data.train->schema();
+  DataSchema out = schema ? *schema : DataSchema{};
+  out.class_names = data.train->class_names();
+  return out;
+}
+
+void check_same_data(const Session& session, const DataSchema& saved,
+                     const std::filesystem::path& checkpoint) {
+  DataSchema now = session.data_schema();
+  if (!saved.recorded() && saved.class_names.empty() && !now.columns.empty() &&
+      !now.class_names.empty()) {
+    fail(ExitCode::usage,
+         "{} was saved by an earlier version, which took labels as the numbers that they are; set "
+         "data.classes to one more than the largest",
+         checkpoint.string());
+  }
+  // What one of the two does not say is not compared.
+  DataSchema before = saved.recorded() || now.fitted() ? saved : now;
+  before.class_names = saved.class_names;
+  if (now.class_names.empty()) now.class_names = saved.class_names;
+  if (before.class_names.empty()) before.class_names = now.class_names;
+  const std::string difference = schema_difference(before, now);
+  if (difference.empty()) return;
+  fail(ExitCode::usage, "{} was trained with other data: {}", checkpoint.string(), difference);
+}
+
 int loader_workers(const Session& session, const Dataset& dataset) {
   return session.experiment->data.workers_for(dataset, session.options.ranks.on_this_node());
 }
@@ -278,7 +360,7 @@ Session open_session(Experiment& experiment, const SessionOptions& options, Chos
   session.experiment = &experiment;
   session.options = options;
   session.batch = check_ranks(experiment, options.ranks.world);
-  session.data = experiment.data.open(options.class_names);
+  session.data = experiment.data.open({.trained = options.trained, .targets = options.targets});
   const int64_t vocabulary = experiment.model.vocab_size ? 0 : vocabulary_of(session.data);
   const DatasetConfig& data = *experiment.data.train;
   cut_streams(data, session.data, session.batch.global_batch);
@@ -298,7 +380,9 @@ Session open_session(Experiment& experiment, const SessionOptions& options, Chos
   TargetInfo targets = prepare_targets(*experiment.loss, session.data);
   targets.mixed = options.noise && experiment.data.train->mixing().active();
   if (const std::string* path = experiment.loss->teacher(); path && options.teacher) {
+    refuse_missing_paths(ObjectRef::of(*experiment.loss), ExitCode::storage);
     session.teacher = open_teacher(*path, options.agree);
+    experiment.loss->set_teacher(session.teacher->checkpoint.string());
   }
   const bool exact = options.compute == DType::f64;  // on the reference engine
   const bool keep_gradients = options.keep_gradients || experiment.logging.histogram_steps ||
@@ -325,6 +409,7 @@ Session open_session(Experiment& experiment, const SessionOptions& options, Chos
       .inputs = model_inputs(session.data.train->fields()),
       .targets = targets,
       .vocabulary = vocabulary,
+      .outputs = outputs_for(session.data),
       .streams = stream_info(data, *session.data.train, session.batch.global_batch),
       .micro_batch = session.batch.micro_batch,
       .micro_batches = session.batch.micro_batches(),

@@ -22,8 +22,8 @@ struct SessionOptions {
   bool evaluate_train_split = false;  // which then is over the training split, in file order
   bool lengths = true;  // steps of several lengths as the data says; false: samples are whole
   DType compute = DType::f32;  // f64: on the reference engine, for gradient checks
-  // Of a trained model: labels are matched with these names; empty: those of the training data.
-  std::vector<std::string> class_names = {};
+  // Of a trained model: data is read as it was in training (data/schema.h); null: as it is.
+  std::shared_ptr<const DataSchema> trained = nullptr;
   bool targets = true;  // the data must have them; false: for predictions
   bool noise = true;    // dropout and the mixing of samples; false: training without both
   bool fuse = true;
@@ -37,6 +37,8 @@ struct SessionOptions {
 struct TeacherModel {
   Experiment experiment;
   std::filesystem::path checkpoint;
+  std::string fingerprint;     // of its weights
+  std::shared_ptr<void> kept;  // see ResumeChoice
 };
 
 struct Session {
@@ -67,7 +69,11 @@ struct Session {
   // Arithmetic of a rank's step (compile/model_flops.h); 0 where steps have several amounts of it
   // (lengths).
   double step_model_flops() const;
+  // What the training data means to the model.
+  DataSchema data_schema() const;
   bool has_evaluation() const { return data.eval != nullptr; }
+  // Tokens of a sample as steps of a variant see it; 0 where the data has none.
+  int64_t tokens_of_sample(size_t variant) const;
   double epoch(int64_t step) const {
     return static_cast<double>(step) * static_cast<double>(batch.global_batch) /
            static_cast<double>(data.train->size());
@@ -84,10 +90,16 @@ int loader_workers(const Session& session, const Dataset& dataset);
 // Finds every mistake that can be found before step 1: ConfigError for shapes and sizes,
 // Error(data) for data, Error(device), Error(memory). Allocates host data, but nothing on the
 // device. What the configuration leaves to the data (model.vocab_size) is filled in, so that the
-// experiment, written out, is the same whatever data it meets later.
+// experiment, written out, is the same whatever data it meets later; so is the checkpoint that the
+// teacher of the loss is.
 // `chosen`: the device, where it is open already; else the session opens it.
 Session open_session(Experiment& experiment, const SessionOptions& options,
                      ChosenDevice chosen = {});
+
+// Throws Error(usage) where the training data means something else than that of `checkpoint`, whose
+// schema is `saved`.
+void check_same_data(const Session& session, const DataSchema& saved,
+                     const std::filesystem::path& checkpoint);
 
 // Takes the arena (Error(memory) when it does not fit) and fills it: initial values, then
 // model.init_from where given, unless `weights_follow`: they come from elsewhere (a checkpoint).

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/stop.h"
 #include "comm/watch.h"
+#include "telemetry/metrics.h"
 #include "train/checkpoint_writer.h"
 #include "train/device_ranks.h"
 #include "train/host_reduce.h"
@@ -33,6 +34,19 @@ LoaderOptions loader_options(const Session& session, const TrainOptions& options
   return out;
 }
 
+// Adds what passes while it lives.
+class Stopwatch {
+ public:
+  explicit Stopwatch(double& seconds) : seconds_(seconds) {}
+  ~Stopwatch() { seconds_ += seconds_since(from_); }
+  Stopwatch(const Stopwatch&) = delete;
+  Stopwatch& operator=(const Stopwatch&) = delete;
+
+ private:
+  double& seconds_;
+  TrainerClock::time_point from_ = TrainerClock::now();
+};
+
 // Micro-steps leave what the next ones begin with (recurrent layers over streams).
 bool carries_state(const Experiment& experiment) {
   return experiment.data.train->sampling == Sampling::streams;
@@ -51,12 +65,13 @@ class Loop {
                       .keep_every = session.experiment->checkpoint.keep_every.value_or(0)},
                      options.resolved_config, session.experiment->checkpoint.async,
                      session.shares_state() ? session.options.ranks.collectives : nullptr),
-        best_(experiment_.checkpoint.watch(options.best)),
+        best_(experiment_.checkpoint.watch(options.origin.best)),
+        tokens_seen_(options.origin.tokens_seen),
         watch_(session.options.ranks.watch),
         saved_step_(options.saved ? options.first_step : -1) {
     if (experiment_.generation && leads() && events.on_samples) samples_.emplace(session);
     if (experiment_.training.early_stopping) {
-      stopping_ = experiment_.training.early_stopping->watch(options.early_stopping);
+      stopping_ = experiment_.training.early_stopping->watch(options.origin.early_stopping);
     }
     Executor::Progress progress = session.executor->progress();
     if (session.scale_growth_interval() == 0) {  // resumed from a run that scaled its loss
@@ -104,6 +119,8 @@ class Loop {
     return stopping_ && has_stopped_early(experiment_, stopping_->record());
   }
 
+  TimeSpent time_spent() const;
+  CheckpointState checkpoint_state(int64_t step) const;
   StepInputs step_inputs(int64_t step, const Batch& batch) const;
   const Batch& next_batch(int64_t micro_step);
   void observe(int64_t step);
@@ -135,6 +152,7 @@ class Loop {
   TrainLoader loader_;
   CheckpointWriter checkpoints_;
   MetricWatch best_;
+  int64_t tokens_seen_;
   std::optional<MetricWatch> stopping_;
   std::optional<Samples> samples_;
   TrainOutcome outcome_;
@@ -143,10 +161,14 @@ class Loop {
   StepInputs inputs_{};
   // Of recent steps, by step mod 4.
   std::vector<TargetCount> counts_ = std::vector<TargetCount>(4);
+  std::vector<int64_t> tokens_ = std::vector<int64_t>(4);  // seen after it
   std::vector<float> durations_;
   TrainerClock::time_point last_record_ = TrainerClock::now();
   int64_t last_record_step_ = 0;
   double last_record_wait_ = 0;
+  int64_t last_record_tokens_ = 0;
+  TrainerClock::time_point started_ = TrainerClock::now();
+  double evaluation_seconds_ = 0, saving_seconds_ = 0;
   TrainerClock::time_point last_save_ = TrainerClock::now();
   int64_t saved_step_;
   // The state is that after outcome_.steps whole steps: no micro-step has moved what it carries.
@@ -158,6 +180,16 @@ class Loop {
   int32_t calls_ = 0, quiet_calls_ = 0;
   TrainerClock::time_point asked_{};
 };
+
+TimeSpent Loop::time_spent() const {
+  TimeSpent out = options_.origin.time;
+  const double wait = loader_.wait_seconds();
+  out.evaluation += evaluation_seconds_;
+  out.saving += saving_seconds_;
+  out.waiting += wait;
+  out.training += seconds_since(started_) - evaluation_seconds_ - saving_seconds_ - wait;
+  return out;
+}
 
 StepInputs Loop::step_inputs(int64_t step, const Batch& batch) const {
   return {.seed = static_cast<uint64_t>(experiment_.seed),
@@ -186,14 +218,18 @@ void Loop::observe(int64_t step) {
 // False: a stop came first; no parameter has changed.
 bool Loop::one_step(int64_t step) {
   ask_at_once();
+  int64_t tokens = 0;
   for (int64_t a = 0; a < session_.batch.micro_steps; ++a) {
     if ((a > 0 || step == options_.first_step) && stop_wanted()) return false;
     const Batch& batch = next_batch(a);
     inputs_ = step_inputs(step, batch);
     counts_[static_cast<size_t>(step % 4)] = {batch.valid_targets, batch.loss_divisor};
     session_.executor->micro_step(batch.fields, inputs_, a, batch.variant);
+    if (a == 0) tokens = session_.batch.global_batch * session_.tokens_of_sample(batch.variant);
     state_is_whole_ = !carries_state(experiment_);
   }
+  tokens_seen_ += tokens;
+  tokens_[static_cast<size_t>(step % 4)] = tokens_seen_;
   session_.executor->update(inputs_);
   return true;
 }
@@ -228,6 +264,7 @@ void Loop::handle(const StepReport& report) {
   StepRecord& record = outcome_.last_step;
   const int64_t steps = report.step + 1 - last_record_step_;
   const double elapsed = seconds_since(last_record_), wait = loader_.wait_seconds();
+  const int64_t tokens = tokens_[static_cast<size_t>(report.step % 4)];
   record = {
       .step = report.step + 1,
       .epoch = session_.epoch(report.step + 1),
@@ -240,7 +277,9 @@ void Loop::handle(const StepReport& report) {
       .loss_scale = session_.scale_growth_interval() > 0 ? loss_scale_ : 0,
       .samples_per_second = static_cast<double>(steps * session_.batch.global_batch) / elapsed,
       .step_ms = 1e3 * elapsed / static_cast<double>(steps),
-      .data_wait_ms = 1e3 * (wait - last_record_wait_) / static_cast<double>(steps)};
+      .data_wait_ms = 1e3 * (wait - last_record_wait_) / static_cast<double>(steps),
+      .tokens_seen = tokens,
+      .tokens_per_second = static_cast<double>(tokens - last_record_tokens_) / elapsed};
   const auto& metrics = session_.executor->training().metrics;
   for (size_t i = 1; i < metrics.size(); ++i) {
     record.metrics.emplace_back(metrics[i].label, report.sums[i] / valid);
@@ -248,6 +287,7 @@ void Loop::handle(const StepReport& report) {
   last_record_ = TrainerClock::now();
   last_record_step_ = report.step + 1;
   last_record_wait_ = wait;
+  last_record_tokens_ = tokens;
   if (leads() && events_.on_step) events_.on_step(record);
 }
 
@@ -292,28 +332,36 @@ void Loop::announce(const std::optional<std::filesystem::path>& checkpoint) cons
   if (events_.on_checkpoint) events_.on_checkpoint(*checkpoint);
 }
 
+CheckpointState Loop::checkpoint_state(int64_t step) const {
+  const Executor::Progress progress = session_.executor->progress();
+  CheckpointState state = options_.origin;
+  state.step = step;
+  state.updates = progress.updates;
+  state.seed = experiment_.seed;
+  state.global_batch = session_.batch.global_batch;
+  state.train_samples = session_.data.train->size();
+  state.best = best_.record();
+  state.early_stopping = stopping_ ? stopping_->record() : MetricRecord{};
+  state.optimizer = experiment_.optimizer->kind;
+  state.data = session_.data_schema();
+  state.tokens_seen = tokens_seen_;
+  state.evaluation_due = evaluation_due_;
+  state.time = time_spent();
+  state.saved_at = unix_time();
+  const bool scaled = session_.scale_growth_interval() > 0;
+  state.loss_scale = scaled ? std::optional(progress.loss_scale) : std::nullopt;
+  state.scale_streak = scaled ? progress.scale_streak : 0;
+  return state;
+}
+
 void Loop::save(int64_t step, bool last) {
   if (options_.run_folder.empty() || saved_step_ == step) return;
   saved_step_ = step;
   last_save_ = TrainerClock::now();
   if (!saves()) return;
+  const Stopwatch watch(saving_seconds_);
   announce(checkpoints_.finish());
-  const Executor::Progress progress = session_.executor->progress();
-  CheckpointState state{.step = step,
-                        .updates = progress.updates,
-                        .seed = experiment_.seed,
-                        .global_batch = session_.batch.global_batch,
-                        .train_samples = session_.data.train->size(),
-                        .best = best_.record(),
-                        .early_stopping = stopping_ ? stopping_->record() : MetricRecord{},
-                        .optimizer = experiment_.optimizer->kind,
-                        .class_names = session_.data.train->class_names(),
-                        .evaluation_due = evaluation_due_};
-  if (session_.scale_growth_interval() > 0) {
-    state.loss_scale = progress.loss_scale;
-    state.scale_streak = progress.scale_streak;
-  }
-  checkpoints_.save(*session_.executor, state, last);
+  checkpoints_.save(*session_.executor, checkpoint_state(step), last);
   if (last || !experiment_.checkpoint.async || !checkpoints_.together()) {
     announce(checkpoints_.poll());
   }
@@ -373,11 +421,13 @@ Loop::Requests Loop::take_requests() {
 
 // Evaluation and samples after a step. False: a stop came first, and nothing was told or kept.
 bool Loop::look_at_model(int64_t step, bool evaluates, bool samples) {
+  const Stopwatch watch(evaluation_seconds_);
   std::optional<EvaluationRecord> record;
   ask_at_once();
   if (evaluates) {
     record = evaluate(session_, step, [this] { return stop_wanted(); });
     if (!record) return false;
+    record->tokens_seen = tokens_seen_;
   }
   std::optional<SampleRecord> texts;
   const bool predicts = evaluates && experiment_.evaluation.predictions;
@@ -427,7 +477,7 @@ bool Loop::finish_step(int64_t step) {
 
 // What the run that is resumed had no time for. False: neither has this one.
 bool Loop::catch_up() {
-  evaluation_due_ = options_.evaluation_due;
+  evaluation_due_ = options_.origin.evaluation_due;
   if (!evaluation_due_) return true;
   const int64_t last = options_.first_step - 1;
   const bool whole = look_at_model(last + 1, evaluation_due(last), samples_due(last));
@@ -448,8 +498,8 @@ void Loop::end_on_broken_data(const Error& error) {
   save(outcome_.steps, /*last=*/true);
   announce(checkpoints_.finish());
   throw Error(error.code(),
-              fmt::format("{}\nThe checkpoint of step {} is saved; mend the data, and the same "
-                          "command with --resume auto goes on from there",
+              fmt::format("{}\nA checkpoint of step {} is saved; repair the data and continue with "
+                          "the same command and --resume auto",
                           error.what(), outcome_.steps));
 }
 
@@ -480,8 +530,8 @@ void Loop::all_steps(int64_t end) {
 }
 
 TrainOutcome Loop::run() {
-  const TrainerClock::time_point started = TrainerClock::now();
   last_record_step_ = options_.first_step;
+  last_record_tokens_ = tokens_seen_;
   outcome_.steps = options_.first_step;
   const int64_t left = std::min(session_.max_steps - options_.first_step, options_.steps);
   try {
@@ -492,14 +542,19 @@ TrainOutcome Loop::run() {
   }
   if (outcome_.steps == options_.first_step && outcome_.reason == StopReason::finished) {
     if (session_.has_evaluation() && outcome_.last_evaluation.samples == 0) {  // it was done
+      const Stopwatch watch(evaluation_seconds_);
       auto record = evaluate(session_, options_.first_step, [this] { return stop_wanted(); });
       if (record) outcome_.last_evaluation = std::move(*record);
     }
     if (stopped_early()) outcome_.reason = StopReason::early_stopping;
   }
-  if (saves()) announce(checkpoints_.finish());
+  if (saves()) {
+    const Stopwatch watch(saving_seconds_);
+    announce(checkpoints_.finish());
+  }
   outcome_.best = best_.record();
-  outcome_.seconds = seconds_since(started);
+  outcome_.seconds = seconds_since(started_);
+  outcome_.time = time_spent();
   const int64_t steps = outcome_.steps - options_.first_step;
   if (steps > 0) outcome_.data_wait_ms = 1e3 * loader_.wait_seconds() / static_cast<double>(steps);
   if (!durations_.empty()) {

@@ -29,12 +29,15 @@ struct StepRecord {
   double samples_per_second = 0;  // since the record before
   double step_ms = 0;             // mean since the record before
   double data_wait_ms = 0;        // a step, likewise
+  int64_t tokens_seen = 0;        // of data with tokens, padding included
+  double tokens_per_second = 0;   // since the record before
 };
 
 struct EvaluationRecord {
   int64_t step = 0;
   int64_t samples = 0;
   std::vector<std::pair<std::string, double>> metrics;  // loss first
+  int64_t tokens_seen = 0;                              // in training
   double seconds = 0;
   bool best = false;    // by checkpoint.metric, of all evaluations of the run so far
   ClassReport classes;  // empty unless evaluation.metrics asks for it
@@ -68,11 +71,10 @@ struct TrainEvents {
 };
 
 struct TrainOptions {
-  std::filesystem::path run_folder;             // empty: no checkpoints (checks, benchmarks)
-  std::string resolved_config;                  // saved with each checkpoint
-  int64_t first_step = 0;                       // where a resumed run goes on
-  MetricRecord best = {}, early_stopping = {};  // of the checkpoint that it goes on from
-  bool evaluation_due = false;                  // likewise
+  std::filesystem::path run_folder;  // empty: no checkpoints (checks, benchmarks)
+  std::string resolved_config;       // saved with each checkpoint
+  int64_t first_step = 0;            // where a resumed run goes on
+  CheckpointState origin = {};       // what checkpoints of this run go on from
   bool saved = true;  // run_folder holds what first_step begins with, or that is step 0
   bool handle_signals = true;
   int64_t steps = INT64_MAX;  // at most so many are done here, of those up to the run's last
@@ -99,6 +101,7 @@ struct TrainOutcome {
   double step_ms_min = 0, step_ms_median = 0;  // of the steps here but the first
   double data_wait_ms = 0;                     // a step
   double seconds = 0;                          // in the loop
+  TimeSpent time;                              // of all attempts
 };
 
 // Throws Error(diverged), Error(storage), Error(rank), and Error(data) for a sample that cannot be

@@ -232,13 +232,45 @@ data: {{type: image_folder, transforms: [{{resize: [8, 8]}}], train: {{path: {se
         self.assertEqual(list(rows[0]), ["sample", "source", "class", "probability"])
         self.assertEqual([row["class"] for row in rows], ["bee", "cat"])
         self.assertIn("1 file that is no .jpg, .jpeg or .png passed over",
-                      self.run_dltrain("predict", "--checkpoint", run, "-o", self.folder / "out.jsonl", *flags).out)
+                      self.run_dltrain("predict", "--checkpoint", run, "-o", self.folder / "out.jsonl", *flags).err)
         self.assertNotIn("target", (self.folder / "out.jsonl").read_text())
         self.refused(USAGE, "eval", "--checkpoint", run, *flags, says="only predict takes such data")
         self.refused(USAGE, config, "--dry-run", *flags, says="data.eval has no targets")
         self.refused(USAGE, config, "--dry-run", "-s", "data.train.target=none", says="data.train has no targets")
         self.refused(DATA, "predict", "--checkpoint", run, "-o", self.folder / "x.csv", "-s", f"data.eval.path={flat}", says="target: none")
         self.refused(USAGE, "predict", "--checkpoint", run, "-o", self.folder / "x.csv", "--top-k", 4, says="3 classes")
+
+    def test_new_images_need_nothing_but_the_run(self):
+        config, run = self.train_animals()
+        held = self.write("held.yaml", config.read_text().replace(f"train: {{path: {self.folder}/train}}, eval: {{path: {self.folder}/test}}",
+                                                                 f"path: {self.folder}/train, eval_fraction: 0.25, train: {{mixup: {{alpha: 0.2}}}}"))
+        self.run_dltrain(held, "-q", "--output-dir", self.folder / "held")
+        packed = self.folder / "test.images"
+        self.run_dltrain("data", "prepare", config, "--split", "eval", "-o", packed)
+        flat = self.folder / "flat"
+        flat.mkdir()
+        for kind in ("cat", "bee"):
+            shutil.copy(self.folder / "test" / kind / "0.png", flat / f"{kind}.png")
+        shutil.rmtree(self.folder / "train")
+        for trained in (run, self.folder / "held"):
+            out = self.folder / "out.csv"
+            for place, known in ((flat, False), ("test", True), (packed, True)):
+                said = self.run_dltrain("predict", trained, place, "-o", out, cwd=self.folder).out
+                self.assertIn(f"samples of {place}, by {trained}", said)
+                with open(out, newline="") as file:
+                    rows = list(csv.DictReader(file))
+                self.assertEqual("target" in rows[0], known)
+                right = [row.get("target", os.path.basename(row["source"]).split(".")[0]) for row in rows]
+                self.assertEqual([row["class"] for row in rows], right)
+            self.assertIn("8 samples of test, loss", self.run_dltrain("eval", trained, "test", cwd=self.folder).out)
+        self.refused(DATA, "eval", run, flat, says="has no sub-folders")
+        self.animals("other", "cat", "dog")
+        self.refused(DATA, "eval", run, self.folder / "other", says="the class 'dog' is none of the 3")
+        self.assertIn("2 samples", self.run_dltrain("predict", run, flat, "-o", self.folder / "x.csv").out)
+        self.refused(DATA, "predict", run, self.folder / "nothere", "-o", self.folder / "x.csv", says="there is no file or folder")
+        self.refused(USAGE, "predict", self.folder / "nothere", flat, "-o", self.folder / "x.csv", says="give a run folder")
+        self.refused(USAGE, "predict", run, flat, packed, "-o", self.folder / "x.csv", says="one file or folder of data is read at a time")
+        self.refused(USAGE, "predict", run, flat, "--split", "train", "-o", self.folder / "x.csv", says="--split")
 
     def test_a_fraction_of_a_folder_is_one_of_each_class(self):
         folder = self.animals("train", "ant", "bee")
@@ -247,7 +279,9 @@ data: {{type: image_folder, transforms: [{{resize: [8, 8]}}], train: {{path: {se
 
     def test_sorted_samples_are_told(self):
         self.write("sorted.csv", "".join(f"{i % 7},{i % 5},{i // 20}\n" for i in range(40)))
-        config = self.config(f"data: {{type: csv, path: {self.folder}/sorted.csv, eval_fraction: 0.25}}")
+        random = self.config(f"data: {{type: csv, path: {self.folder}/sorted.csv, eval_fraction: 0.25}}")
+        self.assertNotIn("has no samples", self.run_dltrain(random, "--output-dir", self.folder / "random").err)
+        config = self.config(f"data: {{type: csv, path: {self.folder}/sorted.csv, eval_fraction: 0.25, eval_split: tail}}")
         run = self.run_dltrain(config, "--output-dir", self.folder / "run")
         self.assertIn("the eval split has no samples of the classes 0", run.out + run.err)
         self.assertIn("the eval split has no samples of the classes 0", self.failed_check(config))

@@ -9,8 +9,6 @@ import support
 from support import DATA, DIVERGED, SOURCES, STORAGE, USAGE, safetensors, steps
 
 GOLDEN = SOURCES / "tests" / "golden" / "huggingface"
-# dltrain's keys that are in no config.json.
-EXTRA = {"bert": ", attention_mask: true", "bert_classifier": ", attention_mask: true"}
 # What transformers writes and the export leaves out: it changes nothing that is computed, or is as transformers expects.
 SILENT = {"transformers_version", "dtype", "initializer_range", "use_cache", "layer_types", "pretraining_tp", "is_decoder",
           "add_cross_attention", "reorder_and_upcast_attn", "scale_attn_by_inverse_layer_idx", "scale_attn_weights",
@@ -67,9 +65,9 @@ logging: {{logging_steps: 1}}
 
     def test_every_family_goes_out_and_comes_back(self):
         for golden in sorted(GOLDEN.iterdir()):
-            name, extra = golden.name, EXTRA.get(golden.name, "")
+            name = golden.name
             run, out = self.folder / f"run-{name}", self.folder / f"out-{name}"
-            self.run_dltrain(self.configuration(golden, extra, name), "-q", "--output-dir", run)
+            self.run_dltrain(self.configuration(golden, "", name), "-q", "--output-dir", run)
             said = self.run_dltrain("export", run, out, "--max-shard-size", "9KB").out
             self.assertIn("no tokenizer", said)
             # Names, shapes and configuration are those of transformers, whatever form the original had.
@@ -91,7 +89,7 @@ logging: {{logging_steps: 1}}
             # The exported model is the trained one.
             loss = self.evaluated(run)
             back = self.folder / f"back-{name}"
-            self.run_dltrain(self.configuration(out, extra, name), "-q", "--output-dir", back, "-s", "optimizer.learning_rate=0")
+            self.run_dltrain(self.configuration(out, "", name), "-q", "--output-dir", back, "-s", "optimizer.learning_rate=0")
             self.assertAlmostEqual(self.evaluated(back), loss, delta=1e-6 * loss)
 
     def test_import_makes_a_folder_to_start_from(self):
@@ -168,6 +166,84 @@ logging: {{logging_steps: 1}}
         log = self.run_dltrain(configuration, "--output-dir", self.folder / "run").err
         self.assertIn("not in the file: classifier.weight [5, 16]", log)
         self.assertIn("not in the model: cls.predictions.bias [31]", log)
+
+    def test_eval_and_predict_take_a_folder_and_a_text(self):
+        words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "to", "be", "or", "not"]
+        text = self.write("text.txt", "to be or not to be " * 20)
+        result, out = self.folder / "result.json", self.folder / "out.csv"
+        for name, keys in (("gpt2", ""), ("bert", ", mlm_probability: 0.15")):
+            folder = self.copy(name)
+            (folder / "vocab.txt").write_text("".join(f"{word}\n" for word in words))
+            self.run_dltrain("eval", folder, text, "--result", result)
+            found = json.loads(result.read_text())
+            data = f"{{type: text, path: {text}, tokenizer: {{type: wordpiece, path: {folder}}}, sequence_length: 16{keys}}}"
+            config = self.configuration(folder, "", name, data=f"{{train: {data}, eval: {data}}}")
+            self.run_dltrain("eval", config, "--checkpoint", folder, "--result", result)
+            self.assertEqual(json.loads(result.read_text()), found)
+            self.assertEqual(found["samples"], 7)
+            self.assertIn("7 samples of", self.run_dltrain("predict", folder, text, "-o", out).out)
+            self.assertEqual(len(out.read_text().splitlines()), 1 + 7 * 16)
+            self.assertIn("14 samples", self.run_dltrain("eval", folder, text, "-s", "data.sequence_length=8").out)
+            self.refused(USAGE, "eval", folder, says="give a file of text behind it")
+        bare = self.copy("llama")
+        self.refused(USAGE, "eval", bare, text, says="missing key 'tokenizer'")
+
+    def test_berts_padding_may_be_any_token(self):
+        def words(folder):
+            dtype, shape, content = weights(folder)["bert.embeddings.word_embeddings.weight"]
+            return [content[64 * row:64 * row + 64] for row in range(31)]
+
+        used = set(struct.unpack("<24i", safetensors(GOLDEN / "bert" / "logits.safetensors")["input"][2]))
+        padding, trained = max(used), {}
+        for pad in (padding, None):
+            folder, run, out = self.copy("bert"), self.folder / f"run{pad}", self.folder / f"out{pad}"
+            self.change_config(folder, pad_token_id=pad)
+            self.run_dltrain(self.configuration(folder, "", "bert"), "-q", "--output-dir", run, "-s", "optimizer.weight_decay=0")
+            self.run_dltrain("export", run, out)
+            self.assertEqual(json.loads((out / "config.json").read_text())["pad_token_id"], pad)
+            trained[pad] = words(out)
+        # The head, which shares the vectors, moves all of them; the input all but that of padding.
+        self.assertNotEqual(trained[padding][padding], trained[None][padding])
+        folder = self.copy("bert")
+        self.change_config(folder, pad_token_id=66)
+        self.refused(USAGE, self.configuration(folder, "", "bert"), "--dry-run", says="pad_token_id: expected an integer from 0 to 30, got 66")
+        self.change_config(folder, pad_token_id=30)
+        self.run_dltrain("import", folder, self.folder / "imported")
+
+    def test_bert_takes_masks_and_token_types_of_the_data(self):
+        batch = safetensors(GOLDEN / "bert" / "logits.safetensors")
+        values = {name: list(struct.unpack("<24i", batch[name][2])) for name in ("input", "attention_mask", "target")}
+
+        def loss(folder, types=None, mask=True):
+            tensors = {name: ("I32", [2, 12], content) for name, content in values.items()}
+            inputs = {"input": "input"}
+            if mask:
+                inputs["attention_mask"] = "attention_mask"
+            if types is not None:
+                tensors["token_type_ids"] = ("I32", [2, 12], types)
+                inputs["token_type_ids"] = "token_type_ids"
+            data = support.save_safetensors(self.folder / "batch.safetensors", tensors)
+            split = f"{{type: tensors, path: {data}, inputs: {json.dumps(inputs)}, targets: target}}"
+            config = self.configuration(folder, "", "bert", data=f"{{train: {split}, eval: {split}}}")
+            result = self.folder / "result.json"
+            self.run_dltrain("eval", config, "--checkpoint", folder, "--result", result)
+            return json.loads(result.read_text())["eval_loss"]
+
+        first = [0] * 24
+        self.assertEqual(loss(GOLDEN / "bert", first), loss(GOLDEN / "bert"))
+        self.assertNotEqual(loss(GOLDEN / "bert", mask=False), loss(GOLDEN / "bert"))
+        mixed = [i % 3 // 2 for i in range(24)]
+        self.assertNotEqual(loss(GOLDEN / "bert", mixed), loss(GOLDEN / "bert"))
+        # The same types by the other numbers, with the rows of their table exchanged.
+        swapped = self.copy("bert")
+        tensors = weights(swapped)
+        name = "bert.embeddings.token_type_embeddings.weight"
+        dtype, shape, content = tensors[name]
+        tensors[name] = (dtype, shape, content[64:] + content[:64])
+        write_safetensors(swapped / "model.safetensors", tensors)
+        self.assertEqual(loss(swapped, [1 - t for t in mixed]), loss(GOLDEN / "bert", mixed))
+        with self.assertRaisesRegex(AssertionError, "id 2 of token_type_ids does not fit"):
+            loss(GOLDEN / "bert", [2] * 24)
 
     def test_a_dropout_beside_from_is_that_of_all_places_that_follow_it(self):
         folder = self.copy()
@@ -261,7 +337,7 @@ training: {global_batch_size: 4, max_steps: 3}
         def wrong(code, says, name="gpt2", **keys):
             folder = self.copy(name)
             self.change_config(folder, **keys)
-            self.refused(code, self.configuration(folder, EXTRA.get(name, ""), name), "--dry-run", says=says)
+            self.refused(code, self.configuration(folder, "", name), "--dry-run", says=says)
 
         wrong(USAGE, ["gpt2.yaml:2:", "config.json: n_head: expected an integer", '"four"'], n_head="four")
         wrong(USAGE, "n_layer: expected an integer from 1 to 10000, got -2", n_layer=-2)
@@ -281,7 +357,7 @@ training: {global_batch_size: 4, max_steps: 3}
         wrong(USAGE, "is_decoder: true is not supported", "bert", is_decoder=True)
         wrong(USAGE, 'position_embedding_type: "relative_key" is not supported', "bert", position_embedding_type="relative_key")
         wrong(USAGE, "'BertForQuestionAnswering' is not supported", "bert", architectures=["BertForQuestionAnswering"])
-        wrong(USAGE, "sequences of 12 tokens, but places for 8 (max_positions)", "llama", max_position_embeddings=8)
+        wrong(USAGE, "sequences of 12 tokens are longer than max_positions 8", "llama", max_position_embeddings=8)
         folder = self.copy()
         (folder / "config.json").write_text("{")
         self.refused(USAGE, self.configuration(folder), "--dry-run", says="config.json: is no JSON: line 1, column 2: unexpected end of input")
@@ -294,7 +370,7 @@ training: {global_batch_size: 4, max_steps: 3}
                      says="model has both from and init_from")
 
     def refused_weights(self, folder, says, name="gpt2"):
-        self.refused(STORAGE, self.configuration(folder, EXTRA.get(name, ""), name), "--output-dir", self.folder / "run", says=says)
+        self.refused(STORAGE, self.configuration(folder, "", name), "--output-dir", self.folder / "run", says=says)
 
     def test_weights_that_do_not_fit(self):
         folder = self.copy()
@@ -399,7 +475,7 @@ training: {global_batch_size: 4, max_steps: 1}
         text = self.write("text.txt", "Hello world, how are you? " * 200)
         data = f"{{type: text, path: {text}, tokenizer: {{type: file, path: {folder}}}, sequence_length: 16}}"
         self.refused(DATA, self.configuration(folder, data=data), "--output-dir", self.folder / "run",
-                     says=["the data's tokenizer (bpe) has", "tokens, the model 31: they do not belong together"])
+                     says=["the tokenizer of the data (bpe) has", "tokens, the model has 31: they do not fit together"])
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 """dltrain launch: torchrun's flags, nodes, files, mistakes, and other launchers."""
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -21,7 +22,7 @@ class Launch(LaunchTest):
         small = self.small()
         for arguments, sentence in ((("launch", "--nproc-per-node", 2, small, "--max-restarts", 2),
                                      "--max-restarts: flags of the launcher stand before the configuration"),
-                                    (("launch", "--nproc", 2, small), "not expected: --nproc; did you mean --nproc-per-node?"),
+                                    (("launch", "--nproc", 2, small), "unknown argument --nproc; did you mean --nproc-per-node?"),
                                     (("launch", "--nproc-per-node", 2, "/dev/null"), "/dev/null: every rank reads the configuration")):
             result = self.run_dltrain(*arguments, code=USAGE)
             self.assertIn("dltrain: error: ", result.err)
@@ -120,6 +121,42 @@ class Launch(LaunchTest):
         self.assertIn(f"a launcher or rank at 127.0.0.1 came to 127.0.0.1:{port} with another secret", result.err)
         self.assertEqual(len(result.err.splitlines()), 2, str(result))
 
+    def test_nodes_that_others_can_reach_need_a_secret(self):
+        secrets = set()
+        for flags in (("--rdzv-endpoint", "192.0.2.1:29400"), ("--master-addr", "n01", "--node-rank", 1)):
+            result = self.refused(USAGE, "launch", "--nnodes", 2, *flags, self.small(), "-s", "name=it's a run", env={"DLTRAIN_STORE_SECRET": ""},
+                                  says=("DLTRAIN_STORE_SECRET is not set: anybody who reaches", f"    dltrain launch --nnodes 2 {flags[0]}",
+                                        "-s 'name=it'\\''s a run'"))
+            secrets.add(re.search(r"^    export DLTRAIN_STORE_SECRET=([0-9a-f]{32})$", result.err, re.MULTILINE).group(1))
+            self.assertEqual("each with its own --node-rank" in result.err, "--node-rank" in flags)
+        self.assertEqual(len(secrets), 2)
+
+    def test_ranks_of_other_launchers_are_warned_once_without_a_secret(self):
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
+            try:
+                s.connect(("192.0.2.254", 9))  # nothing is sent: it only asks for the way there
+            except OSError:
+                self.skipTest("this host has no address that others reach")
+            address = s.getsockname()[0]
+        for secret, warnings in (("", 1), ("sesame", 0)):
+            port = free_port()
+            variables = {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": address, "MASTER_PORT": str(port),
+                         "DLTRAIN_STORE_SECRET": secret}
+            ranks = [self.start(self.small(), "-q", "--output-dir", self.folder / f"run{warnings}",
+                                env=dict(variables, RANK=str(rank), LOCAL_RANK=str(rank))) for rank in range(2)]
+            self.wait_for(lambda: all(rank.poll() is not None for rank in ranks) or self.listens(address, port), "the store")
+            results = [self.end(rank) for rank in ranks]
+            self.assertEqual([result.code for result in results], [OK, OK], "\n".join(map(str, results)))
+            self.assertEqual(sum(result.err.count("DLTRAIN_STORE_SECRET is not set") for result in results), warnings)
+
+    def listens(self, address, port):
+        """Whether the store is there; then it must be there alone, not at every address of the host."""
+        with socket.socket() as s:
+            if s.connect_ex((address, port)) != 0:
+                return False
+        self.assertFalse(answers(port))
+        return True
+
     def test_a_port_in_use_is_named(self):
         with socket.socket() as other:
             other.bind(("127.0.0.1", 0))
@@ -160,12 +197,12 @@ class Launch(LaunchTest):
 
     def test_mistakes_are_told_once_before_ranks_start(self):
         result = self.refused(USAGE, "launch", "--nproc-per-node", 3, self.small(), "--output-dir", self.folder / "run",
-                              says="a global batch of 16 cannot be shared evenly by 3 ranks; 15 and 18 could be, and 16 could be by 2 ranks")
+                              says="a global batch of 16 cannot be shared evenly by 3 ranks; 15 and 18 would fit, and 16 would fit 2 ranks")
         self.assertEqual(result.err.count("cannot be shared"), 1)
         self.refused(USAGE, "launch", "--nproc-per-node", 2, self.small(), "-s", "training.max_step=3",
                      says="did you mean 'max_steps'?")
         result = self.refused(USAGE, "launch", "--nproc-per-node", 4, self.small(), "-s", "parallelism.zero_stage=3", "-s",
-                              "parallelism.zero_shard_size=3", says="4 ranks do not come out even in groups of 3")
+                              "parallelism.zero_shard_size=3", says="4 ranks cannot be divided into groups of 3")
         self.assertNotIn("rank 0 (process", result.err)
         self.assertFalse((self.folder / "run").exists())
 

@@ -25,7 +25,7 @@ model:
     - silu
     - linear: 2
 data:
-  train: {{type: tensors, path: {self.folder}/pairs.safetensors, inputs: {{left: l, right: r}}, targets: t}}
+  train: {{type: tensors, path: {self.folder}/pairs.safetensors, inputs: {{left: l, right: r}}, targets: t, shuffle: false}}
 {TRAINING}""")
         self.run_dltrain(config, "--output-dir", self.folder / "run", "-q")
         losses = [line["loss"] for line in steps(self.folder / "run")]

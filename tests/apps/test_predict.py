@@ -2,6 +2,7 @@
 import csv
 import json
 import math
+import shutil
 
 import support
 from support import SMALL, STORAGE, USAGE
@@ -75,7 +76,7 @@ class Predict(support.DltrainTest):
             by_path = self.predict("b.csv", "--checkpoint", self.folder / "runs" / "small" / "checkpoints" / link)
             self.assertEqual(by_name, by_path)
         self.refused(STORAGE, "predict", configuration, "--name", "other", "--checkpoint", "best", "-o", self.folder / "c.csv",
-                     says="holds no checkpoint", cwd=self.folder)
+                     says="there is no runs/other", cwd=self.folder)
 
     def test_an_ensemble_averages_probabilities(self):
         runs = [self.train(f"run{seed}", "--seed", seed, "--max-steps", 6) for seed in (1, 2, 3)]
@@ -119,11 +120,43 @@ class Predict(support.DltrainTest):
         at_end = self.predict("out.jsonl", "--checkpoint", run, "--samples", 5)
         self.assertEqual(rows(run / "predictions" / files[-1]), at_end)
 
+    def table(self, **keys):
+        rows = [f"{i % 7},{i % 5},{i % 7 > 3:d}" for i in range(60)]
+        text = SMALL.split("data:")[0] + f"data: {{type: csv, path: {self.write('table.csv', chr(10).join(rows))}, {keys.pop('data')}}}\n"
+        text += "optimizer:" + SMALL.split("optimizer:")[1]
+        return self.train("table", "-s", "evaluation.samples=4", text=text), self.write("new.csv", "\n".join(rows[:9]))
+
+    def test_a_new_table_needs_nothing_but_the_run_whatever_its_split_was(self):
+        for keys in ("eval_fraction: 0.2", "train: {rows: [0, 40]}, eval: {rows: [40, 60]}", "classes: 4", "sampling: balanced"):
+            run, new = self.table(data=keys)
+            (self.folder / "table.csv").unlink()
+            found = self.predict("out.csv", run, new)
+            self.assertEqual([row["target"] for row in found], ["0", "0", "0", "0", "1", "1", "1", "0", "0"])
+            self.assertTrue(all(row["source"].startswith(str(new)) for row in found), found)
+            right = sum(row["class"] == row["target"] for row in found)
+            result = self.folder / "eval.json"
+            said = self.run_dltrain("eval", run, new, "--result", result).out
+            self.assertIn(f"9 samples of {new}, loss", said)
+            self.assertAlmostEqual(json.loads(result.read_text())["eval_accuracy"], right / 9, delta=1e-9)
+            self.assertIn("3 samples", self.run_dltrain("eval", run, new, "-s", "evaluation.samples=3").out)
+            both = self.predict("both.csv", "--checkpoint", run, "--checkpoint", run, new)
+            self.assertEqual([row["class"] for row in both], [row["class"] for row in found])
+            shutil.rmtree(run)
+
+    def test_classes_that_the_loss_weighs_ask_for_no_training_data(self):
+        run, new = self.table(data="eval_fraction: 0.2")
+        shutil.rmtree(run)
+        self.run_dltrain(self.folder / "small.yaml", "-q", "--output-dir", run, "-s", "loss.balanced_class_weights=true", "-s",
+                         "model.final_bias_from_data=true")
+        self.assertEqual(len(self.predict("out.csv", run, new)), 9)
+
     def test_what_cannot_be_predicted_is_refused(self):
         run = self.train("run")
         self.refused(USAGE, "predict", "--checkpoint", run, "-o", self.folder / "out.txt", says=".csv or .jsonl")
         self.refused(USAGE, "predict", "--checkpoint", run, says="--output")
         self.refused(USAGE, "predict", "--checkpoint", run, "-o", self.folder / "o.csv", "-s", "data.eval=null", says="no eval split")
+        self.refused(USAGE, "predict", run, self.small(), "-o", self.folder / "o.csv", "-s", "data.eval=null", says="no eval split")
+        self.refused(USAGE, "predict", run, self.write("new.csv", "1,2\n"), "-o", self.folder / "o.csv", says="made-up samples")
         self.refused(STORAGE, "predict", self.small(), "--checkpoint", self.folder, "-o", self.folder / "o.csv", says="holds no checkpoint")
         environment = {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"}
         self.refused(USAGE, "predict", "--checkpoint", run, "-o", self.folder / "o.csv", says="one rank", env=environment)

@@ -44,6 +44,30 @@ class TextTest(DltrainTest):
                          f"data.tokenizer={{type: file, path: {run}}}")
         self.assertEqual([s["loss"] for s in steps(other)], [s["loss"] for s in steps(run)][:12])
 
+    def test_a_new_text_needs_nothing_but_the_run(self):
+        run, out, result = self.folder / "run", self.folder / "out.jsonl", self.folder / "result.json"
+        self.run_dltrain(self.config(self.text()), "-q", "--output-dir", run)
+        (self.folder / "text.txt").unlink()
+        new = self.write("new.txt", "the squared text, line 7 of 49")
+        self.run_dltrain("eval", run, new, "--result", result)
+        found = json.loads(result.read_text())
+        self.assertEqual(found["samples"], 1)
+        self.run_dltrain("predict", run, new, "-o", out, "--top-k", 35)
+        rows = [json.loads(line) for line in out.read_text().splitlines()]
+        # A row for each token, by its text.
+        self.assertEqual("".join(row["target"] for row in rows), "he squared text,")
+        self.assertEqual([row["place"] for row in rows], list(range(16)))
+        loss = -sum(math.log({entry["class"]: entry["probability"] for entry in row["top"]}[row["target"]]) for row in rows) / 16
+        self.assertAlmostEqual(loss, found["eval_loss"], delta=1e-5)
+        self.run_dltrain("predict", run, new, "-o", self.folder / "out.csv")
+        self.assertEqual((self.folder / "out.csv").read_text().splitlines()[0], "sample,source,place,target,class,probability")
+        records = self.write("new.jsonl", json.dumps({"text": new.read_text()}) + "\n")
+        self.run_dltrain("eval", run, records, "--result", result)
+        self.assertEqual(json.loads(result.read_text())["eval_loss"], found["eval_loss"])
+        self.run_dltrain("eval", run, new, "--result", result, "-s", "data.sequence_length=8")
+        self.assertEqual(json.loads(result.read_text())["samples"], 3)
+        self.refused(DATA, "eval", run, self.write("other.txt", "THE SQUARED TEXT, WHICH IS OTHER"), says="T")
+
     def test_prepared_tokens_train_as_their_text_does(self):
         plain = self.config(self.text())
         folder = self.folder / "corpus"
@@ -90,8 +114,8 @@ class TextTest(DltrainTest):
         config = self.write("bert.yaml", re.sub("model: .*", model, CONFIG.format(ids=64, data=data)))
         for command in ("train", "check"):
             self.refused(USAGE, command, config, *(("--dry-run",) if command == "train" else ()),
-                         says=["bert.yaml:5", "the target of each token is the next one, which the model sees",
-                               "looks at later tokens", "mlm_probability: 0.15"])
+                         says=["bert.yaml:5", "the target of each token is the next token, and the model can see it",
+                               "attends to later tokens", "mlm_probability: 0.15"])
         self.run_dltrain(config, "-q", "--output-dir", self.folder / "run", "-s", "data.mlm_probability=0.15")
 
     def test_perplexity_is_that_of_the_tokens(self):
@@ -123,7 +147,7 @@ class TextTest(DltrainTest):
         text = self.write("upper.txt", TEXT.upper())
         data = f"type: text, path: {text}, tokenizer: char, sequence_length: 16, eval_fraction: 0.1"
         log = self.run_dltrain(self.config(data, name="upper.yaml"), "--output-dir", other, "--overwrite", *start).err
-        self.assertIn("belong to the tokenizer beside them (char, ", log)
+        self.assertIn("were trained with the tokenizer beside them (char, ", log)
         self.assertRegex(log, r'id \d+ is "." there and "." here')
         self.assertIn(f"path: {run}", log)
 

@@ -39,7 +39,7 @@ training: {{global_batch_size: 2, max_steps: 3}}
             name = golden.name
             kind = {"bert": AutoModelForMaskedLM, "bert_classifier": AutoModelForSequenceClassification}.get(name, AutoModelForCausalLM)
             shards = ("--max-shard-size", "10KB") if name == "qwen3" else ()
-            out, loss = self.train_and_export(name, ", attention_mask: true" if name.startswith("bert") else "", *shards)
+            out, loss = self.train_and_export(name, "", *shards)
             model, info = kind.from_pretrained(out, output_loading_info=True, attn_implementation="eager")
             self.assertEqual((list(info["missing_keys"]), list(info["unexpected_keys"])), ([], []), name)
             batch = load_file(golden / "logits.safetensors")

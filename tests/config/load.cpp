@@ -172,8 +172,37 @@ TEST_CASE("overrides set keys at any depth") {
   SECTION("a change of type comes first wherever it stands") {
     const auto experiment = load({"optimizer.momentum=0.9", "optimizer.type=sgd"});
     CHECK(dynamic_cast<const Sgd&>(*experiment.optimizer).momentum == 0.9);
-    CHECK(experiment.optimizer->learning_rate == Optimizer{}.learning_rate);
   }
+  SECTION("a change of type keeps the keys that the new type has, and names the others") {
+    Problems problems;
+    Experiment experiment;
+    const auto tree = load_tree({.files = {base}, .overrides = {"optimizer.type=sgd"}}, problems);
+    bind(experiment, *tree, problems);
+    CHECK(problems.empty());
+    CHECK(experiment.optimizer->kind == "sgd");
+    CHECK(experiment.optimizer->learning_rate == 0.5);
+    REQUIRE(problems.warnings().size() == 1);
+    CHECK(problems.warnings()[0] ==
+          "optimizer.type=sgd instead of adamw drops the key betas of optimizer; type sgd has no "
+          "such key");
+    CHECK(load({"optimizer={type: sgd}"}).optimizer->learning_rate == Optimizer{}.learning_rate);
+  }
+}
+
+TEST_CASE("files in UTF-16 are called so") {
+  const Folder folder;
+  for (const std::string& text :
+       {std::string("\xFF\xFEn\0a\0m\0e\0", 10), std::string("\0n\0a\0m\0e", 8)}) {
+    const auto file = folder.write("wide.yaml", text);
+    CHECK_THAT(folder.mistakes({.files = {file}}), Catch::Contains("is UTF-16; save it as UTF-8"));
+  }
+}
+
+TEST_CASE("a file that is not there is told with the nearest one that is") {
+  const Folder folder;
+  const auto base = folder.write("base.yaml", kBase);
+  CHECK_THAT(folder.mistakes({.files = {base.parent_path() / "bsae.yaml"}}),
+             Catch::Contains("No such file or directory; did you mean " + base.string()));
 }
 
 TEST_CASE("mistakes in overrides point into the override") {

@@ -29,6 +29,7 @@ TEST_CASE("the CUDA plug-in answers for its own ABI only") {
   const Engine* engine = entry(kEngineAbi);
   REQUIRE(engine != nullptr);
   CHECK(std::string(engine->name) == "cuda");
+  CHECK(engine->libraries().starts_with("CUDA "));
   if (engine->device_count() == 0) CHECK_FALSE(engine->problem().empty());
 }
 

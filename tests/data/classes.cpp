@@ -1,5 +1,7 @@
 #include "data/classes.h"
 
+#include <set>
+
 #include "data/memory_dataset.h"
 #include "images.h"
 #include "refusal.h"
@@ -88,6 +90,28 @@ TEST_CASE("a fraction of each class is held out, the last samples of it") {
                split_off_eval_by_class(data_of({0, 1, 2}), 0.5);
              }),
              Contains("leaves none for evaluation"));
+}
+
+TEST_CASE("random samples are held out, the same share of each class") {
+  Labels sorted(100, 0);
+  std::fill(sorted.begin() + 60, sorted.end(), 1);
+  const DataSplit split = split_off_eval_by_class(data_of(sorted), 0.25, 7);
+  CHECK(split.eval->size() == 25);
+  const Labels held = labels_of_classes(*split.eval);
+  CHECK(std::count(held.begin(), held.end(), 0) == 15);
+  const auto eval = inputs_of(*split.eval), train = inputs_of(*split.train);
+  CHECK(std::is_sorted(eval.begin(), eval.end()));
+  CHECK(eval[14] != 59);  // not the last of its class
+  std::set<float> all(eval.begin(), eval.end());
+  all.insert(train.begin(), train.end());
+  CHECK(all.size() == 100);
+  // A function of the seed.
+  CHECK(inputs_of(*split_off_eval_by_class(data_of(sorted), 0.25, 7).eval) == eval);
+  CHECK(inputs_of(*split_off_eval_by_class(data_of(sorted), 0.25, 8).eval) != eval);
+  // More classes than samples to hold out: any samples, as many as were asked for.
+  Labels many;
+  for (int i = 0; i < 100; ++i) many.push_back(i / 2);
+  CHECK(split_off_eval_by_class(data_of(many), 0.1, 0).eval->size() == 10);
 }
 
 TEST_CASE("classes that one split has none of are told where that is no chance") {

@@ -1,5 +1,7 @@
 #include "data/config.h"
 
+#include <algorithm>
+
 #include "catch.h"
 #include "config/bind.h"
 #include "config/dump.h"
@@ -60,13 +62,52 @@ TEST_CASE("without a split, all keys are those of train, and a fraction may be h
   CHECK(read_config("data: {train: {type: synthetic, samples: 5}}").open().train->size() == 5);
 }
 
-TEST_CASE("tensors are in file order by default and a single input needs no name") {
+TEST_CASE("what eval_fraction holds out is random, except where samples follow one another") {
+  TemporaryFolder folder;
+  std::string rows;
+  for (int i = 0; i < 40; ++i) rows += fmt::format("{},{}\n", i, i / 20);
+  const std::string csv = "type: csv, path: '" + folder.write("a.csv", rows) + "'";
+  const auto held_out = [&](const std::string& keys) {
+    const auto eval =
+        read_config("data: {" + csv + ", eval_fraction: 0.25" + keys + "}").open().eval;
+    std::vector<float> out(static_cast<size_t>(eval->size()));
+    for (int64_t i = 0; i < eval->size(); ++i) {
+      eval->gather(0, {&i, 1}, reinterpret_cast<std::byte*>(&out[static_cast<size_t>(i)]));
+    }
+    return out;
+  };
+  const std::vector<float> tail{30, 31, 32, 33, 34, 35, 36, 37, 38, 39};
+  const auto random = held_out("");
+  CHECK(random.size() == 10);
+  CHECK(std::count_if(random.begin(), random.end(), [](float x) { return x < 20; }) == 5);
+  CHECK(random == held_out(", eval_split: random, split_seed: 0"));
+  CHECK(random != held_out(", split_seed: 1"));
+  CHECK(held_out(", eval_split: tail") == tail);
+  CHECK(held_out(", shuffle: false") == tail);  // a time series
+  CHECK(held_out(", shuffle: false, eval_split: random") == random);
+  // The resolved configuration says which; one of an earlier version, which does not, keeps the
+  // tail.
+  CHECK_THAT(dump_config(read_config("data: {" + csv + ", eval_fraction: 0.25}")),
+             Contains("eval_split: random\n"));
+  CHECK(held_out(", eval: null, workers: null") == tail);
+  CHECK(held_out(", eval: null, workers: null, eval_split: random, split_seed: 0") == random);
+  CHECK_THROWS_WITH(read_config("data: {" + csv + ", eval_split: tail}"),
+                    Contains("needs eval_fraction"));
+  const std::string text = "type: text, path: a, tokenizer: char, sequence_length: 4";
+  CHECK_THROWS_WITH(read_config("data: {" + text + ", eval_fraction: 0.1, eval_split: random}"),
+                    Contains("the end is held out (tail)"));
+  CHECK_THAT(dump_config(read_config("data: {" + text + ", eval_fraction: 0.1}")),
+             Contains("eval_split: tail\n"));
+}
+
+TEST_CASE("tensors are shuffled unless told otherwise, and a single input needs no name") {
   const DataConfig config = read_config(
       "data: {train: {type: tensors, path: a.safetensors, inputs: {input_ids: x}, targets: y}}");
-  CHECK_FALSE(config.train->shuffle);
+  CHECK(config.train->shuffle);
   CHECK_THROWS_WITH(config.open(), Contains("a.safetensors: cannot open"));
   const DataConfig one =
-      read_config("data: {type: tensors, path: a, inputs: x, targets: y, shuffle: true}");
+      read_config("data: {type: tensors, path: a, inputs: x, targets: y, shuffle: false}");
+  CHECK_FALSE(one.train->shuffle);
   CHECK_THAT(dump_config(one), Contains("inputs: {input: x}\n"));
 }
 
@@ -89,7 +130,7 @@ TEST_CASE("mistakes in the data section are found with their places") {
           "data: {type: csv, path: a, shape: [2, 2], normalize: {mean: [1, 2, 3], std: 1}}"),
       Contains("mean has 3 numbers; samples have 2 channels"));
   CHECK_THROWS_WITH(read_config("data: {type: csv, path: a, normalize: {mean: 1}}"),
-                    Contains("missing key 'std'"));
+                    Contains("missing key 'std' in normalize"));
   CHECK_THROWS_WITH(read_config("data: {type: synthetic, eval_fraction: 0.1, eval: {seed: 1}}"),
                     Contains("keep one"));
   CHECK_THROWS_WITH(read_config("data: {type: synthetic, eval_fraction: 1}"), Contains("below 1"));

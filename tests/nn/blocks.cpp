@@ -169,7 +169,8 @@ TEST_CASE("a named architecture takes its parameters beside its type") {
   CHECK_THAT(mistakes_in("{type: lenet, num_classes: 0}"), Contains("model.yaml:1:28: error:"));
   CHECK(mistakes_in("{type: lenet, init_from: w.safetensors, strict: false, init: he_normal}") ==
         "");
-  CHECK_THAT(refusal("{type: lenet}", {3}), Contains("lenet.yaml (built in):"));
+  CHECK_THAT(refusal("{type: lenet}", {3}),
+             Contains("model.yaml:1:8: error: layer conv1 (conv2d) on"));
 }
 
 }  // namespace

@@ -164,9 +164,9 @@ TEST_CASE("attention takes masks, windows and heads in either form") {
       refusal_of_tokens("layers: [" + embed + "{attention: {num_heads: 3}, inputs: [x, x]}]"),
       Contains("takes queries, keys and values"));
   CHECK_THAT(refusal_of_tokens("{type: gpt2, max_positions: 16}"),
-             Contains("sequences of 24 tokens, but places for 16"));
+             Contains("sequences of 24 tokens are longer than max_positions 16"));
   CHECK_THAT(refusal_of_tokens("{type: llama, num_layers: 1, max_positions: 16}"),
-             Contains("sequences of 24 tokens, but places for 16"));
+             Contains("sequences of 24 tokens are longer than max_positions 16"));
 }
 
 }  // namespace

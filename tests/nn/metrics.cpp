@@ -66,8 +66,16 @@ TEST_CASE("scores of binary outputs from their counts") {
       finish_metrics({"f1"}, TargetKind::binary,
                      {{"accuracy", {9}}, {"binary_counts", {3, 1, 2, 4, 0, 0, 0, 10}}}, 20);
   CHECK(report.classes.classes[0].f1 == Approx(6.0 / 9));
-  CHECK(value(report, "f1_macro") == Approx(6.0 / 9));  // the second output never occurs
+  CHECK(value(report, "f1_macro") == Approx(3.0 / 9));  // the second output never occurs: 0
   CHECK(report.classes.confusion.empty());
+  // One output: true and false positives, false and true negatives.
+  const MetricReport one = finish_metrics({"f1", "confusion"}, TargetKind::binary,
+                                          {{"binary_counts", {3, 1, 2, 4}}}, 10);
+  CHECK(one.classes.confusion == std::vector<double>{4, 1, 2, 3});
+  CHECK(one.classes.classes[0].f1 == Approx(8.0 / 11));
+  CHECK(one.classes.classes[1].f1 == Approx(6.0 / 9));
+  CHECK(value(one, "f1_macro") == Approx((8.0 / 11 + 6.0 / 9) / 2));
+  CHECK(value(one, "f1_weighted") == Approx((8.0 / 11 + 6.0 / 9) / 2));  // five of each
 }
 
 TEST_CASE("errors of numbers from their sums") {
@@ -77,14 +85,16 @@ TEST_CASE("errors of numbers from their sums") {
       finish_metrics({"mae", "mse", "rmse"}, TargetKind::numbers, {{"regression_sums", sums}}, 6);
   CHECK(value(report, "mae") == Approx(5.0 / 6));
   CHECK(value(report, "mse") == Approx(11.0 / 6));
-  CHECK(value(report, "rmse") == Approx(std::sqrt(11.0 / 6)));
+  CHECK(value(report, "rmse") == Approx((std::sqrt(2.0 / 3) + std::sqrt(3.0)) / 2));
   const auto of = [](std::vector<double> s) {
     return value(
         finish_metrics({"r2"}, TargetKind::numbers, {{"regression_sums", std::move(s)}}, 3), "r2");
   };
   CHECK(of({3, 2, 2, 6, 14}) == Approx(0));  // 1 − 2/2
   CHECK(of({3, 0, 0, 6, 14}) == 1);
-  CHECK(std::isnan(of(sums)));  // targets that do not vary have no R²
+  CHECK(of(sums) == Approx(0));  // and 0 of targets that do not vary
+  CHECK(of({3, 0.3, 0.03, 0.3, std::nextafter(0.03, 1)}) == 0);  // whatever rounding says
+  CHECK(of({0, 0, 0, 0, 0, 3, 0, 0, 6, 14}) == 1);  // an output without targets does not count
 }
 
 TEST_CASE("metrics that do not fit are refused, and what suits is chosen") {

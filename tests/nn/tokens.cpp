@@ -53,7 +53,7 @@ TEST_CASE("heads of keys and values may be shared, and only training drops weigh
   CHECK_THAT(refusal("layers: [multi_head_attention: 2, flatten]", {8}),
              Contains("expects tokens"));
   CHECK_THAT(mistakes_in("layers: [{type: multi_head_attention, num_heads: 4, num_kv_heads: 3}]"),
-             Contains("4 heads cannot share 3"));
+             Contains("num_heads 4 is not a multiple of num_kv_heads 3"));
 }
 
 }  // namespace

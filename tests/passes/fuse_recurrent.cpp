@@ -30,7 +30,7 @@ std::optional<int64_t> nothing(const Attributes&, SpecSpan, SpecSpan) {
   return {};
 }
 
-constexpr int64_t kFuseRecurrentSamples = 2, kTokens = 3, kHidden = 4;
+constexpr int64_t kFuseRecurrentSamples = 2, kSequenceTokens = 3, kHidden = 4;
 
 struct FuseRecurrentExample {
   DType dtype = DType::f64;
@@ -79,7 +79,7 @@ struct FuseRecurrentExample {
   // The cells after the last token, as a sum that is kept.
   void carry(ValueId cells) {
     const ValueId last = b.emit1("slice", {cells},
-                                 {{"before", std::vector<int64_t>{0, kTokens - 1, 0}},
+                                 {{"before", std::vector<int64_t>{0, kSequenceTokens - 1, 0}},
                                   {"after", std::vector<int64_t>{0, 0, 0}}});
     const ValueId flat = b.emit1("reshape", {last},
                                  {{"shape", std::vector<int64_t>{kFuseRecurrentSamples, kHidden}}});
@@ -114,7 +114,7 @@ void check_same_results(const Graph& before, const Graph& after) {
 
 TEST_CASE("a projection and the network behind it become one op, and so do their gradients") {
   FuseRecurrentExample e{.dtype = DType::f32};
-  const ValueId table = e.parameter("table", {kFuseRecurrentSamples, kTokens, 5});
+  const ValueId table = e.parameter("table", {kFuseRecurrentSamples, kSequenceTokens, 5});
   const ValueId x = e.b.emit1("tanh", {table});
   const auto made = e.network(x, "lstm", "a", {.state = true});
   e.carry(made.outputs[2]);
@@ -143,7 +143,7 @@ TEST_CASE("networks that were put together keep their results") {
           FuseRecurrentExample::Options{.state = true}}) {
       INFO(kind << (o.reverse ? " reverse" : "") << (o.state ? " from a state" : ""));
       FuseRecurrentExample e;
-      const ValueId x = e.input("x", {kFuseRecurrentSamples, kTokens, 5});
+      const ValueId x = e.input("x", {kFuseRecurrentSamples, kSequenceTokens, 5});
       const auto first = e.network(x, kind, "a", o);
       if (kind == "lstm" && !o.reverse) e.carry(first.outputs[2]);
       const auto second = e.network(first.outputs[0], kind, "b", {.bias = o.bias});
@@ -160,7 +160,7 @@ TEST_CASE("networks that were put together keep their results") {
 TEST_CASE("both directions over one input, and weights that two networks share") {
   FuseRecurrentExample e;
   const ValueId x =
-      e.b.emit1("tanh", {e.parameter("table", {kFuseRecurrentSamples, kTokens, kHidden})});
+      e.b.emit1("tanh", {e.parameter("table", {kFuseRecurrentSamples, kSequenceTokens, kHidden})});
   const auto forth = e.network(x, "gru", "forth", {});
   const auto back =
       e.network(x, "gru", "back", {.reverse = true, .w_ih = e.b.graph().find("forth.w_ih")});
@@ -173,7 +173,8 @@ TEST_CASE("both directions over one input, and weights that two networks share")
 
 TEST_CASE("a network without a backward keeps nothing") {
   FuseRecurrentExample e;
-  const auto made = e.network(e.input("x", {kFuseRecurrentSamples, kTokens, 5}), "lstm", "a", {});
+  const auto made =
+      e.network(e.input("x", {kFuseRecurrentSamples, kSequenceTokens, 5}), "lstm", "a", {});
   e.b.accumulate(e.b.emit1("reduce", {made.outputs[0]},
                            {{"kind", "sum"}, {"axes", std::vector<int64_t>{0, 1, 2}}}),
                  "sum", Role::metric);
@@ -186,7 +187,8 @@ TEST_CASE("a network without a backward keeps nothing") {
 
 TEST_CASE("weights that do not learn have no gradient") {
   FuseRecurrentExample e;
-  const auto made = e.network(e.input("x", {kFuseRecurrentSamples, kTokens, 5}), "gru", "a", {});
+  const auto made =
+      e.network(e.input("x", {kFuseRecurrentSamples, kSequenceTokens, 5}), "gru", "a", {});
   std::erase(e.parameters, e.graph.find("a.w_ih"));
   std::erase(e.parameters, e.graph.find("a.b_ih"));
   const Graph before = e.trained(made.outputs[0]), after = fuse_recurrent(before, parts);
@@ -204,7 +206,8 @@ TEST_CASE("a network stays as it is where others read what lies between, or noth
   for (const int what : {0, 1, 2, 3}) {
     INFO(what);
     FuseRecurrentExample e;
-    const auto made = e.network(e.input("x", {kFuseRecurrentSamples, kTokens, 5}), "lstm", "a", {});
+    const auto made =
+        e.network(e.input("x", {kFuseRecurrentSamples, kSequenceTokens, 5}), "lstm", "a", {});
     if (what == 0) seen(e, made.projected);
     if (what == 1) seen(e, made.outputs[1]);
     if (what == 2) seen(e, made.outputs[2]);
@@ -213,8 +216,9 @@ TEST_CASE("a network stays as it is where others read what lies between, or noth
   }
   FuseRecurrentExample half;  // one bias of two
   const ValueId w = half.parameter("w", {kHidden, 5}), v = half.parameter("v", {kHidden, kHidden});
-  const ValueId x = half.b.emit1(
-      "matmul", {half.input("x", {kFuseRecurrentSamples, kTokens, 5}), w}, {{"transpose_b", true}});
+  const ValueId x =
+      half.b.emit1("matmul", {half.input("x", {kFuseRecurrentSamples, kSequenceTokens, 5}), w},
+                   {{"transpose_b", true}});
   stays(half.trained(half.b.emit1("recurrent", {x, v, half.parameter("b", {kHidden})},
                                   {{"kind", "rnn_tanh"}, {"reverse", false}})));
 }

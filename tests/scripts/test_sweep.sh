@@ -58,15 +58,15 @@ threads=$(($(nproc) / 2 > 0 ? $(nproc) / 2 : 1))
 [ "$(cut -d ' ' -f 1 calls | sort -u)" = "$threads" ] || fail "threads were not divided by 2"
 [ "$(cat 's/a=3,b=0/exit_code')" = 4 ] || fail "the failed trial's code was not kept"
 # Best first: a=2,b=0 has 2, then the two of value 1; the failed two stand last.
-[ "$(sed -n 2p s/table.txt | awk '{print $1, $2, $3, $4}')" = "1 2 0 a=2,b=0" ] || fail "ranked wrongly"
-[ "$(tail -n 2 s/table.txt | awk '{print $1, $3}' | sort -u)" = "- 4" ] || fail "failures do not stand last with their code"
+[ "$(sed -n 2p s/table.txt | awk '{print $1, $2, $3, $5, $6, $7}')" = "1 2 -2 1 0 a=2,b=0" ] || fail "ranked wrongly"
+[ "$(tail -n 2 s/table.txt | awk '{print $1, $6}' | sort -u)" = "- 4" ] || fail "failures do not stand last with their code"
 
 # Again: only the two that failed, in folders that are theirs (so --overwrite).
 rm broken calls
 expect_code 0 "$sweep" -c config.yaml -j 2 -o s x.a=1,2,3 y.b=0,1 -- --max-steps 5
 [ "$(wc -l <calls)" = 2 ] || fail "expected the 2 failed trials again, ran $(wc -l <calls)"
 [ "$(grep -c -- --overwrite calls)" = 2 ] || fail "a trial without checkpoint must be overwritten"
-[ "$(sed -n 2p s/table.txt | awk '{print $4}')" = "a=3,b=0" ] || fail "the table was not made anew"
+[ "$(sed -n 2p s/table.txt | awk '{print $7}')" = "a=3,b=0" ] || fail "the table was not made anew"
 
 # Another configuration in the same folder is refused, and trained anew with --overwrite.
 rm -f calls
@@ -83,9 +83,14 @@ expect_code 0 "$sweep" -c config.yaml -o s --overwrite x.a=1,2,3 y.b=0,1
 # The other way round, and by another number.
 expect_code 0 "$sweep" -c config.yaml -o s --metric loss --mode min x.a=1,2,3 y.b=0,1
 [ "$(sed -n 2p out | awk '{print $1}')" != "" ] || fail "no table"
-grep -q '^   1 .* -3 .*a=3,b=0$' s/table.txt || fail "--metric loss --mode min ranks wrongly"
+grep -q '^ *1 .* -3 .*a=3,b=0$' s/table.txt || fail "--metric loss --mode min ranks wrongly"
 expect_code 1 "$sweep" -c config.yaml -o s --metric nonsense x.a=1,2,3 y.b=0,1
 grep -q "eval_accuracy, loss" out || fail "an unknown metric does not name the known ones"
+
+# Trials that differ in the seed alone are one row: mean ± standard deviation, and how many failed.
+expect_code 0 "$sweep" -c config.yaml -o m x.a=1,2 seed=1,2,3
+grep -qE '^ +1 +2 ± 0 +-2 ± 0 +- +3 +0  a=2$' m/table.txt || fail "seeds are not one row"
+[ "$(wc -l <m/table.txt)" = 3 ] || fail "expected two rows"
 
 # Random: N different ones, the same for the same seed, others for another.
 rm -f calls

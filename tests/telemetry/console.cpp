@@ -114,10 +114,13 @@ TEST_CASE("the bar shows part, rate and time to go, as wide as the terminal allo
   Console console(terminal.options(true));
   FakeClock clock;
   Progress progress(console, {.total = 100, .now = clock.function()});
+  clock.advance(100);  // the first step says nothing about the others
+  progress.update(1, detail);
+  CHECK_THAT(terminal.screen().back(), !Contains("left"));
   clock.advance(10);
-  progress.update(50, detail);
+  progress.update(51, detail);
   CHECK(terminal.screen().back() ==
-        "train  50% [============-            ] 50/100  loss 1.5  5.0 steps/s  0:10 left");
+        "train  51% [============-            ] 51/100  loss 1.5  5.0 steps/s  0:10 left");
   CHECK(terminal.screen().back().size() <= 79);
   terminal.width = 30;
   clock.advance(10);
@@ -126,7 +129,7 @@ TEST_CASE("the bar shows part, rate and time to go, as wide as the terminal allo
   clock.advance(5);
   progress.update(100, detail);
   progress.finish("loss 1.25");
-  CHECK(terminal.screen()[0] == "train 100% 100/100  loss 1.25  4.0 steps/s  0:25 in all");
+  CHECK(terminal.screen()[0] == "train 100% 100/100  loss 1.25  4.0 steps/s  2.1 min");
   CHECK(terminal.screen().back().empty());
 }
 
@@ -137,36 +140,30 @@ TEST_CASE("a UTF-8 terminal gets a line, in colour where allowed, that fits") {
     Console console(terminal.options(true, color, true));
     FakeClock clock;
     Progress progress(console, {.first = 10, .total = 30, .now = clock.function()});
+    progress.update(11, detail);
     clock.advance(40);
-    progress.update(20, detail);
+    progress.update(21, detail);
     const std::string row = terminal.screen().back();
     CHECK_THAT(row, Contains("━━━━━━━━"));
-    CHECK_THAT(row, Contains("20/30  loss 1.5  4.0 s/step  0:40 left"));
+    CHECK_THAT(row, Contains("21/30  loss 1.5  4.0 s/step  0:36 left"));
     CHECK((row.find("\x1b[36m") != std::string::npos) == color);
   }
 }
 
-TEST_CASE("elsewhere lines come at intervals, and details are made only for what is shown") {
+TEST_CASE("elsewhere there is no bar, and the same as lines for the log") {
   FakeTerminal terminal;
   Console console(terminal.options(false));
   FakeClock clock;
-  int made = 0;
-  {
-    Progress progress(console, {.total = 1000, .line_seconds = 10, .now = clock.function()});
-    for (int step = 1; step <= 1000; ++step) {
-      clock.advance(0.1);
-      progress.update(step, [&] {
-        ++made;
-        return detail();
-      });
-    }
-    progress.finish("loss 1");
-  }
-  CHECK(made >= 9);
-  CHECK(made <= 11);
-  CHECK(std::count(terminal.text.begin(), terminal.text.end(), '\n') == made + 1);
-  CHECK(terminal.text.find('\r') == std::string::npos);
-  CHECK_THAT(terminal.text, Contains("train 100% 1000/1000  loss 1  10.0 steps/s  1:40 in all"));
+  Progress progress(console, {.total = 1000, .now = clock.function()});
+  clock.advance(7);
+  CHECK(progress.line(1, "loss 2") == "train   0% 1/1000  loss 2");
+  clock.advance(0.3);
+  progress.update(4, detail);
+  CHECK(progress.line(4, "loss 2") == "train   0% 4/1000  loss 2");
+  clock.advance(49.7);
+  CHECK(progress.line(501, "loss 1") == "train  50% 501/1000  loss 1  10.0 steps/s  0:50 left");
+  progress.finish("loss 1");
+  CHECK(terminal.text.empty());
 }
 
 TEST_CASE("quiet progress shows nothing") {
@@ -184,6 +181,9 @@ TEST_CASE("durations read as clocks") {
   CHECK(format_duration(0) == "0:00");
   CHECK(format_duration(-1) == "?");
   CHECK(format_duration(1e300) == "?");
+  CHECK(format_time(0.42) == "0.4 s");
+  CHECK(format_time(150) == "2.5 min");
+  CHECK(format_time(9000) == "2.5 h");
 }
 
 TEST_CASE("the log goes to the console above the bar and to log.txt") {
@@ -195,6 +195,7 @@ TEST_CASE("the log goes to the console above the bar and to log.txt") {
   spdlog::info("hello {}", 1);
   spdlog::warn("careful");
   spdlog::debug("not shown");
+  log_progress("train  50%");  // a terminal has the bar
   const auto rows = terminal.screen();
   CHECK(rows[0] == "hello 1");
   CHECK(rows[1] == "\x1b[33mwarning: \x1b[0mcareful");
@@ -202,6 +203,7 @@ TEST_CASE("the log goes to the console above the bar and to log.txt") {
   const std::string file = slurp(folder / "log.txt");
   CHECK_THAT(file, Contains(" info    hello 1\n"));
   CHECK_THAT(file, Contains(" warning careful\n"));
+  CHECK_THAT(file, Contains(" info    train  50%\n"));
   CHECK(file.find("not shown") == std::string::npos);
   CHECK(file.find('\x1b') == std::string::npos);
 
@@ -218,6 +220,15 @@ TEST_CASE("the log goes to the console above the bar and to log.txt") {
   CHECK_THROWS_AS(set_up_log({.run_folder = "/proc/none"}, console), Error);
   CHECK(log_level_from_name("warning") == spdlog::level::warn);
   CHECK_THROWS_AS(log_level_from_name("loud"), Error);
+  spdlog::set_default_logger(std::make_shared<spdlog::logger>("none"));
+}
+
+TEST_CASE("lines of the training go to a console that is no terminal") {
+  FakeTerminal terminal;
+  Console console(terminal.options(false));
+  set_up_log({}, console);
+  log_progress("train  50%");
+  CHECK(terminal.text == "train  50%\n");
   spdlog::set_default_logger(std::make_shared<spdlog::logger>("none"));
 }
 

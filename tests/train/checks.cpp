@@ -87,6 +87,41 @@ TEST_CASE("checks of many steps take fewer samples where time is short, or are p
   CHECK(check_gradient(options, 32).outcome == CheckOutcome::skip);
 }
 
+TEST_CASE("batch norm of vectors never gets a batch of one") {
+  CheckOptions options =
+      options_of({.layers = "[linear: 16, batch_norm, relu, linear: 4]", .overrides = {}});
+  options.most_exact_flops = 3e4;  // too few for four samples in float64
+  for (const CheckResult& result : run_checks(options)) {
+    INFO(result.name << ": " << result.detail);
+    const bool may_skip = result.name == "gradient check";
+    CHECK((result.outcome == CheckOutcome::pass ||
+           (may_skip && result.outcome == CheckOutcome::skip)));
+  }
+}
+
+TEST_CASE("a check that breaks down is no failure of the experiment") {
+  CheckOptions options = options_of({});
+  int loads = 0;
+  const auto code_of = [&](ExitCode thrown) {
+    CheckOptions broken = options;
+    loads = 0;
+    broken.load = [&, thrown](const std::vector<std::string>& extra) {
+      if (loads++ == 1) fail(thrown, "broken on purpose");
+      return options.load(extra);
+    };
+    const auto results = run_checks(broken);
+    const CheckResult& second = results.at(1);
+    CHECK(second.detail == "broken on purpose");
+    CHECK(second.failed() == (thrown == ExitCode::data));
+    CHECK(second.outcome == (thrown == ExitCode::data ? CheckOutcome::fail : CheckOutcome::error));
+    return second.code;
+  };
+  CHECK(code_of(ExitCode::internal) == ExitCode::internal);
+  CHECK(code_of(ExitCode::usage) == ExitCode::internal);  // the check's own changes
+  CHECK(code_of(ExitCode::memory) == ExitCode::memory);
+  CHECK(code_of(ExitCode::data) == ExitCode::ok);  // a sample that cannot be read
+}
+
 TEST_CASE("every check passes or is skipped on a regression of several numbers") {
   const CsvFile csv("r.csv", 96, [](int, auto uniform) {
     const double a = uniform() - 0.5, b = uniform() - 0.5;

@@ -65,10 +65,7 @@ TEST_CASE("models of hugging face folders have transformers' logits") {
   for (const auto& entry : fs::directory_iterator(kGolden)) {
     const fs::path folder = entry.path();
     INFO(folder.filename());
-    const bool bert = folder.filename().string().starts_with("bert");
-    Experiment experiment = read_experiment(
-        folder,
-        fmt::format("{{from: '{}'{}}}", folder.string(), bert ? ", attention_mask: true" : ""));
+    Experiment experiment = read_experiment(folder, fmt::format("{{from: '{}'}}", folder.string()));
     Session session = open_model(experiment);
     CHECK(greatest_distance(logits(session), folder) < 1e-5);
     ++count;

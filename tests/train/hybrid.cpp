@@ -166,11 +166,11 @@ TEST_CASE("groups that cannot be are refused by name and place") {
     INFO(message);
     CHECK(message.find(says) != std::string::npos);
   };
-  refused(stage_hybrid(1, "3"), 4, "4 ranks do not come out even in groups of 3");
+  refused(stage_hybrid(1, "3"), 4, "4 ranks cannot be divided into groups of 3");
   refused(stage_hybrid(1, "some"), 4, "'some' is neither all, node nor a number of ranks");
   refused(stage_hybrid(1, "0"), 4, "'0' is neither");
   refused(stage_hybrid(1, "2.5"), 4, "'2.5' is neither");
-  refused(stage_hybrid(0, "2"), 4, "zero_shard_size 2 cuts nothing in zero_stage 0");
+  refused(stage_hybrid(0, "2"), 4, "zero_shard_size 2 has no effect with zero_stage 0");
   // The same file runs on fewer ranks than a group has.
   const Experiment experiment = layout_experiment(networks()[0], stage_hybrid(1, "8"));
   CHECK(rank_mesh(experiment, 4, 0).size(mesh_axes::kShard) == 4);

@@ -5,6 +5,9 @@
 
 #include <cudnn_graph.h>
 #include <fmt/format.h>
+#if defined(DLTRAIN_NCCL)
+#include <nccl.h>
+#endif
 
 #include "base/error.h"
 #include "base/signals.h"
@@ -23,14 +26,20 @@ std::string cuda_version(int version) {
   return fmt::format("{}.{}", version / 1000, version % 1000 / 10);
 }
 
-std::string library_versions() {
-  int runtime = 0, driver = 0;
+// `driver`: what is said of it behind CUDA's own version.
+std::string versions_with(const std::string& driver) {
+  int runtime = 0;
   check_cuda(cudaRuntimeGetVersion(&runtime), "reading the runtime's version");
-  check_cuda(cudaDriverGetVersion(&driver), "reading the driver's version");
   const size_t blas = cublasLtGetVersion(), dnn = cudnnGetVersion();
-  return fmt::format("CUDA {} (driver for {}), cuBLASLt {}.{}.{}, cuDNN {}.{}.{}",
-                     cuda_version(runtime), cuda_version(driver), blas / 10000, blas % 10000 / 100,
-                     blas % 100, dnn / 10000, dnn % 10000 / 100, dnn % 100);
+  return fmt::format("CUDA {}{}, cuBLASLt {}.{}.{}, cuDNN {}.{}.{}", cuda_version(runtime), driver,
+                     blas / 10000, blas % 10000 / 100, blas % 100, dnn / 10000, dnn % 10000 / 100,
+                     dnn % 100);
+}
+
+std::string library_versions() {
+  int driver = 0;
+  check_cuda(cudaDriverGetVersion(&driver), "reading the driver's version");
+  return versions_with(fmt::format(" (driver for {})", cuda_version(driver)));
 }
 
 // 0 where the driver does not say.
@@ -134,6 +143,14 @@ class CudaCapturedGraph final : public CapturedGraph {
 };
 
 }  // namespace
+
+std::string cuda_libraries() {
+  std::string text = versions_with("");
+#if defined(DLTRAIN_NCCL)
+  text += fmt::format(", NCCL {}.{}.{}", NCCL_MAJOR, NCCL_MINOR, NCCL_PATCH);
+#endif
+  return text;
+}
 
 int cuda_device_count() {
   int count = 0;

@@ -28,6 +28,9 @@ struct Tuning {
   double seconds = 0;                       // that timing has taken
 };
 
+// Of the libraries that the engine was built with and has loaded; needs no driver.
+std::string cuda_libraries();
+
 class CudaDevice final : public Device {
  public:
   // Makes the context of cuda:index. Throws Error(device) when it cannot be used.

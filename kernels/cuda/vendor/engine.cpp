@@ -43,7 +43,8 @@ const Engine& cuda_engine() {
                              .device_count = cuda_device_count,
                              .problem = cuda_problem,
                              .open = open_device,
-                             .collectives = offered_collectives()};
+                             .collectives = offered_collectives(),
+                             .libraries = cuda_libraries};
   return engine;
 }
 

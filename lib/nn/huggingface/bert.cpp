@@ -50,7 +50,12 @@ void read_bert(ConfigJson& config, HuggingFaceModel& model) {
     const int64_t labels = std::max(config.size("id2label"), config.size("label2id"));
     model.set_integer("num_classes", config.integer("num_labels", labels > 0 ? labels : 2));
   }
-  config.only("pad_token_id", 0);  // its vector is zero and stays
+  const int64_t padding = config.integer("pad_token_id", 0, model.vocab_size - 1, 0);
+  if (config.is_null("pad_token_id")) {
+    model.set("pad_token_id", {});
+  } else {
+    model.set_integer("pad_token_id", padding);
+  }
   config.only("position_embedding_type", "absolute");
   config.only("tie_word_embeddings", true);
   // Of the original program's pooler, which is always the same.
@@ -101,7 +106,10 @@ std::optional<nlohmann::ordered_json> propose_bert(const ConfigNode& layers, int
       {"hidden_dropout_prob", number_of(layer_behind(layers, "bert.embeddings.LayerNorm"), "rate")},
       {"attention_probs_dropout_prob", number_of(heads, "dropout")},
       {"layer_norm_eps", number_of(named("bert.embeddings.LayerNorm"), "epsilon")},
-      {"pad_token_id", 0}};
+      {"pad_token_id", nullptr}};
+  if (const ConfigNode* padding = tokens->find("padding_idx"); padding && padding->is_scalar()) {
+    out["pad_token_id"] = integer_of(tokens, "padding_idx");
+  }
   if (classifier != nullptr) {
     const ConfigNode* dropout =
         find_layer(layers, {{"type", "dropout"}, {"name", "classifier_dropout"}});
@@ -125,7 +133,7 @@ std::string exported_bert(std::string_view name) {
 }  // namespace
 
 HuggingFaceFamily bert_family() {
-  return {"bert", read_bert, tensor_bert, propose_bert, exported_bert, {"attention_mask", "true"}};
+  return {"bert", read_bert, tensor_bert, propose_bert, exported_bert};
 }
 
 }  // namespace dltrain

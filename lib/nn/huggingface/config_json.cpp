@@ -118,15 +118,15 @@ void ConfigJson::wrong(const char* key, std::string_view expected, const json& f
       fmt::format("{}{}: expected {}, got {}", prefix_, key, expected, shown_config_json(found)));
 }
 
-int64_t ConfigJson::integer(const char* key, int64_t absent, int64_t most) {
+int64_t ConfigJson::integer(const char* key, int64_t absent, int64_t most, int64_t least) {
   const json* value = take(key);
   if (value == nullptr) return absent;
   // Unsigned values beyond int64 are far beyond the limit.
   const bool fits = value->is_number_integer() &&
                     !(value->is_number_unsigned() && value->get<uint64_t>() > uint64_t{INT32_MAX});
-  if (!fits || value->get<int64_t>() < 1 || value->get<int64_t>() > most) {
-    wrong(key, fmt::format("an integer from 1 to {}", most), *value);
-    return 1;
+  if (!fits || value->get<int64_t>() < least || value->get<int64_t>() > most) {
+    wrong(key, fmt::format("an integer from {} to {}", least, most), *value);
+    return least;
   }
   return value->get<int64_t>();
 }

@@ -31,12 +31,13 @@ class ConfigJson {
   // `place` names the file in mistakes. Throws Error(usage) for text that is no JSON object.
   ConfigJson(std::string place, const std::string& text);
 
-  // Whether a key is there and is not null.
+  // Whether a key is there and is not null, and whether it is there and is null.
   bool has(const char* key) const;
+  bool is_null(const char* key) const { return map_.contains(key) && map_[key].is_null(); }
   // The value of a key, or `absent` where it is missing or null. A value of another type is a
-  // mistake, as are integers below 1 or above `most` (2^31 - 1 at most) and numbers that are not
-  // finite or not in their range.
-  int64_t integer(const char* key, int64_t absent, int64_t most = 2147483647);
+  // mistake, as are integers below `least` or above `most` (2^31 - 1 at most) and numbers that are
+  // not finite or not in their range.
+  int64_t integer(const char* key, int64_t absent, int64_t most = 2147483647, int64_t least = 1);
   int64_t required_integer(const char* key, int64_t most = 2147483647);
   double number(const char* key, double absent, const NumberRange& range = {});
   bool boolean(const char* key, bool absent);

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "base/file.h"
-#include "config/beside.h"
+#include "config/paths.h"
 #include "nn/model_files.h"
 
 namespace dltrain {

@@ -1,5 +1,6 @@
 #include "nn/huggingface/identify.h"
 
+#include <regex>
 #include <sstream>
 
 #include "config/bind.h"
@@ -10,6 +11,14 @@
 namespace dltrain {
 namespace {
 
+// Without inputs that a folder says nothing of, as a model of BERT takes them where the data has
+// them; runs of earlier versions have `attention_mask` alone.
+std::string without_masks(const std::string& text) {
+  static const std::regex masks(R"re(, "?(attention_mask|token_type_ids)\??"?)re");
+  static const std::regex alone(R"re(inputs: \[previous\])re");
+  return std::regex_replace(std::regex_replace(text, masks, ""), alone, "inputs: null");
+}
+
 // The list of layers as the resolved configuration has it.
 std::string layers_text(const ModelConfig& model) {
   std::istringstream dump(dump_config(model));
@@ -19,7 +28,7 @@ std::string layers_text(const ModelConfig& model) {
     if (!line.starts_with(" ")) inside = line.starts_with("layers:");
     if (inside) out += line + "\n";
   }
-  return out;
+  return without_masks(out);
 }
 
 ConfigNode parse_layers(const std::string& text) {

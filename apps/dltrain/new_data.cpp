@@ -1,0 +1,228 @@
+#include "dltrain/new_data.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "config/scalar.h"
+#include "dltrain/commands.h"
+#include "nn/huggingface/folder.h"
+#include "tensor/safetensors_set.h"
+#include "text/tokenizer.h"
+
+namespace dltrain {
+namespace {
+
+namespace fs = std::filesystem;
+using Names = std::vector<std::string>;
+
+bool is_one_of(const std::string& name, const Names& names) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+ConfigNode scalar_at(const Place& place, std::string text) {
+  ConfigNode node;
+  node.kind = ConfigNode::Kind::scalar;
+  node.text = std::move(text);
+  node.place = place;
+  return node;
+}
+
+void put(ConfigNode& map, const char* key, std::string text) {
+  map.set({key, map.place}, scalar_at(map.place, std::move(text)));
+}
+
+void put_path(ConfigNode& map, const char* key, const fs::path& path) {
+  put(map, key, fs::absolute(path).lexically_normal().string());
+  map.find(key)->style = ConfigNode::Style::quoted;
+}
+
+std::string text_of_key(const ConfigNode& map, const char* key) {
+  const ConfigNode* value = map.find(key);
+  return value != nullptr && value->is_scalar() ? value->text : std::string();
+}
+
+bool is_from_command_line(const ConfigNode& map, std::string_view key) {
+  return std::any_of(map.keys.begin(), map.keys.end(), [&](const ConfigNode::Key& found) {
+    return found.text == key && found.place.source && found.place.source->is_override;
+  });
+}
+
+ConfigNode& map_in(ConfigNode& tree, const char* key) {
+  ConfigNode* found = tree.find(key);
+  if (found == nullptr || !found->is_map()) {
+    tree.set({key, tree.place}, ConfigNode::make_map(tree.place));
+    found = tree.find(key);
+  }
+  return *found;
+}
+
+// The keys of the split that is evaluated: those of `eval`, or else of `train`, over those of both.
+ConfigNode evaluated_split(const ConfigNode& data) {
+  static const Names kOfBoth{"train",      "eval",       "eval_fraction",
+                             "eval_split", "split_seed", "workers"};
+  ConfigNode split = ConfigNode::make_map(data.place), set = split;
+  for (size_t i = 0; i < data.keys.size(); ++i) {
+    const ConfigNode::Key& key = data.keys[i];
+    if (is_one_of(key.text, kOfBoth)) continue;
+    (is_from_command_line(data, key.text) ? set : split).set(key, data.items[i]);
+  }
+  for (const char* part : {"eval", "train"}) {
+    const ConfigNode* own = data.find(part);
+    if (own == nullptr || !own->is_map()) continue;
+    merge_into(split, *own);
+    break;
+  }
+  merge_into(split, std::move(set));
+  return split;
+}
+
+bool holds_image(const fs::path& folder) {
+  for (const auto& entry : fs::recursive_directory_iterator(folder)) {
+    const std::string ending = entry.path().extension().string();
+    for (const char* image : {".jpg", ".jpeg", ".png", ".JPG", ".JPEG", ".PNG"}) {
+      if (ending == image) return true;
+    }
+  }
+  return false;
+}
+
+// Whether all sub-folders are called as classes are.
+bool has_class_folders(const fs::path& folder, const Names& classes) {
+  bool any = false;
+  for (const auto& entry : fs::directory_iterator(folder)) {
+    const std::string name = entry.path().filename().string();
+    if (!entry.is_directory() || name.starts_with(".")) continue;
+    if (!is_one_of(name, classes)) return false;
+    any = true;
+  }
+  return any;
+}
+
+// The kind of dataset that reads `path` for a model that was trained on `trained`.
+std::string kind_for(const fs::path& path, const std::string& trained, const ConfigNode& split) {
+  static const Names kImages{"image_folder", "packed_images", "cifar10", "cifar100", "idx"};
+  static const Names kTexts{"text", "jsonl", "tokens"};
+  const std::string name = path.filename().string();
+  if (is_one_of(trained, kImages)) {
+    if (fs::is_directory(path)) return holds_image(path) ? "image_folder" : trained;
+    return name.ends_with(".images") ? "packed_images" : trained;
+  }
+  const bool pairs = text_of_key(split, "prompt") != "" || text_of_key(split, "source") != "";
+  if (!is_one_of(trained, kTexts) || pairs) return trained;
+  if (name.ends_with(".bin")) return "tokens";
+  return name.ends_with(".jsonl") || name.ends_with(".jsonl.gz") ? "jsonl" : "text";
+}
+
+// The keys that both kinds have and that say what the model sees.
+ConfigNode as_kind(const ConfigNode& split, const std::string& trained, const std::string& kind) {
+  if (kind == trained) return split;
+  static const Names kKept{"scale",     "normalize",       "transforms",    "workers",
+                           "tokenizer", "mlm_probability", "mask_token_id", "sequence_length"};
+  ConfigNode out = ConfigNode::make_map(split.place);
+  put(out, "type", kind);
+  for (size_t i = 0; i < split.keys.size(); ++i) {
+    if (is_one_of(split.keys[i].text, kKept)) out.set(split.keys[i], split.items[i]);
+  }
+  if (trained == "idx" && kind == "image_folder") put(out, "color", "gray");
+  return out;
+}
+
+}  // namespace
+
+void use_new_data(ConfigNode& tree, const NewData& data) {
+  if (!fs::exists(data.path)) {
+    fail(ExitCode::data, "there is no file or folder {}", data.path.string());
+  }
+  ConfigNode& section = map_in(tree, "data");
+  ConfigNode split = evaluated_split(section);
+  const std::string trained = text_of_key(split, "type");
+  if (trained == "synthetic" || trained == "synthetic_tokens") {
+    fail(ExitCode::usage, "{}: the model was trained on made-up samples, which no file is read as",
+         data.path.string());
+  }
+  const std::string kind = kind_for(data.path, trained, split);
+  split = as_kind(split, trained, kind);
+  for (const char* key : {"rows", "random_affine", "mixup", "cutmix", "curriculum",
+                          "length_buckets", "images", "labels"}) {
+    split.erase(key);
+  }
+  if (text_of_key(split, "sampling") == "balanced") split.erase("sampling");
+  put_path(split, "path", data.path);
+  if (split.find("sequence_length") != nullptr) put(split, "random_offset", "false");
+  if (kind == "image_folder") {
+    const bool classes = data.targets || has_class_folders(data.path, data.classes);
+    put(split, "target", classes ? "folder" : "none");
+  }
+  // That of the run: one that is learnt from text would be another one.
+  if (!data.tokenizer.empty() && split.find("tokenizer") != nullptr && kind != "tokens") {
+    const ConfigNode* old = split.find("tokenizer");
+    ConfigNode tokenizer = ConfigNode::make_map(split.place);
+    put(tokenizer, "type", "file");
+    put_path(tokenizer, "path", data.tokenizer);
+    if (const ConfigNode* key = old->find("parse_special")) {
+      tokenizer.set({"parse_special", key->place}, *key);
+    }
+    split.set({"tokenizer", split.place}, std::move(tokenizer));
+  }
+  ConfigNode fresh = ConfigNode::make_map(section.place);
+  if (const ConfigNode* workers = section.find("workers")) {
+    fresh.set({"workers", workers->place}, *workers);
+  }
+  fresh.set({"train", section.place}, std::move(split));
+  section = std::move(fresh);
+  ConfigNode* loss = tree.find("loss");
+  ConfigNode* balanced = loss != nullptr ? loss->find("balanced_class_weights") : nullptr;
+  if (balanced != nullptr && balanced->text == "true") {
+    balanced->text = "false";
+    if (data.targets) {
+      tell("the loss is measured without balanced_class_weights, which come from training data");
+    }
+  }
+  // It would leave samples out.
+  ConfigNode* evaluation = tree.find("evaluation");
+  if (evaluation != nullptr && !is_from_command_line(*evaluation, "samples")) {
+    evaluation->erase("samples");
+  }
+}
+
+bool is_hugging_face_folder(const fs::path& folder) {
+  return fs::is_directory(folder) && SafetensorsSet::holds(folder) &&
+         fs::exists(folder / "config.json");
+}
+
+void use_hugging_face_model(ConfigNode& tree, const fs::path& folder) {
+  ConfigNode& model = map_in(tree, "model");
+  model = ConfigNode::make_map(model.place);
+  put_path(model, "from", folder);
+  // Nothing is trained.
+  if (ConfigNode& optimizer = map_in(tree, "optimizer"); optimizer.keys.empty()) {
+    put(optimizer, "type", "sgd");
+    put(optimizer, "learning_rate", "0");
+  }
+  if (ConfigNode& training = map_in(tree, "training"); training.keys.empty()) {
+    put(training, "global_batch_size", "8");
+    put(training, "max_steps", "1");
+  }
+  ConfigNode& data = map_in(tree, "data");
+  if (data.find("type") != nullptr || data.find("train") != nullptr) return;
+  constexpr int64_t kMostTokens = 1024;
+  const HuggingFaceReading reading = read_huggingface_config(
+      folder.string(), read_file(folder / "config.json", 16 << 20, ExitCode::usage), "", {});
+  const ConfigNode* positions = reading.model.arguments.find("max_positions");
+  const int64_t tokens = positions ? as_integer(*positions).value_or(kMostTokens) : kMostTokens;
+  ConfigNode split = ConfigNode::make_map(data.place);
+  put(split, "type", "text");
+  put(split, "sequence_length", std::to_string(std::min(tokens, kMostTokens)));
+  if (holds_tokenizer(folder)) {
+    ConfigNode tokenizer = ConfigNode::make_map(data.place);
+    put(tokenizer, "type", "file");
+    put_path(tokenizer, "path", folder);
+    split.set({"tokenizer", data.place}, std::move(tokenizer));
+  }
+  // It looks at later tokens.
+  if (reading.model.type.starts_with("bert")) put(split, "mlm_probability", "0.15");
+  data.set({"train", data.place}, std::move(split));
+}
+
+}  // namespace dltrain

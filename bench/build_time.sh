@@ -1,0 +1,31 @@
+#!/usr/bin/env bash
+# Times what a newcomer waits for, with ccache off: configuring and compiling the program as
+# scripts/quickstart.sh does, then the tests on top of it as scripts/test.sh does. Prints seconds of the
+# clock and of the processor.
+#
+#   bench/build_time.sh [FOLDER]     builds in FOLDER (a new one under /tmp unless given), and removes it
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+folder=${1:-$(mktemp -d)/build}
+trap 'rm -rf "$folder"' EXIT
+export CCACHE_DISABLE=1
+TIMEFORMAT='%R %U %S'
+
+timed() { # timed NAME COMMAND…
+  local name=$1 seconds
+  shift
+  seconds=$({ time "$@" >"$folder.log" 2>&1; } 2>&1) || {
+    tail -n 30 "$folder.log" >&2
+    exit 1
+  }
+  echo "$seconds" | awk -v name="$name" '{printf "%-28s %7.1f s, %7.1f s of the processor\n", name, $1, $2 + $3}'
+}
+
+mkdir -p "$folder"
+echo "$(nproc) cores, $(c++ --version | head -n 1)"
+configure() { cmake -S . -B "$folder" -G Ninja -DCMAKE_BUILD_TYPE=Release "$@"; }
+timed "configure" configure -DDLTRAIN_CUDA=OFF -DDLTRAIN_BUILD_TESTS=OFF
+timed "program" cmake --build "$folder" --target dltrain
+timed "configure with tests" configure -DDLTRAIN_CUDA=AUTO -DDLTRAIN_BUILD_TESTS=ON
+timed "tests and CUDA engine" cmake --build "$folder"

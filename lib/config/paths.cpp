@@ -1,0 +1,128 @@
+#include "config/paths.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+#include <glob.h>
+
+#include "config/fields.h"
+#include "config/suggest.h"
+
+namespace dltrain {
+namespace {
+
+namespace fs = std::filesystem;
+
+bool path_exists(const fs::path& path) {
+  std::error_code ignored;
+  if (fs::exists(path, ignored)) return true;
+  if (path.string().find_first_of("*?[") == std::string::npos) return false;
+  glob_t found{};
+  const bool any = ::glob(path.c_str(), 0, nullptr, &found) == 0;
+  ::globfree(&found);
+  return any;
+}
+
+// In which folder of the file a relative path is looked for first; nothing where that is the
+// current one.
+fs::path folder_of(const Place& place) {
+  if (!place.known() || place.source->is_override) return {};
+  return fs::path(place.source->name).parent_path();
+}
+
+class MissingPaths final : public Fields {
+ public:
+  explicit MissingPaths(Problems& problems) : problems_(problems) {}
+
+  void visit(ObjectRef object) {
+    const Located* outer = std::exchange(object_, object.located());
+    object.describe(*this);
+    object_ = outer;
+  }
+
+ protected:
+  void on_value(std::string_view name, const ValueSlot& slot, const Key& key) override {
+    if (!key.is_path) return;
+    const Value value = slot.get();
+    if (const auto* text = std::get_if<std::string>(&value)) check(name, *text);
+    if (const auto* texts = std::get_if<std::vector<std::string>>(&value)) {
+      for (const std::string& text : *texts) check(name, text);
+    }
+  }
+  void on_section(std::string_view, const SectionSlot& slot, const Key&) override {
+    if (!slot.optional || slot.present()) visit(slot.open());
+  }
+  void on_sections(std::string_view, const SectionsSlot& slot, const Key&) override {
+    for (size_t i = 0; i < slot.size(); ++i) visit(slot.at(i));
+  }
+  void on_kind(std::string_view, const KindSlot& slot, const Key&) override {
+    if (Chosen* kind = slot.get()) visit(ObjectRef::of(*kind));
+  }
+  void on_kinds(std::string_view, const KindsSlot& slot, const Key&) override {
+    for (size_t i = 0; i < slot.size(); ++i) visit(ObjectRef::of(*slot.at(i)));
+  }
+  void on_parts(const PartsSlot& slot, const Key& key) override {
+    for (const PartsSlot::Part& part : slot.parts) on_kind(part.name, part.slot, key);
+  }
+
+ private:
+  void check(std::string_view name, const std::string& path) {
+    if (path_exists(path)) return;
+    const Place place = object_ != nullptr ? object_->place_of(name) : Place();
+    const fs::path beside = folder_of(place) / path;
+    std::error_code ignored;
+    const std::string tried =
+        fs::path(path).is_absolute()
+            ? ""
+            : fmt::format(" (looked in {}{})",
+                          beside == path ? "" : folder_of(place).string() + " and ",
+                          fs::current_path(ignored).string());
+    std::string hint = suggest_path(beside);
+    if (hint.empty()) hint = suggest_path(path);
+    problems_.add(place, fmt::format("{}: No such file or folder: {}{}{}",
+                                     place.path.empty() ? name : place.path, path, tried, hint));
+  }
+
+  Problems& problems_;
+  const Located* object_ = nullptr;
+};
+
+}  // namespace
+
+fs::path beside_configuration(const Place& place, const std::string& given,
+                              const std::function<bool(const fs::path&)>& is_there) {
+  const fs::path path = given;
+  if (path.is_absolute()) return path;
+  const fs::path beside = folder_of(place) / path;
+  return is_there(beside) ? beside : path;
+}
+
+std::string find_path(const Place& place, const std::string& given) {
+  return beside_configuration(place, given, path_exists).string();
+}
+
+std::string suggest_path(const fs::path& missing) {
+  constexpr size_t kMost = 10'000;
+  std::error_code error;
+  fs::path folder = missing.parent_path(), name = missing.filename();
+  while (!folder.empty() && folder.has_relative_path() && !fs::exists(folder, error)) {
+    name = folder.filename();
+    folder = folder.parent_path();
+  }
+  std::vector<std::string> names;
+  for (fs::directory_iterator entry(folder.empty() ? "." : folder, error), end;
+       !error && entry != end && names.size() < kMost; entry.increment(error)) {
+    names.push_back(entry->path().filename().string());
+  }
+  std::ranges::sort(names);
+  const std::string near = nearest_name(name.string(), names);
+  return near.empty() ? "" : fmt::format("; did you mean {}?", (folder / near).string());
+}
+
+void refuse_missing_paths(ObjectRef object, ExitCode code) {
+  Problems problems;
+  MissingPaths(problems).visit(object);
+  problems.throw_if_any(code);
+}
+
+}  // namespace dltrain

@@ -1,0 +1,430 @@
+#include "data/csv_columns.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <limits>
+#include <set>
+#include <unordered_map>
+
+#include <spdlog/spdlog.h>
+
+#include "base/error.h"
+#include "config/suggest.h"
+#include "config/utf8.h"
+
+namespace dltrain {
+namespace {
+
+constexpr size_t kFewTexts = 20;          // are categories however few rows there are
+constexpr size_t kMostCategories = 1000;  // of a column that nobody has called one
+constexpr size_t kMostRemembered = 100000;
+constexpr size_t kMostClassNames = 30;
+
+struct ColumnScan {
+  int64_t numbers = 0, texts = 0, empty = 0, dates = 0, marked = 0;
+  bool whole = true;            // all numbers are
+  bool counts_up = true;        // each number is one more than the one before
+  double sum = 0, squares = 0;  // of numbers
+  double previous = 0, least = std::numeric_limits<double>::infinity(), greatest = -least;
+  // How often each text occurs; of targets and categories numbers too.
+  std::unordered_map<std::string, int64_t> values;
+  std::string example;  // a text
+
+  int64_t filled() const { return numbers + texts; }
+  bool is_numbers() const { return numbers >= texts; }
+};
+
+// 2024-01-31, 31.1.2024, 1/31/24, with or without a time; 12:30.
+bool looks_like_a_date(std::string_view text) {
+  const std::string_view day = text.substr(0, text.find_first_of(" T"));
+  int64_t digits = 0, marks = 0;
+  for (const char c : day) {
+    if (c >= '0' && c <= '9') {
+      ++digits;
+    } else if (c == '-' || c == '/' || c == '.' || c == ':') {
+      ++marks;
+    } else {
+      return false;
+    }
+  }
+  const bool time = day.find(':') != std::string_view::npos;
+  return digits >= 3 && digits <= 8 && (marks == 2 || (time && marks == 1));
+}
+
+// A number with marks: 1,234.50, $ 12, 7 %, 1.000,50.
+bool looks_like_a_marked_number(std::string_view text) {
+  const auto is_letter = [](char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); };
+  return std::none_of(text.begin(), text.end(), is_letter) &&
+         text.find_first_of("0123456789") != std::string_view::npos;
+}
+
+bool whole_number_in(std::string_view text, int64_t& value) {
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  return error == std::errc() && end == text.data() + text.size();
+}
+
+std::string lower_case(std::string text) {
+  for (char& c : text) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+  return text;
+}
+
+bool is_called_id(const std::string& name) {
+  const std::string lower = lower_case(name);
+  return lower.ends_with("id") || lower == "index" || lower == "row" || lower == "nr" ||
+         lower == "no" || lower.starts_with("unnamed: ");
+}
+
+std::vector<std::string> sorted_values(const ColumnScan& scan) {
+  std::vector<std::string> out;
+  for (const auto& [value, count] : scan.values) out.push_back(value);
+  // Numbers by their value, the rest by their letters.
+  std::sort(out.begin(), out.end(), [](const std::string& a, const std::string& b) {
+    const auto x = csv_number(a, false), y = csv_number(b, false);
+    if (x && y && *x != *y) return *x < *y;
+    return x.has_value() != y.has_value() ? x.has_value() : a < b;
+  });
+  return out;
+}
+
+class ColumnFitter {
+ public:
+  ColumnFitter(const CsvOptions& options, const LineSource& open, const CsvDialect& dialect)
+      : options_(options), dialect_(dialect), reader_(open(), dialect.delimiter) {}
+
+  DataSchema fit() {
+    look();
+    finish_notes();
+    return std::move(schema_);
+  }
+
+  CsvProposal propose() {
+    look();
+    if (target_ < 0) fail(ExitCode::usage, "a table without a target has nothing to predict");
+    const auto target = static_cast<size_t>(target_);
+    const ColumnScan& s = scans_[target];
+    CsvProposal out{.target = names_[target].empty() ? std::to_string(target) : names_[target],
+                    .ignore = {},
+                    .number = s.is_numbers() && !s.whole};
+    for (const auto& [column, problem] : problems_) {
+      if (column == target) {
+        if (!s.is_numbers()) throw Error(ExitCode::data, problem, reader_.name());
+        out.number = true;
+        continue;
+      }
+      const std::string name = names_[column].empty() ? std::to_string(column) : names_[column];
+      if (out.ignore.empty() || out.ignore.back().first != name)
+        out.ignore.emplace_back(name, problem);
+    }
+    const double count = std::max<double>(1, static_cast<double>(s.numbers));
+    const double variance = s.squares / count - s.sum / count * (s.sum / count);
+    out.mean = s.sum / count;
+    out.std = variance > 0 ? std::sqrt(variance) : 1;
+    for (size_t i = 0; i < scans_.size(); ++i) {
+      const bool input = i != target && schema_.columns[i].kind != Kind::ignored;
+      const bool refused = std::any_of(problems_.begin(), problems_.end(),
+                                       [&](const auto& problem) { return problem.first == i; });
+      out.empty = out.empty || (input && !refused && scans_[i].empty > 0);
+    }
+    return out;
+  }
+
+ private:
+  using Kind = ColumnSchema::Kind;
+
+  void look() {
+    for (int64_t i = 0; i < dialect_.skipped; ++i) reader_.skip_line();
+    const auto* cells = reader_.next();
+    if (cells == nullptr) throw Error(ExitCode::data, "has no data", reader_.name());
+    begin(*cells);
+    const int64_t first = options_.rows ? (*options_.rows)[0] : 0;
+    const int64_t last = options_.rows ? (*options_.rows)[1] : INT64_MAX;
+    if (dialect_.header) cells = reader_.next();
+    for (int64_t row = 0; cells != nullptr && row < last; ++row) {
+      if (row >= first) scan(*cells);
+      if (row + 1 < last) cells = reader_.next();
+    }
+    for (size_t i = 0; i < names_.size(); ++i) decide(i);
+    if (target_ >= 0 && !options_.regression) find_classes(scans_[static_cast<size_t>(target_)]);
+  }
+
+  void begin(const CsvReader::Cells& cells) {
+    place_ = reader_.place();
+    names_ = column_names(cells, dialect_.header);
+    std::set<std::string_view> known;
+    for (const std::string& name : names_) {
+      if (find_invalid_utf8(name)) {
+        throw Error(ExitCode::data, "the header is not UTF-8 (in Excel: save as CSV UTF-8)",
+                    place_);
+      }
+      if (dialect_.header && !known.insert(name).second) {
+        throw Error(ExitCode::data, fmt::format("two columns are called '{}'", shown_cell(name)),
+                    place_);
+      }
+    }
+    if (names_.size() < 2 && options_.target != "none") {
+      throw Error(ExitCode::data,
+                  fmt::format("has one column; expected inputs and a target separated by '{}' (set "
+                              "`delimiter` if it is another character)",
+                              dialect_.delimiter == '\t' ? std::string("\\t")
+                                                         : std::string(1, dialect_.delimiter)),
+                  place_);
+    }
+    target_ = find_target();
+    kept_ = mark(options_.columns.value_or(std::vector<std::string>()));
+    ignored_ = mark(options_.ignore);
+    categories_ = mark(options_.categories);
+    scans_.resize(names_.size());
+    schema_.embedded = options_.embedded;
+  }
+
+  size_t find(const std::string& name) const {
+    const auto it = std::find(names_.begin(), names_.end(), name);
+    if (it != names_.end() && !name.empty()) return static_cast<size_t>(it - names_.begin());
+    int64_t index = 0;
+    if (whole_number_in(name, index)) {
+      if (index >= 0 && index < static_cast<int64_t>(names_.size())) {
+        return static_cast<size_t>(index);
+      }
+      throw Error(
+          ExitCode::data,
+          fmt::format("there is no column {}; there are columns 0 to {}", index, names_.size() - 1),
+          place_);
+    }
+    if (!dialect_.header) {
+      throw Error(ExitCode::data,
+                  fmt::format("'{}' is a name, but this line is no header (`header: true` makes it "
+                              "one); columns without names are numbers from 0",
+                              name),
+                  place_);
+    }
+    const std::string near = nearest_name(name, names_);
+    throw Error(ExitCode::data,
+                fmt::format("the header has no column '{}'{}", name,
+                            near.empty() ? "; it has " + join_names(names_)
+                                         : fmt::format("; did you mean '{}'?", near)),
+                place_);
+  }
+
+  int find_target() const {
+    if (options_.target == "none") return -1;
+    if (options_.target == "last") {
+      // A separator at the end of each line makes a column without a name.
+      size_t last = names_.size() - 1;
+      while (last > 0 && names_[last].starts_with("Unnamed: ")) --last;
+      return static_cast<int>(last);
+    }
+    return options_.target == "first" ? 0 : static_cast<int>(find(options_.target));
+  }
+
+  std::vector<bool> mark(const std::vector<std::string>& columns) const {
+    std::vector<bool> out(names_.size());
+    for (const std::string& name : columns) out[find(name)] = true;
+    return out;
+  }
+
+  void scan(const CsvReader::Cells& cells) {
+    ++rows_;
+    for (size_t i = 0; i < std::min(cells.size(), names_.size()); ++i) {
+      ColumnScan& s = scans_[i];
+      const std::string_view cell = cells[i];
+      const bool counted = categories_[i] || static_cast<int>(i) == target_;
+      if (is_missing(cell)) {
+        ++s.empty;
+        continue;
+      }
+      const auto number = csv_number(cell, dialect_.decimal_comma);
+      if (number) {
+        s.counts_up = s.counts_up && (s.numbers == 0 || *number == s.previous + 1);
+        s.whole = s.whole && *number == std::floor(*number);
+        s.previous = *number;
+        ++s.numbers;
+        s.sum += *number;
+        s.squares += *number * *number;
+        if (*number != kIgnoredLabel) {
+          s.least = std::min(s.least, *number);
+          s.greatest = std::max(s.greatest, *number);
+        }
+        if (!counted) continue;
+      } else {
+        ++s.texts;
+        s.dates += looks_like_a_date(cell);
+        s.marked += looks_like_a_marked_number(cell);
+        if (s.example.empty()) s.example = shown_cell(cell);
+      }
+      if (s.values.size() < kMostRemembered) ++s.values[std::string(cell)];
+    }
+  }
+
+  void decide(size_t i) {
+    ColumnSchema column{.name = names_[i]};
+    column.kind = kind_of(i);
+    const ColumnScan& s = scans_[i];
+    column.marks_empty =
+        s.empty > 0 && ((options_.empty == EmptyCells::category && column.kind == Kind::number) ||
+                        (options_.empty != EmptyCells::error && column.kind == Kind::category));
+    if (column.kind == Kind::category) {
+      column.categories = sorted_values(s);
+      for (const std::string& value : column.categories) check_utf8(i, value);
+    }
+    schema_.columns.push_back(std::move(column));
+  }
+
+  Kind kind_of(size_t i) {
+    const ColumnScan& s = scans_[i];
+    if (static_cast<int>(i) == target_) return Kind::target;
+    if (ignored_[i] || (options_.columns && !kept_[i])) return Kind::ignored;
+    if (categories_[i]) return Kind::category;
+    if (rows_ > 0 && s.filled() == 0 && !kept_[i]) return leave_out(i, "is empty");
+    if (s.is_numbers()) {
+      const bool numbers_rows = dialect_.header && s.counts_up && s.texts == 0 && s.numbers > 2;
+      if (numbers_rows && !kept_[i] && is_called_id(names_[i])) {
+        return leave_out(i, "numbers the rows");
+      }
+      return Kind::number;
+    }
+    if (options_.shape) return Kind::number;  // whose texts are then told as mistakes
+    const size_t different = s.values.size();
+    if (2 * s.dates >= s.texts) {
+      add_problem(i, fmt::format("{} holds dates or times ('{}'), which are not taken: make "
+                                 "columns of numbers of them "
+                                 "(year, month, days since a start), or set `ignore`",
+                                 shown_column(names_, i), s.example));
+    } else if (different > kFewTexts && 2 * s.marked >= s.texts) {
+      add_problem(i, fmt::format("{} holds numbers with other marks ('{}'): write them without "
+                                 "separators of thousands, currencies and units, or set `ignore`",
+                                 shown_column(names_, i), s.example));
+    } else if (static_cast<int64_t>(different) == s.texts && different > kFewTexts && !kept_[i]) {
+      return leave_out(i, fmt::format("has another text in every row ('{}')", s.example));
+    } else if (different > kMostCategories ||
+               (different > kFewTexts && 2 * static_cast<int64_t>(different) > s.texts)) {
+      add_problem(i, fmt::format("{} has {} different texts in {} rows ('{}'): set `ignore`, or "
+                                 "`categories` if each is "
+                                 "one",
+                                 shown_column(names_, i), different, s.texts, s.example));
+    }
+    return Kind::category;
+  }
+
+  // The first of a column.
+  void add_problem(size_t column, const std::string& problem) {
+    if (problems_.empty() || problems_.back().first != column)
+      problems_.emplace_back(column, problem);
+  }
+
+  Kind leave_out(size_t i, const std::string& why) {
+    left_out_.push_back(fmt::format("{} {}", shown_column(names_, i), why));
+    return Kind::ignored;
+  }
+
+  // Labels are the numbers themselves where these count from 0, without many gaps.
+  void find_classes(const ColumnScan& s) {
+    if (s.is_numbers() && (options_.classes || !s.whole)) return;
+    const auto different = static_cast<double>(s.values.size());
+    if (s.is_numbers() && (s.numbers == 0 || (s.least == 0 && s.greatest < 2 * different))) return;
+    // One label before others that count from 0 is a mark of ours or of others, no class.
+    if (s.is_numbers() && s.least == -1 && s.greatest > 1 && s.values.contains("0")) return;
+    const std::string name = shown_column(names_, static_cast<size_t>(target_));
+    const size_t rows_for_each = s.is_numbers() ? 10 : 2;
+    if (s.values.size() > kMostClassNames &&
+        rows_for_each * s.values.size() > static_cast<size_t>(s.filled())) {
+      add_problem(
+          static_cast<size_t>(target_),
+          s.is_numbers()
+              ? fmt::format("the target {} has {} different numbers ({} to {}) in {} rows: to "
+                            "predict a number take a loss such as mse; if they are labels, set "
+                            "`classes`",
+                            name, s.values.size(), s.least, s.greatest, s.filled())
+              : fmt::format("the target {} has {} different texts in {} rows ('{}'), too many for "
+                            "classes",
+                            name, s.values.size(), s.filled(), s.example));
+      return;
+    }
+    for (const std::string& value : sorted_values(s)) {
+      const auto number = csv_number(value, dialect_.decimal_comma);
+      if (number && *number == kIgnoredLabel) continue;
+      check_utf8(static_cast<size_t>(target_), value);
+      // Written `3` or `3.0`.
+      std::string text = number && s.is_numbers() ? fmt::format("{:.0f}", *number) : value;
+      if (schema_.class_names.empty() || schema_.class_names.back() != text) {
+        schema_.class_names.push_back(std::move(text));
+      }
+    }
+    if (options_.classes && static_cast<int64_t>(schema_.class_names.size()) > *options_.classes) {
+      add_problem(static_cast<size_t>(target_),
+                  fmt::format("the target {} has {} classes, `classes` says {}", name,
+                              schema_.class_names.size(), *options_.classes));
+    }
+  }
+
+  void check_utf8(size_t column, const std::string& text) {
+    if (!find_invalid_utf8(text)) return;
+    add_problem(column, fmt::format("{} has texts that are not UTF-8 (in Excel: save as CSV UTF-8)",
+                                    shown_column(names_, column)));
+  }
+
+  void finish_notes() {
+    if (problems_.size() == 1) throw Error(ExitCode::data, problems_[0].second, reader_.name());
+    if (!problems_.empty()) {
+      std::string text = fmt::format("{} columns cannot be used as they are:", problems_.size());
+      for (const auto& [column, problem] : problems_) text += "\n  " + problem;
+      throw Error(ExitCode::data, text, reader_.name());
+    }
+    for (const std::string& note : left_out_) {
+      spdlog::info("{}: {}: left out (data.columns takes it)", reader_.name(), note);
+    }
+  }
+
+  const CsvOptions options_;
+  const CsvDialect dialect_;
+  CsvReader reader_;
+  std::string place_;
+  std::vector<std::string> names_;
+  int target_ = -1;   // -1: there is none
+  int64_t rows_ = 0;  // that were looked at
+  std::vector<bool> kept_, ignored_, categories_;
+  std::vector<ColumnScan> scans_;
+  std::vector<std::pair<size_t, std::string>> problems_;  // by column
+  std::vector<std::string> left_out_;
+  DataSchema schema_;
+};
+
+}  // namespace
+
+std::vector<std::string> column_names(const CsvReader::Cells& first, bool header) {
+  std::vector<std::string> out;
+  for (size_t i = 0; i < first.size(); ++i) {
+    const bool unnamed = header && first[i].empty();
+    out.push_back(unnamed ? fmt::format("Unnamed: {}", i) : std::string(header ? first[i] : ""));
+  }
+  return out;
+}
+
+std::string shown_column(const std::vector<std::string>& names, size_t column) {
+  return column < names.size() && !names[column].empty()
+             ? fmt::format("column '{}'", shown_cell(names[column]))
+             : fmt::format("column {}", column + 1);
+}
+
+std::string shown_cell(std::string_view text) {
+  std::string out;
+  const bool valid = !find_invalid_utf8(text);
+  for (const char c : text.substr(0, 40)) {
+    const auto byte = static_cast<unsigned char>(c);
+    out += byte < ' ' || byte == 0x7F || (byte > 0x7F && !valid) ? '?' : c;
+  }
+  while (find_invalid_utf8(out)) out.pop_back();
+  return text.size() > 40 ? out + "…" : out;
+}
+
+DataSchema fit_columns(const CsvOptions& options, const LineSource& open,
+                       const CsvDialect& dialect) {
+  return ColumnFitter(options, open, dialect).fit();
+}
+
+CsvProposal propose_csv(const std::string& path, const std::string& target) {
+  const LineSource open = [&] { return LineReader{std::filesystem::path(path)}; };
+  return ColumnFitter({.path = path, .target = target}, open, find_dialect(open, {})).propose();
+}
+
+}  // namespace dltrain

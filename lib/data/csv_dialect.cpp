@@ -1,0 +1,195 @@
+// find_dialect: delimiter, header and decimals from the first records.
+#include <algorithm>
+#include <set>
+
+#include "base/error.h"
+#include "config/utf8.h"
+#include "data/csv_reader.h"
+
+namespace dltrain {
+namespace {
+
+constexpr size_t kLooks = 200;  // records
+// The likelier first: a text may have commas in every line, hardly tabs or semicolons.
+constexpr char kDelimiters[] = {'\t', ';', '|', ','};
+
+using Records = std::vector<std::vector<std::string>>;
+
+// The first records, split by `delimiter`; fewer where the file is broken there.
+Records first_records(const LineSource& open, char delimiter, int64_t skipped) {
+  CsvReader reader(open(), delimiter);
+  for (int64_t i = 0; i < skipped; ++i) reader.skip_line();
+  Records out;
+  try {
+    while (out.size() < kLooks) {
+      const auto* cells = reader.next();
+      if (cells == nullptr) break;
+      out.emplace_back(cells->begin(), cells->end());
+    }
+  } catch (const Error&) {
+    // Reading the data finds it again.
+  }
+  return out;
+}
+
+// How many cells all records have; 1 where they differ.
+size_t common_width(const Records& records) {
+  const auto same = [&](const auto& record) { return record.size() == records[0].size(); };
+  return std::all_of(records.begin(), records.end(), same) ? records[0].size() : 1;
+}
+
+char find_delimiter(const LineSource& open, int64_t skipped) {
+  char widest = ',';
+  size_t width = 1;
+  for (const char delimiter : kDelimiters) {
+    const Records records = first_records(open, delimiter, skipped);
+    if (records.empty()) continue;
+    if (records.size() > 1 && common_width(records) > 1) return delimiter;
+    if (records[0].size() > width) {
+      width = records[0].size();
+      widest = delimiter;
+    }
+  }
+  if (width > 1) return widest;
+  const Records blanks = first_records(open, ' ', skipped);
+  return !blanks.empty() && common_width(blanks) > 1 ? ' ' : ',';
+}
+
+// Digits on both sides of one `mark`.
+bool has_decimals(std::string_view cell, char mark) {
+  const size_t at = cell.find(mark);
+  const auto digits = [](std::string_view text) {
+    return !text.empty() && text.find_first_not_of("0123456789") == std::string_view::npos;
+  };
+  if (cell.starts_with('-') || cell.starts_with('+')) {
+    return at != std::string_view::npos && has_decimals(cell.substr(1), mark);
+  }
+  return at != std::string_view::npos && digits(cell.substr(0, at)) && digits(cell.substr(at + 1));
+}
+
+bool find_decimal_comma(const Records& records, char delimiter) {
+  if (delimiter == ',') return false;
+  bool commas = false;
+  for (const auto& record : records) {
+    for (const std::string& cell : record) {
+      if (has_decimals(cell, '.')) return false;
+      commas = commas || has_decimals(cell, ',');
+    }
+  }
+  return commas;
+}
+
+// What the cell of the first line is to those below it.
+enum class FirstCell : uint8_t { name_of_numbers, a_number, neither };
+
+FirstCell first_cell(const Records& records, size_t column, bool decimal_comma) {
+  const auto is_number = [&](const std::string& cell) {
+    return csv_number(cell, decimal_comma).has_value();
+  };
+  bool numbers = false;
+  for (size_t row = 1; row < records.size(); ++row) {
+    if (column >= records[row].size() || is_missing(records[row][column])) continue;
+    if (!is_number(records[row][column])) return FirstCell::neither;
+    numbers = true;
+  }
+  const std::string& first = records[0][column];
+  if (!numbers || is_missing(first)) return FirstCell::neither;
+  return is_number(first) ? FirstCell::a_number : FirstCell::name_of_numbers;
+}
+
+// Where all columns are texts: names are different, and none occurs below itself.
+bool looks_like_names(const Records& records) {
+  const std::set<std::string> names(records[0].begin(), records[0].end());
+  if (names.size() < records[0].size()) return false;
+  for (size_t row = 1; row < records.size(); ++row) {
+    for (size_t i = 0; i < std::min(records[row].size(), records[0].size()); ++i) {
+      if (records[row][i] == records[0][i]) return false;
+    }
+  }
+  return true;
+}
+
+// 0, 1, 2, …: how pandas names columns that have no names.
+bool counts_up(const std::vector<std::string>& cells) {
+  for (size_t i = 0; i < cells.size(); ++i) {
+    if (cells[i] != std::to_string(i)) return false;
+  }
+  return cells.size() > 2;
+}
+
+bool find_header(const Records& records, bool decimal_comma, const std::string& place) {
+  const std::vector<std::string>& first = records[0];
+  size_t named = first.size(), number = first.size();
+  bool texts_only = true;
+  for (size_t i = 0; i < first.size(); ++i) {
+    const FirstCell is = first_cell(records, i, decimal_comma);
+    if (is == FirstCell::name_of_numbers) named = std::min(named, i);
+    if (is == FirstCell::a_number) number = std::min(number, i);
+    texts_only = texts_only && !csv_number(first[i], decimal_comma);
+  }
+  const bool pandas_index = first.size() > 2 && first[0].empty() && first[1] == "0";
+  if (pandas_index) return true;
+  const bool unclear =
+      (named < first.size() && number < first.size()) || (records.size() > 1 && counts_up(first));
+  if (unclear) {
+    throw Error(ExitCode::data,
+                counts_up(first)
+                    ? "this line may be data or the numbers of the columns; say `header: true` or "
+                      "`header: false`"
+                    : fmt::format("'{}' looks like the name of a column, '{}' like data; say "
+                                  "`header: true` or `header: false`",
+                                  first[named].substr(0, 40), first[number].substr(0, 40)),
+                place);
+  }
+  if (named < first.size()) return true;
+  return number == first.size() && texts_only && looks_like_names(records);
+}
+
+void refuse_other_formats(const LineSource& open) {
+  LineReader lines = open();
+  const auto first = lines.next();
+  if (!first) return;
+  const auto refuse = [&](const char* message) {
+    throw Error(ExitCode::data, message, lines.name());
+  };
+  if (first->starts_with("PK\x03\x04") || first->starts_with("\xD0\xCF\x11\xE0")) {
+    refuse("is a workbook (Excel, LibreOffice) or an archive; save the sheet as CSV");
+  }
+  if (first->starts_with("\xFF\xFE") || first->starts_with("\xFE\xFF")) {
+    refuse("is UTF-16; save it as UTF-8 (in Excel: CSV UTF-8)");
+  }
+}
+
+}  // namespace
+
+CsvDialect find_dialect(const LineSource& open, const CsvHints& hints) {
+  refuse_other_formats(open);
+  CsvDialect out;
+  {
+    LineReader lines = open();
+    const auto first = lines.next();
+    if (first && first->size() == 5 && first->starts_with("sep=")) {
+      out.skipped = 1;
+      out.delimiter = first->back();
+    }
+  }
+  if (hints.delimiter) {
+    out.delimiter = hints.delimiter->front();
+  } else if (out.skipped == 0) {
+    out.delimiter = find_delimiter(open, out.skipped);
+  }
+  const Records records = first_records(open, out.delimiter, out.skipped);
+  out.decimal_comma =
+      hints.decimal ? *hints.decimal == "," : find_decimal_comma(records, out.delimiter);
+  if (hints.header) {
+    out.header = *hints.header;
+  } else if (!records.empty()) {
+    CsvReader reader(open(), out.delimiter);
+    for (int64_t i = 0; i < out.skipped; ++i) reader.skip_line();
+    reader.next();
+    out.header = find_header(records, out.decimal_comma, reader.place());
+  }
+  return out;
+}
+
+}  // namespace dltrain

@@ -1,0 +1,139 @@
+#include "data/csv_reader.h"
+
+#include <algorithm>
+#include <charconv>
+#include <limits>
+
+#include "base/error.h"
+
+namespace dltrain {
+namespace {
+
+constexpr size_t kMostQuoted = 64 << 20;
+
+bool is_blank(char c) {
+  return c == ' ' || c == '\t';
+}
+
+std::string_view trim_blanks(std::string_view text) {
+  while (!text.empty() && is_blank(text.front())) text.remove_prefix(1);
+  while (!text.empty() && is_blank(text.back())) text.remove_suffix(1);
+  return text;
+}
+
+}  // namespace
+
+bool is_missing(std::string_view cell) {
+  if (cell.empty()) return true;
+  if (cell.size() > 5 || (cell.front() >= '0' && cell.front() <= '9')) return false;
+  static constexpr std::string_view kWords[] = {"?",    "NA",   "N/A",  "#N/A", "#NA",  "n/a",
+                                                "nan",  "NaN",  "NAN",  "-nan", "-NaN", "null",
+                                                "NULL", "Null", "None", "<NA>"};
+  return std::find(std::begin(kWords), std::end(kWords), cell) != std::end(kWords);
+}
+
+std::optional<double> csv_number(std::string_view cell, bool decimal_comma) {
+  if (cell.starts_with('+')) cell.remove_prefix(1);
+  char with_point[64];
+  const size_t comma = decimal_comma ? cell.find(',') : std::string_view::npos;
+  if (comma != std::string_view::npos) {
+    if (cell.size() > sizeof with_point || cell.find('.') != std::string_view::npos) return {};
+    std::copy(cell.begin(), cell.end(), with_point);
+    with_point[comma] = '.';
+    cell = {with_point, cell.size()};
+  }
+  double value = 0;
+  const char* end = cell.data() + cell.size();
+  const auto [parsed, error] = std::from_chars(cell.data(), end, value);
+  if (cell.empty() || parsed != end) return {};
+  if (error == std::errc::result_out_of_range) return std::numeric_limits<double>::infinity();
+  return error == std::errc() ? std::optional(value) : std::nullopt;
+}
+
+std::string CsvReader::place() const {
+  return fmt::format("{}:{}", lines_.name(), line_);
+}
+
+void CsvReader::refuse(const std::string& message) const {
+  throw Error(ExitCode::data, message, place());
+}
+
+const CsvReader::Cells* CsvReader::next() {
+  while (const auto line = lines_.next()) {
+    line_ = lines_.line();
+    cells_.clear();
+    if (line->find('"') == std::string_view::npos) {
+      split_plain(*line);
+    } else {
+      split_quoted(std::string(*line));
+    }
+    const auto has_text = [](std::string_view cell) { return !cell.empty(); };
+    if (std::any_of(cells_.begin(), cells_.end(), has_text)) return &cells_;
+  }
+  return nullptr;
+}
+
+void CsvReader::split_plain(std::string_view line) {
+  if (delimiter_ == ' ') line = trim_blanks(line);
+  while (true) {
+    const size_t end = delimiter_ == ' ' ? line.find_first_of(" \t") : line.find(delimiter_);
+    cells_.push_back(trim_blanks(line.substr(0, end)));
+    if (end == std::string_view::npos) return;
+    line.remove_prefix(end + 1);
+    if (delimiter_ == ' ') line = trim_blanks(line);
+  }
+}
+
+// Cells are put together in text_, since what stands between quotes may not be a piece of a line.
+void CsvReader::split_quoted(std::string line) {
+  text_.clear();
+  ends_.clear();
+  size_t at = 0;
+  const auto skip_blanks = [&] {
+    while (at < line.size() && is_blank(line[at]) && line[at] != delimiter_) ++at;
+  };
+  while (true) {
+    if (delimiter_ == ' ') {
+      while (at < line.size() && is_blank(line[at])) ++at;
+    }
+    skip_blanks();
+    const size_t begin = text_.size();
+    if (at < line.size() && line[at] == '"') {
+      for (++at;; ++at) {
+        if (at >= line.size()) {
+          const auto more = lines_.next();
+          if (!more || text_.size() + more->size() > kMostQuoted) {
+            refuse("a quote that begins in this record is not closed");
+          }
+          text_ += '\n';
+          line = *more;
+          at = static_cast<size_t>(-1);
+        } else if (line[at] != '"') {
+          text_ += line[at];
+        } else if (at + 1 < line.size() && line[at + 1] == '"') {
+          text_ += line[at++];
+        } else {
+          break;
+        }
+      }
+      ++at;
+      ends_.emplace_back(begin, text_.size());
+      skip_blanks();
+      if (at < line.size() && line[at] != delimiter_) {
+        refuse("text behind the closing quote of a cell");
+      }
+    } else {
+      const size_t end = std::min(line.find(delimiter_, at), line.size());
+      text_ += trim_blanks(std::string_view(line).substr(at, end - at));
+      ends_.emplace_back(begin, text_.size());
+      at = end;
+    }
+    if (at >= line.size()) break;
+    ++at;
+  }
+  for (const auto& [begin, end] : ends_) {
+    cells_.push_back(std::string_view(text_).substr(begin, end - begin));
+  }
+}
+
+}  // namespace dltrain

@@ -1,0 +1,157 @@
+#include "data/schema.h"
+
+#include <cmath>
+
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+
+namespace dltrain {
+namespace {
+
+using SchemaJson = nlohmann::ordered_json;
+
+constexpr int kSchemaVersion = 1;
+constexpr const char* kKindNames[] = {"number", "category", "target", "ignored"};
+
+SchemaJson column_json(const ColumnSchema& column) {
+  SchemaJson out{{"name", column.name}, {"kind", kKindNames[static_cast<size_t>(column.kind)]}};
+  if (!column.categories.empty()) out["categories"] = column.categories;
+  if (column.marks_empty) out["marks_empty"] = true;
+  if (column.statistics) {
+    out["mean"] = column.statistics->mean;
+    out["std"] = column.statistics->std;
+  }
+  return out;
+}
+
+Statistics statistics_from(const SchemaJson& json) {
+  const Statistics out{json.at("mean").get<double>(), json.at("std").get<double>()};
+  if (!std::isfinite(out.mean) || !(out.std > 0)) throw std::runtime_error("std must be above 0");
+  return out;
+}
+
+ColumnSchema column_from(const SchemaJson& json) {
+  ColumnSchema out{.name = json.at("name").get<std::string>()};
+  const auto kind = json.at("kind").get<std::string>();
+  size_t i = 0;
+  while (i < std::size(kKindNames) && kKindNames[i] != kind) ++i;
+  if (i == std::size(kKindNames)) throw std::runtime_error("unknown kind '" + kind + "'");
+  out.kind = static_cast<ColumnSchema::Kind>(i);
+  if (json.contains("categories")) {
+    out.categories = json["categories"].get<std::vector<std::string>>();
+  }
+  out.marks_empty = json.value("marks_empty", false);
+  if (json.contains("mean")) out.statistics = statistics_from(json);
+  return out;
+}
+
+bool near(const Statistics& a, const Statistics& b) {
+  const double tolerance = 1e-6 * std::max(a.std, b.std);
+  return std::abs(a.mean - b.mean) <= tolerance + 1e-9 * std::abs(a.mean) &&
+         std::abs(a.std - b.std) <= tolerance;
+}
+
+std::string column_difference(const ColumnSchema& a, const ColumnSchema& b) {
+  if (a.name != b.name) return fmt::format("column '{}' is '{}' here", a.name, b.name);
+  if (a.kind != b.kind || a.marks_empty != b.marks_empty) {
+    return fmt::format("column '{}' is a {} there and a {} here", a.name,
+                       kKindNames[static_cast<size_t>(a.kind)],
+                       kKindNames[static_cast<size_t>(b.kind)]);
+  }
+  if (a.categories != b.categories) {
+    return fmt::format("column '{}' has other categories ({} there, {} here)", a.name,
+                       a.categories.size(), b.categories.size());
+  }
+  if (a.statistics && b.statistics && !near(*a.statistics, *b.statistics)) {
+    return fmt::format("column '{}' has mean {:.6g} there and {:.6g} here", a.name,
+                       a.statistics->mean, b.statistics->mean);
+  }
+  return {};
+}
+
+}  // namespace
+
+std::vector<int> DataSchema::number_columns() const {
+  std::vector<int> out;
+  for (size_t i = 0; i < columns.size(); ++i) {
+    const ColumnSchema& column = columns[i];
+    if (column.kind == ColumnSchema::Kind::number) {
+      out.push_back(static_cast<int>(i));
+      if (column.marks_empty) out.push_back(-1);
+    } else if (column.kind == ColumnSchema::Kind::category && !embedded) {
+      out.insert(out.end(), column.categories.size() + (column.marks_empty ? 1 : 0), -1);
+    }
+  }
+  return out;
+}
+
+std::string to_json(const DataSchema& schema) {
+  if (!schema.recorded()) return {};
+  SchemaJson out{{"format", "dltrain.data"}, {"version", kSchemaVersion}};
+  if (!schema.columns.empty()) {
+    out["embedded"] = schema.embedded;
+    out["columns"] = SchemaJson::array();
+    for (const ColumnSchema& column : schema.columns) {
+      out["columns"].push_back(column_json(column));
+    }
+  }
+  out["normalized"] = schema.normalized;
+  out["fills"] = schema.fills;
+  for (const auto& [field, channels] : schema.channels) {
+    SchemaJson& of = out["channels"][field] = SchemaJson::array();
+    for (const Statistics& s : channels) of.push_back({{"mean", s.mean}, {"std", s.std}});
+  }
+  return out.dump();
+}
+
+DataSchema schema_from_json(const std::string& json, const std::string& place) {
+  try {
+    const auto in = SchemaJson::parse(json);
+    if (in.at("format") != "dltrain.data" || in.at("version") != kSchemaVersion) {
+      throw std::runtime_error(fmt::format("dltrain.data of version {} is read", kSchemaVersion));
+    }
+    DataSchema out;
+    out.embedded = in.value("embedded", false);
+    out.normalized = in.at("normalized").get<bool>();
+    out.fills = in.at("fills").get<bool>();
+    for (const auto& column : in.value("columns", SchemaJson::array())) {
+      out.columns.push_back(column_from(column));
+    }
+    const SchemaJson channels = in.value("channels", SchemaJson::object());
+    for (const auto& [field, list] : channels.items()) {
+      out.channels.emplace_back(field, std::vector<Statistics>());
+      for (const auto& s : list) out.channels.back().second.push_back(statistics_from(s));
+    }
+    return out;
+  } catch (const std::exception& error) {
+    throw Error(ExitCode::storage, fmt::format("the schema of the data: {}", error.what()), place);
+  }
+}
+
+std::string schema_difference(const DataSchema& a, const DataSchema& b) {
+  if (a.class_names != b.class_names) {
+    return fmt::format("the classes differ ({} there, {} here)", a.class_names.size(),
+                       b.class_names.size());
+  }
+  if (a.columns.size() != b.columns.size()) {
+    return fmt::format("there are {} columns there and {} here", a.columns.size(),
+                       b.columns.size());
+  }
+  for (size_t i = 0; i < a.columns.size(); ++i) {
+    const std::string found = column_difference(a.columns[i], b.columns[i]);
+    if (!found.empty()) return found;
+  }
+  if (a.embedded != b.embedded) return "the encoding of categories differs";
+  if (a.normalized != b.normalized || a.fills != b.fills)
+    return "data.normalize or data.empty differs";
+  if (a.channels.size() != b.channels.size()) return "other inputs are normalized";
+  for (size_t i = 0; i < a.channels.size(); ++i) {
+    const auto &x = a.channels[i].second, &y = b.channels[i].second;
+    if (x.size() == y.size() && std::equal(x.begin(), x.end(), y.begin(), near)) continue;
+    return fmt::format("the mean or std of the input '{}' differs", a.channels[i].first);
+  }
+  return {};
+}
+
+}  // namespace dltrain

@@ -1,0 +1,148 @@
+"""Tables as people have them, from the file to a trained and evaluated model."""
+import json
+import random
+
+import support
+from support import DATA, USAGE, steps
+
+PASSENGERS = "PassengerId,Survived,Pclass,Name,Sex,Age,Ticket,Fare,Cabin,Embarked\n"
+
+
+def passengers(count, seed=3):
+    """Rows as in Kaggle's Titanic: names in quotes, empty ages and cabins, an id, texts that are nearly all different."""
+    draw = random.Random(seed)
+    for i in range(count):
+        sex, port, rank = draw.choice(("male", "female")), draw.choice("SSCQ"), draw.randint(1, 3)
+        survived = int(draw.random() < (0.9 if sex == "female" else 0.1))
+        yield {"PassengerId": i + 1, "Survived": survived, "Pclass": rank, "Name": f'"Last{i}, Mr. First ""F"""', "Sex": sex,
+               "Age": "" if draw.random() < 0.2 else draw.randint(1, 80), "Ticket": f"A/{draw.randint(1, count)}",
+               "Fare": round(draw.uniform(5, 500), 2), "Cabin": f"C{draw.randint(1, 90)}" if draw.random() < 0.3 else "", "Embarked": port}
+
+
+def csv_text(rows, columns, separator=","):
+    return "".join(separator.join(str(row[column]) for column in columns) + "\n" for row in rows)
+
+
+class Tables(support.DltrainTest):
+    COLUMNS = PASSENGERS.strip().split(",")
+
+    def table(self, name, text, keys="", model="[linear: 16, relu, linear: auto]", loss="cross_entropy", extra=""):
+        path = self.write(f"{name}.csv", text)
+        return self.write(f"{name}.yaml", f"""
+name: {name}
+model: {{layers: {model}}}
+loss: {{type: {loss}}}
+data: {{type: csv, path: {path}{keys}}}
+optimizer: {{type: adamw, learning_rate: 0.01}}
+training: {{global_batch_size: 16, max_steps: 60}}
+logging: {{logging_steps: 1}}
+{extra}""")
+
+    def evaluate(self, run, *arguments):
+        self.run_dltrain("eval", "--checkpoint", run, "--result", self.folder / "eval.json", *arguments)
+        return json.loads((self.folder / "eval.json").read_text())
+
+    def test_a_table_from_kaggle_needs_two_commands(self):
+        rows = list(passengers(300))
+        path = self.write("titanic.csv", PASSENGERS + csv_text(rows, self.COLUMNS))
+        config, run = self.folder / "titanic.yaml", self.folder / "run"
+        self.run_dltrain("init", "mlp", "--data", path, "--target", "Survived", "-o", config)
+        text = config.read_text()
+        for column in ("Ticket", "Cabin"):
+            self.assertRegex(text, rf"- {column} +# column '{column}' has \d+ different texts")
+        self.assertIn("empty: category", text)
+        said = self.run_dltrain(config, "--output-dir", run, "--max-steps", 200)
+        self.assertIn("column 'Name' has another text in every row", said.out + said.err)
+        self.assertIn("column 'PassengerId' numbers the rows", said.out + said.err)
+        self.assertGreater(json.loads((run / "summary.json").read_text())["eval_accuracy"], 0.75)
+        # The columns of a new file stand in any order; what is left out may be missing.
+        before = self.evaluate(run)
+        columns = [c for c in reversed(self.COLUMNS) if c not in ("Name", "Cabin")]
+        new = self.write("new.csv", ",".join(columns) + "\n" + csv_text(rows, columns))
+        self.run_dltrain("predict", "--checkpoint", run, "--split", "train", "-o", self.folder / "a.csv", "-s", f"data.train.path={path}")
+        self.run_dltrain("predict", "--checkpoint", run, "--split", "train", "-o", self.folder / "b.csv", "-s", f"data.train.path={new}")
+        strip = lambda name: [line.split(",")[2:] for line in (self.folder / name).read_text().splitlines()]
+        self.assertEqual(strip("a.csv"), strip("b.csv"))
+        self.assertGreater(before["eval_accuracy"], 0.75)
+
+    def test_columns_are_matched_by_name_and_none_may_be_missing(self):
+        draw = random.Random(1)
+        rows = [{"a": draw.random(), "b": 10 + draw.random(), "c": -5 + draw.random()} for _ in range(80)]
+        for row in rows:
+            row["y"] = ["low", "high"][row["a"] > 0.5]
+        config = self.table("train", "a,b,c,y\n" + csv_text(rows, "abcy"), ", normalize: auto, target: y, eval: {}")
+        run = self.folder / "run"
+        self.run_dltrain(config, "-q", "--output-dir", run)
+        expected = self.evaluate(run)
+        permuted = self.write("permuted.csv", "y,c,a,b\n" + csv_text(rows, "ycab"))
+        found = self.evaluate(run, "-s", f"data.eval.path={permuted}")
+        self.assertEqual(found["eval_loss"], expected["eval_loss"])
+        self.assertGreater(found["eval_accuracy"], 0.9)
+        lacking = self.write("lacking.csv", "y,c,a,bb\n" + csv_text(rows, "ycab"))
+        self.refused(DATA, "eval", "--checkpoint", run, "-s", f"data.eval.path={lacking}",
+                     says=["lacking.csv:1", "no column 'b'", "is it 'bb'?", "column 'bb' is new"])
+        # The schema is in the checkpoint, readable.
+        state = json.loads((run / "checkpoints" / "latest" / "state.json").read_text())
+        self.assertEqual(state["class_names"], ["high", "low"])
+        self.assertEqual([column["name"] for column in state["data"]["columns"]], list("abcy"))
+        self.assertAlmostEqual(state["data"]["columns"][1]["mean"], sum(row["b"] for row in rows) / 80, places=4)
+        # A run goes on with the data that it has begun with.
+        self.run_dltrain(config, "-q", "--output-dir", run, "--resume", "auto", "--max-steps", 70)
+        self.write("train.csv", "a,b,c,y\n" + csv_text([{**row, "b": 1000 * row["b"]} for row in rows], "abcy"))
+        self.refused(USAGE, config, "--output-dir", run, "--resume", "auto", "--max-steps", 80, says="column 'b' has mean")
+
+    def test_files_of_spreadsheets_are_read(self):
+        lines = [f"{i},5;{i % 3};{'ja' if i % 2 else 'nein'}" for i in range(40)]
+        text = "\ufeffGröße;Klasse;Ziel\r\n" + "\r\n".join(lines) + "\r\n;;\r\n\r\n"
+        said = self.run_dltrain("data", "inspect", self.table("excel", text, ", categories: Klasse")).out
+        self.assertRegex(said, r"Größe +number +mean 20 +std .* from 0.5 to 39.5")
+        self.assertRegex(said, r"Klasse +category +3 categories: 0 14, 1 13, 2 13")
+        self.assertRegex(said, r"nein\) +20")
+        workbook = self.table("book", "PK\x03\x04 something")
+        self.refused(DATA, workbook, "--output-dir", self.folder / "no", says="save the sheet as CSV")
+
+    def test_two_answers_are_learned_with_binary_cross_entropy(self):
+        draw = random.Random(2)
+        numbers = [draw.uniform(-1, 1) for _ in range(100)]
+        for name, answers in (("digits", ("0", "1")), ("words", ("no", "yes"))):
+            text = "x,y\n" + "".join(f"{x},{answers[x > 0]}\n" for x in numbers)
+            run = self.folder / f"run-{name}"
+            self.run_dltrain(self.table(name, text, ", eval_fraction: 0.2", loss="binary_cross_entropy"), "-q", "--output-dir", run)
+            self.assertGreater(json.loads((run / "summary.json").read_text())["eval_accuracy"], 0.9)
+        three = self.table("three", "x,y\n" + "".join(f"{i},{i % 3}\n" for i in range(30)), loss="binary_cross_entropy")
+        self.refused(DATA, three, "--output-dir", self.folder / "no", says="the data has 3 classes")
+
+    def test_a_number_is_predicted_where_the_loss_wants_one(self):
+        text = "x,price\n" + "".join(f"{i % 10},{100 + 7 * (i % 10)}\n" for i in range(60))
+        config = self.table("prices", text, ", normalize: auto, eval_fraction: 0.2", loss="mse")
+        run = self.folder / "run"
+        self.run_dltrain(config, "-q", "--output-dir", run)
+        resolved = (run / "config.yaml").read_text()
+        self.assertIn("task: regression", resolved)
+        self.assertIn("out_features: 1", resolved)
+
+    def test_outputs_and_inputs_that_do_not_fit_the_data_are_told(self):
+        text = "age,wage,y\n" + "".join(f"{20 + i % 40},{900 + 31 * (i % 50)},{i % 2}\n" for i in range(100))
+        ten = self.run_dltrain(self.table("ten", text, model="[linear: 10]"), "--output-dir", self.folder / "ten")
+        self.assertIn("the model has 10 outputs, the data 2 classes", ten.out + ten.err)
+        self.assertRegex(ten.out + ten.err, r"the first loss is .* inputs reach 2\d+ \(column 'wage'\); `normalize: auto`")
+        auto = self.run_dltrain(self.table("auto", text, ", normalize: auto"), "--output-dir", self.folder / "auto")
+        self.assertNotIn("outputs, the data", auto.out + auto.err)
+        self.assertNotIn("the first loss is", auto.out + auto.err)
+        self.assertLess(steps(self.folder / "auto")[0]["loss"], 1.5)
+        self.assertIn("out_features: 2", (self.folder / "auto" / "config.yaml").read_text())
+
+    def test_categories_are_embedded(self):
+        draw = random.Random(4)
+        rows = [(draw.choice("abcdef"), draw.choice("uvw"), draw.random()) for _ in range(200)]
+        text = "k,l,x,y\n" + "".join(f"{k},{l},{x},{int(k in 'ace')}\n" for k, l, x in rows)
+        model = "[{embedding: {embedding_dim: 4}, inputs: [categories]}, {type: flatten, name: e}, {concat: [input, e]}, linear: 16, relu, linear: auto]"
+        config = self.table("embedded", text, ", encoding: ids, eval_fraction: 0.2", model=model)
+        run = self.folder / "run"
+        self.run_dltrain(config, "-q", "--output-dir", run)
+        self.assertGreater(json.loads((run / "summary.json").read_text())["eval_accuracy"], 0.9)
+        self.assertIn("vocab_size: 10", (run / "config.yaml").read_text())
+
+
+if __name__ == "__main__":
+    support.main()
