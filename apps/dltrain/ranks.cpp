@@ -4,15 +4,18 @@
 #include <atomic>
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <thread>
 
 #include <spdlog/spdlog.h>
 #include <unistd.h>
 
+#include "base/cpus.h"
 #include "base/stop.h"
 #include "comm/endpoint.h"
 #include "comm/socket.h"
+#include "cpu/engine.h"
 #include "device/engine.h"
 #include "launch/launcher.h"
 #include "launch/options.h"
@@ -74,6 +77,10 @@ ExitCode be_rank(const RankEnvironment& environment, const ParallelismConfig& pa
   const auto milliseconds = [](double seconds) {
     return std::chrono::milliseconds(static_cast<int64_t>(1000 * seconds));
   };
+  // Launchers of others may leave all cores to each rank.
+  if (std::getenv("OMP_NUM_THREADS") == nullptr) {
+    set_cpu_threads(cpu_share(environment.local_world_size));
+  }
   if (environment.rank == 0 && !environment.store_served && environment.secret.empty() &&
       !is_loopback(environment.master_address)) {
     tell(
