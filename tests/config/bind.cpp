@@ -182,6 +182,21 @@ TEST_CASE("mistakes inside training name the key") {
         "      |                                                    ^");
 }
 
+TEST_CASE(
+    "what contradicts itself is told together with other mistakes, unless it follows from one") {
+  const auto message = [](const std::string& keys) {
+    return mistakes("model: {layers: [relu]}\ntraining: {" + keys + "}\n");
+  };
+  const std::string both = message("global_batch_size: 8, micro_batch_size: 3, freez: []");
+  CHECK_THAT(both, Catch::Contains("did you mean 'freeze'?"));
+  CHECK_THAT(both, Catch::Contains("does not divide"));
+  for (const char* wrong : {"global_batch_siz: 8", "global_batch_size: many", "reduction: fast"}) {
+    const std::string one = message(std::string(wrong) + ", micro_batch_size: 3");
+    CHECK_THAT(one, Catch::Contains("global_batch_siz"));
+    CHECK_THAT(one, !Catch::Contains("does not divide"));
+  }
+}
+
 TEST_CASE("a layer's place lets later stages point at it") {
   const auto experiment = read(
       "model:\n  layers:\n    - {type: linear, features: 4}\n"

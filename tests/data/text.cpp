@@ -192,8 +192,8 @@ TEST_CASE("bad text is refused with file, line and byte") {
   CHECK_THAT(refusal("abz", "tokenizer: {type: char, alphabet: ab}, sequence_length: 2"),
              Contains("a.txt:1:3: the character 'z'"));
   CHECK_THAT(data_refusal(keys_text(folder / "none*", chars)),
-             Contains("no file has a name like this"));
-  CHECK_THAT(data_refusal(keys_text(folder / "none", chars)), Contains("cannot open"));
+             Contains("No such file or folder: " + (folder / "none*").string()));
+  CHECK_THAT(data_refusal(keys_text(folder / "none", chars)), Contains("No such file or folder"));
   CHECK_THAT(data_refusal(keys_text(folder.path(), chars)), Contains("is a folder"));
 }
 
