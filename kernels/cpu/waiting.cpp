@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <thread>
 
+#include <pthread.h>
 #include <sys/resource.h>
 
 #include "base/signals.h"
@@ -26,34 +27,42 @@ long preemptions() {
   return usage.ru_nivcsw;
 }
 
+struct Load {
+  int used;  // threads
+  std::atomic<bool> taken = false;
+};
+
 // libgomp's threads spin for milliseconds before they sleep: the fastest way on free cores, and the
 // slowest on taken ones, where the thread that spins keeps the core from the one that it waits for.
 // With more threads than cores libgomp sleeps almost at once, and looks at that in every wait. So
-// this team, which does nothing, is one thread too many beside the `used` ones. It ends with the
+// this team, which does nothing, is one thread too many beside the used ones. It ends with the
 // thread that owns it.
-void keep_one_thread_too_many(int used, const std::atomic<bool>& needed) {
-  const int team = std::max(2, omp_get_num_procs() - used + 2);
+void* keep_one_thread_too_many(void* of) {
+  const auto* load = static_cast<const Load*>(of);
+  const int team = std::max(2, omp_get_num_procs() - load->used + 2);
 #pragma omp parallel num_threads(team)
   { [[maybe_unused]] volatile int nothing = omp_get_thread_num(); }
-  needed.wait(true);
+  load->taken.wait(true);
+  return nullptr;
 }
 
+// Allocates nothing, as steps do not.
 void watch_load(int used) {
-  std::atomic<bool> needed = false;
-  std::thread team;
+  Load load{.used = used};
+  pthread_t team{};
   int calm = 0;
   for (long before = preemptions();;) {
     std::this_thread::sleep_for(kLook);
     const long now = preemptions();
     calm = now - before >= kTaken ? 0 : calm + 1;
     before = now;
-    if (calm == 0 && !needed) {
-      needed = true;
-      team = std::thread([&] { keep_one_thread_too_many(used, needed); });
-    } else if (calm >= kCalmLooks && needed) {
-      needed = false;
-      needed.notify_one();
-      team.join();
+    if (calm == 0 && !load.taken) {
+      load.taken = true;
+      load.taken = pthread_create(&team, nullptr, keep_one_thread_too_many, &load) == 0;
+    } else if (calm >= kCalmLooks && load.taken) {
+      load.taken = false;
+      load.taken.notify_one();
+      pthread_join(team, nullptr);
     }
   }
 }
