@@ -92,6 +92,13 @@ void print_plan(Experiment& experiment, const PlanRequest& request,
 // else marks.
 void tell(const std::string& text);
 
+// An option that names a file or folder: an empty text is refused.
+CLI::Option* add_path(CLI::App& command, const std::string& names, std::string& path,
+                      const std::string& doc);
+// The same of a file to write, which must be none of the inputs.
+CLI::Option* add_output(CLI::App& command, const std::string& names, std::string& path,
+                        const std::string& doc);
+
 // For CLI::App::failure_message: the error, and the nearest flag to one that is not known.
 std::string usage_message(const CLI::App* app, const CLI::Error& error);
 

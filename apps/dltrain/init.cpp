@@ -100,7 +100,7 @@ CommandBody add_init(CLI::App& command) {
     names.push_back(t.name);
   }
   command.add_option("TEMPLATE", options->name, doc)->check(CLI::IsMember(names));
-  command.add_option("-o,--output", options->output, "File to write; the terminal without it");
+  add_output(command, "-o,--output", options->output, "File to write; the terminal without it");
   command.add_flag("--force", options->force, "Overwrite the file");
   return [options] {
     for (const Template& t : kTemplates) {

@@ -7,6 +7,7 @@
 
 #include "base/file.h"
 #include "base/host_name.h"
+#include "base/owned_files.h"
 #include "base/version.h"
 #include "telemetry/console.h"
 #include "telemetry/plot.h"
@@ -164,9 +165,11 @@ void Reporter::log_samples(const SampleRecord& r) {
 void Reporter::write_predictions(int64_t step) const {
   const auto& wanted = session_.experiment->evaluation.predictions;
   if (!wanted) return;
+  const std::string name = fmt::format("predictions/step-{:06}.jsonl", step);
+  claim_files(folder_, {name});
   make_directories(folder_ / "predictions");
   write_file_atomically(
-      folder_ / "predictions" / fmt::format("step-{:06}.jsonl", step),
+      folder_ / name,
       prediction_text(predict(session_, *wanted), *session_.data.eval, PredictionFormat::jsonl, 1));
 }
 

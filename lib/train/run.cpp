@@ -12,6 +12,7 @@
 #include <spdlog/spdlog.h>
 
 #include "base/error.h"
+#include "base/owned_files.h"
 #include "comm/watch.h"
 #include "config/dump.h"
 #include "data/classes.h"
@@ -78,6 +79,15 @@ void check_resume(const ResumeChoice& choice, const Session& session) {
          choice.state.class_names.front(), names.size(), names.front());
   }
   differs("training samples:", choice.state.train_samples, session.data.train->size());
+}
+
+// That the run folder will hold.
+std::vector<std::string> tokenizer_files(const Session& session) {
+  std::vector<std::string> names;
+  if (const auto tokenizer = session.data.train->tokenizer()) {
+    for (const TokenizerFile& file : tokenizer->files()) names.push_back(file.name);
+  }
+  return names;
 }
 
 class Run {
@@ -185,7 +195,7 @@ void Run::open() {
                            .agree = agreement_ ? agreement_->function() : Agreement()},
                           std::move(chosen_));
   folder_.emplace(path_, options_.goes_on ? "auto" : options_.resume,
-                  options_.overwrite && !options_.goes_on, leads());
+                  options_.overwrite && !options_.goes_on, leads(), tokenizer_files(session_));
 }
 
 // Fills the executor.
@@ -328,7 +338,8 @@ void Run::write_summaries(ExitCode code, const std::string& message) const {
   const JsonObject summary =
       make_summary(experiment_, code, message, &session_, outcome_ ? &*outcome_ : nullptr, path_);
   if (begun_) write_summary(path_ / "summary.json", summary);
-  if (!options_.result.empty()) write_summary(options_.result, summary);
+  if (options_.result.empty() || is_input_too(options_.result)) return;
+  write_summary(options_.result, summary);
 }
 
 void Run::write_failure(ExitCode code, const std::string& message) const {
@@ -350,7 +361,7 @@ void Run::write_failure(ExitCode code, const std::string& message) const {
 std::string check_run(const Session& session, const RunOptions& options) {
   log_level_from_name(options.log_level);
   const auto path = run_path(*session.experiment, options);
-  check_run_folder(path, options.resume, options.overwrite);
+  check_run_folder(path, options.resume, options.overwrite, tokenizer_files(session));
   const auto resume = choose_resume(path, options.resume);
   if (!resume) return fmt::format("would begin in {}", path.string());
   check_resume(*resume, session);
