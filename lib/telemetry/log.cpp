@@ -4,10 +4,11 @@
 
 #include <spdlog/pattern_formatter.h>
 #include <spdlog/sinks/base_sink.h>
-#include <spdlog/sinks/basic_file_sink.h>
 #include <spdlog/spdlog.h>
 
 #include "base/error.h"
+#include "base/owned_files.h"
+#include "base/printable.h"
 
 namespace dltrain {
 namespace {
@@ -46,7 +47,7 @@ class ConsoleSink final : public spdlog::sinks::base_sink<std::mutex> {
     } else {
       line += word;
     }
-    line.append(message.payload.data(), message.payload.size());
+    line += printable({message.payload.data(), message.payload.size()});
     console_.print(line);
   }
   void flush_() override {}
@@ -54,6 +55,24 @@ class ConsoleSink final : public spdlog::sinks::base_sink<std::mutex> {
  private:
   Console& console_;
   std::string prefix_;
+};
+
+// log.txt, line by line.
+class FileSink final : public spdlog::sinks::base_sink<std::mutex> {
+ public:
+  explicit FileSink(const std::filesystem::path& path) : file_(path, /*append=*/true) {}
+
+ protected:
+  void sink_it_(const spdlog::details::log_msg& message) override {
+    spdlog::memory_buf_t line;
+    formatter_->format(message, line);
+    replace_deleted(file_);
+    file_.write(printable({line.data(), line.size()}));
+  }
+  void flush_() override {}
+
+ private:
+  FileWriter file_;
 };
 
 }  // namespace
@@ -78,16 +97,10 @@ void set_up_log(const LogOptions& options, Console& console) {
                                       : options.level);
   std::vector<spdlog::sink_ptr> sinks{on_console};
   if (options.run_folder && options.rank == 0) {
-    const std::filesystem::path path = *options.run_folder / "log.txt";
-    try {
-      auto in_file = std::make_shared<spdlog::sinks::basic_file_sink_mt>(path.string());
-      in_file->set_pattern("%Y-%m-%d %H:%M:%S.%e %-7l %v");
-      in_file->set_level(options.level);
-      sinks.push_back(std::move(in_file));
-    } catch (const spdlog::spdlog_ex& error) {
-      throw Error(ExitCode::storage, fmt::format("cannot write the log: {}", error.what()),
-                  path.string());
-    }
+    auto in_file = std::make_shared<FileSink>(*options.run_folder / "log.txt");
+    in_file->set_pattern("%Y-%m-%d %H:%M:%S.%e %-7l %v");
+    in_file->set_level(options.level);
+    sinks.push_back(std::move(in_file));
   }
   auto logger = std::make_shared<spdlog::logger>("dltrain", sinks.begin(), sinks.end());
   logger->set_level(options.level);

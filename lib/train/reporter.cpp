@@ -7,6 +7,7 @@
 
 #include "base/file.h"
 #include "base/host_name.h"
+#include "base/owned_files.h"
 #include "base/version.h"
 #include "telemetry/console.h"
 #include "telemetry/log.h"
@@ -184,9 +185,11 @@ bool Reporter::write_predictions(int64_t step, const StopCheck& stop) const {
   const auto& wanted = session_.experiment->evaluation.predictions;
   const Predictions predictions = predict(session_, *wanted, stop);
   if (predictions.samples == 0) return false;
+  const std::string name = fmt::format("predictions/step-{:06}.jsonl", step);
+  claim_files(folder_, {name});
   make_directories(folder_ / "predictions");
   write_file_atomically(
-      folder_ / "predictions" / fmt::format("step-{:06}.jsonl", step),
+      folder_ / name,
       prediction_text(predictions, *session_.data.eval, PredictionFormat::jsonl, 1));
   return true;
 }

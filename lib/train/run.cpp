@@ -13,6 +13,7 @@
 #include <spdlog/spdlog.h>
 
 #include "base/error.h"
+#include "base/owned_files.h"
 #include "base/stop.h"
 #include "comm/watch.h"
 #include "config/dump.h"
@@ -37,6 +38,15 @@ constexpr uint64_t kMaxSummaryBytes = 1 << 20, kMaxConfigBytes = 64 << 20;
 
 std::filesystem::path run_path(const Experiment& experiment, const RunOptions& options) {
   return options.folder.empty() ? std::filesystem::path("runs") / experiment.name : options.folder;
+}
+
+// The names of the files of the tokenizer that the run folder will hold.
+std::vector<std::string> tokenizer_files(const Session& session) {
+  std::vector<std::string> names;
+  if (const auto tokenizer = session.data.train->tokenizer()) {
+    for (const TokenizerFile& file : tokenizer->files()) names.push_back(file.name);
+  }
+  return names;
 }
 
 class Run {
@@ -151,7 +161,7 @@ void Run::open() {
                           std::move(chosen_));
   check_teacher(session_, path_);
   folder_.emplace(path_, options_.goes_on ? "auto" : options_.resume,
-                  options_.overwrite && !options_.goes_on, leads());
+                  options_.overwrite && !options_.goes_on, leads(), tokenizer_files(session_));
 }
 
 // Fills the executor.
@@ -208,6 +218,7 @@ bool Run::is_finished() const {
 void Run::tell_changes() const {
   if (changes_.empty()) return;
   const std::string name = fmt::format("config.until-step-{:06}.yaml", resume_->state.step);
+  claim_files(path_, {name});
   write_file_atomically(path_ / name, read_file(resume_->checkpoint / "config.yaml",
                                                 kMaxConfigBytes, ExitCode::storage));
   // More steps are what going on is for.
@@ -334,7 +345,8 @@ void Run::write_summaries(ExitCode code, const std::string& message) const {
       make_summary(experiment_, code, message, &session_, outcome_ ? &*outcome_ : nullptr, path_)
           .add("attempt", attempt_);
   if (begun_) write_summary(path_ / "summary.json", summary);
-  if (!options_.result.empty()) write_summary(options_.result, summary);
+  if (options_.result.empty() || is_input_too(options_.result)) return;
+  write_summary(options_.result, summary);
 }
 
 void Run::write_failure(ExitCode code, const std::string& message) const {
@@ -357,7 +369,7 @@ std::string check_run(const Session& session, const RunOptions& options) {
   log_level_from_name(options.log_level);
   const auto path = run_path(*session.experiment, options);
   check_teacher(session, path);
-  check_run_folder(path, options.resume, options.overwrite);
+  check_run_folder(path, options.resume, options.overwrite, tokenizer_files(session));
   const auto resume = choose_resume(path, options.resume);
   if (!resume) return fmt::format("would begin in {}", path.string());
   const auto changes = check_resume(*resume, session, options.allow_changes);
