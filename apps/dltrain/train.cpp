@@ -3,7 +3,6 @@
 #include <filesystem>
 #include <functional>
 
-#include <spdlog/spdlog.h>
 #include <unistd.h>
 
 #include "base/stop.h"

@@ -6,13 +6,13 @@
 #include <string_view>
 
 #include <fcntl.h>
-#include <spdlog/spdlog.h>
 #include <sys/file.h>
 #include <unistd.h>
 
 #include "base/error.h"
 #include "base/file.h"
 #include "base/host_name.h"
+#include "base/log.h"
 #include "base/owned_files.h"
 
 namespace dltrain {
@@ -63,8 +63,8 @@ RunLock::RunLock(const std::filesystem::path& folder) {
                               holder),
                   folder.string());
     }
-    spdlog::warn("{}: no lock possible ({}): nothing stops a second process from writing here",
-                 folder.string(), std::error_code(error_number, std::generic_category()).message());
+    log_warning("{}: no lock possible ({}): nothing stops a second process from writing here",
+                folder.string(), std::error_code(error_number, std::generic_category()).message());
     return;
   }
   if (const std::string line = first_line(fd_); !line.empty() && !line.starts_with(kHolder)) {

@@ -77,11 +77,11 @@ class FileSink final : public spdlog::sinks::base_sink<std::mutex> {
 
 }  // namespace
 
-spdlog::level::level_enum log_level_from_name(std::string_view name) {
-  using namespace spdlog::level;
-  constexpr std::pair<std::string_view, level_enum> kNames[] = {
-      {"trace", trace}, {"debug", debug}, {"info", info}, {"warning", warn},
-      {"warn", warn},   {"error", err},   {"off", off}};
+LogLevel log_level_from_name(std::string_view name) {
+  using enum LogLevel;
+  constexpr std::pair<std::string_view, LogLevel> kNames[] = {
+      {"trace", trace},  {"debug", debug}, {"info", info}, {"warning", warning},
+      {"warn", warning}, {"error", error}, {"off", off}};
   for (const auto& [known, level] : kNames) {
     if (known == name) return level;
   }
@@ -93,17 +93,17 @@ void set_up_log(const LogOptions& options, Console& console) {
   const std::string prefix =
       options.rank > 0 && !options.marked ? fmt::format("[rank {}] ", options.rank) : "";
   auto on_console = std::make_shared<ConsoleSink>(console, prefix);
-  on_console->set_level(options.quiet ? std::max(options.level, spdlog::level::warn)
-                                      : options.level);
+  const auto level = static_cast<spdlog::level::level_enum>(options.level);
+  on_console->set_level(options.quiet ? std::max(level, spdlog::level::warn) : level);
   std::vector<spdlog::sink_ptr> sinks{on_console};
   if (options.run_folder && options.rank == 0) {
     auto in_file = std::make_shared<FileSink>(*options.run_folder / "log.txt");
     in_file->set_pattern("%Y-%m-%d %H:%M:%S.%e %-7l %v");
-    in_file->set_level(options.level);
+    in_file->set_level(level);
     sinks.push_back(std::move(in_file));
   }
   auto logger = std::make_shared<spdlog::logger>("dltrain", sinks.begin(), sinks.end());
-  logger->set_level(options.level);
+  logger->set_level(level);
   logger->flush_on(spdlog::level::info);
   spdlog::set_default_logger(std::move(logger));
 }

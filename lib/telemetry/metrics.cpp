@@ -6,8 +6,8 @@
 
 #include <fcntl.h>
 #include <nlohmann/json.hpp>
-#include <spdlog/spdlog.h>
 
+#include "base/log.h"
 #include "base/owned_files.h"
 #include "base/system_calls.h"
 
@@ -69,8 +69,8 @@ MetricsWriter::MetricsWriter(const std::filesystem::path& path, std::optional<in
 
 void MetricsWriter::write(const JsonObject& object) {
   if (replace_deleted(file_)) {
-    spdlog::warn("{} was deleted while this run writes to it; a new one begins here",
-                 file_.path().string());
+    log_warning("{} was deleted while this run writes to it; a new one begins here",
+                file_.path().string());
   }
   file_.write(object.text() + "\n");
 }

@@ -10,9 +10,9 @@
 #include <span>
 
 #include <nlohmann/json.hpp>
-#include <spdlog/spdlog.h>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "base/owned_files.h"
 #include "base/stop.h"
 #include "comm/watch.h"
@@ -207,8 +207,8 @@ bool Run::is_finished() const {
     return false;
   }
   if (leads()) {
-    spdlog::info("{}: {}{} steps are done", path_.string(), early ? "stopped early, " : "all ",
-                 resume_->state.step);
+    log_info("{}: {}{} steps are done", path_.string(), early ? "stopped early, " : "all ",
+             resume_->state.step);
     if (!options_.result.empty()) write_file_atomically(options_.result, text);
   }
   return true;
@@ -225,9 +225,9 @@ void Run::tell_changes() const {
   const bool expected = std::all_of(changes_.begin(), changes_.end(), [](const auto& change) {
     return change.path == "training.max_steps" || change.path == "training.num_epochs";
   });
-  spdlog::log(expected ? spdlog::level::info : spdlog::level::warn,
-              "from step {} on with other settings ({} has those before):\n{}", resume_->state.step,
-              name, describe_differences(changes_));
+  log_message(expected ? LogLevel::info : LogLevel::warning,
+              fmt::format("from step {} on with other settings ({} has those before):\n{}",
+                          resume_->state.step, name, describe_differences(changes_)));
 }
 
 // What the checkpoints of this attempt go on from, and the time that the earlier ones have lost.
@@ -254,27 +254,27 @@ void Run::begin(const std::string& resolved) {
   if (options_.ranks.watch != nullptr) options_.ranks.watch->begun();
   begun_ = true;
   set_up_logging(path_);
-  if (!session_.device_note.empty()) spdlog::info("{}", session_.device_note);
-  if (!session_.device_warning.empty()) spdlog::warn("{}", session_.device_warning);
+  if (!session_.device_note.empty()) log_info("{}", session_.device_note);
+  if (!session_.device_warning.empty()) log_warning("{}", session_.device_warning);
   if (const std::string other = other_tokenizer(experiment_.model, *session_.data.train);
       !other.empty()) {
-    spdlog::warn("{}", other);
+    log_warning("{}", other);
   }
-  for (const std::string& sentence : advice(session_)) spdlog::warn("{}", sentence);
+  for (const std::string& sentence : advice(session_)) log_warning("{}", sentence);
   if (start_report_.from_file) {
-    spdlog::info("{}: {} tensors loaded", start_report_.from.string(), start_report_.loaded);
-    for (const auto& name : start_report_.missing) spdlog::warn("  not in the file: {}", name);
-    for (const auto& name : start_report_.unexpected) spdlog::warn("  not in the model: {}", name);
+    log_info("{}: {} tensors loaded", start_report_.from.string(), start_report_.loaded);
+    for (const auto& name : start_report_.missing) log_warning("  not in the file: {}", name);
+    for (const auto& name : start_report_.unexpected) log_warning("  not in the model: {}", name);
     for (const auto& name : start_report_.not_finite) {
-      spdlog::warn("  has values that are no finite numbers: {}", name);
+      log_warning("  has values that are no finite numbers: {}", name);
     }
   }
   if (session_.has_evaluation()) {
     const std::string uneven = uneven_classes(*session_.data.train, *session_.data.eval);
-    if (!uneven.empty()) spdlog::warn("{}; are the samples sorted by class?", uneven);
+    if (!uneven.empty()) log_warning("{}; are the samples sorted by class?", uneven);
   }
-  if (resume_ && !resume_->note.empty()) spdlog::warn("{}", resume_->note);
-  if (resume_) spdlog::info("resumed from {}", resume_->checkpoint.string());
+  if (resume_ && !resume_->note.empty()) log_warning("{}", resume_->note);
+  if (resume_) log_info("resumed from {}", resume_->checkpoint.string());
   tell_changes();
   write_file_atomically(path_ / "config.yaml", resolved);
   // What later decodes the tokens of this model.
@@ -324,7 +324,7 @@ ExitCode Run::go() {
     const auto& stopping = *experiment_.training.early_stopping;
     message = fmt::format("stopped early after step {}: {} did not improve in {} evaluations",
                           outcome_->steps, stopping.metric, stopping.patience);
-    if (leads()) spdlog::info("{}", message);
+    if (leads()) log_info("{}", message);
   } else if (outcome_->reason != StopReason::finished) {
     code = ExitCode::stopped;
     message = fmt::format("stopped {} by {}; the same command with --resume auto goes on",
@@ -333,7 +333,7 @@ ExitCode Run::go() {
                           outcome_->reason == StopReason::signal
                               ? fmt::format("signal {}", outcome_->signal)
                               : "the time limit");
-    if (leads()) spdlog::warn("{}", message);
+    if (leads()) log_warning("{}", message);
   }
   write_summaries(code, message);
   return code;
@@ -359,7 +359,7 @@ void Run::write_failure(ExitCode code, const std::string& message) const {
       log.close();
     }
   } catch (const Error& second) {
-    spdlog::warn("{}", second.what());
+    log_warning("{}", second.what());
   }
 }
 
@@ -383,7 +383,7 @@ ExitCode run_training(Experiment& experiment, const RunOptions& options) {
   Run run(experiment, options);
   // Before the first step: a launcher of ours tells it.
   const auto stopped = [&](const std::string& why) {
-    if (options.ranks.leads() && !options.ranks.marked) spdlog::warn("{}", why);
+    if (options.ranks.leads() && !options.ranks.marked) log_warning("{}", why);
     return ExitCode::stopped;
   };
   try {

@@ -149,8 +149,8 @@ std::optional<ResumeChoice> choose_resume(const fs::path& folder, const std::str
   return find_checkpoint(resume);
 }
 
-void check_run_folder(const fs::path& folder, const std::string& resume,
-                      bool overwrite, const std::vector<std::string>& also) {
+void check_run_folder(const fs::path& folder, const std::string& resume, bool overwrite,
+                      const std::vector<std::string>& also) {
   std::error_code error;
   const auto status = fs::status(folder, error);
   if (error && status.type() != fs::file_type::not_found) {
@@ -184,8 +184,8 @@ void check_run_folder(const fs::path& folder, const std::string& resume,
        (folder / foreign).string());
 }
 
-RunFolder::RunFolder(fs::path folder, const std::string& resume, bool overwrite,
-                     bool owner, std::vector<std::string> also)
+RunFolder::RunFolder(fs::path folder, const std::string& resume, bool overwrite, bool owner,
+                     std::vector<std::string> also)
     : path_(std::move(folder)), names_(run_files(also)) {
   if (!owner) return;
   // A folder in use is told as that first: what it holds may be another thing in a moment.
