@@ -21,7 +21,7 @@
 # configuration (NAME/config.sha256): where that has changed since, the sweep is refused before anything is
 # trained, and --overwrite trains the changed ones anew. (What data files hold is not part of the hash.)
 #
-# The CPUs are divided among the N trials that run at a time (OMP_NUM_THREADS, unless it is set).
+# The CPUs are divided among the ranks of the N trials that run at a time (OMP_NUM_THREADS, unless it is set).
 # The metric is a key of the summary (default eval_accuracy, mode max; a loss wants --mode min).
 # DLTRAIN names another executable than build/dltrain. Exit status: 0 if all trials ended with 0,
 # otherwise that of the first failed trial in the table's order of trials; 2 for wrong usage.
@@ -132,9 +132,10 @@ PYTHON
 duplicates=$(cut -f 1 <<<"$trials" | sort | uniq -d)
 [ -z "$duplicates" ] || usage "these settings would share the folder '${duplicates%%$'\n'*}'"
 
-# Threads for each trial, unless the caller has decided.
-cpus=$(nproc)
-export OMP_NUM_THREADS=${OMP_NUM_THREADS:-$((cpus / jobs > 0 ? cpus / jobs : 1))}
+# Threads for each rank of a trial, unless the caller has decided.
+ranks=$(sed -n 's/.*--nproc[-_]per[-_]node[= ]\([1-9][0-9]*\).*/\1/p' <<<"${extra[*]-}")
+threads=$(($(nproc) / (jobs * ${ranks:-1})))
+export OMP_NUM_THREADS=${OMP_NUM_THREADS:-$((threads > 0 ? threads : 1))}
 
 hash_of() { # hash_of NAME KEY=VALUE...: of the trial's resolved configuration; fails where that is wrong
   local name=$1 arguments=() setting text

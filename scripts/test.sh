@@ -35,6 +35,7 @@ else
   scripts/install_dependencies.sh test
 fi
 scripts/prepare_digits.sh
+scripts/prepare_tables.sh
 if command -v nvcc >/dev/null || [ -x /usr/local/cuda/bin/nvcc ]; then
   scripts/cudnn_frontend.sh || true  # without it the engine has its own attention alone
 fi

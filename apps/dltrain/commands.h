@@ -74,6 +74,7 @@ struct ConfigOptions {
   void add_to(
       CLI::App& command, const char* name_of_files = "CONFIG",
       const char* about_files = "Experiment files (YAML); later ones override earlier ones");
+  bool empty() const { return files.empty() && also_files.empty(); }
   // Loads, with `extra` overrides after the person's own, and what `change` then makes of the tree;
   // with it there may be no file. Throws ConfigError.
   Experiment load(const std::vector<std::string>& extra = {},

@@ -22,7 +22,7 @@ ExitCode run_eval(const EvalOptions& options) {
   const ModelArguments arguments = options.models.arguments();
   const size_t others = std::max<size_t>(arguments.models.size(), 1) - 1;
   const EvaluationRecord record =
-      others == 0 ? evaluate(session, choice.state.step)
+      others == 0 ? *evaluate(session, choice.state.step)
                   : evaluate_predictions(session, predict_all(options.models, model, limit),
                                          choice.state.step);
   fmt::print("{}{}: {} samples{}", choice.checkpoint.string(),

@@ -52,8 +52,8 @@ std::unique_ptr<LanguageModel> open_hugging_face(const std::filesystem::path& fo
   inputs.overrides.insert(inputs.overrides.end(), o.sets.begin(), o.sets.end());
   if (!o.device.empty()) inputs.overrides.push_back("device=" + o.device);
   for (const std::string& key : precision_of(o)) inputs.overrides.push_back(key);
-  return std::make_unique<LanguageModel>(load_config<Experiment>(inputs), std::filesystem::path(),
-                                         engines(), o.tokenizer);
+  return std::make_unique<LanguageModel>(load_config<Experiment>(inputs), std::nullopt, engines(),
+                                         o.tokenizer);
 }
 
 std::unique_ptr<LanguageModel> open_model(const GenerateFlags& o) {
@@ -68,14 +68,16 @@ std::unique_ptr<LanguageModel> open_model(const GenerateFlags& o) {
   if (is_hugging_face_folder(given)) {
     return open_hugging_face(given, o);
   }
-  const auto checkpoint = folder ? find_checkpoint(given).checkpoint : std::filesystem::path();
+  std::optional<ResumeChoice> checkpoint;
+  if (folder) checkpoint = find_checkpoint(given);
   ConfigOptions config;
-  config.files = {folder ? (checkpoint / "config.yaml").string() : o.model};
+  config.files = {folder ? (checkpoint->checkpoint / "config.yaml").string() : o.model};
   config.sets = o.sets;
   config.device = o.device;
   std::vector<std::string> extra{"parallelism.data=1"};
   for (const std::string& key : precision_of(o)) extra.push_back(key);
-  return std::make_unique<LanguageModel>(config.load(extra), checkpoint, engines(), o.tokenizer);
+  return std::make_unique<LanguageModel>(config.load(extra), std::move(checkpoint), engines(),
+                                         o.tokenizer);
 }
 
 std::string standard_input() {

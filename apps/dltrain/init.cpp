@@ -123,10 +123,17 @@ std::string describe_table(std::string text, const std::string& path, const std:
                  "  # empty:", "  empty: category           # the mean, and an input that says so");
   }
   if (found.number) {
+    // The network computes near 0 and 1, a fixed layer brings that to the units of the target.
     replace_line(text, "loss:", "loss: {type: mse}");
-    replace_line(text, "    - linear: auto", "    - linear: auto          # one number");
-    replace_line(text, "model:",
-                 "model:\n  final_bias_from_data: true  # begin with the mean of the target");
+    replace_line(text, "    - linear: auto",
+                 fmt::format("    - linear: 1\n    # from standard units to those of the target: "
+                             "fixed, by its standard "
+                             "deviation and mean\n    - {{linear: 1, name: units, weight_init: "
+                             "{{type: constant, value: "
+                             "{0:.4g}}}, bias_init: {{type: constant, value: {1:.4g}}}}}",
+                             found.std, found.mean));
+    replace_line(text, "  max_grad_norm:", "  max_grad_norm: 1.0\n  freeze: [\"units.*\"]");
+    replace_line(text, "evaluation:", "evaluation: {eval_steps: 100, metrics: [r2, mae]}");
   }
   return text;
 }

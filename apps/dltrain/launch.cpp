@@ -2,9 +2,12 @@
 #include <algorithm>
 #include <cctype>
 #include <cstdlib>
+#include <cstring>
 #include <tuple>
 
 #include "base/error.h"
+#include "comm/endpoint.h"
+#include "comm/socket.h"
 #include "dltrain/commands.h"
 #include "dltrain/ranks.h"
 #include "launch/launcher.h"
@@ -147,6 +150,32 @@ LaunchOptions options_from(const Flags& flags) {
   return out;
 }
 
+// As a shell reads it.
+std::string quoted(const std::string& word) {
+  const auto plain = [](char c) {
+    return std::isalnum(static_cast<unsigned char>(c)) || std::strchr("-_=:,./+@%", c) != nullptr;
+  };
+  if (!word.empty() && std::all_of(word.begin(), word.end(), plain)) return word;
+  std::string out = "'";
+  for (const char c : word) out += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return out + "'";
+}
+
+// A store that other hosts reach lets nobody in without the run's secret, which must not be an
+// argument: all users of a host see those.
+void check_secret(const Flags& flags, const LaunchOptions& options) {
+  if (!options.secret.empty() || options.address.empty() || is_loopback(options.address)) return;
+  std::string command;
+  for (const std::string& word : command_line()) command += " " + quoted(word);
+  fail(ExitCode::usage,
+       "DLTRAIN_STORE_SECRET is not set: anybody who reaches {} could join or end this run. Set it "
+       "to the same text on all nodes; here is a new one. On every node{}:\n"
+       "    export DLTRAIN_STORE_SECRET={}\n    dltrain{}",
+       endpoint_text(options.address, options.port),
+       flags.node_rank_given->count() > 0 ? ", each with its own --node-rank" : "", random_name(),
+       command);
+}
+
 // What follows the flags on the command line, and the names of all flags.
 std::vector<std::string> rank_arguments, flag_names;
 
@@ -196,6 +225,7 @@ ExitCode run_launch(const Flags& flags) {
          "--nproc-per-node of its own)",
          arguments[0]);
   }
+  check_secret(flags, options);
   const bool fixed = options.min_nodes == options.max_nodes;
   const std::vector<std::string> own(arguments.begin() + 1, arguments.end());
   check_rank_arguments(own);

@@ -10,6 +10,7 @@
 #include "dltrain/commands.h"
 #include "launch/signal_source.h"
 #include "reference/engine.h"
+#include "telemetry/log.h"
 
 namespace dltrain {
 
@@ -106,6 +107,7 @@ int run_main(int argc, char** argv) {
       fail(ExitCode::usage, "`dltrain {}` runs on one rank; start it without a launcher",
            commands()[i].name);
     }
+    set_up_log({}, console());
     return static_cast<int>(body());
   }
   return static_cast<int>(ExitCode::usage);

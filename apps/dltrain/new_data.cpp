@@ -179,11 +179,17 @@ void use_new_data(ConfigNode& tree, const NewData& data) {
       tell("the loss is measured without balanced_class_weights, which come from training data");
     }
   }
-  // It would leave samples out.
-  ConfigNode* evaluation = tree.find("evaluation");
-  if (evaluation != nullptr && !is_from_command_line(*evaluation, "samples")) {
-    evaluation->erase("samples");
-  }
+  // Keys of evaluations in training, which need a split of their own, and one that leaves samples
+  // out.
+  const auto erase = [&](const char* part, const Names& keys) {
+    ConfigNode* map = tree.find(part);
+    for (const std::string& key : keys) {
+      if (map != nullptr && !is_from_command_line(*map, key)) map->erase(key);
+    }
+  };
+  erase("evaluation", {"eval_steps", "eval_epochs", "predictions", "samples"});
+  erase("training", {"early_stopping"});
+  erase("checkpoint", {"metric", "mode"});
 }
 
 bool is_hugging_face_folder(const fs::path& folder) {

@@ -4,17 +4,22 @@
 #include <atomic>
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <thread>
 
 #include <spdlog/spdlog.h>
 #include <unistd.h>
 
+#include "base/cpus.h"
+#include "base/stop.h"
+#include "comm/endpoint.h"
+#include "comm/socket.h"
+#include "cpu/engine.h"
 #include "device/engine.h"
 #include "launch/launcher.h"
 #include "launch/options.h"
 #include "train/mistakes.h"
-#include "train/stop.h"
 
 namespace dltrain {
 namespace {
@@ -72,6 +77,17 @@ ExitCode be_rank(const RankEnvironment& environment, const ParallelismConfig& pa
   const auto milliseconds = [](double seconds) {
     return std::chrono::milliseconds(static_cast<int64_t>(1000 * seconds));
   };
+  // Launchers of others may leave all cores to each rank.
+  if (std::getenv("OMP_NUM_THREADS") == nullptr) {
+    set_cpu_threads(cpu_share(environment.local_world_size));
+  }
+  if (environment.rank == 0 && !environment.store_served && environment.secret.empty() &&
+      !is_loopback(environment.master_address)) {
+    tell(
+        fmt::format("dltrain: warning: DLTRAIN_STORE_SECRET is not set: anybody who reaches {} can "
+                    "join or end this run; set it to the same text for all ranks",
+                    endpoint_text(environment.master_address, environment.master_port)));
+  }
   const auto host = engines().cpu->open(0);
   release_stop_signals();
   std::atomic<RankWatch*> watch = nullptr;  // once all have met; read on the watch's thread
@@ -110,7 +126,8 @@ ExitCode be_rank(const RankEnvironment& environment, const ParallelismConfig& pa
     const ExitCode code = body(world);
     if (stopped(code)) return ExitCode::stopped;
     // Before the barrier: then the launchers of all nodes find it.
-    if (code == ExitCode::stopped && environment.rank == 0) world.watch->told_stop();
+    const bool told = code == ExitCode::stopped && world.watch->step() >= 0;
+    if (told && environment.rank == 0) world.watch->told_stop();
     world.watch->finish();
     const bool whole = code == ExitCode::ok || code == ExitCode::stopped;
     if (whole) world.collectives->barrier();

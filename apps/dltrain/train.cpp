@@ -6,14 +6,15 @@
 #include <spdlog/spdlog.h>
 #include <unistd.h>
 
+#include "base/stop.h"
 #include "config/dump.h"
 #include "dltrain/commands.h"
 #include "dltrain/ranks.h"
 #include "launch/signal_source.h"
 #include "telemetry/log.h"
 #include "train/run.h"
+#include "train/run_folder.h"
 #include "train/saved_defaults.h"
-#include "train/stop.h"
 
 namespace dltrain {
 namespace {
@@ -40,6 +41,18 @@ void check_options(const TrainOptions& options) {
   }
 }
 
+// A run that goes on has a configuration of its own, and a folder.
+void take_run_configuration(TrainOptions& options) {
+  const std::string& resume = options.run.resume;
+  const bool here = resume == "auto" && !options.folder.empty();
+  if (!here && (resume == "auto" || resume == "never")) return;
+  const ResumeChoice choice = here ? choose_resume(options.folder, resume).value_or(ResumeChoice())
+                                   : find_checkpoint(resume);
+  if (choice.checkpoint.empty()) return;
+  options.config.files = {(choice.checkpoint / "config.yaml").string()};
+  if (options.folder.empty()) options.folder = run_of(choice.checkpoint).string();
+}
+
 // One rank of several.
 ExitCode run_rank(const RankEnvironment& environment, Experiment& experiment, RunOptions& run) {
   return as_rank(environment, experiment.parallelism, [&](const World& world) {
@@ -61,6 +74,7 @@ ExitCode run_train(TrainOptions& options, int ranks, const std::function<int()>&
   } else if (!options.dry_run && !options.print_config) {
     install_stop_handlers();
   }
+  if (options.config.empty()) take_run_configuration(options);
   Experiment experiment = options.config.load();
   const std::string& resume = options.run.resume;
   if (resume != "never") {
@@ -110,8 +124,10 @@ std::shared_ptr<TrainOptions> add_options(CLI::App& command) {
   command
       .add_option("--resume", options->run.resume,
                   "auto: go on from the newest checkpoint of the run folder, or begin; never; or "
-                  "a checkpoint or run folder")
+                  "a checkpoint or run folder, whose configuration is used where none is given")
       ->take_last();
+  command.add_flag("--allow-changes", options->run.allow_changes,
+                   "Go on with another model or loss, or other data, than the run had");
   command.add_flag("--overwrite", options->run.overwrite,
                    "Discard a run that is in the run folder");
   command

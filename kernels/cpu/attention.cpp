@@ -144,7 +144,7 @@ void attend(const AttentionCall& c, int64_t n, int64_t h, int64_t first, void* y
 }
 
 AttendFunction choose(DType dtype) {
-#if HWY_TARGET == HWY_AVX3
+#if DLTRAIN_AVX512()
   if (dtype == DType::bf16 && __builtin_cpu_supports("avx512bf16")) return attend<Bf16Blocks>;
 #endif
   return dtype == DType::f32 ? attend<F32Blocks> : nullptr;

@@ -247,7 +247,7 @@ void group_backward(const BackwardCall& c, int64_t n, int64_t g, float* buffer) 
 }
 
 GroupFunction choose(DType dtype) {
-#if HWY_TARGET == HWY_AVX3
+#if DLTRAIN_AVX512()
   if (dtype == DType::bf16 && __builtin_cpu_supports("avx512bf16")) {
     return group_backward<Bf16Blocks>;
   }

@@ -55,7 +55,7 @@ struct F32Blocks : F32Product {
   static const float* left(const float* block, int64_t, float*) { return block; }
 };
 
-#if HWY_TARGET == HWY_AVX3
+#if DLTRAIN_AVX512()
 struct Bf16Blocks : Bf16Product {
   using Element = Bf16;
 
@@ -121,14 +121,14 @@ struct Bf16Blocks : Bf16Product {
 
 // to [kBlock, kBlock] = the transpose of from.
 inline void turn_block(const float* from, float* to) {
-#if HWY_TARGET == HWY_AVX3
+#if DLTRAIN_AVX512()
   constexpr int64_t kSide = 16;
 #else
   constexpr int64_t kSide = 4;
 #endif
   for (int64_t r = 0; r < kBlock; r += kSide) {
     for (int64_t c = 0; c < kBlock; c += kSide) {
-#if HWY_TARGET == HWY_AVX3
+#if DLTRAIN_AVX512()
       transpose_16x16(from + r * kBlock + c, kBlock, to + c * kBlock + r, kBlock);
 #else
       transpose_4x4(from + r * kBlock + c, kBlock, to + c * kBlock + r, kBlock);

@@ -13,6 +13,8 @@
 
 #include <hwy/highway.h>
 
+#include "cpu/avx512.h"
+
 HWY_BEFORE_NAMESPACE();
 namespace dltrain {
 namespace HWY_NAMESPACE {
@@ -24,7 +26,7 @@ struct F32Product {
   static constexpr int64_t kStep = 1;  // elements of a word
   static HWY_INLINE Vec multiply_add(Vec a, Vec b, Vec sum) { return hn::MulAdd(a, b, sum); }
 };
-#if HWY_TARGET == HWY_AVX3
+#if DLTRAIN_AVX512()
 // sum + a₀·b₀ + a₁·b₁, of words that hold two bf16 each; for processors with AVX512_BF16. Highway
 // of this version has no such operation.
 struct Bf16Product {

@@ -22,7 +22,7 @@ using Vec = ElementVec;
 // wide as one in memory.
 constexpr int kWritten = 2;
 
-#if HWY_TARGET == HWY_AVX3
+#if DLTRAIN_AVX512()
 // Rounding by processors with AVX512_BF16, which take subnormal numbers for 0.
 struct NativeBf16 {};
 HWY_INLINE hn::Vec<hn::ScalableTag<uint16_t>> narrow_two(const Vec* v, NativeBf16) {
@@ -277,7 +277,7 @@ ChannelFunctions<float> choose_f32(ChannelForm form) {
   return choose<float>(form);
 }
 ChannelFunctions<Bf16> choose_bf16(ChannelForm form) {
-#if HWY_TARGET == HWY_AVX3
+#if DLTRAIN_AVX512()
   if (__builtin_cpu_supports("avx512bf16")) return choose<Bf16, NativeBf16>(form);
 #endif
   return choose<Bf16>(form);

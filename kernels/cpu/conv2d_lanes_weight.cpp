@@ -60,7 +60,7 @@ HWY_INLINE void weight_tile(const float* dy, int64_t dy_step, const float* x, in
   }
 }
 
-constexpr int kWeightPlaces = HWY_TARGET == HWY_AVX3 ? 4 : 2;
+constexpr int kWeightPlaces = DLTRAIN_AVX512() ? 4 : 2;
 
 template <int kRows>
 HWY_INLINE void weight_tile_places(int64_t places, const float* dy, int64_t dy_step, const float* x,

@@ -32,7 +32,7 @@ void narrow(const float* from, void* to, int64_t count) {
   convert(from, static_cast<T*>(to), count);
 }
 
-#if HWY_TARGET == HWY_AVX3
+#if DLTRAIN_AVX512()
 // By AVX512_BF16, 32 at a time. The instruction takes subnormal numbers for 0, so groups that have
 // any go the usual way.
 void narrow_all_native(const float* from, void* to, int64_t count) {
@@ -62,7 +62,7 @@ WidenFunction choose_widen(DType from) {
   return with_element_type(from, []<typename T>(T) -> WidenFunction { return widen<T>; });
 }
 NarrowFunction choose_narrow(DType to) {
-#if HWY_TARGET == HWY_AVX3
+#if DLTRAIN_AVX512()
   if (to == DType::bf16 && __builtin_cpu_supports("avx512bf16")) return narrow_all_native;
 #endif
   return with_element_type(to, []<typename T>(T) -> NarrowFunction { return narrow<T>; });

@@ -12,6 +12,7 @@
 
 #include <hwy/highway.h>
 
+#include "cpu/avx512.h"
 #include "tensor/low_precision.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -53,7 +54,7 @@ HWY_INLINE HalfVec narrow_bits(ElementVec v, Bf16) {
   const BitsVec chosen = hn::IfThenElse(nan, hn::Or(bits, hn::Set(du, 0x400000u)), rounded);
   return hn::TruncateTo(HalfTag(), hn::ShiftRight<16>(chosen));
 }
-#if HWY_TARGET == HWY_AVX3
+#if DLTRAIN_AVX512()
 // Both vectors as bf16, by processors with AVX512_BF16, which take subnormal numbers for 0.
 HWY_INLINE hn::Vec<hn::ScalableTag<uint16_t>> narrow_native(ElementVec low, ElementVec high) {
   hn::Vec<hn::ScalableTag<uint16_t>> both;
@@ -112,7 +113,7 @@ HWY_INLINE ElementVec load_n(const float* p, size_t count) {
 template <typename T>
 HWY_INLINE ElementVec load_n(const T* p, size_t count) {
   const HalfTag dh;
-#if HWY_TARGET == HWY_AVX3
+#if DLTRAIN_AVX512()
   return widen_bits(hn::MaskedLoad(hn::FirstN(dh, count), dh, half_bits(p)), T{});
 #else
   uint16_t part[HWY_MAX_BYTES / sizeof(float)] = {};
@@ -126,7 +127,7 @@ HWY_INLINE void store_n(ElementVec v, float* p, size_t count) {
 template <typename T>
 HWY_INLINE void store_n(ElementVec v, T* p, size_t count) {
   const HalfTag dh;
-#if HWY_TARGET == HWY_AVX3
+#if DLTRAIN_AVX512()
   hn::BlendedStore(narrow_bits(v, T{}), hn::FirstN(dh, count), dh, half_bits(p));
 #else
   uint16_t part[HWY_MAX_BYTES / sizeof(float)];

@@ -14,8 +14,8 @@
 namespace dltrain {
 namespace {
 
-constexpr int64_t kElementwiseGrain = 4096;  // elements that are worth a thread
-constexpr int64_t kElementwiseBlock = 512;   // elements widened at a time
+constexpr int64_t kElementwiseGrain = 16384;  // elements that are worth a thread
+constexpr int64_t kElementwiseBlock = 512;    // elements widened at a time
 
 // part(row, begin, end) for all of the loop: parts of one row, or whole rows.
 template <typename Part>

@@ -1,18 +1,22 @@
 #include "cpu/engine.h"
 
+#include <cstdlib>
 #include <string>
+#include <string_view>
 
+#include <hwy/highway.h>
 #include <oneapi/dnnl/dnnl.hpp>
 
 #include "base/error.h"
 #include "cpu/parallel.h"
 #include "cpu/table.h"
+#include "cpu/waiting.h"
 #include "shared/host_memory.h"
 
 namespace dltrain {
 namespace {
 
-// The widest instruction set that oneDNN may use here; the SIMD kernels choose alike.
+// The widest instruction set that oneDNN may use here.
 std::string architecture() {
   switch (dnnl::get_effective_cpu_isa()) {
     case dnnl::cpu_isa::sse41:
@@ -36,10 +40,29 @@ std::string architecture() {
   }
 }
 
+// What the SIMD kernels may use. DLTRAIN_MAX_CPU_ISA limits them and oneDNN: for comparisons.
+int64_t simd_targets() {
+  const char* most = std::getenv("DLTRAIN_MAX_CPU_ISA");
+  if (most != nullptr && std::string_view(most) != "AVX2") {
+    fail(ExitCode::usage, "DLTRAIN_MAX_CPU_ISA={}: only AVX2 can be asked for", most);
+  }
+#if HWY_ARCH_X86
+  if (most != nullptr) {
+    dnnl::set_max_cpu_isa(dnnl::cpu_isa::avx2);
+    hwy::DisableTargets(2 * HWY_AVX3 - 1);
+  }
+#endif
+  return hwy::SupportedTargets() & HWY_TARGETS;
+}
+
 std::unique_ptr<Device> open(int index) {
   if (index != 0) fail(ExitCode::device, "cpu:{}: there is only cpu:0", index);
+  static const int64_t targets = simd_targets();  // before a kernel is chosen
+  adapt_waiting_to_load();
   const dnnl_version_t* v = dnnl::version();
-  const std::string libraries = fmt::format("oneDNN {}.{}.{}", v->major, v->minor, v->patch);
+  const std::string libraries = fmt::format(
+      "oneDNN {}.{}.{}, Highway {}.{}.{} for {}", v->major, v->minor, v->patch, HWY_MAJOR,
+      HWY_MINOR, HWY_PATCH, targets != 0 ? hwy::TargetName(targets & -targets) : "any processor");
   return make_host_device("cpu", libraries.c_str(), architecture());
 }
 

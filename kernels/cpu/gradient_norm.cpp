@@ -16,7 +16,7 @@ MadeKernel make_square_sum(const KernelRequest& request, size_t first, Use use) 
   const TensorChunks chunks(request.inputs.subspan(first));
   const auto run = [=](const Bindings& b, Stream&) {
     auto* sums = static_cast<double*>(b.workspace);
-    parallel_for(chunks.size(), 2, [&](int64_t begin, int64_t end) {
+    parallel_for(chunks.size(), chunks.grain(32768), [&](int64_t begin, int64_t end) {
       chunks.for_each(begin, end, [&](int64_t c, const TensorChunk& chunk) {
         const float* x = b.input<float>(first + chunk.tensor);
         sums[c] = sum_of_squares(x + chunk.begin, chunk.count);

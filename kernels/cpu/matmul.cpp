@@ -4,6 +4,7 @@
 
 #include "cpu/makers.h"
 #include "cpu/onednn.h"
+#include "cpu/parallel.h"
 #include "cpu/support.h"
 #include "ops/rules.h"
 
@@ -15,6 +16,9 @@ class Matmul final : public Kernel {
   Matmul(const KernelRequest& request, const dnnl::primitive_attr& attr) {
     const Shape &a = request.inputs[0].shape, &b = request.inputs[1].shape;
     const int64_t rows = a.elements(0, a.rank() - 1), columns = a[-1];
+    const int64_t width = request.outputs[0].shape[-1];
+    const int64_t height = request.outputs[0].shape.elements() / width;
+    const UsedThreads used(product_threads(height, rows * columns / height, width));
     const DType dtype = request.inputs[0].dtype;
     const auto a_desc = matrix(rows, columns, request.attributes.boolean("transpose_a"), dtype);
     const auto b_desc = matrix(b[0], b[1], request.attributes.boolean("transpose_b"), dtype);

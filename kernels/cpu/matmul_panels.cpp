@@ -50,7 +50,7 @@ class MatmulPanels final : public Kernel {
         functions_(functions),
         accumulate_(r.accumulate),
         low_(r.outputs[0].dtype != DType::f32),
-        parts_(thread_count()) {
+        parts_(product_threads(sizes.rows, sizes.inner, sizes.columns)) {
     if (r.inputs.size() == 3 && !is_absent(r.inputs[2])) {
       widen_bias_ = widen_function(r.inputs[2].dtype);
     }
@@ -90,6 +90,7 @@ class MatmulPanels final : public Kernel {
   }
 
   void run(Stream&) override {
+    const UsedThreads used(static_cast<int>(parts_));
     if (widen_bias_ != nullptr) widen_bias_(bias_in_, bias_, s_.columns);
     few_rows_ ? run_few_rows() : run_many_rows();
   }

@@ -17,7 +17,7 @@ HWY_BEFORE_NAMESPACE();
 namespace dltrain {
 namespace HWY_NAMESPACE {
 namespace {
-#if HWY_TARGET == HWY_AVX3
+#if DLTRAIN_AVX512()
 
 using Tag = hn::ScalableTag<float>;
 using Vec = hn::Vec<Tag>;

@@ -164,6 +164,7 @@ void Call::bind(std::span<void* const> handles) {
 }
 
 void Call::run() const {
+  const UsedThreads used(threads_);
   const dnnl_status_t status = dnnl_primitive_execute(
       primitive_.get(), stream().get(), static_cast<int>(packed_.size()), packed_.data());
   check_internal(status == dnnl_success, "oneDNN primitive failed with status {}",

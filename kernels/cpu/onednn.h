@@ -9,6 +9,7 @@
 
 #include <oneapi/dnnl/dnnl.hpp>
 
+#include "cpu/parallel.h"
 #include "ops/kernel.h"
 
 namespace dltrain::onednn {
@@ -51,11 +52,13 @@ dnnl::convolution_forward::primitive_desc forward(const Convolution& c,
 dnnl::convolution_backward_data::primitive_desc backward_input(const Convolution& c);
 dnnl::convolution_backward_weights::primitive_desc backward_weight(const Convolution& c);
 
-// A primitive with its arguments. Handles are set in bind; run() neither allocates nor looks up.
+// A primitive with its arguments, for as many threads as were set when it was made, as its
+// description must be. Handles are set in bind; run() neither allocates nor looks up.
 class Call {
  public:
   Call() = default;
-  explicit Call(const dnnl::primitive& primitive) : primitive_(primitive) {}
+  explicit Call(const dnnl::primitive& primitive)
+      : primitive_(primitive), threads_(thread_count()) {}
 
   // Arguments in the order in which handles are given to bind. A zero description is passed over
   // (its handle too).
@@ -70,6 +73,7 @@ class Call {
     dnnl::memory memory;  // empty for a zero description
   };
   dnnl::primitive primitive_;
+  int threads_ = 1;
   std::vector<Argument> arguments_;
   std::vector<dnnl_exec_arg_t> packed_;
 };

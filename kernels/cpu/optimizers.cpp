@@ -157,7 +157,7 @@ class ElementUpdate final : public Kernel {
       factors_[g] = rule_.template factors<float>(*state_, groups_.settings[g]);
     }
     const auto function = element_function(rule_);
-    parallel_for(chunks_.size(), 1, [&](int64_t begin, int64_t end) {
+    parallel_for(chunks_.size(), chunks_.grain(16384), [&](int64_t begin, int64_t end) {
       chunks_.for_each(begin, end, [&](int64_t, const TensorChunk& chunk) {
         std::array<float*, Rule::kMoments + 2> roles;
         for (size_t role = 0; role < roles.size(); ++role) {

@@ -13,7 +13,7 @@ HWY_BEFORE_NAMESPACE();
 namespace dltrain {
 namespace HWY_NAMESPACE {
 namespace {
-#if HWY_TARGET == HWY_AVX3
+#if DLTRAIN_AVX512()
 using Tag = hn::CappedTag<float, 16>;
 using Vec = hn::Vec<Tag>;
 constexpr int64_t kLanes = 16;

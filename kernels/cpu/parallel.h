@@ -19,6 +19,32 @@ inline int thread_count() {
 #endif
 }
 
+// The threads that a product [rows, inner] × [inner, columns] pays for: all, or one where a second
+// takes about as long to begin as it saves. Such small products have the same bits with any number;
+// oneDNN may share a long inner extent among threads, whose sums then depend on their number.
+inline int product_threads(int64_t rows, int64_t inner, int64_t columns) {
+  constexpr int64_t kSmall = 2'000'000, kLongInner = 1024;  // multiplications: 20 to 40 µs
+  const bool small = inner <= kLongInner && rows * inner * columns < kSmall;
+  return small ? 1 : thread_count();
+}
+
+// While it lives, ops that the calling thread runs use so many threads.
+class UsedThreads {
+ public:
+  explicit UsedThreads(int threads) : before_(thread_count()) { set(threads); }
+  ~UsedThreads() { set(before_); }
+  UsedThreads(const UsedThreads&) = delete;
+  UsedThreads& operator=(const UsedThreads&) = delete;
+
+ private:
+  static void set([[maybe_unused]] int threads) {
+#ifdef _OPENMP
+    if (threads != thread_count()) omp_set_num_threads(threads);
+#endif
+  }
+  int before_;
+};
+
 // Calls f(begin, end) for consecutive ranges that cover [0, n), at most one a thread; borders are
 // multiples of `grain` (but n), and less than two grains of work stay in the calling thread. How
 // [0, n) is cut depends on the number of threads: sums that must not depend on it take one element

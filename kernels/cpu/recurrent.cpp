@@ -31,6 +31,7 @@ class PackedProduct {
   // `weight`: the layout of b [inner, columns] as it lies in memory.
   PackedProduct(int64_t rows, int64_t inner, int64_t columns, const dnnl::memory::dims& strides,
                 bool add, WorkspaceParts& workspace) {
+    const UsedThreads used(product_threads(rows, inner, columns));
     const auto a = onednn::strided({rows, inner}, {inner, 1}, kDType<T>);
     const auto plain = onednn::strided({inner, columns}, strides, kDType<T>);
     const auto y = onednn::strided({rows, columns}, {columns, 1}, DType::f32);

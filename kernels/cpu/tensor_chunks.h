@@ -26,10 +26,15 @@ class TensorChunks {
       elements_.push_back(tensor.shape.elements());
       first_.push_back(size_);
       size_ += (elements_.back() + kTensorChunk - 1) / kTensorChunk;
+      total_ += elements_.back();
     }
   }
 
   int64_t size() const { return size_; }
+  // So many chunks, on average, that they hold `elements`: those of tiny tensors are no work.
+  int64_t grain(int64_t elements) const {
+    return std::max<int64_t>(1, size_ * elements / std::max<int64_t>(1, total_));
+  }
 
   // f(c, chunk) for the chunks [begin, end), in order.
   template <typename F>
@@ -49,7 +54,7 @@ class TensorChunks {
 
  private:
   std::vector<int64_t> elements_, first_;  // by tensor: its size, and its first chunk
-  int64_t size_ = 0;
+  int64_t size_ = 0, total_ = 0;
 };
 
 }  // namespace dltrain

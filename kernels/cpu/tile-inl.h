@@ -16,6 +16,8 @@
 #include <hwy/cache_control.h>
 #include <hwy/highway.h>
 
+#include "cpu/avx512.h"
+
 HWY_BEFORE_NAMESPACE();
 namespace dltrain {
 namespace HWY_NAMESPACE {
@@ -27,7 +29,7 @@ using TileVec = hn::Vec<TileTag>;
 
 constexpr int kTileRows = 6;
 // 24 of 32 registers hold sums with AVX-512, 12 of 16 without.
-constexpr int kTileVectors = HWY_TARGET == HWY_AVX3 ? 4 : 2;
+constexpr int kTileVectors = DLTRAIN_AVX512() ? 4 : 2;
 
 HWY_INLINE int64_t tile_lanes() {
   return static_cast<int64_t>(hn::Lanes(TileTag()));
@@ -114,7 +116,7 @@ HWY_INLINE void run_tile_rows(int64_t rows, const TileSegment* segments, int cou
   }
 }
 
-#if HWY_TARGET == HWY_AVX3
+#if DLTRAIN_AVX512()
 // to[c·to_stride + r] = from[r·from_stride + c] for 16 × 16 values.
 HWY_INLINE void transpose_16x16(const float* from, int64_t from_stride, float* to,
                                 int64_t to_stride) {
@@ -182,7 +184,7 @@ inline void transpose(const float* from, int64_t rows, int64_t columns, int64_t 
   for (int64_t c = 0; c < columns; c += 16) {
     const int64_t width = columns - c < 16 ? columns - c : 16;
     int64_t r = 0;
-#if HWY_TARGET == HWY_AVX3
+#if DLTRAIN_AVX512()
     for (; width == 16 && r + 16 <= rows; r += 16) {
       // Rows far apart defeat the hardware's prefetching: ask for the next strip here.
       for (int64_t i = 0; i < 16; ++i) hwy::Prefetch(from + (r + i) * from_stride + c + 16);

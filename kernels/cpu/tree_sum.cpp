@@ -27,7 +27,7 @@ MadeKernel make_tree_sum_of(const KernelRequest& request) {
     const auto part = [&](size_t row, const TensorChunk& chunk) {
       return b.output<T>(row * count + chunk.tensor) + chunk.begin;
     };
-    parallel_for(chunks.size(), 2, [&](int64_t begin, int64_t end) {
+    parallel_for(chunks.size(), chunks.grain(32768), [&](int64_t begin, int64_t end) {
       chunks.for_each(begin, end, [&](int64_t, const TensorChunk& chunk) {
         T* x = part(0, chunk);
         for (size_t level = 0; level < (last ? levels : keep); ++level) {

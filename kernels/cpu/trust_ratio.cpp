@@ -88,7 +88,7 @@ class TrustUpdate : public Kernel {
   }
   template <typename F>
   void each_chunk(const F& f) const {
-    parallel_for(chunks_.size(), 1,
+    parallel_for(chunks_.size(), chunks_.grain(16384),
                  [&](int64_t begin, int64_t end) { chunks_.for_each(begin, end, f); });
   }
   // Norms of every tensor from the sums of the chunks.

@@ -26,7 +26,7 @@ MadeKernel make_ema_update(const KernelRequest& request) {
     const StepState& state = *b.input<StepState>(0);
     if (state.out.finite == 0) return;
     const auto share = static_cast<float>(ema_share(attributes, state));
-    parallel_for(chunks.size(), 1, [&](int64_t begin, int64_t end) {
+    parallel_for(chunks.size(), chunks.grain(16384), [&](int64_t begin, int64_t end) {
       chunks.for_each(begin, end, [&](int64_t, const TensorChunk& chunk) {
         const float* s = b.input<float>(1 + chunk.tensor) + chunk.begin;
         float* e = static_cast<float*>(b.inputs[1 + count + chunk.tensor]) + chunk.begin;

@@ -54,6 +54,13 @@ FileWriter& AtomicDirectory::create(const std::string& name) {
   return files_.emplace_back(temporary_ / name);
 }
 
+std::vector<std::string> AtomicDirectory::names() const {
+  std::vector<std::string> out;
+  for (const FileWriter& file : files_) out.push_back(file.path().filename().string());
+  for (const auto& [name, digest] : adopted_) out.push_back(name);
+  return out;
+}
+
 void AtomicDirectory::publish() {
   Checksums checksums = adopted_;
   for (FileWriter& file : files_) {

@@ -15,6 +15,7 @@
 #include <deque>
 #include <filesystem>
 #include <string>
+#include <vector>
 
 #include "base/file.h"
 
@@ -35,6 +36,8 @@ class AtomicDirectory {
   // temporary_folder() gives for every process alike.
   void adopt(const std::string& name, const FileDigest& digest) { adopted_[name] = digest; }
   static std::filesystem::path temporary_folder(const std::filesystem::path& path);
+  // Of the files so far.
+  std::vector<std::string> names() const;
   // Syncs and closes all files, writes checksums.json and puts the folder in place. A folder that
   // was there under the same name is replaced.
   void publish();

@@ -28,6 +28,17 @@ std::string read_holder(int fd) {
   return holder.empty() ? "an unknown process" : std::string(holder);
 }
 
+struct OpenFolder {
+  explicit OpenFolder(const std::filesystem::path& folder)
+      : fd(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {}
+  ~OpenFolder() {
+    if (fd >= 0) ::close(fd);
+  }
+  OpenFolder(const OpenFolder&) = delete;
+  OpenFolder& operator=(const OpenFolder&) = delete;
+  const int fd;
+};
+
 }  // namespace
 
 RunLock::RunLock(const std::filesystem::path& folder) {
@@ -60,6 +71,18 @@ RunLock::RunLock(const std::filesystem::path& folder) {
 
 RunLock::~RunLock() {
   if (fd_ >= 0) ::close(fd_);
+}
+
+std::shared_ptr<void> keep_folder(const std::filesystem::path& folder) {
+  auto open = std::make_shared<OpenFolder>(folder);
+  ::flock(open->fd, LOCK_SH);
+  return open;
+}
+
+void remove_unless_kept(const std::filesystem::path& folder) {
+  const OpenFolder open(folder);
+  const bool kept = ::flock(open.fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+  if (!kept) remove_recursively(folder);
 }
 
 }  // namespace dltrain

@@ -1,7 +1,8 @@
-// One process at a time writes to a run folder.
+// One process at a time writes to a run folder, and nobody removes a checkpoint while it is read.
 #pragma once
 
 #include <filesystem>
+#include <memory>
 
 namespace dltrain {
 
@@ -20,5 +21,11 @@ class RunLock {
  private:
   int fd_ = -1;
 };
+
+// Keeps remove_unless_kept() from removing a folder while the result lives, on file systems with
+// locks. Waits for a removal that is under way.
+std::shared_ptr<void> keep_folder(const std::filesystem::path& folder);
+// Throws Error(storage) when the folder cannot be removed.
+void remove_unless_kept(const std::filesystem::path& folder);
 
 }  // namespace dltrain

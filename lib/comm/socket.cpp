@@ -223,6 +223,9 @@ FileDescriptor connect_to(const std::string& address, int port, Clock::time_poin
       const int error = try_connect(*a, deadline, interrupted, fd);
       if (error == 0) return fd;
       reason = std::strerror(error);
+      if (error == EMFILE) {
+        fail(ExitCode::usage, "cannot connect to {}: {} (ulimit -n)", callee.name, reason);
+      }
     }
     if (interrupted && interrupted()) {
       fail(ExitCode::stopped, "interrupted while {} at {} could not be reached: {}", callee.name,

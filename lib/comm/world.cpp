@@ -2,6 +2,7 @@
 
 #include <atomic>
 
+#include "comm/endpoint.h"
 #include "comm/gloo.h"
 #include "comm/single.h"
 
@@ -20,8 +21,7 @@ World join_world(const RankEnvironment& environment, Device& device, const World
     return world;
   }
   if (environment.rank == 0 && !environment.store_served) {
-    const bool local = environment.local_world_size == environment.world_size;
-    world.server.reset(new StoreServer(local ? environment.master_address : "",
+    world.server.reset(new StoreServer(listening_address(environment.master_address),
                                        environment.master_port, environment.secret,
                                        options.on_refused));
   }

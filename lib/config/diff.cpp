@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "config/scalar.h"
+#include "config/yaml.h"
 
 namespace dltrain {
 namespace {
@@ -77,18 +78,23 @@ std::vector<ConfigDifference> diff_configs(const ConfigNode& before, const Confi
   return std::move(differ.found);
 }
 
+std::vector<ConfigDifference> diff_dumps(const std::string& before, const std::string& after) {
+  Problems problems;
+  const auto read = [&](const std::string& text) {
+    auto node = read_yaml(std::make_shared<Source>(Source{"a configuration", text}), 0, problems);
+    problems.throw_if_any();
+    return std::move(*node);
+  };
+  return diff_configs(read(before), read(after));
+}
+
 std::string describe_differences(const std::vector<ConfigDifference>& differences) {
   std::string out;
   for (const ConfigDifference& difference : differences) {
     if (!out.empty()) out += '\n';
     const auto& [path, before, after] = difference;
-    if (before.empty()) {
-      out += fmt::format("{}: only in the second: {}", path, after);
-    } else if (after.empty()) {
-      out += fmt::format("{}: only in the first: {}", path, before);
-    } else {
-      out += fmt::format("{}: {} -> {}", path, before, after);
-    }
+    out += fmt::format("  {}: {} -> {}", path, before.empty() ? "absent" : before,
+                       after.empty() ? "absent" : after);
   }
   return out;
 }

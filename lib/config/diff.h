@@ -18,7 +18,10 @@ struct ConfigDifference {
 // the order of keys do not count).
 std::vector<ConfigDifference> diff_configs(const ConfigNode& before, const ConfigNode& after);
 
-// One line a difference: "optimizer.learning_rate: 0.1 -> 0.2", "seed: only in the second: 3".
+// The same of two texts of dump_config().
+std::vector<ConfigDifference> diff_dumps(const std::string& before, const std::string& after);
+
+// One line a difference: "  optimizer.learning_rate: 0.1 -> 0.2", "  seed: absent -> 3".
 std::string describe_differences(const std::vector<ConfigDifference>& differences);
 
 }  // namespace dltrain

@@ -8,6 +8,7 @@
 #include <spdlog/spdlog.h>
 
 #include "base/error.h"
+#include "base/stop.h"
 
 namespace dltrain {
 namespace {
@@ -48,7 +49,7 @@ std::vector<std::pair<int64_t, std::string>> find_broken(const ImageSource& sour
   const auto work = [&] {
     Frame<uint8_t> frame;
     std::vector<uint8_t> buffer;
-    for (int64_t sample = next++; sample < source.size(); sample = next++) {
+    for (int64_t sample = next++; sample < source.size() && !stop_asked(); sample = next++) {
       std::string why;
       try {
         // The smallest scale: all of the file is read, little is computed.
@@ -65,6 +66,7 @@ std::vector<std::pair<int64_t, std::string>> find_broken(const ImageSource& sour
   for (int i = 1; i < threads; ++i) others.emplace_back(work);
   work();
   for (std::thread& thread : others) thread.join();
+  check_stop();
   std::sort(broken.begin(), broken.end());
   return broken;
 }

@@ -12,6 +12,7 @@
 #include <zlib.h>
 
 #include "base/error.h"
+#include "base/stop.h"
 
 namespace dltrain {
 namespace {
@@ -40,6 +41,7 @@ ByteSource open_bytes(const std::string& name) {
   const std::shared_ptr<gzFile_s> file(opened, [](gzFile f) { ::gzclose(f); });
   ::gzbuffer(opened, kByteSourcePiece);
   return [file, name](std::span<char> out) -> size_t {
+    check_stop();
     const int n = ::gzread(file.get(), out.data(), static_cast<unsigned>(out.size()));
     int code = Z_OK;
     const char* message = ::gzerror(file.get(), &code);

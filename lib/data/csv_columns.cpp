@@ -22,9 +22,10 @@ constexpr size_t kMostRemembered = 100000;
 constexpr size_t kMostClassNames = 30;
 
 struct ColumnScan {
-  int64_t numbers = 0, texts = 0, empty = 0, dates = 0;
-  bool whole = true;      // all numbers are
-  bool counts_up = true;  // each number is one more than the one before
+  int64_t numbers = 0, texts = 0, empty = 0, dates = 0, marked = 0;
+  bool whole = true;            // all numbers are
+  bool counts_up = true;        // each number is one more than the one before
+  double sum = 0, squares = 0;  // of numbers
   double previous = 0, least = std::numeric_limits<double>::infinity(), greatest = -least;
   // How often each text occurs; of targets and categories numbers too.
   std::unordered_map<std::string, int64_t> values;
@@ -49,6 +50,13 @@ bool looks_like_a_date(std::string_view text) {
   }
   const bool time = day.find(':') != std::string_view::npos;
   return digits >= 3 && digits <= 8 && (marks == 2 || (time && marks == 1));
+}
+
+// A number with marks: 1,234.50, $ 12, 7 %, 1.000,50.
+bool looks_like_a_marked_number(std::string_view text) {
+  const auto is_letter = [](char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); };
+  return std::none_of(text.begin(), text.end(), is_letter) &&
+         text.find_first_of("0123456789") != std::string_view::npos;
 }
 
 bool whole_number_in(std::string_view text, int64_t& value) {
@@ -108,6 +116,10 @@ class ColumnFitter {
       if (out.ignore.empty() || out.ignore.back().first != name)
         out.ignore.emplace_back(name, problem);
     }
+    const double count = std::max<double>(1, static_cast<double>(s.numbers));
+    const double variance = s.squares / count - s.sum / count * (s.sum / count);
+    out.mean = s.sum / count;
+    out.std = variance > 0 ? std::sqrt(variance) : 1;
     for (size_t i = 0; i < scans_.size(); ++i) {
       const bool input = i != target && schema_.columns[i].kind != Kind::ignored;
       const bool refused = std::any_of(problems_.begin(), problems_.end(),
@@ -227,6 +239,8 @@ class ColumnFitter {
         s.whole = s.whole && *number == std::floor(*number);
         s.previous = *number;
         ++s.numbers;
+        s.sum += *number;
+        s.squares += *number * *number;
         if (*number != kIgnoredLabel) {
           s.least = std::min(s.least, *number);
           s.greatest = std::max(s.greatest, *number);
@@ -235,6 +249,7 @@ class ColumnFitter {
       } else {
         ++s.texts;
         s.dates += looks_like_a_date(cell);
+        s.marked += looks_like_a_marked_number(cell);
         if (s.example.empty()) s.example = shown_cell(cell);
       }
       if (s.values.size() < kMostRemembered) ++s.values[std::string(cell)];
@@ -274,6 +289,10 @@ class ColumnFitter {
       add_problem(i, fmt::format("{} holds dates or times ('{}'), which are not taken: make "
                                  "columns of numbers of them "
                                  "(year, month, days since a start), or set `ignore`",
+                                 shown_column(names_, i), s.example));
+    } else if (different > kFewTexts && 2 * s.marked >= s.texts) {
+      add_problem(i, fmt::format("{} holds numbers with other marks ('{}'): write them without "
+                                 "separators of thousands, currencies and units, or set `ignore`",
                                  shown_column(names_, i), s.example));
     } else if (static_cast<int64_t>(different) == s.texts && different > kFewTexts && !kept_[i]) {
       return leave_out(i, fmt::format("has another text in every row ('{}')", s.example));

@@ -24,8 +24,9 @@ DataSchema fit_columns(const CsvOptions& options, const LineSource& open,
 struct CsvProposal {
   std::string target;                                       // its name, or its number
   std::vector<std::pair<std::string, std::string>> ignore;  // columns, and why
-  bool empty = false;   // there are empty cells among the inputs
-  bool number = false;  // the target is a number
+  bool empty = false;        // there are empty cells among the inputs
+  bool number = false;       // the target is a number
+  double mean = 0, std = 1;  // of such a target
 };
 
 // `target`: as CsvOptions has it.

@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/stop.h"
 #include "data/broken_images.h"
 #include "data/dataset.h"
 
@@ -87,6 +88,7 @@ struct PassedOver {
 std::vector<std::string> image_files(const fs::path& folder, PassedOver& passed_over) {
   std::vector<std::string> files;
   for (fs::recursive_directory_iterator entry(folder), end; entry != end; ++entry) {
+    check_stop();
     if (is_hidden(entry->path())) {
       if (entry->is_directory()) entry.disable_recursion_pending();
     } else if (entry->is_directory()) {

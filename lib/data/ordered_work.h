@@ -7,6 +7,8 @@
 #include <thread>
 #include <vector>
 
+#include "base/stop.h"
+
 namespace dltrain {
 
 // Rounds of: produce(item) for up to 4 items a thread, until it says false (the calling thread);
@@ -21,6 +23,7 @@ void ordered_work(int threads, const Produce& produce, const Work& work, const C
   };
   std::vector<Slot> slots(static_cast<size_t>(std::max(1, threads)) * 4);
   for (bool more = true; more;) {
+    check_stop();
     size_t count = 0;
     while (count < slots.size() && (more = produce(slots[count].item))) ++count;
     std::atomic<size_t> next{0};

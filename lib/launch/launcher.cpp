@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include <sys/random.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "base/error.h"
@@ -26,15 +27,6 @@ using std::chrono::milliseconds;
 // However rarely the user wants looks: the ranks and the other nodes wait for what one of them has
 // found out, and a launcher that leads stays for the others only a moment.
 constexpr milliseconds kLongestPause{200};
-
-std::string random_name() {
-  std::array<unsigned char, 16> bytes{};
-  check_internal(getrandom(bytes.data(), bytes.size(), 0) == static_cast<ssize_t>(bytes.size()),
-                 "getrandom: {}", std::strerror(errno));
-  std::string name;
-  for (const unsigned char b : bytes) name += fmt::format("{:02x}", b);
-  return name;
-}
 
 // A new folder: what an earlier run under the same name has left is not touched, and several
 // launchers may share the place.
@@ -356,10 +348,27 @@ bool StreamChoice::any() const {
                                  [](const auto& entry) { return entry.second != 0; });
 }
 
+std::string random_name() {
+  std::array<unsigned char, 16> bytes{};
+  check_internal(getrandom(bytes.data(), bytes.size(), 0) == static_cast<ssize_t>(bytes.size()),
+                 "getrandom: {}", std::strerror(errno));
+  std::string name;
+  for (const unsigned char b : bytes) name += fmt::format("{:02x}", b);
+  return name;
+}
+
 int launch(const LaunchOptions& options, const std::vector<std::string>& arguments) {
   if (options.processes < 1 || options.processes > 4096) {
     fail(ExitCode::usage, "cannot start {} processes: from 1 to 4096 are possible",
          options.processes);
+  }
+  // Of each rank: two pipes, its output's files and its connections to the store.
+  const auto needed = static_cast<size_t>(20 + 8 * options.processes);
+  allow_descriptors(needed);
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < needed) {
+    fail(ExitCode::usage, "a launcher of {} ranks needs {} open files, the limit is {} (ulimit -n)",
+         options.processes, needed, limit.rlim_cur);
   }
   try {
     return Launcher(options, arguments).run();

@@ -71,7 +71,9 @@ struct LaunchOptions {
   int port = 0;                       // of the store; 0: any free one
   std::string host_address = {};      // this host's, as the others reach it; empty: found out
   std::string run_id = "none";
-  std::string secret = {};                          // of the store; empty on one node: a random one
+  // Of the store. Empty: a random one where this host is alone, else anybody who reaches it is let
+  // in.
+  std::string secret = {};
   std::chrono::milliseconds join_timeout{600'000};  // for the nodes to come
   std::chrono::milliseconds last_call{30'000};      // for more nodes, once there are min_nodes
   // A store that does not answer for so long (a host that is gone sends no farewell) is lost.
@@ -84,6 +86,9 @@ struct LaunchOptions {
   std::filesystem::path log_dir = {};
   StreamChoice redirects = {}, tee = {};
 };
+
+// Of 128 random bits, in hexadecimal.
+std::string random_name();
 
 // Blocks until all ranks have ended for good. Returns 0, or the first failing rank's own code, 6
 // for one that was killed by a signal, 75 when the ranks stopped early or SIGINT, SIGTERM or SIGHUP

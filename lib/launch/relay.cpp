@@ -1,6 +1,10 @@
 #include "launch/relay.h"
 
+#include <algorithm>
+#include <atomic>
 #include <cerrno>
+#include <climits>
+#include <csignal>
 
 #include <poll.h>
 #include <unistd.h>
@@ -55,18 +59,35 @@ bool LineRelay::pass_on(std::string line) {
   return to_ >= 0;
 }
 
+namespace {
+
+// Waits until `fd` takes something. False: nobody reads from it, and the launcher is interrupted,
+// whose signals are blocked and wait for it.
+bool is_writable(int fd) {
+  static std::atomic<bool> interrupted = false;
+  pollfd entry{fd, POLLOUT, 0};
+  while (poll(&entry, 1, 100) == 0) {
+    sigset_t waiting;
+    sigpending(&waiting);
+    for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
+      if (sigismember(&waiting, signal) == 1) interrupted = true;
+    }
+    if (interrupted) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
 bool write_all(int fd, const std::string& text) {
   size_t done = 0;
   while (done < text.size()) {
-    const ssize_t written = write(fd, text.data() + done, text.size() - done);
-    if (written >= 0) {
-      done += static_cast<size_t>(written);
-    } else if (errno == EAGAIN) {
-      pollfd entry{fd, POLLOUT, 0};
-      poll(&entry, 1, 1000);
-    } else if (errno != EINTR) {
-      return false;
-    }
+    if (!is_writable(fd)) return false;
+    // A pipe that takes anything takes so much without waiting.
+    const size_t part = std::min<size_t>(text.size() - done, PIPE_BUF);
+    const ssize_t written = write(fd, text.data() + done, part);
+    if (written < 0 && errno != EAGAIN && errno != EINTR) return false;
+    done += static_cast<size_t>(std::max<ssize_t>(written, 0));
   }
   return true;
 }

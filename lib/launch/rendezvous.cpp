@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/host_name.h"
+#include "comm/endpoint.h"
 #include "comm/socket.h"
 #include "launch/rendezvous_messages.h"
 
@@ -26,20 +27,6 @@ constexpr milliseconds kNamePause{500}, kNameTime{2'000};
 constexpr milliseconds kFarewell{3'000};
 // How long the others wait for a decision of the leader that is due.
 constexpr milliseconds kPatience{10'000};
-
-bool is_loopback(const std::string& address) {
-  return address == "localhost" || address.starts_with("127.") || address == "::1";
-}
-
-// Whether `address` is one of this host.
-bool is_own(const std::string& address) {
-  try {
-    listen_on(address, 0);
-    return true;
-  } catch (const Error&) {
-    return false;
-  }
-}
 
 }  // namespace
 
@@ -96,7 +83,7 @@ void Rendezvous::open(const std::string& secret) {
   wait_for_name();
   const bool must_lead = options_.is_host.value_or(options_.node_rank == 0);
   const bool may_lead = must_lead || (!options_.is_host && !options_.node_rank);
-  if (!may_lead || !is_own(address_)) {
+  if (!may_lead || !is_own_address(address_)) {
     if (must_lead) {
       fail(ExitCode::usage, "{} serves the store, but {} is no address of this host",
            options_.node_rank ? "node 0" : "this node (is_host)", address_);
@@ -111,8 +98,7 @@ void Rendezvous::open(const std::string& secret) {
                     from, place));
   };
   try {
-    server_ = std::make_unique<StoreServer>(is_loopback(address_) ? address_ : "", port_, secret,
-                                            refused);
+    server_ = std::make_unique<StoreServer>(listening_address(address_), port_, secret, refused);
   } catch (const Error&) {
     // Another launcher of the run was first, if nodes come in any order; else the port is not ours.
     if (must_lead) throw;

@@ -7,7 +7,6 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <sys/prctl.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/error.h"
@@ -24,7 +23,7 @@ struct Pipe {
 Pipe make_pipe() {
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0) {
-    fail(ExitCode::internal, "cannot make a pipe: {}", std::strerror(errno));
+    fail(ExitCode::usage, "cannot make a pipe: {} (ulimit -n)", std::strerror(errno));
   }
   return {FileDescriptor(ends[0]), FileDescriptor(ends[1])};
 }
@@ -42,9 +41,14 @@ struct ChildSetup {
   char* const* arguments;
   char* const* environment;
   const CpuMask* cpus;
-  int in, out, err, report;
+  const char* complaint;
+  int in, out, err;
   pid_t parent;
 };
+
+void complain(const char* text) {
+  [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, text, std::strlen(text));
+}
 
 [[noreturn]] void become(const ChildSetup& c) {
   setpgid(0, 0);
@@ -64,9 +68,11 @@ struct ChildSetup {
   for (const int signal : {SIGPIPE, SIGCHLD}) std::signal(signal, SIG_DFL);
   sigprocmask(SIG_SETMASK, &held, nullptr);
   execve(c.executable, c.arguments, c.environment);
-  const int error = errno;
-  [[maybe_unused]] const ssize_t written = write(c.report, &error, sizeof(error));
-  _exit(127);
+  const char* reason = strerrordesc_np(errno);
+  complain(c.complaint);
+  complain(reason != nullptr ? reason : "unknown error");
+  complain("\n");
+  _exit(static_cast<int>(ExitCode::usage));
 }
 
 void make_nonblocking(int fd) {
@@ -87,30 +93,20 @@ Spawned spawn(const Command& command) {
   const FileDescriptor null(open("/dev/null", O_RDONLY | O_CLOEXEC));
   Pipe out = command.own_stdout ? Pipe{} : make_pipe();
   Pipe err = command.own_stderr ? Pipe{} : make_pipe();
-  Pipe report = make_pipe();
+  const std::string complaint = fmt::format("dltrain: cannot start '{}': ", command.executable);
   const ChildSetup setup{command.executable.c_str(),
                          argv.data(),
                          envp.data(),
                          &cpus,
+                         complaint.c_str(),
                          null.get(),
                          out.write.get(),
                          err.write.get(),
-                         report.write.get(),
                          getpid()};
   const pid_t pid = fork();
   if (pid < 0) fail(ExitCode::internal, "cannot start a process: {}", std::strerror(errno));
   if (pid == 0) become(setup);
   setpgid(pid, pid);  // in case that the child has not come to it when it is first signalled
-
-  report.write.reset();
-  int error = 0;
-  ssize_t got;
-  while ((got = read(report.read.get(), &error, sizeof(error))) < 0 && errno == EINTR) {
-  }
-  if (got > 0) {
-    waitpid(pid, nullptr, 0);
-    fail(ExitCode::usage, "cannot start '{}': {}", command.executable, std::strerror(error));
-  }
   make_nonblocking(out.read.get());
   make_nonblocking(err.read.get());
   return {pid, std::move(out.read), std::move(err.read)};

@@ -29,8 +29,8 @@ struct Spawned {
 // The child leads a process group of its own, reads from /dev/null and is killed by the kernel when
 // the thread that called this ends without having waited for it. SIGINT, SIGTERM, SIGHUP, SIGUSR1
 // and SIGUSR2 are blocked in it: it releases them when it has its handlers, so that none of them
-// kills it while it starts. Throws
-// Error(usage) when the executable cannot be started.
+// kills it while it starts. This waits for nothing: a child whose program cannot be started says so
+// on its stderr and ends with the code of usage.
 Spawned spawn(const Command& command);
 
 // The path of the running program.

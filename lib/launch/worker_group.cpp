@@ -185,7 +185,10 @@ void WorkerGroup::signal_all(int signal) {
   for (const Rank& r : ranks_) {
     // Only a kill is for the processes that a rank has started, too: the rest is the rank's
     // business.
-    if (r.alive) kill(signal == SIGKILL ? -r.pid : r.pid, signal);
+    if (!r.alive) continue;
+    kill(signal == SIGKILL ? -r.pid : r.pid, signal);
+    // One that stands still can neither end in order nor, right after fork(), begin.
+    if (is_interruption(signal)) kill(r.pid, SIGCONT);
   }
 }
 

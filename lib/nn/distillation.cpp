@@ -69,6 +69,7 @@ struct Distillation final : Loss {
   int64_t classes(const TensorSpec& output) const override { return hard->classes(output); }
   TargetKind target_kind(const TargetInfo& info) const override { return hard->target_kind(info); }
   const std::string* teacher() const override { return &teacher_path; }
+  void set_teacher(const std::string& checkpoint) override { teacher_path = checkpoint; }
 
  private:
   ValueId divided(LayerContext& c, ValueId logits) const {

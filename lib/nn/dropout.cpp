@@ -35,9 +35,9 @@ struct Dropout2d final : Dropout {
 }  // namespace
 
 std::vector<KindRow<Layer>> dropout_rows() {
-  return {{"dropout2d", "zeroes whole channels of a sample at random in training",
-           make_kind_of<Dropout2d>, "rate"},
-          {"dropout", "zeroes elements at random in training", make_kind_of<Dropout>, "rate"}};
+  return {{"dropout", "zeroes elements at random in training", make_kind_of<Dropout>, "rate"},
+          {"dropout2d", "zeroes whole channels of a sample at random in training",
+           make_kind_of<Dropout2d>, "rate"}};
 }
 
 }  // namespace dltrain

@@ -90,7 +90,7 @@ void Layer::describe_common(Fields& f) {
   f.texts("inputs", inputs,
           {.doc = "What it reads: names of earlier layers of this list or of a list around it, of "
                   "inputs of the data, `previous` (the layer before), `input` (what the list "
-                  "gets); `name?` is left out where nothing is called so; default: previous",
+                  "gets); `\"name?\"` is left out where nothing is called so; default: previous",
            .min_size = 1,
            .scalar_ok = true,
            .known_as = {"input", "from"}});

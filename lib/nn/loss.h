@@ -58,6 +58,7 @@ struct Loss : Chosen {
   // Run folder or checkpoint of a model whose output for each micro-batch the loss wants
   // (LayerContext::teacher_output); nullptr: none.
   virtual const std::string* teacher() const { return nullptr; }
+  virtual void set_teacher(const std::string& /*checkpoint*/) {}
   // Classes that integer targets tell apart, from the model's output; 0 for losses without classes.
   virtual int64_t classes(const TensorSpec& output) const = 0;
   virtual TargetKind target_kind(const TargetInfo& info) const = 0;

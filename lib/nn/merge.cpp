@@ -76,9 +76,9 @@ std::vector<KindRow<Layer>> merge_rows() {
   return {
       {"add", "the sum of its inputs, which have one shape", make_kind_of<MergeLayer<Merge::add>>,
        "inputs"},
-      {"concat", "its inputs one behind the other along an axis", make_kind_of<Concat>, "inputs"},
       {"multiply", "the product of its inputs; later ones may broadcast to the first",
-       make_kind_of<MergeLayer<Merge::multiply>>, "inputs"}};
+       make_kind_of<MergeLayer<Merge::multiply>>, "inputs"},
+      {"concat", "its inputs one behind the other along an axis", make_kind_of<Concat>, "inputs"}};
 }
 
 }  // namespace dltrain

@@ -146,11 +146,11 @@ struct Block final : Layer {
 
 std::vector<KindRow<Layer>> structure_rows() {
   return {
-      {"block", "a part of the model that stands in model.blocks", make_kind_of<Block>, "use"},
       {"sequential", "layers one after the other", make_kind_of<Sequential>, "layers"},
       {"residual", "adds what its layers compute to their input", make_kind_of<Residual>, "layers"},
       {"branches", "lists of layers side by side on one input", make_kind_of<Branches>, "branches"},
-      {"repeat", "its layers several times in a row", make_kind_of<Repeat>}};
+      {"repeat", "its layers several times in a row", make_kind_of<Repeat>},
+      {"block", "a part of the model that stands in model.blocks", make_kind_of<Block>, "use"}};
 }
 
 }  // namespace dltrain

@@ -233,6 +233,9 @@ struct RotaryPositions final : Layer {
 
 std::vector<KindRow<Layer>> tokens_rows() {
   return {
+      {"class_token", "a learned token before the others", make_kind_of<ClassToken>},
+      {"position_embedding", "adds a learned vector to each place",
+       make_kind_of<PositionEmbedding>},
       {"token_type_embedding", "adds a learned vector for each token's type (Devlin et al. 2019)",
        make_kind_of<TokenTypeEmbedding>, "num_types"},
       {"sinusoidal_positions", "adds sines and cosines of the place (Vaswani et al. 2017)",
@@ -240,10 +243,7 @@ std::vector<KindRow<Layer>> tokens_rows() {
       {"rotary_positions",
        "turns pairs of elements of each head of queries or keys by the place of the token, as "
        "Llama does (Su et al. 2021)",
-       make_kind_of<RotaryPositions>},
-      {"class_token", "a learned token before the others", make_kind_of<ClassToken>},
-      {"position_embedding", "adds a learned vector to each place",
-       make_kind_of<PositionEmbedding>}};
+       make_kind_of<RotaryPositions>}};
 }
 
 }  // namespace dltrain

@@ -18,8 +18,9 @@ namespace dltrain {
 class MetricsWriter {
  public:
   // `resumed_step`: the step that the run goes on after; lines up to it stay. Nothing: a new file.
-  // Throws Error(storage).
-  MetricsWriter(const std::filesystem::path& path, std::optional<int64_t> resumed_step);
+  // `evaluation_due`: that step's evaluation and samples will come again. Throws Error(storage).
+  MetricsWriter(const std::filesystem::path& path, std::optional<int64_t> resumed_step,
+                bool evaluation_due = false);
 
   // Appends one line. `object` has the key "step". Throws Error(storage) when the disk is full.
   void write(const JsonObject& object);
@@ -30,7 +31,17 @@ class MetricsWriter {
 
 // The part of `text` (whole lines of a metrics file) that stays when resuming after `step`: up to
 // the first line that is cut, damaged, or of a later step. Lines without a step stay.
-size_t metrics_to_keep(std::string_view text, int64_t step);
+size_t metrics_to_keep(std::string_view text, int64_t step, bool evaluation_due = false);
+
+// What the lines of earlier attempts at a run say.
+struct EarlierAttempts {
+  int64_t attempts = 0;        // 0: there are no lines
+  double first = 0, last = 0;  // seconds since 1970; 0: the lines are of a version without times
+};
+EarlierAttempts earlier_attempts(const std::filesystem::path& metrics);
+
+// Seconds since 1970.
+double unix_time();
 
 // summary.json and the file of --result: the object and a newline, whole or not at all; a pipe or
 // /dev/stdout is written to directly.

@@ -9,6 +9,7 @@
 
 #include "base/atomic_directory.h"
 #include "base/error.h"
+#include "base/run_lock.h"
 #include "base/version.h"
 #include "tensor/safetensors_set.h"
 #include "train/weights.h"
@@ -16,9 +17,17 @@
 namespace dltrain {
 namespace {
 
-constexpr int kFormat = 1;
+// 2: `files`, times, tokens and fingerprints.
+constexpr int kFormat = 2;
 constexpr uint64_t kMaxStateBytes = 64 << 20;  // tables may have many categories
 constexpr const char* kSuffix = ".safetensors";
+
+constexpr std::pair<const char*, std::string CheckpointState::*> kTexts[] = {
+    {"optimizer", &CheckpointState::optimizer},
+    {"data_fingerprint", &CheckpointState::data_fingerprint},
+    {"tokenizer", &CheckpointState::tokenizer},
+    {"teacher", &CheckpointState::teacher},
+    {"teacher_checkpoint", &CheckpointState::teacher_checkpoint}};
 
 std::string step_name(int64_t step) {
   return fmt::format("step-{:06}", step);
@@ -93,20 +102,56 @@ MetricRecord metric_record(const nlohmann::json& state, const char* key) {
           .since = j["since"].get<int64_t>()};
 }
 
+// Empty where there is no such key.
+std::vector<std::string> texts_of(const nlohmann::json& json, const char* key,
+                                  const std::filesystem::path& path) {
+  std::vector<std::string> out;
+  const auto texts = json.find(key);
+  if (texts == json.end()) return out;
+  for (const auto& text : *texts) {
+    if (!texts->is_array() || !text.is_string()) {
+      fail(ExitCode::storage, "{}: {} are no list of texts", path.string(), key);
+    }
+    out.push_back(text.get<std::string>());
+  }
+  return out;
+}
+
 // Empty where there is nothing to say, or an earlier version saved.
 DataSchema data_schema_of(const nlohmann::json& json, const std::filesystem::path& path) {
   const auto data = json.find("data");
   DataSchema out =
       data == json.end() ? DataSchema{} : schema_from_json(data->dump(), path.string());
-  const auto names = json.find("class_names");
-  if (names == json.end()) return out;
-  for (const auto& name : *names) {
-    if (!names->is_array() || !name.is_string()) {
-      fail(ExitCode::storage, "{}: class_names are no list of texts", path.string());
-    }
-    out.class_names.push_back(name.get<std::string>());
-  }
+  out.class_names = texts_of(json, "class_names", path);
   return out;
+}
+
+std::string text_of(const nlohmann::json& json, const char* key) {
+  const auto text = json.find(key);
+  return text != json.end() && text->is_string() ? text->get<std::string>() : "";
+}
+
+double number_of(const nlohmann::json& json, const char* key) {
+  const auto number = json.find(key);
+  return number != json.end() && number->is_number() ? number->get<double>() : 0;
+}
+
+// A list of checksums that has lost a file would let its damage or its absence pass.
+void check_files(const std::filesystem::path& checkpoint, const Checksums& listed,
+                 std::vector<std::string> needed) {
+  if (needed.empty()) {  // format 1 does not list them
+    needed = {"config.yaml"};
+    for (const auto& entry : std::filesystem::directory_iterator(checkpoint)) {
+      const std::string name = entry.path().filename().string();
+      if (name.find(kSuffix) != std::string::npos) needed.push_back(name);
+    }
+    if (!SafetensorsSet::holds(checkpoint)) needed.push_back(std::string("model") + kSuffix);
+  }
+  for (const std::string& name : needed) {
+    if (listed.contains(name)) continue;
+    fail(ExitCode::storage, "{}: damaged: it does not list {}",
+         (checkpoint / kChecksumsFile).string(), name);
+  }
 }
 
 }  // namespace
@@ -154,16 +199,23 @@ std::filesystem::path CheckpointFolder::publish(AtomicDirectory& directory,
                               {"train_samples", state.train_samples},
                               {"best", to_json(state.best)},
                               {"early_stopping", to_json(state.early_stopping)},
-                              {"optimizer", state.optimizer},
                               {"dltrain", std::string(version())}};
   if (!state.data.class_names.empty()) json["class_names"] = state.data.class_names;
   if (state.data.recorded()) json["data"] = nlohmann::ordered_json::parse(to_json(state.data));
+  if (state.evaluation_due) json["evaluation_due"] = true;
+  directory.create("config.yaml").write(config);
+  json["files"] = directory.names();
+  json["tokens_seen"] = state.tokens_seen;
+  json["saved_at"] = state.saved_at;
+  for (const auto& [name, seconds] : kTimeSpent) json["seconds"][name] = state.time.*seconds;
+  for (const auto& [key, text] : kTexts) {
+    if (!(state.*text).empty()) json[key] = state.*text;
+  }
   if (state.loss_scale) {
     json["loss_scale"] = *state.loss_scale;
     json["scale_streak"] = state.scale_streak;
   }
   directory.create("state.json").write(json.dump(2) + "\n");
-  directory.create("config.yaml").write(config);
   directory.publish();
   point("latest", state.step);
   if (state.best.step == state.step) point("best", state.step);
@@ -234,7 +286,7 @@ void CheckpointFolder::remove_old(const CheckpointState& state, const Retention&
     const int64_t step = checkpoint_step(all[i]);
     const bool kept = step == state.step || step == state.best.step ||
                       (retention.keep_every > 0 && step % retention.keep_every == 0);
-    if (!kept) remove_recursively(all[i]);
+    if (!kept) remove_unless_kept(all[i]);
   }
 }
 
@@ -254,7 +306,8 @@ int64_t checkpoint_step(const std::filesystem::path& checkpoint) {
 }
 
 CheckpointState read_checkpoint_state(const std::filesystem::path& checkpoint) {
-  verify_checksums(checkpoint);
+  const Checksums listed = verify_checksums(checkpoint);
+  check_files(checkpoint, listed, {"state.json"});
   const std::filesystem::path path = checkpoint / "state.json";
   const auto json =
       nlohmann::json::parse(read_file(path, kMaxStateBytes, ExitCode::storage), nullptr, false);
@@ -264,22 +317,27 @@ CheckpointState read_checkpoint_state(const std::filesystem::path& checkpoint) {
     }
     return json[key].get<int64_t>();
   };
-  if (number("format") != kFormat) {
-    fail(ExitCode::storage, "{}: format {}, this program reads format {}", path.string(),
-         number("format"), kFormat);
+  const int64_t format = number("format");
+  if (format < 1 || format > kFormat) {
+    fail(ExitCode::storage, "{}: format {} (dltrain {}); this program reads formats 1 to {}",
+         path.string(), format, text_of(json, "dltrain"), kFormat);
   }
-  CheckpointState state{.step = number("step"),
+  check_files(checkpoint, listed, texts_of(json, "files", path));
+  CheckpointState state{.format = format,
+                        .step = number("step"),
                         .updates = number("updates"),
                         .seed = number("seed"),
                         .global_batch = number("global_batch_size"),
                         .train_samples = number("train_samples"),
                         .best = metric_record(json, "best"),
                         .early_stopping = metric_record(json, "early_stopping"),
-                        .optimizer = {},
                         .data = data_schema_of(json, path)};
-  if (json.contains("optimizer") && json["optimizer"].is_string()) {
-    state.optimizer = json["optimizer"].get<std::string>();
+  state.saved_at = number_of(json, "saved_at");
+  if (json.contains("tokens_seen")) state.tokens_seen = number("tokens_seen");
+  for (const auto& [name, seconds] : kTimeSpent) {
+    if (json.contains("seconds")) state.time.*seconds = number_of(json["seconds"], name);
   }
+  for (const auto& [key, text] : kTexts) state.*text = text_of(json, key);
   if (json.contains("loss_scale")) {
     if (!json["loss_scale"].is_number()) {
       fail(ExitCode::storage, "{}: loss_scale is no number", path.string());
@@ -287,6 +345,8 @@ CheckpointState read_checkpoint_state(const std::filesystem::path& checkpoint) {
     state.loss_scale = json["loss_scale"].get<double>();
     state.scale_streak = number("scale_streak");
   }
+  const auto due = json.find("evaluation_due");
+  state.evaluation_due = due != json.end() && *due == true;
   const double scale = state.loss_scale.value_or(1);
   if (!(scale >= 1 && scale <= 16777216) || state.scale_streak < 0) {
     fail(ExitCode::storage, "{}: loss_scale {}, scale_streak {} cannot be", path.string(), scale,

@@ -3,10 +3,7 @@
 //   model.safetensors      parameters and buffers, logical names, the axes of files
 //   optimizer.safetensors  moments, carried state, scales
 //   ema.safetensors        with training.ema: the averages, under the names of model.safetensors
-//   state.json             format, step, updates, seed, global batch, data size, optimizer, the
-//                          best evaluations so far (for `best` and for early stopping), what the
-//                          training data means to the model (names of classes, columns of a table,
-//                          statistics: data/schema.h), and the loss scale (fp16)
+//   state.json             CheckpointState, with the format's version and the names of all files
 //   config.yaml            resolved configuration
 //   checksums.json         size and XXH3-128 of each
 //
@@ -35,20 +32,47 @@
 
 namespace dltrain {
 
+// What a run's steps have cost so far, in all its attempts: seconds of rank 0.
+struct TimeSpent {
+  double training = 0, evaluation = 0, saving = 0;
+  double waiting = 0;  // for data
+  double lost = 0;     // to restarts: starting again, and steps that were done again
+};
+struct TimeSpentRow {
+  const char* name;
+  double TimeSpent::*seconds;
+};
+inline constexpr TimeSpentRow kTimeSpent[] = {{"training", &TimeSpent::training},
+                                              {"evaluation", &TimeSpent::evaluation},
+                                              {"saving", &TimeSpent::saving},
+                                              {"waiting", &TimeSpent::waiting},
+                                              {"lost", &TimeSpent::lost}};
+
+// Those of earlier formats have no times, tokens and fingerprints (empty: unknown).
 struct CheckpointState {
+  int64_t format = 0;   // that it was read from
   int64_t step = 0;     // optimizer steps done; the data position is step · global_batch
   int64_t updates = 0;  // of them applied (gradients were finite)
   int64_t seed = 0;
   int64_t global_batch = 0;
   int64_t train_samples = 0;
-  MetricRecord best = {};                     // of checkpoint.metric
-  MetricRecord early_stopping = {};           // of training.early_stopping
-  std::string optimizer = {};   // its type; empty where an earlier version saved
-  DataSchema data = {};         // of the training data
+  MetricRecord best = {};            // of checkpoint.metric
+  MetricRecord early_stopping = {};  // of training.early_stopping
+  std::string optimizer = {};        // its type; empty where an earlier version saved
+  DataSchema data = {};              // of the training data
   // Of a run that scales its loss (fp16): the scale of the next step, and finite steps since it
   // last changed.
   std::optional<double> loss_scale = {};
   int64_t scale_streak = 0;
+  // A stop came before the evaluation and the samples of this step: the run that goes on from here
+  // begins with them.
+  bool evaluation_due = false;
+  int64_t tokens_seen = 0;  // of data with tokens
+  TimeSpent time = {};
+  double saved_at = 0;  // seconds since 1970
+  // What these weights belong to: some training samples, the tokenizer, the teacher's weights.
+  std::string data_fingerprint = {}, tokenizer = {}, teacher = {};
+  std::string teacher_checkpoint = {};  // where they lay
 };
 
 // Which checkpoints stay.
@@ -101,7 +125,8 @@ class CheckpointFolder {
 
 // The step in the name of a folder that list() returned.
 int64_t checkpoint_step(const std::filesystem::path& checkpoint);
-// Reads state.json of one checkpoint after verifying all checksums. Throws Error(storage).
+// Reads state.json of one checkpoint, of this format or an earlier one, after verifying that all
+// files are there and whole. Throws Error(storage).
 CheckpointState read_checkpoint_state(const std::filesystem::path& checkpoint);
 // Puts parameters, buffers and moments back. Throws Error(storage) for another model's checkpoint.
 void load_checkpoint(Executor& executor, const std::filesystem::path& checkpoint,

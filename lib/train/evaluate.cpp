@@ -5,7 +5,7 @@
 
 namespace dltrain {
 
-EvaluationRecord evaluate(Session& session, int64_t step) {
+std::optional<EvaluationRecord> evaluate(Session& session, int64_t step, const StopCheck& stop) {
   const auto started = std::chrono::steady_clock::now();
   EvalLoader loader(session.data.eval, session.batch.micro_batch, session.options.ranks.rank,
                     session.options.ranks.world, session.executor->device(),
@@ -13,14 +13,17 @@ EvaluationRecord evaluate(Session& session, int64_t step) {
                     loader_workers(session, *session.data.eval));
   loader.start();
   double valid = 0, divisor = 0;
-  bool first = true;
+  bool first = true, stopped = false;
   while (const Batch* batch = loader.next()) {
+    if ((stopped = stop && stop())) break;
     valid += static_cast<double>(batch->valid_targets);
     divisor += batch->loss_divisor;
     session.executor->evaluate(batch->fields, batch->position, first);
     first = false;
   }
+  // Waits for the device, which may still read what the loader holds.
   std::vector<double> sums = session.executor->evaluation_sums();
+  if (stopped) return std::nullopt;
   sums.insert(sums.end(), {valid, divisor});
   static const auto about = std::make_shared<const std::string>("sums of the evaluation");
   reduce_on_host(session, sums.data(), sums.size(), DType::f64, ReduceOp::sum, about);

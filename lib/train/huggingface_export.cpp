@@ -11,7 +11,7 @@
 #include "tensor/float_tensors.h"
 #include "text/huggingface.h"
 #include "train/experiment.h"
-#include "train/run_folder.h"
+#include "train/resume.h"
 #include "train/weights.h"
 
 namespace dltrain {
@@ -78,15 +78,16 @@ void check_vocabulary(const Tokenizer& tokenizer, const ModelConfig& model, cons
        tokenizer.vocab_size(), model.vocab_size.value_or(0));
 }
 
-// Adds the tokenizer of `run` in the form that transformers reads.
-bool add_tokenizer(const fs::path& run, const ModelConfig& model, const IdentifiedModel& identified,
-                   HuggingFaceFolder& out, nlohmann::ordered_json& config) {
-  if (!holds_tokenizer(run)) {
+// Adds the tokenizer of the run in the form that transformers reads.
+bool add_tokenizer(const ResumeChoice& choice, const ModelConfig& model,
+                   const IdentifiedModel& identified, HuggingFaceFolder& out,
+                   nlohmann::ordered_json& config) {
+  const auto tokenizer = run_tokenizer(choice);
+  if (!tokenizer) {
     name_special_tokens(nullptr, config);
     return false;
   }
-  const auto tokenizer = load_tokenizer(run);
-  check_vocabulary(*tokenizer, model, run);
+  check_vocabulary(*tokenizer, model, run_of(choice.checkpoint));
   const fs::path origin = model.init_from.value_or("");
   if (!origin.empty() && huggingface_family_of(origin) != nullptr && holds_tokenizer(origin) &&
       load_tokenizer(origin)->identity() == tokenizer->identity()) {
@@ -232,7 +233,8 @@ ExportReport export_model(const fs::path& run_or_checkpoint, HuggingFaceFolder o
   out.path = trimmed(out.path);
   check_output_folder(out);
   ExportReport report;
-  report.checkpoint = find_checkpoint(run_or_checkpoint).checkpoint;
+  const ResumeChoice choice = find_checkpoint(run_or_checkpoint);
+  report.checkpoint = choice.checkpoint;
   const auto experiment = load_config<Experiment>(
       {.files = {report.checkpoint / "config.yaml"}, .overrides = {"parallelism.data=1"}});
   IdentifiedModel model = identify_model(experiment.model);
@@ -243,8 +245,7 @@ ExportReport export_model(const fs::path& run_or_checkpoint, HuggingFaceFolder o
     files.emplace_back(report.checkpoint, ExitCode::storage, stem);
   }
   report.averages = files.size() == 2;
-  const fs::path run = report.checkpoint.parent_path().parent_path();
-  report.tokenizer = add_tokenizer(run, experiment.model, model, out, model.config);
+  report.tokenizer = add_tokenizer(choice, experiment.model, model, out, model.config);
   report.dtype = out.dtype.value_or(DType::f32);
   report.written = write_huggingface_folder(out, model, checkpoint_tensors(files));
   return report;

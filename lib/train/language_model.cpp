@@ -3,6 +3,7 @@
 #include "base/error.h"
 #include "tensor/safetensors.h"
 #include "text/utf8_text.h"
+#include "train/resume.h"
 #include "train/weights.h"
 
 namespace dltrain {
@@ -28,17 +29,13 @@ fs::path folder_of_weights(const fs::path& weights) {
   return fs::is_directory(weights) ? weights : weights.parent_path();
 }
 
-std::shared_ptr<const Tokenizer> find_tokenizer(const fs::path& given, const fs::path& checkpoint,
+std::shared_ptr<const Tokenizer> find_tokenizer(const fs::path& given,
+                                                const std::optional<ResumeChoice>& checkpoint,
                                                 const fs::path& weights) {
   if (!given.empty()) return load_tokenizer(given);
-  // A checkpoint lies in <run>/checkpoints; a link to it is followed first.
-  const fs::path run =
-      checkpoint.empty() ? fs::path() : fs::canonical(checkpoint).parent_path().parent_path();
-  for (const fs::path& folder :
-       {run, checkpoint.empty() ? folder_of_weights(weights) : fs::path()}) {
-    if (!folder.empty() && holds_tokenizer(folder)) return load_tokenizer(folder);
-  }
-  return nullptr;
+  if (checkpoint) return run_tokenizer(*checkpoint);
+  const fs::path folder = folder_of_weights(weights);
+  return holds_tokenizer(folder) ? load_tokenizer(folder) : nullptr;
 }
 
 // Of a file or a checkpoint; on another folder of weights no table depends.
@@ -52,17 +49,17 @@ std::map<std::string, Shape> shapes_of(const fs::path& path, bool checkpoint) {
 
 }  // namespace
 
-LanguageModel::LanguageModel(Experiment experiment, fs::path checkpoint, const Engines& engines,
-                             const fs::path& tokenizer)
+LanguageModel::LanguageModel(Experiment experiment, std::optional<ResumeChoice> checkpoint,
+                             const Engines& engines, const fs::path& tokenizer)
     : experiment_(std::move(experiment)), checkpoint_(std::move(checkpoint)) {
-  if (checkpoint_.empty() && !experiment_.model.init_from) {
+  if (!checkpoint_ && !experiment_.model.init_from) {
     fail(ExitCode::usage,
          "the configuration has no model.init_from, so there are no weights; give a run folder or "
          "a checkpoint");
   }
-  source_ = checkpoint_.empty() ? fs::path(*experiment_.model.init_from) : checkpoint_;
+  source_ = checkpoint_ ? checkpoint_->checkpoint : fs::path(*experiment_.model.init_from);
   tokenizer_ = find_tokenizer(tokenizer, checkpoint_, source_);
-  trained_ = shapes_of(source_, !checkpoint_.empty());
+  trained_ = shapes_of(source_, checkpoint_.has_value());
   device_ = choose_device(experiment_.device, engines, 0);
   info_ = decoder_info(request());
   if (tokenizer_ && tokenizer_->vocab_size() > info_.ids) {
@@ -101,10 +98,10 @@ Decoder& LanguageModel::open(int64_t slots, int64_t capacity) {
                                                       .slots = slots,
                                                       .capacity = capacity});
   DecoderWeights store(*decoder_);
-  if (checkpoint_.empty()) {
-    load_weights(store, source_, experiment_.model.rename, experiment_.model.strict);
+  if (checkpoint_) {
+    load_trained(store, checkpoint_->checkpoint);
   } else {
-    load_trained(store, checkpoint_);
+    load_weights(store, source_, experiment_.model.rename, experiment_.model.strict);
   }
   return *decoder_;
 }

@@ -13,16 +13,17 @@
 #include "generate/generator.h"
 #include "train/engines.h"
 #include "train/experiment.h"
+#include "train/run_folder.h"
 
 namespace dltrain {
 
 class LanguageModel {
  public:
-  // `checkpoint`: its folder; empty: model.init_from. `tokenizer`: file or folder; empty: that of
-  // the run folder, or beside the weights of init_from. Takes no memory for the model yet. Throws
+  // `checkpoint`: none: model.init_from. `tokenizer`: file or folder; empty: that of the run
+  // folder, or beside the weights of init_from. Takes no memory for the model yet. Throws
   // ConfigError and Error(usage) for a model that cannot continue texts, Error(storage).
-  LanguageModel(Experiment experiment, std::filesystem::path checkpoint, const Engines& engines,
-                const std::filesystem::path& tokenizer = {});
+  LanguageModel(Experiment experiment, std::optional<ResumeChoice> checkpoint,
+                const Engines& engines, const std::filesystem::path& tokenizer = {});
   LanguageModel(const LanguageModel&) = delete;
   LanguageModel& operator=(const LanguageModel&) = delete;
 
@@ -40,7 +41,8 @@ class LanguageModel {
   DecodeRequest request() const;
 
   Experiment experiment_;
-  std::filesystem::path checkpoint_, source_;
+  std::optional<ResumeChoice> checkpoint_;
+  std::filesystem::path source_;
   std::shared_ptr<const Tokenizer> tokenizer_;
   std::map<std::string, Shape> trained_;  // shapes of the weights in the files
   ChosenDevice device_;

@@ -83,7 +83,7 @@ class PredictedDataset final : public Dataset {
 
 }  // namespace
 
-Predictions predict(const Session& session, std::optional<int64_t> limit) {
+Predictions predict(const Session& session, std::optional<int64_t> limit, const StopCheck& stop) {
   const int64_t batch_size = session.batch.micro_batch;
   const Shape& output = session.executor->training().output_spec.shape;
   Predictions out{.kind = session.target_kind};
@@ -101,6 +101,7 @@ Predictions predict(const Session& session, std::optional<int64_t> limit) {
   loader.start();
   bool first = true;
   while (const Batch* batch = loader.next()) {
+    if (stop && stop()) return {};
     session.executor->evaluate(batch->fields, batch->position, first);
     first = false;
     const std::vector<float> values = session.executor->evaluation_output();
@@ -169,7 +170,7 @@ EvaluationRecord evaluate_predictions(const Session& session, const Predictions&
   scoring.executor = std::make_unique<Executor>(
       ExecutorOptions{.engine = engine, .device = engine->open(0)}, std::vector{graph}, graph);
   scoring.executor->allocate();
-  return evaluate(scoring, step);
+  return *evaluate(scoring, step);
 }
 
 }  // namespace dltrain

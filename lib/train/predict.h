@@ -23,8 +23,10 @@ struct Predictions {
 };
 
 // Runs the model that `session` holds over session.data.eval, or its first `limit` samples, on this
-// rank alone. Throws Error(memory) where the predictions are too many to be held.
-Predictions predict(const Session& session, std::optional<int64_t> limit = {});
+// rank alone. Throws Error(memory) where the predictions are too many to be held. Without samples
+// where `stop` has ended it.
+Predictions predict(const Session& session, std::optional<int64_t> limit = {},
+                    const StopCheck& stop = {});
 
 // The mean of several predictions of the same samples. Throws Error(usage) where they differ in
 // samples or classes.

@@ -41,13 +41,19 @@ std::string timing_text(const TrainOutcome& outcome, int64_t first_step) {
 }  // namespace
 
 Reporter::Reporter(const Session& session, const std::filesystem::path& folder,
-                   std::optional<int64_t> resumed_step, const std::string& resolved_config,
-                   bool quiet)
-    : session_(session), folder_(folder), quiet_(quiet), first_step_(resumed_step.value_or(0)) {
+                   std::optional<int64_t> resumed_step, bool evaluation_due, int64_t attempt,
+                   const std::string& resolved_config, bool quiet)
+    : session_(session),
+      folder_(folder),
+      quiet_(quiet),
+      attempt_(attempt),
+      first_step_(resumed_step.value_or(0)) {
   watch_device();
   if (!session.options.ranks.leads()) return;
-  metrics_.emplace(folder / "metrics.jsonl", resumed_step);
-  if (session.experiment->generation) samples_.emplace(folder / "samples.jsonl", resumed_step);
+  metrics_.emplace(folder / "metrics.jsonl", resumed_step, evaluation_due);
+  if (session.experiment->generation) {
+    samples_.emplace(folder / "samples.jsonl", resumed_step, evaluation_due);
+  }
   progress_.emplace(console(), ProgressOptions{.first = resumed_step.value_or(0),
                                                .total = session.max_steps,
                                                .quiet = quiet});
@@ -97,11 +103,22 @@ TrainEvents Reporter::events() {
                 if (tensorboard_) tensorboard_->after_step(step);
               },
           .on_step = [this](const StepRecord& record) { log_step(record); },
+          .predict = [this](int64_t step,
+                            const StopCheck& stop) { return write_predictions(step, stop); },
           .on_evaluation = [this](const EvaluationRecord& record) { log_evaluation(record); },
           .on_samples = [this](const SampleRecord& record) { log_samples(record); },
           .on_checkpoint =
               [](const std::filesystem::path& path) { spdlog::debug("saved {}", path.string()); },
           .on_warning = [](const std::string& text) { spdlog::warn("{}", text); }};
+}
+
+// What all lines of metrics.jsonl begin with.
+JsonObject Reporter::line_of(int64_t step, int64_t tokens_seen) const {
+  JsonObject line;
+  line.add("step", step).add_rounded("time", unix_time(), 13).add("attempt", attempt_);
+  line.add("samples_seen", step * session_.batch.global_batch);
+  if (tokens_seen > 0) line.add("tokens_seen", tokens_seen);
+  return line;
 }
 
 void Reporter::log_step(const StepRecord& r) {
@@ -111,14 +128,15 @@ void Reporter::log_step(const StepRecord& r) {
     if (!hint.empty()) spdlog::warn("{}", hint);
   }
   losses_.push_back(r.loss);
-  JsonObject line;
-  line.add("step", r.step).add_rounded("epoch", r.epoch).add_loss("loss", r.loss);
+  JsonObject line = line_of(r.step, r.tokens_seen);
+  line.add_rounded("epoch", r.epoch).add_loss("loss", r.loss);
   for (const auto& [label, value] : r.metrics) line.add_loss(label, value);
   line.add_loss("learning_rate", r.learning_rate).add_loss("grad_norm", r.grad_norm);
   if (r.loss_scale > 0) line.add_rounded("loss_scale", r.loss_scale);
   if (r.skipped) line.add("skipped", true);
-  line.add_rounded("samples_per_second", r.samples_per_second)
-      .add_rounded("step_ms", r.step_ms)
+  line.add_rounded("samples_per_second", r.samples_per_second);
+  if (r.tokens_seen > 0) line.add_rounded("tokens_per_second", r.tokens_per_second);
+  line.add_rounded("step_ms", r.step_ms)
       .add_rounded("data_wait_ms", r.data_wait_ms)
       .add_rounded("memory_mib", peak_memory_mib());
   const double utilization = model_flop_utilization(session_, r.step_ms, peak_flops_);
@@ -130,8 +148,7 @@ void Reporter::log_step(const StepRecord& r) {
 }
 
 void Reporter::log_evaluation(const EvaluationRecord& r) {
-  JsonObject line;
-  line.add("step", r.step);
+  JsonObject line = line_of(r.step, r.tokens_seen);
   std::string text;
   for (const auto& [label, value] : r.metrics) {
     line.add_loss("eval_" + label, value);
@@ -147,7 +164,6 @@ void Reporter::log_evaluation(const EvaluationRecord& r) {
     write_file_atomically(folder_ / "classes.json", json.dump() + "\n");
   }
   if (tensorboard_) tensorboard_->add_evaluation(r);
-  write_predictions(r.step);
   spdlog::info("step {}: evaluation on {} samples: {}{}", r.step, r.samples, text,
                r.best ? " (best so far)" : "");
 }
@@ -164,13 +180,15 @@ void Reporter::log_samples(const SampleRecord& r) {
   if (tensorboard_) tensorboard_->add_samples(r);
 }
 
-void Reporter::write_predictions(int64_t step) const {
+bool Reporter::write_predictions(int64_t step, const StopCheck& stop) const {
   const auto& wanted = session_.experiment->evaluation.predictions;
-  if (!wanted) return;
+  const Predictions predictions = predict(session_, *wanted, stop);
+  if (predictions.samples == 0) return false;
   make_directories(folder_ / "predictions");
   write_file_atomically(
       folder_ / "predictions" / fmt::format("step-{:06}.jsonl", step),
-      prediction_text(predict(session_, *wanted), *session_.data.eval, PredictionFormat::jsonl, 1));
+      prediction_text(predictions, *session_.data.eval, PredictionFormat::jsonl, 1));
+  return true;
 }
 
 void Reporter::finish(const TrainOutcome& outcome, const std::filesystem::path& folder) {
@@ -225,6 +243,9 @@ JsonObject make_summary(const Experiment& experiment, ExitCode code, const std::
       .add_rounded("step_ms_median", outcome->step_ms_median)
       .add_rounded("data_wait_ms", outcome->data_wait_ms)
       .add_rounded("seconds", outcome->seconds);
+  for (const auto& [name, seconds] : kTimeSpent) {
+    out.add_rounded(fmt::format("{}_seconds", name), outcome->time.*seconds);
+  }
   return out;
 }
 

@@ -18,9 +18,10 @@ namespace dltrain {
 class Reporter {
  public:
   // On ranks other than 0 nothing is shown or written, but that their GPU is slowed down.
-  // `resumed_step`: see MetricsWriter.
+  // `resumed_step`, `evaluation_due`: see MetricsWriter. `attempt`: at this run, from 1.
   Reporter(const Session& session, const std::filesystem::path& folder,
-           std::optional<int64_t> resumed_step, const std::string& resolved_config, bool quiet);
+           std::optional<int64_t> resumed_step, bool evaluation_due, int64_t attempt,
+           const std::string& resolved_config, bool quiet);
 
   // Callbacks into this object, which must outlive the loop.
   TrainEvents events();
@@ -32,13 +33,15 @@ class Reporter {
   void log_step(const StepRecord& record);
   void watch_device();
   void add_device(JsonObject& line);
+  JsonObject line_of(int64_t step, int64_t tokens_seen) const;
   void log_evaluation(const EvaluationRecord& record);
   void log_samples(const SampleRecord& record);
-  void write_predictions(int64_t step) const;
+  bool write_predictions(int64_t step, const StopCheck& stop) const;
 
   const Session& session_;
   std::filesystem::path folder_;
   bool quiet_;
+  int64_t attempt_;
   int64_t first_step_;  // where the run goes on
   double last_loss_ = 0;
   std::vector<double> losses_;

@@ -1,5 +1,6 @@
 #include "train/run.h"
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <exception>
@@ -12,65 +13,30 @@
 #include <spdlog/spdlog.h>
 
 #include "base/error.h"
+#include "base/stop.h"
 #include "comm/watch.h"
 #include "config/dump.h"
 #include "data/classes.h"
 #include "telemetry/log.h"
+#include "telemetry/metrics.h"
 #include "train/advice.h"
 #include "train/device_ranks.h"
 #include "train/mistakes.h"
 #include "train/other_tokenizer.h"
+#include "train/process_age.h"
 #include "train/reporter.h"
-#include "train/run_folder.h"
+#include "train/resume.h"
 #include "train/same_configuration.h"
 #include "train/session.h"
-#include "train/stop.h"
 #include "train/trainer.h"
 
 namespace dltrain {
 namespace {
 
-constexpr uint64_t kMaxSummaryBytes = 1 << 20;
+constexpr uint64_t kMaxSummaryBytes = 1 << 20, kMaxConfigBytes = 64 << 20;
 
 std::filesystem::path run_path(const Experiment& experiment, const RunOptions& options) {
   return options.folder.empty() ? std::filesystem::path("runs") / experiment.name : options.folder;
-}
-
-// The weights mean the tokens of the tokenizer that they were trained with.
-void check_tokenizer(const ResumeChoice& choice, const Session& session) {
-  const auto tokenizer = session.data.train->tokenizer();
-  const auto folder = choice.checkpoint.parent_path().parent_path();
-  if (!tokenizer || !holds_tokenizer(folder)) return;
-  if (load_tokenizer(folder)->identity() == tokenizer->identity()) return;
-  fail(ExitCode::usage,
-       "{} was trained with the tokenizer in {}; that of this configuration is another one",
-       choice.checkpoint.string(), folder.string());
-}
-
-void check_resume(const ResumeChoice& choice, const Session& session) {
-  const auto differs = [&](const char* key, int64_t saved, int64_t now) {
-    if (saved == now) return;
-    fail(ExitCode::usage,
-         "{} was made with {} {}, this configuration has {}; a resumed run keeps it",
-         choice.checkpoint.string(), key, saved, now);
-  };
-  differs("seed", choice.state.seed, session.experiment->seed);
-  differs("global_batch_size", choice.state.global_batch, session.batch.global_batch);
-  if (choice.state.step > session.max_steps) {
-    fail(ExitCode::usage,
-         "{} is at step {}, the run ends at step {}; training.max_steps may only grow",
-         choice.checkpoint.string(), choice.state.step, session.max_steps);
-  }
-  const std::string& optimizer = session.experiment->optimizer->kind;
-  if (!choice.state.optimizer.empty() && choice.state.optimizer != optimizer) {
-    fail(ExitCode::usage,
-         "{} was made with the optimizer {}, this configuration has {}; to go on with another one "
-         "start a new run with model.init_from: {}",
-         choice.checkpoint.string(), choice.state.optimizer, optimizer, choice.checkpoint.string());
-  }
-  check_tokenizer(choice, session);
-  check_same_data(session, choice.state.data, choice.checkpoint);
-  differs("training samples:", choice.state.train_samples, session.data.train->size());
 }
 
 class Run {
@@ -96,6 +62,8 @@ class Run {
   bool is_finished() const;
   void compare_starts(bool done) const;
   void begin(const std::string& resolved);
+  void tell_changes() const;
+  CheckpointState origin();
   void write_summaries(ExitCode code, const std::string& message) const;
 
   Experiment& experiment_;
@@ -106,6 +74,8 @@ class Run {
   ChosenDevice chosen_;
   Session session_;
   std::optional<ResumeChoice> resume_;
+  std::vector<ConfigDifference> changes_;  // since the checkpoint
+  int64_t attempt_ = 1;
   StartReport start_report_;
   bool begun_ = false;  // before, the run folder holds what it held
   std::optional<TrainOutcome> outcome_;
@@ -136,7 +106,9 @@ void Run::take_greatest(std::span<int32_t> values) const {
 void Run::prepare(const std::function<void()>& part) const {
   together(options_.ranks.collectives, [&] {
     try {
+      const StoppableWork stoppable;
       part();
+      check_stop();
     } catch (const std::exception& error) {
       if (agreement_) agreement_->give_up(error.what());  // others may wait for a choice
       throw;
@@ -158,8 +130,8 @@ void Run::compare_configurations() const {
   const nlohmann::json path = path_.string(), resume = options_.resume;
   const std::string all =
       dump_config(experiment_) +
-      fmt::format("output_dir: {}\nresume: {}\noverwrite: {}\n", path.dump(), resume.dump(),
-                  options_.overwrite) +
+      fmt::format("output_dir: {}\nresume: {}\noverwrite: {}\nallow_changes: {}\n", path.dump(),
+                  resume.dump(), options_.overwrite, options_.allow_changes) +
       (by_node ? fmt::format("ranks_per_node: {}\n", options_.ranks.ranks_per_node) : "");
   check_same_configuration(*options_.ranks.store, options_.ranks.rank, options_.ranks.world, all);
 }
@@ -177,6 +149,7 @@ void Run::open() {
                            .ranks = options_.ranks,
                            .agree = agreement_ ? agreement_->function() : Agreement()},
                           std::move(chosen_));
+  check_teacher(session_, path_);
   folder_.emplace(path_, options_.goes_on ? "auto" : options_.resume,
                   options_.overwrite && !options_.goes_on, leads());
 }
@@ -185,9 +158,11 @@ void Run::open() {
 void Run::start() {
   if (options_.goes_on) resume_ = choose_resume(path_, "auto");
   if (!resume_) resume_ = choose_resume(path_, options_.resume);
-  if (resume_) check_resume(*resume_, session_);
+  if (resume_) changes_ = check_resume(*resume_, session_, options_.allow_changes);
   start_report_ = start_session(session_, resume_.has_value());
-  if (resume_) load_checkpoint(*session_.executor, resume_->checkpoint, resume_->state);
+  if (!resume_) return;
+  load_checkpoint(*session_.executor, resume_->checkpoint, resume_->state);
+  resume_->kept.reset();  // it may go when newer ones have come
 }
 
 // Ranks look for checkpoints by themselves, and must have found the same.
@@ -229,6 +204,39 @@ bool Run::is_finished() const {
   return true;
 }
 
+// The configuration that made the steps so far stays beside the new one.
+void Run::tell_changes() const {
+  if (changes_.empty()) return;
+  const std::string name = fmt::format("config.until-step-{:06}.yaml", resume_->state.step);
+  write_file_atomically(path_ / name, read_file(resume_->checkpoint / "config.yaml",
+                                                kMaxConfigBytes, ExitCode::storage));
+  // More steps are what going on is for.
+  const bool expected = std::all_of(changes_.begin(), changes_.end(), [](const auto& change) {
+    return change.path == "training.max_steps" || change.path == "training.num_epochs";
+  });
+  spdlog::log(expected ? spdlog::level::info : spdlog::level::warn,
+              "from step {} on with other settings ({} has those before):\n{}", resume_->state.step,
+              name, describe_differences(changes_));
+}
+
+// What the checkpoints of this attempt go on from, and the time that the earlier ones have lost.
+CheckpointState Run::origin() {
+  CheckpointState out = resume_ ? resume_->state : CheckpointState();
+  if (const auto tokenizer = session_.data.train->tokenizer()) {
+    out.tokenizer = tokenizer->identity();
+  }
+  out.data_fingerprint = fingerprint(*session_.data.train);
+  out.teacher = session_.teacher ? session_.teacher->fingerprint : "";
+  out.teacher_checkpoint = session_.teacher ? session_.teacher->checkpoint.string() : "";
+  const EarlierAttempts earlier = earlier_attempts(path_ / "metrics.jsonl");
+  attempt_ = earlier.attempts + 1;
+  if (earlier.attempts == 0) return out;
+  out.time.lost += 1e-3 * process_age_ms();
+  const double kept = resume_ ? resume_->state.saved_at : earlier.first;
+  if (kept > 0) out.time.lost += std::max(0.0, earlier.last - kept);
+  return out;
+}
+
 // From here on files of the run folder change.
 void Run::begin(const std::string& resolved) {
   folder_->begin(resume_);
@@ -256,6 +264,7 @@ void Run::begin(const std::string& resolved) {
   }
   if (resume_ && !resume_->note.empty()) spdlog::warn("{}", resume_->note);
   if (resume_) spdlog::info("resumed from {}", resume_->checkpoint.string());
+  tell_changes();
   write_file_atomically(path_ / "config.yaml", resolved);
   // What later decodes the tokens of this model.
   if (const auto tokenizer = session_.data.train->tokenizer()) save_tokenizer(*tokenizer, path_);
@@ -285,14 +294,15 @@ ExitCode Run::go() {
     if (leads()) begin(resolved);
   });
   const int64_t first_step = resume_ ? resume_->state.step : 0;
-  Reporter reporter(session_, path_, resume_ ? std::optional(first_step) : std::nullopt, resolved,
-                    options_.quiet);
+  const CheckpointState before = origin();
+  Reporter reporter(session_, path_, resume_ ? std::optional(first_step) : std::nullopt,
+                    before.evaluation_due, attempt_, resolved, options_.quiet);
   outcome_ = train(session_, reporter.events(),
                    {.run_folder = path_,
                     .resolved_config = resolved,
                     .first_step = first_step,
-                    .best = resume_ ? resume_->state.best : MetricRecord{},
-                    .early_stopping = resume_ ? resume_->state.early_stopping : MetricRecord{},
+                    .origin = before,
+                    .saved = !resume_ || resume_->checkpoint.parent_path() == path_ / "checkpoints",
                     .started = started});
   reporter.finish(*outcome_, path_);
   // The last messages have come before connections are closed.
@@ -306,10 +316,12 @@ ExitCode Run::go() {
     if (leads()) spdlog::info("{}", message);
   } else if (outcome_->reason != StopReason::finished) {
     code = ExitCode::stopped;
-    message = fmt::format(
-        "stopped after step {} by {}; the same command with --resume auto goes on", outcome_->steps,
-        outcome_->reason == StopReason::signal ? fmt::format("signal {}", outcome_->signal)
-                                               : "the time limit");
+    message = fmt::format("stopped {} by {}; the same command with --resume auto goes on",
+                          outcome_->steps > 0 ? fmt::format("after step {}", outcome_->steps)
+                                              : "before the first step",
+                          outcome_->reason == StopReason::signal
+                              ? fmt::format("signal {}", outcome_->signal)
+                              : "the time limit");
     if (leads()) spdlog::warn("{}", message);
   }
   write_summaries(code, message);
@@ -319,7 +331,8 @@ ExitCode Run::go() {
 void Run::write_summaries(ExitCode code, const std::string& message) const {
   if (!leads()) return;
   const JsonObject summary =
-      make_summary(experiment_, code, message, &session_, outcome_ ? &*outcome_ : nullptr, path_);
+      make_summary(experiment_, code, message, &session_, outcome_ ? &*outcome_ : nullptr, path_)
+          .add("attempt", attempt_);
   if (begun_) write_summary(path_ / "summary.json", summary);
   if (!options_.result.empty()) write_summary(options_.result, summary);
 }
@@ -343,23 +356,35 @@ void Run::write_failure(ExitCode code, const std::string& message) const {
 std::string check_run(const Session& session, const RunOptions& options) {
   log_level_from_name(options.log_level);
   const auto path = run_path(*session.experiment, options);
+  check_teacher(session, path);
   check_run_folder(path, options.resume, options.overwrite);
   const auto resume = choose_resume(path, options.resume);
   if (!resume) return fmt::format("would begin in {}", path.string());
-  check_resume(*resume, session);
-  return fmt::format("would go on from {}, step {}, in {}", resume->checkpoint.string(),
-                     resume->state.step, path.string());
+  const auto changes = check_resume(*resume, session, options.allow_changes);
+  return fmt::format("would go on from {}, step {}, in {}{}{}", resume->checkpoint.string(),
+                     resume->state.step, path.string(),
+                     changes.empty() ? "" : ", with other settings:\n",
+                     describe_differences(changes));
 }
 
 ExitCode run_training(Experiment& experiment, const RunOptions& options) {
   Run run(experiment, options);
+  // Before the first step: a launcher of ours tells it.
+  const auto stopped = [&](const std::string& why) {
+    if (options.ranks.leads() && !options.ranks.marked) spdlog::warn("{}", why);
+    return ExitCode::stopped;
+  };
   try {
     return run.go();
   } catch (const MistakeElsewhere& mistake) {
+    if (mistake.mistake() == ExitCode::stopped) {
+      return stopped(fmt::format("rank {} was stopped before the first step", mistake.rank()));
+    }
     run.part(mistake);
     if (options.ranks.leads()) run.write_failure(mistake.mistake(), mistake.what());
     throw;
   } catch (const Error& error) {
+    if (error.code() == ExitCode::stopped) return stopped(error.what());
     run.part(error);
     run.write_failure(error.code(), error.what());
     throw;

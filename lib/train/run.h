@@ -16,6 +16,7 @@ struct RunOptions {
   std::filesystem::path folder;  // empty: runs/<name>
   std::string resume = "never";  // never, auto, or a checkpoint or run folder
   bool overwrite = false;        // discard a run that is there
+  bool allow_changes = false;    // go on with another loss, model, teacher or other data
   // A restart: an earlier attempt has begun this run in this folder, so its newest checkpoint comes
   // before what `resume` says, and nothing is discarded.
   bool goes_on = false;

@@ -1,31 +1,28 @@
 #include "train/run_folder.h"
 
 #include <algorithm>
+#include <iterator>
+#include <map>
 
 #include "base/error.h"
 #include "base/file.h"
 
 namespace dltrain {
+namespace fs = std::filesystem;
 namespace {
 
 constexpr const char* kRunFiles[] = {"config.yaml", "metrics.jsonl", "summary.json",
                                      "log.txt",     "checkpoints",   "tensorboard",
                                      "predictions", "samples.jsonl"};
 
-bool is_inside(const std::filesystem::path& path, const std::filesystem::path& folder) {
-  std::error_code ignored;
-  const auto inner = std::filesystem::weakly_canonical(path, ignored);
-  const auto outer = std::filesystem::weakly_canonical(folder, ignored);
-  return std::mismatch(outer.begin(), outer.end(), inner.begin(), inner.end()).first == outer.end();
-}
-
 // The newest of `checkpoints` that is whole; the reasons why newer ones are not go to its note.
-std::optional<ResumeChoice> newest_whole(const std::filesystem::path& checkpoints) {
+std::optional<ResumeChoice> newest_whole(const fs::path& checkpoints) {
   const auto all = CheckpointFolder(checkpoints).list();
   std::string note;
   for (auto at = all.rbegin(); at != all.rend(); ++at) {
     try {
-      return ResumeChoice{*at, read_checkpoint_state(*at), note};
+      auto kept = keep_folder(*at);
+      return ResumeChoice{*at, read_checkpoint_state(*at), note, std::move(kept)};
     } catch (const Error& error) {
       if (error.code() != ExitCode::storage) throw;
       note += fmt::format("{}passed over: {}", note.empty() ? "" : "; ", error.what());
@@ -37,30 +34,86 @@ std::optional<ResumeChoice> newest_whole(const std::filesystem::path& checkpoint
   return std::nullopt;
 }
 
+// See find_checkpoint(). Empty: there is none.
+fs::path named_checkpoint(const fs::path& place) {
+  std::error_code error;
+  if (fs::exists(place / "state.json", error)) {
+    const fs::path target = fs::read_symlink(place, error);
+    return error ? place : place.parent_path() / target;
+  }
+  for (const fs::path& folder : {place / "checkpoints", place}) {
+    const fs::path latest = fs::read_symlink(folder / "latest", error);
+    if (!error) return folder / latest;
+    if (const auto all = CheckpointFolder(folder).list(); !all.empty()) return all.back();
+  }
+  return {};
+}
+
+// The checkpoints and run folders in `folder`, for a message. "": there are none.
+std::string checkpoints_in(const fs::path& folder) {
+  std::map<std::string, int64_t> found;  // the newest step of each
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(folder, error)) {
+    const auto all = CheckpointFolder(entry.path() / "checkpoints").list();
+    if (!all.empty()) found[entry.path().filename().string()] = checkpoint_step(all.back());
+  }
+  for (const fs::path& place : {folder, folder / "checkpoints"}) {
+    for (const fs::path& path : CheckpointFolder(place).list()) {
+      found[path.lexically_relative(folder).string()] = checkpoint_step(path);
+    }
+  }
+  std::string out;
+  size_t left = 8;
+  for (const auto& [name, step] : found) {
+    if (left-- == 0) return fmt::format("{} and {} more", out, found.size() - 8);
+    out += fmt::format("{}{} (step {})", out.empty() ? "" : ", ", name, step);
+  }
+  return out;
+}
+
+[[noreturn]] void refuse_place(const fs::path& place) {
+  std::error_code ignored;
+  std::string message = fs::exists(place, ignored)
+                            ? fmt::format("{} holds no checkpoint", place.string())
+                            : fmt::format("there is no {}", place.string());
+  for (const fs::path& near : {place, (fs::path(".") / place).parent_path(), fs::path("runs")}) {
+    const std::string found = checkpoints_in(near);
+    if (found.empty()) continue;
+    message += fmt::format("; {} has {}", near.lexically_normal().string(), found);
+    break;
+  }
+  fail(ExitCode::storage, "{}", message);
+}
+
 // Whether `resume` names a place in `folder`.
-bool rewinds(const std::filesystem::path& folder, const std::string& resume) {
+bool rewinds(const fs::path& folder, const std::string& resume) {
   return resume != "never" && resume != "auto" && is_inside(resume, folder);
 }
 
 }  // namespace
 
-bool holds_run(const std::filesystem::path& folder) {
+bool is_inside(const fs::path& path, const fs::path& folder) {
+  std::error_code ignored;
+  const auto inner = fs::weakly_canonical(path, ignored);
+  const auto outer = fs::weakly_canonical(folder, ignored);
+  return std::mismatch(outer.begin(), outer.end(), inner.begin(), inner.end()).first == outer.end();
+}
+
+bool holds_run(const fs::path& folder) {
   for (const char* name : kRunFiles) {
-    if (std::filesystem::exists(folder / name)) return true;
+    if (fs::exists(folder / name)) return true;
   }
   return false;
 }
 
-std::optional<ResumeChoice> choose_resume(const std::filesystem::path& folder,
-                                          const std::string& resume) {
+std::optional<ResumeChoice> choose_resume(const fs::path& folder, const std::string& resume) {
   if (resume == "never") return std::nullopt;
   if (resume == "auto") return newest_whole(folder / "checkpoints");
   return find_checkpoint(resume);
 }
 
-void check_run_folder(const std::filesystem::path& folder, const std::string& resume,
-                      bool overwrite) {
-  if (std::filesystem::exists(folder) && !std::filesystem::is_directory(folder)) {
+void check_run_folder(const fs::path& folder, const std::string& resume, bool overwrite) {
+  if (fs::exists(folder) && !fs::is_directory(folder)) {
     fail(ExitCode::storage, "{} is not a folder", folder.string());
   }
   if (overwrite || resume == "auto" || rewinds(folder, resume) || !holds_run(folder)) return;
@@ -70,12 +123,11 @@ void check_run_folder(const std::filesystem::path& folder, const std::string& re
        folder.string());
 }
 
-RunFolder::RunFolder(std::filesystem::path folder, const std::string& resume, bool overwrite,
-                     bool owner)
+RunFolder::RunFolder(fs::path folder, const std::string& resume, bool overwrite, bool owner)
     : path_(std::move(folder)) {
   if (!owner) return;
   // A folder in use is told as that first: what it holds may be another thing in a moment.
-  if (std::filesystem::is_directory(path_)) lock_ = std::make_unique<RunLock>(path_);
+  if (fs::is_directory(path_)) lock_ = std::make_unique<RunLock>(path_);
   check_run_folder(path_, resume, overwrite);
   make_directories(path_);
   if (!lock_) lock_ = std::make_unique<RunLock>(path_);
@@ -98,15 +150,28 @@ void RunFolder::begin(const std::optional<ResumeChoice>& resumed) {
   folder.repair_links(resumed->state);
 }
 
-ResumeChoice find_checkpoint(const std::filesystem::path& folder) {
-  if (std::filesystem::exists(folder / "state.json")) {
-    return {folder, read_checkpoint_state(folder), {}};
+ResumeChoice find_checkpoint(const fs::path& folder) {
+  const fs::path place = folder.has_filename() ? folder : folder.parent_path();
+  while (true) {
+    const fs::path checkpoint = named_checkpoint(place);
+    if (checkpoint.empty()) refuse_place(folder);
+    auto kept = keep_folder(checkpoint);
+    try {
+      return {checkpoint, read_checkpoint_state(checkpoint), {}, std::move(kept)};
+    } catch (const Error& error) {
+      if (error.code() != ExitCode::storage) throw;
+      if (named_checkpoint(place) != checkpoint) continue;  // the run has saved meanwhile
+      const auto whole = newest_whole(checkpoint.parent_path());
+      if (!whole) throw;
+      fail(ExitCode::storage, "{}; the newest whole checkpoint is {}", error.what(),
+           whole->checkpoint.string());
+    }
   }
-  for (const auto& place : {folder / "checkpoints", folder}) {
-    if (!std::filesystem::is_directory(place)) continue;
-    if (auto found = newest_whole(place)) return *found;
-  }
-  fail(ExitCode::storage, "{} holds no checkpoint", folder.string());
+}
+
+fs::path run_of(const fs::path& checkpoint) {
+  const bool named = std::distance(checkpoint.begin(), checkpoint.end()) > 2;
+  return (named ? checkpoint : fs::absolute(checkpoint)).parent_path().parent_path();
 }
 
 }  // namespace dltrain

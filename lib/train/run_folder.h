@@ -14,15 +14,19 @@ namespace dltrain {
 struct ResumeChoice {
   std::filesystem::path checkpoint;
   CheckpointState state;
-  std::string note;  // where newer checkpoints were passed over: why
+  std::string note;            // where newer checkpoints were passed over: why
+  std::shared_ptr<void> kept;  // the run does not remove the checkpoint meanwhile
 };
+
+// Whether `path` is `folder`, or lies in it.
+bool is_inside(const std::filesystem::path& path, const std::filesystem::path& folder);
 
 // Whether `folder` holds a run already.
 bool holds_run(const std::filesystem::path& folder);
 
 // What --resume means for the run folder `folder`. "never": nothing. "auto": the newest checkpoint
 // that is whole, or nothing when there is none at all; Error(storage) when there are some but none
-// is whole. A path: that checkpoint, or the newest of that run folder.
+// is whole. A path: see find_checkpoint().
 std::optional<ResumeChoice> choose_resume(const std::filesystem::path& folder,
                                           const std::string& resume);
 
@@ -50,8 +54,11 @@ class RunFolder {
   bool rewind_ = false;   // begin() removes newer checkpoints
 };
 
-// The newest whole checkpoint of `folder`, which is a checkpoint, a run folder or its checkpoints
-// folder. Error(storage) when there is none.
+// The checkpoint `folder`, or of a run folder or its checkpoints folder that which `latest` names
+// at this moment. Error(storage) when it is damaged, which names the newest whole one, and when
+// there is none, which names those that are near.
 ResumeChoice find_checkpoint(const std::filesystem::path& folder);
+// The run folder in which a checkpoint of one lies.
+std::filesystem::path run_of(const std::filesystem::path& checkpoint);
 
 }  // namespace dltrain

@@ -6,7 +6,6 @@
 #include "base/checksum.h"
 #include "base/error.h"
 #include "config/diff.h"
-#include "config/yaml.h"
 
 namespace dltrain {
 namespace {
@@ -19,14 +18,6 @@ std::string hash_of(const std::string& text) {
   Hasher hasher;
   hasher.update(std::as_bytes(std::span(text)));
   return hasher.hex();
-}
-
-ConfigNode read(const std::string& text) {
-  Problems problems;
-  auto node =
-      read_yaml(std::make_shared<Source>(Source{"a rank's configuration", text}), 0, problems);
-  problems.throw_if_any();
-  return std::move(*node);
 }
 
 }  // namespace
@@ -45,7 +36,7 @@ void check_same_configuration(StoreClient& store, int rank, int world,
   const std::string first = store.get(kText);
   std::string keys;
   if (!first.empty()) {
-    const auto differences = diff_configs(read(first), read(configuration));
+    const auto differences = diff_dumps(first, configuration);
     for (size_t i = 0; i < std::min(differences.size(), kShown); ++i) {
       const auto& [path, theirs, ours] = differences[i];
       keys += fmt::format("{} {} is {} on rank 0 and {} on rank {}", i == 0 ? ":" : ",", path,

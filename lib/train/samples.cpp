@@ -119,9 +119,14 @@ Samples::Samples(Session& session)
                       }));
 }
 
-SampleRecord Samples::draw(int64_t step) {
+std::optional<SampleRecord> Samples::draw(int64_t step, const StopCheck& stop) {
   const auto started = std::chrono::steady_clock::now();
-  GenerateReport report = generate(*decoder_, requests_, options_);
+  bool stopped = false;
+  GenerateReport report = generate(*decoder_, requests_, options_,
+                                   [&](size_t, std::string_view, std::optional<int32_t>, bool) {
+                                     return !(stopped = stopped || stop());
+                                   });
+  if (stopped) return std::nullopt;
   SampleRecord record{.step = step, .texts = {}, .seconds = 0};
   for (size_t i = 0; i < report.texts.size(); ++i) {
     GeneratedText& text = report.texts[i];

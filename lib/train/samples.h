@@ -25,7 +25,7 @@ class Samples {
   explicit Samples(Session& session);
 
   // `step`: how many steps the weights have seen.
-  SampleRecord draw(int64_t step);
+  std::optional<SampleRecord> draw(int64_t step, const StopCheck& stop);
 
  private:
   const GenerationConfig& config_;

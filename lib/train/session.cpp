@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/checksum.h"
 #include "base/error.h"
 #include "compile/id_bounds.h"
 #include "compile/later_tokens.h"
@@ -245,11 +246,26 @@ std::vector<StepGraph> training_graphs(const Session& session, const StepRequest
   return graphs;
 }
 
+// Changes with any weight.
+std::string fingerprint_of_weights(const std::filesystem::path& checkpoint) {
+  Hasher hasher;
+  for (const auto& [name, digest] : verify_checksums(checkpoint)) {
+    if (!name.starts_with("model") && !name.starts_with("ema")) continue;
+    hasher.update(std::as_bytes(std::span(digest.xxh3_128)));
+  }
+  return hasher.hex();
+}
+
 std::shared_ptr<const TeacherModel> open_teacher(const std::string& path, const Agreement& agree) {
   auto teacher = std::make_shared<TeacherModel>();
   // A run may write a newer checkpoint between the looks of two ranks.
-  const auto find = [&] { return find_checkpoint(path).checkpoint.string(); };
+  const auto find = [&] {
+    ResumeChoice found = find_checkpoint(path);
+    teacher->kept = std::move(found.kept);
+    return std::filesystem::absolute(found.checkpoint).lexically_normal().string();
+  };
   teacher->checkpoint = agree ? agree("teacher " + path, find) : find();
+  teacher->fingerprint = fingerprint_of_weights(teacher->checkpoint);
   teacher->experiment =
       load_config<Experiment>({.files = {teacher->checkpoint / "config.yaml"}, .overrides = {}});
   return teacher;
@@ -273,6 +289,20 @@ int64_t Session::scale_growth_interval() const {
 double Session::step_model_flops() const {
   if (executor->variants() > 1) return 0;
   return executor->training().model_flops * static_cast<double>(batch.micro_steps);
+}
+
+int64_t Session::tokens_of_sample(size_t variant) const {
+  const DatasetConfig& train = *experiment->data.train;
+  if (!train.has_tokens() && !experiment->model.vocab_size) return 0;
+  int64_t tokens = 0;
+  const auto& fields = data.train->fields();
+  for (size_t i = 0; i + 1 < fields.size(); ++i) {
+    // The first input, and of pairs the text that is written beside its source.
+    if (i > 0 && fields[i].name != train.next_token_input()) continue;
+    const Shape& shape = fields[i].sample.shape;
+    if (shape.rank() > 0) tokens += lengths ? lengths->extents()[variant][i] : shape[0];
+  }
+  return tokens;
 }
 
 LoaderOptions train_loader_options(const Session& session, int64_t first_step, int workers) {
@@ -352,6 +382,7 @@ Session open_session(Experiment& experiment, const SessionOptions& options, Chos
   if (const std::string* path = experiment.loss->teacher(); path && options.teacher) {
     refuse_missing_paths(ObjectRef::of(*experiment.loss), ExitCode::storage);
     session.teacher = open_teacher(*path, options.agree);
+    experiment.loss->set_teacher(session.teacher->checkpoint.string());
   }
   const bool exact = options.compute == DType::f64;  // on the reference engine
   const bool keep_gradients = options.keep_gradients || experiment.logging.histogram_steps ||

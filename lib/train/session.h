@@ -37,6 +37,8 @@ struct SessionOptions {
 struct TeacherModel {
   Experiment experiment;
   std::filesystem::path checkpoint;
+  std::string fingerprint;     // of its weights
+  std::shared_ptr<void> kept;  // see ResumeChoice
 };
 
 struct Session {
@@ -70,6 +72,8 @@ struct Session {
   // What the training data means to the model.
   DataSchema data_schema() const;
   bool has_evaluation() const { return data.eval != nullptr; }
+  // Tokens of a sample as steps of a variant see it; 0 where the data has none.
+  int64_t tokens_of_sample(size_t variant) const;
   double epoch(int64_t step) const {
     return static_cast<double>(step) * static_cast<double>(batch.global_batch) /
            static_cast<double>(data.train->size());
@@ -86,7 +90,8 @@ int loader_workers(const Session& session, const Dataset& dataset);
 // Finds every mistake that can be found before step 1: ConfigError for shapes and sizes,
 // Error(data) for data, Error(device), Error(memory). Allocates host data, but nothing on the
 // device. What the configuration leaves to the data (model.vocab_size) is filled in, so that the
-// experiment, written out, is the same whatever data it meets later.
+// experiment, written out, is the same whatever data it meets later; so is the checkpoint that the
+// teacher of the loss is.
 // `chosen`: the device, where it is open already; else the session opens it.
 Session open_session(Experiment& experiment, const SessionOptions& options,
                      ChosenDevice chosen = {});

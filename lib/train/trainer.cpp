@@ -5,19 +5,23 @@
 #include <optional>
 
 #include "base/error.h"
+#include "base/stop.h"
 #include "comm/watch.h"
+#include "telemetry/metrics.h"
 #include "train/checkpoint_writer.h"
 #include "train/device_ranks.h"
 #include "train/host_reduce.h"
 #include "train/mistakes.h"
 #include "train/process_age.h"
 #include "train/samples.h"
-#include "train/stop.h"
 
 namespace dltrain {
 namespace {
 
 using TrainerClock = std::chrono::steady_clock;
+
+constexpr int32_t kTimeLimit = 1 << 16;  // beyond all signals
+constexpr double kAskEvery = 0.02;       // seconds
 
 double seconds_since(TrainerClock::time_point from) {
   return std::chrono::duration<double>(TrainerClock::now() - from).count();
@@ -29,6 +33,19 @@ LoaderOptions loader_options(const Session& session, const TrainOptions& options
   out.observer = options.observer;
   return out;
 }
+
+// Adds what passes while it lives.
+class Stopwatch {
+ public:
+  explicit Stopwatch(double& seconds) : seconds_(seconds) {}
+  ~Stopwatch() { seconds_ += seconds_since(from_); }
+  Stopwatch(const Stopwatch&) = delete;
+  Stopwatch& operator=(const Stopwatch&) = delete;
+
+ private:
+  double& seconds_;
+  TrainerClock::time_point from_ = TrainerClock::now();
+};
 
 // Micro-steps leave what the next ones begin with (recurrent layers over streams).
 bool carries_state(const Experiment& experiment) {
@@ -48,11 +65,13 @@ class Loop {
                       .keep_every = session.experiment->checkpoint.keep_every.value_or(0)},
                      options.resolved_config, session.experiment->checkpoint.async,
                      session.shares_state() ? session.options.ranks.collectives : nullptr),
-        best_(experiment_.checkpoint.watch(options.best)),
-        watch_(session.options.ranks.watch) {
+        best_(experiment_.checkpoint.watch(options.origin.best)),
+        tokens_seen_(options.origin.tokens_seen),
+        watch_(session.options.ranks.watch),
+        saved_step_(options.saved ? options.first_step : -1) {
     if (experiment_.generation && leads() && events.on_samples) samples_.emplace(session);
     if (experiment_.training.early_stopping) {
-      stopping_ = experiment_.training.early_stopping->watch(options.early_stopping);
+      stopping_ = experiment_.training.early_stopping->watch(options.origin.early_stopping);
     }
     Executor::Progress progress = session.executor->progress();
     if (session.scale_growth_interval() == 0) {  // resumed from a run that scaled its loss
@@ -100,10 +119,12 @@ class Loop {
     return stopping_ && has_stopped_early(experiment_, stopping_->record());
   }
 
+  TimeSpent time_spent() const;
+  CheckpointState checkpoint_state(int64_t step) const;
   StepInputs step_inputs(int64_t step, const Batch& batch) const;
   const Batch& next_batch(int64_t micro_step);
   void observe(int64_t step);
-  void one_step(int64_t step);
+  bool one_step(int64_t step);
   void collect_reports(int allowed);
   void handle(const StepReport& report);
   std::string find_non_finite(int64_t step);
@@ -112,7 +133,12 @@ class Loop {
     bool stop = false, save = false;
   };
   Requests take_requests();
-  void evaluate_now(int64_t step);
+  int32_t own_stop() const;
+  void note_stop(int32_t request);
+  void ask_at_once();
+  bool stop_wanted();
+  bool look_at_model(int64_t step, bool evaluates, bool samples);
+  bool catch_up();
   void save(int64_t step, bool last);
   void announce(const std::optional<std::filesystem::path>& checkpoint) const;
   bool finish_step(int64_t step);
@@ -126,6 +152,7 @@ class Loop {
   TrainLoader loader_;
   CheckpointWriter checkpoints_;
   MetricWatch best_;
+  int64_t tokens_seen_;
   std::optional<MetricWatch> stopping_;
   std::optional<Samples> samples_;
   TrainOutcome outcome_;
@@ -134,17 +161,35 @@ class Loop {
   StepInputs inputs_{};
   // Of recent steps, by step mod 4.
   std::vector<TargetCount> counts_ = std::vector<TargetCount>(4);
+  std::vector<int64_t> tokens_ = std::vector<int64_t>(4);  // seen after it
   std::vector<float> durations_;
   TrainerClock::time_point last_record_ = TrainerClock::now();
   int64_t last_record_step_ = 0;
   double last_record_wait_ = 0;
+  int64_t last_record_tokens_ = 0;
+  TrainerClock::time_point started_ = TrainerClock::now();
+  double evaluation_seconds_ = 0, saving_seconds_ = 0;
   TrainerClock::time_point last_save_ = TrainerClock::now();
-  int64_t saved_step_ = -1;
+  int64_t saved_step_;
   // The state is that after outcome_.steps whole steps: no micro-step has moved what it carries.
   bool ends_alone_ = false;  // the other ranks are elsewhere and cannot be asked
   bool state_is_whole_ = true;
-  double loss_scale_ = 1;  // of the step that is reported next
+  double loss_scale_ = 1;        // of the step that is reported next
+  bool evaluation_due_ = false;  // see CheckpointState
+  // Of stop_wanted(): calls since the ranks asked each other, and before they do again.
+  int32_t calls_ = 0, quiet_calls_ = 0;
+  TrainerClock::time_point asked_{};
 };
+
+TimeSpent Loop::time_spent() const {
+  TimeSpent out = options_.origin.time;
+  const double wait = loader_.wait_seconds();
+  out.evaluation += evaluation_seconds_;
+  out.saving += saving_seconds_;
+  out.waiting += wait;
+  out.training += seconds_since(started_) - evaluation_seconds_ - saving_seconds_ - wait;
+  return out;
+}
 
 StepInputs Loop::step_inputs(int64_t step, const Batch& batch) const {
   return {.seed = static_cast<uint64_t>(experiment_.seed),
@@ -170,15 +215,23 @@ void Loop::observe(int64_t step) {
   session_.executor->observe(observer_);
 }
 
-void Loop::one_step(int64_t step) {
+// False: a stop came first; no parameter has changed.
+bool Loop::one_step(int64_t step) {
+  ask_at_once();
+  int64_t tokens = 0;
   for (int64_t a = 0; a < session_.batch.micro_steps; ++a) {
+    if ((a > 0 || step == options_.first_step) && stop_wanted()) return false;
     const Batch& batch = next_batch(a);
     inputs_ = step_inputs(step, batch);
     counts_[static_cast<size_t>(step % 4)] = {batch.valid_targets, batch.loss_divisor};
     session_.executor->micro_step(batch.fields, inputs_, a, batch.variant);
+    if (a == 0) tokens = session_.batch.global_batch * session_.tokens_of_sample(batch.variant);
     state_is_whole_ = !carries_state(experiment_);
   }
+  tokens_seen_ += tokens;
+  tokens_[static_cast<size_t>(step % 4)] = tokens_seen_;
   session_.executor->update(inputs_);
+  return true;
 }
 
 void Loop::collect_reports(int allowed) {
@@ -211,6 +264,7 @@ void Loop::handle(const StepReport& report) {
   StepRecord& record = outcome_.last_step;
   const int64_t steps = report.step + 1 - last_record_step_;
   const double elapsed = seconds_since(last_record_), wait = loader_.wait_seconds();
+  const int64_t tokens = tokens_[static_cast<size_t>(report.step % 4)];
   record = {
       .step = report.step + 1,
       .epoch = session_.epoch(report.step + 1),
@@ -223,7 +277,9 @@ void Loop::handle(const StepReport& report) {
       .loss_scale = session_.scale_growth_interval() > 0 ? loss_scale_ : 0,
       .samples_per_second = static_cast<double>(steps * session_.batch.global_batch) / elapsed,
       .step_ms = 1e3 * elapsed / static_cast<double>(steps),
-      .data_wait_ms = 1e3 * (wait - last_record_wait_) / static_cast<double>(steps)};
+      .data_wait_ms = 1e3 * (wait - last_record_wait_) / static_cast<double>(steps),
+      .tokens_seen = tokens,
+      .tokens_per_second = static_cast<double>(tokens - last_record_tokens_) / elapsed};
   const auto& metrics = session_.executor->training().metrics;
   for (size_t i = 1; i < metrics.size(); ++i) {
     record.metrics.emplace_back(metrics[i].label, report.sums[i] / valid);
@@ -231,6 +287,7 @@ void Loop::handle(const StepReport& report) {
   last_record_ = TrainerClock::now();
   last_record_step_ = report.step + 1;
   last_record_wait_ = wait;
+  last_record_tokens_ = tokens;
   if (leads() && events_.on_step) events_.on_step(record);
 }
 
@@ -275,50 +332,79 @@ void Loop::announce(const std::optional<std::filesystem::path>& checkpoint) cons
   if (events_.on_checkpoint) events_.on_checkpoint(*checkpoint);
 }
 
+CheckpointState Loop::checkpoint_state(int64_t step) const {
+  const Executor::Progress progress = session_.executor->progress();
+  CheckpointState state = options_.origin;
+  state.step = step;
+  state.updates = progress.updates;
+  state.seed = experiment_.seed;
+  state.global_batch = session_.batch.global_batch;
+  state.train_samples = session_.data.train->size();
+  state.best = best_.record();
+  state.early_stopping = stopping_ ? stopping_->record() : MetricRecord{};
+  state.optimizer = experiment_.optimizer->kind;
+  state.data = session_.data_schema();
+  state.tokens_seen = tokens_seen_;
+  state.evaluation_due = evaluation_due_;
+  state.time = time_spent();
+  state.saved_at = unix_time();
+  const bool scaled = session_.scale_growth_interval() > 0;
+  state.loss_scale = scaled ? std::optional(progress.loss_scale) : std::nullopt;
+  state.scale_streak = scaled ? progress.scale_streak : 0;
+  return state;
+}
+
 void Loop::save(int64_t step, bool last) {
   if (options_.run_folder.empty() || saved_step_ == step) return;
   saved_step_ = step;
   last_save_ = TrainerClock::now();
   if (!saves()) return;
+  const Stopwatch watch(saving_seconds_);
   announce(checkpoints_.finish());
-  const Executor::Progress progress = session_.executor->progress();
-  CheckpointState state{.step = step,
-                        .updates = progress.updates,
-                        .seed = experiment_.seed,
-                        .global_batch = session_.batch.global_batch,
-                        .train_samples = session_.data.train->size(),
-                        .best = best_.record(),
-                        .early_stopping = stopping_ ? stopping_->record() : MetricRecord{},
-                        .optimizer = experiment_.optimizer->kind,
-                        .data = session_.data_schema()};
-  if (session_.scale_growth_interval() > 0) {
-    state.loss_scale = progress.loss_scale;
-    state.scale_streak = progress.scale_streak;
-  }
-  checkpoints_.save(*session_.executor, state, last);
+  checkpoints_.save(*session_.executor, checkpoint_state(step), last);
   if (last || !experiment_.checkpoint.async || !checkpoints_.together()) {
     announce(checkpoints_.poll());
   }
 }
 
-void Loop::evaluate_now(int64_t step) {
-  EvaluationRecord& record = outcome_.last_evaluation;
-  record = evaluate(session_, step);
-  for (const auto& [label, value] : record.metrics) {
-    if (label == best_.record().metric) record.best = best_.observe(step, value);
-    if (stopping_ && label == stopping_->record().metric) stopping_->observe(step, value);
-  }
-  if (leads() && events_.on_evaluation) events_.on_evaluation(record);
+// A signal; kTimeLimit; 0: nothing has told this rank to stop. The time limit leaves time for one
+// step, or runs that are repeated until they are done would never be.
+int32_t Loop::own_stop() const {
+  const int signal = options_.handle_signals ? stop_signal() : 0;
+  const auto& most = experiment_.training.max_time;
+  const bool late =
+      outcome_.steps > options_.first_step && most && seconds_since(options_.started) >= *most;
+  return signal != 0 ? signal : late ? kTimeLimit : 0;
+}
+
+void Loop::note_stop(int32_t request) {
+  outcome_.reason = request >= kTimeLimit ? StopReason::time_limit : StopReason::signal;
+  outcome_.signal = request % kTimeLimit;
+}
+
+// Before micro-batches of another kind, which may take longer.
+void Loop::ask_at_once() {
+  calls_ = quiet_calls_ = 0;
+  asked_ = TrainerClock::now();
+}
+
+// Whether to stop here, between micro-batches; the same on all ranks, which call it at the same
+// places. They ask each other only so often that it costs little.
+bool Loop::stop_wanted() {
+  if (calls_++ < quiet_calls_) return false;
+  const double quiet = kAskEvery / std::max(seconds_since(asked_) / calls_, 1e-6);
+  std::array<int32_t, 2> values{own_stop(), -std::min(2 * calls_, static_cast<int32_t>(quiet))};
+  static const auto about = std::make_shared<const std::string>("whether to stop");
+  reduce_on_host(session_, values.data(), values.size(), DType::i32, ReduceOp::max, about);
+  ask_at_once();
+  if (session_.options.ranks.world > 1) quiet_calls_ = -values[1];
+  if (values[0] != 0) note_stop(values[0]);
+  return values[0] != 0;
 }
 
 // All ranks must agree in which step they stop and save: the greatest request of any rank counts.
 Loop::Requests Loop::take_requests() {
-  std::array<int32_t, 3> request{options_.handle_signals ? stop_signal() : 0, 0,
-                                 checkpoints_.writes() ? 1 : 0};
-  if (request[0] == 0 && experiment_.training.max_time &&
-      seconds_since(options_.started) >= *experiment_.training.max_time) {
-    request[0] = 1 << 16;
-  }
+  std::array<int32_t, 3> request{own_stop(), 0, checkpoints_.writes() ? 1 : 0};
   const auto& minutes = experiment_.checkpoint.save_minutes;
   // Launchers pass a signal on to all ranks, which may have it in different steps: rank 0's counts.
   request[1] = (leads() && options_.handle_signals && take_save_request()) ||
@@ -329,25 +415,56 @@ Loop::Requests Loop::take_requests() {
     reduce_on_host(session_, request.data(), request.size(), DType::i32, ReduceOp::max, about);
   }
   if (checkpoints_.together() && request[2] == 0) announce(checkpoints_.poll());
-  if (request[0] != 0) {
-    outcome_.reason = request[0] >= 1 << 16 ? StopReason::time_limit : StopReason::signal;
-    outcome_.signal = request[0] & 0xffff;
-  }
+  if (request[0] != 0) note_stop(request[0]);
   return {.stop = request[0] != 0, .save = request[1] != 0};
 }
 
+// Evaluation and samples after a step. False: a stop came first, and nothing was told or kept.
+bool Loop::look_at_model(int64_t step, bool evaluates, bool samples) {
+  const Stopwatch watch(evaluation_seconds_);
+  std::optional<EvaluationRecord> record;
+  ask_at_once();
+  if (evaluates) {
+    record = evaluate(session_, step, [this] { return stop_wanted(); });
+    if (!record) return false;
+    record->tokens_seen = tokens_seen_;
+  }
+  std::optional<SampleRecord> texts;
+  const bool predicts = evaluates && experiment_.evaluation.predictions;
+  if (predicts || samples) {
+    // On rank 0 alone, for which the others wait.
+    const StopCheck own = [this] { return own_stop() != 0; };
+    bool whole = !predicts || !leads() || !events_.predict || events_.predict(step, own);
+    if (whole && samples && samples_) whole = (texts = samples_->draw(step, own)).has_value();
+    ask_at_once();
+    if (stop_wanted()) return false;
+  }
+  if (record) {
+    for (const auto& [label, value] : record->metrics) {
+      if (label == best_.record().metric) record->best = best_.observe(step, value);
+      if (stopping_ && label == stopping_->record().metric) stopping_->observe(step, value);
+    }
+    outcome_.last_evaluation = std::move(*record);
+    if (leads() && events_.on_evaluation) events_.on_evaluation(outcome_.last_evaluation);
+  }
+  if (texts) events_.on_samples(*texts);
+  evaluation_due_ = false;
+  return true;
+}
+
 // What comes after a step: evaluation and checkpoint where they are due. False: the run ends here.
+// A stop does not wait for an evaluation: the run that goes on from the checkpoint begins with it.
 bool Loop::finish_step(int64_t step) {
   const Requests asked = take_requests();
-  const bool stop = asked.stop && !is_last(step), evaluates = evaluation_due(step);
-  const bool saves = save_due(step) || stop || asked.save;
+  const bool evaluates = evaluation_due(step), samples = samples_due(step);
+  evaluation_due_ = evaluates || samples;
+  bool stop = asked.stop && (evaluation_due_ || !is_last(step));
   // Rank 0 draws samples, but all collect: what a step before did is found by all ranks at once.
-  const bool samples = samples_due(step);
-  if (evaluates || saves || samples) collect_reports(0);
-  if (evaluates) evaluate_now(step + 1);
-  if (samples && samples_) events_.on_samples(samples_->draw(step + 1));
-  const bool early = stopped_early() && !is_last(step);
-  if (saves || early || (evaluates && outcome_.last_evaluation.best)) {
+  if (evaluation_due_ || stop || asked.save || save_due(step)) collect_reports(0);
+  if (!stop && evaluation_due_) stop = !look_at_model(step + 1, evaluates, samples);
+  const bool early = !evaluation_due_ && stopped_early() && !is_last(step);
+  const bool best = evaluates && !evaluation_due_ && outcome_.last_evaluation.best;
+  if (save_due(step) || stop || asked.save || early || best) {
     save(step + 1, stop || early || is_last(step));
   }
   if (leads() && !checkpoints_.together()) announce(checkpoints_.poll());
@@ -356,6 +473,17 @@ bool Loop::finish_step(int64_t step) {
     outcome_.signal = 0;
   }
   return !stop && !early;
+}
+
+// What the run that is resumed had no time for. False: neither has this one.
+bool Loop::catch_up() {
+  evaluation_due_ = options_.origin.evaluation_due;
+  if (!evaluation_due_) return true;
+  const int64_t last = options_.first_step - 1;
+  const bool whole = look_at_model(last + 1, evaluation_due(last), samples_due(last));
+  if (whole) saved_step_ = -1;  // without what was found now
+  save(last + 1, !whole || is_last(last) || stopped_early());
+  return whole;
 }
 
 // A sample that cannot be read changes no state: what was learnt until then is saved first, where
@@ -381,7 +509,11 @@ void Loop::all_steps(int64_t end) {
     observe(step);
     const ObservedPart part(observer_, StepPart::step, step);
     if (watch_) watch_->at_step_begin(step);
-    one_step(step);
+    if (!one_step(step)) {
+      collect_reports(0);
+      save(step, /*last=*/true);
+      break;
+    }
     collect_reports(session_.executor->lag());
     if (watch_) watch_->at_step_end(step);
     outcome_.steps = step + 1;
@@ -398,23 +530,31 @@ void Loop::all_steps(int64_t end) {
 }
 
 TrainOutcome Loop::run() {
-  const TrainerClock::time_point started = TrainerClock::now();
   last_record_step_ = options_.first_step;
+  last_record_tokens_ = tokens_seen_;
   outcome_.steps = options_.first_step;
   const int64_t left = std::min(session_.max_steps - options_.first_step, options_.steps);
   try {
-    all_steps(options_.first_step + (stopped_early() ? 0 : left));
+    if (catch_up() && !stopped_early()) all_steps(options_.first_step + left);
   } catch (const Error& error) {
     if (error.code() != ExitCode::data) throw;
     end_on_broken_data(error);
   }
-  if (outcome_.steps == options_.first_step && session_.has_evaluation()) {
-    outcome_.last_evaluation = evaluate(session_, options_.first_step);  // of a run that was done
+  if (outcome_.steps == options_.first_step && outcome_.reason == StopReason::finished) {
+    if (session_.has_evaluation() && outcome_.last_evaluation.samples == 0) {  // it was done
+      const Stopwatch watch(evaluation_seconds_);
+      auto record = evaluate(session_, options_.first_step, [this] { return stop_wanted(); });
+      if (record) outcome_.last_evaluation = std::move(*record);
+    }
     if (stopped_early()) outcome_.reason = StopReason::early_stopping;
   }
-  if (saves()) announce(checkpoints_.finish());
+  if (saves()) {
+    const Stopwatch watch(saving_seconds_);
+    announce(checkpoints_.finish());
+  }
   outcome_.best = best_.record();
-  outcome_.seconds = seconds_since(started);
+  outcome_.seconds = seconds_since(started_);
+  outcome_.time = time_spent();
   const int64_t steps = outcome_.steps - options_.first_step;
   if (steps > 0) outcome_.data_wait_ms = 1e3 * loader_.wait_seconds() / static_cast<double>(steps);
   if (!durations_.empty()) {

@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <functional>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -28,12 +29,15 @@ struct StepRecord {
   double samples_per_second = 0;  // since the record before
   double step_ms = 0;             // mean since the record before
   double data_wait_ms = 0;        // a step, likewise
+  int64_t tokens_seen = 0;        // of data with tokens, padding included
+  double tokens_per_second = 0;   // since the record before
 };
 
 struct EvaluationRecord {
   int64_t step = 0;
   int64_t samples = 0;
   std::vector<std::pair<std::string, double>> metrics;  // loss first
+  int64_t tokens_seen = 0;                              // in training
   double seconds = 0;
   bool best = false;    // by checkpoint.metric, of all evaluations of the run so far
   ClassReport classes;  // empty unless evaluation.metrics asks for it
@@ -51,10 +55,15 @@ struct SampleRecord {
   double seconds = 0;
 };
 
+// Asked between the micro-batches of long work: whether to give it up.
+using StopCheck = std::function<bool()>;
+
 // What the loop tells the outside; called on rank 0 only, from the training thread.
 struct TrainEvents {
   std::function<void(int64_t step)> on_progress;  // every step, cheap
   std::function<void(const StepRecord&)> on_step;
+  // Before on_evaluation, where evaluation.predictions asks for it; false: `stop` said so.
+  std::function<bool(int64_t step, const StopCheck& stop)> predict;
   std::function<void(const EvaluationRecord&)> on_evaluation;
   std::function<void(const SampleRecord&)> on_samples;
   std::function<void(const std::filesystem::path&)> on_checkpoint;
@@ -62,10 +71,11 @@ struct TrainEvents {
 };
 
 struct TrainOptions {
-  std::filesystem::path run_folder;             // empty: no checkpoints (checks, benchmarks)
-  std::string resolved_config;                  // saved with each checkpoint
-  int64_t first_step = 0;                       // where a resumed run goes on
-  MetricRecord best = {}, early_stopping = {};  // of the checkpoint that it goes on from
+  std::filesystem::path run_folder;  // empty: no checkpoints (checks, benchmarks)
+  std::string resolved_config;       // saved with each checkpoint
+  int64_t first_step = 0;            // where a resumed run goes on
+  CheckpointState origin = {};       // what checkpoints of this run go on from
+  bool saved = true;  // run_folder holds what first_step begins with, or that is step 0
   bool handle_signals = true;
   int64_t steps = INT64_MAX;  // at most so many are done here, of those up to the run's last
   // Sees every step from `observed_from` on (counted from 0); outlives the call. nullptr: nobody.
@@ -91,13 +101,16 @@ struct TrainOutcome {
   double step_ms_min = 0, step_ms_median = 0;  // of the steps here but the first
   double data_wait_ms = 0;                     // a step
   double seconds = 0;                          // in the loop
+  TimeSpent time;                              // of all attempts
 };
 
 // Throws Error(diverged), Error(storage), Error(rank), and Error(data) for a sample that cannot be
 // read: rank 0 has then saved a checkpoint of the last whole step, unless ranks save together.
 TrainOutcome train(Session& session, const TrainEvents& events, const TrainOptions& options);
 
-// One pass over the eval split (or its first `samples`).
-EvaluationRecord evaluate(Session& session, int64_t step);
+// One pass over the eval split (or its first `samples`). Nothing where `stop` has ended it, which
+// is called before each micro-batch and must say the same on all ranks.
+std::optional<EvaluationRecord> evaluate(Session& session, int64_t step,
+                                         const StopCheck& stop = {});
 
 }  // namespace dltrain

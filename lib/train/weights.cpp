@@ -175,7 +175,13 @@ std::vector<FoundWeight> find_weights(const std::vector<ParameterInfo>& paramete
 
 std::filesystem::path place_of_weights(const std::filesystem::path& path) {
   std::error_code ignored;
-  if (!std::filesystem::is_directory(path, ignored) || SafetensorsSet::holds(path)) return path;
+  const bool folder = std::filesystem::is_directory(path, ignored);
+  const auto checkpoint = folder ? path : path.parent_path();
+  if (std::filesystem::exists(checkpoint / "state.json", ignored)) {
+    const auto found = find_checkpoint(checkpoint).checkpoint;
+    return folder ? found : found / path.filename();
+  }
+  if (!folder || SafetensorsSet::holds(path)) return path;
   const bool has_checkpoints = std::filesystem::is_directory(path / "checkpoints", ignored) ||
                                !CheckpointFolder(path).list().empty();
   return has_checkpoints ? find_checkpoint(path).checkpoint : path;

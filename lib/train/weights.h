@@ -41,7 +41,7 @@ std::vector<FoundWeight> find_weights(const std::vector<ParameterInfo>& paramete
                                       const SafetensorsSet& files, const TextPairs& rename,
                                       bool strict, LoadedWeights& report, bool keys = true);
 // Where the weights of a model.init_from lie: of a run folder (or its folder `checkpoints`) in the
-// newest checkpoint, else in `path` itself.
+// checkpoint that find_checkpoint() finds, else in `path` itself. A checkpoint is verified.
 std::filesystem::path place_of_weights(const std::filesystem::path& path);
 // Opens the file or folder that place_of_weights() says and writes them into a store; f32, f64,
 // bf16 and f16 are converted.

@@ -1,5 +1,6 @@
 """The commands besides training, and that generated documents are what the program says."""
 import json
+import platform
 import re
 import subprocess
 
@@ -34,6 +35,14 @@ class Commands(support.DltrainTest):
             text = self.run_dltrain(command, "--help").out
             self.assertIn("--help", text)
         self.assertEqual(set(re.findall(r"(?m)^  ([a-z]+)  +[A-Z]", overview)), set(COMMANDS))
+
+    def test_version_names_the_instruction_set_which_can_be_limited(self):
+        self.assertRegex(self.run_dltrain("version").out, r"cpu: .*, Highway \d+\.\d+\.\d+ for \w+\n")
+        if platform.machine() == "x86_64":
+            limited = self.run_dltrain("version", env={"DLTRAIN_MAX_CPU_ISA": "AVX2"}).out
+            self.assertNotIn("AVX3", limited)
+            self.assertNotIn("avx512", limited)
+        self.refused(USAGE, "version", env={"DLTRAIN_MAX_CPU_ISA": "AVX1"}, says="only AVX2 can be asked for")
 
     def test_version_names_program_and_libraries(self):
         for arguments in (["version"], ["--version"]):

@@ -12,6 +12,8 @@ SAMPLES = {
     "digits-resnet18": ("[32, 32, 3]", 10),
     "image-folder-resnet50": ("[224, 224, 3]", 1000),
 }
+# Columns and classes of the tables (1: a number).
+TABLES = {"breast-cancer-mlp": (30, 2), "wine-mlp": (13, 3), "diabetes-mlp": (10, 1)}
 # The number of characters of the text of each recipe that has one.
 CHARACTERS = {"bible-char-gpt": 63, "bible-char-lstm": 63, "shakespeare-char-gpt": 65}
 # Those that begin with a folder of Hugging Face.
@@ -37,8 +39,8 @@ class Configs(support.DltrainTest):
 
     def test_every_recipe_is_planned(self):
         recipes = sorted((SOURCES / "configs" / "recipes").glob("*.yaml"))
-        self.assertEqual({recipe.stem for recipe in recipes}, {*SAMPLES, *CHARACTERS, *FOLDERS, *PAIRS},
-                         "SAMPLES, CHARACTERS, FOLDERS or PAIRS needs a row for every recipe")
+        self.assertEqual({recipe.stem for recipe in recipes}, {*SAMPLES, *TABLES, *CHARACTERS, *FOLDERS, *PAIRS},
+                         "SAMPLES, TABLES, CHARACTERS, FOLDERS or PAIRS needs a row for every recipe")
         for recipe in recipes:
             if recipe.stem in FOLDERS:
                 text = self.write("text.txt", "".join(chr(97 + i % 26) for i in range(20000)))
@@ -52,6 +54,10 @@ class Configs(support.DltrainTest):
             elif recipe.stem in PAIRS:
                 pair = self.write("pairs.jsonl", (json.dumps({key: "abc" for key in PAIRS[recipe.stem]}) + "\n") * 200)
                 self.plan(recipe, "-s", f"data.train.path={pair}", "-s", f"data.eval.path={pair}")
+            elif recipe.stem in TABLES:
+                columns, classes = TABLES[recipe.stem]
+                rows = [",".join(map(str, [i % (7 + c) for c in range(columns)] + [i % classes if classes > 1 else i])) for i in range(200)]
+                self.plan(recipe, "-s", f"data.path={self.write('table.csv', chr(10).join(rows))}")
             else:
                 shape, classes = SAMPLES[recipe.stem]
                 synthetic = f"{{type: synthetic, shape: {shape}, classes: {classes}, samples: 2000, eval_fraction: 0.5}}"

@@ -232,7 +232,7 @@ data: {{type: image_folder, transforms: [{{resize: [8, 8]}}], train: {{path: {se
         self.assertEqual(list(rows[0]), ["sample", "source", "class", "probability"])
         self.assertEqual([row["class"] for row in rows], ["bee", "cat"])
         self.assertIn("1 file that is no .jpg, .jpeg or .png passed over",
-                      self.run_dltrain("predict", "--checkpoint", run, "-o", self.folder / "out.jsonl", *flags).out)
+                      self.run_dltrain("predict", "--checkpoint", run, "-o", self.folder / "out.jsonl", *flags).err)
         self.assertNotIn("target", (self.folder / "out.jsonl").read_text())
         self.refused(USAGE, "eval", "--checkpoint", run, *flags, says="only predict takes such data")
         self.refused(USAGE, config, "--dry-run", *flags, says="data.eval has no targets")
@@ -287,6 +287,18 @@ data: {{type: image_folder, transforms: [{{resize: [8, 8]}}], train: {{path: {se
         self.assertIn("the eval split has no samples of the classes 0", self.failed_check(config))
         same = self.config(f"data: {{type: csv, path: {self.folder}/sorted.csv, train: {{}}, eval: {{rows: [10, 30]}}}}")
         self.assertIn("the samples of the eval split are trained on", self.failed_check(same))
+
+    def test_a_run_goes_on_with_the_order_and_the_split_that_it_began_with(self):
+        self.write("sorted.csv", "".join(f"{i % 7},{i % 5},{i // 20}\n" for i in range(40)))
+        support.save_safetensors(self.folder / "t.safetensors", {"x": ("F32", [8, 2], [0.5] * 16), "y": ("I32", [8], [0, 1] * 4)})
+        for data, key in ((f"type: csv, path: {self.folder}/sorted.csv, eval_fraction: 0.25", "eval_split: tail"),
+                          (f"type: tensors, path: {self.folder}/t.safetensors, inputs: x, targets: y", "shuffle: false")):
+            run = self.folder / key[:5]
+            self.run_dltrain(self.config(f"data: {{{data}, {key}}}"), "-q", "--output-dir", run)
+            self.run_dltrain(self.config(f"data: {{{data}}}"), "-q", "--output-dir", run, "--resume", "auto", "--max-steps", 5)
+            self.assertIn(f" {key}\n", (run / "config.yaml").read_text())
+            self.run_dltrain(self.config(f"data: {{{data}}}"), "-q", "--output-dir", self.folder / "new", "--overwrite")
+            self.assertNotIn(f" {key}\n", (self.folder / "new" / "config.yaml").read_text())
 
     def failed_check(self, config):
         done = self.run_dltrain("check", config, code=None)

@@ -1,5 +1,6 @@
 """dltrain launch: torchrun's flags, nodes, files, mistakes, and other launchers."""
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -119,6 +120,42 @@ class Launch(LaunchTest):
         self.assertIn(f"only 1 of 2 nodes came to 127.0.0.1:{port} within 3 s", result.err)
         self.assertIn(f"a launcher or rank at 127.0.0.1 came to 127.0.0.1:{port} with another secret", result.err)
         self.assertEqual(len(result.err.splitlines()), 2, str(result))
+
+    def test_nodes_that_others_can_reach_need_a_secret(self):
+        secrets = set()
+        for flags in (("--rdzv-endpoint", "192.0.2.1:29400"), ("--master-addr", "n01", "--node-rank", 1)):
+            result = self.refused(USAGE, "launch", "--nnodes", 2, *flags, self.small(), "-s", "name=it's a run", env={"DLTRAIN_STORE_SECRET": ""},
+                                  says=("DLTRAIN_STORE_SECRET is not set: anybody who reaches", f"    dltrain launch --nnodes 2 {flags[0]}",
+                                        "-s 'name=it'\\''s a run'"))
+            secrets.add(re.search(r"^    export DLTRAIN_STORE_SECRET=([0-9a-f]{32})$", result.err, re.MULTILINE).group(1))
+            self.assertEqual("each with its own --node-rank" in result.err, "--node-rank" in flags)
+        self.assertEqual(len(secrets), 2)
+
+    def test_ranks_of_other_launchers_are_warned_once_without_a_secret(self):
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
+            try:
+                s.connect(("192.0.2.254", 9))  # nothing is sent: it only asks for the way there
+            except OSError:
+                self.skipTest("this host has no address that others reach")
+            address = s.getsockname()[0]
+        for secret, warnings in (("", 1), ("sesame", 0)):
+            port = free_port()
+            variables = {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": address, "MASTER_PORT": str(port),
+                         "DLTRAIN_STORE_SECRET": secret}
+            ranks = [self.start(self.small(), "-q", "--output-dir", self.folder / f"run{warnings}",
+                                env=dict(variables, RANK=str(rank), LOCAL_RANK=str(rank))) for rank in range(2)]
+            self.wait_for(lambda: all(rank.poll() is not None for rank in ranks) or self.listens(address, port), "the store")
+            results = [self.end(rank) for rank in ranks]
+            self.assertEqual([result.code for result in results], [OK, OK], "\n".join(map(str, results)))
+            self.assertEqual(sum(result.err.count("DLTRAIN_STORE_SECRET is not set") for result in results), warnings)
+
+    def listens(self, address, port):
+        """Whether the store is there; then it must be there alone, not at every address of the host."""
+        with socket.socket() as s:
+            if s.connect_ex((address, port)) != 0:
+                return False
+        self.assertFalse(answers(port))
+        return True
 
     def test_a_port_in_use_is_named(self):
         with socket.socket() as other:

@@ -335,8 +335,9 @@ class RunFolder(support.DltrainTest):
         before = digest(self.run_folder)
         for extra, says, code in (
                 (("--seed", "8"), "seed 7", USAGE), (("-s", "training.global_batch_size=8"), "global_batch_size 16", USAGE),
-                (("-s", "data.train.samples=99"), "samples: 100", USAGE),
-                (("-s", "model.layers[0].out_features=25"), "another model", STORAGE),
+                (("-s", "data.train.samples=99"), "samples: 100 -> 99", USAGE),
+                (("-s", "model.layers[0].out_features=25"), "model.layers[0].out_features: 24 -> 25", USAGE),
+                (("--allow-changes", "-s", "model.layers[0].out_features=25"), "another model", STORAGE),
                 (("-s", "optimizer={type: sgd, learning_rate: 0.1, momentum: 0.9}"), "was made with the optimizer adamw", USAGE),
                 (("-s", "training.ema={}"), "was saved without training.ema", USAGE),
                 (("-s", "training.freeze=layers.0.*"), "other optimizer settings", STORAGE)):

@@ -83,13 +83,13 @@ class OldRuns(support.DltrainTest):
         for folder in self.copies():
             moved = {"mlp": "samples.csv", "gpt": "text.txt"}  # since then, with the whole folder
             for name in ("convnet", "gpt", "mlp", "zero"):
-                data = ("-s", f"data.path={folder / moved[name]}") if name in moved else ()
+                data = ("-s", f"data.train.path={folder / moved[name]}") if name in moved else ()
                 self.go_on(folder, name, "-q", "--resume", name, *data)
 
     def test_they_can_be_used(self):
         for folder in self.copies():
             for name in ("convnet", "mlp", "zero"):
-                path = () if name != "mlp" else ("-s", f"data.path={folder / 'samples.csv'}")
+                path = () if name != "mlp" else ("-s", f"data.train.path={folder / 'samples.csv'}")
                 self.run_dltrain("eval", "--checkpoint", name, *path, cwd=folder)
                 self.run_dltrain("predict", "--checkpoint", name, *path, "-o", f"{name}.csv", cwd=folder)
             self.assertTrue(self.run_dltrain("generate", "gpt", "--prompt", "The sea", "--max-tokens", 8, cwd=folder).out.startswith("The sea"))

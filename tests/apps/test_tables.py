@@ -59,8 +59,8 @@ logging: {{logging_steps: 1}}
         before = self.evaluate(run)
         columns = [c for c in reversed(self.COLUMNS) if c not in ("Name", "Cabin")]
         new = self.write("new.csv", ",".join(columns) + "\n" + csv_text(rows, columns))
-        self.run_dltrain("predict", "--checkpoint", run, "--split", "train", "-o", self.folder / "a.csv", "-s", f"data.path={path}")
-        self.run_dltrain("predict", "--checkpoint", run, "--split", "train", "-o", self.folder / "b.csv", "-s", f"data.path={new}")
+        self.run_dltrain("predict", "--checkpoint", run, "--split", "train", "-o", self.folder / "a.csv", "-s", f"data.train.path={path}")
+        self.run_dltrain("predict", "--checkpoint", run, "--split", "train", "-o", self.folder / "b.csv", "-s", f"data.train.path={new}")
         strip = lambda name: [line.split(",")[2:] for line in (self.folder / name).read_text().splitlines()]
         self.assertEqual(strip("a.csv"), strip("b.csv"))
         self.assertGreater(before["eval_accuracy"], 0.75)

@@ -52,7 +52,7 @@ class TextTest(DltrainTest):
         self.run_dltrain("eval", run, new, "--result", result)
         found = json.loads(result.read_text())
         self.assertEqual(found["samples"], 1)
-        self.run_dltrain("predict", run, new, "-o", out, "--top-k", 35)
+        self.run_dltrain("predict", run, new, "-o", out, "--top-k", 64)
         rows = [json.loads(line) for line in out.read_text().splitlines()]
         # A row for each token, by its text.
         self.assertEqual("".join(row["target"] for row in rows), "he squared text,")

@@ -5,6 +5,7 @@
 
 #include "base/checksum.h"
 #include "base/faulty_disk.h"
+#include "base/run_lock.h"
 #include "catch.h"
 #include "temporary_folder.h"
 
@@ -137,4 +138,18 @@ TEST_CASE("a short write is continued") {
     publish(folder / "step-1", "content");
     CHECK(published(folder / "step-1") == "contentcontent");
   }
+}
+
+TEST_CASE("a folder that is kept is not removed") {
+  const TemporaryFolder folder;
+  publish(folder / "kept", "x");
+  {
+    const auto one = keep_folder(folder / "kept"), other = keep_folder(folder / "kept");
+    remove_unless_kept(folder / "kept");
+    CHECK(published(folder / "kept") == "xx");
+  }
+  remove_unless_kept(folder / "kept");
+  CHECK_FALSE(fs::exists(folder / "kept"));
+  CHECK_NOTHROW(keep_folder(folder / "none"));
+  CHECK_NOTHROW(remove_unless_kept(folder / "none"));
 }

@@ -2,8 +2,11 @@
 
 #include <mutex>
 
+#include <unistd.h>
+
 #include "base/error.h"
 #include "catch.h"
+#include "comm/endpoint.h"
 #include "comm/store.h"
 
 using namespace dltrain;
@@ -44,6 +47,19 @@ TEST_CASE("what listens everywhere is reached over IPv4 and over IPv6") {
   CHECK_THROWS_AS(StoreClient({.address = "127.0.0.1", .port = server.port()}), Error);
   const std::lock_guard lock(mutex);
   CHECK(refused == "127.0.0.1");
+}
+
+TEST_CASE("a server listens where its endpoint is, and everywhere where that is elsewhere") {
+  CHECK(listening_address("127.0.0.1") == "127.0.0.1");
+  CHECK(listening_address("192.0.2.77").empty());  // of no host
+  CHECK(listening_address("no.such.host.invalid").empty());
+  CHECK(is_loopback("localhost"));
+  CHECK(is_loopback("127.0.1.1"));
+  CHECK_FALSE(is_loopback("n01"));
+  char name[256] = {};
+  if (gethostname(name, sizeof(name) - 1) != 0 || !is_own_address(name)) return;
+  const std::string own = local_address(listen_on(name, 0).get());
+  CHECK(listening_address(name) == (is_loopback(own) ? "" : name));
 }
 
 TEST_CASE("a port that is in use on one address is in use everywhere") {

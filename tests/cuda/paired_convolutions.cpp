@@ -91,7 +91,7 @@ Run train_on_paired_convolutions(const Engine& engine, const std::vector<std::st
   events.on_step = [&](const StepRecord& record) { out.losses.push_back(record.loss); };
   train(session, events, {.run_folder = {}, .resolved_config = {}, .handle_signals = false});
   out.state = checkpointed_state(*session.executor);
-  out.evaluated = evaluate(session, 4).metrics.front().second;
+  out.evaluated = evaluate(session, 4)->metrics.front().second;
   return out;
 }
 

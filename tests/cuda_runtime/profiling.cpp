@@ -216,7 +216,7 @@ TEST_CASE("lines of the metrics have the GPU's state and the share of its limit"
   start_session(session);
   const TemporaryFolder folder;
   {
-    Reporter reporter(session, folder.path(), std::nullopt, "", /*quiet=*/true);
+    Reporter reporter(session, folder.path(), std::nullopt, false, 1, "", /*quiet=*/true);
     train(session, reporter.events(),
           {.run_folder = {}, .resolved_config = {}, .handle_signals = false});
   }

@@ -65,7 +65,7 @@ TEST_CASE("without a split, all keys are those of train, and a fraction may be h
 TEST_CASE("what eval_fraction holds out is random, except where samples follow one another") {
   TemporaryFolder folder;
   std::string rows;
-  for (int i = 0; i < 40; ++i) rows += fmt::format("{},{}\n", i, i / 20);
+  for (int i = 0; i < 40; ++i) rows += fmt::format("{}.5,{}\n", i, i / 20);
   const std::string csv = "type: csv, path: '" + folder.write("a.csv", rows) + "'";
   const auto held_out = [&](const std::string& keys) {
     const auto eval =
@@ -76,7 +76,7 @@ TEST_CASE("what eval_fraction holds out is random, except where samples follow o
     }
     return out;
   };
-  const std::vector<float> tail{30, 31, 32, 33, 34, 35, 36, 37, 38, 39};
+  const std::vector<float> tail{30.5, 31.5, 32.5, 33.5, 34.5, 35.5, 36.5, 37.5, 38.5, 39.5};
   const auto random = held_out("");
   CHECK(random.size() == 10);
   CHECK(std::count_if(random.begin(), random.end(), [](float x) { return x < 20; }) == 5);

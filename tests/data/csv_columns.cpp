@@ -159,6 +159,13 @@ TEST_CASE("columns can be chosen, row numbers and unnamed indexes are left out")
   CHECK(to_string(known->fields()[0].sample) == "f32[40]");
 }
 
+TEST_CASE("numbers with marks are no texts") {
+  std::string sales = "revenue,y\n";
+  for (int i = 0; i < 30; ++i) sales += fmt::format("\"{},{}.50\",{}\n", i, 100 + i, i % 2);
+  CHECK_THAT(table_refusal(sales),
+             Contains("column 'revenue' holds numbers with other marks ('0,100.50')"));
+}
+
 TEST_CASE("dates are refused with what to do") {
   CHECK_THAT(table_refusal("day,y\n2024-01-31,0\n2024-02-01,1\n"),
              Contains("column 'day' holds dates or times ('2024-01-31')"));

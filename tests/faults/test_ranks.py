@@ -2,11 +2,13 @@
 import os
 import pathlib
 import random
+import re
 import resource
 import signal
 import time
 
-from support import OK, SMALL, STORAGE, DltrainTest, checkpoints, main, steps
+from launching import ranks_of
+from support import OK, SMALL, STOPPED, STORAGE, DltrainTest, checkpoints, main, steps
 
 RUN = ("-s", "checkpoint.save_steps=20", "-s", "checkpoint.save_total_limit=2", "-s", "training.global_batch_size=16")
 
@@ -60,6 +62,41 @@ class Ranks(DltrainTest):
 
     def test_long_fifty_faults_cost_nothing_but_time(self):
         self.disturb(faults=50, distance=200, seed=time.time_ns())
+
+    def name_hangs(self, hangs, seed):
+        """Stops a random rank of 3 again and again; the launcher names it and ends it a second after the timeout of a second."""
+        dice = random.Random(seed)
+        process = self.start("launch", "--nproc-per-node", 3, "--max-restarts", 100_000, self.small(SMALL.replace("16", "18")), "-q",
+                             "--output-dir", self.folder / "run", "-s", "training.max_steps=100000000", "-s", "parallelism.timeout=1",
+                             "-s", "checkpoint.save_steps=20", "-s", "checkpoint.save_total_limit=2", "-s", "lr_scheduler.type=constant")
+        victims, times, target = [], [], 0
+        for _ in range(hangs):
+            target = self.logged() + dice.randint(30, 90)
+            self.wait_for(lambda: process.poll() is not None or self.logged() >= target, f"step {target}")
+            self.assertIsNone(process.poll(), "the run ended too early")
+            ranks = ranks_of(process)
+            time.sleep(0.3)  # they tell where they are four times a second
+            victims.append(dice.choice(sorted(ranks)))
+            begin = time.monotonic()
+            os.kill(ranks[victims[-1]], signal.SIGSTOP)
+            self.wait_for(lambda: ranks[victims[-1]] not in children(process), f"the end of rank {victims[-1]}")
+            times.append(time.monotonic() - begin)
+        target = self.logged() + 30
+        self.wait_for(lambda: process.poll() is not None or self.logged() >= target, f"step {target}")
+        process.send_signal(signal.SIGTERM)
+        result = self.end(process)
+        self.assertEqual(result.code, STOPPED, str(result))
+        named = re.findall(r"^dltrain: rank (\d) .* (?:has given no sign of life for|hangs at step) ", result.err, re.MULTILINE)
+        self.assertEqual([int(rank) for rank in named], victims, str(result))
+        late = [seconds for seconds in times if seconds > 2]
+        print(f"{hangs} hangs, seed {seed}: all named; gone after {min(times):.2f} to {max(times):.2f} s, {len(late)} after more than 2")
+        self.assertLess(max(times), 4, str(times))
+
+    def test_3_hangs_are_named_a_second_after_the_timeout(self):
+        self.name_hangs(3, seed=time.time_ns())
+
+    def test_long_200_hangs_are_named_a_second_after_the_timeout(self):
+        self.name_hangs(200, seed=time.time_ns())
 
     def test_a_full_disk_of_rank_0_ends_all_with_its_code(self):
         big = self.small(SMALL.replace("out_features: 24", "out_features: 4000").replace("type: cosine", "type: constant"))

@@ -225,6 +225,10 @@ int behave(const std::string& behaviour, int rank) {
     wait_for_all();
     return 75;
   }
+  if (behaviour == "chatter") {
+    release_signals();
+    for (;;) say(stdout, "chatter" + std::string(1000, '.'));
+  }
   if (behaviour.starts_with("restart")) return restart(behaviour, rank);
   if (behaviour == "signals") {
     for (const int signal : {SIGTERM, SIGINT, SIGHUP, SIGUSR1}) std::signal(signal, on_signal);

@@ -29,7 +29,9 @@ using std::chrono::milliseconds;
 // A launcher in a process of its own, with its output in pipes.
 class Launched {
  public:
-  explicit Launched(LaunchOptions options) {
+  // `first`: what the process does before it launches.
+  explicit Launched(
+      LaunchOptions options, void (*first)() = [] {}) {
     int out[2], err[2];
     REQUIRE(pipe2(out, O_CLOEXEC) == 0);
     REQUIRE(pipe2(err, O_CLOEXEC) == 0);
@@ -39,6 +41,7 @@ class Launched {
       dup2(out[1], STDOUT_FILENO);
       dup2(err[1], STDERR_FILENO);
       int code = 1;
+      first();
       try {
         code = launch(options, {});
       } catch (const Error& e) {
@@ -61,7 +64,17 @@ class Launched {
     close(err_);
   }
 
+  pid_t pid() const { return pid_; }
   void signal(int number) const { kill(pid_, number); }
+  // Whether it ends while nobody reads what it writes.
+  bool ends_unread() const {
+    siginfo_t info{};
+    for (int i = 0; i < 1000 && info.si_pid == 0; ++i) {
+      waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOHANG | WNOWAIT);
+      std::this_thread::sleep_for(milliseconds(10));
+    }
+    return info.si_pid == pid_;
+  }
   // Reads stdout until it holds `count` lines that contain `text`.
   bool wait_for_output(const std::string& text, int count) {
     const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(10);
@@ -124,6 +137,24 @@ inline bool is_running(pid_t pid) {
   std::getline(file, text);
   const size_t name_end = text.rfind(')');
   return name_end != text.npos && text.compare(name_end, 3, ") Z") != 0;
+}
+
+// Waits until so many children of a process are stopped.
+inline bool count_stopped_children(pid_t parent, int count) {
+  const std::string number = std::to_string(parent);
+  for (int i = 0; i < 1000; ++i) {
+    std::ifstream children("/proc/" + number + "/task/" + number + "/children");
+    int stopped = 0;
+    for (std::string child; children >> child;) {
+      std::ifstream file("/proc/" + child + "/stat");
+      std::string text;
+      std::getline(file, text);
+      stopped += text.find(") T") != text.npos ? 1 : 0;
+    }
+    if (stopped == count) return true;
+    std::this_thread::sleep_for(milliseconds(10));
+  }
+  return false;
 }
 
 // The process numbers that ranks printed as "pid N".

@@ -175,6 +175,24 @@ TEST_CASE("ranks that die of the signal they were passed have stopped, not faile
   CHECK(launched.errors == "dltrain: stopped by signal 15 (SIGTERM) before the first step\n");
 }
 
+TEST_CASE("ranks that are stopped between fork and exec keep the launcher from nothing") {
+  Launched launched(ranks(2, "starts slowly"),
+                    [] { pthread_atfork(nullptr, nullptr, [] { raise(SIGSTOP); }); });
+  REQUIRE(count_stopped_children(launched.pid(), 2));
+  launched.signal(SIGTERM);
+  CHECK(launched.finish() == 75);
+  CHECK(launched.errors == "dltrain: stopped by signal 15 (SIGTERM) before the first step\n");
+}
+
+TEST_CASE("a launcher whose output nobody reads still ends on a signal") {
+  Launched launched(ranks(2, "chatter"));
+  REQUIRE(launched.wait_for_output("chatter", 2));
+  std::this_thread::sleep_for(milliseconds(300));  // the pipe fills
+  launched.signal(SIGTERM);
+  CHECK(launched.ends_unread());
+  CHECK(launched.finish() == 75);
+}
+
 TEST_CASE("SIGHUP that is ignored, as under nohup, reaches no rank") {
   std::signal(SIGHUP, SIG_IGN);
   Launched launched(ranks(2, "signals"));

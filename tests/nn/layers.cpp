@@ -332,21 +332,22 @@ TEST_CASE("the keys of every layer are as documented") {
     table += fmt::format("{}{}{}\n", row.name, row.bare_key.empty() ? "" : " ", row.bare_key);
     CHECK_FALSE(row.doc.empty());
   }
-  CHECK(table ==
-        "linear out_features\nconv2d\nmax_pool2d kernel_size\nbatch_norm\ndropout rate\n"
-        "conv_transpose2d\navg_pool2d kernel_size\nadaptive_avg_pool2d output_size\n"
-        "adaptive_max_pool2d output_size\nglobal_avg_pool2d\nglobal_max_pool2d\n"
-        "upsample2d scale_factor\nlayer_norm\nrms_norm\ngroup_norm num_groups\nembedding\n"
-        "dropout2d rate\nflatten\n"
-        "reshape shape\ntranspose permutation\nslice\npad2d padding\n"
-        "relu\ngelu approximate\nsilu\ntanh\nsigmoid\nleaky_relu negative_slope\nelu alpha\nselu\n"
-        "softplus\nmish\nhardswish\nhardsigmoid\nhardtanh\nrelu6\nsoftsign\nquick_gelu\n"
-        "prelu per_channel\ncelu alpha\nlog_sigmoid\ntanhshrink\nsoftshrink lambda\nglu\nsoftmax\n"
-        "log_softmax\nadd inputs\nmultiply inputs\nconcat inputs\nsequential layers\n"
-        "residual layers\nbranches branches\nrepeat\nblock use\nclass_token\nposition_embedding\n"
-        "multi_head_attention num_heads\nlstm hidden_size\ngru hidden_size\nrnn hidden_size\n"
-        "attention num_heads\nidentity\ntoken_type_embedding num_types\nsinusoidal_positions\n"
-        "rotary_positions\nlm_head\n");
+  CHECK(
+      table ==
+      "linear out_features\nlm_head\nconv2d\nmax_pool2d kernel_size\nbatch_norm\ndropout rate\n"
+      "dropout2d rate\nconv_transpose2d\navg_pool2d kernel_size\nadaptive_avg_pool2d output_size\n"
+      "adaptive_max_pool2d output_size\nglobal_avg_pool2d\nglobal_max_pool2d\n"
+      "upsample2d scale_factor\nlayer_norm\nrms_norm\ngroup_norm num_groups\nembedding\n"
+      "relu\nidentity\ngelu approximate\nsilu\ntanh\nsigmoid\nleaky_relu negative_slope\n"
+      "elu alpha\nselu\nsoftplus\nmish\nhardswish\nhardsigmoid\nhardtanh\nrelu6\nsoftsign\n"
+      "quick_gelu\nsoftmax\nlog_softmax\nflatten\n"
+      "reshape shape\ntranspose permutation\nslice\npad2d padding\n"
+      "prelu per_channel\ncelu alpha\nlog_sigmoid\ntanhshrink\nsoftshrink lambda\nglu\n"
+      "add inputs\nmultiply inputs\nconcat inputs\nsequential layers\n"
+      "residual layers\nbranches branches\nrepeat\nblock use\nclass_token\nposition_embedding\n"
+      "token_type_embedding num_types\nsinusoidal_positions\nrotary_positions\n"
+      "multi_head_attention num_heads\nlstm hidden_size\ngru hidden_size\nrnn hidden_size\n"
+      "attention num_heads\n");
 }
 
 TEST_CASE("keys out of range or unknown are refused with the nearest name") {

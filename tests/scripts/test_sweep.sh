@@ -134,4 +134,12 @@ wait $pid || code=$?
 [ "$(grep -c told calls)" = 2 ] || fail "stopped: the running trials were not told"
 [ "$(grep -c config calls)" = 2 ] || fail "stopped: more trials were started"
 [ "$(cat k/a=1/exit_code)" = 75 ] || fail "stopped: the trial's own code was not kept"
+
+# Ranks of a trial share its threads.
+mkdir bin
+printf '#!/bin/sh\necho 16\n' >bin/nproc
+chmod +x bin/nproc
+rm calls
+PATH=$work/bin:$PATH expect_code 0 "$sweep" -c config.yaml -j 2 -o ranks x.a=1,2 -- --nproc-per-node 4
+[ "$(cut -d ' ' -f 1 calls | sort -u)" = 2 ] || fail "16 CPUs were not divided among 2 trials of 4 ranks"
 echo "sweep: all as expected"

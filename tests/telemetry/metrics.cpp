@@ -74,10 +74,29 @@ TEST_CASE("resuming removes later steps and what a crash cut, at any byte") {
     REQUIRE(text == lines(1, kept) + line(5).text() + "\n");
   }
   CHECK(metrics_to_keep("{\"note\": 1}\n{\"step\": 9}\n", 8) == 12);
+  CHECK(metrics_to_keep("{\"step\": 8}\n{\"step\": 8, \"eval_samples\": 2}\n", 8, true) == 12);
   CHECK(metrics_to_keep("not JSON\n", 8) == 0);
   CHECK(metrics_to_keep("{\"step\": \"x\"}\n", 8) == 0);
   MetricsWriter fresh(folder / "new.jsonl", 4);
   CHECK(slurp(folder / "new.jsonl").empty());
+}
+
+TEST_CASE("the lines of earlier attempts say how many there were, and when") {
+  TemporaryFolder folder;
+  const auto read = [&](const std::string& text) {
+    folder.write("m.jsonl", text);
+    return earlier_attempts(folder / "m.jsonl");
+  };
+  CHECK(earlier_attempts(folder / "none.jsonl").attempts == 0);
+  for (const char* text : {"", "\n", "{\"step\": 1", "\n\n"}) CHECK(read(text).last == 0);
+  CHECK(read("").attempts == 0);
+  CHECK(read(lines(1, 3)).attempts == 1);  // of a version without attempts
+  const auto found = read(R"({"step": 1, "time": 5, "attempt": 1}
+{"step": 2, "time": 7.5, "attempt": 3}
+{"step": 3, "ti)");
+  CHECK(found.attempts == 3);
+  CHECK(found.first == 5);
+  CHECK(found.last == 7.5);
 }
 
 TEST_CASE("a full disk is a storage error, and the next start repairs the file") {

@@ -1,8 +1,11 @@
-#include "train/stop.h"
+#include "base/stop.h"
 
+#include <atomic>
 #include <csignal>
+#include <cstring>
 #include <initializer_list>
 
+#include "base/error.h"
 #include "base/signals.h"
 
 namespace dltrain {
@@ -10,6 +13,7 @@ namespace {
 
 volatile std::sig_atomic_t stop_flag = 0;
 volatile std::sig_atomic_t save_flag = 0;
+std::atomic<bool> stoppable = false;
 
 void on_signal(int signal) {
   stop_flag = signal;
@@ -56,6 +60,25 @@ int stop_signal() {
 
 void request_stop(int signal) {
   stop_flag = signal;
+}
+
+StoppableWork::StoppableWork() {
+  stoppable = true;
+}
+
+StoppableWork::~StoppableWork() {
+  stoppable = false;
+}
+
+bool stop_asked() {
+  return stop_flag != 0 && stoppable;
+}
+
+void check_stop() {
+  if (!stop_asked()) return;
+  const int signal = stop_flag;
+  fail(ExitCode::stopped, "stopped by signal {} (SIG{}) before the first step", signal,
+       sigabbrev_np(signal));
 }
 
 }  // namespace dltrain

@@ -1,0 +1,138 @@
+#include "train/resume.h"
+
+#include <algorithm>
+
+#include "base/checksum.h"
+#include "base/error.h"
+#include "config/dump.h"
+#include "config/load.h"
+
+namespace dltrain {
+namespace {
+
+// Settings of sections that must stay which do not change what a step computes.
+bool may_change(const ConfigDifference& difference, const ResumeChoice& choice,
+                const Session& session) {
+  const std::string& key = difference.path;
+  const auto in = [&](std::string_view section) { return key.starts_with(section); };
+  if (!in("model") && !in("loss") && !in("data")) return true;
+  // The checkpoint has the weights.
+  if (in("model.init_from") || in("model.rename") || in("model.strict")) return true;
+  if (in("data.workers")) return true;
+  if (in("loss.teacher")) return true;  // its fingerprint is compared
+  // Files may have been moved.
+  const bool paths = difference.before.starts_with('/') && difference.after.starts_with('/');
+  return in("data") && paths &&
+         (choice.state.data_fingerprint.empty() ||
+          choice.state.data_fingerprint == fingerprint(*session.data.train));
+}
+
+std::vector<ConfigDifference> changes_of(const ResumeChoice& choice, const Session& session) {
+  const auto before =
+      load_config<Experiment>({.files = {choice.checkpoint / "config.yaml"}, .overrides = {}});
+  return diff_dumps(dump_config(before), dump_config(*session.experiment));
+}
+
+// The weights mean the tokens of the tokenizer that they were trained with.
+void check_tokenizer(const ResumeChoice& choice, const Session& session) {
+  const auto now = session.data.train->tokenizer(), saved = run_tokenizer(choice);
+  if (!now || !saved || saved->identity() == now->identity()) return;
+  fail(ExitCode::usage,
+       "{} was trained with the tokenizer in {}; that of this configuration is another one",
+       choice.checkpoint.string(), run_of(choice.checkpoint).string());
+}
+
+// What would make another run of it.
+std::vector<ConfigDifference> other_run(const ResumeChoice& choice, const Session& session,
+                                        const std::vector<ConfigDifference>& changes) {
+  std::vector<ConfigDifference> out;
+  for (const ConfigDifference& change : changes) {
+    if (!may_change(change, choice, session)) out.push_back(change);
+  }
+  const int64_t saved = choice.state.train_samples, now = session.data.train->size();
+  if (saved != now) {
+    out.push_back({"training samples", std::to_string(saved), std::to_string(now)});
+  }
+  const std::string& teacher = choice.state.teacher;
+  if (session.teacher && !teacher.empty() && teacher != session.teacher->fingerprint) {
+    out.push_back({"weights of the teacher", choice.state.teacher_checkpoint,
+                   session.teacher->checkpoint.string()});
+  }
+  return out;
+}
+
+}  // namespace
+
+std::string fingerprint(const Dataset& data) {
+  constexpr int64_t kSamples = 16;
+  Hasher hasher;
+  try {
+    const int64_t count = std::min(kSamples, data.size());
+    for (int64_t i = 0; i < count; ++i) data.hash_inputs(i * data.size() / count, hasher);
+  } catch (const Error&) {
+    return {};  // the step that needs the sample says so
+  }
+  return hasher.hex();
+}
+
+std::shared_ptr<const Tokenizer> run_tokenizer(const ResumeChoice& choice) {
+  const auto run = run_of(choice.checkpoint);
+  if (!holds_tokenizer(run)) return nullptr;
+  std::string problem = "not the tokenizer with which it was trained";
+  try {
+    auto tokenizer = load_tokenizer(run);
+    const std::string& saved = choice.state.tokenizer;
+    if (saved.empty() || saved == tokenizer->identity()) return tokenizer;
+  } catch (const Error& error) {
+    problem = error.what();
+  }
+  fail(ExitCode::storage, "{}: the tokenizer in {} is damaged or was replaced: {}",
+       choice.checkpoint.string(), run.string(), problem);
+}
+
+std::vector<ConfigDifference> check_resume(const ResumeChoice& choice, const Session& session,
+                                           bool allow_changes) {
+  const CheckpointState& state = choice.state;
+  const std::string place = choice.checkpoint.string();
+  const auto differs = [&](const char* key, int64_t saved, int64_t now) {
+    if (saved == now) return;
+    fail(ExitCode::usage,
+         "{} was made with {} {}, this configuration has {}; a resumed run keeps it", place, key,
+         saved, now);
+  };
+  differs("seed", state.seed, session.experiment->seed);
+  differs("global_batch_size", state.global_batch, session.batch.global_batch);
+  if (state.step > session.max_steps) {
+    fail(ExitCode::usage,
+         "{} is at step {}, the run ends at step {}; training.max_steps may only grow", place,
+         state.step, session.max_steps);
+  }
+  const std::string& optimizer = session.experiment->optimizer->kind;
+  if (!state.optimizer.empty() && state.optimizer != optimizer) {
+    fail(ExitCode::usage,
+         "{} was made with the optimizer {}, this configuration has {}; to go on with another one "
+         "start a new run with model.init_from: {}",
+         place, state.optimizer, optimizer, place);
+  }
+  check_tokenizer(choice, session);
+  check_same_data(session, state.data, choice.checkpoint);
+  auto changes = changes_of(choice, session);
+  const auto other = other_run(choice, session, changes);
+  if (!other.empty() && !allow_changes) {
+    fail(ExitCode::usage,
+         "{} was made with another model, loss or other data:\n{}\n--allow-changes goes on all the "
+         "same; a new run takes only the weights (model.init_from: {})",
+         place, describe_differences(other), place);
+  }
+  return changes;
+}
+
+void check_teacher(const Session& session, const std::filesystem::path& run_folder) {
+  if (!session.teacher || !is_inside(session.teacher->checkpoint, run_folder)) return;
+  fail(ExitCode::usage,
+       "loss.teacher: {} lies in the run folder {} itself; give the run another folder "
+       "(--output-dir or --name)",
+       session.teacher->checkpoint.string(), run_folder.string());
+}
+
+}  // namespace dltrain

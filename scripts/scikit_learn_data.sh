@@ -1,0 +1,28 @@
+#!/usr/bin/env bash
+# Puts the files of sklearn/datasets/data into a folder. They are taken out of the scikit-learn package, which is
+# downloaded but neither installed nor run.
+#
+#   scripts/scikit_learn_data.sh FOLDER
+set -euo pipefail
+folder=$1
+
+if ! python3 -m pip --version >/dev/null 2>&1; then
+  python3 -m venv "$folder/venv" || {
+    echo "pip is needed to get the scikit-learn package: apt-get install python3-pip" >&2
+    exit 1
+  }
+  PATH="$folder/venv/bin:$PATH"
+fi
+if ! python3 -m pip download --quiet --no-deps --only-binary :all: --dest "$folder" scikit-learn; then
+  echo "the scikit-learn package could not be downloaded; check the network" >&2
+  exit 1
+fi
+python3 - "$folder" <<'PYTHON'
+import glob, os, sys, zipfile
+folder = sys.argv[1]
+with zipfile.ZipFile(glob.glob(folder + "/scikit_learn-*.whl")[0]) as archive:
+    for name in archive.namelist():
+        if name.startswith("sklearn/datasets/data/") and name.endswith((".csv", ".gz")):
+            with open(os.path.join(folder, os.path.basename(name)), "wb") as out:
+                out.write(archive.read(name))
+PYTHON

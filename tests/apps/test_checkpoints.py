@@ -1,0 +1,243 @@
+"""Which checkpoint is used, whether it is whole, and what a run that goes on may change."""
+import json
+import os
+import shutil
+import signal
+import time
+
+import support
+from support import OK, SMALL, STOPPED, STORAGE, USAGE, checkpoints, metrics, steps
+
+CONSTANT = SMALL.replace("type: cosine", "type: constant")
+GPT = """
+name: gpt
+model: {type: gpt2, num_layers: 1, hidden_size: 8, num_heads: 2, max_positions: 16, dropout: 0}
+data: {type: text, path: PATH, tokenizer: {type: char}, sequence_length: 16}
+optimizer: {type: adamw, learning_rate: 1.0e-2}
+training: {global_batch_size: 8, max_steps: 6}
+checkpoint: {save_steps: 3}
+logging: {logging_steps: 1}
+"""
+
+
+def flip(file, at=-5):
+    content = bytearray(file.read_bytes())
+    content[at] ^= 0x10
+    file.write_bytes(content)
+
+
+class Runs(support.DltrainTest):
+    def setUp(self):
+        super().setUp()
+        self.run_folder = self.folder / "runs" / "small"
+
+    def train(self, *arguments, text=CONSTANT, run=None, code=OK):
+        return self.run_dltrain(self.small(text), "-q", "--output-dir", run or self.run_folder, *arguments, code=code)
+
+    def go_on(self, *arguments, **how):
+        return self.train("--resume", "auto", *arguments, **how)
+
+    def gpt(self):
+        text = self.write("text.txt", "the cat sat on the mat and that was that. " * 20)
+        self.run_dltrain(self.write("gpt.yaml", GPT.replace("PATH", str(text))), "-q", "--output-dir", self.folder / "gpt")
+        return self.folder / "gpt"
+
+
+class Damage(Runs):
+    def test_only_resume_auto_takes_an_older_checkpoint_in_the_place_of_a_damaged_one(self):
+        self.train()
+        newest, whole = (self.run_folder / "checkpoints" / name for name in ("step-000040", "step-000030"))
+        flip(newest / "model.safetensors")
+        other = self.folder / "other"
+        says = [f"{newest}/model.safetensors: damaged", f"the newest whole checkpoint is {whole}"]
+        for place in (self.run_folder, newest, newest.parent, newest.parent / "latest"):
+            for command in (("eval", "--checkpoint", place), ("predict", "--checkpoint", place, "-o", f"{other}.csv"), ("export", place, self.folder / "exported"),
+                            ("generate", place, "--tokens", "1"),
+                            (self.small(), "--output-dir", other, "-s", f"model.init_from={place}"),
+                            (self.small(), "--output-dir", other, "-s", f"loss={{type: distillation, teacher: {place}}}"),
+                            (self.small(), "--output-dir", other, "--resume", place)):
+                self.refused(STORAGE, *command, says=says)
+        self.refused(STORAGE, self.small(), "--output-dir", other, "-s", f"model.init_from={newest / 'model.safetensors'}", says=says)
+        self.assertFalse((other / "checkpoints").exists())
+        self.run_dltrain("eval", "--checkpoint", whole)
+        self.assertIn("passed over", self.go_on().err)
+
+    def test_a_list_of_checksums_that_has_lost_a_file_is_refused(self):
+        self.train()
+        checkpoint = self.run_folder / "checkpoints" / "step-000040"
+        whole = (checkpoint / "checksums.json").read_text()
+        for name in sorted(json.loads(whole)["files"]):
+            for lost in (False, True):
+                listed = json.loads(whole)
+                del listed["files"][name]
+                (checkpoint / "checksums.json").write_text(json.dumps(listed))
+                if lost:
+                    (checkpoint / name).rename(self.folder / name)
+                result = self.refused(STORAGE, "eval", "--checkpoint", checkpoint)
+                if lost:
+                    (self.folder / name).rename(checkpoint / name)
+                else:
+                    self.assertIn(f"does not list {name}", result.err)
+
+    def test_a_tokenizer_that_is_not_the_trained_one_is_refused(self):
+        gpt = self.gpt()
+        before = (gpt / "tokenizer.json").read_text()
+        about = json.loads(before)
+        about["alphabet"] = about["alphabet"][::-1]
+        for damaged in (json.dumps(about), before[:20], ""):
+            (gpt / "tokenizer.json").write_text(damaged)
+            for command in (("generate", gpt, "--prompt", "the"), ("export", gpt, self.folder / "out"),
+                            (self.folder / "gpt.yaml", "--output-dir", gpt, "--resume", "auto", "--max-steps", 9)):
+                self.refused(STORAGE, *command, says=["tokenizer", "damaged or was replaced"])
+        (gpt / "tokenizer.json").write_text(before)
+        self.run_dltrain("generate", gpt, "--prompt", "the", "--max-tokens", 2)
+
+    def test_eval_of_a_run_that_saves_reads_what_latest_names(self):
+        process = self.start(self.small(), "-q", "--output-dir", self.run_folder, "--max-steps", 1_000_000, "-s", "checkpoint.save_steps=5",
+                             "-s", "checkpoint.save_total_limit=1", "-s", "logging.logging_steps=1000", "-s", "lr_scheduler.type=constant")
+        latest = self.run_folder / "checkpoints" / "latest"
+        self.wait_for(latest.exists, "the first checkpoint")
+        for _ in range(8):
+            before = int(os.readlink(latest)[5:])
+            read = self.run_dltrain("eval", "--checkpoint", self.run_folder).out
+            self.assertGreaterEqual(int(read.split(":")[0][-6:]), before)
+        self.assertIsNone(process.poll())
+        process.send_signal(signal.SIGTERM)
+        self.assertEqual(self.end(process).code, STOPPED)
+
+    def test_a_place_without_a_checkpoint_is_told_with_what_there_is(self):
+        self.train()
+        runs = self.folder / "runs"
+        for command in (("--resume",), ("eval", "--checkpoint")):
+            self.refused(STORAGE, *command, "runs/nothere", cwd=self.folder, says=["there is no runs/nothere", "runs has small (step 40)"])
+            self.refused(STORAGE, *command, "runs", cwd=self.folder, says=["runs holds no checkpoint", "runs has small (step 40)"])
+            self.refused(STORAGE, *command, "nothere", cwd=self.folder, says="runs has small (step 40)")
+            self.refused(STORAGE, *command, self.run_folder / "checkpoints" / "step-000015",
+                         says=f"{self.run_folder}/checkpoints has step-000020 (step 20), step-000030")
+        self.assertEqual(os.listdir(runs), ["small"])
+
+
+class Changes(Runs):
+    def test_what_changed_since_the_checkpoint_is_told_and_both_configurations_stay(self):
+        self.train("--max-steps", 20, "-s", "optimizer.learning_rate=5e-2")
+        before = (self.run_folder / "config.yaml").read_text()
+        said = self.go_on("-s", "optimizer.weight_decay=0.5").err
+        self.assertIn("from step 20 on with other settings (config.until-step-000020.yaml has those before)", said)
+        self.assertIn("  optimizer.learning_rate: 0.05 -> 0.01\n", said)
+        self.assertIn("  optimizer.weight_decay: 0.01 -> 0.5\n", said)
+        self.assertEqual((self.run_folder / "config.until-step-000020.yaml").read_text(), before)
+        self.assertIn("learning_rate: 0.01", (self.run_folder / "config.yaml").read_text())
+        self.assertEqual([line["learning_rate"] for line in steps(self.run_folder)][19:21], [0.05, 0.01])
+        # More steps are no reason for a warning.
+        self.assertEqual(self.go_on("-s", "optimizer.weight_decay=0.5", "--max-steps", 44).err, "")
+
+    def test_another_model_loss_or_data_is_refused_unless_it_is_allowed(self):
+        self.train("--max-steps", 10)
+        for change, says in (("loss.label_smoothing=0.1", "loss.label_smoothing: 0.0 -> 0.1"), ("model.layers[2].rate=0.3", "model.layers[2].rate: 0.2 -> 0.3"),
+                             ("data.train.noise=2", "data.train.noise: 1.0 -> 2.0"), ("data.train.samples=90", "training samples: 100 -> 90")):
+            result = self.refused(USAGE, self.small(CONSTANT), "--output-dir", self.run_folder, "--resume", "auto", "-s", change,
+                                  says=[says, "--allow-changes"])
+            self.assertEqual(checkpoints(self.run_folder), ["step-000010"], str(result))
+        said = self.go_on("-s", "loss.label_smoothing=0.1", "--allow-changes").err
+        self.assertIn("loss.label_smoothing: 0.0 -> 0.1", said)
+        self.assertEqual(len(steps(self.run_folder)), 40)
+
+    def test_data_may_move_but_not_become_other_data(self):
+        text = CONSTANT.replace("type: synthetic, shape: [12], classes: 4, samples: 100, shuffle: true", "type: csv, path: PATH")
+        text = text.replace("  eval: {type: synthetic, shape: [12], classes: 4, samples: 40, seed: 1}\n", "")
+        rows = [f"{i % 7},{i % 5},{i % 4}\n" for i in range(60)]
+        for name, content in (("a", rows), ("b", rows), ("c", rows[::-1])):
+            self.write(f"{name}/data.csv", "".join(content))
+        self.train("--max-steps", 10, text=text.replace("PATH", str(self.folder / "a" / "data.csv")))
+        self.refused(USAGE, self.small(text.replace("PATH", str(self.folder / "c" / "data.csv"))), "--output-dir", self.run_folder, "--resume",
+                     "auto", says="data.train.path")
+        shutil.rmtree(self.folder / "a")
+        said = self.go_on(text=text.replace("PATH", str(self.folder / "b" / "data.csv"))).err
+        self.assertIn("data.train.path: ", said)
+        self.assertEqual(len(steps(self.run_folder)), 40)
+
+    def test_a_run_alone_goes_on_with_its_own_configuration(self):
+        whole = self.folder / "whole"
+        self.train(run=whole)
+        for arguments in (("--resume", "runs/small"), ("--resume", "auto", "--output-dir", "runs/small"),
+                          ("--resume", "runs/small/checkpoints/step-000020")):
+            self.train("--overwrite", "-s", "training.max_steps=20")
+            config = self.run_folder / "checkpoints" / "step-000020" / "config.yaml"
+            self.assertIn("max_steps: 20", config.read_text())
+            self.run_dltrain("-q", *arguments, "--max-steps", 40, cwd=self.folder)
+            self.assert_same_state(self.run_folder, whole)
+        self.assertEqual(os.listdir(self.folder / "runs"), ["small"])
+        self.assertIn("would go on from runs/small/checkpoints/step-000040, step 40, in runs/small",
+                      self.run_dltrain("--resume", "runs/small", "--dry-run", cwd=self.folder).out)
+
+
+class Teachers(Runs):
+    def distil(self, teacher, *arguments, **how):
+        return self.train("-s", f"loss={{type: distillation, teacher: {teacher}}}", *arguments, **how)
+
+    def test_a_run_is_not_its_own_teacher(self):
+        self.train()
+        for extra in (("--overwrite",), ("--resume", "auto", "--allow-changes")):
+            self.refused(USAGE, self.small(CONSTANT), "--output-dir", self.run_folder, "-s",
+                         f"loss={{type: distillation, teacher: {self.run_folder}}}", *extra, says="lies in the run folder")
+        self.assertEqual(len(steps(self.run_folder)), 40)
+
+    def test_the_teacher_of_a_run_stays_the_same(self):
+        teacher, student = self.folder / "teacher", self.folder / "student"
+        self.train("--max-steps", 10, run=teacher)
+        self.distil(teacher, "--max-steps", 10, run=student)
+        self.assertIn(f"teacher: {teacher}/checkpoints/step-000010", (student / "config.yaml").read_text())
+        self.train("--resume", "auto", "--max-steps", 20, run=teacher)
+        resume = ("--resume", "auto")
+        result = self.distil(teacher, *resume, run=student, code=USAGE)
+        self.assertIn(f"weights of the teacher: {teacher}/checkpoints/step-000010 -> {teacher}/checkpoints/step-000020", result.err)
+        moved = self.folder / "moved"
+        (teacher / "checkpoints" / "step-000010").rename(moved)
+        self.distil(moved, *resume, "--max-steps", 20, run=student)
+        self.distil(teacher, *resume, "--allow-changes", run=student)
+        self.assertEqual(len(steps(student)), 40)
+
+
+class Times(Runs):
+    def test_lines_and_summary_know_the_time(self):
+        begin = time.time()
+        self.train("--max-steps", 20)
+        first = metrics(self.run_folder)
+        summary = json.loads((self.run_folder / "summary.json").read_text())
+        parts = ("training", "evaluation", "saving", "waiting", "lost")
+        for line in first:
+            self.assertTrue(begin <= line["time"] <= time.time())
+            self.assertEqual((line["attempt"], line["samples_seen"]), (1, 16 * line["step"]))
+            self.assertNotIn("tokens_seen", line)
+        self.assertEqual([line["time"] for line in first], sorted(line["time"] for line in first))
+        self.assertAlmostEqual(sum(summary[f"{part}_seconds"] for part in parts), summary["seconds"], delta=0.05)
+        self.assertEqual(summary["lost_seconds"], 0)
+        for part in ("training", "evaluation", "saving"):
+            self.assertGreater(summary[f"{part}_seconds"], 0)
+        self.go_on()
+        self.assertEqual([line["attempt"] for line in steps(self.run_folder)], [1] * 20 + [2] * 20)
+        later = json.loads((self.run_folder / "summary.json").read_text())
+        self.assertEqual(later["attempt"], 2)
+        for part in parts:
+            self.assertGreater(later[f"{part}_seconds"], summary[f"{part}_seconds"] if part != "waiting" else -1)
+
+    def test_steps_that_are_done_again_are_lost_time(self):
+        self.train("-s", "checkpoint.save_total_limit=0", "--max-steps", 20)
+        lines = metrics(self.run_folder)
+        state = json.loads((self.run_folder / "checkpoints" / "step-000010" / "state.json").read_text())
+        self.train("--resume", self.run_folder / "checkpoints" / "step-000010")
+        summary = json.loads((self.run_folder / "summary.json").read_text())
+        self.assertGreaterEqual(summary["lost_seconds"], lines[-1]["time"] - state["saved_at"] - 1e-3)
+        self.assertEqual([line["attempt"] for line in steps(self.run_folder)], [1] * 10 + [2] * 30)
+
+    def test_tokens_are_counted_on(self):
+        run = self.gpt()
+        for line in steps(run):
+            self.assertEqual((line["samples_seen"], line["tokens_seen"]), (8 * line["step"], 128 * line["step"]))
+            self.assertGreater(line["tokens_per_second"], 0)
+        self.run_dltrain(self.folder / "gpt.yaml", "-q", "--output-dir", run, "--resume", "auto", "--max-steps", 8)
+        self.assertEqual(steps(run)[-1]["tokens_seen"], 1024)
+
+
+if __name__ == "__main__":
+    support.main()
