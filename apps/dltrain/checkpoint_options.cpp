@@ -33,8 +33,7 @@ ModelArguments CheckpointOptions::arguments() const {
   for (const std::string& text : config.files) {
     const bool yaml = text.ends_with(".yaml") || text.ends_with(".yml");
     const bool model = out.models.empty() && !std::filesystem::is_regular_file(text);
-    const bool alone = config.files.size() == 1 && config.also_files.empty();
-    if (yaml || (alone && checkpoints.empty() && !model)) {
+    if (yaml) {
       out.configs.push_back(text);
     } else if (model) {
       if (!std::filesystem::exists(text) && text != "latest" && text != "best") {
@@ -49,6 +48,10 @@ ModelArguments CheckpointOptions::arguments() const {
       fail(ExitCode::usage, "{} and {}: one file or folder of data is read at a time", out.data,
            text);
     }
+  }
+  if (out.models.empty() && out.configs.empty() && config.also_files.empty()) {
+    fail(ExitCode::usage, "no model is named; give a run folder{}",
+         out.data.empty() ? "" : " before " + out.data);
   }
   return out;
 }

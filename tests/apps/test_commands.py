@@ -261,7 +261,12 @@ class Check(support.DltrainTest):
         self.results(SOURCES / "configs/recipes/digits-convnet.yaml")
 
     def test_checks_that_lack_the_time_are_named(self):
-        big = self.write("big.yaml", SMALL.replace("shape: [12]", "shape: [20000]").replace("out_features: 24", "out_features: 400"))
+        big = self.write("big.yaml", """
+model: {type: gpt2, num_layers: 2, hidden_size: 192, num_heads: 4}
+data: {type: synthetic_tokens, vocab_size: 50, length: 128, samples: 32}
+optimizer: {type: adamw, learning_rate: 1.0e-3}
+training: {global_batch_size: 2, max_steps: 2}
+""")
         found = self.results(big, "--time", 1, code=None)
         self.assertEqual(found["gradient check"], "SKIP")
         self.refused(USAGE, "check", big, "--time", 0, says="--time")

@@ -124,8 +124,10 @@ class Predict(support.DltrainTest):
         rows = [f"{i % 7},{i % 5},{i % 7 > 3:d}" for i in range(60)]
         text = SMALL.split("data:")[0] + f"data: {{type: csv, path: {self.write('table.csv', chr(10).join(rows))}, {keys.pop('data')}}}\n"
         text += "optimizer:" + SMALL.split("optimizer:")[1]
-        return self.train("table", "-s", "evaluation={eval_steps: 20, samples: 4, predictions: 2}", "-s", "checkpoint.metric=accuracy", "-s",
-                          "training.early_stopping=5", text=text), self.write("new.csv", "\n".join(rows[:9]))
+        # What a run with evaluations may ask for besides.
+        more = ("evaluation={eval_steps: 20, samples: 4, predictions: 2}", "checkpoint.metric=accuracy", "training.early_stopping=5")
+        flags = [flag for key in more if "eval" in text.split("data:")[1].split("\n")[0] for flag in ("-s", key)]
+        return self.train("table", *flags, text=text), self.write("new.csv", "\n".join(rows[:9]))
 
     def test_a_new_table_needs_nothing_but_the_run_whatever_its_split_was(self):
         for keys in ("eval_fraction: 0.2", "train: {rows: [0, 40]}, eval: {rows: [40, 60]}", "classes: 4", "sampling: balanced"):
@@ -156,6 +158,8 @@ class Predict(support.DltrainTest):
         self.refused(USAGE, "predict", "--checkpoint", run, says="--output")
         self.refused(USAGE, "predict", "--checkpoint", run, "-o", self.folder / "o.csv", "-s", "data.eval=null", says="no eval split")
         self.refused(USAGE, "predict", run, self.small(), "-o", self.folder / "o.csv", "-s", "data.eval=null", says="no eval split")
+        self.refused(USAGE, "predict", self.write("new.csv", "1,2\n"), "-o", self.folder / "o.csv", says=f"no model is named; give a run folder before {self.folder}/new.csv")
+        self.refused(USAGE, "eval", says="no model is named")
         self.refused(USAGE, "predict", run, self.write("new.csv", "1,2\n"), "-o", self.folder / "o.csv", says="made-up samples")
         self.refused(STORAGE, "predict", self.small(), "--checkpoint", self.folder, "-o", self.folder / "o.csv", says="holds no checkpoint")
         environment = {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"}
