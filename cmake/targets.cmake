@@ -1,4 +1,4 @@
-# dltrain_units(RESULT FOLDER SOURCES…): writes files that include eight sources of FOLDER each, to be compiled in
+# dltrain_units(RESULT FOLDER SOURCES…): writes files that include sixteen sources of FOLDER each, to be compiled in
 # their place: most of the time of a source goes into the headers that they share. RESULT is the list of what to
 # compile. The includes are relative to FOLDER, so that ccache serves all clones. Sources that include Highway's
 # foreach_target.h stay alone: they include themselves.
@@ -16,7 +16,7 @@ function(dltrain_units result folder)
   endforeach()
   set(number 0)
   while(joined)
-    list(SUBLIST joined 0 8 unit)
+    list(SUBLIST joined 0 16 unit)
     list(REMOVE_ITEM joined ${unit})
     list(TRANSFORM unit REPLACE "(.+)" "#include \"\\1\"\n")
     string(JOIN "" text ${unit})

@@ -100,6 +100,13 @@ void tell(const std::string& text);
 // The same by the first of several ranks alone, or by the launcher that starts them.
 void tell_once(const std::string& text);
 
+// An option that names a file or folder: an empty text is refused.
+CLI::Option* add_path(CLI::App& command, const std::string& names, std::string& path,
+                      const std::string& doc);
+// The same of a file to write, which must be none of the inputs.
+CLI::Option* add_output(CLI::App& command, const std::string& names, std::string& path,
+                        const std::string& doc);
+
 // For CLI::App::failure_message: the error, and the nearest flag to one that is not known.
 std::string usage_message(const CLI::App* app, const CLI::Error& error);
 // "; did you mean dltrain train?" of a word that is no command, or all commands.

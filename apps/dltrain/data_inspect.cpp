@@ -3,6 +3,7 @@
 #include <cstdio>
 
 #include "base/cpus.h"
+#include "base/printable.h"
 #include "data/inspect.h"
 #include "dltrain/data_commands.h"
 
@@ -94,8 +95,8 @@ void print_classes(const Dataset& dataset, const SplitReport& report) {
   if (report.ignored > 0) fmt::print("; {} samples have an ignored label", report.ignored);
   fmt::print("\n");
   for (size_t i = 0; i < report.labels.size() && i < kMostClasses; ++i) {
-    fmt::print("    {:<24} {:>9}  {:5.2f} %\n", label_text(dataset, static_cast<int64_t>(i)),
-               report.labels[i],
+    fmt::print("    {:<24} {:>9}  {:5.2f} %\n",
+               printable(label_text(dataset, static_cast<int64_t>(i))), report.labels[i],
                100.0 * static_cast<double>(report.labels[i]) / static_cast<double>(report.samples));
   }
   if (report.labels.size() > kMostClasses) {
@@ -156,18 +157,19 @@ SplitReport print_split(const char* name, const Dataset& dataset, const Dataset&
   print_columns(inspect_columns(raw));
   print_classes(dataset, report);
   fmt::print("  broken: {}\n", report.broken.size());
-  print_some(report.broken, [](const auto& b) { fmt::print("    {}\n", b.second); });
+  print_some(report.broken, [](const auto& b) { fmt::print("    {}\n", printable(b.second)); });
   fmt::print(
       "  duplicates: {}{}\n", report.duplicates.size(),
       report.contradictions > 0
           ? fmt::format(", of which {} have another target than the first", report.contradictions)
           : "");
   print_some(report.duplicates, [&](const auto& pair) {
-    fmt::print("    {} = {}\n", dataset.place_of(pair.first), dataset.place_of(pair.second));
+    fmt::print("    {} = {}\n", printable(dataset.place_of(pair.first)),
+               printable(dataset.place_of(pair.second)));
   });
   fmt::print("  outliers: {}\n", report.outliers.size());
   print_some(report.outliers, [&](const Outlier& outlier) {
-    fmt::print("    {}: {}\n", dataset.place_of(outlier.sample), outlier.reason);
+    fmt::print("    {}: {}\n", printable(dataset.place_of(outlier.sample)), outlier.reason);
   });
   return report;
 }
@@ -204,8 +206,8 @@ CommandBody add_data_inspect(CLI::App& command) {
       const auto overlap = find_overlap(train, eval);
       fmt::print("eval samples that are also in train: {}\n", overlap.size());
       print_some(overlap, [&](const auto& pair) {
-        fmt::print("    {} = {}\n", data.eval->place_of(pair.first),
-                   data.train->place_of(pair.second));
+        fmt::print("    {} = {}\n", printable(data.eval->place_of(pair.first)),
+                   printable(data.train->place_of(pair.second)));
       });
     }
     return broken ? ExitCode::data : ExitCode::ok;

@@ -3,7 +3,7 @@
 #include <cstdio>
 
 #include "base/cpus.h"
-#include "base/file.h"
+#include "data/packed_images.h"
 #include "data/prepare.h"
 #include "data/prepare_tokens.h"
 #include "data/sequence_config.h"
@@ -20,24 +20,32 @@ struct DataPrepareOptions {
   bool overwrite = false;
 };
 
-void refuse_existing(const DataPrepareOptions& options, const std::filesystem::path& path) {
-  if (options.overwrite || !std::filesystem::exists(path)) return;
-  fail(ExitCode::usage, "{} is there already; --overwrite replaces it", path.string());
+// A file of packed images is ours by what it begins with.
+void refuse_existing(const DataPrepareOptions& options) {
+  const std::filesystem::path path = options.output;
+  std::error_code ignored;
+  if (!std::filesystem::exists(path, ignored)) return;
+  if (!options.overwrite) {
+    fail(ExitCode::usage, "{} is there already; --overwrite replaces it", path.string());
+  }
+  if (!is_packed_images(path)) {
+    fail(ExitCode::usage, "{} is no file of packed images, so --overwrite does not replace it",
+         path.string());
+  }
 }
 
 ExitCode write_tokens(const DataPrepareOptions& options, const DataConfig& data,
                       const SequenceConfig& config) {
   // The ids wait in files beside the result: there may be more of them than memory.
   const std::filesystem::path folder = options.output;
-  refuse_existing(options, folder / "train_000000.bin");
-  make_directories(folder);
-  TokenSpan train{config.open_tokens(nullptr, folder / ".train.ids")}, eval;
+  open_tokens_folder(folder, options.overwrite);
+  TokenSpan train{config.open_tokens(nullptr, folder / kTrainIds)}, eval;
   train.count = train.stream->size();
   if (data.eval_fraction) {
     eval = {train.stream, 0, SequenceConfig::held_out(train.count, *data.eval_fraction)};
     eval.first = train.count -= eval.count;
   } else if (const auto* other = dynamic_cast<const SequenceConfig*>(data.eval.get())) {
-    eval.stream = other->open_tokens(train.stream.get(), folder / ".eval.ids");
+    eval.stream = other->open_tokens(train.stream.get(), folder / kEvalIds);
     eval.count = eval.stream->size();
   }
   const int files =
@@ -58,7 +66,7 @@ ExitCode write_images(const DataPrepareOptions& options, const DatasetConfig& co
   if (options.shorter_side && !raw) {
     fail(ExitCode::usage, "--shorter-side needs --encoding raw: files stay as they are otherwise");
   }
-  refuse_existing(options, options.output);
+  refuse_existing(options);
   DataConfig::refuse_missing(config);
   const auto source = config.open_images();
   if (!source) {
@@ -90,7 +98,7 @@ ExitCode write_images(const DataPrepareOptions& options, const DatasetConfig& co
 CommandBody add_data_prepare(CLI::App& command) {
   auto options = std::make_shared<DataPrepareOptions>();
   options->config.add_to(command);
-  command.add_option("-o,--output", options->output, "The file to write; of text: the folder")
+  add_path(command, "-o,--output", options->output, "The file to write; of text: the folder")
       ->required();
   command.add_option("--split", options->split, "train or eval")
       ->check(CLI::IsMember({"train", "eval"}));

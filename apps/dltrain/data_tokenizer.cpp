@@ -1,7 +1,7 @@
 // dltrain data tokenizer: learns a SentencePiece vocabulary from text files.
 #include <deque>
 
-#include "base/file.h"
+#include "base/owned_files.h"
 #include "data/line_reader.h"
 #include "data/text_files.h"
 #include "dltrain/data_commands.h"
@@ -18,7 +18,7 @@ CommandBody add_data_tokenizer(CLI::App& command) {
   auto options = std::make_shared<Options>();
   command.add_option("TEXT", options->text, "Text files, plain or gzip, or glob patterns of them")
       ->required();
-  command.add_option("-o,--output", options->output, "The folder for tokenizer.model")->required();
+  add_path(command, "-o,--output", options->output, "The folder for tokenizer.model")->required();
   command.add_option("--type", options->train.type, "unigram or bpe")
       ->check(CLI::IsMember({"unigram", "bpe"}));
   command.add_option("--vocab-size", options->train.vocab_size, "Number of tokens")
@@ -51,7 +51,7 @@ CommandBody add_data_tokenizer(CLI::App& command) {
       throw Error(ExitCode::data, error.reason(),
                   readers.empty() ? std::string() : readers.front().place());
     }
-    make_directories(options->output);
+    if (!has_marker(options->output)) mark_folder(options->output);
     save_tokenizer(*tokenizer, options->output);
     fmt::print("{}: {} tokens\n", options->output, tokenizer->vocab_size());
     return ExitCode::ok;

@@ -50,8 +50,7 @@ ExitCode run_eval(const EvalOptions& options) {
 CommandBody add_eval(CLI::App& command) {
   auto options = std::make_shared<EvalOptions>();
   options->models.add_to(command);
-  command.add_option("--result", options->result, "Write the metrics to this file as JSON")
-      ->take_last();
+  add_output(command, "--result", options->result, "Write the metrics to this file as JSON");
   return [options] { return run_eval(*options); };
 }
 

@@ -335,8 +335,7 @@ CommandBody add_generate(CLI::App& command) {
                    "Put the token that begins a text before every prompt");
   command.add_flag("--no-echo", o.no_echo, "Print what is new, without the prompt");
   command.add_flag("--json", o.json, "Print a JSON object for each text, when all are done");
-  command.add_option("--result", o.result, "Write texts and times to this file as JSON")
-      ->take_last();
+  add_output(command, "--result", o.result, "Write texts and times to this file as JSON");
   command
       .add_option("--precision", o.precision, "f32, bf16 or fp16 (default: the configuration's)")
       ->check(CLI::IsMember({"f32", "bf16", "fp16"}))

@@ -153,7 +153,7 @@ CommandBody add_init(CLI::App& command) {
     names.push_back(t.name);
   }
   command.add_option("TEMPLATE", options->name, doc)->check(CLI::IsMember(names));
-  command.add_option("-o,--output", options->output, "File to write; the terminal without it");
+  add_output(command, "-o,--output", options->output, "File to write; the terminal without it");
   command.add_option("--data", options->data,
                      "A CSV file that the configuration is written for (mlp)");
   command.add_option("--target", options->target,

@@ -1,9 +1,16 @@
 // dltrain: reads the command line, runs one command, and turns errors into messages and exit codes.
+#include <cerrno>
 #include <csignal>
+#include <cstdio>
 #include <exception>
 #include <filesystem>
 #include <new>
+#include <system_error>
 
+#include <fcntl.h>
+#include <unistd.h>
+
+#include "base/shortened_files.h"
 #include "comm/environment.h"
 #include "config/problems.h"
 #include "cpu/engine.h"
@@ -11,6 +18,7 @@
 #include "launch/signal_source.h"
 #include "reference/engine.h"
 #include "telemetry/log.h"
+#include "train/mistakes.h"
 
 namespace dltrain {
 
@@ -62,8 +70,9 @@ std::vector<std::string> with_command(std::vector<std::string> arguments) {
   const auto& table = commands();
   const bool named = std::any_of(table.begin(), table.end(),
                                  [&](const CommandRow& row) { return first == row.name; });
-  const bool file =
-      first.ends_with(".yaml") || first.ends_with(".yml") || std::filesystem::exists(first);
+  std::error_code ignored;
+  const bool file = first.ends_with(".yaml") || first.ends_with(".yml") ||
+                    std::filesystem::exists(first, ignored);
   if (help || named) return arguments;
   if (!first.starts_with("-") && !file) {
     fail(ExitCode::usage, "'{}' is neither a command nor a file{}", first, command_hint(first));
@@ -113,28 +122,50 @@ int run_main(int argc, char** argv) {
   return static_cast<int>(ExitCode::usage);
 }
 
+// A standard stream that is closed: the next file that is opened would take its number, and get
+// what is printed. Reading and writing fail instead.
+void hold_standard_streams() {
+  for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+    if (fcntl(fd, F_GETFD) < 0) open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY);
+  }
+}
+
+// What went wrong, on stderr; returns the exit code.
+ExitCode tell_error(const std::exception& error) {
+  if (std::ferror(stdout)) {
+    tell(fmt::format("dltrain: error: cannot write to the standard output: {}", error.what()));
+    return ExitCode::storage;
+  }
+  const ExitCode code = exit_code_of(error);
+  if (dynamic_cast<const ConfigError*>(&error)) {
+    tell(error.what());  // every line has its place already
+  } else if (const auto* file = dynamic_cast<const std::filesystem::filesystem_error*>(&error)) {
+    tell(fmt::format("dltrain: error: {}: {}", file->path1().string(), file->code().message()));
+  } else if (dynamic_cast<const std::bad_alloc*>(&error)) {
+    tell("dltrain: error: out of memory");
+  } else {
+    tell(fmt::format("dltrain: {}error: {}", dynamic_cast<const Error*>(&error) ? "" : "internal ",
+                     error.what()));
+  }
+  return code;
+}
+
 }  // namespace
 }  // namespace dltrain
 
 int main(int argc, char** argv) {
-  using dltrain::ExitCode, dltrain::tell;
+  using namespace dltrain;
   try {
+    hold_standard_streams();
     // A launcher that is stopped before it has started anything says what one that has would say.
-    if (argc > 1 && std::string(argv[1]) == "launch") dltrain::end_on_interruption();
+    if (argc > 1 && std::string(argv[1]) == "launch") end_on_interruption();
     // A file that grows past the process's limit is a failed write, with its path and reason.
     std::signal(SIGXFSZ, SIG_IGN);
-    return dltrain::run_main(argc, argv);
-  } catch (const dltrain::ConfigError& error) {
-    tell(error.what());  // every line has its place already
-    return static_cast<int>(error.code());
-  } catch (const dltrain::Error& error) {
-    tell(std::string("dltrain: error: ") + error.what());
-    return static_cast<int>(error.code());
-  } catch (const std::bad_alloc&) {
-    tell("dltrain: error: out of memory");
-    return static_cast<int>(ExitCode::memory);
+    const int code = run_main(argc, argv);
+    check_mapped_files();
+    if (std::fflush(stdout) == 0 && !std::ferror(stdout)) return code;
+    throw std::system_error(errno, std::generic_category());
   } catch (const std::exception& error) {
-    tell(std::string("dltrain: internal error: ") + error.what());
-    return static_cast<int>(ExitCode::internal);
+    return static_cast<int>(tell_error(error));
   }
 }

@@ -42,9 +42,7 @@ ExitCode run_predict(const PredictOptions& options) {
 CommandBody add_predict(CLI::App& command) {
   auto options = std::make_shared<PredictOptions>();
   options->models.add_to(command);
-  command.add_option("-o,--output", options->output, "File to write: .csv or .jsonl")
-      ->required()
-      ->take_last();
+  add_output(command, "-o,--output", options->output, "File to write: .csv or .jsonl")->required();
   command
       .add_option("--split", options->split,
                   "Of the configuration's data: eval (the default), or train (in file order, "

@@ -76,13 +76,10 @@ CommandBody add_profile(CLI::App& command) {
   command.add_option("--rows", options->rows, "Rows of each table (default 12)")
       ->take_last()
       ->check(CLI::Range(1, 1'000'000));
-  command
-      .add_option("--output-dir", options->folder,
-                  "Where trace.json is written (default: runs/<name>)")
-      ->take_last();
-  command
-      .add_option("--result", options->result, "Write all figures to this file as one JSON object")
-      ->take_last();
+  add_path(command, "--output-dir", options->folder,
+           "Where trace.json is written (default: runs/<name>)");
+  add_output(command, "--result", options->result,
+             "Write all figures to this file as one JSON object");
   command
       .add_option("--nproc-per-node,--nproc_per_node", options->ranks,
                   "Start this many ranks on this machine: a number, auto, gpu or cpu")

@@ -8,10 +8,10 @@
 #include <filesystem>
 #include <thread>
 
-#include <spdlog/spdlog.h>
 #include <unistd.h>
 
 #include "base/cpus.h"
+#include "base/log.h"
 #include "base/stop.h"
 #include "comm/endpoint.h"
 #include "comm/socket.h"
@@ -116,7 +116,7 @@ ExitCode be_rank(const RankEnvironment& environment, const ParallelismConfig& pa
              std::fflush(nullptr);
              _exit(static_cast<int>(ExitCode::rank));
            },
-       .on_straggler = [](const std::string& message) { spdlog::warn("{}", message); },
+       .on_straggler = [](const std::string& message) { log_warning("{}", message); },
        .on_lost_touch = [&watched] { watched = false; }});
   watch = world.watch.get();
   const auto stopped = [&](ExitCode code) {

@@ -1,6 +1,7 @@
 // Errors on stderr.
 #include <cstdio>
 
+#include "base/printable.h"
 #include "comm/environment.h"
 #include "dltrain/commands.h"
 
@@ -22,7 +23,7 @@ std::string mark_of_rank() {
 void tell(const std::string& text) {
   const std::string mark = mark_of_rank();
   std::string out = mark;
-  for (const char c : text) {
+  for (const char c : printable(text)) {
     out += c;
     if (c == '\n') out += mark;
   }

@@ -3,7 +3,6 @@
 #include <filesystem>
 #include <functional>
 
-#include <spdlog/spdlog.h>
 #include <unistd.h>
 
 #include "base/stop.h"
@@ -119,8 +118,7 @@ ExitCode run_train(TrainOptions& options, int ranks, const std::function<int()>&
 std::shared_ptr<TrainOptions> add_options(CLI::App& command) {
   auto options = std::make_shared<TrainOptions>();
   options->config.add_to(command);
-  command.add_option("--output-dir", options->folder, "The run folder (default: runs/<name>)")
-      ->take_last();
+  add_path(command, "--output-dir", options->folder, "The run folder (default: runs/<name>)");
   command
       .add_option("--resume", options->run.resume,
                   "auto: go on from the newest checkpoint of the run folder, or begin; never; or "
@@ -130,10 +128,8 @@ std::shared_ptr<TrainOptions> add_options(CLI::App& command) {
                    "Go on with another model or loss, or other data, than the run had");
   command.add_flag("--overwrite", options->run.overwrite,
                    "Discard a run that is in the run folder");
-  command
-      .add_option("--result", options->result,
-                  "Write the final summary to this file as one JSON object")
-      ->take_last();
+  add_output(command, "--result", options->result,
+             "Write the final summary to this file as one JSON object");
   command
       .add_option("--nproc-per-node,--nproc_per_node", options->ranks,
                   "Start this many ranks on this machine: a number, auto, gpu or cpu")

@@ -1,4 +1,5 @@
 // What is said of a command line that cannot be read.
+#include "base/owned_files.h"
 #include "config/key_index.h"
 #include "config/suggest.h"
 #include "dltrain/commands.h"
@@ -89,6 +90,21 @@ std::string usage_message(const CLI::App* app, const CLI::Error& error) {
                           wrong.empty() ? "" : fmt::format(", not '{}'{}", wrong, hint));
   }
   return fmt::format("dltrain: error: {}\nRun with --help for more information.\n", message);
+}
+
+CLI::Option* add_path(CLI::App& command, const std::string& names, std::string& path,
+                      const std::string& doc) {
+  const auto check = [](const std::string& text) {
+    return std::string(text.empty() ? "a path is needed, not an empty text" : "");
+  };
+  return command.add_option(names, path, doc)->take_last()->check(check);
+}
+
+CLI::Option* add_output(CLI::App& command, const std::string& names, std::string& path,
+                        const std::string& doc) {
+  return add_path(command, names, path, doc)->each([](const std::string& text) {
+    declare_output(text);
+  });
 }
 
 }  // namespace dltrain

@@ -13,7 +13,7 @@ namespace {
 constexpr int64_t kCastGrain = 8192;
 
 template <typename From, typename To>
-void convert(From x, To& y) {
+void cast_element(From x, To& y) {
   if constexpr (std::is_same_v<From, double>) {
     if constexpr (std::is_same_v<To, double>) {
       y = x;
@@ -33,7 +33,7 @@ MadeKernel make_cast_of(int64_t count) {
     const From* x = b.input<From>(0);
     To* y = b.output<To>(0);
     parallel_for(count, kCastGrain, [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) convert(x[i], y[i]);
+      for (int64_t i = begin; i < end; ++i) cast_element(x[i], y[i]);
     });
   });
 }

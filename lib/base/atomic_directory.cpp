@@ -5,14 +5,12 @@
 #include <vector>
 
 #include "base/checksum.h"
+#include "base/owned_files.h"
 #include "base/system_calls.h"
 
 namespace dltrain {
 namespace fs = std::filesystem;
 namespace {
-
-constexpr std::string_view kTemporary = ".tmp-";
-constexpr std::string_view kReplaced = ".old-";
 
 fs::path beside(const fs::path& path, std::string_view prefix) {
   return path.parent_path() / (std::string(prefix) + path.filename().string());
@@ -27,7 +25,7 @@ void rename_or_fail(const fs::path& from, const fs::path& to) {
 }  // namespace
 
 fs::path AtomicDirectory::temporary_folder(const fs::path& path) {
-  return beside(fs::absolute(path).lexically_normal(), kTemporary);
+  return beside(fs::absolute(path).lexically_normal(), kTemporaryPrefix);
 }
 
 AtomicDirectory::AtomicDirectory(fs::path path)
@@ -74,11 +72,13 @@ void AtomicDirectory::publish() {
   sync_directory(temporary_);
 
   const fs::path parent = path_.parent_path();
-  const fs::path old = beside(path_, kReplaced);
+  const fs::path old = beside(path_, kReplacedPrefix);
   std::error_code ignored;
   const bool replaces = fs::exists(path_, ignored);
+  std::vector<std::string> names;  // an earlier folder had the same, should its list be damaged
+  for (const auto& [name, digest] : checksums) names.push_back(name);
   if (replaces) {
-    remove_recursively(old);
+    remove_ours(old, names);
     rename_or_fail(path_, old);
   }
   try {
@@ -89,7 +89,7 @@ void AtomicDirectory::publish() {
   }
   published_ = true;
   sync_directory(parent);
-  if (replaces) remove_recursively(old);
+  if (replaces) remove_ours(old, names);
 }
 
 void remove_leftovers(const fs::path& parent) {
@@ -103,12 +103,12 @@ void remove_leftovers(const fs::path& parent) {
   }
   for (const fs::path& entry : entries) {
     const std::string name = entry.filename().string();
-    if (name.starts_with(kTemporary)) {
+    if (name.starts_with(kTemporaryPrefix)) {
       remove_recursively(entry);
-    } else if (name.starts_with(kReplaced)) {
-      const fs::path original = parent / name.substr(kReplaced.size());
+    } else if (name.starts_with(kReplacedPrefix)) {
+      const fs::path original = parent / name.substr(kReplacedPrefix.size());
       if (fs::exists(original, error)) {
-        remove_recursively(entry);
+        remove_ours(entry);
       } else {
         rename_or_fail(entry, original);
       }

@@ -6,10 +6,11 @@
 //   file.write(text);
 //   folder.publish();
 //
-// Names beginning with ".tmp-" and ".old-" in the parent folder belong to this class. A failure at
-// any point throws Error(storage) and leaves whatever was published before as it was; a process
-// that is killed leaves at most a temporary folder, which remove_leftovers() clears on the next
-// start. One process at a time may publish into a parent folder (base/run_lock.h).
+// Names beginning with ".tmp-" and ".old-" in the parent folder belong to this class; of a folder
+// that is replaced only the files that its checksums.json lists are removed (base/owned_files.h). A
+// failure at any point throws Error(storage) and leaves whatever was published before as it was; a
+// process that is killed leaves at most a temporary folder, which remove_leftovers() clears on the
+// next start. One process at a time may publish into a parent folder (base/run_lock.h).
 #pragma once
 
 #include <deque>

@@ -7,6 +7,7 @@
 #include <xxhash.h>
 
 #include "base/file.h"
+#include "base/owned_files.h"
 
 namespace dltrain {
 namespace {
@@ -75,9 +76,13 @@ std::string checksums_to_json(const Checksums& checksums) {
   return nlohmann::ordered_json{{"format", kFormat}, {"files", files}}.dump(2) + "\n";
 }
 
-Checksums verify_checksums(const std::filesystem::path& folder) {
+Checksums read_checksums(const std::filesystem::path& folder) {
   const std::filesystem::path list = folder / kChecksumsFile;
-  const Checksums checksums = parse(list, read_file(list, kMaxChecksumsBytes, ExitCode::storage));
+  return parse(list, read_file(list, kMaxChecksumsBytes, ExitCode::storage));
+}
+
+Checksums verify_checksums(const std::filesystem::path& folder) {
+  const Checksums checksums = read_checksums(folder);
   for (const auto& [name, expected] : checksums) {
     const MappedFile file(folder / name, ExitCode::storage);
     const uint64_t found = file.bytes().size();

@@ -10,6 +10,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/owned_files.h"
+#include "base/shortened_files.h"
 #include "base/system_calls.h"
 
 namespace dltrain {
@@ -37,6 +39,12 @@ int open_regular(const fs::path& path, ExitCode on_error, uint64_t& size) {
   if (problem) {
     ::close(fd);
     throw Error(on_error, problem, path.string());
+  }
+  try {
+    check_no_output(fd, path);
+  } catch (const Error&) {
+    ::close(fd);
+    throw;
   }
   size = static_cast<uint64_t>(info.st_size);
   return fd;
@@ -157,6 +165,7 @@ MappedFile::MappedFile(const fs::path& path, ExitCode on_error) {
     }
     data_ = static_cast<const std::byte*>(data);
     size_ = size;
+    watch_mapping(bytes(), path, on_error);
   }
   ::close(fd);
 }
@@ -171,7 +180,9 @@ MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
 }
 
 MappedFile::~MappedFile() {
-  if (data_) ::munmap(const_cast<std::byte*>(data_), size_);
+  if (!data_) return;
+  forget_mapping(data_);
+  ::munmap(const_cast<std::byte*>(data_), size_);
 }
 
 std::string read_file(const fs::path& path, uint64_t max_bytes, ExitCode on_error) {

@@ -52,8 +52,8 @@ class FileWriter {
   Hasher hasher_;
 };
 
-// The whole file, mapped read-only. The pages belong to the file: it must not be shortened by
-// another process while it is mapped (the kernel answers reads past the end with SIGBUS).
+// The whole file, mapped read-only. Where another process shortens it meanwhile, zeros are read in
+// the place of what is missing, and check_mapped_files() (base/shortened_files.h) throws.
 class MappedFile {
  public:
   MappedFile() = default;

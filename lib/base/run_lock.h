@@ -6,6 +6,8 @@
 
 namespace dltrain {
 
+inline constexpr const char* kLockFile = ".lock";
+
 // Holds the lock file `folder`/.lock while it lives (flock: the kernel releases it when the process
 // dies, however it dies). The file itself stays and names the last holder.
 // A file system without locks is accepted with a warning in the log.

@@ -34,6 +34,8 @@ void install_stop_handlers() {
     action.sa_handler = on_signal;
     sigaction(signal, &action, nullptr);
   }
+  // Training goes on without whoever read what it prints.
+  std::signal(SIGPIPE, SIG_IGN);
   struct sigaction save {};
   save.sa_handler = on_save_signal;
   save.sa_flags = SA_RESTART;

@@ -14,11 +14,11 @@ namespace {
 
 // Rows stand in the order of the forward; what only the backward runs (an activation that the
 // forward has fused) stands behind its nearest relative.
-LayerCost& layer_row(PlanReport& report, const std::string& layer) {
+LayerCost& layer_row(PlanReport& report, const std::string& layer, Phase phase) {
   auto& rows = report.layers;
   const auto at = std::ranges::find(rows, layer, &LayerCost::layer);
   if (at != rows.end()) return *at;
-  for (std::string around = layer; !around.empty();) {
+  for (std::string around = phase == Phase::forward ? "" : layer; !around.empty();) {
     const size_t dot = around.rfind('.');
     around = dot == std::string::npos ? "" : around.substr(0, dot);
     const auto last = std::find_if(rows.rbegin(), rows.rend(), [&](const LayerCost& row) {
@@ -61,7 +61,7 @@ void add_node(PlanReport& report, std::set<std::string>& counted, const Graph& g
   report.flops_per_step += runs * cost.flops;
   report.bytes_per_step += runs * cost.bytes;
   if (node.phase == Phase::update) return;
-  LayerCost& row = layer_row(report, node.layer.empty() ? "model" : node.layer);
+  LayerCost& row = layer_row(report, node.layer.empty() ? "model" : node.layer, node.phase);
   if (node.phase == Phase::forward) {
     row.forward_flops += cost.flops;
     for (ValueId id : node.outputs) {

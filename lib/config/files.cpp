@@ -8,6 +8,7 @@
 
 #include <fmt/format.h>
 
+#include "base/owned_files.h"
 #include "config/environment.h"
 #include "config/paths.h"
 #include "config/utf8.h"
@@ -31,6 +32,7 @@ std::shared_ptr<const Source> read_source(const fs::path& path, const Place& pla
   const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "rb"),
                                                              std::fclose);
   if (!file) return refuse(std::strerror(errno) + suggest_path(path));
+  check_no_output(::fileno(file.get()), path);
   std::string text(YamlLimits::kBytes + 4, '\0');
   errno = 0;
   text.resize(std::fread(text.data(), 1, text.size(), file.get()));

@@ -5,9 +5,8 @@
 #include <mutex>
 #include <thread>
 
-#include <spdlog/spdlog.h>
-
 #include "base/error.h"
+#include "base/log.h"
 #include "base/stop.h"
 
 namespace dltrain {
@@ -76,10 +75,10 @@ std::shared_ptr<const ImageSource> without_broken(std::shared_ptr<const ImageSou
   const auto broken = find_broken(*source, threads);
   if (broken.empty()) return source;
   for (size_t i = 0; i < broken.size() && i < kMostWarnings; ++i) {
-    spdlog::warn("left out: {}", broken[i].second);
+    log_warning("left out: {}", broken[i].second);
   }
   if (broken.size() > kMostWarnings) {
-    spdlog::warn("left out: {} more images", broken.size() - kMostWarnings);
+    log_warning("left out: {} more images", broken.size() - kMostWarnings);
   }
   std::vector<int64_t> sound;
   auto next = broken.begin();

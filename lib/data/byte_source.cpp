@@ -12,6 +12,7 @@
 #include <zlib.h>
 
 #include "base/error.h"
+#include "base/owned_files.h"
 #include "base/stop.h"
 
 namespace dltrain {
@@ -32,6 +33,12 @@ ByteSource open_bytes(const std::string& name) {
   if (::fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) {
     ::close(fd);
     throw Error(ExitCode::data, "is not a regular file", name);
+  }
+  try {
+    check_no_output(fd, name);
+  } catch (const Error&) {
+    ::close(fd);
+    throw;
   }
   gzFile opened = ::gzdopen(fd, "rb");
   if (!opened) {

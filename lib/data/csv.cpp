@@ -6,9 +6,8 @@
 #include <map>
 #include <unordered_map>
 
-#include <spdlog/spdlog.h>
-
 #include "base/error.h"
+#include "base/log.h"
 #include "config/suggest.h"
 #include "data/csv_columns.h"
 #include "data/memory_dataset.h"
@@ -461,7 +460,7 @@ class CsvLoader {
     for (const auto& [c, of] : unknown_) {
       const std::string first =
           of.example.empty() ? "an empty cell" : fmt::format("'{}'", of.example);
-      spdlog::warn(
+      log_warning(
           "{}: {} cells of {} have no category that was trained, the first {} in line {}: "
           "they count as none",
           file, of.count, shown_column(names_, static_cast<size_t>(cell_of_[c])), first, of.line);

@@ -7,9 +7,8 @@
 #include <set>
 #include <unordered_map>
 
-#include <spdlog/spdlog.h>
-
 #include "base/error.h"
+#include "base/log.h"
 #include "config/suggest.h"
 #include "config/utf8.h"
 
@@ -371,7 +370,7 @@ class ColumnFitter {
       throw Error(ExitCode::data, text, reader_.name());
     }
     for (const std::string& note : left_out_) {
-      spdlog::info("{}: {}: left out (data.columns takes it)", reader_.name(), note);
+      log_info("{}: {}: left out (data.columns takes it)", reader_.name(), note);
     }
   }
 

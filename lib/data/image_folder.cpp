@@ -6,10 +6,9 @@
 #include <mutex>
 #include <set>
 
-#include <spdlog/spdlog.h>
-
 #include "base/error.h"
 #include "base/file.h"
+#include "base/log.h"
 #include "base/stop.h"
 #include "data/broken_images.h"
 #include "data/dataset.h"
@@ -78,8 +77,8 @@ struct PassedOver {
     static std::set<std::string> told;
     const std::lock_guard lock(mutex);
     if (count == 0 || !told.insert(folder).second) return;
-    spdlog::warn("{}: {} file{} that {} no .jpg, .jpeg or .png passed over, the first {}", folder,
-                 count, count == 1 ? "" : "s", count == 1 ? "is" : "are", least);
+    log_warning("{}: {} file{} that {} no .jpg, .jpeg or .png passed over, the first {}", folder,
+                count, count == 1 ? "" : "s", count == 1 ? "is" : "are", least);
   }
 };
 

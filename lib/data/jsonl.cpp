@@ -21,7 +21,7 @@ struct JsonlLine {
   std::string text, place;
 };
 
-bool is_blank(std::string_view line) {
+bool is_blank_line(std::string_view line) {
   return line.find_first_not_of(" \t\r") == std::string_view::npos;
 }
 
@@ -71,7 +71,7 @@ bool next_block(LineReader& lines, std::vector<JsonlLine>& block) {
   for (size_t bytes = 0; bytes < kJsonlBlock;) {
     const auto line = lines.next();
     if (!line) break;
-    if (is_blank(*line)) continue;
+    if (is_blank_line(*line)) continue;
     bytes += line->size();
     block.push_back({std::string(*line), lines.place()});
   }
@@ -133,7 +133,7 @@ void add_padded(std::vector<int32_t>& out, std::span<const int32_t> ids, int64_t
 void read_jsonl_texts(LineReader& lines, const std::vector<std::string>& keys,
                       const std::function<void(std::string_view)>& use) {
   while (const auto line = lines.next()) {
-    if (is_blank(*line)) continue;
+    if (is_blank_line(*line)) continue;
     for (const std::string& text : texts_of({std::string(*line), lines.place()}, keys)) use(text);
   }
 }

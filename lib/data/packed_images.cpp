@@ -159,6 +159,12 @@ class PackedImages final : public ImageSource {
 
 }  // namespace
 
+bool is_packed_images(const std::filesystem::path& path) {
+  const MappedFile file(path, ExitCode::usage);
+  return file.bytes().size() >= sizeof packed::kMagic &&
+         std::memcmp(file.bytes().data(), packed::kMagic, sizeof packed::kMagic) == 0;
+}
+
 std::shared_ptr<const ImageSource> open_packed_images(const std::filesystem::path& path,
                                                       bool check_data) {
   return std::make_shared<PackedImages>(path, check_data);

@@ -13,6 +13,9 @@
 
 namespace dltrain {
 
+// Whether a file begins as such a file does.
+bool is_packed_images(const std::filesystem::path& path);
+
 // Maps a file and checks its directory: sizes, checksum, every entry. The images' own checksum is
 // compared where `check_data` asks for it, which reads all of them. Throws Error(data).
 std::shared_ptr<const ImageSource> open_packed_images(const std::filesystem::path& path,

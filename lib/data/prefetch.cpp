@@ -4,6 +4,7 @@
 #include <chrono>
 
 #include "base/error.h"
+#include "base/shortened_files.h"
 
 namespace dltrain {
 
@@ -69,9 +70,15 @@ void Prefetcher::work(int worker) {
 }
 
 void Prefetcher::fill(int worker, int64_t sequence, int slot) {
-  if (options_.observer == nullptr) return fill_(worker, sequence, slot);
   const auto begin = FillObserver::Time::clock::now();
-  fill_(worker, sequence, slot);
+  try {
+    fill_(worker, sequence, slot);
+  } catch (const Error&) {
+    check_mapped_files();  // which may be why
+    throw;
+  }
+  check_mapped_files();
+  if (options_.observer == nullptr) return;
   options_.observer->filled(worker, sequence, begin, FillObserver::Time::clock::now());
 }
 

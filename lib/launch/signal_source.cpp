@@ -39,6 +39,7 @@ void end_on_interruption() {
     }
   }
   for (const int signal : {SIGUSR1, SIGUSR2}) std::signal(signal, [](int) {});
+  std::signal(SIGPIPE, SIG_IGN);  // the ranks go on without whoever reads what they print
 }
 
 SignalSource::SignalSource() {
@@ -50,16 +51,13 @@ SignalSource::SignalSource() {
     if (signal != SIGHUP || !is_ignored(signal)) sigaddset(&set, signal);
   }
   pthread_sigmask(SIG_BLOCK, &set, &mask_before_);
-  struct sigaction ignore {};
-  ignore.sa_handler = SIG_IGN;
-  sigaction(SIGPIPE, &ignore, &pipe_before_);
+  std::signal(SIGPIPE, SIG_IGN);
   descriptor_ = FileDescriptor(signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
   check_internal(static_cast<bool>(descriptor_), "signalfd: {}", std::strerror(errno));
 }
 
 SignalSource::~SignalSource() {
   read_all();  // what comes once all is decided must not end the process by another code
-  sigaction(SIGPIPE, &pipe_before_, nullptr);
   pthread_sigmask(SIG_SETMASK, &mask_before_, nullptr);
 }
 

@@ -30,7 +30,6 @@ class SignalSource {
   void read_all();
 
   sigset_t mask_before_;
-  struct sigaction pipe_before_ {};
   FileDescriptor descriptor_;
   std::deque<int> waiting_;  // read, but not taken
   int interruptions_ = 0, first_interruption_ = 0;

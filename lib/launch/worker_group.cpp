@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/printable.h"
 #include "base/signals.h"
 #include "launch/spawn.h"
 
@@ -41,7 +42,7 @@ FileDescriptor open_log(const std::filesystem::path& folder, int local, const ch
 }  // namespace
 
 void say(const std::string& text) {
-  write_all(STDERR_FILENO, "dltrain: " + text + "\n");
+  write_all(STDERR_FILENO, "dltrain: " + printable(text) + "\n");
 }
 
 void say_last_lines(int rank, const std::vector<std::string>& lines) {

@@ -294,7 +294,7 @@ ValueId LayerContext::emit_at(const Layer& layer, const std::string& path,
   } catch (const ConfigError&) {
     throw;
   } catch (const Error& error) {
-    if (error.code() != ExitCode::usage) throw;
+    if (error.code() != ExitCode::usage && error.code() != ExitCode::memory) throw;
     std::string message = error.what();
     if (const std::string prefix = builder_.layer() + ": "; message.starts_with(prefix)) {
       message = message.substr(prefix.size());
@@ -303,8 +303,12 @@ ValueId LayerContext::emit_at(const Layer& layer, const std::string& path,
     for (ValueId input : inputs) {
       shapes += (shapes.empty() ? "" : ", ") + to_string(shape(input));
     }
-    refuse(place_to_change(layer, message),
-           fmt::format("{} on {}: {}", shown_emit_list(layer, path), shapes, message));
+    const Place& place = place_to_change(layer, message);
+    message = fmt::format("{} on {}: {}", shown_emit_list(layer, path), shapes, message);
+    if (error.code() == ExitCode::memory) {
+      throw Error(ExitCode::memory, message, to_string(layer.place));
+    }
+    refuse(place, message);
   }
   builder_.set_layer(outer_path);
   emission_ = emission.outer;

@@ -8,14 +8,17 @@
 #include <omp.h>
 
 #include "base/error.h"
-#include "base/file.h"
+#include "base/owned_files.h"
 #include "profile/trace.h"
 #include "telemetry/chrome_trace.h"
 #include "train/device_ranks.h"
+#include "train/run_folder.h"
 #include "train/trainer.h"
 
 namespace dltrain {
 namespace {
+
+constexpr const char* kTraceFile = "trace.json";
 
 using ProfileClock = std::chrono::steady_clock;
 
@@ -140,7 +143,10 @@ std::optional<ProfileReport> profile_training(Experiment& experiment,
   session.max_steps = std::max(session.max_steps, options.warmup + 2 * options.steps);
   const auto folder =
       options.folder.empty() ? std::filesystem::path("runs") / experiment.name : options.folder;
-  if (options.ranks.leads()) make_directories(folder);
+  if (options.ranks.leads()) {
+    mark_run_folder(folder);
+    claim_files(folder, {kTraceFile});
+  }
   start_session(session);
   Device& device = session.executor->device();
   ProfileReport report{.name = experiment.name,
@@ -165,7 +171,7 @@ std::optional<ProfileReport> profile_training(Experiment& experiment,
   const std::vector<std::string> events =
       ranks.gather(trace_events(recording, report.limits, options.ranks.rank, origin));
   if (!options.ranks.leads()) return std::nullopt;
-  report.trace = folder / "trace.json";
+  report.trace = folder / kTraceFile;
   write_chrome_trace(report.trace, events);
   return report;
 }

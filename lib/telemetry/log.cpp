@@ -4,10 +4,11 @@
 
 #include <spdlog/pattern_formatter.h>
 #include <spdlog/sinks/base_sink.h>
-#include <spdlog/sinks/basic_file_sink.h>
 #include <spdlog/spdlog.h>
 
 #include "base/error.h"
+#include "base/owned_files.h"
+#include "base/printable.h"
 
 namespace dltrain {
 namespace {
@@ -46,7 +47,7 @@ class ConsoleSink final : public spdlog::sinks::base_sink<std::mutex> {
     } else {
       line += word;
     }
-    line.append(message.payload.data(), message.payload.size());
+    line += printable({message.payload.data(), message.payload.size()});
     console_.print(line);
   }
   void flush_() override {}
@@ -56,13 +57,31 @@ class ConsoleSink final : public spdlog::sinks::base_sink<std::mutex> {
   std::string prefix_;
 };
 
+// log.txt, line by line.
+class FileSink final : public spdlog::sinks::base_sink<std::mutex> {
+ public:
+  explicit FileSink(const std::filesystem::path& path) : file_(path, /*append=*/true) {}
+
+ protected:
+  void sink_it_(const spdlog::details::log_msg& message) override {
+    spdlog::memory_buf_t line;
+    formatter_->format(message, line);
+    replace_deleted(file_);
+    file_.write(printable({line.data(), line.size()}));
+  }
+  void flush_() override {}
+
+ private:
+  FileWriter file_;
+};
+
 }  // namespace
 
-spdlog::level::level_enum log_level_from_name(std::string_view name) {
-  using namespace spdlog::level;
-  constexpr std::pair<std::string_view, level_enum> kNames[] = {
-      {"trace", trace}, {"debug", debug}, {"info", info}, {"warning", warn},
-      {"warn", warn},   {"error", err},   {"off", off}};
+LogLevel log_level_from_name(std::string_view name) {
+  using enum LogLevel;
+  constexpr std::pair<std::string_view, LogLevel> kNames[] = {
+      {"trace", trace},  {"debug", debug}, {"info", info}, {"warning", warning},
+      {"warn", warning}, {"error", error}, {"off", off}};
   for (const auto& [known, level] : kNames) {
     if (known == name) return level;
   }
@@ -74,23 +93,17 @@ void set_up_log(const LogOptions& options, Console& console) {
   const std::string prefix =
       options.rank > 0 && !options.marked ? fmt::format("[rank {}] ", options.rank) : "";
   auto on_console = std::make_shared<ConsoleSink>(console, prefix);
-  on_console->set_level(options.quiet ? std::max(options.level, spdlog::level::warn)
-                                      : options.level);
+  const auto level = static_cast<spdlog::level::level_enum>(options.level);
+  on_console->set_level(options.quiet ? std::max(level, spdlog::level::warn) : level);
   std::vector<spdlog::sink_ptr> sinks{on_console};
   if (options.run_folder && options.rank == 0) {
-    const std::filesystem::path path = *options.run_folder / "log.txt";
-    try {
-      auto in_file = std::make_shared<spdlog::sinks::basic_file_sink_mt>(path.string());
-      in_file->set_pattern("%Y-%m-%d %H:%M:%S.%e %-7l %v");
-      in_file->set_level(options.level);
-      sinks.push_back(std::move(in_file));
-    } catch (const spdlog::spdlog_ex& error) {
-      throw Error(ExitCode::storage, fmt::format("cannot write the log: {}", error.what()),
-                  path.string());
-    }
+    auto in_file = std::make_shared<FileSink>(*options.run_folder / "log.txt");
+    in_file->set_pattern("%Y-%m-%d %H:%M:%S.%e %-7l %v");
+    in_file->set_level(level);
+    sinks.push_back(std::move(in_file));
   }
   auto logger = std::make_shared<spdlog::logger>("dltrain", sinks.begin(), sinks.end());
-  logger->set_level(options.level);
+  logger->set_level(level);
   logger->flush_on(spdlog::level::info);
   spdlog::set_default_logger(std::move(logger));
 }

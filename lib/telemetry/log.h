@@ -1,4 +1,4 @@
-// Sets up the log. Everything else of the program just writes to it: spdlog::info("…").
+// Sets up the log. Everything else of the program just writes to it (base/log.h).
 //
 // Lines go to the console (above the progress bar, never into it) and, with a time stamp, to
 // log.txt of the run folder.
@@ -10,14 +10,13 @@
 #include <string>
 #include <string_view>
 
-#include <spdlog/common.h>
-
+#include "base/log.h"
 #include "telemetry/console.h"
 
 namespace dltrain {
 
 struct LogOptions {
-  spdlog::level::level_enum level = spdlog::level::info;
+  LogLevel level = LogLevel::info;
   bool quiet = false;   // only warnings and errors on the console; log.txt is not affected
   int rank = 0;         // only rank 0 writes log.txt; the lines of others begin with "[rank N] "
   bool marked = false;  // a launcher puts that before the lines of this rank itself
@@ -25,7 +24,7 @@ struct LogOptions {
 };
 
 // trace, debug, info, warning (or warn), error, off. Throws Error(usage) for other names.
-spdlog::level::level_enum log_level_from_name(std::string_view name);
+LogLevel log_level_from_name(std::string_view name);
 
 // Replaces spdlog's default logger; may be called again (the run folder is known later than the
 // first message). Throws Error(storage) when log.txt cannot be written.

@@ -7,6 +7,8 @@
 #include <fcntl.h>
 #include <nlohmann/json.hpp>
 
+#include "base/log.h"
+#include "base/owned_files.h"
 #include "base/system_calls.h"
 
 namespace dltrain {
@@ -66,6 +68,10 @@ MetricsWriter::MetricsWriter(const std::filesystem::path& path, std::optional<in
     : file_(open_metrics(path, resumed_step, evaluation_due)) {}
 
 void MetricsWriter::write(const JsonObject& object) {
+  if (replace_deleted(file_)) {
+    log_warning("{} was deleted while this run writes to it; a new one begins here",
+                file_.path().string());
+  }
   file_.write(object.text() + "\n");
 }
 

@@ -20,7 +20,7 @@ void Shape::check_size() const {
   int64_t n = 1;
   for (int64_t d : dims()) {
     if (__builtin_mul_overflow(n, std::max<int64_t>(d, 1), &n) || n > kMaxElements) {
-      fail(ExitCode::usage, "a tensor of shape {} is too large for any machine", to_string(*this));
+      fail(ExitCode::memory, "a tensor of shape {} is too large for any machine", to_string(*this));
     }
   }
 }

@@ -3,6 +3,7 @@
 #include "base/checksum.h"
 #include "base/file.h"
 #include "base/lfs_pointer.h"
+#include "base/owned_files.h"
 #include "text/formats.h"
 #include "text/utf8_text.h"
 
@@ -132,6 +133,9 @@ bool holds_tokenizer(const fs::path& folder) {
 }
 
 void save_tokenizer(const Tokenizer& tokenizer, const fs::path& folder) {
+  std::vector<std::string> names;
+  for (const TokenizerFile& file : tokenizer.files()) names.push_back(file.name);
+  claim_files(folder, names);
   for (const TokenizerFile& file : tokenizer.files()) {
     write_file_atomically(folder / file.name, file.content);
   }

@@ -9,6 +9,7 @@
 
 #include "base/atomic_directory.h"
 #include "base/error.h"
+#include "base/owned_files.h"
 #include "base/run_lock.h"
 #include "base/version.h"
 #include "tensor/safetensors_set.h"
@@ -31,6 +32,11 @@ constexpr std::pair<const char*, std::string CheckpointState::*> kTexts[] = {
 
 std::string step_name(int64_t step) {
   return fmt::format("step-{:06}", step);
+}
+
+// In the marker of the run folder.
+void claim_checkpoint(const std::filesystem::path& folder, int64_t step) {
+  claim_files(folder.parent_path(), {folder.filename() / step_name(step)});
 }
 
 bool is_step_name(const std::string& name) {
@@ -177,8 +183,8 @@ std::filesystem::path CheckpointFolder::save(const StateSnapshot& snapshot,
                                              const CheckpointState& state,
                                              const std::string& config,
                                              const Retention& retention) {
-  const std::string name = step_name(state.step);
-  AtomicDirectory directory(folder_ / name);
+  claim_checkpoint(folder_, state.step);
+  AtomicDirectory directory(folder_ / step_name(state.step));
   for (const TensorFile& file : tensor_files()) {
     if (is_optional(file) && !holds_any(snapshot, file.roles)) continue;
     save_tensors(snapshot, directory.create(file.stem + std::string(kSuffix)), file.roles,
@@ -224,6 +230,7 @@ std::filesystem::path CheckpointFolder::publish(AtomicDirectory& directory,
 }
 
 void CheckpointFolder::begin_together(int64_t step) {
+  claim_checkpoint(folder_, step);
   together_ = std::make_unique<AtomicDirectory>(folder_ / step_name(step));
 }
 

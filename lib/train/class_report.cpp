@@ -5,6 +5,8 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "base/printable.h"
+
 namespace dltrain {
 namespace {
 
@@ -37,7 +39,7 @@ std::string print_class_report(const ClassReport& report, const std::vector<std:
     line(name_of_class_report(k, names), report.classes[k]);
   line("macro mean", report.macro);
   line("weighted mean", report.weighted);
-  return out;
+  return printable(out);
 }
 
 Json class_report_json(const ClassReport& report, const std::vector<std::string>& names) {

@@ -6,6 +6,7 @@
 
 #include "base/atomic_directory.h"
 #include "base/error.h"
+#include "base/owned_files.h"
 #include "tensor/float_tensors.h"
 #include "tensor/safetensors.h"
 
@@ -97,6 +98,7 @@ void check_output_folder(const HuggingFaceFolder& folder) {
     fail(ExitCode::usage, "{} is no folder of a model, so --overwrite does not replace it",
          folder.path.string());
   }
+  if (!fs::is_empty(folder.path, ignored)) check_all_ours(folder.path);
 }
 
 WrittenFolder write_huggingface_folder(const HuggingFaceFolder& folder,

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <exception>
+#include <filesystem>
 #include <new>
 #include <vector>
 
@@ -22,6 +23,7 @@ int32_t greatest(Collectives& group, int32_t own) {
 
 ExitCode exit_code_of(const std::exception& error) {
   if (const auto* own = dynamic_cast<const Error*>(&error)) return own->code();
+  if (dynamic_cast<const std::filesystem::filesystem_error*>(&error)) return ExitCode::storage;
   const bool memory = dynamic_cast<const std::bad_alloc*>(&error) != nullptr;
   return memory ? ExitCode::memory : ExitCode::internal;
 }

@@ -3,10 +3,11 @@
 #include <cmath>
 
 #include <nlohmann/json.hpp>
-#include <spdlog/spdlog.h>
 
 #include "base/file.h"
 #include "base/host_name.h"
+#include "base/log.h"
+#include "base/owned_files.h"
 #include "base/version.h"
 #include "telemetry/console.h"
 #include "telemetry/log.h"
@@ -73,9 +74,9 @@ void Reporter::watch_device() {
     monitor_ = std::make_unique<DeviceMonitor>(
         std::move(sensor),
         ranks.world > 1 ? fmt::format("GPU of rank {} on {}", ranks.rank, host_name()) : "GPU",
-        [](const std::string& warning) { spdlog::warn("{}", warning); });
+        [](const std::string& warning) { log_warning("{}", warning); });
   }
-  if (!why.empty() && session_.options.ranks.leads()) spdlog::info("{}", why);
+  if (!why.empty() && session_.options.ranks.leads()) log_info("{}", why);
 }
 
 // What the device says of itself, at most a second old; and what it can do at most.
@@ -108,8 +109,8 @@ TrainEvents Reporter::events() {
           .on_evaluation = [this](const EvaluationRecord& record) { log_evaluation(record); },
           .on_samples = [this](const SampleRecord& record) { log_samples(record); },
           .on_checkpoint =
-              [](const std::filesystem::path& path) { spdlog::debug("saved {}", path.string()); },
-          .on_warning = [](const std::string& text) { spdlog::warn("{}", text); }};
+              [](const std::filesystem::path& path) { log_debug("saved {}", path.string()); },
+          .on_warning = [](const std::string& text) { log_warning("{}", text); }};
 }
 
 // What all lines of metrics.jsonl begin with.
@@ -125,7 +126,7 @@ void Reporter::log_step(const StepRecord& r) {
   last_loss_ = r.loss;
   if (losses_.empty() && first_step_ == 0) {
     const std::string hint = first_loss_advice(session_, r.loss);
-    if (!hint.empty()) spdlog::warn("{}", hint);
+    if (!hint.empty()) log_warning("{}", hint);
   }
   losses_.push_back(r.loss);
   JsonObject line = line_of(r.step, r.tokens_seen);
@@ -164,8 +165,8 @@ void Reporter::log_evaluation(const EvaluationRecord& r) {
     write_file_atomically(folder_ / "classes.json", json.dump() + "\n");
   }
   if (tensorboard_) tensorboard_->add_evaluation(r);
-  spdlog::info("step {}: evaluation on {} samples: {}{}", r.step, r.samples, text,
-               r.best ? " (best so far)" : "");
+  log_info("step {}: evaluation on {} samples: {}{}", r.step, r.samples, text,
+           r.best ? " (best so far)" : "");
 }
 
 void Reporter::log_samples(const SampleRecord& r) {
@@ -174,8 +175,8 @@ void Reporter::log_samples(const SampleRecord& r) {
     line.add("step", r.step).add("prompt", text.prompt).add("text", text.text);
     line.add("tokens", text.tokens).add("finish", text.finish);
     samples_->write(line);
-    spdlog::info("step {}: sample of {} tokens\n{}{}{}", r.step, text.tokens, text.prompt,
-                 session_.experiment->data.train->source_text() ? "\n→ " : "", text.text);
+    log_info("step {}: sample of {} tokens\n{}{}{}", r.step, text.tokens, text.prompt,
+             session_.experiment->data.train->source_text() ? "\n→ " : "", text.text);
   }
   if (tensorboard_) tensorboard_->add_samples(r);
 }
@@ -184,10 +185,11 @@ bool Reporter::write_predictions(int64_t step, const StopCheck& stop) const {
   const auto& wanted = session_.experiment->evaluation.predictions;
   const Predictions predictions = predict(session_, *wanted, stop);
   if (predictions.samples == 0) return false;
+  const std::string name = fmt::format("predictions/step-{:06}.jsonl", step);
+  claim_files(folder_, {name});
   make_directories(folder_ / "predictions");
-  write_file_atomically(
-      folder_ / "predictions" / fmt::format("step-{:06}.jsonl", step),
-      prediction_text(predictions, *session_.data.eval, PredictionFormat::jsonl, 1));
+  write_file_atomically(folder_ / name, prediction_text(predictions, *session_.data.eval,
+                                                        PredictionFormat::jsonl, 1));
   return true;
 }
 
@@ -198,9 +200,9 @@ void Reporter::finish(const TrainOutcome& outcome, const std::filesystem::path& 
     const std::string curve = plot(losses_, {.width = 60, .height = 8, .utf8 = console().utf8()});
     if (!curve.empty()) console().print("training loss\n" + curve);
   }
-  spdlog::info("{}, peak memory {:.0f} MiB", timing_text(outcome, first_step_), peak_memory_mib());
-  spdlog::info("run folder: {} (metrics.jsonl, summary.json, log.txt, checkpoints/latest)",
-               folder.string());
+  log_info("{}, peak memory {:.0f} MiB", timing_text(outcome, first_step_), peak_memory_mib());
+  log_info("run folder: {} (metrics.jsonl, summary.json, log.txt, checkpoints/latest)",
+           folder.string());
 }
 
 JsonObject make_summary(const Experiment& experiment, ExitCode code, const std::string& message,

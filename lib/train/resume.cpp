@@ -20,11 +20,12 @@ bool may_change(const ConfigDifference& difference, const ResumeChoice& choice,
   if (in("model.init_from") || in("model.rename") || in("model.strict")) return true;
   if (in("data.workers")) return true;
   if (in("loss.teacher")) return true;  // its fingerprint is compared
-  // Files may have been moved.
+  // Files may have been moved, or their separator is found now where it was given: the samples say
+  // whether they are the same.
   const bool paths = difference.before.starts_with('/') && difference.after.starts_with('/');
-  return in("data") && paths &&
-         (choice.state.data_fingerprint.empty() ||
-          choice.state.data_fingerprint == fingerprint(*session.data.train));
+  const std::string& saved = choice.state.data_fingerprint;
+  return in("data") && (paths || key.ends_with(".delimiter")) &&
+         (saved.empty() || saved == fingerprint(*session.data.train));
 }
 
 std::vector<ConfigDifference> changes_of(const ResumeChoice& choice, const Session& session) {

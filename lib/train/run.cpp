@@ -10,9 +10,10 @@
 #include <span>
 
 #include <nlohmann/json.hpp>
-#include <spdlog/spdlog.h>
 
 #include "base/error.h"
+#include "base/log.h"
+#include "base/owned_files.h"
 #include "base/stop.h"
 #include "comm/watch.h"
 #include "config/dump.h"
@@ -37,6 +38,15 @@ constexpr uint64_t kMaxSummaryBytes = 1 << 20, kMaxConfigBytes = 64 << 20;
 
 std::filesystem::path run_path(const Experiment& experiment, const RunOptions& options) {
   return options.folder.empty() ? std::filesystem::path("runs") / experiment.name : options.folder;
+}
+
+// The names of the files of the tokenizer that the run folder will hold.
+std::vector<std::string> tokenizer_files(const Session& session) {
+  std::vector<std::string> names;
+  if (const auto tokenizer = session.data.train->tokenizer()) {
+    for (const TokenizerFile& file : tokenizer->files()) names.push_back(file.name);
+  }
+  return names;
 }
 
 class Run {
@@ -151,7 +161,7 @@ void Run::open() {
                           std::move(chosen_));
   check_teacher(session_, path_);
   folder_.emplace(path_, options_.goes_on ? "auto" : options_.resume,
-                  options_.overwrite && !options_.goes_on, leads());
+                  options_.overwrite && !options_.goes_on, leads(), tokenizer_files(session_));
 }
 
 // Fills the executor.
@@ -197,8 +207,8 @@ bool Run::is_finished() const {
     return false;
   }
   if (leads()) {
-    spdlog::info("{}: {}{} steps are done", path_.string(), early ? "stopped early, " : "all ",
-                 resume_->state.step);
+    log_info("{}: {}{} steps are done", path_.string(), early ? "stopped early, " : "all ",
+             resume_->state.step);
     if (!options_.result.empty()) write_file_atomically(options_.result, text);
   }
   return true;
@@ -208,15 +218,16 @@ bool Run::is_finished() const {
 void Run::tell_changes() const {
   if (changes_.empty()) return;
   const std::string name = fmt::format("config.until-step-{:06}.yaml", resume_->state.step);
+  claim_files(path_, {name});
   write_file_atomically(path_ / name, read_file(resume_->checkpoint / "config.yaml",
                                                 kMaxConfigBytes, ExitCode::storage));
   // More steps are what going on is for.
   const bool expected = std::all_of(changes_.begin(), changes_.end(), [](const auto& change) {
     return change.path == "training.max_steps" || change.path == "training.num_epochs";
   });
-  spdlog::log(expected ? spdlog::level::info : spdlog::level::warn,
-              "from step {} on with other settings ({} has those before):\n{}", resume_->state.step,
-              name, describe_differences(changes_));
+  log_message(expected ? LogLevel::info : LogLevel::warning,
+              fmt::format("from step {} on with other settings ({} has those before):\n{}",
+                          resume_->state.step, name, describe_differences(changes_)));
 }
 
 // What the checkpoints of this attempt go on from, and the time that the earlier ones have lost.
@@ -243,27 +254,27 @@ void Run::begin(const std::string& resolved) {
   if (options_.ranks.watch != nullptr) options_.ranks.watch->begun();
   begun_ = true;
   set_up_logging(path_);
-  if (!session_.device_note.empty()) spdlog::info("{}", session_.device_note);
-  if (!session_.device_warning.empty()) spdlog::warn("{}", session_.device_warning);
+  if (!session_.device_note.empty()) log_info("{}", session_.device_note);
+  if (!session_.device_warning.empty()) log_warning("{}", session_.device_warning);
   if (const std::string other = other_tokenizer(experiment_.model, *session_.data.train);
       !other.empty()) {
-    spdlog::warn("{}", other);
+    log_warning("{}", other);
   }
-  for (const std::string& sentence : advice(session_)) spdlog::warn("{}", sentence);
+  for (const std::string& sentence : advice(session_)) log_warning("{}", sentence);
   if (start_report_.from_file) {
-    spdlog::info("{}: {} tensors loaded", start_report_.from.string(), start_report_.loaded);
-    for (const auto& name : start_report_.missing) spdlog::warn("  not in the file: {}", name);
-    for (const auto& name : start_report_.unexpected) spdlog::warn("  not in the model: {}", name);
+    log_info("{}: {} tensors loaded", start_report_.from.string(), start_report_.loaded);
+    for (const auto& name : start_report_.missing) log_warning("  not in the file: {}", name);
+    for (const auto& name : start_report_.unexpected) log_warning("  not in the model: {}", name);
     for (const auto& name : start_report_.not_finite) {
-      spdlog::warn("  has values that are no finite numbers: {}", name);
+      log_warning("  has values that are no finite numbers: {}", name);
     }
   }
   if (session_.has_evaluation()) {
     const std::string uneven = uneven_classes(*session_.data.train, *session_.data.eval);
-    if (!uneven.empty()) spdlog::warn("{}; are the samples sorted by class?", uneven);
+    if (!uneven.empty()) log_warning("{}; are the samples sorted by class?", uneven);
   }
-  if (resume_ && !resume_->note.empty()) spdlog::warn("{}", resume_->note);
-  if (resume_) spdlog::info("resumed from {}", resume_->checkpoint.string());
+  if (resume_ && !resume_->note.empty()) log_warning("{}", resume_->note);
+  if (resume_) log_info("resumed from {}", resume_->checkpoint.string());
   tell_changes();
   write_file_atomically(path_ / "config.yaml", resolved);
   // What later decodes the tokens of this model.
@@ -313,7 +324,7 @@ ExitCode Run::go() {
     const auto& stopping = *experiment_.training.early_stopping;
     message = fmt::format("stopped early after step {}: {} did not improve in {} evaluations",
                           outcome_->steps, stopping.metric, stopping.patience);
-    if (leads()) spdlog::info("{}", message);
+    if (leads()) log_info("{}", message);
   } else if (outcome_->reason != StopReason::finished) {
     code = ExitCode::stopped;
     message = fmt::format("stopped {} by {}; the same command with --resume auto goes on",
@@ -322,7 +333,7 @@ ExitCode Run::go() {
                           outcome_->reason == StopReason::signal
                               ? fmt::format("signal {}", outcome_->signal)
                               : "the time limit");
-    if (leads()) spdlog::warn("{}", message);
+    if (leads()) log_warning("{}", message);
   }
   write_summaries(code, message);
   return code;
@@ -334,7 +345,8 @@ void Run::write_summaries(ExitCode code, const std::string& message) const {
       make_summary(experiment_, code, message, &session_, outcome_ ? &*outcome_ : nullptr, path_)
           .add("attempt", attempt_);
   if (begun_) write_summary(path_ / "summary.json", summary);
-  if (!options_.result.empty()) write_summary(options_.result, summary);
+  if (options_.result.empty() || is_input_too(options_.result)) return;
+  write_summary(options_.result, summary);
 }
 
 void Run::write_failure(ExitCode code, const std::string& message) const {
@@ -347,7 +359,7 @@ void Run::write_failure(ExitCode code, const std::string& message) const {
       log.close();
     }
   } catch (const Error& second) {
-    spdlog::warn("{}", second.what());
+    log_warning("{}", second.what());
   }
 }
 
@@ -357,7 +369,7 @@ std::string check_run(const Session& session, const RunOptions& options) {
   log_level_from_name(options.log_level);
   const auto path = run_path(*session.experiment, options);
   check_teacher(session, path);
-  check_run_folder(path, options.resume, options.overwrite);
+  check_run_folder(path, options.resume, options.overwrite, tokenizer_files(session));
   const auto resume = choose_resume(path, options.resume);
   if (!resume) return fmt::format("would begin in {}", path.string());
   const auto changes = check_resume(*resume, session, options.allow_changes);
@@ -371,7 +383,7 @@ ExitCode run_training(Experiment& experiment, const RunOptions& options) {
   Run run(experiment, options);
   // Before the first step: a launcher of ours tells it.
   const auto stopped = [&](const std::string& why) {
-    if (options.ranks.leads() && !options.ranks.marked) spdlog::warn("{}", why);
+    if (options.ranks.leads() && !options.ranks.marked) log_warning("{}", why);
     return ExitCode::stopped;
   };
   try {

@@ -6,14 +6,25 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/owned_files.h"
 
 namespace dltrain {
 namespace fs = std::filesystem;
 namespace {
 
-constexpr const char* kRunFiles[] = {"config.yaml", "metrics.jsonl", "summary.json",
-                                     "log.txt",     "checkpoints",   "tensorboard",
-                                     "predictions", "samples.jsonl"};
+// What the marker lists from the beginning of a run; checkpoints and predictions follow as they are
+// written. The first one says that a run has begun.
+constexpr const char* kRunFiles[] = {"config.yaml",
+                                     "metrics.jsonl",
+                                     "summary.json",
+                                     "log.txt",
+                                     "samples.jsonl",
+                                     "classes.json",
+                                     "checkpoints/latest",
+                                     "checkpoints/best",
+                                     "tensorboard/events.out.tfevents.dltrain"};
+// Where it is not our run's, none of these may be there.
+constexpr const char* kRunFolders[] = {"checkpoints", "tensorboard", "predictions", kMarkerFile};
 
 // The newest of `checkpoints` that is whole; the reasons why newer ones are not go to its note.
 std::optional<ResumeChoice> newest_whole(const fs::path& checkpoints) {
@@ -85,6 +96,35 @@ std::string checkpoints_in(const fs::path& folder) {
   fail(ExitCode::storage, "{}", message);
 }
 
+bool holds_checkpoint(const fs::path& folder) {
+  std::error_code ignored;
+  const auto all = CheckpointFolder(folder / "checkpoints").list();
+  return std::any_of(all.begin(), all.end(), [&](const auto& checkpoint) {
+    return fs::exists(checkpoint / "state.json", ignored);
+  });
+}
+
+bool has_begun(const fs::path& folder) {
+  return lists_file(folder, kRunFiles[0]);
+}
+
+std::vector<std::string> run_files(std::vector<std::string> also) {
+  also.insert(also.begin(), std::begin(kRunFiles), std::end(kRunFiles));
+  return also;
+}
+
+// The first of the run's names that somebody else's file has; empty: none.
+std::string foreign_name(const fs::path& folder, std::vector<std::string> names) {
+  if (!has_marker(folder))
+    names.insert(names.end(), std::begin(kRunFolders), std::end(kRunFolders));
+  std::error_code ignored;
+  for (const std::string& name : names) {
+    const auto status = fs::symlink_status(folder / name, ignored);
+    if (fs::exists(status) && !lists_file(folder, name)) return name;
+  }
+  return "";
+}
+
 // Whether `resume` names a place in `folder`.
 bool rewinds(const fs::path& folder, const std::string& resume) {
   return resume != "never" && resume != "auto" && is_inside(resume, folder);
@@ -99,11 +139,8 @@ bool is_inside(const fs::path& path, const fs::path& folder) {
   return std::mismatch(outer.begin(), outer.end(), inner.begin(), inner.end()).first == outer.end();
 }
 
-bool holds_run(const fs::path& folder) {
-  for (const char* name : kRunFiles) {
-    if (fs::exists(folder / name)) return true;
-  }
-  return false;
+void mark_run_folder(const fs::path& folder) {
+  if (!has_marker(folder) && !holds_checkpoint(folder)) mark_folder(folder);
 }
 
 std::optional<ResumeChoice> choose_resume(const fs::path& folder, const std::string& resume) {
@@ -112,39 +149,67 @@ std::optional<ResumeChoice> choose_resume(const fs::path& folder, const std::str
   return find_checkpoint(resume);
 }
 
-void check_run_folder(const fs::path& folder, const std::string& resume, bool overwrite) {
-  if (fs::exists(folder) && !fs::is_directory(folder)) {
+void check_run_folder(const fs::path& folder, const std::string& resume, bool overwrite,
+                      const std::vector<std::string>& also) {
+  std::error_code error;
+  const auto status = fs::status(folder, error);
+  if (error && status.type() != fs::file_type::not_found) {
+    fail_storage(folder, "look at", error.value());
+  }
+  if (fs::exists(status) && !fs::is_directory(status)) {
     fail(ExitCode::storage, "{} is not a folder", folder.string());
   }
-  if (overwrite || resume == "auto" || rewinds(folder, resume) || !holds_run(folder)) return;
+  const bool goes_on = resume == "auto" || rewinds(folder, resume);
+  const bool earlier_version = !has_marker(folder) && holds_checkpoint(folder);
+  if (goes_on && earlier_version) return;
+  if (overwrite && has_begun(folder)) return check_all_ours(folder);
+  if (!goes_on && has_begun(folder)) {
+    fail(ExitCode::usage,
+         "{} already holds a run; --resume auto goes on with it, --overwrite discards it, "
+         "--output-dir or --name takes another folder",
+         folder.string());
+  }
+  const std::string foreign = foreign_name(folder, run_files(also));
+  if (foreign.empty()) return;
+  if (overwrite && !has_marker(folder)) check_all_ours(folder);
+  if (earlier_version) {
+    fail(ExitCode::usage,
+         "{} already holds a run; --resume auto goes on with it, --output-dir or --name takes "
+         "another folder",
+         folder.string());
+  }
   fail(ExitCode::usage,
-       "{} already holds a run; --resume auto goes on with it, --overwrite discards it, "
-       "--output-dir or --name takes another folder",
-       folder.string());
+       "{} is there and was not written by dltrain; move it, or take another folder with "
+       "--output-dir or --name",
+       (folder / foreign).string());
 }
 
-RunFolder::RunFolder(fs::path folder, const std::string& resume, bool overwrite, bool owner)
-    : path_(std::move(folder)) {
+RunFolder::RunFolder(fs::path folder, const std::string& resume, bool overwrite, bool owner,
+                     std::vector<std::string> also)
+    : path_(std::move(folder)), names_(run_files(also)) {
   if (!owner) return;
   // A folder in use is told as that first: what it holds may be another thing in a moment.
-  if (fs::is_directory(path_)) lock_ = std::make_unique<RunLock>(path_);
-  check_run_folder(path_, resume, overwrite);
+  if (has_marker(path_) || holds_checkpoint(path_)) lock_ = std::make_unique<RunLock>(path_);
+  check_run_folder(path_, resume, overwrite, also);
   make_directories(path_);
   if (!lock_) lock_ = std::make_unique<RunLock>(path_);
+  mark_run_folder(path_);
   CheckpointFolder(path_ / "checkpoints").clean();
   rewind_ = rewinds(path_, resume);
-  discard_ = overwrite && resume != "auto" && !rewind_ && holds_run(path_);
+  discard_ = overwrite && resume != "auto" && !rewind_ && has_begun(path_);
 }
 
 void RunFolder::begin(const std::optional<ResumeChoice>& resumed) {
   if (discard_) {
-    for (const char* name : kRunFiles) remove_recursively(path_ / name);
+    remove_ours(path_);
+    mark_folder(path_);
   }
+  claim_files(path_, names_);
   if (!resumed) return;
   CheckpointFolder folder(path_ / "checkpoints");
   if (rewind_) {
     for (const auto& checkpoint : folder.list()) {
-      if (checkpoint_step(checkpoint) > resumed->state.step) remove_recursively(checkpoint);
+      if (checkpoint_step(checkpoint) > resumed->state.step) remove_ours(checkpoint);
     }
   }
   folder.repair_links(resumed->state);

@@ -66,7 +66,7 @@ TEST_CASE("what eval_fraction holds out is random, except where samples follow o
   TemporaryFolder folder;
   std::string rows;
   for (int i = 0; i < 40; ++i) rows += fmt::format("{}.5,{}\n", i, i / 20);
-  const std::string csv = "type: csv, path: '" + folder.write("a.csv", rows) + "'";
+  const std::string csv = "type: csv, path: '" + folder.write("a.csv", rows).string() + "'";
   const auto held_out = [&](const std::string& keys) {
     const auto eval =
         read_config("data: {" + csv + ", eval_fraction: 0.25" + keys + "}").open().eval;

@@ -118,7 +118,10 @@ TEST_CASE("a prepared text gives the samples of the text") {
   const auto out = folder / "out";
   const auto stream = sequences.open_tokens();
   CHECK(SequenceConfig::held_out(stream->size(), 0.1) == 50);
+  open_tokens_folder(out, /*overwrite=*/false);
   CHECK(prepare_tokens({stream, 0, 500}, {}, {.folder = out, .shard_tokens = 50}) == 10);
+  CHECK_THROWS_WITH(open_tokens_folder(out, /*overwrite=*/false), Contains("--overwrite"));
+  open_tokens_folder(out, /*overwrite=*/true);
   CHECK(prepare_tokens({stream, 0, 450}, {stream, 450, 50}, {.folder = out, .shard_tokens = 100}) ==
         6);
   CHECK_FALSE(std::filesystem::exists(out / "train_000005.bin"));  // of the first preparation

@@ -7,6 +7,7 @@
 #include <spdlog/spdlog.h>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "catch.h"
 #include "telemetry/log.h"
 #include "telemetry/progress.h"
@@ -192,9 +193,9 @@ TEST_CASE("the log goes to the console above the bar and to log.txt") {
   Console console(terminal.options(true, true));
   set_up_log({.run_folder = folder.path()}, console);
   console.set_status("bar");
-  spdlog::info("hello {}", 1);
-  spdlog::warn("careful");
-  spdlog::debug("not shown");
+  log_info("hello {}", 1);
+  log_warning("careful");
+  log_debug("not shown");
   log_progress("train  50%");  // a terminal has the bar
   const auto rows = terminal.screen();
   CHECK(rows[0] == "hello 1");
@@ -208,17 +209,17 @@ TEST_CASE("the log goes to the console above the bar and to log.txt") {
   CHECK(file.find('\x1b') == std::string::npos);
 
   set_up_log({.quiet = true, .rank = 1, .run_folder = folder.path()}, console);
-  spdlog::info("rank 1 speaks");
-  spdlog::error("rank 1 fails");
+  log_info("rank 1 speaks");
+  log_error("rank 1 fails");
   CHECK_THAT(terminal.text, Contains("[rank 1] \x1b[31merror: \x1b[0mrank 1 fails"));
   CHECK(terminal.text.find("rank 1 speaks") == std::string::npos);
   CHECK(slurp(folder / "log.txt").find("rank 1") == std::string::npos);
   set_up_log({.rank = 1, .marked = true}, console);
-  spdlog::info("a launcher says who");
+  log_info("a launcher says who");
   CHECK_THAT(terminal.text, Contains("a launcher says who"));
   CHECK(terminal.text.find("[rank 1] a launcher") == std::string::npos);
   CHECK_THROWS_AS(set_up_log({.run_folder = "/proc/none"}, console), Error);
-  CHECK(log_level_from_name("warning") == spdlog::level::warn);
+  CHECK(log_level_from_name("warning") == LogLevel::warning);
   CHECK_THROWS_AS(log_level_from_name("loud"), Error);
   spdlog::set_default_logger(std::make_shared<spdlog::logger>("none"));
 }

@@ -1,0 +1,244 @@
+#include "base/owned_files.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <mutex>
+#include <optional>
+#include <set>
+
+#include <sys/stat.h>
+
+#include "base/checksum.h"
+#include "base/run_lock.h"
+#include "base/system_calls.h"
+
+namespace dltrain {
+namespace fs = std::filesystem;
+namespace {
+
+constexpr std::string_view kFirstLine =
+    "dltrain 1: the files that dltrain has written here; --overwrite removes these and no others\n";
+constexpr uint64_t kMaxMarkerBytes = 256 << 20;
+
+using Names = std::set<std::string>;
+
+bool is_there(const fs::path& path) {
+  std::error_code ignored;
+  return fs::exists(fs::symlink_status(path, ignored));
+}
+
+bool is_folder(const fs::path& path) {
+  std::error_code ignored;
+  return fs::is_directory(fs::symlink_status(path, ignored));
+}
+
+// The whole lines of the marker; what a killed process has cut short was not created.
+std::optional<std::string> marker_text(const fs::path& folder) {
+  std::error_code ignored;
+  const fs::path path = folder / kMarkerFile;
+  if (!fs::is_regular_file(fs::symlink_status(path, ignored))) return std::nullopt;
+  std::string text = read_file(path, kMaxMarkerBytes, ExitCode::storage);
+  if (!text.starts_with(kFirstLine)) return std::nullopt;
+  text.resize(text.rfind('\n') + 1);
+  return text;
+}
+
+std::optional<Names> marked_names(const fs::path& folder) {
+  const auto text = marker_text(folder);
+  if (!text) return std::nullopt;
+  Names names;
+  for (size_t begin = kFirstLine.size(); begin < text->size();) {
+    const size_t end = text->find('\n', begin);
+    names.insert(text->substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return names;
+}
+
+// Of a folder that was published whole.
+std::optional<Names> published_names(const fs::path& folder) {
+  if (!is_there(folder / kChecksumsFile)) return std::nullopt;
+  try {
+    Names names{kChecksumsFile};
+    for (const auto& [name, digest] : read_checksums(folder)) names.insert(name);
+    return names;
+  } catch (const Error&) {
+    return std::nullopt;  // a damaged list says nothing
+  }
+}
+
+std::optional<Names> listed_names(const fs::path& folder) {
+  auto names = marked_names(folder);
+  if (!names) return published_names(folder);
+  names->insert({kMarkerFile, kLockFile});
+  return names;
+}
+
+// What is in a folder.
+struct Inventory {
+  std::vector<fs::path> files;    // ours; unfinished folders too
+  std::vector<fs::path> folders;  // that hold them, inner ones first
+  fs::path foreign;               // the first that is not ours; empty: none
+};
+
+void take_stock(const fs::path& folder, const std::string& prefix, const Names& names,
+                Inventory& out) {
+  std::error_code error;
+  std::vector<fs::path> entries;
+  for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
+    entries.push_back(it->path());
+  }
+  if (error) fail_storage(folder, "list", error.value());
+  std::sort(entries.begin(), entries.end());
+  for (const fs::path& path : entries) {
+    const std::string own = path.filename().string(), name = prefix + own;
+    const auto below = names.lower_bound(name + "/");
+    const auto listed_after = [&](std::string_view before) {
+      return own.starts_with(before) && names.contains(prefix + own.substr(before.size()));
+    };
+    if (listed_after(kTemporaryPrefix) || (!is_folder(path) && names.contains(name))) {
+      out.files.push_back(path);
+    } else if (is_folder(path) && (names.contains(name) || listed_after(kReplacedPrefix))) {
+      take_stock(path, "", listed_names(path).value_or(Names()), out);
+      out.folders.push_back(path);
+    } else if (is_folder(path) && below != names.end() && below->starts_with(name + "/")) {
+      take_stock(path, name + "/", names, out);
+      out.folders.push_back(path);
+    } else if (out.foreign.empty()) {
+      out.foreign = path;
+    }
+  }
+}
+
+struct Output {
+  dev_t device;
+  ino_t inode;
+  bool is_input = false;  // too
+};
+std::mutex output_mutex;  // of what follows
+std::vector<Output> declared_outputs;
+
+Output* find_output(const struct stat& info) {
+  for (Output& output : declared_outputs) {
+    if (output.device == info.st_dev && output.inode == info.st_ino) return &output;
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+bool has_marker(const fs::path& folder) {
+  return marker_text(folder).has_value();
+}
+
+bool lists_file(const fs::path& folder, const std::string& name) {
+  const auto names = marked_names(folder);
+  return names && names->contains(name);
+}
+
+void mark_folder(const fs::path& folder) {
+  if (is_there(folder / kMarkerFile) && !has_marker(folder)) {
+    fail(ExitCode::usage, "{} is no file of dltrain; take another folder",
+         (folder / kMarkerFile).string());
+  }
+  make_directories(folder);
+  write_file_atomically(folder / kMarkerFile, kFirstLine);
+}
+
+void claim_files(const fs::path& folder, const std::vector<std::string>& names) {
+  static std::mutex mutex;  // checkpoints are written behind the training
+  const std::lock_guard lock(mutex);
+  const auto text = marker_text(folder);
+  if (!text) return;
+  const Names listed = *marked_names(folder);
+  std::string lines;
+  for (const std::string& name : names) {
+    if (listed.contains(name)) continue;
+    if (is_there(folder / name)) {
+      fail(ExitCode::usage,
+           "{} is there and was not written by dltrain; move it, or take another folder",
+           (folder / name).string());
+    }
+    lines += name + "\n";
+  }
+  if (lines.empty()) return;
+  truncate_file(folder / kMarkerFile, text->size());
+  FileWriter marker(folder / kMarkerFile, /*append=*/true);
+  marker.write(lines);
+  marker.close();
+}
+
+void check_all_ours(const fs::path& folder) {
+  const auto names = listed_names(folder);
+  if (!names) {
+    fail(ExitCode::usage,
+         "{} has no list of what dltrain has written there ({}; earlier versions made none), so "
+         "--overwrite removes nothing; take another folder, or remove this one yourself",
+         folder.string(), kMarkerFile);
+  }
+  Inventory found;
+  take_stock(folder, "", *names, found);
+  if (found.foreign.empty()) return;
+  fail(ExitCode::usage,
+       "{} was not written by dltrain, so --overwrite removes nothing in {}: move it, or take "
+       "another folder",
+       found.foreign.string(), folder.string());
+}
+
+void remove_ours(const fs::path& folder, const std::vector<std::string>& also) {
+  Names names = listed_names(folder).value_or(Names());
+  names.insert(also.begin(), also.end());
+  if (!is_folder(folder)) return;
+  Inventory found;
+  take_stock(folder, "", names, found);
+  found.folders.push_back(folder);
+  // A folder's list goes last, in case that this is interrupted.
+  std::stable_partition(found.files.begin(), found.files.end(),
+                        [](const fs::path& path) { return path.filename() != kChecksumsFile; });
+  for (const fs::path& path : found.files) {
+    if (path != folder / kMarkerFile && path != folder / kLockFile) remove_recursively(path);
+  }
+  for (const fs::path& path : found.folders) {
+    // What is left in it is foreign.
+    if (system_calls().remove_directory(path.c_str()) != 0 && errno != ENOTEMPTY &&
+        errno != EEXIST && errno != ENOENT) {
+      fail_storage(path, "remove", errno);
+    }
+  }
+}
+
+void declare_output(const fs::path& path) {
+  struct stat info {};
+  if (path.empty() || ::stat(path.c_str(), &info) != 0 || !S_ISREG(info.st_mode)) return;
+  const std::lock_guard lock(output_mutex);
+  declared_outputs.push_back({info.st_dev, info.st_ino});
+}
+
+void check_no_output(int fd, const fs::path& path) {
+  const std::lock_guard lock(output_mutex);
+  struct stat info {};
+  Output* output =
+      declared_outputs.empty() || ::fstat(fd, &info) != 0 ? nullptr : find_output(info);
+  if (output == nullptr) return;
+  output->is_input = true;
+  throw Error(ExitCode::usage, "is an input, which the output would replace; name another file",
+              path.string());
+}
+
+bool is_input_too(const fs::path& path) {
+  const std::lock_guard lock(output_mutex);
+  struct stat info {};
+  if (::stat(path.c_str(), &info) != 0) return false;
+  const Output* output = find_output(info);
+  return output != nullptr && output->is_input;
+}
+
+bool replace_deleted(FileWriter& file) {
+  const fs::path path = file.path();
+  if (is_there(path)) return false;
+  make_directories(path.parent_path());
+  file = FileWriter(path);
+  return true;
+}
+
+}  // namespace dltrain
