@@ -5,8 +5,8 @@ import socket
 
 from support import DltrainTest
 
-# Long enough that something can happen to it.
-ENDLESS = ("-s", "training.max_steps=1000000", "-s", "checkpoint.save_steps=50", "-s", "logging.logging_steps=1000")
+# Long enough that something can happen to it, of data large enough that nobody warns of many epochs.
+ENDLESS = ("-s", "training.max_steps=1000000", "-s", "data.train.samples=100000", "-s", "checkpoint.save_steps=50", "-s", "logging.logging_steps=1000")
 
 
 # The same number of threads for every layout, or bits differ (docs/equality.md).
