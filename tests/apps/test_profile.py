@@ -115,7 +115,7 @@ class Profile(DltrainTest):
     def test_a_profile_is_no_run_and_the_time_limit_does_not_end_it(self):
         out = self.folder / "out"
         self.profile("-s", "training.max_time=0.001", "-s", "training.max_steps=3")
-        self.assertEqual(sorted(os.listdir(out)), ["trace.json"])
+        self.assertEqual(sorted(os.listdir(out)), [".dltrain", "trace.json"])
         self.run_dltrain(self.small(), "-q", "--output-dir", out)
         self.profile()  # beside a run that is there
         self.assertIn("summary.json", os.listdir(out))

@@ -77,7 +77,7 @@ class TextTest(DltrainTest):
         self.assertIn("train_000003.bin", names)
         self.assertIn("eval_000000.bin", names)
         self.assertIn("tokenizer.json", names)
-        self.assertFalse([name for name in names if name.startswith(".")])
+        self.assertEqual([name for name in names if name.startswith(".")], [".dltrain"])
         tokens = self.config(f"type: tokens, sequence_length: 16, train: {{path: '{folder}/train_*.bin'}}, "
                              f"eval: {{path: '{folder}/eval_*.bin'}}", name="tokens.yaml")
         for config, name in ((plain, "a"), (tokens, "b")):
