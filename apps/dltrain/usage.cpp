@@ -74,7 +74,7 @@ std::string usage_message(const CLI::App* app, const CLI::Error& error) {
     message = message.substr(0, at) + " needs a value";
   }
   const std::vector<std::string> rest = app->remaining(true);
-  if (error.get_name() == "ExtrasError" && !rest.empty()) {
+  if (error.get_exit_code() == static_cast<int>(CLI::ExitCodes::ExtrasError) && !rest.empty()) {
     message = "unknown argument " + rest.front();
   }
   for (const std::string& extra : rest) {

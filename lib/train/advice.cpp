@@ -44,9 +44,11 @@ void add_lengths(const Session& session, std::vector<std::string>& out) {
 // Outputs for classes that the data does not have; tokens of a vocabulary may be rare.
 std::string idle_outputs(const Session& session) {
   const Dataset& data = *session.data.train;
-  if (data.fields().back().sample.dtype != DType::i32 ||
-      session.experiment->data.train->has_tokens())
+  const auto& target = data.fields().back().sample;
+  if (target.dtype != DType::i32 || target.shape.elements() != 1 ||
+      session.experiment->data.train->has_tokens()) {
     return {};
+  }
   int64_t classes = static_cast<int64_t>(data.class_names().size());
   for (const auto& split : {session.data.train, session.data.eval}) {
     if (split) classes = std::max(classes, split->label_bound());

@@ -83,10 +83,11 @@ std::string checkpoints_in(const fs::path& folder) {
 }
 
 [[noreturn]] void refuse_place(const fs::path& place) {
-  std::error_code ignored;
-  std::string message = fs::exists(place, ignored)
-                            ? fmt::format("{} holds no checkpoint", place.string())
-                            : fmt::format("there is no {}", place.string());
+  std::error_code error;
+  const bool there = fs::exists(place, error);
+  if (error) fail_storage(place, "look at", error.value());
+  std::string message = there ? fmt::format("{} holds no checkpoint", place.string())
+                              : fmt::format("there is no {}", place.string());
   for (const fs::path& near : {place, (fs::path(".") / place).parent_path(), fs::path("runs")}) {
     const std::string found = checkpoints_in(near);
     if (found.empty()) continue;

@@ -30,7 +30,7 @@ LANGUAGE = ("gpt2", "llama", "qwen", "bert", "albert", "char_lstm")
 class Configs(support.DltrainTest):
     def plan(self, config, *arguments):
         out = self.run_dltrain("plan", config, *arguments).out
-        self.assertIn("layers:", out)
+        self.assertIn("layers, for one micro-batch", out)
         return out
 
     def test_every_benchmark_is_planned(self):

@@ -104,7 +104,7 @@ data:
             run, bad = self.folder / split, self.write("other/light/3.png", b"\x89PNG\r\n\x1a\n nothing")
             command = (config, "-q", "--max-steps", 4, "--output-dir", run, "-s", f"data.{split}.path={other}", "-s",
                        "training.global_batch_size=3", "-s", "data.workers=1", "--resume", "auto")
-            self.refused(DATA, *command, says=["3.png", f"The checkpoint of step {step} is saved", "--resume auto"])
+            self.refused(DATA, *command, says=["3.png", f"A checkpoint of step {step} is saved", "--resume auto"])
             self.assertEqual(os.readlink(run / "checkpoints" / "latest"), f"step-{step:06}")
             shutil.copy(self.folder / "images" / "light" / "3.png", bad)
             self.run_dltrain(*command)
@@ -169,7 +169,7 @@ data:
 
     def test_mistakes_are_told(self):
         config = self.config("data: {type: synthetic, shape: [8, 8, 1]}")
-        self.refused(USAGE, "data", says="subcommand")
+        self.refused(USAGE, "data", says="needs one of inspect")
         self.refused(USAGE, "data", "prepare", config, "-o", self.folder / "x", says="has neither images nor text")
         self.refused(USAGE, "data", "show", config, "-o", self.folder / "x.png", "--split", "eval", says="no eval split")
         self.refused(USAGE, self.config(f"data: {{type: image_folder, path: {self.folder_of_images()}}}"), "--dry-run",

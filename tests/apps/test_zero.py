@@ -137,7 +137,7 @@ class Zero(support.DltrainTest):
                                 "-s", "training={global_batch_size: 1024, max_steps: 1}", SOURCES / GOLDEN / "gpt2.yaml").out
         self.assertIn("1024 ranks × 1 micro-step of 1", text)
         self.assertRegex(text, r"each sends .* gathered\)")
-        self.assertRegex(text, r"of which .* s show \(\d+ % hidden\)")
+        self.assertRegex(text, r"of which .* s are exposed \(\d+ % overlap\)")
 
     def test_the_plan_knows_what_leaves_a_node(self):
         def sent(size):
@@ -150,7 +150,7 @@ class Zero(support.DltrainTest):
             return text, float(found[3]) * units[found[4]]
 
         text, between = sent("node")
-        self.assertIn("state is cut among 8 ranks; 128 such groups hold all of it", text)
+        self.assertIn("the state is sharded over groups of 8 ranks; each of the 128 groups holds all of it", text)
         # An eighth of two messages, against three whole ones.
         self.assertLess(between, 0.15 * sent("all")[1])
 

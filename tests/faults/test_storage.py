@@ -154,7 +154,7 @@ class Limits(DltrainTest):
 
     def test_escapes_in_names_are_shown_as_text(self):
         evil = self.folder / "evil\x1b]0;owned\x07\x1b[2J.csv"
-        evil.write_text("1,2,x\n")
+        evil.write_text("1,2,3\n1,2\n")
         text = SMALL[: SMALL.index("data:")] + f"data: {{type: csv, path: {str(evil)!r}}}\n" + SMALL[SMALL.index("optimizer:"):]
         for command in ((self.write("evil.yaml", text.replace("'", '"').replace("\\x1b", "\\e").replace("\\x07", "\\a")),),
                         (evil.with_suffix(".yaml"),), ("eval", self.small(), "--checkpoint", evil)):

@@ -14,7 +14,8 @@ TEST_CASE("tensors of vision models are called as in torchvision and have its sh
   REQUIRE(wanted.size() == 8);
   for (const auto& [name, tensors] : wanted) {
     INFO(name);
-    const EmittedModel model = emit_text(fmt::format("{{type: {}}}", name), {224, 224, 3}, 1);
+    const EmittedModel model =
+        emit_text(fmt::format("{{type: {}, num_classes: 1000}}", name), {224, 224, 3}, 1);
     std::set<std::string> found;
     for (const ParameterInfo& p : model.parameters) {
       found.insert(fmt::format("{} {}", p.name, to_string(p.file.shape)));

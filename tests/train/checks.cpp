@@ -286,7 +286,7 @@ TEST_CASE("overfitting: what cannot learn") {
   const auto negate = [](Experiment& experiment) {
     experiment.loss = std::make_unique<NegativeLoss>(std::move(experiment.loss));
   };
-  CHECK_THAT(failure(check_overfit, {.change = negate}), Contains("the right sign?"));
+  CHECK_THAT(failure(check_overfit, {.change = negate}), Contains("is its sign right?"));
   const CsvFile line("line.csv", 64, [](int, auto uniform) {
     const double x = uniform();
     return fmt::format("{},{}", x, 2 * x);
@@ -295,7 +295,7 @@ TEST_CASE("overfitting: what cannot learn") {
                                      .layers = "[linear: 1]",
                                      .overrides = {"loss=mse"},
                                      .change = negate}),
-             Contains("the right sign?"));
+             Contains("is its sign right?"));
   // Inputs too small to be seen: the bias alone learns the mean of the targets.
   failure(check_overfit, {.data = line.section(", task: regression, scale: 1.0e-9"),
                           .layers = "[linear: 1]",

@@ -175,5 +175,5 @@ TEST_CASE("what ZeRO cannot cut is refused by name and place") {
   refused("optimizer={type: adafactor, learning_rate: 0.01}", "adafactor needs whole tensors");
   refused("optimizer={type: lars, learning_rate: 0.01}", "lars needs whole tensors");
   refused("training.ema={decay: 0.9}", "averaged weights are not sharded");
-  refused("training.reduction=fixed", "not added in the order");
+  refused("training.reduction=fixed", "cannot be added in the order");
 }
