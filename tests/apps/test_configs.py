@@ -70,7 +70,7 @@ class Configs(support.DltrainTest):
         data = "{type: synthetic_tokens, vocab_size: 300, length: 16, samples: 8}"
         if kind == "bert_classifier":  # one label a sequence
             path = support.save_safetensors(self.folder / "sequences.safetensors",
-                                            {"x": ("I32", [8, 16], [0] * 128), "y": ("I32", [8], [0] * 8)})
+                                            {"x": ("I32", [8, 16], [0] * 128), "y": ("I32", [8], [0, 1] * 4)})
             data = f"{{type: tensors, path: {path}, inputs: x, targets: y}}"
         self.plan(self.write(f"{kind}.yaml", f"""
 model: {{type: {kind}}}
