@@ -36,7 +36,10 @@ std::vector<ConfigDifference> changes_of(const ResumeChoice& choice, const Sessi
 
 // The weights mean the tokens of the tokenizer that they were trained with.
 void check_tokenizer(const ResumeChoice& choice, const Session& session) {
-  const auto now = session.data.train->tokenizer(), saved = run_tokenizer(choice);
+  const auto now = session.data.train->tokenizer();
+  const bool same = now && now->identity() == choice.state.tokenizer;
+  if (same && !holds_tokenizer(run_of(choice.checkpoint))) return;  // the run gets it again
+  const auto saved = run_tokenizer(choice);
   if (!now || !saved || saved->identity() == now->identity()) return;
   fail(ExitCode::usage,
        "{} was trained with the tokenizer in {}; that of this configuration is another one",
@@ -78,7 +81,11 @@ std::string fingerprint(const Dataset& data) {
 
 std::shared_ptr<const Tokenizer> run_tokenizer(const ResumeChoice& choice) {
   const auto run = run_of(choice.checkpoint);
-  if (!holds_tokenizer(run)) return nullptr;
+  if (!holds_tokenizer(run)) {
+    if (choice.state.tokenizer.empty()) return nullptr;
+    fail(ExitCode::storage, "{}: the tokenizer with which it was trained is not in {}",
+         choice.checkpoint.string(), run.string());
+  }
   std::string problem = "not the tokenizer with which it was trained";
   try {
     auto tokenizer = load_tokenizer(run);

@@ -89,7 +89,12 @@ class Damage(Runs):
             for command in (("generate", gpt, "--prompt", "the"), ("export", gpt, self.folder / "out"),
                             (self.folder / "gpt.yaml", "--output-dir", gpt, "--resume", "auto", "--max-steps", 9)):
                 self.refused(STORAGE, *command, says=["tokenizer", "damaged or was replaced"])
-        (gpt / "tokenizer.json").write_text(before)
+        (gpt / "tokenizer.json").unlink()
+        for command in (("generate", gpt, "--prompt", "the"), ("export", gpt, self.folder / "out")):
+            self.refused(STORAGE, *command, says="the tokenizer with which it was trained is not in")
+        # Training makes the same tokenizer again.
+        self.run_dltrain(self.folder / "gpt.yaml", "-q", "--output-dir", gpt, "--resume", "auto", "--max-steps", 9)
+        self.assertEqual((gpt / "tokenizer.json").read_text(), before)
         self.run_dltrain("generate", gpt, "--prompt", "the", "--max-tokens", 2)
 
     def test_eval_of_a_run_that_saves_reads_what_latest_names(self):

@@ -21,7 +21,7 @@ struct Descriptor {
 };
 
 // cuDNN's handle: the stream that it works on.
-struct DnnHandle {
+struct FakeDnnHandle {
   void* stream = nullptr;
 };
 float milliseconds_of_rnns = 1;
@@ -56,7 +56,7 @@ void set_plans(std::vector<DnnPlan> proposed) {
   plans() = std::move(proposed);
 }
 void* stream_of(void* dnn_handle) {
-  return static_cast<DnnHandle*>(dnn_handle)->stream;
+  return static_cast<FakeDnnHandle*>(dnn_handle)->stream;
 }
 void set_rnn_time(float milliseconds) {
   milliseconds_of_rnns = milliseconds;
@@ -75,16 +75,16 @@ using namespace dltrain::fake_cuda;
 extern "C" {
 
 cudnnStatus_t cudnnCreate(cudnnHandle_t* handle) {
-  *handle = reinterpret_cast<cudnnHandle_t>(new DnnHandle);
+  *handle = reinterpret_cast<cudnnHandle_t>(new FakeDnnHandle);
   return CUDNN_STATUS_SUCCESS;
 }
 cudnnStatus_t cudnnDestroy(cudnnHandle_t handle) {
-  delete reinterpret_cast<DnnHandle*>(handle);
+  delete reinterpret_cast<FakeDnnHandle*>(handle);
   return CUDNN_STATUS_SUCCESS;
 }
 cudnnStatus_t cudnnSetStream(cudnnHandle_t handle, cudaStream_t stream) {
   current_stream() = stream;
-  reinterpret_cast<DnnHandle*>(handle)->stream = stream;
+  reinterpret_cast<FakeDnnHandle*>(handle)->stream = stream;
   return CUDNN_STATUS_SUCCESS;
 }
 size_t cudnnGetVersion() {
