@@ -1,6 +1,7 @@
 """Signals at random times: a run that is told to stop saves and ends soon whatever it does, and goes on to the same bits."""
 import json
 import os
+import pathlib
 import random
 import shutil
 import signal
@@ -117,8 +118,13 @@ class Stops(DltrainTest):
                              f"{{type: csv, path: {rows}, target: last, shuffle: true}}")
         text = text[:text.index("  eval:")] + text[text.index("optimizer:"):]
         process = self.start(self.small(text), "-q", "--output-dir", self.folder / "run")
-        self.wait_for(lambda: b"big.csv" in b"".join(os.readlink(f"/proc/{process.pid}/fd/{fd}").encode() for fd in
-                                                     os.listdir(f"/proc/{process.pid}/fd")), "the data to be opened")
+
+        def is_open():
+            # A descriptor may be closed after it was listed.
+            links = (pathlib.Path(f"/proc/{process.pid}/fd/{fd}") for fd in os.listdir(f"/proc/{process.pid}/fd"))
+            return any("big.csv" in str(link.resolve()) for link in links)
+
+        self.wait_for(is_open, "the data to be opened")
         process.send_signal(signal.SIGTERM)
         sent = time.monotonic()
         result = self.end(process)
