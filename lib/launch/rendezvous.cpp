@@ -338,7 +338,10 @@ StoreClient& Rendezvous::ranks_store() {
   if (!ranks_) {
     RankEnvironment ours;
     ours.run_id = fmt::format("{}.{}", options_.run_id, attempt_);
-    ranks_ = std::make_unique<StoreClient>(store_options(ours.store_prefix()));
+    StoreOptions options = store_options(ours.store_prefix());
+    // The server has answered before: where it does not, its launcher has ended.
+    options.connect_timeout = std::min<milliseconds>(options.connect_timeout, kFarewell);
+    ranks_ = std::make_unique<StoreClient>(std::move(options));
   }
   return *ranks_;
 }
