@@ -339,9 +339,16 @@ StoreClient& Rendezvous::ranks_store() {
     RankEnvironment ours;
     ours.run_id = fmt::format("{}.{}", options_.run_id, attempt_);
     StoreOptions options = store_options(ours.store_prefix());
-    // The server has answered before: where it does not, its launcher has ended.
     options.connect_timeout = std::min<milliseconds>(options.connect_timeout, kFarewell);
-    ranks_ = std::make_unique<StoreClient>(std::move(options));
+    // The connection that is there says at once that the leader has ended, and its store with it.
+    const auto check_leader = [&] { client_->try_get("attempt"); };
+    check_leader();
+    try {
+      ranks_ = std::make_unique<StoreClient>(std::move(options));
+    } catch (const Error&) {
+      check_leader();
+      throw;
+    }
   }
   return *ranks_;
 }
