@@ -28,16 +28,25 @@ function(dltrain_units result folder)
   set(${result} ${single} PARENT_SCOPE)
 endfunction()
 
-# dltrain_library(NAME [DEPENDS …] [LINK …]): the static library of one folder, all its *.cpp files.
-# Includes are written from the parent folder: #include "tensor/shape.h".
+# dltrain_build_fast(TARGET): -O1 in a release build, for code in which a step or a run spends no time. It compiles in
+# two thirds of the time of -O3.
+function(dltrain_build_fast target)
+  target_compile_options(${target} PRIVATE $<$<AND:$<CONFIG:Release>,$<COMPILE_LANGUAGE:CXX>>:-O1>)
+endfunction()
+
+# dltrain_library(NAME [FAST_BUILD] [DEPENDS …] [LINK …]): the static library of one folder, all its *.cpp files.
+# Includes are written from the parent folder: #include "tensor/shape.h". FAST_BUILD: see dltrain_build_fast.
 function(dltrain_library name)
-  cmake_parse_arguments(ARG "" "" "DEPENDS;LINK" ${ARGN})
+  cmake_parse_arguments(ARG "FAST_BUILD" "" "DEPENDS;LINK" ${ARGN})
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${name}/*.cpp)
   string(REPLACE "/" "_" target "dltrain_${name}")
   if(sources)
     set(UNIT_NAME ${name})
     dltrain_units(sources ${CMAKE_CURRENT_SOURCE_DIR} ${sources})
     add_library(${target} STATIC ${sources})
+    if(ARG_FAST_BUILD)
+      dltrain_build_fast(${target})
+    endif()
     set(scope PUBLIC)
   else()
     add_library(${target} INTERFACE)
@@ -63,9 +72,7 @@ function(dltrain_test name)
   dltrain_units(units ${CMAKE_CURRENT_SOURCE_DIR} ${sources})
   add_executable(test_${name} ${units})
   target_include_directories(test_${name} PRIVATE ${CMAKE_CURRENT_SOURCE_DIR})
-  if(CMAKE_BUILD_TYPE STREQUAL "Release")
-    target_compile_options(test_${name} PRIVATE -O1)  # the time goes into compiling them, not into running them
-  endif()
+  dltrain_build_fast(test_${name})
   target_link_libraries(test_${name} PRIVATE ${ARG_LINK} dltrain_test_main)
   target_compile_definitions(test_${name} PRIVATE DLTRAIN_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
   set(properties TIMEOUT ${DLTRAIN_TEST_TIMEOUT})
