@@ -273,17 +273,12 @@ ChannelFunctions<T> choose(ChannelForm form) {
                         : normalise<ChannelForm::residual_relu, Rounding, T>,
           chunk_gradient_sums<kRelu, T>, input_gradient<kRelu, Rounding, T>};
 }
-ChannelFunctions<float> choose_f32(ChannelForm form) {
-  return choose<float>(form);
-}
-ChannelFunctions<Bf16> choose_bf16(ChannelForm form) {
+AllChannelFunctions choose_all(ChannelForm form) {
+  auto bf16 = choose<Bf16>(form);
 #if DLTRAIN_AVX512()
-  if (__builtin_cpu_supports("avx512bf16")) return choose<Bf16, NativeBf16>(form);
+  if (__builtin_cpu_supports("avx512bf16")) bf16 = choose<Bf16, NativeBf16>(form);
 #endif
-  return choose<Bf16>(form);
-}
-ChannelFunctions<F16> choose_f16(ChannelForm form) {
-  return choose<F16>(form);
+  return {choose<float>(form), bf16, choose<F16>(form)};
 }
 
 }  // namespace
@@ -293,24 +288,10 @@ HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace dltrain {
-namespace {
-HWY_EXPORT(choose_f32);
-HWY_EXPORT(choose_bf16);
-HWY_EXPORT(choose_f16);
+HWY_EXPORT(choose_all);
 
-}  // namespace
-
-template <>
-ChannelFunctions<float> channel_functions(ChannelForm form) {
-  return HWY_DYNAMIC_DISPATCH(choose_f32)(form);
-}
-template <>
-ChannelFunctions<Bf16> channel_functions(ChannelForm form) {
-  return HWY_DYNAMIC_DISPATCH(choose_bf16)(form);
-}
-template <>
-ChannelFunctions<F16> channel_functions(ChannelForm form) {
-  return HWY_DYNAMIC_DISPATCH(choose_f16)(form);
+AllChannelFunctions all_channel_functions(ChannelForm form) {
+  return HWY_DYNAMIC_DISPATCH(choose_all)(form);
 }
 
 }  // namespace dltrain

@@ -4,6 +4,9 @@
 #pragma once
 
 #include <cstdint>
+#include <tuple>
+
+#include "tensor/low_precision.h"
 
 namespace dltrain {
 
@@ -33,8 +36,15 @@ struct ChannelFunctions {
                          const float* offset, int64_t rows, int64_t channels, T* dx, bool far);
 };
 
-// Of T: float, Bf16 or F16. The gradient's functions know no residual: it does not change them.
+using AllChannelFunctions =
+    std::tuple<ChannelFunctions<float>, ChannelFunctions<Bf16>, ChannelFunctions<F16>>;
+AllChannelFunctions all_channel_functions(ChannelForm form);
+
+// The functions for elements of type T: float, Bf16 or F16. Those of the gradient ignore a
+// residual, which does not change them.
 template <typename T>
-ChannelFunctions<T> channel_functions(ChannelForm form);
+ChannelFunctions<T> channel_functions(ChannelForm form) {
+  return std::get<ChannelFunctions<T>>(all_channel_functions(form));
+}
 
 }  // namespace dltrain

@@ -2,6 +2,8 @@
 // this machine.
 #pragma once
 
+#include <tuple>
+
 #include "shared/element_rules.h"
 
 namespace dltrain {
@@ -11,16 +13,22 @@ template <typename Rule>
 using ElementFunction = void (*)(const typename Rule::template Factors<float>& factors,
                                  float* const* tensors, int64_t count);
 
-ElementFunction<SgdRule<Momentum::none>> element_function(const SgdRule<Momentum::none>&);
-ElementFunction<SgdRule<Momentum::plain>> element_function(const SgdRule<Momentum::plain>&);
-ElementFunction<SgdRule<Momentum::nesterov>> element_function(const SgdRule<Momentum::nesterov>&);
-ElementFunction<AdamRule<false>> element_function(const AdamRule<false>&);
-ElementFunction<AdamRule<true>> element_function(const AdamRule<true>&);
-ElementFunction<AdagradRule> element_function(const AdagradRule&);
-ElementFunction<RmspropRule<false, false>> element_function(const RmspropRule<false, false>&);
-ElementFunction<RmspropRule<false, true>> element_function(const RmspropRule<false, true>&);
-ElementFunction<RmspropRule<true, false>> element_function(const RmspropRule<true, false>&);
-ElementFunction<RmspropRule<true, true>> element_function(const RmspropRule<true, true>&);
-ElementFunction<LionRule> element_function(const LionRule&);
+// List<every element rule>.
+template <template <typename...> typename List>
+using OverElementRules =
+    List<SgdRule<Momentum::none>, SgdRule<Momentum::plain>, SgdRule<Momentum::nesterov>,
+         AdamRule<false>, AdamRule<true>, AdagradRule, RmspropRule<false, false>,
+         RmspropRule<false, true>, RmspropRule<true, false>, RmspropRule<true, true>, LionRule>;
+
+template <typename... Rules>
+using ElementFunctionsOf = std::tuple<ElementFunction<Rules>...>;
+using ElementFunctions = OverElementRules<ElementFunctionsOf>;
+
+ElementFunctions element_functions();
+
+template <typename Rule>
+ElementFunction<Rule> element_function(const Rule&) {
+  return std::get<ElementFunction<Rule>>(element_functions());
+}
 
 }  // namespace dltrain

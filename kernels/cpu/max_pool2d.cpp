@@ -2,6 +2,7 @@
 // gathers: every input pixel adds up the windows that it won, so no two threads write one element.
 #include <algorithm>
 #include <limits>
+#include <tuple>
 
 #include "cpu/convert.h"
 #include "cpu/makers.h"
@@ -30,6 +31,7 @@ struct PoolFunctions {
   void (*backward_row)(const PoolGeometry& g, const T* dy, const uint8_t* position, T* dx,
                        int64_t row);
 };
+using AllPoolFunctions = std::tuple<PoolFunctions<float>, PoolFunctions<Bf16>, PoolFunctions<F16>>;
 
 }  // namespace
 }  // namespace dltrain
@@ -240,14 +242,8 @@ template <typename T>
 PoolFunctions<T> choose() {
   return {pool_row<T>, pool_backward_tiles<T>, pool_backward_row<T>};
 }
-PoolFunctions<float> choose_f32() {
-  return choose<float>();
-}
-PoolFunctions<Bf16> choose_bf16() {
-  return choose<Bf16>();
-}
-PoolFunctions<F16> choose_f16() {
-  return choose<F16>();
+AllPoolFunctions choose_all() {
+  return {choose<float>(), choose<Bf16>(), choose<F16>()};
 }
 
 }  // namespace
@@ -258,15 +254,11 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace dltrain {
 namespace {
-HWY_EXPORT(choose_f32);
-HWY_EXPORT(choose_bf16);
-HWY_EXPORT(choose_f16);
+HWY_EXPORT(choose_all);
 
 template <typename T>
 PoolFunctions<T> pool_functions() {
-  if constexpr (std::is_same_v<T, float>) return HWY_DYNAMIC_DISPATCH(choose_f32)();
-  if constexpr (std::is_same_v<T, Bf16>) return HWY_DYNAMIC_DISPATCH(choose_bf16)();
-  if constexpr (std::is_same_v<T, F16>) return HWY_DYNAMIC_DISPATCH(choose_f16)();
+  return std::get<PoolFunctions<T>>(HWY_DYNAMIC_DISPATCH(choose_all)());
 }
 
 PoolGeometry geometry(const Shape& x, const Shape& y, const Attributes& attributes) {

@@ -35,41 +35,12 @@ void update_chunk(const typename Rule::template Factors<float>& f, float* const*
   for (int64_t i = 0; i < count; ++i) update_element<Rule>(f, own, i);
 }
 
-void sgd(const SgdRule<Momentum::none>::Factors<float>& f, float* const* t, int64_t n) {
-  update_chunk<SgdRule<Momentum::none>>(f, t, n);
-}
-void sgd_momentum(const SgdRule<Momentum::plain>::Factors<float>& f, float* const* t, int64_t n) {
-  update_chunk<SgdRule<Momentum::plain>>(f, t, n);
-}
-void sgd_nesterov(const SgdRule<Momentum::nesterov>::Factors<float>& f, float* const* t,
-                  int64_t n) {
-  update_chunk<SgdRule<Momentum::nesterov>>(f, t, n);
-}
-void adam(const AdamRule<false>::Factors<float>& f, float* const* t, int64_t n) {
-  update_chunk<AdamRule<false>>(f, t, n);
-}
-void adamw(const AdamRule<true>::Factors<float>& f, float* const* t, int64_t n) {
-  update_chunk<AdamRule<true>>(f, t, n);
-}
-void adagrad(const AdagradRule::Factors<float>& f, float* const* t, int64_t n) {
-  update_chunk<AdagradRule>(f, t, n);
-}
-void rmsprop(const RmspropRule<false, false>::Factors<float>& f, float* const* t, int64_t n) {
-  update_chunk<RmspropRule<false, false>>(f, t, n);
-}
-void rmsprop_momentum(const RmspropRule<false, true>::Factors<float>& f, float* const* t,
-                      int64_t n) {
-  update_chunk<RmspropRule<false, true>>(f, t, n);
-}
-void rmsprop_centered(const RmspropRule<true, false>::Factors<float>& f, float* const* t,
-                      int64_t n) {
-  update_chunk<RmspropRule<true, false>>(f, t, n);
-}
-void rmsprop_both(const RmspropRule<true, true>::Factors<float>& f, float* const* t, int64_t n) {
-  update_chunk<RmspropRule<true, true>>(f, t, n);
-}
-void lion(const LionRule::Factors<float>& f, float* const* t, int64_t n) {
-  update_chunk<LionRule>(f, t, n);
+template <typename... Rules>
+struct ChunkUpdates {
+  static ElementFunctionsOf<Rules...> all() { return {update_chunk<Rules>...}; }
+};
+ElementFunctions choose() {
+  return OverElementRules<ChunkUpdates>::all();
 }
 
 }  // namespace
@@ -79,53 +50,10 @@ HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace dltrain {
-namespace {
-HWY_EXPORT(sgd);
-HWY_EXPORT(sgd_momentum);
-HWY_EXPORT(sgd_nesterov);
-HWY_EXPORT(adam);
-HWY_EXPORT(adamw);
-HWY_EXPORT(adagrad);
-HWY_EXPORT(rmsprop);
-HWY_EXPORT(rmsprop_momentum);
-HWY_EXPORT(rmsprop_centered);
-HWY_EXPORT(rmsprop_both);
-HWY_EXPORT(lion);
+HWY_EXPORT(choose);
 
-}  // namespace
-
-ElementFunction<SgdRule<Momentum::none>> element_function(const SgdRule<Momentum::none>&) {
-  return HWY_DYNAMIC_DISPATCH(sgd);
-}
-ElementFunction<SgdRule<Momentum::plain>> element_function(const SgdRule<Momentum::plain>&) {
-  return HWY_DYNAMIC_DISPATCH(sgd_momentum);
-}
-ElementFunction<SgdRule<Momentum::nesterov>> element_function(const SgdRule<Momentum::nesterov>&) {
-  return HWY_DYNAMIC_DISPATCH(sgd_nesterov);
-}
-ElementFunction<AdamRule<false>> element_function(const AdamRule<false>&) {
-  return HWY_DYNAMIC_DISPATCH(adam);
-}
-ElementFunction<AdamRule<true>> element_function(const AdamRule<true>&) {
-  return HWY_DYNAMIC_DISPATCH(adamw);
-}
-ElementFunction<AdagradRule> element_function(const AdagradRule&) {
-  return HWY_DYNAMIC_DISPATCH(adagrad);
-}
-ElementFunction<RmspropRule<false, false>> element_function(const RmspropRule<false, false>&) {
-  return HWY_DYNAMIC_DISPATCH(rmsprop);
-}
-ElementFunction<RmspropRule<false, true>> element_function(const RmspropRule<false, true>&) {
-  return HWY_DYNAMIC_DISPATCH(rmsprop_momentum);
-}
-ElementFunction<RmspropRule<true, false>> element_function(const RmspropRule<true, false>&) {
-  return HWY_DYNAMIC_DISPATCH(rmsprop_centered);
-}
-ElementFunction<RmspropRule<true, true>> element_function(const RmspropRule<true, true>&) {
-  return HWY_DYNAMIC_DISPATCH(rmsprop_both);
-}
-ElementFunction<LionRule> element_function(const LionRule&) {
-  return HWY_DYNAMIC_DISPATCH(lion);
+ElementFunctions element_functions() {
+  return HWY_DYNAMIC_DISPATCH(choose)();
 }
 
 namespace {

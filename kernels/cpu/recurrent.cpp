@@ -86,7 +86,7 @@ class Recurrent final : public Kernel {
  public:
   explicit Recurrent(const KernelRequest& r)
       : sizes_(recurrent_sizes(r.outputs[0].shape, r.attributes)),
-        function_(recurrent_function<T>(sizes_.kind)),
+        function_(std::get<RecurrentFunctions<T>>(all_recurrent_functions(sizes_.kind)).forward),
         states_(static_cast<size_t>(sizes_.samples * sizes_.hidden)),
         products_(static_cast<size_t>(sizes_.samples * sizes_.width())),
         // b is Wᵀ: [hidden, width] with W's rows as columns.
@@ -183,7 +183,7 @@ class RecurrentBackward final : public Kernel {
  public:
   explicit RecurrentBackward(const KernelRequest& r)
       : sizes_(recurrent_sizes(r.inputs[1].shape, r.attributes)),
-        function_(recurrent_backward_function<T>(sizes_.kind)),
+        function_(std::get<RecurrentFunctions<T>>(all_recurrent_functions(sizes_.kind)).backward),
         states_(static_cast<size_t>(sizes_.samples * sizes_.hidden)),
         widths_(static_cast<size_t>(sizes_.samples * sizes_.width())),
         // What flows past the product is in the result already.

@@ -6,6 +6,8 @@
 // are nullptr where absent.
 #pragma once
 
+#include <tuple>
+
 #include "ops/recurrent.h"
 #include "tensor/low_precision.h"
 
@@ -41,10 +43,13 @@ template <typename T>
 using RecurrentBackwardFunction = void (*)(const RecurrentBackwardStep<T>& step, int64_t sample,
                                            int64_t token, int64_t begin, int64_t end);
 
-// For the instruction set of this processor. T is float or Bf16.
+// The functions of one kind of unit for the instruction set of this processor.
 template <typename T>
-RecurrentFunction<T> recurrent_function(RecurrentKind kind);
-template <typename T>
-RecurrentBackwardFunction<T> recurrent_backward_function(RecurrentKind kind);
+struct RecurrentFunctions {
+  RecurrentFunction<T> forward;
+  RecurrentBackwardFunction<T> backward;
+};
+using AllRecurrentFunctions = std::tuple<RecurrentFunctions<float>, RecurrentFunctions<Bf16>>;
+AllRecurrentFunctions all_recurrent_functions(RecurrentKind kind);
 
 }  // namespace dltrain

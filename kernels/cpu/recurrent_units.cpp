@@ -220,30 +220,14 @@ void rnn_backward(const RecurrentBackwardStep<T>& s, int64_t sample, int64_t tok
 }
 
 template <typename T>
-RecurrentFunction<T> choose(RecurrentKind kind) {
-  if (kind == RecurrentKind::lstm) return lstm<T>;
-  if (kind == RecurrentKind::gru) return gru<T>;
-  return kind == RecurrentKind::rnn_tanh ? rnn<T, true> : rnn<T, false>;
+RecurrentFunctions<T> choose(RecurrentKind kind) {
+  if (kind == RecurrentKind::lstm) return {lstm<T>, lstm_backward<T>};
+  if (kind == RecurrentKind::gru) return {gru<T>, gru_backward<T>};
+  if (kind == RecurrentKind::rnn_tanh) return {rnn<T, true>, rnn_backward<T, true>};
+  return {rnn<T, false>, rnn_backward<T, false>};
 }
-template <typename T>
-RecurrentBackwardFunction<T> choose_backward(RecurrentKind kind) {
-  if (kind == RecurrentKind::lstm) return lstm_backward<T>;
-  if (kind == RecurrentKind::gru) return gru_backward<T>;
-  return kind == RecurrentKind::rnn_tanh ? rnn_backward<T, true> : rnn_backward<T, false>;
-}
-
-// One table a dtype: what is exported is no template.
-RecurrentFunction<float> forward_f32(RecurrentKind kind) {
-  return choose<float>(kind);
-}
-RecurrentFunction<Bf16> forward_bf16(RecurrentKind kind) {
-  return choose<Bf16>(kind);
-}
-RecurrentBackwardFunction<float> backward_f32(RecurrentKind kind) {
-  return choose_backward<float>(kind);
-}
-RecurrentBackwardFunction<Bf16> backward_bf16(RecurrentKind kind) {
-  return choose_backward<Bf16>(kind);
+AllRecurrentFunctions choose_all(RecurrentKind kind) {
+  return {choose<float>(kind), choose<Bf16>(kind)};
 }
 
 }  // namespace
@@ -253,26 +237,10 @@ HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace dltrain {
-HWY_EXPORT(forward_f32);
-HWY_EXPORT(forward_bf16);
-HWY_EXPORT(backward_f32);
-HWY_EXPORT(backward_bf16);
+HWY_EXPORT(choose_all);
 
-template <>
-RecurrentFunction<float> recurrent_function<float>(RecurrentKind kind) {
-  return HWY_DYNAMIC_DISPATCH(forward_f32)(kind);
-}
-template <>
-RecurrentFunction<Bf16> recurrent_function<Bf16>(RecurrentKind kind) {
-  return HWY_DYNAMIC_DISPATCH(forward_bf16)(kind);
-}
-template <>
-RecurrentBackwardFunction<float> recurrent_backward_function<float>(RecurrentKind kind) {
-  return HWY_DYNAMIC_DISPATCH(backward_f32)(kind);
-}
-template <>
-RecurrentBackwardFunction<Bf16> recurrent_backward_function<Bf16>(RecurrentKind kind) {
-  return HWY_DYNAMIC_DISPATCH(backward_bf16)(kind);
+AllRecurrentFunctions all_recurrent_functions(RecurrentKind kind) {
+  return HWY_DYNAMIC_DISPATCH(choose_all)(kind);
 }
 
 }  // namespace dltrain
