@@ -6,6 +6,7 @@ import shutil
 import signal
 import subprocess
 import time
+from pathlib import Path
 
 from support import DATA, MEMORY, OK, PROGRAM, SMALL, SOURCES, STOPPED, STORAGE, USAGE, DltrainTest, checkpoints, main, metrics, steps
 
@@ -119,6 +120,9 @@ logging: {{logging_steps: 1}}
         self.assertEqual(len(checkpoints(run)), 1, str(result))
 
 
+SANITIZED = b"__ubsan_handle" in Path(PROGRAM).read_bytes()
+
+
 class Limits(DltrainTest):
     def test_no_limit_is_an_internal_error(self):
         """Files, processes' descriptors and memory, each limited to many values."""
@@ -126,6 +130,8 @@ class Limits(DltrainTest):
         for ranks, kind, values in ((1, resource.RLIMIT_NOFILE, (4, 5, 6, 8, 12, 24)), (2, resource.RLIMIT_NOFILE, (4, 10, 18, 30, 40)),
                                     (1, resource.RLIMIT_FSIZE, (0, 100, 5000))):
             for value in values:
+                if SANITIZED and kind == resource.RLIMIT_NOFILE and value < 24:
+                    continue  # the sanitizer opens pipes to look at memory
                 shutil.rmtree(self.folder / "run", ignore_errors=True)
                 result = self.run_dltrain(configuration, "-q", "--output-dir", self.folder / "run", "--nproc-per-node", ranks, code=None,
                                           preexec_fn=limited(kind, value))
