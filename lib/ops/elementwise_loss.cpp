@@ -19,6 +19,8 @@
 //
 // Attributes of both: kind (text), delta (number, 1), pos_weight (numbers: one, one for each
 // element of the innermost axis, or none). No gradient flows to targets.
+#include <algorithm>
+
 #include "base/error.h"
 #include "ops/definitions.h"
 #include "ops/rules.h"
@@ -32,6 +34,9 @@ void expect_pair(SpecSpan inputs, const Attributes& attributes) {
   expect_one_float_dtype(kOp, inputs.first(1));
   expect_shape(kOp, "targets", inputs[1].shape, inputs[0].shape);
   expect_dtype(kOp, "targets", inputs[1], accumulation_dtype(inputs[0].dtype));
+  constexpr std::string_view kKinds[] = {"mse", "l1", "huber", "smooth_l1", "binary_cross_entropy"};
+  const std::string kind = attributes.text("kind");
+  check_internal(std::ranges::count(kKinds, kind) == 1, "{}: kind \"{}\"", kOp, kind);
   const auto weights = attributes.numbers("pos_weight");
   if (weights.size() > 1 && static_cast<int64_t>(weights.size()) != inputs[0].shape[-1]) {
     fail(ExitCode::usage, "{}: {} numbers of pos_weight for {} outputs", kOp, weights.size(),
