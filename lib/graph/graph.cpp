@@ -240,7 +240,7 @@ class Verifier {
     }
   }
 
-  // A part of a sum: it follows the part before, which nobody has read.
+  // Checks a value that continues a sum: no node may read the sum before this part is added.
   void check_continued(ValueId id) {
     const GraphValue &part = graph_.value(id), &before = graph_.value(part.storage_of);
     const auto root = static_cast<size_t>(graph_.storage(id));
@@ -252,9 +252,9 @@ class Verifier {
   }
 
   const Graph& graph_;
-  std::string where_;         // the node that is being looked at
+  std::string where_;         // the node being checked
   std::vector<int> version_;  // per value: how often its memory had been written in place
-  std::vector<int> current_;  // per storage: the same, now
+  std::vector<int> current_;  // per storage: how often it has been written so far
 };
 
 }  // namespace

@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::string_view kBegin = "_begin", kEnd = "_end";
 
-// Of a begin or an end: what it is called without that.
+// Returns the name of a begin or end op without that suffix.
 std::string_view work_of(const Node& node) {
   const size_t tail = begins_slot(node) ? kBegin.size() : kEnd.size();
   return node.op->name.substr(0, node.op->name.size() - tail);
@@ -117,7 +117,7 @@ class SlotVerifier {
 
   const Graph& graph_;
   std::map<int64_t, Pair> pairs_;     // by slot; end 0: none yet
-  std::map<ValueId, int64_t> begun_;  // what a begin gave, and its slot
+  std::map<ValueId, int64_t> begun_;  // output of a begin, and its slot
 };
 
 }  // namespace
@@ -133,8 +133,8 @@ bool begins_slot(const Node& node) {
 std::string subject_of(const Graph& graph, const Node& begin) {
   std::span<const ValueId> tensors = begin.inputs;
   if (begin.op->name.starts_with("all_gather")) {
-    // The first is a part of a unit, whose name is the program's own. The tensors of the unit are
-    // the others, or what comes out at the end.
+    // The first is a part of a unit, whose name is internal. The tensors of the unit are the other
+    // inputs, or the outputs of the end.
     tensors = tensors.subspan(1);
     const int64_t slot = begin.attributes.integer("slot", -1);
     for (const Node& node : graph.nodes) {

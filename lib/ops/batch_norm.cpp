@@ -9,12 +9,11 @@
 //   computed again from mean and variance as they are stored, is above 0.
 // batch_norm_inference(x, gamma, beta, mean, variance (, residual)) → y: by statistics that are
 //   given. Attributes as above; "relu" and the residual before it are set by passes only.
-// batch_norm_update(step_state, running_mean, running_variance, mean_sum, variance_sum): once a
-// step,
+// batch_norm_update(step_state, running_mean, running_variance, mean_sum, variance_sum):
 //   running ← running + momentum·(sum / groups − running), the variance times `unbias` (n/(n−1), as
 //   PyTorch keeps it). The sums run over the `groups` micro-batches of the global batch, so that
-//   accumulation and ranks agree. Skipped when the step is not finite. Attributes: momentum,
-//   groups, unbias (numbers).
+//   accumulation and ranks agree. Runs once a step; skipped when the step is not finite.
+//   Attributes: momentum, groups, unbias (numbers).
 //
 // gamma, beta, running statistics and sums have the accumulation dtype of x.
 #include "base/error.h"

@@ -6,10 +6,9 @@
 //   its part [elements]. The x are the tensors of the unit in order; what lies between them is
 //   cleared first. Attributes: elements, ranks.
 // reduce_scatter_end(part, x₁ … xₙ): later work waits for it; the x stay as they are until then.
-// all_gather_begin(part [, x₁ … xₙ]): starts to collect the parts of all ranks. With x in place:
-// the
-//   part lies among them. Without: gives them anew, in the dtype of the part, with the shapes that
-//   the attribute `shapes` lists (rank, then extents, one tensor behind the other).
+// all_gather_begin(part [, x₁ … xₙ]): starts to gather the parts of all ranks. With x in place: the
+//   part is among them. Without: into new tensors in the dtype of the part, with the shapes of the
+//   attribute `shapes` (rank, then extents, one tensor after the other).
 // all_gather_end(x₁ … xₙ): later work waits for them.
 //
 // sum_of_squares(x₁ … xₙ): f64 [1], in double over fixed chunks of each.

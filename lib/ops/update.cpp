@@ -1,16 +1,14 @@
 // Ops of the update segment. They read and write StepState (f: StepState::out) and state in place;
 // every write to state is skipped when the step's gradients are not finite (StepResults::finite).
 //
-// loss_seed(step_state [, loss_sum f64 [1]]): loss_scale · inverse_valid, where the backward
-// starts;
+// loss_seed(step_state [, loss_sum f64 [1]]): loss_scale · inverse_valid, the seed of the backward;
 //   NaN when the loss is not finite, so that the gradients are not either and the step is skipped.
-// gradient_norm(step_state, g₁ … gₙ): writes StepResults: the Euclidean norm of all gradients
-// divided
-//   by loss_scale, `finite`, gradient_factor = min(1, max_grad_norm / (norm + 1e-6)) / loss_scale
-//   (1/loss_scale without clipping; PyTorch's clip_grad_norm_), and counts the update when finite.
-//   With in.scale_growth_interval it moves out.loss_scale: halved (not below 1) by a step that is
-//   not finite, doubled after so many finite steps. The sum of squares is taken in double over
-//   fixed chunks, so that it never depends on threads.
+// gradient_norm(step_state, g₁ … gₙ): writes StepResults: the Euclidean norm of all gradients,
+//   divided by loss_scale, `finite`, gradient_factor = min(1, max_grad_norm / (norm + 1e-6)) /
+//   loss_scale (1/loss_scale without clipping; PyTorch's clip_grad_norm_), and counts the update
+//   when finite. With in.scale_growth_interval it moves out.loss_scale: halved (not below 1) by a
+//   step that is not finite, doubled after so many finite steps. The sum of squares is taken in
+//   double over fixed chunks, so that it never depends on threads.
 //
 // Optimizers are one op over all parameters: (step_state, p₁ … pₙ, g₁ … gₙ, then n of each kind of
 // moment). Below, g is the gradient times StepResults::gradient_factor, limited to

@@ -15,7 +15,7 @@ constexpr Row kTable[] = {
     {"conv2d_backward_input", CastPolicy::low},  // the forward of a transposed convolution
     {"attention", CastPolicy::low},              // softmax and sums within it are f32
     {"recurrent", CastPolicy::low},              // the cells and sums of a step are f32
-    // Their result is rounded anyhow, and they are computed in f32 inside.
+    // Their result is rounded anyway, and kernels compute in f32.
     {"relu", CastPolicy::follow},
     {"gelu", CastPolicy::follow},
     {"gelu_tanh", CastPolicy::follow},

@@ -1,4 +1,3 @@
-// What passes that fuse nodes end with.
 #pragma once
 
 #include <utility>
