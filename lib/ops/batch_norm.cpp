@@ -34,7 +34,7 @@ void expect_residual(std::string_view op, const TensorSpec& found, const TensorS
   expect_dtype(op, "the residual", found, x.dtype);
 }
 
-// True with "relu", the only activation that there is.
+// Returns true with "relu", the only supported activation.
 bool has_relu(std::string_view op, const Attributes& attributes) {
   const std::string activation = attributes.text("activation");
   check_internal(activation.empty() || activation == "relu", "{}: activation {}", op, activation);
@@ -80,7 +80,7 @@ SpecList infer_inference(SpecSpan inputs, const Attributes& attributes) {
 
 std::optional<std::vector<Placement>> split_inference(SpecSpan inputs, const Attributes&,
                                                       std::span<const Placement> p) {
-  if (inputs.size() == 6) return {};  // the residual would have to be split likewise
+  if (inputs.size() == 6) return {};  // not implemented: the residual would have to be split too
   return split_samples(p, {kSplitSamples});
 }
 

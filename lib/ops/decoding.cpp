@@ -1,16 +1,15 @@
-// Ops of models that continue texts a few tokens at a time. What a text is known by is kept from
-// call to call in slots of a state; positions, counts and slots are i32 [samples]: the first token
-// of a sample stands at place positions[n] of the text in slot slots[n], and counts[n] of the
-// tokens are there (the others are padding).
+// Ops for decoding, a few tokens at a time. The state of a text is kept between calls in a slot;
+// positions, counts and slots are i32 [samples]: the first token of a sample is at positions[n] of
+// the text in slot slots[n], and counts[n] of the tokens are valid (the others are padding).
 //
 // token_positions(positions) → i32 [samples, tokens]: the place of every token, at most limit − 1.
 //   Attributes: tokens, limit (integers).
-// last_token(x [samples, tokens, …], counts) → [samples, 1, …]: the last token that is there (where
+// last_token(x [samples, tokens, …], counts) → [samples, 1, …]: the last valid token (where
 //   there is none, the first one).
-// slot_state(state [slots, …], positions, slots) → [samples, …]: what is kept in the slots; 0 for
+// slot_state(state [slots, …], positions, slots) → [samples, …]: the content of the slots; 0 for
 //   texts that begin (positions[n] = 0).
 // slot_state_update(state [slots, …], y [samples, tokens, …], counts, slots) → the state, in place:
-//   slot slots[n] keeps the last token of y that is there; it stays where there is none.
+//   slot slots[n] gets the last valid token of y; unchanged where there is none.
 //
 // Nothing flows back.
 #include <algorithm>

@@ -1,11 +1,11 @@
 // max_pool2d: y = the greatest value of each window; padding never wins.
 //
-//   x [N, H, W, C] → y [N, OH, OW, C], position u8 [N, OH, OW, C]: the winner's place in its
+//   x [N, H, W, C] → y [N, OH, OW, C], position u8 [N, OH, OW, C]: the maximum's place in its
 //   window, row by row (the first on ties, NaN wins as in PyTorch). A window has at most 255
 //   places.
 //
 // Attributes: kernel, stride, padding (two integers each: height, width); ceil_mode (boolean,
-// false): windows that reach beyond the padding count too (ops/image_maps.h).
+// false): windows that extend beyond the padding count too (ops/image_maps.h).
 // max_pool2d_backward(dy, position) → dx; attribute input_shape. Overlapping windows add up.
 #include "base/error.h"
 #include "ops/definitions.h"

@@ -1,5 +1,5 @@
-// Sums that metrics are made of (nn/metrics.h). Nothing flows back through them. Rows and elements
-// that do not count (−100 among labels, NaN among numbers) add nothing.
+// Sums from which metrics are computed (nn/metrics.h). They have no gradient. Ignored rows and
+// elements (label −100, target NaN) add nothing.
 //
 // confusion_matrix(logits [..., C], labels i32 [...]) → f64 [C, C]: at [t, p] the number of
 //   rows of label t whose greatest logit (the first, on ties) is at p.

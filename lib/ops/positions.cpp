@@ -8,14 +8,14 @@
 // Attributes: dim (integer, default head_dim; elements behind it stay), theta (number, 10000),
 // inverse (bool: turns back; each is the other's gradient), scaling (text) with its numbers:
 //   "linear"  angles are divided by `factor` (Chen et al. 2023)
-//   "llama3"  those of waves longer than original_max_positions / low_freq_factor are divided by
+//   "llama3"  angles of waves longer than original_max_positions / low_freq_factor are divided by
 //             `factor`, those of waves shorter than original_max_positions / high_freq_factor stay,
 //             between them linear in the inverse of the wave's length (Llama 3.1)
 //
 // sinusoidal_positions(x [samples, tokens, width]): y = x + sinusoid of place and channel.
 //
-// A second input of both, i32 [samples], may say where the first token of each sample stands;
-// absent: at 0.
+// An optional second input of both, i32 [samples], is the position of each sample's first token;
+// absent: 0.
 #include "ops/positions.h"
 
 #include <cmath>
@@ -28,7 +28,7 @@
 namespace dltrain {
 namespace {
 
-// The second input.
+// Checks the second input.
 void expect_first_places(std::string_view op, SpecSpan inputs) {
   if (inputs.size() == 1) return;
   expect_dtype(op, "the places", inputs[1], DType::i32);
@@ -59,7 +59,7 @@ std::vector<ValueId> gradient_rotary(const GradientRequest& r) {
   return out;
 }
 
-// A token's place is its number along axis 1, which has to stay whole.
+// A token's position is its index along axis 1, which therefore cannot be split.
 std::optional<std::vector<Placement>> split_positions(SpecSpan, const Attributes&,
                                                       std::span<const Placement> p) {
   if (p.size() == 2 && (!(p[0] == kSplitSamples) || !(p[1] == kSplitSamples))) return {};

@@ -102,7 +102,6 @@ std::vector<ValueId> gradient_reshape(const GradientRequest& r) {
   return {r.emitter.emit1("reshape", {r.output_gradients[0]}, {{"shape", as_list_reduce(x)}})};
 }
 
-// The samples axis survives any reshape that keeps the first extent.
 std::optional<std::vector<Placement>> split_reshape(SpecSpan inputs, const Attributes& attributes,
                                                     std::span<const Placement> p) {
   const auto to = attributes.integers("shape");

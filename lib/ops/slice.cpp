@@ -2,7 +2,7 @@
 //           out at the beginning and at the end of each axis. Any dtype.
 // pad(x):   the inverse: `before` and `after` elements of `value` (number, 0) around x.
 //
-// Each is the other's gradient.
+// Each is the gradient of the other.
 #include "base/error.h"
 #include "ops/definitions.h"
 #include "ops/rules.h"

@@ -1,7 +1,6 @@
-// tree_sum(step_state, x₁ … xₙ, then for each level x's n partial sums): adds a step's
-// micro-batches
-//   as one binary tree over their index in the global batch, so that the bits of sums do not depend
-//   on the assignment of micro-batches to ranks and micro-steps (training.reduction: fixed).
+// tree_sum(step_state, x₁ … xₙ, then for each level x's n partial sums): adds micro-batches of a
+//   step as one binary tree over their index in the global batch, so that the bits of sums do not
+//   depend on the assignment of micro-batches to ranks and micro-steps (training.reduction: fixed).
 //
 //   x is the sum of this rank's micro-batch a = sample_offset / micro_batch mod micro_steps
 //   (StepInputs::sample_offset). Complete pairs are added: for level k = 0, 1, … while bit k of a

@@ -34,14 +34,13 @@
 // lion_update(…, m): Chen et al. 2023, algorithm 2: p ← p − lr·(sign(β₁m + (1−β₁)g) + λp);
 //   m ← β₂m + (1−β₂)g. Attributes: beta1, beta2.
 //
-// Those that look at whole tensors stand in update_adaptive.cpp.
+// Optimizers that need norms of whole tensors are in update_adaptive.cpp.
 //
 // Parameters, gradients and moments have the accumulation dtype (f32 masters). Of an optimizer
 // whose elements are independent all parameters may be bf16 instead, without masters (Gupta et al.
 // 2015; Zamirai et al. 2020): the attribute `rounding` then gives each a random stream. The new
-// value is computed in f32 from the old one and rounded at random (round_at_random) with
-// random_bits(seed of the run, stream, step, element): the same whatever the ranks, the threads and
-// the engine; but where engines differ in the last bits of the f32 value.
+// value is computed in f32 and rounded stochastically (round_at_random) with random_bits(seed of
+// the run, stream, step, element), which do not depend on ranks, threads or engine.
 #include "ops/update.h"
 
 #include <algorithm>
@@ -53,7 +52,7 @@
 namespace dltrain {
 namespace {
 
-// The lists of groups agree with each other; a mismatch is a bug of whoever emitted the op.
+// Checks that the lists of groups agree; a mismatch is a bug of the code that emitted the op.
 void check_groups(std::string_view op, const Attributes& attributes, size_t count) {
   const std::vector<int64_t> group = attributes.integers("group");
   const auto groups = static_cast<int64_t>(attributes.numbers("lr_scale", {1}).size());
@@ -127,8 +126,8 @@ std::vector<int> aliases_norm(SpecSpan, const Attributes&) {
 
 constexpr size_t kParameterAndGradient = 2;
 
-// Of optimizers whose elements are independent: with `copies` another list follows, of the
-// parameters' low-precision copies, absent where a parameter has none.
+// Shape rule of optimizers with independent elements. With `copies` the inputs end with the list of
+// the parameters' low-precision copies, absent where a parameter has none.
 SpecList infer_elements(std::string_view op, SpecSpan inputs, const Attributes& attributes,
                         size_t roles) {
   if (!attributes.boolean("copies")) return infer_update(op, inputs, attributes, roles);

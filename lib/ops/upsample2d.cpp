@@ -1,5 +1,5 @@
-// upsample2d: images at another size, as torch.nn.functional.interpolate gives them without a scale
-// factor of its own.
+// upsample2d: resizes images, as torch.nn.functional.interpolate does with a size instead of a
+// scale factor.
 //
 //   x [N, H, W, C] → y [N, OH, OW, C]
 //

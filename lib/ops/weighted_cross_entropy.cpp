@@ -1,5 +1,5 @@
 // weighted_cross_entropy: cross-entropy of softmax with class weights, against labels or against
-// distributions over the classes (mixed samples, a teacher's answers).
+// distributions over the classes (mixed samples, a teacher's output).
 //
 //   logits   [..., C] floating
 //   targets  i32 [...], −100: not counted; or like the logits, a row that begins with NaN: not
@@ -50,7 +50,7 @@ void expect_targets_weighted_cross_entropy(SpecSpan inputs, const Attributes& at
   }
 }
 
-// The optional last input.
+// Checks the optional last input.
 void expect_labels_weighted_cross_entropy(SpecSpan inputs, size_t at) {
   constexpr std::string_view kOp = "weighted_cross_entropy";
   if (inputs.size() <= at) return;
