@@ -36,7 +36,7 @@ std::vector<ValueId> values_of_source(const Graph& graph, const SourceCut& cut) 
       }
       if (!is_floating(graph.value(id).spec.dtype)) {
         throw Error(ExitCode::usage,
-                    "reads integers that are made of the source, and cannot continue texts",
+                    "reads integers computed from the source, so this model cannot generate text",
                     node.layer);
       }
       found.insert(id);

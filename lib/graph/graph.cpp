@@ -247,7 +247,7 @@ class Verifier {
     check_internal(before.spec == part.spec && before.role == part.role && before.producer >= 0 &&
                        before.producer < part.producer &&
                        version_[static_cast<size_t>(part.storage_of)] == current_[root],
-                   "{}: adds to {}, which it does not fit", where_, show(graph_, part.storage_of));
+                   "{}: cannot continue the sum {}", where_, show(graph_, part.storage_of));
     version_[static_cast<size_t>(id)] = ++current_[root];
   }
 

@@ -177,7 +177,7 @@ void Plan::bind(const std::function<std::byte*(const GraphValue& value)>& state,
   for (const auto& [copy, offset] : copies_) {
     std::byte* address = state(graph_.value(copy));
     if (offset == 0) lent_ = address;
-    check_internal(address == lent_ + offset, "{} does not lie where it lends its memory",
+    check_internal(address == lent_ + offset, "{} is not at its offset in the lent memory",
                    graph_.value(copy).name);
   }
   for (size_t i = 0; i < graph_.values.size(); ++i) {

@@ -85,7 +85,7 @@ CachedAttentionSizes cached_attention_sizes(SpecSpan inputs, const Attributes& a
 
 constinit const OpDef kCachedAttentionOp{
     .name = "cached_attention",
-    .doc = "attention of the next tokens of texts to all before, whose keys and values are kept",
+    .doc = "attention of new tokens to all tokens so far, with a key-value cache",
     .infer = infer_cached_attention,
     .cost = cost_cached_attention,
     .aliases = aliases_cached_attention,

@@ -69,18 +69,18 @@ std::vector<int> aliases_carry_update(SpecSpan, const Attributes&) {
 }  // namespace
 
 constinit const OpDef kCarriedStateOp{.name = "carried_state",
-                                      .doc = "recurrent state that the batch before has left",
+                                      .doc = "recurrent state carried from the previous batch",
                                       .infer = infer_read};
 constinit const OpDef kCarryStateOp{.name = "carry_state",
-                                    .doc = "rows of a micro-batch among those of the global batch",
+                                    .doc = "state of a micro-batch as rows of the global batch",
                                     .infer = infer_carry};
 constinit const OpDef kCarryStateInPlaceOp{.name = "carry_state_in_place",
-                                           .doc = "the same, written into the state itself",
+                                           .doc = "writes the state of a micro-batch in place",
                                            .infer = infer_in_place,
                                            .aliases = aliases_in_place,
                                            .has_effect = true};
 constinit const OpDef kCarriedUpdateOp{.name = "carried_update",
-                                       .doc = "recurrent state for the next batch",
+                                       .doc = "stores recurrent state for the next batch",
                                        .infer = infer_carry_update,
                                        .aliases = aliases_carry_update,
                                        .has_effect = true};

@@ -61,7 +61,7 @@ std::optional<std::vector<Placement>> split_concat(SpecSpan, const Attributes& a
 }  // namespace
 
 constinit const OpDef kConcatOp{.name = "concat",
-                                .doc = "the inputs one behind the other along an axis",
+                                .doc = "the inputs concatenated along an axis",
                                 .infer = infer_concat,
                                 .gradient = gradient_concat,
                                 .split = split_concat};

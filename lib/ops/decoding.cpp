@@ -78,14 +78,15 @@ std::vector<int> update_aliases(SpecSpan, const Attributes&) {
 }  // namespace
 
 constinit const OpDef kTokenPositionsOp{.name = "token_positions",
-                                        .doc = "the place of every token in its text",
+                                        .doc = "the position of every token in its text",
                                         .infer = infer_token_positions};
 constinit const OpDef kLastTokenOp{
-    .name = "last_token", .doc = "the last token that is no padding", .infer = infer_last_token};
-constinit const OpDef kSlotStateOp{
-    .name = "slot_state", .doc = "what is kept of the texts of slots", .infer = infer_slot_state};
+    .name = "last_token", .doc = "the last token that is not padding", .infer = infer_last_token};
+constinit const OpDef kSlotStateOp{.name = "slot_state",
+                                   .doc = "reads the state of texts from their slots",
+                                   .infer = infer_slot_state};
 constinit const OpDef kSlotStateUpdateOp{.name = "slot_state_update",
-                                         .doc = "keeps the last token of texts in their slots",
+                                         .doc = "writes the last token of texts to their slots",
                                          .infer = infer_slot_state_update,
                                          .aliases = update_aliases,
                                          .has_effect = true};

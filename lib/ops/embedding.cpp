@@ -69,7 +69,7 @@ Cost cost_embedding_backward(SpecSpan inputs, SpecSpan outputs, const Attributes
 }  // namespace
 
 constinit const OpDef kEmbeddingOp{.name = "embedding",
-                                   .doc = "the rows of weight that ids name",
+                                   .doc = "the rows of weight with indices ids",
                                    .infer = infer_embedding,
                                    .gradient = gradient_embedding,
                                    .split = split_embedding,

@@ -42,7 +42,7 @@ SpecList infer_rotary(SpecSpan inputs, const Attributes& attributes) {
   const int64_t dim = rotary_dim(inputs[0], attributes);
   if (dim < 2 || dim % 2 != 0 || dim > inputs[0].shape[3]) {
     fail(ExitCode::usage,
-         "rotary: pairs of elements are turned, so their number must be even and at most the head "
+         "rotary: pairs of elements are rotated, so their number must be even and at most the head "
          "size {}, got {}; the head size is hidden_size / num_heads",
          inputs[0].shape[3], dim);
   }
@@ -129,14 +129,14 @@ double sinusoid(int64_t position, int64_t channel, int64_t width) {
 }
 
 constinit const OpDef kRotaryOp{.name = "rotary",
-                                .doc = "pairs of elements of each head turned by the token's place",
+                                .doc = "rotates pairs of elements of each head by position",
                                 .infer = infer_rotary,
                                 .gradient = gradient_rotary,
                                 .split = split_positions,
                                 .cost = cost_positions,
                                 .in_place_allowed = true};
 constinit const OpDef kSinusoidalPositionsOp{.name = "sinusoidal_positions",
-                                             .doc = "x + sines and cosines of the token's place",
+                                             .doc = "x + sines and cosines of the token's position",
                                              .infer = infer_sinusoidal,
                                              .gradient = gradient_sinusoidal,
                                              .split = split_sinusoidal,

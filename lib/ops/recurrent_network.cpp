@@ -44,7 +44,7 @@ RecurrentSizes check_operands(std::string_view op, SpecSpan inputs, size_t at, c
   expect_shape(op, "w_ih", w_ih, Shape{s.width(), x[2]});
   expect_shape(op, "w_hh", w_hh, Shape{s.width(), s.hidden});
   const bool biased = !is_absent(inputs[at + 2]);
-  check_internal(biased == !is_absent(inputs[at + 3]), "{}: one bias of two", op);
+  check_internal(biased == !is_absent(inputs[at + 3]), "{}: only one of two biases", op);
   if (biased) {
     expect_shape(op, "b_ih", inputs[at + 2].shape, Shape{s.width()});
     expect_shape(op, "b_hh", inputs[at + 3].shape, Shape{s.width()});
@@ -67,7 +67,7 @@ SpecList infer_recurrent_network(SpecSpan inputs, const Attributes& attributes) 
   SpecList out{{Shape{s.samples, s.tokens, s.hidden}, dtype}};
   if (s.kind == RecurrentKind::lstm) out.push_back({Shape{s.samples, 1, s.hidden}, dtype});
   const int64_t kept = attributes.integer("kept_bytes");
-  check_internal(kept >= 0, "{}: {} bytes are to be kept", kOp, kept);
+  check_internal(kept >= 0, "{}: kept_bytes is {}", kOp, kept);
   if (kept > 0) out.push_back({Shape{kept}, DType::u8});
   return out;
 }

@@ -80,23 +80,22 @@ SpecList infer_sharded_norm(SpecSpan inputs, const Attributes&) {
 
 }  // namespace
 
-constinit const OpDef kReduceScatterBeginOp{
-    .name = "reduce_scatter_begin",
-    .doc = "starts the sum over all ranks of which each gets its part",
-    .infer = infer_scatter,
-    .has_effect = true};
+constinit const OpDef kReduceScatterBeginOp{.name = "reduce_scatter_begin",
+                                            .doc = "starts a reduce-scatter over the ranks",
+                                            .infer = infer_scatter,
+                                            .has_effect = true};
 constinit const OpDef kReduceScatterEndOp{.name = "reduce_scatter_end",
-                                          .doc = "waits for the part of the sum over all ranks",
+                                          .doc = "waits for a reduce-scatter",
                                           .infer = infer_scatter_end,
                                           .aliases = aliases_scatter_end,
                                           .has_effect = true};
 constinit const OpDef kAllGatherBeginOp{.name = "all_gather_begin",
-                                        .doc = "starts to collect the parts of all ranks",
+                                        .doc = "starts an all-gather over the ranks",
                                         .infer = infer_gather,
                                         .aliases = aliases_gather,
                                         .has_effect = true};
 constinit const OpDef kAllGatherEndOp{.name = "all_gather_end",
-                                      .doc = "waits for the parts of all ranks",
+                                      .doc = "waits for an all-gather",
                                       .infer = infer_gather_end,
                                       .aliases = aliases_gather_end,
                                       .has_effect = true};

@@ -79,7 +79,7 @@ Cost cost_softmax_cross_entropy(SpecSpan inputs, SpecSpan outputs, const Attribu
 
 constinit const OpDef kSoftmaxCrossEntropyOp{
     .name = "softmax_cross_entropy",
-    .doc = "summed negative log likelihood of integer targets, and the count of right answers",
+    .doc = "summed negative log likelihood of integer targets, and the number of correct rows",
     .infer = infer_softmax_cross_entropy,
     .gradient = gradient_softmax_cross_entropy,
     .split = split_softmax_cross_entropy,

@@ -178,7 +178,7 @@ SpecList infer_seed(SpecSpan inputs, const Attributes&) {
 }  // namespace
 
 constinit const OpDef kLossSeedOp{.name = "loss_seed",
-                                  .doc = "loss_scale · inverse_valid: where the backward starts",
+                                  .doc = "loss_scale · inverse_valid: the seed of the backward",
                                   .infer = infer_seed};
 constinit const OpDef kGradientNormOp{.name = "gradient_norm",
                                       .doc = "gradient norm, finite flag and clipping factor",

@@ -51,7 +51,7 @@ Cost cost_upsample2d(SpecSpan inputs, SpecSpan outputs, const Attributes& attrib
 }  // namespace
 
 constinit const OpDef kUpsample2dOp{.name = "upsample2d",
-                                    .doc = "images at another size, nearest or bilinear",
+                                    .doc = "resizes images, nearest or bilinear",
                                     .infer = infer_upsample2d,
                                     .gradient = gradient_upsample2d,
                                     .split = split_upsample2d,

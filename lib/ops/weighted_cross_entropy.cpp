@@ -54,7 +54,7 @@ void expect_targets_weighted_cross_entropy(SpecSpan inputs, const Attributes& at
 void expect_labels_weighted_cross_entropy(SpecSpan inputs, size_t at) {
   constexpr std::string_view kOp = "weighted_cross_entropy";
   if (inputs.size() <= at) return;
-  check_internal(is_floating(inputs[1].dtype), "labels beside labels");
+  check_internal(is_floating(inputs[1].dtype), "labels given twice");
   expect_shape(kOp, "labels", inputs[at].shape, rows_of_weighted_cross_entropy(inputs[0].shape));
   expect_dtype(kOp, "labels", inputs[at], DType::i32);
 }

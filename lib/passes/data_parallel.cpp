@@ -193,7 +193,7 @@ Graph data_parallel(Graph graph, const DataParallelOptions& options) {
   if (options.ranks == 1 && !combines) return graph;
   check_internal(!options.fixed || options.ranks == 1 ||
                      std::has_single_bit(static_cast<uint64_t>(options.micro_steps)),
-                 "{} micro-steps of several ranks make no tree", options.micro_steps);
+                 "{} micro-steps with several ranks: not a power of two", options.micro_steps);
   std::vector<Bucket> buckets = make_buckets(graph, options);
   if (buckets.empty()) return graph;
   const int64_t first_slot = graph.next_slot();

@@ -20,7 +20,7 @@ class Walk {
       if (axis == kMixes) {
         throw Error(
             ExitCode::usage,
-            fmt::format("{} brings tokens together, and cannot continue texts", node.op->name),
+            fmt::format("{} mixes tokens, so this model cannot generate text", node.op->name),
             node.layer);
       }
       for (ValueId id : node.outputs) {

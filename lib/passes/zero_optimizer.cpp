@@ -31,7 +31,7 @@ class Update {
       } else if (node.op->name == "low_precision_update") {
         copies(node);
       } else {
-        check_internal(node.op->name != "ema_update", "averages are not cut by ZeRO");
+        check_internal(node.op->name != "ema_update", "ZeRO does not shard averages");
         graph_.nodes.push_back(std::move(node));
       }
     }

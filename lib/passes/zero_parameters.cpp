@@ -135,7 +135,7 @@ class Gathering {
     if (const auto found = now_.find(id); found != now_.end()) return found->second;
     if (!views_.contains(id)) return id;
     const Node& view = nodes_[static_cast<size_t>(made_by_[static_cast<size_t>(id)])];
-    check_internal(view.inputs.size() == 1, "{} of a parameter is no view", view.op->name);
+    check_internal(view.inputs.size() == 1, "{} of a parameter is not a view", view.op->name);
     const ValueId again =
         builder_.emit1(view.op->name, {replaced(view.inputs[0])}, view.attributes);
     return now_[id] = again;

@@ -33,7 +33,7 @@ ncclDataType_t type_of(DType dtype) {
     case DType::i64:
       return ncclInt64;
     default:
-      fail(ExitCode::internal, "internal error: NCCL adds up no {}", dtype_name(dtype));
+      fail(ExitCode::internal, "internal error: NCCL cannot sum {}", dtype_name(dtype));
   }
 }
 
@@ -134,7 +134,7 @@ class NcclCarrier final : public Carrier {
       case CollectiveKind::barrier:
         break;
     }
-    fail(ExitCode::internal, "internal error: {} by NCCL", collective_name(c));
+    fail(ExitCode::internal, "internal error: {} is not supported by NCCL", collective_name(c));
   }
 
   // Messages that are under way together.
