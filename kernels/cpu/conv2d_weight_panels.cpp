@@ -1,6 +1,6 @@
 // conv2d_backward_weight for many channels as products of panels: for each window position,
 //
-//   dw[o, kh, kw, i] = Σ dy[pixel, o] · x[pixel of that place, i]
+//   dw[o, kh, kw, i] = Σ dy[pixel, o] · x[pixel at that position, i]
 //
 // over the pixels whose position is inside the image, so padding costs nothing. oneDNN pads, and
 // waits for memory where channels are few.

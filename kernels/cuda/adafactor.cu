@@ -1,6 +1,6 @@
 // adafactor_update (lib/ops/update_adaptive.cpp) over all tensors at once: lists of chunks, rows
-// and columns in device memory, a block each. A tensor of two or more axes is a matrix of its first
-// axis by the rest; others have a variance per element.
+// and columns in device memory, one block each. A tensor of two or more axes is a matrix of its
+// first axis by the rest; others have a variance per element.
 //
 // Order: variances of rows and columns, squares of the steps, steps. All sums are in double in an
 // order that depends only on shapes.

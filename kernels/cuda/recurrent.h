@@ -18,7 +18,7 @@ struct RecurrentCall {
   bool reverse = false;
 
   DLTRAIN_HD int64_t width() const { return gates * hidden; }
-  // As RecurrentSizes of lib/ops/recurrent.h.
+  // Same as in RecurrentSizes of lib/ops/recurrent.h.
   DLTRAIN_HD int64_t token(int64_t i) const { return reverse ? tokens - 1 - i : i; }
   DLTRAIN_HD int64_t before(int64_t token) const {
     if (reverse) return token + 1 < tokens ? token + 1 : -1;

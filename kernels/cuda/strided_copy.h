@@ -5,7 +5,7 @@
 
 namespace dltrain {
 
-// y[y_start + Σ place·y_stride] = x[x_start + Σ place·x_stride] for every place within `extent`.
+// y[y_start + Σ place·y_stride] = x[x_start + Σ place·x_stride] for every index within `extent`.
 struct StridedCopy {
   static constexpr int kMaxRank = 8;
   int element_bytes = 4;  // 1, 2, 4, 8 or 16

@@ -100,7 +100,7 @@ std::unique_ptr<Kernel> make_naive(const KernelRequest& request, DType dtype) {
       return nullptr;
   }
 }
-// By the request's dtype.
+// The same with the request's dtype.
 template <template <typename> class Prepared>
 std::unique_ptr<Kernel> make_naive(const KernelRequest& request) {
   return make_naive<Prepared>(request, compute_dtype(request.inputs));

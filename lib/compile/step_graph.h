@@ -87,7 +87,7 @@ struct StepGraph {
   double model_flops = 0;         // of a micro-batch (compile/model_flops.h)
   int recomputed_nodes = 0;       // forward nodes that run again in the backward
   double recomputed_flops = 0;    // of these, a micro-batch
-  bool asked_vocabulary = false;  // a layer takes the size of the vocabulary
+  bool asked_vocabulary = false;  // a layer uses the size of the vocabulary
 };
 
 StepGraph build_training_graph(const StepRequest& request);

@@ -13,7 +13,7 @@
 // counts them for the watchdog (comm/watch.h).
 //
 // Lifecycle: prepare (kernels made, memory placed, nothing allocated: `dltrain plan` stops here) →
-// bind (addresses fixed) → run, as often as wanted, without allocating or waiting.
+// bind (addresses fixed) → run, any number of times, without allocating or waiting.
 #pragma once
 
 #include <array>
@@ -76,7 +76,7 @@ class Plan {
   size_t work_bytes() const { return work_bytes_; }
   // A lower bound of the bytes that any placement of the same blocks needs.
   size_t work_lower_bound() const { return lower_bound_bytes(blocks_); }
-  size_t workspace_bytes() const;  // the greatest workspace of a call
+  size_t workspace_bytes() const;  // the largest workspace of a call
   // The time of peak use of that memory, and the values that are live then.
   struct Fullest {
     struct Living {

@@ -148,7 +148,7 @@ class Reverse {
   GraphBuilder builder_;
   const std::vector<ValueId>& parameters_;
   std::vector<bool> depends_;
-  std::vector<ValueId> weight_;  // per forward value: the parameter that it is or stands for
+  std::vector<ValueId> weight_;  // per forward value: the parameter that it is, or is a copy of
   std::vector<std::vector<ValueId>> partials_;  // per forward value
 };
 

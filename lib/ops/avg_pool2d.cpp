@@ -6,8 +6,8 @@
 // output_size, where the windows follow from both extents (adaptive_avg_pool2d of PyTorch).
 // avg_pool2d_backward(dy) → dx; attribute input_shape.
 //
-// adaptive_max_pool2d: the greatest value of such windows (attribute output_size); position i32 [N,
-// OH, OW, C] is h·W + w of the maximum (the first on ties, NaN wins as in PyTorch).
+// adaptive_max_pool2d: the maximum of such windows (attribute output_size); position i32 [N, OH,
+// OW, C] is h·W + w of the maximum (the first on ties, NaN wins as in PyTorch).
 // adaptive_max_pool2d_backward(dy, position) → dx; attribute input_shape.
 #include "base/error.h"
 #include "ops/definitions.h"

@@ -5,7 +5,7 @@
 //   k, v     [samples, tokens, kv_heads, head_dim]; or one packed input, as attention takes it
 //   keys     the caches (ops/cached_attention.h), which are written in place
 //   values
-//   positions, counts, slots  i32 [samples]: the first of the tokens stands at place positions[n]
+//   positions, counts, slots  i32 [samples]: the first of the tokens has position positions[n]
 //            of the text in slot slots[n] of the caches; counts[n] of the tokens are valid, the
 //            others (padding) are neither cached nor computed, and their y is 0
 //   y        like q; packed: [samples, tokens, heads · head_dim]

@@ -2,7 +2,7 @@
 // (passes/pair_convolutions.h) after the reverse pass; hence no gradient rules.
 //
 // conv2d_moments(x, w) → y, mean, variance: y = x ∗ w, and of each of its channels the mean and the
-//   (biased) variance over all samples and places, as batch_norm takes them: [Cout], in the
+//   (biased) variance over all samples and pixels, as in batch_norm: [Cout], in the
 //   accumulation dtype.
 // conv2d_batch_norm(x, w, gamma, beta, mean, variance (, residual)) → y: batch_norm_inference of
 //   x ∗ w with its attributes epsilon and activation. The convolution's result need not be rounded.

@@ -25,7 +25,7 @@ struct AxisMap {
 AxisMap transposed(const AxisMap& map, int64_t inputs);
 
 // Extent of a pooled axis: that of window_extent (ops/rules.h), and with `ceil` one more where a
-// last window reaches beyond the padding but begins before it (PyTorch's ceil_mode).
+// last window extends beyond the padding but begins before it (PyTorch's ceil_mode).
 int64_t pooled_extent(std::string_view op, int64_t input, int64_t kernel, int64_t stride,
                       int64_t padding, bool ceil);
 

@@ -1,8 +1,8 @@
-// max_pool2d: y = the greatest value of each window; padding never wins.
+// max_pool2d: y = the maximum of each window, without padding.
 //
-//   x [N, H, W, C] → y [N, OH, OW, C], position u8 [N, OH, OW, C]: the maximum's place in its
+//   x [N, H, W, C] → y [N, OH, OW, C], position u8 [N, OH, OW, C]: the maximum's index in its
 //   window, row by row (the first on ties, NaN wins as in PyTorch). A window has at most 255
-//   places.
+//   elements.
 //
 // Attributes: kernel, stride, padding (two integers each: height, width); ceil_mode (boolean,
 // false): windows that extend beyond the padding count too (ops/image_maps.h).

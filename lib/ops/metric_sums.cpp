@@ -4,7 +4,7 @@
 // confusion_matrix(logits [..., C], labels i32 [...]) → f64 [C, C]: at [t, p] the number of
 //   rows of label t whose greatest logit (the first, on ties) is at p.
 // top_k_correct(logits [..., C], labels i32 [...]) → f64 [1]: rows whose label is among the
-//   attribute `k` greatest logits (of equal ones the first).
+//   attribute `k` greatest logits (ties: the first).
 // regression_sums(output [N, ...], targets [N, ...]) → f64 [n, 5], n the elements of a sample: for
 //   each of them count, Σ|d|, Σd², Σt, Σt², d = output − target.
 // binary_counts(logits [N, ...], targets [N, ...]) → f64 [n, 4]: for each element of a sample true

@@ -1,18 +1,19 @@
-// rotary(x [samples, tokens, heads, head_dim]): turns pairs of elements of every head by an angle
-// that grows with the place of the token (Su et al. 2021). As in Hugging Face's Llama element i
-// makes a pair with element i + dim/2:
+// rotary(x [samples, tokens, heads, head_dim]): rotates pairs of elements of every head by an angle
+// proportional to the token's position (Su et al. 2021). As in Hugging Face's Llama element i makes
+// a pair with element i + dim/2:
 //
 //   y[i] = x[i]·cos a − x[i + dim/2]·sin a     y[i + dim/2] = x[i + dim/2]·cos a + x[i]·sin a
 //   a = token · theta^(−2i/dim)
 //
 // Attributes: dim (integer, default head_dim; elements behind it stay), theta (number, 10000),
-// inverse (bool: turns back; each is the other's gradient), scaling (text) with its numbers:
+// inverse (bool: the inverse rotation; each is the other's gradient), scaling (text) with its
+// numbers:
 //   "linear"  angles are divided by `factor` (Chen et al. 2023)
 //   "llama3"  angles of waves longer than original_max_positions / low_freq_factor are divided by
 //             `factor`, those of waves shorter than original_max_positions / high_freq_factor stay,
 //             between them linear in the inverse of the wave's length (Llama 3.1)
 //
-// sinusoidal_positions(x [samples, tokens, width]): y = x + sinusoid of place and channel.
+// sinusoidal_positions(x [samples, tokens, width]): y = x + sinusoid of position and channel.
 //
 // An optional second input of both, i32 [samples], is the position of each sample's first token;
 // absent: 0.

@@ -40,7 +40,7 @@ std::optional<std::vector<Placement>> split_upsample2d(SpecSpan, const Attribute
   return split_samples(p, {kSplitSamples});
 }
 
-// A multiply-add for each of the four (or one) neighbours of the larger image.
+// Cost of a multiply-add for each of the four (or one) neighbours per pixel of the larger image.
 Cost cost_upsample2d(SpecSpan inputs, SpecSpan outputs, const Attributes& attributes) {
   const bool backward = attributes.has("input_shape");
   const auto pixels = static_cast<double>((backward ? inputs : outputs)[0].shape.elements());

@@ -6,7 +6,7 @@
 //            counted
 //   labels   optional, with distributions only: i32 [...], rows below 0 do not count either
 //   outputs  loss_sum f64 [1]; log_sum_exp [...] (accumulation dtype, kept for the backward);
-//            correct f64 [1]: counted rows whose greatest logit (the first, on ties) stands at the
+//            correct f64 [1]: counted rows whose greatest logit (the first, on ties) is at the
 //            label, or at the greatest (first) target
 //
 // With t the target distribution (one-hot for a label), ε the label smoothing and w the class

@@ -1,4 +1,4 @@
-// Reduced precision: rewrites the forward of an f32 graph so that matrix products and what lies
+// Reduced precision: rewrites the forward of an f32 graph so that matrix products and the ops
 // between them work on bf16 or f16. Runs after emit and before reverse, so that the backward
 // follows.
 //

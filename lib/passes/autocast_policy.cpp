@@ -66,7 +66,7 @@ constexpr Row kTable[] = {
     {"sqrt", CastPolicy::f32},
     {"square", CastPolicy::f32},
     {"div", CastPolicy::f32},
-    {"embedding", CastPolicy::f32},  // a step reads few rows of the table: no copy of all of it
+    {"embedding", CastPolicy::f32},  // a step reads few rows of the table: a copy is not worthwhile
     {"softmax", CastPolicy::f32},
     {"log_softmax", CastPolicy::f32},
     {"cast", CastPolicy::f32},

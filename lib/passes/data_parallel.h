@@ -26,14 +26,14 @@ struct DataParallelOptions {
 // Adds the reductions. Returns the graph unchanged with one rank (and one micro-step, or without a
 // fixed order).
 //
-// A bucket holds sums of one role and dtype that are neighbours in the StateLayout (ascending value
-// ids), so it is one range of memory. Its all_reduce_begin stands right after the last node that
-// writes one of its members and runs in the last micro-step only; its all_reduce_end stands at the
+// A bucket contains sums of one role and dtype that are adjacent in the StateLayout (ascending
+// value ids), so it is one range of memory. Its all_reduce_begin is right after the last node that
+// writes one of its members and runs in the last micro-step only; its all_reduce_end is at the
 // start of the update, whose nodes then read the reduced sums. In a graph without an update
 // (evaluation) the ends come last. Slots number the buckets in the order in which they begin, which
-// is the same on all ranks. With a fixed order a bucket's tree_sum stands before its begin, and
-// runs in every micro-step. Gradients sent as bf16 are rounded once per rank, before their begin;
-// the f32 sums that the update reads replace the gradients in memory.
+// is the same on all ranks. With a fixed order a bucket's tree_sum precedes its begin, and runs in
+// every micro-step. Gradients sent as bf16 are rounded once per rank, before their begin; the f32
+// sums that the update reads replace the gradients in memory.
 Graph data_parallel(Graph graph, const DataParallelOptions& options);
 
 // Casts the reduced gradient `low` to f32, into the memory of the gradient `sum`.
