@@ -1,7 +1,7 @@
-// adafactor_update (lib/ops/update_adaptive.cpp), tensor by tensor. A tensor of two axes and more
-// is a matrix of its first axis by the rest; one of fewer is cut into pieces that play the part of
-// rows. Sums are taken in double within rows or pieces and added in order, so that they do not
-// depend on the number of threads.
+// adafactor_update (lib/ops/update_adaptive.cpp), tensor by tensor. A tensor of two or more axes is
+// a matrix of its first axis by the rest; one of fewer axes is divided into pieces that are treated
+// as rows. Sums are in double within rows or pieces and added in order, so that they do not depend
+// on the number of threads.
 #include <algorithm>
 #include <cmath>
 
@@ -65,7 +65,7 @@ HWY_EXPORT(move_variance);
 HWY_EXPORT(divide);
 HWY_EXPORT(apply);
 
-constexpr int64_t kPiece = 4096;      // elements that are worked on at a time
+constexpr int64_t kPiece = 4096;      // elements processed at a time
 constexpr int64_t kColumnGrain = 64;  // columns of a thread are a multiple of it
 
 struct Sums {
@@ -151,8 +151,8 @@ class AdafactorUpdate final : public Kernel {
   double* columns_ = nullptr;
 };
 
-// Moves the row and column variances; returns 1 / (mean of the rows' variances). sums_ hold the
-// squares of the parameter and the gradient.
+// Updates the row and column variances; returns 1 / (mean of the rows' variances). sums_ contain
+// the squares of the parameter and the gradient.
 float AdafactorUpdate::move_factors(size_t t, const GradientView<float>& view, double share) {
   const Layout& a = layouts_[t];
   const float* g = tensor(1, t);

@@ -1,5 +1,5 @@
 // adaptive_max_pool2d and its gradient over NHWC, vectorised along the channels. The backward
-// gathers: every input pixel adds up the windows that it won.
+// gathers: every input pixel adds up the windows whose maximum it is.
 #include <algorithm>
 #include <limits>
 
@@ -110,7 +110,7 @@ namespace {
 HWY_EXPORT(pool_row);
 HWY_EXPORT(pool_backward_row);
 
-// The columns of a row of the map, which are consecutive.
+// Returns for each row of the map its columns, which are consecutive.
 std::vector<Range> ranges(const AxisMap& map) {
   std::vector<Range> out;
   for (size_t o = 0; o + 1 < map.begin.size(); ++o) {

@@ -1,8 +1,8 @@
-// attention in blocks of 64 queries by 64 keys with a running maximum and sum a row (Dao et al.
-// 2022): memory is a few blocks a thread. Every block of queries is computed by one thread in the
-// order of the keys, so that results do not depend on the number of threads. Blocks that a causal
-// mask, a window or the length of a sample hides are not computed. In bf16 the weights are rounded
-// before they are multiplied with the values; scores, weights' sums and results are f32 sums.
+// attention in blocks of 64 queries by 64 keys with a running maximum and sum per row (Dao et al.
+// 2022): memory is a few blocks per thread. Every block of queries is computed by one thread in the
+// order of the keys, so that results do not depend on the number of threads. Blocks that are masked
+// entirely (causal, window, length of the sample) are not computed. In bf16 the weights are rounded
+// before they are multiplied with the values; all sums are f32.
 #include "cpu/attention.h"
 
 #include <cmath>
@@ -36,18 +36,19 @@ namespace dltrain {
 namespace HWY_NAMESPACE {
 namespace {
 
-// Turns scores into weights exp(score − maximum) and keeps maximum and sum of the row; returns what
-// earlier weights of the row must be multiplied with.
+// Converts scores to weights exp(score − maximum) and updates maximum and sum of the row; returns
+// the factor for earlier weights of the row.
 float weigh_row(float* scores, int64_t count, float* most, float* sum) {
   const Floats d;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
-  const int64_t used = ceil_div(count, lanes) * lanes;  // a block is a multiple of every vector
+  const int64_t used =
+      ceil_div(count, lanes) * lanes;  // the block size is a multiple of all vector sizes
   std::fill(scores + count, scores + used, -std::numeric_limits<float>::infinity());
   std::fill(scores + used, scores + kBlock, 0.0f);
   FloatVec top = hn::Set(d, *most);
   for (int64_t i = 0; i < used; i += lanes) top = hn::Max(top, hn::LoadU(d, scores + i));
   const float now = hn::GetLane(hn::MaxOfLanes(d, top));
-  if (now == -std::numeric_limits<float>::infinity()) {  // every key so far is hidden
+  if (now == -std::numeric_limits<float>::infinity()) {  // all keys so far are masked
     std::fill(scores, scores + kBlock, 0.0f);
     return 1;
   }
@@ -64,7 +65,8 @@ float weigh_row(float* scores, int64_t count, float* most, float* sum) {
   return rescale;
 }
 
-// Scores of keys `key` + [0, count), of which the query sees those from `begin` on.
+// Applies masks and ALiBi to the scores of keys `key` + [0, count); those before `begin` are
+// masked.
 void hide_and_lean(const AttentionCall& c, int64_t n, int64_t query, int64_t key, int64_t begin,
                    int64_t count, float slope, float* scores) {
   constexpr float lowest = -std::numeric_limits<float>::infinity();
@@ -85,7 +87,7 @@ void scale_row(float* row, int64_t count, float factor) {
   for (int64_t i = 0; i < count; ++i) row[i] *= factor;
 }
 
-// Queries [first, first + count) of one sample and head. `buffer`: see attention_buffer.
+// Computes queries [first, first + count) of one sample and head. `buffer`: see attention_buffer.
 template <typename Blocks>
 void attend(const AttentionCall& c, int64_t n, int64_t h, int64_t first, void* y, float* sums,
             float* buffer) {
@@ -111,7 +113,7 @@ void attend(const AttentionCall& c, int64_t n, int64_t h, int64_t first, void* y
   const int64_t all = c.keys_of(n), end = p.end_key(first + count - 1, all);
   for (int64_t key = p.first_key(first) / kBlock * kBlock; key < end; key += kBlock) {
     const int64_t keys = std::min(kBlock, end - key);
-    const bool diagonal = p.causal && key == first;  // no query sees a key behind itself
+    const bool diagonal = p.causal && key == first;  // no query attends to later keys
     Blocks::turned(keys_in + a.key(n, key, g), a.key_stride, keys, a.head_dim, kt, width);
     Blocks::paired(values + a.value(n, key, g), a.key_stride, keys, a.head_dim, v, width);
     block_product<Blocks, false>(q, width / kStep, kt, kBlock, scores, kBlock, rows,
@@ -122,7 +124,7 @@ void attend(const AttentionCall& c, int64_t n, int64_t h, int64_t first, void* y
       const int64_t query = first + i, seen = std::min(keys, p.end_key(query, all) - key);
       const int64_t begin = std::max<int64_t>(0, p.first_key(query) - key);
       float* row = scores + i * kBlock;
-      if (seen <= begin) {  // only in blocks that other rows look at
+      if (seen <= begin) {  // only other rows attend to this block
         std::fill(row, row + kBlock, 0.0f);
         continue;
       }

@@ -1,6 +1,5 @@
-// What the forward and backward kernels of attention share: the call, and the dropout of the
-// weights. Blocks of tokens are copied into padded buffers of their thread
-// (attention_blocks-inl.h).
+// Shared by the forward and backward kernels of attention: the call, and the dropout of the
+// weights. Blocks of tokens are copied into padded buffers per thread (attention_blocks-inl.h).
 #pragma once
 
 #include <algorithm>
@@ -15,7 +14,7 @@ namespace dltrain {
 
 inline constexpr int64_t kAttentionBlock = 64;  // tokens, of queries and of keys
 
-// Head sizes are padded with zeros to whole vectors of every instruction set.
+// Head sizes are padded with zeros to full vectors of every instruction set.
 inline int64_t padded_head(int64_t head_dim) {
   return (head_dim + 15) / 16 * 16;
 }
@@ -24,23 +23,23 @@ struct AttentionCall {
   AttentionSizes sizes;
   float scale = 1;
   AttentionPattern pattern;
-  bool lengths = false;  // the mask has a length a sample
+  bool lengths = false;  // the mask has one length per sample
   double dropout = 0;
   uint64_t stream = 0;
   const void *q = nullptr, *k = nullptr, *v = nullptr;  // f32 or bf16
   const int32_t* mask = nullptr;                        // with `masked`
   const StepState* state = nullptr;                     // with dropout
 
-  // Keys of sample n, from 0 on; what a mask hides among them, hidden() says.
+  // Returns the number of keys of sample n, some of which may be masked (see hidden()).
   int64_t keys_of(int64_t n) const {
     return lengths ? std::clamp<int64_t>(mask[n], 0, sizes.keys) : sizes.keys;
   }
-  // Of keys from `key` on: 0 where it is hidden; nullptr where none is.
+  // Returns the mask of keys from `key` on, 0 for masked ones; nullptr if none is masked.
   const int32_t* hidden(int64_t n, int64_t key) const {
     return pattern.masked && !lengths ? mask + n * sizes.keys + key : nullptr;
   }
 
-  // Multiplies the weights of one query with the mask of the dropout: w[i·step] is key `first` + i.
+  // Multiplies the weights of one query with the dropout mask: w[i·step] is key `first` + i.
   void drop(int64_t sample, int64_t head, int64_t query, int64_t first, int64_t count, float* w,
             int64_t step) const {
     const uint64_t row =
@@ -57,11 +56,12 @@ struct AttentionCall {
   }
 };
 
-// The attributes of a request whose queries are input `first`, and the addresses of that input and
-// those after it.
+// Read the attributes of a request whose queries are input `first`, and the addresses from that
+// input on.
 AttentionCall attention_call(const KernelRequest& request, size_t first);
 void bind_attention(AttentionCall& call, const Bindings& bindings, size_t first);
-// True when every floating tensor has the dtype of the first input, or (the rows' sums) is f32.
+// Returns true when every floating tensor has the dtype of the first input, or (the rows' sums)
+// f32.
 bool of_one_format(const KernelRequest& request);
 
 }  // namespace dltrain

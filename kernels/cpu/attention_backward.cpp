@@ -1,8 +1,8 @@
-// attention_backward: weights are computed again from the scores and the rows' sums, block by block
-// (Dao et al. 2022). One thread does all that concerns a head of keys and values of a sample, in a
-// fixed order, so that results do not depend on the number of threads. Blocks are held with the
-// keys as rows: sums and deltas of the queries are then vectors along a row. In bf16 weights and ds
-// are rounded before they are multiplied; all sums are f32 until a gradient is complete.
+// attention_backward: weights are recomputed from the scores and the rows' sums, block by block
+// (Dao et al. 2022). One thread computes a key and value head of a sample, in a fixed order, so
+// that results do not depend on the number of threads. Blocks have the keys as rows: sums and
+// deltas of the queries are then vectors along a row. In bf16 weights and ds are rounded before
+// they are multiplied; all sums are f32 until a gradient is complete.
 #include <cmath>
 
 #include "cpu/attention.h"
@@ -16,7 +16,7 @@ namespace dltrain {
 namespace {
 struct BackwardCall {
   AttentionCall forward;
-  const void *dy = nullptr, *y = nullptr;  // of the dtype of the queries, as the gradients
+  const void *dy = nullptr, *y = nullptr;  // with the dtype of the queries, like the gradients
   const float* sums = nullptr;
   void *dq = nullptr, *dk = nullptr, *dv = nullptr;
 };
@@ -25,7 +25,7 @@ struct BackwardCall {
 using GroupFunction = void (*)(const BackwardCall& call, int64_t sample, int64_t group,
                                float* buffer);
 
-// The buffers of a thread. Factors of products as attention_blocks-inl.h has them.
+// The buffers of a thread, in the layouts of attention_blocks-inl.h.
 struct BackwardBuffers {
   BackwardBuffers(float* memory, int64_t width, int64_t padded_queries)
       : next(memory),
@@ -60,7 +60,7 @@ struct BackwardBuffers {
   float* next;
   float *k, *v, *k_paired, *q_turned, *dy_turned, *q_paired, *dy_paired;  // blocks of tokens
   float *dk, *dv;                                                         // likewise, sums
-  float *weights, *ds, *turned, *mask, *left;  // blocks of keys by queries (turned: the other way)
+  float *weights, *ds, *turned, *mask, *left;  // blocks of keys by queries (turned: transposed)
   float* delta;                                // rowsum(dy∘y) of every query
   float* dq;                                   // of every query
 };
@@ -85,9 +85,9 @@ namespace dltrain {
 namespace HWY_NAMESPACE {
 namespace {
 
-// One key's row of a block: weights from scores, and ds from dP (in `ds`) and delta. `mask`: what
-// the dropout multiplies with, or nullptr. Only queries [begin, end) see the key; `lean`: what
-// ALiBi takes from the scores, or nullptr.
+// Computes one key's row of a block: weights from scores, and ds from dP (in `ds`) and delta.
+// `mask`: factors of the dropout, or nullptr. Only queries [begin, end) attend to the key. `lean`:
+// the ALiBi terms that are subtracted from the scores, or nullptr.
 void key_row(float* weights, float* ds, const float* mask, const float* sums, const float* delta,
              const float* lean, float scale, int64_t begin, int64_t end) {
   const Floats d;
@@ -113,8 +113,8 @@ void key_row(float* weights, float* ds, const float* mask, const float* sums, co
   std::fill(ds + end, ds + kBlock, 0.0f);
 }
 
-// What the pattern leaves of a block of queries against a block of keys, whose scores and dP are in
-// `weights` and `ds`.
+// Computes weights and ds of a block of queries and a block of keys, whose scores and dP are in
+// `weights` and `ds`, with masks applied.
 void weigh_block(const BackwardCall& c, const BackwardBuffers& b, int64_t n, int64_t h, int64_t key,
                  int64_t keys, int64_t query, int64_t queries, const float* delta) {
   const AttentionCall& f = c.forward;
@@ -128,7 +128,7 @@ void weigh_block(const BackwardCall& c, const BackwardBuffers& b, int64_t n, int
   const int32_t* shown = f.hidden(n, key);
   const auto slope = static_cast<float>(p.alibi ? alibi_slope(h, f.sizes.heads) : 0);
   for (int64_t s = 0; s < keys; ++s) {
-    const int64_t at = key + s - query;  // the key's own place among the queries of the block
+    const int64_t at = key + s - query;  // index of the key's token among the queries of the block
     int64_t begin = p.causal ? at : p.window > 0 ? at - p.window + 1 : 0;
     int64_t end = p.window > 0 ? at + p.window : kBlock;
     if (shown != nullptr && shown[s] == 0) end = 0;
@@ -145,7 +145,7 @@ void weigh_block(const BackwardCall& c, const BackwardBuffers& b, int64_t n, int
   std::fill(b.ds + keys * kBlock, b.ds + kBlock * kBlock, 0.0f);
 }
 
-// A block of queries against the block of keys in `b`; delta and dq are those of its first query.
+// Computes a block of queries with the block of keys in `b`; delta and dq begin at its first query.
 template <typename Blocks>
 void query_block(const BackwardCall& c, const BackwardBuffers& b, int64_t n, int64_t h, int64_t key,
                  int64_t keys, int64_t query, const float* delta, float* dq) {
@@ -157,7 +157,7 @@ void query_block(const BackwardCall& c, const BackwardBuffers& b, int64_t n, int
   const int64_t queries = std::min(kBlock, a.queries - query), dy_stride = a.heads * dim;
   const auto* q = static_cast<const Element*>(f.q) + a.query(n, query, h);
   const auto* dy = static_cast<const Element*>(c.dy) + a.output(n, query, h);
-  // Of a block on the diagonal only queries from the key on matter.
+  // In a diagonal block of causal attention a key affects only queries from its own token on.
   const bool diagonal = f.pattern.causal && query == key;
   const Half columns = diagonal ? Half::upper_columns : Half::whole;
   const Half inner = diagonal ? Half::upper_inner : Half::whole;
@@ -193,7 +193,7 @@ float row_delta(const Element* dy, const Element* y, int64_t count) {
   return hn::GetLane(hn::SumOfLanes(d, sum));
 }
 
-// One head of keys and values of one sample, and the heads of queries that look at it.
+// Computes one key and value head of one sample, with the query heads that share it.
 template <typename Blocks>
 void group_backward(const BackwardCall& c, int64_t n, int64_t g, float* buffer) {
   using Element = typename Blocks::Element;
@@ -222,7 +222,7 @@ void group_backward(const BackwardCall& c, int64_t n, int64_t g, float* buffer) 
                  b.v, width);
     std::fill(b.dk, b.dk + kBlock * width, 0.0f);
     std::fill(b.dv, b.dv + kBlock * width, 0.0f);
-    // Queries that look at a key of the block.
+    // Range of queries that attend to a key of the block.
     const int64_t before = p.window > 0 ? std::max<int64_t>(0, key - p.window + 1) : 0;
     const int64_t begin = p.causal ? key : before / kBlock * kBlock;
     const int64_t end = p.window > 0 ? std::min(a.queries, key + keys - 1 + p.window) : a.queries;

@@ -1,6 +1,6 @@
-// Blocks of attention's operands as its products read them, in f32 and in bf16. Products go over
-// words of 32 bits along their inner axis: one f32, or two bf16 that VDPBF16PS multiplies at once.
-// Sums are f32. Included once an instruction set.
+// Blocks of attention's operands in the layouts of its products, in f32 and in bf16. The inner axis
+// of a product consists of 32-bit words: one f32, or two bf16 that VDPBF16PS multiplies at once.
+// Sums are f32. Included once per instruction set.
 #if defined(DLTRAIN_CPU_ATTENTION_BLOCKS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef DLTRAIN_CPU_ATTENTION_BLOCKS_INL_H_
 #undef DLTRAIN_CPU_ATTENTION_BLOCKS_INL_H_
@@ -26,8 +26,8 @@ namespace {
 
 constexpr int64_t kBlock = kAttentionBlock;
 
-// `from`: `count` ≤ kBlock vectors of `dim` elements, `stride` apart; what lies beyond is zero in
-// every form. `width`: dim, padded (padded_head).
+// `from`: `count` ≤ kBlock vectors of `dim` elements, `stride` apart; the rest of a block is zero.
+// `width`: padded_head(dim).
 struct F32Blocks : F32Product {
   using Element = float;
 
@@ -119,7 +119,7 @@ struct Bf16Blocks : Bf16Product {
 };
 #endif
 
-// to [kBlock, kBlock] = the transpose of from.
+// to = transpose of from, both [kBlock, kBlock].
 inline void turn_block(const float* from, float* to) {
 #if DLTRAIN_AVX512()
   constexpr int64_t kSide = 16;
@@ -137,7 +137,7 @@ inline void turn_block(const float* from, float* to) {
   }
 }
 
-// `count` sums, times `factor`, as elements of the output.
+// Stores `count` sums, times `factor`, as elements of the output.
 template <typename Element>
 HWY_INLINE void store_row(const float* from, int64_t count, float factor, Element* to) {
   const ElementTag d;

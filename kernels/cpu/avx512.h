@@ -1,6 +1,6 @@
-// Whether a file that Highway compiles once an instruction set is being compiled for AVX-512: newer
-// versions of it have several such targets, of which the better has the lower number. A function,
-// so that a file which does not include this is an error and not a slow kernel.
+// True if a file that Highway compiles once per instruction set is being compiled for AVX-512.
+// Newer versions of Highway have several such targets; better ones have lower numbers. A
+// function-like macro, so that a missing include is an error instead of a slow kernel.
 #pragma once
 
 #define DLTRAIN_AVX512() (HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3)

@@ -1,12 +1,12 @@
 // batch_norm, its gradient and its inference form over [rows, channels], and its statistics alone.
 //
-// Statistics are taken over fixed chunks of rows that fit the cache: each chunk gives its mean and
-// its sum of squared deviations, and the chunks are merged in order and in double (Chan, Golub &
-// LeVeque 1979). So x is read from memory once for them, without cancellation, and the result does
-// not depend on the number of threads.
+// Statistics are computed for fixed chunks of rows that fit in the cache: each chunk's mean and sum
+// of squared deviations are merged in order and in double (Chan, Golub & LeVeque 1979). So x is
+// read from memory once, without cancellation, and the result does not depend on the number of
+// threads.
 //
-// The gradient through a relu computes the forward's value anew, by the same arithmetic, rather
-// than read y.
+// The gradient of a fused relu recomputes the forward's value by the same arithmetic instead of
+// reading y.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -20,7 +20,7 @@
 namespace dltrain {
 namespace {
 
-// `with_residual`: the number of inputs where the last of them is a residual.
+// `with_residual`: the number of inputs if the last one is a residual.
 constexpr size_t kNever = 0;
 ChannelForm form_of(const KernelRequest& request, size_t with_residual) {
   if (request.attributes.text("activation").empty()) return ChannelForm::plain;
@@ -31,7 +31,7 @@ float channel_scale(float gamma, float variance, double epsilon) {
   return static_cast<float>(gamma / std::sqrt(variance + epsilon));
 }
 
-// What the three forms share: the shape as rows of channels, and the chunks of rows.
+// Shared by the three forms: the shape as rows of channels, and the chunks of rows.
 class ChannelKernel : public Kernel {
  public:
   explicit ChannelKernel(const KernelRequest& request)
@@ -42,7 +42,8 @@ class ChannelKernel : public Kernel {
         far_(request.outputs[0].bytes() >= kFarBytes && channels_ % 32 == 0) {}
 
  protected:
-  // An output of this size is written around the caches (of which a core has a few MiB).
+  // Outputs from this size on are written with non-temporal stores (a core's caches have a few
+  // MiB).
   static constexpr size_t kFarBytes = size_t{8} << 20;
 
   int64_t chunks() const { return ceil_div(rows_, chunk_rows_); }
@@ -54,8 +55,8 @@ class ChannelKernel : public Kernel {
       for (int64_t c = begin; c < end; ++c) call(c, f);
     });
   }
-  // The same from the last to the first: a second reading finds in the cache what the first read
-  // last.
+  // The same from the last chunk to the first: the second pass finds the end of the first pass in
+  // the cache.
   template <typename F>
   void for_chunks_back(const F& f) const {
     parallel_for(chunks(), 1, [&](int64_t begin, int64_t end) {
@@ -63,8 +64,7 @@ class ChannelKernel : public Kernel {
     });
   }
 
-  // f(first channel, channels) for blocks of at most kBlock channels, in which what the chunks
-  // found is put together.
+  // f(first channel, channels) for blocks of at most kBlock channels, to combine results of chunks.
   static constexpr int64_t kBlock = 64;
   template <typename F>
   void for_channels(const F& f) const {
@@ -127,7 +127,7 @@ class BatchNorm : public ChannelKernel {
     squares_ = means_ + chunks() * channels_;
   }
 
-  // mean, variance, and the scale where there is a gamma.
+  // Computes mean, variance, and with a gamma the scale.
   void take_statistics() {
     const auto statistics = functions_.statistics;
     for_chunks([&](int64_t c, int64_t first, int64_t rows) {

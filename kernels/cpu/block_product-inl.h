@@ -1,6 +1,6 @@
-// Products of small blocks that lie in cache, of f32 or of pairs of bf16 with f32 sums, for the
-// instruction set that a Highway source file is being compiled for. Included once an instruction
-// set, hence the unusual guard.
+// Products of small blocks in cache, of f32 or of pairs of bf16 with f32 sums, for the instruction
+// set that a Highway source file is being compiled for. Included once per instruction set, hence
+// the unusual guard.
 #if defined(DLTRAIN_CPU_BLOCK_PRODUCT_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef DLTRAIN_CPU_BLOCK_PRODUCT_INL_H_
 #undef DLTRAIN_CPU_BLOCK_PRODUCT_INL_H_
@@ -27,8 +27,8 @@ struct F32Product {
   static HWY_INLINE Vec multiply_add(Vec a, Vec b, Vec sum) { return hn::MulAdd(a, b, sum); }
 };
 #if DLTRAIN_AVX512()
-// sum + a₀·b₀ + a₁·b₁, of words that hold two bf16 each; for processors with AVX512_BF16. Highway
-// of this version has no such operation.
+// sum + a₀·b₀ + a₁·b₁, of words of two bf16 each; for processors with AVX512_BF16. This version of
+// Highway has no such operation.
 struct Bf16Product {
   using Vec = hn::Vec<hn::ScalableTag<float>>;
   static constexpr int64_t kStep = 2;
@@ -39,7 +39,7 @@ struct Bf16Product {
 };
 #endif
 
-// Four rows by kVectors vectors of c; four accumulators a vector hide the latency of the additions.
+// Four rows by kVectors vectors of c; four accumulators per vector hide the latency of additions.
 template <typename Format, bool add, int kVectors>
 HWY_INLINE void product_tile(const float* HWY_RESTRICT a, int64_t lda, const float* HWY_RESTRICT b,
                              int64_t ldb, float* HWY_RESTRICT c, int64_t ldc, int64_t inner) {
@@ -79,18 +79,18 @@ HWY_INLINE void product_tile(const float* HWY_RESTRICT a, int64_t lda, const flo
   }
 }
 
-// Which half of a square block matters, on and beside its diagonal. Of c: columns up to the row
-// (`lower`), or from it on (`upper`); the others keep or get anything. Of the inner axis, of whose
-// words each holds kStep columns of a: likewise; the others are zero in a.
+// The half of a square block, including the diagonal, that is needed. For c: columns up to the row
+// (`lower`), or from it on (`upper`); the content of the others is undefined. For the inner axis,
+// in words of kStep columns of a, likewise; the other half of a is zero.
 enum class Half : uint8_t { whole, lower_columns, upper_columns, lower_inner, upper_inner };
 
-// With one lane g++ 12 sees a loop that runs for ever where it runs once.
+// With one lane g++ 12 wrongly warns of an infinite loop.
 #pragma GCC diagnostic push
 #if !defined(__clang__)
 #pragma GCC diagnostic ignored "-Waggressive-loop-optimizations"
 #endif
 // c [rows, columns] = a [rows, inner] · b [inner, columns], added to c with `add`; `inner` counts
-// words. Rows are a multiple of 4, columns of 16; the buffers are padded to that.
+// words. Rows are a multiple of 4, columns of 16; buffers are padded.
 template <typename Format, bool add>
 HWY_INLINE void block_product(const float* a, int64_t lda, const float* b, int64_t ldb, float* c,
                               int64_t ldc, int64_t rows, int64_t inner, int64_t columns,

@@ -16,7 +16,7 @@ BroadcastLoop::BroadcastLoop(const Shape& output, std::span<const Shape> operand
     if (axis.extent != 1) all.push_back(axis);
   }
   if (all.empty()) all.push_back({1, {1, 1}});
-  // An axis continues the one inside it when every operand steps on, or repeats, in both.
+  // An axis merges with the next inner one if every operand is contiguous, or broadcast, in both.
   std::vector<Axis> merged{all[0]};
   for (size_t k = 1; k < all.size(); ++k) {
     Axis& inner = merged.back();

@@ -1,5 +1,5 @@
-// Walks an output tensor whose operands are broadcast to it: merges axes that all operands cross
-// alike, and hands out rows along the innermost merged axis.
+// Iterates over an output tensor and the operands that are broadcast to it: merges axes where
+// possible, and yields rows along the innermost merged axis.
 #pragma once
 
 #include <array>
@@ -19,9 +19,9 @@ class BroadcastLoop {
 
   int64_t rows() const { return rows_; }
   int64_t row_length() const { return length_; }
-  // True when operand i has one value for a whole row, else it is dense along the row.
+  // Returns true if the operand has one value for a row; otherwise it is dense along the row.
   bool one_value(size_t operand) const { return inner_stride_[operand] == 0; }
-  // Offset of the operand's first element of a row, in elements.
+  // Returns the offset of the operand's first element of a row, in elements.
   int64_t offset(size_t operand, int64_t row) const {
     int64_t out = 0;
     for (const Axis& axis : axes_) {

@@ -1,8 +1,7 @@
-// cached_attention: heads that share keys and values are computed together. The scores of a few
-// rows (a row is one head of one token) with all keys stand in a buffer of the thread, so that a
-// row is softmaxed at once; products read the caches as they lie. A row is computed by one thread
-// in the order of its keys: its bits depend neither on the number of threads nor on what else is
-// in the batch.
+// cached_attention: heads that share keys and values are computed together. A buffer of the thread
+// contains the scores of a few rows (a row is one head of one token) with all keys, so that the
+// softmax is one step; products read the caches directly. A row is computed by one thread in the
+// order of its keys: its bits depend neither on the number of threads nor on other rows.
 #include "cpu/cached_attention.h"
 
 #include <cmath>
@@ -25,7 +24,8 @@ namespace dltrain {
 namespace HWY_NAMESPACE {
 namespace {
 
-// exp(score − the greatest), and 1 / their sum. `count` is padded to whole blocks by −∞.
+// Replaces scores by exp(score − maximum); returns 1 / their sum. Scores are padded to full blocks
+// by −∞.
 float weigh(float* scores, int64_t count) {
   const Floats d;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
@@ -41,8 +41,8 @@ float weigh(float* scores, int64_t count) {
   return 1 / hn::GetLane(hn::SumOfLanes(d, total));
 }
 
-// Rows [first, first + count) of one sample and head of keys; the new keys and values are in the
-// caches.
+// Computes rows [first, first + count) of one sample and key head; the caches contain the new
+// tokens.
 void attend_cached(const CachedCall& c, int64_t n, int64_t g, int64_t first, int64_t count,
                    float* buffer) {
   const CachedAttentionSizes& s = c.sizes;
@@ -150,7 +150,7 @@ class CachedAttention final : public Kernel {
   }
 
  private:
-  // The new keys and values of one sample and head into the caches, and zeros for padding.
+  // Writes the new keys and values of one sample and head to the caches, and zeros for padding.
   void keep(int64_t n, int64_t g) const {
     const CachedAttentionSizes& s = call_.sizes;
     const AttentionSizes& a = s.tokens;

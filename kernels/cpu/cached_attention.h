@@ -1,4 +1,4 @@
-// What the parts of the kernel of cached_attention share.
+// Shared by the parts of the kernel of cached_attention.
 #pragma once
 
 #include <algorithm>
@@ -8,7 +8,7 @@
 
 namespace dltrain {
 
-inline constexpr int64_t kCachedRows = 32;  // of a thread at a time
+inline constexpr int64_t kCachedRows = 32;  // per thread at a time
 
 struct CachedCall {
   CachedAttentionSizes sizes;
@@ -18,11 +18,11 @@ struct CachedCall {
   float *keys = nullptr, *values = nullptr, *y = nullptr;
   const int32_t *positions = nullptr, *counts = nullptr, *slots = nullptr;
 
-  // Rows of a sample and head of keys: group() for each token.
+  // Returns the number of rows of a sample and key head: group() per token.
   int64_t rows(int64_t n) const {
     return std::clamp<int64_t>(counts[n], 0, sizes.tokens.queries) * sizes.group();
   }
-  // Floats that a thread needs.
+  // Returns the size of a thread's buffer in floats.
   int64_t buffer() const { return kCachedRows * (2 * sizes.width() + sizes.capacity); }
 };
 

@@ -1,4 +1,4 @@
-// Recurrent state between batches (lib/ops/carry.cpp): a few rows are copied once a micro-step.
+// Recurrent state between batches (lib/ops/carry.cpp): copies a few rows per micro-step.
 #include <algorithm>
 
 #include "cpu/makers.h"

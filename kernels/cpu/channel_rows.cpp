@@ -18,12 +18,11 @@ namespace {
 using Tag = ElementTag;
 using Vec = ElementVec;
 
-// How many vectors of channels are written together: with 16 bits an element two vectors are as
-// wide as one in memory.
+// Vectors of channels that are stored together: two vectors of 16-bit elements fill one in memory.
 constexpr int kWritten = 2;
 
 #if DLTRAIN_AVX512()
-// Rounding by processors with AVX512_BF16, which take subnormal numbers for 0.
+// Rounding by instructions of AVX512_BF16, which flush subnormal numbers to 0.
 struct NativeBf16 {};
 HWY_INLINE hn::Vec<hn::ScalableTag<uint16_t>> narrow_two(const Vec* v, NativeBf16) {
   return narrow_native(v[0], v[1]);
@@ -37,7 +36,7 @@ HWY_INLINE hn::Vec<hn::ScalableTag<uint16_t>> narrow_two(const Vec* v, Rounding 
 }
 #endif
 
-// How a vector of channels is read and written: whole, or the last few.
+// Access to a vector of channels: a full one, or the last few channels.
 struct Whole {
   template <typename T>
   HWY_INLINE Vec get(const T* p) const {
@@ -60,8 +59,8 @@ struct Part {
   }
 };
 
-// The lines of memory of `vectors` vectors from p on, which are wanted soon. Prefetching beyond the
-// end of memory does nothing.
+// Prefetches the cache lines of `kVectors` vectors from p on. Prefetching beyond the end of memory
+// is harmless.
 template <int kVectors, typename T>
 HWY_INLINE void fetch(const T* p) {
   const int64_t bytes = kVectors * static_cast<int64_t>(hn::Lanes(Tag()) * sizeof(T));
@@ -70,8 +69,8 @@ HWY_INLINE void fetch(const T* p) {
   }
 }
 
-// `far`: around the caches. What is written there is read too late to be found in them, and plain
-// stores would read the lines first; the address is a multiple of the vectors' size then.
+// `far`: non-temporal stores, for results that are read too late to be found in the caches; plain
+// stores would read the lines first. The address must then be aligned to the vectors' size.
 template <bool far, typename Rounding, int kVectors, typename Read, typename T>
 HWY_INLINE void put_all(Read part, const Vec* v, T* p) {
   const auto lanes = static_cast<int64_t>(hn::Lanes(Tag()));
@@ -93,7 +92,7 @@ HWY_INLINE void put_all(Read part, const Vec* v, T* p) {
 }
 
 // Calls f(Whole or Part, first channel, vectors) for every group of kVectors vectors of channels,
-// and one by one for what is left. Groups read memory in runs of several lines.
+// then for the remaining vectors one by one. Groups read several consecutive cache lines.
 template <int kVectors, typename F>
 HWY_INLINE void along_channels(int64_t channels, const F& f) {
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(Tag()));
@@ -107,9 +106,9 @@ HWY_INLINE void along_channels(int64_t channels, const F& f) {
   }
 }
 
-// Mean and sum of squared deviations of each channel over a chunk of rows, read from memory once:
-// sums of the distances from the mean of the first few rows, which is near enough to that of all
-// for little to cancel. They are added up by blocks of rows, so that roundings do not grow with the
+// Mean and sum of squared deviations of each channel over a chunk of rows, in one pass: sums of the
+// differences to the mean of the first few rows, which is close enough to the chunk's mean to limit
+// cancellation. They are added up by blocks of rows, so that rounding errors do not grow with the
 // chunk.
 template <typename T>
 void chunk_statistics(const T* x, int64_t rows, int64_t channels, float* mean, float* squares) {
@@ -160,7 +159,7 @@ HWY_INLINE Vec line_at(Read part, Vec centred, const ChannelLine& line, int64_t 
   return hn::MulAdd(centred, part.get(line.scale + c), part.get(line.shift + c));
 }
 
-// dy, or with relu what of it the forward lets through.
+// Returns dy, or with relu dy where the forward is positive, else 0.
 template <ChannelForm form, typename Read, typename T>
 HWY_INLINE Vec gradient_at(Read part, const T* dy, Vec centred, const ChannelLine& line,
                            int64_t c) {

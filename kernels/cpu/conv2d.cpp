@@ -1,6 +1,6 @@
 // conv2d, conv2d_backward_input and conv2d_backward_weight by oneDNN. Images stay NHWC; weights are
-// OHWI in our memory, and oneDNN chooses the layout it computes with: where that differs, the
-// kernel converts through its workspace (weights are small beside images).
+// stored as OHWI, and oneDNN chooses the layout for computing: where that differs, the kernel
+// converts in its workspace (weights are small compared with images).
 #include "ops/conv2d.h"
 
 #include <array>
@@ -55,8 +55,8 @@ std::byte* at(void* workspace, size_t offset) {
   return static_cast<std::byte*>(workspace) + offset;
 }
 
-// What the two directions that read the weight share: oneDNN's own layout of it, made in the
-// workspace before every call where it differs from ours.
+// Shared by the two directions that read the weight: converts it to oneDNN's layout in the
+// workspace before every call where needed.
 class WeightReader : public Kernel {
  public:
   size_t workspace_bytes() const override { return parts_.total(); }
@@ -98,7 +98,7 @@ class WeightReader : public Kernel {
 
  private:
   std::optional<WeightOrder> order_;
-  onednn::Reorder reorder_;  // where order_ knows no way
+  onednn::Reorder reorder_;  // where order_ is empty
   WorkspaceParts parts_;
   size_t weight_ = 0, scratch_ = 0;
   const void* plain_ = nullptr;
@@ -154,7 +154,7 @@ class Conv2dBackwardWeight final : public Kernel {
     const auto c = convolution(x, w, r.inputs[0], false, r.attributes);
     const auto description = onednn::backward_weight(c);
     const auto plain = plain_weight(w, Conv2dAttributes(r.attributes).groups);
-    // The primitive overwrites, so accumulation goes through the workspace as a layout change does.
+    // The primitive overwrites, so accumulation needs the workspace, like a layout change.
     if (r.accumulate || description.diff_weights_desc() != plain) {
       reorder_ = onednn::Reorder(description.diff_weights_desc(), plain, r.accumulate);
       weight_ = parts_.add(description.diff_weights_desc().get_size());

@@ -1,12 +1,11 @@
-// conv2d for few channels, where libraries leave most vector lanes empty: here the lanes are
-// samples.
+// conv2d for few channels, where libraries leave most vector lanes unused: here lanes are samples.
 //
 // Images are transposed into [height, width, channel, sample] (a block of samples at a time, in the
 // workspace), so that one output pixel of a block is a small product: weights, one broadcast value
-// each, times vectors of samples. For a row of the window the places and channels lie side by side
-// in the weight and in the image, and places outside the image are left out rather than multiplied
-// by zero. The input gradient is the same with the weight turned round (stride 1); the weight
-// gradient multiplies vectors of samples by vectors of samples and adds up their lanes at the end.
+// each, times vectors of samples. For a row of the window, positions and channels are adjacent in
+// the weight and in the image, and positions outside the image are skipped. The input gradient is
+// the same with the weight rotated by 180° (stride 1); the weight gradient multiplies vectors of
+// samples by vectors of samples and adds up their lanes at the end.
 #include "cpu/conv2d_lanes.h"
 
 #include <algorithm>
@@ -44,8 +43,8 @@ void gather_row(const float* x, int64_t samples, int64_t sample_stride, int64_t 
   }
 }
 
-// One row of outputs of one block. `x` is the transposed image, w [out, kh, kw, in], `row` takes
-// [out_width, out, block].
+// Computes one row of outputs of one block. `x` is the transposed image, w [out, kh, kw, in], `row`
+// takes [out_width, out, block].
 void forward_row(const LaneConvolution& g, const float* x, const float* w, const float* bias,
                  int64_t oh, float* row) {
   const int64_t block = tile_width(), window = g.window();
@@ -87,7 +86,7 @@ void forward_row(const LaneConvolution& g, const float* x, const float* w, const
   }
 }
 
-// The transposed row back to [samples, …, row_length].
+// Transposes the row back to [samples, …, row_length].
 void scatter_row(const float* row, int64_t samples, int64_t sample_stride, int64_t row_length,
                  float* y) {
   transpose(row, row_length, samples, tile_width(), y, sample_stride);
@@ -157,7 +156,7 @@ void gather_lane_image(const float* x, int64_t samples, int64_t height, int64_t 
 
 namespace {
 
-// Forward, and the input gradient seen as a forward pass.
+// The forward, and the input gradient as a forward.
 class LaneForward {
  public:
   explicit LaneForward(const LaneConvolution& g)
@@ -211,7 +210,7 @@ class Conv2dLanes final : public Kernel {
   float *y_ = nullptr, *workspace_ = nullptr;
 };
 
-// dx is dy convolved with the weight turned by half a circle, its channels swapped (stride 1).
+// dx is dy convolved with the weight rotated by 180° and its channels swapped (stride 1).
 LaneConvolution turned(const LaneConvolution& g) {
   LaneConvolution t = g;
   t.height = g.out_height;

@@ -1,4 +1,4 @@
-// What the kernels of conv2d with samples in the vector lanes share (see conv2d_lanes.cpp).
+// Shared by the kernels of conv2d with samples in the vector lanes (see conv2d_lanes.cpp).
 #pragma once
 
 #include "ops/conv2d.h"
@@ -6,7 +6,7 @@
 
 namespace dltrain {
 
-inline constexpr int64_t kMaxLaneWindow = 256;  // places of a window
+inline constexpr int64_t kMaxLaneWindow = 256;  // elements of a window
 
 struct LaneConvolution {
   int64_t samples, height, width, channels;     // of x
@@ -20,11 +20,11 @@ struct LaneConvolution {
 LaneConvolution lane_convolution(const Shape& x, const Shape& w, const Shape& y,
                                  const Attributes& attributes);
 
-// True where samples fill the vectors. Whether channels are few enough to beat oneDNN depends on
-// the direction: each maker has a bound that was measured.
+// Returns true if samples fill the vectors. The number of channels up to which this is faster than
+// oneDNN depends on the direction: each maker has a measured bound.
 bool lanes_suit(const KernelRequest& request, const LaneConvolution& g);
 
-// Samples that are computed together: a full tile of vectors.
+// Returns the number of samples computed together: a full tile of vectors.
 int64_t lane_block();
 
 // One image row of a block of samples: [samples, …, row_length] → [row_length, block]; absent

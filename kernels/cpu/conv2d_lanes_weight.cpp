@@ -21,7 +21,7 @@ namespace HWY_NAMESPACE {
 namespace {
 
 // sums[m][i] (a vector each) += Σ over the row of dy[·][m]·x[·][i], for kRows output channels and
-// kPlaces neighbouring values of the window.
+// kPlaces adjacent values of the window.
 template <int kRows, int kPlaces>
 HWY_INLINE void weight_tile(const float* dy, int64_t dy_step, const float* x, int64_t x_step,
                             int64_t pixels, float* sums, int64_t sums_stride) {
@@ -103,7 +103,7 @@ void weight_row(const LaneConvolution& g, const float* x, const float* dy, int64
                 float* sums) {
   const int64_t block = tile_width(), lanes = tile_lanes(), window = g.window();
   const int64_t padded_width = g.width + 2 * g.padding[1];
-  // Values of the window that lie side by side in the image.
+  // Number of values of the window that are contiguous in the image.
   const int64_t run = g.dilation[1] == 1 ? g.kernel[1] * g.channels : g.channels;
   const int64_t tiles = (run + kWeightPlaces - 1) / kWeightPlaces;
   for (int64_t first = 0; first < window; first += run) {
@@ -127,7 +127,7 @@ int64_t vector_lanes() {
   return tile_lanes();
 }
 
-// partial[i] = the sum of the lanes of sums[i].
+// partial[i] = sum of the lanes of sums[i].
 void add_lanes(const float* sums, int64_t count, float* partial) {
   const TileTag d;
   const int64_t lanes = tile_lanes();
@@ -150,9 +150,9 @@ HWY_EXPORT(add_lanes);
 
 class Conv2dBackwardWeightLanes final : public Kernel {
  public:
-  // Sums are kept apart for this many ranges of rows, whatever the number of threads.
+  // Number of ranges of rows with separate sums, independent of the number of threads.
   static constexpr int64_t kRanges = 8;
-  static constexpr int64_t kMaxWeights = 8192;  // 512 KiB of lane sums a thread
+  static constexpr int64_t kMaxWeights = 8192;  // 512 KiB of lane sums per thread
 
   Conv2dBackwardWeightLanes(const LaneConvolution& g, bool accumulate)
       : g_(g),

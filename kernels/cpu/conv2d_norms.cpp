@@ -1,4 +1,4 @@
-// conv2d_moments and conv2d_batch_norm on the CPU, where no pass makes them: for comparisons.
+// conv2d_moments and conv2d_batch_norm on the CPU, for tests: no pass creates them for this engine.
 #include "shared/conv2d_norms.h"
 
 #include "cpu/engine.h"

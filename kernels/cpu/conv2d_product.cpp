@@ -1,5 +1,5 @@
-// conv2d with a window of one pixel as the product of [pixels, channels] with the weight: for few
-// pixels, where oneDNN's convolution was measured to be slower than packed panels.
+// conv2d with a 1 × 1 window as the product of [pixels, channels] with the weight: for few pixels,
+// where packed panels were measured to be faster than oneDNN's convolution.
 #include <array>
 
 #include "cpu/makers.h"

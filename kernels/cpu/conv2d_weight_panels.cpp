@@ -1,12 +1,13 @@
-// conv2d_backward_weight for many channels as products of panels: for each place of the window,
+// conv2d_backward_weight for many channels as products of panels: for each window position,
 //
-//   dw[o, kh, kw, i] = Σ dy[pixel, o] · x[pixel of that place, i]
+//   dw[o, kh, kw, i] = Σ dy[pixel, o] · x[pixel at that position, i]
 //
-// over the pixels whose place lies inside the image, so nothing is spent on the padding. oneDNN
-// pads, and keeps its processor waiting for memory where channels are few.
+// over the pixels whose position is inside the image, so padding costs nothing. oneDNN pads, and
+// waits for memory where channels are few.
 //
-// The work is cut into tasks (a place, a block of o, a block of i, a range of rows of y) by the
-// shapes alone, and a task adds up its pixels in order: the result does not depend on the threads.
+// The division into tasks (a position, a block of o, a block of i, a range of rows of y) depends
+// only on shapes, and a task adds up its pixels in order: the result does not depend on the
+// threads.
 #include <algorithm>
 #include <array>
 
@@ -38,7 +39,7 @@ struct Chunk {
   int64_t count;
 };
 
-// The pixels of one place of the window within a range of rows of y, chunk by chunk.
+// Iterates over the pixels of one window position within a range of rows of y, in chunks.
 class Pixels {
  public:
   Pixels(const Geometry& g, int64_t place, int64_t first_row, int64_t last_row, const std::byte* dy,
@@ -52,14 +53,15 @@ class Pixels {
         x_(x),
         dy_pixel_(g.out_channels * element),
         x_pixel_(g.channels * element) {
-    // left_ + column·stride lies in [0, width)
+    // Columns with left_ + column·stride in [0, width).
     const int64_t stride = g.a.stride[1];
     begin_ = left_ < 0 ? ceil_div(-left_, stride) : 0;
     end_ = left_ < g.width ? std::min(g.out_width, ceil_div(g.width - left_, stride)) : 0;
     column_ = begin_;
   }
 
-  // At most `most` pixels. Entries after them repeat the last one: they are fetched, not computed.
+  // Fills a chunk of at most `most` pixels. Entries after them repeat the last one, for
+  // prefetching.
   void next(int64_t most, Chunk& chunk) {
     chunk.count = 0;
     for (; row_ < last_row_ && begin_ < end_; ++row_, column_ = begin_) {
@@ -89,11 +91,11 @@ class Pixels {
   int64_t begin_, end_, column_;
 };
 
-// How the work is cut: into at least kTasks where the blocks stay large enough to be worth copying.
+// The division of the work: at least kTasks tasks, if blocks stay large enough to be worth copying.
 struct Cut {
   static constexpr int64_t kTasks = 32;
   static constexpr int64_t kLeastOut = 120, kMostOut = 264, kLeastIn = 128;
-  static constexpr int64_t kLeastPixels = 1024;  // about, of a range, where there are several
+  static constexpr int64_t kLeastPixels = 1024;  // of a range, approximately, if there are several
 
   int64_t out_blocks, in_blocks = 1, ranges = 1;
 
@@ -181,7 +183,7 @@ class Conv2dBackwardWeightPanels final : public Kernel {
     float* right = left + kPanelSteps * left_stride();
     const int64_t first_row = g_.rows() * range / cut_.ranges;
     const int64_t last_row = g_.rows() * (range + 1) / cut_.ranges;
-    // Chunks of about one size: a short one at the end would be all overhead.
+    // Chunks of similar size: a short one at the end would be mostly overhead.
     const int64_t step = functions_.rows_a_step, count = (last_row - first_row) * g_.out_width;
     const int64_t chunk = ceil_div(count, ceil_div(count, kPanelSteps * step));
     const int64_t most = ceil_div(chunk, step) * step;
@@ -263,8 +265,7 @@ MadeKernel make_conv2d_backward_weight_panels(const KernelRequest& request) {
       dy.shape.elements() == 0) {
     return nullptr;
   }
-  // oneDNN was measured to be faster with fewer channels, and with 64 in f32 where it need not
-  // copy.
+  // oneDNN was measured to be faster with fewer channels, and with 64 in f32 if it need not copy.
   const bool dense = g.places() > 1 && g.a.stride[0] == 1 && g.a.stride[1] == 1;
   const int64_t least = dense && x.dtype == DType::f32 ? 65 : 64;
   if (g.out_channels < 64 || g.channels < 64 || std::max(g.channels, g.out_channels) < least) {

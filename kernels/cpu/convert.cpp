@@ -33,8 +33,8 @@ void narrow(const float* from, void* to, int64_t count) {
 }
 
 #if DLTRAIN_AVX512()
-// By AVX512_BF16, 32 at a time. The instruction takes subnormal numbers for 0, so groups that have
-// any go the usual way.
+// Uses AVX512_BF16, 32 elements at a time. The instruction flushes subnormal numbers to 0, so
+// groups with subnormals use the generic path.
 void narrow_all_native(const float* from, void* to, int64_t count) {
   const ElementTag d;
   const BitsTag du;

@@ -1,4 +1,4 @@
-// Rows of f32, bf16 and f16 elements to and from f32, in the calling thread.
+// Converts rows of f32, bf16 and f16 elements to and from f32, in the calling thread.
 #pragma once
 
 #include <cstdint>
@@ -12,12 +12,11 @@ namespace dltrain {
 using WidenFunction = void (*)(const void* from, float* to, int64_t count);
 using NarrowFunction = void (*)(const float* from, void* to, int64_t count);
 
-// nullptr for a dtype other than f32, bf16 and f16.
+// Return nullptr for a dtype other than f32, bf16 and f16.
 WidenFunction widen_function(DType from);
 NarrowFunction narrow_function(DType to);
 
-// Calls f with a value of the element type (float, Bf16, F16); returns what f returns, or {} for
-// another dtype.
+// Returns f called with a value of the element type (float, Bf16, F16), or {} for another dtype.
 template <typename F>
 auto with_element_type(DType dtype, const F& f) -> decltype(f(float{})) {
   switch (dtype) {

@@ -1,4 +1,4 @@
-// The ops of texts in slots: copies of a few rows.
+// The ops on slots of lib/ops/decoding.cpp: copies of a few rows.
 #include <algorithm>
 #include <cstring>
 

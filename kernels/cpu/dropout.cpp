@@ -1,5 +1,5 @@
 // dropout: Philox blocks in vector lanes; each lane draws the four consecutive elements that share
-// a counter block (base/philox.h), so the mask is the scalar definition's, bit for bit.
+// a counter block (base/philox.h), so the mask is bit-identical to the scalar definition.
 #include <algorithm>
 #include <cmath>
 
@@ -54,7 +54,7 @@ struct Halves {
   WordVec low, high;
 };
 
-// 32 × 32 → 64 bits in every lane.
+// Multiplies 32 × 32 → 64 bits in every lane.
 HWY_INLINE Halves multiply(WordVec a, WordVec factor) {
   const Words d;
   const hn::RepartitionToWide<Words> wide;
@@ -109,7 +109,7 @@ void dropout_elements(const DropoutArguments& a, int64_t begin, int64_t end) {
   for (int64_t at = begin; at < end;) {
     const uint64_t index = a.first + static_cast<uint64_t>(at);
     draw(key, index >> 2, counter_high, bits);
-    // The first draws of the block belong to elements before `at` when `index` is no multiple of 4.
+    // With index % 4 != 0 the first draws of the block belong to elements before `at`.
     const size_t skipped = index & 3;
     const int64_t count = std::min<int64_t>(end - at, static_cast<int64_t>(4 * lanes - skipped));
     for (int64_t i = 0; i < count; i += static_cast<int64_t>(lanes)) {

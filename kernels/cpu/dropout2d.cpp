@@ -1,4 +1,4 @@
-// dropout2d: a row of factors for each sample, drawn first, then multiplied into its pixels.
+// dropout2d: draws a row of factors for each sample, then multiplies its pixels with them.
 #include <algorithm>
 
 #include "base/philox.h"
@@ -34,7 +34,7 @@ MadeKernel make_dropout2d(const KernelRequest& request) {
         const float* factor = factors + pixel / pixels * channels;
         const float* from = b.input<float>(0) + pixel * channels;
         float* to = b.output<float>(0) + pixel * channels;
-        // A dropped channel is 0 whatever it holds, infinities included.
+        // A dropped channel is 0 even if it contains infinities or NaN.
         for (int64_t c = 0; c < channels; ++c) to[c] = factor[c] == 0 ? 0 : from[c] * factor[c];
       }
     });

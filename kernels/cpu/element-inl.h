@@ -1,6 +1,6 @@
 // Elements of memory as f32 vectors: loads and stores of f32, bf16 and f16. Stores round to
-// nearest, ties to even (tensor/low_precision.h has the scalar forms). Included once an instruction
-// set.
+// nearest, ties to even (tensor/low_precision.h has the scalar forms). Included once per
+// instruction set.
 #if defined(DLTRAIN_CPU_ELEMENT_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef DLTRAIN_CPU_ELEMENT_INL_H_
 #undef DLTRAIN_CPU_ELEMENT_INL_H_
@@ -55,7 +55,7 @@ HWY_INLINE HalfVec narrow_bits(ElementVec v, Bf16) {
   return hn::TruncateTo(HalfTag(), hn::ShiftRight<16>(chosen));
 }
 #if DLTRAIN_AVX512()
-// Both vectors as bf16, by processors with AVX512_BF16, which take subnormal numbers for 0.
+// Converts both vectors to bf16 by AVX512_BF16, which flushes subnormal numbers to 0.
 HWY_INLINE hn::Vec<hn::ScalableTag<uint16_t>> narrow_native(ElementVec low, ElementVec high) {
   hn::Vec<hn::ScalableTag<uint16_t>> both;
   asm("vcvtne2ps2bf16 %2, %1, %0" : "=v"(both.raw) : "v"(high.raw), "v"(low.raw));
@@ -90,7 +90,7 @@ HWY_INLINE uint16_t* half_bits(void* p) {
   return static_cast<uint16_t*>(p);
 }
 
-// A whole vector.
+// Loads and stores of full vectors.
 HWY_INLINE ElementVec load(const float* p) {
   return hn::LoadU(ElementTag(), p);
 }
@@ -106,7 +106,7 @@ HWY_INLINE void store(ElementVec v, T* p) {
   hn::StoreU(narrow_bits(v, T{}), HalfTag(), half_bits(p));
 }
 
-// The first `count` lanes; the others are zero, and nothing beyond is read or written.
+// The same for the first `count` lanes; others are zero, and memory beyond is not accessed.
 HWY_INLINE ElementVec load_n(const float* p, size_t count) {
   return hn::MaskedLoad(hn::FirstN(ElementTag(), count), ElementTag(), p);
 }

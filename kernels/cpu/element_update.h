@@ -8,7 +8,7 @@
 
 namespace dltrain {
 
-// (factors, where a chunk begins in the parameter, the gradient and each moment, elements)
+// (factors, start of the chunk in the parameter, the gradient and each moment, elements)
 template <typename Rule>
 using ElementFunction = void (*)(const typename Rule::template Factors<float>& factors,
                                  float* const* tensors, int64_t count);

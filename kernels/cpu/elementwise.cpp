@@ -14,10 +14,10 @@
 namespace dltrain {
 namespace {
 
-constexpr int64_t kElementwiseGrain = 16384;  // elements that are worth a thread
+constexpr int64_t kElementwiseGrain = 16384;  // least elements per thread
 constexpr int64_t kElementwiseBlock = 512;    // elements widened at a time
 
-// part(row, begin, end) for all of the loop: parts of one row, or whole rows.
+// Calls part(row, begin, end) for the entire loop, in parallel over parts of one row, or over rows.
 template <typename Part>
 void run_rows(const BroadcastLoop& loop, const Part& part) {
   const int64_t length = loop.row_length();
@@ -83,8 +83,8 @@ class Elementwise final : public Kernel {
   StepOperands operands_{};
 };
 
-// The same on bf16 or f16 tensors: blocks are widened, computed in f32 and rounded, without leaving
-// the first-level cache.
+// The same on bf16 or f16 tensors: blocks are widened, computed in f32 and rounded within the L1
+// cache.
 class LowElementwise final : public Kernel {
  public:
   LowElementwise(const KernelRequest& request, ElementwiseOp op)

@@ -1,5 +1,5 @@
 // elementwise_loss and its gradient. Losses are added in double over fixed chunks and in order, so
-// that they never depend on the number of threads.
+// that they do not depend on the number of threads.
 #include <cmath>
 #include <string>
 #include <vector>
@@ -23,7 +23,7 @@ struct Sums {
 struct Arguments {
   const float *x = nullptr, *t = nullptr;
   float delta = 1;
-  std::vector<float> positive;  // repeats along the elements
+  std::vector<float> positive;  // repeated over the elements
 };
 
 template <LossKind kind>

@@ -15,7 +15,7 @@ namespace dltrain {
 namespace HWY_NAMESPACE {
 namespace {
 
-// An operand: `fixed` is what the kind `one` gives.
+// An operand: `fixed` is its value for the kind `one`.
 template <OperandKind kind>
 struct Operand {
   using Element = std::conditional_t<kind == OperandKind::bf16, Bf16, float>;
@@ -39,7 +39,7 @@ template <ElementwiseOp op, OperandKind kind_a, OperandKind kind_b, bool accumul
 void run_step(const StepOperands& s) {
   const Operand<kind_a> of_a(s.a);
   if constexpr (op == ElementwiseOp::log) {
-    // Rare in training, so the C library's exactness is worth more than speed.
+    // Rare in training, so the C library's accuracy is preferred to speed.
     for (int64_t i = 0; i < s.count; ++i) {
       const float y = std::log(of_a.scalar(i));
       s.out[i] = accumulate ? s.out[i] + y : y;

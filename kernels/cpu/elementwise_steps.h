@@ -18,11 +18,11 @@ struct StepOperands {
 
 using StepFunction = void (*)(const StepOperands&);
 
-// How an operand is read: element by element, one value for all, or bf16 element by element.
+// Access to an operand: element by element, one value for all, or bf16 element by element.
 enum class OperandKind : uint8_t { each, one, bf16 };
 
-// `accumulate`: out += result; with it, and beside `one`, there is no bf16 (nullptr). The function
-// runs in the calling thread.
+// `accumulate`: out += result. Returns nullptr for bf16 with `accumulate` or together with `one`.
+// The function runs in the calling thread.
 StepFunction elementwise_step(ElementwiseOp op, OperandKind a, OperandKind b, bool accumulate);
 
 }  // namespace dltrain

@@ -1,6 +1,6 @@
-// embedding: rows are copied. Its gradient sorts the ids by counting, stably, so that every row of
-// the weight belongs to one thread and adds its dy in the order of the ids: the result does not
-// depend on the number of threads.
+// embedding copies rows. Its gradient uses a stable counting sort of the ids, so that one thread
+// adds all dy of a row of the weight in the order of the ids: the result does not depend on the
+// number of threads.
 #include <algorithm>
 #include <cstring>
 
@@ -12,12 +12,12 @@
 namespace dltrain {
 namespace {
 
-// Places of the ids, grouped by id: those of row r are order[end[r − 1]] … order[end[r] − 1].
+// Sorts the indices of ids by id: those of row r are order[end[r − 1]] … order[end[r] − 1].
 void sort_places(const int32_t* ids, int64_t count, int64_t rows, int64_t* end, int64_t* order) {
   std::fill_n(end, rows + 1, 0);
   for (int64_t i = 0; i < count; ++i) ++end[ids[i] + 1];
   for (int64_t r = 0; r < rows; ++r) end[r + 1] += end[r];
-  // end[r] is where row r begins, and moves to where it ends.
+  // end[r] is the start of row r, and is advanced to its end.
   for (int64_t i = 0; i < count; ++i) order[end[ids[i]]++] = i;
 }
 

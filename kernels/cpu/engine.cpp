@@ -16,7 +16,7 @@
 namespace dltrain {
 namespace {
 
-// The widest instruction set that oneDNN may use here.
+// Returns the widest instruction set that oneDNN may use.
 std::string architecture() {
   switch (dnnl::get_effective_cpu_isa()) {
     case dnnl::cpu_isa::sse41:
@@ -40,7 +40,7 @@ std::string architecture() {
   }
 }
 
-// What the SIMD kernels may use. DLTRAIN_MAX_CPU_ISA limits them and oneDNN: for comparisons.
+// Returns the targets of the SIMD kernels. DLTRAIN_MAX_CPU_ISA limits them and oneDNN, for tests.
 int64_t simd_targets() {
   const char* most = std::getenv("DLTRAIN_MAX_CPU_ISA");
   if (most != nullptr && std::string_view(most) != "AVX2") {

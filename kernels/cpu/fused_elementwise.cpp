@@ -1,5 +1,5 @@
-// A chain of element-wise steps, run block by block so that what passes between the steps stays in
-// the first-level cache.
+// A chain of element-wise steps, run block by block so that intermediate results stay in the L1
+// cache.
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -15,16 +15,16 @@
 namespace dltrain {
 namespace {
 
-constexpr int64_t kFusedElementwiseBlock = 512;  // elements; 2 KiB an intermediate
-constexpr size_t kMaxScratch = 16;  // intermediates alive at once: 32 KiB of the stack; as many as
-                                    // the fuse pass has steps in a group
+constexpr int64_t kFusedElementwiseBlock = 512;  // elements; 2 KiB per intermediate
+constexpr size_t kMaxScratch = 16;  // live intermediates: 32 KiB of the stack; the limit of the
+                                    // fuse pass for steps of a group
 constexpr size_t kMaxInputs = 16;   // of a group; f16 ones are widened to 32 KiB at most
 
 constexpr size_t kMaxResults = 4;  // in bf16 and f16; the fuse pass makes groups of one
 
-// Where an operand or result of a step lies. Only the last step writes its result in place: an
+// The location of an operand or result of a step. Only the last step writes its result in place: an
 // output may share the memory of an input that other steps still read, so results of earlier steps
-// wait in scratch until the block is done.
+// stay in scratch until the end of the block.
 struct Place {
   enum Kind : uint8_t { input, result, scratch };
   Kind kind = input;
@@ -40,7 +40,7 @@ struct PlannedStep {
 
 class FusedElementwise final : public Kernel {
  public:
-  // False when more intermediates live at once than there is scratch for.
+  // Returns false if scratch is too small for the live intermediates.
   bool plan(const KernelRequest& request) {
     count_ = request.outputs[0].shape.elements();
     const DType result = request.outputs[0].dtype;
@@ -130,7 +130,7 @@ class FusedElementwise final : public Kernel {
                       static_cast<float>(step.p), static_cast<float>(step.q)});
   }
 
-  // Operands of 16 bits are read as bf16, or widened beside each other; only results are rounded.
+  // 16-bit operands are read as bf16 or widened to a buffer; only results are rounded.
   void run_block(int64_t at, int64_t count, float* scratch) const {
     alignas(64) std::array<float, kMaxInputs * kFusedElementwiseBlock> wide;
     alignas(64) std::array<float, kMaxResults * kFusedElementwiseBlock> rounded;
@@ -183,8 +183,8 @@ class FusedElementwise final : public Kernel {
   std::vector<Copy> copies_;
   struct Input {
     size_t element_size;
-    bool direct;          // bf16 that steps read as it is
-    WidenFunction widen;  // nullptr where nothing is widened
+    bool direct;          // bf16 that steps read without widening
+    WidenFunction widen;  // nullptr: not widened
     const std::byte* data = nullptr;
   };
   NarrowFunction narrow_ = nullptr;  // of results in 16 bits

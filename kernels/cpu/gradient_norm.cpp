@@ -1,4 +1,4 @@
-// gradient_norm and sum_of_squares: squares are added in double, chunk by chunk, and the chunks in
+// gradient_norm and sum_of_squares: squares are added in double per chunk, then the chunks in
 // order.
 #include "cpu/makers.h"
 #include "cpu/parallel.h"
@@ -10,7 +10,7 @@
 namespace dltrain {
 namespace {
 
-// use(sum, bindings) gets the sum of squares of the inputs from `first` on.
+// Calls use(sum, bindings) with the sum of squares of the inputs from `first` on.
 template <typename Use>
 MadeKernel make_square_sum(const KernelRequest& request, size_t first, Use use) {
   const TensorChunks chunks(request.inputs.subspan(first));

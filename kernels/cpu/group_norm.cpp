@@ -1,6 +1,6 @@
 // group_norm and its gradient, vectorised along the channels. As in batch_norm.cpp, statistics come
-// from fixed chunks of rows (here of one sample), merged in order and in double: nothing depends on
-// the number of threads.
+// from fixed chunks of rows (here of one sample), merged in order and in double: results do not
+// depend on the number of threads.
 #include <algorithm>
 #include <cmath>
 
@@ -25,7 +25,7 @@ class GroupKernel : public Kernel {
         epsilon_(request.attributes.number("epsilon")) {}
 
  protected:
-  // A weight or a bias; where there is none, what changes nothing.
+  // Returns the weight or bias; if absent, a vector of the neutral value.
   const float* channel_input(const Bindings& bindings, size_t i, float neutral) {
     if (bindings.inputs[i] != nullptr) return input<const float>(bindings, i);
     std::vector<float>& values = neutral == 0 ? zeros_ : ones_;
@@ -33,7 +33,7 @@ class GroupKernel : public Kernel {
     return values.data();
   }
 
-  // f(sample, chunk, first element of the chunk, rows of the chunk)
+  // Calls f(sample, chunk, first element of the chunk, rows of the chunk) in parallel.
   template <typename F>
   void for_chunks(const F& f) const {
     parallel_for(samples_ * chunks_, 1, [&](int64_t begin, int64_t end) {
@@ -54,7 +54,7 @@ class GroupKernel : public Kernel {
     return std::min(chunk_rows_, rows_ - chunk * chunk_rows_);
   }
 
-  // The workspace: `per_chunk` channel vectors a chunk, then `per_sample` ones a sample.
+  // Workspace of `per_chunk` channel vectors per chunk, then `per_sample` ones per sample.
   size_t workspace(int64_t per_chunk, int64_t per_sample) const {
     return static_cast<size_t>((per_chunk * chunks_ + per_sample) * samples_ * channels_) *
            sizeof(float);
@@ -107,7 +107,7 @@ class GroupNorm final : public GroupKernel {
   }
 
  private:
-  // Chan, Golub & LeVeque 1979.
+  // Merges the chunks' statistics of a group (Chan, Golub & LeVeque 1979).
   void merge(int64_t n, int64_t g) const {
     double count = 0, mean = 0, squares = 0;
     for (int64_t c = 0; c < chunks_; ++c) {
@@ -134,8 +134,8 @@ class GroupNorm final : public GroupKernel {
   float *means_ = nullptr, *squares_ = nullptr, *centre_ = nullptr, *scale_ = nullptr;
 };
 
-// With Σ over the places of a channel: a = Σdy, b = Σdy·(x − mean). Then dbias = Σ_n a,
-// dweight = Σ_n b·rstd, and dx = rstd·(dy·weight − mean(dy·weight) − x̂·mean(dy·weight·x̂)).
+// With Σ over the pixels of a channel: a = Σdy, b = Σdy·(x − mean). Then dbias = Σ_n a, dweight =
+// Σ_n b·rstd, and dx = rstd·(dy·weight − mean(dy·weight) − x̂·mean(dy·weight·x̂)).
 class GroupNormBackward final : public GroupKernel {
  public:
   using GroupKernel::GroupKernel;
@@ -216,7 +216,7 @@ class GroupNormBackward final : public GroupKernel {
 
   const float *x_ = nullptr, *dy_ = nullptr, *weight_ = nullptr;
   const float *mean_ = nullptr, *rstd_ = nullptr;
-  bool learns_ = true;  // there are a weight and a bias
+  bool learns_ = true;  // weight and bias are present
   float *dx_ = nullptr, *dweight_ = nullptr, *dbias_ = nullptr;
   float *sums_ = nullptr, *weighted_ = nullptr, *centre_ = nullptr;
   float *scale_ = nullptr, *slope_ = nullptr, *offset_ = nullptr;

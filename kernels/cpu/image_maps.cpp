@@ -1,6 +1,6 @@
 // avg_pool2d, upsample2d, and their gradients: sparse maps of height and width (ops/image_maps.h),
-// vectorised along the channels. Every output pixel gathers what it needs, so no two threads write
-// one element and the order of a sum is that of its entries.
+// vectorised along the channels. Every output pixel gathers its inputs, so no two threads write the
+// same element and sums have a fixed order.
 #include "ops/image_maps.h"
 
 #include <algorithm>
@@ -45,7 +45,7 @@ namespace hn = hwy::HWY_NAMESPACE;
 using Tag = hn::ScalableTag<float>;
 using Vec = hn::Vec<Tag>;
 
-// Row `row` of the outputs, counted over samples and output rows.
+// Computes output row `row`, counted over samples and rows.
 void map_row(const MapCall& call, const FloatMap& rows, const FloatMap& columns, int64_t row) {
   const Tag d;
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(d)), line = call.width * call.channels;

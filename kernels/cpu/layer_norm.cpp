@@ -1,6 +1,6 @@
-// layer_norm, rms_norm and their gradients. A row is worked on by one thread, its sums lane by lane
-// in a fixed order; gradients of weight and bias are summed over fixed chunks of rows, and the
-// chunks in order and in double. So nothing depends on the number of threads.
+// layer_norm, rms_norm and their gradients. One thread computes a row, with sums by lanes in a
+// fixed order; gradients of weight and bias are summed over fixed chunks of rows, and the chunks in
+// order and in double. So results do not depend on the number of threads.
 #include <algorithm>
 #include <cmath>
 
@@ -45,7 +45,7 @@ namespace hn = hwy::HWY_NAMESPACE;
 using Tag = hn::ScalableTag<float>;
 using Vec = hn::Vec<Tag>;
 
-// Calls f(offset, mask) along a row; the mask is full but at its end.
+// Calls f(offset, mask) along a row; the mask is full except at the end.
 template <typename F>
 HWY_INLINE void along_row(int64_t count, const F& f) {
   const Tag d;
@@ -84,7 +84,7 @@ void forward_rows(const NormForward& n, int64_t begin, int64_t end) {
   }
 }
 
-// Writes dx of a chunk of rows, and the chunk's sums of dy·x̂ and dy (nullptr where not wanted).
+// Writes dx of a chunk of rows, and the chunk's sums of dy·x̂ and dy (nullptr: not needed).
 void backward_rows(const NormBackward& n, int64_t begin, int64_t end, float* dweight,
                    float* dbias) {
   const Tag d;
@@ -147,7 +147,7 @@ int64_t rows_of(const Shape& x) {
   return x.elements() / x[-1];
 }
 
-// Rows whose gradients are summed together; fixed by the shape.
+// Returns the rows of a chunk, which depend only on the shape.
 int64_t chunk_rows(const Shape& x) {
   return std::max<int64_t>(16, 16384 / x[-1]);
 }

@@ -1,4 +1,4 @@
-// concat, slice and pad: boxes copied row by row. Any dtype.
+// concat, slice and pad: copies of boxes, row by row. Any dtype.
 #include <algorithm>
 #include <utility>
 
@@ -15,7 +15,7 @@ std::vector<int64_t> extents_of(const Shape& shape) {
   return {shape.begin(), shape.end()};
 }
 
-// The element of a dense tensor where a box with these leading borders begins.
+// Returns the first element of a box with these leading borders in a dense tensor.
 int64_t corner(const Shape& shape, const std::vector<int64_t>& before) {
   const auto strides = dense_strides(shape);
   int64_t at = 0;
@@ -23,8 +23,7 @@ int64_t corner(const Shape& shape, const std::vector<int64_t>& before) {
   return at;
 }
 
-// The whole output is filled first: borders are thin beside what is between them, and their shape
-// is not simple.
+// Fills the entire output first: borders are small and their shape is complicated.
 template <typename T>
 MadeKernel make_pad_of(const KernelRequest& r) {
   const TensorSpec &x = r.inputs[0], &y = r.outputs[0];

@@ -1,4 +1,4 @@
-// The makers of this folder's kernels, one file an op (or family); table.cpp lists them.
+// The makers of this folder's kernels, one file per op (or family); table.cpp lists them.
 #pragma once
 
 #include <memory>
@@ -21,7 +21,7 @@ Maker make_conv2d_lanes, make_conv2d_backward_input_lanes, make_conv2d_backward_
 // For many channels; own kernel.
 Maker make_conv2d_backward_weight_panels;
 Maker make_conv2d_moments, make_conv2d_batch_norm;
-Maker make_batch_moments;  // of conv2d_moments, no op itself
+Maker make_batch_moments;  // part of conv2d_moments, not an op
 Maker make_max_pool2d, make_max_pool2d_backward;
 Maker make_batch_norm, make_batch_norm_backward, make_batch_norm_inference;
 Maker make_batch_norm_update;
@@ -47,7 +47,7 @@ Maker make_element_update, make_lars_update, make_lamb_update, make_adafactor_up
 Maker make_identity_f64;
 Maker make_low_precision_update, make_ema_update, make_clip_percentile;
 
-// Any op on bf16 or f16 tensors, by its f32 kernel.
+// Runs any op on bf16 or f16 tensors by its f32 kernel.
 Maker make_through_f32;
 
 }  // namespace dltrain

@@ -1,5 +1,5 @@
-// matmul by oneDNN, on the plain layouts of both operands; bias, accumulation and activation are
-// folded in.
+// matmul by oneDNN, on the plain layouts of both operands, with fused bias, accumulation and
+// activation.
 #include <array>
 
 #include "cpu/makers.h"
@@ -47,7 +47,7 @@ class Matmul final : public Kernel {
   void run(Stream&) override { call_.run(); }
 
  private:
-  // A dense matrix, seen transposed when asked.
+  // Describes a dense matrix, optionally transposed.
   static dnnl::memory::desc matrix(int64_t rows, int64_t columns, bool transposed, DType dtype) {
     return transposed ? onednn::strided({columns, rows}, {1, columns}, dtype)
                       : onednn::strided({rows, columns}, {columns, 1}, dtype);
@@ -62,7 +62,7 @@ class Matmul final : public Kernel {
 MadeKernel make_matmul_onednn(const KernelRequest& request) {
   if (!onednn::computes_in(request, request.inputs[0].dtype)) return nullptr;
   const std::string activation = request.attributes.text("activation");
-  if (request.accumulate && !activation.empty()) return nullptr;  // y + f(a·b) is no post-op
+  if (request.accumulate && !activation.empty()) return nullptr;  // y + f(a·b) is not a post-op
   if (request.outputs[0].shape.elements() == 0) return nullptr;
   dnnl::post_ops post_ops;
   if (request.accumulate) onednn::append_sum(post_ops);

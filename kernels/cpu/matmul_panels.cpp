@@ -1,9 +1,9 @@
-// matmul by packed panels (matmul_tiles.h). A block of the left factor stays in the second-level
-// cache of a core while panels of the right one go by. With few rows the block is all of the left
-// factor, which the threads pack together; each then packs its own panels, and fetches the next
-// from memory while it multiplies one. With many rows the threads pack a chunk of the right factor
-// together, and each then packs its own blocks of rows. Every element is added up in one order,
-// whatever the number of threads.
+// matmul by packed panels (matmul_tiles.h). A block of the left factor stays in a core's L2 cache
+// while panels of the right factor are multiplied with it. With few rows the block is the entire
+// left factor, which the threads pack together; each then packs its own panels, and prefetches the
+// next one while it multiplies. With many rows the threads pack a chunk of the right factor
+// together, and each then packs its own blocks of rows. Every element is summed in a fixed order,
+// independent of the number of threads.
 #include <algorithm>
 
 #include "cpu/convert.h"
@@ -16,11 +16,11 @@
 namespace dltrain {
 namespace {
 
-constexpr int64_t kBlockWords = 128 * 1024;               // of a block of the left factor: 512 KiB
-constexpr int64_t kMatmulPanelsChunkWords = 1024 * 1024;  // of a chunk of the right one: 4 MiB
+constexpr int64_t kBlockWords = 128 * 1024;               // block of the left factor: 512 KiB
+constexpr int64_t kMatmulPanelsChunkWords = 1024 * 1024;  // chunk of the right factor: 4 MiB
 constexpr int64_t kFewRows = 512, kMostInner = 512;       // rows and words of a block
-constexpr int64_t kSumFloats = 2 * 1024 * 1024;           // of sums beside a 16-bit result: 8 MiB
-constexpr int64_t kGroups = 8;                            // of rows, packed together
+constexpr int64_t kSumFloats = 2 * 1024 * 1024;           // sums of a 16-bit result: 8 MiB
+constexpr int64_t kGroups = 8;                            // groups of rows packed together
 constexpr int64_t kPanelGroups = kMatmulColumns / kMatmulRows;
 constexpr int64_t kMatmulPanelsMostRows = 2048;
 constexpr int64_t kLeastRows = 32, kLeastColumns = 48, kLeastInner = 64;
@@ -100,8 +100,8 @@ class MatmulPanels final : public Kernel {
   int64_t panel_floats() const { return block_words_ * kMatmulColumns; }
   int64_t right_floats() const { return (few_rows_ ? parts_ : chunk_panels_) * panel_floats(); }
   int64_t bias_floats() const { return widen_bias_ != nullptr ? s_.columns : 0; }
-  // 16-bit results of several blocks of the inner axis are added up beside them, a chunk of columns
-  // at a time.
+  // Sums of 16-bit results over several blocks of the inner axis are kept in the workspace, for a
+  // chunk of columns at a time.
   bool sums_apart() const { return low_ && blocks_ > 1; }
   int64_t sums_stride() const { return sums_apart() ? chunk_panels_ * kMatmulColumns : s_.columns; }
   int64_t sums_floats() const { return sums_apart() ? s_.rows * sums_stride() : 0; }
@@ -175,7 +175,7 @@ class MatmulPanels final : public Kernel {
                            .step_stride = kMatmulColumns});
   }
 
-  // `panel` of the chunk that begins with the panel `chunk`.
+  // Multiplies a block with `panel`; `chunk`: the first panel of its chunk.
   void multiply(int64_t block, int64_t row, int64_t rows, int64_t chunk, int64_t panel,
                 const float* left, const float* right, const MatmulFetch& fetch) const {
     const bool last = block + 1 == blocks_;
@@ -195,7 +195,7 @@ class MatmulPanels final : public Kernel {
                          .fetch = fetch});
   }
 
-  // What a panel is packed from.
+  // Returns the memory from which a panel is packed.
   MatmulFetch fetch(int64_t block, int64_t panel) const {
     const int64_t element = 4 / functions_.elements_a_word, column = panel * kMatmulColumns;
     const int64_t inner = block * block_words_ * functions_.elements_a_word;
@@ -213,7 +213,7 @@ class MatmulPanels final : public Kernel {
   bool accumulate_, low_;
   int64_t parts_;
   bool few_rows_;
-  WidenFunction widen_bias_ = nullptr;          // nullptr without a bias
+  WidenFunction widen_bias_ = nullptr;          // nullptr: no bias
   int64_t blocks_, block_words_, last_words_;   // of the inner axis; the last may have fewer words
   int64_t block_rows_, panels_, chunk_panels_;  // chunks: of columns
   const void* bias_in_ = nullptr;
@@ -233,7 +233,7 @@ MadeKernel make_matmul_panels(const KernelRequest& request) {
   }
   const Sizes s = sizes_of(request);
   if (s.rows < kLeastRows || s.columns < kLeastColumns || s.inner < kLeastInner) return nullptr;
-  // Elsewhere oneDNN was measured to be as fast or faster.
+  // In other cases oneDNN was measured to be as fast or faster.
   const bool weight_gradient = !s.a.inner_rows;
   const bool short_sums = dtype == DType::bf16 && s.b.inner_rows &&
                           s.inner <= kMostInner * (s.rows <= kFewRows ? 4 : 2) &&

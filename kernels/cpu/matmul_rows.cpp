@@ -1,7 +1,7 @@
 // matmul of a few rows with a weight [N, K] (attribute independent_rows): every element of y is a
-// dot product of its own, so a row has the same bits whatever rows stand beside it, with any
-// number of threads. The weight is read once, which is what the time goes to: a tile of kColumns of
-// its rows stays in cache while all rows of a meet it. 16-bit operands are widened as they are
+// separate dot product, so the bits of a row depend neither on other rows nor on the number of
+// threads. The weight is read only once, which dominates the time: a tile of kColumns of its rows
+// stays in cache while it is multiplied with all rows of a. 16-bit operands are widened when
 // loaded, and sums are f32.
 #include "cpu/matmul_rows.h"
 
@@ -29,7 +29,7 @@ namespace hn = hwy::HWY_NAMESPACE;
 using RowTag = hn::ScalableTag<float>;
 using RowVec = hn::Vec<RowTag>;
 
-constexpr int kColumns = 4;     // rows of the weight that are read side by side
+constexpr int kColumns = 4;     // rows of the weight that are read together
 constexpr int kRowsAtOnce = 4;  // of a
 
 HWY_INLINE RowVec widened(const float* from) {
@@ -51,7 +51,7 @@ HWY_INLINE float widened_one(T value) {
   return to_f32(value);
 }
 
-// y[r][c] for kRows rows of a and kWide rows of w.
+// Computes y[r][c] for kRows rows of a and kWide rows of w.
 template <int kRows, int kWide, typename T>
 HWY_INLINE void dot_tile(const float* HWY_RESTRICT a, const T* HWY_RESTRICT w, int64_t k, float* y,
                          int64_t ldy) {
@@ -69,7 +69,7 @@ HWY_INLINE void dot_tile(const float* HWY_RESTRICT a, const T* HWY_RESTRICT w, i
 #pragma GCC unroll 4
     for (int c = 0; c < kWide; ++c) {
       right[c] = widened(w + c * k + i);
-      // 16-bit rows are short for the hardware's prefetching: ask for the next tile here.
+      // 16-bit rows are too short for the hardware prefetcher: prefetch the next tile here.
       if constexpr (sizeof(T) < sizeof(float)) hwy::Prefetch(w + (kWide + c) * k + i);
     }
 #pragma GCC unroll 4
@@ -142,7 +142,7 @@ namespace dltrain {
 namespace {
 HWY_EXPORT(rows_function);
 
-constexpr int64_t kChunk = 32;  // columns of y that a thread takes at a time, at least
+constexpr int64_t kChunk = 32;  // least columns of y per thread
 
 class MatmulRows final : public Kernel {
  public:
@@ -162,7 +162,7 @@ class MatmulRows final : public Kernel {
              .n = r.inputs[1].shape[0]};
   }
 
-  // a and the bias in f32, then y where it is to be rounded.
+  // Contains a and the bias in f32, then y if it must be rounded.
   size_t workspace_bytes() const override {
     const int64_t inputs = is_low_precision(dtype_) ? call_.m * call_.k + call_.n : 0;
     const int64_t outputs = is_low_precision(output_dtype_) ? call_.m * call_.n : 0;

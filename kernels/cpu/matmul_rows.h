@@ -1,4 +1,4 @@
-// What the parts of the kernel of matmul with independent rows share.
+// Shared by the parts of the kernel of matmul with independent rows.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@ struct RowsCall {
   int64_t m, k, n;
 };
 
-// Columns [begin, end) of y.
+// Computes columns [begin, end) of y.
 using RowsFunction = void (*)(const RowsCall& call, int64_t begin, int64_t end);
 
 }  // namespace dltrain

@@ -23,11 +23,11 @@ using Tag = hn::ScalableTag<float>;
 using Vec = hn::Vec<Tag>;
 constexpr int64_t kLanes = 16;
 constexpr int64_t kTileHeight = 8;
-constexpr int64_t kFetchSteps = 8;  // words between two lines that are fetched
+constexpr int64_t kFetchSteps = 8;  // words between two prefetched lines
 
 struct F32Words : F32Product {
   using Element = float;
-  // Vectors lie across the rows in memory: one row a word.
+  // The factor's vectors are columns in memory: one row is one word of each.
   static HWY_INLINE Vec across(const float* row, const float*, size_t lanes) {
     return load_n(row, lanes);
   }
@@ -35,7 +35,7 @@ struct F32Words : F32Product {
 
 struct Bf16Words : Bf16Product {
   using Element = uint16_t;
-  // Two rows a word; the second may be missing.
+  // Two rows per word; the second may be missing.
   static HWY_INLINE Vec across(const uint16_t* row, const uint16_t* next, size_t lanes) {
     const HalfTag half;
     const BitsTag bits;
@@ -48,7 +48,7 @@ struct Bf16Words : Bf16Product {
   }
 };
 
-// Word `word` of a vector that lies at `row`: elements beyond the factor are zero.
+// Returns word `word` of the vector at `row`; elements beyond the factor are zero.
 template <typename Words>
 HWY_INLINE uint32_t word_of(const typename Words::Element* row, int64_t word, int64_t inner) {
   if constexpr (Words::kStep == 1) {
@@ -60,7 +60,7 @@ HWY_INLINE uint32_t word_of(const typename Words::Element* row, int64_t word, in
   }
 }
 
-// 16 vectors that lie along rows of memory, transposed word by word.
+// Packs vectors that are rows in memory: transposes 16 at a time word by word.
 template <typename Words>
 void pack_along(const MatmulFactor& f, int64_t first_word, int64_t words, int64_t first, float* to,
                 int64_t stride) {
@@ -76,7 +76,8 @@ void pack_along(const MatmulFactor& f, int64_t first_word, int64_t words, int64_
                       stride);
       continue;
     }
-    alignas(64) float rows[kLanes * kLanes];  // rows of an odd number of 16-bit elements
+    alignas(64) float
+        rows[kLanes * kLanes];  // copies, as rows may have an odd number of 16-bit elements
     for (int64_t i = 0; i < kLanes; ++i) {
       std::memcpy(rows + i * kLanes, block + i * f.stride, kLanes * sizeof(float));
     }
@@ -91,7 +92,7 @@ void pack_along(const MatmulFactor& f, int64_t first_word, int64_t words, int64_
   }
 }
 
-// Rows of memory are read in order, each over all groups.
+// Packs vectors that are columns in memory: reads rows in order, each over all groups.
 template <typename Words>
 void pack_across(const MatmulFactor& f, const MatmulPack& p) {
   const Tag d;
@@ -125,7 +126,7 @@ void pack(const MatmulFactor& f, const MatmulPack& p) {
   }
 }
 
-// Walks through the lines of a MatmulFetch, one a call.
+// Prefetches the lines of a MatmulFetch, one per call.
 class Fetcher {
  public:
   explicit Fetcher(const MatmulFetch& f)
@@ -149,7 +150,7 @@ class Fetcher {
   int64_t lines_, left_, rows_, jump_;
 };
 
-// Rows [row, row + 8) of a panel, of which `count` are there.
+// Computes rows [row, row + 8) of a panel, of which the first `count` exist.
 template <typename Words, int kVectors>
 HWY_INLINE void run_tile(const MatmulPanel& p, int64_t row, int64_t count, Fetcher& fetcher) {
   const Tag d;
@@ -159,7 +160,7 @@ HWY_INLINE void run_tile(const MatmulPanel& p, int64_t row, int64_t count, Fetch
 #pragma GCC unroll 4
     for (int v = 0; v < kVectors; ++v) sum[m][v] = hn::Zero(d);
   }
-  // The tile's own place in memory will be here when the sums are complete.
+  // Prefetches the tile's output, so that it is in cache when the sums are complete.
   const auto* place = p.low == nullptr ? reinterpret_cast<const char*>(p.sums + row * p.sums_stride)
                                        : static_cast<const char*>(p.low) + 2 * row * p.low_stride;
   const int64_t place_stride = p.low == nullptr ? 4 * p.sums_stride : 2 * p.low_stride;

@@ -1,9 +1,9 @@
 // Matrix products by packed panels, f32 or bf16 with f32 sums, for processors with AVX-512 (bf16:
-// AVX512_BF16): what a thread does. The whole product is put together in matmul_panels.cpp.
+// AVX512_BF16): the work of one thread. matmul_panels.cpp implements the entire product.
 //
-// Both factors are copied into panels whose words of 32 bits, along the inner axis, are one f32 or
-// two bf16: the left one in groups of 16 rows [words, 16], the right one in panels of 48 columns
-// [words, 48]. A tile of 8 rows by 48 columns then keeps 24 sums in registers.
+// Both factors are copied into panels of 32-bit words along the inner axis, each one f32 or two
+// bf16: the left one in groups of 16 rows [words, 16], the right one in panels of 48 columns
+// [words, 48]. A tile of 8 rows by 48 columns keeps 24 vectors of sums in registers.
 #pragma once
 
 #include <cstdint>
@@ -19,34 +19,33 @@ inline constexpr int64_t kMatmulColumns = 48;  // of a panel of the right factor
 struct MatmulFactor {
   const void* data = nullptr;
   int64_t stride = 0;       // elements, from row to row in memory
-  bool inner_rows = false;  // a row is one vector along the inner axis; otherwise one across it
+  bool inner_rows = false;  // a row in memory is one vector; otherwise a column is
   int64_t outer = 0, inner = 0;
 };
 
-// What is copied of a factor: words [first_word, first_word + words) of 16 · groups vectors from
-// vector `first` on. Word w of vector 16·g + i goes to to[w·step_stride + g·group_stride + i].
+// The part of a factor to copy: words [first_word, first_word + words) of 16 · groups vectors from
+// vector `first` on. Word w of vector 16·g + i is copied to to[w·step_stride + g·group_stride + i].
 struct MatmulPack {
   int64_t first_word, words, first, groups;
   float* to;
   int64_t group_stride, step_stride;
 };
 
-// Bytes of memory to fetch while a panel is multiplied: `rows` times `row_bytes`, `stride` apart.
+// Memory to prefetch while a panel is multiplied: `rows` times `row_bytes`, `stride` apart.
 struct MatmulFetch {
   const char* data = nullptr;
   int64_t rows = 0, row_bytes = 0, stride = 0;
 };
 
-// The rows [0, rows) of one panel of columns.
+// Rows [0, rows) of one panel of columns.
 struct MatmulPanel {
   const float *left, *right;  // groups of 16 rows, and the panel
   int64_t words, rows, columns;
-  float*
-      sums;  // f32, where the panel begins; may be nullptr where `low` is written and nothing added
+  float* sums;  // f32, start of the panel; may be nullptr if `low` is written and `add` is false
   int64_t sums_stride;
-  bool add;           // to what `sums` holds
+  bool add;           // to `sums`
   const float* bias;  // of the panel's columns; nullptr: none
-  void* low;          // bf16, where the panel begins; nullptr: the result goes to `sums`
+  void* low;          // bf16, start of the panel; nullptr: the result is written to `sums`
   int64_t low_stride;
   MatmulFetch fetch;
 };
@@ -58,7 +57,7 @@ struct MatmulFunctions {
   void (*multiply)(const MatmulPanel& panel);
 };
 
-// nullptr where the processor cannot.
+// Returns nullptr if the processor does not support it.
 const MatmulFunctions* matmul_functions(DType dtype);
 
 }  // namespace dltrain

@@ -1,5 +1,6 @@
 // max_pool2d and max_pool2d_backward over NHWC, vectorised along the channels. The backward
-// gathers: every input pixel adds up the windows that it won, so no two threads write one element.
+// gathers: every input pixel adds up the windows whose maximum it is, so no two threads write the
+// same element.
 #include <algorithm>
 #include <limits>
 #include <tuple>
@@ -21,7 +22,7 @@ struct PoolGeometry {
   int64_t kernel[2], stride[2], padding[2];
 };
 
-// For elements of one type.
+// The functions for one element type.
 template <typename T>
 struct PoolFunctions {
   void (*row)(const PoolGeometry& g, const T* x, const T* x_end, T* y, uint8_t* position,
@@ -53,7 +54,7 @@ using Vec = ElementVec;
 using IntTag = hn::RebindToSigned<Tag>;
 using ByteTag = hn::Rebind<uint8_t, Tag>;
 
-// The part of a window that lies inside the image.
+// The part of a window inside the image.
 struct Inside {
   int64_t first_row, last_row, first_column, last_column;  // last: one beyond
 };
@@ -64,8 +65,8 @@ HWY_INLINE Vec load_part(const T* x, size_t count) {
   return load(x);
 }
 
-// One vector of channels of one window whose corner is at `corner` (perhaps outside the image).
-// Unless masked, whole vectors are read and written, whatever `count` is.
+// Computes one vector of channels of one window whose corner is at `corner` (perhaps outside the
+// image). Unless masked, full vectors are read and written, regardless of `count`.
 template <bool masked, typename T>
 HWY_INLINE void pool_vector(const PoolGeometry& g, const T* corner, const Inside& inside,
                             size_t count, T* y, uint8_t* position) {
@@ -96,7 +97,7 @@ HWY_INLINE void pool_vector(const PoolGeometry& g, const T* corner, const Inside
   }
 }
 
-// The same for whole 2 × 2 windows: pairs first, so that little waits for anything.
+// The same for 2 × 2 windows inside the image: pairwise, to shorten dependency chains.
 template <bool masked, typename T>
 HWY_INLINE void pool_vector_2x2(const PoolGeometry& g, const T* corner, size_t count, T* y,
                                 uint8_t* position) {
@@ -126,9 +127,9 @@ HWY_INLINE void pool_vector_2x2(const PoolGeometry& g, const T* corner, size_t c
   }
 }
 
-// One row of outputs: `row` counts over samples and output rows. With few channels a whole vector
-// runs into the pixel to the right, which overwrites that part afterwards; only where there is no
-// such pixel, or reading would leave the tensor, vectors are cut.
+// Computes one row of outputs: `row` counts over samples and output rows. With few channels a full
+// vector extends into the next pixel, which overwrites that part afterwards; vectors are masked
+// only if there is no next pixel or a load would leave the tensor.
 template <typename T>
 void pool_row(const PoolGeometry& g, const T* x, const T* x_end, T* y, uint8_t* position,
               int64_t row) {
@@ -164,8 +165,8 @@ void pool_row(const PoolGeometry& g, const T* x, const T* x_end, T* y, uint8_t* 
   }
 }
 
-// dx of the windows of one row of outputs, where windows neither overlap nor leave gaps nor reach
-// outside: every input pixel belongs to one window, or to none at the right and lower edge.
+// Computes dx of one row of outputs, if windows neither overlap nor leave gaps nor include padding:
+// every input pixel belongs to one window, or to none at the right and lower edge.
 template <typename T>
 void pool_backward_tiles(const PoolGeometry& g, const T* dy, const uint8_t* position,
                          const T* dy_end, T* dx, int64_t row) {
@@ -186,7 +187,7 @@ void pool_backward_tiles(const PoolGeometry& g, const T* dy, const uint8_t* posi
       const auto place = hn::Set(di, static_cast<int32_t>(kh * g.kernel[1] + w % g.kernel[1]));
       for (int64_t c = 0; c < g.channels; c += lanes) {
         const size_t count = static_cast<size_t>(std::min(lanes, g.channels - c));
-        // As in pool_row: the pixel to the right overwrites what runs over.
+        // As in pool_row, the next pixel overwrites the excess lanes.
         if (w * g.channels + c + lanes <= line && dy + at + c + lanes <= dy_end) {
           const auto winner = hn::PromoteTo(di, hn::LoadU(du8, position + at + c));
           const auto won = hn::RebindMask(d, hn::Eq(winner, place));
@@ -204,7 +205,7 @@ void pool_backward_tiles(const PoolGeometry& g, const T* dy, const uint8_t* posi
   }
 }
 
-// One row of inputs: `row` counts over samples and input rows.
+// Computes dx of one row of inputs: `row` counts over samples and input rows.
 template <typename T>
 void pool_backward_row(const PoolGeometry& g, const T* dy, const uint8_t* position, T* dx,
                        int64_t row) {
@@ -274,7 +275,7 @@ PoolGeometry geometry(const Shape& x, const Shape& y, const Attributes& attribut
           .padding = {padding[0], padding[1]}};
 }
 
-// Rows that are worth a thread.
+// Returns the least number of rows per thread.
 int64_t row_grain(const PoolGeometry& g) {
   return std::max<int64_t>(1, 4096 / (g.width * g.channels));
 }
@@ -303,7 +304,7 @@ MadeKernel make_max_pool2d_backward(const KernelRequest& request) {
   const PoolGeometry g =
       geometry(request.outputs[0].shape, request.inputs[0].shape, request.attributes);
   const int64_t samples = request.inputs[0].shape[0];
-  // Windows side by side, all inside.
+  // Adjacent windows without padding.
   const bool tiles = g.stride[0] == g.kernel[0] && g.stride[1] == g.kernel[1] &&
                      g.padding[0] == 0 && g.padding[1] == 0 &&
                      g.out_height * g.kernel[0] <= g.height && g.out_width * g.kernel[1] <= g.width;

@@ -1,5 +1,5 @@
-// confusion_matrix, top_k_correct, regression_sums, binary_counts: of evaluation only, so plain
-// loops in the order of the samples.
+// confusion_matrix, top_k_correct, regression_sums, binary_counts: only used in evaluation, so
+// plain loops in the order of the samples.
 #include <algorithm>
 #include <cmath>
 
@@ -38,7 +38,8 @@ struct TopK : LabelledRows {
       const float* row = logits + r * classes;
       const float own = row[labels[r]];
       const auto above = std::count_if(row, row + classes, [&](float x) { return x > own; });
-      const auto equal = std::count(row, row + labels[r], own);  // earlier ones win
+      const auto equal =
+          std::count(row, row + labels[r], own);  // the first of equal logits ranks higher
       *correct += above + equal < k ? 1 : 0;
     }
   }

@@ -10,7 +10,7 @@ namespace {
 constexpr bool kVersion3 = DNNL_VERSION_MAJOR >= 3;
 using Algorithm = dnnl::algorithm;
 
-// Version 2 has a scale in front, version 3 does not; templates keep the other form uncompiled.
+// Version 2 has a leading scale, version 3 does not; as templates, only the valid form is compiled.
 template <typename PostOps>
 void append_eltwise(PostOps& post_ops, Algorithm algorithm, float alpha) {
   if constexpr (requires { post_ops.append_eltwise(algorithm, alpha, 0.0f); }) {
@@ -31,8 +31,7 @@ auto describe(const dnnl::primitive_attr& attr, const Parts&... parts) {
   }
 }
 
-// The same for a backward pass, which takes the description of its forward pass as a hint. The
-// propagation kind is given by the class.
+// The same for a backward pass, which takes the description of its forward pass as a hint.
 template <typename Primitive, typename Hint, typename... Parts>
 auto describe_backward(const Hint& hint, const Parts&... parts) {
   using Description = typename Primitive::primitive_desc;

@@ -14,26 +14,26 @@
 
 namespace dltrain::onednn {
 
-// The one CPU engine and stream of the process. oneDNN's CPU stream runs in the calling thread.
+// The process's CPU engine and stream. oneDNN's CPU stream runs in the calling thread.
 const dnnl::engine& engine();
 dnnl::stream& stream();
 
-// f32 and bf16.
+// Describes a tensor by extents and strides; for f32 and bf16.
 dnnl::memory::desc strided(const dnnl::memory::dims& extents, const dnnl::memory::dims& strides,
                            DType dtype = DType::f32);
 dnnl::memory::desc any_layout(const dnnl::memory::dims& extents, DType dtype = DType::f32);
 
-// True when oneDNN computes with `dtype` on this processor (bf16: AVX-512 and later), and every
-// floating input is of it, every floating output of it or f32.
+// Returns true when oneDNN supports `dtype` on this processor (bf16: AVX-512 and later), every
+// floating input has it, and every floating output has it or f32.
 bool computes_in(const KernelRequest& request, DType dtype);
 
-// Appends the unary activation of that name; false when oneDNN has none. "" and "identity" append
-// nothing.
+// Appends the unary activation of that name; returns false if oneDNN has none. "" and "identity"
+// append nothing.
 bool append_activation(dnnl::post_ops& post_ops, const std::string& activation);
 void append_sum(dnnl::post_ops& post_ops);
 
-// Attributes with the scratchpad in memory that the caller gives, so that nothing is allocated when
-// the primitive runs.
+// Returns attributes with a scratchpad provided by the caller, so that running a primitive does not
+// allocate.
 dnnl::primitive_attr attributes(const dnnl::post_ops& post_ops = {});
 
 // bias is a zero description when absent.
@@ -43,8 +43,7 @@ dnnl::matmul::primitive_desc matmul(const dnnl::memory::desc& a, const dnnl::mem
 
 struct Convolution {
   dnnl::memory::desc x, w, bias, y;  // bias is a zero description when absent
-  dnnl::memory::desc
-      forward_w;  // as the forward reads it: w, or for an f32 dw of bf16 operands bf16
+  dnnl::memory::desc forward_w;  // the forward's weight: w, or bf16 for an f32 dw of bf16 operands
   dnnl::memory::dims stride, dilation, padding;
 };
 dnnl::convolution_forward::primitive_desc forward(const Convolution& c,
@@ -52,16 +51,16 @@ dnnl::convolution_forward::primitive_desc forward(const Convolution& c,
 dnnl::convolution_backward_data::primitive_desc backward_input(const Convolution& c);
 dnnl::convolution_backward_weights::primitive_desc backward_weight(const Convolution& c);
 
-// A primitive with its arguments, for as many threads as were set when it was made, as its
-// description must be. Handles are set in bind; run() neither allocates nor looks up.
+// A primitive with its arguments, which runs with the number of threads set at its creation, like
+// its description. bind sets the handles; run() does not allocate.
 class Call {
  public:
   Call() = default;
   explicit Call(const dnnl::primitive& primitive)
       : primitive_(primitive), threads_(thread_count()) {}
 
-  // Arguments in the order in which handles are given to bind. A zero description is passed over
-  // (its handle too).
+  // Adds an argument; bind takes handles in the same order. A zero description and its handle are
+  // skipped.
   void argument(int index, const dnnl::memory::desc& description);
   void bind(std::span<void* const> handles);
   void run() const;

@@ -1,7 +1,7 @@
-// Optimizers with an element rule (shared/element_rules.h): one pass over all parameters, cut into
-// chunks over the threads; every element is read and written once. The compiler turns the loop over
-// the scalar rule into vectors, for each instruction set that Highway knows of (kernels/CMakeLists
-// lets it take square roots so); results do not depend on the set, since nothing is contracted.
+// Optimizers with an element rule (shared/element_rules.h): one pass over all parameters, in chunks
+// over the threads; every element is read and written once. The compiler vectorises the loop over
+// the scalar rule for each of Highway's instruction sets (kernels/CMakeLists enables this for
+// square roots); results do not depend on the set, since there is no contraction to FMA.
 #include <algorithm>
 #include <array>
 
@@ -25,7 +25,7 @@ namespace dltrain {
 namespace HWY_NAMESPACE {
 namespace {
 
-// `tensors`: where the chunk begins in the parameter, the gradient and each moment.
+// `tensors`: start of the chunk in the parameter, the gradient and each moment.
 template <typename Rule>
 void update_chunk(const typename Rule::template Factors<float>& f, float* const* tensors,
                   int64_t count) {
@@ -106,10 +106,10 @@ class ElementUpdate final : public Kernel {
  private:
   using Factors = typename Rule::template Factors<float>;
 
-  // Parameters in bf16, piece by piece in f32. `roles` but for the first.
+  // Updates parameters in bf16, in f32 pieces. `roles`: as for f32, but the first is not used.
   void update_narrow(ElementFunction<Rule> function, const Factors& factors,
                      std::array<float*, Rule::kMoments + 2> roles, const TensorChunk& chunk) const {
-    constexpr int64_t kPiece = 512;  // whole blocks of random numbers
+    constexpr int64_t kPiece = 512;  // a multiple of a block of random numbers
     static_assert(kTensorChunk % kPiece == 0);
     const auto step = static_cast<uint64_t>(state_->in.step);
     auto* parameter = static_cast<Bf16*>(tensors_[chunk.tensor]) + chunk.begin;
@@ -131,7 +131,7 @@ class ElementUpdate final : public Kernel {
     }
   }
 
-  // What is still in the cache into the copy.
+  // Rounds a chunk, which is still in the cache, to the copy.
   void round(const TensorChunk& chunk, const float* p) const {
     auto* copy = static_cast<uint16_t*>(tensors_[copies_ - 1 + chunk.tensor]);
     if (copy != nullptr) narrow_(p, copy + chunk.begin, chunk.count);
@@ -140,15 +140,15 @@ class ElementUpdate final : public Kernel {
   Rule rule_;
   UpdateGroups groups_;
   TensorChunks chunks_;
-  std::vector<Factors> factors_;  // of each group, in this step
-  size_t copies_;                 // the first of them among the inputs; 0: none
+  std::vector<Factors> factors_;  // per group, in this step
+  size_t copies_;                 // index of the first copy among the inputs; 0: none
   UpdateRounding rounding_;
   NarrowFunction narrow_ = nullptr;
   const StepState* state_ = nullptr;
   std::vector<void*> tensors_;
 };
 
-// Everything but the copies, and parameters that are rounded at random.
+// Returns true if all tensors are f32, except copies and parameters with stochastic rounding.
 bool computes_in_f32_but_for_16_bits(KernelRequest request) {
   const size_t copies = first_copy(request.attributes, request.inputs.size());
   if (copies != 0) {

@@ -69,7 +69,7 @@ struct InBf16 : Bf16Product {
   }
 };
 
-// Tile number `tile` of C, and with it one line of the rows to fetch.
+// Computes tile `tile` of C, and prefetches one line of the rows.
 template <typename Format, int kTileRows, int kVectors>
 HWY_INLINE void run_tile(const PanelProduct& p, int64_t row, int64_t tile) {
   const Tag d;

@@ -1,5 +1,5 @@
 // Loops over the threads of OpenMP: the pool that oneDNN uses too, so the two never compete.
-// Without OpenMP (thread sanitizer) everything runs in the caller.
+// Without OpenMP (thread sanitizer) everything runs in the calling thread.
 #pragma once
 
 #include <algorithm>
@@ -19,16 +19,16 @@ inline int thread_count() {
 #endif
 }
 
-// The threads that a product [rows, inner] × [inner, columns] pays for: all, or one where a second
-// takes about as long to begin as it saves. Such small products have the same bits with any number;
-// oneDNN may share a long inner extent among threads, whose sums then depend on their number.
+// Returns the threads for a product [rows, inner] × [inner, columns]: all, or one if starting a
+// second thread costs about what it saves. The bits of such small products do not depend on the
+// thread count; oneDNN may split a long inner extent over threads, so that sums do.
 inline int product_threads(int64_t rows, int64_t inner, int64_t columns) {
   constexpr int64_t kSmall = 2'000'000, kLongInner = 1024;  // multiplications: 20 to 40 µs
   const bool small = inner <= kLongInner && rows * inner * columns < kSmall;
   return small ? 1 : thread_count();
 }
 
-// While it lives, ops that the calling thread runs use so many threads.
+// RAII scope: ops that the calling thread runs use this number of threads.
 class UsedThreads {
  public:
   explicit UsedThreads(int threads) : before_(thread_count()) { set(threads); }
@@ -45,10 +45,10 @@ class UsedThreads {
   int before_;
 };
 
-// Calls f(begin, end) for consecutive ranges that cover [0, n), at most one a thread; borders are
-// multiples of `grain` (but n), and less than two grains of work stay in the calling thread. How
-// [0, n) is cut depends on the number of threads: sums that must not depend on it take one element
-// of the loop for a fixed chunk. f must not throw.
+// Calls f(begin, end) for consecutive ranges that cover [0, n), at most one per thread; borders are
+// multiples of `grain` (except n), and less than two grains of work run in the calling thread. The
+// ranges depend on the number of threads; for sums that must not, let an element of the loop be a
+// fixed chunk. f must not throw.
 template <typename F>
 void parallel_for(int64_t n, int64_t grain, const F& f) {
   const int64_t blocks = (n + grain - 1) / grain;
@@ -69,7 +69,7 @@ void parallel_for(int64_t n, int64_t grain, const F& f) {
 }
 
 // Calls f(begin, end, part) with part in [0, parts) for ranges that cover [0, n): for loops that
-// need memory of their own, laid out for `parts` threads.
+// need separate memory for each of `parts` threads.
 template <typename F>
 void parallel_parts(int64_t n, int64_t parts, const F& f) {
 #ifdef _OPENMP

@@ -1,5 +1,5 @@
-// rotary and sinusoidal_positions. Sines and cosines stand in tables that are made with the kernel;
-// where the places come with the tokens, for those of every run.
+// rotary and sinusoidal_positions. Sines and cosines are in tables, computed once or, if positions
+// are an input, in every run.
 #include "ops/positions.h"
 
 #include <cmath>
@@ -53,7 +53,7 @@ class Rotary final : public Kernel {
     }
   }
 
-  // All heads of one token. x and y may be one tensor.
+  // Rotates all heads of one token. x and y may be the same tensor.
   void turn(int64_t row) const {
     const int64_t half = dim_ / 2, at = (placed_ ? row : row % tokens_) * half;
     for (int64_t head = 0; head < heads_; ++head) {

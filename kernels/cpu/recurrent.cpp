@@ -1,7 +1,7 @@
 // recurrent and its backward: for each token a product by oneDNN on a packed weight, and the units
-// (cpu/recurrent_units.cpp); the gradient of the weight is one product over all tokens. What the
-// products read and write lies densely in the workspace: rows of the op's tensors are whole
-// sequences apart, which would put all samples of a token into the same sets of the caches.
+// (cpu/recurrent_units.cpp); the gradient of the weight is one product over all tokens. The
+// operands of the products are dense in the workspace: rows of the op's tensors are entire
+// sequences apart, so that all samples of a token would map to the same cache sets.
 #include "cpu/recurrent.h"
 
 #include <array>
@@ -19,16 +19,16 @@
 namespace dltrain {
 namespace {
 
-constexpr int64_t kUnits = 256;  // of a sample, worked on at a time
+constexpr int64_t kUnits = 256;  // units of a sample per call
 
 template <typename T>
 constexpr DType kDType = std::is_same_v<T, float> ? DType::f32 : DType::bf16;
 
-// Rows of a dense matrix times a weight that is packed anew in every run: y (f32) = a·b, or += .
+// Rows of a dense matrix times a weight that is packed in every run: y (f32) = a·b, or += .
 template <typename T>
 class PackedProduct {
  public:
-  // `weight`: the layout of b [inner, columns] as it lies in memory.
+  // `strides`: those of b [inner, columns] in memory.
   PackedProduct(int64_t rows, int64_t inner, int64_t columns, const dnnl::memory::dims& strides,
                 bool add, WorkspaceParts& workspace) {
     const UsedThreads used(product_threads(rows, inner, columns));
@@ -186,7 +186,7 @@ class RecurrentBackward final : public Kernel {
         function_(std::get<RecurrentFunctions<T>>(all_recurrent_functions(sizes_.kind)).backward),
         states_(static_cast<size_t>(sizes_.samples * sizes_.hidden)),
         widths_(static_cast<size_t>(sizes_.samples * sizes_.width())),
-        // What flows past the product is in the result already.
+        // The result already contains the gradient that bypasses the product.
         product_(sizes_.samples, sizes_.width(), sizes_.hidden, {sizes_.hidden, 1}, true,
                  workspace_),
         dstate_at_(workspace_.add(states_ * sizeof(float))),
@@ -262,7 +262,7 @@ class RecurrentBackward final : public Kernel {
       }
     });
   }
-  // Each column in the order of rows, whatever the threads.
+  // Adds up each column in the order of rows, for any number of threads.
   void add_up_bias() {
     const int64_t rows = sizes_.samples * sizes_.tokens, width = sizes_.width();
     parallel_for(width, 64, [&](int64_t begin, int64_t end) {

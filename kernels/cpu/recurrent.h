@@ -1,9 +1,9 @@
-// The element-wise part of recurrent networks on the CPU: what one step does with the product of
-// weight and state, forwards and backwards. T: float or Bf16, the dtype of the op's tensors;
-// everything in between is f32.
+// The element-wise part of recurrent networks on the CPU: the part of a step after the product of
+// weight and state, and its backward. T: float or Bf16, the dtype of the op's tensors; intermediate
+// values are f32.
 //
-// Work of one step lies densely, [samples, …]; the op's tensors are by token. Optional addresses
-// are nullptr where absent.
+// Work of one step is dense, [samples, …]; the op's tensors are by token. Absent optional addresses
+// are nullptr.
 #pragma once
 
 #include <tuple>
@@ -28,14 +28,15 @@ struct RecurrentBackwardStep {
   RecurrentSizes sizes;
   const T *dy = nullptr, *y = nullptr, *gates = nullptr, *cells = nullptr;
   const T *initial_state = nullptr, *initial_cell = nullptr;
-  float* dstate = nullptr;  // [samples, hidden]: of h; becomes what flows past the product
-  float* dcell = nullptr;   // [samples, hidden]: of c of an LSTM
-  T* dx = nullptr;          // [samples, tokens, width]
-  T* dz = nullptr;          // [samples, width]: of the product, for this step
-  T* dz_all = nullptr;      // [samples, tokens, width]: the same by token; may be dx
+  float* dstate =
+      nullptr;  // [samples, hidden]: of h; becomes the gradient that bypasses the product
+  float* dcell = nullptr;  // [samples, hidden]: of c of an LSTM
+  T* dx = nullptr;         // [samples, tokens, width]
+  T* dz = nullptr;         // [samples, width]: of the product, for this step
+  T* dz_all = nullptr;     // [samples, tokens, width]: the same by token; may be dx
 };
 
-// Units [begin, end) of one sample at one token.
+// Computes units [begin, end) of one sample at one token.
 template <typename T>
 using RecurrentFunction = void (*)(const RecurrentStep<T>& step, int64_t sample, int64_t token,
                                    int64_t begin, int64_t end);

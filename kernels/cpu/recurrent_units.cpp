@@ -1,4 +1,4 @@
-// The units of recurrent networks, a vector of them at a time.
+// The units of recurrent networks, one vector at a time.
 #include <algorithm>
 
 #include "cpu/recurrent.h"
@@ -64,7 +64,7 @@ struct ForwardRows {
         gates(s.gates + (s.gates == nullptr ? 0 : x - s.x)),
         cells(s.cells + (s.cells == nullptr ? 0 : y - s.y)) {}
 
-  // W_hh·h + b_hh of a gate.
+  // Returns W_hh·h + b_hh of a gate.
   HWY_INLINE FloatVec from_state(Units u, int64_t gate) const {
     const FloatVec p = u.get(product + gate * hidden);
     return bias == nullptr ? p : hn::Add(p, u.get(bias + gate * hidden));
@@ -158,7 +158,7 @@ struct BackwardRows {
   static HWY_INLINE FloatVec or_zero(Units u, const T* row) {
     return row == nullptr ? hn::Zero(Floats()) : u.get(row);
   }
-  // A gate whose gradients towards input and state are the same, or not.
+  // Stores a gate's gradients towards input and state.
   HWY_INLINE void set(Units u, int64_t k, FloatVec v) const { set(u, k, v, v); }
   HWY_INLINE void set(Units u, int64_t k, FloatVec to_input, FloatVec to_state) const {
     u.put(to_input, dx + k * hidden);

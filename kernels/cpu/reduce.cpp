@@ -1,9 +1,9 @@
 // reduce: sum, mean or max over axes of an f32, bf16 or f16 tensor, in f32.
 //
-// The tensor is seen as [outer, middle, inner] with `middle` reduced. Rows of the middle axis are
-// added in fixed chunks, and the chunks' results in order and in double, so that a sum never
-// depends on the number of threads. Reduced axes that do not lie side by side take several rounds
-// of the same, each over one run of axes.
+// The tensor is treated as [outer, middle, inner] with `middle` reduced. Rows of the middle axis
+// are added in fixed chunks, and the chunks' results in order and in double, so that sums do not
+// depend on the number of threads. Non-adjacent reduced axes take several rounds, each over one run
+// of axes.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -38,7 +38,7 @@ namespace {
 
 template <bool max, typename V>
 HWY_INLINE V combine(V a, V b) {
-  // The sum or the greater; NaN wins.
+  // Returns the sum, or the maximum (NaN if one is NaN).
   if constexpr (max) return hn::IfThenElse(hn::Or(hn::Gt(b, a), hn::IsNaN(b)), b, a);
   return hn::Add(a, b);
 }
@@ -74,7 +74,7 @@ void reduce_columns(const T* x, int64_t rows, int64_t inner, float* out) {
   }
 }
 
-// The reduction of `count` values that lie side by side.
+// Reduces `count` contiguous values.
 template <bool max, typename T>
 float reduce_row(const T* x, int64_t count) {
   const hn::ScalableTag<float> d;
@@ -96,7 +96,7 @@ float reduce_row(const T* x, int64_t count) {
   return out;
 }
 
-// Few columns: rows are put side by side until they fill whole vectors, and folded at the end.
+// For few columns: several rows fill a vector; lanes are combined at the end.
 template <bool max, typename T>
 void reduce_narrow(const T* x, int64_t rows, int64_t inner, float* out) {
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(hn::ScalableTag<float>()));
@@ -154,14 +154,14 @@ struct Round {
   int64_t chunks() const { return ceil_div(middle, chunk_rows); }
 };
 
-// About this many values a chunk: enough to be worth a thread's start, few enough for the cache.
+// Approximate values per chunk: enough to be worth starting a thread, few enough for the cache.
 constexpr int64_t kChunkValues = 16384;
 
 std::vector<Round> plan_rounds(const Shape& shape, std::vector<int64_t> axes) {
   std::sort(axes.begin(), axes.end());
   std::vector<int64_t> extents(shape.begin(), shape.end());
   std::vector<Round> rounds;
-  for (size_t last = axes.size(); last > 0;) {  // runs of neighbours, innermost first
+  for (size_t last = axes.size(); last > 0;) {  // runs of adjacent axes, innermost first
     size_t first = last - 1;
     while (first > 0 && axes[first - 1] + 1 == axes[first]) --first;
     Round round{1, 1, 1, 1};

@@ -1,8 +1,8 @@
 // Vector counterparts of shared/elementwise.h in f32, for the instruction set that a Highway source
-// file is being compiled for. Included once an instruction set, hence the unusual guard.
+// file is being compiled for. Included once per instruction set, hence the unusual guard.
 //
-// The polynomials were fitted for this file (weighted least squares towards the smallest largest
-// error) in double; tests/ops/simd_math.cpp states the errors reached in f32. NaN gives NaN.
+// The polynomials were fitted for this file in double (iterated weighted least squares,
+// approximating the minimax error); tests/ops/simd_math.cpp lists the errors in f32. NaN gives NaN.
 #if defined(DLTRAIN_CPU_SIMD_MATH_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef DLTRAIN_CPU_SIMD_MATH_INL_H_
 #undef DLTRAIN_CPU_SIMD_MATH_INL_H_
@@ -39,7 +39,8 @@ HWY_INLINE V polynomial(V x, double c0, Rest... rest) {
 HWY_INLINE FloatVec exp_vec(FloatVec x) {
   const Floats d;
   const hn::RebindToSigned<Floats> di;
-  // Beyond these bounds the result is 0 or infinity; inside, the exponent fits two factors.
+  // Outside of these bounds the result is 0 or infinity; inside, two factors can represent the
+  // exponent.
   const FloatVec bounded = hn::Min(hn::Max(x, constant(-104.0)), constant(89.0));
   const FloatVec n = hn::Round(hn::Mul(bounded, constant(1.44269504088896340736)));
   // ln 2 in two parts: the first has few enough bits that n times it is exact.
@@ -71,7 +72,7 @@ HWY_INLINE FloatVec tanh_vec(FloatVec x) {
   return hn::IfThenElse(hn::Lt(magnitude, constant(0.65)), small, hn::CopySign(large, x));
 }
 
-// exp(−x²/2), from which both Φ and the density follow.
+// exp(−x²/2), used for both Φ and the density.
 HWY_INLINE FloatVec gauss_vec(FloatVec x) {
   return exp_vec(hn::Mul(hn::Mul(x, x), constant(-0.5)));
 }
@@ -116,7 +117,7 @@ HWY_INLINE FloatVec tanh_softplus_vec(FloatVec x) {
   return hn::Div(n, hn::Add(n, constant(2)));
 }
 
-// Between low and high; NaN stays NaN.
+// Clamps to [low, high]; NaN stays NaN.
 HWY_INLINE FloatVec clamp_vec(FloatVec x, FloatVec low, FloatVec high) {
   return hn::IfThenElse(hn::Lt(x, low), low, hn::IfThenElse(hn::Gt(x, high), high, x));
 }

@@ -1,5 +1,5 @@
-// softmax, log_softmax and their gradients. A row is worked on by one thread, its sums lane by lane
-// in a fixed order. The result may share the memory of an input.
+// softmax, log_softmax and their gradients. One thread computes a row, with sums by lanes in a
+// fixed order. The result may share the memory of an input.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -37,7 +37,7 @@ namespace dltrain {
 namespace HWY_NAMESPACE {
 namespace {
 
-// Calls f(offset, mask) along a row; the mask is full but at its end.
+// Calls f(offset, mask) along a row; the mask is full except at the end.
 template <typename F>
 HWY_INLINE void along_row(int64_t count, const F& f) {
   const Floats d;
@@ -65,7 +65,7 @@ void softmax_rows(const SoftmaxRows& s, int64_t begin, int64_t end) {
       if constexpr (!logarithm) hn::BlendedStore(e, mask, d, y + i);
     });
     const float total = hn::GetLane(hn::SumOfLanes(d, sum));
-    // x − greatest first: both are of one size, so that nothing is lost.
+    // Subtract the maximum first: both have similar magnitude, so that no precision is lost.
     const FloatVec shift = hn::Set(d, std::log(total)), scale = hn::Set(d, 1 / total);
     along_row(s.columns, [&](int64_t i, auto mask) HWY_ATTR {
       const FloatVec v = hn::MaskedLoad(mask, d, (logarithm ? x : y) + i);

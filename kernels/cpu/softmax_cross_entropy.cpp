@@ -1,6 +1,6 @@
-// softmax_cross_entropy and its gradient. Rows are worked on in fixed chunks whose losses are added
-// in double and in order, so that the loss never depends on the number of threads. Rows of 16-bit
-// logits are widened one at a time, in a buffer of the thread.
+// softmax_cross_entropy and its gradient. Rows are processed in fixed chunks whose losses are added
+// in double and in order, so that the loss does not depend on the number of threads. Rows of 16-bit
+// logits are widened one at a time, in a buffer per thread.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -22,7 +22,7 @@ struct CrossEntropyArguments {
   int64_t classes, ignore_index;
   double smoothing, z_loss;
 
-  // The same for row `r` alone, whose logits lie at `wide`.
+  // Returns the arguments for row `r` alone, with its logits at `wide`.
   CrossEntropyArguments row(int64_t r, const float* wide) const {
     CrossEntropyArguments out = *this;
     out.logits = wide;
@@ -45,7 +45,7 @@ struct LowRows {
     narrow = narrow_function(dtype);
   }
   explicit operator bool() const { return widen != nullptr; }
-  // For one row a thread.
+  // Bytes of one row per thread.
   size_t buffer_bytes() const {
     return widen == nullptr ? 0 : static_cast<size_t>(classes * thread_count()) * sizeof(float);
   }

@@ -17,7 +17,7 @@ MadeKernel make_loss_seed(const KernelRequest&) {
   });
 }
 
-// Metrics are a few doubles: copied, or added to what earlier micro-steps left.
+// Metrics are a few doubles: copied, or added to the sums of earlier micro-steps.
 MadeKernel make_identity_f64(const KernelRequest& request) {
   if (request.inputs[0].dtype != DType::f64) return nullptr;
   const int64_t count = request.outputs[0].shape.elements();
@@ -28,7 +28,7 @@ MadeKernel make_identity_f64(const KernelRequest& request) {
   });
 }
 
-// (state, mean, variance, the sums of both), in place.
+// Inputs: state, mean, variance, the sums of both; in place.
 MadeKernel make_batch_norm_update(const KernelRequest& request) {
   if (!computes_in_f32(request)) return nullptr;
   const int64_t channels = request.inputs[1].shape.elements();

@@ -35,7 +35,7 @@ StridedBox::StridedBox(const std::vector<int64_t>& extents,
 StridedCopy::StridedCopy(const StridedBox& box, size_t element_bytes) {
   const auto bytes = static_cast<int64_t>(element_bytes);
   const StridedBox::Axis& row = box.axes().front();
-  // A box of one element a row is dense too: its innermost axis has extent 1.
+  // A box with rows of one element is dense too: its innermost axis has extent 1.
   const bool dense = row.from == 1 && row.to == 1;
   row_bytes_ = dense ? row.extent * bytes : bytes;
   for (size_t i = dense ? 1 : 0; i < box.axes().size(); ++i) {

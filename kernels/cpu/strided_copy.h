@@ -1,5 +1,5 @@
-// Walks the axes of a box of elements that lies with one set of strides in one tensor and with
-// another in a second one. Axes that both sides cross alike are merged.
+// The axes of a box of elements that has one set of strides in one tensor and another set in a
+// second one. Axes are merged where both strides allow it.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace dltrain {
 
-// Strides in elements; of a dense tensor of `shape`, outermost first.
+// Returns the strides, in elements, of a dense tensor of `shape`, outermost first.
 std::vector<int64_t> dense_strides(const Shape& shape);
 
 class StridedBox {
@@ -18,11 +18,11 @@ class StridedBox {
     int64_t extent, from, to;  // strides of both sides
   };
 
-  // One entry an axis, outermost first.
+  // One entry per axis, outermost first.
   StridedBox(const std::vector<int64_t>& extents, const std::vector<int64_t>& from_strides,
              const std::vector<int64_t>& to_strides);
 
-  // Merged, innermost first, without axes of extent 1 (but one is always there).
+  // Merged axes, innermost first, without axes of extent 1; never empty.
   const std::vector<Axis>& axes() const { return axes_; }
 
  private:

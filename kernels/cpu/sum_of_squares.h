@@ -1,4 +1,4 @@
-// Sums of squares in double over one piece of memory, in one order that depends on the length only.
+// Sums of squares in double over contiguous memory, in an order that depends only on the length.
 #pragma once
 
 #include "shared/update_rules.h"
@@ -6,7 +6,7 @@
 namespace dltrain {
 
 double sum_of_squares(const float* x, int64_t count);
-// Of the gradient as update ops see it.
+// The same for the gradient as scaled for update ops.
 double sum_of_squares(const GradientView<float>& view, const float* gradient, int64_t count);
 
 }  // namespace dltrain

@@ -1,11 +1,11 @@
-// What the kernels of this folder share: dtype checks and typed views of the bindings.
+// Shared by the kernels of this folder: dtype checks and typed views of the bindings.
 #pragma once
 
 #include "ops/kernel.h"
 
 namespace dltrain {
 
-// True when every floating input and output is f32 (the engine computes in f32 only).
+// Returns true when every floating input and output is f32 (the engine computes in f32 only).
 inline bool computes_in_f32(const KernelRequest& request) {
   for (const TensorSpec& spec : request.inputs) {
     if (is_floating(spec.dtype) && spec.dtype != DType::f32) return false;

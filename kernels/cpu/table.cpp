@@ -1,4 +1,4 @@
-// The kernels of the CPU engine. For each op the first row whose maker takes the request wins.
+// The kernels of the CPU engine. For each op the first row whose maker accepts the request is used.
 #include "cpu/table.h"
 
 #include "cpu/makers.h"
@@ -11,7 +11,7 @@ namespace {
 constexpr KernelRow row(std::string_view op, std::string_view variant, KernelMaker make) {
   return {.op = op, .variant = variant, .make = make};
 }
-// That can add to its output.
+// A row whose kernel can accumulate.
 constexpr KernelRow adding_row(std::string_view op, std::string_view variant, KernelMaker make) {
   return {.op = op, .variant = variant, .make = make, .accumulates = true};
 }

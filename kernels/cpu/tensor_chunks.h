@@ -1,6 +1,6 @@
-// Cuts lists of tensors of unequal sizes into pieces of about equal work for the threads. The cuts
-// depend on the sizes only. Pieces are counted, not listed: a plan of a model of any size is made
-// in the time of its number of tensors.
+// Divides lists of tensors of different sizes into chunks of similar work for the threads. The
+// chunks depend on the sizes only. They are not stored: the memory is proportional to the number of
+// tensors.
 #pragma once
 
 #include <algorithm>
@@ -31,12 +31,12 @@ class TensorChunks {
   }
 
   int64_t size() const { return size_; }
-  // So many chunks, on average, that they hold `elements`: those of tiny tensors are no work.
+  // Returns the number of chunks that contain `elements` on average (many chunks may be tiny).
   int64_t grain(int64_t elements) const {
     return std::max<int64_t>(1, size_ * elements / std::max<int64_t>(1, total_));
   }
 
-  // f(c, chunk) for the chunks [begin, end), in order.
+  // Calls f(c, chunk) for the chunks [begin, end), in order.
   template <typename F>
   void for_each(int64_t begin, int64_t end, const F& f) const {
     if (begin >= end) return;

@@ -1,4 +1,4 @@
-// The way through f32 (shared/through_f32.h) on the CPU: oneDNN, for one, has no f16 there.
+// The fallback to f32 kernels (shared/through_f32.h) on the CPU, where oneDNN has no f16.
 #include "shared/through_f32.h"
 
 #include "cpu/convert.h"

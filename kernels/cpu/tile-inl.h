@@ -1,9 +1,9 @@
 // Register tiles for products whose left factor is broadcast element by element and whose right
-// factor is read in vectors: C[m][lane] += Σ_k a[m][k]·b[k][lane]. Included once an instruction
+// factor is read in vectors: C[m][lane] += Σ_k a[m][k]·b[k][lane]. Included once per instruction
 // set.
 //
 // A tile has up to kTileRows rows and kTileVectors vectors, so that its sums fill most of the
-// registers: then every loaded value is used several times and the multipliers never wait.
+// registers: every loaded value is used several times, which keeps the FMA units busy.
 #if defined(DLTRAIN_CPU_TILE_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef DLTRAIN_CPU_TILE_INL_H_
 #undef DLTRAIN_CPU_TILE_INL_H_
@@ -28,13 +28,13 @@ using TileTag = hn::ScalableTag<float>;
 using TileVec = hn::Vec<TileTag>;
 
 constexpr int kTileRows = 6;
-// 24 of 32 registers hold sums with AVX-512, 12 of 16 without.
+// Sums use 24 of 32 registers with AVX-512, 12 of 16 without.
 constexpr int kTileVectors = DLTRAIN_AVX512() ? 4 : 2;
 
 HWY_INLINE int64_t tile_lanes() {
   return static_cast<int64_t>(hn::Lanes(TileTag()));
 }
-// Floats in a row of a full tile.
+// Returns the floats in a row of a full tile.
 HWY_INLINE int64_t tile_width() {
   return kTileVectors * tile_lanes();
 }
@@ -46,9 +46,9 @@ struct TileSegment {
   int64_t k;
 };
 
-// How a tile begins and ends. Row m of C is c + m·ldc.
+// Start value and output of a tile. Row m of C is c + m·ldc.
 struct TileOutput {
-  const float* bias;  // one value a row is what the sum starts with; nullptr: 0
+  const float* bias;  // initial value of the sums, one per row; nullptr: 0
   float* c;
   int64_t ldc;
   bool accumulate;  // add to C
@@ -97,7 +97,7 @@ HWY_INLINE void run_tile(const TileSegment* segments, int count, int64_t am, int
   }
 }
 
-// The tile of `rows` (1 … kTileRows) rows.
+// Computes a tile of `rows` (1 … kTileRows) rows.
 HWY_INLINE void run_tile_rows(int64_t rows, const TileSegment* segments, int count, int64_t am,
                               int64_t ak, int64_t bk, const TileOutput& out) {
   switch (rows) {
@@ -180,13 +180,13 @@ HWY_INLINE void transpose_4x4(const float* from, int64_t from_stride, float* to,
 // to[c·to_stride + r] = from[r·from_stride + c]
 inline void transpose(const float* from, int64_t rows, int64_t columns, int64_t from_stride,
                       float* to, int64_t to_stride) {
-  // Down a strip of 16 columns before the next one: each line of memory is then read once.
+  // Process strips of 16 columns, so that each cache line is read once.
   for (int64_t c = 0; c < columns; c += 16) {
     const int64_t width = columns - c < 16 ? columns - c : 16;
     int64_t r = 0;
 #if DLTRAIN_AVX512()
     for (; width == 16 && r + 16 <= rows; r += 16) {
-      // Rows far apart defeat the hardware's prefetching: ask for the next strip here.
+      // Distant rows defeat the hardware prefetcher: prefetch the next strip here.
       for (int64_t i = 0; i < 16; ++i) hwy::Prefetch(from + (r + i) * from_stride + c + 16);
       transpose_16x16(from + r * from_stride + c, from_stride, to + c * to_stride + r, to_stride);
     }

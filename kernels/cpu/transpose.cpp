@@ -1,5 +1,5 @@
-// transpose: where the last axis stays last, rows are copied; else planes between the innermost
-// axis of the input and that of the output are turned, 16 columns at a time. Any dtype.
+// transpose: if the last axis stays last, copies rows; else transposes planes of the innermost axes
+// of input and output, 16 columns at a time. Any dtype.
 #include <algorithm>
 
 #include "base/error.h"

@@ -1,5 +1,5 @@
-// tree_sum (lib/ops/tree_sum.cpp), in f32 and f64: which partial sums a micro-batch meets is
-// decided once, then each is one pass over memory.
+// tree_sum (lib/ops/tree_sum.cpp), in f32 and f64: selects the partial sums for the micro-batch,
+// then makes one pass over memory for each.
 #include <algorithm>
 
 #include "cpu/makers.h"

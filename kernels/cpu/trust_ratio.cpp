@@ -1,5 +1,5 @@
-// lars_update and lamb_update. Norms of whole tensors come first: sums of fixed chunks in double,
-// added in order, so that they do not depend on the number of threads. Then every chunk is updated.
+// lars_update and lamb_update. First computes norms of tensors: sums of fixed chunks in double,
+// added in order, so that they do not depend on the number of threads. Then updates every chunk.
 #include <array>
 #include <cmath>
 
@@ -22,7 +22,7 @@ namespace dltrain {
 namespace HWY_NAMESPACE {
 namespace {
 
-// New moments, and the direction of each element into `direction`.
+// Updates the moments and writes the update direction of each element to `direction`.
 void lamb_moments(const LambRule::Factors<float>& f, float* const* t, float* direction,
                   int64_t count) {
   float *p = t[0], *g = t[1], *m = t[2], *v = t[3];
@@ -55,7 +55,7 @@ namespace {
 HWY_EXPORT(lamb_moments);
 HWY_EXPORT(lamb_step);
 
-// Two sums of squares for each chunk: of the parameter, and of what it is compared with.
+// Two sums of squares per chunk: of the parameter, and of the gradient or update direction.
 struct ChunkSums {
   double parameter, other;
 };
@@ -77,7 +77,7 @@ class TrustUpdate : public Kernel {
   }
 
  protected:
-  // Where the chunk begins in each role.
+  // Returns the start of the chunk in the tensor of each role.
   std::array<float*, 4> roles_of(const TensorChunk& chunk) const {
     std::array<float*, 4> roles{};
     const size_t count = groups_.group.size();
@@ -91,7 +91,7 @@ class TrustUpdate : public Kernel {
     parallel_for(chunks_.size(), chunks_.grain(16384),
                  [&](int64_t begin, int64_t end) { chunks_.for_each(begin, end, f); });
   }
-  // Norms of every tensor from the sums of the chunks.
+  // Computes the norms of every tensor from the sums of its chunks.
   void add_chunks() {
     for (ChunkSums& norm : norms_) norm = {0, 0};
     chunks_.for_each(0, chunks_.size(), [&](int64_t c, const TensorChunk& chunk) {
@@ -109,7 +109,7 @@ class TrustUpdate : public Kernel {
   ChunkSums* sums_ = nullptr;
 };
 
-// What follows the norms is SGD of a scaled gradient and decay.
+// LARS: after the norms, SGD with scaled gradient and decay.
 template <typename Rule>
 class LarsUpdate final : public TrustUpdate {
  public:

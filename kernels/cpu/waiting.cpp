@@ -16,8 +16,8 @@ namespace {
 
 #ifdef _OPENMP
 constexpr std::chrono::milliseconds kLook{20};
-// Threads that were taken off their cores between two looks: so many where another program wants a
-// core all the time, since the kernel changes every few milliseconds.
+// Involuntary context switches between two checks that indicate a competing program, for which the
+// kernel switches every few milliseconds.
 constexpr long kTaken = 2;
 constexpr int kCalmLooks = 50;
 
@@ -32,11 +32,10 @@ struct Load {
   std::atomic<bool> taken = false;
 };
 
-// libgomp's threads spin for milliseconds before they sleep: the fastest way on free cores, and the
-// slowest on taken ones, where the thread that spins keeps the core from the one that it waits for.
-// With more threads than cores libgomp sleeps almost at once, and looks at that in every wait. So
-// this team, which does nothing, is one thread too many beside the used ones. It ends with the
-// thread that owns it.
+// libgomp's threads spin for milliseconds before they sleep: fastest on idle cores and slowest on
+// busy ones, where a spinning thread takes the core from the thread that it waits for. With more
+// threads than cores libgomp sleeps almost at once, which it checks in every wait. So this idle
+// team adds one thread too many while cores are busy. It ends with its owner thread.
 void* keep_one_thread_too_many(void* of) {
   const auto* load = static_cast<const Load*>(of);
   const int team = std::max(2, omp_get_num_procs() - load->used + 2);
@@ -46,7 +45,7 @@ void* keep_one_thread_too_many(void* of) {
   return nullptr;
 }
 
-// Allocates nothing, as steps do not.
+// Does not allocate.
 void watch_load(int used) {
   Load load{.used = used};
   pthread_t team{};

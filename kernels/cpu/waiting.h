@@ -1,10 +1,10 @@
-// How OpenMP's threads wait for each other.
+// Waiting policy of OpenMP's threads.
 #pragma once
 
 namespace dltrain {
 
-// From the first call on, threads that wait do so asleep while other programs take this process's
-// cores, and spinning while they do not. Results do not depend on it.
+// From the first call on, waiting threads sleep while other programs use this process's cores, and
+// spin otherwise. Results do not depend on it.
 void adapt_waiting_to_load();
 
 }  // namespace dltrain

@@ -10,8 +10,8 @@ namespace {
 
 using Tag = dnnl::memory::format_tag;
 
-// oneDNN's names tell the axes a (O), b (I), c, d of the blocks from the outermost on, then what
-// lies within a block. In bf16 two elements of the inner axis of the product lie side by side.
+// oneDNN's names list the axes a (O), b (I), c, d of the blocks from the outermost on, then the
+// layout within a block. In bf16 two elements of the product's inner axis are adjacent.
 struct Layout {
   Tag f32, bf16;
   int64_t panel_rows;
@@ -23,7 +23,7 @@ constexpr Layout kLayouts[] = {
     {Tag::ABcd16a16b, Tag::ABcd8a16b2a, 0, false}, {Tag::BAcd16a16b, Tag::BAcd8a16b2a, 0, true}};
 
 constexpr int64_t kTile = 16;
-constexpr int64_t kWeightOrderChunkWords = 256;  // of a panel that a thread copies at a time
+constexpr int64_t kWeightOrderChunkWords = 256;  // words of a panel per copy of a thread
 
 }  // namespace
 
@@ -60,7 +60,7 @@ void WeightOrder::run(const void* weight, void* to) const {
   panel_rows_ > 0 ? run_panels(weight, words) : run_tiles(weight, words);
 }
 
-// Panels [words, panel_rows] of the matrix [O, H·W·I].
+// Copies to panels [words, panel_rows] of the matrix [O, H·W·I].
 void WeightOrder::run_panels(const void* weight, float* to) const {
   const int64_t inner = places_ * in_, words = inner / functions_->elements_a_word;
   const int64_t chunks = ceil_div(words, kWeightOrderChunkWords);
@@ -80,7 +80,7 @@ void WeightOrder::run_panels(const void* weight, float* to) const {
   });
 }
 
-// Tiles of 16 O by 16 I, in which O is the slower axis.
+// Copies to tiles of 16 O by 16 I, in which O is the slower axis.
 void WeightOrder::run_tiles(const void* weight, float* to) const {
   const int64_t tile_words = kTile / functions_->elements_a_word;  // of O
   const int64_t tile = tile_words * kTile, out_tiles = out_ / kTile, in_tiles = in_ / kTile;

@@ -1,5 +1,5 @@
-// The weight of a convolution in a layout that oneDNN computes with, copied from OHWI. oneDNN's own
-// reorders of these layouts were measured at 5 to 20 GB/s; they run before every convolution.
+// Copies the weight of a convolution from OHWI to a layout that oneDNN computes with, before every
+// convolution. oneDNN's own reorders of these layouts were measured at only 5 to 20 GB/s.
 #pragma once
 
 #include <optional>
@@ -13,13 +13,12 @@ namespace dltrain {
 
 class WeightOrder {
  public:
-  // From `weight`, an OHWI tensor in f32 or bf16 without groups, to `layout`. Empty where the
-  // layout is none of those known here, or the processor has no AVX-512: then oneDNN's reorder is
-  // left.
+  // From `weight`, an OHWI tensor in f32 or bf16 without groups, to `layout`. Returns nullopt for
+  // unknown layouts or processors without AVX-512; use oneDNN's reorder then.
   static std::optional<WeightOrder> find(const TensorSpec& weight,
                                          const dnnl::memory::desc& layout);
 
-  // All threads. `to` has the bytes of the layout; what it pads is zero.
+  // Runs with all threads. `to` has the bytes of the layout; padding is set to zero.
   void run(const void* weight, void* to) const;
 
  private:

@@ -1,5 +1,5 @@
-// weighted_cross_entropy and its gradient. Rows are worked on in fixed chunks whose losses are
-// added in double and in order, so that the loss never depends on the number of threads.
+// weighted_cross_entropy and its gradient. Rows are processed in fixed chunks whose losses are
+// added in double and in order, so that the loss does not depend on the number of threads.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -19,7 +19,7 @@ struct WeightedArguments {
   const float* logits = nullptr;
   const int32_t* labels = nullptr;  // one of the two is nullptr
   const float* distributions = nullptr;
-  const int32_t* mask = nullptr;  // beside distributions, optional
+  const int32_t* mask = nullptr;  // optional, with distributions only
   float* log_sum_exp = nullptr;   // written by the forward, read by the backward
   int64_t classes = 0;
   double smoothing = 0, scale = 1;
@@ -37,7 +37,7 @@ struct RowSums {
   double loss, correct;
 };
 
-// The index of the greatest value, the first on ties.
+// Returns the index of the maximum, the first on ties.
 inline int64_t first_greatest(const float* row, int64_t count) {
   return std::max_element(row, row + count) - row;
 }
@@ -58,7 +58,7 @@ namespace dltrain {
 namespace HWY_NAMESPACE {
 namespace {
 
-// Part of a row of several arrays; lanes beyond the row are zero.
+// One vector of a row in several arrays; lanes beyond the row are zero.
 struct RowLanes {
   int64_t at, count;
 
@@ -82,7 +82,7 @@ HWY_INLINE double total(FloatVec v) {
   return static_cast<double>(hn::GetLane(hn::SumOfLanes(Floats(), v)));
 }
 
-// Σq and Σq·(x − shift) of a row (q: the weighted, smoothed targets), without the label's own part.
+// Σq and Σq·(x − shift) of a row (q: weighted, smoothed targets), without the label's own term.
 struct Masses {
   double mass, dot;
 };
@@ -208,7 +208,7 @@ WeightedArguments arguments(const KernelRequest& request) {
   return out;
 }
 
-// `mask`: the index of the optional labels beside distributions.
+// `mask`: the index of the optional labels that accompany distributions.
 void bind_targets(WeightedArguments& arguments, const Bindings& b, bool labels, size_t mask) {
   arguments.logits = b.input<float>(0);
   arguments.labels = labels ? b.input<int32_t>(1) : nullptr;

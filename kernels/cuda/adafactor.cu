@@ -1,9 +1,9 @@
 // adafactor_update (lib/ops/update_adaptive.cpp) over all tensors at once: lists of chunks, rows
-// and columns in device memory, a block each. A tensor of two axes and more is a matrix of its
-// first axis by the rest; one of fewer keeps a variance for each element.
+// and columns in device memory, one block each. A tensor of two or more axes is a matrix of its
+// first axis by the rest; others have a variance per element.
 //
-// Variances of rows and columns first, then the squares of the steps, then the steps. All sums are
-// taken in double in an order that depends on shapes alone.
+// Order: variances of rows and columns, squares of the steps, steps. All sums are in double in an
+// order that depends only on shapes.
 #include <algorithm>
 #include <vector>
 
@@ -16,9 +16,9 @@
 namespace dltrain {
 namespace {
 
-constexpr int64_t kAdafactorChunk = 8192;  // elements of a block
-constexpr int64_t kAdafactorRows = 8;      // rows of a block: one a warp
-constexpr int64_t kAdafactorColumns = 32;  // columns of a block: one a lane
+constexpr int64_t kAdafactorChunk = 8192;  // elements per block
+constexpr int64_t kAdafactorRows = 8;      // rows per block: one per warp
+constexpr int64_t kAdafactorColumns = 32;  // columns per block: one per lane
 
 struct AdafactorTensor {
   void *parameter, *gradient, *row, *column;
@@ -37,7 +37,7 @@ struct AdafactorParts {
   int64_t count = 0;
 };
 
-// What a tensor's elements share in this step.
+// Values of a step that all elements of a tensor share.
 struct AdafactorFactors {
   double parameter_rms, inverse_mean, step;
 };
@@ -61,7 +61,7 @@ __device__ double squared(T x) {
   return static_cast<double>(x) * static_cast<double>(x);
 }
 
-// Squares of the parameter, and the variances of elements where they are kept.
+// Computes the squares of the parameter, and the variances of elements of unfactored tensors.
 template <typename T>
 __global__ void chunk_kernel(AdafactorCall c, const StepState* state) {
   if (state->out.finite == 0) return;
@@ -82,7 +82,7 @@ __global__ void chunk_kernel(AdafactorCall c, const StepState* state) {
   }
 }
 
-// A warp a row.
+// One warp per row.
 template <typename T>
 __global__ void row_kernel(AdafactorCall c, const StepState* state) {
   if (state->out.finite == 0) return;
@@ -101,7 +101,7 @@ __global__ void row_kernel(AdafactorCall c, const StepState* state) {
       adafactor_moved(*variance, sum / static_cast<double>(t.columns), c.rule.share(*state));
 }
 
-// A lane a column; the warps share its rows.
+// One lane per column; the warps share its rows.
 template <typename T>
 __global__ void column_kernel(AdafactorCall c, const StepState* state) {
   __shared__ double partial[kColumnBlock / kWarp][kWarp + 1];
@@ -136,7 +136,7 @@ __device__ double root_mean(const AdafactorTensor& t, double sum) {
   return std::sqrt(sum / static_cast<double>(t.rows * t.columns));
 }
 
-// A block a tensor: what the quotients need.
+// One block per tensor: computes the values that the quotients need.
 template <typename T>
 __global__ void parameter_kernel(AdafactorCall c, const StepState* state) {
   if (state->out.finite == 0) return;
@@ -156,7 +156,7 @@ __global__ void parameter_kernel(AdafactorCall c, const StepState* state) {
       t.factored ? c.rule.inverse_mean(rows, static_cast<double>(t.rows)) : 1.0, 0.0};
 }
 
-// g / √variance of one element of a tensor.
+// Computes g / √variance of one element of a tensor.
 template <typename T>
 struct Quotient {
   GradientView<T> view;
@@ -232,7 +232,7 @@ void adafactor_typed(const AdafactorCall& c, const StepState* state, CudaStream 
   DLTRAIN_LAUNCH(step_kernel<T>, chunks, kBlock, stream, c, state);
 }
 
-// [0, count) of a tensor in parts of at most `most`.
+// Divides [0, count) of a tensor into parts of at most `most`.
 void cut(std::vector<AdafactorPart>& parts, int64_t tensor, int64_t count, int64_t most) {
   for (int64_t begin = 0; begin < count; begin += most) {
     parts.push_back({tensor, begin, std::min(most, count - begin)});

@@ -1,6 +1,6 @@
 // attention without a matrix of tokens by tokens (Dao et al. 2022), by plain CUDA: for f32 and f64,
-// and what the vendor's library does not serve. Nothing is added atomically: the gradient goes once
-// along the keys of each query, and once along the queries of each key.
+// and for requests that the vendor's library does not support. There are no atomic additions: the
+// gradient has one pass over the keys of each query, and one over the queries of each key.
 #include "cuda/attention.cuh"
 #include "cuda/makers.h"
 #include "ops/rules.h"
@@ -18,7 +18,7 @@ struct Pointers {
         v(static_cast<const T*>(in.v)) {}
 };
 
-// Which tokens of which sample and head a block has.
+// The tokens, sample and head of a block.
 struct BlockRows {
   int64_t sample, head, first;
   __device__ BlockRows(int64_t tokens, int64_t heads, int rows) {
@@ -74,7 +74,7 @@ __global__ void __launch_bounds__(kAttentionBlock)
         score = scores.score(keys.dot(lane, queries.at[row], c.head_dim), t, s + lane);
       }
       const M top = warp_max(score > most[r] ? score : most[r]);
-      if (top == kNever) continue;  // the whole warp
+      if (top == kNever) continue;  // uniform over a warp
       const M weight = score == kNever ? M(0) : std::exp(score - top);
       const M shrink = std::exp(most[r] - top);
       most[r] = top;
@@ -102,7 +102,7 @@ __global__ void __launch_bounds__(kAttentionBlock)
   }
 }
 
-// deltas = Σ dy·y of every row: a warp a row.
+// deltas = Σ dy·y of every row: one warp per row.
 template <typename T>
 __global__ void delta_kernel(AttentionCall c, const T* dy, const T* y, MathOf<T>* deltas) {
   using M = MathOf<T>;
@@ -324,8 +324,7 @@ std::unique_ptr<Kernel> make_cuda_attention(const KernelRequest& request) {
   });
 }
 
-// (dy, y, sums, the forward's inputs) → their gradients. The workspace has a number a row of the
-// sums.
+// (dy, y, sums, the forward's inputs) → their gradients. The workspace has one number per row.
 std::unique_ptr<Kernel> make_cuda_attention_backward(const KernelRequest& request) {
   const AttentionCall c = read_attention_call(request, request.inputs.subspan(3));
   if (!attention_served(c)) return nullptr;

@@ -1,6 +1,6 @@
-// What the attention kernels share. Each warp has some rows (queries, or keys in the second half of
-// the gradient); tiles of what stands against them lie in shared memory, one element of the tile a
-// lane. Included by .cu files only.
+// Shared by the attention kernels. Each warp has some rows (queries, or keys in the second half of
+// the gradient) and reads tiles of the other operand from shared memory, one element per lane.
+// Included by .cu files only.
 #pragma once
 
 #include <cmath>
@@ -14,9 +14,9 @@ namespace dltrain {
 inline constexpr int kAttentionWarps = 8;
 inline constexpr int kAttentionBlock = kAttentionWarps * kWarp;
 
-// Shared memory is static, at most 48 KiB: how many tokens a tile has, and how many rows a warp,
-// when `tensors` tensors of kDim numbers M lie there on both sides. (Variables, for device code may
-// not call functions of the host.)
+// Shared memory is static, at most 48 KiB. It limits the tokens of a tile and the rows of a warp,
+// if both have `tensors` tensors of kDim numbers M. (Variables, since device code may not call host
+// functions.)
 template <typename M, int kDim>
 inline constexpr int kVectorBytes = static_cast<int>(sizeof(M)) * kDim;
 template <typename M, int kDim, int tensors>
@@ -61,7 +61,7 @@ struct AttentionScores {
     const int64_t distance = query > key ? query - key : key - query;
     return static_cast<M>(call.scale) * dot - slope * static_cast<M>(distance);
   }
-  // What the dropout multiplies a weight with.
+  // Returns the dropout's factor of a weight.
   __device__ M kept(int64_t query, int64_t key) const {
     if (call.dropout == 0) return M(1);
     const float u = random_uniform(seed, call.stream, step,
@@ -79,12 +79,13 @@ struct AttentionScores {
   }
 };
 
-// Vectors of kDim numbers and one more, so that lanes that read one each do not meet in a bank.
+// Vectors of kDim numbers, padded by one to avoid bank conflicts between lanes.
 template <typename M, int kDim, int kCount>
 struct VectorTile {
   M at[kCount][kDim + 1];
 
-  // Vector i is that of token first + i, or zeros from `end` on; address(token): where it begins.
+  // Loads the vector of token first + i as vector i, zeros from `end` on; address(token): its
+  // offset.
   template <typename T, typename Address>
   __device__ void load(const T* from, int64_t first, int64_t end, int64_t dim,
                        const Address& address) {

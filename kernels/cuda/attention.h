@@ -1,6 +1,6 @@
-// What the kernels of attention and of cached_attention know (lib/ops/attention.cpp has layouts and
-// formulas; the members here mirror lib/ops/attention.h). dtype: f32, f64, bf16 or f16 of
-// everything but the sums, which have its accumulation dtype. Heads of up to 256 elements.
+// Arguments of the kernels of attention and cached_attention (lib/ops/attention.cpp has layouts and
+// formulas; the members mirror lib/ops/attention.h). dtype: f32, f64, bf16 or f16 of all tensors
+// except the sums, which have its accumulation dtype. Heads have up to 256 elements.
 #pragma once
 
 #include <cmath>
@@ -42,8 +42,8 @@ struct AttentionCall {
   DLTRAIN_HD int64_t row_at(int64_t sample, int64_t head, int64_t token) const {
     return (sample * heads + head) * queries + token;
   }
-  // Keys [first_key, end_key) are what a query may look at; queries [first_query, end_query) are
-  // those that may look at a key.
+  // A query may attend to keys [first_key, end_key); queries [first_query, end_query) may attend to
+  // a key.
   DLTRAIN_HD int64_t first_key(int64_t query) const {
     return window > 0 && query >= window ? query - window + 1 : 0;
   }
@@ -60,14 +60,14 @@ struct AttentionCall {
   }
 };
 
-// Addresses of the forward's inputs; of a packed tensor q, k and v are the same.
+// Addresses of the forward's inputs; for a packed tensor q, k and v are equal.
 struct AttentionInputs {
   const void *q = nullptr, *k = nullptr, *v = nullptr;
   const int32_t* mask = nullptr;     // with mask
   const StepState* state = nullptr;  // with dropout
 };
 
-// All but the mask.
+// Returns the arguments except those of the mask.
 inline AttentionCall attention_call(const AttentionSizes& a, DType dtype,
                                     const Attributes& attributes) {
   const AttentionPattern pattern(attributes);

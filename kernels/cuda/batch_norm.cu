@@ -2,10 +2,9 @@
 // gradients have any floating dtype; gamma, beta, statistics and their gradients its accumulation
 // dtype.
 //
-// One read of x gives the statistics: within a chunk of rows, sums of x − K and (x − K)² around the
-// chunk's first value K of the channel, which keeps the difference of two large numbers away;
-// chunks are then joined in double (Chan, Golub & LeVeque 1979), in an order that is always the
-// same.
+// Statistics take one pass over x: within a chunk of rows, sums of x − K and (x − K)² with the
+// chunk's first value K of the channel, which avoids cancellation; chunks are then merged in double
+// (Chan, Golub & LeVeque 1979), in a fixed order.
 #include <cmath>
 
 #include "cuda/batch_norm.h"
@@ -34,7 +33,7 @@ int64_t chunk_count(int64_t rows) {
   return divide_up(rows, chunk_rows(rows));
 }
 
-// Blocks along the rows of kernels that write every element.
+// Returns the number of blocks along the rows for kernels that write every element.
 int64_t row_blocks(const ColumnGrid& tiles, int64_t rows) {
   const int64_t most = divide_up(stride_grid(rows, 1), tiles.grid.x);
   const int64_t all = divide_up(rows, tiles.block.y);
@@ -84,7 +83,7 @@ struct Moments {
   }
 };
 
-// Launched with ColumnGrid(channels, 1, 1): every thread joins some chunks, one then all threads.
+// Launched with ColumnGrid(channels, 1, 1): every thread merges some chunks, then one merges all.
 template <typename M>
 __global__ void join_statistics_kernel(const M* partial, M* mean, M* variance, int64_t rows,
                                        int64_t channels, int64_t chunk, int64_t chunks) {
@@ -119,14 +118,14 @@ struct LineOf {
   bool relu;
 };
 
-// What turns x into y, of W channels. The gradient through relu computes it again, and gets the
-// same bits.
+// The linear function from x to y for W channels. The gradient of a fused relu recomputes it with
+// the same bits.
 template <typename M, int W>
 struct Line {
   M middle[W], rstd[W], scale[W], shift[W];
   bool relu;
 
-  // beta: nullptr where no relu is looked through.
+  // beta: nullptr if there is no relu in the gradient.
   __device__ Line(const LineOf<M>& of, int64_t channel) : relu(of.relu) {
     for (int j = 0; j < W; ++j) {
       middle[j] = of.mean[channel + j];
@@ -136,7 +135,7 @@ struct Line {
     }
   }
   __device__ M at(M x, int j) const { return (x - middle[j]) * scale[j] + shift[j]; }
-  // What of dy the forward lets through.
+  // Returns dy, or with relu 0 where the forward is not positive.
   __device__ M gradient(M x, M dy, int j) const { return !relu || at(x, j) > M(0) ? dy : M(0); }
 };
 
@@ -221,7 +220,7 @@ __global__ void input_gradient_kernel(const T* x, const T* dy, LineOf<MathOf<T>>
   }
 }
 
-// A thread a channel.
+// One thread per channel.
 __global__ void moments_of_sums_kernel(const float* sum, const float* squares, float* mean,
                                        float* variance, double rows, int64_t channels) {
   const int64_t k = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
@@ -300,8 +299,8 @@ void batch_norm_gradient(const BatchNormCall& c, const Bindings& b, CudaStream s
   });
 }
 
-// run(call, bindings, stream, number) with a number of the dtype of x. `sums`: the workspace has
-// the partial sums of all chunks.
+// A kernel run(call, bindings, stream, number) with a number of the dtype of x. `sums`: the
+// workspace contains the partial sums of all chunks.
 template <typename Run>
 std::unique_ptr<Kernel> make_batch_norm(const KernelRequest& request, bool sums, const Run& run) {
   const TensorSpec& x = request.inputs[0];
@@ -336,7 +335,7 @@ void launch_norm_as_line(double epsilon, int64_t channels, const float* gamma, c
                  static_cast<float>(epsilon), channels);
 }
 
-// (x, gamma, beta, residual if there is one) → y, mean, variance.
+// (x, gamma, beta, optional residual) → y, mean, variance.
 std::unique_ptr<Kernel> make_cuda_batch_norm(const KernelRequest& request) {
   return make_batch_norm(
       request, true,
@@ -359,7 +358,7 @@ std::unique_ptr<Kernel> make_cuda_batch_norm_backward(const KernelRequest& reque
       });
 }
 
-// (x, gamma, beta, mean, variance, residual if there is one) → y.
+// (x, gamma, beta, mean, variance, optional residual) → y.
 std::unique_ptr<Kernel> make_cuda_batch_norm_inference(const KernelRequest& request) {
   return make_batch_norm(
       request, false,

@@ -1,4 +1,4 @@
-// Queues what the norms of paired convolutions (cuda/vendor/cudnn_conv2d_norms.cpp) are made of.
+// Queues kernels for the norms of paired convolutions (cuda/vendor/cudnn_conv2d_norms.cpp).
 #pragma once
 
 #include "cuda/launch.h"
@@ -6,8 +6,8 @@
 namespace dltrain {
 
 // mean and variance of `rows` values from their sum and the sum of their squares; [channels] in
-// f32, computed in double. The difference of two sums in f32 loses what mean² is larger than the
-// variance: that is below what the values lose themselves where they have 16 bits (docs/gpu).
+// f32, computed in double. The difference of two f32 sums loses precision by the factor mean² /
+// variance, which is less than the rounding error of 16-bit values (docs/gpu).
 void launch_moments_of_sums(int64_t rows, int64_t channels, const float* sum, const float* squares,
                             float* mean, float* variance, CudaStream stream);
 // scale = gamma/√(variance + epsilon) and shift = beta − mean·scale: the norm as y = x·scale +

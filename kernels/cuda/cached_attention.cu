@@ -1,8 +1,8 @@
 // cached_attention (lib/ops/cached_attention.cpp; layouts of the caches in
-// lib/ops/cached_attention.h, mirrored here). New keys and values go into the caches first; then a
-// block computes one head of one token, a thread one key at a time: keys lie transposed, so threads
-// read neighbours. The softmax is the running one (Milakov and Gimelshein 2018). A row's order of
-// additions depends on its own place alone, so its bits do not depend on what else is in the batch.
+// lib/ops/cached_attention.h, mirrored here). New keys and values are written to the caches first;
+// then a block computes one head of one token, a thread one key at a time: keys are transposed, so
+// accesses are coalesced. The softmax is online (Milakov and Gimelshein 2018). The order of a row's
+// additions depends only on its position, so its bits do not depend on the rest of the batch.
 #include "cuda/attention.cuh"
 #include "cuda/makers.h"
 #include "ops/cached_attention.h"
@@ -12,7 +12,7 @@ namespace dltrain {
 namespace {
 
 struct CachedAttentionCall {
-  AttentionCall tokens;  // of the new tokens; its `keys` are those of the same tokens
+  AttentionCall tokens;  // of the new tokens; `keys` counts the same tokens
   int64_t capacity = 0;  // tokens of a slot
   int64_t block = 64;    // tokens of a block of keys
   int64_t width = 0;     // elements of a value in the cache
@@ -29,7 +29,7 @@ struct CachedAttentionCall {
 };
 
 struct CachedAttentionData {
-  const void *q = nullptr, *k = nullptr, *v = nullptr;  // of a packed tensor the same
+  const void *q = nullptr, *k = nullptr, *v = nullptr;  // equal for a packed tensor
   void *keys = nullptr, *values = nullptr, *y = nullptr;
   const int32_t *positions = nullptr, *counts = nullptr, *slots = nullptr;
 };
@@ -93,7 +93,7 @@ __global__ void attend_kernel(CachedAttentionCall c, CachedAttentionData x) {
     const M weight = std::exp(score - greatest);
     weights[thread] = weight;
     const M factor = before == -static_cast<M>(INFINITY) ? M(0) : std::exp(before - greatest);
-    sum = sum * factor + block_sum(weight);  // and a barrier
+    sum = sum * factor + block_sum(weight);  // includes a barrier
     const int64_t begin = first > first_key ? first : first_key;
     const int64_t end = place + 1 < first + kBlock ? place + 1 : first + kBlock;
     for (int i = 0; i < kMostPerThread; ++i) {
@@ -105,7 +105,7 @@ __global__ void attend_kernel(CachedAttentionCall c, CachedAttentionData x) {
       }
       out[i] = total;
     }
-    __syncthreads();  // before the weights are written again
+    __syncthreads();  // before the weights are overwritten
   }
   for (int i = 0; i < kMostPerThread; ++i) {
     const int64_t d = thread + i * kBlock;
@@ -126,7 +126,7 @@ std::unique_ptr<Kernel> make_cuda_cached_attention(const KernelRequest& request)
   const int64_t rows = a.samples * a.heads * a.queries;
   if (a.head_dim > AttentionCall::kMostHeadDim || rows >= (int64_t{1} << 31)) return nullptr;
   const int64_t kept = a.samples * a.queries * a.kv_heads * a.head_dim;
-  // `first`: of the caches among the inputs.
+  // `first`: index of the caches among the inputs.
   return make_kernel([=, first = cache_input(request.inputs)](const Bindings& b, Stream& stream) {
     if (kept == 0) return;
     const bool packed = first == 1;

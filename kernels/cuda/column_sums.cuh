@@ -1,8 +1,7 @@
-// Kernels that go down the columns of [rows, columns], and two sums over the rows of each column:
-// of fixed chunks of rows first, which are then added in order and in double. A block is `lanes`
-// threads along the columns, each with `W` neighbouring ones (a pack of 16 bytes, or one element),
-// by kColumnBlock / lanes along the rows, so that a thread's columns stay its own. Included by .cu
-// files only.
+// Column-wise kernels over [rows, columns], and two sums over the rows of each column: first over
+// fixed chunks of rows, which are then added in order and in double. A block has `lanes` threads
+// along the columns, each with `W` adjacent columns (a pack of 16 bytes, or one element), by
+// kColumnBlock / lanes threads along the rows. Included by .cu files only.
 #pragma once
 
 #include "cuda/device_code.cuh"
@@ -11,7 +10,7 @@ namespace dltrain {
 
 inline constexpr int kColumnBlock = 256;
 
-// `blocks` along the rows; for columns that are taken `width` at a time.
+// `blocks` along the rows; each thread processes `width` columns.
 struct ColumnGrid {
   ColumnGrid(int64_t columns, int width, int64_t blocks) {
     const int64_t packs = divide_up(columns, width);
@@ -23,15 +22,15 @@ struct ColumnGrid {
   dim3 grid, block;
 };
 
-// Calls f with the number of elements, as a constant, that a thread takes at a time: a pack where
-// `packs` (rows_in_packs), else one.
+// Calls f with the number of elements per thread as a constant: a pack if `packs` (rows_in_packs),
+// else one.
 template <typename T, typename F>
 void with_width(bool packs, const F& f) {
   if (packs) return f(std::integral_constant<int, Pack<T>::size>{});
   f(std::integral_constant<int, 1>{});
 }
 
-// The first column of this thread.
+// Returns the first column of this thread.
 template <int W>
 __device__ int64_t own_columns() {
   return (static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x) * W;
@@ -58,9 +57,8 @@ __device__ void store_columns(const MathOf<T> (&from)[W], T* to) {
   }
 }
 
-// Adds two values of every column over the rows of the block, in order, and calls
-// use(column, first sum, second sum) for each column of the block that there is. Every thread of
-// the block calls it.
+// Adds two values of every column over the rows of the block, in order, and calls use(column, first
+// sum, second sum) for each column of the block. All threads of the block must call it.
 template <int W, typename M, typename Use>
 __device__ void add_parts(const M (&first)[W], const M (&second)[W], int64_t columns,
                           const Use& use) {

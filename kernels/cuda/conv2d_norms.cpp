@@ -1,4 +1,4 @@
-// conv2d_moments and conv2d_batch_norm as two steps: what every run without timed choices computes.
+// conv2d_moments and conv2d_batch_norm as two steps, used by all runs without autotune.
 #include "shared/conv2d_norms.h"
 
 #include "cuda/makers.h"

@@ -1,6 +1,6 @@
-// The ops of texts in slots (lib/ops/decoding.cpp) and of recurrent state between batches
-// (lib/ops/carry.cpp): copies of rows whose places stand in device memory. A thread copies one unit
-// of a row: as many bytes at a time as divide rows and fit addresses.
+// The ops on slots (lib/ops/decoding.cpp) and on recurrent state between batches
+// (lib/ops/carry.cpp): copies of rows whose indices are in device memory. A thread copies one unit
+// of a row: the largest access that divides rows and matches the alignment.
 #include "cuda/device_code.cuh"
 #include "cuda/makers.h"
 #include "ops/step_state.h"
@@ -13,13 +13,13 @@ struct RowCopy {
   int64_t samples, tokens, row_bytes;
 };
 
-// Rows of a micro-batch among `rows` of all streams.
+// The rows of a micro-batch within the `rows` of all streams.
 struct CarryCall {
   int64_t samples, rows, row_bytes;
   int64_t steps = 1;  // carried_state: streams begin where the step is a multiple
 };
 
-// Bytes of one index of the first `axes` axes.
+// Returns the bytes per index of the first `axes` axes.
 int64_t row_bytes(const TensorSpec& spec, int axes) {
   return spec.shape.elements(axes, spec.shape.rank()) *
          static_cast<int64_t>(dtype_size(spec.dtype));
@@ -37,7 +37,7 @@ struct alignas(16) Unit16 {
   uint64_t low, high;
 };
 
-// Calls f with the widest unit that a row consists of; all tensors begin at multiples of 16 bytes.
+// Calls f with the widest unit that divides a row; all tensors are aligned to 16 bytes.
 template <typename F>
 void with_unit(int64_t row_bytes, const F& f) {
   if (row_bytes % 16 == 0) return f(Unit16{});
@@ -114,7 +114,7 @@ __global__ void carried_update_kernel(int64_t count, const StepState* step, cons
   for (int64_t i = thread_index(); i < count; i += thread_count()) state[i] = next[i];
 }
 
-// run(call, units of a row, bindings, stream, unit), unless there is nothing to copy.
+// A kernel run(call, units of a row, bindings, stream, unit); skipped if there is nothing to copy.
 template <typename Call, typename Run>
 std::unique_ptr<Kernel> make_row_kernel(const Call& call, int64_t rows, Run run) {
   return make_kernel([=](const Bindings& b, Stream& stream) {
@@ -125,7 +125,7 @@ std::unique_ptr<Kernel> make_row_kernel(const Call& call, int64_t rows, Run run)
   });
 }
 
-// With `others_zero` the rows of other micro-batches become zero, else they stay.
+// With `others_zero` sets the rows of other micro-batches to zero, else keeps them.
 template <bool others_zero>
 std::unique_ptr<Kernel> make_carry_state(const KernelRequest& request) {
   const CarryCall call = carry_call(request.inputs[1], request.outputs[0]);
@@ -151,7 +151,7 @@ std::unique_ptr<Kernel> make_cuda_token_positions(const KernelRequest& request) 
   });
 }
 
-// (x, counts): y[n] = x[n, counts[n] − 1], or x[n, 0] where nothing is there.
+// (x, counts): y[n] = x[n, counts[n] − 1], or x[n, 0] if counts[n] = 0.
 std::unique_ptr<Kernel> make_cuda_last_token(const KernelRequest& request) {
   const TensorSpec& x = request.inputs[0];
   return make_row_kernel(

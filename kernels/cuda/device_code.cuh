@@ -1,9 +1,8 @@
-// What every .cu file of this folder includes: the launch macro, vector loads and reductions of a
-// warp and a block. Included by .cu files only.
+// Common device code of the .cu files: the launch macro, vector loads and reductions of a warp and
+// a block. Included by .cu files only.
 //
-// Under nvcc DLTRAIN_LAUNCH is <<<>>>; the emulation (tests/cuda_emulation, put in front of the
-// compilation by the build) brings its own, and its own __global__, __shared__, threadIdx and so
-// on.
+// Under nvcc DLTRAIN_LAUNCH is <<<>>>; the emulation (tests/cuda_emulation, included by the build
+// before all other code) defines its own, as well as __global__, __shared__, threadIdx and so on.
 #pragma once
 
 #include <cmath>
@@ -17,7 +16,7 @@
 
 #if !defined(DLTRAIN_CUDA_EMULATION)
 #include <cuda_runtime.h>
-// A kernel with commas in its template arguments is put in parentheses.
+// A kernel with commas in its template arguments must be in parentheses.
 #define DLTRAIN_LAUNCH(kernel, grid, block, stream, ...)                              \
   do {                                                                                \
     (kernel)<<<(grid), (block), 0, static_cast<cudaStream_t>(stream)>>>(__VA_ARGS__); \
@@ -29,7 +28,7 @@ namespace dltrain {
 
 inline constexpr int kWarp = 32;
 
-// Calls f with a value of the type that stores this floating dtype; nothing for another.
+// Calls f with a value of the type that stores this floating dtype; does nothing for other dtypes.
 template <typename F>
 void with_floating(DType dtype, const F& f) {
   if (dtype == DType::f32) return f(float{});
@@ -38,7 +37,7 @@ void with_floating(DType dtype, const F& f) {
   if (dtype == DType::f16) return f(DeviceF16{});
 }
 
-// Where a dtype is f32 or f64.
+// The same for f32 and f64 only.
 template <typename F>
 void with_wide(DType dtype, const F& f) {
   dtype == DType::f64 ? f(double{}) : f(float{});
@@ -48,7 +47,7 @@ inline bool is_pack_aligned(const void* pointer) {
   return reinterpret_cast<uintptr_t>(pointer) % 16 == 0;
 }
 
-// Whether rows of all these tensors may be read in packs (nullptr: not there).
+// Returns true if rows of all these tensors can be read in packs (nullptr: absent).
 template <typename T>
 bool rows_in_packs(int64_t columns, std::initializer_list<const void*> tensors) {
   bool aligned = columns % Pack<T>::size == 0;
@@ -56,7 +55,7 @@ bool rows_in_packs(int64_t columns, std::initializer_list<const void*> tensors) 
   return aligned;
 }
 
-// The sum over the warp, in every lane. The order of the additions is fixed.
+// Returns the sum over the warp, in every lane. The order of the additions is fixed.
 template <typename T>
 __device__ T warp_sum(T value) {
   for (int offset = kWarp / 2; offset > 0; offset /= 2) {
@@ -69,14 +68,14 @@ template <typename T>
 __device__ T warp_max(T value) {
   for (int offset = kWarp / 2; offset > 0; offset /= 2) {
     const T other = __shfl_xor_sync(0xffffffffu, value, offset);
-    // NaN wins, wherever it stands.
+    // NaN wins on either side.
     value = (other > value || other != other) ? other : value;
   }
   return value;
 }
 
-// The sum over the block (a multiple of 32 threads, all of which must call), in every thread. May
-// be called again at once: it ends with a barrier.
+// Returns the sum over the block (a multiple of 32 threads, all of which must call), in every
+// thread. Ends with a barrier, so it may be called again immediately.
 template <typename T>
 __device__ T block_sum(T value) {
   __shared__ T partial[kWarp];

@@ -1,4 +1,4 @@
-// Numbers that kernels look up, in device memory of their own.
+// A table of values in device memory for kernels.
 #pragma once
 
 #include <vector>
@@ -12,8 +12,8 @@ class DeviceTable {
  public:
   explicit DeviceTable(Device& device) : device_(device) {}
 
-  // Copies the values and waits: for bind(), which is outside the step. nullptr when there are
-  // none. The address stays while the number of values does not grow.
+  // Copies the values and waits: for bind(), which is outside the step. Returns nullptr when there
+  // are none. The address stays the same unless the number of values grows.
   const T* upload(const std::vector<T>& values) {
     if (values.empty()) return nullptr;
     const size_t bytes = values.size() * sizeof(T);

@@ -1,7 +1,7 @@
-// Dropout: y = x / (1 − rate) where kept, else 0 (lib/ops/dropout.cpp), element by element, or one
-// draw a channel of a sample (lib/ops/dropout2d.cpp). Philox makes the numbers of four neighbouring
-// elements at once, so a thread takes one such group: elements 4k … 4k+3 of the global batch, of
-// which the micro-batch may begin inside. y may be x.
+// Dropout: y = x / (1 − rate) where kept, else 0 (lib/ops/dropout.cpp), element by element, or with
+// one random number per channel of a sample (lib/ops/dropout2d.cpp). Philox computes the numbers of
+// four adjacent elements at once, so a thread processes one such group: elements 4k … 4k+3 of the
+// global batch; the micro-batch may begin inside a group. y may be x.
 #include "base/philox.h"
 #include "cuda/device_code.cuh"
 #include "cuda/makers.h"

@@ -1,5 +1,5 @@
-// Element-wise ops, one pass over memory, 16 bytes a thread and step. The op is an argument, not a
-// template parameter: the switch is the same for all threads and hides behind the memory accesses.
+// Element-wise ops, one pass over memory, 16 bytes per thread and step. The op is an argument, not
+// a template parameter: the switch is uniform over all threads and hidden by the memory accesses.
 #include <algorithm>
 
 #include "cuda/device_code.cuh"
@@ -21,8 +21,8 @@ struct ElementwiseCall {
   bool accumulate;  // y += f(a, b)
 };
 
-// The program of a fused_elementwise op, as kernels read it. Operands 0 … inputs−1 are the inputs,
-// later numbers are earlier steps.
+// The program of a fused_elementwise op for kernels. Operands 0 … inputs−1 are the inputs, later
+// numbers are earlier steps.
 struct FusedCall {
   static constexpr int kMaxInputs = 16, kMaxSteps = 64, kMaxResults = 16;
   struct Step {
@@ -31,12 +31,13 @@ struct FusedCall {
     double p, q;
   };
   int inputs = 0, steps = 0, results = 0;
-  // Of every tensor, unless `mixed`: then dtypes[i] of input i, and `dtype` of the results.
+  // The dtype of every tensor, unless `mixed`: then input i has dtypes[i], and results have
+  // `dtype`.
   DType dtype = DType::f32;
   bool mixed = false;
   DType dtypes[kMaxInputs];
   Step step[kMaxSteps];
-  uint8_t result[kMaxResults];  // the operand that output i is
+  uint8_t result[kMaxResults];  // the operand of output i
   const void* input[kMaxInputs];
   void* output[kMaxResults];
 };
@@ -57,7 +58,7 @@ __device__ T apply(const Arguments<T>& f, T a, T b, T old) {
   return static_cast<T>(f.accumulate ? static_cast<M>(old) + y : y);
 }
 
-// `packs` whole packs first (0 when an operand is not aligned), then the rest one by one. For unary
+// `packs` full packs first (0 when an operand is not aligned), then the rest one by one. For unary
 // ops b is a.
 template <typename T>
 __global__ void elementwise_kernel(Arguments<T> f, const T* a, const T* b, T* y, int64_t packs,
@@ -113,9 +114,8 @@ __global__ void cast_kernel(const From* x, To* y, int64_t count, bool accumulate
   }
 }
 
-// One interpreter for every program. The operands of a thread lie in local memory (in the cache,
-// for the short programs that the fuse pass makes); programs compiled for the GPU are a later row
-// of the kernel table.
+// Interpreter for all programs. The operands of a thread are in local memory (in the cache, for the
+// short programs of the fuse pass). vendor/nvrtc_fused.cpp compiles programs instead.
 template <typename T>
 __global__ void fused_kernel(FusedCall call, int64_t packs, int64_t count) {
   using M = MathOf<T>;
@@ -161,7 +161,7 @@ __device__ inline float load_mixed(DType dtype, const void* from, int64_t i) {
   return static_cast<const float*>(from)[i];
 }
 
-// The same over tensors of several dtypes, an element at a time, in f32.
+// The same for tensors of several dtypes, one element at a time, in f32.
 template <typename T>
 __global__ void mixed_kernel(FusedCall call, int64_t count) {
   float value[FusedCall::kMaxInputs + FusedCall::kMaxSteps];
@@ -204,7 +204,7 @@ void broadcast_typed(const ElementwiseCall& call, const StridedLayout& layout, c
   const T* ta = static_cast<const T*>(a);
   const T* tb = elementwise_operands(call.op) == 2 ? static_cast<const T*>(b) : ta;
   const unsigned grid = stride_grid(count, kBlock);
-  // The last loop step must not pass 2³².
+  // The index of the last loop step must stay below 2³².
   if (count < (int64_t{1} << 31)) {
     DLTRAIN_LAUNCH((broadcast_kernel<T, uint32_t>), grid, kBlock, stream, arguments<T>(call),
                    layout, ta, tb, static_cast<T*>(y), static_cast<uint32_t>(count));
@@ -246,12 +246,12 @@ void with_storage(DType dtype, F&& f) {
       return f(static_cast<DeviceBf16*>(nullptr));
     case DType::f16:
       return f(static_cast<DeviceF16*>(nullptr));
-    default:  // the kernels serve no others
+    default:  // other dtypes are not supported
       return;
   }
 }
 
-// Strides of a dense operand of `shape` within the output: 0 where it repeats.
+// Sets the strides of a dense operand of `shape` within the output: 0 where it is broadcast.
 void set_strides(const Shape& out, const Shape& shape, int64_t* stride) {
   const int extra = out.rank() - shape.rank();
   int64_t step = 1;
@@ -262,7 +262,7 @@ void set_strides(const Shape& out, const Shape& shape, int64_t* stride) {
   }
 }
 
-// Merges neighbouring axes that both operands run through in one sweep: [rows, C] + [C] has rank 2.
+// Merges adjacent axes that are contiguous for both operands: [rows, C] + [C] has rank 2.
 StridedLayout broadcast_layout(const Shape& out, const Shape& a, const Shape& b) {
   int64_t stride[2][StridedLayout::kMaxRank];
   set_strides(out, a, stride[0]);

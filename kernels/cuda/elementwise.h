@@ -1,4 +1,4 @@
-// Queues the element-wise kernels that other kernels need too.
+// Queues element-wise kernels that other kernels use.
 #pragma once
 
 #include "cuda/launch.h"
@@ -7,8 +7,8 @@
 
 namespace dltrain {
 
-// y[row, column] = op(y[row, column] + bias[column]) in place: what a matmul or convolution ends
-// with where the vendor's own epilogue has no such form. bias may be nullptr.
+// y[row, column] = op(y[row, column] + bias[column]) in place: the end of a matmul or convolution
+// for which the vendor has no epilogue. bias may be nullptr.
 void launch_bias_activation(ElementwiseOp op, DType dtype, const void* bias, void* y, int64_t rows,
                             int64_t columns, CudaStream stream);
 

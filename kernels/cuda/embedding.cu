@@ -1,6 +1,6 @@
-// Embedding (lib/ops/embedding.cpp). The gradient sorts the places of the ids by id, and each row
-// of the weight adds its own in order: no atomic additions of floating numbers, so the sums are the
-// same every time. (The counters are integers, whose sums do not depend on the order either.)
+// Embedding (lib/ops/embedding.cpp). The gradient sorts the indices of the ids by id, and each row
+// of the weight adds its dy in order, without atomic floating-point additions, so sums are
+// reproducible. (Atomic counters are integers, whose sums do not depend on the order.)
 #include "cuda/device_code.cuh"
 #include "cuda/makers.h"
 #include "cuda/strided_copy.h"
@@ -9,11 +9,11 @@
 namespace dltrain {
 namespace {
 
-constexpr int64_t kMost = (int64_t{1} << 31) - 2;  // ids and rows: places are 32 bits wide
+constexpr int64_t kMost = (int64_t{1} << 31) - 2;  // ids and rows: indices have 32 bits
 
 struct EmbeddingBackwardCall {
   DType dtype;            // of dy
-  int64_t ids;            // looked up
+  int64_t ids;            // number of ids
   int64_t rows, columns;  // of weight
   int64_t padding_idx;
   bool accumulate;
@@ -21,7 +21,7 @@ struct EmbeddingBackwardCall {
 
 constexpr int kBlock = 256;
 
-// E: 1, 2, 4, 8 or 16 bytes of a row, `width` of them.
+// E: 1, 2, 4, 8 or 16 bytes; a row has `width` of them.
 template <typename E>
 __global__ void embedding_kernel(const int32_t* ids, const E* weight, E* y, int64_t count,
                                  int64_t width) {
@@ -43,8 +43,8 @@ __global__ void count_kernel(const int32_t* ids, int32_t* counts, int64_t count,
   }
 }
 
-// starts[r] = counts[0] + … + counts[r − 1]; the counts become a copy of it: where the next place
-// of each id goes. One block: each thread has a run of rows.
+// starts[r] = counts[0] + … + counts[r − 1], copied to counts as the position of the next entry of
+// each id. One block: each thread has a run of rows.
 __global__ void start_kernel(int32_t* counts, int32_t* starts, int64_t rows) {
   __shared__ int32_t before[kBlock];
   const int64_t run = divide_up(rows, kBlock);
@@ -79,7 +79,7 @@ __global__ void collect_kernel(const int32_t* ids, int32_t* next, int32_t* place
   }
 }
 
-// The places of each id in ascending order: each goes behind those that are less.
+// Orders the entries of each id: each moves after those that are smaller.
 __global__ void order_kernel(const int32_t* ids, const int32_t* starts, const int32_t* places,
                              int32_t* ordered, int64_t rows) {
   const int64_t count = starts[rows];
@@ -92,10 +92,10 @@ __global__ void order_kernel(const int32_t* ids, const int32_t* starts, const in
   }
 }
 
-constexpr int kLongList = 64;  // places of an id that are worth more than one thread a column
+constexpr int kLongList = 64;  // entries of an id from which several threads share a column
 
-// A block a row of the weight. Long lists (positions, token types, frequent tokens) are cut into
-// parts, whose sums are added in order.
+// One block per row of the weight. Long lists (positions, token types, frequent tokens) are divided
+// into parts, whose sums are added in order.
 template <typename T>
 __global__ void add_rows_kernel(const T* dy, const int32_t* starts, const int32_t* ordered,
                                 MathOf<T>* dweight, int64_t columns, bool accumulate) {

@@ -3,7 +3,7 @@
 //   extern "C" __global__ void NAME(dltrain::FusedOperands operands, int64_t packs, int64_t count)
 //
 // in which every step is a call of the arithmetic that all engines share (shared/elementwise.h), so
-// that the compiler keeps what lies between steps in registers.
+// that the compiler keeps intermediate results in registers.
 #pragma once
 
 #include <string>
@@ -24,11 +24,11 @@ struct FusedTypes {
 std::string fused_source(const std::vector<FusedStep>& steps, const FusedTypes& types,
                          const std::vector<int64_t>& results, const std::string& name);
 
-// Elements of a pack, which a thread takes at once: 16 bytes of the narrowest type.
+// Returns the elements of a pack, which a thread processes at once: 16 bytes of the narrowest type.
 int64_t fused_pack(const FusedTypes& types);
 
-// What the source includes, for compilers that have no folders: name and text of each header, those
-// of the standard library (as far as it is used) among them.
+// Name and text of each header that the source includes, for compilers without include folders;
+// with the used parts of the standard library.
 struct SourceHeader {
   const char* name;
   const char* text;

@@ -1,6 +1,6 @@
-// group_norm over x [samples, places, channels] and its gradient (lib/ops/group_norm.cpp): a block
-// a group of a sample; the mean first, then the deviations from it. Weight, bias and statistics
-// have the accumulation dtype of x.
+// group_norm over x [samples, places, channels] and its gradient (lib/ops/group_norm.cpp): one
+// block per group of a sample; first the mean, then the deviations from it. Weight, bias and
+// statistics have the accumulation dtype of x.
 #include <cmath>
 
 #include "cuda/device_code.cuh"
@@ -44,7 +44,7 @@ struct Group {
   __device__ int64_t channel(int64_t i) const { return group * width + i % width; }
 };
 
-// Without weights each is 1.
+// Returns the channel's weight, 1 without weights.
 template <typename M>
 __device__ M weight_of(const M* weight, int64_t channel) {
   return weight == nullptr ? M(1) : weight[channel];
@@ -99,7 +99,7 @@ __global__ void group_norm_backward_kernel(GroupNormCall c, const T* x, const T*
   }
 }
 
-// A thread a channel of a sample.
+// One thread per channel of a sample.
 template <typename T>
 __global__ void channel_sums_kernel(GroupNormCall c, const T* x, const T* dy, const MathOf<T>* mean,
                                     const MathOf<T>* rstd, MathOf<T>* partial) {
@@ -142,7 +142,7 @@ void group_norm_backward(const GroupNormCall& c, const Bindings& b, CudaStream s
     return static_cast<unsigned>(divide_up(threads, kBlock));
   };
   if (c.samples > 0) {
-    // The sums first, for dx may lie where dy lay.
+    // Compute the sums first, since dx may overwrite dy.
     if (dweight != nullptr) {
       DLTRAIN_LAUNCH(channel_sums_kernel<T>, blocks(c.samples * c.channels), kBlock, stream, c, x,
                      dy, mean, rstd, partial);
@@ -169,8 +169,8 @@ std::unique_ptr<Kernel> make_cuda_group_norm(const KernelRequest& request) {
   });
 }
 
-// (x, dy, weight, mean, rstd) → dx and, with a weight, dweight and dbias. The workspace has each
-// sample's part of these two.
+// (x, dy, weight, mean, rstd) → dx and, with a weight, dweight and dbias. The workspace contains
+// each sample's part of dweight and dbias.
 std::unique_ptr<Kernel> make_cuda_group_norm_backward(const KernelRequest& request) {
   const GroupNormCall c = group_norm_call(request);
   const auto run = [c](const Bindings& b, Stream& stream) {

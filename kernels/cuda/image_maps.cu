@@ -1,6 +1,6 @@
-// avg_pool2d, upsample2d, adaptive_max_pool2d and their gradients over images [N, H, W, C]
-// (lib/ops/image_maps.h says what the maps are). One thread an output element; neighbours in a warp
-// are neighbouring channels. Gradients gather, so that overlapping windows add in a fixed order.
+// avg_pool2d, upsample2d, adaptive_max_pool2d and their gradients over images [N, H, W, C] (maps:
+// lib/ops/image_maps.h). One thread per output element; adjacent threads have adjacent channels.
+// Gradients gather, so that overlapping windows are added in a fixed order.
 #include <utility>
 
 #include "cuda/device_code.cuh"
@@ -22,13 +22,13 @@ struct ImageMapCall {
   DType dtype = DType::f32;
   int64_t samples = 0, channels = 0;
   int64_t in[2] = {}, out[2] = {};  // height, width of the forward's images
-  // From x to y; in gradients the transposed ones: which windows an element stands in.
+  // From x to y; in gradients the transposed maps, which list the windows that contain an element.
   DeviceAxisMap map[2];
 };
 
 constexpr int kBlock = 256;
 
-// The place of element i of [N, extent[0], extent[1], C].
+// The indices of element i of [N, extent[0], extent[1], C].
 struct Place {
   int64_t n, h, w, channel;
   __device__ Place(int64_t i, const int64_t* extent, int64_t channels)
@@ -111,7 +111,7 @@ struct MapTables {
   DeviceTable<double> weight;
 };
 
-// run(call, bindings, stream) with the maps of the op in device memory.
+// A kernel run(call, bindings, stream) with the maps of the op in device memory.
 template <typename Run>
 class MapKernel final : public BoundKernel {
  public:
@@ -152,7 +152,7 @@ std::unique_ptr<Kernel> make_map_kernel(const KernelRequest& request, const Run&
 
 }  // namespace
 
-// Gradients too: a gradient is a map of its own, from dy to dx.
+// Also serves gradients, which are maps from dy to dx.
 std::unique_ptr<Kernel> make_cuda_image_map(const KernelRequest& request) {
   const bool backward = request.op.ends_with("_backward");
   return make_map_kernel(request, [backward](ImageMapCall c, const Bindings& b, CudaStream stream) {

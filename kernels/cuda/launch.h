@@ -1,8 +1,8 @@
-// What launches have in common. The .cu files hold an op each: kernels and the makers that queue
-// them. They include no header that needs fmt (nvcc cannot compile it as C++20); what has to is in
-// a .cpp file beside them.
+// Common definitions of launches. Each .cu file contains an op: kernels and the makers that queue
+// them. It must not include headers that need fmt (nvcc cannot compile it as C++20); such code is
+// in .cpp files.
 //
-// What runs in a step queues on a stream, allocates nothing and waits for nothing. The same .cu
+// Code that runs in a step only queues on a stream; it neither allocates nor waits. The same .cu
 // files are compiled for the CPU emulation of tests/cuda_emulation.
 #pragma once
 
@@ -17,13 +17,13 @@ using CudaStream = void*;  // cudaStream_t, as Stream::native() returns it
 // Throws Error(device) naming the kernel when `code` (a cudaError_t) is not success.
 void check_launch(int code, const char* kernel);
 
-// Rows, columns, … of grids: ⌈a / b⌉ for a ≥ 0.
+// Returns ⌈a / b⌉ for a ≥ 0, for example the size of a grid.
 DLTRAIN_HD int64_t divide_up(int64_t a, int64_t b) {
   return (a + b - 1) / b;
 }
 
-// Blocks for a loop over `count` items with a grid stride: enough to fill the largest GPUs (132
-// processors of 2048 threads), few enough that each thread has some work.
+// Returns the blocks for a grid-stride loop over `count` items: enough to fill the largest GPUs
+// (132 multiprocessors of 2048 threads), few enough that each thread has some work.
 inline unsigned stride_grid(int64_t count, int block) {
   constexpr int64_t kMost = 132 * 16;
   const int64_t blocks = divide_up(count, block);

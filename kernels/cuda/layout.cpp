@@ -14,7 +14,7 @@ namespace {
 
 static_assert(StridedCopy::kMaxRank >= Shape::kMaxRank);
 
-// All of a dense tensor onto one of the same shape; the callers change sides, strides and starts.
+// Returns the copy of a dense tensor to one of the same shape, for callers to modify.
 StridedCopy copy_of(const Shape& shape, DType dtype) {
   StridedCopy copy;
   copy.element_bytes = static_cast<int>(dtype_size(dtype));
@@ -26,7 +26,7 @@ StridedCopy copy_of(const Shape& shape, DType dtype) {
   return copy;
 }
 
-// Sets the strides of the side that is `whole`, and where the box begins in it.
+// Sets strides and start of the box within the tensor of shape `whole`.
 void lie_in(const Shape& whole, const std::vector<int64_t>& before, int64_t* stride,
             int64_t& start) {
   for (int i = 0; i < whole.rank(); ++i) {
@@ -35,7 +35,7 @@ void lie_in(const Shape& whole, const std::vector<int64_t>& before, int64_t* str
   }
 }
 
-// What a number is in memory.
+// Returns the memory representation of a number.
 uint64_t bits_of(double value, DType dtype) {
   const auto narrow = [&](auto to) {
     from_f32(static_cast<float>(value), to);
@@ -55,7 +55,7 @@ uint64_t bits_of(double value, DType dtype) {
   }
 }
 
-// Each input is copied to its place in the output, which is filled first where there is a `fill`.
+// Copies each input to its place in the output, which is first filled with `fill` if given.
 std::unique_ptr<Kernel> make_layout_kernel(std::vector<StridedCopy> copies, const TensorSpec& y,
                                            std::optional<double> fill = {}) {
   for (StridedCopy& copy : copies) copy = simplified(copy);

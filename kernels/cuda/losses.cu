@@ -1,6 +1,6 @@
 // elementwise_loss and weighted_cross_entropy with their gradients (lib/ops has the formulas), of
-// f32 or f64; sums and dloss are f64. Sums are taken by blocks over fixed parts, which lie in the
-// workspace until they are added in order, in double.
+// f32 or f64; sums and dloss are f64. Blocks sum fixed parts, whose results are in the workspace
+// until they are added in order, in double.
 #include <string>
 #include <utility>
 #include <vector>
@@ -19,7 +19,7 @@ struct ElementwiseLossCall {
   LossKind kind;
   int64_t count;
   double delta;
-  int64_t positives;  // weights of positive targets in `positive`, which repeat; 0: all 1
+  int64_t positives;  // weights of positive targets, repeated over the elements; 0: all 1
 };
 
 struct WeightedCrossEntropyCall {
@@ -31,7 +31,7 @@ struct WeightedCrossEntropyCall {
 };
 
 constexpr int kBlock = kRowBlock;
-constexpr int64_t kPart = 8192;  // elements a block
+constexpr int64_t kPart = 8192;  // elements per block
 
 // Adds pairs of partial sums, in one block.
 __global__ void add_pairs_kernel(const double* pairs, int64_t count, double scale, double* loss,
@@ -132,7 +132,7 @@ __global__ void weighted_kernel(WeightedCrossEntropyCall c, const T* logits, con
                                 const int32_t* mask, const double* weights, T* log_sum_exp,
                                 double* pairs) {
   const int64_t row = own_row<kThreads>();
-  if (row >= c.rows) return;  // a whole warp, or never
+  if (row >= c.rows) return;  // uniform over a warp
   const T* x = logits + row * c.classes;
   const Targets<T> t(c, targets, mask, weights, row);
   T top = 0, most = 0;
@@ -206,7 +206,7 @@ WeightedCrossEntropyCall weighted_call(const KernelRequest& request) {
           .scale = request.attributes.number("scale", 1)};
 }
 
-// With a list of weights in device memory: run(bindings, weights, stream).
+// A kernel with a list of weights in device memory: run(bindings, weights, stream).
 template <typename Run>
 class LossKernel final : public BoundKernel {
  public:
@@ -269,7 +269,7 @@ std::unique_ptr<Kernel> make_cuda_elementwise_loss_backward(const KernelRequest&
   return make_loss(request, "pos_weight", 0, run);
 }
 
-// (logits, targets, labels beside distributions if there are any) → loss, log_sum_exp, correct.
+// (logits, targets, optional labels) → loss, log_sum_exp, correct.
 std::unique_ptr<Kernel> make_cuda_weighted_cross_entropy(const KernelRequest& request) {
   const WeightedCrossEntropyCall c = weighted_call(request);
   const auto run = [c](const Bindings& b, const double* weights, CudaStream stream) {
@@ -286,7 +286,7 @@ std::unique_ptr<Kernel> make_cuda_weighted_cross_entropy(const KernelRequest& re
   return make_loss(request, "class_weights", 2 * c.rows, run);
 }
 
-// (logits, targets, log_sum_exp, dloss, labels if there are any) → dlogits.
+// (logits, targets, log_sum_exp, dloss, optional labels) → dlogits.
 std::unique_ptr<Kernel> make_cuda_weighted_cross_entropy_backward(const KernelRequest& request) {
   const WeightedCrossEntropyCall c = weighted_call(request);
   const auto run = [c](const Bindings& b, const double* weights, CudaStream stream) {

@@ -13,7 +13,7 @@ namespace dltrain {
 std::span<const KernelRow> cuda_vendor_rows();  // vendor/table.cpp
 std::span<const KernelRow> cuda_own_rows();     // table.cpp
 
-// The engine that these kernels are part of: the plug-in's, or the emulated one of the tests.
+// The engine of these kernels: the plug-in's, or the emulated one of the tests.
 const Engine& cuda_engine();
 
 // Each returns nullptr for dtypes and attributes it does not serve.
@@ -24,7 +24,7 @@ Maker make_cuda_reduce;
 Maker make_cuda_plain_matmul;
 Maker make_cuda_plain_conv2d, make_cuda_plain_conv2d_input, make_cuda_plain_conv2d_weight;
 Maker make_cuda_conv2d_moments, make_cuda_conv2d_batch_norm;
-Maker make_cuda_batch_moments;  // of conv2d_moments, no op itself
+Maker make_cuda_batch_moments;  // part of conv2d_moments, not an op
 Maker make_cuda_max_pool2d, make_cuda_max_pool2d_backward;
 Maker make_cuda_batch_norm, make_cuda_batch_norm_backward, make_cuda_batch_norm_inference;
 Maker make_cuda_batch_norm_update;

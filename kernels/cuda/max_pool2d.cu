@@ -1,6 +1,6 @@
-// Max pooling over images [N, H, W, C] and its gradient (lib/ops/max_pool2d.cpp): one thread an
-// output element, or as many neighbouring channels of it as lie in 16 bytes. The gradient gathers
-// (by input elements), so that overlapping windows add in a fixed order.
+// Max pooling over images [N, H, W, C] and its gradient (lib/ops/max_pool2d.cpp): one thread per
+// output element, or per 16 bytes of adjacent channels. The gradient gathers (by input elements),
+// so that overlapping windows are added in a fixed order.
 #include "cuda/column_sums.cuh"
 #include "cuda/makers.h"
 #include "shared/bound_kernel.h"
@@ -68,7 +68,7 @@ __global__ void max_pool_kernel(MaxPoolCall c, const T* x, T* y, uint8_t* positi
   }
 }
 
-// The windows along one axis that hold index i: first and one past the last.
+// Returns the windows [begin, end) along one axis that contain index i.
 __device__ void windows_of(const MaxPoolCall& c, int axis, int64_t i, int64_t& begin,
                            int64_t& end) {
   const int64_t padded = i + c.padding[axis];

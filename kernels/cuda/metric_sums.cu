@@ -1,6 +1,5 @@
-// The sums that metrics are made of (lib/ops/metric_sums.cpp), in f64. Counts are added atomically:
-// sums of ones are exact, whatever the order. Other sums are taken by one block each, in a fixed
-// order.
+// The sums for metrics (lib/ops/metric_sums.cpp), in f64. Counts are added atomically: sums of ones
+// are exact in any order. Other sums are computed by one block each, in a fixed order.
 #include "cuda/makers.h"
 #include "cuda/row_sweep.cuh"
 #include "cuda/strided_copy.h"
@@ -12,8 +11,8 @@ namespace {
 struct MetricCall {
   enum class Kind : uint8_t { confusion, top_k, regression, binary } kind;
   DType dtype;    // of outputs and floating targets: f32 or f64
-  int64_t rows;   // of labels; of numbers: samples
-  int64_t width;  // classes, or numbers a sample
+  int64_t rows;   // labels, or samples
+  int64_t width;  // classes, or numbers per sample
   int64_t k;
   bool accumulate;
 };
@@ -27,14 +26,14 @@ MetricCall::Kind metric_kind(std::string_view op) {
 
 constexpr int kBlock = kRowBlock;
 
-// A warp a row of logits.
+// One warp per row of logits.
 template <typename T>
 __global__ void label_counts_kernel(MetricCall c, const T* logits, const int32_t* labels,
                                     double* sums) {
   const int64_t row = own_row<kWarp>();
-  if (row >= c.rows) return;  // a whole warp
+  if (row >= c.rows) return;  // uniform over a warp
   const int64_t label = labels[row];
-  if (label < 0) return;  // the whole warp
+  if (label < 0) return;  // uniform too
   const T* x = logits + row * c.width;
   if (c.kind == MetricCall::Kind::top_k) {
     const T own = x[label];
@@ -52,7 +51,7 @@ __global__ void label_counts_kernel(MetricCall c, const T* logits, const int32_t
   if (own_lane<kWarp>() == 0) atomicAdd(sums + label * c.width + best, 1.0);
 }
 
-// A block a number of the samples.
+// One block per number of a sample.
 template <typename T>
 __global__ void regression_kernel(MetricCall c, const T* x, const T* t, double* sums) {
   const int64_t output = blockIdx.x;

@@ -1,6 +1,6 @@
-// Direct convolutions, of f32 or f64 (lib/ops/conv2d.cpp has shapes and attributes): for what cuDNN
-// has no engine for, and for the emulation. One thread an element of y or dx, one block an element
-// of dw. Every sum has a fixed order.
+// Direct convolutions, of f32 or f64 (lib/ops/conv2d.cpp has shapes and attributes): for problems
+// without a cuDNN engine, and for the emulation. One thread per element of y or dx, one block per
+// element of dw. Every sum has a fixed order.
 #include "cuda/device_code.cuh"
 #include "cuda/makers.h"
 #include "ops/conv2d.h"
@@ -38,7 +38,7 @@ PlainConv2dCall plain_conv2d_call(const KernelRequest& request, const Shape& x, 
   return c;
 }
 
-// run(bindings, stream, number) with a number of the dtype, unless there is nothing to write.
+// A kernel run(bindings, stream, number) with a number of the dtype; skipped if outputs are empty.
 template <typename Run>
 std::unique_ptr<Kernel> make_plain_conv2d(const KernelRequest& request, Run run) {
   const DType dtype = request.inputs[0].dtype;
@@ -78,7 +78,7 @@ __global__ void forward_kernel(PlainConv2dCall c, const T* x, const T* w, const 
   }
 }
 
-// The output position that input position `at` reaches through kernel position k, or −1.
+// Returns the output position that uses input position `at` with kernel position k, or −1.
 __device__ int64_t output_position(const PlainConv2dCall& c, int axis, int64_t at, int64_t k) {
   const int64_t shifted = at + c.padding[axis] - k * c.dilation[axis];
   if (shifted < 0 || shifted % c.stride[axis] != 0) return -1;

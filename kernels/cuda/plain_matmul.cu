@@ -1,6 +1,6 @@
-// A tiled matrix product: for what cuBLASLt does not take, and for the emulation, where no vendor
-// library runs. One block a 32×32 tile of y, each thread 2×2 of it, both operands staged through
-// shared memory 16 inner positions at a time.
+// A tiled matrix product: for problems that cuBLASLt does not support, and for the emulation, where
+// no vendor library runs. One block per 32×32 tile of y, 2×2 elements per thread; both operands are
+// staged in shared memory 16 inner positions at a time.
 #include "cuda/device_code.cuh"
 #include "cuda/makers.h"
 #include "cuda/matmul_sizes.h"
@@ -21,13 +21,13 @@ struct PlainMatmulCall {
 };
 
 constexpr int kSide = 16;         // threads along each edge of a block
-constexpr int kTile = 2 * kSide;  // of y
+constexpr int kTile = 2 * kSide;  // rows and columns of a tile of y
 constexpr int kInner = 16;
 
 template <typename T>
 __global__ void plain_matmul_kernel(PlainMatmulCall c, const T* a, const T* b, const T* bias,
                                     T* y) {
-  __shared__ T a_tile[kInner][kTile + 1];  // padded: neighbouring rows in other banks
+  __shared__ T a_tile[kInner][kTile + 1];  // padded against bank conflicts
   __shared__ T b_tile[kInner][kTile + 1];
   const int tx = static_cast<int>(threadIdx.x), ty = static_cast<int>(threadIdx.y);
   const int thread = ty * kSide + tx;

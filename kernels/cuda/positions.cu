@@ -1,5 +1,5 @@
 // rotary and sinusoidal_positions (lib/ops/positions.cpp); y may be x. Angles are computed in
-// double and brought into one turn before sine and cosine, so that far tokens are as exact as near
+// double and reduced to one turn before sine and cosine, so that late tokens are as exact as early
 // ones.
 #include <algorithm>
 #include <cmath>
@@ -17,9 +17,9 @@ struct RotaryCall {
   DType dtype = DType::f32;
   int64_t rows = 0;  // samples · tokens
   int64_t tokens = 0, heads = 0, head_dim = 0;
-  int pairs = 0;                 // that turn; elements behind 2·pairs stay
-  double sign = 1;               // −1: back
-  double frequency[kMostPairs];  // radians a token
+  int pairs = 0;                 // rotated pairs; elements after 2·pairs are copied
+  double sign = 1;               // −1: inverse rotation
+  double frequency[kMostPairs];  // radians per token
 };
 
 struct SinusoidCall {
@@ -29,12 +29,12 @@ struct SinusoidCall {
 
 constexpr int kBlock = 256;
 
-// Where token `row` of [samples, tokens] stands.
+// Returns the position of token `row` of [samples, tokens].
 __device__ int64_t place_of(int64_t row, int64_t tokens, const int32_t* places) {
   return row % tokens + (places == nullptr ? 0 : places[row / tokens]);
 }
 
-// A thread turns one pair of every head of a token, or copies one element that does not turn.
+// A thread rotates one pair of every head of a token, or copies one element that is not rotated.
 template <typename T>
 __global__ void rotary_kernel(RotaryCall c, const T* x, const int32_t* places, T* y) {
   using M = MathOf<T>;
@@ -77,7 +77,7 @@ __global__ void sinusoid_kernel(SinusoidCall c, const T* x, const int32_t* place
 
 }  // namespace
 
-// The second input, i32, is the place of the first token of each sample; without it 0.
+// The optional second input, i32, is the position of the first token of each sample; default 0.
 std::unique_ptr<Kernel> make_cuda_rotary(const KernelRequest& request) {
   const TensorSpec& x = request.inputs[0];
   const std::vector<double> frequencies =

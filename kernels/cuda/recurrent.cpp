@@ -1,10 +1,9 @@
 // Kernel classes of recurrent and its backward: for each token a product by the engine's matmul
 // (cuBLASLt, or the plain kernel) and the units (cuda/recurrent.cu); the gradient of the weight is
-// one product over all tokens. All of it is a fixed sequence of launches, so it can be captured.
+// one product over all tokens. The sequence of launches is fixed, so it can be captured.
 //
-// cuDNN's recurrent networks take the inputs before their projection, and here every gate has an
-// input of its own, which a matmul before it has made. They serve recurrent_network instead
-// (cuda/vendor/cudnn_recurrent.cpp).
+// cuDNN's recurrent networks include the input projection, which for this op is a separate matmul;
+// they serve recurrent_network instead (cuda/vendor/cudnn_recurrent.cpp).
 #include "cuda/recurrent.h"
 
 #include <vector>
@@ -35,7 +34,7 @@ RecurrentCall recurrent_call(const RecurrentSizes& s, DType dtype) {
           .reverse = s.reverse};
 }
 
-// A matmul of the engine within a kernel.
+// Returns a matmul of the engine as part of a kernel.
 KernelPart product(const KernelRequest& request, const TensorSpec& a, const TensorSpec& b,
                    const TensorSpec& y, const Attributes& attributes, bool accumulate,
                    WorkspaceParts& scratch) {
@@ -102,7 +101,7 @@ class RecurrentBackward final : public Kernel {
       : call_(recurrent_call(recurrent_sizes(r.inputs[1].shape, r.attributes), r.inputs[1].dtype)),
         wide_(accumulation_dtype(call_.dtype)),
         rows_(call_.samples * call_.tokens),
-        // What flows past the product is in the result already.
+        // The result already contains the gradient that bypasses the product.
         product_(product(r, {Shape{call_.samples, call_.width()}, call_.dtype}, r.inputs[4],
                          {Shape{call_.samples, call_.hidden}, wide_}, {}, true, scratch_)),
         // dw = dzᵀ·h over all samples and tokens, h the state before each.

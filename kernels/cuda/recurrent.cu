@@ -101,7 +101,7 @@ __global__ void step_kernel(RecurrentCall c, RecurrentData d, int64_t token, boo
   static_cast<T*>(d.state)[i] = static_cast<T>(h);
 }
 
-// What one unit of one sample at one token needs backwards.
+// The backward of one unit of one sample at one token.
 template <typename T>
 struct BackwardUnit {
   using M = MathOf<T>;
@@ -122,7 +122,7 @@ struct BackwardUnit {
     if (earlier < 0) return or_zero<T>(initial, sample * c.hidden + unit);
     return or_zero<T>(states, (sample * c.tokens + earlier) * c.hidden + unit);
   }
-  // A gate whose gradients towards input and state are the same, or not.
+  // Stores a gate's gradients towards input and state.
   __device__ void set(int64_t k, M value) const { set(k, value, value); }
   __device__ void set(int64_t k, M to_input, M to_state) const {
     const int64_t at = k * c.hidden + unit;

@@ -1,7 +1,6 @@
-// Queues the element-wise part of recurrent networks (lib/ops/recurrent.cpp has the formulas): what
-// one step does with the product of weight and state, forwards and backwards. Work of one step lies
-// densely, [samples, …]; the op's tensors are by token. Optional addresses are nullptr where
-// absent.
+// Queues the element-wise part of recurrent networks (lib/ops/recurrent.cpp has the formulas): the
+// part of a step after the product of weight and state, and its backward. Work of one step is
+// dense, [samples, …]; the op's tensors are by token. Absent optional addresses are nullptr.
 //
 // dtype: f32, f64, bf16 or f16 of the op's tensors (T); M is its accumulation dtype.
 #pragma once
@@ -19,7 +18,7 @@ struct RecurrentCall {
   bool reverse = false;
 
   DLTRAIN_HD int64_t width() const { return gates * hidden; }
-  // As RecurrentSizes of lib/ops/recurrent.h.
+  // Same as in RecurrentSizes of lib/ops/recurrent.h.
   DLTRAIN_HD int64_t token(int64_t i) const { return reverse ? tokens - 1 - i : i; }
   DLTRAIN_HD int64_t before(int64_t token) const {
     if (reverse) return token + 1 < tokens ? token + 1 : -1;
@@ -36,27 +35,29 @@ struct RecurrentData {
   void *y = nullptr, *gates = nullptr, *cells = nullptr;
 };
 
-// State and cells before the first token.
+// Sets state and cells before the first token.
 void launch_recurrent_start(const RecurrentCall& call, const RecurrentData& data,
                             CudaStream stream);
-// Step i; without `has_product` the product is zero.
+// Runs step i; without `has_product` the product is zero.
 void launch_recurrent_step(const RecurrentCall& call, const RecurrentData& data, int64_t i,
                            bool has_product, CudaStream stream);
 
 struct RecurrentBackwardData {
   const void *dy = nullptr, *y = nullptr, *gates = nullptr, *cells = nullptr;
   const void *initial_state = nullptr, *initial_cell = nullptr;
-  void* dstate = nullptr;  // M [samples, hidden]: of h; becomes what flows past the product
+  void* dstate =
+      nullptr;  // M [samples, hidden]: of h; becomes the gradient that bypasses the product
   void* dcell = nullptr;   // M [samples, hidden]: of c of an LSTM
   void* dx = nullptr;      // T [samples, tokens, width]
   void* dz = nullptr;      // T [samples, width]: of the product, for this step
   void* dz_all = nullptr;  // T [samples, tokens, width]: the same by token; may be dx
 };
 
-// Step i, from the last to the first. The last takes dstate and dcell as zero.
+// Runs the backward of step i, from the last to the first. The last step treats dstate and dcell as
+// zero.
 void launch_recurrent_backward_step(const RecurrentCall& call, const RecurrentBackwardData& data,
                                     int64_t i, CudaStream stream);
-// T [samples, tokens, hidden]: the state before each token.
+// Writes the state before each token to `before`, T [samples, tokens, hidden].
 void launch_states_before(const RecurrentCall& call, const void* y, const void* initial_state,
                           void* before, CudaStream stream);
 

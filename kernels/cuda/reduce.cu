@@ -1,6 +1,6 @@
-// Reductions. Three ways to walk memory: along rows (inner extent 1), down columns (the bias
-// gradient), and by strides (reduced axes that are not neighbours). Long ones take two passes:
-// partial results of fixed chunks, then the same kernel over those.
+// Reductions along rows (inner extent 1), down columns (the bias gradient), or by strides (reduced
+// axes that are not adjacent). Long ones take two passes: partial results of fixed chunks, then the
+// same kernel over those.
 #include <algorithm>
 #include <vector>
 
@@ -16,7 +16,7 @@ namespace {
 constexpr int kBlock = 256;
 constexpr int kTileColumns = 32, kTileRows = 8;  // threads of a column block
 
-// How partial results are joined and how the last one is written.
+// Combines partial results and writes the final one.
 template <typename T>
 struct Join {
   bool maximum;
@@ -34,7 +34,7 @@ struct Join {
   }
 };
 
-// One warp a row of x [rows, length].
+// One warp per row of x [rows, length].
 template <typename X, typename T>
 __global__ void reduce_short_rows(Join<T> f, const X* x, T* y, int64_t rows, int64_t length) {
   const int64_t row = thread_index() / kWarp;
@@ -47,7 +47,7 @@ __global__ void reduce_short_rows(Join<T> f, const X* x, T* y, int64_t rows, int
   if (lane == 0) f.write(y + row, value);
 }
 
-// One block a chunk of a row; y is [rows, chunks].
+// One block per chunk of a row; y is [rows, chunks].
 template <typename X, typename T>
 __global__ void reduce_long_rows(Join<T> f, const X* x, T* y, int64_t length, int64_t chunk) {
   const int64_t row = blockIdx.x, begin = blockIdx.y * chunk;
@@ -60,7 +60,7 @@ __global__ void reduce_long_rows(Join<T> f, const X* x, T* y, int64_t length, in
   if (threadIdx.x == 0) f.write(y + row * gridDim.y + blockIdx.y, value);
 }
 
-// One block 32 columns of a chunk of rows; x is [outer, length, inner], y [outer, chunks, inner].
+// One block per 32 columns of a chunk; x is [outer, length, inner], y [outer, chunks, inner].
 template <typename X, typename T>
 __global__ void reduce_columns(Join<T> f, const X* x, T* y, int64_t length, int64_t inner,
                                int64_t chunk) {
@@ -93,7 +93,7 @@ __device__ int64_t strided_offset(const StridedLayout& layout, int64_t index) {
   return at;
 }
 
-// One block an output element.
+// One block per output element.
 template <typename X, typename T>
 __global__ void reduce_strided(Join<T> f, const X* x, T* y, StridedLayout kept, StridedLayout gone,
                                int64_t length) {
@@ -150,7 +150,7 @@ void reduce_typed(const ReduceCall& call, const void* x, void* y, void* workspac
   launch_pass(last, static_cast<const T*>(partial), out, second, 1, stream);
 }
 
-// Neighbouring axes that are all kept or all reduced, merged; axes of extent 1 left out.
+// Adjacent axes that are all kept or all reduced, merged; axes of extent 1 are dropped.
 struct AxisGroup {
   bool reduced;
   int64_t extent, stride;
@@ -178,7 +178,7 @@ void append(StridedLayout& layout, const AxisGroup& group) {
   ++layout.rank;
 }
 
-// [outer, reduced, inner] where the reduced axes are neighbours, else by strides.
+// Sets [outer, reduced, inner] if the reduced axes are adjacent, else the strided layouts.
 void set_extents(ReduceCall& call, const std::vector<AxisGroup>& groups) {
   const auto reduced = std::count_if(groups.begin(), groups.end(),
                                      [](const AxisGroup& group) { return group.reduced; });
@@ -198,7 +198,7 @@ void set_extents(ReduceCall& call, const std::vector<AxisGroup>& groups) {
 
 int64_t reduce_chunks(const ReduceCall& call) {
   if (call.strided) return 1;
-  const int64_t least = call.inner > 1 ? 512 : 16384;  // elements that one chunk walks
+  const int64_t least = call.inner > 1 ? 512 : 16384;  // least elements per chunk
   const int64_t chunks = divide_up(call.reduced, least);
   return chunks < 1 ? 1 : chunks > 256 ? 256 : chunks;
 }

@@ -7,8 +7,8 @@
 
 namespace dltrain {
 
-// x is [outer, reduced, inner], y is [outer, inner]; or, when the reduced axes are not neighbours,
-// `strided` is set, y has `outer` elements and the layouts tell where x's elements lie.
+// x is [outer, reduced, inner], y is [outer, inner]. If the reduced axes are not adjacent,
+// `strided` is set, y has `outer` elements and the layouts describe x's elements.
 struct ReduceCall {
   DType dtype = DType::f32;  // of x, floating; y has its accumulation dtype
   bool maximum = false;      // else a sum, times `scale`
@@ -19,9 +19,9 @@ struct ReduceCall {
   StridedLayout kept = {}, gone = {};  // stride[0] is that of x
 };
 
-// Long reductions are cut into chunks whose results lie in the workspace until the second pass.
+// Returns the number of chunks, whose results in the workspace a second pass reduces.
 int64_t reduce_chunks(const ReduceCall& call);
-// Of the dtype of y.
+// Returns the number of elements, of the dtype of y, in the workspace.
 inline int64_t reduce_workspace_elements(const ReduceCall& call) {
   const int64_t chunks = reduce_chunks(call);
   return chunks == 1 ? 0 : chunks * call.outer * call.inner;

@@ -1,8 +1,8 @@
 // layer_norm and rms_norm over x [rows, columns] and their gradients (lib/ops/layer_norm.cpp has
 // the formulas). Weight, bias and statistics have the accumulation dtype of x.
 //
-// The mean first and the deviations from it in a second reading of the row, which then lies in the
-// cache: no cancellation. Gradients of weight and bias are sums over rows: of fixed chunks first,
+// First the mean, then the deviations from it in a second pass over the row, which is then in the
+// cache: no cancellation. Gradients of weight and bias are sums over rows: first over fixed chunks,
 // which are then added in order and in double.
 #include <cmath>
 
@@ -45,7 +45,7 @@ __global__ void row_norm_kernel(const T* x, const MathOf<T>* weight, const MathO
                                 MathOf<T> epsilon, bool centred, bool packs) {
   using M = MathOf<T>;
   const int64_t row = own_row<kThreads>();
-  if (row >= rows) return;  // a whole warp, or never
+  if (row >= rows) return;  // uniform over a warp
   const T* const in[1] = {x + row * columns};
   const M count = static_cast<M>(columns);
   M middle = 0;
@@ -126,13 +126,13 @@ __global__ void parameter_sums_kernel(const T* x, const T* dy, const MathOf<T>* 
   });
 }
 
-// Of the backward; nullptr: rms_norm.
+// Returns the mean among the backward's inputs; nullptr: rms_norm.
 template <typename M>
 const M* mean_of(const RowNormCall& c, const Bindings& b) {
   return c.centred ? b.input<M>(3) : nullptr;
 }
 
-// dweight and dbias, each if it is there.
+// Computes dweight and dbias unless they are nullptr.
 template <typename T>
 void parameter_gradients(const RowNormCall& c, const Bindings& b, MathOf<T>* dweight,
                          MathOf<T>* dbias, CudaStream stream) {
@@ -179,7 +179,7 @@ std::unique_ptr<Kernel> make_cuda_row_norm_backward(const KernelRequest& request
       using M = MathOf<T>;
       M* dweight = has_weight ? b.output<M>(1) : nullptr;
       M* dbias = has_bias ? b.output<M>(b.outputs.size() - 1) : nullptr;
-      // First, for dx may lie where dy lay.
+      // Compute this first, since dx may overwrite dy.
       parameter_gradients<T>(c, b, dweight, dbias, stream.native());
       if (c.rows * c.columns == 0) return;
       DLTRAIN_LAUNCH_ROWS(row_norm_backward_kernel, T, c.rows, c.columns, stream.native(),

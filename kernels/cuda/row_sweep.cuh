@@ -1,5 +1,4 @@
-// Kernels that go along rows of [rows, columns]: a warp or a block has a row to itself. Included by
-// .cu files only.
+// Row-wise kernels over [rows, columns]: one warp or one block per row. Included by .cu files only.
 #pragma once
 
 #include "cuda/device_code.cuh"
@@ -8,10 +7,10 @@ namespace dltrain {
 
 inline constexpr int kRowBlock = 256;
 
-// Rows up to this long are a warp's.
+// Rows of up to this length are processed by a warp, longer ones by a block.
 inline constexpr int64_t kWarpRow = 1024;
 
-// The sum or the greatest over the threads that share a row: kWarp or kRowBlock of them.
+// The sum or the maximum over the threads that share a row: kWarp or kRowBlock of them.
 template <int kThreads, typename T>
 __device__ T row_sum(T value) {
   if constexpr (kThreads == kWarp) return warp_sum(value);
@@ -23,7 +22,7 @@ __device__ T row_max(T value) {
   if constexpr (kThreads == kRowBlock) return block_max(value);
 }
 
-// The row of this thread, and its place among the threads of the row.
+// The row of this thread, and its index among the threads of the row.
 template <int kThreads>
 __device__ int64_t own_row() {
   return thread_index() / kThreads;
@@ -33,7 +32,7 @@ __device__ int own_lane() {
   return static_cast<int>(threadIdx.x) % kThreads;
 }
 
-// The first place of the greatest value among `count`.
+// Returns the first index of the maximum of `count` values.
 template <int kThreads, typename T, typename Value>
 __device__ int64_t first_greatest(int64_t count, const Value& value, T& greatest) {
   T own = -static_cast<T>(INFINITY);
@@ -50,9 +49,9 @@ __device__ int64_t first_greatest(int64_t count, const Value& value, T& greatest
                                                                  : -static_cast<double>(count)));
 }
 
-// Calls f(column, values of the rows `in` there) for every column; what it returns goes to `out`,
-// unless that is nullptr. With `packs` the rows are read 16 bytes at a time: all of them are
-// aligned then, and `columns` is a multiple of a pack.
+// Calls f(column, values of the rows `in` at that column) for every column; writes its results to
+// `out`, unless that is nullptr. With `packs` the rows are read 16 bytes at a time: all of them
+// must be aligned, and `columns` a multiple of a pack.
 template <int kThreads, typename T, int kInputs, typename F>
 __device__ void sweep_row(const T* const (&in)[kInputs], T* out, int64_t columns, bool packs,
                           const F& f) {
@@ -80,7 +79,7 @@ __device__ void sweep_row(const T* const (&in)[kInputs], T* out, int64_t columns
   }
 }
 
-// Launches kernel<T, kWarp> or kernel<T, kRowBlock> with one warp or block a row.
+// Launches kernel<T, kWarp> or kernel<T, kRowBlock> with one warp or block per row.
 #define DLTRAIN_LAUNCH_ROWS(kernel, T, rows, columns, stream, ...)                                 \
   do {                                                                                             \
     if ((columns) <= kWarpRow) {                                                                   \

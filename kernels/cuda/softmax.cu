@@ -1,5 +1,5 @@
 // softmax and log_softmax along rows of [rows, columns] and their gradients (lib/ops/softmax.cpp
-// has the formulas): a warp a row where it is short, else a block. An output may be an input.
+// has the formulas): one warp per short row, one block per long row. An output may be an input.
 #include <cmath>
 
 #include "cuda/makers.h"
@@ -29,7 +29,7 @@ __global__ void softmax_kernel(const T* x, T* y, int64_t rows, int64_t columns, 
                                bool packs) {
   using M = MathOf<T>;
   const int64_t row = own_row<kThreads>();
-  if (row >= rows) return;  // a whole warp, or never
+  if (row >= rows) return;  // uniform over a warp
   const T* const in[1] = {x + row * columns};
   T* const nowhere = nullptr;
   M most = -static_cast<M>(INFINITY);

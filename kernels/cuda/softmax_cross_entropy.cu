@@ -1,8 +1,8 @@
 // Softmax-cross-entropy over logits [rows, classes] with i32 targets [rows] and its gradient
-// (lib/ops/softmax_cross_entropy.cpp has the formulas): a warp a row for few classes, a block a row
-// for vocabularies. Row results lie in the workspace until one block adds them in a fixed order, in
-// double. log_sum_exp has the accumulation dtype of the logits; sums and dloss are f64. dlogits may
-// be logits.
+// (lib/ops/softmax_cross_entropy.cpp has the formulas): one warp per row for few classes, one block
+// per row for vocabularies. Results of rows are in the workspace until one block adds them in a
+// fixed order, in double. log_sum_exp has the accumulation dtype of the logits; sums and dloss are
+// f64. dlogits may be logits.
 #include <cmath>
 
 #include "cuda/makers.h"
@@ -12,7 +12,7 @@
 namespace dltrain {
 namespace {
 
-// Class indices are compared as T inside the kernel: exact up to 2²⁴ in f32.
+// The kernel compares class indices as T, which is exact up to 2²⁴ in f32.
 constexpr int64_t kMostClasses = int64_t{1} << 24;
 
 struct CrossEntropyCall {
@@ -45,11 +45,11 @@ __global__ void cross_entropy_kernel(const T* logits, const int32_t* targets,
   using M = MathOf<T>;
   const int64_t row = thread_index() / kThreads;
   const int lane = static_cast<int>(threadIdx.x) % kThreads;
-  if (row >= rows) return;  // a whole warp, or never
+  if (row >= rows) return;  // uniform over a warp
   const T* x = logits + row * classes;
 
   M greatest = -static_cast<M>(INFINITY);
-  int64_t where = classes;  // the first place of this thread's greatest
+  int64_t where = classes;  // first index of this thread's maximum
   for (int64_t k = lane; k < classes; k += kThreads) {
     const M value = static_cast<M>(x[k]);
     if (value > greatest || value != value || where == classes) {
@@ -58,7 +58,7 @@ __global__ void cross_entropy_kernel(const T* logits, const int32_t* targets,
     }
   }
   const M top = row_max<kThreads>(greatest);
-  // The first class that has it: the greatest of the negated places.
+  // The first class with the maximum: the maximum of the negated indices.
   const M first =
       row_max<kThreads>(greatest == top ? -static_cast<M>(where) : -static_cast<M>(classes));
   M exponentials = 0, distances = 0;  // Σ exp(x − top), Σ (top − x)
@@ -76,7 +76,7 @@ __global__ void cross_entropy_kernel(const T* logits, const int32_t* targets,
   const M missed = counted ? log_sum + (top - static_cast<M>(x[target])) : M(0);
   const M spread = log_sum + distances / static_cast<M>(classes);
   log_sum_exp[row] = top + log_sum;
-  // Not 0 · spread: a logit of −∞ makes spread infinite.
+  // Avoid 0 · spread, since a logit of −∞ makes spread infinite.
   M loss = smoothing > M(0) ? (M(1) - smoothing) * missed + smoothing * spread : missed;
   if (z_loss > M(0)) loss += z_loss * log_sum_exp[row] * log_sum_exp[row];
   row_loss[row] = counted ? static_cast<double>(loss) : 0.0;

@@ -1,4 +1,4 @@
-// Copies of boxes: a thread an element, of up to 16 bytes, in the order of y's memory where y is
+// Copies of boxes: one thread per element of up to 16 bytes, in the order of y's memory if y is
 // dense.
 #include "cuda/device_code.cuh"
 #include "cuda/strided_copy.h"
@@ -35,7 +35,7 @@ void copy_typed(const StridedCopy& copy, const void* x, void* y, CudaStream stre
   const int64_t count = copy.count();
   const E* from = static_cast<const E*>(x);
   E* to = static_cast<E*>(y);
-  // The last loop step must not pass 2³².
+  // The index of the last loop step must stay below 2³².
   if (count < (int64_t{1} << 31)) {
     DLTRAIN_LAUNCH((strided_copy_kernel<E, uint32_t>), stride_grid(count, kBlock), kBlock, stream,
                    copy, from, to, static_cast<uint32_t>(count));
@@ -50,7 +50,7 @@ bool can_join(const StridedCopy& c, int outer, int inner) {
          c.y_stride[outer] == c.y_stride[inner] * c.extent[inner];
 }
 
-// Two elements as one: the last axis is dense on both sides and everything else is even.
+// Returns true if two elements can be copied as one: dense last axes, all other strides even.
 bool can_widen(const StridedCopy& c) {
   const int last = c.rank - 1;
   if (c.element_bytes == 16 || c.rank == 0 || c.x_stride[last] != 1 || c.y_stride[last] != 1) {

@@ -1,12 +1,11 @@
-// Queues copies of boxes between dense tensors, of any dtype: what slice, pad, concat and transpose
-// do.
+// Queues copies of boxes between dense tensors of any dtype, for slice, pad, concat and transpose.
 #pragma once
 
 #include "cuda/launch.h"
 
 namespace dltrain {
 
-// y[y_start + Σ place·y_stride] = x[x_start + Σ place·x_stride] for every place within `extent`.
+// y[y_start + Σ place·y_stride] = x[x_start + Σ place·x_stride] for every index within `extent`.
 struct StridedCopy {
   static constexpr int kMaxRank = 8;
   int element_bytes = 4;  // 1, 2, 4, 8 or 16
@@ -22,8 +21,8 @@ struct StridedCopy {
   }
 };
 
-// The same copy with neighbouring axes joined and wider elements where that is possible. x and y
-// are aligned to 16 bytes.
+// Returns the same copy with adjacent axes merged and wider elements where possible. x and y must
+// be aligned to 16 bytes.
 StridedCopy simplified(const StridedCopy& copy);
 
 void launch_strided_copy(const StridedCopy& copy, const void* x, void* y, CudaStream stream);

@@ -1,4 +1,4 @@
-// The way through f32 (shared/through_f32.h) on the GPU.
+// The fallback to f32 kernels (shared/through_f32.h) on the GPU.
 #include "shared/through_f32.h"
 
 #include "cuda/elementwise.h"

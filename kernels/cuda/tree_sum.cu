@@ -1,6 +1,6 @@
-// tree_sum (lib/ops/tree_sum.cpp) over many tensors at once: one block for each piece of
-// kTreeSumChunk elements. Which partial sums a micro-batch meets is read on the device, so that one
-// captured call serves every micro-batch.
+// tree_sum (lib/ops/tree_sum.cpp) over many tensors at once: one block per chunk of kTreeSumChunk
+// elements. The device determines the partial sums of a micro-batch, so that one captured call
+// serves every micro-batch.
 #include <algorithm>
 #include <vector>
 

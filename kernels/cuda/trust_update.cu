@@ -1,7 +1,7 @@
 // The optimizers that scale the step of a whole tensor by norms (LARS, LAMB;
-// lib/ops/update_adaptive.cpp): a pass over all chunks leaves sums of squares, a block a tensor
-// adds them in order, and a second pass updates. Roles of the table: parameter, gradient, moments.
-// The arithmetic is that of shared/trust_rules.h, which the CPU kernels use too.
+// lib/ops/update_adaptive.cpp): a pass over all chunks computes sums of squares, one block per
+// tensor adds them in order, and a second pass updates. Roles of the table: parameter, gradient,
+// moments. The arithmetic is that of shared/trust_rules.h, which the CPU kernels use too.
 #include <utility>
 #include <vector>
 
@@ -14,12 +14,13 @@
 namespace dltrain {
 namespace {
 
-// Where a tensor's chunks lie in the table.
+// The range of a tensor's chunks in the table.
 struct TensorChunks {
   int64_t first, count;
 };
 
-// Of a parameter and what it is compared with: sums of squares of a chunk, norms of a tensor.
+// For the parameter and for the gradient or direction: sums of squares of a chunk, norms of a
+// tensor.
 struct NormPair {
   double parameter, other;
 };
@@ -60,7 +61,7 @@ __global__ void lars_sums_kernel(const UpdateChunk* chunks, const StepState* sta
   put_sums(parameter, other, sums);
 }
 
-// New moments, and the squares of the directions that follow from them.
+// Updates the moments and computes the squares of the resulting directions.
 template <typename T>
 __global__ void lamb_moments_kernel(const UpdateChunk* chunks, LambRule rule,
                                     const StepState* state, NormPair* sums) {
@@ -85,7 +86,7 @@ __global__ void lamb_moments_kernel(const UpdateChunk* chunks, LambRule rule,
   put_sums(parameter, other, sums);
 }
 
-// A block a tensor.
+// One block per tensor.
 __global__ void tensor_norms_kernel(const TensorChunks* tensors, const NormPair* sums,
                                     const StepState* state, NormPair* norms) {
   if (state->out.finite == 0) return;

@@ -35,7 +35,7 @@ __global__ void sum_of_squares_kernel(const UpdateChunk* chunks, double* partial
   if (threadIdx.x == 0) partial[blockIdx.x] = sum;
 }
 
-// Of one block.
+// Returns the sum of `count` partial sums; called by all threads of one block.
 __device__ double sum_of(const double* partial, int64_t count) {
   double sum = 0;
   for (int64_t i = threadIdx.x; i < count; i += kNormBlock) sum += partial[i];
@@ -64,7 +64,7 @@ __device__ void round_to(float value, DType copy, void* to, int64_t i) {
   }
 }
 
-// A chunk of parameters in bf16, rounded at random.
+// Updates a chunk of bf16 parameters with stochastic rounding.
 template <typename Rule>
 __device__ void update_narrow(const UpdateChunk& chunk,
                               const typename Rule::template Factors<float>& f,
@@ -78,7 +78,7 @@ __device__ void update_narrow(const UpdateChunk& chunk,
   }
 }
 
-// N copies, written at once.
+// N copies, written by one access.
 template <typename Copy, int N>
 struct alignas(N * sizeof(Copy)) Copies {
   Copy v[N];
@@ -91,8 +91,8 @@ __device__ void round_pack(const T (&values)[N], void* to, int64_t pack) {
   static_cast<Copies<Copy, N>*>(to)[pack] = rounded;
 }
 
-// As many elements of the chunk as go in packs, which keeps more bytes on their way from memory
-// than one element at a time; how many those were.
+// Updates the elements of the chunk that form full packs, which keeps more bytes in flight than
+// single elements; returns their number.
 template <typename Rule, typename T>
 __device__ int64_t update_packs(const UpdateChunk& chunk,
                                 const typename Rule::template Factors<T>& f, T* const* tensors,
@@ -108,7 +108,7 @@ __device__ int64_t update_packs(const UpdateChunk& chunk,
     Pack<T> own[kTensors];
     for (int k = 0; k < kTensors; ++k) own[k] = reinterpret_cast<const Pack<T>*>(tensors[k])[i];
     for (int j = 0; j < kWidth; ++j) {
-      T m[Rule::kMoments + 1];  // no array of none
+      T m[Rule::kMoments + 1];  // + 1: arrays cannot be empty
       for (int k = 0; k < Rule::kMoments; ++k) m[k] = own[2 + k].v[j];
       Rule::element(f, own[0].v[j], f.gradient(own[1].v[j]), m);
       for (int k = 0; k < Rule::kMoments; ++k) own[2 + k].v[j] = m[k];
@@ -133,7 +133,7 @@ __global__ void element_update_kernel(const UpdateChunk* chunks, Rule rule, DTyp
   __shared__ Factors shared;
   if (state->out.finite == 0) return;
   const UpdateChunk& chunk = chunks[blockIdx.x];
-  // Powers and divisions in double: once a block.
+  // Powers and divisions in double: once per block.
   if (threadIdx.x == 0) shared = rule.template factors<T>(*state, chunk.group);
   __syncthreads();
   const Factors f = shared;
@@ -171,7 +171,7 @@ __global__ void ema_update_kernel(const UpdateChunk* chunks, EmaAttributes attri
   const T* source = static_cast<const T*>(chunk.role[0]);
   T* average = static_cast<T*>(chunk.role[1]);
   for (int64_t i = threadIdx.x; i < chunk.count; i += kBlock) {
-    // Whole at the start: an average that is no number yet must not stay so.
+    // Assign at the start: an average that is still NaN must not stay NaN.
     average[i] = share == T(1) ? source[i] : average[i] + share * (source[i] - average[i]);
   }
 }
@@ -208,10 +208,10 @@ void partial_sums(const UpdateTable& table, double* partial, CudaStream stream) 
 struct TableOptions {
   size_t first = 1, roles = 1;  // of the table
   size_t scratch = 0;           // bytes of the workspace for each chunk
-  bool grouped = false;         // chunks know the settings of their parameter groups
+  bool grouped = false;         // chunks contain the settings of their parameter groups
 };
 
-// An op that is launches over one table: run(table, bindings, stream).
+// An op of launches over one table: run(table, bindings, stream).
 template <typename Run>
 class TableUpdate final : public BoundKernel {
  public:
@@ -361,7 +361,7 @@ std::unique_ptr<Kernel> make_cuda_batch_norm_update(const KernelRequest& request
   });
 }
 
-// (state, loss if there is one) → the seed: NaN for a loss that is not finite.
+// (state, optional loss) → the seed: NaN for a loss that is not finite.
 std::unique_ptr<Kernel> make_cuda_loss_seed(const KernelRequest&) {
   return make_kernel([](const Bindings& b, Stream& stream) {
     DLTRAIN_LAUNCH(loss_seed_kernel, 1u, 1u, stream.native(), b.input<StepState>(0),

@@ -1,5 +1,5 @@
 // The ops of the update segment (lib/ops/update.cpp): one launch serves all tensors of an op. A
-// table in device memory, built when addresses become known, cuts them into chunks of fixed size,
+// table in device memory, built when addresses are known, divides them into chunks of fixed size,
 // one block each.
 #pragma once
 
@@ -21,8 +21,8 @@ inline constexpr int64_t kUpdateChunk = 8192;  // elements
 struct UpdateChunk {
   void* role[5];
   int64_t count;
-  int64_t tensor;       // which of the op's tensors
-  void* copy;           // of the parameters in 16 bits, or nullptr
+  int64_t tensor;       // index of the tensor in the op
+  void* copy;           // low-precision copy of the parameters, or nullptr
   int64_t first;        // element of the tensor at which it begins
   uint64_t stream;      // of the rounding, with UpdateTable::rounds
   GroupSettings group;  // of that tensor
@@ -33,12 +33,12 @@ struct UpdateTable {
   int64_t count = 0;
   DType dtype = DType::f32;  // of every tensor (of the parameters, for copies): f32 or f64
   DType copy = DType::bf16;  // of UpdateChunk::copy: bf16 or f16
-  // Parameters (role 0) are bf16 and rounded at random; the other roles are f32.
+  // Parameters (role 0) are bf16 with stochastic rounding; the other roles are f32.
   bool rounds = false;
 };
 
-// Of inputs [first, first + roles · tensors) of the request, role by role, and of the copies of an
-// update with the attribute `copies`.
+// The chunks of inputs [first, first + roles · tensors) of the request, role by role, and of the
+// copies if the update has the attribute `copies`.
 class ChunkTable {
  public:
   ChunkTable(const KernelRequest& request, size_t first, size_t roles)
@@ -66,7 +66,7 @@ class ChunkTable {
   int64_t chunks() const { return table_.count; }
   size_t tensors() const { return counts_.size(); }
   int64_t elements(size_t tensor) const { return counts_[tensor]; }
-  // They lie one behind the other, tensor by tensor.
+  // Returns the number of chunks of a tensor; the table is ordered by tensor.
   int64_t chunks_of(size_t tensor) const { return divide_up(counts_[tensor], kUpdateChunk); }
 
   // Copies the table to the device and waits: bind() is outside the step.
@@ -104,8 +104,8 @@ class ChunkTable {
   UpdateTable table_;
 };
 
-// All tensors after the state have one dtype, f32 or f64; but for copies, and for parameters that
-// are rounded at random, beside which the others are f32.
+// Returns true if all tensors after the state have one dtype, f32 or f64, except copies, and
+// parameters with stochastic rounding, with which the others are f32.
 inline bool is_wide_update(const KernelRequest& request) {
   const size_t copies = first_copy(request.attributes, request.inputs.size());
   SpecSpan tensors = copies == 0 ? request.inputs : request.inputs.first(copies);

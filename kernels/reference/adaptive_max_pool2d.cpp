@@ -1,4 +1,4 @@
-// adaptive_max_pool2d and its gradient; the backward gathers, so overlapping windows add in double.
+// adaptive_max_pool2d and its gradient; the backward gathers, so sums are in double.
 #include <cmath>
 
 #include "ops/image_maps.h"

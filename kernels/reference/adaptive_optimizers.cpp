@@ -1,4 +1,4 @@
-// The optimizers that look at whole tensors, after the formulas of lib/ops/update_adaptive.cpp.
+// Optimizers that need norms of whole tensors, by the formulas of lib/ops/update_adaptive.cpp.
 #include <cmath>
 
 #include "reference/makers.h"
@@ -7,7 +7,7 @@
 namespace dltrain {
 namespace {
 
-// What the three share: tensors, the settings of their group, scaled and clipped gradients.
+// Shared by the three: tensors, the settings of their group, scaled and clipped gradients.
 template <typename T>
 struct Adaptive {
   explicit Adaptive(const NaiveCall& c) : groups(c.attributes), count(groups.group.size()) {}
@@ -120,7 +120,7 @@ struct Adafactor : Adaptive<T> {
         epsilon2(c.attributes.number("epsilon2", 1e-3)),
         d(c.attributes.number("d", 1)) {}
 
-  // The mean of squared gradients over [begin, end) with a stride.
+  // Returns the mean of `n` squared gradients from element `begin` on with a stride.
   double mean_square(const NaiveCall& c, size_t t, int64_t begin, int64_t n, int64_t stride) const {
     double sum = 0;
     for (int64_t i = 0; i < n; ++i) sum += std::pow(this->gradient(c, t, begin + i * stride), 2);

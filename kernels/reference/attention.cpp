@@ -1,4 +1,4 @@
-// attention and its backward: every weight of the softmax on its own, in double.
+// attention and its backward: every softmax weight is computed separately, in double.
 #include "ops/attention.h"
 
 #include <algorithm>
@@ -12,7 +12,7 @@
 namespace dltrain {
 namespace {
 
-// What forward and backward share. `first`: the index of the queries among the inputs.
+// Shared by forward and backward. `first`: the index of the queries among the inputs.
 template <typename T>
 struct Naive {
   Naive(const NaiveCall& c, size_t first)
@@ -28,7 +28,7 @@ struct Naive {
   const T* k(const NaiveCall& c) const { return c.input<T>(a.packed ? first : first + 1); }
   const T* v(const NaiveCall& c) const { return c.input<T>(a.packed ? first : first + 2); }
 
-  // Does query t of sample n look at key s?
+  // Returns true if query t of sample n attends to key s.
   bool sees(const NaiveCall& c, int64_t n, int64_t t, int64_t s) const {
     if (s < pattern.first_key(t) || s >= pattern.end_key(t, a.keys)) return false;
     if (!pattern.masked) return true;
@@ -45,7 +45,7 @@ struct Naive {
     return scale * sum - distance * alibi_slope(h, a.heads);
   }
 
-  // What the dropout multiplies a weight with.
+  // Returns the dropout's factor of a weight.
   double kept(const NaiveCall& c, int64_t n, int64_t h, int64_t t, int64_t s) const {
     if (dropout == 0) return 1;
     const StepInputs& state = static_cast<const StepState*>(c.in.back())->in;

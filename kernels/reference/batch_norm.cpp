@@ -60,7 +60,7 @@ KernelPointer reference_batch_norm(const KernelRequest& request) {
       }
       c.put<T>(1, k, mean);
       c.put<T>(2, k, variance);
-      // As they are stored: a gradient that masks by relu computes the same from them.
+      // Use the rounded statistics: the gradient of a fused relu recomputes the mask from them.
       if (s.relu) {
         mean = static_cast<T>(mean);
         variance = static_cast<T>(variance);

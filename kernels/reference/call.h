@@ -1,5 +1,5 @@
-// What every reference kernel works on: a copy of the request, the bound addresses, and one plain
-// function that computes the op. bind() may be called again; run() allocates nothing.
+// Base of the reference kernels: a copy of the request, the bound addresses, and one plain function
+// that computes the op. bind() may be called again; run() allocates nothing.
 #pragma once
 
 #include <memory>
@@ -34,7 +34,7 @@ struct NaiveCall {
   T* output(size_t i) const {
     return static_cast<T*>(out[i]);
   }
-  // Writes one result, or adds it when the request was to accumulate.
+  // Writes one result, or adds it if the request accumulates.
   template <typename T>
   void put(size_t i, int64_t element, double value) const {
     T& y = output<T>(i)[element];
@@ -42,14 +42,14 @@ struct NaiveCall {
   }
   bool has_input(size_t i) const { return i < inputs.size() && in[i] != nullptr; }
 
-  // The same for tensors of any dtype that the engine has (element.cpp): an element of an input,
-  // and one of an output, which is floating.
+  // The same for tensors of any dtype that the engine supports (element.cpp): reads an element of
+  // an input, writes one of a floating output.
   double element(size_t i, int64_t element) const;
   void put_element(size_t i, int64_t element, double value) const;
 };
 
-// A kernel whose preparation is `Prepared(const NaiveCall&)` (attributes read, offsets counted) and
-// whose work is `Prepared::run(const NaiveCall&)`.
+// A kernel that prepares with `Prepared(const NaiveCall&)` (attributes, offsets) and runs
+// `Prepared::run(const NaiveCall&)`.
 template <typename Prepared>
 class NaiveKernel final : public Kernel {
  public:
@@ -66,7 +66,7 @@ class NaiveKernel final : public Kernel {
   Prepared prepared_;
 };
 
-// The dtype of the op's tensors: that of its first f32 or f64 input.
+// Returns the dtype of the op's tensors: that of its first f32 or f64 input.
 inline DType compute_dtype(std::span<const TensorSpec> inputs) {
   for (const TensorSpec& spec : inputs) {
     if (is_floating(spec.dtype)) return spec.dtype;
@@ -74,7 +74,7 @@ inline DType compute_dtype(std::span<const TensorSpec> inputs) {
   return DType::u8;
 }
 
-// A work without preparation: a lambda that captures nothing.
+// Adapts a lambda without captures, which needs no preparation.
 template <typename Work>
 struct NaiveWork {
   template <typename T>
@@ -100,7 +100,7 @@ std::unique_ptr<Kernel> make_naive(const KernelRequest& request, DType dtype) {
       return nullptr;
   }
 }
-// By the request's dtype.
+// The same with the request's dtype.
 template <template <typename> class Prepared>
 std::unique_ptr<Kernel> make_naive(const KernelRequest& request) {
   return make_naive<Prepared>(request, compute_dtype(request.inputs));

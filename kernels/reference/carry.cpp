@@ -8,7 +8,7 @@
 namespace dltrain {
 namespace {
 
-// The first row of this micro-batch in a state of `rows`.
+// Returns the first row of this micro-batch in a state of `rows` rows.
 int64_t first_row(const NaiveCall& c, int64_t rows) {
   return c.input<StepState>(0)->in.sample_offset % rows;
 }

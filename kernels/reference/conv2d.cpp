@@ -1,4 +1,3 @@
-// conv2d.
 #include "reference/arithmetic.h"
 #include "reference/convolution.h"
 #include "reference/makers.h"

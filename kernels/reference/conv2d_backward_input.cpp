@@ -41,7 +41,7 @@ struct Conv2dBackwardInput {
     return sum;
   }
 
-  // The output whose window has the input row or column at its place k; -1 when there is none.
+  // Returns the output whose window has the input row or column at position k; -1: none.
   int64_t output_of(int axis, int64_t input, int64_t k) const {
     const int64_t scaled = input + g.a.padding[axis] - k * g.a.dilation[axis];
     if (scaled < 0 || scaled % g.a.stride[axis] != 0) return -1;

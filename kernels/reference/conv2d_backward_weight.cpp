@@ -1,4 +1,4 @@
-// conv2d_backward_weight(dy, x): one sum over samples and places a weight.
+// conv2d_backward_weight(dy, x): for each weight one sum over samples and output pixels.
 #include "reference/call.h"
 #include "reference/convolution.h"
 #include "reference/makers.h"

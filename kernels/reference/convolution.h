@@ -1,4 +1,4 @@
-// The geometry that the convolution kernels share, and the forward's sums.
+// Geometry of the convolution kernels, and the sums of the forward.
 #pragma once
 
 #include "ops/conv2d.h"
@@ -24,8 +24,8 @@ struct ConvolutionGeometry {
   int64_t y_at(int64_t n, int64_t h, int64_t v, int64_t c) const {
     return ((n * y[1] + h) * y[2] + v) * y[3] + c;
   }
-  // The input row (axis 0) or column (axis 1) under place k of the window of output o; it may lie
-  // in the padding.
+  // Returns the input row (axis 0) or column (axis 1) at position k of the window of output o; it
+  // may be in the padding.
   int64_t input_of(int axis, int64_t o, int64_t k) const {
     return o * a.stride[axis] - a.padding[axis] + k * a.dilation[axis];
   }
@@ -35,7 +35,7 @@ struct ConvolutionGeometry {
   Conv2dAttributes a;
 };
 
-// y[n, oh, ow, co] = x ∗ w: one sum over the window and the group's input channels.
+// Returns y[n, oh, ow, co] of x ∗ w: the sum over the window and the group's input channels.
 template <typename T>
 double window_sum(const NaiveCall& c, const ConvolutionGeometry& g, int64_t n, int64_t oh,
                   int64_t ow, int64_t co) {

@@ -1,4 +1,4 @@
-// dropout2d: one draw a channel of a sample.
+// dropout2d: one random number per channel of a sample.
 #include "base/philox.h"
 #include "ops/step_state.h"
 #include "reference/call.h"

@@ -1,4 +1,4 @@
-// Elements of tensors whose dtype is known when a kernel runs only.
+// Access to elements of tensors whose dtype is known only at run time.
 #include "base/error.h"
 #include "reference/call.h"
 #include "tensor/low_precision.h"

@@ -1,11 +1,11 @@
-// Index arithmetic of ops that repeat or reduce axes. Slow and plain on purpose.
+// Index arithmetic of ops that broadcast or reduce axes; deliberately simple and slow.
 #pragma once
 
 #include "tensor/shape.h"
 
 namespace dltrain {
 
-// The element of a tensor of shape `x` that numpy's broadcasting puts at element `i` of `y`.
+// Returns the element of a tensor of shape `x` that is broadcast to element `i` of `y`.
 inline int64_t broadcast_index(int64_t i, const Shape& y, const Shape& x) {
   if (x == y) return i;
   int64_t out = 0, stride = 1;

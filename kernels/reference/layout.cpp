@@ -1,4 +1,4 @@
-// concat, slice, pad and transpose: every element is copied by itself, found by its place.
+// concat, slice, pad and transpose: copies element by element.
 #include <array>
 
 #include "reference/call.h"
@@ -24,7 +24,7 @@ int64_t element_at(const Place& place, const Shape& shape) {
   return element;
 }
 
-// Of any dtype: work(call, number).
+// A kernel for any dtype: work(call, number).
 template <typename Work>
 KernelPointer make_any(const KernelRequest& request, Work) {
   switch (request.inputs[0].dtype) {

@@ -1,4 +1,4 @@
-// low_precision_update: each parameter, rounded to its copy.
+// low_precision_update: rounds each parameter to its copy.
 #include "reference/call.h"
 #include "reference/makers.h"
 #include "tensor/low_precision.h"

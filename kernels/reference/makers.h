@@ -1,4 +1,4 @@
-// The makers that table.cpp lists; each stands in the file of its op.
+// The makers that table.cpp lists; each is in the file of its op.
 #pragma once
 
 #include "ops/kernel.h"

@@ -1,4 +1,4 @@
-// matmul: one dot product an output element.
+// matmul: one dot product per output element.
 #include "reference/arithmetic.h"
 #include "reference/call.h"
 #include "reference/makers.h"

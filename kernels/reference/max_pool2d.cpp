@@ -1,4 +1,4 @@
-// max_pool2d and max_pool2d_backward; the backward gathers, so overlapping windows add in double.
+// max_pool2d and max_pool2d_backward; the backward gathers, so sums are in double.
 #include <cmath>
 #include <limits>
 
@@ -76,7 +76,7 @@ struct MaxPool2dBackward {
     }
   }
 
-  // The sum of dy over the windows whose winner is the input element.
+  // Returns the sum of dy over the windows whose maximum is the input element.
   double gathered(const NaiveCall& c, int64_t n, int64_t h, int64_t v, int64_t k) const {
     double sum = 0;
     for (int64_t oh = 0; oh < g.y[1]; ++oh) {

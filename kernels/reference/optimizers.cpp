@@ -1,4 +1,4 @@
-// The optimizers that treat every element alone, after the formulas of lib/ops/update.cpp.
+// Optimizers with independent elements, by the formulas of lib/ops/update.cpp.
 #include <cmath>
 
 #include "reference/makers.h"

@@ -9,7 +9,7 @@
 namespace dltrain {
 namespace {
 
-// Where the first token of a sample stands.
+// Returns the position of the first token of a sample.
 int64_t first_place(const NaiveCall& c, int64_t sample) {
   return c.has_input(1) ? c.input<int32_t>(1)[sample] : 0;
 }

@@ -1,4 +1,4 @@
-// recurrent and its backward, one unit after the other, in double.
+// recurrent and its backward, unit by unit, in double.
 #include "ops/recurrent.h"
 
 #include <algorithm>
@@ -16,7 +16,7 @@ double sigmoid_recurrent(double x) {
   return 1 / (1 + std::exp(-x));
 }
 
-// A state [samples, hidden] by token, or the initial one.
+// Returns one unit of the state before a token, or of the initial state.
 template <typename T>
 double state_before(const RecurrentSizes& s, const T* states, const T* initial, int64_t sample,
                     int64_t token, int64_t unit) {
@@ -48,7 +48,7 @@ struct Recurrent {
     }
   }
 
-  // W_hh·h + b_hh into z, then the new state.
+  // Computes z = W_hh·h + b_hh, then the new state.
   void token(const NaiveCall& c, int64_t n, int64_t t) const {
     const T *w = c.input<T>(1), *b = c.has_input(2) ? c.input<T>(2) : nullptr;
     for (int64_t row = 0; row < s.width(); ++row) {
@@ -141,7 +141,7 @@ struct RecurrentBackward {
     }
   }
 
-  // Gradients of the gates of one unit; dh becomes what flows past the product with w.
+  // Computes the gradients of the gates of one unit; dh becomes the gradient that bypasses w.
   void unit(const NaiveCall& c, int64_t n, int64_t t, int64_t j) const {
     const auto u = static_cast<size_t>(j), hidden = static_cast<size_t>(s.hidden);
     const int64_t place = n * s.tokens + t;

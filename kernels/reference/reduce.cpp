@@ -9,7 +9,7 @@
 namespace dltrain {
 namespace {
 
-// A choice of axes of a shape, walked as one flat index.
+// A subset of a shape's axes, traversed by one flat index.
 struct Axes {
   void add(int64_t extent, int64_t stride) {
     extents.push_back(extent);

@@ -1,5 +1,5 @@
-// softmax, log_softmax and their gradients, row by row. All of a row is read before it is written:
-// the result may share its memory.
+// softmax, log_softmax and their gradients, row by row. A row is read in full before it is written,
+// since the result may share its memory.
 #include <algorithm>
 #include <cmath>
 

@@ -16,7 +16,7 @@ struct SoftmaxCrossEntropyRows {
         smoothing(c.attributes.number("label_smoothing", 0)),
         z_loss(c.attributes.number("z_loss", 0)) {}
 
-  // The target distribution at class k.
+  // Returns the target distribution at class k.
   double wanted(int64_t target, int64_t k) const {
     return (k == target ? 1 - smoothing : 0) + smoothing / static_cast<double>(classes);
   }

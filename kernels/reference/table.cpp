@@ -1,4 +1,4 @@
-// The kernels of the reference engine: one row an op.
+// The kernels of the reference engine: one row per op.
 #include <vector>
 
 #include "base/error.h"

@@ -1,5 +1,5 @@
-// The loop that the naive optimizers share: all elements of all tensors, in double, with the
-// settings of each tensor's group. What happens to one element stands in the file of the op.
+// The loop of the naive optimizers over all elements of all tensors, in double, with the settings
+// of each tensor's group. The update of one element is in the file of the op.
 #pragma once
 
 #include <algorithm>
@@ -13,7 +13,7 @@
 
 namespace dltrain {
 
-// What an update formula may need besides the element itself.
+// Inputs of an update formula besides the element itself.
 struct NaiveUpdate {
   const StepState& state;
   double lr, weight_decay;  // of the tensor's group
@@ -73,14 +73,14 @@ struct NaiveUpdateOf {
     Formula formula;
     UpdateGroups groups;
     size_t count;
-    size_t copies;  // the first of them among the inputs; 0: none
+    size_t copies;  // index of the first copy among the inputs; 0: none
     UpdateRounding rounding;
   };
 };
 
 template <typename Formula>
 std::unique_ptr<Kernel> make_naive_update(const KernelRequest& request) {
-  // Of gradients and moments where parameters are narrower.
+  // With narrow parameters, that of gradients and moments.
   const bool narrow = UpdateRounding(request.attributes).any();
   const auto count = static_cast<size_t>(request.attributes.integer("count"));
   const DType dtype = compute_dtype(narrow ? request.inputs.subspan(1 + count) : request.inputs);

@@ -19,12 +19,12 @@ struct WeightedCrossEntropyRows {
         scale(c.attributes.number("scale", 1)),
         weights(c.attributes.numbers("class_weights")) {}
 
-  // `mask`: the index of the optional labels.
+  // Returns true if the row counts. `mask`: the index of the optional labels.
   bool counts(const NaiveCall& c, int64_t row, size_t mask) const {
     if (c.inputs.size() > mask && c.input<int32_t>(mask)[row] < 0) return false;
     return labels ? c.input<int32_t>(1)[row] >= 0 : !std::isnan(c.input<T>(1)[row * classes]);
   }
-  // The target distribution, before smoothing.
+  // Returns the target distribution before smoothing.
   double target(const NaiveCall& c, int64_t row, int64_t k) const {
     if (labels) return c.input<int32_t>(1)[row] == k ? 1 : 0;
     return c.input<T>(1)[row * classes + k];

@@ -9,11 +9,11 @@ namespace dltrain {
 struct AdafactorRule {
   double beta2_decay = -0.8, epsilon1 = 0x1p-23, epsilon2 = 1e-3, d = 1;
 
-  // ρ, the share of what is new in the variances.
+  // ρ, the weight of new squares in the variances.
   DLTRAIN_HD double share(const StepState& state) const {
     return std::pow(static_cast<double>(state.out.updates), beta2_decay);
   }
-  // What variances are held above in u = g / √v.
+  // Lower bound of variances in u = g / √v.
   template <typename T>
   DLTRAIN_HD T least() const {
     return static_cast<T>(epsilon1 * epsilon1);
@@ -23,7 +23,7 @@ struct AdafactorRule {
     const double mean = sum / rows;
     return 1 / (mean > epsilon1 ? mean : epsilon1);
   }
-  // What u is multiplied with, from the RMS of the parameter and of u.
+  // Factor of u, from the RMS of the parameter and of u.
   DLTRAIN_HD double step(const StepState& state, double lr, double parameter_rms,
                          double update_rms) const {
     const double most = 1 / std::sqrt(static_cast<double>(state.out.updates));
@@ -41,8 +41,8 @@ DLTRAIN_HD T adafactor_moved(T variance, double mean_of_squares, double share) {
   return static_cast<T>(v + share * (mean_of_squares - v));
 }
 
-// The variance of one element moved by `share`. A large share is counted from the other end, as in
-// PyTorch's lerp: in the first update the share is 1, and nothing of a small g² is lost.
+// Moves the variance of one element by `share`. A large share is applied from the other end, as in
+// PyTorch's lerp: in the first update the share is 1, and a small g² is not rounded away.
 template <typename T>
 struct AdafactorMove {
   bool from_variance;

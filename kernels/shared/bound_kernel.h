@@ -1,4 +1,4 @@
-// Kernels that look their addresses up when they run.
+// Kernels that read their addresses from the bindings when they run.
 #pragma once
 
 #include <memory>

@@ -1,5 +1,5 @@
-// What the kernel tables of all backends share: rows of element-wise ops, and kernels that only
-// pass the caller's addresses on.
+// Shared by the kernel tables of all backends: rows of element-wise ops, and kernels that only
+// forward addresses.
 #pragma once
 
 #include <span>
@@ -9,7 +9,7 @@
 
 namespace dltrain {
 
-// A row like `form` for every op of shared/elementwise.h, and after them `rows`.
+// Returns a row like `form` for every op of shared/elementwise.h, followed by `rows`.
 std::vector<KernelRow> with_elementwise(const KernelRow& form, std::span<const KernelRow> rows);
 
 // reshape: the output is the input's memory, so there is nothing to do.
@@ -21,14 +21,14 @@ std::unique_ptr<Kernel> make_reshape(const KernelRequest& request);
 std::unique_ptr<Kernel> make_all_reduce_begin(const KernelRequest& request);
 std::unique_ptr<Kernel> make_all_reduce_end(const KernelRequest& request);
 
-// The ops of lib/ops/sharded.cpp, likewise; make_wait serves the ends. gradient_norm_of only where
-// device memory is the host's.
+// The ops of lib/ops/sharded.cpp, likewise; make_wait serves the ends. gradient_norm_of needs
+// device memory that the host can access.
 std::unique_ptr<Kernel> make_reduce_scatter_begin(const KernelRequest& request);
 std::unique_ptr<Kernel> make_all_gather_begin(const KernelRequest& request);
 std::unique_ptr<Kernel> make_wait(const KernelRequest& request);
 std::unique_ptr<Kernel> make_gradient_norm_of(const KernelRequest& request);
 
-// Where a collective's begin leaves its ticket for its end.
+// Returns the ticket that a collective's begin stores for its end.
 Collectives::Ticket& ticket_of(const KernelRequest& request);
 
 }  // namespace dltrain

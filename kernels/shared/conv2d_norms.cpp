@@ -6,10 +6,10 @@
 namespace dltrain {
 namespace {
 
-// The kernels of two steps, and how the second one's operands are taken from the op's.
+// Runs two kernels and maps the op's operands to theirs.
 class TwoSteps final : public Kernel {
  public:
-  // The second step reads y and what the op has besides x and w. `in_place`: it writes y, else the
+  // The second step reads y and the op's inputs after x and w. `in_place`: it writes y, else the
   // op's other outputs.
   TwoSteps(std::unique_ptr<Kernel> convolution, std::unique_ptr<Kernel> second, bool in_place)
       : convolution_(std::move(convolution)), second_(std::move(second)), in_place_(in_place) {}
@@ -42,7 +42,7 @@ class TwoSteps final : public Kernel {
 
 std::unique_ptr<Kernel> make_convolution(const KernelRequest& request, const Engine& engine) {
   Attributes attributes = request.attributes;
-  attributes.erase("activation");  // the norm's
+  attributes.erase("activation");  // belongs to the norm
   return find_kernel(engine, {.op = "conv2d",
                               .attributes = attributes,
                               .inputs = request.inputs.first(2),

@@ -1,12 +1,12 @@
-// Optimizers whose update of an element depends on that element alone: what they do to one element,
-// for host and device code. lib/ops/update.cpp gives the formulas and their sources.
+// The update of one element by optimizers with independent elements, for host and device code.
+// lib/ops/update.cpp gives the formulas and their sources.
 //
 // A rule is a struct of the op's attributes with
 //   kMoments                     tensors of state besides the parameter
-//   factors<T>(state, group)     what all elements of a tensor share, computed in double from the
+//   factors<T>(state, group)     constants of all elements of a tensor, computed in double from the
 //                                StepState and rounded to T once
 //   element(f, p, g, m)          the new parameter and moments from the (scaled, clipped) gradient
-// Kernels are templates over the rule; each rule is written here only.
+// Kernels are templates over the rule.
 #pragma once
 
 #include "shared/update_rules.h"
@@ -110,7 +110,7 @@ struct AdagradRule {
   }
 };
 
-// Moments: mean of squares; where centered, mean of gradients; where asked for, momentum.
+// Moments: mean of squares; if centered, mean of gradients; optionally momentum.
 template <bool centered, bool with_momentum>
 struct RmspropRule {
   static constexpr int kMoments = 1 + (centered ? 1 : 0) + (with_momentum ? 1 : 0);
@@ -139,7 +139,7 @@ struct RmspropRule {
     if constexpr (centered) {
       m[1] = f.alpha * m[1] + f.one_less_alpha * g;
       variance = variance - m[1] * m[1];
-      variance = variance > 0 ? variance : T{0};  // rounding may take it below
+      variance = variance > 0 ? variance : T{0};  // it may be negative after rounding
     }
     T step = g / (std::sqrt(variance) + f.epsilon);
     if constexpr (with_momentum) {
@@ -178,19 +178,19 @@ struct LionRule {
   }
 };
 
-// What becomes of the parameter `p`, element `i` of a tensor; moments are written. `tensors`: the
-// parameter (not looked at), gradient and moments.
+// Returns the updated parameter `p`, element `i` of a tensor; writes the moments. `tensors`: the
+// parameter (not read), gradient and moments.
 template <typename Rule, typename T>
 DLTRAIN_HD T updated_element(const typename Rule::template Factors<T>& f, T p, T* const* tensors,
                              int64_t i) {
-  T m[Rule::kMoments + 1];  // one more: no array of none
+  T m[Rule::kMoments + 1];  // + 1: arrays cannot be empty
   for (int k = 0; k < Rule::kMoments; ++k) m[k] = tensors[2 + k][i];
   Rule::element(f, p, f.gradient(tensors[1][i]), m);
   for (int k = 0; k < Rule::kMoments; ++k) tensors[2 + k][i] = m[k];
   return p;
 }
 
-// Element `i` of a tensor: `tensors` are its parameter, gradient and moments.
+// Updates element `i` of a tensor: `tensors` are its parameter, gradient and moments.
 template <typename Rule, typename T>
 DLTRAIN_HD void update_element(const typename Rule::template Factors<T>& f, T* const* tensors,
                                int64_t i) {

@@ -7,7 +7,7 @@
 
 #include <cmath>
 #include <cstdint>
-#if !defined(__CUDACC_RTC__)  // programs that are compiled at run time have no names to look up
+#if !defined(__CUDACC_RTC__)  // not needed by programs compiled at run time
 #include <optional>
 #include <string_view>
 #endif
@@ -48,7 +48,7 @@ enum class ElementwiseOp : uint8_t {
   leaky_relu_backward,  // (y, dy)
   elu_backward,         // (y, dy)
   selu_backward,        // (y, dy)
-  softplus_backward,    // (x, dy), as are those without a note
+  softplus_backward,    // (x, dy), as are those without a comment
   mish_backward,
   hardswish_backward,
   hardsigmoid_backward,  // (y, dy)
@@ -107,7 +107,7 @@ inline constexpr std::string_view kElementwiseNames[] = {"relu",
 inline constexpr int kElementwiseCount = sizeof(kElementwiseNames) / sizeof(kElementwiseNames[0]);
 static_assert(kElementwiseCount == static_cast<int>(ElementwiseOp::div) + 1);
 
-// Nothing for a name that is no element-wise op ("cast" is a kernel of its own).
+// Returns nullopt if `name` is not an element-wise op ("cast" has its own kernel).
 constexpr std::optional<ElementwiseOp> elementwise_op(std::string_view name) {
   for (int i = 0; i < kElementwiseCount; ++i) {
     if (kElementwiseNames[i] == name) return static_cast<ElementwiseOp>(i);
@@ -116,7 +116,7 @@ constexpr std::optional<ElementwiseOp> elementwise_op(std::string_view name) {
 }
 #endif
 
-// Operands: 1 or 2.
+// Returns the number of operands, 1 or 2.
 constexpr int elementwise_operands(ElementwiseOp op) {
   return op < ElementwiseOp::relu_backward ? 1 : 2;
 }
@@ -151,7 +151,7 @@ DLTRAIN_HD T softplus_of(T x) {
   return (x > T(0) ? x : T(0)) + std::log1p(std::exp(x > T(0) ? -x : x));
 }
 
-// Between low and high; NaN stays NaN.
+// Clamps to [low, high]; NaN stays NaN.
 template <typename T>
 DLTRAIN_HD T clamp_of(T x, T low, T high) {
   return x < low ? low : x > high ? high : x;
@@ -286,7 +286,7 @@ DLTRAIN_HD auto dispatch_elementwise(ElementwiseOp op, F&& f) {
   }
 }
 
-// The same by a run-time op: for the reference and for code generators' tests.
+// The same with the op as a run-time value.
 template <typename T>
 DLTRAIN_HD T elementwise(ElementwiseOp op, T a, T b, T p, T q) {
   return dispatch_elementwise(

@@ -48,7 +48,7 @@ DeviceProperties host_properties(const char* backend, const char* libraries,
   return p;
 }
 
-// Where a block was mapped, for munmap: the aligned pointer handed out may lie inside the map.
+// The mapping of a block, for munmap: the aligned pointer that was returned may be inside of it.
 struct Mapping {
   void* base;
   size_t bytes;

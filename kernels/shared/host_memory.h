@@ -9,8 +9,8 @@
 
 namespace dltrain {
 
-// Memory comes zeroed from anonymous maps, aligned to 64 bytes and more; blocks of 4 MiB and above
-// are aligned to 2 MiB and asked to be huge pages. `backend` names the engine in DeviceProperties.
+// Memory is zeroed, from anonymous maps, and aligned to at least 64 bytes; blocks from 4 MiB on are
+// aligned to 2 MiB and request huge pages. `backend` names the engine in DeviceProperties.
 std::unique_ptr<Device> make_host_device(const char* backend, const char* libraries,
                                          std::string architecture = {});
 

@@ -1,4 +1,4 @@
-// A kernel of the same engine within a kernel: what composed kernels are made of.
+// A kernel of the same engine as part of a composed kernel.
 #pragma once
 
 #include <initializer_list>
@@ -19,7 +19,7 @@ class KernelPart {
     bool accumulate = false;
   };
 
-  // `whole`: of the kernel that this is a part of. Its workspace becomes a part of `scratch`.
+  // `whole`: the request of the composed kernel. Adds the part's workspace to `scratch`.
   KernelPart(const Engine& engine, const KernelRequest& whole, const Request& r,
              WorkspaceParts& scratch) {
     kernel_ = find_kernel(engine, {.op = r.op,
@@ -33,7 +33,7 @@ class KernelPart {
     scratch_at_ = scratch.add(kernel_->workspace_bytes());
   }
 
-  // `workspace`: of the whole kernel.
+  // `workspace`: that of the composed kernel.
   void bind(std::byte* workspace, std::initializer_list<void*> inputs,
             std::initializer_list<void*> outputs) {
     kernel_->bind({.inputs = {inputs.begin(), inputs.size()},
@@ -47,7 +47,7 @@ class KernelPart {
   size_t scratch_at_ = 0;
 };
 
-// An address that a list need not have; nullptr: the operand is absent.
+// Returns the address of an optional operand; nullptr: absent.
 inline void* optional_address(std::span<void* const> list, size_t i) {
   return i < list.size() ? list[i] : nullptr;
 }

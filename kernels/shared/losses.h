@@ -30,7 +30,7 @@ DLTRAIN_HD T loss_value(T x, T t, T delta, T positive) {
   }
 }
 
-// Its derivative by x.
+// Returns the derivative of loss_value by x.
 template <LossKind kind, typename T>
 DLTRAIN_HD T loss_slope(T x, T t, T delta, T positive) {
   using enum LossKind;

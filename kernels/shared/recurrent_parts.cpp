@@ -18,7 +18,7 @@ struct Between {
     gates_at = kept.add(gates.bytes());
     cells_at = kept.add(cells.bytes());
   }
-  // With `reduce` and products over all tokens: one axis for samples and tokens.
+  // For `reduce` and products over all tokens: one axis for samples and tokens.
   TensorSpec flat(const TensorSpec& spec) const {
     return {Shape{sizes.samples * sizes.tokens, spec.shape[-1]}, spec.dtype};
   }
@@ -33,7 +33,7 @@ Attributes direction(const Attributes& a) {
   return {{"kind", a.text("kind")}, {"reverse", a.boolean("reverse")}};
 }
 
-// Before and after the token that is read last.
+// Attributes of the slice that selects the token processed last.
 Attributes last_token(const RecurrentSizes& s) {
   const int64_t others = s.tokens - 1;
   return {{"before", std::vector<int64_t>{0, s.reverse ? 0 : others, 0}},
@@ -65,7 +65,7 @@ class RecurrentOfParts final : public Kernel {
                     .attributes = direction(r.attributes)},
                    scratch_) {
     check_internal(!keeps_ || r.attributes.integer("kept_bytes") >= parts_kept_bytes(r),
-                   "{}: {} bytes are too few to keep", r.op, r.attributes.integer("kept_bytes"));
+                   "{}: kept_bytes {} is too small", r.op, r.attributes.integer("kept_bytes"));
     if (t_.sizes.kind != RecurrentKind::lstm) return;
     cell_.emplace(engine, r,
                   KernelPart::Request{.op = "slice",

@@ -1,7 +1,7 @@
-// recurrent_network and its backward (lib/ops/recurrent_network.cpp) by the engine's kernels of
-// what they stand for: matmul, recurrent, slice, reduce. What the forward keeps are gates and cells
-// of `recurrent`. Every engine has these rows, so that the op means something on each; graphs have
-// the op only where an engine has a better kernel.
+// recurrent_network and its backward (lib/ops/recurrent_network.cpp) composed of the engine's
+// kernels of matmul, recurrent, slice and reduce. The forward keeps gates and cells of `recurrent`.
+// Every engine has these rows, so that it can run the op; passes create it only for engines with a
+// better kernel.
 #pragma once
 
 #include "device/engine.h"
@@ -9,13 +9,13 @@
 
 namespace dltrain {
 
-// Serve every dtype that the parts serve. Throw Error(internal) where `kept_bytes` is not 0 and
-// less than parts_kept_bytes().
+// Serve every dtype that the parts serve. Throw Error(internal) if 0 < `kept_bytes` <
+// parts_kept_bytes().
 std::unique_ptr<Kernel> make_recurrent_of_parts(const KernelRequest& request, const Engine& engine);
 std::unique_ptr<Kernel> make_recurrent_backward_of_parts(const KernelRequest& request,
                                                          const Engine& engine);
 
-// What the forward wants to keep; 0 for rnn. `request`: of the forward.
+// Returns the bytes that the forward keeps; 0 for rnn. `request`: of the forward.
 int64_t parts_kept_bytes(const KernelRequest& request);
 
 }  // namespace dltrain

@@ -1,5 +1,5 @@
 // reduce_scatter and all_gather of units (lib/ops/sharded.cpp) through request.collectives, on any
-// device, and gradient_norm_of, where device memory is the host's.
+// device, and gradient_norm_of, for memory that the host can access.
 #include <utility>
 #include <vector>
 
@@ -11,7 +11,7 @@
 namespace dltrain {
 namespace {
 
-// run(bindings, stream), in which the host has part.
+// A kernel run(bindings, stream) that does work on the host and is not captured.
 template <typename Run>
 class MessageKernel final : public BoundKernel {
  public:

@@ -11,8 +11,8 @@
 
 namespace dltrain {
 
-// The k-th smallest (from 1) of n floats that are not negative: their bits are in the order of
-// their values, so it is found bit by bit, without memory or sorting.
+// Returns the k-th smallest (from 1) of n non-negative floats. Their bits have the order of their
+// values, so a search bit by bit needs neither memory nor sorting.
 DLTRAIN_HD float kth_smallest(const float* x, int64_t n, int64_t k) {
   uint32_t found = 0;
   for (int bit = 30; bit >= 0; --bit) {
@@ -55,7 +55,7 @@ struct EmaAttributes {
   bool warmup = false;
 };
 
-// The share of the new value in the average.
+// Returns the weight of the new value in the average.
 DLTRAIN_HD double ema_share(const EmaAttributes& a, const StepState& state) {
   const double k = static_cast<double>(state.out.updates - a.start);
   if (k <= 1) return 1;

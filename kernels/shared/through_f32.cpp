@@ -69,7 +69,7 @@ class ThroughF32 final : public Kernel {
   std::vector<Operand> inputs_, outputs_;
 };
 
-// The same tensors with f32 in place of bf16 and f16.
+// Replaces bf16 and f16 by f32; sets `any` if there was one.
 SpecList widened(SpecSpan specs, bool& any) {
   SpecList out(specs.begin(), specs.end());
   for (TensorSpec& spec : out) {

@@ -1,6 +1,6 @@
-// Any op on bf16 or f16 tensors by the engine's kernel for f32: inputs are widened into the
-// workspace, the f32 kernel runs, and results are rounded. A path of compatibility for ops and
-// formats without a kernel of their own: correct, at the price of the conversions.
+// Runs any op on bf16 or f16 tensors by the engine's f32 kernel: widens inputs into the workspace,
+// runs the f32 kernel and rounds the results. A fallback for ops and formats without a kernel of
+// their own, slower by the conversions.
 #pragma once
 
 #include "device/engine.h"
@@ -12,12 +12,12 @@ namespace dltrain {
 using ConvertFunction = void (*)(DType from, DType to, const void* x, void* y, int64_t count,
                                  Stream& stream);
 
-// nullptr where nothing is bf16 or f16, or `engine` has no kernel for f32, or outputs of 16 bits
-// were to be added to.
+// Returns nullptr if no tensor is bf16 or f16, if `engine` has no f32 kernel, or if the request
+// accumulates to 16-bit outputs.
 std::unique_ptr<Kernel> make_through_f32(const KernelRequest& request, const Engine& engine,
                                          ConvertFunction convert);
 
-// The rows, and after them for every op among them one with the maker `through_f32`.
+// Returns `rows`, followed by a row with the maker `through_f32` for every op among them.
 std::vector<KernelRow> with_through_f32(std::span<const KernelRow> rows, KernelMaker through_f32,
                                         bool proven);
 

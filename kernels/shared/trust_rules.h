@@ -6,14 +6,14 @@
 
 namespace dltrain {
 
-// Whether the step of a tensor is scaled at all: not where a norm is 0, nor without decay unless it
-// `always` is.
+// Returns true if the step of a tensor is scaled: not if a norm is 0, nor without decay unless
+// `always`.
 DLTRAIN_HD bool scales_step(double parameter_norm, double other_norm, double weight_decay,
                             bool always) {
   return (always || weight_decay != 0) && parameter_norm > 0 && other_norm > 0;
 }
 
-// LARS: how much of a tensor's step is taken; 1 where it is not scaled.
+// LARS: the trust ratio of a tensor; 1 if its step is not scaled.
 struct LarsTrust {
   double coefficient = 1e-3, epsilon = 1e-8;
   bool always = false;
@@ -25,7 +25,7 @@ struct LarsTrust {
   }
 };
 
-// What follows is SGD with gradient and decay scaled so.
+// Scales gradient and decay of the SGD step that follows.
 template <typename Factors, typename T>
 DLTRAIN_HD void scale_by_trust(Factors& f, T trust) {
   f.gradient.factor *= trust;
@@ -37,7 +37,7 @@ struct LambRule {
   double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-6;
   bool always = false;
 
-  // As that of LARS.
+  // Like LarsTrust::trust.
   DLTRAIN_HD double trust(double parameter_norm, double direction_norm, double weight_decay) const {
     if (!scales_step(parameter_norm, direction_norm, weight_decay, always)) return 1;
     return parameter_norm / direction_norm;
@@ -50,7 +50,7 @@ struct LambRule {
     T m_scale;  // 1 / (1 − β₁ᵗ)
     T v_scale;  // 1 / √(1 − β₂ᵗ)
     T epsilon, weight_decay;
-    T step_size;  // lr · trust: known once all directions of the tensor are
+    T step_size;  // lr · trust, computed after all directions of the tensor
   };
   template <typename T>
   DLTRAIN_HD Factors<T> factors(const StepState& state, const GroupSettings& group) const {

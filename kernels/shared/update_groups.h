@@ -1,4 +1,4 @@
-// What an update op's attributes say: the rule with its constants, and the groups of parameters.
+// Reads the attributes of update ops: the rule with its constants, and the groups of parameters.
 #pragma once
 
 #include <cstddef>
@@ -22,7 +22,7 @@ struct UpdateGroups {
   const GroupSettings& of(size_t tensor) const { return settings[group[tensor]]; }
 };
 
-// How parameters without masters are rounded: nothing where they have masters.
+// Stochastic rounding of parameters without masters; empty if they have masters.
 struct UpdateRounding {
   explicit UpdateRounding(const Attributes& attributes)
       : streams(attributes.integers("rounding")) {}
@@ -40,14 +40,12 @@ struct UpdateRounding {
 EmaAttributes ema_attributes(const Attributes& attributes);
 ClipPercentileAttributes clip_percentile_attributes(const Attributes& attributes);
 
-// Of an update with the attribute `copies`: the index of the input that is the copy of the first
-// parameter; 0 without.
+// Returns the index of the input with the first parameter's copy; 0 without attribute `copies`.
 inline size_t first_copy(const Attributes& a, size_t inputs) {
   return a.boolean("copies") ? inputs - static_cast<size_t>(a.integer("count")) : 0;
 }
 
-// Calls use(rule) with the element rule of the op, its constants filled in; returns what that
-// returns. `op` must have an element rule.
+// Returns use(rule) with the element rule of the op and its constants. `op` must have one.
 template <typename Use>
 auto with_element_rule(std::string_view op, const Attributes& a, const Use& use) {
   const double momentum = a.number("momentum");

@@ -1,7 +1,6 @@
-// Arithmetic that kernels of the update segment share, on host and device: what gradient_norm
-// writes into the StepState, how updates see gradients and groups of parameters, and running
-// statistics. The rules of the optimizers stand in element_rules.h; lib/ops/update.cpp gives the
-// formulas.
+// Arithmetic of the update segment's kernels, on host and device: the results of gradient_norm in
+// the StepState, scaling of gradients, groups of parameters, and running statistics. The rules of
+// the optimizers are in element_rules.h; lib/ops/update.cpp gives the formulas.
 #pragma once
 
 #include <cmath>
@@ -12,9 +11,9 @@
 
 namespace dltrain {
 
-inline constexpr double kGreatestLossScale = 16777216;  // 2²⁴: beyond it nothing more is gained
+inline constexpr double kGreatestLossScale = 16777216;  // 2²⁴: larger scales have no benefit
 
-// The scale of the next step.
+// Sets the loss scale of the next step.
 DLTRAIN_HD void move_loss_scale(StepState& state, bool finite) {
   if (state.in.scale_growth_interval == 0) return;
   if (!finite) {
@@ -28,10 +27,10 @@ DLTRAIN_HD void move_loss_scale(StepState& state, bool finite) {
   state.out.scale_streak = 0;
 }
 
-// Ends gradient_norm: `sum_of_squares` is that of all gradients as they lie in memory (scaled by
-// loss_scale). A sum that is not finite marks the step as one that changes nothing. With dynamic
-// loss scaling it halves the scale, down to 1; a run of finite steps doubles it (Micikevicius et
-// al. 2018; factors and interval as PyTorch's GradScaler).
+// Ends gradient_norm: `sum_of_squares` is that of all gradients in memory (scaled by loss_scale). A
+// sum that is not finite marks the step as skipped. With dynamic loss scaling it halves the scale,
+// down to 1; a run of finite steps doubles it (Micikevicius et al. 2018; factors and interval as
+// PyTorch's GradScaler).
 DLTRAIN_HD void finish_gradient_norm(StepState& state, double sum_of_squares) {
   const bool finite = sum_of_squares - sum_of_squares == 0;  // false for NaN and infinities
   const double norm = std::sqrt(sum_of_squares) / state.out.loss_scale;
@@ -47,12 +46,12 @@ DLTRAIN_HD void finish_gradient_norm(StepState& state, double sum_of_squares) {
   move_loss_scale(state, finite);
 }
 
-// What an update op is told of a group of parameters.
+// Settings of a group of parameters in an update op.
 struct GroupSettings {
   double lr_scale = 1, weight_decay = 0;
 };
 
-// How update ops see a gradient: scaled, then limited to ±limit (infinity: not limited).
+// Scales a gradient for update ops, then limits it to ±limit (infinity: not limited).
 template <typename T>
 struct GradientView {
   T factor, limit;

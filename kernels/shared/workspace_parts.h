@@ -1,4 +1,4 @@
-// How a kernel cuts its workspace: parts one behind the other, each on a boundary of 256 bytes.
+// Divides a kernel's workspace into consecutive parts, each aligned to 256 bytes.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,7 @@ namespace dltrain {
 
 class WorkspaceParts {
  public:
-  // The offset of a new part.
+  // Adds a part; returns its offset.
   size_t add(size_t bytes) {
     const size_t at = total_;
     total_ += (bytes + 255) / 256 * 256;

@@ -15,14 +15,14 @@
 namespace dltrain {
 namespace {
 
-// Ops that may come after the choice of the last token instead of before it.
+// Returns true for ops that can run after the selection of the last token instead of before it.
 bool may_follow_choice(std::string_view op) {
   return op == "matmul" || op == "layer_norm" || op == "rms_norm";
 }
 
-// `output` [samples, tokens, …] of the last tokens alone: [samples, 1, …]. The choice is made as
-// early as the ops that lead to the output allow, so that the product with the vocabulary is
-// computed for one token a sample. What is computed in vain is dead code.
+// Reduces `output` [samples, tokens, …] to the last token: [samples, 1, …]. The selection is moved
+// before as many ops as possible, so that the product with the vocabulary is computed for one token
+// per sample. Dead-code elimination removes the replaced nodes.
 ValueId choose_last(GraphBuilder& builder, const std::vector<int>& axes, ValueId output,
                     ValueId counts) {
   const std::vector<int> uses = builder.graph().count_uses();
@@ -50,7 +50,7 @@ ValueId choose_last(GraphBuilder& builder, const std::vector<int>& axes, ValueId
   return x;
 }
 
-// State that no node reads takes no memory: without its role it is no state.
+// Removes the role of state that no node reads, so that it takes no memory.
 void drop_unread_state(Graph& graph) {
   const std::vector<int> uses = graph.count_uses();
   for (size_t i = 0; i < graph.values.size(); ++i) {
@@ -80,7 +80,7 @@ int64_t check_output(const Shape& tokens, const Shape& output, int axis) {
        to_string(output), to_string(tokens));
 }
 
-// The model as layers emit it, of texts that are continued, with its inputs.
+// The model as its layers emit it for decoding, with its inputs.
 struct Emitted {
   explicit Emitted(const DecodeRequest& r)
       : context(builder, /*training=*/false, r.compute, 1), request(r) {
@@ -129,7 +129,7 @@ struct Emitted {
   ValueId source = kNoValue, source_lengths = kNoValue, tokens = kNoValue, output = kNoValue;
 };
 
-// The passes behind emission. `output`: kNoValue where nothing comes out.
+// Runs the passes after emission. `output`: kNoValue for a graph without output.
 Graph finished(Graph graph, const DecodeRequest& r, ValueId output) {
   read_existing_averages(graph, r);
   std::vector<ValueId> outputs;
@@ -186,7 +186,7 @@ SourceGraph build_source_graph(const DecodeRequest& request) {
   const auto sources = model.sources();
   const SourceCut cut = model.cut(sources);
   write_to_slots(model.builder, values_of_source(model.graph, cut), cut);
-  // What is made of the text's own tokens is another graph's.
+  // Nodes that depend on the text's own tokens belong to the decode graph.
   const std::vector<bool> text = made_of(model.graph, {&model.tokens, 1});
   std::erase_if(model.graph.nodes,
                 [&](const Node& node) { return text[static_cast<size_t>(node.outputs[0])]; });

@@ -9,7 +9,7 @@ namespace {
 
 constexpr std::string_view kMoves[] = {"reshape", "slice", "transpose", "concat", "broadcast"};
 
-// The slots that `ids` are made of.
+// Returns the slots that `ids` depend on.
 std::vector<size_t> sources(const Graph& graph, ValueId ids, const std::vector<ValueId>& slots,
                             const std::string& layer) {
   std::vector<size_t> out;

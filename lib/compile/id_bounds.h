@@ -1,5 +1,5 @@
-// Which of the model's integer inputs name rows of an embedding, and of how many: what the data
-// must be checked against before the first step, since kernels do not look.
+// Finds the model's integer inputs that index an embedding, and the number of its rows. The data is
+// checked against these bounds before the first step, since kernels do not check ids.
 #pragma once
 
 #include <vector>
@@ -10,11 +10,11 @@ namespace dltrain {
 
 struct IdBound {
   size_t slot;        // index into the slots that the host fills
-  int64_t bound;      // ids are 0 to bound − 1; the least one where several layers read the input
-  std::string layer;  // that asks for it
+  int64_t bound;      // ids are 0 to bound − 1; the minimum if several layers read the input
+  std::string layer;  // layer of the embedding
 };
 
-// Follows the ids of every embedding through ops that only move elements, back to `slots`. Throws
+// Traces the ids of every embedding back to `slots` through ops that only move elements. Throws
 // Error(usage) with the layer as its place where ids are computed in another way.
 std::vector<IdBound> id_bounds(const Graph& graph, const std::vector<ValueId>& slots);
 

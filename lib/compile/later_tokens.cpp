@@ -7,7 +7,7 @@
 namespace dltrain {
 namespace {
 
-// Among the tokens of what it looks at are later ones.
+// Returns true if the op lets tokens depend on later tokens.
 bool looks_ahead(const Node& node) {
   if (node.op->name == "attention") return !node.attributes.boolean("causal");
   return node.op->name.starts_with("recurrent") && node.attributes.boolean("reverse");
@@ -19,7 +19,7 @@ std::string layer_of_later_tokens(const Graph& graph, ValueId tokens) {
   const std::vector<bool> reached = made_of(graph, {&tokens, 1});
   for (const Node& node : graph.nodes) {
     if (node.phase != Phase::forward || !looks_ahead(node)) continue;
-    // Queries come first, then keys; packed they are one.
+    // Separate inputs are queries, then keys; a packed input contains both.
     const bool separate =
         node.op->name == "attention" && graph.value(node.inputs[0]).spec.shape.rank() == 4;
     if (reached[static_cast<size_t>(node.inputs[separate ? 1 : 0])]) return node.layer;

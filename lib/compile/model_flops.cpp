@@ -11,8 +11,8 @@ struct Share {
   double share;  // of the op's cost
 };
 
-// The backward of attention makes five products of the size of the forward's two, one of which is
-// the forward's over again.
+// The backward of attention makes five products of the size of the forward's two, one of which
+// recomputes a product of the forward.
 constexpr std::array kProducts{Share{"matmul", 1},
                                Share{"conv2d", 1},
                                Share{"conv2d_backward_input", 1},

@@ -12,8 +12,8 @@
 namespace dltrain {
 namespace {
 
-// Rows stand in the order of the forward; what only the backward runs (an activation that the
-// forward has fused) stands behind its nearest relative.
+// Rows are in the order of the forward. A layer whose forward is fused away is inserted after the
+// rows of its nearest enclosing layer.
 LayerCost& layer_row(PlanReport& report, const std::string& layer, Phase phase) {
   auto& rows = report.layers;
   const auto at = std::ranges::find(rows, layer, &LayerCost::layer);
@@ -30,13 +30,13 @@ LayerCost& layer_row(PlanReport& report, const std::string& layer, Phase phase) 
   return rows.back();
 }
 
-// What a rank keeps of a unit of parameters: no layer reads it as it is.
+// Returns true for the rank's part of a sharded unit, which no layer reads directly.
 bool is_part(const Graph& graph, ValueId id) {
   return std::ranges::find(graph.sharded, id, &ShardedTensor::part) != graph.sharded.end();
 }
 
-// The name of the parameter that a value is, or a copy of it in 16 bits, or that is gathered for
-// its readers from the parts of the ranks (passes/zero.h); otherwise "".
+// Returns the parameter's name if the value is a parameter, its low-precision copy or a gathered
+// parameter (passes/zero.h); otherwise "".
 std::string parameter_of(const Graph& graph, const GraphValue& value) {
   const auto plain = [](const std::string& name, Role role) {
     return role == Role::parameter ? name : name.substr(low_precision_name("").size());
@@ -113,7 +113,7 @@ BlockName block_name(const std::string& layer) {
   return {layer, "", -1};
 }
 
-// Neighbouring rows of one number.
+// Adjacent rows with the same block number.
 struct Block {
   BlockName name;
   std::vector<LayerCost> rows = {};

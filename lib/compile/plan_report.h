@@ -1,4 +1,5 @@
-// What `dltrain plan` says of a compiled step: memory by kind and by layer, arithmetic and traffic.
+// The report of `dltrain plan` on a compiled step: memory by role and by layer, arithmetic and
+// traffic.
 #pragma once
 
 #include <string>
@@ -11,34 +12,34 @@ namespace dltrain {
 
 struct LayerCost {
   std::string layer;
-  int64_t copies = 1;                            // see fold_equal_blocks()
-  int64_t parameters = 0;                        // elements, with the first layer that reads them
-  size_t activation_bytes = 0;                   // outputs of the forward, before any sharing
+  int64_t copies = 1;           // see fold_equal_blocks()
+  int64_t parameters = 0;       // elements, counted at the first layer that reads them
+  size_t activation_bytes = 0;  // outputs of the forward, before any sharing
   double forward_flops = 0, backward_flops = 0;  // of one micro-batch
 };
 
-// When the memory of activations and work is fullest, and with what: by layer, those of a
-// `repeat` together.
+// The peak of the memory of activations and workspaces, and its content by layer; the copies of a
+// `repeat` are added up.
 struct MemoryPeak {
   size_t bytes = 0;
-  std::string op, layer, phase;  // that run then
+  std::string op, layer, phase;  // running at that time
   struct Living {
     std::string what;  // "gelu of h.*.mlp.1"
     size_t bytes = 0;
   };
-  std::vector<Living> living;  // the greatest first
+  std::vector<Living> living;  // largest first
 };
 
 struct PlanReport {
   std::vector<std::pair<std::string, size_t>> state_bytes;  // by role, without gaps
   size_t state_total = 0;                                   // with alignment gaps
   size_t work_bytes = 0;              // activations, inputs and workspaces after sharing
-  std::vector<size_t> variant_bytes;  // of these, what each variant of a step takes
+  std::vector<size_t> variant_bytes;  // the part of work_bytes that each variant of a step uses
   size_t gradient_bytes = 0;  // of gradients that share that memory (PlanOptions::keep_gradients)
-  size_t stage_bytes = 0;     // where batches wait on a device of its own memory
+  size_t stage_bytes = 0;     // staging buffers for batches on devices with separate memory
   size_t work_lower_bound = 0;
   MemoryPeak peak;
-  size_t workspace_bytes = 0;  // the greatest one
+  size_t workspace_bytes = 0;  // the largest workspace of a kernel
   size_t arena_bytes = 0;      // state_total + work_bytes + stage_bytes: what is allocated
   double flops_per_step = 0;   // of one rank, all micro-steps and the update
   double bytes_per_step = 0;   // read and written at least once, likewise
@@ -48,9 +49,9 @@ struct PlanReport {
   size_t kernel_calls = 0;  // in the longest step variant, a micro-step and the update
 };
 
-// Neighbouring blocks of equal layers, such as h.0 to h.11, as one: its rows are called
-// "h.0-11.ln_1", have 12 copies, and hold the sums over them. Blocks are equal in their layers,
-// parameters, activations and forward.
+// Merges adjacent blocks of equal layers, such as h.0 to h.11: the merged rows are called
+// "h.0-11.ln_1", have 12 copies and contain their sums. Blocks are equal if their layers,
+// parameters, activations and forward FLOP are.
 std::vector<LayerCost> fold_equal_blocks(const std::vector<LayerCost>& layers);
 
 PlanReport make_plan_report(const Plan& plan, const StateLayout& layout, size_t work_bytes,

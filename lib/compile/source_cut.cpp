@@ -36,7 +36,7 @@ std::vector<ValueId> values_of_source(const Graph& graph, const SourceCut& cut) 
       }
       if (!is_floating(graph.value(id).spec.dtype)) {
         throw Error(ExitCode::usage,
-                    "reads integers that are made of the source, and cannot continue texts",
+                    "reads integers computed from the source, so this model cannot generate text",
                     node.layer);
       }
       found.insert(id);
@@ -63,7 +63,7 @@ void read_from_slots(GraphBuilder& builder, std::span<const ValueId> values, con
       if (at != values.end()) id = kept[static_cast<size_t>(at - values.begin())];
     }
   }
-  // Before all that reads them.
+  // Move the new nodes before all their readers.
   std::rotate(graph.nodes.begin(), graph.nodes.begin() + static_cast<std::ptrdiff_t>(nodes),
               graph.nodes.end());
   graph.update_producers();
@@ -72,7 +72,7 @@ void read_from_slots(GraphBuilder& builder, std::span<const ValueId> values, con
 void write_to_slots(GraphBuilder& builder, std::span<const ValueId> values, const SourceCut& cut) {
   for (size_t i = 0; i < values.size(); ++i) {
     const ValueId state = add_state(builder, values[i], i, cut);
-    // As the one token of a text.
+    // slot_state_update takes [samples, tokens, …]: treat the row as one token.
     const std::vector<int64_t> shape{1, 1, builder.spec(state).shape[1]};
     const ValueId row = builder.emit1("reshape", {values[i]}, {{"shape", shape}});
     builder.emit("slot_state_update", {state, row, cut.counts, cut.slot_ids});

@@ -18,8 +18,8 @@
 namespace dltrain {
 namespace {
 
-// The parameters that learn; the others are listed as frozen. Patterns that fit no parameter are
-// mistakes.
+// Returns the parameters that are not frozen and lists the others in `out.frozen`. Throws for
+// patterns that match no parameter.
 std::vector<ValueId> learning_parameters(const StepRequest& r, StepGraph& out) {
   const std::vector<ValueId> all = out.graph.with_role(Role::parameter);
   std::vector<std::string> names;
@@ -75,10 +75,10 @@ StepGraph emit(const StepRequest& r, bool training) {
     if (r.log) r.log(pass, out.graph);
   };
   log("emit");
-  // Before autocast: the copies of parameters are not their averages.
+  // Must run before autocast, since low-precision copies are made from parameters, not averages.
   if (!training && r.update.ema) read_averages(out.graph, learning_parameters(r, out));
   if (r.precision != DType::f32) {
-    // In training nobody but a probe reads the outputs beside the loss.
+    // In training only a probe and the loss read the output.
     std::vector<ValueId> keep;
     if (!training || r.probe) keep.push_back(out.output);
     out.graph = autocast(std::move(out.graph), r.precision, keep);

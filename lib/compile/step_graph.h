@@ -1,11 +1,10 @@
-// From a model description to the graph of a whole step: emits the forward and runs the passes in
-// their fixed order.
+// Builds the graph of a whole step from a model description: emits the forward and runs the passes
+// in their fixed order.
 //
 //   training:    emit → autocast → reverse → update → narrow parameters → data parallel → dead code
 //                → fuse → fuse recurrent → recompute → zero
 //   evaluation:  emit → autocast → narrow parameters → dead code → fuse → fuse recurrent → zero
-//   (the
-//                sums of a whole pass are reduced after it)
+//                (sums are reduced after the evaluation pass)
 #pragma once
 
 #include <functional>
@@ -26,8 +25,8 @@ using PassLog = std::function<void(std::string_view pass, const Graph& graph)>;
 
 struct StepGraph;
 
-// Called with the forward of the training graph before it is differentiated: what a check adds to
-// see inside (sums under names of its own, GraphBuilder::accumulate with Role::metric).
+// Called with the forward of the training graph before the reverse pass, so that checks can add
+// sums of their own (GraphBuilder::accumulate with Role::metric).
 using GraphProbe = std::function<void(GraphBuilder& builder, const StepGraph& graph)>;
 
 struct StepRequest {
@@ -44,18 +43,20 @@ struct StepRequest {
   int64_t micro_batch = 1;                // samples of a micro-batch
   int64_t micro_batches = 1;              // in the global batch: ranks × accumulation
   int ranks = 1;
-  ZeroOptions zero = {};                              // with the ranks
-  const std::vector<ZeroUnit>* zero_units = nullptr;  // of a graph over the same state; null: found
+  ZeroOptions zero = {};  // with the ranks
+  const std::vector<ZeroUnit>* zero_units =
+      nullptr;                     // of another graph over the same state; null: compute them
   bool fixed_reduction = false;    // training.reduction: fixed (passes/data_parallel.h)
   DType compute = DType::f32;      // f64 for gradient checks on the reference engine
   DType precision = DType::f32;    // bf16, f16: matrix products and activations (with compute f32)
   bool narrow_parameters = false;  // with precision bf16: see passes/narrow_parameters.h
   bool noise = true;               // of training: dropout
   bool fuse = true;
-  // With fuse, asked when the model stands: FuseOptions::pair_convolutions. Empty: no.
+  // With fuse: returns FuseOptions::pair_convolutions; called once the model is emitted. Empty:
+  // false.
   std::function<bool()> pairs_convolutions = {};
-  // As PlanOptions says. Where gradients are not kept, they may take the memory of low-precision
-  // copies until the update has read them all, so copies are then rounded by an op of their own.
+  // See PlanOptions. Gradients that are not kept may use the memory of low-precision copies until
+  // the update has read them all, so a separate op then writes the copies.
   bool keep_gradients = true;
   KeptBytes kept_bytes = {};              // of the engine's recurrent_network; empty: none (CPU)
   Recompute recompute = Recompute::none;  // training only
@@ -63,8 +64,8 @@ struct StepRequest {
   GraphProbe probe = {};
 };
 
-// What the step (or a pass of evaluation) sums up: state value `name`, f64, holds the sum over the
-// global batch (the pass). Those of training have one element.
+// A sum that a step (or an evaluation pass) computes: state value `name`, f64, contains the sum
+// over the global batch (or the pass). Metrics of training have one element.
 struct StepMetric {
   std::string label;  // "loss", "accuracy"
   std::string name;   // "metric.loss"
@@ -73,11 +74,11 @@ struct StepMetric {
 
 struct StepGraph {
   Graph graph;
-  std::vector<ValueId> slots;  // that the host fills: the inputs of the model, then the targets
+  std::vector<ValueId> slots;  // filled by the host: the inputs of the model, then the targets
   ValueId targets() const { return slots.back(); }
   ValueId output = kNoValue;  // in evaluation the host may read it after each micro-batch
   std::vector<ParameterInfo> parameters;  // and buffers, in order of emission
-  std::vector<std::string> unused;        // parameters that no gradient reaches, but frozen ones
+  std::vector<std::string> unused;        // parameters without a gradient, except frozen ones
   std::vector<std::string> frozen;        // parameters that do not learn
   std::vector<ParameterInfo> constants;   // of the teacher
   std::vector<StepMetric> metrics;        // the loss first
@@ -86,7 +87,7 @@ struct StepGraph {
   double model_flops = 0;         // of a micro-batch (compile/model_flops.h)
   int recomputed_nodes = 0;       // forward nodes that run again in the backward
   double recomputed_flops = 0;    // of these, a micro-batch
-  bool asked_vocabulary = false;  // a layer takes the size of the vocabulary
+  bool asked_vocabulary = false;  // a layer uses the size of the vocabulary
 };
 
 StepGraph build_training_graph(const StepRequest& request);

@@ -8,7 +8,7 @@
 namespace dltrain {
 namespace {
 
-// The message that a node begins; nothing for others.
+// Returns the message that a node begins; zero bytes for other nodes.
 Traffic message(const Graph& graph, const Node& node, const RankPlaces& places) {
   Traffic out;
   if (!node.op->name.ends_with("_begin")) return out;
@@ -22,7 +22,7 @@ Traffic message(const Graph& graph, const Node& node, const RankPlaces& places) 
   if (node.op->name == "all_reduce_begin") out.reduced = bytes(node.inputs);
   if (node.op->name == "reduce_scatter_begin") out.scattered = parts * bytes(node.outputs);
   if (node.op->name == "all_gather_begin") out.gathered = parts * bytes({node.inputs.front()});
-  // The same to every other rank of the group.
+  // Every other rank of the group gets the same number of bytes.
   const double each = (2.0 * static_cast<double>(out.reduced) + static_cast<double>(out.scattered) +
                        static_cast<double>(out.gathered)) /
                       static_cast<double>(parts);

@@ -57,7 +57,7 @@ std::vector<ValueId> GraphBuilder::emit(std::string_view op, std::vector<ValueId
   return graph_.nodes.back().outputs;
 }
 
-// `value` where nothing but the sum needs it and its node gives nothing else; else a copy.
+// Returns `value` if only the sum reads it and its node has no other output; otherwise a copy.
 ValueId GraphBuilder::as_sum(ValueId value) {
   const GraphValue& v = graph_.value(value);
   const bool own = v.producer >= 0 && v.storage_of == kNoValue && v.role == Role::activation &&

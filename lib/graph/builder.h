@@ -1,4 +1,4 @@
-// Appends nodes to a graph: what layers, gradient rules and passes emit through.
+// GraphBuilder appends nodes to a graph. Layers, gradient rules and passes emit ops through it.
 #pragma once
 
 #include <string>
@@ -17,8 +17,8 @@ class GraphBuilder final : public OpEmitter {
   void set_phase(Phase phase) { phase_ = phase; }
   Phase phase() const { return phase_; }
 
-  // While one lives, nodes belong to a block of their own (Node::block); within another it does
-  // nothing.
+  // RAII scope: nodes emitted while it exists get a new block number (Node::block). A nested scope
+  // has no effect.
   class Block {
    public:
     explicit Block(GraphBuilder& builder) : builder_(builder), outermost_(builder.block_ < 0) {
@@ -35,10 +35,10 @@ class GraphBuilder final : public OpEmitter {
     bool outermost_;
   };
 
-  // A value that no node produces: an input slot or state. Names of such values are unique.
+  // Adds a value that no node produces: an input slot or state. Names of such values are unique.
   ValueId add_value(std::string name, TensorSpec spec, Role role);
 
-  // Infers shapes; an Error of the shape rule is thrown anew with the layer path as its place.
+  // Infers shapes. An Error thrown by the shape rule is rethrown with the layer path as its place.
   std::vector<ValueId> emit(std::string_view op, std::vector<ValueId> inputs,
                             Attributes attributes = {}) override;
   TensorSpec spec(ValueId value) const override { return graph_.value(value).spec; }
@@ -47,8 +47,8 @@ class GraphBuilder final : public OpEmitter {
   // Makes `value` a sum over the micro-steps of a step (role gradient, statistic or metric) under
   // `name`, through a copy unless the value is its node's only output and nothing reads it.
   ValueId accumulate(ValueId value, std::string name, Role role);
-  // Adds `value` to `sum`, which accumulate() or this has returned: a value in the same memory,
-  // whose node adds in every micro-step. Nothing reads `sum` any more.
+  // Adds `value` to `sum`, a result of accumulate() or accumulate_onto(). The returned value has
+  // the memory of `sum` and its node adds in every micro-step; `sum` must have no further readers.
   ValueId accumulate_onto(ValueId value, ValueId sum);
 
   Graph& graph() { return graph_; }

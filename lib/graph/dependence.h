@@ -1,4 +1,4 @@
-// What the values of a graph are made of.
+// Data dependences between the values of a graph.
 #pragma once
 
 #include <span>
@@ -8,10 +8,10 @@
 
 namespace dltrain {
 
-// By value: whether it is one of `sources` or a node made it of them, directly or not.
+// Returns for each value if it is one of `sources` or depends on one, directly or indirectly.
 std::vector<bool> made_of(const Graph& graph, std::span<const ValueId> sources);
 
-// The same question about one value: the nodes before it are walked, not all.
+// Returns true if `value` is `source` or depends on it. Visits only the ancestors of `value`.
 bool is_made_of(const Graph& graph, ValueId value, ValueId source);
 
 }  // namespace dltrain

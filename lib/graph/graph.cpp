@@ -240,21 +240,21 @@ class Verifier {
     }
   }
 
-  // A part of a sum: it follows the part before, which nobody has read.
+  // Checks a value that continues a sum: no node may read the sum before this part is added.
   void check_continued(ValueId id) {
     const GraphValue &part = graph_.value(id), &before = graph_.value(part.storage_of);
     const auto root = static_cast<size_t>(graph_.storage(id));
     check_internal(before.spec == part.spec && before.role == part.role && before.producer >= 0 &&
                        before.producer < part.producer &&
                        version_[static_cast<size_t>(part.storage_of)] == current_[root],
-                   "{}: adds to {}, which it does not fit", where_, show(graph_, part.storage_of));
+                   "{}: cannot continue the sum {}", where_, show(graph_, part.storage_of));
     version_[static_cast<size_t>(id)] = ++current_[root];
   }
 
   const Graph& graph_;
-  std::string where_;         // the node that is being looked at
+  std::string where_;         // the node being checked
   std::vector<int> version_;  // per value: how often its memory had been written in place
-  std::vector<int> current_;  // per storage: the same, now
+  std::vector<int> current_;  // per storage: how often it has been written so far
 };
 
 }  // namespace

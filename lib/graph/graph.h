@@ -20,8 +20,8 @@ struct GraphValue {
   TensorSpec spec;
   Role role = Role::activation;
   int producer = -1;              // index into nodes; −1 for inputs and state
-  ValueId storage_of = kNoValue;  // the value whose memory this one is (in-place writers, reshape)
-  ValueId master = kNoValue;      // of a low-precision copy: the parameter that it is rounded from
+  ValueId storage_of = kNoValue;  // the value whose memory it shares (in-place writers, reshape)
+  ValueId master = kNoValue;      // for a low-precision copy: the parameter it is rounded from
 };
 
 struct Node {
@@ -29,26 +29,26 @@ struct Node {
   Attributes attributes;
   std::vector<ValueId> inputs;  // kNoValue where an optional input is absent
   std::vector<ValueId> outputs;
-  std::string layer;  // path of the layer that asked for it: "layers.3"
+  std::string layer;  // path of the layer that emitted it: "layers.3"
   Phase phase = Phase::forward;
-  int block = -1;  // which copy of a `repeat` it belongs to, numbered over the model; −1: none
+  int block = -1;  // the copy of a `repeat` that it belongs to, numbered over the model; −1: none
   bool once_a_step = false;  // runs in the last micro-step only (collectives over accumulated sums)
 };
 
-// Values that lie side by side in one piece of memory, so that they travel as one message: the
-// tensors of a unit of which every rank owns a part (passes/zero.h).
+// Values that are adjacent in memory so that one message transfers them: the tensors of a unit that
+// is sharded over the ranks (passes/zero.h).
 struct FlatGroup {
   struct Member {
     ValueId value = kNoValue;
     size_t offset = 0;    // bytes
-    bool window = false;  // overlaps others: this rank's own part of them
+    bool window = false;  // overlaps other members: this rank's own part of them
   };
-  std::vector<Member> members;  // but for windows in order of offset, the first at 0
+  std::vector<Member> members;  // except windows: in order of offset, the first at 0
   size_t bytes = 0;
 };
 
-// A tensor of the model that lies in a unit, of which this rank holds `count` elements from `begin`
-// on (perhaps none), at element `at` of its part.
+// A tensor of the model in a sharded unit. This rank stores its elements [begin, begin + count),
+// which may be empty, at element `at` of the rank's part.
 struct ShardedTensor {
   std::string name;
   TensorSpec spec;
@@ -70,22 +70,22 @@ struct Graph {
 
   // The value that owns the memory of `id`, following storage_of to its end.
   ValueId storage(ValueId id) const;
-  // True for a value that continues a sum: it stands in the memory of another, which its node does
-  // not read, and is added to it in every micro-step.
+  // Returns true if the value continues a sum: it shares the memory of another value, which its
+  // node does not read, and its node adds to that memory in every micro-step.
   bool continues_sum(ValueId id) const;
-  // The last of the values that continue the sum `id`, or `id` itself.
+  // Returns the last of the values that continue the sum `id`, or `id` itself.
   ValueId whole_sum(ValueId id) const;
-  // The value named `name`, or kNoValue.
+  // Returns the value named `name`, or kNoValue.
   ValueId find(std::string_view name) const;
   std::vector<ValueId> with_role(Role role) const;
-  // By value: the group that it is a member of, and its place there; −1: of none.
+  // For each value: the group that it is a member of (−1: none) and its offset there.
   struct Place {
     int group = -1;
     size_t offset = 0;
     bool window = false;
   };
   std::vector<Place> group_places() const;
-  // A slot that no collective has yet.
+  // Returns a slot number that no collective uses yet.
   int64_t next_slot() const;
 
   // Specs of a node's inputs (absent_spec() for absent ones) and outputs.
@@ -95,21 +95,21 @@ struct Graph {
   // How many nodes read each value.
   std::vector<int> count_uses() const;
 
-  // Sets `producer` of every value anew, after a pass has inserted, moved or removed nodes. Values
-  // that no node produces any more stay in the list, so that ids held elsewhere keep their meaning.
+  // Recomputes `producer` of every value after a pass has inserted, moved or removed nodes. Values
+  // that no node produces any more stay in the list, so that ids stored elsewhere remain valid.
   void update_producers();
 };
 
-// One line a node: "%7 = matmul(%5, layers.0.weight) {transpose_b=true} : f32[32, 10]  # layers.0".
-// Deterministic: passes are tested by comparing it before and after.
+// One line per node: "%7 = matmul(%5, layers.0.weight) {transpose_b=true} : f32[32, 10] #
+// layers.0". Deterministic: passes are tested by comparing it before and after.
 std::string print_graph(const Graph& graph);
 
-// Proves the invariants that every pass must keep; throws Error(internal) naming the node:
-// inputs exist and are produced earlier; shapes agree with the shape rules; phases are in order;
-// in-place writes come after every other read of the old content, under whatever name; an
-// accumulating value is its node's only output and is read only in the update segment, or by nodes
-// that run once a step or combine micro-steps, and not before every part of the sum is there; names
-// of state are unique; what is begun is ended, and left alone between (graph/slots.h).
+// Checks the invariants that every pass must keep; throws Error(internal) naming the node: inputs
+// exist and are produced earlier; shapes agree with the shape rules; phases are in order; in-place
+// writes come after every other read of the old content, also reads through views; an accumulating
+// value is its node's only output and is read only in the update segment, or by nodes that run once
+// a step or combine micro-steps, and not before the sum is complete; names of state are unique;
+// asynchronous work obeys verify_slots() (graph/slots.h).
 void verify_graph(const Graph& graph);
 
 }  // namespace dltrain

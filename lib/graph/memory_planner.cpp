@@ -16,7 +16,7 @@ class Region {
  public:
   explicit Region(size_t capacity) : capacity_(capacity) {}
 
-  // Into the smallest gap that is wide enough, or behind all others; false: there is no room.
+  // Uses the smallest gap that fits, else the space after all blocks; false: there is no room.
   bool place(MemoryBlock& block) {
     const size_t bytes = aligned_bytes(block);
     size_t best = SIZE_MAX, best_gap = SIZE_MAX, cursor = 0;

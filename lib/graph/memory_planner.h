@@ -11,10 +11,10 @@ namespace dltrain {
 
 struct MemoryBlock {
   size_t bytes = 0;
-  int first = 0;  // first and last point in time (inclusive) at which it must hold its content
+  int first = 0;  // first and last step (inclusive) at which its content must be intact
   int last = 0;
   size_t offset = 0;  // written by place_blocks, a multiple of kMemoryAlignment
-  bool lent = false;  // likewise: the offset is one of the lent region
+  bool lent = false;  // written by place_blocks: the offset refers to the lent region
 };
 
 inline constexpr size_t kMemoryAlignment = 256;
@@ -22,17 +22,17 @@ constexpr size_t align_up(size_t bytes, size_t to = kMemoryAlignment) {
   return (bytes + to - 1) / to * to;
 }
 
-// Memory that exists anyway, such as state whose content is not needed for a while.
+// Existing memory that can be reused, such as state whose content is temporarily not needed.
 struct LentRegion {
   size_t bytes = 0;
-  std::vector<MemoryBlock> taken = {};  // where and when its own content must stay
+  std::vector<MemoryBlock> taken =
+      {};  // regions and times in which its own content must stay intact
 };
 
-// Places what it can into `lent`, and the rest into a region of its own, whose size it returns.
+// Places blocks into `lent` where they fit, the rest into a new region; returns the region's size.
 size_t place_blocks(std::vector<MemoryBlock>& blocks, const LentRegion& lent = {});
 
-// The most bytes alive at any one time outside lent memory (after alignment): no placement can need
-// less.
+// Returns the maximum of live bytes outside lent memory (aligned), a lower bound of any placement.
 size_t lower_bound_bytes(const std::vector<MemoryBlock>& blocks);
 
 }  // namespace dltrain

@@ -1,4 +1,5 @@
-// Which kernels a plan calls in which segment. Memory: plan_memory.cpp; running: plan_run.cpp.
+// Chooses the kernels that a plan calls in each segment. Memory: plan_memory.cpp; running:
+// plan_run.cpp.
 #include "graph/plan.h"
 
 #include <algorithm>
@@ -52,7 +53,7 @@ void Plan::make_calls() {
   plain_calls_.resize(graph_.nodes.size());
   accumulating_calls_.resize(graph_.nodes.size());
   for (size_t i = 0; i < graph_.nodes.size(); ++i) {
-    // A part that continues a sum adds to it in every micro-step.
+    // A value that continues a sum is added to it in every micro-step.
     const auto& outputs = graph_.nodes[i].outputs;
     add_call(i, outputs.size() == 1 && graph_.continues_sum(outputs[0]), plain_calls_[i]);
     if (options_.several_micro_steps && accumulates(graph_, graph_.nodes[i])) {
@@ -61,7 +62,7 @@ void Plan::make_calls() {
   }
 }
 
-// Whom a collective op talks to.
+// Returns the group of ranks of a collective op.
 Collectives* Plan::group_of(const Node& node) const {
   const std::string axis = node.attributes.text(kOver);
   if (axis.empty()) return options_.collectives;
@@ -100,7 +101,7 @@ void Plan::add_call(size_t index, bool accumulate, std::vector<size_t>& list) {
       push(std::move(found), accumulate);
       return;
     }
-    // No kernel of this op can add to its output: compute beside it, then add.
+    // No kernel of this op can accumulate: compute into a temporary, then add.
     push(find_kernel(*options_.engine, request(node.op->name, node.attributes, inputs, false)),
          false)
         .temporary_block = 0;  // numbered by place_memory

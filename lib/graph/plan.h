@@ -1,5 +1,5 @@
-// A Plan is a graph made ready to be replayed: a kernel for each node, an offset for each value,
-// and lists of calls, one a segment.
+// A Plan is a graph prepared for execution: a kernel for each node, an offset for each value, and
+// one list of calls per segment.
 //
 //   forward   of a micro-batch
 //   backward  of it
@@ -7,13 +7,13 @@
 //
 // Forward and backward exist in variants for the first, a middle, the last and the only micro-step
 // of a step, over the same memory: the first overwrites sums (gradients, statistics, metrics),
-// later ones add to them; collectives over sums run in the last or only one. Segments are what a
-// pipeline schedule will order. What of a segment lies between two messages to other ranks is
-// captured as one CUDA graph. The messages themselves are not: one begins in the backward and ends
-// in the update, which is another graph, and the host counts them for the watch (comm/watch.h).
+// later ones add to them; collectives over sums run in the last or only one. The calls of a segment
+// between two messages to other ranks are captured as one CUDA graph. The messages are not
+// captured: one begins in the backward and ends in the update, which is another graph, and the host
+// counts them for the watchdog (comm/watch.h).
 //
-// Life: prepare (kernels made, memory placed, nothing allocated: `dltrain plan` stops here) → bind
-// (addresses fixed) → run, as often as wanted, without allocating or waiting.
+// Lifecycle: prepare (kernels made, memory placed, nothing allocated: `dltrain plan` stops here) →
+// bind (addresses fixed) → run, any number of times, without allocating or waiting.
 #pragma once
 
 #include <array>
@@ -42,12 +42,12 @@ struct PlanOptions {
   const Engine* engine = nullptr;
   Device* device = nullptr;
   Collectives* collectives = nullptr;  // of all ranks; nullptr with one
-  const MeshGroups* groups = nullptr;  // for ops over an axis; outlives the plan
+  const MeshGroups* groups = nullptr;  // for collectives over a mesh axis; outlives the plan
   bool several_micro_steps = false;    // prepare the accumulating variants
   bool capture = true;                 // record segments where the backend can
-  // False: gradients share memory with activations from the node that writes them first to the
-  // update, and use that of low-precision copies which have been read for the last time before the
-  // update writes them anew. For one micro-step and one rank, where nobody else reads them.
+  // False: gradients live in the memory of activations from their first writer to the update, and
+  // reuse the memory of low-precision copies between the copies' last read and their rewrite by the
+  // update. Requires one micro-step and one rank.
   bool keep_gradients = true;
 };
 
@@ -58,13 +58,13 @@ struct Call {
   size_t node = 0;              // index into graph().nodes
   bool accumulate = false;      // adds to its output
   size_t workspace_block = 0;   // index into blocks()
-  int temporary_block = -1;     // the output goes here first and is then added to the sum
+  int temporary_block = -1;     // the output is written here first and then added to the sum
   bool adds_temporary = false;  // this call is that addition
 };
 
 class Plan {
  public:
-  // Throws Error(usage) when an op has no kernel, naming the layer.
+  // Throws Error(usage), naming the layer, when an op has no kernel.
   static Plan prepare(Graph graph, const PlanOptions& options);
   Plan(Plan&&) = default;
   Plan& operator=(Plan&&) = default;
@@ -74,43 +74,42 @@ class Plan {
   // Memory for values and workspaces that do not outlive a micro-step; plans that never run at the
   // same time may share it.
   size_t work_bytes() const { return work_bytes_; }
-  // The least that any placement of the same blocks could need.
+  // A lower bound of the bytes that any placement of the same blocks needs.
   size_t work_lower_bound() const { return lower_bound_bytes(blocks_); }
-  size_t workspace_bytes() const;  // the greatest workspace of a call
-  // When most of that memory is in use, and by what.
+  size_t workspace_bytes() const;  // the largest workspace of a call
+  // The time of peak use of that memory, and the values that are live then.
   struct Fullest {
     struct Living {
-      int node = -1;  // that makes it, an index into graph().nodes; -1: an input
+      int node = -1;  // its producer, an index into graph().nodes; -1: an input
       size_t bytes = 0;
       bool gradient = false;   // of a parameter
       bool workspace = false;  // of the call that runs then
     };
-    int node = -1;     // that runs then; -1: none, the plan is empty
-    size_t bytes = 0;  // work_lower_bound() but for the places of empty blocks
+    int node = -1;     // running at that time; -1: the plan is empty
+    size_t bytes = 0;  // work_lower_bound() except for the alignment of empty blocks
     std::vector<Living> living;
   };
   Fullest fullest() const;
 
   // Gives every kernel its addresses. `state` holds layout.bytes(), `work` work_bytes().
   void bind(const StateLayout& layout, std::byte* state, std::byte* work);
-  // The same with state that lies anywhere.
+  // The same, with the addresses of state given by a function.
   void bind(const std::function<std::byte*(const GraphValue& value)>& state, std::byte* work);
 
-  // Where a value lies; valid after bind. For state and inputs at any time between runs, for
-  // activations only within the run that made them.
+  // The address of a value; valid after bind. The content of state and inputs can be accessed at
+  // any time between runs, that of activations only within the run that produced them.
   void* address(ValueId value) const;
 
-  // Throws the device's error with the op and the layer that it names (of a captured segment: with
-  // the segment).
+  // Throws the device's error, with op and layer added (for a captured segment: with the segment).
   void run(Phase segment, MicroStep variant, Stream& stream);
 
-  // From the next run on every call is shown to `observer`, which outlives that; segments then run
-  // call by call even where they have been captured. nullptr: nobody looks, which costs nothing.
+  // Sets the observer that is called around every kernel call, starting with the next run; nullptr
+  // removes it. With an observer, captured segments run call by call.
   void observe(PlanObserver* observer) { observer_ = observer; }
 
-  // Runs uncaptured and looks at every floating output: returns a description of the first node
-  // that produced a value that is not finite ("matmul in layers.2: 3 of 1280 values"), or "".
-  // Host-side only; slow.
+  // Runs uncaptured and checks every floating output. Returns a description of the first node that
+  // produced a non-finite value ("matmul in layers.2: 3 of 1280 values"), or "". Slow; for memory
+  // that the host can read.
   std::string find_non_finite(Phase segment, MicroStep variant, Stream& stream);
 
   // The calls of a segment, in order.
@@ -133,7 +132,7 @@ class Plan {
   void run_call(Call& call, Stream& stream) const;
   void run_observed(const std::vector<size_t>& list, Stream& stream);
   std::string described(size_t node) const;
-  // Lies in the region of state, not in that of activations.
+  // True if values of this role are stored in the region of state rather than that of activations.
   bool persistent(Role role) const {
     return rules_of(role).persistent && (options_.keep_gradients || role != Role::gradient);
   }
@@ -147,13 +146,13 @@ class Plan {
   std::vector<int> value_block_;  // per value (storage roots only), -1: state
   std::vector<Graph::Place> places_;
   size_t work_bytes_ = 0;
-  std::vector<std::pair<ValueId, size_t>> copies_;  // that lend memory, and where they lie in it
+  std::vector<std::pair<ValueId, size_t>> copies_;  // whose memory is lent, and their offsets in it
   std::byte* lent_ = nullptr;
   std::vector<void*> addresses_;
   std::array<std::array<std::vector<size_t>, 4>, 3> segments_;  // [phase][variant]
   struct Piece {                                                // calls [begin, end) of a segment
     size_t begin = 0, end = 0;
-    std::unique_ptr<CapturedGraph> graph = nullptr;  // nullptr: they are called one by one
+    std::unique_ptr<CapturedGraph> graph = nullptr;  // nullptr: the calls run one by one
   };
   struct Capture {
     int runs = 0;

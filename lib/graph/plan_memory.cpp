@@ -1,4 +1,4 @@
-// Where the values of a plan lie: blocks that live from first to last use, and addresses in them.
+// Memory of a plan's values: blocks with the lifetime from first to last use, and their addresses.
 #include <algorithm>
 #include <numeric>
 
@@ -7,7 +7,7 @@
 
 namespace dltrain {
 
-// An element-wise output takes over the block of an input that dies with this node.
+// Lets an element-wise output reuse the block of an input whose last reader is this node.
 void Plan::merge_in_place(size_t index, const std::vector<int>& last_use) {
   const Node& node = graph_.nodes[index];
   if (!node.op->in_place_allowed || node.outputs.size() != 1) return;
@@ -87,12 +87,12 @@ void Plan::place_memory() {
   work_bytes_ = place_blocks(blocks_, lend_copies());
 }
 
-// The copies lie side by side in the region of state, in the order of their ids.
+// Returns the memory of the low-precision copies, which are adjacent in the order of their ids.
 LentRegion Plan::lend_copies() {
   LentRegion lent;
   if (options_.keep_gradients) return lent;
   const int end = static_cast<int>(graph_.nodes.size());
-  // Of each copy: the last node that reads it before the one that writes it, and that one.
+  // For each copy: the last node that reads it before the rewrite, and the node that rewrites it.
   struct Uses {
     int last_read = -1, written = 0;
   };
@@ -112,7 +112,7 @@ LentRegion Plan::lend_copies() {
   for (ValueId copy : graph_.with_role(Role::low_precision)) {
     if (graph_.value(copy).storage_of != kNoValue) continue;
     const auto [last_read, written] = uses[static_cast<size_t>(copy)];
-    // Nobody would write the copy of a parameter that does not learn again.
+    // The update does not rewrite the copy of a frozen parameter, so its memory is never lent.
     MemoryBlock own{.bytes = graph_.value(copy).spec.bytes(),
                     .first = -1,
                     .last = written == end ? end : last_read,
@@ -177,7 +177,7 @@ void Plan::bind(const std::function<std::byte*(const GraphValue& value)>& state,
   for (const auto& [copy, offset] : copies_) {
     std::byte* address = state(graph_.value(copy));
     if (offset == 0) lent_ = address;
-    check_internal(address == lent_ + offset, "{} does not lie where it lends its memory",
+    check_internal(address == lent_ + offset, "{} is not at its offset in the lent memory",
                    graph_.value(copy).name);
   }
   for (size_t i = 0; i < graph_.values.size(); ++i) {

@@ -1,4 +1,4 @@
-// Who wants to see the calls of a plan one by one: profilers.
+// Interface by which profilers observe the calls of a plan.
 #pragma once
 
 #include <cstddef>
@@ -9,9 +9,8 @@ namespace dltrain {
 
 class Plan;
 
-// Called from the thread that runs the plan, around every kernel call. On a device of its own
-// streams end_call() means that the work is queued, not that it is done. Implementations must be
-// quick and allocate nothing.
+// Called from the thread that runs the plan, around every kernel call. On a GPU, end_call() means
+// that the work is queued, not that it is done. Implementations must be quick and allocate nothing.
 class PlanObserver {
  public:
   virtual ~PlanObserver() = default;

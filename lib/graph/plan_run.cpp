@@ -59,7 +59,7 @@ void Plan::run_observed(const std::vector<size_t>& list, Stream& stream) {
   }
 }
 
-// Nothing where the backend does not capture.
+// Returns no pieces if the backend does not support capture.
 std::vector<Plan::Piece> Plan::capture(const std::vector<size_t>& segment, Stream& stream) {
   std::vector<Piece> pieces;
   const auto captured = [&](size_t i) { return calls_[segment[i]].kernel->captured(); };

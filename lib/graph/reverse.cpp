@@ -38,7 +38,7 @@ class Reverse {
   }
 
  private:
-  // Values that a wanted parameter flows into.
+  // Marks the values that depend on a wanted parameter.
   void mark_dependents() {
     depends_.assign(graph_.values.size(), false);
     weight_.assign(graph_.values.size(), kNoValue);
@@ -57,8 +57,8 @@ class Reverse {
     }
   }
 
-  // For each value the earliest forward node that reads it (of a parameter, it or its copy): where
-  // its gradient is complete.
+  // Returns for each value the earliest forward node that reads it (for a parameter: it or its
+  // copy). The backward of that node completes the value's gradient.
   std::vector<int> last_forward_reader(size_t forward_nodes) const {
     std::vector<int> first(graph_.values.size(), -1);
     for (size_t i = forward_nodes; i-- > 0;) {
@@ -72,7 +72,7 @@ class Reverse {
     return first;
   }
 
-  // The sum of the partial gradients of a value; kNoValue when there are none.
+  // Returns the sum of the partial gradients of a value; kNoValue when there are none.
   ValueId total(ValueId id) {
     auto& parts = partials_[static_cast<size_t>(id)];
     if (parts.empty()) return kNoValue;
@@ -110,7 +110,8 @@ class Reverse {
     }
   }
 
-  // Parameters and their copies add up in one place, in the accumulation dtype.
+  // Partial gradients of a parameter and of its copy are collected together, in the accumulation
+  // dtype.
   void add_partial(ValueId input, ValueId gradient) {
     const ValueId weight = weight_[static_cast<size_t>(input)];
     const DType own = graph_.value(input).spec.dtype;
@@ -124,7 +125,7 @@ class Reverse {
   ValueId finish(ValueId parameter) {
     const auto parts = partials_[static_cast<size_t>(parameter)];
     ValueId sum = kNoValue;
-    // A parameter that several layers share: each adds to what the one before has written.
+    // With a parameter shared by several layers, each layer adds to the sum so far.
     for (ValueId part : parts) {
       // dy may reach several values unchanged (through add): a sum over micro-steps needs its own
       // copy.
@@ -132,7 +133,7 @@ class Reverse {
       for (const auto& others : partials_) {
         holders += static_cast<int>(std::count(others.begin(), others.end(), part));
       }
-      // What was made before such a copy cannot be added to it where it stands.
+      // A gradient computed before the sum exists cannot be added to it by its own node.
       const bool too_early =
           sum != kNoValue && graph_.value(part).producer < graph_.value(sum).producer;
       if (holders > 1 || too_early) part = builder_.emit1("identity", {part});
@@ -147,7 +148,7 @@ class Reverse {
   GraphBuilder builder_;
   const std::vector<ValueId>& parameters_;
   std::vector<bool> depends_;
-  std::vector<ValueId> weight_;  // per forward value: the parameter that it is or stands for
+  std::vector<ValueId> weight_;  // per forward value: the parameter that it is, or is a copy of
   std::vector<std::vector<ValueId>> partials_;  // per forward value
 };
 

@@ -15,11 +15,11 @@ struct ParameterGradient {
 };
 
 // `losses` are scalar sums (f64 [1]); each is seeded with loss_seed (loss_scale / valid targets of
-// the global batch). Gradients are wanted for `parameters`; those that no loss depends on are left
-// out of the result (callers report them as unused). The result is in order of production, which is
-// the order in which reductions can start. A low-precision copy (GraphValue::master) stands for its
-// parameter: their gradients are added up in the accumulation dtype. The gradient of any other
-// value has the value's dtype, whatever dtype a gradient rule gave it.
+// the global batch). Gradients are computed for `parameters`; those that no loss depends on are
+// left out of the result (callers report them as unused). The result is in order of production,
+// which is the order in which reductions can start. A low-precision copy (GraphValue::master)
+// counts as its parameter: their gradients are added up in the accumulation dtype. The gradient of
+// any other value has the value's dtype, whatever dtype a gradient rule gave it.
 std::vector<ParameterGradient> reverse(Graph& graph, const std::vector<ValueId>& losses,
                                        const std::vector<ValueId>& parameters);
 

@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::string_view kBegin = "_begin", kEnd = "_end";
 
-// Of a begin or an end: what it is called without that.
+// Returns the name of a begin or end op without that suffix.
 std::string_view work_of(const Node& node) {
   const size_t tail = begins_slot(node) ? kBegin.size() : kEnd.size();
   return node.op->name.substr(0, node.op->name.size() - tail);
@@ -56,7 +56,7 @@ class SlotVerifier {
     }
     const auto pair = pairs_.find(slot);
     check_internal(pair != pairs_.end() && pair->second.end == 0,
-                   "{}: ends slot {}, which is not under way", where(i), slot);
+                   "{}: ends slot {}, which has not begun", where(i), slot);
     pair->second.end = i;
   }
 
@@ -69,13 +69,13 @@ class SlotVerifier {
     check_internal(work_of(begin) == work_of(end), "{}: ends {}", where(pair.end),
                    where(pair.begin));
     check_internal(begin.attributes.text(kOver) == end.attributes.text(kOver),
-                   "{}: among other ranks than {}", where(pair.end), where(pair.begin));
-    check_internal(once_a_step(begin) == once_a_step(end), "{}: runs not as often as {}",
+                   "{}: not the group of ranks of {}", where(pair.end), where(pair.begin));
+    check_internal(once_a_step(begin) == once_a_step(end), "{}: does not run as often as {}",
                    where(pair.end), where(pair.begin));
     const size_t given = begin.outputs.size();
     check_internal(end.inputs.size() >= given &&
                        std::equal(begin.outputs.begin(), begin.outputs.end(), end.inputs.begin()),
-                   "{}: does not read what {} gave", where(pair.end), where(pair.begin));
+                   "{}: does not read the outputs of {}", where(pair.end), where(pair.begin));
   }
 
   void check_between(const Pair& pair) const {
@@ -88,11 +88,12 @@ class SlotVerifier {
       const ValueId root = graph_.storage(id);
       if (is_of(begin.outputs, root)) continue;  // in place: only the end can read it
       check_internal(rules_of(graph_.value(root).role).persistent || is_of(end.inputs, root),
-                     "{}: nothing holds input {} until {}", where(pair.begin),
+                     "{}: input {} does not live until {}", where(pair.begin),
                      graph_.value(id).name, where(pair.end));
       for (size_t i = pair.begin + 1; i < pair.end; ++i) {
         if (!writes(graph_.nodes[i], root)) continue;
-        check_internal(false, "{}: writes what {} still reads", where(i), where(pair.begin));
+        check_internal(false, "{}: writes an input of {} before its end", where(i),
+                       where(pair.begin));
       }
     }
   }
@@ -109,7 +110,7 @@ class SlotVerifier {
       for (ValueId id : graph_.nodes[i].inputs) {
         const auto given = begun_.find(id);
         if (given == begun_.end() || pairs_.at(given->second).end == i) continue;
-        check_internal(false, "{}: reads %{} of slot {}, which is on its way", where(i), id,
+        check_internal(false, "{}: reads %{} of slot {} before its end", where(i), id,
                        given->second);
       }
     }
@@ -117,7 +118,7 @@ class SlotVerifier {
 
   const Graph& graph_;
   std::map<int64_t, Pair> pairs_;     // by slot; end 0: none yet
-  std::map<ValueId, int64_t> begun_;  // what a begin gave, and its slot
+  std::map<ValueId, int64_t> begun_;  // output of a begin, and its slot
 };
 
 }  // namespace
@@ -133,8 +134,8 @@ bool begins_slot(const Node& node) {
 std::string subject_of(const Graph& graph, const Node& begin) {
   std::span<const ValueId> tensors = begin.inputs;
   if (begin.op->name.starts_with("all_gather")) {
-    // The first is a part of a unit, whose name is the program's own. The tensors of the unit are
-    // the others, or what comes out at the end.
+    // The first is a part of a unit, whose name is internal. The tensors of the unit are the other
+    // inputs, or the outputs of the end.
     tensors = tensors.subspan(1);
     const int64_t slot = begin.attributes.integer("slot", -1);
     for (const Node& node : graph.nodes) {

@@ -1,5 +1,5 @@
-// Work that goes on behind the nodes that follow it, as messages to other ranks do: an op called
-// "…_begin" starts it, one called "…_end" waits for it; the two nodes share the attribute `slot`.
+// Asynchronous work, such as messages to other ranks, which overlaps the nodes that follow: an op
+// called "…_begin" starts it, one called "…_end" waits for it. Both have the same attribute `slot`.
 #pragma once
 
 #include <string>
@@ -8,16 +8,16 @@
 
 namespace dltrain {
 
-// What verify_graph says of slots; part of it. Throws Error(internal) naming the node unless
+// The part of verify_graph that checks slots. Throws Error(internal) naming the node unless
 //
-//   every slot has one begin and, later, one end: of the same work, among the same ranks, run as
+//   every slot has one begin and, later, one end: for the same work, among the same ranks, run as
 //   often in a step
-//   the end reads, in order, what the begin gave, and nobody else does
-//   what the begin reads and does not overwrite lasts until the end: it is state, or the end reads
-//   it too; and nobody writes it between
+//   the end reads the outputs of the begin in order, and no other node does
+//   inputs that the begin does not overwrite live until the end (they are state, or the end reads
+//   them too), and no node writes them before the end
 void verify_slots(const Graph& graph);
 
-// Whether a node starts such work, and what the tensors of that are called, for messages:
+// begins_slot: the node starts such work. subject_of: names of its tensors for messages:
 // "gradient.layers.5.weight and 3 more".
 bool begins_slot(const Node& node);
 std::string subject_of(const Graph& graph, const Node& begin);

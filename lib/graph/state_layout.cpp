@@ -78,7 +78,7 @@ const StateUnit* StateLayout::find_unit(std::string_view name) const {
 size_t StateLayout::offset_of(const GraphValue& value) const {
   if (const StateUnit* unit = find_unit(value.name)) return unit->offset;
   const StateTensor* tensor = find(value.name);
-  check_internal(tensor != nullptr && !tensor->part, "{} is not whole in the state layout",
+  check_internal(tensor != nullptr && !tensor->part, "the state layout has only a part of {}",
                  value.name);
   return tensor->offset;
 }

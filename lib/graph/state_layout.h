@@ -1,6 +1,6 @@
-// Where everything that outlives a micro-step lies: parameters, moments, buffers, gradients, sums
-// and the StepState, side by side in one region, in an order that keeps the tensors of a reduction
-// bucket (or of a fused update) adjacent. Several plans (training, evaluation) share one layout by
+// Memory layout of everything that outlives a micro-step: parameters, moments, buffers, gradients,
+// sums and the StepState, in one region. The tensors of a reduction bucket (or of a fused update)
+// are adjacent. Several plans (training, evaluation) share one layout; tensors are identified by
 // name.
 #pragma once
 
@@ -17,8 +17,8 @@ struct StateTensor {
   TensorSpec spec;
   Role role = Role::parameter;
   size_t offset = 0;  // from the start of the region, a multiple of kMemoryAlignment outside groups
-  // Of a tensor of which this rank holds a part only (graph.h: ShardedTensor): the elements
-  // [begin, begin + count) lie at `offset`.
+  // For a tensor of which this rank stores only a part (graph.h: ShardedTensor): the elements
+  // [begin, begin + count) are at `offset`.
   struct Part {
     int64_t begin = 0, count = 0;
     int64_t first = 0;  // element of its unit at which the tensor begins
@@ -27,30 +27,30 @@ struct StateTensor {
   std::optional<Part> part = {};
 };
 
-// Memory that is no tensor of the model: this rank's part of a unit.
+// Memory that is not a tensor of the model: this rank's part of a unit.
 struct StateUnit {
   std::string name;
   TensorSpec spec;
   Role role = Role::parameter;
   size_t offset = 0;
-  bool window = false;  // lies among the tensors of the unit, which are whole here
+  bool window = false;  // overlaps the unit's tensors, which this rank stores in full
 };
 
 class StateLayout {
  public:
-  // Adds the persistent values of `graph` that are not there yet, role by role in the order of
-  // their ids. A value that is there under the same name must have the same spec. Without
-  // `gradients` these are left out (PlanOptions::keep_gradients).
+  // Adds the persistent values of `graph` that are missing, role by role in the order of their ids.
+  // A value whose name is known must have the same spec. `gradients` false: leaves gradients out
+  // (PlanOptions::keep_gradients).
   void add(const Graph& graph, bool gradients = true);
 
   std::span<const StateTensor> tensors() const { return tensors_; }
   std::span<const StateUnit> units() const { return units_; }
-  // nullptr when there is none of that name.
+  // Returns nullptr when there is no tensor of that name.
   const StateTensor* find(std::string_view name) const;
-  // Where the value of a graph lies: a whole tensor, or a part of a unit. Error(internal) when
-  // there is no such memory.
+  // Returns the offset of a graph's value: a full tensor, or a part of a unit. Throws
+  // Error(internal) when the layout does not contain it.
   size_t offset_of(const GraphValue& value) const;
-  // Some tensors are here in part only.
+  // True if this rank stores only a part of some tensors.
   bool has_parts() const;
   size_t bytes() const { return bytes_; }
   // Bytes of the tensors of one role, without alignment gaps.

@@ -6,22 +6,23 @@
 //         consecutive heads (Ainslie et al. 2023)
 //   or one packed input [samples, tokens, (heads + 2·kv_heads)·head_dim]: along the last axis the
 //         heads of q, then those of k, then those of v (torch.nn.MultiheadAttention's in_proj)
-//   mask  with `masked` only, i32: [samples], how many keys of a sample there are, the first ones;
-//         or [samples, keys], 0 where there is none. A query without any key gives 0.
+//   mask  with `masked` only, i32: [samples], the number of valid keys, which come first;
+//         or [samples, keys], 0 for invalid keys. The output of a query without keys is 0.
 //   step_state, with dropout only, is the last input
 //   y     [samples, queries, heads, head_dim], packed: [samples, tokens, heads·head_dim]
 //   sums  [samples, heads, queries]: log Σ exp(scale · q·k) of every row, which the backward reads
 //         (+∞ for a query without a key)
 //
-// Attributes: scale (default 1/√head_dim); causal (bool): a token looks at itself and those before;
-// window (integer, 0: none): it looks at tokens less than that far away; alibi (bool): a score
-// falls with the distance of its tokens (alibi_slope); these three need queries = keys. masked
-// (bool); packed only: heads, kv_heads. dropout (number in [0, 1)): every weight of the softmax is
-// set to 0 with that probability and divided by 1 − dropout otherwise; stream (random_stream of the
-// layer's path): element e = ((sample·heads + head)·queries + query)·keys + key of the global batch
-// is kept when random_uniform(seed, stream, step, e) ≥ dropout (base/philox.h).
+// Attributes: scale (default 1/√head_dim); causal (bool): a token attends to itself and earlier
+// ones; window (integer, 0: none): it attends to tokens at a smaller distance; alibi (bool): a
+// score decreases with the distance of its tokens (alibi_slope); these three need queries = keys.
+// masked (bool); packed only: heads, kv_heads. dropout (number in [0, 1)): every weight of the
+// softmax is set to 0 with that probability and divided by 1 − dropout otherwise; stream
+// (random_stream of the layer's path): element e = ((sample·heads + head)·queries + query)·keys +
+// key of the global batch is kept when random_uniform(seed, stream, step, e) ≥ dropout
+// (base/philox.h).
 //
-// Blocks that pattern or lengths hide are not computed.
+// Blocks that are masked entirely are not computed.
 //
 // attention_backward(dy, y, sums, inputs of attention…): with P the weights and M the mask of the
 // dropout: dv = (P∘M)ᵀ·dy; dP = (dy·vᵀ)∘M; dS = P∘(dP − rowsum(dy∘y)); dq = scale · dS·k;
@@ -42,7 +43,7 @@ bool is_packed(SpecSpan inputs) {
   return !inputs.empty() && inputs[0].shape.rank() == 3;
 }
 
-// Tensors before the step state.
+// Returns the number of tensors before the mask and the step state.
 size_t tensors(SpecSpan inputs) {
   return is_packed(inputs) ? 1 : 3;
 }
@@ -93,7 +94,7 @@ std::vector<ValueId> gradient_attention(const GradientRequest& r) {
   return out;
 }
 
-// Samples are independent, but for the mask of the dropout, which asks where they stand.
+// Samples are independent except for the dropout mask.
 std::optional<std::vector<Placement>> split_attention(SpecSpan, const Attributes& attributes,
                                                       std::span<const Placement> placements) {
   if (attributes.number("dropout") > 0) return std::nullopt;
@@ -112,7 +113,7 @@ double scores(const AttentionSizes& a, const Attributes& attributes) {
   return static_cast<double>(a.samples * a.heads) * static_cast<double>(a.queries) * row;
 }
 
-// Two products of a score's length; in the backward five.
+// Two products per score in the forward, five in the backward.
 Cost cost_attention(SpecSpan inputs, SpecSpan outputs, const Attributes& attributes) {
   const AttentionSizes a = attention_sizes("attention", inputs, attributes);
   return {4 * scores(a, attributes) * static_cast<double>(a.head_dim),

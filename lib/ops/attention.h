@@ -1,4 +1,4 @@
-// Sizes and places of attention's operands, for shape rules and kernels.
+// Sizes and memory layout of attention's operands, for shape rules and kernels.
 #pragma once
 
 #include <string_view>
@@ -11,13 +11,13 @@ struct AttentionSizes {
   int64_t samples = 0, queries = 0, keys = 0;  // tokens
   int64_t heads = 0, kv_heads = 0, head_dim = 0;
   bool packed = false;
-  // From token to token, in elements, of the queries, and of the keys and values.
+  // Distance between tokens, in elements, for queries, and for keys and values.
   int64_t query_stride = 0, key_stride = 0;
 
-  // The key and value head that a head of the queries looks at.
+  // Returns the key and value head that a query head attends to.
   int64_t kv_head(int64_t head) const { return head / (heads / kv_heads); }
-  // Where a token's vector begins in its tensor. In a packed one the queries of all heads come
-  // first, then the keys, then the values.
+  // The element at which a token's vector begins in its tensor. A packed tensor has the queries of
+  // all heads first, then the keys, then the values.
   int64_t query(int64_t sample, int64_t token, int64_t head) const {
     return (sample * queries + token) * query_stride + head * head_dim;
   }
@@ -27,7 +27,7 @@ struct AttentionSizes {
   int64_t value(int64_t sample, int64_t token, int64_t kv_head) const {
     return key(sample, token, kv_head) + (packed ? kv_heads * head_dim : 0);
   }
-  // In the output, and in the logarithms of the sums.
+  // The same for the output and for the logarithms of the sums.
   int64_t output(int64_t sample, int64_t token, int64_t head) const {
     return ((sample * queries + token) * heads + head) * head_dim;
   }
@@ -36,12 +36,12 @@ struct AttentionSizes {
   }
 };
 
-// Which keys a query looks at, besides what a mask hides.
+// The keys that a query attends to, apart from a mask.
 struct AttentionPattern {
   bool causal = false;
   int64_t window = 0;  // 0: none
   bool alibi = false;
-  bool masked = false;  // the last tensor says which keys there are
+  bool masked = false;  // the last tensor defines the valid keys
 
   explicit AttentionPattern(const Attributes& attributes)
       : causal(attributes.boolean("causal")),
@@ -60,11 +60,12 @@ struct AttentionPattern {
   }
 };
 
-// What ALiBi takes from a score for each token of distance (Press et al. 2022): 2^(−8·i/heads) for
-// head i = 1 …; where heads are no power of two, the odd ones of twice as many fill up.
+// Returns the ALiBi slope, which is subtracted from a score per token of distance (Press et al.
+// 2022): 2^(−8·i/heads) for head i = 1 …; if heads is not a power of two, the remaining heads take
+// the odd slopes of twice as many heads.
 double alibi_slope(int64_t head, int64_t heads);
 
-// `inputs` begin with the queries (or the packed tensor). Throws Error(usage) when they do not fit.
+// `inputs` begin with the queries (or the packed tensor). Throws Error(usage) for invalid shapes.
 AttentionSizes attention_sizes(std::string_view op, SpecSpan inputs, const Attributes& attributes);
 
 }  // namespace dltrain

@@ -6,8 +6,8 @@
 // output_size, where the windows follow from both extents (adaptive_avg_pool2d of PyTorch).
 // avg_pool2d_backward(dy) → dx; attribute input_shape.
 //
-// adaptive_max_pool2d: the greatest value of such windows (attribute output_size); position i32
-// [N, OH, OW, C] is h·W + w of the winner (the first on ties, NaN wins as in PyTorch).
+// adaptive_max_pool2d: the maximum of such windows (attribute output_size); position i32 [N, OH,
+// OW, C] is h·W + w of the maximum (the first on ties, NaN wins as in PyTorch).
 // adaptive_max_pool2d_backward(dy, position) → dx; attribute input_shape.
 #include "base/error.h"
 #include "ops/definitions.h"
@@ -41,7 +41,7 @@ SpecList infer_max(SpecSpan inputs, const Attributes& attributes) {
   const Shape& x = inputs[0].shape;
   const Shape y = pooled_avg_pool2d("adaptive_max_pool2d", x, attributes);
   if (x[1] > (int64_t{1} << 30) / x[2]) {
-    fail(ExitCode::usage, "adaptive_max_pool2d: {} has too many places", to_string(x));
+    fail(ExitCode::usage, "adaptive_max_pool2d: {} has too many pixels", to_string(x));
   }
   return {{y, inputs[0].dtype}, {y, DType::i32}};
 }
@@ -107,7 +107,7 @@ constinit const OpDef kAvgPool2dBackwardOp{.name = "avg_pool2d_backward",
                                            .cost = cost_avg_pool2d_backward};
 constinit const OpDef kAdaptiveMaxPool2dOp{
     .name = "adaptive_max_pool2d",
-    .doc = "y = the greatest value of each of a number of windows, and its place",
+    .doc = "y = the maximum of each adaptive window, and its position",
     .infer = infer_max,
     .gradient = gradient_max,
     .split = split_max,

@@ -9,12 +9,11 @@
 //   computed again from mean and variance as they are stored, is above 0.
 // batch_norm_inference(x, gamma, beta, mean, variance (, residual)) → y: by statistics that are
 //   given. Attributes as above; "relu" and the residual before it are set by passes only.
-// batch_norm_update(step_state, running_mean, running_variance, mean_sum, variance_sum): once a
-// step,
+// batch_norm_update(step_state, running_mean, running_variance, mean_sum, variance_sum):
 //   running ← running + momentum·(sum / groups − running), the variance times `unbias` (n/(n−1), as
 //   PyTorch keeps it). The sums run over the `groups` micro-batches of the global batch, so that
-//   accumulation and ranks agree. Skipped when the step is not finite. Attributes: momentum,
-//   groups, unbias (numbers).
+//   accumulation and ranks agree. Runs once a step; skipped when the step is not finite.
+//   Attributes: momentum, groups, unbias (numbers).
 //
 // gamma, beta, running statistics and sums have the accumulation dtype of x.
 #include "base/error.h"
@@ -35,7 +34,7 @@ void expect_residual(std::string_view op, const TensorSpec& found, const TensorS
   expect_dtype(op, "the residual", found, x.dtype);
 }
 
-// True with "relu", the only activation that there is.
+// Returns true with "relu", the only supported activation.
 bool has_relu(std::string_view op, const Attributes& attributes) {
   const std::string activation = attributes.text("activation");
   check_internal(activation.empty() || activation == "relu", "{}: activation {}", op, activation);
@@ -81,7 +80,7 @@ SpecList infer_inference(SpecSpan inputs, const Attributes& attributes) {
 
 std::optional<std::vector<Placement>> split_inference(SpecSpan inputs, const Attributes&,
                                                       std::span<const Placement> p) {
-  if (inputs.size() == 6) return {};  // the residual would have to be split likewise
+  if (inputs.size() == 6) return {};  // not implemented: the residual would have to be split too
   return split_samples(p, {kSplitSamples});
 }
 
@@ -116,7 +115,7 @@ constinit const OpDef kBatchNormInferenceOp{.name = "batch_norm_inference",
                                             .split = split_inference,
                                             .cost = cost_an_element<2>};
 constinit const OpDef kBatchNormUpdateOp{.name = "batch_norm_update",
-                                         .doc = "moves the running statistics, once a step",
+                                         .doc = "updates the running statistics, once a step",
                                          .infer = infer_batch_norm_update,
                                          .aliases = aliases_batch_norm_update,
                                          .has_effect = true};

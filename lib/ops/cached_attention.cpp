@@ -1,18 +1,18 @@
-// cached_attention: attention of the next tokens of texts to all their tokens so far, whose keys
-// and values are kept from call to call.
+// cached_attention: attention of the next tokens of texts to all their tokens so far, with a
+// key-value cache.
 //
 //   q        [samples, tokens, heads, head_dim]
 //   k, v     [samples, tokens, kv_heads, head_dim]; or one packed input, as attention takes it
 //   keys     the caches (ops/cached_attention.h), which are written in place
 //   values
-//   positions, counts, slots  i32 [samples]: the first of the tokens stands at place positions[n]
-//            of the text in slot slots[n] of the caches; counts[n] of the tokens are there, the
-//            others (padding) are neither kept nor computed, and their y is 0
+//   positions, counts, slots  i32 [samples]: the first of the tokens has position positions[n]
+//            of the text in slot slots[n] of the caches; counts[n] of the tokens are valid, the
+//            others (padding) are neither cached nor computed, and their y is 0
 //   y        like q; packed: [samples, tokens, heads · head_dim]
 //   keys, values  the caches with the new tokens
 //
-// A token looks at itself and those before it in its text: all attention that continues texts is
-// causal. The caches must have room for positions[n] + counts[n] tokens, and slots differ.
+// A token attends to itself and to earlier tokens of its text: decoding is always causal. The
+// caches must have room for positions[n] + counts[n] tokens, and slots differ.
 //
 // Attributes: scale, window, alibi, heads and kv_heads as of attention. Nothing flows back.
 #include "ops/cached_attention.h"
@@ -47,7 +47,7 @@ std::vector<int> aliases_cached_attention(SpecSpan inputs, const Attributes&) {
   return {-1, first, first + 1};
 }
 
-// At most: as if every text filled its slot.
+// An upper bound: as if every text filled its slot.
 Cost cost_cached_attention(SpecSpan inputs, SpecSpan outputs, const Attributes& attributes) {
   const CachedAttentionSizes s = cached_attention_sizes(inputs, attributes);
   const AttentionSizes& a = s.tokens;
@@ -85,7 +85,7 @@ CachedAttentionSizes cached_attention_sizes(SpecSpan inputs, const Attributes& a
 
 constinit const OpDef kCachedAttentionOp{
     .name = "cached_attention",
-    .doc = "attention of the next tokens of texts to all before, whose keys and values are kept",
+    .doc = "attention of new tokens to all tokens so far, with a key-value cache",
     .infer = infer_cached_attention,
     .cost = cost_cached_attention,
     .aliases = aliases_cached_attention,

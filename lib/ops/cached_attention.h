@@ -1,5 +1,4 @@
-// How keys and values of texts that are being continued lie in memory, for the shape rule, layers
-// and kernels.
+// Memory layout of the key-value cache of decoding, for the shape rule, layers and kernels.
 #pragma once
 
 #include <string_view>
@@ -8,9 +7,9 @@
 
 namespace dltrain {
 
-// Keys lie in blocks of so many tokens, transposed, so that the scores of a block are vectors:
-// [slots, kv_heads, blocks, head_dim, kCacheBlock]. Values lie by token, their heads padded with
-// zeros to whole vectors: [slots, kv_heads, blocks · kCacheBlock, cache_width].
+// Keys are stored in transposed blocks of kCacheBlock tokens, so that the scores of a block are
+// vectors: [slots, kv_heads, blocks, head_dim, kCacheBlock]. Values are stored by token, with heads
+// padded with zeros to full vectors: [slots, kv_heads, blocks · kCacheBlock, cache_width].
 inline constexpr int64_t kCacheBlock = 64;
 
 constexpr int64_t cache_width(int64_t head_dim) {
@@ -20,7 +19,7 @@ constexpr int64_t cache_width(int64_t head_dim) {
 struct CacheSpecs {
   TensorSpec keys, values;
 };
-// Of caches for so many texts of up to `capacity` tokens each.
+// Returns the specs of caches for `slots` texts of up to `capacity` tokens each.
 CacheSpecs cache_specs(int64_t slots, int64_t capacity, int64_t kv_heads, int64_t head_dim,
                        DType dtype);
 
@@ -48,7 +47,7 @@ inline size_t cache_input(SpecSpan inputs) {
   return inputs[0].shape.rank() == 3 ? 1 : 3;
 }
 
-// Of a request that the shape rule has accepted. Throws Error(usage) when inputs do not fit.
+// Returns the sizes of a request. Throws Error(usage) for invalid inputs.
 CachedAttentionSizes cached_attention_sizes(SpecSpan inputs, const Attributes& attributes);
 
 }  // namespace dltrain

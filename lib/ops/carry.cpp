@@ -1,17 +1,16 @@
-// Recurrent state that goes on from batch to batch: row r belongs to the r-th of R parallel
-// streams, sample r of the global batch. A micro-batch has the rows from StepInputs::sample_offset
-// on.
+// Recurrent state carried from batch to batch: row r belongs to the r-th of R parallel streams,
+// sample r of the global batch. The rows of a micro-batch begin at StepInputs::sample_offset.
 //
 //   carried_state(step_state, state [R, width]) → [samples, width]
 //     The rows of this micro-batch; zeros where StepInputs::step is a multiple of `steps`: there
 //     the streams begin. Attributes: samples, steps.
 //   carry_state(step_state, x [samples, width]) → [R, width]
-//     x in its rows, zeros in all others: the sum over micro-steps and ranks is what the whole
-//     global batch hands on. Attributes: rows (R).
+//     x in its rows, zeros in all others: the sum over micro-steps and ranks is the state of the
+//     whole global batch. Attributes: rows (R).
 //   carry_state_in_place(step_state, x [samples, width], state [R, width]) → state
 //     Writes x into its rows: for evaluation, which has no update and whose ranks need not agree.
 //   carried_update(step_state, state, next) → state
-//     state ← next; as every write to state it is skipped by a step that is not finite.
+//     state ← next; like every write to state it is skipped in a step that is not finite.
 #include "base/error.h"
 #include "ops/definitions.h"
 #include "ops/rules.h"
@@ -70,18 +69,18 @@ std::vector<int> aliases_carry_update(SpecSpan, const Attributes&) {
 }  // namespace
 
 constinit const OpDef kCarriedStateOp{.name = "carried_state",
-                                      .doc = "recurrent state that the batch before has left",
+                                      .doc = "recurrent state carried from the previous batch",
                                       .infer = infer_read};
 constinit const OpDef kCarryStateOp{.name = "carry_state",
-                                    .doc = "rows of a micro-batch among those of the global batch",
+                                    .doc = "state of a micro-batch as rows of the global batch",
                                     .infer = infer_carry};
 constinit const OpDef kCarryStateInPlaceOp{.name = "carry_state_in_place",
-                                           .doc = "the same, written into the state itself",
+                                           .doc = "writes the state of a micro-batch in place",
                                            .infer = infer_in_place,
                                            .aliases = aliases_in_place,
                                            .has_effect = true};
 constinit const OpDef kCarriedUpdateOp{.name = "carried_update",
-                                       .doc = "recurrent state for the next batch",
+                                       .doc = "stores recurrent state for the next batch",
                                        .infer = infer_carry_update,
                                        .aliases = aliases_carry_update,
                                        .has_effect = true};

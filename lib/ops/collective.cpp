@@ -1,6 +1,6 @@
 // all_reduce_begin(x₁ … xₙ): starts the sum of the tensors over all ranks, in place, as one
 // message.
-//   The planner lays the tensors of one bucket side by side (with alignment gaps that stay zero),
+//   The planner places the tensors of one bucket adjacently (with alignment gaps that stay zero),
 //   so that they are one range of memory from the first to the end of the last. Attribute: slot
 //   (integer).
 // all_reduce_end(x₁ … xₙ): later work waits for the sum of the same slot.

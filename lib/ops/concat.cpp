@@ -1,5 +1,5 @@
-// concat(x0, x1, …): the inputs one behind the other along `axis` (attribute); all other extents
-// and the dtype are equal. Any dtype.
+// concat(x0, x1, …): the inputs concatenated along `axis` (attribute); all other extents and the
+// dtype are equal. Any dtype.
 #include "base/error.h"
 #include "ops/definitions.h"
 #include "ops/rules.h"
@@ -61,7 +61,7 @@ std::optional<std::vector<Placement>> split_concat(SpecSpan, const Attributes& a
 }  // namespace
 
 constinit const OpDef kConcatOp{.name = "concat",
-                                .doc = "the inputs one behind the other along an axis",
+                                .doc = "the inputs concatenated along an axis",
                                 .infer = infer_concat,
                                 .gradient = gradient_concat,
                                 .split = split_concat};

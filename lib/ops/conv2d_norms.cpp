@@ -1,21 +1,20 @@
-// Convolutions with what belongs to the batch norm behind them, set by a pass
+// Convolutions combined with work of the batch norm after them, created by a pass
 // (passes/pair_convolutions.h) after the reverse pass; hence no gradient rules.
 //
 // conv2d_moments(x, w) → y, mean, variance: y = x ∗ w, and of each of its channels the mean and the
-//   (biased) variance over all samples and places, as batch_norm takes them: [Cout], in the
+//   (biased) variance over all samples and pixels, as in batch_norm: [Cout], in the
 //   accumulation dtype.
 // conv2d_batch_norm(x, w, gamma, beta, mean, variance (, residual)) → y: batch_norm_inference of
-//   x ∗ w with its attributes epsilon and activation. What the norm reads need not be rounded.
+//   x ∗ w with its attributes epsilon and activation. The convolution's result need not be rounded.
 //
-// Both take the shapes and the attributes of conv2d, but no bias and no activation of the
-// convolution.
+// Both have the shapes and the attributes of conv2d, without its bias and activation.
 #include "ops/definitions.h"
 #include "ops/rules.h"
 
 namespace dltrain {
 namespace {
 
-// Spec of the convolution's result.
+// Returns the spec of the convolution's result.
 TensorSpec convolved(SpecSpan inputs, const Attributes& attributes) {
   return kConv2dOp.infer(inputs.first(2), attributes)[0];
 }

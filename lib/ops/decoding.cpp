@@ -1,16 +1,16 @@
-// Ops of models that continue texts a few tokens at a time. What a text is known by is kept from
-// call to call in slots of a state; positions, counts and slots are i32 [samples]: the first token
-// of a sample stands at place positions[n] of the text in slot slots[n], and counts[n] of the
-// tokens are there (the others are padding).
+// Ops for decoding, a few tokens at a time. The state of a text is kept between calls in a slot;
+// positions, counts and slots are i32 [samples]: the first token of a sample is at positions[n] of
+// the text in slot slots[n], and counts[n] of the tokens are valid (the others are padding).
 //
-// token_positions(positions) → i32 [samples, tokens]: the place of every token, at most limit − 1.
+// token_positions(positions) → i32 [samples, tokens]: the position of every token, at most limit −
+// 1.
 //   Attributes: tokens, limit (integers).
-// last_token(x [samples, tokens, …], counts) → [samples, 1, …]: the last token that is there (where
+// last_token(x [samples, tokens, …], counts) → [samples, 1, …]: the last valid token (where
 //   there is none, the first one).
-// slot_state(state [slots, …], positions, slots) → [samples, …]: what is kept in the slots; 0 for
+// slot_state(state [slots, …], positions, slots) → [samples, …]: the content of the slots; 0 for
 //   texts that begin (positions[n] = 0).
 // slot_state_update(state [slots, …], y [samples, tokens, …], counts, slots) → the state, in place:
-//   slot slots[n] keeps the last token of y that is there; it stays where there is none.
+//   slot slots[n] gets the last valid token of y; unchanged where there is none.
 //
 // Nothing flows back.
 #include <algorithm>
@@ -79,14 +79,15 @@ std::vector<int> update_aliases(SpecSpan, const Attributes&) {
 }  // namespace
 
 constinit const OpDef kTokenPositionsOp{.name = "token_positions",
-                                        .doc = "the place of every token in its text",
+                                        .doc = "the position of every token in its text",
                                         .infer = infer_token_positions};
 constinit const OpDef kLastTokenOp{
-    .name = "last_token", .doc = "the last token that is no padding", .infer = infer_last_token};
-constinit const OpDef kSlotStateOp{
-    .name = "slot_state", .doc = "what is kept of the texts of slots", .infer = infer_slot_state};
+    .name = "last_token", .doc = "the last token that is not padding", .infer = infer_last_token};
+constinit const OpDef kSlotStateOp{.name = "slot_state",
+                                   .doc = "reads the state of texts from their slots",
+                                   .infer = infer_slot_state};
 constinit const OpDef kSlotStateUpdateOp{.name = "slot_state_update",
-                                         .doc = "keeps the last token of texts in their slots",
+                                         .doc = "writes the last token of texts to their slots",
                                          .infer = infer_slot_state_update,
                                          .aliases = update_aliases,
                                          .has_effect = true};

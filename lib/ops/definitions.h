@@ -1,4 +1,4 @@
-// The definitions that ops/registry.cpp puts into one table; each stands in the file of its op.
+// The definitions that ops/registry.cpp collects in one table; each is in the file of its op.
 #pragma once
 
 #include <span>

@@ -1,5 +1,5 @@
-// dropout2d(x, step_state): whole channels of a sample are kept, scaled by 1 / (1 − rate), or 0
-// (Tompson et al. 2015). Its gradient is itself.
+// dropout2d(x, step_state): each channel of a sample is scaled by 1 / (1 − rate), or 0 (Tompson et
+// al. 2015). Its gradient is itself.
 //
 //   x [N, ..., C]; channel c of sample n is kept when
 //   random_uniform(seed, stream, step, (sample_offset + n) · C + c) >= rate

@@ -12,8 +12,8 @@
 //   add, sub, mul, div                                   y = a ∘ b
 //
 // gelu_tanh is 0.5x(1 + tanh(√(2/π)(x + 0.044715x³))) and quick_gelu x·sigmoid(1.702x) (Hendrycks &
-// Gimpel 2016). Where an activation has a kink, its slope there is PyTorch's. leaky_relu and elu
-// need parameters that are not negative: else the sign of x does not follow from y.
+// Gimpel 2016). Where an activation is not differentiable, its slope is PyTorch's. leaky_relu and
+// elu need non-negative parameters: else the sign of x does not follow from y.
 #include "ops/elementwise.h"
 
 #include "base/error.h"
@@ -53,7 +53,7 @@ Cost cost_elementwise(SpecSpan inputs, SpecSpan outputs, const Attributes&) {
 
 using Gradients = std::vector<ValueId>;
 
-// Of an activation, by the op `name` from its output or from its input.
+// Emits the gradient op `name` of an activation, which reads its output or its input.
 enum class From { output, input };
 template <From from>
 Gradients by(std::string_view name, const GradientRequest& r) {

@@ -1,5 +1,5 @@
-// The numbers that some element-wise ops have besides their operands (affine: scale and shift).
-// Attributes name them; kernels and fused programs know them by their order, as p and q.
+// Numeric parameters of some element-wise ops (affine: scale and shift). Attributes name them;
+// kernels and fused programs use them in this order as p and q.
 #pragma once
 
 #include <span>
@@ -14,7 +14,7 @@ struct ElementwiseParameter {
   double fallback;  // when the attribute is not set
 };
 
-// At most two; none for an op without parameters or an unknown one.
+// Returns at most two entries; none for an op without parameters or an unknown one.
 std::span<const ElementwiseParameter> elementwise_parameters(std::string_view op);
 
 struct ElementwiseNumbers {

@@ -1,4 +1,4 @@
-// embedding(ids, weight): y = the rows of weight that ids name.
+// embedding(ids, weight): y = the rows of weight with the indices ids.
 //
 //   ids i32 [...]; weight [V, D] → y [..., D]
 //
@@ -6,7 +6,7 @@
 // the dy of its ids, in the order of the ids. Attributes: rows (integer: V), padding_idx (integer,
 // −1: none): the row whose gradient is 0.
 //
-// Ids outside [0, V) are refused by the data path before they get here.
+// The data path rejects ids outside [0, V) before they get here.
 #include "base/error.h"
 #include "ops/definitions.h"
 #include "ops/rules.h"
@@ -57,7 +57,7 @@ std::optional<std::vector<Placement>> split_embedding_backward(SpecSpan, const A
   return {{kPartial}};
 }
 
-// The rows that are read, not the whole weight.
+// Bytes count the rows that are read, not the whole weight.
 Cost cost_embedding(SpecSpan inputs, SpecSpan outputs, const Attributes&) {
   return {0, static_cast<double>(inputs[0].bytes() + 2 * outputs[0].bytes())};
 }
@@ -69,7 +69,7 @@ Cost cost_embedding_backward(SpecSpan inputs, SpecSpan outputs, const Attributes
 }  // namespace
 
 constinit const OpDef kEmbeddingOp{.name = "embedding",
-                                   .doc = "the rows of weight that ids name",
+                                   .doc = "the rows of weight with indices ids",
                                    .infer = infer_embedding,
                                    .gradient = gradient_embedding,
                                    .split = split_embedding,

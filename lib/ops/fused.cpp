@@ -1,10 +1,10 @@
 // fused_elementwise: several element-wise steps over operands of one shape, in one pass over
 // memory.
 //
-// Inputs: up to 16 tensors of one shape and dtype. Attributes: program (ops/fused.h), results
-// (list of operand numbers that are outputs), output_dtype (text): set where casts have been fused;
-// inputs then are f32, bf16 or f16 in any mixture. Made by the fuse pass after the reverse pass, so
-// it has no gradient; its composed form is the oracle of its tests.
+// Inputs: up to 16 tensors of one shape and dtype. Attributes: program (ops/fused.h), results (list
+// of operand numbers that are outputs), output_dtype (text): set where casts have been fused;
+// inputs then are f32, bf16 or f16 in any mixture. Created by the fuse pass after the reverse pass,
+// so it has no gradient; tests compare it with the unfused ops.
 #include "ops/fused.h"
 
 #include <charconv>
@@ -17,7 +17,7 @@
 namespace dltrain {
 namespace {
 
-// An element-wise op over `known` earlier operands.
+// Checks a step, an element-wise op over `known` earlier operands.
 void expect_step(const FusedStep& step, size_t known) {
   const OpDef* op = find_op(step.op);
   check_internal(op != nullptr && op->elementwise, "fused_elementwise: {} is not element-wise",
@@ -57,7 +57,7 @@ SpecList infer_fused(SpecSpan inputs, const Attributes& attributes) {
   return SpecList(attributes.integers("results").size(), out);
 }
 
-// Walks over the text of a program; anything unexpected is Error(internal).
+// Parser of the text of a program; throws Error(internal) for anything unexpected.
 class Reader {
  public:
   explicit Reader(std::string_view text) : text_(text), rest_(text) {}

@@ -1,7 +1,7 @@
 // The program of a fused_elementwise op: a list of element-wise steps that one kernel runs block by
 // block. Operands 0 … inputs-1 are the inputs, later numbers are earlier steps.
 //
-// Its text (attribute "program") is what makes the op printable and comparable:
+// The text form (attribute "program") makes the op printable and comparable:
 //   "relu_backward(0, 1); affine(2; 0.5, 0)"
 #pragma once
 
@@ -25,8 +25,8 @@ std::string print_fused_program(const std::vector<FusedStep>& steps);
 // Throws Error(internal) on text that print_fused_program cannot have written.
 std::vector<FusedStep> parse_fused_program(const std::string& text);
 
-// The dtype of all tensors of a fused_elementwise op; none where they differ: f32 beside bf16 or
-// f16, which its steps compute in f32.
+// Returns the dtype of all tensors of a fused_elementwise op, or nullopt for a mix of f32 and
+// 16-bit tensors, whose steps compute in f32.
 std::optional<DType> fused_dtype(SpecSpan inputs, SpecSpan outputs);
 
 }  // namespace dltrain

@@ -14,7 +14,7 @@
 namespace dltrain {
 namespace {
 
-// The specs of a statistic, after x and the attributes were checked.
+// Checks x and the attributes; returns the spec of a statistic.
 TensorSpec statistic_of_group_norm(std::string_view op, const TensorSpec& x,
                                    const Attributes& attributes) {
   expect_rank(op, "the input", x.shape, 2, Shape::kMaxRank);

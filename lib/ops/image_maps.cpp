@@ -9,7 +9,7 @@
 namespace dltrain {
 namespace {
 
-constexpr int64_t kMostOutputs = int64_t{1} << 20;  // beyond, an image does not fit any memory
+constexpr int64_t kMostOutputs = int64_t{1} << 20;  // a larger image does not fit in memory
 
 void add_window(AxisMap& map, int64_t first, int64_t last, int64_t divisor) {
   for (int64_t i = first; i < last; ++i) {
@@ -19,8 +19,8 @@ void add_window(AxisMap& map, int64_t first, int64_t last, int64_t divisor) {
   map.begin.push_back(static_cast<int64_t>(map.index.size()));
 }
 
-// PyTorch's windows: with count_include_pad the padding counts as zeros, but not what a window
-// reaches beyond it.
+// PyTorch's windows: with count_include_pad the padding counts as zeros, but not the part of a
+// window beyond the padding.
 AxisMap windows(std::string_view op, int64_t input, int64_t kernel, int64_t stride, int64_t padding,
                 bool count_include_pad, bool ceil) {
   AxisMap map;
@@ -120,7 +120,7 @@ AxisMap transposed(const AxisMap& map, int64_t inputs) {
 
 int64_t pooled_extent(std::string_view op, int64_t input, int64_t kernel, int64_t stride,
                       int64_t padding, bool ceil) {
-  // A window larger than the image is one that is cut, if it begins within a stride of fitting.
+  // With `ceil` a window is clipped if it exceeds the padded image by less than a stride.
   const int64_t room = input + 2 * padding - kernel;
   if (ceil && room < 0 && room + stride > 0) return 1;
   const int64_t whole = window_extent(op, input, kernel, stride, padding, 1);

@@ -1,4 +1,4 @@
-// Ops that map images linearly, height and width for themselves: average pooling and upsampling.
+// Ops that map images linearly and separably in height and width: average pooling and upsampling.
 //   y[n, i, j, c] = Σ_h Σ_w H[i, h] · W[j, w] · x[n, h, w, c]
 // H and W are sparse and known from shapes and attributes; the gradient takes their transposes.
 #pragma once
@@ -25,7 +25,7 @@ struct AxisMap {
 AxisMap transposed(const AxisMap& map, int64_t inputs);
 
 // Extent of a pooled axis: that of window_extent (ops/rules.h), and with `ceil` one more where a
-// last window reaches beyond the padding but begins before it (PyTorch's ceil_mode).
+// last window extends beyond the padding but begins before it (PyTorch's ceil_mode).
 int64_t pooled_extent(std::string_view op, int64_t input, int64_t kernel, int64_t stride,
                       int64_t padding, bool ceil);
 
@@ -33,14 +33,13 @@ struct ImageMaps {
   AxisMap height, width;
 };
 
-// avg_pool2d and adaptive_max_pool2d (whose windows are the entries). Attributes: output_size (two
-// integers) for windows that follow from it, or kernel, stride, padding (two integers each),
-// count_include_pad (boolean, true) and ceil_mode (boolean, false). Throws Error(usage) when a
-// window does not fit.
+// The maps of avg_pool2d and adaptive_max_pool2d (whose windows are the entries). Attributes:
+// output_size (two integers), or kernel, stride, padding (two integers each), count_include_pad
+// (boolean, true) and ceil_mode (boolean, false). Throws Error(usage) when a window does not fit.
 ImageMaps pooling_maps(std::string_view op, const Shape& x, const Attributes& attributes);
 
-// upsample2d. Attributes: output_size (two integers), mode ("nearest" or "bilinear"), align_corners
-// (boolean, false).
+// The maps of upsample2d. Attributes: output_size (two integers), mode ("nearest" or "bilinear"),
+// align_corners (boolean, false).
 ImageMaps upsampling_maps(const Shape& x, const Attributes& attributes);
 
 // [N, height.outputs(), width.outputs(), C]

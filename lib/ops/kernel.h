@@ -28,16 +28,16 @@ struct KernelRequest {
   const Attributes& attributes;
   std::span<const TensorSpec> inputs;
   std::span<const TensorSpec> outputs;
-  // Add to the outputs instead of overwriting them (gradients after the first micro-step). Only
-  // asked of rows with `accumulates`; it concerns every output.
+  // Add to the outputs instead of overwriting them (gradients after the first micro-step). Only set
+  // for rows with `accumulates`; applies to every output.
   bool accumulate = false;
   Device& device;
-  // The group that collective ops talk to, in this device's memory; nullptr with one rank.
+  // The group of ranks of collective ops, in this device's memory; nullptr with one rank.
   Collectives* collectives = nullptr;
   // One slot for each asynchronous collective of the plan (attribute "slot"): the begin kernel
   // stores its ticket there, the end kernel waits for it. Outlives the kernels.
   std::span<Collectives::Ticket> tickets = {};
-  CallSubject about = nullptr;  // what its messages are about
+  CallSubject about = nullptr;  // subject of the kernel's messages
 };
 
 struct Bindings {
@@ -45,7 +45,7 @@ struct Bindings {
   std::span<void* const> outputs;  // an aliased output has its input's address
   void* workspace = nullptr;       // workspace_bytes(), 256-byte aligned, contents undefined
 
-  // With their types; nullptr too for what lies behind the end of the list.
+  // Typed access; returns nullptr also for indices beyond the end of the list.
   template <typename T>
   const T* input(size_t i) const {
     return i < inputs.size() ? static_cast<const T*>(inputs[i]) : nullptr;
@@ -63,8 +63,8 @@ class Kernel {
   virtual size_t workspace_bytes() const { return 0; }
   virtual void bind(const Bindings& bindings) = 0;
   virtual void run(Stream& stream) = 0;
-  // False: run() is not recorded but called in every step, since the host has part in it (messages
-  // to other ranks). Segments are cut there (graph/plan.h).
+  // False: run() is called in every step instead of being captured, since it does work on the host
+  // (messages to other ranks). Captured segments are split there (graph/plan.h).
   virtual bool captured() const { return true; }
 };
 
@@ -72,14 +72,14 @@ using KernelMaker = std::unique_ptr<Kernel> (*)(const KernelRequest& request);
 
 struct KernelRow {
   std::string_view op;
-  std::string_view variant;    // how it works: "oneDNN", "simd", "cublasLt"; shown by `list ops`
+  std::string_view variant;    // implementation: "oneDNN", "simd", "cublasLt"; shown by `list ops`
   KernelMaker make = nullptr;  // returns nullptr for dtypes or attributes it does not serve
   bool accumulates = false;
   bool proven = true;  // false until it has run on the hardware it is for
-  // Of ops that a pass puts in the place of others where an engine has something better
-  // (passes/fuse_recurrent.h): the bytes that the kernel keeps for its backward
-  // (OpDef::keeps_bytes), or nothing where it does not serve the request or is no better. nullptr:
-  // no reason to use it.
+  // For ops that a pass substitutes for others if the engine has a better kernel
+  // (passes/fuse_recurrent.h): returns the bytes that the kernel keeps for its backward
+  // (OpDef::keeps_bytes), or nullopt if it does not serve the request or is not better. nullptr:
+  // never better.
   std::optional<int64_t> (*kept_bytes)(const KernelRequest& request) = nullptr;
 };
 
@@ -93,10 +93,10 @@ struct FoundKernel {
 // over; the result is then empty rather than an error, and the planner adds the addition.
 FoundKernel find_kernel(const Engine& engine, const KernelRequest& request);
 
-// What the first row of `engine` that has an answer says (KernelRow::kept_bytes).
+// Returns the first result of KernelRow::kept_bytes among the rows of `engine`, or nullopt.
 std::optional<int64_t> kept_bytes(const Engine& engine, const KernelRequest& request);
 
-// Absent inputs have this spec: zero elements.
+// The spec of absent inputs: zero elements.
 inline TensorSpec absent_spec() {
   return {Shape{0}, DType::u8};
 }

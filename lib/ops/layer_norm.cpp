@@ -108,7 +108,8 @@ std::optional<std::vector<Placement>> split_layer_norm(SpecSpan inputs, const At
 
 }  // namespace
 
-// Sums, deviations and the result: about 8 operations an element forwards, 14 backwards.
+// Sums, deviations and the result: about 8 operations per element in the forward, 14 in the
+// backward.
 constinit const OpDef kLayerNormOp{.name = "layer_norm",
                                    .doc = "y = (x − mean)·rstd·weight + bias along the last axis",
                                    .infer = infer_layer_norm,

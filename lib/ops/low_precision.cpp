@@ -1,9 +1,9 @@
 // low_precision_update(step_state, p₁ … pₙ, c₁ … cₙ): c ← p, rounded to the dtype of c (nearest,
-// ties to even), in place. After a step that is not finite too: the parameters are then what they
-// were, but the copies may have lent their memory (graph/plan.h).
+// ties to even), in place. Runs after a step that is not finite too: parameters are then unchanged,
+// but the memory of the copies may have been reused (graph/plan.h).
 //   p floating, c bf16 or f16, alike in shape. Attribute: count (n).
 //
-// The copies are what matrix products read; they are written once a step, not cast in every
+// Matrix products read the copies, which are written once a step instead of cast in every
 // micro-step.
 #include "base/error.h"
 #include "ops/definitions.h"

@@ -6,10 +6,9 @@
 //   y     [..., M, N] (leading extents of a); [last of a, N] when transpose_a
 //
 // Attributes: transpose_a, transpose_b (bool); activation: "" or the name of a unary activation
-// that is applied last (set by the fuse pass); output_dtype (text, default: a's dtype): weight
-// gradients are asked for in the accumulation dtype. independent_rows (bool): the bits of a row of
-// y must not depend on the other rows, nor on the number of threads (texts that are continued side
-// by side); for few rows.
+// that is applied last (set by the fuse pass); output_dtype (text, default: a's dtype): f32 for
+// weight gradients of 16-bit operands. independent_rows (bool): the bits of a row of y must not
+// depend on the other rows, nor on the number of threads (batched decoding); for few rows.
 #include "base/error.h"
 #include "ops/definitions.h"
 #include "ops/rules.h"
@@ -106,7 +105,7 @@ std::optional<std::vector<Placement>> split_matmul(SpecSpan inputs, const Attrib
   if (p[0] == kReplicated && is_split(1, tb ? 0 : 1) && (!has_bias || is_split(2, 0))) {
     return {{Placement{Placement::split, ta ? 1 : last}}};
   }
-  // The rows of a flattened a are cut at its samples, which need not be where b is cut.
+  // The rows of a flattened a are split by samples, which need not match the split of b.
   const bool inner_a = ta ? last == 1 && is_split(0, 0) : is_split(0, last);
   if (inner_a && is_split(1, tb ? 1 : 0) && !has_bias && linear) return {{kPartial}};
   return {};

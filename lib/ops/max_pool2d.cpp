@@ -1,11 +1,11 @@
-// max_pool2d: y = the greatest value of each window; padding never wins.
+// max_pool2d: y = the maximum of each window, without padding.
 //
-//   x [N, H, W, C] → y [N, OH, OW, C], position u8 [N, OH, OW, C]: the winner's place in its
+//   x [N, H, W, C] → y [N, OH, OW, C], position u8 [N, OH, OW, C]: the maximum's index in its
 //   window, row by row (the first on ties, NaN wins as in PyTorch). A window has at most 255
-//   places.
+//   elements.
 //
 // Attributes: kernel, stride, padding (two integers each: height, width); ceil_mode (boolean,
-// false): windows that reach beyond the padding count too (ops/image_maps.h).
+// false): windows that extend beyond the padding count too (ops/image_maps.h).
 // max_pool2d_backward(dy, position) → dx; attribute input_shape. Overlapping windows add up.
 #include "base/error.h"
 #include "ops/definitions.h"
@@ -22,7 +22,7 @@ Shape pooled_max_pool2d(const Shape& x, const Attributes& attributes) {
   check_internal(kernel.size() == 2 && stride.size() == 2 && padding.size() == 2,
                  "max_pool2d: kernel, stride and padding have two values");
   if (kernel[0] > 255 || kernel[1] > 255 || kernel[0] * kernel[1] > 255) {
-    fail(ExitCode::usage, "max_pool2d: a window of {}×{} has more than 255 places", kernel[0],
+    fail(ExitCode::usage, "max_pool2d: a window of {}×{} has more than 255 elements", kernel[0],
          kernel[1]);
   }
   if (padding[0] > kernel[0] / 2 || padding[1] > kernel[1] / 2) {
@@ -66,7 +66,7 @@ std::optional<std::vector<Placement>> split_max_pool2d(SpecSpan, const Attribute
 }  // namespace
 
 constinit const OpDef kMaxPool2dOp{.name = "max_pool2d",
-                                   .doc = "y = the greatest value of each window, and its place",
+                                   .doc = "y = the maximum of each window, and its position",
                                    .infer = infer_max_pool2d,
                                    .gradient = gradient_max_pool2d,
                                    .split = split_max_pool2d};

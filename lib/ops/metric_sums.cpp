@@ -1,11 +1,10 @@
-// Sums that metrics are made of (nn/metrics.h). Nothing flows back through them. Rows and elements
-// that do not count (−100 among labels, NaN among numbers) add nothing.
+// Sums from which metrics are computed (nn/metrics.h). They have no gradient. Ignored rows and
+// elements (label −100, target NaN) add nothing.
 //
-// confusion_matrix(logits [..., C], labels i32 [...]) → f64 [C, C]: at [t, p] how many rows of
-// label
-//   t have their greatest logit (the first, on ties) at p.
+// confusion_matrix(logits [..., C], labels i32 [...]) → f64 [C, C]: at [t, p] the number of
+//   rows of label t whose greatest logit (the first, on ties) is at p.
 // top_k_correct(logits [..., C], labels i32 [...]) → f64 [1]: rows whose label is among the
-//   attribute `k` greatest logits (of equal ones the first).
+//   attribute `k` greatest logits (ties: the first).
 // regression_sums(output [N, ...], targets [N, ...]) → f64 [n, 5], n the elements of a sample: for
 //   each of them count, Σ|d|, Σd², Σt, Σt², d = output − target.
 // binary_counts(logits [N, ...], targets [N, ...]) → f64 [n, 4]: for each element of a sample true

@@ -1,7 +1,7 @@
-// What the compiler knows of an op. An op has a shape rule, a gradient rule that emits other ops, a
-// split rule (how it behaves when its inputs are split over ranks), a cost, and one kernel per
-// backend (ops/kernel.h). Ops are rows of the explicit table in ops/registry.cpp; layers only emit
-// ops and no layer writes a backward.
+// The compiler's description of an op: a shape rule, a gradient rule that emits other ops, a split
+// rule (how it behaves when its inputs are split over ranks), a cost, and one kernel per backend
+// (ops/kernel.h). Ops are rows of the explicit table in ops/registry.cpp; layers only emit ops and
+// never a backward.
 //
 // Shapes: images are [samples, height, width, channels]; everything is dense and row-major.
 #pragma once
@@ -21,14 +21,14 @@ namespace dltrain {
 using ValueId = int32_t;                 // a value of one graph
 inline constexpr ValueId kNoValue = -1;  // an absent optional input, or no gradient
 
-// Where gradient rules emit ops; implemented by the graph builder.
+// Interface through which gradient rules emit ops; implemented by GraphBuilder.
 class OpEmitter {
  public:
   virtual ~OpEmitter() = default;
   // Appends a node, infers its outputs, and returns them.
   virtual std::vector<ValueId> emit(std::string_view op, std::vector<ValueId> inputs,
                                     Attributes attributes = {}) = 0;
-  // By value: emitting moves what the emitter keeps.
+  // Returns by value, since emitting invalidates references.
   virtual TensorSpec spec(ValueId value) const = 0;
   // The graph's one StepState value.
   virtual ValueId step_state() = 0;
@@ -42,7 +42,7 @@ struct GradientRequest {
   OpEmitter& emitter;
   std::span<const ValueId> inputs;
   std::span<const ValueId> outputs;
-  std::span<const ValueId> output_gradients;  // kNoValue where nothing flows back
+  std::span<const ValueId> output_gradients;  // kNoValue: none
   const std::vector<bool>& wanted;            // per input: is its gradient needed?
   const Attributes& attributes;
 };
@@ -68,55 +68,55 @@ struct OpDef {
   std::string_view name;
   std::string_view doc;  // one line: "y = a·b (+ bias)"
 
-  // Specs of the outputs. Throws Error(usage) naming expected and found shapes.
+  // Returns the specs of the outputs. Throws Error(usage) naming expected and found shapes.
   SpecList (*infer)(SpecSpan inputs, const Attributes& attributes) = nullptr;
 
-  // Emits the gradient; returns one value per input, kNoValue where there is none. nullptr: nothing
-  // flows back through this op.
+  // Emits the gradient; returns one value per input, kNoValue where there is none. nullptr: the op
+  // has no gradient.
   std::vector<ValueId> (*gradient)(const GradientRequest& request) = nullptr;
 
-  // Placements of the outputs when every rank runs the op on its own part of the inputs; nothing
-  // when that is not possible without communication first. Not asked when all inputs are
-  // replicated (so is every output then). nullptr: only replicated inputs.
+  // Returns the placements of the outputs when every rank runs the op on its part of the inputs, or
+  // nullopt if that needs communication. Not called when all inputs are replicated (all outputs are
+  // too). nullptr: only replicated inputs are supported.
   std::optional<std::vector<Placement>> (*split)(SpecSpan inputs, const Attributes& attributes,
                                                  std::span<const Placement> placements) = nullptr;
 
   // Absent: no flops, every input and output moved once.
   Cost (*cost)(SpecSpan inputs, SpecSpan outputs, const Attributes& attributes) = nullptr;
 
-  // In-place writers: for each output the index of the input whose storage it is, or -1. Used by
-  // state updates (the output is the state's new value) and by reshape (no copy).
+  // In-place writers: returns for each output the index of the input whose memory it uses, or -1.
+  // For state updates (the output is the state's new value) and reshape (no copy).
   std::vector<int> (*aliases)(SpecSpan inputs, const Attributes& attributes) = nullptr;
 
-  // Outputs may take the memory of a dying input of the same size (element-wise ops).
+  // Outputs may reuse the memory of an input of the same size after its last use (element-wise
+  // ops).
   bool in_place_allowed = false;
 
-  // Works element by element on operands of one shape: may join a fused group
-  // (kernels/shared/elementwise.h has its arithmetic).
+  // Element-wise on operands of one shape: may join a fused group (arithmetic:
+  // kernels/shared/elementwise.h).
   bool elementwise = false;
 
-  // An update whose elements do not depend on each other: it can work on parts of tensors.
+  // An optimizer update whose elements are independent, so it can work on parts of tensors.
   bool independent_elements = false;
 
-  // Writes memory that outlives the step, or talks to other ranks: never removed as dead.
+  // Writes memory that outlives the step, or communicates with other ranks: never dead code.
   bool has_effect = false;
 
-  // Reads the sums of every micro-step in order to combine them (tree_sum): these then overwrite
-  // in each micro-step instead of adding.
+  // Combines the sums of the micro-steps (tree_sum), which are then overwritten in each micro-step
+  // instead of accumulated.
   bool combines_micro_steps = false;
 
-  // Has an output of dtype u8 in which a kernel keeps what it likes for the kernel of the same
-  // engine that is the op's gradient; or is that gradient, which may overwrite it: nobody else, and
-  // nobody later, reads it.
+  // Has a u8 output with data in a kernel-specific format for the gradient's kernel of the same
+  // engine; or is that gradient, its only reader, which may overwrite the data.
   bool keeps_bytes = false;
 };
 
 // The registry: ops in table order.
 std::span<const OpDef> all_ops();
-// nullptr when there is no such op.
+// Returns nullptr when there is no such op.
 const OpDef* find_op(std::string_view name);
 
-// Cost with the default of OpDef::cost applied.
+// Returns the op's cost, or the default that OpDef::cost describes.
 Cost op_cost(const OpDef& op, SpecSpan inputs, SpecSpan outputs, const Attributes& attributes);
 
 }  // namespace dltrain

@@ -1,21 +1,22 @@
-// rotary(x [samples, tokens, heads, head_dim]): turns pairs of elements of every head by an angle
-// that grows with the place of the token (Su et al. 2021). As in Hugging Face's Llama element i
-// makes a pair with element i + dim/2:
+// rotary(x [samples, tokens, heads, head_dim]): rotates pairs of elements of every head by an angle
+// proportional to the token's position (Su et al. 2021). As in Hugging Face's Llama element i makes
+// a pair with element i + dim/2:
 //
 //   y[i] = x[i]·cos a − x[i + dim/2]·sin a     y[i + dim/2] = x[i + dim/2]·cos a + x[i]·sin a
 //   a = token · theta^(−2i/dim)
 //
 // Attributes: dim (integer, default head_dim; elements behind it stay), theta (number, 10000),
-// inverse (bool: turns back; each is the other's gradient), scaling (text) with its numbers:
+// inverse (bool: the inverse rotation; each is the other's gradient), scaling (text) with its
+// numbers:
 //   "linear"  angles are divided by `factor` (Chen et al. 2023)
-//   "llama3"  those of waves longer than original_max_positions / low_freq_factor are divided by
+//   "llama3"  angles of waves longer than original_max_positions / low_freq_factor are divided by
 //             `factor`, those of waves shorter than original_max_positions / high_freq_factor stay,
 //             between them linear in the inverse of the wave's length (Llama 3.1)
 //
-// sinusoidal_positions(x [samples, tokens, width]): y = x + sinusoid of place and channel.
+// sinusoidal_positions(x [samples, tokens, width]): y = x + sinusoid of position and channel.
 //
-// A second input of both, i32 [samples], may say where the first token of each sample stands;
-// absent: at 0.
+// An optional second input of both, i32 [samples], is the position of each sample's first token;
+// absent: 0.
 #include "ops/positions.h"
 
 #include <cmath>
@@ -28,7 +29,7 @@
 namespace dltrain {
 namespace {
 
-// The second input.
+// Checks the second input.
 void expect_first_places(std::string_view op, SpecSpan inputs) {
   if (inputs.size() == 1) return;
   expect_dtype(op, "the places", inputs[1], DType::i32);
@@ -42,7 +43,7 @@ SpecList infer_rotary(SpecSpan inputs, const Attributes& attributes) {
   const int64_t dim = rotary_dim(inputs[0], attributes);
   if (dim < 2 || dim % 2 != 0 || dim > inputs[0].shape[3]) {
     fail(ExitCode::usage,
-         "rotary: pairs of elements are turned, so their number must be even and at most the head "
+         "rotary: pairs of elements are rotated, so their number must be even and at most the head "
          "size {}, got {}; the head size is hidden_size / num_heads",
          inputs[0].shape[3], dim);
   }
@@ -59,7 +60,7 @@ std::vector<ValueId> gradient_rotary(const GradientRequest& r) {
   return out;
 }
 
-// A token's place is its number along axis 1, which has to stay whole.
+// A token's position is its index along axis 1, which therefore cannot be split.
 std::optional<std::vector<Placement>> split_positions(SpecSpan, const Attributes&,
                                                       std::span<const Placement> p) {
   if (p.size() == 2 && (!(p[0] == kSplitSamples) || !(p[1] == kSplitSamples))) return {};
@@ -129,14 +130,14 @@ double sinusoid(int64_t position, int64_t channel, int64_t width) {
 }
 
 constinit const OpDef kRotaryOp{.name = "rotary",
-                                .doc = "pairs of elements of each head turned by the token's place",
+                                .doc = "rotates pairs of elements of each head by position",
                                 .infer = infer_rotary,
                                 .gradient = gradient_rotary,
                                 .split = split_positions,
                                 .cost = cost_positions,
                                 .in_place_allowed = true};
 constinit const OpDef kSinusoidalPositionsOp{.name = "sinusoidal_positions",
-                                             .doc = "x + sines and cosines of the token's place",
+                                             .doc = "x + sines and cosines of the token's position",
                                              .infer = infer_sinusoidal,
                                              .gradient = gradient_sinusoidal,
                                              .split = split_sinusoidal,

@@ -1,4 +1,4 @@
-// The angles by which tokens know their place, for kernels.
+// Angles of positional encodings, for kernels.
 #pragma once
 
 #include <vector>
@@ -7,14 +7,14 @@
 
 namespace dltrain {
 
-// The radians by which pair i of a head's elements turns from token to token: theta^(−2i/dim), in
-// double, changed by the attribute `scaling` (ops/positions.cpp). `dim`: elements that turn.
+// Returns for each pair i of a head's elements the rotation per token in radians: theta^(−2i/dim),
+// in double, modified by the attribute `scaling` (ops/positions.cpp). `dim`: rotary_dim().
 std::vector<double> rotary_frequencies(const Attributes& attributes, int64_t dim);
 
-// How many elements of each head turn.
+// Returns the number of elements of each head that are rotated.
 int64_t rotary_dim(const TensorSpec& x, const Attributes& attributes);
 
-// Element `channel` of the vector of place `position` (Vaswani et al. 2017, §3.5): sines and
+// Returns element `channel` of the encoding of `position` (Vaswani et al. 2017, §3.5): sines and
 // cosines of position / 10000^(2i/width) in turn.
 double sinusoid(int64_t position, int64_t channel, int64_t width);
 

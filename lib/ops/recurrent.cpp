@@ -19,9 +19,9 @@
 // (Hochreiter and Schmidhuber 1997; Gers et al. 2000; Cho et al. 2014 in the form of cuDNN.)
 //
 // recurrent_backward(dy, y, gates, cells, w, b, h0, c0) → dx, dw, db: back-propagation through the
-// tokens. h0 and c0 are constants: nothing flows back to what came before (truncated
-// back-propagation). gates and cells are absent for rnn; db is left out where b is absent. dw and
-// db have the accumulation dtype.
+// tokens. h0 and c0 are constants: they get no gradient (truncated back-propagation). gates and
+// cells are absent for rnn; db is left out where b is absent. dw and db have the accumulation
+// dtype.
 #include "ops/recurrent.h"
 
 #include <algorithm>
@@ -37,7 +37,7 @@ TensorSpec optional_input(SpecSpan inputs, size_t i) {
   return i < inputs.size() ? inputs[i] : TensorSpec{Shape{0}, DType::u8};
 }
 
-// y from the shapes of x and w.
+// Returns the shape of y from those of x and w.
 Shape output_shape(const Shape& x, const Shape& w) {
   return {x[0], x[1], w[1]};
 }
@@ -107,7 +107,7 @@ SpecList infer_recurrent_backward(SpecSpan inputs, const Attributes& attributes)
   return out;
 }
 
-// Samples are independent.
+// Returns true if all inputs except the `replicated` ones are split by samples.
 bool split_by_samples(SpecSpan inputs, std::span<const Placement> placements,
                       std::initializer_list<size_t> replicated) {
   for (size_t i = 0; i < inputs.size(); ++i) {
@@ -131,7 +131,7 @@ std::optional<std::vector<Placement>> split_recurrent_backward(
   return out;
 }
 
-// The product with w for every token; backwards those for the state and for w.
+// Cost of the product with w for every token; the backward has one for the state and one for w.
 Cost pass_cost_recurrent(const Shape& x, const Shape& w, SpecSpan inputs, SpecSpan outputs) {
   return {2.0 * static_cast<double>(x[0] * x[1]) * static_cast<double>(w.elements()),
           bytes_moved(inputs, outputs)};

@@ -1,4 +1,4 @@
-// What the recurrent op, its kernels and its layers agree on.
+// Definitions that the recurrent op, its kernels and its layers share.
 #pragma once
 
 #include <string_view>
@@ -9,14 +9,14 @@ namespace dltrain {
 
 enum class RecurrentKind : uint8_t { lstm, gru, rnn_tanh, rnn_relu };
 
-// Of the attribute `kind`; throws Error(usage) for another name.
+// Returns the value of the attribute `kind`; throws Error(usage) for an unknown name.
 RecurrentKind recurrent_kind(const Attributes& attributes);
 
-// Blocks of `hidden` rows in the weight, in PyTorch's order: i, f, g, o of an LSTM; r, z, n of a
-// GRU.
+// Returns the number of blocks of `hidden` rows in the weight. Their order is PyTorch's: i, f, g, o
+// of an LSTM; r, z, n of a GRU.
 int64_t recurrent_gates(RecurrentKind kind);
 
-// True where the forward keeps gates and cells for the backward.
+// Returns true if the forward keeps gates and cells for the backward.
 inline bool keeps_gates(RecurrentKind kind) {
   return kind == RecurrentKind::lstm || kind == RecurrentKind::gru;
 }
@@ -36,7 +36,7 @@ struct RecurrentSizes {
   }
 };
 
-// From the output y [samples, tokens, hidden] and the attributes.
+// Returns the sizes for an output y [samples, tokens, hidden].
 RecurrentSizes recurrent_sizes(const Shape& y, const Attributes& attributes);
 
 }  // namespace dltrain

@@ -1,7 +1,7 @@
 // recurrent_network: a projection and the recurrent network behind it as one op
-// (lib/ops/recurrent.cpp has the formulas), for libraries that take the inputs before their
-// projection. Layers never emit it: fuse_recurrent (lib/passes) puts it in the place of a matmul
-// and a recurrent where the engine has a kernel that is better than the two.
+// (lib/ops/recurrent.cpp has the formulas), for libraries that include the projection. Layers never
+// emit it: fuse_recurrent (lib/passes) substitutes it for a matmul and a recurrent where the engine
+// has a better kernel.
 //
 //   x      [samples, tokens, I]
 //   w_ih   [G·H, I], w_hh [G·H, H]
@@ -9,16 +9,16 @@
 //   h0     [samples, H], optional; c0 likewise, of an LSTM: the state before the first token
 //   y      [samples, tokens, H]
 //   cell   [samples, 1, H], LSTM only: the cells after the last token that is read
-//   kept   u8 [kept_bytes], absent where that is 0: what the kernel keeps for its backward
+//   kept   u8 [kept_bytes], absent where that is 0: data that the kernel keeps for its backward
 //
-// Attributes: kind, reverse (as of recurrent); kept_bytes (integer): what the engine's kernel asks
-// for (KernelRow::kept_bytes), 0 where no backward follows.
+// Attributes: kind, reverse (as of recurrent); kept_bytes (integer): the result of
+// KernelRow::kept_bytes, 0 without a backward.
 //
 // recurrent_network_backward(dy, x, y, w_ih, w_hh, b_ih, b_hh, h0, c0, kept) → dx, dw_ih, dw_hh
-// and, with biases, db_ih, db_hh. h0 and c0 are constants, and nothing flows back from `cell` (it
-// is carried to the next batch). Gradients of parameters have the accumulation dtype (cuDNN adds
-// those of a micro-batch up in 16 bits where the tensors have them). The kernel
-// may overwrite `kept` (OpDef::keeps_bytes).
+// and, with biases, db_ih, db_hh. h0 and c0 are constants, and `cell`, which is carried to the next
+// batch, has no gradient. Gradients of parameters have the accumulation dtype (cuDNN adds those of
+// a micro-batch up in 16 bits where the tensors have them). The kernel may overwrite `kept`
+// (OpDef::keeps_bytes).
 #include <algorithm>
 
 #include "base/error.h"
@@ -29,7 +29,7 @@
 namespace dltrain {
 namespace {
 
-// Shared by both directions: checks w_ih, w_hh, the biases and the state at `at` and after.
+// Used by forward and backward: checks w_ih, w_hh, the biases and the state from input `at` on.
 RecurrentSizes check_operands(std::string_view op, SpecSpan inputs, size_t at, const Shape& x,
                               const Attributes& attributes) {
   expect_rank(op, "x", x, 3, 3);
@@ -44,7 +44,7 @@ RecurrentSizes check_operands(std::string_view op, SpecSpan inputs, size_t at, c
   expect_shape(op, "w_ih", w_ih, Shape{s.width(), x[2]});
   expect_shape(op, "w_hh", w_hh, Shape{s.width(), s.hidden});
   const bool biased = !is_absent(inputs[at + 2]);
-  check_internal(biased == !is_absent(inputs[at + 3]), "{}: one bias of two", op);
+  check_internal(biased == !is_absent(inputs[at + 3]), "{}: only one of two biases", op);
   if (biased) {
     expect_shape(op, "b_ih", inputs[at + 2].shape, Shape{s.width()});
     expect_shape(op, "b_hh", inputs[at + 3].shape, Shape{s.width()});
@@ -67,7 +67,7 @@ SpecList infer_recurrent_network(SpecSpan inputs, const Attributes& attributes) 
   SpecList out{{Shape{s.samples, s.tokens, s.hidden}, dtype}};
   if (s.kind == RecurrentKind::lstm) out.push_back({Shape{s.samples, 1, s.hidden}, dtype});
   const int64_t kept = attributes.integer("kept_bytes");
-  check_internal(kept >= 0, "{}: {} bytes are to be kept", kOp, kept);
+  check_internal(kept >= 0, "{}: kept_bytes is {}", kOp, kept);
   if (kept > 0) out.push_back({Shape{kept}, DType::u8});
   return out;
 }
@@ -99,7 +99,7 @@ SpecList infer_recurrent_network_backward(SpecSpan inputs, const Attributes& att
   return out;
 }
 
-// The products with both weights for every token; backwards those for the inputs and the weights.
+// Cost of the products with both weights for every token, times `passes`.
 Cost pass_cost_recurrent_network(const Shape& x, SpecSpan inputs, size_t weights, SpecSpan outputs,
                                  double passes) {
   const auto elements =
@@ -115,7 +115,7 @@ Cost cost_recurrent_network_backward(SpecSpan inputs, SpecSpan outputs, const At
 
 }  // namespace
 
-// Without split rules: they come after ranks have been seen to.
+// No split rules: the op is created after data parallelism.
 constinit const OpDef kRecurrentNetworkOp{
     .name = "recurrent_network",
     .doc = "LSTM, GRU or RNN over the tokens, with the projection of its inputs",

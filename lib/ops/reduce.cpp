@@ -102,7 +102,6 @@ std::vector<ValueId> gradient_reshape(const GradientRequest& r) {
   return {r.emitter.emit1("reshape", {r.output_gradients[0]}, {{"shape", as_list_reduce(x)}})};
 }
 
-// The samples axis survives any reshape that keeps the first extent.
 std::optional<std::vector<Placement>> split_reshape(SpecSpan inputs, const Attributes& attributes,
                                                     std::span<const Placement> p) {
   const auto to = attributes.integers("shape");
@@ -128,7 +127,7 @@ constinit const OpDef kBroadcastOp{.name = "broadcast",
                                    .infer = infer_broadcast,
                                    .gradient = gradient_broadcast};
 constinit const OpDef kReshapeOp{.name = "reshape",
-                                 .doc = "the same memory under another shape",
+                                 .doc = "x with another shape, without a copy",
                                  .infer = infer_reshape,
                                  .gradient = gradient_reshape,
                                  .split = split_reshape,

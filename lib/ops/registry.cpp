@@ -1,4 +1,4 @@
-// The table of ops. A new op is its own file, a row here, a kernel a backend, and a case in
+// The table of ops. A new op needs its own file, a row here, a kernel per backend, and a case in
 // tests/ops/cases.cpp.
 #include <vector>
 

@@ -92,7 +92,7 @@ ValueId reduce_to_shape(OpEmitter& emitter, ValueId gradient, const Shape& shape
 
 int64_t window_extent(std::string_view op, int64_t input, int64_t kernel, int64_t stride,
                       int64_t padding, int64_t dilation) {
-  // Anything near the limits of the arithmetic below is a mistake.
+  // Larger values could overflow the arithmetic below.
   constexpr int64_t kMost = int64_t{1} << 30;
   const bool sane = kernel >= 1 && kernel <= kMost && stride >= 1 && stride <= kMost &&
                     padding >= 0 && padding <= kMost && dilation >= 1 && dilation <= kMost &&
@@ -129,7 +129,7 @@ std::optional<std::vector<Placement>> split_elementwise(SpecSpan inputs, const A
     axis = here;
   }
   if (axis < 0) return std::vector<Placement>{kReplicated};
-  // An operand that has the axis in full must be split, one that is repeated along it must not.
+  // An operand that has the axis must be split, one that is broadcast along it must not.
   for (size_t i = 0; i < placements.size(); ++i) {
     const int own = axis - (rank - inputs[i].shape.rank());
     const bool repeated = own < 0 || inputs[i].shape[own] == 1;

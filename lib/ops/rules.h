@@ -26,39 +26,38 @@ void expect_dtype(std::string_view op, std::string_view what, const TensorSpec& 
 // Throws Error(usage) unless the input is a StepState: u8[sizeof(StepState)].
 void expect_step_state(std::string_view op, const TensorSpec& found);
 
-// True for the spec of an absent optional input.
+// Returns true for the spec of an absent optional input.
 bool is_absent(const TensorSpec& spec);
 
-// The dtype of sums, statistics and weight gradients: f64 for f64, else f32.
+// Returns the dtype of sums, statistics and weight gradients: f64 for f64, else f32.
 DType accumulation_dtype(DType compute);
 
-// Numpy's broadcasting of two shapes; throws Error(usage) naming both.
+// Returns the broadcast shape by numpy's rules; throws Error(usage) naming both shapes.
 Shape broadcast_shape(std::string_view op, const Shape& a, const Shape& b);
 
 // The gradient of a broadcast: sums `gradient` over the broadcast axes down to `shape`. A sum has
 // the accumulation dtype; the reverse pass casts it to the operand's where that is not a parameter.
 ValueId reduce_to_shape(OpEmitter& emitter, ValueId gradient, const Shape& shape);
 
-// Extent of a pooled or convolved axis; throws Error(usage) when the window does not fit.
+// Returns the extent of a pooled or convolved axis; throws Error(usage) when no window fits.
 int64_t window_extent(std::string_view op, int64_t input, int64_t kernel, int64_t stride,
                       int64_t padding, int64_t dilation);
 
-// Bytes of all inputs and outputs: what an op moves that reads and writes each once (Cost::bytes).
+// Returns the bytes of all inputs and outputs (Cost::bytes of an op that accesses each once).
 double bytes_moved(SpecSpan inputs, SpecSpan outputs);
 
-// Cost rule of an op that does so many operations an element of its first input.
+// Cost rule of an op with kFlops operations per element of its first input.
 template <int kFlops>
 Cost cost_an_element(SpecSpan inputs, SpecSpan outputs, const Attributes&) {
   return {kFlops * static_cast<double>(inputs[0].shape.elements()), bytes_moved(inputs, outputs)};
 }
 
-// Split rules used by many ops.
-// Element-wise ops: every operand is split along the same axis of the output, but those that are
-// repeated along it.
+// Split rules used by many ops. Element-wise ops: every operand is split along the same axis of the
+// output, except operands that are broadcast along it.
 std::optional<std::vector<Placement>> split_elementwise(SpecSpan inputs, const Attributes&,
                                                         std::span<const Placement> placements);
-// Input 0 may be split along the samples axis (0), the others are replicated; every output of the
-// list follows with `outputs[i]`.
+// Input 0 may be split along the samples axis (0), the others are replicated; output i then has the
+// placement `outputs[i]`.
 std::optional<std::vector<Placement>> split_samples(std::span<const Placement> placements,
                                                     std::vector<Placement> outputs);
 

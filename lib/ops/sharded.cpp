@@ -1,19 +1,18 @@
-// Ops around tensors that lie in a unit of memory of which every rank owns one part of equal size
-// (graph.h: FlatGroup; passes/zero.h). Part r of `elements` elements begins at element r ·
-// elements. Attributes of all: slot (integer).
+// Ops on tensors in a unit of memory, of which every rank owns one part of equal size (graph.h:
+// FlatGroup; passes/zero.h). Part r of `elements` elements begins at element r · elements.
+// Attributes of all: slot (integer).
 //
 // reduce_scatter_begin(x₁ … xₙ): starts the sum of the unit over all ranks, of which this rank gets
-//   its part [elements]. The x are the tensors of the unit in order; what lies between them is
-//   cleared first. Attributes: elements, ranks.
+//   its part [elements]. The x are the tensors of the unit in order; gaps between them are
+//   zeroed first. Attributes: elements, ranks.
 // reduce_scatter_end(part, x₁ … xₙ): later work waits for it; the x stay as they are until then.
-// all_gather_begin(part [, x₁ … xₙ]): starts to collect the parts of all ranks. With x in place:
-// the
-//   part lies among them. Without: gives them anew, in the dtype of the part, with the shapes that
-//   the attribute `shapes` lists (rank, then extents, one tensor behind the other).
+// all_gather_begin(part [, x₁ … xₙ]): starts to gather the parts of all ranks. With x in place: the
+//   part is among them. Without: into new tensors in the dtype of the part, with the shapes of the
+//   attribute `shapes` (rank, then extents, one tensor after the other).
 // all_gather_end(x₁ … xₙ): later work waits for them.
 //
 // sum_of_squares(x₁ … xₙ): f64 [1], in double over fixed chunks of each.
-// gradient_norm_of(step_state, squares f64 [1]): what gradient_norm (update.cpp) does, from the sum
+// gradient_norm_of(step_state, squares f64 [1]): like gradient_norm (update.cpp), but from the sum
 //   of squares of all gradients.
 #include "base/error.h"
 #include "ops/definitions.h"
@@ -81,23 +80,22 @@ SpecList infer_sharded_norm(SpecSpan inputs, const Attributes&) {
 
 }  // namespace
 
-constinit const OpDef kReduceScatterBeginOp{
-    .name = "reduce_scatter_begin",
-    .doc = "starts the sum over all ranks of which each gets its part",
-    .infer = infer_scatter,
-    .has_effect = true};
+constinit const OpDef kReduceScatterBeginOp{.name = "reduce_scatter_begin",
+                                            .doc = "starts a reduce-scatter over the ranks",
+                                            .infer = infer_scatter,
+                                            .has_effect = true};
 constinit const OpDef kReduceScatterEndOp{.name = "reduce_scatter_end",
-                                          .doc = "waits for the part of the sum over all ranks",
+                                          .doc = "waits for a reduce-scatter",
                                           .infer = infer_scatter_end,
                                           .aliases = aliases_scatter_end,
                                           .has_effect = true};
 constinit const OpDef kAllGatherBeginOp{.name = "all_gather_begin",
-                                        .doc = "starts to collect the parts of all ranks",
+                                        .doc = "starts an all-gather over the ranks",
                                         .infer = infer_gather,
                                         .aliases = aliases_gather,
                                         .has_effect = true};
 constinit const OpDef kAllGatherEndOp{.name = "all_gather_end",
-                                      .doc = "waits for the parts of all ranks",
+                                      .doc = "waits for an all-gather",
                                       .infer = infer_gather_end,
                                       .aliases = aliases_gather_end,
                                       .has_effect = true};

@@ -2,7 +2,7 @@
 //           out at the beginning and at the end of each axis. Any dtype.
 // pad(x):   the inverse: `before` and `after` elements of `value` (number, 0) around x.
 //
-// Each is the other's gradient.
+// Each is the gradient of the other.
 #include "base/error.h"
 #include "ops/definitions.h"
 #include "ops/rules.h"
@@ -87,7 +87,7 @@ constinit const OpDef kSliceOp{.name = "slice",
                                .split = split_slice,
                                .cost = cost_slice};
 constinit const OpDef kPadOp{.name = "pad",
-                             .doc = "x with a border of one value",
+                             .doc = "x padded with a constant",
                              .infer = infer_pad,
                              .gradient = gradient_pad,
                              .split = split_slice};

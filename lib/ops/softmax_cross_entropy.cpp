@@ -4,18 +4,17 @@
 //   outputs  loss_sum f64 [1]; log_sum_exp [...] (accumulation dtype, kept for the backward);
 //            correct f64 [1]: counted rows whose greatest logit (the first, on ties) is the target
 //
-// With label smoothing ε the target distribution is (1-ε)·one_hot + ε/C (Szegedy et al. 2016).
-// With z_loss ζ every counted row adds ζ·log_sum_exp² to the loss, which keeps the logits from
-// drifting (Chowdhery et al. 2022). loss_sum is a sum over the micro-batch: the mean over the
-// global batch's valid targets comes from the seed (loss_seed), so masks, accumulation and ranks
-// all come out right.
+// With label smoothing ε the target distribution is (1-ε)·one_hot + ε/C (Szegedy et al. 2016). With
+// z_loss ζ every counted row adds ζ·log_sum_exp² to the loss, which keeps the logits from drifting
+// (Chowdhery et al. 2022). loss_sum is a sum over the micro-batch: the seed (loss_seed) divides by
+// the global batch's valid targets, which is right for any masks, accumulation and ranks.
 //
 // softmax_cross_entropy_backward(logits, targets, log_sum_exp, dloss f64 [1]) → dlogits:
 //   dlogits = dloss · ((1 + 2ζ·log_sum_exp)·softmax(logits) − target distribution), 0 for ignored
 //   rows. It may be written over the logits, so that a sequence needs them once, in their dtype.
 //
-// Attributes of both: ignore_index (integer, −100), label_smoothing, z_loss (numbers, 0). Targets
-// outside [0, C) other than ignore_index are refused by the data path before they get here.
+// Attributes of both: ignore_index (integer, −100), label_smoothing, z_loss (numbers, 0). The data
+// path rejects targets outside [0, C) other than ignore_index before they get here.
 #include "base/error.h"
 #include "ops/definitions.h"
 #include "ops/rules.h"
@@ -80,7 +79,7 @@ Cost cost_softmax_cross_entropy(SpecSpan inputs, SpecSpan outputs, const Attribu
 
 constinit const OpDef kSoftmaxCrossEntropyOp{
     .name = "softmax_cross_entropy",
-    .doc = "summed negative log likelihood of integer targets, and the count of right answers",
+    .doc = "summed negative log likelihood of integer targets, and the number of correct rows",
     .infer = infer_softmax_cross_entropy,
     .gradient = gradient_softmax_cross_entropy,
     .split = split_softmax_cross_entropy,

@@ -1,6 +1,6 @@
-// What changes from step to step. It lives in device memory at a fixed address and is read by the
-// kernels that need it, never passed as a kernel argument: so a captured step can be replayed.
-// Plain data, shared by host and device code.
+// Values that change from step to step. They are in device memory at a fixed address, where kernels
+// read them, and never kernel arguments, so that a captured step can be replayed. Plain data,
+// shared by host and device code.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +25,7 @@ struct StepInputs {
 // saved in checkpoints.
 struct StepResults {
   double grad_norm;  // Euclidean norm of the averaged gradient without loss scale, not clipped
-  double gradient_factor;    // what update ops multiply gradients with: clipping / loss_scale;
+  double gradient_factor;    // factor of gradients in update ops: clipping / loss_scale;
                              // in.max_grad_value limits the product
   int64_t updates;           // updates applied so far, including this one when `finite`
   int64_t finite;            // 1: gradients are finite; 0: every guarded write is skipped

@@ -50,7 +50,7 @@ std::optional<std::vector<Placement>> split_transpose(SpecSpan, const Attributes
 }  // namespace
 
 constinit const OpDef kTransposeOp{.name = "transpose",
-                                   .doc = "the axes in another order",
+                                   .doc = "permutes the axes",
                                    .infer = infer_transpose,
                                    .gradient = gradient_transpose,
                                    .split = split_transpose};

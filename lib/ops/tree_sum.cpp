@@ -1,16 +1,15 @@
-// tree_sum(step_state, x₁ … xₙ, then for each level x's n partial sums): adds the micro-batches of
-// a
-//   step as one binary tree over their index in the global batch, so that sums have the same bits
-//   however the micro-batches are shared among ranks and micro-steps (training.reduction: fixed).
+// tree_sum(step_state, x₁ … xₙ, then for each level x's n partial sums): adds micro-batches of a
+//   step as one binary tree over their index in the global batch, so that the bits of sums do not
+//   depend on the assignment of micro-batches to ranks and micro-steps (training.reduction: fixed).
 //
-//   x is the sum of one micro-batch, of which StepInputs::sample_offset says which it is: the a-th
-//   of this rank's, a = sample_offset / micro_batch mod micro_steps. A complete pair goes up: for
-//   level k = 0, 1, … while bit k of a is set, x ← partialₖ + x. Then partialₖ ← x; but after the
-//   last micro-batch all partial sums that still wait are added, from the lowest level, and x is
-//   the rank's sum. With micro_steps a power of two (or one rank) that is a node of the tree whose
-//   upper part comm/reduce.h adds over the ranks: pairs of neighbours, pairs of pairs, and so on.
-//   x and the partial sums alike in shape, one floating dtype, written in place. Attributes: count
-//   (n), levels (⌈log₂ micro_steps⌉), micro_batch, micro_steps.
+//   x is the sum of this rank's micro-batch a = sample_offset / micro_batch mod micro_steps
+//   (StepInputs::sample_offset). Complete pairs are added: for level k = 0, 1, … while bit k of a
+//   is set, x ← partialₖ + x. Then partialₖ ← x; but after the last micro-batch all pending partial
+//   sums are added, from the lowest level, and x is the rank's sum. With micro_steps a power of two
+//   (or one rank) that is a node of the tree whose upper part comm/reduce.h adds over the ranks:
+//   pairs of neighbours, pairs of pairs, and so on. x and the partial sums alike in shape, one
+//   floating dtype, written in place. Attributes: count (n), levels (⌈log₂ micro_steps⌉),
+//   micro_batch, micro_steps.
 #include "base/error.h"
 #include "ops/definitions.h"
 #include "ops/rules.h"

@@ -1,16 +1,14 @@
 // Ops of the update segment. They read and write StepState (f: StepState::out) and state in place;
 // every write to state is skipped when the step's gradients are not finite (StepResults::finite).
 //
-// loss_seed(step_state [, loss_sum f64 [1]]): loss_scale · inverse_valid, where the backward
-// starts;
+// loss_seed(step_state [, loss_sum f64 [1]]): loss_scale · inverse_valid, the seed of the backward;
 //   NaN when the loss is not finite, so that the gradients are not either and the step is skipped.
-// gradient_norm(step_state, g₁ … gₙ): writes StepResults: the Euclidean norm of all gradients
-// divided
-//   by loss_scale, `finite`, gradient_factor = min(1, max_grad_norm / (norm + 1e-6)) / loss_scale
-//   (1/loss_scale without clipping; PyTorch's clip_grad_norm_), and counts the update when finite.
-//   With in.scale_growth_interval it moves out.loss_scale: halved (not below 1) by a step that is
-//   not finite, doubled after so many finite steps. The sum of squares is taken in double over
-//   fixed chunks, so that it never depends on threads.
+// gradient_norm(step_state, g₁ … gₙ): writes StepResults: the Euclidean norm of all gradients,
+//   divided by loss_scale, `finite`, gradient_factor = min(1, max_grad_norm / (norm + 1e-6)) /
+//   loss_scale (1/loss_scale without clipping; PyTorch's clip_grad_norm_), and counts the update
+//   when finite. With in.scale_growth_interval it moves out.loss_scale: halved (not below 1) by a
+//   step that is not finite, doubled after so many finite steps. The sum of squares is taken in
+//   double over fixed chunks, so that it never depends on threads.
 //
 // Optimizers are one op over all parameters: (step_state, p₁ … pₙ, g₁ … gₙ, then n of each kind of
 // moment). Below, g is the gradient times StepResults::gradient_factor, limited to
@@ -36,14 +34,13 @@
 // lion_update(…, m): Chen et al. 2023, algorithm 2: p ← p − lr·(sign(β₁m + (1−β₁)g) + λp);
 //   m ← β₂m + (1−β₂)g. Attributes: beta1, beta2.
 //
-// Those that look at whole tensors stand in update_adaptive.cpp.
+// Optimizers that need norms of whole tensors are in update_adaptive.cpp.
 //
 // Parameters, gradients and moments have the accumulation dtype (f32 masters). Of an optimizer
 // whose elements are independent all parameters may be bf16 instead, without masters (Gupta et al.
 // 2015; Zamirai et al. 2020): the attribute `rounding` then gives each a random stream. The new
-// value is computed in f32 from the old one and rounded at random (round_at_random) with
-// random_bits(seed of the run, stream, step, element): the same whatever the ranks, the threads and
-// the engine; but where engines differ in the last bits of the f32 value.
+// value is computed in f32 and rounded stochastically (round_at_random) with random_bits(seed of
+// the run, stream, step, element), which do not depend on ranks, threads or engine.
 #include "ops/update.h"
 
 #include <algorithm>
@@ -55,7 +52,7 @@
 namespace dltrain {
 namespace {
 
-// The lists of groups agree with each other; a mismatch is a bug of whoever emitted the op.
+// Checks that the lists of groups agree; a mismatch is a bug of the code that emitted the op.
 void check_groups(std::string_view op, const Attributes& attributes, size_t count) {
   const std::vector<int64_t> group = attributes.integers("group");
   const auto groups = static_cast<int64_t>(attributes.numbers("lr_scale", {1}).size());
@@ -129,8 +126,8 @@ std::vector<int> aliases_norm(SpecSpan, const Attributes&) {
 
 constexpr size_t kParameterAndGradient = 2;
 
-// Of optimizers whose elements are independent: with `copies` another list follows, of the
-// parameters' low-precision copies, absent where a parameter has none.
+// Shape rule of optimizers with independent elements. With `copies` the inputs end with the list of
+// the parameters' low-precision copies, absent where a parameter has none.
 SpecList infer_elements(std::string_view op, SpecSpan inputs, const Attributes& attributes,
                         size_t roles) {
   if (!attributes.boolean("copies")) return infer_update(op, inputs, attributes, roles);
@@ -181,7 +178,7 @@ SpecList infer_seed(SpecSpan inputs, const Attributes&) {
 }  // namespace
 
 constinit const OpDef kLossSeedOp{.name = "loss_seed",
-                                  .doc = "loss_scale · inverse_valid: where the backward starts",
+                                  .doc = "loss_scale · inverse_valid: the seed of the backward",
                                   .infer = infer_seed};
 constinit const OpDef kGradientNormOp{.name = "gradient_norm",
                                       .doc = "gradient norm, finite flag and clipping factor",

@@ -5,11 +5,11 @@
 
 namespace dltrain {
 
-// Checks inputs after the state, `roles` lists of `count` tensors alike in shape, and the groups of
-// the attributes; the specs of what is written: parameters and moments.
+// Checks inputs after the state, `roles` lists of `count` tensors of equal shape, and the groups of
+// the attributes; returns the specs of the outputs: parameters and moments.
 SpecList infer_update(std::string_view op, SpecSpan inputs, const Attributes& attributes,
                       size_t roles);
-// The part of it that concerns the parameters and gradients alone.
+// The part of infer_update that concerns the parameters and gradients alone.
 void expect_parameters_and_gradients(std::string_view op, SpecSpan inputs,
                                      const Attributes& attributes, size_t roles);
 // Parameters and present moments are written in place.

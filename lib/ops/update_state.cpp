@@ -1,5 +1,5 @@
-// Ops around the optimizer's update. As all writes to state they are skipped in a step that is not
-// finite.
+// Ops around the optimizer's update. Like all writes to state they are skipped in a step that is
+// not finite.
 //
 // clip_percentile(step_state, norms f32 [window]): after gradient_norm. Let n be the smaller of
 //   window and the updates before this one. With n ≥ min_history, gradient_factor is multiplied by

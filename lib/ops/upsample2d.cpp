@@ -1,5 +1,5 @@
-// upsample2d: images at another size, as torch.nn.functional.interpolate gives them without a scale
-// factor of its own.
+// upsample2d: resizes images, as torch.nn.functional.interpolate does with a size instead of a
+// scale factor.
 //
 //   x [N, H, W, C] → y [N, OH, OW, C]
 //
@@ -40,7 +40,7 @@ std::optional<std::vector<Placement>> split_upsample2d(SpecSpan, const Attribute
   return split_samples(p, {kSplitSamples});
 }
 
-// A multiply-add for each of the four (or one) neighbours of the larger image.
+// Cost of a multiply-add for each of the four (or one) neighbours per pixel of the larger image.
 Cost cost_upsample2d(SpecSpan inputs, SpecSpan outputs, const Attributes& attributes) {
   const bool backward = attributes.has("input_shape");
   const auto pixels = static_cast<double>((backward ? inputs : outputs)[0].shape.elements());
@@ -51,7 +51,7 @@ Cost cost_upsample2d(SpecSpan inputs, SpecSpan outputs, const Attributes& attrib
 }  // namespace
 
 constinit const OpDef kUpsample2dOp{.name = "upsample2d",
-                                    .doc = "images at another size, nearest or bilinear",
+                                    .doc = "resizes images, nearest or bilinear",
                                     .infer = infer_upsample2d,
                                     .gradient = gradient_upsample2d,
                                     .split = split_upsample2d,

@@ -1,12 +1,12 @@
 // weighted_cross_entropy: cross-entropy of softmax with class weights, against labels or against
-// distributions over the classes (mixed samples, a teacher's answers).
+// distributions over the classes (mixed samples, a teacher's output).
 //
 //   logits   [..., C] floating
 //   targets  i32 [...], −100: not counted; or like the logits, a row that begins with NaN: not
 //            counted
 //   labels   optional, with distributions only: i32 [...], rows below 0 do not count either
 //   outputs  loss_sum f64 [1]; log_sum_exp [...] (accumulation dtype, kept for the backward);
-//            correct f64 [1]: counted rows whose greatest logit (the first, on ties) stands at the
+//            correct f64 [1]: counted rows whose greatest logit (the first, on ties) is at the
 //            label, or at the greatest (first) target
 //
 // With t the target distribution (one-hot for a label), ε the label smoothing and w the class
@@ -50,11 +50,11 @@ void expect_targets_weighted_cross_entropy(SpecSpan inputs, const Attributes& at
   }
 }
 
-// The optional last input.
+// Checks the optional last input.
 void expect_labels_weighted_cross_entropy(SpecSpan inputs, size_t at) {
   constexpr std::string_view kOp = "weighted_cross_entropy";
   if (inputs.size() <= at) return;
-  check_internal(is_floating(inputs[1].dtype), "labels beside labels");
+  check_internal(is_floating(inputs[1].dtype), "labels given twice");
   expect_shape(kOp, "labels", inputs[at].shape, rows_of_weighted_cross_entropy(inputs[0].shape));
   expect_dtype(kOp, "labels", inputs[at], DType::i32);
 }

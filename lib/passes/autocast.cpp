@@ -41,12 +41,12 @@ class Autocast {
   bool is_f32(ValueId id) const {
     return id != kNoValue && graph_.value(id).spec.dtype == DType::f32;
   }
-  // A parameter, or in evaluation its average, or a view of either.
+  // Returns true for a parameter, its average (in evaluation), or a view of either.
   bool is_weight(ValueId id) const {
     const Role role = graph_.value(graph_.storage(id)).role;
     return role == Role::parameter || role == Role::ema;
   }
-  // True when the op's activations, parameters left out, are all low.
+  // Returns true when all inputs of the op, except parameters, are low.
   bool follows(const std::vector<ValueId>& inputs) const {
     bool any = false;
     for (ValueId id : inputs) {
@@ -57,14 +57,14 @@ class Autocast {
     return any;
   }
 
-  // Which inputs are to be low; none for an op that stays in f32.
+  // Returns the inputs that must be low; none for an op that stays in f32.
   std::vector<bool> low_inputs(const Node& node) const {
     std::vector<bool> none(node.inputs.size(), false), all(node.inputs.size(), true);
     const bool writes_state = std::any_of(
         node.outputs.begin(), node.outputs.end(),
         [&](ValueId id) { return !is_weight(id) && graph_.value(id).role != Role::activation; });
     if (writes_state) return none;
-    // What a loss computes is f32, but for the one that reads logits as they come.
+    // Losses compute in f32; only softmax_cross_entropy reads 16-bit logits.
     if (node.layer == kLossLayer && node.op->name != "softmax_cross_entropy") return none;
     switch (cast_policy(node.op->name)) {
       case CastPolicy::low:
@@ -123,7 +123,7 @@ class Autocast {
               .outputs = {id},
               .layer = builder_.layer(),
               .phase = Phase::forward};
-    graph_.value(id).storage_of = kNoValue;  // of a reshape: the cast has memory of its own
+    graph_.value(id).storage_of = kNoValue;  // if it was a reshape: the cast has its own memory
     graph_.nodes.push_back(std::move(cast));
     present_[at(id)] = true;
     return id;
@@ -150,13 +150,13 @@ class Autocast {
     return builder_.emit1("cast", {in_f32(id)}, {{"dtype", std::string(dtype_name(dtype_))}});
   }
 
-  std::vector<Node> nodes_;  // of the graph that came in
+  std::vector<Node> nodes_;  // of the input graph
   Graph graph_;
   GraphBuilder builder_;
   DType dtype_;
-  std::vector<ValueId> low_;   // per value that came in: its low counterpart
-  std::vector<bool> present_;  // per value that came in: it is there in f32
-  std::set<ValueId> native_;   // those that are computed in the low dtype
+  std::vector<ValueId> low_;   // per input value: its low counterpart
+  std::vector<bool> present_;  // per input value: it is available in f32
+  std::set<ValueId> native_;   // values computed in the low dtype
 };
 
 }  // namespace
@@ -172,7 +172,7 @@ Graph autocast(Graph graph, DType dtype, const std::vector<ValueId>& keep) {
 }
 
 void emit_low_precision_update(Graph& graph) {
-  // The newest content of every piece of state: what the update has written.
+  // Maps each state value to the value that the update wrote last.
   std::map<ValueId, ValueId> newest;
   for (const Node& node : graph.nodes) {
     if (node.phase != Phase::update || !node.op->has_effect) continue;

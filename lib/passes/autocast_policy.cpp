@@ -15,7 +15,7 @@ constexpr Row kTable[] = {
     {"conv2d_backward_input", CastPolicy::low},  // the forward of a transposed convolution
     {"attention", CastPolicy::low},              // softmax and sums within it are f32
     {"recurrent", CastPolicy::low},              // the cells and sums of a step are f32
-    // Their result is rounded anyhow, and they are computed in f32 inside.
+    // Their result is rounded anyway, and kernels compute in f32.
     {"relu", CastPolicy::follow},
     {"gelu", CastPolicy::follow},
     {"gelu_tanh", CastPolicy::follow},
@@ -66,7 +66,7 @@ constexpr Row kTable[] = {
     {"sqrt", CastPolicy::f32},
     {"square", CastPolicy::f32},
     {"div", CastPolicy::f32},
-    {"embedding", CastPolicy::f32},  // a step reads few rows of the table: no copy of all of it
+    {"embedding", CastPolicy::f32},  // a step reads few rows of the table: a copy is not worthwhile
     {"softmax", CastPolicy::f32},
     {"log_softmax", CastPolicy::f32},
     {"cast", CastPolicy::f32},

@@ -10,14 +10,14 @@ namespace {
 
 constexpr int kNone = -1;
 constexpr int64_t kRowGrain = 16;     // rows of a chunk are a multiple of it
-constexpr int64_t kMostChunks = 256;  // as many as concat takes
+constexpr int64_t kMostChunks = 256;  // the limit of concat
 
 // Indices of the nodes that chunks replace; kNone where there is no such node.
 struct Head {
   int product = kNone, loss = kNone, gradient = kNone, seed = kNone;
   int dx = kNone, dw = kNone, db = kNone;
   std::vector<int> flat = {};  // reshapes of dlogits to two axes
-  std::vector<int> sums = {};  // identities of loss and correct, which make metrics of them
+  std::vector<int> sums = {};  // identities that copy loss and correct to metrics
 };
 
 class ChunkLoss {
@@ -36,7 +36,7 @@ class ChunkLoss {
       if (graph_.nodes[i].op->name != "softmax_cross_entropy") continue;
       if (const auto head = find(static_cast<int>(i))) {
         rewrite(*head);
-        return;  // one loss a graph
+        return;  // at most one loss per graph
       }
     }
   }
@@ -71,7 +71,7 @@ class ChunkLoss {
     return head;
   }
 
-  // Loss and count of right answers go to metrics only, and the loss to the seed of the backward.
+  // True if only metrics, and for the loss the seed of the backward, read the loss's sums.
   bool find_sums(Head& head) const {
     const Node &loss = node(head.loss), &gradient = node(head.gradient);
     for (int reader : readers_[at(loss.outputs[1])]) {
@@ -189,7 +189,7 @@ class ChunkLoss {
     return builder_.emit1("slice", {id}, {{"before", first}, {"after", last}});
   }
 
-  // The next part of the sum that `whole` gave: the first takes its value, later ones continue it.
+  // Emits the next part of `whole`'s sum: the first takes over its value, later ones continue it.
   void emit_part(const Node& whole, std::vector<ValueId> inputs, bool first) {
     const std::string layer = builder_.layer();
     builder_.set_layer(whole.layer);
@@ -209,7 +209,7 @@ class ChunkLoss {
     part->second = made;
   }
 
-  // What came behind a sum now comes behind its last part.
+  // Values that continued a sum now continue its last part.
   void end_sums() {
     for (const auto& [sum, last] : parts_) {
       if (sum == last) continue;
@@ -225,7 +225,7 @@ class ChunkLoss {
     }
   }
 
-  // dx of all rows, as the value that the rest of the backward reads.
+  // Joins the chunks of dx into the value that the rest of the backward reads.
   void join(const std::vector<ValueId>& parts, ValueId dx) {
     const ValueId whole =
         parts.size() == 1 ? parts[0] : builder_.emit1("concat", parts, {{"axis", int64_t{0}}});
@@ -245,7 +245,7 @@ class ChunkLoss {
   size_t most_bytes_;
   GraphBuilder builder_;
   std::vector<std::vector<int>> readers_;           // by value: the nodes that read it
-  std::vector<std::pair<ValueId, ValueId>> parts_;  // of each sum: its value, and its last part
+  std::vector<std::pair<ValueId, ValueId>> parts_;  // for each sum: its value, and its last part
 };
 
 }  // namespace

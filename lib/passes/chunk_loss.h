@@ -8,8 +8,8 @@
 //   backward  dy = softmax_cross_entropy_backward(y, targets, sums, seed)
 //             dx = matmul(dy, w); dw = matmul(dyᵀ, x); db = reduce(dy)
 //
-// The parts of dw and db are added in the order of the chunks, so the result depends on the shapes
-// only, but not to the bit as without chunks.
+// The parts of dw and db are added in the order of the chunks. Results depend on shapes only, but
+// differ in the last bits from those without chunks.
 #pragma once
 
 #include "graph/graph.h"
@@ -19,8 +19,8 @@ namespace dltrain {
 
 inline constexpr size_t kMostLogitBytes = size_t{64} << 20;
 
-// Runs behind `reverse`, whose result it keeps up to date. Logits of at most `most_bytes`, and
-// graphs of another form, are left as they are.
+// Runs after `reverse`, whose result `gradients` it updates. Logits of at most `most_bytes`, and
+// graphs of another form, remain unchanged.
 void chunk_loss(Graph& graph, std::vector<ParameterGradient>& gradients,
                 size_t most_bytes = kMostLogitBytes);
 

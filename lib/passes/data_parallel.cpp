@@ -16,7 +16,7 @@ struct Bucket {
   int complete = -1;  // the last node that writes one of them
 };
 
-// True where the sum is reduced already.
+// Returns for each value if it is already reduced.
 std::vector<bool> find_reduced(const Graph& graph) {
   std::vector<bool> reduced(graph.values.size(), false);
   for (const Node& node : graph.nodes) {
@@ -127,7 +127,7 @@ class Lowering {
     return out;
   }
 
-  // The rank's sums, after its last micro-step.
+  // Emits the tree_sum of a bucket; returns the rank's sums after its last micro-step.
   std::vector<ValueId> combine(const Bucket& bucket) {
     const auto count = static_cast<int64_t>(bucket.members.size());
     const int64_t levels = std::bit_width(static_cast<uint64_t>(options_.micro_steps - 1));
@@ -167,7 +167,7 @@ class Lowering {
     }
   }
 
-  std::vector<Node> nodes_;  // of the graph that came in
+  std::vector<Node> nodes_;  // of the input graph
   Graph graph_;
   GraphBuilder builder_;
   std::vector<Bucket> buckets_;
@@ -193,7 +193,7 @@ Graph data_parallel(Graph graph, const DataParallelOptions& options) {
   if (options.ranks == 1 && !combines) return graph;
   check_internal(!options.fixed || options.ranks == 1 ||
                      std::has_single_bit(static_cast<uint64_t>(options.micro_steps)),
-                 "{} micro-steps of several ranks make no tree", options.micro_steps);
+                 "{} micro-steps with several ranks: not a power of two", options.micro_steps);
   std::vector<Bucket> buckets = make_buckets(graph, options);
   if (buckets.empty()) return graph;
   const int64_t first_slot = graph.next_slot();

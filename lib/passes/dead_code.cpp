@@ -11,7 +11,7 @@ Graph eliminate_dead_code(Graph graph) {
     Node& node = graph.nodes[i];
     const bool stays = std::any_of(node.outputs.begin(), node.outputs.end(), [&](ValueId id) {
       const GraphValue& value = graph.value(id);
-      // Of state under another shape, say; but a part of a sum writes the sum.
+      // A view, such as a reshape of state, writes nothing; a value that continues a sum does.
       const bool view = value.storage_of != kNoValue && !graph.continues_sum(id);
       return wanted[static_cast<size_t>(id)] || value.role == Role::output ||
              (rules_of(value.role).persistent && !view);

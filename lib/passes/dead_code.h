@@ -1,13 +1,13 @@
-// Dead-code elimination: removes the nodes whose results nobody wants.
+// Dead-code elimination: removes the nodes whose results are not used.
 #pragma once
 
 #include "graph/graph.h"
 
 namespace dltrain {
 
-// A node stays when it has an effect of its own, when one of its outputs has a role that outlives
-// the micro-step (state, gradients, sums), or when a node that stays reads one of its outputs.
-// Everything else goes. What the host wants to read must therefore have such a role.
+// Keeps a node if it has a side effect, if an output has a role that outlives the micro-step
+// (state, gradients, sums) or is Role::output, or if a kept node reads one of its outputs. Values
+// that the host reads must therefore have such a role.
 Graph eliminate_dead_code(Graph graph);
 
 }  // namespace dltrain

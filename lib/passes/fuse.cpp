@@ -59,7 +59,7 @@ class Groups {
     for (size_t i = 0; i < graph.nodes.size(); ++i) note_node(i);
   }
 
-  // Every node is the end of a group unless a later group has taken it.
+  // Tries every node that is not yet in a group as the end of a new group.
   void run() {
     std::vector<bool> gone(graph_.nodes.size(), false);
     for (size_t i = graph_.nodes.size(); i-- > 0;) {
@@ -134,7 +134,7 @@ class Groups {
                        [&](int reader) { return members.contains(reader); });
   }
 
-  // The distinct operands that come from outside, in order of first use.
+  // Returns the distinct operands from outside the group, in order of first use.
   std::vector<ValueId> inputs_of(const Members& members) const {
     std::vector<ValueId> inputs;
     for (int member : members) {
@@ -153,7 +153,7 @@ class Groups {
   Members grow(int end) const {
     const Node& last = graph_.nodes[static_cast<size_t>(end)];
     Members members{end};
-    int block = last.block;  // of the group: nodes that belong nowhere join any
+    int block = last.block;  // of the group: nodes without a block can join any
     std::set<int, std::greater<>> candidates;
     const auto add_producers = [&](const Node& node) {
       for (ValueId id : node.inputs) {
@@ -195,7 +195,8 @@ class Groups {
     for (int member : members) {
       fused.block = std::max(fused.block, graph_.nodes[static_cast<size_t>(member)].block);
     }
-    std::map<ValueId, int> number;  // of each value among the operands; a cast is what it reads
+    std::map<ValueId, int>
+        number;  // of each value among the operands; a cast has the number of its input
     for (ValueId id : operands) number.emplace(id, static_cast<int>(number.size()));
     std::vector<FusedStep> steps;
     for (int member : members) {

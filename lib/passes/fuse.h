@@ -8,12 +8,12 @@
 namespace dltrain {
 
 struct FuseOptions {
-  // For engines that have kernels of a convolution with a norm: pairs of both
-  // (passes/pair_convolutions.h), and relu and residuals into norms by given statistics too.
+  // For engines with kernels for convolution + norm: creates such pairs
+  // (passes/pair_convolutions.h), and also fuses relu and residuals into batch_norm_inference.
   bool pair_convolutions = false;
 };
 
-// Three rewrites, in this order, and the pairs before the last:
+// Three rewrites in this order; pairs are formed before the last:
 //
 // Epilogues: a matmul or conv2d whose output is read once, by an activation (relu, gelu, gelu_tanh,
 //   silu, tanh, sigmoid) of the same phase and spec, takes it over as its attribute `activation`.
@@ -21,13 +21,13 @@ struct FuseOptions {
 // Norms: relu, and the residual before it, into batch norm and its gradient (passes/fuse_norms.h).
 //
 // Element-wise groups: element-wise nodes (but identity) over operands of one shape, within one
-//   phase, whose results are read only inside the group except for the last one, become one
+//   phase, whose results except the last are read only inside the group, become one
 //   fused_elementwise at the place of the last one. Casts among f32, bf16 and f16 belong to it:
 //   what a step computes stays in f32 until it is written. At most 16 inputs and
 //   16 nodes a group, all of one block (Node::block).
 //
-// Sums over micro-steps (gradients, statistics, metrics) keep the kernels that write them: these
-// must be able to add to their output. The order of the other nodes does not change.
+// The kernels that write sums over micro-steps (gradients, statistics, metrics) are not fused,
+// since they must be able to accumulate. The order of the other nodes does not change.
 Graph fuse(Graph graph, const FuseOptions& options = {});
 
 }  // namespace dltrain

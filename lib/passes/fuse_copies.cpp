@@ -14,14 +14,14 @@ bool has_independent_elements(const Node& node) {
   return node.op->independent_elements && !node.attributes.boolean("copies");
 }
 
-// A copy, and which of the update's parameters it is of.
+// A copy, and the index of its parameter in the update.
 struct Copy {
   size_t parameter;
   ValueId before, after;
 };
 
-// The copies of `rounding` by the parameters that `update` writes; nothing when it does not write
-// all of them.
+// Returns the copies that `rounding` writes, in the order of the update's parameters; nullopt if
+// `update` does not write all these parameters.
 std::optional<std::vector<Copy>> copies_of(const Node& update, const Node& rounding) {
   const auto parameters = static_cast<size_t>(update.attributes.integer("count"));
   const auto count = static_cast<size_t>(rounding.attributes.integer("count"));
@@ -33,7 +33,6 @@ std::optional<std::vector<Copy>> copies_of(const Node& update, const Node& round
     out.push_back(
         {static_cast<size_t>(at - begin), rounding.inputs[1 + count + i], rounding.outputs[i]});
   }
-  // Outputs stand in the order of inputs.
   std::sort(out.begin(), out.end(),
             [](const Copy& a, const Copy& b) { return a.parameter < b.parameter; });
   return out;
@@ -49,7 +48,7 @@ void merge(Node& update, const std::vector<Copy>& copies) {
   update.attributes.set("copies", true);
 }
 
-// False when nothing was found to merge.
+// Returns false if there is nothing to merge.
 bool merge_one(Graph& graph) {
   for (size_t l = 0; l < graph.nodes.size(); ++l) {
     if (!rounds_fuse_copies(graph.nodes[l])) continue;

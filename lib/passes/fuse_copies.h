@@ -1,5 +1,5 @@
-// The rounding of parameters to their low-precision copies as part of the update: what the
-// optimizer has just computed is in registers, or in the cache, and need not be read again.
+// Fuses the rounding of parameters to their low-precision copies into the update, which has the new
+// parameters in registers or in the cache, so they need not be read again.
 #pragma once
 
 #include "graph/graph.h"

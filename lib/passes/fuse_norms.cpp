@@ -22,8 +22,8 @@ class NormFusion {
   }
 
  private:
-  // The node of that op which makes `value`, if `reader`, of the same phase and spec, alone reads
-  // it.
+  // Returns the producer of `value` if it is a node of that op, with the phase and spec of
+  // `reader`, and `reader` is its only reader.
   std::optional<size_t> sole_producer(std::string_view op, ValueId value,
                                       const Node& reader) const {
     const GraphValue& v = graph_.value(value);
@@ -73,7 +73,7 @@ class NormFusion {
     }
   }
 
-  // The norm writes what the relu wrote.
+  // Makes the norm write the output of the relu.
   void take_over(size_t norm, size_t relu) {
     Node& node = graph_.nodes[norm];
     node.attributes.set("activation", std::string("relu"));

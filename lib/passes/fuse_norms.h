@@ -1,4 +1,4 @@
-// Batch norm with what follows it: fewer passes over memory.
+// Fuses batch norm with the relu and residual after it, which saves passes over memory.
 #pragma once
 
 #include "graph/graph.h"
@@ -6,13 +6,13 @@
 namespace dltrain {
 
 // Forward: relu(batch_norm(x)) and relu(batch_norm(x) + residual) become one batch_norm with
-//   activation=relu (and a fourth input), where nobody else reads what lies between and the
-//   residual is there before the norm.
-// Backward: batch_norm_backward of what relu_backward of such a y gives becomes one
-//   batch_norm_backward with activation=relu, where nobody else reads the gradient between. Only
-//   without a residual: the gradient behind a sum is wanted by its other side too.
+//   activation=relu (and a fourth input), if the intermediate values have no other reader and the
+//   residual is computed before the norm.
+// Backward: batch_norm_backward of the relu_backward of such a y becomes one
+//   batch_norm_backward with activation=relu, if the gradient between has no other reader. Only
+//   without a residual: the residual also needs the gradient of the sum.
 //
-// `given`: the forward of batch_norm_inference too.
+// `given`: also fuses into the forward of batch_norm_inference.
 //
 // Part of fuse() (passes/fuse.h), whose rules about phases and results hold here too.
 void fuse_norms(Graph& graph, bool given = false);

@@ -17,7 +17,7 @@ ValueId operand(const Node& node, size_t i) {
 struct Network {
   int projection = -1, recurrent = -1, backward = -1;
   int cell = -1;                // the slice of the cells after the last token
-  std::vector<int> dx, dw, db;  // at most one each, but views of the gradient between
+  std::vector<int> dx, dw, db;  // at most one each, besides views of the gradient between
   std::vector<int> views;
 };
 
@@ -80,7 +80,7 @@ class RecurrentFusion {
     return -1;
   }
 
-  // Nobody but the backward reads gates and cells, and one slice the cells after the last token.
+  // True if only the backward reads gates and cells, besides one slice of the last token's cells.
   bool gates_are_free(Network& n) const {
     const Node& r = node(n.recurrent);
     for (size_t i = 1; i < r.outputs.size(); ++i) {
@@ -102,7 +102,7 @@ class RecurrentFusion {
            slice.attributes.integers("after") == (s.reverse ? others : none);
   }
 
-  // What reads the gradient of the projected inputs, or a flat view of it.
+  // Finds the nodes that read the gradient of the projected inputs, or a flat view of it.
   bool find_gradients(Network& n) const {
     const ValueId gradient = node(n.backward).outputs[0];
     std::vector<ValueId> names{gradient};
@@ -155,7 +155,7 @@ class RecurrentFusion {
     return static_cast<ValueId>(graph_.values.size() - 1);
   }
 
-  // False where the engine has nothing better.
+  // Returns false if the engine has no better kernel.
   bool replace(const Network& n) {
     const Node &r = node(n.recurrent), &m = node(n.projection);
     Node forward = r;
@@ -213,7 +213,7 @@ class RecurrentFusion {
     node(n.backward) = std::move(backward);
   }
 
-  // A view of x that only the product for dw_ih reads.
+  // Returns the node of a view of x that only the product for dw_ih reads, or −1.
   int view_of_inputs(const Network& n) const {
     if (n.dw.empty()) return -1;
     const ValueId x = node(n.dw[0]).inputs[1];
@@ -223,8 +223,8 @@ class RecurrentFusion {
                : -1;
   }
 
-  // The output in the place of what node list[0] wrote: its value itself, or where that is a sum
-  // over micro-steps one that the node now copies.
+  // Returns the value that replaces the output of node list[0]: that output itself or, if it is a
+  // sum over micro-steps, a new value that the node now copies to the sum.
   ValueId written(const std::vector<int>& list, const TensorSpec& spec) {
     if (list.empty()) return new_value(spec);
     Node& old = node(list[0]);

@@ -1,5 +1,5 @@
-// Recurrent networks with the projection of their inputs: for engines whose library takes the
-// inputs before it (cuDNN).
+// Fuses recurrent networks with their input projection, for engines whose library includes the
+// projection (cuDNN).
 #pragma once
 
 #include <functional>
@@ -9,20 +9,20 @@
 
 namespace dltrain {
 
-// The bytes that the engine's kernel of a recurrent_network keeps for its backward, or nothing
-// where the graph had better stay as it is (ops/kernel.h, kept_bytes()). The attribute kept_bytes
-// of the request is 0.
+// Returns the bytes that the engine's recurrent_network kernel keeps for its backward, or nullopt
+// if fusing is not worthwhile (ops/kernel.h, kept_bytes()). The attribute kept_bytes of the request
+// is 0.
 using KeptBytes = std::function<std::optional<int64_t>(const Attributes& attributes,
                                                        SpecSpan inputs, SpecSpan outputs)>;
 
-// Puts recurrent_network in the place of a matmul (x·w_ihᵀ + b_ih) and the `recurrent` that alone
-// reads it, and recurrent_network_backward in the place of recurrent_backward, the products behind
-// it (dx, dw_ih) and the sum db_ih. Sums over micro-steps keep their values: an `identity` writes
-// them. Without a backward nothing is kept.
+// Replaces a matmul (x·w_ihᵀ + b_ih) and the `recurrent` that is its only reader by
+// recurrent_network; and recurrent_backward, the products after it (dx, dw_ih) and the sum db_ih by
+// recurrent_network_backward. Sums over micro-steps keep their values: an `identity` writes them.
+// Without a backward nothing is kept.
 //
-// A network stays as it is where gates, cells or gradients between the parts have other readers
-// (but for the cells after the last token, which are carried on), or where `kept` says nothing.
-// Results differ in the last bits. It runs after fuse and before recompute.
+// A network is not fused if gates, cells or gradients between the parts have other readers (except
+// the cells after the last token, which are carried), or if `kept` returns nullopt. Results differ
+// in the last bits. Runs after fuse and before recompute.
 Graph fuse_recurrent(Graph graph, const KeptBytes& kept);
 
 }  // namespace dltrain

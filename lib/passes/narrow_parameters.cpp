@@ -16,7 +16,7 @@ bool rounds_narrow_parameters(const Node& node) {
   return node.op->name == "low_precision_update";
 }
 
-// By the master: the copy that takes its place.
+// Returns for each replaced master the copy that replaces it.
 std::map<ValueId, ValueId> find_copies(const Graph& graph) {
   std::set<ValueId> read;
   for (const Node& node : graph.nodes) {
@@ -43,7 +43,7 @@ std::vector<int64_t> chosen(const std::vector<int64_t>& values, const std::vecto
   return out;
 }
 
-// The part of an update that concerns some of its tensors.
+// Returns an update of the given tensors only.
 Node part_of(const Node& update, const std::vector<size_t>& tensors) {
   const auto count = static_cast<size_t>(update.attributes.integer("count"));
   Node out = update;
@@ -52,7 +52,7 @@ Node part_of(const Node& update, const std::vector<size_t>& tensors) {
   for (size_t role = 0; 1 + role * count < update.inputs.size(); ++role) {
     for (size_t t : tensors) out.inputs.push_back(update.inputs[1 + role * count + t]);
   }
-  // Outputs are the parameters, then the moments: all but the gradients.
+  // Outputs are all roles of the inputs except the gradients: parameters, then moments.
   for (size_t role = 0; role * count < update.outputs.size(); ++role) {
     for (size_t t : tensors) out.outputs.push_back(update.outputs[role * count + t]);
   }
@@ -91,7 +91,7 @@ class Narrowing {
  private:
   bool narrow(ValueId id) const { return copies_.contains(graph_.storage(id)); }
 
-  // An update of the parameters that stay, and one of those that are narrow.
+  // Splits an update into one of the f32 parameters and one of the narrow ones.
   void split(const Node& update, std::vector<Node>& nodes) {
     const auto count = static_cast<size_t>(update.attributes.integer("count"));
     std::vector<size_t> wide, low;
@@ -114,7 +114,7 @@ class Narrowing {
     nodes.push_back(std::move(node));
   }
 
-  // The rounding to the copies that are left.
+  // Removes the replaced copies from the rounding.
   void drop_copies(Node rounding, std::vector<Node>& nodes) const {
     const auto count = static_cast<size_t>(rounding.attributes.integer("count"));
     std::vector<ValueId> parameters, copies, outputs;
@@ -137,7 +137,7 @@ class Narrowing {
     return master != kNoValue && copies_.contains(master);
   }
 
-  // The master has no memory any more.
+  // Gives the master's name and role to the copy; the master has no memory any more.
   void take_place(ValueId master, ValueId copy) {
     GraphValue& wide = graph_.value(master);
     GraphValue& narrow = graph_.value(copy);

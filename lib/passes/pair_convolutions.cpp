@@ -23,7 +23,7 @@ class Pairing {
   }
 
  private:
-  // The bare convolution that makes what the norm reads.
+  // Returns the producer of the norm's input if it is a convolution without bias and activation.
   std::optional<size_t> convolution_before(const Node& norm) const {
     const GraphValue& x = graph_.value(norm.inputs[0]);
     if (x.producer < 0 || x.role != Role::activation) return std::nullopt;
@@ -72,7 +72,7 @@ class Pairing {
     gone_[*found] = true;
   }
 
-  // Nothing between them writes what the convolution reads.
+  // Returns true if no node between them writes state, which the convolution might read.
   bool may_move(size_t from, size_t to) const {
     return std::none_of(graph_.nodes.begin() + static_cast<std::ptrdiff_t>(from),
                         graph_.nodes.begin() + static_cast<std::ptrdiff_t>(to),

@@ -1,6 +1,5 @@
-// Convolutions with what belongs to the batch norm behind them, for engines that have one kernel
-// for both (kernels/cuda): where the kernel is no faster than two steps, the engine runs the two
-// steps.
+// Pairs convolutions with the batch norm after them, for engines that have one kernel for both
+// (kernels/cuda). Where that kernel is not faster, the engine runs the two steps separately.
 #pragma once
 
 #include "graph/graph.h"
@@ -8,13 +7,13 @@
 namespace dltrain {
 
 // Training: a conv2d and the batch_norm that reads its result become conv2d_moments, which leaves
-//   the statistics too, and batch_norm_inference by these. Nothing is moved, and the values keep
-//   their ids: whoever reads the convolution's result, mean or variance goes on doing so.
-// Evaluation: a conv2d and the batch_norm_inference that alone reads its result become one
-//   conv2d_batch_norm in the place of the norm.
+//   the statistics too, and batch_norm_inference by these. No node is moved, and values keep their
+//   ids, so other readers of the convolution's result, mean or variance are not affected.
+// Evaluation: a conv2d and the batch_norm_inference that is its only reader become one
+//   conv2d_batch_norm at the place of the norm.
 //
 // Only convolutions without bias and activation, in the norm's phase. Part of fuse()
-// (passes/fuse.h), after the norms have taken over relu and residuals.
+// (passes/fuse.h); runs after relu and residuals have been fused into norms.
 void pair_convolutions(Graph& graph);
 
 }  // namespace dltrain

@@ -13,7 +13,7 @@ constexpr std::array<std::string_view, 8> kExpensive{
     "matmul",    "conv2d",    "conv2d_moments",   "conv2d_batch_norm", "conv2d_backward_input",
     "attention", "recurrent", "recurrent_network"};
 
-// A value may be computed again when its node writes activations and nothing else.
+// Returns true if the node writes only activations and so can be recomputed.
 bool repeatable(const Graph& graph, const Node& node) {
   if (node.op->has_effect || node.once_a_step) return false;
   return std::all_of(node.outputs.begin(), node.outputs.end(),
@@ -38,7 +38,7 @@ class Rewriting {
       Node copy = node;
       if (node.phase == Phase::backward) {
         for (ValueId& id : copy.inputs) id = recomputed(id);
-        // A view lies where its input lies.
+        // A view shares the memory of its input.
         for (ValueId id : copy.outputs) {
           ValueId& base = graph_.value(id).storage_of;
           if (base != kNoValue) base = recomputed(base);
@@ -63,7 +63,7 @@ class Rewriting {
     }
   }
 
-  // All that no node of another piece reads.
+  // Drops the values that no node of another piece reads.
   void drop_within(const std::vector<int>& pieces) {
     std::vector<int> home(graph_.values.size(), -1);
     for (size_t i = 0; i < pieces.size(); ++i) {
@@ -82,7 +82,7 @@ class Rewriting {
     }
   }
 
-  // What the backward reads instead of a forward value.
+  // Returns the value that the backward reads instead of a forward value.
   ValueId recomputed(ValueId id) {
     if (id == kNoValue || static_cast<size_t>(id) >= drop_.size() ||
         !drop_[static_cast<size_t>(id)]) {
@@ -116,7 +116,7 @@ class Rewriting {
 
   Graph graph_;
   std::vector<Node> old_;
-  std::vector<bool> drop_;      // by value of the graph as it came
+  std::vector<bool> drop_;      // by value of the input graph
   std::vector<ValueId> again_;  // likewise: its copy in the backward
   Recomputed out_;
 };

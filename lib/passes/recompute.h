@@ -1,14 +1,14 @@
-// Recomputation: values that the backward reads are not kept from the forward but computed again
-// when the backward comes to them (gradient checkpointing; Chen et al. 2016, "Training Deep Nets
-// with Sublinear Memory Cost"). The backward gets copies of forward nodes; they run the same
-// kernels on the same bits, and random ones draw the same numbers, so no result changes by a bit.
-// It runs after fusion, so that what is run again is what was run.
+// Recomputation: values that the backward reads are not kept from the forward but computed again in
+// the backward (gradient checkpointing; Chen et al. 2016, "Training Deep Nets with Sublinear Memory
+// Cost"). The backward gets copies of forward nodes, which run the same kernels on the same bits
+// and draw the same random numbers, so results are bit-identical. Runs after fusion, so that the
+// fused nodes are copied.
 //
-//   selective  cheap ops are run again: all but matrix products, convolutions, attention and
+//   selective  cheap ops are recomputed: all but matrix products, convolutions, attention and
 //              recurrent networks, whose results are kept
-//   blocks     every copy of a `repeat` is run again, but for what leaves it
-//   full       the forward is cut where one value alone goes on, into pieces whose greatest and
-//              whose borders together take the least memory; each piece is run again
+//   blocks     every copy of a `repeat` is recomputed, except values read outside of it
+//   full       the forward is cut where a single value is live, into pieces such that the largest
+//              piece plus the values at the cuts take the least memory; each is recomputed
 #pragma once
 
 #include <vector>
@@ -21,15 +21,15 @@ enum class Recompute : uint8_t { none, selective, blocks, full };
 
 struct Recomputed {
   Graph graph;
-  int nodes = 0;     // forward nodes that run again
-  double flops = 0;  // of these, a micro-step
+  int nodes = 0;     // forward nodes that are recomputed
+  double flops = 0;  // of these nodes, per micro-step
 };
 
 // Throws Error(usage) for `blocks` of a model without a repeat.
 Recomputed recompute(Graph graph, Recompute mode);
 
-// For every forward node a piece of the forward, or −1: what lies within a piece is recomputed
-// (`blocks` and `full`).
+// Returns for every forward node the number of its piece, or −1. Values that are read only within
+// their piece are recomputed (`blocks` and `full`).
 std::vector<int> recomputed_pieces(const Graph& graph, Recompute mode);
 
 }  // namespace dltrain

@@ -1,4 +1,4 @@
-// Where recomputation cuts the forward.
+// Chooses the pieces of the forward for recomputation.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -14,7 +14,7 @@ size_t forward_nodes(const Graph& graph) {
   return count;
 }
 
-// The last forward node that reads each value's memory, or −1.
+// Returns for each value the last forward node that reads its memory, or −1.
 std::vector<int> last_forward_reads(const Graph& graph, size_t count) {
   std::vector<int> last(graph.values.size(), -1);
   for (size_t i = 0; i < count; ++i) {
@@ -35,11 +35,11 @@ std::vector<bool> read_by_backward(const Graph& graph, size_t count) {
   return read;
 }
 
-// A place between two forward nodes that one activation alone crosses.
+// A position between two forward nodes at which a single activation is live.
 struct Cut {
   size_t after = 0;  // the node before it
   double bytes = 0;  // of the activation
-  double kept = 0;   // bytes for the backward that the nodes up to here have made
+  double kept = 0;   // bytes that the nodes up to here have produced for the backward
 };
 
 std::vector<Cut> find_cuts(const Graph& graph, size_t count) {
@@ -61,17 +61,17 @@ std::vector<Cut> find_cuts(const Graph& graph, size_t count) {
       cuts.push_back({i, static_cast<double>(graph.value(alive[0]).spec.bytes()), kept});
     }
   }
-  cuts.push_back({count - 1, 0, kept});  // the end, always
+  cuts.push_back({count - 1, 0, kept});  // the end is always a cut
   return cuts;
 }
 
 constexpr double kNever = std::numeric_limits<double>::infinity();
 
-// The cuts with the least bytes of borders whose pieces keep at most `limit` each; empty where
-// there are none.
+// The cuts with the fewest bytes at borders such that each piece keeps at most `limit` bytes; empty
+// if impossible.
 struct PieceChoice {
   double borders = kNever;
-  std::vector<size_t> chosen;  // indices of cuts, the end among them
+  std::vector<size_t> chosen;  // indices of cuts, including the end
 };
 PieceChoice choose(const std::vector<Cut>& cuts, double limit) {
   const size_t n = cuts.size();
@@ -90,14 +90,14 @@ PieceChoice choose(const std::vector<Cut>& cuts, double limit) {
   return out;
 }
 
-// Borders and the greatest piece together, over limits that grow by a tenth.
+// Minimises the bytes of borders plus largest piece, over a geometric series of limits.
 std::vector<size_t> best_cuts(const std::vector<Cut>& cuts) {
   const double all = cuts.back().kept;
   double least = kNever;
   std::vector<size_t> out;
   for (double limit = all; limit >= all / 1000 && limit > 0; limit /= 1.1) {
     PieceChoice choice = choose(cuts, limit);
-    if (choice.borders == kNever) break;  // so it is for smaller ones
+    if (choice.borders == kNever) break;  // smaller limits are impossible too
     double greatest = 0, before = 0;
     for (size_t i : choice.chosen) {
       greatest = std::max(greatest, cuts[i].kept - before);
@@ -123,8 +123,8 @@ std::vector<int> pieces_of_least_memory(const Graph& graph, size_t count) {
   return pieces;
 }
 
-// Passes add nodes that belong nowhere: those between nodes of a block are its own, and so is a
-// cast that it alone reads.
+// Passes add nodes without a block: those between nodes of a block are assigned to it, and so are
+// casts that only the block reads.
 std::vector<int> pieces_of_blocks(const Graph& graph, size_t count) {
   std::vector<int> pieces(count, -1);
   for (size_t begin = 0; begin < count;) {

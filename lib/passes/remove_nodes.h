@@ -1,4 +1,3 @@
-// What passes that fuse nodes end with.
 #pragma once
 
 #include <utility>
@@ -8,7 +7,7 @@
 
 namespace dltrain {
 
-// Removes the nodes that are marked in `gone` (one mark a node); the others keep their order.
+// Removes the nodes that are marked in `gone` (one mark per node); the others keep their order.
 inline void remove_nodes(Graph& graph, const std::vector<bool>& gone) {
   std::vector<Node> kept;
   for (size_t i = 0; i < graph.nodes.size(); ++i) {

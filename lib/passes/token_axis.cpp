@@ -20,7 +20,7 @@ class Walk {
       if (axis == kMixes) {
         throw Error(
             ExitCode::usage,
-            fmt::format("{} brings tokens together, and cannot continue texts", node.op->name),
+            fmt::format("{} mixes tokens, so this model cannot generate text", node.op->name),
             node.layer);
       }
       for (ValueId id : node.outputs) {
@@ -36,7 +36,7 @@ class Walk {
   int axis(ValueId id) const {
     return id == kNoValue ? kNoTokenAxis : axes_[static_cast<size_t>(id)];
   }
-  // That of the first input, where no other has tokens.
+  // Returns the axis of the first input if no other input has tokens.
   int first(const Node& node) const {
     const bool others = std::any_of(node.inputs.begin() + 1, node.inputs.end(),
                                     [&](ValueId id) { return axis(id) != kNoTokenAxis; });
@@ -57,7 +57,7 @@ class Walk {
       return kNoTokenAxis;
     }
     if (op == "cached_attention") return tokens_at(node, 1, node.inputs.size() - 5);
-    // To what has no tokens of the text: a source.
+    // Attention to keys without tokens of the text, such as a source.
     if (op == "attention")
       return first(node) == 1 && shape(node.inputs[0]).rank() == 4 ? 1 : kMixes;
     if (op == "recurrent")
@@ -80,7 +80,7 @@ class Walk {
     return kMixes;
   }
 
-  // The first `count` inputs count tokens along axis `at`.
+  // Returns `at` if the first `count` inputs count tokens along it.
   int tokens_at(const Node& node, int at, size_t count) const {
     for (size_t i = 0; i < count; ++i) {
       if (axis(node.inputs[i]) != at) return kMixes;
@@ -94,7 +94,7 @@ class Walk {
     const auto fits = [&](int at) {
       return at < y.rank() && y.elements(0, at) == x.elements(0, from) && y[at] == x[from];
     };
-    if (fits(from)) return from;  // with one sample or token others fit as well
+    if (fits(from)) return from;  // prefer it: extents of 1 can fit several axes
     for (int i = 0; i < y.rank(); ++i) {
       if (fits(i)) return i;
     }
@@ -123,7 +123,7 @@ class Walk {
     return node.attributes.integer("axis") == at ? kMixes : at;
   }
 
-  // Operands are aligned at their last axes; what is the same for all tokens has one element there.
+  // Operands are aligned at their last axes; operands without tokens must have extent 1 there.
   int elementwise(const Node& node) const {
     const int rank = shape(node.outputs[0]).rank();
     int at = kNoTokenAxis;

@@ -1,6 +1,6 @@
-// Along which axis each value of a graph counts the tokens of a text, as layers have emitted it
-// (before other passes). Proves on the way that every token is computed from itself and those
-// before it alone: only then may a text be continued from what was kept of it.
+// Finds the axis along which each value of a graph counts the tokens of a text. The graph is as
+// layers emitted it (before other passes). The analysis proves that every token depends on itself
+// and earlier tokens only, which decoding with cached state requires.
 #pragma once
 
 #include <vector>
@@ -9,11 +9,11 @@
 
 namespace dltrain {
 
-inline constexpr int kNoTokenAxis = -1;  // the same for all tokens: parameters, positions
+inline constexpr int kNoTokenAxis = -1;  // independent of the token: parameters, positions
 
-// One entry a value. `tokens`: the ids, [samples, tokens]. Throws Error(usage) with the layer as
-// its place where an op brings tokens together in another way than attention and recurrent networks
-// with state do.
+// Returns one entry per value. `tokens`: the ids, [samples, tokens]. Throws Error(usage) with the
+// layer as its place where an op mixes tokens in another way than attention and recurrent networks
+// with state.
 std::vector<int> token_axes(const Graph& graph, ValueId tokens);
 
 }  // namespace dltrain

@@ -6,7 +6,7 @@
 namespace dltrain {
 namespace {
 
-// The newest content of the memory of `root`: what the last in-place writer left.
+// Returns the output of the last in-place writer of the memory of `root`.
 ValueId newest(const Graph& graph, ValueId root) {
   ValueId out = root;
   for (const Node& node : graph.nodes) {

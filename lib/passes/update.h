@@ -1,5 +1,5 @@
 // Appends the update segment: gradient norm (with clipping and the finite flag), the optimizer, the
-// state updates that layers asked for, and the averages of what they left.
+// state updates that layers requested, and the averages of the results.
 #pragma once
 
 #include <vector>
@@ -16,16 +16,15 @@ struct UpdateRequest {
   const UpdateConfig& config;
   const std::vector<ParameterGradient>& gradients;
   const std::vector<LayerContext::DeferredUpdate>& updates;
-  const std::vector<ValueId>& learning;  // parameters that are not frozen, read or not
+  const std::vector<ValueId>& learning;  // parameters that are not frozen, used or not
 };
 
 void emit_update(Graph& graph, const UpdateRequest& request);
 
-// The name of the average of a parameter or buffer (training.ema).
+// Returns the name of the average of a parameter or buffer (training.ema).
 std::string average_name(std::string_view state);
 
-// In a graph of evaluation: reads averages in place of the state that training averages, which are
-// the buffers and the parameters that learn.
+// Makes a graph of evaluation read averages instead of buffers and trained parameters.
 void read_averages(Graph& graph, const std::vector<ValueId>& learning);
 
 }  // namespace dltrain

@@ -20,7 +20,7 @@ int64_t aligned(int64_t elements) {
   return (elements + kAlignment - 1) / kAlignment * kAlignment;
 }
 
-// What the optimizer does with a parameter, and how the step reads it.
+// The optimizer's settings of a parameter, and how the step reads it.
 struct Use {
   double lr_scale = 1, weight_decay = 0;
   bool learns = false, master = false;
@@ -156,7 +156,7 @@ void retire(Graph& graph, ValueId value) {
 
 namespace {
 
-// This rank's part as a window into the whole tensors.
+// Adds this rank's part as a window into the full tensors.
 ValueId add_window(Graph& graph, const ZeroUnit& unit, const std::vector<ValueId>& values,
                    const std::string& prefix, DType dtype, Role role, const ZeroOptions& options) {
   GraphBuilder builder(graph);
@@ -172,7 +172,7 @@ ValueId add_window(Graph& graph, const ZeroUnit& unit, const std::vector<ValueId
 
 namespace {
 
-// Of an evaluation that reads copies: no rank has the masters whole.
+// For an evaluation that reads copies: removes the masters, which no rank stores in full.
 void retire_masters(Graph& graph, const std::vector<ZeroUnit>& units) {
   for (const ZeroUnit& unit : units) {
     for (const ZeroUnit::Member& member : unit.members) {

@@ -1,23 +1,23 @@
 // ZeRO (Rajbhandari et al. 2020, "ZeRO: Memory Optimizations Toward Training Trillion Parameter
-// Models"): what data-parallel ranks would all hold is cut among them.
+// Models"): state that data parallelism replicates is sharded over the ranks.
 //
 //   stage 1  optimizer moments, and f32 masters where products read low-precision copies
 //   stage 2  gradients too: every micro-step ends in a reduce-scatter
 //   stage 3  parameters and copies too: gathered before use, in forward and backward each, one unit
-//            ahead, and released after
+//            ahead, and released after use
 //
-// Parameters are joined to units, in the order in which the step uses them: each is one piece of
-// memory (graph.h: FlatGroup) of ranks · elements, of which rank r owns part r, and travels as one
+// Parameters are grouped to units in the order in which the step uses them: each is one piece of
+// memory (graph.h: FlatGroup) of ranks · elements, of which rank r owns part r, and is sent as one
 // message. The members of a unit have the same learning rate and decay, so that the optimizer's
-// element-wise update runs on parts as it runs on tensors. Everything else (statistics, metrics,
-// running statistics, the StepState) stays whole on every rank.
+// element-wise update works on parts. Everything else (statistics, metrics, running statistics, the
+// StepState) is replicated on every rank.
 //
-// Every rank has the same graph but for which elements of a tensor lie in its part.
+// The graphs of the ranks differ only in the elements of each tensor that are in the rank's part.
 //
-// Hybrid (options.groups > 1; MiCS, Zhang et al. 2022; FSDP's HYBRID_SHARD): state is cut among the
-// ranks of a group, usually those of a node, and every group holds all of it. Reductions to parts
-// and gathers stay within the group (the mesh's axis `shard`); once a step each part's gradient is
-// summed over the ranks that hold it (axis `replica`).
+// Hybrid (options.groups > 1; MiCS, Zhang et al. 2022; FSDP's HYBRID_SHARD): state is sharded over
+// the ranks of a group, usually one node, and replicated over the groups. Reduce-scatters and
+// gathers stay within the group (the mesh's axis `shard`); once a step each part's gradient is
+// summed over the ranks that own it (axis `replica`).
 #pragma once
 
 #include <optional>
@@ -31,10 +31,10 @@ namespace dltrain {
 
 struct ZeroOptions {
   int stage = 0;
-  int ranks = 1, rank = 0;                 // that share the state, and which of them this is
-  int groups = 1;                          // of as many ranks, each of which holds all state
+  int ranks = 1, rank = 0;  // of the group that shares the state, and this rank in it
+  int groups = 1;           // of `ranks` ranks, each with all state
   size_t bucket_bytes = size_t{25} << 20;  // of f32 in a unit; a larger tensor is a unit of its own
-  DType travels = DType::f32;              // of gradients of f32, as DataParallelOptions
+  DType travels = DType::f32;              // see DataParallelOptions
   bool active() const { return stage > 0 && ranks > 1; }
   bool hybrid() const { return groups > 1; }
 };
@@ -47,20 +47,21 @@ struct ZeroUnit {
   };
   std::string name;  // "zero.3"
   std::vector<Member> members;
-  int64_t elements = 0;  // that a rank owns, padding included
+  int64_t elements = 0;  // that a rank owns, including padding
   double lr_scale = 1, weight_decay = 0;
-  bool learns = true;           // false: frozen, or nothing reaches it (stage 3 only)
+  bool learns = true;           // false: frozen or without gradient (stage 3 only)
   bool reads_master = true;     // some op of the forward or backward reads the parameters
   std::optional<DType> copies;  // of the low-precision copies that products read
 };
 
-// The units of a training graph, with its update. Graphs over the same state (steps of other
-// lengths, evaluation) must be given the same.
+// Returns the units of a training graph, which must have its update segment. Graphs over the same
+// state (steps of other lengths, evaluation) must use the same units.
 std::vector<ZeroUnit> find_zero_units(const Graph& graph, const ZeroOptions& options);
 
-// Rewrites a graph of training, or of evaluation (where only stage 3 changes anything). Runs last:
-// recomputed nodes of the backward read gathered parameters too. The reductions of statistics and
-// metrics are already there, those of gradients are not (DataParallelOptions::gradients).
+// Rewrites a graph of training, or of evaluation (where only stage 3 has an effect). Runs last,
+// since recomputed nodes of the backward read gathered parameters too. The graph must contain the
+// reductions of statistics and metrics, but not those of gradients
+// (DataParallelOptions::gradients).
 Graph zero(Graph graph, const std::vector<ZeroUnit>& units, const ZeroOptions& options);
 
 }  // namespace dltrain

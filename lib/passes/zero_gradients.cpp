@@ -1,14 +1,14 @@
-// ZeRO: the gradients of a unit are summed over the ranks so that each gets its part.
+// ZeRO: reduce-scatters the gradients of a unit over the ranks.
 //
-// Stage 1: they add up over the micro-steps in memory of their own; after the last micro-step the
-// reduction begins when the unit's last gradient is complete, and the update waits for it. The part
-// is a window into that memory.
-// Stage 2: they live in the memory of activations from their first writer to the reduction, which
-// every micro-step has, and only the part adds up. The wait stands where the next unit's reduction
-// begins, so that one unit travels while the next is computed, and no more than two are there.
+// Stage 1: gradients are accumulated over the micro-steps in their own memory. In the last
+// micro-step the reduction begins when the unit's last gradient is complete; the update waits for
+// it. The part is a window into that memory. Stage 2: gradients live in the memory of activations
+// from their first writer to the reduction, which every micro-step has, and only the part is
+// accumulated. The wait is placed where the next unit's reduction begins: one unit is sent while
+// the next is computed, and at most two exist.
 //
-// Hybrid: in both the wait stands there, since what follows in the last micro-step is the sum of
-// the part over the groups, which the update waits for.
+// Hybrid: both stages wait there, since in the last micro-step the sum of the part over the groups
+// follows, for which the update waits.
 #include <algorithm>
 
 #include "base/error.h"
@@ -23,11 +23,11 @@ struct Reduction {
   UnitParts* parts = nullptr;
   std::vector<ValueId> gradients;      // complete sums of a micro-step (or of all, in stage 1)
   int complete = -1;                   // the last node that writes one of them
-  int64_t slot = 0, slot_between = 0;  // within the group, and between groups
+  int64_t slot = 0, slot_between = 0;  // within a group, and between groups
   DType dtype = DType::f32;
   size_t group = 0;  // of the gradients
   ValueId begun = kNoValue;
-  ValueId between = kNoValue;  // the part on its way between groups
+  ValueId between = kNoValue;  // the part while it is summed over groups
 };
 
 class Gradients {
@@ -88,7 +88,7 @@ class Gradients {
     }
   }
 
-  // Where the gradients lie.
+  // Chooses the memory of the gradients.
   void place(Reduction& r) {
     std::vector<ValueId> roots;
     for (ValueId id : r.gradients) roots.push_back(graph_.storage(id));
@@ -119,7 +119,7 @@ class Gradients {
     return options_.travels != DType::f32 && r.dtype == DType::f32;
   }
 
-  // Low-precision gradients of the unit take the place of the others on the way.
+  // Casts the gradients of the unit to the dtype in which they are sent.
   void round(Reduction& r) {
     for (ValueId& id : r.gradients) {
       id = builder_.emit1("cast", {id}, {{"dtype", std::string(dtype_name(options_.travels))}});
@@ -129,7 +129,7 @@ class Gradients {
         unit_group(graph_, *r.parts->unit, r.gradients, options_.travels, options_));
   }
 
-  // The part is a window into the memory of the gradients themselves.
+  // Makes the part a window into the memory of the gradients.
   void lay_into_gradients(const Reduction& r, ValueId id) {
     GraphValue& part = graph_.value(id);
     part.name = "gradient." + r.parts->unit->name;
@@ -160,7 +160,7 @@ class Gradients {
     under_way_.clear();
   }
 
-  // The part of a gradient has come in what travels: the f32 of it lies among the gradients.
+  // Casts the received part to f32, into the memory of the gradients.
   void widen(Reduction& r) {
     r.parts->gradient = builder_.emit1("cast", {r.parts->gradient}, {{"dtype", "f32"}});
     lay_into_gradients(r, r.parts->gradient);
@@ -170,7 +170,8 @@ class Gradients {
     return {{"slot", r.slot_between}, {kOver, std::string(mesh_axes::kReplica)}};
   }
 
-  // Behind the last micro-step: the sum of the part over the groups, in what gradients travel.
+  // After the last micro-step: begins the sum of the part over the groups, in the dtype of
+  // messages.
   void begin_between(Reduction& r) {
     const bool last = builder_.phase() == Phase::backward;
     r.between = r.parts->gradient;
@@ -198,7 +199,7 @@ class Gradients {
   const ZeroOptions& options_;
   bool per_step_;
   std::vector<Node> nodes_;
-  std::vector<Reduction> reductions_;  // by the order in which they begin
+  std::vector<Reduction> reductions_;  // in the order in which they begin
   std::vector<Reduction*> under_way_;
 };
 

@@ -1,6 +1,6 @@
-// ZeRO: the update of a rank concerns its parts. The norm of the gradient is the root of the sum of
-// the ranks' sums of squares; moments exist for parts only; parameters (or their low-precision
-// copies) that stay whole on every rank are collected after the update, in place.
+// ZeRO: each rank updates its parts. The gradient norm is the root of the sum of the ranks' sums of
+// squares. Moments exist for parts only. Parameters (or their low-precision copies) that every rank
+// stores in full are all-gathered in place after the update.
 #include <algorithm>
 
 #include "base/error.h"
@@ -31,7 +31,7 @@ class Update {
       } else if (node.op->name == "low_precision_update") {
         copies(node);
       } else {
-        check_internal(node.op->name != "ema_update", "averages are not cut by ZeRO");
+        check_internal(node.op->name != "ema_update", "ZeRO does not shard averages");
         graph_.nodes.push_back(std::move(node));
       }
     }
@@ -50,7 +50,7 @@ class Update {
     squares = builder_.emit1("all_reduce_begin", {squares}, over);
     squares = builder_.emit1("all_reduce_end", {squares}, over);
     builder_.emit1("gradient_norm_of", {old.inputs[0], squares});
-    graph_.nodes.back().outputs = old.outputs;  // which the rest of the update reads
+    graph_.nodes.back().outputs = old.outputs;  // read by the rest of the update
   }
 
   void optimizer(const Node& old) {
@@ -75,7 +75,7 @@ class Update {
     }
   }
 
-  // One kind of moment, for the parts; those of whole tensors are gone.
+  // Adds one kind of moment for the parts and removes the moments of full tensors.
   void add_moments(const Node& old, size_t count, size_t role, std::vector<ValueId>& inputs) {
     std::string prefix;
     for (size_t i = 0; i < count; ++i) {
@@ -127,7 +127,7 @@ class Update {
     for (size_t i = 0; i < with.size(); ++i) with[i]->copy = written[i];
   }
 
-  // What stays whole is whole again for the next step.
+  // All-gathers the tensors that every rank stores in full, for the next step.
   void collect(int64_t slot) {
     std::vector<std::pair<std::vector<ValueId>, int64_t>> begun;
     const auto begin = [&](ValueId part, const std::vector<ValueId>& tensors) {

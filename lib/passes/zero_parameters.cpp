@@ -1,9 +1,8 @@
 // ZeRO stage 3: parameters (and copies) are gathered for the forward and again for the backward.
 //
-// A unit's gather begins where the unit before it is first used, so that one unit travels while
-// another computes, and ends at its own first use; after its last use in the phase nothing holds
-// its memory any more. Views of parameters that the backward would read are made again from what it
-// has gathered.
+// A unit's gather begins at the first use of the unit before it, so that it overlaps computation,
+// and ends at the unit's own first use. Its memory is released after the last use in the phase.
+// Views of parameters that the backward reads are created again from its gathered parameters.
 #include <algorithm>
 #include <map>
 
@@ -16,7 +15,7 @@ namespace {
 struct Gather {
   const ZeroUnit* unit = nullptr;
   ValueId part = kNoValue;
-  std::vector<ValueId> tensors;  // as the graph knew them; kNoValue: it does not
+  std::vector<ValueId> tensors;  // values of the input graph; kNoValue: not in it
   int first_use = -1;            // node
   int64_t slot = 0;
   std::vector<ValueId> begun;
@@ -51,7 +50,7 @@ class Gathering {
 
  private:
   void add_source(const UnitParts& unit, ValueId part, const std::vector<ValueId>& tensors) {
-    // Gathers read the state itself: what the update writes is for the next step.
+    // Gathers read the state itself; the output of the update is for the next step.
     sources_.push_back(
         {.unit = unit.unit, .part = graph_.storage(part), .tensors = tensors, .begun = {}});
     for (ValueId id : tensors) {
@@ -86,7 +85,7 @@ class Gathering {
     }
   }
 
-  // The parameter whose memory a value is, before any gather.
+  // Returns the parameter whose memory a value shares in the input graph.
   ValueId root_of(ValueId id) const {
     const auto view = views_.find(id);
     return view != views_.end() ? view->second : graph_.storage(id);
@@ -119,7 +118,7 @@ class Gathering {
     for (ValueId& id : node.inputs) {
       if (id != kNoValue) id = replaced(id);
     }
-    // A view lies where its input lies now.
+    // A view shares the memory of its new input.
     for (ValueId id : node.outputs) {
       const ValueId base = graph_.value(id).storage_of;
       if (base == kNoValue || !source_of_.contains(root_of(base))) continue;
@@ -131,12 +130,12 @@ class Gathering {
     graph_.nodes.push_back(std::move(node));
   }
 
-  // What stands for a parameter, or for a view of one, in this phase.
+  // Returns the value that replaces a parameter, or a view of one, in this phase.
   ValueId replaced(ValueId id) {
     if (const auto found = now_.find(id); found != now_.end()) return found->second;
     if (!views_.contains(id)) return id;
     const Node& view = nodes_[static_cast<size_t>(made_by_[static_cast<size_t>(id)])];
-    check_internal(view.inputs.size() == 1, "{} of a parameter is no view", view.op->name);
+    check_internal(view.inputs.size() == 1, "{} of a parameter is not a view", view.op->name);
     const ValueId again =
         builder_.emit1(view.op->name, {replaced(view.inputs[0])}, view.attributes);
     return now_[id] = again;
@@ -150,7 +149,7 @@ class Gathering {
   std::vector<int> made_by_;  // by value: the node of nodes_
   std::vector<Gather> sources_;
   std::map<ValueId, size_t> source_of_;  // by parameter or copy
-  std::map<ValueId, ValueId> views_;     // of parameters, that the graph had
+  std::map<ValueId, ValueId> views_;     // views of parameters in the input graph
   std::map<ValueId, ValueId> now_;       // in this phase
 };
 

@@ -1,4 +1,4 @@
-// What the passes of ZeRO share: the memory of each unit in one graph. Not for other folders.
+// Shared by the passes of ZeRO: the memory of each unit in one graph. Not for other folders.
 #pragma once
 
 #include <vector>
@@ -10,32 +10,32 @@ namespace dltrain {
 
 struct UnitParts {
   const ZeroUnit* unit = nullptr;
-  std::vector<ValueId> parameters, copies;  // of the members, as the graph knew them
+  std::vector<ValueId> parameters, copies;  // of the members, as in the input graph
   ValueId master = kNoValue;                // this rank's part of the parameters
   ValueId copy = kNoValue;                  // and of the copies
   ValueId gradient = kNoValue;              // its part of the gradient, complete in the update
 };
 
-// Begins the memory of all units: parts of masters and copies, windows where they stay whole.
+// Adds the memory of all units: parts of masters and copies, windows where tensors stay full.
 std::vector<UnitParts> make_unit_parts(Graph& graph, const std::vector<ZeroUnit>& units,
                                        const ZeroOptions& options);
 
-// State of this rank's part of a unit: "<prefix><unit>". What it holds of the tensors
-// "<prefix><parameter>" is recorded.
+// Adds state "<prefix><unit>" for this rank's part of a unit, and records the ranges of the tensors
+// "<prefix><parameter>" in it (Graph::sharded).
 ValueId add_part(Graph& graph, const ZeroUnit& unit, const std::string& prefix, DType dtype,
                  Role role, const ZeroOptions& options);
 
-// `values` (or what is kNoValue not) lie in one piece of memory as the members of the unit.
+// Returns the group that places `values` (kNoValue entries are skipped) like the unit's members.
 FlatGroup unit_group(const Graph& graph, const ZeroUnit& unit, const std::vector<ValueId>& values,
                      DType dtype, const ZeroOptions& options);
 
-// Attributes of a collective among the ranks that share the state.
+// Returns the attributes of a collective over the ranks that share the state.
 Attributes shared_collective(int64_t slot, const ZeroOptions& options);
 
-// A value that is no state any more.
+// Makes the value an activation instead of state.
 void retire(Graph& graph, ValueId value);
 
-// The optimizer's update: (state, parameters, gradients, moments …); nullptr in evaluation.
+// Returns the optimizer's update: (state, parameters, gradients, moments …); nullptr in evaluation.
 const Node* find_update(const Graph& graph);
 
 // The passes, in this order.

@@ -161,8 +161,8 @@ TEST_CASE("models that cannot continue texts are refused by the layer") {
              Contains("one vector a text"));
   CHECK_THAT(refusal_to_continue(layers("class_token")), Contains("puts a token in front"));
   CHECK_THAT(refusal_to_continue(layers("{transpose: [0, 2, 1]}, {linear: 3}")),
-             Contains("matmul brings tokens together"));
-  CHECK_THAT(refusal_to_continue(layers("flatten")), Contains("brings tokens together"));
+             Contains("matmul mixes tokens"));
+  CHECK_THAT(refusal_to_continue(layers("flatten")), Contains("mixes tokens"));
   CHECK_THAT(refusal_to_continue(
                  "{layers: [{embedding: {embedding_dim: 8}}, position_embedding, {lm_head: {}}]}"),
              Contains("set max_positions"));

@@ -154,7 +154,7 @@ TEST_CASE("what adds to a sum follows it, and nobody reads the sum between") {
       tied([](Graph& g, ValueId begun) { node_named(g, "gradient_norm").inputs[1] = begun; }),
       Contains("reads gradient.w after it was overwritten"));
   CHECK_THAT(tied([](Graph& g, ValueId begun) { g.value(begun).role = Role::statistic; }),
-             Contains("adds to gradient.w, which it does not fit"));
+             Contains("cannot continue the sum gradient.w"));
 }
 
 TEST_CASE("names of state are unique and not empty") {
@@ -229,7 +229,7 @@ TEST_CASE("what is begun is ended once, by its own end, as often, among the same
   CHECK_THAT(complaint_of_ranks([](Graph& g) {
                node_named(g, "all_reduce_end").attributes.set("slot", int64_t{2});
              }),
-             Contains("ends slot 2, which is not under way"));
+             Contains("ends slot 2, which has not begun"));
   CHECK_THAT(complaint_of_ranks([](Graph& g) {
                node_named(g, "all_reduce_begin").attributes.set("slot", int64_t{1});
              }),
@@ -240,7 +240,7 @@ TEST_CASE("what is begun is ended once, by its own end, as often, among the same
   CHECK_THAT(complaint_of_ranks([](Graph& g) {
                node_named(g, "all_reduce_end").attributes.set("over", std::string("shard"));
              }),
-             Contains("among other ranks"));
+             Contains("not the group of ranks of"));
   CHECK_THAT(complaint_of_ranks([](Graph& g) {
                Node& end = node_named(g, "all_gather_end");
                end.op = find_op("all_reduce_end");
@@ -249,21 +249,21 @@ TEST_CASE("what is begun is ended once, by its own end, as often, among the same
   // The reduction would begin in every micro-step, and the update wait for one of them.
   CHECK_THAT(
       complaint_of_ranks([](Graph& g) { node_named(g, "all_gather_begin").once_a_step = true; }),
-      Contains("runs not as often as"));
+      Contains("does not run as often as"));
 }
 
 TEST_CASE("what is on its way is read by its end alone, and its source lasts until then") {
   CHECK_THAT(complaint_of_ranks([](Graph& g) {
                node_named(g, "exp").inputs[0] = node_named(g, "all_gather_begin").outputs[0];
              }),
-             Contains("node 1 exp ()") && Contains("of slot 1, which is on its way"));
+             Contains("node 1 exp ()") && Contains("of slot 1 before its end"));
   CHECK_THAT(complaint_of_ranks([](Graph& g) {
                GraphBuilder b(g);
                Node& end = node_named(g, "all_gather_end");
                end.inputs[0] = b.add_value("z", {Shape{2, 3}, DType::f32}, Role::input);
                g.value(end.outputs[0]).storage_of = end.inputs[0];
              }),
-             Contains("does not read what node 0 all_gather_begin"));
+             Contains("does not read the outputs of node 0 all_gather_begin"));
   // A source that is no state, which its memory's next owner would overwrite.
   CHECK_THAT(complaint_of_ranks([](Graph& g) {
                Node begin = node_named(g, "all_gather_begin");
@@ -277,26 +277,27 @@ TEST_CASE("what is on its way is read by its end alone, and its source lasts unt
                g.nodes.front().inputs[0] = made;
                g.nodes.insert(g.nodes.begin(), source);
              }),
-             Contains("nothing holds input made until node 3 all_gather_end"));
-  CHECK_THAT(complaint_of_ranks([](Graph& g) {
-               Node begin = node_named(g, "all_gather_begin");
-               const auto written = static_cast<ValueId>(g.values.size());
-               const ValueId part = begin.inputs[0];
-               const Node writer{.op = find_op("all_reduce_begin"),
-                                 .attributes = {{"slot", int64_t{2}}},
-                                 .inputs = {part},
-                                 .outputs = {written},
-                                 .layer = {}};
-               Node end{.op = find_op("all_reduce_end"),
-                        .attributes = {{"slot", int64_t{2}}},
-                        .inputs = {written},
-                        .outputs = {static_cast<ValueId>(written + 1)},
-                        .layer = {}};
-               g.values.push_back({.name = {}, .spec = g.value(part).spec, .storage_of = part});
-               g.values.push_back({.name = {}, .spec = g.value(part).spec, .storage_of = written});
-               g.nodes.insert(g.nodes.begin() + 1, {writer, end});
-             }),
-             Contains("all_reduce_begin ()") && Contains("writes what node 0 all_gather_begin"));
+             Contains("input made does not live until node 3 all_gather_end"));
+  CHECK_THAT(
+      complaint_of_ranks([](Graph& g) {
+        Node begin = node_named(g, "all_gather_begin");
+        const auto written = static_cast<ValueId>(g.values.size());
+        const ValueId part = begin.inputs[0];
+        const Node writer{.op = find_op("all_reduce_begin"),
+                          .attributes = {{"slot", int64_t{2}}},
+                          .inputs = {part},
+                          .outputs = {written},
+                          .layer = {}};
+        Node end{.op = find_op("all_reduce_end"),
+                 .attributes = {{"slot", int64_t{2}}},
+                 .inputs = {written},
+                 .outputs = {static_cast<ValueId>(written + 1)},
+                 .layer = {}};
+        g.values.push_back({.name = {}, .spec = g.value(part).spec, .storage_of = part});
+        g.values.push_back({.name = {}, .spec = g.value(part).spec, .storage_of = written});
+        g.nodes.insert(g.nodes.begin() + 1, {writer, end});
+      }),
+      Contains("all_reduce_begin ()") && Contains("writes an input of node 0 all_gather_begin"));
 }
 
 }  // namespace

@@ -13,7 +13,7 @@ namespace dltrain {
 namespace {
 
 constexpr int kMostRuns = 20;
-constexpr float kMilliseconds = 5;  // of a candidate, at least one run
+constexpr float kMilliseconds = 5;  // per candidate, at least one run
 
 using Clock = std::chrono::steady_clock;
 
@@ -23,7 +23,7 @@ EventHandle timing_event() {
   return event;
 }
 
-// The shortest of several runs, in milliseconds; infinite where the candidate refuses.
+// Returns the shortest of several runs, in milliseconds; infinity if the candidate fails.
 float time_of(const std::function<bool(Stream&)>& run, Stream& stream, cudaEvent_t begin,
               cudaEvent_t end) {
   constexpr float kRefused = std::numeric_limits<float>::infinity();
@@ -100,7 +100,7 @@ std::string tuned_choice(CudaDevice& device, const std::string& key,
     }
   };
   std::string choice = tuning.agree ? tuning.agree(named, own) : own();
-  // An empty one of all ranks stays so, or they would come to differ.
+  // Ranks also keep an empty choice, since they would differ otherwise.
   if (!choice.empty() || tuning.agree) tuning.made[named] = choice;
   return choice;
 }

@@ -1,12 +1,11 @@
-// matmul by cuBLASLt. The library thinks column-major, so it is given the transposed product
-// yᵀ = op(b)ᵀ·op(a)ᵀ: our row-major matrices are its transposes as they lie in memory.
+// matmul by cuBLASLt. The library is column-major, so it computes the transposed product yᵀ =
+// op(b)ᵀ·op(a)ᵀ: row-major matrices are its transposed matrices in memory.
 //
-// f32 runs in plain f32 (no TF32); products of bf16 and f16 are added in f32, and the result is of
-// either dtype. The algorithm is chosen once by cuBLASLt's heuristic among those
-// that add partial sums in the compute type, or with autotune by timing several of these; its
-// workspace lies in the plan's arena. Bias, ReLU and
-// gelu_tanh are epilogues of the product (cuBLASLt's GELU is the tanh form); other activations
-// follow by our own kernel in place.
+// f32 runs in plain f32 (no TF32); products of bf16 and f16 are added in f32, and the result has
+// either dtype. The algorithm is chosen once by cuBLASLt's heuristic among those that add partial
+// sums in the compute type, or with autotune by timing several of these; its workspace is in the
+// plan's arena. Bias, ReLU and gelu_tanh are epilogues of the product (cuBLASLt's GELU is the tanh
+// form); a separate kernel applies other activations in place.
 #include <algorithm>
 #include <cstring>
 
@@ -24,16 +23,17 @@ namespace dltrain {
 namespace {
 
 constexpr size_t kBlasMatmulMostWorkspace = size_t{32} << 20;
-constexpr uint32_t kBlasMatmulAlignment = 16;  // of every operand, bytes; the arena gives more
+constexpr uint32_t kBlasMatmulAlignment =
+    16;  // of every operand, in bytes; the arena aligns to more
 
 using Operation = Handle<cublasLtMatmulDesc_t, cublasLtMatmulDescDestroy>;
 using BlasMatmulLayout = Handle<cublasLtMatrixLayout_t, cublasLtMatrixLayoutDestroy>;
 using Preference = Handle<cublasLtMatmulPreference_t, cublasLtMatmulPreferenceDestroy>;
 
-// How the activation is applied.
+// The epilogue, and the activation applied after it.
 struct Ending {
   cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_DEFAULT;
-  ElementwiseOp after = ElementwiseOp::identity;  // by our own kernel
+  ElementwiseOp after = ElementwiseOp::identity;  // applied by a separate kernel
 };
 
 Ending ending_of(const std::string& activation, bool has_bias) {
@@ -83,7 +83,7 @@ class BlasMatmul final : public Kernel {
     y_ = column_major(out_, sizes_.n, sizes_.m);
   }
 
-  // False when cuBLASLt has no algorithm for these sizes.
+  // Returns false when cuBLASLt has no algorithm for these sizes.
   bool choose_algorithm() {
     Preference preference;
     check_cublas(cublasLtMatmulPreferenceCreate(preference.out()), "describing preferences");
@@ -149,7 +149,7 @@ class BlasMatmul final : public Kernel {
                  "describing a product");
   }
 
-  // Everything that decides which algorithms there are and how fast they are.
+  // Returns all parameters that determine the available algorithms and their speed.
   std::string key() const {
     return fmt::format("matmul {}x{}x{} {}{} {} to {}, epilogue {}, beta {}", sizes_.m, sizes_.n,
                        sizes_.k, sizes_.transpose_a ? 'T' : 'N', sizes_.transpose_b ? 'T' : 'N',
@@ -157,8 +157,8 @@ class BlasMatmul final : public Kernel {
                        beta_);
   }
 
-  // The fastest of what the library proposes, now, in an earlier run or on rank 0. Without a
-  // choice, or where it does not fit this library: the first proposal.
+  // Returns the fastest proposal, as timed now, in an earlier run or on rank 0; the first proposal
+  // without a choice, or if it does not fit this library.
   cublasLtMatmulHeuristicResult_t timed(
       const std::vector<cublasLtMatmulHeuristicResult_t>& proposed) {
     cublasLtMatmulHeuristicResult_t chosen{};
@@ -190,7 +190,7 @@ class BlasMatmul final : public Kernel {
         workspace(device_, workspace_bytes);
     if (sizes_.has_bias) {
       const void* address = bias.data();
-      set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, address);  // bind() sets its own
+      set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, address);  // bind() sets the final address
     }
     return fastest(device_, proposed.size(), [&](size_t i, Stream& stream) {
       const float alpha = 1;
@@ -222,7 +222,7 @@ std::unique_ptr<Kernel> make_blas_matmul(const KernelRequest& request) {
   const bool narrow = is_low_precision(in);
   if ((in != DType::f32 && !narrow) || (out != in && out != DType::f32)) return nullptr;
   const MatmulSizes s(request);
-  if (s.has_bias && out != in) return nullptr;  // the library wants a bias of the result's dtype
+  if (s.has_bias && out != in) return nullptr;  // the library needs a bias of the result's dtype
   const bool activated = !request.attributes.text("activation").empty();
   if (s.m * s.n * s.k == 0 || (activated && request.accumulate)) return nullptr;
   auto kernel = std::make_unique<BlasMatmul>(request);

@@ -7,7 +7,7 @@ namespace dltrain {
 
 namespace {
 
-// What can be done about it; empty where the text says enough.
+// Returns advice for the user; empty if the vendor's text is sufficient.
 const char* advice(cudaError_t code) {
   switch (code) {
     case cudaErrorECCUncorrectable:

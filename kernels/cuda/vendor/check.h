@@ -14,7 +14,7 @@
 namespace dltrain {
 
 // Throw Error(device) "<what>: <the vendor's text>" unless the call succeeded; Error(memory) for
-// what the vendor calls out of memory. `what` names the op or the action.
+// the vendor's out-of-memory errors. `what` names the op or the action.
 void check_cuda(cudaError_t code, std::string_view what);
 void check_cublas(cublasStatus_t code, std::string_view what);
 
@@ -35,7 +35,7 @@ class Handle {
 
   T get() const { return handle_; }
   operator T() const { return handle_; }  // NOLINT: handles are passed to the vendor's functions
-  // For the vendor's create functions.
+  // Output argument for the vendor's create functions.
   T* out() { return &handle_; }
 
  private:

@@ -21,7 +21,7 @@ std::string hash_of(std::string_view text) {
   return hasher.hex();
 }
 
-// Of the key and the code: a file holds them, then the code.
+// Returns the header of a file, hashes of key and code, which precedes the code.
 std::string header_of(const std::string& key, std::string_view code) {
   return fmt::format("dltrain-code 1 {} {}\n", hash_of(key), hash_of(code));
 }
@@ -58,14 +58,14 @@ std::string cached_code(const std::optional<fs::path>& folder, const std::string
   const fs::path path = *folder / "code" / hash_of(key);
   try {
     if (auto code = read_code(path, key)) return *code;
-  } catch (const Error&) {  // unreadable: made anew
+  } catch (const Error&) {  // unreadable: replaced
   }
   std::string code = make();
   if (code.empty()) return code;
   try {
     make_directories(path.parent_path());
     write_file_atomically(path, header_of(key, code) + code);
-  } catch (const Error&) {  // a full or read-only disk is no reason to stop
+  } catch (const Error&) {  // a full or read-only disk is not an error
   }
   return code;
 }

@@ -1,5 +1,5 @@
-// Machine code of generated programs on the disk, so that only the first run of a model on a kind
-// of GPU compiles. A file a program, named by the hash of everything that the code depends on.
+// Machine code of generated programs on disk, so that only the first run of a model on a type of
+// GPU compiles. One file per program, named by the hash of everything that the code depends on.
 #pragma once
 
 #include <filesystem>
@@ -9,13 +9,13 @@
 
 namespace dltrain {
 
-// $DLTRAIN_CACHE_DIR, $XDG_CACHE_HOME/dltrain or ~/.cache/dltrain; nothing where none is set, or
-// DLTRAIN_CACHE_DIR is empty: nothing is kept then.
+// Returns $DLTRAIN_CACHE_DIR, $XDG_CACHE_HOME/dltrain or ~/.cache/dltrain; nullopt (no cache) if
+// none is set, or DLTRAIN_CACHE_DIR is empty.
 std::optional<std::filesystem::path> cache_folder();
 
-// The code kept for `key` in `folder`/code, or what make() returns, which is kept then. A file that
-// is damaged or belongs to another key is made anew; a folder that cannot be written is none. What
-// is empty is not kept.
+// Returns the code stored for `key` in `folder`/code, or the result of make(), which is then stored
+// unless it is empty. Replaces files that are damaged or belong to another key; ignores a folder
+// that cannot be written.
 std::string cached_code(const std::optional<std::filesystem::path>& folder, const std::string& key,
                         const std::function<std::string()>& make);
 

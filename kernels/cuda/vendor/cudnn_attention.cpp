@@ -1,5 +1,5 @@
-// attention and its gradient by cuDNN: bf16 and f16, without dropout, masks or ALiBi. What it does
-// not serve is left to our own kernel. The plan is the first that cuDNN proposes and that can be
+// attention and its gradient by cuDNN: bf16 and f16, without dropout, masks or ALiBi. Other
+// requests use the engine's own kernel. The plan is the first that cuDNN proposes and that can be
 // built, or with autotune the fastest of several.
 #include <algorithm>
 #include <cmath>
@@ -24,7 +24,7 @@ std::string key_of_cudnn_attention(const AttentionProblem& p) {
       p.keys, p.kv_heads, p.head_dim, p.query_stride, p.key_stride, p.causal, p.window);
 }
 
-// The index of the fastest proposal, timed over zeros.
+// Returns the index of the fastest proposal, timed with zeros as data.
 std::optional<size_t> time_cudnn_attention(CudaDevice& device, const AttentionProblem& p,
                                            CudnnAttentionPlan& plan) {
   const size_t element = dtype_size(p.dtype);
@@ -53,7 +53,7 @@ std::optional<size_t> time_cudnn_attention(CudaDevice& device, const AttentionPr
                                 .dk = buffers[6].data(),
                                 .dv = buffers[7].data()};
   const size_t count = plan.proposals().size();
-  // A candidate is run several times in a row: it is made at the first.
+  // A candidate runs several times in a row and is made for the first run.
   size_t made = count;
   Buffer workspace;
   return fastest(device, std::min(count, tuning_limits(device.tuning().mode).candidates),
@@ -76,8 +76,8 @@ std::optional<size_t> time_cudnn_attention(CudaDevice& device, const AttentionPr
                  });
 }
 
-// Selects what was chosen by time, now, in an earlier run or on rank 0. Without a choice, or where
-// this cuDNN does not propose it: the first that can be built. False where none can be any more.
+// Selects the choice by time, made now, in an earlier run or on rank 0; without a choice, or if
+// this cuDNN does not propose it, the first proposal that can be built. Returns false if none can.
 bool choose_cudnn_attention(CudaDevice& device, const AttentionProblem& problem,
                             CudnnAttentionPlan& plan) {
   const std::vector<std::string>& names = plan.proposals();
@@ -128,7 +128,7 @@ class CudnnAttention final : public Kernel {
   }
 
  private:
-  // Where queries, keys and values begin: in three tensors or in one.
+  // Sets the addresses of queries, keys and values, in three tensors or in one.
   void heads_of(std::span<void* const> tensors, void*& q, void*& k, void*& v) const {
     q = tensors[0];
     if (!sizes_.packed) {

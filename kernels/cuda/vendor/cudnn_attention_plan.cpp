@@ -58,7 +58,7 @@ void output(const Tensor& tensor, Id id, const CudnnAttentionPlanLayout& layout,
       .set_data_type(type);
 }
 
-// What forward and backward have in common.
+// Returns the options common to forward and backward.
 template <typename Options>
 Options options_of(const AttentionProblem& p, const char* name) {
   Options options;
@@ -105,7 +105,7 @@ class Plan final : public CudnnAttentionPlan {
   }
   const std::vector<std::string>& proposals() const override { return names_; }
   bool select(size_t proposal) override { return build(static_cast<int64_t>(proposal)).is_good(); }
-  // The first that can be built; what the last one is refused with.
+  // Builds the first proposal that works; returns the error of the last one if none does.
   fe::error_t select_first() {
     fe::error_t status{fe::error_code_t::GRAPH_EXECUTION_PLAN_CREATION_FAILED,
                        "nothing is proposed"};
@@ -129,7 +129,7 @@ class Plan final : public CudnnAttentionPlan {
   }
 
  private:
-  // The graph executes what was built last.
+  // The graph executes the plan that was built last.
   fe::error_t build(int64_t proposal) {
     if (auto status = graph_->build_plan_at_index(proposal); status.is_bad()) return status;
     int64_t bytes = 0;

@@ -1,8 +1,8 @@
 // Plans of cuDNN 9's fused attention, bf16 and f16, through NVIDIA's cudnn-frontend headers. Only
 // cudnn_attention_plan.cpp includes those: they take a minute to compile.
 //
-// A plan can be asked for a GPU that is only described; cuDNN builds it only where a driver's
-// library answers, so no test does.
+// A plan can be requested for a GPU that is only described, but cuDNN builds it only with a driver
+// library, so no test does.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@ struct AttentionProblem {
   DType dtype = DType::bf16;
   int64_t samples = 0, queries = 0, keys = 0;
   int64_t heads = 0, kv_heads = 0, head_dim = 0;
-  int64_t query_stride = 0, key_stride = 0;  // from token to token, elements
+  int64_t query_stride = 0, key_stride = 0;  // between tokens, in elements
   double scale = 1;
   bool causal = false;
   int64_t window = 0;  // with causal only; 0: none
@@ -39,11 +39,11 @@ struct AttentionTarget {
 class CudnnAttentionPlan {
  public:
   virtual ~CudnnAttentionPlan() = default;
-  // What cuDNN proposes, best first as it estimates, by names that are the same in every process
-  // for one version of cuDNN.
+  // Returns the names of cuDNN's proposals, best estimate first. Names are the same in every
+  // process for one version of cuDNN.
   virtual const std::vector<std::string>& proposals() const = 0;
-  // Builds one, which is run from then on, with its own workspace. False where it is refused, or
-  // its workspace is larger than 4 GiB; another must then be selected.
+  // Builds a proposal, with its own workspace, for later runs. Returns false if cuDNN fails or the
+  // workspace exceeds 4 GiB; another one must then be selected.
   virtual bool select(size_t proposal) = 0;
   virtual size_t workspace_bytes() const = 0;
 
@@ -57,8 +57,8 @@ class CudnnAttentionPlan {
   virtual void run(cudnnHandle_t handle) = 0;
 };
 
-// With the first proposal that can be built. nullptr where cuDNN has no deterministic plan; `why`
-// then says what it says.
+// Returns a plan with the first proposal that can be built, or nullptr if cuDNN has no
+// deterministic plan; `why` is then cuDNN's message.
 std::unique_ptr<CudnnAttentionPlan> plan_attention(const AttentionProblem& problem,
                                                    const AttentionTarget& target,
                                                    std::string* why = nullptr);

@@ -1,5 +1,5 @@
-// conv2d and its gradients by cuDNN. Bias and activation follow by our own kernel in place; an
-// accumulating gradient, and one that is wider than its operands, is written to the workspace first
+// conv2d and its gradients by cuDNN. A separate kernel applies bias and activation in place; an
+// accumulating gradient, or one that is wider than its operands, is written to the workspace first
 // and then added or converted.
 //
 // The plan is the first that cuDNN proposes and that can be built, or with autotune the fastest of
@@ -18,10 +18,10 @@
 namespace dltrain {
 namespace {
 
-// The workspace is cut into cuDNN's part and the temporary result.
+// The workspace contains cuDNN's part and the temporary result.
 constexpr size_t kCudnnConv2dAlignment = 256;
 
-// The index of the fastest proposal, timed over zeros.
+// Returns the index of the fastest proposal, timed with zeros as data.
 std::optional<size_t> time_cudnn_conv2d(CudaDevice& device, const ConvolutionProblem& p,
                                         const CudnnProposals& proposals) {
   const auto buffer = [&](int64_t elements) {
@@ -30,7 +30,7 @@ std::optional<size_t> time_cudnn_conv2d(CudaDevice& device, const ConvolutionPro
   const Buffer x = buffer(p.samples * p.in[0] * p.in[1] * p.in_channels),
                w = buffer(p.out_channels * p.kernel[0] * p.kernel[1] * p.in_channels / p.groups),
                y = buffer(p.samples * p.out[0] * p.out[1] * p.out_channels);
-  // A candidate is run several times in a row: it is made at the first.
+  // A candidate runs several times in a row and is made for the first run.
   size_t made = proposals.size();
   std::optional<CudnnPlan> plan;
   Buffer workspace;
@@ -51,8 +51,8 @@ std::optional<size_t> time_cudnn_conv2d(CudaDevice& device, const ConvolutionPro
                  });
 }
 
-// What was chosen by time, now, in an earlier run or on rank 0. Without a choice, or where this
-// cuDNN does not propose it: the first.
+// Returns the choice by time, made now, in an earlier run or on rank 0; the first proposal without
+// a choice, or if this cuDNN does not propose it.
 std::optional<CudnnPlan> choose_cudnn_conv2d(CudaDevice& device,
                                              const ConvolutionProblem& problem) {
   const CudnnTarget target{.handle = device.dnn()};

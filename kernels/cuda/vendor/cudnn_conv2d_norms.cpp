@@ -1,6 +1,6 @@
-// conv2d_moments and conv2d_batch_norm in 16 bits by one plan of cuDNN, where autotune finds one
-// that is faster than the two steps (kernels/cuda/conv2d_norms.cpp); nothing is made otherwise, and
-// the two steps' row is taken.
+// conv2d_moments and conv2d_batch_norm in 16 bits by one cuDNN plan, if autotune finds one that is
+// faster than the two steps (kernels/cuda/conv2d_norms.cpp); otherwise the makers return nullptr
+// and the row of the two steps is used.
 #include <algorithm>
 #include <functional>
 
@@ -21,7 +21,7 @@ namespace {
 
 using namespace cudnn_ids;
 
-// A plan, and a small kernel of ours before or after it that works on channel vectors.
+// A cuDNN plan with a small kernel before or after it that works on channel vectors.
 class FusedConvolution : public Kernel {
  public:
   FusedConvolution(CudaDevice& device, const ConvolutionProblem& problem, CudnnPlan plan)
@@ -35,11 +35,11 @@ class FusedConvolution : public Kernel {
 
   void run(Stream& stream) override { check_cudnn(queue(stream), "a fused convolution"); }
 
-  // What run() checks: success, or why cuDNN refuses.
+  // Queues the work; returns cuDNN's status, which run() checks.
   virtual cudnnStatus_t queue(Stream& stream) = 0;
 
  protected:
-  // `others`: besides x, w and y.
+  // `others`: the bindings besides x, w and y.
   void bind_plan(const Bindings& b, std::vector<CudnnBinding> others) {
     others.insert(others.end(), {{kX, b.inputs[0]}, {kW, b.inputs[1]}, {kY, b.outputs[0]}});
     pack_ = bind_cudnn(others, plan_.workspace_bytes > 0 ? b.workspace : nullptr);
@@ -67,7 +67,7 @@ class FusedConvolution : public Kernel {
   CudnnDescriptor pack_{CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR};
 };
 
-// (x, w) → y, mean, variance, from the sums that the plan leaves.
+// (x, w) → y, mean, variance, from the sums that the plan computes.
 class FusedMoments final : public FusedConvolution {
  public:
   using FusedConvolution::FusedConvolution;
@@ -123,7 +123,7 @@ class FusedNorm final : public FusedConvolution {
 using MakeFused = std::function<std::unique_ptr<FusedConvolution>(CudnnPlan)>;
 constexpr const char* kTwoSteps = "two steps";
 
-// The name of the fastest: the two steps, which come first, or a proposal.
+// Returns the name of the fastest: the two steps, which are timed first, or a proposal.
 std::string time_cudnn_conv2d_norms(CudaDevice& device, const KernelRequest& request,
                                     Kernel& two_steps, const CudnnProposals& proposals,
                                     const MakeFused& make) {
@@ -136,7 +136,7 @@ std::string time_cudnn_conv2d_norms(CudaDevice& device, const KernelRequest& req
   };
   const std::vector<void*> inputs = addresses(request.inputs), outputs = addresses(request.outputs);
   const size_t most = tuning_limits(device.tuning().mode).candidates;
-  size_t made = most;  // a candidate is run several times in a row: it is made at the first
+  size_t made = most;  // a candidate runs several times in a row and is made for the first run
   std::unique_ptr<FusedConvolution> fused;
   Buffer workspace;
   const auto ready = [&](size_t i) {
@@ -170,7 +170,7 @@ std::unique_ptr<Kernel> choose_cudnn_conv2d_norms(const KernelRequest& request,
                                                   const MakeFused& make) {
   CudaDevice& device = cuda_device(request);
   if (proposals.size() == 0) return nullptr;
-  // Before the choice: the convolution has one of its own to make.
+  // Made before the choice, since the convolution has its own tuned choice.
   const auto two_steps = make_two_steps(request);
   const std::string chosen = tuned_choice(device, key, [&] {
     return time_cudnn_conv2d_norms(device, request, *two_steps, proposals, make);

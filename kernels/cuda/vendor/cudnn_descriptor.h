@@ -1,5 +1,5 @@
-// Descriptors of cuDNN 9's graph API, through its C interface (cudnn_graph.h): no third-party
-// headers beyond the toolkit's.
+// Descriptors of cuDNN 9's graph API, through its C interface (cudnn_graph.h), which needs no
+// third-party headers.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,7 @@ class CudnnDescriptor {
 
   void set(cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type, int64_t count,
            const void* values);
-  // Number of values written to `values`, at most `most`.
+  // Returns the number of values written to `values`, at most `most`.
   int64_t get(cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type, int64_t most,
               void* values) const;
   void finalize(std::string_view what);
@@ -35,13 +35,13 @@ class CudnnDescriptor {
   cudnnBackendDescriptor_t descriptor_ = nullptr;
 };
 
-// What a plan is for: a GPU with a handle, or a description of one.
+// The target of a plan: a GPU with a handle, or a description of one.
 struct CudnnTarget {
   cudnnHandle_t handle = nullptr;
   const CudnnDescriptor* description = nullptr;
 };
 
-// A description as cuDNN writes it (CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION).
+// Creates a target from cuDNN's description (CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION).
 CudnnDescriptor describe_gpu(const std::string& json);
 
 }  // namespace dltrain

@@ -1,6 +1,6 @@
-// The operations of cuDNN's graph API that our graphs are made of. Tensors that a plan reads or
-// writes in memory have an id above 0, by which a variant pack binds them; a tensor with id 0 lies
-// between two operations and never in memory.
+// The operations of cuDNN's graph API that are used here. Tensors that a plan reads or writes in
+// memory have an id above 0, by which a variant pack binds them; a tensor with id 0 is an
+// intermediate result, never in memory.
 #pragma once
 
 #include <cstdint>
@@ -25,18 +25,18 @@ struct ConvolutionProblem {
   int64_t kernel[2] = {}, stride[2] = {}, padding[2] = {}, dilation[2] = {};
 };
 
-// What a graph is made of, while it is made: operations refer to the tensors' descriptors.
+// Collects the parts of a graph: operations refer to the tensors' descriptors.
 class CudnnOperations {
  public:
-  // A dense NHWC tensor of n images; cuDNN names the extents in the order N, C, H, W. The reference
-  // is good for the life of the object.
+  // Adds a dense NHWC tensor of n images; cuDNN's order of extents is N, C, H, W. The reference is
+  // valid for the lifetime of the object.
   const CudnnDescriptor& tensor(DType dtype, int64_t id, int64_t n, int64_t c, int64_t h,
                                 int64_t w);
-  // A value a channel, in f32.
+  // Adds a tensor of one f32 value per channel.
   const CudnnDescriptor& channels(int64_t id, int64_t c) {
     return tensor(DType::f32, id, 1, c, 1, 1);
   }
-  // Images of the problem: what goes into the convolution, and what comes out.
+  // Add the problem's images: the input of the convolution, and its output.
   const CudnnDescriptor& input(const ConvolutionProblem& p, DType dtype, int64_t id) {
     return tensor(dtype, id, p.samples, p.in_channels, p.in[0], p.in[1]);
   }
@@ -47,27 +47,28 @@ class CudnnOperations {
     return tensor(dtype, id, p.samples, p.out_channels, p.out[0], p.out[1]);
   }
 
-  // The problem's pass over x, w and y, which for gradients are those of the forward. Sums in f32.
+  // Adds the problem's pass over x, w and y, which for gradients are those of the forward. Sums in
+  // f32.
   void convolution(const ConvolutionProblem& p, const CudnnDescriptor& x, const CudnnDescriptor& w,
                    const CudnnDescriptor& y);
-  // y = a ∘ b, or a function of a alone (b: nullptr); computed in f32. b may have a value a
+  // y = a ∘ b, or a function of a alone (b: nullptr); computed in f32. b may have one value per
   // channel.
   void pointwise(cudnnPointwiseMode_t mode, const CudnnDescriptor& a, const CudnnDescriptor* b,
                  const CudnnDescriptor& y);
-  // The sums of y and of y² of each channel, in f32.
+  // Adds the sums of y and of y² of each channel, in f32.
   void sums(const CudnnDescriptor& y, const CudnnDescriptor& sum, const CudnnDescriptor& squares);
 
-  // All of it as a graph, which needs this object no longer.
+  // Returns the graph, which is independent of this object.
   CudnnDescriptor graph(const CudnnTarget& target) const;
 
  private:
   std::vector<std::unique_ptr<CudnnDescriptor>> tensors_;
   std::vector<CudnnDescriptor> operations_;
-  int64_t between_ = 1000;  // ids of tensors that lie in no memory
+  int64_t between_ = 1000;  // ids of intermediate tensors
 };
 
-// The device memory with which a plan runs (cudnnBackendExecute). `workspace` may be nullptr where
-// the plan needs none.
+// The device memory of a plan's execution (cudnnBackendExecute). `workspace` may be nullptr if the
+// plan needs none.
 struct CudnnBinding {
   int64_t id;
   void* data;

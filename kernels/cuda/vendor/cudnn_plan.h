@@ -1,6 +1,6 @@
-// Convolutions, alone and with what belongs to the batch norm behind them, by cuDNN 9's graph API.
-// A plan can be built for a GPU that is only described, which is how tests/cuda_engine and
-// tests/cuda_attention check them without one.
+// Convolutions, alone and combined with work of the batch norm after them, by cuDNN 9's graph API.
+// A plan can be built for a GPU that is only described, so that tests/cuda_engine and
+// tests/cuda_attention need no GPU.
 #pragma once
 
 #include "cuda/vendor/cudnn_operations.h"
@@ -21,17 +21,17 @@ CudnnProposals propose_convolution(const ConvolutionProblem& problem, const Cudn
 CudnnProposals propose_convolution_sums(const ConvolutionProblem& problem,
                                         const CudnnTarget& target);
 
-// What follows scale and shift.
+// Operations after scale and shift.
 struct NormEnding {
   bool residual = false, relu = false;
 };
 // y = (x ∗ w) · scale + shift (+ residual), then relu; scale and shift of each channel in f32.
-// Between the steps nothing is rounded. Forward, 16 bits.
+// There is no rounding between the steps. Forward, 16 bits.
 CudnnProposals propose_convolution_norm(const ConvolutionProblem& problem, const NormEnding& ending,
                                         const CudnnTarget& target);
 
-// The device memory with which a plan of any pass of a convolution alone runs: image, weights and
-// result of the forward, or their gradients.
+// Binds the device memory of a convolution's plan, for any pass: image, weights and result of the
+// forward, or their gradients.
 CudnnDescriptor bind_convolution(void* x, void* w, void* y, void* workspace);
 
 }  // namespace dltrain

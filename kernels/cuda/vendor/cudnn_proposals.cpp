@@ -9,10 +9,10 @@ namespace dltrain {
 namespace {
 
 constexpr size_t kCudnnProposalsMostWorkspace = size_t{256} << 20;
-constexpr int64_t kMostProposals = 64;  // of a mode
-constexpr int64_t kMostKnobs = 32;      // of an engine
+constexpr int64_t kMostProposals = 64;  // per heuristic mode
+constexpr int64_t kMostKnobs = 32;      // per engine
 
-// `count` descriptors of a type, for an attribute that is a list of them.
+// A list of `count` descriptors of one type, for list attributes.
 struct DescriptorList {
   std::vector<CudnnDescriptor> descriptors;
   std::vector<cudnnBackendDescriptor_t> raw;
@@ -35,7 +35,7 @@ bool follows_rules(const CudnnDescriptor& engine, DType dtype) {
   cudnnBackendNumericalNote_t notes[CUDNN_NUMERICAL_NOTE_TYPE_COUNT];
   const int64_t count = engine.get(CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, CUDNN_TYPE_NUMERICAL_NOTE,
                                    CUDNN_NUMERICAL_NOTE_TYPE_COUNT, notes);
-  const bool whole = dtype == DType::f32;  // 16 bits are what tensor cores are for
+  const bool whole = dtype == DType::f32;  // tensor cores are allowed with 16 bits only
   return std::none_of(notes, notes + count, [&](cudnnBackendNumericalNote_t note) {
     return note == CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC ||
            (whole && note == CUDNN_NUMERICAL_NOTE_TENSOR_CORE) ||

@@ -1,5 +1,5 @@
-// What cuDNN proposes for an operation graph: engines with their settings that pass our rules, of
-// which any can be built to a plan, for a GPU or for the description of one.
+// cuDNN's proposals for an operation graph: engines with their settings that pass the rules below.
+// Any can be built to a plan, for a GPU or for the description of one.
 //
 // Rules: deterministic; sums in f32; for f32 no TF32 tensor cores and no narrower inputs; no FFT or
 // Winograd, whose rounding errors are larger; a workspace of at most 256 MiB.
@@ -25,14 +25,14 @@ class CudnnProposals {
   // `dtype`: of the operands. `target` outlives the object.
   CudnnProposals(CudnnDescriptor graph, DType dtype, const CudnnTarget& target);
 
-  // Best first, as cuDNN estimates; those that it falls back on come last.
+  // Best estimate first; cuDNN's fallbacks are last.
   size_t size() const { return configs_.size(); }
   // "engine 12, 2=3, 27=0": the engine and the values of its settings (knobs). The same in every
   // process for one version of cuDNN.
   const std::string& name(size_t i) const { return names_[i]; }
-  // Nothing where it is refused, or its workspace is too large.
+  // Returns nullopt if cuDNN fails or the workspace is too large.
   std::optional<CudnnPlan> build(size_t i) const;
-  // The first that can be built.
+  // Builds the first proposal that works.
   std::optional<CudnnPlan> build_first() const;
 
  private:

@@ -1,11 +1,10 @@
-// recurrent_network and its backward by cuDNN. Weights are copied into cuDNN's own memory, a part
-// of the workspace, in every run, and gradients out of it: a few copies of neighbouring matrices.
-// The direction from the last token to the first is the other one over tokens in reverse order,
-// which our own copies make. Everything is queued on the stream; nothing waits, so it can be
-// captured.
+// recurrent_network and its backward by cuDNN. In every run weights are copied into cuDNN's layout
+// in the workspace, and gradients out of it: a few copies of adjacent matrices. For the direction
+// from the last token to the first, copies reverse the order of tokens. Everything is queued on the
+// stream without waiting, so it can be captured.
 //
 // cuDNN computes the op's formulas: biases of inputs and state, the reset gate of a GRU after the
-// product. Which way is taken, this or the engine's own kernels: kept_bytes() at the end.
+// product. kept_bytes() at the end chooses between cuDNN and the engine's own kernels.
 #include <array>
 
 #include <fmt/format.h>
@@ -39,7 +38,7 @@ RnnProblem read_problem(const KernelRequest& r, size_t x, size_t weights) {
           .hidden = w_hh[1]};
 }
 
-// What forward and backward share: cuDNN's memory for weights, and tokens in reverse order.
+// Shared by forward and backward: cuDNN's memory for weights, and tokens in reverse order.
 class CudnnRecurrent : public Kernel {
  public:
   CudnnRecurrent(CudaDevice& device, CudnnRnn rnn, const CudnnRnn::Sizes& sizes, bool reverse)
@@ -78,7 +77,8 @@ class CudnnRecurrent : public Kernel {
     return handle;
   }
 
-  // Where cuDNN reads a tensor of tokens: as it is, or reversed at `at` of the workspace.
+  // Returns the address of a tensor in cuDNN's token order: the tensor itself, or a reversed copy
+  // at `at` of the workspace.
   const void* in_order(const void* from, int64_t width, size_t at, Stream& stream) const {
     if (!reverse_) return from;
     turn(from, workspace_ + at, width, stream);
@@ -138,7 +138,7 @@ class CudnnRecurrentForward final : public CudnnRecurrent {
     const RnnProblem& p = rnn_.problem();
     cudnnHandle_t handle = begin(stream, operands_);
     const void* x = in_order(x_, p.inputs, x_at_, stream);
-    // No lengths on the device: since cuDNN 8.9.1 it takes those of the descriptors.
+    // No lengths on the device: since 8.9.1 cuDNN uses those of the descriptors.
     check_cudnn(
         cudnnRNNForward(handle, rnn_.rnn(),
                         trains_ ? CUDNN_FWD_MODE_TRAINING : CUDNN_FWD_MODE_INFERENCE, nullptr,
@@ -194,7 +194,7 @@ class CudnnRecurrentBackward final : public CudnnRecurrent {
     const void *x = in_order(x_, p.inputs, x_at_, stream),
                *y = in_order(y_, p.hidden, y_at_, stream),
                *dy = in_order(dy_, p.hidden, dy_at_, stream);
-    // In this order: the gradient of the weights reads what that of the data leaves in `kept`.
+    // The order matters: the weight gradient reads data that the data gradient writes to `kept`.
     check_cudnn(cudnnRNNBackwardData_v8(handle, rnn_.rnn(), nullptr, rnn_.y(), y, dy, rnn_.x(),
                                         in_order(dx_, dx_at_), rnn_.state(), h0_, nullptr, nullptr,
                                         rnn_.state(), c0_, nullptr, nullptr, sizes_.weights,
@@ -232,7 +232,7 @@ std::optional<CudnnRnn> describe(const RnnProblem& p) {
   return CudnnRnn::describe(p);
 }
 
-// Forward and backward of one way, over zeros.
+// Forward and backward of one implementation, with zeros as data.
 class Trial {
  public:
   Trial(const KernelRequest& r, KernelMaker forward, KernelMaker backward, int64_t kept) {
@@ -281,7 +281,8 @@ class Trial {
 
 constexpr const char *kCudnn = "cuDNN", *kComposed = "composed";
 
-// Makes and runs one way. False where it cannot be had: the library may refuse only now.
+// Creates and runs one implementation. Returns false if it fails, which the library may do only
+// now.
 bool tried(std::optional<Trial>& trial, const KernelRequest& r, bool cudnn, int64_t reserve,
            Stream& stream) {
   try {
@@ -299,7 +300,8 @@ bool tried(std::optional<Trial>& trial, const KernelRequest& r, bool cudnn, int6
   return true;
 }
 
-// The faster way, of forward and backward together; empty where there was no time.
+// Returns the faster implementation for forward and backward together; empty without time for
+// tuning.
 std::string faster(CudaDevice& device, const KernelRequest& r, int64_t reserve) {
   size_t made = 2;
   std::optional<Trial> trial;
@@ -311,8 +313,8 @@ std::string faster(CudaDevice& device, const KernelRequest& r, int64_t reserve) 
   return !best ? "" : *best == 0 ? kCudnn : kComposed;
 }
 
-// Whether cuDNN's way runs at all, before a graph counts on it: what refuses only then would end
-// the first step.
+// Returns true if cuDNN's implementation runs. Checked before a graph relies on it, since an error
+// that occurs only at run time would abort the first step.
 bool runs(CudaDevice& device, const KernelRequest& r, int64_t reserve) {
   std::optional<Trial> trial;
   const auto stream = device.make_stream();
@@ -331,7 +333,7 @@ std::unique_ptr<Kernel> make_cudnn_recurrent(const KernelRequest& r) {
   const int64_t kept = r.attributes.integer("kept_bytes");
   const auto sizes =
       rnn->sizes(device.dnn(), kept > 0 ? CUDNN_FWD_MODE_TRAINING : CUDNN_FWD_MODE_INFERENCE);
-  // What another kernel asked to keep is not ours.
+  // kept_bytes of another kernel does not match.
   if (!sizes || (kept > 0 && sizes->reserve != static_cast<size_t>(kept))) return nullptr;
   return std::make_unique<CudnnRecurrentForward>(device, std::move(*rnn), *sizes,
                                                  r.attributes.boolean("reverse"), kept > 0);

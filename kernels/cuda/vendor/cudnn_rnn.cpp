@@ -28,7 +28,7 @@ cudnnRNNMode_t library_mode(RecurrentKind kind) {
   return CUDNN_RNN_RELU;
 }
 
-// Products of all extents that cuDNN writes about a matrix or bias.
+// Returns the product of all extents that cuDNN reports for a matrix or bias.
 int64_t elements_of(cudnnTensorDescriptor_t tensor) {
   constexpr int kMost = 8;
   cudnnDataType_t type;
@@ -63,8 +63,8 @@ cudnnStatus_t CudnnRnn::make() {
   check_cudnn(cudnnCreateRNNDataDescriptor(x_.out()), "describing recurrent inputs");
   check_cudnn(cudnnCreateRNNDataDescriptor(y_.out()), "describing recurrent outputs");
   check_cudnn(cudnnCreateTensorDescriptor(state_.out()), "describing a recurrent state");
-  // As elsewhere f32 is plain f32, without TF32. Tensors with the samples outside need padded
-  // input and output, though no sequence is shorter than the others.
+  // As elsewhere f32 is plain f32, without TF32. Tensors with samples as the first axis need padded
+  // input and output, although all sequences have the same length.
   const cudnnMathType_t math = p.dtype == DType::f32 ? CUDNN_FMA_MATH : CUDNN_TENSOR_OP_MATH;
   cudnnStatus_t code = cudnnSetRNNDescriptor_v8(rnn_, CUDNN_RNN_ALGO_STANDARD, library_mode(p.kind),
                                                 p.bias ? CUDNN_RNN_DOUBLE_BIAS : CUDNN_RNN_NO_BIAS,

@@ -1,6 +1,6 @@
 // One layer and one direction (from the first token to the last) of a recurrent network by cuDNN's
-// RNN interface (cudnn_adv.h): descriptors, the bytes that it needs, and where in its own memory
-// the weights lie. Used by cudnn_recurrent.cpp; descriptors are made without a GPU, sizes need a
+// RNN interface (cudnn_adv.h): descriptors, required bytes, and the places of the weights in
+// cuDNN's memory. Used by cudnn_recurrent.cpp; creating descriptors needs no GPU, sizes need a
 // handle.
 #pragma once
 
@@ -26,23 +26,23 @@ struct RnnProblem {
 
 class CudnnRnn {
  public:
-  // Nothing where cuDNN does not support the problem.
+  // Returns nullopt if cuDNN does not support the problem.
   static std::optional<CudnnRnn> describe(const RnnProblem& problem);
 
-  // Bytes of the weights, of the workspace and of what a forward of training keeps.
+  // Bytes of the weights, of the workspace and of the data that the forward of training keeps.
   struct Sizes {
     size_t weights = 0, workspace = 0, reserve = 0;
   };
-  // Nothing where cuDNN refuses.
+  // Returns nullopt if cuDNN reports an error.
   std::optional<Sizes> sizes(cudnnHandle_t handle, cudnnForwardMode_t mode) const;
 
-  // A piece of an operand: `count` elements of it from `begin` on, at byte `offset` of the weights.
+  // A piece of an operand: its `count` elements from `begin` on, at byte `offset` of the weights.
   struct Piece {
     enum Operand : uint8_t { w_ih, w_hh, b_ih, b_hh } operand;
     int64_t begin, count;
     size_t offset;
   };
-  // Neighbours joined. `weights`: their memory, which is not looked at.
+  // Returns the pieces, adjacent ones merged. `weights`: their memory, which is not read.
   std::vector<Piece> pieces(cudnnHandle_t handle, size_t bytes, const void* weights) const;
 
   const RnnProblem& problem() const { return problem_; }

@@ -1,9 +1,9 @@
-// Kernels and copies by CUPTI's activity records. libcupti is opened when a profile wants it; only
-// its header is needed to build.
+// Times kernels and copies by CUPTI's activity records. libcupti is opened when a profile needs it;
+// building needs only its header.
 //
-// A call's tag is pushed as an external correlation: CUPTI then writes, for each CUDA function that
-// is called meanwhile, a record that joins the tag with the function's own number, which the
-// records of the kernels that it launched bear too.
+// A call's tag is pushed as an external correlation: CUPTI then writes a record for each CUDA
+// function called meanwhile, with the tag and the function's correlation id, which is also in the
+// records of the kernels that it launched.
 #include <cuda_runtime_api.h>
 
 #include "cuda/vendor/profiler.h"
@@ -48,7 +48,7 @@ struct CuptiProfilerLibrary {
   decltype(&cuptiGetTimestamp) timestamp = nullptr;
   decltype(&cuptiGetResultString) result_string = nullptr;
 
-  // Never closed: CUPTI has threads of its own. False: it is not there.
+  // Returns false if the library is missing. It is never closed, since CUPTI has its own threads.
   bool open() {
     void* library = nullptr;
     const std::string versioned = fmt::format("libcupti.so.{}", CUDART_VERSION / 1000);
@@ -83,7 +83,7 @@ int64_t now_cupti_profiler() {
       .count();
 }
 
-// "softmax_rows(float const*, int)" of a mangled name.
+// Returns a demangled name such as "softmax_rows(float const*, int)".
 std::string readable(const char* name) {
   if (name == nullptr) return "kernel";
   int status = 0;
@@ -106,7 +106,7 @@ const char* copy_name(uint8_t kind) {
   }
 }
 
-// What CUPTI hands back, from any of its threads.
+// Collects the records that CUPTI returns on any of its threads.
 class Records {
  public:
   explicit Records(const CuptiProfilerLibrary& cupti) : cupti_(cupti) {}
@@ -185,7 +185,7 @@ class Records {
   std::unordered_map<uint32_t, int64_t> tags_;
 };
 
-Records* receiver = nullptr;  // CUPTI's callbacks have no argument of ours
+Records* receiver = nullptr;  // CUPTI's callbacks have no user argument
 
 void CUPTIAPI give_buffer(uint8_t** buffer, size_t* bytes, size_t* records) {
   *buffer = static_cast<uint8_t*>(std::aligned_alloc(kBufferAlignment, kBufferBytes));
@@ -206,7 +206,7 @@ class CuptiProfiler final : public DeviceProfiler {
     if (receiver == &records_) receiver = nullptr;
   }
 
-  // False: it cannot be used, for the reason in `why`.
+  // Returns false if CUPTI cannot be used, with the reason in `why`.
   bool start(std::string& why) {
     if (!cupti_.open()) {
       why = fmt::format("CUPTI (libcupti.so.{}) is not installed", CUDART_VERSION / 1000);

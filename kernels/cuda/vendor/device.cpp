@@ -26,7 +26,7 @@ std::string cuda_version(int version) {
   return fmt::format("{}.{}", version / 1000, version % 1000 / 10);
 }
 
-// `driver`: what is said of it behind CUDA's own version.
+// `driver`: text on the driver after CUDA's version.
 std::string versions_with(const std::string& driver) {
   int runtime = 0;
   check_cuda(cudaRuntimeGetVersion(&runtime), "reading the runtime's version");
@@ -42,15 +42,15 @@ std::string library_versions() {
   return versions_with(fmt::format(" (driver for {})", cuda_version(driver)));
 }
 
-// 0 where the driver does not say.
+// Returns 0 if the driver does not report it.
 double attribute(cudaDeviceAttr what, int index) {
   int value = 0;
   return cudaDeviceGetAttribute(&value, what, index) == cudaSuccess ? value : 0;
 }
 
-// What a multiprocessor of a data-centre GPU does in a clock (dense): FLOP of its f32 units, and of
-// its tensor cores on bf16 and f16 with sums in f32 (NVIDIA's white papers of A100, H100, B200).
-// For others no limit is stated.
+// Dense FLOP per clock of a multiprocessor of data-centre GPUs: of its f32 units, and of its tensor
+// cores for bf16 and f16 with f32 sums (NVIDIA's white papers of A100, H100, B200). Other GPUs have
+// no entry.
 struct Rates {
   int architecture;
   double f32, low;
@@ -58,7 +58,7 @@ struct Rates {
 constexpr Rates kRates[] = {{80, 128, 2048}, {90, 256, 4096}, {100, 256, 8192}};
 
 void add_peaks(DeviceProperties& properties, int architecture, int index) {
-  // Both clocks are in kHz; memory moves twice a clock.
+  // Both clocks are in kHz; memory transfers twice per clock.
   const double clock = 1e3 * attribute(cudaDevAttrClockRate, index);
   const double memory_clock = 1e3 * attribute(cudaDevAttrMemoryClockRate, index);
   properties.peak_bytes = 2 * memory_clock * attribute(cudaDevAttrGlobalMemoryBusWidth, index) / 8;
@@ -69,7 +69,7 @@ void add_peaks(DeviceProperties& properties, int architecture, int index) {
   }
 }
 
-// "GPU-" and the number that is this GPU's alone, in nvidia-smi's writing.
+// Returns "GPU-" and the GPU's UUID, formatted as by nvidia-smi.
 std::string identity_of(const cudaDeviceProp& device) {
   std::string text = "GPU-";
   for (size_t i = 0; i < sizeof device.uuid.bytes; ++i) {
@@ -93,8 +93,7 @@ DeviceProperties read_properties(const cudaDeviceProp& device, int index) {
           .identity = identity_of(device)};
 }
 
-// Of the environment, as CUDA reads it: every launch waits for its end, so that errors are found
-// where they come from.
+// Returns true if the environment makes every launch wait for its end, to locate errors.
 bool launches_block() {
   const char* value = std::getenv("CUDA_LAUNCH_BLOCKING");
   return value != nullptr && std::string_view(value) == "1";
@@ -185,9 +184,9 @@ CudaDevice::CudaDevice(int index) : index_(index) {
     fail(ExitCode::device, "cuda:{} ({}) is an sm_{}{}; this build has code for sm_{} and newer",
          index, device.name, device.major, device.minor, kLeastArchitecture);
   }
-  // cuDNN's recurrent networks use cuBLAS on several streams, whose results may depend on which of
-  // its buffers is free unless all have one size (cuBLAS, Results Reproducibility). Read when
-  // cuBLAS starts; whoever has set it knows why.
+  // cuDNN's recurrent networks use cuBLAS on several streams, whose results may depend on which
+  // buffer is free unless all have one size (cuBLAS, Results Reproducibility). cuBLAS reads this at
+  // its start; a user's setting takes precedence.
   ::setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8", 0);
   const BlockSignals block;  // for the driver's threads
   check_cuda(cudaInitDevice(index, 0, 0), fmt::format("starting cuda:{}", index));
@@ -230,7 +229,7 @@ void* CudaDevice::allocate(size_t bytes, Memory kind) {
   }
   check_cuda(code, "allocating device memory");
   taken_[out] = bytes;
-  // Our streams do not wait for the default stream, so the zeroing must be over before we return.
+  // Other streams do not wait for the default stream, so the zeroing must end before we return.
   check_cuda(cudaMemset(out, 0, bytes), "zeroing device memory");
   check_cuda(cudaStreamSynchronize(nullptr), "zeroing device memory");
   return out;
@@ -240,7 +239,7 @@ void CudaDevice::out_of_memory(size_t bytes) const {
   size_t free = 0, total = 0, own = 0;
   check_cuda(cudaMemGetInfo(&free, &total), "reading the free memory");
   for (const auto& [address, taken] : taken_) own += taken;
-  // What nobody has asked us for: contexts and libraries, or other processes.
+  // Memory of contexts and libraries, or of other processes.
   const size_t others = total - free > own ? total - free - own : 0;
   constexpr size_t kOfLibraries = size_t{2} << 30;
   fail(
@@ -252,7 +251,7 @@ void CudaDevice::out_of_memory(size_t bytes) const {
             "how much)");
 }
 
-// Errors are ignored: this runs in destructors, after failures that were reported already.
+// Ignores errors: this runs in destructors, after failures that were already reported.
 void CudaDevice::free(void* pointer, Memory kind) {
   if (kind == Memory::device) taken_.erase(pointer);
   (void)(kind == Memory::pinned_host ? cudaFreeHost(pointer) : cudaFree(pointer));
@@ -302,7 +301,7 @@ std::unique_ptr<CapturedGraph> CudaDevice::capture(Stream& stream,
                                                    const std::function<void()>& body) {
   if (launches_block()) return nullptr;
   make_current();
-  // Thread-local: the loader's thread may go on allocating and copying meanwhile.
+  // Thread-local, so that the loader's thread may allocate and copy meanwhile.
   check_cuda(cudaStreamBeginCapture(native_stream(stream), cudaStreamCaptureModeThreadLocal),
              "beginning a capture");
   GraphHandle graph;

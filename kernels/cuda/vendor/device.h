@@ -20,20 +20,21 @@ std::string cuda_problem();
 using BlasHandle = Handle<cublasLtHandle_t, cublasLtDestroy>;
 using DnnHandle = Handle<cudnnHandle_t, cudnnDestroy>;
 
-// What is known of the choices by time (vendor/autotune.h).
+// State of the tuned choices (vendor/autotune.h).
 struct Tuning {
   Autotune mode = Autotune::off;
   Agreement agree = {};                     // of several ranks
   std::map<std::string, std::string> made;  // key → choice
-  double seconds = 0;                       // that timing has taken
+  double seconds = 0;                       // spent on timing
 };
 
-// Of the libraries that the engine was built with and has loaded; needs no driver.
+// Returns the versions of the libraries that the engine was built with and has loaded; needs no
+// driver.
 std::string cuda_libraries();
 
 class CudaDevice final : public Device {
  public:
-  // Makes the context of cuda:index. Throws Error(device) when it cannot be used.
+  // Creates the context of cuda:index. Throws Error(device) when it cannot be used.
   explicit CudaDevice(int index);
 
   const DeviceProperties& properties() const override { return properties_; }
@@ -57,10 +58,10 @@ class CudaDevice final : public Device {
   }
   Tuning& tuning() { return tuning_; }
   cublasLtHandle_t blas() const { return blas_; }
-  // Made at the first call: models without convolutions do not load cuDNN's libraries.
+  // Created at the first call, so that models without convolutions do not load cuDNN's libraries.
   cudnnHandle_t dnn();
 
-  // CUDA's current device belongs to a thread: called before every call that depends on it.
+  // CUDA's current device is per thread; must precede calls that depend on it.
   void make_current() const;
 
  private:
@@ -69,7 +70,7 @@ class CudaDevice final : public Device {
   int index_, architecture_ = 0;
   Tuning tuning_;
   DeviceProperties properties_;
-  std::map<void*, size_t> taken_;  // device memory that was asked for
+  std::map<void*, size_t> taken_;  // allocated device memory
   BlasHandle blas_;
   DnnHandle dnn_;
 };

@@ -24,7 +24,7 @@ const VendorCollectives* offered_collectives() {
 #endif
 }
 
-// Vendor rows first; our own serve what the vendor refuses.
+// Vendor rows are first; own kernels serve the remaining requests.
 const std::vector<KernelRow>& kernel_table() {
   static const std::vector<KernelRow> table = [] {
     std::vector<KernelRow> rows(cuda_vendor_rows().begin(), cuda_vendor_rows().end());

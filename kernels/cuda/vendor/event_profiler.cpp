@@ -74,7 +74,7 @@ class EventProfiler final : public DeviceProfiler {
     uint32_t stream = 0;
   };
 
-  // What events are measured from, and the host's time then.
+  // Records the reference event for all times, and the host's time.
   void mark_zero(cudaStream_t stream) {
     if (zero_ == nullptr) zero_ = timed_event();
     check_cuda(cudaEventRecord(zero_, stream), "recording an event");

@@ -7,7 +7,7 @@ namespace dltrain {
 
 class CudaDevice;
 
-// The request's device; this engine's kernels are only asked for on its own devices.
+// Returns the request's device, which is always one of this engine.
 CudaDevice& cuda_device(const KernelRequest& request);
 
 std::unique_ptr<Kernel> make_blas_matmul(const KernelRequest& request);
@@ -18,7 +18,7 @@ std::unique_ptr<Kernel> make_cudnn_conv2d_weight(const KernelRequest& request);
 std::unique_ptr<Kernel> make_cudnn_recurrent(const KernelRequest& request);
 std::unique_ptr<Kernel> make_cudnn_recurrent_backward(const KernelRequest& request);
 std::optional<int64_t> cudnn_recurrent_kept_bytes(const KernelRequest& request);
-// With autotune only, where it finds them faster than two steps.
+// Only with autotune, if it finds them to be faster than two steps.
 std::unique_ptr<Kernel> make_cudnn_conv2d_moments(const KernelRequest& request);
 std::unique_ptr<Kernel> make_cudnn_conv2d_batch_norm(const KernelRequest& request);
 std::unique_ptr<Kernel> make_nvrtc_fused(const KernelRequest& request);

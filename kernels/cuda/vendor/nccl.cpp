@@ -17,7 +17,7 @@
 namespace dltrain {
 namespace {
 
-// Of what is added up or compared; all else moves as bytes, as NCCL itself has it.
+// Returns the NCCL type of reduced data; all other data is transferred as bytes.
 ncclDataType_t type_of(DType dtype) {
   switch (dtype) {
     case DType::f32:
@@ -33,12 +33,12 @@ ncclDataType_t type_of(DType dtype) {
     case DType::i64:
       return ncclInt64;
     default:
-      fail(ExitCode::internal, "internal error: NCCL adds up no {}", dtype_name(dtype));
+      fail(ExitCode::internal, "internal error: NCCL cannot sum {}", dtype_name(dtype));
   }
 }
 
-// On a thread of its own that takes no signals, which NCCL's threads inherit: the call waits for
-// all ranks, and meanwhile this thread takes them.
+// Runs the call on a thread with signals blocked, which NCCL's threads inherit. The call waits for
+// all ranks, while this thread handles signals.
 ncclResult_t call_without_signals(CudaDevice& device, const std::function<ncclResult_t()>& call) {
   std::packaged_task<ncclResult_t()> task([&] {
     device.make_current();
@@ -56,7 +56,7 @@ ncclResult_t call_without_signals(CudaDevice& device, const std::function<ncclRe
 
 class NcclCarrier final : public Carrier {
  public:
-  // Of `size` ranks; owns the communicator.
+  // `size`: number of ranks. Owns the communicator.
   NcclCarrier(const NcclLibrary& nccl, CudaDevice& device, ncclComm_t comm, int size)
       : nccl_(nccl), device_(device), size_(size), comm_(comm) {
     const BlockSignals block;
@@ -104,7 +104,7 @@ class NcclCarrier final : public Carrier {
 
   std::unique_ptr<Carrier> split(std::span<const int> ranks) override {
     ncclComm_t part = nullptr;
-    // Ranks keep their order; the first one's number is what a part is known by.
+    // Ranks keep their order; the number of the first rank identifies a part.
     const ncclResult_t result = call_without_signals(
         device_, [&] { return nccl_.split(comm_, ranks.front(), 0, &part, nullptr); });
     if (result != ncclSuccess) {
@@ -134,10 +134,10 @@ class NcclCarrier final : public Carrier {
       case CollectiveKind::barrier:
         break;
     }
-    fail(ExitCode::internal, "internal error: {} by NCCL", collective_name(c));
+    fail(ExitCode::internal, "internal error: {} is not supported by NCCL", collective_name(c));
   }
 
-  // Messages that are under way together.
+  // A group of concurrent messages.
   class Group {
    public:
     Group(const NcclLibrary& nccl, ncclComm_t comm, cudaStream_t stream)
@@ -148,7 +148,7 @@ class NcclCarrier final : public Carrier {
     void receive(void* data, size_t bytes, int from) {
       keep(nccl_.receive(data, bytes, ncclUint8, from, comm_, stream_));
     }
-    // The first mistake.
+    // Returns the first error.
     ncclResult_t end() {
       keep(nccl_.group_end());
       return first_;
@@ -183,7 +183,7 @@ class NcclCarrier final : public Carrier {
 
   void fail_with(ncclResult_t result) { fail_now(nccl_.text_of(result, comm_)); }
 
-  // Under the mutex. Without the abort the stream would wait for ever.
+  // Requires the mutex. Without the abort the stream would wait forever.
   void fail_now(const std::string& reason) {
     failure_ = {last_, reason};
     failed_ = true;
@@ -206,14 +206,14 @@ class NcclCarrier final : public Carrier {
   CudaDevice& device_;
   int size_;
   StreamMarks marks_;
-  std::mutex mutex_;  // of what follows
+  std::mutex mutex_;  // protects the members below
   std::condition_variable changed_;
   ncclComm_t comm_ = nullptr;
   CollectiveCall last_;
   CarrierFailure failure_;
   std::atomic<bool> failed_ = false;
   bool stopping_ = false;
-  std::thread poll_;  // last
+  std::thread poll_;  // last member: uses those above
 };
 
 const NcclLibrary& library() {

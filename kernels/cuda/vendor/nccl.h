@@ -1,16 +1,16 @@
-// NCCL, opened when ranks meet on GPUs: one rank, and machines without libnccl, run what does not
-// need it.
+// NCCL, opened only for several ranks on GPUs, so that everything else works without libnccl.
 //
 // Operations are queued on the stream of the group (comm/stream_collectives.h) and not captured. A
-// thread of the carrier looks for errors that NCCL meets by itself (ncclCommGetAsyncError) every
-// kPollEvery; it then aborts the communicator, so that the stream is done and the host learns of
-// it. Peers that are lost without NCCL noticing, and operations that never end, are found by the
-// watch of ranks: an event before and behind each operation says how far the GPU is.
+// thread of the carrier polls for NCCL's asynchronous errors (ncclCommGetAsyncError) every
+// kPollEvery; it then aborts the communicator, so that the stream completes and the host gets the
+// error. The watch of ranks (comm/watch.h) detects lost peers that NCCL does not notice, and
+// operations that do not end, by events before and after each operation.
 //
-// Groups of some ranks are split off by ncclCommSplit.
+// ncclCommSplit creates groups of some ranks.
 //
-// Sums are in the order of NCCL's rings and trees, and of bf16 and f16 rounded at every hop: not
-// those of comm/reduce.h. For one layout of GPUs and one version they are the same in every run.
+// Sums are in the order of NCCL's rings and trees, with bf16 and f16 rounded at every hop, and so
+// differ from those of comm/reduce.h. With the same GPU layout and NCCL version they are
+// reproducible.
 #pragma once
 
 #include <chrono>
@@ -21,7 +21,7 @@ namespace dltrain {
 
 inline constexpr std::chrono::milliseconds kPollEvery{100};
 
-// What the engine offers; its problem() says where the library is missing or too old.
+// Returns the engine's collectives; their problem() reports a missing or too old library.
 const VendorCollectives* nccl_collectives();
 
 }  // namespace dltrain

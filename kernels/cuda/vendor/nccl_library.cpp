@@ -7,7 +7,7 @@ namespace dltrain {
 namespace {
 
 constexpr int kLeastVersion =
-    21800;  // 2.18, of CUDA 12: the oldest that splits, and whose abort is safe to rely on
+    21800;  // 2.18, of CUDA 12: the oldest with ncclCommSplit and a reliable abort
 
 struct Opened {
   NcclLibrary library{};

@@ -1,4 +1,4 @@
-// The functions of libnccl.so.2, opened at the first use.
+// The functions of libnccl.so.2, which is opened at the first use.
 #pragma once
 
 #include <string>
@@ -27,12 +27,12 @@ struct NcclLibrary {
   decltype(&ncclGroupEnd) group_end;
   std::string name;  // "NCCL 2.28.9"
 
-  // nullptr where it is missing or too old; thread-safe.
+  // Returns nullptr if the library is missing or too old; thread-safe.
   static const NcclLibrary* find();
-  // One line: why find() is nullptr; else empty.
+  // Returns the reason if find() is nullptr, in one line; else an empty string.
   static const std::string& problem();
 
-  // "unhandled system error: …", with what NCCL says of the communicator (nullptr: of none).
+  // Returns "unhandled system error: …", with NCCL's message on the communicator (nullptr: none).
   std::string text_of(ncclResult_t result, ncclComm_t comm) const;
 };
 

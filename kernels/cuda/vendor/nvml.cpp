@@ -8,7 +8,7 @@
 namespace dltrain {
 namespace {
 
-// The parts of NVML's documented interface that are used here (NVML API Reference).
+// The used parts of NVML's documented interface (NVML API Reference).
 using NvmlDevice = struct NvmlDeviceObject*;
 using NvmlReturn = int;  // 0: success
 
@@ -27,7 +27,7 @@ constexpr int kPcieTransmitted = 0, kPcieReceived = 1;  // by the GPU
 constexpr unsigned long long kPowerCap = 0x04, kHardwareSlowdown = 0x08, kSoftwareHeat = 0x20,
                              kHardwareHeat = 0x40, kPowerBrake = 0x80;
 
-// A function of the library; absent in some versions.
+// A function of the library; some versions may not have it.
 template <typename... Arguments>
 class Function {
  public:
@@ -55,7 +55,7 @@ struct NvmlLibrary {
   Function<NvmlDevice, unsigned*> power;
   Function<NvmlDevice, unsigned long long*> throttle_reasons;
 
-  // False: it is not there, or something else of that name.
+  // Returns false if the library is missing or lacks required functions.
   bool open() {
     handle = dlopen("libnvidia-ml.so.1", RTLD_LAZY | RTLD_LOCAL);
     if (handle == nullptr) return false;
@@ -85,7 +85,7 @@ std::string throttle_names(unsigned long long reasons) {
   add((reasons & kPowerCap) != 0, "power cap");
   add((reasons & (kSoftwareHeat | kHardwareHeat)) != 0, "heat");
   add((reasons & kPowerBrake) != 0, "power brake");
-  // Heat and power brake set this bit too.
+  // Thermal slowdown and power brake set this bit too.
   add((reasons & kHardwareSlowdown) != 0 && (reasons & (kHardwareHeat | kPowerBrake)) == 0,
       "hardware slowdown");
   return out;
@@ -93,7 +93,7 @@ std::string throttle_names(unsigned long long reasons) {
 
 class NvmlSensor final : public DeviceSensor {
  public:
-  // After a successful init, which it undoes.
+  // `nvml` must be initialised; the destructor shuts it down.
   NvmlSensor(std::unique_ptr<NvmlLibrary> nvml, NvmlDevice device)
       : nvml_(std::move(nvml)), device_(device) {}
   ~NvmlSensor() override { (void)nvml_->shutdown(); }
@@ -107,7 +107,7 @@ class NvmlSensor final : public DeviceSensor {
       out.memory_mib = static_cast<double>(memory.used) / (1 << 20);
     }
     unsigned value = 0;
-    // KiB/s over the last 20 ms, which is how long the call takes.
+    // KiB/s over the last 20 ms; the call takes as long.
     if (nvml_->pcie(device_, kPcieReceived, &value)) out.pcie_to_device_mib = value / 1024.0;
     if (nvml_->pcie(device_, kPcieTransmitted, &value)) out.pcie_to_host_mib = value / 1024.0;
     if (nvml_->power(device_, &value)) out.power_watts = value / 1000.0;

@@ -1,5 +1,5 @@
-// The state of a GPU by NVML (libnvidia-ml.so.1, part of the driver), which is opened when it is
-// asked for; its header is not needed.
+// The state of a GPU by NVML (libnvidia-ml.so.1, part of the driver), which is opened on demand;
+// its header is not needed.
 #pragma once
 
 #include <memory>
@@ -9,8 +9,8 @@
 
 namespace dltrain {
 
-// The GPU at a PCI bus address as CUDA names it ("0000:3b:00.0"). nullptr where NVML is not there
-// or does not know the GPU: `why` is then one line.
+// Returns the sensor of the GPU at a PCI bus address as CUDA names it ("0000:3b:00.0"), or nullptr
+// if NVML is missing or does not know the GPU: `why` is then one line.
 std::unique_ptr<DeviceSensor> make_nvml_sensor(const std::string& pci_bus, std::string& why);
 
 }  // namespace dltrain

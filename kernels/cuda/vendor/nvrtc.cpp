@@ -42,7 +42,7 @@ struct Nvrtc::Functions {
 
 const Nvrtc* Nvrtc::find() {
   static const Nvrtc* found = []() -> const Nvrtc* {
-    // Of the runtime's own version; never closed.
+    // Must have the runtime's version; never closed.
     const std::string name = fmt::format("libnvrtc.so.{}", CUDART_VERSION / 1000);
     void* library = dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL);
     static Functions functions;
@@ -88,7 +88,7 @@ std::string Nvrtc::compile(const std::string& source, std::span<const SourceHead
                           texts.data(), names.data()),
         "making a program");
   const std::string target = fmt::format("--gpu-architecture=sm_{}", architecture);
-  // Constant expressions of shared headers bear no mark of device code.
+  // Constexpr functions of shared headers have no __device__ attribute.
   const char* options[] = {target.c_str(), "--std=c++20", "-default-device"};
   check(functions_.compile(program, 3, options), "compiling a program");
   size_t bytes = 0;

@@ -1,5 +1,5 @@
-// NVIDIA's run-time compiler, opened when the first program is compiled: machines without
-// libnvrtc run what does not need it.
+// NVIDIA's run-time compiler, opened when the first program is compiled, so that other functions
+// work without libnvrtc.
 #pragma once
 
 #include <span>
@@ -12,14 +12,14 @@ namespace dltrain {
 
 class Nvrtc {
  public:
-  // nullptr where the library is missing. Opened once; thread-safe.
+  // Returns nullptr if the library is missing. Opened once; thread-safe.
   static const Nvrtc* find();
 
   const std::string& version() const { return version_; }  // "13.0"
-  // False for GPUs that are newer or older than the library.
+  // Returns false for GPUs that are too new or too old for the library.
   bool knows(int architecture) const;
-  // Machine code (a cubin) of `source` for sm_<architecture>. Throws Error(internal) with the
-  // compiler's messages: the source is ours.
+  // Returns machine code (a cubin) of `source` for sm_<architecture>. Throws Error(internal) with
+  // the compiler's messages, since sources are generated.
   std::string compile(const std::string& source, std::span<const SourceHeader> headers,
                       int architecture) const;
 

@@ -1,5 +1,5 @@
-// fused_elementwise by programs that are generated and compiled for the GPU at hand, when the plan
-// is made. Without NVRTC, or for a GPU that it does not know, the interpreter runs the program.
+// fused_elementwise by programs that are generated and compiled for the current GPU when the plan
+// is made. Without NVRTC, or for a GPU that it does not support, the interpreter runs the program.
 #include <map>
 #include <mutex>
 
@@ -21,7 +21,7 @@ namespace {
 constexpr int kBlock = 256;
 constexpr const char* kName = "dltrain_fused";
 
-// Everything that the code depends on.
+// Returns everything that the code depends on.
 std::string key_of_nvrtc_fused(const std::string& source, const std::string& compiler,
                                int architecture) {
   std::string key = fmt::format("NVRTC {}, sm_{}\n{}", compiler, architecture, source);
@@ -31,8 +31,8 @@ std::string key_of_nvrtc_fused(const std::string& source, const std::string& com
   return key;
 }
 
-// The kernel of a program, compiled once a process. Its library is never unloaded: kernels may live
-// as long as the process.
+// Returns the kernel of a program, compiled once per process. Its library is never unloaded, since
+// kernels may live as long as the process.
 cudaKernel_t kernel_of(const Nvrtc& nvrtc, const std::string& source, int architecture) {
   static std::mutex mutex;
   static std::map<std::string, cudaKernel_t> known;

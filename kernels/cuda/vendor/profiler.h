@@ -1,8 +1,8 @@
-// How the time of a GPU's work is taken: by CUPTI, which sees every kernel and copy, or, where that
-// is missing, by events around each call. Both open an NVTX range for a call, which outside tools
-// (Nsight Systems) show; without such a tool a range costs a few nanoseconds.
+// Measures the time of a GPU's work by CUPTI, which records every kernel and copy, or, where that
+// is missing, by events around each call. Both open an NVTX range per call for external tools
+// (Nsight Systems); without such a tool a range costs a few nanoseconds.
 //
-// None of this is made unless it is asked for, so a step that nobody profiles is what it was.
+// Nothing is created without a profiler, so that other steps have no overhead.
 #pragma once
 
 #include <memory>
@@ -12,15 +12,15 @@
 
 namespace dltrain {
 
-// CUPTI where it can be opened, else events; method() says which, and why.
+// Uses CUPTI if it can be opened, else events; method() returns which, and why.
 std::unique_ptr<DeviceProfiler> make_cuda_profiler();
 
-// nullptr where CUPTI (libcupti.so, part of the CUDA toolkit) is missing or refuses: `why` is then
-// one line. One at a time in a process.
+// Returns nullptr if CUPTI (libcupti.so, part of the CUDA toolkit) is missing or fails: `why` is
+// then one line. At most one may exist in a process.
 std::unique_ptr<DeviceProfiler> make_cupti_profiler(std::string& why);
 
-// Events before and behind each call. What lies between them counts as the call's, also where the
-// GPU waited for a launch. `why`: there is no better way; part of method().
+// Records events before and after each call. All time between them counts for the call, even if the
+// GPU waited for a launch. `why`: the reason why CUPTI is not used; part of method().
 std::unique_ptr<DeviceProfiler> make_event_profiler(const std::string& why);
 
 }  // namespace dltrain

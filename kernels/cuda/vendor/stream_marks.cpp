@@ -13,7 +13,7 @@ EventHandle make_event() {
 
 bool is_over(cudaEvent_t event) {
   const cudaError_t code = cudaEventQuery(event);
-  // "Not ready" would be taken for the error of the next launch of this thread.
+  // Clear "not ready", which would be reported as the error of this thread's next launch.
   if (code == cudaErrorNotReady) (void)cudaGetLastError();
   return code == cudaSuccess;
 }

@@ -1,7 +1,7 @@
-// How far a stream is with pieces of work that were queued on it, asked for without waiting: an
-// event before and behind each.
+// Progress of a stream through the pieces of work queued on it, available without waiting: an event
+// before and after each piece.
 //
-// Threads: begin() and end() by the one that queues, progress() by any.
+// Threads: begin() and end() are for the queueing thread, progress() for any.
 #pragma once
 
 #include <cstdint>
@@ -17,26 +17,27 @@ class StreamMarks {
  public:
   StreamMarks();
 
-  // Around what is queued; one at a time. Events are made where more is under way than ever before.
+  // Surround the queueing of a piece; not nested. New events are created only when more pieces are
+  // pending than before.
   void begin(cudaStream_t stream);
   void end(cudaStream_t stream);
-  // Of the pieces that have ended being queued. A device that has failed goes no further.
+  // Counts pieces after end(). There is no progress after a device failure.
   CarrierProgress progress();
 
  private:
   struct Mark {
     EventHandle begun, done;
   };
-  // Under the mutex.
+  // Require the mutex.
   bool is_full() const { return queued_ - done_ >= marks_.size(); }
   void advance();
   void grow();
   Mark& mark(uint64_t number) { return marks_[number % marks_.size()]; }
 
-  // Of what follows, but for the events of the piece being queued, which nobody else looks at: a
-  // call that records may take long, and progress() waits for none.
+  // Protects the members below, except the events of the piece being queued, which only its thread
+  // uses: recording may take long, and progress() must not wait for it.
   std::mutex mutex_;
-  std::vector<Mark> marks_;  // of piece n at n % size, from done + 1 on
+  std::vector<Mark> marks_;  // that of piece n at n % size, from done + 1 on
   uint64_t queued_ = 0, done_ = 0;
 };
 

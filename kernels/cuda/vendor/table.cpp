@@ -1,5 +1,5 @@
-// Kernels by cuBLASLt, cuDNN and NVRTC. None has run on a GPU yet, so every row is unproven; the
-// plans that the cuDNN rows ask for are built in tests/cuda_engine from descriptions of GPUs.
+// Kernels by cuBLASLt, cuDNN and NVRTC. None has run on a GPU yet, so every row is unproven;
+// tests/cuda_engine builds the plans of the cuDNN rows from descriptions of GPUs.
 #include "cuda/makers.h"
 #include "cuda/vendor/makers.h"
 
