@@ -39,7 +39,7 @@ echo 'other bytes' >"$work/mirror/cifar-100-binary.tar.gz"
 ! get cifar100 "$work/other" || fail "wrong bytes are accepted"
 said 'expected 03b5dce01913d631647c71ecec9e9cb8'
 ! get mnist "$work/other" || fail "a missing file is accepted"
-said 'train-images-idx3-ubyte.gz could not be had'
+said 'train-images-idx3-ubyte.gz could not be downloaded'
 [ -z "$(ls -A "$work/other")" ] || fail "something is left behind"
 code=0
 get imagenet || code=$?
