@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 """Trains configs/recipes/digits-resnet18.yaml with dltrain, and the same network with the same settings with PyTorch,
-with several seeds each, and prints the test accuracies side by side.
+each with several seeds, and prints the test accuracies side by side.
 
     scripts/digits_as_cifar.py
     bench/accuracy.py [--seeds 5] [--first-seed 0] [--python PYTHON] [--threads 2]
 
 Both: torchvision's ResNet-18 with CIFAR's stem and 16 channels, Kaiming's initial values, crops of padded images, SGD
-with momentum, weight decay, linear warmup and cosine. Random numbers differ, so single runs do; means should not.
-PyTorch is taken from --python (default: the environment variable TORCH_PYTHON, or python3).
+with momentum, weight decay, linear warmup and cosine. Random numbers differ, so single runs differ; the means should agree.
+--python selects a Python with PyTorch (default: the environment variable TORCH_PYTHON, or python3).
 """
 import argparse
 import json
@@ -73,9 +73,9 @@ def main():
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--python", default=os.environ.get("TORCH_PYTHON", "python3"), help="a Python that has torch and torchvision")
+    parser.add_argument("--python", default=os.environ.get("TORCH_PYTHON", "python3"), help="a Python with torch and torchvision")
     parser.add_argument("--dltrain", default=str(ROOT / "build" / "dltrain"))
-    parser.add_argument("--torch-seed", type=int, help=argparse.SUPPRESS)  # this process is the peer
+    parser.add_argument("--torch-seed", type=int, help=argparse.SUPPRESS)  # runs the PyTorch side in this process
     arguments = parser.parse_args()
     if arguments.torch_seed is not None:
         print(torch_accuracy(arguments.torch_seed, arguments.threads))

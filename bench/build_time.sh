@@ -1,9 +1,8 @@
 #!/usr/bin/env bash
-# Times what a newcomer waits for, with ccache off: configuring and compiling the program as
-# scripts/quickstart.sh does, then the tests on top of it as scripts/test.sh does. Prints seconds of the
-# clock and of the processor.
+# Times a first build with ccache off: configuring and compiling the program as
+# scripts/quickstart.sh does, then compiling the tests as scripts/test.sh does. Prints wall-clock and processor seconds.
 #
-#   bench/build_time.sh [FOLDER]     builds in FOLDER (a new one under /tmp unless given), and removes it
+#   bench/build_time.sh [FOLDER]     builds in FOLDER (default: a new one under /tmp), and removes it
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Time of training steps with all threads against one thread, on free cores and with a busy loop on every core.
+"""Times training steps with all threads against one thread, on free cores and with a busy loop on every core.
 
     bench/busy.py [CONFIG or CASE...] [--rounds 3] [--steps 300] [--at-most 2]
 
-A case is one of configs/bench. The runs take turns; the figure is the time of the whole loop a step (the mean, since on taken
-cores the slow steps are the point), the least of all rounds. Exit code 1 where on taken cores all threads take more
+A case is one of configs/bench. The runs are interleaved. The figure is the mean time of a step (the mean, because the slow
+steps on busy cores are of interest), the minimum over all rounds. Exit code 1 if on busy cores all threads take more
 than --at-most times the time of one.
 """
 import argparse
@@ -58,7 +58,7 @@ def main():
                         loop.wait()
         ratio = best[cores, cores] / best[cores, 1]
         failed |= ratio > arguments.at_most
-        print(f"{case}: ms a step with 1 and {cores} threads: free cores {best[0, 1]:.2f}, {best[0, cores]:.2f} (ratio "
+        print(f"{case}: ms per step with 1 and {cores} threads: free cores {best[0, 1]:.2f}, {best[0, cores]:.2f} (ratio "
               f"{best[0, cores] / best[0, 1]:.2f}); taken cores {best[cores, 1]:.2f}, {best[cores, cores]:.2f} (ratio {ratio:.2f})", flush=True)
     sys.exit(1 if failed else 0)
 

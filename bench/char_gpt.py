@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 """Trains configs/recipes/shakespeare-char-gpt.yaml with dltrain, and the same model with the same settings with plain
-PyTorch, one after the other, and prints validation loss, wall time and processor time of the whole process of each. Where
-the machine does other work, compare processor times, with --threads 1.
+PyTorch, one after the other, and prints validation loss, wall time and processor time of each process. On a busy
+machine compare processor times with --threads 1.
 
     bench/char_gpt.py --text data/tinyshakespeare/input.txt [--dtype f32|bf16] [--peers eager,compile] [--rounds 1]
 
 Both: nanoGPT's recipe for a CPU at three times its learning rate (a GPT of 4 layers of width 128 without biases, sequences
-of 64 characters, batches of 12, 2,000 steps of AdamW, warmup and cosine, clipping), four evaluations over the whole last tenth of the text. Random
-numbers differ. PyTorch is taken from --python (default: the environment variable TORCH_PYTHON, or python3).
+of 64 characters, batches of 12, 2,000 steps of AdamW, warmup and cosine, clipping), and four evaluations on the last tenth
+of the text. Random numbers differ. --python selects a Python with PyTorch (default: the environment variable TORCH_PYTHON,
+or python3).
 """
 import argparse
 import json
@@ -110,7 +111,7 @@ def train_torch(text, seed, threads, dtype, mode):
 
 
 def timed(command, **keys):
-    """Wall and processor seconds of a process, and what it prints."""
+    """Returns wall and processor seconds of a process, and its output."""
     before, begin = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
     out = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, **keys).stdout
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -142,9 +143,9 @@ def main():
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--seed", type=int, default=1337)
     parser.add_argument("--peers", default="eager", help="modes of PyTorch, separated by commas; empty: none")
-    parser.add_argument("--python", default=os.environ.get("TORCH_PYTHON", "python3"), help="a Python that has torch")
+    parser.add_argument("--python", default=os.environ.get("TORCH_PYTHON", "python3"), help="a Python with torch")
     parser.add_argument("--dltrain", default=str(ROOT / "build" / "dltrain"))
-    parser.add_argument("--peer", help=argparse.SUPPRESS)  # this process is the peer
+    parser.add_argument("--peer", help=argparse.SUPPRESS)  # runs the PyTorch side in this process
     arguments = parser.parse_args()
     arguments.text = os.path.abspath(arguments.text)
     if arguments.peer:
@@ -157,7 +158,7 @@ def main():
         runs += [(f"PyTorch {mode}", *run_torch(arguments, mode, seed)) for mode in arguments.peers.split(",") if mode]
         for name, wall, busy, loss in runs:
             ratio = f" ({wall / runs[0][1]:.2f} and {busy / runs[0][2]:.2f} times dltrain's)" if name != "dltrain" else ""
-            print(f"seed {seed}: {name:16} {wall:6.1f} s, {busy:6.1f} s of processors{ratio}, validation loss {loss:.4f}", flush=True)
+            print(f"seed {seed}: {name:16} {wall:6.1f} s, {busy:6.1f} s of processor time{ratio}, validation loss {loss:.4f}", flush=True)
 
 
 if __name__ == "__main__":

@@ -5,15 +5,15 @@
     bench/compare.py --list
 
 A case is a configs/bench/CASE.yaml, which has the shapes of the case of that name in bench/torch_bench.py.
-Each round runs dltrain once and then each peer once, so that what else the machine does hits both; a
+Each round runs dltrain once and then each peer once, so that other work on the machine affects both. A
 figure is the minimum (of the step time and of the start) or maximum (of the peak memory) over the rounds.
 
     ms/step   the shortest step after warm-up           ratio   fastest peer's / dltrain's   (more is better)
     peak MiB  peak resident memory of the process       memory  dltrain's / smallest peer's  (less is better)
     start ms  process start to the end of the 1st step  start   fastest peer's / dltrain's   (more is better)
 
-Exit status 0 when all was measured; 2 on wrong usage, without PyTorch, or without build/dltrain.
-PyTorch is taken from --python (default: the environment variable TORCH_PYTHON, or python3).
+Exit status: 0 on success; 2 on wrong usage, without PyTorch, or without build/dltrain.
+--python selects a Python with PyTorch (default: the environment variable TORCH_PYTHON, or python3).
 """
 import argparse
 import json
@@ -42,12 +42,12 @@ def parse_arguments():
     parser.add_argument("--dtype", choices=["f32", "bf16"], default="f32")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--steps", type=int, help="timed steps (default: as many as torch_bench.py has for the case)")
+    parser.add_argument("--steps", type=int, help="timed steps (default: the number in torch_bench.py for the case)")
     parser.add_argument("--peers", default="eager,compile", help="modes of PyTorch, separated by commas")
-    parser.add_argument("--python", default=os.environ.get("TORCH_PYTHON", "python3"), help="a Python that has torch")
+    parser.add_argument("--python", default=os.environ.get("TORCH_PYTHON", "python3"), help="a Python with torch")
     parser.add_argument("--dltrain", default=str(ROOT / "build" / "dltrain"))
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="passed to dltrain as -s")
-    parser.add_argument("--json", metavar="FILE", help="also write every figure there")
+    parser.add_argument("--json", metavar="FILE", help="also write all figures to FILE")
     arguments = parser.parse_args()
     arguments.peers = [peer for peer in arguments.peers.split(",") if peer]
     return arguments
@@ -56,10 +56,10 @@ def parse_arguments():
 def check_arguments(arguments):
     unknown = [case for case in arguments.cases if case not in known_cases()]
     if unknown or not arguments.cases:
-        usage_error(f"{'no case ' + unknown[0] if unknown else 'which case?'} (there are {', '.join(known_cases())})")
+        usage_error(f"{'no case ' + unknown[0] if unknown else 'no case given'} (cases: {', '.join(known_cases())})")
     wrong = [peer for peer in arguments.peers if peer not in ("eager", "compile")]
     if wrong:
-        usage_error(f"no peer {wrong[0]} (there are eager, compile)")
+        usage_error(f"unknown peer {wrong[0]} (peers: eager, compile)")
     if not os.access(arguments.dltrain, os.X_OK):
         usage_error(f"{arguments.dltrain} is missing: run scripts/quickstart.sh or cmake --build build")
     try:
@@ -67,7 +67,7 @@ def check_arguments(arguments):
     except OSError:
         found = False
     if arguments.peers and not found:
-        usage_error(f"{arguments.python} has no PyTorch. Make an environment for it and name its python:\n"
+        usage_error(f"{arguments.python} has no PyTorch. Create an environment with PyTorch and give its python:\n"
                     "    python3 -m venv .venv && .venv/bin/pip install torch\n"
                     "    bench/compare.py --python .venv/bin/python ...")
 
@@ -107,14 +107,14 @@ def run_dltrain(arguments, case, steps):
 
 
 def best_of(rounds):
-    """Minimum over rounds of the times, maximum of the memory."""
+    """Returns the minimum of the times and the maximum of the memory over the rounds."""
     best = {key: min(figures[key] for figures in rounds) for key in ("step_ms", "median_ms", "start_ms")}
     best["peak_mib"] = max(figures["peak_mib"] for figures in rounds)
     return best
 
 
 def measure(arguments, case):
-    """{"dltrain": figures, "eager": figures, ...}, each with its rounds."""
+    """Returns {"dltrain": figures, "eager": figures, ...}, each with its rounds."""
     sides = {name: [] for name in ["dltrain"] + arguments.peers}
     steps = arguments.steps or 300
     with tempfile.TemporaryDirectory() as cache:

@@ -3,10 +3,10 @@
 
     bench/compare_generation.py [--program build/dltrain] [--batch 1 4] [--precision f32 bf16] [--rounds 3]
 
-Needs the pip packages torch, transformers and safetensors. Each round gives both sides a prompt of --prompt tokens for
-each text of the batch and takes --tokens new ones; reported are the best milliseconds a step (after the prompt), those
-of the prompt, and their ratios. The tokens of both sides in f32 must be equal. On a machine that is not idle --cpu-time
-with --threads 1 counts processor time in user mode instead: of dltrain the difference of runs with one and all tokens.
+Needs the pip packages torch, transformers and safetensors. In each round both sides get a prompt of --prompt tokens for
+each text of the batch and generate --tokens new ones. Reported are the minimum milliseconds per step (after the prompt), those
+of the prompt, and their ratios. In f32 the tokens of both sides must be equal. On a busy machine --cpu-time
+with --threads 1 measures processor time in user mode instead; for dltrain this is the difference of runs with one and all tokens.
 """
 import argparse
 import json
@@ -39,7 +39,7 @@ def make_model(arguments):
 
 
 def dltrain_once(arguments, folder, prompts, precision, tokens):
-    """Seconds of the prompt and of a step, the tokens, and the processor time of the process."""
+    """Returns seconds of the prompt and of a step, the tokens, and the processor time of the process."""
     result = folder / "result.json"
     command = [arguments.program, "generate", folder / "gpt2.yaml", "--precision", precision, "--temperature", 0, "--max-tokens",
                tokens, "--batch-size", len(prompts), "--result", result, "--json", "--quiet"]
@@ -64,7 +64,7 @@ def run_dltrain(arguments, folder, prompts, precision):
 
 @torch.inference_mode()
 def run_transformers(arguments, model, prompts):
-    """generate() of one token takes the prompt; of all, the rest too."""
+    """Times generate() with one token (the prompt) and with all tokens (the prompt and the steps)."""
     def clock():
         return resource.getrusage(resource.RUSAGE_SELF).ru_utime if arguments.cpu_time else time.perf_counter()
 

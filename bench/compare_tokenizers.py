@@ -3,8 +3,8 @@
 
     bench/compare_tokenizers.py TEXT [--program build/bench_text] [--vocab 16384] [--rounds 3]
 
-Needs the pip packages tiktoken and tokenizers. The merges are learnt from TEXT with GPT-2's pattern. Each side
-reports the best rate of its rounds by processor time; the tokens of all three must be equal.
+Needs the pip packages tiktoken and tokenizers. The merges are trained on TEXT with GPT-2's pattern. Each side
+reports its best rate over the rounds, by processor time; the tokens of all three must be equal.
 """
 import argparse
 import json

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Time from starting the launcher to the end of the first step of a run, for several numbers of ranks.
+"""Measures the time from starting the launcher to the end of the first step, for several numbers of ranks.
 
     bench/launch_start.py [CONFIG] [--ranks 1,2,4] [--times 10]
 
-The end of the first step is when its line is in metrics.jsonl. Prints minimum and median.
+The first step has ended when its line is in metrics.jsonl. Prints minimum and median.
 """
 import argparse
 import os

@@ -5,7 +5,7 @@ DistributedDataParallel over Gloo in the same set-up; all interleaved on the sam
     bench/ranks.py CASE... [--rounds 3] [--steps 60] [--no-torch] [--set KEY=VALUE]
 
 A case is one of bench/compare.py. The figure is the shortest step after warm-up over all rounds.
-PyTorch is taken from --python (default: the environment variable TORCH_PYTHON, or python3).
+--python selects a Python with PyTorch (default: the environment variable TORCH_PYTHON, or python3).
 """
 import argparse
 import json
@@ -50,7 +50,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=60, help="timed steps")
     parser.add_argument("--no-torch", action="store_true")
-    parser.add_argument("--python", default=os.environ.get("TORCH_PYTHON", "python3"), help="a Python that has torch")
+    parser.add_argument("--python", default=os.environ.get("TORCH_PYTHON", "python3"), help="a Python with torch")
     parser.add_argument("--dltrain", default=str(ROOT / "build" / "dltrain"))
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="passed to dltrain as -s")
     arguments = parser.parse_args()

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Trains the recipes of three tables with dltrain, and scikit-learn's MLP on the same splits, and prints both.
+"""Trains the recipes of three tables with dltrain and scikit-learn's MLP on the same splits, and prints the results of both.
 
     scripts/prepare_tables.sh
     bench/scikit_learn.py [--python PYTHON] [--record]
 
-Five seeds, each with a split of its own (data.split_seed). scikit-learn: MLPClassifier and MLPRegressor as they come (one
-hidden layer of 100, Adam), behind a StandardScaler, and up to 1,000 epochs, which the regression needs to converge.
---record writes what scikit-learn reaches to bench/scikit_learn.json, with which tests/apps/test_scikit_learn.py compares.
+Five seeds, each with its own split (data.split_seed). scikit-learn: MLPClassifier and MLPRegressor with their defaults (one
+hidden layer of 100, Adam), after a StandardScaler, and up to 1,000 epochs, which the regression needs to converge.
+--record writes scikit-learn's results to bench/scikit_learn.json, which tests/apps/test_scikit_learn.py reads.
 """
 import argparse
 import csv
@@ -24,7 +24,7 @@ SEEDS = range(5)
 
 
 def run_dltrain(dltrain, table, seed, folder):
-    """The measure of a run of the recipe, and which lines of the file were held out."""
+    """Returns the metric of a run of the recipe, and the lines of the file that were held out."""
     run = Path(folder) / f"{table}-{seed}"
     subprocess.run([dltrain, "train", f"configs/recipes/{table}-mlp.yaml", "-q", "--seed", str(seed), "-s",
                     f"data.split_seed={seed}", "--output-dir", str(run), "--overwrite"], cwd=ROOT, check=True)
@@ -53,10 +53,10 @@ def scikit_learn(table, seed, held_out):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--python", default=sys.executable, help="a Python that has scikit-learn")
+    parser.add_argument("--python", default=sys.executable, help="a Python with scikit-learn")
     parser.add_argument("--dltrain", default=str(ROOT / "build" / "dltrain"))
     parser.add_argument("--record", action="store_true")
-    parser.add_argument("--peer", nargs=2, help=argparse.SUPPRESS)  # this process is scikit-learn
+    parser.add_argument("--peer", nargs=2, help=argparse.SUPPRESS)  # runs the scikit-learn side in this process
     arguments = parser.parse_args()
     if arguments.peer:
         table, seed = arguments.peer

@@ -1,8 +1,8 @@
-# Finds what the CUDA engine is built with: nvcc, the runtime, cuBLASLt and cuDNN 9. Sets DLTRAIN_CUDA_FOUND
+# Finds the dependencies of the CUDA engine: nvcc, the runtime, cuBLASLt and cuDNN 9. Sets DLTRAIN_CUDA_FOUND
 # and the targets dltrain_cudnn and CUDA::*.
 #
-# DLTRAIN_CUDA=OFF: not looked for. AUTO: the engine is left out, with a line that says what is missing.
-# ON: what is missing is an error. Of NCCL only the header is needed (package libnccl-dev): the engine opens
+# DLTRAIN_CUDA=OFF: nothing is searched. AUTO: if something is missing, the engine is left out with a message.
+# ON: a missing dependency is an error. Of NCCL only the header is needed (package libnccl-dev): the engine loads
 # the library when ranks on GPUs need it.
 set(DLTRAIN_CUDA_FOUND FALSE)
 if(DLTRAIN_CUDA STREQUAL "OFF")
@@ -13,16 +13,16 @@ function(dltrain_no_cuda reason)
   if(DLTRAIN_CUDA STREQUAL "ON")
     message(FATAL_ERROR "DLTRAIN_CUDA=ON, but ${reason}")
   endif()
-  message(STATUS "Without the CUDA engine: ${reason}")
+  message(STATUS "Building without the CUDA engine: ${reason}")
 endfunction()
 
-# Machine code for Ampere and Hopper data-centre GPUs and for the newest family that nvcc 13 knows, and
-# PTX of the oldest, which the GPUs between them compile at start (the kernels use nothing newer).
-# -DCMAKE_CUDA_ARCHITECTURES=90 builds faster while working on a kernel.
+# Machine code for Ampere and Hopper data-centre GPUs and for the newest family that nvcc 13 supports, and
+# PTX of the oldest, which other GPUs compile at load time (the kernels use no newer features).
+# -DCMAKE_CUDA_ARCHITECTURES=90 builds faster during work on a kernel.
 if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
   set(CMAKE_CUDA_ARCHITECTURES 80 90a-real 120-real CACHE STRING "GPU architectures of the CUDA engine")
 endif()
-# The oldest of them, which the engine refuses to go below (75 is the toolkit's own limit).
+# The oldest of them; the engine refuses older GPUs (75 is the toolkit's own limit).
 set(DLTRAIN_CUDA_LEAST_ARCHITECTURE 1000)
 foreach(architecture ${CMAKE_CUDA_ARCHITECTURES})
   if(architecture MATCHES "^([0-9]+)")
@@ -34,7 +34,7 @@ foreach(architecture ${CMAKE_CUDA_ARCHITECTURES})
     set(DLTRAIN_CUDA_LEAST_ARCHITECTURE ${architecture})
   endif()
 endforeach()
-# The default is the static runtime, which would be a second one beside cuDNN's and cuBLASLt's.
+# The default is the static runtime, which would be a second instance besides that of cuDNN and cuBLASLt.
 set(CMAKE_CUDA_RUNTIME_LIBRARY Shared)
 
 include(CheckLanguage)
@@ -44,7 +44,7 @@ if(NOT CMAKE_CUDA_COMPILER)
   return()
 endif()
 enable_language(CUDA)
-# CMake 3.25 does not know that nvcc has C++20, and drops CUDA_STANDARD 20 or refuses it.
+# CMake 3.25 does not know that nvcc supports C++20, and drops CUDA_STANDARD 20 or refuses it.
 if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION)
   set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION -std=c++20)
   set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION -std=c++20)
@@ -65,11 +65,11 @@ endif()
 add_library(dltrain_cudnn INTERFACE)
 target_include_directories(dltrain_cudnn SYSTEM INTERFACE ${CUDNN_INCLUDE_DIR})
 target_link_libraries(dltrain_cudnn INTERFACE ${CUDNN_LIBRARY})
-# Headers only, for cuDNN's fused attention; without them the engine has its own kernel alone.
+# Headers only, for cuDNN's fused attention; without them the engine uses only its own attention kernel.
 find_path(CUDNN_FRONTEND_INCLUDE_DIR cudnn_frontend.h HINTS ${CMAKE_SOURCE_DIR}/.deps/cudnn-frontend/include)
 mark_as_advanced(CUDNN_FRONTEND_INCLUDE_DIR)
 if(NOT CUDNN_FRONTEND_INCLUDE_DIR)
-  message(STATUS "cudnn-frontend was not found (scripts/cudnn_frontend.sh gets it): no attention by cuDNN")
+  message(STATUS "cudnn-frontend was not found (run scripts/cudnn_frontend.sh): building without cuDNN's attention")
 endif()
 find_path(NCCL_INCLUDE_DIR nccl.h HINTS ${CUDAToolkit_INCLUDE_DIRS})
 mark_as_advanced(NCCL_INCLUDE_DIR)
@@ -78,8 +78,8 @@ if(NOT NCCL_INCLUDE_DIR)
 endif()
 set(DLTRAIN_CUDA_FOUND TRUE)
 
-# dltrain_cudnn_attention_plan(SOURCE): the one file with cudnn-frontend's headers, which take long to compile, for
-# the engine and for the test of its plans.
+# dltrain_cudnn_attention_plan(SOURCE): compiles the one file that includes cudnn-frontend's headers, which are slow to
+# compile, for the engine and for the test of its plans.
 function(dltrain_cudnn_attention_plan source)
   add_library(dltrain_cudnn_attention_plan OBJECT ${source})
   set_target_properties(dltrain_cudnn_attention_plan PROPERTIES POSITION_INDEPENDENT_CODE ON)
@@ -91,8 +91,8 @@ function(dltrain_cudnn_attention_plan source)
     PUBLIC dltrain_base dltrain_cudnn CUDA::cudart CUDA::nvrtc ${CMAKE_DL_LIBS} PRIVATE dltrain_tensor)
 endfunction()
 
-# dltrain_cuda_engine(SOURCES…): libdltrain_cuda.so, the plug-in behind lib/device/engine.h. Only its
-# entry is exported; the libraries of lib/ that it needs are linked into it.
+# dltrain_cuda_engine(SOURCES…): builds libdltrain_cuda.so, the plug-in for lib/device/engine.h. Only its
+# entry point is exported; the libraries of lib/ that it needs are linked into it.
 function(dltrain_cuda_engine)
   add_library(dltrain_engine_cuda MODULE ${ARGN})
   set_target_properties(dltrain_engine_cuda PROPERTIES

@@ -1,7 +1,7 @@
-# Finds every dependency. What is missing is reported in one message, each with the package that has it.
+# Finds every dependency. All missing ones are reported in one message, each with its package.
 #
-# dltrain_require(NAME PACKAGE [find_package arguments…]) notes a miss; dltrain_check_dependencies()
-# stops if there was one.
+# dltrain_require(NAME PACKAGE [find_package arguments…]) records a missing dependency; dltrain_check_dependencies()
+# stops if there are any.
 set(dltrain_missing "")
 
 macro(dltrain_require name package)
@@ -24,12 +24,12 @@ function(dltrain_check_dependencies)
     string(APPEND lines "  ${name} is missing: package ${package}\n")
     string(APPEND packages " ${package}")
   endforeach()
-  message(FATAL_ERROR "dltrain lacks libraries it is built with:\n${lines}"
+  message(FATAL_ERROR "Libraries needed to build dltrain are missing:\n${lines}"
                       "Install them with: apt-get install${packages}\nor run scripts/install_dependencies.sh")
 endfunction()
 
-# The wrapper target that code links instead of OpenMP itself. Without OpenMP the pragmas are ignored
-# and only the library of omp_get_max_threads() and the like is linked (oneDNN brings it anyway).
+# Libraries link this wrapper target instead of OpenMP. With DLTRAIN_OPENMP=OFF the pragmas are ignored
+# and only the library with omp_get_max_threads() and similar functions is linked (oneDNN needs it anyway).
 add_library(dltrain_openmp INTERFACE)
 if(DLTRAIN_OPENMP)
   dltrain_require(OpenMP libgomp1 COMPONENTS CXX)
@@ -46,7 +46,7 @@ dltrain_require(spdlog libspdlog-dev)
 dltrain_require(yaml-cpp libyaml-cpp-dev)
 dltrain_require(CLI11 libcli11-dev)
 dltrain_require(nlohmann_json nlohmann-json3-dev)
-# Debian's oneDNN is built with OpenCL, and its CMake package stops where that is missing.
+# Debian's oneDNN is built with OpenCL, and its CMake package fails without it.
 dltrain_require(OpenCL ocl-icd-opencl-dev)
 if(OpenCL_FOUND)
   dltrain_require(dnnl libdnnl-dev)
@@ -54,7 +54,7 @@ endif()
 dltrain_require(hwy libhwy-dev)
 dltrain_require(Gloo libgloo-dev CONFIG)
 dltrain_require(ZLIB zlib1g-dev)
-# Used as a header only (XXH_INLINE_ALL): nothing to link, nothing to carry in a bundle.
+# Used as a header only (XXH_INLINE_ALL), so no library is linked or bundled.
 find_path(XXHASH_INCLUDE_DIR xxhash.h)
 if(NOT XXHASH_INCLUDE_DIR)
   list(APPEND dltrain_missing xxhash:libxxhash-dev)

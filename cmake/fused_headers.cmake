@@ -1,5 +1,5 @@
 # Writes the headers that generated CUDA programs include (kernels/cuda/fused_source.h) into a source file,
-# DLTRAIN_FUSED_HEADERS, so that the plug-in needs no files beside it when it compiles them.
+# DLTRAIN_FUSED_HEADERS, so that the plug-in can compile such programs without other files.
 set(DLTRAIN_FUSED_HEADERS ${CMAKE_BINARY_DIR}/generated/fused_headers.cpp)
 set(HEADER_ROWS "")
 foreach(name base/host_device.h tensor/low_precision.h shared/elementwise.h cuda/elements.cuh

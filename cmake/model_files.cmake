@@ -1,5 +1,5 @@
 # Writes the text of every configs/models/*.yaml into a source file (lib/nn/model_files.h), so that the
-# program needs no files beside it.
+# program does not depend on these files at run time.
 file(GLOB model_files CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/configs/models/*.yaml)
 list(SORT model_files)
 set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${model_files})

@@ -1,4 +1,4 @@
-# Language level, warnings and the options a person may set.
+# Language standard, warnings and user options.
 set(CMAKE_CXX_STANDARD 20)
 set(CMAKE_CXX_STANDARD_REQUIRED ON)
 set(CMAKE_CXX_EXTENSIONS OFF)
@@ -21,19 +21,19 @@ set(DLTRAIN_SANITIZE "" CACHE STRING "Sanitizers, for instance address,undefined
 
 find_program(CCACHE ccache)
 if(CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
-  # Paths below the sources count as relative: another clone or worktree finds what this one compiled.
+  # Paths below the source folder are hashed as relative paths, so that clones and worktrees share the cache.
   set(launcher ${CMAKE_COMMAND} -E env CCACHE_BASEDIR=${CMAKE_SOURCE_DIR} CCACHE_NOHASHDIR=1 ${CCACHE})
   set(CMAKE_CXX_COMPILER_LAUNCHER ${launcher})
   set(CMAKE_CUDA_COMPILER_LAUNCHER ${launcher})
 endif()
 
-# No -march=native: the executable runs on any x86-64, and the kernels choose their instructions at
-# run time. No contraction: a*b+c rounds as written unless a kernel asks for a fused multiply-add, so
-# the instruction set chosen at compile time does not change results.
+# No -march=native: the executable runs on any x86-64, and the kernels select their instruction set at
+# run time. No contraction: a*b+c rounds twice unless a kernel requests a fused multiply-add, so
+# the instruction set selected at compile time does not change results.
 add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-Wall> $<$<COMPILE_LANGUAGE:CXX>:-Wextra>
                     $<$<COMPILE_LANGUAGE:CXX>:-ffp-contract=off>)
 if(DLTRAIN_UNITY AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
-  # It takes the sources of a unit for headers, whose types may not have members of unnamed namespaces.
+  # g++ treats the sources of a unit as headers and warns about types with members of unnamed namespaces.
   add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-Wno-subobject-linkage>)
 endif()
 if(DLTRAIN_WERROR)
@@ -44,7 +44,7 @@ if(NOT DLTRAIN_OPENMP)
 endif()
 add_link_options(LINKER:--as-needed)
 
-set(DLTRAIN_TEST_TIMEOUT 600)  # seconds, of a test program's case
+set(DLTRAIN_TEST_TIMEOUT 600)  # seconds per test case of a test program
 if(DLTRAIN_SANITIZE)
   set(DLTRAIN_TEST_TIMEOUT 3000)
   add_compile_options(-fsanitize=${DLTRAIN_SANITIZE} -fno-omit-frame-pointer)
@@ -53,7 +53,7 @@ if(DLTRAIN_SANITIZE)
     add_compile_options(-fno-sanitize-recover=undefined)
   endif()
   if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
-    # g++ 12 warns falsely about the code that its own sanitizers insert.
+    # g++ 12 gives false warnings about code that its sanitizers insert.
     add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-Wno-maybe-uninitialized>
                         $<$<COMPILE_LANGUAGE:CXX>:-Wno-array-bounds>
                         $<$<COMPILE_LANGUAGE:CXX>:-Wno-stringop-overflow>)

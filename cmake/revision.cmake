@@ -1,8 +1,8 @@
-# The git revision of the sources, for `dltrain version` and checkpoints. It is looked up at every
-# build, but the file is rewritten (and one object recompiled) only when it changed.
+# The git revision of the sources, for `dltrain version` and checkpoints. It is determined at every
+# build, but the file is rewritten (and one object recompiled) only if it has changed.
 #
-# Run as a script (cmake -DSOURCE_DIR=… -DOUTPUT=… -P revision.cmake) it writes OUTPUT; included, it
-# adds that file to dltrain_base.
+# Run as a script (cmake -DSOURCE_DIR=… -DOUTPUT=… -P revision.cmake) it writes OUTPUT. When included,
+# it adds that file to dltrain_base.
 if(CMAKE_SCRIPT_MODE_FILE)
   execute_process(COMMAND git describe --always --dirty --abbrev=12 --exclude=*
                   WORKING_DIRECTORY ${SOURCE_DIR} OUTPUT_VARIABLE revision ERROR_QUIET

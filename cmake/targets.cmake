@@ -1,7 +1,7 @@
-# dltrain_units(RESULT FOLDER SOURCES…): writes files that include sixteen sources of FOLDER each, to be compiled in
-# their place: most of the time of a source goes into the headers that they share. RESULT is the list of what to
-# compile. The includes are relative to FOLDER, so that ccache serves all clones. Sources that include Highway's
-# foreach_target.h stay alone: they include themselves.
+# dltrain_units(RESULT FOLDER SOURCES…): writes files that include sixteen sources of FOLDER each and are compiled in
+# their place, because most of the compile time of a source is spent on shared headers. RESULT is the list of files to
+# compile. The includes are relative to FOLDER, so that all clones share ccache's entries. Sources that include Highway's
+# foreach_target.h are compiled separately because they include themselves.
 function(dltrain_units result folder)
   set(single "")
   set(joined "")
@@ -28,13 +28,13 @@ function(dltrain_units result folder)
   set(${result} ${single} PARENT_SCOPE)
 endfunction()
 
-# dltrain_build_fast(TARGET): -O1 in a release build, for code in which a step or a run spends no time. It compiles in
+# dltrain_build_fast(TARGET): uses -O1 in a release build, for code that takes no relevant part of the run time. It compiles in
 # two thirds of the time of -O3.
 function(dltrain_build_fast target)
   target_compile_options(${target} PRIVATE $<$<AND:$<CONFIG:Release>,$<COMPILE_LANGUAGE:CXX>>:-O1>)
 endfunction()
 
-# dltrain_library(NAME [FAST_BUILD] [DEPENDS …] [LINK …]): the static library of one folder, all its *.cpp files.
+# dltrain_library(NAME [FAST_BUILD] [DEPENDS …] [LINK …]): adds a static library of all *.cpp files of one folder.
 # Includes are written from the parent folder: #include "tensor/shape.h". FAST_BUILD: see dltrain_build_fast.
 function(dltrain_library name)
   cmake_parse_arguments(ARG "FAST_BUILD" "" "DEPENDS;LINK" ${ARGN})
@@ -59,9 +59,9 @@ function(dltrain_library name)
   target_link_libraries(${target} ${scope} ${ARG_LINK})
 endfunction()
 
-# dltrain_test(NAME [LINK …] [LABELS …]): one test program of all *.cpp files in tests/NAME, one ctest
-# entry a case. Cases tagged [.long] are hidden from the plain run and carry the ctest label `long`
-# (scripts/test.sh --full runs them). The label `threads` marks what the thread sanitizer runs.
+# dltrain_test(NAME [LINK …] [LABELS …]): adds one test program of all *.cpp files in tests/NAME, and one ctest
+# entry per case. Cases tagged [.long] are not run by default and have the ctest label `long`
+# (scripts/test.sh --full runs them). The label `threads` marks the tests run under the thread sanitizer.
 function(dltrain_test name)
   cmake_parse_arguments(ARG "" "" "LINK;LABELS" ${ARGN})
   file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${name}/*.cpp)
@@ -90,15 +90,15 @@ function(dltrain_test name)
   endforeach()
 endfunction()
 
-# dltrain_bundled(TARGET): once installed it looks for its libraries in ../lib first. DT_RPATH, not
-# DT_RUNPATH: the libraries in a bundle find each other through it too.
+# dltrain_bundled(TARGET): an installed TARGET searches its libraries in ../lib first. It uses DT_RPATH, not
+# DT_RUNPATH, so that the libraries in a bundle also find each other.
 function(dltrain_bundled target)
   set_target_properties(${target} PROPERTIES INSTALL_RPATH "$ORIGIN/../lib")
   target_link_options(${target} PRIVATE LINKER:--disable-new-dtags)
 endfunction()
 
-# dltrain_script_tests(): one ctest entry for every tests/scripts/test_*.sh. Each gets the executable
-# as $DLTRAIN, the sources as $SOURCE_DIR and the build folder as $BUILD_DIR; exit 77 means skipped.
+# dltrain_script_tests(): adds one ctest entry for every tests/scripts/test_*.sh. Each gets the executable
+# as $DLTRAIN, the sources as $SOURCE_DIR and the build folder as $BUILD_DIR; exit status 77 means skipped.
 function(dltrain_script_tests)
   file(GLOB scripts CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/scripts/test_*.sh)
   foreach(script ${scripts})
@@ -111,13 +111,13 @@ function(dltrain_script_tests)
   endforeach()
 endfunction()
 
-# dltrain_python_tests(FOLDER): one ctest entry for every test method of tests/FOLDER/test_*.py (Python's
-# unittest, nothing beyond its standard library), named by the method. tests/apps/support.py is found
-# from everywhere. Methods test_long_* carry the label `long`.
+# dltrain_python_tests(FOLDER): adds one ctest entry for every test method of tests/FOLDER/test_*.py (Python's
+# unittest, standard library only), named after the method. tests/apps/support.py is on the module path.
+# Methods test_long_* have the label `long`.
 function(dltrain_python_tests folder)
   find_program(DLTRAIN_PYTHON python3)
   if(NOT DLTRAIN_PYTHON)
-    message(FATAL_ERROR "python3 is needed by the tests of the executable: apt-get install python3")
+    message(FATAL_ERROR "The tests of the executable need python3: apt-get install python3")
   endif()
   file(GLOB scripts CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${folder}/test_*.py)
   set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${scripts})
@@ -140,10 +140,10 @@ function(dltrain_python_tests folder)
   endforeach()
 endfunction()
 
-# dltrain_fuzz_targets(LINK …): one program for every tests/fuzz/*.cpp that defines
-# LLVMFuzzerTestOneInput. With DLTRAIN_FUZZ (clang) it is a libFuzzer campaign; otherwise
-# tests/fuzz/driver/replay.cpp gives it a main, and ctest runs it over its seeds in
-# tests/fuzz/seeds/NAME and a fixed number of mutations of them, so that no target rots.
+# dltrain_fuzz_targets(LINK …): adds one program for every tests/fuzz/*.cpp that defines
+# LLVMFuzzerTestOneInput. With DLTRAIN_FUZZ (clang) it is a libFuzzer program; otherwise
+# tests/fuzz/driver/replay.cpp provides main(), and ctest runs it on its seeds in
+# tests/fuzz/seeds/NAME and a fixed number of mutations of them.
 function(dltrain_fuzz_targets)
   cmake_parse_arguments(ARG "" "" "LINK" ${ARGN})
   file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/fuzz/*.cpp)

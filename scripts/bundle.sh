@@ -4,8 +4,8 @@
 #
 #   scripts/bundle.sh [BUILD_DIR] [OUTPUT.tar.zst|.tar.gz]     default: build, build/dltrain-bundle.tar.zst
 #
-# BUILD_DIR must hold a finished build with the CUDA engine. The archive must stay under 60 MiB and
-# unpacks into one folder; it needs a machine with the glibc of this one or newer.
+# BUILD_DIR must hold a finished build with the CUDA engine. The archive must be smaller than 60 MiB and
+# unpacks into one folder. It runs on machines with the same glibc as this one or a newer one.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -15,7 +15,7 @@ limit_mib=60
 
 for file in dltrain gpu_check libdltrain_cuda.so; do
   if [ ! -f "$build/$file" ]; then
-    echo "$build/$file is not there: cmake --preset cuda && cmake --build --preset cuda" >&2
+    echo "$build/$file does not exist; build it with: cmake --preset cuda && cmake --build --preset cuda" >&2
     exit 1
   fi
 done
@@ -25,18 +25,18 @@ trap 'rm -rf "$stage"' EXIT
 root=$stage/dltrain-bundle
 mkdir -p "$root"/{bin,lib,scripts,tests,docs/gpu}
 
-# CMake writes the installed run paths ($ORIGIN/../lib) into the copies; then only the programs and
-# the engine are taken.
+# CMake writes the installed run paths ($ORIGIN/../lib) into the copies. Only the programs and
+# the engine are packed.
 DESTDIR=$stage/install cmake --install "$build" --prefix /dltrain --strip >/dev/null
 DESTDIR=$stage/install cmake --install "$build" --prefix /dltrain --strip --component bundle >/dev/null
 mv "$stage/install/dltrain/bin/dltrain" "$stage/install/dltrain/bin/gpu_check" "$root/bin/"
 mv "$stage/install/dltrain/lib/libdltrain_cuda.so" "$root/lib/"
 
-# What each needs, without glibc (it belongs to the system) and NVIDIA's libraries (to the driver and
-# the toolkit of the machine).
+# The libraries that each needs, except glibc (part of the system) and NVIDIA's libraries (part of the driver
+# and the toolkit).
 system='linux-vdso|ld-linux|libc\.so|libm\.so|libdl\.so|librt\.so|libpthread\.so|libresolv\.so'
 vendor='libcuda|libcublas|libcudnn|libnccl|libnv|libcupti|libcurand|libcufft|libcusolver|libcusparse'
-needed() { # needed FILE: paths of its libraries, by the loader of this machine
+needed() { # needed FILE: prints the paths of its libraries, as resolved by this machine's loader
   ldd "$1" | awk '$2 == "=>" && $3 ~ /^\// { print $3 }' | grep -Ev "/($system|$vendor)" || true
 }
 for file in "$build/dltrain" "$build/gpu_check" "$build/libdltrain_cuda.so"; do
@@ -68,6 +68,6 @@ esac
 bytes=$(stat -c %s "$output")
 echo "$output: $((bytes >> 20)) MiB, $(find "$root" -type f | wc -l) files"
 if [ "$bytes" -ge $((limit_mib << 20)) ]; then
-  echo "the bundle is larger than $limit_mib MiB" >&2
+  echo "$output is larger than $limit_mib MiB" >&2
   exit 1
 fi

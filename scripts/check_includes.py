@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Proves that includes go downwards only (docs/design.md).
+"""Checks that includes go downwards only (docs/design.md).
 
     scripts/check_includes.py [ROOT]        checks lib/, kernels/ and apps/; exit 1 on a violation
-    scripts/check_includes.py --self-test   shows that each kind of violation is found
+    scripts/check_includes.py --self-test   checks that each kind of violation is found
 
-Every folder of lib/ and kernels/ stands in ALLOWED with the folders it may include (itself always).
-Project headers are written "folder/file.h"; a quoted include that is no project header, a project
-header in angle brackets, and a cycle of headers inside a folder are violations too.
+ALLOWED lists every folder of lib/ and kernels/ with the folders it may include besides itself.
+Project headers are written "folder/file.h". A quoted include that is not a project header, a project
+header in angle brackets, and a cycle of headers are also violations.
 """
 import os
 import re
@@ -58,7 +58,7 @@ def owner(path):
 
 
 def find_cycle(edges):
-    """The first cycle of the graph {file: [files]} as a list, or None."""
+    """Returns the first cycle of the graph {file: [files]} as a list, or None."""
     state = {}
 
     def visit(node, trail):
@@ -92,7 +92,7 @@ def check_include(root, path, text_name, bracket):
     if path.startswith("apps/") and os.path.exists(os.path.join(root, "apps", text_name)):
         return None, None
     if not parents or not os.path.exists(os.path.join(root, parents[0], text_name)):
-        return f'"{text_name}" is no project header (write "folder/file.h", or <> for a library)', None
+        return f'"{text_name}" is not a project header (write "folder/file.h", or <> for a library)', None
     included = f"{parents[0]}/{text_name}"
     if path.startswith("apps/") or owner(included) == owner(path):
         return None, included
@@ -103,7 +103,7 @@ def check_include(root, path, text_name, bracket):
 
 
 def check(root):
-    """All violations as lines "file:line: message", and the number of files read."""
+    """Returns all violations as lines "file:line: message", and the number of files read."""
     errors, edges, count = [], {}, 0
     for top in ("lib", "kernels", "apps"):
         for path in source_files(root, top):
@@ -117,7 +117,7 @@ def check(root):
                 error, included = check_include(root, path, match[2], match[1])
                 if error:
                     errors.append(f"{path}:{text.count(chr(10), 0, match.start(2)) + 1}: {error}")
-                # The second half of a header ("x_inline.h") names the first so that it can be read alone.
+                # The second part of a header ("x_inline.h") includes the first so that tools can parse it alone.
                 if included and included != path.replace("_inline.h", ".h"):
                     edges.setdefault(path, []).append(included)
     cycle = find_cycle(edges)

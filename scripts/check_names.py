@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
-"""Proves that no two types of one program have the same name, and no two sources of a library hide the same one.
+"""Checks that type names are unique within a program, and names in unnamed namespaces within a library.
 
     scripts/check_names.py [ROOT]        checks lib/, kernels/ and apps/; exit 1 on a violation
-    scripts/check_names.py --self-test   shows that a violation is found
+    scripts/check_names.py --self-test   checks that violations are found
 
-Two classes dltrain::Node in two headers that never meet in one source compile and link: the linker takes
-one of the two destructors for both, and the first exception ends in a corrupt heap (C++'s one-definition
-rule; the compiler need not tell). The CUDA plug-in is a program of its own.
+Two classes dltrain::Node in headers that no source includes together compile and link, but the linker uses
+one of the two destructors for both, which corrupts the heap (C++'s one-definition
+rule; no diagnostic is required). The CUDA plug-in counts as a separate program.
 
-What one source alone uses stands in an unnamed namespace. Several sources of a library are compiled as one
-(cmake/targets.cmake), so names there differ within a library, but for overloads in one source.
+Names used by one source only are in an unnamed namespace. Several sources of a library are compiled as one
+unit (cmake/targets.cmake), so these names must be unique within a library, except for overloads in one source.
 """
 import collections
 import os
@@ -25,7 +25,7 @@ PROGRAMS = {
 }
 OPEN = re.compile(r"(?:inline )?namespace\s*([\w:]*)\s*\{(?!.*\})")
 CLOSE = re.compile(r"\}\s*// namespace")
-# As clang-format writes them: types of a namespace begin in the first column.
+# clang-format puts types of a namespace in the first column.
 TYPE = re.compile(r"(?:struct|class|enum class|enum|union)\s+(?:\[\[\w+\]\]\s+|alignas\([^)]*\)\s+)?([\w:]+)\s*(?:final\s*)?(?::(?!:)[^;]*)?\{")
 
 
@@ -35,7 +35,7 @@ NO_DECLARATION = re.compile(r"(using|template|return|namespace|typedef|extern|st
 
 
 def hidden(text):
-    """(line, name) of what stands in unnamed namespaces."""
+    """Yields (line, name) of each declaration in an unnamed namespace."""
     stack = []
     for number, line in enumerate(text.splitlines(), 1):
         opened = OPEN.match(line)
@@ -50,7 +50,7 @@ def hidden(text):
 
 
 def types(text):
-    """(line, qualified name) of each type with a body that other sources can name."""
+    """Yields (line, qualified name) of each type definition outside unnamed namespaces."""
     stack = []
     for number, line in enumerate(text.splitlines(), 1):
         opened = OPEN.match(line)
@@ -64,7 +64,7 @@ def types(text):
 
 
 def check(root):
-    """All violations, and the number of types."""
+    """Returns all violations and the number of types."""
     places = collections.defaultdict(list)
     hiding = collections.defaultdict(dict)  # library and name → the first place in each source
     for top in ("lib", "kernels", "apps"):
@@ -112,7 +112,7 @@ def self_test():
             errors, _ = check(root)
             if len(errors) != expected:
                 sys.exit(f"self-test {sorted(files)}: {errors}")
-    print(f"self-test: {len(cases)} cases as they should be")
+    print(f"self-test: {len(cases)} cases passed")
 
 
 source_check.main(check, self_test, "names of {} types")

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Puts the headers of NVIDIA's cudnn-frontend, with which the CUDA engine asks cuDNN for fused
-# attention, into .deps/cudnn-frontend, where CMake looks. They are taken out of the PyPI package,
-# which is downloaded but neither installed nor run. Does nothing when they are there.
+# Puts the headers of NVIDIA's cudnn-frontend, which the CUDA engine uses for cuDNN's fused
+# attention, into .deps/cudnn-frontend, where CMake searches them. They are extracted from the PyPI package,
+# which is downloaded but neither installed nor run. Does nothing if they already exist.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -20,7 +20,7 @@ if ! python3 -m pip --version >/dev/null 2>&1; then
   }
   PATH="$work/venv/bin:$PATH"
 fi
-# One wheel for all, whatever Python is here: its headers are what is wanted.
+# Only the headers are needed, so the wheel is the same for every version of Python.
 if ! python3 -m pip download --quiet --no-deps --only-binary :all: --python-version 3.11 --platform manylinux_2_28_x86_64 \
   --dest "$work" "nvidia-cudnn-frontend==$version"; then
   echo "nvidia-cudnn-frontend $version could not be downloaded: the CUDA engine is built without cuDNN's attention" >&2
@@ -28,7 +28,7 @@ if ! python3 -m pip download --quiet --no-deps --only-binary :all: --python-vers
 fi
 wheel=$(echo "$work"/nvidia_cudnn_frontend-*.whl)
 if [ "$(sha256sum "$wheel" | cut -d ' ' -f 1)" != "$checksum" ]; then
-  echo "$(basename "$wheel") has another checksum than expected" >&2
+  echo "$(basename "$wheel") does not have the expected checksum" >&2
   exit 1
 fi
 mkdir -p "$target"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Formats every C++ and CUDA file of the project with clang-format 14, whose output is the reference
-# (other versions differ). --check changes nothing, prints the differences and fails if there are any.
+# Formats every C++ and CUDA file of the project with clang-format 14 (the output of other versions differs).
+# --check changes nothing, prints the differences and fails if there are any.
 #
 #   scripts/format.sh [--check]
 set -euo pipefail
@@ -14,7 +14,7 @@ for candidate in clang-format-14 clang-format; do
   fi
 done
 if [ -z "$formatter" ]; then
-  echo "clang-format 14 is not here: apt-get install clang-format-14" >&2
+  echo "clang-format 14 is not installed: apt-get install clang-format-14" >&2
   exit 1
 fi
 

@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
-# Downloads a public data set and checks it, for the recipes of configs/recipes.
+# Downloads a public dataset for the recipes of configs/recipes and verifies its checksums.
 #
 #   scripts/get_dataset.sh mnist|fashion_mnist|cifar10|cifar100|tinyshakespeare|enwik8|fineweb [FOLDER]     (default: data/NAME)
 #
-# Files that are there already and have the right checksum are kept; an archive is not unpacked where dltrain reads it as
-# it is. The checksums are those that the authors (and torchvision) publish. DATASET_MIRROR=URL takes the files from
-# another place, a folder as file:///path.
+# Existing files with the right checksum are kept. Archives that dltrain can read directly are not unpacked. The
+# checksums are those published by the authors (and torchvision). DATASET_MIRROR=URL selects another source; a local
+# folder is file:///path.
 #
 # fineweb: two files of 100 million GPT-2 tokens of the FineWeb sample of 10 billion, in the layout of llm.c, for
-# `data: {type: tokens}`. Nobody publishes checksums of them beside the host itself, so the first download is believed:
-# its sha256 is printed and kept in FOLDER/SHA256SUMS, and later ones are held to it.
+# `data: {type: tokens}`. There are no independent checksums of these files, so the first download is trusted:
+# its sha256 is printed and saved in FOLDER/SHA256SUMS, and later downloads are compared with it.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -58,24 +58,24 @@ command -v curl >/dev/null || {
   exit 1
 }
 
-# checksum_of FILE EXPECTED: an md5 or a sha256, as long as the expected one.
+# checksum_of FILE EXPECTED: prints the md5 or sha256 of FILE, whichever has the length of EXPECTED.
 checksum_of() {
   if [ ${#2} = 32 ]; then md5sum "$1"; else sha256sum "$1"; fi | cut -d ' ' -f 1
 }
 
-# The checksum that an earlier download of FILE had; "first" where there was none.
+# Prints the checksum of an earlier download of FILE, or "first" if there was none.
 remembered() {
   local known=
   [ ! -f "$folder/SHA256SUMS" ] || known=$(awk -v file="$1" '$2 == file { print $1 }' "$folder/SHA256SUMS" | head -n 1)
   echo "${known:-first}"
 }
 
-# get FILE CHECKSUM: from the first mirror that gives the right bytes.
+# get FILE CHECKSUM: downloads FILE from the first mirror whose copy has that checksum.
 get() {
   local target=$folder/$1 mirror found
   if [ -f "$target" ] && [ "$2" != first ]; then
     [ "$(checksum_of "$target" "$2")" = "$2" ] && return 0
-    echo "$target has another checksum than expected; getting it anew" >&2
+    echo "$target has another checksum than expected; downloading it again" >&2
   fi
   for mirror in $mirrors; do
     echo "Getting $mirror/$1 ..."
@@ -85,7 +85,7 @@ get() {
     fi
     found=$(checksum_of "$target.part" "$2")
     if [ "$2" = first ]; then
-      echo "$1: sha256 $found, not compared with anything; kept in $folder/SHA256SUMS for the next time"
+      echo "$1: sha256 $found, no checksum to compare with; saved in $folder/SHA256SUMS for later downloads"
       echo "$found  $1" >>"$folder/SHA256SUMS"
     fi
     if [ "$found" = "$2" ] || [ "$2" = first ]; then
@@ -95,7 +95,7 @@ get() {
     echo "$mirror/$1 has the checksum $found, expected $2" >&2
     rm -f "$target.part"
   done
-  echo "$1 could not be had; check the network, or put the file at $target (checksum $2)" >&2
+  echo "$1 could not be downloaded; check the network, or put the file at $target (checksum $2)" >&2
   return 1
 }
 
@@ -106,7 +106,7 @@ for entry in $files; do
   get "${entry%%:*}" "$checksum"
 done
 
-# The author's own md5 of what is in the archive.
+# The md5 is the author's, of the unpacked file.
 if [ "$name" = enwik8 ] && { [ ! -f "$folder/enwik8" ] || ! echo "a1fa5ffddb56f4953e226637dabbb36a  $folder/enwik8" | md5sum --check --status; }; then
   command -v unzip >/dev/null || {
     echo "unzip is needed: apt-get install unzip" >&2
@@ -115,7 +115,7 @@ if [ "$name" = enwik8 ] && { [ ! -f "$folder/enwik8" ] || ! echo "a1fa5ffddb56f4
   unzip -p "$folder/enwik8.zip" enwik8 >"$folder/enwik8.part"
   echo "a1fa5ffddb56f4953e226637dabbb36a  $folder/enwik8.part" | md5sum --check --status || {
     rm -f "$folder/enwik8.part"
-    echo "enwik8.zip holds another text than expected" >&2
+    echo "the text in enwik8.zip does not have the expected checksum" >&2
     exit 1
   }
   mv "$folder/enwik8.part" "$folder/enwik8"

@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
 # Checks dltrain on a machine with a GPU, from an unpacked bundle (scripts/bundle.sh) or from the
-# repository after a build; needs the driver, NVIDIA's libraries (CUDA runtime, cuBLASLt, cuDNN 9) and
-# python3 for comparisons and the record.
+# repository after a build. Needs the driver, NVIDIA's libraries (CUDA runtime, cuBLASLt, cuDNN 9), and
+# python3 for the comparisons and the record.
 #
 #   scripts/gpu_check.sh [PART…]        parts: device ops sanitizer trajectories repeat resume
 #                                       generation refusals ranks training timing
 #
-# Each part takes under ten minutes (PART_SECONDS, 600) and is done once: what is done stands in
-# gpu-check/ (OUT), and a second call goes on with the rest; remove the folder to begin again. A part
-# that fails does not stop the others. At the end RECORDS/<date>-<device>.md and .json are written
-# (RECORDS: docs/gpu). ENGINE=cpu rehearses everything without a GPU; the record then says so.
+# Each part takes less than ten minutes (PART_SECONDS, 600) and runs once: results are kept in
+# gpu-check/ (OUT), and a second call runs the remaining parts; remove the folder to start again. A
+# failing part does not stop the others. At the end RECORDS/<date>-<device>.md and .json are written
+# (RECORDS: docs/gpu). ENGINE=cpu runs everything without a GPU, which the record states.
 #
 # Exit status: 0 all parts passed, 8 no usable GPU, 9 a part failed.
 set -uo pipefail
@@ -42,18 +42,18 @@ vendor_folders() {
   done
 }
 
-train() { # train NAME DEVICE CONFIG…: a run in $out/runs/NAME
+train() { # train NAME DEVICE CONFIG…: trains in $out/runs/NAME
   local name=$1 device=$2
   shift 2
   rm -rf "$out/runs/$name"
   "$dltrain" train "$@" --device "$device" --output-dir "$out/runs/$name" --quiet
 }
 
-same_losses() { # same_losses A B TOLERANCE: the losses of two runs, relative, step by step
+same_losses() { # same_losses A B TOLERANCE: compares the losses of two runs at every step, relatively
   python3 scripts/gpu_record.py compare "$out/runs/$1/metrics.jsonl" "$out/runs/$2/metrics.jsonl" "$3"
 }
 
-# text_config NAME MODEL [DATA]: a configuration of a small model of the recorded token ids.
+# text_config NAME MODEL [DATA]: writes a configuration of a small model on the recorded token ids.
 text_config() {
   mkdir -p "$out"
   cat >"$out/$1.yaml" <<YAML
@@ -80,7 +80,7 @@ llama_model="{type: llama, num_layers: 2, hidden_size: 32, num_heads: 4, num_kv_
 
 part_device() {
   "$dltrain" version && "$dltrain" list devices || return
-  nvidia-smi 2>/dev/null || echo "(no nvidia-smi here)"
+  nvidia-smi 2>/dev/null || echo "(nvidia-smi is not installed)"
 }
 
 part_ops() {
@@ -89,7 +89,7 @@ part_ops() {
     echo "-- $dtype"
     "$gpu_check" --engine "$engine" --dtype "$dtype" --json "$out/ops-$dtype.json" || status=9
   done
-  # By cuDNN's fused plans, which runs take only where autotune finds them faster.
+  # cuDNN's fused plans, which runs use only if autotune measures them to be faster.
   for op in conv2d_moments conv2d_batch_norm; do
     for dtype in bf16 f16; do
       echo "-- $op by one plan, $dtype"
@@ -111,7 +111,7 @@ part_sanitizer() {
   done
 }
 
-compare_devices() { # compare_devices NAME TOLERANCE CONFIG…: a run on the CPU and one on the engine
+compare_devices() { # compare_devices NAME TOLERANCE CONFIG…: compares a run on the CPU with one on the engine
   local name=$1 tolerance=$2
   shift 2
   train "$name-cpu" cpu "$@" && train "$name-$engine" "$engine" "$@" || return
@@ -120,8 +120,8 @@ compare_devices() { # compare_devices NAME TOLERANCE CONFIG…: a run on the CPU
 }
 
 # The golden runs on both devices. Smooth networks agree to 1e-5 over 20 steps; ReLU networks are
-# chaotic (one flipped ReLU moves the third loss by half a percent), so only their first loss is
-# held to 2e-6.
+# chaotic (one ReLU with another sign changes the third loss by half a percent), so only their first loss
+# must agree, to 2e-6.
 part_trajectories() {
   local config name tolerance status=0
   for config in tests/golden/*/*.yaml; do
@@ -132,8 +132,8 @@ part_trajectories() {
     esac
     compare_devices "$name" "$tolerance" "$config" || status=9
   done
-  # Recurrent networks, with and without state that goes on from batch to batch, and the optimizers
-  # that look at whole tensors.
+  # Recurrent networks, with and without state carried over batches, and the optimizers that need
+  # whole tensors.
   for name in lstm gru rnn; do
     config=$(text_config "recurrent-$name" "$(cell_model "$name" true)" "sampling: streams")
     compare_devices "recurrent-$name" 1e-5 "$config" || status=9
@@ -148,10 +148,10 @@ part_trajectories() {
   return "$status"
 }
 
-# Two runs give the same bits, and one that is not captured (launches that block) too.
+# Two runs are bit-identical, also to a run without graph capture (blocking launches).
 part_repeat() {
   local config name status=0
-  # The last is an LSTM: cuDNN's networks use cuBLAS on several streams.
+  # The last is an LSTM, because cuDNN's recurrent networks use cuBLAS on several streams.
   for config in tests/golden/*/*-adamw.yaml tests/golden/language/*.yaml \
     "$(text_config repeat-lstm "$(cell_model lstm false)")"; do
     name=$(basename "$(dirname "$config")")-$(basename "$config" .yaml)
@@ -162,13 +162,13 @@ part_repeat() {
     printf '%s, not captured: ' "$name"
     same_losses "$name-first" "$name-blocking" 0 || status=9
   done
-  # Timed algorithms are kept: the second run has those of the first.
+  # The chosen algorithms are stored, so the second run uses those of the first.
   for config in tests/golden/language/gpt2.yaml tests/golden/convnet/relu-adamw.yaml; do
     for name in first second; do train "autotune-$name" "$engine" "$config" --autotune quick || return; done
     printf 'autotune, %s: ' "$(basename "$(dirname "$config")")"
     same_losses autotune-first autotune-second 0 || status=9
   done
-  # Parameters without masters are rounded with the same random numbers in every run.
+  # The stochastic rounding of parameters without masters uses the same random numbers in every run.
   for name in first second; do
     train "narrow-$name" "$engine" tests/golden/language/gpt2.yaml \
       -s "precision={compute: bf16, parameters: bf16}" || return
@@ -178,7 +178,7 @@ part_repeat() {
   return "$status"
 }
 
-# A run that is killed and goes on has the bits of one that was not.
+# A run that is killed and resumed is bit-identical to an uninterrupted one.
 part_resume() {
   local config=tests/golden/language/gpt2.yaml name=resume pid
   train "$name-whole" "$engine" "$config" -s checkpoint.save_steps=4 || return
@@ -196,7 +196,7 @@ part_resume() {
   same_losses "$name-whole" "$name-killed" 0
 }
 
-# The likeliest texts of trained models are the same on both devices, and alone as beside others.
+# Greedy texts of trained models are equal on both devices, and equal alone and in a batch.
 part_generation() {
   local name model config run status=0
   for name in gpt llama lstm; do
@@ -222,7 +222,7 @@ continue_texts() { # continue_texts RUN DEVICE […]
     --temperature 0 --json --quiet "$@"
 }
 
-# What cannot be done is refused with the exit code and the words that the documents promise.
+# Requests that cannot be satisfied are refused with the documented exit code and message.
 part_refusals() {
   local status=0 config
   config=tests/golden/mlp/gelu-adamw.yaml
@@ -244,8 +244,8 @@ refuses() { # refuses STATUS WORDS COMMAND…
   fi
 }
 
-# Several ranks. With one GPU: NCCL's operations in a group of one, and two ranks that share the GPU through
-# host memory, in every ZeRO stage and with a fixed reduction. With more: NCCL between two of them too.
+# Several ranks. With one GPU: NCCL's operations in a group of one, and two ranks that share the GPU and communicate
+# through host memory, in every ZeRO stage and with a fixed reduction. With more GPUs also NCCL between two of them.
 part_ranks() {
   local config=tests/golden/language/gpt2.yaml name stage status=0 gpus
   if [ "$engine" = cuda ]; then
@@ -261,7 +261,7 @@ part_ranks() {
     -s training.micro_batch_size=2 || status=9
   gpus=$(nvidia-smi -L 2>/dev/null | grep -c '^GPU ')
   if [ "$engine" != cuda ] || [ "$gpus" -lt 2 ]; then
-    echo "NCCL between GPUs: not tried, this machine has $gpus"
+    echo "NCCL between GPUs: not tested, the number of GPUs is $gpus"
     return "$status"
   fi
   for stage in 0 1 2 3; do
@@ -270,7 +270,7 @@ part_ranks() {
   done
   return "$status"
 }
-ranks_as_one() { # ranks_as_one NAME TOLERANCE ONE CARRIER CONFIG…: two ranks have the losses of the run ONE
+ranks_as_one() { # ranks_as_one NAME TOLERANCE ONE CARRIER CONFIG…: compares the losses of two ranks with those of run ONE
   local name=$1 tolerance=$2 one=$3 carrier=$4
   shift 4
   rm -rf "$out/runs/$name"
@@ -283,7 +283,7 @@ ranks_as_one() { # ranks_as_one NAME TOLERANCE ONE CARRIER CONFIG…: two ranks 
 part_training() {
   local recipe
   if [ ! -f data/digits.csv.gz ]; then
-    echo "data/digits.csv.gz is not here (scripts/prepare_digits.sh)"
+    echo "data/digits.csv.gz does not exist; run scripts/prepare_digits.sh"
     return 77
   fi
   for recipe in digits-mlp digits-convnet; do
@@ -295,14 +295,14 @@ part_training() {
 
 part_timing() {
   local config name scale=1 steps=()
-  [ "$engine" = cuda ] || { # a rehearsal shows that everything runs, not how fast
+  [ "$engine" = cuda ] || { # without a GPU only that everything runs is tested, not the speed
     scale=0.01
     steps=(--max-steps 2)
   }
   "$gpu_check" --time --engine "$engine" --scale "$scale" --json "$out/timing.json" || return
   echo "-- convolutions with norms by one plan"
   "$gpu_check" --time --engine "$engine" --scale "$scale" --one-plan --json "$out/timing-one-plan.json" || return
-  if [ "$engine" = cuda ]; then # by first proposals, and by what is found fastest
+  if [ "$engine" = cuda ]; then # with cuDNN's first proposals, and with the fastest algorithms measured
     for name in off full; do
       echo "-- ResNet-50 in bf16, autotune $name"
       train "resnet50-bf16-$name" "$engine" configs/bench/resnet50_224.yaml --autotune "$name" \
@@ -319,10 +319,10 @@ part_timing() {
   done
 }
 
-run_part() { # run_part NAME: once; keeps its output, status and time
+run_part() { # run_part NAME: runs the part once and stores its output, status and time
   local name=$1 status
   if [ "$(cat "$out/$name.status" 2>/dev/null)" = 0 ]; then
-    echo "== $name: done before"
+    echo "== $name: done in an earlier call"
     return 0
   fi
   echo "== $name"
@@ -343,7 +343,7 @@ run_part() { # run_part NAME: once; keeps its output, status and time
 
 for program in "$dltrain" "$gpu_check"; do
   if [ ! -x "$program" ]; then
-    echo "$program is not there: build it, or run this from an unpacked bundle" >&2
+    echo "$program does not exist: build it, or run this script from an unpacked bundle" >&2
     exit 1
   fi
 done
@@ -369,7 +369,7 @@ fi
 LD_LIBRARY_PATH="${LD_LIBRARY_PATH:-}$(vendor_folders)"
 export LD_LIBRARY_PATH="${LD_LIBRARY_PATH#:}"
 mkdir -p "$out"
-# Compiled programs are kept with the check, not in the user's folder.
+# Compiled programs are cached in the folder of the check, not in the user's cache.
 DLTRAIN_CACHE_DIR=$(cd "$out" && pwd)/cache
 export DLTRAIN_CACHE_DIR
 if [ "$engine" = cuda ]; then
@@ -387,7 +387,7 @@ for name in "$@"; do
   case " ${all_parts[*]} " in
     *" $name "*) run_part "$name" || status=9 ;;
     *)
-      echo "no part is called '$name'; parts: ${all_parts[*]}" >&2
+      echo "unknown part '$name'; the parts are: ${all_parts[*]}" >&2
       exit 2
       ;;
   esac

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Helps scripts/gpu_check.sh: compares the losses of two runs, and writes the record of a check.
+"""Used by scripts/gpu_check.sh: compares the losses of two runs, and writes the record of a check.
 
     gpu_record.py compare A/metrics.jsonl B/metrics.jsonl TOLERANCE
-        TOLERANCE is relative: one number for all steps, or FIRST:REST. 0 means the same digits.
-        Prints the greatest difference; exit 9 when it is too large.
+        TOLERANCE is relative: one number for all steps, or FIRST:REST. 0 means equality.
+        Prints the largest difference; exits with 9 if it exceeds the tolerance.
     gpu_record.py write OUT FOLDER ENGINE
         writes FOLDER/<date>-<device>.md and .json from the folder OUT of gpu_check.sh.
 """
@@ -40,7 +40,7 @@ def compare(path_a, path_b, tolerance):
         bad = bad or difference > limits[0 if index == 0 else 1]
         if difference >= worst:
             worst, place = difference, step
-    print(f"{len(a)} losses, greatest relative difference {worst:.3g} at step {place}, allowed {tolerance}")
+    print(f"{len(a)} losses, largest relative difference {worst:.3g} at step {place}, allowed {tolerance}")
     return 9 if bad else 0
 
 

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Installs what dltrain is built with, on Debian 12, Ubuntu 24.04 and newer.
+# Installs the packages that dltrain needs, on Debian 12, Ubuntu 24.04 and newer.
 #
 #   scripts/install_dependencies.sh [build|test|full] [--list]
 #
-# build: compiler, CMake and libraries (the default). test: also what scripts/test.sh checks with.
-# full: also what scripts/test.sh --full needs. Does nothing, and asks for no rights, when all is
-# there; --list only prints the missing packages. docs/dependencies.md says what each is for.
+# build: compiler, CMake and libraries (the default). test: also the tools of scripts/test.sh.
+# full: also the tools of scripts/test.sh --full. Does nothing, and needs no root rights, if nothing is
+# missing. --list only prints the missing packages. docs/dependencies.md lists the purpose of each.
 set -euo pipefail
 
 level=build
@@ -21,7 +21,7 @@ for argument in "$@"; do
   esac
 done
 
-# Programs are looked for by name (a newer one from elsewhere will do): program:package.
+# Programs are searched by name, so another installation of them also counts: program:package.
 tools="g++:g++ cmake:cmake ninja:ninja-build ccache:ccache git:git python3:python3"
 libraries="libc6-dev libfmt-dev libspdlog-dev libyaml-cpp-dev libcli11-dev nlohmann-json3-dev
   libdnnl-dev ocl-icd-opencl-dev libhwy-dev libgloo-dev zlib1g-dev libturbojpeg0-dev libspng-dev
@@ -36,7 +36,7 @@ if [ "$level" = full ]; then
 fi
 
 if ! command -v dpkg-query >/dev/null || ! command -v apt-get >/dev/null; then
-  echo "This is no Debian or Ubuntu: nothing was installed. dltrain needs (by their Debian names): ${libraries//$'\n'/}" >&2
+  echo "This system is neither Debian nor Ubuntu, so nothing was installed. dltrain needs these packages (Debian names): ${libraries//$'\n'/}" >&2
   exit 0
 fi
 
@@ -48,7 +48,7 @@ for package in $libraries; do
   status=$(dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null || true)
   [ "$status" = installed ] || missing="$missing $package"
 done
-# prepare_digits.sh needs pip, or the means to make an environment that has it.
+# prepare_digits.sh needs pip, or venv to create an environment with pip.
 if ! python3 -m pip --version >/dev/null 2>&1 && ! python3 -c 'import ensurepip' 2>/dev/null; then
   missing="$missing python3-pip"
 fi
@@ -71,7 +71,7 @@ echo "Installing:$missing"
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 export DEBIAN_FRONTEND=noninteractive
-$as_root apt-get update -qq || echo "apt-get update failed; trying with the package lists that are there" >&2
+$as_root apt-get update -qq || echo "apt-get update failed; continuing with the existing package lists" >&2
 # shellcheck disable=SC2086  # a list of names
 if ! $as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $missing >"$log" 2>&1; then
   cat "$log" >&2

@@ -34,7 +34,7 @@ def words(n):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--output", type=pathlib.Path, default=pathlib.Path("data/number-words"))
-    parser.add_argument("--count", type=int, default=20000, help="numbers, of the million there are")
+    parser.add_argument("--count", type=int, default=20000, help="how many of the numbers below one million")
     arguments = parser.parse_args()
     if not 20 <= arguments.count <= 1000000:
         parser.error("--count is 20 to 1000000")

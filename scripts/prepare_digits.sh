@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Puts the UCI handwritten digits at data/digits.csv.gz: 1,797 rows of 64 grey values (8 x 8, 0 to 16)
-# and the digit, from the scikit-learn package. Does nothing, and needs no network, when the file is
-# there and its checksum is right.
+# Writes the UCI handwritten digits to data/digits.csv.gz: 1,797 rows of 64 grey values (8 x 8, 0 to 16)
+# and the digit, from the scikit-learn package. Does nothing, and needs no network, if the file
+# exists and its checksum is right.
 #
 #   scripts/prepare_digits.sh [FILE]
 set -euo pipefail
@@ -14,20 +14,20 @@ checksum_of() { sha256sum "$1" | cut -d ' ' -f 1; }
 
 if [ -f "$target" ]; then
   [ "$(checksum_of "$target")" = "$checksum" ] && exit 0
-  echo "$target has another checksum than expected; getting it anew" >&2
+  echo "$target has another checksum than expected; downloading it again" >&2
 fi
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-echo "Getting the digits data set from the scikit-learn package ..."
+echo "Downloading the digits dataset from the scikit-learn package ..."
 scripts/scikit_learn_data.sh "$work" || {
   echo "or put the file at $target (sha256 $checksum)" >&2
   exit 1
 }
 found=$(checksum_of "$work/digits.csv.gz")
 if [ "$found" != "$checksum" ]; then
-  echo "the digits in this scikit-learn package differ from the expected: sha256 $found, expected $checksum" >&2
+  echo "the digits in this scikit-learn package differ from the expected data: sha256 $found, expected $checksum" >&2
   exit 1
 fi
 mkdir -p "$(dirname "$target")"

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Puts three tables of the scikit-learn package into data/, each with a header and the target last:
+# Writes three tables of the scikit-learn package to data/, each with a header and the target in the last column:
 #
 #   breast-cancer.csv   569 rows of 30 numbers, and the diagnosis: malignant or benign
 #   wine.csv            178 rows of 13 numbers, and the cultivar: class_0, class_1 or class_2
-#   diabetes.csv        442 rows of 10 numbers, and the progression of the disease, a number
+#   diabetes.csv        442 rows of 10 numbers, and the progression of the disease as a number
 #
-# Does nothing, and needs no network, when the files are there and their checksums are right.
+# Does nothing, and needs no network, if the files exist and their checksums are right.
 #
 #   scripts/prepare_tables.sh [FOLDER]
 set -euo pipefail
@@ -24,7 +24,7 @@ is_there && exit 0
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-echo "Getting breast cancer, wine and diabetes from the scikit-learn package ..."
+echo "Downloading breast cancer, wine and diabetes from the scikit-learn package ..."
 scripts/scikit_learn_data.sh "$work"
 mkdir -p "$folder"
 python3 - "$work" "$folder" <<'PYTHON'
@@ -51,7 +51,7 @@ for name, columns in tables.items():
         csv.writer(out, lineterminator="\n").writerows([columns, *rows])
 PYTHON
 is_there || {
-  echo "the tables in this scikit-learn package differ from the expected" >&2
+  echo "the tables in this scikit-learn package differ from the expected data" >&2
   exit 1
 }
 echo "$folder: breast-cancer.csv, wine.csv, diabetes.csv"

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# From a fresh clone to a trained network: installs what is missing, builds build/dltrain and trains
-# configs/recipes/digits-mlp.yaml on the UCI handwritten digits. The second time, nothing is
-# installed, downloaded or compiled. Further arguments go to dltrain.
+# From a fresh clone to a trained network: installs missing packages, builds build/dltrain and trains
+# configs/recipes/digits-mlp.yaml on the UCI handwritten digits. A second call installs, downloads and compiles
+# nothing. Further arguments are passed to dltrain.
 #
 #   scripts/quickstart.sh [-s KEY=VALUE]...
 set -euo pipefail

@@ -74,10 +74,10 @@ def cases():
     few = (random.random(48) < 0.2).astype(int)
     yield binary("binary", logits(48, 1)[:, 0] + few - 0.5, few)
     yield binary("binary without a positive answer", -np.abs(logits(12, 1)[:, 0]) - 1, few[:12])
-    # Class 3 is neither a target nor an answer, class 4 a target that nobody answers.
+    # Class 3 occurs neither as target nor as prediction, class 4 only as target.
     targets = random.choice([0, 1, 2, 4], size=40, p=[0.5, 0.3, 0.1, 0.1])
     yield multi_class("several classes", logits(40, 5) + 1.5 * np.eye(5)[targets] - [0, 0, 0, 9, 9], targets, 2)
-    # The last output is neither right nor wrong: nobody has it.
+    # The last output is neither a target nor predicted in any sample.
     several = (random.random((32, 4)) < [0.5, 0.3, 0.1, 0]).astype(int)
     yield multi_label("several labels", logits(32, 4) + several - [0, 0.5, 0.5, 9], several)
     truth = np.round(random.normal(size=(24, 3)) * 64) / 64 * [1, 10, 0] + [0, 100, 0.5]

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Records what other libraries make of texts: tests/golden/tokenizers.
+"""Records the tokens that other libraries produce: tests/golden/tokenizers.
 
     scripts/record_golden_tokenizers.py [NAME…]      needs the pip packages tokenizers, tiktoken and sentencepiece
 

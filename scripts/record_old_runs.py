@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Records what later revisions must resume: runs of one program, stopped by SIGTERM, and how they went on.
+"""Records runs that later revisions must resume: runs of one program, stopped by SIGTERM, and their continuation.
 
-    scripts/record_old_runs.py record PROGRAM FOLDER     run folders and expected.json, for this processor
-    scripts/record_old_runs.py add PROGRAM FOLDER NAME   how the recorded runs go on elsewhere, as NAME
+    scripts/record_old_runs.py record PROGRAM FOLDER     writes run folders and expected.json, for this processor
+    scripts/record_old_runs.py add PROGRAM FOLDER NAME   adds the continuation on another processor, as NAME
 
 FOLDER holds the configurations (*.yaml) and their data, as tests/old_runs/<revision> does; PROGRAM is the
 dltrain of that revision. tests/apps/test_old_runs.py resumes copies of the run folders. `add` is for another

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Puts the files of sklearn/datasets/data into a folder. They are taken out of the scikit-learn package, which is
+# Extracts the files of sklearn/datasets/data from the scikit-learn package into a folder. The package is
 # downloaded but neither installed nor run.
 #
 #   scripts/scikit_learn_data.sh FOLDER

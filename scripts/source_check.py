@@ -1,4 +1,4 @@
-"""What the checks of the source tree share (check_includes.py, check_names.py)."""
+"""Shared by the checks of the source tree (check_includes.py, check_names.py)."""
 import os
 import sys
 
@@ -12,7 +12,7 @@ def write_tree(root, files):
 
 
 def main(check, self_test, what):
-    """The command line [ROOT] or --self-test; check(root) gives all violations and the number of things looked at."""
+    """Runs the command line [ROOT] or --self-test. check(root) returns all violations and the number of checked items."""
     if sys.argv[1:] == ["--self-test"]:
         self_test()
         return

@@ -7,24 +7,24 @@
 #   scripts/sweep.sh -c configs/recipes/digits-mlp.yaml -j 2 \
 #       optimizer.learning_rate=1e-3,3e-3 seed=1,2,3
 #
-# Every combination of the values is one trial, a run of its own with `-s KEY=VALUE`; commas inside
-# brackets do not separate (optimizer.betas=[0.9,0.99],[0.9,0.999]). --random N draws N different
-# combinations instead, the same ones for the same --seed.
+# Every combination of the values is one trial, a separate run with `-s KEY=VALUE`; commas inside
+# brackets do not separate values (optimizer.betas=[0.9,0.99],[0.9,0.999]). --random N draws N different
+# combinations instead; the same --seed gives the same ones.
 #
-# DIR (default runs/sweep-<configuration's name>) gets, for trial NAME = "learning_rate=1e-3,seed=1":
+# DIR (default runs/sweep-<configuration's name>) holds, for trial NAME = "learning_rate=1e-3,seed=1":
 #   NAME/run          the run folder      NAME/result.json   the summary (`dltrain --result`)
-#   NAME/output.txt   stdout and stderr   NAME/exit_code     written last, when the trial has ended
-#   table.txt         the ranked table, which is also printed: trials that differ in the seed alone are one row, with
+#   NAME/output.txt   stdout and stderr   NAME/exit_code     written when the trial has ended
+#   table.txt         the ranked table, which is also printed: trials that differ only in the seed are one row, with
 #                     mean ± standard deviation of metric and loss, and the mean time
-# A second call with the same DIR trains only what is missing, failed (from its last checkpoint where
-# there is one) or is new; nothing finished is overwritten. Each trial keeps a hash of its resolved
-# configuration (NAME/config.sha256): where that has changed since, the sweep is refused before anything is
-# trained, and --overwrite trains the changed ones anew. (What data files hold is not part of the hash.)
+# A second call with the same DIR trains only missing, new and failed trials (failed ones from their last
+# checkpoint, if there is one). Each trial stores a hash of its resolved
+# configuration (NAME/config.sha256): if it has changed, the sweep is refused before any
+# training, and --overwrite trains the changed trials again. (The content of data files is not part of the hash.)
 #
-# The CPUs are divided among the ranks of the N trials that run at a time (OMP_NUM_THREADS, unless it is set).
-# The metric is a key of the summary (default eval_accuracy, mode max; a loss wants --mode min).
-# DLTRAIN names another executable than build/dltrain. Exit status: 0 if all trials ended with 0,
-# otherwise that of the first failed trial in the table's order of trials; 2 for wrong usage.
+# The CPUs are divided among the ranks of the N concurrent trials (by OMP_NUM_THREADS, unless it is set).
+# The metric is a key of the summary (default eval_accuracy, mode max; use --mode min for a loss).
+# DLTRAIN selects another executable than build/dltrain. Exit status: 0 if all trials ended with 0,
+# otherwise that of the first failed trial in the order of the trials; 2 for wrong usage.
 set -euo pipefail
 
 here=$(cd "$(dirname "$0")/.." && pwd)
@@ -74,17 +74,17 @@ while [ $# -gt 0 ]; do
     *) usage "expected KEY=VALUE,VALUE,..., found '$1'" ;;
   esac
 done
-[ -n "$config" ] || usage "which configuration? (-c)"
-[ -f "$config" ] || usage "no file $config"
-[ ${#axes[@]} -gt 0 ] || usage "nothing to vary (KEY=VALUE,VALUE,...)"
+[ -n "$config" ] || usage "no configuration given (-c CONFIG)"
+[ -f "$config" ] || usage "the file $config does not exist"
+[ ${#axes[@]} -gt 0 ] || usage "no key to vary given (KEY=VALUE,VALUE,...)"
 [[ $jobs =~ ^[1-9][0-9]*$ ]] || usage "-j needs a number from 1, not '$jobs'"
 [[ $random$seed =~ ^[0-9]+$ ]] || usage "--random and --seed need numbers"
 [ "$mode" = min ] || [ "$mode" = max ] || usage "--mode is min or max, not '$mode'"
-[ -x "$dltrain" ] || usage "no executable $dltrain: run scripts/quickstart.sh, or cmake --build build"
+[ -x "$dltrain" ] || usage "the executable $dltrain does not exist: run scripts/quickstart.sh, or cmake --build build"
 [ -n "$folder" ] || folder=runs/sweep-$(basename "$config" .yaml)
 mkdir -p "$folder"
 
-# One trial a line: NAME, then each KEY=VALUE, separated by tabs.
+# One trial per line: NAME, then each KEY=VALUE, separated by tabs.
 trials=$(python3 - "$random" "$seed" "${axes[@]}" <<'PYTHON'
 import itertools, random, re, sys
 
@@ -132,12 +132,12 @@ PYTHON
 duplicates=$(cut -f 1 <<<"$trials" | sort | uniq -d)
 [ -z "$duplicates" ] || usage "these settings would share the folder '${duplicates%%$'\n'*}'"
 
-# Threads for each rank of a trial, unless the caller has decided.
+# Threads of each rank of a trial, unless OMP_NUM_THREADS is set.
 ranks=$(sed -n 's/.*--nproc[-_]per[-_]node[= ]\([1-9][0-9]*\).*/\1/p' <<<"${extra[*]-}")
 threads=$(($(nproc) / (jobs * ${ranks:-1})))
 export OMP_NUM_THREADS=${OMP_NUM_THREADS:-$((threads > 0 ? threads : 1))}
 
-hash_of() { # hash_of NAME KEY=VALUE...: of the trial's resolved configuration; fails where that is wrong
+hash_of() { # hash_of NAME KEY=VALUE...: prints the hash of the trial's resolved configuration; fails if that is invalid
   local name=$1 arguments=() setting text
   shift
   for setting in "$@"; do arguments+=(-s "$setting"); done
@@ -146,15 +146,15 @@ hash_of() { # hash_of NAME KEY=VALUE...: of the trial's resolved configuration; 
   sha256sum <<<"$text" | cut -d ' ' -f 1
 }
 
-reusable() { # reusable NAME: whether the trial has left something that a second call would use
+reusable() { # reusable NAME: succeeds if the trial has results that a second call would use
   [ "$(cat "$folder/$1/exit_code" 2>/dev/null)" = 0 ] || [ -e "$folder/$1/run/checkpoints/latest" ]
 }
 
-# What earlier calls trained with another configuration is not taken for this one's.
+# Trials that an earlier call trained with another configuration are not reused.
 declare -A hashes=()
 changed=()
 while IFS=$'\t' read -r -a trial; do
-  hash=$(hash_of "${trial[@]}" </dev/null) || hash=none # the trial itself will say what is wrong
+  hash=$(hash_of "${trial[@]}" </dev/null) || hash=none # the trial itself reports the error
   hashes[${trial[0]}]=$hash
   if reusable "${trial[0]}" && [ "$(cat "$folder/${trial[0]}/config.sha256" 2>/dev/null)" != "$hash" ]; then
     changed+=("${trial[0]}")
@@ -162,14 +162,14 @@ while IFS=$'\t' read -r -a trial; do
   fi
 done <<<"$trials"
 if [ ${#changed[@]} -gt 0 ] && [ $overwrite = no ]; then
-  usage "$folder has ${#changed[@]} trials of another configuration (${changed[0]}): take another folder (-o), or --overwrite"
+  usage "$folder has ${#changed[@]} trials of another configuration (${changed[0]}): choose another folder (-o), or --overwrite"
 fi
 
-run_trial() { # run_trial NAME KEY=VALUE...: leaves its outcome in the trial's folder
+run_trial() { # run_trial NAME KEY=VALUE...: writes the outcome to the trial's folder
   local name=$1 place="$folder/$1" arguments=() code=0 setting
   shift
   if [ -f "$place/exit_code" ] && [ "$(cat "$place/exit_code")" = 0 ]; then
-    echo "$name: done before"
+    echo "$name: done in an earlier call"
     return
   fi
   mkdir -p "$place"
@@ -183,12 +183,12 @@ run_trial() { # run_trial NAME KEY=VALUE...: leaves its outcome in the trial's f
     fi
   fi
   echo "${hashes[$name]}" >"$place/config.sha256"
-  # In a session of its own, so that an interrupt from the terminal reaches it once, through us.
+  # In a separate session, so that an interrupt from the terminal reaches it only once, through this script.
   setsid "$dltrain" --config "$config" "${arguments[@]}" --name "$name" --output-dir "$place/run" \
     --result "$place/result.json" --quiet ${extra[@]+"${extra[@]}"} >"$place/output.txt" 2>&1 &
   local child=$! signalled=yes
   trap 'signalled=yes; kill -TERM $child 2>/dev/null' TERM
-  while [ $signalled = yes ]; do # a wait that our own signal ended has not seen the trial's code
+  while [ $signalled = yes ]; do # wait returned because of the signal, not because the trial ended
     signalled=no code=0
     wait $child || code=$?
   done
@@ -197,13 +197,13 @@ run_trial() { # run_trial NAME KEY=VALUE...: leaves its outcome in the trial's f
   echo "$name: exit code $code"
 }
 
-# An interrupt ends the trials that run (dltrain writes a checkpoint and exits 75), starts no more.
+# An interrupt ends the running trials (dltrain writes a checkpoint and exits with 75) and starts no further ones.
 pids=()
 stop() {
   trap - INT TERM
   kill -TERM ${pids[@]+"${pids[@]}"} 2>/dev/null || true
   wait
-  echo "scripts/sweep.sh: stopped; the same command continues" >&2
+  echo "scripts/sweep.sh: stopped; run the same command to continue" >&2
   exit 75
 }
 trap stop INT TERM
@@ -227,7 +227,7 @@ for line in trials.splitlines():
         with open(os.path.join(folder, name, "exit_code"), encoding="utf-8") as file:
             code = int(file.read())
     except (OSError, ValueError):
-        code = 1  # the trial was killed before it could leave its code
+        code = 1  # the trial was killed before it could write its exit code
     summary = {}
     try:
         with open(os.path.join(folder, name, "result.json"), encoding="utf-8") as file:
@@ -236,7 +236,7 @@ for line in trials.splitlines():
         pass
     seen |= set(summary)
     first_failure = first_failure or code
-    # Trials that differ in nothing but the seed are one row.
+    # Trials that differ only in the seed are one row.
     parts = [part for part in name.split(",") if not part.startswith("seed=")]
     group = groups.setdefault(",".join(parts) or "all", {"codes": [], metric: [], loss: [], "loss": [], "seconds": []})
     group["codes"].append(code)

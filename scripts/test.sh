@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
-# Builds build/dltrain and the tests, and runs them with the checks of style, includes and scripts
-# (which are ctest entries too), so that ctest's summary at the end covers everything.
+# Builds build/dltrain and the tests, and runs them. The checks of style, includes and scripts
+# are ctest entries too, so ctest's summary covers everything.
 #
 #   scripts/test.sh [--full [PART...]]
 #
 # --full adds: AddressSanitizer with UndefinedBehaviorSanitizer over all tests, ThreadSanitizer over
-# the threaded parts, every fuzzer for FUZZ_SECONDS (60), clang-tidy, and the long campaigns, in parts
-# (scripts/test_full.sh lists them) of which each takes less than an hour on two cores. A part that has
-# passed on this revision is not repeated, so the command goes on where it was interrupted. When all
-# have run it writes a dated record under docs/records/.
+# the threaded parts, every fuzzer for FUZZ_SECONDS (60), clang-tidy, and the long tests, in parts
+# (listed in scripts/test_full.sh) of less than an hour each on two cores. A part that has
+# passed on this revision is not repeated, so an interrupted command can be continued. After the last part
+# a dated record is written to docs/records/.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -26,7 +26,7 @@ case "${1:-}" in
 esac
 
 jobs=$(nproc)
-# Several tests run at a time: threads that wait must sleep, not spin.
+# Several tests run concurrently, so waiting threads must sleep instead of spinning.
 export OMP_WAIT_POLICY=passive
 
 if [ $full = yes ]; then
@@ -37,7 +37,7 @@ fi
 scripts/prepare_digits.sh
 scripts/prepare_tables.sh
 if command -v nvcc >/dev/null || [ -x /usr/local/cuda/bin/nvcc ]; then
-  scripts/cudnn_frontend.sh || true  # without it the engine has its own attention alone
+  scripts/cudnn_frontend.sh || true  # without it the engine uses only its own attention kernel
 fi
 cmake --preset release -DDLTRAIN_BUILD_TESTS=ON -DDLTRAIN_CUDA=AUTO --log-level=WARNING >/dev/null
 cmake --build --preset release --parallel "$jobs"

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # The second half of scripts/test.sh --full (which calls it after building build/): sanitizers,
-# fuzzers, clang-tidy and long campaigns, in parts of less than an hour each on two cores.
+# fuzzers, clang-tidy and long tests, in parts of less than an hour each on two cores.
 #
-#   scripts/test_full.sh [PART...]     the parts named, or all
+#   scripts/test_full.sh [PART...]     runs the given parts, or all
 #
-# The result of a part is kept in build/full/ for the revision of the sources. A part that has passed is not
-# repeated for the same revision. A failed part does not stop the others. When every part has a result, the
+# The result of a part is stored in build/full/ for the revision of the sources. A part that has passed is not
+# repeated for the same revision. A failed part does not stop the others. When every part has a result, a
 # record is written to docs/records/. The exit status is 0 only if all parts passed.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit
@@ -15,7 +15,7 @@ export OMP_WAIT_POLICY=passive
 all_parts="asan-build asan-core asan-ops asan-train asan-apps tsan fuzz tidy-lib tidy-rest tests long"
 state=build/full
 mkdir -p "$state"
-# The sources as they are, committed or not, without docs.
+# A hash of the sources, including uncommitted changes, without docs.
 revision=$(git ls-files -co --exclude-standard -- . ':!docs' | xargs -d '\n' sha1sum 2>/dev/null | sha1sum | cut -c1-12)
 
 asan_tests() { # asan_tests CTEST_ARGUMENTS…
@@ -63,7 +63,7 @@ run_part() {
 read -r -a parts <<<"${*:-$all_parts}"
 for part in "${parts[@]}"; do
   if [ "$(cut -d ' ' -f 1,2 "$state/$part" 2>/dev/null)" = "$revision passed" ]; then
-    echo "== $part: passed on this revision already"
+    echo "== $part: already passed on this revision"
     continue
   fi
   echo "== $part (output: $state/$part.log)"

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# clang-tidy with the checks of .clang-tidy over lib/, kernels/ (without CUDA) and apps/, every warning
-# an error. Takes clang-tidy 15 or newer where there is one (14 cannot read g++ 12's <ranges>), and
-# otherwise the one of the Python package clang-tidy, in an environment of its own under build/.
+# Runs clang-tidy with the checks of .clang-tidy over lib/, kernels/ (without CUDA) and apps/; every warning is
+# an error. Uses clang-tidy 15 or newer if it is installed (14 cannot parse g++ 12's <ranges>),
+# otherwise that of the Python package clang-tidy, in a virtual environment under build/.
 #
 #   scripts/tidy.sh [FILE.cpp]...
 set -euo pipefail
@@ -24,14 +24,14 @@ if [ -z "$tidy" ]; then
   fi
 fi
 
-# One command a source, which the units of the ordinary build do not have.
+# One compile command per source, which the unity build does not have.
 cmake -S . -B build/tidy -G Ninja -DCMAKE_BUILD_TYPE=Release -DDLTRAIN_UNITY=OFF -DDLTRAIN_CUDA=OFF \
   -DDLTRAIN_BUILD_TESTS=OFF --log-level=WARNING >/dev/null
 files=("$@")
 if [ ${#files[@]} = 0 ]; then
   mapfile -t files < <(find lib kernels apps -name '*.cpp' ! -path 'kernels/cuda/*' | sort)
 fi
-# clang's own headers lack omp.h; g++'s serves.
+# clang's headers lack omp.h, so g++'s is used.
 mkdir -p build/tidy-include
 ln -sf "$(g++ -print-file-name=include/omp.h)" build/tidy-include/omp.h
 printf '%s\0' "${files[@]}" | xargs -0 -n 1 -P "${TIDY_JOBS:-$(nproc)}" "$tidy" -p build/tidy --quiet --extra-arg="-I$PWD/build/tidy-include" --warnings-as-errors='*'

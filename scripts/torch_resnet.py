@@ -1,4 +1,4 @@
-"""torchvision's ResNets with any width, CIFAR's stem and another activation: what scripts and benchmarks compare with.
+"""torchvision's ResNets with any width, CIFAR's stem and another activation, for comparisons by scripts and benchmarks.
 Needs the packages torch and torchvision."""
 from torch import nn
 from torchvision.models.resnet import BasicBlock, Bottleneck, ResNet

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Writes the generated documents anew: docs/config.md and docs/config.schema.json, from the registry of keys
-# that the parser uses. The tests fail while they differ.
+# Regenerates docs/config.md and docs/config.schema.json from the registry of keys that the parser uses.
+# The tests fail if they are out of date.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 dltrain=${DLTRAIN:-build/dltrain}

@@ -39,17 +39,17 @@ echo 'other bytes' >"$work/mirror/cifar-100-binary.tar.gz"
 ! get cifar100 "$work/other" || fail "wrong bytes are accepted"
 said 'expected 03b5dce01913d631647c71ecec9e9cb8'
 ! get mnist "$work/other" || fail "a missing file is accepted"
-said 'train-images-idx3-ubyte.gz could not be had'
+said 'train-images-idx3-ubyte.gz could not be downloaded'
 [ -z "$(ls -A "$work/other")" ] || fail "something is left behind"
 code=0
 get imagenet || code=$?
 [ "$code" = 2 ] || fail "an unknown name gives exit code $code"
 
-# Without a published checksum the first download is believed, said to be, and remembered.
+# Without a published checksum the first download is trusted, which is reported, and its checksum is saved.
 printf 'many tokens' >"$work/mirror/fineweb_train_000001.bin"
 printf 'some tokens' >"$work/mirror/fineweb_val_000000.bin"
 get fineweb "$work/web" || { cat "$work/log"; fail "a first download is refused"; }
-said 'not compared with anything'
+said 'no checksum to compare with'
 get fineweb "$work/web" || fail "what was remembered is refused"
 ! grep -q 'Getting' "$work/log" || fail "a file that is there is downloaded"
 printf 'other tokens' >"$work/mirror/fineweb_train_000001.bin"
