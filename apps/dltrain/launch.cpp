@@ -6,7 +6,6 @@
 #include <tuple>
 
 #include "base/error.h"
-#include "comm/endpoint.h"
 #include "comm/socket.h"
 #include "dltrain/commands.h"
 #include "dltrain/ranks.h"

@@ -13,7 +13,6 @@
 #include "base/cpus.h"
 #include "base/log.h"
 #include "base/stop.h"
-#include "comm/endpoint.h"
 #include "comm/socket.h"
 #include "cpu/engine.h"
 #include "device/engine.h"
@@ -117,7 +116,7 @@ ExitCode be_rank(const RankEnvironment& environment, const ParallelismConfig& pa
              _exit(static_cast<int>(ExitCode::rank));
            },
        .on_straggler = [](const std::string& message) { log_warning("{}", message); },
-       .on_lost_touch = [&watched] { watched = false; }});
+       .on_store_lost = [&watched] { watched = false; }});
   watch = world.watch.get();
   const auto stopped = [&](ExitCode code) {
     return code == ExitCode::rank && world.watch->step() < 0 && is_told_to_stop(environment);
@@ -127,7 +126,7 @@ ExitCode be_rank(const RankEnvironment& environment, const ParallelismConfig& pa
     if (stopped(code)) return ExitCode::stopped;
     // Before the barrier: then the launchers of all nodes find it.
     const bool told = code == ExitCode::stopped && world.watch->step() >= 0;
-    if (told && environment.rank == 0) world.watch->told_stop();
+    if (told && environment.rank == 0) world.watch->stop_logged();
     world.watch->finish();
     const bool whole = code == ExitCode::ok || code == ExitCode::stopped;
     if (whole) world.collectives->barrier();

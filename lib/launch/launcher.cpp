@@ -15,7 +15,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/host_name.h"
-#include "comm/watch_keys.h"
+#include "comm/watch_records.h"
 #include "launch/rendezvous.h"
 #include "launch/worker_group.h"
 

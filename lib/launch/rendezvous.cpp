@@ -9,7 +9,6 @@
 
 #include "base/error.h"
 #include "base/host_name.h"
-#include "comm/endpoint.h"
 #include "comm/socket.h"
 #include "launch/rendezvous_messages.h"
 

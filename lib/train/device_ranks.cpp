@@ -27,7 +27,7 @@ void join_ranks(Session& session, const CarrierChoice& choice) {
   const RunRanks& ranks = session.options.ranks;
   join_device_group(*executor.device_group(), choice, *ranks.collectives, executor.engine(),
                     executor.device(),
-                    {.make_host_group = ranks.make_group, .observer = ranks.watch});
+                    {.make_host_group = ranks.make_group, .watch = ranks.watch});
   session.device_note = choice.note;
   session.device_warning = choice.warning;
 }
