@@ -52,8 +52,8 @@ class Reader {
     const char* end = value.data() + value.size();
     const auto parsed = std::from_chars(value.data(), end, result);
     if (parsed.ec != std::errc() || parsed.ptr != end || result < minimum || result > maximum) {
-      fail(ExitCode::usage, "environment variable {}='{}': expected an integer from {} to {}",
-           name, value, minimum, maximum);
+      fail(ExitCode::usage, "environment variable {}='{}': expected an integer from {} to {}", name,
+           value, minimum, maximum);
     }
     return result;
   }
@@ -73,10 +73,11 @@ void require_all(const Reader& reader, const char* launcher,
     list += (list.empty() ? "" : ", ") + std::string(name);
   }
   if (missing.empty()) return;
-  fail(ExitCode::usage,
-       "the environment of {} is incomplete: {} set, but not {}; start the program with a launcher, "
-       "or unset these variables",
-       launcher, present, missing);
+  fail(
+      ExitCode::usage,
+      "the environment of {} is incomplete: {} set, but not {}; start the program with a launcher, "
+      "or unset these variables",
+      launcher, present, missing);
 }
 
 // Reads a family's numbers. Returns false if none of its identifying variables is set.
@@ -120,8 +121,8 @@ int slurm_tasks_on_node(const std::string& list, int node) {
        list);
 }
 
-// Reads the variables of a task of srun. Batch scripts and interactive allocations have step numbers
-// near 2^32, or none.
+// Reads the variables of a task of srun. Batch scripts and interactive allocations have step
+// numbers near 2^32, or none.
 bool read_slurm(const Reader& reader, RankEnvironment& to) {
   const auto step = reader.text("SLURM_STEP_ID");
   if (!step || !reader.has("SLURM_PROCID")) return false;

@@ -12,8 +12,8 @@
 //                              only in a task of a job step (srun): the shells of batch scripts and
 //                              of salloc have such variables too, but are no ranks
 // MASTER_ADDR and MASTER_PORT are used with every launcher. Their defaults are 127.0.0.1 and 29500
-// if all ranks are on one host; with several hosts MASTER_ADDR is required (with Slurm: the first of
-// its nodes is the default). An incomplete or contradictory set is Error(usage) naming the
+// if all ranks are on one host; with several hosts MASTER_ADDR is required (with Slurm: the first
+// of its nodes is the default). An incomplete or contradictory set is Error(usage) naming the
 // variables.
 #pragma once
 

@@ -87,14 +87,14 @@ void Exchange::reduce_chunks(const Reduction& r) {
     exchange_all(r.slot, [&](int p) {
       parts_[p] = scratch(p);
       return PeerExchange{p, r.input_chunk(p) + offset, chunks.segment_bytes(p, s), scratch(p),
-                    own_bytes};
+                          own_bytes};
     });
     parts_[own] = r.input_chunk(own) + offset;
     reduce_parts(parts_, r.output + offset, chunks.segment_elements(own, s), r.dtype, r.op);
     if (!r.gather) continue;
     exchange_all(r.slot + 1, [&](int p) {
       return PeerExchange{p, r.output + offset, own_bytes, r.input_chunk(p) + offset,
-                    chunks.segment_bytes(p, s)};
+                          chunks.segment_bytes(p, s)};
     });
   }
 }
@@ -138,8 +138,8 @@ void Exchange::all_gather(const void* input, void* output, size_t bytes, uint64_
   copy_bytes(part(links_.rank()), input, bytes);
 }
 
-// Along a binomial tree: rank r (counted from the root) receives from r without its highest bit. The
-// opposite direction of each exchange is empty.
+// Along a binomial tree: rank r (counted from the root) receives from r without its highest bit.
+// The opposite direction of each exchange is empty.
 void Exchange::broadcast(void* data, size_t bytes, int root, uint64_t slot) {
   if (bytes == 0) return;
   const int size = links_.size();

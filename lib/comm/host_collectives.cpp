@@ -152,10 +152,9 @@ void HostCollectives::record_failure(const CollectiveCall& call, const std::exce
   {
     std::lock_guard lock(mutex_);
     failed_ = executed_ + 1;
-    error_ = std::make_exception_ptr(
-        Error(ExitCode::rank,
-              fmt::format("rank {} of {}{} in {} (operation {}): {}", options.rank, options.size,
-                          part, describe(call), failed_, error.what())));
+    error_ = std::make_exception_ptr(Error(
+        ExitCode::rank, fmt::format("rank {} of {}{} in {} (operation {}): {}", options.rank,
+                                    options.size, part, describe(call), failed_, error.what())));
   }
   // Informs the peers at once, whatever they are waiting for.
   hub_->close();

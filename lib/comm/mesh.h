@@ -1,10 +1,10 @@
 // The ranks of a run as a grid with named axes, and the groups along them.
 //
-// Axes are listed outermost first: neighbours along the last one are neighbouring ranks, which are on
-// the same node if possible. There are two axes, `replica` × `shard` (parallelism.zero_shard_size):
-// ranks along `shard` hold the parts of one state, ranks along `replica` hold the same part. The
-// attribute kOver of an op names the axis over which it reduces or gathers; without it the op
-// involves all ranks.
+// Axes are listed outermost first: neighbours along the last one are neighbouring ranks, which are
+// on the same node if possible. There are two axes, `replica` × `shard`
+// (parallelism.zero_shard_size): ranks along `shard` hold the parts of one state, ranks along
+// `replica` hold the same part. The attribute kOver of an op names the axis over which it reduces
+// or gathers; without it the op involves all ranks.
 #pragma once
 
 #include <map>
@@ -49,8 +49,8 @@ class Mesh {
   std::vector<MeshAxis> axes_;
 };
 
-// The groups of one rank: `world`, and a part of it along each axis. All ranks make them at the same
-// point, because they are split from `world`. `world` outlives them.
+// The groups of one rank: `world`, and a part of it along each axis. All ranks make them at the
+// same point, because they are split from `world`. `world` outlives them.
 class MeshGroups {
  public:
   MeshGroups(Collectives& world, const Mesh& mesh);

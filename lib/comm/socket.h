@@ -1,5 +1,5 @@
-// Helpers for TCP sockets: an owned descriptor, listening, connecting with a deadline, transfers with
-// a deadline, and addresses.
+// Helpers for TCP sockets: an owned descriptor, listening, connecting with a deadline, transfers
+// with a deadline, and addresses.
 //
 // Threads: functions without shared state. Nothing here raises SIGPIPE.
 #pragma once

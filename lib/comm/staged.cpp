@@ -19,8 +19,8 @@ size_t aligned(size_t bytes) {
   return (bytes + kAlignment - 1) / kAlignment * kAlignment;
 }
 
-// The state of the stream's calls on the host. After a failure of the device it outlives the carrier,
-// because the driver may still execute queued calls.
+// The state of the stream's calls on the host. After a failure of the device it outlives the
+// carrier, because the driver may still execute queued calls.
 struct Calls {
   struct Job {
     Calls* calls = nullptr;

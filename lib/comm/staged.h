@@ -1,6 +1,6 @@
-// Executes collectives between GPUs through pinned host memory: copy to the host, the same operation
-// of a group over host memory, copy to the device, all in the order of one stream. The stream calls
-// the host part, so the thread that queues operations never waits.
+// Executes collectives between GPUs through pinned host memory: copy to the host, the same
+// operation of a group over host memory, copy to the device, all in the order of one stream. The
+// stream calls the host part, so the thread that queues operations never waits.
 //
 // For ranks that share a GPU or have no NCCL. Sums are those of comm/reduce.h, as on CPUs.
 #pragma once

@@ -1,7 +1,7 @@
 // A small key/value store over TCP, through which the ranks of a run find each other.
 //
-// One process runs the StoreServer (the launcher, or rank 0), every rank has a StoreClient. Keys and
-// values are byte strings. The store holds addresses and other small facts, not tensors.
+// One process runs the StoreServer (the launcher, or rank 0), every rank has a StoreClient. Keys
+// and values are byte strings. The store holds addresses and other small facts, not tensors.
 //
 // Access: a client starts with a magic word, the protocol version and the run's secret. The server
 // closes connections that send anything else, or messages above the limits. The secret keeps other
@@ -35,8 +35,8 @@ inline constexpr size_t kStoreMaxTotal = 256u << 20;  // bytes of keys and value
 // Serves until it is destroyed, on its own thread.
 class StoreServer {
  public:
-  // Port 0: any free port. Throws Error(rank) if the port is in use. `on_refused` is called once, by
-  // the server's thread, with the address of the first client that has a different secret.
+  // Port 0: any free port. Throws Error(rank) if the port is in use. `on_refused` is called once,
+  // by the server's thread, with the address of the first client that has a different secret.
   StoreServer(const std::string& address, int port, std::string secret = {},
               std::function<void(const std::string& address)> on_refused = {});
   ~StoreServer();
@@ -60,14 +60,15 @@ struct StoreOptions {
   // Prepended to every key: the run's id and the attempt.
   std::string prefix = {};
   std::chrono::milliseconds connect_timeout{60'000};  // until the server answers
-  std::chrono::milliseconds answer_time{10'000};      // for an answer, in addition to waits for keys
-  const char* who = "rank";                           // this process, for messages
+  std::chrono::milliseconds answer_time{10'000};  // for an answer, in addition to waits for keys
+  const char* who = "rank";                       // this process, for messages
   // Ends the wait for a connection or an answer with Error(stopped); see comm/socket.h.
   Interrupted interrupted = {};
 };
 
-// One connection. Once it is lost, every call throws the first error again. Can be used from several
-// threads, but a waiting get() blocks the others: a thread that waits long needs its own client.
+// One connection. Once it is lost, every call throws the first error again. Can be used from
+// several threads, but a waiting get() blocks the others: a thread that waits long needs its own
+// client.
 class StoreClient {
  public:
   // Connects, retrying until options.connect_timeout.

@@ -59,8 +59,8 @@ void StoreClient::greet(Clock::time_point deadline) {
   const bool is_store = result == Transfer::done && rest.starts_with(store_protocol::kMagic) &&
                         rest.size() == store_protocol::kMagic.size() + 5;
   if (!is_store) {
-    fail(ExitCode::rank, "the server at {} is not a dltrain store ({}); is the port right?", place(),
-         result == Transfer::timeout ? "no answer in time" : "it uses another protocol");
+    fail(ExitCode::rank, "the server at {} is not a dltrain store ({}); is the port right?",
+         place(), result == Transfer::timeout ? "no answer in time" : "it uses another protocol");
   }
   rest.remove_prefix(store_protocol::kMagic.size());
   take_u32(rest, version);

@@ -23,11 +23,6 @@ inline constexpr size_t kMaxGreeting = 8 + 4 + kStoreMaxSecret;
 inline constexpr size_t kMaxMessage = 1 + 4 + kStoreMaxKey + kStoreMaxValue;
 
 enum Operation : uint8_t { set = 1, get = 2, add = 3, put_new = 4, will = 5 };
-enum Status : uint8_t {
-  ok = 0,
-  timeout = 1,
-  refused_version = 2,
-  refused_secret = 3
-};
+enum Status : uint8_t { ok = 0, timeout = 1, refused_version = 2, refused_secret = 3 };
 
 }  // namespace dltrain::store_protocol

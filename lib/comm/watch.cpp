@@ -135,7 +135,8 @@ void RankWatch::poll_devices() {
       device_begin_ = Clock::now();
     }
     if (within) device_group_ = f.group;
-    if (within || done > done_[group]) device_last_ = f.ring[(within ? begun : done) % f.ring.size()];
+    if (within || done > done_[group])
+      device_last_ = f.ring[(within ? begun : done) % f.ring.size()];
     done_[group] = done;
   }
 }

@@ -12,7 +12,8 @@
 //   no update for `timeout`         SIGSTOP, a lost host
 //   a rank hangs                    others have waited for it in an operation for `timeout`
 //   a GPU hangs                     likewise among GPUs; or it has executed one operation for
-//                                   `timeout` that the others have completed, or that none completes
+//                                   `timeout` that the others have completed, or that none
+//                                   completes
 //
 // An operation that fails calls explain() for the reason. If the training thread does not notice
 // the verdict, because it is in no operation, `on_lost` is called.

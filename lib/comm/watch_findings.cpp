@@ -91,12 +91,11 @@ bool RankWatch::find_missing(int waiter, bool of_device) {
     const auto& other = peers_[static_cast<size_t>(rank)].position;
     if (!other || !is_missing(*other, wait, of_device)) continue;
     const bool device = of_device && number_at(other->issued, wait.group) >= wait.number;
-    decide(rank,
-           fmt::format("{}{} hangs{}: {} has waited for it for {} in {}",
-                       device ? "the GPU of " : "", other->name,
-                       device ? device_place(*other) : where(*other), w->name,
-                       seconds(milliseconds(wait.ms)),
-                       of_device ? w->device_operation : w->operation));
+    decide(rank, fmt::format("{}{} hangs{}: {} has waited for it for {} in {}",
+                             device ? "the GPU of " : "", other->name,
+                             device ? device_place(*other) : where(*other), w->name,
+                             seconds(milliseconds(wait.ms)),
+                             of_device ? w->device_operation : w->operation));
     return true;
   }
   return false;

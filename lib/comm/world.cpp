@@ -51,11 +51,11 @@ World join_world(const RankEnvironment& environment, Device& device, const World
     if (options.on_watched) options.on_watched();
   }
   HostGroupOptions group{.rank = environment.rank,
-                   .size = environment.world_size,
-                   .timeout = options.timeout,
-                   .connect_timeout = options.connect_timeout,
-                   .address = environment.host_address,
-                   .watch = world.watch.get()};
+                         .size = environment.world_size,
+                         .timeout = options.timeout,
+                         .connect_timeout = options.connect_timeout,
+                         .address = environment.host_address,
+                         .watch = world.watch.get()};
   try {
     world.collectives = make_host_group(*world.store, group);
   } catch (const Error& error) {

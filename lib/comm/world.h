@@ -29,8 +29,8 @@ struct WorldOptions {
   std::function<void()> on_store_lost = {};
 };
 
-// Deletes a store server when the other ranks have disconnected, after kFarewell at the latest: they
-// read in the store why this rank ends.
+// Deletes a store server when the other ranks have disconnected, after kFarewell at the latest:
+// they read in the store why this rank ends.
 struct StoreFarewell {
   // Long enough for two beats of the watch, and for a busy rank to end.
   static constexpr std::chrono::milliseconds kFarewell =

@@ -40,13 +40,7 @@ namespace dltrain {
 
 enum class ReduceOp : uint8_t { sum, max };
 
-enum class CollectiveKind : uint8_t {
-  all_reduce,
-  reduce_scatter,
-  all_gather,
-  broadcast,
-  barrier
-};
+enum class CollectiveKind : uint8_t { all_reduce, reduce_scatter, all_gather, broadcast, barrier };
 
 // The subject of an operation for error messages: "gradient.h.0.mlp.weight". Shared, because
 // operations outlive the code that issues them. May be nullptr.

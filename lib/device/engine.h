@@ -42,9 +42,9 @@ inline constexpr const char* kEngineSymbol = "dltrain_engine";
 using EngineEntry = const Engine* (*)(uint32_t abi);
 
 // Opens the plug-in `name` (for "cuda": libdltrain_cuda.so). Returns nullptr and fills `why` with
-// one line for the user if there is no driver, no plug-in or no usable device, or if the plug-in was
-// built for another version. Without a driver the plug-in (and with it CUDA) is not loaded. With
-// Driver::not_needed only its tables can be read (`list ops`); no device can be opened.
+// one line for the user if there is no driver, no plug-in or no usable device, or if the plug-in
+// was built for another version. Without a driver the plug-in (and with it CUDA) is not loaded.
+// With Driver::not_needed only its tables can be read (`list ops`); no device can be opened.
 enum class Driver : uint8_t { needed, not_needed };
 const Engine* load_engine_plugin(const std::string& name, std::string& why,
                                  Driver driver = Driver::needed);

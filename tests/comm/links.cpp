@@ -93,8 +93,7 @@ TEST_CASE("data of all lengths arrives complete, in both directions at once") {
         for (int peer = 0; peer < 3; ++peer) {
           const auto p = static_cast<size_t>(peer);
           if (peer == rank) continue;
-          parts.push_back(
-              {peer, out[p].data(), out[p].size() * 4, in[p].data(), in[p].size() * 4});
+          parts.push_back({peer, out[p].data(), out[p].size() * 4, in[p].data(), in[p].size() * 4});
         }
         links.exchange(slot, parts);
         for (int peer = 0; peer < 3; ++peer) {

@@ -25,9 +25,10 @@ class FakeCarrier final : public Carrier {
 
 // All ranks queue three operations; `device` returns how far the rank's GPU comes.
 std::string device_verdict(
-    int ranks, const std::function<CarrierProgress(
-                   int rank, RankWatch& watch,
-                   const std::function<ObservedOperation(int)>& operation)>& device) {
+    int ranks,
+    const std::function<CarrierProgress(int rank, RankWatch& watch,
+                                        const std::function<ObservedOperation(int)>& operation)>&
+        device) {
   static FakeCarrier carrier;  // each rank is a process
   return test::verdict_of(ranks, [&](int rank, RankWatch& watch, const CallSubject& about) {
     const auto operation = [&](int number) {
@@ -69,9 +70,8 @@ TEST_CASE("a GPU that stays in an operation which others have done is named") {
 }
 
 TEST_CASE("an operation in which all GPUs stay is named") {
-  const std::string told = device_verdict(2, [](int, RankWatch&, const auto&) {
-    return CarrierProgress{.begun = 3, .done = 2};
-  });
+  const std::string told = device_verdict(
+      2, [](int, RankWatch&, const auto&) { return CarrierProgress{.begun = 3, .done = 2}; });
   CHECK_THAT(told,
              Catch::Matchers::StartsWith("the GPU of rank 0 (process ") &&
                  Contains(" hangs at step 5, in all_reduce 3 of 10 f32 (layers.3.weight) for ") &&
