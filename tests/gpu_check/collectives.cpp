@@ -53,7 +53,7 @@ std::vector<CollectiveCheck> check_collectives(const Engine& engine, Device& dev
   StreamCollectives group(device, 0, 1);
   const std::vector<std::byte> id = engine.collectives->make_id();
   std::unique_ptr<Carrier> carrier = engine.collectives->join(device, id, 0, 1);
-  const std::string name = carrier->name();
+  const std::string name = engine.collectives->library();
   group.join(std::move(carrier), *host);
 
   std::vector<CollectiveCheck> out;
