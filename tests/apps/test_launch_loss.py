@@ -79,7 +79,7 @@ class LaunchLoss(LaunchTest):
         result = self.end(process)
         self.assertEqual(result.code, RANK, str(result))
         self.assertRegex(result.err, r"dltrain: error: rank [01] \(process \d+ on [^ )]+\) lost its connection to the run: ")
-        self.assertRegex(result.err, r"\ndltrain: rank [01] \(process \d+\) failed with exit code 6")
+        self.assertRegex(result.err, r"\ndltrain: rank [01] \(process \d+( on [^ )]+)?\) (was lost|failed)")
 
     def test_a_lost_rank_is_told_once(self):
         """Killed at any time, early and late: the launcher's sentence alone, with the step where there was one."""
