@@ -24,7 +24,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "comm/gloo.h"
+#include "comm/host_collectives.h"
 #include "comm/store.h"
 
 using namespace dltrain;
@@ -81,7 +81,7 @@ void measure(const Case& one, Collectives& group, int rounds) {
 
 void run_rank(int rank, int port, const std::string& folder, int rounds, size_t largest) {
   StoreClient store({.port = port, .prefix = "bench/"});
-  const auto group = make_gloo(store, {.rank = rank, .size = kRanks});
+  const auto group = make_host_group(store, {.rank = rank, .size = kRanks});
   gloo::transport::tcp::attr attributes;
   attributes.hostname = "127.0.0.1";
   auto device = gloo::transport::tcp::CreateDevice(attributes);

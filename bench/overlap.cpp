@@ -20,8 +20,6 @@
 #include <omp.h>
 
 #include "base/error.h"
-#include "comm/gloo_transport.h"
-#include "comm/hooked_transport.h"
 #include "comm/host_collectives.h"
 #include "comm/store.h"
 #include "config/load.h"
@@ -113,11 +111,10 @@ void run(int rank, int port, int rounds, int layers, int width) {
   StoreClient store({.port = port, .prefix = "overlap/"});
   std::atomic<double> delay = 0;
   std::atomic<int> operations = 0;
-  HostCollectives group(
-      std::make_unique<HookedTransport>(connect_gloo(store, {.rank = rank, .size = 2}), [&] {
-        ++operations;
-        if (delay > 0) std::this_thread::sleep_for(Seconds(delay));
-      }));
+  HostCollectives group(store, {.rank = rank, .size = 2, .before_operation = [&] {
+                                  ++operations;
+                                  if (delay > 0) std::this_thread::sleep_for(Seconds(delay));
+                                }});
   Experiment experiment = make_experiment(layers, width);
   Rank worker(group, experiment);
   StepTime plain;

@@ -1,6 +1,7 @@
 // bench_text: megabytes of text a second that one core makes tokens of.
 //
-//   bench_text TOKENIZER TEXT [seconds]      TOKENIZER: a file or folder that load_tokenizer() takes
+//   bench_text TOKENIZER TEXT [seconds]      TOKENIZER: a file or folder that load_tokenizer()
+//   takes
 //
 // The text is encoded again and again, in pieces of 1 MiB as `type: text` does, by one encoder.
 // Printed: tokens of the text, and the best rate by the processor's time of this thread, as

@@ -52,7 +52,6 @@ if(OpenCL_FOUND)
   dltrain_require(dnnl libdnnl-dev)
 endif()
 dltrain_require(hwy libhwy-dev)
-dltrain_require(Gloo libgloo-dev CONFIG)
 dltrain_require(ZLIB zlib1g-dev)
 # Used as a header only (XXH_INLINE_ALL), so no library is linked or bundled.
 find_path(XXHASH_INCLUDE_DIR xxhash.h)

@@ -40,7 +40,7 @@ std::string summary_of(const std::vector<CheckResult>& results) {
     if (!names.empty()) out += fmt::format("; {}: {}", what, names);
   };
   tell(CheckOutcome::fail, "failed");
-  tell(CheckOutcome::error, "broke down");
+  tell(CheckOutcome::error, "could not run");
   tell(CheckOutcome::skip, "skipped");
   return out;
 }

@@ -6,7 +6,7 @@
 namespace dltrain {
 namespace {
 
-// latest and best: links in the run folder that the configuration names.
+// Resolves latest and best, which are links in the run folder of the configuration.
 std::filesystem::path checkpoint_place(const std::string& given, const Experiment& experiment) {
   const auto run = std::filesystem::path("runs") / experiment.name;
   if (given.empty()) return run;
@@ -17,14 +17,15 @@ std::filesystem::path checkpoint_place(const std::string& given, const Experimen
 }  // namespace
 
 void CheckpointOptions::add_to(CLI::App& command) {
-  config.add_to(command, "MODEL",
-                "Run folder, checkpoint or folder of a Hugging Face model, then perhaps a file or "
-                "folder of new data; or experiment files (YAML)");
+  config.add_to(
+      command, "MODEL",
+      "Run folder, checkpoint or folder of a Hugging Face model, optionally followed by a file "
+      "or folder of new data; or experiment files (YAML)");
   command
       .add_option("--checkpoint", checkpoints,
                   "Checkpoint or run folder, or latest or best of runs/<name> (default: "
-                  "runs/<name>); without CONFIG its own configuration is used. Several: an "
-                  "ensemble, whose predictions are averaged")
+                  "runs/<name>); without CONFIG its own configuration is used. Several form "
+                  "an ensemble, whose predictions are averaged")
       ->allow_extra_args(false);
 }
 
@@ -45,12 +46,13 @@ ModelArguments CheckpointOptions::arguments() const {
     } else if (out.data.empty()) {
       out.data = text;
     } else {
-      fail(ExitCode::usage, "{} and {}: one file or folder of data is read at a time", out.data,
-           text);
+      fail(ExitCode::usage, "{} and {}: give one file or folder of data", out.data, text);
     }
   }
   if (out.models.empty() && out.configs.empty() && config.also_files.empty()) {
-    fail(ExitCode::usage, "no model is named; give a run folder{}",
+    fail(ExitCode::usage,
+         "no model is given{}: name a run folder (runs/NAME), a checkpoint, a folder of a Hugging "
+         "Face model or an experiment file (YAML)",
          out.data.empty() ? "" : " before " + out.data);
   }
   return out;
@@ -66,7 +68,7 @@ TrainedModel CheckpointOptions::open(size_t i, bool train, bool targets) const {
   if (foreign) {
     out.checkpoint.checkpoint = given;
     if (arguments.configs.empty() && own.also_files.empty() && arguments.data.empty()) {
-      fail(ExitCode::usage, "{} has no data of its own: give a file of text behind it", given);
+      fail(ExitCode::usage, "{} contains no data: give a file of text after it", given);
     }
   } else if (given.empty() || given == "latest" || given == "best") {
     out.checkpoint = find_checkpoint(checkpoint_place(given, own.load()));
@@ -101,7 +103,7 @@ TrainedModel CheckpointOptions::open(size_t i, bool train, bool targets) const {
   if (!out.session.has_evaluation()) {
     fail(ExitCode::usage,
          "the configuration has no eval split (data.eval or data.eval_fraction); give a file of "
-         "data behind the model");
+         "data after the model");
   }
   if (!foreign) check_same_data(out.session, schema, out.checkpoint.checkpoint);
   start_session(out.session, /*weights_follow=*/!foreign);

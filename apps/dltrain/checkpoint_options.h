@@ -1,5 +1,5 @@
-// The options that name trained models, shared by eval and predict: a configuration, and one or
-// more checkpoints of it or of configurations of their own.
+// The options of eval and predict for trained models: a configuration, and one or more checkpoints
+// of it or of their own configurations.
 #pragma once
 
 #include <memory>
@@ -17,11 +17,11 @@ struct TrainedModel {
   Session session;
 };
 
-// What the positional arguments are: experiment files, a model where no --checkpoint names one, and
-// a file or folder of new data.
+// The positional arguments: experiment files, a model unless --checkpoint names one, and a file or
+// folder of new data.
 struct ModelArguments {
   std::vector<std::string> configs, models;
-  std::string data;  // empty: that of the configuration
+  std::string data;  // empty: the data of the configuration
 };
 
 struct CheckpointOptions {
@@ -29,16 +29,16 @@ struct CheckpointOptions {
   std::vector<std::string> checkpoints;
 
   void add_to(CLI::App& command);
-  // Throws Error(usage) for what is none of them.
+  // Throws Error(usage) for other arguments.
   ModelArguments arguments() const;
-  // Opens the i-th model on one rank. Without a configuration each checkpoint brings its own.
-  // `train`: its eval split is the training split, in file order and unchanged. `targets`: whether
-  // the data must have them.
+  // Opens the i-th model on one rank. Without a configuration each checkpoint's own one is used.
+  // `train`: use the training split for evaluation, in file order and unchanged. `targets`: the
+  // data must have targets.
   TrainedModel open(size_t i, bool train = false, bool targets = true) const;
 };
 
-// The mean of the predictions of several models; `first` is the 0-th of `options`, opened. The rest
-// are opened with `train` and `targets`.
+// Returns the mean of the predictions of all models. `first` is model 0, opened; the others are
+// opened with `train` and `targets`.
 Predictions predict_all(const CheckpointOptions& options, const TrainedModel& first,
                         std::optional<int64_t> limit, bool train = false, bool targets = true);
 

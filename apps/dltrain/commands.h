@@ -1,5 +1,5 @@
-// The subcommands: one file each, all listed in commands() (main.cpp). A command adds its options
-// to a CLI11 subcommand and returns what to run when it was chosen.
+// The subcommands: one file each, listed in commands() (main.cpp). A command adds its options to a
+// CLI11 subcommand and returns the function that runs it.
 #pragma once
 
 #include <functional>
@@ -16,14 +16,14 @@
 
 namespace dltrain {
 
-// What a command does; may throw Error.
+// Runs a command; may throw Error.
 using CommandBody = std::function<ExitCode()>;
 
 struct CommandRow {
   const char* name;
   const char* doc;
   CommandBody (*add)(CLI::App& command);
-  bool alone = false;  // one process does it: refused where a launcher has started several
+  bool alone = false;  // runs in one process: refused if a launcher has started several
 };
 
 CommandBody add_train(CLI::App& command);
@@ -46,19 +46,21 @@ CommandBody add_completion(CLI::App& command);
 // The table, in the order of `dltrain --help`.
 const std::vector<CommandRow>& commands();
 
-// Puts the name of the command that is meant before arguments that begin with none: `train`.
+// Inserts the default command, `train`, if the arguments name none.
 std::vector<std::string> with_command(std::vector<std::string> arguments);
 
-// Takes what follows the launcher's own flags off the arguments of `dltrain launch`, for the ranks.
+// Removes the arguments of the ranks, which follow the launcher's flags, from those of `dltrain
+// launch`, and keeps them.
 void keep_rank_arguments(const CLI::App& launch, std::vector<std::string>& arguments);
 
-// Reads the arguments of a `dltrain train` whose ranks `start` starts: mistakes in them and in the
-// configuration are told here, once. `ranks`: of the run; 0: not known yet. Options that start
-// nothing (--dry-run, --print-config, --help) are done here. Returns what `start` returns.
+// Parses the arguments of a `dltrain train` whose ranks are started by `start`, so that errors in
+// them and in the configuration are reported once. `ranks`: number of ranks; 0: unknown. Options
+// that start no ranks (--dry-run, --print-config, --help) are executed. Returns the result of
+// `start`.
 ExitCode train_launched(const std::vector<std::string>& arguments, int ranks,
                         const std::function<int()>& start);
 
-// The arguments of this process, as they came.
+// The arguments of this process.
 const std::vector<std::string>& command_line();
 
 // The engines of this program.
@@ -70,46 +72,46 @@ struct ConfigOptions {
   std::string device, autotune, name;
   std::optional<int64_t> seed, max_steps;
 
-  // `files`: what the positional arguments are called, and what they are.
+  // `name_of_files` and `about_files`: name and description of the positional arguments.
   void add_to(
       CLI::App& command, const char* name_of_files = "CONFIG",
       const char* about_files = "Experiment files (YAML); later ones override earlier ones");
   bool empty() const { return files.empty() && also_files.empty(); }
-  // Loads, with `extra` overrides after the person's own, and what `change` then makes of the tree;
-  // with it there may be no file. Throws ConfigError.
+  // Loads the configuration. `extra`: overrides applied after the user's. `change` modifies the
+  // tree; with it, files are optional. Throws ConfigError.
   Experiment load(const std::vector<std::string>& extra = {},
                   const std::function<void(ConfigNode&)>& change = {}) const;
 };
 
 struct PlanRequest {
   int world = 1;           // data-parallel ranks
-  int ranks_per_node = 0;  // 0: all are on one
-  bool passes = false;     // print the graph after each, too
-  // The ranks are not there: each will have its share of the CPUs, of which this process has all.
+  int ranks_per_node = 0;  // 0: all are on one node
+  bool passes = false;     // print the graph after each pass
+  // The ranks do not exist: each would have a share of this process's CPUs.
   bool on_paper = true;
   Rates rates = {};
 };
 
-// What `dltrain plan` prints. `also` is called with the compiled session at the end.
+// Prints the plan. `also` is called with the compiled session at the end.
 void print_plan(Experiment& experiment, const PlanRequest& request,
                 const std::function<void(const Session&)>& also = {});
 
-// One line or several to stderr, marked with the rank where there are several whose lines nobody
-// else marks.
+// Prints lines on stderr, prefixed with the rank unless there is one rank or the launcher does
+// that.
 void tell(const std::string& text);
-// The same by the first of several ranks alone, or by the launcher that starts them.
+// Prints likewise, but only on rank 0, or in the launcher.
 void tell_once(const std::string& text);
 
-// An option that names a file or folder: an empty text is refused.
+// Adds an option that names a file or folder; an empty text is refused.
 CLI::Option* add_path(CLI::App& command, const std::string& names, std::string& path,
                       const std::string& doc);
-// The same of a file to write, which must be none of the inputs.
+// Adds likewise an option for a file to write, which must not be one of the inputs.
 CLI::Option* add_output(CLI::App& command, const std::string& names, std::string& path,
                         const std::string& doc);
 
-// For CLI::App::failure_message: the error, and the nearest flag to one that is not known.
+// For CLI::App::failure_message: the error, with the nearest flag to an unknown one.
 std::string usage_message(const CLI::App* app, const CLI::Error& error);
-// "; did you mean dltrain train?" of a word that is no command, or all commands.
+// Returns "; did you mean dltrain train?" for an unknown command, or the list of all commands.
 std::string command_hint(const std::string& wrong);
 
 }  // namespace dltrain

@@ -51,7 +51,7 @@ std::string describe_counts(const ColumnReport& report) {
   return out + (report.counts.size() > kMostShown ? ", …" : "");
 }
 
-// As the file has them, before anything is fitted.
+// The columns as in the file, before fitting.
 void print_columns(const std::vector<ColumnReport>& columns) {
   size_t width = 0;
   for (const ColumnReport& report : columns) width = std::max(width, report.column.name.size());
@@ -104,13 +104,13 @@ void print_classes(const Dataset& dataset, const SplitReport& report) {
   }
 }
 
-// Whether samples are sequences of tokens.
+// Returns true if samples are sequences of tokens.
 bool is_tokens(const Dataset& dataset) {
   const TensorSpec& sample = dataset.fields()[0].sample;
   return sample.dtype == DType::i32 && sample.shape.rank() == 1 && dataset.id_bound(0);
 }
 
-// How a token looks: its text with what a terminal would obey written out, or nothing.
+// Returns the text of a token with escaped control characters; empty without a tokenizer.
 std::string token_text(const Dataset& dataset, int64_t id) {
   const auto tokenizer = dataset.tokenizer();
   if (!tokenizer) return {};
@@ -180,10 +180,11 @@ CommandBody add_data_inspect(CLI::App& command) {
   auto options = std::make_shared<ConfigOptions>();
   options->add_to(command);
   command.footer(
-      "Samples are taken as evaluation sees them, after scale, normalize and transforms; without\n"
-      "normalize, mean and std are what its keys want. The columns of a table are told as the "
-      "file\n"
-      "has them. Exit code 3 where a sample cannot be read.");
+      "Samples are inspected as evaluation uses them, after scale, normalize and transforms. "
+      "Without\n"
+      "normalize, mean and std are the values for its keys. The columns of a table are those of "
+      "the\n"
+      "file. Exit code 3 if a sample cannot be read.");
   return [options] {
     const Experiment experiment = options->load();
     const DataSplit raw = experiment.data.open({.fit = false});

@@ -20,23 +20,23 @@ struct DataPrepareOptions {
   bool overwrite = false;
 };
 
-// A file of packed images is ours by what it begins with.
+// Refuses to replace a file, except a file of packed images with --overwrite.
 void refuse_existing(const DataPrepareOptions& options) {
   const std::filesystem::path path = options.output;
   std::error_code ignored;
   if (!std::filesystem::exists(path, ignored)) return;
   if (!options.overwrite) {
-    fail(ExitCode::usage, "{} is there already; --overwrite replaces it", path.string());
+    fail(ExitCode::usage, "{} exists already; --overwrite replaces it", path.string());
   }
   if (!is_packed_images(path)) {
-    fail(ExitCode::usage, "{} is no file of packed images, so --overwrite does not replace it",
+    fail(ExitCode::usage, "{} is not a file of packed images, so --overwrite does not replace it",
          path.string());
   }
 }
 
 ExitCode write_tokens(const DataPrepareOptions& options, const DataConfig& data,
                       const SequenceConfig& config) {
-  // The ids wait in files beside the result: there may be more of them than memory.
+  // The ids are first written to files in the folder, because they may exceed the memory.
   const std::filesystem::path folder = options.output;
   open_tokens_folder(folder, options.overwrite);
   TokenSpan train{config.open_tokens(nullptr, folder / kTrainIds)}, eval;
@@ -64,7 +64,7 @@ ExitCode write_tokens(const DataPrepareOptions& options, const DataConfig& data,
 ExitCode write_images(const DataPrepareOptions& options, const DatasetConfig& config) {
   const bool raw = options.encoding == "raw";
   if (options.shorter_side && !raw) {
-    fail(ExitCode::usage, "--shorter-side needs --encoding raw: files stay as they are otherwise");
+    fail(ExitCode::usage, "--shorter-side needs --encoding raw: otherwise files are not changed");
   }
   refuse_existing(options);
   DataConfig::refuse_missing(config);

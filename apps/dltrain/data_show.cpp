@@ -12,7 +12,7 @@
 namespace dltrain {
 namespace {
 
-// The samples to show: inputs as images, and what stands below each.
+// The samples to show: inputs as images, each with a caption.
 struct Shown {
   std::vector<float> images;
   std::vector<std::string> captions;
@@ -74,7 +74,7 @@ struct DataShowOptions {
   int64_t samples = 36;
 };
 
-// What is shown of images; text goes to the terminal alone.
+// Shows images; text is only printed.
 void check_output(const DataShowOptions& options, bool text) {
   if (text) {
     if (options.output.empty()) return;
@@ -117,7 +117,7 @@ CommandBody add_data_show(CLI::App& command) {
       "labels, or class names; mixed samples show their two greatest shares. The same list is "
       "printed.\n"
       "Text is printed: the input, decoded, and below it the targets that the loss counts (… for\n"
-      "others). Places that mlm_probability chose stand in brackets in the input.");
+      "others). Tokens selected by mlm_probability are in brackets in the input.");
   return [options, &command] {
     const Experiment experiment = options->config.load();
     const DataSplit data = experiment.data.open();

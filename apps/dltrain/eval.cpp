@@ -1,5 +1,5 @@
-// dltrain eval RUN DATA: measures saved weights, or the mean of several models' predictions, on new
-// data or on the eval split.
+// dltrain eval RUN DATA: evaluates a model, or the mean of the predictions of several models, on
+// new data or on the eval split.
 #include <nlohmann/json.hpp>
 
 #include "base/file.h"

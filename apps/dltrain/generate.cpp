@@ -82,7 +82,8 @@ std::unique_ptr<LanguageModel> open_model(const GenerateFlags& o) {
 
 std::string standard_input() {
   std::string text(std::istreambuf_iterator<char>(std::cin), {});
-  if (text.size() > kMaxPrompt) fail(ExitCode::data, "standard input is too long for a prompt");
+  if (text.size() > kMaxPrompt)
+    fail(ExitCode::data, "standard input exceeds the length limit of a prompt");
   return text;
 }
 
@@ -125,7 +126,7 @@ std::vector<int32_t> parse_tokens(const std::string& text) {
     int32_t id = 0;
     const auto [rest, error] = std::from_chars(at, end, id);
     if (error != std::errc() || id < 0) {
-      fail(ExitCode::usage, "--tokens '{}' is no list of token ids (0,15,7)", text);
+      fail(ExitCode::usage, "--tokens '{}' is not a list of token ids (0,15,7)", text);
     }
     out.push_back(id);
     at = rest;
@@ -133,7 +134,7 @@ std::vector<int32_t> parse_tokens(const std::string& text) {
   return out;
 }
 
-// What a text begins with that has no prompt.
+// The first token of a text without prompt.
 int32_t begin_token(const LanguageModel& model) {
   const Tokenizer* tokenizer = model.tokenizer();
   const SpecialTokens special = tokenizer != nullptr ? tokenizer->special() : SpecialTokens{};
@@ -172,11 +173,9 @@ std::vector<Prompt> read_prompts(const GenerateFlags& o, const LanguageModel& mo
     read_prompt_file(file, model, add_text, add_tokens);
   }
   for (const std::string& tokens : o.tokens) add_tokens(parse_tokens(tokens));
-  if (out.empty() && (!o.prompt_files.empty())) fail(ExitCode::data, "there is no prompt in it");
+  if (out.empty() && (!o.prompt_files.empty())) fail(ExitCode::data, "the file contains no prompt");
   if (out.empty() && model.info().source_length) {
-    fail(ExitCode::usage,
-         "this model writes texts to sources; give one: --prompt, or - for "
-         "standard input");
+    fail(ExitCode::usage, "this model needs a source text: give --prompt, or - for standard input");
   }
   if (out.empty()) add_tokens({begin_token(model)});
   return out;
@@ -248,7 +247,7 @@ ExitCode run_generate(const GenerateFlags& o) {
     if (requests.size() > 1) {
       out = fmt::format("--- prompt {}, text {} ---\n", text / samples + 1, text % samples + 1);
     }
-    // What is made of a source does not continue it.
+    // The text of a model with an encoder does not continue its source.
     if (!o.no_echo && !pair) out += prompts[text / samples].text;
     return out;
   });
@@ -303,7 +302,7 @@ void add_sampling_options(CLI::App& command, GenerateFlags& o) {
       ->take_last();
   command.add_option("--stop", o.stop, "A text that ends one; may be given several times")
       ->check([](const std::string& text) {
-        return text.empty() ? "an empty text is found everywhere" : "";
+        return text.empty() ? "expected a text that is not empty" : "";
       })
       ->allow_extra_args(false);
   command.add_flag("--ignore-end", o.ignore_end, "Continue after the token that ends a text");

@@ -2,8 +2,6 @@
 #include <cstdio>
 #include <filesystem>
 
-#include <nlohmann/json.hpp>
-
 #include "base/file.h"
 #include "data/csv_columns.h"
 #include "dltrain/commands.h"
@@ -90,32 +88,23 @@ checkpoint: {save_steps: 500}
 )"},
 };
 
-// A text as a YAML scalar, in quotes where it may be something else.
-std::string yaml_text(const std::string& text) {
-  const bool plain = !text.empty() &&
-                     text.find_first_not_of(
-                         "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
-                         "0123456789_./") == std::string::npos &&
-                     text.find_first_not_of("0123456789._") != std::string::npos;
-  return plain ? text : nlohmann::json(text).dump();
-}
-
-// The line of `text` that begins with `begin` becomes `line`.
+// Replaces the line of `text` that begins with `begin`.
 void replace_line(std::string& text, const std::string& begin, const std::string& line) {
   const size_t at = text.find("\n" + begin) + 1;
   text.replace(at, text.find('\n', at) - at, line);
 }
 
-// The template for tables, filled in for a file.
+// Fills in the template for tables for a file.
 std::string describe_table(std::string text, const std::string& path, const std::string& target) {
   const CsvProposal found = propose_csv(path, target);
-  replace_line(text, "name:", "name: " + yaml_text(std::filesystem::path(path).stem().string()));
-  replace_line(text, "  path:", "  path: " + yaml_text(path));
-  replace_line(text, "  target:", "  target: " + yaml_text(found.target));
+  replace_line(text,
+               "name:", "name: " + quoted_when_needed(std::filesystem::path(path).stem().string()));
+  replace_line(text, "  path:", "  path: " + quoted_when_needed(path));
+  replace_line(text, "  target:", "  target: " + quoted_when_needed(found.target));
   std::string ignore;
   for (const auto& [column, why] : found.ignore) {
-    ignore +=
-        (ignore.empty() ? "" : "\n") + fmt::format("    - {:<20}  # {}", yaml_text(column), why);
+    ignore += (ignore.empty() ? "" : "\n") +
+              fmt::format("    - {:<20}  # {}", quoted_when_needed(column), why);
   }
   if (!ignore.empty()) replace_line(text, "  # ignore:", "  ignore:\n" + ignore);
   if (found.empty) {

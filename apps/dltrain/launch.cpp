@@ -6,7 +6,6 @@
 #include <tuple>
 
 #include "base/error.h"
-#include "comm/endpoint.h"
 #include "comm/socket.h"
 #include "dltrain/commands.h"
 #include "dltrain/ranks.h"
@@ -29,17 +28,18 @@ struct Flags {
               *redirects_given = nullptr;
 };
 
-// Flags of torchrun that mean nothing here.
+// Flags of torchrun that are not supported, and why.
 constexpr std::pair<const char*, const char*> kRefused[] = {
-    {"--start-method", "ranks are started by fork and exec, there is no other way"},
+    {"--start-method", "ranks are always started by fork and exec"},
     {"--no-python", "the ranks are dltrain itself; leave it out"},
     {"--module", "the ranks are dltrain itself, not a Python module"},
     {"--run-path", "the ranks are dltrain itself, not a Python script"},
-    {"--role", "there is one kind of ranks; name the run with --rdzv-id"},
-    {"--logs-specs", "--tee and --redirects say what goes to --log-dir"},
-    {"--local-ranks-filter", "--redirects keeps the output of ranks away from the terminal"},
-    {"--event-log-handler", "failures are told on stderr and by the exit code"},
-    {"--signals-to-handle", "SIGINT, SIGTERM, SIGHUP, SIGUSR1 and SIGUSR2 all go to the ranks"},
+    {"--role", "all ranks have the same role; name the run with --rdzv-id"},
+    {"--logs-specs", "use --tee and --redirects to select the output for --log-dir"},
+    {"--local-ranks-filter", "use --redirects to keep the output of ranks off the terminal"},
+    {"--event-log-handler", "failures are reported on stderr and by the exit code"},
+    {"--signals-to-handle",
+     "SIGINT, SIGTERM, SIGHUP, SIGUSR1 and SIGUSR2 are always passed on to the ranks"},
 };
 
 // torchrun accepts dashes and underscores, and PET_… in the environment.
@@ -67,11 +67,11 @@ CLI::Option* add_flag(CLI::App& command, const std::string& name, T& value, cons
       ->take_last();
 }
 
-// Where the nodes meet, which of them this is, and the store's port.
+// Reads the endpoint, the node rank and the port of the store.
 void place(const Flags& flags, LaunchOptions& to) {
   if (flags.backend != "static" && flags.backend != "c10d") {
     fail(ExitCode::usage,
-         "--rdzv-backend {}: static and c10d are possible, both mean dltrain's own store",
+         "--rdzv-backend {}: static and c10d are possible; both use dltrain's own store",
          flags.backend);
   }
   const bool has_rank = flags.node_rank_given->count() > 0;
@@ -83,7 +83,8 @@ void place(const Flags& flags, LaunchOptions& to) {
          "--master-addr or --rdzv-endpoint");
   }
   if (!flags.endpoint.empty() && (!flags.master_address.empty() || has_port)) {
-    fail(ExitCode::usage, "--rdzv-endpoint and --master-addr/--master-port say the same; give one");
+    fail(ExitCode::usage,
+         "--rdzv-endpoint and --master-addr/--master-port are alternatives; give one");
   }
   if (to.max_nodes == 1) {
     if (has_rank && flags.node_rank != 0) {
@@ -100,17 +101,18 @@ void place(const Flags& flags, LaunchOptions& to) {
     to.port = flags.master_port;
   } else {
     fail(ExitCode::usage,
-         "several nodes need a place to meet: --rdzv-endpoint HOST:PORT, or --master-addr HOST "
-         "with --node-rank");
+         "several nodes need an endpoint: --rdzv-endpoint HOST:PORT, or --master-addr HOST with "
+         "--node-rank");
   }
-  if (to.port == 0) fail(ExitCode::usage, "several nodes need a port that all of them know, not 0");
+  if (to.port == 0) fail(ExitCode::usage, "several nodes need a fixed port, not 0");
   if (!has_rank && flags.endpoint.empty()) {
     fail(ExitCode::usage, "--master-addr with several nodes needs --node-rank on each of them");
   }
   if (has_rank && to.min_nodes != to.max_nodes) {
     fail(ExitCode::usage,
-         "--node-rank with --nnodes {}:{}: leave it out, the nodes are numbered "
-         "as they come",
+         "--node-rank with --nnodes {}:{}: leave it out, because the nodes are numbered in the "
+         "order "
+         "of arrival",
          to.min_nodes, to.max_nodes);
   }
   if (has_rank && flags.node_rank >= to.max_nodes) {
@@ -119,7 +121,9 @@ void place(const Flags& flags, LaunchOptions& to) {
   if (has_rank) to.node_rank = flags.node_rank;
   if (has_rank && to.is_host && *to.is_host != (flags.node_rank == 0)) {
     fail(ExitCode::usage,
-         "--node-rank {} and is_host={} of --rdzv-conf: node 0 serves the store; leave is_host out",
+         "--node-rank {} contradicts is_host={} of --rdzv-conf: node 0 serves the store; leave "
+         "is_host "
+         "out",
          flags.node_rank, *to.is_host ? 1 : 0);
   }
 }
@@ -150,7 +154,7 @@ LaunchOptions options_from(const Flags& flags) {
   return out;
 }
 
-// As a shell reads it.
+// Quotes a word for a shell.
 std::string quoted(const std::string& word) {
   const auto plain = [](char c) {
     return std::isalnum(static_cast<unsigned char>(c)) || std::strchr("-_=:,./+@%", c) != nullptr;
@@ -161,36 +165,36 @@ std::string quoted(const std::string& word) {
   return out + "'";
 }
 
-// A store that other hosts reach lets nobody in without the run's secret, which must not be an
-// argument: all users of a host see those.
+// A store that other hosts reach requires a secret. It is no argument, because all users of a host
+// can read those.
 void check_secret(const Flags& flags, const LaunchOptions& options) {
   if (!options.secret.empty() || options.address.empty() || is_loopback(options.address)) return;
   std::string command;
   for (const std::string& word : command_line()) command += " " + quoted(word);
   fail(ExitCode::usage,
        "DLTRAIN_STORE_SECRET is not set: anybody who reaches {} could join or end this run. Set it "
-       "to the same text on all nodes; here is a new one. On every node{}:\n"
+       "to the same text on all nodes, for example to this new one. On every node{}:\n"
        "    export DLTRAIN_STORE_SECRET={}\n    dltrain{}",
        endpoint_text(options.address, options.port),
        flags.node_rank_given->count() > 0 ? ", each with its own --node-rank" : "", random_name(),
        command);
 }
 
-// What follows the flags on the command line, and the names of all flags.
+// The arguments after the flags, and the names of all flags.
 std::vector<std::string> rank_arguments, flag_names;
 
-// What the ranks cannot be given.
+// Refuses flags of the launcher among the arguments of the ranks.
 void check_rank_arguments(const std::vector<std::string>& arguments) {
   for (const std::string& argument : arguments) {
     const std::string name = argument.substr(0, argument.find('='));
     if (name != "--nproc-per-node" && name != "--nproc_per_node" &&
         std::find(flag_names.begin(), flag_names.end(), name) != flag_names.end()) {
-      fail(ExitCode::usage, "{}: flags of the launcher stand before the configuration", name);
+      fail(ExitCode::usage, "{}: flags of the launcher must precede the configuration", name);
     }
   }
 }
 
-// Flags that are about other nodes, where there are none.
+// Prints the flags that have no effect with one node.
 void tell_unused(const Flags& flags, const LaunchOptions& options) {
   if (options.max_nodes > 1) return;
   std::string names;
@@ -199,7 +203,7 @@ void tell_unused(const Flags& flags, const LaunchOptions& options) {
   };
   name(!flags.master_address.empty(), "--master-addr");
   name(flags.standalone && flags.master_port_given->count() > 0, "--master-port");
-  // Its port is that of the store.
+  // Its port is used for the store.
   name(!flags.endpoint.empty(), "the host of --rdzv-endpoint");
   name(!flags.local_address.empty(), "--local-addr");
   name(!flags.conf.empty(), "--rdzv-conf");
@@ -230,14 +234,14 @@ ExitCode run_launch(const Flags& flags) {
   const std::vector<std::string> own(arguments.begin() + 1, arguments.end());
   check_rank_arguments(own);
   refuse_pipes(own);
-  // Nodes may have different numbers of ranks: only one node knows them all.
+  // Nodes may have different numbers of ranks, so only a single node knows the total.
   const int ranks = fixed && options.max_nodes == 1 ? options.processes : 0;
   return train_launched(own, ranks, [&] { return launch(options, arguments); });
 }
 
 }  // namespace
 
-// A flag that is none of the launcher's, or a word, begins the arguments of the ranks.
+// The arguments of the ranks start at the first word or unknown flag.
 void keep_rank_arguments(const CLI::App& command, std::vector<std::string>& arguments) {
   size_t at = 1;
   while (at < arguments.size() && arguments[at].starts_with('-') && arguments[at] != "--") {
@@ -263,24 +267,26 @@ void keep_rank_arguments(const CLI::App& command, std::vector<std::string>& argu
 CommandBody add_launch(CLI::App& command) {
   auto flags = std::make_shared<Flags>();
   command.footer(
-      "dltrain launch [FLAGS] [--] CONFIG… | train …: what follows the flags is what each rank "
-      "runs.\n"
+      "dltrain launch [FLAGS] [--] CONFIG… | train …: the arguments after the flags are those of "
+      "each rank.\n"
       "docs/launch.md: nodes, restarts, recipes for Slurm, Kubernetes and ssh.\n");
-  add_flag(command, "--nnodes", flags->nodes, "Nodes: N, or MIN:MAX for as many as come in time");
+  add_flag(command, "--nnodes", flags->nodes,
+           "Nodes: N, or MIN:MAX for as many as connect in time");
   add_flag(command, "--nproc-per-node", flags->processes,
            "Ranks on this node: a number, auto, gpu or cpu");
-  flags->node_rank_given = add_flag(command, "--node-rank", flags->node_rank,
-                                    "This node's number; absent with --rdzv-endpoint: as they come")
-                               ->check(CLI::Range(0, 1 << 16));
+  flags->node_rank_given =
+      add_flag(command, "--node-rank", flags->node_rank,
+               "This node's number (default with --rdzv-endpoint: order of arrival)")
+          ->check(CLI::Range(0, 1 << 16));
   add_flag(command, "--master-addr", flags->master_address, "Node 0's address");
   flags->master_port_given = add_flag(command, "--master-port", flags->master_port,
                                       "Port of the store on node 0 (one node: any free one, as 0)")
                                  ->check(CLI::Range(0, 65535));
   add_flag(command, "--rdzv-endpoint", flags->endpoint,
-           "Where the nodes meet: HOST:PORT of one of them");
+           "Endpoint of all nodes: HOST:PORT of one of them");
   add_flag(command, "--rdzv-id", flags->run_id, "Name of the run, the same on all nodes");
   add_flag(command, "--rdzv-backend", flags->backend,
-           "static or c10d: both are dltrain's own store");
+           "static or c10d: both use dltrain's own store");
   add_flag(command, "--rdzv-conf", flags->conf,
            "join_timeout=SECONDS (600), last_call_timeout=SECONDS (30), read_timeout=SECONDS (60), "
            "is_host=0 or 1");
@@ -289,17 +295,18 @@ CommandBody add_launch(CLI::App& command) {
   add_flag(command, "--local-addr", flags->local_address,
            "This node's address, as the other nodes reach it");
   add_flag(command, "--max-restarts", flags->max_restarts,
-           "Restart all ranks so often after failures, from the newest checkpoint")
+           "Maximum number of restarts of all ranks after failures, from the newest checkpoint")
       ->check(CLI::Range(0, 1 << 20));
   add_flag(
       command, "--numa-binding", flags->binding,
-      "CPUs of a rank: exclusive (its own, within a NUMA node), node (those of one, shared) or "
+      "CPUs of a rank: exclusive (its own, within a NUMA node), node (shared CPUs of a node) or "
       "none");
   add_flag(command, "--monitor-interval", flags->monitor_interval,
-           "Seconds between looks at the ranks; more than 0.2 counts as 0.2")
+           "Seconds between checks of the ranks, at most 0.2")
       ->check(CLI::Range(0.001, 60.0));
-  add_flag(command, "--log-dir", flags->log_dir,
-           "Folder for the output of the ranks (alone: --tee 3)");
+  add_flag(
+      command, "--log-dir", flags->log_dir,
+      "Folder for the output of the ranks (implies --tee 3 unless --tee or --redirects is given)");
   flags->tee_given =
       add_flag(command, "--tee", flags->tee,
                "Streams that go to files of --log-dir too: 0, 1 (stdout), 2 (stderr), 3, "

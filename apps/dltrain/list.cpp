@@ -1,4 +1,4 @@
-// dltrain list [FAMILY [NAME]]: the registries, so that nobody has to read the source for names.
+// dltrain list [FAMILY [NAME]]: lists the registries.
 #include <algorithm>
 #include <array>
 #include <functional>
@@ -73,8 +73,8 @@ void show_kind(const KindTableRef& table, const std::string& name) {
   print_entries(entries);
 }
 
-// The variants of an op in the order of choice, as `cuDNN, own (unproven)`: what stands in
-// brackets is said once where it holds for all.
+// Returns the variants of an op in the order of choice: `cuDNN, own (unproven)`. If all are
+// unproven, the word is printed once.
 std::string kernels_of(const Engine& engine, std::string_view op) {
   std::vector<const KernelRow*> rows;
   for (size_t i = 0; i < engine.kernel_count; ++i) {

@@ -86,7 +86,7 @@ namespace {
 constexpr const char* kFooter =
     "Exit codes: 0 done; 1 internal error; 2 configuration or usage; 3 data; 4 diverged;\n"
     "5 memory; 6 a rank was lost; 7 storage; 8 device; 9 a check failed; 75 stopped by a\n"
-    "signal or time limit, with a checkpoint: the same command with --resume auto goes on.\n";
+    "signal or time limit, with a checkpoint: the same command with --resume auto continues.\n";
 
 int run_main(int argc, char** argv) {
   CLI::App app{"dltrain trains neural networks from declarative YAML files"};
@@ -122,15 +122,15 @@ int run_main(int argc, char** argv) {
   return static_cast<int>(ExitCode::usage);
 }
 
-// A standard stream that is closed: the next file that is opened would take its number, and get
-// what is printed. Reading and writing fail instead.
+// Opens closed standard streams, so that no other file gets their numbers. Reading and writing them
+// fail.
 void hold_standard_streams() {
   for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
     if (fcntl(fd, F_GETFD) < 0) open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY);
   }
 }
 
-// What went wrong, on stderr; returns the exit code.
+// Prints the error on stderr. Returns the exit code.
 ExitCode tell_error(const std::exception& error) {
   if (std::ferror(stdout)) {
     tell(fmt::format("dltrain: error: cannot write to the standard output: {}", error.what()));
@@ -138,7 +138,7 @@ ExitCode tell_error(const std::exception& error) {
   }
   const ExitCode code = exit_code_of(error);
   if (dynamic_cast<const ConfigError*>(&error)) {
-    tell(error.what());  // every line has its place already
+    tell(error.what());  // every line contains its place
   } else if (const auto* file = dynamic_cast<const std::filesystem::filesystem_error*>(&error)) {
     tell(fmt::format("dltrain: error: {}: {}", file->path1().string(), file->code().message()));
   } else if (dynamic_cast<const std::bad_alloc*>(&error)) {
@@ -157,9 +157,9 @@ int main(int argc, char** argv) {
   using namespace dltrain;
   try {
     hold_standard_streams();
-    // A launcher that is stopped before it has started anything says what one that has would say.
+    // A launcher that is stopped before it has started ranks prints the same message as later.
     if (argc > 1 && std::string(argv[1]) == "launch") end_on_interruption();
-    // A file that grows past the process's limit is a failed write, with its path and reason.
+    // Exceeding the file size limit is a failed write, with path and reason.
     std::signal(SIGXFSZ, SIG_IGN);
     const int code = run_main(argc, argv);
     check_mapped_files();

@@ -87,7 +87,7 @@ bool holds_image(const fs::path& folder) {
   return false;
 }
 
-// Whether all sub-folders are called as classes are.
+// Returns true if all sub-folders have names of classes.
 bool has_class_folders(const fs::path& folder, const Names& classes) {
   bool any = false;
   for (const auto& entry : fs::directory_iterator(folder)) {
@@ -114,7 +114,7 @@ std::string kind_for(const fs::path& path, const std::string& trained, const Con
   return name.ends_with(".jsonl") || name.ends_with(".jsonl.gz") ? "jsonl" : "text";
 }
 
-// The keys that both kinds have and that say what the model sees.
+// Keeps the keys that both kinds have and that affect the input of the model.
 ConfigNode as_kind(const ConfigNode& split, const std::string& trained, const std::string& kind) {
   if (kind == trained) return split;
   static const Names kKept{"scale",     "normalize",       "transforms",    "workers",
@@ -138,7 +138,8 @@ void use_new_data(ConfigNode& tree, const NewData& data) {
   ConfigNode split = evaluated_split(section);
   const std::string trained = text_of_key(split, "type");
   if (trained == "synthetic" || trained == "synthetic_tokens") {
-    fail(ExitCode::usage, "{}: the model was trained on made-up samples, which no file is read as",
+    fail(ExitCode::usage,
+         "{}: the model was trained on synthetic samples, which cannot be read from a file",
          data.path.string());
   }
   const std::string kind = kind_for(data.path, trained, split);
@@ -154,7 +155,7 @@ void use_new_data(ConfigNode& tree, const NewData& data) {
     const bool classes = data.targets || has_class_folders(data.path, data.classes);
     put(split, "target", classes ? "folder" : "none");
   }
-  // That of the run: one that is learnt from text would be another one.
+  // Use the tokenizer of the run; learning one from the new text gives another one.
   if (!data.tokenizer.empty() && split.find("tokenizer") != nullptr && kind != "tokens") {
     const ConfigNode* old = split.find("tokenizer");
     ConfigNode tokenizer = ConfigNode::make_map(split.place);
@@ -179,8 +180,7 @@ void use_new_data(ConfigNode& tree, const NewData& data) {
       tell("the loss is measured without balanced_class_weights, which come from training data");
     }
   }
-  // Keys of evaluations in training, which need a split of their own, and one that leaves samples
-  // out.
+  // Remove the keys of evaluations during training, which need a split, and `samples`.
   const auto erase = [&](const char* part, const Names& keys) {
     ConfigNode* map = tree.find(part);
     for (const std::string& key : keys) {

@@ -21,7 +21,7 @@ struct NewData {
 // else is read. Keys of `data` that were set on the command line lie on top.
 void use_new_data(ConfigNode& tree, const NewData& data);
 
-// Whether `folder` holds a model of Hugging Face: config.json and safetensors files.
+// Returns true if `folder` contains a Hugging Face model: config.json and safetensors files.
 bool is_hugging_face_folder(const std::filesystem::path& folder);
 
 // Makes the model that of such a folder; without `data` of its own the tree then reads plain text.

@@ -87,7 +87,7 @@ void add_peak(const MemoryPeak& peak, SizeTable& table) {
 }
 
 void print_memory(const Session& session, const PlanReport& r) {
-  // Some libraries' kernels take memory for each thread.
+  // The kernels of some libraries need memory for each thread.
   const std::string threads =
       session.executor->device().properties().backend != "cpu"
           ? ""
@@ -115,7 +115,7 @@ void print_lengths(const Session& session, const PlanReport& r) {
   const auto& extents = session.lengths->extents();
   const Buckets* buckets = session.lengths->buckets();
   const auto steps = buckets != nullptr ? buckets->steps_of_variants() : std::vector<int64_t>();
-  fmt::print("steps of {} lengths, each with a plan of its own:\n", extents.size());
+  fmt::print("steps of {} lengths, each with its own plan:\n", extents.size());
   for (size_t i = 0; i < extents.size(); ++i) {
     std::string lengths;
     for (size_t field = 0; field < extents[i].size(); ++field) {
@@ -129,7 +129,7 @@ void print_lengths(const Session& session, const PlanReport& r) {
   }
 }
 
-// Where ranks on CPUs put what they receive before they add it up.
+// Returns the size of the receive buffers of ranks on CPUs.
 size_t message_bytes(const Session& session, const Mesh& mesh) {
   size_t bytes = Exchange::scratch_bytes(mesh.size());
   if (!session.groups) return bytes;
@@ -139,12 +139,12 @@ size_t message_bytes(const Session& session, const Mesh& mesh) {
   return bytes;
 }
 
-// What a run takes besides, but for libraries and the data themselves.
+// Prints the other host memory of a run, without libraries and data.
 void print_host_memory(const Session& session) {
   const LoaderOptions loader = train_loader_options(session, 0, 1);
   const size_t batches = batch_memory_bytes(batch_fields(*session.data.train, loader),
                                             loader.micro_batch, loader.slots);
-  fmt::print("host memory besides:\n");
+  fmt::print("other host memory:\n");
   SizeTable table;
   table.add("prefetched batches", batches, fmt::format("{} micro-batches", loader.slots));
   if (const size_t samples = sample_bytes(session); samples > 0) {
@@ -203,7 +203,7 @@ void print_promises(const Session& session) {
                    : ", every zero_stage");
 }
 
-// Against the same step that keeps everything.
+// Compares with the same step without recomputation.
 void print_recompute(const Session& session) {
   const StepGraph& graph = session.executor->training();
   if (graph.recomputed_nodes == 0) return;
@@ -217,14 +217,14 @@ void print_recompute(const Session& session) {
              human_bytes(r.arena_bytes), human_bytes(kept.arena_bytes));
 }
 
-// Messages of one rank in a step, and how much of their time the computation hides.
+// Prints the bytes that one rank sends in a step, and how much of their time the computation hides.
 void print_traffic(const Session& session, const PlanReport& r, const Rates& rates) {
   const Traffic& t = r.traffic;
   const double messages = 2.0 * static_cast<double>(t.reduced) + static_cast<double>(t.scattered) +
                           static_cast<double>(t.gathered);
   const auto whole = [](size_t bytes) { return human_bytes(bytes); };
   fmt::print(
-      "ranks: each sends {} a step ({} all-reduced, {} reduce-scattered, {} gathered), {:.2f} "
+      "ranks: each sends {} per step ({} all-reduced, {} reduce-scattered, {} gathered), {:.2f} "
       "times the parameters in f32\n",
       human_bytes(static_cast<size_t>(t.sent())), whole(t.reduced), whole(t.scattered),
       whole(t.gathered),
@@ -240,7 +240,7 @@ void print_traffic(const Session& session, const PlanReport& r, const Rates& rat
         "  the state is sharded over groups of {} ranks; each of the {} groups holds all of it\n",
         places.mesh.size(mesh_axes::kShard), places.mesh.size(mesh_axes::kReplica));
   } else if (session.experiment->parallelism.zero_shard_size == "node" && places.nodes() == 1) {
-    fmt::print("  all ranks are taken to be on one node (--nproc-per-node)\n");
+    fmt::print("  all ranks are assumed to be on one node (--nproc-per-node)\n");
   }
   const StepEstimate e =
       estimate_step(session.executor->training().graph, session.batch.micro_steps, places, rates);
@@ -292,7 +292,7 @@ void print_session(const Session& session, const Rates& rates) {
   print_promises(session);
 }
 
-// Pretends to be one of `world` ranks: enough to place the collectives.
+// Stands for one of `size` ranks that do not exist; the plan needs only its size.
 class PaperRanks final : public Collectives {
  public:
   explicit PaperRanks(int size) : size_(size) {}
@@ -307,7 +307,7 @@ class PaperRanks final : public Collectives {
  private:
   Ticket queue(const CollectiveCall&, Stream&) override { never(); }
   [[noreturn]] static void never() {
-    fail(ExitCode::internal, "internal error: a plan on paper was run");
+    fail(ExitCode::internal, "internal error: a plan without ranks was run");
   }
   int size_;
 };
@@ -317,7 +317,7 @@ class PaperRanks final : public Collectives {
 void print_plan(Experiment& experiment, const PlanRequest& request,
                 const std::function<void(const Session&)>& also) {
   if (request.world > 1 && request.on_paper && std::getenv("OMP_NUM_THREADS") == nullptr) {
-    // What the launcher would give each rank of a machine like this one.
+    // The threads that the launcher would give each rank on this machine.
     const int node = request.ranks_per_node > 0 ? request.ranks_per_node : request.world;
     const int here = std::min(node, request.world);
     set_cpu_threads(divide_cpus(find_usable_cpus(), here, CpuBinding::exclusive).threads);
@@ -340,7 +340,7 @@ void print_plan(Experiment& experiment, const PlanRequest& request,
 CommandBody add_plan(CLI::App& command) {
   struct Options {
     ConfigOptions config;
-    PlanRequest request{.world = 0};  // as the file says
+    PlanRequest request{.world = 0};  // 0: as in the configuration
   };
   auto options = std::make_shared<Options>();
   options->config.add_to(command);
@@ -353,13 +353,13 @@ CommandBody add_plan(CLI::App& command) {
       ->check(CLI::Range(1, 65536));
   Rates& rates = options->request.rates;
   const std::array rates_given{
-      command.add_option("--flops", rates.flops,
-                         "Arithmetic of a rank in a second, for what communication shows "
-                         "(default 1e12)"),
+      command.add_option(
+          "--flops", rates.flops,
+          "FLOP per second of a rank, for the estimate of exposed communication (default 1e12)"),
       command.add_option("--link", rates.link,
-                         "Bytes that a rank sends in a second, likewise (default 1e10)"),
+                         "Bytes per second that a rank sends, likewise (default 1e10)"),
       command.add_option("--node-link", rates.node_link,
-                         "Of these to ranks of other nodes (default: as --link)")};
+                         "Bytes per second to ranks of other nodes (default: as --link)")};
   for (CLI::Option* rate : rates_given) rate->check(CLI::PositiveNumber);
   command.add_flag("--passes", options->request.passes, "Print the graph after each pass");
   return [options, rates_given] {
@@ -373,7 +373,7 @@ CommandBody add_plan(CLI::App& command) {
     for (const CLI::Option* rate : rates_given) {
       if (rate->count() == 0) continue;
       if (request.world == 1) {
-        fail(ExitCode::usage, "{} is about messages of several ranks (--world)", rate->get_name());
+        fail(ExitCode::usage, "{} requires several ranks (--world)", rate->get_name());
       }
       if (rate == rates_given.back() && one_node) {
         fail(ExitCode::usage, "{}: all {} ranks are on one node (--nproc-per-node)",

@@ -1,5 +1,5 @@
-// dltrain predict RUN DATA --output FILE: what a trained model says about each sample of new data,
-// or of a split of its own.
+// dltrain predict RUN DATA --output FILE: the predictions of a trained model for each sample of new
+// data, or of a split of its own data.
 #include "base/file.h"
 #include "dltrain/checkpoint_options.h"
 #include "train/prediction_file.h"
@@ -19,7 +19,7 @@ ExitCode run_predict(const PredictOptions& options) {
   const bool train = options.split == "train";
   const ModelArguments arguments = options.models.arguments();
   if (!arguments.data.empty() && !options.split.empty()) {
-    fail(ExitCode::usage, "--split is of the configuration's data, and {} is given",
+    fail(ExitCode::usage, "--split selects a split of the configuration's data, but {} is given",
          arguments.data);
   }
   const TrainedModel first = options.models.open(0, train, /*targets=*/false);
@@ -49,10 +49,12 @@ CommandBody add_predict(CLI::App& command) {
                   "unchanged)")
       ->check(CLI::IsMember({"eval", "train"}))
       ->take_last();
-  command.add_option("--top-k", options->top, "How many classes, the most likely first")
+  command.add_option("--top-k", options->top, "Number of classes, the most likely first")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 31))
       ->take_last();
-  command.add_option("--samples", options->samples, "Only the first so many samples")
+  command
+      .add_option("--samples", options->samples,
+                  "Number of samples, from the beginning (default: all)")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 40))
       ->take_last();
   return [options] { return run_predict(*options); };

@@ -53,7 +53,7 @@ ExitCode start(const ProfileFlags& options) {
   if (ranks == 1) return run_profile(options, rank_environment(process_environment()));
   refuse_ranks_of_ranks(ranks);
   end_on_interruption();
-  // Mistakes in the file are reported once, here, and not by every rank.
+  // Errors in the file are reported once here instead of by every rank.
   check_ranks(options.config.load(), ranks);
   return static_cast<ExitCode>(launch_ranks(ranks));
 }
@@ -68,9 +68,10 @@ CommandBody add_profile(CLI::App& command) {
       ->take_last()
       ->check(CLI::Range(1, 1'000'000));
   command
-      .add_option("--steps", options->profile.steps,
-                  "Steps that are timed whole, and again as many that are timed call by call "
-                  "(default 10)")
+      .add_option(
+          "--steps", options->profile.steps,
+          "Number of steps that are timed as a whole, and of steps that are timed call by call "
+          "(default 10)")
       ->take_last()
       ->check(CLI::Range(1, 10'000));
   command.add_option("--rows", options->rows, "Rows of each table (default 12)")
@@ -84,7 +85,7 @@ CommandBody add_profile(CLI::App& command) {
       .add_option("--nproc-per-node,--nproc_per_node", options->ranks,
                   "Start this many ranks on this machine: a number, auto, gpu or cpu")
       ->take_last();
-  command.add_flag("-q,--quiet", options->quiet, "No tables, only where the trace is");
+  command.add_flag("-q,--quiet", options->quiet, "Print only the path of the trace, no tables");
   return [options] { return start(*options); };
 }
 

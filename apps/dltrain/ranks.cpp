@@ -13,7 +13,6 @@
 #include "base/cpus.h"
 #include "base/log.h"
 #include "base/stop.h"
-#include "comm/endpoint.h"
 #include "comm/socket.h"
 #include "cpu/engine.h"
 #include "device/engine.h"
@@ -24,9 +23,9 @@
 namespace dltrain {
 namespace {
 
-constexpr std::chrono::milliseconds kLater{500}, kLook{10};
+constexpr std::chrono::milliseconds kSignalDelay{500}, kPoll{10};
 
-// The arguments of this process without --nproc-per-node: what each rank runs.
+// Returns the arguments of each rank: those of this process without --nproc-per-node.
 std::vector<std::string> rank_arguments(const std::vector<std::string>& all) {
   std::vector<std::string> out;
   for (size_t i = 0; i < all.size(); ++i) {
@@ -41,33 +40,32 @@ std::vector<std::string> rank_arguments(const std::vector<std::string>& all) {
   return out;
 }
 
-// Under a launcher of ours that one tells, once, what has made the ranks end: which one was lost
-// and how, or that they were stopped before there was anything to save. A rank tells its own
-// mistakes only.
-// `watched`: what has happened can have come to the launcher; not the loss of the store.
-bool leaves_telling(const RankEnvironment& environment, ExitCode code, bool watched) {
+// Returns true if `dltrain launch` prints the reason why the ranks end: which one was lost, or that
+// they were stopped before there was anything to save. A rank prints only its own errors.
+// `watched`: the launcher can know the reason, which it cannot if the store is lost.
+bool launcher_reports(const RankEnvironment& environment, ExitCode code, bool watched) {
   if (!environment.store_served) return false;
   return (code == ExitCode::rank && watched) || code == ExitCode::stopped;
 }
 
-// Before the first step peers that are told to stop leave, and are lost on purpose. What tells all
-// ranks to stop may come to this one a moment after it has noticed that.
-bool is_told_to_stop(const RankEnvironment& environment) {
+// Returns true if this rank was asked to stop. Before the first step the other ranks may end
+// because of the same request, which may reach this rank a moment after it has noticed their loss.
+bool is_asked_to_stop(const RankEnvironment& environment) {
   const auto end =
-      Clock::now() + (environment.store_served ? std::chrono::milliseconds(0) : kLater);
-  while (stop_signal() == 0 && Clock::now() < end) std::this_thread::sleep_for(kLook);
+      Clock::now() + (environment.store_served ? std::chrono::milliseconds(0) : kSignalDelay);
+  while (stop_signal() == 0 && Clock::now() < end) std::this_thread::sleep_for(kPoll);
   return stop_signal() != 0;
 }
 
-// A rank that was told to stop before all have met ends: so do the others, whom it may have left.
+// Connects to the other ranks. Errors caused by a request to stop are Error(stopped).
 World join(const RankEnvironment& environment, Device& device, const WorldOptions& options) {
   try {
     return join_world(environment, device, options);
   } catch (const Error& error) {
     const bool stopped = error.code() == ExitCode::stopped ||
-                         (error.code() == ExitCode::rank && is_told_to_stop(environment));
+                         (error.code() == ExitCode::rank && is_asked_to_stop(environment));
     if (!stopped) throw;
-    fail(ExitCode::stopped, "stopped by signal {} before all ranks had met", stop_signal());
+    fail(ExitCode::stopped, "stopped by signal {} before all ranks had connected", stop_signal());
   }
 }
 
@@ -77,7 +75,7 @@ ExitCode be_rank(const RankEnvironment& environment, const ParallelismConfig& pa
   const auto milliseconds = [](double seconds) {
     return std::chrono::milliseconds(static_cast<int64_t>(1000 * seconds));
   };
-  // Launchers of others may leave all cores to each rank.
+  // Other launchers may leave all cores to each rank.
   if (std::getenv("OMP_NUM_THREADS") == nullptr) {
     set_cpu_threads(cpu_share(environment.local_world_size));
   }
@@ -85,12 +83,13 @@ ExitCode be_rank(const RankEnvironment& environment, const ParallelismConfig& pa
       !is_loopback(environment.master_address)) {
     tell(
         fmt::format("dltrain: warning: DLTRAIN_STORE_SECRET is not set: anybody who reaches {} can "
-                    "join or end this run; set it to the same text for all ranks",
+                    "join or end this run; set it to the same text on all ranks",
                     endpoint_text(environment.master_address, environment.master_port)));
   }
   const auto host = engines().cpu->open(0);
   release_stop_signals();
-  std::atomic<RankWatch*> watch = nullptr;  // once all have met; read on the watch's thread
+  std::atomic<RankWatch*> watch =
+      nullptr;  // set when all have connected; read by the watch's thread
   const World world = join(
       environment, *host,
       {.timeout = milliseconds(parallelism.timeout),
@@ -100,47 +99,46 @@ ExitCode be_rank(const RankEnvironment& environment, const ParallelismConfig& pa
        .on_refused =
            [](const std::string& address) {
              tell("dltrain: a rank at " + address +
-                  " came with another secret (DLTRAIN_STORE_SECRET) and was refused");
+                  " was refused: it has another secret (DLTRAIN_STORE_SECRET)");
            },
        .on_watched = [&watched] { watched = true; },
        .on_lost =
            [&](const std::string& message) {
-             if ((watch == nullptr || watch.load()->step() < 0) && is_told_to_stop(environment)) {
+             if ((watch == nullptr || watch.load()->step() < 0) && is_asked_to_stop(environment)) {
                _exit(static_cast<int>(ExitCode::stopped));
              }
-             // The training thread is stuck somewhere: nothing of it can be ended in
-             // order.
-             if (!leaves_telling(environment, ExitCode::rank, watched)) {
+             // The training thread hangs, so the process cannot end in order.
+             if (!launcher_reports(environment, ExitCode::rank, watched)) {
                tell("dltrain: error: " + message);
              }
              std::fflush(nullptr);
              _exit(static_cast<int>(ExitCode::rank));
            },
        .on_straggler = [](const std::string& message) { log_warning("{}", message); },
-       .on_lost_touch = [&watched] { watched = false; }});
+       .on_store_lost = [&watched] { watched = false; }});
   watch = world.watch.get();
   const auto stopped = [&](ExitCode code) {
-    return code == ExitCode::rank && world.watch->step() < 0 && is_told_to_stop(environment);
+    return code == ExitCode::rank && world.watch->step() < 0 && is_asked_to_stop(environment);
   };
   try {
     const ExitCode code = body(world);
     if (stopped(code)) return ExitCode::stopped;
-    // Before the barrier: then the launchers of all nodes find it.
+    // Written before the barrier, so that the launchers of all nodes read it.
     const bool told = code == ExitCode::stopped && world.watch->step() >= 0;
-    if (told && environment.rank == 0) world.watch->told_stop();
+    if (told && environment.rank == 0) world.watch->stop_logged();
     world.watch->finish();
     const bool whole = code == ExitCode::ok || code == ExitCode::stopped;
     if (whole) world.collectives->barrier();
     return code;
   } catch (const MistakeElsewhere& mistake) {
     if (stopped(mistake.code())) return ExitCode::stopped;
-    world.watch->finish();  // the rank that has made it reports it
+    world.watch->finish();  // the rank with the mistake reports it
     throw;
   } catch (const Error& error) {
     if (stopped(error.code())) {
       fail(ExitCode::stopped, "stopped by signal {} before the first step", stop_signal());
     }
-    // Of a rank that was lost the others know already: then this changes nothing.
+    // Has no effect if there is a verdict already.
     world.watch->report(error.what(), error.code());
     throw;
   }
@@ -154,11 +152,11 @@ ExitCode as_rank(const RankEnvironment& environment, const ParallelismConfig& pa
   try {
     return be_rank(environment, parallelism, body, watched);
   } catch (const MistakeElsewhere& mistake) {
-    if (environment.store_served) return ExitCode::rank;  // the launcher finds the other one
-    tell(fmt::format("dltrain: rank {} has failed; it says why", mistake.rank()));
+    if (environment.store_served) return ExitCode::rank;  // the launcher reports the other rank
+    tell(fmt::format("dltrain: rank {} has failed and prints the reason", mistake.rank()));
     return mistake.mistake();
   } catch (const Error& error) {
-    if (!leaves_telling(environment, error.code(), watched)) throw;
+    if (!launcher_reports(environment, error.code(), watched)) throw;
     return error.code();
   }
 }
@@ -175,7 +173,7 @@ void refuse_ranks_of_ranks(int ranks) {
   const std::string launcher = rank_environment(process_environment()).launcher;
   if (launcher.empty()) return;
   fail(ExitCode::usage,
-       "--nproc-per-node {}: this process is a rank already, started by {}; its ranks start none",
+       "--nproc-per-node {}: this process is already a rank, started by {}, and cannot start ranks",
        ranks, launcher);
 }
 
@@ -186,7 +184,7 @@ void refuse_pipes(const std::vector<std::string>& arguments) {
     const fs::file_status status = fs::status(argument, ignored);
     if (!fs::exists(status) || fs::is_regular_file(status) || fs::is_directory(status)) continue;
     fail(ExitCode::usage,
-         "{}: every rank reads the configuration, which must be a file and no pipe", argument);
+         "{}: every rank reads the configuration, so it must be a file, not a pipe", argument);
   }
 }
 

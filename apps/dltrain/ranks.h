@@ -1,4 +1,4 @@
-// What commands that run on several ranks share: starting the ranks, and being one.
+// Functions of the commands that run on several ranks: starting the ranks, and running as one.
 #pragma once
 
 #include <functional>
@@ -8,21 +8,21 @@
 
 namespace dltrain {
 
-// Joins the other ranks, does `body`, and parts from them. Returns what `body` returns. A rank that
-// is lost meanwhile ends the process (exit code 6), whatever the training thread is stuck in.
+// Connects to the other ranks and runs `body`. Returns the result of `body`. If a rank is lost,
+// ends the process (exit code 6), even if the training thread hangs.
 ExitCode as_rank(const RankEnvironment& environment, const ParallelismConfig& parallelism,
                  const std::function<ExitCode(const World& world)>& body);
 
-// Among the arguments of ranks: what can be read once only (/dev/stdin, <(…)) is a usage error.
+// Throws Error(usage) if an argument can be read only once (/dev/stdin, <(…)), because every rank
+// reads it.
 void refuse_pipes(const std::vector<std::string>& arguments);
 
-// --nproc-per-node of the short way: as that of `launch` (launch/options.h), with the GPUs of this
-// machine.
+// Parses --nproc-per-node (see launch/options.h) with the number of GPUs of this machine.
 int parse_ranks(const std::string& text);
 
-// --nproc-per-node N: throws Error(usage) in a process that is a rank already.
+// Throws Error(usage) for --nproc-per-node if this process is a rank itself.
 void refuse_ranks_of_ranks(int ranks);
-// Starts this command, without --nproc-per-node, `ranks` times. Returns the exit code.
+// Starts this command without --nproc-per-node `ranks` times. Returns the exit code.
 int launch_ranks(int ranks);
 
 }  // namespace dltrain

@@ -35,8 +35,8 @@ void each_run(const Ids& ids, const Ids& targets, size_t length, const Use& use)
   }
 }
 
-// How many tokens stand before the padding. What is continued ends where targets cease to count; a
-// source ends with the token that it is padded with.
+// Returns the number of tokens before the padding. A continued text ends with the last target that
+// counts; a source ends before the repeated last token.
 size_t without_padding(const Ids& ids, const Ids& targets, bool continued) {
   size_t length = ids.size();
   if (continued) {

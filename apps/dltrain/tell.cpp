@@ -8,12 +8,12 @@
 namespace dltrain {
 namespace {
 
-// Before the lines of a rank whose launcher does not say whose lines are whose; as the log does.
+// Returns the prefix for the lines of a rank, as the log has it, unless `dltrain launch` adds it.
 std::string mark_of_rank() {
   try {
     const RankEnvironment rank = rank_environment(process_environment());
     if (rank.rank > 0 && !rank.store_served) return fmt::format("[rank {}] ", rank.rank);
-  } catch (const Error&) {  // which may be the one that is told
+  } catch (const Error&) {  // it may be the error that is reported
   }
   return "";
 }

@@ -1,5 +1,5 @@
-// Texts that are made side by side, printed one behind another: the first unfinished one as it
-// comes, the others when it is their turn.
+// Prints texts that are generated in parallel one after another: the first unfinished one
+// immediately, the others when the earlier ones are complete.
 #pragma once
 
 #include <functional>
@@ -11,7 +11,7 @@ namespace dltrain {
 
 class TextPrinter {
  public:
-  // `begin`: what stands before a text.
+  // `begin` returns the beginning of a text (separator and prompt).
   TextPrinter(size_t texts, std::function<std::string(size_t text)> begin);
 
   // A further piece of a text. Returns false when standard output cannot be written any more.

@@ -25,22 +25,21 @@ struct TrainOptions {
   bool dry_run = false, print_config = false;
 };
 
-// What is wrong with the options whatever the configuration says.
+// Checks the options that do not depend on the configuration.
 void check_options(const TrainOptions& options) {
   log_level_from_name(options.run.log_level);
   if (options.run.overwrite && options.run.resume != "never") {
-    fail(ExitCode::usage, "--overwrite discards the run that --resume would go on with; give one");
+    fail(ExitCode::usage, "--overwrite discards the run that --resume continues; give one of them");
   }
   if (!options.result.empty()) {
     const auto parent = std::filesystem::absolute(options.result).parent_path();
     if (access(parent.c_str(), W_OK) != 0) {
-      fail(ExitCode::storage, "--result {}: {} cannot be written to", options.result,
-           parent.string());
+      fail(ExitCode::storage, "--result {}: cannot write to {}", options.result, parent.string());
     }
   }
 }
 
-// A run that goes on has a configuration of its own, and a folder.
+// Uses the configuration and the folder of the run that is resumed.
 void take_run_configuration(TrainOptions& options) {
   const std::string& resume = options.run.resume;
   const bool here = resume == "auto" && !options.folder.empty();
@@ -61,13 +60,13 @@ ExitCode run_rank(const RankEnvironment& environment, Experiment& experiment, Ru
   });
 }
 
-// `ranks`: of the run, as far as it is known before they are started. `start`: starts them.
+// `ranks`: number of ranks, 0 if unknown before they start. `start`: starts them.
 ExitCode run_train(TrainOptions& options, int ranks, const std::function<int()>& start) {
-  // A launcher may itself be a task of srun or mpirun, one a node; that makes it no rank.
+  // A launcher that is a task of srun or mpirun (one per node) is no rank.
   const RankEnvironment environment =
       start ? RankEnvironment() : rank_environment(process_environment());
   check_options(options);
-  // From here on a signal is an order to end in good order, or the launcher's own matter.
+  // From here on signals stop the run in order, or are handled by the launcher.
   if (start) {
     end_on_interruption();
   } else if (!options.dry_run && !options.print_config) {
@@ -91,9 +90,8 @@ ExitCode run_train(TrainOptions& options, int ranks, const std::function<int()>&
   if (options.dry_run) {
     if (start && ranks == 0) {
       fail(ExitCode::usage,
-           "--dry-run does not know how many ranks several nodes will have; `dltrain plan --world "
-           "N` "
-           "plans for N");
+           "--dry-run does not know the number of ranks on several nodes; use `dltrain plan "
+           "--world N`");
     }
     fmt::print("{}\n", dump_config(experiment));
     const int world = std::max(ranks, environment.world_size);
@@ -104,7 +102,7 @@ ExitCode run_train(TrainOptions& options, int ranks, const std::function<int()>&
     return ExitCode::ok;
   }
   if (start) {
-    // Mistakes in the file are reported once, here, and not by every rank.
+    // Errors in the file are reported once here instead of by every rank.
     if (ranks > 0) {
       check_ranks(experiment, ranks);
       rank_mesh(experiment, ranks, ranks);
@@ -120,14 +118,15 @@ std::shared_ptr<TrainOptions> add_options(CLI::App& command) {
   options->config.add_to(command);
   add_path(command, "--output-dir", options->folder, "The run folder (default: runs/<name>)");
   command
-      .add_option("--resume", options->run.resume,
-                  "auto: go on from the newest checkpoint of the run folder, or begin; never; or "
-                  "a checkpoint or run folder, whose configuration is used where none is given")
+      .add_option(
+          "--resume", options->run.resume,
+          "auto: continue from the newest checkpoint of the run folder, or start; never; or a "
+          "checkpoint or run folder, whose configuration is used unless one is given")
       ->take_last();
   command.add_flag("--allow-changes", options->run.allow_changes,
-                   "Go on with another model or loss, or other data, than the run had");
+                   "Continue with a model, loss or data that differ from those of the run");
   command.add_flag("--overwrite", options->run.overwrite,
-                   "Discard a run that is in the run folder");
+                   "Discard an existing run in the run folder");
   add_output(command, "--result", options->result,
              "Write the final summary to this file as one JSON object");
   command
@@ -135,7 +134,7 @@ std::shared_ptr<TrainOptions> add_options(CLI::App& command) {
                   "Start this many ranks on this machine: a number, auto, gpu or cpu")
       ->take_last();
   command.add_flag("--dry-run", options->dry_run,
-                   "Print the resolved configuration, the plan and where the run would begin");
+                   "Print the resolved configuration, the plan and where the run would start");
   command.add_flag("--print-config", options->print_config,
                    "Print the resolved configuration and stop");
   command.add_flag("-q,--quiet", options->run.quiet, "Only warnings and errors on the terminal");
@@ -161,7 +160,7 @@ CommandBody add_train(CLI::App& command) {
 
 ExitCode train_launched(const std::vector<std::string>& arguments, int ranks,
                         const std::function<int()>& start) {
-  CLI::App command{"what each rank does", "dltrain launch … -- train"};
+  CLI::App command{"Arguments of each rank", "dltrain launch … -- train"};
   command.failure_message(usage_message);
   const auto options = add_options(command);
   std::vector<std::string> reversed(arguments.rbegin(), arguments.rend());
@@ -171,7 +170,7 @@ ExitCode train_launched(const std::vector<std::string>& arguments, int ranks,
     return command.exit(error) == 0 ? ExitCode::ok : ExitCode::usage;
   }
   if (options->ranks != "1") {
-    fail(ExitCode::usage, "--nproc-per-node stands before the arguments of the ranks, not in them");
+    fail(ExitCode::usage, "--nproc-per-node must precede the arguments of the ranks");
   }
   return run_train(*options, ranks, start);
 }

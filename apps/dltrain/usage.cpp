@@ -1,4 +1,4 @@
-// What is said of a command line that cannot be read.
+// Error messages for invalid command lines.
 #include "base/owned_files.h"
 #include "config/key_index.h"
 #include "config/suggest.h"
@@ -18,7 +18,7 @@ std::string did_you_mean(const std::string& wrong, const std::vector<std::string
   return near.empty() ? "" : fmt::format("; did you mean {}{}?", before, near);
 }
 
-// A flag that is none: another flag, or a key of the configuration that has this name elsewhere.
+// Returns a hint for an unknown flag: a similar flag, or a key of the configuration with this name.
 std::string flag_hint(const CLI::App& command, std::string flag) {
   flag = flag.substr(0, flag.find('='));
   const bool is_long = flag.starts_with("--");
@@ -39,7 +39,7 @@ std::string flag_hint(const CLI::App& command, std::string flag) {
   return is_long ? did_you_mean(flag, known) : "";
 }
 
-// "A not in {b,c}" of the library, as the rest of the program says it.
+// Rewrites "A not in {b,c}" of the library in the style of the program.
 std::string choice_text(const std::string& text) {
   const size_t at = text.find(" not in {"), colon = text.find(": ");
   if (at == std::string::npos || colon > at) return text;
@@ -95,7 +95,7 @@ std::string usage_message(const CLI::App* app, const CLI::Error& error) {
 CLI::Option* add_path(CLI::App& command, const std::string& names, std::string& path,
                       const std::string& doc) {
   const auto check = [](const std::string& text) {
-    return std::string(text.empty() ? "a path is needed, not an empty text" : "");
+    return std::string(text.empty() ? "expected a path, not an empty text" : "");
   };
   return command.add_option(names, path, doc)->take_last()->check(check);
 }

@@ -8,12 +8,16 @@ namespace dltrain {
 
 namespace {
 
-// What the engine was built with is known without a driver, what it runs on is not.
+// The libraries of the plug-in are known without a driver, the GPU is not.
 void print_cuda() {
   std::string why;
   const Engine* built = load_engine_plugin("cuda", why, Driver::not_needed);
   if (built == nullptr) {
-    fmt::print("cuda: not built, or not installed ({})\n", why);
+#ifdef DLTRAIN_HAS_CUDA_ENGINE
+    fmt::print("cuda: the plug-in of this build cannot be opened: {}\n", why);
+#else
+    fmt::print("cuda: this program was built without the CUDA plug-in ({})\n", why);
+#endif
     return;
   }
   const Engine* cuda = load_engine_plugin("cuda", why);
@@ -27,7 +31,7 @@ void print_cuda() {
       why = error.what();
     }
   }
-  fmt::print("cuda: built with {}; not usable here: {}\n", built->libraries(), why);
+  fmt::print("cuda: built with {}; cannot be used: {}\n", built->libraries(), why);
 }
 
 }  // namespace

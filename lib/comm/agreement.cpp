@@ -9,8 +9,8 @@
 namespace dltrain {
 namespace {
 
-constexpr const char* kGivenUp = "choice/given up";  // why
-// The store answers as soon as rank 0 has chosen; between two looks for its giving up.
+constexpr const char* kGivenUp = "choice/given up";  // the reason
+// Interval between checks whether rank 0 has given up; a choice is received at once.
 constexpr std::chrono::milliseconds kLookEvery{250};
 
 }  // namespace
@@ -33,7 +33,7 @@ void RankAgreement::give_up(const std::string& reason) {
   if (rank_ != 0) return;
   try {
     store_.put_new(kGivenUp, reason);
-  } catch (const Error&) {  // the store is gone, and with it those who would look
+  } catch (const Error&) {  // the store is gone, so no rank waits any more
   }
 }
 

@@ -1,4 +1,4 @@
-// Choices that are the same on all ranks, by the store.
+// Choices of rank 0 that all ranks adopt, through the store.
 #pragma once
 
 #include <chrono>
@@ -12,20 +12,20 @@ namespace dltrain {
 
 class RankAgreement {
  public:
-  // The other ranks wait for a choice of rank 0 at most `timeout`. `store` outlives this object.
+  // The other ranks wait at most `timeout` for a choice of rank 0. `store` outlives this object.
   RankAgreement(StoreClient& store, int rank, std::chrono::milliseconds timeout)
       : store_(store), rank_(rank), timeout_(timeout) {}
 
-  // What `make` gives on rank 0, on every rank; for a key that was agreed on before, what it gave
-  // then. At most kStoreMaxValue bytes. Where rank 0 does not come, or has given up, the others
-  // throw Error(rank), from then on at once. Rank 0 gives up where `make` throws.
+  // Returns the result of `make` on rank 0, on every rank; for a key that was used before, the
+  // earlier result. At most kStoreMaxValue bytes. If rank 0 makes no choice in time or has given
+  // up, the other ranks throw Error(rank), later calls at once. Rank 0 gives up if `make` throws.
   std::string choose(const std::string& key, const std::function<std::string()>& make);
 
-  // Rank 0 chooses nothing more: those who wait for it learn why. Nothing on other ranks; never
-  // throws.
+  // Rank 0 will make no more choices; the ranks that wait for one throw `reason`. Does nothing on
+  // other ranks. Never throws.
   void give_up(const std::string& reason);
 
-  // As it is handed down; this object outlives it.
+  // This object must outlive the function.
   Agreement function() {
     return [this](const auto& key, const auto& make) { return choose(key, make); };
   }
@@ -36,7 +36,7 @@ class RankAgreement {
   StoreClient& store_;
   int rank_;
   std::chrono::milliseconds timeout_;
-  std::optional<std::string> over_;  // why nothing is waited for any more
+  std::optional<std::string> over_;  // why rank 0 makes no more choices
 };
 
 }  // namespace dltrain

@@ -8,16 +8,15 @@
 
 #include "base/error.h"
 #include "comm/staged.h"
-#include "comm/watch.h"
 
 namespace dltrain {
 namespace {
 
-// What a rank tells the others. Texts end with a zero and are cut where they are too long.
+// The device of a rank, as sent to the others. Texts end with a zero; long ones are truncated.
 struct Card {
   std::array<char, 16> backend{};
   std::array<char, 64> identity{}, library{};
-  std::array<char, 256> problem{};  // why NCCL cannot be used; empty: it can
+  std::array<char, 256> problem{};  // why NCCL cannot be used; empty if it can
 };
 
 template <size_t N>
@@ -50,19 +49,18 @@ std::vector<Card> gather_cards(Collectives& host, const Card& own) {
   return cards;
 }
 
-// One backend for all, or an error that names two ranks.
+// Throws an error that names two ranks, unless all have the same backend.
 void check_backends(const std::vector<Card>& cards) {
   for (size_t r = 1; r < cards.size(); ++r) {
     if (cards[r].backend == cards[0].backend) continue;
     fail(ExitCode::device,
-         "rank 0 computes on {} and rank {} on {}: all ranks need the same kind; 'device: cpu' "
-         "takes "
-         "the CPU everywhere, 'device: cuda' says why a rank has no GPU",
+         "rank 0 computes on {} and rank {} on {}, but all ranks need the same kind of device; set "
+         "'device: cpu' to use CPUs, or 'device: cuda' to see why a rank has no GPU",
          text_of(cards[0].backend), r, text_of(cards[r].backend));
   }
 }
 
-// Why NCCL cannot be used; empty: it can.
+// Returns why NCCL cannot be used; empty if it can.
 std::string obstacle(const std::vector<Card>& cards, bool fixed_order) {
   for (size_t r = 0; r < cards.size(); ++r) {
     for (size_t other = 0; other < r; ++other) {
@@ -79,18 +77,18 @@ std::string obstacle(const std::vector<Card>& cards, bool fixed_order) {
                          text_of(cards[r].library));
     }
   }
-  return fixed_order ? "its sums have no fixed order (training.reduction: fixed)" : "";
+  return fixed_order ? "NCCL does not fix the order of sums (training.reduction: fixed)" : "";
 }
 
 struct VendorId {
-  uint64_t bytes = 0;  // 0: rank 0 has none
+  uint64_t bytes = 0;  // 0: rank 0 has failed
   std::array<std::byte, kMostVendorIdBytes> data{};
 };
 
 std::unique_ptr<Carrier> join_vendor(const VendorCollectives& vendor, Collectives& host,
                                      Device& device) {
   VendorId id;
-  std::exception_ptr mistake;
+  std::exception_ptr failure;
   if (host.rank() == 0) {
     try {
       const std::vector<std::byte> made = vendor.make_id();
@@ -98,13 +96,13 @@ std::unique_ptr<Carrier> join_vendor(const VendorCollectives& vendor, Collective
       std::copy(made.begin(), made.end(), id.data.begin());
       id.bytes = made.size();
     } catch (const Error&) {
-      mistake = std::current_exception();
+      failure = std::current_exception();
     }
   }
   HostStream stream;
   host.wait(host.broadcast(&id, sizeof id, DType::u8, 0, stream), stream);
-  if (mistake) std::rethrow_exception(mistake);
-  if (id.bytes == 0) fail(ExitCode::rank, "rank 0 could not begin a group of GPUs");
+  if (failure) std::rethrow_exception(failure);
+  if (id.bytes == 0) fail(ExitCode::rank, "rank 0 could not create the group of GPUs");
   return vendor.join(device, std::span(id.data).first(id.bytes), host.rank(), host.size());
 }
 
@@ -122,13 +120,13 @@ CarrierChoice choose_carrier(Collectives& host, const Engine& engine, const Devi
     fail(ExitCode::usage, "parallelism.collectives: nccl: {}", why_not);
   }
   choice.vendor = wanted != CollectiveChoice::staged && why_not.empty();
-  choice.note = fmt::format("{} ranks on GPUs, by {}", host.size(),
+  choice.note = fmt::format("{} ranks on GPUs, connected by {}", host.size(),
                             choice.vendor ? text_of(cards[0].library) : "host memory");
   const bool unexpected = wanted == CollectiveChoice::automatic && !choice.vendor && !fixed_order;
   if (unexpected) {
     choice.warning = fmt::format(
-        "messages between GPUs go through host memory, which is slow: {} "
-        "(parallelism.collectives: staged takes this without a warning)",
+        "the GPUs exchange data through host memory, which is slow: {} (set "
+        "parallelism.collectives: staged to accept this without a warning)",
         why_not);
   }
   return choice;
@@ -140,12 +138,12 @@ void join_device_group(StreamCollectives& group, const CarrierChoice& choice, Co
                                          ? join_vendor(*engine.collectives, host, device)
                                          : make_staged_carrier(device, options.make_host_group());
   constexpr int kNumber = RankWatch::kFirstDeviceGroup;
-  if (options.observer != nullptr) {
+  if (options.watch != nullptr) {
     std::vector<int> all(static_cast<size_t>(host.size()));
     std::iota(all.begin(), all.end(), 0);
-    options.observer->joined(kNumber, all);
+    options.watch->joined(kNumber, all);
   }
-  group.join(std::move(carrier), host, options.observer, kNumber);
+  group.join(std::move(carrier), host, options.watch, kNumber);
 }
 
 }  // namespace dltrain

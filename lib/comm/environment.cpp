@@ -13,7 +13,7 @@
 namespace dltrain {
 namespace {
 
-// The names of one launcher's variables. An empty name: this launcher has none.
+// The names of one launcher's variables.
 struct Family {
   const char* launcher;
   const char* rank;
@@ -31,7 +31,7 @@ constexpr Family kFamilies[] = {
     {"mpirun (MVAPICH)", "MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE", "MV2_COMM_WORLD_LOCAL_RANK",
      "MV2_COMM_WORLD_LOCAL_SIZE", false},
 };
-// Slurm's srun sets these, too (--mpi=pmi2): in a task of a step its own are more complete.
+// srun --mpi=pmi2 sets these too, but Slurm's own variables are more complete.
 constexpr Family kPmi{"mpiexec (PMI)",   "PMI_RANK",        "PMI_SIZE",
                       "MPI_LOCALRANKID", "MPI_LOCALNRANKS", true};
 
@@ -40,7 +40,7 @@ class Reader {
   explicit Reader(const Environment& environment) : environment_(environment) {}
 
   bool has(std::string_view name) const { return text(name).has_value(); }
-  // A variable that is set to nothing counts as not set.
+  // An empty variable counts as not set.
   std::optional<std::string> text(std::string_view name) const {
     const auto found = environment_.find(std::string(name));
     if (found == environment_.end() || found->second.empty()) return std::nullopt;
@@ -52,8 +52,8 @@ class Reader {
     const char* end = value.data() + value.size();
     const auto parsed = std::from_chars(value.data(), end, result);
     if (parsed.ec != std::errc() || parsed.ptr != end || result < minimum || result > maximum) {
-      fail(ExitCode::usage, "environment variable {}='{}': expected a whole number from {} to {}",
-           name, value, minimum, maximum);
+      fail(ExitCode::usage, "environment variable {}='{}': expected an integer from {} to {}", name,
+           value, minimum, maximum);
     }
     return result;
   }
@@ -75,12 +75,12 @@ void require_all(const Reader& reader, const char* launcher,
   if (missing.empty()) return;
   fail(
       ExitCode::usage,
-      "the environment of {} is incomplete: {} set, but not {}; start through a launcher, or unset "
-      "them",
+      "the environment of {} is incomplete: {} set, but not {}; start the program with a launcher, "
+      "or unset these variables",
       launcher, present, missing);
 }
 
-// Reads a family's numbers; false when none of its identifying variables is set.
+// Reads a family's numbers. Returns false if none of its identifying variables is set.
 bool read_family(const Reader& reader, const Family& family, RankEnvironment& to) {
   if (!reader.has(family.rank) && !reader.has(family.size)) return false;
   require_all(reader, family.launcher, {family.rank, family.size});
@@ -88,7 +88,7 @@ bool read_family(const Reader& reader, const Family& family, RankEnvironment& to
   to.world_size = reader.number(family.size, 1, kMaxRanks);
   to.rank = reader.number(family.rank, 0, to.world_size - 1);
   if (family.local_optional && !reader.has(family.local_rank) && !reader.has(family.local_size)) {
-    return true;  // one rank a host, as on Kubernetes
+    return true;  // one rank per host, as on Kubernetes
   }
   require_all(reader, family.launcher, {family.local_rank, family.local_size});
   to.local_world_size = reader.number(family.local_size, 1, to.world_size);
@@ -96,7 +96,7 @@ bool read_family(const Reader& reader, const Family& family, RankEnvironment& to
   return true;
 }
 
-// "2(x3),1" on node i: SLURM_STEP_TASKS_PER_NODE.
+// Returns the number of tasks of node i from SLURM_STEP_TASKS_PER_NODE, such as "2(x3),1".
 int slurm_tasks_on_node(const std::string& list, int node) {
   size_t at = 0;
   const auto number = [&](int& value) {
@@ -117,12 +117,12 @@ int slurm_tasks_on_node(const std::string& list, int node) {
     node -= repeat;
     if (list.compare(at, 1, ",") == 0) ++at;
   }
-  fail(ExitCode::usage, "environment variable SLURM_STEP_TASKS_PER_NODE='{}' is not understood",
+  fail(ExitCode::usage, "environment variable SLURM_STEP_TASKS_PER_NODE='{}' cannot be parsed",
        list);
 }
 
-// A task started by srun. Slurm gives the batch script and interactive allocations step numbers
-// near 2^32, or none.
+// Reads the variables of a task of srun. Batch scripts and interactive allocations have step
+// numbers near 2^32, or none.
 bool read_slurm(const Reader& reader, RankEnvironment& to) {
   const auto step = reader.text("SLURM_STEP_ID");
   if (!step || !reader.has("SLURM_PROCID")) return false;
@@ -150,8 +150,8 @@ bool read_slurm(const Reader& reader, RankEnvironment& to) {
   return true;
 }
 
-// srun that also speaks PMI (--mpi=pmi2) says the same twice, without the local numbers in PMI's
-// variables. Where they differ an mpiexec has started the ranks by means of a step of its own.
+// With srun --mpi=pmi2 both sets of variables are equal, and PMI's lacks the local numbers. If they
+// differ, mpiexec has started the ranks through its own step.
 bool read_pmi_of_slurm(const Reader& reader, RankEnvironment& to) {
   if (!reader.has(kPmi.rank) || reader.has(kPmi.local_rank)) return false;
   RankEnvironment slurm;
@@ -163,7 +163,7 @@ bool read_pmi_of_slurm(const Reader& reader, RankEnvironment& to) {
   return true;
 }
 
-void read_meeting_place(const Reader& reader, RankEnvironment& to) {
+void read_master(const Reader& reader, RankEnvironment& to) {
   if (to.launcher == kTorchrun.launcher && to.world_size > 1) {
     require_all(reader, to.launcher.c_str(),
                 {kTorchrun.rank, kTorchrun.size, "MASTER_ADDR", "MASTER_PORT"});
@@ -180,7 +180,7 @@ void read_meeting_place(const Reader& reader, RankEnvironment& to) {
     fail(ExitCode::usage, "cannot read the node list of srun: set MASTER_ADDR to rank 0's host");
   }
   if (reader.has("MASTER_PORT")) to.master_port = reader.number("MASTER_PORT", 1, 65535);
-  // torchrun's own store occupies MASTER_PORT.
+  // torchrun's own store uses MASTER_PORT.
   if (reader.text("TORCHELASTIC_USE_AGENT_STORE").value_or("") == "True") {
     to.master_port += to.master_port < 65535 ? 1 : -1;
   }
@@ -196,7 +196,7 @@ RankEnvironment rank_environment(const Environment& environment) {
   found = found || read_pmi_of_slurm(reader, result) || read_family(reader, kPmi, result) ||
           read_slurm(reader, result);
   if (!found) return result;
-  read_meeting_place(reader, result);
+  read_master(reader, result);
   if (reader.text("DLTRAIN_STORE").value_or("") == "launcher") {
     result.launcher = "dltrain";
     result.store_served = true;
@@ -255,7 +255,7 @@ std::string first_slurm_host(const std::string& list) {
   const size_t stop = list.find_first_of("-,]", end);
   if (close == list.npos || stop == end + 1) return "";
   host += list.substr(end + 1, stop - end - 1);
-  // What follows the bracket belongs to every name: "n[1-2]-ib".
+  // The text after the bracket is part of every name: "n[1-2]-ib".
   const size_t next = list.find(',', close);
   return host + list.substr(close + 1, next == list.npos ? next : next - close - 1);
 }

@@ -11,7 +11,7 @@ namespace {
 std::byte* bytes_of(void* p) {
   return static_cast<std::byte*>(p);
 }
-// What is only sent is never written to.
+// Data that is only sent is not modified.
 std::byte* bytes_of(const void* p) {
   return static_cast<std::byte*>(const_cast<void*>(p));
 }
@@ -28,12 +28,13 @@ void copy_bytes(void* to, const void* from, size_t bytes) {
 
 }  // namespace
 
-// How `count` elements are dealt to the ranks, and each chunk into segments.
+// The division of `count` elements into a chunk for each rank, and of the chunks into segments.
 struct Exchange::Chunks {
   size_t count, element_size, chunk, segment;
 
-  // all_reduce: chunks of equal size on cache line borders, the last ones shorter or empty.
-  static Chunks deal(size_t count, size_t element_size, int ranks, size_t segment_bytes) {
+  // For all_reduce: chunks of equal size, aligned to cache lines; the last ones may be shorter or
+  // empty.
+  static Chunks divide(size_t count, size_t element_size, int ranks, size_t segment_bytes) {
     const size_t each = (count + ranks - 1) / ranks;
     return {count, element_size, (each + 63) / 64 * 64, segment_bytes / element_size};
   }
@@ -50,7 +51,7 @@ struct Exchange::Chunks {
   }
 };
 
-// One reduce-scatter, with the sending of the results where `gather` is set.
+// A reduce-scatter; with `gather` the results are also sent to all ranks.
 struct Exchange::Reduction {
   const Chunks& chunks;
   std::byte* input;   // all chunks
@@ -65,35 +66,35 @@ struct Exchange::Reduction {
   }
 };
 
-Exchange::Exchange(Transport& transport)
-    : transport_(transport),
-      segment_bytes_(segment_bytes_for(transport.size())),
-      scratch_(std::make_unique_for_overwrite<std::byte[]>(scratch_bytes(transport.size()))),
-      parts_(transport.size()),
-      letters_(transport.size() - 1) {}
+Exchange::Exchange(Links& links)
+    : links_(links),
+      segment_bytes_(segment_bytes_for(links.size())),
+      scratch_(std::make_unique_for_overwrite<std::byte[]>(scratch_bytes(links.size()))),
+      parts_(links.size()),
+      exchanges_(links.size() - 1) {}
 
 size_t Exchange::scratch_bytes(int size) {
   return static_cast<size_t>(size) * segment_bytes_for(size);
 }
 
-// Sends every other rank its chunk and combines the own one from all parts, segment by segment, so
-// that what was received is combined while the cache holds it.
+// Sends every other rank its chunk and combines this rank's chunk from all parts. It proceeds by
+// segments, so that received data is combined while the cache holds it.
 void Exchange::reduce_chunks(const Reduction& r) {
-  const int own = transport_.rank();
+  const int own = links_.rank();
   const Chunks& chunks = r.chunks;
   for (size_t s = 0; s < chunks.segments(0); ++s) {  // no rank has more
     const size_t offset = chunks.offset(s), own_bytes = chunks.segment_bytes(own, s);
-    swap_letters(r.slot, [&](int p) {
+    exchange_all(r.slot, [&](int p) {
       parts_[p] = scratch(p);
-      return Letter{p, r.input_chunk(p) + offset, chunks.segment_bytes(p, s), scratch(p),
-                    own_bytes};
+      return PeerExchange{p, r.input_chunk(p) + offset, chunks.segment_bytes(p, s), scratch(p),
+                          own_bytes};
     });
     parts_[own] = r.input_chunk(own) + offset;
     reduce_parts(parts_, r.output + offset, chunks.segment_elements(own, s), r.dtype, r.op);
     if (!r.gather) continue;
-    swap_letters(r.slot + 1, [&](int p) {
-      return Letter{p, r.output + offset, own_bytes, r.input_chunk(p) + offset,
-                    chunks.segment_bytes(p, s)};
+    exchange_all(r.slot + 1, [&](int p) {
+      return PeerExchange{p, r.output + offset, own_bytes, r.input_chunk(p) + offset,
+                          chunks.segment_bytes(p, s)};
     });
   }
 }
@@ -102,9 +103,9 @@ void Exchange::all_reduce(void* data, size_t count, DType dtype, ReduceOp op, ui
   const size_t element = dtype_size(dtype);
   if (count == 0) return;
   if (count * element <= kSmallBytes) return all_reduce_small(data, count, dtype, op, slot);
-  const int size = transport_.size();
-  const int own = transport_.rank();
-  const Chunks chunks = Chunks::deal(count, element, size, segment_bytes_);
+  const int size = links_.size();
+  const int own = links_.rank();
+  const Chunks chunks = Chunks::divide(count, element, size, segment_bytes_);
   std::byte* output = bytes_of(data) + chunks.begin(own) * element;
   const Reduction r{chunks, bytes_of(data), output, dtype, op, slot, true};
   reduce_chunks(r);
@@ -112,18 +113,18 @@ void Exchange::all_reduce(void* data, size_t count, DType dtype, ReduceOp op, ui
 
 void Exchange::all_reduce_small(void* data, size_t count, DType dtype, ReduceOp op, uint64_t slot) {
   const size_t bytes = count * dtype_size(dtype);
-  swap_letters(slot, [&](int p) {
+  exchange_all(slot, [&](int p) {
     parts_[p] = scratch(p);
-    return Letter{p, data, bytes, scratch(p), bytes};
+    return PeerExchange{p, data, bytes, scratch(p), bytes};
   });
-  parts_[transport_.rank()] = data;
+  parts_[links_.rank()] = data;
   reduce_parts(parts_, data, count, dtype, op);
 }
 
 void Exchange::reduce_scatter(const void* input, void* output, size_t count, DType dtype,
                               ReduceOp op, uint64_t slot) {
   if (count == 0) return;
-  const int size = transport_.size();
+  const int size = links_.size();
   const size_t element = dtype_size(dtype);
   const Chunks chunks{count * size, element, count, segment_bytes_ / element};
   const Reduction r{chunks, bytes_of(input), bytes_of(output), dtype, op, slot, false};
@@ -133,40 +134,32 @@ void Exchange::reduce_scatter(const void* input, void* output, size_t count, DTy
 void Exchange::all_gather(const void* input, void* output, size_t bytes, uint64_t slot) {
   if (bytes == 0) return;
   const auto part = [&](int p) { return bytes_of(output) + p * bytes; };
-  swap_letters(slot, [&](int p) { return Letter{p, input, bytes, part(p), bytes}; });
-  copy_bytes(part(transport_.rank()), input, bytes);
+  exchange_all(slot, [&](int p) { return PeerExchange{p, input, bytes, part(p), bytes}; });
+  copy_bytes(part(links_.rank()), input, bytes);
 }
 
 // Along a binomial tree: rank r (counted from the root) receives from r without its highest bit.
-// Who only sends gets an empty letter back, and the other way round.
+// The opposite direction of each exchange is empty.
 void Exchange::broadcast(void* data, size_t bytes, int root, uint64_t slot) {
   if (bytes == 0) return;
-  const int size = transport_.size();
-  const int place = (transport_.rank() - root + size) % size;
+  const int size = links_.size();
+  const int place = (links_.rank() - root + size) % size;
   const auto at = [&](int p) { return (p + root) % size; };
   int next = 1;
   while (next <= place) next *= 2;
   if (place > 0) {
-    letters_[0] = {at(place - next / 2), nullptr, 0, data, bytes};
-    transport_.exchange(slot, std::span(letters_).first(1));
+    exchanges_[0] = {at(place - next / 2), nullptr, 0, data, bytes};
+    links_.exchange(slot, std::span(exchanges_).first(1));
   }
   size_t children = 0;
   for (int step = next; place + step < size; step *= 2) {
-    letters_[children++] = {at(place + step), data, bytes, nullptr, 0};
+    exchanges_[children++] = {at(place + step), data, bytes, nullptr, 0};
   }
-  transport_.exchange(slot, std::span(letters_).first(children));
-}
-
-void Exchange::all_to_all(const void* input, void* output, size_t bytes, uint64_t slot) {
-  if (bytes == 0) return;
-  const auto sent = [&](int p) { return bytes_of(input) + p * bytes; };
-  const auto received = [&](int p) { return bytes_of(output) + p * bytes; };
-  swap_letters(slot, [&](int p) { return Letter{p, sent(p), bytes, received(p), bytes}; });
-  copy_bytes(received(transport_.rank()), sent(transport_.rank()), bytes);
+  links_.exchange(slot, std::span(exchanges_).first(children));
 }
 
 void Exchange::barrier(uint64_t slot) {
-  swap_letters(slot, [](int p) { return Letter{p, nullptr, 0, nullptr, 0}; });
+  exchange_all(slot, [](int p) { return PeerExchange{p, nullptr, 0, nullptr, 0}; });
 }
 
 }  // namespace dltrain

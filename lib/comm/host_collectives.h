@@ -1,8 +1,22 @@
-// Collectives over host memory on any Transport: a fixed queue of operations and the thread that
-// runs them in turn, or whoever waits for one that is not begun. Public users take comm/gloo.h.
+// Collectives between processes over host memory and TCP.
 //
-// Operations are issued by one thread; wait() may be called by any. Issuing blocks only when
-// kCapacity operations are unfinished.
+// All ranks of a group call make_host_group with the same size and group name; it returns when all
+// are connected. Operations run in order on the communication thread of the group, or on the thread
+// that waits for them, which is faster for small messages.
+//
+// Determinism: see comm/exchange.h. Dtypes: all for moving; f32, f64, bf16, f16, i32 and i64 for
+// reductions. `after` and `before` are ignored, because work on CPU streams is complete when its
+// call returns. Ranks that issue different operations are reported at once; an operation never
+// continues with the data of another one.
+//
+// Memory: Exchange::scratch_bytes(size) at set-up; nothing is allocated after that.
+//
+// Threads: operations are issued by one thread; wait() can be called by any. Issuing blocks only
+// when kCapacity operations are unfinished.
+//
+// Call barrier() before the group is destroyed, because that closes the connections. The destructor
+// completes the queued operations, except while an exception is being handled: then it closes the
+// connections at once, so that the peers do not wait for this rank.
 #pragma once
 
 #include <condition_variable>
@@ -11,14 +25,11 @@
 #include <exception>
 #include <memory>
 #include <mutex>
-#include <string>
 #include <thread>
 #include <vector>
 
-#include "comm/call_numbers.h"
 #include "comm/exchange.h"
-#include "comm/observer.h"
-#include "comm/transport.h"
+#include "comm/link_hub.h"
 #include "device/collectives.h"
 
 namespace dltrain {
@@ -27,60 +38,50 @@ class HostCollectives : public Collectives {
  public:
   static constexpr size_t kCapacity = 1024;
 
-  // `observer` (nullptr: none) outlives the group, which it knows by this number.
-  explicit HostCollectives(std::unique_ptr<Transport> transport,
-                           CollectiveObserver* observer = nullptr, int group_number = 0);
+  // The group of all ranks. Throws Error(rank), naming the ranks that did not connect.
+  HostCollectives(StoreClient& store, const HostGroupOptions& options);
   ~HostCollectives() override;
 
-  int rank() const override { return transport_->rank(); }
-  int size() const override { return transport_->size(); }
+  int rank() const override { return links_->rank(); }
+  int size() const override { return links_->size(); }
   void wait(Ticket ticket, Stream& before) override;
   void barrier() override;
-  // With connections and a thread of its own.
+  // The new group has its own connections and its own thread.
   std::unique_ptr<Collectives> split(std::span<const int> ranks) override;
-  void abandon() override { transport_->close(); }
+  void abandon() override { hub_->close(); }
 
  protected:
   Ticket queue(const CollectiveCall& call, Stream& after) override;
 
  private:
-  using Kind = CollectiveKind;
-  struct Operation {
-    CollectiveCall call = {};
-    CallNumbers numbers = {};
-    Ticket ticket = 0;
-  };
+  HostCollectives(std::shared_ptr<LinkHub> hub, std::span<const int> ranks, int group_number);
 
-  uint64_t slot_of(const Operation& o) const;
-  uint64_t message_slot(int from, int to, size_t bytes, uint64_t number) const;
   void work();
-  void run_next(std::unique_lock<std::mutex>& lock);  // holds the lock before and after
-  void run(Operation& o);
-  void pass(const Operation& o);
+  void run_next(std::unique_lock<std::mutex>& lock);  // called and returns with the lock held
+  void run(const CollectiveCall& call, Ticket ticket);
   void finish(Ticket ticket);
-  void finish_observed(Ticket ticket);
-  ObservedOperation observed(const Operation& o) const;
-  void record_failure(const Operation& o, const std::exception& error);
+  void record_failure(const CollectiveCall& call, const std::exception& error);
 
-  std::unique_ptr<Transport> transport_;
-  CollectiveObserver* observer_;
-  int group_number_;
+  std::shared_ptr<LinkHub> hub_;
+  int group_number_;  // 0: the group of all ranks
+  RankWatch* watch_;
+  std::shared_ptr<Links> links_;
   Exchange exchange_;
-  std::vector<Operation> ring_;  // ticket % kCapacity
-  CallCounter counter_;
+  std::vector<CollectiveCall> ring_;  // [ticket % kCapacity]
   int exceptions_at_start_;
-  int groups_ = 0;  // that were split from this one
+  int parts_ = 0;  // number of groups made by split()
 
-  std::mutex mutex_;  // of everything below
+  std::mutex mutex_;  // protects the members below
   std::condition_variable changed_;
   Ticket issued_ = 0;
   Ticket executed_ = 0;
-  bool running_ = false;  // some thread runs operation executed_ + 1
-  Ticket failed_ = 0;     // the first operation that failed, 0: none
+  bool running_ = false;  // a thread runs operation executed_ + 1
+  Ticket failed_ = 0;     // the first operation that failed, or 0
   std::exception_ptr error_;
-  bool certain_ = false;  // see CollectiveObserver::explain
   bool stopping_ = false;
   std::thread thread_;
 };
+
+std::unique_ptr<Collectives> make_host_group(StoreClient& store, const HostGroupOptions& options);
 
 }  // namespace dltrain

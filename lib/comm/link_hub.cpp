@@ -15,8 +15,8 @@
 namespace dltrain {
 namespace {
 
-// More connections that say nothing are not the ranks': the oldest go.
-constexpr size_t kMostGuests = 1024;
+// If more connections than this have sent no complete greeting, the oldest ones are closed.
+constexpr size_t kMaxGuests = 1024;
 
 int milliseconds_until(Clock::time_point deadline) {
   const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now()).count();
@@ -25,50 +25,95 @@ int milliseconds_until(Clock::time_point deadline) {
 
 }  // namespace
 
-LinkHub::LinkHub(const std::string& host) : listener_(listen_on(host, 0)) {
-  check_internal(host.size() < card_.host.size(), "an address of {} bytes", host.size());
-  std::copy(host.begin(), host.end(), card_.host.begin());
-  card_.port = static_cast<uint32_t>(bound_port(listener_.get()));
+LinkHub::LinkHub(StoreClient& store, const HostGroupOptions& options)
+    : options_(options), addresses_(static_cast<size_t>(options.size)) {
+  check_internal(options.size > 1 && options.rank >= 0 && options.rank < options.size,
+                 "rank {} of {}", options.rank, options.size);
+  // Connections of the group and of its parts, and those of the store if this process serves it.
+  allow_descriptors(4 * addresses_.size());
+  const std::string host = options.address.empty() ? store.local_address() : options.address;
+  listener_ = listen_on(host, 0);
+  LinkAddress& own = addresses_[static_cast<size_t>(options.rank)];
+  check_internal(host.size() < own.host.size(), "an address of {} bytes", host.size());
+  std::copy(host.begin(), host.end(), own.host.begin());
+  own.port = static_cast<uint32_t>(bound_port(listener_.get()));
   std::random_device random;
-  for (uint32_t& word : card_.token) word = random();
+  for (uint32_t& word : own.token) word = random();
+  gather_addresses(store);
 }
 
-std::vector<FileDescriptor> LinkHub::connect(std::span<const LinkCard> cards, int rank,
-                                             std::span<const int> ranks, int group,
-                                             Clock::time_point deadline) {
+void LinkHub::gather_addresses(StoreClient& store) {
+  const auto key = [&](size_t rank) { return fmt::format("links/{}/{}", options_.group, rank); };
+  const auto own = static_cast<size_t>(options_.rank);
+  store.set(key(own), {reinterpret_cast<const char*>(&addresses_[own]), sizeof(LinkAddress)});
+  const auto deadline = Clock::now() + options_.connect_timeout;
+  std::string missing;
+  for (size_t rank = 0; rank < addresses_.size(); ++rank) {
+    const auto value =
+        store.find(key(rank), std::chrono::milliseconds(milliseconds_until(deadline)));
+    if (!value) {
+      missing += fmt::format(" {}", rank);
+    } else if (value->size() != sizeof(LinkAddress)) {
+      fail(ExitCode::rank, "rank {} runs a different version of dltrain", rank);
+    } else {
+      std::memcpy(&addresses_[rank], value->data(), sizeof(LinkAddress));
+      addresses_[rank].host.back() = '\0';
+    }
+  }
+  if (missing.empty()) return;
+  fail(ExitCode::rank, "rank {} of {} (group '{}') waited {} ms; these ranks did not connect:{}",
+       options_.rank, options_.size, options_.group, options_.connect_timeout.count(), missing);
+}
+
+std::shared_ptr<Links> LinkHub::connect(std::span<const int> ranks, int group) {
+  const auto deadline = Clock::now() + options_.connect_timeout;
   std::vector<FileDescriptor> sockets(ranks.size());
-  // Calls first: they need nobody's answer.
+  // Outgoing connections first: they do not wait for the peer.
   for (size_t i = 0; i < ranks.size(); ++i) {
-    if (ranks[i] >= rank) continue;
-    sockets[i] = call(cards[static_cast<size_t>(ranks[i])], ranks[i], rank, group, deadline);
+    if (ranks[i] < options_.rank) sockets[i] = call(ranks[i], group, deadline);
   }
   for (size_t i = 0; i < ranks.size(); ++i) {
-    if (ranks[i] > rank) sockets[i] = take(ranks[i], group, deadline);
+    if (ranks[i] > options_.rank) sockets[i] = accept_from(ranks[i], group, deadline);
   }
-  return sockets;
+  const auto place = std::find(ranks.begin(), ranks.end(), options_.rank) - ranks.begin();
+  auto links = std::make_shared<Links>(std::move(sockets), std::vector(ranks.begin(), ranks.end()),
+                                       static_cast<int>(place), options_.timeout);
+  const std::lock_guard lock(mutex_);
+  if (closed_) links->close();
+  std::erase_if(links_, [](const std::weak_ptr<Links>& one) { return one.expired(); });
+  links_.push_back(links);
+  return links;
 }
 
-FileDescriptor LinkHub::call(const LinkCard& card, int peer, int rank, int group,
-                             Clock::time_point deadline) const {
-  FileDescriptor socket = connect_to(card.host.data(), static_cast<int>(card.port), deadline,
+void LinkHub::close() {
+  const std::lock_guard lock(mutex_);
+  closed_ = true;
+  for (const std::weak_ptr<Links>& one : links_) {
+    if (const std::shared_ptr<Links> links = one.lock()) links->close();
+  }
+}
+
+FileDescriptor LinkHub::call(int peer, int group, Clock::time_point deadline) const {
+  const LinkAddress& address = addresses_[static_cast<size_t>(peer)];
+  FileDescriptor socket = connect_to(address.host.data(), static_cast<int>(address.port), deadline,
                                      {fmt::format("rank {}", peer)});
-  const Greeting greeting{card.token, static_cast<uint32_t>(rank), static_cast<uint32_t>(group)};
+  const Greeting greeting{address.token, static_cast<uint32_t>(options_.rank),
+                          static_cast<uint32_t>(group)};
   if (send_all(socket.get(), &greeting, sizeof greeting, deadline) != Transfer::done) {
     fail(ExitCode::rank, "lost rank {} while connecting to it", peer);
   }
   return socket;
 }
 
-FileDescriptor LinkHub::take(int peer, int group, Clock::time_point deadline) {
+FileDescriptor LinkHub::accept_from(int peer, int group, Clock::time_point deadline) {
   const std::pair key{static_cast<uint32_t>(group), static_cast<uint32_t>(peer)};
   for (;;) {
-    if (const auto found = waiting_.find(key); found != waiting_.end()) {
-      FileDescriptor socket = std::move(found->second);
-      waiting_.erase(found);
-      return socket;
-    }
+    if (auto found = waiting_.extract(key)) return std::move(found.mapped());
     const int left = milliseconds_until(deadline);
-    if (left == 0) fail(ExitCode::rank, "waited in vain for rank {} to connect", peer);
+    if (left == 0) {
+      fail(ExitCode::rank, "rank {} did not connect to rank {} within {} ms", peer, options_.rank,
+           options_.connect_timeout.count());
+    }
     receive_guests(left);
   }
 }
@@ -78,7 +123,7 @@ void LinkHub::receive_guests(int timeout_ms) {
   for (const Guest& guest : guests_) polled.push_back({guest.socket.get(), POLLIN, 0});
   if (poll(polled.data(), polled.size(), timeout_ms) <= 0) return;
   for (size_t i = guests_.size(); i-- > 0;) {
-    if (polled[i + 1].revents != 0 && !listen_to(guests_[i])) {
+    if (polled[i + 1].revents != 0 && !read_greeting(guests_[i])) {
       guests_.erase(guests_.begin() + static_cast<std::ptrdiff_t>(i));
     }
   }
@@ -86,19 +131,19 @@ void LinkHub::receive_guests(int timeout_ms) {
   FileDescriptor socket(accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
   if (!socket) {
     if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
-      fail(ExitCode::rank, "cannot take a connection of another rank: {}", std::strerror(errno));
+      fail(ExitCode::rank, "cannot accept a connection of another rank: {}", std::strerror(errno));
     }
-    return;  // gone again
+    return;  // the peer has closed the connection
   }
   const int on = 1;
   setsockopt(socket.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
-  if (guests_.size() == kMostGuests) guests_.erase(guests_.begin());
+  if (guests_.size() == kMaxGuests) guests_.erase(guests_.begin());
   guests_.push_back({.socket = std::move(socket), .greeting = {}});
 }
 
-// Whether the guest may go on with its greeting; one that has finished it well is moved to
-// waiting_.
-bool LinkHub::listen_to(Guest& guest) {
+// Returns false when the connection is no guest any more: it is closed, or its greeting is complete
+// and, with the right token, the socket was moved to waiting_.
+bool LinkHub::read_greeting(Guest& guest) {
   auto* const bytes = reinterpret_cast<char*>(&guest.greeting);
   const ssize_t got =
       recv(guest.socket.get(), bytes + guest.received, sizeof(Greeting) - guest.received, 0);
@@ -106,7 +151,7 @@ bool LinkHub::listen_to(Guest& guest) {
   if (got <= 0) return false;
   guest.received += static_cast<size_t>(got);
   if (guest.received < sizeof(Greeting)) return true;
-  if (guest.greeting.token == card_.token) {
+  if (guest.greeting.token == addresses_[static_cast<size_t>(options_.rank)].token) {
     waiting_[{guest.greeting.group, guest.greeting.rank}] = std::move(guest.socket);
   }
   return false;

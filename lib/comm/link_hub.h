@@ -1,26 +1,52 @@
-// Where the connections of Links are made: every rank listens on a port of its own, tells all
-// others where (a LinkCard), and is connected to by the higher ranks of each group. A random token
-// on the card keeps strangers out.
+// Makes the connections between the ranks. Every rank listens on a port and publishes its address
+// and a random token in the store; the higher ranks of each group connect to the lower ones.
+// Connections that do not present the token are closed, so a process without access to the store
+// cannot join.
 //
-// Errors: Error(rank) naming the peer that cannot be reached or does not come. Threads: one at a
-// time.
+// Errors: Error(rank) naming the ranks that do not come or cannot be reached; Error(stopped) when
+// the store's client is interrupted.
 #pragma once
 
 #include <array>
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <map>
+#include <memory>
+#include <mutex>
 #include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "comm/socket.h"
+#include "comm/links.h"
+#include "comm/store.h"
 
 namespace dltrain {
 
-// Plain bytes, for a message.
-struct LinkCard {
+class RankWatch;
+
+struct HostGroupOptions {
+  int rank = 0;
+  int size = 1;
+  // Names the group's keys in the store. Unique for each group of a run, and for each attempt after
+  // a failure.
+  std::string group = "world";
+  // The longest wait for a peer within an operation, without progress.
+  std::chrono::milliseconds timeout{600'000};
+  // The longest wait for all ranks to connect.
+  std::chrono::milliseconds connect_timeout{60'000};
+  // This host's address, as the peers reach it. Empty: the address of the connection to the store.
+  std::string address = {};
+  // Observes all operations; outlives the group. May be nullptr.
+  RankWatch* watch = nullptr;
+  // Called by the thread that runs an operation, before its first byte is sent. Tests and
+  // benchmarks use it to count or delay operations.
+  std::function<void()> before_operation = {};
+};
+
+// How to reach a rank; stored as plain bytes.
+struct LinkAddress {
   std::array<char, 256> host{};  // ends with a zero
   uint32_t port = 0;
   std::array<uint32_t, 4> token{};
@@ -28,16 +54,20 @@ struct LinkCard {
 
 class LinkHub {
  public:
-  // Listens on this host's address, which the peers can reach.
-  explicit LinkHub(const std::string& host);
-  const LinkCard& card() const { return card_; }
+  // Publishes this rank's address and waits for those of all ranks.
+  LinkHub(StoreClient& store, const HostGroupOptions& options);
+  ~LinkHub() { close(); }
+  LinkHub(const LinkHub&) = delete;
+  LinkHub& operator=(const LinkHub&) = delete;
 
-  // Connects the ranks of a group with each other: all of them call it. `cards` are of all ranks,
-  // `rank` this one's place there; `ranks` ascend; `group` numbers the group, the same on all of
-  // them. Returns a non-blocking socket for each of `ranks`, none at the own place.
-  std::vector<FileDescriptor> connect(std::span<const LinkCard> cards, int rank,
-                                      std::span<const int> ranks, int group,
-                                      Clock::time_point deadline);
+  const HostGroupOptions& options() const { return options_; }
+
+  // Connects the members of a group with each other; all of them call it. `ranks` is ascending and
+  // contains this rank; `group` is a number that only this group has. Called by one thread at a
+  // time.
+  std::shared_ptr<Links> connect(std::span<const int> ranks, int group);
+  // Closes the connections of all groups. Can be called from any thread.
+  void close();
 
  private:
   // The first bytes on a connection.
@@ -45,22 +75,28 @@ class LinkHub {
     std::array<uint32_t, 4> token;
     uint32_t rank, group;
   };
+  // An accepted connection whose greeting is incomplete.
   struct Guest {
     FileDescriptor socket;
     Greeting greeting;
     size_t received = 0;
   };
-  FileDescriptor call(const LinkCard& card, int peer, int rank, int group,
-                      Clock::time_point deadline) const;
-  FileDescriptor take(int peer, int group, Clock::time_point deadline);
+  void gather_addresses(StoreClient& store);
+  FileDescriptor call(int peer, int group, Clock::time_point deadline) const;
+  FileDescriptor accept_from(int peer, int group, Clock::time_point deadline);
   void receive_guests(int timeout_ms);
-  bool listen_to(Guest& guest);
+  bool read_greeting(Guest& guest);
 
+  HostGroupOptions options_;
   FileDescriptor listener_;
-  LinkCard card_;
-  std::vector<Guest> guests_;  // who have not finished their greeting
-  // Connected and not yet taken, by group and rank: a group may meet earlier on its other ranks.
+  std::vector<LinkAddress> addresses_;  // [rank]
+  std::vector<Guest> guests_;
+  // Accepted connections by group and rank: ranks may connect for a later group already.
   std::map<std::pair<uint32_t, uint32_t>, FileDescriptor> waiting_;
+
+  std::mutex mutex_;  // protects the members below
+  bool closed_ = false;
+  std::vector<std::weak_ptr<Links>> links_;
 };
 
 }  // namespace dltrain

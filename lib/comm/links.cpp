@@ -12,11 +12,11 @@
 namespace dltrain {
 namespace {
 
-// Looks at the sockets, ten microseconds or so, before the thread sleeps: a peer that is about to
-// send is heard in a third of the time that waking up takes.
-constexpr int kLooks = 20;
+// Number of times that the sockets are polled without blocking (about 10 µs) before the thread
+// sleeps. Waking up takes three times as long.
+constexpr int kSpins = 20;
 
-// What is left of a header and the bytes behind it, of which `done` bytes have passed.
+// The unsent or unreceived rest of a header and its data, of which `done` bytes are complete.
 struct Rest {
   iovec parts[2];
   msghdr message{};
@@ -30,17 +30,17 @@ struct Rest {
   }
 };
 
-bool try_later(int error) {
+bool is_temporary(int error) {
   return error == EAGAIN || error == EWOULDBLOCK || error == EINTR;
 }
 
 }  // namespace
 
-Links::Links(std::vector<FileDescriptor> sockets, std::vector<int> names,
+Links::Links(std::vector<FileDescriptor> sockets, std::vector<int> ranks, int rank,
              std::chrono::milliseconds timeout)
-    : sockets_(std::move(sockets)), names_(std::move(names)), timeout_(timeout) {
-  check_internal(sockets_.size() == names_.size(), "{} links to {} ranks", sockets_.size(),
-                 names_.size());
+    : sockets_(std::move(sockets)), ranks_(std::move(ranks)), rank_(rank), timeout_(timeout) {
+  check_internal(sockets_.size() == ranks_.size(), "{} links to {} ranks", sockets_.size(),
+                 ranks_.size());
   progress_.resize(sockets_.size());
   polled_.reserve(sockets_.size());
 }
@@ -52,58 +52,59 @@ void Links::close() {
   }
 }
 
-void Links::lost(const Letter& letter, const char* reason) const {
-  if (closed_) fail(ExitCode::rank, "this rank has given its connections up");
-  fail_lost(names_[static_cast<size_t>(letter.peer)], reason);
+void Links::fail_lost(const PeerExchange& part, const char* reason) const {
+  if (closed_) fail(ExitCode::rank, "this rank has closed its connections");
+  fail(ExitCode::rank, "lost rank {} ({})", ranks_[static_cast<size_t>(part.peer)], reason);
 }
 
-// Whether any bytes went.
-bool Links::push(const Letter& letter, Progress& progress) {
-  const size_t total = sizeof(Header) + letter.out_bytes;
+// Sends what the socket takes. Returns true if any bytes were sent.
+bool Links::push(const PeerExchange& part, Progress& progress) {
+  const size_t total = sizeof(Header) + part.out_bytes;
   if (progress.sent == total || progress.send_error != 0) return false;
-  Rest rest(&progress.out, sizeof(Header), const_cast<void*>(letter.out), letter.out_bytes,
+  Rest rest(&progress.out, sizeof(Header), const_cast<void*>(part.out), part.out_bytes,
             progress.sent);
-  const ssize_t sent = sendmsg(sockets_[static_cast<size_t>(letter.peer)].get(), &rest.message,
+  const ssize_t sent = sendmsg(sockets_[static_cast<size_t>(part.peer)].get(), &rest.message,
                                MSG_NOSIGNAL | MSG_DONTWAIT);
   if (sent >= 0) {
     progress.sent += static_cast<size_t>(sent);
     return sent > 0;
   }
-  if (!try_later(errno)) progress.send_error = errno;
+  if (!is_temporary(errno)) progress.send_error = errno;
   return false;
 }
 
-// Whether any bytes came.
-bool Links::pull(const Letter& letter, Progress& progress) {
-  const size_t total = sizeof(Header) + letter.in_bytes;
+// Receives what has arrived. Returns true if any bytes were received.
+bool Links::pull(const PeerExchange& part, Progress& progress) {
+  const size_t total = sizeof(Header) + part.in_bytes;
   if (progress.received == total) return false;
-  Rest rest(&progress.in, sizeof(Header), letter.in, letter.in_bytes, progress.received);
+  Rest rest(&progress.in, sizeof(Header), part.in, part.in_bytes, progress.received);
   const ssize_t got =
-      recvmsg(sockets_[static_cast<size_t>(letter.peer)].get(), &rest.message, MSG_DONTWAIT);
+      recvmsg(sockets_[static_cast<size_t>(part.peer)].get(), &rest.message, MSG_DONTWAIT);
   if (got < 0) {
     const int error = errno;
-    if (try_later(error)) return false;
-    lost(letter, std::strerror(error));
+    if (is_temporary(error)) return false;
+    fail_lost(part, std::strerror(error));
   }
-  if (got == 0) lost(letter, "it has closed its connection");
+  if (got == 0) fail_lost(part, "it closed the connection");
   const bool had_header = progress.received >= sizeof(Header);
   progress.received += static_cast<size_t>(got);
   if (!had_header && progress.received >= sizeof(Header) &&
-      (progress.in.slot != progress.out.slot || progress.in.bytes != letter.in_bytes)) {
-    throw OtherOperation(names_[static_cast<size_t>(letter.peer)]);
+      (progress.in.slot != progress.out.slot || progress.in.bytes != part.in_bytes)) {
+    fail(ExitCode::rank, "rank {} has issued another operation",
+         ranks_[static_cast<size_t>(part.peer)]);
   }
   return true;
 }
 
-void Links::wait_for_any(std::span<const Letter> letters, Clock::time_point last_progress) {
+void Links::wait_for_any(std::span<const PeerExchange> parts, Clock::time_point last_progress) {
   polled_.clear();
   int silent = -1;
-  for (size_t i = 0; i < letters.size(); ++i) {
-    const bool sends = progress_[i].sent < sizeof(Header) + letters[i].out_bytes;
-    const bool receives = progress_[i].received < sizeof(Header) + letters[i].in_bytes;
+  for (size_t i = 0; i < parts.size(); ++i) {
+    const bool sends = progress_[i].sent < sizeof(Header) + parts[i].out_bytes;
+    const bool receives = progress_[i].received < sizeof(Header) + parts[i].in_bytes;
     if (!sends && !receives) continue;
-    const auto peer = static_cast<size_t>(letters[i].peer);
-    if (silent < 0) silent = names_[peer];
+    const auto peer = static_cast<size_t>(parts[i].peer);
+    if (silent < 0) silent = ranks_[peer];
     const auto events = static_cast<short>((sends ? POLLOUT : 0) | (receives ? POLLIN : 0));
     polled_.push_back({sockets_[peer].get(), events, 0});
   }
@@ -113,36 +114,41 @@ void Links::wait_for_any(std::span<const Letter> letters, Clock::time_point last
     const int ready = poll(polled_.data(), polled_.size(),
                            static_cast<int>(std::clamp<int64_t>(left.count(), 0, 3'600'000)));
     if (ready > 0) return;
-    if (ready < 0 && errno != EINTR) return;  // the next call on the socket tells the error
-    if (ready == 0 && Clock::now() >= last_progress + timeout_) fail_silent(silent, timeout_);
+    if (ready < 0 && errno != EINTR) return;  // the next call on the socket reports the error
+    if (ready == 0 && Clock::now() >= last_progress + timeout_) {
+      fail(ExitCode::rank,
+           "rank {} did not answer within {} ms: it hangs, is slower than the timeout allows, or "
+           "has issued another operation",
+           silent, timeout_.count());
+    }
   }
 }
 
-void Links::exchange(uint64_t slot, std::span<const Letter> letters) {
-  for (size_t i = 0; i < letters.size(); ++i) {
+void Links::exchange(uint64_t slot, std::span<const PeerExchange> parts) {
+  for (size_t i = 0; i < parts.size(); ++i) {
     progress_[i] = {
-        .out = {slot, letters[i].out_bytes}, .in = {}, .sent = 0, .received = 0, .send_error = 0};
+        .out = {slot, parts[i].out_bytes}, .in = {}, .sent = 0, .received = 0, .send_error = 0};
   }
   Clock::time_point last_progress = Clock::now();
-  int looks = 0;
+  int spins = 0;
   for (;;) {
     bool moved = false, done = true;
-    for (size_t i = 0; i < letters.size(); ++i) {
-      const bool pushed = push(letters[i], progress_[i]), pulled = pull(letters[i], progress_[i]);
-      // What has come first may say why nobody takes what is sent.
+    for (size_t i = 0; i < parts.size(); ++i) {
+      const bool pushed = push(parts[i], progress_[i]), pulled = pull(parts[i], progress_[i]);
+      // Received data may explain why sending fails (a mismatch), so it is read first.
       if (progress_[i].send_error != 0 && !pulled) {
-        lost(letters[i], std::strerror(progress_[i].send_error));
+        fail_lost(parts[i], std::strerror(progress_[i].send_error));
       }
       moved = moved || pushed || pulled;
-      done = done && progress_[i].sent == sizeof(Header) + letters[i].out_bytes &&
-             progress_[i].received == sizeof(Header) + letters[i].in_bytes;
+      done = done && progress_[i].sent == sizeof(Header) + parts[i].out_bytes &&
+             progress_[i].received == sizeof(Header) + parts[i].in_bytes;
     }
     if (done) return;
     if (moved) {
       last_progress = Clock::now();
-      looks = 0;
+      spins = 0;
     }
-    if (++looks > kLooks) wait_for_any(letters, last_progress);
+    if (++spins > kSpins) wait_for_any(parts, last_progress);
   }
 }
 

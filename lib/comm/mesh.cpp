@@ -17,7 +17,7 @@ Mesh::Mesh(std::vector<MeshAxis> axes) : axes_(std::move(axes)) {
                                 [&](const MeshAxis& other) { return other.name == axis.name; }),
                    "two axes '{}'", axis.name);
     check_internal(!__builtin_mul_overflow(ranks, axis.size, &ranks),
-                   "axes of more ranks than can be counted");
+                   "a mesh of more ranks than an int can count");
   }
 }
 
@@ -33,7 +33,7 @@ int Mesh::size(std::string_view axis) const {
   return 1;
 }
 
-// Between neighbours along an axis.
+// The distance between neighbours along an axis.
 int Mesh::stride(size_t axis) const {
   int stride = 1;
   for (size_t i = axis + 1; i < axes_.size(); ++i) stride *= axes_[i].size;

@@ -1,10 +1,10 @@
 // The ranks of a run as a grid with named axes, and the groups along them.
 //
-// Axes are listed outermost first: neighbours along the last one are neighbouring ranks, which
-// share a node as far as they can. Today there are two: `replica` × `shard`
+// Axes are listed outermost first: neighbours along the last one are neighbouring ranks, which are
+// on the same node if possible. There are two axes, `replica` × `shard`
 // (parallelism.zero_shard_size): ranks along `shard` hold the parts of one state, ranks along
-// `replica` hold the same part. Ops say the axis over which they reduce or gather in an attribute
-// (kOver); without one they concern all ranks.
+// `replica` hold the same part. The attribute kOver of an op names the axis over which it reduces
+// or gathers; without it the op involves all ranks.
 #pragma once
 
 #include <map>
@@ -32,16 +32,16 @@ struct MeshAxis {
 
 class Mesh {
  public:
-  // One rank. Names must differ, sizes be positive and their product an int; else it is a bug.
-  Mesh() = default;
+  Mesh() = default;  // one rank
+  // Names must differ, sizes must be positive, and their product must fit an int.
   explicit Mesh(std::vector<MeshAxis> axes);
 
   int size() const;  // ranks
   const std::vector<MeshAxis>& axes() const { return axes_; }
-  // Extent of an axis, 1 where there is none of that name, and the place of a rank along it.
+  // The size of an axis (1 if there is none of that name), and the position of a rank along it.
   int size(std::string_view axis) const;
   int coordinate(int rank, std::string_view axis) const;
-  // The ranks that differ from `rank` in this axis at most, ascending. Empty name: all ranks.
+  // The ranks that differ from `rank` in this axis only, and `rank`, ascending. Empty: all ranks.
   std::vector<int> group(int rank, std::string_view axis) const;
 
  private:
@@ -49,13 +49,13 @@ class Mesh {
   std::vector<MeshAxis> axes_;
 };
 
-// The groups of one rank: `world` itself, and a part of it along each axis. Every rank makes them
-// at the same place, since they are split from `world`, which outlives them.
+// The groups of one rank: `world`, and a part of it along each axis. All ranks make them at the
+// same point, because they are split from `world`. `world` outlives them.
 class MeshGroups {
  public:
   MeshGroups(Collectives& world, const Mesh& mesh);
 
-  // The group along an axis; empty: all ranks. An axis that the mesh has not is a bug.
+  // The group along an axis of the mesh. Empty: all ranks.
   Collectives& along(std::string_view axis) const;
 
  private:

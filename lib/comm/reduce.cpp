@@ -12,8 +12,8 @@
 namespace dltrain {
 namespace {
 
-constexpr size_t kBlock =
-    512;  // elements combined at a time; the work arrays stay in the first cache
+// Elements that are combined at a time; the work arrays fit into the first-level cache.
+constexpr size_t kBlock = 512;
 
 template <typename T>
 struct Accumulator {

@@ -1,5 +1,4 @@
-// The arithmetic of reductions on the host: combines the parts of several ranks, element by
-// element.
+// The arithmetic of reductions on the host: combines the parts of several ranks element by element.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +11,7 @@ namespace dltrain {
 
 // output[i] = parts[0][i] op parts[1][i] op …, combined as a binary tree over neighbouring parts,
 // ((0 1) (2 3)) ((4 5) 6): the order depends on the number of parts only, never on i or on how a
-// tensor was cut into pieces. For dtypes that is_reducible() takes. bf16 and f16 are combined in
+// tensor was divided into pieces. For the dtypes of is_reducible(). bf16 and f16 are combined in
 // f32 and rounded once (nearest even). Integer sums wrap. A maximum with a NaN is NaN. `output` may
 // be one of the parts. Nothing is allocated.
 void reduce_parts(std::span<const void* const> parts, void* output, size_t count, DType dtype,

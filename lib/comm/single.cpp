@@ -10,12 +10,11 @@ class SingleCollectives : public Collectives {
   int rank() const override { return 0; }
   int size() const override { return 1; }
 
-  // Everything happens on the streams themselves, in order.
+  // The copies are in stream order.
   void wait(Ticket, Stream&) override {}
   void barrier() override {}
 
  private:
-  // What it has brought is all that comes; in place it is there already.
   Ticket queue(const CollectiveCall& call, Stream& after) override {
     const CollectiveExtent extent = extent_of(call, 0, 1);
     if (!extent.in_place && call.input != call.output && call.count > 0) {

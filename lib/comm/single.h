@@ -1,4 +1,4 @@
-// The group of one rank: reductions leave the data as they are, gathers and exchanges copy it.
+// The group of one rank: reductions leave the data unchanged, other operations copy it.
 #pragma once
 
 #include <memory>
@@ -8,8 +8,8 @@
 
 namespace dltrain {
 
-// `device` must outlive the group; its copy() is used where input and output differ, on the stream
-// given as `after`. Nothing else is done.
+// `device` must outlive the group. If input and output differ, the data is copied with
+// device.copy() on the stream `after`.
 std::unique_ptr<Collectives> make_single(Device& device);
 
 }  // namespace dltrain

@@ -39,15 +39,15 @@ AddressInfo resolve(const std::string& address, int port, bool passive) {
   return info;
 }
 
-// Between looks at `interrupted`.
-constexpr std::chrono::milliseconds kLook{200};
+// Interval of the calls of `interrupted`.
+constexpr std::chrono::milliseconds kPoll{200};
 
 int milliseconds_left(Clock::time_point deadline, const Interrupted& interrupted) {
   const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now()).count();
-  return static_cast<int>(std::clamp<int64_t>(left, 0, interrupted ? kLook.count() : 3'600'000));
+  return static_cast<int>(std::clamp<int64_t>(left, 0, interrupted ? kPoll.count() : 3'600'000));
 }
 
-// Waits until `fd` is ready for `events`: done, timeout or interrupted.
+// Waits until `fd` is ready for `events`. Returns done, timeout or interrupted.
 Transfer wait_ready(int fd, short events, Clock::time_point deadline,
                     const Interrupted& interrupted) {
   for (;;) {
@@ -60,7 +60,7 @@ Transfer wait_ready(int fd, short events, Clock::time_point deadline,
   }
 }
 
-// One attempt: 0 when connected, otherwise errno.
+// Tries once. Returns 0 or errno.
 int try_connect(const addrinfo& target, Clock::time_point deadline, const Interrupted& interrupted,
                 FileDescriptor& result) {
   FileDescriptor fd(
@@ -80,22 +80,13 @@ int try_connect(const addrinfo& target, Clock::time_point deadline, const Interr
   return 0;
 }
 
-}  // namespace
-
-void FileDescriptor::reset() {
-  if (fd_ >= 0) close(fd_);
-  fd_ = -1;
-}
-
-namespace {
-
-// 0, or errno.
+// Returns 0 or errno.
 int try_listen(const sockaddr* name, socklen_t length, FileDescriptor& result) {
   FileDescriptor fd(socket(name->sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (!fd) return errno;
   const int on = 1, off = 0;
   setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
-  // Whatever the system's default is.
+  // Independent of the system's default.
   if (name->sa_family == AF_INET6) {
     setsockopt(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off));
   }
@@ -104,44 +95,6 @@ int try_listen(const sockaddr* name, socklen_t length, FileDescriptor& result) {
   return 0;
 }
 
-// One socket for all addresses, of IPv4 too. Where the host has no IPv6 there is none, but errno.
-int try_listen_everywhere(int port, FileDescriptor& result) {
-  sockaddr_in6 name{};
-  name.sin6_family = AF_INET6;
-  name.sin6_addr = in6addr_any;
-  name.sin6_port = htons(static_cast<uint16_t>(port));
-  return try_listen(reinterpret_cast<const sockaddr*>(&name), sizeof(name), result);
-}
-
-bool is_without_ipv6(int error) {
-  return error == EAFNOSUPPORT || error == EADDRNOTAVAIL;
-}
-
-}  // namespace
-
-FileDescriptor listen_on(const std::string& address, int port) {
-  const AddressInfo info = resolve(address, port, true);
-  if (info.error != 0) {
-    fail(ExitCode::rank, "cannot listen on '{}': {}", address, gai_strerror(info.error));
-  }
-  FileDescriptor fd;
-  int error = address.empty() ? try_listen_everywhere(port, fd) : EADDRNOTAVAIL;
-  if (is_without_ipv6(error)) {
-    for (const addrinfo* a = info.list.get(); a && error != 0; a = a->ai_next) {
-      error = try_listen(a->ai_addr, a->ai_addrlen, fd);
-    }
-  }
-  if (error == 0) return fd;
-  const std::string place = address.empty() ? "this host" : address;
-  if (error == EADDRINUSE) {
-    fail(ExitCode::rank,
-         "port {} on {} is in use by another program; choose another one (MASTER_PORT)", port,
-         place);
-  }
-  fail(ExitCode::rank, "cannot listen on {}: {}", endpoint_text(place, port), std::strerror(error));
-}
-
-namespace {
 sockaddr_storage socket_name(int fd) {
   sockaddr_storage name{};
   socklen_t length = sizeof(name);
@@ -151,7 +104,7 @@ sockaddr_storage socket_name(int fd) {
 }
 
 std::string numeric(const sockaddr_storage& name) {
-  // A peer that has come over IPv4 to a socket for both.
+  // An IPv4 peer of a socket for IPv4 and IPv6.
   const auto& wide = reinterpret_cast<const sockaddr_in6&>(name);
   if (name.ss_family == AF_INET6 && IN6_IS_ADDR_V4MAPPED(&wide.sin6_addr)) {
     sockaddr_storage narrow{};
@@ -166,13 +119,47 @@ std::string numeric(const sockaddr_storage& name) {
   check_internal(error == 0, "getnameinfo: {}", gai_strerror(error));
   return text;
 }
+
 }  // namespace
+
+void FileDescriptor::reset() {
+  if (fd_ >= 0) close(fd_);
+  fd_ = -1;
+}
+
+FileDescriptor listen_on(const std::string& address, int port) {
+  const AddressInfo info = resolve(address, port, true);
+  if (info.error != 0) {
+    fail(ExitCode::rank, "cannot listen on '{}': {}", address, gai_strerror(info.error));
+  }
+  FileDescriptor fd;
+  int error = EADDRNOTAVAIL;
+  if (address.empty()) {  // one socket for IPv6 and IPv4, unless the host has no IPv6
+    sockaddr_in6 any{};
+    any.sin6_family = AF_INET6;
+    any.sin6_port = htons(static_cast<uint16_t>(port));
+    error = try_listen(reinterpret_cast<const sockaddr*>(&any), sizeof(any), fd);
+  }
+  if (error == EAFNOSUPPORT || error == EADDRNOTAVAIL) {
+    for (const addrinfo* a = info.list.get(); a && error != 0; a = a->ai_next) {
+      error = try_listen(a->ai_addr, a->ai_addrlen, fd);
+    }
+  }
+  if (error == 0) return fd;
+  const std::string place = address.empty() ? "this host" : address;
+  if (error == EADDRINUSE) {
+    fail(ExitCode::rank,
+         "port {} on {} is in use by another program; choose another one (MASTER_PORT)", port,
+         place);
+  }
+  fail(ExitCode::rank, "cannot listen on {}: {}", endpoint_text(place, port), std::strerror(error));
+}
 
 void allow_descriptors(size_t count) {
   constexpr rlim_t kUsual = 512;
-  static std::atomic<rlim_t> asked = 0;
+  static std::atomic<rlim_t> requested = 0;
   rlimit limit{};
-  const rlim_t wanted = (asked += count) + kUsual;
+  const rlim_t wanted = (requested += count) + kUsual;
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= wanted) return;
   limit.rlim_cur = std::min(wanted, limit.rlim_max);
   setrlimit(RLIMIT_NOFILE, &limit);
@@ -207,6 +194,28 @@ std::string resolve_problem(const std::string& address) {
   return info.error == 0 ? "" : gai_strerror(info.error);
 }
 
+bool is_loopback(const std::string& address) {
+  return address == "localhost" || address.starts_with("127.") || address == "::1";
+}
+
+bool is_own_address(const std::string& address) {
+  try {
+    listen_on(address, 0);
+    return true;
+  } catch (const Error&) {
+    return false;
+  }
+}
+
+std::string listening_address(const std::string& address) {
+  if (is_loopback(address)) return address;
+  try {
+    return is_loopback(local_address(listen_on(address, 0).get())) ? "" : address;
+  } catch (const Error&) {
+    return "";
+  }
+}
+
 FileDescriptor connect_to(const std::string& address, int port, Clock::time_point deadline,
                           const Callee& callee, const Interrupted& interrupted) {
   auto pause = std::chrono::milliseconds(5);
@@ -228,7 +237,7 @@ FileDescriptor connect_to(const std::string& address, int port, Clock::time_poin
       }
     }
     if (interrupted && interrupted()) {
-      fail(ExitCode::stopped, "interrupted while {} at {} could not be reached: {}", callee.name,
+      fail(ExitCode::stopped, "interrupted while trying to reach {} at {}: {}", callee.name,
            endpoint_text(address, port), reason);
     }
     if (Clock::now() + pause >= deadline) {
@@ -236,7 +245,7 @@ FileDescriptor connect_to(const std::string& address, int port, Clock::time_poin
            reason, callee.hint.empty() ? "" : " (" + callee.hint + ")");
     }
     std::this_thread::sleep_for(pause);
-    pause = std::min(pause * 2, kLook);
+    pause = std::min(pause * 2, kPoll);
   }
 }
 

@@ -1,7 +1,7 @@
-// Small helpers over TCP sockets: an owned descriptor, listening, connecting with a deadline, and
-// frames (a 32-bit little-endian length followed by that many bytes).
+// Helpers for TCP sockets: an owned descriptor, listening, connecting with a deadline, transfers
+// with a deadline, and addresses.
 //
-// Threads: plain functions without shared state. Nothing here raises SIGPIPE.
+// Threads: functions without shared state. Nothing here raises SIGPIPE.
 #pragma once
 
 #include <chrono>
@@ -16,7 +16,7 @@ namespace dltrain {
 
 using Clock = std::chrono::steady_clock;
 
-// A descriptor that is closed with the object. Move-only.
+// Owns a descriptor and closes it. Move-only.
 class FileDescriptor {
  public:
   FileDescriptor() = default;
@@ -36,36 +36,46 @@ class FileDescriptor {
   int fd_ = -1;
 };
 
-// Listens on `address`:`port` (numeric address or host name; empty: all addresses of this host, of
-// IPv4 and IPv6; port 0: any free one). The descriptor is non-blocking and not inherited by child
-// processes. Throws Error(rank), naming the port in use.
+// Listens on `address`:`port` (numeric address or host name; empty: all IPv4 and IPv6 addresses of
+// this host; port 0: any free port). The descriptor is non-blocking and not inherited by child
+// processes. Throws Error(rank), for example if the port is in use.
 FileDescriptor listen_on(const std::string& address, int port);
-// Lets this process open so many descriptors more, beside those of a usual program and what was
-// asked for before, as far as the system's limit allows.
+// Raises the limit of open descriptors by `count`, in addition to those of a usual program and of
+// earlier calls, as far as the system's hard limit allows.
 void allow_descriptors(size_t count);
-// The port that a socket is bound to.
+// Returns the port that a socket is bound to.
 int bound_port(int fd);
-// "10.0.0.1:29500", or "[fd00::1]:29500", for messages.
+// Formats "10.0.0.1:29500" or "[fd00::1]:29500" for messages.
 std::string endpoint_text(const std::string& address, int port);
-// The numeric address of this end of a connection: what peers on the same network can reach.
+// Returns the numeric address of this end of a connection, which peers on the same network reach.
 std::string local_address(int fd);
-// The numeric address of the other end.
+// Returns the numeric address of the other end.
 std::string peer_address(int fd);
 
-// Why an address or host name means nothing (yet) to this host; empty: it does.
+// Returns why an address or host name cannot be resolved; empty if it can.
 std::string resolve_problem(const std::string& address);
 
-// Looked at while something is waited for that is not there, five times a second; true gives the
-// waiting up. What is there at once is taken without asking. Empty: never.
+// Returns true if only this host reaches a socket that listens on `address`: localhost, 127.0.0.0/8
+// and ::1. Host names are not resolved.
+bool is_loopback(const std::string& address);
+// Returns true if `address` is an address of this host.
+bool is_own_address(const std::string& address);
+// Returns the address to listen on so that others reach it at `address`: the address itself if it
+// is one of this host that others can reach, otherwise (a service in front of this host, a name
+// that resolves to 127.0.1.1 here) "" for all addresses.
+std::string listening_address(const std::string& address);
+
+// Called five times a second while a function waits; returning true ends the wait. Data that is
+// available at once is transferred without calling it. Empty: the wait is not interrupted.
 using Interrupted = std::function<bool()>;
 
-// Whom messages say that a connection is to, and what they ask when nobody answers.
+// The server's name in messages, and a hint if it does not answer.
 struct Callee {
   std::string name, hint = {};
 };
 
-// Connects, retrying while nobody listens yet, until the deadline. The descriptor is non-blocking.
-// Throws Error(rank) naming callee, address, port and the last reason; Error(stopped) when
+// Connects, retrying until the deadline while nobody listens. The descriptor is non-blocking.
+// Throws Error(rank) naming callee, address, port and the last reason; Error(stopped) if
 // interrupted.
 FileDescriptor connect_to(const std::string& address, int port, Clock::time_point deadline,
                           const Callee& callee, const Interrupted& interrupted = {});
@@ -77,9 +87,9 @@ Transfer send_all(int fd, const void* data, size_t bytes, Clock::time_point dead
 Transfer receive_all(int fd, void* data, size_t bytes, Clock::time_point deadline,
                      const Interrupted& interrupted = {});
 
-// Little-endian numbers in frames.
+// Appends a little-endian number.
 void append_u32(std::string& to, uint32_t value);
-// Takes four bytes off the front of `from`; false when there are fewer.
+// Removes a number from the front of `from`. Returns false if there are fewer than four bytes.
 bool take_u32(std::string_view& from, uint32_t& value);
 
 }  // namespace dltrain

@@ -19,17 +19,17 @@ size_t aligned(size_t bytes) {
   return (bytes + kAlignment - 1) / kAlignment * kAlignment;
 }
 
-// What the stream's calls on the host need. It outlives the carrier where a device has failed: then
-// nobody knows whether the driver still makes those that are queued.
+// The state of the stream's calls on the host. After a failure of the device it outlives the
+// carrier, because the driver may still execute queued calls.
 struct Calls {
   struct Job {
     Calls* calls = nullptr;
-    CollectiveCall call = {}, staged = {};  // in the device's memory, and in the buffer
+    CollectiveCall call = {}, staged = {};  // with device buffers, and with host buffers
   };
 
   explicit Calls(Collectives& group) : host(&group) {}
 
-  // As many as are ever under way.
+  // Returns an unused job; makes one if all are in use.
   Job& free_job() {
     const std::lock_guard lock(mutex);
     ++under_way;
@@ -43,7 +43,7 @@ struct Calls {
     return job;
   }
 
-  // Called by the stream, on a thread of the device's.
+  // Called by the stream, on a thread of the driver.
   static void run(void* argument) {
     Job& job = *static_cast<Job*>(argument);
     job.calls->run(job);
@@ -64,7 +64,7 @@ struct Calls {
       }
     }
     lock.lock();
-    // A call that fails stays the one that the device is in: the watch says what kept it.
+    // A failed call stays the one that the device executes, for the watch.
     if (reason) failure = {job.call, *reason};
     done += works && !reason ? 1 : 0;
     --under_way;
@@ -73,7 +73,7 @@ struct Calls {
     ended.notify_all();
   }
 
-  // No call is made any more, and none touches the group or the buffer. True: none is to come.
+  // Afterwards no call uses the group or the buffer. Returns true if no call is queued any more.
   bool close() {
     std::unique_lock lock(mutex);
     closed = true;
@@ -84,18 +84,18 @@ struct Calls {
 
   Collectives* host;
   HostStream stream;
-  std::mutex mutex;  // of what follows
+  std::mutex mutex;  // protects the members below
   std::condition_variable ended;
   std::deque<Job> jobs;
   std::vector<Job*> free;
   std::optional<CarrierFailure> failure;  // the first
   uint64_t begun = 0, done = 0;
-  size_t under_way = 0;  // queued and not over
-  bool running = false;  // one is with the group
+  size_t under_way = 0;  // queued and not completed
+  bool running = false;  // a call uses the group
   bool closed = false;
 };
 
-// For calls that may still come: to the end of the process, which is near.
+// Keeps the state for queued calls until the process ends.
 void keep(std::unique_ptr<Calls> calls) {
   static std::mutex mutex;
   static auto& kept = *new std::vector<std::unique_ptr<Calls>>;
@@ -108,12 +108,10 @@ class StagedCarrier final : public Carrier {
   StagedCarrier(Device& device, std::unique_ptr<Collectives> host)
       : device_(device), host_(std::move(host)), calls_(std::make_unique<Calls>(*host_)) {}
 
-  // Streams of a device that has failed are not waited for, and yet a call may be under way.
+  // The streams of a failed device are not synchronized, so a call may still be running.
   ~StagedCarrier() override {
     if (!calls_->close()) keep(std::move(calls_));
   }
-
-  std::string name() const override { return "host memory"; }
 
   void queue(const CollectiveCall& call, Stream& stream) override {
     const CollectiveExtent extent = extent_of(call, host_->rank(), host_->size());
@@ -147,10 +145,10 @@ class StagedCarrier final : public Carrier {
   }
 
  private:
-  // One buffer is enough: the stream does one operation after the other.
+  // One buffer suffices, because the stream executes one operation at a time.
   std::byte* reserve(size_t bytes, Stream& stream) {
     if (bytes > buffer_.bytes()) {
-      stream.synchronize();  // until nothing is under way in the old one
+      stream.synchronize();  // until the old buffer is unused
       buffer_ = Buffer(device_, bytes, Memory::pinned_host);
     }
     return buffer_.data();

@@ -1,8 +1,8 @@
-// Carries collectives between GPUs through pinned host memory: device → host, the same operation of
-// a group over host memory, host → device, all in the order of one stream. The host part is
-// called by the stream, so the thread that queues never waits.
+// Executes collectives between GPUs through pinned host memory: copy to the host, the same
+// operation of a group over host memory, copy to the device, all in the order of one stream. The
+// stream calls the host part, so the thread that queues operations never waits.
 //
-// For ranks that share a GPU or have no NCCL; every sum is that of comm/reduce.h, as on CPUs.
+// For ranks that share a GPU or have no NCCL. Sums are those of comm/reduce.h, as on CPUs.
 #pragma once
 
 #include <memory>
@@ -11,8 +11,8 @@
 
 namespace dltrain {
 
-// `host`: a group of the same ranks, used for nothing else. Memory: one pinned buffer of the
-// largest operation's input and output, taken in the first steps.
+// `host`: a group of the same ranks for the exclusive use of the carrier. Memory: one pinned buffer
+// for the largest operation's input and output, allocated in the first steps.
 std::unique_ptr<Carrier> make_staged_carrier(Device& device, std::unique_ptr<Collectives> host);
 
 }  // namespace dltrain

@@ -1,5 +1,5 @@
-// The server of comm/store.h: one thread, poll over all connections, requests answered in the order
-// of each connection. A get whose key is missing is parked until the key is set or its time is
+// The server of comm/store.h: one thread that polls all connections and answers the requests of
+// each connection in order. A get of a missing key is parked until the key is set or its time is
 // over.
 #include <algorithm>
 #include <cerrno>
@@ -28,7 +28,7 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr size_t kMaxConnections = 8192;
-constexpr milliseconds kGreetingTime{10'000};  // a connection that says nothing is closed after it
+constexpr milliseconds kGreetingTime{10'000};  // for a client to send its greeting
 
 struct Connection {
   FileDescriptor socket;
@@ -43,7 +43,7 @@ struct Connection {
   Clock::time_point deadline;  // of the greeting, then of the parked get
 };
 
-// Compares without telling by its duration how many leading bytes agree.
+// Compares in a time that does not depend on the number of equal leading bytes.
 bool equal_secret(std::string_view a, std::string_view b) {
   unsigned difference = a.size() == b.size() ? 0 : 1;
   for (size_t i = 0; i < a.size(); ++i) {
@@ -76,7 +76,7 @@ class StoreServer::Service {
 
   ~Service() {
     const uint64_t one = 1;
-    // An eventfd that was never read cannot overflow, so this write always succeeds.
+    // The eventfd is never read and cannot overflow, so this write always succeeds.
     [[maybe_unused]] const ssize_t written = write(wake_.get(), &one, sizeof(one));
     thread_.join();
   }
@@ -95,14 +95,14 @@ class StoreServer::Service {
   void request(Connection& c, std::string_view body);
   void get(Connection& c, std::string key, std::string_view value);
   void add(Connection& c, const std::string& key, std::string_view value);
-  void tell_refused(const Connection& c);
-  void bury();
+  void report_refused(const Connection& c);
+  void remove_dead();
   void count_clients();
-  bool store(const std::string& key, std::string_view value);
+  void store(const std::string& key, std::string_view value);
   void expire(Connection& c);
 
   std::string secret_;
-  std::function<void(const std::string&)> on_refused_;  // empty once it was called
+  std::function<void(const std::string&)> on_refused_;  // emptied by its call
   FileDescriptor listener_;
   FileDescriptor wake_;
   std::list<Connection> connections_;
@@ -111,7 +111,7 @@ class StoreServer::Service {
 
   std::mutex mutex_;  // of clients_
   std::condition_variable changed_;
-  size_t clients_ = 0;  // that were let in
+  size_t clients_ = 0;  // with an accepted greeting
   std::thread thread_;
 };
 
@@ -133,9 +133,9 @@ void StoreServer::Service::run() {
       if (ready & (POLLIN | POLLHUP | POLLERR)) read_from(c);
       expire(c);
     }
-    // Answers may have come from another connection's set, so all are tried.
+    // A set of one connection may answer a parked get of another one.
     for (Connection& c : connections_) write_to(c);
-    bury();
+    remove_dead();
     count_clients();
     if (entries[1].revents) accept_all();
   }
@@ -155,7 +155,7 @@ void StoreServer::Service::accept_all() {
   while (connections_.size() < kMaxConnections) {
     FileDescriptor fd(accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
     if (!fd) {
-      // Out of descriptors: the connection stays in the queue; do not spin on it.
+      // Out of descriptors: the connection stays in the queue; avoid a busy loop.
       if (errno == EMFILE || errno == ENFILE) std::this_thread::sleep_for(milliseconds(20));
       return;
     }
@@ -172,7 +172,7 @@ void StoreServer::Service::read_from(Connection& c) {
     if (got > 0) {
       c.in.append(block, static_cast<size_t>(got));
       serve(c);
-      // A client has one request in flight; more than one message of backlog is not one of ours.
+      // A valid client has one request in flight.
       if (c.in.size() > 4 + store_protocol::kMaxMessage) c.dead = true;
       if (c.dead || c.closing) return;
       continue;
@@ -196,7 +196,7 @@ void StoreServer::Service::write_to(Connection& c) {
   if (c.closing && c.out.empty()) c.dead = true;
 }
 
-// Takes the complete messages off a connection's input.
+// Processes the complete messages in a connection's input.
 void StoreServer::Service::serve(Connection& c) {
   while (!c.parked && !c.dead && !c.closing) {
     std::string_view rest(c.in);
@@ -215,9 +215,9 @@ void StoreServer::Service::serve(Connection& c) {
 
 void StoreServer::Service::greet(Connection& c, std::string_view body) {
   uint32_t version = 0;
-  const bool ours = body.starts_with(store_protocol::kMagic);
-  if (ours) body.remove_prefix(store_protocol::kMagic.size());
-  if (!ours || !take_u32(body, version)) {
+  const bool known = body.starts_with(store_protocol::kMagic);
+  if (known) body.remove_prefix(store_protocol::kMagic.size());
+  if (!known || !take_u32(body, version)) {
     c.dead = true;
     return;
   }
@@ -226,7 +226,7 @@ void StoreServer::Service::greet(Connection& c, std::string_view body) {
     status = store_protocol::refused_version;
   } else if (!equal_secret(body, secret_)) {
     status = store_protocol::refused_secret;
-    tell_refused(c);
+    report_refused(c);
   }
   std::string answer(store_protocol::kMagic);
   append_u32(answer, kStoreVersion);
@@ -237,11 +237,11 @@ void StoreServer::Service::greet(Connection& c, std::string_view body) {
   c.closing = !c.greeted;
 }
 
-void StoreServer::Service::tell_refused(const Connection& c) {
+void StoreServer::Service::report_refused(const Connection& c) {
   if (!on_refused_) return;
   try {
     std::exchange(on_refused_, nullptr)(peer_address(c.socket.get()));
-  } catch (const Error&) {  // it has gone already, and nobody can say who it was
+  } catch (const Error&) {  // the connection has ended already, and its address is unknown
   }
 }
 
@@ -257,40 +257,30 @@ void StoreServer::Service::request(Connection& c, std::string_view body) {
   const std::string_view value = body.substr(length);
   switch (operation) {
     case store_protocol::set:
-      reply(c, store(key, value) ? store_protocol::ok : store_protocol::full);
-      return;
+      store(key, value);
+      return reply(c, store_protocol::ok);
     case store_protocol::get:
-      get(c, std::move(key), value);
-      return;
+      return get(c, std::move(key), value);
     case store_protocol::add:
-      add(c, key, value);
-      return;
+      return add(c, key, value);
     case store_protocol::put_new:
-      if (values_.count(key) > 0 || store(key, value)) {
-        reply(c, store_protocol::ok, values_.at(key));
-      } else {
-        reply(c, store_protocol::full);
-      }
-      return;
+      if (!values_.contains(key)) store(key, value);
+      return reply(c, store_protocol::ok, values_[key]);
     case store_protocol::will:
       c.will_key = std::move(key);
       c.will = value;
-      reply(c, store_protocol::ok);
-      return;
+      return reply(c, store_protocol::ok);
     default:
       c.dead = true;
   }
 }
 
-// Forgets the connections that have ended, after doing what they wanted then.
-void StoreServer::Service::bury() {
-  bool willed = false;
+// Removes the connections that have ended, after executing their last wills.
+void StoreServer::Service::remove_dead() {
   for (const Connection& c : connections_) {
-    if (!c.dead || c.will.empty() || values_.count(c.will_key) > 0) continue;
-    willed = store(c.will_key, c.will) || willed;
+    if (c.dead && !c.will.empty() && !values_.contains(c.will_key)) store(c.will_key, c.will);
   }
   connections_.remove_if([](const Connection& c) { return c.dead; });
-  if (!willed) return;
   for (Connection& c : connections_) write_to(c);
 }
 
@@ -334,23 +324,18 @@ void StoreServer::Service::add(Connection& c, const std::string& key, std::strin
   };
   int64_t delta = 0, old = 0, sum = 0;
   const auto found = values_.find(key);
-  if (!number(value, delta) || (found != values_.end() && !number(found->second, old)) ||
-      __builtin_add_overflow(old, delta, &sum)) {
-    reply(c, store_protocol::not_a_number);
-    return;
-  }
-  const std::string text = std::to_string(sum);
-  if (store(key, text)) {
-    reply(c, store_protocol::ok, text);
-  } else {
-    reply(c, store_protocol::full);
-  }
+  const bool valid = number(value, delta) &&
+                     (found == values_.end() || number(found->second, old)) &&
+                     !__builtin_add_overflow(old, delta, &sum);
+  if (valid) store(key, std::to_string(sum));
+  reply(c, store_protocol::ok, valid ? values_[key] : std::string_view());
 }
 
-bool StoreServer::Service::store(const std::string& key, std::string_view value) {
+// Values beyond kStoreMaxTotal are dropped: only a faulty client stores as much.
+void StoreServer::Service::store(const std::string& key, std::string_view value) {
   const auto found = values_.find(key);
   const size_t old = found == values_.end() ? 0 : key.size() + found->second.size();
-  if (held_bytes_ - old + key.size() + value.size() > kStoreMaxTotal) return false;
+  if (held_bytes_ - old + key.size() + value.size() > kStoreMaxTotal) return;
   held_bytes_ += key.size() + value.size() - old;
   values_[key] = value;
   for (Connection& c : connections_) {
@@ -359,7 +344,6 @@ bool StoreServer::Service::store(const std::string& key, std::string_view value)
       reply(c, store_protocol::ok, value);
     }
   }
-  return true;
 }
 
 void StoreServer::Service::expire(Connection& c) {

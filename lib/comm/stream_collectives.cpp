@@ -11,8 +11,7 @@ StreamCollectives::StreamCollectives(Device& device, int rank, int size)
       rank_(rank),
       size_(size),
       stream_(device.make_stream()),
-      ready_(device.make_event()),
-      counter_(size) {
+      ready_(device.make_event()) {
   for (auto& mark : done_) mark = device.make_event();
 }
 
@@ -23,74 +22,56 @@ StreamCollectives::StreamCollectives(StreamCollectives& whole, std::vector<int> 
       ranks_(std::move(ranks)),
       whole_(&whole),
       stream_(whole.stream_),
-      ready_(whole.device_.make_event()),
-      counter_(size_) {
+      ready_(whole.device_.make_event()) {
   for (auto& mark : done_) mark = device_.make_event();
 }
 
 StreamCollectives::~StreamCollectives() {
-  if (follower_) follower_->remove(group_number_);
+  if (watch_ != nullptr) watch_->unfollow(group_number_);
   if (whole_ != nullptr) std::erase(whole_->parts_, this);
   try {
     stream_->synchronize();
-  } catch (const Error&) {  // of a device that has failed: told already
+  } catch (const Error&) {  // the failure of the device was reported already
   }
 }
 
-void StreamCollectives::join(std::unique_ptr<Carrier> carrier, Collectives& host,
-                             CollectiveObserver* observer, int group_number) {
+void StreamCollectives::join(std::unique_ptr<Carrier> carrier, Collectives& host, RankWatch* watch,
+                             int group_number) {
   check_internal(host.rank() == rank_ && host.size() == size_, "rank {} of {} joins as {} of {}",
                  host.rank(), host.size(), rank_, size_);
-  observer_ = observer;
-  if (observer != nullptr) follower_ = std::make_shared<DeviceFollower>(*observer);
-  join_as(std::move(carrier), host, group_number);
+  join_as(std::move(carrier), host, watch, group_number);
   for (StreamCollectives* part : parts_) {
-    part->observer_ = observer;
-    part->follower_ = follower_;
-    part->own_host_ = host.split(part->ranks_);
     ++group_number;
-    if (observer != nullptr) observer->joined(group_number, part->ranks_);
-    part->join_as(carrier_->split(part->ranks_), *part->own_host_, group_number);
+    if (watch != nullptr) watch->joined(group_number, part->ranks_);
+    part->join_as(carrier_->split(part->ranks_), host, watch, group_number);
   }
 }
 
 void StreamCollectives::join_as(std::unique_ptr<Carrier> carrier, Collectives& host,
-                                int group_number) {
+                                RankWatch* watch, int group_number) {
   carrier_ = std::move(carrier);
   host_ = &host;
+  watch_ = watch;
   group_number_ = group_number;
-  if (follower_) follower_->add(group_number, *carrier_);
+  if (watch != nullptr) watch->follow(group_number, *carrier_);
 }
 
 std::unique_ptr<Collectives> StreamCollectives::split(std::span<const int> ranks) {
   check_internal(carrier_ == nullptr && whole_ == nullptr,
-                 "a group over GPUs is split when it is made");
+                 "only the group of all GPUs can be split, before it is joined");
   const auto own = std::find(ranks.begin(), ranks.end(), rank_);
   check_internal(own != ranks.end() && std::is_sorted(ranks.begin(), ranks.end()),
-                 "rank {} makes a group that is none of its own", rank_);
+                 "rank {} is no member of the group that it makes", rank_);
   std::unique_ptr<StreamCollectives> part(new StreamCollectives(
       *this, {ranks.begin(), ranks.end()}, static_cast<int>(own - ranks.begin())));
   parts_.push_back(part.get());
   return part;
 }
 
-// Peers are told by their rank in the whole.
-ObservedOperation StreamCollectives::observed(const CollectiveCall& call,
-                                              const CallNumbers& numbers) const {
-  return observed_operation(call, numbers, [&](int rank) {
-    return whole_ != nullptr ? ranks_[static_cast<size_t>(rank)] : rank;
-  });
-}
-
 StreamCollectives::Ticket StreamCollectives::queue(const CollectiveCall& call, Stream& after) {
-  check_internal(carrier_ != nullptr, "{} before the ranks have met", collective_name(call));
-  const CallNumbers numbers = counter_.count(call);
-  if (observer_ != nullptr) {
-    const ObservedOperation operation = observed(call, numbers);
-    observer_->issued(group_number_, operation);
-    follower_->queued(group_number_, operation);
-  }
+  check_internal(carrier_ != nullptr, "{} before the group was joined", collective_name(call.kind));
   const Ticket ticket = ++issued_;
+  if (watch_ != nullptr) watch_->issued(group_number_, observed_operation(call, ticket));
   ready_->record(after);
   ready_->make_wait(*stream_);
   check();
@@ -114,13 +95,10 @@ void StreamCollectives::check_own() {
   if (carrier_ == nullptr) return;
   const std::optional<CarrierFailure> failure = carrier_->failure();
   if (!failure) return;
-  const auto failed = [&](const std::string& operation) {
-    return fmt::format("{}, in {}", failure->reason, operation);
-  };
-  if (observer_ == nullptr) throw Error(ExitCode::rank, failed(describe(failure->call)));
-  const ObservedOperation operation = observed(failure->call, {});
-  observer_->waiting(group_number_, operation);
-  throw Error(ExitCode::rank, observer_->explain(failed(observer_->describe(operation)), false));
+  const std::string reason = fmt::format("{}, in {}", failure->reason, describe(failure->call));
+  if (watch_ == nullptr) throw Error(ExitCode::rank, reason);
+  watch_->waiting(group_number_, observed_operation(failure->call, 0));
+  throw Error(ExitCode::rank, watch_->explain(reason));
 }
 
 void StreamCollectives::barrier() {

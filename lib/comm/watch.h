@@ -1,27 +1,29 @@
-// Watches the ranks of a run, so that one that dies, stops, hangs or is slow is named everywhere.
+// Watches the ranks of a run, so that every rank learns which one has died, stopped, hung or is
+// slow.
 //
-// Every rank has one RankWatch: a thread with a connection of its own to the store, which tells
-// every kBeat (a quarter of the timeout, if that is less) where the rank stands: step, number of
-// collectives and messages issued, how long it has been waiting in one. Rank 0's watch reads what
-// the others say, theirs read what rank 0 says. The first finding is the verdict that all ranks
-// learn (and a launcher of ours):
+// Every rank has one RankWatch: a thread with its own connection to the store. Every kBeat (or a
+// quarter of the timeout, if that is less) it writes the position of the rank: step, number of
+// issued operations, time that it has been waiting in one. The watch of rank 0 reads the positions
+// of all ranks, the others read that of rank 0. The first finding becomes the verdict, which all
+// ranks and the launcher read:
 //
-//   a rank ended without a word     the store's last will says so at once
-//   a rank failed                   it says why itself: report()
-//   no sign of life for `timeout`   SIGSTOP, a lost host
+//   a rank's process has ended      reported at once by the last will of its connection
+//   a rank has failed               the rank reports the reason itself: report()
+//   no update for `timeout`         SIGSTOP, a lost host
 //   a rank hangs                    others have waited for it in an operation for `timeout`
-//   a GPU hangs                     so have other GPUs; or it is in an operation for that long
-//                                   which the others are done with, or which nobody comes out of
+//   a GPU hangs                     likewise among GPUs; or it has executed one operation for
+//                                   `timeout` that the others have completed, or that none
+//                                   completes
 //
-// An operation that fails asks explain() for the reason. A rank that does not notice, because it is
-// not in a collective, is ended by `on_lost`.
+// An operation that fails calls explain() for the reason. If the training thread does not notice
+// the verdict, because it is in no operation, `on_lost` is called.
 //
-// Stragglers: a rank whose own time a step (without waiting for others) was more than
-// `straggler_factor` times the median in two windows in a row is reported once on rank 0.
+// Stragglers: a rank whose own time per step (without waiting for others) exceeds
+// `straggler_factor` times the median in two consecutive windows is reported once, on rank 0.
 //
-// Threads: at_…, begun, saved, told_stop and the observer's calls by the training thread, what a
-// device does by any; the callbacks come from the watch's own. Cost: about 100 ns for each
-// collective; nothing is allocated there.
+// Threads: follow() and unfollow() by any thread; the other methods by the training thread. The
+// callbacks are called by the thread of the watch. An operation costs about 100 ns; nothing is
+// allocated for it.
 #pragma once
 
 #include <array>
@@ -30,18 +32,45 @@
 #include <condition_variable>
 #include <cstdint>
 #include <functional>
+#include <list>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <thread>
 #include <vector>
 
-#include "comm/observer.h"
 #include "comm/store.h"
-#include "comm/watch_keys.h"
-#include "comm/watch_position.h"
+#include "comm/watch_records.h"
+#include "device/carrier.h"
+#include "device/collectives.h"
 
 namespace dltrain {
+
+// One operation of a group. All ranks of a group count the same operations, so `number` shows which
+// rank is behind.
+struct ObservedOperation {
+  const char* name = "";  // "all_reduce"
+  size_t count = 0;
+  DType dtype = DType::u8;
+  uint64_t number = 0;  // in the sequence of the group's operations, from 1; 0: unknown
+  CallSubject about = nullptr;
+  int64_t step = -1;  // set by the watch
+
+  // "all_reduce 9 of 1000 f32 (gradient.h.0.mlp.weight)"
+  std::string text() const;
+};
+
+// " at step 3, in all_reduce 9 of 1000 f32"
+std::string where(const WatchPosition& position);
+
+inline ObservedOperation observed_operation(const CollectiveCall& call, uint64_t number) {
+  return {.name = collective_name(call.kind),
+          .count = call.count,
+          .dtype = call.dtype,
+          .number = number,
+          .about = call.about};
+}
 
 struct WatchOptions {
   static constexpr std::chrono::milliseconds kNoticeTime{300};
@@ -50,116 +79,120 @@ struct WatchOptions {
   std::chrono::milliseconds timeout{600'000};
   double straggler_factor = 2;  // 0: stragglers are not reported
   std::chrono::milliseconds straggler_window{5'000};
-  // How long the training thread has to notice a verdict by itself.
+  // The time that the training thread has to notice a verdict before on_lost is called.
   std::chrono::milliseconds notice_time = kNoticeTime;
-  // The run is over and the training thread has not noticed: end the process with code 6.
+  // The run is lost and the training thread has not noticed: end the process with exit code 6.
   std::function<void(const std::string& message)> on_lost = {};
   std::function<void(const std::string& message)> on_straggler = {};
-  // Before that: what is found is the loss of the store, of which this rank alone knows.
-  std::function<void()> on_lost_touch = {};
+  // Called before on_lost if the connection to the store is lost. Only this rank knows that.
+  std::function<void()> on_store_lost = {};
 };
 
-class RankWatch final : public CollectiveObserver {
+class RankWatch {
  public:
   static constexpr std::chrono::milliseconds kBeat{250};
-  // Groups over host memory have the numbers from 0, those over devices from kFirstDeviceGroup on.
+  // Groups over host memory are numbered from 0, groups of devices from kFirstDeviceGroup.
   static constexpr int kMaxGroups = 32, kFirstDeviceGroup = kMaxGroups / 2;
 
-  // `store`: of the ranks; the watch connects by itself. Throws Error(rank).
+  // `store`: of the ranks; the watch opens its own connection. Throws Error(rank).
   RankWatch(StoreOptions store, WatchOptions options);
-  // Without finish() or report() before, the other ranks are told that this one was lost.
-  ~RankWatch() override;
+  // Unless finish() or report() was called before, the other ranks learn that this one was lost.
+  ~RankWatch();
+  RankWatch(const RankWatch&) = delete;
+  RankWatch& operator=(const RankWatch&) = delete;
 
-  // Around the work of a step, counted from 0; what comes between steps is not counted as slow.
+  // Enclose the work of a step, counted from 0. The time between steps does not count as slow.
   void at_step_begin(int64_t step);
   void at_step_end(int64_t step);
-  // Rank 0: the run folder is this run's; a checkpoint is complete; it has told that the run was
-  // stopped in order. For the launcher.
-  void begun();
-  void saved(int64_t step);
-  void told_stop();
+  // Rank 0 informs the launcher (watch_keys).
+  void begun() { client_.set(watch_keys::kBegun, "1"); }
+  void saved(int64_t step) { client_.set(watch_keys::kSaved, std::to_string(step)); }
+  void stop_logged() { client_.set(watch_keys::kStopLogged, "1"); }
 
-  // This rank fails by itself: the others learn why, and a launcher of ours what it will end with,
-  // however long it takes to.
+  // This rank fails. The other ranks learn the reason, the launcher also the exit code, although
+  // the process may still take a while to end.
   void report(const std::string& message, ExitCode code = ExitCode::rank);
-  // This rank is about to end as it should; from now on nobody waits for it.
+  // This rank ends normally; the other ranks do not wait for it any more.
   void finish();
 
-  void joined(int group, std::span<const int> ranks) override;
-  void issued(int group, const ObservedOperation& operation) override;
-  void waiting(int group, const ObservedOperation& operation) override;
-  void done_waiting() override;
-  void on_device(int group, const ObservedOperation& operation) override;
-  void device_done(int group, const ObservedOperation& operation) override;
-  int64_t step() override;
-  std::string describe(const ObservedOperation& operation) override;
-  // Waits a moment for the verdict; without one the reason itself becomes it.
-  std::string explain(const std::string& reason, bool certain) override;
+  // Announces a group that this rank is a member of. Group 0 has all ranks and is not announced.
+  void joined(int group, std::span<const int> ranks);
+  void issued(int group, ObservedOperation operation);
+  // The training thread starts to wait for an operation, and has stopped waiting.
+  void waiting(int group, const ObservedOperation& operation);
+  void done_waiting();
+  // Follows the progress of a group whose operations a device executes. The carrier must live until
+  // unfollow().
+  void follow(int group, Carrier& carrier);
+  void unfollow(int group);
+
+  // The current step, counted from 0; −1: none.
+  int64_t step();
+  // Returns the message for a failed operation: waits a moment for the verdict; without one,
+  // `reason` becomes the verdict.
+  std::string explain(const std::string& reason);
 
  private:
   using Milliseconds = std::chrono::milliseconds;
-  struct Peer {  // what is known of another rank
+  struct Peer {  // what is known of a rank
     std::optional<WatchPosition> position = {};
     Clock::time_point changed = Clock::now();
     WatchPosition window_begin = {};  // of straggling
+  };
+  // A group of devices. Operation n is in ring[n % size], unless a later one has replaced it.
+  struct Followed {
+    int group;
+    Carrier* carrier;
+    std::vector<ObservedOperation> ring;
+    uint64_t done = 0;
   };
 
   void run();
   void beat();
   WatchPosition own_position();
-  static std::string words(const ObservedOperation& operation);
-  WatchMessages& messages_with(int group, int peer);
-  void look_at(int rank);
+  void poll_devices();
+  void read_position(int rank);
   void find_silent(int rank);
   void find_hanging();
-  bool find_keeper(int waiter, bool of_device);
+  bool find_missing(int waiter, bool of_device);
   void find_hanging_devices();
-  struct Sequence;
-  static std::vector<Sequence> sequences_of(int rank, const WatchWait& wait);
-  std::vector<int> members_of(const Sequence& sequence, const WatchWait& wait) const;
-  // Whether nobody but this rank keeps the waiting one from going on.
-  static bool keeps(int rank, const WatchPosition& other, const Sequence& sequence, bool of_device);
+  std::vector<int> members_of(const WatchWait& wait) const;
   void find_stragglers();
-  void decide(const Verdict& verdict);
+  void decide(int rank, const std::string& message);
   bool wait_for_next();
   void end_if_unnoticed();
-  std::string who(int rank) const;
-  static std::string where(const WatchPosition& position);
-  static std::string where_device(const WatchPosition& position);
 
-  StoreOptions store_options_;
   WatchOptions options_;
   std::string self_;  // "rank 2 (process 77 on host)"
   Milliseconds interval_;
   StoreClient client_;
 
-  // Of the watch's thread.
+  // Used by the thread of the watch only.
   std::vector<Peer> peers_;
   uint64_t beats_ = 0;
-  int64_t told_step_ = 0;
+  int64_t written_step_ = 0;
   Clock::time_point window_ = Clock::now();
   int slow_rank_ = -1, reported_rank_ = -1;
 
-  std::mutex telling_;  // of what the store is told; taken before the other
-  std::mutex mutex_;    // of everything below
+  std::mutex writing_;  // of the position in the store; locked before mutex_
+  std::mutex mutex_;    // protects the members below
   std::condition_variable changed_;
   int64_t step_ = -1, steps_done_ = 0;
   Clock::time_point step_begin_{}, wait_begin_{};
-  bool in_step_ = false, waiting_ = false;
+  bool waiting_ = false;
   int waiting_group_ = 0;
   ObservedOperation last_, awaited_;
-  std::array<uint64_t, kMaxGroups> issued_{};
-  std::array<bool, kMaxGroups> joined_{true};         // group 0 is there from the beginning
+  std::array<uint64_t, kMaxGroups> issued_{}, done_{};
+  std::array<bool, kMaxGroups> joined_{true};         // group 0 exists from the beginning
   std::array<std::vector<int>, kMaxGroups> members_;  // empty: all ranks
-  int device_group_ = -1;  // of the operation that the device is in; −1: none
+  std::list<Followed> followed_;
+  int device_group_ = -1;  // of the operation that the device executes; −1: none
   ObservedOperation device_last_;
   Clock::time_point device_begin_{};
-  std::array<uint64_t, kMaxGroups> done_{};  // on the device
-  std::vector<WatchMessages> messages_;      // [group and peer, as they were first seen]
   Clock::duration waited_{}, busy_{};
   std::optional<Verdict> verdict_;
   bool noticed_ = false;  // the training thread has asked for the verdict
-  bool urgent_ = false;   // it is waiting for it now
+  bool urgent_ = false;   // the training thread waits for the verdict now
   std::atomic<bool> finished_ = false;
   bool stopping_ = false;
   std::thread thread_;  // last

@@ -2,8 +2,7 @@
 
 #include <atomic>
 
-#include "comm/endpoint.h"
-#include "comm/gloo.h"
+#include "comm/host_collectives.h"
 #include "comm/single.h"
 
 namespace dltrain {
@@ -31,9 +30,11 @@ World join_world(const RankEnvironment& environment, Device& device, const World
                      .prefix = environment.store_prefix(),
                      .connect_timeout = options.connect_timeout};
   const StoreOptions for_watch = store;
-  const auto met = std::make_shared<std::atomic<bool>>(false);
+  const auto connected = std::make_shared<std::atomic<bool>>(false);
   if (options.interrupted) {
-    store.interrupted = [met, asked = options.interrupted] { return !*met && asked(); };
+    store.interrupted = [connected, interrupted = options.interrupted] {
+      return !*connected && interrupted();
+    };
   }
   world.store = std::make_unique<StoreClient>(store);
   if (options.on_lost) {
@@ -46,28 +47,28 @@ World join_world(const RankEnvironment& environment, Device& device, const World
                                                             : WatchOptions::kNoticeTime,
                                 .on_lost = options.on_lost,
                                 .on_straggler = options.on_straggler,
-                                .on_lost_touch = options.on_lost_touch});
+                                .on_store_lost = options.on_store_lost});
     if (options.on_watched) options.on_watched();
   }
-  GlooOptions gloo{.rank = environment.rank,
-                   .size = environment.world_size,
-                   .timeout = options.timeout,
-                   .connect_timeout = options.connect_timeout,
-                   .address = environment.host_address,
-                   .observer = world.watch.get()};
+  HostGroupOptions group{.rank = environment.rank,
+                         .size = environment.world_size,
+                         .timeout = options.timeout,
+                         .connect_timeout = options.connect_timeout,
+                         .address = environment.host_address,
+                         .watch = world.watch.get()};
   try {
-    world.collectives = make_gloo(*world.store, gloo);
+    world.collectives = make_host_group(*world.store, group);
   } catch (const Error& error) {
-    // Or it would be missed, and the one that it has waited for in vain would not be named.
+    // The other ranks learn which rank did not connect, instead of that this one was lost.
     if (world.watch && error.code() == ExitCode::rank) world.watch->report(error.what());
     throw;
   }
-  gloo.observer = nullptr;
-  world.make_group = [store = world.store.get(), gloo, made = 0]() mutable {
-    gloo.group = "group " + std::to_string(++made);
-    return make_gloo(*store, gloo);
+  group.watch = nullptr;
+  world.make_group = [store = world.store.get(), group, made = 0]() mutable {
+    group.group = "group " + std::to_string(++made);
+    return make_host_group(*store, group);
   };
-  *met = true;
+  *connected = true;
   return world;
 }
 

@@ -15,45 +15,45 @@
 namespace dltrain {
 
 struct WorldOptions {
-  std::chrono::milliseconds timeout{600'000};         // of a peer within an operation
-  std::chrono::milliseconds connect_timeout{60'000};  // until all ranks have come
+  std::chrono::milliseconds timeout{600'000};         // for a peer within an operation
+  std::chrono::milliseconds connect_timeout{60'000};  // for all ranks to connect
   double straggler_factor = 2;                        // see comm/watch.h
-  // Gives up waiting for the others, with Error(stopped); not looked at once all have met.
+  // Ends the wait for the other ranks with Error(stopped). Not called once all have connected.
   Interrupted interrupted = {};
-  // Rank 0, where it serves the store: see StoreServer.
+  // See StoreServer; used if this rank serves the store.
   std::function<void(const std::string& address)> on_refused = {};
-  // The watch has begun: of what fails from now on the other ranks learn, and a launcher of ours.
+  // Called when the watch has started. The other ranks and the launcher learn of later failures.
   std::function<void()> on_watched = {};
-  // What to do with findings; without `on_lost` the ranks are not watched. Where this process
-  // serves the store the others have had time to read the finding before.
+  // See WatchOptions. Without `on_lost` the ranks are not watched.
   std::function<void(const std::string&)> on_lost = {}, on_straggler = {};
-  std::function<void()> on_lost_touch = {};
+  std::function<void()> on_store_lost = {};
 };
 
-// Ends a store that this process serves once the other ranks have left it, and after
-// kFarewell at the latest: they read in it why this one ends.
+// Deletes a store server when the other ranks have disconnected, after kFarewell at the latest:
+// they read in the store why this rank ends.
 struct StoreFarewell {
-  // For a look at the verdict, which may come late, and for a busy rank to end.
+  // Long enough for two beats of the watch, and for a busy rank to end.
   static constexpr std::chrono::milliseconds kFarewell =
       2 * RankWatch::kBeat + WatchOptions::kNoticeTime;
   void operator()(StoreServer* server) const;
 };
 
-// Alone (not distributed): no store, and the group of one. Destroy after everything that uses it.
+// With one rank there is no store, and the group has one member. Destroy it after everything that
+// uses it.
 struct World {
   RankEnvironment environment;
-  // On rank 0, unless the launcher serves the store. The other ranks keep it up for a moment.
+  // On rank 0, unless the launcher serves the store.
   std::unique_ptr<StoreServer, StoreFarewell> server;
-  std::unique_ptr<StoreClient> store;  // nullptr when alone
-  std::unique_ptr<RankWatch> watch;    // nullptr when alone, or not wanted
+  std::unique_ptr<StoreClient> store;  // nullptr with one rank
+  std::unique_ptr<RankWatch> watch;    // nullptr with one rank or without on_lost
   std::unique_ptr<Collectives> collectives;
-  // Makes another group of the same ranks over host memory, which the watch is not told of; all
-  // ranks must call it. Empty when alone.
+  // Makes another group of the same ranks over host memory, which the watch does not observe. All
+  // ranks must call it. Empty with one rank.
   std::function<std::unique_ptr<Collectives>()> make_group;
 };
 
-// Meets the other ranks over Gloo. Throws Error(rank) naming what is missing, and
-// Error(stopped) when interrupted. `device` outlives it.
+// Connects to the other ranks. Throws Error(rank) naming the missing ranks, and Error(stopped) if
+// interrupted. `device` outlives the result.
 World join_world(const RankEnvironment& environment, Device& device,
                  const WorldOptions& options = {});
 

@@ -1,8 +1,8 @@
-// What carries the operations of StreamCollectives (comm/stream_collectives.h) between GPUs: host
-// memory (comm/staged.h), or a library of the vendor that an engine offers (NCCL).
+// Executes the operations of StreamCollectives (comm/stream_collectives.h) between GPUs: through
+// host memory (comm/staged.h), or with a library of the vendor that an engine offers (NCCL).
 //
-// A carrier is used by one thread, in the same order of operations on all ranks; failure(),
-// progress() and abandon() may come from any thread at any time.
+// A carrier is used by one thread, with the same order of operations on all ranks; failure(),
+// progress() and abandon() can be called from any thread at any time.
 #pragma once
 
 #include <cstddef>
@@ -19,12 +19,12 @@
 namespace dltrain {
 
 struct CarrierFailure {
-  CollectiveCall call;  // that failed, or one that was under way
+  CollectiveCall call;  // the operation that failed, or one that was in progress
   std::string reason;   // "rank 0 of 2: …"
 };
 
-// How far a device is with the operations that were queued, counted from 1: it has come to so many,
-// and so many are over. Equal when it is in none.
+// The numbers of queued operations that the device has started and completed. They are equal if it
+// executes none.
 struct CarrierProgress {
   uint64_t begun = 0, done = 0;
 };
@@ -33,21 +33,20 @@ class Carrier {
  public:
   virtual ~Carrier() = default;
 
-  // "NCCL 2.28.9", "host memory"
-  virtual std::string name() const = 0;
-  // Queues the operation on `stream`, always the same one, and returns. The memory is the device's.
-  // After a failure it may do nothing. Allocates nothing once it has seen an operation of this
-  // size.
+  // Queues the operation on `stream`, always the same one, and returns. The buffers are in the
+  // device's memory. After a failure it may do nothing. Allocates only for operations that are
+  // larger than the earlier ones.
   virtual void queue(const CollectiveCall& call, Stream& stream) = 0;
-  // The first failure of an operation that was queued.
+  // The first failure of a queued operation.
   virtual std::optional<CarrierFailure> failure() = 0;
-  // As of a moment ago. Waits for nothing that the device does.
+  // Does not wait for the device; the numbers may be slightly old.
   virtual CarrierProgress progress() = 0;
-  // Ends what is under way on this rank, so that its streams are done soon; the group is dead.
+  // Ends the operations in progress on this rank, so that its streams complete soon. The group can
+  // no longer be used.
   virtual void abandon() = 0;
-  // The same for some of the ranks, as Collectives::split has it; before anything is queued. All
-  // ranks call it, and it blocks until they have. It must end before this one. Throws Error(device)
-  // or Error(rank).
+  // Makes a carrier for some of the ranks (see Collectives::split), before anything is queued. All
+  // ranks call it, and it blocks until they have. The new carrier must be destroyed before this
+  // one. Throws Error(device) or Error(rank).
   virtual std::unique_ptr<Carrier> split(std::span<const int> ranks) = 0;
 };
 
@@ -55,12 +54,13 @@ class Carrier {
 struct VendorCollectives {
   // "NCCL 2.28.9"; opens the library.
   std::string (*library)() = nullptr;
-  // One line: why it cannot be used here (not installed, too old); empty: it can.
+  // One line: why the library cannot be used (not installed, too old); empty if it can.
   std::string (*problem)() = nullptr;
-  // What the ranks of one new group share: made by one of them and handed to the others. Throws
+  // Makes the identifier of a new group on one rank, which sends it to the others. Throws
   // Error(device).
   std::vector<std::byte> (*make_id)() = nullptr;
-  // Blocks until all `size` ranks have come. Throws Error(device). The device outlives the carrier.
+  // Blocks until all `size` ranks have joined. Throws Error(device). The device outlives the
+  // carrier.
   std::unique_ptr<Carrier> (*join)(Device& device, std::span<const std::byte> id, int rank,
                                    int size) = nullptr;
 };

@@ -1,4 +1,4 @@
-// What a backend offers to the rest of the program: memory, ordered queues (streams), events,
+// The interface of a backend to the rest of the program: memory, ordered queues (streams), events,
 // copies and capture. The CPU engine is linked in; the CUDA engine is a plug-in (device/engine.h).
 //
 // Threads: a Device and everything made from it is used by one thread at a time, except that copies
@@ -25,13 +25,13 @@ struct DeviceProperties {
   uint64_t total_memory = 0;  // bytes
   uint64_t free_memory = 0;   // bytes, when asked
   int processors = 0;         // cores, or streaming multiprocessors
-  // At best, by the device's own data; 0: it states none. FLOP/s in f32 and in bf16 and f16 with
+  // Peak rates by the device's own data; 0: unknown. FLOP/s in f32 and in bf16 and f16 with
   // sums in f32, byte/s of its memory.
   double peak_flops_f32 = 0, peak_flops_low = 0, peak_bytes = 0;
   std::string identity = {};  // of this very GPU ("GPU-5f…"), in every process; empty on the CPU
 };
 
-// An ordered queue of work. On the CPU work is done before the call returns.
+// An ordered queue of work. On the CPU work is complete before the call returns.
 class Stream {
  public:
   virtual ~Stream() = default;
@@ -41,7 +41,7 @@ class Stream {
   virtual void* native() { return nullptr; }
 };
 
-// Where nothing needs a stream: of operations on host memory.
+// For operations on host memory, which need no stream.
 class HostStream final : public Stream {
  public:
   void synchronize() override {}
@@ -69,8 +69,8 @@ enum class Memory { device, pinned_host };
 // the vendor's estimate, or by timing a few or many when a plan is made.
 enum class Autotune : uint8_t { off, quick, full };
 
-// How the ranks of a run make one choice: what `make` gives on rank 0, on every rank. The others
-// wait for it and do not call `make`.
+// Makes one choice for all ranks of a run: returns the result of `make` on rank 0, on every rank.
+// The other ranks wait for it and do not call `make`.
 using Agreement =
     std::function<std::string(const std::string& key, const std::function<std::string()>& make)>;
 
@@ -104,11 +104,11 @@ class Device {
   // Devices that have nothing to choose do nothing.
   virtual void set_autotune(Autotune, Agreement /*agree*/ = {}) {}
 
-  // nullptr where work is done when a call returns. One at a time.
+  // nullptr if work is complete when a call returns. One at a time.
   virtual std::unique_ptr<DeviceProfiler> make_profiler() { return nullptr; }
 
-  // nullptr where the device says nothing of itself; `why` is then one line, or empty where nobody
-  // would expect it to.
+  // nullptr if the device reports no state; `why` is then the reason in one line, or empty if no
+  // state is expected (CPU).
   virtual std::unique_ptr<DeviceSensor> make_sensor(std::string& why) {
     why.clear();
     return nullptr;

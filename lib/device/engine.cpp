@@ -11,8 +11,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A CPU run must not load hundreds of MiB of vendor libraries to learn
-// that there is no GPU.
+// A CPU run must not load hundreds of MiB of vendor libraries only to find that there is no GPU.
 std::string missing_nvidia_driver() {
   void* driver = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL);
   if (driver == nullptr) return "no NVIDIA driver (libcuda.so.1) is installed";
@@ -24,7 +23,7 @@ std::string missing_nvidia_driver() {
   return "an NVIDIA driver is installed, but there is no GPU (no /dev/nvidia*)";
 }
 
-// Where the plug-in may lie: beside the executable (build folder) or in ../lib (installed, bundle).
+// Searches the plug-in beside the executable (build folder) and in ../lib (installed, bundle).
 fs::path find_plugin(const std::string& file, std::string& why) {
   std::error_code error;
   const fs::path here = fs::read_symlink("/proc/self/exe", error).parent_path();
@@ -36,7 +35,7 @@ fs::path find_plugin(const std::string& file, std::string& why) {
   return {};
 }
 
-// dlopen's messages name the library that is missing; only the first line is for the user.
+// dlopen's messages name the missing library; only the first line is useful.
 std::string loader_error() {
   const char* text = dlerror();
   const std::string message = text == nullptr ? "unknown error" : text;

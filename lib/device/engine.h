@@ -18,7 +18,7 @@ struct KernelRow;          // ops/kernel.h
 struct VendorCollectives;  // device/carrier.h
 
 // Raised whenever this struct or anything reachable from it changes its layout or meaning.
-inline constexpr uint32_t kEngineAbi = 8;
+inline constexpr uint32_t kEngineAbi = 9;
 
 struct Engine {
   uint32_t abi = kEngineAbi;
@@ -26,13 +26,13 @@ struct Engine {
   const KernelRow* kernels = nullptr;  // explicit table, first match wins
   size_t kernel_count = 0;
   int (*device_count)() = nullptr;
-  // One line: why device_count() is 0 (a driver that is too old, a GPU that is not answering).
+  // One line: why device_count() is 0 (the driver is too old, a GPU does not answer).
   std::string (*problem)() = nullptr;
   // Throws Error(device) when device `index` cannot be used.
   std::unique_ptr<Device> (*open)(int index) = nullptr;
-  // The vendor's library for several ranks; nullptr: there is none.
+  // The vendor's library for several ranks; may be nullptr.
   const VendorCollectives* collectives = nullptr;
-  // What it was built with, "CUDA 13.0, cuBLASLt 13.1.0, cuDNN 9.19.0, NCCL 2.28.3".
+  // The libraries that it was built with: "CUDA 13.0, cuBLASLt 13.1.0, cuDNN 9.19.0, NCCL 2.28.3".
   std::string (*libraries)() = nullptr;
 };
 
@@ -42,13 +42,13 @@ inline constexpr const char* kEngineSymbol = "dltrain_engine";
 using EngineEntry = const Engine* (*)(uint32_t abi);
 
 // Opens the plug-in `name` (for "cuda": libdltrain_cuda.so). Returns nullptr and fills `why` with
-// one line for the user when there is no driver, no plug-in, it was built for another version, or
-// it finds no usable device. Without a driver the plug-in (and with it CUDA) is not even loaded.
-// With Driver::not_needed only its tables may be looked at (`list ops`), no device opened.
+// one line for the user if there is no driver, no plug-in or no usable device, or if the plug-in
+// was built for another version. Without a driver the plug-in (and with it CUDA) is not loaded.
+// With Driver::not_needed only its tables can be read (`list ops`); no device can be opened.
 enum class Driver : uint8_t { needed, not_needed };
 const Engine* load_engine_plugin(const std::string& name, std::string& why,
                                  Driver driver = Driver::needed);
-// Whether this machine has an NVIDIA GPU and its driver, with the plug-in or without it.
+// Returns true if this machine has an NVIDIA GPU and its driver, whether the plug-in exists or not.
 bool has_nvidia_gpu();
 
 }  // namespace dltrain

@@ -1,5 +1,5 @@
-// What a device can tell of the time that its work takes; made by Device::make_profiler(). Devices
-// whose work is done when a call returns (CPU) have none: the host's clock says it all.
+// Measures the time of a device's work; made by Device::make_profiler(). Devices whose work is
+// complete when a call returns (CPU) have none, because the host's clock suffices.
 //
 // All times are nanoseconds of std::chrono::steady_clock.
 #pragma once
@@ -12,7 +12,7 @@ namespace dltrain {
 
 class Stream;  // device/device.h
 
-// One piece of work on the device, or, where kernels are not seen one by one, all work of a call.
+// One piece of work on the device, or all work of a call if single kernels cannot be observed.
 struct DeviceActivity {
   enum class Kind : uint8_t { call, kernel, copy, zero };
   Kind kind = Kind::kernel;
@@ -31,9 +31,9 @@ class DeviceProfiler {
   // `label` names the range for outside tools; it must live until end().
   virtual void begin(int64_t tag, const char* label, Stream& stream) = 0;
   virtual void end(int64_t tag, Stream& stream) = 0;
-  // Waits for all work of the device; what was done since the last call, in order of `begin`.
+  // Waits for all work of the device. Returns the work since the last call, sorted by `begin`.
   virtual std::vector<DeviceActivity> collect() = 0;
-  // One line: how time is taken, and where a better way is missing, why.
+  // One line: how times are measured, and why a better method is not available.
   virtual std::string method() const = 0;
 };
 

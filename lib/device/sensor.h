@@ -1,5 +1,5 @@
-// What a device says of its own state while it works: load, memory, bus, power, heat, clock. Made
-// by Device::make_sensor(); devices that say nothing (CPU) have none.
+// The state of a device while it works: load, memory, bus, power, temperature, clock. Made by
+// Device::make_sensor(); some devices (CPU) have none.
 #pragma once
 
 #include <limits>
@@ -7,18 +7,18 @@
 
 namespace dltrain {
 
-// A field that the device does not give is NaN.
+// Unknown fields are NaN.
 struct DeviceReading {
   static constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
   double utilization = kUnknown;         // share of time in which a kernel ran, 0 to 1
-  double memory_mib = kUnknown;          // taken by all processes
+  double memory_mib = kUnknown;          // used by all processes
   double pcie_to_device_mib = kUnknown;  // MiB/s over the bus
   double pcie_to_host_mib = kUnknown;    // likewise
   double power_watts = kUnknown;
   double temperature_celsius = kUnknown;
   double clock_mhz = kUnknown;  // of the processors
-  // Why the clock is lower than asked for, where that costs speed: "power cap", "heat", "power
-  // brake", several joined by ", ". Empty: it is not.
+  // Why the clock is lower than requested, if that reduces speed: "power cap", "heat", "power
+  // brake", several joined by ", ". Empty: it is not lower.
   std::string throttled;
 };
 

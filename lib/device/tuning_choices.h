@@ -1,10 +1,10 @@
-// What an Agreement (device/device.h) may answer besides what it is offered.
+// Additional answers of an Agreement (device/device.h).
 #pragma once
 
 namespace dltrain {
 
-// Where an op is two kernels or one plan of the vendor: the first plan that can be built, however
-// long it takes. Programs that check plans answer so (tests/gpu_check); timing never does.
+// For ops that can be two kernels or one plan of the vendor: use the first plan that can be built,
+// whatever its time. Programs that check plans answer this (tests/gpu_check); timing never does.
 inline constexpr const char* kOnePlan = "one plan";
 
 }  // namespace dltrain

@@ -20,7 +20,7 @@ namespace fs = std::filesystem;
 
 constexpr int kMostCpus = 1 << 16;
 
-// Files of /sys and /proc are short; one that is not there is empty.
+// Reads a file of /sys or /proc. Returns an empty text if it does not exist.
 std::string read_small(const fs::path& path) {
   std::ifstream file(path, std::ios::binary);
   return {std::istreambuf_iterator<char>(file), {}};
@@ -32,7 +32,7 @@ std::optional<double> first_number(const std::string& text) {
   return parsed.ec == std::errc() ? std::optional(value) : std::nullopt;
 }
 
-// "max 100000" or "400000 100000" of one control group (v2).
+// Reads the quota of one control group (v2): "max 100000" or "400000 100000".
 std::optional<double> quota_v2(const fs::path& folder) {
   const std::string text = read_small(folder / "cpu.max");
   const auto quota = first_number(text);
@@ -49,8 +49,8 @@ std::optional<double> quota_v1(const fs::path& folder) {
   return *quota / *period;
 }
 
-// The least of a group's and its parents'. Within a container the path may be that of the host,
-// which is not there: then the root of what is mounted counts.
+// Returns the smallest quota of the group and its parents. In a container the path may be that of
+// the host and not exist; then the root of the mounted hierarchy is used.
 std::optional<double> find_quota(const fs::path& root) {
   std::optional<double> least;
   std::istringstream lines(read_small(root / "proc/self/cgroup"));
@@ -144,12 +144,12 @@ CpuBinding parse_cpu_binding(const std::string& text) {
 
 namespace {
 
-// How many ranks each node of memory takes, `threads` CPUs each; empty when some rank would lie
-// across nodes.
+// Returns the number of ranks on each NUMA node, with `threads` CPUs each. Empty if a rank would
+// have CPUs of several nodes.
 std::vector<int> ranks_of_nodes(const std::vector<std::vector<int>>& nodes, int ranks,
                                 int threads) {
   std::vector<int> dealt(nodes.size(), 0);
-  const auto room = [&](size_t n) {  // for one rank more: its CPUs, were they shared evenly
+  const auto room = [&](size_t n) {  // CPUs per rank with one more rank
     return static_cast<int>(nodes[n].size()) / (dealt[n] + 1);
   };
   for (int i = 0; i < ranks; ++i) {
@@ -163,7 +163,7 @@ std::vector<int> ranks_of_nodes(const std::vector<std::vector<int>>& nodes, int 
   return dealt;
 }
 
-// Cuts CPUs into so many neighbouring pieces, the first ones longer.
+// Divides CPUs into contiguous pieces; the first ones get the remainder.
 void cut(const std::vector<int>& cpus, int pieces, std::vector<std::vector<int>>& out) {
   const size_t each = cpus.size() / static_cast<size_t>(pieces);
   size_t left = cpus.size() % static_cast<size_t>(pieces);

@@ -1,7 +1,7 @@
-// Which CPUs this process may use, where they lie, and how ranks share them.
+// Finds the CPUs of this process and their topology, and divides them among ranks.
 //
-// What is read: the affinity mask, the CPU quota of the control group (v1 and v2), and the topology
-// that Linux tells in /sys. What is missing there is taken as one node of single cores.
+// Sources: the affinity mask, the CPU quota of the control group (v1 and v2), and the topology in
+// /sys. If the topology is missing, one NUMA node of single cores is assumed.
 #pragma once
 
 #include <cstdint>
@@ -14,58 +14,58 @@
 namespace dltrain {
 
 struct Cpu {
-  int number = 0;  // as the kernel counts
-  int node = 0;    // of memory (NUMA)
+  int number = 0;  // of the kernel
+  int node = 0;    // NUMA node
   int package = 0, core = 0;
   bool operator==(const Cpu&) const = default;
 };
 
 struct UsableCpus {
-  std::vector<Cpu> cpus = {};  // by node, package, core: neighbours are near each other
-  // CPUs' worth of time that the control group grants; none: all.
+  std::vector<Cpu> cpus = {};  // sorted by node, package, core
+  // The quota of the control group, in CPUs; none: unlimited.
   std::optional<double> quota = {};
 
-  // Threads that can run at once, at least 1.
+  // Returns the number of threads that can run at the same time, at least 1.
   int threads() const;
 };
 
-// Of this process. `root`: of the file system, for tests.
+// Returns the CPUs of this process. `root`: of the file system, for tests.
 UsableCpus find_usable_cpus(const std::filesystem::path& root = "/");
-// The same for CPUs that are given.
+// Returns the topology of the given CPUs.
 UsableCpus describe_cpus(const std::vector<int>& numbers, const std::filesystem::path& root);
 
-// "0-3,8" → 0 1 2 3 8; rubbish ends the list.
+// "0-3,8" → 0 1 2 3 8. An invalid character ends the list.
 std::vector<int> parse_cpu_list(std::string_view text);
 
-// torchrun's --numa-binding, as far as it means something here.
+// The supported values of torchrun's --numa-binding.
 enum class CpuBinding : uint8_t {
-  exclusive,  // every rank has CPUs of its own, within a node of memory where that comes out even
-  node,       // ranks share the CPUs of the node of memory that they are dealt to
-  none,       // ranks run where the launcher may
+  exclusive,  // every rank has its own CPUs, of one NUMA node if possible
+  node,       // the ranks of a NUMA node share its CPUs
+  none,       // ranks use all CPUs of the launcher
 };
 // Throws Error(usage).
 CpuBinding parse_cpu_binding(const std::string& text);
 
 struct CpuDivision {
-  std::vector<std::vector<int>> ranks;  // the CPUs of each, ascending; empty: it is not bound
-  int threads = 1;  // of each rank: all ranks have the same, or their sums might differ in bits
+  std::vector<std::vector<int>> ranks;  // the CPUs of each rank, ascending; empty: not bound
+  int threads = 1;  // of each rank; equal, because the order of sums may depend on it
 };
 
-// Shares the CPUs among so many local ranks. With `exclusive`, ranks keep to the order of the CPUs;
-// CPUs that are left over go to the first ranks of their node, whose communication they serve. With
-// more ranks than CPUs, or one rank, nothing is bound.
+// Divides the CPUs among local ranks. With `exclusive`, ranks are in the order of the CPUs;
+// remaining CPUs go to the first ranks of their node, for communication. With one rank, or more
+// ranks than CPUs, no rank is bound.
 CpuDivision divide_cpus(const UsableCpus& usable, int ranks, CpuBinding binding);
 
-// CPUs that a process is bound to.
+// A set of CPUs to which a process can be bound.
 class CpuMask {
  public:
   explicit CpuMask(const std::vector<int>& cpus);
-  // Binds the calling thread and those that it starts; without CPUs it does nothing. May be called
-  // between fork and exec. False when the kernel refuses.
+  // Binds the calling thread and the threads that it starts. Does nothing if the set is empty. Can
+  // be called between fork and exec. Returns false if the kernel refuses.
   bool apply() const;
 
  private:
-  std::vector<unsigned long> bits_;  // as sched_setaffinity takes them
+  std::vector<unsigned long> bits_;  // in the format of sched_setaffinity
 };
 
 }  // namespace dltrain

@@ -1,32 +1,31 @@
 // Runs a program as the ranks of one run on this host, alone or together with the launchers of
 // other hosts: starts, watches, ends and restarts them. docs/launch.md is the user's manual.
 //
-// * Environment: torchrun's variables (comm/environment.h). The ranks meet at a store that this
-//   process serves, or the launcher at the endpoint where there are several; it is guarded by a
-//   secret (random on one node, $DLTRAIN_STORE_SECRET on several).
-// * CPUs (launch/cpus.h): what this process may use is shared among the ranks of this host: each is
+// * Environment: torchrun's variables (comm/environment.h). The ranks connect to a store that this
+//   process serves, or with several nodes the launcher at the endpoint. It is protected by a secret
+//   (random on one node, $DLTRAIN_STORE_SECRET on several).
+// * CPUs (launch/cpus.h): the CPUs of this process are divided among the ranks of this host. Each
+// is
 //   bound to its share, and OMP_NUM_THREADS is set to it, unless the environment says otherwise
-//   (OMP_NUM_THREADS; OMP_PLACES, OMP_PROC_BIND or GOMP_CPU_AFFINITY, which bind by themselves).
-// * Output: rank 0's lines pass as they are, so that a pipe sees what one process would have
-//   written; those of the others begin with "[rank N] ", here and nowhere else. Where stdout or
-//   stderr is a terminal rank 0 keeps it (and its progress bar). Ranks read from /dev/null. Lines
-//   may go to files as well (tee) or instead (redirects).
-// * Signals: SIGINT, SIGTERM, SIGHUP, SIGUSR1 and SIGUSR2 go on to every rank. The third SIGINT or
-//   SIGTERM kills the ranks. An interrupted launcher restarts nothing.
-// * Failure: when a rank ends with a code other than 0 the others get SIGTERM, and SIGKILL after
-//   `grace`. The first failing rank is named on stderr with its
-//   code or signal, what the ranks have told of it in the store, and its last lines unless they
-//   stand right above; on every node. The ranks that lose it say nothing themselves. A rank that
-//   reports the loss of a peer (code 6), or stopped early (75), is blamed only when no rank fails
-//   in its own way within a moment. A rank that the others report as stopped or hanging
-//   (comm/watch.h) is killed and blamed. Ranks that were lost because this process stood still are
-//   not blamed: it says that it did.
-// * Restarts: all ranks of all nodes begin again, up to `max_restarts` times; not after a failure
-//   that a restart cannot change (codes 2, 3, 4, 5, 9), nor after kFruitless restarts that brought
-//   the run no further. Ranks are told through DLTRAIN_RESTARTED to go on from the newest
-//   checkpoint of the run, once the run folder is theirs.
-// * No rank outlives this call, nor this process however it ends (the kernel kills them); processes
-//   that a rank has left behind in its group are killed with it.
+//   (OMP_NUM_THREADS; OMP_PLACES, OMP_PROC_BIND or GOMP_CPU_AFFINITY, which bind threads).
+// * Output: the lines of rank 0 are passed on unchanged; those of the others are prefixed with
+//   "[rank N] ". If stdout or stderr is a terminal, rank 0 writes to it directly (progress bar).
+//   Ranks read from /dev/null. Lines can also go to files (tee), or only to files (redirects).
+// * Signals: SIGINT, SIGTERM, SIGHUP, SIGUSR1 and SIGUSR2 are passed on to every rank. The third
+//   SIGINT or SIGTERM kills the ranks. An interrupted launcher does not restart.
+// * Failure: when a rank ends with a code other than 0, the others get SIGTERM, and SIGKILL after
+//   `grace`. On every node stderr names the first failing rank, with its code or signal, what the
+//   ranks have written to the store about it, and its last lines unless they were printed just
+//   before. Ranks that only lost it print nothing themselves. A rank that reports the loss of a
+//   peer (code 6) or stopped early (75) counts as the cause only if no rank fails itself within a
+//   moment. A rank that the others report as stopped or hanging (comm/watch.h) is killed and is the
+//   cause.
+// * Restarts: all ranks of all nodes start again, up to `max_restarts` times; not after a failure
+//   that a restart cannot fix (codes 2, 3, 4, 5, 9), nor after kFruitless restarts without
+//   progress. DLTRAIN_RESTARTED tells the ranks to resume from the newest checkpoint, once the run
+//   has created its run folder.
+// * No rank outlives this call, nor this process (the kernel kills them). Processes that a rank has
+//   left in its process group are killed with it.
 #pragma once
 
 #include <chrono>
@@ -41,12 +40,12 @@
 
 namespace dltrain {
 
-// Restarts in a row without a new greatest step or checkpoint, after which a run is given up.
+// The number of consecutive restarts without a new greatest step or checkpoint that ends a run.
 inline constexpr int kFruitless = 3;
 
-// Which streams of which local ranks; bit 0: stdout, bit 1: stderr.
+// Selects streams of local ranks. Bit 0: stdout, bit 1: stderr.
 struct StreamChoice {
-  int all = 0;                  // of ranks that are not named
+  int all = 0;                  // for ranks that are not in of_local
   std::map<int, int> of_local;  // by local rank
   int of(int local_rank) const {
     const auto found = of_local.find(local_rank);
@@ -76,27 +75,27 @@ struct LaunchOptions {
   std::string secret = {};
   std::chrono::milliseconds join_timeout{600'000};  // for the nodes to come
   std::chrono::milliseconds last_call{30'000};      // for more nodes, once there are min_nodes
-  // A store that does not answer for so long (a host that is gone sends no farewell) is lost.
+  // A store that does not answer for this time is lost.
   std::chrono::milliseconds read_timeout{60'000};
-  // Between looks at the store; 200 ms where it is more, so that a finding is acted on in time.
+  // Interval of reading the store; at most 200 ms, so that failures are handled in time.
   std::chrono::milliseconds monitor_interval{100};
   int max_restarts = 0;  // as min_nodes and max_nodes, the same for all launchers of a run
-  // Of the files of tee and redirects: in a folder of this run in it, named by the run's id and
-  // something random; empty: in one for temporary files. It is told.
+  // The place of the log files of tee and redirects: a new folder in it, named after the run's id
+  // and a random number. Empty: the folder for temporary files. The folder is printed.
   std::filesystem::path log_dir = {};
   StreamChoice redirects = {}, tee = {};
 };
 
-// Of 128 random bits, in hexadecimal.
+// Returns 128 random bits in hexadecimal.
 std::string random_name();
 
-// Blocks until all ranks have ended for good. Returns 0, or the first failing rank's own code, 6
-// for one that was killed by a signal, 75 when the ranks stopped early or SIGINT, SIGTERM or SIGHUP
-// ended the waiting for other nodes; the same on every node.
-// Throws Error when a rank cannot be started (usage) or the nodes do not meet (rank).
+// Blocks until all ranks have ended and there is no restart. Returns 0, or the code of the first
+// failing rank, 6 if it was killed by a signal, 75 if the ranks stopped early or SIGINT, SIGTERM or
+// SIGHUP ended the wait for other nodes; the same on every node. Throws Error if a rank cannot be
+// started (usage) or the nodes do not connect (rank).
 //
-// Call it from the main thread before others are started: signals are taken through a signalfd,
-// which needs them to be blocked in every thread.
+// Call it from the main thread before others are started: signals are received through a signalfd,
+// which requires that they are blocked in every thread.
 int launch(const LaunchOptions& options, const std::vector<std::string>& arguments);
 
 }  // namespace dltrain

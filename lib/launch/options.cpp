@@ -35,18 +35,16 @@ std::vector<std::string> split(const std::string& text, char separator) {
   return parts;
 }
 
-// What torchrun's rendezvous takes and this one has no use for.
+// Keys of torchrun's rendezvous that are not supported, and why.
 constexpr std::pair<const char*, const char*> kRefusedConf[] = {
-    {"rank", "--node-rank says it"},
-    {"endpoint", "--rdzv-endpoint says it"},
-    {"close_timeout", "the nodes wait 3 s for each other at the end; leave it out"},
+    {"rank", "use --node-rank"},
+    {"endpoint", "use --rdzv-endpoint"},
+    {"close_timeout", "the nodes always wait up to 3 s for each other at the end"},
     {"keep_alive_interval",
-     "a lost node ends its connection; --monitor-interval is how often the "
-     "nodes look, read_timeout how long the store may be silent"},
+     "a lost node is detected when its connection ends; see --monitor-interval and read_timeout"},
     {"keep_alive_max_attempt",
-     "a lost node ends its connection; read_timeout is how long the store "
-     "may be silent"},
-    {"use_agent_store", "the ranks always use the launcher's store; leave it out"},
+     "a lost node is detected when its connection ends; see read_timeout"},
+    {"use_agent_store", "the ranks always use the launcher's store"},
 };
 
 std::optional<bool> truth(const std::string& text) {

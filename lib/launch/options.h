@@ -1,6 +1,4 @@
-// Reads the values of torchrun's flags that are more than a number.
-//
-// Pure functions; every mistake is Error(usage) naming the flag.
+// Parses the values of torchrun's flags. Invalid values are Error(usage) naming the flag.
 #pragma once
 
 #include <functional>
@@ -14,20 +12,19 @@ namespace dltrain {
 // --nnodes: "4", or "1:4" for any number from 1 to 4.
 std::pair<int, int> parse_nodes(const std::string& text);
 
-// --nproc-per-node: a number, cpu (one rank a CPU that this process may use), gpu (one a GPU), auto
-// (gpu where there is one, else cpu). `gpus` is only asked when it matters.
+// --nproc-per-node: a number, cpu (one rank per CPU of this process), gpu (one per GPU), auto (gpu
+// if there is one, else cpu). `gpus` is called only if needed.
 int parse_processes(const std::string& text, const std::function<int()>& gpus);
 
 // --tee and --redirects: "3" for all local ranks, or "0:1,2:3" for ranks 0 and 2; 0 none, 1 stdout,
 // 2 stderr, 3 both.
 StreamChoice parse_streams(const std::string& flag, const std::string& text);
 
-// --rdzv-endpoint: "host", "host:port", "[::1]:port". A port that is not given is `default_port`.
+// --rdzv-endpoint: "host", "host:port" or "[::1]:port". The port defaults to `default_port`.
 std::pair<std::string, int> parse_endpoint(const std::string& text, int default_port);
 
 // --rdzv-conf: "join_timeout=60,last_call_timeout=5,read_timeout=30" (seconds; `timeout` is
-// join_timeout), "is_host=1", "store_type=tcp". What else torchrun takes is refused with the
-// reason.
+// join_timeout), "is_host=1", "store_type=tcp". Other keys of torchrun are refused with a reason.
 void parse_rendezvous_conf(const std::string& text, LaunchOptions& to);
 
 }  // namespace dltrain

@@ -51,7 +51,7 @@ bool LineRelay::pass_on(std::string line) {
   if (to_ >= 0 && !write_all(to_, prefix_ + line + "\n")) to_ = -1;
   if (file_ && !write_all(file_.get(), line + "\n")) {
     file_.reset();
-    write_all(STDERR_FILENO, "dltrain: " + prefix_ + "its log file cannot be written any more\n");
+    write_all(STDERR_FILENO, "dltrain: " + prefix_ + "cannot write its log file any more\n");
   }
   if (remembered_ == 0) return to_ >= 0;
   if (last_lines_.size() == remembered_) last_lines_.pop_front();
@@ -61,8 +61,8 @@ bool LineRelay::pass_on(std::string line) {
 
 namespace {
 
-// Waits until `fd` takes something. False: nobody reads from it, and the launcher is interrupted,
-// whose signals are blocked and wait for it.
+// Waits until `fd` is writable. Returns false if it stays full and the launcher gets an
+// interruption (a pending signal, since they are blocked).
 bool is_writable(int fd) {
   static std::atomic<bool> interrupted = false;
   pollfd entry{fd, POLLOUT, 0};
@@ -83,7 +83,7 @@ bool write_all(int fd, const std::string& text) {
   size_t done = 0;
   while (done < text.size()) {
     if (!is_writable(fd)) return false;
-    // A pipe that takes anything takes so much without waiting.
+    // A writable pipe accepts PIPE_BUF bytes without blocking.
     const size_t part = std::min<size_t>(text.size() - done, PIPE_BUF);
     const ssize_t written = write(fd, text.data() + done, part);
     if (written < 0 && errno != EAGAIN && errno != EINTR) return false;

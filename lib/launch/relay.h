@@ -1,4 +1,4 @@
-// Passes a child's output on, line by line, each with a prefix, and remembers the last lines.
+// Passes the output of a child process on, line by line with a prefix, and keeps the last lines.
 #pragma once
 
 #include <cstddef>
@@ -11,22 +11,21 @@ namespace dltrain {
 
 class LineRelay {
  public:
-  static constexpr size_t kMaxLine = 64 * 1024;  // longer ones are cut into several
-  // Bytes that pump() takes: all that a pipe holds.
+  static constexpr size_t kMaxLine = 64 * 1024;  // longer lines are split
+  // The most bytes that pump() reads: the capacity of a pipe.
   static constexpr size_t kMostAtOnce = 64 * 1024;
 
-  // Reads from `from` (non-blocking), writes to the descriptor `to`, which is not owned (−1: to
-  // nobody). Once writing fails (a closed pipe), lines are only remembered.
+  // Reads from `from` (non-blocking) and writes to the descriptor `to`, which is not owned (−1: no
+  // output). After a failed write (a closed pipe), lines are only kept. `remembered`: their number.
   LineRelay(FileDescriptor from, int to, std::string prefix, size_t remembered);
 
-  // Writes the lines, without the prefix, to this file too, until that fails.
+  // Also writes the lines, without the prefix, to this file, until a write fails.
   void copy_to(FileDescriptor file) { file_ = std::move(file); }
 
   int descriptor() const { return from_.get(); }
   bool open() const { return static_cast<bool>(from_); }
-  // Takes what is there now, up to kMostAtOnce: who writes without end does not keep the caller
-  // from its other work. At the end of the input, passes on a last line without newline and closes.
-  // Returns whether a line was written to the descriptor `to`.
+  // Reads what is available, at most kMostAtOnce bytes. At the end of the input, passes on a last
+  // line without newline and closes. Returns true if a line was written to the descriptor `to`.
   bool pump();
   const std::deque<std::string>& last_lines() const { return last_lines_; }
 
@@ -42,7 +41,7 @@ class LineRelay {
   std::deque<std::string> last_lines_;
 };
 
-// Writes everything, waiting where `fd` is full; false when nobody reads any more.
+// Writes everything, waiting while `fd` is full. Returns false if the reader has closed it.
 bool write_all(int fd, const std::string& text);
 
 }  // namespace dltrain

@@ -1,80 +1,144 @@
 #include "launch/rendezvous.h"
 
 #include <algorithm>
-#include <cerrno>
 #include <numeric>
 #include <thread>
 
+#include <nlohmann/json.hpp>
+#include <poll.h>
 #include <unistd.h>
 
 #include "base/error.h"
 #include "base/host_name.h"
-#include "comm/endpoint.h"
-#include "comm/socket.h"
-#include "launch/rendezvous_messages.h"
 
 namespace dltrain {
-namespace {
 
 using nlohmann::json;
-using namespace launch_messages;
 using std::chrono::milliseconds;
 
-constexpr milliseconds kPoll{10};
-// Between looks at a name that does not resolve, and when that is told.
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(LaunchNode, host, address, processes, wanted_rank, leads,
+                                   process, nnodes, max_restarts, leader, place)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Round, nodes, problem, code, own, max_restarts, run_has_begun)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Failure, code, curable, secondary, message, rank, last_lines,
+                                   obeyed, place)
+
+namespace {
+
+// Interval between attempts to resolve a name, and the time after which the wait is logged.
 constexpr milliseconds kNamePause{500}, kNameTime{2'000};
-// How long a leader stays for the others to learn the end.
+// The time that a leader waits at the end for the other nodes to disconnect.
 constexpr milliseconds kFarewell{3'000};
-// How long the others wait for a decision of the leader that is due.
+// The time that the others wait for a decision of the leader that is due.
 constexpr milliseconds kPatience{10'000};
+// Bytes of an output line that are sent to the other nodes.
+constexpr size_t kMaxLine = 2000;
+
+template <typename Record>
+std::string record_text(const Record& record) {
+  return json(record).dump(-1, ' ', false, json::error_handler_t::replace);
+}
+
+template <typename Record>
+Record parse_record(const std::string& text) {
+  try {
+    return json::parse(text).get<Record>();
+  } catch (const json::exception&) {
+    fail(ExitCode::rank, "cannot parse a message of another launcher; is it of the same version?");
+  }
+}
+
+// Returns what is wrong with the requested node ranks, which ascend.
+std::string contradiction(const std::vector<LaunchNode>& nodes) {
+  for (size_t i = 0; i < nodes.size() && nodes.back().wanted_rank >= 0; ++i) {
+    const int wanted = nodes[i].wanted_rank;
+    if (wanted == static_cast<int>(i)) continue;
+    if (wanted < 0) {
+      return fmt::format("the node {} gives no --node-rank, but others do", nodes[i].host);
+    }
+    return fmt::format(
+        "nodes have contradictory --node-rank: {} where {} was expected, of {} nodes", wanted, i,
+        nodes.size());
+  }
+  return "";
+}
+
+// Returns which option differs between two launchers, if it must be equal.
+std::string difference(const LaunchNode& a, const LaunchNode& b) {
+  const auto sentence = [&](const char* flag, const auto& of_a, const auto& of_b) {
+    return fmt::format(
+        "the launchers were given different {}: {} on {} (process {}) and {} on {} (process {})",
+        flag, of_a, a.host, a.process, of_b, b.host, b.process);
+  };
+  if (a.nnodes != b.nnodes) return sentence("--nnodes", a.nnodes, b.nnodes);
+  if (a.max_restarts != b.max_restarts) {
+    return sentence("--max-restarts", a.max_restarts, b.max_restarts);
+  }
+  return "";
+}
+
+// The leader does not know its own address; the other nodes do.
+void set_leader_address(std::vector<LaunchNode>& nodes) {
+  std::string address = nodes[0].leader;
+  for (const LaunchNode& node : nodes) {
+    if (!node.leads) address = node.leader;
+  }
+  for (LaunchNode& node : nodes) {
+    if (node.leads) node.address = address;
+  }
+}
+
+Failure launcher_failure(ExitCode code, const char* what) {
+  return {.code = static_cast<int>(code),
+          .curable = code == ExitCode::rank,
+          .message =
+              fmt::format("the launcher on {} (process {}) was {}", host_name(), getpid(), what)};
+}
+
+int sum_of_processes(std::vector<LaunchNode>::const_iterator begin,
+                     std::vector<LaunchNode>::const_iterator end) {
+  return std::accumulate(begin, end, 0,
+                         [](int sum, const LaunchNode& node) { return sum + node.processes; });
+}
 
 }  // namespace
 
 int Round::first_rank() const {
-  return std::accumulate(nodes.begin(), nodes.begin() + own, 0,
-                         [](int sum, const LaunchNode& n) { return sum + n.processes; });
+  return sum_of_processes(nodes.begin(), nodes.begin() + own);
 }
 
 int Round::world_size() const {
-  return std::accumulate(nodes.begin(), nodes.end(), 0,
-                         [](int sum, const LaunchNode& n) { return sum + n.processes; });
+  return sum_of_processes(nodes.begin(), nodes.end());
 }
 
 Rendezvous::Rendezvous(const LaunchOptions& options, const std::string& secret,
                        std::function<bool()> interrupted)
     : options_(options), secret_(secret), interrupted_(std::move(interrupted)) {
-  open(secret);
-  client_ = std::make_unique<StoreClient>(store_options(options.run_id + ".launch/"));
+  open();
+  client_ = std::make_unique<StoreClient>(StoreOptions{.address = address_,
+                                                       .port = port_,
+                                                       .secret = secret_,
+                                                       .connect_timeout = options_.join_timeout,
+                                                       .answer_time = options_.read_timeout,
+                                                       .who = "launcher",
+                                                       .interrupted = interrupted_});
   if (leads()) {
-    client_->set("attempt", "0");
+    client_->set(attempt_key(), "0");
     return;
   }
-  // A leader writes it as soon as it serves the store.
-  if (!wait_for(kFarewell, [&] { return client_->try_get("attempt").has_value(); })) {
+  // The leader writes it as soon as it serves the store.
+  if (!wait_for(kFarewell, [&] { return client_->try_get(attempt_key()).has_value(); })) {
     if (interrupted_()) return;
-    fail(ExitCode::rank, "the store at {} is that of another run than '{}' (--rdzv-id)",
+    fail(ExitCode::rank, "the store at {} belongs to a run other than '{}' (--rdzv-id)",
          endpoint_text(address_, port_), options_.run_id);
   }
-  attempt_ = static_cast<int>(client_->add("attempt", 0));
+  attempt_ = static_cast<int>(client_->add(attempt_key(), 0));
 }
 
-StoreOptions Rendezvous::store_options(const std::string& prefix) const {
-  return {.address = address_,
-          .port = port_,
-          .secret = secret_,
-          .prefix = prefix,
-          .connect_timeout = options_.join_timeout,
-          .timeout = options_.join_timeout,
-          .answer_time = options_.read_timeout,
-          .who = "launcher",
-          .interrupted = interrupted_};
-}
-
-// Where the address is this host's, the first launcher there serves the store.
-void Rendezvous::open(const std::string& secret) {
+// If the address is one of this host, its first launcher serves the store.
+void Rendezvous::open() {
   if (options_.address.empty()) {
     address_ = "127.0.0.1";
-    server_ = std::make_unique<StoreServer>(address_, options_.port, secret);
+    server_ = std::make_unique<StoreServer>(address_, options_.port, secret_);
     port_ = server_->port();
     return;
   }
@@ -90,202 +154,178 @@ void Rendezvous::open(const std::string& secret) {
     }
     return;
   }
-  const auto refused = [this, place = endpoint_text(address_, port_)](const std::string& from) {
-    const std::lock_guard lock(news_mutex_);
-    news_.push_back(
-        fmt::format("a launcher or rank at {} came to {} with another secret "
-                    "(DLTRAIN_STORE_SECRET) and was refused",
+  const auto on_refused = [place = endpoint_text(address_, port_)](const std::string& from) {
+    // The store's thread must not wait for a full terminal.
+    pollfd entry{STDERR_FILENO, POLLOUT, 0};
+    if (poll(&entry, 1, 0) != 1) return;
+    say(
+        fmt::format("a launcher or rank at {} was refused at {}: it has another secret "
+                    "(DLTRAIN_STORE_SECRET)",
                     from, place));
   };
   try {
-    server_ = std::make_unique<StoreServer>(listening_address(address_), port_, secret, refused);
+    server_ =
+        std::make_unique<StoreServer>(listening_address(address_), port_, secret_, on_refused);
   } catch (const Error&) {
-    // Another launcher of the run was first, if nodes come in any order; else the port is not ours.
+    // Another launcher of the run was first, if the nodes have no fixed order.
     if (must_lead) throw;
   }
 }
 
-// The name of a host that starts at the same time may be known a while later (Kubernetes), and
-// before that nobody can say whether it is this one.
+// The name of a host that starts at the same time may become known later (Kubernetes).
 void Rendezvous::wait_for_name() {
   const auto begin = Clock::now();
-  bool told = false;
-  while (Clock::now() - begin < options_.join_timeout) {
-    if (interrupted_()) {
-      fail(ExitCode::stopped, "interrupted while waiting for the name '{}'", address_);
-    }
+  bool logged = false;
+  const auto resolved = [&] {
     const std::string problem = resolve_problem(address_);
-    if (problem.empty()) return;
-    if (!told && Clock::now() - begin >= kNameTime) {
+    if (!problem.empty() && !logged && Clock::now() - begin >= kNameTime) {
       say(fmt::format("waiting for the name '{}': {}", address_, problem));
-      told = true;
+      logged = true;
     }
-    std::this_thread::sleep_for(std::min<milliseconds>(
-        kNamePause, std::chrono::ceil<milliseconds>(begin + options_.join_timeout - Clock::now())));
+    return problem.empty();
+  };
+  if (!wait_for(options_.join_timeout, resolved, kNamePause) && interrupted_()) {
+    fail(ExitCode::stopped, "interrupted while waiting for the name '{}'", address_);
   }
 }
 
 template <typename Condition>
-bool Rendezvous::wait_for(milliseconds timeout, const Condition& condition) {
+bool Rendezvous::wait_for(milliseconds timeout, const Condition& condition, milliseconds pause) {
   const auto end = Clock::now() + timeout;
   while (!condition()) {
-    tell_news();
     if (interrupted_() || Clock::now() >= end) return false;
-    std::this_thread::sleep_for(kPoll);
+    std::this_thread::sleep_for(
+        std::min(pause, std::chrono::ceil<milliseconds>(end - Clock::now())));
   }
   return true;
 }
 
 void Rendezvous::join() {
-  LaunchNode self{
+  done_ = false;
+  place_ = static_cast<int>(client_->add(key("count"), 1)) - 1;
+  const LaunchNode self{
       .host = host_name(),
       .address = options_.host_address.empty() ? client_->local_address() : options_.host_address,
       .processes = options_.processes,
-      .wanted_rank = options_.node_rank.value_or(-1)};
-  done_ = false;
-  ranks_.reset();
-  place_ = static_cast<int>(client_->add(key("count"), 1)) - 1;
-  json object = to_json(self);
-  object["leads"] = leads();
-  object["process"] = getpid();
-  object["nnodes"] = nodes_text(options_);
-  object["max_restarts"] = options_.max_restarts;
-  // How the leader's host is reached: it cannot know itself.
-  object["leader_address"] = client_->server_address();
-  client_->set(fmt::format("{}/{}", key("join"), place_), object.dump());
-  Failure lost;
-  lost.code = static_cast<int>(ExitCode::rank);
-  lost.curable = true;
-  lost.message = fmt::format("the launcher on {} (process {}) was lost", self.host, getpid());
-  client_->set_will(key("end"), to_text(lost, place_));
+      .wanted_rank = options_.node_rank.value_or(-1),
+      .leads = leads(),
+      .process = getpid(),
+      .nnodes = options_.min_nodes == options_.max_nodes
+                    ? std::to_string(options_.max_nodes)
+                    : fmt::format("{}:{}", options_.min_nodes, options_.max_nodes),
+      .max_restarts = options_.max_restarts,
+      .leader = client_->server_address(),
+      .place = place_};
+  client_->set(key("join", place_), record_text(self));
+  Failure lost = launcher_failure(ExitCode::rank, "lost");
+  lost.place = place_;
+  client_->set_will(key("end"), record_text(lost));
 }
 
 std::optional<Round> Rendezvous::meet(bool run_has_begun) {
   join();
   if (leads()) lead(run_has_begun);
-  // The leader gives up in time; its loss ends the connection.
   const auto patience = options_.join_timeout + options_.last_call + kPatience;
   std::optional<std::string> plan;
   std::optional<Failure> end;
   const auto decided = [&] {
-    if (const auto why = client_->try_get(fmt::format("{}/{}", key("refused"), place_))) {
-      client_->set_will(key("end"), "");
+    if (const auto why = client_->try_get(key("refused", place_))) {
+      leave();
       fail(ExitCode::usage, "{}", *why);
     }
     plan = client_->try_get(key("plan"));
     if (!plan) end = failure_elsewhere();
-    // A launcher that is lost now is missed by the attempt that it has joined.
+    // If a launcher is lost now, the attempt that it has joined fails later.
     if (end && end->code != static_cast<int>(ExitCode::stopped)) end.reset();
     return plan || end;
   };
   if (!wait_for(patience, decided)) {
     if (interrupted_()) {
-      Failure interruption;
-      interruption.code = static_cast<int>(ExitCode::stopped);
-      interruption.message = fmt::format("the launcher on {} was interrupted", host_name());
-      report(interruption);
-      part();
+      report(launcher_failure(ExitCode::stopped, "interrupted"));
+      leave();
       return std::nullopt;
     }
     fail(ExitCode::rank, "the leading launcher at {} made no decision in time",
          endpoint_text(address_, port_));
   }
   if (end) {
-    part();
+    leave();
     throw Error(static_cast<ExitCode>(end->code), end->message);
   }
-  const json object = parse(*plan);
-  if (const auto problem = field<std::string>(object, "problem"); !problem.empty()) {
-    leave({});
-    throw Error(static_cast<ExitCode>(field<int>(object, "code")), problem);
+  auto round = parse_record<Round>(*plan);
+  if (!round.problem.empty()) {
+    leave();
+    throw Error(static_cast<ExitCode>(round.code), round.problem);
   }
-  Round round;
-  round.max_restarts = field<int>(object, "max_restarts");
-  round.run_has_begun = field<bool>(object, "run_has_begun");
-  round.own = -1;
-  for (const json& entry : field<std::vector<json>>(object, "nodes")) {
-    if (field<int>(entry, "place") == place_) round.own = static_cast<int>(round.nodes.size());
-    round.nodes.push_back(node_from(entry));
-  }
-  if (round.own < 0) {
-    client_->set_will(key("end"), "");
+  const auto own = std::find_if(round.nodes.begin(), round.nodes.end(),
+                                [&](const LaunchNode& node) { return node.place == place_; });
+  if (own == round.nodes.end()) {
+    leave();
     fail(ExitCode::rank, "this node came too late: run '{}' has begun with {} nodes",
          options_.run_id, round.nodes.size());
   }
+  round.own = static_cast<int>(own - round.nodes.begin());
   return round;
 }
 
-// Leaves an attempt that never was. The leader stays until the others have learnt why.
-void Rendezvous::part() {
-  Round all;
-  all.nodes.resize(leads() ? static_cast<size_t>(client_->add(key("count"), 0)) : 0);
-  leave(all);
-}
-
-// Waits for the nodes and writes down who takes part, or why nobody does.
+// Waits for the nodes, then writes which of them take part, or why the attempt cannot start.
 void Rendezvous::lead(bool run_has_begun) {
-  auto last_came = Clock::now();
-  std::vector<json> entries;
-  int64_t come = 0;
-  std::string problem;
-  const json own = parse(client_->get(fmt::format("{}/{}", key("join"), place_), kPatience));
-  const auto full = [&] {
-    while (auto next = client_->try_get(fmt::format("{}/{}", key("join"), come))) {
-      json entry = parse(*next);
-      entry["place"] = come++;
-      const std::string unlike = difference(own, entry);
+  auto last_arrival = Clock::now();
+  Round round{.code = static_cast<int>(ExitCode::usage),
+              .max_restarts = options_.max_restarts,
+              .run_has_begun = run_has_begun};
+  std::vector<LaunchNode>& nodes = round.nodes;
+  int64_t next = 0;
+  const auto own = parse_record<LaunchNode>(client_->get(key("join", place_), kPatience));
+  const auto count = [&] { return static_cast<int>(nodes.size()); };
+  const auto complete = [&] {
+    while (const auto text = client_->try_get(key("join", next))) {
+      ++next;
+      LaunchNode node = parse_record<LaunchNode>(*text);
+      const std::string unlike = difference(own, node);
       if (!unlike.empty() && attempt_ > 0) {
-        // A newcomer's mistake does not end a run that is at work.
-        client_->set(fmt::format("{}/{}", key("refused"), field<int>(entry, "place")), unlike);
+        // The mistake of a new node does not end a run in progress.
+        client_->set(key("refused", node.place), unlike);
         say(unlike + ": the second one is refused");
         continue;
       }
-      entries.push_back(std::move(entry));
-      last_came = Clock::now();
-      if (problem.empty()) problem = unlike;
+      nodes.push_back(std::move(node));
+      last_arrival = Clock::now();
+      if (round.problem.empty()) round.problem = unlike;
     }
-    if (!problem.empty()) return true;
-    const auto count = static_cast<int>(entries.size());
-    return count >= options_.max_nodes ||
-           (count >= options_.min_nodes && Clock::now() - last_came >= options_.last_call);
+    if (!round.problem.empty()) return true;
+    return count() >= options_.max_nodes ||
+           (count() >= options_.min_nodes && Clock::now() - last_arrival >= options_.last_call);
   };
-  if (!wait_for(options_.join_timeout, full) && interrupted_()) return;
-  const auto count = static_cast<int>(entries.size());
-  // The leader's ranks come first, the others in the order of coming, or as they say.
-  std::stable_sort(entries.begin(), entries.end(), [](const json& a, const json& b) {
-    return std::pair(field<int>(a, "wanted_rank"), !field<bool>(a, "leads")) <
-           std::pair(field<int>(b, "wanted_rank"), !field<bool>(b, "leads"));
+  if (!wait_for(options_.join_timeout, complete) && interrupted_()) return;
+  // By node rank if given; otherwise the leader first, the others in the order of arrival.
+  std::stable_sort(nodes.begin(), nodes.end(), [](const LaunchNode& a, const LaunchNode& b) {
+    return std::pair(a.wanted_rank, !a.leads) < std::pair(b.wanted_rank, !b.leads);
   });
-  ExitCode code = ExitCode::rank;
-  if (!problem.empty()) {
-    code = ExitCode::usage;
-  } else if (count < options_.min_nodes) {
-    problem = fmt::format("only {} of {} nodes came to {} within {} s", count, options_.min_nodes,
-                          endpoint_text(address_, port_), options_.join_timeout.count() / 1000.0);
-  } else {
-    if (count > options_.max_nodes) entries.resize(static_cast<size_t>(options_.max_nodes));
-    problem = contradiction(entries);
-    if (!problem.empty()) code = ExitCode::usage;
+  if (round.problem.empty() && count() < options_.min_nodes) {
+    round.code = static_cast<int>(ExitCode::rank);
+    round.problem =
+        fmt::format("only {} of {} nodes connected to {} within {} s", count(), options_.min_nodes,
+                    endpoint_text(address_, port_), options_.join_timeout.count() / 1000.0);
+  } else if (round.problem.empty()) {
+    if (count() > options_.max_nodes) nodes.resize(static_cast<size_t>(options_.max_nodes));
+    round.problem = contradiction(nodes);
   }
-  if (options_.host_address.empty()) set_own_address(entries);
-  client_->set(key("plan"), json{{"problem", problem},
-                                 {"code", static_cast<int>(code)},
-                                 {"max_restarts", options_.max_restarts},
-                                 {"run_has_begun", run_has_begun},
-                                 {"nodes", entries}}
-                                .dump());
-  if (!problem.empty()) wait_for_farewells(count - 1);
+  if (options_.host_address.empty()) set_leader_address(nodes);
+  client_->set(key("plan"), record_text(round));
 }
 
 std::optional<Failure> Rendezvous::report(const Failure& failure) {
-  const json first = parse(client_->put_new(key("end"), to_text(failure, place_)));
-  if (field<int>(first, "place") == place_) return std::nullopt;
-  return failure_from(first);
+  Failure own = failure;
+  own.place = place_;
+  for (std::string& line : own.last_lines) line.resize(std::min(line.size(), kMaxLine));
+  const auto first = parse_record<Failure>(client_->put_new(key("end"), record_text(own)));
+  return first.place == place_ ? std::nullopt : std::optional(first);
 }
 
 std::optional<Failure> Rendezvous::failure_elsewhere() {
-  if (const auto text = client_->try_get(key("end"))) return failure_from(parse(*text));
-  return std::nullopt;
+  const auto text = client_->try_get(key("end"));
+  return text ? std::optional(parse_record<Failure>(*text)) : std::nullopt;
 }
 
 bool Rendezvous::all_done(const Round& round) {
@@ -295,7 +335,7 @@ bool Rendezvous::all_done(const Round& round) {
 
 std::string Rendezvous::decide(const std::string& leaders_reason_to_end) {
   if (leads()) {
-    if (leaders_reason_to_end.empty()) client_->set("attempt", std::to_string(attempt_ + 1));
+    if (leaders_reason_to_end.empty()) client_->set(attempt_key(), std::to_string(attempt_ + 1));
     client_->set(key("next"), leaders_reason_to_end);
   }
   const std::string reason = client_->get(key("next"), options_.grace + kPatience);
@@ -303,54 +343,21 @@ std::string Rendezvous::decide(const std::string& leaders_reason_to_end) {
   return reason;
 }
 
-void Rendezvous::leave(const Round& round) {
-  if (!leads()) {
-    try {
-      client_->set_will(key("end"), "");
-      client_->add(key("bye"), 1);
-    } catch (const Error& error) {
-      // The leader has gone: what was decided is known here, and nobody waits for a farewell.
-      if (error.code() != ExitCode::rank) throw;
-    }
-    return;
+void Rendezvous::leave() {
+  try {
+    client_->set_will(key("end"), "");
+  } catch (const Error& error) {
+    // The leader has left already; its decision is known here.
+    if (error.code() != ExitCode::rank) throw;
   }
-  client_->set_will(key("end"), "");
-  wait_for_farewells(static_cast<int64_t>(round.nodes.size()) - 1);
+  client_.reset();
+  if (server_) server_->wait_for_departures(kFarewell);
 }
 
-void Rendezvous::wait_for_farewells(int64_t others) {
-  const auto end = Clock::now() + kFarewell;
-  while (client_->add(key("bye"), 0) < others && Clock::now() < end) {
-    std::this_thread::sleep_for(kPoll);
-  }
-}
-
-void Rendezvous::tell_news() {
-  std::vector<std::string> news;
-  {
-    const std::lock_guard lock(news_mutex_);
-    news.swap(news_);
-  }
-  for (const std::string& text : news) say(text);
-}
-
-StoreClient& Rendezvous::ranks_store() {
-  if (!ranks_) {
-    RankEnvironment ours;
-    ours.run_id = fmt::format("{}.{}", options_.run_id, attempt_);
-    StoreOptions options = store_options(ours.store_prefix());
-    options.connect_timeout = std::min<milliseconds>(options.connect_timeout, kFarewell);
-    // The connection that is there says at once that the leader has ended, and its store with it.
-    const auto check_leader = [&] { client_->try_get("attempt"); };
-    check_leader();
-    try {
-      ranks_ = std::make_unique<StoreClient>(std::move(options));
-    } catch (const Error&) {
-      check_leader();
-      throw;
-    }
-  }
-  return *ranks_;
+std::optional<std::string> Rendezvous::read_of_ranks(const char* name) {
+  RankEnvironment ranks;
+  ranks.run_id = fmt::format("{}.{}", options_.run_id, attempt_);
+  return client_->try_get(ranks.store_prefix() + name);
 }
 
 }  // namespace dltrain

@@ -1,26 +1,24 @@
-// How the launchers of several nodes meet, watch each other and agree, through one store.
+// Connects the launchers of several nodes through one store: they agree on the nodes of an attempt,
+// report failures to each other, and decide on restarts.
 //
-// The launcher that can listen at the endpoint serves the store and leads: it decides who takes
-// part in an attempt, in which order, and whether there is another attempt. Keys, under the run's
-// id (k: number of the attempt, i: place in the order of coming):
+// The launcher that can listen on the endpoint serves the store and is the leader: it decides which
+// nodes take part in an attempt, their order, and whether there is another attempt. Keys, after the
+// run's id (k: number of the attempt, i: position in the order of arrival):
 //
-//   attempt          the current attempt, by the leader
-//   k/count          how many launchers have come
-//   k/join/i         who: host, address, ranks, wanted node rank
-//   k/refused/i      why the leader refuses one that has come (between attempts: at first all end)
-//   k/plan           the leader's decision: the nodes in order, or why there are none
-//   k/end            the first failure of the attempt (put_new; a launcher's last will, too)
-//   k/done           how many nodes have ended well
-//   k/next           the leader's decision after a failure: another attempt, or the last word
-//   k/bye            how many launchers have read the last word
+//   attempt          the current attempt; written by the leader
+//   k/count          number of launchers that have arrived
+//   k/join/i         a LaunchNode
+//   k/refused/i      why the leader refuses a launcher that has arrived between attempts
+//   k/plan           the leader's decision: the nodes in order, or why the attempt cannot start
+//   k/end            the first failure of the attempt (put_new; also a launcher's last will)
+//   k/done           number of nodes that have ended successfully
+//   k/next           the leader's decision after a failure: why the run ends; empty: a restart
 //
-// Alone (one node, no endpoint) the same is done with a store on 127.0.0.1, where nobody else
-// comes.
+// A launcher of one node does the same with a store on 127.0.0.1.
 #pragma once
 
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
@@ -32,18 +30,26 @@
 
 namespace dltrain {
 
-// One launcher and its host. (A `Node` is an operation of a graph.)
+// A launcher and its host, as it announces itself.
 struct LaunchNode {
-  std::string host = {};     // its name
-  std::string address = {};  // as the other nodes see it
-  int processes = 0;
-  int wanted_rank = -1;  // −1: any
+  std::string host = {};     // name of the host
+  std::string address = {};  // as the other nodes reach it
+  int processes = 0;         // ranks on this node
+  int wanted_rank = -1;      // --node-rank; −1: any
+  bool leads = false;
+  int process = 0;          // process id of the launcher
+  std::string nnodes = {};  // --nnodes
+  int max_restarts = 0;     // --max-restarts
+  std::string leader = {};  // the leader's address, as this node reaches it
+  int place = 0;            // in the order of arrival
 };
 
-// Who takes part in an attempt.
+// The nodes of an attempt, or why it cannot start.
 struct Round {
-  std::vector<LaunchNode> nodes;
-  int own = 0;  // this node
+  std::vector<LaunchNode> nodes = {};
+  std::string problem = {};
+  int code = 0;  // exit code for the problem
+  int own = 0;   // index of this node
   int max_restarts = 0;
   bool run_has_begun = false;  // in an earlier attempt
   int first_rank() const;
@@ -52,9 +58,9 @@ struct Round {
 
 class Rendezvous {
  public:
-  // Listens or connects at the endpoint. Throws Error(rank) or Error(usage) with one sentence.
-  // `secret`: of the store. `interrupted`: looked at while waiting; once it is true the constructor
-  // and meet() end with Error(stopped), or without a Round.
+  // Listens on the endpoint or connects to it. Throws Error(rank) or Error(usage). `secret`: of the
+  // store. `interrupted` is called while waiting; when it returns true, the constructor throws
+  // Error(stopped) and meet() returns nothing.
   Rendezvous(const LaunchOptions& options, const std::string& secret,
              std::function<bool()> interrupted);
 
@@ -63,56 +69,53 @@ class Rendezvous {
   const std::string& address() const { return address_; }
   int port() const { return port_; }
 
-  // Meets the other nodes for this attempt. Nothing when interrupted. Throws Error(rank) naming who
-  // is missing after the timeout, Error(usage) for contradictory node ranks: the same on all nodes.
-  // A leader tells all whether the run has begun in an earlier attempt.
+  // Waits for the other nodes of this attempt. Returns nothing when interrupted. Throws Error(rank)
+  // naming what is missing after the timeout, or Error(usage) for contradictory node ranks, on all
+  // nodes alike. The leader tells all nodes whether the run has begun in an earlier attempt.
   std::optional<Round> meet(bool run_has_begun);
-  // Tells the others why the attempt has failed. Where another node told of a failure before, that
-  // one counts, and is returned.
+  // Reports the failure of this attempt to the other nodes. If another node has reported one
+  // before, returns that.
   std::optional<Failure> report(const Failure& failure);
-  // A failure that another node has reported.
+  // Returns the failure that a node has reported.
   std::optional<Failure> failure_elsewhere();
-  // This node's ranks have ended well; whether those of all nodes have. Call until it is true or a
-  // failure comes from elsewhere.
+  // Call it when this node's ranks have ended successfully, until it returns true (all nodes have)
+  // or a failure is reported elsewhere.
   bool all_done(const Round& round);
-  // After a failure, on every node: the leader says whether there is another attempt. Empty: there
-  // is, and attempt() is the next one. Otherwise the reason why not.
+  // After a failure, on every node: returns an empty string if there is another attempt, which
+  // attempt() then counts, otherwise the leader's reason to end the run.
   std::string decide(const std::string& leaders_reason_to_end);
-  // The end, good or bad: a leader stays a moment until the others have learnt of it. For these a
-  // leader that has gone already is no error.
-  void leave(const Round& round);
+  // Ends the rendezvous. A leader waits a moment until the other nodes have disconnected, because
+  // they read its decisions from its store.
+  void leave();
 
-  // Says what the store's thread has noticed, which must not wait for a full terminal. Call it now
-  // and then; where nodes are waited for that is done here.
-  void tell_news();
-
-  // A client of the ranks' own part of the store in this attempt.
-  StoreClient& ranks_store();
-  std::string run_id() const { return options_.run_id; }
+  // Reads a key that the ranks of this attempt have written.
+  std::optional<std::string> read_of_ranks(const char* name);
 
  private:
-  std::string key(const char* name) const { return fmt::format("{}/{}", attempt_, name); }
-  void open(const std::string& secret);
+  std::string key(const char* name) const {
+    return fmt::format("{}.launch/{}/{}", options_.run_id, attempt_, name);
+  }
+  std::string key(const char* name, int64_t place) const {
+    return fmt::format("{}/{}", key(name), place);
+  }
+  std::string attempt_key() const { return options_.run_id + ".launch/attempt"; }
+  void open();
   void wait_for_name();
-  StoreOptions store_options(const std::string& prefix) const;
   void join();
   void lead(bool run_has_begun);
-  void part();
-  void wait_for_farewells(int64_t others);
   template <typename Condition>
-  bool wait_for(std::chrono::milliseconds timeout, const Condition& condition);
+  bool wait_for(std::chrono::milliseconds timeout, const Condition& condition,
+                std::chrono::milliseconds pause = std::chrono::milliseconds(10));
 
   const LaunchOptions& options_;
   std::string secret_;
   std::function<bool()> interrupted_;
   std::string address_;
   int port_ = 0;
-  std::mutex news_mutex_;
-  std::vector<std::string> news_;
-  std::unique_ptr<StoreServer> server_;  // after what its thread writes
-  std::unique_ptr<StoreClient> client_, ranks_;
+  std::unique_ptr<StoreServer> server_;  // of the leader
+  std::unique_ptr<StoreClient> client_;
   int attempt_ = 0;
-  int place_ = 0;  // in the order of coming to this attempt
+  int place_ = 0;  // in the order of arrival in this attempt
   bool done_ = false;
 };
 

@@ -17,8 +17,8 @@ bool is_interruption(int signal) {
 }
 
 namespace {
-// In a handler, where nothing but write() is safe.
-std::string_view told_by(int signal) {
+// Used in a signal handler.
+std::string_view stop_message(int signal) {
   static_assert(SIGHUP == 1 && SIGINT == 2 && SIGTERM == 15);
   return signal == SIGHUP   ? "dltrain: stopped by signal 1 before the first step\n"
          : signal == SIGINT ? "dltrain: stopped by signal 2 before the first step\n"
@@ -30,16 +30,14 @@ void end_on_interruption() {
   for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
     if (signal != SIGHUP || !is_ignored(signal)) {
       std::signal(signal, [](int number) {
-        const std::string_view text = told_by(number);
-        if (write(STDERR_FILENO, text.data(), text.size()) < 0) {
-          // Nowhere to tell it.
-        }
+        const std::string_view text = stop_message(number);
+        [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, text.data(), text.size());
         _exit(static_cast<int>(ExitCode::stopped));
       });
     }
   }
   for (const int signal : {SIGUSR1, SIGUSR2}) std::signal(signal, [](int) {});
-  std::signal(SIGPIPE, SIG_IGN);  // the ranks go on without whoever reads what they print
+  std::signal(SIGPIPE, SIG_IGN);  // the ranks continue when the reader of the output ends
 }
 
 SignalSource::SignalSource() {
@@ -47,7 +45,7 @@ SignalSource::SignalSource() {
   sigemptyset(&set);
   sigaddset(&set, SIGCHLD);
   for (const int signal : kRunSignals) {
-    // A descriptor gets a blocked signal even where it is ignored.
+    // A signalfd receives blocked signals even if they are ignored.
     if (signal != SIGHUP || !is_ignored(signal)) sigaddset(&set, signal);
   }
   pthread_sigmask(SIG_BLOCK, &set, &mask_before_);
@@ -57,7 +55,7 @@ SignalSource::SignalSource() {
 }
 
 SignalSource::~SignalSource() {
-  read_all();  // what comes once all is decided must not end the process by another code
+  read_all();  // pending signals must not change the exit code
   pthread_sigmask(SIG_SETMASK, &mask_before_, nullptr);
 }
 

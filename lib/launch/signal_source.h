@@ -1,4 +1,4 @@
-// Signals as bytes on a descriptor, for a loop that polls.
+// Signals through a descriptor, for a poll loop.
 #pragma once
 
 #include <csignal>
@@ -8,9 +8,9 @@
 
 namespace dltrain {
 
-// While this lives SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2 and SIGCHLD are taken through the
-// descriptor, and SIGPIPE is ignored. SIGHUP that was ignored before (nohup) stays so. Make it in
-// the main thread before any other thread: the signals must be blocked in all of them.
+// While it exists, SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2 and SIGCHLD arrive through the
+// descriptor, and SIGPIPE is ignored. SIGHUP stays ignored if it was before (nohup). Construct it
+// in the main thread before other threads exist: the signals must be blocked in all of them.
 class SignalSource {
  public:
   SignalSource();
@@ -19,11 +19,11 @@ class SignalSource {
   SignalSource& operator=(const SignalSource&) = delete;
 
   int descriptor() const { return descriptor_.get(); }
-  // The next signal, 0 when there is none.
+  // Returns the next signal, or 0.
   int take();
-  // How often SIGINT, SIGTERM and SIGHUP have come; take() still gives those that it has not given.
+  // Returns the number of SIGINT, SIGTERM and SIGHUP so far, including those not yet taken.
   int interruptions();
-  // The first of them, 0 when there was none.
+  // Returns the first of them, or 0.
   int first_interruption() const { return first_interruption_; }
 
  private:
@@ -35,11 +35,11 @@ class SignalSource {
   int interruptions_ = 0, first_interruption_ = 0;
 };
 
-// Whether a signal asks for an end: SIGINT, SIGTERM and SIGHUP.
+// Returns true for SIGINT, SIGTERM and SIGHUP.
 bool is_interruption(int signal);
 
-// Until a SignalSource is made: an interruption ends the process at once with code 75, since there
-// is nothing to be saved yet, and SIGUSR1 and SIGUSR2 do nothing.
+// Until a SignalSource exists, an interruption ends the process at once with code 75, because there
+// is nothing to save yet, and SIGUSR1 and SIGUSR2 are ignored.
 void end_on_interruption();
 
 }  // namespace dltrain

@@ -23,7 +23,7 @@ struct Pipe {
 Pipe make_pipe() {
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0) {
-    fail(ExitCode::usage, "cannot make a pipe: {} (ulimit -n)", std::strerror(errno));
+    fail(ExitCode::usage, "cannot create a pipe: {} (ulimit -n)", std::strerror(errno));
   }
   return {FileDescriptor(ends[0]), FileDescriptor(ends[1])};
 }
@@ -35,7 +35,7 @@ std::vector<char*> pointers(std::vector<std::string>& strings) {
   return result;
 }
 
-// What the child needs between fork and exec, where only async-signal-safe calls are allowed.
+// The data for the child between fork and exec, where only async-signal-safe calls are allowed.
 struct ChildSetup {
   const char* executable;
   char* const* arguments;
@@ -54,14 +54,14 @@ void complain(const char* text) {
   setpgid(0, 0);
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != c.parent) _exit(127);  // the parent ended before the line above
-  c.cpus->apply();  // where it is refused the rank runs where the launcher may
+  c.cpus->apply();                        // if it fails, the rank uses the CPUs of the launcher
   dup2(c.in, STDIN_FILENO);
   if (c.out >= 0) dup2(c.out, STDOUT_FILENO);
   if (c.err >= 0) dup2(c.err, STDERR_FILENO);
   sigset_t held;
   sigemptyset(&held);
   for (const int signal : kRunSignals) {
-    // nohup holds for the ranks too.
+    // nohup applies to the ranks too.
     if (signal != SIGHUP || !is_ignored(signal)) std::signal(signal, SIG_DFL);
     sigaddset(&held, signal);
   }
@@ -106,7 +106,7 @@ Spawned spawn(const Command& command) {
   const pid_t pid = fork();
   if (pid < 0) fail(ExitCode::internal, "cannot start a process: {}", std::strerror(errno));
   if (pid == 0) become(setup);
-  setpgid(pid, pid);  // in case that the child has not come to it when it is first signalled
+  setpgid(pid, pid);  // the child may not have done it before the first signal
   make_nonblocking(out.read.get());
   make_nonblocking(err.read.get());
   return {pid, std::move(out.read), std::move(err.read)};
@@ -119,7 +119,7 @@ std::string own_executable() {
     const std::string result(path, static_cast<size_t>(length));
     if (access(result.c_str(), X_OK) == 0) return result;
   }
-  return "/proc/self/exe";  // replaced since it was started: the link still opens the old file
+  return "/proc/self/exe";  // the file was replaced, but the link still opens the old one
 }
 
 }  // namespace dltrain

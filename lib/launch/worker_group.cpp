@@ -22,15 +22,12 @@ using std::chrono::milliseconds;
 
 constexpr int kPeerLost = static_cast<int>(ExitCode::rank);
 constexpr int kStopped = static_cast<int>(ExitCode::stopped);
-// Of blame(), behind 0: an own failure.
+// Values of blame(), in addition to 0 for a failure of the rank itself.
 constexpr int kObeyed = 1, kLostPeer = 2, kEarlyStop = 3;
-// How long output is still read after the last rank has ended, if somebody keeps a pipe open.
+// The time that output is read after the last rank has ended, if a process keeps a pipe open.
 constexpr milliseconds kDrainTime{200};
-// A wait that was longer than it can be by this much: the process was stopped. Ranks that are found
-// to have ended within the second time after it have missed it.
-constexpr milliseconds kStandStill{300}, kAfterStandStill{1'000};
 
-// Where a stream of a rank goes besides, or instead of, this process's own.
+// Opens the log file of a stream of a rank.
 FileDescriptor open_log(const std::filesystem::path& folder, int local, const char* name) {
   const auto path = folder / std::to_string(local) / name;
   make_directories(path.parent_path());
@@ -59,11 +56,11 @@ bool is_curable(int code) {
   return true;
 }
 
-// Worse causes first: own failures, then ranks that an interruption has killed before they could
-// end in order, then lost peers, then an early stop.
+// The most probable cause has the lowest number: failures of the rank itself, then ranks that an
+// interruption has killed before they could stop, then lost peers, then early stops.
 int WorkerGroup::Rank::blame() const {
   if (obeyed) return kObeyed;
-  if (signal != 0 || !condemned.empty()) return 0;
+  if (signal != 0 || !stuck.empty()) return 0;
   return code == kPeerLost ? kLostPeer : code == kStopped ? kEarlyStop : 0;
 }
 
@@ -125,7 +122,6 @@ void WorkerGroup::turn(milliseconds at_most) {
   }
   pump(at_most);
   handle_signals();
-  was_late(Clock::now() - waited_);  // before anybody is found to have ended
   reap();
   decided_ = decided_ || (cause_ != nullptr && !alive());
   if (!deadline_ || Clock::now() < *deadline_) return;
@@ -150,22 +146,10 @@ void WorkerGroup::pump(milliseconds timeout) {
       relays.push_back(relay);
     }
   }
-  const auto begin = Clock::now();
-  const int ready = poll(entries.data(), entries.size(), static_cast<int>(timeout.count()));
-  waited_ = Clock::now();
-  was_late(waited_ - begin - timeout);
-  if (ready <= 0) return;
+  if (poll(entries.data(), entries.size(), static_cast<int>(timeout.count())) <= 0) return;
   for (size_t i = 0; i < relays.size(); ++i) {
-    if (entries[i + 1].revents && relays[i]->pump()) last_speaker_ = relays[i];
+    if (entries[i + 1].revents && relays[i]->pump()) last_printed_ = relays[i];
   }
-}
-
-void WorkerGroup::was_late(Clock::duration late) {
-  if (late < kStandStill) return;
-  const auto now = Clock::now();
-  const auto span = std::chrono::duration_cast<milliseconds>(late);
-  stood_still_ = now - awake_ < kAfterStandStill ? std::max(stood_still_, span) : span;
-  awake_ = now;
 }
 
 void WorkerGroup::handle_signals() {
@@ -184,11 +168,10 @@ void WorkerGroup::handle_signals() {
 
 void WorkerGroup::signal_all(int signal) {
   for (const Rank& r : ranks_) {
-    // Only a kill is for the processes that a rank has started, too: the rest is the rank's
-    // business.
     if (!r.alive) continue;
+    // SIGKILL also goes to the processes that a rank has started.
     kill(signal == SIGKILL ? -r.pid : r.pid, signal);
-    // One that stands still can neither end in order nor, right after fork(), begin.
+    // A stopped rank could not handle the signal.
     if (is_interruption(signal)) kill(r.pid, SIGCONT);
   }
 }
@@ -201,15 +184,14 @@ void WorkerGroup::reap() {
         info.si_pid == 0) {
       continue;
     }
-    // As long as the rank is not waited for, its process group's number is not given to others.
+    // Until the rank is reaped, the number of its process group is not reused.
     kill(-r.pid, SIGKILL);
     waitpid(r.pid, nullptr, 0);
     r.alive = false;
     (info.si_code == CLD_EXITED ? r.code : r.signal) = info.si_status;
     r.obeyed = interrupted_ && is_interruption(r.signal);
-    r.left = r.code == kPeerLost && Clock::now() - awake_ < kAfterStandStill;
     for (LineRelay* relay : {r.out.get(), r.err.get()}) {
-      if (relay && relay->open() && relay->pump()) last_speaker_ = relay;
+      if (relay && relay->open() && relay->pump()) last_printed_ = relay;
     }
     ended(r);
   }
@@ -235,10 +217,10 @@ void WorkerGroup::stop() {
   }
 }
 
-void WorkerGroup::condemn(int rank, const std::string& reason) {
+void WorkerGroup::kill_stuck(int rank, const std::string& reason) {
   for (Rank& r : ranks_) {
     if (r.number != rank || !r.alive || stopping_) continue;
-    r.condemned = reason;
+    r.stuck = reason;
     cause_ = &r;
     kill(-r.pid, SIGKILL);
     stop();
@@ -260,10 +242,10 @@ std::optional<Failure> WorkerGroup::failure() const {
     failure.last_lines.assign(lines.begin(), lines.end());
   }
   const std::string who = fmt::format("rank {} (process {})", cause_->number, cause_->pid);
-  if (!cause_->condemned.empty()) {
+  if (!cause_->stuck.empty()) {
     failure.code = kPeerLost;
     failure.curable = true;
-    failure.message = cause_->condemned;
+    failure.message = cause_->stuck;
   } else if (cause_->signal != 0) {
     const char* name = sigabbrev_np(cause_->signal);
     failure.message =
@@ -285,18 +267,8 @@ void WorkerGroup::drain() {
   }
 }
 
-milliseconds WorkerGroup::missed() const {
-  const bool left = cause_ && cause_->left && cause_->condemned.empty();
-  return left ? stood_still_ : milliseconds(0);
-}
-
-bool WorkerGroup::has_left(int rank) const {
-  return std::any_of(ranks_.begin(), ranks_.end(),
-                     [&](const Rank& r) { return r.number == rank && r.left; });
-}
-
-bool WorkerGroup::has_just_spoken() const {
-  return cause_ && (!cause_->err || last_speaker_ == cause_->err.get());
+bool WorkerGroup::printed_last() const {
+  return cause_ && (!cause_->err || last_printed_ == cause_->err.get());
 }
 
 }  // namespace dltrain

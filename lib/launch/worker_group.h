@@ -1,4 +1,4 @@
-// The ranks of one attempt on this host.
+// The processes of the ranks of one attempt on this host.
 #pragma once
 
 #include <memory>
@@ -17,16 +17,17 @@ namespace dltrain {
 
 // Why an attempt ended.
 struct Failure {
-  int code = 0;              // of the launcher, should there be no restart
-  bool curable = false;      // a restart may change it
-  bool secondary = false;    // only the loss of a peer was noticed
+  int code = 0;              // exit code of the launcher if there is no restart
+  bool curable = false;      // a restart may succeed
+  bool secondary = false;    // the rank only reported the loss of a peer
   std::string message = {};  // one sentence that names the rank; empty: an early stop (75)
-  int rank = -1;             // that the message names, or that stopped first; −1: none
+  int rank = -1;             // the rank of the message, or the first one that stopped; −1: none
   std::vector<std::string> last_lines = {};  // of that rank's stderr
-  bool obeyed = false;                       // the rank died of a signal that was passed on
+  bool obeyed = false;  // the rank was ended by a signal that the launcher passed on
+  int place = -1;       // of the launcher that reports it to other nodes
 };
 
-// Whether another start can go better than one that ended with this code.
+// Returns true if a restart may succeed after this exit code.
 bool is_curable(int code);
 
 class WorkerGroup {
@@ -34,52 +35,44 @@ class WorkerGroup {
   // `options` and `signals` outlive it.
   WorkerGroup(const LaunchOptions& options, SignalSource& signals)
       : options_(options), signals_(signals) {}
-  // Kills what is still alive: only when starting another rank failed.
+  // Kills ranks that are still alive, which happens only if starting another rank failed.
   ~WorkerGroup();
 
-  // Starts a rank for each environment, in the order of local ranks, bound to its CPUs; the first
-  // is global rank `first_rank`. `logs`: the folder for tee and redirects. Once.
+  // Starts a rank for each environment, in the order of local ranks, bound to its CPUs. The first
+  // one is global rank `first_rank`. `logs`: the folder for tee and redirects. Called once.
   void start(const std::vector<std::string>& arguments,
              const std::vector<Environment>& environments,
              const std::vector<std::vector<int>>& cpus, int first_rank,
              const std::filesystem::path& logs);
 
   bool alive() const;
-  // Passes output and signals on and takes ranks that have ended, waiting at most so long for
-  // something to happen.
+  // Passes output and signals on and reaps ranks that have ended. Waits at most `at_most` for an
+  // event.
   void turn(std::chrono::milliseconds at_most);
-  // The failure that ends the attempt, once it is clear which one; an early stop (75) only when all
-  // ranks have ended, or none followed for the grace.
+  // Returns the failure that ends the attempt, once its cause is known. An early stop (75) is
+  // returned only when all ranks have ended, or none has followed within the grace.
   std::optional<Failure> failure() const;
-  // SIGTERM now, SIGKILL after the grace: the attempt has failed elsewhere.
+  // Sends SIGTERM now and SIGKILL after the grace, because the attempt has failed elsewhere.
   void stop();
-  // This rank is the cause: it neither works nor ends. It is killed at once.
-  void condemn(int rank, const std::string& reason);
-  // Something took so much longer than it can, and now it is over: where that is long this process
-  // stood still (SIGSTOP), and ranks that are found to have ended now have missed it.
-  void was_late(Clock::duration late);
-  // After the last rank: what is still in the pipes.
+  // Kills a rank that makes no progress; it becomes the cause of the failure.
+  void kill_stuck(int rank, const std::string& reason);
+  // Passes on what is left in the pipes after the last rank has ended.
   void drain();
-  // How long this process stood still just before the ranks that have caused the failure were found
-  // to have lost the run (code 6); 0: it did not, or they have ended otherwise.
-  std::chrono::milliseconds missed() const;
-  // Whether that holds for this rank, if it is one of these.
-  bool has_left(int rank) const;
-  // Whether the last lines of the failing rank stand right above, or it has a terminal of its own.
-  bool has_just_spoken() const;
+  // Returns true if the last lines of the failing rank were printed last, or it writes to the
+  // terminal itself.
+  bool printed_last() const;
 
  private:
   struct Rank {
     int number = 0;
     pid_t pid = 0;
     bool alive = false;
-    int signal = 0;  // that killed it
+    int signal = 0;  // the signal that killed it
     int code = 0;
-    std::string condemned;                // why; empty: it was not
-    std::unique_ptr<LineRelay> out, err;  // nullptr where the rank writes to the terminal itself
+    std::string stuck;                    // why kill_stuck() killed it; may be empty
+    std::unique_ptr<LineRelay> out, err;  // nullptr if the rank writes to the terminal itself
 
     bool obeyed = false;  // `signal` is an interruption that this launcher has passed on
-    bool left = false;    // found to have ended with code 6 just after this launcher stood still
 
     bool failed() const { return signal != 0 || code != 0; }
     int blame() const;
@@ -96,20 +89,17 @@ class WorkerGroup {
   SignalSource& signals_;
   std::vector<Rank> ranks_;
   const Rank* cause_ = nullptr;
-  const LineRelay* last_speaker_ = nullptr;  // whose lines came last, here and not to a file alone
+  const LineRelay* last_printed_ = nullptr;  // the relay that has printed last
   bool decided_ = false;                     // cause_ is final
   bool stopping_ = false;                    // SIGTERM has been sent because of a failure
   bool killed_ = false;
   bool interrupted_ = false;                   // an interruption was passed on
-  std::chrono::milliseconds stood_still_{0};   // this process, at last
-  Clock::time_point awake_{};                  // since when it does not any more
-  Clock::time_point waited_{};                 // when the last wait for signals or output ended
-  std::optional<Clock::time_point> deadline_;  // of the blame window, then of the grace
+  std::optional<Clock::time_point> deadline_;  // end of the blame window, then of the grace
 };
 
-// A line of the launcher's own on stderr.
+// Prints a line of the launcher on stderr.
 void say(const std::string& text);
-// And the last lines of a rank below it.
+// Prints the last lines of a rank.
 void say_last_lines(int rank, const std::vector<std::string>& lines);
 
 }  // namespace dltrain

@@ -1,4 +1,4 @@
-// Sets of moments: where nothing else ran, and what the host did meanwhile.
+// Sets of time intervals.
 #pragma once
 
 #include <cstdint>
@@ -13,9 +13,9 @@ struct Interval {
 // Sorted and disjoint.
 using Intervals = std::vector<Interval>;
 
-// The union of any intervals.
+// Returns the union of the intervals.
 Intervals merged(std::vector<Interval> intervals);
-// What of `a` lies in `b`, and outside of it.
+// Return the intersection and the difference of `a` and `b`.
 Intervals common(const Intervals& a, const Intervals& b);
 Intervals without(const Intervals& a, const Intervals& b);
 int64_t total(const Intervals& intervals);

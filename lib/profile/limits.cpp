@@ -16,7 +16,7 @@ using LimitsClock = std::chrono::steady_clock;
 
 constexpr double kSeconds = 0.15;  // of each measurement, at least
 
-// Seconds of one run at best. Devices that work by themselves are given several runs at a time.
+// Returns the least seconds of one run. Asynchronous devices get several runs at a time.
 double least_seconds(Kernel& kernel, Stream& stream, int runs_at_once) {
   kernel.run(stream);
   stream.synchronize();
@@ -33,7 +33,7 @@ double least_seconds(Kernel& kernel, Stream& stream, int runs_at_once) {
   return least / runs_at_once;
 }
 
-// Seconds of `op` at best; 0 where the engine has no kernel for it.
+// Returns the least seconds of `op`; 0 if the engine has no kernel for it.
 double time_op(const Engine& engine, Device& device, std::string_view op,
                const std::vector<TensorSpec>& inputs, const TensorSpec& output) {
   const Attributes none;
@@ -60,8 +60,8 @@ double time_op(const Engine& engine, Device& device, std::string_view op,
   return least_seconds(*found.kernel, *stream, device.properties().backend == "cuda" ? 8 : 1);
 }
 
-// The best of products of several sizes: small ones are done between two interruptions by other
-// work, large ones keep many cores busy.
+// Returns the best rate of products of several sizes: small ones are interrupted less often, large
+// ones use many cores better.
 double product_flops(const Engine& engine, Device& device, DType dtype,
                      const std::vector<int64_t>& sizes) {
   double best = 0;

@@ -28,7 +28,7 @@ int64_t now_profile() {
       .count();
 }
 
-// What travels between the ranks at the end. Alone there is nobody to talk to.
+// Exchanges the results between the ranks at the end. With one rank, `group` is nullptr.
 class Ranks {
  public:
   Ranks(Collectives* group, Device& device) : group_(group), stream_(device.make_stream()) {}
@@ -39,8 +39,8 @@ class Ranks {
     return value;
   }
 
-  // What to add to rank 0's clock for this rank's. Clocks of one machine are one; what differs less
-  // than a barrier may last is taken for that.
+  // Returns the offset of this rank's clock to rank 0's. Offsets below the duration of a barrier
+  // count as 0: ranks on one machine have the same clock.
   int64_t clock_offset() {
     constexpr int64_t kSameMachine = 10'000'000;  // ns
     if (group_ == nullptr) return 0;
@@ -49,7 +49,7 @@ class Ranks {
     return std::abs(difference) < kSameMachine ? 0 : difference;
   }
 
-  // Of all ranks, in their order.
+  // Gathers the texts of all ranks, in their order.
   std::vector<std::string> gather(const std::string& text) {
     if (group_ == nullptr) return {text};
     const auto ranks = static_cast<size_t>(group_->size());
@@ -88,7 +88,7 @@ class Ranks {
   std::unique_ptr<Stream> stream_;
 };
 
-// The steps, and the time of the plain ones.
+// Runs the steps; sets the mean time of those without observation.
 Recording run_steps(Session& session, const ProfileOptions& options, double& plain_seconds) {
   Recorder recorder(*session.executor, options.steps, session.batch.micro_steps);
   ProfileClock::time_point begin, end;
@@ -119,7 +119,8 @@ Session open(Experiment& experiment, const ProfileOptions& options, RankAgreemen
                          .evaluation = false},
                         std::move(chosen));
   } catch (const std::exception& error) {
-    if (agreement != nullptr) agreement->give_up(error.what());  // others may wait for a choice
+    if (agreement != nullptr)
+      agreement->give_up(error.what());  // other ranks may wait for a choice
     throw;
   }
 }

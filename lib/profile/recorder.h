@@ -1,7 +1,7 @@
-// Keeps what happens in the steps of a profile: the kernel calls, the other parts of the training
-// thread, the batches that the loader fills, and what the device says of its work.
+// Records the events in the steps of a profile: the kernel calls, the other parts of the training
+// thread, the batches that the loader fills, and the activities of the device.
 //
-// Threads: filled() comes from the loader's threads, everything else from the training thread.
+// Threads: filled() is called by the loader's threads, the other methods by the training thread.
 #pragma once
 
 #include <array>
@@ -41,13 +41,13 @@ struct Recording {
   std::vector<PartEvent> parts;  // in order of their beginning
   std::vector<FillEvent> fills;
   std::vector<DeviceActivity> device;  // tag: index into calls
-  bool synchronous = true;             // calls are done when they return; `device` is empty
-  std::string method;                  // how time was taken
+  bool synchronous = true;             // calls are complete when they return; `device` is empty
+  std::string method;                  // how times were measured
 };
 
 class Recorder final : public StepObserver {
  public:
-  // `steps`: that will be observed; memory for them is taken here.
+  // `steps`: number of observed steps; memory for them is allocated here.
   Recorder(Executor& executor, int64_t steps, int64_t micro_steps);
 
   void begin_call(const Plan& plan, size_t call, Stream& stream) override;
@@ -56,7 +56,7 @@ class Recorder final : public StepObserver {
   void end(StepPart part) override;
   void filled(int worker, int64_t sequence, Time begin, Time end) override;
 
-  // Everything so far; after the last step. Waits for the device.
+  // Returns all events. Called after the last step. Waits for the device.
   Recording take();
 
  private:

@@ -1,4 +1,4 @@
-// A profile as a person and as a script read it.
+// The output of a profile: as a table and as JSON.
 #pragma once
 
 #include <filesystem>
@@ -15,7 +15,7 @@ struct RankShares {
   std::vector<double> seconds = {};  // of each of Profile::shares
 };
 
-// Of the whole run; the figures are rank 0's, `ranks` says them of all.
+// The profile of a run. The figures are those of rank 0; `ranks` has the shares of all ranks.
 struct ProfileReport {
   std::string name = {};    // of the run
   std::string note = {};    // why it runs where it does (Session::device_note); empty: as asked

@@ -80,7 +80,7 @@ class Rows {
   std::map<std::string, ProfileRow> rows_;
 };
 
-// What each call is, looked up once.
+// The properties of each call, computed once.
 class Works {
  public:
   explicit Works(const MachineLimits& limits) : limits_(limits) {}

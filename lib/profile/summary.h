@@ -10,7 +10,7 @@
 
 namespace dltrain {
 
-// What one call of a plan is; the same in every step.
+// The properties of one call of a plan, which are the same in every step.
 struct CallWork {
   std::string op = {}, variant = {};  // "matmul", "oneDNN"
   std::string layer = {};             // "layers.3"; "model" where no layer asked for it
@@ -39,22 +39,22 @@ struct ProfileRow {
   double of_limit() const { return seconds > 0 ? limit_seconds / seconds : 0; }
 };
 
-// A part of the step's time; together they are the step.
+// A part of the step's time. All parts together are the step.
 struct StepShare {
   std::string name;
   double seconds = 0;
-  std::string meaning;  // for the person
+  std::string meaning;  // for the table
 };
 
 struct Profile {
-  int64_t steps = 0;        // that were observed
-  double step_seconds = 0;  // of them, in the mean
+  int64_t steps = 0;        // number of observed steps
+  double step_seconds = 0;  // their mean
   std::vector<StepShare> shares;
-  // The slowest first.
+  // Sorted by time, the slowest first.
   std::vector<ProfileRow> ops, layers, calls;
 };
 
-// Of at least one whole step.
+// The recording has at least one complete step.
 Profile summarize(const Recording& recording, const MachineLimits& limits);
 
 }  // namespace dltrain

@@ -24,7 +24,7 @@ std::string cell(double value, int decimals = 1) {
   return value > 0 ? fmt::format("{:.{}f}", value, decimals) : "-";
 }
 
-// Left-aligned in `columns`, which are those of code points.
+// Pads or truncates text to `columns` code points.
 std::string padded(std::string_view text, int columns) {
   const std::string_view cut = cut_to_width(text, columns);
   const auto taken = std::count_if(cut.begin(), cut.end(), [](char c) {
@@ -75,15 +75,15 @@ class Table {
          r.profile.steps, r.warmup,
          plain > 0 ? static_cast<double>(r.samples_per_step) / plain : 0);
     if (r.utilization() > 0) {
-      line("model: {:.4g} GFLOP a step; MFU {:.1f} % of the limit in {}", r.model_flops / 1e9,
+      line("model: {:.4g} GFLOP per step; MFU {:.1f} % of the limit in {}", r.model_flops / 1e9,
            100 * r.utilization(), r.arithmetic);
     }
-    line("observed: {} a step ({:+.1f} %), by {}", milliseconds(step_),
+    line("observed: {} per step ({:+.1f} %), by {}", milliseconds(step_),
          plain > 0 ? 100 * (step_ / plain - 1) : 0, r.method);
   }
 
   void add_shares() {
-    heading("where the observed step goes:");
+    heading("time of the observed step:");
     for (const StepShare& share : report_.profile.shares) {
       if (share.seconds < kShown) continue;
       line("  {:<14} {:>12} {:>6.1f} %   {}", share.name, milliseconds(share.seconds),
@@ -93,7 +93,7 @@ class Table {
 
   void add_ranks() {
     if (report_.ranks.size() < 2) return;
-    heading("the same of every rank, in ms:");
+    heading("the same for every rank, in ms:");
     std::string names;
     for (const StepShare& share : report_.profile.shares) {
       names += fmt::format(" {:>13}", share.name);
@@ -120,7 +120,7 @@ class Table {
          row.limit_seconds > 0 ? fmt::format("{:.0f} %", 100 * row.of_limit()) : "-");
   }
 
-  // The first so many rows, and what the others take.
+  // Adds the first rows, and the total of the others.
   template <typename Show>
   void add_first(const std::vector<ProfileRow>& rows, const Show& show) {
     const size_t shown = std::min(rows.size(), options_.rows);
@@ -132,7 +132,7 @@ class Table {
   }
 
   void add_rows(const char* what, const std::vector<ProfileRow>& rows, bool with_shapes) {
-    heading(fmt::format("slowest {}, a step:", what));
+    heading(fmt::format("slowest {}, per step:", what));
     columns(with_shapes ? "layer and op" : "op", with_shapes ? "" : "kernel");
     add_first(rows, [&](const ProfileRow& row) {
       if (!with_shapes) return add_row(row);
@@ -145,7 +145,7 @@ class Table {
   }
 
   void add_layers() {
-    heading("slowest layers, a step:");
+    heading("slowest layers, per step:");
     line("  {} {:>6} {:>10} {:>7} {:>10} {:>10} {:>10} {:>9} {:>9}", padded("layer", kNameColumns),
          "calls", "ms", "share", "forward", "backward", "update", "GFLOP/s", "of limit");
     add_first(report_.profile.layers, [&](const ProfileRow& row) {

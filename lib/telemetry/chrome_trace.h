@@ -1,8 +1,8 @@
 // Traces in the format of chrome://tracing, which Perfetto (ui.perfetto.dev) reads too: the JSON
 // object form of Google's "Trace Event Format".
 //
-// A process has threads, a thread has slices, which may lie in each other but not cross. Slices
-// that cross (messages under way) are asynchronous: they get lines of their own.
+// A process has threads, a thread has slices, which can be nested but must not overlap otherwise.
+// Overlapping slices (messages in transit) are asynchronous and shown on separate lines.
 //
 // Times are nanoseconds since any moment, the same for the whole trace.
 #pragma once
@@ -19,18 +19,18 @@ namespace dltrain {
 
 class ChromeTrace {
  public:
-  // Everything is of this process, in the order of `process` from the top.
+  // All events belong to this process. Processes are shown in the order of `process`.
   ChromeTrace(int process, std::string_view name);
 
   // Threads are shown in the order of their numbers.
   void name_thread(int thread, std::string_view name);
   void slice(int thread, std::string_view name, std::string_view category, int64_t begin,
              int64_t end, const JsonObject& arguments = {});
-  // `id`: different for slices of one name that cross.
+  // `id`: unique among overlapping slices of one name.
   void async_slice(int64_t id, std::string_view name, std::string_view category, int64_t begin,
                    int64_t end, const JsonObject& arguments = {});
 
-  // What was added, for write_chrome_trace; may be carried to another process.
+  // The events so far, for write_chrome_trace. They can be sent to another process.
   const std::string& events() const { return events_; }
 
  private:
@@ -38,10 +38,10 @@ class ChromeTrace {
   void add(const JsonObject& event);
 
   int process_;
-  std::string events_;  // JSON objects behind each other, commas between
+  std::string events_;  // JSON objects, separated by commas
 };
 
-// One file of the events of several processes, complete or absent. Throws Error(storage).
+// Writes the events of several processes to one file atomically. Throws Error(storage).
 void write_chrome_trace(const std::filesystem::path& path, std::span<const std::string> events);
 
 }  // namespace dltrain

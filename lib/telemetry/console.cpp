@@ -26,7 +26,7 @@ int terminal_width() {
   return width > 0 ? width : 80;
 }
 
-// The first of the locale variables that is set decides, as POSIX says.
+// The first locale variable that is set is used (POSIX).
 bool locale_is_utf8() {
   for (const char* name : {"LC_ALL", "LC_CTYPE", "LANG"}) {
     if (!is_set(name)) continue;
@@ -41,7 +41,7 @@ void write_stderr(std::string_view text) {
   while (!text.empty()) {
     const ssize_t n = ::write(STDERR_FILENO, text.data(), text.size());
     if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) return;  // nobody reads it: not a reason to stop training
+    if (n <= 0) return;  // a closed stderr must not stop the training
     text.remove_prefix(static_cast<size_t>(n));
   }
 }

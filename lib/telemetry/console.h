@@ -1,5 +1,5 @@
-// What a person sees on the terminal (stderr): lines, and below them at most one status line that
-// is redrawn in place. Lines and status never mix, whichever thread prints.
+// The output on the terminal (stderr): lines, and below them at most one status line that is
+// redrawn in place. Lines and status never mix, whichever thread prints.
 //
 // Threads: all functions may be called from any thread.
 #pragma once
@@ -12,15 +12,15 @@
 namespace dltrain {
 
 struct ConsoleOptions {
-  bool terminal = false;  // a person looks at it: status line allowed
+  bool terminal = false;  // the output is a terminal: the status line is shown
   bool color = false;
   bool utf8 = false;
-  // Columns; asked again before each status line, since windows change.
+  // Returns the number of columns; called before each status line, because windows change.
   std::function<int()> width = [] { return 80; };
-  std::function<void(std::string_view)> write;  // receives everything, in whole pieces
+  std::function<void(std::string_view)> write;  // receives all output
 };
 
-// Of this process: stderr; NO_COLOR, TERM, COLUMNS and the locale variables decide.
+// Options for stderr of this process, from NO_COLOR, TERM, COLUMNS and the locale variables.
 ConsoleOptions console_options_from_environment();
 
 class Console {
@@ -35,9 +35,9 @@ class Console {
   bool utf8() const { return options_.utf8; }
   int width() const;
 
-  // One or more lines, without the last newline. The status line moves below them.
+  // Prints one or more lines, without the last newline, above the status line.
   void print(std::string_view text);
-  // Replaces the status line; cut to the width. Nothing happens where there is no terminal.
+  // Replaces the status line, truncated to the width. Does nothing without a terminal.
   void set_status(std::string_view text);
   void clear_status();
 
@@ -50,7 +50,7 @@ class Console {
 // The console of this process.
 Console& console();
 
-// As much of UTF-8 text as fits `columns`: each code point takes one, colour sequences none.
+// Truncates UTF-8 text to `columns`. A code point takes one column, a colour sequence none.
 std::string_view cut_to_width(std::string_view text, int columns);
 
 }  // namespace dltrain

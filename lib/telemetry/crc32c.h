@@ -1,4 +1,4 @@
-// CRC-32C (Castagnoli, polynomial 0x1EDC6F41, as in RFC 3720): what event files are checked with.
+// CRC-32C (Castagnoli, polynomial 0x1EDC6F41, RFC 3720), the checksum of event files.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@ namespace dltrain {
 
 uint32_t crc32c(std::string_view bytes);
 
-// As record files store it: rotated and offset, so that a CRC of data that holds CRCs is not weak.
+// The form in record files: rotated and offset, because CRCs of data that contains CRCs are weak.
 uint32_t masked_crc32c(std::string_view bytes);
 
 }  // namespace dltrain

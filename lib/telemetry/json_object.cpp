@@ -8,12 +8,12 @@
 namespace dltrain {
 namespace {
 
-// Bytes that are no UTF-8 (a path may hold any) are replaced rather than refused.
+// Invalid UTF-8 (for example in paths) is replaced.
 std::string quoted(std::string_view text) {
   return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
-// What is not finite becomes null, since JSON has no word for it.
+// Values that are not finite become null.
 std::string rounded(double value, int digits) {
   return std::isfinite(value) ? fmt::format("{:.{}g}", value, digits) : "null";
 }

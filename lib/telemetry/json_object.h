@@ -1,5 +1,5 @@
-// One JSON object, its keys in the order in which they were added: lines of metrics.jsonl,
-// summary.json, the file of --result.
+// A JSON object with its keys in the order of addition: lines of metrics.jsonl, summary.json, the
+// file of --result.
 #pragma once
 
 #include <concepts>
@@ -12,7 +12,7 @@ namespace dltrain {
 
 class JsonObject {
  public:
-  // Keys must differ; that is the caller's business.
+  // The caller ensures that keys are unique.
   JsonObject& add(std::string_view key, std::string_view text);
   JsonObject& add(std::string_view key, const char* text) {
     return add(key, std::string_view(text));
@@ -22,8 +22,8 @@ class JsonObject {
   JsonObject& add(std::string_view key, T value) {
     return raw(key, std::to_string(value));
   }
-  // The shortest text that reads back as the same double. What is not finite becomes null, since
-  // JSON has no word for it.
+  // Writes the shortest text that reads back as the same double. Values that are not finite become
+  // null.
   JsonObject& add(std::string_view key, double value);
   // 9 significant digits: exact for a float, comparable by eye.
   JsonObject& add_loss(std::string_view key, double value);

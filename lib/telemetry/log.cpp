@@ -13,10 +13,10 @@
 namespace dltrain {
 namespace {
 
-// Marks the lines of log_progress(), as their source.
+// The source of the lines of log_progress().
 constexpr const char* kProgress = "progress";
 
-// Lines for a person: no time stamp, and a word before the text only where it is no plain message.
+// Console lines have no time stamp, and a prefix only if they are no plain messages.
 class ConsoleSink final : public spdlog::sinks::base_sink<std::mutex> {
  public:
   ConsoleSink(Console& console, std::string prefix)

@@ -26,7 +26,7 @@ FileWriter open_metrics(const std::filesystem::path& path, std::optional<int64_t
   return FileWriter(path, /*append=*/true);
 }
 
-// Whether the run, resumed after `step`, would write this line again.
+// Returns false if the run, resumed after `step`, writes this line again.
 bool is_line_to_keep(std::string_view line, int64_t step, bool evaluation_due) {
   const auto json = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
   if (!json.is_object()) return false;
@@ -69,8 +69,7 @@ MetricsWriter::MetricsWriter(const std::filesystem::path& path, std::optional<in
 
 void MetricsWriter::write(const JsonObject& object) {
   if (replace_deleted(file_)) {
-    log_warning("{} was deleted while this run writes to it; a new one begins here",
-                file_.path().string());
+    log_warning("{} was deleted during the run; a new file was created", file_.path().string());
   }
   file_.write(object.text() + "\n");
 }

@@ -87,15 +87,4 @@ std::string plot(std::span<const double> values, const PlotOptions& options) {
   return text;
 }
 
-std::string sparkline(std::span<const double> values, int width, bool utf8) {
-  const std::vector<double> columns = to_columns(values, width);
-  const Range range = range_of(columns);
-  if (range.count == 0) return {};
-  std::string text;
-  for (double value : columns) {
-    text += (utf8 ? kBlocks : kAsciiBlocks)[level_of(value, range, 8)];
-  }
-  return text;
-}
-
 }  // namespace dltrain

@@ -1,4 +1,4 @@
-// Small drawings of a curve in text: what the loss did, at the end of a run.
+// Draws a curve as text: the loss, at the end of a run.
 #pragma once
 
 #include <span>
@@ -18,11 +18,8 @@ struct PlotOptions {
 //         │██▇▄▂
 //   0.041 ┤██████▇▆▅▅▄▄▃▃▂▂
 //
-// Each column is the mean of its share of the values. Values that are not finite leave a gap.
-// Empty for fewer than two finite values.
+// Each column is the mean of its part of the values. Values that are not finite leave a gap.
+// Returns an empty text for fewer than two finite values.
 std::string plot(std::span<const double> values, const PlotOptions& options);
-
-// The same on one line of `width` columns: "█▅▄▃▂▂▁▁".
-std::string sparkline(std::span<const double> values, int width, bool utf8);
 
 }  // namespace dltrain

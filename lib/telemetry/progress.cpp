@@ -26,7 +26,7 @@ int columns_of(std::string_view text) {
 }
 
 constexpr int kNarrowestBar = 8, kWidestBar = 40;
-// What a rate is taken from, at least one of both.
+// A rate is shown after this number of steps or this time.
 constexpr int64_t kTimedSteps = 5;
 constexpr double kTimedSeconds = 1;
 
@@ -71,7 +71,7 @@ void Progress::update(int64_t done, const std::function<std::string()>& detail) 
   if (seconds_between(shown_, now) < options_.bar_seconds) return;
   shown_ = now;
   const std::string begin = head(), end = tail(detail());
-  // Whatever the rest leaves belongs to the bar; on a narrow terminal there is none.
+  // The bar takes the remaining columns; a narrow terminal has no bar.
   // 4: the last column, the blank before the bar, and its brackets in ASCII.
   const int room = console_.width() - 4 - columns_of(begin) - columns_of(end);
   const int columns = std::min(room, kWidestBar);
@@ -104,7 +104,7 @@ std::string Progress::tail(const std::string& detail) const {
   const bool enough = timed >= kTimedSteps || elapsed >= kTimedSeconds;
   if (timed > 0 && elapsed > 0 && enough) {
     const double rate = static_cast<double>(timed) / elapsed;
-    // Slow steps read better as seconds.
+    // Rates below one step per second are shown as seconds per step.
     text += rate >= 1 ? fmt::format("  {:.1f} steps/s", rate)
                       : fmt::format("  {:.1f} s/step", 1 / rate);
     if (!ended_ && done_ < options_.total) {

@@ -1,9 +1,9 @@
-// How far a run is: a bar with rate and remaining time on a terminal, and the same as plain text
-// for the log.
+// The progress of a run: a bar with rate and remaining time on a terminal, and plain text for the
+// log.
 //
 //   train  45% ━━━━━━━━━╸           2250/5000  loss 1.2345  182.3 steps/s  0:15 left
 //
-// Threads: used by one thread; log lines may come from others (console.h keeps them apart).
+// Threads: used by one thread; other threads may log at the same time (see console.h).
 #pragma once
 
 #include <chrono>
@@ -17,10 +17,10 @@ namespace dltrain {
 
 struct ProgressOptions {
   std::string label = "train";
-  int64_t first = 0;  // steps done before (resume)
-  int64_t total = 0;  // the step at which it ends
+  int64_t first = 0;  // completed steps at the start (resume)
+  int64_t total = 0;  // the last step
   bool quiet = false;
-  double bar_seconds = 0.1;  // between two drawings of the bar, at least
+  double bar_seconds = 0.1;  // minimum time between two updates of the bar
   // For tests.
   std::function<std::chrono::steady_clock::time_point()> now = std::chrono::steady_clock::now;
 };
@@ -28,13 +28,13 @@ struct ProgressOptions {
 class Progress {
  public:
   Progress(Console& console, ProgressOptions options);
-  // Takes the bar away.
+  // Removes the bar.
   ~Progress();
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
 
-  // `done` steps are finished. `detail` is shown as it is: "loss 1.2345". Cheap: nothing is
-  // formatted unless the bar is to be drawn.
+  // Updates the bar; `done` steps are completed. `detail` returns additional text ("loss 1.2345");
+  // it is called only if the bar is drawn.
   void update(int64_t done, const std::function<std::string()>& detail);
   // "train  45% 2250/5000  loss 1.2345  182.3 steps/s  0:15 left"
   std::string line(int64_t done, const std::string& detail);
@@ -50,7 +50,7 @@ class Progress {
   Console& console_;
   ProgressOptions options_;
   std::chrono::steady_clock::time_point begin_, shown_;
-  // After the first step here, whose time says nothing about the others.
+  // Rates exclude the first step, which takes longer.
   std::chrono::steady_clock::time_point timed_from_;
   int64_t done_, timed_step_ = -1;
   bool ended_ = false;
@@ -58,7 +58,7 @@ class Progress {
 
 // 75 -> "1:15", 4000 -> "1:06:40".
 std::string format_duration(double seconds);
-// As a sentence has it: 0.42 -> "0.4 s", 150 -> "2.5 min", 9000 -> "2.5 h".
+// For sentences: 0.42 -> "0.4 s", 150 -> "2.5 min", 9000 -> "2.5 h".
 std::string format_time(double seconds);
 
 }  // namespace dltrain

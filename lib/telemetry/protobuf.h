@@ -1,5 +1,5 @@
-// The wire format of protocol buffers, as much of it as event files need: a message under
-// construction, and the fields of one that is read.
+// The part of the protocol buffers wire format that event files need: building a message, and
+// reading an integer field.
 //
 // Source: protobuf.dev/programming-guides/encoding. Integers of floating and fixed fields are
 // little-endian, as on all machines that this program runs on.
@@ -33,7 +33,8 @@ class ProtobufMessage {
   std::string bytes_;
 };
 
-// The varint field `field` of a message; nothing where it is absent or the message is malformed.
+// Returns the varint field `field` of a message; nothing if it is absent or the message is
+// malformed.
 std::optional<int64_t> find_integer(std::string_view message, int field);
 
 }  // namespace dltrain

@@ -2,7 +2,7 @@
 //
 //   uint64 length   uint32 masked CRC-32C of the length   the bytes   uint32 masked CRC-32C of them
 //
-// in little-endian. A cut or damaged record ends a file: what stands behind it is not looked at.
+// in little-endian. An incomplete or damaged record ends a file; data after it is ignored.
 #pragma once
 
 #include <string>
@@ -11,7 +11,7 @@
 
 namespace dltrain {
 
-// One record with its frame.
+// Returns a record with its frame.
 std::string framed_record(std::string_view bytes);
 
 struct Record {
@@ -19,7 +19,7 @@ struct Record {
   size_t end = 0;          // offset behind its frame
 };
 
-// The whole and undamaged records from the beginning of `file`.
+// Returns the valid records from the beginning of `file`, up to the first invalid one.
 std::vector<Record> read_records(std::string_view file);
 
 }  // namespace dltrain

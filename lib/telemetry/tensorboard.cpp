@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <array>
-#include <chrono>
 #include <cmath>
 
+#include "telemetry/metrics.h"
 #include "telemetry/png.h"
 #include "telemetry/record_file.h"
 
@@ -24,10 +24,6 @@ enum Metadata { kPluginData = 1 };
 enum PluginData { kPluginName = 1 };
 enum Tensor { kDType = 1, kShape = 2, kStringValue = 8 };
 constexpr int64_t kStringDType = 7;
-
-double seconds_since_1970() {
-  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
-}
 
 FileWriter open_events(const std::filesystem::path& path, std::optional<int64_t> resumed_step) {
   make_directories(path.parent_path());
@@ -71,7 +67,7 @@ Counts count(std::span<const float> values) {
     ++out.number;
   }
   if (out.number == 0) return out;
-  // All equal: the value alone in the first bucket, whose limit must lie above it.
+  // If all values are equal, the limit of the first bucket must be above them.
   const double range = out.greatest - out.least;
   const double width = range > 0 ? range / kBuckets : std::max(1e-12, std::abs(out.least) * 1e-6);
   for (int i = 0; i < kBuckets; ++i) {
@@ -100,8 +96,7 @@ std::filesystem::path event_file(const std::filesystem::path& folder) {
 TensorBoardWriter::TensorBoardWriter(const std::filesystem::path& folder,
                                      std::optional<int64_t> resumed_step,
                                      std::function<double()> now)
-    : now_(now ? std::move(now) : seconds_since_1970),
-      file_(open_events(event_file(folder), resumed_step)) {
+    : now_(now ? std::move(now) : unix_time), file_(open_events(event_file(folder), resumed_step)) {
   if (!has_no_bytes(event_file(folder))) return;
   ProtobufMessage event;
   event.number(kWallTime, now_()).text(kFileVersion, "brain.Event:2");

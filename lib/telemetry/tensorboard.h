@@ -2,9 +2,9 @@
 //
 //   tensorboard --logdir runs
 //
-// One file a run, tensorboard/events.out.tfevents.dltrain. Each add_… hands one whole record to the
-// operating system. On resume from step s the records of later steps are cut off, as in
-// metrics.jsonl, so that no curve runs back over itself.
+// One file per run, tensorboard/events.out.tfevents.dltrain. Each add_… writes one record with one
+// call. On resume from step s the records of later steps are removed, as in metrics.jsonl, so that
+// the curves have no duplicate steps.
 //
 // Format: records (telemetry/record_file.h) of the messages Event, Summary, HistogramProto and
 // TensorProto of tensorflow/core/{util/event,framework/summary,framework/tensor}.proto.
@@ -31,14 +31,14 @@ struct TensorBoardImage {
 
 class TensorBoardWriter {
  public:
-  // `folder` is created. `resumed_step`: the step that the run goes on after; nothing: a new file.
+  // Creates `folder`. `resumed_step`: the step after which the run resumes; none: a new file.
   // `now`: seconds since 1970, for tests. Throws Error(storage), as all functions here do.
   TensorBoardWriter(const std::filesystem::path& folder, std::optional<int64_t> resumed_step,
                     std::function<double()> now = {});
 
-  // `tag` groups by what stands before its first slash: "train/loss". Not finite is shown as such.
+  // Tags are grouped by the text before their first slash: "train/loss".
   void add_scalar(int64_t step, std::string_view tag, double value);
-  // Values that are not finite are counted in the name's tag "<tag>_not_finite" and left out.
+  // Values that are not finite are left out; the scalar "<tag>_not_finite" is their number.
   void add_histogram(int64_t step, std::string_view tag, std::span<const float> values);
   void add_image(int64_t step, std::string_view tag, const TensorBoardImage& image);
   // Markdown.

@@ -26,8 +26,7 @@ void join_ranks(Session& session, const CarrierChoice& choice) {
   Executor& executor = *session.executor;
   const RunRanks& ranks = session.options.ranks;
   join_device_group(*executor.device_group(), choice, *ranks.collectives, executor.engine(),
-                    executor.device(),
-                    {.make_host_group = ranks.make_group, .observer = ranks.watch});
+                    executor.device(), {.make_host_group = ranks.make_group, .watch = ranks.watch});
   session.device_note = choice.note;
   session.device_warning = choice.warning;
 }

@@ -112,7 +112,7 @@ complete_line dltrain train -s optimizer.learning_r
         self.assertGreaterEqual(int(found[2]), 1)
 
     def test_the_plan_refuses_rates_of_links_that_are_not_there(self):
-        self.refused(USAGE, "plan", self.small(), "--link", "1e9", says="--link is about messages of several ranks")
+        self.refused(USAGE, "plan", self.small(), "--link", "1e9", says="--link requires several ranks")
         self.refused(USAGE, "plan", self.small(), "--world", 2, "--node-link", "1e9", says="all 2 ranks are on one node")
         self.run_dltrain("plan", self.small(), "--world", 2, "--nproc-per-node", 1, "--node-link", "1e9")
 

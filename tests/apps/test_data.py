@@ -269,7 +269,7 @@ data: {{type: image_folder, transforms: [{{resize: [8, 8]}}], train: {{path: {se
         self.assertIn("2 samples", self.run_dltrain("predict", run, flat, "-o", self.folder / "x.csv").out)
         self.refused(DATA, "predict", run, self.folder / "nothere", "-o", self.folder / "x.csv", says="there is no file or folder")
         self.refused(USAGE, "predict", self.folder / "nothere", flat, "-o", self.folder / "x.csv", says="give a run folder")
-        self.refused(USAGE, "predict", run, flat, packed, "-o", self.folder / "x.csv", says="one file or folder of data is read at a time")
+        self.refused(USAGE, "predict", run, flat, packed, "-o", self.folder / "x.csv", says="give one file or folder of data")
         self.refused(USAGE, "predict", run, flat, "--split", "train", "-o", self.folder / "x.csv", says="--split")
 
     def test_a_fraction_of_a_folder_is_one_of_each_class(self):

@@ -99,7 +99,7 @@ class EncoderDecoder(support.DltrainTest):
         self.assertRegex(said, r"^[a-z -]{1,6}\n$")
         self.run_dltrain("generate", run, "--prompt", "12", "--precision", "bf16", "-q")
         self.refused(USAGE, "generate", run, "--prompt", "1234567", says="prompt 1 has 8 tokens, the model has places for 7")
-        self.refused(USAGE, "generate", run, says="writes texts to sources; give one")
+        self.refused(USAGE, "generate", run, says="needs a source text")
         self.refused(USAGE, "generate", run, "--prompt", "1", "--begin-of-text", says="always begins with it")
         self.refused(USAGE, "export", run, self.folder / "out", says="not those of a family whose folders can be written")
 

@@ -104,7 +104,7 @@ class GenerateTest(DltrainTest):
         run = self.train(steps=2)
         self.refused(USAGE, "generate", run, "--prompt", "line " * 9, says=["prompt 1 has 45 tokens", "places for 40"])
         self.refused(USAGE, "generate", run, "--tokens", "1,99999", says="token 99999 is beyond the vocabulary")
-        self.refused(USAGE, "generate", run, "--tokens", "1,x", says="no list of token ids")
+        self.refused(USAGE, "generate", run, "--tokens", "1,x", says="not a list of token ids")
         self.refused(USAGE, "generate", run, "--prompt", "", says="prompt 1 has no tokens")
         self.refused(USAGE, "generate", run, says="no prompt is given")
         self.refused(DATA, "generate", run, "--prompt", "a\udcff", says=["prompt 1, byte 1"])
@@ -114,7 +114,7 @@ class GenerateTest(DltrainTest):
         self.refused(USAGE, "generate", self.folder / "run.yaml", "--prompt", "a", says="no model.init_from")
         self.refused(STORAGE, "generate", self.folder, "--prompt", "a", says="holds no checkpoint")
         self.refused(USAGE, "generate", run, "--prompt", "a", "--temperature", -1, says="--temperature")
-        self.refused(USAGE, "generate", run, "--prompt", "a", "--stop", "", says="--stop: an empty text")
+        self.refused(USAGE, "generate", run, "--prompt", "a", "--stop", "", says="--stop: expected a text that is not empty")
         other = self.train(tokenizer="byte", steps=1, name="bytes")
         self.refused(USAGE, "generate", run, "--prompt", "a", "--tokenizer", other, says="do not fit together")
         bert = self.write("bert.yaml", CONFIG.format(

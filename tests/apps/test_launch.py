@@ -21,7 +21,7 @@ class Launch(LaunchTest):
     def test_what_ranks_cannot_be_given(self):
         small = self.small()
         for arguments, sentence in ((("launch", "--nproc-per-node", 2, small, "--max-restarts", 2),
-                                     "--max-restarts: flags of the launcher stand before the configuration"),
+                                     "--max-restarts: flags of the launcher must precede the configuration"),
                                     (("launch", "--nproc", 2, small), "unknown argument --nproc; did you mean --nproc-per-node?"),
                                     (("launch", "--nproc-per-node", 2, "/dev/null"), "/dev/null: every rank reads the configuration")):
             result = self.run_dltrain(*arguments, code=USAGE)
@@ -114,11 +114,11 @@ class Launch(LaunchTest):
         configuration = self.small()
         first = self.start(*common, configuration, "--output-dir", self.folder / "run", env={"DLTRAIN_STORE_SECRET": "sesame"})
         self.wait_for(lambda: answers(port), "the first launcher")
-        self.refused(RANK, *common, configuration, "--output-dir", self.folder / "run", says="refused this launcher's secret")
+        self.refused(RANK, *common, configuration, "--output-dir", self.folder / "run", says="refused the secret of this launcher")
         result = self.end(first)
         self.assertEqual(result.code, RANK, str(result))
-        self.assertIn(f"only 1 of 2 nodes came to 127.0.0.1:{port} within 3 s", result.err)
-        self.assertIn(f"a launcher or rank at 127.0.0.1 came to 127.0.0.1:{port} with another secret", result.err)
+        self.assertIn(f"only 1 of 2 nodes connected to 127.0.0.1:{port} within 3 s", result.err)
+        self.assertIn(f"a launcher or rank at 127.0.0.1 was refused at 127.0.0.1:{port}: it has another secret", result.err)
         self.assertEqual(len(result.err.splitlines()), 2, str(result))
 
     def test_nodes_that_others_can_reach_need_a_secret(self):
@@ -170,29 +170,29 @@ class Launch(LaunchTest):
     def test_flags_that_make_no_sense_are_refused(self):
         path = self.small()
         for flags, says in (
-            (("--start-method", "spawn"), "--start-method: ranks are started by fork and exec"),
+            (("--start-method", "spawn"), "--start-method: ranks are always started by fork and exec"),
             (("--no_python",), "--no-python: the ranks are dltrain itself"),
             (("--numa_binding=socket",), "--numa-binding socket: expected exclusive, node or none"),
             (("--rdzv-backend", "etcd"), "static and c10d are possible"),
-            (("--nnodes", "2"), "several nodes need a place to meet"),
+            (("--nnodes", "2"), "several nodes need an endpoint"),
             (("--nnodes", "2", "--master-addr", "x"), "needs --node-rank on each of them"),
             (("--nnodes", "1:2", "--rdzv-endpoint", "x", "--node-rank", "0"), "leave it out"),
             (("--nnodes", "2", "--rdzv-endpoint", "x", "--node-rank", "2"), "--node-rank 2 of 2 nodes"),
             (("--standalone", "--nnodes", "2"), "--standalone is one node"),
-            (("--rdzv-endpoint", "x:1", "--master-addr", "y"), "say the same; give one"),
+            (("--rdzv-endpoint", "x:1", "--master-addr", "y"), "are alternatives; give one"),
             (("--nnodes", "two"), "expected a number of nodes"),
             (("--nproc-per-node", "some"), "expected a number from 1 to"),
             (("--log-dir", "x", "--redirects", "9"), "--redirects 9: expected 0 (none)"),
             (("--rdzv-conf", "join_timeout"), "expected join_timeout=SECONDS"),
-            (("--rdzv-conf", "close_timeout=3"), "--rdzv-conf close_timeout: the nodes wait 3 s"),
+            (("--rdzv-conf", "close_timeout=3"), "--rdzv-conf close_timeout: the nodes always wait up to 3 s"),
             (("--nnodes", "2", "--master-addr", "x", "--node-rank", "0", "--master-port", "0"),
-             "several nodes need a port that all of them know, not 0"),
+             "several nodes need a fixed port, not 0"),
             (("--nnodes", "2", "--master-addr", "x", "--node-rank", "1", "--rdzv-conf", "is_host=1"), "leave is_host out"),
         ):
             self.refused(USAGE, "launch", *flags, path, says=says)
         self.refused(USAGE, "launch", "--nproc-per-node", 2, says="nothing to launch")
         self.refused(USAGE, "launch", "--nproc-per-node", 2, "plan", path, says="starts `dltrain train` only, not `dltrain plan`")
-        self.refused(USAGE, "launch", path, "--nproc-per-node", 2, says="stands before the arguments of the ranks")
+        self.refused(USAGE, "launch", path, "--nproc-per-node", 2, says="must precede the arguments of the ranks")
         self.assertIn("--max-restarts", self.run_dltrain("launch", "--help").out)
 
     def test_mistakes_are_told_once_before_ranks_start(self):
@@ -245,7 +245,7 @@ class Launch(LaunchTest):
         (self.folder / "tmp").mkdir()
         result = self.launch(("--nproc-per-node", 2, "-t", 3), "-s", "training.max_steps=2", env={"TMPDIR": str(self.folder / "tmp")})
         run, = (self.folder / "tmp").glob("dltrain_none_*")
-        self.assertIn(f"dltrain: output of the ranks goes to {run}\n", result.err)
+        self.assertIn(f"dltrain: the output of the ranks is written to {run}\n", result.err)
         self.assertTrue((run / "attempt_0" / "1" / "stdout.log").exists())
         for flags in (("--tee", 0), ("--redirects", 0), ("--tee=0", "--redirects=0")):
             result = self.launch(("--nproc-per-node", 2, "--log-dir", self.folder / "logs", *flags), "--overwrite", "-s",
@@ -253,7 +253,7 @@ class Launch(LaunchTest):
             self.assertFalse((self.folder / "logs").exists())
             self.assertNotIn("output of the ranks", result.err)
         self.refused(STORAGE, "launch", "--nproc-per-node", 2, "--tee", 3, self.small(), "--output-dir", self.folder / "run",
-                     "--overwrite", env={"TMPDIR": str(self.folder / "nowhere")}, says="--log-dir names another one")
+                     "--overwrite", env={"TMPDIR": str(self.folder / "nowhere")}, says="set --log-dir")
         self.launch(("--nproc-per-node", 2, "--master-port", 0), "--overwrite", "-s", "training.max_steps=2")
 
     def test_the_short_way_counts_ranks_too(self):
@@ -272,7 +272,7 @@ class Launch(LaunchTest):
         self.launch(("--nproc-per-node", 4), env=around)
         self.assert_same_state(self.one(), self.folder / "run")
         self.refused(USAGE, self.small(), "--nproc-per-node", 2, env=dict(around, MASTER_ADDR="127.0.0.1"),
-                     says="this process is a rank already, started by mpirun (Open MPI)")
+                     says="this process is already a rank, started by mpirun (Open MPI)")
 
     def test_all_ranks_begin_from_the_checkpoint_that_rank_0_finds(self):
         """Else a run that writes checkpoints meanwhile, or nodes that see different ones, give ranks different weights."""

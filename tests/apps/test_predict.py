@@ -158,9 +158,9 @@ class Predict(support.DltrainTest):
         self.refused(USAGE, "predict", "--checkpoint", run, says="--output")
         self.refused(USAGE, "predict", "--checkpoint", run, "-o", self.folder / "o.csv", "-s", "data.eval=null", says="no eval split")
         self.refused(USAGE, "predict", run, self.small(), "-o", self.folder / "o.csv", "-s", "data.eval=null", says="no eval split")
-        self.refused(USAGE, "predict", self.write("new.csv", "1,2\n"), "-o", self.folder / "o.csv", says=f"no model is named; give a run folder before {self.folder}/new.csv")
-        self.refused(USAGE, "eval", says="no model is named")
-        self.refused(USAGE, "predict", run, self.write("new.csv", "1,2\n"), "-o", self.folder / "o.csv", says="made-up samples")
+        self.refused(USAGE, "predict", self.write("new.csv", "1,2\n"), "-o", self.folder / "o.csv", says=f"no model is given before {self.folder}/new.csv: name a run folder")
+        self.refused(USAGE, "eval", says="no model is given: name a run folder")
+        self.refused(USAGE, "predict", run, self.write("new.csv", "1,2\n"), "-o", self.folder / "o.csv", says="synthetic samples")
         self.refused(STORAGE, "predict", self.small(), "--checkpoint", self.folder, "-o", self.folder / "o.csv", says="holds no checkpoint")
         environment = {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"}
         self.refused(USAGE, "predict", "--checkpoint", run, "-o", self.folder / "o.csv", says="one rank", env=environment)

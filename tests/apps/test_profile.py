@@ -52,7 +52,7 @@ class Profile(DltrainTest):
         self.assertEqual(sum(row["flops"] for row in products), flops)
         self.assertEqual(figures["model_flops"], flops)
         self.assertAlmostEqual(figures["mfu"], flops / (figures["step_ms"] * 1e-3 * figures["limits"]["flops_f32"]), delta=1e-3 * figures["mfu"])
-        for heading in ("device:", "limit:", "step:", "where the observed step goes:", "slowest ops", "slowest layers", "slowest calls"):
+        for heading in ("device:", "limit:", "step:", "time of the observed step:", "slowest ops", "slowest layers", "slowest calls"):
             self.assertIn(heading, text)
         self.assertRegex(text, r"(?m)^  layers\.0 +\d")
         self.assertNotIn("\x1b", text)
@@ -101,7 +101,7 @@ class Profile(DltrainTest):
         self.assertEqual(len(figures["ranks"]), 2)
         self.assertEqual(figures["ranks"][0]["shares_ms"], figures["shares_ms"])
         self.assertGreater(figures["shares_ms"]["communication"], 0)
-        self.assertIn("the same of every rank", text)
+        self.assertIn("the same for every rank", text)
         for pid in (0, 1):
             begins = [e["id"] for e in others if e["ph"] == "b" and e["pid"] == pid]
             ends = [e["id"] for e in others if e["ph"] == "e" and e["pid"] == pid]

@@ -204,10 +204,10 @@ TEST_CASE("the rank that hangs is found among the members of the group that wait
                                       .timeout = milliseconds(600),
                                       .straggler_factor = 0,
                                       .on_lost = [](const std::string&) { _exit(6); }});
-    const auto world = make_gloo(store, {.rank = context.rank,
-                                         .size = context.size,
-                                         .timeout = milliseconds(600),
-                                         .observer = &watch});
+    const auto world = make_host_group(store, {.rank = context.rank,
+                                               .size = context.size,
+                                               .timeout = milliseconds(600),
+                                               .watch = &watch});
     const MeshGroups groups(*world, two_by_two());
     Collectives& shard = groups.along(mesh_axes::kShard);
     std::vector<float> data(10, 1.0f);

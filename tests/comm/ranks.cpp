@@ -105,7 +105,7 @@ StoreClient RankContext::client() const {
 std::unique_ptr<Collectives> RankContext::collectives(std::chrono::milliseconds timeout,
                                                       const std::string& group) const {
   StoreClient store({.port = port, .prefix = "run/"});
-  return make_gloo(store, {.rank = rank, .size = size, .group = group, .timeout = timeout});
+  return make_host_group(store, {.rank = rank, .size = size, .group = group, .timeout = timeout});
 }
 
 std::vector<RankResult> run_ranks(int size, const std::function<void(RankContext&)>& body,

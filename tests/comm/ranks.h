@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "comm/gloo.h"
+#include "comm/host_collectives.h"
 #include "comm/store.h"
 #include "device/device.h"
 

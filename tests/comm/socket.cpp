@@ -6,7 +6,6 @@
 
 #include "base/error.h"
 #include "catch.h"
-#include "comm/endpoint.h"
 #include "comm/store.h"
 
 using namespace dltrain;

@@ -37,8 +37,8 @@ void work_watch(RankContext& context, milliseconds timeout, int steps,
                                     }});
   std::vector<float> data(1000, 1.0f);
   const auto about = std::make_shared<const std::string>("layers.0.weight");
-  const auto group = make_gloo(
-      store, {.rank = context.rank, .size = context.size, .timeout = timeout, .observer = &watch});
+  const auto group = make_host_group(
+      store, {.rank = context.rank, .size = context.size, .timeout = timeout, .watch = &watch});
   for (int step = 0; step < steps; ++step) {
     watch.at_step_begin(step);
     each(step, watch);
@@ -204,7 +204,7 @@ TEST_CASE("a slow rank is reported once, an even group is not") {
     CHECK(told.empty());
   } else {
     const std::string sentence =
-        "rank 1 is slow: 12.0 ms of its own a step, the median of the others is 3.0 ms";
+        "rank 1 is slow: 12.0 ms of its own per step, the median of the others is 3.0 ms";
     CHECK(told == std::vector{sentence});
   }
 }
@@ -235,13 +235,9 @@ TEST_CASE("a position that names ranks which are not there is none") {
     return WatchPosition::from_text(position.to_text(), 3).has_value();
   };
   for (const bool of_device : {false, true}) {
-    CHECK(is_one({.group = 0, .to = {2, 1}, .from = {0, 1}}, of_device));
     CHECK(is_one({.group = 0, .members = {0, 2}}, of_device));
-    CHECK_FALSE(is_one({.group = 0, .to = {3, 1}}, of_device));
-    CHECK_FALSE(is_one({.group = 0, .from = {-2, 1}}, of_device));
     CHECK_FALSE(is_one({.group = 0, .members = {0, 3}}, of_device));
     CHECK_FALSE(is_one({.group = 0, .members = {-1, 0}}, of_device));
-    CHECK_FALSE(is_one({.group = -2}, of_device));
   }
 }
 
@@ -273,9 +269,6 @@ TEST_CASE("a position survives its text, and rubbish is none") {
   position.host.members = {0, 2};
   position.host.ms = 250;
   position.operation = "all_reduce 9";
-  position.host.to = {.peer = 2, .number = 5};
-  position.device.from = {.peer = 1, .number = 6};
-  position.messages = {{.group = 2, .peer = 1, .sent = 4, .received = 3, .sent_done = 2}};
   position.device.group = 8;
   position.device.ms = 20;
   position.done = {0, 3};

@@ -1,4 +1,6 @@
 // GPUs that stall in operations which their hosts have only queued: which one is named, and when.
+#include <thread>
+
 #include "catch.h"
 #include "verdict.h"
 
@@ -10,31 +12,46 @@ namespace {
 
 constexpr int kWatchDevicesGroup = RankWatch::kFirstDeviceGroup;
 
-// All ranks queue three operations; `device` says how far the rank's GPU comes.
+// A carrier whose progress the test sets.
+class FakeCarrier final : public Carrier {
+ public:
+  CarrierProgress now;
+  void queue(const CollectiveCall&, Stream&) override {}
+  std::optional<CarrierFailure> failure() override { return std::nullopt; }
+  CarrierProgress progress() override { return now; }
+  void abandon() override {}
+  std::unique_ptr<Carrier> split(std::span<const int>) override { return nullptr; }
+};
+
+// All ranks queue three operations; `device` returns how far the rank's GPU comes.
 std::string device_verdict(
-    int ranks, const std::function<void(int rank, RankWatch& watch,
-                                        const std::function<ObservedOperation(int)>& op)>& device) {
+    int ranks,
+    const std::function<CarrierProgress(int rank, RankWatch& watch,
+                                        const std::function<ObservedOperation(int)>& operation)>&
+        device) {
+  static FakeCarrier carrier;  // each rank is a process
   return test::verdict_of(ranks, [&](int rank, RankWatch& watch, const CallSubject& about) {
     const auto operation = [&](int number) {
       return ObservedOperation{.name = "all_reduce",
                                .count = 10,
                                .dtype = DType::f32,
                                .number = static_cast<uint64_t>(number),
-                               .step = watch.step(),
                                .about = about};
     };
+    watch.follow(kWatchDevicesGroup, carrier);
     for (int i = 1; i <= 3; ++i) watch.issued(kWatchDevicesGroup, operation(i));
-    device(rank, watch, operation);
+    // The watch sees the first operation before the device goes on.
+    carrier.now = {.begun = 1, .done = 0};
+    std::this_thread::sleep_for(std::chrono::milliseconds(400));
+    carrier.now = device(rank, watch, operation);
   });
 }
 
 }  // namespace
 
 TEST_CASE("a GPU that does not come to an operation in which others are is named") {
-  const std::string told = device_verdict(3, [](int rank, RankWatch& watch, const auto& operation) {
-    watch.on_device(kWatchDevicesGroup, operation(1));
-    watch.device_done(kWatchDevicesGroup, operation(1));
-    if (rank != 1) watch.on_device(kWatchDevicesGroup, operation(2));
+  const std::string told = device_verdict(3, [](int rank, RankWatch&, const auto&) {
+    return CarrierProgress{.begun = rank == 1 ? 1u : 2u, .done = 1};
   });
   CHECK_THAT(told, Catch::Matchers::StartsWith("the GPU of rank 1 (process ") &&
                        Contains(" hangs at step 5, after all_reduce 1 of 10 f32 (layers.3.weight): "
@@ -44,31 +61,28 @@ TEST_CASE("a GPU that does not come to an operation in which others are is named
 }
 
 TEST_CASE("a GPU that stays in an operation which others have done is named") {
-  const std::string told = device_verdict(2, [](int rank, RankWatch& watch, const auto& operation) {
-    watch.on_device(kWatchDevicesGroup, operation(1));
-    if (rank == 1) return;
-    watch.device_done(kWatchDevicesGroup, operation(1));
-    watch.on_device(kWatchDevicesGroup, operation(2));
+  const std::string told = device_verdict(2, [](int rank, RankWatch&, const auto&) {
+    return rank == 1 ? CarrierProgress{.begun = 1, .done = 0}
+                     : CarrierProgress{.begun = 2, .done = 1};
   });
   CHECK_THAT(told, Contains("the GPU of rank 1 (process ") &&
                        Contains(" hangs at step 5, in all_reduce 1 of 10 f32 (layers.3.weight)"));
 }
 
 TEST_CASE("an operation in which all GPUs stay is named") {
-  const std::string told = device_verdict(2, [](int, RankWatch& watch, const auto& operation) {
-    watch.on_device(kWatchDevicesGroup, operation(3));
-  });
+  const std::string told = device_verdict(
+      2, [](int, RankWatch&, const auto&) { return CarrierProgress{.begun = 3, .done = 2}; });
   CHECK_THAT(told,
              Catch::Matchers::StartsWith("the GPU of rank 0 (process ") &&
                  Contains(" hangs at step 5, in all_reduce 3 of 10 f32 (layers.3.weight) for ") &&
-                 Contains("2 GPUs are in it and none comes to its end"));
+                 Contains("2 GPUs execute it and none completes it"));
 }
 
 TEST_CASE("a host that has not queued an operation is named, not its GPU") {
   const std::string told = device_verdict(2, [](int rank, RankWatch& watch, const auto& operation) {
-    if (rank == 1) return;
+    if (rank == 1) return CarrierProgress{.begun = 3, .done = 3};
     watch.issued(kWatchDevicesGroup, operation(4));
-    watch.on_device(kWatchDevicesGroup, operation(4));
+    return CarrierProgress{.begun = 4, .done = 3};
   });
   CHECK_THAT(told, Catch::Matchers::StartsWith("rank 1 (process ") &&
                        Contains(" hangs at step 5, after all_reduce 3 of 10 f32"));
@@ -77,14 +91,10 @@ TEST_CASE("a host that has not queued an operation is named, not its GPU") {
 TEST_CASE("a rank whose host waits for another one's GPU is not taken for the one that hangs") {
   // Rank 1's GPU has stopped; its host waits for rank 0's, whose GPU waits for it.
   const std::string told = device_verdict(2, [](int rank, RankWatch& watch, const auto& operation) {
-    watch.on_device(kWatchDevicesGroup, operation(1));
-    watch.device_done(kWatchDevicesGroup, operation(1));
-    if (rank == 0) {
-      watch.on_device(kWatchDevicesGroup, operation(2));
-    } else {
-      watch.issued(0, operation(7));
-      watch.waiting(0, operation(7));
-    }
+    if (rank == 0) return CarrierProgress{.begun = 2, .done = 1};
+    watch.issued(0, operation(7));
+    watch.waiting(0, operation(7));
+    return CarrierProgress{.begun = 1, .done = 1};
   });
   CHECK_THAT(told, Catch::Matchers::StartsWith("the GPU of rank 1 (process "));
 }

@@ -125,38 +125,6 @@ void check_operations(Device& device, Collectives& group, DType dtype) {
   group.wait(group.broadcast(sent.data(), kCount, dtype, 1, *stream), *stream);
   is("broadcast", sent.download(*stream), [&](size_t i) { return brought(1, i); });
 
-  Values from(device, dtype, own(rank, ranks * kCount)), to(device, dtype, own(9, ranks * kCount));
-  from.upload(*stream);
-  group.wait(group.all_to_all(from.data(), to.data(), kCount, dtype, *stream), *stream);
-  is("all_to_all", to.download(*stream), [&](size_t i) {
-    return brought(static_cast<int>(i / kCount), static_cast<size_t>(rank) * kCount + i % kCount);
-  });
-
-  if (rank < 2) {
-    Values message(device, dtype, own(rank, kCount));
-    message.upload(*stream);
-    const auto ticket = rank == 0 ? group.send(message.data(), kCount, dtype, 1, *stream)
-                                  : group.receive(message.data(), kCount, dtype, 0, *stream);
-    group.wait(ticket, *stream);
-    is("message", message.download(*stream), [&](size_t i) { return brought(0, i); });
-  }
-
-  // Round the ring, all at the same time, each message of another size.
-  const int next = (rank + 1) % size, previous = (rank + size - 1) % size;
-  const auto count_of = [](int r) { return kCount + static_cast<size_t>(r); };
-  Values out(device, dtype, own(rank, count_of(rank))),
-      in(device, dtype, own(9, count_of(previous)));
-  out.upload(*stream);
-  in.upload(*stream);
-  group.wait(group.exchange({out.data(), count_of(rank), next},
-                            {in.data(), count_of(previous), previous}, dtype, *stream),
-             *stream);
-  is("exchange", in.download(*stream), [&](size_t i) { return brought(previous, i); });
-  Values copy(device, dtype, own(9, kCount));
-  group.wait(
-      group.exchange({out.data(), kCount, rank}, {copy.data(), kCount, rank}, dtype, *stream),
-      *stream);
-  is("exchange with itself", copy.download(*stream), [&](size_t i) { return brought(rank, i); });
   group.barrier();
 }
 
@@ -171,27 +139,15 @@ void check_moves(Device& device, Collectives& group) {
       expect(good, fmt::format("{} of {}", what, dtype_name(dtype)));
     };
     const size_t count = kBytes / dtype_size(dtype);
-    const int next = (rank + 1) % size, previous = (rank + size - 1) % size;
-    Values mine(device, DType::f64, own(rank, kCount)), from(device, DType::f64, own(9, kCount)),
-        all(device, DType::f64, own(9, kCount * static_cast<size_t>(size))),
-        parts(device, DType::f64, own(9, kCount * static_cast<size_t>(size)));
+    Values mine(device, DType::f64, own(rank, kCount)),
+        all(device, DType::f64, own(9, kCount * static_cast<size_t>(size)));
     mine.upload(*stream);
-    group.wait(
-        group.exchange({mine.data(), count, next}, {from.data(), count, previous}, dtype, *stream),
-        *stream);
-    check("exchange", from.download(*stream) == own(previous, kCount));
     group.wait(group.all_gather(mine.data(), all.data(), count, dtype, *stream), *stream);
     std::vector<double> gathered;
     for (int r = 0; r < size; ++r) {
       for (const double x : own(r, kCount)) gathered.push_back(x);
     }
     check("all_gather", all.download(*stream) == gathered);
-    group.wait(group.all_to_all(all.data(), parts.data(), count, dtype, *stream), *stream);
-    std::vector<double> scattered;
-    for (int r = 0; r < size; ++r) {
-      for (const double x : own(rank, kCount)) scattered.push_back(x);
-    }
-    check("all_to_all", parts.download(*stream) == scattered);
     group.wait(group.broadcast(mine.data(), count, dtype, size - 1, *stream), *stream);
     check("broadcast", mine.download(*stream) == own(size - 1, kCount));
   }

@@ -203,7 +203,7 @@ TEST_CASE("a message of NCCL that never ends is named within the timeout and a s
                                                : "the GPU of rank 0 (process ") &&
                                   Contains(" hangs at step ") &&
                                   Contains(", in all_reduce 10 of ") && Contains("(gradient."));
-      if (!alone) CHECK_THAT(end.message, Contains("2 GPUs are in it"));
+      if (!alone) CHECK_THAT(end.message, Contains("2 GPUs execute it"));
     }
   }
 }

@@ -1,5 +1,5 @@
 // Trainings of several ranks over the fake CUDA runtime: each rank is a process with a runtime of
-// its own, and all meet over Gloo.
+// its own, and all meet over TCP.
 #pragma once
 
 #include <string>

@@ -130,8 +130,8 @@ TEST_CASE("by NCCL ranks have the losses that they have through host memory") {
     const RankTrajectory staged = run_on({gpt(), 2, overrides});
     for (const auto order : {fake_cuda::Order::late, fake_cuda::Order::eager}) {
       const RankTrajectory found = run_on({gpt(), 2, overrides, RankBackend::nccl, order});
-      CHECK(found.same_as(staged));  // the sums of the stub are Gloo's
-      CHECK(found.note == "2 ranks on GPUs, by NCCL 2.28.9");
+      CHECK(found.same_as(staged));  // the stub adds in the same order
+      CHECK(found.note == "2 ranks on GPUs, connected by NCCL 2.28.9");
       CHECK(found.warning == "");
     }
   }

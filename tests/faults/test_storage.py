@@ -96,7 +96,7 @@ class Disappearing(DltrainTest):
         process.send_signal(signal.SIGTERM)
         result = self.end(process)
         self.assertEqual(result.code, STOPPED, str(result))
-        self.assertGreaterEqual(result.err.count("was deleted while this run writes to it"), 2, str(result))
+        self.assertGreaterEqual(result.err.count("was deleted during the run"), 2, str(result))
         self.assertEqual(len(checkpoints(run)), 1)
         self.run_dltrain(self.small(), "-q", "--output-dir", run, "--resume", "auto", "--max-steps", int(checkpoints(run)[0][5:]) + 5)
 

@@ -12,7 +12,7 @@
 
 #include "base/error.h"
 #include "comm/socket.h"
-#include "comm/watch_keys.h"
+#include "comm/watch_records.h"
 #include "comm/world.h"
 #include "launch/cpus.h"
 
@@ -29,7 +29,7 @@ std::string variable(const char* name) {
   return value ? value : "(unset)";
 }
 
-// What only the CPU engine can do for real: not needed by Gloo's group.
+// What only the CPU engine can do for real: not needed by a group over host memory.
 class NoDevice : public Device {
  public:
   const DeviceProperties& properties() const override { return properties_; }
@@ -221,7 +221,7 @@ int behave(const std::string& behaviour, int rank) {
     const RankEnvironment self = rank_environment(process_environment());
     StoreClient store(
         {.port = self.master_port, .secret = self.secret, .prefix = self.store_prefix()});
-    if (rank == 0) store.set(watch_keys::kToldStop, "1");
+    if (rank == 0) store.set(watch_keys::kStopLogged, "1");
     wait_for_all();
     return 75;
   }

@@ -242,7 +242,7 @@ TEST_CASE("no rank outlives a launcher that is killed") {
   CHECK(launched.finish() == -SIGKILL);
 }
 
-TEST_CASE("a launcher that has stood still blames itself for the ranks that it lost") {
+TEST_CASE("ranks that lose the store because their launcher is stopped end") {
   Launched launched(ranks(3, "watch"));
   REQUIRE(launched.wait_for_output("sum", 3));
   launched.signal(SIGSTOP);
@@ -250,13 +250,10 @@ TEST_CASE("a launcher that has stood still blames itself for the ranks that it l
   launched.signal(SIGCONT);
   CHECK(launched.finish() == 6);
   INFO(launched.errors);
-  CHECK(launched.says("dltrain: the launcher on "));
-  CHECK(launched.says(" stood still for 2."));
-  CHECK(launched.says(" s, and its ranks lost touch with the run\n"));
-  CHECK_FALSE(launched.says("dltrain: rank "));
+  CHECK(launched.says("dltrain: rank "));
 }
 
-TEST_CASE("a launcher that stood still for less than its ranks wait does not hide their verdict") {
+TEST_CASE("a launcher that was stopped for a moment reports the verdict of its ranks") {
   LaunchOptions options = ranks(3, "watch and fail");
   Launched launched(options);
   REQUIRE(launched.wait_for_output("reported", 1));
@@ -267,7 +264,6 @@ TEST_CASE("a launcher that stood still for less than its ranks wait does not hid
   INFO(launched.errors);
   CHECK(launched.says("dltrain: rank 1 (process "));
   CHECK(launched.says(") failed: out of luck\n"));
-  CHECK_FALSE(launched.says("stood still"));
 }
 
 TEST_CASE(
@@ -278,7 +274,7 @@ TEST_CASE(
   CHECK(launched.finish() == static_cast<int>(ExitCode::data));
   INFO(launched.errors);
   CHECK(launched.says(") failed: out of luck\n"));
-  CHECK(launched.says("no restart: it would end the same way (code 3)\n"));
+  CHECK(launched.says("no restart: it would fail in the same way (exit code 3)\n"));
 }
 
 TEST_CASE("the last lines of a failing rank that went to a file alone are repeated") {
@@ -360,7 +356,7 @@ TEST_CASE("when the restarts are used up the failure counts") {
   Launched launched(options);
   CHECK(launched.finish() == 6);
   CHECK(launched.output == "attempt 0\nattempt 1\n");
-  CHECK(launched.says("no restart: 1 of 1 are used up"));
+  CHECK(launched.says("no restart: 1 of 1 restarts are used up"));
 }
 
 TEST_CASE("restarts that bring a run no further end; those that do go on from its checkpoint") {
@@ -369,7 +365,7 @@ TEST_CASE("restarts that bring a run no further end; those that do go on from it
   Launched stuck(options);
   CHECK(stuck.finish() == 6);
   CHECK(stuck.output == "attempt 0\nattempt 1\nattempt 2\nattempt 3\n");
-  CHECK(stuck.says("no restart: the last 3 came no further than step 0"));
+  CHECK(stuck.says("no restart: the last 3 restarts made no progress after step 0"));
   options = ranks(2, "restart 6 further");
   options.max_restarts = 100;
   Launched further(options);
@@ -385,7 +381,7 @@ TEST_CASE("a failure that a restart cannot change is none") {
   Launched launched(options);
   CHECK(launched.finish() == 3);
   CHECK(launched.output == "attempt 0\n");
-  CHECK(launched.says("no restart: it would end the same way (code 3)"));
+  CHECK(launched.says("no restart: it would fail in the same way (exit code 3)"));
 }
 
 TEST_CASE("output goes to files as well, or instead") {
@@ -403,7 +399,7 @@ TEST_CASE("output goes to files as well, or instead") {
   std::filesystem::path run;  // named by the run's id and something random
   for (const auto& entry : std::filesystem::directory_iterator(folder.path())) run = entry.path();
   CHECK(run.filename().string().starts_with("files_"));
-  CHECK(launched.says("dltrain: output of the ranks goes to " + run.string() + "\n"));
+  CHECK(launched.says("dltrain: the output of the ranks is written to " + run.string() + "\n"));
   const auto logs = run / "attempt_0";
   const auto content = [&](const char* name) {
     std::ifstream file(logs / name);

@@ -5,7 +5,7 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
 hidden="fmt:libfmt-dev spdlog:libspdlog-dev yaml-cpp:libyaml-cpp-dev CLI11:libcli11-dev
-  nlohmann_json:nlohmann-json3-dev dnnl:libdnnl-dev hwy:libhwy-dev Gloo:libgloo-dev ZLIB:zlib1g-dev
+  nlohmann_json:nlohmann-json3-dev dnnl:libdnnl-dev hwy:libhwy-dev ZLIB:zlib1g-dev
   Catch2:catch2 OpenMP:libgomp1"
 # OpenCL is only a condition of oneDNN's package: hidden alone, it is named as well.
 if cmake -S "$SOURCE_DIR" -B "$work/opencl" -DDLTRAIN_CUDA=OFF -DCMAKE_DISABLE_FIND_PACKAGE_OpenCL=ON >"$work/out" 2>&1 ||

@@ -15,20 +15,17 @@ TEST_CASE("a falling curve is drawn with its limits") {
   CHECK(plot(values, {.width = 4, .height = 2, .utf8 = false}) ==
         "4 +#.\n"
         "1 +##-_");
-  CHECK(sparkline(values, 4, true) == "█▆▃▁");
 }
 
 TEST_CASE("many values are averaged into the columns, missing ones leave a gap") {
   std::vector<double> values(1000, 2.0);
   for (size_t i = 0; i < 500; ++i) values[i] = i % 2 ? 5 : 3;
-  CHECK(sparkline(values, 4, true) == "██▁▁");
+  CHECK(plot(values, {.width = 4, .height = 1}) == "4 ┤██▁▁");
   values.assign({1, NAN, INFINITY, 2});
-  CHECK(sparkline(values, 4, true) == "▁  █");
+  CHECK(plot(values, {.width = 4, .height = 1}) == "2 ┤▁  █");
 }
 
 TEST_CASE("too few values give no drawing") {
   CHECK(plot(std::vector<double>{}, {}).empty());
   CHECK(plot(std::vector<double>{1, NAN}, {}).empty());
-  CHECK(sparkline(std::vector<double>{NAN}, 5, true).empty());
-  CHECK(sparkline(std::vector<double>{2, 2, 2}, 5, true) == "▁▁▁");
 }

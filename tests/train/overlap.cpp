@@ -5,8 +5,6 @@
 #include <chrono>
 #include <thread>
 
-#include "comm/gloo_transport.h"
-#include "comm/hooked_transport.h"
 #include "comm/host_collectives.h"
 #include "comm/store.h"
 #include "train/layout_run.h"
@@ -38,8 +36,8 @@ void hold(Progress& progress) {
 
 class CountedCollectives final : public HostCollectives {
  public:
-  CountedCollectives(std::unique_ptr<Transport> transport, Progress& progress)
-      : HostCollectives(std::move(transport)), progress_(progress) {}
+  CountedCollectives(StoreClient& store, const HostGroupOptions& options, Progress& progress)
+      : HostCollectives(store, options), progress_(progress) {}
   void wait(Ticket ticket, Stream& before) override {
     if (before_first_wait == 0) before_first_wait = progress_.begun;
     HostCollectives::wait(ticket, before);
@@ -71,11 +69,12 @@ TEST_CASE("every bucket travels while the backward goes on to the next") {
   run_rank_threads(2, [&](ThreadCollectives& place) {
     const auto rank = static_cast<size_t>(place.rank());
     StoreClient store({.port = server.port(), .prefix = "overlap/"});
-    CountedCollectives group(
-        std::make_unique<HookedTransport>(
-            connect_gloo(store, {.rank = place.rank(), .size = 2, .timeout = 60s}),
-            [&held = progress[rank]] { hold(held); }),
-        progress[rank]);
+    CountedCollectives group(store,
+                             {.rank = place.rank(),
+                              .size = 2,
+                              .timeout = 60s,
+                              .before_operation = [&held = progress[rank]] { hold(held); }},
+                             progress[rank]);
     Experiment experiment = layout_experiment(deep, {});
     SessionOptions options = layout_options(place);
     options.ranks.collectives = &group;

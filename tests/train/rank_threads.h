@@ -79,9 +79,6 @@ class ThreadCollectives final : public Collectives {
   }
 
   Ticket queue(const CollectiveCall& call, Stream&) override {
-    const bool in_steps =
-        call.kind != CollectiveKind::message && call.kind != CollectiveKind::all_to_all;
-    check_internal(in_steps, "no step has a {}", collective_name(call));
     count_sent(call);
     const CollectiveExtent extent = extent_of(call, rank_, size());
     // Of a broadcast each rank lays something out.

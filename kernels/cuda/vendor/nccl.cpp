@@ -17,7 +17,7 @@
 namespace dltrain {
 namespace {
 
-// Returns the NCCL type of reduced data; all other data is transferred as bytes.
+// The types of reductions; other operations move bytes.
 ncclDataType_t type_of(DType dtype) {
   switch (dtype) {
     case DType::f32:
@@ -33,7 +33,7 @@ ncclDataType_t type_of(DType dtype) {
     case DType::i64:
       return ncclInt64;
     default:
-      fail(ExitCode::internal, "internal error: NCCL cannot sum {}", dtype_name(dtype));
+      fail(ExitCode::internal, "internal error: NCCL cannot reduce {}", dtype_name(dtype));
   }
 }
 
@@ -56,9 +56,9 @@ ncclResult_t call_without_signals(CudaDevice& device, const std::function<ncclRe
 
 class NcclCarrier final : public Carrier {
  public:
-  // `size`: number of ranks. Owns the communicator.
-  NcclCarrier(const NcclLibrary& nccl, CudaDevice& device, ncclComm_t comm, int size)
-      : nccl_(nccl), device_(device), size_(size), comm_(comm) {
+  // Owns the communicator.
+  NcclCarrier(const NcclLibrary& nccl, CudaDevice& device, ncclComm_t comm)
+      : nccl_(nccl), device_(device), comm_(comm) {
     const BlockSignals block;
     poll_ = std::thread([this] { poll(); });
   }
@@ -72,8 +72,6 @@ class NcclCarrier final : public Carrier {
     poll_.join();
     if (comm_ != nullptr) (void)nccl_.destroy(comm_);
   }
-
-  std::string name() const override { return nccl_.name; }
 
   void queue(const CollectiveCall& call, Stream& stream) override {
     device_.make_current();
@@ -99,7 +97,7 @@ class NcclCarrier final : public Carrier {
 
   void abandon() override {
     const std::lock_guard lock(mutex_);
-    if (!failed_) fail_now("this rank has given up");
+    if (!failed_) fail_now("this rank has abandoned the group");
   }
 
   std::unique_ptr<Carrier> split(std::span<const int> ranks) override {
@@ -111,7 +109,7 @@ class NcclCarrier final : public Carrier {
       fail(ExitCode::device, "no group of {} GPUs can be made: {}; NCCL_DEBUG=INFO says more",
            ranks.size(), nccl_.text_of(result, comm_));
     }
-    return std::make_unique<NcclCarrier>(nccl_, device_, part, static_cast<int>(ranks.size()));
+    return std::make_unique<NcclCarrier>(nccl_, device_, part);
   }
 
  private:
@@ -127,58 +125,10 @@ class NcclCarrier final : public Carrier {
         return nccl_.all_gather(c.input, c.output, c.bytes(), ncclUint8, comm_, stream);
       case CollectiveKind::broadcast:
         return nccl_.broadcast(c.output, c.output, c.bytes(), ncclUint8, c.root, comm_, stream);
-      case CollectiveKind::all_to_all:
-        return all_to_all(c, stream);
-      case CollectiveKind::message:
-        return pass(c, stream);
       case CollectiveKind::barrier:
         break;
     }
-    fail(ExitCode::internal, "internal error: {} is not supported by NCCL", collective_name(c));
-  }
-
-  // A group of concurrent messages.
-  class Group {
-   public:
-    Group(const NcclLibrary& nccl, ncclComm_t comm, cudaStream_t stream)
-        : nccl_(nccl), comm_(comm), stream_(stream), first_(nccl.group_start()) {}
-    void send(const void* data, size_t bytes, int to) {
-      keep(nccl_.send(data, bytes, ncclUint8, to, comm_, stream_));
-    }
-    void receive(void* data, size_t bytes, int from) {
-      keep(nccl_.receive(data, bytes, ncclUint8, from, comm_, stream_));
-    }
-    // Returns the first error.
-    ncclResult_t end() {
-      keep(nccl_.group_end());
-      return first_;
-    }
-
-   private:
-    void keep(ncclResult_t result) {
-      if (first_ == ncclSuccess) first_ = result;
-    }
-    const NcclLibrary& nccl_;
-    ncclComm_t comm_;
-    cudaStream_t stream_;
-    ncclResult_t first_;
-  };
-
-  ncclResult_t all_to_all(const CollectiveCall& c, cudaStream_t stream) {
-    Group group(nccl_, comm_, stream);
-    for (int peer = 0; peer < size_; ++peer) {
-      const size_t at = static_cast<size_t>(peer) * c.bytes();
-      group.send(static_cast<const std::byte*>(c.input) + at, c.bytes(), peer);
-      group.receive(static_cast<std::byte*>(c.output) + at, c.bytes(), peer);
-    }
-    return group.end();
-  }
-
-  ncclResult_t pass(const CollectiveCall& c, cudaStream_t stream) {
-    Group group(nccl_, comm_, stream);
-    if (c.sends()) group.send(c.input, c.bytes(), c.to);
-    if (c.receives()) group.receive(c.output, c.received_bytes(), c.from);
-    return group.end();
+    fail(ExitCode::internal, "internal error: {} by NCCL", collective_name(c.kind));
   }
 
   void fail_with(ncclResult_t result) { fail_now(nccl_.text_of(result, comm_)); }
@@ -204,7 +154,6 @@ class NcclCarrier final : public Carrier {
 
   const NcclLibrary& nccl_;
   CudaDevice& device_;
-  int size_;
   StreamMarks marks_;
   std::mutex mutex_;  // protects the members below
   std::condition_variable changed_;
@@ -249,7 +198,7 @@ std::unique_ptr<Carrier> join(Device& device, std::span<const std::byte> bytes, 
     fail(ExitCode::device, "rank {} cannot join the other GPUs: {}; NCCL_DEBUG=INFO says more",
          rank, nccl.text_of(result, nullptr));
   }
-  return std::make_unique<NcclCarrier>(nccl, cuda, comm, size);
+  return std::make_unique<NcclCarrier>(nccl, cuda, comm);
 }
 
 }  // namespace

@@ -21,10 +21,6 @@ struct NcclLibrary {
   decltype(&ncclReduceScatter) reduce_scatter;
   decltype(&ncclAllGather) all_gather;
   decltype(&ncclBroadcast) broadcast;
-  decltype(&ncclSend) send;
-  decltype(&ncclRecv) receive;
-  decltype(&ncclGroupStart) group_start;
-  decltype(&ncclGroupEnd) group_end;
   std::string name;  // "NCCL 2.28.9"
 
   // Returns nullptr if the library is missing or too old; thread-safe.

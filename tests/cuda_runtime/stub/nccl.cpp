@@ -32,7 +32,6 @@ using namespace dltrain;
 
 constexpr int kMostRanks = 8;
 constexpr size_t kAreaBytes = size_t{8} << 20;  // of a rank: the largest input
-constexpr size_t kBoxBytes = size_t{1} << 20;   // the largest message
 
 struct Meeting {
   std::atomic<int> joined, left, waiting;
@@ -40,16 +39,9 @@ struct Meeting {
   std::atomic<bool> broken;
 };
 
-// What one rank sends to another; memory that nobody uses is not there.
-struct Box {
-  std::atomic<uint64_t> sent, taken;
-  alignas(4096) std::byte data[kBoxBytes];
-};
-
 struct Shared {
   Meeting meeting;
   alignas(4096) std::byte areas[kMostRanks][kAreaBytes];
-  Box boxes[kMostRanks][kMostRanks];  // [from][to]
 };
 
 DType type_of(ncclDataType_t type) {
@@ -111,16 +103,8 @@ struct ncclComm {
 
 namespace {
 
-// One of them is null.
-struct Message {
-  const void* input;
-  void* output;
-  size_t bytes;
-  int peer;
-};
-
 struct Call {
-  enum Kind { messages, all_reduce, reduce_scatter, all_gather, broadcast } kind;
+  enum Kind { all_reduce, reduce_scatter, all_gather, broadcast } kind;
   ncclComm* comm;
   const void* input;
   void* output;
@@ -128,7 +112,6 @@ struct Call {
   DType dtype;
   ReduceOp op;
   int root;
-  std::vector<Message> group = {};
 };
 
 // One of the ranks' inputs, from element `first` on.
@@ -156,38 +139,12 @@ void finish(const Call& c) {
     case Call::broadcast:
       std::memcpy(out, c.comm->area(c.root), bytes);
       return;
-    case Call::messages:
-      return;
   }
 }
 
 [[noreturn]] void refuse(size_t bytes) {
   std::fprintf(stderr, "stub NCCL: an operation of %zu bytes\n", bytes);
   std::abort();
-}
-
-// All of them together. A message is sent when its receiver has it, as NCCL's long ones are.
-void pass(const Call& c) {
-  ncclComm& comm = *c.comm;
-  for (const Message& m : c.group) {
-    if (m.bytes > kBoxBytes) refuse(m.bytes);
-    if (m.input == nullptr) continue;
-    Box& box = comm.shared->boxes[comm.rank][m.peer];
-    std::memcpy(box.data, m.input, m.bytes);
-    ++box.sent;
-  }
-  for (const Message& m : c.group) {
-    if (m.output == nullptr) continue;
-    Box& box = comm.shared->boxes[m.peer][comm.rank];
-    if (!comm.wait_until([&] { return box.sent > box.taken; })) return;
-    std::memcpy(m.output, box.data, m.bytes);
-    ++box.taken;
-  }
-  for (const Message& m : c.group) {
-    if (m.input == nullptr) continue;
-    const Box& box = comm.shared->boxes[comm.rank][m.peer];
-    if (!comm.wait_until([&] { return box.taken == box.sent; })) return;
-  }
 }
 
 void run(void* argument) {
@@ -202,11 +159,6 @@ void run(void* argument) {
   const bool stalls = comm.operations - 1 == comm.stalls_at;
   if (stalls && !comm.stalls_alone) {
     comm.wait_for_abort();
-    return;
-  }
-  if (call->kind == Call::messages) {
-    pass(*call);
-    if (stalls) comm.wait_for_abort();
     return;
   }
   const bool whole = call->kind == Call::reduce_scatter;
@@ -242,25 +194,6 @@ ncclResult_t join(ncclComm_t* comm, const std::string& name, int flags, int size
 ncclResult_t queue(const Call& call, cudaStream_t stream) {
   const cudaError_t code = cudaLaunchHostFunc(stream, run, new Call(call));
   return code == cudaSuccess ? ncclSuccess : ncclUnhandledCudaError;
-}
-
-// What ncclGroupStart has begun; a message alone is a group of one.
-thread_local struct {
-  bool open = false;
-  Call call = {};
-  cudaStream_t stream = nullptr;
-} group;
-
-ncclResult_t add(const Message& message, ncclDataType_t type, ncclComm_t comm,
-                 cudaStream_t stream) {
-  if (type != ncclUint8) return ncclInvalidArgument;  // all that the program sends
-  if (message.peer < 0 || message.peer >= comm->size) return ncclInvalidArgument;
-  const bool alone = !group.open;
-  if (alone) ncclGroupStart();
-  group.call.comm = comm;
-  group.call.group.push_back(message);
-  group.stream = stream;
-  return alone ? ncclGroupEnd() : ncclSuccess;
 }
 
 }  // namespace
@@ -357,23 +290,6 @@ ncclResult_t ncclBroadcast(const void* input, void* output, size_t count, ncclDa
                            int root, ncclComm_t comm, cudaStream_t stream) {
   const void* own = comm->rank == root ? input : nullptr;
   return queue({Call::broadcast, comm, own, output, count, type_of(type), {}, root}, stream);
-}
-
-ncclResult_t ncclGroupStart() {
-  group = {.open = true, .call = {}, .stream = nullptr};
-  return ncclSuccess;
-}
-ncclResult_t ncclGroupEnd() {
-  group.open = false;
-  return group.call.group.empty() ? ncclSuccess : queue(group.call, group.stream);
-}
-ncclResult_t ncclSend(const void* input, size_t count, ncclDataType_t type, int peer,
-                      ncclComm_t comm, cudaStream_t stream) {
-  return add({input, nullptr, count, peer}, type, comm, stream);
-}
-ncclResult_t ncclRecv(void* output, size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
-                      cudaStream_t stream) {
-  return add({nullptr, output, count, peer}, type, comm, stream);
 }
 
 }  // extern "C"
