@@ -2,12 +2,11 @@
 
 #include <nlohmann/json.hpp>
 
-// The header alone is used, so that no shared library has to travel with the program.
+// Header-only, so that the program needs no shared library for it.
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
 #include "base/file.h"
-#include "base/owned_files.h"
 
 namespace dltrain {
 namespace {
@@ -27,7 +26,7 @@ Checksums parse(const std::filesystem::path& path, const std::string& text) {
   }
   if (json["format"] != kFormat) {
     throw Error(ExitCode::storage,
-                fmt::format("checksums of format {}, this dltrain knows format {}",
+                fmt::format("has checksums of format {}; format {} is supported",
                             json["format"].dump(), kFormat),
                 path.string());
   }

@@ -5,7 +5,7 @@
 
 namespace dltrain {
 
-// "?" where it has none.
+// Returns "?" if it has none.
 std::string host_name();
 
 }  // namespace dltrain

@@ -1,8 +1,8 @@
-// The system calls that change a disk, one virtual function each. Everything of dltrain that must
-// survive a full disk, a failing disk or a kill writes through these, so that a test can let the
-// k-th call fail, write short, or be the last one that ever happened.
+// The system calls that change a disk, one virtual function each. All code that must survive a full
+// disk, a failing disk or a kill uses them, so that a test can make the k-th call fail, write fewer
+// bytes, or be the last call.
 //
-// The functions behave as their POSIX namesakes: -1 and errno on failure.
+// The functions behave as the POSIX functions: -1 and errno on failure.
 #pragma once
 
 #include <cstddef>
@@ -25,10 +25,10 @@ class SystemCalls {
   virtual int remove_directory(const char* path);
 };
 
-// The calls in use: those of the operating system, unless a test replaced them.
+// Returns the current calls: those of the operating system, unless a test replaced them.
 SystemCalls& system_calls();
 
-// Replaces the calls of the whole process while the object lives. For tests, one at a time.
+// Replaces the calls of the process during its lifetime. For tests, one at a time.
 class ReplaceSystemCalls {
  public:
   explicit ReplaceSystemCalls(SystemCalls& calls);

@@ -82,11 +82,6 @@ int try_connect(const addrinfo& target, Clock::time_point deadline, const Interr
 
 }  // namespace
 
-void FileDescriptor::reset() {
-  if (fd_ >= 0) close(fd_);
-  fd_ = -1;
-}
-
 namespace {
 
 // 0, or errno.

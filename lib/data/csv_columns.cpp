@@ -9,8 +9,8 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/utf8.h"
 #include "config/suggest.h"
-#include "config/utf8.h"
 
 namespace dltrain {
 namespace {

@@ -3,7 +3,7 @@
 #include <set>
 
 #include "base/error.h"
-#include "config/utf8.h"
+#include "base/utf8.h"
 #include "data/csv_reader.h"
 
 namespace dltrain {

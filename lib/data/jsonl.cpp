@@ -7,9 +7,9 @@
 
 #include "base/error.h"
 #include "base/json_mistake.h"
+#include "base/utf8.h"
 #include "data/memory_dataset.h"
 #include "data/ordered_work.h"
-#include "text/utf8_text.h"
 
 namespace dltrain {
 namespace {

@@ -8,8 +8,8 @@
 
 #include "base/atomic_directory.h"
 #include "base/file.h"
-#include "base/printable.h"
 #include "base/shortened_files.h"
+#include "base/utf8.h"
 #include "catch.h"
 #include "refusal.h"
 #include "temporary_folder.h"

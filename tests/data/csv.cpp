@@ -168,7 +168,7 @@ TEST_CASE("a missing file or a folder is a data error") {
   CHECK_THROWS_WITH(load_csv(CsvOptions{.path = (folder / "no.csv").string()}),
                     (folder / "no.csv").string() + ": cannot open: No such file or directory");
   CHECK_THROWS_WITH(load_csv(CsvOptions{.path = folder.path().string()}),
-                    Contains("is not a regular file"));
+                    Contains("is a folder, expected a file"));
 }
 
 TEST_CASE("lines longer than the reader's buffer are whole") {

@@ -108,11 +108,11 @@ TEST_CASE("bad records are refused with their line") {
   CHECK_THAT(refusal("{\"a\\u001b[2J\\u009b\\n\": 1}", two), Contains("its keys: 'a?[2J?\\n'"));
   CHECK_THAT(refusal("{\"" + std::string(1000, 'k') + "\": 1}", two),
              Contains("its keys: '" + std::string(40, 'k') + "…'"));
-  CHECK_THAT(refusal("[]", two), Contains("a.jsonl:1: is no JSON object"));
+  CHECK_THAT(refusal("[]", two), Contains("a.jsonl:1: is not a JSON object"));
   CHECK_THAT(refusal("{\"text\": \"a\"", two),
-             Contains("a.jsonl:1: is no JSON: line 1, column 13: unexpected end of input"));
-  CHECK_THAT(refusal("{\"text\": \"\xFF\"}", two), Contains("a.jsonl:1: is no JSON"));
-  CHECK_THAT(refusal(std::string(100000, '['), two), Contains("a.jsonl:1: is no JSON"));
+             Contains("a.jsonl:1: is not JSON: line 1, column 13: unexpected end of input"));
+  CHECK_THAT(refusal("{\"text\": \"\xFF\"}", two), Contains("a.jsonl:1: is not JSON"));
+  CHECK_THAT(refusal(std::string(100000, '['), two), Contains("a.jsonl:1: is not JSON"));
   const std::string pair = "prompt: q, completion: a, sequence_length: 2";
   CHECK_THAT(refusal("\n{\"q\": \"abc\", \"a\": \"d\"}", pair),
              Contains("a.jsonl:2: its prompt has 3 tokens, which leaves no room"));

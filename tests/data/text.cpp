@@ -179,7 +179,7 @@ TEST_CASE("bad text is refused with file, line and byte") {
   CHECK_THAT(refusal("ab\nc\xFF"
                      "d",
                      chars),
-             Contains("a.txt:2:2: is no UTF-8: the byte 0xff"));
+             Contains("a.txt:2:2: is not UTF-8: the byte 0xff"));
   CHECK_THAT(refusal("ab", chars),
              Contains("a.txt: has 2 tokens; one sequence of 2 and its targets need 3"));
   CHECK_THAT(refusal("abcdef", chars + ", eval_fraction: 0.1"),

@@ -155,7 +155,7 @@ TEST_CASE("SentencePiece models give the tokens and texts of their library's Pyt
   }
   folder.write("tokenizer.model", "\n\x05 not a model");
   CHECK_THROWS_WITH(load_tokenizer(folder.path()),
-                    Catch::Matchers::Contains("no SentencePiece model"));
+                    Catch::Matchers::Contains("not a readable SentencePiece model"));
 }
 
 TEST_CASE("a unigram model goes out as a tokenizer.json, and comes back as what it was") {
