@@ -92,7 +92,7 @@ struct CsvConfig final : DatasetConfig {
       problems.add(*this, "decimal", "decimal is \".\" or \",\"");
     }
     if (rows && (*rows)[1] <= (*rows)[0]) {
-      problems.add(*this, "rows", fmt::format("rows [{}, {}) are none", (*rows)[0], (*rows)[1]));
+      problems.add(*this, "rows", fmt::format("rows [{}, {}) are empty", (*rows)[0], (*rows)[1]));
     }
     if (regression.value_or(false) && options.classes) {
       problems.add(*this, "classes", "a regression has no classes");

@@ -45,8 +45,6 @@ class PackedImages final : public ImageSource {
     }
     return {ImageEncoding::raw, {bytes, entry.bytes}, {entry.height, entry.width, size_.channels}};
   }
-  const std::vector<int32_t>& labels() const override { return labels_; }
-  const std::vector<std::string>& class_names() const override { return class_names_; }
   std::string place_of(int64_t sample) const override {
     return fmt::format("{}, image {}", path_, sample);
   }
@@ -63,7 +61,7 @@ class PackedImages final : public ImageSource {
       refuse("is too short for a file of packed images");
     }
     if (std::memcmp(bytes.data(), packed::kMagic, sizeof packed::kMagic) != 0) {
-      refuse("is no file of packed images (dltrain data prepare writes them)");
+      refuse("is not a file of packed images (dltrain data prepare writes them)");
     }
     std::memcpy(&footer, bytes.data() + bytes.size() - sizeof footer, sizeof footer);
     if (std::memcmp(footer.magic, packed::kMagic, sizeof packed::kMagic) != 0) {
@@ -74,7 +72,7 @@ class PackedImages final : public ImageSource {
         footer.entries > (room - footer.index_offset) / sizeof(packed::Entry) ||
         footer.about_bytes > kPackedImagesMaxAbout ||
         footer.about_bytes != room - footer.index_offset - footer.entries * sizeof(packed::Entry)) {
-      refuse("damaged: its sizes do not fit together");
+      refuse("damaged: its sizes are inconsistent");
     }
     if (footer.entries == 0) refuse("has no images");
     return footer;
@@ -85,22 +83,22 @@ class PackedImages final : public ImageSource {
     const auto about = nlohmann::json::parse(begin, begin + text.size(), nullptr, false);
     const auto format = about.is_object() ? about.find("format") : about.end();
     if (!about.is_object() || format == about.end() || *format != "dltrain.images") {
-      refuse("is no file of packed images");
+      refuse("is not a file of packed images");
     }
     const auto integer = [&](const char* key) -> int64_t {
       const auto found = about.find(key);
       return found != about.end() && found->is_number_integer() ? found->get<int64_t>() : -1;
     };
     if (integer("version") != packed::kVersion) {
-      refuse(fmt::format("has version {} of the format; {} is read", integer("version"),
-                         packed::kVersion));
+      refuse(fmt::format("has version {} of the format; version {} is supported",
+                         integer("version"), packed::kVersion));
     }
     size_.channels = integer("channels");
     if (size_.channels < 1 || size_.channels > kMaxChannels) refuse("has no valid channels");
     const auto names = about.find("class_names");
     if (names != about.end() && names->is_array()) {
       for (const auto& name : *names) {
-        if (!name.is_string()) refuse("has class_names that are no texts");
+        if (!name.is_string()) refuse("has class_names that are not strings");
         class_names_.push_back(name.get<std::string>());
       }
     }
@@ -126,7 +124,8 @@ class PackedImages final : public ImageSource {
     if (raw && entry.bytes != static_cast<uint64_t>(height * width * size_.channels)) {
       bad(fmt::format("has {} bytes for {} by {} pixels", entry.bytes, width, height));
     }
-    if (!raw && size_.channels != 1 && size_.channels != 3) bad("is encoded, but not gray or RGB");
+    if (!raw && size_.channels != 1 && size_.channels != 3)
+      bad("is encoded but neither gray nor RGB");
     const auto classes = static_cast<int64_t>(class_names_.size());
     if (entry.label < 0 || entry.label == INT32_MAX || (classes > 0 && entry.label >= classes)) {
       bad(fmt::format("label {} is out of range", entry.label));
@@ -152,8 +151,6 @@ class PackedImages final : public ImageSource {
   ImageSize size_;
   bool encoded_ = false;
   std::vector<packed::Entry> entries_;
-  std::vector<int32_t> labels_;
-  std::vector<std::string> class_names_;
   std::string data_hash_;
 };
 

@@ -1,27 +1,23 @@
-// (value * scale - mean) / std for input values read from files, computed in double, stored in f32.
+// Scaling of input values: (value * scale - mean) / std, computed in double and stored in f32.
 #pragma once
 
 #include <cstdint>
-#include <string>
 #include <vector>
 
 namespace dltrain {
 
 struct Scaling {
   double scale = 1;
-  // One number for all, or one for each element of the innermost dimension (a channel). Empty: no
-  // normalization.
+  // One number for all or one for each channel (element of the innermost dimension). Empty: no
+  // normalization. The configuration ensures finite values and std > 0.
   std::vector<double> mean = {};
   std::vector<double> std = {};
-
-  // Nothing, or what is wrong for samples whose innermost dimension has `channels` elements.
-  std::string problem(int64_t channels) const;
 };
 
 // Scaling prepared for one innermost extent.
 class Scaler {
  public:
-  // Throws Error(usage) with Scaling::problem.
+  // Throws Error(usage) if mean or std does not fit `channels`, the innermost dimension.
   Scaler(const Scaling& scaling, int64_t channels);
 
   // `element` counts within the sample.

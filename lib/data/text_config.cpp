@@ -8,14 +8,13 @@
 #include "data/sequence_config.h"
 #include "data/text_files.h"
 #include "data/tokenize.h"
-#include "text/config.h"
 
 namespace dltrain {
 namespace {
 
 constexpr size_t kTextConfigPiece = 1 << 20;
 
-// Calls use(text) for each file, in pieces that end with a character; errors name the place.
+// Calls use(text) for pieces of each file that end at character boundaries. Errors have the place.
 void for_each_piece(const std::deque<TextFile>& files,
                     const std::function<void(std::string_view)>& use) {
   for (const TextFile& file : files) {
@@ -35,27 +34,14 @@ void for_each_piece(const std::deque<TextFile>& files,
 }
 
 struct TextConfig final : SequenceConfig {
-  std::vector<std::string> path;
-  std::unique_ptr<TokenizerConfig> tokenizer;
-
   void describe(Fields& f) override {
-    f.texts("path", path,
-            {.doc = "Text files (UTF-8, plain or gzip), or glob patterns of them, one behind "
-                    "another",
-             .required = true,
-             .min_size = 1,
-             .scalar_ok = true,
-             .is_path = true,
-             .known_as = {"file", "files", "filename"}});
-    f.one_of("tokenizer", tokenizer, tokenizer_table(),
-             {.doc = "How text becomes tokens", .required = true});
+    describe_path(f, "Text files (UTF-8, plain or gzip), or glob patterns of them, in this order",
+                  "filename");
+    describe_tokenizer(f);
     SequenceConfig::describe(f);
   }
 
  protected:
-  bool wants_tokenizer() const override { return tokenizer->learns(); }
-  std::string name() const override { return path.front(); }
-
   std::shared_ptr<const TokenStream> open_stream(
       const std::shared_ptr<const Tokenizer>& given,
       const std::filesystem::path& collected) const override {

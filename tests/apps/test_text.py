@@ -166,10 +166,10 @@ class TextTest(DltrainTest):
         self.refused(DATA, "data", "tokenizer", broken, "-o", folder, says="broken.txt:2: is not UTF-8")
         small = self.write("small.txt", "to be or not\n")
         said = self.refused(DATA, "data", "tokenizer", small, "--vocab-size", 400, "-o", folder).err
-        self.assertRegex(said, r"error: the text is too small for a vocabulary of 400 tokens: it gives \d+ at most\n$")
+        self.assertRegex(said, r"error: the text is too small for a vocabulary of 400 tokens: the maximum is \d+\n$")
         wide = self.write("wide.txt", "".join(chr(0x4E00 + i) for i in range(60)) * 20)
         self.refused(DATA, "data", "tokenizer", wide, "--vocab-size", 264, "-o", folder,
-                     says=["a vocabulary of 264 tokens is too small for this text", "characters are 3"])
+                     says=["a vocabulary of 264 tokens is too small for this text", "characters need 3"])
         self.refused(DATA, "data", "tokenizer", self.write("empty.txt", "\n\n"), "-o", folder, says="the text is empty")
 
     def test_mistakes_are_told_before_the_first_step(self):

@@ -46,7 +46,6 @@ TEST_CASE("keys of data are common to both splits, keys of a split lie on top") 
   split.eval->gather(0, {&first, 1}, reinterpret_cast<std::byte*>(&value));
   CHECK(value == 16);
   CHECK(config.train->shuffle);
-  CHECK(config.open_eval()->size() == 2);
 }
 
 TEST_CASE("without a split, all keys are those of train, and a fraction may be held out") {
@@ -56,7 +55,6 @@ TEST_CASE("without a split, all keys are those of train, and a fraction may be h
   CHECK(split.train->size() == 8);
   CHECK(split.eval->size() == 2);
   CHECK(read_config("data: {type: synthetic}").open().eval == nullptr);
-  CHECK(read_config("data: {type: synthetic}").open_eval() == nullptr);
   CHECK(read_config("data: {type: synthetic, samples: 5, eval: {seed: 3}}").open().eval->size() ==
         5);
   CHECK(read_config("data: {train: {type: synthetic, samples: 5}}").open().train->size() == 5);

@@ -255,7 +255,7 @@ TEST_CASE("a learnt SentencePiece vocabulary gives back any text, and is the sam
   }
   CHECK_THROWS_WITH(
       learn("unigram", 100000),
-      Catch::Matchers::Contains("too small for a vocabulary of 100000 tokens: it gives "));
+      Catch::Matchers::Contains("too small for a vocabulary of 100000 tokens: the maximum is "));
   lines[7] = "\xFF";
   CHECK_THROWS_AS(learn("bpe", 320), EncodeError);
 }
