@@ -72,13 +72,9 @@ void ByteReader::skip(uint64_t bytes, std::string_view what) {
   }
 }
 
-bool ByteReader::at_end() {
-  char extra = 0;
-  return read_({&extra, 1}) == 0;
-}
-
 void ByteReader::expect_end(std::string_view what) {
-  if (at_end()) return;
+  char extra = 0;
+  if (read_({&extra, 1}) == 0) return;
   throw Error(ExitCode::data, fmt::format("is longer than {} says", what),
               fmt::format("{} (offset {})", name_, offset_));
 }

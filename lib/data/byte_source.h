@@ -29,9 +29,7 @@ class ByteReader {
   // Fills `out`; `what` is said where the file ends before. Throws Error(data) with the offset.
   void read(std::span<uint8_t> out, std::string_view what);
   void skip(uint64_t bytes, std::string_view what);
-  // Whether nothing is left. May be asked once, at the end: it takes a byte.
-  bool at_end();
-  // Throws Error(data) where something is left; `what` told the length.
+  // Throws Error(data) unless the file ends here; `what` is the source of the length.
   void expect_end(std::string_view what);
 
   const std::string& name() const { return name_; }

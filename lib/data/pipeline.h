@@ -20,7 +20,6 @@ class Pipeline {
 
   // Of the result; its height and width are 0 where images differ in size to the end.
   const ImageSize& output() const { return output_; }
-  bool empty() const { return transforms_.empty(); }
 
   // For an image stored with the size `full`: see Transform::needed_scale.
   double needed_scale(const ImageSize& full, const Visit& visit) const;

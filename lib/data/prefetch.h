@@ -56,8 +56,6 @@ class Prefetcher {
   // function threw, then and on every later call.
   int next();
 
-  // Sequence number that next() will return.
-  int64_t sequence() const { return next_; }
   // Seconds spent waiting in next() since construction.
   double wait_seconds() const { return wait_seconds_; }
 

@@ -52,7 +52,7 @@ logging: {{logging_steps: 1}}
             self.assertRegex(text, rf"- {column} +# column '{column}' has \d+ different texts")
         self.assertIn("empty: category", text)
         said = self.run_dltrain(config, "--output-dir", run, "--max-steps", 200)
-        self.assertIn("column 'Name' has another text in every row", said.out + said.err)
+        self.assertIn("column 'Name' has a different text in every row", said.out + said.err)
         self.assertIn("column 'PassengerId' numbers the rows", said.out + said.err)
         self.assertGreater(json.loads((run / "summary.json").read_text())["eval_accuracy"], 0.75)
         # The columns of a new file stand in any order; what is left out may be missing.

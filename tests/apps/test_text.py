@@ -183,7 +183,7 @@ class TextTest(DltrainTest):
         self.refused(DATA, self.config(f"type: jsonl, path: {records}, prompt: prompt, completion: completion, "
                                        "tokenizer: {type: byte, special_tokens: '<|endoftext|>'}, "
                                        "sequence_length: 4"),
-                     "--dry-run", says="a.jsonl:2: has no text under the key 'completion'")
+                     "--dry-run", says="a.jsonl:2: has no key 'completion'")
 
 
 if __name__ == "__main__":

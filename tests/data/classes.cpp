@@ -70,7 +70,7 @@ TEST_CASE("labels are those of the classes of the same names") {
   CHECK_THAT(refusal_of([&] {
                match_classes(data_of({0, 1}, {"ant", "dog"}), names);
              }),
-             Contains("place 1") && Contains("'dog' is none of the 3 that are trained: ant, bee"));
+             Contains("place 1") && Contains("'dog' is not one of the 3 trained classes: ant, bee"));
   // A name without samples does no harm.
   CHECK(labels_of_classes(*match_classes(data_of({1}, {"dog", "cat"}), names)) == Labels{2});
 }

@@ -65,7 +65,7 @@ TEST_CASE("a broken image is named when its turn comes, or left out where that i
   REQUIRE(broken.size() == 3);
   CHECK_THAT(broken[0].second, Contains("broken.jpg: damaged JPEG"));
   CHECK_THAT(broken[1].second, Contains("empty.png: is empty"));
-  CHECK_THAT(broken[2].second, Contains("text.png: is no JPEG or PNG"));
+  CHECK_THAT(broken[2].second, Contains("text.png: is not a JPEG or PNG"));
 
   const auto sound = without_broken(source, pictures.path(), 2);
   CHECK(sound->size() == 3);

@@ -149,11 +149,11 @@ TEST_CASE("what changes images is refused for text") {
     const std::string name(key, std::string_view(key).find(':'));
     CHECK_THROWS_WITH(
         read_data(keys_text("a", fmt::format("tokenizer: char, sequence_length: 2, {}", key))),
-        Contains(name + " changes images, and text has none"));
+        Contains(name + " is for images, not for text"));
   }
   CHECK_THROWS_WITH(read_data(keys_text(
                         "a", "tokenizer: char, sequence_length: 2, transforms: [horizontal_flip]")),
-                    Contains("transforms changes images, and text has none"));
+                    Contains("transforms is for images, not for text"));
 }
 
 TEST_CASE("a key of other kinds is told with the kinds that have it") {
@@ -182,12 +182,12 @@ TEST_CASE("bad text is refused with file, line and byte") {
   CHECK_THAT(refusal("ab", chars),
              Contains("a.txt: has 2 tokens; one sequence of 2 and its targets need 3"));
   CHECK_THAT(refusal("abcdef", chars + ", eval_fraction: 0.1"),
-             Contains("a.txt: data.eval_fraction 0.1 leaves 1 of its 6 tokens for evaluation; one "
+             Contains("a.txt: data.eval_fraction 0.1 leaves 1 of 6 tokens for evaluation; one "
                       "sequence of 2 and its targets need 3"));
   CHECK_THAT(refusal("abcdef", chars + ", eval_fraction: 0.01"),
-             Contains("leaves 0 of its 6 tokens for evaluation"));
+             Contains("leaves 0 of 6 tokens for evaluation"));
   CHECK_THAT(refusal("abcdef", chars + ", eval_fraction: 0.999999"),
-             Contains("leaves 0 of its 6 tokens for training"));
+             Contains("leaves 0 of 6 tokens for training"));
   CHECK_THAT(refusal("abz", "tokenizer: {type: char, alphabet: ab}, sequence_length: 2"),
              Contains("a.txt:1:3: the character 'z'"));
   CHECK_THAT(data_refusal(keys_text(folder / "none*", chars)),

@@ -273,7 +273,7 @@ TEST_CASE("mistakes in transforms are found with their places") {
   CHECK_THROWS_WITH(read_transforms("{resize: {}}"), Contains("missing key 'size'"));
   CHECK_THROWS_WITH(read_transforms("{resize: 0}"), Contains("exp.yaml:1"));
   CHECK_THROWS_WITH(read_transforms("{random_resized_crop: {size: 4, scale: [1, 0.5]}}"),
-                    Contains("scale must rise"));
+                    Contains("scale must be in ascending order"));
   CHECK_THROWS_WITH(read_transforms("horizontal_flop"),
                     Contains("did you mean 'horizontal_flip'?"));
   CHECK_THROWS_WITH(read_transforms("{rotation: 200}"), Contains("180"));
