@@ -21,19 +21,16 @@ struct FileDigest {
   bool operator==(const FileDigest&) const = default;
 };
 
-// Hashes a stream of bytes.
+// Hashes a stream of bytes. Copies share their state.
 class Hasher {
  public:
   Hasher();
-  Hasher(Hasher&&) noexcept;
-  Hasher& operator=(Hasher&&) noexcept;
-  ~Hasher();
   void update(std::span<const std::byte> data);
   std::string hex() const;  // of all the bytes so far
 
  private:
   struct State;
-  std::unique_ptr<State> state_;
+  std::shared_ptr<State> state_;
 };
 
 inline constexpr const char* kChecksumsFile = "checksums.json";

@@ -147,24 +147,13 @@ MappedFile::MappedFile(const fs::path& path, ExitCode on_error) {
   if (data == MAP_FAILED) {
     throw Error(on_error, "cannot map into memory: " + errno_text(errno), path.string());
   }
-  data_ = static_cast<const std::byte*>(data);
-  size_ = size;
+  data_ = {static_cast<const std::byte*>(data), Unmap{size}};
   watch_mapping(bytes(), path, on_error);
 }
 
-MappedFile::MappedFile(MappedFile&& other) noexcept
-    : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
-
-MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
-  std::swap(data_, other.data_);
-  std::swap(size_, other.size_);
-  return *this;
-}
-
-MappedFile::~MappedFile() {
-  if (!data_) return;
-  forget_mapping(data_);
-  ::munmap(const_cast<std::byte*>(data_), size_);
+void MappedFile::Unmap::operator()(const std::byte* data) const {
+  forget_mapping(data);
+  ::munmap(const_cast<std::byte*>(data), size);
 }
 
 std::string read_file(const fs::path& path, uint64_t max_bytes, ExitCode on_error) {

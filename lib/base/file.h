@@ -66,15 +66,15 @@ class MappedFile {
  public:
   MappedFile() = default;
   MappedFile(const std::filesystem::path& path, ExitCode on_error);
-  MappedFile(MappedFile&& other) noexcept;
-  MappedFile& operator=(MappedFile&& other) noexcept;
-  ~MappedFile();
 
-  std::span<const std::byte> bytes() const { return {data_, size_}; }
+  std::span<const std::byte> bytes() const { return {data_.get(), data_.get_deleter().size}; }
 
  private:
-  const std::byte* data_ = nullptr;
-  size_t size_ = 0;
+  struct Unmap {
+    size_t size;
+    void operator()(const std::byte* data) const;
+  };
+  std::unique_ptr<const std::byte, Unmap> data_;
 };
 
 // Returns the content of a regular file of at most `max_bytes`.

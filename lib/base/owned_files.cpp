@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <map>
 #include <mutex>
 #include <optional>
 #include <set>
@@ -111,20 +112,12 @@ void take_stock(const fs::path& folder, const std::string& prefix, const Names& 
   }
 }
 
-struct Output {
-  dev_t device;
-  ino_t inode;
-  bool is_input = false;
-};
-std::mutex output_mutex;  // of what follows
-std::vector<Output> declared_outputs;
-
-Output* find_output(const struct stat& info) {
-  for (Output& output : declared_outputs) {
-    if (output.device == info.st_dev && output.inode == info.st_ino) return &output;
-  }
-  return nullptr;
+using FileId = std::pair<dev_t, ino_t>;
+FileId id_of(const struct stat& info) {
+  return {info.st_dev, info.st_ino};
 }
+std::mutex output_mutex;                  // guards the following
+std::map<FileId, bool> declared_outputs;  // true: the file is also an input
 
 }  // namespace
 
@@ -212,16 +205,16 @@ void declare_output(const fs::path& path) {
   struct stat info {};
   if (path.empty() || ::stat(path.c_str(), &info) != 0 || !S_ISREG(info.st_mode)) return;
   const std::lock_guard lock(output_mutex);
-  declared_outputs.push_back({info.st_dev, info.st_ino});
+  declared_outputs.emplace(id_of(info), false);
 }
 
 void check_no_output(int fd, const fs::path& path) {
   const std::lock_guard lock(output_mutex);
   struct stat info {};
-  Output* output =
-      declared_outputs.empty() || ::fstat(fd, &info) != 0 ? nullptr : find_output(info);
-  if (output == nullptr) return;
-  output->is_input = true;
+  if (declared_outputs.empty() || ::fstat(fd, &info) != 0) return;
+  const auto output = declared_outputs.find(id_of(info));
+  if (output == declared_outputs.end()) return;
+  output->second = true;
   throw Error(ExitCode::usage, "is an input that the output would replace; name another file",
               path.string());
 }
@@ -230,8 +223,8 @@ bool is_input_too(const fs::path& path) {
   const std::lock_guard lock(output_mutex);
   struct stat info {};
   if (::stat(path.c_str(), &info) != 0) return false;
-  const Output* output = find_output(info);
-  return output != nullptr && output->is_input;
+  const auto output = declared_outputs.find(id_of(info));
+  return output != declared_outputs.end() && output->second;
 }
 
 bool replace_deleted(FileWriter& file) {

@@ -6,23 +6,28 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdio>
 
-#include <sys/types.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 namespace dltrain {
 
 class SystemCalls {
  public:
   virtual ~SystemCalls() = default;
-  virtual int open(const char* path, int flags, mode_t mode);
-  virtual ssize_t write(int fd, const void* data, size_t bytes);
-  virtual int truncate(int fd, off_t bytes);
-  virtual int sync(int fd);
-  virtual int close(int fd);
-  virtual int rename(const char* from, const char* to);
-  virtual int make_directory(const char* path, mode_t mode);
-  virtual int remove_file(const char* path);
-  virtual int remove_directory(const char* path);
+  virtual int open(const char* path, int flags, mode_t mode) {
+    return ::open(path, flags | O_CLOEXEC, mode);
+  }
+  virtual ssize_t write(int fd, const void* data, size_t n) { return ::write(fd, data, n); }
+  virtual int truncate(int fd, off_t bytes) { return ::ftruncate(fd, bytes); }
+  virtual int sync(int fd) { return ::fsync(fd); }
+  virtual int close(int fd) { return ::close(fd); }
+  virtual int rename(const char* from, const char* to) { return ::rename(from, to); }
+  virtual int make_directory(const char* path, mode_t mode) { return ::mkdir(path, mode); }
+  virtual int remove_file(const char* path) { return ::unlink(path); }
+  virtual int remove_directory(const char* path) { return ::rmdir(path); }
 };
 
 // Returns the current calls: those of the operating system, unless a test replaced them.

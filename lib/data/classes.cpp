@@ -17,15 +17,6 @@ constexpr int64_t kMostClasses = 65536;
 constexpr size_t kMostNamed = 5;
 constexpr uint64_t kSplitStream = random_stream("data.eval_split");
 
-std::string list(const std::vector<std::string>& names) {
-  std::string out;
-  for (size_t i = 0; i < names.size() && i < kMostNamed; ++i) {
-    out += (i > 0 ? ", " : "") + names[i];
-  }
-  if (names.size() > kMostNamed) out += fmt::format(" and {} more", names.size() - kMostNamed);
-  return out;
-}
-
 class Relabelled final : public DatasetOver {
  public:
   Relabelled(std::shared_ptr<const Dataset> data, const std::vector<std::string>& names)
@@ -58,7 +49,7 @@ class Relabelled final : public DatasetOver {
       throw Error(ExitCode::data,
                   fmt::format("the class {} is not one of the {} trained classes: {}",
                               i < own.size() ? "'" + own[i] + "'" : std::to_string(i),
-                              names_.size(), list(names_)),
+                              names_.size(), some_names(names_)),
                   place_of(sample));
     });
   }
@@ -100,6 +91,15 @@ std::vector<std::string> absent(const std::vector<int64_t>& counts,
 }
 
 }  // namespace
+
+std::string some_names(const std::vector<std::string>& names) {
+  std::string out;
+  for (size_t i = 0; i < names.size() && i < kMostNamed; ++i) {
+    out += (i > 0 ? ", " : "") + names[i];
+  }
+  if (names.size() > kMostNamed) out += fmt::format(" and {} more", names.size() - kMostNamed);
+  return out;
+}
 
 bool has_one_label(const Dataset& data) {
   const TensorSpec& target = data.fields().back().sample;
@@ -151,10 +151,10 @@ std::string uneven_classes(const Dataset& train, const Dataset& eval) {
   const auto of_train = count_labels(train), of_eval = count_labels(eval);
   const auto& names = train.class_names();
   if (const auto missing = absent(of_train, of_eval, names); !missing.empty()) {
-    return "the eval split has no samples of the classes " + list(missing);
+    return "the eval split has no samples of the classes " + some_names(missing);
   }
   if (const auto missing = absent(of_eval, of_train, names); !missing.empty()) {
-    return "the training split has no samples of the classes " + list(missing) +
+    return "the training split has no samples of the classes " + some_names(missing) +
            ", which the eval split has";
   }
   return {};

@@ -15,13 +15,7 @@ namespace {
 
 // The splits must have the same fields, because the model is built for one set of inputs.
 void check_same_fields(const Dataset& train, const Dataset& eval) {
-  const auto& a = train.fields();
-  const auto& b = eval.fields();
-  bool same = a.size() == b.size();
-  for (size_t i = 0; same && i < a.size(); ++i) {
-    same = a[i].name == b[i].name && a[i].sample == b[i].sample;
-  }
-  if (same) return;
+  if (train.fields() == eval.fields()) return;
   const auto list = [](const std::vector<FieldSpec>& fields) {
     std::string text;
     for (const FieldSpec& field : fields) {
@@ -30,10 +24,19 @@ void check_same_fields(const Dataset& train, const Dataset& eval) {
     return text;
   };
   fail(ExitCode::data, "the samples of the splits differ: data.train has {}; data.eval has {}",
-       list(a), list(b));
+       list(train.fields()), list(eval.fields()));
 }
 
 }  // namespace
+
+const KindTable<DatasetConfig>& dataset_table() {
+  static const KindTable<DatasetConfig> table{
+      "dataset",
+      {csv_row(), tensors_row(), idx_row(), cifar10_row(), cifar100_row(), image_folder_row(),
+       packed_images_row(), text_row(), jsonl_row(), tokens_row(), synthetic_row(),
+       synthetic_tokens_row()}};
+  return table;
+}
 
 void DatasetConfig::describe(Fields& f) {
   f.boolean("shuffle", shuffle,

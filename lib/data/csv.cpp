@@ -4,12 +4,14 @@
 #include <cmath>
 #include <limits>
 #include <map>
+#include <regex>
 #include <unordered_map>
 
 #include "base/error.h"
 #include "base/log.h"
 #include "base/utf8.h"
 #include "config/suggest.h"
+#include "data/classes.h"
 #include "data/csv_columns.h"
 #include "data/memory_dataset.h"
 
@@ -92,21 +94,10 @@ Numbers number_texts(const std::vector<std::string>& texts) {
   return out;
 }
 
-// 1,234 or 1,234,567.8
+// Returns true for 1,234 and 1,234,567.8.
 bool has_thousands(std::string_view text) {
-  size_t digits = 0, groups = 0;
-  for (const char c : text.substr(0, text.find('.'))) {
-    if (c == ',') {
-      if (digits == 0 || digits > 3 || (groups > 0 && digits != 3)) return false;
-      ++groups;
-      digits = 0;
-    } else if (c < '0' || c > '9') {
-      return false;
-    } else {
-      ++digits;
-    }
-  }
-  return groups > 0 && digits == 3;
+  static const std::regex pattern("[0-9]{1,3}(,[0-9]{3})+(\\..*)?");
+  return std::regex_match(text.begin(), text.end(), pattern);
 }
 
 class CsvLoader {
@@ -382,7 +373,7 @@ class CsvLoader {
     bad_.add(place_of(cell),
              fmt::format("the class '{}' is not one of the {} trained classes: {}{}",
                          shown_line(text, kShownCell), schema_->class_names.size(),
-                         some_of(schema_->class_names),
+                         some_names(schema_->class_names),
                          near.empty() ? "" : fmt::format("; is it '{}'?", near)));
     return kIgnoredLabel;
   }
@@ -405,11 +396,6 @@ class CsvLoader {
       return kIgnoredLabel;
     }
     return static_cast<int32_t>(value);
-  }
-
-  static std::string some_of(const std::vector<std::string>& names) {
-    const std::span<const std::string> first(names.data(), std::min<size_t>(names.size(), 5));
-    return join_names(first) + (names.size() > 5 ? ", …" : "");
   }
 
   void warn_of_unknown(const std::string& file) const {

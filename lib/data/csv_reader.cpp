@@ -54,10 +54,6 @@ std::string CsvReader::place() const {
   return fmt::format("{}:{}", lines_.name(), line_);
 }
 
-void CsvReader::refuse(const std::string& message) const {
-  throw Error(ExitCode::data, message, place());
-}
-
 const CsvReader::Cells* CsvReader::next() {
   while (const auto line = lines_.next()) {
     line_ = lines_.line();
@@ -119,7 +115,8 @@ void CsvReader::split_quoted(std::string line) {
         if (at >= line.size()) {
           const auto more = lines_.next();
           if (!more || text_.size() + more->size() > kMostQuoted) {
-            refuse("a quote that begins in this record is not closed");
+            throw Error(ExitCode::data, "a quote that begins in this record is not closed",
+                        place());
           }
           text_ += '\n';
           line = *more;
@@ -136,7 +133,7 @@ void CsvReader::split_quoted(std::string line) {
       ends_.emplace_back(begin, text_.size());
       skip_blanks();
       if (at < line.size() && line[at] != delimiter_) {
-        refuse("a closing quote is followed by text");
+        throw Error(ExitCode::data, "a closing quote is followed by text", place());
       }
     } else {
       const size_t end = std::min(line.find(delimiter_, at), line.size());

@@ -61,7 +61,6 @@ class CsvReader {
  private:
   void split_plain(std::string_view line);
   void split_quoted(std::string line);
-  [[noreturn]] void refuse(const std::string& message) const;
 
   LineReader lines_;
   char delimiter_;

@@ -35,6 +35,7 @@ inline constexpr const char* kTargetField = "target";
 struct FieldSpec {
   std::string name;
   TensorSpec sample;  // of one sample: without the batch dimension
+  bool operator==(const FieldSpec&) const = default;
 };
 
 // Identifies one use of a sample in training: random changes of samples are functions of it.

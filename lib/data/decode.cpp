@@ -12,8 +12,7 @@
 namespace dltrain {
 namespace {
 
-constexpr uint8_t kJpegMagic[] = {0xFF, 0xD8, 0xFF};
-constexpr uint8_t kPngMagic[] = {0x89, 'P', 'N', 'G', '\r', '\n', 0x1A, '\n'};
+constexpr std::string_view kJpegMagic = "\xFF\xD8\xFF", kPngMagic = "\x89PNG\r\n\x1A\n";
 
 void check_size(int64_t height, int64_t width) {
   if (height < 1 || width < 1) fail(ExitCode::data, "an image of {} by {} pixels", width, height);
@@ -25,21 +24,15 @@ void check_size(int64_t height, int64_t width) {
 
 // Each file gets a new decoder (microseconds), because a decoder keeps tables of the previous file,
 // which may have been damaged.
-class JpegDecoder {
- public:
-  JpegDecoder() : handle_(::tjInitDecompress()) {
-    if (handle_ == nullptr) fail(ExitCode::memory, "out of memory for a JPEG decoder");
+struct JpegDecoder {
+  JpegDecoder() : handle(::tjInitDecompress(), ::tjDestroy) {
+    if (!handle) fail(ExitCode::memory, "out of memory for a JPEG decoder");
   }
-  ~JpegDecoder() { ::tjDestroy(handle_); }
-  JpegDecoder(const JpegDecoder&) = delete;
-  JpegDecoder& operator=(const JpegDecoder&) = delete;
+  tjhandle get() const { return handle.get(); }
+  std::string_view why() const { return ::tjGetErrorStr2(get()); }
+  bool only_warned() const { return ::tjGetErrorCode(get()) == TJERR_WARNING; }
 
-  tjhandle get() const { return handle_; }
-  std::string_view why() const { return ::tjGetErrorStr2(handle_); }
-  bool only_warned() const { return ::tjGetErrorCode(handle_) == TJERR_WARNING; }
-
- private:
-  tjhandle handle_;
+  std::unique_ptr<void, int (*)(tjhandle)> handle;
 };
 
 struct JpegHeader {
@@ -148,21 +141,17 @@ void decode_png(std::span<const uint8_t> file, int64_t channels, Frame<uint8_t>&
   frame.finish();
 }
 
-template <size_t N>
-bool starts_with(std::span<const uint8_t> file, const uint8_t (&magic)[N]) {
-  return file.size() >= N && std::memcmp(file.data(), magic, N) == 0;
-}
-
 }  // namespace
 
 StoredImage probe_image(std::span<const uint8_t> file) {
   if (file.empty()) fail(ExitCode::data, "is empty");
-  if (starts_with(file, kJpegMagic)) {
+  const std::string_view text(reinterpret_cast<const char*>(file.data()), file.size());
+  if (text.starts_with(kJpegMagic)) {
     const JpegHeader header = read_jpeg_header(JpegDecoder(), file);
     const int64_t channels = header.colorspace == TJCS_GRAY ? 1 : 3;
     return {ImageEncoding::jpeg, file, {header.height, header.width, channels}};
   }
-  if (starts_with(file, kPngMagic)) {
+  if (text.starts_with(kPngMagic)) {
     spng_ihdr header{};
     open_png(file, header);
     return {ImageEncoding::png, file, {header.height, header.width, is_gray(header) ? 1 : 3}};

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "base/error.h"
 #include "data/decode.h"
 
 namespace dltrain {
@@ -44,11 +45,22 @@ class MemoryImages final : public ImageSource {
   using Places = std::function<std::string(int64_t sample)>;
 
   MemoryImages(const ImageSize& size, std::vector<uint8_t> pixels, std::vector<int32_t> labels,
-               std::vector<std::string> class_names, Places places);
+               std::vector<std::string> class_names, Places places)
+      : size_(size), pixels_(std::move(pixels)), places_(std::move(places)) {
+    labels_ = std::move(labels);
+    class_names_ = std::move(class_names);
+    check_internal(size_.fixed() && !labels_.empty() &&
+                       pixels_.size() == labels_.size() * static_cast<size_t>(size_.elements()),
+                   "{} bytes of {} images", pixels_.size(), labels_.size());
+  }
 
   ImageSize image_size() const override { return size_; }
   bool encoded() const override { return false; }
-  StoredImage read(int64_t sample, std::vector<uint8_t>& buffer) const override;
+  StoredImage read(int64_t sample, std::vector<uint8_t>&) const override {
+    const auto bytes = static_cast<size_t>(size_.elements());
+    const uint8_t* first = pixels_.data() + static_cast<size_t>(sample) * bytes;
+    return {ImageEncoding::raw, {first, bytes}, size_};
+  }
   std::string place_of(int64_t sample) const override { return places_(sample); }
 
  private:

@@ -12,23 +12,14 @@
 namespace dltrain {
 namespace {
 
-constexpr size_t kTextConfigPiece = 1 << 20;
-
-// Calls use(text) for pieces of each file that end at character boundaries. Errors have the place.
-void for_each_piece(const std::deque<TextFile>& files,
-                    const std::function<void(std::string_view)>& use) {
+// Calls use(text) for each file. Errors have the place.
+void for_each_text(const std::deque<TextFile>& files,
+                   const std::function<void(std::string_view)>& use) {
   for (const TextFile& file : files) {
-    std::string_view rest = file.text();
-    while (!rest.empty()) {
-      size_t size = std::min(kTextConfigPiece, rest.size());
-      while (size < rest.size() && (static_cast<unsigned char>(rest[size]) & 0xC0) == 0x80) ++size;
-      try {
-        use(rest.substr(0, size));
-      } catch (const EncodeError& error) {
-        const auto begin = static_cast<size_t>(rest.data() - file.text().data());
-        throw Error(ExitCode::data, error.reason(), file.place_of(begin + error.offset()));
-      }
-      rest.remove_prefix(size);
+    try {
+      use(file.text());
+    } catch (const EncodeError& error) {
+      throw Error(ExitCode::data, error.reason(), file.place_of(error.offset()));
     }
   }
 }
@@ -48,7 +39,7 @@ struct TextConfig final : SequenceConfig {
     std::deque<TextFile> files;
     for (const std::string& file : expand_paths(path)) files.emplace_back(file);
     const auto made =
-        given ? given : tokenizer->open([&](const auto& use) { for_each_piece(files, use); });
+        given ? given : tokenizer->open([&](const auto& use) { for_each_text(files, use); });
     const TokenizeOptions options{.special = tokenizer->special_text(),
                                   .threads = bound_cpu_count()};
     TokenCollector tokens(made->vocab_size(), collected);

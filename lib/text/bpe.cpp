@@ -50,12 +50,6 @@ class WordCache {
   std::vector<Word> words_ = std::vector<Word>(size_t{1} << kBits);
 };
 
-bool is_white_space(uint32_t code) {
-  return (code >= 9 && code <= 13) || code == 0x20 || code == 0x85 || code == 0xA0 ||
-         code == 0x1680 || (code >= 0x2000 && code <= 0x200A) || code == 0x2028 || code == 0x2029 ||
-         code == 0x202F || code == 0x205F || code == 0x3000;
-}
-
 // Return the begin of the white space at the end of text[from, end), and the end of the white space
 // from `from` on.
 size_t strip_end(std::string_view text, size_t from, size_t end) {

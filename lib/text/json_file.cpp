@@ -1,35 +1,31 @@
 // tokenizer_from_json: recognises the format of a tokenizer.json and reads dltrain's own.
-#include <nlohmann/json.hpp>
-
 #include "base/json_mistake.h"
 #include "text/formats.h"
+#include "text/json_fields.h"
 #include "text/simple_tokenizers.h"
 
 namespace dltrain {
 namespace {
 
 std::shared_ptr<const Tokenizer> own_format(const std::string& name, const nlohmann::json& about) {
-  const auto refuse = [&](const std::string& message) {
-    throw Error(ExitCode::data, message, name);
-  };
-  const auto version = about.find("version");
-  if (version == about.end() || *version != 1) {
-    refuse("has an unknown version of the format; version 1 is supported");
+  const JsonFields in(name);
+  if (about.value("version", nlohmann::json()) != 1) {
+    in.refuse("has an unknown version of the format; version 1 is supported");
   }
   std::vector<std::string> special;
   if (const auto list = about.find("special_tokens"); list != about.end()) {
-    if (!list->is_array()) refuse("special_tokens is not a list");
+    if (!list->is_array()) in.refuse("special_tokens is not a list");
     for (const auto& token : *list) {
-      if (!token.is_string()) refuse("special_tokens has an element that is not a string");
+      if (!token.is_string()) in.refuse("special_tokens has an element that is not a string");
       special.push_back(token.get<std::string>());
     }
   }
-  const auto type = about.find("type");
-  if (type != about.end() && *type == "byte") return byte_tokenizer(name, special);
-  if (type == about.end() || *type != "char") refuse("its type is neither char nor byte");
-  const auto alphabet = about.find("alphabet");
-  if (alphabet == about.end() || !alphabet->is_string()) refuse("has no alphabet");
-  return char_tokenizer(name, alphabet->get<std::string>(), special);
+  const auto type = about.value("type", nlohmann::json());
+  if (type == "byte") return byte_tokenizer(name, special);
+  if (type != "char") in.refuse("its type is neither char nor byte");
+  const auto alphabet = about.value("alphabet", nlohmann::json());
+  if (!alphabet.is_string()) in.refuse("has no alphabet");
+  return char_tokenizer(name, alphabet.get<std::string>(), special);
 }
 
 // Reads a tokenizer of characters as huggingface_tokenizer() writes it: byte-pair encoding without

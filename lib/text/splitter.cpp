@@ -76,6 +76,12 @@ struct Splitter::Walker::Memory {
   }
 };
 
+bool is_white_space(uint32_t code) {
+  return (code >= 9 && code <= 13) || code == 0x20 || code == 0x85 || code == 0xA0 ||
+         code == 0x1680 || (code >= 0x2000 && code <= 0x200A) || code == 0x2028 || code == 0x2029 ||
+         code == 0x202F || code == 0x205F || code == 0x3000;
+}
+
 Splitter::Splitter(const std::string& name, const std::string& pattern)
     : code_(std::make_shared<Code>()),
       cuts_at_lines_(std::find(kKnownPatterns.begin(), kKnownPatterns.end(), pattern) !=

@@ -3,6 +3,7 @@
 // compiled to machine code).
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -12,6 +13,9 @@ namespace dltrain {
 // GPT-2's pattern, which Hugging Face's pre-tokenizer ByteLevel has built in.
 inline constexpr std::string_view kGpt2Pattern =
     R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
+
+// Returns true for characters with the Unicode property White_Space.
+bool is_white_space(uint32_t code);
 
 class Splitter {
  public:

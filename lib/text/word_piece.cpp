@@ -7,18 +7,13 @@
 
 #include "base/utf8.h"
 #include "text/special_tokens.h"
+#include "text/splitter.h"
 
 namespace dltrain {
 namespace {
 
 utf8proc_category_t category(uint32_t code) {
   return utf8proc_category(static_cast<utf8proc_int32_t>(code));
-}
-bool is_space(uint32_t code) {
-  if (code == '\t' || code == '\n' || code == '\r' || code == ' ') return true;
-  if (code == 0x0B || code == 0x0C || code == 0x85) return true;
-  const auto c = category(code);
-  return c == UTF8PROC_CATEGORY_ZS || c == UTF8PROC_CATEGORY_ZL || c == UTF8PROC_CATEGORY_ZP;
 }
 // Cc, Cf, Cn, Co and Cs.
 bool is_control_word_piece(uint32_t code) {
@@ -148,7 +143,7 @@ class WordPieceTokenizer::Words {
   }
 
   void add_character(uint32_t code, std::vector<int32_t>& ids) {
-    if (is_space(code)) return end_word(ids);
+    if (is_white_space(code)) return end_word(ids);
     if (is_punctuation(code)) end_word(ids);
     ends_.push_back(word_.size());
     append_character(code, word_);
