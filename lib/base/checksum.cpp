@@ -32,7 +32,7 @@ Checksums parse(const std::filesystem::path& path, const std::string& text) {
   }
   try {
     Checksums result;
-    for (const auto& [name, entry] : json.at("files").items()) {
+    for (const auto& [name, entry] : json.at("files").get_ref<const nlohmann::json::object_t&>()) {
       if (!is_plain_name(name) || !entry.at("bytes").is_number_unsigned()) {
         throw Error(ExitCode::storage, "is a damaged checksums file", path.string());
       }

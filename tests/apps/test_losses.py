@@ -80,7 +80,7 @@ model: {{layers: [linear: 2]}}
 data: {{type: csv, path: {data}}}
 optimizer: {{type: sgd, learning_rate: 0.5}}
 training: {{global_batch_size: 3, max_steps: 1}}
-"""), says=["labels.csv:3", "the label 0.37 is not a whole number"])
+"""), says=["labels.csv:3", "the label 0.37 is not an integer"])
         data = self.write("shares.csv", "0.1,0\n0.2,1\n0.3,1.25\n")
         self.refused(DATA, self.write("binary.yaml", f"""
 model: {{layers: [linear: 1]}}

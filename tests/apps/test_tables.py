@@ -80,7 +80,7 @@ logging: {{logging_steps: 1}}
         self.assertGreater(found["eval_accuracy"], 0.9)
         lacking = self.write("lacking.csv", "y,c,a,bb\n" + csv_text(rows, "ycab"))
         self.refused(DATA, "eval", "--checkpoint", run, "-s", f"data.eval.path={lacking}",
-                     says=["lacking.csv:1", "no column 'b'", "is it 'bb'?", "column 'bb' is new"])
+                     says=["lacking.csv:1", "no column 'b'", "is it 'bb'?", "without the column 'bb'"])
         # The schema is in the checkpoint, readable.
         state = json.loads((run / "checkpoints" / "latest" / "state.json").read_text())
         self.assertEqual(state["class_names"], ["high", "low"])
