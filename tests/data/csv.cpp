@@ -131,7 +131,8 @@ TEST_CASE("bad values are refused with line and column") {
 }
 
 TEST_CASE("labels must be whole numbers in range") {
-  CHECK_THAT(refusal_csv("1,0.5\n"), Contains("x.csv:1 (column 2): the label 0.5 is not an integer"));
+  CHECK_THAT(refusal_csv("1,0.5\n"),
+             Contains("x.csv:1 (column 2): the label 0.5 is not an integer"));
   CHECK_THAT(refusal_csv("1,-1\n", {.classes = 2}), Contains("the label -1 is out of range"));
   CHECK_THAT(refusal_csv("1,9\n1,10\n", {.classes = 10}),
              Contains("x.csv:2 (column 2): the label 10 is out of range 0 to 9"));

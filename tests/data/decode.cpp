@@ -91,5 +91,6 @@ TEST_CASE("cut, empty, foreign and giant image files are refused") {
     giant[i + 6] = giant[i + 8] = 50000 & 255;
     break;
   }
-  CHECK_THAT(refusal_of([&] { decoded(giant); }), Contains("50000 by 50000 pixels; the maximum is"));
+  CHECK_THAT(refusal_of([&] { decoded(giant); }),
+             Contains("50000 by 50000 pixels; the maximum is"));
 }
