@@ -3,14 +3,13 @@
 //   bench_text TOKENIZER TEXT [seconds]      TOKENIZER: a file or folder that load_tokenizer()
 //   takes
 //
-// The text is encoded again and again, in pieces of 1 MiB as `type: text` does, by one encoder.
+// The text is encoded repeatedly, in pieces of 1 MiB like `type: text`, by one thread.
 // Printed: tokens of the text, and the best rate by the processor's time of this thread, as
 // everything else that runs on the machine only makes it slower.
 #include <algorithm>
 #include <cstdlib>
 #include <ctime>
-#include <string>
-#include <vector>
+#include <span>
 
 #include <fmt/core.h>
 
@@ -37,19 +36,12 @@ int main(int argc, char** argv) {
   try {
     const auto tokenizer = load_tokenizer(argv[1]);
     const TextFile file(argv[2]);
-    const auto encoder = tokenizer->encoder(SpecialText::as_text);
-    std::vector<int32_t> ids;
     size_t tokens = 0;
     double best = 1e30, all = 0;
     for (int pass = 0; pass < 3 || all < seconds; ++pass) {
       const double begin = cpu_seconds();
-      TextCutter cutter(file.text(), *tokenizer, 1 << 20);
       tokens = 0;
-      for (auto piece = cutter.next(); !piece.empty(); piece = cutter.next()) {
-        ids.clear();
-        encoder->encode(piece, ids);
-        tokens += ids.size();
-      }
+      tokenize(file, *tokenizer, {}, [&](std::span<const int32_t> ids) { tokens += ids.size(); });
       const double elapsed = cpu_seconds() - begin;
       best = std::min(best, elapsed);
       all += elapsed;

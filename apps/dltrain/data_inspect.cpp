@@ -3,7 +3,7 @@
 #include <cstdio>
 
 #include "base/cpus.h"
-#include "base/printable.h"
+#include "base/utf8.h"
 #include "data/inspect.h"
 #include "dltrain/data_commands.h"
 

@@ -1,7 +1,7 @@
 // Errors on stderr.
 #include <cstdio>
 
-#include "base/printable.h"
+#include "base/utf8.h"
 #include "comm/environment.h"
 #include "dltrain/commands.h"
 

@@ -43,7 +43,7 @@ AtomicDirectory::~AtomicDirectory() {
   try {
     remove_recursively(temporary_);
   } catch (const Error&) {
-    // The error that brought us here is the one to report; remove_leftovers() tries again.
+    // The original error is reported; remove_leftovers() tries again.
   }
 }
 
@@ -75,7 +75,7 @@ void AtomicDirectory::publish() {
   const fs::path old = beside(path_, kReplacedPrefix);
   std::error_code ignored;
   const bool replaces = fs::exists(path_, ignored);
-  std::vector<std::string> names;  // an earlier folder had the same, should its list be damaged
+  std::vector<std::string> names;  // used if the list of the replaced folder is damaged
   for (const auto& [name, digest] : checksums) names.push_back(name);
   if (replaces) {
     remove_ours(old, names);

@@ -2,12 +2,11 @@
 
 #include <nlohmann/json.hpp>
 
-// The header alone is used, so that no shared library has to travel with the program.
+// Header-only, so that the program needs no shared library for it.
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
 #include "base/file.h"
-#include "base/owned_files.h"
 
 namespace dltrain {
 namespace {
@@ -23,28 +22,26 @@ bool is_plain_name(const std::string& name) {
 Checksums parse(const std::filesystem::path& path, const std::string& text) {
   const nlohmann::json json = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (!json.is_object() || !json.contains("format") || !json["format"].is_number_integer()) {
-    throw Error(ExitCode::storage, "not a checksums file of dltrain", path.string());
+    throw Error(ExitCode::storage, "is not a checksums file of dltrain", path.string());
   }
   if (json["format"] != kFormat) {
     throw Error(ExitCode::storage,
-                fmt::format("checksums of format {}, this dltrain knows format {}",
+                fmt::format("has checksums of format {}; format {} is supported",
                             json["format"].dump(), kFormat),
                 path.string());
   }
-  Checksums result;
-  const auto files = json.find("files");
-  bool valid = files != json.end() && files->is_object();
-  if (valid) {
-    for (const auto& [name, entry] : files->items()) {
-      valid = valid && is_plain_name(name) && entry.is_object() && entry.contains("bytes") &&
-              entry["bytes"].is_number_unsigned() && entry.contains("xxh3_128") &&
-              entry["xxh3_128"].is_string();
-      if (!valid) break;
-      result[name] = {entry["bytes"].get<uint64_t>(), entry["xxh3_128"].get<std::string>()};
+  try {
+    Checksums result;
+    for (const auto& [name, entry] : json.at("files").get_ref<const nlohmann::json::object_t&>()) {
+      if (!is_plain_name(name) || !entry.at("bytes").is_number_unsigned()) {
+        throw Error(ExitCode::storage, "is a damaged checksums file", path.string());
+      }
+      result[name] = {entry["bytes"].get<uint64_t>(), entry.at("xxh3_128").get<std::string>()};
     }
+    return result;
+  } catch (const nlohmann::json::exception&) {
+    throw Error(ExitCode::storage, "is a damaged checksums file", path.string());
   }
-  if (!valid) throw Error(ExitCode::storage, "a damaged checksums file", path.string());
-  return result;
 }
 }  // namespace
 
@@ -52,12 +49,9 @@ struct Hasher::State {
   XXH3_state_t xxh3;
 };
 
-Hasher::Hasher() : state_(std::make_unique<State>()) {
+Hasher::Hasher() : state_(std::make_shared<State>()) {
   XXH3_128bits_reset(&state_->xxh3);
 }
-Hasher::Hasher(Hasher&&) noexcept = default;
-Hasher& Hasher::operator=(Hasher&&) noexcept = default;
-Hasher::~Hasher() = default;
 
 void Hasher::update(std::span<const std::byte> data) {
   XXH3_128bits_update(&state_->xxh3, data.data(), data.size());

@@ -1,8 +1,8 @@
-// XXH3-128 of files, and `checksums.json`: the list of the files of a folder with size and hash.
+// XXH3-128 hashes of files, and `checksums.json`: the files of a folder with size and hash.
 //
 //   {"format": 1, "files": {"model.safetensors": {"bytes": 1234, "xxh3_128": "0123…"}, …}}
 //
-// The hash finds damage (bad disks, cut copies, edits by hand); it is not a signature.
+// The hash detects damage (bad disks, truncated copies, manual edits); it is not a signature.
 #pragma once
 
 #include <cstddef>
@@ -21,19 +21,16 @@ struct FileDigest {
   bool operator==(const FileDigest&) const = default;
 };
 
-// Hashes a stream of bytes.
+// Hashes a stream of bytes. Copies share their state.
 class Hasher {
  public:
   Hasher();
-  Hasher(Hasher&&) noexcept;
-  Hasher& operator=(Hasher&&) noexcept;
-  ~Hasher();
   void update(std::span<const std::byte> data);
   std::string hex() const;  // of all the bytes so far
 
  private:
   struct State;
-  std::unique_ptr<State> state_;
+  std::shared_ptr<State> state_;
 };
 
 inline constexpr const char* kChecksumsFile = "checksums.json";
@@ -41,10 +38,11 @@ inline constexpr const char* kChecksumsFile = "checksums.json";
 using Checksums = std::map<std::string, FileDigest>;  // by file name within the folder
 
 std::string checksums_to_json(const Checksums& checksums);
+// Reads `folder`/checksums.json. Throws Error(storage) if it has no known format.
+Checksums read_checksums(const std::filesystem::path& folder);
 
-// Reads `folder`/checksums.json and compares every file that it lists. Throws Error(storage) naming
-// the first file that is missing, has another size or another hash, or is no checksums file of a
-// known format. Files that are not listed are ignored.
+// Compares every file that `folder`/checksums.json lists. Throws Error(storage) naming the first
+// file that is missing or has another size or hash. Files that are not listed are ignored.
 Checksums verify_checksums(const std::filesystem::path& folder);
 
 }  // namespace dltrain

@@ -5,14 +5,15 @@
 
 namespace dltrain {
 
-// By its affinity mask (taskset, Slurm, `dltrain launch`), ascending; at least one.
+// Returns the CPUs of the affinity mask (taskset, Slurm, `dltrain launch`), ascending; at least
+// one.
 std::vector<int> bound_cpus();
 
-// Threads worth starting: how many those are.
+// Returns their number, a good number of threads.
 int bound_cpu_count();
 
-// The share of one of `processes` on this machine: its CPUs / processes, at least 1, and no more
-// than this process is bound to.
+// Returns the share of one of `processes` on this machine: its CPUs / processes, at least 1 and at
+// most bound_cpu_count().
 int cpu_share(int processes);
 
 }  // namespace dltrain

@@ -1,9 +1,9 @@
-// The one error type of the program, and the exit codes that shell scripts rely on.
+// The error type of the program, and the exit codes that shell scripts rely on.
 //
-// Every failure that a person can cause is thrown as Error with a code, a message that says what
-// was expected and what was found, and (where there is one) a place: "exp.yaml:7:14", a layer path,
-// a file with an offset. Only apps/ turns an Error into a message on stderr and an exit status;
-// nothing below apps/ calls exit() or abort().
+// Every failure that a user can cause is thrown as Error with a code, a message with the expected
+// and the actual state, and an optional place: "exp.yaml:7:14", a layer path, a file with an
+// offset. Only apps/ converts an Error to a message on stderr and an exit status; nothing below
+// apps/ calls exit() or abort().
 #pragma once
 
 #include <stdexcept>
@@ -22,7 +22,7 @@ enum class ExitCode : int {
   data = 3,          // data missing, truncated, out of range, not finite
   diverged = 4,      // loss or gradients not finite
   memory = 5,        // does not fit, or out of memory
-  rank = 6,          // a rank was lost, hung or never came
+  rank = 6,          // a rank was lost, hung or never joined
   storage = 7,       // unwritable, full; corrupt or foreign checkpoint
   device = 8,        // device missing or faulty
   check_failed = 9,  // `dltrain check` found a failure

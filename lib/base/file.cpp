@@ -18,38 +18,6 @@ namespace dltrain {
 namespace fs = std::filesystem;
 namespace {
 
-std::string reason(int error_number) {
-  return std::error_code(error_number, std::generic_category()).message();
-}
-
-// Opens a regular file for reading; the caller closes the descriptor.
-int open_regular(const fs::path& path, ExitCode on_error, uint64_t& size) {
-  // O_NONBLOCK: opening a pipe must not hang before it can be refused.
-  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (fd < 0) throw Error(on_error, "cannot open: " + reason(errno), path.string());
-  struct stat info {};
-  const char* problem = nullptr;
-  if (::fstat(fd, &info) != 0) {
-    problem = "cannot be examined";
-  } else if (S_ISDIR(info.st_mode)) {
-    problem = "is a folder, expected a file";
-  } else if (!S_ISREG(info.st_mode)) {
-    problem = "is not a regular file";
-  }
-  if (problem) {
-    ::close(fd);
-    throw Error(on_error, problem, path.string());
-  }
-  try {
-    check_no_output(fd, path);
-  } catch (const Error&) {
-    ::close(fd);
-    throw;
-  }
-  size = static_cast<uint64_t>(info.st_size);
-  return fd;
-}
-
 fs::path parent_of(const fs::path& path) {
   const fs::path parent = path.parent_path();
   return parent.empty() ? fs::path(".") : parent;
@@ -59,31 +27,31 @@ fs::path parent_of(const fs::path& path) {
 template <typename Content>
 void read_whole(const fs::path& path, uint64_t max_bytes, ExitCode on_error, Content& content) {
   uint64_t size = 0;
-  const int fd = open_regular(path, on_error, size);
+  const FileDescriptor fd = open_regular(path, on_error, &size);
   content.resize(size <= max_bytes ? size : 0);
   uint64_t done = 0;
   int error_number = 0;
   while (done < content.size()) {
-    const ssize_t n = ::read(fd, content.data() + done, content.size() - done);
+    const ssize_t n = ::read(fd.get(), content.data() + done, content.size() - done);
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) error_number = errno;
     if (n <= 0) break;
     done += static_cast<uint64_t>(n);
   }
-  ::close(fd);
   if (size > max_bytes) {
     throw Error(on_error, fmt::format("{} bytes, expected at most {}", size, max_bytes),
                 path.string());
   }
   if (error_number) {
-    throw Error(on_error, fmt::format("cannot read at offset {}: {}", done, reason(error_number)),
+    throw Error(on_error,
+                fmt::format("cannot read at offset {}: {}", done, errno_text(error_number)),
                 path.string());
   }
   content.resize(done);
 }
 
-// Names such as /dev/stdout, behind which there may be a pipe, or a file that others write to:
-// nothing can be put in its place.
+// Returns true for names such as /dev/stdout. They may refer to a pipe or to a file that others
+// write to, so they cannot be replaced.
 bool names_open_file(const fs::path& path) {
   const std::string& name = path.native();
   return name == "/dev/stdout" || name == "/dev/stderr" || name.starts_with("/dev/fd/") ||
@@ -92,9 +60,27 @@ bool names_open_file(const fs::path& path) {
 
 }  // namespace
 
+std::string errno_text(int error_number) {
+  return std::error_code(error_number, std::generic_category()).message();
+}
+
 void fail_storage(const fs::path& path, std::string_view action, int error_number) {
-  throw Error(ExitCode::storage, fmt::format("cannot {}: {}", action, reason(error_number)),
+  throw Error(ExitCode::storage, fmt::format("cannot {}: {}", action, errno_text(error_number)),
               path.string());
+}
+
+FileDescriptor open_regular(const fs::path& path, ExitCode on_error, uint64_t* size) {
+  // O_NONBLOCK: opening a pipe must not block before it can be refused.
+  FileDescriptor fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (!fd) throw Error(on_error, "cannot open: " + errno_text(errno), path.string());
+  struct stat info {};
+  const auto refuse = [&](const char* problem) { throw Error(on_error, problem, path.string()); };
+  if (::fstat(fd.get(), &info) != 0) refuse("cannot be examined");
+  if (S_ISDIR(info.st_mode)) refuse("is a folder, expected a file");
+  if (!S_ISREG(info.st_mode)) refuse("is not a regular file");
+  check_no_output(fd.get(), path);
+  if (size != nullptr) *size = static_cast<uint64_t>(info.st_size);
+  return fd;
 }
 
 FileWriter::FileWriter(fs::path path, bool append) : path_(std::move(path)) {
@@ -129,7 +115,7 @@ void FileWriter::write(std::span<const std::byte> data) {
       if (errno == EINTR) continue;
       fail_storage(path_, fmt::format("write ({} bytes written so far)", bytes_), errno);
     }
-    // A device may accept nothing without an error; trying for ever would hang the run.
+    // A device may accept no bytes without an error; retrying could loop forever.
     if (written == 0) fail_storage(path_, "write", ENOSPC);
     bytes_ += static_cast<uint64_t>(written);
     data = data.subspan(static_cast<size_t>(written));
@@ -142,7 +128,7 @@ void FileWriter::write(std::string_view text) {
 
 void FileWriter::sync() {
   if (system_calls().sync(fd_) != 0 && errno != EINVAL) {  // EINVAL: a pipe or a device
-    fail_storage(path_, "bring to the disk", errno);
+    fail_storage(path_, "sync", errno);
   }
 }
 
@@ -155,34 +141,19 @@ FileDigest FileWriter::close() {
 
 MappedFile::MappedFile(const fs::path& path, ExitCode on_error) {
   uint64_t size = 0;
-  const int fd = open_regular(path, on_error, size);
-  if (size > 0) {
-    void* data = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, fd, 0);
-    if (data == MAP_FAILED) {
-      const int error_number = errno;
-      ::close(fd);
-      throw Error(on_error, "cannot map into memory: " + reason(error_number), path.string());
-    }
-    data_ = static_cast<const std::byte*>(data);
-    size_ = size;
-    watch_mapping(bytes(), path, on_error);
+  const FileDescriptor fd = open_regular(path, on_error, &size);
+  if (size == 0) return;
+  void* data = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, fd.get(), 0);
+  if (data == MAP_FAILED) {
+    throw Error(on_error, "cannot map into memory: " + errno_text(errno), path.string());
   }
-  ::close(fd);
+  data_ = {static_cast<const std::byte*>(data), Unmap{size}};
+  watch_mapping(bytes(), path, on_error);
 }
 
-MappedFile::MappedFile(MappedFile&& other) noexcept
-    : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
-
-MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
-  std::swap(data_, other.data_);
-  std::swap(size_, other.size_);
-  return *this;
-}
-
-MappedFile::~MappedFile() {
-  if (!data_) return;
-  forget_mapping(data_);
-  ::munmap(const_cast<std::byte*>(data_), size_);
+void MappedFile::Unmap::operator()(const std::byte* data) const {
+  forget_mapping(data);
+  ::munmap(const_cast<std::byte*>(data), size);
 }
 
 std::string read_file(const fs::path& path, uint64_t max_bytes, ExitCode on_error) {
@@ -242,15 +213,15 @@ void sync_directory(const fs::path& path) {
   if (fd < 0) fail_storage(path, "open", errno);
   const int failed = system_calls().sync(fd) != 0 ? errno : 0;
   system_calls().close(fd);
-  // Some file systems cannot sync a folder and say EINVAL; they order renames by themselves.
-  if (failed && failed != EINVAL) fail_storage(path, "bring to the disk", failed);
+  // File systems that cannot sync a folder return EINVAL; they order renames themselves.
+  if (failed && failed != EINVAL) fail_storage(path, "sync", failed);
 }
 
 void make_directories(const fs::path& path) {
   std::error_code ignored;
   if (path.empty() || fs::is_directory(path, ignored)) return;
   if (path.has_parent_path() && path.parent_path() != path) make_directories(path.parent_path());
-  if (!path.has_filename()) return;  // a trailing slash: the parent was all of it
+  if (!path.has_filename()) return;  // trailing slash: the parent is the whole path
   if (system_calls().make_directory(path.c_str(), 0777) != 0) {
     const int error_number = errno;
     if (!fs::is_directory(path, ignored)) fail_storage(path, "create the folder", error_number);

@@ -1,8 +1,8 @@
 // Reading and writing files with errors that name the path and the reason.
 //
-// Files that are read are never trusted: they must be regular files, and whoever reads one whole
-// states the largest size that makes sense. The ExitCode argument says whose fault a failure is:
-// `data` for data sets, `storage` for checkpoints, `usage` for configurations.
+// Input files are not trusted: they must be regular files, and the caller limits their size. The
+// ExitCode argument is the code of errors: `data` for data sets, `storage` for checkpoints, `usage`
+// for configurations.
 #pragma once
 
 #include <cstddef>
@@ -16,20 +16,28 @@
 
 #include "base/checksum.h"
 #include "base/error.h"
+#include "base/file_descriptor.h"
 
 namespace dltrain {
 
-// Throws Error(storage): "<path>: cannot <action>: <reason of errno>".
+// Returns the text of an errno.
+std::string errno_text(int error_number);
+
+// Throws Error(storage): "<path>: cannot <action>: <text of errno>".
 [[noreturn]] void fail_storage(const std::filesystem::path& path, std::string_view action,
                                int error_number);
 
-// A file open for writing that hashes what passes through. Not thread-safe. Move-only.
-// Every failure is Error(storage). A FileWriter that is destroyed without close() closes the file
-// without syncing it.
+// Opens a regular file for reading and stores its size. Refuses an output of declare_output()
+// (base/owned_files.h).
+FileDescriptor open_regular(const std::filesystem::path& path, ExitCode on_error,
+                            uint64_t* size = nullptr);
+
+// A file open for writing that hashes its content. Not thread-safe. Move-only. Every failure is
+// Error(storage). The destructor closes the file without syncing it.
 class FileWriter {
  public:
-  // Creates the file, or empties an existing one. With `append`, writes at the end of it instead
-  // (the digest then covers only what was appended).
+  // Creates the file or empties an existing one. With `append`, writes at the end of it instead;
+  // the digest then covers only the appended bytes.
   explicit FileWriter(std::filesystem::path path, bool append = false);
   FileWriter(FileWriter&& other) noexcept;
   FileWriter& operator=(FileWriter&& other) noexcept;
@@ -39,7 +47,7 @@ class FileWriter {
   void write(std::string_view text);
   // Waits until the bytes are on the disk.
   void sync();
-  // Closes the file (without sync) and returns size and hash of what was written.
+  // Closes the file (without sync) and returns size and hash of the written bytes.
   FileDigest close();
 
   const std::filesystem::path& path() const { return path_; }
@@ -52,32 +60,32 @@ class FileWriter {
   Hasher hasher_;
 };
 
-// The whole file, mapped read-only. Where another process shortens it meanwhile, zeros are read in
-// the place of what is missing, and check_mapped_files() (base/shortened_files.h) throws.
+// A file mapped read-only. If another process shortens it, the missing bytes read as zeros and
+// check_mapped_files() (base/shortened_files.h) throws.
 class MappedFile {
  public:
   MappedFile() = default;
   MappedFile(const std::filesystem::path& path, ExitCode on_error);
-  MappedFile(MappedFile&& other) noexcept;
-  MappedFile& operator=(MappedFile&& other) noexcept;
-  ~MappedFile();
 
-  std::span<const std::byte> bytes() const { return {data_, size_}; }
+  std::span<const std::byte> bytes() const { return {data_.get(), data_.get_deleter().size}; }
 
  private:
-  const std::byte* data_ = nullptr;
-  size_t size_ = 0;
+  struct Unmap {
+    size_t size;
+    void operator()(const std::byte* data) const;
+  };
+  std::unique_ptr<const std::byte, Unmap> data_;
 };
 
-// The content of a regular file of at most `max_bytes`.
+// Returns the content of a regular file of at most `max_bytes`.
 std::string read_file(const std::filesystem::path& path, uint64_t max_bytes, ExitCode on_error);
-// The same into memory that is used again and again.
+// Reads into a vector that can be reused.
 void read_file(const std::filesystem::path& path, uint64_t max_bytes, ExitCode on_error,
                std::vector<uint8_t>& content);
 
-// Makes `path` hold `content`, whole or not at all: written beside, synced, renamed, folder synced.
-// A symbolic link keeps pointing; a pipe or device is written to directly, and what is called
-// /dev/stdout, /dev/stderr or /dev/fd/<n> is appended to.
+// Replaces the content of a file atomically: writes a temporary file beside it, syncs, renames, and
+// syncs the folder. Follows symbolic links. Writes pipes and devices directly, and appends to
+// /dev/stdout, /dev/stderr and /dev/fd/<n>.
 void write_file_atomically(const std::filesystem::path& path, std::string_view content);
 
 // Shortens a file to its first `bytes`.
@@ -89,8 +97,8 @@ void sync_directory(const std::filesystem::path& path);
 // Creates a folder and its missing parents.
 void make_directories(const std::filesystem::path& path);
 
-// Removes a file, a link or a folder with all that is in it; links inside are not followed. Nothing
-// there is fine.
+// Removes a file, a link or a folder with its content, without following links. The path need not
+// exist.
 void remove_recursively(const std::filesystem::path& path);
 
 }  // namespace dltrain

@@ -3,9 +3,14 @@
 
 #include <string>
 
+#include <unistd.h>
+
 namespace dltrain {
 
-// "?" where it has none.
-std::string host_name();
+// Returns "?" if it has none.
+inline std::string host_name() {
+  char name[256] = {};
+  return gethostname(name, sizeof(name) - 1) == 0 && name[0] != '\0' ? name : "?";
+}
 
 }  // namespace dltrain

@@ -3,7 +3,7 @@
 namespace dltrain {
 namespace {
 
-// Takes out what stands from `from` to the end of `to`.
+// Erases the text from `from` to the end of the next `to`.
 void cut(std::string& text, std::string_view from, std::string_view to) {
   const size_t begin = text.find(from);
   const size_t end = begin == std::string::npos ? begin : text.find(to, begin);

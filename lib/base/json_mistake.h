@@ -1,4 +1,4 @@
-// The words of the JSON library's exceptions in messages of ours.
+// Messages for the exceptions of the JSON library.
 #pragma once
 
 #include <string>
@@ -6,8 +6,8 @@
 
 namespace dltrain {
 
-// From what() of a nlohmann::json::exception: without the library's own name and number, and
-// without the state of its parser: "line 1, column 9: unexpected end of input".
+// Shortens what() of a nlohmann::json::exception: removes the library's name and error number and
+// the state of its parser. "line 1, column 9: unexpected end of input".
 std::string json_mistake(std::string_view what);
 
 }  // namespace dltrain

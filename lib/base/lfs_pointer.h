@@ -1,4 +1,4 @@
-// What Git leaves in the place of a large file that it has not fetched yet.
+// Detects the pointer files of Git LFS, which stand for large files that have not been fetched.
 #pragma once
 
 #include <string_view>

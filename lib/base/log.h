@@ -1,4 +1,4 @@
-// Messages of the program: log_info("{} samples", n). telemetry/log.h says where they go.
+// Log messages: log_info("{} samples", n). telemetry/log.h configures their destination.
 #pragma once
 
 #include <string_view>
@@ -23,10 +23,6 @@ void log_info(fmt::format_string<Args...> format, Args&&... args) {
 template <typename... Args>
 void log_warning(fmt::format_string<Args...> format, Args&&... args) {
   log_message(LogLevel::warning, fmt::format(format, std::forward<Args>(args)...));
-}
-template <typename... Args>
-void log_error(fmt::format_string<Args...> format, Args&&... args) {
-  log_message(LogLevel::error, fmt::format(format, std::forward<Args>(args)...));
 }
 
 }  // namespace dltrain

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <map>
 #include <mutex>
 #include <optional>
 #include <set>
@@ -32,7 +33,8 @@ bool is_folder(const fs::path& path) {
   return fs::is_directory(fs::symlink_status(path, ignored));
 }
 
-// The whole lines of the marker; what a killed process has cut short was not created.
+// Returns the complete lines of the marker. A partial last line is ignored: its file was not
+// created.
 std::optional<std::string> marker_text(const fs::path& folder) {
   std::error_code ignored;
   const fs::path path = folder / kMarkerFile;
@@ -55,7 +57,7 @@ std::optional<Names> marked_names(const fs::path& folder) {
   return names;
 }
 
-// Of a folder that was published whole.
+// Returns the names in the checksums of a published folder.
 std::optional<Names> published_names(const fs::path& folder) {
   if (!is_there(folder / kChecksumsFile)) return std::nullopt;
   try {
@@ -63,7 +65,7 @@ std::optional<Names> published_names(const fs::path& folder) {
     for (const auto& [name, digest] : read_checksums(folder)) names.insert(name);
     return names;
   } catch (const Error&) {
-    return std::nullopt;  // a damaged list says nothing
+    return std::nullopt;  // the list is damaged
   }
 }
 
@@ -74,11 +76,11 @@ std::optional<Names> listed_names(const fs::path& folder) {
   return names;
 }
 
-// What is in a folder.
+// The content of a folder.
 struct Inventory {
-  std::vector<fs::path> files;    // ours; unfinished folders too
-  std::vector<fs::path> folders;  // that hold them, inner ones first
-  fs::path foreign;               // the first that is not ours; empty: none
+  std::vector<fs::path> files;    // owned, including unfinished folders
+  std::vector<fs::path> folders;  // of owned files, inner ones first
+  fs::path foreign;               // the first foreign entry; may be empty
 };
 
 void take_stock(const fs::path& folder, const std::string& prefix, const Names& names,
@@ -110,20 +112,12 @@ void take_stock(const fs::path& folder, const std::string& prefix, const Names& 
   }
 }
 
-struct Output {
-  dev_t device;
-  ino_t inode;
-  bool is_input = false;  // too
-};
-std::mutex output_mutex;  // of what follows
-std::vector<Output> declared_outputs;
-
-Output* find_output(const struct stat& info) {
-  for (Output& output : declared_outputs) {
-    if (output.device == info.st_dev && output.inode == info.st_ino) return &output;
-  }
-  return nullptr;
+using FileId = std::pair<dev_t, ino_t>;
+FileId id_of(const struct stat& info) {
+  return {info.st_dev, info.st_ino};
 }
+std::mutex output_mutex;                  // guards the following
+std::map<FileId, bool> declared_outputs;  // true: the file is also an input
 
 }  // namespace
 
@@ -138,7 +132,7 @@ bool lists_file(const fs::path& folder, const std::string& name) {
 
 void mark_folder(const fs::path& folder) {
   if (is_there(folder / kMarkerFile) && !has_marker(folder)) {
-    fail(ExitCode::usage, "{} is no file of dltrain; take another folder",
+    fail(ExitCode::usage, "{} was not written by dltrain; choose another folder",
          (folder / kMarkerFile).string());
   }
   make_directories(folder);
@@ -146,7 +140,7 @@ void mark_folder(const fs::path& folder) {
 }
 
 void claim_files(const fs::path& folder, const std::vector<std::string>& names) {
-  static std::mutex mutex;  // checkpoints are written behind the training
+  static std::mutex mutex;  // checkpoints are written by another thread
   const std::lock_guard lock(mutex);
   const auto text = marker_text(folder);
   if (!text) return;
@@ -156,7 +150,7 @@ void claim_files(const fs::path& folder, const std::vector<std::string>& names) 
     if (listed.contains(name)) continue;
     if (is_there(folder / name)) {
       fail(ExitCode::usage,
-           "{} is there and was not written by dltrain; move it, or take another folder",
+           "{} exists and was not written by dltrain; move it, or choose another folder",
            (folder / name).string());
     }
     lines += name + "\n";
@@ -172,15 +166,15 @@ void check_all_ours(const fs::path& folder) {
   const auto names = listed_names(folder);
   if (!names) {
     fail(ExitCode::usage,
-         "{} has no list of what dltrain has written there ({}; earlier versions made none), so "
-         "--overwrite removes nothing; take another folder, or remove this one yourself",
+         "{} has no list of the files that dltrain has written ({}; earlier versions wrote none), "
+         "so --overwrite removes nothing; choose another folder, or remove this one yourself",
          folder.string(), kMarkerFile);
   }
   Inventory found;
   take_stock(folder, "", *names, found);
   if (found.foreign.empty()) return;
   fail(ExitCode::usage,
-       "{} was not written by dltrain, so --overwrite removes nothing in {}: move it, or take "
+       "{} was not written by dltrain, so --overwrite removes nothing in {}: move it, or choose "
        "another folder",
        found.foreign.string(), folder.string());
 }
@@ -192,14 +186,14 @@ void remove_ours(const fs::path& folder, const std::vector<std::string>& also) {
   Inventory found;
   take_stock(folder, "", names, found);
   found.folders.push_back(folder);
-  // A folder's list goes last, in case that this is interrupted.
+  // The list of a folder is removed last, in case of an interruption.
   std::stable_partition(found.files.begin(), found.files.end(),
                         [](const fs::path& path) { return path.filename() != kChecksumsFile; });
   for (const fs::path& path : found.files) {
     if (path != folder / kMarkerFile && path != folder / kLockFile) remove_recursively(path);
   }
   for (const fs::path& path : found.folders) {
-    // What is left in it is foreign.
+    // A folder that is not empty has foreign files.
     if (system_calls().remove_directory(path.c_str()) != 0 && errno != ENOTEMPTY &&
         errno != EEXIST && errno != ENOENT) {
       fail_storage(path, "remove", errno);
@@ -211,17 +205,17 @@ void declare_output(const fs::path& path) {
   struct stat info {};
   if (path.empty() || ::stat(path.c_str(), &info) != 0 || !S_ISREG(info.st_mode)) return;
   const std::lock_guard lock(output_mutex);
-  declared_outputs.push_back({info.st_dev, info.st_ino});
+  declared_outputs.emplace(id_of(info), false);
 }
 
 void check_no_output(int fd, const fs::path& path) {
   const std::lock_guard lock(output_mutex);
   struct stat info {};
-  Output* output =
-      declared_outputs.empty() || ::fstat(fd, &info) != 0 ? nullptr : find_output(info);
-  if (output == nullptr) return;
-  output->is_input = true;
-  throw Error(ExitCode::usage, "is an input, which the output would replace; name another file",
+  if (declared_outputs.empty() || ::fstat(fd, &info) != 0) return;
+  const auto output = declared_outputs.find(id_of(info));
+  if (output == declared_outputs.end()) return;
+  output->second = true;
+  throw Error(ExitCode::usage, "is an input that the output would replace; name another file",
               path.string());
 }
 
@@ -229,8 +223,8 @@ bool is_input_too(const fs::path& path) {
   const std::lock_guard lock(output_mutex);
   struct stat info {};
   if (::stat(path.c_str(), &info) != 0) return false;
-  const Output* output = find_output(info);
-  return output != nullptr && output->is_input;
+  const auto output = declared_outputs.find(id_of(info));
+  return output != declared_outputs.end() && output->second;
 }
 
 bool replace_deleted(FileWriter& file) {

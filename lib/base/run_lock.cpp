@@ -30,70 +30,54 @@ std::string first_line(int fd) {
 std::string read_holder(int fd) {
   std::string holder = first_line(fd);
   for (char c : holder) {
-    if (c < ' ' || c > '~') return "an unknown process";  // not written by us: do not print it
+    if (c < ' ' || c > '~') return "an unknown process";  // not written by dltrain
   }
   return holder.empty() ? "an unknown process" : holder;
 }
 
-struct OpenFolder {
-  explicit OpenFolder(const std::filesystem::path& folder)
-      : fd(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {}
-  ~OpenFolder() {
-    if (fd >= 0) ::close(fd);
-  }
-  OpenFolder(const OpenFolder&) = delete;
-  OpenFolder& operator=(const OpenFolder&) = delete;
-  const int fd;
-};
+FileDescriptor open_folder(const std::filesystem::path& folder) {
+  return FileDescriptor(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+}
 
 }  // namespace
 
 RunLock::RunLock(const std::filesystem::path& folder) {
   const std::filesystem::path path = folder / kLockFile;
-  fd_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
-  if (fd_ < 0) fail_storage(path, "create", errno);
-  if (::flock(fd_, LOCK_EX | LOCK_NB) != 0) {
+  fd_ = FileDescriptor(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666));
+  if (!fd_) fail_storage(path, "create", errno);
+  if (::flock(fd_.get(), LOCK_EX | LOCK_NB) != 0) {
     const int error_number = errno;
-    const std::string holder = error_number == EWOULDBLOCK ? read_holder(fd_) : std::string();
     if (error_number == EWOULDBLOCK) {
-      ::close(fd_);
       throw Error(ExitCode::usage,
                   fmt::format("this run folder is in use by {}; wait for it, stop it, or choose "
                               "another --output-dir",
-                              holder),
+                              read_holder(fd_.get())),
                   folder.string());
     }
-    log_warning("{}: no lock possible ({}): nothing stops a second process from writing here",
-                folder.string(), std::error_code(error_number, std::generic_category()).message());
+    log_warning("{}: cannot be locked ({}): a second process could write to it", folder.string(),
+                errno_text(error_number));
     return;
   }
-  if (const std::string line = first_line(fd_); !line.empty() && !line.starts_with(kHolder)) {
-    ::close(fd_);
-    throw Error(ExitCode::usage, "is no lock of dltrain; move it, or take another folder",
+  if (const std::string line = first_line(fd_.get()); !line.empty() && !line.starts_with(kHolder)) {
+    throw Error(ExitCode::usage, "is not a lock file of dltrain; move it, or choose another folder",
                 path.string());
   }
   const std::string holder = fmt::format("{}{} on {}\n", kHolder, ::getpid(), host_name());
-  if (::ftruncate(fd_, 0) != 0 ||
-      ::pwrite(fd_, holder.data(), holder.size(), 0) != static_cast<ssize_t>(holder.size())) {
-    const int error_number = errno;
-    ::close(fd_);
-    fail_storage(path, "write", error_number);
+  if (::ftruncate(fd_.get(), 0) != 0 ||
+      ::pwrite(fd_.get(), holder.data(), holder.size(), 0) != static_cast<ssize_t>(holder.size())) {
+    fail_storage(path, "write", errno);
   }
 }
 
-RunLock::~RunLock() {
-  if (fd_ >= 0) ::close(fd_);
-}
-
 std::shared_ptr<void> keep_folder(const std::filesystem::path& folder) {
-  auto open = std::make_shared<OpenFolder>(folder);
-  ::flock(open->fd, LOCK_SH);
+  auto open = std::make_shared<FileDescriptor>(open_folder(folder));
+  ::flock(open->get(), LOCK_SH);
   return open;
 }
 
 void remove_unless_kept(const std::filesystem::path& folder) {
-  const OpenFolder open(folder);
-  const bool kept = ::flock(open.fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+  const FileDescriptor open = open_folder(folder);
+  const bool kept = ::flock(open.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
   if (!kept) remove_ours(folder);
 }
 

@@ -13,7 +13,7 @@
 namespace dltrain {
 namespace {
 
-// Entries are used again but never freed, since the handler may look at any time.
+// Entries are reused but never freed, because the handler may read them at any time.
 struct Mapping {
   std::atomic<uintptr_t> begin = 0;  // 0: free
   std::atomic<size_t> size = 0;
@@ -23,7 +23,7 @@ struct Mapping {
 };
 
 std::atomic<Mapping*> mappings = nullptr, shortened = nullptr;
-std::mutex mapping_mutex;  // of whoever takes or frees an entry
+std::mutex mapping_mutex;  // guards changes of entries
 const auto kPage = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
 
 void on_bus_error(int, siginfo_t* info, void*) {
@@ -38,7 +38,7 @@ void on_bus_error(int, siginfo_t* info, void*) {
     shortened = m;
     return;
   }
-  std::signal(SIGBUS, SIG_DFL);  // no mapping of ours: it comes again and ends the process
+  std::signal(SIGBUS, SIG_DFL);  // not a watched mapping: the signal repeats and ends the process
 }
 
 bool take_bus_errors() {

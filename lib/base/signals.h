@@ -1,22 +1,22 @@
-// The signals that a run takes, and what keeps them away from helper threads, so that they reach
-// the thread that handles them.
+// The signals that a run handles, and a guard that blocks them in helper threads, so that they
+// reach the main thread.
 #pragma once
 
 #include <csignal>
 
 namespace dltrain {
 
-// End a run in order (the first three) or ask it for a checkpoint; launchers pass them on.
+// The first three end a run, the others request a checkpoint; launchers forward them.
 inline constexpr int kRunSignals[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2};
 
-// As nohup leaves SIGHUP. May be called between fork and exec.
+// Returns true if a signal is ignored, as nohup does with SIGHUP. Async-signal-safe.
 inline bool is_ignored(int signal) {
   struct sigaction now {};
   return sigaction(signal, nullptr, &now) == 0 && now.sa_handler == SIG_IGN;
 }
 
-// Blocks every signal for the calling thread while it lives; threads created meanwhile inherit that
-// for good.
+// Blocks every signal for the calling thread during its lifetime; threads created in the meantime
+// inherit this permanently.
 class BlockSignals {
  public:
   BlockSignals() {

@@ -28,13 +28,13 @@ void on_save_signal(int) {
 
 void install_stop_handlers() {
   for (int signal : {SIGINT, SIGTERM, SIGHUP}) {
-    if (stop_flag != 0) break;  // one came already: the next ends the process
+    if (stop_flag != 0) break;  // a signal was received: the next one ends the process
     if (signal == SIGHUP && is_ignored(signal)) continue;
     struct sigaction action {};
     action.sa_handler = on_signal;
     sigaction(signal, &action, nullptr);
   }
-  // Training goes on without whoever read what it prints.
+  // Training continues if the reader of its output ends.
   std::signal(SIGPIPE, SIG_IGN);
   struct sigaction save {};
   save.sa_handler = on_save_signal;

@@ -1,22 +1,22 @@
-// Being asked to stop or to save: SIGINT, SIGTERM and SIGHUP set a flag that long work looks at
-// between its parts; a second one ends the process at once. SIGUSR1 and SIGUSR2 ask for a
-// checkpoint; training goes on. SIGHUP that is ignored (nohup) stays so.
+// Requests to stop or to save. SIGINT, SIGTERM and SIGHUP set a flag that long operations poll; a
+// second signal ends the process at once. SIGUSR1 and SIGUSR2 request a checkpoint while training
+// continues. An ignored SIGHUP (nohup) stays ignored.
 #pragma once
 
 namespace dltrain {
 
 // Installs the handlers (process-wide, once is enough) and releases the signals.
 void install_stop_handlers();
-// A launcher blocks these signals in its ranks until they have handlers. For those that have none.
+// Unblocks these signals. A launcher blocks them in its ranks until their handlers are installed.
 void release_stop_signals();
-// The signal that came first, or 0.
+// Returns the first signal that was received, or 0.
 int stop_signal();
-// Whether SIGUSR1 or SIGUSR2 came since the last call.
+// Returns true if SIGUSR1 or SIGUSR2 was received since the last call.
 bool take_save_request();
-// For tests and for embedding: as if `signal` had come; 0 clears it.
+// For tests and embedding: acts as if `signal` had been received; 0 clears it.
 void request_stop(int signal);
 
-// While it lives, there is nothing to save and check_stop() throws. One at a time.
+// Marks an operation without state to save: during its lifetime check_stop() throws. One at a time.
 class StoppableWork {
  public:
   StoppableWork();
@@ -24,9 +24,9 @@ class StoppableWork {
   StoppableWork(const StoppableWork&) = delete;
   StoppableWork& operator=(const StoppableWork&) = delete;
 };
-// Whether a signal has come, during StoppableWork; from any thread.
+// Returns true if a signal was received during StoppableWork. Any thread may call it.
 bool stop_asked();
-// For loops that may take long: throws Error(stopped) where one has.
+// For long loops: throws Error(stopped) if stop_asked().
 void check_stop();
 
 }  // namespace dltrain

@@ -1,34 +1,39 @@
-// The system calls that change a disk, one virtual function each. Everything of dltrain that must
-// survive a full disk, a failing disk or a kill writes through these, so that a test can let the
-// k-th call fail, write short, or be the last one that ever happened.
+// The system calls that change a disk, one virtual function each. All code that must survive a full
+// disk, a failing disk or a kill uses them, so that a test can make the k-th call fail, write fewer
+// bytes, or be the last call.
 //
-// The functions behave as their POSIX namesakes: -1 and errno on failure.
+// The functions behave as the POSIX functions: -1 and errno on failure.
 #pragma once
 
 #include <cstddef>
+#include <cstdio>
 
-#include <sys/types.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 namespace dltrain {
 
 class SystemCalls {
  public:
   virtual ~SystemCalls() = default;
-  virtual int open(const char* path, int flags, mode_t mode);
-  virtual ssize_t write(int fd, const void* data, size_t bytes);
-  virtual int truncate(int fd, off_t bytes);
-  virtual int sync(int fd);
-  virtual int close(int fd);
-  virtual int rename(const char* from, const char* to);
-  virtual int make_directory(const char* path, mode_t mode);
-  virtual int remove_file(const char* path);
-  virtual int remove_directory(const char* path);
+  virtual int open(const char* path, int flags, mode_t mode) {
+    return ::open(path, flags | O_CLOEXEC, mode);
+  }
+  virtual ssize_t write(int fd, const void* data, size_t n) { return ::write(fd, data, n); }
+  virtual int truncate(int fd, off_t bytes) { return ::ftruncate(fd, bytes); }
+  virtual int sync(int fd) { return ::fsync(fd); }
+  virtual int close(int fd) { return ::close(fd); }
+  virtual int rename(const char* from, const char* to) { return ::rename(from, to); }
+  virtual int make_directory(const char* path, mode_t mode) { return ::mkdir(path, mode); }
+  virtual int remove_file(const char* path) { return ::unlink(path); }
+  virtual int remove_directory(const char* path) { return ::rmdir(path); }
 };
 
-// The calls in use: those of the operating system, unless a test replaced them.
+// Returns the current calls: those of the operating system, unless a test replaced them.
 SystemCalls& system_calls();
 
-// Replaces the calls of the whole process while the object lives. For tests, one at a time.
+// Replaces the calls of the process during its lifetime. For tests, one at a time.
 class ReplaceSystemCalls {
  public:
   explicit ReplaceSystemCalls(SystemCalls& calls);

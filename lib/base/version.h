@@ -1,5 +1,5 @@
-// Which dltrain this is: the release, and the revision of the sources it was built from.
-// Printed by `dltrain version` and written into every checkpoint and summary.
+// The release, and the revision of the sources. Printed by `dltrain version` and written into every
+// checkpoint and summary.
 #pragma once
 
 #include <string_view>

@@ -10,31 +10,12 @@
 #include <functional>
 #include <string>
 #include <string_view>
-#include <utility>
+
+#include "base/file_descriptor.h"
 
 namespace dltrain {
 
 using Clock = std::chrono::steady_clock;
-
-// Owns a descriptor and closes it. Move-only.
-class FileDescriptor {
- public:
-  FileDescriptor() = default;
-  explicit FileDescriptor(int fd) : fd_(fd) {}
-  FileDescriptor(FileDescriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  FileDescriptor& operator=(FileDescriptor&& other) noexcept {
-    std::swap(fd_, other.fd_);
-    return *this;
-  }
-  ~FileDescriptor() { reset(); }
-
-  int get() const { return fd_; }
-  explicit operator bool() const { return fd_ >= 0; }
-  void reset();
-
- private:
-  int fd_ = -1;
-};
 
 // Listens on `address`:`port` (numeric address or host name; empty: all IPv4 and IPv6 addresses of
 // this host; port 0: any free port). The descriptor is non-blocking and not inherited by child

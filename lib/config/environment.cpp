@@ -4,7 +4,7 @@
 
 #include <fmt/format.h>
 
-#include "config/utf8.h"
+#include "base/utf8.h"
 
 namespace dltrain {
 namespace {

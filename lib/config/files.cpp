@@ -9,9 +9,9 @@
 #include <fmt/format.h>
 
 #include "base/owned_files.h"
+#include "base/utf8.h"
 #include "config/environment.h"
 #include "config/paths.h"
-#include "config/utf8.h"
 #include "config/yaml.h"
 
 namespace dltrain {

@@ -4,7 +4,7 @@
 
 #include <fmt/format.h>
 
-#include "config/utf8.h"
+#include "base/utf8.h"
 
 namespace dltrain {
 namespace {
@@ -22,9 +22,9 @@ size_t code_points(std::string_view bytes) {
       std::count_if(bytes.begin(), bytes.end(), [](char c) { return (c & 0xC0) != 0x80; }));
 }
 
-// What a terminal can show: tabs become one space, other control characters and bytes that are no
-// UTF-8 a question mark.
-std::string printable(std::string_view bytes) {
+// Replaces a tab by one space, and other control characters and invalid bytes by question marks, so
+// that columns stay aligned.
+std::string excerpt_text(std::string_view bytes) {
   std::string out(bytes);
   for (char& c : out) {
     if (c == '\t') {
@@ -67,7 +67,7 @@ Excerpt make_excerpt(const Place& place) {
     after = "…";
   }
   Excerpt excerpt;
-  excerpt.line = before + printable(text.substr(begin, end > begin ? end - begin : 0)) + after;
+  excerpt.line = before + excerpt_text(text.substr(begin, end > begin ? end - begin : 0)) + after;
   excerpt.indent = code_points(before) + code_points(text.substr(begin, offset - begin));
   const size_t shown = std::min(stop, end);
   const size_t underlined = shown > offset ? shown - offset : 0;
@@ -112,7 +112,7 @@ bool Located::given(std::string_view key) const {
 std::string to_string(const Place& written) {
   const Place& place = written.editable();
   if (!place.source) return place.path;
-  if (place.source->is_override) return printable(place.source->name);
+  if (place.source->is_override) return excerpt_text(place.source->name);
   return fmt::format("{}:{}:{}", place.source->name, place.line(), place.column());
 }
 

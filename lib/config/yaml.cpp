@@ -10,7 +10,7 @@
 #include <yaml-cpp/exceptions.h>
 #include <yaml-cpp/parser.h>
 
-#include "config/utf8.h"
+#include "base/utf8.h"
 
 namespace dltrain {
 namespace {

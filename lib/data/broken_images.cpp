@@ -1,13 +1,10 @@
 #include "data/broken_images.h"
 
 #include <algorithm>
-#include <atomic>
-#include <mutex>
-#include <thread>
 
 #include "base/error.h"
 #include "base/log.h"
-#include "base/stop.h"
+#include "data/ordered_work.h"
 
 namespace dltrain {
 namespace {
@@ -20,6 +17,7 @@ class ChosenImages final : public ImageSource {
   ChosenImages(std::shared_ptr<const ImageSource> all, std::vector<int64_t> chosen)
       : all_(std::move(all)), chosen_(std::move(chosen)) {
     for (int64_t i : chosen_) labels_.push_back(all_->labels()[static_cast<size_t>(i)]);
+    class_names_ = all_->class_names();
   }
 
   ImageSize image_size() const override { return all_->image_size(); }
@@ -27,8 +25,6 @@ class ChosenImages final : public ImageSource {
   StoredImage read(int64_t sample, std::vector<uint8_t>& buffer) const override {
     return all_->read(chosen_[static_cast<size_t>(sample)], buffer);
   }
-  const std::vector<int32_t>& labels() const override { return labels_; }
-  const std::vector<std::string>& class_names() const override { return all_->class_names(); }
   std::string place_of(int64_t sample) const override {
     return all_->place_of(chosen_[static_cast<size_t>(sample)]);
   }
@@ -36,37 +32,37 @@ class ChosenImages final : public ImageSource {
  private:
   std::shared_ptr<const ImageSource> all_;
   std::vector<int64_t> chosen_;
-  std::vector<int32_t> labels_;
 };
 
 }  // namespace
 
 std::vector<std::pair<int64_t, std::string>> find_broken(const ImageSource& source, int threads) {
-  std::vector<std::pair<int64_t, std::string>> broken;
-  std::mutex mutex;
-  std::atomic<int64_t> next{0};
-  const auto work = [&] {
-    Frame<uint8_t> frame;
-    std::vector<uint8_t> buffer;
-    for (int64_t sample = next++; sample < source.size() && !stop_asked(); sample = next++) {
-      std::string why;
-      try {
-        // The smallest scale: all of the file is read, little is computed.
-        decode_image(source.read(sample, buffer), source.image_size().channels, 0, frame);
-      } catch (const Error& error) {
-        why = error.place().empty() ? source.place_of(sample) + ": " + error.what() : error.what();
-      }
-      if (why.empty()) continue;
-      const std::lock_guard lock(mutex);
-      broken.emplace_back(sample, std::move(why));
-    }
+  struct Check {
+    int64_t sample = 0;
+    std::string why;  // empty: the image is valid
   };
-  std::vector<std::thread> others;
-  for (int i = 1; i < threads; ++i) others.emplace_back(work);
-  work();
-  for (std::thread& thread : others) thread.join();
-  check_stop();
-  std::sort(broken.begin(), broken.end());
+  std::vector<std::pair<int64_t, std::string>> broken;
+  std::vector<Frame<uint8_t>> frames(static_cast<size_t>(std::max(threads, 1)));
+  std::vector<std::vector<uint8_t>> buffers(frames.size());
+  int64_t next = 0;
+  ordered_work<Check>(
+      threads, [&](Check& check) { return (check.sample = next++) < source.size(); },
+      [&](Check& check, int thread) {
+        const auto t = static_cast<size_t>(thread);
+        check.why.clear();
+        try {
+          // Decodes the whole file at the smallest scale.
+          decode_image(source.read(check.sample, buffers[t]), source.image_size().channels, 0,
+                       frames[t]);
+        } catch (const Error& error) {
+          check.why = error.what();
+          if (error.place().empty()) check.why.insert(0, source.place_of(check.sample) + ": ");
+        }
+      },
+      [&](Check& check) {
+        if (!check.why.empty()) broken.emplace_back(check.sample, check.why);
+      },
+      /*batch=*/16);
   return broken;
 }
 
@@ -80,17 +76,17 @@ std::shared_ptr<const ImageSource> without_broken(std::shared_ptr<const ImageSou
   if (broken.size() > kMostWarnings) {
     log_warning("left out: {} more images", broken.size() - kMostWarnings);
   }
-  std::vector<int64_t> sound;
+  std::vector<int64_t> valid;
   auto next = broken.begin();
   for (int64_t i = 0; i < source->size(); ++i) {
-    if (next != broken.end() && next->first == i) {
-      ++next;
+    if (next == broken.end() || next->first != i) {
+      valid.push_back(i);
     } else {
-      sound.push_back(i);
+      ++next;
     }
   }
-  if (sound.empty()) throw Error(ExitCode::data, "none of its images can be decoded", place);
-  return std::make_shared<ChosenImages>(std::move(source), std::move(sound));
+  if (valid.empty()) throw Error(ExitCode::data, "none of its images can be decoded", place);
+  return std::make_shared<ChosenImages>(std::move(source), std::move(valid));
 }
 
 }  // namespace dltrain

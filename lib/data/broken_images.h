@@ -1,4 +1,4 @@
-// Images that cannot be decoded: found before training, and left out.
+// Finds images that cannot be decoded and leaves them out.
 #pragma once
 
 #include <cstdint>
@@ -12,22 +12,22 @@
 
 namespace dltrain {
 
-// Numbers of the images that cannot be decoded, with the reason; looked for by `threads`.
+// Returns the numbers of the images that cannot be decoded, with the reason.
 std::vector<std::pair<int64_t, std::string>> find_broken(const ImageSource& source, int threads);
 
-// The images without those, each of which is named in a warning; `source` itself where all are
-// sound. Throws Error(data) at `place` where all are broken.
+// Returns the valid images and logs a warning for each broken one. Returns `source` if all are
+// valid. Throws Error(data) at `place` if all are broken.
 std::shared_ptr<const ImageSource> without_broken(std::shared_ptr<const ImageSource> source,
                                                   const std::string& place, int threads);
 
-// The key `on_error` of kinds of images that may be broken.
+// The key `on_error`, for kinds of images that may be broken.
 inline void describe_on_error(Fields& f, bool& skip_broken) {
   f.choice("on_error", skip_broken,
-           {{"stop", false, "an image that cannot be read ends the run when its turn comes"},
+           {{"stop", false, "the run ends when it reads a broken image"},
             {"skip", true,
-             "all images are decoded once at the start, and broken ones are left out, each named "
-             "in a warning"}},
-           {.doc = "What happens with broken images"});
+             "all images are decoded once at the start, and broken ones are left out with a "
+             "warning"}},
+           {.doc = "How broken images are handled"});
 }
 
 }  // namespace dltrain

@@ -4,15 +4,10 @@
 #include <cerrno>
 #include <cstring>
 #include <memory>
-#include <system_error>
 
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
 #include <zlib.h>
 
-#include "base/error.h"
-#include "base/owned_files.h"
+#include "base/file.h"
 #include "base/stop.h"
 
 namespace dltrain {
@@ -20,31 +15,13 @@ namespace {
 
 constexpr size_t kByteSourcePiece = 256 << 10;
 
-std::string reason(int error_number) {
-  return std::error_code(error_number, std::generic_category()).message();
-}
-
 }  // namespace
 
 ByteSource open_bytes(const std::string& name) {
-  const int fd = ::open(name.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (fd < 0) throw Error(ExitCode::data, "cannot open: " + reason(errno), name);
-  struct stat info {};
-  if (::fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) {
-    ::close(fd);
-    throw Error(ExitCode::data, "is not a regular file", name);
-  }
-  try {
-    check_no_output(fd, name);
-  } catch (const Error&) {
-    ::close(fd);
-    throw;
-  }
-  gzFile opened = ::gzdopen(fd, "rb");
-  if (!opened) {
-    ::close(fd);
-    throw Error(ExitCode::memory, "no memory to read it", name);
-  }
+  FileDescriptor fd = open_regular(name, ExitCode::data);
+  gzFile opened = ::gzdopen(fd.get(), "rb");
+  if (!opened) throw Error(ExitCode::memory, "out of memory", name);
+  fd.release();  // closed by gzclose
   const std::shared_ptr<gzFile_s> file(opened, [](gzFile f) { ::gzclose(f); });
   ::gzbuffer(opened, kByteSourcePiece);
   return [file, name](std::span<char> out) -> size_t {
@@ -52,9 +29,9 @@ ByteSource open_bytes(const std::string& name) {
     const int n = ::gzread(file.get(), out.data(), static_cast<unsigned>(out.size()));
     int code = Z_OK;
     const char* message = ::gzerror(file.get(), &code);
-    // A cut archive gives what it has and Z_BUF_ERROR; what it gave may end inside a line.
+    // A truncated archive returns its last bytes with Z_BUF_ERROR; they may end within a line.
     if (n < 0 || code == Z_BUF_ERROR) {
-      const std::string why = code == Z_ERRNO ? "cannot read: " + reason(errno)
+      const std::string why = code == Z_ERRNO ? "cannot read: " + errno_text(errno)
                               : code == Z_BUF_ERROR
                                   ? std::string("truncated: the compressed data ends too early")
                                   : std::string("damaged compressed data: ") + message;
@@ -95,13 +72,9 @@ void ByteReader::skip(uint64_t bytes, std::string_view what) {
   }
 }
 
-bool ByteReader::at_end() {
-  char extra = 0;
-  return read_({&extra, 1}) == 0;
-}
-
 void ByteReader::expect_end(std::string_view what) {
-  if (at_end()) return;
+  char extra = 0;
+  if (read_({&extra, 1}) == 0) return;
   throw Error(ExitCode::data, fmt::format("is longer than {} says", what),
               fmt::format("{} (offset {})", name_, offset_));
 }

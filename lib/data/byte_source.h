@@ -1,5 +1,5 @@
-// The bytes of a file in order, plain or compressed with gzip (told by its content, not its name):
-// neither the size of the file nor that of a hostile archive costs memory.
+// Reads the bytes of a file sequentially, plain or gzip (recognised by its content): the memory
+// does not depend on the size of the file or of the decompressed data.
 #pragma once
 
 #include <cstdint>
@@ -10,28 +10,27 @@
 
 namespace dltrain {
 
-// Reads up to so many bytes; 0 at the end. Throws Error(data) for damaged or cut archives and read
-// errors.
+// Fills a part of the span and returns its size; 0 at the end. Throws Error(data) for damaged or
+// truncated archives and read errors.
 using ByteSource = std::function<size_t(std::span<char>)>;
 
-// Throws Error(data) when the file cannot be opened or is no regular file.
+// Throws Error(data) if the file cannot be opened or is not a regular file.
 ByteSource open_bytes(const std::string& path);
-// Bytes in memory of the caller.
+// Reads bytes in memory of the caller.
 ByteSource bytes_of(std::string_view text);
 
-// Reads a format of known sizes.
+// Reads fields of known sizes.
 class ByteReader {
  public:
   // `name`: in errors.
   ByteReader(std::string name, ByteSource source)
       : name_(std::move(name)), read_(std::move(source)) {}
 
-  // Fills `out`; `what` is said where the file ends before. Throws Error(data) with the offset.
+  // Fills `out`. Throws Error(data) with the offset if the file ends earlier; `what` is the name of
+  // the field.
   void read(std::span<uint8_t> out, std::string_view what);
   void skip(uint64_t bytes, std::string_view what);
-  // Whether nothing is left. May be asked once, at the end: it takes a byte.
-  bool at_end();
-  // Throws Error(data) where something is left; `what` told the length.
+  // Throws Error(data) unless the file ends here; `what` is the source of the length.
   void expect_end(std::string_view what);
 
   const std::string& name() const { return name_; }

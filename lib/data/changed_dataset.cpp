@@ -11,21 +11,20 @@ ImageSize image_size_of(const FieldSpec& field) {
   const Shape& shape = field.sample.shape;
   if (shape.rank() != 2 && shape.rank() != 3) {
     fail(ExitCode::usage,
-         "transforms need images, [height, width] or [height, width, channels]; samples of '{}' "
-         "are {}",
+         "transforms need images, [height, width] or [height, width, channels], but '{}' is {}",
          field.name, to_string(field.sample));
   }
   return {shape[0], shape[1], shape.rank() == 3 ? shape[2] : 1};
 }
 
-// A target of two or more dimensions is an image too, or a label for each pixel: it stays as the
-// files have it, so the inputs' pixels must stay where they are. A target that is as small as the
-// transforms make the inputs was made for them, if nothing moves by chance.
+// Targets of two or more dimensions are images or have a label for each pixel. They are not
+// changed, so the pixels of the inputs must not move, unless no transform is random and the targets
+// have the size of the transformed inputs.
 void check_target(const FieldSpec& target, const ImageSize& out, const SampleChanges& changes) {
   const Shape& shape = target.sample.shape;
   if (shape.rank() < 2) return;
   constexpr const char* kWhy =
-      "{} moves pixels of the inputs; the targets ({}) are images too, and would not move with "
+      "{} moves pixels of the inputs, but the targets ({}) are images too and would not move with "
       "them";
   Problems problems;
   const bool fits = shape[0] == out.height && shape[1] == out.width;
@@ -39,7 +38,7 @@ void check_target(const FieldSpec& target, const ImageSize& out, const SampleCha
   }
 }
 
-// How one field of the whole dataset is changed.
+// The change of one field.
 struct FieldChange {
   ImageSize in;
   Pipelines pipelines;
@@ -62,12 +61,12 @@ class ChangedDataset final : public DatasetOver {
                               ? Shape{out.height, out.width}
                               : Shape{out.height, out.width, out.channels};
       if (changes.random_affine.active()) {
-        change.affine.emplace(changes.random_affine, spec.sample.shape);
+        change.affine.emplace(changes.random_affine, out);
       }
       changes_[static_cast<size_t>(field)] = std::move(change);
       any = true;
     }
-    if (!any) fail(ExitCode::usage, "transforms need images as inputs; none of these is f32");
+    if (!any) fail(ExitCode::usage, "transforms need images as inputs, but no input is f32");
   }
 
   const std::vector<FieldSpec>& fields() const override { return fields_; }

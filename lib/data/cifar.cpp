@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "data/line_reader.h"
 #include "data/tar.h"
 
 namespace dltrain {
@@ -18,12 +19,12 @@ constexpr size_t kPixels = 3 * kPlane;
 constexpr uint64_t kCifarMaxFile = 1 << 30;
 constexpr uint64_t kMaxNames = 1 << 16;
 
-// What the published files of a kind are called.
+// The names of the published files of a kind.
 struct Layout {
   const char* folder;
   std::vector<std::string> files;
   std::string names;
-  size_t labels, label;  // how many stand before the pixels, and which one is taken
+  size_t labels, label;  // the number of labels before the pixels, and the index of the used one
   int classes;
 };
 
@@ -45,8 +46,8 @@ Layout layout_of(const CifarOptions& options) {
           fine ? 100 : 20};
 }
 
-// Files by name, as far as they are needed.
-using Files = std::map<std::string, std::vector<uint8_t>>;
+// The content of the required files by name.
+using Files = std::map<std::string, std::string>;
 
 Files read_folder(const Layout& layout, const std::filesystem::path& path) {
   std::error_code ignored;
@@ -54,12 +55,10 @@ Files read_folder(const Layout& layout, const std::filesystem::path& path) {
   const auto folder = std::filesystem::is_directory(inside, ignored) ? inside : path;
   Files files;
   for (const std::string& name : layout.files) {
-    const std::string content = read_file(folder / name, kCifarMaxFile, ExitCode::data);
-    files[name].assign(content.begin(), content.end());
+    files[name] = read_file(folder / name, kCifarMaxFile, ExitCode::data);
   }
   if (std::filesystem::exists(folder / layout.names, ignored)) {
-    const std::string content = read_file(folder / layout.names, kMaxNames, ExitCode::data);
-    files[layout.names].assign(content.begin(), content.end());
+    files[layout.names] = read_file(folder / layout.names, kMaxNames, ExitCode::data);
   }
   return files;
 }
@@ -75,34 +74,21 @@ Files read_archive(const Layout& layout, TarReader archive, const std::string& p
     if (entry->size > (names ? kMaxNames : kCifarMaxFile)) {
       throw Error(ExitCode::data, fmt::format("{} has {} bytes", entry->name, entry->size), path);
     }
-    std::vector<uint8_t>& content = files[name];
-    content.clear();
+    std::string& content = files[name] = {};
     constexpr uint64_t kPiece = 1 << 20;
     while (content.size() < entry->size) {
       const size_t begin = content.size();
       content.resize(begin + std::min(kPiece, entry->size - begin));
-      archive.read(std::span(content).subspan(begin));
+      archive.read({reinterpret_cast<uint8_t*>(content.data()) + begin, content.size() - begin});
     }
   }
   return files;
 }
 
-std::vector<std::string> lines_of(const std::vector<uint8_t>& content) {
-  std::vector<std::string> lines(1);
-  for (const uint8_t c : content) {
-    if (c == '\n') {
-      lines.emplace_back();
-    } else if (c != '\r') {
-      lines.back() += static_cast<char>(c);
-    }
-  }
-  std::erase_if(lines, [](const std::string& line) { return line.empty(); });
-  return lines;
-}
-
-class Loader {
+class CifarLoader {
  public:
-  Loader(Layout layout, std::string path) : layout_(std::move(layout)), path_(std::move(path)) {}
+  CifarLoader(Layout layout, std::string path)
+      : layout_(std::move(layout)), path_(std::move(path)) {}
 
   std::shared_ptr<const ImageSource> load(const Files& files) {
     for (const std::string& name : layout_.files) {
@@ -112,7 +98,10 @@ class Loader {
     }
     std::vector<std::string> names;
     if (const auto found = files.find(layout_.names); found != files.end()) {
-      names = lines_of(found->second);
+      LineReader lines(layout_.names, found->second);
+      while (const auto line = lines.next()) {
+        if (!line->empty()) names.emplace_back(*line);
+      }
       if (static_cast<int>(names.size()) != layout_.classes) names.clear();
     }
     auto place = [path = path_, files = layout_.files, ends = ends_](int64_t sample) {
@@ -126,21 +115,21 @@ class Loader {
   }
 
  private:
-  void add(const std::string& name, const std::vector<uint8_t>& content) {
+  void add(const std::string& name, const std::string& content) {
     const size_t record = layout_.labels + kPixels;
     const std::string place = path_ + "/" + name;
     if (content.empty()) throw Error(ExitCode::data, "is empty", place);
     if (content.size() % record != 0) {
       throw Error(ExitCode::data,
-                  fmt::format("has {} bytes, which is no multiple of a record's {}: truncated, or "
-                              "not the binary version",
+                  fmt::format("has {} bytes, which is not a multiple of the record size {}: "
+                              "truncated, or not the binary version",
                               content.size(), record),
                   place);
     }
     const size_t count = content.size() / record, first = labels_.size();
     pixels_.resize((first + count) * kPixels);
     for (size_t i = 0; i < count; ++i) {
-      const uint8_t* at = content.data() + i * record;
+      const auto* at = reinterpret_cast<const uint8_t*>(content.data()) + i * record;
       const int label = at[layout_.label];
       if (label >= layout_.classes) {
         throw Error(ExitCode::data,
@@ -172,13 +161,13 @@ std::shared_ptr<const ImageSource> load_cifar(const CifarOptions& options) {
     return load_cifar(options, ByteReader(options.path, open_bytes(options.path)));
   }
   const Layout layout = layout_of(options);
-  return Loader(layout, options.path).load(read_folder(layout, options.path));
+  return CifarLoader(layout, options.path).load(read_folder(layout, options.path));
 }
 
 std::shared_ptr<const ImageSource> load_cifar(const CifarOptions& options, ByteReader archive) {
   const Layout layout = layout_of(options);
   const std::string name = archive.name();
-  return Loader(layout, name).load(read_archive(layout, TarReader(std::move(archive)), name));
+  return CifarLoader(layout, name).load(read_archive(layout, TarReader(std::move(archive)), name));
 }
 
 }  // namespace dltrain

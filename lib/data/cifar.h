@@ -1,5 +1,5 @@
 // CIFAR-10 and CIFAR-100 in their binary version: records of one or two labels and 32 × 32 pixels
-// in three planes; extracted, or still in the published .tar.gz.
+// in three planes; extracted, or in the published .tar.gz.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ namespace dltrain {
 enum class CifarKind : uint8_t { cifar10, cifar100_fine, cifar100_coarse };
 
 struct CifarOptions {
-  // The folder of the files, or one that has it, or the archive.
+  // The folder of the files, its parent, or the archive.
   std::string path = {};
   bool test = false;
   CifarKind kind = CifarKind::cifar10;
@@ -24,7 +24,7 @@ struct CifarOptions {
 // and record.
 std::shared_ptr<const ImageSource> load_cifar(const CifarOptions& options);
 
-// The same from an archive whose bytes come from elsewhere.
+// Reads an archive from any source of bytes.
 std::shared_ptr<const ImageSource> load_cifar(const CifarOptions& options, ByteReader archive);
 
 }  // namespace dltrain

@@ -17,15 +17,6 @@ constexpr int64_t kMostClasses = 65536;
 constexpr size_t kMostNamed = 5;
 constexpr uint64_t kSplitStream = random_stream("data.eval_split");
 
-std::string list(const std::vector<std::string>& names) {
-  std::string out;
-  for (size_t i = 0; i < names.size() && i < kMostNamed; ++i) {
-    out += (i > 0 ? ", " : "") + names[i];
-  }
-  if (names.size() > kMostNamed) out += fmt::format(" and {} more", names.size() - kMostNamed);
-  return out;
-}
-
 class Relabelled final : public DatasetOver {
  public:
   Relabelled(std::shared_ptr<const Dataset> data, const std::vector<std::string>& names)
@@ -40,16 +31,7 @@ class Relabelled final : public DatasetOver {
     if (!own.empty()) check_all_known();
   }
 
-  void gather(int field, std::span<const int64_t> samples, std::byte* out) const override {
-    whole().gather(field, samples, out);
-    if (field == target_field()) relabel(samples.size(), out);
-  }
-  void gather_training(int field, std::span<const int64_t> samples, const Visit& first,
-                       std::byte* out) const override {
-    whole().gather_training(field, samples, first, out);
-    if (field == target_field()) relabel(samples.size(), out);
-  }
-  // As many as there are names: which of them occur differs between splits.
+  // The number of names, because the splits may not have all classes.
   int64_t label_bound() const override {
     return label_of_.empty() ? whole().label_bound() : static_cast<int64_t>(names_.size());
   }
@@ -59,39 +41,36 @@ class Relabelled final : public DatasetOver {
   static constexpr int32_t kUnknown = -1;
 
   void check_all_known() const {
-    for (int64_t sample = 0; sample < size(); ++sample) {
-      int32_t label = 0;
-      whole().gather(target_field(), {&sample, 1}, reinterpret_cast<std::byte*>(&label));
-      if (label < 0) continue;
-      const auto i = static_cast<size_t>(label);
-      if (i < label_of_.size() && label_of_[i] != kUnknown) continue;
-      const auto& own = whole().class_names();
+    const auto& own = whole().class_names();
+    for_each_sample<int32_t>(whole(), target_field(), [&](int64_t sample, auto labels) {
+      if (labels[0] < 0) return;
+      const auto i = static_cast<size_t>(labels[0]);
+      if (i < label_of_.size() && label_of_[i] != kUnknown) return;
       throw Error(ExitCode::data,
-                  fmt::format("the class {} is none of the {} that are trained: {}",
-                              i < own.size() ? "'" + own[i] + "'" : std::to_string(label),
-                              names_.size(), list(names_)),
+                  fmt::format("the class {} is not one of the {} trained classes: {}",
+                              i < own.size() ? "'" + own[i] + "'" : std::to_string(i),
+                              names_.size(), some_names(names_)),
                   place_of(sample));
-    }
+    });
   }
 
-  void relabel(size_t count, std::byte* out) const {
-    if (label_of_.empty()) return;
-    auto* labels = reinterpret_cast<int32_t*>(out);
-    for (size_t i = 0; i < count; ++i) {
-      if (labels[i] >= 0) labels[i] = label_of_[static_cast<size_t>(labels[i])];
+  void change(int field, size_t samples, std::byte* out) const override {
+    if (label_of_.empty() || field != target_field()) return;
+    for (int32_t& label : std::span(reinterpret_cast<int32_t*>(out), samples)) {
+      if (label >= 0) label = label_of_[static_cast<size_t>(label)];
     }
   }
 
   std::vector<std::string> names_;
-  std::vector<int32_t> label_of_;  // by label of the data; empty: they stay
+  std::vector<int32_t> label_of_;  // by label of the data; empty: labels are unchanged
 };
 
 bool has_countable_labels(const Dataset& data) {
   return has_one_label(data) && data.has_targets() && data.label_bound() <= kMostClasses;
 }
 
-// Classes of `counts` that `others` has none of, and that so many random samples would hardly all
-// miss.
+// Returns the classes of `counts` that do not occur in `others` although a random split of that
+// size would very likely have them.
 std::vector<std::string> absent(const std::vector<int64_t>& counts,
                                 const std::vector<int64_t>& others,
                                 const std::vector<std::string>& names) {
@@ -112,6 +91,15 @@ std::vector<std::string> absent(const std::vector<int64_t>& counts,
 }
 
 }  // namespace
+
+std::string some_names(const std::vector<std::string>& names) {
+  std::string out;
+  for (size_t i = 0; i < names.size() && i < kMostNamed; ++i) {
+    out += (i > 0 ? ", " : "") + names[i];
+  }
+  if (names.size() > kMostNamed) out += fmt::format(" and {} more", names.size() - kMostNamed);
+  return out;
+}
 
 bool has_one_label(const Dataset& data) {
   const TensorSpec& target = data.fields().back().sample;
@@ -163,10 +151,10 @@ std::string uneven_classes(const Dataset& train, const Dataset& eval) {
   const auto of_train = count_labels(train), of_eval = count_labels(eval);
   const auto& names = train.class_names();
   if (const auto missing = absent(of_train, of_eval, names); !missing.empty()) {
-    return "the eval split has no samples of the classes " + list(missing);
+    return "the eval split has no samples of the classes " + some_names(missing);
   }
   if (const auto missing = absent(of_eval, of_train, names); !missing.empty()) {
-    return "the training split has no samples of the classes " + list(missing) +
+    return "the training split has no samples of the classes " + some_names(missing) +
            ", which the eval split has";
   }
   return {};

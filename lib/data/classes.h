@@ -1,4 +1,4 @@
-// Classes of a dataset: the same names have the same labels in all splits, and for a trained model.
+// Classes of a dataset: equal names have equal labels in all splits and for a trained model.
 #pragma once
 
 #include <memory>
@@ -10,27 +10,30 @@
 
 namespace dltrain {
 
-// The same samples with the labels that `names` gives their classes: label i is the class names[i].
-// Data without names of its own is named, its labels stay. `data` itself where nothing differs, and
-// where `names` is empty or the targets are not one label each. Throws Error(data), with the place
-// of a sample, for a class with samples that is not among `names`.
+// Relabels the samples so that label i is the class names[i]. Data without class names gets these
+// names and keeps its labels. Returns `data` if nothing changes, if `names` is empty, or if the
+// targets are not one label each. Throws Error(data) with the place of a sample whose class is not
+// in `names`.
 std::shared_ptr<const Dataset> match_classes(std::shared_ptr<const Dataset> data,
                                              const std::vector<std::string>& names);
 
-// Whether the targets are one label a sample.
+// Formats the first names for a message: "a, b and 3 more".
+std::string some_names(const std::vector<std::string>& names);
+
+// Returns true if each sample has one label as its target.
 bool has_one_label(const Dataset& data);
 
-// Holds round(fraction * n) of the n samples of each class out for evaluation, at least one, but
-// never all: random ones, a function of `seed`, or without it the last. Both splits keep the order
-// of `whole`. A class of one sample stays in training. Data without one label a sample is taken as
-// of one class, and so are random samples where there are fewer than classes. Throws Error(data)
-// where one of the two would be empty.
+// Holds out round(fraction * n) of the n samples of each class for evaluation, at least one but not
+// all: random ones, a function of `seed`, or the last ones if there is no seed. Both splits keep
+// the order of `whole`. A class of one sample stays in training. Data without one label per sample
+// is treated as one class, as are random splits with fewer samples than classes. Throws Error(data)
+// if a split would be empty.
 DataSplit split_off_eval_by_class(std::shared_ptr<const Dataset> whole, double eval_fraction,
                                   std::optional<uint64_t> seed = {});
 
-// What is odd about the classes of two splits, as one sentence: classes of one that the other has
-// none of, where that would come by chance less than once in a hundred random splits; empty where
-// nothing is. Reads every target. Data without one label a sample is not looked at.
+// Describes in one sentence the classes that one split has and the other lacks, if the probability
+// of this is below 1 % for a random split; otherwise returns an empty string. Reads every target.
+// Ignores data without one label per sample.
 std::string uneven_classes(const Dataset& train, const Dataset& eval);
 
 }  // namespace dltrain

@@ -13,15 +13,9 @@
 namespace dltrain {
 namespace {
 
-// The model is built for one set of inputs.
+// The splits must have the same fields, because the model is built for one set of inputs.
 void check_same_fields(const Dataset& train, const Dataset& eval) {
-  const auto& a = train.fields();
-  const auto& b = eval.fields();
-  bool same = a.size() == b.size();
-  for (size_t i = 0; same && i < a.size(); ++i) {
-    same = a[i].name == b[i].name && a[i].sample == b[i].sample;
-  }
-  if (same) return;
+  if (train.fields() == eval.fields()) return;
   const auto list = [](const std::vector<FieldSpec>& fields) {
     std::string text;
     for (const FieldSpec& field : fields) {
@@ -29,55 +23,65 @@ void check_same_fields(const Dataset& train, const Dataset& eval) {
     }
     return text;
   };
-  fail(ExitCode::data, "samples of the two splits differ: data.train has {}; data.eval has {}",
-       list(a), list(b));
+  fail(ExitCode::data, "the samples of the splits differ: data.train has {}; data.eval has {}",
+       list(train.fields()), list(eval.fields()));
 }
 
 }  // namespace
 
+const KindTable<DatasetConfig>& dataset_table() {
+  static const KindTable<DatasetConfig> table{
+      "dataset",
+      {csv_row(), tensors_row(), idx_row(), cifar10_row(), cifar100_row(), image_folder_row(),
+       packed_images_row(), text_row(), jsonl_row(), tokens_row(), synthetic_row(),
+       synthetic_tokens_row()}};
+  return table;
+}
+
 void DatasetConfig::describe(Fields& f) {
   f.boolean("shuffle", shuffle,
-            {.doc = "Visit the training samples in a new random order each epoch; else in file "
+            {.doc = "Train on the samples in a new random order in each epoch, otherwise in file "
                     "order"});
-  f.choice("sampling", sampling,
-           {{"uniform", Sampling::uniform, "every sample once an epoch"},
-            {"balanced", Sampling::balanced,
-             "every class equally often, the samples of a class in turn; for training"},
-            {"streams", Sampling::streams,
-             "text is cut into training.global_batch_size streams that are read in parallel, in "
-             "order: each sample of a batch goes on where that of the batch before ended, which "
-             "carry_state of recurrent layers needs; evaluation likewise"}},
-           {.doc = "Which samples training visits", .known_as = {"sampler", "class_balance"}});
+  f.choice(
+      "sampling", sampling,
+      {{"uniform", Sampling::uniform, "every sample once per epoch"},
+       {"balanced", Sampling::balanced,
+        "every class equally often, the samples of a class in turn; for training"},
+       {"streams", Sampling::streams,
+        "text is cut into training.global_batch_size streams that are read in parallel, in "
+        "order: each sample of a batch continues that of the previous batch, as carry_state of "
+        "recurrent layers needs; also for evaluation"}},
+      {.doc = "How training selects samples", .known_as = {"sampler", "class_balance"}});
   f.list_of(
       "transforms", transforms, transform_table(),
-      {.doc = "Changes of images, in order; random ones belong into data.train. Samples held "
-              "out by eval_fraction get center_crop for random_crop, a resize and center_crop "
-              "for random_resized_crop, and no other random change",
+      {.doc =
+           "Changes of images, in order; random ones must be in data.train. For samples held out "
+           "by eval_fraction, center_crop replaces random_crop, a resize and center_crop replace "
+           "random_resized_crop, and other random changes are left out",
        .known_as = {"augment", "augmentation", "augmentations"}});
   f.section("random_affine", random_affine,
-            {.doc = "Rotate, stretch and shift each training image a little, differently each "
-                    "time, after all else; belongs into data.train"});
+            {.doc = "Randomly rotate, stretch and shift each training image, after all other "
+                    "changes; must be in data.train"});
   f.section("mixup", mixup,
-            {.doc = "Blend training samples in pairs, and their labels with them; belongs into "
-                    "data.train"});
+            {.doc = "Blend pairs of training samples and their labels; must be in data.train"});
   f.section("cutmix", cutmix,
-            {.doc = "Replace a box of each training image by that of another, and blend their "
-                    "labels by area; belongs into data.train"});
-  // As the resolved configuration then says.
+            {.doc = "Replace a box of each training image by that of another image and blend their "
+                    "labels by area; must be in data.train"});
+  // The resolved configuration shows this value.
   if (sampling == Sampling::streams && !given("shuffle")) shuffle = false;
 }
 
 void DatasetConfig::validate(Problems& problems) const {
   if (sampling == Sampling::balanced && !shuffle) {
-    problems.add(*this, "sampling", "balanced sampling is random; shuffle: false contradicts it");
+    problems.add(*this, "sampling", "balanced sampling is random and needs shuffle: true");
   }
   if (sampling != Sampling::streams) return;
   if (!is_one_text()) {
     problems.add(*this, "sampling",
-                 "streams are cut from one text: type text, tokens, or jsonl with documents");
+                 "streams need one text: type text, tokens, or jsonl with documents");
   }
   if (shuffle && given("shuffle")) {
-    problems.add(*this, "shuffle", "streams are read in order; shuffle: true contradicts that");
+    problems.add(*this, "shuffle", "streams are read in order and need shuffle: false");
   }
 }
 
@@ -106,30 +110,32 @@ SampleChanges DatasetConfig::changes() const {
 }
 
 void MixingConfig::describe(Fields& f) {
-  f.number("alpha", options.alpha,
-           {.doc = "Shares are drawn from Beta(alpha, alpha): small for shares near 0 and 1",
-            .max = 1000,
-            .above = 0});
+  f.number(
+      "alpha", options.alpha,
+      {.doc = "Shares are drawn from Beta(alpha, alpha); small values give shares near 0 and 1",
+       .max = 1000,
+       .above = 0});
   f.number("probability", options.probability,
            {.doc = "Share of the samples that are changed", .min = 0, .max = 1, .known_as = {"p"}});
 }
 
 void RandomAffineConfig::describe(Fields& f) {
   f.number("rotate", options.rotate,
-           {.doc = "Largest angle, either way",
+           {.doc = "Largest angle in degrees, in both directions",
             .min = 0,
             .max = 180,
             .known_as = {"degrees", "rotation"}});
   f.number("scale", options.scale,
-           {.doc = "Largest share by which height and width grow or shrink, each for itself",
+           {.doc = "Largest share by which height and width independently grow or shrink",
             .min = 0,
             .below = 1});
-  f.number("translate", options.translate,
-           {.doc = "Largest shift, in pixels, down and across", .min = 0, .known_as = {"shift"}});
+  f.number(
+      "translate", options.translate,
+      {.doc = "Largest shift in pixels, vertical and horizontal", .min = 0, .known_as = {"shift"}});
 }
 
-// A resolved configuration has every key (`eval: null`), unless it is older than the key: then the
-// last samples were held out.
+// A resolved configuration has every key (`eval: null`). If it lacks eval_split, it is older than
+// this key, and the last samples were held out.
 bool DataConfig::rewrite(ConfigNode& map, Problems&) {
   const ConfigNode *fraction = map.find("eval_fraction"), *none = map.find("eval");
   const bool resolved = none != nullptr && none->is_null() && map.find("workers") != nullptr;
@@ -148,55 +154,55 @@ EvalSplit DataConfig::resolved_split() const {
 }
 
 void DataConfig::describe(Fields& f) {
-  // As the resolved configuration then says.
+  // The resolved configuration shows this value.
   if (train && eval_fraction) eval_split = resolved_split();
   f.parts<DatasetConfig>(
-      {{"train", train, "What is trained on"},
-       {"eval", eval, "What is evaluated on; absent: see eval_fraction"}},
+      {{"train", train, "The training data"},
+       {"eval", eval, "The evaluation data; if absent, see eval_fraction"}},
       dataset_table(),
-      {.doc = "Common to train and eval, whose own keys lie on top", .required = true});
+      {.doc = "Common keys of train and eval, which can override them", .required = true});
   f.number("eval_fraction", eval_fraction,
-           {.doc = "Part of the training samples that is held out for evaluation, instead of "
+           {.doc = "Share of the training samples that is held out for evaluation, instead of "
                    "`eval`; see eval_split",
             .above = 0,
             .below = 1,
             .known_as = {"validation_split", "val_fraction", "test_size"}});
-  f.choice("eval_split", eval_split,
-           {{"random", EvalSplit::random,
-             "random samples, where there are classes the same share of each; the same for every "
-             "`seed` of the run"},
-            {"tail", EvalSplit::tail,
-             "the last samples of the file (image_folder and packed_images: of each class)"}},
-           {.doc = "Which samples eval_fraction holds out; absent: random, but tail of text and of "
-                   "what training reads in file order (`shuffle: false`, as time series need)",
-            .known_as = {"split", "split_strategy"}});
+  f.choice(
+      "eval_split", eval_split,
+      {{"random", EvalSplit::random,
+        "random samples, the same share of each class if there are classes; independent of "
+        "the `seed` of the run"},
+       {"tail", EvalSplit::tail,
+        "the last samples of the file (image_folder and packed_images: of each class)"}},
+      {.doc = "Which samples eval_fraction holds out; if absent, random, but tail for text and "
+              "for data that training reads in file order (`shuffle: false`, for time series)",
+       .known_as = {"split", "split_strategy"}});
   f.integer("split_seed", split_seed,
-            {.doc = "Draws other samples for `eval_split: random`",
-             .known_as = {"random_state", "eval_seed"}});
-  f.integer("workers", workers,
-            {.doc = "Threads of a rank that load samples; auto, and the default: the cores of the "
-                    "machine shared by its ranks where samples are decoded or changed, else 1",
-             .min = 1,
-             .max = 1024,
-             .known_as = {"num_workers", "dataloader_num_workers"}});
+            {.doc = "Seed of `eval_split: random`", .known_as = {"random_state", "eval_seed"}});
+  f.integer(
+      "workers", workers,
+      {.doc = "Threads of a rank that load samples; auto, the default: its share of the cores "
+              "of the machine if samples are decoded or changed, otherwise 1",
+       .min = 1,
+       .max = 1024,
+       .known_as = {"num_workers", "dataloader_num_workers"}});
 }
 
 void DataConfig::validate(Problems& problems) const {
   if (eval && eval_fraction) {
-    problems.add(*this, "eval_fraction", "eval and eval_fraction are both given; keep one");
+    problems.add(*this, "eval_fraction", "eval and eval_fraction exclude each other; remove one");
   }
   if (eval_split && !eval && !eval_fraction) {
-    problems.add(*this, "eval_split", "eval_split needs eval_fraction, how much is held out");
+    problems.add(*this, "eval_split", "eval_split needs eval_fraction");
   }
   if (eval_split == EvalSplit::random && train && train->is_one_text()) {
     problems.add(*this, "eval_split",
-                 "of a text the end is held out (tail): random windows would stand between trained "
-                 "ones");
+                 "text needs tail: random windows would be adjacent to trained ones");
   }
   if (!eval || !train) return;
   const auto refuse = [&](const Located& at, std::string_view key, std::string_view what) {
     problems.add(at, key,
-                 fmt::format("evaluation sees samples as they are; put {} into data.train", what));
+                 fmt::format("evaluation does not change samples; move {} to data.train", what));
   };
   if (eval->random_affine) refuse(*eval, "random_affine", "random_affine");
   if (eval->mixup) refuse(*eval, "mixup", "mixup");
@@ -204,7 +210,7 @@ void DataConfig::validate(Problems& problems) const {
   if (eval->sampling == Sampling::balanced) refuse(*eval, "sampling", "balanced sampling");
   if ((eval->sampling == Sampling::streams) != (train->sampling == Sampling::streams)) {
     problems.add(*eval, "sampling",
-                 "data.train and data.eval both have `sampling: streams`, or neither has");
+                 "data.train and data.eval must both have `sampling: streams`, or neither");
   }
   for (const auto& transform : eval->transforms) {
     if (transform->random()) refuse(*transform, "", transform->kind);
@@ -219,7 +225,7 @@ int DataConfig::workers_for(const Dataset& dataset, int ranks_of_node) const {
 }
 
 void DataConfig::refuse_missing(const DatasetConfig& split) {
-  // describe() is not const because the parser needs it so; here it only reads.
+  // describe() is not const because the parser writes through it; here it only reads.
   refuse_missing_paths(ObjectRef::of(const_cast<DatasetConfig&>(split)), ExitCode::data);
 }
 
@@ -248,16 +254,6 @@ DataSplit DataConfig::open(const Opening& how) const {
   split.train = apply_fit(split.train, schema);
   if (split.eval) split.eval = apply_fit(split.eval, schema);
   return split;
-}
-
-std::shared_ptr<const Dataset> DataConfig::open_eval() const {
-  if (eval) {
-    refuse_missing(*eval);
-    auto samples = eval->open_as_eval([&] { return train->open(); });
-    if (samples->class_names().empty()) return samples;
-    return match_classes(samples, train->open()->class_names());
-  }
-  return eval_fraction ? open().eval : nullptr;
 }
 
 }  // namespace dltrain

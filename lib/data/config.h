@@ -6,9 +6,9 @@
 //     train: {rows: [0, 1437]}
 //     eval: {rows: [1437, 1797]}
 //
-// Keys beside `train`, `eval` and `eval_fraction` are common to both splits; those inside a split
-// are laid on top. Without `eval`, `eval_fraction` holds a part of the training samples out, as
-// `eval_split` says; without both there is no evaluation.
+// Keys beside `train`, `eval` and `eval_fraction` are common to both splits; keys inside a split
+// override them. Without `eval`, `eval_fraction` holds out a part of the training samples, selected
+// by `eval_split`; without both there is no evaluation.
 #pragma once
 
 #include <functional>
@@ -31,24 +31,24 @@ struct RandomAffineConfig : Located {
   void describe(Fields& f);
 };
 
-// mixup or cutmix.
+// The keys of mixup and cutmix.
 struct MixingConfig : Located {
   MixingOptions::Kind options{.alpha = 1};
 
   void describe(Fields& f);
 };
 
-// Which samples training visits, and in which order.
+// How training selects samples.
 enum class Sampling : uint8_t { uniform, balanced, streams };
 
 // Which samples eval_fraction holds out.
 enum class EvalSplit : uint8_t { random, tail };
 struct HeldOut {
   double fraction = 0;
-  std::optional<uint64_t> seed = {};  // of random ones; without: the last
+  std::optional<uint64_t> seed = {};  // of a random selection; absent: the last samples
 };
 
-// One kind of dataset; data/registry.h has the table.
+// A kind of dataset; data/registry.h has the table.
 struct DatasetConfig : Chosen {
   bool shuffle = true;
   Sampling sampling = Sampling::uniform;
@@ -59,48 +59,48 @@ struct DatasetConfig : Chosen {
 
   void describe(Fields& f) override;
   void validate(Problems& problems) const override;
-  // Opens the files, checks everything in them. Throws Error(data), naming the place in the file.
-  // Nothing is fitted yet: see fit().
+  // Opens and checks the files. Throws Error(data) with the place in the file. Does not apply
+  // fit().
   virtual std::shared_ptr<const Dataset> open(const Opening& how = {}) const = 0;
 
-  // open(), with a part of it held out for evaluation.
+  // Opens the data and holds out a part for evaluation.
   virtual DataSplit open_split(const HeldOut& part, const Opening& how = {}) const;
-  // What open() gives, as evaluation wants it; `train` opens the training split, of which text data
-  // may need the tokenizer, and tables the schema.
+  // Opens the data for evaluation. `train` opens the training split, which has the tokenizer of
+  // text and the schema of tables.
   virtual std::shared_ptr<const Dataset> open_as_eval(
       const std::function<std::shared_ptr<const Dataset>()>& /*train*/,
       const Opening& how = {}) const {
     return open(how);
   }
 
-  // What is fitted to the samples of the training split.
+  // The statistics that are fitted to the training split.
   virtual InputFit fit() const { return {}; }
-  // Whether the loss compares the outputs with numbers, where the data does not say what its
-  // targets are. Called before anything is opened.
+  // Sets whether the loss compares outputs with numbers, for data that does not define the type of
+  // its targets. Called before open().
   virtual void expect_numbers(bool /*numbers*/) {}
 
-  // The images behind open(), for kinds that have 8-bit ones; else nullptr.
+  // The stored images of kinds with 8-bit images; otherwise nullptr.
   virtual std::shared_ptr<const ImageSource> open_images() const { return nullptr; }
 
-  // Whether the samples follow one another in one text.
+  // Returns true if the samples are consecutive parts of one text.
   virtual bool is_one_text() const { return false; }
-  // Whether the last samples of each class are held out, instead of those of the file.
+  // Returns true if the tail of each class is held out instead of the tail of the file.
   virtual bool tail_is_by_class() const { return false; }
 
-  // Whether inputs and targets are tokens of a vocabulary.
+  // Returns true if inputs and targets are tokens of a vocabulary.
   virtual bool has_tokens() const { return false; }
-  // The input whose next token each target is, which a model must then not see; "": there is none.
+  // The input whose next tokens are the targets, so that a model must not see later ones; may be
+  // "".
   virtual std::string next_token_input() const { return {}; }
 
-  // Texts that an encoder reads before a decoder writes: the inputs `source` and, with `lengths`,
-  // `source_lengths`; absent: there are none.
+  // The text that an encoder reads: the inputs `source` and, with `lengths`, `source_lengths`.
   struct SourceText {
-    int64_t length = 0;  // tokens, with padding
+    int64_t length = 0;  // tokens with padding
     bool lengths = true;
   };
   virtual std::optional<SourceText> source_text() const { return {}; }
 
-  // Steps of several lengths, over the dataset that was opened; null: all samples are whole.
+  // The lengths of steps over the opened dataset; null: all samples have full length.
   virtual std::shared_ptr<const LengthPlan> length_plan(const Dataset&, int64_t /*global_batch*/,
                                                         uint64_t /*seed*/) const {
     return nullptr;
@@ -108,7 +108,7 @@ struct DatasetConfig : Chosen {
 
   SampleOrder order() const;
   MixingOptions mixing() const;
-  // What open() lays over the samples as the files have them.
+  // The changes that open() applies to the stored samples.
   SampleChanges changes() const;
 };
 
@@ -124,19 +124,16 @@ struct DataConfig : Located {
   void describe(Fields& f);
   void validate(Problems& problems) const;
 
-  // `eval` of the result is null where nothing is held out. Labels are matched by the names of
-  // their classes (data/classes.h), columns of tables by theirs: those of `eval` with those of
-  // `train`, or both with `how.trained`. Throws Error(data) also when the two splits differ in
-  // their fields, and for classes and columns that are unknown.
+  // Opens the splits; `eval` is null if there is no evaluation data. Labels are matched by the
+  // names of their classes (data/classes.h), columns of tables by their names: those of `eval` with
+  // those of `train`, or both with `how.trained`. Throws Error(data) also if the fields of the
+  // splits differ and for unknown classes and columns.
   DataSplit open(const Opening& how = {}) const;
-  // Only the evaluation split (null where there is none): does not read the training files when
-  // `eval` has its own and its classes have no names.
-  std::shared_ptr<const Dataset> open_eval() const;
 
-  // Throws ConfigError (exit code data) where a file of the split is not there.
+  // Throws ConfigError (exit code data) if a file of the split does not exist.
   static void refuse_missing(const DatasetConfig& split);
 
-  // Threads that load samples on one of the ranks of a node.
+  // Returns the number of threads that load samples on one of the ranks of a node.
   int workers_for(const Dataset& dataset, int ranks_of_node) const;
 
  private:

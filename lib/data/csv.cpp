@@ -4,65 +4,66 @@
 #include <cmath>
 #include <limits>
 #include <map>
+#include <regex>
 #include <unordered_map>
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/utf8.h"
 #include "config/suggest.h"
+#include "data/classes.h"
 #include "data/csv_columns.h"
 #include "data/memory_dataset.h"
 
 namespace dltrain {
 namespace {
 
-constexpr size_t kMostCellsTold = 20;
+constexpr int64_t kMostReported = 20;
 
-// The cells that cannot be read: the first ones with their places, empty ones by column.
+// Collects errors of cells: the first ones with their places, missing values by column.
 class BadCells {
  public:
   void add(const std::string& place, const std::string& message) {
-    if (++count_ <= static_cast<int64_t>(kMostCellsTold)) told_.emplace_back(place, message);
+    if (++count_ <= kMostReported) lines_.push_back(place + ": " + message);
   }
-  // A column that has no value in a line.
-  void add_empty(size_t column, const std::string& place, const std::string& name) {
-    Empty& of = empty_[column];
-    if (of.count++ == 0) of = {1, place, name};
-    ++empty_count_;
+  void add_missing(size_t column, const std::string& place) {
+    Missing& of = missing_[column];
+    if (of.count++ == 0) of.place = place;
+    ++missing_count_;
   }
 
   void throw_if_any(const std::string& file) const {
-    std::vector<std::string> lines;
-    for (const auto& [place, message] : told_) lines.push_back(place + ": " + message);
-    if (count_ > static_cast<int64_t>(kMostCellsTold)) {
-      lines.push_back(fmt::format("… and {} more", count_ - static_cast<int64_t>(kMostCellsTold)));
-    }
-    for (const auto& [column, of] : empty_) {
+    std::vector<std::string> lines = lines_;
+    if (count_ > kMostReported)
+      lines.push_back(fmt::format("… and {} more", count_ - kMostReported));
+    for (const auto& [column, of] : missing_) {
       lines.push_back(of.count == 1
                           ? fmt::format("{}: a missing value", of.place)
                           : fmt::format("{}: a missing value, the first of {} in this column",
                                         of.place, of.count));
     }
     if (lines.empty()) return;
-    const char* advice =
-        empty_.empty() ? "" : " (`empty: mean` puts the mean there, `empty: category` marks them)";
+    const char* advice = missing_.empty()
+                             ? ""
+                             : " (`empty: mean` uses the mean instead, `empty: category` marks it)";
     if (lines.size() == 1) throw Error(ExitCode::data, lines[0] + advice);
     std::string text =
-        fmt::format("{} cells or lines cannot be used{}:", count_ + empty_count_, advice);
+        fmt::format("{} cells or lines cannot be used{}:", count_ + missing_count_, advice);
     for (const std::string& line : lines) text += "\n  " + line;
     throw Error(ExitCode::data, text, file);
   }
 
  private:
-  struct Empty {
+  struct Missing {
     int64_t count = 0;
-    std::string place, name;
+    std::string place;  // of the first
   };
-  int64_t count_ = 0, empty_count_ = 0;
-  std::vector<std::pair<std::string, std::string>> told_;
-  std::map<size_t, Empty> empty_;
+  int64_t count_ = 0, missing_count_ = 0;
+  std::vector<std::string> lines_;
+  std::map<size_t, Missing> missing_;
 };
 
-// What the values of a table do not say of themselves.
+// Adds the schema of a table to its values.
 class TableDataset final : public DatasetOver {
  public:
   TableDataset(std::shared_ptr<const Dataset> values, std::shared_ptr<const DataSchema> schema,
@@ -93,21 +94,10 @@ Numbers number_texts(const std::vector<std::string>& texts) {
   return out;
 }
 
-// 1,234 or 1,234,567.8
+// Returns true for 1,234 and 1,234,567.8.
 bool has_thousands(std::string_view text) {
-  size_t digits = 0, groups = 0;
-  for (const char c : text.substr(0, text.find('.'))) {
-    if (c == ',') {
-      if (digits == 0 || digits > 3 || (groups > 0 && digits != 3)) return false;
-      ++groups;
-      digits = 0;
-    } else if (c < '0' || c > '9') {
-      return false;
-    } else {
-      ++digits;
-    }
-  }
-  return groups > 0 && digits == 3;
+  static const std::regex pattern("[0-9]{1,3}(,[0-9]{3})+(\\..*)?");
+  return std::regex_match(text.begin(), text.end(), pattern);
 }
 
 class CsvLoader {
@@ -116,31 +106,21 @@ class CsvLoader {
       : options_(options), open_(open), how_(how) {}
 
   std::shared_ptr<const Dataset> load() {
-    check_options();
     const bool trained = how_.trained != nullptr && !how_.trained->columns.empty();
     CsvHints hints = options_.hints;
-    if (trained) hints.header = begins_with_names();
+    if (trained) hints.header = how_.trained->has_header() || hints.header.value_or(false);
     dialect_ = find_dialect(open_, hints);
     schema_ = trained ? how_.trained
                       : std::make_shared<const DataSchema>(fit_columns(options_, open_, dialect_));
-    CsvReader reader(open_(), dialect_.delimiter);
-    for (int64_t i = 0; i < dialect_.skipped; ++i) reader.skip_line();
-    const auto* cells = reader.next();
-    if (cells == nullptr) throw Error(ExitCode::data, "has no data", reader.name());
-    begin(*cells, reader.place());
-    if (dialect_.header) cells = reader.next();
-    const int64_t first = options_.rows ? (*options_.rows)[0] : 0;
-    const int64_t last = options_.rows ? (*options_.rows)[1] : INT64_MAX;
-    int64_t row = 0;
-    for (; cells != nullptr && row < last; ++row) {
-      if (row >= first) read_row(*cells, reader);
-      if (row + 1 < last) cells = reader.next();
-    }
-    if (options_.rows && row < last) {
-      throw Error(
-          ExitCode::data,
-          fmt::format("has {} rows of data; rows [{}, {}) were asked for", row, first, last),
-          reader.name());
+    CsvReader reader(open_, dialect_.delimiter, dialect_.skipped);
+    const int64_t rows = reader.read_table(
+        dialect_.header, options_.rows, [&](const auto& cells) { begin(cells, reader.place()); },
+        [&](const auto& cells) { read_row(cells, reader); });
+    if (options_.rows && rows < (*options_.rows)[1]) {
+      throw Error(ExitCode::data,
+                  fmt::format("has {} rows of data, but the configuration has rows [{}, {})", rows,
+                              (*options_.rows)[0], (*options_.rows)[1]),
+                  reader.name());
     }
     bad_.throw_if_any(reader.name());
     if (row_lines_.empty()) throw Error(ExitCode::data, "has no data", reader.name());
@@ -151,47 +131,10 @@ class CsvLoader {
  private:
   using Kind = ColumnSchema::Kind;
 
-  void check_options() const {
-    if (options_.hints.delimiter && options_.hints.delimiter->size() != 1) {
-      fail(ExitCode::usage, "the delimiter must be one character, not '{}'",
-           *options_.hints.delimiter);
-    }
-    if (options_.rows && ((*options_.rows)[0] < 0 || (*options_.rows)[1] <= (*options_.rows)[0])) {
-      fail(ExitCode::usage, "rows [{}, {}) are none", (*options_.rows)[0], (*options_.rows)[1]);
-    }
-    if (options_.regression && options_.classes) {
-      fail(ExitCode::usage, "a regression target has no classes");
-    }
-  }
-
-  // Whether the first line of a file for a trained model is its header.
-  bool begins_with_names() const {
-    const auto& columns = how_.trained->columns;
-    if (!how_.trained->has_header()) return options_.hints.header.value_or(false);
-    CsvHints hints = options_.hints;
-    hints.header = true;
-    const CsvDialect dialect = find_dialect(open_, hints);
-    CsvReader reader(open_(), dialect.delimiter);
-    for (int64_t i = 0; i < dialect.skipped; ++i) reader.skip_line();
-    const auto* cells = reader.next();
-    if (cells == nullptr) throw Error(ExitCode::data, "has no data", reader.name());
-    for (const std::string_view cell : *cells) {
-      for (const ColumnSchema& column : columns) {
-        if (column.name == cell) return true;
-      }
-    }
-    std::vector<std::string> names;
-    for (const ColumnSchema& column : columns) names.push_back(column.name);
-    throw Error(ExitCode::data,
-                "has none of the columns in its first line that the model was trained with: " +
-                    join_names(names),
-                reader.place());
-  }
-
   bool untargeted() const { return options_.target == "none"; }
   bool wants_target() const { return how_.targets && !untargeted(); }
 
-  // The first line that is not blank says which columns there are.
+  // Reads the columns from the first line that is not blank.
   void begin(const CsvReader::Cells& cells, const std::string& place) {
     names_ = column_names(cells, dialect_.header);
     if (dialect_.header && schema_->has_header()) {
@@ -204,7 +147,7 @@ class CsvLoader {
 
   void match_names(const std::string& place) {
     const auto& columns = schema_->columns;
-    std::vector<std::string> missing, unknown;  // names
+    std::vector<std::string> missing, unknown, trained;  // names
     cell_of_.assign(columns.size(), -1);
     std::unordered_map<std::string_view, size_t> by_name;
     for (size_t c = 0; c < columns.size(); ++c) by_name.emplace(columns[c].name, c);
@@ -224,17 +167,24 @@ class CsvLoader {
           columns[c].kind == Kind::target ? wants_target() : columns[c].kind != Kind::ignored;
       if (cell_of_[c] < 0 && needed) missing.push_back(columns[c].name);
     }
+    if (std::count(cell_of_.begin(), cell_of_.end(), -1) == std::ssize(cell_of_)) {
+      for (const ColumnSchema& column : columns) trained.push_back(column.name);
+      throw Error(ExitCode::data,
+                  "the first line has none of the columns that the model was trained with: " +
+                      join_names(trained),
+                  place);
+    }
     std::vector<std::string> problems;
     for (const std::string& name : missing) {
       const std::string near = nearest_name(name, unknown);
       problems.push_back(fmt::format("there is no column '{}', which the model was trained with{}",
-                                     shown_cell(name),
+                                     shown_line(name, kShownCell),
                                      near.empty() ? "" : fmt::format("; is it '{}'?", near)));
     }
     for (const std::string& name : unknown) {
-      problems.push_back(fmt::format(
-          "the column '{}' is new: the model was trained without it (`ignore` leaves it out)",
-          shown_cell(name)));
+      problems.push_back(
+          fmt::format("the model was trained without the column '{}' (`ignore` leaves it out)",
+                      shown_line(name, kShownCell)));
     }
     if (problems.empty()) return;
     std::string text;
@@ -253,7 +203,7 @@ class CsvLoader {
     if (names_.size() != columns && !lacks_target) {
       throw Error(
           ExitCode::data,
-          fmt::format("has {} columns; the model was trained with {}", names_.size(), columns),
+          fmt::format("has {} columns, but the model was trained with {}", names_.size(), columns),
           place);
     }
     cell_of_.assign(columns, -1);
@@ -273,16 +223,13 @@ class CsvLoader {
       if (column.kind == Kind::category && schema_->embedded) ++embedded_;
     }
     classes_ = number_texts(schema_->class_names);
-    if (elements + embedded_ == 0) throw Error(ExitCode::data, "no column is left as input", place);
+    if (elements + embedded_ == 0) throw Error(ExitCode::data, "has no input column", place);
     shape_ = Shape{elements};
     if (options_.shape) {
-      if (options_.shape->empty() || options_.shape->size() > Shape::kMaxRank - 1) {
-        fail(ExitCode::usage, "shape must have 1 to {} dimensions", Shape::kMaxRank - 1);
-      }
       shape_ = Shape(std::span(*options_.shape));  // refuses sizes that overflow
       if (shape_.elements() != elements) {
         throw Error(ExitCode::data,
-                    fmt::format("has {} input columns{}; shape {} needs {}", elements,
+                    fmt::format("has {} input columns{}, but shape {} needs {}", elements,
                                 untargeted() ? "" : " beside the target", to_string(shape_),
                                 shape_.elements()),
                     place);
@@ -293,9 +240,9 @@ class CsvLoader {
 
   std::string place_of(size_t cell) const {
     return fmt::format("{} ({})", reader_->place(),
-                       names_[cell].empty()
-                           ? fmt::format("column {}", cell + 1)
-                           : fmt::format("column {}, '{}'", cell + 1, shown_cell(names_[cell])));
+                       names_[cell].empty() ? fmt::format("column {}", cell + 1)
+                                            : fmt::format("column {}, '{}'", cell + 1,
+                                                          shown_line(names_[cell], kShownCell)));
   }
 
   void read_row(const CsvReader::Cells& cells, const CsvReader& reader) {
@@ -303,14 +250,14 @@ class CsvLoader {
     row_lines_.push_back(reader.line());
     if (cells.size() != names_.size()) {
       bad_.add(reader.place(),
-               fmt::format("{} columns, the first line has {}{}", cells.size(), names_.size(),
+               fmt::format("{} columns, but the first line has {}{}", cells.size(), names_.size(),
                            cells.size() > names_.size() && dialect_.delimiter == ','
-                               ? " (texts with commas, and decimal commas, stand in quotes)"
+                               ? " (texts with commas and decimal commas need quotes)"
                                : ""));
       return;
     }
     int64_t number = 0;
-    int32_t first_id = 1;  // 0: none of the categories
+    int32_t first_id = 1;  // 0: unknown categories
     bool has_target = false;
     for (size_t c = 0; c < schema_->columns.size(); ++c) {
       const ColumnSchema& column = schema_->columns[c];
@@ -325,35 +272,38 @@ class CsvLoader {
         has_target = true;
       }
     }
-    if (!has_target) add_no_target();
+    if (!has_target) {
+      has_targets_ = false;
+      add_ignored();
+    }
     if (row_lines_.size() % 4096 == 0) {
-      // The vectors grow by doubling, so up to three times the values are in use for a moment.
+      // The vectors grow by doubling, so up to three times the values are in memory.
       check_fits_memory((inputs_.size() + ids_.size()) * sizeof(float) * 3, reader.name());
     }
   }
 
-  void add_no_target() {
-    has_targets_ = false;
+  // Adds a target that the loss ignores.
+  void add_ignored() {
     if (options_.regression) {
-      numbers_.push_back(0);
+      numbers_.push_back(std::numeric_limits<float>::quiet_NaN());
     } else {
       labels_.push_back(kIgnoredLabel);
     }
   }
 
-  // Nothing: the cell is told.
+  // Returns the number in a cell, or reports the cell.
   std::optional<double> number_in(size_t cell, std::string_view text) {
     const auto value = csv_number(text, dialect_.decimal_comma);
     if (value && std::isfinite(*value)) return value;
     std::string why = value ? "is not a finite number" : "is not a number";
     if (!value && has_thousands(text)) {
-      why += " (write it without separators of thousands)";
+      why += " (write it without thousands separators)";
     } else if (!value && text.find(',') != std::string_view::npos) {
-      why += " (decimals have a point, or set `decimal: \",\"`)";
+      why += " (use a decimal point, or set `decimal: \",\"`)";
     } else if (!value && row_lines_.size() <= 1 && !dialect_.header) {
-      why += " (if this line has names, set `header: true`)";
+      why += " (if this line has column names, set `header: true`)";
     }
-    bad_.add(place_of(cell), fmt::format("'{}' {}", shown_cell(text), why));
+    bad_.add(place_of(cell), fmt::format("'{}' {}", shown_line(text, kShownCell), why));
     return {};
   }
 
@@ -361,7 +311,7 @@ class CsvLoader {
     float scaled = std::numeric_limits<float>::quiet_NaN();
     const bool empty = is_missing(text);
     if (empty) {
-      if (options_.empty == EmptyCells::error) bad_.add_empty(cell, place_of(cell), names_[cell]);
+      if (options_.empty == EmptyCells::error) bad_.add_missing(cell, place_of(cell));
     } else if (const auto value = number_in(cell, text)) {
       scaled = (*scaler_)(*value, number);
       if (!std::isfinite(scaled)) {
@@ -378,14 +328,14 @@ class CsvLoader {
     const bool empty = is_missing(text);
     int32_t number = -1;
     if (empty) {
-      if (options_.empty == EmptyCells::error) bad_.add_empty(cell, place_of(cell), names_[cell]);
+      if (options_.empty == EmptyCells::error) bad_.add_missing(cell, place_of(cell));
       if (column.marks_empty) number = count;
     } else if (const auto found = categories_[c].find(text); found != categories_[c].end()) {
       number = found->second;
     }
     if (number < 0) {
       Unknown& of = unknown_[c];
-      if (of.count++ == 0) of = {1, empty ? "" : shown_cell(text), row_lines_.back()};
+      if (of.count++ == 0) of = {1, empty ? "" : shown_line(text, kShownCell), row_lines_.back()};
     }
     const int32_t own = count + (column.marks_empty ? 1 : 0);
     if (schema_->embedded) {
@@ -399,11 +349,7 @@ class CsvLoader {
   void add_target(size_t cell, std::string_view text) {
     if (is_missing(text)) {
       if (how_.targets) bad_.add(place_of(cell), "the target is missing");
-      if (options_.regression) {
-        numbers_.push_back(std::numeric_limits<float>::quiet_NaN());
-      } else {
-        labels_.push_back(kIgnoredLabel);
-      }
+      add_ignored();
     } else if (options_.regression) {
       const double value = number_in(cell, text).value_or(0);
       numbers_.push_back(static_cast<float>(value));
@@ -424,10 +370,11 @@ class CsvLoader {
       if (found != classes_.end() && *number == std::floor(*number)) return found->second;
     }
     const std::string near = nearest_name(std::string(text), schema_->class_names);
-    bad_.add(place_of(cell), fmt::format("the class '{}' is none of the {} that are trained: {}{}",
-                                         shown_cell(text), schema_->class_names.size(),
-                                         some_of(schema_->class_names),
-                                         near.empty() ? "" : fmt::format("; is it '{}'?", near)));
+    bad_.add(place_of(cell),
+             fmt::format("the class '{}' is not one of the {} trained classes: {}{}",
+                         shown_line(text, kShownCell), schema_->class_names.size(),
+                         some_names(schema_->class_names),
+                         near.empty() ? "" : fmt::format("; is it '{}'?", near)));
     return kIgnoredLabel;
   }
 
@@ -437,8 +384,8 @@ class CsvLoader {
     const double value = *number;
     if (value != std::floor(value)) {
       bad_.add(place_of(cell),
-               fmt::format("the label {} is not a whole number (to predict a number take a loss "
-                           "such as mse, or set `task: regression`)",
+               fmt::format("the label {} is not an integer (to predict a number use a loss such as "
+                           "mse, or set `task: regression`)",
                            value));
       return kIgnoredLabel;
     }
@@ -451,18 +398,14 @@ class CsvLoader {
     return static_cast<int32_t>(value);
   }
 
-  static std::string some_of(const std::vector<std::string>& names) {
-    const std::span<const std::string> first(names.data(), std::min<size_t>(names.size(), 5));
-    return join_names(first) + (names.size() > 5 ? ", …" : "");
-  }
-
   void warn_of_unknown(const std::string& file) const {
     for (const auto& [c, of] : unknown_) {
       const std::string first =
           of.example.empty() ? "an empty cell" : fmt::format("'{}'", of.example);
       log_warning(
-          "{}: {} cells of {} have no category that was trained, the first {} in line {}: "
-          "they count as none",
+          "{}: {} cells of {} have unknown categories, the first is {} in line {}; they are "
+          "treated "
+          "as no category",
           file, of.count, shown_column(names_, static_cast<size_t>(cell_of_[c])), first, of.line);
     }
   }
@@ -510,13 +453,13 @@ class CsvLoader {
   CsvDialect dialect_;
   std::shared_ptr<const DataSchema> schema_;
   std::vector<std::string> names_;
-  std::vector<int> cell_of_;         // by column of the schema; -1: the file has none
+  std::vector<int> cell_of_;         // by column of the schema; -1: not in the file
   std::vector<Numbers> categories_;  // by column
   Numbers classes_;
   int64_t embedded_ = 0;  // columns
   Shape shape_;
   std::optional<Scaler> scaler_;
-  const CsvReader* reader_ = nullptr;  // at the row that is being read
+  const CsvReader* reader_ = nullptr;  // at the current row
   bool has_targets_ = true;
   std::vector<float> inputs_, numbers_;
   std::vector<int32_t> ids_, labels_;

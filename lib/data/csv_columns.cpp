@@ -9,24 +9,24 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/utf8.h"
 #include "config/suggest.h"
-#include "config/utf8.h"
 
 namespace dltrain {
 namespace {
 
-constexpr size_t kFewTexts = 20;          // are categories however few rows there are
-constexpr size_t kMostCategories = 1000;  // of a column that nobody has called one
+constexpr size_t kFewTexts = 20;          // are categories for any number of rows
+constexpr size_t kMostCategories = 1000;  // of a column that is not configured as categories
 constexpr size_t kMostRemembered = 100000;
 constexpr size_t kMostClassNames = 30;
 
 struct ColumnScan {
   int64_t numbers = 0, texts = 0, empty = 0, dates = 0, marked = 0;
-  bool whole = true;            // all numbers are
-  bool counts_up = true;        // each number is one more than the one before
+  bool whole = true;            // all numbers are integers
+  bool counts_up = true;        // each number is the previous one plus one
   double sum = 0, squares = 0;  // of numbers
   double previous = 0, least = std::numeric_limits<double>::infinity(), greatest = -least;
-  // How often each text occurs; of targets and categories numbers too.
+  // The frequency of each text; for targets and categories also of numbers.
   std::unordered_map<std::string, int64_t> values;
   std::string example;  // a text
 
@@ -34,7 +34,7 @@ struct ColumnScan {
   bool is_numbers() const { return numbers >= texts; }
 };
 
-// 2024-01-31, 31.1.2024, 1/31/24, with or without a time; 12:30.
+// Returns true for 2024-01-31, 31.1.2024, 1/31/24, with or without a time, and for 12:30.
 bool looks_like_a_date(std::string_view text) {
   const std::string_view day = text.substr(0, text.find_first_of(" T"));
   int64_t digits = 0, marks = 0;
@@ -51,7 +51,7 @@ bool looks_like_a_date(std::string_view text) {
   return digits >= 3 && digits <= 8 && (marks == 2 || (time && marks == 1));
 }
 
-// A number with marks: 1,234.50, $ 12, 7 %, 1.000,50.
+// Returns true for a number with other characters: 1,234.50, $ 12, 7 %, 1.000,50.
 bool looks_like_a_marked_number(std::string_view text) {
   const auto is_letter = [](char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); };
   return std::none_of(text.begin(), text.end(), is_letter) &&
@@ -77,7 +77,7 @@ bool is_called_id(const std::string& name) {
 std::vector<std::string> sorted_values(const ColumnScan& scan) {
   std::vector<std::string> out;
   for (const auto& [value, count] : scan.values) out.push_back(value);
-  // Numbers by their value, the rest by their letters.
+  // Numbers by value, then texts.
   std::sort(out.begin(), out.end(), [](const std::string& a, const std::string& b) {
     const auto x = csv_number(a, false), y = csv_number(b, false);
     if (x && y && *x != *y) return *x < *y;
@@ -89,7 +89,7 @@ std::vector<std::string> sorted_values(const ColumnScan& scan) {
 class ColumnFitter {
  public:
   ColumnFitter(const CsvOptions& options, const LineSource& open, const CsvDialect& dialect)
-      : options_(options), dialect_(dialect), reader_(open(), dialect.delimiter) {}
+      : options_(options), dialect_(dialect), reader_(open, dialect.delimiter, dialect.skipped) {}
 
   DataSchema fit() {
     look();
@@ -99,7 +99,7 @@ class ColumnFitter {
 
   CsvProposal propose() {
     look();
-    if (target_ < 0) fail(ExitCode::usage, "a table without a target has nothing to predict");
+    if (target_ < 0) fail(ExitCode::usage, "a table without a target has no value to predict");
     const auto target = static_cast<size_t>(target_);
     const ColumnScan& s = scans_[target];
     CsvProposal out{.target = names_[target].empty() ? std::to_string(target) : names_[target],
@@ -132,17 +132,9 @@ class ColumnFitter {
   using Kind = ColumnSchema::Kind;
 
   void look() {
-    for (int64_t i = 0; i < dialect_.skipped; ++i) reader_.skip_line();
-    const auto* cells = reader_.next();
-    if (cells == nullptr) throw Error(ExitCode::data, "has no data", reader_.name());
-    begin(*cells);
-    const int64_t first = options_.rows ? (*options_.rows)[0] : 0;
-    const int64_t last = options_.rows ? (*options_.rows)[1] : INT64_MAX;
-    if (dialect_.header) cells = reader_.next();
-    for (int64_t row = 0; cells != nullptr && row < last; ++row) {
-      if (row >= first) scan(*cells);
-      if (row + 1 < last) cells = reader_.next();
-    }
+    reader_.read_table(
+        dialect_.header, options_.rows, [&](const auto& cells) { begin(cells); },
+        [&](const auto& cells) { scan(cells); });
     for (size_t i = 0; i < names_.size(); ++i) decide(i);
     if (target_ >= 0 && !options_.regression) find_classes(scans_[static_cast<size_t>(target_)]);
   }
@@ -157,17 +149,19 @@ class ColumnFitter {
                     place_);
       }
       if (dialect_.header && !known.insert(name).second) {
-        throw Error(ExitCode::data, fmt::format("two columns are called '{}'", shown_cell(name)),
+        throw Error(ExitCode::data,
+                    fmt::format("two columns are called '{}'", shown_line(name, kShownCell)),
                     place_);
       }
     }
     if (names_.size() < 2 && options_.target != "none") {
-      throw Error(ExitCode::data,
-                  fmt::format("has one column; expected inputs and a target separated by '{}' (set "
-                              "`delimiter` if it is another character)",
-                              dialect_.delimiter == '\t' ? std::string("\\t")
-                                                         : std::string(1, dialect_.delimiter)),
-                  place_);
+      throw Error(
+          ExitCode::data,
+          fmt::format(
+              "has one column, but needs inputs and a target separated by '{}' (set "
+              "`delimiter` for another character)",
+              dialect_.delimiter == '\t' ? std::string("\\t") : std::string(1, dialect_.delimiter)),
+          place_);
     }
     target_ = find_target();
     kept_ = mark(options_.columns.value_or(std::vector<std::string>()));
@@ -187,15 +181,16 @@ class ColumnFitter {
       }
       throw Error(
           ExitCode::data,
-          fmt::format("there is no column {}; there are columns 0 to {}", index, names_.size() - 1),
+          fmt::format("there is no column {}; the columns are 0 to {}", index, names_.size() - 1),
           place_);
     }
     if (!dialect_.header) {
-      throw Error(ExitCode::data,
-                  fmt::format("'{}' is a name, but this line is no header (`header: true` makes it "
-                              "one); columns without names are numbers from 0",
-                              name),
-                  place_);
+      throw Error(
+          ExitCode::data,
+          fmt::format("'{}' is a name, but this line is not a header (set `header: true` if "
+                      "it is); columns without names are numbers from 0",
+                      name),
+          place_);
     }
     const std::string near = nearest_name(name, names_);
     throw Error(ExitCode::data,
@@ -208,7 +203,7 @@ class ColumnFitter {
   int find_target() const {
     if (options_.target == "none") return -1;
     if (options_.target == "last") {
-      // A separator at the end of each line makes a column without a name.
+      // A separator at the end of each line creates a column without a name.
       size_t last = names_.size() - 1;
       while (last > 0 && names_[last].starts_with("Unnamed: ")) --last;
       return static_cast<int>(last);
@@ -249,7 +244,7 @@ class ColumnFitter {
         ++s.texts;
         s.dates += looks_like_a_date(cell);
         s.marked += looks_like_a_marked_number(cell);
-        if (s.example.empty()) s.example = shown_cell(cell);
+        if (s.example.empty()) s.example = shown_line(cell, kShownCell);
       }
       if (s.values.size() < kMostRemembered) ++s.values[std::string(cell)];
     }
@@ -282,30 +277,29 @@ class ColumnFitter {
       }
       return Kind::number;
     }
-    if (options_.shape) return Kind::number;  // whose texts are then told as mistakes
+    if (options_.shape) return Kind::number;  // texts are errors then
     const size_t different = s.values.size();
     if (2 * s.dates >= s.texts) {
-      add_problem(i, fmt::format("{} holds dates or times ('{}'), which are not taken: make "
-                                 "columns of numbers of them "
-                                 "(year, month, days since a start), or set `ignore`",
+      add_problem(i, fmt::format("{} has dates or times ('{}'), which are not supported: convert "
+                                 "them to numbers (year, month, days since a start), or set "
+                                 "`ignore`",
                                  shown_column(names_, i), s.example));
     } else if (different > kFewTexts && 2 * s.marked >= s.texts) {
-      add_problem(i, fmt::format("{} holds numbers with other marks ('{}'): write them without "
-                                 "separators of thousands, currencies and units, or set `ignore`",
+      add_problem(i, fmt::format("{} has numbers with other characters ('{}'): write them without "
+                                 "thousands separators, currencies and units, or set `ignore`",
                                  shown_column(names_, i), s.example));
     } else if (static_cast<int64_t>(different) == s.texts && different > kFewTexts && !kept_[i]) {
-      return leave_out(i, fmt::format("has another text in every row ('{}')", s.example));
+      return leave_out(i, fmt::format("has a different text in every row ('{}')", s.example));
     } else if (different > kMostCategories ||
                (different > kFewTexts && 2 * static_cast<int64_t>(different) > s.texts)) {
       add_problem(i, fmt::format("{} has {} different texts in {} rows ('{}'): set `ignore`, or "
-                                 "`categories` if each is "
-                                 "one",
+                                 "`categories` if each is a category",
                                  shown_column(names_, i), different, s.texts, s.example));
     }
     return Kind::category;
   }
 
-  // The first of a column.
+  // Keeps the first problem of a column.
   void add_problem(size_t column, const std::string& problem) {
     if (problems_.empty() || problems_.back().first != column)
       problems_.emplace_back(column, problem);
@@ -316,12 +310,12 @@ class ColumnFitter {
     return Kind::ignored;
   }
 
-  // Labels are the numbers themselves where these count from 0, without many gaps.
+  // Numbers that count from 0 without many gaps are labels themselves.
   void find_classes(const ColumnScan& s) {
     if (s.is_numbers() && (options_.classes || !s.whole)) return;
     const auto different = static_cast<double>(s.values.size());
     if (s.is_numbers() && (s.numbers == 0 || (s.least == 0 && s.greatest < 2 * different))) return;
-    // One label before others that count from 0 is a mark of ours or of others, no class.
+    // A label -1 before labels from 0 marks ignored samples and is not a class.
     if (s.is_numbers() && s.least == -1 && s.greatest > 1 && s.values.contains("0")) return;
     const std::string name = shown_column(names_, static_cast<size_t>(target_));
     const size_t rows_for_each = s.is_numbers() ? 10 : 2;
@@ -331,7 +325,7 @@ class ColumnFitter {
           static_cast<size_t>(target_),
           s.is_numbers()
               ? fmt::format("the target {} has {} different numbers ({} to {}) in {} rows: to "
-                            "predict a number take a loss such as mse; if they are labels, set "
+                            "predict a number use a loss such as mse; if they are labels, set "
                             "`classes`",
                             name, s.values.size(), s.least, s.greatest, s.filled())
               : fmt::format("the target {} has {} different texts in {} rows ('{}'), too many for "
@@ -351,7 +345,7 @@ class ColumnFitter {
     }
     if (options_.classes && static_cast<int64_t>(schema_.class_names.size()) > *options_.classes) {
       add_problem(static_cast<size_t>(target_),
-                  fmt::format("the target {} has {} classes, `classes` says {}", name,
+                  fmt::format("the target {} has {} classes, but `classes` is {}", name,
                               schema_.class_names.size(), *options_.classes));
     }
   }
@@ -370,7 +364,7 @@ class ColumnFitter {
       throw Error(ExitCode::data, text, reader_.name());
     }
     for (const std::string& note : left_out_) {
-      log_info("{}: {}: left out (data.columns takes it)", reader_.name(), note);
+      log_info("{}: {}: left out (data.columns can include it)", reader_.name(), note);
     }
   }
 
@@ -379,8 +373,8 @@ class ColumnFitter {
   CsvReader reader_;
   std::string place_;
   std::vector<std::string> names_;
-  int target_ = -1;   // -1: there is none
-  int64_t rows_ = 0;  // that were looked at
+  int target_ = -1;   // -1: none
+  int64_t rows_ = 0;  // scanned
   std::vector<bool> kept_, ignored_, categories_;
   std::vector<ColumnScan> scans_;
   std::vector<std::pair<size_t, std::string>> problems_;  // by column
@@ -401,19 +395,8 @@ std::vector<std::string> column_names(const CsvReader::Cells& first, bool header
 
 std::string shown_column(const std::vector<std::string>& names, size_t column) {
   return column < names.size() && !names[column].empty()
-             ? fmt::format("column '{}'", shown_cell(names[column]))
+             ? fmt::format("column '{}'", shown_line(names[column], kShownCell))
              : fmt::format("column {}", column + 1);
-}
-
-std::string shown_cell(std::string_view text) {
-  std::string out;
-  const bool valid = !find_invalid_utf8(text);
-  for (const char c : text.substr(0, 40)) {
-    const auto byte = static_cast<unsigned char>(c);
-    out += byte < ' ' || byte == 0x7F || (byte > 0x7F && !valid) ? '?' : c;
-  }
-  while (find_invalid_utf8(out)) out.pop_back();
-  return text.size() > 40 ? out + "…" : out;
 }
 
 DataSchema fit_columns(const CsvOptions& options, const LineSource& open,

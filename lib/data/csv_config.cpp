@@ -19,63 +19,63 @@ struct CsvConfig final : DatasetConfig {
             .is_path = true,
             .known_as = {"file", "filename"}});
     f.text("delimiter", options.hints.delimiter,
-           {.doc = "The character between columns, a blank for any number of them; absent: comma, "
-                   "semicolon, tab, bar or blanks, whichever the first lines have",
+           {.doc = "The character between columns, a blank for any number of blanks; if absent, "
+                   "detected from the first lines: comma, semicolon, tab, bar or blanks",
             .known_as = {"sep", "separator"}});
     f.text("decimal", options.hints.decimal,
-           {.doc = "The mark of decimals, \".\" or \",\"; absent: a comma where the first lines "
-                   "have only that, and it does not separate columns"});
+           {.doc = "The decimal mark, \".\" or \",\"; if absent, a comma if the first lines have "
+                   "only commas and these do not separate columns"});
     f.boolean("header", options.hints.header,
-              {.doc = "The first line has names; absent: where it has texts above numbers, or "
-                      "texts that no line below repeats"});
+              {.doc = "The first line has names; if absent, true if it has texts above numbers, or "
+                      "texts that no other line repeats"});
     f.text("target", options.target,
            {.doc = "The column to predict: last, first, a number from 0, or a name of the header; "
                    "none: all columns are inputs",
             .known_as = {"label", "target_column", "label_column"}});
     f.choice("task", regression,
              {{"classification", false,
-               "targets are classes: whole numbers from 0, else each value is the name of one"},
+               "targets are classes: integers from 0, otherwise each value is the name of a class"},
               {"regression", true, "targets are numbers"}},
-             {.doc = "What the targets are; absent: what the loss compares with"});
+             {.doc = "Type of the targets; if absent, determined by the loss"});
     f.integer("classes", options.classes,
-              {.doc = "Labels are whole numbers below this; absent: as the data has them",
+              {.doc = "Labels are integers below this; if absent, determined by the data",
                .min = 1,
                .known_as = {"num_classes"}});
     f.texts("columns", options.columns,
-            {.doc = "The columns that are inputs; absent: all but the target and `ignore`",
+            {.doc = "The columns that are inputs; if absent, all except the target and `ignore`",
              .scalar_ok = true,
              .known_as = {"features", "usecols", "inputs"}});
     f.texts(
         "ignore", options.ignore,
-        {.doc = "Columns that are no inputs", .scalar_ok = true, .known_as = {"drop", "exclude"}});
+        {.doc = "Columns that are not inputs", .scalar_ok = true, .known_as = {"drop", "exclude"}});
     f.texts("categories", options.categories,
-            {.doc = "Columns that are categories although their cells are numbers, or though they "
-                    "have very many",
+            {.doc = "Columns that are categories even if their cells are numbers or have very many "
+                    "different values",
              .scalar_ok = true,
              .known_as = {"categorical", "categorical_columns"}});
     f.choice("encoding", options.embedded,
              {{"one_hot", false, "an input for each category, 1 or 0"},
               {"ids", true,
-               "a number for each, in the integer input `categories`, for an embedding layer; 0: "
-               "none that was trained"}},
-             {.doc = "How categories enter the model"});
+               "an id for each, in the integer input `categories`, for an embedding layer; 0 for "
+               "unknown categories"}},
+             {.doc = "Encoding of categories"});
     f.choice("empty", options.empty,
-             {{"error", EmptyCells::error, "a mistake"},
+             {{"error", EmptyCells::error, "an error"},
               {"mean", EmptyCells::mean,
-               "the column's mean in the training split; of texts a category of its own"},
+               "the mean of the column in the training split; for texts a separate category"},
               {"category", EmptyCells::category,
-               "the same, and a further input that is 1 where a number is missing"}},
-             {.doc = "What an empty cell means, also written NA, nan, null, None or ?",
+               "the same with a further input that is 1 where a number is missing"}},
+             {.doc = "Treatment of empty cells, which may also be NA, nan, null, None or ?",
               .known_as = {"missing", "na", "fillna", "impute"}});
     f.integers("shape", options.shape,
-               {.doc = "Shape of a sample's inputs; absent: [columns]",
+               {.doc = "Shape of a sample's inputs; if absent, [columns]",
                 .min = 1,
                 .min_size = 1,
                 .max_size = Shape::kMaxRank - 1});
     scaling.describe(f);
     f.integers("rows", rows,
                {.doc = "Lines of data [first, last) to use, counted from 0 without header and "
-                       "blank lines; absent: all",
+                       "blank lines; if absent, all",
                 .min = 0,
                 .min_size = 2,
                 .max_size = 2});
@@ -92,7 +92,7 @@ struct CsvConfig final : DatasetConfig {
       problems.add(*this, "decimal", "decimal is \".\" or \",\"");
     }
     if (rows && (*rows)[1] <= (*rows)[0]) {
-      problems.add(*this, "rows", fmt::format("rows [{}, {}) are none", (*rows)[0], (*rows)[1]));
+      problems.add(*this, "rows", fmt::format("rows [{}, {}) are empty", (*rows)[0], (*rows)[1]));
     }
     if (regression.value_or(false) && options.classes) {
       problems.add(*this, "classes", "a regression has no classes");
@@ -127,7 +127,7 @@ struct CsvConfig final : DatasetConfig {
 }  // namespace
 
 KindRow<DatasetConfig> csv_row() {
-  return {"csv", "A table in a CSV file, one sample a line, plain or gzip",
+  return {"csv", "A table in a CSV file, one sample per line, plain or gzip",
           make_kind_of<CsvConfig>};
 }
 

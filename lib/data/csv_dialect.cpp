@@ -3,22 +3,21 @@
 #include <set>
 
 #include "base/error.h"
-#include "config/utf8.h"
+#include "base/utf8.h"
 #include "data/csv_reader.h"
 
 namespace dltrain {
 namespace {
 
 constexpr size_t kLooks = 200;  // records
-// The likelier first: a text may have commas in every line, hardly tabs or semicolons.
+// By likelihood: a text may have commas in every line, but rarely tabs or semicolons.
 constexpr char kDelimiters[] = {'\t', ';', '|', ','};
 
 using Records = std::vector<std::vector<std::string>>;
 
-// The first records, split by `delimiter`; fewer where the file is broken there.
+// Returns the first records, split by `delimiter`; fewer if the file is broken there.
 Records first_records(const LineSource& open, char delimiter, int64_t skipped) {
-  CsvReader reader(open(), delimiter);
-  for (int64_t i = 0; i < skipped; ++i) reader.skip_line();
+  CsvReader reader(open, delimiter, skipped);
   Records out;
   try {
     while (out.size() < kLooks) {
@@ -27,12 +26,12 @@ Records first_records(const LineSource& open, char delimiter, int64_t skipped) {
       out.emplace_back(cells->begin(), cells->end());
     }
   } catch (const Error&) {
-    // Reading the data finds it again.
+    // Reading the data reports the error.
   }
   return out;
 }
 
-// How many cells all records have; 1 where they differ.
+// Returns the number of cells of all records, or 1 if they differ.
 size_t common_width(const Records& records) {
   const auto same = [&](const auto& record) { return record.size() == records[0].size(); };
   return std::all_of(records.begin(), records.end(), same) ? records[0].size() : 1;
@@ -55,7 +54,7 @@ char find_delimiter(const LineSource& open, int64_t skipped) {
   return !blanks.empty() && common_width(blanks) > 1 ? ' ' : ',';
 }
 
-// Digits on both sides of one `mark`.
+// Returns true for digits on both sides of one `mark`.
 bool has_decimals(std::string_view cell, char mark) {
   const size_t at = cell.find(mark);
   const auto digits = [](std::string_view text) {
@@ -79,7 +78,7 @@ bool find_decimal_comma(const Records& records, char delimiter) {
   return commas;
 }
 
-// What the cell of the first line is to those below it.
+// The type of the first cell of a column, if all other cells are numbers.
 enum class FirstCell : uint8_t { name_of_numbers, a_number, neither };
 
 FirstCell first_cell(const Records& records, size_t column, bool decimal_comma) {
@@ -97,7 +96,7 @@ FirstCell first_cell(const Records& records, size_t column, bool decimal_comma) 
   return is_number(first) ? FirstCell::a_number : FirstCell::name_of_numbers;
 }
 
-// Where all columns are texts: names are different, and none occurs below itself.
+// For text columns: returns true if the names are different and none occurs again in its column.
 bool looks_like_names(const Records& records) {
   const std::set<std::string> names(records[0].begin(), records[0].end());
   if (names.size() < records[0].size()) return false;
@@ -109,7 +108,7 @@ bool looks_like_names(const Records& records) {
   return true;
 }
 
-// 0, 1, 2, …: how pandas names columns that have no names.
+// Returns true for 0, 1, 2, …, the names that pandas gives to columns without names.
 bool counts_up(const std::vector<std::string>& cells) {
   for (size_t i = 0; i < cells.size(); ++i) {
     if (cells[i] != std::to_string(i)) return false;
@@ -134,9 +133,9 @@ bool find_header(const Records& records, bool decimal_comma, const std::string& 
   if (unclear) {
     throw Error(ExitCode::data,
                 counts_up(first)
-                    ? "this line may be data or the numbers of the columns; say `header: true` or "
+                    ? "this line may be data or the numbers of the columns; set `header: true` or "
                       "`header: false`"
-                    : fmt::format("'{}' looks like the name of a column, '{}' like data; say "
+                    : fmt::format("'{}' looks like the name of a column, '{}' like data; set "
                                   "`header: true` or `header: false`",
                                   first[named].substr(0, 40), first[number].substr(0, 40)),
                 place);
@@ -145,30 +144,24 @@ bool find_header(const Records& records, bool decimal_comma, const std::string& 
   return number == first.size() && texts_only && looks_like_names(records);
 }
 
-void refuse_other_formats(const LineSource& open) {
-  LineReader lines = open();
-  const auto first = lines.next();
-  if (!first) return;
-  const auto refuse = [&](const char* message) {
-    throw Error(ExitCode::data, message, lines.name());
-  };
-  if (first->starts_with("PK\x03\x04") || first->starts_with("\xD0\xCF\x11\xE0")) {
-    refuse("is a workbook (Excel, LibreOffice) or an archive; save the sheet as CSV");
+void refuse_other_formats(std::string_view first_line, const std::string& name) {
+  if (first_line.starts_with("PK\x03\x04") || first_line.starts_with("\xD0\xCF\x11\xE0")) {
+    throw Error(ExitCode::data,
+                "is a workbook (Excel, LibreOffice) or an archive; save the sheet as CSV", name);
   }
-  if (first->starts_with("\xFF\xFE") || first->starts_with("\xFE\xFF")) {
-    refuse("is UTF-16; save it as UTF-8 (in Excel: CSV UTF-8)");
+  if (looks_like_utf16(first_line)) {
+    throw Error(ExitCode::data, "is UTF-16; save it as UTF-8 (in Excel: CSV UTF-8)", name);
   }
 }
 
 }  // namespace
 
 CsvDialect find_dialect(const LineSource& open, const CsvHints& hints) {
-  refuse_other_formats(open);
   CsvDialect out;
-  {
-    LineReader lines = open();
-    const auto first = lines.next();
-    if (first && first->size() == 5 && first->starts_with("sep=")) {
+  LineReader lines = open();
+  if (const auto first = lines.next()) {
+    refuse_other_formats(*first, lines.name());
+    if (first->size() == 5 && first->starts_with("sep=")) {
       out.skipped = 1;
       out.delimiter = first->back();
     }
@@ -184,8 +177,7 @@ CsvDialect find_dialect(const LineSource& open, const CsvHints& hints) {
   if (hints.header) {
     out.header = *hints.header;
   } else if (!records.empty()) {
-    CsvReader reader(open(), out.delimiter);
-    for (int64_t i = 0; i < out.skipped; ++i) reader.skip_line();
+    CsvReader reader(open, out.delimiter, out.skipped);
     reader.next();
     out.header = find_header(records, out.decimal_comma, reader.place());
   }

@@ -54,10 +54,6 @@ std::string CsvReader::place() const {
   return fmt::format("{}:{}", lines_.name(), line_);
 }
 
-void CsvReader::refuse(const std::string& message) const {
-  throw Error(ExitCode::data, message, place());
-}
-
 const CsvReader::Cells* CsvReader::next() {
   while (const auto line = lines_.next()) {
     line_ = lines_.line();
@@ -73,6 +69,22 @@ const CsvReader::Cells* CsvReader::next() {
   return nullptr;
 }
 
+int64_t CsvReader::read_table(bool header, const std::optional<std::array<int64_t, 2>>& rows,
+                              const std::function<void(const Cells&)>& first,
+                              const std::function<void(const Cells&)>& row) {
+  const Cells* cells = next();
+  if (cells == nullptr) throw Error(ExitCode::data, "has no data", name());
+  first(*cells);
+  if (header) cells = next();
+  const auto [begin, end] = rows.value_or(std::array<int64_t, 2>{0, INT64_MAX});
+  int64_t count = 0;
+  for (; cells != nullptr && count < end; ++count) {
+    if (count >= begin) row(*cells);
+    if (count + 1 < end) cells = next();
+  }
+  return count;
+}
+
 void CsvReader::split_plain(std::string_view line) {
   if (delimiter_ == ' ') line = trim_blanks(line);
   while (true) {
@@ -84,7 +96,7 @@ void CsvReader::split_plain(std::string_view line) {
   }
 }
 
-// Cells are put together in text_, since what stands between quotes may not be a piece of a line.
+// Assembles the cells in text_, because quoted text need not be contiguous in a line.
 void CsvReader::split_quoted(std::string line) {
   text_.clear();
   ends_.clear();
@@ -103,7 +115,8 @@ void CsvReader::split_quoted(std::string line) {
         if (at >= line.size()) {
           const auto more = lines_.next();
           if (!more || text_.size() + more->size() > kMostQuoted) {
-            refuse("a quote that begins in this record is not closed");
+            throw Error(ExitCode::data, "a quote that begins in this record is not closed",
+                        place());
           }
           text_ += '\n';
           line = *more;
@@ -120,7 +133,7 @@ void CsvReader::split_quoted(std::string line) {
       ends_.emplace_back(begin, text_.size());
       skip_blanks();
       if (at < line.size() && line[at] != delimiter_) {
-        refuse("text behind the closing quote of a cell");
+        throw Error(ExitCode::data, "a closing quote is followed by text", place());
       }
     } else {
       const size_t end = std::min(line.find(delimiter_, at), line.size());

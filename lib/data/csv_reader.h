@@ -1,8 +1,9 @@
-// The records of a CSV file (RFC 4180): cells between delimiters, in double quotes where they hold
-// delimiters, line ends or quotes. And what a file does not say of itself but its first lines show:
-// the delimiter, whether there is a header, and how decimals are written.
+// Reads the records of a CSV file (RFC 4180): cells between delimiters, in double quotes if they
+// contain delimiters, line ends or quotes. Detects the dialect from the first lines: the delimiter,
+// the header, and the decimal mark.
 #pragma once
 
+#include <array>
 #include <functional>
 #include <string>
 #include <string_view>
@@ -15,9 +16,9 @@ namespace dltrain {
 // Opens the file from its beginning.
 using LineSource = std::function<LineReader()>;
 
-// What a person has said of a file; the rest is found.
+// The parts of the dialect that the configuration sets; the others are detected.
 struct CsvHints {
-  std::optional<std::string> delimiter = {};  // one character; a blank stands for any number
+  std::optional<std::string> delimiter = {};  // one character; a blank means any number of blanks
   std::optional<std::string> decimal = {};    // "." or ","
   std::optional<bool> header = {};
 };
@@ -29,43 +30,50 @@ struct CsvDialect {
   int64_t skipped = 0;  // lines before the header ("sep=;")
 };
 
-// Throws Error(data) for what is no text in UTF-8 (workbooks are named), and where the first line
-// may be a header or data.
+// Throws Error(data) for workbooks and UTF-16, and if the first line may be a header or data.
 CsvDialect find_dialect(const LineSource& open, const CsvHints& hints);
 
 class CsvReader {
  public:
   using Cells = std::vector<std::string_view>;
 
-  CsvReader(LineReader lines, char delimiter) : lines_(std::move(lines)), delimiter_(delimiter) {}
+  // Opens a file and skips the lines before the header.
+  CsvReader(const LineSource& open, char delimiter, int64_t skipped)
+      : lines_(open()), delimiter_(delimiter) {
+    for (int64_t i = 0; i < skipped; ++i) lines_.next();
+  }
 
-  // The cells of the next record that has any text, without blanks around them, valid until the
-  // next call; null at the end. Throws Error(data) for a quote that is not closed, or has text
-  // behind it.
+  // Returns the cells of the next record that has any text, without blanks around them, or null at
+  // the end. They are valid until the next call. Throws Error(data) for a quote that is not closed
+  // or is followed by text.
   const Cells* next();
-  void skip_line() { lines_.next(); }
+  // Calls first(cells) for the first record, which is the header if there is one, and row(cells)
+  // for the data rows in [rows[0], rows[1]). Throws Error(data) if the file is empty. Returns the
+  // number of data rows up to the last one read.
+  int64_t read_table(bool header, const std::optional<std::array<int64_t, 2>>& rows,
+                     const std::function<void(const Cells&)>& first,
+                     const std::function<void(const Cells&)>& row);
 
-  int64_t line() const { return line_; }  // in which the record began
+  int64_t line() const { return line_; }  // the line in which the record began
   std::string place() const;
   const std::string& name() const { return lines_.name(); }
 
  private:
   void split_plain(std::string_view line);
   void split_quoted(std::string line);
-  [[noreturn]] void refuse(const std::string& message) const;
 
   LineReader lines_;
   char delimiter_;
   int64_t line_ = 0;
-  std::string text_;  // of cells that were quoted
+  std::string text_;  // of the cells of a record with quotes
   std::vector<std::pair<size_t, size_t>> ends_;
   Cells cells_;
 };
 
-// A missing value: an empty cell, or one of the words that pandas, R and UCI write for it.
+// Returns true for an empty cell and for the words that pandas, R and UCI write for missing values.
 bool is_missing(std::string_view cell);
 
-// The number in a cell, which may be infinite; nothing where it is none.
+// Returns the number in a cell, which may be infinite, or nothing if it is not a number.
 std::optional<double> csv_number(std::string_view cell, bool decimal_comma);
 
 }  // namespace dltrain

@@ -3,67 +3,20 @@
 #include <algorithm>
 #include <cmath>
 
-#include "base/error.h"
-#include "text/tokenizer.h"
-
 namespace dltrain {
 namespace {
 
-// `count` samples of another dataset; sample i is number_of(i) there.
-template <typename NumberOf>
-class DatasetPart final : public DatasetOver {
- public:
-  DatasetPart(std::shared_ptr<const Dataset> whole, int64_t count, NumberOf number_of)
-      : DatasetOver(std::move(whole)), count_(count), number_of_(std::move(number_of)) {}
-
-  int64_t size() const override { return count_; }
-  void gather(int field, std::span<const int64_t> samples, std::byte* out) const override {
-    in_pieces(field, samples, out, [&](std::span<const int64_t> piece, size_t, std::byte* to) {
-      whole().gather(field, piece, to);
-    });
+// Calls use(numbers, first, out) for pieces of the samples, with their numbers in the other
+// dataset. The numbers are on the stack, because training must not allocate.
+template <typename Use>
+void in_pieces(std::span<const int64_t> samples, const DatasetPart::NumberOf& number_of,
+               size_t bytes, std::byte* out, const Use& use) {
+  int64_t numbers[256];
+  for (size_t at = 0; at < samples.size(); at += std::size(numbers)) {
+    const size_t n = std::min(samples.size() - at, std::size(numbers));
+    for (size_t i = 0; i < n; ++i) numbers[i] = number_of(samples[at + i]);
+    use(std::span<const int64_t>(numbers, n), at, out + at * bytes);
   }
-  void gather_training(int field, std::span<const int64_t> samples, const Visit& first,
-                       std::byte* out) const override {
-    in_pieces(field, samples, out, [&](std::span<const int64_t> piece, size_t at, std::byte* to) {
-      const Visit visit{first.seed, first.position + static_cast<int64_t>(at)};
-      whole().gather_training(field, piece, visit, to);
-    });
-  }
-  int64_t valid_targets(int64_t sample) const override {
-    return whole().valid_targets(number_of_(sample));
-  }
-  int64_t length(int field, int64_t sample) const override {
-    return whole().length(field, number_of_(sample));
-  }
-  void hash_inputs(int64_t sample, Hasher& hasher) const override {
-    whole().hash_inputs(number_of_(sample), hasher);
-  }
-  std::string place_of(int64_t sample) const override {
-    return whole().place_of(number_of_(sample));
-  }
-
- private:
-  // Sample numbers are looked up in small pieces on the stack: no allocation while training.
-  template <typename Use>
-  void in_pieces(int field, std::span<const int64_t> samples, std::byte* out,
-                 const Use& use) const {
-    int64_t numbers[256];
-    const size_t bytes = fields()[static_cast<size_t>(field)].sample.bytes();
-    for (size_t at = 0; at < samples.size(); at += std::size(numbers)) {
-      const size_t n = std::min(samples.size() - at, std::size(numbers));
-      for (size_t i = 0; i < n; ++i) numbers[i] = number_of_(samples[at + i]);
-      use({numbers, n}, at, out + at * bytes);
-    }
-  }
-
-  int64_t count_;
-  NumberOf number_of_;
-};
-
-template <typename NumberOf>
-std::shared_ptr<const Dataset> part(std::shared_ptr<const Dataset> whole, int64_t count,
-                                    NumberOf number_of) {
-  return std::make_shared<DatasetPart<NumberOf>>(std::move(whole), count, std::move(number_of));
 }
 
 class WithoutTargets final : public DatasetOver {
@@ -95,98 +48,118 @@ int64_t Dataset::length(int field, int64_t) const {
 
 int64_t Dataset::find_id_bound(int field) const {
   if (const auto known = id_bound(field)) return *known;
-  const FieldSpec& spec = fields()[static_cast<size_t>(field)];
-  check_internal(spec.sample.dtype == DType::i32, "the ids of {} are {}", spec.name,
-                 dtype_name(spec.sample.dtype));
-  std::vector<int32_t> ids(static_cast<size_t>(spec.sample.shape.elements()));
   int64_t bound = 0;
-  for (int64_t sample = 0; sample < size(); ++sample) {
-    gather(field, {&sample, 1}, reinterpret_cast<std::byte*>(ids.data()));
+  for_each_sample<int32_t>(*this, field, [&](int64_t, std::span<const int32_t> ids) {
     for (int32_t id : ids) bound = std::max<int64_t>(bound, int64_t{id} + 1);
-  }
+  });
   return bound;
 }
 
 namespace {
 
-// Before what was found first: why ids of text do not fit a model of so many.
-std::string too_large_tokenizer(const Dataset& data, int64_t ids) {
+// Throws for an id or label outside of a model with `ids` of them.
+[[noreturn]] void refuse_id(const Dataset& data, int64_t ids, int64_t sample, std::string message) {
   const auto tokenizer = data.tokenizer();
-  if (!tokenizer || tokenizer->vocab_size() <= ids) return {};
-  return fmt::format(
-      "the tokenizer of the data ({}) has {} tokens, the model has {}: they do "
-      "not fit together; ",
-      tokenizer->kind(), tokenizer->vocab_size(), ids);
+  if (tokenizer && tokenizer->vocab_size() > ids) {
+    message = fmt::format(
+        "the tokenizer of the data ({}) has {} tokens, but the model has {}; they do not match; {}",
+        tokenizer->kind(), tokenizer->vocab_size(), ids, message);
+  }
+  throw Error(ExitCode::data, message, data.place_of(sample));
 }
 
 }  // namespace
 
 void Dataset::check_labels(int64_t classes) const {
   if (label_bound() <= classes) return;
-  const TensorSpec& spec = fields().back().sample;
-  std::vector<int32_t> labels(static_cast<size_t>(spec.shape.elements()));
-  for (int64_t sample = 0; sample < size(); ++sample) {
-    gather(target_field(), {&sample, 1}, reinterpret_cast<std::byte*>(labels.data()));
+  for_each_sample<int32_t>(*this, target_field(), [&](int64_t sample, auto labels) {
     for (int32_t label : labels) {
       if (label < classes) continue;
-      throw Error(ExitCode::data,
-                  too_large_tokenizer(*this, classes) +
-                      fmt::format("label {} does not fit the model's {} outputs (0 to {})", label,
-                                  classes, classes - 1),
-                  place_of(sample));
+      refuse_id(*this, classes, sample,
+                fmt::format("label {} does not fit the model's {} outputs (0 to {})", label,
+                            classes, classes - 1));
     }
-  }
+  });
 }
 
 void Dataset::check_ids(int field, int64_t bound) const {
-  const FieldSpec& spec = fields()[static_cast<size_t>(field)];
-  check_internal(spec.sample.dtype == DType::i32, "the ids of {} are {}", spec.name,
-                 dtype_name(spec.sample.dtype));
   if (const auto known = id_bound(field); known && *known <= bound) return;
-  std::vector<int32_t> ids(static_cast<size_t>(spec.sample.shape.elements()));
-  for (int64_t sample = 0; sample < size(); ++sample) {
-    gather(field, {&sample, 1}, reinterpret_cast<std::byte*>(ids.data()));
+  for_each_sample<int32_t>(*this, field, [&](int64_t sample, auto ids) {
     for (int32_t id : ids) {
       if (id >= 0 && id < bound) continue;
-      throw Error(ExitCode::data,
-                  too_large_tokenizer(*this, bound) +
-                      fmt::format("id {} of {} does not fit the model's embedding (0 to {})", id,
-                                  spec.name, bound - 1),
-                  place_of(sample));
+      refuse_id(*this, bound, sample,
+                fmt::format("id {} of {} does not fit the model's embedding (0 to {})", id,
+                            fields()[static_cast<size_t>(field)].name, bound - 1));
     }
-  }
+  });
 }
 
 void Dataset::check_targets(float least, float most) const {
-  const FieldSpec& spec = fields().back();
-  check_internal(spec.sample.dtype == DType::f32, "the targets are {}",
-                 dtype_name(spec.sample.dtype));
-  std::vector<float> targets(static_cast<size_t>(spec.sample.shape.elements()));
-  for (int64_t sample = 0; sample < size(); ++sample) {
-    gather(target_field(), {&sample, 1}, reinterpret_cast<std::byte*>(targets.data()));
+  for_each_sample<float>(*this, target_field(), [&](int64_t sample, auto targets) {
     for (float target : targets) {
       if (std::isnan(target) || (target >= least && target <= most)) continue;
       throw Error(ExitCode::data,
                   fmt::format("target {} is not within {} to {}", target, least, most),
                   place_of(sample));
     }
-  }
+  });
+}
+
+void Dataset::check_distributions(int64_t classes) const {
+  constexpr double kRounding = 0.02;
+  const auto group = static_cast<size_t>(classes);
+  for_each_sample<float>(*this, target_field(), [&](int64_t sample, auto targets) {
+    check_internal(targets.size() % group == 0, "{} targets of {} classes", targets.size(), group);
+    const auto refuse = [&](const std::string& message) {
+      throw Error(ExitCode::data, message, place_of(sample));
+    };
+    for (size_t first = 0; first < targets.size(); first += group) {
+      double sum = 0;
+      for (float share : targets.subspan(first, group)) {
+        if (share < 0 || share > 1) {
+          refuse(
+              fmt::format("target {} is not the share of a class, from 0 to 1 (labels must be "
+                          "integers; use mse or a similar loss to predict numbers)",
+                          share));
+        }
+        sum += static_cast<double>(share);
+      }
+      if (std::isnan(sum) || std::abs(sum - 1) <= kRounding) continue;
+      refuse(fmt::format("the targets of {} classes add up to {:.6g}, not to 1", classes, sum));
+    }
+  });
+}
+
+void DatasetPart::gather(int field, std::span<const int64_t> samples, std::byte* out) const {
+  const size_t bytes = fields()[static_cast<size_t>(field)].sample.bytes();
+  in_pieces(samples, number_of_, bytes, out,
+            [&](auto piece, size_t, std::byte* to) { whole().gather(field, piece, to); });
+}
+
+void DatasetPart::gather_training(int field, std::span<const int64_t> samples, const Visit& first,
+                                  std::byte* out) const {
+  const size_t bytes = fields()[static_cast<size_t>(field)].sample.bytes();
+  in_pieces(samples, number_of_, bytes, out, [&](auto piece, size_t at, std::byte* to) {
+    const Visit visit{first.seed, first.position + static_cast<int64_t>(at)};
+    whole().gather_training(field, piece, visit, to);
+  });
 }
 
 std::shared_ptr<const Dataset> slice(std::shared_ptr<const Dataset> whole, int64_t first,
                                      int64_t count) {
   check_internal(first >= 0 && count > 0 && first <= whole->size() - count,
                  "samples [{}, {}) of {}", first, first + count, whole->size());
-  return part(std::move(whole), count, [first](int64_t sample) { return first + sample; });
+  return std::make_shared<DatasetPart>(std::move(whole), count,
+                                       [first](int64_t sample) { return first + sample; });
 }
 
 std::shared_ptr<const Dataset> select(std::shared_ptr<const Dataset> whole,
                                       std::vector<int64_t> samples) {
   check_internal(!samples.empty(), "no samples are selected");
   const auto count = static_cast<int64_t>(samples.size());
-  return part(std::move(whole), count, [numbers = std::move(samples)](int64_t sample) {
-    return numbers[static_cast<size_t>(sample)];
-  });
+  return std::make_shared<DatasetPart>(
+      std::move(whole), count,
+      [numbers = std::move(samples)](int64_t i) { return numbers[static_cast<size_t>(i)]; });
 }
 
 std::shared_ptr<const Dataset> without_targets(std::shared_ptr<const Dataset> whole) {

@@ -1,16 +1,17 @@
-// A Dataset: samples of known shape, found by their number. Whatever the files look like, training
-// and evaluation see only this.
+// A Dataset is a numbered sequence of samples: the interface of training and evaluation to data of
+// any format.
 //
 // A sample has one or more inputs and one target, each a dense tensor of fixed shape in f32 or i32
-// (i32: class labels, token ids). In i32 targets kIgnoredLabel marks what the loss leaves out.
+// (i32: class labels, token ids). The loss ignores i32 targets with the value kIgnoredLabel.
 //
-// Threads: a Dataset does not change after it was opened; any number of threads may read it.
-// Errors: everything is checked when a dataset is opened (Error(data) with file, row and column);
-// reading a sample cannot fail, except where a format says so.
+// Threads: a Dataset is immutable, so any number of threads may read it. Errors: data is checked
+// when a dataset is opened (Error(data) with file, row and column); reading a sample does not fail
+// unless a format documents it.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -18,6 +19,7 @@
 #include <vector>
 
 #include "base/checksum.h"
+#include "base/error.h"
 #include "data/schema.h"
 #include "tensor/shape.h"
 #include "text/tokenizer.h"
@@ -26,17 +28,18 @@ namespace dltrain {
 
 inline constexpr int32_t kIgnoredLabel = -100;
 
-// The names of a field where a file does not give others.
+// The default names of the fields.
 inline constexpr const char* kInputField = "input";
 inline constexpr const char* kTargetField = "target";
 
 struct FieldSpec {
   std::string name;
   TensorSpec sample;  // of one sample: without the batch dimension
+  bool operator==(const FieldSpec&) const = default;
 };
 
-// What distinguishes one visit of a sample in training from the others: random changes of samples
-// are functions of it. `position` counts samples in the order of training, from its start.
+// Identifies one use of a sample in training: random changes of samples are functions of it.
+// `position` counts samples from the start of training.
 struct Visit {
   uint64_t seed = 0;
   int64_t position = 0;
@@ -50,71 +53,83 @@ class Dataset {
   virtual int64_t size() const = 0;
   // The inputs, then the target as the last.
   virtual const std::vector<FieldSpec>& fields() const = 0;
-  // Copies field `field` of the given samples, one behind the other, to `out`, which has room for
-  // samples.size() * fields()[field].sample.bytes().
+  // Copies a field of the given samples contiguously to `out`, which has room for
+  // samples.size() * fields()[field].sample.bytes() bytes.
   virtual void gather(int field, std::span<const int64_t> samples, std::byte* out) const = 0;
 
-  // The same as training sees it: with random changes, if the dataset has any. The samples stand
-  // at the positions from `first` on.
+  // Like gather(), with the random changes of training. `first` is the visit of the first sample;
+  // positions are consecutive.
   virtual void gather_training(int field, std::span<const int64_t> samples, const Visit& /*first*/,
                                std::byte* out) const {
     gather(field, samples, out);
   }
-  // Whether reading takes work (decoding, changing images), which several threads should share.
+  // Returns true if reading is expensive (decoding or changing images), so that several threads
+  // should share it.
   virtual bool takes_work() const { return false; }
 
-  // false: the data has no targets, and those that are read mean nothing (labels: kIgnoredLabel).
-  // Good for predictions only.
+  // Returns false if the data has no targets. Their values are then meaningless (labels:
+  // kIgnoredLabel), and the data is for predictions only.
   virtual bool has_targets() const { return true; }
-  // How many targets of a sample count in the loss: every number of an f32 target, every label of
-  // an i32 target that is not kIgnoredLabel (1 for one label, up to the number of tokens for
-  // sequences).
+  // Returns the number of targets of a sample that count in the loss: all numbers of an f32 target,
+  // all labels of an i32 target except kIgnoredLabel (1 for one label, up to the number of tokens
+  // for sequences).
   virtual int64_t valid_targets(int64_t sample) const = 0;
-  // The same number where it is one for all samples.
+  // Returns this number if it is the same for all samples.
   virtual std::optional<int64_t> uniform_valid_targets() const = 0;
 
-  // How much of a sample's field is no padding, along its first axis; all of it where the dataset
-  // does not know, 0 for a field of one number. What lies behind it can be cut off, where targets
-  // are cut off with it, without a change of the loss.
+  // Returns the length of a field without padding, along its first axis: the whole length if the
+  // dataset does not know it, 0 for a scalar field. Cutting off the padding of inputs and targets
+  // does not change the loss.
   virtual int64_t length(int field, int64_t sample) const;
 
-  // One more than the largest label; 0 for a regression target.
+  // The largest label plus one; 0 for a regression target.
   virtual int64_t label_bound() const = 0;
-  // One more than the largest id that i32 field `field` can hold, where the dataset knows it
-  // without looking at every sample.
+  // The largest possible id of an i32 field plus one, if it is known without reading every sample.
   virtual std::optional<int64_t> id_bound(int /*field*/) const { return {}; }
-  // What made the ids of text; null for other data, and where it is not known.
+  // The tokenizer of text data; null if there is none or it is unknown.
   virtual std::shared_ptr<const Tokenizer> tokenizer() const { return nullptr; }
-  // id_bound(), or where the dataset does not know, one more than the greatest id: reads every
-  // sample.
+  // Returns id_bound(), or the largest id plus one after reading every sample.
   int64_t find_id_bound(int field) const;
-  // What the labels 0, 1, … are called; empty where the data does not say.
+  // The names of the labels 0, 1, …; empty if they are unknown.
   virtual const std::vector<std::string>& class_names() const;
-  // What the data means to a model that is trained on it, besides the class names; null where there
-  // is nothing to say.
+  // The schema that training records for later data; may be null.
   virtual std::shared_ptr<const DataSchema> schema() const { return nullptr; }
-  // What tells a sample's inputs from those of others, as they are stored: equal for duplicates,
-  // whatever transforms are laid over them.
+  // Hashes the stored inputs of a sample, without transforms: duplicates have equal hashes.
   virtual void hash_inputs(int64_t sample, Hasher& hasher) const;
-  // Where a sample came from: "digits.csv.gz:17", "batches.safetensors, sample 16".
+  // The source of a sample: "digits.csv.gz:17", "batches.safetensors, sample 16".
   virtual std::string place_of(int64_t sample) const = 0;
 
-  // Throws Error(data) naming the first sample whose label does not fit `classes` outputs. Quick
-  // where all fit.
+  // These throw Error(data) naming the first sample that fails the check. They read all samples if
+  // the bounds above do not settle it.
+  //
+  // Checks that all labels are below `classes`, the number of outputs.
   void check_labels(int64_t classes) const;
-  // Throws Error(data) naming the first sample whose i32 field `field` holds a number outside
-  // [0, bound). Reads every sample, unless id_bound() says enough.
+  // Checks that an i32 field is within [0, bound).
   void check_ids(int field, int64_t bound) const;
-
-  // Throws Error(data) naming the first sample with an f32 target outside [least, most]. Reads
-  // every target.
+  // Checks that f32 targets are within [least, most] or NaN.
   void check_targets(float least, float most) const;
+  // Checks that f32 targets are distributions: groups of `classes` shares of 0 to 1 that add up to
+  // 1 within the rounding of 16-bit formats. NaN marks a target that does not count.
+  void check_distributions(int64_t classes) const;
 
   int target_field() const { return static_cast<int>(fields().size()) - 1; }
 };
 
-// A dataset over another one, of which it changes a part: whatever a derived class leaves alone is
-// that of the other.
+// Calls use(sample, values) with a field of every sample in order. T: float or int32_t, the type of
+// the field.
+template <typename T, typename Use>
+void for_each_sample(const Dataset& data, int field, const Use& use) {
+  const TensorSpec& spec = data.fields()[static_cast<size_t>(field)].sample;
+  check_internal(spec.dtype == (std::is_same_v<T, float> ? DType::f32 : DType::i32),
+                 "field {} is {}", field, to_string(spec));
+  std::vector<T> values(static_cast<size_t>(spec.shape.elements()));
+  for (int64_t sample = 0; sample < data.size(); ++sample) {
+    data.gather(field, {&sample, 1}, reinterpret_cast<std::byte*>(values.data()));
+    use(sample, std::span<const T>(values));
+  }
+}
+
+// A dataset based on another one. Derived classes override what differs.
 class DatasetOver : public Dataset {
  public:
   explicit DatasetOver(std::shared_ptr<const Dataset> whole) : whole_(std::move(whole)) {}
@@ -123,10 +138,12 @@ class DatasetOver : public Dataset {
   const std::vector<FieldSpec>& fields() const override { return whole_->fields(); }
   void gather(int field, std::span<const int64_t> samples, std::byte* out) const override {
     whole_->gather(field, samples, out);
+    change(field, samples.size(), out);
   }
   void gather_training(int field, std::span<const int64_t> samples, const Visit& first,
                        std::byte* out) const override {
     whole_->gather_training(field, samples, first, out);
+    change(field, samples.size(), out);
   }
   bool takes_work() const override { return whole_->takes_work(); }
   bool has_targets() const override { return whole_->has_targets(); }
@@ -147,20 +164,51 @@ class DatasetOver : public Dataset {
 
  protected:
   const Dataset& whole() const { return *whole_; }
+  // Changes the values of `samples` gathered samples in place.
+  virtual void change(int /*field*/, size_t /*samples*/, std::byte* /*out*/) const {}
 
  private:
   std::shared_ptr<const Dataset> whole_;
+};
+
+// A selection of the samples of another dataset: sample i is its sample number_of(i).
+class DatasetPart : public DatasetOver {
+ public:
+  using NumberOf = std::function<int64_t(int64_t)>;
+  DatasetPart(std::shared_ptr<const Dataset> whole, int64_t count, NumberOf number_of)
+      : DatasetOver(std::move(whole)), count_(count), number_of_(std::move(number_of)) {}
+
+  int64_t size() const override { return count_; }
+  void gather(int field, std::span<const int64_t> samples, std::byte* out) const override;
+  void gather_training(int field, std::span<const int64_t> samples, const Visit& first,
+                       std::byte* out) const override;
+  int64_t valid_targets(int64_t sample) const override {
+    return whole().valid_targets(number_of_(sample));
+  }
+  int64_t length(int field, int64_t sample) const override {
+    return whole().length(field, number_of_(sample));
+  }
+  void hash_inputs(int64_t sample, Hasher& hasher) const override {
+    whole().hash_inputs(number_of_(sample), hasher);
+  }
+  std::string place_of(int64_t sample) const override {
+    return whole().place_of(number_of_(sample));
+  }
+
+ private:
+  int64_t count_;
+  NumberOf number_of_;
 };
 
 // Samples [first, first + count) of another dataset.
 std::shared_ptr<const Dataset> slice(std::shared_ptr<const Dataset> whole, int64_t first,
                                      int64_t count);
 
-// The given samples of another dataset, in that order. `samples`: not empty, numbers of `whole`.
+// The given samples of another dataset, in that order. `samples` is not empty.
 std::shared_ptr<const Dataset> select(std::shared_ptr<const Dataset> whole,
                                       std::vector<int64_t> samples);
 
-// The same samples, of which has_targets() says that they have none.
+// The same samples without targets (has_targets() is false).
 std::shared_ptr<const Dataset> without_targets(std::shared_ptr<const Dataset> whole);
 
 struct DataSplit {
@@ -168,8 +216,8 @@ struct DataSplit {
   std::shared_ptr<const Dataset> eval;
 };
 
-// Holds the last round(fraction * size) samples, at least one, out for evaluation. Throws
-// Error(data) where one of the two would be empty.
+// Holds out the last round(fraction * size) samples, at least one, for evaluation. Throws
+// Error(data) if a split would be empty.
 DataSplit split_off_eval(std::shared_ptr<const Dataset> whole, double eval_fraction);
 
 }  // namespace dltrain

@@ -12,34 +12,27 @@
 namespace dltrain {
 namespace {
 
-constexpr uint8_t kJpegMagic[] = {0xFF, 0xD8, 0xFF};
-constexpr uint8_t kPngMagic[] = {0x89, 'P', 'N', 'G', '\r', '\n', 0x1A, '\n'};
+constexpr std::string_view kJpegMagic = "\xFF\xD8\xFF", kPngMagic = "\x89PNG\r\n\x1A\n";
 
 void check_size(int64_t height, int64_t width) {
   if (height < 1 || width < 1) fail(ExitCode::data, "an image of {} by {} pixels", width, height);
   if (height > kMaxImagePixels / width) {
-    fail(ExitCode::data, "an image of {} by {} pixels; at most {} million are read", width, height,
+    fail(ExitCode::data, "an image of {} by {} pixels; the maximum is {} million", width, height,
          kMaxImagePixels >> 20);
   }
 }
 
-// A decoder of its own for each file (microseconds): it remembers tables of the file before, which
-// a damaged one leaves behind for the next.
-class JpegDecoder {
- public:
-  JpegDecoder() : handle_(::tjInitDecompress()) {
-    if (handle_ == nullptr) fail(ExitCode::memory, "no memory for a JPEG decoder");
+// Each file gets a new decoder (microseconds), because a decoder keeps tables of the previous file,
+// which may have been damaged.
+struct JpegDecoder {
+  JpegDecoder() : handle(::tjInitDecompress(), ::tjDestroy) {
+    if (!handle) fail(ExitCode::memory, "out of memory for a JPEG decoder");
   }
-  ~JpegDecoder() { ::tjDestroy(handle_); }
-  JpegDecoder(const JpegDecoder&) = delete;
-  JpegDecoder& operator=(const JpegDecoder&) = delete;
+  tjhandle get() const { return handle.get(); }
+  std::string_view why() const { return ::tjGetErrorStr2(get()); }
+  bool only_warned() const { return ::tjGetErrorCode(get()) == TJERR_WARNING; }
 
-  tjhandle get() const { return handle_; }
-  std::string_view why() const { return ::tjGetErrorStr2(handle_); }
-  bool only_warned() const { return ::tjGetErrorCode(handle_) == TJERR_WARNING; }
-
- private:
-  tjhandle handle_;
+  std::unique_ptr<void, int (*)(tjhandle)> handle;
 };
 
 struct JpegHeader {
@@ -70,7 +63,7 @@ void decompress(const JpegDecoder& decoder, std::span<const uint8_t> file, uint8
                       TJFLAG_LIMITSCANS) == 0) {
     return;
   }
-  // What else is warned of (stray bytes between markers) does not harm the picture.
+  // Other warnings (stray bytes between markers) do not affect the image.
   const bool harmless =
       decoder.only_warned() && decoder.why().find("remature end") == std::string_view::npos;
   if (!harmless) fail(ExitCode::data, "damaged JPEG: {}", decoder.why());
@@ -105,11 +98,7 @@ void decode_jpeg(std::span<const uint8_t> file, int64_t channels, double needed_
   } else {
     decompress(decoder, file, out, width, height, channels == 3 ? TJPF_RGB : TJPF_GRAY);
   }
-  if (factor.denom == 1) {
-    frame.finish();
-  } else {
-    frame.finish_reduced(full);
-  }
+  frame.finish(full);
 }
 
 using PngContext = std::unique_ptr<spng_ctx, void (*)(spng_ctx*)>;
@@ -120,7 +109,7 @@ void check_png(int status) {
 
 PngContext open_png(std::span<const uint8_t> file, spng_ihdr& header) {
   PngContext context(::spng_ctx_new(0), ::spng_ctx_free);
-  if (!context) fail(ExitCode::memory, "no memory for a PNG decoder");
+  if (!context) fail(ExitCode::memory, "out of memory for a PNG decoder");
   constexpr size_t kMaxChunk = 16 << 20;
   check_png(::spng_set_chunk_limits(context.get(), kMaxChunk, 2 * kMaxChunk));
   check_png(::spng_set_png_buffer(context.get(), file.data(), file.size()));
@@ -152,26 +141,22 @@ void decode_png(std::span<const uint8_t> file, int64_t channels, Frame<uint8_t>&
   frame.finish();
 }
 
-template <size_t N>
-bool starts_with(std::span<const uint8_t> file, const uint8_t (&magic)[N]) {
-  return file.size() >= N && std::memcmp(file.data(), magic, N) == 0;
-}
-
 }  // namespace
 
 StoredImage probe_image(std::span<const uint8_t> file) {
   if (file.empty()) fail(ExitCode::data, "is empty");
-  if (starts_with(file, kJpegMagic)) {
+  const std::string_view text(reinterpret_cast<const char*>(file.data()), file.size());
+  if (text.starts_with(kJpegMagic)) {
     const JpegHeader header = read_jpeg_header(JpegDecoder(), file);
     const int64_t channels = header.colorspace == TJCS_GRAY ? 1 : 3;
     return {ImageEncoding::jpeg, file, {header.height, header.width, channels}};
   }
-  if (starts_with(file, kPngMagic)) {
+  if (text.starts_with(kPngMagic)) {
     spng_ihdr header{};
     open_png(file, header);
     return {ImageEncoding::png, file, {header.height, header.width, is_gray(header) ? 1 : 3}};
   }
-  fail(ExitCode::data, "is no JPEG or PNG image");
+  fail(ExitCode::data, "is not a JPEG or PNG image");
 }
 
 void decode_image(const StoredImage& image, int64_t channels, double needed_scale,

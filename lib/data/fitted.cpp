@@ -10,13 +10,13 @@ namespace {
 
 constexpr int64_t kMostDecoded = 2000;
 
-// A table: every element of a sample is an input of its own.
+// Returns true for tables: every element of a sample is a separate input.
 bool by_column(const Dataset& data) {
   return data.schema() != nullptr && !data.schema()->columns.empty() &&
          data.fields()[0].sample.shape.rank() == 1;
 }
 
-// Of each channel of an f32 field, without NaN.
+// Returns the statistics of each channel of an f32 field, without NaN.
 std::vector<Statistics> statistics_of(const Dataset& data, int field) {
   const TensorSpec& spec = data.fields()[static_cast<size_t>(field)].sample;
   const int64_t n = spec.shape.elements();
@@ -44,7 +44,7 @@ std::vector<Statistics> statistics_of(const Dataset& data, int field) {
   for (const Sums& of : sums) {
     const double count = std::max(of.count, 1.0), mean = of.sum / count;
     const double variance = of.squares / count - mean * mean;
-    // What is left of a column that never varies is rounding.
+    // The variance of a constant column is rounding error.
     const bool varies = variance > 1e-12 * of.squares / count;
     out.push_back({of.shift + mean, varies ? std::sqrt(variance) : 1});
   }
@@ -72,21 +72,12 @@ class FittedDataset final : public DatasetOver {
       const int64_t channels = spec.sample.shape.rank() == 0 ? 1 : spec.sample.shape[-1];
       if (static_cast<int64_t>(elements.size()) == channels) continue;
       fail(ExitCode::data,
-           "the model was trained with statistics of {} channels of the input {}, "
-           "this data has {}",
+           "the model was trained with statistics of {} channels of the input {}, but this data "
+           "has {}",
            elements.size(), spec.name, to_string(spec.sample));
     }
   }
 
-  void gather(int field, std::span<const int64_t> samples, std::byte* out) const override {
-    whole().gather(field, samples, out);
-    change(field, samples.size(), out);
-  }
-  void gather_training(int field, std::span<const int64_t> samples, const Visit& first,
-                       std::byte* out) const override {
-    whole().gather_training(field, samples, first, out);
-    change(field, samples.size(), out);
-  }
   std::shared_ptr<const DataSchema> schema() const override { return schema_; }
 
  private:
@@ -103,7 +94,7 @@ class FittedDataset final : public DatasetOver {
     return statistics ? element(*statistics) : Element{};
   }
 
-  void change(int field, size_t samples, std::byte* out) const {
+  void change(int field, size_t samples, std::byte* out) const override {
     const auto& elements = fields_[static_cast<size_t>(field)];
     if (elements.empty()) return;
     auto* values = reinterpret_cast<float*>(out);
@@ -120,7 +111,7 @@ class FittedDataset final : public DatasetOver {
   }
 
   std::shared_ptr<const DataSchema> schema_;
-  std::vector<std::vector<Element>> fields_;  // by field and channel; empty: it stays as it is
+  std::vector<std::vector<Element>> fields_;  // by field and channel; empty: unchanged
 };
 
 }  // namespace

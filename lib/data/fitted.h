@@ -1,5 +1,5 @@
-// What is fitted to the training split and then holds for all data of a model: means and standard
-// deviations of inputs (`normalize: auto`), and the means that stand for empty cells of tables.
+// Statistics that are fitted to the training split and used for all data of a model: means and
+// standard deviations of inputs (`normalize: auto`), and means that replace empty cells of tables.
 #pragma once
 
 #include <memory>
@@ -15,12 +15,12 @@ struct InputFit {
   bool any() const { return normalize || fill; }
 };
 
-// The schema of `train` with its statistics: of a table by column, else by channel (the innermost
-// dimension), of the samples as evaluation sees them. Categories are not normalized, nor is what
-// never varies. Images that must be decoded are represented by 2,000 of them.
+// Returns the schema of `train` with its statistics: by column for tables, otherwise by channel
+// (the innermost dimension), of the samples as in evaluation. Categories and constant columns are
+// not normalized. For encoded images a sample of 2,000 is used.
 std::shared_ptr<const DataSchema> fit_inputs(const Dataset& train, const InputFit& fit);
 
-// The samples of `data` as the statistics of `schema` say; `data` itself where it has none.
+// Applies the statistics of `schema` to `data`. Returns `data` if there are none.
 std::shared_ptr<const Dataset> apply_fit(std::shared_ptr<const Dataset> data,
                                          std::shared_ptr<const DataSchema> schema);
 

@@ -1,5 +1,5 @@
-// IDX files, as MNIST, Fashion-MNIST and EMNIST come: big-endian sizes, then 8-bit images; labels
-// in a file of their own. Plain or gzip.
+// IDX files of MNIST, Fashion-MNIST and EMNIST: big-endian sizes, then 8-bit images; labels in a
+// separate file. Plain or gzip.
 #pragma once
 
 #include <cstdint>
@@ -17,11 +17,11 @@ struct IdxOptions {
   std::optional<int64_t> classes = {};   // labels must be below this
 };
 
-// Reads both files whole: images [count, height, width] or [count, height, width, channels] of
-// unsigned bytes, and as many labels. Throws Error(data) naming file and offset.
+// Reads both files: images [count, height, width] or [count, height, width, channels] of unsigned
+// bytes, and the same number of labels. Throws Error(data) with file and offset.
 std::shared_ptr<const ImageSource> load_idx(const IdxOptions& options);
 
-// The same from bytes that come from elsewhere.
+// Reads from any source of bytes.
 std::shared_ptr<const ImageSource> load_idx(const IdxOptions& options, ByteReader images,
                                             ByteReader labels);
 

@@ -11,25 +11,12 @@ namespace {
 
 constexpr int64_t kMostCounted = int64_t{1} << 24;
 
-// Calls use(labels of a sample) for every sample.
-template <typename Use>
-void for_each_targets(const Dataset& dataset, const Use& use) {
-  const TensorSpec& spec = dataset.fields().back().sample;
-  check_internal(spec.dtype == DType::i32, "labels are {}", to_string(spec));
-  std::vector<int32_t> labels(static_cast<size_t>(spec.shape.elements()));
-  for (int64_t sample = 0; sample < dataset.size(); ++sample) {
-    dataset.gather(dataset.target_field(), {&sample, 1},
-                   reinterpret_cast<std::byte*>(labels.data()));
-    use(std::span<const int32_t>(labels));
-  }
-}
-
 class IgnoreLabel final : public DatasetOver {
  public:
   IgnoreLabel(std::shared_ptr<const Dataset> whole, int32_t label)
       : DatasetOver(std::move(whole)), label_(label) {
     bool all = true;
-    for_each_targets(this->whole(), [&](std::span<const int32_t> labels) {
+    for_each_sample<int32_t>(this->whole(), target_field(), [&](int64_t, auto labels) {
       int64_t valid = 0;
       for (int32_t found : labels) {
         if (found < 0 || found == label_) continue;
@@ -42,15 +29,6 @@ class IgnoreLabel final : public DatasetOver {
     if (all) uniform_ = valid_.front();
   }
 
-  void gather(int field, std::span<const int64_t> samples, std::byte* out) const override {
-    whole().gather(field, samples, out);
-    if (field == target_field()) replace_labels(samples, out);
-  }
-  void gather_training(int field, std::span<const int64_t> samples, const Visit& first,
-                       std::byte* out) const override {
-    whole().gather_training(field, samples, first, out);
-    if (field == target_field()) replace_labels(samples, out);
-  }
   int64_t valid_targets(int64_t sample) const override {
     return valid_[static_cast<size_t>(sample)];
   }
@@ -58,8 +36,9 @@ class IgnoreLabel final : public DatasetOver {
   int64_t label_bound() const override { return bound_; }
 
  private:
-  void replace_labels(std::span<const int64_t> samples, std::byte* out) const {
-    const auto count = samples.size() * fields().back().sample.bytes() / sizeof(int32_t);
+  void change(int field, size_t samples, std::byte* out) const override {
+    if (field != target_field()) return;
+    const auto count = samples * fields().back().sample.bytes() / sizeof(int32_t);
     auto* labels = reinterpret_cast<int32_t*>(out);
     std::replace(labels, labels + count, label_, kIgnoredLabel);
   }
@@ -79,19 +58,11 @@ class LabelsAsAnswers final : public DatasetOver {
   }
 
   const std::vector<FieldSpec>& fields() const override { return fields_; }
-  void gather(int field, std::span<const int64_t> samples, std::byte* out) const override {
-    whole().gather(field, samples, out);
-    if (field == target_field()) convert(samples.size(), out);
-  }
-  void gather_training(int field, std::span<const int64_t> samples, const Visit& first,
-                       std::byte* out) const override {
-    whole().gather_training(field, samples, first, out);
-    if (field == target_field()) convert(samples.size(), out);
-  }
   int64_t label_bound() const override { return 0; }
 
  private:
-  void convert(size_t samples, std::byte* out) const {
+  void change(int field, size_t samples, std::byte* out) const override {
+    if (field != target_field()) return;
     const auto count = samples * fields_.back().sample.bytes() / sizeof(float);
     for (size_t i = 0; i < count; ++i, out += sizeof(float)) {
       int32_t label = 0;
@@ -113,8 +84,8 @@ std::shared_ptr<const Dataset> labels_as_answers(std::shared_ptr<const Dataset> 
         std::max(whole->label_bound(), static_cast<int64_t>(whole->class_names().size()));
     fail(
         ExitCode::data,
-        "the data has {} classes; binary_cross_entropy takes the answers 0 and 1 (for one class of "
-        "several take cross_entropy)",
+        "the data has {} classes; binary_cross_entropy takes the labels 0 and 1 (use cross_entropy "
+        "for more classes)",
         classes);
   }
   return std::make_shared<LabelsAsAnswers>(std::move(whole));
@@ -129,7 +100,7 @@ std::vector<int64_t> count_labels(const Dataset& dataset) {
     fail(ExitCode::data, "labels up to {} are too many to be counted", dataset.label_bound() - 1);
   }
   std::vector<int64_t> counts(static_cast<size_t>(dataset.label_bound()), 0);
-  for_each_targets(dataset, [&](std::span<const int32_t> labels) {
+  for_each_sample<int32_t>(dataset, dataset.target_field(), [&](int64_t, auto labels) {
     for (int32_t label : labels) {
       if (label >= 0) ++counts[static_cast<size_t>(label)];
     }

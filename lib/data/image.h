@@ -1,5 +1,5 @@
-// Images on their way into a batch: 8-bit pixels as files have them, or f32 values of datasets that
-// are numbers. Height by width by channels, channels innermost, as in batches.
+// Images before they are written to a batch: 8-bit pixels of files, or f32 values of datasets of
+// numbers. Height by width by channels, channels innermost, as in batches.
 #pragma once
 
 #include <algorithm>
@@ -16,7 +16,7 @@ struct ImageSize {
   bool operator==(const ImageSize&) const = default;
 };
 
-// Pixels that belong to somebody else. `row`: elements from the start of a row to that of the next.
+// A view of pixels. `row` is the number of elements from one row to the next.
 template <typename T>
 struct ImageView {
   const T* data = nullptr;
@@ -26,12 +26,12 @@ struct ImageView {
   const T* at(int64_t y, int64_t x) const { return data + y * row + x * size.channels; }
 };
 
-// One image and the memory to change it in. A Frame is used by one thread for one sample after
-// another; its memory grows to the largest image and stays, so that later samples allocate nothing.
+// One image and the memory for its changes. A thread reuses its Frame for all samples; the memory
+// grows to the largest image, so that later samples allocate nothing.
 template <typename T>
 class Frame {
  public:
-  // Begins with pixels that others own and that stay as they are.
+  // Starts with pixels that the caller owns and that are not changed.
   void look_at(const ImageView<T>& image) {
     image_ = image;
     full_ = image.size;
@@ -40,31 +40,28 @@ class Frame {
 
   const ImageView<T>& image() const { return image_; }
   const ImageSize& size() const { return image_.size; }
-  // The size as it is stored: larger than size() where a JPEG was decoded at a fraction of it.
+  // The stored size: larger than size() if a JPEG was decoded at a fraction of it.
   const ImageSize& full() const { return full_; }
   bool reduced() const { return full_ != image_.size; }
 
-  // Memory for the next image, which finish() makes the frame's; image() stays readable until then.
+  // Returns memory for the next image, which finish() makes current; image() is valid until then.
   T* start(const ImageSize& size) {
     next_ = size;
     std::vector<T>& buffer = buffers_[target()];
-    // A little room behind: some loops store whole vectors.
+    // Some loops store whole vectors beyond the end.
     const auto needed = static_cast<size_t>(size.elements()) + kRoomBehind;
     if (buffer.size() < needed) buffer.resize(needed);
     return buffer.data();
   }
-  void finish() {
+  void finish() { finish(next_); }
+  // `full` is the stored size of an image that was decoded at a fraction of it.
+  void finish(const ImageSize& full) {
     own_ = target();
     image_ = {buffers_[own_].data(), next_, next_.width * next_.channels};
-    full_ = next_;
-  }
-  // The same for an image that was decoded at a fraction of the size `full`.
-  void finish_reduced(const ImageSize& full) {
-    finish();
     full_ = full;
   }
 
-  // The pixels to change in place, row after row without gaps.
+  // Returns the pixels for changes in place, without gaps between rows.
   T* pixels() {
     if (own_ == kNone || image_.data != buffers_[own_].data() ||
         image_.row != image_.size.width * image_.size.channels) {
@@ -79,7 +76,7 @@ class Frame {
     return buffers_[own_].data();
   }
 
-  // Only the part from (y, x) on; no pixel is moved. It must lie inside.
+  // Crops to the part from (y, x) on, which must be inside, without moving pixels.
   void crop(int64_t y, int64_t x, int64_t height, int64_t width) {
     image_.data = image_.at(y, x);
     image_.size.height = height;

@@ -1,4 +1,4 @@
-// Keys that all kinds of 8-bit images share: scale (by default 1/255: pixels become 0 to 1),
+// The common keys of 8-bit images: scale (by default 1/255, so that pixels become 0 to 1) and
 // normalize.
 #pragma once
 
@@ -26,11 +26,11 @@ struct ImageConfig : DatasetConfig {
   std::shared_ptr<const ImageSource> open_images() const override = 0;
 };
 
-// The key `split` of data sets that come in two parts.
+// The key `split` of data sets with two parts.
 inline void describe_split(Fields& f, bool& test) {
   f.choice("split", test,
            {{"train", false, "the training samples"}, {"test", true, "the test samples"}},
-           {.doc = "Which part of the data set", .known_as = {"part", "subset"}});
+           {.doc = "Part of the data set", .known_as = {"part", "subset"}});
 }
 
 }  // namespace dltrain

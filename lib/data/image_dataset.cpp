@@ -9,7 +9,7 @@
 namespace dltrain {
 namespace {
 
-// What a thread decodes and changes images in.
+// Scratch memory of a thread.
 struct Workspace {
   Frame<uint8_t> frame;
   std::vector<uint8_t> file;
@@ -31,7 +31,7 @@ class ImageDataset final : public Dataset {
         takes_work_(source_->encoded() || (changes.any() && output_.elements() >= kManyElements)) {
     const Shape shape{output_.height, output_.width, output_.channels};
     fields_ = {{kInputField, {shape, DType::f32}}, {kTargetField, {{}, DType::i32}}};
-    if (changes.random_affine.active()) affine_.emplace(changes.random_affine, shape);
+    if (changes.random_affine.active()) affine_.emplace(changes.random_affine, output_);
     const Scaler scaler(scaling, output_.channels);
     for (int64_t c = 0; c < output_.channels; ++c) {
       for (int v = 0; v < 256; ++v) values_.push_back(scaler(v, c));
@@ -91,7 +91,7 @@ class ImageDataset final : public Dataset {
         image.encoding == ImageEncoding::jpeg ? pipeline.needed_scale(image.size, visit) : 1;
     decode_image(image, output_.channels, scale, work.frame);
     pipeline.run(work.frame, visit);
-    check_internal(work.frame.size() == output_, "a transform gave another size than it said");
+    check_internal(work.frame.size() == output_, "a transform returned an unexpected size");
     store(work.frame.image(), out);
     if (training && affine_) affine_->apply(visit.seed, visit.position, out, work.affine);
   }
@@ -121,7 +121,7 @@ class ImageDataset final : public Dataset {
   bool takes_work_;
   std::vector<FieldSpec> fields_;
   std::optional<RandomAffine> affine_;
-  std::vector<float> values_;  // of the pixels 0 … 255, channel after channel
+  std::vector<float> values_;  // the scaled values of the pixels 0 … 255, by channel
   int64_t label_bound_ = 0;
 };
 

@@ -1,5 +1,5 @@
-// Samples made of stored images: decoded, transformed, and at last turned into f32. Pixels stay
-// 8-bit until they are written to the batch.
+// Samples of stored images: decoded, transformed, and converted to f32. Pixels are 8-bit until they
+// are written to the batch.
 #pragma once
 
 #include <memory>
@@ -12,7 +12,7 @@
 
 namespace dltrain {
 
-// What happens to the samples of a dataset.
+// The changes of the samples of a dataset.
 struct SampleChanges {
   TransformList transforms = {};
   RandomAffineOptions random_affine = {};  // in training, after the rest
@@ -20,17 +20,17 @@ struct SampleChanges {
   bool any() const { return !transforms.empty() || random_affine.active(); }
 };
 
-// Changing a sample of fewer elements takes no time worth sharing between threads.
+// The minimum size of samples whose changes should be shared between threads.
 inline constexpr int64_t kManyElements = 16384;
 
-// Input [height, width, channels] in f32, target one label. `scaling` is applied to pixels of 0 to
-// 255. Throws Error(usage) where transforms or scaling do not fit the images.
+// The input is [height, width, channels] in f32, the target one label. `scaling` applies to pixels
+// of 0 to 255. Throws Error(usage) if transforms or scaling do not fit the images.
 std::shared_ptr<const Dataset> make_image_dataset(std::shared_ptr<const ImageSource> source,
                                                   const SampleChanges& changes,
                                                   const Scaling& scaling);
 
-// The same changes for a dataset whose inputs are numbers: each f32 input must be an image,
-// [height, width] or [height, width, channels]. Returns `whole` itself where there are no changes.
+// The same changes for a dataset of numbers: each f32 input must be an image, [height, width] or
+// [height, width, channels]. Returns `whole` if there are no changes.
 std::shared_ptr<const Dataset> change_samples(std::shared_ptr<const Dataset> whole,
                                               const SampleChanges& changes);
 

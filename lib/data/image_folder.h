@@ -1,7 +1,6 @@
-// A folder with a sub-folder for each class, full of JPEG and PNG files (torchvision's
-// ImageFolder). Classes are numbered in the order of their names; files are in the order of their
-// paths. Files of other endings are passed over, with one warning that counts them; names that
-// begin with a dot are not even counted.
+// A folder with a sub-folder of JPEG and PNG files for each class (torchvision's ImageFolder).
+// Classes are sorted by name, files by path. Files of other endings are skipped with one warning;
+// names that begin with a dot are ignored.
 #pragma once
 
 #include <cstdint>
@@ -16,16 +15,11 @@ namespace dltrain {
 struct ImageFolderOptions {
   std::string path = {};
   int64_t channels = 3;
-  // false: images are looked at when they are read, and a broken one is an error then. true: every
-  // image is decoded once here, by `threads`, and broken ones are left out, with a warning each.
-  bool skip_broken = false;
-  // true: the files anywhere below `path`, without classes; labels are kIgnoredLabel.
+  // Takes the files anywhere below `path`, without classes; labels are kIgnoredLabel.
   bool untargeted = false;
-  int threads = 1;
 };
 
-// Throws Error(data) for a folder without classes, a class without images, and where all are
-// broken.
+// Throws Error(data) for a folder without classes and a class without images. Files are read later.
 std::shared_ptr<const ImageSource> open_image_folder(const ImageFolderOptions& options);
 
 }  // namespace dltrain

@@ -10,6 +10,7 @@ namespace {
 
 struct ImageFolderConfig final : ImageConfig {
   ImageFolderOptions options;
+  bool skip_broken = false;
 
   void describe(Fields& f) override {
     f.text("path", options.path,
@@ -23,7 +24,7 @@ struct ImageFolderConfig final : ImageConfig {
              {{"folder", false, "the class is the sub-folder of path"},
               {"none", true, "images anywhere below path, without classes, for predict"}},
              {.doc = "What is to be predicted"});
-    describe_on_error(f, options.skip_broken);
+    describe_on_error(f, skip_broken);
     ImageConfig::describe(f);
   }
   bool tail_is_by_class() const override { return true; }
@@ -32,9 +33,8 @@ struct ImageFolderConfig final : ImageConfig {
     return options.untargeted ? without_targets(std::move(dataset)) : dataset;
   }
   std::shared_ptr<const ImageSource> open_images() const override {
-    ImageFolderOptions resolved = options;
-    resolved.threads = bound_cpu_count();
-    return open_image_folder(resolved);
+    const auto images = open_image_folder(options);
+    return skip_broken ? without_broken(images, options.path, bound_cpu_count()) : images;
   }
 };
 

@@ -1,25 +1,24 @@
 #include "data/inspect.h"
 
 #include <algorithm>
-#include <atomic>
 #include <cmath>
 #include <cstring>
 #include <limits>
-#include <thread>
 #include <unordered_map>
 
-#include "base/checksum.h"
 #include "base/error.h"
+#include "data/classes.h"
+#include "data/ordered_work.h"
 
 namespace dltrain {
 namespace {
 
 constexpr int64_t kMostChannels = 64;
-// How many robust standard deviations from the median make a sample worth a look.
+// The distance of outliers from the median, in robust standard deviations.
 constexpr double kFar = 8;
 constexpr int64_t kMostLabels = int64_t{1} << 24;
 
-constexpr double kNoNumber = std::numeric_limits<double>::infinity();
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 struct Moments {
   double count = 0, mean = 0, squares = 0;  // Welford
@@ -32,151 +31,136 @@ struct Moments {
   }
 };
 
-// Sums of one sample's field, a row for each channel.
 struct Sums {
   double sum = 0, squares = 0;
   float least = std::numeric_limits<float>::infinity();
   float greatest = -std::numeric_limits<float>::infinity();
+
+  void add(float value) {
+    sum += value;
+    squares += static_cast<double>(value) * value;
+    least = std::min(least, value);
+    greatest = std::max(greatest, value);
+  }
+  void add(const Sums& other) {
+    sum += other.sum;
+    squares += other.squares;
+    least = std::min(least, other.least);
+    greatest = std::max(greatest, other.greatest);
+  }
+  double mean(double n) const { return sum / n; }
+  double std(double n) const { return std::sqrt(std::max(0.0, squares / n - mean(n) * mean(n))); }
 };
 
-struct Field {
-  TensorSpec spec;
-  int64_t channels = 0;    // 0: not looked at
-  std::vector<Sums> sums;  // of samples × channels
-};
-
-int64_t channels_of(const TensorSpec& spec) {
+// Returns the number of channels with statistics; 0 for i32.
+size_t channels_of(const TensorSpec& spec) {
   if (spec.dtype != DType::f32) return 0;
   const Shape& shape = spec.shape;
-  return shape.rank() > 1 && shape[-1] <= kMostChannels ? shape[-1] : 1;
+  return shape.rank() > 1 && shape[-1] <= kMostChannels ? static_cast<size_t>(shape[-1]) : 1;
 }
+
+// The result of reading one sample.
+struct InspectedSample {
+  int64_t sample = 0;
+  std::string error;  // empty: the sample is valid
+  std::string hash;
+  int32_t target = 0;                   // the first one, if it is i32
+  std::vector<std::vector<Sums>> sums;  // by field and channel
+};
 
 class Inspector {
  public:
-  explicit Inspector(const Dataset& dataset) : dataset_(dataset) {
-    const auto samples = static_cast<size_t>(dataset.size());
-    for (const FieldSpec& spec : dataset.fields()) {
-      Field field{spec.sample, channels_of(spec.sample), {}};
-      field.sums.resize(samples * static_cast<size_t>(field.channels));
-      fields_.push_back(std::move(field));
-      largest_ = std::max(largest_, spec.sample.bytes());
-    }
+  explicit Inspector(const Dataset& dataset)
+      : dataset_(dataset),
+        counts_labels_(has_one_label(dataset) && dataset.label_bound() <= kMostLabels) {
     report_.samples = dataset.size();
-    report_.hashes.resize(samples);
-    targets_.resize(samples);
-    errors_.resize(samples);
+    for (const FieldSpec& spec : dataset.fields()) totals_.emplace_back(channels_of(spec.sample));
+    while (totals_[outlier_field_].empty() && outlier_field_ + 1 < totals_.size()) ++outlier_field_;
+    if (!counts_labels_) return;
+    report_.labels.resize(
+        std::max(static_cast<size_t>(dataset.label_bound()), dataset.class_names().size()));
   }
 
   SplitReport run(int threads) {
-    std::vector<std::thread> others;
-    for (int i = 1; i < threads; ++i) others.emplace_back([this] { work(); });
-    work();
-    for (std::thread& thread : others) thread.join();
-    for (size_t i = 0; i < errors_.size(); ++i) {
-      if (!errors_[i].empty()) report_.broken.emplace_back(i, errors_[i]);
+    std::vector<std::vector<std::byte>> memory(static_cast<size_t>(std::max(threads, 1)));
+    int64_t next = 0;
+    ordered_work<InspectedSample>(
+        threads, [&](InspectedSample& item) { return (item.sample = next++) < dataset_.size(); },
+        [&](InspectedSample& item, int thread) {
+          item.error.clear();
+          try {
+            read(item, memory[static_cast<size_t>(thread)]);
+          } catch (const Error& error) {
+            item.error = error.what();
+          }
+        },
+        [&](InspectedSample& item) { add(item); }, /*batch=*/64);
+    for (size_t f = 0; f < totals_.size(); ++f) {
+      report_.fields.push_back({dataset_.fields()[f], {}});
+      for (const Sums& of : totals_[f]) {
+        const double n = static_cast<double>(means_.size()) * values_of(f);
+        report_.fields[f].channels.push_back({of.mean(n), of.std(n), of.least, of.greatest});
+      }
     }
-    add_fields();
-    add_targets();
+    if (!totals_.back().empty()) {
+      report_.target_mean = report_.fields.back().channels[0].mean;
+      report_.target_std = report_.fields.back().channels[0].std;
+    }
     add_duplicates();
     add_outliers();
     return std::move(report_);
   }
 
  private:
-  void work() {
-    std::vector<std::byte> memory(largest_);
-    for (int64_t sample = next_++; sample < dataset_.size(); sample = next_++) {
-      try {
-        read(sample, memory);
-      } catch (const Error& error) {
-        errors_[static_cast<size_t>(sample)] = error.what();
-        report_.hashes[static_cast<size_t>(sample)].clear();
-      }
-    }
+  // Returns the number of values of a sample in one channel.
+  double values_of(size_t field) const {
+    return static_cast<double>(dataset_.fields()[field].sample.shape.elements()) /
+           static_cast<double>(totals_[field].size());
   }
 
-  void read(int64_t sample, std::vector<std::byte>& memory) {
-    const auto s = static_cast<size_t>(sample);
-    for (size_t f = 0; f < fields_.size(); ++f) {
-      Field& field = fields_[f];
-      dataset_.gather(static_cast<int>(f), {&sample, 1}, memory.data());
-      const bool target = static_cast<int>(f) == dataset_.target_field();
-      if (target && field.spec.dtype == DType::i32) {
-        std::memcpy(&targets_[s], memory.data(), sizeof(int32_t));
-      }
-      if (field.channels == 0) continue;
-      Sums* sums = field.sums.data() + s * static_cast<size_t>(field.channels);
+  void read(InspectedSample& item, std::vector<std::byte>& memory) const {
+    item.sums.clear();
+    for (size_t f = 0; f < totals_.size(); ++f) {
+      const TensorSpec& spec = dataset_.fields()[f].sample;
+      memory.resize(std::max(memory.size(), spec.bytes()));
+      dataset_.gather(static_cast<int>(f), {&item.sample, 1}, memory.data());
+      auto& sums = item.sums.emplace_back(totals_[f].size());
+      if (f + 1 == totals_.size()) std::memcpy(&item.target, memory.data(), sizeof(int32_t));
       const auto* values = reinterpret_cast<const float*>(memory.data());
-      const int64_t n = field.spec.shape.elements();
-      for (int64_t i = 0; i < n; ++i) {
-        Sums& of = sums[i % field.channels];
-        of.sum += values[i];
-        of.squares += static_cast<double>(values[i]) * values[i];
-        of.least = std::min(of.least, values[i]);
-        of.greatest = std::max(of.greatest, values[i]);
-      }
+      const auto n = static_cast<size_t>(spec.shape.elements());
+      for (size_t i = 0; i < n && !sums.empty(); ++i) sums[i % sums.size()].add(values[i]);
     }
     Hasher hasher;
-    dataset_.hash_inputs(sample, hasher);
-    report_.hashes[s] = hasher.hex();
+    dataset_.hash_inputs(item.sample, hasher);
+    item.hash = hasher.hex();
   }
 
-  bool sound(size_t sample) const { return errors_[sample].empty(); }
-
-  void add_fields() {
-    const auto sound_samples =
-        static_cast<double>(dataset_.size()) - static_cast<double>(report_.broken.size());
-    for (size_t f = 0; f < fields_.size(); ++f) {
-      const Field& field = fields_[f];
-      FieldReport report{dataset_.fields()[f], {}};
-      for (int64_t c = 0; c < field.channels; ++c) {
-        Sums all;
-        for (size_t s = 0; s < errors_.size(); ++s) {
-          if (!sound(s)) continue;
-          const Sums& of =
-              field.sums[s * static_cast<size_t>(field.channels) + static_cast<size_t>(c)];
-          all.sum += of.sum;
-          all.squares += of.squares;
-          all.least = std::min(all.least, of.least);
-          all.greatest = std::max(all.greatest, of.greatest);
-        }
-        const double n = sound_samples * static_cast<double>(field.spec.shape.elements()) /
-                         static_cast<double>(field.channels);
-        const double mean = all.sum / n;
-        report.channels.push_back({mean, std::sqrt(std::max(0.0, all.squares / n - mean * mean)),
-                                   all.least, all.greatest});
-      }
-      report_.fields.push_back(std::move(report));
-    }
-  }
-
-  void add_targets() {
-    const TensorSpec& spec = fields_.back().spec;
-    if (spec.dtype != DType::i32) {
-      report_.target_mean = report_.fields.back().channels[0].mean;
-      report_.target_std = report_.fields.back().channels[0].std;
+  void add(const InspectedSample& item) {
+    if (!item.error.empty()) {
+      report_.broken.emplace_back(item.sample, item.error);
+      report_.hashes.emplace_back();
       return;
     }
-    if (spec.shape.elements() != 1 || dataset_.label_bound() > kMostLabels) return;
-    const auto classes = std::max<int64_t>(dataset_.label_bound(),
-                                           static_cast<int64_t>(dataset_.class_names().size()));
-    report_.labels.assign(static_cast<size_t>(classes), 0);
-    for (size_t s = 0; s < targets_.size(); ++s) {
-      if (!sound(s)) continue;
-      if (targets_[s] >= 0) {
-        ++report_.labels[static_cast<size_t>(targets_[s])];
-      } else {
-        ++report_.ignored;
-      }
+    report_.hashes.push_back(item.hash);
+    for (size_t f = 0; f < totals_.size(); ++f) {
+      for (size_t c = 0; c < totals_[f].size(); ++c) totals_[f][c].add(item.sums[f][c]);
     }
+    if (counts_labels_) {
+      ++(item.target < 0 ? report_.ignored : report_.labels[static_cast<size_t>(item.target)]);
+    }
+    Sums all;
+    for (const Sums& of : item.sums[outlier_field_]) all.add(of);
+    const auto n = static_cast<double>(dataset_.fields()[outlier_field_].sample.shape.elements());
+    means_.push_back(all.mean(n));
+    spreads_.push_back(all.std(n));
+    valid_.push_back(item.sample);
   }
 
   void add_duplicates() {
     std::unordered_map<std::string_view, int64_t> first;
-    for (size_t s = 0; s < errors_.size(); ++s) {
-      if (!sound(s)) continue;
-      const auto sample = static_cast<int64_t>(s);
-      const auto [seen, is_new] = first.emplace(report_.hashes[s], sample);
+    for (const int64_t sample : valid_) {
+      const auto [seen, is_new] =
+          first.emplace(report_.hashes[static_cast<size_t>(sample)], sample);
       if (is_new) continue;
       report_.duplicates.emplace_back(sample, seen->second);
       if (!same_target(sample, seen->second)) ++report_.contradictions;
@@ -185,45 +169,28 @@ class Inspector {
 
   bool same_target(int64_t a, int64_t b) const {
     const int field = dataset_.target_field();
-    std::vector<std::byte> of_a(fields_.back().spec.bytes()), of_b(of_a.size());
+    std::vector<std::byte> of_a(dataset_.fields().back().sample.bytes()), of_b(of_a.size());
     dataset_.gather(field, {&a, 1}, of_a.data());
     dataset_.gather(field, {&b, 1}, of_b.data());
     return of_a == of_b;
   }
 
-  // By mean and spread of the first f32 input.
+  // By mean and standard deviation of the first f32 input.
   void add_outliers() {
-    size_t f = 0;
-    while (f + 1 < fields_.size() && fields_[f].channels == 0) ++f;
-    if (f + 1 >= fields_.size()) return;
-    const Field& field = fields_[f];
-    const auto channels = static_cast<size_t>(field.channels);
-    const auto n = static_cast<double>(field.spec.shape.elements());
-    std::vector<int64_t> samples;
-    std::vector<double> means, spreads;
-    for (size_t s = 0; s < errors_.size(); ++s) {
-      if (!sound(s)) continue;
-      double sum = 0, squares = 0;
-      for (size_t c = 0; c < channels; ++c) {
-        sum += field.sums[s * channels + c].sum;
-        squares += field.sums[s * channels + c].squares;
-      }
-      samples.push_back(static_cast<int64_t>(s));
-      means.push_back(sum / n);
-      spreads.push_back(std::sqrt(std::max(0.0, squares / n - sum / n * sum / n)));
-    }
+    if (outlier_field_ + 1 == totals_.size()) return;
     std::vector<std::pair<double, Outlier>> found;
-    const auto far_means = distances(means), far_spreads = distances(spreads);
-    for (size_t i = 0; i < samples.size(); ++i) {
-      if (n > 1 && spreads[i] <= 1e-6 * (1 + std::abs(means[i]))) {
-        found.push_back({std::numeric_limits<double>::infinity(),
-                         {samples[i], fmt::format("constant, {:.4g} everywhere", means[i])}});
+    const auto far_means = distances(means_), far_spreads = distances(spreads_);
+    const bool many = dataset_.fields()[outlier_field_].sample.shape.elements() > 1;
+    for (size_t i = 0; i < valid_.size(); ++i) {
+      const auto add = [&](double distance, std::string why) {
+        found.push_back({distance, {valid_[i], std::move(why)}});
+      };
+      if (many && spreads_[i] <= 1e-6 * (1 + std::abs(means_[i]))) {
+        add(kInfinity, fmt::format("constant, {:.4g} everywhere", means_[i]));
       } else if (far_means[i] > kFar) {
-        found.push_back({far_means[i], {samples[i], fmt::format("its mean is {:.4g}", means[i])}});
+        add(far_means[i], fmt::format("its mean is {:.4g}", means_[i]));
       } else if (far_spreads[i] > kFar) {
-        found.push_back(
-            {far_spreads[i],
-             {samples[i], fmt::format("its standard deviation is {:.4g}", spreads[i])}});
+        add(far_spreads[i], fmt::format("its standard deviation is {:.4g}", spreads_[i]));
       }
     }
     std::stable_sort(found.begin(), found.end(),
@@ -231,7 +198,8 @@ class Inspector {
     for (auto& [distance, outlier] : found) report_.outliers.push_back(std::move(outlier));
   }
 
-  // From the median, in robust standard deviations (1.4826 times the median distance).
+  // Returns the distances from the median in robust standard deviations (1.4826 times the median
+  // distance).
   static std::vector<double> distances(const std::vector<double>& values) {
     if (values.empty()) return {};
     const auto median = [](std::vector<double> of) {
@@ -248,12 +216,12 @@ class Inspector {
   }
 
   const Dataset& dataset_;
-  std::vector<Field> fields_;
-  size_t largest_ = 0;
+  bool counts_labels_;
   SplitReport report_;
-  std::vector<int32_t> targets_;     // the first of each sample
-  std::vector<std::string> errors_;  // by sample; empty where it is sound
-  std::atomic<int64_t> next_{0};
+  std::vector<std::vector<Sums>> totals_;  // by field and channel
+  size_t outlier_field_ = 0;               // the first f32 input; the target if there is none
+  std::vector<int64_t> valid_;             // samples that could be read
+  std::vector<double> means_, spreads_;    // of the outlier field of these
 };
 
 }  // namespace
@@ -267,7 +235,7 @@ std::vector<ColumnReport> inspect_columns(const Dataset& table) {
   std::vector<ColumnReport> out;
   if (!schema || schema->columns.empty()) return out;
   for (const ColumnSchema& column : schema->columns) {
-    ColumnReport report{.column = column, .least = kNoNumber, .greatest = -kNoNumber};
+    ColumnReport report{.column = column, .least = kInfinity, .greatest = -kInfinity};
     if (column.kind == ColumnSchema::Kind::category) {
       report.counts.resize(column.categories.size() + (column.marks_empty ? 1 : 0));
     }

@@ -1,5 +1,5 @@
-// What a dataset holds, as a net would get it for evaluation: counts, statistics, and samples to
-// look at. Reads every sample once; used by `dltrain data inspect`.
+// Reports on a dataset as evaluation sees it: counts, statistics and suspicious samples. Reads
+// every sample once; used by `dltrain data inspect`.
 #pragma once
 
 #include <cstdint>
@@ -17,8 +17,8 @@ struct ChannelStatistics {
 
 struct FieldReport {
   FieldSpec field;
-  // Of an f32 input, by channel (the innermost dimension, where it has at most 64 elements; else
-  // one for all). Empty for others.
+  // Of an f32 field by channel (the innermost dimension if it has at most 64 elements, otherwise
+  // one for all). Empty for other fields.
   std::vector<ChannelStatistics> channels;
 };
 
@@ -30,15 +30,15 @@ struct Outlier {
 struct SplitReport {
   int64_t samples = 0;
   std::vector<FieldReport> fields;
-  std::vector<int64_t> labels;  // how often each occurs; empty for targets that are not one label
+  std::vector<int64_t> labels;  // the count of each; empty for targets that are not one label
   int64_t ignored = 0;          // samples with kIgnoredLabel
   double target_mean = 0, target_std = 0;  // of f32 targets
-  // Samples that cannot be read, with the message.
+  // Samples that cannot be read, with the error message.
   std::vector<std::pair<int64_t, std::string>> broken;
-  // (a sample, an earlier one with the same inputs).
+  // Pairs of a sample and an earlier one with the same inputs.
   std::vector<std::pair<int64_t, int64_t>> duplicates;
-  int64_t contradictions = 0;  // of the duplicates, those with another target
-  // Constant samples, and those whose mean or spread lies far from the others', the farthest first.
+  int64_t contradictions = 0;  // duplicates with another target
+  // Constant samples and those with a distant mean or standard deviation, the farthest first.
   std::vector<Outlier> outliers;
   std::vector<std::string> hashes;  // of the inputs of each sample; empty for broken ones
 };
@@ -51,14 +51,13 @@ struct ColumnReport {
   std::vector<int64_t> counts = {};  // of categories; where they are ids, too
 };
 
-// Of a table that was opened without fitting anything (Opening::fit), in the order of its columns;
-// empty for other data.
+// Reports on the columns of a table that was opened without Opening::fit. Empty for other data.
 std::vector<ColumnReport> inspect_columns(const Dataset& table);
 
-// `threads` share the reading; the report does not depend on their number.
+// Reads with `threads`; the report does not depend on their number.
 SplitReport inspect(const Dataset& dataset, int threads);
 
-// (a sample of `eval`, one of `train` with the same inputs).
+// Returns pairs of a sample of `eval` and one of `train` with the same inputs.
 std::vector<std::pair<int64_t, int64_t>> find_overlap(const SplitReport& train,
                                                       const SplitReport& eval);
 

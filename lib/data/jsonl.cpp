@@ -7,14 +7,14 @@
 
 #include "base/error.h"
 #include "base/json_mistake.h"
+#include "base/utf8.h"
 #include "data/memory_dataset.h"
 #include "data/ordered_work.h"
-#include "text/utf8_text.h"
 
 namespace dltrain {
 namespace {
 
-constexpr size_t kJsonlBlock = 256 << 10;  // bytes of lines that a thread takes at a time
+constexpr size_t kJsonlBlock = 256 << 10;  // bytes of lines in a unit of work
 constexpr const char* kSourceLengths = "source_lengths";
 
 struct JsonlLine {
@@ -34,30 +34,29 @@ std::string keys_of(const nlohmann::json& record) {
     out += fmt::format("{}'{}'", out.empty() ? "" : ", ", shown_line(key, kLongest));
   }
   if (count > kMost) out += fmt::format(" and {} more", count - kMost);
-  return out.empty() ? "it is empty" : "its keys: " + out;
+  return out.empty() ? "the object is empty" : "its keys are " + out;
 }
 
-// The texts of a line by key.
+// Returns the texts of a line by key.
 std::vector<std::string> texts_of(const JsonlLine& line, const std::vector<std::string>& keys) {
   nlohmann::json record;
   try {
     record = nlohmann::json::parse(line.text);
   } catch (const nlohmann::json::exception& error) {
-    throw Error(ExitCode::data, "is no JSON: " + json_mistake(error.what()), line.place);
+    throw Error(ExitCode::data, "is not JSON: " + json_mistake(error.what()), line.place);
   }
-  if (!record.is_object()) throw Error(ExitCode::data, "is no JSON object", line.place);
+  if (!record.is_object()) throw Error(ExitCode::data, "is not a JSON object", line.place);
   std::vector<std::string> texts;
   for (const std::string& key : keys) {
     const auto found = record.find(key);
     if (found == record.end()) {
-      throw Error(ExitCode::data,
-                  fmt::format("has no text under the key '{}'; {}", key, keys_of(record)),
+      throw Error(ExitCode::data, fmt::format("has no key '{}'; {}", key, keys_of(record)),
                   line.place);
     }
     if (!found->is_string()) {
       throw Error(
           ExitCode::data,
-          fmt::format("has no text under the key '{}': it is of type {}", key, found->type_name()),
+          fmt::format("the key '{}' must be a string, not of type {}", key, found->type_name()),
           line.place);
     }
     texts.push_back(found->get<std::string>());
@@ -65,7 +64,7 @@ std::vector<std::string> texts_of(const JsonlLine& line, const std::vector<std::
   return texts;
 }
 
-// The next lines, of together about kJsonlBlock bytes; false at the end.
+// Reads the next lines, about kJsonlBlock bytes; returns false at the end.
 bool next_block(LineReader& lines, std::vector<JsonlLine>& block) {
   block.clear();
   for (size_t bytes = 0; bytes < kJsonlBlock;) {
@@ -78,49 +77,38 @@ bool next_block(LineReader& lines, std::vector<JsonlLine>& block) {
   return !block.empty();
 }
 
-class PairDataset final : public Dataset {
+class PairDataset final : public DatasetOver {
  public:
-  std::vector<FieldSpec> specs;
-  std::vector<std::vector<int32_t>> values;  // by field
-  std::vector<int32_t> valid;
-  std::vector<int32_t> lengths;  // of the decoder's input, and of prompt and completion
-  std::vector<int32_t> source_lengths;
-  std::vector<std::string> places;
-  std::shared_ptr<const Tokenizer> made_by;
-  int64_t longest_source = 0;
+  // `lengths`: of the samples' fields without padding; `longest_source`: for the field
+  // source_lengths.
+  PairDataset(std::shared_ptr<const Dataset> values, std::shared_ptr<const Tokenizer> tokenizer,
+              std::vector<int32_t> lengths, std::vector<int32_t> source_lengths,
+              int64_t longest_source)
+      : DatasetOver(std::move(values)),
+        tokenizer_(std::move(tokenizer)),
+        lengths_(std::move(lengths)),
+        source_lengths_(std::move(source_lengths)),
+        longest_source_(longest_source) {}
 
-  int64_t size() const override { return static_cast<int64_t>(valid.size()); }
-  const std::vector<FieldSpec>& fields() const override { return specs; }
-  void gather(int field, std::span<const int64_t> samples, std::byte* out) const override {
-    const size_t bytes = specs[static_cast<size_t>(field)].sample.bytes();
-    const auto* from =
-        reinterpret_cast<const std::byte*>(values[static_cast<size_t>(field)].data());
-    for (const int64_t sample : samples) {
-      std::memcpy(out, from + static_cast<size_t>(sample) * bytes, bytes);
-      out += bytes;
-    }
-  }
-  int64_t valid_targets(int64_t sample) const override {
-    return valid[static_cast<size_t>(sample)];
-  }
-  std::optional<int64_t> uniform_valid_targets() const override { return {}; }
-  int64_t label_bound() const override { return made_by->vocab_size(); }
+  int64_t label_bound() const override { return tokenizer_->vocab_size(); }
   int64_t length(int field, int64_t sample) const override {
     const auto at = static_cast<size_t>(sample);
-    if (specs[static_cast<size_t>(field)].sample.shape.rank() == 0) return 0;
-    return field == 0 && !source_lengths.empty() ? source_lengths[at] : lengths[at];
+    if (fields()[static_cast<size_t>(field)].sample.shape.rank() == 0) return 0;
+    return field == 0 && !source_lengths_.empty() ? source_lengths_[at] : lengths_[at];
   }
   std::optional<int64_t> id_bound(int field) const override {
-    const bool lengths = specs[static_cast<size_t>(field)].name == kSourceLengths;
-    return lengths ? longest_source + 1 : made_by->vocab_size();
+    const bool lengths = fields()[static_cast<size_t>(field)].name == kSourceLengths;
+    return lengths ? longest_source_ + 1 : tokenizer_->vocab_size();
   }
-  std::shared_ptr<const Tokenizer> tokenizer() const override { return made_by; }
-  std::string place_of(int64_t sample) const override {
-    return places[static_cast<size_t>(sample)];
-  }
+  std::shared_ptr<const Tokenizer> tokenizer() const override { return tokenizer_; }
+
+ private:
+  std::shared_ptr<const Tokenizer> tokenizer_;
+  std::vector<int32_t> lengths_, source_lengths_;
+  int64_t longest_source_;
 };
 
-// The first `length` ids, then padding.
+// Appends the first `length` ids, then padding.
 void add_padded(std::vector<int32_t>& out, std::span<const int32_t> ids, int64_t length,
                 int32_t padding) {
   const auto kept = std::min<size_t>(ids.size(), static_cast<size_t>(length));
@@ -179,7 +167,7 @@ PairTokens pair_tokens(const Tokenizer& tokenizer, const std::string& name) {
   const SpecialTokens& special = tokenizer.special();
   if (!special.end_of_text) {
     throw Error(ExitCode::data,
-                "the tokenizer has no token that ends a text, such as <|endoftext|> (char and "
+                "the tokenizer has no end-of-text token such as <|endoftext|> (char and "
                 "byte: special_tokens: [<|endoftext|>])",
                 name);
   }
@@ -196,7 +184,7 @@ PairCollector::PairCollector(std::string name, std::shared_ptr<const Tokenizer> 
 
 void PairCollector::add(const TokenRecord& record) {
   const auto length = static_cast<size_t>(options_.length);
-  // What the loss counts begins behind `prompt` tokens of the sequence.
+  // The loss ignores the first `prompt` tokens of the sequence.
   std::vector<int32_t> sequence;
   size_t prompt = 1;
   if (options_.source_length > 0) {
@@ -230,32 +218,27 @@ void PairCollector::add(const TokenRecord& record) {
   const auto targets = std::span<const int32_t>(sequence).subspan(1);
   add_padded(targets_, targets, options_.length, kIgnoredLabel);
   lengths_.push_back(static_cast<int32_t>(std::min(sequence.size() - 1, length)));
-  valid_.push_back(static_cast<int32_t>(std::min(sequence.size() - 1, length) - (prompt - 1)));
   places_.push_back(record.place);
-  if (valid_.size() % 4096 == 0) check_fits_memory(inputs_.size() * 16, name_);
+  if (places_.size() % 4096 == 0) check_fits_memory(inputs_.size() * 16, name_);
 }
 
 std::shared_ptr<const Dataset> PairCollector::finish() {
-  if (valid_.empty()) throw Error(ExitCode::data, "has no records", name_);
-  auto data = std::make_shared<PairDataset>();
-  const auto add_field = [&](const char* name, const Shape& shape, std::vector<int32_t>& ids) {
-    data->specs.push_back({name, {shape, DType::i32}});
-    data->values.push_back(std::move(ids));
-  };
+  if (places_.empty()) throw Error(ExitCode::data, "has no records", name_);
   const bool paired = options_.source_length > 0;
-  data->lengths = std::move(lengths_);
-  data->source_lengths = source_lengths_;
-  if (paired) add_field("source", {options_.source_length}, sources_);
-  if (paired && options_.source_lengths) {
-    add_field(kSourceLengths, {}, source_lengths_);
-    data->longest_source = options_.source_length;
-  }
-  add_field(paired ? "decoder_input" : kInputField, {options_.length}, inputs_);
-  add_field(kTargetField, {options_.length}, targets_);
-  data->valid = std::move(valid_);
-  data->places = std::move(places_);
-  data->made_by = tokenizer_;
-  return data;
+  std::vector<FieldSpec> fields;
+  std::vector<FieldValues> values;
+  const auto add_field = [&](const char* name, const Shape& shape, std::vector<int32_t> ids) {
+    fields.push_back({name, {shape, DType::i32}});
+    values.emplace_back(std::move(ids));
+  };
+  if (paired) add_field("source", {options_.source_length}, std::move(sources_));
+  if (paired && options_.source_lengths) add_field(kSourceLengths, {}, source_lengths_);
+  add_field(paired ? "decoder_input" : kInputField, {options_.length}, std::move(inputs_));
+  add_field(kTargetField, {options_.length}, std::move(targets_));
+  auto place = [places = std::move(places_)](int64_t i) { return places[static_cast<size_t>(i)]; };
+  return std::make_shared<PairDataset>(
+      std::make_shared<MemoryDataset>(std::move(fields), std::move(values), std::move(place)),
+      tokenizer_, std::move(lengths_), std::move(source_lengths_), options_.source_length);
 }
 
 }  // namespace dltrain

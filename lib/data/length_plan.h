@@ -1,12 +1,13 @@
-// Steps whose samples are shorter than those of the dataset, so that less is computed on padding:
+// Steps with shorter samples than those of the dataset, which saves computation:
 //
-//   buckets     samples of like length stand in a batch together, and are as long as the longest of
-//               their bucket; what is cut off is padding only
-//   curriculum  training begins with the first tokens of each sample, and goes on with more
+//   buckets     a batch has samples of similar length, cut to the longest of their bucket; only
+//   padding
+//               is cut off
+//   curriculum  training begins with the first tokens of each sample and continues with more
 //
-// All micro-batches of a step, on all ranks, have one length. Each length that occurs is a variant
-// with a plan of its own. Which variant a step has is a function of seed and step, so a resumed run
-// goes on in the same order.
+// All micro-batches of a step on all ranks have one length. Each length is a variant with its own
+// plan. The variant of a step is a function of seed and step, so a resumed run continues in the
+// same order.
 #pragma once
 
 #include <cstdint>
@@ -22,19 +23,19 @@ class Buckets;
 
 class LengthPlan {
  public:
-  // By variant, the shortest first, and by field: the extent of the first axis of a sample; 0 for
-  // fields of one number.
+  // By variant in ascending order and by field: the extent of the first axis of a sample; 0 for
+  // scalar fields.
   using Extents = std::vector<std::vector<int64_t>>;
 
   virtual ~LengthPlan() = default;
   const Extents& extents() const { return extents_; }
-  // Fields of the samples of a variant.
+  // Returns the fields of the samples of a variant.
   std::vector<FieldSpec> fields(const Dataset& dataset, size_t variant) const;
 
   virtual size_t variant(int64_t step) const = 0;
-  // Whether targets that count are cut off, too.
+  // Returns true if targets that count are cut off.
   virtual bool cuts_targets() const = 0;
-  // The order that comes with the variants; nullptr: any.
+  // The buckets if they define the order of samples, or nullptr.
   virtual const Buckets* buckets() const { return nullptr; }
 
  protected:
@@ -43,12 +44,12 @@ class LengthPlan {
 
 struct CurriculumOptions {
   int64_t from = 0;   // tokens of the first steps
-  int64_t steps = 0;  // after so many the samples are whole
+  int64_t steps = 0;  // until the samples have full length
   int64_t stages = 4;
 };
 
-// Lengths grow evenly in `stages` stages, and are multiples of 8 where they are not the first or
-// the last. Every field of the dataset is a sequence of one length, and every target counts.
+// Lengths grow evenly in `stages` stages. Except for the first and the last they are multiples
+// of 8. All fields of the dataset must be sequences of one length, and every target must count.
 std::shared_ptr<const LengthPlan> make_curriculum(const Dataset& dataset,
                                                   const CurriculumOptions& options);
 
@@ -59,14 +60,14 @@ struct BucketOptions {
   bool shuffle = true;
 };
 
-// Buckets with about as many samples each, by the sum of the lengths of a sample's fields
-// (Dataset::length). In each epoch the samples are shuffled within their buckets, cut into batches
-// from the shortest to the longest (a batch at a border belongs to the longer bucket), and the
-// batches are shuffled. The last samples of the order, fewer than a batch, are left out; they are
-// others in each epoch.
+// Buckets of about equal size by the sum of the lengths of a sample's fields (Dataset::length). In
+// each epoch the samples are shuffled within their buckets and cut into batches from the shortest
+// to the longest (a batch across a border belongs to the longer bucket), and the batches are
+// shuffled. The last samples of the order that do not fill a batch are left out; they differ
+// between epochs.
 class Buckets final : public LengthPlan {
  public:
-  // Throws Error(data) where the samples do not fill a batch.
+  // Throws Error(data) if the samples do not fill a batch.
   Buckets(const Dataset& dataset, const BucketOptions& options);
 
   size_t variant(int64_t step) const override;
@@ -74,12 +75,12 @@ class Buckets final : public LengthPlan {
   const Buckets* buckets() const override { return this; }
 
   int64_t batches() const { return batches_; }  // of an epoch
-  // Steps of an epoch of each variant.
+  // Returns the number of steps of each variant in an epoch.
   std::vector<int64_t> steps_of_variants() const;
   int64_t global_batch() const { return options_.global_batch; }
-  // Which batch of the order of its epoch comes at a step.
+  // Returns the batch, in the order of its epoch, of a step.
   int64_t batch(int64_t step) const;
-  // Writes the samples of all batches of an epoch, one batch behind another.
+  // Writes the samples of all batches of an epoch in order.
   void fill_order(int64_t epoch, std::vector<int64_t>& order) const;
 
  private:

@@ -17,12 +17,6 @@ size_t field_bytes(const FieldSpec& field, int64_t rows) {
   return (bytes + kAlignment - 1) / kAlignment * kAlignment;
 }
 
-size_t batch_bytes(const std::vector<FieldSpec>& fields, int64_t rows) {
-  size_t bytes = 0;
-  for (const FieldSpec& field : fields) bytes += field_bytes(field, rows);
-  return bytes;
-}
-
 int64_t accumulation_of(const LoaderOptions& options) {
   const int64_t at_once = options.micro_batch * options.world;
   check_internal(options.micro_batch >= 1 && options.rank >= 0 && options.rank < options.world &&
@@ -76,7 +70,9 @@ int worthwhile_workers(const Dataset& dataset, int cores) {
 }
 
 size_t batch_memory_bytes(const std::vector<FieldSpec>& fields, int64_t micro_batch, int slots) {
-  return batch_bytes(fields, micro_batch) * static_cast<size_t>(slots);
+  size_t bytes = 0;
+  for (const FieldSpec& field : fields) bytes += field_bytes(field, micro_batch);
+  return bytes * static_cast<size_t>(slots);
 }
 
 BatchMemory::BatchMemory(const std::vector<FieldSpec>& fields, int64_t micro_batch, int slots,

@@ -1,15 +1,15 @@
-// Loaders hand out micro-batches that lie ready in host memory (pinned, where the device wants it),
-// filled ahead of time by worker threads.
+// Loaders return micro-batches in host memory (pinned if the device needs it) that worker threads
+// fill ahead of time.
 //
 // Training: with B samples in the global batch, m in a micro-batch, W ranks and A = B / (m * W)
-// micro-batches a step, micro-batch a of rank r has the index g = r * A + a in the global batch and
-// holds the positions [s * B + g * m, + m) of the Sampler's order at step s. So the global batch of
-// a step is the same samples in the same order whatever W and m are.
+// micro-batches per step, micro-batch a of rank r has the index g = r * A + a in the global batch
+// and the positions [s * B + g * m, + m) of the Sampler's order at step s. The global batch of a
+// step has the same samples in the same order for any W and m.
 //
-// Evaluation: file order, each sample once, ranks taking turns by micro-batch; the last batches are
-// padded.
+// Evaluation: file order, each sample once; ranks alternate by micro-batch, and the last batches
+// are padded.
 //
-// Threads: a loader is used by one thread. Nothing is allocated by next().
+// Threads: a loader is used by one thread. next() does not allocate.
 #pragma once
 
 #include <cstdint>
@@ -28,17 +28,17 @@
 namespace dltrain {
 
 struct Batch {
-  int64_t step = 0;           // optimizer step, from 0; in evaluation the number of the batch
-  int64_t micro = 0;          // a: which micro-batch of this rank's step
+  int64_t step = 0;           // optimizer step from 0; in evaluation the number of the batch
+  int64_t micro = 0;          // a: index of the micro-batch in this rank's step
   int64_t position = 0;       // of its first sample in the order: s * B + g * m
   int64_t sample_offset = 0;  // of its first sample in the global batch: g * m
-  int64_t samples = 0;        // that are real; fewer than m only where evaluation pads
-  // Targets that count, and the divisor of the loss's mean (LoaderOptions::target_weights).
-  // Training: of the whole global batch. Evaluation: of this batch.
+  int64_t samples = 0;        // without padding; less than m in evaluation only
+  // Number of targets that count and divisor of the mean of the loss
+  // (LoaderOptions::target_weights), in training of the global batch, in evaluation of this batch.
   int64_t valid_targets = 0;
   double loss_divisor = 0;
   size_t variant = 0;  // of LoaderOptions::lengths
-  // By field (see batch_fields): m rows, aligned to 64 bytes; rows are those of the variant.
+  // By field (see batch_fields): m rows of the variant, aligned to 64 bytes.
   std::vector<std::byte*> fields;
 };
 
@@ -47,12 +47,12 @@ struct LoaderOptions {
   int64_t micro_batch = 1;   // m
   int rank = 0;
   int world = 1;
-  int64_t first_step = 0;  // where a resumed run goes on
+  int64_t first_step = 0;  // of a resumed run
   SampleOrder order = SampleOrder::shuffled;
   uint64_t seed = 0;
   TargetWeights target_weights = {};  // of the loss
   MixingOptions mixing = {};
-  int64_t classes = 0;  // of the distributions that mixing makes of labels
+  int64_t classes = 0;                                  // of the targets of mixing
   std::shared_ptr<const LengthPlan> lengths = nullptr;  // null: samples are whole
   int workers = 1;                                      // see PrefetchOptions
   int slots = 4;
@@ -60,18 +60,17 @@ struct LoaderOptions {
   FillObserver* observer = nullptr;  // see PrefetchOptions
 };
 
-// What the batches of a TrainLoader hold: the dataset's fields; where samples are mixed, the target
+// Returns the fields of the batches of a TrainLoader: those of the dataset; with mixing, the target
 // is a distribution, f32 [classes]. Throws Error(usage) for data that cannot be mixed.
 std::vector<FieldSpec> batch_fields(const Dataset& dataset, const LoaderOptions& options);
 
-// Threads that are worthwhile for a dataset: one for each of the `cores` where reading takes work,
-// and one otherwise.
+// Returns a good number of threads for a dataset: `cores` if reading is expensive, otherwise one.
 int worthwhile_workers(const Dataset& dataset, int cores);
 
-// What the batches filled ahead take, in host memory.
+// Returns the host memory of the batches.
 size_t batch_memory_bytes(const std::vector<FieldSpec>& fields, int64_t micro_batch, int slots);
 
-// Memory for `slots` batches of these fields, and their addresses.
+// The memory of `slots` batches.
 class BatchMemory {
  public:
   BatchMemory(const std::vector<FieldSpec>& fields, int64_t micro_batch, int slots, Device& device);
@@ -86,11 +85,10 @@ class TrainLoader {
  public:
   TrainLoader(std::shared_ptr<const Dataset> dataset, const LoaderOptions& options, Device& device);
 
-  // The next micro-batch of this rank, without end. Valid until next() was called `held` more
-  // times. Passes on errors of the dataset.
+  // Returns the next micro-batch of this rank, without end. It is valid until next() was called
+  // `held` more times. Throws the errors of the dataset.
   const Batch& next();
 
-  int64_t micro_batches_per_step() const { return accumulation_; }
   const Sampler& sampler() const { return workers_.front().sampler; }
   const Dataset& dataset() const { return *dataset_; }
   const std::vector<FieldSpec>& fields() const { return fields_; }  // of its batches
@@ -98,12 +96,12 @@ class TrainLoader {
   double wait_seconds() const { return prefetcher_->wait_seconds(); }
 
  private:
-  // What a worker needs for itself.
+  // The state of a worker.
   struct Worker {
     Sampler sampler;
     std::vector<int64_t> chosen;
-    std::vector<std::byte> partner;  // one sample of one field
-    std::vector<std::byte> whole;    // likewise, of which a row takes the beginning
+    std::vector<std::byte> partner;  // one sample of one field, for mixing
+    std::vector<std::byte> whole;    // one sample of one field before it is cut
     TargetCounter counter;
   };
 
@@ -121,21 +119,21 @@ class TrainLoader {
   BatchMemory memory_;
   std::vector<Worker> workers_;
   int64_t mixed_height_ = 0, mixed_width_ = 0;  // of the inputs, for cutmix
-  TargetCount count_;                           // of the step being handed out
+  TargetCount count_;                           // of the current step
   std::unique_ptr<Prefetcher> prefetcher_;      // last: its threads use the rest
 };
 
 class EvalLoader {
  public:
-  // `samples`: only the first so many of the dataset; all by default.
+  // `samples`: the number of samples from the start of the dataset; all by default.
   EvalLoader(std::shared_ptr<const Dataset> dataset, int64_t micro_batch, int rank, int world,
              Device& device, std::optional<int64_t> samples = {},
              const TargetWeights& target_weights = {}, int workers = 1);
 
-  // Begins a pass from the first sample; an unfinished one is dropped.
+  // Starts a pass at the first sample and drops an unfinished one.
   void start();
-  // The next batch; nullptr after the last. All ranks get the same number of batches. Padding has
-  // zeros as inputs, kIgnoredLabel as i32 targets and NaN as f32 ones.
+  // Returns the next batch, or nullptr after the last. All ranks get the same number of batches.
+  // The inputs of padding are zero, its i32 targets kIgnoredLabel and its f32 targets NaN.
   const Batch* next();
 
   int64_t batches() const { return batches_; }

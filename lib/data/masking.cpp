@@ -10,7 +10,7 @@ namespace dltrain {
 namespace {
 
 constexpr uint64_t kMaskingStream = random_stream("data.masking");
-// Evaluation hides the same tokens whatever the seed.
+// Evaluation masks the same tokens for any seed.
 constexpr uint64_t kEvaluationSeed = 0x6d61736b;
 
 class MaskedTokens final : public DatasetOver {
@@ -49,7 +49,7 @@ class MaskedTokens final : public DatasetOver {
     const Permutation order(static_cast<uint64_t>(length_), seed ^ kMaskingStream,
                             static_cast<uint64_t>(visit));
     int64_t left = masked_;
-    // The second time around, what was passed over.
+    // The second pass chooses among the kept ids.
     for (const bool kept : {false, true}) {
       for (int64_t i = 0; i < length_ && left > 0; ++i) {
         const auto place = static_cast<int64_t>(order(static_cast<uint64_t>(i)));
@@ -71,7 +71,7 @@ class MaskedTokens final : public DatasetOver {
         ids[place] = original[static_cast<size_t>(place)];
         return;
       }
-      // Two numbers a place: what becomes of it, and which token.
+      // Two random numbers per place: the kind of change and the token.
       const auto element = static_cast<uint64_t>(place) * 2;
       const auto step = static_cast<uint64_t>(visit);
       const float share = random_uniform(seed, kMaskingStream, step, element);

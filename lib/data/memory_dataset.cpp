@@ -16,17 +16,14 @@ MemoryDataset::MemoryDataset(std::vector<FieldSpec> fields, std::vector<FieldVal
                  fields_.size());
   for (size_t i = 0; i < fields_.size(); ++i) {
     const int64_t elements = fields_[i].sample.shape.elements();
-    int64_t count = 0;
-    if (const auto* floats = std::get_if<std::vector<float>>(&values_[i])) {
-      check_internal(fields_[i].sample.dtype == DType::f32, "field {}", fields_[i].name);
-      count = static_cast<int64_t>(floats->size());
-      data_.push_back(reinterpret_cast<const std::byte*>(floats->data()));
-    } else {
-      const auto& integers = std::get<std::vector<int32_t>>(values_[i]);
-      check_internal(fields_[i].sample.dtype == DType::i32, "field {}", fields_[i].name);
-      count = static_cast<int64_t>(integers.size());
-      data_.push_back(reinterpret_cast<const std::byte*>(integers.data()));
-    }
+    const auto count = std::visit(
+        [&]<typename T>(const std::vector<T>& values) {
+          const DType dtype = std::is_same_v<T, float> ? DType::f32 : DType::i32;
+          check_internal(fields_[i].sample.dtype == dtype, "field {}", fields_[i].name);
+          data_.push_back(reinterpret_cast<const std::byte*>(values.data()));
+          return static_cast<int64_t>(values.size());
+        },
+        values_[i]);
     check_internal(elements > 0 && count > 0 && count % elements == 0, "field {} has {} values",
                    fields_[i].name, count);
     if (i == 0) size_ = count / elements;
@@ -36,12 +33,9 @@ MemoryDataset::MemoryDataset(std::vector<FieldSpec> fields, std::vector<FieldVal
   if (const auto* labels = std::get_if<std::vector<int32_t>>(&values_.back())) {
     label_bound_ = int64_t{*std::max_element(labels->begin(), labels->end())} + 1;
     label_bound_ = std::max<int64_t>(label_bound_, 0);
-    if (std::find(labels->begin(), labels->end(), kIgnoredLabel) == labels->end()) {
-      uniform_valid_ = fields_.back().sample.shape.elements();
-    }
-  } else {
-    uniform_valid_ = fields_.back().sample.shape.elements();
+    if (std::find(labels->begin(), labels->end(), kIgnoredLabel) != labels->end()) return;
   }
+  uniform_valid_ = fields_.back().sample.shape.elements();
 }
 
 void MemoryDataset::gather(int field, std::span<const int64_t> samples, std::byte* out) const {

@@ -1,4 +1,4 @@
-// A dataset that lies in memory: what the small formats (csv, tensors, synthetic) are loaded into.
+// A dataset in memory, for the small formats (csv, tensors, synthetic).
 #pragma once
 
 #include <cstdint>
@@ -11,15 +11,15 @@
 
 namespace dltrain {
 
-// A field of all samples, row after row.
+// The values of one field for all samples.
 using FieldValues = std::variant<std::vector<float>, std::vector<int32_t>>;
 
 class MemoryDataset final : public Dataset {
  public:
   using Places = std::function<std::string(int64_t sample)>;
 
-  // `values` are in the order of `fields`, each of size samples * elements of a sample, with the
-  // element type that the field states.
+  // `values` are in the order of `fields`; each has samples * elements of a sample of the field's
+  // type.
   MemoryDataset(std::vector<FieldSpec> fields, std::vector<FieldValues> values, Places places);
 
   int64_t size() const override { return size_; }
@@ -40,8 +40,7 @@ class MemoryDataset final : public Dataset {
   std::optional<int64_t> uniform_valid_;
 };
 
-// How many bytes a dataset may take in memory: half of what the machine has. Throws Error(data)
-// with `place` and advice when `bytes` is more.
+// Throws Error(data) at `place` if `bytes` is more than half of the machine's memory.
 void check_fits_memory(uint64_t bytes, const std::string& place);
 
 }  // namespace dltrain

@@ -36,7 +36,7 @@ double draw_beta(double alpha, Draws& draws) {
   return a + b > 0 ? a / (a + b) : 1;
 }
 
-// The pixels of a line that a box of `share` around `centre` covers.
+// The pixels of a line that a box covers.
 struct Span {
   int64_t first, count;
 };

@@ -1,4 +1,4 @@
-// Work on items by several threads whose results are wanted in order.
+// Parallel work on items with ordered results.
 #pragma once
 
 #include <algorithm>
@@ -11,17 +11,18 @@
 
 namespace dltrain {
 
-// Rounds of: produce(item) for up to 4 items a thread, until it says false (the calling thread);
-// work(item, thread) for each (all threads); consume(item) in order (the calling thread). Items are
-// used again, so that they can keep memory. Where something throws, the first item in order that
-// did decides, and nothing after it is consumed.
+// Runs rounds of: produce(item) for up to `batch` items per thread, until it returns false (on the
+// calling thread); work(item, thread) for each item (on all threads); consume(item) in order (on
+// the calling thread). Items are reused, so that they can keep memory. If work() throws, the error
+// of the first such item is rethrown, and later items are not consumed.
 template <typename Item, typename Produce, typename Work, typename Consume>
-void ordered_work(int threads, const Produce& produce, const Work& work, const Consume& consume) {
+void ordered_work(int threads, const Produce& produce, const Work& work, const Consume& consume,
+                  size_t batch = 4) {
   struct Slot {
     Item item;
     std::exception_ptr error;
   };
-  std::vector<Slot> slots(static_cast<size_t>(std::max(1, threads)) * 4);
+  std::vector<Slot> slots(static_cast<size_t>(std::max(1, threads)) * batch);
   for (bool more = true; more;) {
     check_stop();
     size_t count = 0;

@@ -1,10 +1,12 @@
 #include "data/packed_images.h"
 
 #include <cstring>
+#include <system_error>
 
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/json_mistake.h"
 #include "data/packed_format.h"
 
 namespace dltrain {
@@ -45,8 +47,6 @@ class PackedImages final : public ImageSource {
     }
     return {ImageEncoding::raw, {bytes, entry.bytes}, {entry.height, entry.width, size_.channels}};
   }
-  const std::vector<int32_t>& labels() const override { return labels_; }
-  const std::vector<std::string>& class_names() const override { return class_names_; }
   std::string place_of(int64_t sample) const override {
     return fmt::format("{}, image {}", path_, sample);
   }
@@ -63,7 +63,7 @@ class PackedImages final : public ImageSource {
       refuse("is too short for a file of packed images");
     }
     if (std::memcmp(bytes.data(), packed::kMagic, sizeof packed::kMagic) != 0) {
-      refuse("is no file of packed images (dltrain data prepare writes them)");
+      refuse("is not a file of packed images (dltrain data prepare writes them)");
     }
     std::memcpy(&footer, bytes.data() + bytes.size() - sizeof footer, sizeof footer);
     if (std::memcmp(footer.magic, packed::kMagic, sizeof packed::kMagic) != 0) {
@@ -74,7 +74,7 @@ class PackedImages final : public ImageSource {
         footer.entries > (room - footer.index_offset) / sizeof(packed::Entry) ||
         footer.about_bytes > kPackedImagesMaxAbout ||
         footer.about_bytes != room - footer.index_offset - footer.entries * sizeof(packed::Entry)) {
-      refuse("damaged: its sizes do not fit together");
+      refuse("damaged: its sizes are inconsistent");
     }
     if (footer.entries == 0) refuse("has no images");
     return footer;
@@ -82,30 +82,21 @@ class PackedImages final : public ImageSource {
 
   void read_about(std::span<const std::byte> text) {
     const auto* begin = reinterpret_cast<const char*>(text.data());
-    const auto about = nlohmann::json::parse(begin, begin + text.size(), nullptr, false);
-    const auto format = about.is_object() ? about.find("format") : about.end();
-    if (!about.is_object() || format == about.end() || *format != "dltrain.images") {
-      refuse("is no file of packed images");
-    }
-    const auto integer = [&](const char* key) -> int64_t {
-      const auto found = about.find(key);
-      return found != about.end() && found->is_number_integer() ? found->get<int64_t>() : -1;
-    };
-    if (integer("version") != packed::kVersion) {
-      refuse(fmt::format("has version {} of the format; {} is read", integer("version"),
-                         packed::kVersion));
-    }
-    size_.channels = integer("channels");
-    if (size_.channels < 1 || size_.channels > kMaxChannels) refuse("has no valid channels");
-    const auto names = about.find("class_names");
-    if (names != about.end() && names->is_array()) {
-      for (const auto& name : *names) {
-        if (!name.is_string()) refuse("has class_names that are no texts");
-        class_names_.push_back(name.get<std::string>());
+    try {
+      const auto about = nlohmann::json::parse(begin, begin + text.size());
+      if (about.at("format") != "dltrain.images") refuse("is not a file of packed images");
+      const auto version = about.at("version").get<int64_t>();
+      if (version != packed::kVersion) {
+        refuse(fmt::format("has version {} of the format; version {} is supported", version,
+                           packed::kVersion));
       }
+      size_.channels = about.at("channels").get<int64_t>();
+      if (size_.channels < 1 || size_.channels > kMaxChannels) refuse("has no valid channels");
+      class_names_ = about.value("class_names", class_names_);
+      data_hash_ = about.value("data_xxh3_128", data_hash_);
+    } catch (const nlohmann::json::exception& error) {
+      refuse("is not a file of packed images: " + json_mistake(error.what()));
     }
-    const auto hash = about.find("data_xxh3_128");
-    if (hash != about.end() && hash->is_string()) data_hash_ = hash->get<std::string>();
   }
 
   void check_entry(size_t i, uint64_t data_end) {
@@ -126,7 +117,8 @@ class PackedImages final : public ImageSource {
     if (raw && entry.bytes != static_cast<uint64_t>(height * width * size_.channels)) {
       bad(fmt::format("has {} bytes for {} by {} pixels", entry.bytes, width, height));
     }
-    if (!raw && size_.channels != 1 && size_.channels != 3) bad("is encoded, but not gray or RGB");
+    if (!raw && size_.channels != 1 && size_.channels != 3)
+      bad("is encoded but neither gray nor RGB");
     const auto classes = static_cast<int64_t>(class_names_.size());
     if (entry.label < 0 || entry.label == INT32_MAX || (classes > 0 && entry.label >= classes)) {
       bad(fmt::format("label {} is out of range", entry.label));
@@ -152,8 +144,6 @@ class PackedImages final : public ImageSource {
   ImageSize size_;
   bool encoded_ = false;
   std::vector<packed::Entry> entries_;
-  std::vector<int32_t> labels_;
-  std::vector<std::string> class_names_;
   std::string data_hash_;
 };
 
@@ -168,6 +158,66 @@ bool is_packed_images(const std::filesystem::path& path) {
 std::shared_ptr<const ImageSource> open_packed_images(const std::filesystem::path& path,
                                                       bool check_data) {
   return std::make_shared<PackedImages>(path, check_data);
+}
+
+PackedImagesWriter::PackedImagesWriter(const std::filesystem::path& path, int64_t channels,
+                                       std::vector<std::string> class_names)
+    : path_(path),
+      partial_(path.string() + ".partial"),
+      channels_(channels),
+      class_names_(std::move(class_names)),
+      file_(partial_) {
+  file_.write(std::string_view(packed::kMagic, sizeof packed::kMagic));
+}
+
+PackedImagesWriter::~PackedImagesWriter() {
+  std::error_code ignored;
+  if (!finished_) std::filesystem::remove(partial_, ignored);
+}
+
+void PackedImagesWriter::add(const StoredImage& image, int32_t label) {
+  const packed::Entry entry{.offset = file_.bytes(),
+                            .bytes = image.bytes.size(),
+                            .height = static_cast<uint32_t>(image.size.height),
+                            .width = static_cast<uint32_t>(image.size.width),
+                            .encoding = static_cast<uint32_t>(image.encoding),
+                            .label = label};
+  index_.append(reinterpret_cast<const char*>(&entry), sizeof entry);
+  const auto bytes = std::as_bytes(image.bytes);
+  file_.write(bytes);
+  data_hash_.update(bytes);
+  ++samples_;
+}
+
+uint64_t PackedImagesWriter::finish() {
+  const std::string about = nlohmann::json{
+      {"format", "dltrain.images"},
+      {"version", packed::kVersion},
+      {"channels", channels_},
+      {"class_names", class_names_},
+      {"data_xxh3_128",
+       data_hash_.hex()}}.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  packed::Footer footer{.index_offset = file_.bytes(),
+                        .entries = static_cast<uint64_t>(samples_),
+                        .about_bytes = about.size(),
+                        .checksum = {},
+                        .magic = {}};
+  Hasher hasher;
+  hasher.update(std::as_bytes(std::span(index_)));
+  hasher.update(std::as_bytes(std::span(about)));
+  std::memcpy(footer.checksum, hasher.hex().data(), sizeof footer.checksum);
+  std::memcpy(footer.magic, packed::kMagic, sizeof footer.magic);
+  file_.write(index_);
+  file_.write(about);
+  file_.write(std::as_bytes(std::span(&footer, 1)));
+  file_.sync();
+  const uint64_t bytes = file_.close().bytes;
+  std::error_code error;
+  std::filesystem::rename(partial_, path_, error);
+  if (error) fail_storage(path_, "put into place", error.value());
+  finished_ = true;
+  sync_directory(path_.has_parent_path() ? path_.parent_path() : ".");
+  return bytes;
 }
 
 }  // namespace dltrain

@@ -1,5 +1,5 @@
-// Packed images: a whole data set in one file that is mapped into memory, written by `dltrain data
-// prepare`. docs/formats.md has the layout.
+// Packed images: a data set in one file that is mapped into memory, written by `dltrain data
+// prepare`. docs/formats.md describes the layout.
 #pragma once
 
 #include <cstdint>
@@ -13,24 +13,24 @@
 
 namespace dltrain {
 
-// Whether a file begins as such a file does.
+// Returns true if a file begins like a file of packed images.
 bool is_packed_images(const std::filesystem::path& path);
 
-// Maps a file and checks its directory: sizes, checksum, every entry. The images' own checksum is
-// compared where `check_data` asks for it, which reads all of them. Throws Error(data).
+// Maps a file and checks its directory: sizes, checksum, every entry. With `check_data`, also reads
+// all images and compares their checksum. Throws Error(data).
 std::shared_ptr<const ImageSource> open_packed_images(const std::filesystem::path& path,
                                                       bool check_data = false);
 
-// Writes such a file from front to back. What is there under the name is replaced at finish() only.
+// Writes such a file sequentially. An existing file is replaced by finish().
 class PackedImagesWriter {
  public:
-  // `channels`: 1 or more, of all images. Throws Error(storage).
+  // All images have `channels`, at least 1. Throws Error(storage).
   PackedImagesWriter(const std::filesystem::path& path, int64_t channels,
                      std::vector<std::string> class_names);
   ~PackedImagesWriter();
 
   void add(const StoredImage& image, int32_t label);
-  // Bytes of the file.
+  // Returns the bytes of the file.
   uint64_t finish();
 
  private:
@@ -39,7 +39,7 @@ class PackedImagesWriter {
   std::vector<std::string> class_names_;
   FileWriter file_;
   Hasher data_hash_;
-  std::string index_;  // as it will stand in the file
+  std::string index_;  // the entries as in the file
   int64_t samples_ = 0;
   bool finished_ = false;
 };

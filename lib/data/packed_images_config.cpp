@@ -24,8 +24,7 @@ struct PackedImagesConfig final : ImageConfig {
   bool tail_is_by_class() const override { return true; }
   std::shared_ptr<const ImageSource> open_images() const override {
     const auto images = open_packed_images(path);
-    if (!skip_broken) return images;
-    return without_broken(images, path, bound_cpu_count());
+    return skip_broken ? without_broken(images, path, bound_cpu_count()) : images;
   }
 };
 

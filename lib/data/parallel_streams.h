@@ -1,9 +1,9 @@
-// Windows of one stream, put in the order of several streams that are read in parallel.
+// Reorders the windows of one stream so that several streams are read in parallel.
 //
 // The first S · W windows are cut into S streams of W; sample i of the result is window i / S of
-// stream i mod S. So in file order a batch of S samples holds one window of each stream, and each
-// of its rows goes on where that row ended in the batch before: what a recurrent network that
-// carries its state reads. An epoch is W batches; the windows that fill no stream are left out.
+// stream i mod S. In file order, a batch of S samples has one window of each stream, and each row
+// continues the same row of the previous batch, as recurrent networks with carried state need. An
+// epoch has W batches; the remaining windows are left out.
 #pragma once
 
 #include <memory>
@@ -13,8 +13,8 @@
 
 namespace dltrain {
 
-// Of a dataset whose samples follow one another. Throws Error(data) where there are fewer than
-// `streams` of them; `split` says of what: "data.train".
+// The samples of `windows` must be consecutive. Throws Error(data) if there are fewer than
+// `streams`; `split` is the name of the data in the message: "data.train".
 std::shared_ptr<const Dataset> parallel_streams(std::shared_ptr<const Dataset> windows,
                                                 int64_t streams, const std::string& split);
 

@@ -8,9 +8,9 @@
 namespace dltrain {
 namespace {
 
-// The round function: a number below `bound` (at most 2^32) from a value and the round's key. The
-// mixing is the finalizer of SplitMix64 (Steele et al., OOPSLA 2014): a Philox block for each round
-// would cost ten times as much, and an order needs to look random, not to be secret.
+// The round function: a number below `bound` (at most 2^32) from a value and the key of the round.
+// The mixing is the finalizer of SplitMix64 (Steele et al., OOPSLA 2014): a Philox block per round
+// would take ten times as long, and an order need not be secret.
 uint64_t mix(uint64_t value, uint64_t key, uint64_t bound) {
   uint64_t bits = value + key;
   bits = (bits ^ (bits >> 30)) * 0xBF58476D1CE4E5B9u;

@@ -1,7 +1,7 @@
-// A random order of n things of which any element can be computed alone: a Feistel network over
-// Z_a x Z_b with a * b >= n, walking the cycle until the value lies below n (Black and Rogaway,
-// "Ciphers with arbitrary finite domains", CT-RSA 2002). No table of n, no state: so training can
-// start anywhere in the order, on any rank, at once.
+// A random permutation whose elements can be computed independently: a Feistel network over
+// Z_a x Z_b with a * b >= n, with cycle walking until the value is below n (Black and Rogaway,
+// "Ciphers with arbitrary finite domains", CT-RSA 2002). It needs no table and no state, so
+// training can start at any position on any rank.
 #pragma once
 
 #include <array>
@@ -14,7 +14,7 @@ class Permutation {
   // Of 0 … n-1, for 1 <= n < 2^62. A pure function of its arguments.
   Permutation(uint64_t n, uint64_t seed, uint64_t epoch);
 
-  // The place's element; each element of 0 … n-1 stands at exactly one place.
+  // Returns the element at a place; each of 0 … n-1 has exactly one place.
   uint64_t operator()(uint64_t place) const;
 
  private:

@@ -1,5 +1,5 @@
-// A list of transforms made ready for the images of one dataset: for training as configured, for
-// evaluation with what stands in for the random ones.
+// The transforms for the images of one dataset: for training as configured, for evaluation with
+// replacements of the random ones.
 #pragma once
 
 #include <memory>
@@ -14,15 +14,14 @@ using TransformList = std::vector<std::shared_ptr<const Transform>>;
 
 class Pipeline {
  public:
-  // `in`: the size of the images, fixed or not. `numbers`: they are f32, not 8-bit. Throws
-  // ConfigError at the transform that cannot work on what it gets.
+  // `in` is the size of the images, fixed or not. `numbers`: they are f32 instead of 8-bit. Throws
+  // ConfigError at a transform that does not support its input.
   Pipeline(TransformList transforms, const ImageSize& in, bool numbers);
 
-  // Of the result; its height and width are 0 where images differ in size to the end.
+  // The size of the result; height and width are 0 if it varies.
   const ImageSize& output() const { return output_; }
-  bool empty() const { return transforms_.empty(); }
 
-  // For an image stored with the size `full`: see Transform::needed_scale.
+  // See Transform::needed_scale; `full` is the stored size of the image.
   double needed_scale(const ImageSize& full, const Visit& visit) const;
   template <typename T>
   void run(Frame<T>& frame, const Visit& visit) const {
@@ -39,9 +38,9 @@ class Pipeline {
   ImageSize output_;
 };
 
-// The two ways to look at a dataset's images.
+// The pipelines of a dataset.
 struct Pipelines {
-  // Throws as Pipeline does, and Error(usage) where results differ in size between samples.
+  // Throws like Pipeline, and Error(usage) if the size of the result varies.
   Pipelines(const TransformList& transforms, const ImageSize& in, bool numbers);
 
   Pipeline training, evaluation;

@@ -60,8 +60,8 @@ void Prefetcher::work(int worker) {
         error_sequence_ = sequence;
         error_worker_ = worker;
       }
-      // A part that failed counts: the others are waited for, so that the same error is told each
-      // time.
+      // Counts failed parts too: next() waits for the others, so that it always reports the same
+      // error.
       ++parts_[static_cast<size_t>(slot)];
     }
     filled_.notify_one();
@@ -74,7 +74,7 @@ void Prefetcher::fill(int worker, int64_t sequence, int slot) {
   try {
     fill_(worker, sequence, slot);
   } catch (const Error&) {
-    check_mapped_files();  // which may be why
+    check_mapped_files();  // possibly the cause
     throw;
   }
   check_mapped_files();
@@ -82,7 +82,7 @@ void Prefetcher::fill(int worker, int64_t sequence, int slot) {
   options_.observer->filled(worker, sequence, begin, FillObserver::Time::clock::now());
 }
 
-// Lets the workers overwrite what stands before sequence number `before`.
+// Allows the workers to overwrite the slots before sequence number `before`.
 void Prefetcher::release(int64_t before) {
   for (; released_ < before; ++released_) parts_[static_cast<size_t>(slot_of(released_))] = 0;
   freed_.notify_all();

@@ -1,10 +1,10 @@
 // A ring of slots that worker threads fill ahead of one consumer, in sequence. The workers share
-// each slot: worker w of W makes the w-th part of every result, so that the first results come as
-// early as they can and no more slots are needed than with one worker.
+// each slot: worker w of W computes the w-th part of every result, so that the first results are
+// ready early and no additional slots are needed.
 //
-// Threads: construct, next() and destroy from one thread. Fill functions run on the workers, at
-// most one at a time for each worker; those for one slot run side by side and must not touch the
-// same memory. Nothing is allocated after construction.
+// Threads: construct, next() and destroy on one thread. Fill functions run on the workers, at most
+// one at a time per worker; those for one slot run concurrently and must not write the same memory.
+// Nothing is allocated after construction.
 #pragma once
 
 #include <chrono>
@@ -18,22 +18,21 @@
 
 namespace dltrain {
 
-// Who wants to know when batches are filled: profilers. Called from the thread that fills, which
-// may be any of several at a time.
+// Observes when batches are filled, for profilers. Called concurrently by the filling threads.
 class FillObserver {
  public:
   using Time = std::chrono::steady_clock::time_point;
   virtual ~FillObserver() = default;
-  // `sequence`: of the batch. Must be quick.
+  // `sequence` is that of the batch. Must be fast.
   virtual void filled(int worker, int64_t sequence, Time begin, Time end) = 0;
 };
 
 struct PrefetchOptions {
-  // 0: the consumer fills the slot itself when it asks for it.
+  // 0: next() fills the slot itself.
   int workers = 1;
   int slots = 4;  // at least held + 1
-  // How many of the newest results stay valid: with 2, what next() gave is overwritten only after
-  // it was called twice more (for copies to a device that are still under way).
+  // Number of newest results that stay valid: with 2, a result is overwritten after two more calls
+  // of next() (for asynchronous copies to a device).
   int held = 1;
   int64_t first = 0;  // sequence numbers [first, last)
   int64_t last = INT64_MAX;
@@ -42,22 +41,20 @@ struct PrefetchOptions {
 
 class Prefetcher {
  public:
-  // Makes part `worker` of max(workers, 1) of the content of `slot` that of sequence number
-  // `sequence`. May throw: next() passes it on.
+  // Fills part `worker` of max(workers, 1) of `slot` for a sequence number. next() rethrows its
+  // exceptions.
   using Fill = std::function<void(int worker, int64_t sequence, int slot)>;
 
   Prefetcher(const PrefetchOptions& options, Fill fill);
-  // Stops the workers after the slots that they are filling.
+  // Stops the workers after their current slots.
   ~Prefetcher();
   Prefetcher(const Prefetcher&) = delete;
   Prefetcher& operator=(const Prefetcher&) = delete;
 
-  // The slot of the next sequence number; waits for it. -1 after the last. Throws what its fill
-  // function threw, then and on every later call.
+  // Waits for the next sequence number and returns its slot, or -1 after the last. Throws the
+  // exception of its fill function, also on later calls.
   int next();
 
-  // Sequence number that next() will return.
-  int64_t sequence() const { return next_; }
   // Seconds spent waiting in next() since construction.
   double wait_seconds() const { return wait_seconds_; }
 
@@ -76,9 +73,9 @@ class Prefetcher {
   std::condition_variable filled_, freed_;
   bool stop_ = false;
   int64_t released_;        // sequence numbers below may be overwritten
-  std::vector<int> parts_;  // by slot: how many are made of the sequence number it is to hold
+  std::vector<int> parts_;  // by slot: number of finished parts of its next sequence number
   std::exception_ptr error_;
-  int64_t error_sequence_ = INT64_MAX;  // the lowest that failed, and of its parts the lowest
+  int64_t error_sequence_ = INT64_MAX;  // the lowest that failed, with its lowest failed part
   int error_worker_ = 0;
   std::vector<std::thread> threads_;
 };

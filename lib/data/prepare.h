@@ -1,4 +1,4 @@
-// Writing the images of a source into one packed file (data/packed_images.h).
+// Writes the images of a source to one packed file (data/packed_images.h).
 #pragma once
 
 #include <cstdint>
@@ -12,8 +12,8 @@ namespace dltrain {
 
 struct PrepareOptions {
   std::filesystem::path output = {};
-  bool raw = false;  // decode; else files stay as they are
-  // With raw: images whose shorter side is longer are shrunk to it.
+  bool raw = false;  // store decoded pixels instead of the files
+  // With raw: the maximum length of an image's shorter side; larger images are shrunk.
   std::optional<int64_t> shorter_side = {};
   int threads = 1;
 };
@@ -23,9 +23,8 @@ struct PrepareReport {
   uint64_t bytes = 0;
 };
 
-// `progress`: called with the number of images that are done. Throws Error(data) at the first image
-// that cannot be decoded, Error(storage) where the file cannot be written; nothing is left behind
-// then.
+// Calls `progress` with the number of finished images. Throws Error(data) at the first image that
+// cannot be decoded and Error(storage) if the file cannot be written; no file remains then.
 PrepareReport prepare_images(const ImageSource& source, const PrepareOptions& options,
                              const std::function<void(int64_t)>& progress = {});
 

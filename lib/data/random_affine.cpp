@@ -4,7 +4,6 @@
 #include <cmath>
 #include <numbers>
 
-#include "base/error.h"
 #include "base/philox.h"
 #include "data/warp.h"
 
@@ -12,7 +11,7 @@ namespace dltrain {
 namespace {
 
 constexpr uint64_t kRandomAffineStream = random_stream("data.random_affine");
-constexpr uint64_t kDrawsPerImage = 8;  // of which five are used
+constexpr uint64_t kDrawsPerImage = 8;  // five are used
 
 Affine draw_affine(const RandomAffineOptions& options, uint64_t seed, int64_t position) {
   const auto draw = [&](uint64_t number, double limit) {
@@ -29,26 +28,13 @@ Affine draw_affine(const RandomAffineOptions& options, uint64_t seed, int64_t po
 
 }  // namespace
 
-RandomAffine::RandomAffine(const RandomAffineOptions& options, const Shape& image)
-    : options_(options) {
-  if (image.rank() != 2 && image.rank() != 3) {
-    fail(ExitCode::usage,
-         "random_affine needs images, [height, width] or [height, width, channels]; samples are {}",
-         to_string(image));
-  }
-  height_ = image[0];
-  width_ = image[1];
-  channels_ = image.rank() == 3 ? image[2] : 1;
-}
-
 void RandomAffine::apply(uint64_t seed, int64_t position, float* image,
                          std::vector<float>& memory) const {
   const Affine a = draw_affine(options_, seed, position);
-  const ImageSize size{height_, width_, channels_};
-  const auto elements = static_cast<size_t>(size.elements());
+  const auto elements = static_cast<size_t>(size_.elements());
   if (memory.size() < elements) memory.resize(elements);
   std::copy_n(image, elements, memory.data());
-  warp<float>({memory.data(), size, width_ * channels_}, a, 0.0f, image);
+  warp<float>({memory.data(), size_, size_.width * size_.channels}, a, 0.0f, image);
 }
 
 }  // namespace dltrain

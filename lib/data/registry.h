@@ -1,4 +1,4 @@
-// The table of dataset kinds. A new kind is its own file, a row here, and a test.
+// The table of dataset kinds. A new kind needs its own file, a row here, and a test.
 #pragma once
 
 #include "config/fields.h"
@@ -8,7 +8,7 @@ namespace dltrain {
 
 const KindTable<DatasetConfig>& dataset_table();
 
-// One row of each file.
+// The row of each kind.
 KindRow<DatasetConfig> cifar100_row();
 KindRow<DatasetConfig> cifar10_row();
 KindRow<DatasetConfig> csv_row();

@@ -1,7 +1,7 @@
 #include "data/sampler.h"
 
-#include "base/error.h"
 #include "base/philox.h"
+#include "data/classes.h"
 
 namespace dltrain {
 namespace {
@@ -11,17 +11,14 @@ constexpr uint64_t kClassStream = random_stream("data.sampler.class");
 }  // namespace
 
 ClassLists samples_by_class(const Dataset& dataset) {
-  const TensorSpec& target = dataset.fields().back().sample;
-  if (target.dtype != DType::i32 || target.shape.elements() != 1) {
-    fail(ExitCode::data, "balanced sampling needs one label a sample; targets are {}",
-         to_string(target));
+  if (!has_one_label(dataset)) {
+    fail(ExitCode::data, "balanced sampling needs one label per sample; targets are {}",
+         to_string(dataset.fields().back().sample));
   }
   ClassLists lists(static_cast<size_t>(dataset.label_bound()));
-  for (int64_t sample = 0; sample < dataset.size(); ++sample) {
-    int32_t label = 0;
-    dataset.gather(dataset.target_field(), {&sample, 1}, reinterpret_cast<std::byte*>(&label));
-    if (label >= 0) lists[static_cast<size_t>(label)].push_back(sample);
-  }
+  for_each_sample<int32_t>(dataset, dataset.target_field(), [&](int64_t sample, auto labels) {
+    if (labels[0] >= 0) lists[static_cast<size_t>(labels[0])].push_back(sample);
+  });
   std::erase_if(lists, [](const auto& list) { return list.empty(); });
   if (lists.empty()) fail(ExitCode::data, "balanced sampling: no sample has a label");
   return lists;
@@ -45,7 +42,7 @@ int64_t Sampler::balanced(int64_t position) const {
                   static_cast<uint64_t>(turn))(static_cast<uint64_t>(position % classes));
   const std::vector<int64_t>& list = (*classes_)[which];
   const auto n = static_cast<int64_t>(list.size());
-  // One order for each class and round.
+  // Each class and round has its own order.
   const uint64_t seed = seed_ ^ (kClassStream * (2 * which + 1));
   const Permutation order(static_cast<uint64_t>(n), seed, static_cast<uint64_t>(turn / n));
   return list[order(static_cast<uint64_t>(turn % n))];

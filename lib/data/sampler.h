@@ -1,15 +1,13 @@
-// The order of training: an endless stream of samples, of which step s takes the positions
-// [s * B, (s + 1) * B) for a global batch of B. Epochs follow one another without a gap: a batch
-// may lie across their border, and every sample comes exactly once an epoch. Any position can be
-// looked up at once, so a resumed run, another rank layout or another micro-batch size sees the
-// same order.
+// The order of training: an endless stream of samples. With a global batch of B, step s uses the
+// positions [s * B, (s + 1) * B). Epochs follow without a gap: a batch may span two epochs, and
+// every sample occurs exactly once per epoch. Any position can be computed directly, so a resumed
+// run, another rank layout or another micro-batch size sees the same order.
 //
-// Where samples stand in buckets of like length (data/length_plan.h), an epoch is that of the
-// buckets.
+// With buckets of similar length (data/length_plan.h), the buckets define the epochs.
 //
-// Balanced: every run of K positions, for K classes that have samples, holds each class once, in a
-// random order; the samples of a class come in turn, in an order of their own that changes with
-// each round through them. An epoch is still as many positions as there are samples.
+// Balanced: each run of K positions, for K classes with samples, has each class once, in a random
+// order; the samples of a class take turns in an order that changes after each round. An epoch
+// still has as many positions as there are samples.
 #pragma once
 
 #include <cstdint>
@@ -24,16 +22,16 @@ namespace dltrain {
 
 enum class SampleOrder : uint8_t { file, shuffled, balanced };
 
-// The samples of each class that has any.
+// The samples of each class that has samples.
 using ClassLists = std::vector<std::vector<int64_t>>;
 
-// Throws Error(data) where samples do not have one label each.
+// Throws Error(data) if samples do not have one label each.
 ClassLists samples_by_class(const Dataset& dataset);
 
 class Sampler {
  public:
-  // `classes`: for SampleOrder::balanced, shared by the samplers of all threads. `buckets`: whose
-  // order it is then; must outlive the sampler.
+  // `classes` is for SampleOrder::balanced and shared by the samplers of all threads. `buckets`, if
+  // not null, defines the order and must outlive the sampler.
   Sampler(int64_t samples, uint64_t seed, SampleOrder order,
           std::shared_ptr<const ClassLists> classes = nullptr, const Buckets* buckets = nullptr)
       : samples_(samples),
@@ -46,7 +44,7 @@ class Sampler {
   int64_t samples() const { return samples_; }
   int64_t epoch(int64_t position) const { return position / samples_; }
 
-  // Which sample stands at a position. Not const: the order of the last epoch asked for is kept.
+  // Returns the sample at a position. Not const: caches the order of the last epoch.
   int64_t index(int64_t position) {
     if (buckets_ != nullptr) return in_bucket(position);
     if (kind_ == SampleOrder::balanced) return balanced(position);

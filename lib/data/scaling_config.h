@@ -1,5 +1,5 @@
-// The keys `scale` and `normalize`, which several dataset kinds have: fixed numbers, or those that
-// are fitted to the training split (data/fitted.h).
+// The keys `scale` and `normalize` of several dataset kinds: fixed numbers, or statistics of the
+// training split (data/fitted.h).
 #pragma once
 
 #include <optional>
@@ -17,16 +17,16 @@ struct NormalizeConfig : Located {
 
   void describe(Fields& f) {
     f.choice("statistics", statistics,
-             {{"given", From::keys, "mean and std are keys"},
+             {{"given", From::keys, "the keys mean and std"},
               {"auto", From::training,
-               "of the training split, for each column of a table (its categories stay 0 and 1), "
-               "else for each channel; a checkpoint keeps them"}},
-             {.doc = "Where mean and std come from; `normalize: auto` in short"});
+               "of the training split, for each column of a table (categories stay 0 and 1), "
+               "otherwise for each channel; checkpoints store them"}},
+             {.doc = "Source of mean and std; `normalize: auto` in short"});
     f.numbers("mean", mean,
-              {.doc = "Subtracted: one number, or one a channel (the innermost dimension)",
+              {.doc = "Subtracted: one number, or one per channel (the innermost dimension)",
                .scalar_ok = true});
     f.numbers("std", std,
-              {.doc = "Divided by: one number, or one a channel", .above = 0, .scalar_ok = true});
+              {.doc = "Divisor: one number, or one per channel", .above = 0, .scalar_ok = true});
   }
 
   void validate(Problems& problems) const {
@@ -49,7 +49,7 @@ struct ScalingConfig {
   void describe(Fields& f) {
     f.number("scale", scale, {.doc = "Input values are multiplied by this first"});
     f.section("normalize", normalize,
-              {.doc = "Then (value - mean) / std; auto: with those of the training split"});
+              {.doc = "Then (value - mean) / std; auto: with mean and std of the training split"});
   }
 
   bool fitted() const {
@@ -61,7 +61,7 @@ struct ScalingConfig {
     return {.scale = scale, .mean = normalize->mean, .std = normalize->std};
   }
 
-  // `channels`: of a sample's innermost dimension, where it is known already.
+  // `channels` is the innermost dimension of a sample, if it is known.
   void validate(const Located& owner, std::optional<int64_t> channels, Problems& problems) const {
     if (scale == 0) problems.add(owner, "scale", "scale must not be 0");
     if (!channels || !normalize || fitted()) return;

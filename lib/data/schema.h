@@ -1,7 +1,7 @@
-// What training fixes for all data that the model meets later: which columns a table has, the
-// numbers of its categories and classes, and the statistics of the training split by which inputs
-// are normalized. A checkpoint keeps it (state.json, docs/formats.md), and whatever opens data for
-// a trained model passes it in an Opening.
+// The schema of the training data, by which later data of the model is read: the columns of a
+// table, the numbers of its categories and classes, and the statistics that normalize inputs.
+// Checkpoints store it (state.json, docs/formats.md), and code that opens data for a trained model
+// passes it in an Opening.
 #pragma once
 
 #include <cstdint>
@@ -20,46 +20,46 @@ struct Statistics {
 struct ColumnSchema {
   enum class Kind : uint8_t { number, category, target, ignored };
 
-  std::string name = {};  // of the header; empty where the file has none
+  std::string name = {};  // of the header; empty if the file has none
   Kind kind = Kind::number;
-  std::vector<std::string> categories = {};  // in the order of their inputs, or of their ids
-  // Empty cells have a category of their own; of numbers, an input of their own that is 1 there.
+  std::vector<std::string> categories = {};  // in the order of their inputs or ids
+  // Empty cells have a separate category, or for numbers a separate input that is 1 there.
   bool marks_empty = false;
-  std::optional<Statistics> statistics = {};  // of numbers; absent: they are taken as they are
+  std::optional<Statistics> statistics = {};  // of numbers; absent: they are not normalized
 };
 
 struct DataSchema {
   std::vector<ColumnSchema> columns = {};  // of a table, in the order of the file
   bool embedded = false;                   // categories are ids in the input `categories`
-  bool normalized = false;  // inputs are (value - mean) / std; false: the mean fills empty cells
-  bool fills = false;       // the mean stands for an empty cell
-  // By f32 input that is no table: of each channel (the innermost dimension).
+  bool normalized = false;                 // inputs are (value - mean) / std
+  bool fills = false;                      // the mean replaces empty cells
+  // By f32 input that is not a table: of each channel (the innermost dimension).
   std::vector<std::pair<std::string, std::vector<Statistics>>> channels = {};
-  std::vector<std::string> class_names = {};  // of the labels 0, 1, …; empty where they have none
+  std::vector<std::string> class_names = {};  // of the labels 0, 1, …; may be empty
 
   bool fitted() const { return normalized || fills; }
-  // Whether there is more than class names, which is all that earlier versions kept.
+  // Returns true if there is more than class names, which earlier versions stored alone.
   bool recorded() const { return !columns.empty() || !channels.empty(); }
   bool has_header() const { return !columns.empty() && !columns.front().name.empty(); }
-  // How many inputs the columns make in the f32 field, and for each the column it comes from where
-  // that is a number (-1: a category, or the mark of an empty cell).
+  // Returns the source column of each input in the f32 field; -1 for inputs of categories and marks
+  // of empty cells.
   std::vector<int> number_columns() const;
 };
 
-// JSON without the class names, which state.json has had before there were schemas; "" where there
-// is nothing else. `from_json` throws Error(storage) naming `place`.
+// JSON without the class names, which state.json stores separately; "" if there is nothing else.
+// schema_from_json() throws Error(storage) at `place`.
 std::string to_json(const DataSchema& schema);
 DataSchema schema_from_json(const std::string& json, const std::string& place);
 
-// What differs between two schemas, as one sentence; empty where data means the same to both.
+// Describes the first difference between two schemas in one sentence; empty if they are equivalent.
 std::string schema_difference(const DataSchema& a, const DataSchema& b);
 
-// How data is opened.
+// Options for opening data.
 struct Opening {
-  // Of the trained model that the data is for; null: it is fitted to the training split.
+  // The schema of the trained model; null: it is fitted to the training split.
   std::shared_ptr<const DataSchema> trained = nullptr;
-  bool targets = true;  // the data must have them; false: for predictions
-  bool fit = true;      // false: without `normalize: auto`, and with NaN for empty cells
+  bool targets = true;  // the data must have targets; false: for predictions
+  bool fit = true;      // false: no `normalize: auto`, empty cells are NaN
 };
 
 }  // namespace dltrain

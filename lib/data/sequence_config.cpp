@@ -21,11 +21,27 @@ void CurriculumConfig::describe(Fields& f) {
              .min = 1,
              .max = 1e15,
              .known_as = {"total_curriculum_step", "num_steps"}});
-  f.integer("stages", options.stages,
-            {.doc = "Lengths in all, both ends among them; each has a plan of its own, made before "
-                    "the first step",
-             .min = 2,
-             .max = 64});
+  f.integer(
+      "stages", options.stages,
+      {.doc = "Number of lengths including the first and the last; each has its own plan, made "
+              "before the first step",
+       .min = 2,
+       .max = 64});
+}
+
+void SequenceConfig::describe_path(Fields& f, const std::string& doc, const char* known_as) {
+  f.texts("path", path,
+          {.doc = doc,
+           .required = true,
+           .min_size = 1,
+           .scalar_ok = true,
+           .is_path = true,
+           .known_as = {"file", "files", known_as}});
+}
+
+void SequenceConfig::describe_tokenizer(Fields& f) {
+  f.one_of("tokenizer", tokenizer, tokenizer_table(),
+           {.doc = "How text is converted to tokens", .required = true});
 }
 
 void SequenceConfig::describe(Fields& f) {
@@ -36,20 +52,22 @@ void SequenceConfig::describe(Fields& f) {
              .max = 1 << 24,
              .known_as = {"block_size", "seq_length", "max_seq_len", "context_length", "seq_len"}});
   f.section("curriculum", curriculum,
-            {.doc = "Training begins with the first tokens of each sample only, and with shorter "
-                    "steps; their number grows evenly (Li et al. 2022). Evaluation sees whole "
+            {.doc = "Training begins with the first tokens of each sample, which makes steps "
+                    "shorter; their number grows evenly (Li et al. 2022). Evaluation uses whole "
                     "samples",
              .known_as = {"curriculum_learning", "sequence_length_warmup"}});
-  f.boolean("random_offset", random_offset,
-            {.doc = "Training shifts the borders between samples by another number of tokens in "
-                    "each epoch; else they are the same in all"});
-  f.number("mlm_probability", mlm_probability,
-           {.doc = "Masked language modelling: this share of the tokens is hidden and is what the "
-                   "loss counts (BERT: 0.15); absent: each token's target is the next one",
-            .max = 1,
-            .above = 0});
+  f.boolean(
+      "random_offset", random_offset,
+      {.doc = "Training shifts the borders between samples by a different number of tokens in "
+              "each epoch; otherwise all epochs have the same borders"});
+  f.number(
+      "mlm_probability", mlm_probability,
+      {.doc = "Masked language modelling: the share of the tokens that are masked and that the "
+              "loss counts (BERT: 0.15); if absent, each token's target is the next one",
+       .max = 1,
+       .above = 0});
   f.integer("mask_token_id", mask_token_id,
-            {.doc = "The token that hides others; absent: the tokenizer's <mask> or [MASK]",
+            {.doc = "The token that masks others; if absent, the tokenizer's <mask> or [MASK]",
              .min = 0,
              .max = INT32_MAX});
   DatasetConfig::describe(f);
@@ -58,7 +76,7 @@ void SequenceConfig::describe(Fields& f) {
 void SequenceConfig::validate(Problems& problems) const {
   DatasetConfig::validate(problems);
   const auto refuse = [&](bool given, const char* key) {
-    if (given) problems.add(*this, key, fmt::format("{} changes images, and text has none", key));
+    if (given) problems.add(*this, key, fmt::format("{} is for images, not for text", key));
   };
   refuse(mixup.has_value(), "mixup");
   refuse(cutmix.has_value(), "cutmix");
@@ -70,15 +88,15 @@ void SequenceConfig::validate(Problems& problems) const {
   if (!curriculum) return;
   if (curriculum->options.from >= sequence_length) {
     problems.add(*curriculum, "from",
-                 fmt::format("does not grow: sequence_length is {}", sequence_length));
+                 fmt::format("from must be below sequence_length ({})", sequence_length));
   }
   if (mlm_probability) {
     problems.add(*this, "curriculum",
-                 "masks are chosen for whole samples: a curriculum needs next tokens as targets");
+                 "a curriculum cannot be combined with mlm_probability, which masks whole samples");
   }
   if (sampling == Sampling::streams) {
     problems.add(*this, "curriculum",
-                 "a curriculum leaves tokens out, and streams go on where they ended; keep one");
+                 "a curriculum leaves tokens out, but streams are contiguous; remove one of them");
   }
 }
 
@@ -97,7 +115,7 @@ std::shared_ptr<const Dataset> SequenceConfig::masked(
   const int64_t mask = mask_token_id ? *mask_token_id : *special.mask;
   if (mask >= windows->label_bound()) {
     throw Error(ExitCode::data,
-                fmt::format("mask_token_id {} is beyond the vocabulary (0 to {})", mask,
+                fmt::format("mask_token_id {} is not in the vocabulary (0 to {})", mask,
                             windows->label_bound() - 1),
                 name());
   }
@@ -128,19 +146,20 @@ int64_t SequenceConfig::held_out(int64_t tokens, double eval_fraction) {
   return static_cast<int64_t>(std::llround(eval_fraction * static_cast<double>(tokens)));
 }
 
-// The end of the text is held out: no token is in both splits.
+// Holds out the end of the text, so that no token is in both splits.
 DataSplit SequenceConfig::open_split(const HeldOut& part, const Opening&) const {
   const auto stream = open_stream(nullptr, {});
   const int64_t last = held_out(stream->size(), part.fraction);
   const int64_t trained = stream->size() - last;
   if (std::min(trained, last) <= sequence_length) {
-    throw Error(ExitCode::data,
-                fmt::format("data.eval_fraction {} leaves {} of its {} tokens for {}; one sequence "
-                            "of {} and its targets need {}",
-                            part.fraction, std::min(trained, last), stream->size(),
-                            trained < last ? "training" : "evaluation", sequence_length,
-                            sequence_length + 1),
-                name());
+    throw Error(
+        ExitCode::data,
+        fmt::format("data.eval_fraction {} leaves {} of {} tokens for {}; one sequence of {} "
+                    "and its targets need {}",
+                    part.fraction, std::min(trained, last), stream->size(),
+                    trained < last ? "training" : "evaluation", sequence_length,
+                    sequence_length + 1),
+        name());
   }
   return {windows(stream, 0, trained, true), windows(stream, trained, last, false)};
 }

@@ -1,4 +1,4 @@
-// Keys and opening that kinds of token data share: sequences of a token stream.
+// The common part of the kinds of token data: sequences of a token stream.
 #pragma once
 
 #include <filesystem>
@@ -8,16 +8,19 @@
 #include "data/config.h"
 #include "data/token_stream.h"
 #include "data/token_windows.h"
+#include "text/config.h"
 
 namespace dltrain {
 
-// Training that begins with short sequences.
+// The key `curriculum`: training begins with short sequences.
 struct CurriculumConfig : Located {
   CurriculumOptions options;
   void describe(Fields& f);
 };
 
 struct SequenceConfig : DatasetConfig {
+  std::vector<std::string> path;  // files and glob patterns
+  std::unique_ptr<TokenizerConfig> tokenizer;
   int64_t sequence_length = 0;
   std::optional<CurriculumConfig> curriculum;
   bool random_offset = true;
@@ -37,30 +40,32 @@ struct SequenceConfig : DatasetConfig {
       const std::function<std::shared_ptr<const Dataset>()>& train,
       const Opening& how) const override;
 
-  // All tokens, for `dltrain data prepare`; of the evaluation split with that of the training
-  // split. `file`: for ids that are not in files yet, see TokenCollector.
+  // Opens all tokens, for `dltrain data prepare`. `train` is the training split for the evaluation
+  // split. `file` stores new ids, see TokenCollector.
   std::shared_ptr<const TokenStream> open_tokens(const TokenStream* train = nullptr,
                                                  const std::filesystem::path& file = {}) const {
     return open_stream(train != nullptr && wants_tokenizer() ? train->tokenizer() : nullptr, file);
   }
-  // The tokens of a stream of so many that eval_fraction holds out, the last ones.
+  // Returns the number of tokens at the end of a stream that eval_fraction holds out.
   static int64_t held_out(int64_t tokens, double eval_fraction);
 
  protected:
-  // `tokenizer`: that of the training split, for the evaluation split; null: none is given.
-  // `file`: for the ids, where they are collected; empty: in memory.
+  // `tokenizer` is that of the training split for the evaluation split, or null. `file` stores the
+  // ids; empty: they are kept in memory.
   virtual std::shared_ptr<const TokenStream> open_stream(
       const std::shared_ptr<const Tokenizer>& tokenizer,
       const std::filesystem::path& file) const = 0;
-  // Whether open_stream() wants the tokenizer of the training split.
-  virtual bool wants_tokenizer() const { return false; }
-  // The data, in errors: "input.txt".
-  virtual std::string name() const = 0;
+  // Returns true if the evaluation split needs the tokenizer of the training split.
+  bool wants_tokenizer() const { return tokenizer && tokenizer->learns(); }
+  // The name of the data in errors.
+  const std::string& name() const { return path.front(); }
+  void describe_path(Fields& f, const std::string& doc, const char* known_as);
+  void describe_tokenizer(Fields& f);
 
  private:
   std::shared_ptr<const Dataset> windows(std::shared_ptr<const TokenStream> stream, int64_t first,
                                          int64_t count, bool training) const;
-  // Masked where mlm_probability says so.
+  // Masks tokens if mlm_probability is set.
   std::shared_ptr<const Dataset> masked(std::shared_ptr<const Dataset> windows) const;
 };
 

@@ -16,11 +16,11 @@ float bell(const Philox4& bits) {
   return (sum - 2.0f) * 1.7320508f;
 }
 
-// Counts of samples and elements that fit, or Error(usage).
+// Returns samples * row. Throws Error(usage) if it is too large.
 int64_t checked_product(const std::string& place, int64_t samples, int64_t row) {
   constexpr int64_t kMaxValues = int64_t{1} << 40;
-  if (samples < 1 || row < 1 || samples > kMaxValues / row) {
-    fail(ExitCode::usage, "{}: {} samples of this shape are not possible", place, samples);
+  if (samples > kMaxValues / row) {
+    fail(ExitCode::usage, "{}: {} samples of this shape are too many", place, samples);
   }
   return samples * row;
 }
@@ -30,7 +30,6 @@ int64_t checked_product(const std::string& place, int64_t samples, int64_t row) 
 std::shared_ptr<const Dataset> make_synthetic_tokens(const SyntheticTokensOptions& options) {
   const std::string place = "synthetic tokens";
   const int64_t values = checked_product(place, options.samples, options.length);
-  if (options.vocab_size < 1) fail(ExitCode::usage, "{} need a vocabulary", place);
   check_fits_memory(static_cast<uint64_t>(values) * 2 * sizeof(int32_t), place);
   const uint64_t tokens = options.seed ^ random_stream("synthetic.tokens");
   const uint64_t masks = options.seed ^ random_stream("synthetic.masks");
@@ -65,12 +64,6 @@ std::shared_ptr<const Dataset> make_synthetic_tokens(const SyntheticTokensOption
 
 std::shared_ptr<const Dataset> make_synthetic(const SyntheticOptions& options) {
   const std::string place = "synthetic data";
-  if (options.samples < 1 || options.classes < 1) {
-    fail(ExitCode::usage, "{} needs at least one sample and one class", place);
-  }
-  if (options.shape.empty() || options.shape.size() > Shape::kMaxRank - 1) {
-    fail(ExitCode::usage, "{}: shape must have 1 to {} dimensions", place, Shape::kMaxRank - 1);
-  }
   int64_t values = options.samples;
   for (int64_t extent : options.shape) values = checked_product(place, values, extent);
   check_fits_memory(static_cast<uint64_t>(values) * sizeof(float), place);

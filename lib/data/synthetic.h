@@ -1,6 +1,5 @@
-// Made-up samples for benchmarks and tests: each class is a random centre, samples are the centre
-// plus noise, so a model can learn them. Or sequences of random tokens, of which nothing can be
-// learned. Sample i is a pure function of (seed, i).
+// Synthetic samples for benchmarks and tests: each class has a random centre, and its samples are
+// the centre plus noise. Or sequences of random tokens. Sample i is a pure function of (seed, i).
 #pragma once
 
 #include <cstdint>
@@ -16,7 +15,7 @@ struct SyntheticOptions {
   int64_t classes = 10;
   int64_t samples = 1024;
   uint64_t seed = 0;
-  double noise = 1;  // standard deviation about the centres, whose own is 1
+  double noise = 1;  // standard deviation around the centres, which have standard deviation 1
 };
 
 struct SyntheticTokensOptions {
@@ -24,12 +23,12 @@ struct SyntheticTokensOptions {
   int64_t length = 128;  // tokens of a sample
   int64_t samples = 256;
   uint64_t seed = 0;
-  // Share of the tokens that are masked (their id is 0) and whose places alone are targets; 0: the
-  // targets are the next tokens.
+  // Share of the tokens that are masked (id 0) and are the only targets; 0: the targets are the
+  // next tokens.
   double masked = 0;
 };
 
-// Throw Error(usage) for sizes that cannot be.
+// Throw Error(usage) for sizes that are too large.
 std::shared_ptr<const Dataset> make_synthetic_tokens(const SyntheticTokensOptions& options);
 std::shared_ptr<const Dataset> make_synthetic(const SyntheticOptions& options);
 

@@ -18,7 +18,7 @@ struct SyntheticConfig final : DatasetConfig {
               {.doc = "Number of labels", .min = 1, .max = 2e9, .known_as = {"num_classes"}});
     f.integer("samples", options.samples,
               {.doc = "Number of samples", .min = 1, .known_as = {"num_samples", "size"}});
-    f.integer("seed", options.seed, {.doc = "The samples are a function of it"});
+    f.integer("seed", options.seed, {.doc = "Seed of the samples"});
     f.number("noise", options.noise,
              {.doc = "Standard deviation of the samples about their class's centre", .min = 0});
     DatasetConfig::describe(f);
@@ -34,12 +34,12 @@ struct SyntheticTokensConfig final : DatasetConfig {
 
   void describe(Fields& f) override {
     f.integer("vocab_size", options.vocab_size,
-              {.doc = "Number of ids, each as likely as the others", .min = 1, .max = 2147483647});
+              {.doc = "Number of ids, uniformly distributed", .min = 1, .max = 2147483647});
     f.integer("length", options.length,
               {.doc = "Tokens of a sample", .min = 1, .known_as = {"block_size", "max_length"}});
     f.integer("samples", options.samples,
               {.doc = "Number of samples", .min = 1, .known_as = {"num_samples", "size"}});
-    f.integer("seed", options.seed, {.doc = "The samples are a function of it"});
+    f.integer("seed", options.seed, {.doc = "Seed of the samples"});
     f.number("masked", options.masked,
              {.doc = "Share of the tokens that are masked (id 0), the only targets then; 0: every "
                      "target is the next token",
@@ -61,7 +61,7 @@ KindRow<DatasetConfig> synthetic_tokens_row() {
 }
 
 KindRow<DatasetConfig> synthetic_row() {
-  return {"synthetic", "Made-up samples around a random centre for each class",
+  return {"synthetic", "Random samples around a random centre for each class",
           make_kind_of<SyntheticConfig>};
 }
 

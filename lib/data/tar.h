@@ -1,4 +1,4 @@
-// The regular files of a tar archive in order (POSIX ustar and GNU), read once from front to back.
+// Reads the regular files of a tar archive (POSIX ustar and GNU) sequentially.
 #pragma once
 
 #include <cstdint>
@@ -14,19 +14,19 @@ class TarReader {
   explicit TarReader(ByteReader bytes) : bytes_(std::move(bytes)) {}
 
   struct Entry {
-    std::string name;  // with its folders, as the archive has it
+    std::string name;  // the path in the archive
     uint64_t size = 0;
   };
 
-  // Goes to the next regular file; nothing at the end. Throws Error(data) for what is no tar
-  // archive.
+  // Advances to the next regular file; returns nothing at the end. Throws Error(data) for invalid
+  // archives.
   std::optional<Entry> next();
-  // Reads from the file that next() went to: no more than its size in total.
+  // Reads from the current file, at most its size in total.
   void read(std::span<uint8_t> out);
 
  private:
   ByteReader bytes_;
-  uint64_t left_ = 0, padding_ = 0;  // of the present file
+  uint64_t left_ = 0, padding_ = 0;  // of the current file
 };
 
 }  // namespace dltrain

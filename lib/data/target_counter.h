@@ -1,4 +1,5 @@
-// Adds up what targets count (tensor/target_weights.h). Holds scratch memory: one a thread.
+// Counts targets with their weights (tensor/target_weights.h). Holds scratch memory: one per
+// thread.
 #pragma once
 
 #include <cstddef>
@@ -18,12 +19,12 @@ struct TargetCount {
 
 class TargetCounter {
  public:
-  // `dataset` must outlive the counter. TargetWeights::group concerns f32 targets only.
+  // `dataset` must outlive the counter. TargetWeights::group applies to f32 targets only.
   TargetCounter(const Dataset& dataset, TargetWeights weights);
 
-  // Of so many samples, where every sample counts the same; else nothing.
+  // Returns the count of this number of samples, if every sample counts the same.
   std::optional<TargetCount> uniform(int64_t samples) const;
-  // Adds one sample's targets. The order of calls is the order of the sums.
+  // Adds the targets of one sample. The order of calls is the order of the sums.
   void add(int64_t sample, TargetCount& count);
 
  private:

@@ -1,36 +1,17 @@
 #include "data/tensors.h"
 
-#include <bit>
 #include <cmath>
 #include <cstring>
 #include <limits>
 
 #include "base/error.h"
 #include "data/memory_dataset.h"
+#include "tensor/low_precision.h"
 #include "tensor/npy.h"
 #include "tensor/safetensors.h"
 
 namespace dltrain {
 namespace {
-
-double bf16_value(uint16_t bits) {
-  return std::bit_cast<float>(uint32_t{bits} << 16);
-}
-
-double f16_value(uint16_t bits) {
-  const int exponent = (bits >> 10) & 31;
-  const int mantissa = bits & 1023;
-  double value = 0;
-  if (exponent == 31) {
-    value = mantissa ? std::numeric_limits<double>::quiet_NaN()
-                     : std::numeric_limits<double>::infinity();
-  } else if (exponent == 0) {
-    value = std::ldexp(mantissa, -24);
-  } else {
-    value = std::ldexp(1024 + mantissa, exponent - 25);
-  }
-  return bits & 0x8000 ? -value : value;
-}
 
 template <typename T>
 T read_as(const std::byte* data, int64_t i) {
@@ -48,9 +29,9 @@ void with_reader(DType dtype, const std::byte* data, const Use& use) {
     case DType::f64:
       return use([=](int64_t i) { return read_as<double>(data, i); });
     case DType::bf16:
-      return use([=](int64_t i) { return bf16_value(read_as<uint16_t>(data, i)); });
+      return use([=](int64_t i) { return double{to_f32(read_as<Bf16>(data, i))}; });
     case DType::f16:
-      return use([=](int64_t i) { return f16_value(read_as<uint16_t>(data, i)); });
+      return use([=](int64_t i) { return double{to_f32(read_as<F16>(data, i))}; });
     case DType::i32:
       return use([=](int64_t i) { return int64_t{read_as<int32_t>(data, i)}; });
     case DType::i64:
@@ -65,7 +46,7 @@ void with_reader(DType dtype, const std::byte* data, const Use& use) {
   }
 }
 
-// One tensor, wherever it lies.
+// One tensor of either kind of file.
 struct Tensor {
   std::string name;
   TensorSpec spec;
@@ -80,7 +61,6 @@ class TensorsLoader {
   }
 
   std::shared_ptr<const Dataset> load() {
-    if (options_.inputs.empty()) fail(ExitCode::usage, "inputs names no tensor");
     std::vector<Tensor> tensors;
     for (const auto& [field, tensor] : options_.inputs) tensors.push_back(find(tensor));
     tensors.push_back(find(options_.targets));
@@ -127,7 +107,7 @@ class TensorsLoader {
 
   void check_samples(const Tensor& entry, const Tensor& first) const {
     const Shape& shape = entry.spec.shape;
-    if (shape.rank() < 1) refuse(entry, "has no dimension that counts samples");
+    if (shape.rank() < 1) refuse(entry, "has no dimension for the samples");
     if (shape.elements() == 0) refuse(entry, "is empty");
     if (shape[0] != first.spec.shape[0]) {
       refuse(entry,

@@ -1,9 +1,9 @@
-// Tensors straight from a safetensors file, or arrays from .npy files, in file order unless
-// shuffled: research, parity with other programs, tests.
+// Tensors of a safetensors file or of .npy files: for research, comparisons with other programs and
+// tests.
 //
-// The first dimension of every tensor counts the samples. Element types: floating types and u8
-// inputs become f32 (u8: pixel values, see scaling), other integers become i32. Targets: floating
-// types become f32, all integers i32 labels (-100: ignored).
+// The first dimension of every tensor counts the samples. Floating-point and u8 inputs become f32
+// (u8: pixel values, see scaling), other integers i32. Floating-point targets become f32, all
+// integers i32 labels (-100: ignored).
 #pragma once
 
 #include <cstdint>

@@ -8,61 +8,38 @@
 #include "data/sequence_config.h"
 #include "data/text_files.h"
 #include "data/tokenize.h"
-#include "text/config.h"
 
 namespace dltrain {
 namespace {
 
-constexpr size_t kTextConfigPiece = 1 << 20;
-
-// Calls use(text) for each file, in pieces that end with a character; errors name the place.
-void for_each_piece(const std::deque<TextFile>& files,
-                    const std::function<void(std::string_view)>& use) {
+// Calls use(text) for each file. Errors have the place.
+void for_each_text(const std::deque<TextFile>& files,
+                   const std::function<void(std::string_view)>& use) {
   for (const TextFile& file : files) {
-    std::string_view rest = file.text();
-    while (!rest.empty()) {
-      size_t size = std::min(kTextConfigPiece, rest.size());
-      while (size < rest.size() && (static_cast<unsigned char>(rest[size]) & 0xC0) == 0x80) ++size;
-      try {
-        use(rest.substr(0, size));
-      } catch (const EncodeError& error) {
-        const auto begin = static_cast<size_t>(rest.data() - file.text().data());
-        throw Error(ExitCode::data, error.reason(), file.place_of(begin + error.offset()));
-      }
-      rest.remove_prefix(size);
+    try {
+      use(file.text());
+    } catch (const EncodeError& error) {
+      throw Error(ExitCode::data, error.reason(), file.place_of(error.offset()));
     }
   }
 }
 
 struct TextConfig final : SequenceConfig {
-  std::vector<std::string> path;
-  std::unique_ptr<TokenizerConfig> tokenizer;
-
   void describe(Fields& f) override {
-    f.texts("path", path,
-            {.doc = "Text files (UTF-8, plain or gzip), or glob patterns of them, one behind "
-                    "another",
-             .required = true,
-             .min_size = 1,
-             .scalar_ok = true,
-             .is_path = true,
-             .known_as = {"file", "files", "filename"}});
-    f.one_of("tokenizer", tokenizer, tokenizer_table(),
-             {.doc = "How text becomes tokens", .required = true});
+    describe_path(f, "Text files (UTF-8, plain or gzip), or glob patterns of them, in this order",
+                  "filename");
+    describe_tokenizer(f);
     SequenceConfig::describe(f);
   }
 
  protected:
-  bool wants_tokenizer() const override { return tokenizer->learns(); }
-  std::string name() const override { return path.front(); }
-
   std::shared_ptr<const TokenStream> open_stream(
       const std::shared_ptr<const Tokenizer>& given,
       const std::filesystem::path& collected) const override {
     std::deque<TextFile> files;
     for (const std::string& file : expand_paths(path)) files.emplace_back(file);
     const auto made =
-        given ? given : tokenizer->open([&](const auto& use) { for_each_piece(files, use); });
+        given ? given : tokenizer->open([&](const auto& use) { for_each_text(files, use); });
     const TokenizeOptions options{.special = tokenizer->special_text(),
                                   .threads = bound_cpu_count()};
     TokenCollector tokens(made->vocab_size(), collected);

@@ -10,12 +10,12 @@
 
 namespace dltrain {
 
-// The files that names and glob patterns (*, ?, [abc]) mean: those of a pattern in the order of
-// their names. Throws Error(data) for a pattern that matches nothing.
+// Expands glob patterns (*, ?, [abc]); the files of a pattern are sorted by name. Throws
+// Error(data) for a pattern without matches.
 std::vector<std::string> expand_paths(const std::vector<std::string>& patterns);
 
-// The text of one file: mapped, or inflated into memory where the content is gzip. A byte order
-// mark at its start is left out. Throws Error(data) where it cannot be read or is empty.
+// The text of one file: mapped, or decompressed into memory if it is gzip. Skips a byte order mark.
+// Throws Error(data) if the file cannot be read or is empty.
 class TextFile {
  public:
   explicit TextFile(std::string name);
@@ -24,7 +24,7 @@ class TextFile {
 
   const std::string& name() const { return name_; }
   std::string_view text() const { return text_; }
-  // "input.txt:7:3": line and byte of the line, both from 1.
+  // Returns "input.txt:7:3": line and byte in the line, from 1.
   std::string place_of(size_t offset) const;
 
  private:

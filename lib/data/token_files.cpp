@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/json_mistake.h"
 
 namespace dltrain {
 namespace fs = std::filesystem;
@@ -117,21 +118,22 @@ std::string tokens_about_to_json(const TokensAbout& about, int64_t train, int64_
 }
 
 TokensAbout parse_tokens_about(const std::string& name, const std::string& content) {
-  const auto json = nlohmann::json::parse(content, nullptr, /*allow_exceptions=*/false);
-  const auto refuse = [&](const char* message) { throw Error(ExitCode::data, message, name); };
-  if (!json.is_object() || json.value("format", nlohmann::json()) != kFormat) {
-    refuse("does not describe token files");
-  }
-  if (json.value("version", nlohmann::json()) != 1) refuse("has an unknown version; 1 is read");
+  const auto refuse = [&](const std::string& message) {
+    throw Error(ExitCode::data, message, name);
+  };
   TokensAbout about;
-  const auto size = json.value("vocab_size", nlohmann::json());
-  if (!size.is_number_integer() || size < 1 || size > kMaxVocabulary) {
-    refuse("has no valid vocab_size");
+  try {
+    const auto json = nlohmann::json::parse(content);
+    if (json.at("format") != kFormat) refuse("does not describe token files");
+    if (json.at("version") != 1) refuse("has an unknown version; version 1 is supported");
+    const auto& size = json.at("vocab_size");
+    if (!size.is_number_integer() || size < 1 || size > kMaxVocabulary) {
+      refuse("has no valid vocab_size");
+    }
+    about = {size.get<int64_t>(), json.at("tokenizer").get<std::string>()};
+  } catch (const nlohmann::json::exception& error) {
+    refuse("does not describe token files: " + json_mistake(error.what()));
   }
-  about.vocab_size = size.get<int64_t>();
-  const auto tokenizer = json.value("tokenizer", nlohmann::json());
-  if (!tokenizer.is_string()) refuse("has no tokenizer");
-  about.tokenizer = tokenizer.get<std::string>();
   return about;
 }
 

@@ -1,9 +1,10 @@
-// Files of token ids (.bin), mapped into memory: they may be larger than it.
+// Files of token ids (.bin), mapped into memory, so that they may be larger than it.
 //
 // Layouts:
-//   raw      ids of 16 or 32 bits and nothing else, as nanoGPT writes them
-//   header   256 i32, then the ids: magic, version, number of ids; the rest is 0. As llm.c writes
-//            them: magic 20240520, version 1, 16 bits an id; magic 20240801, version 7, 32 bits.
+//   raw      ids of 16 or 32 bits, as in nanoGPT
+//   header   256 i32, then the ids: magic, version, number of ids; the rest is 0. As in llm.c:
+//   magic
+//            20240520, version 1, 16 bits per id; magic 20240801, version 7, 32 bits.
 // A folder of `dltrain data prepare` also has tokens.json and the tokenizer (docs/formats.md).
 #pragma once
 
@@ -24,15 +25,15 @@ enum class TokenLayout : uint8_t { automatic, raw16, raw32, header };
 inline constexpr size_t kTokenHeaderBytes = 1024;
 inline constexpr int64_t kMaxVocabulary = int64_t{1} << 31;
 
-// The ids within the bytes of one file. `automatic`: with a header where there is one, else 16
-// bits. Throws Error(data) with the place `name`.
+// Returns the ids in the bytes of one file. `automatic`: with a header if there is one, otherwise
+// 16 bits. Throws Error(data) at the place `name`.
 TokenSegment parse_token_file(const std::string& name, std::span<const std::byte> bytes,
                               TokenLayout layout);
 
-// The header of a file of so many ids of `width` bytes.
+// Returns the header of a file with this number of ids of `width` bytes.
 std::vector<std::byte> token_file_header(int64_t tokens, int width);
 
-// tokens.json of a folder.
+// The content of tokens.json.
 struct TokensAbout {
   int64_t vocab_size = 0;
   std::string tokenizer;  // Tokenizer::identity(); empty: unknown
@@ -44,14 +45,13 @@ TokensAbout parse_tokens_about(const std::string& name, const std::string& conte
 struct TokenFilesOptions {
   std::vector<std::string> files;
   TokenLayout layout = TokenLayout::automatic;
-  int64_t vocab_size = 0;                      // 0: what tokens.json beside the files says
-  std::shared_ptr<const Tokenizer> tokenizer;  // null: that beside the files, if there is one
+  int64_t vocab_size = 0;                      // 0: that of tokens.json beside the files
+  std::shared_ptr<const Tokenizer> tokenizer;  // null: the one beside the files, if any
 };
 
-// Opens the files as one stream. Where nothing says the size of the vocabulary all ids are read for
-// it; where something does, ids are checked at once in files of together at most 256 MiB, and in
-// larger ones when they are used. Throws Error(data), also where the tokenizer is not the one that
-// made the files.
+// Opens the files as one stream. If the size of the vocabulary is unknown, reads all ids to find
+// it. Otherwise checks the ids at once for files of at most 256 MiB in total, and on use for larger
+// files. Throws Error(data), also if the files were made by another tokenizer.
 std::shared_ptr<const TokenStream> open_token_files(const TokenFilesOptions& options);
 
 }  // namespace dltrain

@@ -1,7 +1,7 @@
-// A TokenStream: the token ids of a whole text one behind another, of 16 or 32 bits each, in memory
-// or in mapped files that may be larger than it.
+// A TokenStream: the token ids of a text, of 16 or 32 bits each, in memory or in mapped files that
+// may be larger than it.
 //
-// Threads: does not change after it was made; any number of threads may read it.
+// Threads: immutable, so any number of threads may read it.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@
 
 namespace dltrain {
 
-// Ids that lie together.
+// Contiguous ids.
 struct TokenSegment {
   std::string name;                  // of the file, in errors
   std::span<const std::byte> bytes;  // little-endian
@@ -28,26 +28,26 @@ struct TokenSegment {
 class TokenStream {
  public:
   struct About {
-    int64_t vocab_size = 0;  // ids are below; 0: the segments are looked through
-    std::shared_ptr<const Tokenizer> tokenizer = nullptr;  // that made the ids; null: not known
+    int64_t vocab_size = 0;  // ids are below this; 0: it is found by reading all ids
+    std::shared_ptr<const Tokenizer> tokenizer = nullptr;  // of the ids; null: unknown
     bool checked = false;                                  // ids are known to be below vocab_size
   };
-  // `memory` is what the segments point into. Segments must not be empty.
+  // `memory` owns the bytes of the segments. Segments must not be empty.
   TokenStream(std::vector<TokenSegment> segments, About about, std::shared_ptr<const void> memory);
 
   int64_t size() const { return begins_.back(); }
   int64_t vocab_size() const { return about_.vocab_size; }
   const std::shared_ptr<const Tokenizer>& tokenizer() const { return about_.tokenizer; }
 
-  // Ids [first, first + count). Throws Error(data) with the place of an id that is not below the
-  // vocabulary size, which costs time only where it was not known before.
+  // Reads ids [first, first + count). Throws Error(data) with the place of an id that is not below
+  // the vocabulary size, unless the ids were checked before.
   void read(int64_t first, int64_t count, int32_t* out) const;
-  // Reads all ids; throws as read() does. Afterwards reading costs no checks.
+  // Checks all ids; throws like read(). Later reads do not check.
   void check();
   // "train.bin, token 17".
   std::string place_of(int64_t position) const;
 
-  // Calls use(segment number, ids) for all ids from `first` on, in pieces.
+  // Calls use(ids) for pieces of [first, first + count).
   template <typename Use>
   void for_each(int64_t first, int64_t count, const Use& use) const {
     std::vector<int32_t> ids;
@@ -68,21 +68,20 @@ class TokenStream {
   std::shared_ptr<const void> memory_;
 };
 
-// Collects ids, of 16 bits where the vocabulary allows it: in memory, or in a file.
+// Collects ids in memory or in a file, with 16 bits per id if the vocabulary allows it.
 class TokenCollector {
  public:
-  // `file`: written instead of memory, and removed with the collector (a mapping of it stays);
-  // empty: none.
+  // `file` stores the ids and is removed by the destructor (mappings stay valid); empty: memory.
   explicit TokenCollector(int64_t vocab_size, std::filesystem::path file = {});
   ~TokenCollector();
 
-  // What follows comes from this file.
+  // Names the source of the following ids.
   void begin_segment(std::string name);
   void add(std::span<const int32_t> ids);
   int64_t size() const { return count_; }
-  // What is held in memory by now, in bytes.
+  // Bytes of ids in memory.
   uint64_t memory_bytes() const { return bytes_.size(); }
-  // Segments without ids are left out. Throws Error(data) where there are no ids at all.
+  // Leaves out empty segments. Throws Error(data) if there are no ids.
   std::shared_ptr<const TokenStream> finish(std::shared_ptr<const Tokenizer> tokenizer);
 
  private:
@@ -92,7 +91,7 @@ class TokenCollector {
 
   int width_;
   int64_t count_ = 0;
-  std::vector<std::byte> bytes_;  // that are in no file
+  std::vector<std::byte> bytes_;  // not in the file yet
   std::optional<FileWriter> file_;
   std::vector<std::pair<std::string, int64_t>> segments_;  // name, first id
 };

@@ -1,11 +1,11 @@
-// Sequences of a token stream: what causal language models learn from.
+// Sequences of a token stream for causal language models.
 //
-// Sample i is the window of ids [i * T, i * T + T) of the stream's part, T = sequence_length, and
-// its targets are the ids that follow each: [i * T + 1, i * T + T + 1). Windows do not overlap.
+// Sample i has the ids [i * T, i * T + T) of a part of the stream, T = sequence_length, and its
+// targets are the following ids: [i * T + 1, i * T + T + 1). Windows do not overlap.
 //
-// In training all windows of an epoch are shifted by one offset below T, a function of seed and
-// epoch, so that the borders of the sequences lie elsewhere each time. An epoch then has one window
-// less than fit, and leaves out fewer than 2 T tokens of the part, at its ends.
+// In training, all windows of an epoch are shifted by an offset below T, a function of seed and
+// epoch, so that the borders of the sequences vary. An epoch then has one window less and leaves
+// out fewer than 2 T tokens at the ends of the part.
 #pragma once
 
 #include <cstdint>
@@ -21,8 +21,8 @@ struct WindowOptions {
   bool random_offset = false;   // in training
 };
 
-// Of ids [first, first + count) of the stream. Throws Error(data) where they are too few for one
-// window; `what` is the place then.
+// Makes windows of the ids [first, first + count). Throws Error(data) at the place `what` if they
+// are too few for one window.
 std::shared_ptr<const Dataset> token_windows(std::shared_ptr<const TokenStream> stream,
                                              int64_t first, int64_t count,
                                              const WindowOptions& options, const std::string& what);

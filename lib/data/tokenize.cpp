@@ -6,20 +6,6 @@
 
 namespace dltrain {
 
-std::string_view TextCutter::next() {
-  size_t size = text_.size();
-  // Where no place was found, a longer piece has one, or is all the rest.
-  for (size_t limit = piece_; limit < text_.size(); limit *= 2) {
-    const size_t cut = tokenizer_.cut(text_, limit);
-    if (cut == 0) continue;
-    size = cut;
-    break;
-  }
-  const std::string_view piece = text_.substr(0, size);
-  text_.remove_prefix(size);
-  return piece;
-}
-
 void tokenize(const TextFile& file, const Tokenizer& tokenizer, const TokenizeOptions& options,
               const std::function<void(std::span<const int32_t>)>& use) {
   struct Piece {
@@ -27,12 +13,25 @@ void tokenize(const TextFile& file, const Tokenizer& tokenizer, const TokenizeOp
     std::vector<int32_t> ids;
   };
   const std::string_view text = file.text();
-  TextCutter cutter(text, tokenizer, options.piece);
+  std::string_view rest = text;
+  const auto next_piece = [&] {
+    size_t size = rest.size();
+    // If no cut is found, a longer piece has one or is the whole rest.
+    for (size_t limit = options.piece; limit < rest.size(); limit *= 2) {
+      const size_t cut = tokenizer.cut(rest, limit);
+      if (cut == 0) continue;
+      size = cut;
+      break;
+    }
+    const std::string_view piece = rest.substr(0, size);
+    rest.remove_prefix(size);
+    return piece;
+  };
   std::vector<std::unique_ptr<TextEncoder>> encoders(static_cast<size_t>(options.threads));
   ordered_work<Piece>(
       options.threads,
       [&](Piece& piece) {
-        piece.text = cutter.next();
+        piece.text = next_piece();
         return !piece.text.empty();
       },
       [&](Piece& piece, int thread) {

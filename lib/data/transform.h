@@ -1,13 +1,13 @@
-// A Transform changes an image on its way into a batch: resizing, cropping, random changes. Kinds
-// are listed in data/transforms/transforms.h, one file each; a configuration names them in order:
+// A Transform changes an image before it is written to a batch: resizing, cropping, random changes.
+// data/transforms/transforms.h lists the kinds; a configuration names them in order:
 //
 //   data: {train: {transforms: [{random_crop: {size: 32, padding: 4}}, horizontal_flip]}}
 //
-// Random ones belong to training. Their change is a pure function of (seed, position of the sample
-// in the order of training, place in the list): the same on any number of workers and ranks, for
-// any micro-batch, and after a resume.
+// Random transforms are for training. Their change is a pure function of the seed, the position of
+// the sample in the order of training, and the index in the list: the same on any number of workers
+// and ranks, for any micro-batch, and after a resume.
 //
-// Threads: transforms do not change; frames and draws belong to one thread.
+// Threads: transforms are immutable; frames and draws belong to one thread.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@
 
 namespace dltrain {
 
-// The random numbers of one sample's visit for one purpose, one after another.
+// The sequence of random numbers of one visit of a sample for one purpose.
 class Draws {
  public:
   Draws(uint64_t seed, uint64_t stream, int64_t position)
@@ -48,24 +48,24 @@ class Draws {
 struct Transform : Chosen {
   void describe(Fields&) override {}
 
-  // Whether it draws random numbers, and so is for training only.
+  // Returns true if it draws random numbers and is therefore for training only.
   virtual bool random() const = 0;
-  // The size of its result; `in` may be one that differs between samples. Throws Error(usage) for
-  // images that it cannot work on.
+  // Returns the size of the result; the size `in` may vary between samples. Throws Error(usage) for
+  // unsupported images.
   virtual ImageSize output(const ImageSize& in) const { return in; }
-  // As the first of a list, for an image stored with the size `full`: the smallest scale, at most
-  // 1, at which the image may be decoded without loss for the result.
+  // For the first transform of a list: returns the smallest scale, at most 1, at which an image of
+  // the stored size `full` can be decoded without loss for the result.
   virtual double needed_scale(const ImageSize& /*full*/, Draws) const { return 1; }
-  // Whether pixels change their places, so that a target that is an image would no longer fit.
+  // Returns true if pixels move, so that targets that are images would not fit any more.
   virtual bool moves_pixels() const { return true; }
-  // Whether it works on f32 images too.
+  // Returns true if it supports f32 images.
   virtual bool takes_numbers() const { return true; }
 
   virtual void apply(Frame<uint8_t>& frame, Draws& draws) const = 0;
   virtual void apply(Frame<float>& frame, Draws& draws) const = 0;
 
   virtual std::shared_ptr<const Transform> clone() const = 0;
-  // What the samples held out by eval_fraction get instead, appended to `out`.
+  // Appends the transforms that replace it for samples held out by eval_fraction.
   virtual void add_for_evaluation(std::vector<std::shared_ptr<const Transform>>& out) const {
     if (!random()) out.push_back(clone());
   }

@@ -11,8 +11,8 @@
 
 #include "base/error.h"
 #include "base/file.h"
-#include "base/printable.h"
 #include "base/signals.h"
+#include "base/utf8.h"
 #include "launch/spawn.h"
 
 namespace dltrain {

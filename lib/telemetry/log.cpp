@@ -8,7 +8,7 @@
 
 #include "base/error.h"
 #include "base/owned_files.h"
-#include "base/printable.h"
+#include "base/utf8.h"
 
 namespace dltrain {
 namespace {

@@ -1,36 +1,25 @@
 #include "tensor/dtype.h"
 
-#include <array>
-#include <utility>
+#include <algorithm>
+#include <iterator>
 
 namespace dltrain {
 namespace {
-constexpr std::array<std::pair<DType, std::string_view>, 10> kNames{{
-    {DType::f32, "f32"},
-    {DType::f64, "f64"},
-    {DType::bf16, "bf16"},
-    {DType::f16, "f16"},
-    {DType::i32, "i32"},
-    {DType::i64, "i64"},
-    {DType::u8, "u8"},
-    {DType::i8, "i8"},
-    {DType::u16, "u16"},
-    {DType::boolean, "bool"},
-}};
+
+// In the order of DType.
+constexpr std::string_view kNames[] = {"f32", "f64", "bf16", "f16", "i32",
+                                       "i64", "u8",  "i8",   "u16", "bool"};
+
 }  // namespace
 
 std::string_view dtype_name(DType t) {
-  for (const auto& [dtype, name] : kNames) {
-    if (dtype == t) return name;
-  }
-  return "?";
+  return kNames[static_cast<size_t>(t)];
 }
 
 std::optional<DType> dtype_from_name(std::string_view name) {
-  for (const auto& [dtype, known] : kNames) {
-    if (known == name) return dtype;
-  }
-  return std::nullopt;
+  const auto found = std::find(std::begin(kNames), std::end(kNames), name);
+  if (found == std::end(kNames)) return std::nullopt;
+  return static_cast<DType>(found - std::begin(kNames));
 }
 
 }  // namespace dltrain

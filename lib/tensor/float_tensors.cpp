@@ -27,32 +27,18 @@ std::vector<float> as_f32(const SafetensorsFile& file, const SafetensorsEntry& e
 }
 
 std::vector<float> floats_of(std::span<const std::byte> bytes, DType dtype) {
-  const size_t n = bytes.size() / dtype_size(dtype);
   std::vector<float> out;
-  const auto convert = [&]<typename T>(T, auto to_float) {
-    out.resize(n);
-    for (size_t i = 0; i < n; ++i) {
-      T element;
-      std::memcpy(&element, bytes.data() + i * sizeof(T), sizeof(T));
-      out[i] = to_float(element);
+  const auto convert = [&]<typename T>(T element, auto to_float) {
+    out.reserve(bytes.size() / sizeof(T));
+    for (size_t at = 0; at < bytes.size(); at += sizeof(T)) {
+      std::memcpy(&element, bytes.data() + at, sizeof(T));
+      out.push_back(to_float(element));
     }
   };
-  switch (dtype) {
-    case DType::f32:
-      convert(float{}, [](float v) { return v; });
-      break;
-    case DType::f64:
-      convert(double{}, [](double v) { return static_cast<float>(v); });
-      break;
-    case DType::bf16:
-      convert(Bf16{}, [](Bf16 v) { return to_f32(v); });
-      break;
-    case DType::f16:
-      convert(F16{}, [](F16 v) { return to_f32(v); });
-      break;
-    default:
-      break;
-  }
+  if (dtype == DType::f32) convert(float{}, [](float v) { return v; });
+  if (dtype == DType::f64) convert(double{}, [](double v) { return static_cast<float>(v); });
+  if (dtype == DType::bf16) convert(Bf16{}, [](Bf16 v) { return to_f32(v); });
+  if (dtype == DType::f16) convert(F16{}, [](F16 v) { return to_f32(v); });
   return out;
 }
 

@@ -1,4 +1,4 @@
-// Floating tensors of files as f32, and f32 as the formats of files.
+// Conversions between the floating-point formats of files and f32.
 #pragma once
 
 #include <cstddef>
@@ -9,16 +9,16 @@
 
 namespace dltrain {
 
-// Elements of an f32, f64, bf16 or f16 tensor as f32; empty for another dtype.
+// Converts an f32, f64, bf16 or f16 tensor to f32; empty for another dtype.
 std::vector<float> as_f32(const SafetensorsFile& file, const SafetensorsEntry& entry);
 
-// f32, f64, bf16 or f16 elements as f32; empty for another dtype.
+// Converts f32, f64, bf16 or f16 elements to f32; empty for another dtype.
 std::vector<float> floats_of(std::span<const std::byte> bytes, DType dtype);
 
-// Whether there is no NaN and no infinity.
+// Returns true if there is no NaN and no infinity.
 bool all_finite(std::span<const float> values);
 
-// The elements in f32, bf16 or f16, rounded to nearest even.
+// Converts to f32, bf16 or f16, rounded to nearest even.
 std::vector<std::byte> bytes_as(std::span<const float> values, DType dtype);
 
 }  // namespace dltrain

@@ -32,8 +32,8 @@ DLTRAIN_HD float to_f32(Bf16 x) {
   return bits_as<float>(uint32_t{x.bits} << 16);
 }
 DLTRAIN_HD float to_f32(F16 x) {
-  // The exponent is 112 too small once the bits are in place; a multiplication mends it, also for
-  // subnormal values. Exponent 31 (infinities and NaN) needs the greatest exponent.
+  // The shifted bits have an exponent that is 112 too small; a multiplication corrects it, also for
+  // subnormal values. Exponent 31 (infinities and NaN) becomes the greatest exponent.
   const uint32_t magnitude = (x.bits & 0x7FFFu) << 13, sign = (x.bits & 0x8000u) << 16;
   const float scaled = bits_as<float>(magnitude) * bits_as<float>(0x77800000u);  // 2¹¹²
   const uint32_t special = magnitude >= 0x0F800000u ? 0x7F800000u : 0u;

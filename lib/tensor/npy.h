@@ -10,14 +10,14 @@
 
 namespace dltrain {
 
-// What the header says, and where the elements begin.
+// The header and the offset of the elements.
 struct NpyHeader {
   TensorSpec spec;
   size_t data_offset = 0;
 };
 
-// Throws Error(on_error) without a place for what is no .npy file, for element types and orders
-// that are not read, and where the elements do not fill the rest of `file` exactly.
+// Throws Error(on_error) without a place for invalid files, for unsupported element types and
+// orders, and if the elements do not fill the rest of `file` exactly.
 NpyHeader parse_npy(std::span<const std::byte> file, ExitCode on_error);
 
 // A file, mapped.

@@ -1,5 +1,5 @@
-// Rounding of f32 to bf16 at random, for parameters without f32 masters. Host and device code share
-// this file.
+// Stochastic rounding of f32 to bf16, for parameters without f32 masters. Host and device code
+// share this file.
 #pragma once
 
 #include <cstdint>
@@ -9,9 +9,9 @@
 
 namespace dltrain {
 
-// Rounds at random to one of the two neighbours in bf16, up (away from zero) with the probability
-// of the part that is cut off: on average nothing is lost. `random`: 32 random bits, of which the
-// upper 16 count. Exact values, infinities and NaN stay.
+// Rounds to one of the two neighbours in bf16, away from zero with the probability of the truncated
+// part, so that the expected value is exact. `random` has 32 random bits, of which the upper 16 are
+// used. Exact values, infinities and NaN do not change.
 DLTRAIN_HD Bf16 round_at_random(float x, uint32_t random) {
   const auto bits = bits_as<uint32_t>(x);
   const bool special = (bits & 0x7F800000u) == 0x7F800000u;

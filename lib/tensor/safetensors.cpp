@@ -22,25 +22,16 @@ constexpr uint64_t kMaxHeaderBytes = 100'000'000;  // the Python package refuses
 constexpr uint64_t kAlignment = 64;
 constexpr const char* kMetadataKey = "__metadata__";
 
-struct DTypeName {
-  DType dtype;
-  const char* name;
-};
-constexpr DTypeName kDTypeNames[] = {
-    {DType::f32, "F32"}, {DType::f64, "F64"},     {DType::bf16, "BF16"}, {DType::f16, "F16"},
-    {DType::i32, "I32"}, {DType::i64, "I64"},     {DType::u8, "U8"},     {DType::i8, "I8"},
-    {DType::u16, "U16"}, {DType::boolean, "BOOL"}};
-
-const char* file_dtype_name(DType dtype) {
-  for (const DTypeName& row : kDTypeNames) {
-    if (row.dtype == dtype) return row.name;
-  }
-  return "?";
+// The names of dtypes in files are those of dtype_name() in upper case: "F32", "BOOL".
+std::string file_dtype_name(DType dtype) {
+  std::string name(dtype_name(dtype));
+  for (char& c : name) c = c >= 'a' && c <= 'z' ? static_cast<char>(c - 'a' + 'A') : c;
+  return name;
 }
 
 std::optional<DType> dtype_from_file_name(std::string_view name) {
-  for (const DTypeName& row : kDTypeNames) {
-    if (name == row.name) return row.dtype;
+  for (int i = 0; i <= static_cast<int>(DType::boolean); ++i) {
+    if (name == file_dtype_name(static_cast<DType>(i))) return static_cast<DType>(i);
   }
   return std::nullopt;
 }

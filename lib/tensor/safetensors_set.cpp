@@ -42,7 +42,7 @@ std::map<std::string, std::string> parse_safetensors_index(const std::string& te
   };
   const json index = json::parse(text, watch, /*allow_exceptions=*/false);
   const auto refuse = [&](const std::string& message) { throw Error(on_error, message, place); };
-  if (!index.is_object()) refuse("is no JSON object");
+  if (!index.is_object()) refuse("is not a JSON object");
   if (!twice.empty()) refuse(fmt::format("lists the tensor '{}' twice", twice));
   const auto map = index.find("weight_map");
   if (map == index.end() || !map->is_object() || map->empty()) refuse("has no weight_map");

@@ -1,14 +1,13 @@
-// The tensors of a model's files: of one safetensors file, or of a folder that has
-// model.safetensors, or shards and model.safetensors.index.json, which says which tensor lies in
-// which of them:
+// The tensors of one safetensors file, or of a folder that has model.safetensors, or shards and
+// model.safetensors.index.json, which has the shard of each tensor:
 //
 //   {"metadata": {"total_size": 88}, "weight_map": {"lm_head.weight":
 //   "model-00001-of-00002.safetensors", …}}
 //
-// The files of a checkpoint's moments are called optimizer instead of model, and so on.
+// The files of a checkpoint's moments are named optimizer instead of model, and so on.
 //
-// Nothing in an index is trusted: shards are names without a folder, each must be there, and index
-// and shards must name the same tensors, each once.
+// An index is not trusted: shards must be names without a folder, each must exist, and index and
+// shards must have the same tensors, each once.
 #pragma once
 
 #include <deque>
@@ -24,10 +23,10 @@ namespace dltrain {
 
 class SafetensorsSet {
  public:
-  // `on_error`: as of SafetensorsFile. `stem`: what the files of a folder are called.
+  // `on_error` is that of SafetensorsFile. `stem` is the base name of the files of a folder.
   SafetensorsSet(const std::filesystem::path& file_or_folder, ExitCode on_error,
                  const std::string& stem = "model");
-  // Whether a folder has such files.
+  // Returns true if a folder has such files.
   static bool holds(const std::filesystem::path& folder, const std::string& stem = "model");
 
   struct Tensor {
@@ -35,9 +34,9 @@ class SafetensorsSet {
     const SafetensorsEntry* entry;
   };
   const std::vector<Tensor>& tensors() const { return tensors_; }
-  // nullptr when there is none of that name.
+  // Returns nullptr if there is no tensor of that name.
   const Tensor* find(std::string_view name) const;
-  // What errors call it: the file or folder.
+  // The file or folder, for errors.
   std::string name() const { return name_; }
 
  private:
@@ -49,7 +48,7 @@ class SafetensorsSet {
   std::vector<Tensor> tensors_;
 };
 
-// What an index says: the shard of each tensor. Throws the error `on_error` at `place`.
+// Returns the shard of each tensor in an index. Throws the error `on_error` at `place`.
 std::map<std::string, std::string> parse_safetensors_index(const std::string& text,
                                                            const std::string& place,
                                                            ExitCode on_error);

@@ -1,7 +1,6 @@
-// How the targets of a sample count: what a loss says of its targets, and what the loader adds up
-// over the whole global batch ahead of a step. Two sums follow from it: the number of counted
-// targets, by which metrics are divided, and the divisor of the loss's mean, which is another one
-// where classes have weights.
+// The weights of targets. A loss defines them, and the loader adds them up over the global batch
+// before a step: the number of targets that count, by which metrics are divided, and the divisor of
+// the mean of the loss, which differs if classes have weights.
 #pragma once
 
 #include <cstdint>
@@ -10,11 +9,11 @@
 namespace dltrain {
 
 struct TargetWeights {
-  // So many elements of the targets are one target: the classes of a distribution; else 1.
+  // Elements per target: the number of classes for distributions, otherwise 1.
   int64_t group = 1;
-  // What one counted target adds to the divisor, where `by_label` is empty.
+  // The weight of each target if `by_label` is empty.
   double each = 1;
-  // What a counted i32 target adds to the divisor, by its label (class weights).
+  // The weights of i32 targets by label (class weights).
   std::vector<double> by_label = {};
 };
 

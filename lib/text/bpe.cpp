@@ -7,26 +7,24 @@
 
 #include <utf8proc.h>
 
+#include "base/utf8.h"
 #include "text/bpe_merges.h"
-#include "text/utf8_text.h"
 
 namespace dltrain {
 namespace {
 
-constexpr size_t kBpeMaxVocabulary = 1 << 21;
-
-// Tokens of words that came before. A word has its place; a newer one takes it over.
+// A direct-mapped cache of the tokens of words. A new word replaces the one in its slot.
 class WordCache {
  public:
   static constexpr size_t kMaxWord = 15, kMaxIds = 3;
 
   struct Word {
     uint64_t low = 0, high = 0;  // its bytes, then zeros; the last byte is the length
-    uint32_t count = 0;          // 0: nothing is kept here
+    uint32_t count = 0;          // 0: the slot is empty
     std::array<int32_t, kMaxIds> ids{};
   };
 
-  // `piece` has 1 to kMaxWord bytes; `room`: how many may be read from its begin on.
+  // `piece` has 1 to kMaxWord bytes, and `room` bytes can be read from its begin on.
   Word& find(std::string_view piece, size_t room, uint64_t& low, uint64_t& high) {
     const size_t size = piece.size();
     std::array<uint64_t, 2> bytes{};
@@ -52,13 +50,8 @@ class WordCache {
   std::vector<Word> words_ = std::vector<Word>(size_t{1} << kBits);
 };
 
-bool is_white_space(uint32_t code) {
-  return (code >= 9 && code <= 13) || code == 0x20 || code == 0x85 || code == 0xA0 ||
-         code == 0x1680 || (code >= 0x2000 && code <= 0x200A) || code == 0x2028 || code == 0x2029 ||
-         code == 0x202F || code == 0x205F || code == 0x3000;
-}
-
-// Where the white space at the end of text[from, end) begins, and where that from `from` on ends.
+// Return the begin of the white space at the end of text[from, end), and the end of the white space
+// from `from` on.
 size_t strip_end(std::string_view text, size_t from, size_t end) {
   while (end > from) {
     size_t at = character_border(text, end - 1);
@@ -77,7 +70,7 @@ size_t strip_begin(std::string_view text, size_t from) {
   return from;
 }
 
-// Text of characters below U+0300 alone is in NFC, whatever its order.
+// Text that only has characters below U+0300 is in NFC.
 bool is_surely_nfc(std::string_view text) {
   return std::none_of(text.begin(), text.end(),
                       [](char c) { return static_cast<unsigned char>(c) >= 0xCC; });
@@ -86,16 +79,18 @@ bool is_surely_nfc(std::string_view text) {
 class BpeTokenizer final : public Tokenizer {
  public:
   BpeTokenizer(const std::string& name, BpeParts parts) : parts_(std::move(parts)) {
+    bytes_ = std::move(parts_.tokens);
+    files_ = std::move(parts_.files);
     const auto refuse = [&](const std::string& message) {
       throw Error(ExitCode::data, message, name);
     };
-    if (parts_.tokens.size() > kBpeMaxVocabulary) refuse("has ids of 2^21 and more");
+    if (vocab_size() > kMaxTokens) refuse("has ids of 2^21 and more");
     for (const BpeParts::Added& added : parts_.added) add_named(added, refuse);
-    while (!parts_.tokens.empty() && parts_.tokens.back().empty()) parts_.tokens.pop_back();
-    if (parts_.tokens.empty()) refuse("has no tokens");
-    special_flags_.resize(parts_.tokens.size());
+    while (!bytes_.empty() && bytes_.back().empty()) bytes_.pop_back();
+    if (bytes_.empty()) refuse("has no tokens");
+    is_special_.resize(bytes_.size());
     for (const BpeParts::Added& added : parts_.added) {
-      special_flags_[static_cast<size_t>(added.id)] = added.special;
+      is_special_[static_cast<size_t>(added.id)] = added.special;
     }
     read_merges(refuse);
     for (const std::string& pattern : parts_.patterns) splitters_.emplace_back(name, pattern);
@@ -107,24 +102,9 @@ class BpeTokenizer final : public Tokenizer {
   }
 
   std::string_view kind() const override { return "bpe"; }
-  int64_t vocab_size() const override { return static_cast<int64_t>(parts_.tokens.size()); }
-  const SpecialTokens& special() const override { return special_; }
   std::unique_ptr<TextEncoder> encoder(SpecialText special) const override;
-  std::string_view bytes_of(int32_t id) const override {
-    return id >= 0 && id < vocab_size() ? parts_.tokens[static_cast<size_t>(id)]
-                                        : std::string_view();
-  }
-  bool is_special(int32_t id) const override {
-    return id >= 0 && id < vocab_size() && special_flags_[static_cast<size_t>(id)];
-  }
-  std::optional<int32_t> find(std::string_view text) const override {
-    const auto found = ids_.find(text);
-    if (found == ids_.end()) return {};
-    return found->second;
-  }
-  const std::vector<TokenizerFile>& files() const override { return parts_.files; }
 
-  // Behind a line break that stands alone, before a letter: pieces, and normalization, end there.
+  // Cuts after a single line break and before a letter: pieces and normalization end there.
   size_t cut(std::string_view text, size_t limit) const override {
     if (!cuts_) return 0;
     for (size_t at = limit; at >= 2; --at) {
@@ -133,7 +113,7 @@ class BpeTokenizer final : public Tokenizer {
       at = line_break + 1;
       const auto before = static_cast<unsigned char>(text[line_break - 1]);
       const char after = static_cast<char>(text[at] | 0x20);
-      // Bytes above ASCII before it may be white space.
+      // Non-ASCII bytes before it may be white space.
       if (before > ' ' && before < 0x7F && after >= 'a' && after <= 'z') return at;
     }
     return 0;
@@ -144,21 +124,21 @@ class BpeTokenizer final : public Tokenizer {
 
   template <typename Refuse>
   void add_named(const BpeParts::Added& added, const Refuse& refuse) {
-    if (added.name.empty() || added.id < 0 || static_cast<size_t>(added.id) >= kBpeMaxVocabulary) {
+    if (added.name.empty() || added.id < 0 || added.id >= kMaxTokens) {
       refuse(fmt::format("has an added token '{}' of id {}", added.name, added.id));
     }
     const auto id = static_cast<size_t>(added.id);
-    if (id >= parts_.tokens.size()) parts_.tokens.resize(id + 1);
-    parts_.tokens[id] = added.name;
+    if (id >= bytes_.size()) bytes_.resize(id + 1);
+    bytes_[id] = added.name;
     if (added.special) note_special(special_, added.name, added.id);
   }
 
   template <typename Refuse>
   void read_merges(const Refuse& refuse) {
     byte_ids_.fill(-1);
-    // The ids of parts_.tokens, whose texts do not move any more.
-    for (size_t id = 0; id < parts_.tokens.size(); ++id) {
-      const std::string& token = parts_.tokens[id];
+    // The keys refer to bytes_, which is final.
+    for (size_t id = 0; id < bytes_.size(); ++id) {
+      const std::string& token = bytes_[id];
       if (token.empty()) continue;
       const bool first = ids_.emplace(token, static_cast<int32_t>(id)).second;
       if (first && token.size() == 1) {
@@ -179,8 +159,6 @@ class BpeTokenizer final : public Tokenizer {
   }
 
   BpeParts parts_;
-  std::vector<bool> special_flags_;
-  SpecialTokens special_;
   std::unordered_map<std::string_view, int32_t> ids_;
   std::array<int32_t, 256> byte_ids_{};
   MergeTable merges_;
@@ -228,7 +206,7 @@ class BpeTokenizer::Encoder final : public TextEncoder {
     const auto options = static_cast<utf8proc_option_t>(UTF8PROC_STABLE | UTF8PROC_COMPOSE);
     const auto size = utf8proc_map(reinterpret_cast<const utf8proc_uint8_t*>(text.data()),
                                    static_cast<utf8proc_ssize_t>(text.size()), &result, options);
-    if (size < 0) throw EncodeError("cannot be brought to the normal form NFC", 0);
+    if (size < 0) throw EncodeError("cannot be normalized to NFC", 0);
     const std::unique_ptr<utf8proc_uint8_t, decltype(&std::free)> owner(result, &std::free);
     normalized_.assign(reinterpret_cast<const char*>(result), static_cast<size_t>(size));
   }
@@ -268,8 +246,9 @@ class BpeTokenizer::Encoder final : public TextEncoder {
 
   void merge(std::string_view piece, std::vector<int32_t>& ids) {
     if (owner_.parts_.whole_words) {
-      if (const auto id = owner_.find(piece); id && !owner_.is_special(*id)) {
-        ids.push_back(*id);
+      const auto found = owner_.ids_.find(piece);
+      if (found != owner_.ids_.end() && !owner_.is_special(found->second)) {
+        ids.push_back(found->second);
         return;
       }
     }

@@ -1,9 +1,9 @@
-// Byte-level byte-pair encoding (Sennrich et al. 2016, as GPT-2 made it byte-level): text is cut
-// into pieces by patterns, each byte of a piece is a token, and of all neighbours the pair with the
-// lowest rank is merged, the leftmost first, until none has a rank.
+// Byte-level byte-pair encoding (Sennrich et al. 2016; byte-level as in GPT-2): patterns cut text
+// into pieces, each byte of a piece is a token, and neighbouring pairs are merged, the pair of the
+// lowest rank and the leftmost of equals first, until no pair has a rank.
 //
-// Gives the tokens of Hugging Face's `tokenizers` and of `tiktoken` for the same vocabulary, up to
-// characters that newer versions of Unicode than PCRE2's assign to other classes.
+// Gives the tokens of Hugging Face's `tokenizers` and of `tiktoken` for the same vocabulary, except
+// for characters whose class differs between their Unicode version and PCRE2's.
 #pragma once
 
 #include <memory>
@@ -17,26 +17,26 @@
 
 namespace dltrain {
 
-// What a byte-level BPE tokenizer is made of.
+// The parts of a byte-level BPE tokenizer.
 struct BpeParts {
-  // A token that is found in text before anything else, by its name.
+  // A token that is recognised by its name before the text is cut.
   struct Added {
     std::string name;
     int32_t id = 0;
-    bool special = false;                          // only where SpecialText::as_tokens is wanted
-    bool strip_left = false, strip_right = false;  // white space beside it belongs to it
+    bool special = false;                          // recognised with SpecialText::as_tokens only
+    bool strip_left = false, strip_right = false;  // adjacent white space belongs to it
   };
 
-  std::vector<std::string> tokens;                  // bytes by id; empty: no token has this id
-  std::vector<std::pair<int32_t, int32_t>> merges;  // by rank; the merged token is in `tokens`
+  std::vector<std::string> tokens;                  // bytes by id; empty for unused ids
+  std::vector<std::pair<int32_t, int32_t>> merges;  // by rank; `tokens` has the merged token
   std::vector<Added> added;
-  std::vector<std::string> patterns;  // each cuts the pieces of the one before
+  std::vector<std::string> patterns;  // each cuts the pieces of the previous one
   bool whole_words = false;           // a piece that is a token is not merged (ignore_merges)
   bool normalize = false;             // to NFC, before anything else
   std::vector<TokenizerFile> files;
 };
 
-// Throws Error(data) with the place `name` for parts that do not fit together.
+// Throws Error(data) at the place `name` for inconsistent parts.
 std::shared_ptr<const Tokenizer> bpe_tokenizer(const std::string& name, BpeParts parts);
 
 }  // namespace dltrain

@@ -1,26 +1,26 @@
-// bpe_from_json: Hugging Face's tokenizer.json of byte-level BPE. What this program does not do is
-// refused by name. The post-processor is left out: encode() adds no tokens of its own.
-#include <nlohmann/json.hpp>
-
+// bpe_from_json: Hugging Face's tokenizer.json of byte-level BPE. Unsupported features are refused
+// by name. The post-processor is ignored, because encode() adds no tokens.
 #include "text/bpe.h"
 #include "text/byte_level.h"
 #include "text/formats.h"
+#include "text/json_fields.h"
 
 namespace dltrain {
 namespace {
 
 using nlohmann::json;
 
-class Reader {
+class BpeReader : JsonFields {
  public:
-  Reader(const std::string& name, const json& about) : name_(name), about_(about) {}
+  BpeReader(const std::string& name, const json& about) : JsonFields(name), about_(about) {}
 
   BpeParts read() {
     const json& model = object(about_, "model", "the file");
     const std::string type = text(model, "type", "BPE");
     if (type != "BPE") {
-      refuse("has a model of type {}; byte-level BPE is read, and of SentencePiece the .model file",
-             type);
+      refuse(
+          "has a model of type {}; byte-level BPE is supported, and SentencePiece as a .model file",
+          type);
     }
     off(model, "byte_fallback", "the model");
     for (const char* key : {"continuing_subword_prefix", "end_of_word_suffix"}) {
@@ -36,34 +36,8 @@ class Reader {
   }
 
  private:
-  template <typename... Args>
-  [[noreturn]] void refuse(fmt::format_string<Args...> format, Args&&... args) const {
-    throw Error(ExitCode::data, fmt::format(format, std::forward<Args>(args)...), name_);
-  }
-
-  const json& object(const json& owner, const char* key, const char* where) const {
-    const auto found = owner.find(key);
-    if (found == owner.end() || !found->is_object()) refuse("{} has no {}", where, key);
-    return *found;
-  }
-  std::string text(const json& owner, const char* key, const char* otherwise) const {
-    const auto found = owner.find(key);
-    if (found == owner.end() || found->is_null()) return otherwise;
-    if (!found->is_string()) refuse("{} is no text", key);
-    return found->get<std::string>();
-  }
-  bool flag(const json& owner, const char* key, bool otherwise) const {
-    const auto found = owner.find(key);
-    if (found == owner.end() || found->is_null()) return otherwise;
-    if (!found->is_boolean()) refuse("{} is neither true nor false", key);
-    return found->get<bool>();
-  }
   void off(const json& owner, const char* key, const char* where) const {
     if (flag(owner, key, false)) refuse("{} has {}: true, which is not supported", where, key);
-  }
-  static bool is_null(const json& owner, const char* key) {
-    const auto found = owner.find(key);
-    return found == owner.end() || found->is_null();
   }
 
   void read_normalizer() {
@@ -82,12 +56,12 @@ class Reader {
       const auto list = first.find("pretokenizers");
       if (list == first.end() || !list->is_array()) refuse("the pre_tokenizer has no list");
       for (const json& one : *list) {
-        if (byte_level) refuse("has a pre_tokenizer behind ByteLevel, which is not supported");
-        if (!one.is_object()) refuse("a pre_tokenizer is no object");
+        if (byte_level) refuse("has a pre_tokenizer after ByteLevel, which is not supported");
+        if (!one.is_object()) refuse("a pre_tokenizer is not an object");
         add_pre_tokenizer(one, byte_level);
       }
     }
-    if (!byte_level) refuse("has no pre_tokenizer of type ByteLevel; no other BPE is read");
+    if (!byte_level) refuse("has no pre_tokenizer of type ByteLevel; other BPE is not supported");
   }
 
   void add_pre_tokenizer(const json& one, bool& byte_level) {
@@ -104,8 +78,7 @@ class Reader {
       if (regex.empty()) refuse("has a Split without a Regex, which is not supported");
       const std::string behavior = text(one, "behavior", "");
       const bool inverted = flag(one, "invert", false);
-      // Matches are pieces, and so is what lies between them (which the patterns of the usual
-      // tokenizers leave nothing of).
+      // Matches are pieces, and so is the text between them (common patterns match everything).
       if (!(behavior == "Isolated" && !inverted) && !(behavior == "Removed" && inverted)) {
         refuse("has a Split of behavior {}; Isolated is supported", behavior);
       }
@@ -115,25 +88,16 @@ class Reader {
     }
   }
 
-  void put(int64_t id, std::string bytes) {
-    constexpr int64_t kMost = 1 << 21;
-    if (id < 0 || id >= kMost) refuse("has a token of id {}", id);
-    const auto at = static_cast<size_t>(id);
-    if (at >= parts_.tokens.size()) parts_.tokens.resize(at + 1);
-    if (!parts_.tokens[at].empty()) refuse("has two tokens of id {}", id);
-    parts_.tokens[at] = std::move(bytes);
-  }
-
   void read_vocabulary(const json& vocab) {
-    for (const auto& [written, id] : vocab.items()) {
-      if (!id.is_number_integer()) refuse("the id of token '{}' is no integer", written);
+    for (const auto& [written, value] : vocab.items()) {
+      const int32_t number = id(value, written);
       if (written.empty()) refuse("has a token without text");
-      // Added tokens may be written as they are.
-      auto bytes = bytes_from_alphabet(written);
-      const int64_t number =
-          id.is_number_unsigned() && id.get<uint64_t>() > INT32_MAX ? -1 : id.get<int64_t>();
-      put(number, bytes ? std::move(*bytes) : written);
-      ids_.emplace(written, static_cast<int32_t>(number));
+      const auto at = static_cast<size_t>(number);
+      if (at >= parts_.tokens.size()) parts_.tokens.resize(at + 1);
+      if (!parts_.tokens[at].empty()) refuse("has two tokens of id {}", number);
+      // The vocabulary may have added tokens as plain text.
+      parts_.tokens[at] = bytes_from_alphabet(written).value_or(written);
+      ids_.emplace(written, number);
     }
   }
 
@@ -147,7 +111,7 @@ class Reader {
         const auto& both = merge.get_ref<const std::string&>();
         const size_t space = both.find(' ');
         if (space == std::string::npos || both.find(' ', space + 1) != std::string::npos) {
-          refuse("merge {} ('{}') is no pair", parts_.merges.size(), both);
+          refuse("merge {} ('{}') is not a pair", parts_.merges.size(), both);
         }
         left = both.substr(0, space);
         right = both.substr(space + 1);
@@ -156,7 +120,7 @@ class Reader {
         left = merge[0].get<std::string>();
         right = merge[1].get<std::string>();
       } else {
-        refuse("merge {} is no pair", parts_.merges.size());
+        refuse("merge {} is not a pair", parts_.merges.size());
       }
       parts_.merges.emplace_back(id_of(left), id_of(right));
     }
@@ -173,24 +137,20 @@ class Reader {
   void read_added() {
     if (is_null(about_, "added_tokens")) return;
     const json& list = about_["added_tokens"];
-    if (!list.is_array()) refuse("added_tokens is no list");
+    if (!list.is_array()) refuse("added_tokens is not a list");
     for (const json& one : list) {
-      const auto id = one.is_object() ? one.find("id") : one.end();
-      if (!one.is_object() || id == one.end() || !id->is_number_integer()) {
-        refuse("has an added token without an id");
-      }
+      if (!one.is_object() || !one.contains("id")) refuse("has an added token without an id");
       off(one, "single_word", "an added token");
-      const auto number = id->get<int64_t>();
-      if (number < 0 || number > INT32_MAX) refuse("has an added token of id {}", number);
-      parts_.added.push_back({.name = text(one, "content", ""),
-                              .id = static_cast<int32_t>(number),
+      std::string token = text(one, "content", "");
+      const int32_t number = id(one["id"], token);
+      parts_.added.push_back({.name = std::move(token),
+                              .id = number,
                               .special = flag(one, "special", false),
                               .strip_left = flag(one, "lstrip", false),
                               .strip_right = flag(one, "rstrip", false)});
     }
   }
 
-  const std::string& name_;
   const json& about_;
   BpeParts parts_;
   std::unordered_map<std::string, int32_t> ids_;
@@ -200,7 +160,7 @@ class Reader {
 
 std::shared_ptr<const Tokenizer> bpe_from_json(const std::string& name, std::string content,
                                                const json& about) {
-  BpeParts parts = Reader(name, about).read();
+  BpeParts parts = BpeReader(name, about).read();
   parts.files = {{"tokenizer.json", std::move(content)}};
   return bpe_tokenizer(name, std::move(parts));
 }

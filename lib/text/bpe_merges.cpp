@@ -6,8 +6,7 @@
 namespace dltrain {
 namespace {
 
-// Pieces up to this length are searched from end to end for each merge; longer ones, whose number
-// of steps would grow with the square of the length, use a heap.
+// Shorter pieces are scanned for each merge; longer ones use a heap to avoid quadratic time.
 constexpr size_t kShort = 64;
 
 }  // namespace
@@ -77,12 +76,12 @@ size_t Merger::merge_long(std::span<int32_t> ids) {
     heap_.pop_back();
     const auto at = static_cast<size_t>(best.place);
     const int32_t right = nodes_[at].after;
-    // Whether the pair is still what it was when it was offered.
+    // Skips pairs that have changed since they were offered.
     if (ids[at] < 0 || right < 0) continue;
     const BpeMerge now = table_.find(ids[at], ids[static_cast<size_t>(right)]);
     if (now.id != best.id || now.rank != best.rank) continue;
     ids[at] = best.id;
-    ids[static_cast<size_t>(right)] = -1;  // gone
+    ids[static_cast<size_t>(right)] = -1;  // removed
     nodes_[at].after = nodes_[static_cast<size_t>(right)].after;
     if (nodes_[at].after >= 0) nodes_[static_cast<size_t>(nodes_[at].after)].before = best.place;
     offer(best.place);

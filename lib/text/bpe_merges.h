@@ -1,4 +1,4 @@
-// The merges of byte-pair encoding: which pairs of tokens become which token, and doing it.
+// The merges of byte-pair encoding: a table of pairs of tokens, and an algorithm that applies it.
 #pragma once
 
 #include <cstdint>
@@ -8,16 +8,16 @@
 namespace dltrain {
 
 struct BpeMerge {
-  uint32_t rank = UINT32_MAX;  // the lower, the earlier; UINT32_MAX: the pair is not merged
-  int32_t id = -1;             // of the token that it becomes
+  uint32_t rank = UINT32_MAX;  // lower ranks merge first; UINT32_MAX: the pair is not merged
+  int32_t id = -1;             // of the merged token
 };
 
 // A hash table from pairs of ids.
 class MergeTable {
  public:
-  // Room for so many pairs.
+  // Reserves room for this many pairs.
   explicit MergeTable(size_t pairs = 0);
-  // A pair that is there already gets the new rank.
+  // Adds a pair or replaces its merge.
   void put(int32_t left, int32_t right, const BpeMerge& merge);
   BpeMerge find(int32_t left, int32_t right) const {
     const uint64_t key = key_of(left, right);
@@ -45,12 +45,12 @@ class MergeTable {
   int shift_ = 0;
 };
 
-// Merges the tokens of pieces. Holds scratch memory: one a thread.
+// Merges the tokens of pieces. Holds scratch memory: one per thread.
 class Merger {
  public:
   // `table` must outlive it.
   explicit Merger(const MergeTable& table) : table_(table) {}
-  // Replaces the ids of one piece by those that remain, and returns how many.
+  // Replaces the ids of one piece by the merged ones and returns their number.
   size_t merge(std::span<int32_t> ids);
 
  private:
@@ -63,8 +63,8 @@ class Merger {
   struct Candidate {
     uint32_t rank;
     int32_t place;  // of the left one
-    int32_t id;     // that they become
-    // Lowest rank first, then leftmost; for a heap, which has the greatest on top.
+    int32_t id;     // of the merged token
+    // Lowest rank first, then leftmost; a heap has the greatest element on top.
     bool operator<(const Candidate& other) const {
       return rank != other.rank ? rank > other.rank : place > other.place;
     }

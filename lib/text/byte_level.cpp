@@ -3,12 +3,12 @@
 #include <array>
 #include <cstdint>
 
-#include "text/utf8_text.h"
+#include "base/utf8.h"
 
 namespace dltrain {
 namespace {
 
-// Printable bytes stand for themselves; the others are numbered from U+0100 on.
+// Printable bytes map to themselves, the others to U+0100 and following.
 constexpr bool stands_for_itself(int byte) {
   return (byte >= '!' && byte <= '~') || (byte >= 0xA1 && byte <= 0xAC) || byte >= 0xAE;
 }

@@ -1,22 +1,25 @@
 #include "text/config.h"
 
+#include <array>
+
 #include "text/simple_tokenizers.h"
 
 namespace dltrain {
 namespace {
 
 Key special_tokens_key() {
-  return {.doc =
-              "Names of special tokens, whose ids follow those of the text: <|endoftext|> stands "
-              "between documents, <mask> where mlm_probability masks",
-          .scalar_ok = true,
-          .known_as = {"additional_special_tokens"}};
+  return {
+      .doc =
+          "Names of special tokens, whose ids follow those of the text: <|endoftext|> separates "
+          "documents, <mask> replaces tokens masked by mlm_probability",
+      .scalar_ok = true,
+      .known_as = {"additional_special_tokens"}};
 }
 
 std::shared_ptr<const Tokenizer> load_kind(const std::string& path, std::string_view kind) {
   auto tokenizer = load_tokenizer(path);
-  if (tokenizer->kind() == kind) return tokenizer;
-  throw Error(ExitCode::data, fmt::format("holds a tokenizer of type {}", tokenizer->kind()), path);
+  if (kind.empty() || tokenizer->kind() == kind) return tokenizer;
+  throw Error(ExitCode::data, fmt::format("has a tokenizer of type {}", tokenizer->kind()), path);
 }
 
 struct CharConfig final : TokenizerConfig {
@@ -25,8 +28,8 @@ struct CharConfig final : TokenizerConfig {
 
   void describe(Fields& f) override {
     f.text("alphabet", alphabet,
-           {.doc = "The characters in the order of their ids; absent: those of the training text "
-                   "in the order of their code points"});
+           {.doc = "The characters in the order of their ids; if absent, those of the training "
+                   "text in the order of their code points"});
     f.texts("special_tokens", special_tokens, special_tokens_key());
     TokenizerConfig::describe(f);
   }
@@ -79,53 +82,38 @@ struct BpeConfig final : TokenizerConfig {
   }
 };
 
-struct SentencePieceConfig final : TokenizerConfig {
-  std::string path;
-
-  void describe(Fields& f) override {
-    f.text("path", path,
-           {.doc = "The .model file, or a folder that has tokenizer.model",
-            .required = true,
-            .is_path = true,
-            .known_as = {"model", "model_file"}});
-    TokenizerConfig::describe(f);
-  }
-  std::shared_ptr<const Tokenizer> open(const TextPieces&) const override {
-    return load_kind(path, "sentencepiece");
-  }
+// A tokenizer that is read from one path.
+struct PathKind {
+  std::string_view kind;  // the kind that the file must have; empty: any
+  const char* doc;
+  std::array<const char*, 2> known_as;
 };
+constexpr PathKind kSentencePiece{"sentencepiece",
+                                  "The .model file, or a folder that has tokenizer.model",
+                                  {"model", "model_file"}};
+constexpr PathKind kWordPiece{"wordpiece",
+                              "A vocab.txt (with the flags of tokenizer_config.json beside it), a "
+                              "tokenizer.json, or a folder that has one",
+                              {"vocab", "vocab_file"}};
+constexpr PathKind kAnyFile{"",
+                            "A tokenizer.json, or a folder that has one: of a run, of `dltrain "
+                            "data prepare`, of Hugging Face",
+                            {"file", "folder"}};
 
-struct WordPieceConfig final : TokenizerConfig {
+template <const PathKind& kPathKind>
+struct PathConfig final : TokenizerConfig {
   std::string path;
 
   void describe(Fields& f) override {
     f.text("path", path,
-           {.doc = "A vocab.txt (with the flags of tokenizer_config.json beside it), a "
-                   "tokenizer.json, or a folder that has one",
+           {.doc = kPathKind.doc,
             .required = true,
             .is_path = true,
-            .known_as = {"vocab", "vocab_file"}});
+            .known_as = {kPathKind.known_as.begin(), kPathKind.known_as.end()}});
     TokenizerConfig::describe(f);
   }
   std::shared_ptr<const Tokenizer> open(const TextPieces&) const override {
-    return load_kind(path, "wordpiece");
-  }
-};
-
-struct FileConfig final : TokenizerConfig {
-  std::string path;
-
-  void describe(Fields& f) override {
-    f.text("path", path,
-           {.doc = "A tokenizer.json, or a folder that has one: of a run, of `dltrain data "
-                   "prepare`, of Hugging Face",
-            .required = true,
-            .is_path = true,
-            .known_as = {"file", "folder"}});
-    TokenizerConfig::describe(f);
-  }
-  std::shared_ptr<const Tokenizer> open(const TextPieces&) const override {
-    return load_tokenizer(path);
+    return load_kind(path, kPathKind.kind);
   }
 };
 
@@ -133,41 +121,22 @@ struct FileConfig final : TokenizerConfig {
 
 void TokenizerConfig::describe(Fields& f) {
   f.boolean("parse_special", parse_special,
-            {.doc = "Names of special tokens in the text are these tokens; else they are text like "
-                    "any other"});
-}
-
-KindRow<TokenizerConfig> sentencepiece_row() {
-  return {"sentencepiece", "A model of SentencePiece, unigram or BPE",
-          make_kind_of<SentencePieceConfig>};
-}
-
-KindRow<TokenizerConfig> wordpiece_row() {
-  return {"wordpiece", "Words and their parts as BERT has them", make_kind_of<WordPieceConfig>};
-}
-
-KindRow<TokenizerConfig> char_row() {
-  return {"char", "One token a character; the alphabet is that of the training text",
-          make_kind_of<CharConfig>};
-}
-
-KindRow<TokenizerConfig> byte_row() {
-  return {"byte", "One token a byte, 256 of them", make_kind_of<ByteConfig>};
-}
-
-KindRow<TokenizerConfig> bpe_row() {
-  return {"bpe", "Byte-level byte-pair encoding as GPT-2, Llama 3 and Qwen have it",
-          make_kind_of<BpeConfig>};
-}
-
-KindRow<TokenizerConfig> file_row() {
-  return {"file", "Read from a file or folder, whatever its kind", make_kind_of<FileConfig>};
+            {.doc = "Encode the names of special tokens in the text as these tokens instead of as "
+                    "ordinary text"});
 }
 
 const KindTable<TokenizerConfig>& tokenizer_table() {
   static const KindTable<TokenizerConfig> table{
       "tokenizer",
-      {char_row(), byte_row(), bpe_row(), sentencepiece_row(), wordpiece_row(), file_row()}};
+      {{"char", "One token per character; the alphabet is that of the training text",
+        make_kind_of<CharConfig>},
+       {"byte", "One token per byte, 256 of them", make_kind_of<ByteConfig>},
+       {"bpe", "Byte-level byte-pair encoding as in GPT-2, Llama 3 and Qwen",
+        make_kind_of<BpeConfig>},
+       {"sentencepiece", "A model of SentencePiece, unigram or BPE",
+        make_kind_of<PathConfig<kSentencePiece>>},
+       {"wordpiece", "Words and parts of words as in BERT", make_kind_of<PathConfig<kWordPiece>>},
+       {"file", "Read from a file or folder of any kind", make_kind_of<PathConfig<kAnyFile>>}}};
   return table;
 }
 

@@ -1,4 +1,4 @@
-// The `tokenizer` key of text data: which tokenizer, and where it comes from.
+// The key `tokenizer` of text data.
 #pragma once
 
 #include <functional>
@@ -11,7 +11,8 @@
 
 namespace dltrain {
 
-// Calls its argument with every piece of the training text in order. Pieces are cut at characters.
+// Calls its argument with every piece of the training text in order. Pieces end at character
+// boundaries.
 using TextPieces = std::function<void(const std::function<void(std::string_view)>&)>;
 
 // One kind of tokenizer; tokenizer_table() has all.
@@ -19,10 +20,10 @@ struct TokenizerConfig : Chosen {
   bool parse_special = false;
 
   void describe(Fields& f) override;
-  // Whether it is made of the training text.
+  // Returns true if the tokenizer is built from the training text.
   virtual bool learns() const { return false; }
-  // Throws Error(data). `training_text` is read only where the tokenizer learns; it throws
-  // EncodeError through.
+  // Throws Error(data), or EncodeError for the training text. `training_text` is read only if
+  // learns() is true.
   virtual std::shared_ptr<const Tokenizer> open(const TextPieces& training_text) const = 0;
 
   SpecialText special_text() const {
@@ -31,13 +32,5 @@ struct TokenizerConfig : Chosen {
 };
 
 const KindTable<TokenizerConfig>& tokenizer_table();
-
-// One row of each file.
-KindRow<TokenizerConfig> bpe_row();
-KindRow<TokenizerConfig> byte_row();
-KindRow<TokenizerConfig> char_row();
-KindRow<TokenizerConfig> file_row();
-KindRow<TokenizerConfig> sentencepiece_row();
-KindRow<TokenizerConfig> wordpiece_row();
 
 }  // namespace dltrain

@@ -1,5 +1,5 @@
-// What load_tokenizer() chooses from: one function for each format of a tokenizer's files. All
-// throw Error(data) with `name` as the place of what is wrong.
+// One function for each format of tokenizer files; load_tokenizer() chooses among them. All throw
+// Error(data) at the place `name`.
 #pragma once
 
 #include <memory>
@@ -11,24 +11,24 @@
 
 namespace dltrain {
 
-// A tokenizer.json: dltrain's own (char, byte), told by its `format`, or Hugging Face's.
+// A tokenizer.json: dltrain's own (char, byte), which has the key `format`, or Hugging Face's.
 std::shared_ptr<const Tokenizer> tokenizer_from_json(const std::string& name, std::string content);
 
-// Hugging Face's tokenizer.json with byte-level BPE; `about` is its content, parsed.
+// Hugging Face's tokenizer.json with byte-level BPE; `about` is the parsed content.
 std::shared_ptr<const Tokenizer> bpe_from_json(const std::string& name, std::string content,
                                                const nlohmann::json& about);
 
-// GPT-2's vocab.json (texts to ids) and merges.txt (a pair a line, after a line "#version: …").
-// Tokens that no merge gives and that are no byte are special.
+// GPT-2's vocab.json (texts to ids) and merges.txt (one pair per line, after a line "#version: …").
+// Tokens that are neither a byte nor the result of a merge are special.
 std::shared_ptr<const Tokenizer> bpe_from_vocabulary(const std::string& vocab_name,
                                                      const std::string& vocab,
                                                      const std::string& merges_name,
                                                      const std::string& merges);
 
-// BERT's vocab.txt; `config`: the tokenizer_config.json beside it, or nothing.
+// BERT's vocab.txt; `config` is its tokenizer_config.json or empty.
 std::shared_ptr<const Tokenizer> word_piece_from_vocabulary(const std::string& name,
                                                             std::string vocab, std::string config);
-// Hugging Face's tokenizer.json with WordPiece; `about` is its content, parsed.
+// Hugging Face's tokenizer.json with WordPiece; `about` is the parsed content.
 std::shared_ptr<const Tokenizer> word_piece_from_json(const std::string& name, std::string content,
                                                       const nlohmann::json& about);
 
@@ -36,10 +36,16 @@ std::shared_ptr<const Tokenizer> word_piece_from_json(const std::string& name, s
 std::shared_ptr<const Tokenizer> sentence_piece_tokenizer(const std::string& name,
                                                           std::string content);
 
-// A special token among the added_tokens of Hugging Face's tokenizer.json.
-nlohmann::ordered_json special_token_json(int32_t id, const std::string& content);
+// Parts of Hugging Face's tokenizer.json: a special token of added_tokens, the type ByteLevel, and
+// the file of a BPE model without its `vocab` and `merges`.
+nlohmann::ordered_json special_token_json(int64_t id, const std::string& content);
+nlohmann::ordered_json byte_level_json(bool trim_offsets, bool use_regex);
+nlohmann::ordered_json bpe_json(const nlohmann::ordered_json& added_tokens,
+                                const nlohmann::ordered_json& pre_tokenizer,
+                                const nlohmann::ordered_json& post_processor,
+                                const nlohmann::ordered_json& decoder);
 
-// Throws Error(data) for text that is no JSON object.
+// Throws Error(data) if the text is not a JSON object.
 nlohmann::json parse_json_object(const std::string& name, const std::string& content);
 
 inline constexpr const char* kTokenizerFormat = "dltrain.tokenizer";

@@ -11,7 +11,7 @@ namespace {
 
 using nlohmann::ordered_json;
 
-// One token a character or a byte, as byte-pair encoding that merges nothing.
+// A tokenizer of characters or bytes as byte-pair encoding without merges.
 std::string without_merges(const Tokenizer& tokenizer) {
   const bool bytes = tokenizer.kind() == "byte";
   ordered_json vocabulary = ordered_json::object(), added = ordered_json::array();
@@ -19,33 +19,15 @@ std::string without_merges(const Tokenizer& tokenizer) {
     const std::string text(tokenizer.bytes_of(id));
     const bool special = tokenizer.is_special(id);
     vocabulary[bytes && !special ? written_in_alphabet(text) : text] = id;
-    if (!special) continue;
-    added.push_back(special_token_json(id, text));
+    if (special) added.push_back(special_token_json(id, text));
   }
-  const ordered_json byte_level{{"type", "ByteLevel"},
-                                {"add_prefix_space", false},
-                                {"trim_offsets", true},
-                                {"use_regex", false}};
-  return ordered_json{{"version", "1.0"},
-                      {"truncation", nullptr},
-                      {"padding", nullptr},
-                      {"added_tokens", added},
-                      {"normalizer", nullptr},
-                      {"pre_tokenizer", bytes ? byte_level : ordered_json(nullptr)},
-                      {"post_processor", nullptr},
-                      {"decoder", bytes ? byte_level : ordered_json{{"type", "Fuse"}}},
-                      {"model",
-                       {{"type", "BPE"},
-                        {"dropout", nullptr},
-                        {"unk_token", nullptr},
-                        {"continuing_subword_prefix", nullptr},
-                        {"end_of_word_suffix", nullptr},
-                        {"fuse_unk", false},
-                        {"byte_fallback", false},
-                        {"ignore_merges", false},
-                        {"vocab", vocabulary},
-                        {"merges", ordered_json::array()}}}}
-      .dump();
+  const ordered_json pieces = bytes ? byte_level_json(true, false) : ordered_json(nullptr);
+  ordered_json file =
+      bpe_json(added, pieces, nullptr, bytes ? pieces : ordered_json{{"type", "Fuse"}});
+  file["model"]["ignore_merges"] = false;
+  file["model"]["vocab"] = vocabulary;
+  file["model"]["merges"] = ordered_json::array();
+  return file.dump();
 }
 
 const char* class_of(const std::vector<TokenizerFile>& files) {
@@ -61,7 +43,7 @@ std::vector<TokenizerFile> huggingface_tokenizer(const Tokenizer& tokenizer, int
   if (tokenizer.kind() == "char" || tokenizer.kind() == "byte") {
     files = {{"tokenizer.json", without_merges(tokenizer)}};
   }
-  // transformers takes a tokenizer.model alone for byte-pair encoding.
+  // transformers reads a tokenizer.model without a tokenizer.json as byte-pair encoding.
   if (tokenizer.kind() == "sentencepiece") {
     std::string unigram =
         unigram_json(read_sentence_piece_model(files.front().name, files.front().content));
@@ -83,7 +65,7 @@ std::vector<TokenizerFile> huggingface_tokenizer(const Tokenizer& tokenizer, int
   name(bert ? "sep_token" : "eos_token", special.end_of_text);
   name("pad_token", special.padding);
   name("mask_token", special.mask);
-  // SentencePiece's name of the unknown token is not what it decodes to.
+  // SentencePiece decodes the unknown token to another text than its name.
   if (tokenizer.kind() == "sentencepiece") {
     config["add_bos_token"] = false;
     config["add_eos_token"] = false;

@@ -7,10 +7,10 @@
 
 namespace dltrain {
 
-// The tokenizer's own files (those of `char` and `byte` become a tokenizer.json of byte-pair
-// encoding without merges, a unigram SentencePiece model gets one beside it; both give the same
-// ids), and tokenizer_config.json, which names their class and the special tokens. `max_length`:
-// the longest sequence that the model takes.
+// Returns the tokenizer's own files and a tokenizer_config.json with their class and the special
+// tokens. `char` and `byte` become a tokenizer.json of byte-pair encoding without merges; a unigram
+// SentencePiece model gets an additional tokenizer.json. Both give the same ids. `max_length` is
+// the longest sequence that the model accepts.
 std::vector<TokenizerFile> huggingface_tokenizer(const Tokenizer& tokenizer, int64_t max_length);
 
 }  // namespace dltrain

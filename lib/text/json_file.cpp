@@ -1,39 +1,35 @@
-// tokenizer_from_json: tells the formats of tokenizer.json apart, and reads dltrain's own.
-#include <nlohmann/json.hpp>
-
+// tokenizer_from_json: recognises the format of a tokenizer.json and reads dltrain's own.
 #include "base/json_mistake.h"
 #include "text/formats.h"
+#include "text/json_fields.h"
 #include "text/simple_tokenizers.h"
 
 namespace dltrain {
 namespace {
 
 std::shared_ptr<const Tokenizer> own_format(const std::string& name, const nlohmann::json& about) {
-  const auto refuse = [&](const std::string& message) {
-    throw Error(ExitCode::data, message, name);
-  };
-  const auto version = about.find("version");
-  if (version == about.end() || *version != 1) {
-    refuse("has an unknown version of the format; 1 is read");
+  const JsonFields in(name);
+  if (about.value("version", nlohmann::json()) != 1) {
+    in.refuse("has an unknown version of the format; version 1 is supported");
   }
   std::vector<std::string> special;
   if (const auto list = about.find("special_tokens"); list != about.end()) {
-    if (!list->is_array()) refuse("special_tokens is no list");
+    if (!list->is_array()) in.refuse("special_tokens is not a list");
     for (const auto& token : *list) {
-      if (!token.is_string()) refuse("special_tokens has an element that is no text");
+      if (!token.is_string()) in.refuse("special_tokens has an element that is not a string");
       special.push_back(token.get<std::string>());
     }
   }
-  const auto type = about.find("type");
-  if (type != about.end() && *type == "byte") return byte_tokenizer(name, special);
-  if (type == about.end() || *type != "char") refuse("its type is neither char nor byte");
-  const auto alphabet = about.find("alphabet");
-  if (alphabet == about.end() || !alphabet->is_string()) refuse("has no alphabet");
-  return char_tokenizer(name, alphabet->get<std::string>(), special);
+  const auto type = about.value("type", nlohmann::json());
+  if (type == "byte") return byte_tokenizer(name, special);
+  if (type != "char") in.refuse("its type is neither char nor byte");
+  const auto alphabet = about.value("alphabet", nlohmann::json());
+  if (!alphabet.is_string()) in.refuse("has no alphabet");
+  return char_tokenizer(name, alphabet.get<std::string>(), special);
 }
 
-// One token a character, as huggingface_tokenizer() writes it: byte-pair encoding that splits and
-// merges nothing. nullptr for any other file.
+// Reads a tokenizer of characters as huggingface_tokenizer() writes it: byte-pair encoding without
+// splits and merges. Returns nullptr for any other file.
 std::shared_ptr<const Tokenizer> characters(const std::string& name, const nlohmann::json& about) {
   const auto part = [](const nlohmann::json& of, const char* key) {
     return of.is_object() ? of.value(key, nlohmann::json()) : nlohmann::json();
@@ -64,9 +60,38 @@ std::shared_ptr<const Tokenizer> characters(const std::string& name, const nlohm
 
 }  // namespace
 
-nlohmann::ordered_json special_token_json(int32_t id, const std::string& content) {
+nlohmann::ordered_json special_token_json(int64_t id, const std::string& content) {
   return {{"id", id},        {"content", content},  {"single_word", false}, {"lstrip", false},
           {"rstrip", false}, {"normalized", false}, {"special", true}};
+}
+
+nlohmann::ordered_json byte_level_json(bool trim_offsets, bool use_regex) {
+  return {{"type", "ByteLevel"},
+          {"add_prefix_space", false},
+          {"trim_offsets", trim_offsets},
+          {"use_regex", use_regex}};
+}
+
+nlohmann::ordered_json bpe_json(const nlohmann::ordered_json& added_tokens,
+                                const nlohmann::ordered_json& pre_tokenizer,
+                                const nlohmann::ordered_json& post_processor,
+                                const nlohmann::ordered_json& decoder) {
+  return {{"version", "1.0"},
+          {"truncation", nullptr},
+          {"padding", nullptr},
+          {"added_tokens", added_tokens},
+          {"normalizer", nullptr},
+          {"pre_tokenizer", pre_tokenizer},
+          {"post_processor", post_processor},
+          {"decoder", decoder},
+          {"model",
+           {{"type", "BPE"},
+            {"dropout", nullptr},
+            {"unk_token", nullptr},
+            {"continuing_subword_prefix", nullptr},
+            {"end_of_word_suffix", nullptr},
+            {"fuse_unk", false},
+            {"byte_fallback", false}}}};
 }
 
 nlohmann::json parse_json_object(const std::string& name, const std::string& content) {
@@ -74,9 +99,9 @@ nlohmann::json parse_json_object(const std::string& name, const std::string& con
   try {
     about = nlohmann::json::parse(content);
   } catch (const nlohmann::json::exception& error) {
-    throw Error(ExitCode::data, "is no JSON: " + json_mistake(error.what()), name);
+    throw Error(ExitCode::data, "is not JSON: " + json_mistake(error.what()), name);
   }
-  if (!about.is_object()) throw Error(ExitCode::data, "is no JSON object", name);
+  if (!about.is_object()) throw Error(ExitCode::data, "is not a JSON object", name);
   return about;
 }
 
@@ -91,7 +116,7 @@ std::shared_ptr<const Tokenizer> tokenizer_from_json(const std::string& name, st
   }
   if (auto made = characters(name, about)) return made;
   if (model != about.end()) return bpe_from_json(name, std::move(content), about);
-  throw Error(ExitCode::data, "is no tokenizer of a known format", name);
+  throw Error(ExitCode::data, "is not a tokenizer of a known format", name);
 }
 
 }  // namespace dltrain

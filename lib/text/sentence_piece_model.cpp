@@ -7,7 +7,7 @@
 namespace dltrain {
 namespace {
 
-// A message of a protocol buffer, field by field.
+// Reads a protocol buffer message field by field.
 class Message {
  public:
   Message(const std::string& name, std::string_view bytes) : name_(name), bytes_(bytes) {}
@@ -41,7 +41,7 @@ class Message {
 
  private:
   [[noreturn]] void broken() const {
-    throw Error(ExitCode::data, "is no SentencePiece model that can be read", name_);
+    throw Error(ExitCode::data, "is not a readable SentencePiece model", name_);
   }
   std::string_view take(uint64_t count) {
     if (count > bytes_.size() - at_) broken();

@@ -1,5 +1,5 @@
-// What stands in a SentencePiece .model besides what its library tells: the file is a protocol
-// buffer (sentencepiece_model.proto), of which the fields are read that other programs need.
+// The fields of a SentencePiece .model that its library does not expose. The file is a protocol
+// buffer (sentencepiece_model.proto).
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 namespace dltrain {
 
 struct SentencePieceModel {
-  // The numbers of the file.
+  // With the numbers of the file format.
   enum class Kind : int32_t { unigram = 1, bpe = 2, word = 3, character = 4 };
   enum class Type : int32_t {
     normal = 1,
@@ -28,19 +28,18 @@ struct SentencePieceModel {
   std::vector<Piece> pieces;  // by id
   Kind kind = Kind::unigram;
   bool space_behind_words = false;  // treat_whitespace_as_suffix
-  // Of the text before it is cut: replacements in the library's form; empty: none.
+  // Replacements before the text is cut, in the library's format; may be empty.
   std::string charsmap;
   bool space_in_front = true;    // add_dummy_prefix
   bool joins_spaces = true;      // remove_extra_whitespaces
   bool spaces_are_u2581 = true;  // escape_whitespaces
 };
 
-// Throws Error(data) with `name` as its place for bytes that are no such file.
+// Throws Error(data) at the place `name` for invalid files.
 SentencePieceModel read_sentence_piece_model(const std::string& name, std::string_view content);
 
-// The same tokenizer as a tokenizer.json of Hugging Face that gives the same ids: a Unigram model
-// with its normalizer. "" for models of another kind, or whose treatment of spaces has no
-// counterpart there.
+// Converts a unigram model to a Hugging Face tokenizer.json that gives the same ids. Returns "" for
+// models of another kind and for treatments of spaces that have no counterpart there.
 std::string unigram_json(const SentencePieceModel& model);
 
 }  // namespace dltrain

@@ -5,98 +5,71 @@
 
 #include <nlohmann/json.hpp>
 
-#include "config/utf8.h"
+#include "base/utf8.h"
 #include "text/formats.h"
 #include "text/special_tokens.h"
-#include "text/utf8_text.h"
 
 namespace dltrain {
 namespace {
 
-// A text unit (character or byte) has an id below `units_.size()`; special tokens follow.
+// Characters or bytes have ids from 0; special tokens follow.
 class SimpleTokenizer : public Tokenizer {
  public:
   SimpleTokenizer(const std::string& name, std::vector<std::string> units,
-                  const std::vector<std::string>& special_tokens)
-      : units_(std::move(units)), texts_(static_cast<int32_t>(units_.size())) {
+                  const std::vector<std::string>& special_tokens) {
+    bytes_ = std::move(units);
+    is_special_.resize(bytes_.size());
     std::vector<NamedTokens::Token> tokens;
     std::set<std::string> known;
     for (const std::string& token : special_tokens) {
       if (token.empty() || find_invalid_utf8(token)) {
-        throw Error(ExitCode::data, "a special token needs a name", name);
+        throw Error(ExitCode::data, "a special token is empty or not UTF-8", name);
       }
       if (!known.insert(token).second) {
-        throw Error(ExitCode::data, fmt::format("the special token '{}' is there twice", token),
+        throw Error(ExitCode::data, fmt::format("the special token '{}' is listed twice", token),
                     name);
       }
-      const auto id = static_cast<int32_t>(units_.size());
+      const auto id = static_cast<int32_t>(bytes_.size());
       tokens.push_back({token, id});
       note_special(special_, token, id);
-      units_.push_back(token);
+      bytes_.push_back(token);
+      is_special_.push_back(true);
     }
     named_ = NamedTokens(std::move(tokens));
   }
 
-  int64_t vocab_size() const override { return static_cast<int64_t>(units_.size()); }
-  const SpecialTokens& special() const override { return special_; }
-  std::string_view bytes_of(int32_t id) const override {
-    return id >= 0 && id < vocab_size() ? units_[static_cast<size_t>(id)] : std::string_view();
-  }
-  bool is_special(int32_t id) const override { return id >= texts_ && id < vocab_size(); }
-  std::optional<int32_t> find(std::string_view text) const override {
-    const auto found = std::find(units_.begin(), units_.end(), text);
-    if (found == units_.end()) return {};
-    return static_cast<int32_t>(found - units_.begin());
-  }
+  // A cut must not split the name of a special token; names do not span lines.
   size_t cut(std::string_view text, size_t limit) const override {
-    return named_.empty() ? character_border(text, limit) : cut_at_line(text, limit);
+    if (named_.empty()) return character_border(text, limit);
+    const size_t end = text.substr(0, limit).rfind('\n');
+    return end == std::string_view::npos ? 0 : end + 1;
   }
-  const std::vector<TokenizerFile>& files() const override { return files_; }
   std::unique_ptr<TextEncoder> encoder(SpecialText special) const override {
-    return std::make_unique<Encoder>(*this, special == SpecialText::as_tokens);
+    return named_.encoder(special, [this](std::string_view part, size_t at, auto& ids) {
+      encode_text(part, at, ids);
+    });
   }
 
  protected:
   virtual void encode_text(std::string_view text, size_t offset,
                            std::vector<int32_t>& ids) const = 0;
 
-  void describe(nlohmann::ordered_json about) {
-    about["special_tokens"] = std::vector<std::string>(units_.begin() + texts_, units_.end());
+  void set_file(nlohmann::ordered_json about) {
+    auto& names = about["special_tokens"] = nlohmann::ordered_json::array();
+    for (size_t id = 0; id < bytes_.size(); ++id) {
+      if (is_special_[id]) names.push_back(bytes_[id]);
+    }
     files_ = {{"tokenizer.json", about.dump() + "\n"}};
   }
 
  private:
-  class Encoder final : public TextEncoder {
-   public:
-    Encoder(const SimpleTokenizer& owner, bool as_tokens) : owner_(owner), as_tokens_(as_tokens) {}
-    void encode(std::string_view text, std::vector<int32_t>& ids) override {
-      owner_.named_.encode(text, as_tokens_, ids, [&](std::string_view part, size_t at) {
-        owner_.encode_text(part, at, ids);
-      });
-    }
-
-   private:
-    const SimpleTokenizer& owner_;
-    bool as_tokens_;
-  };
-
-  // The name of a special token must not be cut; nobody calls one across lines.
-  static size_t cut_at_line(std::string_view text, size_t limit) {
-    const size_t end = text.substr(0, limit).rfind('\n');
-    return end == std::string_view::npos ? 0 : end + 1;
-  }
-
-  std::vector<std::string> units_;
-  int32_t texts_;
-  SpecialTokens special_;
   NamedTokens named_;
-  std::vector<TokenizerFile> files_;
 };
 
 std::vector<std::string> characters_of(const std::string& name, const std::string& alphabet) {
   if (alphabet.empty()) throw Error(ExitCode::data, "its alphabet is empty", name);
   if (const auto bad = find_invalid_utf8(alphabet)) {
-    throw Error(ExitCode::data, fmt::format("its alphabet is no UTF-8 (byte {})", *bad), name);
+    throw Error(ExitCode::data, fmt::format("its alphabet is not UTF-8 (byte {})", *bad), name);
   }
   std::vector<std::string> characters;
   for (size_t at = 0; at < alphabet.size();) {
@@ -122,7 +95,7 @@ class CharTokenizer final : public SimpleTokenizer {
       }
       ids_[code] = id;
     }
-    describe(
+    set_file(
         {{"format", kTokenizerFormat}, {"version", 1}, {"type", kind()}, {"alphabet", alphabet}});
   }
 
@@ -158,7 +131,7 @@ class ByteTokenizer final : public SimpleTokenizer {
  public:
   ByteTokenizer(const std::string& name, const std::vector<std::string>& special_tokens)
       : SimpleTokenizer(name, all_bytes(), special_tokens) {
-    describe({{"format", kTokenizerFormat}, {"version", 1}, {"type", kind()}});
+    set_file({{"format", kTokenizerFormat}, {"version", 1}, {"type", kind()}});
   }
 
   std::string_view kind() const override { return "byte"; }

@@ -1,6 +1,6 @@
-// Tokenizers without a learned vocabulary: one token a character, or one a byte.
+// Tokenizers without a learned vocabulary: one token per character or per byte.
 //
-// Special tokens, where there are any, have the ids behind those of the text. Their file is JSON:
+// The ids of special tokens follow those of the text. The file is JSON:
 //   {"format": "dltrain.tokenizer", "version": 1, "type": "char", "alphabet": "\n !…",
 //    "special_tokens": ["<|endoftext|>"]}
 #pragma once
@@ -14,25 +14,25 @@
 
 namespace dltrain {
 
-// Which characters a text has; takes it in pieces. Throws EncodeError for broken UTF-8.
+// Collects the characters of a text, which is given in pieces. Throws EncodeError for invalid
+// UTF-8.
 class Alphabet {
  public:
   void add(std::string_view text);
-  // In the order of their code points, as UTF-8.
+  // Returns them in the order of their code points, as UTF-8.
   std::string characters() const;
 
  private:
   std::vector<bool> seen_ = std::vector<bool>(0x110000);
 };
 
-// `alphabet`: the characters in the order of their ids, from 0. Throws Error(data) where it is
-// empty, has a character twice or is no UTF-8, and for special tokens without a name or with one
-// twice; `name` is then the place.
+// `alphabet` has the characters in the order of their ids. Throws Error(data) at the place `name`
+// if it is empty, has a character twice or is not UTF-8, and for empty or repeated special tokens.
 std::shared_ptr<const Tokenizer> char_tokenizer(const std::string& name,
                                                 const std::string& alphabet,
                                                 const std::vector<std::string>& special_tokens);
 
-// Ids 0 to 255 are the bytes. Takes text that is no UTF-8, too.
+// Ids 0 to 255 are the bytes. Accepts text that is not UTF-8.
 std::shared_ptr<const Tokenizer> byte_tokenizer(const std::string& name,
                                                 const std::vector<std::string>& special_tokens);
 

@@ -3,6 +3,30 @@
 #include <algorithm>
 
 namespace dltrain {
+namespace {
+
+class NamedEncoder final : public TextEncoder {
+ public:
+  // `names`: null if names are ordinary text.
+  NamedEncoder(const NamedTokens* names, NamedTokens::EncodePart encode)
+      : names_(names), encode_(std::move(encode)) {}
+
+  void encode(std::string_view text, std::vector<int32_t>& ids) override {
+    size_t at = 0;
+    while (const auto found = names_ != nullptr ? names_->find(text, at) : std::nullopt) {
+      encode_(text.substr(at, found->begin - at), at, ids);
+      ids.push_back(found->id);
+      at = found->end;
+    }
+    encode_(text.substr(at), at, ids);
+  }
+
+ private:
+  const NamedTokens* names_;
+  NamedTokens::EncodePart encode_;
+};
+
+}  // namespace
 
 void note_special(SpecialTokens& special, std::string_view name, int32_t id) {
   struct Meaning {
@@ -56,6 +80,11 @@ std::optional<NamedTokens::Found> NamedTokens::find(std::string_view text, size_
     }
   }
   return {};
+}
+
+std::unique_ptr<TextEncoder> NamedTokens::encoder(SpecialText special, EncodePart encode) const {
+  const bool as_tokens = special == SpecialText::as_tokens;
+  return std::make_unique<NamedEncoder>(as_tokens ? this : nullptr, std::move(encode));
 }
 
 }  // namespace dltrain

@@ -1,7 +1,9 @@
-// Special tokens at the end of a vocabulary of characters or bytes, and what their names mean.
+// The meanings of special tokens, and the search for their names in a text.
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -11,10 +13,10 @@
 
 namespace dltrain {
 
-// Notes the meaning that a name usually has; the first of several names with one meaning counts.
+// Records the usual meaning of a name. Of several names with one meaning the first is used.
 void note_special(SpecialTokens& special, std::string_view name, int32_t id);
 
-// Tokens that stand in a text by their name. Of several at one place the longest is meant.
+// Finds the names of tokens in a text. Of several at one place the longest wins.
 class NamedTokens {
  public:
   struct Token {
@@ -29,27 +31,20 @@ class NamedTokens {
     size_t begin = 0, end = 0;  // of the name, in the text
     int32_t id = 0;
   };
-  // The first name at or behind `from`.
+  // Returns the first name at or after `from`.
   std::optional<Found> find(std::string_view text, size_t from) const;
   bool empty() const { return tokens_.empty(); }
 
-  // Appends the ids of the names in `text`, if they count `as_tokens`, and calls between(text,
-  // offset) for what stands between them, which appends its own.
-  template <typename Between>
-  void encode(std::string_view text, bool as_tokens, std::vector<int32_t>& ids,
-              const Between& between) const {
-    size_t at = 0;
-    while (const auto found = as_tokens ? find(text, at) : std::nullopt) {
-      between(text.substr(at, found->begin - at), at);
-      ids.push_back(found->id);
-      at = found->end;
-    }
-    between(text.substr(at), at);
-  }
+  // Encodes the part of a text that begins at `offset`, which may be empty.
+  using EncodePart =
+      std::function<void(std::string_view part, size_t offset, std::vector<int32_t>&)>;
+  // Returns an encoder that encodes the names as their tokens, if `special` is as_tokens, and the
+  // text between them by `encode`. This object must outlive it.
+  std::unique_ptr<TextEncoder> encoder(SpecialText special, EncodePart encode) const;
 
  private:
-  std::vector<Token> tokens_;  // by first byte, then the longest first
-  uint32_t begin_[257] = {};   // where those of each first byte begin
+  std::vector<Token> tokens_;  // sorted by first byte, then by decreasing length
+  uint32_t begin_[257] = {};   // index of the first token with each first byte
 };
 
 }  // namespace dltrain

@@ -17,7 +17,7 @@ constexpr size_t kMaxPattern = 64 << 10;
 constexpr uint32_t kMaxSteps = 10'000'000;
 constexpr size_t kStack = 32 << 10, kMaxStack = 8 << 20;
 
-// White_Space of Unicode, within brackets. PCRE2's own \s differs by U+180E.
+// The Unicode property White_Space as a bracket expression. PCRE2's own \s differs by U+180E.
 constexpr std::string_view kWhiteSpace =
     R"(\t-\r\x{20}\x{85}\x{A0}\x{1680}\x{2000}-\x{200A}\x{2028}\x{2029}\x{202F}\x{205F}\x{3000})";
 
@@ -44,8 +44,8 @@ std::string with_white_space(std::string_view pattern) {
   return out;
 }
 
-// The patterns of GPT-2, cl100k, Llama 3, Qwen 2 and o200k: none of them joins a line break that
-// stands alone to what follows it.
+// The patterns of GPT-2, cl100k, Llama 3, Qwen 2 and o200k. None of them joins a single line break
+// to the text that follows it.
 constexpr std::array kKnownPatterns{
     kGpt2Pattern,
     std::string_view(
@@ -76,8 +76,14 @@ struct Splitter::Walker::Memory {
   }
 };
 
+bool is_white_space(uint32_t code) {
+  return (code >= 9 && code <= 13) || code == 0x20 || code == 0x85 || code == 0xA0 ||
+         code == 0x1680 || (code >= 0x2000 && code <= 0x200A) || code == 0x2028 || code == 0x2029 ||
+         code == 0x202F || code == 0x205F || code == 0x3000;
+}
+
 Splitter::Splitter(const std::string& name, const std::string& pattern)
-    : code_(std::make_unique<Code>()),
+    : code_(std::make_shared<Code>()),
       cuts_at_lines_(std::find(kKnownPatterns.begin(), kKnownPatterns.end(), pattern) !=
                      kKnownPatterns.end()) {
   if (pattern.size() > kMaxPattern) {
@@ -93,32 +99,25 @@ Splitter::Splitter(const std::string& name, const std::string& pattern)
     PCRE2_UCHAR message[256];
     pcre2_get_error_message(error, message, sizeof message);
     throw Error(ExitCode::data,
-                fmt::format("its pattern is no regular expression: {} (byte {} of it)",
+                fmt::format("its pattern is not a regular expression: {} (byte {} of the pattern)",
                             reinterpret_cast<const char*>(message), offset),
                 name);
   }
-  // Where there is no compiler for the machine the pattern is interpreted.
+  // If there is no JIT compiler for this machine, the pattern is interpreted.
   pcre2_jit_compile(code_->code, PCRE2_JIT_COMPLETE);
 }
 
-Splitter::~Splitter() = default;
-Splitter::Splitter(Splitter&&) noexcept = default;
-Splitter& Splitter::operator=(Splitter&&) noexcept = default;
-
-Splitter::Walker::Walker(const Splitter& splitter) : memory_(std::make_unique<Memory>()) {
+Splitter::Walker::Walker(const Splitter& splitter) : memory_(std::make_shared<Memory>()) {
   memory_->code = splitter.code_->code;
   memory_->match = pcre2_match_data_create_from_pattern(memory_->code, nullptr);
   memory_->context = pcre2_match_context_create(nullptr);
   memory_->stack = pcre2_jit_stack_create(kStack, kMaxStack, nullptr);
   if (memory_->match == nullptr || memory_->context == nullptr || memory_->stack == nullptr) {
-    fail(ExitCode::memory, "no memory for the pattern of a tokenizer");
+    fail(ExitCode::memory, "out of memory for the pattern of a tokenizer");
   }
   pcre2_set_match_limit(memory_->context, kMaxSteps);
   pcre2_jit_stack_assign(memory_->context, nullptr, memory_->stack);
 }
-
-Splitter::Walker::~Walker() = default;
-Splitter::Walker::Walker(Walker&&) noexcept = default;
 
 void Splitter::Walker::start(std::string_view text, size_t offset) {
   text_ = text;
@@ -129,7 +128,7 @@ void Splitter::Walker::start(std::string_view text, size_t offset) {
 std::string_view Splitter::Walker::next() {
   if (at_ == text_.size()) return {};
   if (at_ == match_end_) {
-    // Empty matches would be pieces without text. The check of UTF-8 was made before.
+    // Empty matches would be pieces without text. The caller has checked the UTF-8.
     const int found =
         pcre2_match(memory_->code, reinterpret_cast<PCRE2_SPTR>(text_.data()), text_.size(), at_,
                     PCRE2_NOTEMPTY | PCRE2_NO_UTF_CHECK, memory_->match, memory_->context);

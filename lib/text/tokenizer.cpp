@@ -4,8 +4,8 @@
 #include "base/file.h"
 #include "base/lfs_pointer.h"
 #include "base/owned_files.h"
+#include "base/utf8.h"
 #include "text/formats.h"
-#include "text/utf8_text.h"
 
 namespace dltrain {
 namespace fs = std::filesystem;
@@ -17,7 +17,7 @@ std::string read(const fs::path& path) {
   return read_file(path, kMaxFile, ExitCode::data);
 }
 
-// The file of a folder that describes its tokenizer; empty: none.
+// Returns the main file of the tokenizer in a folder, or empty if there is none.
 fs::path main_file(const fs::path& folder) {
   std::error_code ignored;
   for (const char* name : {"tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt"}) {
@@ -38,7 +38,7 @@ std::shared_ptr<const Tokenizer> load_file(const fs::path& path) {
   }
   std::string content = read(path);
   if (is_lfs_pointer(content)) throw Error(ExitCode::data, kIsLfsPointer, path.string());
-  // JSON begins with a brace; a SentencePiece model with the tag of its first piece.
+  // JSON begins with a brace, a SentencePiece model with the tag of its first piece.
   const size_t first = content.find_first_not_of(" \t\r\n");
   if (first != std::string::npos && content[first] == '{') {
     return tokenizer_from_json(path.string(), std::move(content));
@@ -47,11 +47,19 @@ std::shared_ptr<const Tokenizer> load_file(const fs::path& path) {
     return sentence_piece_tokenizer(path.string(), std::move(content));
   }
   throw Error(ExitCode::data,
-              "is no file of a tokenizer that is known (tokenizer.json, a SentencePiece model)",
+              "is not a known tokenizer file (tokenizer.json, a SentencePiece model)",
               path.string());
 }
 
 }  // namespace
+
+void check_utf8(std::string_view text, size_t offset) {
+  if (const auto bad = find_invalid_utf8(text)) {
+    throw EncodeError(fmt::format("is not UTF-8: the byte 0x{:02x} does not belong to a character",
+                                  static_cast<unsigned char>(text[*bad])),
+                      offset + *bad);
+  }
+}
 
 std::vector<int32_t> Tokenizer::encode(std::string_view text, SpecialText special) const {
   std::vector<int32_t> ids;
@@ -108,11 +116,11 @@ std::shared_ptr<const Tokenizer> load_tokenizer(const fs::path& path) {
   const fs::path file = main_file(path);
   if (file.empty()) {
     throw Error(ExitCode::data,
-                "has no file of a tokenizer (tokenizer.json, tokenizer.model, vocab.txt, or "
+                "has no tokenizer file (tokenizer.json, tokenizer.model, vocab.txt, or "
                 "vocab.json with merges.txt)",
                 path.string());
   }
-  // A SentencePiece model is also given as a tokenizer.json, which is not read.
+  // Folders of SentencePiece models often also have a tokenizer.json that cannot be read.
   const fs::path model = path / "tokenizer.model";
   if (file.filename() != "tokenizer.json" || !fs::is_regular_file(model, ignored)) {
     return load_file(file);

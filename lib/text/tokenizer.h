@@ -1,11 +1,10 @@
-// Tokenizers: text to token ids and back.
+// Tokenizers convert text to token ids and back.
 //
-// A Tokenizer does not change after it was made; any number of threads may use it. Encoding needs
-// memory that is used again and again (and remembers words), so each thread takes an encoder of
-// its own. Text is UTF-8; offsets count bytes.
+// A Tokenizer is immutable, so any number of threads may use it. Encoding needs scratch memory and
+// a cache of words, so each thread creates its own encoder. Text is UTF-8; offsets count bytes.
 //
-// What a tokenizer knows lies in a few files (`files()`): load_tokenizer() makes an equal one of
-// them, and Hugging Face's libraries read those of byte-level BPE and SentencePiece.
+// A tokenizer is stored in a few files (`files()`): load_tokenizer() makes an equal one from them.
+// Hugging Face's libraries read the files of byte-level BPE and SentencePiece.
 #pragma once
 
 #include <cstdint>
@@ -21,14 +20,17 @@
 
 namespace dltrain {
 
-// A text that cannot be encoded: Error(data) that knows where.
+// The largest vocabulary that is read from tokenizer files.
+inline constexpr int64_t kMaxTokens = 1 << 21;
+
+// Error(data) for a text that cannot be encoded, with the offset of the cause.
 class EncodeError : public Error {
  public:
   EncodeError(const std::string& message, size_t offset)
       : Error(ExitCode::data, message, fmt::format("byte {}", offset)),
         reason_(message),
         offset_(offset) {}
-  const std::string& reason() const { return reason_; }  // without the place
+  const std::string& reason() const { return reason_; }  // the message without the place
   size_t offset() const { return offset_; }              // in the text given to encode()
 
  private:
@@ -36,24 +38,28 @@ class EncodeError : public Error {
   size_t offset_;
 };
 
-// Tokens with a meaning besides their text, where the vocabulary has them. They are told by the
-// names that the usual vocabularies give them ("<|endoftext|>", "</s>", "[MASK]", …).
+// Throws EncodeError at the first byte that does not belong to a valid character. `offset` is the
+// position of `text` within the text that the error refers to.
+void check_utf8(std::string_view text, size_t offset = 0);
+
+// Tokens with a special meaning, if the vocabulary has them. They are recognised by their common
+// names ("<|endoftext|>", "</s>", "[MASK]", …).
 struct SpecialTokens {
   std::optional<int32_t> begin_of_text, end_of_text, padding, unknown, mask;
 };
 
-// What becomes of the names of special tokens within a text.
+// How the names of special tokens within a text are encoded.
 enum class SpecialText : uint8_t {
-  as_text,    // they are text like any other: for data that anybody may have written
-  as_tokens,  // they are those tokens: for prompts and chat templates
+  as_text,    // as ordinary text: for untrusted data
+  as_tokens,  // as the special tokens: for prompts and chat templates
 };
 
-// One thread's means to encode.
+// Encodes text. Each thread needs its own.
 class TextEncoder {
  public:
   virtual ~TextEncoder() = default;
-  // Appends the tokens of a text, and no others (none at its begin or end). Throws EncodeError for
-  // broken UTF-8 and for characters that the vocabulary lacks; `ids` then has unspecified content.
+  // Appends the tokens of a text, without tokens for its begin or end. Throws EncodeError for
+  // invalid UTF-8 and for characters that the vocabulary lacks; `ids` is then unspecified.
   virtual void encode(std::string_view text, std::vector<int32_t>& ids) = 0;
 };
 
@@ -67,46 +73,53 @@ class Tokenizer {
   virtual ~Tokenizer() = default;
 
   virtual std::string_view kind() const = 0;  // a name of tokenizer_table()
-  // One more than the largest id.
-  virtual int64_t vocab_size() const = 0;
-  virtual const SpecialTokens& special() const = 0;
   virtual std::unique_ptr<TextEncoder> encoder(SpecialText special) const = 0;
-
-  // The bytes that a token stands for, the name of a special one, nothing for ids that stand for
-  // nothing. A token may end within a character.
-  virtual std::string_view bytes_of(int32_t id) const = 0;
-  virtual bool is_special(int32_t id) const = 0;
-  // Whether decoding leaves out a space at the very start of a text.
+  // Returns true if decoding drops a space at the start of a text.
   virtual bool drops_first_space() const { return false; }
-  // The id of the token whose bytes (or name) are `text`.
-  virtual std::optional<int32_t> find(std::string_view text) const = 0;
-
-  // Where a long text may be cut: the greatest position of (0, limit] at which encoding the two
-  // parts gives the tokens of the whole; 0 where none was found. `limit` < text.size().
+  // Returns the greatest position in (0, limit] at which a text can be split without changing its
+  // tokens, or 0 if none was found. `limit` < text.size().
   virtual size_t cut(std::string_view text, size_t limit) const = 0;
 
-  // What load_tokenizer() reads, each file to be written under its name.
-  virtual const std::vector<TokenizerFile>& files() const = 0;
+  // The largest id plus one.
+  int64_t vocab_size() const { return static_cast<int64_t>(bytes_.size()); }
+  const SpecialTokens& special() const { return special_; }
+  // Returns the bytes of a token or the name of a special token; empty for an id without a token. A
+  // token may end within a character.
+  std::string_view bytes_of(int32_t id) const {
+    return id >= 0 && id < vocab_size() ? bytes_[static_cast<size_t>(id)] : std::string_view();
+  }
+  bool is_special(int32_t id) const {
+    return id >= 0 && id < vocab_size() && is_special_[static_cast<size_t>(id)];
+  }
+  // The files that load_tokenizer() reads.
+  const std::vector<TokenizerFile>& files() const { return files_; }
 
   std::vector<int32_t> encode(std::string_view text,
                               SpecialText special = SpecialText::as_text) const;
-  // Bytes that are no characters become U+FFFD.
+  // Invalid UTF-8 becomes U+FFFD.
   std::string decode(std::span<const int32_t> ids, bool skip_special = false) const;
-  // Hash of kind and files: equal for tokenizers that are equal.
+  // Hash of kind and files: equal for equal tokenizers.
   std::string identity() const;
+
+ protected:
+  // The constructors of derived classes fill these.
+  std::vector<std::string> bytes_;  // by id
+  std::vector<bool> is_special_;    // by id
+  SpecialTokens special_;
+  std::vector<TokenizerFile> files_;
 };
 
-// Text of tokens that come one at a time: gives out whole characters, and keeps the bytes of an
-// unfinished one. All that it gives out, one behind another, is Tokenizer::decode() of all ids.
+// Decodes tokens one at a time. Returns complete characters and keeps the bytes of an incomplete
+// one. The concatenation of all results equals Tokenizer::decode() of all ids.
 class TextDecoder {
  public:
   // `tokenizer` must outlive the decoder.
   explicit TextDecoder(const Tokenizer& tokenizer, bool skip_special = false)
       : tokenizer_(tokenizer), skip_special_(skip_special) {}
 
-  // What is certain after one more token; may be empty. Ids that the vocabulary lacks give nothing.
+  // Returns the text that one more token completes; it may be empty. Unknown ids add no text.
   std::string next(int32_t id);
-  // What is left at the end.
+  // Returns the rest of the text.
   std::string finish();
 
  private:
@@ -116,14 +129,14 @@ class TextDecoder {
   std::string pending_;
 };
 
-// Reads a tokenizer from a file that `files()` gave, a Hugging Face tokenizer.json, a SentencePiece
-// model, BERT's vocab.txt, or a folder that has one of these or vocab.json with merges.txt. Throws
+// Reads a tokenizer from a file of `files()`, a Hugging Face tokenizer.json, a SentencePiece model,
+// BERT's vocab.txt, or a folder that has one of these or vocab.json with merges.txt. Throws
 // Error(data).
 std::shared_ptr<const Tokenizer> load_tokenizer(const std::filesystem::path& path);
-// The same from GPT-2's two files, wherever they lie.
+// Reads a tokenizer from GPT-2's two files.
 std::shared_ptr<const Tokenizer> load_vocabulary(const std::filesystem::path& vocab,
                                                  const std::filesystem::path& merges);
-// Whether a folder has files of a tokenizer.
+// Returns true if a folder has the files of a tokenizer.
 bool holds_tokenizer(const std::filesystem::path& folder);
 // Writes files() into a folder.
 void save_tokenizer(const Tokenizer& tokenizer, const std::filesystem::path& folder);

@@ -4,8 +4,8 @@
 
 #include <sentencepiece_trainer.h>
 
+#include "base/utf8.h"
 #include "text/formats.h"
-#include "text/utf8_text.h"
 
 namespace dltrain {
 namespace {
@@ -36,7 +36,7 @@ class Lines final : public sentencepiece::SentenceIterator {
   bool empty_ = true;
 };
 
-// The number behind `words` in what the library said; empty: it said something else.
+// Returns the number that follows `words` in the library's message; empty if they do not occur.
 std::string number_behind(const std::string& status, std::string_view words) {
   const size_t at = status.find(words);
   if (at == std::string::npos) return {};
@@ -44,18 +44,18 @@ std::string number_behind(const std::string& status, std::string_view words) {
   return status.substr(begin, status.find_first_not_of("0123456789", begin) - begin);
 }
 
-// The library's "Internal: trainer_interface.cc(660) [condition] Vocabulary size too high (400).
-// Please set it to a value <= 266." and its like, in words of ours.
-std::string told(const std::string& status, int64_t vocab_size) {
+// Rewords messages of the library such as "Internal: trainer_interface.cc(660) [condition]
+// Vocabulary size too high (400). Please set it to a value <= 266."
+std::string reworded(const std::string& status, int64_t vocab_size) {
   if (const auto most = number_behind(status, "set it to a value <= "); !most.empty()) {
-    return fmt::format("the text is too small for a vocabulary of {} tokens: it gives {} at most",
+    return fmt::format("the text is too small for a vocabulary of {} tokens: the maximum is {}",
                        vocab_size, most);
   }
   const std::string few = fmt::format("smaller than required_chars. {} vs ", vocab_size);
   if (const auto least = number_behind(status, few); !least.empty()) {
     return fmt::format(
-        "a vocabulary of {} tokens is too small for this text: bytes, special tokens and its "
-        "characters are {} (a smaller character coverage leaves rare ones to the bytes)",
+        "a vocabulary of {} tokens is too small for this text: bytes, special tokens and "
+        "characters need {} (a smaller character coverage encodes rare ones as bytes)",
         vocab_size, least);
   }
   const size_t condition = status.rfind("] ");
@@ -73,7 +73,7 @@ std::shared_ptr<const Tokenizer> train_sentence_piece(
   for (const std::string& token : options.special_tokens) {
     special += (special.empty() ? "" : ",") + token;
   }
-  // The number of threads decides the order of sums, so it does not follow the machine.
+  // The number of threads changes the order of sums, so it is fixed.
   const std::unordered_map<std::string, std::string> arguments{
       {"model_type", options.type},
       {"vocab_size", std::to_string(options.vocab_size)},
@@ -88,8 +88,8 @@ std::shared_ptr<const Tokenizer> train_sentence_piece(
   std::string model;
   const auto status = sentencepiece::SentencePieceTrainer::Train(arguments, &lines, &model);
   if (!status.ok()) {
-    throw Error(ExitCode::data,
-                lines.empty() ? "the text is empty" : told(status.ToString(), options.vocab_size));
+    throw Error(ExitCode::data, lines.empty() ? "the text is empty"
+                                              : reworded(status.ToString(), options.vocab_size));
   }
   return sentence_piece_tokenizer("the trained model", std::move(model));
 }

@@ -1,7 +1,7 @@
-// Unigram SentencePiece models as tokenizer.json. Like transformers' own converter, but for two
-// things by which that gives other ids: spaces at the begin of a text and runs of them are kept
-// where the model keeps them (a normalizer instead of the pre-tokenizer Metaspace), and tokens that
-// the user defined are found with the others, as the library does, so that no space is put behind.
+// Converts unigram SentencePiece models to tokenizer.json. Differs in two points from transformers'
+// own converter, which gives other ids there: leading and repeated spaces are kept where the model
+// keeps them (a normalizer instead of the pre-tokenizer Metaspace), and user-defined tokens are
+// found with the others, as the library does, so that no space is added after them.
 #include <algorithm>
 
 #include <nlohmann/json.hpp>
@@ -61,8 +61,8 @@ ordered_json decoder(const SentencePieceModel& model) {
   return {{"type", "Sequence"}, {"decoders", steps}};
 }
 
-// Scores as the library's search has them: a token that the user defined beats whatever else its
-// bytes may be cut into; what is not found in texts is as unlikely as the least of what is.
+// Uses the scores of the library's search: a user-defined token beats any other segmentation of its
+// bytes; bytes and unused tokens get the lowest score.
 ordered_json vocabulary(const SentencePieceModel& model) {
   float least = 0, most = -1e30f;
   for (const auto& piece : model.pieces) {

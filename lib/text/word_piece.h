@@ -1,9 +1,9 @@
-// WordPiece as BERT has it (Devlin et al. 2019): text is normalised and cut at white space and
-// punctuation; of each word the longest beginning that the vocabulary has is a token, then the
-// longest of the rest with "##" in front, and so on. A word that cannot be made up is [UNK].
+// WordPiece as in BERT (Devlin et al. 2019): text is normalized and cut at white space and
+// punctuation. The first token of a word is its longest prefix in the vocabulary, the next one the
+// longest prefix of the rest, written with "##" in front, and so on. Other words are [UNK].
 //
-// Gives the tokens of Hugging Face's `tokenizers`, without [CLS] and [SEP], up to characters that
-// newer versions of Unicode assign to other classes than utf8proc does.
+// Gives the tokens of Hugging Face's `tokenizers`, without [CLS] and [SEP], except for characters
+// whose class differs between its Unicode version and utf8proc's.
 #pragma once
 
 #include <memory>
@@ -15,7 +15,7 @@
 namespace dltrain {
 
 struct WordPieceParts {
-  std::vector<std::string> tokens;  // by id; empty: no token has this id
+  std::vector<std::string> tokens;  // by id; empty for unused ids
   std::vector<int32_t> special;     // ids of [CLS], [MASK], …
   std::string unknown = "[UNK]", prefix = "##";
   size_t max_characters = 100;  // longer words are unknown
@@ -26,7 +26,7 @@ struct WordPieceParts {
   std::vector<TokenizerFile> files;
 };
 
-// Throws Error(data) with the place `name` for parts that do not fit together.
+// Throws Error(data) at the place `name` for inconsistent parts.
 std::shared_ptr<const Tokenizer> word_piece_tokenizer(const std::string& name,
                                                       WordPieceParts parts);
 

@@ -5,7 +5,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "base/printable.h"
+#include "base/utf8.h"
 
 namespace dltrain {
 namespace {

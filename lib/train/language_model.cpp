@@ -1,8 +1,8 @@
 #include "train/language_model.h"
 
 #include "base/error.h"
+#include "base/utf8.h"
 #include "tensor/safetensors.h"
-#include "text/utf8_text.h"
 #include "train/resume.h"
 #include "train/weights.h"
 

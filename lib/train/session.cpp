@@ -9,7 +9,6 @@
 #include "compile/later_tokens.h"
 #include "config/load.h"
 #include "config/paths.h"
-#include "data/distributions.h"
 #include "data/ignore_label.h"
 #include "data/parallel_streams.h"
 #include "device/engine.h"
@@ -34,7 +33,7 @@ void check_data(const Session& session, const StepGraph& graph) {
     if (kind == TargetKind::binary) split->check_targets(0, 1);
     // Those that samples are mixed to are labels here.
     if (kind == TargetKind::distributions && is_floating(target_sample(*split).dtype)) {
-      check_distributions(*split, graph.output_spec.shape[-1]);
+      split->check_distributions(graph.output_spec.shape[-1]);
     }
   }
   for (const IdBound& ids : id_bounds(graph.graph, graph.slots)) {

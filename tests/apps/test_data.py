@@ -218,7 +218,7 @@ data: {{type: image_folder, transforms: [{{resize: [8, 8]}}], train: {{path: {se
                                                      "-s", f"data.eval.path={self.folder}/few").out)
         self.animals("other", "cat", "dog")
         for command in (("train", config, "--dry-run"), ("eval", "--checkpoint", run), ("predict", "--checkpoint", run, "-o", self.folder / "x.csv")):
-            self.refused(DATA, *command, "-s", f"data.eval.path={self.folder}/other", says="the class 'dog' is none of the 3")
+            self.refused(DATA, *command, "-s", f"data.eval.path={self.folder}/other", says="the class 'dog' is not one of the 3")
 
     def test_predict_takes_images_without_classes(self):
         config, run = self.train_animals()
@@ -231,7 +231,7 @@ data: {{type: image_folder, transforms: [{{resize: [8, 8]}}], train: {{path: {se
         rows = self.predicted(run, *flags)
         self.assertEqual(list(rows[0]), ["sample", "source", "class", "probability"])
         self.assertEqual([row["class"] for row in rows], ["bee", "cat"])
-        self.assertIn("1 file that is no .jpg, .jpeg or .png passed over",
+        self.assertIn("skipped 1 file without the ending .jpg, .jpeg or .png",
                       self.run_dltrain("predict", "--checkpoint", run, "-o", self.folder / "out.jsonl", *flags).err)
         self.assertNotIn("target", (self.folder / "out.jsonl").read_text())
         self.refused(USAGE, "eval", "--checkpoint", run, *flags, says="only predict takes such data")
@@ -265,7 +265,7 @@ data: {{type: image_folder, transforms: [{{resize: [8, 8]}}], train: {{path: {se
             self.assertIn("8 samples of test, loss", self.run_dltrain("eval", trained, "test", cwd=self.folder).out)
         self.refused(DATA, "eval", run, flat, says="has no sub-folders")
         self.animals("other", "cat", "dog")
-        self.refused(DATA, "eval", run, self.folder / "other", says="the class 'dog' is none of the 3")
+        self.refused(DATA, "eval", run, self.folder / "other", says="the class 'dog' is not one of the 3")
         self.assertIn("2 samples", self.run_dltrain("predict", run, flat, "-o", self.folder / "x.csv").out)
         self.refused(DATA, "predict", run, self.folder / "nothere", "-o", self.folder / "x.csv", says="there is no file or folder")
         self.refused(USAGE, "predict", self.folder / "nothere", flat, "-o", self.folder / "x.csv", says="give a run folder")
@@ -328,7 +328,7 @@ data: {{type: image_folder, transforms: [{{resize: [8, 8]}}], train: {{path: {se
         at = content.index(photo)
         packed.write_bytes(content[:at] + bytes(16) + content[at + 16:])
         train = (self.packed_config(packed), "--max-steps", 20, "--overwrite", "--output-dir", self.folder / "run")
-        self.refused(DATA, *train, says=["x.images, image ", "is no JPEG or PNG"])
+        self.refused(DATA, *train, says=["x.images, image ", "is not a JPEG or PNG"])
         said = self.run_dltrain(*train, "-s", "data.on_error=skip").err
         self.assertIn("left out: ", said)
         self.assertIn("x.images, image ", said)

@@ -431,7 +431,7 @@ training: {global_batch_size: 4, max_steps: 3}
         wrong("does not list the tensor 'model.embed_tokens.weight'", lambda m: m.pop("model.embed_tokens.weight"))
         wrong("lists the tensor 'b' twice", text='{"weight_map": {"b": "c.safetensors", "b": "d.safetensors"}}')
         wrong("has no weight_map", text='{"weight_map": {}}')
-        wrong("is no JSON object", text="{")
+        wrong("is not a JSON object", text="{")
 
     def test_output_folders(self):
         run, out = self.folder / "run", self.folder / "out"
@@ -476,7 +476,7 @@ training: {global_batch_size: 4, max_steps: 1}
         text = self.write("text.txt", "Hello world, how are you? " * 200)
         data = f"{{type: text, path: {text}, tokenizer: {{type: file, path: {folder}}}, sequence_length: 16}}"
         self.refused(DATA, self.configuration(folder, data=data), "--output-dir", self.folder / "run",
-                     says=["the tokenizer of the data (bpe) has", "tokens, the model has 31: they do not fit together"])
+                     says=["the tokenizer of the data (bpe) has", "tokens, but the model has 31; they do not match"])
 
 
 if __name__ == "__main__":

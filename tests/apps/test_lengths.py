@@ -109,13 +109,13 @@ class Lengths(support.DltrainTest):
                 path.write_text(path.read_text().replace(old, new))
             self.refused(USAGE, path, "--output-dir", self.folder / "wrong", says=says)
 
-        refused(TEXT, "curriculum: {from: 40, steps: 5}", "run.yaml:9:22: error: does not grow: sequence_length is 40")
-        refused(TEXT, CURRICULUM + "\n  sampling: streams", "streams go on where they ended")
-        refused(TEXT, CURRICULUM + "\n  mlm_probability: 0.1", "masks are chosen for whole samples")
+        refused(TEXT, "curriculum: {from: 40, steps: 5}", "run.yaml:9:22: error: from must be below sequence_length (40)")
+        refused(TEXT, CURRICULUM + "\n  sampling: streams", "streams are contiguous")
+        refused(TEXT, CURRICULUM + "\n  mlm_probability: 0.1", "which masks whole samples")
         refused(TEXT, "length_buckets: 2", "unknown key 'length_buckets'")
         refused(PAIRS, CURRICULUM, "a curriculum needs documents")
-        refused(PAIRS, "length_buckets: 2\n  source_lengths: false", "length_buckets cut padding off")
-        refused(PAIRS, "length_buckets: 2\n  sampling: balanced", "an order of their own")
+        refused(PAIRS, "length_buckets: 2\n  source_lengths: false", "length_buckets removes padding")
+        refused(PAIRS, "length_buckets: 2\n  sampling: balanced", "cannot be combined")
         table = "model: {layers: [embedding: {embedding_dim: 8}, position_embedding, lm_head: {}]}"
         model = TEXT.split("\n")[2].replace("{{", "{").replace("}}", "}")
         refused(TEXT, CURRICULUM, "need parameters that do not depend on it", **{model: table})

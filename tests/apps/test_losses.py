@@ -61,8 +61,8 @@ logging: {{logging_steps: 1}}
                      says="needs integer labels")
         self.refused(USAGE, self.configuration({"type": "cross_entropy"}, "distributions", outputs=1), says="of one logit it is always 0")
         # Numbers where shares of the classes should be, and shares that are not all of one.
-        for row, says in (((0.2, 0.3, 1.7, 0.1), "target 1.7 is no share of a class"), ((0.2, 0.3, 0.1, 0.1), "add up to 0.7, not to 1"),
-                          ((0.2, 0.3, -0.5, 1), "target -0.5 is no share of a class")):
+        for row, says in (((0.2, 0.3, 1.7, 0.1), "target 1.7 is not the share of a class"), ((0.2, 0.3, 0.1, 0.1), "add up to 0.7, not to 1"),
+                          ((0.2, 0.3, -0.5, 1), "target -0.5 is not the share of a class")):
             rows = [(0.25, 0.25, 0.25, 0.25), (0, 1, 0, 0), row]
             support.save_safetensors(self.folder / "t.safetensors", {
                 "x": ("F32", [3, 2], range(6)), "y": ("F32", [3, 4], sum(rows, ()))})
@@ -80,7 +80,7 @@ model: {{layers: [linear: 2]}}
 data: {{type: csv, path: {data}}}
 optimizer: {{type: sgd, learning_rate: 0.5}}
 training: {{global_batch_size: 3, max_steps: 1}}
-"""), says=["labels.csv:3", "the label 0.37 is not a whole number"])
+"""), says=["labels.csv:3", "the label 0.37 is not an integer"])
         data = self.write("shares.csv", "0.1,0\n0.2,1\n0.3,1.25\n")
         self.refused(DATA, self.write("binary.yaml", f"""
 model: {{layers: [linear: 1]}}

@@ -99,7 +99,7 @@ class Recurrent(support.DltrainTest):
         self.assertIn("needs data of type text, tokens or jsonl with `sampling: streams`", refusal({"sampling: streams": ""}))
         self.assertIn("streams are read in order", refusal({"sampling: streams": "sampling: streams\n  shuffle: true"}))
         self.assertIn("fewer than the 64 streams", refusal({"global_batch_size: 4": "global_batch_size: 64"}, DATA))
-        self.assertIn("or neither has", refusal({"eval: {}": "eval: {sampling: uniform}"}))
+        self.assertIn("or neither", refusal({"eval: {}": "eval: {sampling: uniform}"}))
         two = "model: {layers: [embedding: 8, {type: lstm, hidden_size: 8, carry_state: true, bidirectional: true}, lm_head]}"
         model = self.configuration("lstm_carried").read_text().split("\n")[2]
         self.assertIn("no state before", refusal({model: two}))
@@ -109,7 +109,7 @@ data: {type: synthetic, sampling: streams}
 optimizer: adam
 training: {global_batch_size: 2, max_steps: 1}
 """)
-        self.assertIn("images.yaml:3:35: error: streams are cut from one text",
+        self.assertIn("images.yaml:3:35: error: streams need one text",
                       self.refused(USAGE, images, "--output-dir", self.folder / "wrong").err)
 
 

@@ -52,7 +52,7 @@ logging: {{logging_steps: 1}}
             self.assertRegex(text, rf"- {column} +# column '{column}' has \d+ different texts")
         self.assertIn("empty: category", text)
         said = self.run_dltrain(config, "--output-dir", run, "--max-steps", 200)
-        self.assertIn("column 'Name' has another text in every row", said.out + said.err)
+        self.assertIn("column 'Name' has a different text in every row", said.out + said.err)
         self.assertIn("column 'PassengerId' numbers the rows", said.out + said.err)
         self.assertGreater(json.loads((run / "summary.json").read_text())["eval_accuracy"], 0.75)
         # The columns of a new file stand in any order; what is left out may be missing.
@@ -80,7 +80,7 @@ logging: {{logging_steps: 1}}
         self.assertGreater(found["eval_accuracy"], 0.9)
         lacking = self.write("lacking.csv", "y,c,a,bb\n" + csv_text(rows, "ycab"))
         self.refused(DATA, "eval", "--checkpoint", run, "-s", f"data.eval.path={lacking}",
-                     says=["lacking.csv:1", "no column 'b'", "is it 'bb'?", "column 'bb' is new"])
+                     says=["lacking.csv:1", "no column 'b'", "is it 'bb'?", "without the column 'bb'"])
         # The schema is in the checkpoint, readable.
         state = json.loads((run / "checkpoints" / "latest" / "state.json").read_text())
         self.assertEqual(state["class_names"], ["high", "low"])

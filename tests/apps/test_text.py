@@ -163,27 +163,27 @@ class TextTest(DltrainTest):
         self.refused(DATA, "data", "tokenizer", text, "--vocab-size", 100000, "-o", folder,
                      says="the text is too small for a vocabulary of 100000 tokens")
         broken = self.write("broken.txt", b"good\n\xff\n")
-        self.refused(DATA, "data", "tokenizer", broken, "-o", folder, says="broken.txt:2: is no UTF-8")
+        self.refused(DATA, "data", "tokenizer", broken, "-o", folder, says="broken.txt:2: is not UTF-8")
         small = self.write("small.txt", "to be or not\n")
         said = self.refused(DATA, "data", "tokenizer", small, "--vocab-size", 400, "-o", folder).err
-        self.assertRegex(said, r"error: the text is too small for a vocabulary of 400 tokens: it gives \d+ at most\n$")
+        self.assertRegex(said, r"error: the text is too small for a vocabulary of 400 tokens: the maximum is \d+\n$")
         wide = self.write("wide.txt", "".join(chr(0x4E00 + i) for i in range(60)) * 20)
         self.refused(DATA, "data", "tokenizer", wide, "--vocab-size", 264, "-o", folder,
-                     says=["a vocabulary of 264 tokens is too small for this text", "characters are 3"])
+                     says=["a vocabulary of 264 tokens is too small for this text", "characters need 3"])
         self.refused(DATA, "data", "tokenizer", self.write("empty.txt", "\n\n"), "-o", folder, says="the text is empty")
 
     def test_mistakes_are_told_before_the_first_step(self):
         self.refused(DATA, self.config(self.text(), ids=10), "--dry-run", says="does not fit the model's")
         broken = self.write("broken.txt", b"good\nba\xffd\n" + b"x" * 100)
         self.refused(DATA, self.config(f"type: text, path: {broken}, tokenizer: char, sequence_length: 4"),
-                     "--dry-run", says="broken.txt:2:3: is no UTF-8")
+                     "--dry-run", says="broken.txt:2:3: is not UTF-8")
         self.refused(USAGE, self.config(self.text(", mask_token_id: 3")), "--dry-run",
                      says=["exp.yaml:5", "mask_token_id needs mlm_probability"])
         records = self.write("a.jsonl", '{"prompt": "a", "completion": "b"}\n{"prompt": "a"}\n')
         self.refused(DATA, self.config(f"type: jsonl, path: {records}, prompt: prompt, completion: completion, "
                                        "tokenizer: {type: byte, special_tokens: '<|endoftext|>'}, "
                                        "sequence_length: 4"),
-                     "--dry-run", says="a.jsonl:2: has no text under the key 'completion'")
+                     "--dry-run", says="a.jsonl:2: has no key 'completion'")
 
 
 if __name__ == "__main__":

@@ -8,8 +8,8 @@
 
 #include "base/atomic_directory.h"
 #include "base/file.h"
-#include "base/printable.h"
 #include "base/shortened_files.h"
+#include "base/utf8.h"
 #include "catch.h"
 #include "refusal.h"
 #include "temporary_folder.h"
@@ -74,7 +74,7 @@ TEST_CASE("what is there and not listed cannot be claimed") {
   CHECK(refusal_of_overwrite(folder).find(".dltrain") != std::string::npos);
   mark_folder(folder);
   const auto claim = [&] { claim_files(folder, {"log.txt", "config.yaml"}); };
-  CHECK(refusal_of(claim, ExitCode::usage).find("config.yaml is there") != std::string::npos);
+  CHECK(refusal_of(claim, ExitCode::usage).find("config.yaml exists") != std::string::npos);
   CHECK_FALSE(lists_file(folder, "log.txt"));
   claim_files(folder, {"log.txt"});
   put(folder / "log.txt");

@@ -94,7 +94,7 @@ TEST_CASE("CIFAR files that are cut, empty or have labels out of range are refus
     folder.write("test_batch.bin", content);
     return refusal_of([&] { load_cifar({folder.path().string(), true}); });
   };
-  CHECK_THAT(refusal(record({1}).substr(1)), Contains("3072 bytes, which is no multiple"));
+  CHECK_THAT(refusal(record({1}).substr(1)), Contains("3072 bytes, which is not a multiple"));
   CHECK_THAT(refusal(""), Contains("is empty"));
   CHECK_THAT(refusal(record({1}) + record({10})),
              Contains("record 1: label 10 is out of range 0 to 9"));

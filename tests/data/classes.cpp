@@ -67,10 +67,11 @@ TEST_CASE("labels are those of the classes of the same names") {
   CHECK(match_classes(same, {}) == same);
   CHECK(match_classes(unnamed, names)->class_names() == names);
   CHECK(labels_of_classes(*match_classes(unnamed, names)) == Labels{0, 2});
-  CHECK_THAT(refusal_of([&] {
-               match_classes(data_of({0, 1}, {"ant", "dog"}), names);
-             }),
-             Contains("place 1") && Contains("'dog' is none of the 3 that are trained: ant, bee"));
+  CHECK_THAT(
+      refusal_of([&] {
+        match_classes(data_of({0, 1}, {"ant", "dog"}), names);
+      }),
+      Contains("place 1") && Contains("'dog' is not one of the 3 trained classes: ant, bee"));
   // A name without samples does no harm.
   CHECK(labels_of_classes(*match_classes(data_of({1}, {"dog", "cat"}), names)) == Labels{2});
 }

@@ -65,7 +65,7 @@ TEST_CASE("header, separator and decimals are found by themselves") {
   CHECK(table("colour,kind\nred,x\nblue,y\n")->size() == 2);
   CHECK(table("red,x\nblue,y\nred,y\n")->size() == 3);
   CHECK_THAT(table_refusal("size,3\n1,3\n2,4\n"),
-             Contains("say `header: true` or `header: false`"));
+             Contains("set `header: true` or `header: false`"));
   CHECK_THAT(table_refusal("0,1,2\n5,1,0\n6,1,1\n"), Contains("the numbers of the columns"));
   CHECK_THAT(table_refusal("PK\x03\x04 xl,1\n"), Contains("is a workbook"));
   CHECK_THAT(table_refusal("\xFF\xFE"
@@ -81,7 +81,7 @@ TEST_CASE("cells in quotes hold separators, quotes and line ends") {
   CHECK(data->place_of(3) == "t.csv:6");
   CHECK_THAT(table_refusal("a,y\n1,0\n\"2,1\n"),
              Contains("t.csv:3: a quote that begins in this record is not closed"));
-  CHECK_THAT(table_refusal("a,y\n\"1\"x,0\n"), Contains("behind the closing quote"));
+  CHECK_THAT(table_refusal("a,y\n\"1\"x,0\n"), Contains("a closing quote is followed by text"));
 }
 
 TEST_CASE("texts are categories: an input each, or ids for an embedding") {
@@ -115,7 +115,7 @@ TEST_CASE("classes have names where they are texts or do not count from 0") {
   std::string prices = "a,price\n";
   for (int i = 0; i < 300; ++i) prices += fmt::format("{},{}\n", i % 7, 100 + 3 * i);
   CHECK_THAT(table_refusal(prices), Contains("300 different numbers (100 to 997) in 300 rows: to "
-                                             "predict a number take a loss such as mse"));
+                                             "predict a number use a loss such as mse"));
 }
 
 TEST_CASE("empty cells are a mistake, the mean, or say so in an input") {
@@ -163,12 +163,12 @@ TEST_CASE("numbers with marks are no texts") {
   std::string sales = "revenue,y\n";
   for (int i = 0; i < 30; ++i) sales += fmt::format("\"{},{}.50\",{}\n", i, 100 + i, i % 2);
   CHECK_THAT(table_refusal(sales),
-             Contains("column 'revenue' holds numbers with other marks ('0,100.50')"));
+             Contains("column 'revenue' has numbers with other characters ('0,100.50')"));
 }
 
 TEST_CASE("dates are refused with what to do") {
   CHECK_THAT(table_refusal("day,y\n2024-01-31,0\n2024-02-01,1\n"),
-             Contains("column 'day' holds dates or times ('2024-01-31')"));
+             Contains("column 'day' has dates or times ('2024-01-31')"));
   CHECK_THAT(table_refusal("a,day,hour,y\n1,31.1.2024 10:00,10:30,0\n2,1.2.2024 11:00,11:30,1\n"),
              Contains("2 columns cannot be used as they are"));
 }
@@ -177,10 +177,10 @@ TEST_CASE("all bad cells are told at once") {
   const std::string said = table_refusal("a,b,y\n1,2,0\nx,3,1\n4,,1\n5,6\n1,7,0\n8,\"1,234\",0\n");
   CHECK_THAT(said, Contains("t.csv: 4 cells or lines cannot be used"));
   CHECK_THAT(said, Contains("t.csv:3 (column 1, 'a'): 'x' is not a number"));
-  CHECK_THAT(said, Contains("t.csv:5: 2 columns, the first line has 3"));
+  CHECK_THAT(said, Contains("t.csv:5: 2 columns, but the first line has 3"));
   CHECK_THAT(said, Contains("t.csv:4 (column 2, 'b'): a missing value"));
   CHECK_THAT(said, Contains("t.csv:7 (column 2, 'b'): '1,234' is not a number (write it without "
-                            "separators of thousands)"));
+                            "thousands separators)"));
   std::string many = "a,y\n1,0\n";
   for (int i = 0; i < 50; ++i) many += fmt::format("{},0\n{}x,0\n", i, i);
   CHECK_THAT(table_refusal(many), Contains("50 cells") && Contains("… and 30 more"));
@@ -202,21 +202,21 @@ TEST_CASE("files for a trained model are read by the names of columns, categorie
   CHECK_THAT(
       renamed,
       Contains("there is no column 'colour', which the model was trained with; is it 'color'?"));
-  CHECK_THAT(renamed, Contains("the column 'color' is new"));
+  CHECK_THAT(renamed, Contains("the model was trained without the column 'color'"));
   CHECK(table("a,colour,b,y,z\n1,red,2,no,3\n", {.ignore = {"z"}}, for_model(*trained))->size() ==
         1);
   CHECK_THAT(table_refusal("1,red,2,no\n", {}, for_model(*trained)),
-             Contains("none of the columns in its first line"));
+             Contains("the first line has none of the columns"));
   CHECK_THAT(table_refusal("a,colour,b,y\n1,red,2,maybe\n", {}, for_model(*trained)),
-             Contains("the class 'maybe' is none of the 2 that are trained: no, yes"));
-  // A category that was not trained is none of them.
+             Contains("the class 'maybe' is not one of the 2 trained classes: no, yes"));
+  // A category that was not trained is not one of them.
   CHECK(row_of(*table("a,colour,b,y\n1,green,2,no\n", {}, for_model(*trained)), 0) ==
         Row{1, 0, 0, 2});
   // Without names columns are matched by their places.
   const auto unnamed = table("1,2,0\n3,4,1\n");
   CHECK(row_of(*table("5,6\n", {}, for_model(*unnamed, false)), 0) == Row{5, 6});
   CHECK_THAT(table_refusal("5,6,7,0\n", {}, for_model(*unnamed)),
-             Contains("has 4 columns; the model was trained with 3"));
+             Contains("has 4 columns, but the model was trained with 3"));
 }
 
 TEST_CASE("a schema is kept as JSON, and what differs is told") {

@@ -65,10 +65,9 @@ TEST_CASE("a broken image is named when its turn comes, or left out where that i
   REQUIRE(broken.size() == 3);
   CHECK_THAT(broken[0].second, Contains("broken.jpg: damaged JPEG"));
   CHECK_THAT(broken[1].second, Contains("empty.png: is empty"));
-  CHECK_THAT(broken[2].second, Contains("text.png: is no JPEG or PNG"));
+  CHECK_THAT(broken[2].second, Contains("text.png: is not a JPEG or PNG"));
 
-  const auto sound =
-      open_image_folder({.path = pictures.path(), .skip_broken = true, .threads = 2});
+  const auto sound = without_broken(source, pictures.path(), 2);
   CHECK(sound->size() == 3);
   CHECK(sound->labels() == std::vector<int32_t>{0, 1, 1});
   CHECK(find_broken(*sound, 1).empty());
@@ -82,8 +81,10 @@ TEST_CASE("folders without classes or without images are refused") {
   CHECK_THAT(refusal_of([&] { open_image_folder({folder.path().string()}); }),
              Contains("empty: has no .jpg, .jpeg or .png files"));
   folder.write("empty/a.jpg", "x");
-  CHECK_THAT(
-      refusal_of([&] { open_image_folder({.path = folder.path().string(), .skip_broken = true}); }),
-      Contains("none of its images can be decoded"));
+  CHECK_THAT(refusal_of([&] {
+               const auto images = open_image_folder({folder.path().string()});
+               without_broken(images, folder.path().string(), 1);
+             }),
+             Contains("none of its images can be decoded"));
   CHECK_THAT(refusal_of([] { open_image_folder({"no-such-folder"}); }), Contains("cannot list"));
 }

@@ -101,18 +101,18 @@ TEST_CASE("bad records are refused with their line") {
   const std::string two = "sequence_length: 2";
   CHECK_THAT(refusal("", two), Contains("a.jsonl: gives no tokens"));
   CHECK_THAT(refusal("{\"text\": \"a\"}\n{\"text\": 3}", two),
-             Contains("a.jsonl:2: has no text under the key 'text': it is of type number"));
+             Contains("a.jsonl:2: the key 'text' must be a string, not of type number"));
   CHECK_THAT(refusal("{\"body\": \"a\", \"id\": 3}", two),
-             Contains("has no text under the key 'text'; its keys: 'body', 'id'"));
+             Contains("has no key 'text'; its keys are 'body', 'id'"));
   // Keys that a terminal would obey, and one without end.
-  CHECK_THAT(refusal("{\"a\\u001b[2J\\u009b\\n\": 1}", two), Contains("its keys: 'a?[2J?\\n'"));
+  CHECK_THAT(refusal("{\"a\\u001b[2J\\u009b\\n\": 1}", two), Contains("its keys are 'a?[2J?\\n'"));
   CHECK_THAT(refusal("{\"" + std::string(1000, 'k') + "\": 1}", two),
-             Contains("its keys: '" + std::string(40, 'k') + "…'"));
-  CHECK_THAT(refusal("[]", two), Contains("a.jsonl:1: is no JSON object"));
+             Contains("its keys are '" + std::string(40, 'k') + "…'"));
+  CHECK_THAT(refusal("[]", two), Contains("a.jsonl:1: is not a JSON object"));
   CHECK_THAT(refusal("{\"text\": \"a\"", two),
-             Contains("a.jsonl:1: is no JSON: line 1, column 13: unexpected end of input"));
-  CHECK_THAT(refusal("{\"text\": \"\xFF\"}", two), Contains("a.jsonl:1: is no JSON"));
-  CHECK_THAT(refusal(std::string(100000, '['), two), Contains("a.jsonl:1: is no JSON"));
+             Contains("a.jsonl:1: is not JSON: line 1, column 13: unexpected end of input"));
+  CHECK_THAT(refusal("{\"text\": \"\xFF\"}", two), Contains("a.jsonl:1: is not JSON"));
+  CHECK_THAT(refusal(std::string(100000, '['), two), Contains("a.jsonl:1: is not JSON"));
   const std::string pair = "prompt: q, completion: a, sequence_length: 2";
   CHECK_THAT(refusal("\n{\"q\": \"abc\", \"a\": \"d\"}", pair),
              Contains("a.jsonl:2: its prompt has 3 tokens, which leaves no room"));
@@ -125,9 +125,9 @@ TEST_CASE("bad records are refused with their line") {
       Contains("a.jsonl:2: the character 'c' (U+0063) is not in the tokenizer's alphabet "
                "(byte 2 of 'text')"));
   CHECK_THAT(data_refusal(chars + pair + ", path: '" + (folder / "a.jsonl").string() + "'"),
-             Contains("has no token that ends a text"));
+             Contains("has no end-of-text token"));
   CHECK_THROWS_WITH(read_data(keys_jsonl("a", "prompt: q, sequence_length: 2")),
-                    Contains("records have a field, or prompt and completion"));
+                    Contains("give one of: field, prompt with completion"));
 }
 
 TEST_CASE("masking hides a share of the tokens, the same for the same seed and position") {
@@ -177,7 +177,7 @@ TEST_CASE("masking needs a mask token within the vocabulary") {
       "type: text, path: '" + path + "', tokenizer: byte, sequence_length: 2, ";
   CHECK_THAT(data_refusal(text + "mlm_probability: 0.5"), Contains("needs a mask token"));
   CHECK_THAT(data_refusal(text + "mlm_probability: 0.5, mask_token_id: 256"),
-             Contains("mask_token_id 256 is beyond the vocabulary (0 to 255)"));
+             Contains("mask_token_id 256 is not in the vocabulary (0 to 255)"));
   const auto data =
       read_data(text + "mlm_probability: 0.5, mask_token_id: 0, random_offset: false").open().train;
   CHECK(data->uniform_valid_targets() == 1);

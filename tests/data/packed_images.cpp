@@ -124,7 +124,7 @@ TEST_CASE("packed files that are cut, damaged, foreign or forged are refused") {
   const std::string whole = slurp(write_packed_images(folder));
   CHECK_THAT(refusal_packed_images(folder, ""), Contains("too short"));
   CHECK_THAT(refusal_packed_images(folder, std::string(500, 'x')),
-             Contains("no file of packed images"));
+             Contains("not a file of packed images"));
   CHECK_THAT(refusal_packed_images(folder, whole.substr(0, whole.size() - 1)),
              Contains("truncated"));
   std::string damaged = whole;
@@ -149,5 +149,5 @@ TEST_CASE("packed files that are cut, damaged, foreign or forged are refused") {
   CHECK_THAT(refused([](Entry& e, Footer&) { e.label = -1; }), Contains("label -1"));
   std::string sizes = whole;
   sizes[whole.size() - 64 + 8] = 100;  // the number of entries
-  CHECK_THAT(refusal_packed_images(folder, sizes), Contains("do not fit together"));
+  CHECK_THAT(refusal_packed_images(folder, sizes), Contains("sizes are inconsistent"));
 }

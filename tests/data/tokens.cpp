@@ -164,5 +164,5 @@ TEST_CASE("a prepared text gives the samples of the text") {
 
 TEST_CASE("tokens have no text to make a tokenizer of") {
   CHECK_THROWS_WITH(read_data(keys_tokens("a.bin", "sequence_length: 2, tokenizer: char")),
-                    Contains("tokens have no text that a tokenizer could be made of"));
+                    Contains("a tokenizer cannot be built from tokens without text"));
 }

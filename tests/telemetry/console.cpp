@@ -210,7 +210,7 @@ TEST_CASE("the log goes to the console above the bar and to log.txt") {
 
   set_up_log({.quiet = true, .rank = 1, .run_folder = folder.path()}, console);
   log_info("rank 1 speaks");
-  log_error("rank 1 fails");
+  log_message(LogLevel::error, "rank 1 fails");
   CHECK_THAT(terminal.text, Contains("[rank 1] \x1b[31merror: \x1b[0mrank 1 fails"));
   CHECK(terminal.text.find("rank 1 speaks") == std::string::npos);
   CHECK(slurp(folder / "log.txt").find("rank 1") == std::string::npos);

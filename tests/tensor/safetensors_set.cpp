@@ -55,5 +55,5 @@ TEST_CASE("an index names files of its folder, and each tensor once") {
   CHECK_THROWS_WITH(parse(R"({"weight_map": {"a": "x.safetensors", "a": "y.safetensors"}})"),
                     Catch::Contains("lists the tensor 'a' twice"));
   CHECK_THROWS_WITH(parse(R"({"weight_map": []})"), Catch::Contains("has no weight_map"));
-  CHECK_THROWS_WITH(parse("nonsense"), Catch::Contains("is no JSON object"));
+  CHECK_THROWS_WITH(parse("nonsense"), Catch::Contains("is not a JSON object"));
 }

@@ -91,7 +91,7 @@ TEST_CASE("bytes that a small vocabulary lacks are refused with their place") {
   CHECK(tokenizer->encode("abba") == BpeIds{2, 1, 0});
   CHECK_THAT(refusal_of([&] { tokenizer->encode("ab!abc"); }),
              Contains("byte 2: the byte 0x21 is not in the tokenizer's vocabulary"));
-  CHECK_THAT(refusal_of([&] { tokenizer->encode("ab\xE4"); }), Contains("byte 2: is no UTF-8"));
+  CHECK_THAT(refusal_of([&] { tokenizer->encode("ab\xE4"); }), Contains("byte 2: is not UTF-8"));
 }
 
 TEST_CASE("what a tokenizer.json wants and this program does not do is refused by name") {
@@ -106,7 +106,7 @@ TEST_CASE("what a tokenizer.json wants and this program does not do is refused b
   CHECK(load_tokenizer(folder.path())->vocab_size() == 3);
   CHECK_THAT(load(R"({"model": {"type": "Unigram"}})"), Contains("a model of type Unigram"));
   CHECK_THAT(load(R"({"model": 3})"), Contains("the file has no model"));
-  CHECK_THAT(load(R"({"model": {"type": 3}})"), Contains("type is no text"));
+  CHECK_THAT(load(R"({"model": {"type": 3}})"), Contains("type is not a string"));
   CHECK_THAT(load(hugging_face(good + R"(, "byte_fallback": true)")), Contains("byte_fallback"));
   CHECK_THAT(load(hugging_face(good + R"(, "end_of_word_suffix": "</w>")")),
              Contains("end_of_word_suffix"));
@@ -126,15 +126,16 @@ TEST_CASE("what a tokenizer.json wants and this program does not do is refused b
   };
   CHECK_THAT(
       load(split(R"({"type": "Split", "pattern": {"Regex": "a("}, "behavior": "Isolated"})")),
-      Contains("its pattern is no regular expression"));
+      Contains("its pattern is not a regular expression"));
   CHECK_THAT(
       load(split(R"({"type": "Split", "pattern": {"String": "a"}, "behavior": "Isolated"})")),
       Contains("Split without a Regex"));
   CHECK_THAT(load(split(R"({"type": "Split", "pattern": {"Regex": "a"}, "behavior": "Merged"})")),
              Contains("behavior Merged"));
-  CHECK_THAT(load(split("7")), Contains("a pre_tokenizer is no object"));
+  CHECK_THAT(load(split("7")), Contains("a pre_tokenizer is not an object"));
   CHECK_THAT(load(hugging_face(vocab)), Contains("has no merges"));
-  CHECK_THAT(load(hugging_face(vocab + R"(, "merges": ["ab"])")), Contains("merge 0 ('ab') is no"));
+  CHECK_THAT(load(hugging_face(vocab + R"(, "merges": ["ab"])")),
+             Contains("merge 0 ('ab') is not"));
   CHECK_THAT(load(hugging_face(vocab + R"(, "merges": ["a c"])")), Contains("'c', which is not"));
   CHECK_THAT(load(hugging_face(vocab + R"(, "merges": ["a b", "ab a"])")),
              Contains("merge 1 gives no token"));
@@ -142,7 +143,8 @@ TEST_CASE("what a tokenizer.json wants and this program does not do is refused b
              Contains("two tokens of id 0"));
   CHECK_THAT(load(hugging_face(R"("vocab": {"a": -1}, "merges": [])")), Contains("id -1"));
   CHECK_THAT(load(hugging_face(R"("vocab": {"a": 99999999}, "merges": [])")), Contains("99999999"));
-  CHECK_THAT(load(hugging_face(R"("vocab": {"a": "x"}, "merges": [])")), Contains("is no integer"));
+  CHECK_THAT(load(hugging_face(R"("vocab": {"a": "x"}, "merges": [])")),
+             Contains("is not an integer"));
   CHECK_THAT(load(hugging_face(R"("vocab": {}, "merges": [])")), Contains("has no tokens"));
   CHECK_THAT(load(hugging_face(good, R"("added_tokens": [{"id": 5}], )")), Contains("added token"));
   CHECK_THAT(load(hugging_face(good, R"("added_tokens": [{"content": "x"}], )")),
@@ -160,13 +162,13 @@ TEST_CASE("mistakes in vocab.json and merges.txt are named with their line") {
              Contains("merges.txt: cannot open"));
   CHECK_THAT(merges("#version: 0.2\na b\nab\n"), Contains("merges.txt:3: expected two tokens"));
   CHECK_THAT(merges("a b c\n"), Contains("merges.txt:1: expected two tokens"));
-  CHECK_THAT(merges("a \xFF\n"), Contains("merges.txt: is no UTF-8"));
+  CHECK_THAT(merges("a \xFF\n"), Contains("merges.txt: is not UTF-8"));
   folder.write("merges.txt", "#version: 0.2\r\na b\r\n");
   const auto tokenizer = load_tokenizer(folder.path());
   CHECK(tokenizer->special().end_of_text == 3);
   CHECK(tokenizer->encode("ab") == BpeIds{2});
   folder.write("vocab.json", "[1]");
-  CHECK_THAT(refusal_of([&] { load_tokenizer(folder.path()); }), Contains("is no JSON object"));
+  CHECK_THAT(refusal_of([&] { load_tokenizer(folder.path()); }), Contains("is not a JSON object"));
 }
 
 TEST_CASE("a pattern that needs too many steps ends with an error") {

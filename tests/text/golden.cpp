@@ -155,7 +155,7 @@ TEST_CASE("SentencePiece models give the tokens and texts of their library's Pyt
   }
   folder.write("tokenizer.model", "\n\x05 not a model");
   CHECK_THROWS_WITH(load_tokenizer(folder.path()),
-                    Catch::Matchers::Contains("no SentencePiece model"));
+                    Catch::Matchers::Contains("not a readable SentencePiece model"));
 }
 
 TEST_CASE("a unigram model goes out as a tokenizer.json, and comes back as what it was") {
@@ -255,7 +255,7 @@ TEST_CASE("a learnt SentencePiece vocabulary gives back any text, and is the sam
   }
   CHECK_THROWS_WITH(
       learn("unigram", 100000),
-      Catch::Matchers::Contains("too small for a vocabulary of 100000 tokens: it gives "));
+      Catch::Matchers::Contains("too small for a vocabulary of 100000 tokens: the maximum is "));
   lines[7] = "\xFF";
   CHECK_THROWS_AS(learn("bpe", 320), EncodeError);
 }

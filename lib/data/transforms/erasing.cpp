@@ -22,8 +22,7 @@ struct RandomErasing final : TransformOf<RandomErasing> {
     describe_fill(f, fill);
   }
   void validate(Problems& problems) const override {
-    if (scale[0] > scale[1]) problems.add(*this, "scale", "scale must rise");
-    if (ratio[0] > ratio[1]) problems.add(*this, "ratio", "ratio must rise");
+    validate_patch(*this, scale, ratio, problems);
   }
   bool random() const override { return true; }
   bool moves_pixels() const override { return false; }

@@ -30,8 +30,7 @@ struct RandomResizedCrop final : TransformOf<RandomResizedCrop> {
     f.numbers("ratio", ratio, {.doc = "Least and largest width : height of the part", .above = 0});
   }
   void validate(Problems& problems) const override {
-    if (scale[0] > scale[1]) problems.add(*this, "scale", "scale must rise");
-    if (ratio[0] > ratio[1]) problems.add(*this, "ratio", "ratio must rise");
+    validate_patch(*this, scale, ratio, problems);
   }
   bool random() const override { return true; }
   ImageSize output(const ImageSize& in) const override {

@@ -27,11 +27,17 @@ void describe_probability(Fields& f, double& probability) {
            {.doc = "Share of the samples that are changed", .min = 0, .max = 1, .known_as = {"p"}});
 }
 
+void validate_patch(const Located& owner, const std::array<double, 2>& scale,
+                    const std::array<double, 2>& ratio, Problems& problems) {
+  if (scale[0] > scale[1]) problems.add(owner, "scale", "scale must be in ascending order");
+  if (ratio[0] > ratio[1]) problems.add(owner, "ratio", "ratio must be in ascending order");
+}
+
 void describe_fill(Fields& f, double& fill) {
   f.number(
       "fill", fill,
-      {.doc = "Value of pixels that come from nowhere: 0 (black) to 255 for 8-bit images, and in "
-              "the units of the data for others",
+      {.doc = "Value of pixels outside of the image: 0 (black) to 255 for 8-bit images, in the "
+              "units of the data for others",
        .known_as = {"value", "padding_value"}});
 }
 

@@ -31,8 +31,11 @@ std::shared_ptr<const Transform> make_center_crop(std::vector<int64_t> size, dou
 void describe_size(Fields& f, std::vector<int64_t>& size, const std::string& doc);
 // The key `probability`.
 void describe_probability(Fields& f, double& probability);
-// The key `fill`: what pixels that come from nowhere are.
+// The key `fill`: the value of pixels outside of the image.
 void describe_fill(Fields& f, double& fill);
+// Checks that scale and ratio, [least, greatest], are ordered.
+void validate_patch(const Located& owner, const std::array<double, 2>& scale,
+                    const std::array<double, 2>& ratio, Problems& problems);
 
 inline int64_t height_of(const std::vector<int64_t>& size) {
   return size.front();
