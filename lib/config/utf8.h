@@ -7,12 +7,11 @@
 
 namespace dltrain {
 
-// Byte offset of the first byte that does not belong to a valid character; empty where all are
-// valid.
+// Returns the offset of the first byte that is not part of a valid character, or nothing.
 std::optional<size_t> find_invalid_utf8(std::string_view text);
 
-// Whether the bytes look like UTF-16, which Windows programs save: by the byte order mark, or by
-// every second byte being zero.
+// Returns whether the bytes look like UTF-16, which Windows programs save: by the byte order mark,
+// or because every second byte is zero.
 bool looks_like_utf16(std::string_view bytes);
 
 }  // namespace dltrain
