@@ -124,7 +124,7 @@ TEST_CASE("keys of losses that cannot be are refused") {
   CHECK_THAT(mistakes("bce"), Contains("error:"));
   CHECK_THROWS_WITH(
       loss_of("{type: cross_entropy, class_weights: [1, 2]}")->targets(kLogits, kLabel),
-      Contains("2 class_weights, the model tells 3 classes apart"));
+      Contains("2 class_weights, the model has 3 classes"));
   CHECK_THROWS_WITH(
       loss_of("{type: binary_cross_entropy, pos_weight: [1, 2]}")->targets(kLogits, kShares),
       Contains("2 numbers of pos_weight"));
