@@ -33,7 +33,7 @@ ValueId merge(LayerContext& c, Merge how, std::span<const ValueId> values) {
     const bool fits = how == Merge::multiply ? broadcast_shape("multiply", shape, other) == shape
                                              : other == shape;
     if (!fits) {
-      fail(ExitCode::usage, "the shapes {} and {} do not fit together", to_string(shape),
+      fail(ExitCode::usage, "the shapes {} and {} do not go together", to_string(shape),
            to_string(other));
     }
     out = c.builder().emit1(how == Merge::multiply ? "mul" : "add", {out, value});

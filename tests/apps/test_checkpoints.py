@@ -118,7 +118,7 @@ class Damage(Runs):
             self.refused(STORAGE, *command, "runs", cwd=self.folder, says=["runs contains no checkpoint", "runs contains small (step 40)"])
             self.refused(STORAGE, *command, "nothere", cwd=self.folder, says="runs contains small (step 40)")
             self.refused(STORAGE, *command, self.run_folder / "checkpoints" / "step-000015",
-                         says=f"{self.run_folder}/checkpoints has step-000020 (step 20), step-000030")
+                         says=f"{self.run_folder}/checkpoints contains step-000020 (step 20), step-000030")
         self.assertEqual(os.listdir(runs), ["small"])
 
 

@@ -368,10 +368,10 @@ class RunFolder(support.DltrainTest):
             self.refused(STORAGE, self.configuration, "--output-dir", self.folder / "x", "--resume", newest, says=str(newest))
             self.refused(STORAGE, "eval", self.configuration, "--checkpoint", newest, says=name)
             if i == 2:  # the last of the three that are kept
-                self.refused(STORAGE, self.configuration, "--output-dir", self.run_folder, "--resume", "auto", says="whole")
+                self.refused(STORAGE, self.configuration, "--output-dir", self.run_folder, "--resume", "auto", says="is valid")
                 self.damage(newest / name)
                 (newest / name).unlink()
-                self.refused(STORAGE, self.configuration, "--output-dir", self.run_folder, "--resume", "auto", says="whole")
+                self.refused(STORAGE, self.configuration, "--output-dir", self.run_folder, "--resume", "auto", says="is valid")
                 return
             result = self.run_dltrain(self.configuration, "--output-dir", self.run_folder, "--resume", "auto")
             self.assertIn("warning: skipped", result.err)

@@ -96,7 +96,7 @@ TEST_CASE("losses of numbers have targets like the output, one for each element"
     CHECK_THAT(emitted(*loss, kShares), Contains(fmt::format("kind={}", kind)));
     CHECK_THROWS_WITH(loss->targets(kLogits, kLabel), Contains("targets are i32"));
     CHECK_THROWS_WITH(loss->targets({Shape{4, 2}, DType::f32}, kShares),
-                      Contains("a sample has 3 targets, the model gives 2 outputs"));
+                      Contains("a sample has 3 targets, the model has 2 outputs"));
   }
   CHECK_THAT(emitted(*loss_of("{type: huber, delta: 2}"), kShares), Contains("delta=2"));
   CHECK_THAT(emitted(*loss_of("{type: smooth_l1, beta: 3}"), kShares), Contains("delta=3"));
