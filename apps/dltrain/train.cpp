@@ -11,9 +11,9 @@
 #include "dltrain/ranks.h"
 #include "launch/signal_source.h"
 #include "telemetry/log.h"
+#include "train/resume.h"
 #include "train/run.h"
 #include "train/run_folder.h"
-#include "train/saved_defaults.h"
 
 namespace dltrain {
 namespace {

@@ -122,11 +122,6 @@ std::string numeric(const sockaddr_storage& name) {
 
 }  // namespace
 
-void FileDescriptor::reset() {
-  if (fd_ >= 0) close(fd_);
-  fd_ = -1;
-}
-
 FileDescriptor listen_on(const std::string& address, int port) {
   const AddressInfo info = resolve(address, port, true);
   if (info.error != 0) {

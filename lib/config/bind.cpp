@@ -15,7 +15,7 @@
 namespace dltrain {
 namespace {
 
-// Shared by one bind(): where problems go, and what a misspelt key may have meant elsewhere.
+// The state of one bind(): the problems found so far, and an index of keys for suggestions.
 struct Session {
   Problems& problems;
   ObjectRef root;
@@ -29,17 +29,13 @@ struct Session {
   }
 };
 
-std::string join_path(const std::string& path, std::string_view key) {
-  return path.empty() ? std::string(key) : fmt::format("{}.{}", path, key);
-}
-
 // " in optimizer (type adamw)"; nothing at the top level.
 std::string inside(const std::string& path, std::string_view kind) {
   if (path.empty()) return {};
   return kind.empty() ? fmt::format(" in {}", path) : fmt::format(" in {} (type {})", path, kind);
 }
 
-// How a person wrote the choice of a kind: which row, and the map of its keys.
+// A choice of a kind as the person wrote it: the row of the table and the map of its keys.
 struct ChosenForm {
   size_t row = KindTableRef::npos;
   ConfigNode body;  // a map, without `type`
@@ -79,7 +75,7 @@ class Binder : public Fields {
       ConfigNode node = common;
       if (written) merge_into(node, *own);
       if (i > 0 && refuse_borrowed_kind(*parts_, i, map_, node, path_, session_.problems)) continue;
-      // A mistake in a common key is found in every part, and reported once.
+      // A problem with a common key is found in every part, but reported once.
       Problems problems;
       Session session{problems, session_.root, session_.everywhere};
       const std::string path = written ? join_path(path_, part.name) : path_;
@@ -91,8 +87,8 @@ class Binder : public Fields {
     }
   }
 
-  // After describe(): what was written but not described, and what is missing. A key that was meant
-  // by a misspelt one is not missing.
+  // Called after describe(). Reports unknown and missing keys. A key that a misspelt one stands for
+  // is not reported as missing.
   void report_keys(ObjectRef object) {
     begin_key("");
     std::vector<std::string> dropped;
@@ -111,13 +107,12 @@ class Binder : public Fields {
     if (!dropped.empty()) warn_of_dropped_keys(path_, of_type, kind_, dropped, session_.problems);
     for (const std::string& name : missing_) {
       wrong_.push_back(name);
-      session_.problems.add(map_.place,
-                            fmt::format("missing key '{}'{}", name, inside(path_, kind_)));
+      session_.problems.add(map_.place, "missing key '{}'{}", name, inside(path_, kind_));
     }
   }
 
-  // validate() of an object that has mistakes sees defaults in the place of what could not be read.
-  // What it says of other keys is right all the same.
+  // validate() of an object with invalid keys sees their defaults, so its problems with these keys
+  // are left out. Its problems with other keys are valid.
   void validate(ObjectRef object) {
     Problems found;
     object.validate(found);
@@ -141,7 +136,7 @@ class Binder : public Fields {
   void on_section(std::string_view name, const SectionSlot& slot, const Key& key) override {
     const ConfigNode* node = take(name, key);
     if (!node) {
-      // A section that is not written still says which of its keys must be.
+      // A section that is not written is bound too, so that its missing keys are reported.
       if (!slot.optional && !key.required) {
         bind_object(slot.open(), ConfigNode::make_map(map_.place), join_path(path_, name), {},
                     session_);
@@ -159,9 +154,8 @@ class Binder : public Fields {
     const ConfigNode* node = take(name, key);
     if (!node) return;
     slot.clear();
-    each(*node, name, slot.is_map, key, [&](const ConfigNode& item, const std::string& entry) {
-      const std::string path = element_path(name, entry, slot.size());
-      bind_section(slot.append(entry), item, path);
+    each(*node, name, key, [&](const ConfigNode& item, const std::string& path) {
+      bind_section(slot.append(), item, path);
     });
   }
 
@@ -169,7 +163,7 @@ class Binder : public Fields {
     const ConfigNode* node = take(name, key);
     const Chosen* initial = slot.get();
     if (!node && (key.required || !initial)) return;
-    // A default kind that is not written still says which of its keys must be.
+    // A default kind that is not written is bound too, so that its missing keys are reported.
     const ConfigNode unwritten = ConfigNode::make_map(map_.place);
     if (!node) node = &unwritten;
     if (node->is_null() && !key.required && !initial) return;
@@ -183,10 +177,8 @@ class Binder : public Fields {
     const ConfigNode* node = take(name, key);
     if (!node) return;
     slot.clear();
-    size_t index = 0;
-    each(*node, name, slot.is_map, key, [&](const ConfigNode& item, const std::string& entry) {
-      auto made = bind_kind(slot.table, item, element_path(name, entry, index++), "");
-      if (made) slot.append(entry, std::move(made));
+    each(*node, name, key, [&](const ConfigNode& item, const std::string& path) {
+      if (auto made = bind_kind(slot.table, item, path, "")) slot.append(std::move(made));
     });
   }
 
@@ -197,14 +189,14 @@ class Binder : public Fields {
   }
 
  private:
-  // What was reported since the last call was found in the value of `reading_`.
+  // Problems reported since the last call belong to the value of `reading_`.
   void begin_key(std::string_view name) {
     if (session_.problems.reported() != before_key_) wrong_.push_back(reading_);
     before_key_ = session_.problems.reported();
     reading_ = name;
   }
 
-  // Whether it names a key whose value is wrong already, as messages name all keys they depend on.
+  // Returns whether the problem names a key whose value was already reported as invalid.
   bool is_about_mistake(const Problem& problem) const {
     return std::ranges::any_of(wrong_, [&](const std::string& name) {
       const ConfigNode* value = map_.find(name);
@@ -235,28 +227,18 @@ class Binder : public Fields {
     return nullptr;
   }
 
-  std::string element_path(std::string_view name, const std::string& entry, size_t index) const {
-    const std::string base = join_path(path_, name);
-    return entry.empty() ? fmt::format("{}[{}]", base, index) : join_path(base, entry);
-  }
-
-  // Calls `use` for every element of a list (entry is empty), or every entry of a map.
+  // Calls `use` with every element of a list and its path.
   template <typename Use>
-  void each(const ConfigNode& node, std::string_view name, bool is_map, const Key& key, Use use) {
+  void each(const ConfigNode& node, std::string_view name, const Key& key, Use use) {
     const std::string path = join_path(path_, name);
-    if (is_map ? !node.is_map() : !node.is_list()) {
-      session_.problems.add(
-          node.place, fmt::format("expected a {} in {}, got {}", is_map ? "map" : "list", path,
-                                  describe_found(node)));
+    if (!node.is_list()) {
+      session_.problems.add(node.place, "expected a list in {}, got {}", path,
+                            describe_found(node));
       return;
     }
     check_size(node, path, key, session_.problems);
     for (size_t i = 0; i < node.items.size(); ++i) {
-      if (is_map && node.keys[i].text.empty()) {
-        session_.problems.add(node.keys[i].place, fmt::format("an empty name in {}", path));
-        continue;
-      }
-      use(node.items[i], is_map ? node.keys[i].text : std::string());
+      use(node.items[i], fmt::format("{}[{}]", path, i));
     }
   }
 
@@ -268,8 +250,7 @@ class Binder : public Fields {
     } else if (!object.bare_key().empty()) {
       bind_object(object, bare_map(object.bare_key(), node), path, {}, session_);
     } else {
-      session_.problems.add(
-          node.place, fmt::format("expected a map in {}, got {}", path, describe_found(node)));
+      session_.problems.add(node.place, "expected a map in {}, got {}", path, describe_found(node));
     }
   }
 
@@ -290,8 +271,8 @@ class Binder : public Fields {
     return object;
   }
 
-  // Understands the forms of a choice: `kind`, `{type: kind, …}`, `{kind: {…}, …}`, `{kind:
-  // VALUE}`, and `{…}` where there is a default kind.
+  // Reads the forms of a choice: `kind`, `{type: kind, …}`, `{kind: {…}, …}`, `{kind: VALUE}`, and
+  // `{…}` where there is a default kind.
   std::optional<ChosenForm> choose(const KindTableRef& table, const ConfigNode& node,
                                    const std::string& path, const std::string& default_kind) {
     if (node.is_scalar()) {
@@ -301,14 +282,14 @@ class Binder : public Fields {
       return ChosenForm{table.index(default_kind), ConfigNode::make_map(node.place)};
     }
     if (!node.is_map()) {
-      session_.problems.add(node.place, fmt::format("expected a map with 'type' in {}, got {}",
-                                                    path, describe_found(node)));
+      session_.problems.add(node.place, "expected a map with 'type' in {}, got {}", path,
+                            describe_found(node));
       return {};
     }
     if (const ConfigNode* type = node.find("type")) {
       if (!type->is_scalar()) {
-        session_.problems.add(type->place, fmt::format("expected the name of a type in {}, got {}",
-                                                       path, describe_found(*type)));
+        session_.problems.add(type->place, "expected the name of a type in {}, got {}", path,
+                              describe_found(*type));
         return {};
       }
       ConfigNode body = node;
@@ -340,19 +321,20 @@ class Binder : public Fields {
       body.place = node.keys[0].place;
     } else if (!value.is_null()) {
       if (bare.empty()) {
-        session_.problems.add(value.place, fmt::format("expected a map of the keys of '{}', got {}",
-                                                       node.keys[0].text, describe_found(value)));
+        session_.problems.add(value.place, "expected a map of the keys of '{}', got {}",
+                              node.keys[0].text, describe_found(value));
         return {};
       }
       body.set({std::string(bare), value.place}, value);
     }
     for (size_t i = 1; i < node.keys.size(); ++i) {
       const ConfigNode::Key& key = node.keys[i];
-      // Twice in one text is a mistake; from another one (-s, a later file) it is an override.
+      // A key may not occur twice in one text; from another text (-s, a later file) it is an
+      // override.
       const ConfigNode* before = body.find(key.text);
       if (before && before->place.source == key.place.source) {
-        session_.problems.add(key.place, fmt::format("duplicate key '{}', first given at {}",
-                                                     key.text, to_string(before->place)));
+        session_.problems.add(key.place, "duplicate key '{}', first given at {}", key.text,
+                              to_string(before->place));
         continue;
       }
       ConfigNode rest = ConfigNode::make_map(body.place);
@@ -378,11 +360,11 @@ class Binder : public Fields {
       const std::string near = nearest_name(node.keys[0].text, names);
       if (!near.empty()) return unknown_type(table, node.keys[0].text, node.keys[0].place, path);
     }
-    session_.problems.add(node.place, fmt::format("missing key 'type' in {}; known types: {}", path,
-                                                  join_names(names)));
+    session_.problems.add(node.place, "missing key 'type' in {}; known types: {}", path,
+                          join_names(names));
   }
 
-  // Reports it; returns the key that was probably meant, or nothing.
+  // Reports an unknown key; returns the key that was probably meant, or an empty name.
   std::string unknown_key(const ConfigNode::Key& key, ObjectRef object) {
     if (session_.problems.full()) {
       session_.problems.add(key.place, "unknown key");
@@ -409,7 +391,7 @@ class Binder : public Fields {
     const std::string place = meant.substr(0, dot), name = meant.substr(dot + 1);
     if (place != path_ && place != path_.substr(0, path_.rfind('.'))) return {};
     const std::vector<std::string> kinds = kinds_with(meant, wrong, session_.index());
-    if (kinds.empty() || std::find(kinds.begin(), kinds.end(), kind_) != kinds.end()) return {};
+    if (kinds.empty() || contains(kinds, kind_)) return {};
     const bool one = kinds.size() == 1;
     return fmt::format("; {} {} {} it{}", one ? "type" : "types", join_names(kinds),
                        one ? "has" : "have", name == wrong ? "" : fmt::format(", as '{}'", name));
@@ -418,11 +400,10 @@ class Binder : public Fields {
   std::string meant_key(const std::string& wrong, const std::vector<IndexedKey>& own) {
     std::vector<std::string> names;
     for (const IndexedKey& key : own) {
-      const auto& aliases = key.known_as;
-      if (std::find(aliases.begin(), aliases.end(), wrong) != aliases.end()) return key.name;
+      if (contains(key.known_as, wrong)) return key.name;
       names.push_back(key.name);
     }
-    // The very name at another place beats a similar name at this one.
+    // The same name at another place is preferred to a similar name at this one.
     if (std::string elsewhere = find_elsewhere(wrong, session_.index()); !elsewhere.empty()) {
       return elsewhere;
     }
@@ -478,8 +459,7 @@ void bind(ObjectRef object, const ConfigNode& root, Problems& problems) {
       bind(object, ConfigNode::make_map(root.place), problems);
       return;
     }
-    problems.add(root.place,
-                 fmt::format("expected a map of sections, got {}", describe_found(root)));
+    problems.add(root.place, "expected a map of sections, got {}", describe_found(root));
     return;
   }
   Session session{problems, object};

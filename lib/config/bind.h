@@ -1,5 +1,5 @@
-// Binding: reads a ConfigNode tree into described structs (fields.h), strictly, at every depth, and
-// reports every mistake that it finds.
+// Binding: reads a ConfigNode tree into described structs (fields.h) and reports all problems, such
+// as unknown keys, at every depth.
 #pragma once
 
 #include "config/fields.h"
@@ -8,9 +8,8 @@
 
 namespace dltrain {
 
-// Reads `root` into `object`, whose members hold their defaults. Mistakes are added to `problems`;
-// the object is then unusable. Structs are validated (their validate()) when their own keys and all
-// below them are right.
+// Reads `root` into `object`, whose members have their defaults, and calls validate(). If there are
+// problems, the object must not be used.
 void bind(ObjectRef object, const ConfigNode& root, Problems& problems);
 
 template <typename T>

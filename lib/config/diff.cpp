@@ -4,7 +4,9 @@
 
 #include <fmt/format.h>
 
+#include "config/problems.h"
 #include "config/scalar.h"
+#include "config/suggest.h"
 #include "config/yaml.h"
 
 namespace dltrain {
@@ -30,53 +32,38 @@ bool same_scalar(const ConfigNode& a, const ConfigNode& b) {
   return classify(a) == classify(b) && (a.text == b.text || classify(a) == ScalarType::null);
 }
 
-class Differ {
- public:
-  void compare(const std::string& path, const ConfigNode& a, const ConfigNode& b) {
-    if (a.is_map() && b.is_map()) {
-      for (size_t i = 0; i < a.keys.size(); ++i) {
-        const std::string inner = join(path, a.keys[i].text);
-        if (const ConfigNode* other = b.find(a.keys[i].text)) {
-          compare(inner, a.items[i], *other);
-        } else {
-          found.push_back({inner, shown(a.items[i]), ""});
-        }
+// Adds the differences of a and b to `found`.
+void compare(const std::string& path, const ConfigNode& a, const ConfigNode& b,
+             std::vector<ConfigDifference>& found) {
+  if (a.is_map() && b.is_map()) {
+    for (size_t i = 0; i < a.keys.size(); ++i) {
+      const std::string inner = join_path(path, a.keys[i].text);
+      if (const ConfigNode* other = b.find(a.keys[i].text)) {
+        compare(inner, a.items[i], *other, found);
+      } else {
+        found.push_back({inner, shown(a.items[i]), ""});
       }
-      for (size_t i = 0; i < b.keys.size(); ++i) {
-        if (a.find(b.keys[i].text)) continue;
-        found.push_back({join(path, b.keys[i].text), "", shown(b.items[i])});
-      }
-    } else if (a.is_list() && b.is_list()) {
-      for (size_t i = 0; i < std::max(a.items.size(), b.items.size()); ++i) {
-        const std::string inner = fmt::format("{}[{}]", path, i);
-        if (i >= b.items.size()) {
-          found.push_back({inner, shown(a.items[i]), ""});
-        } else if (i >= a.items.size()) {
-          found.push_back({inner, "", shown(b.items[i])});
-        } else {
-          compare(inner, a.items[i], b.items[i]);
-        }
-      }
-    } else if (a.is_map() || a.is_list() || b.is_map() || b.is_list() || !same_scalar(a, b)) {
-      found.push_back({path, shown(a), shown(b)});
     }
+    for (size_t i = 0; i < b.keys.size(); ++i) {
+      if (a.find(b.keys[i].text)) continue;
+      found.push_back({join_path(path, b.keys[i].text), "", shown(b.items[i])});
+    }
+  } else if (a.is_list() && b.is_list()) {
+    for (size_t i = 0; i < std::max(a.items.size(), b.items.size()); ++i) {
+      const std::string inner = fmt::format("{}[{}]", path, i);
+      if (i >= b.items.size()) {
+        found.push_back({inner, shown(a.items[i]), ""});
+      } else if (i >= a.items.size()) {
+        found.push_back({inner, "", shown(b.items[i])});
+      } else {
+        compare(inner, a.items[i], b.items[i], found);
+      }
+    }
+  } else if (a.is_map() || a.is_list() || b.is_map() || b.is_list() || !same_scalar(a, b)) {
+    found.push_back({path, shown(a), shown(b)});
   }
-
-  std::vector<ConfigDifference> found;
-
- private:
-  static std::string join(const std::string& path, const std::string& key) {
-    return path.empty() ? key : path + "." + key;
-  }
-};
-
-}  // namespace
-
-std::vector<ConfigDifference> diff_configs(const ConfigNode& before, const ConfigNode& after) {
-  Differ differ;
-  differ.compare("", before, after);
-  return std::move(differ.found);
 }
+}  // namespace
 
 std::vector<ConfigDifference> diff_dumps(const std::string& before, const std::string& after) {
   Problems problems;
@@ -85,7 +72,9 @@ std::vector<ConfigDifference> diff_dumps(const std::string& before, const std::s
     problems.throw_if_any();
     return std::move(*node);
   };
-  return diff_configs(read(before), read(after));
+  std::vector<ConfigDifference> found;
+  compare("", read(before), read(after), found);
+  return found;
 }
 
 std::string describe_differences(const std::vector<ConfigDifference>& differences) {

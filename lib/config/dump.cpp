@@ -77,9 +77,9 @@ class Dumper : public Fields {
     nested(name, slot.open(), {});
   }
   void on_sections(std::string_view name, const SectionsSlot& slot, const Key&) override {
-    if (slot.size() == 0) return line(name, slot.is_map ? "{}" : "[]");
+    if (slot.size() == 0) return line(name, "[]");
     open(name);
-    for (size_t i = 0; i < slot.size(); ++i) element(slot.is_map, slot.name(i), slot.at(i), {});
+    for (size_t i = 0; i < slot.size(); ++i) element(slot.at(i), {});
     close();
   }
   void on_kind(std::string_view name, const KindSlot& slot, const Key&) override {
@@ -89,11 +89,10 @@ class Dumper : public Fields {
     nested(name, ObjectRef::of(*chosen), chosen->kind);
   }
   void on_kinds(std::string_view name, const KindsSlot& slot, const Key&) override {
-    if (slot.size() == 0) return line(name, slot.is_map ? "{}" : "[]");
+    if (slot.size() == 0) return line(name, "[]");
     open(name);
     for (size_t i = 0; i < slot.size(); ++i) {
-      Chosen& chosen = *slot.at(i);
-      element(slot.is_map, slot.name(i), ObjectRef::of(chosen), chosen.kind);
+      element(ObjectRef::of(*slot.at(i)), slot.at(i)->kind);
     }
     close();
   }
@@ -122,8 +121,7 @@ class Dumper : public Fields {
       line(name, "{}");
     }
   }
-  void element(bool is_map, const std::string& name, ObjectRef object, std::string_view kind) {
-    if (is_map) return nested(quoted_when_needed(name), object, kind);
+  void element(ObjectRef object, std::string_view kind) {
     const size_t start = out_.size();
     body(object, kind, indent_ + 2);
     if (out_.size() == start) {

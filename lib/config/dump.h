@@ -1,7 +1,7 @@
-// The resolved configuration: every key with its value, defaults included, as YAML. Reading it back
-// gives the same values: numbers in the shortest form that is exact, texts quoted where they need
-// it, references to the environment already expanded (a text that holds `${` comes out as `$${`).
-// Paths (Key::is_path) come out absolute, so that the configuration means the same from any folder.
+// The resolved configuration: every key with its value, including defaults, as YAML. Reading it
+// gives the same values: numbers have the shortest exact form, texts are quoted if needed,
+// references to the environment are expanded (`${` in a text becomes `$${`). Paths (Key::is_path)
+// are absolute, so that the configuration can be used from any folder.
 #pragma once
 
 #include <string>

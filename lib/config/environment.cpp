@@ -5,17 +5,14 @@
 #include <fmt/format.h>
 
 #include "base/utf8.h"
+#include "config/scalar.h"
 
 namespace dltrain {
 namespace {
 
 bool is_name(std::string_view name) {
-  const auto letter = [](char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
-  };
-  return !name.empty() && letter(name[0]) && std::all_of(name.begin(), name.end(), [&](char c) {
-    return letter(c) || (c >= '0' && c <= '9');
-  });
+  return !name.empty() && is_letter(name[0]) &&
+         std::ranges::all_of(name, [](char c) { return is_letter(c) || is_digit(c); });
 }
 
 class Expander {
@@ -61,10 +58,9 @@ class Expander {
     const size_t dash = inside.find(":-");
     const std::string name(inside.substr(0, dash));
     if (!is_name(name)) {
-      problems_.add_cause(place,
-                          fmt::format("'${{{}}}' names no environment variable; write '$${{' for "
-                                      "the text '${{' itself",
-                                      inside));
+      problems_.add_cause(
+          place, "'${{{}}}' names no environment variable; write '$${{' for the text '${{' itself",
+          inside);
       return {};
     }
     auto value = environment_(name);
@@ -72,12 +68,11 @@ class Expander {
       return std::string(inside.substr(dash + 2));
     }
     if (!value) {
-      problems_.add_cause(place, fmt::format("the environment variable {0} is not set; write "
-                                             "${{{0}:-VALUE}} to give a default",
-                                             name));
+      problems_.add_cause(
+          place, "the environment variable {0} is not set; write ${{{0}:-VALUE}} to give a default",
+          name);
     } else if (find_invalid_utf8(*value)) {
-      problems_.add_cause(place,
-                          fmt::format("the environment variable {} is not UTF-8 text", name));
+      problems_.add_cause(place, "the environment variable {} is not UTF-8 text", name);
       return {};
     }
     return value;

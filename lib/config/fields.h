@@ -1,12 +1,11 @@
-// Fields: how a configuration struct says what its keys are, once, for everything that needs to
-// know: the parser (bind.h), the resolved dump (dump.h), docs/config.md (reference.h), the JSON
-// Schema (schema.h) and the suggestions for misspelt keys.
+// Fields: a configuration struct describes its keys once, for the parser (bind.h), the resolved
+// dump (dump.h), docs/config.md (reference.h), the JSON Schema (schema.h) and the suggestions for
+// misspelt keys.
 //
 // A struct has a member `void describe(Fields& f)` that names each key, the member it fills, and
 // its meaning. The member's initial value is the default. An example that compiles:
 //
-//   struct Optimizer : Chosen {                       // chosen by `type`: Chosen has place and
-//   kind
+//   struct Optimizer : Chosen {                  // chosen by `type`; Chosen has place and kind
 //     double learning_rate = 1e-3;
 //     void describe(Fields& f) override {
 //       f.number("learning_rate", learning_rate,
@@ -27,7 +26,7 @@
 //     return table;
 //   }
 //   enum class Reduction { fast, fixed };
-//   struct Training : Located {                       // Located: problems can name a key's place
+//   struct Training : Located {                  // Located: problems can name a key's place
 //     int64_t global_batch_size = 0;
 //     std::optional<IntegerOrAuto> micro_batch_size;
 //     Reduction reduction = Reduction::fast;
@@ -36,11 +35,10 @@
 //                 {.doc = "Samples a step", .required = true, .min = 1});
 //       f.integer("micro_batch_size", micro_batch_size, {.doc = "Samples at a time", .min = 1});
 //       f.choice("reduction", reduction,
-//                {{"fast", Reduction::fast}, {"fixed", Reduction::fixed}}, {.doc = "Order of
-//                sums"});
+//                {{"fast", Reduction::fast}, {"fixed", Reduction::fixed}},
+//                {.doc = "Order of sums"});
 //     }
-//     void validate(Problems& problems) const {       // cross-field: called when the keys are
-//     right
+//     void validate(Problems& problems) const {  // cross-field, called when the keys are valid
 //       if (global_batch_size % 2) problems.add(*this, "global_batch_size", "must be even");
 //     }
 //   };
@@ -61,6 +59,7 @@
 // describe() must name the same keys whatever the members hold, and no key twice.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <limits>
 #include <type_traits>
@@ -69,26 +68,25 @@
 
 namespace dltrain {
 
-// What is known of a key besides its name, member and type.
+// Properties of a key besides its name, member and type.
 struct Key {
   std::string doc;                 // one sentence for docs/config.md, with the unit
-  bool required = false;           // the person must give it
+  bool required = false;           // the key must be given
   std::optional<double> min = {};  // inclusive limits; of a list: of each element
   std::optional<double> max = {};
   std::optional<double> above = {};  // exclusive limits
   std::optional<double> below = {};
-  bool allow_infinite = false;          // .inf and -.inf (never NaN)
   std::optional<size_t> min_size = {};  // of lists
   std::optional<size_t> max_size = {};
-  // A list of one may be written as its element; a text map of one as its text, whose name is then
-  // that of the member's first default.
+  // A list of one element may be written as the element; a text map with one entry as its text,
+  // with the name of the member's first default.
   bool scalar_ok = false;
-  // Names files or folders (config/paths.h); the resolved configuration has them absolute.
+  // The value is a path (config/paths.h), which is absolute in the resolved configuration.
   bool is_path = false;
   std::vector<std::string> known_as = {};  // names used elsewhere: only to suggest this one
 };
 
-// One of the parts of Fields::parts().
+// A part of Fields::parts().
 template <typename Base>
 struct Part {
   std::string name;
@@ -103,7 +101,7 @@ struct Choice {
   std::string doc = {};
 };
 
-// `bare_key`: in a list, `- name: VALUE` means {type: name, bare_key: VALUE} where VALUE is no map.
+// `bare_key`: in a list, `- name: VALUE` means {type: name, bare_key: VALUE} unless VALUE is a map.
 template <typename Base>
 struct KindRow {
   std::string_view name;
@@ -136,6 +134,15 @@ struct KindTable {
   }
 };
 
+// A table of the rows of several files.
+template <typename Base>
+KindTable<Base> joined_table(std::string_view name,
+                             std::initializer_list<std::vector<KindRow<Base>>> files) {
+  KindTable<Base> table{name, {}};
+  for (const auto& rows : files) table.rows.insert(table.rows.end(), rows.begin(), rows.end());
+  return table;
+}
+
 // KindTable is itself a template over Base, so rows of derived kinds convert through this.
 template <typename T>
 struct KindMaker {
@@ -150,7 +157,7 @@ struct KindMaker {
 template <typename T>
 inline constexpr KindMaker<T> make_kind_of{};
 
-// A default object of the kind `name`, its `kind` set. Throws Error(internal) for an unknown name.
+// Returns a default object of the kind `name`. Throws Error(internal) for an unknown name.
 template <typename Base>
 std::unique_ptr<Base> make_kind(const KindTable<Base>& table, std::string_view name) {
   for (const KindRow<Base>& row : table.rows) {
@@ -162,85 +169,110 @@ std::unique_ptr<Base> make_kind(const KindTable<Base>& table, std::string_view n
   throw Error(ExitCode::internal, fmt::format("internal error: no {} '{}'", table.name, name));
 }
 
+// The type of a member's value: T for T and for std::optional<T>.
+template <typename M>
+struct MemberValueOf {
+  using type = M;
+};
+template <typename T>
+struct MemberValueOf<std::optional<T>> {
+  using type = T;
+};
+template <typename M>
+using MemberValue = typename MemberValueOf<M>::type;
+template <typename M, typename T>
+concept MemberOf = std::same_as<MemberValue<M>, T>;
+
+namespace detail {
+
+template <typename T>
+inline constexpr size_t kArraySize = 0;
+template <typename T, size_t N>
+inline constexpr size_t kArraySize<std::array<T, N>> = N;
+
+// The key with the size of an array as its limits.
+template <typename M>
+Key sized(Key key) {
+  if constexpr (0 < kArraySize<M>) key.min_size = key.max_size = kArraySize<M>;
+  return key;
+}
+
+}  // namespace detail
+
 class Fields {
  public:
   virtual ~Fields() = default;
 
-  // Scalars: T, or std::optional<T>.
-  void boolean(std::string_view name, bool& member, const Key& key);
-  void boolean(std::string_view name, std::optional<bool>& member, const Key& key);
-  void text(std::string_view name, std::string& member, const Key& key);
-  void text(std::string_view name, std::optional<std::string>& member, const Key& key);
-  void number(std::string_view name, double& member, const Key& key);
-  void number(std::string_view name, std::optional<double>& member, const Key& key);
-  // Any integer type; what it cannot hold is refused. uint64_t takes 0 … 2^63−1.
-  template <std::integral T>
-  void integer(std::string_view name, T& member, const Key& key);
-  template <std::integral T>
-  void integer(std::string_view name, std::optional<T>& member, const Key& key);
-  // A number, or the word `auto`.
-  void integer(std::string_view name, IntegerOrAuto& member, const Key& key);
-  void integer(std::string_view name, std::optional<IntegerOrAuto>& member, const Key& key);
-  // One of a list of names.
-  template <typename E>
-  void choice(std::string_view name, E& member,
-              const std::type_identity_t<std::vector<Choice<E>>>& choices, const Key& key);
-  template <typename E>
-  void choice(std::string_view name, std::optional<E>& member,
-              const std::type_identity_t<std::vector<Choice<E>>>& choices, const Key& key);
+  // Scalars: the member is a T or a std::optional<T>.
+  template <MemberOf<bool> M>
+  void boolean(std::string_view name, M& member, const Key& key) {
+    put(name, {.type = ValueType::boolean}, member, key);
+  }
+  template <MemberOf<std::string> M>
+  void text(std::string_view name, M& member, const Key& key) {
+    put(name, {.type = ValueType::text}, member, key);
+  }
+  template <MemberOf<double> M>
+  void number(std::string_view name, M& member, const Key& key) {
+    put(name, {.type = ValueType::number}, member, key);
+  }
+  // Any integer type, or IntegerOrAuto: a number or the word `auto`. A value that the type cannot
+  // hold is refused; uint64_t takes 0 … 2^63−1.
+  template <typename M>
+  void integer(std::string_view name, M& member, const Key& key);
+  // One of a list of names; E or std::optional<E>.
+  template <typename M>
+  void choice(std::string_view name, M& member,
+              const std::type_identity_t<std::vector<Choice<MemberValue<M>>>>& choices,
+              const Key& key);
 
-  // Lists of scalars. An array's size is part of the check.
-  void integers(std::string_view name, std::vector<int64_t>& member, const Key& key);
-  void integers(std::string_view name, std::optional<std::vector<int64_t>>& member, const Key& key);
-  void numbers(std::string_view name, std::vector<double>& member, const Key& key);
-  void texts(std::string_view name, std::vector<std::string>& member, const Key& key);
-  void texts(std::string_view name, std::optional<std::vector<std::string>>& member,
-             const Key& key);
-  template <size_t N>
-  void integers(std::string_view name, std::array<int64_t, N>& member, const Key& key);
-  template <size_t N>
-  void numbers(std::string_view name, std::array<double, N>& member, const Key& key);
+  // Lists of scalars: a std::vector, an optional one, or a std::array, whose size is checked.
+  template <typename M>
+  void integers(std::string_view name, M& member, const Key& key) {
+    put(name, {.type = ValueType::integers}, member, detail::sized<M>(key));
+  }
+  template <typename M>
+  void numbers(std::string_view name, M& member, const Key& key) {
+    put(name, {.type = ValueType::numbers}, member, detail::sized<M>(key));
+  }
+  template <MemberOf<std::vector<std::string>> M>
+  void texts(std::string_view name, M& member, const Key& key) {
+    put(name, {.type = ValueType::texts}, member, key);
+  }
   // A map of free names to texts, in the order of the file.
-  void text_map(std::string_view name, TextPairs& member, const Key& key);
+  void text_map(std::string_view name, TextPairs& member, const Key& key) {
+    put(name, {.type = ValueType::text_map}, member, key);
+  }
 
-  // Sub-structs.
-  template <typename T>
-  void section(std::string_view name, T& member, const Key& key);
-  template <typename T>
-  void section(std::string_view name, std::optional<T>& member, const Key& key);
-  // A list of sub-structs, and a map of free names to sub-structs.
+  // Sub-structs: T or std::optional<T>.
+  template <typename M>
+  void section(std::string_view name, M& member, const Key& key);
   template <typename T>
   void list(std::string_view name, std::vector<T>& member, const Key& key);
-  template <typename T>
-  void map(std::string_view name, std::vector<std::pair<std::string, T>>& member, const Key& key);
 
-  // Maps that choose a kind by `type`. The kind of a member that starts non-null is the default
-  // kind (with the defaults of its table row); one that starts null and is not required may be
-  // absent.
+  // Maps that choose a kind by `type`. The kind of a member that is initially not null is the
+  // default kind (with the defaults of its table row); a member that is initially null and not
+  // required may be absent.
   template <typename Base>
   void one_of(std::string_view name, std::unique_ptr<Base>& member, const KindTable<Base>& table,
               const Key& key);
   template <typename Base>
   void list_of(std::string_view name, std::vector<std::unique_ptr<Base>>& member,
                const KindTable<Base>& table, const Key& key);
-  template <typename Base>
-  void map_of(std::string_view name,
-              std::vector<std::pair<std::string, std::unique_ptr<Base>>>& member,
-              const KindTable<Base>& table, const Key& key);
-  // Kinds that have keys in common, written once: in
-  //   data: {type: text, path: a, eval_fraction: 0.1, eval: {path: b}}
-  // the parts are `train` and `eval`; every key of the map that nothing else describes (type, path)
-  // is common and laid below each part's own keys. A part is made where it is written; the first
-  // one also where common keys are. Others stay null. Once a struct, which is no kind itself.
+  // Kinds with common keys, which are written once: in data: {type: text, path: a, eval_fraction:
+  // 0.1, eval: {path: b}} the parts are `train` and `eval`; every key of the map that nothing else
+  // describes (type, path) is common and applies to each part unless the part has its own. A part
+  // is created if it is written, the first one also if there are common keys. Others stay null. A
+  // struct may have parts once, and must not be a kind itself.
   template <typename Base>
   void parts(std::initializer_list<Part<Base>> parts, const KindTable<Base>& table, const Key& key);
 
-  // A key that the struct's rewrite() replaces by others (see ObjectRef): for documentation alone.
+  // A key that the struct's rewrite() replaces (see ObjectRef), for documentation only.
   void rewritten(std::string_view name, const RewrittenSlot& slot, const Key& key) {
     on_rewritten(name, slot, key);
   }
 
-  // Around the keys that all kinds of a family share.
+  // Called before and after the keys that all kinds of a family have.
   virtual void begin_common() {}
   virtual void end_common() {}
 
@@ -254,10 +286,12 @@ class Fields {
   virtual void on_rewritten(std::string_view, const RewrittenSlot&, const Key&) {}
 
  private:
-  template <typename T>
-  void put(std::string_view name, ValueSlot slot, T& member, const Key& key);
-  template <typename T>
-  void put(std::string_view name, ValueSlot slot, std::optional<T>& member, const Key& key);
+  template <typename M>
+  void put(std::string_view name, ValueSlot slot, M& member, const Key& key);
+  // The same with the conversions between the member's type and Value.
+  template <typename M, typename ToValue, typename FromValue>
+  void put_as(std::string_view name, ValueSlot slot, M& member, const Key& key, ToValue to_value,
+              FromValue from_value);
 };
 
 }  // namespace dltrain

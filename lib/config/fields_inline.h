@@ -1,4 +1,4 @@
-// The bodies of the templates of fields.h, which includes this file: each makes a slot of a member.
+// The bodies of the templates of fields.h, which includes this file. Each makes a slot of a member.
 #pragma once
 
 namespace dltrain {
@@ -11,7 +11,6 @@ inline void visit_common(Fields& fields, const std::function<void()>& describe) 
 
 namespace detail {
 
-// Member types whose Value holds them as they are.
 template <typename T>
 Value to_value(const T& member) {
   if constexpr (std::same_as<T, bool>) {
@@ -22,6 +21,8 @@ Value to_value(const T& member) {
     return static_cast<double>(member);
   } else if constexpr (std::same_as<T, IntegerOrAuto>) {
     return std::visit([](auto v) { return Value(v); }, member);
+  } else if constexpr (0 < kArraySize<T>) {
+    return std::vector<typename T::value_type>(member.begin(), member.end());
   } else {
     return member;
   }
@@ -38,198 +39,100 @@ T from_value(const Value& value) {
   } else if constexpr (std::same_as<T, IntegerOrAuto>) {
     if (std::holds_alternative<Auto>(value)) return Auto{};
     return std::get<int64_t>(value);
+  } else if constexpr (0 < kArraySize<T>) {
+    const auto& list = std::get<std::vector<typename T::value_type>>(value);
+    T out{};
+    std::copy(list.begin(), list.end(), out.begin());
+    return out;
   } else {
     return std::get<T>(value);
   }
 }
 
-template <typename E>
-ValueSlot choice_slot(const std::vector<Choice<E>>& choices) {
-  ValueSlot slot{.type = ValueType::choice};
-  for (const Choice<E>& choice : choices) slot.choices.push_back({choice.name, choice.doc});
-  return slot;
-}
-
-template <typename E>
-Value choice_name(const std::vector<Choice<E>>& choices, const E& value) {
-  for (const Choice<E>& choice : choices) {
-    if (choice.value == value) return choice.name;
-  }
-  throw Error(ExitCode::internal, "internal error: a choice's default is not among its names");
-}
-
-template <typename E>
-E choice_value(const std::vector<Choice<E>>& choices, const Value& name) {
-  for (const Choice<E>& choice : choices) {
-    if (choice.name == std::get<std::string>(name)) return choice.value;
-  }
-  throw Error(ExitCode::internal, "internal error: unknown choice");
-}
-
-template <std::integral T>
-ValueSlot integer_slot() {
-  static_assert(!std::same_as<T, bool>);
-  constexpr auto highest = static_cast<uint64_t>(std::numeric_limits<T>::max());
-  return {.type = ValueType::integer,
-          .lowest = static_cast<int64_t>(std::numeric_limits<T>::min()),
-          .highest = static_cast<int64_t>(highest > INT64_MAX ? uint64_t{INT64_MAX} : highest)};
-}
-
-template <typename T, size_t N>
-std::function<Value()> array_get(std::array<T, N>& member) {
-  return [&member] { return Value(std::vector<T>(member.begin(), member.end())); };
-}
-
-template <typename T, size_t N>
-std::function<void(const Value&)> array_set(std::array<T, N>& member) {
-  return [&member](const Value& value) {
-    const auto& list = std::get<std::vector<T>>(value);
-    std::copy(list.begin(), list.end(), member.begin());
-  };
-}
-
 }  // namespace detail
 
-template <typename T>
-void Fields::put(std::string_view name, ValueSlot slot, T& member, const Key& key) {
-  slot.get = [&member] { return detail::to_value(member); };
-  slot.set = [&member](const Value& value) { member = detail::from_value<T>(value); };
-  on_value(name, slot, key);
-}
-
-template <typename T>
-void Fields::put(std::string_view name, ValueSlot slot, std::optional<T>& member, const Key& key) {
-  slot.optional = true;
-  slot.get = [&member] { return member ? detail::to_value(*member) : Value(); };
-  slot.set = [&member](const Value& value) {
-    member.reset();
-    if (!std::holds_alternative<std::monostate>(value)) member = detail::from_value<T>(value);
-  };
-  on_value(name, slot, key);
-}
-
-inline void Fields::boolean(std::string_view name, bool& member, const Key& key) {
-  put(name, {.type = ValueType::boolean}, member, key);
-}
-inline void Fields::boolean(std::string_view name, std::optional<bool>& member, const Key& key) {
-  put(name, {.type = ValueType::boolean}, member, key);
-}
-inline void Fields::text(std::string_view name, std::string& member, const Key& key) {
-  put(name, {.type = ValueType::text}, member, key);
-}
-inline void Fields::text(std::string_view name, std::optional<std::string>& member,
-                         const Key& key) {
-  put(name, {.type = ValueType::text}, member, key);
-}
-inline void Fields::number(std::string_view name, double& member, const Key& key) {
-  put(name, {.type = ValueType::number}, member, key);
-}
-inline void Fields::number(std::string_view name, std::optional<double>& member, const Key& key) {
-  put(name, {.type = ValueType::number}, member, key);
-}
-
-template <std::integral T>
-void Fields::integer(std::string_view name, T& member, const Key& key) {
-  put(name, detail::integer_slot<T>(), member, key);
-}
-template <std::integral T>
-void Fields::integer(std::string_view name, std::optional<T>& member, const Key& key) {
-  put(name, detail::integer_slot<T>(), member, key);
-}
-inline void Fields::integer(std::string_view name, IntegerOrAuto& member, const Key& key) {
-  put(name, {.type = ValueType::integer, .allow_auto = true}, member, key);
-}
-inline void Fields::integer(std::string_view name, std::optional<IntegerOrAuto>& member,
-                            const Key& key) {
-  put(name, {.type = ValueType::integer, .allow_auto = true}, member, key);
-}
-
-template <typename E>
-void Fields::choice(std::string_view name, E& member,
-                    const std::type_identity_t<std::vector<Choice<E>>>& choices, const Key& key) {
-  ValueSlot slot = detail::choice_slot<E>(choices);
-  slot.get = [&] { return detail::choice_name<E>(choices, member); };
-  slot.set = [&](const Value& value) { member = detail::choice_value<E>(choices, value); };
-  on_value(name, slot, key);
-}
-template <typename E>
-void Fields::choice(std::string_view name, std::optional<E>& member,
-                    const std::type_identity_t<std::vector<Choice<E>>>& choices, const Key& key) {
-  ValueSlot slot = detail::choice_slot<E>(choices);
-  slot.optional = true;
-  slot.get = [&] { return member ? detail::choice_name<E>(choices, *member) : Value(); };
-  slot.set = [&](const Value& value) {
-    member.reset();
-    if (!std::holds_alternative<std::monostate>(value)) {
-      member = detail::choice_value<E>(choices, value);
+template <typename M, typename ToValue, typename FromValue>
+void Fields::put_as(std::string_view name, ValueSlot slot, M& member, const Key& key,
+                    ToValue to_value, FromValue from_value) {
+  constexpr bool kOptional = !std::same_as<M, MemberValue<M>>;
+  slot.optional = kOptional;
+  slot.get = [&member, to_value] {
+    if constexpr (kOptional) {
+      return member ? to_value(*member) : Value();
+    } else {
+      return to_value(member);
     }
   };
+  slot.set = [&member, from_value](const Value& value) {
+    if constexpr (kOptional) {
+      member.reset();
+      if (std::holds_alternative<std::monostate>(value)) return;
+    }
+    member = from_value(value);
+  };
   on_value(name, slot, key);
 }
 
-inline void Fields::integers(std::string_view name, std::vector<int64_t>& member, const Key& key) {
-  put(name, {.type = ValueType::integers}, member, key);
-}
-inline void Fields::integers(std::string_view name, std::optional<std::vector<int64_t>>& member,
-                             const Key& key) {
-  put(name, {.type = ValueType::integers}, member, key);
-}
-inline void Fields::numbers(std::string_view name, std::vector<double>& member, const Key& key) {
-  put(name, {.type = ValueType::numbers}, member, key);
-}
-inline void Fields::texts(std::string_view name, std::vector<std::string>& member, const Key& key) {
-  put(name, {.type = ValueType::texts}, member, key);
-}
-inline void Fields::texts(std::string_view name, std::optional<std::vector<std::string>>& member,
-                          const Key& key) {
-  put(name, {.type = ValueType::texts}, member, key);
-}
-inline void Fields::text_map(std::string_view name, TextPairs& member, const Key& key) {
-  put(name, {.type = ValueType::text_map}, member, key);
+template <typename M>
+void Fields::put(std::string_view name, ValueSlot slot, M& member, const Key& key) {
+  using T = MemberValue<M>;
+  put_as(name, std::move(slot), member, key, detail::to_value<T>, detail::from_value<T>);
 }
 
-template <size_t N>
-void Fields::integers(std::string_view name, std::array<int64_t, N>& member, const Key& key) {
-  Key sized = key;
-  sized.min_size = sized.max_size = N;
-  on_value(name,
-           {.type = ValueType::integers,
-            .get = detail::array_get(member),
-            .set = detail::array_set(member)},
-           sized);
-}
-template <size_t N>
-void Fields::numbers(std::string_view name, std::array<double, N>& member, const Key& key) {
-  Key sized = key;
-  sized.min_size = sized.max_size = N;
-  on_value(name,
-           {.type = ValueType::numbers,
-            .get = detail::array_get(member),
-            .set = detail::array_set(member)},
-           sized);
+template <typename M>
+void Fields::integer(std::string_view name, M& member, const Key& key) {
+  using T = MemberValue<M>;
+  ValueSlot slot{.type = ValueType::integer, .allow_auto = std::same_as<T, IntegerOrAuto>};
+  if constexpr (!std::same_as<T, IntegerOrAuto>) {
+    static_assert(std::integral<T> && !std::same_as<T, bool>);
+    constexpr auto highest = static_cast<uint64_t>(std::numeric_limits<T>::max());
+    slot.lowest = static_cast<int64_t>(std::numeric_limits<T>::min());
+    slot.highest = static_cast<int64_t>(std::min(highest, uint64_t{INT64_MAX}));
+  }
+  put(name, std::move(slot), member, key);
 }
 
-template <typename T>
-void Fields::section(std::string_view name, T& member, const Key& key) {
-  on_section(name,
-             {.optional = false,
-              .present = [] { return true; },
-              .open = [&member] { return ObjectRef::of(member); },
-              .close = [] {}},
-             key);
+template <typename M>
+void Fields::choice(std::string_view name, M& member,
+                    const std::type_identity_t<std::vector<Choice<MemberValue<M>>>>& choices,
+                    const Key& key) {
+  using E = MemberValue<M>;
+  ValueSlot slot{.type = ValueType::choice};
+  for (const Choice<E>& choice : choices) slot.choices.push_back({choice.name, choice.doc});
+  const auto find = [&choices](auto matches) -> const Choice<E>& {
+    for (const Choice<E>& choice : choices) {
+      if (matches(choice)) return choice;
+    }
+    throw Error(ExitCode::internal, "internal error: a value that is none of the choices");
+  };
+  put_as(
+      name, std::move(slot), member, key,
+      [find](const E& value) {
+        return Value(find([&](const Choice<E>& choice) { return choice.value == value; }).name);
+      },
+      [find](const Value& value) {
+        const auto& wanted = std::get<std::string>(value);
+        return find([&](const Choice<E>& choice) { return choice.name == wanted; }).value;
+      });
 }
-template <typename T>
-void Fields::section(std::string_view name, std::optional<T>& member, const Key& key) {
-  on_section(name,
-             {.optional = true,
-              .present = [&member] { return member.has_value(); },
-              .open =
-                  [&member] {
-                    if (!member) member.emplace();
-                    return ObjectRef::of(*member);
-                  },
-              .close = [&member] { member.reset(); }},
-             key);
+
+template <typename M>
+void Fields::section(std::string_view name, M& member, const Key& key) {
+  SectionSlot slot;
+  if constexpr (std::same_as<M, MemberValue<M>>) {
+    slot.present = [] { return true; };
+    slot.open = [&member] { return ObjectRef::of(member); };
+    slot.close = [] {};
+  } else {
+    slot.optional = true;
+    slot.present = [&member] { return member.has_value(); };
+    slot.open = [&member] {
+      if (!member) member.emplace();
+      return ObjectRef::of(*member);
+    };
+    slot.close = [&member] { member.reset(); };
+  }
+  on_section(name, slot, key);
 }
 
 template <typename T>
@@ -237,34 +140,14 @@ void Fields::list(std::string_view name, std::vector<T>& member, const Key& key)
   SectionsSlot slot;
   slot.size = [&member] { return member.size(); };
   slot.at = [&member](size_t i) { return ObjectRef::of(member[i]); };
-  slot.name = [](size_t) { return std::string(); };
   slot.clear = [&member] { member.clear(); };
-  slot.append = [&member](const std::string&) { return ObjectRef::of(member.emplace_back()); };
+  slot.append = [&member] { return ObjectRef::of(member.emplace_back()); };
   slot.prototype = [](const std::function<void(ObjectRef)>& use) {
     T object;
     use(ObjectRef::of(object));
   };
   on_sections(name, slot, key);
 }
-template <typename T>
-void Fields::map(std::string_view name, std::vector<std::pair<std::string, T>>& member,
-                 const Key& key) {
-  SectionsSlot slot;
-  slot.is_map = true;
-  slot.size = [&member] { return member.size(); };
-  slot.at = [&member](size_t i) { return ObjectRef::of(member[i].second); };
-  slot.name = [&member](size_t i) { return member[i].first; };
-  slot.clear = [&member] { member.clear(); };
-  slot.append = [&member](const std::string& entry) {
-    return ObjectRef::of(member.emplace_back(entry, T{}).second);
-  };
-  slot.prototype = [](const std::function<void(ObjectRef)>& use) {
-    T object;
-    use(ObjectRef::of(object));
-  };
-  on_sections(name, slot, key);
-}
-
 namespace detail {
 
 template <typename Base>
@@ -303,26 +186,9 @@ void Fields::list_of(std::string_view name, std::vector<std::unique_ptr<Base>>& 
   KindsSlot slot{.table = table.ref()};
   slot.size = [&member] { return member.size(); };
   slot.at = [&member](size_t i) -> Chosen* { return member[i].get(); };
-  slot.name = [](size_t) { return std::string(); };
   slot.clear = [&member] { member.clear(); };
-  slot.append = [&member](const std::string&, std::unique_ptr<Chosen> made) {
+  slot.append = [&member](std::unique_ptr<Chosen> made) {
     member.emplace_back(static_cast<Base*>(made.release()));
-  };
-  on_kinds(name, slot, key);
-}
-
-template <typename Base>
-void Fields::map_of(std::string_view name,
-                    std::vector<std::pair<std::string, std::unique_ptr<Base>>>& member,
-                    const KindTable<Base>& table, const Key& key) {
-  static_assert(std::derived_from<Base, Chosen>);
-  KindsSlot slot{.table = table.ref(), .is_map = true};
-  slot.size = [&member] { return member.size(); };
-  slot.at = [&member](size_t i) -> Chosen* { return member[i].second.get(); };
-  slot.name = [&member](size_t i) { return member[i].first; };
-  slot.clear = [&member] { member.clear(); };
-  slot.append = [&member](const std::string& entry, std::unique_ptr<Chosen> made) {
-    member.emplace_back(entry, static_cast<Base*>(made.release()));
   };
   on_kinds(name, slot, key);
 }

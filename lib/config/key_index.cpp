@@ -1,7 +1,8 @@
 #include "config/key_index.h"
 
-#include <algorithm>
 #include <set>
+
+#include "config/suggest.h"
 
 namespace dltrain {
 namespace {
@@ -12,14 +13,7 @@ class KeyCollector : public Fields {
 
   void visit(ObjectRef object, std::string path, bool addressable) {
     if (!active_.insert(object.type()).second) return;
-    std::swap(path_, path);
-    std::swap(addressable_, addressable);
-    std::string kind;
-    std::swap(kind_, kind);
-    object.describe(*this);
-    std::swap(kind_, kind);
-    std::swap(path_, path);
-    std::swap(addressable_, addressable);
+    describe_in(object, std::move(path), {}, addressable);
     active_.erase(object.type());
   }
 
@@ -31,12 +25,13 @@ class KeyCollector : public Fields {
     add(name, key);
     if (!deep_) return;
     const bool present = !slot.optional || slot.present();
-    descend(name, slot.open(), addressable_);
+    visit(slot.open(), join_path(path_, name), addressable_);
     if (!present) slot.close();
   }
   void on_sections(std::string_view name, const SectionsSlot& slot, const Key& key) override {
     add(name, key);
-    if (deep_) slot.prototype([&](ObjectRef object) { descend(name, object, false); });
+    if (!deep_) return;
+    slot.prototype([&](ObjectRef object) { visit(object, join_path(path_, name), false); });
   }
   void on_kind(std::string_view name, const KindSlot& slot, const Key& key) override {
     add(name, key);
@@ -56,31 +51,26 @@ class KeyCollector : public Fields {
   }
 
  private:
+  void describe_in(ObjectRef object, std::string path, std::string kind, bool addressable) {
+    std::swap(path_, path);
+    std::swap(kind_, kind);
+    std::swap(addressable_, addressable);
+    object.describe(*this);
+    path_ = std::move(path);
+    kind_ = std::move(kind);
+    addressable_ = addressable;
+  }
   void add(std::string_view name, const Key& key) {
-    keys_.push_back(
-        {std::string(name), addressable_ ? join(name) : "", key.known_as, key.is_path, kind_});
-  }
-  std::string join(std::string_view name) const {
-    return path_.empty() ? std::string(name) : path_ + "." + std::string(name);
-  }
-  void descend(std::string_view name, ObjectRef object, bool addressable) {
-    visit(object, join(name), addressable);
+    keys_.push_back({std::string(name), addressable_ ? join_path(path_, name) : "", key.known_as,
+                     key.is_path, kind_});
   }
   void kinds(std::string_view name, const KindTableRef& table, bool addressable) {
     // A table reached from inside its own kinds (layers in layers) adds nothing new.
     if (!tables_.insert(table.id).second) return;
-    std::string path = name.empty() ? path_ : join(name);
-    std::swap(path_, path);
-    std::swap(addressable_, addressable);
     for (size_t i = 0; i < table.size; ++i) {
       const auto made = table.make(i);
-      std::string kind(table.row(i).name);
-      std::swap(kind_, kind);
-      ObjectRef::of(*made).describe(*this);
-      std::swap(kind_, kind);
+      describe_in(ObjectRef::of(*made), join_path(path_, name), made->kind, addressable);
     }
-    std::swap(path_, path);
-    std::swap(addressable_, addressable);
     tables_.erase(table.id);
   }
 
@@ -112,9 +102,7 @@ std::string find_elsewhere(std::string_view wrong, const std::vector<IndexedKey>
   for (const bool by_alias : {false, true}) {
     for (const IndexedKey& key : keys) {
       if (key.path.empty() || key.path == wrong) continue;
-      const bool meant = by_alias ? std::find(key.known_as.begin(), key.known_as.end(), wrong) !=
-                                        key.known_as.end()
-                                  : key.name == wrong;
+      const bool meant = by_alias ? contains(key.known_as, wrong) : key.name == wrong;
       if (!meant || key.path == found) continue;
       if (!found.empty()) return {};
       found = key.path;
@@ -129,10 +117,8 @@ std::vector<std::string> kinds_with(std::string_view path, std::string_view wron
   std::vector<std::string> kinds;
   for (const IndexedKey& key : keys) {
     if (key.path != path || key.kind.empty()) continue;
-    const auto& aliases = key.known_as;
-    const bool alias = std::find(aliases.begin(), aliases.end(), wrong) != aliases.end();
-    if (key.name != wrong && !alias) continue;
-    if (std::find(kinds.begin(), kinds.end(), key.kind) == kinds.end()) kinds.push_back(key.kind);
+    if (key.name != wrong && !contains(key.known_as, wrong)) continue;
+    if (!contains(kinds, key.kind)) kinds.push_back(key.kind);
   }
   return kinds;
 }

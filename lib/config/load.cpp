@@ -1,12 +1,159 @@
+// Configuration files and the files that they extend: `extends: other.yaml` at the top of a file
+// (or a list of files) is merged below the file; paths are relative to that file. A cycle is a
+// problem that shows the chain.
 #include "config/load.h"
 
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
 #include <cstdlib>
+#include <cstring>
+#include <memory>
 
+#include <fmt/format.h>
+
+#include "base/owned_files.h"
+#include "base/utf8.h"
 #include "config/environment.h"
-#include "config/files.h"
 #include "config/override.h"
+#include "config/paths.h"
+#include "config/yaml.h"
 
 namespace dltrain {
+namespace {
+
+// More files than this, each `extends` counted, are an error.
+constexpr size_t kMaxConfigFiles = 100;
+
+namespace fs = std::filesystem;
+
+// The bytes of a file, at most the limit plus one (which the reader then refuses). `place` is where
+// the file was asked for.
+std::shared_ptr<const Source> read_source(const fs::path& path, const Place& place,
+                                          Problems& problems) {
+  const auto refuse = [&](std::string_view why) {
+    problems.add(place, "cannot read {}: {}", path.string(), why);
+    return nullptr;
+  };
+  std::error_code ignored;
+  if (fs::is_directory(path, ignored)) return refuse("it is a folder");
+  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "rb"),
+                                                             std::fclose);
+  if (!file) return refuse(std::strerror(errno) + suggest_path(path));
+  check_no_output(::fileno(file.get()), path);
+  std::string text(YamlLimits::kBytes + 4, '\0');
+  errno = 0;
+  text.resize(std::fread(text.data(), 1, text.size(), file.get()));
+  if (std::ferror(file.get())) return refuse(std::strerror(errno));
+  if (looks_like_utf16(text)) return refuse("it is UTF-16; save it as UTF-8");
+  if (text.starts_with("\xEF\xBB\xBF")) text.erase(0, 3);  // byte order mark
+  return std::make_shared<Source>(Source{path.string(), std::move(text)});
+}
+
+class FileLoader {
+ public:
+  FileLoader(const EnvironmentLookup& environment, Problems& problems)
+      : environment_(environment), problems_(problems) {}
+
+  // `place`: of the `extends` that asked; unknown for the command line.
+  std::optional<ConfigNode> load(const fs::path& path, const Place& place) {
+    std::error_code error;
+    fs::path identity = fs::weakly_canonical(path, error);
+    if (error) identity = path.lexically_normal();
+    if (std::find(chain_.begin(), chain_.end(), identity) != chain_.end()) {
+      std::string cycle;
+      for (const std::string& name : names_) cycle += name + " -> ";
+      problems_.add(place, "'extends' goes round in a circle: {}{}", cycle, path.string());
+      return {};
+    }
+    if (++loaded_ > kMaxConfigFiles) {
+      problems_.add(place, "more than {} configuration files", kMaxConfigFiles);
+      return {};
+    }
+    const auto source = read_source(path, place, problems_);
+    if (!source) return {};
+    auto tree = read_yaml(source, 0, problems_);
+    if (!tree) return {};
+    if (tree->is_null()) tree = ConfigNode::make_map(tree->place);
+    if (!tree->is_map()) {
+      problems_.add(tree->place, "expected a map of sections, got {}", describe_found(*tree));
+      return {};
+    }
+    chain_.push_back(identity);
+    names_.push_back(path.string());
+    auto merged = with_bases(*std::move(tree), path);
+    chain_.pop_back();
+    names_.pop_back();
+    return merged;
+  }
+
+ private:
+  std::optional<ConfigNode> with_bases(ConfigNode tree, const fs::path& path) {
+    ConfigNode* extends = tree.find("extends");
+    if (!extends) return tree;
+    const size_t before = problems_.reported();
+    expand_environment(*extends, environment_, problems_);
+    std::vector<ConfigNode> bases;
+    if (extends->is_list()) {
+      bases = extends->items;
+    } else {
+      bases.push_back(*extends);
+    }
+    tree.erase("extends");
+    std::optional<ConfigNode> merged;
+    for (const ConfigNode& base : bases) {
+      if (!base.is_scalar() || base.text.empty()) {
+        problems_.add(base.place, "expected the path of a file for extends, got {}",
+                      describe_found(base));
+        continue;
+      }
+      auto loaded = problems_.reported() == before
+                        ? load((path.parent_path() / base.text).lexically_normal(), base.place)
+                        : std::nullopt;
+      if (!loaded) continue;
+      if (merged) {
+        merge_into(*merged, *std::move(loaded));
+      } else {
+        merged = std::move(loaded);
+      }
+    }
+    if (problems_.reported() != before) return {};
+    if (!merged) return tree;
+    merge_into(*merged, std::move(tree));
+    return merged;
+  }
+
+  const EnvironmentLookup& environment_;
+  Problems& problems_;
+  std::vector<fs::path> chain_;     // files being loaded, canonical
+  std::vector<std::string> names_;  // the same as messages print them
+  size_t loaded_ = 0;
+};
+
+// Merges all files in order; an empty map for none. Returns nothing if a file could not be read.
+std::optional<ConfigNode> load_files(std::span<const fs::path> files,
+                                     const EnvironmentLookup& environment, Problems& problems) {
+  FileLoader loader(environment, problems);
+  std::optional<ConfigNode> merged = ConfigNode::make_map({});
+  bool first = true;
+  for (const fs::path& path : files) {
+    auto tree = loader.load(path, {});
+    if (!tree) {
+      merged.reset();
+      continue;
+    }
+    if (!merged) continue;  // an earlier file is unreadable: read on for the mistakes alone
+    if (first) {
+      merged = std::move(tree);
+    } else {
+      merge_into(*merged, *std::move(tree));
+    }
+    first = false;
+  }
+  return merged;
+}
+
+}  // namespace
 
 std::optional<std::string> process_environment(const std::string& name) {
   const char* value = std::getenv(name.c_str());
@@ -16,7 +163,7 @@ std::optional<std::string> process_environment(const std::string& name) {
 
 std::optional<ConfigNode> load_tree(const ConfigInputs& inputs, Problems& problems) {
   std::optional<ConfigNode> tree = load_files(inputs.files, inputs.environment, problems);
-  // Overrides are read in any case: their own mistakes belong into the same report.
+  // Overrides are read in any case, so that their problems are in the same report.
   std::vector<Override> overrides = parse_overrides(inputs.overrides, problems);
   if (!tree) return {};
   apply_overrides(*tree, std::move(overrides), problems);

@@ -1,5 +1,5 @@
-// Loading: files, `extends`, `-s` overrides and the environment become one ConfigNode tree, and
-// that tree a typed struct, with every mistake of all of them reported at once.
+// Loads files, `extends`, `-s` overrides and the environment into one ConfigNode tree and binds it
+// to a struct. All problems are reported together.
 //
 //   Experiment e = load_config<Experiment>({.files = {"exp.yaml"}, .overrides = {"seed=3"}});
 //
@@ -21,7 +21,7 @@
 
 namespace dltrain {
 
-// The value of an environment variable; empty where it is not set.
+// Returns the value of an environment variable, or nothing if it is not set.
 using EnvironmentLookup = std::function<std::optional<std::string>(const std::string& name)>;
 std::optional<std::string> process_environment(const std::string& name);
 
@@ -31,11 +31,11 @@ struct ConfigInputs {
   EnvironmentLookup environment = process_environment;
 };
 
-// Empty: a text could not be read at all. Other problems (a bad override, a missing variable) leave
-// a tree that can still be bound, so that the mistakes in it are reported too.
+// Returns nothing if a text could not be read. After other problems (an invalid override, a missing
+// variable) the tree can still be bound, so that its problems are reported too.
 std::optional<ConfigNode> load_tree(const ConfigInputs& inputs, Problems& problems);
 
-// Loads, binds and validates; throws ConfigError (exit code `usage`) that holds all mistakes.
+// Loads, binds and validates; throws ConfigError (exit code `usage`) with all problems.
 template <typename T>
 T load_config(const ConfigInputs& inputs) {
   Problems problems;

@@ -1,7 +1,7 @@
-// Patterns over dotted names ("layers.0.weight"), as configuration keys take them: `*` stands for
-// any characters (dots too), `?` for one, everything else for itself; a pattern fits a whole name.
-// In a list the last pattern that fits decides, and a pattern behind `!` takes names out again:
-// ["*", "!head.*"] is everything but the head.
+// Patterns for dotted names ("layers.0.weight") in configuration keys: `*` matches any characters
+// (also dots), `?` one character; a pattern must match the complete name. In a list the last
+// matching pattern decides, and a pattern after `!` excludes names: ["*", "!head.*"] matches
+// everything but the head.
 #pragma once
 
 #include <string>
@@ -12,14 +12,14 @@
 
 namespace dltrain {
 
-// One pattern without `!`.
+// Matches one pattern without `!`.
 bool fits_pattern(std::string_view pattern, std::string_view name);
 
-// Whether the list takes the name in.
+// Returns whether the list selects the name.
 bool selects(const std::vector<std::string>& patterns, std::string_view name);
 
-// Reports, at `key` of `object`, every pattern that fits none of `names` (`what` they are:
-// "parameter"), and a list that begins by taking out.
+// Reports, at `key` of `object`, every pattern that matches none of `names` (`what` describes them:
+// "parameter"), and a list whose first pattern excludes names.
 void check_patterns(Problems& problems, const Located& object, std::string_view key,
                     const std::vector<std::string>& patterns, const std::vector<std::string>& names,
                     std::string_view what);

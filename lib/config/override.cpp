@@ -12,67 +12,41 @@
 namespace dltrain {
 namespace {
 
-// Reads `a.b[2].c` from the text before '='.
-class PathReader {
- public:
-  PathReader(std::shared_ptr<const Source> source, size_t end, Problems& problems)
-      : source_(std::move(source)), end_(end), problems_(problems) {}
-
-  std::optional<std::vector<Override::Step>> read() {
-    std::vector<Override::Step> steps;
-    if (!key(steps)) return {};
-    while (at_ < end_) {
-      if (text()[at_] == '.') {
-        ++at_;
-        if (!key(steps)) return {};
-      } else if (!index(steps)) {
+// Reads `a.b[2].c`, the text before '='.
+std::optional<std::vector<Override::Step>> read_path(const std::shared_ptr<const Source>& source,
+                                                     size_t end, Problems& problems) {
+  const std::string& text = source->text;
+  const auto place = [&](size_t from, size_t to) {
+    return Place{source, from, std::max<size_t>(1, to - from), {}};
+  };
+  std::vector<Override::Step> steps;
+  for (size_t at = 0; steps.empty() || at < end;) {
+    if (steps.empty() || text[at] == '.') {
+      const size_t begin = steps.empty() ? 0 : at + 1;
+      at = std::min(text.find_first_of(".[", begin), end);
+      if (at == begin) {
+        problems.add(place(begin, begin + 1),
+                     "expected a key here, as in optimizer.learning_rate=1");
         return {};
       }
+      steps.push_back({text.substr(begin, at - begin), 0, place(begin, at)});
+      continue;
     }
-    return steps;
-  }
-
- private:
-  const std::string& text() const { return source_->text; }
-  Place place(size_t from, size_t to) const {
-    return Place{source_, from, std::max<size_t>(1, to - from), {}};
-  }
-
-  bool key(std::vector<Override::Step>& steps) {
-    const size_t from = at_;
-    at_ = std::min(text().find_first_of(".[", from), end_);
-    if (at_ == from) {
-      problems_.add(place(from, from + 1), "expected a key here, as in optimizer.learning_rate=1");
-      return false;
+    const size_t close = std::min(text.find(']', at), end);
+    size_t index = 0;
+    const char *first = text.data() + at + 1, *last = text.data() + close;
+    const bool bracket = text[at] == '[' && close < end;
+    const auto [stop, error] = std::from_chars(first, bracket ? last : first, index);
+    if (error != std::errc{} || stop != last) {
+      problems.add(place(at, std::min(close + 1, end)),
+                   "expected an index such as [0], or '.' and a key");
+      return {};
     }
-    steps.push_back({text().substr(from, at_ - from), 0, place(from, at_)});
-    return true;
+    steps.push_back({"", index, place(at, close + 1)});
+    at = close + 1;
   }
-
-  bool index(std::vector<Override::Step>& steps) {
-    const size_t from = at_;
-    const size_t close = std::min(text().find(']', from), end_);
-    size_t value = 0;
-    const char* first = text().data() + from + 1;
-    const char* last = text().data() + close;
-    const bool bracket = text()[from] == '[' && close < end_;
-    const auto [stop, error] = bracket ? std::from_chars(first, last, value)
-                                       : std::from_chars_result{first, std::errc::invalid_argument};
-    if (error != std::errc{} || stop != last || first == last) {
-      problems_.add(place(from, std::min(close + 1, end_)),
-                    "expected an index such as [0], or '.' and a key");
-      return false;
-    }
-    at_ = close + 1;
-    steps.push_back({"", value, place(from, at_)});
-    return true;
-  }
-
-  std::shared_ptr<const Source> source_;
-  size_t at_ = 0;
-  size_t end_;
-  Problems& problems_;
-};
+  return steps;
+}
 
 std::optional<Override> parse_override(const std::string& text, Problems& problems) {
   const auto source = std::make_shared<Source>(Source{"-s " + text, text, true});
@@ -82,7 +56,7 @@ std::optional<Override> parse_override(const std::string& text, Problems& proble
                  "expected KEY=VALUE, as in optimizer.learning_rate=3e-4");
     return {};
   }
-  auto path = PathReader(source, equals, problems).read();
+  auto path = read_path(source, equals, problems);
   if (!path) return {};
   auto value = read_yaml(source, equals + 1, problems);
   if (!value) return {};
@@ -102,8 +76,8 @@ std::string path_text(const std::vector<Override::Step>& path, size_t steps) {
   return out;
 }
 
-// Makes `node` a map that a key can be laid into: nothing becomes an empty one, `relu` {type:
-// relu}.
+// Converts `node` to a map: null becomes an empty map, `relu` {type: relu}. Returns false if it
+// cannot.
 bool become_map(ConfigNode& node, const Place& place) {
   if (node.is_map()) return true;
   if (node.is_null()) {
@@ -117,7 +91,7 @@ bool become_map(ConfigNode& node, const Place& place) {
   return true;
 }
 
-// The keys that were written for another type, at any depth.
+// Marks the keys, at any depth, as written for `type`.
 void mark_keys(ConfigNode& node, const std::string& type) {
   for (size_t i = 0; i < node.keys.size(); ++i) {
     node.keys[i].of_type = type;
@@ -125,7 +99,7 @@ void mark_keys(ConfigNode& node, const std::string& type) {
   }
 }
 
-// Of a map that is to become another type: its old one. Empty: none is replaced.
+// Returns the old type of a map that is changed to another type, or an empty text.
 std::string replaced_type(const ConfigNode& node, const Override::Step& step,
                           const ConfigNode& value) {
   const ConfigNode* type = node.find("type");
@@ -142,12 +116,12 @@ void apply_override(ConfigNode& tree, Override&& override, Problems& problems) {
     const std::string where = path_text(path, i);
     if (step.key.empty()) {
       if (!node->is_list()) {
-        problems.add(step.place, fmt::format("{} is {}, not a list", where, describe_found(*node)));
+        problems.add(step.place, "{} is {}, not a list", where, describe_found(*node));
         return;
       }
       if (step.index >= node->items.size()) {
-        problems.add(step.place, fmt::format("{} has {} elements, none at [{}]", where,
-                                             node->items.size(), step.index));
+        problems.add(step.place, "{} has {} elements, none at [{}]", where, node->items.size(),
+                     step.index);
         return;
       }
       node = &node->items[step.index];
@@ -155,8 +129,8 @@ void apply_override(ConfigNode& tree, Override&& override, Problems& problems) {
       continue;
     }
     if (!become_map(*node, step.place)) {
-      problems.add(step.place, fmt::format("{} is {}; it has no key '{}'", where,
-                                           describe_found(*node), step.key));
+      problems.add(step.place, "{} is {}; it has no key '{}'", where, describe_found(*node),
+                   step.key);
       return;
     }
     if (last) {

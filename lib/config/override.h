@@ -1,8 +1,8 @@
 // `-s KEY=VALUE`: KEY is a path such as `model.layers[2].dropout`, VALUE is YAML.
 //
 // All overrides act as one more document on top of the files. Those that choose a `type` are
-// applied first. The keys that stand beside such a type stay where the new type has them too; the
-// others are dropped with a warning.
+// applied first. The other keys of that map are kept if the new type has them too; otherwise they
+// are dropped with a warning.
 #pragma once
 
 #include <string>
@@ -24,14 +24,14 @@ struct Override {
   ConfigNode value;
 };
 
-// Those that are well-formed, in order; the others are problems at "-s TEXT".
+// Returns the valid overrides in order; the others are problems at "-s TEXT".
 std::vector<Override> parse_overrides(const std::vector<std::string>& texts, Problems& problems);
 
-// Lays the values into `tree`. Maps on the way are made where they are missing; a kind in its short
-// form (`relu`) becomes {type: relu}; an index must exist.
+// Sets the values in `tree`. Missing maps on the path are created; a kind in its short form
+// (`relu`) becomes {type: relu}; an index must exist.
 void apply_overrides(ConfigNode& tree, std::vector<Override> overrides, Problems& problems);
 
-// Says which keys of `path` were dropped because -s chose `type` instead of `old`.
+// Warns of keys of `path` that were dropped because -s chose `type` instead of `old`.
 void warn_of_dropped_keys(const std::string& path, const std::string& old, std::string_view type,
                           const std::vector<std::string>& keys, Problems& problems);
 

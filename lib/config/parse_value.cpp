@@ -4,12 +4,27 @@
 
 #include <fmt/format.h>
 
-#include "config/range.h"
 #include "config/scalar.h"
 #include "config/suggest.h"
 
 namespace dltrain {
 namespace {
+
+// Integral limits have no fraction.
+std::string limit_text(double limit) {
+  return limit == std::floor(limit) && std::abs(limit) < 1e15
+             ? std::to_string(static_cast<int64_t>(limit))
+             : fmt::format("{}", limit);
+}
+
+const char* elements(size_t n) {
+  return n == 1 ? "element" : "elements";
+}
+
+bool in_range(double value, const Key& key) {
+  return !(key.min && value < *key.min) && !(key.max && value > *key.max) &&
+         !(key.above && value <= *key.above) && !(key.below && value >= *key.below);
+}
 
 // One value's parsing: the node changes from element to element, the rules do not.
 class ValueParser {
@@ -55,9 +70,9 @@ class ValueParser {
   }
 
   void mismatch(const ConfigNode& node, std::string_view expected, ScalarType wanted) const {
-    problems_.add(node.place, fmt::format("expected {}{} for {}, got {}{}", expected,
-                                          slot_.allow_auto ? " or auto" : "", path_,
-                                          describe_found(node), scalar_hint(node, wanted)));
+    problems_.add(node.place, "expected {}{} for {}, got {}{}", expected,
+                  slot_.allow_auto ? " or auto" : "", path_, describe_found(node),
+                  scalar_hint(node, wanted));
   }
 
   std::optional<bool> boolean(const ConfigNode& node) const {
@@ -70,7 +85,7 @@ class ValueParser {
     const auto value = as_integer(node);
     if (!value) {
       if (classify(node) == ScalarType::integer) {
-        problems_.add(node.place, fmt::format("{} does not fit 64 bits in {}", node.text, path_));
+        problems_.add(node.place, "{} does not fit 64 bits in {}", node.text, path_);
       } else {
         mismatch(node, "an integer", ScalarType::integer);
       }
@@ -79,8 +94,8 @@ class ValueParser {
     const double exact = static_cast<double>(*value);
     const bool fits = *value >= slot_.lowest && *value <= slot_.highest;
     if (!fits || !in_range(exact, key_)) {
-      problems_.add(node.place, fmt::format("{} must be {}, got {}", path_,
-                                            describe_range(key_, &slot_), node.text));
+      problems_.add(node.place, "{} must be {}, got {}", path_, describe_range(key_, &slot_),
+                    node.text);
       return {};
     }
     return value;
@@ -92,15 +107,13 @@ class ValueParser {
       mismatch(node, "a number", ScalarType::number);
       return {};
     }
-    const bool allowed = std::isfinite(*value) || (key_.allow_infinite && !std::isnan(*value));
-    if (!allowed) {
-      problems_.add(node.place,
-                    fmt::format("{} must be a finite number, got {}", path_, node.text));
+    if (!std::isfinite(*value)) {
+      problems_.add(node.place, "{} must be a finite number, got {}", path_, node.text);
       return {};
     }
     if (!in_range(*value, key_)) {
-      problems_.add(node.place, fmt::format("{} must be {}, got {}", path_,
-                                            describe_range(key_, nullptr), node.text));
+      problems_.add(node.place, "{} must be {}, got {}", path_, describe_range(key_, nullptr),
+                    node.text);
       return {};
     }
     return value;
@@ -111,19 +124,17 @@ class ValueParser {
   std::optional<std::string> text(const ConfigNode& node) const {
     const ScalarType type = classify(node);
     if (node.text.find('\0') != std::string::npos) {
-      problems_.add(node.place, fmt::format("a zero byte in {}", path_));
+      problems_.add(node.place, "a zero byte in {}", path_);
       return {};
     }
     if (node.is_scalar() && type != ScalarType::boolean && type != ScalarType::null) {
       return node.text;
     }
     if (node.is_scalar() && node.style == ConfigNode::Style::either) return node.text;
-    problems_.add(
-        node.place,
-        fmt::format("expected text for {}, got {}{}", path_, describe_found(node),
-                    type == ScalarType::boolean
-                        ? fmt::format("; write \"{}\" in quotes if it is meant", node.text)
-                        : ""));
+    problems_.add(node.place, "expected text for {}, got {}{}", path_, describe_found(node),
+                  type == ScalarType::boolean
+                      ? fmt::format("; write \"{}\" in quotes if it is meant", node.text)
+                      : "");
     return {};
   }
 
@@ -132,17 +143,15 @@ class ValueParser {
     for (const ChoiceName& choice : slot_.choices) names.push_back(choice.name);
     const std::string all = join_names(names);
     if (!node.is_scalar()) {
-      problems_.add(node.place, fmt::format("expected one of {} for {}, got {}", all, path_,
-                                            describe_found(node)));
+      problems_.add(node.place, "expected one of {} for {}, got {}", all, path_,
+                    describe_found(node));
       return {};
     }
-    for (const std::string& name : names) {
-      if (name == node.text) return name;
-    }
+    if (contains(names, node.text)) return node.text;
     const std::string near = nearest_name(node.text, names);
-    problems_.add(node.place, fmt::format("unknown value '{}' for {}; {}", node.text, path_,
-                                          near.empty() ? fmt::format("known values: {}", all)
-                                                       : fmt::format("did you mean '{}'?", near)));
+    problems_.add(node.place, "unknown value '{}' for {}; {}", node.text, path_,
+                  near.empty() ? fmt::format("known values: {}", all)
+                               : fmt::format("did you mean '{}'?", near));
     return {};
   }
 
@@ -205,6 +214,34 @@ class ValueParser {
 
 }  // namespace
 
+std::string describe_range(const Key& key, const ValueSlot* slot) {
+  std::string low, high;
+  if (key.min) low = "at least " + limit_text(*key.min);
+  if (key.above) low = "above " + limit_text(*key.above);
+  if (key.max) high = "at most " + limit_text(*key.max);
+  if (key.below) high = "below " + limit_text(*key.below);
+  if (slot && low.empty() && slot->lowest > INT64_MIN) {
+    low = fmt::format("at least {}", slot->lowest);
+  }
+  if (slot && high.empty() && slot->highest < INT64_MAX) {
+    high = fmt::format("at most {}", slot->highest);
+  }
+  if (low.empty() || high.empty()) return low + high;
+  return low + " and " + high;
+}
+
+std::string describe_size(const Key& key) {
+  if (key.min_size && key.max_size) {
+    if (*key.min_size == *key.max_size) {
+      return fmt::format("{} {}", *key.min_size, elements(*key.min_size));
+    }
+    return fmt::format("{} to {} elements", *key.min_size, *key.max_size);
+  }
+  if (key.min_size) return fmt::format("at least {} {}", *key.min_size, elements(*key.min_size));
+  if (key.max_size) return fmt::format("at most {} {}", *key.max_size, elements(*key.max_size));
+  return {};
+}
+
 std::optional<Value> parse_value(const ConfigNode& node, const std::string& path,
                                  const ValueSlot& slot, const Key& key, Problems& problems) {
   return ValueParser(path, slot, key, problems).parse(node);
@@ -215,7 +252,7 @@ void check_size(const ConfigNode& node, const std::string& path, const Key& key,
   const size_t size = node.items.size();
   const std::string range = describe_size(key);
   if ((key.min_size && size < *key.min_size) || (key.max_size && size > *key.max_size)) {
-    problems.add(node.place, fmt::format("{} must have {}, got {}", path, range, size));
+    problems.add(node.place, "{} must have {}, got {}", path, range, size);
   }
 }
 

@@ -1,4 +1,5 @@
-// Reads one node as the value that a ValueSlot describes, with every check of its Key.
+// Reads one node as the value that a ValueSlot describes, with every check of its Key; and the
+// limits of a Key as text.
 #pragma once
 
 #include <optional>
@@ -10,12 +11,19 @@
 
 namespace dltrain {
 
-// Empty: `problems` says what is wrong. `path` names the value in messages.
+// Returns nothing if there are problems. `path` names the value in messages.
 std::optional<Value> parse_value(const ConfigNode& node, const std::string& path,
                                  const ValueSlot& slot, const Key& key, Problems& problems);
 
 // Reports a list or map with fewer or more elements than `key` allows.
 void check_size(const ConfigNode& node, const std::string& path, const Key& key,
                 Problems& problems);
+
+// "at least 1", "above 0 and at most 1", "at least -1 and below 8"; `slot` adds the limits of the
+// member's integer type if the key has none. Empty: no limit.
+std::string describe_range(const Key& key, const ValueSlot* slot);
+
+// "2 elements", "at least 1 element", "1 to 3 elements"; empty: any number.
+std::string describe_size(const Key& key);
 
 }  // namespace dltrain

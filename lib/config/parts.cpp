@@ -2,14 +2,12 @@
 
 #include <fmt/format.h>
 
+#include "config/suggest.h"
+
 namespace dltrain {
 namespace {
 
-std::string joined(const std::string& path, const std::string& name) {
-  return path.empty() ? name : path + "." + name;
-}
-
-// Laid over `below`, nothing of that is left.
+// Returns whether `over` replaces all of `below`.
 bool covers(const ConfigNode& over, const ConfigNode& below) {
   if (!over.is_map() || !below.is_map()) return true;
   for (size_t i = 0; i < below.keys.size(); ++i) {
@@ -36,13 +34,12 @@ void refuse_hidden_keys(const PartsSlot& parts, const ConfigNode& map, const Con
       hidden = value && covers(*value, common.items[i]);
       if (!hidden) break;
       same_text = same_text && value->place.source == key.place.source;
-      instead += (instead.empty() ? "" : ", ") + joined(joined(path, part), key.text);
+      instead += (instead.empty() ? "" : ", ") + join_path(join_path(path, part), key.text);
     }
     const bool override = key.place.source && key.place.source->is_override;
     if (!hidden || !(override || same_text)) continue;
-    problems.add(key.place,
-                 fmt::format("{} has no effect here: every split has a '{}' of its own; set {}",
-                             joined(path, key.text), key.text, instead));
+    problems.add(key.place, "{} has no effect here: every split has a '{}' of its own; set {}",
+                 join_path(path, key.text), key.text, instead);
   }
 }
 
@@ -56,9 +53,9 @@ bool refuse_borrowed_kind(const PartsSlot& parts, size_t index, const ConfigNode
     return false;
   }
   problems.add(own->place,
-               fmt::format("missing key 'type' in {0}: what {1} holds is its own and does not "
-                           "count here; give {0} a type and all its keys, such as {0}.type={2}",
-                           joined(path, part), joined(path, first), kind->text));
+               "missing key 'type' in {0}: what {1} holds is its own and does not count here; give "
+               "{0} a type and all its keys, such as {0}.type={2}",
+               join_path(path, part), join_path(path, first), kind->text);
   return true;
 }
 

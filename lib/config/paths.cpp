@@ -23,8 +23,7 @@ bool path_exists(const fs::path& path) {
   return any;
 }
 
-// In which folder of the file a relative path is looked for first; nothing where that is the
-// current one.
+// Returns the folder against which a relative path is resolved first; empty: the current folder.
 fs::path folder_of(const Place& place) {
   if (!place.known() || place.source->is_override) return {};
   return fs::path(place.source->name).parent_path();
@@ -79,8 +78,8 @@ class MissingPaths final : public Fields {
                           fs::current_path(ignored).string());
     std::string hint = suggest_path(beside);
     if (hint.empty()) hint = suggest_path(path);
-    problems_.add(place, fmt::format("{}: No such file or folder: {}{}{}",
-                                     place.path.empty() ? name : place.path, path, tried, hint));
+    problems_.add(place, "{}: No such file or folder: {}{}{}",
+                  place.path.empty() ? name : place.path, path, tried, hint);
   }
 
   Problems& problems_;

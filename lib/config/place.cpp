@@ -11,7 +11,7 @@ namespace {
 
 constexpr size_t kMaxShownColumns = 160;  // longer lines are cut around the caret
 
-// Start of the line that holds `offset`.
+// Returns the start of the line that contains `offset`.
 size_t line_start(std::string_view text, size_t offset) {
   const size_t newline = offset == 0 ? std::string_view::npos : text.rfind('\n', offset - 1);
   return newline == std::string_view::npos ? 0 : newline + 1;
@@ -41,7 +41,7 @@ bool continuation(std::string_view text, size_t at) {
   return at < text.size() && (text[at] & 0xC0) == 0x80;
 }
 
-// The source line and the underline below it, both already cut to a readable width.
+// The source line and the underline below it, both shortened to a readable width.
 struct Excerpt {
   std::string line;
   size_t indent = 0;

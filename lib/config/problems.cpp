@@ -15,9 +15,9 @@ void Problems::add(const Place& written, std::string message) {
     const bool same_place = known.place.known() && known.place.source == place.source &&
                             known.place.offset == place.offset;
     if (same_place && (known.is_cause || known.message == message)) return;
-    // One value that an architecture passes to many layers.
+    // An architecture may pass one value to many layers.
     if (same_place && !place.argument.empty()) return;
-    // The same text of a definition, used at another place: its mistakes are told once.
+    // Problems of a definition that is used at several places are reported once.
     if (same_place && known.place.used_at != place.used_at) return;
   }
   problems_.push_back({place, std::move(message)});

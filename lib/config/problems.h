@@ -1,8 +1,8 @@
-// Problems: all mistakes found in a configuration, reported together.
+// Problems: all errors found in a configuration, reported together.
 //
-// Every stage adds to one Problems and goes on as far as it sensibly can; throw_if_any() then
-// raises one ConfigError (mostly of exit code `usage`) whose text is the list of diagnostics in the
-// order of the text.
+// Every stage adds to one Problems and continues as far as possible; throw_if_any() then throws one
+// ConfigError (mostly with exit code `usage`) whose text is the list of diagnostics in the order of
+// the text.
 #pragma once
 
 #include <string>
@@ -21,28 +21,41 @@ struct Problem {
 
 class Problems {
  public:
-  // Equal message at an equal place is kept once, as are the mistakes of a definition that is used
-  // at several places.
+  // Keeps equal messages at equal places once, and the problems of a definition that is used at
+  // several places.
   void add(const Place& place, std::string message);
-  // What is worth a warning: it stops nothing, and empty() stays true.
+  template <typename Arg, typename... Args>
+  void add(const Place& place, fmt::format_string<Arg, Args...> text, Arg&& arg, Args&&... args) {
+    add(place, fmt::format(text, std::forward<Arg>(arg), std::forward<Args>(args)...));
+  }
+  // Adds a warning, which is no problem: empty() stays true.
   void warn(std::string message) { warnings_.push_back(std::move(message)); }
   const std::vector<std::string>& warnings() const { return warnings_; }
-  // As add(); later problems at the very same place are then taken for consequences and left out.
+  // Like add(), but leaves out later problems at the same place, which are consequences.
   void add_cause(const Place& place, std::string message);
+  template <typename Arg, typename... Args>
+  void add_cause(const Place& place, fmt::format_string<Arg, Args...> text, Arg&& arg,
+                 Args&&... args) {
+    add_cause(place, fmt::format(text, std::forward<Arg>(arg), std::forward<Args>(args)...));
+  }
   // Adds all of `other`.
   void append(const Problems& other);
-  // Adds those of `other` at places where nothing was wrong so far.
+  // Adds the problems of `other` at places that have no problem yet.
   void add_new_places(const Problems& other);
   // At the value of `key` inside `object` (or at the object, where the key was not given).
   void add(const Located& object, std::string_view key, std::string message) {
     add(object.place_of(key), std::move(message));
   }
+  template <typename Arg, typename... Args>
+  void add(const Located& object, std::string_view key, fmt::format_string<Arg, Args...> text,
+           Arg&& arg, Args&&... args) {
+    add(object.place_of(key), text, std::forward<Arg>(arg), std::forward<Args>(args)...);
+  }
 
   bool empty() const { return reported_ == 0; }
-  // How often add() was called: tells whether a step found anything, repetitions included.
+  // The number of calls of add(), to find out whether a step found anything.
   size_t reported() const { return reported_; }
-  // Problems kept; from kMaxKept on they are only counted, which bounds the work on hostile input.
-  size_t size() const { return problems_.size(); }
+  // Problems beyond kMaxKept are only counted, which bounds the work on hostile input.
   bool full() const { return problems_.size() >= kMaxKept; }
   const std::vector<Problem>& all() const { return problems_; }
 
@@ -61,8 +74,8 @@ class Problems {
   size_t dropped_ = 0;  // beyond kMaxKept
 };
 
-// What a wrong configuration ends in. what() is the complete text to print: every diagnostic
-// already carries its place and the word "error:", so print it as it is, without a prefix.
+// Thrown for an invalid configuration. what() is the complete text to print, without a prefix:
+// every diagnostic contains its place and the word "error:".
 class ConfigError : public Error {
  public:
   explicit ConfigError(Problems problems, ExitCode code = ExitCode::usage)
@@ -73,5 +86,18 @@ class ConfigError : public Error {
  private:
   Problems problems_;
 };
+
+// Throws a ConfigError with one problem: at `place`, or at the value of `key` in `object`.
+template <typename... Args>
+[[noreturn]] void fail_at(const Place& place, fmt::format_string<Args...> text, Args&&... args) {
+  Problems problems;
+  problems.add(place, fmt::format(text, std::forward<Args>(args)...));
+  throw ConfigError(std::move(problems));
+}
+template <typename... Args>
+[[noreturn]] void fail_at(const Located& object, std::string_view key,
+                          fmt::format_string<Args...> text, Args&&... args) {
+  fail_at(object.place_of(key), text, std::forward<Args>(args)...);
+}
 
 }  // namespace dltrain

@@ -6,7 +6,7 @@
 #include <fmt/format.h>
 
 #include "config/dump.h"
-#include "config/range.h"
+#include "config/parse_value.h"
 #include "config/suggest.h"
 
 namespace dltrain {
@@ -79,14 +79,14 @@ std::string markdown(const std::vector<KeyRow>& rows) {
   return out;
 }
 
-// Without the marks of Markdown.
+// Removes the Markdown.
 std::string plain(std::string text) {
   std::erase(text, '`');
   const size_t link = text.find(" ([kinds]");
   return link == std::string::npos ? text : text.substr(0, link);
 }
 
-// A chapter that another one refers to.
+// A section of the reference.
 struct Section {
   std::string path;
   std::string doc;
@@ -133,14 +133,12 @@ class ReferenceWriter : public Fields {
   void on_section(std::string_view name, const SectionSlot& slot, const Key& key) override {
     const bool absent = slot.optional && !slot.present();
     row(name, "section", key.required ? "required" : (absent ? "none" : "its defaults"), "", key);
-    add_section(join(name), key.doc, slot.open());
+    add_section(join_path(path_, name), key.doc, slot.open());
   }
   void on_sections(std::string_view name, const SectionsSlot& slot, const Key& key) override {
-    row(name, slot.is_map ? "map of names to sections" : "list of sections",
-        key.required ? "required" : "empty", describe_size(key), key);
-    slot.prototype([&](ObjectRef object) {
-      add_section(join(name) + (slot.is_map ? ".NAME" : "[]"), key.doc, object);
-    });
+    row(name, "list of sections", key.required ? "required" : "empty", describe_size(key), key);
+    slot.prototype(
+        [&](ObjectRef object) { add_section(join_path(path_, name) + "[]", key.doc, object); });
   }
   void on_kind(std::string_view name, const KindSlot& slot, const Key& key) override {
     const Chosen* initial = slot.get();
@@ -149,8 +147,7 @@ class ReferenceWriter : public Fields {
     add_family(slot.table);
   }
   void on_kinds(std::string_view name, const KindsSlot& slot, const Key& key) override {
-    row(name,
-        fmt::format("{1} of {0} ([kinds](#{0}))", slot.table.name, slot.is_map ? "map" : "list"),
+    row(name, fmt::format("list of {0} ([kinds](#{0}))", slot.table.name),
         key.required ? "required" : "empty", describe_size(key), key);
     add_family(slot.table);
   }
@@ -170,9 +167,6 @@ class ReferenceWriter : public Fields {
            std::string_view limits, const Key& key) {
     table_.push_back(
         {code(name), std::string(type), std::string(initial), std::string(limits), key.doc});
-  }
-  std::string join(std::string_view name) const {
-    return path_.empty() ? std::string(name) : path_ + "." + std::string(name);
   }
 
   // The table of one object, followed by the chapters of the sections inside it.

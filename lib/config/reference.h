@@ -1,5 +1,5 @@
-// The reference of all keys as Markdown (docs/config.md), written from the same describe()
-// functions that the parser uses, so it cannot say anything else than what the program does.
+// The reference of all keys as Markdown (docs/config.md), generated from the same describe()
+// functions that the parser uses.
 #pragma once
 
 #include <string>
@@ -9,11 +9,12 @@
 
 namespace dltrain {
 
-// One chapter for the top level and each section, one for each family of kinds, tables of key,
-// type, default, limits and meaning. `object` is a default object and may be changed.
+// Returns one chapter for the top level and each section and one for each family of kinds, with
+// tables of key, type, default, limits and meaning. `object` is a default object and may be
+// changed.
 std::string config_reference(ObjectRef object);
 
-// The same of one object alone, as plain text.
+// The rows of one object as plain text.
 struct KeyRow {
   std::string name, type, initial, limits, doc;
 };

@@ -7,13 +7,10 @@
 #include <system_error>
 
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 namespace dltrain {
 namespace {
-
-bool is_digit(char c) {
-  return c >= '0' && c <= '9';
-}
 
 template <typename Accept>
 size_t run_length(std::string_view text, Accept accept) {
@@ -51,21 +48,11 @@ bool is_decimal_integer(std::string_view text) {
 
 bool is_decimal_number(std::string_view text) {
   text = without_sign(text);
-  if (has_leading_zero(text)) return false;
-  size_t at = run_length(text, is_digit);
-  size_t digits = at;
-  if (at < text.size() && text[at] == '.') {
-    const size_t fraction = run_length(text.substr(at + 1), is_digit);
-    digits += fraction;
-    at += 1 + fraction;
-  }
-  if (digits == 0) return false;
-  if (at < text.size() && (text[at] == 'e' || text[at] == 'E')) {
-    const std::string_view exponent = without_sign(text.substr(at + 1));
-    const size_t length = run_length(exponent, is_digit);
-    return length > 0 && length == exponent.size();
-  }
-  return at == text.size();
+  if (text.empty() || has_leading_zero(text) || !(is_digit(text[0]) || text[0] == '.'))
+    return false;
+  double value = 0;
+  return std::from_chars(text.data(), text.data() + text.size(), value).ptr ==
+         text.data() + text.size();
 }
 
 bool is_infinity(std::string_view text) {
@@ -191,12 +178,11 @@ std::string number_text(double value) {
 
 std::string quoted_when_needed(std::string_view text) {
   const auto plain_character = [](char c) {
-    return is_digit(c) || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
-           std::string_view("_-./+*%=^").find(c) != std::string_view::npos;
+    return is_digit(c) || is_letter(c) ||
+           std::string_view("-./+*%=^").find(c) != std::string_view::npos;
   };
   const auto plain_start = [&](char c) {
-    return is_digit(c) || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' ||
-           c == '.' || c == '/';
+    return is_digit(c) || is_letter(c) || c == '.' || c == '/';
   };
   const bool safe = !text.empty() && plain_start(text[0]) &&
                     std::all_of(text.begin(), text.end(), plain_character);
@@ -211,33 +197,13 @@ std::string quoted_when_needed(std::string_view text) {
   if (safe && !trap && text != "..." && classify_plain(text) == ScalarType::text) {
     return std::string(text);
   }
-  std::string out = "\"";
-  for (const char c : text) {
-    switch (c) {
-      case '"':
-        out += "\\\"";
-        break;
-      case '\\':
-        out += "\\\\";
-        break;
-      case '\n':
-        out += "\\n";
-        break;
-      case '\r':
-        out += "\\r";
-        break;
-      case '\t':
-        out += "\\t";
-        break;
-      default:
-        if (static_cast<unsigned char>(c) < 0x20 || c == 0x7F) {
-          out += fmt::format("\\x{:02x}", static_cast<unsigned>(c));
-        } else {
-          out += c;
-        }
-    }
+  // A text of JSON is one of YAML, which also needs DEL to be escaped.
+  std::string out =
+      nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  for (size_t at = out.find('\x7f'); at != std::string::npos; at = out.find('\x7f', at)) {
+    out.replace(at, 1, "\\x7f");
   }
-  return out + '"';
+  return out;
 }
 
 }  // namespace dltrain

@@ -1,7 +1,7 @@
-// What a YAML scalar is: the core schema of YAML 1.2, with the traps of YAML 1.1 left out.
+// The type of a YAML scalar by the core schema of YAML 1.2, without the ambiguities of YAML 1.1.
 //
-// true/false are booleans, `yes` and `on` are text; 0x10 and 0o17 are integers, a leading zero
-// (012: ten in YAML 1.1, twelve in 1.2) is nothing at all; quoted scalars are always text.
+// true/false are booleans, `yes` and `on` are text; 0x10 and 0o17 are integers; a number with a
+// leading zero (012: ten in YAML 1.1, twelve in 1.2) is text; quoted scalars are always text.
 #pragma once
 
 #include <cstdint>
@@ -13,26 +13,34 @@
 
 namespace dltrain {
 
+// ASCII characters of names: letters and '_', and digits.
+inline bool is_letter(char c) {
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
+}
+inline bool is_digit(char c) {
+  return c >= '0' && c <= '9';
+}
+
 enum class ScalarType { null, boolean, integer, number, text };
 
-// Of a plain (unquoted) scalar.
+// The type of a plain (unquoted) scalar.
 ScalarType classify_plain(std::string_view text);
-// Of a scalar node, its quotes considered.
+// The type of a scalar node, which may be quoted.
 ScalarType classify(const ConfigNode& node);
 
-// Empty where the scalar is not of that type, or does not fit 64 bits.
+// Return nothing if the scalar is not of that type or does not fit 64 bits.
 std::optional<bool> as_boolean(const ConfigNode& node);
 std::optional<int64_t> as_integer(const ConfigNode& node);
-// Integers count as numbers. Infinity and NaN (.inf, -.inf, .nan) and overflow come back as such.
+// Accepts integers, infinity and NaN (.inf, -.inf, .nan); an overflow returns infinity.
 std::optional<double> as_number(const ConfigNode& node);
 
-// Why a scalar that a person meant as a boolean or number is none, with what to write instead:
-// "; write true" for yes, "; write 12 …" for 012, "; remove the quotes" for "3". Often empty.
+// Suggests how to write a scalar that was probably meant as a boolean or number: "; write true" for
+// yes, "; write 12 …" for 012, "; remove the quotes" for "3"; or returns an empty text.
 std::string scalar_hint(const ConfigNode& node, ScalarType wanted);
 
-// The shortest text that reads back as exactly this number; integers above 1e15 in exponent form.
+// The shortest text that reads back as exactly this number; integers above 1e15 have an exponent.
 std::string number_text(double value);
-// `text` as a YAML scalar that reads back as this very text: plain where that is safe, else quoted.
+// `text` as a YAML scalar that reads back as the same text: plain if that is safe, else quoted.
 std::string quoted_when_needed(std::string_view text);
 
 }  // namespace dltrain

@@ -41,7 +41,7 @@ Json list_schema(const Json& element, const Key& key) {
 
 const Json kText = {{"type", Json::array({"string", "number"})}};
 
-// Of one element of a list, or of a scalar.
+// The schema of a scalar, or of one element of a list.
 Json scalar_schema(const ValueSlot& slot, const Key& key) {
   switch (slot.type) {
     case ValueType::boolean:
@@ -127,7 +127,7 @@ class SchemaWriter : public Fields {
   void on_sections(std::string_view name, const SectionsSlot& slot, const Key& key) override {
     Json element;
     slot.prototype([&](ObjectRef object) { element = or_null(section_schema(object)); });
-    add(name, collection(slot.is_map, std::move(element), key), key);
+    add(name, sized({{"type", "array"}, {"items", std::move(element)}}, key), key);
   }
   void on_kind(std::string_view name, const KindSlot& slot, const Key& key) override {
     Json schema = {{"$ref", family(slot.table)}};
@@ -135,7 +135,8 @@ class SchemaWriter : public Fields {
     add(name, or_null(std::move(schema)), key);
   }
   void on_kinds(std::string_view name, const KindsSlot& slot, const Key& key) override {
-    add(name, collection(slot.is_map, {{"$ref", family(slot.table)}}, key), key);
+    const Json element = {{"$ref", family(slot.table)}};
+    add(name, sized({{"type", "array"}, {"items", element}}, key), key);
   }
   void on_rewritten(std::string_view name, const RewrittenSlot& slot, const Key& key) override {
     if (slot.free_names) {
@@ -170,11 +171,6 @@ class SchemaWriter : public Fields {
   }
 
  private:
-  static Json collection(bool is_map, Json element, const Key& key) {
-    if (is_map) return {{"type", "object"}, {"additionalProperties", std::move(element)}};
-    return sized({{"type", "array"}, {"items", std::move(element)}}, key);
-  }
-
   void add(std::string_view name, Json schema, const Key& key) {
     if (!key.doc.empty()) schema["description"] = key.doc;
     if (common_) {

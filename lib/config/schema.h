@@ -1,9 +1,9 @@
 // The JSON Schema (draft 2020-12) of a configuration file, for editors that complete and check
 // YAML.
 //
-// It accepts every file that the parser accepts, and refuses unknown keys, wrong types and values
-// out of their limits; what only the parser knows (cross-field rules, required keys that `extends`
-// or an override may give) it does not ask for.
+// It accepts every file that the parser accepts, and rejects unknown keys, wrong types and values
+// out of range. It does not check cross-field rules or required keys, which `extends` or an
+// override may give.
 #pragma once
 
 #include <string>

@@ -1,5 +1,5 @@
-// The type-erased view of a described struct that implementations of Fields work on. Authors of
-// configuration structs need fields.h only.
+// The type-erased view of a described struct for implementations of Fields. Configuration structs
+// need only fields.h.
 //
 // Slots point into the described object and are valid during the describe() call that made them.
 #pragma once
@@ -23,7 +23,7 @@ namespace dltrain {
 
 class Fields;
 
-// The word `auto` as the value of a number that the program can choose itself.
+// The value `auto` of a number that the program can choose.
 struct Auto {
   bool operator==(const Auto&) const = default;
 };
@@ -32,7 +32,7 @@ using IntegerOrAuto = std::variant<Auto, int64_t>;
 // An ordered map of text to text, as written.
 using TextPairs = std::vector<std::pair<std::string, std::string>>;
 
-// monostate: an optional that holds nothing.
+// monostate: an optional without a value.
 using Value =
     std::variant<std::monostate, Auto, bool, int64_t, double, std::string, std::vector<int64_t>,
                  std::vector<double>, std::vector<std::string>, TextPairs>;
@@ -60,14 +60,14 @@ struct ValueSlot {
   bool optional = false;    // may hold nothing
   bool allow_auto = false;  // may hold Auto
   std::vector<ChoiceName> choices = {};
-  int64_t lowest = INT64_MIN, highest = INT64_MAX;  // what the member's integer type holds
+  int64_t lowest = INT64_MIN, highest = INT64_MAX;  // the range of the member's integer type
   std::function<Value()> get = {};
   std::function<void(const Value&)> set = {};
 };
 
-// A struct with `void describe(Fields&)`, and what else it offers:
-//   * derives from Located: the parser leaves the place there
-//   * `void validate(Problems&) const`: called once its own keys are all right
+// A reference to a struct with `void describe(Fields&)`. Optional members of the struct:
+//   * it derives from Located: the parser stores the place there
+//   * `void validate(Problems&) const`: called after its keys have been read
 //   * `void describe_common(Fields&)`: keys that every kind of its family has, documented once
 //   * `static bool rewrite(ConfigNode& map, Problems&)`: called before any key is read; may replace
 //     short forms by the keys that describe() knows. False: the map cannot be read, and the
@@ -114,7 +114,7 @@ class ObjectRef {
   }
   Located* located() const { return located_; }
   std::string_view bare_key() const { return bare_key_; }
-  // The same for all objects of one type: tells recursion in documentation.
+  // Equal for all objects of one type; detects recursion in documentation.
   const void* type() const { return reinterpret_cast<const void*>(describe_); }
 
  private:
@@ -127,11 +127,11 @@ class ObjectRef {
   std::string_view bare_key_;
 };
 
-// A key that rewrite() takes out of the map: known to documentation, never bound.
+// A key that rewrite() removes from the map: it is documented, but never bound.
 struct RewrittenSlot {
   std::string type = {};    // "map of names to blocks"
   std::string schema = {};  // JSON
-  // The map takes keys of free names, which this row stands for.
+  // The row describes keys with arbitrary names.
   bool free_names = false;
 };
 
@@ -143,19 +143,16 @@ struct SectionSlot {
   std::function<void()> close = {};      // makes it absent; of an optional one only
 };
 
-// A list of sub-structs, or a map of names to them.
+// A list of sub-structs.
 struct SectionsSlot {
-  bool is_map = false;
   std::function<size_t()> size = {};
   std::function<ObjectRef(size_t)> at = {};
-  std::function<std::string(size_t)> name = {};  // of a map's entry
   std::function<void()> clear = {};
-  std::function<ObjectRef(const std::string&)> append = {};  // the name is of a map's entry
+  std::function<ObjectRef()> append = {};
   std::function<void(const std::function<void(ObjectRef)>&)> prototype = {};
 };
 
-// Base of everything that is chosen by `type` from a table: layers, optimizers, schedules,
-// datasets.
+// Base of objects that are chosen by `type` from a table: layers, optimizers, schedules, datasets.
 struct Chosen : Located {
   std::string kind;  // the row's name; the parser and make_kind() set it
 
@@ -176,7 +173,7 @@ struct KindTableRef {
   std::function<Row(size_t)> row = {};
   std::function<std::unique_ptr<Chosen>(size_t)> make = {};  // `kind` is set
 
-  // Index of a kind; npos where the table has no such row.
+  // Returns the index of a kind, or npos if the table has no such row.
   size_t index(std::string_view kind) const {
     for (size_t i = 0; i < size; ++i) {
       if (row(i).name == kind) return i;
@@ -209,15 +206,13 @@ struct PartsSlot {
   std::vector<Part> parts = {};
 };
 
-// A list of such objects, or a map of names to them.
+// A list of objects of chosen kinds.
 struct KindsSlot {
   KindTableRef table = {};
-  bool is_map = false;
   std::function<size_t()> size = {};
   std::function<Chosen*(size_t)> at = {};
-  std::function<std::string(size_t)> name = {};
   std::function<void()> clear = {};
-  std::function<void(const std::string&, std::unique_ptr<Chosen>)> append = {};
+  std::function<void(std::unique_ptr<Chosen>)> append = {};
 };
 
 }  // namespace dltrain

@@ -12,8 +12,7 @@ char lower(char c) {
 
 constexpr size_t kLongest = 64;  // no key is longer; bounds the work on hostile input
 
-}  // namespace
-
+// Edits (insert, delete, replace, swap of neighbours; case is ignored) that turn a into b.
 size_t edit_distance(std::string_view a, std::string_view b) {
   // Optimal string alignment: three rows of the usual table.
   std::vector<size_t> before(b.size() + 1), last(b.size() + 1), now(b.size() + 1);
@@ -34,13 +33,15 @@ size_t edit_distance(std::string_view a, std::string_view b) {
   return last[b.size()];
 }
 
+}  // namespace
+
 std::string nearest_name(std::string_view wrong, std::span<const std::string> names) {
   if (wrong.empty() || wrong.size() > kLongest) return {};
   std::string best;
   size_t best_distance = std::max<size_t>(1, (wrong.size() + 1) / 3) + 1;
   for (const std::string& name : names) {
     size_t distance = edit_distance(wrong, name);
-    // Nothing in common is no likeness: "ab" is two edits from any two letters.
+    // Names without a common character are not near: "ab" is two edits from any two letters.
     if (distance >= std::max(wrong.size(), name.size())) continue;
     if (wrong.size() >= 3 && name.starts_with(wrong)) distance = std::min<size_t>(distance, 1);
     if (distance < best_distance) {
@@ -71,6 +72,16 @@ std::string join_names(std::span<const std::string> names) {
     out += name;
   }
   return out;
+}
+
+bool contains(std::span<const std::string> names, std::string_view name) {
+  return std::ranges::find(names, name) != names.end();
+}
+
+std::string join_path(std::string_view path, std::string_view name) {
+  std::string out(path);
+  if (!path.empty() && !name.empty()) out += '.';
+  return out.append(name);
 }
 
 }  // namespace dltrain

@@ -58,6 +58,14 @@ ConfigNode ConfigNode::make_map(Place place) {
   return node;
 }
 
+ConfigNode ConfigNode::make_scalar(std::string text, Place place) {
+  ConfigNode node;
+  node.kind = Kind::scalar;
+  node.text = std::move(text);
+  node.place = std::move(place);
+  return node;
+}
+
 void merge_into(ConfigNode& base, ConfigNode over) {
   if (!base.is_map() || !over.is_map() || chooses_other_kind(base, over)) {
     base = std::move(over);

@@ -1,7 +1,7 @@
-// ConfigNode: a configuration document as a plain value, before anything is known of its keys.
+// ConfigNode: a configuration document as a tree, before it is bound to structs.
 //
-// Files, `extends`, `-s` overrides and environment variables all work on this tree; the binder then
-// reads it into typed structs. Each node and each key remembers where it was written.
+// Files, `extends`, `-s` overrides and environment variables all change this tree; the binder then
+// reads it into structs. Each node and each key has its place in the text.
 #pragma once
 
 #include <string>
@@ -14,14 +14,14 @@ namespace dltrain {
 
 struct ConfigNode {
   enum class Kind { null, scalar, list, map };
-  // How a scalar was written decides what it may be: a quoted "3" is text, never a number. A quoted
-  // scalar that is exactly one ${REFERENCE} may be either (inside { } YAML demands the quotes).
+  // The style decides the type of a scalar: a quoted "3" is text, never a number. A quoted scalar
+  // that is exactly one ${REFERENCE} may be either (inside { } YAML needs the quotes).
   enum class Style { plain, quoted, either };
   struct Key {
     std::string text;
     Place place;
-    // Of a key that stood beside another `type`, which -s has replaced: that type. The new one may
-    // have no such key.
+    // The `type` that the key was written for, if -s has replaced that type. The new type may have
+    // no such key.
     std::string of_type = {};
   };
 
@@ -37,7 +37,7 @@ struct ConfigNode {
   bool is_list() const { return kind == Kind::list; }
   bool is_map() const { return kind == Kind::map; }
 
-  // The value of `key` in a map; null where there is none or this is no map.
+  // Returns the value of `key` in a map, or null if there is none or this is not a map.
   const ConfigNode* find(std::string_view key) const;
   ConfigNode* find(std::string_view key);
   // Sets or replaces.
@@ -45,14 +45,15 @@ struct ConfigNode {
   void erase(std::string_view key);
 
   static ConfigNode make_map(Place place);
+  static ConfigNode make_scalar(std::string text, Place place);
 };
 
-// Lays `over` upon `base`: maps merge key by key at any depth, everything else replaces. A map that
-// chooses another kind (its `type` differs from the one below) replaces the old map as a whole: the
-// keys of an adamw mean nothing to an sgd, and its tuned values are wrong for it.
+// Merges `over` into `base`: maps merge key by key at any depth, everything else is replaced. A map
+// with another `type` replaces the old map, because the keys and values of an adamw do not suit an
+// sgd.
 void merge_into(ConfigNode& base, ConfigNode over);
 
-// "a map", "a list", "the text 'abc'", "the number 3", "nothing": what a message says was found.
+// Describes a node in messages: "a map", "a list", "the text 'abc'", "the number 3", "nothing".
 std::string describe_found(const ConfigNode& node);
 
 }  // namespace dltrain

@@ -58,37 +58,32 @@ class Positions {
     return std::string::npos;
   }
 
-  // Whether the quoted scalar at `offset`, if there is one, ends.
-  bool closes_quote(size_t offset) const {
+  // Returns whether the quoted scalar at `offset`, if there is one, has an end.
+  bool closes_quote(size_t offset) const { return quote_end(offset) != std::string::npos; }
+
+ private:
+  // The end of the quoted scalar at `offset`, npos if it is not closed; `offset` without quotes.
+  size_t quote_end(size_t offset) const {
     const std::string& text = source_->text;
     const char quote = offset < text.size() ? text[offset] : '\0';
-    if (quote != '"' && quote != '\'') return true;
+    if (quote != '"' && quote != '\'') return offset;
     for (size_t at = offset + 1; at < text.size(); ++at) {
       if (quote == '"' && text[at] == '\\') {
         ++at;
       } else if (text[at] == quote) {
-        if (quote == '"' || at + 1 >= text.size() || text[at + 1] != quote) return true;
+        if (quote == '"' || at + 1 >= text.size() || text[at + 1] != quote) return at + 1;
         ++at;  // '' stands for one quote
       }
     }
-    return false;
+    return std::string::npos;
   }
 
- private:
-  // How many bytes of the line the scalar at `offset` takes.
+  // The number of bytes of the scalar at `offset` in its line.
   size_t token_length(size_t offset, std::string_view scalar) const {
     const std::string_view rest = std::string_view(source_->text).substr(offset);
     if (rest.empty()) return 1;
     if (rest[0] == '"' || rest[0] == '\'') {
-      for (size_t at = 1; at < rest.size(); ++at) {
-        if (rest[at] == '\n') return at;
-        if (rest[0] == '"' && rest[at] == '\\') {
-          ++at;
-        } else if (rest[at] == rest[0]) {
-          return at + 1;
-        }
-      }
-      return rest.size();
+      return std::min({quote_end(offset) - offset, rest.find('\n'), rest.size()});
     }
     if (rest[0] == '*' || rest[0] == '&') {
       return std::max<size_t>(1, std::min(rest.find_first_of(" ,]}\r\t\n"), rest.size()));
@@ -187,14 +182,14 @@ class TreeBuilder : public YAML::EventHandler {
   void count(size_t nodes, const YAML::Mark& mark) {
     nodes_ += nodes;
     if (nodes_ <= YamlLimits::kNodes) return;
-    problems_.add(positions_.place(mark),
-                  fmt::format("more than {} values (aliases expanded)", YamlLimits::kNodes));
+    problems_.add(positions_.place(mark), "more than {} values (aliases expanded)",
+                  YamlLimits::kNodes);
     throw GiveUp{};
   }
 
   void check_tag(const std::string& tag, const Place& place) {
     if (tag.empty() || tag == "?") return;
-    problems_.add(place, fmt::format("tags such as '{}' are not supported", tag));
+    problems_.add(place, "tags such as '{}' are not supported", tag);
   }
 
   void open(ConfigNode::Kind kind, const YAML::Mark& mark, const std::string& tag,
@@ -206,8 +201,7 @@ class TreeBuilder : public YAML::EventHandler {
     opened.anchor = anchor;
     check_tag(tag == "!" ? "" : tag, opened.node.place);
     if (open_.size() >= YamlLimits::kDepth) {
-      problems_.add(opened.node.place,
-                    fmt::format("maps and lists nested deeper than {}", YamlLimits::kDepth));
+      problems_.add(opened.node.place, "maps and lists nested deeper than {}", YamlLimits::kDepth);
       throw GiveUp{};
     }
     open_.push_back(std::move(opened));
@@ -251,17 +245,17 @@ class TreeBuilder : public YAML::EventHandler {
     parent.merge_key = node.text == "<<" && node.style == ConfigNode::Style::plain;
     if (problems_.full()) throw GiveUp{};
     if (parent.node.keys.size() >= YamlLimits::kKeys) {
-      problems_.add(node.place, fmt::format("more than {} keys in a map", YamlLimits::kKeys));
+      problems_.add(node.place, "more than {} keys in a map", YamlLimits::kKeys);
       throw GiveUp{};
     }
     if (!node.is_scalar()) {
-      problems_.add(node.place, fmt::format("a key must be a word, not {}", describe_found(node)));
+      problems_.add(node.place, "a key must be a word, not {}", describe_found(node));
       return;
     }
     const auto [seen, is_new] = parent.seen.emplace(node.text, node.place);
     if (!is_new) {
-      problems_.add(node.place, fmt::format("duplicate key '{}', first given at {}", node.text,
-                                            to_string(seen->second)));
+      problems_.add(node.place, "duplicate key '{}', first given at {}", node.text,
+                    to_string(seen->second));
       return;
     }
     parent.key = ConfigNode::Key{std::move(node.text), std::move(node.place)};
@@ -278,8 +272,7 @@ class TreeBuilder : public YAML::EventHandler {
                            [](const ConfigNode& item) { return item.is_map(); })) {
       for (ConfigNode& item : node.items) parent.merged.push_back(std::move(item));
     } else {
-      problems_.add(node.place, fmt::format("'<<' takes a map or a list of maps, not {}",
-                                            describe_found(node)));
+      problems_.add(node.place, "'<<' takes a map or a list of maps, not {}", describe_found(node));
     }
     parent.key.reset();
   }
@@ -304,8 +297,8 @@ bool check_characters(const std::shared_ptr<const Source>& source, size_t begin,
   for (size_t at = 0; at < text.size(); ++at) {
     const auto c = static_cast<unsigned char>(text[at]);
     if ((c < 0x20 && c != '\n' && c != '\t' && c != '\r') || c == 0x7F) {
-      problems.add(Place{source, begin + at, 1, {}},
-                   fmt::format("control character 0x{:02x} in the text", static_cast<unsigned>(c)));
+      problems.add(Place{source, begin + at, 1, {}}, "control character 0x{:02x} in the text",
+                   static_cast<unsigned>(c));
       return false;
     }
   }
@@ -318,8 +311,8 @@ std::optional<ConfigNode> read_yaml(std::shared_ptr<const Source> source, size_t
                                     Problems& problems) {
   const size_t before = problems.reported();
   if (source->text.size() - begin > YamlLimits::kBytes) {
-    problems.add(Place{source, begin, 1, {}},
-                 fmt::format("larger than {} bytes: not a configuration", YamlLimits::kBytes));
+    problems.add(Place{source, begin, 1, {}}, "larger than {} bytes: not a configuration",
+                 YamlLimits::kBytes);
     return {};
   }
   if (!check_characters(source, begin, problems)) return {};
@@ -338,7 +331,7 @@ std::optional<ConfigNode> read_yaml(std::shared_ptr<const Source> source, size_t
     if (tab != std::string::npos) {
       problems.add(Place{source, tab, 1, {}}, "a tab in the indentation; YAML wants spaces");
     } else {
-      problems.add(positions.place(error.mark), fmt::format("not valid YAML: {}", error.msg));
+      problems.add(positions.place(error.mark), "not valid YAML: {}", error.msg);
     }
     return {};
   }

@@ -1,9 +1,9 @@
-// Reads one YAML document into a ConfigNode tree. Nothing in the text is trusted: size, depth and
-// node count (aliases expanded) are bounded before they cost anything, and the text must be UTF-8.
+// Reads one YAML document into a ConfigNode tree. The text is not trusted: size, depth and node
+// count (with expanded aliases) are limited, and the text must be UTF-8.
 //
-// Accepted: YAML 1.2 block and flow style, anchors and aliases, `<<` merge keys. Refused, each with
-// its place: syntax errors, duplicate keys (both places named), keys that are no plain words, tags,
-// several documents in one file, tabs as indentation, control characters.
+// Accepted: YAML 1.2 block and flow style, anchors and aliases, `<<` merge keys. Rejected, each
+// with its place: syntax errors, duplicate keys (with both places), keys that are not scalars,
+// tags, several documents in one file, tabs as indentation, control characters.
 #pragma once
 
 #include <memory>
@@ -21,8 +21,8 @@ struct YamlLimits {
   static constexpr size_t kDepth = 100;              // of nested maps and lists
 };
 
-// The text from byte `begin` on. An empty document is a null node. Empty result: the text could not
-// be read, and `problems` says why.
+// Reads the text from byte `begin` on. An empty document is a null node. Returns nothing if there
+// are problems.
 std::optional<ConfigNode> read_yaml(std::shared_ptr<const Source> source, size_t begin,
                                     Problems& problems);
 

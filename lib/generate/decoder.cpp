@@ -12,8 +12,8 @@
 namespace dltrain {
 namespace {
 
-// Prompts are taken in pieces of these sizes, the greatest that fits first; the last piece is
-// filled up.
+// Prompts are processed in pieces of these sizes, the greatest that fits first; the last piece is
+// padded.
 constexpr int64_t kPieces[] = {256, 64, 16};
 
 DecodeRequest with_sizes(const DecodeRequest& request, int64_t samples, int64_t tokens,
@@ -31,8 +31,8 @@ int64_t cut_capacity(const DecoderOptions& options, const DecoderInfo& info) {
   return std::min(options.capacity, info.max_positions.value_or(options.capacity));
 }
 
-// The state of a decoder's graphs that others do not own, one behind another, and the bytes of all.
-// Every graph of tokens has the same state; `source`: that of sources, or null.
+// The layout of the state that the decoder owns, and its bytes. Every graph of tokens has the same
+// state; `source`: the graph of sources, or null.
 using OwnedStates = std::map<std::string, OwnedState, std::less<>>;
 std::pair<OwnedStates, size_t> owned_state(const Graph& tokens, const Graph* source,
                                            const DecoderOptions& options) {
@@ -51,7 +51,7 @@ std::pair<OwnedStates, size_t> owned_state(const Graph& tokens, const Graph* sou
   return out;
 }
 
-// Null where texts have none.
+// Returns null for models without sources.
 std::unique_ptr<SourceGraph> source_graph(const DecoderOptions& options, int64_t capacity) {
   if (!options.request.source) return nullptr;
   return std::make_unique<SourceGraph>(
@@ -63,7 +63,7 @@ int64_t least_bound(const Graph& graph, ValueId ids, int64_t most) {
   return most;
 }
 
-// Of the piece that comes first of so many tokens.
+// The size of the first piece of so many tokens.
 int64_t piece_size(int64_t tokens) {
   for (int64_t piece : kPieces) {
     if (piece <= tokens) return piece;
@@ -74,7 +74,7 @@ int64_t piece_size(int64_t tokens) {
 }  // namespace
 
 DecoderInfo decoder_info(const DecodeRequest& request) {
-  // Several tokens, so that axes can be told apart.
+  // With several tokens the axes have different extents.
   const DecodeGraph graph = build_decode_graph(with_sizes(request, 1, 3, 1, 64));
   DecoderInfo info{.max_positions = graph.max_positions,
                    .vocabulary = graph.vocabulary,
@@ -114,16 +114,27 @@ size_t decoder_bytes(const DecoderOptions& options, int64_t longest) {
   return bytes;
 }
 
-struct Decoder::Part {
-  DecodeGraph graph;
+// A graph with its plan and the plan's memory.
+template <typename GraphType>
+struct Decoder::Planned {
+  Planned(const DecoderOptions& options, GraphType of)
+      : graph(std::move(of)),
+        plan(Plan::prepare(graph.graph, {.engine = options.engine, .device = options.device})),
+        work(*options.device, plan.work_bytes()) {}
+
+  void fill(Device& device, Stream& stream, ValueId value, std::span<const int32_t> from) {
+    device.copy(plan.address(value), from.data(), from.size_bytes(), stream);
+  }
+
+  GraphType graph;
   Plan plan;
   Buffer work;
 };
-
-struct Decoder::Source {
-  SourceGraph graph;
-  Plan plan;
-  Buffer work;
+struct Decoder::Part : Planned<DecodeGraph> {
+  using Planned::Planned;
+};
+struct Decoder::Source : Planned<SourceGraph> {
+  using Planned::Planned;
 };
 
 Decoder::Decoder(const DecoderOptions& options)
@@ -134,9 +145,7 @@ Decoder::Decoder(const DecoderOptions& options)
   step_ = make_part(options_.slots, 1);
   parameters_ = step_->graph.parameters;
   if (auto graph = source_graph(options_, capacity_)) {
-    Plan plan = Plan::prepare(graph->graph, {.engine = options_.engine, .device = options_.device});
-    Buffer work(*options_.device, plan.work_bytes());
-    source_ = std::make_unique<Source>(Source{std::move(*graph), std::move(plan), std::move(work)});
+    source_ = std::make_unique<Source>(options_, std::move(*graph));
     source_lengths_.resize(static_cast<size_t>(options_.slots));
   }
   auto [owned, bytes] =
@@ -151,7 +160,7 @@ Decoder::Decoder(const DecoderOptions& options)
 Decoder::~Decoder() {
   try {
     stream_->synchronize();
-  } catch (const Error&) {  // of a device that has failed: told already
+  } catch (const Error&) {  // the device has failed, which was reported before
   }
 }
 
@@ -162,11 +171,9 @@ size_t Decoder::bytes() const {
 }
 
 std::unique_ptr<Decoder::Part> Decoder::make_part(int64_t samples, int64_t tokens) {
-  DecodeGraph graph =
-      build_decode_graph(with_sizes(options_.request, samples, tokens, options_.slots, capacity_));
-  Plan plan = Plan::prepare(graph.graph, {.engine = options_.engine, .device = options_.device});
-  Buffer work(*options_.device, plan.work_bytes());
-  return std::make_unique<Part>(Part{std::move(graph), std::move(plan), std::move(work)});
+  return std::make_unique<Part>(
+      options_,
+      build_decode_graph(with_sizes(options_.request, samples, tokens, options_.slots, capacity_)));
 }
 
 std::byte* Decoder::address(const std::string& name) const {
@@ -210,7 +217,7 @@ void Decoder::write_parameter(std::string_view name, std::span<const float> valu
 void Decoder::run(Part& part, std::span<const int32_t> tokens, std::span<const int32_t> positions,
                   std::span<const int32_t> counts, std::span<const int32_t> slots) {
   const auto fill = [&](ValueId value, std::span<const int32_t> from) {
-    options_.device->copy(part.plan.address(value), from.data(), from.size_bytes(), *stream_);
+    part.fill(*options_.device, *stream_, value, from);
   };
   fill(part.graph.tokens, tokens);
   fill(part.graph.positions, positions);
@@ -224,21 +231,15 @@ void Decoder::run(Part& part, std::span<const int32_t> tokens, std::span<const i
   part.plan.run(Phase::forward, MicroStep::only, *stream_);
   const TensorSpec& spec = part.graph.graph.value(part.graph.output).spec;
   logits_.resize(static_cast<size_t>(spec.shape.elements()));
-  if (spec.dtype == DType::f64) {
-    std::vector<double> wide(logits_.size());
-    options_.device->copy(wide.data(), part.plan.address(part.graph.output), spec.bytes(),
-                          *stream_);
-    stream_->synchronize();
-    std::transform(wide.begin(), wide.end(), logits_.begin(),
-                   [](double x) { return static_cast<float>(x); });
-    return;
-  }
-  options_.device->copy(logits_.data(), part.plan.address(part.graph.output), spec.bytes(),
-                        *stream_);
+  std::vector<double> wide(spec.dtype == DType::f64 ? logits_.size() : 0);
+  void* to = wide.empty() ? static_cast<void*>(logits_.data()) : wide.data();
+  options_.device->copy(to, part.plan.address(part.graph.output), spec.bytes(), *stream_);
   stream_->synchronize();
+  std::transform(wide.begin(), wide.end(), logits_.begin(),
+                 [](double x) { return static_cast<float>(x); });
 }
 
-// For a piece of at most so many tokens.
+// Returns the plan for a piece of at most so many tokens.
 Decoder::Part& Decoder::prompt_part(size_t tokens) {
   const int64_t size = piece_size(static_cast<int64_t>(tokens));
   auto& part = prompts_[size];
@@ -258,7 +259,7 @@ void Decoder::read_source(int64_t slot, std::span<const int32_t> tokens, int32_t
   padded.resize(static_cast<size_t>(*info_.source_length), padding);
   const auto length = static_cast<int32_t>(tokens.size()), in = static_cast<int32_t>(slot), one = 1;
   const auto fill = [&](ValueId value, std::span<const int32_t> from) {
-    options_.device->copy(source_->plan.address(value), from.data(), from.size_bytes(), *stream_);
+    source_->fill(*options_.device, *stream_, value, from);
   };
   fill(source_->graph.source, padded);
   if (source_->graph.source_lengths != kNoValue) {

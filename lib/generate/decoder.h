@@ -1,12 +1,12 @@
-// A language model that continues several texts at a time: weights, what is kept of each text in
-// its slot, and the plans that take further tokens.
+// A language model that continues several texts at a time: weights, the cached state of each text
+// in its slot, and the plans for further tokens.
 //
-// A prompt is taken by plans of one text and many tokens, what follows by a plan of one token of
-// every text. Where texts have a source, a plan of its own reads it, once a text. Texts do not
-// depend on each other, to the bit: not on how many there are, nor on their slots.
+// Prompts are processed by plans of one text and many tokens, further tokens by a plan of one token
+// of every text. If texts have a source, another plan reads it, once per text. The results of a
+// text do not depend, to the bit, on the number of other texts or on its slot.
 //
-// Memory: weights are the decoder's own, or lie elsewhere (in the arena of a training run). All of
-// it is taken when the decoder is made, but that of a plan for prompts of another length.
+// Memory: the decoder owns the weights, or they lie elsewhere (in the arena of a training run). All
+// memory is allocated by the constructor, except for plans of prompts of another length.
 //
 // Threads: used by one thread.
 #pragma once
@@ -27,23 +27,23 @@ namespace dltrain {
 struct DecoderOptions {
   const Engine* engine = nullptr;
   Device* device = nullptr;  // outlives the decoder
-  // samples, tokens, slots, capacity and independent_rows are the decoder's matter. What it refers
-  // to outlives the decoder.
+  // The decoder sets samples, tokens, slots, capacity and independent_rows. Referenced objects
+  // outlive the decoder.
   DecodeRequest request;
   int64_t slots = 1;
-  // Tokens of the longest text; cut to what the model has places for.
+  // The greatest length of a text in tokens; limited by the positions of the model.
   int64_t capacity = 64;
-  // Where a state lies that others own; nullptr, or absent: the decoder owns it.
+  // Returns the address of a state that others own; nullptr, or absent: the decoder owns it.
   std::function<std::byte*(const std::string& name)> state = {};
 };
 
-// What a model can do, without taking memory. Throws as build_decode_graph does.
+// The limits of a model, found without allocating memory. Throws as build_decode_graph does.
 struct DecoderInfo {
   std::optional<int64_t> max_positions;
   int64_t vocabulary = 0;  // logits of a token
-  int64_t ids = 0;         // tokens that it takes: 0 to ids − 1
+  int64_t ids = 0;         // valid tokens are 0 to ids − 1
   bool keeps_tokens = false;
-  // Of the source that a text has; absent: it has none.
+  // The length of the source of a text; absent: texts have no source.
   std::optional<int64_t> source_length = {};
   int64_t source_ids = 0;
 };
@@ -55,8 +55,8 @@ struct OwnedState {
   size_t offset = 0;
 };
 
-// Memory that a decoder takes, with the plans for prompts of up to `longest` tokens; nothing is
-// taken.
+// Returns the memory of a decoder with plans for prompts of up to `longest` tokens, without
+// allocating it.
 size_t decoder_bytes(const DecoderOptions& options, int64_t longest);
 
 class Decoder {
@@ -70,27 +70,29 @@ class Decoder {
   int64_t capacity() const { return capacity_; }
   size_t bytes() const;
 
-  // The parameters that a model of its own has to be given, and the giving: f32 elements in memory
-  // order. What no plan reads is passed over.
+  // The parameters of the model, and the function that sets one of them: f32 elements in memory
+  // order. A parameter that no plan reads is ignored.
   const std::vector<ParameterInfo>& parameters() const { return parameters_; }
   void write_parameter(std::string_view name, std::span<const float> values);
 
-  // Takes the source of the text that begins in a slot, before its tokens: at most
-  // info().source_length of them, filled up with `padding`.
+  // Reads the source of the text in a slot, before its tokens: at most info().source_length tokens,
+  // padded with `padding`.
   void read_source(int64_t slot, std::span<const int32_t> tokens, int32_t padding);
-  // Takes tokens of one text, the first of them at place `position`, and returns the logits of
-  // what follows; valid until the next call.
+  // Processes tokens of one text, the first at `position`, and returns the logits of the next
+  // token; valid until the next call.
   std::span<const float> prefill(int64_t slot, std::span<const int32_t> tokens, int64_t position);
-  // One further token of each slot; the slot is left alone where there is none (token −1). Returns
-  // the logits [slots, vocabulary].
+  // Processes one further token of each slot; token −1 skips a slot. Returns the logits
+  // [slots, vocabulary].
   struct Next {
     int32_t token = -1, position = 0;
   };
   std::span<const float> step(std::span<const Next> next);
 
  private:
-  struct Part;    // a plan with its memory
-  struct Source;  // likewise, of sources
+  template <typename GraphType>
+  struct Planned;
+  struct Part;    // a graph of tokens with its plan
+  struct Source;  // the graph of sources with its plan
 
   Part& prompt_part(size_t tokens);
   std::unique_ptr<Part> make_part(int64_t samples, int64_t tokens);

@@ -17,14 +17,14 @@ double seconds_since(Clock::time_point from) {
   return std::chrono::duration<double>(Clock::now() - from).count();
 }
 
-// A text that is being made.
+// A text that is being generated.
 struct Text {
   Text(const TextRequest& request, const GenerateOptions& options)
       : tokens(request.prompt),
         sampler(options.sampling, request.prompt, request.copy, request.source) {
     if (options.tokenizer == nullptr) return;
     stream.emplace(*options.tokenizer, options.stop);
-    // What is made of a source is a text of its own.
+    // With a source the decoded text does not continue the prompt.
     if (!request.source.empty()) return;
     for (int32_t token : tokens) stream->skip(token);
   }

@@ -1,5 +1,5 @@
-// Continues prompts: fills the slots of a decoder, samples, ends texts, and gives their text out as
-// it comes.
+// Continues prompts: assigns texts to the slots of a decoder, samples tokens, ends texts, and
+// reports their text during generation.
 #pragma once
 
 #include <cstdint>
@@ -18,9 +18,9 @@ namespace dltrain {
 // One text to be made.
 struct TextRequest {
   std::vector<int32_t> prompt;  // at least one token
-  int64_t copy = 0;             // tells several continuations of one prompt apart
-  // What an encoder reads, of models that have one; the prompt then is the token that begins a
-  // text. `padding` fills it up.
+  int64_t copy = 0;             // the number of the continuation of this prompt
+  // The input of the encoder, for models that have one; the prompt is then the token that begins a
+  // text. The source is padded with `padding`.
   std::vector<int32_t> source = {};
   int32_t padding = 0;
 };
@@ -28,9 +28,9 @@ struct TextRequest {
 struct GenerateOptions {
   SamplingOptions sampling = {};
   int64_t max_tokens = 128;               // new ones
-  std::optional<int32_t> end_token = {};  // ends a text; it is no part of the text
-  std::vector<std::string> stop = {};     // texts that end one, and are no part of it either
-  const Tokenizer* tokenizer = nullptr;   // null: ids alone come out
+  std::optional<int32_t> end_token = {};  // ends a text and is not part of it
+  std::vector<std::string> stop = {};     // texts that end a text and are not part of it
+  const Tokenizer* tokenizer = nullptr;   // null: the result has only ids
 };
 
 enum class Finish : uint8_t { length, end_token, stop };
@@ -42,8 +42,8 @@ struct GeneratedText {
   Finish finish = Finish::length;
 };
 
-// Called with what is certain of a text: further whole characters, possibly none; `done` once at
-// its end. Returns false to end all texts now.
+// Called with the next complete characters of a text, possibly none; `done` is true once at its
+// end. Returns false to end all texts.
 using TextEvent = std::function<bool(size_t text, std::string_view piece,
                                      std::optional<int32_t> token, bool done)>;
 
@@ -54,16 +54,16 @@ struct GenerateReport {
   int64_t steps = 0;
 };
 
-// What a model needs room for: the tokens of the longest text, or fewer where it has fewer places.
+// Returns the length of the longest text in tokens, limited by the positions of the model.
 int64_t capacity_for(const DecoderInfo& info, std::span<const TextRequest> requests,
                      int64_t max_tokens);
 
-// Throws Error(usage) "prompt 2: …" for a prompt (or source) that is empty, longer than the model
-// has places for, or has ids beyond its vocabulary.
+// Throws Error(usage) "prompt 2: …" for a prompt (or source) that is empty, has more tokens than
+// the model has positions, or has ids beyond its vocabulary.
 void check_prompts(const DecoderInfo& info, std::span<const TextRequest> requests);
 
-// A text that reaches the last place of a model goes on with the last half of its tokens, which
-// are computed anew from the first place on.
+// A text that reaches the last position of a model continues with the last half of its tokens,
+// which are computed again from the first position on.
 GenerateReport generate(Decoder& decoder, std::span<const TextRequest> requests,
                         const GenerateOptions& options, const TextEvent& event = {});
 

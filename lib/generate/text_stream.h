@@ -1,4 +1,4 @@
-// The text of tokens as they come, up to the first of some texts that end it.
+// Decodes tokens one by one, up to the first of some stop texts.
 #pragma once
 
 #include <span>
@@ -15,12 +15,12 @@ class TextStream {
   TextStream(const Tokenizer& tokenizer, std::span<const std::string> stop)
       : decoder_(tokenizer, /*skip_special=*/true), stop_(stop) {}
 
-  // A token before the text: what follows is decoded as behind it, but it gives nothing.
+  // Adds a token before the text, which affects the decoding of the next one but returns no text.
   void skip(int32_t token) { decoder_.next(token); }
-  // What is certain after one more token: whole characters that do not begin a stop text. Nothing
-  // more comes once it has stopped.
+  // Returns the text that is certain after one more token: complete characters that do not begin a
+  // stop text. Returns nothing after a stop text.
   std::string next(int32_t token) { return take(decoder_.next(token)); }
-  // What is left at the end.
+  // Returns the rest of the text.
   std::string finish();
   bool stopped() const { return stopped_; }
 
@@ -29,7 +29,7 @@ class TextStream {
 
   TextDecoder decoder_;
   std::span<const std::string> stop_;
-  std::string held_;  // may be the begin of a stop text
+  std::string held_;  // may be the beginning of a stop text
   bool stopped_ = false;
 };
 

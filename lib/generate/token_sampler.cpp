@@ -29,7 +29,7 @@ double uniform(uint64_t seed, uint64_t stream, uint64_t copy, int64_t position) 
   return static_cast<double>((bits(0) << 21) ^ (bits(1) >> 11)) * 0x1p-53;
 }
 
-// Loops over a whole vocabulary that compilers turn into vectors.
+// Loops over a vocabulary that compilers vectorise.
 bool all_finite(std::span<const float> logits) {
   uint32_t bad = 0;
   for (float x : logits) bad |= (std::bit_cast<uint32_t>(x) & 0x7F800000u) == 0x7F800000u ? 1u : 0u;
@@ -90,7 +90,7 @@ void TokenSampler::penalise() {
   }
 }
 
-// Those as likely as the last one stay too.
+// Tokens as likely as the last one are kept too.
 void TokenSampler::keep_top_k() {
   const auto k = static_cast<size_t>(options_.top_k);
   ids_.resize(logits_.size());

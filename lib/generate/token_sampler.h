@@ -1,8 +1,8 @@
-// Choosing the next token of a text from its logits, with Hugging Face's meanings and order:
-// repetition penalty, temperature, top-k, top-p, then a draw.
+// Samples the next token of a text from its logits, with Hugging Face's options and order:
+// repetition penalty, temperature, top-k, top-p, then a random draw.
 //
-// The draw is a function of seed, text and place alone (base/philox.h): a prompt has the same
-// continuation alone and among others, in whatever order texts are computed.
+// The draw depends only on seed, text and position (base/philox.h): the continuation of a prompt
+// does not depend on other texts or their order.
 #pragma once
 
 #include <cstdint>
@@ -13,24 +13,24 @@ namespace dltrain {
 
 struct SamplingOptions {
   double temperature = 1;  // logits are divided by it; 0: always the likeliest token
-  int64_t top_k = 0;       // only so many of the likeliest; 0: all
-  double top_p = 1;        // only the fewest likeliest that together have this probability
-  // Logits of tokens that the text has already are divided by it where they are above 0, and
-  // multiplied where they are below (Keskar et al. 2019); 1: they stay.
+  int64_t top_k = 0;       // only the k likeliest tokens; 0: all
+  double top_p = 1;        // only the fewest likeliest tokens with this total probability
+  // Logits of tokens that are already in the text are divided by it if they are above 0, and
+  // multiplied if they are below (Keskar et al. 2019); 1: no penalty.
   double repetition_penalty = 1;
   uint64_t seed = 0;
 };
 
-// Of one text. Used by one thread.
+// The sampler of one text. Used by one thread.
 class TokenSampler {
  public:
-  // `prompt`: its tokens; `copy` tells continuations of the same prompt apart; `source`: of the
-  // text, where it has one, which is no part of the text.
+  // `prompt`: its tokens; `copy`: the number of the continuation of this prompt; `source`: the
+  // tokens of the source, if there is one.
   TokenSampler(const SamplingOptions& options, std::span<const int32_t> prompt, int64_t copy,
                std::span<const int32_t> source = {});
 
-  // The token at place `position` of the text, by the logits of all tokens. Throws
-  // Error(diverged) when they are not finite. The text has the token from now on.
+  // Samples the token at `position` of the text from the logits of all tokens and adds it to the
+  // text. Throws Error(diverged) if the logits are not finite.
   int32_t next(std::span<const float> logits, int64_t position);
 
  private:

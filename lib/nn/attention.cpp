@@ -1,13 +1,84 @@
-// attention: softmax(scale · q·kᵀ)·v of every head, without parameters: projections are layers of
-// their own, so that they have the names of any family of models. multi_head_attention is the same
-// with torch's projections inside. A last input of integers hides padding: how many tokens each
-// sample has, or for each token whether it is there (Hugging Face's attention_mask).
+// attention: softmax(scale · q·kᵀ)·v of every head, without parameters; projections are layers of
+// their own, so that they can have the names of any family of models. A last input of integers
+// hides padding: the number of tokens of each sample, or for each token whether it is there
+// (Hugging Face's attention_mask).
+//
+// multi_head_attention: y = attention(x·W_inᵀ + b_in)·W_outᵀ + b_out of tokens among themselves.
+// Parameters have the names and shapes of torch.nn.MultiheadAttention (in_proj_weight,
+// in_proj_bias, out_proj.weight, out_proj.bias), so that torchvision's vision transformers load;
+// with fewer key and value heads the rows of k and v of in_proj_weight are fewer.
+#include <cmath>
+
 #include "base/error.h"
-#include "nn/attention_layer.h"
+#include "base/philox.h"
+#include "nn/decoding.h"
 #include "nn/layers.h"
 
 namespace dltrain {
 namespace {
+
+// The keys that both layers have, and the op.
+struct AttentionLayer : Layer {
+  int64_t num_heads = 0;
+  std::optional<int64_t> num_kv_heads;
+  bool causal = false;
+  double dropout = 0;
+
+  void describe_heads(Fields& f, const char* doc) {
+    f.integer("num_heads", num_heads,
+              {.doc = doc,
+               .required = true,
+               .min = 1,
+               .max = 65536,
+               .known_as = {"heads", "num_attention_heads", "n_head"}});
+    f.integer("num_kv_heads", num_kv_heads,
+              {.doc = "Heads of keys and values, each shared by num_heads / num_kv_heads heads of "
+                      "queries; default: num_heads",
+               .min = 1,
+               .max = 65536,
+               .known_as = {"num_key_value_heads", "kv_heads"}});
+  }
+  void describe_causal(Fields& f) {
+    f.boolean(
+        "causal", causal,
+        {.doc = "A token looks at itself and those before it only", .known_as = {"is_causal"}});
+  }
+  void describe_dropout(Fields& f) {
+    f.number("dropout", dropout,
+             {.doc = "Probability of setting a weight of the softmax to zero in training",
+              .min = 0,
+              .below = 1,
+              .known_as = {"attention_dropout", "attn_dropout"}});
+  }
+
+  void validate(Problems& problems) const override {
+    if (num_kv_heads && num_heads % *num_kv_heads != 0) {
+      problems.add(*this, "num_kv_heads", "num_heads {} is not a multiple of num_kv_heads {}",
+                   num_heads, *num_kv_heads);
+    }
+  }
+
+  int64_t kv_heads() const { return num_kv_heads.value_or(num_heads); }
+
+  // Throws Error(usage) unless the heads divide the width of the tokens.
+  static void check_width(int64_t width, int64_t heads) {
+    if (width % heads == 0) return;
+    fail(ExitCode::usage, "tokens of width {} cannot be divided into {} heads", width, heads);
+  }
+
+  // Emits the op on `inputs` (see ops/attention.h). Adds causal and, in training, dropout to
+  // `attributes` and the random numbers of the step to the inputs.
+  ValueId emit_attention(LayerContext& c, std::vector<ValueId> inputs,
+                         Attributes attributes) const {
+    attributes.set("causal", causal);
+    if (c.noise() && dropout > 0) {
+      attributes.set("dropout", dropout);
+      attributes.set("stream", static_cast<int64_t>(random_stream(c.path())));
+      inputs.push_back(c.builder().step_state());
+    }
+    return dltrain::emit_attention(c, std::move(inputs), std::move(attributes));
+  }
+};
 
 struct Attention final : AttentionLayer {
   std::optional<double> scale;
@@ -33,13 +104,13 @@ struct Attention final : AttentionLayer {
   }
 
   ValueId emit_inputs(LayerContext& c, std::span<const ValueId> values) const override {
-    // Masks are integers, and stand last.
+    // A mask is an integer input and comes last.
     const bool masked = values.size() > 1 && c.builder().spec(values.back()).dtype == DType::i32;
     const size_t tensors = values.size() - (masked ? 1 : 0);
     if (tensors != 1 && tensors != 3) {
       fail(ExitCode::usage,
-           "takes queries, keys and values (inputs: [q, k, v]), or one input in which they stand "
-           "one behind the other, and then perhaps an integer mask; got {} inputs",
+           "takes queries, keys and values (inputs: [q, k, v]), or one input that concatenates "
+           "them, and an optional integer mask; got {} inputs",
            values.size());
     }
     std::vector<ValueId> inputs;
@@ -62,12 +133,11 @@ struct Attention final : AttentionLayer {
     const ValueId y = emit_attention(c, std::move(inputs), std::move(attributes));
     const Shape shape = c.shape(y);
     if (shape.rank() == 3) return y;
-    return c.builder().emit1(
-        "reshape", {y}, {{"shape", std::vector<int64_t>{shape[0], shape[1], shape[2] * shape[3]}}});
+    return c.reshape(y, {shape[0], shape[1], shape[2] * shape[3]});
   }
 
  private:
-  // [samples, tokens, heads, width of a head] of tokens in either form.
+  // Returns tokens of either form as [samples, tokens, heads, width of a head].
   static ValueId in_heads(LayerContext& c, ValueId x, int64_t heads) {
     const Shape shape = c.shape(x);
     if (shape.rank() == 4) {
@@ -76,12 +146,43 @@ struct Attention final : AttentionLayer {
            to_string(shape));
     }
     expect_tokens(shape);
-    if (shape[2] % heads != 0) {
-      fail(ExitCode::usage, "tokens of width {} cannot be shared by {} heads", shape[2], heads);
-    }
-    return c.builder().emit1(
-        "reshape", {x},
-        {{"shape", std::vector<int64_t>{shape[0], shape[1], heads, shape[2] / heads}}});
+    check_width(shape[2], heads);
+    return c.reshape(x, {shape[0], shape[1], heads, shape[2] / heads});
+  }
+};
+
+struct MultiHeadAttention final : AttentionLayer {
+  bool bias = true;
+
+  void describe(Fields& f) override {
+    describe_heads(f, "Heads; the width of the tokens is a multiple of it");
+    f.boolean("bias", bias, {.doc = "Biases of both projections"});
+    describe_causal(f);
+    describe_dropout(f);
+  }
+
+  ValueId emit(LayerContext& c, ValueId x) const override {
+    const Shape shape = c.shape(x);
+    expect_tokens(shape);
+    const int64_t width = shape[2];
+    check_width(width, num_heads);
+    const int64_t projected = width + 2 * kv_heads() * (width / num_heads);
+    // torch's: Xavier's bound over the whole of in_proj, zero biases, and Linear's default for
+    // out_proj's weight.
+    const double in_bound = std::sqrt(6.0 / static_cast<double>(width + projected));
+    const double out_bound = 1 / std::sqrt(static_cast<double>(width));
+    const ValueId qkv =
+        project(c, x, "in_proj_weight", "in_proj_bias", {projected, width}, in_bound);
+    const ValueId y = emit_attention(c, {qkv}, {{"heads", num_heads}, {"kv_heads", kv_heads()}});
+    return project(c, y, "out_proj.weight", "out_proj.bias", {width, width}, out_bound);
+  }
+
+ private:
+  ValueId project(LayerContext& c, ValueId x, const char* weight, const char* bias_name,
+                  const Shape& shape, double bound) const {
+    std::vector<ValueId> inputs{x, c.parameter(weight, shape, Initializer::uniform_within(bound))};
+    if (bias) inputs.push_back(c.parameter(bias_name, {shape[0]}, Initializer::zeros()));
+    return c.builder().emit1("matmul", inputs, {{"transpose_b", true}});
   }
 };
 
@@ -89,7 +190,9 @@ struct Attention final : AttentionLayer {
 
 std::vector<KindRow<Layer>> attention_rows() {
   return {{"attention", "tokens look at each other, without projections (Vaswani et al. 2017)",
-           make_kind_of<Attention>, "num_heads"}};
+           make_kind_of<Attention>, "num_heads"},
+          {"multi_head_attention", "tokens look at each other (Vaswani et al. 2017)",
+           make_kind_of<MultiHeadAttention>, "num_heads"}};
 }
 
 }  // namespace dltrain

@@ -10,17 +10,6 @@
 namespace dltrain {
 namespace {
 
-bool contains_block_definition(const std::vector<std::string>& names, std::string_view name) {
-  return std::find(names.begin(), names.end(), name) != names.end();
-}
-
-bool letter(char c) {
-  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
-}
-bool digit(char c) {
-  return c >= '0' && c <= '9';
-}
-
 // Calls `use` for every scalar in the tree.
 template <typename Use>
 void each_scalar(const ConfigNode& node, Use use) {
@@ -60,16 +49,15 @@ void check_references(const BlockDefinition& definition, Problems& problems) {
     if (!mentions_parameter(scalar)) return;
     const auto reference = parse_reference(scalar.text);
     if (!reference) {
-      problems.add(scalar.place, fmt::format("'{}' is neither $name nor a product such as "
-                                             "4 * $name",
-                                             scalar.text));
+      problems.add(scalar.place, "'{}' is neither $name nor a product such as 4 * $name",
+                   scalar.text);
       return;
     }
     for (const auto& [name, divides] : reference->names) {
       used.push_back(name);
-      if (contains_block_definition(names, name)) continue;
-      problems.add(scalar.place, fmt::format("'{}' has no parameter '{}'{}", definition.name.text,
-                                             name, suggest_near(name, names)));
+      if (contains(names, name)) continue;
+      problems.add(scalar.place, "'{}' has no parameter '{}'{}", definition.name.text, name,
+                   suggest_near(name, names));
     }
   };
   for (const auto& parameter : definition.parameters) {
@@ -78,10 +66,9 @@ void check_references(const BlockDefinition& definition, Problems& problems) {
   }
   each_scalar(definition.layers, check);
   for (const auto& parameter : definition.parameters) {
-    if (contains_block_definition(used, parameter.name.text)) continue;
-    problems.add(parameter.name.place,
-                 fmt::format("no layer of '{}' uses the parameter '{}' (as ${})",
-                             definition.name.text, parameter.name.text, parameter.name.text));
+    if (contains(used, parameter.name.text)) continue;
+    problems.add(parameter.name.place, "no layer of '{}' uses the parameter '{}' (as ${})",
+                 definition.name.text, parameter.name.text, parameter.name.text);
   }
 }
 
@@ -90,7 +77,7 @@ void check_references(const BlockDefinition& definition, Problems& problems) {
 bool mentions_parameter(const ConfigNode& node) {
   if (!node.is_scalar()) return false;
   for (size_t at = 0; at + 1 < node.text.size(); ++at) {
-    if (node.text[at] == '$' && letter(node.text[at + 1])) return true;
+    if (node.text[at] == '$' && is_letter(node.text[at + 1])) return true;
   }
   return false;
 }
@@ -107,15 +94,13 @@ std::optional<BlockReference> parse_reference(std::string_view text) {
     const size_t begin = at;
     if (at < text.size() && text[at] == '$') {
       ++at;
-      while (at < text.size() && (letter(text[at]) || digit(text[at]))) ++at;
-      if (at == begin + 1 || digit(text[begin + 1])) return {};
+      while (at < text.size() && (is_letter(text[at]) || is_digit(text[at]))) ++at;
+      if (at == begin + 1 || is_digit(text[begin + 1])) return {};
       out.names.push_back({std::string(text.substr(begin + 1, at - begin - 1)), divides});
     } else {
-      while (at < text.size() && digit(text[at])) ++at;
-      ConfigNode number;
-      number.kind = ConfigNode::Kind::scalar;
-      number.text = text.substr(begin, at - begin);
-      const auto factor = as_integer(number);
+      while (at < text.size() && is_digit(text[at])) ++at;
+      const std::string number(text.substr(begin, at - begin));
+      const auto factor = as_integer(ConfigNode::make_scalar(number, {}));
       if (!factor) return {};
       out.factors.push_back({*factor, divides});
     }
@@ -145,36 +130,34 @@ BlockDefinition read_block(const ConfigNode::Key& name, const ConfigNode& node,
                            const std::vector<std::string>& reserved, Problems& problems) {
   BlockDefinition out{.name = name};
   if (!node.is_map()) {
-    problems.add(node.place, fmt::format("expected a map with 'layers' in block '{}', got {}",
-                                         name.text, describe_found(node)));
+    problems.add(node.place, "expected a map with 'layers' in block '{}', got {}", name.text,
+                 describe_found(node));
     return out;
   }
   for (const ConfigNode::Key& key : node.keys) {
     if (key.text == "layers" || key.text == "parameters") continue;
-    problems.add(key.place, fmt::format("unknown key '{}' in block '{}'{}", key.text, name.text,
-                                        suggest_near(key.text, {"parameters", "layers"})));
+    problems.add(key.place, "unknown key '{}' in block '{}'{}", key.text, name.text,
+                 suggest_near(key.text, {"parameters", "layers"}));
   }
   const ConfigNode* layers = node.find("layers");
   if (!layers || !layers->is_list() || layers->items.empty()) {
-    problems.add(layers ? layers->place : name.place,
-                 fmt::format("block '{}' needs a list of layers", name.text));
+    problems.add(layers ? layers->place : name.place, "block '{}' needs a list of layers",
+                 name.text);
     return out;
   }
   out.layers = *layers;
   if (const ConfigNode* parameters = node.find("parameters");
       parameters && !parameters->is_null()) {
     if (!parameters->is_map()) {
-      problems.add(parameters->place,
-                   fmt::format("expected a map of parameters in block '{}', got {}", name.text,
-                               describe_found(*parameters)));
+      problems.add(parameters->place, "expected a map of parameters in block '{}', got {}",
+                   name.text, describe_found(*parameters));
       return out;
     }
     for (size_t i = 0; i < parameters->keys.size(); ++i) {
       const ConfigNode::Key& key = parameters->keys[i];
-      if (contains_block_definition(reserved, key.text)) {
-        problems.add(key.place, fmt::format("a parameter cannot be called '{}', which is a key of "
-                                            "its own",
-                                            key.text));
+      if (contains(reserved, key.text)) {
+        problems.add(key.place, "a parameter cannot be called '{}', which is a key of its own",
+                     key.text);
       }
       out.parameters.push_back(read_parameter(key, parameters->items[i], problems));
     }

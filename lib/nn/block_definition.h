@@ -1,5 +1,5 @@
-// The definition of a block as it is written, and the references to its parameters. What blocks
-// are: nn/blocks.h.
+// The definition of a block (nn/blocks.h) in the configuration, and the references to its
+// parameters.
 #pragma once
 
 #include <cstdint>
@@ -27,8 +27,8 @@ struct BlockDefinition {
   ConfigNode layers = {};
 };
 
-// Reads `parameters` and `layers` of a definition, and that every $name in it is a parameter and
-// every parameter is used. `reserved`: names that parameters cannot have.
+// Reads `parameters` and `layers` of a definition. Reports a $name that is not a parameter and a
+// parameter that is not used. `reserved`: names that parameters cannot have.
 BlockDefinition read_block(const ConfigNode::Key& name, const ConfigNode& node,
                            const std::vector<std::string>& reserved, Problems& problems);
 
@@ -47,14 +47,14 @@ struct BlockReference {
   bool product = false;
 };
 
-// Does the scalar hold a `$name`? Then it must be a reference.
+// Returns whether the scalar contains a `$name`. It must then be a reference.
 bool mentions_parameter(const ConfigNode& node);
-// Empty where the text is neither a name nor a product.
+// Returns nothing if the text is neither a name nor a product.
 std::optional<BlockReference> parse_reference(std::string_view text);
 
 std::vector<std::string> parameter_names(const BlockDefinition& definition);
 
-// "; did you mean 'width'?", or the names that there are.
+// "; did you mean 'width'?", or a list of the names.
 std::string suggest_near(std::string_view wrong, const std::vector<std::string>& names);
 
 }  // namespace dltrain

@@ -15,10 +15,6 @@ namespace {
 constexpr size_t kMaxDepth = 16;       // blocks within blocks
 constexpr size_t kMaxNodes = 1 << 20;  // of an expanded model
 
-bool contains_blocks(const std::vector<std::string>& names, std::string_view name) {
-  return std::find(names.begin(), names.end(), name) != names.end();
-}
-
 size_t count_nodes(const ConfigNode& node) {
   size_t count = 1;
   for (const ConfigNode& item : node.items) count += count_nodes(item);
@@ -27,7 +23,8 @@ size_t count_nodes(const ConfigNode& node) {
 
 }  // namespace
 
-// What the layers of a definition are copied with; of the model's own layers all is empty.
+// The arguments and the place with which layers of a definition are copied; empty for the model's
+// own layers.
 struct BlockExpander::Scope {
   const BlockDefinition* definition = nullptr;
   std::vector<ConfigNode> arguments = {};  // one a parameter
@@ -39,8 +36,7 @@ struct BlockExpander::Scope {
 void BlockExpander::define(const ConfigNode& blocks) {
   if (blocks.is_null()) return;
   if (!blocks.is_map()) {
-    problems_.add(blocks.place,
-                  fmt::format("expected a map of blocks, got {}", describe_found(blocks)));
+    problems_.add(blocks.place, "expected a map of blocks, got {}", describe_found(blocks));
     return;
   }
   std::vector<std::string> reserved = common_;
@@ -70,7 +66,7 @@ const BlockDefinition* BlockExpander::find(const ConfigNode& name) {
 ConfigNode BlockExpander::copy(const ConfigNode& node, const Scope& scope) {
   if (++nodes_ > kMaxNodes) {
     if (nodes_ == kMaxNodes + 1) {
-      problems_.add(node.place, fmt::format("blocks give more than {} values", kMaxNodes));
+      problems_.add(node.place, "blocks give more than {} values", kMaxNodes);
     }
     return {};
   }
@@ -91,7 +87,7 @@ ConfigNode BlockExpander::copy(const ConfigNode& node, const Scope& scope) {
   out.place = own_place(node.place);
   for (ConfigNode::Key& key : out.keys) key.place = own_place(key.place);
   for (size_t i = 0; i < node.items.size(); ++i) out.items[i] = copy(node.items[i], scope);
-  return is_use ? use(out, scope) : out;
+  return is_use ? use(out) : out;
 }
 
 ConfigNode BlockExpander::substitute(const ConfigNode& node, const Scope& scope) {
@@ -121,10 +117,9 @@ ConfigNode BlockExpander::substitute(const ConfigNode& node, const Scope& scope)
   for (size_t i = 0; i < values.size(); ++i) {
     const auto factor = values[i]->is_scalar() ? as_integer(*values[i]) : std::nullopt;
     if (!factor) {
-      problems_.add(
-          values[i]->place,
-          fmt::format("expected an integer for '{}' of '{}', got {}", reference->names[i].text,
-                      scope.definition->name.text, describe_found(*values[i])));
+      problems_.add(values[i]->place, "expected an integer for '{}' of '{}', got {}",
+                    reference->names[i].text, scope.definition->name.text,
+                    describe_found(*values[i]));
       return node;
     }
     multiply(*factor, reference->names[i].divides);
@@ -133,8 +128,7 @@ ConfigNode BlockExpander::substitute(const ConfigNode& node, const Scope& scope)
   if (!fits) {
     problems_.add(values.front()->place, "a product beyond 64 bits");
   } else if (divisor == 0 || product % divisor != 0) {
-    problems_.add(out.place,
-                  fmt::format("'{}' is {} / {}, no integer", node.text, product, divisor));
+    problems_.add(out.place, "'{}' is {} / {}, no integer", node.text, product, divisor);
     return out;
   }
   out.text = std::to_string(fits ? product / divisor : 0);
@@ -144,7 +138,7 @@ ConfigNode BlockExpander::substitute(const ConfigNode& node, const Scope& scope)
 
 // {block: NAME, argument: …}, {block: {use: NAME, argument: …}, …}, {type: block, use: NAME, …}:
 // `node` is copied already, so that arguments are substituted.
-ConfigNode BlockExpander::use(const ConfigNode& node, const Scope&) {
+ConfigNode BlockExpander::use(const ConfigNode& node) {
   ConfigNode keys = ConfigNode::make_map(node.place);
   std::optional<ConfigNode> name;
   for (size_t i = 0; i < node.keys.size(); ++i) {
@@ -174,13 +168,9 @@ ConfigNode BlockExpander::use(const ConfigNode& node, const Scope&) {
   if (!definition) return node;
   ConfigNode arguments = ConfigNode::make_map(node.place);
   ConfigNode out = ConfigNode::make_map(node.place);
-  ConfigNode type;
-  type.kind = ConfigNode::Kind::scalar;
-  type.text = "sequential";
-  type.place = name->place;
-  out.set({"type", name->place}, type);
+  out.set({"type", name->place}, ConfigNode::make_scalar("sequential", name->place));
   for (size_t i = 0; i < keys.keys.size(); ++i) {
-    const bool common = contains_blocks(common_, keys.keys[i].text);
+    const bool common = contains(common_, keys.keys[i].text);
     (common ? out : arguments).set(keys.keys[i], keys.items[i]);
   }
   const Place& place = name->place;
@@ -196,23 +186,22 @@ ConfigNode BlockExpander::instantiate(const BlockDefinition& definition,
   if (cycle || chain_.size() >= kMaxDepth) {
     std::string path;
     for (const BlockDefinition* outer : chain_) path += outer->name.text + " -> ";
-    problems_.add(place, fmt::format("{}: {}{}",
-                                     cycle ? "a block that uses itself" : "blocks nested too deep",
-                                     path, definition.name.text));
+    problems_.add(place, "{}: {}{}", cycle ? "a block that uses itself" : "blocks nested too deep",
+                  path, definition.name.text);
     return {};
   }
   const std::vector<std::string> names = parameter_names(definition);
   std::vector<std::string> dropped;
   std::string of_type;
   for (const ConfigNode::Key& key : arguments.keys) {
-    if (contains_blocks(names, key.text)) continue;
+    if (contains(names, key.text)) continue;
     if (!key.of_type.empty()) {
       dropped.push_back(key.text);
       of_type = key.of_type;
       continue;
     }
-    problems_.add(key.place, fmt::format("unknown key '{}' in {}{}", key.text, what,
-                                         suggest_near(key.text, names)));
+    problems_.add(key.place, "unknown key '{}' in {}{}", key.text, what,
+                  suggest_near(key.text, names));
   }
   if (!dropped.empty()) {
     warn_of_dropped_keys("model", of_type, definition.name.text, dropped, problems_);
@@ -225,14 +214,14 @@ ConfigNode BlockExpander::instantiate(const BlockDefinition& definition,
   for (const auto& parameter : definition.parameters) {
     const ConfigNode* given = arguments.find(parameter.name.text);
     if (!given && parameter.required) {
-      problems_.add(place, fmt::format("missing key '{}' in {}", parameter.name.text, what));
+      problems_.add(place, "missing key '{}' in {}", parameter.name.text, what);
     }
     const bool known = !given || parameter.choices.empty() ||
-                       (given->is_scalar() && contains_blocks(parameter.choices, given->text));
+                       (given->is_scalar() && contains(parameter.choices, given->text));
     if (!known) {
-      problems_.add(given->place, fmt::format("expected one of {} for '{}' in {}, got {}",
-                                              join_names(parameter.choices), parameter.name.text,
-                                              what, describe_found(*given)));
+      problems_.add(given->place, "expected one of {} for '{}' in {}, got {}",
+                    join_names(parameter.choices), parameter.name.text, what,
+                    describe_found(*given));
     }
     scope.arguments.push_back(given ? *given : copy(parameter.initial, scope));
     scope.given.push_back(given != nullptr);

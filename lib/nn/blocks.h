@@ -11,16 +11,16 @@
 //       - {block: unit, channels: 16}
 //       - {block: unit, channels: 32, stride: 2, name: second}
 //
-// A use becomes a `sequential` of the block's layers. In them a value `$name` stands for the
-// argument, whatever that is (a number, a list, a layer), and a product such as `2 * $channels` or
-// `$width / $heads`, which must have no remainder, for an integer. Nothing else is computed. Blocks
-// may use blocks, but not themselves.
+// A use becomes a `sequential` of the block's layers. In them a value `$name` is replaced by the
+// argument (a number, a list, a layer), and a product such as `2 * $channels` or `$width / $heads`,
+// which must have no remainder, by an integer. No other expressions are supported. Blocks may use
+// other blocks, but not themselves.
 //
 // A parameter is its default, or a map of `default`, `choices` and `doc`. A default may refer to
 // the parameters before it: `inner: 4 * $width`.
 //
-// This works on the tree, before layers are read: a mistake in an argument is reported where the
-// argument stands, one in the block at the block with a note where it is used.
+// Blocks are expanded in the tree, before layers are read. A problem with an argument is reported
+// at the argument, a problem in the block at the block with a note about its use.
 #pragma once
 
 #include <string>
@@ -40,10 +40,10 @@ class BlockExpander {
 
   // Reads the `blocks` section.
   void define(const ConfigNode& blocks);
-  // The layers with every use of a block replaced. What cannot be is reported.
+  // Returns the layers with every use of a block replaced.
   ConfigNode expand(const ConfigNode& layers);
-  // The layers of a definition used with `arguments` at `place`; `what` names it in messages:
-  // "model (type lenet)", and `prefix` what stands before the name of an argument: "model.".
+  // Returns the layers of a definition used with `arguments` at `place`. `what` names it in
+  // messages: "model (type lenet)"; `prefix` is put before the names of arguments: "model.".
   ConfigNode instantiate(const BlockDefinition& definition, const ConfigNode& arguments,
                          const Place& place, const std::string& what, const std::string& prefix);
 
@@ -51,7 +51,7 @@ class BlockExpander {
   struct Scope;
   ConfigNode copy(const ConfigNode& node, const Scope& scope);
   ConfigNode substitute(const ConfigNode& node, const Scope& scope);
-  ConfigNode use(const ConfigNode& node, const Scope& scope);
+  ConfigNode use(const ConfigNode& node);
   const BlockDefinition* find(const ConfigNode& name);
 
   std::vector<std::string> common_;

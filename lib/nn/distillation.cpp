@@ -24,10 +24,11 @@ struct Distillation final : Loss {
            {.doc = "Run folder or checkpoint of the teacher, which brings its own configuration",
             .required = true,
             .is_path = true});
-    f.number("temperature", temperature,
-             {.doc = "Logits of both are divided by it: the higher, the more the teacher says "
-                     "about unlikely classes",
-              .above = 0});
+    f.number(
+        "temperature", temperature,
+        {.doc = "Logits of both are divided by it; a higher temperature gives unlikely classes "
+                "more weight",
+         .above = 0});
     f.number("alpha", alpha,
              {.doc = "Share of the teacher's targets in the loss", .min = 0, .max = 1});
     f.one_of("loss", hard, loss_table(), {.doc = "The loss of the data's targets"});
@@ -74,14 +75,13 @@ struct Distillation final : Loss {
  private:
   ValueId divided(LayerContext& c, ValueId logits) const {
     if (temperature == 1) return logits;
-    return c.builder().emit1("affine", {logits}, {{"scale", 1 / temperature}, {"shift", 0.0}});
+    return c.scaled(logits, 1 / temperature);
   }
   // The weighted sum of two f64 sums; engines compute in the accumulation dtype.
   ValueId mixed(LayerContext& c, ValueId a, ValueId b) const {
     const std::string dtype(dtype_name(accumulation_dtype(c.compute())));
     const auto weighted = [&](ValueId sum, double weight) {
-      const ValueId number = c.builder().emit1("cast", {sum}, {{"dtype", dtype}});
-      return c.builder().emit1("affine", {number}, {{"scale", weight}, {"shift", 0.0}});
+      return c.scaled(c.builder().emit1("cast", {sum}, {{"dtype", dtype}}), weight);
     };
     const ValueId sum = c.builder().emit1("add", {weighted(a, 1 - alpha), weighted(b, alpha)});
     return c.builder().emit1("cast", {sum}, {{"dtype", std::string(dtype_name(DType::f64))}});
@@ -90,9 +90,9 @@ struct Distillation final : Loss {
 
 }  // namespace
 
-KindRow<Loss> distillation_row() {
-  return {"distillation", "a trained model's answers beside the targets of the data",
-          make_kind_of<Distillation>};
+std::vector<KindRow<Loss>> distillation_rows() {
+  return {{"distillation", "a trained model's answers beside the targets of the data",
+           make_kind_of<Distillation>}};
 }
 
 }  // namespace dltrain

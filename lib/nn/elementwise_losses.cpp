@@ -72,21 +72,13 @@ struct BinaryCrossEntropy final : ElementwiseLoss {
 
 }  // namespace
 
-KindRow<Loss> mse_row() {
-  return {"mse", "mean squared difference", make_kind_of<ElementwiseLoss>};
-}
-KindRow<Loss> l1_row() {
-  return {"l1", "mean absolute difference", make_kind_of<ElementwiseLoss>};
-}
-KindRow<Loss> huber_row() {
-  return {"huber", "squared for small differences, linear for large ones", make_kind_of<Huber>};
-}
-KindRow<Loss> smooth_l1_row() {
-  return {"smooth_l1", "huber divided by beta", make_kind_of<SmoothL1>};
-}
-KindRow<Loss> binary_cross_entropy_row() {
-  return {"binary_cross_entropy", "logistic loss of logits against targets from 0 to 1",
-          make_kind_of<BinaryCrossEntropy>};
+std::vector<KindRow<Loss>> elementwise_loss_rows() {
+  return {{"binary_cross_entropy", "logistic loss of logits against targets from 0 to 1",
+           make_kind_of<BinaryCrossEntropy>},
+          {"mse", "mean squared difference", make_kind_of<ElementwiseLoss>},
+          {"l1", "mean absolute difference", make_kind_of<ElementwiseLoss>},
+          {"huber", "squared for small differences, linear for large ones", make_kind_of<Huber>},
+          {"smooth_l1", "huber divided by beta", make_kind_of<SmoothL1>}};
 }
 
 }  // namespace dltrain

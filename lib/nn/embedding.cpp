@@ -57,8 +57,7 @@ struct Embedding final : Layer {
     const ValueId rows_of_ids =
         c.builder().emit1("embedding", {x, weight}, {{"padding_idx", padding_idx.value_or(-1)}});
     if (!scale_embedding) return rows_of_ids;
-    const double scale = std::sqrt(static_cast<double>(embedding_dim));
-    return c.builder().emit1("affine", {rows_of_ids}, {{"scale", scale}, {"shift", 0.0}});
+    return c.scaled(rows_of_ids, std::sqrt(static_cast<double>(embedding_dim)));
   }
 };
 

@@ -2,10 +2,8 @@
 #pragma once
 
 #include <string>
-#include <string_view>
 
-#include <fmt/format.h>
-
+#include "config/suggest.h"
 #include "nn/layer.h"
 
 namespace dltrain {
@@ -18,10 +16,5 @@ struct LayerContext::Emission {
   std::string shared = {};  // path of the layer that `share` names
   mutable bool found_shared = false, used_weight_init = false, used_bias_init = false;
 };
-
-inline std::string join_path(const std::string& path, std::string_view name) {
-  if (name.empty()) return path;
-  return path.empty() ? std::string(name) : fmt::format("{}.{}", path, name);
-}
 
 }  // namespace dltrain

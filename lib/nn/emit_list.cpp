@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "config/scalar.h"
 #include "config/suggest.h"
 #include "nn/emission.h"
 
@@ -12,12 +13,9 @@ namespace {
 
 constexpr size_t kMaxLayers = 100'000;
 
-// What a name may be made of: it becomes a part of the names in checkpoint files.
+// Returns whether a name is valid: it becomes a part of the names in checkpoint files.
 bool is_layer_name(std::string_view name) {
-  const auto letter = [](char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
-           c == '-' || c == '.';
-  };
+  const auto letter = [](char c) { return is_letter(c) || is_digit(c) || c == '-' || c == '.'; };
   return !name.empty() && std::all_of(name.begin(), name.end(), letter) && name.front() != '.' &&
          name.back() != '.' && name.find("..") == std::string_view::npos;
 }
@@ -33,7 +31,8 @@ std::string shown_emit_list(const Layer& layer, const std::string& path) {
   return fmt::format("{} ({})", where, layer.kind);
 }
 
-// Where the layer can be changed: in a built-in architecture the argument that `message` names.
+// Returns the place to change the layer: in a built-in architecture the argument that `message`
+// names.
 const Place& place_to_change(const Layer& layer, const std::string& message) {
   if (!layer.place.source || !layer.place.source->is_built_in) return layer.place;
   for (const Located::KeyPlace& key : layer.given_keys) {
@@ -43,17 +42,10 @@ const Place& place_to_change(const Layer& layer, const std::string& message) {
   return layer.place;
 }
 
-// A bias that is not there is 0 as well: architectures may say so for layers whose bias is an
-// option.
+// Architectures may set a zero bias_init for layers whose bias is optional.
 bool is_zero(const InitializerConfig& bias) {
   const auto init = bias.resolve({1});
   return init && init->kind == Initializer::constant && init->value == 0;
-}
-
-[[noreturn]] void refuse(const Place& place, std::string message) {
-  Problems problems;
-  problems.add(place, std::move(message));
-  throw ConfigError(std::move(problems));
 }
 
 }  // namespace
@@ -67,8 +59,7 @@ struct LayerContext::Output {
   bool used = false;
 };
 
-// A place where names are looked up: one a list, except that a list named "." shares that of the
-// list around it.
+// The names of a list of layers. A list named "." shares those of the list around it.
 struct LayerContext::Names {
   const Names* outer = nullptr;
   std::string named, unnamed;  // what the paths of named and unnamed layers begin with
@@ -124,7 +115,7 @@ ValueId LayerContext::emit_model(const std::vector<std::unique_ptr<Layer>>& laye
   List list{&names, &data.outputs.front(), &data.outputs.front()};
   const ValueId out = emit_layers(layers, list);
   for (const Output& field : data.outputs) {
-    if (!field.used) refuse(model, fmt::format("no layer reads the data's '{}'", field.name));
+    if (!field.used) fail_at(model, "no layer reads the data's '{}'", field.name);
   }
   return out;
 }
@@ -166,8 +157,8 @@ ValueId LayerContext::emit_layers(const std::vector<std::unique_ptr<Layer>>& lay
   const bool closes = list_ == nullptr || list_->names != list.names;
   for (const Output& output : list.names->outputs) {
     if (!closes || output.used) continue;
-    refuse(output.layer->place, fmt::format("nothing uses the output of {}",
-                                            shown_emit_list(*output.layer, output.path)));
+    fail_at(output.layer->place, "nothing uses the output of {}",
+            shown_emit_list(*output.layer, output.path));
   }
   return list.previous->value;
 }
@@ -190,26 +181,25 @@ std::string LayerContext::path_of(const Layer& layer, List& list) {
   if (layer.name) {
     const Place& place = layer.place_of("name");
     if (!is_layer_name(*layer.name) || *layer.name == "previous" || *layer.name == "input") {
-      refuse(place, fmt::format("'{}' cannot be the name of a layer", *layer.name));
+      fail_at(place, "'{}' cannot be the name of a layer", *layer.name);
     }
     for (const Names* n = &names; n != nullptr; n = n->outer) {
       for (const Output& other : n->outputs) {
         const bool field = other.layer == nullptr;
         if (other.name != *layer.name || (n != &names && !field)) continue;
-        refuse(place, fmt::format("{} is called '{}' already",
-                                  field ? "an input of the data" : "an earlier layer", other.name));
+        fail_at(place, "{} is called '{}' already",
+                field ? "an input of the data" : "an earlier layer", other.name);
       }
     }
     path = join_path(names.named, *layer.name);
   }
   const auto [known, is_new] = paths_.emplace(path, layer.place);
   if (!is_new) {
-    refuse(layer.place, fmt::format("{} would have the name {}, as the layer at {} has; give it "
-                                    "another `name`",
-                                    shown_emit_list(layer, path), path, to_string(known->second)));
+    fail_at(layer.place,
+            "{} would have the name {}, as the layer at {} has; give it another `name`",
+            shown_emit_list(layer, path), path, to_string(known->second));
   }
-  if (paths_.size() > kMaxLayers)
-    refuse(layer.place, fmt::format("more than {} layers", kMaxLayers));
+  if (paths_.size() > kMaxLayers) fail_at(layer.place, "more than {} layers", kMaxLayers);
   return path;
 }
 
@@ -255,7 +245,7 @@ std::vector<ValueId> LayerContext::inputs_of(const Layer& layer, List& list) {
     const bool optional = name.ends_with('?');
     Output* output = find_output(list, optional ? name.substr(0, name.size() - 1) : name);
     if (output == nullptr && optional) continue;
-    if (output == nullptr) refuse(layer.place_of("inputs"), no_output(list, name));
+    if (output == nullptr) fail_at(layer, "inputs", "{}", no_output(list, name));
     output->used = true;
     values.push_back(output->value);
   }
@@ -268,9 +258,10 @@ ValueId LayerContext::emit_at(const Layer& layer, const std::string& path,
   if (layer.share) {
     const Output* of = find_output(list, *layer.share);
     const Place& place = layer.place_of("share");
-    if (of == nullptr) refuse(place, no_output(list, *layer.share));
+    if (of == nullptr) fail_at(place, "{}", no_output(list, *layer.share));
     if (of->layer == nullptr || of->name.empty() || layer.name == ".") {
-      refuse(place, "share takes the name of a layer, and stands in a layer whose name is not '.'");
+      fail_at(place,
+              "share takes the name of a layer, and stands in a layer whose name is not '.'");
     }
     emission.shared = of->path;
   }
@@ -285,11 +276,10 @@ ValueId LayerContext::emit_at(const Layer& layer, const std::string& path,
     if (layer.share && !emission.found_shared)
       fail(ExitCode::usage, "it has no parameters to share");
     if (layer.weight_init && !emission.used_weight_init) {
-      refuse(layer.place_of("weight_init"),
-             shown_emit_list(layer, path) + " has no weight of its own");
+      fail_at(layer, "weight_init", "{} has no weight of its own", shown_emit_list(layer, path));
     }
     if (layer.bias_init && !emission.used_bias_init && !is_zero(*layer.bias_init)) {
-      refuse(layer.place_of("bias_init"), shown_emit_list(layer, path) + " has no bias of its own");
+      fail_at(layer, "bias_init", "{} has no bias of its own", shown_emit_list(layer, path));
     }
   } catch (const ConfigError&) {
     throw;
@@ -308,7 +298,7 @@ ValueId LayerContext::emit_at(const Layer& layer, const std::string& path,
     if (error.code() == ExitCode::memory) {
       throw Error(ExitCode::memory, message, to_string(layer.place));
     }
-    refuse(place, message);
+    fail_at(place, "{}", message);
   }
   builder_.set_layer(outer_path);
   emission_ = emission.outer;

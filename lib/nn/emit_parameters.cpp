@@ -25,7 +25,8 @@ std::string LayerContext::shared_name(const std::string& full) const {
   return name;
 }
 
-// What the innermost layer that says so wants, else the model, else `own`, the layer's choice.
+// Returns the initialiser of the innermost layer that has one, else of the model, else `own`, the
+// layer's default.
 Initializer LayerContext::initializer_of(const std::string& name, const Initializer& own,
                                          const FileLayout& layout) {
   const Shape& file = layout.shape;
@@ -51,7 +52,7 @@ Initializer LayerContext::initializer_of(const std::string& name, const Initiali
   return init;
 }
 
-// kNoValue where the layer that is shared with has none, and this one may have its own.
+// Returns kNoValue if the other layer has no such parameter and this one may have its own.
 ValueId LayerContext::find_shared(const ParameterInfo& wanted, bool own_bias) {
   if (wanted.role != Role::parameter) {
     fail(ExitCode::usage, "running statistics cannot be shared");
@@ -85,7 +86,7 @@ int64_t LayerContext::outputs() const {
   fail(ExitCode::usage, "the data does not say how many outputs `auto` means; give their number");
 }
 
-// Evaluation has state of its own: its pass may stand between two steps of training.
+// Evaluation has separate state, because it may run between two steps of training.
 ValueId LayerContext::carried(const std::string& name, int64_t samples, int64_t width) {
   if (!constant_.empty()) fail(ExitCode::usage, "a teacher's state is not carried");
   if (streams_.rows == 0) {
@@ -102,7 +103,7 @@ ValueId LayerContext::carried(const std::string& name, int64_t samples, int64_t 
                         {{"samples", samples}, {"steps", streams_.steps}});
 }
 
-// In training the state is replaced once the whole global batch is done, and only by a finite step.
+// In training the state is replaced at the end of the global batch, and only by a finite step.
 void LayerContext::carry(const std::string& name, ValueId x) {
   const std::string full = join_path(path(), name);
   const ValueId state = carried_.at(full);
@@ -125,7 +126,7 @@ ValueId LayerContext::add(Role role, const std::string& name, const Shape& memor
                      .initializer = initializer,
                      .file = std::move(file)};
   if (info.name != full) {
-    // What a copy says of its initial values is that of the first, where it was used.
+    // The initialiser of a copy is that of the first one, where it was used.
     if (!copies_.empty()) initializer_of(name, initializer, info.file);
     // A head that shares the weight of an embedding has its bias for itself.
     const bool own_bias =

@@ -23,10 +23,4 @@ inline Key pair_key(std::string doc, double least) {
           .scalar_ok = true};
 }
 
-inline void describe_ceil_mode(Fields& f, bool& ceil_mode) {
-  f.boolean("ceil_mode", ceil_mode,
-            {.doc = "A last window that reaches beyond the border counts too, where it begins "
-                    "before it"});
-}
-
 }  // namespace dltrain

@@ -25,7 +25,7 @@ struct Initializer {
   struct Span {
     int64_t first = 0, count = 0;  // elements
   };
-  Span zeros_at = {};  // that are 0 whatever the kind
+  Span zeros_at = {};  // elements that are 0 for every kind
 
   static Initializer zeros() { return {constant, 0}; }
   static Initializer ones() { return {constant, 1}; }
@@ -33,15 +33,16 @@ struct Initializer {
   static Initializer normal_of(double deviation) { return {normal, deviation}; }
 };
 
-// Fills `out`, whose elements stand in the order of checkpoint files.
+// Fills `out`, whose elements are in the order of checkpoint files.
 void initialize(const Initializer& initializer, uint64_t seed, std::string_view name,
                 std::span<float> out);
 
-// An initialiser as a person writes it: weight_init, bias_init, model.init.
+// The configuration of an initialiser: weight_init, bias_init, model.init.
 struct InitializerConfig : Chosen {
   void describe(Fields&) override {}
-  // For a tensor of this shape in files (weights are [out, in, …]); nothing: the layer's own
-  // choice, which is PyTorch's. Throws Error(usage) where the shape does not fit.
+  // Returns the initialiser for a tensor of this shape in files (weights are [out, in, …]), or
+  // nothing for the layer's default, which is PyTorch's. Throws Error(usage) if the shape does not
+  // fit.
   virtual std::optional<Initializer> resolve(const Shape& file) const = 0;
 };
 

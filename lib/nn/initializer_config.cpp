@@ -24,6 +24,11 @@ Fans fans_of(const Shape& file) {
   return {static_cast<double>(file[1]) * window, static_cast<double>(file[0]) * window};
 }
 
+Initializer with_deviation(Initializer::Kind distribution, double deviation) {
+  return {distribution,
+          distribution == Initializer::uniform ? std::sqrt(3.0) * deviation : deviation};
+}
+
 struct LayerDefault final : InitializerConfig {
   Resolved resolve(const Shape&) const override { return {}; }
 };
@@ -46,9 +51,7 @@ struct He final : InitializerConfig {
   Resolved resolve(const Shape& file) const override {
     const Fans fans = fans_of(file);
     const double deviation = gain / std::sqrt(mode == Fan::in ? fans.in : fans.out);
-    return Initializer{distribution, distribution == Initializer::uniform
-                                         ? std::sqrt(3.0) * deviation
-                                         : deviation};
+    return with_deviation(distribution, deviation);
   }
 };
 
@@ -63,9 +66,7 @@ struct Xavier final : InitializerConfig {
   Resolved resolve(const Shape& file) const override {
     const Fans fans = fans_of(file);
     const double deviation = gain * std::sqrt(2.0 / (fans.in + fans.out));
-    return Initializer{distribution, distribution == Initializer::uniform
-                                         ? std::sqrt(3.0) * deviation
-                                         : deviation};
+    return with_deviation(distribution, deviation);
   }
 };
 

@@ -4,21 +4,6 @@
 
 namespace dltrain {
 
-ValueId LayerContext::parameter(const std::string& name, const Shape& memory,
-                                const Initializer& initializer) {
-  return add(Role::parameter, name, memory, initializer, {memory, {}});
-}
-
-ValueId LayerContext::parameter(const std::string& name, const Shape& memory,
-                                const Initializer& initializer, FileLayout file) {
-  return add(Role::parameter, name, memory, initializer, std::move(file));
-}
-
-ValueId LayerContext::buffer(const std::string& name, const Shape& memory,
-                             const Initializer& initializer) {
-  return add(Role::buffer, name, memory, initializer, {memory, {}});
-}
-
 void expect_vectors(const Shape& shape) {
   if (shape.rank() == 2) return;
   fail(ExitCode::usage, "expects a vector a sample, got {}; put a flatten layer before it",

@@ -26,7 +26,7 @@ struct StreamInfo {
   int64_t steps = 0;  // after so many all streams begin anew
 };
 
-// What a layer emits into. One context serves one graph; evaluation builds its own.
+// The context in which layers emit ops. One context serves one graph; evaluation has its own.
 //
 // Paths name parameters and nodes. A layer's path is that of the layer around it, and its own name;
 // where it has none, its number in its list: "layers.2", "layer1.0.conv1". The name "." adds
@@ -40,7 +40,7 @@ class LayerContext {
 
   GraphBuilder& builder() { return builder_; }
   bool training() const { return training_; }
-  // Whether layers that randomise (dropout) do so: in training, unless it was switched off.
+  // Returns whether layers such as dropout use random numbers: in training, unless switched off.
   bool noise() const { return training_ && noise_; }
   void set_noise(bool on) { noise_ = on; }
   DType compute() const { return compute_; }
@@ -63,22 +63,29 @@ class LayerContext {
   using Inputs = std::vector<std::pair<std::string, ValueId>>;
   ValueId emit_model(const std::vector<std::unique_ptr<Layer>>& layers, const Inputs& fields,
                      const Place& model);
+  // Emits x with another shape, and scale · x + shift.
+  ValueId reshape(ValueId x, std::vector<int64_t> shape) {
+    return builder_.emit1("reshape", {x}, {{"shape", std::move(shape)}});
+  }
+  ValueId scaled(ValueId x, double scale, double shift = 0) {
+    return builder_.emit1("affine", {x}, {{"scale", scale}, {"shift", shift}});
+  }
   // From now on parameters and buffers are constants, and all names begin with `name`.
   void make_constant(std::string name) { constant_ = std::move(name); }
-  // How many ids the model tells apart, for layers that are not told: model.vocab_size, or what the
-  // data has. Throws Error(usage) where neither says.
+  // The size of the vocabulary for layers without this key: model.vocab_size, or that of the data.
+  // Throws Error(usage) if neither is known.
   int64_t vocabulary();
   void set_vocabulary(int64_t size) { vocabulary_ = size; }
   bool asked_vocabulary() const { return asked_vocabulary_; }
-  // How many outputs the data asks for: its classes, or the numbers of a target. Throws
-  // Error(usage) where it does not say.
+  // The number of outputs for the data: its classes, or the numbers of a target. Throws
+  // Error(usage) if it is unknown.
   int64_t outputs() const;
   void set_outputs(int64_t outputs) { outputs_ = outputs; }
-  // What the teacher gives for this micro-batch (nn/distillation.cpp); kNoValue without one.
+  // The output of the teacher for this micro-batch (nn/distillation.cpp); kNoValue without one.
   ValueId teacher_output() const { return teacher_output_; }
   void set_teacher_output(ValueId output) { teacher_output_ = output; }
-  // Where the model continues texts (nn/decoding.h); nullptr: it sees whole ones. Must outlive the
-  // context.
+  // Set if the model continues texts (nn/decoding.h); nullptr: it gets complete texts. Must outlive
+  // the context.
   Decoding* decoding() const { return decoding_; }
   void set_decoding(Decoding* decoding) { decoding_ = decoding; }
   // Runs `emit` as if in a layer `name` of the layer that is being emitted.
@@ -87,22 +94,28 @@ class LayerContext {
   ValueId emit_copy(std::string_view first, std::string_view name,
                     const std::function<ValueId()>& emit);
 
-  // A parameter "<path>.<name>", or with `share` that of the layer shared with. `memory` is its
-  // shape in memory; `file` differs where files keep another order of axes.
-  ValueId parameter(const std::string& name, const Shape& memory, const Initializer& initializer);
+  // A parameter "<path>.<name>", or with `share` that of the other layer. `memory` is its shape in
+  // memory; `file` is given if files have another order of axes.
+  ValueId parameter(const std::string& name, const Shape& memory, const Initializer& initializer) {
+    return add(Role::parameter, name, memory, initializer, {memory, {}});
+  }
   ValueId parameter(const std::string& name, const Shape& memory, const Initializer& initializer,
-                    FileLayout file);
-  // State that training moves without a gradient.
-  ValueId buffer(const std::string& name, const Shape& memory, const Initializer& initializer);
+                    FileLayout file) {
+    return add(Role::parameter, name, memory, initializer, std::move(file));
+  }
+  // State that training changes without a gradient.
+  ValueId buffer(const std::string& name, const Shape& memory, const Initializer& initializer) {
+    return add(Role::buffer, name, memory, initializer, {memory, {}});
+  }
 
-  // State [samples, width] that the batch before has left under this name, zeros where the streams
-  // begin; no gradient flows into it. Throws Error(usage) where batches are not connected.
+  // State [samples, width] that the previous batch has stored under this name, zeros at the start
+  // of the streams; no gradient flows into it. Throws Error(usage) if batches are not connected.
   ValueId carried(const std::string& name, int64_t samples, int64_t width);
-  // Leaves x [samples, width] to the next batch, under the name of a carried() before.
+  // Stores x [samples, width] for the next batch under the name of an earlier carried().
   void carry(const std::string& name, ValueId x);
   void set_streams(const StreamInfo& streams) { streams_ = streams; }
 
-  // Asks for a state update once a step, after the gradient norm is known: op(step_state, inputs…).
+  // Adds a state update that runs once a step, after the gradient norm: op(step_state, inputs…).
   void defer_update(std::string op, std::vector<ValueId> inputs, Attributes attributes) {
     updates_.push_back({path(), std::move(op), std::move(inputs), std::move(attributes)});
   }

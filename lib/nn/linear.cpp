@@ -28,8 +28,8 @@ struct Linear final : Layer {
 
   void describe(Fields& f) override {
     f.integer("out_features", out_features,
-              {.doc = "Length of the output vector; auto: as many as the data has classes, or "
-                      "numbers in a target",
+              {.doc = "Length of the output vector; auto: the number of classes of the data, "
+                      "or of numbers in a target",
                .required = true,
                .min = 1,
                .max = 1e8,

@@ -22,7 +22,7 @@ void expect_target_sample(const std::string& loss, const TargetInfo& info,
   }
   const int64_t elements = wanted.shape.elements() / wanted.shape[0];
   if (info.sample->shape.elements() != elements) {
-    fail(ExitCode::data, "a sample has {} targets, the model gives {} outputs to judge",
+    fail(ExitCode::data, "a sample has {} targets, the model has {} outputs",
          info.sample->shape.elements(), elements);
   }
 }
@@ -41,10 +41,8 @@ TargetInfo mixed_targets(const Loss& loss, const TensorSpec& output, TargetInfo 
 }
 
 const KindTable<Loss>& loss_table() {
-  static const KindTable<Loss> table{
-      "loss",
-      {cross_entropy_row(), kl_divergence_row(), binary_cross_entropy_row(), mse_row(), l1_row(),
-       huber_row(), smooth_l1_row(), distillation_row()}};
+  static const auto table =
+      joined_table<Loss>("loss", {class_loss_rows(), elementwise_loss_rows(), distillation_rows()});
   return table;
 }
 

@@ -49,7 +49,7 @@ ClassScores scores(double both, double taken, double wanted) {
           .support = wanted};
 }
 
-// Means over `classes` of the classes: those that are left out have no targets and nothing right.
+// Adds the means. `classes`: the number of classes that occur; the others contribute 0.
 void add_means(ClassReport& report, double classes) {
   double support = 0;
   for (const ClassScores& c : report.classes) {
@@ -101,7 +101,7 @@ ClassReport of_binary_counts(const std::vector<double>& counts) {
   return report;
 }
 
-// Of one output. What varies less than its rounding is constant.
+// R² of one output. A variation below the rounding error counts as constant.
 double r2(double squared, double variation, double targets_squared) {
   if (variation > kConstant * targets_squared) return 1 - squared / variation;
   return squared == 0 ? 1 : 0;

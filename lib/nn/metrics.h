@@ -1,6 +1,6 @@
-// What an evaluation measures besides the loss. Every metric is a function of sums over the
-// samples, which the evaluation graph adds up (lib/ops/metric_sums.cpp) and which are summed over
-// ranks: so a metric does not depend on how the samples were cut into batches.
+// Metrics of evaluations besides the loss. Every metric is a function of sums over the samples,
+// which the evaluation graph computes (lib/ops/metric_sums.cpp) and which are summed over ranks, so
+// a metric does not depend on the batches.
 //
 // Perplexity is the exponential of the mean of −log p(label) over the labels that count, whatever
 // the loss adds (label smoothing, class weights, z-loss).
@@ -24,19 +24,19 @@
 
 namespace dltrain {
 
-// Nothing, or why `name` is no metric that evaluation.metrics may have.
+// Returns why `name` is not a valid metric of evaluation.metrics, or an empty text.
 std::string metric_name_problem(const std::string& name);
-// Nothing, or why a known metric cannot be measured on such targets and outputs.
+// Returns why a metric cannot be computed for such targets and outputs, or an empty text.
 std::string metric_problem(const std::string& name, TargetKind kind, const TensorSpec& output);
-// What is measured where nothing was asked for. `labels_are_tokens`: of a vocabulary, so that a
-// table of them all tells nobody anything.
+// The default metrics. `labels_are_tokens`: the labels are tokens of a vocabulary, for which
+// metrics per class are not useful.
 std::vector<std::string> default_metrics(TargetKind kind, const TensorSpec& output,
                                          bool labels_are_tokens = false);
 
-// What the values of these metrics are called: those of f1 are f1_macro and f1_weighted.
+// The names of the values of these metrics: those of f1 are f1_macro and f1_weighted.
 std::vector<std::string> metric_labels(const std::vector<std::string>& names);
 
-// The op whose sums a metric is made of; "" where the loss's own sums are enough.
+// The op that computes the sums of a metric; "" if the loss's own sums are sufficient.
 std::string_view metric_op(const std::string& name, TargetKind kind);
 
 // A sum over the samples: f64, of one or more elements.
@@ -45,7 +45,7 @@ struct MetricSum {
   ValueId value = kNoValue;
 };
 
-// The sums that `names` need and the loss does not emit itself.
+// Emits the sums for the metrics `names` that the loss does not emit itself.
 std::vector<MetricSum> emit_metric_sums(GraphBuilder& builder,
                                         const std::vector<std::string>& names, TargetKind kind,
                                         ValueId output, ValueId targets);
@@ -74,7 +74,7 @@ struct SummedMetric {
   std::vector<double> sums;
 };
 
-// `valid`: how many targets counted.
+// Computes the metrics. `valid`: the number of targets that count.
 MetricReport finish_metrics(const std::vector<std::string>& names, TargetKind kind,
                             const std::vector<SummedMetric>& sums, double valid);
 

@@ -17,10 +17,6 @@ std::vector<std::string> architecture_names() {
   return names;
 }
 
-std::string architectures() {
-  return join_names(architecture_names());
-}
-
 std::vector<std::string> names_of(const std::vector<IndexedKey>& keys) {
   std::vector<std::string> names;
   for (const IndexedKey& key : keys) names.push_back(key.name);
@@ -43,7 +39,7 @@ void expand_architecture(ConfigNode& map, Problems& problems) {
   const ConfigNode type = *map.find("type");
   for (const char* key : {"layers", "blocks"}) {
     if (const ConfigNode* other = map.find(key)) {
-      problems.add(other->place, fmt::format("model has both type and {}; keep one", key));
+      problems.add(other->place, "model has both type and {}; keep one", key);
     }
   }
   if (!problems.empty()) return;
@@ -54,9 +50,9 @@ void expand_architecture(ConfigNode& map, Problems& problems) {
   if (file == files.end()) {
     const std::vector<std::string> names = architecture_names();
     const std::string near = type.is_scalar() ? nearest_name(type.text, names) : "";
-    problems.add(type.place, fmt::format("no architecture is called {}{}", describe_found(type),
-                                         near.empty() ? "; known: " + architectures()
-                                                      : fmt::format("; did you mean '{}'?", near)));
+    problems.add(type.place, "no architecture is called {}{}", describe_found(type),
+                 near.empty() ? "; known: " + join_names(architecture_names())
+                              : fmt::format("; did you mean '{}'?", near));
     return;
   }
   ModelConfig model;
@@ -65,8 +61,7 @@ void expand_architecture(ConfigNode& map, Problems& problems) {
   ConfigNode rest = ConfigNode::make_map(map.place);
   for (size_t i = 0; i < map.keys.size(); ++i) {
     if (map.keys[i].text == "type") continue;
-    const bool is_own = std::find(own.begin(), own.end(), map.keys[i].text) != own.end();
-    (is_own ? rest : arguments).set(map.keys[i], map.items[i]);
+    (contains(own, map.keys[i].text) ? rest : arguments).set(map.keys[i], map.items[i]);
   }
   ConfigNode layers = instantiate_model(*file, arguments, type, layer_keys(), own, problems);
   rest.set({"layers", type.place}, std::move(layers));
@@ -103,15 +98,16 @@ void ModelConfig::describe(Fields& f) {
             {.doc = "Applied one after the other; a layer without a name is called layers.<number>",
              .required = true,
              .min_size = 1});
-  f.rewritten("type", {.type = "name of an architecture", .schema = R"({"type": "string"})"},
-              {.doc = "A named architecture instead of layers: " + architectures() +
-                      ". `dltrain list models` shows their keys, which stand beside it"});
+  f.rewritten(
+      "type", {.type = "name of an architecture", .schema = R"({"type": "string"})"},
+      {.doc = "A named architecture instead of layers: " + join_names(architecture_names()) +
+              ". `dltrain list models` shows their keys, which stand beside it"});
   f.rewritten("…", {.type = "keys of the architecture", .schema = "", .free_names = true},
               {.doc = "What `type` takes, such as num_classes"});
   f.rewritten("from", {.type = "path", .schema = R"({"type": "string"})"},
               {.doc = "Folder of a Hugging Face model (config.json and safetensors files) whose "
                       "architecture and weights the model begins with. Keys of the architecture "
-                      "beside it change what the folder says",
+                      "beside it replace those of the folder",
                .is_path = true,
                .known_as = {"from_pretrained", "model_name_or_path", "base_model"}});
   f.rewritten("blocks",
@@ -124,8 +120,8 @@ void ModelConfig::describe(Fields& f) {
                       "`parameters` gives names and defaults, and $name stands for an argument in "
                       "`layers`"});
   f.one_of("init", init, initializer_table(),
-           {.doc = "Initial values of all weights of two axes or more, where a layer says nothing "
-                   "else; absent: PyTorch's for each layer",
+           {.doc = "Initial values of all weights of two axes or more, unless a layer has its "
+                   "own; absent: PyTorch's for each layer",
             .known_as = {"weight_init", "initializer", "kernel_initializer"}});
   f.boolean("final_bias_from_data", final_bias_from_data,
             {.doc = "Start the bias of the last layer from the training targets: logarithms of the "
@@ -186,7 +182,6 @@ EmittedModel emit_model(const ModelRequest& r) {
     context.set_teacher_output(teacher.emit_model(r.teacher->layers, fields, r.teacher->place));
     out.constants = teacher.parameters();
   }
-  Problems problems;
   builder.set_layer("loss");
   try {
     const TensorSpec output = builder.spec(out.output);
@@ -195,14 +190,12 @@ EmittedModel emit_model(const ModelRequest& r) {
     out.loss = r.loss.emit(context, out.output, out.targets, targets);
   } catch (const Error& error) {
     if (error.code() != ExitCode::usage) throw;
-    problems.add(r.loss.place.known() ? r.loss.place : r.model.place, error.what());
+    fail_at(r.loss.place.known() ? r.loss.place : r.model.place, "{}", error.what());
   }
-  problems.throw_if_any();
   builder.set_layer("");
   out.asked_vocabulary = context.asked_vocabulary();
   if (r.model.vocab_size && !out.asked_vocabulary) {
-    problems.add(r.model, "vocab_size", "no layer takes the size of the vocabulary from here");
-    problems.throw_if_any();
+    fail_at(r.model, "vocab_size", "no layer takes the size of the vocabulary from here");
   }
   out.parameters = context.parameters();
   out.updates = context.updates();

@@ -26,7 +26,7 @@ struct ModelConfig : Located {
   static bool rewrite(ConfigNode& map, Problems& problems);
 };
 
-// One input of the model: what a sample of it looks like.
+// The name and spec of one input of the model.
 struct InputSpec {
   std::string name;
   TensorSpec sample;  // without the axis of samples; f32 becomes the compute dtype
@@ -51,8 +51,8 @@ struct ModelRequest {
   const ModelConfig* teacher = nullptr;  // runs beside the model on the same inputs
   std::vector<InputSpec> inputs;         // the first is what the first layer gets
   TargetInfo targets = {};
-  int64_t vocabulary = 0;  // that the data has, where the model has no vocab_size; 0: unknown
-  int64_t outputs = 0;     // that the data asks for; 0: unknown
+  int64_t vocabulary = 0;  // of the data, if the model has no vocab_size; 0: unknown
+  int64_t outputs = 0;     // of the data; 0: unknown
   StreamInfo streams = {};
   int64_t samples = 0;  // of the micro-batch
   bool training = true;
@@ -61,8 +61,8 @@ struct ModelRequest {
   int64_t ghost_groups = 1;
 };
 
-// Emits layers and loss. A layer that does not fit its input is reported at its place in the file
-// with its path and both shapes (ConfigError).
+// Emits layers and loss. Throws ConfigError for a layer that does not fit its input, with its place
+// in the file, its path and both shapes.
 EmittedModel emit_model(const ModelRequest& request);
 
 }  // namespace dltrain

@@ -6,7 +6,7 @@
 namespace dltrain {
 namespace {
 
-// Takes the keys that a block has not.
+// A model file: `rest` is the definition of a block, without the other keys.
 struct Parsed {
   std::string description;
   ConfigNode blocks;
@@ -51,7 +51,7 @@ ModelSummary summarize(const ModelFile& file) {
   Problems problems;
   const auto parsed = parse(file, problems);
   problems.throw_if_any();
-  check_internal(parsed.has_value(), "{} is no map", file.name);
+  check_internal(parsed.has_value(), "{} is not a map", file.name);
   return {parsed->description,
           read_block({std::string(file.name), {}}, parsed->rest, {}, problems).parameters};
 }

@@ -26,16 +26,16 @@ struct ModelFile {
 };
 std::span<const ModelFile> model_files();  // by name
 
-// A model file as it is listed for people.
+// The description of a model file in lists.
 struct ModelSummary {
   std::string description;
   std::vector<BlockDefinition::Parameter> parameters;
 };
 ModelSummary summarize(const ModelFile& file);
 
-// The layers of a model file with these arguments (the keys that stand beside `type`). `common`:
-// keys that every layer has; `reserved`: keys of the model section. What is wrong is reported, at
-// the argument, at `type`, or in the file.
+// Returns the layers of a model file with these arguments (the keys beside `type`). `common`: keys
+// that every layer has; `reserved`: keys of the model section. Problems are reported at the
+// argument, at `type`, or in the file.
 ConfigNode instantiate_model(const ModelFile& file, const ConfigNode& arguments,
                              const ConfigNode& type, const std::vector<std::string>& common,
                              const std::vector<std::string>& reserved, Problems& problems);

@@ -1,5 +1,5 @@
-// The parameters and buffers that layers ask for: name, shape, initial value, and how a tensor of a
-// checkpoint file maps to memory.
+// The parameters and buffers of layers: name, shape, initial value, and the mapping of a tensor of
+// a checkpoint file to memory.
 #pragma once
 
 #include <string>
@@ -10,8 +10,8 @@
 
 namespace dltrain {
 
-// Files keep the order of axes that PyTorch uses; memory keeps what the kernels want. The tensor in
-// the file has shape `shape`; axis i of memory is axis permutation[i] of the file.
+// Files have PyTorch's order of axes, memory that of the kernels. The tensor in the file has shape
+// `shape`; axis i of memory is axis permutation[i] of the file.
 struct FileLayout {
   Shape shape;
   std::vector<int> permutation;  // empty: the same order

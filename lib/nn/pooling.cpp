@@ -1,42 +1,65 @@
-// Average, adaptive and global pooling over images [samples, height, width, channels]. Windows as
-// in PyTorch (ops/image_maps.h).
+// Pooling and upsampling of images [samples, height, width, channels]. Windows are PyTorch's
+// (ops/image_maps.h).
+#include "base/error.h"
 #include "nn/image_keys.h"
 #include "nn/layers.h"
 
 namespace dltrain {
 namespace {
 
-struct AvgPool2d final : Layer {
+struct WindowPool2d : Layer {
   std::vector<int64_t> kernel_size;
   std::optional<std::vector<int64_t>> stride;
   std::vector<int64_t> padding{0};
-  bool count_include_pad = true;
   bool ceil_mode = false;
 
-  void describe(Fields& f) override {
+  void describe_windows(Fields& f, const char* doc_of_padding) {
     Key kernel = pair_key("Height and width of a window", 1);
     kernel.required = true;
     kernel.known_as = {"kernel", "pool_size"};
     f.integers("kernel_size", kernel_size, kernel);
     f.integers("stride", stride, pair_key("Step between windows; default: kernel_size", 1));
-    f.integers("padding", padding, pair_key("Border on each side", 0));
-    f.boolean("count_include_pad", count_include_pad,
-              {.doc = "The border counts as zeros; else a mean is over what lies in the image"});
-    describe_ceil_mode(f, ceil_mode);
+    f.integers("padding", padding, pair_key(doc_of_padding, 0));
   }
-
-  ValueId emit(LayerContext& c, ValueId x) const override {
+  void describe_ceil_mode(Fields& f) {
+    f.boolean("ceil_mode", ceil_mode,
+              {.doc = "A last window that reaches beyond the border counts too, where it begins "
+                      "before it"});
+  }
+  ValueId pool(LayerContext& c, ValueId x, const char* op, Attributes attributes) const {
     expect_images(c.shape(x));
-    Attributes attributes{{"kernel", both(kernel_size)},
-                          {"stride", both(stride.value_or(kernel_size))},
-                          {"padding", both(padding)},
-                          {"count_include_pad", count_include_pad}};
+    attributes.set("kernel", both(kernel_size));
+    attributes.set("stride", both(stride.value_or(kernel_size)));
+    attributes.set("padding", both(padding));
     if (ceil_mode) attributes.set("ceil_mode", true);
-    return c.builder().emit1("avg_pool2d", {x}, attributes);
+    return c.builder().emit1(op, {x}, attributes);
   }
 };
 
-struct AdaptivePool2d : Layer {
+struct MaxPool2d final : WindowPool2d {
+  void describe(Fields& f) override {
+    describe_windows(f, "Border on each side; never wins");
+    describe_ceil_mode(f);
+  }
+  ValueId emit(LayerContext& c, ValueId x) const override { return pool(c, x, "max_pool2d", {}); }
+};
+
+struct AvgPool2d final : WindowPool2d {
+  bool count_include_pad = true;
+
+  void describe(Fields& f) override {
+    describe_windows(f, "Border on each side");
+    f.boolean("count_include_pad", count_include_pad,
+              {.doc = "The border counts as zeros; else a mean is over what lies in the image"});
+    describe_ceil_mode(f);
+  }
+  ValueId emit(LayerContext& c, ValueId x) const override {
+    return pool(c, x, "avg_pool2d", {{"count_include_pad", count_include_pad}});
+  }
+};
+
+template <bool max>
+struct AdaptivePool2d final : Layer {
   std::vector<int64_t> output_size;
 
   void describe(Fields& f) override {
@@ -44,17 +67,11 @@ struct AdaptivePool2d : Layer {
     key.required = true;
     f.integers("output_size", output_size, key);
   }
-  virtual const char* op() const = 0;
   ValueId emit(LayerContext& c, ValueId x) const override {
     expect_images(c.shape(x));
-    return c.builder().emit1(op(), {x}, {{"output_size", both(output_size)}});
+    return c.builder().emit1(max ? "adaptive_max_pool2d" : "avg_pool2d", {x},
+                             {{"output_size", both(output_size)}});
   }
-};
-struct AdaptiveAvgPool2d final : AdaptivePool2d {
-  const char* op() const override { return "avg_pool2d"; }
-};
-struct AdaptiveMaxPool2d final : AdaptivePool2d {
-  const char* op() const override { return "adaptive_max_pool2d"; }
 };
 
 // The result has no axes of height and width: a vector a sample.
@@ -74,8 +91,50 @@ struct GlobalMaxPool2d final : Layer {
     const ValueId greatest = c.builder().emit1("adaptive_max_pool2d", {x},
                                                {{"output_size", std::vector<int64_t>{1, 1}}});
     const Shape shape = c.shape(x);
-    return c.builder().emit1("reshape", {greatest},
-                             {{"shape", std::vector<int64_t>{shape[0], shape[3]}}});
+    return c.reshape(greatest, {shape[0], shape[3]});
+  }
+};
+
+struct Upsample2d final : Layer {
+  std::optional<std::vector<int64_t>> scale_factor, output_size;
+  std::string mode = "nearest";
+  bool align_corners = false;
+
+  void describe(Fields& f) override {
+    f.integers("scale_factor", scale_factor, pair_key("Times larger", 1));
+    Key size = pair_key("Height and width of the result, instead of scale_factor", 1);
+    size.max = 65536;
+    size.known_as = {"size"};
+    f.integers("output_size", output_size, size);
+    f.choice("mode", mode,
+             {{"nearest", "nearest", "repeats pixels"}, {"bilinear", "bilinear", "interpolates"}},
+             {.doc = "How new pixels follow from old ones", .known_as = {"interpolation"}});
+    f.boolean("align_corners", align_corners,
+              {.doc = "bilinear: the centres of the corner pixels stay where they are, instead of "
+                      "the corners of the image"});
+  }
+
+  void validate(Problems& problems) const override {
+    if (scale_factor.has_value() == output_size.has_value()) {
+      problems.add(place, "upsample2d needs scale_factor or output_size, and not both");
+    }
+    if (align_corners && mode != "bilinear") {
+      problems.add(*this, "align_corners", "align_corners needs mode: bilinear");
+    }
+  }
+
+  ValueId emit(LayerContext& c, ValueId x) const override {
+    const Shape shape = c.shape(x);
+    expect_images(shape);
+    std::vector<int64_t> size = both(output_size ? *output_size : *scale_factor);
+    for (size_t i = 0; scale_factor && i < 2; ++i) {
+      const int64_t extent = shape[static_cast<int>(i) + 1];
+      if (extent > (int64_t{1} << 30)) fail(ExitCode::usage, "images of {}", to_string(shape));
+      size[i] *= extent;
+    }
+    Attributes attributes{{"output_size", size}, {"mode", mode}};
+    if (mode == "bilinear") attributes.set("align_corners", align_corners);
+    return c.builder().emit1("upsample2d", {x}, attributes);
   }
 };
 
@@ -83,15 +142,17 @@ struct GlobalMaxPool2d final : Layer {
 
 std::vector<KindRow<Layer>> pooling_rows() {
   return {
+      {"max_pool2d", "the greatest value of each window", make_kind_of<MaxPool2d>, "kernel_size"},
       {"avg_pool2d", "the mean of each window", make_kind_of<AvgPool2d>, "kernel_size"},
       {"adaptive_avg_pool2d", "means of windows that follow from the size of the result",
-       make_kind_of<AdaptiveAvgPool2d>, "output_size"},
+       make_kind_of<AdaptivePool2d<false>>, "output_size"},
       {"adaptive_max_pool2d", "greatest values of windows that follow from the size of the result",
-       make_kind_of<AdaptiveMaxPool2d>, "output_size"},
+       make_kind_of<AdaptivePool2d<true>>, "output_size"},
       {"global_avg_pool2d", "the mean of each channel: a vector a sample",
        make_kind_of<GlobalAvgPool2d>},
       {"global_max_pool2d", "the greatest value of each channel: a vector a sample",
-       make_kind_of<GlobalMaxPool2d>}};
+       make_kind_of<GlobalMaxPool2d>},
+      {"upsample2d", "images at another size", make_kind_of<Upsample2d>, "scale_factor"}};
 }
 
 }  // namespace dltrain

@@ -49,7 +49,7 @@ struct Reshape final : Layer {
     }
     std::vector<int64_t> to{from[0]};
     for (int64_t extent : shape) to.push_back(extent == -1 ? sample / known : extent);
-    return Shape(to) == from ? x : c.builder().emit1("reshape", {x}, {{"shape", to}});
+    return Shape(to) == from ? x : c.reshape(x, to);
   }
 };
 

@@ -29,13 +29,10 @@ struct Recurrent : Layer {
                .min = 1,
                .max = 1e6,
                .known_as = {"units", "out_features"}});
-    f.integer("num_layers", num_layers,
-              {.doc = "Layers, each on what the one before says about every token",
-               .min = 1,
-               .max = 1000});
+    f.integer("num_layers", num_layers, {.doc = "Stacked layers", .min = 1, .max = 1000});
     f.boolean("bidirectional", bidirectional,
-              {.doc = "A second network reads from the last token to the first; what both say is "
-                      "put together, 2 · hidden_size wide"});
+              {.doc = "A second network reads from the last token to the first; both outputs are "
+                      "concatenated, 2 · hidden_size wide"});
     f.boolean("bias", bias, {.doc = "Add biases", .known_as = {"use_bias"}});
     f.number("dropout", dropout,
              {.doc = "Probability of setting an output of any layer but the last to zero in "
@@ -43,11 +40,11 @@ struct Recurrent : Layer {
               .min = 0,
               .below = 1});
     f.boolean("return_sequences", return_sequences,
-              {.doc = "true: what comes out after every token; false: after the whole sequence, "
+              {.doc = "true: the outputs for all tokens; false: the output after the last token, "
                       "one vector a sample"});
     f.boolean("carry_state", carry_state,
-              {.doc = "Each sample begins with the state that the one in its place in the batch "
-                      "before has left, without a gradient (truncated back-propagation through "
+              {.doc = "Each sample begins with the final state of the same row of the previous "
+                      "batch, without a gradient (truncated back-propagation through "
                       "time). Needs data with `sampling: streams`; the state is zero where an "
                       "epoch or an evaluation begins, and part of checkpoints",
                .known_as = {"stateful"}});
@@ -59,8 +56,8 @@ struct Recurrent : Layer {
     }
     if (carry_state && bidirectional) {
       problems.add(*this, "carry_state",
-                   "the second direction begins at the end of a sample: there is no state before "
-                   "it that could be carried");
+                   "the second direction begins at the end of a sample, so no state can be carried "
+                   "to it");
     }
   }
 
@@ -108,7 +105,7 @@ struct Recurrent : Layer {
     return carrying(c, std::move(state), attributes, layer);
   }
 
-  // From the state that the batch before has left, with what this one leaves. `inputs`: of the op.
+  // Starts with the state of the previous batch and stores the new state. `inputs`: of the op.
   ValueId carrying(LayerContext& c, std::vector<ValueId> inputs, const Attributes& attributes,
                    int64_t layer) const {
     const bool cells = recurrent_kind(attributes) == RecurrentKind::lstm;
@@ -123,8 +120,8 @@ struct Recurrent : Layer {
     return out[0];
   }
 
-  // Of texts that are continued: begins with the state that the tokens before have left. `inputs`:
-  // those of the op, up to the bias.
+  // For texts that are continued: starts with the cached state of earlier tokens. `inputs`: those
+  // of the op, up to the bias.
   ValueId continued(LayerContext& c, std::vector<ValueId> inputs, const Attributes& attributes,
                     const std::string& suffix) const {
     const Decoding& d = *decoding_of(c, inputs[0]);
@@ -152,8 +149,7 @@ struct Recurrent : Layer {
     const std::vector<int64_t> before{0, reverse ? 0 : others, 0},
         after{0, reverse ? others : 0, 0};
     const ValueId one = c.builder().emit1("slice", {y}, {{"before", before}, {"after", after}});
-    return c.builder().emit1("reshape", {one},
-                             {{"shape", std::vector<int64_t>{shape[0], shape[2]}}});
+    return c.reshape(one, {shape[0], shape[2]});
   }
 
   ValueId drop(LayerContext& c, ValueId x, int64_t layer) const {

@@ -4,18 +4,10 @@
 namespace dltrain {
 
 const KindTable<Layer>& layer_table() {
-  static const KindTable<Layer> table = [] {
-    KindTable<Layer> all{"layer", {}};
-    for (LayerRows* of_file :
-         {linear_rows, conv2d_rows, batch_norm_rows, dropout_rows, conv_transpose2d_rows,
-          pooling_rows, upsample2d_rows, layer_norm_rows, group_norm_rows, embedding_rows,
-          activations_rows, rearrange_rows, composed_activations_rows, merge_rows, structure_rows,
-          tokens_rows, multi_head_attention_rows, recurrent_rows, attention_rows}) {
-      const auto rows = of_file();
-      all.rows.insert(all.rows.end(), rows.begin(), rows.end());
-    }
-    return all;
-  }();
+  static const auto table = joined_table<Layer>(
+      "layer", {linear_rows(), conv2d_rows(), norm_rows(), dropout_rows(), pooling_rows(),
+                embedding_rows(), activations_rows(), rearrange_rows(), structure_rows(),
+                tokens_rows(), recurrent_rows(), attention_rows()});
   return table;
 }
 

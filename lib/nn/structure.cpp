@@ -1,12 +1,48 @@
-// Layers that hold layers: sequential, residual, branches, repeat.
+// Layers that hold layers: sequential, residual, branches, repeat; and layers with several inputs:
+// add, multiply, concat.
 #include "base/error.h"
 #include "nn/layers.h"
-#include "nn/merge.h"
+#include "ops/rules.h"
 
 namespace dltrain {
 namespace {
 
 using Layers = std::vector<std::unique_ptr<Layer>>;
+
+enum class Merge : uint8_t { add, multiply, concat, mean };
+
+// Axis 0, the samples, stays what it is.
+ValueId concatenate(LayerContext& c, std::span<const ValueId> values, int64_t axis) {
+  const Shape shape = c.shape(values.front());
+  const int64_t at = axis < 0 ? axis + shape.rank() : axis;
+  if (at < 1 || at >= shape.rank()) {
+    fail(ExitCode::usage, "axis {} of {}: expects one of the axes 1 to {}", axis, to_string(shape),
+         shape.rank() - 1);
+  }
+  return c.builder().emit1("concat", {values.begin(), values.end()}, {{"axis", at}});
+}
+
+// Combines several values. add and mean need equal shapes; multiply lets later ones broadcast to
+// the first (a gate [n, 1, 1, c] on images); concat joins them along the last axis.
+ValueId merge(LayerContext& c, Merge how, std::span<const ValueId> values) {
+  if (how == Merge::concat) return concatenate(c, values, -1);
+  ValueId out = values.front();
+  const Shape shape = c.shape(out);
+  for (ValueId value : values.subspan(1)) {
+    const Shape other = c.shape(value);
+    const bool fits = how == Merge::multiply ? broadcast_shape("multiply", shape, other) == shape
+                                             : other == shape;
+    if (!fits) {
+      fail(ExitCode::usage, "the shapes {} and {} do not go together", to_string(shape),
+           to_string(other));
+    }
+    out = c.builder().emit1(how == Merge::multiply ? "mul" : "add", {out, value});
+  }
+  if (how == Merge::mean && values.size() > 1) {
+    out = c.scaled(out, 1.0 / static_cast<double>(values.size()));
+  }
+  return out;
+}
 
 struct Sequential final : Layer {
   Layers layers;
@@ -132,6 +168,36 @@ struct Repeat final : Layer {
   }
 };
 
+void expect_several(std::span<const ValueId> values) {
+  if (values.size() < 2) {
+    fail(ExitCode::usage, "takes at least two inputs; name them: inputs: [a, b]");
+  }
+}
+
+struct Concat final : Layer {
+  int64_t axis = -1;
+
+  void describe(Fields& f) override {
+    f.integer(
+        "axis", axis,
+        {.doc = "Along which its inputs are put one behind the other, counted with the samples "
+                "as 0; -1: the last, the channels of images",
+         .known_as = {"dim"}});
+  }
+  ValueId emit_inputs(LayerContext& c, std::span<const ValueId> values) const override {
+    expect_several(values);
+    return concatenate(c, values, axis);
+  }
+};
+
+template <Merge how>
+struct MergeLayer final : Layer {
+  ValueId emit_inputs(LayerContext& c, std::span<const ValueId> values) const override {
+    expect_several(values);
+    return merge(c, how, values);
+  }
+};
+
 // Replaced by a sequential before layers are read (nn/blocks.h): for documentation alone.
 struct Block final : Layer {
   void describe(Fields& f) override {
@@ -150,6 +216,11 @@ std::vector<KindRow<Layer>> structure_rows() {
       {"residual", "adds what its layers compute to their input", make_kind_of<Residual>, "layers"},
       {"branches", "lists of layers side by side on one input", make_kind_of<Branches>, "branches"},
       {"repeat", "its layers several times in a row", make_kind_of<Repeat>},
+      {"add", "the sum of its inputs, which have one shape", make_kind_of<MergeLayer<Merge::add>>,
+       "inputs"},
+      {"multiply", "the product of its inputs; later ones may broadcast to the first",
+       make_kind_of<MergeLayer<Merge::multiply>>, "inputs"},
+      {"concat", "its inputs one behind the other along an axis", make_kind_of<Concat>, "inputs"},
       {"block", "a part of the model that stands in model.blocks", make_kind_of<Block>, "use"}};
 }
 

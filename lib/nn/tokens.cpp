@@ -1,7 +1,8 @@
-// Layers that tell tokens their place, of sequences [samples, tokens, width]:
-// class_token puts a learned token in front (Devlin et al. 2019; Dosovitskiy et
-// al. 2021), position_embedding adds a learned vector to every place, sinusoidal_positions fixed
-// ones; rotary_positions turns heads of queries and keys; token_type_embedding tells their segment.
+// Layers over sequences [samples, tokens, width] that encode positions and types of tokens:
+// class_token prepends a learned token (Devlin et al. 2019; Dosovitskiy et al. 2021),
+// position_embedding adds a learned vector to every position, sinusoidal_positions fixed ones;
+// rotary_positions rotates heads of queries and keys; token_type_embedding adds a vector for each
+// segment.
 // Parameters have torchvision's names and shapes: class_token [1, 1, width],
 // pos_embedding [1, tokens, width]; with max_positions those of torch.nn.Embedding: weight
 // [max_positions, width], of which a sequence takes the first rows.
@@ -24,6 +25,17 @@ Shape shape_of_tokens(LayerContext& c, ValueId tokens) {
   const Shape shape = c.shape(tokens);
   expect_tokens(shape);
   return shape;
+}
+
+// The first rows of a table [all, width], as [1, rows, width].
+ValueId first_rows(LayerContext& c, ValueId table, int64_t rows) {
+  const Shape shape = c.shape(table);
+  if (rows < shape[0]) {
+    table = c.builder().emit1("slice", {table},
+                              {{"before", std::vector<int64_t>{0, 0}},
+                               {"after", std::vector<int64_t>{shape[0] - rows, 0}}});
+  }
+  return c.reshape(table, {1, rows, shape[1]});
 }
 
 struct ClassToken final : Layer {
@@ -64,22 +76,14 @@ struct PositionEmbedding final : Layer {
           c.parameter("pos_embedding", {1, shape[1], shape[2]}, Initializer::normal_of(std));
       return c.builder().emit1("add", {x, places});
     }
-    if (shape[1] > *max_positions) {
-      too_long(shape[1], *max_positions);
-    }
+    if (shape[1] > *max_positions) too_long(shape[1], *max_positions);
     ValueId places = c.parameter("weight", {*max_positions, shape[2]}, Initializer::normal_of(std));
-    if (shape[1] < *max_positions) {
-      places = c.builder().emit1("slice", {places},
-                                 {{"before", std::vector<int64_t>{0, 0}},
-                                  {"after", std::vector<int64_t>{*max_positions - shape[1], 0}}});
-    }
-    places = c.builder().emit1("reshape", {places},
-                               {{"shape", std::vector<int64_t>{1, shape[1], shape[2]}}});
+    places = first_rows(c, places, shape[1]);
     return c.builder().emit1("add", {x, places});
   }
 
  private:
-  // Of texts that are continued: every token has the row of its own place.
+  // For texts that are continued: every token has the row of its position.
   ValueId emit_placed(LayerContext& c, ValueId x, Decoding& decoding) const {
     const Shape shape = c.shape(x);
     GraphBuilder& b = c.builder();
@@ -97,7 +101,7 @@ struct PositionEmbedding final : Layer {
       }
       count = (*trained)[1];
       table = c.parameter("pos_embedding", {1, count, shape[2]}, init);
-      table = b.emit1("reshape", {table}, {{"shape", std::vector<int64_t>{count, shape[2]}}});
+      table = c.reshape(table, {count, shape[2]});
     }
     decoding.limit_positions(count);
     const ValueId places =
@@ -107,7 +111,7 @@ struct PositionEmbedding final : Layer {
   }
 };
 
-// The input `x`, and with texts that are continued where their tokens stand.
+// Returns the input `x` and, for texts that are continued, the positions of the tokens.
 std::vector<ValueId> with_places(LayerContext& c, ValueId x) {
   const Decoding* decoding = decoding_of(c, x);
   if (decoding == nullptr) return {x};
@@ -134,14 +138,7 @@ struct TokenTypeEmbedding final : Layer {
           c.builder().emit1("embedding", {values[1], weight}, {{"padding_idx", int64_t{-1}}});
       return c.builder().emit1("add", {values[0], rows});
     }
-    ValueId row = weight;
-    if (num_types > 1) {
-      row = c.builder().emit1("slice", {weight},
-                              {{"before", std::vector<int64_t>{0, 0}},
-                               {"after", std::vector<int64_t>{num_types - 1, 0}}});
-    }
-    row = c.builder().emit1("reshape", {row}, {{"shape", std::vector<int64_t>{1, 1, shape[2]}}});
-    return c.builder().emit1("add", {values[0], row});
+    return c.builder().emit1("add", {values[0], first_rows(c, weight, 1)});
   }
 };
 

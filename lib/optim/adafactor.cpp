@@ -41,9 +41,9 @@ struct Adafactor final : Optimizer {
 
 }  // namespace
 
-KindRow<Optimizer> adafactor_row() {
-  return {"adafactor", "factored second moments (Shazeer & Stern 2018, as PyTorch's)",
-          make_kind_of<Adafactor>};
+std::vector<KindRow<Optimizer>> adafactor_rows() {
+  return {{"adafactor", "factored second moments (Shazeer & Stern 2018, as PyTorch's)",
+           make_kind_of<Adafactor>}};
 }
 
 }  // namespace dltrain

@@ -9,7 +9,7 @@
 namespace dltrain {
 namespace {
 
-// The groups of an update op as its attributes: parameters with equal settings share one.
+// Sets the groups of an update op as its attributes: parameters with equal settings share a group.
 void set_groups(Attributes& attributes, const std::vector<ParameterSettings>& settings) {
   std::vector<int64_t> group;
   std::vector<double> lr_scale, weight_decay;
@@ -29,6 +29,32 @@ void set_groups(Attributes& attributes, const std::vector<ParameterSettings>& se
 }
 
 }  // namespace
+
+void ParameterGroup::describe(Fields& f) {
+  f.texts("match", match,
+          {.doc = "Patterns of parameter names, such as layers.0.*; ! before one takes out again",
+           .required = true,
+           .min_size = 1,
+           .scalar_ok = true,
+           .known_as = {"params", "pattern", "patterns", "parameters"}});
+  f.number("learning_rate", learning_rate,
+           {.doc = "Peak learning rate of these parameters; the schedule scales it too",
+            .min = 0,
+            .known_as = {"lr"}});
+  f.number("lr_scale", lr_scale,
+           {.doc = "Learning rate of these parameters as a multiple of the optimizer's",
+            .min = 0,
+            .known_as = {"lr_mult", "lr_multiplier"}});
+  f.number("weight_decay", weight_decay,
+           {.doc = "Decay of these parameters", .min = 0, .known_as = {"wd"}});
+  f.boolean("freeze", freeze, {.doc = "Leave them as they are; as training.freeze does"});
+}
+
+void ParameterGroup::validate(Problems& problems) const {
+  if (learning_rate && lr_scale) {
+    problems.add(*this, "lr_scale", "learning_rate and lr_scale are both given; keep one");
+  }
+}
 
 void Optimizer::describe(Fields& f) {
   f.number("learning_rate", learning_rate,
@@ -108,10 +134,8 @@ void Optimizer::emit(GraphBuilder& builder, ValueId state,
 }
 
 const KindTable<Optimizer>& optimizer_table() {
-  static const KindTable<Optimizer> table{
-      "optimizer",
-      {sgd_row(), adam_row(), adamw_row(), adagrad_row(), rmsprop_row(), lion_row(), lars_row(),
-       lamb_row(), adafactor_row()}};
+  static const auto table = joined_table<Optimizer>(
+      "optimizer", {element_optimizer_rows(), trust_ratio_rows(), adafactor_rows()});
   return table;
 }
 

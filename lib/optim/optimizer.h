@@ -2,15 +2,38 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "config/fields.h"
 #include "graph/builder.h"
 #include "graph/reverse.h"
-#include "optim/parameter_groups.h"
 
 namespace dltrain {
+
+// One of `optimizer.groups`. For keys that are not given, earlier groups or the optimizer apply.
+struct ParameterGroup : Located {
+  std::vector<std::string> match;  // config/name_patterns.h
+  std::optional<double> learning_rate, lr_scale, weight_decay;
+  std::optional<bool> freeze;
+
+  void describe(Fields& f);
+  void validate(Problems& problems) const;
+};
+
+// The parameters to which `optimizer.weight_decay` applies.
+enum class WeightDecayOn : uint8_t {
+  all,       // as torch.optim's optimizers
+  matrices,  // two axes and more: neither biases nor the scales of normalisation (Hugging Face,
+             // timm)
+};
+
+// The settings of one parameter.
+struct ParameterSettings {
+  double lr_scale = 1, weight_decay = 0;
+  bool frozen = false;
+};
 
 // A kind of optimizer state: one tensor for each parameter, named "<name>.<parameter>", zero at
 // first.
@@ -31,17 +54,16 @@ struct Optimizer : Chosen {
   // The update op and its own attributes (lib/ops/update.cpp).
   virtual std::string op() const = 0;
   virtual Attributes attributes() const = 0;
-  // The state that a parameter of this shape has; as many kinds for every shape, those that it does
-  // not have without a name.
+  // The moments of a parameter of this shape. The number of moments is the same for every shape; a
+  // moment that a shape does not have has no name.
   virtual std::vector<MomentSpec> moments(const Shape& parameter) const = 0;
 
-  // Whether parameters that do not decay go without what sets this optimizer apart (the trust ratio
-  // of lars and lamb).
+  // Returns whether parameters without decay are updated without the trust ratio of lars and lamb.
   virtual bool adapts_decayed_only() const { return false; }
 
-  // What the keys and groups say of one parameter. Later groups win, key by key.
+  // The settings of one parameter by the keys and groups. Later groups take precedence, key by key.
   ParameterSettings settings(std::string_view parameter, const Shape& shape) const;
-  // Reports groups that fit none of the model's parameters.
+  // Reports groups that match none of the model's parameters.
   void check_groups(Problems& problems, const std::vector<std::string>& parameters) const;
 
   // Emits moments and the update op. `state` is the StepState after gradient_norm; gradients are

@@ -6,8 +6,6 @@
 
 #include <fmt/format.h>
 
-#include "optim/schedules.h"
-
 namespace dltrain {
 namespace {
 
@@ -126,17 +124,14 @@ double Schedule::factor(int64_t step, int64_t max_steps) const {
 }
 
 const KindTable<Schedule>& schedule_table() {
-  static const KindTable<Schedule> table{
+  static const auto table = joined_table<Schedule>(
       "lr_scheduler",
-      {{"constant", "no decay", make_kind_of<Constant>},
-       {"linear", "straight line to min_ratio", make_kind_of<Linear>},
-       {"cosine", "half a cosine to min_ratio, once or several times", make_kind_of<Cosine>},
-       step_schedule_row(),
-       exponential_schedule_row(),
-       {"polynomial", "a power of what is left of the run", make_kind_of<Polynomial>},
-       {"inverse_sqrt", "one over the root of the steps", make_kind_of<InverseSqrt>},
-       one_cycle_schedule_row(),
-       wsd_schedule_row()}};
+      {{{"constant", "no decay", make_kind_of<Constant>},
+        {"linear", "straight line to min_ratio", make_kind_of<Linear>},
+        {"cosine", "half a cosine to min_ratio, once or several times", make_kind_of<Cosine>},
+        {"polynomial", "a power of what is left of the run", make_kind_of<Polynomial>},
+        {"inverse_sqrt", "one over the root of the steps", make_kind_of<InverseSqrt>}},
+       other_schedule_rows()});
   return table;
 }
 

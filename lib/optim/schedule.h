@@ -1,8 +1,8 @@
 // Learning-rate schedules: a factor of the peak learning rate as a pure function of the step.
 //
-// Unless a schedule says otherwise, step `step` (0-based) of a run of `max_steps` with w warm-up
-// steps has the factor (step + 1) / w while step + 1 ≤ w, and then what the schedule makes of
-// progress = (step + 1 − w) / (max_steps − w), which is 1 in the last step.
+// By default step `step` (0-based) of a run of `max_steps` with w warm-up steps has the factor
+// (step + 1) / w while step + 1 ≤ w, and then the schedule's function of progress = (step + 1 − w)
+// / (max_steps − w), which is 1 in the last step.
 #pragma once
 
 #include <cstdint>
@@ -31,7 +31,7 @@ struct Schedule : Chosen {
   virtual void describe(Fields& f);
   void validate(Problems& problems) const override;
 
-  // What of the schedule does not fit into a run of so many steps, as whole sentences.
+  // Returns warnings about settings that do not suit a run of so many steps, as sentences.
   virtual std::vector<std::string> misfits(int64_t max_steps) const;
   // The factor after the warm-up.
   virtual double decay(const SchedulePoint& at) const = 0;
@@ -48,5 +48,6 @@ struct Schedule : Chosen {
 };
 
 const KindTable<Schedule>& schedule_table();
+std::vector<KindRow<Schedule>> other_schedule_rows();  // part of the table
 
 }  // namespace dltrain

@@ -1,5 +1,4 @@
-// The keys of `training` that say how an update is made: which parameters it leaves alone, what
-// clips the gradient besides max_grad_norm, and the averaged weights.
+// The keys of `training` for the update: frozen parameters, gradient clipping and averaged weights.
 #pragma once
 
 #include <optional>

@@ -4,11 +4,16 @@
 #include <cmath>
 
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "data/classes.h"
+#include "text/tokenizer.h"
 
 namespace dltrain {
 namespace {
 
-// lars and lamb scale the steps of tensors that decay; where none does, they are SGD and Adam.
+// Returns whether the trust ratio of lars or lamb is never applied, because no tensor decays.
 bool scales_no_step(const Session& session) {
   const Optimizer& optimizer = *session.experiment->optimizer;
   if (!optimizer.adapts_decayed_only()) return false;
@@ -22,9 +27,70 @@ bool scales_no_step(const Session& session) {
                       });
 }
 
+// Returns the folder of the tokenizer of these weights, or an empty path. Checkpoints lie in
+// <run>/checkpoints; links to them are followed.
+std::filesystem::path folder_of_tokenizer(const std::filesystem::path& weights) {
+  std::error_code error;
+  const std::filesystem::path real = std::filesystem::canonical(weights, error);
+  if (error) return {};
+  for (std::filesystem::path folder = real; folder.has_relative_path();
+       folder = folder.parent_path()) {
+    if (std::filesystem::is_directory(folder, error) && holds_tokenizer(folder)) return folder;
+    const std::string parent = folder.parent_path().filename().string();
+    const bool within_run = parent == "checkpoints" || folder.filename() == "checkpoints";
+    if (!within_run && !std::filesystem::is_regular_file(folder, error)) break;
+  }
+  return {};
+}
+
+std::string name_of_other_tokenizer(const Tokenizer& tokenizer) {
+  return fmt::format("{}, {} tokens", tokenizer.kind(), tokenizer.vocab_size());
+}
+
+std::string quoted(std::string_view bytes) {
+  using nlohmann::json;
+  return json(bytes).dump(-1, ' ', false, json::error_handler_t::replace);
+}
+
+// Describes how the tokens of two tokenizers differ; empty if they are the same. The tokens of the
+// ids are compared, because a vocabulary has several file formats.
+std::string first_difference(const Tokenizer& own, const Tokenizer& used) {
+  if (own.identity() == used.identity()) return {};
+  for (int32_t id = 0; id < std::min(own.vocab_size(), used.vocab_size()); ++id) {
+    if (own.bytes_of(id) == used.bytes_of(id)) continue;
+    return fmt::format("id {} is {} there and {} here", id, quoted(own.bytes_of(id)),
+                       quoted(used.bytes_of(id)));
+  }
+  if (own.vocab_size() == used.vocab_size()) return {};
+  return fmt::format("the first {} ids are the same",
+                     std::min(own.vocab_size(), used.vocab_size()));
+}
+
+// Weights are trained for the ids of one tokenizer. If model.init_from has a tokenizer beside it (a
+// Hugging Face folder, a run or a checkpoint), describes how the data's tokenizer differs from it;
+// empty if it does not.
+std::string other_tokenizer(const ModelConfig& model, const Dataset& data) {
+  const auto used = data.tokenizer();
+  const std::filesystem::path folder = folder_of_tokenizer(model.init_from.value_or(""));
+  if (!used || folder.empty()) return {};
+  try {
+    const auto own = load_tokenizer(folder);
+    const std::string difference = first_difference(*own, *used);
+    if (difference.empty()) return {};
+    return fmt::format(
+        "the weights of {} were trained with the tokenizer beside them ({}), but "
+        "the data is read with another ({}): {}; use data.tokenizer: {{type: file, "
+        "path: {}}}",
+        *model.init_from, name_of_other_tokenizer(*own), name_of_other_tokenizer(*used), difference,
+        folder.string());
+  } catch (const Error&) {
+    return {};  // of a kind that is not read here
+  }
+}
+
 constexpr double kManyEpochs = 300;
 
-// Lengths that are possible, and mostly a slip.
+// Adds warnings about lengths that are valid but often unintended.
 void add_lengths(const Session& session, std::vector<std::string>& out) {
   const int64_t samples = session.data.train->size(), batch = session.batch.global_batch;
   const double epochs = session.epoch(session.max_steps);
@@ -41,7 +107,7 @@ void add_lengths(const Session& session, std::vector<std::string>& out) {
   }
 }
 
-// Outputs for classes that the data does not have; tokens of a vocabulary may be rare.
+// Warns of outputs for classes that the data does not have, except for tokens.
 std::string idle_outputs(const Session& session) {
   const Dataset& data = *session.data.train;
   const auto& target = data.fields().back().sample;
@@ -65,7 +131,7 @@ struct Largest {
   std::string column;
 };
 
-// Of the first f32 input, in the first samples.
+// The largest absolute value of the first f32 input in the first samples.
 Largest largest_input(const Dataset& data) {
   constexpr int64_t kLooks = 512;
   const FieldSpec& field = data.fields()[0];
@@ -106,7 +172,17 @@ std::string first_loss_advice(const Session& session, double loss) {
 }
 
 std::vector<std::string> advice(const Session& session) {
-  std::vector<std::string> out = session.experiment->lr_scheduler->misfits(session.max_steps);
+  std::vector<std::string> out;
+  const DataSplit& data = session.data;
+  if (std::string other = other_tokenizer(session.experiment->model, *data.train); !other.empty()) {
+    out.push_back(std::move(other));
+  }
+  if (session.has_evaluation()) {
+    const std::string uneven = uneven_classes(*data.train, *data.eval);
+    if (!uneven.empty()) out.push_back(uneven + "; are the samples sorted by class?");
+  }
+  const auto misfits = session.experiment->lr_scheduler->misfits(session.max_steps);
+  out.insert(out.end(), misfits.begin(), misfits.end());
   add_lengths(session, out);
   if (std::string idle = idle_outputs(session); !idle.empty()) out.push_back(std::move(idle));
   if (scales_no_step(session)) {

@@ -1,5 +1,4 @@
-// What a configuration asks for that this run will not do: keys that have no effect, told before
-// the first step.
+// Warnings before and at the first step about settings and data that are valid but unusual.
 #pragma once
 
 #include <string>
@@ -9,11 +8,12 @@
 
 namespace dltrain {
 
-// Whole sentences; empty where nothing was found.
+// Returns warnings as sentences: keys without effect, unusual lengths, a tokenizer that does not
+// belong to the initial weights, splits with different classes.
 std::vector<std::string> advice(const Session& session);
 
-// What the loss of the first step says of the inputs: one sentence where it is far above that of a
-// guess and the numbers of the inputs are large; else empty.
+// Returns a warning if the loss of the first step is far above that of a guess and the inputs are
+// large numbers; else an empty text.
 std::string first_loss_advice(const Session& session, double loss);
 
 }  // namespace dltrain

@@ -1,4 +1,4 @@
-// What the model is shown: inputs and targets that vary, and batches that mix the classes.
+// Checks that inputs and targets vary, and that batches contain several classes.
 #include <algorithm>
 #include <cmath>
 #include <set>
@@ -18,7 +18,7 @@ constexpr int kBatches = 4;
 constexpr int64_t kMostPlaces = 1000000;  // of training samples, in memory
 constexpr int64_t kCompared = 64;         // samples of the eval split
 
-// Whether a field has the same bytes in samples from all over the data.
+// Returns whether a field has the same bytes in samples from the whole range of the data.
 bool is_constant(const Dataset& data, int field) {
   const size_t bytes = data.fields()[static_cast<size_t>(field)].sample.bytes();
   std::vector<std::byte> first(bytes), other(bytes);
@@ -33,7 +33,7 @@ bool is_constant(const Dataset& data, int field) {
   return true;
 }
 
-// Whether some samples from all over the eval split are samples of the training split: from the
+// Returns whether samples from the whole range of the eval split are also training samples: at the
 // same place of the files, with the same inputs.
 bool is_within(const Dataset& eval, const Dataset& train) {
   if (train.size() > kMostPlaces) return false;
@@ -53,7 +53,7 @@ bool is_within(const Dataset& eval, const Dataset& train) {
   return true;
 }
 
-// What is wrong with the eval split; empty: nothing that is seen quickly.
+// Returns what is wrong with the eval split, or an empty text.
 std::string eval_mistake(const Session& session) {
   if (!has_one_label(*session.data.train)) return {};
   const DataSplit data = session.experiment->data.open();
@@ -64,7 +64,7 @@ std::string eval_mistake(const Session& session) {
   return {};
 }
 
-// The classes of each of the first micro-batches of the training order.
+// Returns the number of classes in each of the first micro-batches of the training order.
 std::vector<size_t> classes_of_batches(Session& session) {
   LoaderOptions loading = train_loader_options(session, 0, 0);
   TrainLoader loader(session.data.train, loading, session.executor->device());
@@ -84,19 +84,15 @@ CheckResult check_data(const CheckOptions& options, int64_t samples) {
   const auto run = prepare(options, samples, DType::f32);
   Session& session = run->session;
   const Dataset& data = *session.data.train;
-  for (int field = 0; field < data.target_field(); ++field) {
-    if (data.size() > 1 && is_constant(data, field)) {
-      return pass_if(false, fmt::format("{} is the same in all of {} samples",
-                                        data.fields()[static_cast<size_t>(field)].name,
-                                        std::min(data.size(), kCheckDataSamples)));
-    }
-  }
-  if (data.size() > 1 && is_constant(data, data.target_field())) {
-    return pass_if(false, fmt::format("the target is the same in all of {} samples",
-                                      std::min(data.size(), kCheckDataSamples)));
+  for (int field = 0; field <= data.target_field() && data.size() > 1; ++field) {
+    if (!is_constant(data, field)) continue;
+    return pass_if(false, "{} is the same in all of {} samples",
+                   field == data.target_field() ? "the target"
+                                                : data.fields()[static_cast<size_t>(field)].name,
+                   std::min(data.size(), kCheckDataSamples));
   }
   if (std::string mistake = eval_mistake(session); !mistake.empty()) {
-    return pass_if(false, std::move(mistake));
+    return pass_if(false, "{}", mistake);
   }
   const StepGraph& graph = session.executor->training();
   if (graph.graph.value(graph.targets()).spec.dtype != DType::i32 || samples < kFewestInBatch) {
@@ -105,10 +101,9 @@ CheckResult check_data(const CheckOptions& options, int64_t samples) {
   const std::vector<size_t> counts = classes_of_batches(session);
   const auto [least, most] = std::minmax_element(counts.begin(), counts.end());
   return pass_if(*most > 1,
-                 fmt::format("inputs and targets vary; the first {} batches of {} have {} to {} "
-                             "classes each{}",
-                             kBatches, samples, *least, *most,
-                             *most > 1 ? "" : ": the order is sorted, set data.train.shuffle"));
+                 "inputs and targets vary; the first {} batches of {} have {} to {} classes each{}",
+                 kBatches, samples, *least, *most,
+                 *most > 1 ? "" : ": the order is sorted, set data.train.shuffle");
 }
 
 }  // namespace dltrain

@@ -10,16 +10,12 @@ namespace {
 constexpr double kMostDead = 0.5;  // of the units of one layer, at the start
 constexpr std::string_view kPrefix = "units.";
 
-bool is_relu(std::string_view op) {
-  return op == "relu" || op == "relu6";
-}
-
 // Keeps the largest value of each unit (the innermost axis) over samples and places.
 void watch_units(GraphBuilder& builder, const StepGraph& graph) {
   const size_t count = graph.graph.nodes.size();
   for (size_t i = 0; i < count; ++i) {
     const Node node = builder.graph().nodes[i];
-    if (!is_relu(node.op->name)) continue;
+    if (node.op->name != "relu" && node.op->name != "relu6") continue;
     const ValueId y = node.outputs[0];
     std::vector<int64_t> axes;
     for (int axis = 0; axis + 1 < builder.spec(y).shape.rank(); ++axis) axes.push_back(axis);
@@ -51,11 +47,10 @@ CheckResult check_dead_activations(const CheckOptions& options, int64_t samples)
     where = tensor.name.substr(tensor.name.find(' ') + 1);
   }
   if (layers == 0) return skipped("the model has no ReLU");
-  return pass_if(
-      worst <= kMostDead,
-      fmt::format("{} ReLU layers, at most {:.1f} % of the units of one are 0 on all {} "
-                  "samples ({}); limit {:.0f} %",
-                  layers, 100 * worst, run->session.batch.micro_batch, where, 100 * kMostDead));
+  return pass_if(worst <= kMostDead,
+                 "{} ReLU layers, at most {:.1f} % of the units of one are 0 on all {} samples "
+                 "({}); limit {:.0f} %",
+                 layers, 100 * worst, run->session.batch.micro_batch, where, 100 * kMostDead);
 }
 
 }  // namespace dltrain

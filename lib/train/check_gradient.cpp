@@ -1,8 +1,8 @@
 // Gradients by the graph's backward against central differences of the loss, in float64.
 //
-// The reference engine is exact and slow, so the work has a bound: few elements of each tensor, one
-// of every tensor before the second of any, until the time is up. A model of which even one sample
-// takes too long is passed over.
+// The reference engine is exact and slow, so only few elements of each tensor are checked, one of
+// every tensor before the second of any, until the time is up. The check is skipped for a model
+// that takes too long even with one sample.
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -21,18 +21,12 @@ constexpr int kElementsPerTensor = 6;
 
 struct Checked {
   std::string parameter;
-  size_t elements = 0;
-  std::vector<size_t> chosen = {};     // of its elements
-  std::vector<double> gradients = {};  // there
-  double largest = 0;                  // gradient, or what counts instead
+  std::vector<size_t> chosen = {};     // indices of elements
+  std::vector<double> gradients = {};  // of these elements
+  double largest = 0;                  // absolute gradient of the tensor, at least the floor
 };
 
-std::vector<double> read_gradient(Session& session, const std::string& parameter) {
-  return read_numbers(*session.executor, "gradient." + parameter);
-}
-
-// The element, or the nearest behind a row that no gradient changes on purpose (padding_idx, whose
-// rows stand in memory as in files).
+// Returns the element, or the nearest one outside the row of padding_idx, which has no gradient.
 size_t element_that_learns(size_t element, size_t elements, const Initializer::Span& zeros) {
   const auto first = static_cast<size_t>(zeros.first),
              end = first + static_cast<size_t>(zeros.count);
@@ -44,9 +38,10 @@ std::vector<Checked> choose_elements(Session& session) {
   std::vector<Checked> out;
   double model_largest = 0;
   for (const ParameterInfo& info : session.executor->training().parameters) {
-    if (session.executor->layout().find("gradient." + info.name) == nullptr) continue;
-    const std::vector<double> gradient = read_gradient(session, info.name);
-    Checked checked{.parameter = info.name, .elements = gradient.size()};
+    const std::string name = "gradient." + info.name;
+    if (session.executor->layout().find(name) == nullptr) continue;
+    const std::vector<double> gradient = read_numbers(*session.executor, name);
+    Checked checked{.parameter = info.name};
     for (double g : gradient) checked.largest = std::max(checked.largest, std::abs(g));
     model_largest = std::max(model_largest, checked.largest);
     for (int k = 0; k < kElementsPerTensor; ++k) {
@@ -67,8 +62,8 @@ std::vector<Checked> choose_elements(Session& session) {
 
 using CheckGradientClock = std::chrono::steady_clock;
 
-// The relative distance of the gradient of chosen element `k` from the central difference; nothing
-// where the time was up before it was small.
+// Returns the relative difference between the gradient of chosen element `k` and the central
+// difference, or nothing if the time is up before it is below the tolerance.
 std::optional<double> gradient_error(Session& session, const OneBatch& batch,
                                      const Checked& checked, size_t k,
                                      CheckGradientClock::time_point end) {
@@ -80,7 +75,7 @@ std::optional<double> gradient_error(Session& session, const OneBatch& batch,
     session.executor->write_state(checked.parameter, std::as_bytes(std::span(values)));
   };
   std::optional<double> error = INFINITY;
-  // A ReLU or a maximum may switch within the step: the smaller steps then do not see it.
+  // A ReLU or a maximum may switch within a step; smaller steps avoid that.
   for (double step : {1e-5, 1e-6, 1e-7}) {
     if (CheckGradientClock::now() > end) {
       error = {};
@@ -102,19 +97,16 @@ std::optional<double> gradient_error(Session& session, const OneBatch& batch,
 
 CheckResult check_gradient(const CheckOptions& options, int64_t samples) {
   samples = std::min<int64_t>(samples, 4);
-  auto run = compile_only(options, samples, DType::f64);
-  const auto flops = [&] {
-    const PlanReport report = run->session.executor->report();
-    return report.flops_per_step;
-  };
+  auto run = prepare(options, samples, DType::f64, {.start = false});
+  const auto flops = [&] { return run->session.executor->report().flops_per_step; };
   while (flops() > options.most_exact_flops) {
     if (samples <= options.fewest_samples) {
-      return out_of_time(fmt::format(
+      return out_of_time(
           "a step of {} sample{} is {:.0f} GFLOP, and the float64 engine takes {:.0f} at most",
-          samples, samples == 1 ? "" : "s", flops() / 1e9, options.most_exact_flops / 1e9));
+          samples, samples == 1 ? "" : "s", flops() / 1e9, options.most_exact_flops / 1e9);
     }
     samples = options.fewest_samples;
-    run = compile_only(options, samples, DType::f64);
+    run = prepare(options, samples, DType::f64, {.start = false});
   }
   Session& session = run->session;
   start_session(session);
@@ -141,15 +133,14 @@ CheckResult check_gradient(const CheckOptions& options, int64_t samples) {
     }
   }
   if (elements == 0) {
-    return out_of_time(fmt::format("one element took longer than {:.0f} s", options.most_seconds));
+    return out_of_time("one element took longer than {:.0f} s", options.most_seconds);
   }
   const std::string count = elements == all ? fmt::format("{}", all)
                                             : fmt::format("{} of {} (those that {:.0f} s allow)",
                                                           elements, all, options.most_seconds);
-  return pass_if(
-      worst <= kGradientTolerance,
-      fmt::format("{} elements in float64, largest relative error {:.1e} ({}), tolerance {:.0e}",
-                  count, worst, worst_name, kGradientTolerance));
+  return pass_if(worst <= kGradientTolerance,
+                 "{} elements in float64, largest relative error {:.1e} ({}), tolerance {:.0e}",
+                 count, worst, worst_name, kGradientTolerance);
 }
 
 }  // namespace dltrain

@@ -1,6 +1,5 @@
-// The loss of the untrained model. Against classes it should be that of an answer without opinion
-// (all logits equal: −log(1/N) for N classes); against numbers not far above that of the best
-// constant answer.
+// Checks the loss of the untrained model. For classes it should be that of equal logits (−log(1/N)
+// for N classes), for numbers not far above that of the best constant output.
 #include <cmath>
 
 #include "base/error.h"
@@ -16,7 +15,7 @@ constexpr double kNumberFactor = 10;      // times the loss of the best constant
 }  // namespace
 
 CheckResult check_initial_loss(const CheckOptions& options, int64_t samples) {
-  // Of a distillation the loss of the data's targets: nobody knows what a teacher's should be.
+  // For distillation the hard loss is checked, because the expected loss of a teacher is unknown.
   const auto run = prepare_forward(options, samples, samples, {.teacher = false});
   Session& session = run->session;
   const OneBatch batch = first_batch(session);
@@ -24,25 +23,25 @@ CheckResult check_initial_loss(const CheckOptions& options, int64_t samples) {
   const double expected =
       loss_bounds(*options.engines.reference, session, batch, /*lowest=*/false).uninformed;
   if (session.experiment->loss->target_kind(session.target_info) == TargetKind::numbers) {
-    return pass_if(loss <= kNumberFactor * expected,
-                   fmt::format("{:.4g}; the best constant answer has {:.4g}, expected at most {:g} "
-                               "times that{}",
-                               loss, expected, kNumberFactor,
-                               loss <= kNumberFactor * expected
-                                   ? ""
-                                   : " (scale the targets, or set the bias of the last layer)"));
+    return pass_if(
+        loss <= kNumberFactor * expected,
+        "{:.4g}; the best constant answer has {:.4g}, expected at most {:g} times that{}", loss,
+        expected, kNumberFactor,
+        loss <= kNumberFactor * expected
+            ? ""
+            : " (scale the targets, or set the bias of the last layer)");
   }
   const int64_t classes =
       session.experiment->loss->classes(session.executor->training().output_spec);
-  // The entropy of target distributions is part of neither, so it may be near 0 there.
+  // Both losses may be near 0 for target distributions, whose entropy is not included.
   const double scale = std::max(expected, std::log(2.0));
-  // A last bias from the data knows how often each class occurs: then less is right too.
+  // A final bias from the data may give a lower loss.
   const bool informed = session.experiment->model.final_bias_from_data && loss < expected;
-  return pass_if(informed || std::abs(loss - expected) <= kClassTolerance * scale,
-                 fmt::format("{:.4f}; {} = {:.4f}, tolerance {:.0f} %", loss,
-                             classes > 0 ? fmt::format("−log(1/{})", classes)
-                                         : std::string("that of equal logits"),
-                             expected, 100 * kClassTolerance));
+  return pass_if(
+      informed || std::abs(loss - expected) <= kClassTolerance * scale,
+      "{:.4f}; {} = {:.4f}, tolerance {:.0f} %", loss,
+      classes > 0 ? fmt::format("−log(1/{})", classes) : std::string("that of equal logits"),
+      expected, 100 * kClassTolerance);
 }
 
 }  // namespace dltrain

@@ -35,7 +35,7 @@ double mean(const std::vector<double>& values) {
   return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
 }
 
-// Whether a is lower than b by more than chance: the same batches, one by one.
+// Returns whether the losses a are significantly lower than b on the same batches.
 bool clearly_lower(const std::vector<double>& a, const std::vector<double>& b) {
   const auto count = static_cast<double>(a.size());
   const double difference = mean(b) - mean(a);
@@ -55,7 +55,8 @@ struct Losses {
   bool falls() const { return clearly_lower(held.back(), held[held.size() - 2]); }
 };
 
-// Draws of all the data: what is held back, and what is trained on in the order of the data.
+// Splits random samples of the data into held-out samples and training samples in the order of the
+// data.
 DataSplit split(const Session& session, int64_t held) {
   const auto& whole = session.data.train;
   const int64_t size = whole->size();
@@ -158,19 +159,18 @@ struct Comparison {
 CheckResult check_inputs_matter(const CheckOptions& options, int64_t samples) {
   const int64_t data = options.load({}).data.open().train->size();
   if (data < kFewestData) {
-    return skipped(
-        fmt::format("of {} samples too few can be held out; {} are needed", data, kFewestData));
+    return skipped("of {} samples too few can be held out; {} are needed", data, kFewestData);
   }
   const int64_t most_held = std::min(kHeld, data / 4);
   const int64_t most =
       std::min({samples, kCheckInputsMatterSamples, std::max<int64_t>(most_held / 8, 4)});
   const int64_t fewest = std::min(most, kFewestSamples);
-  // So many samples that all steps fit the time; if need be, the first hundred alone.
+  // Chooses the samples so that all steps, or at least the first hundred, fit the time.
   samples = samples_in_time(options, most, fewest, 2 * (kCheckInputsMatterSteps + kMostSteps));
   if (samples == 0) samples = samples_in_time(options, fewest, fewest, 2 * kCheckInputsMatterSteps);
   if (samples == 0) {
-    return out_of_time(fmt::format("{} steps on {} samples take longer than {:.0f} s",
-                                   2 * kCheckInputsMatterSteps, fewest, options.most_seconds));
+    return out_of_time("{} steps on {} samples take longer than {:.0f} s",
+                       2 * kCheckInputsMatterSteps, fewest, options.most_seconds);
   }
   const int64_t batches = std::min(kHeldBatches, most_held / samples);
   const auto compare = [&](int steps) {
@@ -183,21 +183,19 @@ CheckResult check_inputs_matter(const CheckOptions& options, int64_t samples) {
   const double seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
   const auto verdict = [&] {
-    return pass_if(found.lower(),
-                   fmt::format("{}; expected below {:.0f} % of that, by {:.0f} standard errors",
-                               found.told(), 100 * kShare, kErrors));
+    return pass_if(found.lower(), "{}; expected below {:.0f} % of that, by {:.0f} standard errors",
+                   found.told(), 100 * kShare, kErrors);
   };
   if (found.lower()) return verdict();
-  if (found.same()) return pass_if(false, found.told() + ": the inputs change nothing");
+  if (found.same()) return pass_if(false, "{}: the inputs change nothing", found.told());
 
   const double in_time = kCheckInputsMatterSteps * (options.most_seconds - seconds) / seconds;
   const int steps = static_cast<int>(std::clamp<double>(in_time, 0, kMostSteps));
   if (steps > kCheckInputsMatterSteps) found = compare(steps);
-  // Where the time ends first, a loss that still falls may yet come to the inputs.
+  // If the time is up and the loss still falls, the check is undecided.
   if (found.lower() || steps == kMostSteps || !found.real.falls()) return verdict();
-  return out_of_time(
-      fmt::format("{}, which still falls: undecided, as more steps take longer than {:.0f} s",
-                  found.told(), options.most_seconds));
+  return out_of_time("{}, which still falls: undecided, as more steps take longer than {:.0f} s",
+                     found.told(), options.most_seconds);
 }
 
 }  // namespace dltrain

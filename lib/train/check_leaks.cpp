@@ -1,10 +1,9 @@
-// What an output must not depend on: the targets, and the other samples of the batch. Both are
-// tried by changing just these and comparing outputs bit by bit, in float64 on the reference
-// engine, or for large models in f32. Batch norm joins the samples of a micro-batch in training, on
-// purpose: models that have it are looked at as evaluation runs them.
+// Checks that outputs depend neither on the targets nor on the other samples of the batch: changes
+// these and compares outputs bit by bit, in float64 on the reference engine, or for large models in
+// f32. Models with batch norm, which combines the samples of a micro-batch in training, are checked
+// in evaluation.
 //
-// A target may also stand among the inputs: then some input is a multiple of the target, plus a
-// constant, in every sample.
+// Also checks that no input is the target times a factor plus a constant in every sample.
 #include <algorithm>
 #include <cmath>
 
@@ -52,7 +51,7 @@ OneBatch with_other_targets(OneBatch batch, DType dtype, int64_t classes) {
   return batch;
 }
 
-// How strongly a column follows the targets: |Pearson's r|.
+// The absolute correlation of columns with the targets (Pearson's r).
 class Correlations {
  public:
   explicit Correlations(size_t columns) : x_(columns), xx_(columns), xt_(columns) {}
@@ -85,7 +84,7 @@ struct Leak {
   std::string where;
 };
 
-// The input element that follows one number of the target most closely.
+// Returns the input element with the greatest correlation with an element of the target.
 Leak strongest_input(const Dataset& data) {
   Leak worst;
   const FieldSpec& target = data.fields().back();
@@ -129,11 +128,7 @@ std::vector<double> output_of(Session& session, const OneBatch& batch, bool eval
     return read_numbers(*session.executor, kOutput);
   }
   session.executor->evaluate(batch.addresses(), 0, true);
-  if (session.executor->training().output_spec.dtype == DType::f64) {
-    return session.executor->evaluation_output_f64();
-  }
-  const std::vector<float> narrow = session.executor->evaluation_output();
-  return {narrow.begin(), narrow.end()};
+  return session.executor->evaluation_output();
 }
 
 }  // namespace
@@ -156,22 +151,23 @@ CheckResult check_target_leak(const CheckOptions& options, int64_t samples) {
   const Leak leak = strongest_input(*session.data.train);
   if (leak.correlation >= kCorrelation) {
     return pass_if(
-        false, fmt::format("{} follows the target exactly (correlation {:.7f}): the inputs contain "
-                           "the target",
-                           leak.where, leak.correlation));
+        false, "{} follows the target exactly (correlation {:.7f}): the inputs contain the target",
+        leak.where, leak.correlation);
   }
-  return pass_if(true, fmt::format("outputs do not depend on targets; largest correlation of an "
-                                   "input with the target {:.4f}",
-                                   leak.correlation));
+  return pass_if(
+      true,
+      "outputs do not depend on targets; largest correlation of an input with the target {:.4f}",
+      leak.correlation);
 }
 
 CheckResult check_sample_independence(const CheckOptions& options, int64_t samples) {
   if (samples < 2) return skipped("micro-batches have one sample");
   const int64_t few = std::min<int64_t>(samples, 4);
-  auto run = compile_forward(options, few, 2, {.probe = keep_output});
+  auto run = prepare_forward(options, few, 2, {.probe = keep_output, .start = false});
   const bool evaluation = mixes_samples_by_design(run->session.executor->training());
   if (evaluation) {
-    run = compile_forward(options, few, 2, {.noise = false, .evaluate_train_split = true});
+    run = prepare_forward(options, few, 2,
+                          {.noise = false, .evaluate_train_split = true, .start = false});
   }
   Session& session = run->session;
   start_session(session);
@@ -191,11 +187,11 @@ CheckResult check_sample_independence(const CheckOptions& options, int64_t sampl
   for (size_t i = 0; i < own; ++i) largest = std::max(largest, std::abs(after[i] - before[i]));
   return pass_if(
       largest == 0,
-      fmt::format(
-          "the first sample's output changes by {:g} when the other {} samples become "
-          "zero{}; expected 0",
-          largest, rows - 1,
-          evaluation ? " (with the running statistics of batch_norm, as in evaluation)" : ""));
+
+      "the first sample's output changes by {:g} when the other {} samples become zero{}; expected "
+      "0",
+      largest, rows - 1,
+      evaluation ? " (with the running statistics of batch_norm, as in evaluation)" : "");
 }
 
 }  // namespace dltrain

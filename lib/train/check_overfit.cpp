@@ -1,12 +1,11 @@
-// A model that cannot learn a few samples by heart cannot learn.
+// Checks that the model can overfit a few samples.
 //
-// What would keep the loss up on purpose is off or taken into account: no dropout, no mixed
-// samples, one draw of the transforms; of a distillation the hard loss; and the loss is measured
-// from the lowest that outputs can reach on these targets (label smoothing). The configured
-// learning rate fits large batches and a schedule, so it is approached over some steps, and a tenth
-// and ten times of it are tried where it does not do. What eight samples ask may be more than a
-// small model has (a linear one of few inputs), or contradict itself: two that differ in input and
-// target are then enough.
+// Regularisation is disabled or taken into account: no dropout, no mixed samples, fixed transforms;
+// for distillation the hard loss; and the loss is measured from the lowest that outputs can reach
+// on these targets (label smoothing). The configured learning rate is for large batches and a
+// schedule, so it is warmed up, and a tenth and ten times of it are tried if it fails. Eight
+// samples may be too many for a small model (a linear one with few inputs) or contradictory; two
+// that differ in input and target are then sufficient.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -41,7 +40,7 @@ struct Attempt {
   bool right = false;       // every answer is
   bool wrong_sign = false;  // of the loss
 
-  // How far above the lowest the loss may end.
+  // The greatest final loss above the lowest.
   double allowed(double ratio) const {
     const double of_constant =
         constant > kInformative * height ? kConstantRatio * constant : height;
@@ -52,14 +51,13 @@ struct Attempt {
   }
 };
 
-// The share of right answers in the batch that was run is 1; false where the loss does not count
-// them.
+// Returns whether all outputs of the last batch are right; false if the loss has no accuracy.
 bool every_answer_right(Session& session, double valid) {
   if (session.executor->layout().find("metric.accuracy") == nullptr || valid == 0) return false;
   return read_numbers(*session.executor, "metric.accuracy")[0] >= valid;
 }
 
-// Targets of a batch that count.
+// Returns the number of targets of a batch that count.
 double count_valid(const Session& session, const OneBatch& batch) {
   const StepGraph& graph = session.executor->training();
   if (graph.graph.value(graph.targets()).spec.dtype != DType::i32) return batch.valid;
@@ -68,8 +66,8 @@ double count_valid(const Session& session, const OneBatch& batch) {
   return static_cast<double>(std::count_if(labels, end, [](int32_t label) { return label >= 0; }));
 }
 
-// Fills the batch with its first sample and another that differs from it in input and target, in
-// turns; nothing where there is no other.
+// Fills the batch alternately with its first sample and another that differs in input and target.
+// Returns false if there is none.
 bool keep_two(OneBatch& batch, size_t rows) {
   const auto row = [&](size_t field, size_t sample) {
     const size_t bytes = batch.fields[field].size() / rows;
@@ -96,7 +94,7 @@ bool keep_two(OneBatch& batch, size_t rows) {
   return false;
 }
 
-// Nothing where two samples are asked for and no two differ.
+// Returns nothing if two samples are requested and no two differ.
 std::optional<Attempt> try_once(const CheckOptions& options, int64_t samples, bool two,
                                 double rate) {
   const auto run = prepare(options, samples, DType::f32, kSetup);
@@ -149,8 +147,8 @@ CheckResult check_overfit(const CheckOptions& options, int64_t samples) {
   samples = samples_in_time(options, std::min(samples, kCheckOverfitSamples), 2,
                             kMostAttempts * kCheckOverfitSteps, kSetup);
   if (samples == 0) {
-    return out_of_time(fmt::format("{} steps on two samples take longer than {:.0f} s",
-                                   kCheckOverfitSteps, options.most_seconds));
+    return out_of_time("{} steps on two samples take longer than {:.0f} s", kCheckOverfitSteps,
+                       options.most_seconds);
   }
   const Attempt first = *try_once(options, samples, false, 1);
   if (first.wrong_sign) {
@@ -159,7 +157,7 @@ CheckResult check_overfit(const CheckOptions& options, int64_t samples) {
   std::optional<Attempt> best;
   if (first.by_heart()) best = first;
   for (const double rate : kRates) {
-    // Of two samples: themselves, as they are already.
+    // With two samples the first attempt has used them.
     const bool two = samples > 2;
     if (best || (!two && rate == 1)) continue;
     const std::optional<Attempt> next = try_once(options, samples, two, rate);
@@ -167,13 +165,11 @@ CheckResult check_overfit(const CheckOptions& options, int64_t samples) {
     if (next->by_heart()) best = next;
   }
   if (best) {
-    return pass_if(
-        true, fmt::format("{}{}; {}", describe(*best), best->right ? ", every answer right" : "",
-                          expectation(*best)));
+    return pass_if(true, "{}{}; {}", describe(*best), best->right ? ", every answer right" : "",
+                   expectation(*best));
   }
-  return pass_if(false, fmt::format("{}; {}; nor two samples at 0.1, 1 or 10 times the learning "
-                                    "rate",
-                                    describe(first), expectation(first)));
+  return pass_if(false, "{}; {}; nor two samples at 0.1, 1 or 10 times the learning rate",
+                 describe(first), expectation(first));
 }
 
 }  // namespace dltrain

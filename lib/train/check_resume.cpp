@@ -1,4 +1,4 @@
-// A run through against one that goes on from a checkpoint in its middle.
+// Compares an uninterrupted run with one that is resumed from a checkpoint.
 #include <unistd.h>
 
 #include "base/error.h"
@@ -10,7 +10,7 @@
 namespace dltrain {
 namespace {
 
-// All checkpointed state, byte by byte.
+// Returns the bytes of all checkpointed state.
 std::vector<std::byte> all_state(Executor& executor) {
   std::vector<std::byte> out;
   for (const StateTensor& tensor : executor.layout().tensors()) {
@@ -66,10 +66,9 @@ CheckResult check_resume(const CheckOptions& options, int64_t) {
   size_t different = 0;
   for (size_t i = 0; i < whole.size() && i < resumed.size(); ++i)
     different += whole[i] != resumed[i];
-  return pass_if(
-      whole.size() == resumed.size() && different == 0,
-      fmt::format("{} steps against {} + checkpoint + {}: {} of {} bytes of state differ", kSteps,
-                  kSteps / 2, kSteps / 2, different, whole.size()));
+  return pass_if(whole.size() == resumed.size() && different == 0,
+                 "{} steps against {} + checkpoint + {}: {} of {} bytes of state differ", kSteps,
+                 kSteps / 2, kSteps / 2, different, whole.size());
 }
 
 }  // namespace dltrain

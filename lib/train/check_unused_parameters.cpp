@@ -44,7 +44,7 @@ CheckResult check_unused_parameters(const CheckOptions& options, int64_t samples
       std::count_if(graph.parameters.begin(), graph.parameters.end(),
                     [](const ParameterInfo& info) { return info.role == Role::parameter; });
   if (unreached.empty() && zero.empty()) {
-    return pass_if(true, fmt::format("each of the {} parameters has a gradient", parameters));
+    return pass_if(true, "each of the {} parameters has a gradient", parameters);
   }
   std::vector<std::string> names = unreached;
   names.insert(names.end(), zero.begin(), zero.end());
@@ -53,9 +53,9 @@ CheckResult check_unused_parameters(const CheckOptions& options, int64_t samples
     list += (i == 0 ? "" : ", ") + names[i];
   }
   if (names.size() > kMostNamed) list += fmt::format(" and {} more", names.size() - kMostNamed);
-  return pass_if(false, fmt::format("{} of {} parameters do not reach the loss, {} have a gradient "
-                                    "of zeros: {}",
-                                    unreached.size(), parameters, zero.size(), list));
+  return pass_if(false,
+                 "{} of {} parameters do not reach the loss, {} have a gradient of zeros: {}",
+                 unreached.size(), parameters, zero.size(), list);
 }
 
 }  // namespace dltrain

@@ -44,8 +44,7 @@ bool is_step_name(const std::string& name) {
          name.find_first_not_of("0123456789", 5) == std::string::npos;
 }
 
-// The files of a checkpoint, what they are called, and the roles that they hold; the last only
-// where there are such.
+// The files of a checkpoint with their names and roles; the last one is optional.
 struct TensorFile {
   const char* stem;
   std::vector<Role> roles;
@@ -65,7 +64,7 @@ bool holds(const TensorFile& file, const TensorCopy& copy) {
   return std::find(file.roles.begin(), file.roles.end(), copy.role) != file.roles.end();
 }
 
-// The name of the part that each owner of such tensors writes.
+// The name of the file that each owner of such tensors writes.
 std::map<int, std::string> part_names(const StateSnapshot& snapshot, const TensorFile& file) {
   std::map<int, std::string> names;
   for (const TensorCopy& copy : snapshot) {
@@ -90,15 +89,15 @@ nlohmann::ordered_json to_json(const MetricRecord& record) {
           {"since", record.since}};
 }
 
-// A record that is absent (checkpoints of earlier versions) or malformed counts as none.
+// Returns an empty record if it is absent (checkpoints of earlier versions) or malformed.
 MetricRecord metric_record(const nlohmann::json& state, const char* key) {
   const auto found = state.find(key);
   if (found == state.end() || !found->is_object()) return {};
   const nlohmann::json& j = *found;
-  const auto whole = [&](const char* name) {
+  const auto counter = [&](const char* name) {
     return j.contains(name) && j[name].is_number_integer() && j[name].get<int64_t>() >= 0;
   };
-  if (!j.contains("metric") || !j["metric"].is_string() || !whole("step") || !whole("since") ||
+  if (!j.contains("metric") || !j["metric"].is_string() || !counter("step") || !counter("since") ||
       !j.contains("value") || !j["value"].is_number()) {
     return {};
   }
@@ -108,7 +107,7 @@ MetricRecord metric_record(const nlohmann::json& state, const char* key) {
           .since = j["since"].get<int64_t>()};
 }
 
-// Empty where there is no such key.
+// Returns an empty list if there is no such key.
 std::vector<std::string> texts_of(const nlohmann::json& json, const char* key,
                                   const std::filesystem::path& path) {
   std::vector<std::string> out;
@@ -116,14 +115,14 @@ std::vector<std::string> texts_of(const nlohmann::json& json, const char* key,
   if (texts == json.end()) return out;
   for (const auto& text : *texts) {
     if (!texts->is_array() || !text.is_string()) {
-      fail(ExitCode::storage, "{}: {} are no list of texts", path.string(), key);
+      fail(ExitCode::storage, "{}: {} is not a list of texts", path.string(), key);
     }
     out.push_back(text.get<std::string>());
   }
   return out;
 }
 
-// Empty where there is nothing to say, or an earlier version saved.
+// Returns an empty schema if there is none, as in checkpoints of earlier versions.
 DataSchema data_schema_of(const nlohmann::json& json, const std::filesystem::path& path) {
   const auto data = json.find("data");
   DataSchema out =
@@ -142,7 +141,7 @@ double number_of(const nlohmann::json& json, const char* key) {
   return number != json.end() && number->is_number() ? number->get<double>() : 0;
 }
 
-// A list of checksums that has lost a file would let its damage or its absence pass.
+// Throws Error(storage) if the list of checksums lacks a file, whose damage would not be noticed.
 void check_files(const std::filesystem::path& checkpoint, const Checksums& listed,
                  std::vector<std::string> needed) {
   if (needed.empty()) {  // format 1 does not list them
@@ -320,7 +319,7 @@ CheckpointState read_checkpoint_state(const std::filesystem::path& checkpoint) {
       nlohmann::json::parse(read_file(path, kMaxStateBytes, ExitCode::storage), nullptr, false);
   const auto number = [&](const char* key) -> int64_t {
     if (!json.is_object() || !json.contains(key) || !json[key].is_number_integer()) {
-      fail(ExitCode::storage, "{}: no whole number '{}'", path.string(), key);
+      fail(ExitCode::storage, "{}: '{}' is not an integer", path.string(), key);
     }
     return json[key].get<int64_t>();
   };
@@ -347,7 +346,7 @@ CheckpointState read_checkpoint_state(const std::filesystem::path& checkpoint) {
   for (const auto& [key, text] : kTexts) state.*text = text_of(json, key);
   if (json.contains("loss_scale")) {
     if (!json["loss_scale"].is_number()) {
-      fail(ExitCode::storage, "{}: loss_scale is no number", path.string());
+      fail(ExitCode::storage, "{}: loss_scale is not a number", path.string());
     }
     state.loss_scale = json["loss_scale"].get<double>();
     state.scale_streak = number("scale_streak");
@@ -356,11 +355,11 @@ CheckpointState read_checkpoint_state(const std::filesystem::path& checkpoint) {
   state.evaluation_due = due != json.end() && *due == true;
   const double scale = state.loss_scale.value_or(1);
   if (!(scale >= 1 && scale <= 16777216) || state.scale_streak < 0) {
-    fail(ExitCode::storage, "{}: loss_scale {}, scale_streak {} cannot be", path.string(), scale,
-         state.scale_streak);
+    fail(ExitCode::storage, "{}: loss_scale {}, scale_streak {} are not valid", path.string(),
+         scale, state.scale_streak);
   }
   if (state.step < 0 || state.updates < 0 || state.updates > state.step || state.global_batch < 1) {
-    fail(ExitCode::storage, "{}: step {}, updates {}, global batch {} cannot be", path.string(),
+    fail(ExitCode::storage, "{}: step {}, updates {}, global batch {} are not valid", path.string(),
          state.step, state.updates, state.global_batch);
   }
   return state;
@@ -380,7 +379,7 @@ void load_checkpoint(Executor& executor, const std::filesystem::path& checkpoint
     if (!has_any(executor, file.roles) && !SafetensorsSet::holds(checkpoint, file.stem)) continue;
     restore_tensors(executor, checkpoint, file.stem, file.roles);
   }
-  // A run that begins to scale here keeps the first scale of its configuration.
+  // Without a saved scale the initial scale of the configuration is kept.
   executor.set_progress({.updates = state.updates,
                          .loss_scale = state.loss_scale.value_or(executor.progress().loss_scale),
                          .scale_streak = state.scale_streak});

@@ -7,14 +7,15 @@
 //   config.yaml            resolved configuration
 //   checksums.json         size and XXH3-128 of each
 //
-// With ZeRO (parallelism.zero_stage) the ranks write the tensors together, each some of them, whole
-// and under the same names: model-00001-of-00004.safetensors and so on, with
-// model.safetensors.index.json, which says where a tensor lies; likewise optimizer. Any number of
-// ranks and any stage reads either form.
+// and two links: `latest` to the newest checkpoint, `best` to that of the best evaluation.
 //
-// and two links: `latest`, to the newest, and `best`, to that of the best evaluation. A checkpoint
-// is complete or absent: it is written beside and renamed; an earlier one is only removed
-// (save_total_limit) after a newer one is complete.
+// With ZeRO (parallelism.zero_stage) each rank writes some of the tensors, unsharded and under the
+// same names: model-00001-of-00004.safetensors and so on, with model.safetensors.index.json, which
+// maps tensors to files; likewise optimizer. Both forms can be read with any number of ranks and
+// any stage.
+//
+// A checkpoint is complete or absent: it is written to a temporary folder and renamed; an earlier
+// one is only removed (save_total_limit) after a newer one is complete.
 #pragma once
 
 #include <cstdint>
@@ -32,11 +33,11 @@
 
 namespace dltrain {
 
-// What a run's steps have cost so far, in all its attempts: seconds of rank 0.
+// Time of a run so far, over all attempts, in seconds of rank 0.
 struct TimeSpent {
   double training = 0, evaluation = 0, saving = 0;
   double waiting = 0;  // for data
-  double lost = 0;     // to restarts: starting again, and steps that were done again
+  double lost = 0;     // to restarts: startup and repeated steps
 };
 struct TimeSpentRow {
   const char* name;
@@ -48,31 +49,30 @@ inline constexpr TimeSpentRow kTimeSpent[] = {{"training", &TimeSpent::training}
                                               {"waiting", &TimeSpent::waiting},
                                               {"lost", &TimeSpent::lost}};
 
-// Those of earlier formats have no times, tokens and fingerprints (empty: unknown).
+// Earlier formats have no times, tokens and fingerprints (empty: unknown).
 struct CheckpointState {
-  int64_t format = 0;   // that it was read from
-  int64_t step = 0;     // optimizer steps done; the data position is step · global_batch
-  int64_t updates = 0;  // of them applied (gradients were finite)
+  int64_t format = 0;   // of the file that it was read from
+  int64_t step = 0;     // completed optimizer steps; the data position is step · global_batch
+  int64_t updates = 0;  // steps with finite gradients, which were applied
   int64_t seed = 0;
   int64_t global_batch = 0;
   int64_t train_samples = 0;
   MetricRecord best = {};            // of checkpoint.metric
   MetricRecord early_stopping = {};  // of training.early_stopping
-  std::string optimizer = {};        // its type; empty where an earlier version saved
+  std::string optimizer = {};        // its type; empty in checkpoints of earlier versions
   DataSchema data = {};              // of the training data
-  // Of a run that scales its loss (fp16): the scale of the next step, and finite steps since it
-  // last changed.
+  // With loss scaling (fp16): the scale of the next step, and finite steps since it last changed.
   std::optional<double> loss_scale = {};
   int64_t scale_streak = 0;
-  // A stop came before the evaluation and the samples of this step: the run that goes on from here
-  // begins with them.
+  // The run was stopped before the evaluation and the samples of this step; the resumed run begins
+  // with them.
   bool evaluation_due = false;
   int64_t tokens_seen = 0;  // of data with tokens
   TimeSpent time = {};
   double saved_at = 0;  // seconds since 1970
-  // What these weights belong to: some training samples, the tokenizer, the teacher's weights.
+  // Hashes of some training samples, the tokenizer and the teacher's weights.
   std::string data_fingerprint = {}, tokenizer = {}, teacher = {};
-  std::string teacher_checkpoint = {};  // where they lay
+  std::string teacher_checkpoint = {};
 };
 
 // Which checkpoints stay.
@@ -83,7 +83,7 @@ struct Retention {
 
 class CheckpointFolder {
  public:
-  // `folder`: <run>/checkpoints. Clears what killed writers left. Nothing is created yet.
+  // `folder`: <run>/checkpoints. Creates nothing.
   explicit CheckpointFolder(std::filesystem::path folder) : folder_(std::move(folder)) {}
 
   // Removes temporary folders of earlier, killed processes.
@@ -97,9 +97,9 @@ class CheckpointFolder {
   std::filesystem::path save(const StateSnapshot& snapshot, const CheckpointState& state,
                              const std::string& config, const Retention& retention);
 
-  // The same by all ranks together. Rank 0 begins; then each writes its part, which is synced when
-  // that returns; then rank 0 finishes, or drops the whole. Between these the ranks must have
-  // agreed that all went well.
+  // The same by all ranks together. Rank 0 begins; then each rank writes and syncs its part; then
+  // rank 0 finishes or drops the checkpoint. Between these calls the ranks must agree that no call
+  // has failed.
   void begin_together(int64_t step);
   Checksums write_part(const StateSnapshot& snapshot, int64_t step, int rank);
   std::filesystem::path finish_together(const StateSnapshot& snapshot, const CheckpointState& state,
@@ -107,9 +107,8 @@ class CheckpointFolder {
                                         const std::vector<Checksums>& parts);
   void drop() { together_.reset(); }
 
-  // Points `latest` and `best` at what `state`, from which the run goes on, says: a run that was
-  // killed, or goes on from an older checkpoint, may have left them elsewhere. A checkpoint that is
-  // not in this folder has no link.
+  // Sets `latest` and `best` as `state`, from which the run is resumed, requires: they may differ
+  // if the run was killed or an older checkpoint is resumed. Removes links to missing checkpoints.
   void repair_links(const CheckpointState& state);
 
  private:
@@ -125,10 +124,10 @@ class CheckpointFolder {
 
 // The step in the name of a folder that list() returned.
 int64_t checkpoint_step(const std::filesystem::path& checkpoint);
-// Reads state.json of one checkpoint, of this format or an earlier one, after verifying that all
-// files are there and whole. Throws Error(storage).
+// Reads state.json of a checkpoint of this format or an earlier one after verifying all files.
+// Throws Error(storage).
 CheckpointState read_checkpoint_state(const std::filesystem::path& checkpoint);
-// Puts parameters, buffers and moments back. Throws Error(storage) for another model's checkpoint.
+// Restores parameters, buffers and moments. Throws Error(storage) for another model's checkpoint.
 void load_checkpoint(Executor& executor, const std::filesystem::path& checkpoint,
                      const CheckpointState& state);
 

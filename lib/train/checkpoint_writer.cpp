@@ -12,7 +12,7 @@ namespace {
 
 constexpr size_t kMaxFiles = 3, kNameBytes = 64, kHashBytes = 32;
 
-// What a rank tells of its files.
+// Names and checksums of the files that a rank has written.
 struct PartMessage {
   struct File {
     char name[kNameBytes];

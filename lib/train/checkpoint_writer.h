@@ -1,17 +1,17 @@
-// Saves while training goes on: the state is copied to host memory at once, and a thread of its own
-// orders, checksums and writes it.
+// Saves checkpoints during training: the state is copied to host memory, and another thread writes
+// it.
 //
-// The bytes are those of a synchronous save. A checkpoint is complete or absent as ever, so a
-// process that is killed meanwhile loses that one checkpoint and nothing else. At most one write is
-// under way; its copy of the state is kept for the next one.
+// The files have the same bytes as those of a synchronous save. A checkpoint is complete or absent,
+// so a process that is killed loses only the checkpoint that is being written. At most one write
+// runs at a time; the memory of its copy is reused.
 //
-// Where ranks hold state in parts (ZeRO) they all save together: each writes some of the tensors,
-// and when all have, which they tell each other in complete(), rank 0 puts the checkpoint in place.
-// So a step is complete everywhere or nowhere. Then every rank must make the same calls.
+// If ranks hold shards of the state (ZeRO), they save together: each writes some of the tensors,
+// they agree in complete() that all are written, and rank 0 publishes the checkpoint. Every rank
+// must then make the same calls.
 //
-// Threads: used by one thread. Errors are Error(storage) and come out of the call that follows the
-// failed write, at the latest of finish(); on ranks whose own part is well, Error(rank). A rank
-// whose own part failed says that even where another one was lost meanwhile.
+// Threads: used by one thread. Errors of a write are thrown by the next call, at the latest by
+// finish(): Error(storage), and Error(rank) on ranks whose own part was written. A rank whose own
+// part failed throws that error even if another rank was lost.
 #pragma once
 
 #include <filesystem>

@@ -37,7 +37,7 @@ CheckResult run_check(const CheckRow& check, const CheckOptions& options, int64_
   try {
     return check.run(options, samples);
   } catch (const Error& error) {
-    if (error.code() == ExitCode::data) return pass_if(false, error.what());
+    if (error.code() == ExitCode::data) return pass_if(false, "{}", error.what());
     // The configuration was right before the check changed it.
     const bool ours = error.code() == ExitCode::usage;
     return {{}, CheckOutcome::error, error.what(), ours ? ExitCode::internal : error.code()};

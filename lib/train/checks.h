@@ -1,5 +1,5 @@
-// The sanity suite of `dltrain check`: what a careful practitioner tries before a long run, on the
-// person's own configuration and data (Karpathy, "A recipe for training neural networks", 2019).
+// The sanity checks of `dltrain check` on the configuration and data of a run (Karpathy, "A recipe
+// for training neural networks", 2019).
 #pragma once
 
 #include <functional>
@@ -12,7 +12,7 @@
 
 namespace dltrain {
 
-// error: the check itself broke down, which says nothing of the configuration.
+// error: the check itself has failed, which is no statement about the configuration.
 enum class CheckOutcome : uint8_t { pass, fail, skip, error };
 
 struct CheckResult {
@@ -30,24 +30,24 @@ struct CheckOptions {
   std::function<Experiment(const std::vector<std::string>& overrides)> load;
   // Called as each check ends.
   std::function<void(const CheckResult&)> on_result;
-  // Arithmetic of a forward and backward that is done in float64 on the reference engine, which is
-  // exact and slow: a few tens of seconds. Of larger models checks take fewer samples, then f32.
+  // The greatest arithmetic of a forward and backward in float64 on the reference engine, which is
+  // exact and slow: a few tens of seconds. For larger models checks use fewer samples, then f32.
   double most_exact_flops = 2e10;
-  // That one check takes. What many steps decide is tried on fewer samples where they would take
-  // longer, and passed over where that does not help.
+  // The greatest duration of one check. Checks of many steps use fewer samples if they would take
+  // longer, and are skipped if that does not help.
   double most_seconds = 60;
-  // That a batch must have: batch norm of vectors needs two. run_checks() finds it.
+  // The least number of samples of a batch: batch norm of vectors needs two. Set by run_checks().
   int64_t fewest_samples = 1;
 
-  // The same with so much time for each check.
+  // Sets the time for each check.
   void allow(double seconds) {
     most_exact_flops *= seconds / most_seconds;
     most_seconds = seconds;
   }
 };
 
-// Runs all checks; of one that throws the outcome is an error, or where a sample cannot be read,
-// that it failed. Mistakes in the configuration or the data itself are thrown, as `train` would.
+// Runs all checks. The outcome of a check that throws is `error`, or `fail` if a sample cannot be
+// read. Throws for an invalid configuration or data, as `train` does.
 std::vector<CheckResult> run_checks(CheckOptions options);
 
 }  // namespace dltrain

@@ -42,14 +42,8 @@ OneBatch first_batch(Session& session) {
       out.fields.emplace_back(bytes, bytes + slot.bytes());
     }
   }
-  out.inputs = {.seed = static_cast<uint64_t>(session.experiment->seed),
-                .step = 0,
-                .sample_offset = 0,
-                .learning_rate = session.experiment->optimizer->learning_rate,
-                .inverse_valid = batch.loss_divisor > 0 ? 1.0 / batch.loss_divisor : 0.0,
-                .max_grad_norm = session.experiment->training.max_grad_norm.value_or(0),
-                .max_grad_value = session.experiment->training.max_grad_value.value_or(0),
-                .scale_growth_interval = session.scale_growth_interval()};
+  out.inputs = step_inputs(session, 0, batch);
+  out.inputs.learning_rate = session.experiment->optimizer->learning_rate;
   out.valid = static_cast<double>(batch.valid_targets);
   return out;
 }
@@ -72,8 +66,8 @@ double run_forward(Session& session, const OneBatch& batch) {
   return mean_loss(session, batch);
 }
 
-std::unique_ptr<Prepared> compile_only(const CheckOptions& options, int64_t samples, DType compute,
-                                       const CheckSetup& how) {
+std::unique_ptr<Prepared> prepare(const CheckOptions& options, int64_t samples, DType compute,
+                                  const CheckSetup& how) {
   auto prepared = std::make_unique<Prepared>();
   prepared->experiment = options.load(one_batch_overrides(samples));
   prepared->session =
@@ -87,32 +81,21 @@ std::unique_ptr<Prepared> compile_only(const CheckOptions& options, int64_t samp
                                           .fuse = compute != DType::f64,
                                           .probe = how.probe,
                                           .keep_gradients = true});
+  if (how.start) start_session(prepared->session);
   return prepared;
-}
-
-std::unique_ptr<Prepared> prepare(const CheckOptions& options, int64_t samples, DType compute,
-                                  const CheckSetup& how) {
-  auto prepared = compile_only(options, samples, compute, how);
-  start_session(prepared->session);
-  return prepared;
-}
-
-std::unique_ptr<Prepared> compile_forward(const CheckOptions& options, int64_t samples,
-                                          int64_t fewest, const CheckSetup& how) {
-  for (const int64_t count : {samples, std::min(samples, fewest)}) {
-    auto prepared = compile_only(options, count, DType::f64, how);
-    if (prepared->session.executor->report().flops_per_step <= options.most_exact_flops) {
-      return prepared;
-    }
-  }
-  return compile_only(options, std::min(samples, fewest), DType::f32, how);
 }
 
 std::unique_ptr<Prepared> prepare_forward(const CheckOptions& options, int64_t samples,
                                           int64_t fewest, const CheckSetup& how) {
-  auto prepared = compile_forward(options, samples, fewest, how);
-  start_session(prepared->session);
-  return prepared;
+  CheckSetup compiled = how;
+  compiled.start = false;
+  for (const int64_t count : {samples, std::min(samples, fewest)}) {
+    auto prepared = prepare(options, count, DType::f64, compiled);
+    if (prepared->session.executor->report().flops_per_step > options.most_exact_flops) continue;
+    if (how.start) start_session(prepared->session);
+    return prepared;
+  }
+  return prepare(options, std::min(samples, fewest), DType::f32, how);
 }
 
 int64_t samples_in_time(const CheckOptions& options, int64_t most, int64_t fewest, int steps,

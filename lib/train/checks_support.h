@@ -1,5 +1,4 @@
-// What the checks share: an experiment of their own on one batch, and the checks themselves, which
-// checks.cpp lists.
+// Common parts of the checks: an experiment on one batch, and the functions that checks.cpp lists.
 #pragma once
 
 #include <memory>
@@ -32,52 +31,51 @@ struct Prepared {
   Session session;
 };
 
-// What an experiment of a check is made of, where it is not that of the configuration.
+// How the experiment of a check differs from the configuration.
 struct CheckSetup {
   GraphProbe probe = {};
-  bool teacher = true;                // false: the loss goes without its teacher
+  bool teacher = true;                // false: the loss without its teacher
   bool noise = true;                  // false: no dropout, samples are not mixed
-  bool evaluate_train_split = false;  // the model in evaluation is there too (Executor::evaluate)
+  bool evaluate_train_split = false;  // compile the model in evaluation too (Executor::evaluate)
+  bool start = true;                  // false: compiled only, nothing is allocated
 };
 
-// An experiment of its own whose global batch is one micro-batch of `samples`, compiled; nothing is
-// allocated. In f64 it runs unfused on the reference engine.
-std::unique_ptr<Prepared> compile_only(const CheckOptions& options, int64_t samples, DType compute,
-                                       const CheckSetup& how = {});
-// The same, initialised.
+// Opens an experiment whose global batch is one micro-batch of `samples`. In f64 it runs unfused on
+// the reference engine.
 std::unique_ptr<Prepared> prepare(const CheckOptions& options, int64_t samples, DType compute,
                                   const CheckSetup& how = {});
-
-// For checks that run forwards alone: in f64 where CheckOptions::most_exact_flops allows, with
-// fewer samples (`fewest` at least) where that helps, and otherwise in f32 on the engine of the
-// run.
-std::unique_ptr<Prepared> compile_forward(const CheckOptions& options, int64_t samples,
-                                          int64_t fewest, const CheckSetup& how = {});
-// The same, initialised.
+// For checks that run only forwards: in f64 if CheckOptions::most_exact_flops allows it, with fewer
+// samples (at least `fewest`) if that helps, and otherwise in f32 on the engine of the run.
 std::unique_ptr<Prepared> prepare_forward(const CheckOptions& options, int64_t samples,
                                           int64_t fewest, const CheckSetup& how = {});
 
-// On how many samples, `most` at most, so many training steps in f32 end within
-// CheckOptions::most_seconds, by the time that one step takes; 0: on less than `fewest`.
+// Returns the number of samples, at most `most`, with which so many training steps in f32 end
+// within CheckOptions::most_seconds, estimated from the time of one step; 0 if it is less than
+// `fewest`.
 int64_t samples_in_time(const CheckOptions& options, int64_t most, int64_t fewest, int steps,
                         const CheckSetup& how = {});
 
 // A state tensor of floating type as doubles.
 std::vector<double> read_numbers(Executor& executor, const std::string& name);
 
-inline CheckResult pass_if(bool condition, std::string detail) {
-  return {{}, condition ? CheckOutcome::pass : CheckOutcome::fail, std::move(detail)};
+template <typename... Args>
+CheckResult pass_if(bool condition, fmt::format_string<Args...> detail, Args&&... args) {
+  return {{},
+          condition ? CheckOutcome::pass : CheckOutcome::fail,
+          fmt::format(detail, std::forward<Args>(args)...)};
 }
-inline CheckResult skipped(std::string why) {
-  return {{}, CheckOutcome::skip, std::move(why)};
+template <typename... Args>
+CheckResult skipped(fmt::format_string<Args...> why, Args&&... args) {
+  return {{}, CheckOutcome::skip, fmt::format(why, std::forward<Args>(args)...)};
+}
+// The result of a check for which CheckOptions::most_seconds is too short.
+template <typename... Args>
+CheckResult out_of_time(fmt::format_string<Args...> why, Args&&... args) {
+  return skipped("{}; --time allows more, or check a smaller model of the same layers",
+                 fmt::format(why, std::forward<Args>(args)...));
 }
 
-// Of what CheckOptions::most_seconds do not suffice for.
-inline CheckResult out_of_time(const std::string& why) {
-  return skipped(why + "; --time allows more, or check a smaller model of the same layers");
-}
-
-// `samples`: of a micro-batch of the configuration, at most those of the data.
+// `samples`: the micro-batch of the configuration, at most the size of the data.
 CheckResult check_data(const CheckOptions& options, int64_t samples);
 CheckResult check_initial_loss(const CheckOptions& options, int64_t samples);
 CheckResult check_gradient(const CheckOptions& options, int64_t samples);

@@ -1,4 +1,4 @@
-// The per-class table of an evaluation, for people and for programs.
+// The per-class table of an evaluation as text and as JSON.
 #pragma once
 
 #include <string>
@@ -10,8 +10,8 @@
 
 namespace dltrain {
 
-// Lines of class, precision, recall, F1 and support, then the means. `names` of the classes; those
-// it lacks are called by their number.
+// Returns lines of class, precision, recall, F1 and support, then the means. `names`: of the
+// classes; classes without a name have their number.
 std::string print_class_report(const ClassReport& report, const std::vector<std::string>& names);
 
 // {"classes": [{"class", "precision", "recall", "f1", "support"}], "macro": {…}, "weighted": {…},

@@ -1,4 +1,4 @@
-// Asks a device about its own state once in a while, beside the training.
+// Reads the sensors of a device periodically during training.
 //
 // Threads: latest() may be called from any thread; the sensor is read by a thread of the monitor.
 #pragma once
@@ -18,8 +18,8 @@ namespace dltrain {
 
 class DeviceMonitor {
  public:
-  // `warn` is given a sentence about the first reading in which the device ran slower than it
-  // could, once, by the monitor's thread. `whose`: the GPU in it, "GPU of rank 2 on n07".
+  // `warn` is called once, by the monitor's thread, with a sentence about the first reading in
+  // which the device was throttled. `whose` names the GPU: "GPU of rank 2 on n07".
   DeviceMonitor(std::unique_ptr<DeviceSensor> sensor, std::string whose,
                 std::function<void(const std::string&)> warn,
                 std::chrono::milliseconds every = std::chrono::seconds(1));
@@ -27,7 +27,7 @@ class DeviceMonitor {
   DeviceMonitor(const DeviceMonitor&) = delete;
   DeviceMonitor& operator=(const DeviceMonitor&) = delete;
 
-  // The newest; nothing before the first.
+  // Returns the newest reading, or nothing before the first.
   std::optional<DeviceReading> latest() const;
 
  private:

@@ -1,5 +1,5 @@
-// How ranks on GPUs meet, which does nothing on CPUs and alone; how a rank that fails parts from
-// the others; and what all ranks agree on.
+// The group of ranks on GPUs, agreement of ranks, and the end of a rank that fails. On CPUs and
+// with one rank there is no such group.
 #pragma once
 
 #include <exception>
@@ -11,24 +11,23 @@
 
 namespace dltrain {
 
-// What rank 0 chooses for all (algorithms, checkpoints that are found); nullptr alone. For
-// SessionOptions::agree; it outlives the session.
+// The agreement by which rank 0 chooses for all ranks (algorithms, checkpoints); nullptr with one
+// rank. For SessionOptions::agree; it outlives the session.
 std::unique_ptr<RankAgreement> agreement_of(const Experiment& experiment, const RunRanks& ranks);
 
-// Asks all ranks what they compute on (comm/device_group.h): before plans are made, for which rank
-// 0 may have to choose algorithms. All must call it, and throw alike.
+// Lets the ranks choose a carrier by their devices (comm/device_group.h), before plans are
+// prepared. All ranks must call it; an error is thrown on all ranks.
 CarrierChoice choose_carrier(const Experiment& experiment, const RunRanks& ranks,
                              const ChosenDevice& chosen);
 
-// Joins the session's group over the memory of GPUs as chosen, and keeps what the log says of it in
-// the session. All ranks must call it. Throws Error(device) or Error(rank), not on all ranks alike:
-// the others learn of it from the watch.
+// Joins the session's group over GPU memory and stores the messages for the log in the session. All
+// ranks must call it. Throws Error(device) or Error(rank) on some ranks; the others learn of it
+// from the watch.
 void join_ranks(Session& session, const CarrierChoice& choice);
 
-// This rank fails, with `session` as far as it was opened: called where the error is caught, while
-// everything still lives. The others learn why first, whatever destructors wait for (but of a rank
-// that was lost, which was told already, or of a mistake that another one tells); then messages
-// under way between GPUs end, so that no destructor waits for them. Never throws.
+// Called when this rank fails, before the session (as far as it was opened) is destroyed. Reports
+// the error to the other ranks, unless it was already reported or another rank reports it; then
+// aborts the transfers between GPUs, so that no destructor waits for them. Never throws.
 void give_up(const RunRanks& ranks, const Session& session, const std::exception& error) noexcept;
 
 }  // namespace dltrain

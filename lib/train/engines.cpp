@@ -13,7 +13,7 @@ ChosenDevice choose_device(const std::string& wanted, const Engines& engines, in
   if (cuda != nullptr && count == 0) why = "the driver reports no GPU";
   if (count == 0) {
     if (wanted != "auto") fail(ExitCode::device, "device {}: {}", wanted, why);
-    // Where there is no GPU nobody expects one; `dltrain version` says why.
+    // Without a GPU in the machine there is no note; `dltrain version` gives the reason.
     return {engines.cpu, engines.cpu->open(0),
             has_nvidia_gpu() ? "running on the CPU: " + why : ""};
   }

@@ -1,4 +1,4 @@
-// Which engine and device a run uses.
+// The choice of the engine and device of a run.
 #pragma once
 
 #include <functional>
@@ -10,7 +10,7 @@
 
 namespace dltrain {
 
-// The engines that are linked into the program; handed down from apps/, since lib/ knows no
+// The engines that are linked into the program; passed by apps/, because lib/ does not include
 // kernels.
 struct Engines {
   const Engine* cpu = nullptr;
@@ -20,15 +20,15 @@ struct Engines {
 struct ChosenDevice {
   const Engine* engine = nullptr;
   std::unique_ptr<Device> device;
-  std::string note;  // one line for the user where `auto` fell back to the CPU, else empty
+  std::string note;  // a message if `auto` fell back to the CPU, else empty
 };
 
-// `wanted`: auto, cpu, cuda or cuda:<index>. Without an index rank `local_rank` of a machine takes
-// the GPU of that number. Throws Error(device) when a GPU was asked for and cannot be used.
+// `wanted`: auto, cpu, cuda or cuda:<index>. Without an index rank `local_rank` of a machine uses
+// the GPU with this number. Throws Error(device) if a requested GPU cannot be used.
 ChosenDevice choose_device(const std::string& wanted, const Engines& engines, int local_rank);
 
-// What the engine that `open` gives says of recurrent networks (ops/kernel.h); it is asked for one
-// when the first network is met.
+// The kept bytes of recurrent networks (ops/kernel.h) for the engine that `open` returns; `open` is
+// called for the first network.
 KeptBytes recurrent_kept_bytes(std::function<const ChosenDevice&()> open);
 
 }  // namespace dltrain

@@ -26,7 +26,7 @@ std::optional<EvaluationRecord> evaluate(Session& session, int64_t step, const S
   if (stopped) return std::nullopt;
   sums.insert(sums.end(), {valid, divisor});
   static const auto about = std::make_shared<const std::string>("sums of the evaluation");
-  reduce_on_host(session, sums.data(), sums.size(), DType::f64, ReduceOp::sum, about);
+  reduce_on_host(session.options.ranks.collectives, std::span(sums), ReduceOp::sum, about);
   std::vector<SummedMetric> metrics;
   const double* at = sums.data();
   for (const StepMetric& metric : session.executor->evaluation_metrics()) {

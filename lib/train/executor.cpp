@@ -11,7 +11,7 @@
 namespace dltrain {
 namespace {
 
-constexpr size_t kSlots = 3;  // reports under way: one being computed, one late, one being read
+constexpr size_t kSlots = 3;  // reports in flight: one being computed, one pending, one being read
 constexpr size_t kSlotAlignment = 64;
 
 size_t slot_bytes(size_t metrics) {
@@ -59,7 +59,7 @@ Executor::Executor(ExecutorOptions options, std::vector<StepGraph> training,
       .several_micro_steps = options_.micro_steps > 1 && !options_.fixed_reduction,
       .capture = options_.capture,
       .keep_gradients = gradients};
-  // The longest first: its order of the state is that of all.
+  // The longest variant comes first: it defines the order of the state.
   training_plans_.resize(training_.size());
   for (size_t i = training_.size(); i-- > 0;) {
     training_plans_[i] = std::make_unique<Plan>(Plan::prepare(training_[i].graph, plan_options));
@@ -82,7 +82,7 @@ Executor::Executor(ExecutorOptions options, std::vector<StepGraph> training,
 Executor::~Executor() {
   try {
     if (stream_) stream_->synchronize();
-  } catch (const Error&) {  // of a device that has failed: told already
+  } catch (const Error&) {  // the device has failed, which was reported before
   }
   inputs_.reset();  // its stages lie in the arena
 }
@@ -227,7 +227,7 @@ void Executor::read_state(std::string_view name, std::span<std::byte> bytes) {
   wait_for_device();
 }
 
-// What was read is believed only when no message has failed.
+// Waits for the stream, and throws if a collective on it has failed.
 void Executor::wait_for_device() {
   stream_->synchronize();
   if (device_group_) device_group_->check();
@@ -244,7 +244,7 @@ std::vector<float> Executor::read_floats(std::string_view name) {
 std::span<const std::byte> Executor::view_state(std::string_view name,
                                                 std::vector<std::byte>& buffer) {
   const StateTensor* tensor = layout_.find(name);
-  check_internal(tensor != nullptr && !tensor->part, "{} is not whole here", name);
+  check_internal(tensor != nullptr && !tensor->part, "{} is sharded", name);
   const std::string_view backend = options_.device->properties().backend;
   if (backend == "cpu" || backend == "reference") {
     stream_->synchronize();
@@ -278,7 +278,7 @@ void Executor::run_forward(FieldSpan fields, const StepInputs& state, MicroStep 
 }
 
 void Executor::update(const StepInputs& state) {
-  // Of the same plan: it waits for the reductions that its backward began.
+  // The same plan waits for the reductions that its backward has started.
   training_plans_[variant_]->run(Phase::update, MicroStep::only, *stream_);
   queue_report(state.step);
 }
@@ -354,36 +354,25 @@ std::vector<double> Executor::evaluation_sums() {
   return sums;
 }
 
-std::vector<float> Executor::evaluation_output() {
-  return output_of<float>(DType::f32);
-}
-
-std::vector<double> Executor::evaluation_output_f64() {
-  return output_of<double>(DType::f64);
-}
-
-template <typename T>
-std::vector<T> Executor::output_of(DType dtype) {
+std::vector<double> Executor::evaluation_output() {
   const TensorSpec& spec = evaluation_->output_spec;
-  check_internal(spec.dtype == dtype, "the output is {}", to_string(spec));
-  std::vector<T> out(static_cast<size_t>(spec.shape.elements()));
-  options_.device->copy(out.data(), evaluation_plan_->address(evaluation_->output), spec.bytes(),
-                        *stream_);
+  std::vector<double> out(static_cast<size_t>(spec.shape.elements()));
+  std::vector<float> narrow(spec.dtype == DType::f64 ? 0 : out.size());
+  void* to = narrow.empty() ? static_cast<void*>(out.data()) : narrow.data();
+  options_.device->copy(to, evaluation_plan_->address(evaluation_->output), spec.bytes(), *stream_);
   wait_for_device();
+  std::copy(narrow.begin(), narrow.end(), out.begin());
   return out;
 }
 
 std::string Executor::find_non_finite(FieldSpan fields, const StepInputs& state,
                                       std::optional<size_t> variant) {
   const size_t which = variant.value_or(training_.size() - 1);
-  for (Phase phase : {Phase::forward, Phase::backward}) {
-    if (phase == Phase::forward) {
-      inputs_->fill(training_places_[which], fields, state, *stream_);
-    }
-    std::string found = training_plans_[which]->find_non_finite(phase, MicroStep::first, *stream_);
-    if (!found.empty()) return found;
-  }
-  return {};
+  Plan& plan = *training_plans_[which];
+  inputs_->fill(training_places_[which], fields, state, *stream_);
+  const std::string found = plan.find_non_finite(Phase::forward, MicroStep::first, *stream_);
+  if (!found.empty()) return found;
+  return plan.find_non_finite(Phase::backward, MicroStep::first, *stream_);
 }
 
 }  // namespace dltrain

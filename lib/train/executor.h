@@ -1,4 +1,4 @@
-// Holds one device with the state of a run and its compiled plans, and replays them.
+// Owns a device, the state of a run and its compiled plans, and runs the plans.
 //
 // Steps of several lengths (data/length_plan.h) have a graph and a plan each, over the same state.
 //
@@ -23,7 +23,6 @@
 #include "ops/step_state.h"
 #include "train/input_slots.h"
 #include "train/step_observer.h"
-#include "train/weight_store.h"
 
 namespace dltrain {
 
@@ -45,17 +44,26 @@ struct ExecutorOptions {
   bool keep_gradients = false;
 };
 
-// Sums of one step over the global batch, and what the update found.
+// Sums of one step over the global batch, and the results of the update.
 struct StepReport {
   int64_t step = -1;
   std::vector<double> sums;  // in the order of StepGraph::metrics
   StepResults results{};
 };
 
+// An object with parameters that can be loaded from files: an executor or a decoder.
+class WeightStore {
+ public:
+  virtual ~WeightStore() = default;
+  virtual const std::vector<ParameterInfo>& weights() const = 0;
+  // By name, in memory order (see ParameterInfo::file for the order in files).
+  virtual void write_state(std::string_view name, std::span<const std::byte> bytes) = 0;
+};
+
 class Executor final : public WeightStore {
  public:
-  // Compiles; allocates nothing on the device yet. `training`: the graph of each variant of a step,
-  // that with the longest samples as the last.
+  // Compiles the plans; allocates no device memory. `training`: the graph of each variant of a
+  // step, the one with the longest samples last.
   Executor(ExecutorOptions options, std::vector<StepGraph> training,
            std::optional<StepGraph> evaluation);
   ~Executor() override;
@@ -67,7 +75,7 @@ class Executor final : public WeightStore {
   const Plan& training_plan(size_t variant) const { return *training_plans_[variant]; }
   size_t variants() const { return training_.size(); }
   const StateLayout& layout() const { return layout_; }
-  // From the next micro-step of training on, see Plan::observe.
+  // Sets the observer from the next micro-step of training on (Plan::observe).
   void observe(StepObserver* observer);
   Device& device() { return *options_.device; }
   // The ranks' group over the memory of a GPU; nullptr with one rank, and on CPUs, where the group
@@ -75,7 +83,7 @@ class Executor final : public WeightStore {
   StreamCollectives* device_group() { return device_group_.get(); }
   const Engine& engine() const { return *options_.engine; }
 
-  // Takes the arena and fixes all addresses. State is zero.
+  // Allocates the arena and fixes all addresses. The state is zero.
   void allocate();
 
   // State by name, in memory order (see ParameterInfo::file for the order in files). Sizes must
@@ -86,11 +94,11 @@ class Executor final : public WeightStore {
   void read_state(std::string_view name, std::span<std::byte> bytes);
   // An f32 or bf16 tensor as f32.
   std::vector<float> read_floats(std::string_view name);
-  // Collects what is checkpointed of the tensors that ranks hold in parts (passes/zero.h) and calls
-  // use(tensor, its whole content) for each, on every rank. All ranks must call it.
+  // Gathers the checkpointed tensors that are sharded over ranks (passes/zero.h) and calls
+  // use(tensor, full content) for each, on every rank. All ranks must call it.
   void collect_parts(
       const std::function<void(const StateTensor& tensor, std::span<const std::byte> whole)>& use);
-  // Where a state lies on the device; nullptr where there is none of that name. For plans that read
+  // The device address of a state, or nullptr if there is none of that name. For plans that read
   // the state of this run.
   std::byte* find_state(std::string_view name) const;
   // The content of a state tensor: in the device's own memory where that is the host's (valid until
@@ -110,15 +118,15 @@ class Executor final : public WeightStore {
   // Update segment; queues the copy of sums and results to the host.
   void update(const StepInputs& state);
 
-  // How many steps later than update() collect() should be called so as not to wait for the device.
+  // The number of steps by which collect() should follow update() so as not to wait for the device.
   int lag() const;
   // Waits for and returns the report of the oldest update() not yet collected; valid until the next
   // call.
   const StepReport& collect();
   int pending() const { return static_cast<int>(pending_.size()); }
 
-  // What the device counts from step to step, part of a checkpoint: the number of applied updates
-  // and the loss scale (StepResults).
+  // Counters on the device that are part of a checkpoint: the number of applied updates and the
+  // loss scale (StepResults).
   struct Progress {
     int64_t updates = 0;
     double loss_scale = 1;
@@ -127,16 +135,14 @@ class Executor final : public WeightStore {
   Progress progress();
   void set_progress(const Progress& progress);
 
-  // Runs the evaluation plan on one padded micro-batch, whose first sample is number `position` of
+  // Runs the evaluation plan on one padded micro-batch, whose first sample has index `position` in
   // the split; the first call of a pass overwrites the sums.
   void evaluate(FieldSpan fields, int64_t position, bool first);
   const std::vector<StepMetric>& evaluation_metrics() const { return evaluation_->metrics; }
-  // Sums of the pass on this rank, one behind the other in the order of evaluation_metrics().
+  // Sums of the pass on this rank, concatenated in the order of evaluation_metrics().
   std::vector<double> evaluation_sums();
-  // Logits of the last evaluate(). The second form is for sessions in f64, the first for all
-  // others.
-  std::vector<float> evaluation_output();
-  std::vector<double> evaluation_output_f64();
+  // Logits of the last evaluate().
+  std::vector<double> evaluation_output();
 
   // Re-runs forward and backward of a micro-batch and names the first node with a non-finite
   // output.
@@ -154,8 +160,6 @@ class Executor final : public WeightStore {
   };
 
   void wait_for_device();
-  template <typename T>
-  std::vector<T> output_of(DType dtype);
   void run_forward(FieldSpan fields, const StepInputs& state, MicroStep micro_step);
   size_t stage_bytes() const;
   static std::span<const std::byte> own_part(const StateTensor& tensor,

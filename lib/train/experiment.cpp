@@ -52,7 +52,7 @@ void TrainingConfig::describe(Fields& f) {
              .max = 1e9,
              .known_as = {"batch_size", "train_batch_size", "per_device_train_batch_size"}});
   f.integer("micro_batch_size", micro_batch_size,
-            {.doc = "Samples that one rank computes at a time; default: its share of the global "
+            {.doc = "Samples that one rank processes at a time; default: its share of the global "
                     "batch divided by gradient_accumulation_steps",
              .min = 1,
              .max = 1e9,
@@ -68,7 +68,7 @@ void TrainingConfig::describe(Fields& f) {
              .max = 1e15,
              .known_as = {"steps", "iterations"}});
   f.number("num_epochs", num_epochs,
-           {.doc = "Passes over the training data, rounded up to whole steps",
+           {.doc = "Passes over the training data, rounded up to full steps",
             .max = 1e9,
             .above = 0,
             .known_as = {"epochs", "num_train_epochs"}});
@@ -143,7 +143,7 @@ void PrecisionConfig::validate(Problems& problems) const {
     problems.add(*this, "parameters", "parameters: bf16 needs compute: bf16");
   }
   if (init_scale && std::exp2(std::round(std::log2(*init_scale))) != *init_scale) {
-    problems.add(*this, "init_scale", fmt::format("{} is not a power of two", *init_scale));
+    problems.add(*this, "init_scale", "{} is not a power of two", *init_scale);
   }
   if (scales_loss()) return;
   if (init_scale) problems.add(*this, "init_scale", "init_scale needs compute: fp16");
@@ -244,7 +244,7 @@ void CheckpointConfig::describe(Fields& f) {
 void LoggingConfig::describe(Fields& f) {
   f.integer("logging_steps", logging_steps,
             {.doc = "Steps between lines of metrics.jsonl, of log.txt, and of the console "
-                    "where it is no terminal",
+                    "if it is not a terminal",
              .min = 1,
              .known_as = {"log_steps", "log_interval", "log_every"}});
   f.boolean("tensorboard", tensorboard,
@@ -349,19 +349,19 @@ void Experiment::describe(Fields& f) {
   f.one_of("lr_scheduler", lr_scheduler, schedule_table(),
            {.doc = "Learning rate over the run", .known_as = {"scheduler", "lr_schedule"}});
   f.section("training", training,
-            {.doc = "How long and how large", .required = true, .known_as = {"trainer", "train"}});
+            {.doc = "Duration and batch size", .required = true, .known_as = {"trainer", "train"}});
   f.section("precision", precision, {.doc = "Number formats"});
   f.section("memory", memory, {.doc = "Recomputation of activations"});
   f.section("parallelism", parallelism, {.doc = "How ranks share the work"});
   f.section("checkpoint", checkpoint,
             {.doc = "When checkpoints are saved", .known_as = {"checkpointing"}});
-  f.section("logging", logging, {.doc = "What is reported, and how often"});
+  f.section("logging", logging, {.doc = "What is logged, and how often"});
   f.section("evaluation", evaluation, {.doc = "Measuring on the eval split", .known_as = {"eval"}});
   f.section("generation", generation,
             {.doc = "Texts that a language model continues while it is trained: on the console, in "
                     "samples.jsonl of the run folder, and in TensorBoard",
              .known_as = {"sampling", "samples", "sample"}});
-  // As the resolved configuration then says.
+  // The resolved configuration contains the result.
   for (const auto& split : {data.train.get(), data.eval.get()}) {
     if (split != nullptr) split->expect_numbers(loss->target_kind({}) == TargetKind::numbers);
   }
@@ -369,14 +369,13 @@ void Experiment::describe(Fields& f) {
 
 namespace {
 
-// What says when or how to evaluate says nothing without an eval split. (metrics is read by
-// `dltrain eval --split train` too.)
+// Reports keys that have no effect without an eval split. (`dltrain eval --split train` reads
+// metrics.)
 void refuse_evaluation(const EvaluationConfig& evaluation, Problems& problems) {
   const auto refuse = [&](const char* key, bool given) {
     if (!given) return;
-    problems.add(
-        evaluation, key,
-        fmt::format("evaluation.{} needs an eval split (data.eval or data.eval_fraction)", key));
+    problems.add(evaluation, key,
+                 "evaluation.{} needs an eval split (data.eval or data.eval_fraction)", key);
   };
   refuse("eval_steps", evaluation.eval_steps.has_value());
   refuse("eval_epochs", evaluation.eval_epochs.has_value());
@@ -390,12 +389,11 @@ void Experiment::validate(Problems& problems) const {
   const bool cuda_index = device.starts_with("cuda:") && device.size() > 5 && device.size() < 9 &&
                           device.find_first_not_of("0123456789", 5) == std::string::npos;
   if (device != "auto" && device != "cpu" && device != "cuda" && !cuda_index) {
-    problems.add(
-        *this, "device",
-        fmt::format("unknown device '{}'; expected auto, cpu, cuda or cuda:<index>", device));
+    problems.add(*this, "device", "unknown device '{}'; expected auto, cpu, cuda or cuda:<index>",
+                 device);
   }
   if (name.empty() || name.find('/') != std::string::npos || name == "." || name == "..") {
-    problems.add(*this, "name", fmt::format("'{}' cannot be the name of a folder", name));
+    problems.add(*this, "name", "'{}' cannot be the name of a folder", name);
   }
   const bool has_evaluation = data.eval != nullptr || data.eval_fraction;
   const auto& stopping = training.early_stopping;

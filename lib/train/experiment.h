@@ -1,5 +1,5 @@
-// The whole configuration of a run, as the person writes it. Everything that can be known before
-// data is opened and shapes are inferred is checked here, together, with places.
+// The configuration of a run. Everything that does not depend on the data or on shapes is validated
+// here, with places.
 #pragma once
 
 #include <memory>
@@ -147,12 +147,12 @@ struct Experiment : Located {
   void validate_narrow_parameters(Problems& problems) const;
 };
 
-// Micro-batches and accumulation must divide what `share` names: the global batch, or a rank's part
-// of it.
+// Reports a micro-batch size or accumulation that does not divide `samples`, which `share` names:
+// the global batch, or a rank's part of it.
 void check_division(const TrainingConfig& training, int64_t samples, const std::string& share,
                     Problems& problems);
 
-// How the global batch is cut for `ranks` data-parallel ranks.
+// The division of the global batch over data-parallel ranks.
 struct BatchLayout {
   int64_t global_batch = 0;
   int64_t micro_batch = 0;  // samples a rank computes at a time
@@ -160,16 +160,13 @@ struct BatchLayout {
   int64_t micro_batches() const { return global_batch / micro_batch; }
 };
 
-// Throws ConfigError at the key that does not agree.
-BatchLayout batch_layout(const TrainingConfig& training, int ranks);
-
-// The same for the whole configuration: also refuses a number of ranks that `parallelism` does not
-// mean. What a launcher checks before it starts any.
+// Returns the layout of the batch. Throws ConfigError at a key that does not fit the number of
+// ranks. A launcher calls it before it starts ranks.
 BatchLayout check_ranks(const Experiment& experiment, int ranks);
 
-// The ranks as `parallelism` arranges them: replica × shard. `ranks_per_node` (0: all are on one)
-// is what zero_shard_size: node means; a number that is greater than `ranks` means all. Throws
-// ConfigError for groups that do not come out even.
+// Returns the mesh of the ranks: replica × shard. `ranks_per_node` (0: all ranks on one node) is
+// the group size of zero_shard_size: node; a size greater than `ranks` means all. Throws
+// ConfigError if the ranks cannot be divided into such groups.
 Mesh rank_mesh(const Experiment& experiment, int ranks, int ranks_per_node);
 
 }  // namespace dltrain

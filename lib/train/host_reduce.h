@@ -1,19 +1,21 @@
-// Sums of a few numbers of the host over the ranks.
+// Reductions of a few numbers of the host over the ranks.
 #pragma once
 
-#include "train/session.h"
+#include <span>
+
+#include "device/collectives.h"
 
 namespace dltrain {
 
-// The sum or maximum of a few numbers over the ranks, through their group over host memory; nothing
-// with one rank. `about`: what the numbers are, for messages.
+// Reduces int32_t or double values in place over the group of the ranks over host memory; does
+// nothing with one rank (nullptr). `about` describes the numbers in messages.
 template <typename T>
-void reduce_on_host(Session& session, T* values, size_t count, DType dtype, ReduceOp op,
+void reduce_on_host(Collectives* group, std::span<T> values, ReduceOp op,
                     const CallSubject& about) {
-  Collectives* group = session.options.ranks.collectives;
   if (group == nullptr) return;
+  constexpr DType dtype = std::same_as<T, double> ? DType::f64 : DType::i32;
   HostStream host;
-  group->wait(group->all_reduce(values, count, dtype, op, host, about), host);
+  group->wait(group->all_reduce(values.data(), values.size(), dtype, op, host, about), host);
 }
 
 }  // namespace dltrain

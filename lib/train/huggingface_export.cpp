@@ -20,7 +20,7 @@ namespace {
 
 constexpr uint64_t kMaxTokenizerFile = 256 << 20;
 
-// What lies beside a tokenizer in a folder of transformers and tells how it is used.
+// The files of a tokenizer and its settings in a folder of transformers.
 constexpr const char* kTokenizerFiles[] = {"tokenizer.json",
                                            "tokenizer.model",
                                            "vocab.json",
@@ -49,7 +49,7 @@ int64_t max_length(const IdentifiedModel& model) {
   return 0;
 }
 
-// The ids that generation begins and ends with.
+// Sets the ids of special tokens for generation.
 void name_special_tokens(const SpecialTokens* special, nlohmann::ordered_json& config) {
   const auto put = [&](const char* key, const std::optional<int32_t>& id) {
     if (config.contains(key)) return;  // BERT's padding is part of the model
@@ -62,13 +62,11 @@ void name_special_tokens(const SpecialTokens* special, nlohmann::ordered_json& c
   put("pad_token_id", special->padding);
 }
 
-// The same of another folder's config.json.
+// Copies the special tokens of another folder's config.json.
 void copy_special_tokens(const fs::path& folder, nlohmann::ordered_json& config) {
-  const auto origin = nlohmann::ordered_json::parse(
-      read_file(folder / "config.json", kMaxTokenizerFile, ExitCode::usage), nullptr,
-      /*allow_exceptions=*/false);
+  const nlohmann::json origin = read_config_json(folder);
   for (const char* key : {"bos_token_id", "eos_token_id", "pad_token_id"}) {
-    if (!config.contains(key)) config[key] = origin.contains(key) ? origin[key] : nullptr;
+    if (!config.contains(key)) config[key] = origin.value(key, nlohmann::json());
   }
 }
 
@@ -100,7 +98,8 @@ bool add_tokenizer(const ResumeChoice& choice, const ModelConfig& model,
   return true;
 }
 
-// The tensors of a checkpoint, the averages before what they average. The files must stay open.
+// Returns the tensors of a checkpoint, averages instead of their parameters. The files must stay
+// open.
 std::vector<OutputTensor> checkpoint_tensors(const std::deque<SafetensorsSet>& sets) {
   std::vector<OutputTensor> tensors;
   std::set<std::string> seen;
@@ -126,7 +125,8 @@ std::vector<ParameterInfo> parameters_of(const ModelConfig& model) {
       .parameters;
 }
 
-// The section of data. A classifier has a label a sequence, which files of text do not have.
+// Returns the data section. A classifier needs a label for each sequence, which text files do not
+// have.
 std::string start_data(const IdentifiedModel& model, bool tokenizer) {
   if (model.config.contains("id2label")) {
     return R"(  type: tensors
@@ -166,13 +166,13 @@ evaluation: {{eval_epochs: 0.5}}
       quoted_when_needed(out.filename().string()), start_data(model, tokenizer));
 }
 
-// Without a slash at the end, which would hide the name.
+// Removes a trailing slash.
 fs::path trimmed(const fs::path& path) {
   return path.has_filename() ? path : path.parent_path();
 }
 
-// Null, and why in `note`, where there is none that is read here: its files are copied all the
-// same.
+// Returns null, with a note, if the tokenizer is of an unsupported kind; its files are copied
+// nevertheless.
 std::shared_ptr<const Tokenizer> readable_tokenizer(const fs::path& folder, std::string& note) {
   if (!holds_tokenizer(folder)) return nullptr;
   try {
@@ -184,7 +184,8 @@ std::shared_ptr<const Tokenizer> readable_tokenizer(const fs::path& folder, std:
   }
 }
 
-// The head of BertForMaskedLM, where the folder is a BertModel, which has none: new values.
+// Returns a newly initialised head of BertForMaskedLM for a folder with a BertModel, which has
+// none.
 std::vector<OutputTensor> new_head(const std::vector<ParameterInfo>& parameters,
                                    const LoadedWeights& loaded, const fs::path& from,
                                    std::string& note) {
@@ -221,10 +222,8 @@ DType common_dtype(const std::vector<FoundWeight>& weights) {
 }
 
 bool is_without_head(const fs::path& from) {
-  const auto config = nlohmann::json::parse(
-      read_file(from / "config.json", kMaxTokenizerFile, ExitCode::usage), nullptr,
-      /*allow_exceptions=*/false);
-  return config.value("architectures", nlohmann::json()) == nlohmann::json::array({"BertModel"});
+  return read_config_json(from).value("architectures", nlohmann::json()) ==
+         nlohmann::json::array({"BertModel"});
 }
 
 }  // namespace
@@ -239,11 +238,7 @@ ExportReport export_model(const fs::path& run_or_checkpoint, HuggingFaceFolder o
       {.files = {report.checkpoint / "config.yaml"}, .overrides = {"parallelism.data=1"}});
   IdentifiedModel model = identify_model(experiment.model);
   report.model_type = model.family->model_type;
-  std::deque<SafetensorsSet> files;
-  for (const char* stem : {"ema", "model"}) {
-    if (!SafetensorsSet::holds(report.checkpoint, stem)) continue;
-    files.emplace_back(report.checkpoint, ExitCode::storage, stem);
-  }
+  const std::deque<SafetensorsSet> files = trained_weights(report.checkpoint);
   report.averages = files.size() == 2;
   report.tokenizer = add_tokenizer(choice, experiment.model, model, out, model.config);
   report.dtype = out.dtype.value_or(DType::f32);

@@ -1,4 +1,4 @@
-// Trained models as folders of Hugging Face, and such folders as a start here.
+// Exports trained models as Hugging Face folders, and imports such folders to start training.
 #pragma once
 
 #include <filesystem>
@@ -13,23 +13,23 @@ struct ExportReport {
   std::string model_type;
   bool averages = false;  // the weights are those of training.ema
   bool tokenizer = false;
-  std::string note = {};     // what a person should know besides
+  std::string note = {};     // further information for the user
   DType dtype = DType::f32;  // of the weights that were written
   WrittenFolder written;
 };
 
-// The model of a run, or of one of its checkpoints: its averages where it has some, which are what
-// evaluations measure. With the run's tokenizer; where the run began from a folder with the same
-// one, its files are kept as they are. Neither data nor a device is opened.
+// Exports the model of a run or a checkpoint: its averages, if it has them, because evaluations use
+// these. The run's tokenizer is exported too; if the run was started from a folder with the same
+// tokenizer, its files are copied. Opens neither data nor a device.
 ExportReport export_model(const std::filesystem::path& run_or_checkpoint, HuggingFaceFolder out);
 
-// Without a dtype in `out` exports are in f32, and imports keep that of the folder (bf16 or f16
-// where all its weights have it, else f32).
+// Without a dtype in `out` exports are in f32, and imports keep that of the folder (bf16 or f16 if
+// all weights have it, else f32).
 //
-// Reads a folder of Hugging Face, checks everything in it (configuration, names and shapes of the
-// tensors, the size of the tokenizer's vocabulary) and writes it anew, with config.yaml to start
-// from. A BertModel, which has no head, gets one with new values; the note names it. A tokenizer of
-// a kind that is not read is copied, with a note.
+// Reads a Hugging Face folder, checks it (configuration, names and shapes of the tensors, size of
+// the tokenizer's vocabulary) and writes a copy with a config.yaml. A BertModel, which has no head,
+// gets a new one, which the note mentions. A tokenizer of an unsupported kind is copied, with a
+// note.
 ExportReport import_model(const std::filesystem::path& from, HuggingFaceFolder out);
 
 }  // namespace dltrain

@@ -14,10 +14,10 @@ namespace dltrain {
 namespace fs = std::filesystem;
 namespace {
 
-// Greatest f16 that is no infinity.
+// The greatest finite f16.
 constexpr float kMaxF16 = 65504;
 
-// transformers' GPT-2 has biases everywhere: those of a model without are zero.
+// transformers' GPT-2 has biases everywhere; adds zeros for a model without biases.
 void add_zero_biases(std::vector<OutputTensor>& tensors) {
   const size_t count = tensors.size();
   for (size_t i = 0; i < count; ++i) {
@@ -31,17 +31,13 @@ void add_zero_biases(std::vector<OutputTensor>& tensors) {
   }
 }
 
-DType dtype_of(const HuggingFaceFolder& folder) {
-  return folder.dtype.value_or(DType::f32);
-}
-
-// Which tensors go into which file: in their order, as many as fit.
+// Distributes the tensors over files, in order, as many as fit.
 std::vector<std::vector<OutputTensor>> cut(std::vector<OutputTensor> tensors,
                                            const HuggingFaceFolder& folder) {
   std::vector<std::vector<OutputTensor>> shards(1);
   uint64_t bytes = 0;
   for (OutputTensor& tensor : tensors) {
-    const uint64_t size = TensorSpec{tensor.shape, dtype_of(folder)}.bytes();
+    const uint64_t size = TensorSpec{tensor.shape, folder.dtype.value_or(DType::f32)}.bytes();
     if (!shards.back().empty() && bytes + size > folder.max_shard_bytes) {
       shards.emplace_back();
       bytes = 0;
@@ -89,13 +85,13 @@ void check_output_folder(const HuggingFaceFolder& folder) {
   std::error_code ignored;
   if (!fs::exists(folder.path, ignored)) return;
   if (!fs::is_directory(folder.path, ignored)) {
-    fail(ExitCode::usage, "{} is there and is no folder", folder.path.string());
+    fail(ExitCode::usage, "{} exists and is not a folder", folder.path.string());
   }
   if (!folder.overwrite) {
-    fail(ExitCode::usage, "{} is there already; --overwrite replaces it", folder.path.string());
+    fail(ExitCode::usage, "{} already exists; use --overwrite to replace it", folder.path.string());
   }
   if (!is_model_folder(folder.path)) {
-    fail(ExitCode::usage, "{} is no folder of a model, so --overwrite does not replace it",
+    fail(ExitCode::usage, "{} is not the folder of a model, so --overwrite does not replace it",
          folder.path.string());
   }
   if (!fs::is_empty(folder.path, ignored)) check_all_ours(folder.path);
@@ -111,7 +107,7 @@ WrittenFolder write_huggingface_folder(const HuggingFaceFolder& folder,
   for (OutputTensor& tensor : tensors) tensor.name = model.family->exported(tensor.name);
   const auto shards = cut(std::move(tensors), folder);
 
-  const DType dtype = dtype_of(folder);
+  const DType dtype = folder.dtype.value_or(DType::f32);
   AtomicDirectory out(folder.path);
   WrittenFolder written{.tensors = 0, .shards = static_cast<int64_t>(shards.size()), .bytes = 0};
   nlohmann::ordered_json map = nlohmann::ordered_json::object();

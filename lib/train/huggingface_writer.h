@@ -1,4 +1,4 @@
-// Writes folders that Hugging Face's transformers loads.
+// Writes folders that Hugging Face's transformers can load.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 namespace dltrain {
 
-// One tensor of a model, by the name that it has here; `values` in the order of files.
+// One tensor of a model with its name in dltrain; `values` are in the order of files.
 struct OutputTensor {
   std::string name;
   Shape shape;
@@ -24,7 +24,7 @@ struct HuggingFaceFolder {
   std::filesystem::path path;
   std::optional<DType> dtype = {};   // f32 (the default), bf16 or f16
   uint64_t max_shard_bytes = 5e9;    // of the tensors of one file
-  bool overwrite = false;            // an earlier folder of a model may be replaced
+  bool overwrite = false;            // an existing folder of a model may be replaced
   std::vector<TokenizerFile> files;  // besides config.json and the weights
 };
 
@@ -35,12 +35,12 @@ struct WrittenFolder {
   std::vector<std::string> not_finite = {};  // tensors with a NaN or an infinity
 };
 
-// Throws Error(usage) where `folder.path` is there and may not be replaced.
+// Throws Error(usage) if `folder.path` exists and may not be replaced.
 void check_output_folder(const HuggingFaceFolder& folder);
 
 // Writes config.json, the weights (model.safetensors, or shards of at most max_shard_bytes with
-// their index) and the files; the folder appears whole or not at all. Throws Error(usage) as
-// check_output_folder() and for values that f16 cannot hold, Error(storage).
+// their index) and the files; the folder is complete or absent. Throws Error(usage) as
+// check_output_folder() and for values out of the range of f16, and Error(storage).
 WrittenFolder write_huggingface_folder(const HuggingFaceFolder& folder,
                                        const IdentifiedModel& model,
                                        std::vector<OutputTensor> tensors);

@@ -7,7 +7,7 @@ namespace dltrain {
 
 size_t InputSlots::stage_bytes(const Device& device, size_t batch_bytes, size_t fields) {
   if (device.properties().backend != "cuda") return 0;
-  // Each field begins on a boundary of its own.
+  // Each field is aligned.
   return 2 * align_up(align_up(sizeof(StepInputs)) + batch_bytes + fields * kMemoryAlignment);
 }
 
@@ -29,7 +29,7 @@ InputSlots::InputSlots(Device& device, std::byte* stages, size_t stage_bytes,
 InputSlots::~InputSlots() {
   try {
     if (copies_) copies_->synchronize();
-  } catch (const Error&) {  // of a device that has failed: told already
+  } catch (const Error&) {  // the device has failed, which was reported before
   }
 }
 
@@ -66,7 +66,7 @@ void InputSlots::fill(std::span<const InputPlace> places, FieldSpan fields,
     at += align_up(place.bytes);
   }
   stage.freed->record(stream);
-  // The batch before has left host memory: its stage was free long ago, so this hardly ever waits.
+  // Waits until the previous batch has left host memory, which is usually the case already.
   before.filled->synchronize();
 }
 

@@ -1,9 +1,9 @@
-// The way of batches from the host to the input slots of a plan.
+// The transfer of batches from the host to the input slots of a plan.
 //
-// Where the device's memory is the host's, fields are copied to their places. Otherwise there are
-// two stages in device memory, filled in turn by a stream of their own: a batch crosses the bus
-// while the kernels of the one before it run, and is then copied on the device to where the plan
-// reads it, in the order of the computation. StepInputs travel with it, from pinned memory.
+// If the device uses host memory, fields are copied to their places. Otherwise two stages in device
+// memory are filled in turn by a separate stream: a batch is transferred while the kernels of the
+// previous one run, and is then copied on the device to the plan's inputs, in the order of the
+// computation. StepInputs are transferred with it, from pinned memory.
 //
 // Threads: used by one thread.
 #pragma once
@@ -21,7 +21,7 @@ namespace dltrain {
 // The addresses of a batch's fields in host memory.
 using FieldSpan = std::span<const std::byte* const>;
 
-// Where a field goes on the device.
+// The place of a field on the device.
 struct InputPlace {
   std::byte* address = nullptr;
   size_t bytes = 0;
@@ -29,16 +29,15 @@ struct InputPlace {
 
 class InputSlots {
  public:
-  // Of the stages that a device of its own memory needs for batches of up to `batch_bytes`; 0 for
-  // others.
+  // The bytes of the stages for batches of up to `batch_bytes`; 0 for devices that use host memory.
   static size_t stage_bytes(const Device& device, size_t batch_bytes, size_t fields);
 
-  // `stages`: memory of stage_bytes() on the device. `device_inputs`: where StepInputs go.
+  // `stages`: memory of stage_bytes() on the device. `device_inputs`: the place of StepInputs.
   InputSlots(Device& device, std::byte* stages, size_t stage_bytes, std::byte* device_inputs);
   ~InputSlots();
 
-  // Queues the copies of a batch in the order of `stream`. The fields must stay as they are until
-  // the next call has returned; `inputs` are taken at the call.
+  // Queues the copies of a batch in the order of `stream`. The fields must not change until the
+  // next call has returned; `inputs` are copied by the call.
   void fill(std::span<const InputPlace> places, FieldSpan fields, const StepInputs& inputs,
             Stream& stream);
 

@@ -11,7 +11,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A decoder's parameters as those of files see them.
+// The parameters of a decoder for loading from files.
 class DecoderWeights final : public WeightStore {
  public:
   explicit DecoderWeights(Decoder& decoder) : decoder_(decoder) {}
@@ -38,7 +38,7 @@ std::shared_ptr<const Tokenizer> find_tokenizer(const fs::path& given,
   return holds_tokenizer(folder) ? load_tokenizer(folder) : nullptr;
 }
 
-// Of a file or a checkpoint; on another folder of weights no table depends.
+// Returns the shapes of the tensors of a file or a checkpoint; none for other folders of weights.
 std::map<std::string, Shape> shapes_of(const fs::path& path, bool checkpoint) {
   std::map<std::string, Shape> out;
   if (!checkpoint && !fs::is_regular_file(path)) return out;

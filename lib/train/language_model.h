@@ -1,5 +1,5 @@
-// A trained language model, opened to continue texts: of a checkpoint with its own configuration,
-// or of a configuration whose model.init_from has the weights.
+// A trained language model to continue texts: from a checkpoint with its configuration, or from a
+// configuration with model.init_from.
 #pragma once
 
 #include <filesystem>
@@ -19,9 +19,9 @@ namespace dltrain {
 
 class LanguageModel {
  public:
-  // `checkpoint`: none: model.init_from. `tokenizer`: file or folder; empty: that of the run
-  // folder, or beside the weights of init_from. Takes no memory for the model yet. Throws
-  // ConfigError and Error(usage) for a model that cannot continue texts, Error(storage).
+  // `checkpoint`: if absent, model.init_from is used. `tokenizer`: file or folder; empty: that of
+  // the run folder, or beside the weights of init_from. Allocates no memory for the model. Throws
+  // ConfigError and Error(usage) for a model that cannot continue texts, and Error(storage).
   LanguageModel(Experiment experiment, std::optional<ResumeChoice> checkpoint,
                 const Engines& engines, const std::filesystem::path& tokenizer = {});
   LanguageModel(const LanguageModel&) = delete;
@@ -31,10 +31,11 @@ class LanguageModel {
   const Tokenizer* tokenizer() const { return tokenizer_.get(); }  // null: none is known
   const std::filesystem::path& source() const { return source_; }  // of the weights
   const std::string& device_note() const { return device_.note; }
-  // For text_requests(); absent: prompts are continued. Throws Error where it has no tokenizer.
+  // The tokens for text_requests(); absent: prompts are continued. Throws Error without a
+  // tokenizer.
   std::optional<PairTokens> pair() const;
 
-  // Takes the memory and reads the weights. Of a checkpoint with averages these are used.
+  // Allocates the memory and reads the weights: the averages of a checkpoint, if it has them.
   Decoder& open(int64_t slots, int64_t capacity);
 
  private:
@@ -50,18 +51,18 @@ class LanguageModel {
   std::unique_ptr<Decoder> decoder_;
 };
 
-// Requests for `copies` texts of each prompt, in order. Prompts that stand there several times
-// count as further copies, so that each has its own draws. `pair`: of a model with an encoder,
-// which reads the prompts as the sources of its training: with an end of text behind them.
+// Returns requests for `copies` texts of each prompt, in order. Repeated prompts count as further
+// copies, so that each has its own random numbers. `pair`: for a model with an encoder, which reads
+// the prompts as sources, followed by an end of text as in training.
 std::vector<TextRequest> text_requests(const std::vector<std::vector<int32_t>>& prompts,
                                        int64_t copies, const std::optional<PairTokens>& pair = {});
 
-// What generation reads of an experiment and its data: which input has the tokens of the texts that
-// are continued, and the source of each, where there is one.
+// Sets the inputs of the request from an experiment: the input with the tokens of the texts, and
+// the source, if there is one.
 void describe_inputs(const Experiment& experiment, DecodeRequest& request);
 
-// Throws Error(data) with the number of the prompt and the byte for broken UTF-8 and for characters
-// that the vocabulary lacks.
+// Throws Error(data) with the number of the prompt and the byte for invalid UTF-8 and for
+// characters that are not in the vocabulary.
 std::vector<int32_t> encode_prompt(const Tokenizer& tokenizer, const std::string& text,
                                    size_t number);
 

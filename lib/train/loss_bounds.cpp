@@ -40,7 +40,7 @@ class LossOfOutputs {
   }
 
   double operator()(const std::vector<double>& outputs) {
-    // Both each time: a plan takes the memory of inputs that it has read.
+    // Copies both inputs, because a plan reuses the memory of inputs that it has read.
     device_->copy(plan_->address(targets_value_), targets_.data(), targets_.size(), *stream_);
     device_->copy(plan_->address(output_), outputs.data(), outputs.size() * sizeof(double),
                   *stream_);
@@ -76,7 +76,7 @@ class LossOfOutputs {
   Buffer state_, work_;
 };
 
-// For each output the mean of its targets that count.
+// Returns, for each output, the mean of its targets that count.
 std::vector<double> mean_targets(const double* targets, const Shape& shape) {
   const auto outputs = static_cast<size_t>(shape.elements() / shape[0]);
   std::vector<double> means(static_cast<size_t>(shape.elements()));
@@ -99,15 +99,15 @@ double log_share(double share) {
   return std::log(std::max(share, kLeastShare));
 }
 
-// Outputs that say the targets: with `firmness` 1 the likeliest model of distributions and of
-// shares, with more one that is surer. Numbers are the targets themselves.
+// Returns outputs that predict the targets. With `firmness` 1 they are the logits of target
+// distributions, with more they are more confident. For numbers they are the targets.
 std::vector<double> outputs_that_know(const LossOfOutputs& loss, TargetKind kind, double firmness) {
   const auto elements = static_cast<size_t>(loss.shape().elements());
   const auto classes = static_cast<size_t>(loss.shape()[-1]);
   std::vector<double> out(elements, 0.0);
   switch (kind) {
     case TargetKind::labels:
-      // Logarithms of probabilities, so that a penalty of their sum (z_loss) finds nothing.
+      // Log probabilities, for which the penalty z_loss is 0.
       for (size_t row = 0; row < elements / classes; ++row) {
         const int32_t label = loss.labels()[row];
         if (label < 0) continue;
@@ -136,7 +136,7 @@ std::vector<double> outputs_that_know(const LossOfOutputs& loss, TargetKind kind
   return out;
 }
 
-// The same answer everywhere: what the targets of the batch are on average.
+// Returns constant outputs: the mean targets of the batch.
 std::vector<double> constant_outputs(const LossOfOutputs& loss, TargetKind kind) {
   const auto elements = static_cast<size_t>(loss.shape().elements());
   const auto classes = static_cast<size_t>(loss.shape()[-1]);
@@ -164,7 +164,7 @@ std::vector<double> constant_outputs(const LossOfOutputs& loss, TargetKind kind)
   return out;
 }
 
-// The least of a function with one valley, by golden sections.
+// Returns the minimum of a unimodal function by golden-section search.
 template <typename F>
 double least_within(double low, double high, const F& f) {
   constexpr double kGolden = 0.6180339887498949;
@@ -197,7 +197,7 @@ double lowest_loss(LossOfOutputs& loss, TargetKind kind, double uninformed) {
   const double first = kind == TargetKind::labels ? kSure : 1;
   const double sure = at(first);
   if (sure <= kSmallShare * uninformed) return sure;
-  // A temperature asks for logits that are as many times larger.
+  // With a temperature the best logits are that many times larger.
   return std::min(sure, least_within(0, kSure, at));
 }
 

@@ -1,9 +1,9 @@
-// Losses that a batch has whatever the model is: that of an answer without opinion, and the lowest
-// that any outputs can reach. Label smoothing, mixed samples and soft targets keep the second above
+// Losses of a batch that do not depend on the model: that of uninformed outputs, and the lowest
+// that any outputs can reach, which label smoothing, mixed samples and soft targets keep above
 // zero.
 //
-// Losses are those of evaluation (of a distillation the hard loss), in float64 on the reference
-// engine, divided as the batch says.
+// Losses are those of evaluation (for distillation the hard loss), in float64 on the reference
+// engine, divided by the divisor of the batch.
 #pragma once
 
 #include "train/checks_support.h"
@@ -11,19 +11,18 @@
 namespace dltrain {
 
 struct LossBounds {
-  // The lowest is sought among outputs that say the targets, as firmly as is best; so it is an
-  // upper bound, exact for losses of one sort of targets, and near where class weights meet
-  // smoothing.
+  // The lowest loss of outputs that predict the targets with the best confidence. It is an upper
+  // bound: exact for losses of one kind of targets, and close for class weights with smoothing.
   double lowest = 0;
   double uninformed = 0;  // all logits equal, or the best constant numbers
-  // Of the best answer that is the same for every sample and place: how often each class occurs.
+  // The loss of the best constant outputs: the frequencies of the classes, or the mean targets.
   double constant = 0;
-  // Of outputs a small step from the uninformed ones towards the targets: less than theirs, unless
-  // the loss has the wrong sign.
+  // The loss of outputs a small step from the uninformed ones towards the targets: it is lower,
+  // unless the loss has the wrong sign.
   double step_nearer = 0;
 };
 
-// `batch` is one of `session`. `lowest` false: it is not computed.
+// `batch`: of `session`. `lowest` false: the lowest loss is not computed.
 LossBounds loss_bounds(const Engine& reference, const Session& session, const OneBatch& batch,
                        bool lowest = true);
 

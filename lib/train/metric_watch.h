@@ -1,5 +1,5 @@
-// Follows one metric of the evaluations: which was the best, and how many were not better since.
-// The best checkpoint and early stopping are both decided by one of these.
+// Tracks one metric of the evaluations: the best value, and the number of evaluations since. Used
+// for the best checkpoint and for early stopping.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace dltrain {
 
-// What a checkpoint keeps of a watch.
+// The state of a watch in a checkpoint.
 struct MetricRecord {
   std::string metric;
   int64_t step = 0;  // of the best evaluation; 0: none yet
@@ -19,17 +19,16 @@ struct MetricRecord {
 
 enum class MetricMode : uint8_t { min, max };
 
-// Without a word from the person: smaller is better for the loss, errors and perplexity, greater
-// for everything else.
+// The default mode: min for the loss, errors and perplexity, max for everything else.
 MetricMode default_mode(std::string_view metric);
 
 class MetricWatch {
  public:
-  // `record`: of the run that is resumed; one of another metric is not used.
+  // `record`: of the resumed run; ignored if it is of another metric.
   MetricWatch(const std::string& metric, MetricMode mode, double min_delta,
               const MetricRecord& record = {});
 
-  // Takes in one evaluation; true when it is better than the best before by more than min_delta. A
+  // Adds one evaluation; returns true if it is better than the best one by more than min_delta. A
   // value that is not finite is never better.
   bool observe(int64_t step, double value);
 

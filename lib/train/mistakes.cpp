@@ -7,15 +7,16 @@
 #include <new>
 #include <vector>
 
+#include "train/host_reduce.h"
+
 namespace dltrain {
 namespace {
 
 constexpr int32_t kCodes = 256;  // more than there are exit codes
 
 int32_t greatest(Collectives& group, int32_t own) {
-  HostStream host;
   static const auto about = std::make_shared<const std::string>("whether a rank has failed");
-  group.wait(group.all_reduce(&own, 1, DType::i32, ReduceOp::max, host, about), host);
+  reduce_on_host(&group, std::span(&own, 1), ReduceOp::max, about);
   return own;
 }
 

@@ -1,5 +1,5 @@
-// Mistakes that one rank finds and all ranks end for: one of them tells it, the others end without
-// a word. All ranks must call the same functions in the same order.
+// Errors that one rank finds and that end all ranks: one rank reports the error, the others end
+// without a message. All ranks must call the same functions in the same order.
 #pragma once
 
 #include <exception>
@@ -11,8 +11,8 @@
 
 namespace dltrain {
 
-// What the ranks throw that do not tell the mistake. Its own code is `rank`, as that of every rank
-// that ends because of another one.
+// Thrown by the ranks that do not report the error. Its own code is `rank`, as for every rank that
+// ends because of another one.
 class MistakeElsewhere : public Error {
  public:
   MistakeElsewhere(int rank, ExitCode mistake)
@@ -20,25 +20,26 @@ class MistakeElsewhere : public Error {
         rank_(rank),
         mistake_(mistake) {}
 
-  int rank() const { return rank_; }             // that tells it
-  ExitCode mistake() const { return mistake_; }  // what that one ends with
+  int rank() const { return rank_; }             // the rank that reports the error
+  ExitCode mistake() const { return mistake_; }  // the exit code of that rank
 
  private:
   int rank_;
   ExitCode mistake_;
 };
 
-// What the process ends with where this is thrown; not all are mistakes of ours: memory runs out,
-// paths cannot be looked at.
+// Returns the exit code of a process that ends with this exception, which may be one of the
+// standard library (std::bad_alloc, std::filesystem::filesystem_error).
 ExitCode exit_code_of(const std::exception& error);
 
-// Runs a part of the work on every rank, and waits for the others. The first rank whose part throws
-// throws that, the others throw MistakeElsewhere. A rank that cannot ask the others, since one was
-// lost, throws its own mistake before Error(rank). `group`: over host memory; nullptr: alone.
+// Runs a part of the work on every rank and waits for the others. The first rank whose part throws
+// rethrows that exception, the others throw MistakeElsewhere. If a rank was lost, a rank throws its
+// own exception if it has one, else Error(rank). `group`: over host memory; nullptr: one rank.
 void together(Collectives* group, const std::function<void()>& part);
 
-// What the first rank that has found something says, and which one that is: "… (on rank 2)"; the
-// same on every rank, at most kFindingBytes of it. Empty where nobody has. Throws Error(rank).
+// Returns, on every rank, the text of the first rank whose text is not empty, followed by its
+// number: "… (on rank 2)". At most kFindingBytes are sent. Returns an empty text if all are empty.
+// Throws Error(rank).
 inline constexpr size_t kFindingBytes = 1024;
 std::string first_finding(Collectives* group, const std::string& own);
 

@@ -9,7 +9,7 @@
 namespace dltrain {
 namespace {
 
-// Nothing smaller is told from zero: keeps logarithms finite.
+// Lower bounds that keep logarithms finite.
 constexpr float kLeast = 1e-30f, kLeastBinary = 1e-7f;
 constexpr int64_t kMostNumbers = int64_t{1} << 30;  // 4 GiB
 
@@ -27,14 +27,14 @@ void softmax(std::span<float> row) {
   for (float& x : row) x = static_cast<float>(x / sum);
 }
 
-// From what the model gives to what it means, in place.
+// Converts outputs of the model to predictions, in place.
 void to_predictions(TargetKind kind, std::span<float> row) {
   if (is_over_classes(kind)) return softmax(row);
   if (kind != TargetKind::binary) return;
   for (float& x : row) x = 1 / (1 + std::exp(-x));
 }
 
-// And back, to what the loss expects.
+// Converts predictions back to outputs for the loss.
 void to_outputs(TargetKind kind, std::span<float> row) {
   for (float& x : row) {
     if (is_over_classes(kind)) {
@@ -46,7 +46,7 @@ void to_outputs(TargetKind kind, std::span<float> row) {
   }
 }
 
-// The samples of another dataset, whose one input is what was predicted for them.
+// A dataset with the targets of another one, whose only input are the predictions.
 class PredictedDataset final : public Dataset {
  public:
   PredictedDataset(std::shared_ptr<const Dataset> of, Predictions predictions, const Shape& output)
@@ -104,9 +104,9 @@ Predictions predict(const Session& session, std::optional<int64_t> limit, const 
     if (stop && stop()) return {};
     session.executor->evaluate(batch->fields, batch->position, first);
     first = false;
-    const std::vector<float> values = session.executor->evaluation_output();
-    out.values.insert(out.values.end(), values.begin(),
-                      values.begin() + batch->samples * out.width);
+    const std::vector<double> values = session.executor->evaluation_output();
+    std::transform(values.begin(), values.begin() + batch->samples * out.width,
+                   std::back_inserter(out.values), [](double x) { return static_cast<float>(x); });
     out.samples += batch->samples;
   }
   const auto width = static_cast<size_t>(out.classes > 0 ? out.classes : out.width);
@@ -144,7 +144,7 @@ EvaluationRecord evaluate_predictions(const Session& session, const Predictions&
                                       int64_t step) {
   const TensorSpec& output = session.executor->training().output_spec;
   const Shape sample(output.shape.dims().subspan(1));
-  // A model without layers: its output is the input.
+  // A model without layers, whose output is its input.
   const ModelConfig nothing;
   Session scoring;
   scoring.experiment = session.experiment;

@@ -1,5 +1,5 @@
-// What models say about each sample of a split, in file order: for files of predictions, and for
-// ensembles, whose members' predictions are averaged.
+// Predictions for each sample of a split, in file order: for files of predictions and for
+// ensembles, which average predictions.
 #pragma once
 
 #include <optional>
@@ -10,25 +10,25 @@
 
 namespace dltrain {
 
-// Of `labels` and `distributions`: a probability for each class, at each place of a sample (the
-// tokens of a text); of `binary`: one for each output; of `numbers`: the outputs themselves.
+// For `labels` and `distributions` a probability for each class, at each position of a sample (the
+// tokens of a text); for `binary` one for each output; for `numbers` the outputs.
 struct Predictions {
   TargetKind kind = TargetKind::numbers;
   int64_t samples = 0;
   int64_t width = 0;               // numbers a sample
-  int64_t classes = 0;             // 0: the numbers are no classes
+  int64_t classes = 0;             // 0: the numbers are not classes
   std::vector<float> values = {};  // [samples, width]
 
   int64_t places() const { return classes > 0 ? width / classes : 1; }
 };
 
-// Runs the model that `session` holds over session.data.eval, or its first `limit` samples, on this
-// rank alone. Throws Error(memory) where the predictions are too many to be held. Without samples
-// where `stop` has ended it.
+// Runs the model of `session` over session.data.eval, or its first `limit` samples, on this rank
+// alone. Throws Error(memory) if there are too many predictions. Returns no samples if `stop` has
+// ended it.
 Predictions predict(const Session& session, std::optional<int64_t> limit = {},
                     const StopCheck& stop = {});
 
-// The mean of several predictions of the same samples. Throws Error(usage) where they differ in
+// The mean of several predictions of the same samples. Throws Error(usage) if they differ in
 // samples or classes.
 class MeanPredictions {
  public:
@@ -41,8 +41,8 @@ class MeanPredictions {
   int64_t members_ = 0;
 };
 
-// Loss and metrics of predictions, by the loss and the metrics of `session`'s configuration, as
-// evaluate() measures them for a model.
+// Computes loss and metrics of predictions by the configuration of `session`, as evaluate() does
+// for a model.
 EvaluationRecord evaluate_predictions(const Session& session, const Predictions& predictions,
                                       int64_t step);
 

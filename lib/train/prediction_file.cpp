@@ -35,7 +35,7 @@ class Rows {
         order_(static_cast<size_t>(width_)),
         target_bytes_(target_.bytes()) {
     if (over_classes_ && top > width_) {
-      fail(ExitCode::usage, "--top-k {}: the model tells {} classes apart", top, width_);
+      fail(ExitCode::usage, "--top-k {}: the model has {} classes", top, width_);
     }
     const auto tokenizer = dataset_.tokenizer();
     for (int32_t id = 0; tokenizer && p_.places() > 1 && id < p_.classes; ++id) {
@@ -79,8 +79,8 @@ class Rows {
   int64_t targets_of_row() const {
     return dataset_.has_targets() ? target_.shape.elements() / p_.places() : 0;
   }
-  // The targets of a row as texts: names or numbers; empty where they do not count. None where the
-  // data has none.
+  // Returns the targets of a row as texts: names or numbers, empty for targets that do not count;
+  // none if the data has no targets.
   std::vector<std::string> targets(int64_t row) {
     std::vector<std::string> out(static_cast<size_t>(targets_of_row()));
     if (out.empty()) return out;
@@ -149,7 +149,7 @@ class Rows {
     out.add("sample", sample).add("source", dataset_.place_of(sample));
     if (p_.places() > 1) out.add("place", row % p_.places());
     if (!dataset_.has_targets()) {
-      // Nothing to say.
+      // There is no target.
     } else if (target_.dtype == DType::i32 && !names_.empty()) {
       const auto texts = targets(row);
       if (texts.size() == 1) {

@@ -79,7 +79,7 @@ void Reporter::watch_device() {
   if (!why.empty() && session_.options.ranks.leads()) log_info("{}", why);
 }
 
-// What the device says of itself, at most a second old; and what it can do at most.
+// Adds the sensor readings of the device, at most a second old.
 void Reporter::add_device(JsonObject& line) {
   if (!monitor_) return;
   const auto reading = monitor_->latest();
@@ -113,7 +113,7 @@ TrainEvents Reporter::events() {
           .on_warning = [](const std::string& text) { log_warning("{}", text); }};
 }
 
-// What all lines of metrics.jsonl begin with.
+// Returns the first fields of all lines of metrics.jsonl.
 JsonObject Reporter::line_of(int64_t step, int64_t tokens_seen) const {
   JsonObject line;
   line.add("step", step).add_rounded("time", unix_time(), 13).add("attempt", attempt_);

@@ -1,5 +1,4 @@
-// Turns what the training loop tells into what a person and a script see: log, progress bar,
-// metrics.jsonl, and the final summary.
+// Writes the events of the training loop to log, progress bar, metrics.jsonl and the final summary.
 #pragma once
 
 #include <filesystem>
@@ -17,8 +16,8 @@ namespace dltrain {
 
 class Reporter {
  public:
-  // On ranks other than 0 nothing is shown or written, but that their GPU is slowed down.
-  // `resumed_step`, `evaluation_due`: see MetricsWriter. `attempt`: at this run, from 1.
+  // Ranks other than 0 only warn if their GPU is throttled. `resumed_step`, `evaluation_due`: see
+  // MetricsWriter. `attempt`: the number of the attempt, from 1.
   Reporter(const Session& session, const std::filesystem::path& folder,
            std::optional<int64_t> resumed_step, bool evaluation_due, int64_t attempt,
            const std::string& resolved_config, bool quiet);
@@ -26,7 +25,7 @@ class Reporter {
   // Callbacks into this object, which must outlive the loop.
   TrainEvents events();
 
-  // After the loop: last lines, the loss curve, and where to look.
+  // Called after the loop: prints the loss curve, the timing and the run folder.
   void finish(const TrainOutcome& outcome, const std::filesystem::path& folder);
 
  private:
@@ -42,18 +41,18 @@ class Reporter {
   std::filesystem::path folder_;
   bool quiet_;
   int64_t attempt_;
-  int64_t first_step_;  // where the run goes on
+  int64_t first_step_;  // the first step of this attempt
   double last_loss_ = 0;
   std::vector<double> losses_;
   std::optional<MetricsWriter> metrics_, samples_;
   std::optional<Progress> progress_;
-  std::unique_ptr<DeviceMonitor> monitor_;  // null: the device says nothing of itself
-  double peak_flops_ = 0;                   // in the compute type; 0: not known
+  std::unique_ptr<DeviceMonitor> monitor_;  // null: the device has no sensor
+  double peak_flops_ = 0;                   // in the compute type; 0: unknown
   std::optional<TensorBoardLog> tensorboard_;
 };
 
-// MFU: the share of `peak_flops` (of one rank's device, FLOP/s) that the model's own arithmetic
-// (compile/model_flops.h) takes in steps of so long. 0: not known.
+// The model FLOP utilization: the model's arithmetic (compile/model_flops.h) per time as a share of
+// `peak_flops` (FLOP/s of one rank's device). 0: unknown.
 double model_flop_utilization(const Session& session, double step_ms, double peak_flops);
 
 // The content of summary.json and --result. `outcome` may be null for a run that failed early.

@@ -10,7 +10,8 @@
 namespace dltrain {
 namespace {
 
-// Settings of sections that must stay which do not change what a step computes.
+// Returns whether a setting may change without --allow-changes: it does not affect what a step
+// computes.
 bool may_change(const ConfigDifference& difference, const ResumeChoice& choice,
                 const Session& session) {
   const std::string& key = difference.path;
@@ -20,8 +21,7 @@ bool may_change(const ConfigDifference& difference, const ResumeChoice& choice,
   if (in("model.init_from") || in("model.rename") || in("model.strict")) return true;
   if (in("data.workers")) return true;
   if (in("loss.teacher")) return true;  // its fingerprint is compared
-  // Files may have been moved, or their separator is found now where it was given: the samples say
-  // whether they are the same.
+  // Files may have been moved, or their delimiter may now be detected; the samples are compared.
   const bool paths = difference.before.starts_with('/') && difference.after.starts_with('/');
   const std::string& saved = choice.state.data_fingerprint;
   return in("data") && (paths || key.ends_with(".delimiter")) &&
@@ -34,19 +34,19 @@ std::vector<ConfigDifference> changes_of(const ResumeChoice& choice, const Sessi
   return diff_dumps(dump_config(before), dump_config(*session.experiment));
 }
 
-// The weights mean the tokens of the tokenizer that they were trained with.
+// Throws Error(usage) if the tokenizer is not the one that the checkpoint was trained with.
 void check_tokenizer(const ResumeChoice& choice, const Session& session) {
   const auto now = session.data.train->tokenizer();
   const bool same = now && now->identity() == choice.state.tokenizer;
-  if (same && !holds_tokenizer(run_of(choice.checkpoint))) return;  // the run gets it again
+  if (same && !holds_tokenizer(run_of(choice.checkpoint))) return;  // it is saved again
   const auto saved = run_tokenizer(choice);
   if (!now || !saved || saved->identity() == now->identity()) return;
   fail(ExitCode::usage,
-       "{} was trained with the tokenizer in {}; that of this configuration is another one",
+       "{} was trained with the tokenizer in {}, which differs from that of this configuration",
        choice.checkpoint.string(), run_of(choice.checkpoint).string());
 }
 
-// What would make another run of it.
+// The changes that need --allow-changes.
 std::vector<ConfigDifference> other_run(const ResumeChoice& choice, const Session& session,
                                         const std::vector<ConfigDifference>& changes) {
   std::vector<ConfigDifference> out;
@@ -74,7 +74,7 @@ std::string fingerprint(const Dataset& data) {
     const int64_t count = std::min(kSamples, data.size());
     for (int64_t i = 0; i < count; ++i) data.hash_inputs(i * data.size() / count, hasher);
   } catch (const Error&) {
-    return {};  // the step that needs the sample says so
+    return {};  // the step that needs the sample reports the error
   }
   return hasher.hex();
 }
@@ -83,10 +83,10 @@ std::shared_ptr<const Tokenizer> run_tokenizer(const ResumeChoice& choice) {
   const auto run = run_of(choice.checkpoint);
   if (!holds_tokenizer(run)) {
     if (choice.state.tokenizer.empty()) return nullptr;
-    fail(ExitCode::storage, "{}: the tokenizer with which it was trained is not in {}",
+    fail(ExitCode::storage, "{}: the tokenizer it was trained with is not in {}",
          choice.checkpoint.string(), run.string());
   }
-  std::string problem = "not the tokenizer with which it was trained";
+  std::string problem = "not the tokenizer it was trained with";
   try {
     auto tokenizer = load_tokenizer(run);
     const std::string& saved = choice.state.tokenizer;
@@ -105,20 +105,21 @@ std::vector<ConfigDifference> check_resume(const ResumeChoice& choice, const Ses
   const auto differs = [&](const char* key, int64_t saved, int64_t now) {
     if (saved == now) return;
     fail(ExitCode::usage,
-         "{} was made with {} {}, this configuration has {}; a resumed run keeps it", place, key,
-         saved, now);
+         "{} was saved with {} {}, this configuration has {}; it cannot change when a run is "
+         "resumed",
+         place, key, saved, now);
   };
   differs("seed", state.seed, session.experiment->seed);
   differs("global_batch_size", state.global_batch, session.batch.global_batch);
   if (state.step > session.max_steps) {
     fail(ExitCode::usage,
-         "{} is at step {}, the run ends at step {}; training.max_steps may only grow", place,
+         "{} is at step {}, the run ends at step {}; training.max_steps may only increase", place,
          state.step, session.max_steps);
   }
   const std::string& optimizer = session.experiment->optimizer->kind;
   if (!state.optimizer.empty() && state.optimizer != optimizer) {
     fail(ExitCode::usage,
-         "{} was made with the optimizer {}, this configuration has {}; to go on with another one "
+         "{} was saved with the optimizer {}, this configuration has {}; to use another optimizer, "
          "start a new run with model.init_from: {}",
          place, state.optimizer, optimizer, place);
   }
@@ -128,18 +129,39 @@ std::vector<ConfigDifference> check_resume(const ResumeChoice& choice, const Ses
   const auto other = other_run(choice, session, changes);
   if (!other.empty() && !allow_changes) {
     fail(ExitCode::usage,
-         "{} was made with another model, loss or other data:\n{}\n--allow-changes goes on all the "
-         "same; a new run takes only the weights (model.init_from: {})",
+         "{} was saved with another model, loss or data:\n{}\nUse --allow-changes to resume "
+         "anyway, or "
+         "start a new run with its weights only (model.init_from: {})",
          place, describe_differences(other), place);
   }
   return changes;
 }
 
+void keep_saved_defaults(Experiment& experiment, const std::filesystem::path& folder) {
+  DataConfig& data = experiment.data;
+  const bool split = data.eval_fraction && !data.given("eval_split");
+  const bool order = data.train->kind == "tensors" && !data.train->given("shuffle");
+  if (!split && !order) return;
+  for (const auto& place : {folder, folder / "latest", folder / "checkpoints" / "latest"}) {
+    if (!std::filesystem::exists(place / "state.json")) continue;
+    try {
+      const auto saved =
+          load_config<Experiment>({.files = {place / "config.yaml"}, .overrides = {}});
+      if (split) data.eval_split = saved.data.eval_split;
+      if (order) data.train->shuffle = saved.data.train->shuffle;
+    } catch (const ConfigError&) {
+      // The error is reported when the checkpoint is read.
+    }
+    return;
+  }
+}
+
 void check_teacher(const Session& session, const std::filesystem::path& run_folder) {
   if (!session.teacher || !is_inside(session.teacher->checkpoint, run_folder)) return;
   fail(ExitCode::usage,
-       "loss.teacher: {} lies in the run folder {} itself; give the run another folder "
-       "(--output-dir or --name)",
+       "loss.teacher: {} lies in the run folder {} itself; use --output-dir or --name to write the "
+       "run "
+       "to another folder",
        session.teacher->checkpoint.string(), run_folder.string());
 }
 

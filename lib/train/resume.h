@@ -1,4 +1,4 @@
-// Whether a run may go on from a checkpoint, and with which changes.
+// Checks whether a run may resume from a checkpoint, and with which changes.
 #pragma once
 
 #include <filesystem>
@@ -12,21 +12,27 @@
 
 namespace dltrain {
 
-// What tells the training data of a run from others: some of its samples; "" where they cannot be
+// A hash of some training samples, which identifies the data of a run; empty if a sample cannot be
 // read.
 std::string fingerprint(const Dataset& data);
 
-// The tokenizer in the run folder of a checkpoint; nullptr: there is none. Throws Error(storage)
-// where it is damaged, or not that with which the checkpoint was trained.
+// Returns the tokenizer in the run folder of a checkpoint, or nullptr if there is none. Throws
+// Error(storage) if it is damaged or not the one the checkpoint was trained with.
 std::shared_ptr<const Tokenizer> run_tokenizer(const ResumeChoice& choice);
 
-// The settings of this run that are not those of the checkpoint. Throws Error(usage) for what a
-// resumed run keeps, and, without `allow_changes`, for another loss, model, teacher or other data.
+// Returns the settings of this run that differ from the checkpoint. Throws Error(usage) for
+// settings that cannot change and, without `allow_changes`, for another loss, model, teacher or
+// other data.
 std::vector<ConfigDifference> check_resume(const ResumeChoice& choice, const Session& session,
                                            bool allow_changes);
 
-// Throws Error(usage) where the teacher of the loss lies in the run folder: it would be discarded,
-// or the student would become its own teacher.
+// Sets keys of `experiment` whose defaults have changed, unless they are given, to the values of
+// the run in `folder` (or a checkpoint): the samples that eval_fraction holds out, and the order of
+// `type: tensors`. Does nothing if there is no run.
+void keep_saved_defaults(Experiment& experiment, const std::filesystem::path& folder);
+
+// Throws Error(usage) if the teacher of the loss lies in the run folder: it would be discarded, or
+// the student would become its own teacher.
 void check_teacher(const Session& session, const std::filesystem::path& run_folder);
 
 }  // namespace dltrain

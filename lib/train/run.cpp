@@ -17,13 +17,12 @@
 #include "base/stop.h"
 #include "comm/watch.h"
 #include "config/dump.h"
-#include "data/classes.h"
 #include "telemetry/log.h"
 #include "telemetry/metrics.h"
 #include "train/advice.h"
 #include "train/device_ranks.h"
+#include "train/host_reduce.h"
 #include "train/mistakes.h"
-#include "train/other_tokenizer.h"
 #include "train/process_age.h"
 #include "train/reporter.h"
 #include "train/resume.h"
@@ -40,7 +39,7 @@ std::filesystem::path run_path(const Experiment& experiment, const RunOptions& o
   return options.folder.empty() ? std::filesystem::path("runs") / experiment.name : options.folder;
 }
 
-// The names of the files of the tokenizer that the run folder will hold.
+// The names of the tokenizer's files, which are saved in the run folder.
 std::vector<std::string> tokenizer_files(const Session& session) {
   std::vector<std::string> names;
   if (const auto tokenizer = session.data.train->tokenizer()) {
@@ -55,16 +54,16 @@ class Run {
       : experiment_(experiment), options_(options), path_(run_path(experiment, options)) {}
 
   ExitCode go();
-  // See device_ranks.h.
-  void part(const Error& error) const { give_up(options_.ranks, session_, error); }
-  // Best effort: a failing disk must not hide the first error.
+  // Leaves the group of ranks (device_ranks.h).
+  void leave(const Error& error) const { give_up(options_.ranks, session_, error); }
+  // Writes the summaries of a failed run. Storage errors are only logged, so that they do not hide
+  // the first error.
   void write_failure(ExitCode code, const std::string& message) const;
 
  private:
   bool leads() const { return options_.ranks.leads(); }
   void compare_configurations() const;
   void set_up_logging(const std::optional<std::filesystem::path>& folder) const;
-  void take_greatest(std::span<int32_t> values) const;
   void prepare(const std::function<void()>& part) const;
   void open_device();
   void open();
@@ -72,7 +71,8 @@ class Run {
   bool is_finished() const;
   void compare_starts(bool done) const;
   void begin(const std::string& resolved);
-  void tell_changes() const;
+  void log_start() const;
+  void log_changes() const;
   CheckpointState origin();
   void write_summaries(ExitCode code, const std::string& message) const;
 
@@ -86,8 +86,8 @@ class Run {
   std::optional<ResumeChoice> resume_;
   std::vector<ConfigDifference> changes_;  // since the checkpoint
   int64_t attempt_ = 1;
-  StartReport start_report_;
-  bool begun_ = false;  // before, the run folder holds what it held
+  std::optional<LoadedWeights> loaded_;
+  bool begun_ = false;  // this run has written to the run folder
   std::optional<TrainOutcome> outcome_;
 };
 
@@ -100,19 +100,7 @@ void Run::set_up_logging(const std::optional<std::filesystem::path>& folder) con
              console());
 }
 
-// Of all ranks.
-void Run::take_greatest(std::span<int32_t> values) const {
-  Collectives* group = options_.ranks.collectives;
-  if (group == nullptr) return;
-  HostStream host;
-  static const auto about = std::make_shared<const std::string>("whether all ranks can begin");
-  group->wait(
-      group->all_reduce(values.data(), values.size(), DType::i32, ReduceOp::max, host, about),
-      host);
-}
-
-// Runs a part of the preparation on every rank. The first rank that finds a mistake throws it, and
-// so is the only one to tell it.
+// Runs a part of the preparation on every rank. Only the first rank that fails reports its error.
 void Run::prepare(const std::function<void()>& part) const {
   together(options_.ranks.collectives, [&] {
     try {
@@ -126,7 +114,7 @@ void Run::prepare(const std::function<void()>& part) const {
   });
 }
 
-// What all ranks must have been told alike.
+// Throws Error(usage) if the ranks were started with different options.
 void Run::compare_configurations() const {
   if (options_.ranks.store == nullptr) return;
   const bool by_node =
@@ -146,7 +134,7 @@ void Run::compare_configurations() const {
   check_same_configuration(*options_.ranks.store, options_.ranks.rank, options_.ranks.world, all);
 }
 
-// Of several ranks before all else, so that they know what carries their messages.
+// With several ranks the device is opened first, because it decides how they communicate.
 void Run::open_device() {
   if (options_.ranks.collectives == nullptr) return;
   chosen_ = choose_device(experiment_.device, options_.engines, options_.ranks.local_rank);
@@ -164,35 +152,35 @@ void Run::open() {
                   options_.overwrite && !options_.goes_on, leads(), tokenizer_files(session_));
 }
 
-// Fills the executor.
+// Loads or initialises the state of the executor.
 void Run::start() {
   if (options_.goes_on) resume_ = choose_resume(path_, "auto");
   if (!resume_) resume_ = choose_resume(path_, options_.resume);
   if (resume_) changes_ = check_resume(*resume_, session_, options_.allow_changes);
-  start_report_ = start_session(session_, resume_.has_value());
+  loaded_ = start_session(session_, resume_.has_value());
   if (!resume_) return;
   load_checkpoint(*session_.executor, resume_->checkpoint, resume_->state);
-  resume_->kept.reset();  // it may go when newer ones have come
+  resume_->kept.reset();  // save_total_limit may remove the checkpoint from now on
 }
 
-// Ranks look for checkpoints by themselves, and must have found the same.
+// Throws Error(usage) if the ranks have found different checkpoints.
 void Run::compare_starts(bool done) const {
   const int32_t step = resume_ ? static_cast<int32_t>(resume_->state.step) : -1;
   const int32_t finished = done ? 1 : 0;
   std::array<int32_t, 4> most{step, -step, finished, -finished};
-  take_greatest(most);
+  static const auto about = std::make_shared<const std::string>("whether all ranks can begin");
+  reduce_on_host(options_.ranks.collectives, std::span<int32_t>(most), ReduceOp::max, about);
   if (most[0] == -most[1] && most[2] == -most[3]) return;
   const auto found = [](int32_t at) {
     return at < 0 ? std::string("none") : fmt::format("step {}", at);
   };
-  fail(
-      ExitCode::usage,
-      "ranks found different checkpoints or summaries in {} ({} and {}); the run folder must be on "
-      "a file system that all nodes share",
-      path_.string(), found(-most[1]), found(most[0]));
+  fail(ExitCode::usage,
+       "ranks found different checkpoints or summaries in {} ({} and {}); the run folder must be "
+       "on a file system that all nodes share",
+       path_.string(), found(-most[1]), found(most[0]));
 }
 
-// Whether the run here has done all its steps and has its summary: then nothing is done again.
+// Returns whether the run has completed all its steps and written its summary.
 bool Run::is_finished() const {
   if (!resume_) return false;
   const bool early = has_stopped_early(experiment_, resume_->state.early_stopping);
@@ -207,30 +195,31 @@ bool Run::is_finished() const {
     return false;
   }
   if (leads()) {
-    log_info("{}: {}{} steps are done", path_.string(), early ? "stopped early, " : "all ",
-             resume_->state.step);
+    log_info("{}: the run is complete ({} steps{})", path_.string(), resume_->state.step,
+             early ? ", stopped early" : "");
     if (!options_.result.empty()) write_file_atomically(options_.result, text);
   }
   return true;
 }
 
-// The configuration that made the steps so far stays beside the new one.
-void Run::tell_changes() const {
+// Keeps the configuration of the earlier steps beside the new one and logs the differences.
+void Run::log_changes() const {
   if (changes_.empty()) return;
   const std::string name = fmt::format("config.until-step-{:06}.yaml", resume_->state.step);
   claim_files(path_, {name});
   write_file_atomically(path_ / name, read_file(resume_->checkpoint / "config.yaml",
                                                 kMaxConfigBytes, ExitCode::storage));
-  // More steps are what going on is for.
+  // A run is often resumed to train for more steps, so this is no warning.
   const bool expected = std::all_of(changes_.begin(), changes_.end(), [](const auto& change) {
     return change.path == "training.max_steps" || change.path == "training.num_epochs";
   });
   log_message(expected ? LogLevel::info : LogLevel::warning,
-              fmt::format("from step {} on with other settings ({} has those before):\n{}",
+              fmt::format("settings changed from step {} on ({} has the earlier ones):\n{}",
                           resume_->state.step, name, describe_differences(changes_)));
 }
 
-// What the checkpoints of this attempt go on from, and the time that the earlier ones have lost.
+// Returns the state that the checkpoints of this attempt start from, with the time lost by earlier
+// attempts.
 CheckpointState Run::origin() {
   CheckpointState out = resume_ ? resume_->state : CheckpointState();
   if (const auto tokenizer = session_.data.train->tokenizer()) {
@@ -248,36 +237,31 @@ CheckpointState Run::origin() {
   return out;
 }
 
-// From here on files of the run folder change.
+void Run::log_start() const {
+  if (!session_.device_note.empty()) log_info("{}", session_.device_note);
+  if (!session_.device_warning.empty()) log_warning("{}", session_.device_warning);
+  for (const std::string& sentence : advice(session_)) log_warning("{}", sentence);
+  if (loaded_) {
+    log_info("{}: {} tensors loaded", loaded_->from.string(), loaded_->loaded);
+    for (const auto& name : loaded_->missing) log_warning("  not in the file: {}", name);
+    for (const auto& name : loaded_->unexpected) log_warning("  not in the model: {}", name);
+    for (const auto& name : loaded_->not_finite) {
+      log_warning("  has values that are not finite: {}", name);
+    }
+  }
+  if (resume_ && !resume_->note.empty()) log_warning("{}", resume_->note);
+  if (resume_) log_info("resumed from {}", resume_->checkpoint.string());
+}
+
+// Writes the first files of the run folder. Files of an earlier run are unchanged until here.
 void Run::begin(const std::string& resolved) {
   folder_->begin(resume_);
   if (options_.ranks.watch != nullptr) options_.ranks.watch->begun();
   begun_ = true;
   set_up_logging(path_);
-  if (!session_.device_note.empty()) log_info("{}", session_.device_note);
-  if (!session_.device_warning.empty()) log_warning("{}", session_.device_warning);
-  if (const std::string other = other_tokenizer(experiment_.model, *session_.data.train);
-      !other.empty()) {
-    log_warning("{}", other);
-  }
-  for (const std::string& sentence : advice(session_)) log_warning("{}", sentence);
-  if (start_report_.from_file) {
-    log_info("{}: {} tensors loaded", start_report_.from.string(), start_report_.loaded);
-    for (const auto& name : start_report_.missing) log_warning("  not in the file: {}", name);
-    for (const auto& name : start_report_.unexpected) log_warning("  not in the model: {}", name);
-    for (const auto& name : start_report_.not_finite) {
-      log_warning("  has values that are no finite numbers: {}", name);
-    }
-  }
-  if (session_.has_evaluation()) {
-    const std::string uneven = uneven_classes(*session_.data.train, *session_.data.eval);
-    if (!uneven.empty()) log_warning("{}; are the samples sorted by class?", uneven);
-  }
-  if (resume_ && !resume_->note.empty()) log_warning("{}", resume_->note);
-  if (resume_) log_info("resumed from {}", resume_->checkpoint.string());
-  tell_changes();
+  log_start();
+  log_changes();
   write_file_atomically(path_ / "config.yaml", resolved);
-  // What later decodes the tokens of this model.
   if (const auto tokenizer = session_.data.train->tokenizer()) save_tokenizer(*tokenizer, path_);
 }
 
@@ -285,15 +269,13 @@ ExitCode Run::go() {
   const auto started = std::chrono::steady_clock::now();
   set_up_logging(std::nullopt);
   install_stop_handlers();
-  // Every mistake is found before a file of an earlier run is touched.
+  // All checks come before the first change to a file of an earlier run.
   CarrierChoice choice;
-  const auto choose = [&] { choice = choose_carrier(experiment_, options_.ranks, chosen_); };
-  const auto compare = [this] {
+  prepare([this] {
     compare_configurations();
     open_device();
-  };
-  prepare(compare);
-  prepare(choose);
+  });
+  prepare([&] { choice = choose_carrier(experiment_, options_.ranks, chosen_); });
   prepare([this] { open(); });
   join_ranks(session_, choice);
   prepare([this] { start(); });
@@ -316,7 +298,7 @@ ExitCode Run::go() {
                     .saved = !resume_ || resume_->checkpoint.parent_path() == path_ / "checkpoints",
                     .started = started});
   reporter.finish(*outcome_, path_);
-  // The last messages have come before connections are closed.
+  // Waits for the last messages before connections are closed.
   if (StreamCollectives* group = session_.executor->device_group()) group->barrier();
   ExitCode code = ExitCode::ok;
   std::string message;
@@ -327,7 +309,7 @@ ExitCode Run::go() {
     if (leads()) log_info("{}", message);
   } else if (outcome_->reason != StopReason::finished) {
     code = ExitCode::stopped;
-    message = fmt::format("stopped {} by {}; the same command with --resume auto goes on",
+    message = fmt::format("stopped {} by {}; the same command with --resume auto continues",
                           outcome_->steps > 0 ? fmt::format("after step {}", outcome_->steps)
                                               : "before the first step",
                           outcome_->reason == StopReason::signal
@@ -352,7 +334,7 @@ void Run::write_summaries(ExitCode code, const std::string& message) const {
 void Run::write_failure(ExitCode code, const std::string& message) const {
   try {
     write_summaries(code, message);
-    // Whoever called prints the error; the log keeps it too.
+    // The caller prints the error; the log file gets it here.
     if (begun_) {
       FileWriter log(path_ / "log.txt", /*append=*/true);
       log.write(fmt::format("error: {}\n", message));
@@ -371,17 +353,17 @@ std::string check_run(const Session& session, const RunOptions& options) {
   check_teacher(session, path);
   check_run_folder(path, options.resume, options.overwrite, tokenizer_files(session));
   const auto resume = choose_resume(path, options.resume);
-  if (!resume) return fmt::format("would begin in {}", path.string());
+  if (!resume) return fmt::format("would start a new run in {}", path.string());
   const auto changes = check_resume(*resume, session, options.allow_changes);
-  return fmt::format("would go on from {}, step {}, in {}{}{}", resume->checkpoint.string(),
+  return fmt::format("would resume from {}, step {}, in {}{}{}", resume->checkpoint.string(),
                      resume->state.step, path.string(),
-                     changes.empty() ? "" : ", with other settings:\n",
+                     changes.empty() ? "" : ", with changed settings:\n",
                      describe_differences(changes));
 }
 
 ExitCode run_training(Experiment& experiment, const RunOptions& options) {
   Run run(experiment, options);
-  // Before the first step: a launcher of ours tells it.
+  // A stop before the first step is logged unless a launcher of dltrain reports it.
   const auto stopped = [&](const std::string& why) {
     if (options.ranks.leads() && !options.ranks.marked) log_warning("{}", why);
     return ExitCode::stopped;
@@ -392,12 +374,12 @@ ExitCode run_training(Experiment& experiment, const RunOptions& options) {
     if (mistake.mistake() == ExitCode::stopped) {
       return stopped(fmt::format("rank {} was stopped before the first step", mistake.rank()));
     }
-    run.part(mistake);
+    run.leave(mistake);
     if (options.ranks.leads()) run.write_failure(mistake.mistake(), mistake.what());
     throw;
   } catch (const Error& error) {
     if (error.code() == ExitCode::stopped) return stopped(error.what());
-    run.part(error);
+    run.leave(error);
     run.write_failure(error.code(), error.what());
     throw;
   }

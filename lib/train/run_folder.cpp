@@ -12,8 +12,8 @@ namespace dltrain {
 namespace fs = std::filesystem;
 namespace {
 
-// What the marker lists from the beginning of a run; checkpoints and predictions follow as they are
-// written. The first one says that a run has begun.
+// The files that the marker lists from the start of a run; checkpoints and predictions are added
+// when they are written. The first one shows that a run has started.
 constexpr const char* kRunFiles[] = {"config.yaml",
                                      "metrics.jsonl",
                                      "summary.json",
@@ -23,11 +23,11 @@ constexpr const char* kRunFiles[] = {"config.yaml",
                                      "checkpoints/latest",
                                      "checkpoints/best",
                                      "tensorboard/events.out.tfevents.dltrain"};
-// Where it is not our run's, none of these may be there.
+// Folders that must not exist in a folder without a marker.
 constexpr const char* kRunFolders[] = {"checkpoints", "tensorboard", "predictions", kMarkerFile};
 
-// The newest of `checkpoints` that is whole; the reasons why newer ones are not go to its note.
-std::optional<ResumeChoice> newest_whole(const fs::path& checkpoints) {
+// Returns the newest valid checkpoint; its note says why newer ones are not valid.
+std::optional<ResumeChoice> newest_valid(const fs::path& checkpoints) {
   const auto all = CheckpointFolder(checkpoints).list();
   std::string note;
   for (auto at = all.rbegin(); at != all.rend(); ++at) {
@@ -36,16 +36,16 @@ std::optional<ResumeChoice> newest_whole(const fs::path& checkpoints) {
       return ResumeChoice{*at, read_checkpoint_state(*at), note, std::move(kept)};
     } catch (const Error& error) {
       if (error.code() != ExitCode::storage) throw;
-      note += fmt::format("{}passed over: {}", note.empty() ? "" : "; ", error.what());
+      note += fmt::format("{}skipped: {}", note.empty() ? "" : "; ", error.what());
     }
   }
   if (!note.empty()) {
-    fail(ExitCode::storage, "no checkpoint in {} is whole ({})", checkpoints.string(), note);
+    fail(ExitCode::storage, "no checkpoint in {} is valid ({})", checkpoints.string(), note);
   }
   return std::nullopt;
 }
 
-// See find_checkpoint(). Empty: there is none.
+// Returns the checkpoint that find_checkpoint() selects, or an empty path.
 fs::path named_checkpoint(const fs::path& place) {
   std::error_code error;
   if (fs::exists(place / "state.json", error)) {
@@ -60,7 +60,7 @@ fs::path named_checkpoint(const fs::path& place) {
   return {};
 }
 
-// The checkpoints and run folders in `folder`, for a message. "": there are none.
+// Lists the checkpoints and run folders in `folder` for a message; empty if there are none.
 std::string checkpoints_in(const fs::path& folder) {
   std::map<std::string, int64_t> found;  // the newest step of each
   std::error_code error;
@@ -86,12 +86,12 @@ std::string checkpoints_in(const fs::path& folder) {
   std::error_code error;
   const bool there = fs::exists(place, error);
   if (error) fail_storage(place, "look at", error.value());
-  std::string message = there ? fmt::format("{} holds no checkpoint", place.string())
-                              : fmt::format("there is no {}", place.string());
+  std::string message = there ? fmt::format("{} contains no checkpoint", place.string())
+                              : fmt::format("{} does not exist", place.string());
   for (const fs::path& near : {place, (fs::path(".") / place).parent_path(), fs::path("runs")}) {
     const std::string found = checkpoints_in(near);
     if (found.empty()) continue;
-    message += fmt::format("; {} has {}", near.lexically_normal().string(), found);
+    message += fmt::format("; {} contains {}", near.lexically_normal().string(), found);
     break;
   }
   fail(ExitCode::storage, "{}", message);
@@ -114,7 +114,7 @@ std::vector<std::string> run_files(std::vector<std::string> also) {
   return also;
 }
 
-// The first of the run's names that somebody else's file has; empty: none.
+// Returns the first of the run's names that a file not written by dltrain has, or an empty name.
 std::string foreign_name(const fs::path& folder, std::vector<std::string> names) {
   if (!has_marker(folder))
     names.insert(names.end(), std::begin(kRunFolders), std::end(kRunFolders));
@@ -126,7 +126,7 @@ std::string foreign_name(const fs::path& folder, std::vector<std::string> names)
   return "";
 }
 
-// Whether `resume` names a place in `folder`.
+// Returns whether `resume` is a path in `folder`.
 bool rewinds(const fs::path& folder, const std::string& resume) {
   return resume != "never" && resume != "auto" && is_inside(resume, folder);
 }
@@ -146,7 +146,7 @@ void mark_run_folder(const fs::path& folder) {
 
 std::optional<ResumeChoice> choose_resume(const fs::path& folder, const std::string& resume) {
   if (resume == "never") return std::nullopt;
-  if (resume == "auto") return newest_whole(folder / "checkpoints");
+  if (resume == "auto") return newest_valid(folder / "checkpoints");
   return find_checkpoint(resume);
 }
 
@@ -164,24 +164,21 @@ void check_run_folder(const fs::path& folder, const std::string& resume, bool ov
   const bool earlier_version = !has_marker(folder) && holds_checkpoint(folder);
   if (goes_on && earlier_version) return;
   if (overwrite && has_begun(folder)) return check_all_ours(folder);
-  if (!goes_on && has_begun(folder)) {
+  const auto refuse_run = [&](const char* discard) {
     fail(ExitCode::usage,
-         "{} already holds a run; --resume auto goes on with it, --overwrite discards it, "
-         "--output-dir or --name takes another folder",
-         folder.string());
-  }
+         "{} already contains a run; use --resume auto to continue it, {}or --output-dir or --name "
+         "to write to another folder",
+         folder.string(), discard);
+  };
+  if (!goes_on && has_begun(folder)) refuse_run("--overwrite to discard it, ");
   const std::string foreign = foreign_name(folder, run_files(also));
   if (foreign.empty()) return;
   if (overwrite && !has_marker(folder)) check_all_ours(folder);
-  if (earlier_version) {
-    fail(ExitCode::usage,
-         "{} already holds a run; --resume auto goes on with it, --output-dir or --name takes "
-         "another folder",
-         folder.string());
-  }
+  if (earlier_version) refuse_run("");
   fail(ExitCode::usage,
-       "{} is there and was not written by dltrain; move it, or take another folder with "
-       "--output-dir or --name",
+       "{} exists and was not written by dltrain; move it, or use --output-dir or --name to write "
+       "to "
+       "another folder",
        (folder / foreign).string());
 }
 
@@ -189,7 +186,7 @@ RunFolder::RunFolder(fs::path folder, const std::string& resume, bool overwrite,
                      std::vector<std::string> also)
     : path_(std::move(folder)), names_(run_files(also)) {
   if (!owner) return;
-  // A folder in use is told as that first: what it holds may be another thing in a moment.
+  // The folder is locked before its content is checked, which another process may be changing.
   if (has_marker(path_) || holds_checkpoint(path_)) lock_ = std::make_unique<RunLock>(path_);
   check_run_folder(path_, resume, overwrite, also);
   make_directories(path_);
@@ -227,10 +224,10 @@ ResumeChoice find_checkpoint(const fs::path& folder) {
     } catch (const Error& error) {
       if (error.code() != ExitCode::storage) throw;
       if (named_checkpoint(place) != checkpoint) continue;  // the run has saved meanwhile
-      const auto whole = newest_whole(checkpoint.parent_path());
-      if (!whole) throw;
-      fail(ExitCode::storage, "{}; the newest whole checkpoint is {}", error.what(),
-           whole->checkpoint.string());
+      const auto valid = newest_valid(checkpoint.parent_path());
+      if (!valid) throw;
+      fail(ExitCode::storage, "{}; the newest valid checkpoint is {}", error.what(),
+           valid->checkpoint.string());
     }
   }
 }

@@ -1,4 +1,4 @@
-// The folder of one run: who may write to it, what it holds, where to resume from.
+// The folder of one run: checks and locks, and the choice of the checkpoint to resume from.
 #pragma once
 
 #include <filesystem>
@@ -14,57 +14,54 @@ namespace dltrain {
 struct ResumeChoice {
   std::filesystem::path checkpoint;
   CheckpointState state;
-  std::string note;            // where newer checkpoints were passed over: why
-  std::shared_ptr<void> kept;  // the run does not remove the checkpoint meanwhile
+  std::string note;            // why newer checkpoints were skipped
+  std::shared_ptr<void> kept;  // prevents the run from removing the checkpoint
 };
 
-// Whether `path` is `folder`, or lies in it.
+// Returns whether `path` is `folder` or lies in it.
 bool is_inside(const std::filesystem::path& path, const std::filesystem::path& folder);
 
-// What --resume means for the run folder `folder`. "never": nothing. "auto": the newest checkpoint
-// that is whole, or nothing when there is none at all; Error(storage) when there are some but none
-// is whole. A path: see find_checkpoint().
+// Returns the checkpoint that --resume selects for the run folder `folder`. "never": nothing.
+// "auto": the newest valid checkpoint, or nothing if there are no checkpoints; throws
+// Error(storage) if none of them is valid. A path: see find_checkpoint().
 std::optional<ResumeChoice> choose_resume(const std::filesystem::path& folder,
                                           const std::string& resume);
 
-// Throws Error(usage) when `folder` holds a run that neither `resume` (auto, or a place in this
-// folder) goes on with nor `overwrite` discards, or files that dltrain has not written and that are
-// in the way: of the run's names, of which `also` are some, or any where a run is to be discarded
-// (base/owned_files.h). Touches nothing.
+// Throws Error(usage) if `folder` contains a run that `resume` (auto, or a path in this folder)
+// does not continue and `overwrite` does not discard, or files not written by dltrain: with a name
+// of the run's files, to which `also` adds some, or any such file if a run is to be discarded
+// (base/owned_files.h). Changes nothing.
 void check_run_folder(const std::filesystem::path& folder, const std::string& resume,
                       bool overwrite, const std::vector<std::string>& also = {});
 
-// Gives a folder a marker, so that what is written there can be told from what was there; not that
-// of a run from before there were markers, which stays without.
+// Creates the marker of a folder, which lists the files that dltrain writes there. A run of a
+// version without markers gets none.
 void mark_run_folder(const std::filesystem::path& folder);
 
 class RunFolder {
  public:
-  // Creates the folder and locks it, after check_run_folder(). Ranks other than 0 pass `owner`
-  // false: they create, lock and remove nothing. `also`: files that this run will have besides
-  // those that all have.
+  // Creates and locks the folder after check_run_folder(). Ranks other than 0 pass `owner` false:
+  // they create, lock and remove nothing. `also`: additional files of this run.
   RunFolder(std::filesystem::path folder, const std::string& resume, bool overwrite, bool owner,
             std::vector<std::string> also = {});
 
-  const std::filesystem::path& path() const { return path_; }
-
-  // The run begins: now an earlier run that is to be overwritten is removed, and so are, when an
-  // older checkpoint was named, the newer ones of this folder, whose steps are done anew.
+  // Starts the run: removes an earlier run that is to be overwritten and, if an older checkpoint of
+  // this folder is resumed, the newer ones, whose steps are repeated.
   void begin(const std::optional<ResumeChoice>& resumed);
 
  private:
   std::filesystem::path path_;
   std::unique_ptr<RunLock> lock_;
   std::vector<std::string> names_;  // of the run's files
-  bool discard_ = false;            // begin() removes the run that is here
+  bool discard_ = false;            // begin() removes the earlier run
   bool rewind_ = false;             // begin() removes newer checkpoints
 };
 
-// The checkpoint `folder`, or of a run folder or its checkpoints folder that which `latest` names
-// at this moment. Error(storage) when it is damaged, which names the newest whole one, and when
-// there is none, which names those that are near.
+// Returns the checkpoint `folder`, or for a run folder or its checkpoints folder the one that
+// `latest` points to. Throws Error(storage) if it is damaged, naming the newest valid one, or if
+// there is none, naming checkpoints near it.
 ResumeChoice find_checkpoint(const std::filesystem::path& folder);
-// The run folder in which a checkpoint of one lies.
+// The run folder of a checkpoint.
 std::filesystem::path run_of(const std::filesystem::path& checkpoint);
 
 }  // namespace dltrain

@@ -1,4 +1,4 @@
-// This process among the ranks of its run.
+// The ranks of a run, as seen by this process.
 #pragma once
 
 #include <functional>
@@ -12,13 +12,13 @@ class RankWatch;    // comm/watch.h
 class StoreClient;  // comm/store.h
 struct World;       // comm/world.h
 
-// Alone unless told otherwise. What is pointed to outlives the run.
+// By default there is one rank. Referenced objects outlive the run.
 struct RunRanks {
   Collectives* collectives = nullptr;  // over host memory; nullptr with one rank
   // Makes another group of the ranks over host memory (comm/world.h); needed for ranks on GPUs.
   std::function<std::unique_ptr<Collectives>()> make_group = {};
   StoreClient* store = nullptr;  // nullptr with one rank
-  RankWatch* watch = nullptr;    // nullptr: nobody watches
+  RankWatch* watch = nullptr;    // nullptr: none
   int rank = 0, world = 1, local_rank = 0;
   bool marked = false;     // its launcher puts "[rank N] " before its lines
   int ranks_per_node = 0;  // of this rank's node; 0: all are on one, as far as is known
@@ -27,7 +27,7 @@ struct RunRanks {
   int on_this_node() const { return ranks_per_node > 0 ? ranks_per_node : world; }
 };
 
-// As the ranks have met.
+// The ranks of a world that has been joined.
 RunRanks ranks_of(const World& world);
 
 }  // namespace dltrain

@@ -1,4 +1,4 @@
-// Whether all ranks of a run were started alike.
+// Checks that all ranks of a run were started with the same configuration.
 #pragma once
 
 #include <string>
@@ -7,9 +7,8 @@
 
 namespace dltrain {
 
-// Every rank calls it with its resolved configuration as YAML. Compares hashes through the store;
-// where they differ, throws Error(usage) that names the differing keys, on every rank that differs
-// from rank 0.
+// Every rank calls it with its resolved configuration as YAML. Compares hashes through the store
+// and throws Error(usage) with the differing keys on every rank that differs from rank 0.
 void check_same_configuration(StoreClient& store, int rank, int world,
                               const std::string& configuration);
 

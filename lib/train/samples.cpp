@@ -31,13 +31,6 @@ DecodeRequest decode_request(const Session& session) {
   return request;
 }
 
-[[noreturn]] void refuse_samples(const GenerationConfig& config, const char* key,
-                                 const std::string& message) {
-  Problems problems;
-  problems.add(config, key, message);
-  throw ConfigError(std::move(problems));
-}
-
 std::vector<TextRequest> encoded_prompts(const Experiment& experiment, const Tokenizer& tokenizer) {
   std::vector<std::vector<int32_t>> prompts;
   for (const std::string& prompt : experiment.generation->prompts) {
@@ -80,8 +73,7 @@ void check_samples(const Session& session) {
   const GenerationConfig& config = *session.experiment->generation;
   const auto tokenizer = session.data.train->tokenizer();
   if (tokenizer == nullptr) {
-    refuse_samples(config, "prompts",
-                   "samples need data with a tokenizer (type text, jsonl or tokens)");
+    fail_at(config, "prompts", "samples need data with a tokenizer (type text, jsonl or tokens)");
   }
   try {
     const DecodeRequest request = decode_request(session);
@@ -95,7 +87,7 @@ void check_samples(const Session& session) {
     throw ConfigError(std::move(problems));
   } catch (const Error& error) {
     if (error.code() != ExitCode::usage && error.code() != ExitCode::data) throw;
-    refuse_samples(config, "prompts", error.what());
+    fail_at(config, "prompts", "{}", error.what());
   }
 }
 

@@ -1,6 +1,6 @@
-// Samples during training (the section `generation`): the model that a run trains continues texts,
-// on the weights as they lie in the run's arena (with training.ema: on the averages). Reads the
-// run, changes nothing of it: losses and weights have the same bits with and without samples.
+// Samples during training (the section `generation`): continues texts with the weights in the run's
+// arena (with training.ema: the averages). Does not change the run: losses and weights have the
+// same bits with and without samples.
 #pragma once
 
 #include <memory>
@@ -12,19 +12,19 @@
 
 namespace dltrain {
 
-// Throws ConfigError at the section where it cannot be followed: data without a tokenizer, prompts
-// that cannot be encoded or are too long, a model that cannot continue texts.
+// Throws ConfigError at the section for data without a tokenizer, prompts that cannot be encoded or
+// are too long, and models that cannot continue texts.
 void check_samples(const Session& session);
 
-// Device memory that samples take besides that of the plan; 0 without them.
+// The device memory for samples in addition to the plan; 0 without samples.
 size_t sample_bytes(const Session& session);
 
 class Samples {
  public:
-  // Takes memory for what is kept of the texts. `session`, which was started, outlives it.
+  // Allocates memory for the state of the texts. `session` must be started and outlives it.
   explicit Samples(Session& session);
 
-  // `step`: how many steps the weights have seen.
+  // `step`: the number of steps of the weights. Returns nothing if `stop` has ended it.
   std::optional<SampleRecord> draw(int64_t step, const StopCheck& stop);
 
  private:

@@ -9,6 +9,7 @@
 #include "compile/later_tokens.h"
 #include "config/load.h"
 #include "config/paths.h"
+#include "config/suggest.h"
 #include "data/ignore_label.h"
 #include "data/parallel_streams.h"
 #include "device/engine.h"
@@ -31,7 +32,7 @@ void check_data(const Session& session, const StepGraph& graph) {
     if (!split) continue;
     if (classes > 0) split->check_labels(classes);
     if (kind == TargetKind::binary) split->check_targets(0, 1);
-    // Those that samples are mixed to are labels here.
+    // Targets of mixed samples are still labels here.
     if (kind == TargetKind::distributions && is_floating(target_sample(*split).dtype)) {
       split->check_distributions(graph.output_spec.shape[-1]);
     }
@@ -49,17 +50,17 @@ void check_data(const Session& session, const StepGraph& graph) {
   }
 }
 
-void check_targets(const DataSplit& data, const SessionOptions& options) {
+void check_targets(const DataSplit& data) {
   for (const auto& [split, name] :
        {std::pair(data.train, "data.train"), {data.eval, "data.eval"}}) {
-    if (options.targets && split && !split->has_targets()) {
+    if (split && !split->has_targets()) {
       fail(ExitCode::usage, "{} has no targets (`target: none`); only predict takes such data",
            name);
     }
   }
 }
 
-// A model that sees the tokens it is to predict learns nothing else than to copy them.
+// Throws ConfigError for a model that can see the tokens that it has to predict.
 void check_next_tokens(const Session& session, const DatasetConfig& data, const StepGraph& graph) {
   const std::string name = data.next_token_input();
   const auto& fields = session.data.train->fields();
@@ -67,31 +68,25 @@ void check_next_tokens(const Session& session, const DatasetConfig& data, const 
     if (fields[i].name != name) continue;
     const std::string layer = layer_of_later_tokens(graph.graph, graph.slots[i]);
     if (layer.empty()) continue;
-    Problems problems;
-    problems.add(
-        data.place,
-        fmt::format("the target of each token is the next token, and the model can see it: {} "
-                    "attends to later tokens; set mlm_probability: 0.15 to learn masked tokens "
-                    "instead (BERT), or make the layer causal",
-                    layer));
-    problems.throw_if_any();
+    fail_at(data.place,
+            "the target of each token is the next token, and the model can see it: {} attends to "
+            "later tokens; set mlm_probability: 0.15 to learn masked tokens instead (BERT), or "
+            "make the layer causal",
+            layer);
   }
 }
 
-// The metrics that decide something must be among those that evaluations give.
+// Throws ConfigError unless evaluations compute the metrics of early stopping and of the best
+// checkpoint.
 void check_metrics(const Experiment& experiment, const std::vector<std::string>& metrics) {
   Problems problems;
   std::vector<std::string> labels = metric_labels(metrics);
   labels.insert(labels.begin(), "loss");
   const auto check = [&](const Located& owner, const std::string& metric) {
-    std::string known;
-    for (const std::string& label : labels) {
-      if (label == metric) return;
-      known += (known.empty() ? "" : ", ") + label;
-    }
+    if (contains(labels, metric)) return;
     problems.add(owner, "metric",
-                 fmt::format("there is no metric '{}'; evaluations give {} (evaluation.metrics)",
-                             metric, known));
+                 "there is no metric '{}'; evaluations give {} (evaluation.metrics)", metric,
+                 join_names(labels));
   };
   if (const auto& metric = experiment.checkpoint.metric) check(experiment.checkpoint, *metric);
   if (const auto& stopping = experiment.training.early_stopping) check(*stopping, stopping->metric);
@@ -106,9 +101,10 @@ std::vector<InputSpec> model_inputs(const std::vector<FieldSpec>& fields) {
   return inputs;
 }
 
-// What the loss is told of the targets; a label that it ignores becomes −100 in both splits.
+// Returns the properties of the targets for the loss. Replaces labels that the loss ignores by −100
+// in both splits.
 TargetInfo prepare_targets(const Loss& loss, DataSplit& data) {
-  // Labels of two classes are answers, no and yes.
+  // Labels of two classes become numbers 0 and 1.
   for (auto* split : {&data.train, &data.eval}) {
     const bool answers = *split && loss.target_kind({}) == TargetKind::binary;
     if (answers && target_sample(**split).dtype == DType::i32) *split = labels_as_answers(*split);
@@ -124,7 +120,7 @@ TargetInfo prepare_targets(const Loss& loss, DataSplit& data) {
   return info;
 }
 
-// Ids of the first input and labels, of both splits; 0 where there are none.
+// Returns the number of different ids of the first input and the labels of both splits; 0 without.
 int64_t vocabulary_of(const DataSplit& data) {
   int64_t size = 0;
   for (const auto& split : {data.train, data.eval}) {
@@ -133,7 +129,7 @@ int64_t vocabulary_of(const DataSplit& data) {
     const auto ids = std::find_if(fields.begin(), fields.end() - 1, [](const FieldSpec& field) {
       return field.sample.dtype == DType::i32;
     });
-    // Beside numbers they are categories, of which labels are none.
+    // Ids beside numbers are categories; labels are not among these.
     if (ids != fields.end() - 1) {
       size = std::max(size, split->find_id_bound(static_cast<int>(ids - fields.begin())));
     }
@@ -143,7 +139,7 @@ int64_t vocabulary_of(const DataSplit& data) {
   return size;
 }
 
-// What a model must give for such targets: a logit for each class, or a number for each.
+// Returns the number of outputs for these targets: logits of classes, or numbers.
 int64_t outputs_for(const DataSplit& data) {
   const TensorSpec target = target_sample(*data.train);
   if (target.dtype != DType::i32) return target.shape.rank() == 0 ? 1 : target.shape[-1];
@@ -154,7 +150,7 @@ int64_t outputs_for(const DataSplit& data) {
   return classes;
 }
 
-// Puts the samples of both splits in the order of the streams, where the data says so.
+// Orders the samples of both splits by streams if the data is configured so.
 void cut_streams(const DatasetConfig& config, DataSplit& data, int64_t streams) {
   if (config.sampling != Sampling::streams) return;
   data.train = parallel_streams(data.train, streams, "data.train");
@@ -171,7 +167,8 @@ bool has_kernel(const Engine& engine, std::string_view op) {
                      [&](const KernelRow& row) { return row.op == op; });
 }
 
-// Whether the model gives logits of a vocabulary: texts say so, and heads that ask how large it is.
+// Returns whether the outputs are logits of a vocabulary: the data is text, or a head uses its
+// size.
 bool labels_are_tokens(const Experiment& experiment, const StepGraph& graph) {
   const Shape& output = graph.output_spec.shape;
   return output.rank() == 3 &&
@@ -179,13 +176,13 @@ bool labels_are_tokens(const Experiment& experiment, const StepGraph& graph) {
           (graph.asked_vocabulary && output[-1] == experiment.model.vocab_size));
 }
 
-// Throws ConfigError for metrics that targets and outputs do not allow.
+// Returns the metrics of evaluations. Throws ConfigError for metrics that do not suit the targets.
 std::vector<std::string> choose_metrics(const Experiment& experiment, TargetKind kind,
                                         const StepGraph& graph, const Engine& engine) {
   const EvaluationConfig& evaluation = experiment.evaluation;
   const TensorSpec& output = graph.output_spec;
   if (!evaluation.metrics) {
-    // Nobody asked for these: those that the engine has no kernel for are left out.
+    // Defaults that the engine has no kernel for are left out.
     std::vector<std::string> names =
         default_metrics(kind, output, labels_are_tokens(experiment, graph));
     std::erase_if(names, [&](const std::string& name) {
@@ -206,24 +203,21 @@ std::vector<std::string> choose_metrics(const Experiment& experiment, TargetKind
 // Parameters must not depend on the length of a sample.
 void check_same_parameters(const StepGraph& graph, const StepGraph& other,
                            const ModelConfig& model) {
-  Problems problems;
   for (size_t i = 0; i < graph.parameters.size(); ++i) {
     const ParameterInfo &a = graph.parameters[i], &b = other.parameters[i];
     if (a.spec == b.spec) continue;
-    problems.add(model.place,
-                 fmt::format("{} is {} or {}, as long as the samples are; steps of several lengths "
-                             "need parameters that do not depend on it (position_embedding: "
-                             "max_positions)",
-                             a.name, to_string(a.spec.shape), to_string(b.spec.shape)));
+    fail_at(model.place,
+            "the shape of {} is {} or {}, depending on the length of the samples; steps of several "
+            "lengths need parameters that do not depend on it (position_embedding: max_positions)",
+            a.name, to_string(a.spec.shape), to_string(b.spec.shape));
   }
-  problems.throw_if_any();
 }
 
-// The graphs of all variants of a step, the longest last.
+// Builds the graphs of all variants of a step, the longest last.
 std::vector<StepGraph> training_graphs(const Session& session, const StepRequest& request) {
   std::vector<StepGraph> graphs;
   const size_t variants = session.lengths ? session.lengths->extents().size() : 1;
-  // The longest first: its units of ZeRO are those of all.
+  // The longest comes first because all variants use its ZeRO units.
   for (size_t i = variants; i-- > 0;) {
     StepRequest variant = request;
     if (i + 1 < variants) {
@@ -245,7 +239,7 @@ std::vector<StepGraph> training_graphs(const Session& session, const StepRequest
   return graphs;
 }
 
-// Changes with any weight.
+// A hash of all weights of a checkpoint.
 std::string fingerprint_of_weights(const std::filesystem::path& checkpoint) {
   Hasher hasher;
   for (const auto& [name, digest] : verify_checksums(checkpoint)) {
@@ -257,7 +251,7 @@ std::string fingerprint_of_weights(const std::filesystem::path& checkpoint) {
 
 std::shared_ptr<const TeacherModel> open_teacher(const std::string& path, const Agreement& agree) {
   auto teacher = std::make_shared<TeacherModel>();
-  // A run may write a newer checkpoint between the looks of two ranks.
+  // A run may write a newer checkpoint before another rank looks for it.
   const auto find = [&] {
     ResumeChoice found = find_checkpoint(path);
     teacher->kept = std::move(found.kept);
@@ -304,23 +298,34 @@ int64_t Session::tokens_of_sample(size_t variant) const {
   return tokens;
 }
 
+StepInputs step_inputs(const Session& session, int64_t step, const Batch& batch) {
+  const TrainingConfig& training = session.experiment->training;
+  return {.seed = static_cast<uint64_t>(session.experiment->seed),
+          .step = step,
+          .sample_offset = batch.sample_offset,
+          .learning_rate = session.learning_rate(step),
+          .inverse_valid = batch.loss_divisor > 0 ? 1.0 / batch.loss_divisor : 0.0,
+          .max_grad_norm = training.max_grad_norm.value_or(0.0),
+          .max_grad_value = training.max_grad_value.value_or(0.0),
+          .scale_growth_interval = session.scale_growth_interval()};
+}
+
 LoaderOptions train_loader_options(const Session& session, int64_t first_step, int workers) {
   const DatasetConfig& data = *session.experiment->data.train;
-  LoaderOptions out{.global_batch = session.batch.global_batch,
-                    .micro_batch = session.batch.micro_batch,
-                    .rank = session.options.ranks.rank,
-                    .world = session.options.ranks.world,
-                    .first_step = first_step,
-                    .order = data.order(),
-                    .seed = static_cast<uint64_t>(session.experiment->seed),
-                    .target_weights = session.train_targets,
-                    .mixing = session.options.noise ? data.mixing() : MixingOptions{},
-                    .classes = session.classes,
-                    .lengths = session.lengths,
-                    .workers = workers,
-                    .slots = 4,
-                    .held = 2};
-  return out;
+  return {.global_batch = session.batch.global_batch,
+          .micro_batch = session.batch.micro_batch,
+          .rank = session.options.ranks.rank,
+          .world = session.options.ranks.world,
+          .first_step = first_step,
+          .order = data.order(),
+          .seed = static_cast<uint64_t>(session.experiment->seed),
+          .target_weights = session.train_targets,
+          .mixing = session.options.noise ? data.mixing() : MixingOptions{},
+          .classes = session.classes,
+          .lengths = session.lengths,
+          .workers = workers,
+          .slots = 4,
+          .held = 2};
 }
 
 DataSchema Session::data_schema() const {
@@ -336,11 +341,11 @@ void check_same_data(const Session& session, const DataSchema& saved,
   if (!saved.recorded() && saved.class_names.empty() && !now.columns.empty() &&
       !now.class_names.empty()) {
     fail(ExitCode::usage,
-         "{} was saved by an earlier version, which took labels as the numbers that they are; set "
-         "data.classes to one more than the largest",
+         "{} was saved by an earlier version, which used the labels as class numbers; set "
+         "data.classes to the largest label plus one",
          checkpoint.string());
   }
-  // What one of the two does not say is not compared.
+  // Properties that only one of the two schemas has are not compared.
   DataSchema before = saved.recorded() || now.fitted() ? saved : now;
   before.class_names = saved.class_names;
   if (now.class_names.empty()) now.class_names = saved.class_names;
@@ -369,7 +374,7 @@ Session open_session(Experiment& experiment, const SessionOptions& options, Chos
   }
   if (options.evaluate_train_split) session.data.eval = session.data.train;
   if (!options.evaluation) session.data.eval = nullptr;
-  check_targets(session.data, options);
+  if (options.targets) check_targets(session.data);
   session.max_steps =
       experiment.training.max_steps
           ? *experiment.training.max_steps
@@ -387,8 +392,8 @@ Session open_session(Experiment& experiment, const SessionOptions& options, Chos
   const bool keep_gradients = options.keep_gradients || experiment.logging.histogram_steps ||
                               session.batch.micro_batches() > 1;
   const Mesh mesh = rank_mesh(experiment, options.ranks.world, options.ranks.ranks_per_node);
-  // Opened by the first who asks: layers that cannot be are refused before a device that is not
-  // there.
+  // The device is opened on first use, so that errors of the model are reported before those of the
+  // device.
   const auto open_chosen = [&]() -> const ChosenDevice& {
     if (chosen.device == nullptr) {
       chosen = choose_device(experiment.device, options.engines, options.ranks.local_rank);
@@ -446,7 +451,7 @@ Session open_session(Experiment& experiment, const SessionOptions& options, Chos
       experiment.loss->target_weights(training.output_spec, session.target_info);
   if (session.lengths && session.lengths->cuts_targets() &&
       !session.train_targets.by_label.empty()) {
-    fail(ExitCode::usage, "class weights are counted in whole samples; a curriculum cuts them");
+    fail(ExitCode::usage, "class weights cannot be used with a curriculum, which cuts the samples");
   }
   if (options.ranks.collectives != nullptr && request.zero.active() && request.zero.hybrid()) {
     session.groups = std::make_unique<const MeshGroups>(*options.ranks.collectives, mesh);

@@ -1,4 +1,4 @@
-// Who wants to see what a training step does besides its kernel calls: `dltrain profile`.
+// Observers of the parts of a training step besides its kernel calls, for `dltrain profile`.
 #pragma once
 
 #include <cstdint>
@@ -8,26 +8,26 @@
 
 namespace dltrain {
 
-// What the training thread is at, outside the kernel calls. Parts do not lie in each other, but for
-// `step`, which holds all others of a step.
+// The parts of a step outside the kernel calls. Parts are not nested, except in `step`, which
+// contains all others.
 enum class StepPart : uint8_t {
-  step,     // the whole of it, from one to the next
+  step,     // the complete step
   data,     // waiting for a batch
-  inputs,   // handing the batch to the plan
-  results,  // waiting for the sums of this step, or of the one before
+  inputs,   // passing the batch to the plan
+  results,  // waiting for the sums of this step or the previous one
   ranks,    // agreeing with the other ranks whether to stop
 };
 inline constexpr size_t kStepParts = 5;
 
-// Calls come from the training thread, those of FillObserver from the loader's.
+// Called by the training thread; the functions of FillObserver by the loader's thread.
 class StepObserver : public PlanObserver, public FillObserver {
  public:
-  // `index`: of the step; of the micro-step for data and inputs, otherwise 0.
+  // `index`: of the step, or of the micro-step for data and inputs, otherwise 0.
   virtual void begin(StepPart part, int64_t index) = 0;
   virtual void end(StepPart part) = 0;
 };
 
-// Tells of a part while it lives. Costs one comparison where nobody looks.
+// Reports a part during its lifetime. Costs one comparison without an observer.
 class ObservedPart {
  public:
   ObservedPart(StepObserver* observer, StepPart part, int64_t index = 0)

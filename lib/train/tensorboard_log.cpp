@@ -8,7 +8,7 @@ namespace {
 
 constexpr int64_t kMostImages = 16, kImagesInRow = 4;
 
-// The images of a batch side by side, stretched from their least to their greatest value.
+// The images of a batch in a grid, scaled to the range of their values.
 class ImageGrid {
  public:
   ImageGrid(const Shape& image, int64_t count)
@@ -95,7 +95,7 @@ void TensorBoardLog::add_evaluation(const EvaluationRecord& r) {
 
 void TensorBoardLog::add_samples(const SampleRecord& r) {
   for (size_t i = 0; i < r.texts.size(); ++i) {
-    // As it is, not as Markdown: indented.
+    // Indented, so that it is not rendered as Markdown.
     std::string text = "    ";
     for (char c : r.texts[i].prompt + r.texts[i].text)
       text += c == '\n' ? std::string("\n    ") : std::string(1, c);

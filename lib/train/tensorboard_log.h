@@ -1,6 +1,6 @@
-// What a run tells TensorBoard (`logging.tensorboard`): the scalars of metrics.jsonl, histograms of
-// weights and gradients, the first training images as they enter the net, and the configuration.
-// Reads the run, changes nothing of it: weights are the same bits with and without.
+// The event files of a run for TensorBoard (`logging.tensorboard`): the scalars of metrics.jsonl,
+// histograms of weights and gradients, the first training images, and the configuration. Does not
+// change the run: weights have the same bits with and without it.
 #pragma once
 
 #include <filesystem>
@@ -21,8 +21,8 @@ class TensorBoardLog {
   void add_step(const StepRecord& record);
   void add_evaluation(const EvaluationRecord& record);
   void add_samples(const SampleRecord& record);
-  // Call after every step; writes histograms where logging.histogram_steps says so. The state of
-  // the executor is that after the step, its gradients are those of it.
+  // Called after every step with the state and gradients of that step in the executor; writes
+  // histograms by logging.histogram_steps.
   void after_step(int64_t step);
 
  private:

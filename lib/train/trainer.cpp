@@ -20,21 +20,21 @@ namespace {
 
 using TrainerClock = std::chrono::steady_clock;
 
-constexpr int32_t kTimeLimit = 1 << 16;  // beyond all signals
-constexpr double kAskEvery = 0.02;       // seconds
+constexpr int32_t kTimeLimit = 1 << 16;  // greater than all signals
+constexpr double kAskEvery = 0.02;       // seconds between requests of the other ranks
 
 double seconds_since(TrainerClock::time_point from) {
   return std::chrono::duration<double>(TrainerClock::now() - from).count();
 }
 
 LoaderOptions loader_options(const Session& session, const TrainOptions& options) {
-  LoaderOptions out = train_loader_options(session, options.first_step,
-                                           loader_workers(session, *session.data.train));
+  const int workers = loader_workers(session, *session.data.train);
+  LoaderOptions out = train_loader_options(session, options.first_step, workers);
   out.observer = options.observer;
   return out;
 }
 
-// Adds what passes while it lives.
+// Adds its lifetime to `seconds`.
 class Stopwatch {
  public:
   explicit Stopwatch(double& seconds) : seconds_(seconds) {}
@@ -46,11 +46,6 @@ class Stopwatch {
   double& seconds_;
   TrainerClock::time_point from_ = TrainerClock::now();
 };
-
-// Micro-steps leave what the next ones begin with (recurrent layers over streams).
-bool carries_state(const Experiment& experiment) {
-  return experiment.data.train->sampling == Sampling::streams;
-}
 
 class Loop {
  public:
@@ -74,13 +69,13 @@ class Loop {
       stopping_ = experiment_.training.early_stopping->watch(options.origin.early_stopping);
     }
     Executor::Progress progress = session.executor->progress();
-    if (session.scale_growth_interval() == 0) {  // resumed from a run that scaled its loss
+    if (session.scale_growth_interval() == 0) {  // may be resumed from a run with loss scaling
       progress.loss_scale = 1;
       progress.scale_streak = 0;
       session.executor->set_progress(progress);
     }
     loss_scale_ = progress.loss_scale;
-    // No allocation in the loop: durations beyond this many are left out of minimum and median.
+    // The loop must not allocate: further durations are left out of minimum and median.
     durations_.reserve(static_cast<size_t>(
         std::clamp<int64_t>(session.max_steps - options.first_step, 0, int64_t{1} << 20)));
   }
@@ -93,39 +88,50 @@ class Loop {
   bool leads() const { return session_.options.ranks.leads(); }
   bool saves() const { return leads() || checkpoints_.together(); }
   bool is_last(int64_t step) const { return step + 1 == session_.max_steps; }
-  bool due(const std::optional<int64_t>& every, int64_t step) const {
-    return every && (step + 1) % *every == 0;
-  }
-  // With `step` the run has passed another multiple of so many epochs.
-  bool due_epochs(const std::optional<double>& every, int64_t step) const {
-    return every && std::floor(session_.epoch(step + 1) / *every) >
-                        std::floor(session_.epoch(step) / *every);
+  // Returns whether `step` completes a multiple of so many steps or epochs, or is the last.
+  bool due(const std::optional<int64_t>& steps, const std::optional<double>& epochs,
+           int64_t step) const {
+    return is_last(step) || (steps && (step + 1) % *steps == 0) ||
+           (epochs && std::floor(session_.epoch(step + 1) / *epochs) >
+                          std::floor(session_.epoch(step) / *epochs));
   }
   bool evaluation_due(int64_t step) const {
-    return session_.has_evaluation() &&
-           (due(experiment_.evaluation.eval_steps, step) ||
-            due_epochs(experiment_.evaluation.eval_epochs, step) || is_last(step));
+    const EvaluationConfig& config = experiment_.evaluation;
+    return session_.has_evaluation() && due(config.eval_steps, config.eval_epochs, step);
   }
   bool samples_due(int64_t step) const {
-    return experiment_.generation &&
-           (due(experiment_.generation->sample_steps, step) ||
-            due_epochs(experiment_.generation->sample_epochs, step) || is_last(step));
+    const auto& config = experiment_.generation;
+    return config && due(config->sample_steps, config->sample_epochs, step);
   }
   bool save_due(int64_t step) const {
-    return due(experiment_.checkpoint.save_steps, step) ||
-           due_epochs(experiment_.checkpoint.save_epochs, step) || is_last(step);
+    return due(experiment_.checkpoint.save_steps, experiment_.checkpoint.save_epochs, step);
   }
   bool stopped_early() const {
     return stopping_ && has_stopped_early(experiment_, stopping_->record());
   }
 
-  TimeSpent time_spent() const;
+  TimeSpent time_spent() const {
+    TimeSpent out = options_.origin.time;
+    const double wait = loader_.wait_seconds();
+    out.evaluation += evaluation_seconds_;
+    out.saving += saving_seconds_;
+    out.waiting += wait;
+    out.training += seconds_since(started_) - evaluation_seconds_ - saving_seconds_ - wait;
+    return out;
+  }
   CheckpointState checkpoint_state(int64_t step) const;
-  StepInputs step_inputs(int64_t step, const Batch& batch) const;
-  const Batch& next_batch(int64_t micro_step);
-  void observe(int64_t step);
+  // Attaches the observer before its first step; earlier steps run without it.
+  void observe(int64_t step) {
+    if (options_.observer == nullptr || observer_ != nullptr || step < options_.observed_from)
+      return;
+    observer_ = options_.observer;
+    session_.executor->observe(observer_);
+  }
   bool one_step(int64_t step);
-  void collect_reports(int allowed);
+  void collect_reports(int allowed) {
+    const ObservedPart part(observer_, StepPart::results);
+    while (session_.executor->pending() > allowed) handle(session_.executor->collect());
+  }
   void handle(const StepReport& report);
   std::string find_non_finite(int64_t step);
   [[noreturn]] void diverged(const StepReport& report);
@@ -133,14 +139,33 @@ class Loop {
     bool stop = false, save = false;
   };
   Requests take_requests();
-  int32_t own_stop() const;
-  void note_stop(int32_t request);
-  void ask_at_once();
+  // Returns the signal or kTimeLimit that stops this rank, or 0. The time limit applies after the
+  // first step, so that every attempt of a run makes progress.
+  int32_t own_stop() const {
+    const int signal = options_.handle_signals ? stop_signal() : 0;
+    const auto& most = experiment_.training.max_time;
+    const bool late =
+        outcome_.steps > options_.first_step && most && seconds_since(options_.started) >= *most;
+    return signal != 0 ? signal : late ? kTimeLimit : 0;
+  }
+  void note_stop(int32_t request) {
+    outcome_.reason = request >= kTimeLimit ? StopReason::time_limit : StopReason::signal;
+    outcome_.signal = request % kTimeLimit;
+  }
+  // Makes the next stop_wanted() ask the other ranks, before micro-batches of another duration.
+  void ask_at_once() {
+    calls_ = quiet_calls_ = 0;
+    asked_ = TrainerClock::now();
+  }
   bool stop_wanted();
   bool look_at_model(int64_t step, bool evaluates, bool samples);
   bool catch_up();
   void save(int64_t step, bool last);
-  void announce(const std::optional<std::filesystem::path>& checkpoint) const;
+  void announce(const std::optional<std::filesystem::path>& checkpoint) const {
+    if (!checkpoint || !leads()) return;
+    if (watch_) watch_->saved(checkpoint_step(*checkpoint));
+    if (events_.on_checkpoint) events_.on_checkpoint(*checkpoint);
+  }
   bool finish_step(int64_t step);
   void all_steps(int64_t end);
   [[noreturn]] void end_on_broken_data(const Error& error);
@@ -156,8 +181,8 @@ class Loop {
   std::optional<MetricWatch> stopping_;
   std::optional<Samples> samples_;
   TrainOutcome outcome_;
-  RankWatch* watch_;                  // nullptr: nobody watches
-  StepObserver* observer_ = nullptr;  // once it looks
+  RankWatch* watch_;                  // nullptr: none
+  StepObserver* observer_ = nullptr;  // set from its first step on
   StepInputs inputs_{};
   // Of recent steps, by step mod 4.
   std::vector<TargetCount> counts_ = std::vector<TargetCount>(4);
@@ -171,62 +196,31 @@ class Loop {
   double evaluation_seconds_ = 0, saving_seconds_ = 0;
   TrainerClock::time_point last_save_ = TrainerClock::now();
   int64_t saved_step_;
-  // The state is that after outcome_.steps whole steps: no micro-step has moved what it carries.
-  bool ends_alone_ = false;  // the other ranks are elsewhere and cannot be asked
-  bool state_is_whole_ = true;
-  double loss_scale_ = 1;        // of the step that is reported next
-  bool evaluation_due_ = false;  // see CheckpointState
-  // Of stop_wanted(): calls since the ranks asked each other, and before they do again.
+  bool ends_alone_ = false;        // the other ranks do not take part in what follows
+  bool state_is_complete_ = true;  // no micro-step has changed the state after outcome_.steps
+  double loss_scale_ = 1;          // of the step that is reported next
+  bool evaluation_due_ = false;    // see CheckpointState
+  // stop_wanted(): calls since the last communication, and calls until the next one.
   int32_t calls_ = 0, quiet_calls_ = 0;
   TrainerClock::time_point asked_{};
 };
 
-TimeSpent Loop::time_spent() const {
-  TimeSpent out = options_.origin.time;
-  const double wait = loader_.wait_seconds();
-  out.evaluation += evaluation_seconds_;
-  out.saving += saving_seconds_;
-  out.waiting += wait;
-  out.training += seconds_since(started_) - evaluation_seconds_ - saving_seconds_ - wait;
-  return out;
-}
-
-StepInputs Loop::step_inputs(int64_t step, const Batch& batch) const {
-  return {.seed = static_cast<uint64_t>(experiment_.seed),
-          .step = step,
-          .sample_offset = batch.sample_offset,
-          .learning_rate = experiment_.optimizer->learning_rate *
-                           experiment_.lr_scheduler->factor(step, session_.max_steps),
-          .inverse_valid = batch.loss_divisor > 0 ? 1.0 / batch.loss_divisor : 0.0,
-          .max_grad_norm = experiment_.training.max_grad_norm.value_or(0.0),
-          .max_grad_value = experiment_.training.max_grad_value.value_or(0.0),
-          .scale_growth_interval = session_.scale_growth_interval()};
-}
-
-const Batch& Loop::next_batch(int64_t micro_step) {
-  const ObservedPart part(observer_, StepPart::data, micro_step);
-  return loader_.next();
-}
-
-// Steps before the first that is to be seen run as they do when nobody looks.
-void Loop::observe(int64_t step) {
-  if (options_.observer == nullptr || observer_ != nullptr || step < options_.observed_from) return;
-  observer_ = options_.observer;
-  session_.executor->observe(observer_);
-}
-
-// False: a stop came first; no parameter has changed.
+// Returns false if the run was stopped before the update: no parameter has changed.
 bool Loop::one_step(int64_t step) {
   ask_at_once();
   int64_t tokens = 0;
   for (int64_t a = 0; a < session_.batch.micro_steps; ++a) {
     if ((a > 0 || step == options_.first_step) && stop_wanted()) return false;
-    const Batch& batch = next_batch(a);
-    inputs_ = step_inputs(step, batch);
+    const Batch& batch = [&]() -> const Batch& {
+      const ObservedPart part(observer_, StepPart::data, a);
+      return loader_.next();
+    }();
+    inputs_ = step_inputs(session_, step, batch);
     counts_[static_cast<size_t>(step % 4)] = {batch.valid_targets, batch.loss_divisor};
     session_.executor->micro_step(batch.fields, inputs_, a, batch.variant);
     if (a == 0) tokens = session_.batch.global_batch * session_.tokens_of_sample(batch.variant);
-    state_is_whole_ = !carries_state(experiment_);
+    // Micro-steps over streams change the carried state of recurrent layers.
+    state_is_complete_ = experiment_.data.train->sampling != Sampling::streams;
   }
   tokens_seen_ += tokens;
   tokens_[static_cast<size_t>(step % 4)] = tokens_seen_;
@@ -234,18 +228,13 @@ bool Loop::one_step(int64_t step) {
   return true;
 }
 
-void Loop::collect_reports(int allowed) {
-  const ObservedPart part(observer_, StepPart::results);
-  while (session_.executor->pending() > allowed) handle(session_.executor->collect());
-}
-
 void Loop::handle(const StepReport& report) {
   const TargetCount& count = counts_[static_cast<size_t>(report.step % 4)];
-  // Without a target that counts both are 0: so is the sum.
+  // Without valid targets valid, divisor and sum are all 0.
   const double valid = count.valid > 0 ? static_cast<double>(count.valid) : 1.0;
   const double loss = report.sums[0] / (count.divisor > 0 ? count.divisor : 1.0);
   const bool finite = report.results.finite != 0 && std::isfinite(loss);
-  // An overflow of fp16 is no divergence while the scale can still fall.
+  // An overflow in fp16 is not a divergence while the loss scale can still be reduced.
   const double scale = std::exchange(loss_scale_, report.results.loss_scale);
   const bool rescaled = loss_scale_ < scale;
   if (!finite && !rescaled && experiment_.training.on_non_finite == OnNonFinite::stop) {
@@ -270,8 +259,7 @@ void Loop::handle(const StepReport& report) {
       .epoch = session_.epoch(report.step + 1),
       .loss = loss,
       .metrics = {},
-      .learning_rate = experiment_.optimizer->learning_rate *
-                       experiment_.lr_scheduler->factor(report.step, session_.max_steps),
+      .learning_rate = session_.learning_rate(report.step),
       .grad_norm = report.results.grad_norm,
       .skipped = !finite,
       .loss_scale = session_.scale_growth_interval() > 0 ? loss_scale_ : 0,
@@ -291,31 +279,30 @@ void Loop::handle(const StepReport& report) {
   if (leads() && events_.on_step) events_.on_step(record);
 }
 
-// Re-runs the step's micro-batches, whose state is as it was, to name the op that went wrong first.
+// Repeats the micro-batches of a skipped step to find the first op with a non-finite result.
 std::string Loop::find_non_finite(int64_t step) {
   TrainLoader loader(session_.data.train, train_loader_options(session_, step, 0),
                      session_.executor->device());
   std::string found;
   for (int64_t a = 0; a < session_.batch.micro_steps && found.empty(); ++a) {
     const Batch& batch = loader.next();
-    found =
-        session_.executor->find_non_finite(batch.fields, step_inputs(step, batch), batch.variant);
+    found = session_.executor->find_non_finite(batch.fields, step_inputs(session_, step, batch),
+                                               batch.variant);
   }
   return found;
 }
 
-// All ranks come here in the same step, since they have the same sums. Rank 0, which writes the
-// summary, tells it, with what the first rank has found whose own samples show it.
+// Ends the run at a non-finite step. All ranks call it in the same step, because they have the same
+// sums. Rank 0 reports the error with the op found by the first rank that can reproduce it.
 void Loop::diverged(const StepReport& report) {
   const RunRanks& ranks = session_.options.ranks;
-  // With gradients or parameters in parts an op alone is a step of all ranks: the norm says it
-  // then.
+  // With sharded gradients or parameters a rank cannot repeat the step alone.
   const bool alone = experiment_.parallelism.zero_stage < 2 || ranks.world == 1;
   std::string found = alone ? find_non_finite(report.step) : "";
   try {
     if (alone && !ends_alone_) found = first_finding(ranks.collectives, found);
   } catch (const Error&) {
-    if (!leads()) throw;  // a rank was lost meanwhile: rank 0 says what it knows itself
+    if (!leads()) throw;  // a rank was lost: rank 0 reports its own result
   }
   if (!leads()) throw MistakeElsewhere(0, ExitCode::diverged);
   fail(ExitCode::diverged,
@@ -324,12 +311,6 @@ void Loop::diverged(const StepReport& report) {
        "training.max_grad_norm, or use training.on_non_finite: skip",
        report.step + 1, std::isfinite(report.sums[0]) ? "gradient" : "loss", report.sums[0],
        report.results.grad_norm, found.empty() ? "the gradient norm" : found);
-}
-
-void Loop::announce(const std::optional<std::filesystem::path>& checkpoint) const {
-  if (!checkpoint || !leads()) return;
-  if (watch_) watch_->saved(checkpoint_step(*checkpoint));
-  if (events_.on_checkpoint) events_.on_checkpoint(*checkpoint);
 }
 
 CheckpointState Loop::checkpoint_state(int64_t step) const {
@@ -367,59 +348,41 @@ void Loop::save(int64_t step, bool last) {
   }
 }
 
-// A signal; kTimeLimit; 0: nothing has told this rank to stop. The time limit leaves time for one
-// step, or runs that are repeated until they are done would never be.
-int32_t Loop::own_stop() const {
-  const int signal = options_.handle_signals ? stop_signal() : 0;
-  const auto& most = experiment_.training.max_time;
-  const bool late =
-      outcome_.steps > options_.first_step && most && seconds_since(options_.started) >= *most;
-  return signal != 0 ? signal : late ? kTimeLimit : 0;
-}
-
-void Loop::note_stop(int32_t request) {
-  outcome_.reason = request >= kTimeLimit ? StopReason::time_limit : StopReason::signal;
-  outcome_.signal = request % kTimeLimit;
-}
-
-// Before micro-batches of another kind, which may take longer.
-void Loop::ask_at_once() {
-  calls_ = quiet_calls_ = 0;
-  asked_ = TrainerClock::now();
-}
-
-// Whether to stop here, between micro-batches; the same on all ranks, which call it at the same
-// places. They ask each other only so often that it costs little.
+// Returns whether to stop here, between micro-batches, with the same result on all ranks, which
+// must call it at the same places. The ranks communicate only every kAskEvery seconds.
 bool Loop::stop_wanted() {
   if (calls_++ < quiet_calls_) return false;
   const double quiet = kAskEvery / std::max(seconds_since(asked_) / calls_, 1e-6);
   std::array<int32_t, 2> values{own_stop(), -std::min(2 * calls_, static_cast<int32_t>(quiet))};
   static const auto about = std::make_shared<const std::string>("whether to stop");
-  reduce_on_host(session_, values.data(), values.size(), DType::i32, ReduceOp::max, about);
+  reduce_on_host(session_.options.ranks.collectives, std::span<int32_t>(values), ReduceOp::max,
+                 about);
   ask_at_once();
   if (session_.options.ranks.world > 1) quiet_calls_ = -values[1];
   if (values[0] != 0) note_stop(values[0]);
   return values[0] != 0;
 }
 
-// All ranks must agree in which step they stop and save: the greatest request of any rank counts.
+// Lets all ranks agree whether to stop and save after this step: one request is enough.
 Loop::Requests Loop::take_requests() {
   std::array<int32_t, 3> request{own_stop(), 0, checkpoints_.writes() ? 1 : 0};
   const auto& minutes = experiment_.checkpoint.save_minutes;
-  // Launchers pass a signal on to all ranks, which may have it in different steps: rank 0's counts.
+  // Ranks may receive a forwarded signal in different steps, so only rank 0 requests to save.
   request[1] = (leads() && options_.handle_signals && take_save_request()) ||
                (minutes && seconds_since(last_save_) >= 60 * *minutes);
   {
     const ObservedPart part(observer_, StepPart::ranks);
     static const auto about = std::make_shared<const std::string>("what to do after the step");
-    reduce_on_host(session_, request.data(), request.size(), DType::i32, ReduceOp::max, about);
+    reduce_on_host(session_.options.ranks.collectives, std::span<int32_t>(request), ReduceOp::max,
+                   about);
   }
   if (checkpoints_.together() && request[2] == 0) announce(checkpoints_.poll());
   if (request[0] != 0) note_stop(request[0]);
   return {.stop = request[0] != 0, .save = request[1] != 0};
 }
 
-// Evaluation and samples after a step. False: a stop came first, and nothing was told or kept.
+// Evaluates and draws samples after a step. Returns false if the run was stopped before the end; no
+// result is then reported or stored.
 bool Loop::look_at_model(int64_t step, bool evaluates, bool samples) {
   const Stopwatch watch(evaluation_seconds_);
   std::optional<EvaluationRecord> record;
@@ -432,10 +395,10 @@ bool Loop::look_at_model(int64_t step, bool evaluates, bool samples) {
   std::optional<SampleRecord> texts;
   const bool predicts = evaluates && experiment_.evaluation.predictions;
   if (predicts || samples) {
-    // On rank 0 alone, for which the others wait.
+    // Only rank 0 does this; the others wait.
     const StopCheck own = [this] { return own_stop() != 0; };
-    bool whole = !predicts || !leads() || !events_.predict || events_.predict(step, own);
-    if (whole && samples && samples_) whole = (texts = samples_->draw(step, own)).has_value();
+    const bool complete = !predicts || !leads() || !events_.predict || events_.predict(step, own);
+    if (complete && samples && samples_) texts = samples_->draw(step, own);
     ask_at_once();
     if (stop_wanted()) return false;
   }
@@ -452,14 +415,14 @@ bool Loop::look_at_model(int64_t step, bool evaluates, bool samples) {
   return true;
 }
 
-// What comes after a step: evaluation and checkpoint where they are due. False: the run ends here.
-// A stop does not wait for an evaluation: the run that goes on from the checkpoint begins with it.
+// Evaluates and saves after a step if due. Returns false if the run ends here. After a request to
+// stop no evaluation is started: the resumed run begins with it.
 bool Loop::finish_step(int64_t step) {
   const Requests asked = take_requests();
   const bool evaluates = evaluation_due(step), samples = samples_due(step);
   evaluation_due_ = evaluates || samples;
   bool stop = asked.stop && (evaluation_due_ || !is_last(step));
-  // Rank 0 draws samples, but all collect: what a step before did is found by all ranks at once.
+  // All ranks collect, so that they find a non-finite step at the same time.
   if (evaluation_due_ || stop || asked.save || save_due(step)) collect_reports(0);
   if (!stop && evaluation_due_) stop = !look_at_model(step + 1, evaluates, samples);
   const bool early = !evaluation_due_ && stopped_early() && !is_last(step);
@@ -475,32 +438,34 @@ bool Loop::finish_step(int64_t step) {
   return !stop && !early;
 }
 
-// What the run that is resumed had no time for. False: neither has this one.
+// Runs the evaluation that was due when the resumed run was stopped. Returns false if this run is
+// stopped before its end.
 bool Loop::catch_up() {
   evaluation_due_ = options_.origin.evaluation_due;
   if (!evaluation_due_) return true;
   const int64_t last = options_.first_step - 1;
-  const bool whole = look_at_model(last + 1, evaluation_due(last), samples_due(last));
-  if (whole) saved_step_ = -1;  // without what was found now
-  save(last + 1, !whole || is_last(last) || stopped_early());
-  return whole;
+  const bool complete = look_at_model(last + 1, evaluation_due(last), samples_due(last));
+  if (complete) saved_step_ = -1;  // the saved state lacks these results
+  save(last + 1, !complete || is_last(last) || stopped_early());
+  return complete;
 }
 
-// A sample that cannot be read changes no state: what was learnt until then is saved first, where
-// this rank can save alone.
+// Handles a sample that cannot be read: saves a checkpoint of the steps so far, if this rank can
+// save alone, and throws the error.
 void Loop::end_on_broken_data(const Error& error) {
-  if (!leads() || checkpoints_.together() || options_.run_folder.empty() || !state_is_whole_ ||
+  if (!leads() || checkpoints_.together() || options_.run_folder.empty() || !state_is_complete_ ||
       outcome_.steps == 0) {
     throw error;
   }
   ends_alone_ = true;
-  collect_reports(0);  // throws where a step before went wrong
+  collect_reports(0);  // throws if an earlier step is not finite
   save(outcome_.steps, /*last=*/true);
   announce(checkpoints_.finish());
-  throw Error(error.code(),
-              fmt::format("{}\nA checkpoint of step {} is saved; repair the data and continue with "
-                          "the same command and --resume auto",
-                          error.what(), outcome_.steps));
+  fail(error.code(),
+       "{}\nA checkpoint of step {} is saved; repair the data and continue with the same command "
+       "and "
+       "--resume auto",
+       error.what(), outcome_.steps);
 }
 
 void Loop::all_steps(int64_t end) {
@@ -517,7 +482,7 @@ void Loop::all_steps(int64_t end) {
     collect_reports(session_.executor->lag());
     if (watch_) watch_->at_step_end(step);
     outcome_.steps = step + 1;
-    state_is_whole_ = true;
+    state_is_complete_ = true;
     if (step == options_.first_step) {
       collect_reports(0);
       outcome_.first_step_ms = process_age_ms();
@@ -541,7 +506,8 @@ TrainOutcome Loop::run() {
     end_on_broken_data(error);
   }
   if (outcome_.steps == options_.first_step && outcome_.reason == StopReason::finished) {
-    if (session_.has_evaluation() && outcome_.last_evaluation.samples == 0) {  // it was done
+    // The run was complete already: the summary needs an evaluation.
+    if (session_.has_evaluation() && outcome_.last_evaluation.samples == 0) {
       const Stopwatch watch(evaluation_seconds_);
       auto record = evaluate(session_, options_.first_step, [this] { return stop_wanted(); });
       if (record) outcome_.last_evaluation = std::move(*record);

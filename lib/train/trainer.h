@@ -55,14 +55,14 @@ struct SampleRecord {
   double seconds = 0;
 };
 
-// Asked between the micro-batches of long work: whether to give it up.
+// Called between the micro-batches of long work; returns whether to stop it.
 using StopCheck = std::function<bool()>;
 
-// What the loop tells the outside; called on rank 0 only, from the training thread.
+// Callbacks of the loop, called on rank 0 only, from the training thread.
 struct TrainEvents {
   std::function<void(int64_t step)> on_progress;  // every step, cheap
   std::function<void(const StepRecord&)> on_step;
-  // Before on_evaluation, where evaluation.predictions asks for it; false: `stop` said so.
+  // Called before on_evaluation if evaluation.predictions is set; returns false if `stop` ended it.
   std::function<bool(int64_t step, const StopCheck& stop)> predict;
   std::function<void(const EvaluationRecord&)> on_evaluation;
   std::function<void(const SampleRecord&)> on_samples;
@@ -73,12 +73,12 @@ struct TrainEvents {
 struct TrainOptions {
   std::filesystem::path run_folder;  // empty: no checkpoints (checks, benchmarks)
   std::string resolved_config;       // saved with each checkpoint
-  int64_t first_step = 0;            // where a resumed run goes on
-  CheckpointState origin = {};       // what checkpoints of this run go on from
-  bool saved = true;  // run_folder holds what first_step begins with, or that is step 0
+  int64_t first_step = 0;            // the first step of a resumed run
+  CheckpointState origin = {};       // the state that checkpoints of this run start from
+  bool saved = true;  // run_folder contains the checkpoint of first_step, or that is step 0
   bool handle_signals = true;
-  int64_t steps = INT64_MAX;  // at most so many are done here, of those up to the run's last
-  // Sees every step from `observed_from` on (counted from 0); outlives the call. nullptr: nobody.
+  int64_t steps = INT64_MAX;  // the greatest number of steps of this call
+  // Observes every step from `observed_from` on (counted from 0); outlives the call. nullptr: none.
   StepObserver* observer = nullptr;
   int64_t observed_from = 0;
   std::chrono::steady_clock::time_point started = std::chrono::steady_clock::now();
@@ -87,7 +87,7 @@ struct TrainOptions {
 enum class StopReason : uint8_t { finished, signal, time_limit, early_stopping };
 std::string_view stop_reason_name(StopReason reason);
 
-// Whether early stopping has ended the run whose checkpoint holds `record`.
+// Returns whether early stopping has ended the run whose checkpoint contains `record`.
 bool has_stopped_early(const Experiment& experiment, const MetricRecord& record);
 
 struct TrainOutcome {
@@ -105,11 +105,11 @@ struct TrainOutcome {
 };
 
 // Throws Error(diverged), Error(storage), Error(rank), and Error(data) for a sample that cannot be
-// read: rank 0 has then saved a checkpoint of the last whole step, unless ranks save together.
+// read: rank 0 has then saved a checkpoint of the last complete step, unless ranks save together.
 TrainOutcome train(Session& session, const TrainEvents& events, const TrainOptions& options);
 
-// One pass over the eval split (or its first `samples`). Nothing where `stop` has ended it, which
-// is called before each micro-batch and must say the same on all ranks.
+// Evaluates the model on the eval split (or its first `samples`). Returns nothing if `stop`, which
+// is called before each micro-batch and must return the same on all ranks, has ended it.
 std::optional<EvaluationRecord> evaluate(Session& session, int64_t step,
                                          const StopCheck& stop = {});
 

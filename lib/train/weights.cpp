@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <deque>
 #include <regex>
 
 #include "base/error.h"
@@ -15,8 +14,8 @@
 namespace dltrain {
 namespace {
 
-// How a state tensor is kept in files. Averages and moments of a parameter's shape share its
-// layout; nullptr: other state, which files keep as memory does.
+// Returns the parameter whose file layout a state tensor has: averages and moments of a parameter's
+// shape have its layout. nullptr: the layout of memory.
 const ParameterInfo* file_info(const Executor& executor, const StateTensor& tensor) {
   const std::string_view state_name = tensor.name;
   const ParameterInfo* best = nullptr;
@@ -30,7 +29,7 @@ const ParameterInfo* file_info(const Executor& executor, const StateTensor& tens
   return best != nullptr && best->spec.shape == tensor.spec.shape ? best : nullptr;
 }
 
-// The name in a file: averages have the names of what they average.
+// Returns the name in files: averages have the names of their parameters.
 std::string file_name(const StateTensor& tensor) {
   return tensor.role == Role::ema ? tensor.name.substr(average_name("").size()) : tensor.name;
 }
@@ -103,13 +102,13 @@ struct Found {
   bool spare = false;  // surplus without harm
 };
 
-// The tensors of the files by the names that they have here.
+// Returns the tensors of the files by their names in dltrain.
 std::map<std::string, Found> named_tensors(const SafetensorsSet& files, const TextPairs& rename) {
   const HuggingFaceFamily* family = huggingface_family_of(files.name());
   std::map<std::string, Found> out;
   for (const SafetensorsSet::Tensor& tensor : files.tensors()) {
     const std::string& in_file = tensor.entry->name;
-    // PyTorch's batch norm counts its batches; nothing here depends on that.
+    // The batch counter of PyTorch's batch norm is not used.
     if (in_file.ends_with(".num_batches_tracked")) continue;
     TensorName name{renamed(in_file, rename)};
     if (family != nullptr) name = family->tensor(name.name);
@@ -210,18 +209,22 @@ void start_averages(Executor& executor) {
   }
 }
 
+std::deque<SafetensorsSet> trained_weights(const std::filesystem::path& checkpoint) {
+  std::deque<SafetensorsSet> files;
+  for (const char* stem : {"ema", "model"}) {
+    if (!SafetensorsSet::holds(checkpoint, stem)) continue;
+    files.emplace_back(checkpoint, ExitCode::storage, stem);
+  }
+  return files;
+}
+
 namespace {
 
-// `inner`: the name in the checkpoint.
+// `inner`: returns the name in the checkpoint.
 void load_from_checkpoint(WeightStore& store, const std::vector<ParameterInfo>& wanted,
                           std::string (*inner)(const std::string& name),
                           const std::filesystem::path& checkpoint, const char* whose) {
-  std::deque<SafetensorsSet> files;
-  for (const char* stem : {"ema", "model"}) {
-    if (SafetensorsSet::holds(checkpoint, stem)) {
-      files.emplace_back(checkpoint, ExitCode::storage, stem);
-    }
-  }
+  const std::deque<SafetensorsSet> files = trained_weights(checkpoint);
   for (const ParameterInfo& info : wanted) {
     const std::string name = inner(info.name);
     const SafetensorsSet::Tensor* found = nullptr;
@@ -250,7 +253,7 @@ void load_trained(WeightStore& store, const std::filesystem::path& checkpoint) {
 
 namespace {
 
-// The rank that has least to write so far takes the tensor.
+// Assigns the tensor to the rank with the least bytes so far.
 int deal(std::vector<size_t>& dealt, const StateTensor& tensor) {
   const auto least = std::min_element(dealt.begin(), dealt.end());
   *least += tensor.spec.bytes();
@@ -361,7 +364,7 @@ void restore_tensors(Executor& executor, const std::filesystem::path& checkpoint
     const SafetensorsSet::Tensor* found = files.find(name);
     if (found == nullptr) fail(ExitCode::storage, "{}: it has no {}", of, name);
     const SafetensorsEntry* entry = found->entry;
-    // A run may go on with parameters of another format.
+    // A run may be resumed with parameters of another format.
     const bool other_format = tensor.role == Role::parameter && info != nullptr &&
                               entry->spec.shape == spec.shape && entry->spec.dtype != spec.dtype &&
                               is_parameter_format(entry->spec.dtype) &&

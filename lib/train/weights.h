@@ -2,6 +2,7 @@
 // and the files of a checkpoint.
 #pragma once
 
+#include <deque>
 #include <filesystem>
 #include <map>
 #include <string>
@@ -31,30 +32,34 @@ struct FoundWeight {
   const ParameterInfo* info = nullptr;
   SafetensorsSet::Tensor tensor;
 };
-// Finds the parameters in a model.init_from: a file, or a folder (tensor/safetensors_set.h), whose
-// names are those of Hugging Face's model where a config.json says so. Throws Error(storage) for a
-// tensor of another shape (naming both), and with `strict` for missing or surplus tensors; buffers
-// may be missing either way (weights are often saved without running statistics). Where no
-// parameter is found at all that is an Error(storage) without `strict` too. `keys`: whether a
-// configuration's model.strict and model.rename may be advised.
+// Finds the parameters in a model.init_from: a file, or a folder (tensor/safetensors_set.h), with
+// Hugging Face's names if it has a config.json. Throws Error(storage) for a tensor of another shape
+// (naming both), and with `strict` for missing or surplus tensors; buffers may be missing (weights
+// are often saved without running statistics). Also throws Error(storage) if no parameter is found.
+// `keys`: messages may suggest model.strict and model.rename.
 std::vector<FoundWeight> find_weights(const std::vector<ParameterInfo>& parameters,
                                       const SafetensorsSet& files, const TextPairs& rename,
                                       bool strict, LoadedWeights& report, bool keys = true);
-// Where the weights of a model.init_from lie: of a run folder (or its folder `checkpoints`) in the
-// checkpoint that find_checkpoint() finds, else in `path` itself. A checkpoint is verified.
+// Returns the file or folder of a model.init_from: for a run folder (or its folder `checkpoints`)
+// the checkpoint that find_checkpoint() finds, else `path`. A checkpoint is verified.
 std::filesystem::path place_of_weights(const std::filesystem::path& path);
-// Opens the file or folder that place_of_weights() says and writes them into a store; f32, f64,
-// bf16 and f16 are converted.
+// Opens the result of place_of_weights() and writes the weights into a store; converts f32, f64,
+// bf16 and f16.
 LoadedWeights load_weights(WeightStore& store, const std::filesystem::path& path,
                            const TextPairs& rename, bool strict);
 
-// Averages (role ema) as they are before the first update: what they average.
+// Sets the averages (role ema) to the values of their parameters, as before the first update.
 void start_averages(Executor& executor);
 
-// Fills the teacher's constants from its checkpoint: from the averages where it has some, which are
-// what its evaluation used. Throws Error(storage) for a checkpoint that does not fit.
+// Opens the weights of a checkpoint that evaluations use: the averages, if it has them, then the
+// parameters.
+std::deque<SafetensorsSet> trained_weights(const std::filesystem::path& checkpoint);
+
+// Loads the teacher's constants from its trained_weights(). Throws Error(storage) for a checkpoint
+// that does not fit.
 void load_constants(Executor& executor, const std::filesystem::path& checkpoint);
-// Fills parameters and buffers likewise, for those who only use a trained model.
+// Loads parameters and buffers from trained_weights(), to use a trained model without its
+// optimizer.
 void load_trained(WeightStore& store, const std::filesystem::path& checkpoint);
 
 // One tensor of the checkpointed state, in host memory or read when it is written.
@@ -70,14 +75,13 @@ struct TensorCopy {
 };
 using StateSnapshot = std::vector<TensorCopy>;
 
-// Copies everything that a checkpoint keeps; the snapshot's memory is used again where it fits. The
-// executor must outlive the snapshot. `live`: nothing is copied (but what ranks hold in parts);
-// whoever writes the snapshot reads tensor by tensor, and no step may run until then.
-// `rank` of `writers`: who has the bytes of which tensor is dealt by their size. Where ranks hold
-// tensors in parts all of them must call this.
+// Copies the checkpointed state and reuses the snapshot's memory. The executor must outlive the
+// snapshot. `live`: only sharded tensors are copied; the others are read when the snapshot is
+// written, and no step may run until then. `rank` of `writers`: the tensors are distributed over
+// the writers by size. With sharded tensors all ranks must call this.
 void take_snapshot(Executor& executor, StateSnapshot& snapshot, bool live = false, int rank = 0,
                    int writers = 1);
-// Bytes of a copy, of the rank that has most to write.
+// The greatest number of bytes that a rank copies.
 size_t snapshot_bytes(const Executor& executor, int writers = 1);
 bool holds_any(const StateSnapshot& snapshot, const std::vector<Role>& roles);
 bool has_any(const Executor& executor, const std::vector<Role>& roles);

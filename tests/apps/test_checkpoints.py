@@ -49,7 +49,7 @@ class Damage(Runs):
         newest, whole = (self.run_folder / "checkpoints" / name for name in ("step-000040", "step-000030"))
         flip(newest / "model.safetensors")
         other = self.folder / "other"
-        says = [f"{newest}/model.safetensors: damaged", f"the newest whole checkpoint is {whole}"]
+        says = [f"{newest}/model.safetensors: damaged", f"the newest valid checkpoint is {whole}"]
         for place in (self.run_folder, newest, newest.parent, newest.parent / "latest"):
             for command in (("eval", "--checkpoint", place), ("predict", "--checkpoint", place, "-o", f"{other}.csv"), ("export", place, self.folder / "exported"),
                             ("generate", place, "--tokens", "1"),
@@ -60,7 +60,7 @@ class Damage(Runs):
         self.refused(STORAGE, self.small(), "--output-dir", other, "-s", f"model.init_from={newest / 'model.safetensors'}", says=says)
         self.assertFalse((other / "checkpoints").exists())
         self.run_dltrain("eval", "--checkpoint", whole)
-        self.assertIn("passed over", self.go_on().err)
+        self.assertIn("skipped", self.go_on().err)
 
     def test_a_list_of_checksums_that_has_lost_a_file_is_refused(self):
         self.train()
@@ -91,7 +91,7 @@ class Damage(Runs):
                 self.refused(STORAGE, *command, says=["tokenizer", "damaged or was replaced"])
         (gpt / "tokenizer.json").unlink()
         for command in (("generate", gpt, "--prompt", "the"), ("export", gpt, self.folder / "out")):
-            self.refused(STORAGE, *command, says="the tokenizer with which it was trained is not in")
+            self.refused(STORAGE, *command, says="the tokenizer it was trained with is not in")
         # Training makes the same tokenizer again.
         self.run_dltrain(self.folder / "gpt.yaml", "-q", "--output-dir", gpt, "--resume", "auto", "--max-steps", 9)
         self.assertEqual((gpt / "tokenizer.json").read_text(), before)
@@ -114,11 +114,11 @@ class Damage(Runs):
         self.train()
         runs = self.folder / "runs"
         for command in (("--resume",), ("eval", "--checkpoint")):
-            self.refused(STORAGE, *command, "runs/nothere", cwd=self.folder, says=["there is no runs/nothere", "runs has small (step 40)"])
-            self.refused(STORAGE, *command, "runs", cwd=self.folder, says=["runs holds no checkpoint", "runs has small (step 40)"])
-            self.refused(STORAGE, *command, "nothere", cwd=self.folder, says="runs has small (step 40)")
+            self.refused(STORAGE, *command, "runs/nothere", cwd=self.folder, says=["runs/nothere does not exist", "runs contains small (step 40)"])
+            self.refused(STORAGE, *command, "runs", cwd=self.folder, says=["runs contains no checkpoint", "runs contains small (step 40)"])
+            self.refused(STORAGE, *command, "nothere", cwd=self.folder, says="runs contains small (step 40)")
             self.refused(STORAGE, *command, self.run_folder / "checkpoints" / "step-000015",
-                         says=f"{self.run_folder}/checkpoints has step-000020 (step 20), step-000030")
+                         says=f"{self.run_folder}/checkpoints contains step-000020 (step 20), step-000030")
         self.assertEqual(os.listdir(runs), ["small"])
 
 
@@ -127,7 +127,7 @@ class Changes(Runs):
         self.train("--max-steps", 20, "-s", "optimizer.learning_rate=5e-2")
         before = (self.run_folder / "config.yaml").read_text()
         said = self.go_on("-s", "optimizer.weight_decay=0.5").err
-        self.assertIn("from step 20 on with other settings (config.until-step-000020.yaml has those before)", said)
+        self.assertIn("settings changed from step 20 on (config.until-step-000020.yaml has the earlier ones)", said)
         self.assertIn("  optimizer.learning_rate: 0.05 -> 0.01\n", said)
         self.assertIn("  optimizer.weight_decay: 0.01 -> 0.5\n", said)
         self.assertEqual((self.run_folder / "config.until-step-000020.yaml").read_text(), before)
@@ -172,7 +172,7 @@ class Changes(Runs):
             self.run_dltrain("-q", *arguments, "--max-steps", 40, cwd=self.folder)
             self.assert_same_state(self.run_folder, whole)
         self.assertEqual(os.listdir(self.folder / "runs"), ["small"])
-        self.assertIn("would go on from runs/small/checkpoints/step-000040, step 40, in runs/small",
+        self.assertIn("would resume from runs/small/checkpoints/step-000040, step 40, in runs/small",
                       self.run_dltrain("--resume", "runs/small", "--dry-run", cwd=self.folder).out)
 
 

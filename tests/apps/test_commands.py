@@ -146,18 +146,18 @@ complete_line dltrain train -s optimizer.learning_r
         out = self.run_dltrain(self.small(), "--dry-run", "--output-dir", self.folder / "run", "-s", "optimizer.learning_rate=0.125").out
         self.assertIn("learning_rate: 0.125", out)
         self.assertIn("bytes are allocated", out)
-        self.assertIn("would begin in", out)
+        self.assertIn("would start a new run in", out)
         self.assertFalse((self.folder / "run").exists())
 
     def test_a_dry_run_checks_how_the_run_would_begin(self):
         run, other = self.folder / "run", self.folder / "other"
         self.run_dltrain(self.small(), "-q", "--output-dir", run, "--max-steps", 10)
-        self.refused(USAGE, self.small(), "--dry-run", "--output-dir", run, says="already holds a run")
+        self.refused(USAGE, self.small(), "--dry-run", "--output-dir", run, says="already contains a run")
         for resume in ("auto", run):
             out = self.run_dltrain(self.small(), "--dry-run", "--output-dir", run, "--resume", resume).out
             self.assertIn("step-000010, step 10, in", out)
-        self.refused(USAGE, self.small(), "--dry-run", "--output-dir", other, "--resume", run, "--seed", 9, says="was made with seed 7")
-        self.refused(STORAGE, self.small(), "--dry-run", "--output-dir", other, "--resume", self.folder, says="holds no checkpoint")
+        self.refused(USAGE, self.small(), "--dry-run", "--output-dir", other, "--resume", run, "--seed", 9, says="was saved with seed 7")
+        self.refused(STORAGE, self.small(), "--dry-run", "--output-dir", other, "--resume", self.folder, says="contains no checkpoint")
         self.refused(USAGE, self.small(), "--dry-run", "--output-dir", other, "--log-level", "loud", says="unknown log level 'loud'")
         self.assertFalse(other.exists())
 

@@ -102,7 +102,7 @@ class Distillation(support.DltrainTest):
         path, run = self.small(SMALL.replace("out_features: 4", "out_features: 5")), self.folder / "run"
         self.refused(USAGE, path, "-s", f"loss={{type: distillation, teacher: {self.teacher}}}", "--output-dir", run,
                      says="the teacher gives [16, 4], the model [16, 5]")
-        self.refused(STORAGE, path, "-s", f"loss={{type: distillation, teacher: {self.folder}}}", "--output-dir", run, says="holds no checkpoint")
+        self.refused(STORAGE, path, "-s", f"loss={{type: distillation, teacher: {self.folder}}}", "--output-dir", run, says="contains no checkpoint")
         self.refused(USAGE, path, "-s", "loss.type=distillation", "--output-dir", run, says="missing key 'teacher'")
         self.assertFalse(run.exists())
 

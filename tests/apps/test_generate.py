@@ -112,7 +112,7 @@ class GenerateTest(DltrainTest):
         self.refused(DATA, "generate", run, "--prompt-file", self.write("bad.jsonl", '{"text": 1}\n'), says="bad.jsonl:1")
         self.refused(USAGE, "generate", self.folder / "nothing", says="there is no")
         self.refused(USAGE, "generate", self.folder / "run.yaml", "--prompt", "a", says="no model.init_from")
-        self.refused(STORAGE, "generate", self.folder, "--prompt", "a", says="holds no checkpoint")
+        self.refused(STORAGE, "generate", self.folder, "--prompt", "a", says="contains no checkpoint")
         self.refused(USAGE, "generate", run, "--prompt", "a", "--temperature", -1, says="--temperature")
         self.refused(USAGE, "generate", run, "--prompt", "a", "--stop", "", says="--stop: expected a text that is not empty")
         other = self.train(tokenizer="byte", steps=1, name="bytes")

@@ -56,10 +56,10 @@ logging: {{logging_steps: 1}}
         self.refused(DATA, self.configuration({"type": "mse"}, "labels"), says="targets are i32, the loss mse expects f32")
         self.refused(DATA, self.configuration({"type": "mse"}, "numbers", outputs=3), says="a sample has 4 targets")
         self.refused(USAGE, self.configuration({"type": "cross_entropy", "class_weights": [1, 2]}, "labels"),
-                     says="2 class_weights, the model tells 4 classes apart")
+                     says="2 class_weights, the model has 4 classes")
         self.refused(USAGE, self.configuration({"type": "cross_entropy", "balanced_class_weights": True}, "distributions"),
                      says="needs integer labels")
-        self.refused(USAGE, self.configuration({"type": "cross_entropy"}, "distributions", outputs=1), says="of one logit it is always 0")
+        self.refused(USAGE, self.configuration({"type": "cross_entropy"}, "distributions", outputs=1), says="needs at least two logits")
         # Numbers where shares of the classes should be, and shares that are not all of one.
         for row, says in (((0.2, 0.3, 1.7, 0.1), "target 1.7 is not the share of a class"), ((0.2, 0.3, 0.1, 0.1), "add up to 0.7, not to 1"),
                           ((0.2, 0.3, -0.5, 1), "target -0.5 is not the share of a class")):

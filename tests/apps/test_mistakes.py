@@ -315,7 +315,7 @@ class RunFolder(support.DltrainTest):
         before = digest(self.run_folder)
         arguments = (self.configuration, "--output-dir", self.run_folder)
         self.refused(USAGE, *arguments, says="--resume auto")
-        self.refused(USAGE, *arguments, "--nproc-per-node", 2, says="already holds a run")
+        self.refused(USAGE, *arguments, "--nproc-per-node", 2, says="already contains a run")
         # A mistake that is found late does not cost the run that was to be overwritten or gone on with.
         for code, extra in ((STORAGE, ("-s", "model.init_from=/nowhere.safetensors")), (USAGE, ("-s", "data.train.shape=[0]")),
                             (DATA, ("-s", "data.train.classes=9"))):
@@ -323,7 +323,7 @@ class RunFolder(support.DltrainTest):
             if code != STORAGE:
                 self.refused(code, *arguments, "--resume", "auto", *extra)
         # A run that goes on has its weights in the checkpoint: the first ones may be gone.
-        self.assertIn("all 40 steps are done", self.run_dltrain(*arguments, "--resume", "auto", "-s",
+        self.assertIn("the run is complete (40 steps)", self.run_dltrain(*arguments, "--resume", "auto", "-s",
                                                                 "model.init_from=/nowhere.safetensors").err)
         self.assertEqual(digest(self.run_folder), before)
         self.run_dltrain(*arguments, "-q", "--overwrite", "--max-steps", 3)
@@ -338,7 +338,7 @@ class RunFolder(support.DltrainTest):
                 (("-s", "data.train.samples=99"), "samples: 100 -> 99", USAGE),
                 (("-s", "model.layers[0].out_features=25"), "model.layers[0].out_features: 24 -> 25", USAGE),
                 (("--allow-changes", "-s", "model.layers[0].out_features=25"), "another model", STORAGE),
-                (("-s", "optimizer={type: sgd, learning_rate: 0.1, momentum: 0.9}"), "was made with the optimizer adamw", USAGE),
+                (("-s", "optimizer={type: sgd, learning_rate: 0.1, momentum: 0.9}"), "was saved with the optimizer adamw", USAGE),
                 (("-s", "training.ema={}"), "was saved without training.ema", USAGE),
                 (("-s", "training.freeze=layers.0.*"), "other optimizer settings", STORAGE)):
             result = self.refused(code, self.configuration, "--output-dir", self.run_folder, "--resume", "auto", *extra, says=says)
@@ -368,13 +368,13 @@ class RunFolder(support.DltrainTest):
             self.refused(STORAGE, self.configuration, "--output-dir", self.folder / "x", "--resume", newest, says=str(newest))
             self.refused(STORAGE, "eval", self.configuration, "--checkpoint", newest, says=name)
             if i == 2:  # the last of the three that are kept
-                self.refused(STORAGE, self.configuration, "--output-dir", self.run_folder, "--resume", "auto", says="whole")
+                self.refused(STORAGE, self.configuration, "--output-dir", self.run_folder, "--resume", "auto", says="is valid")
                 self.damage(newest / name)
                 (newest / name).unlink()
-                self.refused(STORAGE, self.configuration, "--output-dir", self.run_folder, "--resume", "auto", says="whole")
+                self.refused(STORAGE, self.configuration, "--output-dir", self.run_folder, "--resume", "auto", says="is valid")
                 return
             result = self.run_dltrain(self.configuration, "--output-dir", self.run_folder, "--resume", "auto")
-            self.assertIn("warning: passed over", result.err)
+            self.assertIn("warning: skipped", result.err)
             self.assertIn(f"resumed from {self.run_folder}/checkpoints/step-{30 - 10 * i:06}", result.err)
             for later in checkpoints(self.run_folder):
                 if int(later[5:]) > 30 - 10 * i:
@@ -438,7 +438,7 @@ class RunFolder(support.DltrainTest):
         other = self.folder / "other"
         self.run_dltrain(self.configuration, "-q", "--output-dir", other, "--max-steps", 5)
         before = digest(self.run_folder)
-        self.refused(USAGE, self.configuration, "--output-dir", self.run_folder, "--resume", other, says="already holds a run")
+        self.refused(USAGE, self.configuration, "--output-dir", self.run_folder, "--resume", other, says="already contains a run")
         self.refused(STORAGE, self.configuration, "--output-dir", self.folder / "new", "--resume", self.folder / "absent", says="absent")
         self.assertEqual(digest(self.run_folder), before)
 

@@ -76,7 +76,7 @@ class Predict(support.DltrainTest):
             by_path = self.predict("b.csv", "--checkpoint", self.folder / "runs" / "small" / "checkpoints" / link)
             self.assertEqual(by_name, by_path)
         self.refused(STORAGE, "predict", configuration, "--name", "other", "--checkpoint", "best", "-o", self.folder / "c.csv",
-                     says="there is no runs/other", cwd=self.folder)
+                     says="runs/other does not exist", cwd=self.folder)
 
     def test_an_ensemble_averages_probabilities(self):
         runs = [self.train(f"run{seed}", "--seed", seed, "--max-steps", 6) for seed in (1, 2, 3)]
@@ -161,7 +161,7 @@ class Predict(support.DltrainTest):
         self.refused(USAGE, "predict", self.write("new.csv", "1,2\n"), "-o", self.folder / "o.csv", says=f"no model is given before {self.folder}/new.csv: name a run folder")
         self.refused(USAGE, "eval", says="no model is given: name a run folder")
         self.refused(USAGE, "predict", run, self.write("new.csv", "1,2\n"), "-o", self.folder / "o.csv", says="synthetic samples")
-        self.refused(STORAGE, "predict", self.small(), "--checkpoint", self.folder, "-o", self.folder / "o.csv", says="holds no checkpoint")
+        self.refused(STORAGE, "predict", self.small(), "--checkpoint", self.folder, "-o", self.folder / "o.csv", says="contains no checkpoint")
         environment = {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"}
         self.refused(USAGE, "predict", "--checkpoint", run, "-o", self.folder / "o.csv", says="one rank", env=environment)
         other = self.train("other", text=SMALL.replace("out_features: 4", "out_features: 5"))

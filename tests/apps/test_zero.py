@@ -117,7 +117,7 @@ class Zero(support.DltrainTest):
 
     def test_what_ranks_cannot_share_is_refused_with_its_place(self):
         text = SMALL + "parallelism: {zero_stage: 2}\n"
-        for line, says in (("optimizer: {type: lamb, learning_rate: 1.0e-2}", "lamb needs whole tensors"),
+        for line, says in (("optimizer: {type: lamb, learning_rate: 1.0e-2}", "lamb needs full tensors"),
                            ("training: {global_batch_size: 16, max_steps: 4, ema: {decay: 0.9}}", "averaged weights")):
             key = line.split(":")[0]
             path = self.write("refused.yaml", re.sub(rf"(?m)^{key}: .*$", line, text))

@@ -31,7 +31,7 @@ model:
   rename: {'a.*': b}
 optimizer: {type: sgd, learning_rate: 1e-1, momentum: 0.9, nesterov: true}
 groups: [norm, {pattern: bias, weight_decay: 0}]
-watches: {quick: {patience: 2}}
+watches: [{patience: 2}]
 training:
   global_batch_size: 64
   micro_batch_size: auto
@@ -65,7 +65,7 @@ training:
   REQUIRE(experiment.groups.size() == 2);
   CHECK(experiment.groups[0].pattern == "norm");
   CHECK(experiment.groups[1].weight_decay == 0.0);
-  CHECK(experiment.watches[0].second.patience == 2);
+  CHECK(experiment.watches[0].patience == 2);
   CHECK(std::holds_alternative<Auto>(*experiment.training.micro_batch_size));
   CHECK(experiment.training.reduction == Reduction::fixed);
   CHECK(experiment.training.freeze == std::vector<std::string>{"embed", "12"});
@@ -153,8 +153,8 @@ TEST_CASE("mistakes say what was expected and what was found") {
       {"max_steps: 3", "unknown key 'max_steps'; did you mean 'training.max_steps'?"},
       {"groups: {}", "expected a list in groups, got a map"},
       {"groups: [{weight_decay: 1}]", "missing key 'pattern' in groups[0]"},
-      {"watches: []", "expected a map in watches, got a list"},
-      {"watches: {a: 3}", "expected a map in watches.a, got the number 3"},
+      {"watches: {}", "expected a list in watches, got a map"},
+      {"watches: [3]", "expected a map in watches[0], got the number 3"},
       {"zzzz: 1", "3:1: error: unknown key 'zzzz'\n"},
   }));
   INFO(row.lines);

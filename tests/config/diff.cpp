@@ -9,11 +9,7 @@ using namespace dltrain::example;
 namespace {
 
 std::string differences(const std::string& before, const std::string& after) {
-  Problems problems;
-  const auto a = read_yaml(source(before), 0, problems);
-  const auto b = read_yaml(source(after), 0, problems);
-  problems.throw_if_any();
-  return describe_differences(diff_configs(*a, *b));
+  return describe_differences(diff_dumps(before, after));
 }
 
 }  // namespace

@@ -18,7 +18,7 @@ TEST_CASE("the resolved configuration holds every key") {
       "model: {layers: [linear: 4, residual: [relu]], rename: {'a b': c}}\n"
       "optimizer: {learning_rate: 1e-5}\n"
       "groups: [norm]\n"
-      "watches: {quick: {patience: 2}}\n"
+      "watches: [{patience: 2}]\n"
       "training: {global_batch_size: 8, micro_batch_size: auto, freeze: ['1', 'no', x]}\n");
   CHECK(dump_config(experiment) == R"(name: "a: b"
 seed: 0
@@ -42,8 +42,7 @@ groups:
   - pattern: norm
     weight_decay: null
 watches:
-  quick:
-    metric: loss
+  - metric: loss
     patience: 2
 training:
   global_batch_size: 8

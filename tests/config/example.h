@@ -164,7 +164,7 @@ struct Experiment : Located {
   std::unique_ptr<Optimizer> optimizer = make_kind(optimizer_table(), "adamw");
   std::unique_ptr<Optimizer> second;
   std::vector<Group> groups;
-  std::vector<std::pair<std::string, EarlyStopping>> watches;
+  std::vector<EarlyStopping> watches;
   Training training;
   void describe(Fields& f) {
     f.text("name", name, {.doc = "Name of the run"});
@@ -173,7 +173,7 @@ struct Experiment : Located {
     f.one_of("optimizer", optimizer, optimizer_table(), {.doc = "The update rule"});
     f.one_of("second", second, optimizer_table(), {.doc = "Another one"});
     f.list("groups", groups, {.doc = "Parameters with settings of their own"});
-    f.map("watches", watches, {.doc = "By name"});
+    f.list("watches", watches, {.doc = "Watched metrics"});
     f.section("training", training, {.doc = "How long and how large", .required = true});
   }
 };

@@ -17,7 +17,7 @@ model:
 optimizer: {type: sgd, learning_rate: 1.0e-3, nesterov: true}   # a comment
 groups: [norm, {<<: &g {pattern: bias}, weight_decay: 0}]
 watches:
-  quick: {patience: 2}
+  - {patience: 2}
 training:
   global_batch_size: 64
   micro_batch_size: auto

@@ -38,7 +38,7 @@ TEST_CASE("patterns that fit nothing are reported with the names there are") {
   CHECK_THAT(problems.describe(),
              Catch::Matchers::Contains("'!a' comes first and takes out of nothing") &&
                  Catch::Matchers::Contains("'c' fits no parameter; they are a … d"));
-  CHECK(problems.size() == 2);
+  CHECK(problems.all().size() == 2);
 }
 
 }  // namespace

@@ -77,9 +77,10 @@ TEST_CASE("every mistake of a config.json is said") {
   }
   CHECK_THAT(mistakes, !Catch::Contains("_note") && !Catch::Contains("off"));
   CHECK_THAT(mistakes_of(R"({"model_type": 3})"), Catch::Contains("has no model_type"));
-  CHECK_THROWS_WITH(mistakes_of("[1]"), Catch::Contains("is no JSON object"));
-  CHECK_THROWS_WITH(mistakes_of("{\n\"a\": 1,}"),
-                    Catch::StartsWith("config.json: is no JSON: line 2, column 8: unexpected '}'"));
+  CHECK_THROWS_WITH(mistakes_of("[1]"), Catch::Contains("is not a JSON object"));
+  CHECK_THROWS_WITH(
+      mistakes_of("{\n\"a\": 1,}"),
+      Catch::StartsWith("config.json: is not JSON: line 2, column 8: unexpected '}'"));
 }
 
 constexpr const char* kLlama =

@@ -96,7 +96,7 @@ TEST_CASE("losses of numbers have targets like the output, one for each element"
     CHECK_THAT(emitted(*loss, kShares), Contains(fmt::format("kind={}", kind)));
     CHECK_THROWS_WITH(loss->targets(kLogits, kLabel), Contains("targets are i32"));
     CHECK_THROWS_WITH(loss->targets({Shape{4, 2}, DType::f32}, kShares),
-                      Contains("a sample has 3 targets, the model gives 2 outputs"));
+                      Contains("a sample has 3 targets, the model has 2 outputs"));
   }
   CHECK_THAT(emitted(*loss_of("{type: huber, delta: 2}"), kShares), Contains("delta=2"));
   CHECK_THAT(emitted(*loss_of("{type: smooth_l1, beta: 3}"), kShares), Contains("delta=3"));
@@ -124,7 +124,7 @@ TEST_CASE("keys of losses that cannot be are refused") {
   CHECK_THAT(mistakes("bce"), Contains("error:"));
   CHECK_THROWS_WITH(
       loss_of("{type: cross_entropy, class_weights: [1, 2]}")->targets(kLogits, kLabel),
-      Contains("2 class_weights, the model tells 3 classes apart"));
+      Contains("2 class_weights, the model has 3 classes"));
   CHECK_THROWS_WITH(
       loss_of("{type: binary_cross_entropy, pos_weight: [1, 2]}")->targets(kLogits, kShares),
       Contains("2 numbers of pos_weight"));

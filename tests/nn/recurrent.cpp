@@ -104,7 +104,7 @@ TEST_CASE("state is carried for all rows of the global batch, in evaluation apar
              Contains("sampling: streams"));
   CHECK_THAT(mistakes_in("layers: [{type: gru, hidden_size: 3, carry_state: true, bidirectional: "
                          "true}]"),
-             Contains("no state before"));
+             Contains("no state can be carried"));
 }
 
 }  // namespace

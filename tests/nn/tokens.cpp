@@ -49,7 +49,7 @@ TEST_CASE("heads of keys and values may be shared, and only training drops weigh
   CHECK_THAT(print_graph(model.graph),
              Contains("step_state) {causal=true, dropout=0.25, heads=4, kv_heads=1, stream="));
   CHECK_THAT(refusal("layers: [multi_head_attention: 3, flatten]", {5, 8}),
-             Contains("width 8 cannot be shared by 3 heads"));
+             Contains("width 8 cannot be divided into 3 heads"));
   CHECK_THAT(refusal("layers: [multi_head_attention: 2, flatten]", {8}),
              Contains("expects tokens"));
   CHECK_THAT(mistakes_in("layers: [{type: multi_head_attention, num_heads: 4, num_kv_heads: 3}]"),

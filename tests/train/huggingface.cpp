@@ -39,7 +39,7 @@ Session open_model(Experiment& experiment) {
   return session;
 }
 
-std::vector<float> logits(Session& session) {
+std::vector<double> logits(Session& session) {
   EvalLoader loader(session.data.eval, session.batch.micro_batch, 0, 1, session.executor->device(),
                     {}, session.eval_targets);
   loader.start();
@@ -47,7 +47,7 @@ std::vector<float> logits(Session& session) {
   return session.executor->evaluation_output();
 }
 
-double greatest_distance(const std::vector<float>& found, const fs::path& folder) {
+double greatest_distance(const std::vector<double>& found, const fs::path& folder) {
   const SafetensorsFile file(folder / "logits.safetensors", ExitCode::data);
   const auto bytes = file.data(file.at("logits"));
   std::vector<float> expected(bytes.size() / sizeof(float));
@@ -55,7 +55,7 @@ double greatest_distance(const std::vector<float>& found, const fs::path& folder
   REQUIRE(found.size() == expected.size());
   double most = 0;
   for (size_t i = 0; i < found.size(); ++i) {
-    most = std::max(most, std::abs(static_cast<double>(found[i]) - expected[i]));
+    most = std::max(most, std::abs(found[i] - expected[i]));
   }
   return most;
 }

@@ -138,7 +138,7 @@ TEST_CASE("what does not go with parameters in bf16 is refused") {
   CHECK_THAT(message({sgd, "precision={compute: fp16, parameters: bf16}"}),
              Contains("needs compute: bf16"));
   CHECK_THAT(message({kNarrow, "optimizer={type: lamb, learning_rate: 0.1}"}),
-             Contains("lamb needs whole tensors"));
+             Contains("lamb needs full tensors"));
   CHECK_THAT(message({sgd, kNarrow, "parallelism.zero_stage=1"}), Contains("zero_stage: 0"));
   CHECK_THAT(message({sgd, kNarrow, "training.ema={decay: 0.9}"}), Contains("training.ema"));
 }

@@ -171,9 +171,9 @@ TEST_CASE("what ZeRO cannot cut is refused by name and place") {
     INFO(override << ": " << message);
     CHECK(message.find(says) != std::string::npos);
   };
-  refused("optimizer={type: lamb, learning_rate: 0.01}", "lamb needs whole tensors");
-  refused("optimizer={type: adafactor, learning_rate: 0.01}", "adafactor needs whole tensors");
-  refused("optimizer={type: lars, learning_rate: 0.01}", "lars needs whole tensors");
+  refused("optimizer={type: lamb, learning_rate: 0.01}", "lamb needs full tensors");
+  refused("optimizer={type: adafactor, learning_rate: 0.01}", "adafactor needs full tensors");
+  refused("optimizer={type: lars, learning_rate: 0.01}", "lars needs full tensors");
   refused("training.ema={decay: 0.9}", "averaged weights are not sharded");
   refused("training.reduction=fixed", "cannot be added in the order");
 }

@@ -58,14 +58,14 @@ void read_bert(ConfigJson& config, HuggingFaceModel& model) {
   }
   config.only("position_embedding_type", "absolute");
   config.only("tie_word_embeddings", true);
-  // Of the original program's pooler, which is always the same.
+  // Keys of the original program's pooler, which has no options.
   config.ignore({"num_labels", "directionality", "pooler_fc_size", "pooler_num_attention_heads",
                  "pooler_num_fc_layers", "pooler_size_per_head", "pooler_type"});
 }
 
-// Names of the first files: gamma and beta of the norms, no prefix without a head. The head of the
-// next sentence, the pooler without a classifier, tensors of positions, and the decoder that is the
-// embedding are passed over.
+// Early files have gamma and beta for norms, and no prefix without a head. The next-sentence head,
+// the pooler without a classifier, tensors of positions, and the decoder tied to the embedding are
+// ignored.
 TensorName tensor_bert(std::string_view name) {
   std::string out(name);
   for (const char* bare : {"embeddings.", "encoder.", "pooler."}) {
@@ -126,14 +126,10 @@ std::optional<nlohmann::ordered_json> propose_bert(const ConfigNode& layers, int
   return out;
 }
 
-std::string exported_bert(std::string_view name) {
-  return std::string(name);
-}
-
 }  // namespace
 
 HuggingFaceFamily bert_family() {
-  return {"bert", read_bert, tensor_bert, propose_bert, exported_bert};
+  return {"bert", read_bert, tensor_bert, propose_bert};
 }
 
 }  // namespace dltrain

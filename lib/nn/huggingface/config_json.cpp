@@ -18,7 +18,7 @@ std::string shown_config_json(const json& value) {
   return text;
 }
 
-// What transformers writes into every file and what does not change the forward.
+// Keys that transformers writes into every file and that do not change the forward.
 constexpr const char* kWithoutMeaning[] = {
     "model_type",
     "architectures",
@@ -56,7 +56,7 @@ constexpr const char* kWithoutMeaning[] = {
     "torchscript",
     "tf_legacy_loss",
     "chunk_size_feed_forward",
-    // Of generation, in files of transformers before 5.
+    // Options of generation, in files of transformers before 5.
     "max_length",
     "min_length",
     "do_sample",
@@ -91,9 +91,9 @@ ConfigJson::ConfigJson(std::string place, const std::string& text) : place_(std:
   try {
     map_ = json::parse(text);
   } catch (const json::exception& error) {
-    throw Error(ExitCode::usage, "is no JSON: " + json_mistake(error.what()), place_);
+    throw Error(ExitCode::usage, "is not JSON: " + json_mistake(error.what()), place_);
   }
-  if (!map_.is_object()) throw Error(ExitCode::usage, "is no JSON object", place_);
+  if (!map_.is_object()) throw Error(ExitCode::usage, "is not a JSON object", place_);
   known_.insert(std::begin(kWithoutMeaning), std::end(kWithoutMeaning));
 }
 
@@ -140,35 +140,28 @@ int64_t ConfigJson::required_integer(const char* key, int64_t most) {
   return integer(key, 1, most);
 }
 
-double ConfigJson::number(const char* key, double absent, const NumberRange& range) {
+template <typename T, typename Fits>
+T ConfigJson::typed(const char* key, const T& absent, std::string_view expected, Fits fits) {
   const json* value = take(key);
   if (value == nullptr) return absent;
-  if (!value->is_number() || !std::isfinite(value->get<double>()) ||
-      !range.holds(value->get<double>())) {
-    wrong(key, range.expected, *value);
-    return absent;
-  }
-  return value->get<double>();
+  if (fits(*value)) return value->get<T>();
+  wrong(key, expected, *value);
+  return absent;
+}
+
+double ConfigJson::number(const char* key, double absent, const NumberRange& range) {
+  return typed(key, absent, range.expected, [&](const json& value) {
+    return value.is_number() && std::isfinite(value.get<double>()) &&
+           range.holds(value.get<double>());
+  });
 }
 
 bool ConfigJson::boolean(const char* key, bool absent) {
-  const json* value = take(key);
-  if (value == nullptr) return absent;
-  if (!value->is_boolean()) {
-    wrong(key, "true or false", *value);
-    return absent;
-  }
-  return value->get<bool>();
+  return typed(key, absent, "true or false", [](const json& value) { return value.is_boolean(); });
 }
 
 std::string ConfigJson::text(const char* key, const std::string& absent) {
-  const json* value = take(key);
-  if (value == nullptr) return absent;
-  if (!value->is_string()) {
-    wrong(key, "a text", *value);
-    return absent;
-  }
-  return value->get<std::string>();
+  return typed(key, absent, "a text", [](const json& value) { return value.is_string(); });
 }
 
 std::vector<std::string> ConfigJson::texts(const char* key) {

@@ -1,5 +1,5 @@
-// A config.json of Hugging Face's transformers, read key by key: every key is taken, known to be
-// without meaning here, or refused by its name, so that no model is silently another one.
+// A config.json of Hugging Face's transformers, read key by key. A key that is neither read nor
+// known to have no effect is an error, so that no model is silently changed.
 #pragma once
 
 #include <initializer_list>
@@ -13,7 +13,7 @@
 
 namespace dltrain {
 
-// Which numbers a key can have, and how a mistake says it.
+// The range of a number, and its description in messages.
 struct NumberRange {
   const char* expected = "a number";
   double above = -std::numeric_limits<double>::infinity();
@@ -28,35 +28,35 @@ inline constexpr NumberRange kDropout{"a number from 0 to below 1", -kNoBound, 0
 
 class ConfigJson {
  public:
-  // `place` names the file in mistakes. Throws Error(usage) for text that is no JSON object.
+  // `place` names the file in messages. Throws Error(usage) for text that is not a JSON object.
   ConfigJson(std::string place, const std::string& text);
 
-  // Whether a key is there and is not null, and whether it is there and is null.
+  // Return whether a key exists and is not null, and whether it exists and is null.
   bool has(const char* key) const;
   bool is_null(const char* key) const { return map_.contains(key) && map_[key].is_null(); }
-  // The value of a key, or `absent` where it is missing or null. A value of another type is a
-  // mistake, as are integers below `least` or above `most` (2^31 - 1 at most) and numbers that are
-  // not finite or not in their range.
+  // The value of a key, or `absent` if it is missing or null. A value of another type is an error,
+  // as are integers below `least` or above `most` (at most 2^31 - 1) and numbers that are not
+  // finite or out of range.
   int64_t integer(const char* key, int64_t absent, int64_t most = 2147483647, int64_t least = 1);
   int64_t required_integer(const char* key, int64_t most = 2147483647);
   double number(const char* key, double absent, const NumberRange& range = {});
   bool boolean(const char* key, bool absent);
   std::string text(const char* key, const std::string& absent);
-  // A map, read by the same rules; empty where it is missing.
+  // A map, read by the same rules; empty if it is missing.
   ConfigJson map(const char* key);
-  // The elements of a list of texts, and how many a map or list has; none where it is missing.
+  // The elements of a list of texts, and the size of a map or list; none if it is missing.
   std::vector<std::string> texts(const char* key);
   int64_t size(const char* key);
-  // Keys whose value changes nothing that is computed here.
+  // Marks keys whose value has no effect.
   void ignore(std::initializer_list<const char*> keys);
-  // A key that may only have this value: it would change the model otherwise.
+  // Reports another value of this key, which would change the model.
   void only(const char* key, const nlohmann::json& value);
-  // A mistake where `part` does not divide `whole`, named with what the whole is.
+  // Reports a `part` that does not divide `whole`.
   void must_divide(const char* key, int64_t part, const char* whole_key, int64_t whole);
 
-  // Once each: keys may be read several times.
+  // Adds an error once, because keys may be read several times.
   void mistake(std::string message);
-  // Adds the keys that nobody asked for, then those of a map that was read, to the mistakes.
+  // Reports the keys that were not read, and the errors of a map that was read.
   void refuse_unknown();
   void adopt(ConfigJson&& map);
 
@@ -65,8 +65,10 @@ class ConfigJson {
 
  private:
   explicit ConfigJson(std::string place) : place_(std::move(place)) {}
-  // The value that is not null, marked as known.
+  // Returns the value unless it is null, and marks the key as known.
   const nlohmann::json* take(const char* key);
+  template <typename T, typename Fits>
+  T typed(const char* key, const T& absent, std::string_view expected, Fits fits);
   void wrong(const char* key, std::string_view expected, const nlohmann::json& found);
 
   std::string place_;

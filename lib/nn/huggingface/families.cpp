@@ -53,11 +53,7 @@ void HuggingFaceModel::set(const char* key, const ConfigNode& value) {
   arguments.set({key, arguments.place}, value);
 }
 void HuggingFaceModel::set_text(const char* key, std::string text) {
-  ConfigNode node;
-  node.kind = ConfigNode::Kind::scalar;
-  node.text = std::move(text);
-  node.place = arguments.place;
-  set(key, node);
+  set(key, ConfigNode::make_scalar(std::move(text), arguments.place));
 }
 void HuggingFaceModel::set_integer(const char* key, int64_t value) {
   set_text(key, std::to_string(value));

@@ -1,6 +1,6 @@
-// The families of Hugging Face's models that have a named architecture here, in both directions:
-// what their config.json means, and how their files name the tensors. One file a family; the table
-// is huggingface/families.cpp.
+// The families of Hugging Face's models that have a named architecture: the conversion of
+// config.json and of the names of tensors in both directions. There is one file for each family;
+// the table is huggingface/families.cpp.
 #pragma once
 
 #include <optional>
@@ -17,7 +17,7 @@ namespace dltrain {
 
 // A config.json as keys of the model section.
 struct HuggingFaceModel {
-  std::string type;      // of the architecture; set where the person chose one
+  std::string type;      // of the architecture; set if the configuration has one
   ConfigNode arguments;  // its keys
   int64_t vocab_size = 0;
 
@@ -31,16 +31,16 @@ struct HuggingFaceModel {
   void set_activation(ConfigJson& config, const char* json_key, const std::string& absent);
 };
 
-// How a file's tensor is called here.
+// The name of a file's tensor in dltrain.
 struct TensorName {
   std::string name;
-  bool spare = false;  // passed over by models that have no such parameter
+  bool spare = false;  // ignored by models that have no such parameter
 };
 
 // Of a model, as many as `repeat` takes.
 inline constexpr int64_t kMostLayers = 10000;
 
-// A key of the architecture that config.json does not have, with its value where it is used.
+// A key of the architecture that config.json does not have, with its value if it is used.
 struct HuggingFaceOption {
   std::string key = {}, value = {};
 };
@@ -48,14 +48,16 @@ struct HuggingFaceOption {
 struct HuggingFaceFamily {
   std::string_view model_type;  // in config.json
 
-  // Fills `model` from a config.json; what is wrong or unknown becomes a mistake of it.
+  // Fills `model` from a config.json, and reports its errors and unknown keys.
   void (*read)(ConfigJson& config, HuggingFaceModel& model);
   TensorName (*tensor)(std::string_view name_in_file);
-  // The other direction: what config.json says of a model with these layers (the resolved list, as
-  // `config.yaml` of a run has it). A proposal, whose `read` must give the same layers again.
+  // Proposes a config.json for a model with these layers (the resolved list of `config.yaml`). It
+  // is correct if `read` gives the same layers.
   std::optional<nlohmann::ordered_json> (*propose)(const ConfigNode& layers, int64_t vocab_size);
   // The name of a parameter in files that transformers writes.
-  std::string (*exported)(std::string_view name);
+  std::string (*exported)(std::string_view name) = [](std::string_view n) {
+    return std::string(n);
+  };
   HuggingFaceOption option = {};
 };
 
@@ -69,16 +71,16 @@ HuggingFaceFamily qwen2_family();
 HuggingFaceFamily qwen3_family();
 HuggingFaceFamily bert_family();
 
-// For `propose`: the first layer in the order of the text that has these values of keys, at any
-// depth, such as {type: embedding, name: wte}; null: none.
+// Returns the first layer, at any depth, that has these values of keys, such as {type: embedding,
+// name: wte}; null: none.
 struct KeyText {
   const char* key;
   std::string_view text;
 };
 const ConfigNode* find_layer(const ConfigNode& layers, std::initializer_list<KeyText> wanted);
-// The layer behind the one that is called `name`.
+// Returns the layer after the one that is called `name`.
 const ConfigNode* layer_behind(const ConfigNode& layers, std::string_view name);
-// Its keys; 0 or nothing where there are none.
+// Return the value of a key, or 0 if there is none.
 int64_t integer_of(const ConfigNode* layer, std::string_view key);
 double number_of(const ConfigNode* layer, std::string_view key);
 // The name of an activation in config.json; "" for another layer.

@@ -1,9 +1,8 @@
 #include "nn/huggingface/folder.h"
 
-#include <algorithm>
-
 #include "base/file.h"
 #include "config/paths.h"
+#include "config/suggest.h"
 #include "nn/model_files.h"
 
 namespace dltrain {
@@ -19,16 +18,13 @@ bool is_file(const fs::path& path) {
 }
 
 ConfigNode path_node(const Place& place, const fs::path& path) {
-  ConfigNode node;
-  node.kind = ConfigNode::Kind::scalar;
+  ConfigNode node = ConfigNode::make_scalar(fs::absolute(path).lexically_normal().string(), place);
   node.style = ConfigNode::Style::quoted;
-  node.text = fs::absolute(path).lexically_normal().string();
-  node.place = place;
   return node;
 }
 
-// The keys of the architecture that are `$key` where they are not written, if `key` is: what a
-// person says of all of them is not undone by what the folder says of each.
+// If `key` is given, returns the keys of the architecture whose default is `$key`, which the
+// folder's values must not replace.
 std::vector<std::string> keys_that_follow(std::string_view key, const std::string& architecture,
                                           const ConfigNode& map) {
   std::vector<std::string> out;
@@ -46,13 +42,18 @@ std::vector<std::string> keys_that_follow(std::string_view key, const std::strin
 
 }  // namespace
 
+nlohmann::json read_config_json(const fs::path& folder) {
+  if (!is_file(folder / kConfig)) return nullptr;
+  auto json = nlohmann::json::parse(read_file(folder / kConfig, kMaxConfig, ExitCode::usage),
+                                    nullptr, /*allow_exceptions=*/false);
+  return json.is_object() ? json : nullptr;
+}
+
 const HuggingFaceFamily* huggingface_family_of(const fs::path& weights) {
   std::error_code ignored;
   const fs::path folder = fs::is_directory(weights, ignored) ? weights : weights.parent_path();
-  if (!is_file(folder / kConfig)) return nullptr;
-  const auto json = nlohmann::json::parse(read_file(folder / kConfig, kMaxConfig, ExitCode::usage),
-                                          nullptr, /*allow_exceptions=*/false);
-  if (!json.is_object() || !json.contains("model_type")) return nullptr;
+  const nlohmann::json json = read_config_json(folder);
+  if (!json.contains("model_type")) return nullptr;
   const auto& type = json["model_type"];
   return type.is_string() ? find_huggingface_family(type.get<std::string>()) : nullptr;
 }
@@ -77,7 +78,7 @@ HuggingFaceReading read_huggingface_config(const std::string& place, const std::
     return out;
   }
   family->read(config, out.model);
-  // Keys of every model, which mean nothing with the value that they have unless they are set.
+  // Keys of every model that have no effect with their default value.
   for (const char* key :
        {"is_decoder", "is_encoder_decoder", "add_cross_attention", "tie_encoder_decoder"}) {
     config.only(key, false);
@@ -93,20 +94,20 @@ bool rewrite_huggingface_model(ConfigNode& map, Problems& problems) {
   const ConfigNode from = *map.find("from");
   const size_t before = problems.reported();
   if (!from.is_scalar()) {
-    problems.add(from.place, fmt::format("expected a folder, got {}", describe_found(from)));
+    problems.add(from.place, "expected a folder, got {}", describe_found(from));
     return false;
   }
   for (const char* key : {"layers", "blocks", "init_from"}) {
     const ConfigNode* other = map.find(key);
     if (other == nullptr || other->is_null()) continue;
-    problems.add(other->place, fmt::format("model has both from and {}; keep one", key));
+    problems.add(other->place, "model has both from and {}; keep one", key);
   }
   if (problems.reported() != before) return false;
   const fs::path folder = beside_configuration(
       from.place, from.text, [](const fs::path& path) { return is_file(path / kConfig); });
   const fs::path file = folder / kConfig;
   if (!is_file(file)) {
-    problems.add(from.place, fmt::format("{} has no config.json", folder.string()));
+    problems.add(from.place, "{} has no config.json", folder.string());
     return false;
   }
   const ConfigNode* type = map.find("type");
@@ -120,7 +121,7 @@ bool rewrite_huggingface_model(ConfigNode& map, Problems& problems) {
     return false;
   }
   for (const std::string& mistake : reading.mistakes) {
-    problems.add(from.place, fmt::format("{}: {}", file.string(), mistake));
+    problems.add(from.place, "{}: {}", file.string(), mistake);
   }
   if (problems.reported() != before) return false;
   map.erase("from");
@@ -131,8 +132,9 @@ bool rewrite_huggingface_model(ConfigNode& map, Problems& problems) {
   const std::vector<std::string> following = keys_that_follow("dropout", model.type, map);
   for (size_t i = 0; i < model.arguments.keys.size(); ++i) {
     const ConfigNode::Key& key = model.arguments.keys[i];
-    const bool follows = std::find(following.begin(), following.end(), key.text) != following.end();
-    if (!follows && map.find(key.text) == nullptr) map.set(key, model.arguments.items[i]);
+    if (!contains(following, key.text) && map.find(key.text) == nullptr) {
+      map.set(key, model.arguments.items[i]);
+    }
   }
   return true;
 }

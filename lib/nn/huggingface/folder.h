@@ -11,24 +11,27 @@
 
 namespace dltrain {
 
-// The family of a folder or of the folder of a file, by its config.json; null where there is none,
-// or none that is known. For names of tensors.
+// Reads config.json of a folder; null where there is none or it is no JSON object.
+nlohmann::json read_config_json(const std::filesystem::path& folder);
+
+// Returns the family of a folder, or of the folder of a file, by its config.json; null if there is
+// none or it is unknown.
 const HuggingFaceFamily* huggingface_family_of(const std::filesystem::path& weights);
 
-// Reads the text of a config.json. What is wrong is in `mistakes`, one sentence each.
+// The result of reading a config.json, with its errors as sentences.
 struct HuggingFaceReading {
   HuggingFaceModel model;
   std::vector<std::string> mistakes;
 };
-// `place`: the file, in messages; `type`: an architecture that the person chose, "" for that of the
-// file; `at`: where the arguments say they stand. Throws Error(usage) for text that is no JSON
-// object.
+// Reads the text of a config.json. `place`: the file, in messages; `type`: the architecture of the
+// configuration, "" for that of the file; `at`: the place of the arguments. Throws Error(usage) for
+// text that is not a JSON object.
 HuggingFaceReading read_huggingface_config(const std::string& place, const std::string& text,
                                            const std::string& type, const Place& at);
 
-// {from: FOLDER, …} of a model section becomes {type: …, …, init_from: FOLDER}: the keys that the
-// folder's config.json means, below those that the person gave. A relative folder lies beside the
-// file of the configuration, or else where the program was started. False: there were problems.
+// Replaces {from: FOLDER, …} of a model section by {type: …, …, init_from: FOLDER} with the keys of
+// the folder's config.json, unless the section has them. A relative folder is resolved as in
+// config/paths.h. Returns false if there are problems.
 bool rewrite_huggingface_model(ConfigNode& map, Problems& problems);
 
 }  // namespace dltrain

@@ -11,8 +11,8 @@
 namespace dltrain {
 namespace {
 
-// Without inputs that a folder says nothing of, as a model of BERT takes them where the data has
-// them; runs of earlier versions have `attention_mask` alone.
+// Removes optional inputs of BERT, which a folder does not specify; runs of earlier versions have
+// only `attention_mask`.
 std::string without_masks(const std::string& text) {
   static const std::regex masks(R"re(, "?(attention_mask|token_type_ids)\??"?)re");
   static const std::regex alone(R"re(inputs: \[previous\])re");

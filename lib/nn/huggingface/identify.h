@@ -1,5 +1,4 @@
-// From a model back to Hugging Face: which family its layers are of, and the config.json that says
-// so.
+// The conversion of a model to Hugging Face: the family of its layers and its config.json.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -12,13 +11,13 @@ namespace dltrain {
 struct IdentifiedModel {
   const HuggingFaceFamily* family = nullptr;
   nlohmann::ordered_json config;  // config.json
-  // The model has no biases where transformers' has: its files need zeros.
+  // The model has no biases although that of transformers has: its files need zeros.
   bool lacks_biases = false;
 };
 
-// A family proposes a config.json; it is right if reading it gives the very layers of the model, so
-// architectures, blocks and layers written by hand are all the same. Throws Error(usage) for a
-// model of no family.
+// Each family proposes a config.json, which is correct if reading it gives the layers of the model.
+// So the layers may come from architectures, blocks or a list. Throws Error(usage) for a model of
+// no family.
 IdentifiedModel identify_model(const ModelConfig& model);
 
 }  // namespace dltrain

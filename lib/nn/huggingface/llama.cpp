@@ -57,8 +57,8 @@ void read_rope(ConfigJson& config, HuggingFaceModel& model) {
   model.set("rope_scaling", scaling.arguments);
 }
 
-// Qwen's: layers from max_window_layers on look back `sliding_window` tokens, or layer_types says
-// which do. Here all do, or none.
+// Qwen's sliding window: used by the layers from max_window_layers on, or by those in layer_types.
+// Only all layers or none are supported.
 void read_window(ConfigJson& config, HuggingFaceModel& model, int64_t layers) {
   const bool used = config.boolean("use_sliding_window", false);
   const int64_t window = config.has("sliding_window") ? config.integer("sliding_window", 1) : 0;
@@ -164,10 +164,6 @@ TensorName tensor_llama(std::string_view name) {
   return {out, name == "lm_head.weight" || name.ends_with("rotary_emb.inv_freq")};
 }
 
-std::string exported_llama(std::string_view name) {
-  return std::string(name);
-}
-
 nlohmann::ordered_json rope_json(const ConfigNode* rotary) {
   const ConfigNode* scaling = rotary != nullptr ? rotary->find("scaling") : nullptr;
   const ConfigNode* type = scaling != nullptr ? scaling->find("type") : nullptr;
@@ -185,7 +181,7 @@ bool has_bias(const ConfigNode& layers, std::string_view name) {
   return find_layer(layers, {{"type", "linear"}, {"name", name}, {"bias", "true"}}) != nullptr;
 }
 
-// What the relatives have in common; nothing for layers of another kind.
+// Proposes the common keys of the family; nothing for other layers.
 std::optional<nlohmann::ordered_json> propose_common(const ConfigNode& layers, int64_t vocab_size) {
   const ConfigNode* tokens = find_layer(layers, {{"name", "model.embed_tokens"}});
   const ConfigNode* attention = find_layer(layers, {{"type", "attention"}});
@@ -258,13 +254,13 @@ std::optional<nlohmann::ordered_json> propose_qwen3(const ConfigNode& layers, in
 }  // namespace
 
 HuggingFaceFamily llama_family() {
-  return {"llama", read_llama, tensor_llama, propose_llama, exported_llama, {}};
+  return {"llama", read_llama, tensor_llama, propose_llama};
 }
 HuggingFaceFamily qwen2_family() {
-  return {"qwen2", read_qwen2, tensor_llama, propose_qwen2, exported_llama, {}};
+  return {"qwen2", read_qwen2, tensor_llama, propose_qwen2};
 }
 HuggingFaceFamily qwen3_family() {
-  return {"qwen3", read_qwen3, tensor_llama, propose_qwen3, exported_llama, {}};
+  return {"qwen3", read_qwen3, tensor_llama, propose_qwen3};
 }
 
 }  // namespace dltrain

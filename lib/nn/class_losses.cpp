@@ -1,7 +1,12 @@
+// Losses of classes.
+//
 // cross_entropy: negative log likelihood of labels, or of distributions over the classes, under
 // softmax. The mean is PyTorch's: over the targets that count; with class weights and labels the
-// sum of the weights of the labels is divided by instead; with distributions it is the number of
-// them.
+// sum is divided by the sum of the weights of the labels, with distributions by their number.
+//
+// kl_divergence: Σ t·(log t − log softmax(x)) for target distributions t, from the model's logits
+// x. PyTorch's kl_div(log_softmax(x), t). With a temperature T the logits are divided by T and the
+// loss is multiplied by T², so that gradients keep their size (Hinton et al. 2015, section 2.1).
 #include <algorithm>
 
 #include "base/error.h"
@@ -9,6 +14,12 @@
 
 namespace dltrain {
 namespace {
+
+void expect_logits(const std::string& loss, const TensorSpec& output) {
+  if (output.shape.rank() > 1) return;
+  fail(ExitCode::usage, "{} expects one vector of logits a sample, got {}", loss,
+       to_string(output.shape));
+}
 
 struct CrossEntropy final : Loss {
   double label_smoothing = 0;
@@ -62,7 +73,7 @@ struct CrossEntropy final : Loss {
       out = c.builder().emit("softmax_cross_entropy", {output, targets}, attributes);
     } else {
       if (z_loss != 0) {
-        fail(ExitCode::usage, "z_loss goes with integer labels that all weigh the same");
+        fail(ExitCode::usage, "z_loss needs integer labels without class weights");
       }
       out = c.builder().emit("weighted_cross_entropy", {output, targets},
                              {{"class_weights", weights}, {"label_smoothing", label_smoothing}});
@@ -71,17 +82,15 @@ struct CrossEntropy final : Loss {
   }
 
   TensorSpec targets(const TensorSpec& output, const TargetInfo& info) const override {
-    if (output.shape.rank() < 2) {
-      fail(ExitCode::usage, "cross_entropy expects one vector of logits a sample, got {}",
-           to_string(output.shape));
-    }
+    expect_logits(kind, output);
     if (output.shape[-1] == 1) {
       fail(ExitCode::usage,
-           "cross_entropy tells classes apart, and of one logit it is always 0: "
-           "binary_cross_entropy takes one logit for yes or no, mse a number");
+           "cross_entropy needs at least two logits, and the model has one; use "
+           "binary_cross_entropy for yes "
+           "or no, or mse for a number");
     }
     if (!class_weights.empty() && static_cast<int64_t>(class_weights.size()) != output.shape[-1]) {
-      fail(ExitCode::usage, "cross_entropy has {} class_weights, the model tells {} classes apart",
+      fail(ExitCode::usage, "cross_entropy has {} class_weights, the model has {} classes",
            class_weights.size(), output.shape[-1]);
     }
     const TensorSpec labels{
@@ -110,7 +119,7 @@ struct CrossEntropy final : Loss {
     return info.sample && is_floating(info.sample->dtype);
   }
 
-  // Empty: every class counts the same.
+  // Returns the weights of the classes; empty: all are equal.
   std::vector<double> weights_of(int64_t classes, const TargetInfo& info) const {
     if (!balanced_class_weights) return class_weights;
     if (info.label_counts.empty()) {
@@ -131,11 +140,54 @@ struct CrossEntropy final : Loss {
   }
 };
 
+enum class KlReduction : uint8_t { batchmean, mean };
+
+struct KlDivergence final : Loss {
+  KlReduction reduction = KlReduction::batchmean;
+  double temperature = 1;
+
+  void describe(Fields& f) override {
+    f.choice("reduction", reduction,
+             {{"batchmean", KlReduction::batchmean, "divide by the number of distributions"},
+              {"mean", KlReduction::mean, "divide by the number of their elements"}},
+             {.doc = "What the sum is divided by"});
+    f.number("temperature", temperature,
+             {.doc = "The logits are divided by it, the loss is multiplied with its square; the "
+                     "targets stay as they are",
+              .above = 0});
+  }
+
+  LossOutput emit(LayerContext& c, ValueId output, ValueId targets,
+                  const TargetInfo&) const override {
+    if (temperature != 1) output = c.scaled(output, 1 / temperature);
+    const auto out = c.builder().emit("weighted_cross_entropy", {output, targets},
+                                      {{"relative", true}, {"scale", temperature * temperature}});
+    return {out[0], {{"accuracy", out[2]}}};
+  }
+
+  TensorSpec targets(const TensorSpec& output, const TargetInfo& info) const override {
+    expect_logits(kind, output);
+    const TensorSpec wanted = like_output(output);
+    expect_target_sample(kind, info, wanted);
+    return wanted;
+  }
+
+  TargetWeights target_weights(const TensorSpec& output, const TargetInfo&) const override {
+    const int64_t classes = output.shape[-1];
+    return {.group = classes,
+            .each = reduction == KlReduction::mean ? static_cast<double>(classes) : 1.0};
+  }
+  int64_t classes(const TensorSpec&) const override { return 0; }
+  TargetKind target_kind(const TargetInfo&) const override { return TargetKind::distributions; }
+};
+
 }  // namespace
 
-KindRow<Loss> cross_entropy_row() {
-  return {"cross_entropy", "softmax and negative log likelihood of labels or distributions",
-          make_kind_of<CrossEntropy>};
+std::vector<KindRow<Loss>> class_loss_rows() {
+  return {{"cross_entropy", "softmax and negative log likelihood of labels or distributions",
+           make_kind_of<CrossEntropy>},
+          {"kl_divergence", "Kullback-Leibler divergence of softmax from target distributions",
+           make_kind_of<KlDivergence>}};
 }
 
 }  // namespace dltrain

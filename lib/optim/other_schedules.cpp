@@ -1,14 +1,75 @@
-// Schedules of phases: one_cycle (Smith & Topin 2018, as torch.optim.lr_scheduler.OneCycleLR
-// without its momentum cycle) and wsd (warm-up, stable, decay: Hu et al. 2024, MiniCPM).
+// Schedules by factors: torch.optim.lr_scheduler's StepLR, MultiStepLR and ExponentialLR, counted
+// in optimizer steps. Schedules of phases: one_cycle (Smith & Topin 2018, as OneCycleLR without its
+// momentum cycle) and wsd (warm-up, stable, decay: Hu et al. 2024, MiniCPM).
+#include <algorithm>
 #include <cmath>
 #include <numbers>
 
 #include <fmt/format.h>
 
-#include "optim/schedules.h"
+#include "optim/schedule.h"
 
 namespace dltrain {
 namespace {
+
+struct Step final : Schedule {
+  std::optional<int64_t> step_size;
+  std::vector<int64_t> milestones;
+  double gamma = 0.1;
+
+  void describe(Fields& f) override {
+    Schedule::describe(f);
+    f.integer("step_size", step_size,
+              {.doc = "Steps between two multiplications by gamma, from the start of the run",
+               .min = 1,
+               .max = 1e15});
+    f.integers("milestones", milestones,
+               {.doc = "Steps after which the learning rate is multiplied by gamma", .min = 1});
+    f.number("gamma", gamma, {.doc = "The factor", .max = 1, .above = 0});
+  }
+  void validate(Problems& problems) const override {
+    Schedule::validate(problems);
+    if (step_size.has_value() == !milestones.empty()) {
+      problems.add(*this, milestones.empty() ? "step_size" : "milestones",
+                   "a step schedule needs either step_size or milestones");
+    }
+    if (!std::is_sorted(milestones.begin(), milestones.end())) {
+      problems.add(*this, "milestones", "milestones must rise");
+    }
+  }
+  std::vector<std::string> misfits(int64_t max_steps) const override {
+    std::vector<std::string> out = Schedule::misfits(max_steps);
+    const int64_t first = step_size ? *step_size : milestones[0];
+    if (first >= max_steps) {
+      out.push_back(
+          fmt::format("lr_scheduler: the first fall of the learning rate is after {} "
+                      "steps, the run has {}: it never falls",
+                      first, max_steps));
+    }
+    return out;
+  }
+  double decay(const SchedulePoint& at) const override {
+    const int64_t times =
+        step_size
+            ? at.step / *step_size
+            : std::upper_bound(milestones.begin(), milestones.end(), at.step) - milestones.begin();
+    return std::max(min_ratio, std::pow(gamma, static_cast<double>(times)));
+  }
+};
+
+struct Exponential final : Schedule {
+  double gamma = 0;
+
+  void describe(Fields& f) override {
+    Schedule::describe(f);
+    f.number("gamma", gamma,
+             {.doc = "Factor from one step to the next", .required = true, .max = 1, .above = 0});
+  }
+  double decay(const SchedulePoint& at) const override {
+    const int64_t since = at.step + 1 - std::max<int64_t>(at.warmup, 1);
+    return std::max(min_ratio, std::pow(gamma, static_cast<double>(since)));
+  }
+};
 
 enum class Anneal : uint8_t { cosine, linear, one_minus_sqrt };
 
@@ -92,12 +153,13 @@ struct WarmupStableDecay final : Schedule {
 
 }  // namespace
 
-KindRow<Schedule> one_cycle_schedule_row() {
-  return {"one_cycle", "up to the peak and down far below the start (as PyTorch's OneCycleLR)",
-          make_kind_of<OneCycle>};
-}
-KindRow<Schedule> wsd_schedule_row() {
-  return {"wsd", "warm-up, stable, decay at the end", make_kind_of<WarmupStableDecay>};
+std::vector<KindRow<Schedule>> other_schedule_rows() {
+  return {
+      {"step", "multiplied by gamma every step_size steps or at milestones", make_kind_of<Step>},
+      {"exponential", "multiplied by gamma in every step", make_kind_of<Exponential>},
+      {"one_cycle", "up to the peak and down far below the start (as PyTorch's OneCycleLR)",
+       make_kind_of<OneCycle>},
+      {"wsd", "warm-up, stable, decay at the end", make_kind_of<WarmupStableDecay>}};
 }
 
 }  // namespace dltrain
