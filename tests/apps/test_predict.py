@@ -76,7 +76,7 @@ class Predict(support.DltrainTest):
             by_path = self.predict("b.csv", "--checkpoint", self.folder / "runs" / "small" / "checkpoints" / link)
             self.assertEqual(by_name, by_path)
         self.refused(STORAGE, "predict", configuration, "--name", "other", "--checkpoint", "best", "-o", self.folder / "c.csv",
-                     says="runs/other does not exist", cwd=self.folder)
+                     says="runs/other/checkpoints/best does not exist; runs contains small", cwd=self.folder)
 
     def test_an_ensemble_averages_probabilities(self):
         runs = [self.train(f"run{seed}", "--seed", seed, "--max-steps", 6) for seed in (1, 2, 3)]

@@ -35,7 +35,7 @@ class TextTest(DltrainTest):
         self.assertEqual(checkpoints(run), ["step-000012"])
         more = ("--output-dir", run, "--resume", "auto", "--max-steps", 14)
         self.refused(USAGE, config, *more, "-s", "data.tokenizer.special_tokens=[<x>]",
-                     says="is another one")
+                     says="differs from that of this configuration")
         self.run_dltrain(config, *more, "--quiet")
         self.run_dltrain("eval", config, "--checkpoint", run)
         # The run's own file makes the same tokens.
