@@ -29,7 +29,7 @@ void print_export(const ExportReport& report, const ExportOptions& options) {
              report.tokenizer ? "with the tokenizer" : "no tokenizer");
   if (!report.note.empty()) fmt::print("{}\n", report.note);
   for (const std::string& name : report.written.not_finite) {
-    fmt::print(stderr, "warning: {} has values that are no finite numbers\n", name);
+    fmt::print(stderr, "warning: {} has values that are not finite\n", name);
   }
 }
 

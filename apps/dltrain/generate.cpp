@@ -1,4 +1,4 @@
-// dltrain generate MODEL --prompt TEXT: continues texts with a trained language model.
+// dltrain generate MODEL --prompt TEXT: generates text with a trained language model.
 #include <algorithm>
 #include <charconv>
 #include <cstdio>

@@ -76,7 +76,7 @@ int64_t check_output(const Shape& tokens, const Shape& output, int axis) {
   }
   fail(ExitCode::usage,
        "the model gives {} for {} tokens; only one with logits for each token, [samples, tokens, "
-       "vocabulary], can continue texts",
+       "vocabulary], can generate text",
        to_string(output), to_string(tokens));
 }
 

@@ -119,7 +119,7 @@ std::string to_string(const Place& written) {
 std::string describe_place(const Place& place, std::string_view message,
                            std::string_view severity) {
   const std::string where = to_string(place);
-  std::string out = where.empty() ? fmt::format("{}: {}", severity, message)
+  std::string out = where.empty() ? fmt::format("dltrain: {}: {}", severity, message)
                                   : fmt::format("{}: {}: {}", where, severity, message);
   if (!place.source) return out;
   const Excerpt excerpt = make_excerpt(place);

@@ -1,4 +1,4 @@
-// Models that continue texts: a graph takes a few further tokens, and layers cache results of
+// Models that generate text: a graph takes a few further tokens, and layers cache results of
 // earlier tokens in state (role cache) instead of computing them again. A layer that uses other
 // tokens calls decoding_of(); layers that work token by token need no change. Values that do not
 // depend on these tokens, such as the source of an encoder, are complete.
@@ -37,13 +37,13 @@ struct Decoding {
   }
 };
 
-// Returns the decoding if the model continues texts and `x` depends on their tokens; nullptr: x is
+// Returns the decoding if the model generates text and `x` depends on their tokens; nullptr: x is
 // complete. Layers that use other tokens of x call this, not LayerContext::decoding().
 Decoding* decoding_of(LayerContext& context, ValueId x);
 
 // Emits `attention` on `inputs` (queries, keys and values, or packed; then optionally mask and step
 // state), or cached_attention if its keys are tokens of texts that are continued. Throws
-// Error(usage) if attention is not causal or masked, and so cannot continue texts.
+// Error(usage) if attention is not causal or masked, and so cannot generate text.
 ValueId emit_attention(LayerContext& context, std::vector<ValueId> inputs, Attributes attributes);
 
 // Adds the state "cache.<path of the layer>.<name>" to the graph.

@@ -84,7 +84,7 @@ class LayerContext {
   // The output of the teacher for this micro-batch (nn/distillation.cpp); kNoValue without one.
   ValueId teacher_output() const { return teacher_output_; }
   void set_teacher_output(ValueId output) { teacher_output_ = output; }
-  // Set if the model continues texts (nn/decoding.h); nullptr: it gets complete texts. Must outlive
+  // Set if the model generates text (nn/decoding.h); nullptr: it gets complete texts. Must outlive
   // the context.
   Decoding* decoding() const { return decoding_; }
   void set_decoding(Decoding* decoding) { decoding_ = decoding; }

@@ -64,7 +64,7 @@ struct Recurrent : Layer {
   ValueId emit(LayerContext& c, ValueId x) const override {
     expect_tokens(c.shape(x));
     if (decoding_of(c, x) != nullptr && (bidirectional || !return_sequences)) {
-      fail(ExitCode::usage, "{}, and cannot continue texts",
+      fail(ExitCode::usage, "{}, so this model cannot generate text",
            bidirectional ? "reads from the last token too (bidirectional)"
                          : "gives one vector a text (return_sequences)");
     }

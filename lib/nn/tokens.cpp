@@ -42,7 +42,8 @@ struct ClassToken final : Layer {
   ValueId emit(LayerContext& c, ValueId x) const override {
     const Shape shape = shape_of_tokens(c, x);
     if (decoding_of(c, x) != nullptr) {
-      fail(ExitCode::usage, "puts a token in front of the others, and cannot continue texts");
+      fail(ExitCode::usage,
+           "puts a token in front of the others, so this model cannot generate text");
     }
     const ValueId token = c.parameter("class_token", {1, 1, shape[2]}, Initializer::zeros());
     const ValueId repeated = c.builder().emit1(

@@ -1,4 +1,4 @@
-// A trained language model to continue texts: from a checkpoint with its configuration, or from a
+// A trained language model to generate text: from a checkpoint with its configuration, or from a
 // configuration with model.init_from.
 #pragma once
 
@@ -21,7 +21,7 @@ class LanguageModel {
  public:
   // `checkpoint`: if absent, model.init_from is used. `tokenizer`: file or folder; empty: that of
   // the run folder, or beside the weights of init_from. Allocates no memory for the model. Throws
-  // ConfigError and Error(usage) for a model that cannot continue texts, and Error(storage).
+  // ConfigError and Error(usage) for a model that cannot generate text, and Error(storage).
   LanguageModel(Experiment experiment, std::optional<ResumeChoice> checkpoint,
                 const Engines& engines, const std::filesystem::path& tokenizer = {});
   LanguageModel(const LanguageModel&) = delete;

@@ -1,4 +1,4 @@
-// Samples during training (the section `generation`): continues texts with the weights in the run's
+// Samples during training (the section `generation`): generates text with the weights in the run's
 // arena (with training.ema: the averages). Does not change the run: losses and weights have the
 // same bits with and without samples.
 #pragma once
@@ -13,7 +13,7 @@
 namespace dltrain {
 
 // Throws ConfigError at the section for data without a tokenizer, prompts that cannot be encoded or
-// are too long, and models that cannot continue texts.
+// are too long, and models that cannot generate text.
 void check_samples(const Session& session);
 
 // The device memory for samples in addition to the plan; 0 without samples.

@@ -291,7 +291,7 @@ logging: {{logging_steps: 1}}
         tensors[name] = dtype, shape, struct.pack("<f", float("nan")) + content[4:]
         write_safetensors(folder / "model.safetensors", tensors)
         said = self.run_dltrain("import", folder, self.folder / "out").err
-        self.assertIn("ln_f.weight has values that are no finite numbers", said)
+        self.assertIn("ln_f.weight has values that are not finite", said)
         log = self.run_dltrain(self.configuration(folder), "--output-dir", self.folder / "run", code=DIVERGED).err
         self.assertIn("has values that are not finite: ln_f.weight", log)
 

@@ -1,4 +1,4 @@
-// Graphs that continue texts: what they keep, where the last token is chosen, what is read.
+// Graphs that generate text: what they keep, where the last token is chosen, what is read.
 #include "compile/decode_graph.h"
 
 #include <algorithm>

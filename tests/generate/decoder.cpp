@@ -1,5 +1,5 @@
 // Texts that are continued token by token have the logits of the whole text, for every family of
-// models; texts do not depend on each other, to the bit; models that cannot continue texts are
+// models; texts do not depend on each other, to the bit; models that cannot generate text are
 // refused by name.
 #include "generate/decoder.h"
 
@@ -146,7 +146,7 @@ std::string refusal_to_continue(const std::string& description) {
   return "";
 }
 
-TEST_CASE("models that cannot continue texts are refused by the layer") {
+TEST_CASE("models that cannot generate text are refused by the layer") {
   CHECK_THAT(refusal_to_continue("{type: bert, num_layers: 1, hidden_size: 16, num_heads: 2, "
                                  "intermediate_size: 16}"),
              Contains("it is not causal"));

@@ -1,4 +1,4 @@
-// Small language models with weights that depend on their names alone, opened to continue texts.
+// Small language models with weights that depend on their names alone, opened to generate text.
 #pragma once
 
 #include <algorithm>
