@@ -22,14 +22,15 @@
 # training, and --overwrite trains the changed trials again. (The content of data files is not part of the hash.)
 #
 # The CPUs are divided among the ranks of the N concurrent trials (by OMP_NUM_THREADS, unless it is set).
-# The metric is a key of the summary (default eval_accuracy, mode max; use --mode min for a loss).
+# The metric is a key of the summary; by default the first of eval_accuracy, eval_loss and loss that a trial has.
+# The mode is min for losses and errors, otherwise max, unless --mode is given.
 # DLTRAIN selects another executable than build/dltrain. Exit status: 0 if all trials ended with 0,
 # otherwise that of the first failed trial in the order of the trials; 2 for wrong usage.
 set -euo pipefail
 
 here=$(cd "$(dirname "$0")/.." && pwd)
 dltrain=${DLTRAIN:-$here/build/dltrain}
-config="" jobs=1 folder="" metric=eval_accuracy mode=max random=0 seed=0 overwrite=no
+config="" jobs=1 folder="" metric="" mode="" random=0 seed=0 overwrite=no
 axes=() extra=()
 
 usage() {
@@ -79,10 +80,10 @@ done
 [ ${#axes[@]} -gt 0 ] || usage "no key to vary given (KEY=VALUE,VALUE,...)"
 [[ $jobs =~ ^[1-9][0-9]*$ ]] || usage "-j needs a number from 1, not '$jobs'"
 [[ $random$seed =~ ^[0-9]+$ ]] || usage "--random and --seed need numbers"
-[ "$mode" = min ] || [ "$mode" = max ] || usage "--mode is min or max, not '$mode'"
+[[ $mode =~ ^(min|max|)$ ]] || usage "--mode is min or max, not '$mode'"
 [ -x "$dltrain" ] || usage "the executable $dltrain does not exist: run scripts/quickstart.sh, or cmake --build build"
 [ -n "$folder" ] || folder=runs/sweep-$(basename "$config" .yaml)
-mkdir -p "$folder"
+mkdir -p "$folder" 2>/dev/null || usage "cannot create the folder $folder"
 
 # One trial per line: NAME, then each KEY=VALUE, separated by tabs.
 trials=$(python3 - "$random" "$seed" "${axes[@]}" <<'PYTHON'
@@ -103,6 +104,8 @@ count, seed = int(sys.argv[1]), int(sys.argv[2])
 axes = []
 for axis in sys.argv[3:]:
     key, values = axis.split("=", 1)
+    if "" in split(values):
+        sys.exit(f"scripts/sweep.sh: '{axis}' has an empty value")
     axes.append([(key, value) for value in dict.fromkeys(split(values))])
 keys = [axis[0][0] for axis in axes]
 twice = [key for key in keys if keys.count(key) > 1]
@@ -114,6 +117,8 @@ total = 1
 for axis in axes:
     total *= len(axis)
 if count:
+    if count > total:
+        print(f"scripts/sweep.sh: there are only {total} combinations", file=sys.stderr)
     chosen = sorted(random.Random(seed).sample(range(total), min(count, total)))
 else:
     if total > 100000:
@@ -194,7 +199,7 @@ run_trial() { # run_trial NAME KEY=VALUE...: writes the outcome to the trial's f
   done
   echo "$code" >"$place/exit_code.part"
   mv "$place/exit_code.part" "$place/exit_code"
-  echo "$name: exit code $code"
+  echo "$name: exit code $code$([ $code = 0 ] || echo ": $(tail -n 1 "$place/output.txt") ($place/output.txt)")"
 }
 
 # An interrupt ends the running trials (dltrain writes a checkpoint and exits with 75) and starts no further ones.
@@ -219,8 +224,7 @@ python3 - "$folder" "$metric" "$mode" "$trials" <<'PYTHON'
 import json, math, os, statistics, sys
 
 folder, metric, mode, trials = sys.argv[1:]
-loss = "eval_loss" if metric != "eval_loss" else "loss"
-groups, first_failure, seen = {}, 0, set()
+groups, first_failure, results = {}, 0, []
 for line in trials.splitlines():
     name, *settings = line.split("\t")
     try:
@@ -234,8 +238,14 @@ for line in trials.splitlines():
             summary = json.load(file)
     except (OSError, ValueError):
         pass
-    seen |= set(summary)
     first_failure = first_failure or code
+    results.append((name, code, summary))
+seen = {key for _, _, summary in results for key in summary}
+metric = metric or next((key for key in ("eval_accuracy", "eval_loss") if key in seen), "loss")
+if not mode:
+    mode = "min" if any(word in metric for word in ("loss", "error", "mae", "mse", "perplexity", "seconds", "memory")) else "max"
+loss = "eval_loss" if metric != "eval_loss" else "loss"
+for name, code, summary in results:
     # Trials that differ only in the seed are one row.
     parts = [part for part in name.split(",") if not part.startswith("seed=")]
     group = groups.setdefault(",".join(parts) or "all", {"codes": [], metric: [], loss: [], "loss": [], "seconds": []})
@@ -272,6 +282,7 @@ with open(os.path.join(folder, "table.txt"), "w", encoding="utf-8") as file:
 print(table, end="")
 if not any(group[metric] for _, group in rows) and first_failure == 0:
     names = ", ".join(sorted(seen)) or "nothing"
-    sys.exit(f"scripts/sweep.sh: no summary holds '{metric}' (they hold {names})")
+    print(f"scripts/sweep.sh: no summary has '{metric}'; choose one of these with --metric: {names}", file=sys.stderr)
+    sys.exit(2)
 sys.exit(first_failure)
 PYTHON

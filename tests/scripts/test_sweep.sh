@@ -41,7 +41,10 @@ while [ $# -gt 0 ]; do
 done
 mkdir -p "$run"
 sleep 0.05
-if [ "$a" = 3 ] && [ -e broken ]; then exit 4; fi
+if [ "$a" = 3 ] && [ -e broken ]; then
+  echo "error: broken"
+  exit 4
+fi
 echo "{\"eval_accuracy\": $((a - b)), \"loss\": $((b - a))}" >"$result"
 FAKE
 chmod +x fake
@@ -51,6 +54,7 @@ unset OMP_NUM_THREADS
 
 touch broken
 expect_code 4 "$sweep" -c config.yaml -j 2 -o s x.a=1,2,3 y.b=0,1 -- --max-steps 5
+grep -q 'a=3,b=0: exit code 4: error: broken (s/a=3,b=0/output.txt)' out || fail "the reason of a failure is not printed"
 [ "$(wc -l <calls)" = 6 ] || fail "expected 6 trials, ran $(wc -l <calls)"
 [ "$(cut -d ' ' -f 2- calls | sort -u | wc -l)" = 6 ] || fail "trials were not different"
 grep -q -- '--max-steps 5' calls || fail "arguments after -- were not passed on"
@@ -81,11 +85,16 @@ expect_code 0 "$sweep" -c config.yaml -o s --overwrite x.a=1,2,3 y.b=0,1
 [ ! -e calls ] || fail "--overwrite trained what had not changed"
 
 # The other way round, and by another number.
-expect_code 0 "$sweep" -c config.yaml -o s --metric loss --mode min x.a=1,2,3 y.b=0,1
+expect_code 0 "$sweep" -c config.yaml -o s --metric loss x.a=1,2,3 y.b=0,1
 [ "$(sed -n 2p out | awk '{print $1}')" != "" ] || fail "no table"
-grep -q '^ *1 .* -3 .*a=3,b=0$' s/table.txt || fail "--metric loss --mode min ranks wrongly"
-expect_code 1 "$sweep" -c config.yaml -o s --metric nonsense x.a=1,2,3 y.b=0,1
+grep -q '^ *1 .* -3 .*a=3,b=0$' s/table.txt || fail "--metric loss does not rank the least loss first"
+expect_code 0 "$sweep" -c config.yaml -o s --metric loss --mode max x.a=1,2,3 y.b=0,1
+grep -q '^ *1 .* 0 .*a=1,b=1$' s/table.txt || fail "--mode max ranks wrongly"
+expect_code 2 "$sweep" -c config.yaml -o s --metric nonsense x.a=1,2,3 y.b=0,1
 grep -q "eval_accuracy, loss" out || fail "an unknown metric does not name the known ones"
+
+expect_code 2 "$sweep" -c config.yaml -o s x.a=1,
+grep -q "'x.a=1,' has an empty value" out || fail "an empty value is not refused"
 
 # Trials that differ in the seed alone are one row: mean ± standard deviation, and how many failed.
 expect_code 0 "$sweep" -c config.yaml -o m x.a=1,2 seed=1,2,3
