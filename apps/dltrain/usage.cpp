@@ -58,6 +58,25 @@ std::string choice_text(const std::string& text) {
                      hint.empty() ? "; known: " + join_names(names) : hint);
 }
 
+// Rewrites the library's messages about numbers: "Could not convert: --max-steps = five" and
+// "--top-p: Value 0 not in range 0.000000 to 1.000000".
+std::string number_text(const CLI::App& command, const std::string& text) {
+  constexpr std::string_view kConvert = "Could not convert: ", kValue = ": Value ";
+  const bool converted = text.starts_with(kConvert);
+  const size_t begin = converted ? kConvert.size() : 0, at = text.find(converted ? " = " : kValue);
+  if (at == std::string::npos) return text;
+  const std::string flag = text.substr(begin, at - begin);
+  const CLI::Option* option = command.get_option_no_throw(flag);
+  if (option == nullptr) return text;
+  std::string value = text.substr(at + (converted ? 3 : kValue.size()));
+  if (!converted) value = value.substr(0, value.find(" not in range"));
+  const std::string type = option->get_type_name();  // "INT", "FLOAT:FLOAT in [0 - 1]"
+  const size_t range = type.find(" in [");
+  return fmt::format("{}: '{}' is not a {}number{}", flag, value,
+                     type.starts_with("FLOAT") ? "" : "whole ",
+                     range == std::string::npos ? "" : type.substr(range));
+}
+
 }  // namespace
 
 std::string command_hint(const std::string& wrong) {
@@ -69,7 +88,7 @@ std::string command_hint(const std::string& wrong) {
 
 std::string usage_message(const CLI::App* app, const CLI::Error& error) {
   const CLI::App* command = chosen_command(app);
-  std::string message = choice_text(error.what());
+  std::string message = number_text(*command, choice_text(error.what()));
   if (const size_t at = message.find(": 1 required "); at != std::string::npos) {
     message = message.substr(0, at) + " needs a value";
   }

@@ -125,7 +125,7 @@ void apply_override(ConfigNode& tree, Override&& override, Problems& problems) {
         return;
       }
       node = &node->items[step.index];
-      if (last) merge_into(*node, std::move(override.value));
+      if (last) *node = std::move(override.value);
       continue;
     }
     if (!become_map(*node, step.place)) {

@@ -166,6 +166,8 @@ TEST_CASE("overrides set keys at any depth") {
     CHECK_FALSE(linear.bias);
     const auto replaced = load({"model.layers[1]={dropout: 0.1}"});
     CHECK(replaced.model.layers[1]->kind == "dropout");
+    const auto other = load({"model.layers[0]={type: dropout, probability: 0.2}"});
+    CHECK(other.model.layers[0]->kind == "dropout");
     const auto changed = load({"model.layers[1].type=dropout", "model.layers[1].probability=0.1"});
     CHECK(dynamic_cast<const Dropout&>(*changed.model.layers[1]).probability == 0.1);
   }
