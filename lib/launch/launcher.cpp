@@ -119,6 +119,10 @@ int Launcher::run() {
     const std::string reason = rendezvous_.decide(own_reason);
     if (!reason.empty()) {
       if (leads && reason != "final") say(reason);
+      if (leads && progress_.saved > 0 && failure->code == static_cast<int>(ExitCode::rank)) {
+        say(fmt::format("the same command with --resume auto continues from step {}",
+                        progress_.saved));
+      }
       rendezvous_.leave();
       return failure->code;
     }

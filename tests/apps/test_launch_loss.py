@@ -68,6 +68,16 @@ class LaunchLoss(LaunchTest):
             for pid in ranks.values():
                 self.assertFalse(pathlib.Path(f"/proc/{pid}").exists())
 
+    def test_a_lost_rank_leaves_a_checkpoint_to_continue_from(self):
+        process = self.start("launch", "--nproc-per-node", 2, "--", self.small(), "-q", "--output-dir", self.folder / "run",
+                             "-s", "training.max_steps=100000000", "-s", "checkpoint.save_steps=5", "-s", "lr_scheduler.type=constant")
+        self.wait_for(lambda: process.poll() is not None or checkpoints(self.folder / "run"), "a checkpoint")
+        time.sleep(0.6)  # the ranks report their state four times a second
+        os.kill(ranks_of(process)[1], signal.SIGKILL)
+        result = self.end(process)
+        self.assertEqual(result.code, RANK, str(result))
+        self.assertRegex(result.err, r"dltrain: the same command with --resume auto continues from step \d+")
+
     def test_ranks_that_lose_the_store_say_so(self):
         """Their launcher is stopped, so only they can report it."""
         process = self.start("launch", "--nproc-per-node", 2, "--", self.small(), "-q", "--output-dir", self.folder / "run",
