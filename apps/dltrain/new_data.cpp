@@ -1,10 +1,12 @@
 #include "dltrain/new_data.h"
 
 #include <algorithm>
+#include <fstream>
 
 #include "base/error.h"
 #include "base/file.h"
 #include "config/scalar.h"
+#include "data/packed_format.h"
 #include "dltrain/commands.h"
 #include "nn/huggingface/folder.h"
 #include "tensor/safetensors_set.h"
@@ -87,6 +89,13 @@ bool holds_image(const fs::path& folder) {
   return false;
 }
 
+// Returns true for a file that `dltrain data prepare` wrote.
+bool is_packed(const fs::path& path) {
+  char magic[sizeof packed::kMagic] = {};
+  std::ifstream(path, std::ios::binary).read(magic, sizeof magic);
+  return std::equal(std::begin(magic), std::end(magic), packed::kMagic);
+}
+
 // Returns true if all sub-folders have names of classes.
 bool has_class_folders(const fs::path& folder, const Names& classes) {
   bool any = false;
@@ -106,7 +115,12 @@ std::string kind_for(const fs::path& path, const std::string& trained, const Con
   const std::string name = path.filename().string();
   if (is_one_of(trained, kImages)) {
     if (fs::is_directory(path)) return holds_image(path) ? "image_folder" : trained;
-    return name.ends_with(".images") ? "packed_images" : trained;
+    if (name.ends_with(".images") || is_packed(path)) return "packed_images";
+    if (trained != "image_folder" && trained != "packed_images") return trained;
+    fail(ExitCode::data,
+         "{}: the model was trained on images: give a folder of images (for eval with a sub-folder "
+         "for each class) or a file of `dltrain data prepare`",
+         path.string());
   }
   const bool pairs = text_of_key(split, "prompt") != "" || text_of_key(split, "source") != "";
   if (!is_one_of(trained, kTexts) || pairs) return trained;
@@ -156,7 +170,7 @@ void use_new_data(ConfigNode& tree, const NewData& data) {
     put(split, "target", classes ? "folder" : "none");
   }
   // Use the tokenizer of the run; learning one from the new text gives another one.
-  if (!data.tokenizer.empty() && split.find("tokenizer") != nullptr && kind != "tokens") {
+  if (!data.tokenizer.empty() && split.find("tokenizer") != nullptr && trained != "tokens") {
     const ConfigNode* old = split.find("tokenizer");
     ConfigNode tokenizer = ConfigNode::make_map(split.place);
     put(tokenizer, "type", "file");

@@ -157,7 +157,9 @@ class CsvLoader {
       const bool passed = options_.columns || names_[i].starts_with("Unnamed: ") ||
                           std::find(ignored.begin(), ignored.end(), names_[i]) != ignored.end();
       if (at != by_name.end()) {
-        cell_of_[at->second] = static_cast<int>(i);
+        int& cell = cell_of_[at->second];
+        if (cell >= 0 && columns[at->second].kind != Kind::ignored) refuse_twice(names_[i], place);
+        cell = static_cast<int>(i);
       } else if (!passed) {
         unknown.push_back(names_[i]);
       }
@@ -254,6 +256,11 @@ class CsvLoader {
                            cells.size() > names_.size() && dialect_.delimiter == ','
                                ? " (texts with commas and decimal commas need quotes)"
                                : ""));
+      return;
+    }
+    if (wants_target() &&
+        std::all_of(cells.begin(), cells.end(), [](auto cell) { return cell.empty(); })) {
+      bad_.add(reader.place(), "all cells are empty; remove the line");
       return;
     }
     int64_t number = 0;

@@ -144,15 +144,7 @@ class ColumnFitter {
     names_ = column_names(cells, dialect_.header);
     std::set<std::string_view> known;
     for (const std::string& name : names_) {
-      if (find_invalid_utf8(name)) {
-        throw Error(ExitCode::data, "the header is not UTF-8 (in Excel: save as CSV UTF-8)",
-                    place_);
-      }
-      if (dialect_.header && !known.insert(name).second) {
-        throw Error(ExitCode::data,
-                    fmt::format("two columns are called '{}'", shown_line(name, kShownCell)),
-                    place_);
-      }
+      if (dialect_.header && !known.insert(name).second) refuse_twice(name, place_);
     }
     if (names_.size() < 2 && options_.target != "none") {
       throw Error(
@@ -259,7 +251,6 @@ class ColumnFitter {
                         (options_.empty != EmptyCells::error && column.kind == Kind::category));
     if (column.kind == Kind::category) {
       column.categories = sorted_values(s);
-      for (const std::string& value : column.categories) check_utf8(i, value);
     }
     schema_.columns.push_back(std::move(column));
   }
@@ -336,7 +327,6 @@ class ColumnFitter {
     for (const std::string& value : sorted_values(s)) {
       const auto number = csv_number(value, dialect_.decimal_comma);
       if (number && *number == kIgnoredLabel) continue;
-      check_utf8(static_cast<size_t>(target_), value);
       // Written `3` or `3.0`.
       std::string text = number && s.is_numbers() ? fmt::format("{:.0f}", *number) : value;
       if (schema_.class_names.empty() || schema_.class_names.back() != text) {
@@ -348,12 +338,6 @@ class ColumnFitter {
                   fmt::format("the target {} has {} classes, but `classes` is {}", name,
                               schema_.class_names.size(), *options_.classes));
     }
-  }
-
-  void check_utf8(size_t column, const std::string& text) {
-    if (!find_invalid_utf8(text)) return;
-    add_problem(column, fmt::format("{} has texts that are not UTF-8 (in Excel: save as CSV UTF-8)",
-                                    shown_column(names_, column)));
   }
 
   void finish_notes() {
@@ -397,6 +381,11 @@ std::string shown_column(const std::vector<std::string>& names, size_t column) {
   return column < names.size() && !names[column].empty()
              ? fmt::format("column '{}'", shown_line(names[column], kShownCell))
              : fmt::format("column {}", column + 1);
+}
+
+void refuse_twice(const std::string& name, const std::string& place) {
+  throw Error(ExitCode::data,
+              fmt::format("two columns are called '{}'", shown_line(name, kShownCell)), place);
 }
 
 DataSchema fit_columns(const CsvOptions& options, const LineSource& open,

@@ -178,7 +178,7 @@ CsvDialect find_dialect(const LineSource& open, const CsvHints& hints) {
     out.header = *hints.header;
   } else if (!records.empty()) {
     CsvReader reader(open, out.delimiter, out.skipped);
-    reader.next();
+    reader.next_text();
     out.header = find_header(records, out.decimal_comma, reader.place());
   }
   return out;

@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "base/error.h"
+#include "base/utf8.h"
 
 namespace dltrain {
 namespace {
@@ -60,27 +61,39 @@ const CsvReader::Cells* CsvReader::next() {
     cells_.clear();
     if (line->find('"') == std::string_view::npos) {
       split_plain(*line);
+      if (cells_.size() == 1 && cells_[0].empty()) continue;
     } else {
       split_quoted(std::string(*line));
     }
-    const auto has_text = [](std::string_view cell) { return !cell.empty(); };
-    if (std::any_of(cells_.begin(), cells_.end(), has_text)) return &cells_;
+    return &cells_;
   }
   return nullptr;
+}
+
+const CsvReader::Cells* CsvReader::next_text() {
+  const Cells* cells = next();
+  for (size_t i = 0; cells != nullptr && i < cells->size(); ++i) {
+    if (!find_invalid_utf8((*cells)[i])) continue;
+    throw Error(ExitCode::data,
+                fmt::format("'{}' is not UTF-8; save the file as UTF-8 (in Excel: CSV UTF-8)",
+                            shown_line((*cells)[i], 40)),
+                fmt::format("{} (column {})", place(), i + 1));
+  }
+  return cells;
 }
 
 int64_t CsvReader::read_table(bool header, const std::optional<std::array<int64_t, 2>>& rows,
                               const std::function<void(const Cells&)>& first,
                               const std::function<void(const Cells&)>& row) {
-  const Cells* cells = next();
+  const Cells* cells = next_text();
   if (cells == nullptr) throw Error(ExitCode::data, "has no data", name());
   first(*cells);
-  if (header) cells = next();
+  if (header) cells = next_text();
   const auto [begin, end] = rows.value_or(std::array<int64_t, 2>{0, INT64_MAX});
   int64_t count = 0;
   for (; cells != nullptr && count < end; ++count) {
     if (count >= begin) row(*cells);
-    if (count + 1 < end) cells = next();
+    if (count + 1 < end) cells = next_text();
   }
   return count;
 }

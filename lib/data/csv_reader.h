@@ -43,10 +43,12 @@ class CsvReader {
     for (int64_t i = 0; i < skipped; ++i) lines_.next();
   }
 
-  // Returns the cells of the next record that has any text, without blanks around them, or null at
-  // the end. They are valid until the next call. Throws Error(data) for a quote that is not closed
-  // or is followed by text.
+  // Returns the cells of the next record, without blanks around them, or null at the end; skips
+  // blank lines. They are valid until the next call. Throws Error(data) for a quote that is not
+  // closed or is followed by text.
   const Cells* next();
+  // The same; throws Error(data) for text that is not UTF-8.
+  const Cells* next_text();
   // Calls first(cells) for the first record, which is the header if there is one, and row(cells)
   // for the data rows in [rows[0], rows[1]). Throws Error(data) if the file is empty. Returns the
   // number of data rows up to the last one read.

@@ -50,7 +50,8 @@ Pipelines::Pipelines(const TransformList& transforms, const ImageSize& in, bool 
   for (const Pipeline* pipeline : {&training, &evaluation}) {
     if (pipeline->output().fixed()) continue;
     fail(ExitCode::usage,
-         "images differ in size and a batch needs one: let data.transforms end in one size, with "
+         "images may differ in size and a batch needs one: let data.transforms end in one size, "
+         "with "
          "{{resize: [height, width]}}, or {{resize: 256}} and {{center_crop: 224}}, or "
          "{{random_resized_crop: 224}} for training");
   }

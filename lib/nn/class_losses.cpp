@@ -83,6 +83,9 @@ struct CrossEntropy final : Loss {
 
   TensorSpec targets(const TensorSpec& output, const TargetInfo& info) const override {
     expect_logits(kind, output);
+    if (output.shape[-1] == 1 && !info.one_class.empty()) {
+      fail(ExitCode::data, "{}; cross_entropy needs at least two classes", info.one_class);
+    }
     if (output.shape[-1] == 1) {
       fail(ExitCode::usage,
            "cross_entropy needs at least two logits, and the model has one; use "

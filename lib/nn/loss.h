@@ -25,6 +25,8 @@ struct TargetInfo {
   std::vector<int64_t> label_counts = {};
   // Training mixes samples (mixup, cutmix): see mixed_targets().
   bool mixed = false;
+  // Describes data with one class only; otherwise empty.
+  std::string one_class = {};
 };
 
 // The kind of targets, for metrics.

@@ -95,6 +95,13 @@ SafetensorsHeader parse_safetensors(std::span<const std::byte> file, const std::
     failure.at(0, fmt::format("not a safetensors file: it has {} bytes, at least {} are needed",
                               file.size(), kLengthBytes + 2));
   }
+  const std::string_view begin(reinterpret_cast<const char*>(file.data()), file.size());
+  if (begin.starts_with("\x93NUMPY") || begin.starts_with("PK\x03\x04")) {
+    failure.at(
+        0, fmt::format("is {}, but a safetensors file is needed (Python: "
+                       "safetensors.numpy.save_file)",
+                       begin[0] == 'P' ? "a zip archive (.npz, .pt)" : "an array of NumPy (.npy)"));
+  }
   uint64_t header_bytes = 0;
   std::memcpy(&header_bytes, file.data(), kLengthBytes);
   if (header_bytes > kMaxHeaderBytes) {

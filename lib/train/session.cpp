@@ -10,6 +10,7 @@
 #include "config/load.h"
 #include "config/paths.h"
 #include "config/suggest.h"
+#include "data/classes.h"
 #include "data/ignore_label.h"
 #include "data/parallel_streams.h"
 #include "device/engine.h"
@@ -148,6 +149,20 @@ int64_t outputs_for(const DataSplit& data) {
     if (split) classes = std::max(classes, split->label_bound());
   }
   return classes;
+}
+
+// Describes labels that are all of one class; otherwise returns "".
+std::string one_class_of(const DataSplit& data) {
+  if (!has_one_label(*data.train) || outputs_for(data) != 1) return {};
+  std::string owner = "the data";
+  if (const auto schema = data.train->schema()) {
+    for (const ColumnSchema& column : schema->columns) {
+      if (column.kind != ColumnSchema::Kind::target || column.name.empty()) continue;
+      owner = fmt::format("the target column '{}'", column.name);
+    }
+  }
+  const auto& names = data.train->class_names();
+  return fmt::format("{} has one class only ('{}')", owner, names.empty() ? "0" : names[0]);
 }
 
 // Orders the samples of both splits by streams if the data is configured so.
@@ -382,6 +397,7 @@ Session open_session(Experiment& experiment, const SessionOptions& options, Chos
                                            static_cast<double>(session.data.train->size()) /
                                            static_cast<double>(session.batch.global_batch)));
   TargetInfo targets = prepare_targets(*experiment.loss, session.data);
+  targets.one_class = one_class_of(session.data);
   targets.mixed = options.noise && experiment.data.train->mixing().active();
   if (const std::string* path = experiment.loss->teacher(); path && options.teacher) {
     refuse_missing_paths(ObjectRef::of(*experiment.loss), ExitCode::storage);

@@ -173,7 +173,7 @@ data:
         self.refused(USAGE, "data", "prepare", config, "-o", self.folder / "x", says="has neither images nor text")
         self.refused(USAGE, "data", "show", config, "-o", self.folder / "x.png", "--split", "eval", says="no eval split")
         self.refused(USAGE, self.config(f"data: {{type: image_folder, path: {self.folder_of_images()}}}"), "--dry-run",
-                     says="images differ in size")
+                     says="images may differ in size")
         self.refused(DATA, self.config("data: {type: cifar10, path: no-such-folder}"), "--dry-run", says="no-such-folder")
 
     def animals(self, folder, *kinds, images=4):
@@ -247,14 +247,18 @@ data: {{type: image_folder, transforms: [{{resize: [8, 8]}}], train: {{path: {se
         self.run_dltrain(held, "-q", "--output-dir", self.folder / "held")
         packed = self.folder / "test.images"
         self.run_dltrain("data", "prepare", config, "--split", "eval", "-o", packed)
+        binary = self.folder / "test.bin"
+        shutil.copy(packed, binary)
         flat = self.folder / "flat"
         flat.mkdir()
         for kind in ("cat", "bee"):
             shutil.copy(self.folder / "test" / kind / "0.png", flat / f"{kind}.png")
         shutil.rmtree(self.folder / "train")
+        for file in (flat / "cat.png", self.write("new.csv", "1,2\n")):
+            self.refused(DATA, "predict", run, file, "-o", self.folder / "out.csv", says=[str(file), "give a folder of images"])
         for trained in (run, self.folder / "held"):
             out = self.folder / "out.csv"
-            for place, known in ((flat, False), ("test", True), (packed, True)):
+            for place, known in ((flat, False), ("test", True), (packed, True), (binary, True)):
                 said = self.run_dltrain("predict", trained, place, "-o", out, cwd=self.folder).out
                 self.assertIn(f"samples of {place}, by {trained}", said)
                 with open(out, newline="") as file:

@@ -213,6 +213,11 @@ training: {global_batch_size: 2, max_steps: 2}
             if content is not None:
                 path.write_bytes(content)
             self.refused(DATA, golden, "-s", f"data.train.path={path}", "--output-dir", self.folder / "run", says=str(path))
+        for name, start, says in (("x.npy", b"\x93NUMPY\x01\0", "is an array of NumPy (.npy)"), ("x.npz", b"PK\x03\x04", "is a zip archive")):
+            path = self.folder / name
+            path.write_bytes(start + bytes(100))
+            self.refused(DATA, golden, "-s", f"data.train.path={path}", "--output-dir", self.folder / "run",
+                         says=[str(path), says, "a safetensors file is needed"])
         result = self.refused(DATA, golden, "-s", "data.train.inputs=z", "--output-dir", self.folder / "run")
         self.assertIn("z", result.err)
 

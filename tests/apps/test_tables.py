@@ -93,13 +93,32 @@ logging: {{logging_steps: 1}}
 
     def test_files_of_spreadsheets_are_read(self):
         lines = [f"{i},5;{i % 3};{'ja' if i % 2 else 'nein'}" for i in range(40)]
-        text = "\ufeffGröße;Klasse;Ziel\r\n" + "\r\n".join(lines) + "\r\n;;\r\n\r\n"
+        text = "\ufeffGröße;Klasse;Ziel\r\n" + "\r\n".join(lines) + "\r\n \r\n\r\n"
         said = self.run_dltrain("data", "inspect", self.table("excel", text, ", categories: Klasse")).out
         self.assertRegex(said, r"Größe +number +mean 20 +std .* from 0.5 to 39.5")
         self.assertRegex(said, r"Klasse +category +3 categories: 0 14, 1 13, 2 13")
         self.assertRegex(said, r"nein\) +20")
         workbook = self.table("book", "PK\x03\x04 something")
         self.refused(DATA, workbook, "--output-dir", self.folder / "no", says="save the sheet as CSV")
+
+    def test_new_rows_are_neither_dropped_nor_guessed(self):
+        text = "age;city;sex\n" + "".join(f"{i};{'Köln' if i % 3 else 'Ulm'};{'mf'[i % 2]}\n" for i in range(40))
+        run, out = self.folder / "run", self.folder / "out.csv"
+        self.run_dltrain(self.table("people", text, ", target: sex, empty: mean"), "-q", "--output-dir", run, "--max-steps", 2)
+        self.refused(DATA, "predict", run, self.write("twice.csv", "age;city;age\n1;Ulm;2\n"), "-o", out,
+                     says=["twice.csv:1", "two columns are called 'age'"])
+        # A row of separators has empty cells.
+        self.run_dltrain("predict", run, self.write("new.csv", "age;city;sex\n1;Ulm;m\n;;\n\n3;Ulm;f\n"), "-o", out)
+        self.assertEqual(len(out.read_text().splitlines()), 4)
+        self.refused(DATA, "eval", run, self.folder / "new.csv", says=["new.csv:3", "all cells are empty; remove the line"])
+        latin = self.folder / "latin.csv"
+        latin.write_bytes(text.encode("latin-1"))
+        for command in (("predict", run, latin, "-o", out), ("eval", run, latin), ("init", "mlp", "--data", latin, "--target", "sex", "-o", out)):
+            self.refused(DATA, *command, says=["latin.csv:3 (column 2)", "save the file as UTF-8"])
+
+    def test_a_target_with_one_class_is_named(self):
+        config = self.table("one", "a,x\n" + "".join(f"{i},k\n" for i in range(20)))
+        self.refused(DATA, config, "--output-dir", self.folder / "no", says="the target column 'x' has one class only ('k')")
 
     def test_two_answers_are_learned_with_binary_cross_entropy(self):
         draw = random.Random(2)

@@ -84,6 +84,9 @@ class TextTest(DltrainTest):
             self.run_dltrain(config, "--output-dir", self.folder / name, "--quiet")
         self.assert_same_state(self.folder / "a", self.folder / "b")
         self.assert_same_file(self.folder / "a" / "tokenizer.json", self.folder / "b" / "tokenizer.json")
+        # Prepared tokens are also new data of the run on text.
+        said = [self.run_dltrain("eval", self.folder / name, folder / "eval_000000.bin").out.split(":", 1)[1] for name in "ab"]
+        self.assertEqual(*said)
         shard = folder / "train_000001.bin"
         shard.write_bytes(shard.read_bytes()[:-1])
         self.refused(DATA, tokens, "--dry-run", says=["train_000001.bin", "its header says 3000 tokens"])

@@ -223,3 +223,15 @@ TEST_CASE("without a target all columns are inputs, and the data says so") {
   CHECK(to_string(load("7\n", options)->fields()[1].sample) == "f32[1]");
   CHECK(load("1,2\n")->has_targets());
 }
+
+TEST_CASE("only blank lines are skipped, rows of separators are not") {
+  const auto data = load("a;b\n1;0\n \n;\n2;1\n", {.target = "none", .empty = EmptyCells::mean});
+  CHECK(data->size() == 3);
+  CHECK_THAT(refusal_csv("a,b,y\n1,2,0\n,,\n3,4,1\n"), Contains("x.csv:3: all cells are empty"));
+}
+
+TEST_CASE("text that is not UTF-8 is refused with line and column") {
+  CHECK_THAT(refusal_csv("a,b,y\n1,x,0\n2,K\xF6ln,1\n"),
+             Contains("x.csv:3 (column 2)") && Contains("save the file as UTF-8"));
+  CHECK_THAT(refusal_csv("a,gr\xFC\xDF,y\n1,2,0\n2,3,1\n"), Contains("x.csv:1 (column 2)"));
+}

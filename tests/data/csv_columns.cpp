@@ -256,3 +256,10 @@ TEST_CASE("normalize: auto gives mean 0 and standard deviation 1, of the trainin
   CHECK(channels->channels[0].second[0].mean == 2);
   CHECK(row_of(*apply_fit(images, channels), 0) == Row{-1, 0, 1, 0});
 }
+
+TEST_CASE("a name that two columns of new data have is refused if the column is used") {
+  const auto trained = table("a,b,y\n1,2,0\n3,4,1\n", {.ignore = {"b"}});
+  CHECK(table_refusal("a,y,a\n1,0,2\n", {.ignore = {"b"}}, for_model(*trained)) ==
+        "t.csv:1: two columns are called 'a'");
+  CHECK(table("a,b,b,y\n1,2,3,0\n", {.ignore = {"b"}}, for_model(*trained))->size() == 1);
+}
