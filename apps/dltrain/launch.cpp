@@ -266,8 +266,8 @@ void keep_rank_arguments(const CLI::App& command, std::vector<std::string>& argu
 
 CommandBody add_launch(CLI::App& command) {
   auto flags = std::make_shared<Flags>();
-  command.usage("Usage: dltrain launch [OPTIONS] [--] CONFIG… | train …");
   command.footer(
+      "dltrain launch [OPTIONS] [--] CONFIG… | train …\n"
       "The arguments after the options are those of each rank.\n"
       "docs/launch.md: nodes, restarts, recipes for Slurm, Kubernetes and ssh.\n");
   add_flag(command, "--nnodes", flags->nodes,
