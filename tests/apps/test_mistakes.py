@@ -161,7 +161,7 @@ class Configuration(support.DltrainTest):
                                 ([path, "--seed", "99999999999999999999"], "is not a whole number from 0"),
                                 (["generate", "x", "--seed", -1], "-1 is not a whole number from 0"),
                                 (["generate", "x", "the cat"], "unknown argument the cat; a prompt is given with --prompt"),
-                                (["eval", "--checkpoint", "best"], "give runs/NAME/checkpoints/best"),
+                                (["eval", "--checkpoint", "best"], "Give runs/NAME/checkpoints/best"),
                                 (["check"], "name an experiment file"), (["data", "inspect"], "name an experiment file")):
             self.refused(USAGE, *arguments, says=says)
 
