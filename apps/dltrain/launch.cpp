@@ -267,8 +267,9 @@ void keep_rank_arguments(const CLI::App& command, std::vector<std::string>& argu
 CommandBody add_launch(CLI::App& command) {
   auto flags = std::make_shared<Flags>();
   command.footer(
-      "dltrain launch [OPTIONS] [--] CONFIG… | train …\n"
-      "The arguments after the options are those of each rank.\n"
+      "dltrain launch [OPTIONS] [--] CONFIG… | train …: the arguments after the options are those "
+      "of "
+      "each rank.\n"
       "docs/launch.md: nodes, restarts, recipes for Slurm, Kubernetes and ssh.\n");
   add_flag(command, "--nnodes", flags->nodes,
            "Nodes: N, or MIN:MAX for as many as connect in time");

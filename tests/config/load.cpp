@@ -286,10 +286,10 @@ TEST_CASE("bad references to the environment are located") {
 TEST_CASE("files that cannot be read end in one clear message") {
   const Folder folder;
   CHECK(folder.mistakes({.files = {folder.path("none.yaml")}}) ==
-        "error: cannot read none.yaml: No such file or directory");
+        "dltrain: error: cannot read none.yaml: No such file or directory");
   fs::create_directories(folder.path("dir.yaml"));
   CHECK(folder.mistakes({.files = {folder.path("dir.yaml")}}) ==
-        "error: cannot read dir.yaml: it is a folder");
+        "dltrain: error: cannot read dir.yaml: it is a folder");
   CHECK_THAT(folder.mistakes({.files = {folder.write("big.yaml", std::string(2 << 20, '#'))}}),
              Catch::Contains("big.yaml:1:1: error: larger than 1048576 bytes"));
   CHECK_THAT(folder.mistakes({.files = {folder.write("list.yaml", "- a\n- b\n")}}),

@@ -8,7 +8,7 @@ hidden="fmt:libfmt-dev spdlog:libspdlog-dev yaml-cpp:libyaml-cpp-dev CLI11:libcl
   nlohmann_json:nlohmann-json3-dev dnnl:libdnnl-dev hwy:libhwy-dev ZLIB:zlib1g-dev
   Catch2:catch2 OpenMP:libgomp1"
 # OpenCL is only a condition of oneDNN's package: hidden alone, it is named as well.
-if cmake -S "$SOURCE_DIR" -B "$work/opencl" -DDLTRAIN_CUDA=OFF -DCMAKE_DISABLE_FIND_PACKAGE_OpenCL=ON >"$work/out" 2>&1 ||
+if cmake -G Ninja -S "$SOURCE_DIR" -B "$work/opencl" -DDLTRAIN_CUDA=OFF -DCMAKE_DISABLE_FIND_PACKAGE_OpenCL=ON >"$work/out" 2>&1 ||
   ! grep -q "OpenCL is missing: package ocl-icd-opencl-dev" "$work/out"; then
   echo "a missing OpenCL is not named" >&2
   cat "$work/out" >&2
@@ -17,7 +17,7 @@ fi
 arguments=()
 for entry in $hidden; do arguments+=("-DCMAKE_DISABLE_FIND_PACKAGE_${entry%%:*}=ON"); done
 
-if cmake -S "$SOURCE_DIR" -B "$work/build" -DDLTRAIN_CUDA=OFF "${arguments[@]}" >"$work/out" 2>&1; then
+if cmake -G Ninja -S "$SOURCE_DIR" -B "$work/build" -DDLTRAIN_CUDA=OFF "${arguments[@]}" >"$work/out" 2>&1; then
   echo "configuring succeeded without any library" >&2
   exit 1
 fi
