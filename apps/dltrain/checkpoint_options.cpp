@@ -1,5 +1,6 @@
 #include "dltrain/checkpoint_options.h"
 
+#include "config/paths.h"
 #include "dltrain/new_data.h"
 #include "text/tokenizer.h"
 
@@ -39,8 +40,9 @@ ModelArguments CheckpointOptions::arguments() const {
     } else if (model) {
       if (!std::filesystem::exists(text) && text != "latest" && text != "best") {
         fail(ExitCode::usage,
-             "there is no {}; give a run folder, a checkpoint or a folder of a Hugging Face model",
-             text);
+             "there is no {}{}; give a run folder, a checkpoint or a folder of a Hugging Face "
+             "model",
+             text, suggest_path(text));
       }
       out.models.push_back(text);
     } else if (out.data.empty()) {
@@ -54,6 +56,17 @@ ModelArguments CheckpointOptions::arguments() const {
          "no model is given{}: name a run folder (runs/NAME), a checkpoint, a folder of a Hugging "
          "Face model or an experiment file (YAML)",
          out.data.empty() ? "" : " before " + out.data);
+  }
+  for (const std::string& model : out.models) {
+    if ((model != "latest" && model != "best") || !out.configs.empty() ||
+        !config.also_files.empty()) {
+      continue;
+    }
+    fail(ExitCode::usage,
+         "{0}: of which run? Give runs/NAME/checkpoints/{0}, or the configuration of the run as "
+         "well "
+         "(exp.yaml --checkpoint {0})",
+         model);
   }
   return out;
 }

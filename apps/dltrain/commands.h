@@ -105,9 +105,13 @@ void tell_once(const std::string& text);
 // Adds an option that names a file or folder; an empty text is refused.
 CLI::Option* add_path(CLI::App& command, const std::string& names, std::string& path,
                       const std::string& doc);
-// Adds likewise an option for a file to write, which must not be one of the inputs.
+// Adds likewise an option for a file to write. It must be none of the inputs, no file that dltrain
+// has written as part of a run (unless `of_run`) and, as a result, no configuration.
 CLI::Option* add_output(CLI::App& command, const std::string& names, std::string& path,
-                        const std::string& doc);
+                        const std::string& doc, bool of_run = false);
+// A check for CLI11, which clips integers to 64 bits: returns an error for one that is negative or
+// too large.
+std::string whole_number(const std::string& text);
 
 // For CLI::App::failure_message: the error, with the nearest flag to an unknown one.
 std::string usage_message(const CLI::App* app, const CLI::Error& error);

@@ -1,6 +1,7 @@
 #include <filesystem>
 
 #include "config/load.h"
+#include "config/paths.h"
 #include "dltrain/commands.h"
 
 namespace dltrain {
@@ -15,9 +16,12 @@ void ConfigOptions::add_to(CLI::App& command, const char* name_of_files, const c
   command.add_option("--autotune", autotune, "off, quick or full: timing of algorithms on a GPU")
       ->take_last();
   command.add_option("--name", name, "Name of the run")->take_last();
-  command.add_option("--seed", seed, "Seed of weights, data order and dropout")->take_last();
+  command.add_option("--seed", seed, "Seed of weights, data order and dropout")
+      ->check(whole_number)
+      ->take_last();
   command
       .add_option("--max-steps", max_steps, "Steps of the run; replaces max_steps or num_epochs")
+      ->check(whole_number)
       ->take_last();
 }
 
@@ -29,7 +33,7 @@ Experiment ConfigOptions::load(const std::vector<std::string>& extra,
   }
   if (inputs.files.empty() && !change) {
     fail(ExitCode::usage,
-         "no configuration given; try: dltrain --config exp.yaml, or dltrain init");
+         "no configuration given: name an experiment file (exp.yaml); dltrain init writes one");
   }
   for (const std::filesystem::path& file : inputs.files) {
     if (file.string().find('=') == std::string::npos || std::filesystem::exists(file)) continue;
@@ -46,6 +50,7 @@ Experiment ConfigOptions::load(const std::vector<std::string>& extra,
   Problems problems;
   Experiment experiment;
   auto tree = load_tree(inputs, problems);
+  if (tree) refuse_outputs(*tree);  // before `change`, which may replace the data
   if (tree && tree->find("layers") != nullptr && tree->find("model") == nullptr) {
     const std::string name = std::filesystem::path(inputs.files.front()).stem();
     problems.add_cause(

@@ -9,6 +9,7 @@
 
 #include "base/file.h"
 #include "config/load.h"
+#include "config/paths.h"
 #include "config/scalar.h"
 #include "data/line_reader.h"
 #include "dltrain/commands.h"
@@ -61,9 +62,9 @@ std::unique_ptr<LanguageModel> open_model(const GenerateFlags& o) {
   const bool folder = std::filesystem::is_directory(given);
   if (!folder && !std::filesystem::exists(given)) {
     fail(ExitCode::usage,
-         "there is no {}; give a run folder, a checkpoint, a folder of Hugging Face or a "
+         "there is no {}{}; give a run folder, a checkpoint, a folder of Hugging Face or a "
          "configuration",
-         o.model);
+         o.model, suggest_path(given));
   }
   if (is_hugging_face_folder(given)) {
     return open_hugging_face(given, o);
@@ -291,7 +292,9 @@ void add_sampling_options(CLI::App& command, GenerateFlags& o) {
                   "Above 1: tokens that the text has already become less likely")
       ->check(CLI::Range(1e-3, 1000.0))
       ->take_last();
-  command.add_option("--seed", o.sampling.seed, "Seed of sampling (default 0)")->take_last();
+  command.add_option("--seed", o.sampling.seed, "Seed of sampling (default 0)")
+      ->check(whole_number)
+      ->take_last();
   command.add_option("--num-samples", o.samples, "Texts of each prompt (default 1)")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 20))
       ->take_last();

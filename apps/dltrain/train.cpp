@@ -28,8 +28,9 @@ struct TrainOptions {
 // Checks the options that do not depend on the configuration.
 void check_options(const TrainOptions& options) {
   log_level_from_name(options.run.log_level);
-  if (options.run.overwrite && options.run.resume != "never") {
-    fail(ExitCode::usage, "--overwrite discards the run that --resume continues; give one of them");
+  if (options.run.overwrite && options.run.resume == "auto") {
+    fail(ExitCode::usage,
+         "--overwrite discards the run that --resume auto continues; give one of them");
   }
   if (!options.result.empty()) {
     const auto parent = std::filesystem::absolute(options.result).parent_path();
@@ -48,7 +49,9 @@ void take_run_configuration(TrainOptions& options) {
                                    : find_checkpoint(resume);
   if (choice.checkpoint.empty()) return;
   options.config.files = {(choice.checkpoint / "config.yaml").string()};
-  if (options.folder.empty()) options.folder = run_of(choice.checkpoint).string();
+  if (options.folder.empty() && options.config.name.empty()) {
+    options.folder = run_of(choice.checkpoint).string();
+  }
 }
 
 // One rank of several.
@@ -66,6 +69,8 @@ ExitCode run_train(TrainOptions& options, int ranks, const std::function<int()>&
   const RankEnvironment environment =
       start ? RankEnvironment() : rank_environment(process_environment());
   check_options(options);
+  // A run that has begun may have removed the checkpoint since.
+  if (!environment.run_has_begun) check_resume_path(options.run.resume);
   // From here on signals stop the run in order, or are handled by the launcher.
   if (start) {
     end_on_interruption();
@@ -126,9 +131,11 @@ std::shared_ptr<TrainOptions> add_options(CLI::App& command) {
   command.add_flag("--allow-changes", options->run.allow_changes,
                    "Continue with a model, loss or data that differ from those of the run");
   command.add_flag("--overwrite", options->run.overwrite,
-                   "Discard an existing run in the run folder");
+                   "Discard an existing run in the run folder; with --resume PATH of that run, "
+                   "only its later checkpoints");
+  // A restarted rank may replace the summary of its own run.
   add_output(command, "--result", options->result,
-             "Write the final summary to this file as one JSON object");
+             "Write the final summary to this file as one JSON object", /*of_run=*/true);
   command
       .add_option("--nproc-per-node,--nproc_per_node", options->ranks,
                   "Start this many ranks on this machine: a number, auto, gpu or cpu")

@@ -1,4 +1,8 @@
 // Error messages for invalid command lines.
+#include <cerrno>
+#include <cstdlib>
+#include <filesystem>
+
 #include "base/owned_files.h"
 #include "config/key_index.h"
 #include "config/suggest.h"
@@ -95,6 +99,9 @@ std::string usage_message(const CLI::App* app, const CLI::Error& error) {
   const std::vector<std::string> rest = app->remaining(true);
   if (error.get_exit_code() == static_cast<int>(CLI::ExitCodes::ExtrasError) && !rest.empty()) {
     message = "unknown argument " + rest.front();
+    if (command->get_name() == "generate" && !rest.front().starts_with("-")) {
+      message += "; a prompt is given with --prompt TEXT";
+    }
   }
   for (const std::string& extra : rest) {
     if (extra.starts_with("-")) message += flag_hint(*command, extra);
@@ -120,10 +127,24 @@ CLI::Option* add_path(CLI::App& command, const std::string& names, std::string& 
 }
 
 CLI::Option* add_output(CLI::App& command, const std::string& names, std::string& path,
-                        const std::string& doc) {
-  return add_path(command, names, path, doc)->each([](const std::string& text) {
+                        const std::string& doc, bool of_run) {
+  const bool result = names == "--result";  // always JSON
+  return add_path(command, names, path, doc)->each([=](const std::string& text) {
+    std::error_code ignored;
+    if (result && (text.ends_with(".yaml") || text.ends_with(".yml")) &&
+        std::filesystem::exists(text, ignored)) {
+      throw Error(ExitCode::usage,
+                  "is a configuration that the output would replace; name another file", text);
+    }
+    if (!of_run) refuse_owned_file(text);
     declare_output(text);
   });
+}
+
+std::string whole_number(const std::string& text) {
+  errno = 0;
+  const bool in_range = std::strtoll(text.c_str(), nullptr, 0) >= 0 && errno != ERANGE;
+  return in_range ? "" : fmt::format("{} is not a whole number from 0 to {}", text, INT64_MAX);
 }
 
 }  // namespace dltrain

@@ -119,6 +119,15 @@ FileId id_of(const struct stat& info) {
 std::mutex output_mutex;                  // guards the following
 std::map<FileId, bool> declared_outputs;  // true: the file is also an input
 
+void refuse_if_output(const struct stat& info, const fs::path& path) {
+  const std::lock_guard lock(output_mutex);
+  const auto output = declared_outputs.find(id_of(info));
+  if (output == declared_outputs.end()) return;
+  output->second = true;
+  throw Error(ExitCode::usage, "is an input that the output would replace; name another file",
+              path.string());
+}
+
 }  // namespace
 
 bool has_marker(const fs::path& folder) {
@@ -209,14 +218,32 @@ void declare_output(const fs::path& path) {
 }
 
 void check_no_output(int fd, const fs::path& path) {
-  const std::lock_guard lock(output_mutex);
   struct stat info {};
-  if (declared_outputs.empty() || ::fstat(fd, &info) != 0) return;
-  const auto output = declared_outputs.find(id_of(info));
-  if (output == declared_outputs.end()) return;
-  output->second = true;
-  throw Error(ExitCode::usage, "is an input that the output would replace; name another file",
-              path.string());
+  if (::fstat(fd, &info) == 0) refuse_if_output(info, path);
+}
+
+void check_no_output(const fs::path& path) {
+  struct stat info {};
+  if (::stat(path.c_str(), &info) == 0) refuse_if_output(info, path);
+}
+
+void refuse_owned_file(const fs::path& path) {
+  std::error_code ignored;
+  const fs::path file = fs::weakly_canonical(fs::absolute(path, ignored), ignored);
+  for (fs::path folder = file.parent_path(); folder.has_relative_path();
+       folder = folder.parent_path()) {
+    const auto names = marked_names(folder);
+    if (!names) continue;
+    for (fs::path name = file.lexically_relative(folder); !name.empty();
+         name = name.parent_path()) {
+      if (!names->contains(name.string())) continue;
+      throw Error(ExitCode::usage,
+                  fmt::format("is a file that dltrain has written in {} and that the output would "
+                              "replace; name another file",
+                              folder.string()),
+                  path.string());
+    }
+  }
 }
 
 bool is_input_too(const fs::path& path) {

@@ -45,6 +45,10 @@ void remove_ours(const std::filesystem::path& folder, const std::vector<std::str
 void declare_output(const std::filesystem::path& path);
 // Throws that error for an open file that was declared as an output.
 void check_no_output(int fd, const std::filesystem::path& path);
+// The same for a file that is not opened; any other path is ignored.
+void check_no_output(const std::filesystem::path& path);
+// Throws Error(usage) if a marker lists `path`, or a folder that it lies in.
+void refuse_owned_file(const std::filesystem::path& path);
 // Returns true if a declared output was opened as an input.
 bool is_input_too(const std::filesystem::path& path);
 

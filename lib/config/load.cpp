@@ -36,7 +36,12 @@ std::shared_ptr<const Source> read_source(const fs::path& path, const Place& pla
     return nullptr;
   };
   std::error_code ignored;
-  if (fs::is_directory(path, ignored)) return refuse("it is a folder");
+  if (fs::is_directory(path, ignored)) {
+    const fs::path inside = path / "config.yaml";
+    const bool run = fs::exists(inside, ignored);
+    return refuse("it is a folder" +
+                  (run ? fmt::format("; its configuration is {}", inside.string()) : ""));
+  }
   const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "rb"),
                                                              std::fclose);
   if (!file) return refuse(std::strerror(errno) + suggest_path(path));

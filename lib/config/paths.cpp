@@ -5,8 +5,10 @@
 #include <fmt/format.h>
 #include <glob.h>
 
+#include "base/owned_files.h"
 #include "config/fields.h"
 #include "config/suggest.h"
+#include "config/tree.h"
 
 namespace dltrain {
 namespace {
@@ -116,6 +118,19 @@ std::string suggest_path(const fs::path& missing) {
   std::ranges::sort(names);
   const std::string near = nearest_name(name.string(), names);
   return near.empty() ? "" : fmt::format("; did you mean {}?", (folder / near).string());
+}
+
+void refuse_outputs(const ConfigNode& tree) {
+  for (const ConfigNode& item : tree.items) refuse_outputs(item);
+  // A name without these characters (`name: mlp`) is no path.
+  if (!tree.is_scalar() || tree.text.find_first_of("/.") == std::string::npos) return;
+  glob_t found{};
+  std::vector<fs::path> files;
+  if (::glob(find_path(tree.place, tree.text).c_str(), 0, nullptr, &found) == 0) {
+    files.assign(found.gl_pathv, found.gl_pathv + found.gl_pathc);
+  }
+  ::globfree(&found);
+  for (const fs::path& file : files) check_no_output(file);
 }
 
 void refuse_missing_paths(ObjectRef object, ExitCode code) {

@@ -26,6 +26,10 @@ std::string find_path(const Place& place, const std::string& given);
 // object is only read.
 void refuse_missing_paths(ObjectRef object, ExitCode code);
 
+// Throws Error(usage) if a text of `tree` is the path or glob pattern of a file that was declared
+// as an output (base/owned_files.h).
+void refuse_outputs(const ConfigNode& tree);
+
 // "; did you mean data/digits.csv?" for a path that does not exist, or nothing.
 std::string suggest_path(const std::filesystem::path& missing);
 

@@ -1,6 +1,9 @@
 #include "ops/kernel.h"
 
+#include <algorithm>
+#include <cstdint>
 #include <exception>
+#include <limits>
 #include <new>
 
 #include <fmt/format.h>
@@ -21,6 +24,13 @@ std::string describe(const KernelRequest& request) {
   return fmt::format("{}({})", request.op, inputs);
 }
 
+// Vendor libraries give no reason when they refuse tensors of this size.
+bool is_huge(std::span<const TensorSpec> tensors) {
+  return std::any_of(tensors.begin(), tensors.end(), [](const TensorSpec& spec) {
+    return spec.bytes() > size_t{std::numeric_limits<int32_t>::max()};
+  });
+}
+
 }  // namespace
 
 FoundKernel find_kernel(const Engine& engine, const KernelRequest& request) {
@@ -34,8 +44,10 @@ FoundKernel find_kernel(const Engine& engine, const KernelRequest& request) {
     } catch (const std::bad_alloc&) {
       throw;
     } catch (const std::exception& error) {  // a vendor library's own
-      fail(ExitCode::usage, "the {} engine cannot prepare {}: {}", engine.name, describe(request),
-           error.what());
+      const bool too_large = is_huge(request.inputs) || is_huge(request.outputs);
+      fail(too_large ? ExitCode::memory : ExitCode::usage, "the {} engine cannot prepare {}: {}{}",
+           engine.name, describe(request), error.what(),
+           too_large ? "; the tensors are too large" : "");
     }
   }
   if (request.accumulate) return {};

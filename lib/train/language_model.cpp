@@ -1,5 +1,9 @@
 #include "train/language_model.h"
 
+#include <algorithm>
+#include <iterator>
+#include <string_view>
+
 #include "base/error.h"
 #include "base/utf8.h"
 #include "tensor/safetensors.h"
@@ -38,6 +42,12 @@ std::shared_ptr<const Tokenizer> find_tokenizer(const fs::path& given,
   return holds_tokenizer(folder) ? load_tokenizer(folder) : nullptr;
 }
 
+// Returns whether data of this type may be text.
+bool may_have_tokens(std::string_view kind) {
+  constexpr std::string_view kKinds[] = {"text", "jsonl", "tokens", "synthetic_tokens", "tensors"};
+  return std::find(std::begin(kKinds), std::end(kKinds), kind) != std::end(kKinds);
+}
+
 // Returns the shapes of the tensors of a file or a checkpoint; none for other folders of weights.
 std::map<std::string, Shape> shapes_of(const fs::path& path, bool checkpoint) {
   std::map<std::string, Shape> out;
@@ -56,6 +66,12 @@ LanguageModel::LanguageModel(Experiment experiment, std::optional<ResumeChoice> 
     fail(ExitCode::usage,
          "the configuration has no model.init_from, so there are no weights; give a run folder or "
          "a checkpoint");
+  }
+  const DatasetConfig* data = experiment_.data.train.get();
+  if (checkpoint_ && data != nullptr && !may_have_tokens(data->kind)) {
+    fail(ExitCode::usage,
+         "{} is not a language model: it was trained on data of type {}, not on text",
+         checkpoint_->checkpoint.string(), data->kind);
   }
   source_ = checkpoint_ ? checkpoint_->checkpoint : fs::path(*experiment_.model.init_from);
   tokenizer_ = find_tokenizer(tokenizer, checkpoint_, source_);

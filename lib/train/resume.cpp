@@ -113,8 +113,10 @@ std::vector<ConfigDifference> check_resume(const ResumeChoice& choice, const Ses
   differs("global_batch_size", state.global_batch, session.batch.global_batch);
   if (state.step > session.max_steps) {
     fail(ExitCode::usage,
-         "{} is at step {}, the run ends at step {}; training.max_steps may only increase", place,
-         state.step, session.max_steps);
+         "{} is at step {}, the run ends at step {}; training.max_steps must be at least that of "
+         "the "
+         "checkpoint",
+         place, state.step, session.max_steps);
   }
   const std::string& optimizer = session.experiment->optimizer->kind;
   if (!state.optimizer.empty() && state.optimizer != optimizer) {
@@ -128,6 +130,13 @@ std::vector<ConfigDifference> check_resume(const ResumeChoice& choice, const Ses
   auto changes = changes_of(choice, session);
   const auto other = other_run(choice, session, changes);
   if (!other.empty() && !allow_changes) {
+    if (!has_parameters_of(*session.executor, choice.checkpoint)) {
+      fail(ExitCode::usage,
+           "{} was saved with another model, loss or data:\n{}\nIts parameters have other names or "
+           "shapes than those of this model, so the run cannot be resumed with it; start a "
+           "new run, with --name NAME or --output-dir and without --resume",
+           place, describe_differences(other));
+    }
     fail(ExitCode::usage,
          "{} was saved with another model, loss or data:\n{}\nUse --allow-changes to resume "
          "anyway, or "

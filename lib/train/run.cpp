@@ -156,6 +156,9 @@ void Run::open() {
 void Run::start() {
   if (options_.goes_on) resume_ = choose_resume(path_, "auto");
   if (!resume_) resume_ = choose_resume(path_, options_.resume);
+  if (resume_ && !options_.overwrite && !options_.goes_on) {
+    check_no_newer(path_, options_.resume, *resume_);
+  }
   if (resume_) changes_ = check_resume(*resume_, session_, options_.allow_changes);
   loaded_ = start_session(session_, resume_.has_value());
   if (!resume_) return;
@@ -248,6 +251,12 @@ void Run::log_start() const {
     for (const auto& name : loaded_->not_finite) {
       log_warning("  has values that are not finite: {}", name);
     }
+  }
+  if (!resume_ && options_.resume == "auto" &&
+      earlier_attempts(path_ / "metrics.jsonl").attempts > 0) {
+    log_warning(
+        "{} contains no checkpoint: the run starts from the beginning and replaces metrics.jsonl",
+        path_.string());
   }
   if (resume_ && !resume_->note.empty()) log_warning("{}", resume_->note);
   if (resume_) log_info("resumed from {}", resume_->checkpoint.string());
@@ -354,6 +363,7 @@ std::string check_run(const Session& session, const RunOptions& options) {
   check_run_folder(path, options.resume, options.overwrite, tokenizer_files(session));
   const auto resume = choose_resume(path, options.resume);
   if (!resume) return fmt::format("would start a new run in {}", path.string());
+  if (!options.overwrite) check_no_newer(path, options.resume, *resume);
   const auto changes = check_resume(*resume, session, options.allow_changes);
   return fmt::format("would resume from {}, step {}, in {}{}{}", resume->checkpoint.string(),
                      resume->state.step, path.string(),

@@ -163,7 +163,7 @@ void check_run_folder(const fs::path& folder, const std::string& resume, bool ov
   const bool goes_on = resume == "auto" || rewinds(folder, resume);
   const bool earlier_version = !has_marker(folder) && holds_checkpoint(folder);
   if (goes_on && earlier_version) return;
-  if (overwrite && has_begun(folder)) return check_all_ours(folder);
+  if (overwrite && !goes_on && has_begun(folder)) return check_all_ours(folder);
   const auto refuse_run = [&](const char* discard) {
     fail(ExitCode::usage,
          "{} already contains a run; use --resume auto to continue it, {}or --output-dir or --name "
@@ -180,6 +180,27 @@ void check_run_folder(const fs::path& folder, const std::string& resume, bool ov
        "to "
        "another folder",
        (folder / foreign).string());
+}
+
+void check_no_newer(const fs::path& folder, const std::string& resume,
+                    const ResumeChoice& resumed) {
+  if (!rewinds(folder, resume)) return;
+  const auto all = CheckpointFolder(folder / "checkpoints").list();
+  if (all.empty() || checkpoint_step(all.back()) <= resumed.state.step) return;
+  fail(
+      ExitCode::usage,
+      "{} contains later checkpoints, up to step {}: to continue from {} (step {}) in this folder, "
+      "use --overwrite, which deletes them; or use --name NAME or --output-dir to write to another "
+      "folder, or --resume auto to continue from the newest one",
+      folder.string(), checkpoint_step(all.back()), resumed.checkpoint.string(),
+      resumed.state.step);
+}
+
+void check_resume_path(const std::string& resume) {
+  if (resume == "never" || resume == "auto") return;
+  const fs::path given = resume;
+  const fs::path place = given.has_filename() ? given : given.parent_path();
+  if (named_checkpoint(place).empty()) refuse_place(given);
 }
 
 RunFolder::RunFolder(fs::path folder, const std::string& resume, bool overwrite, bool owner,

@@ -34,6 +34,14 @@ std::optional<ResumeChoice> choose_resume(const std::filesystem::path& folder,
 void check_run_folder(const std::filesystem::path& folder, const std::string& resume,
                       bool overwrite, const std::vector<std::string>& also = {});
 
+// Throws Error(usage) if `resume` is a path in `folder` and the folder has checkpoints newer than
+// the one that it selects, `resumed`: RunFolder::begin() would remove them.
+void check_no_newer(const std::filesystem::path& folder, const std::string& resume,
+                    const ResumeChoice& resumed);
+
+// Throws Error(storage) if --resume is a path without a checkpoint. Reads no checkpoint.
+void check_resume_path(const std::string& resume);
+
 // Creates the marker of a folder, which lists the files that dltrain writes there. A run of a
 // version without markers gets none.
 void mark_run_folder(const std::filesystem::path& folder);
@@ -46,7 +54,7 @@ class RunFolder {
             std::vector<std::string> also = {});
 
   // Starts the run: removes an earlier run that is to be overwritten and, if an older checkpoint of
-  // this folder is resumed, the newer ones, whose steps are repeated.
+  // this folder is resumed, the newer ones, whose steps are repeated (check_no_newer()).
   void begin(const std::optional<ResumeChoice>& resumed);
 
  private:

@@ -347,6 +347,20 @@ void save_tensors(const StateSnapshot& snapshot, FileWriter& file, const std::ve
   writer.finish();
 }
 
+bool has_parameters_of(const Executor& executor, const std::filesystem::path& checkpoint) {
+  const SafetensorsSet files(checkpoint, ExitCode::storage);
+  size_t expected = 0;
+  for (const StateTensor& tensor : executor.layout().tensors()) {
+    if (!is_one_of(tensor.role, {Role::parameter, Role::buffer})) continue;
+    ++expected;
+    const ParameterInfo* info = file_info(executor, tensor);
+    const SafetensorsSet::Tensor* found = files.find(file_name(tensor));
+    const Shape& shape = info ? info->file.shape : tensor.spec.shape;
+    if (found == nullptr || !(found->entry->spec.shape == shape)) return false;
+  }
+  return files.tensors().size() == expected;
+}
+
 void restore_tensors(Executor& executor, const std::filesystem::path& checkpoint,
                      const std::string& stem, const std::vector<Role>& roles) {
   const SafetensorsSet files(checkpoint, ExitCode::storage, stem);

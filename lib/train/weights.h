@@ -90,6 +90,8 @@ bool has_any(const Executor& executor, const std::vector<Role>& roles);
 // of files.
 void save_tensors(const StateSnapshot& snapshot, FileWriter& file, const std::vector<Role>& roles,
                   const SafetensorsMetadata& metadata, int owner = 0);
+// Returns whether the checkpoint has the parameters and buffers of this model, by name and shape.
+bool has_parameters_of(const Executor& executor, const std::filesystem::path& checkpoint);
 // Reads them back from the files of a checkpoint that are called `stem`; every tensor must be
 // there, and no other. Throws Error(storage).
 void restore_tensors(Executor& executor, const std::filesystem::path& checkpoint,

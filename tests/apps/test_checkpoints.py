@@ -176,6 +176,25 @@ class Changes(Runs):
                       self.run_dltrain("--resume", "runs/small", "--dry-run", cwd=self.folder).out)
 
 
+    def test_resuming_with_another_name_leaves_the_run_as_it_is(self):
+        self.train()
+        before = checkpoints(self.run_folder)
+        self.run_dltrain("-q", "--resume", "runs/small/checkpoints/step-000020", "--name", "branch", "--max-steps", 30, cwd=self.folder)
+        self.assertEqual(checkpoints(self.run_folder), before)
+        self.assertEqual(checkpoints(self.folder / "runs" / "branch"), ["step-000030"])
+
+    def test_changes_that_do_not_fit_the_parameters_are_not_offered(self):
+        self.train("--max-steps", 10)
+        result = self.refused(USAGE, self.small(CONSTANT), "--output-dir", self.run_folder, "--resume", "auto", "-s", "model.layers[0].out_features=25",
+                              says=["model.layers[0].out_features: 24 -> 25", "other names or shapes", "--output-dir"])
+        self.assertNotIn("--allow-changes", result.err)
+
+    def test_a_path_without_a_checkpoint_is_told_before_anything_else(self):
+        self.train()
+        self.refused(STORAGE, self.small(), "--output-dir", self.run_folder, "--resume", "runs/nope", cwd=self.folder,
+                     says=["runs/nope does not exist", "runs contains small (step 40)"])
+
+
 class Teachers(Runs):
     def distil(self, teacher, *arguments, **how):
         return self.train("-s", f"loss={{type: distillation, teacher: {teacher}}}", *arguments, **how)
@@ -231,7 +250,7 @@ class Times(Runs):
         self.train("-s", "checkpoint.save_total_limit=0", "--max-steps", 20)
         lines = metrics(self.run_folder)
         state = json.loads((self.run_folder / "checkpoints" / "step-000010" / "state.json").read_text())
-        self.train("--resume", self.run_folder / "checkpoints" / "step-000010")
+        self.train("--resume", self.run_folder / "checkpoints" / "step-000010", "--overwrite")
         summary = json.loads((self.run_folder / "summary.json").read_text())
         self.assertGreaterEqual(summary["lost_seconds"], lines[-1]["time"] - state["saved_at"] - 1e-3)
         self.assertEqual([line["attempt"] for line in steps(self.run_folder)], [1] * 10 + [2] * 30)

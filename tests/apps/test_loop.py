@@ -53,7 +53,8 @@ class Checkpoints(support.DltrainTest):
                          [line["step"] for line in evaluations(whole) if line.get("best")])
         # Going on from an older checkpoint takes back what was best after it.
         first = checkpoints(whole)[0]
-        self.run_dltrain(path, "-q", "--output-dir", whole, "--resume", whole / "checkpoints" / first, "--max-steps", int(first[5:]))
+        self.run_dltrain(path, "-q", "--output-dir", whole, "--resume", whole / "checkpoints" / first, "--overwrite", "--max-steps",
+                         int(first[5:]))
         self.assertEqual((linked(whole, "best"), linked(whole, "latest")), (first, first))
 
     def test_metrics_that_evaluations_do_not_give_are_refused(self):

@@ -10,7 +10,7 @@ import subprocess
 import unittest
 
 import support
-from support import (DATA, DEVICE, DIVERGED, INTERNAL, OK, RANK, SMALL, SOURCES, STORAGE, USAGE, checkpoints, safetensors, steps)
+from support import (DATA, DEVICE, DIVERGED, INTERNAL, MEMORY, OK, RANK, SMALL, SOURCES, STORAGE, USAGE, checkpoints, safetensors, steps)
 
 
 def digest(folder):
@@ -157,8 +157,25 @@ class Configuration(support.DltrainTest):
                                 ([path, "--batch-size", 8], "set with -s training.global_batch_size=VALUE"),
                                 (["data", "inspct", path], "did you mean inspect?"), (["data"], "needs one of inspect"),
                                 (["init", "mpl"], "did you mean mlp?"), ([path, "seed=3"], "a key is set with -s seed=3"),
-                                ([path, "--device"], "--device needs a value")):
+                                ([path, "--device"], "--device needs a value"),
+                                ([path, "--seed", "99999999999999999999"], "is not a whole number from 0"),
+                                (["generate", "x", "--seed", -1], "-1 is not a whole number from 0"),
+                                (["generate", "x", "the cat"], "unknown argument the cat; a prompt is given with --prompt"),
+                                (["eval", "--checkpoint", "best"], "Give runs/NAME/checkpoints/best"),
+                                (["check"], "name an experiment file"), (["data", "inspect"], "name an experiment file")):
             self.refused(USAGE, *arguments, says=says)
+
+    def test_a_run_folder_in_the_place_of_its_configuration_gets_a_hint(self):
+        self.run_dltrain(self.small(), "-q", "--max-steps", 1, cwd=self.folder)
+        for command in ("check", "plan", "profile"):
+            self.refused(USAGE, command, "runs/small", cwd=self.folder, says="it is a folder; its configuration is runs/small/config.yaml")
+        self.refused(USAGE, "eval", "runs/smal", cwd=self.folder, says="there is no runs/smal; did you mean runs/small?")
+        self.refused(USAGE, "generate", "runs/smal", cwd=self.folder, says="there is no runs/smal; did you mean runs/small?")
+        self.refused(USAGE, "generate", "runs/small", "--tokens", "1", cwd=self.folder, says="is not a language model")
+
+    def test_a_layer_that_is_too_large_ends_with_the_code_of_memory(self):
+        for command in ((), ("plan",)):
+            self.refused(MEMORY, *command, self.small(), "-s", "model.layers[0].out_features=100000000", *(() if command else ("--output-dir", self.folder / "run")))
 
     def test_cuda_without_a_gpu_is_refused_and_auto_goes_on_with_the_cpu(self):
         path = self.small()
@@ -426,12 +443,17 @@ class RunFolder(support.DltrainTest):
         self.run_dltrain(big, "-q", "--output-dir", run, "--resume", "auto", "-s", "checkpoint.save_total_limit=1", "--max-steps",
                          int(left[-1][5:]))
 
-    def test_an_older_checkpoint_named_discards_what_came_after_it(self):
+    def test_an_older_checkpoint_named_discards_what_came_after_it_with_overwrite_alone(self):
         self.configuration = self.small(SMALL.replace("type: cosine", "type: constant"))
         self.first_run()
         before = digest(self.run_folder / "checkpoints" / "step-000040")
         older = self.run_folder / "checkpoints" / "step-000020"
-        self.run_dltrain(self.configuration, "-q", "--output-dir", self.run_folder, "--resume", older, "--max-steps", 21)
+        resume = (self.configuration, "--output-dir", self.run_folder, "--resume", older, "--max-steps", 21)
+        kept = digest(self.run_folder)
+        for extra in ((), ("--dry-run",), ("--nproc-per-node", 2)):
+            self.refused(USAGE, *resume, *extra, says=["up to step 40", "--overwrite", "--name", "--output-dir"])
+            self.assertEqual(digest(self.run_folder), kept)
+        self.run_dltrain(*resume, "-q", "--overwrite")
         self.assertEqual(checkpoints(self.run_folder), ["step-000020", "step-000021"])
         self.assertEqual([line["step"] for line in steps(self.run_folder)], list(range(1, 22)))
         self.run_dltrain(self.configuration, "-q", "--output-dir", self.run_folder, "--resume", "auto")

@@ -74,6 +74,14 @@ class Resume(support.DltrainTest):
         self.run_dltrain(configuration, "-q", "--output-dir", self.folder / "run", "--resume", "auto")
         self.assert_as_undisturbed(self.folder / "run", whole)
 
+    def test_resume_auto_without_a_checkpoint_says_that_the_run_begins_anew(self):
+        configuration = self.small()
+        whole = self.whole_run(configuration)
+        shutil.rmtree(whole / "checkpoints")
+        said = self.run_dltrain(configuration, "-q", "--output-dir", whole, "--resume", "auto").err
+        self.assertIn(f"{whole} contains no checkpoint: the run starts from the beginning", said)
+        self.assertEqual(len(steps(whole)), 40)
+
     def interrupt(self, configuration, run, number, *arguments):
         """Starts or resumes, sends the signal after some steps; the result."""
         process = self.start(configuration, "--output-dir", run, "--resume", "auto", *arguments)

@@ -152,6 +152,13 @@ class Foreign(DltrainTest):
                         ("eval", configuration, "--checkpoint", run, "--result", run / "checkpoints/latest/state.json"),
                         (configuration, "--output-dir", self.folder / "other", "--result", table)):
             self.refused(USAGE, *command, says="would replace")
+        # What the configuration of a run names, though this command reads other data, and files of a run.
+        new = self.write("new.csv", "a,b,c\n1,2,1\n")
+        for output in (table, link, run / "metrics.jsonl", run / "checkpoints/latest/new.jsonl"):
+            self.refused(USAGE, "predict", run, new, "-o", output, says="would replace")
+        for output in (table, configuration, run / "summary.json"):
+            self.refused(USAGE, "eval", run, new, "--result", output, says="would replace")
+        new.unlink()
         link.unlink()
         shutil.rmtree(self.folder / "other", ignore_errors=True)
         self.assertEqual(content(self.folder), before)
