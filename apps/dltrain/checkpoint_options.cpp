@@ -63,9 +63,8 @@ ModelArguments CheckpointOptions::arguments() const {
       continue;
     }
     fail(ExitCode::usage,
-         "{0}: of which run? Give runs/NAME/checkpoints/{0}, or the configuration of the run as "
-         "well "
-         "(exp.yaml --checkpoint {0})",
+         "{0}: of which run? Give runs/NAME/checkpoints/{0}, or the configuration of the run too: "
+         "exp.yaml --checkpoint {0}",
          model);
   }
   return out;

@@ -119,6 +119,11 @@ FileId id_of(const struct stat& info) {
 std::mutex output_mutex;                  // guards the following
 std::map<FileId, bool> declared_outputs;  // true: the file is also an input
 
+bool any_output() {
+  const std::lock_guard lock(output_mutex);
+  return !declared_outputs.empty();
+}
+
 void refuse_if_output(const struct stat& info, const fs::path& path) {
   const std::lock_guard lock(output_mutex);
   const auto output = declared_outputs.find(id_of(info));
@@ -219,12 +224,12 @@ void declare_output(const fs::path& path) {
 
 void check_no_output(int fd, const fs::path& path) {
   struct stat info {};
-  if (::fstat(fd, &info) == 0) refuse_if_output(info, path);
+  if (any_output() && ::fstat(fd, &info) == 0) refuse_if_output(info, path);
 }
 
 void check_no_output(const fs::path& path) {
   struct stat info {};
-  if (::stat(path.c_str(), &info) == 0) refuse_if_output(info, path);
+  if (any_output() && ::stat(path.c_str(), &info) == 0) refuse_if_output(info, path);
 }
 
 void refuse_owned_file(const fs::path& path) {

@@ -113,9 +113,8 @@ std::vector<ConfigDifference> check_resume(const ResumeChoice& choice, const Ses
   differs("global_batch_size", state.global_batch, session.batch.global_batch);
   if (state.step > session.max_steps) {
     fail(ExitCode::usage,
-         "{} is at step {}, the run ends at step {}; training.max_steps must be at least that of "
-         "the "
-         "checkpoint",
+         "{} is at step {}, the run ends at step {}; training.max_steps must be at least "
+         "the step of the checkpoint",
          place, state.step, session.max_steps);
   }
   const std::string& optimizer = session.experiment->optimizer->kind;

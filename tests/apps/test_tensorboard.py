@@ -62,7 +62,7 @@ class TensorBoard(support.DltrainTest):
         run = self.folder / "run"
         self.run_dltrain(path, "-q", "--output-dir", run, *ON)
         whole = len(records(event_file(run)))
-        self.run_dltrain(path, "-q", "--output-dir", run, *ON, "--resume", run / "checkpoints" / "step-000020")
+        self.run_dltrain(path, "-q", "--output-dir", run, *ON, "--resume", run / "checkpoints" / "step-000020", "--overwrite")
         self.assertEqual(len(records(event_file(run))), whole)
 
     def test_histograms_need_tensorboard(self):
