@@ -6,7 +6,7 @@ import random
 import shutil
 import time
 
-from support import DATA, OK, SMALL, USAGE, DltrainTest, checkpoints, main, steps
+from support import DATA, OK, SMALL, STORAGE, USAGE, DltrainTest, checkpoints, main, steps
 
 LANGUAGE = """
 name: letters
@@ -195,7 +195,9 @@ class Foreign(DltrainTest):
             if command[0] != small and (flags[:1] == ("--resume",) or command[0] == "profile"):
                 flags = ()
             result = self.run_dltrain(*command, *flags, code=None)
-            self.assertIn(result.code, (OK, USAGE), f"seed {seed}, round {number}\n{result}")
+            # A foreign tokenizer.json in the folder of a run is a damaged run.
+            damaged = result.code == STORAGE and "tokenizer.json" in mine
+            self.assertTrue(result.code in (OK, USAGE) or damaged, f"seed {seed}, round {number}\n{result}")
             self.assertNotIn("internal error", result.err)
             for name, text in mine.items():
                 self.assertEqual((place / name).read_bytes(), text, f"seed {seed}, round {number}: {name}\n{result}")
