@@ -119,11 +119,6 @@ FileId id_of(const struct stat& info) {
 std::mutex output_mutex;                  // guards the following
 std::map<FileId, bool> declared_outputs;  // true: the file is also an input
 
-bool any_output() {
-  const std::lock_guard lock(output_mutex);
-  return !declared_outputs.empty();
-}
-
 void refuse_if_output(const struct stat& info, const fs::path& path) {
   const std::lock_guard lock(output_mutex);
   const auto output = declared_outputs.find(id_of(info));
@@ -220,6 +215,11 @@ void declare_output(const fs::path& path) {
   if (path.empty() || ::stat(path.c_str(), &info) != 0 || !S_ISREG(info.st_mode)) return;
   const std::lock_guard lock(output_mutex);
   declared_outputs.emplace(id_of(info), false);
+}
+
+bool any_output() {
+  const std::lock_guard lock(output_mutex);
+  return !declared_outputs.empty();
 }
 
 void check_no_output(int fd, const fs::path& path) {

@@ -43,6 +43,8 @@ void remove_ours(const std::filesystem::path& folder, const std::vector<std::str
 // Declares an output file of the user. If it exists, reading it as an input is Error(usage) from
 // now on, because it would be replaced.
 void declare_output(const std::filesystem::path& path);
+// Returns true if an output was declared that exists.
+bool any_output();
 // Throws that error for an open file that was declared as an output.
 void check_no_output(int fd, const std::filesystem::path& path);
 // The same for a file that is not opened; any other path is ignored.

@@ -45,7 +45,7 @@ struct HostGroupOptions {
   std::function<void()> before_operation = {};
 };
 
-// How to reach a rank; stored as plain bytes.
+// The address of a rank and the token that it expects; stored in the store as plain bytes.
 struct LinkAddress {
   std::array<char, 256> host{};  // ends with a zero
   uint32_t port = 0;

@@ -1,5 +1,5 @@
-// What the ranks write to the store about themselves, under the prefix of their attempt. The other
-// ranks and the launcher read it.
+// The records that the ranks write to the store about themselves, under the prefix of their
+// attempt. The other ranks and the launcher read them.
 #pragma once
 
 #include <cstdint>

@@ -121,6 +121,7 @@ std::string suggest_path(const fs::path& missing) {
 }
 
 void refuse_outputs(const ConfigNode& tree) {
+  if (!any_output()) return;  // without one nothing is searched
   for (const ConfigNode& item : tree.items) refuse_outputs(item);
   // A name without these characters (`name: mlp`) is no path.
   if (!tree.is_scalar() || tree.text.find_first_of("/.") == std::string::npos) return;

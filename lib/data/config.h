@@ -38,7 +38,7 @@ struct MixingConfig : Located {
   void describe(Fields& f);
 };
 
-// How training selects samples.
+// The order and frequency in which training selects samples.
 enum class Sampling : uint8_t { uniform, balanced, streams };
 
 // Which samples eval_fraction holds out.

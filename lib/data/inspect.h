@@ -17,8 +17,8 @@ struct ChannelStatistics {
 
 struct FieldReport {
   FieldSpec field;
-  // Of an f32 field by channel (the innermost dimension if it has at most 64 elements, otherwise
-  // one for all). Empty for other fields.
+  // The statistics of each channel of an f32 field (the innermost dimension if it has at most 64
+  // elements, otherwise one for all). Empty for other fields.
   std::vector<ChannelStatistics> channels;
 };
 

@@ -32,7 +32,7 @@ int write_split(const TokenSpan& span, const char* split, int width,
   return files;
 }
 
-// What `train_*.bin` and `eval_*.bin` would read too.
+// Returns the sorted names of the files in the folder that are named like shards: train_000000.bin.
 std::vector<std::string> shards_in(const std::filesystem::path& folder) {
   std::vector<std::string> old;
   std::error_code ignored;

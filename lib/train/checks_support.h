@@ -31,7 +31,7 @@ struct Prepared {
   Session session;
 };
 
-// How the experiment of a check differs from the configuration.
+// The settings in which the experiment of a check differs from the configuration.
 struct CheckSetup {
   GraphProbe probe = {};
   bool teacher = true;                // false: the loss without its teacher
