@@ -8,7 +8,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-folder=build-highway
+folder="build-highway"
 mkdir -p $folder
 if [ ! -d $folder/installed ]; then
   python3 - $folder/numpy.tar.gz <<'PYTHON'
@@ -34,7 +34,7 @@ ctest --test-dir $folder/build --parallel "$(nproc)" -R '^ops: ' --label-exclude
 # Fixed threads and no trace: only the names of the chosen variants are compared, and the times are printed.
 for case in mlp lenet cnn28 lstm_char gpt_char; do
   for build in build $folder/build; do
-    OMP_NUM_THREADS=1 $build/dltrain profile configs/bench/$case.yaml --quiet --warmup 1 --steps 3 --device cpu \
+    OMP_NUM_THREADS=1 "$build/dltrain" profile configs/bench/$case.yaml --quiet --warmup 1 --steps 3 --device cpu \
       --output-dir $folder/profile --result "$folder/$case-${build%%/*}.json" >/dev/null
   done
   python3 - $folder/$case-build.json $folder/$case-$folder.json <<'PYTHON'
