@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "graph/state_name.h"
 #include "nn/emission.h"
 #include "ops/rules.h"
 
@@ -95,7 +96,7 @@ ValueId LayerContext::carried(const std::string& name, int64_t samples, int64_t 
          "of type text, tokens or jsonl with `sampling: streams`");
   }
   const std::string full = join_path(path(), name);
-  const ValueId state = builder_.add_value(training_ ? full : "evaluation." + full,
+  const ValueId state = builder_.add_value(training_ ? full : state_name("evaluation", full),
                                            {{streams_.rows, width}, accumulation_dtype(compute_)},
                                            training_ ? Role::carried : Role::pass);
   carried_.emplace(full, state);
@@ -113,7 +114,7 @@ void LayerContext::carry(const std::string& name, ValueId x) {
   }
   const ValueId rows =
       builder_.emit1("carry_state", {builder_.step_state(), x}, {{"rows", streams_.rows}});
-  const ValueId next = builder_.accumulate(rows, "next." + full, Role::statistic);
+  const ValueId next = builder_.accumulate(rows, state_name("next", full), Role::statistic);
   defer_update("carried_update", {state, next}, {});
 }
 

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "config/name_patterns.h"
+#include "graph/state_name.h"
 #include "optim/optimizers.h"
 
 namespace dltrain {
@@ -123,8 +124,8 @@ void Optimizer::emit(GraphBuilder& builder, ValueId state,
         inputs.push_back(kNoValue);
         continue;
       }
-      inputs.push_back(builder.add_value(moment.name + "." + p.name, {moment.shape, p.spec.dtype},
-                                         Role::moment));
+      inputs.push_back(builder.add_value(state_name(moment.name, p.name),
+                                         {moment.shape, p.spec.dtype}, Role::moment));
     }
   }
   Attributes op_attributes = attributes();
