@@ -1,4 +1,4 @@
-// find_dialect: delimiter, header and decimals from the first records.
+// find_dialect: detects delimiter, header and decimal mark from the first records.
 #include <algorithm>
 #include <set>
 
@@ -10,7 +10,7 @@ namespace dltrain {
 namespace {
 
 constexpr size_t kLooks = 200;  // records
-// By likelihood: a text may have commas in every line, but rarely tabs or semicolons.
+// The likeliest comes first: text may have commas in every line, but rarely tabs or semicolons.
 constexpr char kDelimiters[] = {'\t', ';', '|', ','};
 
 using Records = std::vector<std::vector<std::string>>;
