@@ -22,7 +22,7 @@ class Buckets;
 
 class LengthPlan {
  public:
-  // By variant in ascending order and by field: the extent of the first axis of a sample; 0 for
+  // The extent of the first axis of a sample, by variant in ascending order and by field; 0 for
   // scalar fields.
   using Extents = std::vector<std::vector<int64_t>>;
 
