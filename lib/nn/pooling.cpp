@@ -23,7 +23,8 @@ struct WindowPool2d : Layer {
   }
   void describe_ceil_mode(Fields& f) {
     f.boolean("ceil_mode", ceil_mode,
-              {.doc = "Also use a last window that begins inside the border and ends beyond it"});
+              {.doc = "Also use a last window that starts before the end of the border and reaches "
+                      "beyond it"});
   }
   ValueId pool(LayerContext& c, ValueId x, const char* op, Attributes attributes) const {
     expect_images(c.shape(x));
