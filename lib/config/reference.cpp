@@ -202,8 +202,8 @@ class ReferenceWriter : public Fields {
     if (known_families_.insert(family.id).second) families_.push_back(family);
   }
 
-  // Common keys, and keys that at least kShared kinds describe alike, are listed once
-  // above the kinds.
+  // Common keys, and keys that at least kShared kinds describe alike, are listed once, above the
+  // kinds.
   std::string family_text(const KindTableRef& family) {
     std::string out = fmt::format("## {}\n\nKinds: ", family.name);
     std::vector<Keys> kinds;
