@@ -111,8 +111,8 @@ class Optimizers(support.DltrainTest):
         configuration = self.configuration("groups")
         result = self.refused(USAGE, configuration, "--output-dir", self.folder / "run", "-s", "training.freeze=layers.7.*",
                               "-s", "optimizer.groups=[{match: [head.*, \"*.bias\"], lr_scale: 2}]",
-                              says=("'layers.7.*' fits no parameter; they are layers.0.weight … layers.4.bias",
-                                    "'head.*' fits no parameter"))
+                              says=("'layers.7.*' matches no parameter; they are layers.0.weight … layers.4.bias",
+                                    "'head.*' matches no parameter"))
         self.assertNotIn("'*.bias'", result.err)
         self.refused(USAGE, configuration, "--output-dir", self.folder / "run", "-s", "training.freeze=\"*\"",
                      says="every parameter is frozen")

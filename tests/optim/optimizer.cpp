@@ -146,7 +146,7 @@ TEST_CASE("a group that fits no parameter, and rates that contradict, are mistak
   Problems problems;
   section.optimizer->check_groups(problems, {"w", "b"});
   CHECK_THAT(problems.describe(),
-             Contains("exp.yaml:1:59: error: 'x.*' fits no parameter; they are w … b") &&
+             Contains("exp.yaml:1:59: error: 'x.*' matches no parameter; they are w … b") &&
                  Contains("which is 0"));
   CHECK_THAT(
       mistakes_in_optimizer("{type: sgd, learning_rate: 1, groups: [{match: w, learning_rate: 1, "
