@@ -67,7 +67,9 @@ std::vector<uint8_t> compress(const std::vector<uint8_t>& pixels, int height, in
 class Images final : public ImageSource {
  public:
   Images(ImageSize size, bool jpeg, std::vector<std::vector<uint8_t>> files)
-      : size_(size), jpeg_(jpeg), files_(std::move(files)), labels_(files_.size(), 0) {}
+      : size_(size), jpeg_(jpeg), files_(std::move(files)) {
+    labels_.resize(files_.size());
+  }
 
   ImageSize image_size() const override { return jpeg_ ? ImageSize{0, 0, 3} : size_; }
   bool encoded() const override { return jpeg_; }
@@ -76,16 +78,12 @@ class Images final : public ImageSource {
     if (jpeg_) return probe_image(file);
     return {ImageEncoding::raw, file, size_};
   }
-  const std::vector<int32_t>& labels() const override { return labels_; }
-  const std::vector<std::string>& class_names() const override { return names_; }
   std::string place_of(int64_t sample) const override { return fmt::format("image {}", sample); }
 
  private:
   ImageSize size_;
   bool jpeg_;
   std::vector<std::vector<uint8_t>> files_;
-  std::vector<int32_t> labels_;
-  std::vector<std::string> names_;
 };
 
 struct Whole {

@@ -13,7 +13,7 @@ cd "$(dirname "$0")/.." || exit
 
 jobs=$(nproc)
 export OMP_WAIT_POLICY=passive
-all_parts="asan-build asan-core asan-ops asan-train asan-apps tsan fuzz tidy-lib tidy-rest highway tests long-runs long-damage long-hostile long-foreign long-strangers"
+all_parts="asan-build asan-core asan-ops asan-train asan-apps tsan fuzz tidy-lib tidy-rest highway bench tests long-runs long-damage long-hostile long-foreign long-strangers"
 state=build/full
 mkdir -p "$state"
 # A hash of the sources, including uncommitted changes, without docs.
@@ -56,6 +56,7 @@ run_part() {
     fuzz) fuzzers ;;
     tidy-lib) tidy lib ;;
     tidy-rest) tidy kernels apps ;;
+    bench) cmake --build build --parallel "$jobs" --target bench_kernels bench_data bench_plan bench_text bench_overlap -- --quiet ;;
     tests) ctest --test-dir build --parallel "$jobs" --output-on-failure --label-exclude '^long$' ;;
     highway) scripts/newest_highway.sh ;;
     long-runs) long_tests -E '^faults: (damage|foreign|strangers)' ;;

@@ -69,7 +69,7 @@ TEST_CASE("a killed rank is named with its step by all others, at once") {
   const auto results = run_ranks(4, [](RankContext& context) {
     work_watch(context, milliseconds(60'000), 1'000'000, [&](int step, RankWatch&) {
       std::this_thread::sleep_for(milliseconds(1));
-      if (context.rank == 2 && step == 60) raise(SIGKILL);
+      if (context.rank == 2 && step == 600) raise(SIGKILL);
     });
   });
   CHECK(Clock::now() - begin < milliseconds(20'000));
