@@ -73,9 +73,11 @@ class Check:
             self.attempts = [json.loads(line) for line in (self.work / "jobs.jsonl").read_text().splitlines()]
 
     def output(self, command):
-        done = subprocess.run([str(word) for word in command], cwd=ROOT, env=self.environment, stdin=subprocess.DEVNULL,
-                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", timeout=60)
-        return done.stdout
+        try:
+            return subprocess.run([str(word) for word in command], cwd=ROOT, env=self.environment, stdin=subprocess.DEVNULL, timeout=60,
+                                  stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace").stdout
+        except (OSError, subprocess.TimeoutExpired) as error:
+            return f"{error}\n"
 
     def stop(self, *_):
         """SIGTERM: the job that runs is ended, the record is written."""
@@ -183,10 +185,14 @@ class Check:
             self.run_job(part, job, end)
 
     def write(self, problem=None):
+        """Rewrites the record; that it cannot be written does not end the check."""
         names = {part: [job.name for job in jobs] for part, jobs in self.jobs.items()}
-        gpu_record.write(self.work, self.results, {
-            "format": 1, "problem": problem, "engine": self.engine, "version": self.version,
-            "date": time.strftime("%Y-%m-%d", time.gmtime(self.started)), "parts": gpu_record.parts_of(self.attempts, names)})
+        try:
+            gpu_record.write(self.work, self.results, {
+                "format": 1, "problem": problem, "engine": self.engine, "version": self.version,
+                "date": time.strftime("%Y-%m-%d", time.gmtime(self.started)), "parts": gpu_record.parts_of(self.attempts, names)})
+        except Exception as error:
+            print(f"the record is not written: {type(error).__name__}: {error}", file=sys.stderr)
 
     def usable(self):
         """None, or why the engine cannot be used, with what the loader says."""

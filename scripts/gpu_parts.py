@@ -1,5 +1,6 @@
 """The parts of scripts/gpu_check.py: which jobs each has, and what a job must have shown."""
 import dataclasses
+import functools
 import glob
 import hashlib
 import json
@@ -241,18 +242,18 @@ def record_curves(check, path):
         output = check.output(train(check, arguments, "cpu", run))
         curves[name] = losses(run)
         if not curves[name]:
-            raise SystemExit(f"{name} has no losses: {output}")
+            raise Wrong(f"{name} has no losses on the CPU: {output}")
     path.write_text(json.dumps({"version": check.output([check.dltrain, "version"]).split("\n")[0], "curves": curves}) + "\n")
     return 0
 
 
+@functools.cache
 def recorded_curves(check):
-    """Those of the bundle; in the repository they are computed at the first call."""
+    """Those of the bundle; in the repository they are computed when they are first asked for."""
     path = check.root / "curves.json"
     if not path.exists():
         path = check.work / "curves.json"
         if not path.exists():
-            print("the CPU's losses are computed once (a bundle has them)", flush=True)
             record_curves(check, path)
     return {name: {int(step): loss for step, loss in curve.items()} for name, curve in json.loads(path.read_text())["curves"].items()}
 
@@ -294,11 +295,9 @@ def ops_jobs(check):
 
 
 def trajectory_jobs(check):
-    curves, jobs = recorded_curves(check), []
-    for name, (arguments, tolerance) in curve_runs(check).items():
-        jobs.append(Job(name, train(check, arguments), 60, lambda out, _, name=name, tolerance=tolerance:
-                        same_curve(curves[name], losses(out / "run"), tolerance)))
-    return jobs
+    def agrees(name, tolerance):
+        return lambda out, _: same_curve(recorded_curves(check)[name], losses(out / "run"), tolerance)
+    return [Job(name, train(check, arguments), 60, agrees(name, tolerance)) for name, (arguments, tolerance) in curve_runs(check).items()]
 
 
 def repeat_jobs(check):

@@ -17,6 +17,31 @@ import gpu_parts  # noqa: E402
 
 PARTS, FAULTS = list(gpu_parts.SHARES), ("exit", "hang", "abort")
 
+# Programs in the place of dltrain and gpu_check that stand for those of a machine with a GPU: they run on the CPU, small,
+# and a profile names the kernels that a GPU must take (of the ops in $OWN: own kernels).
+FAKE = """#!{python}
+import json, os, subprocess, sys
+sys.path.insert(0, "{root}/scripts")
+import gpu_parts
+words = ["cpu" if word == "cuda" else word for word in sys.argv[1:]]
+if "--time" in words:
+    words += ["--scale", "0.0001"]
+if words[:1] == ["profile"]:
+    config = words[1].split("/")[-1].removesuffix(".yaml")
+    words += [word for setting in gpu_parts.SMALL[config] for word in ("-s", setting)] + ["--warmup", "1", "--steps", "1"]
+status = subprocess.run(["{program}", *words]).returncode
+if words[:1] == ["profile"] and status == 0:
+    path = words[words.index("--result") + 1]
+    profile = json.load(open(path))
+    required = gpu_parts.REQUIRED["cuda"]["char_lstm" if config == "char_lstm" else "resnet50" if config == "resnet50" else "gpt2_xl"]
+    for row in profile["ops"]:
+        row["detail"] = "own" if row["name"] in os.environ.get("OWN", "").split() else required.get(row["name"], "own")
+    rows = [row["name"] for row in profile["ops"]]
+    profile["ops"] += [dict(profile["ops"][0], name=op, detail=kernel) for op, kernel in required.items() if op not in rows]
+    json.dump(profile, open(path, "w"))
+sys.exit(status if status >= 0 else 1)
+"""
+
 
 class GpuCheck(DltrainTest):
     def setUp(self):
@@ -39,10 +64,24 @@ class GpuCheck(DltrainTest):
         self.assertEqual(done.code, OK, str(done))
         return path.read_bytes()
 
+    def pretend(self):
+        """Programs as on a machine with a GPU; compute-sanitizer is one that only runs its command."""
+        for name in ("dltrain", "gpu_check"):
+            path = self.root / "bin" / name
+            path.unlink()
+            path.write_text(FAKE.format(python=sys.executable, root=self.root, program=pathlib.Path(support.PROGRAM).parent / name))
+            path.chmod(0o755)
+        tool = self.folder / "tools" / "compute-sanitizer"
+        tool.parent.mkdir()
+        tool.write_text('#!/bin/sh\nshift 4\nexec "$@"\n')
+        tool.chmod(0o755)
+        return {"PATH": f"{tool.parent}:/usr/bin:/bin"}
+
     def call(self, *arguments, engine="cpu", **popen):
         command = [sys.executable, str(self.root / "scripts" / "gpu_check.py"), "--engine", engine, "--results", str(self.results),
                    *map(str, arguments)]
-        process = subprocess.Popen(command, cwd="/", env={"PATH": "/usr/bin:/bin"}, stdin=subprocess.DEVNULL,
+        environment = popen.pop("env", {"PATH": "/usr/bin:/bin"})
+        process = subprocess.Popen(command, cwd="/", env=environment, stdin=subprocess.DEVNULL,
                                    stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, **popen)
         self.started.append(process)
         return process
@@ -130,9 +169,28 @@ class GpuCheck(DltrainTest):
     def test_it_ends_at_sigterm(self):
         self.expect_term("speed")
 
+    def test_targets_that_ran_by_other_kernels_fail(self):
+        record = self.check("speed", engine="cuda", env={**self.pretend(), "OWN": "attention"}, code=CHECK)
+        bad = {name for name, state in self.states(record, "speed").items() if state == "failed"}
+        self.assertEqual(bad, {name for name, required in gpu_parts.REQUIRED["cuda"].items() if "attention" in required})
+        summary = (self.results / "summary.md").read_text()
+        self.assertRegex(summary, r"attention by own .* instead of cuDNN")
+        self.assertIn("Slowest calls of gpt2_xl", summary, "what it was is told all the same")
+
     def test_long_rehearsal_of_every_part(self):
+        self.rehearse()
+
+    def test_long_rehearsal_as_on_a_gpu(self):
+        self.rehearse(engine="cuda", env=self.pretend())
+        docs = self.root / "docs" / "gpu"
+        docs.mkdir(parents=True)
+        shutil.copy(SOURCES / "docs" / "gpu" / "README.md", docs)
+        self.record_script("add", self.results / "record.tar.gz")
+        self.assertIn("| gpt2_124m_b64 |", (docs / "README.md").read_text())
+
+    def rehearse(self, **popen):
         for _ in range(20):
-            done = self.end(self.call("--seconds", 120))
+            done = self.end(self.call("--seconds", 120, **popen))
             if done.code != STOPPED:
                 break
         self.assertEqual(done.code, OK, str(done))
