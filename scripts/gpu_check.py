@@ -28,7 +28,7 @@ import gpu_record  # noqa: E402
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 FAULTS = {"exit": "exit 1", "hang": "trap '' TERM; sleep 3600", "abort": "kill -ABRT $$"}
-ATTEMPTS = 3  # of a job that its part's share has cut
+ATTEMPTS = 4  # of a job that its part's share has cut
 DIAGNOSED = 3  # failed jobs of a part that run again with logs
 
 
@@ -47,12 +47,13 @@ class Check:
         self.options, self.engine, self.root = options, options.engine, ROOT
         self.work, self.results = options.work.resolve(), options.results.resolve()
         self.started, self.end = time.time(), time.monotonic() + 0.97 * options.seconds
-        self.process, self.stopped = None, False
+        self.process, self.stopped, self.written = None, False, time.monotonic()
         programs = ROOT / "bin" if (ROOT / "bin" / "dltrain").exists() else options.build
         self.dltrain, self.gpu_check = programs / "dltrain", programs / "gpu_check"
         self.plugin = next((p for p in (programs / "libdltrain_cuda.so", ROOT / "lib/libdltrain_cuda.so") if p.exists()), None)
         self.environment = dict(os.environ, DLTRAIN_CACHE_DIR=str(self.work / "cache"))
         self.environment["LD_LIBRARY_PATH"] = ":".join(filter(None, [os.environ.get("LD_LIBRARY_PATH"), *vendor_folders()]))
+        self.diagnosed = []  # the part of every failed job that ran again with logs
         self.attempts = []  # one dictionary for every run of a job, as in jobs.jsonl
 
     def open_work(self):
@@ -150,12 +151,10 @@ class Check:
     def run_job(self, part, job, end):
         name = f"{part}-{job.name}"
         done = self.run_once(part, job, name, end - time.monotonic())
-        tries = sum(a["status"] == "cut" for a in self.attempts if (a["part"], a["job"]) == (part, job.name))
-        if done["status"] == "cut" and not self.stopped and tries + 1 >= ATTEMPTS:
+        if done["status"] == "cut" and not self.stopped and len(self.cuts(part, job)) + 1 >= ATTEMPTS:
             done["status"] = "failed"
-        self.diagnosed = getattr(self, "diagnosed", {})
-        if done["status"] == "failed" and self.diagnosed.get(part, 0) < DIAGNOSED and end - time.monotonic() > 1:
-            self.diagnosed[part] = self.diagnosed.get(part, 0) + 1
+        if done["status"] == "failed" and self.diagnosed.count(part) < DIAGNOSED and end - time.monotonic() > 1:
+            self.diagnosed.append(part)
             logs = {vendor: self.work / "logs" / f"{name}.{vendor}.log" for vendor in ("cublaslt", "cudnn", "nccl")}
             again = self.run_once(part, job, f"{name}.again", end - time.monotonic(), {
                 "CUDA_LAUNCH_BLOCKING": "1", "CUBLASLT_LOG_LEVEL": "5", "CUBLASLT_LOG_FILE": str(logs["cublaslt"]),
@@ -170,6 +169,11 @@ class Check:
             file.write(json.dumps(done) + "\n")
         print(f"   {done['job']}: {done['status']} ({done['seconds']:.1f} s) {done['why']}", flush=True)
 
+    def cuts(self, part, job):
+        """The seconds that the job ran each time that its part's share was over."""
+        return [a["seconds"] for a in self.attempts
+                if (a["part"], a["job"]) == (part, job.name) and a["status"] == "cut" and a["why"] != "stopped"]
+
     def left(self, part):
         """The jobs of a part that have no result: first those that no share has cut yet."""
         final = {a["job"] for a in self.attempts if a["part"] == part and a["status"] != "cut"}
@@ -180,12 +184,17 @@ class Check:
         print(f"== {part}: {len(self.left(part))} of {len(self.jobs[part])} jobs, {share:.0f} s", flush=True)
         end = time.monotonic() + share
         for job in self.left(part):
-            if self.stopped or time.monotonic() >= end:
+            left, cut = end - time.monotonic(), max(self.cuts(part, job), default=0)
+            if self.stopped or left <= 0:
                 break
-            self.run_job(part, job, end)
+            if left > 1.3 * cut:  # less would cut it again
+                self.run_job(part, job, end)
+            if time.monotonic() - self.written > 20:
+                self.write()
 
     def write(self, problem=None):
         """Rewrites the record; that it cannot be written does not end the check."""
+        self.written = time.monotonic()
         names = {part: [job.name for job in jobs] for part, jobs in self.jobs.items()}
         try:
             gpu_record.write(self.work, self.results, {

@@ -33,11 +33,12 @@ status = subprocess.run(["{program}", *words]).returncode
 if words[:1] == ["profile"] and status == 0:
     path = words[words.index("--result") + 1]
     profile = json.load(open(path))
-    required = gpu_parts.REQUIRED["cuda"]["char_lstm" if config == "char_lstm" else "resnet50" if config == "resnet50" else "gpt2_xl"]
+    required = gpu_parts.REQUIRED["cuda"]
     for row in profile["ops"]:
         row["detail"] = "own" if row["name"] in os.environ.get("OWN", "").split() else required.get(row["name"], "own")
     rows = [row["name"] for row in profile["ops"]]
-    profile["ops"] += [dict(profile["ops"][0], name=op, detail=kernel) for op, kernel in required.items() if op not in rows]
+    present = gpu_parts.PRESENT.get(config, gpu_parts.PRESENT["gpt2_xl"])
+    profile["ops"] += [dict(profile["ops"][0], name=op, detail=required[op]) for op in present if op not in rows]
     json.dump(profile, open(path, "w"))
 sys.exit(status if status >= 0 else 1)
 """
@@ -172,7 +173,7 @@ class GpuCheck(DltrainTest):
     def test_targets_that_ran_by_other_kernels_fail(self):
         record = self.check("speed", engine="cuda", env={**self.pretend(), "OWN": "attention"}, code=CHECK)
         bad = {name for name, state in self.states(record, "speed").items() if state == "failed"}
-        self.assertEqual(bad, {name for name, required in gpu_parts.REQUIRED["cuda"].items() if "attention" in required})
+        self.assertEqual(bad, {name for name, ops in gpu_parts.PRESENT.items() if "attention" in ops})
         summary = (self.results / "summary.md").read_text()
         self.assertRegex(summary, r"attention by own .* instead of cuDNN")
         self.assertIn("Slowest calls of gpt2_xl", summary, "what it was is told all the same")
@@ -222,7 +223,7 @@ class GpuCheck(DltrainTest):
             self.assertIn("The engine cannot be used", (self.results / "summary.md").read_text())
 
     def test_a_kernel_that_is_not_the_required_one_is_told(self):
-        rows = [{"name": op, "detail": kernel, "calls": 12} for op, kernel in gpu_parts.LANGUAGE.items()]
+        rows = [{"name": op, "detail": gpu_parts.REQUIRED["cuda"][op], "calls": 12} for op in gpu_parts.PRESENT["gpt2_xl"]]
         self.assertEqual(gpu_parts.wrong_kernels("cuda", "gpt2_xl", rows), [])
         rows[1]["detail"] = "own"
         rows.append({"name": "softmax", "detail": "through f32", "calls": 1})
@@ -230,7 +231,7 @@ class GpuCheck(DltrainTest):
                          ["attention by own (12 calls) instead of cuDNN", "softmax by through f32 (1 calls)"])
         self.assertEqual(gpu_parts.wrong_kernels("cuda", "gpt2_xl", rows[:1]),
                          ["no attention in the step", "no attention_backward in the step", "no fused_elementwise in the step"])
-        self.assertEqual(set(gpu_parts.REQUIRED["cuda"]), set(gpu_parts.TARGETS))
+        self.assertEqual(set(gpu_parts.PRESENT), set(gpu_parts.TARGETS))
 
     def test_every_target_is_planned(self):
         self.assertEqual({path.stem for path in (SOURCES / "configs" / "gpu").glob("*.yaml")}, {target[0] for target in gpu_parts.TARGETS.values()})
