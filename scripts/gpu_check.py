@@ -142,7 +142,7 @@ class Check:
         except gpu_parts.Wrong as wrong:
             done["data"] = wrong.data
             if done["status"] == "passed":
-                done.update(status="failed", why=str(wrong))
+                done.update(status="skipped" if isinstance(wrong, gpu_parts.Skip) else "failed", why=str(wrong))
         except Exception as error:  # a broken file is this job's failure
             if done["status"] == "passed":
                 done.update(status="failed", why=f"{type(error).__name__}: {error}")
@@ -155,10 +155,11 @@ class Check:
             done["status"] = "failed"
         if done["status"] == "failed" and self.diagnosed.count(part) < DIAGNOSED and end - time.monotonic() > 1:
             self.diagnosed.append(part)
-            logs = {vendor: self.work / "logs" / f"{name}.{vendor}.log" for vendor in ("cublaslt", "cudnn", "nccl")}
+            logs = {vendor: self.work / "logs" / f"{name}.{vendor}.log" for vendor in ("cublaslt", "cudnn", "frontend", "nccl")}
             again = self.run_once(part, job, f"{name}.again", end - time.monotonic(), {
                 "CUDA_LAUNCH_BLOCKING": "1", "CUBLASLT_LOG_LEVEL": "5", "CUBLASLT_LOG_FILE": str(logs["cublaslt"]),
                 "CUDNN_LOGLEVEL_DBG": "3", "CUDNN_LOGDEST_DBG": str(logs["cudnn"]),
+                "CUDNN_FRONTEND_LOG_INFO": "1", "CUDNN_FRONTEND_LOG_FILE": str(logs["frontend"]),
                 "NCCL_DEBUG": "INFO", "NCCL_DEBUG_FILE": str(logs["nccl"])}.items())
             done["again"] = f"with blocking launches: {again['status']} {again['why']}".strip()
         self.note(done)

@@ -67,6 +67,10 @@ class Wrong(Exception):
         self.data = data
 
 
+class Skip(Wrong):
+    """The machine has not what the job needs."""
+
+
 @dataclasses.dataclass
 class Job:
     name: str
@@ -106,6 +110,13 @@ def cases_of(out, _log):
             if line["fault"] and len(faults) < 20:
                 faults.append(line)
     return {"device": device, "ops": ops, "faults": faults, "not_ended": begun}
+
+
+def messages_of(out, log):
+    for row in lines_of(out, log):
+        if "not_checked" in row:
+            raise Skip(row["not_checked"])
+    return lines_of(out, log)
 
 
 def timings_of(out, log):
@@ -364,7 +375,7 @@ def rank_jobs(check):
     two = ["-s", "parallelism.collectives=staged", "--nproc-per-node", "2"]
     fixed = [config, "-s", "training.reduction=fixed", "-s", "training.micro_batch_size=2"]
     if check.engine == "cuda":
-        jobs.append(Job("nccl", [check.gpu_check, "--collectives", "--lines", "{out}/lines.jsonl"], 60, lines_of))
+        jobs.append(Job("nccl", cases(check, "--collectives"), 60, messages_of))
     jobs.append(Job("one", train(check, [config])))
     jobs.append(Job("fixed-one", train(check, fixed)))
     for stage in range(4):

@@ -134,7 +134,8 @@ def summary(record):
         lines += ["## Speed of the targets", "", *table(["target", "step, ms", "per second", "goal", "MFU", "host, ms"], speed_rows(record))]
     for name, data in data_of(record, "speed").items():
         if isinstance(data, dict) and "calls" in data:
-            lines += [f"### Slowest calls of {name}", "", *table(["call", "shapes", "calls", "ms", "GB/s", "TFLOP/s"], call_rows(data, most))]
+            kernels = ", ".join(f"{row['name']} {row.get('detail', '')} {row['calls']:g}" for row in data["ops"])
+            lines += [f"### Slowest calls of {name}", "", f"Calls of each op by kernel: {kernels}.", "", *table(["call", "shapes", "calls", "ms", "GB/s", "TFLOP/s"], call_rows(data, most))]
     ops, _ = ops_of(record)
     if ops:
         cell = lambda row: "-" if row is None else f"{row[0]} ({row[2]:.2f})" if not row[1] else f"**{row[1]} of {row[0]} FAIL**"

@@ -207,7 +207,7 @@ class GpuCheck(DltrainTest):
         for part in PARTS:
             for kind in FAULTS:
                 with self.subTest(part=part, kind=kind):
-                    self.expect_fault(part, kind, 90)
+                    self.expect_fault(part, kind, 60)
             with self.subTest(part=part):
                 shutil.rmtree(self.root / "gpu-check")
                 self.expect_term(part)
