@@ -79,6 +79,7 @@ class Job:
     check: typing.Callable = None  # (folder, log) -> what the record keeps; raises Wrong
     environment: dict = dataclasses.field(default_factory=dict)
     statuses: tuple = (0,)
+    rest: typing.Callable = None  # of a failed job's data: arguments for one more run, whose data add_cases adds
 
 
 def read_lines(path):
@@ -97,19 +98,33 @@ def lines_of(out, _log):
 
 
 def cases_of(out, _log):
-    """{op: {kernel: {dtype: [runs, failed, worst part of the tolerance]}}}, the faults, and the case that did not end."""
-    ops, faults, begun, device = {}, [], None, None
+    """{op: {kernel: {dtype: [runs, failed, worst part of the tolerance]}}}, the faults, and the case after which there are none."""
+    ops, faults, last, device = {}, [], None, None
     for line in lines_of(out, None):
         device = line.get("device", device)
-        if "begins" in line:
-            begun = line
+        if "begins" in line or "ended" in line:
+            last = line
         elif "case" in line:
-            begun = None if begun and begun["begins"] == line["case"] else begun
             row = ops.setdefault(line["op"], {}).setdefault(line["kernel"], {}).setdefault(line["dtype"], [0, 0, 0])
             row[0], row[1], row[2] = row[0] + 1, row[1] + bool(line["fault"]), max(row[2], line["worst"] or 0)
             if line["fault"] and len(faults) < 20:
                 faults.append(line)
-    return {"device": device, "ops": ops, "faults": faults, "not_ended": begun}
+    return {"device": device, "ops": ops, "faults": faults, "lost_at": last if last and "begins" in last else None}
+
+
+def other_ops(data):
+    """Arguments that run the group without the op that ended its process: a crash, or an error that CUDA keeps."""
+    return ["--skip", data["lost_at"]["op"]] if data and data["lost_at"] else None
+
+
+def add_cases(data, more):
+    """Puts the cases of such a run beside those before."""
+    for op, kernels in more["ops"].items():
+        data["ops"].setdefault(op, kernels)
+        for kernel, dtypes in kernels.items():
+            data["ops"][op].setdefault(kernel, dtypes).update(dtypes)
+    data["faults"] += more["faults"]
+    data["rest_ended"] = more["lost_at"] is None
 
 
 def messages_of(out, log):
@@ -301,7 +316,8 @@ def speed_jobs(check):
 
 def ops_jobs(check):
     groups = 12
-    jobs = [Job(f"group-{i}", cases(check, "--dtype", "f32,bf16,f16", "--group", f"{i}/{groups}"), 60, cases_of) for i in range(groups)]
+    jobs = [Job(f"group-{i}", cases(check, "--dtype", "f32,bf16,f16", "--group", f"{i}/{groups}"), 60, cases_of, rest=other_ops)
+            for i in range(groups)]
     for op in ("conv2d_moments", "conv2d_batch_norm"):  # cuDNN's fused plans, which runs use only if autotune finds them faster
         jobs.append(Job(f"{op}-one-plan", cases(check, "--dtype", "bf16,f16", "--op", op, "--one-plan"), 60, cases_of))
     return jobs

@@ -59,11 +59,14 @@ def ops_of(record):
 
 
 def proven(record):
-    """{op: [kernels of which every case passed]}; nothing without a GPU."""
+    """{op: [kernels of which every case passed]}; nothing without a GPU, nor of an op whose cases did not end."""
     if record["engine"] != "cuda":
         return {}
+    jobs = [data for part in ("ops", "variants") for data in data_of(record, part).values() if isinstance(data, dict) and "ops" in data]
+    unsure = {op for data in jobs if data.get("lost_at") for op in data["ops"]
+              if op == data["lost_at"]["op"] or not data.get("rest_ended")}
     return {op: sorted(kernel for kernel, dtypes in kernels.items() if not any(row[1] for row in dtypes.values()))
-            for op, kernels in ops_of(record)[0].items()}
+            for op, kernels in ops_of(record)[0].items() if op not in unsure}
 
 
 def device_name(record):
@@ -124,10 +127,10 @@ def summary(record):
     if record.get("problem"):
         lines += ["The engine cannot be used:", "", "```", record["problem"], "```", ""]
     lines += table(["part", "result", "seconds"], [[p, d["result"], d["seconds"]] for p, d in record["parts"].items()])
-    failed = [[p, name, job["why"].replace("|", "/"), job.get("again", "")] for p, d in record["parts"].items()
+    failed = [[p, name, job["why"].replace("|", "/"), job.get("again", "").replace("|", "/"), job.get("rest", "")] for p, d in record["parts"].items()
               for name, job in d["jobs"].items() if job["status"] in ("failed", "cut", "skipped")]
     if failed:
-        lines += ["## Not passed", "", *table(["part", "job", "why", "once more"], failed)]
+        lines += ["## Not passed", "", *table(["part", "job", "why", "once more", "without the op"], failed)]
     if most:
         lines += ["## Ceilings", "", *table(["measured", "value"], [[n, f"{v:.1f} {'GB/s' if n == 'copy' else 'TFLOP/s'}"] for n, v in most.items()])]
     if speed_rows(record):
@@ -195,6 +198,11 @@ def unpack(archive, work, identity):
                 target = work.joinpath(*path.parts[1:])
                 target.parent.mkdir(parents=True, exist_ok=True)
                 target.write_bytes(tar.extractfile(member).read())
+    # Runs and their checkpoints are not in a record: where jobs compare with them, the part begins again.
+    again = [part for part in ("repeat", "autotune", "ranks")
+             if re.search("cut|not run", found["parts"].get(part, {}).get("result", ""))]
+    lines = (work / "jobs.jsonl").read_text().splitlines(keepends=True)
+    (work / "jobs.jsonl").write_text("".join(line for line in lines if json.loads(line)["part"] not in again))
 
 
 def newest():

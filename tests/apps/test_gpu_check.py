@@ -14,6 +14,7 @@ from support import CHECK, DEVICE, OK, SOURCES, STOPPED, USAGE, DltrainTest
 
 sys.path.insert(0, str(SOURCES / "scripts"))
 import gpu_parts  # noqa: E402
+import gpu_record  # noqa: E402
 
 PARTS, FAULTS = list(gpu_parts.SHARES), ("exit", "hang", "abort")
 
@@ -30,6 +31,12 @@ if words[:1] == ["profile"]:
     config = words[1].split("/")[-1].removesuffix(".yaml")
     words += [word for setting in gpu_parts.SMALL[config] for word in ("-s", setting)] + ["--warmup", "1", "--steps", "1"]
 status = subprocess.run(["{program}", *words]).returncode
+if os.environ.get("CRASH") and "0/12" in words and "--skip" not in words:  # as if a case had ended the process
+    path = words[words.index("--lines") + 1]
+    lines = open(path).read().splitlines(keepends=True)
+    end = next(i for i, line in enumerate(lines) if json.loads(line).get("op") == os.environ["CRASH"])
+    open(path, "w").writelines(lines[:end + 1])
+    os.abort()
 if words[:1] == ["profile"] and status == 0:
     path = words[words.index("--result") + 1]
     profile = json.load(open(path))
@@ -117,9 +124,13 @@ class GpuCheck(DltrainTest):
         begin = time.monotonic()
         self.check("--seconds", 3, "repeat", "ranks", code=STOPPED)
         self.assertLess(time.monotonic() - begin, 15)
-        shutil.rmtree(self.results)
+        # On another machine, from the record alone.
+        earlier = self.folder / "earlier.tar.gz"
+        shutil.move(self.results / "record.tar.gz", earlier)
+        shutil.rmtree(self.root / "gpu-check")
         for _ in range(40):
-            done = self.end(self.call("--seconds", 20, "repeat", "ranks"))
+            shutil.rmtree(self.results)
+            done = self.end(self.call("--seconds", 20, "repeat", "ranks", "--earlier", earlier))
             if done.code != STOPPED:
                 break
         self.assertEqual(done.code, OK, str(done))
@@ -129,9 +140,7 @@ class GpuCheck(DltrainTest):
         passed = [job[:2] for job in self.jobs() if job[2] == "passed"]
         self.assertEqual(len(passed), len(set(passed)), "a job that has passed is run again")
         self.assertEqual(record["proven"], {})
-        # On another machine, from the record alone.
         shutil.rmtree(self.root / "gpu-check")
-        earlier = self.folder / "earlier.tar.gz"
         shutil.move(self.results / "record.tar.gz", earlier)
         self.check("repeat", "--earlier", earlier)
         self.assertEqual(len(self.jobs()), len(passed) + sum(job[2] == "cut" for job in self.jobs()))
@@ -189,6 +198,15 @@ class GpuCheck(DltrainTest):
         self.record_script("add", self.results / "record.tar.gz")
         self.assertIn("| gpt2_124m_b64 |", (docs / "README.md").read_text())
 
+    def test_long_a_case_that_ends_its_process_loses_its_op_alone(self):
+        record = self.check("ops", "--seconds", 600, engine="cuda", env={**self.pretend(), "CRASH": "add"}, code=CHECK)
+        job = record["parts"]["ops"]["jobs"]["group-0"]
+        self.assertIn("SIGABRT", job["why"])
+        self.assertEqual(job["rest"], "--skip add: passed")
+        self.assertNotIn("add", record["proven"])
+        self.assertGreater(len(record["proven"]), 100)
+        self.assertEqual(set(self.states(record, "ops").values()), {"failed", "passed"})
+
     def rehearse(self, **popen):
         for _ in range(20):
             done = self.end(self.call("--seconds", 120, **popen))
@@ -232,6 +250,24 @@ class GpuCheck(DltrainTest):
         self.assertEqual(gpu_parts.wrong_kernels("cuda", "gpt2_xl", rows[:1]),
                          ["no attention in the step", "no attention_backward in the step", "no fused_elementwise in the step"])
         self.assertEqual(set(gpu_parts.PRESENT), set(gpu_parts.TARGETS))
+
+    def test_an_op_whose_cases_did_not_end_is_not_proven(self):
+        def line(op, dtype, fault=""):
+            case = {"case": f"{op} [3]", "op": op, "dtype": dtype, "kernel": "own", "worst": 0.5, "fault": fault}
+            return [{"begins": case["case"], "op": op, "dtype": dtype}, case]
+        first = [*line("relu", "f32"), *line("add", "f32", "other bits"), line("mul", "f32")[0]]
+        second = [*line("relu", "f32"), *line("relu", "bf16"), *line("add", "f32", "other bits"), {"ended": True}]
+        found = []
+        for lines in (first, second):
+            self.write("lines.jsonl", "".join(json.dumps(entry) + "\n" for entry in lines) + '{"torn')
+            found.append(gpu_parts.cases_of(self.folder, ""))
+        self.assertEqual(gpu_parts.other_ops(found[0]), ["--skip", "mul"])
+        self.assertIsNone(gpu_parts.other_ops(found[1]))
+        record = {"engine": "cuda", "parts": {"ops": {"jobs": {"group-0": {"data": found[0]}}}}}
+        self.assertEqual(gpu_record.proven(record), {}, "the other dtypes are missing")
+        gpu_parts.add_cases(*found)
+        self.assertEqual(gpu_record.proven(record), {"relu": ["own"], "add": []})
+        self.assertEqual(found[0]["ops"]["relu"]["own"], {"f32": [1, 0, 0.5], "bf16": [1, 0, 0.5]})
 
     def test_every_target_is_planned(self):
         self.assertEqual({path.stem for path in (SOURCES / "configs" / "gpu").glob("*.yaml")}, {target[0] for target in gpu_parts.TARGETS.values()})

@@ -1,14 +1,16 @@
 // gpu_check: compares every op case on an engine with the reference engine, and times ops. Part of
 // the bundle that scripts/gpu_check.py runs on machines with a GPU; free of the test framework.
 //
-//   gpu_check [--op NAME,…] [--dtype f32,bf16,f16] [--group I/N] [--one-plan]     op cases
+//   gpu_check [--op NAME,…] [--skip NAME,…] [--dtype f32,bf16,f16] [--group I/N]
+//             [--one-plan]                                                   op cases
 //   gpu_check --time ceilings|ops|variants|gemm [--scale F] [--one-plan]          timings
 //   gpu_check --collectives                                 NCCL in a group of one rank
 //
 // For all: [--engine cuda|cpu] [--device N] [--without VARIANT,…] [--lines FILE]
 //
 // --lines appends one JSON object for each result to FILE when it is known, so that a process that
-//         is killed keeps what it had. The first has the device.
+//         is killed keeps what it had. The first has the device; op cases end with one that says
+//         so.
 // --group takes the I-th (from 0) of N groups of the ops.
 // --without leaves out the kernels of these variants ("cuDNN"), so that the next row is taken.
 // --one-plan: ops that are two kernels or one plan of the vendor take the plan, faster or not.
@@ -37,7 +39,7 @@ using nlohmann::json;
 
 struct Options {
   std::string engine = "cuda", time, lines;
-  std::vector<std::string> ops, without;
+  std::vector<std::string> ops, skip, without;
   std::vector<DType> dtypes = {DType::f32};
   size_t group = 0, groups = 1;
   int device = 0;
@@ -85,6 +87,8 @@ Options parse(int argc, char** argv) {
       o.engine = value;
     } else if (name == "--op") {
       o.ops = split_list(value);
+    } else if (name == "--skip") {
+      o.skip = split_list(value);
     } else if (name == "--without") {
       o.without = split_list(value);
     } else if (name == "--dtype") {
@@ -192,7 +196,8 @@ std::vector<std::string> ops_of(const Options& options, const Engine& engine) {
   const size_t n = names.size();
   for (size_t i = n * options.group / options.groups; i < n * (options.group + 1) / options.groups;
        ++i) {
-    if (options.ops.empty() || contains(options.ops, names[i])) out.push_back(names[i]);
+    const bool wanted = options.ops.empty() || contains(options.ops, names[i]);
+    if (wanted && !contains(options.skip, names[i])) out.push_back(names[i]);
   }
   return out;
 }
@@ -232,6 +237,7 @@ ExitCode check_ops(const Options& options, Lines& lines) {
     };
     if (works) compare_engine(engine, reference_engine(), wanted, dtype, report_case);
   }
+  if (works) lines.add({{"ended", true}});
   fmt::print("{} comparisons, {} failed\n", runs, failed);
   if (runs == 0) fail(ExitCode::usage, "no case of these ops");
   // With --one-plan the vendor's plan is what is to be proven.
