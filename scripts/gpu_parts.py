@@ -316,11 +316,8 @@ def speed_jobs(check):
 
 def ops_jobs(check):
     groups = 12
-    jobs = [Job(f"group-{i}", cases(check, "--dtype", "f32,bf16,f16", "--group", f"{i}/{groups}"), 60, cases_of, rest=other_ops)
+    return [Job(f"group-{i}", cases(check, "--dtype", "f32,bf16,f16", "--group", f"{i}/{groups}"), 60, cases_of, rest=other_ops)
             for i in range(groups)]
-    for op in ("conv2d_moments", "conv2d_batch_norm"):  # cuDNN's fused plans, which runs use only if autotune finds them faster
-        jobs.append(Job(f"{op}-one-plan", cases(check, "--dtype", "bf16,f16", "--op", op, "--one-plan"), 60, cases_of))
-    return jobs
 
 
 def trajectory_jobs(check):
@@ -363,11 +360,10 @@ def variant_jobs(check):
     """Own kernels where the vendor's are taken otherwise: their results, and the times of both."""
     own = cases(check, "--without", VENDORS, "--dtype", "f32,bf16,f16", "--op")
     groups = {"attention": "attention,attention_backward", "matmul": "matmul", "fused": "fused_elementwise",
-              "convolution": "conv2d,conv2d_backward_input,conv2d_backward_weight,conv2d_moments,conv2d_batch_norm",
+              "convolution": "conv2d,conv2d_backward_input,conv2d_backward_weight",
               "recurrent": "recurrent_network,recurrent_network_backward"}
     jobs = [Job(f"own-{name}", [*own, ops], 60, cases_of) for name, ops in groups.items()]
     jobs.append(Job("times", timing(check, "variants"), 90, timings_of))
-    jobs.append(Job("times-one-plan", timing(check, "variants", "--one-plan"), 90, timings_of))
     return [*jobs, Job("ops", timing(check, "ops"), 60, timings_of)]
 
 

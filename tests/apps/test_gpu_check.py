@@ -151,13 +151,14 @@ class GpuCheck(DltrainTest):
         shutil.rmtree(self.root / "gpu-check", ignore_errors=True)
         record = self.check("--fault", f"{part}={kind}", "--seconds", seconds, part, beside, code=(CHECK, STOPPED))
         states = self.states(record, part)
-        bad = [name for name, state in states.items() if state in ("failed", "cut")]
-        self.assertTrue(bad, states)
-        if kind != "hang":
-            self.assertEqual(len(bad), 1, states)
+        if kind == "hang":
+            self.assertIn("cut", states.values())
+        else:
+            self.assertEqual(list(states.values()).count("failed"), 1, states)
             self.assertIn("signal SIGABRT" if kind == "abort" else "exit status 1", (self.results / "summary.md").read_text())
             self.assertIn("with blocking launches", (self.results / "summary.md").read_text())
-        self.assertEqual(record["parts"][beside]["result"], "passed", record["parts"][beside])
+        self.assertIn("passed", self.states(record, beside).values(), "another part runs")
+        self.assertNotIn("failed", self.states(record, beside).values())
 
     def expect_term(self, part):
         """SIGTERM in the part's first job: the record is written at once, and nothing goes on running."""
@@ -199,11 +200,11 @@ class GpuCheck(DltrainTest):
         self.assertIn("| gpt2_124m_b64 |", (docs / "README.md").read_text())
 
     def test_long_a_case_that_ends_its_process_loses_its_op_alone(self):
-        record = self.check("ops", "--seconds", 600, engine="cuda", env={**self.pretend(), "CRASH": "add"}, code=CHECK)
+        record = self.check("ops", "--seconds", 600, engine="cuda", env={**self.pretend(), "CRASH": "tanh"}, code=CHECK)
         job = record["parts"]["ops"]["jobs"]["group-0"]
         self.assertIn("SIGABRT", job["why"])
-        self.assertEqual(job["rest"], "--skip add: passed")
-        self.assertNotIn("add", record["proven"])
+        self.assertEqual(job["rest"], "--skip tanh: passed")
+        self.assertNotIn("tanh", record["proven"])
         self.assertGreater(len(record["proven"]), 100)
         self.assertEqual(set(self.states(record, "ops").values()), {"failed", "passed"})
 

@@ -1,9 +1,8 @@
 // gpu_check: compares every op case on an engine with the reference engine, and times ops. Part of
 // the bundle that scripts/gpu_check.py runs on machines with a GPU; free of the test framework.
 //
-//   gpu_check [--op NAME,…] [--skip NAME,…] [--dtype f32,bf16,f16] [--group I/N]
-//             [--one-plan]                                                   op cases
-//   gpu_check --time ceilings|ops|variants|gemm [--scale F] [--one-plan]          timings
+//   gpu_check [--op NAME,…] [--skip NAME,…] [--dtype f32,bf16,f16] [--group I/N]    op cases
+//   gpu_check --time ceilings|ops|variants|gemm [--scale F]                         timings
 //   gpu_check --collectives                                 NCCL in a group of one rank
 //
 // For all: [--engine cuda|cpu] [--device N] [--without VARIANT,…] [--lines FILE]
@@ -13,7 +12,6 @@
 //         so.
 // --group takes the I-th (from 0) of N groups of the ops.
 // --without leaves out the kernels of these variants ("cuDNN"), so that the next row is taken.
-// --one-plan: ops that are two kernels or one plan of the vendor take the plan, faster or not.
 // Each case runs once plainly and once captured (where the engine captures): both must write the
 // same bits. Exit status: 0 all passed, 2 usage, 8 no such device, or one that failed, 9 a case
 // failed.
@@ -25,7 +23,6 @@
 
 #include "base/error.h"
 #include "cpu/engine.h"
-#include "device/tuning_choices.h"
 #include "gpu_check/benchmark.h"
 #include "gpu_check/collectives.h"
 #include "ops/compare.h"
@@ -43,7 +40,7 @@ struct Options {
   std::vector<DType> dtypes = {DType::f32};
   size_t group = 0, groups = 1;
   int device = 0;
-  bool collectives = false, one_plan = false;
+  bool collectives = false;
   double scale = 1;
 };
 
@@ -77,8 +74,8 @@ Options parse(int argc, char** argv) {
   Options o;
   for (int i = 1; i < argc; ++i) {
     const std::string name = argv[i];
-    if (name == "--collectives" || name == "--one-plan") {
-      (name == "--one-plan" ? o.one_plan : o.collectives) = true;
+    if (name == "--collectives") {
+      o.collectives = true;
       continue;
     }
     if (++i == argc) fail(ExitCode::usage, "{} needs a value", name);
@@ -137,10 +134,7 @@ const Engine& named_engine(const std::string& name) {
   return *engine;
 }
 
-// The engine whose devices choose by --one-plan.
-const Engine* of_one_plan = nullptr;
-
-// The engine of --engine without the rows of --without, and with the choices of --one-plan.
+// The engine of --engine without the rows of --without.
 const Engine& choose_engine(const Options& options) {
   static Engine chosen;
   static std::vector<KernelRow> rows;
@@ -151,16 +145,6 @@ const Engine& choose_engine(const Options& options) {
   }
   chosen.kernels = rows.data();
   chosen.kernel_count = rows.size();
-  if (options.one_plan) {
-    of_one_plan = &engine;
-    chosen.open = [](int index) {
-      auto device = of_one_plan->open(index);
-      // What has no choice between both keeps its first proposal.
-      device->set_autotune(Autotune::quick,
-                           [](const auto&, const auto&) { return std::string(kOnePlan); });
-      return device;
-    };
-  }
   return chosen;
 }
 
@@ -206,7 +190,7 @@ ExitCode check_ops(const Options& options, Lines& lines) {
   const Engine& engine = choose_engine(options);
   lines.add({{"device", describe(engine.open(options.device)->properties())}});
   const std::vector<std::string> ops = ops_of(options, engine);
-  size_t runs = 0, failed = 0, of_vendor = 0;
+  size_t runs = 0, failed = 0;
   bool works = true;
   for (const DType dtype : options.dtypes) {
     const auto wanted = [&](const OpCase& c) {
@@ -218,7 +202,6 @@ ExitCode check_ops(const Options& options, Lines& lines) {
       bool fault = false;
       for (const CaseReport& r : reports) {
         ++runs;
-        if (r.variant == "cuDNN") ++of_vendor;
         lines.add({{"case", r.op_case->name},
                    {"op", r.op_case->op},
                    {"dtype", dtype_name(dtype)},
@@ -240,11 +223,6 @@ ExitCode check_ops(const Options& options, Lines& lines) {
   if (works) lines.add({{"ended", true}});
   fmt::print("{} comparisons, {} failed\n", runs, failed);
   if (runs == 0) fail(ExitCode::usage, "no case of these ops");
-  // With --one-plan the vendor's plan is what is to be proven.
-  if (options.one_plan && options.engine != "cpu" && of_vendor == 0) {
-    fmt::print("FAIL no case ran by a plan of cuDNN\n");
-    ++failed;
-  }
   return !works ? ExitCode::device : failed == 0 ? ExitCode::ok : ExitCode::check_failed;
 }
 

@@ -127,16 +127,6 @@ std::vector<TimedOp> variants(const Scale& scaled) {
   fused("gelu_tanh_backward", 2, {{"gelu_tanh_backward", {0, 1}}});
   out.push_back({"matmul", "matmul", {bf16(Shape{m, m}), bf16(Shape{m, m})}, {}, true});
   out.push_back({"conv2d 3x3", "conv2d", {low, bf16(Shape{64, 3, 3, 64})}, kPadded, true});
-  out.push_back(
-      {"conv2d_moments 3x3", "conv2d_moments", {low, bf16(Shape{64, 3, 3, 64})}, kPadded});
-  out.push_back({"conv2d_moments 1x1", "conv2d_moments", {low, bf16(Shape{256, 1, 1, 64})}});
-  out.push_back({"conv2d_batch_norm 3x3",
-                 "conv2d_batch_norm",
-                 {low, bf16(Shape{64, 3, 3, 64}), f32(Shape{64}), f32(Shape{64}), f32(Shape{64}),
-                  f32(Shape{64}), low},
-                 {{"padding", std::vector<int64_t>{1, 1}},
-                  {"activation", std::string("relu")},
-                  {"epsilon", 10.0}}});
   return out;
 }
 
