@@ -13,6 +13,7 @@ Exit status: 0 everything passed, 2 usage, 8 no usable GPU, 9 a job failed, 75 j
 import argparse
 import dataclasses
 import glob
+import hashlib
 import json
 import os
 import pathlib
@@ -60,8 +61,9 @@ class Check:
     def open_work(self):
         """Keeps what an earlier call of the same program and engine has left."""
         self.version = self.output([self.dltrain, "version"])
-        identity = json.dumps({"version": self.version.split("\n")[0], "engine": self.engine})
-        marker = self.work / "identity.json"
+        files = filter(None, [self.dltrain, self.gpu_check, self.plugin])
+        self.identity = identity = f"{self.engine} {hashlib.sha256(b''.join(file.read_bytes() for file in files)).hexdigest()}"
+        marker = self.work / "identity"
         if marker.exists() and marker.read_text() != identity:
             shutil.rmtree(self.work)
         if self.work.exists() and not marker.exists() and any(self.work.iterdir()):
@@ -206,7 +208,7 @@ class Check:
         names = {part: [job.name for job in jobs] for part, jobs in self.jobs.items()}
         try:
             gpu_record.write(self.work, self.results, {
-                "format": 1, "problem": problem, "engine": self.engine, "version": self.version,
+                "format": 1, "problem": problem, "engine": self.engine, "version": self.version, "identity": self.identity,
                 "date": time.strftime("%Y-%m-%d", time.gmtime(self.started)), "parts": gpu_record.parts_of(self.attempts, names)})
         except Exception as error:
             print(f"the record is not written: {type(error).__name__}: {error}", file=sys.stderr)

@@ -190,7 +190,7 @@ def unpack(archive, work, identity):
     """The jobs of an earlier call, where its folder is lost. A record of another program is refused."""
     with tarfile.open(archive) as tar:
         found = json.load(tar.extractfile("record/record.json"))
-        if json.dumps({"version": found["version"].split("\n")[0], "engine": found["engine"]}) != identity:
+        if found["identity"] != identity:
             sys.exit(f"{archive} is of another program: {found['version'].splitlines()[0]}, {found['engine']}")
         for member in tar.getmembers():
             path = pathlib.PurePosixPath(member.name)

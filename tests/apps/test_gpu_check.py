@@ -241,6 +241,21 @@ class GpuCheck(DltrainTest):
             self.check(engine="cuda", code=DEVICE)
             self.assertIn("The engine cannot be used", (self.results / "summary.md").read_text())
 
+    def test_what_another_program_has_left_does_not_count(self):
+        self.check("device")
+        record = shutil.move(self.results / "record.tar.gz", self.folder / "other.tar.gz")
+        with (self.root / "bin" / "gpu_check").open("rb") as file:
+            content = file.read()
+        (self.root / "bin" / "gpu_check").unlink()
+        (self.root / "bin" / "gpu_check").write_bytes(content + b"another")
+        (self.root / "bin" / "gpu_check").chmod(0o755)
+        self.check("texts")
+        self.assertEqual({job[0] for job in self.jobs()}, {"texts"})
+        shutil.rmtree(self.root / "gpu-check")
+        done = self.end(self.call("texts", "--earlier", record))
+        self.assertEqual(done.code, 1)
+        self.assertIn("is of another program", done.out)
+
     def test_a_kernel_that_is_not_the_required_one_is_told(self):
         rows = [{"name": op, "detail": gpu_parts.REQUIRED["cuda"][op], "calls": 12} for op in gpu_parts.PRESENT["gpt2_xl"]]
         self.assertEqual(gpu_parts.wrong_kernels("cuda", "gpt2_xl", rows), [])
