@@ -37,7 +37,7 @@ DIAGNOSED = 3  # failed jobs of a part that run again with logs
 def vendor_folders():
     """Folders with NVIDIA's libraries: those of the toolkit, the driver, and Python packages."""
     folders = ["/usr/local/cuda/lib64", "/usr/local/cuda/lib", "/usr/local/cuda/extras/CUPTI/lib64", "/usr/local/nvidia/lib64"]
-    for path in [*filter(None, sys.path), *glob.glob("/opt/*/.venv/lib/python3*/site-packages")]:
+    for path in filter(None, sys.path):
         folders += sorted(glob.glob(f"{path}/nvidia/*/lib"))
     return [folder for folder in dict.fromkeys(folders) if glob.glob(f"{folder}/lib*.so*")]
 
@@ -63,7 +63,7 @@ class Check:
         self.version = self.output([self.dltrain, "version"])
         files = filter(None, [self.dltrain, self.gpu_check, self.plugin])
         self.identity = identity = f"{self.engine} {hashlib.sha256(b''.join(file.read_bytes() for file in files)).hexdigest()}"
-        marker = self.work / "identity"
+        marker = self.work / "gpu_check.identity"
         if marker.exists() and marker.read_text() != identity:
             shutil.rmtree(self.work)
         if self.work.exists() and not marker.exists() and any(self.work.iterdir()):
