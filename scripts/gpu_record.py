@@ -138,7 +138,8 @@ def summary(record):
     for name, data in data_of(record, "speed").items():
         if isinstance(data, dict) and "calls" in data:
             kernels = ", ".join(f"{row['name']} {row.get('detail', '')} {row['calls']:g}" for row in data["ops"])
-            lines += [f"### Slowest calls of {name}", "", f"Calls of each op by kernel: {kernels}.", "", *table(["call", "shapes", "calls", "ms", "GB/s", "TFLOP/s"], call_rows(data, most))]
+            told = "".join(f"* {warning}\n" for warning in data["warnings"])
+            lines += [f"### Slowest calls of {name}", "", f"Calls of each op by kernel: {kernels}.", "", *filter(None, [told]), *table(["call", "shapes", "calls", "ms", "GB/s", "TFLOP/s"], call_rows(data, most))]
     ops, _ = ops_of(record)
     if ops:
         cell = lambda row: "-" if row is None else f"{row[0]} ({row[2]:.2f})" if not row[1] else f"**{row[1]} of {row[0]} FAIL**"

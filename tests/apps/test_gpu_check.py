@@ -38,6 +38,7 @@ if os.environ.get("CRASH") and "0/12" in words and "--skip" not in words:  # as 
     open(path, "w").writelines(lines[:end + 1])
     os.abort()
 if words[:1] == ["profile"] and status == 0:
+    print("warning: cuDNN does not run attention", flush=True)
     path = words[words.index("--result") + 1]
     profile = json.load(open(path))
     required = gpu_parts.REQUIRED["cuda"]
@@ -187,6 +188,7 @@ class GpuCheck(DltrainTest):
         summary = (self.results / "summary.md").read_text()
         self.assertRegex(summary, r"attention by own .* instead of cuDNN")
         self.assertIn("Slowest calls of gpt2_xl", summary, "what it was is told all the same")
+        self.assertIn("* warning: cuDNN does not run attention", summary)
 
     def test_long_rehearsal_of_every_part(self):
         self.rehearse()
