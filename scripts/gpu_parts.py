@@ -49,13 +49,11 @@ REQUIRED = {
     "cpu": {"attention": "blocks"},
 }
 # The ops that must be in the step: a pass that takes them apart, or leaves them apart, is a wrong kernel too.
-TRANSFORMER = ("matmul", "attention", "attention_backward")
 PRESENT = {
     "resnet50": ("matmul", "conv2d_backward_input", "conv2d_backward_weight"), "char_lstm": ("recurrent_network", "recurrent_network_backward"),
-    **{name: (*TRANSFORMER, "fused_elementwise") for name in TARGETS if name.startswith(("gpt2", "qwen", "bert"))},
+    **{name: ("matmul", "attention", "attention_backward", "fused_elementwise") for name in TARGETS if name.startswith(("gpt2", "qwen", "bert"))},
 }
-NEVER = {"cuda": ("through f32", "plain"), "cpu": ()}
-PLAIN_IS_OWN = ("cast", "broadcast")  # ops whose only kernel has this name
+NEVER = {"cuda": "through f32", "cpu": None}
 VENDORS = "cuBLASLt,cuDNN,NVRTC"
 
 
@@ -149,7 +147,7 @@ def wrong_kernels(engine, target, rows):
         op, kernel = row["name"], row.get("detail", "")
         if op in required and kernel != required[op]:
             wrong.append(f"{op} by {kernel} ({row['calls']:g} calls) instead of {required[op]}")
-        elif op not in required and kernel in NEVER[engine] and op not in PLAIN_IS_OWN:
+        elif op not in required and kernel == NEVER[engine]:
             wrong.append(f"{op} by {kernel} ({row['calls']:g} calls)")
     found = {row["name"] for row in rows}
     return wrong + [f"no {op} in the step" for op in PRESENT[target] if engine == "cuda" and op not in found]

@@ -52,6 +52,42 @@ sys.exit(status if status >= 0 else 1)
 """
 
 
+class GpuParts(DltrainTest):
+    def test_a_kernel_that_is_not_the_required_one_is_told(self):
+        rows = [{"name": op, "detail": gpu_parts.REQUIRED["cuda"][op], "calls": 12} for op in gpu_parts.PRESENT["gpt2_xl"]]
+        self.assertEqual(gpu_parts.wrong_kernels("cuda", "gpt2_xl", rows), [])
+        rows[1]["detail"] = "own"
+        rows.append({"name": "softmax", "detail": "through f32", "calls": 1})
+        self.assertEqual(gpu_parts.wrong_kernels("cuda", "gpt2_xl", rows),
+                         ["attention by own (12 calls) instead of cuDNN", "softmax by through f32 (1 calls)"])
+        self.assertEqual(gpu_parts.wrong_kernels("cuda", "gpt2_xl", rows[:1]),
+                         ["no attention in the step", "no attention_backward in the step", "no fused_elementwise in the step"])
+        self.assertEqual(set(gpu_parts.PRESENT), set(gpu_parts.TARGETS))
+
+    def test_an_op_whose_cases_did_not_end_is_not_proven(self):
+        def line(op, dtype, fault=""):
+            case = {"case": f"{op} [3]", "op": op, "dtype": dtype, "kernel": "own", "worst": 0.5, "fault": fault}
+            return [{"begins": case["case"], "op": op, "dtype": dtype}, case]
+        first = [*line("relu", "f32"), *line("add", "f32", "other bits"), line("mul", "f32")[0]]
+        second = [*line("relu", "f32"), *line("relu", "bf16"), *line("add", "f32", "other bits"), {"ended": True}]
+        found = []
+        for lines in (first, second):
+            self.write("lines.jsonl", "".join(json.dumps(entry) + "\n" for entry in lines) + '{"torn')
+            found.append(gpu_parts.cases_of(self.folder, ""))
+        self.assertEqual(gpu_parts.other_ops(found[0]), ["--skip", "mul"])
+        self.assertIsNone(gpu_parts.other_ops(found[1]))
+        record = {"engine": "cuda", "parts": {"ops": {"jobs": {"group-0": {"data": found[0]}}}}}
+        self.assertEqual(gpu_record.proven(record), {}, "the other dtypes are missing")
+        gpu_parts.add_cases(*found)
+        self.assertEqual(gpu_record.proven(record), {"relu": ["own"], "add": []})
+        self.assertEqual(found[0]["ops"]["relu"]["own"], {"f32": [1, 0, 0.5], "bf16": [1, 0, 0.5]})
+
+    def test_every_target_is_planned(self):
+        self.assertEqual({path.stem for path in (SOURCES / "configs" / "gpu").glob("*.yaml")}, {target[0] for target in gpu_parts.TARGETS.values()})
+        for config, settings, *_ in gpu_parts.TARGETS.values():
+            self.run_dltrain("plan", f"configs/gpu/{config}.yaml", *(word for setting in settings for word in ("-s", setting)))
+
+
 class GpuCheck(DltrainTest):
     def setUp(self):
         super().setUp()
@@ -64,14 +100,11 @@ class GpuCheck(DltrainTest):
             (self.root / "bin" / name).symlink_to(pathlib.Path(support.PROGRAM).parent / name)
         for name in ("gpu_check.py", "gpu_parts.py", "gpu_record.py"):
             shutil.copy(SOURCES / "scripts" / name, self.root / "scripts")
-        self.root.joinpath("curves.json").write_bytes(self.curves())
 
-    def curves(self):
-        """What scripts/bundle.sh records."""
-        path = self.folder / "curves.json"
-        done = self.end(self.call("--curves", path, "--work", self.folder / "curves"))
+    def record_curves(self):
+        """As scripts/bundle.sh does."""
+        done = self.end(self.call("--curves", self.root / "curves.json", "--work", self.folder / "curves"))
         self.assertEqual(done.code, OK, str(done))
-        return path.read_bytes()
 
     def pretend(self):
         """Programs as on a machine with a GPU; compute-sanitizer is one that only runs its command."""
@@ -211,6 +244,7 @@ class GpuCheck(DltrainTest):
         self.assertEqual(set(self.states(record, "ops").values()), {"failed", "passed"})
 
     def rehearse(self, **popen):
+        self.record_curves()
         for _ in range(20):
             done = self.end(self.call("--seconds", 120, **popen))
             if done.code != STOPPED:
@@ -225,6 +259,7 @@ class GpuCheck(DltrainTest):
             self.assertIn(f"# {heading}", text)
 
     def test_long_faults_and_signals_in_every_part(self):
+        self.record_curves()
         for part in PARTS:
             for kind in FAULTS:
                 with self.subTest(part=part, kind=kind):
@@ -257,40 +292,6 @@ class GpuCheck(DltrainTest):
         done = self.end(self.call("texts", "--earlier", record))
         self.assertEqual(done.code, 1)
         self.assertIn("is of another program", done.out)
-
-    def test_a_kernel_that_is_not_the_required_one_is_told(self):
-        rows = [{"name": op, "detail": gpu_parts.REQUIRED["cuda"][op], "calls": 12} for op in gpu_parts.PRESENT["gpt2_xl"]]
-        self.assertEqual(gpu_parts.wrong_kernels("cuda", "gpt2_xl", rows), [])
-        rows[1]["detail"] = "own"
-        rows.append({"name": "softmax", "detail": "through f32", "calls": 1})
-        self.assertEqual(gpu_parts.wrong_kernels("cuda", "gpt2_xl", rows),
-                         ["attention by own (12 calls) instead of cuDNN", "softmax by through f32 (1 calls)"])
-        self.assertEqual(gpu_parts.wrong_kernels("cuda", "gpt2_xl", rows[:1]),
-                         ["no attention in the step", "no attention_backward in the step", "no fused_elementwise in the step"])
-        self.assertEqual(set(gpu_parts.PRESENT), set(gpu_parts.TARGETS))
-
-    def test_an_op_whose_cases_did_not_end_is_not_proven(self):
-        def line(op, dtype, fault=""):
-            case = {"case": f"{op} [3]", "op": op, "dtype": dtype, "kernel": "own", "worst": 0.5, "fault": fault}
-            return [{"begins": case["case"], "op": op, "dtype": dtype}, case]
-        first = [*line("relu", "f32"), *line("add", "f32", "other bits"), line("mul", "f32")[0]]
-        second = [*line("relu", "f32"), *line("relu", "bf16"), *line("add", "f32", "other bits"), {"ended": True}]
-        found = []
-        for lines in (first, second):
-            self.write("lines.jsonl", "".join(json.dumps(entry) + "\n" for entry in lines) + '{"torn')
-            found.append(gpu_parts.cases_of(self.folder, ""))
-        self.assertEqual(gpu_parts.other_ops(found[0]), ["--skip", "mul"])
-        self.assertIsNone(gpu_parts.other_ops(found[1]))
-        record = {"engine": "cuda", "parts": {"ops": {"jobs": {"group-0": {"data": found[0]}}}}}
-        self.assertEqual(gpu_record.proven(record), {}, "the other dtypes are missing")
-        gpu_parts.add_cases(*found)
-        self.assertEqual(gpu_record.proven(record), {"relu": ["own"], "add": []})
-        self.assertEqual(found[0]["ops"]["relu"]["own"], {"f32": [1, 0, 0.5], "bf16": [1, 0, 0.5]})
-
-    def test_every_target_is_planned(self):
-        self.assertEqual({path.stem for path in (SOURCES / "configs" / "gpu").glob("*.yaml")}, {target[0] for target in gpu_parts.TARGETS.values()})
-        for config, settings, *_ in gpu_parts.TARGETS.values():
-            self.run_dltrain("plan", f"configs/gpu/{config}.yaml", *(word for setting in settings for word in ("-s", setting)))
 
     def record_script(self, *arguments, code=OK):
         done = self.end(self.begin([sys.executable, str(self.root / "scripts" / "gpu_record.py"), *map(str, arguments)]))
