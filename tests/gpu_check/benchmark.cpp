@@ -118,7 +118,12 @@ class TimedNetwork {
   void time(const std::function<void(const Timing&)>& show) {
     for (size_t i = 0; i < engine_.kernel_count; ++i) {
       const KernelRow& row = engine_.kernels[i];
-      if (row.op == kForward && row.variant != "through f32") time_row(row, show);
+      if (row.op != kForward || row.variant == "through f32") continue;
+      try {
+        time_row(row, show);
+      } catch (const Error& why) {
+        show({.op = name_, .variant = std::string(row.variant), .fault = why.what()});
+      }
     }
   }
 
